@@ -1,0 +1,378 @@
+//! What of one Kafka partition is waiting to be written: events in order, collapsed to the last per (post, user),
+//! with the rejected records that must be acknowledged elsewhere first.
+
+use std::collections::BTreeSet;
+use std::hash::BuildHasher;
+use std::time::Duration;
+
+use foldhash::fast::FixedState;
+use hashbrown::HashTable;
+
+use crate::event::{Action, LikeEvent};
+use crate::fence::Offset;
+use crate::ids::{PostId, UserId};
+use crate::time::UnixMillis;
+
+/// When a batch is written. A transaction holds 100 items; one is the fence.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Limits {
+    /// Different rows, at most [`Limits::MAX_ROWS`].
+    pub rows: usize,
+    /// Bytes of record values read.
+    pub bytes: usize,
+    /// Time since the first record.
+    pub age: Duration,
+}
+
+impl Limits {
+    /// One transaction's items, less the fence.
+    pub const MAX_ROWS: usize = 99;
+}
+
+/// Why a batch is written now.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Trigger {
+    /// It has as many rows as a transaction takes.
+    Rows,
+    /// It has read as many bytes as it may hold.
+    Bytes,
+    /// Its first record has waited long enough.
+    Age,
+    /// The process is going away.
+    Shutdown,
+}
+
+impl Trigger {
+    /// The trigger, as a metric label.
+    pub fn label(self) -> &'static str {
+        match self {
+            Self::Rows => "rows",
+            Self::Bytes => "bytes",
+            Self::Age => "age",
+            Self::Shutdown => "shutdown",
+        }
+    }
+}
+
+/// What became of a record offered to a batch.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Taken {
+    /// It is in the batch.
+    Taken,
+    /// It lies before the fence or was taken already: a replay.
+    Stale,
+    /// There is no room for its row: write the batch first.
+    Full,
+}
+
+/// The state a row is to have.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Change<'a> {
+    /// The post.
+    pub post: &'a PostId,
+    /// The user.
+    pub user: &'a UserId,
+    /// Whether the row is to be there.
+    pub action: Action,
+    /// When the user did it.
+    pub at: UnixMillis,
+}
+
+/// Records of one partition, from an offset on, that are not written yet.
+#[derive(Clone, Debug)]
+pub struct Batch {
+    limits: Limits,
+    taken: Events,
+    index: HashTable<u32>,
+    /// Offsets whose dead letter is not acknowledged.
+    unacknowledged: BTreeSet<Offset>,
+    bytes: usize,
+    opened: Option<Duration>,
+}
+
+impl Batch {
+    /// An empty batch that starts at `from`.
+    pub fn new(limits: Limits, from: Offset) -> Self {
+        let limits = Limits { rows: limits.rows.clamp(1, Limits::MAX_ROWS), ..limits };
+        Self {
+            limits,
+            taken: Events::starting(from, limits.rows),
+            index: HashTable::new(),
+            unacknowledged: BTreeSet::new(),
+            bytes: 0,
+            opened: None,
+        }
+    }
+
+    /// Takes the event of the record at `offset`, whose value had `bytes`; `now` is a monotonic reading.
+    pub fn accept(&mut self, offset: Offset, event: &LikeEvent<'_>, bytes: usize, now: Duration) -> Taken {
+        if offset < self.taken.to {
+            return Taken::Stale;
+        }
+        let Some(row) = self.row_of(event) else { return Taken::Full };
+        self.taken.events.push(Event { offset, row, action: event.action, at: event.at });
+        self.count(offset, bytes, now);
+        Taken::Taken
+    }
+
+    /// Takes note of a record that is no event. The batch cannot be sealed until
+    /// [`dead_letter_acknowledged`](Self::dead_letter_acknowledged) is called for it.
+    pub fn reject(&mut self, offset: Offset, bytes: usize, now: Duration) -> Taken {
+        if offset < self.taken.to {
+            return Taken::Stale;
+        }
+        self.unacknowledged.insert(offset);
+        self.count(offset, bytes, now);
+        Taken::Taken
+    }
+
+    /// The dead letter of the record at `offset` is safely written.
+    pub fn dead_letter_acknowledged(&mut self, offset: Offset) {
+        self.unacknowledged.remove(&offset);
+    }
+
+    /// Offsets whose dead letter is still to be acknowledged, in order.
+    pub fn unacknowledged(&self) -> impl Iterator<Item = Offset> {
+        self.unacknowledged.iter().copied()
+    }
+
+    /// Whether it should be written, and why.
+    pub fn due(&self, now: Duration) -> Option<Trigger> {
+        if self.taken.rows.len() >= self.limits.rows {
+            Some(Trigger::Rows)
+        } else if self.bytes >= self.limits.bytes {
+            Some(Trigger::Bytes)
+        } else {
+            self.due_at().filter(|due| now >= *due).map(|_| Trigger::Age)
+        }
+    }
+
+    /// When it will be due by age, if nothing else happens.
+    pub fn due_at(&self) -> Option<Duration> {
+        self.opened.map(|opened| opened + self.limits.age)
+    }
+
+    /// Whether there is nothing to write, not even a fence to move.
+    pub fn is_empty(&self) -> bool {
+        self.opened.is_none()
+    }
+
+    /// The offset after the last record taken.
+    pub fn to(&self) -> Offset {
+        self.taken.to
+    }
+
+    /// Takes out what is waiting, leaving an empty batch that starts where this one ends. `None` while a dead letter
+    /// is unacknowledged: the fence must not pass a record that is neither applied nor safely put aside.
+    pub fn seal(&mut self) -> Option<Events> {
+        if !self.unacknowledged.is_empty() {
+            return None;
+        }
+        let next = Events::starting(self.taken.to, self.limits.rows);
+        self.index.clear();
+        self.bytes = 0;
+        self.opened = None;
+        Some(std::mem::replace(&mut self.taken, next))
+    }
+
+    fn count(&mut self, offset: Offset, bytes: usize, now: Duration) {
+        self.taken.to = offset.next();
+        self.bytes += bytes;
+        self.opened.get_or_insert(now);
+    }
+
+    /// The row an event is about, added if there is room.
+    fn row_of(&mut self, event: &LikeEvent<'_>) -> Option<u32> {
+        let (post, user) = (event.post(), event.user());
+        let hash = hash_of(post, user);
+        let rows = &mut self.taken.rows;
+        let same = |row: &u32| rows[*row as usize].0.as_str() == post && rows[*row as usize].1.as_str() == user;
+        if let Some(row) = self.index.find(hash, same) {
+            return Some(*row);
+        }
+        if rows.len() >= self.limits.rows {
+            return None;
+        }
+        let row = u32::try_from(rows.len()).expect("a batch has at most 99 rows");
+        rows.push((PostId::checked(post), UserId::checked(user)));
+        self.index.insert_unique(hash, row, |row| {
+            let (post, user) = &rows[*row as usize];
+            hash_of(post, user)
+        });
+        Some(row)
+    }
+}
+
+fn hash_of(post: &str, user: &str) -> u64 {
+    FixedState::default().hash_one((post, user))
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Event {
+    offset: Offset,
+    row: u32,
+    action: Action,
+    at: UnixMillis,
+}
+
+/// A sealed stretch of a partition: everything from one offset to another, ready to be one transaction.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Events {
+    from: Offset,
+    to: Offset,
+    rows: Vec<(PostId, UserId)>,
+    events: Vec<Event>,
+}
+
+impl Events {
+    fn starting(from: Offset, rows: usize) -> Self {
+        Self { from, to: from, rows: Vec::with_capacity(rows), events: Vec::with_capacity(rows) }
+    }
+
+    /// The first offset covered.
+    pub fn from(&self) -> Offset {
+        self.from
+    }
+
+    /// The offset after the last one covered.
+    pub fn to(&self) -> Offset {
+        self.to
+    }
+
+    /// How many events there are, before collapsing.
+    pub fn len(&self) -> usize {
+        self.events.len()
+    }
+
+    /// Whether no row changes; the fence may still move, past rejected records.
+    pub fn is_empty(&self) -> bool {
+        self.events.is_empty()
+    }
+
+    /// What the events amount to: the last of each (post, user), in the order the rows first appeared.
+    pub fn changes(&self) -> Vec<Change<'_>> {
+        let mut last: Vec<Option<&Event>> = vec![None; self.rows.len()];
+        for event in &self.events {
+            last[event.row as usize] = Some(event);
+        }
+        let change = |(event, (post, user)): (Option<&Event>, _)| {
+            event.map(|event| Change { post, user, action: event.action, at: event.at })
+        };
+        last.into_iter().zip(self.rows.iter().map(|(post, user)| (post, user))).filter_map(change).collect()
+    }
+
+    /// Two stretches that follow each other and together are this one, each to be folded by itself; `None` where there
+    /// is no more than one event. Halving until one is left finds the event that the table will not take.
+    pub fn halves(&self) -> Option<(Self, Self)> {
+        let middle = self.events.get(self.events.len() / 2).filter(|_| self.events.len() > 1)?.offset;
+        let (before, after) = self.events.iter().partition(|event| event.offset < middle);
+        let first = Self { from: self.from, to: middle, rows: self.rows.clone(), events: before };
+        let second = Self { from: middle, to: self.to, rows: self.rows.clone(), events: after };
+        Some((first, second))
+    }
+
+    /// Where the only event is; `None` unless there is exactly one.
+    pub fn single(&self) -> Option<Offset> {
+        if let [event] = self.events[..] { Some(event.offset) } else { None }
+    }
+
+    /// The stretch without its events, once each of them has a dead letter: only the fence moves.
+    #[must_use]
+    pub fn emptied(self) -> Self {
+        Self { rows: Vec::new(), events: Vec::new(), ..self }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const LIMITS: Limits = Limits { rows: 3, bytes: 1000, age: Duration::from_millis(20) };
+    const NOW: Duration = Duration::from_secs(5);
+
+    fn offer(batch: &mut Batch, offset: u64, user: &str, action: Action) -> Taken {
+        let (post, user) = (PostId::new("p").unwrap(), UserId::new(user).unwrap());
+        batch.accept(Offset(offset), &LikeEvent::new(&post, &user, action, UnixMillis(offset)), 100, NOW)
+    }
+
+    #[test]
+    fn a_rejected_record_never_lets_the_fence_pass_it() {
+        let mut batch = Batch::new(LIMITS, Offset(0));
+        offer(&mut batch, 0, "a", Action::Like);
+        assert_eq!(batch.reject(Offset(1), 10, NOW), Taken::Taken);
+        offer(&mut batch, 2, "b", Action::Like);
+        assert_eq!(batch.seal(), None);
+        batch.dead_letter_acknowledged(Offset(1));
+        let sealed = batch.seal().unwrap();
+        assert_eq!((sealed.from(), sealed.to(), sealed.changes().len()), (Offset(0), Offset(3), 2));
+    }
+
+    #[test]
+    fn a_batch_of_nothing_but_rejections_still_moves_the_fence() {
+        let mut batch = Batch::new(LIMITS, Offset(4));
+        batch.reject(Offset(4), 10, NOW);
+        batch.dead_letter_acknowledged(Offset(4));
+        assert!(!batch.is_empty());
+        let sealed = batch.seal().unwrap();
+        assert_eq!((sealed.to(), sealed.is_empty()), (Offset(5), true));
+        assert!(batch.is_empty());
+    }
+
+    #[test]
+    fn a_full_batch_refuses_a_new_row_and_takes_another_event_of_one_it_has() {
+        let mut batch = Batch::new(LIMITS, Offset(0));
+        for (offset, user) in ["a", "b", "c"].into_iter().enumerate() {
+            assert_eq!(offer(&mut batch, offset as u64, user, Action::Like), Taken::Taken);
+        }
+        assert_eq!(batch.due(NOW), Some(Trigger::Rows));
+        assert_eq!(offer(&mut batch, 3, "d", Action::Like), Taken::Full);
+        assert_eq!(offer(&mut batch, 3, "a", Action::Unlike), Taken::Taken);
+        let sealed = batch.seal().unwrap();
+        assert_eq!(sealed.changes()[0].action, Action::Unlike);
+        assert_eq!(offer(&mut batch, 4, "d", Action::Like), Taken::Taken);
+    }
+
+    #[test]
+    fn a_record_before_the_fence_is_stale() {
+        let mut batch = Batch::new(LIMITS, Offset(10));
+        assert_eq!(offer(&mut batch, 9, "a", Action::Like), Taken::Stale);
+        assert_eq!(batch.reject(Offset(9), 1, NOW), Taken::Stale);
+        assert_eq!(offer(&mut batch, 12, "a", Action::Like), Taken::Taken, "offsets may have holes");
+        assert_eq!(offer(&mut batch, 12, "a", Action::Like), Taken::Stale);
+        assert_eq!(batch.to(), Offset(13));
+    }
+
+    #[test]
+    fn a_batch_is_due_by_bytes_and_by_age() {
+        let mut batch = Batch::new(LIMITS, Offset(0));
+        assert_eq!(batch.due(NOW * 2), None, "an empty batch never is");
+        offer(&mut batch, 0, "a", Action::Like);
+        assert_eq!(batch.due(NOW), None);
+        assert_eq!(batch.due(NOW + LIMITS.age), Some(Trigger::Age));
+        for offset in 1..10 {
+            offer(&mut batch, offset, "a", Action::Like);
+        }
+        assert_eq!(batch.due(NOW), Some(Trigger::Bytes));
+    }
+
+    #[test]
+    fn no_limit_makes_a_batch_larger_than_a_transaction() {
+        let mut batch = Batch::new(Limits { rows: 5000, ..LIMITS }, Offset(0));
+        let taken = (0..200).filter(|n| offer(&mut batch, *n, &n.to_string(), Action::Like) == Taken::Taken).count();
+        assert_eq!(taken, Limits::MAX_ROWS);
+    }
+
+    #[test]
+    fn halving_ends_at_the_one_event_to_blame() {
+        let mut batch = Batch::new(Limits { rows: 99, ..LIMITS }, Offset(0));
+        for offset in 0..10 {
+            offer(&mut batch, offset, &(offset % 3).to_string(), Action::Like);
+        }
+        let mut part = batch.seal().unwrap();
+        while let Some((first, second)) = part.halves() {
+            assert_eq!((first.from(), first.to(), second.to()), (part.from(), second.from(), part.to()));
+            part = if first.events.iter().any(|event| event.offset == Offset(6)) { first } else { second };
+        }
+        assert_eq!(part.single(), Some(Offset(6)));
+    }
+}

@@ -1,0 +1,202 @@
+//! A post's counter item, the one conditional update that changes it, and what to do when the update is refused.
+//!
+//! The store evaluates the same conditions on its side; [`Counter::refusal`] is their meaning, and the in-memory store
+//! runs it directly.
+
+mod refusal;
+
+use std::collections::BTreeMap;
+
+use thiserror::Error;
+
+pub use refusal::{Kin, Retry, after_refusal};
+
+use crate::ids::{Ordinal, Sequence, Shard};
+use crate::recount::RunId;
+use crate::time::UnixMillis;
+use crate::watermark::{Prune, Standing, Watermarks};
+
+/// One item of the counts table.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Counter {
+    /// `likes`: the total that is served. Stored negative when it comes to that.
+    pub likes: i64,
+    /// `version`: one more with every change.
+    pub version: u64,
+    /// `updated_at`.
+    pub updated_at: UnixMillis,
+    /// `w<g>` and `fl`.
+    pub watermarks: Watermarks,
+    /// What there is per shard of the post.
+    pub shards: BTreeMap<Shard, ShardTally>,
+}
+
+/// The attributes of one shard of a post, in its counter.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct ShardTally {
+    /// `s<k>`: rows, as far as the stream has been applied.
+    pub rows: i64,
+    /// `o<k>`: the stream shard that last changed it.
+    pub feeder: Option<Ordinal>,
+    /// `x<k>`: how often the feeder changed from one open stream shard to another.
+    pub switches: u64,
+    /// `sus<k>`: two open stream shards fed it, so a plain recount window cannot prove it.
+    pub suspect: bool,
+    /// `hr<k>` and `hs<k>`.
+    pub window: Option<Window>,
+}
+
+/// A recount window's token: the run, and the shard's rows at the position of its closing marker.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Window {
+    /// `hr<k>`.
+    pub run: RunId,
+    /// `hs<k>`.
+    pub rows: i64,
+}
+
+/// Addition went past 64 bits: no count of likes does, so the item is damaged.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
+#[error("a count leaves the range of 64 bits")]
+pub struct Overflow;
+
+impl Counter {
+    /// The sum over the shards, which the total has to equal.
+    pub fn sum(&self) -> Result<i64, Overflow> {
+        self.shards.values().try_fold(0i64, |sum, shard| sum.checked_add(shard.rows)).ok_or(Overflow)
+    }
+
+    /// Whether nothing in the item itself says that the total may be wrong. (An open gap in the stream may, too.)
+    pub fn is_sound(&self) -> bool {
+        self.likes >= 0 && self.shards.values().all(|shard| !shard.suspect) && self.sum() == Ok(self.likes)
+    }
+
+    /// Why `update` would be refused; `None` where it would be taken.
+    pub fn refusal(&self, update: &Update) -> Option<Refusal> {
+        if !self.watermarks.admits(update.shard, update.first) {
+            return Some(Refusal::Applied);
+        }
+        if update.prune.as_ref().is_some_and(|prune| !self.watermarks.admits_floor(prune.floor)) {
+            return Some(Refusal::Floor);
+        }
+        update.touched.iter().any(|touch| !self.admits_feeder(update, touch)).then_some(Refusal::Feeder)
+    }
+
+    fn admits_feeder(&self, update: &Update, touch: &Touch) -> bool {
+        let feeder = self.shards.get(&touch.shard).and_then(|tally| tally.feeder);
+        match touch.feeder {
+            Feeder::Usual => feeder.is_none_or(|feeder| update.feeds_after(feeder)),
+            Feeder::Inherit { from } | Feeder::Contest { from } => feeder == Some(from),
+        }
+    }
+
+    /// The item after `update`, which it does not refuse.
+    pub fn updated(mut self, update: &Update) -> Result<Self, Overflow> {
+        self.likes = self.likes.checked_add(update.total()?).ok_or(Overflow)?;
+        self.version += 1;
+        self.updated_at = update.at;
+        self.watermarks.advance(update.shard, update.last);
+        for touch in &update.touched {
+            let tally = self.shards.entry(touch.shard).or_default();
+            if let Some(run) = touch.window {
+                tally.window = Some(Window { run, rows: tally.rows });
+            }
+            tally.rows = tally.rows.checked_add(touch.delta).ok_or(Overflow)?;
+            tally.feeder = Some(update.shard);
+            if let Feeder::Contest { .. } = touch.feeder {
+                tally.switches += 1;
+                tally.suspect = true;
+            }
+        }
+        if let Some(prune) = &update.prune {
+            self.watermarks.prune(prune);
+        }
+        Ok(self)
+    }
+}
+
+/// One conditional update of a counter by one stream shard. Repeating it is safe: the watermark it sets is the
+/// watermark its condition wants absent.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Update {
+    /// `g`: the stream shard the records came from.
+    pub shard: Ordinal,
+    /// The first record contained.
+    pub first: Sequence,
+    /// The last record contained: the new watermark.
+    pub last: Sequence,
+    /// Now.
+    pub at: UnixMillis,
+    /// What changes, each shard of the post at most once.
+    pub touched: Vec<Touch>,
+    /// Stream shards that may have fed before without contest: the nearest closed ancestors of `shard`.
+    pub ancestors: Vec<Ordinal>,
+    /// `F`: every stream shard up to it is closed, so it too may have fed before.
+    pub closed_through: Option<Ordinal>,
+    /// Watermarks to be replaced by a floor on the way.
+    pub prune: Option<Prune>,
+}
+
+/// What an update does to one shard of the post.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Touch {
+    /// The shard.
+    pub shard: Shard,
+    /// Rows gained or lost; 0 for a marker.
+    pub delta: i64,
+    /// How the stream shard comes to feed this shard.
+    pub feeder: Feeder,
+    /// The run whose closing marker this update stands for; its delta is 0, so that the token holds the rows exactly there.
+    pub window: Option<RunId>,
+}
+
+/// What an update expects of a shard's last feeder.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Feeder {
+    /// None, this stream shard itself, a closed ancestor, or one at or below `F`.
+    Usual,
+    /// This one, seen in a refusal: closed, and an ancestor too far away to be listed.
+    Inherit {
+        /// The feeder seen.
+        from: Ordinal,
+    },
+    /// This one, seen in a refusal: open, so two stream shards feed one row key. Counted and flagged.
+    Contest {
+        /// The feeder seen.
+        from: Ordinal,
+    },
+}
+
+impl Update {
+    /// What the total gains.
+    pub fn total(&self) -> Result<i64, Overflow> {
+        self.touched.iter().try_fold(0i64, |sum, touch| sum.checked_add(touch.delta)).ok_or(Overflow)
+    }
+
+    /// Whether this update may follow one by stream shard `feeder` without contest.
+    pub fn feeds_after(&self, feeder: Ordinal) -> bool {
+        feeder == self.shard
+            || self.ancestors.contains(&feeder)
+            || self.closed_through.is_some_and(|through| feeder <= through)
+    }
+}
+
+/// Which condition of an update did not hold.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Refusal {
+    /// Some of its records are in the counter already, or its stream shard is finished.
+    Applied,
+    /// The counter's floor is higher than the one it would set.
+    Floor,
+    /// Another stream shard fed one of the shards it touches.
+    Feeder,
+}
+
+/// Whether `counter` has everything of `shard` up to `sequence`.
+pub fn contains(counter: &Counter, shard: Ordinal, sequence: Sequence) -> bool {
+    match counter.watermarks.standing(shard) {
+        Standing::Untouched => false,
+        Standing::Through(mark) => mark >= sequence,
+        Standing::Finished => true,
+    }
+}

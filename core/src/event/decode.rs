@@ -1,0 +1,380 @@
+//! Bytes to event: one pass over the JSON, borrowing the ids, then the checks in the order of the reasons.
+
+use std::borrow::Cow;
+use std::fmt;
+
+use serde::de::{Deserialize, DeserializeSeed, Deserializer, IgnoredAny, MapAccess, SeqAccess, Visitor};
+
+use super::{Action, Field, LikeEvent, MAX_EVENT_BYTES, Rejection};
+use crate::ids::{BadId, check_id};
+use crate::time::UnixMillis;
+
+/// Decodes a record's value; `recorded` is the record's own time, for an event that states none.
+///
+/// An object with `specversion` and without ids of its own is a CloudEvents envelope, and its `data` is the event
+/// (CloudEvents attribute names have no underscore, so neither can be mistaken for the other). A field given twice
+/// counts as given last, as JSON parsers at large have it. Unknown fields are ignored.
+pub fn decode(value: Option<&[u8]>, recorded: UnixMillis) -> Result<LikeEvent<'_>, Rejection> {
+    let value = value.filter(|value| !value.is_empty()).ok_or(Rejection::EmptyValue)?;
+    if value.len() > MAX_EVENT_BYTES {
+        return Err(Rejection::TooLarge(value.len()));
+    }
+    let text = std::str::from_utf8(value).map_err(|error| Rejection::NotUtf8(error.valid_up_to()))?;
+    match parse(text).map_err(|error| Rejection::NotJson(error.to_string()))? {
+        Parsed::Other => Err(Rejection::NotAnObject),
+        Parsed::Object(fields) if fields.is_envelope() => open(fields)?.event(recorded),
+        Parsed::Object(fields) => fields.event(recorded),
+    }
+}
+
+fn parse(text: &str) -> serde_json::Result<Parsed<'_>> {
+    let mut json = serde_json::Deserializer::from_str(text);
+    let parsed = Layer::Outer.deserialize(&mut json)?;
+    json.end()?;
+    Ok(parsed)
+}
+
+/// The event inside a CloudEvents envelope.
+fn open(envelope: Fields<'_>) -> Result<Fields<'_>, Rejection> {
+    match envelope.specversion {
+        Some(Scalar::Text(version)) if version.starts_with("1.") => {}
+        _ => return Err(Rejection::BadEnvelope("specversion is not 1.x")),
+    }
+    match envelope.data.map(|data| *data) {
+        None => Err(Rejection::BadEnvelope("there is no data")),
+        Some(Parsed::Other) => Err(Rejection::BadEnvelope("data is not an object")),
+        Some(Parsed::Object(fields)) => Ok(fields),
+    }
+}
+
+/// A JSON document as far as an event needs it.
+enum Parsed<'a> {
+    Object(Fields<'a>),
+    Other,
+}
+
+#[derive(Default)]
+struct Fields<'a> {
+    post_id: Option<Scalar<'a>>,
+    user_id: Option<Scalar<'a>>,
+    action: Option<Scalar<'a>>,
+    ts: Option<Scalar<'a>>,
+    specversion: Option<Scalar<'a>>,
+    data: Option<Box<Parsed<'a>>>,
+}
+
+impl<'a> Fields<'a> {
+    fn is_envelope(&self) -> bool {
+        self.specversion.is_some() && self.post_id.is_none() && self.user_id.is_none()
+    }
+
+    fn event(self, recorded: UnixMillis) -> Result<LikeEvent<'a>, Rejection> {
+        Ok(LikeEvent {
+            post: id(self.post_id, Field::Post, Rejection::BadPostId)?,
+            user: id(self.user_id, Field::User, Rejection::BadUserId)?,
+            action: match self.action.ok_or(Rejection::MissingField(Field::Action))? {
+                Scalar::Text(action) if action == "like" => Action::Like,
+                Scalar::Text(action) if action == "unlike" => Action::Unlike,
+                _ => return Err(Rejection::BadAction),
+            },
+            at: match self.ts {
+                None | Some(Scalar::Null) => recorded,
+                Some(Scalar::Whole(ms)) if ms <= UnixMillis::MAX.0 => UnixMillis(ms),
+                Some(_) => return Err(Rejection::BadTimestamp),
+            },
+        })
+    }
+}
+
+fn id<'a>(
+    value: Option<Scalar<'a>>,
+    field: Field,
+    bad: fn(Option<BadId>) -> Rejection,
+) -> Result<Cow<'a, str>, Rejection> {
+    match value.ok_or(Rejection::MissingField(field))? {
+        Scalar::Text(text) => check_id(&text).map(|()| text).map_err(|fault| bad(Some(fault))),
+        _ => Err(bad(None)),
+    }
+}
+
+/// How deep in the document we are: only the outermost object can be an envelope.
+#[derive(Clone, Copy, PartialEq)]
+enum Layer {
+    Outer,
+    Inner,
+}
+
+impl<'de> DeserializeSeed<'de> for Layer {
+    type Value = Parsed<'de>;
+
+    fn deserialize<D: Deserializer<'de>>(self, json: D) -> Result<Parsed<'de>, D::Error> {
+        json.deserialize_any(self)
+    }
+}
+
+/// A value that is wanted only as far as its type: drained, so that what follows it can be read.
+macro_rules! drain_as {
+    ($value:expr) => {
+        fn visit_bool<E>(self, _: bool) -> Result<Self::Value, E> {
+            Ok($value)
+        }
+        fn visit_i64<E>(self, _: i64) -> Result<Self::Value, E> {
+            Ok($value)
+        }
+        fn visit_f64<E>(self, _: f64) -> Result<Self::Value, E> {
+            Ok($value)
+        }
+        fn visit_seq<A: SeqAccess<'de>>(self, mut seq: A) -> Result<Self::Value, A::Error> {
+            while seq.next_element::<IgnoredAny>()?.is_some() {}
+            Ok($value)
+        }
+    };
+}
+
+impl<'de> Visitor<'de> for Layer {
+    type Value = Parsed<'de>;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("any JSON value")
+    }
+
+    drain_as!(Parsed::Other);
+
+    fn visit_unit<E>(self) -> Result<Self::Value, E> {
+        Ok(Parsed::Other)
+    }
+
+    fn visit_u64<E>(self, _: u64) -> Result<Self::Value, E> {
+        Ok(Parsed::Other)
+    }
+
+    fn visit_str<E>(self, _: &str) -> Result<Self::Value, E> {
+        Ok(Parsed::Other)
+    }
+
+    fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Self::Value, A::Error> {
+        let mut fields = Fields::default();
+        while let Some(name) = map.next_key()? {
+            match name {
+                Name::PostId => fields.post_id = Some(map.next_value()?),
+                Name::UserId => fields.user_id = Some(map.next_value()?),
+                Name::Action => fields.action = Some(map.next_value()?),
+                Name::Ts => fields.ts = Some(map.next_value()?),
+                Name::SpecVersion if self == Self::Outer => fields.specversion = Some(map.next_value()?),
+                Name::Data if self == Self::Outer => {
+                    fields.data = Some(Box::new(map.next_value_seed(Self::Inner)?));
+                }
+                Name::SpecVersion | Name::Data | Name::Unknown => {
+                    map.next_value::<IgnoredAny>()?;
+                }
+            }
+        }
+        Ok(Parsed::Object(fields))
+    }
+}
+
+enum Name {
+    PostId,
+    UserId,
+    Action,
+    Ts,
+    SpecVersion,
+    Data,
+    Unknown,
+}
+
+impl<'de> Deserialize<'de> for Name {
+    fn deserialize<D: Deserializer<'de>>(json: D) -> Result<Self, D::Error> {
+        struct Text;
+        impl Visitor<'_> for Text {
+            type Value = Name;
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("a field name")
+            }
+            fn visit_str<E>(self, name: &str) -> Result<Name, E> {
+                Ok(match name {
+                    "post_id" => Name::PostId,
+                    "user_id" => Name::UserId,
+                    "action" => Name::Action,
+                    "ts" => Name::Ts,
+                    "specversion" => Name::SpecVersion,
+                    "data" => Name::Data,
+                    _ => Name::Unknown,
+                })
+            }
+        }
+        json.deserialize_identifier(Text)
+    }
+}
+
+/// One field's value as far as an event needs it.
+enum Scalar<'a> {
+    Text(Cow<'a, str>),
+    Whole(u64),
+    Null,
+    Other,
+}
+
+impl<'de> Deserialize<'de> for Scalar<'de> {
+    fn deserialize<D: Deserializer<'de>>(json: D) -> Result<Self, D::Error> {
+        struct Any;
+        impl<'de> Visitor<'de> for Any {
+            type Value = Scalar<'de>;
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("any JSON value")
+            }
+            drain_as!(Scalar::Other);
+            fn visit_borrowed_str<E>(self, text: &'de str) -> Result<Self::Value, E> {
+                Ok(Scalar::Text(Cow::Borrowed(text)))
+            }
+            fn visit_str<E>(self, text: &str) -> Result<Self::Value, E> {
+                Ok(Scalar::Text(Cow::Owned(text.to_owned())))
+            }
+            fn visit_u64<E>(self, n: u64) -> Result<Self::Value, E> {
+                Ok(Scalar::Whole(n))
+            }
+            fn visit_unit<E>(self) -> Result<Self::Value, E> {
+                Ok(Scalar::Null)
+            }
+            fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Self::Value, A::Error> {
+                while map.next_entry::<IgnoredAny, IgnoredAny>()?.is_some() {}
+                Ok(Scalar::Other)
+            }
+        }
+        json.deserialize_any(Any)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const RECORDED: UnixMillis = UnixMillis(77);
+
+    fn reason(value: &str) -> &'static str {
+        decode(Some(value.as_bytes()), RECORDED).map_or_else(|rejection| rejection.reason(), |_| "accepted")
+    }
+
+    #[test]
+    fn the_documented_event_is_accepted_and_its_ids_are_borrowed() {
+        let value = br#"{"post_id":"p-1","user_id":"u-1","action":"like","ts":1700000000000,"event_id":"optional"}"#;
+        let event = decode(Some(value), RECORDED).unwrap();
+        assert_eq!((event.post(), event.user(), event.action), ("p-1", "u-1", Action::Like));
+        assert_eq!(event.at, UnixMillis(1_700_000_000_000));
+        assert!(matches!((&event.post, &event.user), (Cow::Borrowed(_), Cow::Borrowed(_))));
+    }
+
+    #[test]
+    fn an_event_without_a_time_happened_when_it_was_recorded() {
+        for value in [
+            r#"{"post_id":"p","user_id":"u","action":"unlike"}"#,
+            r#"{"post_id":"p","user_id":"u","action":"unlike","ts":null}"#,
+        ] {
+            let event = decode(Some(value.as_bytes()), RECORDED).unwrap();
+            assert_eq!((event.action, event.at), (Action::Unlike, RECORDED));
+        }
+    }
+
+    #[test]
+    fn each_way_to_be_wrong_has_its_reason() {
+        assert_eq!(decode(None, RECORDED), Err(Rejection::EmptyValue));
+        assert_eq!(decode(Some(b""), RECORDED), Err(Rejection::EmptyValue));
+        assert_eq!(decode(Some(b"{\"a\":\"\xff\"}"), RECORDED), Err(Rejection::NotUtf8(6)));
+        for (value, expected) in [
+            (" ", "not_json"),
+            ("{", "not_json"),
+            ("\u{feff}{}", "not_json"),
+            (r#"{"post_id":"p","user_id":"u","action":"like"} x"#, "not_json"),
+            (r#"{"post_id":"\ud800","user_id":"u","action":"like"}"#, "not_json"),
+            ("[1,{}]", "not_an_object"),
+            ("\"like\"", "not_an_object"),
+            ("null", "not_an_object"),
+            ("-1", "not_an_object"),
+            ("{}", "missing_field"),
+            (r#"{"post_id":"p","action":"like"}"#, "missing_field"),
+            (r#"{"post_id":"p","user_id":"u"}"#, "missing_field"),
+            (r#"{"post_id":7,"user_id":"u","action":"like"}"#, "bad_post_id"),
+            (r#"{"post_id":null,"user_id":"u","action":"like"}"#, "bad_post_id"),
+            (r#"{"post_id":"","user_id":"u","action":"like"}"#, "bad_post_id"),
+            (r#"{"post_id":"p","user_id":"\u0001recount","action":"like"}"#, "bad_user_id"),
+            (r#"{"post_id":"p","user_id":["u"],"action":"like"}"#, "bad_user_id"),
+            (r#"{"post_id":"p","user_id":"u","action":"LIKE"}"#, "bad_action"),
+            (r#"{"post_id":"p","user_id":"u","action":true}"#, "bad_action"),
+            (r#"{"post_id":"p","user_id":"u","action":"like","ts":"1700000000000"}"#, "bad_timestamp"),
+            (r#"{"post_id":"p","user_id":"u","action":"like","ts":-1}"#, "bad_timestamp"),
+            (r#"{"post_id":"p","user_id":"u","action":"like","ts":1.5}"#, "bad_timestamp"),
+            (r#"{"post_id":"p","user_id":"u","action":"like","ts":1e400}"#, "not_json"),
+            (r#"{"post_id":"p","user_id":"u","action":"like","ts":253402300800000}"#, "bad_timestamp"),
+        ] {
+            assert_eq!(reason(value), expected, "{value}");
+        }
+    }
+
+    #[test]
+    fn an_event_of_64_kib_is_accepted_and_one_byte_more_is_not() {
+        let padded = |len: usize| {
+            let bare = r#"{"post_id":"p","user_id":"u","action":"like","x":""}"#;
+            format!(r#"{{"post_id":"p","user_id":"u","action":"like","x":"{}"}}"#, "y".repeat(len - bare.len()))
+        };
+        assert_eq!(reason(&padded(MAX_EVENT_BYTES)), "accepted");
+        assert_eq!(reason(&padded(MAX_EVENT_BYTES + 1)), "too_large");
+    }
+
+    #[test]
+    fn a_cloudevents_envelope_is_opened() {
+        let event = r#"{"post_id":"p","user_id":"u","action":"like"}"#;
+        let with = |fields: &str| reason(&format!(r#"{{"id":"1","source":"/app","type":"like"{fields}}}"#));
+        assert_eq!(with(&format!(r#","specversion":"1.0","data":{event}"#)), "accepted");
+        assert_eq!(with(&format!(r#","data":{event},"specversion":"1.1","action":"extension""#)), "accepted");
+        assert_eq!(with(&format!(r#","specversion":"0.3","data":{event}"#)), "bad_envelope");
+        assert_eq!(with(&format!(r#","specversion":1,"data":{event}"#)), "bad_envelope");
+        assert_eq!(with(r#","specversion":"1.0""#), "bad_envelope");
+        assert_eq!(with(r#","specversion":"1.0","data":"e30=""#), "bad_envelope");
+        assert_eq!(with(r#","specversion":"1.0","data":{"post_id":"p"}"#), "missing_field");
+        assert_eq!(
+            with(&format!(r#","specversion":"1.0","data":{{"specversion":"1.0","data":{event}}}"#)),
+            "missing_field"
+        );
+    }
+
+    #[test]
+    fn a_plain_event_may_carry_fields_that_look_like_an_envelope() {
+        assert_eq!(reason(r#"{"specversion":"9","data":7,"post_id":"p","user_id":"u","action":"like"}"#), "accepted");
+    }
+
+    #[test]
+    fn a_field_given_twice_counts_as_given_last() {
+        let value = br#"{"post_id":1,"user_id":"u","action":"like","post_id":"p","action":"unlike"}"#;
+        let event = decode(Some(value), RECORDED).unwrap();
+        assert_eq!((event.post(), event.action), ("p", Action::Unlike));
+    }
+
+    #[test]
+    fn deep_nesting_is_refused_or_skipped_and_never_overflows_the_stack() {
+        let deep = |n: usize| format!("{}{}", "[".repeat(n), "]".repeat(n));
+        for depth in [200, 30_000] {
+            let ignored = format!(r#"{{"post_id":"p","user_id":"u","action":"like","x":{}}}"#, deep(depth));
+            assert!(["accepted", "not_json"].contains(&reason(&ignored)), "depth {depth}");
+            assert!(["not_an_object", "not_json"].contains(&reason(&deep(depth))), "depth {depth}");
+        }
+    }
+
+    #[test]
+    fn every_rejection_is_on_the_closed_list() {
+        let one_of_each = [
+            Rejection::EmptyValue,
+            Rejection::TooLarge(1),
+            Rejection::NotUtf8(0),
+            Rejection::NotJson(String::new()),
+            Rejection::NotAnObject,
+            Rejection::MissingField(Field::Action),
+            Rejection::BadPostId(None),
+            Rejection::BadUserId(Some(BadId::Empty)),
+            Rejection::BadAction,
+            Rejection::BadTimestamp,
+            Rejection::BadEnvelope(""),
+            Rejection::RefusedByStore(String::new()),
+        ];
+        assert_eq!(one_of_each.map(|rejection| rejection.reason()), Rejection::REASONS);
+    }
+}

@@ -1,0 +1,110 @@
+//! Why a record is no event: the closed list that dead letters, metrics and `dlq list` speak.
+
+use std::fmt;
+
+use thiserror::Error;
+
+use super::MAX_EVENT_BYTES;
+use crate::ids::BadId;
+
+/// A field every event has.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Field {
+    /// `post_id`
+    Post,
+    /// `user_id`
+    User,
+    /// `action`
+    Action,
+}
+
+impl fmt::Display for Field {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Post => "post_id",
+            Self::User => "user_id",
+            Self::Action => "action",
+        })
+    }
+}
+
+/// Why a record was not applied. Data, not an error: it goes to the dead-letter topic and is finished once acknowledged there.
+#[derive(Clone, Debug, PartialEq, Eq, Error)]
+pub enum Rejection {
+    /// A tombstone or an empty value.
+    #[error("the value is empty")]
+    EmptyValue,
+    /// More than [`MAX_EVENT_BYTES`].
+    #[error("the value has {0} bytes, more than {MAX_EVENT_BYTES}")]
+    TooLarge(usize),
+    /// Bytes that are not UTF-8.
+    #[error("the value is not UTF-8 from byte {0}")]
+    NotUtf8(usize),
+    /// Text that is not one JSON document.
+    #[error("the value is not JSON: {0}")]
+    NotJson(String),
+    /// JSON, but no object.
+    #[error("the value is JSON but not an object")]
+    NotAnObject,
+    /// A required field is absent.
+    #[error("{0} is missing")]
+    MissingField(Field),
+    /// `post_id` is not a valid id; `None` where it is not even a text.
+    #[error("post_id: {}", id_fault(*.0))]
+    BadPostId(Option<BadId>),
+    /// `user_id` is not a valid id; `None` where it is not even a text.
+    #[error("user_id: {}", id_fault(*.0))]
+    BadUserId(Option<BadId>),
+    /// `action` is neither `like` nor `unlike`.
+    #[error("action is neither \"like\" nor \"unlike\"")]
+    BadAction,
+    /// `ts` is not a whole number of milliseconds since the epoch, up to the year 9999.
+    #[error("ts is not a whole number of milliseconds since the epoch")]
+    BadTimestamp,
+    /// A CloudEvents envelope of another version or without the event as its `data`.
+    #[error("CloudEvents envelope: {0}")]
+    BadEnvelope(&'static str),
+    /// A valid event that the table would not take; the store's own words.
+    #[error("refused by the store: {0}")]
+    RefusedByStore(String),
+}
+
+impl Rejection {
+    /// Every reason there is.
+    pub const REASONS: [&'static str; 12] = [
+        "empty_value",
+        "too_large",
+        "not_utf8",
+        "not_json",
+        "not_an_object",
+        "missing_field",
+        "bad_post_id",
+        "bad_user_id",
+        "bad_action",
+        "bad_timestamp",
+        "bad_envelope",
+        "refused_by_store",
+    ];
+
+    /// The reason's name: a metric label and a dead-letter header.
+    pub fn reason(&self) -> &'static str {
+        match self {
+            Self::EmptyValue => "empty_value",
+            Self::TooLarge(_) => "too_large",
+            Self::NotUtf8(_) => "not_utf8",
+            Self::NotJson(_) => "not_json",
+            Self::NotAnObject => "not_an_object",
+            Self::MissingField(_) => "missing_field",
+            Self::BadPostId(_) => "bad_post_id",
+            Self::BadUserId(_) => "bad_user_id",
+            Self::BadAction => "bad_action",
+            Self::BadTimestamp => "bad_timestamp",
+            Self::BadEnvelope(_) => "bad_envelope",
+            Self::RefusedByStore(_) => "refused_by_store",
+        }
+    }
+}
+
+fn id_fault(fault: Option<BadId>) -> String {
+    fault.map_or_else(|| "an id is a text".to_owned(), |fault| fault.to_string())
+}

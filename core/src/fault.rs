@@ -1,0 +1,37 @@
+//! What went wrong with a dependency, classed by what to do next.
+
+use thiserror::Error;
+
+/// A failed call, as far as its caller needs to know. A write that failed may still have happened.
+#[derive(Clone, Debug, PartialEq, Eq, Error)]
+pub enum Fault {
+    /// Worth trying again: a time-out, a lost connection, an error of the service's own, a conflict with another write.
+    #[error("{0}")]
+    Transient(String),
+    /// Worth trying again, later and less often.
+    #[error("throttled: {0}")]
+    Throttled(String),
+    /// This request will never be taken; others will.
+    #[error("refused: {0}")]
+    Poison(String),
+    /// No request will be taken until somebody acts: access denied, a table missing, a store full.
+    #[error("{0}")]
+    Fatal(String),
+}
+
+impl Fault {
+    /// Whether the same request may succeed later.
+    pub fn is_retryable(&self) -> bool {
+        matches!(self, Self::Transient(_) | Self::Throttled(_))
+    }
+
+    /// The class, as a metric label.
+    pub fn class(&self) -> &'static str {
+        match self {
+            Self::Transient(_) => "transient",
+            Self::Throttled(_) => "throttled",
+            Self::Poison(_) => "poison",
+            Self::Fatal(_) => "fatal",
+        }
+    }
+}

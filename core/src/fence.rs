@@ -1,0 +1,308 @@
+//! The consumer's fence: how far the rows of one Kafka partition have come, moved in the same transaction as the rows.
+//!
+//! Whether a request happened is never guessed. Any outcome but a plain success or a plain refusal means reading the
+//! fence again, and every row change carries the fence's condition: a late copy of an abandoned request finds the
+//! fence moved on, and does nothing.
+
+use std::fmt;
+
+use thiserror::Error;
+
+/// A record's place in its Kafka partition.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Offset(pub u64);
+
+impl Offset {
+    /// The offset after this one.
+    #[must_use]
+    pub fn next(self) -> Self {
+        Self(self.0 + 1)
+    }
+}
+
+impl fmt::Display for Offset {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.fmt(f)
+    }
+}
+
+/// One partition of one topic.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Partition {
+    /// The topic's name.
+    pub topic: Box<str>,
+    /// The partition's number.
+    pub index: u32,
+}
+
+impl fmt::Display for Partition {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}/{}", self.topic, self.index)
+    }
+}
+
+/// What tells a topic from a later one of the same name: its id, or its name where the broker knows no ids.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct TopicId(pub Box<str>);
+
+impl fmt::Display for TopicId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+/// The stored fence: rows equal the fold of the partition's events before `offset`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Fence {
+    /// The first event not yet in the rows.
+    pub offset: Offset,
+    /// Moved by whoever changes what the rows' keys depend on, so that nobody writes by an older understanding.
+    pub cfg: u64,
+    /// The topic the offset counts in.
+    pub topic: TopicId,
+}
+
+/// What the broker says of a partition's log now.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Log {
+    /// Which topic it is.
+    pub topic: TopicId,
+    /// The first record still there.
+    pub start: Offset,
+    /// Where the next record will go.
+    pub end: Offset,
+}
+
+/// What to do with a partition just assigned.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Load {
+    /// No fence yet: create this one if there is still none, then load again.
+    Create(Fence),
+    /// Read from the fence's offset.
+    Resume(Fence),
+    /// Leave the partition alone and raise the alarm: never reset by itself.
+    Halt(Alarm),
+}
+
+/// Why a partition stands still until an operator has looked.
+#[derive(Clone, Debug, PartialEq, Eq, Error)]
+pub enum Alarm {
+    /// The topic was deleted and created again: its offsets mean other events now.
+    #[error("the topic is {found}, but the fence counts in {expected}: was it re-created")]
+    TopicReplaced {
+        /// The topic in the fence.
+        expected: TopicId,
+        /// The topic there is.
+        found: TopicId,
+    },
+    /// Events that were never applied have been deleted by retention.
+    #[error("the fence is at {fence}, but the log starts at {start}: {} events were deleted unread", .start.0 - .fence.0)]
+    LogTruncated {
+        /// The fence's offset.
+        fence: Offset,
+        /// The first record there is.
+        start: Offset,
+    },
+    /// The log has lost records that were applied.
+    #[error("the fence is at {fence}, but the log ends at {end}: has the log lost its tail")]
+    BeyondLog {
+        /// The fence's offset.
+        fence: Offset,
+        /// Where the log ends.
+        end: Offset,
+    },
+}
+
+impl Alarm {
+    /// The alarm's name, as a metric label.
+    pub fn name(&self) -> &'static str {
+        match self {
+            Self::TopicReplaced { .. } => "topic_replaced",
+            Self::LogTruncated { .. } => "log_truncated",
+            Self::BeyondLog { .. } => "beyond_log",
+        }
+    }
+}
+
+/// Decides where a partition is read from. The fence has to be read first, then everything else.
+pub fn load(stored: Option<Fence>, log: &Log) -> Load {
+    let Some(fence) = stored else {
+        return Load::Create(Fence { offset: log.start, cfg: 0, topic: log.topic.clone() });
+    };
+    if fence.topic != log.topic {
+        Load::Halt(Alarm::TopicReplaced { expected: fence.topic, found: log.topic.clone() })
+    } else if fence.offset < log.start {
+        Load::Halt(Alarm::LogTruncated { fence: fence.offset, start: log.start })
+    } else if fence.offset > log.end {
+        Load::Halt(Alarm::BeyondLog { fence: fence.offset, end: log.end })
+    } else {
+        Load::Resume(fence)
+    }
+}
+
+/// One step of the chain: part of every transaction that changes rows.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Advance {
+    /// The fence as this process knows it: the condition.
+    pub from: Fence,
+    /// The offset after the last event of the batch.
+    pub to: Offset,
+}
+
+impl Advance {
+    /// The condition: the stored fence is the one known. It makes repeating the transaction safe: a second copy finds
+    /// the offset moved.
+    pub fn admitted_by(&self, stored: Option<&Fence>) -> bool {
+        stored == Some(&self.from)
+    }
+
+    /// The fence afterwards.
+    pub fn reached(&self) -> Fence {
+        Fence { offset: self.to, ..self.from.clone() }
+    }
+}
+
+/// Why one item of a cancelled transaction refused, as the store says it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Refused {
+    /// This item did not refuse.
+    Nothing,
+    /// Another write of the same item was under way.
+    Conflict,
+    /// The store had no capacity.
+    Throttled,
+    /// The condition did not hold.
+    Condition,
+    /// The item is not one the table takes.
+    Invalid,
+    /// The row key holds as much as one can.
+    Full,
+    /// Anything else.
+    Other,
+}
+
+/// How a transaction ended, as far as is known.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Commit {
+    /// It happened.
+    Done,
+    /// It was cancelled for these reasons.
+    Cancelled(Vec<Refused>),
+    /// The store would not even look at it, in its own words.
+    Invalid(String),
+    /// Nothing will be taken until somebody acts.
+    Fatal(String),
+    /// It may have happened or not: a time-out, a lost connection, an error without an answer.
+    Unknown(String),
+}
+
+/// What follows a transaction.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Next {
+    /// The batch is in the rows.
+    Go,
+    /// Wait, then send the same request again: it certainly did not happen.
+    Again,
+    /// Read the fence again and go on from there, whatever it says.
+    Reload,
+    /// Some row in the batch is not acceptable: find it.
+    Bisect,
+    /// Stop.
+    Halt,
+}
+
+impl Commit {
+    /// Decides what follows. Only a cancellation for conflicts and throttling alone says that nothing happened.
+    pub fn next(&self) -> Next {
+        match self {
+            Self::Done => Next::Go,
+            Self::Unknown(_) => Next::Reload,
+            Self::Invalid(_) => Next::Bisect,
+            Self::Fatal(_) => Next::Halt,
+            Self::Cancelled(reasons) => after_cancellation(reasons),
+        }
+    }
+}
+
+fn after_cancellation(reasons: &[Refused]) -> Next {
+    let given = || reasons.iter().filter(|reason| **reason != Refused::Nothing);
+    if given().any(|reason| *reason == Refused::Full) {
+        Next::Halt
+    } else if given().any(|reason| *reason == Refused::Condition || *reason == Refused::Other) || given().count() == 0 {
+        Next::Reload
+    } else if given().any(|reason| *reason == Refused::Invalid) {
+        Next::Bisect
+    } else {
+        Next::Again
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn log(topic: &str, start: u64, end: u64) -> Log {
+        Log { topic: TopicId(topic.into()), start: Offset(start), end: Offset(end) }
+    }
+
+    fn fence(offset: u64) -> Fence {
+        Fence { offset: Offset(offset), cfg: 3, topic: TopicId("t1".into()) }
+    }
+
+    #[test]
+    fn a_partition_without_a_fence_gets_one_at_the_start_of_its_log() {
+        let created = Fence { offset: Offset(5), cfg: 0, topic: TopicId("t1".into()) };
+        assert_eq!(load(None, &log("t1", 5, 9)), Load::Create(created));
+    }
+
+    #[test]
+    fn reading_goes_on_at_the_fence_and_nowhere_else() {
+        for offset in [5, 7, 9] {
+            assert_eq!(load(Some(fence(offset)), &log("t1", 5, 9)), Load::Resume(fence(offset)));
+        }
+    }
+
+    #[test]
+    fn a_log_the_fence_does_not_fit_halts_the_partition() {
+        let alarm = |log: &Log, offset| match load(Some(fence(offset)), log) {
+            Load::Halt(alarm) => alarm.name(),
+            other => panic!("{other:?}"),
+        };
+        assert_eq!(alarm(&log("t2", 5, 9), 7), "topic_replaced");
+        assert_eq!(alarm(&log("t1", 5, 9), 4), "log_truncated");
+        assert_eq!(alarm(&log("t1", 5, 9), 10), "beyond_log");
+    }
+
+    #[test]
+    fn an_advance_is_admitted_by_exactly_the_fence_it_knows() {
+        let advance = Advance { from: fence(5), to: Offset(8) };
+        assert!(advance.admitted_by(Some(&fence(5))));
+        let moved = advance.reached();
+        assert_eq!(moved, fence(8));
+        let other_cfg = Fence { cfg: 4, ..fence(5) };
+        let other_topic = Fence { topic: TopicId("t2".into()), ..fence(5) };
+        for stored in [None, Some(&moved), Some(&other_cfg), Some(&other_topic)] {
+            assert!(!advance.admitted_by(stored), "{stored:?}");
+        }
+    }
+
+    #[test]
+    fn only_a_cancellation_for_conflict_or_throttling_alone_is_sent_again() {
+        use Refused::{Condition, Conflict, Full, Invalid, Nothing, Other, Throttled};
+        let next = |reasons: &[Refused]| Commit::Cancelled(reasons.to_vec()).next();
+        assert_eq!(next(&[Nothing, Conflict]), Next::Again);
+        assert_eq!(next(&[Throttled, Nothing, Conflict]), Next::Again);
+        assert_eq!(next(&[Condition, Nothing]), Next::Reload);
+        assert_eq!(next(&[Condition, Conflict]), Next::Reload);
+        assert_eq!(next(&[Other, Conflict]), Next::Reload);
+        assert_eq!(next(&[Nothing, Nothing]), Next::Reload, "a cancellation that names no reason explains nothing");
+        assert_eq!(next(&[]), Next::Reload);
+        assert_eq!(next(&[Nothing, Invalid]), Next::Bisect);
+        assert_eq!(next(&[Nothing, Full]), Next::Halt);
+    }
+
+    #[test]
+    fn an_unknown_outcome_never_means_that_nothing_happened() {
+        assert_eq!(Commit::Unknown("timeout".into()).next(), Next::Reload);
+    }
+}

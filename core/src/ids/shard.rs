@@ -1,0 +1,153 @@
+//! Which shard of its post a user's row lives in: calculated from the user id, so that a like and its unlike meet.
+
+use std::fmt;
+
+use thiserror::Error;
+use xxhash_rust::xxh64::xxh64;
+
+/// One of a post's row keys, counted from 0.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Shard(u16);
+
+impl Shard {
+    /// Shard `k`, if some deployment could have it.
+    pub fn new(k: u16) -> Option<Self> {
+        (k < ShardCount::MAX.0).then_some(Self(k))
+    }
+
+    /// The shard's number.
+    pub fn index(self) -> u16 {
+        self.0
+    }
+}
+
+impl fmt::Display for Shard {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.fmt(f)
+    }
+}
+
+/// How many shards a deployment's posts have: a power of two.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct ShardCount(u16);
+
+/// The shard count given is not one a deployment can have.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
+#[error("shards must be a power of two from 1 to {max}, not {0}", max = ShardCount::MAX)]
+pub struct BadShardCount(pub u64);
+
+impl ShardCount {
+    /// Carries 8,000 likes/s on one post, and some 800 million rows.
+    pub const DEFAULT: Self = Self(16);
+    /// The counter item of a post with more would be slow to write for every one of its likes.
+    pub const MAX: Self = Self(256);
+
+    /// `n` shards.
+    pub fn new(n: u64) -> Result<Self, BadShardCount> {
+        u16::try_from(n).ok().filter(|n| n.is_power_of_two() && *n <= Self::MAX.0).map(Self).ok_or(BadShardCount(n))
+    }
+
+    /// The number of shards.
+    pub fn get(self) -> u16 {
+        self.0
+    }
+
+    /// The shard of `user`'s row: XXH64 with seed 0 of the id's bytes, modulo the count. Stored data depends on it for ever.
+    pub fn shard_of(self, user: &str) -> Shard {
+        let hash = xxh64(user.as_bytes(), 0) % u64::from(self.0);
+        Shard(u16::try_from(hash).expect("a remainder of a u16 fits a u16"))
+    }
+
+    /// Every shard, in order.
+    pub fn all(self) -> impl DoubleEndedIterator<Item = Shard> + ExactSizeIterator {
+        (0..self.0).map(Shard)
+    }
+}
+
+impl fmt::Display for ShardCount {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.fmt(f)
+    }
+}
+
+/// Some of a post's shards.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct ShardSet([u64; ShardCount::MAX.0 as usize / 64]);
+
+impl ShardSet {
+    /// Adds `shard`; whether it was not there before.
+    pub fn insert(&mut self, shard: Shard) -> bool {
+        let fresh = !self.contains(shard);
+        self.0[usize::from(shard.0 / 64)] |= 1 << (shard.0 % 64);
+        fresh
+    }
+
+    /// Whether `shard` is in the set.
+    pub fn contains(&self, shard: Shard) -> bool {
+        self.0[usize::from(shard.0 / 64)] >> (shard.0 % 64) & 1 == 1
+    }
+
+    /// How many shards there are.
+    pub fn len(&self) -> usize {
+        self.0.iter().map(|word| word.count_ones() as usize).sum()
+    }
+
+    /// Whether there is none.
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Rows already stored were placed by these: a change here is a migration, never an edit.
+    const VECTORS: &str = include_str!("../../tests/vectors/shards.tsv");
+
+    #[test]
+    fn the_shard_of_a_user_is_pinned_by_vectors() {
+        let mut seen = 0;
+        for line in VECTORS.lines().filter(|line| !line.starts_with('#')) {
+            let fields: Vec<&str> = line.split('\t').collect();
+            let [user, hash, of_16, of_64] = fields[..] else { panic!("malformed vector {line:?}") };
+            let user: String = serde_json::from_str(user).unwrap();
+            assert_eq!(format!("{:016x}", xxh64(user.as_bytes(), 0)), hash, "{user:?}");
+            for (count, shard) in [(16, of_16), (64, of_64)] {
+                assert_eq!(ShardCount::new(count).unwrap().shard_of(&user).to_string(), shard, "{user:?} of {count}");
+            }
+            seen += 1;
+        }
+        assert!(seen >= 12, "{seen} vectors");
+    }
+
+    #[test]
+    fn a_shard_count_is_a_power_of_two_up_to_256() {
+        for n in [1, 2, 16, 256] {
+            assert_eq!(u64::from(ShardCount::new(n).unwrap().get()), n);
+        }
+        for n in [0, 3, 15, 17, 255, 512, 65_536, u64::MAX] {
+            assert_eq!(ShardCount::new(n), Err(BadShardCount(n)));
+        }
+    }
+
+    #[test]
+    fn a_shard_set_holds_what_was_put_in() {
+        let mut set = ShardSet::default();
+        for k in [0, 63, 64, 255, 64] {
+            let shard = Shard::new(k).unwrap();
+            assert_eq!(set.insert(shard), !(k == 64 && set.len() == 4));
+            assert!(set.contains(shard));
+        }
+        assert_eq!(set.len(), 4);
+        assert!(!set.contains(Shard::new(1).unwrap()));
+    }
+
+    #[test]
+    fn doubling_the_count_sends_a_user_to_its_shard_or_to_that_shard_plus_the_old_count() {
+        for user in (0..500).map(|n| format!("u-{n}")) {
+            let (few, many) = (ShardCount::new(16).unwrap(), ShardCount::new(32).unwrap());
+            assert_eq!(many.shard_of(&user).index() % 16, few.shard_of(&user).index());
+        }
+    }
+}

@@ -1,0 +1,138 @@
+//! Names and positions in the table's change stream.
+
+use std::fmt;
+use std::str::FromStr;
+
+use thiserror::Error;
+
+/// A position in a stream shard: a number of up to 40 digits, kept left-padded so that text order is number order.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Sequence([u8; Self::DIGITS]);
+
+/// A text that is no sequence number.
+#[derive(Clone, Debug, PartialEq, Eq, Error)]
+#[error("a sequence number is 1 to 40 digits, not {0:?}")]
+pub struct BadSequence(pub String);
+
+impl Sequence {
+    /// The most digits a sequence number has.
+    pub const DIGITS: usize = 40;
+    /// The fewest the service writes: some engines pad to them, so requests do too.
+    const WIRE_DIGITS: usize = 21;
+
+    /// The position as it is stored and compared: 40 digits.
+    pub fn as_str(&self) -> &str {
+        std::str::from_utf8(&self.0).expect("a sequence holds ASCII digits alone")
+    }
+
+    /// The position as a request to the stream states it: without the padding.
+    pub fn wire(&self) -> &str {
+        let zeros = self.0.iter().take_while(|digit| **digit == b'0').count();
+        &self.as_str()[zeros.min(Self::DIGITS - Self::WIRE_DIGITS)..]
+    }
+}
+
+impl FromStr for Sequence {
+    type Err = BadSequence;
+
+    fn from_str(text: &str) -> Result<Self, BadSequence> {
+        let fits = (1..=Self::DIGITS).contains(&text.len()) && text.bytes().all(|byte| byte.is_ascii_digit());
+        if !fits {
+            return Err(BadSequence(text.chars().take(64).collect()));
+        }
+        let mut digits = [b'0'; Self::DIGITS];
+        digits[Self::DIGITS - text.len()..].copy_from_slice(text.as_bytes());
+        Ok(Self(digits))
+    }
+}
+
+impl From<u64> for Sequence {
+    fn from(n: u64) -> Self {
+        n.to_string().parse().expect("a u64 has at most 20 digits")
+    }
+}
+
+impl fmt::Display for Sequence {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.as_str())
+    }
+}
+
+impl fmt::Debug for Sequence {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Sequence({})", self.as_str().trim_start_matches('0'))
+    }
+}
+
+/// The number a stream shard is given once, when it is first seen: parents have smaller ones than their children.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Ordinal(pub u64);
+
+impl fmt::Display for Ordinal {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.fmt(f)
+    }
+}
+
+macro_rules! name {
+    ($(#[$doc:meta])* $name:ident) => {
+        $(#[$doc])*
+        #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+        pub struct $name(Box<str>);
+
+        impl $name {
+            /// The name as the service gave it.
+            pub fn as_str(&self) -> &str {
+                &self.0
+            }
+        }
+
+        impl From<&str> for $name {
+            fn from(text: &str) -> Self {
+                Self(text.into())
+            }
+        }
+
+        impl fmt::Display for $name {
+            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str(&self.0)
+            }
+        }
+    };
+}
+
+name! {
+    /// The service's name of one stream shard; opaque.
+    StreamShardId
+}
+name! {
+    /// What tells one life of a table's stream from another: switched off and on again, it gets a new label.
+    StreamLabel
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn sequences_of_different_lengths_compare_as_numbers() {
+        let at = |text: &str| text.parse::<Sequence>().unwrap();
+        assert!(at("999999999999999999999") < at("1000000000000000000000"));
+        assert!(at("9") < at(&"9".repeat(40)));
+        assert_eq!(at("7"), at("0007"));
+    }
+
+    #[test]
+    fn a_request_states_a_sequence_as_the_service_wrote_it() {
+        for text in ["100000000003498069978", "000000000000000000012", &"9".repeat(40)] {
+            assert_eq!(text.parse::<Sequence>().unwrap().wire(), text);
+        }
+    }
+
+    #[test]
+    fn a_sequence_is_1_to_40_digits() {
+        for text in ["", "-1", "1e3", " 1", "١", &"1".repeat(41)] {
+            assert!(text.parse::<Sequence>().is_err(), "{text}");
+        }
+    }
+}

@@ -1,0 +1,21 @@
+#![doc = include_str!("../README.md")]
+
+pub mod backoff;
+pub mod batch;
+pub mod counter;
+pub mod event;
+pub mod fault;
+pub mod fence;
+pub mod ids;
+pub mod lineage;
+pub mod ports;
+pub mod recount;
+pub mod served;
+pub mod tally;
+pub mod time;
+pub mod watermark;
+
+/// A map whose iteration order depends on its contents and history alone, never on a seed drawn at start.
+pub type Map<K, V> = hashbrown::HashMap<K, V, foldhash::fast::FixedState>;
+/// A set with the same property as [`Map`].
+pub type Set<K> = hashbrown::HashSet<K, foldhash::fast::FixedState>;

@@ -1,0 +1,39 @@
+//! The I/O the services need, as traits in our words.
+//!
+//! Calls repeat themselves inside an adapter only where the doc comment of the write says that this is safe. Every
+//! write names the condition that makes it so. Object-safe, so that a service holds `Arc<dyn Port>` and its tests
+//! hand it another.
+
+mod cache;
+mod checkpoints;
+mod counts;
+mod recounts;
+mod rows;
+mod stream;
+
+pub use cache::{Cache, Cached, FillToken};
+pub use checkpoints::{Checkpoints, Gap, GapId, Lease, LeaseTaken, Registry, ShardState, Worker};
+pub use counts::{Applied, Counts, Judged, LedgerEntry, Mended};
+pub use recounts::{AuditSegment, Claimed, QueueReason, Recounts, RunState};
+pub use rows::{FencedRows, Like, MarkerPut, Rows, ScannedRow, Segment};
+pub use stream::{ChangeStream, Iterator, Position, Records, StreamFault, StreamInfo};
+
+use crate::fault::Fault;
+
+/// What a port's calls come to.
+pub type Outcome<T> = Result<T, Fault>;
+
+/// A part of a long answer, and where the next begins.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Page<T> {
+    /// What this part holds.
+    pub items: Vec<T>,
+    /// Pass it to go on; `None` at the end.
+    pub next: Option<Cursor>,
+    /// What it cost, in half read units: the least the store charges.
+    pub half_units: u64,
+}
+
+/// Where a long answer goes on: opaque, valid for the call that gave it, and for another process too.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Cursor(pub String);

@@ -1,0 +1,133 @@
+//! The checkpoints table as the streamer and the API need it: the registry of stream shards, how far each is applied,
+//! leases, open gaps, and what the deployment was created with. (Fences live there too, behind
+//! [`FencedRows`](super::FencedRows).)
+
+use async_trait::async_trait;
+
+use super::Outcome;
+use crate::ids::{Ordinal, Sequence, ShardCount, StreamLabel, StreamShardId};
+use crate::lineage::{Checkpoint, Loss};
+use crate::time::UnixMillis;
+
+/// The numbers given out for one stream.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Registry {
+    /// The next number.
+    pub next: Ordinal,
+    /// Every shard numbered up to here is closed.
+    pub floor: Option<Ordinal>,
+}
+
+/// A worker's name, drawn at its start.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Worker(pub String);
+
+/// Who says to be working on a shard. It saves double work and is never trusted for more.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Lease {
+    /// The worker.
+    pub holder: Worker,
+    /// Moves with every renewal: a lease whose beat stands still is stale.
+    pub beat: u64,
+}
+
+/// A stream shard's checkpoint with its lease.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ShardState {
+    /// How far the shard is applied.
+    pub checkpoint: Checkpoint,
+    /// Who works on it.
+    pub lease: Option<Lease>,
+}
+
+/// Whether a lease could be taken.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum LeaseTaken {
+    /// It is ours.
+    Taken,
+    /// Somebody was faster.
+    Lost,
+}
+
+/// The name of one open gap: what was lost, so that opening it twice is opening it once.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct GapId(pub String);
+
+/// A loss of stream not yet repaired by an audit.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Gap {
+    /// Its name.
+    pub id: GapId,
+    /// The kind of loss.
+    pub kind: String,
+    /// What happened, for people.
+    pub detail: String,
+    /// When it was opened.
+    pub opened: UnixMillis,
+}
+
+/// The streamer's durable state.
+#[async_trait]
+pub trait Checkpoints: Send + Sync {
+    /// Every stream shard known of a stream, read consistently.
+    async fn shards(&self, label: &StreamLabel) -> Outcome<Vec<ShardState>>;
+
+    /// The registry of a stream, read consistently; `None` for one never seen.
+    async fn registry(&self, label: &StreamLabel) -> Outcome<Option<Registry>>;
+
+    /// Gives `shard` its number, once: the checkpoint is put if absent together with the registry's next step. Safe to
+    /// repeat: the number already given is answered.
+    async fn number(
+        &self,
+        label: &StreamLabel,
+        shard: &StreamShardId,
+        parent: Option<&StreamShardId>,
+        now: UnixMillis,
+    ) -> Outcome<Ordinal>;
+
+    /// Everything of `shard` up to `sequence` is in the counters. Safe to repeat: a checkpoint never moves back; one
+    /// that is further already stays.
+    async fn advance(
+        &self,
+        label: &StreamLabel,
+        shard: &StreamShardId,
+        sequence: Sequence,
+        at: UnixMillis,
+    ) -> Outcome<()>;
+
+    /// Everything written to `shard` before `at` is in the counters, and the checkpoint is where it was. Safe to
+    /// repeat: `at` never moves back.
+    async fn refresh(&self, label: &StreamLabel, shard: &StreamShardId, at: UnixMillis) -> Outcome<()>;
+
+    /// All of `shard` is in the counters, for ever. Safe to repeat.
+    async fn close(&self, label: &StreamLabel, shard: &StreamShardId, at: UnixMillis) -> Outcome<()>;
+
+    /// Every shard up to `floor` is closed. Safe to repeat: the floor never moves back.
+    async fn raise_floor(&self, label: &StreamLabel, floor: Ordinal) -> Outcome<()>;
+
+    /// Takes or renews the lease of `shard` for `holder`, if it still is as `seen`. Safe to repeat: the beat moves.
+    async fn lease(
+        &self,
+        label: &StreamLabel,
+        shard: &StreamShardId,
+        holder: &Worker,
+        seen: Option<&Lease>,
+    ) -> Outcome<LeaseTaken>;
+
+    /// Gives the lease of `shard` back, if `holder` has it. Safe to repeat.
+    async fn release(&self, label: &StreamLabel, shard: &StreamShardId, holder: &Worker) -> Outcome<()>;
+
+    /// Records a loss durably and queues a full audit. Safe to repeat: the same loss is one gap, and the time it was
+    /// first opened stands.
+    async fn open_gap(&self, loss: &Loss, now: UnixMillis) -> Outcome<Gap>;
+
+    /// The open gaps, read consistently.
+    async fn gaps(&self) -> Outcome<Vec<Gap>>;
+
+    /// Closes `gap` if it is still the one opened then. Safe to repeat.
+    async fn close_gap(&self, gap: &Gap) -> Outcome<()>;
+
+    /// What the deployment was created with, created now with `shards` if it was not. The answer may differ from
+    /// `shards`, and then decides. Safe to repeat.
+    async fn config(&self, shards: Option<ShardCount>) -> Outcome<ShardCount>;
+}

@@ -1,0 +1,82 @@
+//! The counts table: one item per post, changed by conditional updates alone.
+
+use async_trait::async_trait;
+
+use super::{Cursor, Outcome, Page, Segment};
+use crate::counter::{Counter, Update};
+use crate::ids::{PostId, Shard};
+use crate::recount::{RunId, Verdict};
+use crate::time::UnixMillis;
+
+/// What became of an update.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Applied {
+    /// It was taken; the counter afterwards.
+    Taken(Counter),
+    /// A condition did not hold; the counter that refused, `None` where there is none.
+    Refused(Option<Counter>),
+}
+
+/// What became of a verdict.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Judged {
+    /// It stands, and so does its ledger entry.
+    Stands,
+    /// The counter no longer held its token, or the outcome is not known: begin a new run.
+    Void,
+}
+
+/// What became of mending a total.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Mended {
+    /// The total is the sum again.
+    Mended,
+    /// The counter has changed since it was read.
+    Changed,
+}
+
+/// Why and by whom a count was corrected: one line of the ledger.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct LedgerEntry {
+    /// The post.
+    pub post: PostId,
+    /// The shard corrected; `None` where the total was mended.
+    pub shard: Option<Shard>,
+    /// When.
+    pub at: UnixMillis,
+    /// Which run.
+    pub run: RunId,
+    /// Which process.
+    pub by: String,
+    /// The rows counted before.
+    pub before: i64,
+    /// The rows counted after.
+    pub after: i64,
+    /// Why: asked for, drift, negative, suspect, total.
+    pub why: String,
+}
+
+/// The counts table.
+#[async_trait]
+pub trait Counts: Send + Sync {
+    /// Applies `update` to the counter of `post`, creating it. Safe to repeat: the watermark it sets is the one its
+    /// condition wants not to be there. A conflict with another write is a transient fault.
+    async fn apply(&self, post: &PostId, update: &Update) -> Outcome<Applied>;
+
+    /// One counter, read consistently.
+    async fn counter(&self, post: &PostId) -> Outcome<Option<Counter>>;
+
+    /// Several counters, read consistently, in the order asked.
+    async fn counters(&self, posts: &[PostId]) -> Outcome<Vec<Option<Counter>>>;
+
+    /// Corrects a count and writes the ledger entry, both or neither, if the counter holds the verdict's token. Never
+    /// repeated by an adapter: after an unknown outcome a new run says what is so.
+    async fn judge(&self, verdict: &Verdict, entry: &LedgerEntry) -> Outcome<Judged>;
+
+    /// Sets the total of `post` to `sum` and writes the ledger entry, if the counter still has `version`. Safe to
+    /// repeat: it moves the version.
+    async fn mend_total(&self, post: &PostId, version: u64, sum: i64, entry: &LedgerEntry) -> Outcome<Mended>;
+
+    /// One page of all counters, read consistently.
+    async fn scan(&self, segment: Segment, after: Option<&Cursor>) -> Outcome<Page<(PostId, Counter)>>;
+}

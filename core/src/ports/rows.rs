@@ -1,0 +1,90 @@
+//! The likes table: rows that move with a fence, rows read, and the recount's marker rows.
+
+use async_trait::async_trait;
+
+use super::{Cursor, Outcome, Page};
+use crate::batch::Change;
+use crate::fence::{Advance, Commit, Fence, Partition};
+use crate::ids::{RowKey, UserId};
+use crate::recount::Marker;
+use crate::time::UnixMillis;
+
+/// Rows and fence together: all that the consumer writes.
+#[async_trait]
+pub trait FencedRows: Send + Sync {
+    /// The fence of `partition`, read consistently; `None` before its first creation.
+    async fn fence(&self, partition: &Partition) -> Outcome<Option<Fence>>;
+
+    /// Creates the fence if there is none. Safe to repeat: what is there already stays.
+    async fn create_fence(&self, partition: &Partition, fence: &Fence) -> Outcome<()>;
+
+    /// Changes the rows and moves the fence, all or nothing, if the fence is as `advance` knows it. At most
+    /// [`Limits::MAX_ROWS`](crate::batch::Limits::MAX_ROWS) changes. Safe to repeat, by anybody and at any time: a
+    /// second copy finds the fence moved.
+    async fn commit(&self, partition: &Partition, advance: &Advance, changes: &[Change<'_>]) -> Commit;
+
+    /// Every fence of `topic`, for people.
+    async fn fences(&self, topic: &str) -> Outcome<Vec<(Partition, Fence)>>;
+
+    /// An operator's way past an alarm: replaces the fence if it is still `seen`, with its `cfg` one higher. `false`
+    /// where it was not. Safe to repeat: the condition holds once.
+    async fn reset_fence(&self, partition: &Partition, seen: &Fence, to: &Fence) -> Outcome<bool>;
+}
+
+/// A like that is there.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Like {
+    /// Who likes.
+    pub user: UserId,
+    /// Since when.
+    pub liked_at: UnixMillis,
+}
+
+/// A row as a scan meets it: also one that stands where it should not.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ScannedRow {
+    /// `pk`.
+    pub pk: String,
+    /// `user_id`.
+    pub user: String,
+}
+
+/// One of `of` parts of a table scan.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Segment {
+    /// Which, from 0.
+    pub index: u32,
+    /// Of how many.
+    pub of: u32,
+}
+
+/// What became of a marker put.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum MarkerPut {
+    /// It stands.
+    Put,
+    /// Another marker stood there, or the outcome is not known: read the marker to decide.
+    Unclear,
+}
+
+/// Reading rows, and the markers beside them.
+#[async_trait]
+pub trait Rows: Send + Sync {
+    /// `user`'s like in `key`, read consistently.
+    async fn like(&self, key: &RowKey, user: &UserId) -> Outcome<Option<Like>>;
+
+    /// The likes of one row key in the order of user ids, behind `after`, read consistently; reserved rows left out.
+    async fn likes(&self, key: &RowKey, after: Option<&Cursor>, limit: Option<u32>) -> Outcome<Page<Like>>;
+
+    /// One page of a table scan, keys only, read consistently; reserved rows left out. The rows of a key follow each
+    /// other, within a page and from page to page.
+    async fn scan(&self, segment: Segment, after: Option<&Cursor>) -> Outcome<Page<ScannedRow>>;
+
+    /// The marker of a row key, read consistently.
+    async fn marker(&self, key: &RowKey) -> Outcome<Option<Marker>>;
+
+    /// Puts `marker` if the one that stands is `required`. Repeating it is *not* safe for an opening marker unless the
+    /// marker was read in between; so no adapter repeats it by itself, and an unknown outcome is
+    /// [`MarkerPut::Unclear`], not a fault.
+    async fn put_marker(&self, key: &RowKey, marker: Marker, required: Option<Marker>) -> Outcome<MarkerPut>;
+}

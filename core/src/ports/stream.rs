@@ -1,0 +1,84 @@
+//! The change stream of the likes table, as the service offers it: shards, iterators, records.
+
+use async_trait::async_trait;
+use thiserror::Error;
+
+use crate::fault::Fault;
+use crate::ids::{Sequence, StreamLabel, StreamShardId};
+use crate::lineage::Listed;
+use crate::tally::RawRecord;
+use crate::time::UnixMillis;
+
+/// One life of a table's stream.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct StreamInfo {
+    /// Its label.
+    pub label: StreamLabel,
+    /// When it was switched on.
+    pub created: UnixMillis,
+    /// When its table was created.
+    pub table_created: UnixMillis,
+}
+
+/// Where to begin reading a shard. The newest record is no such place: it would pass over others unseen.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Position {
+    /// At the oldest record there is.
+    Oldest,
+    /// Behind this one.
+    After(Sequence),
+}
+
+/// A place in a shard that the service remembers for some minutes; opaque.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Iterator(pub String);
+
+/// What a read yields.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Records {
+    /// In order; often empty before the next are reached.
+    pub records: Vec<RawRecord>,
+    /// Where to go on; `None` once the shard has ended and everything was read.
+    pub next: Option<Iterator>,
+}
+
+/// Why a read of the stream failed.
+#[derive(Clone, Debug, PartialEq, Eq, Error)]
+pub enum StreamFault {
+    /// Records behind the position are gone: a loss.
+    #[error("records at this position were trimmed")]
+    Trimmed,
+    /// The iterator is too old: take a new one at the same place.
+    #[error("the iterator has expired")]
+    Expired,
+    /// The stream or the shard is not there any more.
+    #[error("the stream shard does not exist")]
+    Gone,
+    /// Anything a call can fail with.
+    #[error(transparent)]
+    Fault(#[from] Fault),
+}
+
+/// A table's change stream.
+#[async_trait]
+pub trait ChangeStream: Send + Sync {
+    /// The stream the table has now; a fault of the fatal kind where it has none, or one without both images.
+    async fn info(&self) -> Result<StreamInfo, StreamFault>;
+
+    /// Every shard listed, all pages of it.
+    async fn shards(&self, label: &StreamLabel) -> Result<Vec<Listed>, StreamFault>;
+
+    /// The shards that continue `parent`; `None` where the engine cannot be asked that, so that all have to be listed.
+    async fn children(&self, label: &StreamLabel, parent: &StreamShardId) -> Result<Option<Vec<Listed>>, StreamFault>;
+
+    /// An iterator at `position`.
+    async fn iterator(
+        &self,
+        label: &StreamLabel,
+        shard: &StreamShardId,
+        position: Position,
+    ) -> Result<Iterator, StreamFault>;
+
+    /// The records at `iterator`, at most `limit`.
+    async fn records(&self, iterator: &Iterator, limit: u32) -> Result<Records, StreamFault>;
+}

@@ -1,0 +1,109 @@
+//! A count as people are given it, and the one form in which the cache keeps it.
+
+use std::fmt;
+use std::str::FromStr;
+
+use thiserror::Error;
+
+use crate::counter::Counter;
+use crate::time::UnixMillis;
+
+/// A post's count, with how exact and how fresh it is known to be.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Served {
+    /// The total as stored; people are shown [`shown`](Self::shown).
+    pub likes: i64,
+    /// The counter's version, 0 for a post nobody has liked.
+    pub version: u64,
+    /// Whether nothing says that the number may be wrong.
+    pub exact: bool,
+    /// What the number is known to include: every change made before.
+    pub as_of: UnixMillis,
+}
+
+impl Served {
+    /// The count of `counter`, while the stream has open gaps or not; a post without a counter has no likes.
+    pub fn new(counter: Option<&Counter>, open_gaps: bool, as_of: UnixMillis) -> Self {
+        let sound = counter.is_none_or(Counter::is_sound);
+        let (likes, version) = counter.map_or((0, 0), |counter| (counter.likes, counter.version));
+        Self { likes, version, exact: sound && !open_gaps, as_of }
+    }
+
+    /// The number to show: nothing has fewer than no likes.
+    pub fn shown(&self) -> u64 {
+        u64::try_from(self.likes).unwrap_or(0)
+    }
+
+    /// Whether this value may take `other`'s place in the cache.
+    pub fn is_newer_than(&self, other: &Self) -> bool {
+        self.version > other.version
+    }
+}
+
+/// Why a cached text is not a count of the form this version writes.
+#[derive(Clone, Debug, PartialEq, Eq, Error)]
+pub enum BadCached {
+    /// Written by a version with another form.
+    #[error("a cached count of an unknown format")]
+    UnknownFormat,
+    /// Neither.
+    #[error("a cached count that cannot be read")]
+    Malformed,
+}
+
+/// `1:version:likes:exact:as_of`; the 1 is the format.
+impl fmt::Display for Served {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "1:{}:{}:{}:{}", self.version, self.likes, u8::from(self.exact), self.as_of)
+    }
+}
+
+impl FromStr for Served {
+    type Err = BadCached;
+
+    fn from_str(text: &str) -> Result<Self, BadCached> {
+        let mut fields = text.split(':');
+        if fields.next() != Some("1") {
+            return Err(BadCached::UnknownFormat);
+        }
+        let fields: Vec<&str> = fields.collect();
+        let [version, likes, exact, as_of] = fields[..] else { return Err(BadCached::Malformed) };
+        let exact = match exact {
+            "1" => true,
+            "0" => false,
+            _ => return Err(BadCached::Malformed),
+        };
+        let malformed = |_| BadCached::Malformed;
+        let (version, likes) = (version.parse().map_err(malformed)?, likes.parse().map_err(malformed)?);
+        Ok(Self { likes, version, exact, as_of: UnixMillis(as_of.parse().map_err(malformed)?) })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_cached_count_has_the_documented_form() {
+        let served = Served { likes: -3, version: 7, exact: true, as_of: UnixMillis(99) };
+        assert_eq!(served.to_string(), "1:7:-3:1:99");
+        assert_eq!("1:7:-3:1:99".parse(), Ok(served));
+        assert_eq!("2:7:-3:1:99".parse::<Served>(), Err(BadCached::UnknownFormat));
+        for text in ["1", "1:", "1:7:3:2:99", "1:7:3:1", "1:7:3:1:99:0", "1:-7:3:1:99", "1:7:x:1:99"] {
+            assert_eq!(text.parse::<Served>(), Err(BadCached::Malformed), "{text}");
+        }
+    }
+
+    #[test]
+    fn a_negative_total_is_kept_shown_as_none_and_never_called_exact() {
+        let counter = Counter { likes: -3, version: 7, ..Counter::default() };
+        let served = Served::new(Some(&counter), false, UnixMillis(1));
+        assert_eq!((served.likes, served.shown(), served.exact), (-3, 0, false));
+    }
+
+    #[test]
+    fn an_open_gap_makes_every_answer_inexact() {
+        assert!(Served::new(None, false, UnixMillis(1)).exact);
+        assert!(!Served::new(None, true, UnixMillis(1)).exact);
+    }
+}

@@ -1,0 +1,9 @@
+//! The fold: from change records of the likes table to what each counter gains.
+//!
+//! The streamer and the recount both read records through here, so that they can never disagree on what a row is.
+
+mod prefix;
+mod record;
+
+pub use prefix::{Boundary, Cut, CutRules, Fold, MAX_TOUCHED, PostRecords, Prefix, UpdateContext};
+pub use record::{Image, Quarantine, RawRecord, Record, RecordKind, read};

@@ -1,0 +1,326 @@
+//! Records in order, gathered per post until it is time to write them.
+//!
+//! What is written together is a prefix of the stream shard: a cut is made between two records for all posts alike,
+//! never for one post alone, so that "everything up to here is applied" stays one number.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use super::{Record, RecordKind};
+use crate::Map;
+use crate::counter::{Feeder, Touch, Update};
+use crate::ids::{Ordinal, PostId, RowKey, Sequence, Shard, ShardSet};
+use crate::recount::{Phase, RunId};
+use crate::time::UnixMillis;
+use crate::watermark::Watermarks;
+
+/// When a prefix ends.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct CutRules {
+    /// Records read.
+    pub records: usize,
+    /// Time since the first record.
+    pub age: Duration,
+}
+
+/// Why a prefix ends here.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Cut {
+    /// It holds as many records as it may.
+    Size,
+    /// Its first record has waited long enough.
+    Age,
+    /// It ends in a window's closing marker, which is written by itself, after everything before it.
+    Boundary,
+    /// One more row key would make an update larger than the store takes.
+    Width,
+    /// The reader stops here: the shard has ended, or the process goes away.
+    Stop,
+}
+
+impl Cut {
+    /// The cut, as a metric label.
+    pub fn label(self) -> &'static str {
+        match self {
+            Self::Size => "size",
+            Self::Age => "age",
+            Self::Boundary => "boundary",
+            Self::Width => "width",
+            Self::Stop => "stop",
+        }
+    }
+}
+
+/// The most shards of one post in one update: its expressions have to stay below 4 KB and 300 operators.
+pub const MAX_TOUCHED: usize = 48;
+
+/// Gathers one stream shard's records into prefixes.
+#[derive(Clone, Debug)]
+pub struct Fold {
+    rules: CutRules,
+    gathered: Prefix,
+    opened: Option<Duration>,
+}
+
+impl Fold {
+    /// An empty fold.
+    pub fn new(rules: CutRules) -> Self {
+        Self { rules, gathered: Prefix::default(), opened: None }
+    }
+
+    /// Takes the next record, or says that the prefix has to be written before it.
+    pub fn push(&mut self, record: &Record, now: Duration) -> Result<(), Cut> {
+        if self.gathered.boundary.is_some() {
+            return Err(Cut::Boundary);
+        }
+        match &record.kind {
+            RecordKind::Row { key, .. } if record.delta() != 0 => self.gathered.touch(key, record)?,
+            RecordKind::Marker { key, marker } if marker.phase == Phase::Low => self.gathered.touch(key, record)?,
+            RecordKind::Marker { key, marker } => {
+                self.gathered.boundary =
+                    Some(Boundary { key: key.clone(), run: marker.run, sequence: record.sequence });
+            }
+            RecordKind::Row { .. } | RecordKind::Reserved | RecordKind::Foreign(_) => {}
+        }
+        self.gathered.last = Some(record.sequence);
+        self.gathered.records += 1;
+        self.opened.get_or_insert(now);
+        Ok(())
+    }
+
+    /// Whether the prefix has to be written now, and why.
+    pub fn due(&self, now: Duration) -> Option<Cut> {
+        if self.gathered.boundary.is_some() {
+            Some(Cut::Boundary)
+        } else if self.gathered.records >= self.rules.records {
+            Some(Cut::Size)
+        } else {
+            self.due_at().filter(|due| now >= *due).map(|_| Cut::Age)
+        }
+    }
+
+    /// When it will be due by age, if nothing else happens.
+    pub fn due_at(&self) -> Option<Duration> {
+        self.opened.map(|opened| opened + self.rules.age)
+    }
+
+    /// Takes out what was gathered.
+    pub fn take(&mut self) -> Prefix {
+        self.opened = None;
+        std::mem::take(&mut self.gathered)
+    }
+}
+
+/// Consecutive records of one stream shard, by post.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Prefix {
+    /// What each post gains.
+    pub posts: Map<PostId, PostRecords>,
+    /// The closing marker it ends in.
+    pub boundary: Option<Boundary>,
+    /// The last record: where the checkpoint goes once everything is answered.
+    pub last: Option<Sequence>,
+    /// How many records it covers.
+    pub records: usize,
+}
+
+impl Prefix {
+    fn touch(&mut self, key: &RowKey, record: &Record) -> Result<(), Cut> {
+        let post = self.posts.entry_ref(&key.post).or_default();
+        if !post.touched.contains(key.shard) && post.touched.len() >= MAX_TOUCHED {
+            return Err(Cut::Width);
+        }
+        post.push(record.sequence, key.shard, record.delta());
+        Ok(())
+    }
+}
+
+/// A window's closing marker, waiting to be written by itself.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Boundary {
+    /// The row key recounted.
+    pub key: RowKey,
+    /// The run.
+    pub run: RunId,
+    /// The marker's position.
+    pub sequence: Sequence,
+}
+
+/// One post's records of one prefix, in order.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct PostRecords {
+    records: Vec<Entry>,
+    touched: ShardSet,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Entry {
+    sequence: Sequence,
+    shard: Shard,
+    delta: i64,
+}
+
+/// What an update needs besides the records.
+#[derive(Clone, Debug)]
+pub struct UpdateContext<'a> {
+    /// The stream shard.
+    pub shard: Ordinal,
+    /// Now.
+    pub now: UnixMillis,
+    /// Its nearest closed ancestors.
+    pub ancestors: &'a [Ordinal],
+    /// `F`.
+    pub closed_through: Option<Ordinal>,
+    /// The counter's watermarks as last seen, for pruning; `None` where it was not seen yet.
+    pub seen: Option<&'a Watermarks>,
+}
+
+impl PostRecords {
+    fn push(&mut self, sequence: Sequence, shard: Shard, delta: i64) {
+        self.touched.insert(shard);
+        self.records.push(Entry { sequence, shard, delta });
+    }
+
+    /// How many records there are.
+    pub fn len(&self) -> usize {
+        self.records.len()
+    }
+
+    /// Whether nothing is left to write.
+    pub fn is_empty(&self) -> bool {
+        self.records.is_empty()
+    }
+
+    /// What is left when everything up to `applied` is in the counter already.
+    #[must_use]
+    pub fn after(&self, applied: Sequence) -> Self {
+        let mut left = Self::default();
+        for entry in self.records.iter().filter(|entry| entry.sequence > applied) {
+            left.push(entry.sequence, entry.shard, entry.delta);
+        }
+        left
+    }
+
+    /// The one update that takes all of them into the counter; `None` where there are none.
+    pub fn update(&self, context: &UpdateContext<'_>) -> Option<Update> {
+        let (first, last) = (self.records.first()?.sequence, self.records.last()?.sequence);
+        let mut deltas: BTreeMap<Shard, i64> = BTreeMap::new();
+        for entry in &self.records {
+            *deltas.entry(entry.shard).or_default() += entry.delta;
+        }
+        let touch = |(shard, delta)| Touch { shard, delta, feeder: Feeder::Usual, window: None };
+        Some(context.update(first, last, deltas.into_iter().map(touch).collect()))
+    }
+}
+
+impl Boundary {
+    /// The update that puts the window's token beside the rows exactly there.
+    pub fn update(&self, context: &UpdateContext<'_>) -> Update {
+        let touch = Touch { shard: self.key.shard, delta: 0, feeder: Feeder::Usual, window: Some(self.run) };
+        context.update(self.sequence, self.sequence, vec![touch])
+    }
+}
+
+impl UpdateContext<'_> {
+    fn update(&self, first: Sequence, last: Sequence, touched: Vec<Touch>) -> Update {
+        Update {
+            shard: self.shard,
+            first,
+            last,
+            at: self.now,
+            touched,
+            ancestors: self.ancestors.to_vec(),
+            closed_through: self.closed_through,
+            prune: self.seen.and_then(|seen| seen.prunable(self.closed_through, self.shard)),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::ids::UserId;
+    use crate::recount::Marker;
+
+    const RULES: CutRules = CutRules { records: 100, age: Duration::from_millis(100) };
+    const NOW: Duration = Duration::ZERO;
+
+    fn row(sequence: u64, key: &str, before: bool, after: bool) -> Record {
+        let kind = RecordKind::Row { key: key.parse().unwrap(), user: UserId::new("u").unwrap(), before, after };
+        Record { sequence: sequence.into(), written: UnixMillis(0), kind }
+    }
+
+    fn marker(sequence: u64, key: &str, phase: Phase) -> Record {
+        let marker = Marker { run: RunId::from(1), phase };
+        let kind = RecordKind::Marker { key: key.parse().unwrap(), marker };
+        Record { sequence: sequence.into(), written: UnixMillis(0), kind }
+    }
+
+    fn context() -> UpdateContext<'static> {
+        UpdateContext { shard: Ordinal(1), now: UnixMillis(9), ancestors: &[], closed_through: None, seen: None }
+    }
+
+    #[test]
+    fn nothing_is_gathered_behind_a_closing_marker() {
+        let mut fold = Fold::new(RULES);
+        fold.push(&row(1, "p#0", false, true), NOW).unwrap();
+        fold.push(&marker(2, "p#0", Phase::High), NOW).unwrap();
+        assert_eq!(fold.due(NOW), Some(Cut::Boundary));
+        assert_eq!(fold.push(&row(3, "q#0", false, true), NOW), Err(Cut::Boundary));
+        let prefix = fold.take();
+        let boundary = prefix.boundary.unwrap().update(&context());
+        assert_eq!((boundary.first, boundary.total(), boundary.touched.len()), (2.into(), Ok(0), 1));
+        assert_eq!(prefix.posts[&PostId::new("p").unwrap()].len(), 1, "the marker is not among the post's records");
+        assert_eq!(fold.push(&row(3, "q#0", false, true), NOW), Ok(()));
+    }
+
+    #[test]
+    fn an_opening_marker_touches_its_shard_without_changing_it() {
+        let mut fold = Fold::new(RULES);
+        fold.push(&marker(1, "p#3", Phase::Low), NOW).unwrap();
+        let prefix = fold.take();
+        let update = prefix.posts[&PostId::new("p").unwrap()].update(&context()).unwrap();
+        assert_eq!((update.touched[0].shard.index(), update.touched[0].delta), (3, 0));
+    }
+
+    #[test]
+    fn a_record_that_changes_no_presence_moves_the_checkpoint_and_no_counter() {
+        let mut fold = Fold::new(RULES);
+        fold.push(&row(7, "p#0", true, true), NOW).unwrap();
+        let prefix = fold.take();
+        assert_eq!((prefix.posts.len(), prefix.last, prefix.records), (0, Some(7.into()), 1));
+    }
+
+    #[test]
+    fn a_prefix_is_due_by_size_and_by_age() {
+        let mut fold = Fold::new(CutRules { records: 2, ..RULES });
+        assert_eq!(fold.due(NOW + RULES.age), None);
+        fold.push(&row(1, "p#0", false, true), NOW).unwrap();
+        assert_eq!(fold.due(NOW + RULES.age), Some(Cut::Age));
+        fold.push(&row(2, "p#0", false, true), NOW).unwrap();
+        assert_eq!(fold.due(NOW), Some(Cut::Size));
+    }
+
+    #[test]
+    fn a_post_touched_too_widely_cuts_the_prefix_for_all_posts() {
+        let mut fold = Fold::new(RULES);
+        for shard in 0..MAX_TOUCHED {
+            fold.push(&row(1 + shard as u64, &format!("p#{shard}"), false, true), NOW).unwrap();
+        }
+        assert_eq!(fold.push(&row(90, "p#200", false, true), NOW), Err(Cut::Width));
+        assert_eq!(fold.push(&row(90, "p#0", false, true), NOW), Ok(()), "a shard already touched is welcome");
+    }
+
+    #[test]
+    fn records_already_applied_are_left_out_of_the_update() {
+        let mut fold = Fold::new(RULES);
+        for sequence in 1..=5 {
+            fold.push(&row(sequence, &format!("p#{}", sequence % 2), false, true), NOW).unwrap();
+        }
+        let records = fold.take().posts.remove("p").unwrap();
+        let left = records.after(3.into());
+        let update = left.update(&context()).unwrap();
+        assert_eq!((update.first, update.last, update.total()), (4.into(), 5.into(), Ok(2)));
+        assert!(records.after(5.into()).update(&context()).is_none());
+    }
+}

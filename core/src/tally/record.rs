@@ -1,0 +1,205 @@
+//! One change record: a row that came, stayed or went, a recount marker, or something that is none of our rows.
+
+use thiserror::Error;
+
+use crate::ids::{BadRowKey, RESERVED, RowKey, Sequence, UserId};
+use crate::recount::{Marker, Phase, RunId};
+use crate::time::UnixMillis;
+
+/// A change record as the stream gives it, in our words.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct RawRecord {
+    /// Its position, as the service writes it.
+    pub sequence: String,
+    /// When it was written, to the second.
+    pub written: UnixMillis,
+    /// `pk`, where it is a text.
+    pub pk: Option<String>,
+    /// `user_id`, where it is a text.
+    pub sort: Option<String>,
+    /// The item before; `None` where there was none.
+    pub before: Option<Image>,
+    /// The item after; `None` where there is none.
+    pub after: Option<Image>,
+}
+
+/// The attributes of an item image that decide something.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Image {
+    /// `run` of a marker.
+    pub run: Option<String>,
+    /// `phase` of a marker.
+    pub phase: Option<String>,
+}
+
+/// A change record understood.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Record {
+    /// Its position.
+    pub sequence: Sequence,
+    /// When it was written, to the second.
+    pub written: UnixMillis,
+    /// What it says.
+    pub kind: RecordKind,
+}
+
+/// What a change record says.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum RecordKind {
+    /// A like row changed.
+    Row {
+        /// Where it lives.
+        key: RowKey,
+        /// Whose it is.
+        user: UserId,
+        /// Whether it was there before.
+        before: bool,
+        /// Whether it is there now.
+        after: bool,
+    },
+    /// A recount window was opened or closed.
+    Marker {
+        /// The row key recounted.
+        key: RowKey,
+        /// The run and its phase.
+        marker: Marker,
+    },
+    /// A reserved sort key that says nothing to the fold.
+    Reserved,
+    /// None of our rows: counted, reported, passed over.
+    Foreign(Quarantine),
+}
+
+/// Why a change record is none of our rows.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
+pub enum Quarantine {
+    /// The key is not two texts.
+    #[error("its key is not a row key and a user id")]
+    NoKey,
+    /// `pk` is not `post#shard`.
+    #[error("{0}")]
+    BadRowKey(BadRowKey),
+    /// `user_id` is no id.
+    #[error("its user id is not valid")]
+    BadUser,
+    /// Neither image: the stream does not carry what counting needs.
+    #[error("it has neither an old nor a new image")]
+    NoImages,
+    /// A marker of a form this version does not know.
+    #[error("its recount marker is not readable")]
+    BadMarker,
+}
+
+impl Quarantine {
+    /// The reason, as a metric label.
+    pub fn reason(self) -> &'static str {
+        match self {
+            Self::NoKey => "no_key",
+            Self::BadRowKey(_) => "bad_row_key",
+            Self::BadUser => "bad_user",
+            Self::NoImages => "no_images",
+            Self::BadMarker => "bad_marker",
+        }
+    }
+}
+
+impl Record {
+    /// Rows gained or lost: from the images, never from the event's name alone.
+    pub fn delta(&self) -> i64 {
+        match self.kind {
+            RecordKind::Row { before, after, .. } => i64::from(after) - i64::from(before),
+            _ => 0,
+        }
+    }
+}
+
+/// Understands a change record. `None` where even its position is unreadable: nothing after it can be ordered then.
+pub fn read(raw: &RawRecord) -> Option<Record> {
+    let sequence = raw.sequence.parse().ok()?;
+    Some(Record { sequence, written: raw.written, kind: kind(raw).unwrap_or_else(RecordKind::Foreign) })
+}
+
+fn kind(raw: &RawRecord) -> Result<RecordKind, Quarantine> {
+    let (Some(pk), Some(sort)) = (&raw.pk, &raw.sort) else { return Err(Quarantine::NoKey) };
+    let key: RowKey = pk.parse().map_err(Quarantine::BadRowKey)?;
+    if raw.before.is_none() && raw.after.is_none() {
+        return Err(Quarantine::NoImages);
+    }
+    if sort.starts_with(RESERVED) {
+        return if sort == Marker::SORT_KEY { marker(key, raw.after.as_ref()) } else { Ok(RecordKind::Reserved) };
+    }
+    let user = UserId::new(sort).map_err(|_| Quarantine::BadUser)?;
+    Ok(RecordKind::Row { key, user, before: raw.before.is_some(), after: raw.after.is_some() })
+}
+
+fn marker(key: RowKey, image: Option<&Image>) -> Result<RecordKind, Quarantine> {
+    let Some(image) = image else { return Ok(RecordKind::Reserved) };
+    let run: Option<RunId> = image.run.as_ref().and_then(|run| run.parse().ok());
+    let phase: Option<Phase> = image.phase.as_ref().and_then(|phase| phase.parse().ok());
+    match (run, phase) {
+        (Some(run), Some(phase)) => Ok(RecordKind::Marker { key, marker: Marker { run, phase } }),
+        _ => Err(Quarantine::BadMarker),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn raw(pk: &str, sort: &str, before: bool, after: bool) -> RawRecord {
+        RawRecord {
+            sequence: "100000000000000000001".into(),
+            pk: Some(pk.into()),
+            sort: Some(sort.into()),
+            before: before.then(Image::default),
+            after: after.then(Image::default),
+            ..RawRecord::default()
+        }
+    }
+
+    fn kind_of(raw: &RawRecord) -> RecordKind {
+        read(raw).unwrap().kind
+    }
+
+    #[test]
+    fn a_delta_is_presence_after_less_presence_before() {
+        for (before, after, delta) in [(false, true, 1), (true, false, -1), (true, true, 0)] {
+            assert_eq!(read(&raw("p#1", "u", before, after)).unwrap().delta(), delta);
+        }
+    }
+
+    #[test]
+    fn a_reserved_key_is_never_a_like() {
+        for sort in [Marker::SORT_KEY, "\u{1}something else"] {
+            assert_eq!(read(&raw("p#1", sort, false, true)).unwrap().delta(), 0, "{sort:?}");
+        }
+        assert_eq!(kind_of(&raw("p#1", "\u{1}something else", false, true)), RecordKind::Reserved);
+    }
+
+    #[test]
+    fn a_marker_names_its_run_and_phase() {
+        let run = RunId::from(7);
+        let image = Image { run: Some(run.to_string()), phase: Some("H".into()) };
+        let marker = RawRecord { after: Some(image), ..raw("p#1", Marker::SORT_KEY, true, true) };
+        let RecordKind::Marker { key, marker } = kind_of(&marker) else { panic!() };
+        assert_eq!((key.to_string().as_str(), marker), ("p#1", Marker { run, phase: Phase::High }));
+    }
+
+    #[test]
+    fn what_is_none_of_our_rows_is_quarantined_with_its_reason() {
+        let reason = |raw: &RawRecord| match kind_of(raw) {
+            RecordKind::Foreign(quarantine) => quarantine.reason(),
+            other => panic!("{other:?}"),
+        };
+        assert_eq!(reason(&RawRecord { pk: None, ..raw("", "u", false, true) }), "no_key");
+        assert_eq!(reason(&raw("order-7", "u", false, true)), "bad_row_key");
+        assert_eq!(reason(&raw("p#1", "", false, true)), "bad_user");
+        assert_eq!(reason(&raw("p#1", "u", false, false)), "no_images");
+        assert_eq!(reason(&raw("p#1", Marker::SORT_KEY, false, true)), "bad_marker");
+    }
+
+    #[test]
+    fn a_record_without_a_readable_position_is_not_read_at_all() {
+        assert_eq!(read(&RawRecord { sequence: "x".into(), ..raw("p#1", "u", false, true) }), None);
+    }
+}

@@ -1,0 +1,142 @@
+//! What a counter already contains: for each stream shard the last record it took in, and a floor below which every
+//! shard is done with.
+//!
+//! The watermark moves in the same write as the count, so a record is counted once whoever sends it and however often.
+//! A floor takes the place of the watermarks of finished shards. Time would be no safe rule: a process that slept
+//! signs its old update afresh.
+
+use std::collections::BTreeMap;
+
+use crate::ids::{Ordinal, Sequence};
+
+/// The watermarks of one counter.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Watermarks {
+    marks: BTreeMap<Ordinal, Sequence>,
+    floor: Option<Ordinal>,
+}
+
+/// Where a counter stands with one stream shard.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Standing {
+    /// Nothing of this shard is in the counter.
+    Untouched,
+    /// Everything up to this record is in the counter.
+    Through(Sequence),
+    /// The shard is at or below the floor: all of it is in, and it may never change the counter again.
+    Finished,
+}
+
+impl Watermarks {
+    /// Watermarks as stored.
+    pub fn new(marks: BTreeMap<Ordinal, Sequence>, floor: Option<Ordinal>) -> Self {
+        Self { marks, floor }
+    }
+
+    /// Where the counter stands with stream shard `shard`.
+    pub fn standing(&self, shard: Ordinal) -> Standing {
+        match self.marks.get(&shard) {
+            Some(mark) => Standing::Through(*mark),
+            None if self.floor.is_some_and(|floor| floor >= shard) => Standing::Finished,
+            None => Standing::Untouched,
+        }
+    }
+
+    /// The condition of an update whose first record is `first`: none of it is in the counter yet.
+    pub fn admits(&self, shard: Ordinal, first: Sequence) -> bool {
+        match self.standing(shard) {
+            Standing::Untouched => true,
+            Standing::Through(mark) => mark < first,
+            Standing::Finished => false,
+        }
+    }
+
+    /// The condition of a prune: the floor never moves back.
+    pub fn admits_floor(&self, floor: Ordinal) -> bool {
+        self.floor.is_none_or(|current| current <= floor)
+    }
+
+    /// Takes note that everything of `shard` up to `last` is in the counter.
+    pub fn advance(&mut self, shard: Ordinal, last: Sequence) {
+        self.marks.insert(shard, last);
+    }
+
+    /// Raises the floor and drops the watermarks named, all of them at or below it.
+    pub fn prune(&mut self, prune: &Prune) {
+        self.floor = Some(prune.floor);
+        for shard in &prune.finished {
+            self.marks.remove(shard);
+        }
+    }
+
+    /// What an update of `updating` may prune, when every shard up to `closed_through` is closed. Never that shard's own.
+    pub fn prunable(&self, closed_through: Option<Ordinal>, updating: Ordinal) -> Option<Prune> {
+        let floor = closed_through.filter(|floor| *floor < updating && self.admits_floor(*floor))?;
+        let finished: Vec<Ordinal> = self.marks.range(..=floor).map(|(shard, _)| *shard).collect();
+        (!finished.is_empty()).then_some(Prune { floor, finished })
+    }
+
+    /// The marks there are, by stream shard.
+    pub fn marks(&self) -> &BTreeMap<Ordinal, Sequence> {
+        &self.marks
+    }
+
+    /// The floor, once there is one.
+    pub fn floor(&self) -> Option<Ordinal> {
+        self.floor
+    }
+}
+
+/// Watermarks to be replaced by a floor, inside an ordinary update.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Prune {
+    /// The new floor: every stream shard up to it is closed, all its records applied.
+    pub floor: Ordinal,
+    /// The shards at or below the floor whose watermarks the counter still carries.
+    pub finished: Vec<Ordinal>,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn at(n: u64) -> Sequence {
+        Sequence::from(n)
+    }
+
+    #[test]
+    fn an_update_is_admitted_once() {
+        let mut marks = Watermarks::default();
+        assert!(marks.admits(Ordinal(1), at(10)));
+        marks.advance(Ordinal(1), at(20));
+        for (first, admitted) in [(10, false), (20, false), (21, true)] {
+            assert_eq!(marks.admits(Ordinal(1), at(first)), admitted, "{first}");
+        }
+        assert!(marks.admits(Ordinal(2), at(1)), "each stream shard has its own");
+    }
+
+    #[test]
+    fn a_shard_at_or_below_the_floor_is_never_admitted_again() {
+        let mut marks = Watermarks::default();
+        marks.advance(Ordinal(1), at(20));
+        marks.advance(Ordinal(3), at(5));
+        let prune = marks.prunable(Some(Ordinal(2)), Ordinal(3)).unwrap();
+        marks.prune(&prune);
+        assert_eq!(marks.marks().len(), 1);
+        for (shard, admitted) in [(1, false), (2, false), (3, true), (4, true)] {
+            assert_eq!(marks.admits(Ordinal(shard), at(99)), admitted, "{shard}");
+        }
+    }
+
+    #[test]
+    fn an_update_never_prunes_its_own_shard_nor_lowers_the_floor() {
+        let mut marks = Watermarks::default();
+        marks.advance(Ordinal(1), at(20));
+        assert_eq!(marks.prunable(Some(Ordinal(1)), Ordinal(1)), None);
+        assert_eq!(marks.prunable(Some(Ordinal(2)), Ordinal(1)), None);
+        assert_eq!(marks.prunable(None, Ordinal(5)), None);
+        marks.prune(&Prune { floor: Ordinal(4), finished: vec![] });
+        assert_eq!(marks.prunable(Some(Ordinal(3)), Ordinal(9)), None);
+        assert!(!marks.admits_floor(Ordinal(3)));
+    }
+}
