@@ -1,0 +1,175 @@
+//! The smallest whole service: one required setting, a source, a sink, a drain. Try it:
+//!
+//! ```text
+//! cargo run -p tally-service --example heartbeat -- --greeting hello --interval 1s
+//! curl -s 127.0.0.1:9199/readyz; curl -s 127.0.0.1:9199/metrics
+//! ```
+
+use std::process::ExitCode;
+use std::time::Duration;
+
+use anyhow::bail;
+use axum::Router;
+use axum::routing::get;
+use clap::{Parser, ValueEnum};
+use tally_service::metrics::{Catalogue, Kind, Metric, Unit};
+use tally_service::{App, Clock, CommonArgs, Exit, Host, Invalid, Program, Secret, Stage, Stop, Task, parse_duration};
+use tokio::sync::mpsc;
+
+fn main() -> ExitCode {
+    tally_service::run::<Heartbeat>()
+}
+
+/// Says a greeting again and again
+#[derive(Parser)]
+#[command(name = "tally-heartbeat", version)]
+#[command(mut_arg("admin_listen", |arg| arg.default_value("127.0.0.1:9199")))]
+struct Args {
+    /// What to say; required
+    #[arg(long, env = "TALLY_GREETING", value_parser = tally_service::text(), value_name = "TEXT")]
+    greeting: Option<String>,
+
+    /// How long between two beats
+    #[arg(long, env = "TALLY_INTERVAL", default_value = "1s", value_parser = parse_duration, value_name = "SPAN")]
+    interval: Duration,
+
+    /// A credential, to show that nobody sees it
+    #[arg(long, env = "TALLY_TOKEN", hide_env_values = true, value_name = "TOKEN")]
+    token: Option<Secret>,
+
+    /// Something to go wrong after the first beat, to see what becomes of it
+    #[arg(long, env = "TALLY_MISBEHAVE", value_enum, value_name = "HOW")]
+    misbehave: Option<Misbehaviour>,
+
+    #[command(flatten)]
+    common: CommonArgs,
+}
+
+impl AsRef<CommonArgs> for Args {
+    fn as_ref(&self) -> &CommonArgs {
+        &self.common
+    }
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, ValueEnum)]
+enum Misbehaviour {
+    /// The source returns
+    EndEarly,
+    /// The source fails
+    Fail,
+    /// The source panics
+    Panic,
+    /// The source ignores every stop
+    Hang,
+    /// The service is a job that is done, with code 1
+    FinishWithDrift,
+}
+
+struct Config {
+    greeting: String,
+    interval: Duration,
+    token: Option<Secret>,
+    misbehave: Option<Misbehaviour>,
+}
+
+impl TryFrom<Args> for Config {
+    type Error = Invalid;
+
+    fn try_from(args: Args) -> Result<Self, Invalid> {
+        let Args { common: _, greeting, interval, token, misbehave } = args;
+        let mut invalid = Invalid::none();
+        let greeting = invalid.require("greeting", greeting);
+        invalid.ensure("interval", !interval.is_zero(), "must be more than nothing");
+        match greeting {
+            Some(greeting) if invalid.is_empty() => Ok(Self { greeting, interval, token, misbehave }),
+            _ => Err(invalid),
+        }
+    }
+}
+
+const METRICS: Catalogue = Catalogue(&[Metric {
+    name: "tally_heartbeats_total",
+    kind: Kind::Counter,
+    unit: Unit::Count,
+    labels: &[],
+    description: "Beats that were said.",
+}]);
+
+struct Heartbeat {
+    config: Config,
+}
+
+impl Program for Heartbeat {
+    type Args = Args;
+    type Config = Config;
+    const METRICS: Catalogue = METRICS;
+
+    async fn build(config: Config) -> anyhow::Result<Self> {
+        Ok(Self { config })
+    }
+}
+
+impl App for Heartbeat {
+    fn routes(&self) -> Router {
+        let greeting = self.config.greeting.clone();
+        Router::new().route("/greeting", get(async move || greeting))
+    }
+
+    async fn start(self, host: Host) -> anyhow::Result<()> {
+        let Config { greeting, interval, token, misbehave } = self.config;
+        tracing::info!(?token, ?interval, "beating");
+        if misbehave == Some(Misbehaviour::FinishWithDrift) {
+            host.job("audit", |_| async { Ok(Exit::FAILED) });
+        }
+        let (sender, beats) = mpsc::channel(16);
+        host.spawn(Stage::Intake, "pulse", Pulse { clock: host.clock(), interval, misbehave, beats: sender });
+        host.spawn(Stage::Work, "voice", Voice { greeting, beats });
+        Ok(())
+    }
+}
+
+/// The source: one beat an interval.
+struct Pulse {
+    clock: Clock,
+    interval: Duration,
+    misbehave: Option<Misbehaviour>,
+    beats: mpsc::Sender<u64>,
+}
+
+impl Task for Pulse {
+    async fn run(self, stop: Stop) -> anyhow::Result<()> {
+        let mut beat = 0;
+        while stop.unless_requested(self.clock.sleep(self.interval)).await.is_ok() {
+            self.beats.send(beat).await?;
+            beat += 1;
+            match self.misbehave {
+                Some(Misbehaviour::EndEarly) => return Ok(()),
+                Some(Misbehaviour::Fail) => bail!("the heart stopped"),
+                Some(Misbehaviour::Panic) => panic!("the heart broke\nin two"),
+                Some(Misbehaviour::Hang) => std::future::pending().await,
+                Some(Misbehaviour::FinishWithDrift) | None => {}
+            }
+        }
+        tracing::info!(sent = beat, "no more beats");
+        Ok(())
+    }
+}
+
+/// The sink: says each beat, and ends when the source has and everything is said.
+struct Voice {
+    greeting: String,
+    beats: mpsc::Receiver<u64>,
+}
+
+impl Task for Voice {
+    async fn run(mut self, _stop: Stop) -> anyhow::Result<()> {
+        let mut said = 0u64;
+        while let Some(beat) = self.beats.recv().await {
+            tracing::info!(beat, greeting = self.greeting, "beat");
+            metrics::counter!("tally_heartbeats_total").increment(1);
+            said += 1;
+        }
+        tracing::info!(said, "drained");
+        Ok(())
+    }
+}

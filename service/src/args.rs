@@ -1,0 +1,168 @@
+//! The arguments that processes share; each binary flattens the groups it needs into its own.
+
+use std::fmt;
+use std::net::SocketAddr;
+use std::str::FromStr;
+use std::time::Duration;
+
+use clap::builder::NonEmptyStringValueParser;
+use clap::{Args, CommandFactory};
+use tally_core::ids::ShardCount;
+use thiserror::Error;
+
+use crate::duration::parse_duration;
+use crate::telemetry::{Filter, LogFormat};
+
+/// What every process takes. Flatten the groups after a binary's own arguments, which help would list under the last
+/// group's heading otherwise.
+///
+/// A binary whose admin listener has another port says so on its own arguments:
+/// `#[command(mut_arg("admin_listen", |arg| arg.default_value("127.0.0.1:9091")))]`.
+#[derive(Args, Clone, Debug)]
+#[command(next_help_heading = "Process", about = None, long_about = None)]
+pub struct CommonArgs {
+    /// Validate the configuration and exit: 0 if it is good, 78 if not
+    #[arg(long)]
+    pub check: bool,
+
+    /// How log events are written to standard error
+    #[arg(long, env = "TALLY_LOG_FORMAT", value_enum, default_value_t = LogFormat::Pretty, value_name = "FORMAT")]
+    pub log_format: LogFormat,
+
+    /// Which log events are written: a level, or directives such as `info,tally_consumer=debug`
+    #[arg(long, env = "TALLY_LOG", default_value = "info", value_name = "FILTER")]
+    pub log: Filter,
+
+    /// How long a stopping process may drain before it is ended
+    #[arg(long, env = "TALLY_SHUTDOWN_GRACE", default_value = "25s", value_parser = parse_duration, value_name = "SPAN")]
+    pub shutdown_grace: Duration,
+
+    /// Where /livez, /readyz and /metrics are served: an address, or `off`
+    #[arg(long, env = "TALLY_ADMIN_LISTEN", default_value = "127.0.0.1:9090", value_name = "ADDRESS")]
+    pub admin_listen: Listen,
+}
+
+/// Where the tables are. Endpoint, region and credentials come from the standard AWS variables.
+#[derive(Args, Clone, Debug)]
+#[command(next_help_heading = "Store", about = None, long_about = None)]
+pub struct StoreArgs {
+    /// What every table's name begins with
+    #[arg(long, env = "TALLY_TABLE_PREFIX", default_value = "", value_parser = table_prefix, value_name = "TEXT")]
+    pub table_prefix: String,
+
+    /// Shards a post's rows are spread over: what the deployment was created with, unless it is new
+    #[arg(long, env = "TALLY_SHARDS", value_parser = shards, value_name = "COUNT")]
+    pub shards: Option<ShardCount>,
+}
+
+/// An address to listen on, or none.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Listen {
+    /// Listen nowhere.
+    Off,
+    /// Listen here; port 0 is any free one.
+    At(SocketAddr),
+}
+
+/// Text that is not an address to listen on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
+#[error("not an address to listen on: write IP:PORT, such as 127.0.0.1:9090 or [::1]:9090, or `off`")]
+pub struct BadListen;
+
+impl FromStr for Listen {
+    type Err = BadListen;
+
+    fn from_str(text: &str) -> Result<Self, BadListen> {
+        if text == "off" { Ok(Self::Off) } else { text.parse().map(Self::At).map_err(|_| BadListen) }
+    }
+}
+
+impl fmt::Display for Listen {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Off => f.write_str("off"),
+            Self::At(address) => address.fmt(f),
+        }
+    }
+}
+
+/// Text that may not be empty, for settings whose variable is often set to nothing. A clap `value_parser`.
+pub fn text() -> NonEmptyStringValueParser {
+    NonEmptyStringValueParser::new()
+}
+
+/// The whole help text, the same on every machine: what a binary's test takes a snapshot of.
+pub fn reference<A: CommandFactory>() -> String {
+    let mut command = A::command().term_width(100).mut_args(|arg| arg.hide_env_values(true));
+    command.render_long_help().to_string()
+}
+
+fn table_prefix(text: &str) -> Result<String, &'static str> {
+    // The longest of our own table names must still fit into DynamoDB's 255.
+    let legal = text.len() <= 200 && text.bytes().all(|b| b.is_ascii_alphanumeric() || b"_.-".contains(&b));
+    if legal { Ok(text.to_owned()) } else { Err("at most 200 letters, digits and _.-") }
+}
+
+fn shards(text: &str) -> Result<ShardCount, String> {
+    let count = text.parse().map_err(|_| "not a whole number".to_owned())?;
+    ShardCount::new(count).map_err(|error| error.to_string())
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::Parser;
+
+    use super::*;
+
+    /// Tests its arguments
+    #[derive(Parser, Debug)]
+    #[command(name = "tally-test", mut_arg("admin_listen", |arg| arg.default_value("127.0.0.1:9099")))]
+    struct TestArgs {
+        /// Anything but nothing
+        #[arg(long, value_parser = text())]
+        brokers: Option<String>,
+        #[command(flatten)]
+        store: StoreArgs,
+        #[command(flatten)]
+        common: CommonArgs,
+    }
+
+    fn parse(args: &[&str]) -> Result<TestArgs, String> {
+        TestArgs::try_parse_from(std::iter::once(&"tally-test").chain(args)).map_err(|error| error.to_string())
+    }
+
+    #[test]
+    fn defaults_are_the_documented_ones_and_a_binary_may_have_its_own_admin_port() {
+        let args = parse(&[]).unwrap();
+        assert_eq!(args.common.shutdown_grace, Duration::from_secs(25));
+        assert_eq!(args.common.admin_listen.to_string(), "127.0.0.1:9099");
+        assert_eq!((args.common.check, args.common.log_format), (false, LogFormat::Pretty));
+        assert_eq!((args.store.table_prefix.as_str(), args.store.shards), ("", None));
+    }
+
+    #[test]
+    fn every_bad_value_is_refused_by_the_name_of_its_flag() {
+        let bad = [
+            ["--log-format", "xml"],
+            ["--log", "tally=loud"],
+            ["--shutdown-grace", "10"],
+            ["--admin-listen", "localhost"],
+            ["--admin-listen", "127.0.0.1:99999"],
+            ["--table-prefix", "a b"],
+            ["--shards", "12"],
+            ["--shards", "0"],
+            ["--shards", "512"],
+            ["--brokers", ""],
+        ];
+        for [flag, value] in bad {
+            let error = parse(&[flag, value]).expect_err("a bad value");
+            assert!(error.contains(flag), "{flag} {value:?}: {error}");
+        }
+        assert!(parse(&["--admin-listen", "off", "--shards", "256", "--brokers", "b:9092"]).is_ok());
+    }
+
+    #[test]
+    fn help_is_the_reference() {
+        insta::assert_snapshot!(reference::<TestArgs>());
+    }
+}

@@ -1,0 +1,88 @@
+//! What time it is and how to wait: the only place that reads a clock.
+
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use tokio::time::Instant;
+
+use crate::UnixMillis;
+
+/// Wall time and waiting, handed to whatever needs them.
+#[derive(Clone, Copy, Debug)]
+pub struct Clock(Source);
+
+#[derive(Clone, Copy, Debug)]
+enum Source {
+    System,
+    Runtime { base: UnixMillis, origin: Instant },
+}
+
+impl Clock {
+    /// The machine's wall clock.
+    pub fn system() -> Self {
+        Self(Source::System)
+    }
+
+    /// A clock that says `base` now and moves with tokio's time: a whole service runs under paused time, and one
+    /// given another base is a process whose clock is wrong.
+    pub fn starting_at(base: UnixMillis) -> Self {
+        Self(Source::Runtime { base, origin: Instant::now() })
+    }
+
+    /// The time.
+    pub fn now(&self) -> UnixMillis {
+        match self.0 {
+            Source::System => system_now(),
+            Source::Runtime { base, origin } => base.plus(origin.elapsed()),
+        }
+    }
+
+    /// Waits for `span`.
+    pub async fn sleep(&self, span: Duration) {
+        tokio::time::sleep(span).await;
+    }
+
+    /// Waits until the clock says `at`, however it is set meanwhile; returns at once when that has passed.
+    pub async fn sleep_until(&self, at: UnixMillis) {
+        loop {
+            let left = at.since(self.now());
+            if left.is_zero() {
+                return;
+            }
+            self.sleep(left).await;
+        }
+    }
+}
+
+#[expect(clippy::disallowed_methods, reason = "the one home of the wall clock")]
+fn system_now() -> UnixMillis {
+    let since_epoch = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    UnixMillis(0).plus(since_epoch)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test(start_paused = true)]
+    async fn a_runtime_clock_moves_with_paused_time_alone() {
+        let clock = Clock::starting_at(UnixMillis(1_000));
+        assert_eq!(clock.now(), UnixMillis(1_000));
+        clock.sleep(Duration::from_secs(3600)).await;
+        assert_eq!(clock.now(), UnixMillis(3_601_000));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn sleeping_until_a_time_ends_at_that_time_and_a_past_one_at_once() {
+        let clock = Clock::starting_at(UnixMillis(50));
+        clock.sleep_until(UnixMillis(20)).await;
+        assert_eq!(clock.now(), UnixMillis(50));
+        clock.sleep_until(UnixMillis(75)).await;
+        assert_eq!(clock.now(), UnixMillis(75));
+    }
+
+    #[test]
+    fn the_system_clock_says_this_century() {
+        let now = Clock::system().now();
+        assert!(now > UnixMillis(1_700_000_000_000) && now < UnixMillis::MAX, "{now}");
+    }
+}

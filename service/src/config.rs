@@ -1,0 +1,134 @@
+//! What is wrong with a configuration: every problem at once, each naming its setting and never its value.
+
+use std::fmt;
+
+use thiserror::Error;
+
+/// The name of a setting, without dashes: `table-prefix` is the flag `--table-prefix` and the variable
+/// `TALLY_TABLE_PREFIX`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Setting(String);
+
+impl Setting {
+    /// The setting of this flag, with or without its dashes.
+    pub fn new(flag: &str) -> Self {
+        Self(flag.trim_start_matches('-').to_owned())
+    }
+
+    /// Its environment variable.
+    pub fn variable(&self) -> String {
+        format!("TALLY_{}", self.0.to_uppercase().replace('-', "_"))
+    }
+}
+
+impl fmt::Display for Setting {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "--{} ({})", self.0, self.variable())
+    }
+}
+
+/// A configuration that cannot be run: collects problems while settings are checked, and is then the error.
+///
+/// ```
+/// # use tally_service::Invalid;
+/// # struct Args { brokers: Option<String>, rows: u32 }
+/// # struct Config { brokers: String, rows: u32 }
+/// fn validate(args: Args) -> Result<Config, Invalid> {
+///     let mut invalid = Invalid::none();
+///     let brokers = invalid.require("brokers", args.brokers);
+///     invalid.ensure("batch-rows", args.rows <= 99, "must be at most 99");
+///     match brokers {
+///         Some(brokers) if invalid.is_empty() => Ok(Config { brokers, rows: args.rows }),
+///         _ => Err(invalid),
+///     }
+/// }
+/// assert!(validate(Args { brokers: None, rows: 100 }).is_err_and(|invalid| invalid.len() == 2));
+/// ```
+#[derive(Clone, Debug, PartialEq, Eq, Error)]
+#[must_use]
+pub struct Invalid(Vec<(Setting, String)>);
+
+impl Invalid {
+    /// No problem yet.
+    pub fn none() -> Self {
+        Self(Vec::new())
+    }
+
+    /// One problem.
+    pub fn setting(flag: &str, problem: impl Into<String>) -> Self {
+        let mut invalid = Self::none();
+        invalid.add(flag, problem);
+        invalid
+    }
+
+    /// One more problem.
+    pub fn add(&mut self, flag: &str, problem: impl Into<String>) {
+        self.0.push((Setting::new(flag), problem.into()));
+    }
+
+    /// The value, whose absence is a problem.
+    pub fn require<T>(&mut self, flag: &str, value: Option<T>) -> Option<T> {
+        if value.is_none() {
+            self.add(flag, "missing, and there is no default");
+        }
+        value
+    }
+
+    /// The value, whose error is a problem.
+    pub fn accept<T, E: fmt::Display>(&mut self, flag: &str, value: Result<T, E>) -> Option<T> {
+        value.map_err(|error| self.add(flag, error.to_string())).ok()
+    }
+
+    /// States a rule that a setting must keep.
+    pub fn ensure(&mut self, flag: &str, holds: bool, rule: impl Into<String>) {
+        if !holds {
+            self.add(flag, rule);
+        }
+    }
+
+    /// Takes over the problems of another check.
+    pub fn extend(&mut self, other: Self) {
+        self.0.extend(other.0);
+    }
+
+    /// Whether nothing is wrong.
+    pub fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
+    /// How much is wrong.
+    pub fn len(&self) -> usize {
+        self.0.len()
+    }
+}
+
+impl fmt::Display for Invalid {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for (nth, (setting, problem)) in self.0.iter().enumerate() {
+            let gap = if nth == 0 { "" } else { "; " };
+            write!(f, "{gap}{setting}: {problem}")?;
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_problem_is_named_by_flag_and_variable_in_one_line() {
+        let mut invalid = Invalid::none();
+        assert_eq!(invalid.require::<u8>("brokers", None), None);
+        assert_eq!(invalid.accept("shards", "x".parse::<u8>()), None);
+        invalid.ensure("--table-prefix", false, "must be short");
+        invalid.ensure("linger", true, "never said");
+        invalid.extend(Invalid::setting("tls-key", "needs --tls-cert"));
+        assert_eq!(
+            invalid.to_string(),
+            "--brokers (TALLY_BROKERS): missing, and there is no default; \
+             --shards (TALLY_SHARDS): invalid digit found in string; --table-prefix (TALLY_TABLE_PREFIX): must be short; \
+             --tls-key (TALLY_TLS_KEY): needs --tls-cert"
+        );
+    }
+}

@@ -1,0 +1,43 @@
+//! How a process ends: its exit codes, and nothing about why.
+
+use std::process::ExitCode;
+
+/// The code a process ends with.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Exit(u8);
+
+impl Exit {
+    /// Everything was drained, or the job found nothing wrong.
+    pub const CLEAN: Self = Self(0);
+    /// A task failed, start-up failed, a task overran the grace, or a job found what it looks for.
+    pub const FAILED: Self = Self(1);
+    /// The configuration is wrong (`EX_CONFIG` of sysexits.h).
+    pub const CONFIG: Self = Self(78);
+
+    /// Ended at once by a second signal, as shells report it.
+    pub fn signal(number: u8) -> Self {
+        Self(number.saturating_add(128))
+    }
+
+    /// The number the operating system sees.
+    pub fn code(self) -> u8 {
+        self.0
+    }
+
+    /// Whether it says that all went well.
+    pub fn is_clean(self) -> bool {
+        self == Self::CLEAN
+    }
+
+    /// This, unless it is clean; then `other`.
+    #[must_use]
+    pub fn or(self, other: Self) -> Self {
+        if self.is_clean() { other } else { self }
+    }
+}
+
+impl From<Exit> for ExitCode {
+    fn from(exit: Exit) -> Self {
+        Self::from(exit.0)
+    }
+}

@@ -1,0 +1,171 @@
+//! Where a service lives in a process: what it may use of it, and how it is started and ended. Signals and exit codes
+//! are `run`'s.
+
+use std::future::Future;
+use std::time::Duration;
+
+use axum::Router;
+
+use crate::{Chance, Clock, Ended, Exit, Readiness, Shutdown, Stage, Stop, Supervisor, Task, Worker};
+
+/// The condition every host states itself: whether start-up is through and shutdown has not begun.
+const RUNNING: &str = "running";
+
+/// A whole service, wired and ready to go; production, the local stack and the tests start the same one.
+pub trait App: Sized + Send + 'static {
+    /// Routes of its own on the admin listener, beside `/livez`, `/readyz` and `/metrics`.
+    fn routes(&self) -> Router {
+        Router::new()
+    }
+
+    /// Waits for what it needs, spawns its tasks and returns; the service runs on in them.
+    ///
+    /// # Errors
+    /// What it cannot start without, other than a dependency that is worth waiting for ([`Host::wait_for`]).
+    fn start(self, host: Host) -> impl Future<Output = anyhow::Result<()>> + Send;
+}
+
+/// What a service has of its process. Clones are the same host, so a task may keep one.
+#[derive(Clone, Debug)]
+pub struct Host {
+    supervisor: Supervisor,
+    clock: Clock,
+    chance: Chance,
+    readiness: Readiness,
+}
+
+impl Host {
+    /// A host with the system's clock and chance, and readiness of its own.
+    pub fn new(name: &str) -> Self {
+        Self {
+            supervisor: Supervisor::new(name),
+            clock: Clock::system(),
+            chance: Chance::from_entropy(),
+            readiness: Readiness::new(),
+        }
+    }
+
+    /// The same with another clock.
+    #[must_use]
+    pub fn with_clock(self, clock: Clock) -> Self {
+        Self { clock, ..self }
+    }
+
+    /// The same with another source of chance.
+    #[must_use]
+    pub fn with_chance(self, chance: Chance) -> Self {
+        Self { chance, ..self }
+    }
+
+    /// The same with readiness shared with others, usually a [`Readiness::scope`].
+    #[must_use]
+    pub fn with_readiness(self, readiness: Readiness) -> Self {
+        Self { readiness, ..self }
+    }
+
+    /// The clock.
+    pub fn clock(&self) -> Clock {
+        self.clock
+    }
+
+    /// The source of random choices.
+    pub fn chance(&self) -> &Chance {
+        &self.chance
+    }
+
+    /// The conditions of this service.
+    pub fn readiness(&self) -> &Readiness {
+        &self.readiness
+    }
+
+    /// Runs a task that must not end before it is asked to ([`Supervisor::spawn`]).
+    pub fn spawn(&self, stage: Stage, name: &str, task: impl Task) {
+        self.supervisor.spawn(stage, name, task);
+    }
+
+    /// Runs a task that may end well, or be stopped alone ([`Supervisor::worker`]).
+    pub fn worker(&self, stage: Stage, name: &str, task: impl Task) -> Worker {
+        self.supervisor.worker(stage, name, task)
+    }
+
+    /// Runs the one thing the process is for ([`Supervisor::job`]).
+    pub fn job<Fut>(&self, name: &str, job: impl FnOnce(Stop) -> Fut)
+    where
+        Fut: Future<Output = anyhow::Result<Exit>> + Send + 'static,
+    {
+        self.supervisor.job(name, job);
+    }
+
+    /// Shutdown, as seen outside of any task: the view of the first stage.
+    pub fn stop(&self) -> Stop {
+        self.supervisor.stop_of(Stage::Intake)
+    }
+}
+
+/// A service under way. Dropping it kills it.
+#[derive(Debug)]
+pub struct Running {
+    host: Host,
+}
+
+impl Running {
+    /// Starts `app` and returns at once: start-up is itself a task, named `start`, that can fail or be stopped.
+    pub fn start(app: impl App, host: Host) -> Self {
+        host.readiness.clear();
+        host.readiness.not_ready(RUNNING, "starting");
+        let starting = host.clone();
+        host.worker(Stage::Intake, "start", move |_| async move {
+            let readiness = starting.readiness.clone();
+            let stop = starting.stop();
+            app.start(starting).await?;
+            if !stop.is_requested() {
+                readiness.ready(RUNNING);
+            }
+            Ok(())
+        });
+        Self { host }
+    }
+
+    /// The service's host: its readiness, and the means to add tasks to it.
+    pub fn host(&self) -> &Host {
+        &self.host
+    }
+
+    /// Completes when the service is ready.
+    ///
+    /// # Errors
+    /// The end that came first.
+    pub async fn ready(&self) -> Result<(), Ended> {
+        tokio::select! {
+            biased;
+            end = self.ended() => Err(end),
+            () = self.host.readiness.until_ready() => Ok(()),
+        }
+    }
+
+    /// The first end of a task that matters; pending while all is well.
+    pub async fn ended(&self) -> Ended {
+        self.host.supervisor.first_end().await
+    }
+
+    /// Stops in order, inside `grace` ([`Supervisor::stop`]).
+    pub async fn stop(self, grace: Duration) -> Shutdown {
+        self.host.readiness.not_ready(RUNNING, "stopping");
+        self.host.supervisor.stop(grace).await
+    }
+
+    /// Ends as in a crash: no task runs another line. Returns once everything they owned is dropped.
+    pub async fn kill(self) {
+        self.host.supervisor.kill().await;
+    }
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        self.host.readiness.not_ready(RUNNING, "stopped");
+        self.host.supervisor.abort_all();
+    }
+}
+
+#[cfg(test)]
+mod tests;

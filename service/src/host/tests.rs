@@ -1,0 +1,158 @@
+use std::future::pending;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
+
+use tally_core::backoff::Backoff;
+use tally_core::fault::Fault;
+use tokio::time::Instant;
+
+use super::*;
+use crate::telemetry::tests::Captured;
+use crate::{Condition, How, Stopped, UnixMillis};
+
+const GRACE: Duration = Duration::from_secs(10);
+const BACKOFF: Backoff = Backoff { base: Duration::from_millis(100), cap: Duration::from_secs(1) };
+
+/// A service that needs a store, which is up after so many attempts, and then beats once a second.
+struct Beating {
+    down_for: u32,
+    beats: Arc<AtomicU32>,
+}
+
+impl App for Beating {
+    async fn start(self, host: Host) -> anyhow::Result<()> {
+        let tries = AtomicU32::new(0);
+        let attempt = || async {
+            let up = tries.fetch_add(1, Ordering::Relaxed) >= self.down_for;
+            if up { Ok(()) } else { Err(Fault::Transient("connection refused".to_owned())) }
+        };
+        host.wait_for("store", BACKOFF, attempt).await?;
+        let clock = host.clock();
+        host.spawn(Stage::Intake, "beat", move |stop: Stop| async move {
+            while stop.unless_requested(clock.sleep(Duration::from_secs(1))).await.is_ok() {
+                self.beats.fetch_add(1, Ordering::Relaxed);
+            }
+            Ok(())
+        });
+        Ok(())
+    }
+}
+
+fn host(name: &str) -> Host {
+    Host::new(name).with_clock(Clock::starting_at(UnixMillis(0))).with_chance(Chance::seeded(1))
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_service_waits_for_its_store_runs_on_paused_time_and_stops_clean() {
+    let beats = Arc::new(AtomicU32::new(0));
+    let running = Running::start(Beating { down_for: 5, beats: Arc::clone(&beats) }, host("test"));
+    tokio::task::yield_now().await;
+    assert!(!running.host().readiness().report().ready);
+    assert_eq!(running.ready().await, Ok(()));
+    running.host().clock().sleep(Duration::from_millis(3_500)).await;
+    assert_eq!(running.stop(GRACE).await.exit(), Exit::CLEAN);
+    assert_eq!(beats.load(Ordering::Relaxed), 3);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_stop_while_a_service_still_waits_is_clean_and_prompt() {
+    let running = Running::start(Beating { down_for: u32::MAX, beats: Arc::default() }, host("test"));
+    let readiness = running.host().readiness().clone();
+    running.host().clock().sleep(Duration::from_secs(60)).await;
+    let store = readiness.report().conditions["store"].clone();
+    assert_eq!(store, Condition::NotReady("waiting: connection refused".to_owned()));
+    let began = Instant::now();
+    assert_eq!(running.stop(GRACE).await, Shutdown::default());
+    assert_eq!(began.elapsed(), Duration::ZERO);
+    assert_eq!(readiness.report().conditions["running"], Condition::NotReady("stopped".to_owned()));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_fault_that_waiting_does_not_mend_ends_the_start_and_names_the_dependency() {
+    struct Denied;
+    impl App for Denied {
+        async fn start(self, host: Host) -> anyhow::Result<()> {
+            host.wait_for("store", BACKOFF, || async { Err(Fault::Fatal("access denied".to_owned())) }).await
+        }
+    }
+    let running = Running::start(Denied, host("test"));
+    let end = running.ready().await.expect_err("the start fails");
+    assert_eq!(end.to_string(), "task `start` failed: cannot use store: access denied");
+    assert_eq!(end.how, How::Failed("cannot use store: access denied".to_owned()));
+}
+
+#[tokio::test(start_paused = true)]
+async fn services_in_one_process_are_killed_and_started_again_one_by_one() {
+    let whole = Readiness::new();
+    let start = |name: &str| {
+        let host = host(name).with_readiness(whole.scope(name));
+        Running::start(Beating { down_for: 0, beats: Arc::default() }, host)
+    };
+    let (one, two) = (start("one"), start("two"));
+    assert_eq!((one.ready().await, two.ready().await), (Ok(()), Ok(())));
+    one.host().readiness().not_ready("partition-3", "no fence");
+    one.kill().await;
+    assert!(!whole.report().ready && two.host().readiness().report().ready);
+    let one = start("one");
+    assert_eq!(one.ready().await, Ok(()));
+    assert!(whole.report().ready);
+    assert_eq!(one.stop(GRACE).await.exit().or(two.stop(GRACE).await.exit()), Exit::CLEAN);
+}
+
+#[tokio::test(start_paused = true)]
+async fn dropping_a_running_service_kills_it() {
+    struct Owner(Arc<()>);
+    impl App for Owner {
+        async fn start(self, host: Host) -> anyhow::Result<()> {
+            host.spawn(Stage::Work, "own", |_| async move {
+                pending::<()>().await;
+                drop(self.0);
+                Ok(())
+            });
+            Ok(())
+        }
+    }
+    let owned = Arc::new(());
+    let running = Running::start(Owner(Arc::clone(&owned)), host("test"));
+    assert_eq!(running.ready().await, Ok(()));
+    drop(running);
+    tokio::task::yield_now().await;
+    assert_eq!(Arc::strong_count(&owned), 1);
+}
+
+#[tokio::test(start_paused = true)]
+async fn waiting_draws_its_pauses_from_the_seed_and_returns_stopped_when_asked() {
+    async fn pauses(seed: u64) -> Duration {
+        let host = host("test").with_chance(Chance::seeded(seed));
+        let (began, tries) = (Instant::now(), AtomicU32::new(0));
+        let attempt = || async {
+            let tried = tries.fetch_add(1, Ordering::Relaxed);
+            if tried == 20 { Ok(()) } else { Err(Fault::Throttled("slow down".to_owned())) }
+        };
+        host.wait_for("store", BACKOFF, attempt).await.unwrap();
+        began.elapsed()
+    }
+    assert_eq!(pauses(3).await, pauses(3).await);
+    assert_ne!(pauses(3).await, pauses(4).await);
+    let host = host("test");
+    host.supervisor.stop(GRACE).await;
+    let error = host.wait_for("store", BACKOFF, || async { Ok::<_, Fault>(()) }).await.unwrap_err();
+    assert!(error.is::<Stopped>());
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_long_wait_is_logged_at_once_every_ten_seconds_and_at_its_end() {
+    let captured = Captured::default();
+    let _guard = captured.listen();
+    let (host, began) = (host("test"), Instant::now());
+    let attempt = || async {
+        let up = began.elapsed() > Duration::from_secs(35);
+        if up { Ok(()) } else { Err(Fault::Transient("no route".to_owned())) }
+    };
+    host.wait_for("kafka", BACKOFF, attempt).await.unwrap();
+    let text = captured.text();
+    let lines: Vec<&str> = text.lines().filter(|line| line.contains("dependency=\"kafka\"")).collect();
+    assert_eq!(lines.len(), 5, "{text}");
+    assert!(lines[..4].iter().all(|line| line.contains("waiting for dependency") && line.contains("error=no route")));
+    assert!(lines[4].contains("dependency is up"), "{text}");
+}

@@ -1,0 +1,108 @@
+//! Serves a router over HTTP/1.1 within limits, and drains it; what is served is the caller's.
+
+use std::io;
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::Duration;
+
+use anyhow::Context;
+use axum::Router;
+use hyper_util::rt::{TokioIo, TokioTimer};
+use hyper_util::server::graceful::GracefulShutdown;
+use hyper_util::service::TowerToHyperService;
+use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::Semaphore;
+use tokio::task::JoinSet;
+
+use crate::config::Setting;
+use crate::{Stop, Task};
+
+/// What a client may take of a server before it has sent a request.
+#[derive(Clone, Copy, Debug)]
+pub struct Limits {
+    /// Connections at once; more wait in the listener's queue.
+    pub connections: usize,
+    /// How long a request's headers may take, and how long a connection may be idle between requests.
+    pub header_time: Duration,
+    /// Bytes of a request's headers.
+    pub header_bytes: usize,
+}
+
+impl Default for Limits {
+    fn default() -> Self {
+        Self { connections: 256, header_time: Duration::from_secs(10), header_bytes: 16 * 1024 }
+    }
+}
+
+/// Listens on `address`, which the setting `flag` gave.
+///
+/// # Errors
+/// An address that cannot be had, by the name of its setting.
+pub async fn bind(flag: &str, address: SocketAddr) -> anyhow::Result<TcpListener> {
+    let listener = TcpListener::bind(address).await;
+    listener.with_context(|| format!("cannot listen on {address}, set by {}", Setting::new(flag)))
+}
+
+/// A listener and what it serves, as a task: on request it stops accepting and lets answers under way finish.
+#[derive(Debug)]
+pub struct Server {
+    listener: TcpListener,
+    router: Router,
+    limits: Limits,
+}
+
+impl Server {
+    /// Serves `router` on `listener`.
+    pub fn new(listener: TcpListener, router: Router, limits: Limits) -> Self {
+        Self { listener, router, limits }
+    }
+
+    async fn accept(&self, connections: &Arc<Semaphore>) -> io::Result<(TcpStream, impl Drop + Send + 'static)> {
+        let permit = Arc::clone(connections).acquire_owned().await.expect("nobody closes the semaphore");
+        let (stream, _) = self.listener.accept().await?;
+        Ok((stream, permit))
+    }
+
+    fn http(&self) -> hyper::server::conn::http1::Builder {
+        let mut http = hyper::server::conn::http1::Builder::new();
+        http.timer(TokioTimer::new())
+            .header_read_timeout(self.limits.header_time)
+            .max_header_size(self.limits.header_bytes);
+        http
+    }
+}
+
+impl Task for Server {
+    async fn run(self, stop: Stop) -> anyhow::Result<()> {
+        let permits = Arc::new(Semaphore::new(self.limits.connections));
+        let draining = GracefulShutdown::new();
+        // Dropped with this task, and its connections with it.
+        let mut connections = JoinSet::new();
+        while let Ok(accepted) = stop.unless_requested(self.accept(&permits)).await {
+            while connections.try_join_next().is_some() {}
+            match accepted {
+                Ok((stream, permit)) => {
+                    let service = TowerToHyperService::new(self.router.clone());
+                    let connection = draining.watch(self.http().serve_connection(TokioIo::new(stream), service));
+                    connections.spawn(async move {
+                        // A client that breaks the protocol or goes away is its own business.
+                        let _ = connection.await;
+                        drop(permit);
+                    });
+                }
+                Err(error) => {
+                    tracing::warn!(%error, "cannot accept a connection");
+                    let _ = stop.unless_requested(tokio::time::sleep(Duration::from_millis(100))).await;
+                }
+            }
+        }
+        drop(self.listener);
+        if stop.until_last_call(draining.shutdown()).await.is_err() {
+            tracing::warn!(connections = connections.len(), "dropping connections that did not finish");
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,98 @@
+//! Over real sockets, and so in real time: a time-out here is short, and a deadline is only for failure.
+
+use axum::routing::get;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::time::timeout;
+
+use super::*;
+use crate::{Exit, Stage, Supervisor};
+
+const DEADLINE: Duration = Duration::from_secs(10);
+const REQUEST: &[u8] = b"GET / HTTP/1.1\r\nhost: test\r\nconnection: close\r\n\r\n";
+
+async fn serve(limits: Limits, router: Router) -> (Supervisor, SocketAddr) {
+    let listener = bind("listen", SocketAddr::from(([127, 0, 0, 1], 0))).await.unwrap();
+    let address = listener.local_addr().unwrap();
+    let supervisor = Supervisor::new("test");
+    supervisor.spawn(Stage::Intake, "http", Server::new(listener, router, limits));
+    (supervisor, address)
+}
+
+fn hello() -> Router {
+    Router::new().route("/", get(async || "hello"))
+}
+
+async fn send(address: SocketAddr, bytes: &[u8]) -> TcpStream {
+    let mut stream = TcpStream::connect(address).await.unwrap();
+    stream.write_all(bytes).await.unwrap();
+    stream
+}
+
+/// Everything the server says until it hangs up.
+async fn answer(mut stream: TcpStream) -> String {
+    let mut text = Vec::new();
+    // A reset is a hang-up too.
+    let _ = timeout(DEADLINE, stream.read_to_end(&mut text)).await.expect("the server hangs up");
+    String::from_utf8(text).unwrap()
+}
+
+#[tokio::test]
+async fn a_client_that_is_slow_with_its_headers_or_idle_is_hung_up_on() {
+    let limits = Limits { header_time: Duration::from_millis(50), ..Limits::default() };
+    let (supervisor, address) = serve(limits, hello()).await;
+    for beginning in [&b""[..], b"GET / HTTP/1.1\r\nhost:", b"GET / HTTP/1.1\r\nhost: test\r\n\r\n"] {
+        let text = answer(send(address, beginning).await).await;
+        assert_eq!(text.contains("hello"), beginning.ends_with(b"\r\n\r\n"), "{text}");
+    }
+    assert_eq!(supervisor.stop(DEADLINE).await.exit(), Exit::CLEAN);
+}
+
+#[tokio::test]
+async fn headers_past_the_limit_are_refused_and_the_server_lives_on() {
+    let (supervisor, address) = serve(Limits::default(), hello()).await;
+    let mut huge = b"GET / HTTP/1.1\r\nhost: ".to_vec();
+    huge.resize(64 * 1024, b'a');
+    let text = answer(send(address, &huge).await).await;
+    assert!(!text.contains("200 OK"), "{text}");
+    assert!(answer(send(address, REQUEST).await).await.ends_with("hello"));
+    assert_eq!(supervisor.stop(DEADLINE).await.exit(), Exit::CLEAN);
+}
+
+#[tokio::test]
+async fn connections_past_the_cap_wait_until_another_ends() {
+    let (supervisor, address) = serve(Limits { connections: 1, ..Limits::default() }, hello()).await;
+    let mut holding = send(address, b"GET / HTTP/1.1\r\nhost: test\r\n\r\n").await;
+    let mut first = [0; 8];
+    holding.read_exact(&mut first).await.unwrap();
+    let mut waiting = send(address, REQUEST).await;
+    assert!(timeout(Duration::from_millis(100), waiting.read_u8()).await.is_err(), "served past the cap");
+    drop(holding);
+    assert!(answer(waiting).await.ends_with("hello"));
+    assert_eq!(supervisor.stop(DEADLINE).await.exit(), Exit::CLEAN);
+}
+
+#[tokio::test]
+async fn an_answer_under_way_is_finished_and_nothing_new_is_accepted() {
+    let (arrived, release) = (Arc::new(Semaphore::new(0)), Arc::new(Semaphore::new(0)));
+    let (arriving, releasing) = (Arc::clone(&arrived), Arc::clone(&release));
+    let slow = async move || {
+        arriving.add_permits(1);
+        let _ = releasing.acquire().await;
+        "late"
+    };
+    let (supervisor, address) = serve(Limits::default(), Router::new().route("/", get(slow))).await;
+    let under_way = send(address, REQUEST).await;
+    arrived.acquire().await.unwrap().forget();
+    let stopping = async {
+        let shutdown = supervisor.stop(DEADLINE).await;
+        assert_eq!(shutdown.exit(), Exit::CLEAN);
+    };
+    let client = async {
+        while TcpStream::connect(address).await.is_ok() {
+            tokio::task::yield_now().await;
+        }
+        release.add_permits(1);
+        assert!(answer(under_way).await.ends_with("late"));
+    };
+    tokio::join!(stopping, client);
+}

@@ -1,0 +1,36 @@
+#![doc = include_str!("../README.md")]
+
+pub mod admin;
+mod args;
+mod chance;
+mod clock;
+mod config;
+mod duration;
+mod exit;
+mod host;
+pub mod http;
+pub mod metrics;
+mod readiness;
+mod run;
+mod secret;
+mod stop;
+mod supervisor;
+mod task;
+pub mod telemetry;
+mod wait;
+
+pub use args::{BadListen, CommonArgs, Listen, StoreArgs, reference, text};
+pub use chance::Chance;
+pub use clock::Clock;
+pub use config::{Invalid, Setting};
+pub use duration::{BadDuration, parse_duration};
+pub use exit::Exit;
+pub use host::{App, Host, Running};
+pub use http::{Limits, Server};
+pub use readiness::{Condition, Readiness, Report};
+pub use run::{Program, run};
+pub use secret::Secret;
+pub use stop::{Stop, Stopped, Switch};
+pub use supervisor::{Shutdown, Supervisor, Worker};
+pub use tally_core::time::UnixMillis;
+pub use task::{Ended, How, Stage, Task};

@@ -1,0 +1,207 @@
+//! The metrics a process has: a catalogue to declare them in, and the recorder that renders them for Prometheus.
+
+use std::fmt;
+use std::sync::OnceLock;
+use std::time::Duration;
+
+use metrics::{describe_counter, describe_gauge, describe_histogram, gauge};
+use metrics_exporter_prometheus::{Matcher, PrometheusBuilder, PrometheusHandle};
+
+use crate::Stop;
+
+const SECONDS: [f64; 14] = [0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 60.0];
+const BYTES: [f64; 7] = [256.0, 1_024.0, 4_096.0, 16_384.0, 65_536.0, 262_144.0, 1_048_576.0];
+const COUNTS: [f64; 12] = [1.0, 2.0, 5.0, 10.0, 25.0, 50.0, 100.0, 250.0, 500.0, 1_000.0, 10_000.0, 100_000.0];
+
+/// How often recorded samples are folded into their buckets when nobody scrapes.
+const UPKEEP: Duration = Duration::from_secs(5);
+
+/// What a metric's values do over time.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Kind {
+    /// It only grows.
+    Counter,
+    /// It goes up and down.
+    Gauge,
+    /// It is a distribution.
+    Histogram,
+}
+
+/// What one step of a metric's value is. Base units alone.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Unit {
+    /// So many of what the name says.
+    Count,
+    /// Seconds.
+    Seconds,
+    /// Bytes.
+    Bytes,
+    /// A share, from 0 to 1.
+    Ratio,
+}
+
+/// One metric: what a dashboard needs to know of it.
+#[derive(Clone, Copy, Debug)]
+pub struct Metric {
+    /// `tally_<what>_<unit>`, and `_total` for counters.
+    pub name: &'static str,
+    /// What its values do over time.
+    pub kind: Kind,
+    /// What one step is.
+    pub unit: Unit,
+    /// Label names; their values are bounded sets, never ids of posts or users.
+    pub labels: &'static [&'static str],
+    /// One sentence.
+    pub description: &'static str,
+}
+
+/// Every metric of a binary: described from here when it starts, and snapshot by a test through `Display`.
+#[derive(Clone, Copy, Debug)]
+pub struct Catalogue(pub &'static [Metric]);
+
+/// What every process has, whatever its own catalogue says.
+pub const COMMON: Catalogue = Catalogue(&[Metric {
+    name: "tally_build_info",
+    kind: Kind::Gauge,
+    unit: Unit::Count,
+    labels: &["service", "version"],
+    description: "Always 1; says what is running.",
+}]);
+
+impl Catalogue {
+    /// Tells the recorder what each metric is.
+    pub fn describe(&self) {
+        for metric in self.0 {
+            let Metric { name, description, .. } = *metric;
+            match metric.kind {
+                Kind::Counter => describe_counter!(name, description),
+                Kind::Gauge => describe_gauge!(name, description),
+                Kind::Histogram => describe_histogram!(name, description),
+            }
+        }
+    }
+
+    /// Names that break the house's rules, for the catalogue's test to find none.
+    pub fn misnamed(&self) -> Vec<&'static str> {
+        self.0.iter().filter(|metric| !metric.is_well_named()).map(|metric| metric.name).collect()
+    }
+}
+
+impl Metric {
+    fn is_well_named(&self) -> bool {
+        let stem = self.name.strip_suffix("_total");
+        let unit = match self.unit {
+            Unit::Count => "",
+            Unit::Seconds => "_seconds",
+            Unit::Bytes => "_bytes",
+            Unit::Ratio => "_ratio",
+        };
+        self.name.starts_with("tally_")
+            && self.name.bytes().all(|b| b.is_ascii_lowercase() || b.is_ascii_digit() || b == b'_')
+            && (self.kind == Kind::Counter) == stem.is_some()
+            && stem.unwrap_or(self.name).ends_with(unit)
+    }
+}
+
+impl fmt::Display for Catalogue {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for Metric { name, kind, unit, labels, description } in self.0 {
+            let (kind, unit) = (format!("{kind:?}").to_lowercase(), format!("{unit:?}").to_lowercase());
+            writeln!(f, "{name}{{{}}} {kind}, {unit}: {description}", labels.join(","))?;
+        }
+        Ok(())
+    }
+}
+
+/// The process's recorder, rendered.
+#[derive(Clone, Debug)]
+pub struct Exposition(PrometheusHandle);
+
+impl Exposition {
+    /// Every metric in Prometheus' text format.
+    pub fn render(&self) -> String {
+        self.0.render()
+    }
+
+    /// Keeps the memory of unscraped histograms flat. A supervised task.
+    pub(crate) async fn upkeep(self, stop: Stop) -> anyhow::Result<()> {
+        while stop.unless_requested(tokio::time::sleep(UPKEEP)).await.is_ok() {
+            self.0.run_upkeep();
+        }
+        Ok(())
+    }
+}
+
+/// The process's recorder, installed at the first call and shared by all later ones. Histograms get buckets by the
+/// unit their name ends in.
+pub fn install() -> Exposition {
+    static INSTALLED: OnceLock<Exposition> = OnceLock::new();
+    let install = || {
+        let builder = PrometheusBuilder::new()
+            .set_buckets(&COUNTS)
+            .and_then(|builder| builder.set_buckets_for_metric(Matcher::Suffix("_seconds".to_owned()), &SECONDS))
+            .and_then(|builder| builder.set_buckets_for_metric(Matcher::Suffix("_bytes".to_owned()), &BYTES))
+            .expect("the lists of buckets are not empty");
+        let recorder = builder.build_recorder();
+        let exposition = Exposition(recorder.handle());
+        if metrics::set_global_recorder(recorder).is_err() {
+            tracing::error!("another metrics recorder is installed: /metrics stays empty");
+        }
+        exposition
+    };
+    INSTALLED.get_or_init(install).clone()
+}
+
+/// Describes `catalogue` and what every process has, and says what is running.
+pub fn announce(service: &str, version: &str, catalogue: &Catalogue) {
+    COMMON.describe();
+    catalogue.describe();
+    gauge!("tally_build_info", "service" => service.to_owned(), "version" => version.to_owned()).set(1.0);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const fn metric(name: &'static str, kind: Kind, unit: Unit) -> Metric {
+        Metric { name, kind, unit, labels: &["topic", "partition"], description: "A thing." }
+    }
+
+    #[test]
+    fn a_catalogue_prints_one_line_a_metric() {
+        insta::assert_snapshot!(COMMON, @"tally_build_info{service,version} gauge, count: Always 1; says what is running.");
+    }
+
+    #[test]
+    fn names_carry_their_unit_and_counters_their_suffix() {
+        const GOOD: Catalogue = Catalogue(&[
+            metric("tally_records_total", Kind::Counter, Unit::Count),
+            metric("tally_lag_seconds", Kind::Gauge, Unit::Seconds),
+            metric("tally_read_bytes_total", Kind::Counter, Unit::Bytes),
+        ]);
+        const BAD: Catalogue = Catalogue(&[
+            metric("records_total", Kind::Counter, Unit::Count),
+            metric("tally_records", Kind::Counter, Unit::Count),
+            metric("tally_open_total", Kind::Gauge, Unit::Count),
+            metric("tally_lag", Kind::Gauge, Unit::Seconds),
+            metric("tally_Lag_seconds", Kind::Gauge, Unit::Seconds),
+        ]);
+        assert_eq!(GOOD.misnamed(), [""; 0]);
+        assert_eq!(BAD.misnamed().len(), 5);
+        assert_eq!(COMMON.misnamed(), [""; 0]);
+    }
+
+    #[test]
+    fn every_caller_shares_one_recorder_and_histograms_have_buckets_by_unit() {
+        let (first, second) = (install(), install());
+        announce("tally-test", "1.2.3", &COMMON);
+        metrics::histogram!("tally_test_seconds").record(0.02);
+        metrics::histogram!("tally_test_rows").record(99.0);
+        let rendered = second.render();
+        assert!(rendered.contains(r#"tally_build_info{service="tally-test",version="1.2.3"} 1"#), "{rendered}");
+        assert!(rendered.contains("# HELP tally_build_info Always 1; says what is running."), "{rendered}");
+        assert!(rendered.contains(r#"tally_test_seconds_bucket{le="0.025"} 1"#), "{rendered}");
+        assert!(rendered.contains(r#"tally_test_rows_bucket{le="100"} 1"#), "{rendered}");
+        assert_eq!(first.render(), second.render());
+    }
+}

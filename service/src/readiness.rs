@@ -1,0 +1,141 @@
+//! Whether a service can do its work, as named conditions; serving the answer is the admin listener's.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use serde::Serialize;
+use tokio::sync::watch;
+
+/// One thing that has to be true before a service can work.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[serde(tag = "state", content = "reason", rename_all = "snake_case")]
+pub enum Condition {
+    /// It is.
+    Ready,
+    /// It is not, and this is why.
+    NotReady(String),
+}
+
+/// A service's conditions; clones share them. Ready means at least one condition and all of them ready.
+#[derive(Clone, Debug, Default)]
+pub struct Readiness {
+    prefix: String,
+    conditions: Arc<watch::Sender<BTreeMap<String, Condition>>>,
+}
+
+impl Readiness {
+    /// No conditions, and so not ready.
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// A part of this one: what it sets appears as `name/condition`, and it sees nothing else.
+    #[must_use]
+    pub fn scope(&self, name: &str) -> Self {
+        Self { prefix: format!("{}{name}/", self.prefix), conditions: Arc::clone(&self.conditions) }
+    }
+
+    /// States a condition.
+    pub fn set(&self, name: &str, condition: Condition) {
+        let name = format!("{}{name}", self.prefix);
+        self.conditions.send_if_modified(|conditions| {
+            if conditions.get(&name) == Some(&condition) {
+                return false;
+            }
+            conditions.insert(name, condition);
+            true
+        });
+    }
+
+    /// States that a condition holds.
+    pub fn ready(&self, name: &str) {
+        self.set(name, Condition::Ready);
+    }
+
+    /// States that a condition does not hold, and why.
+    pub fn not_ready(&self, name: &str, reason: impl Into<String>) {
+        self.set(name, Condition::NotReady(reason.into()));
+    }
+
+    /// Takes a condition back: a partition that is no longer ours is no reason either way.
+    pub fn forget(&self, name: &str) {
+        let name = format!("{}{name}", self.prefix);
+        self.conditions.send_if_modified(|conditions| conditions.remove(&name).is_some());
+    }
+
+    /// Takes every condition of this scope back.
+    pub fn clear(&self) {
+        self.conditions.send_modify(|conditions| conditions.retain(|name, _| !name.starts_with(&self.prefix)));
+    }
+
+    /// Every condition of this scope, by name.
+    pub fn report(&self) -> Report {
+        self.report_of(&self.conditions.borrow())
+    }
+
+    /// Completes when this scope is ready.
+    pub async fn until_ready(&self) {
+        // The sender is borrowed by this very call, so the channel is open.
+        let _ = self.conditions.subscribe().wait_for(|conditions| self.report_of(conditions).ready).await;
+    }
+
+    fn report_of(&self, conditions: &BTreeMap<String, Condition>) -> Report {
+        let mine = conditions.iter().filter_map(|(name, condition)| {
+            let name = name.strip_prefix(&self.prefix)?;
+            Some((name.to_owned(), condition.clone()))
+        });
+        let conditions: BTreeMap<_, _> = mine.collect();
+        let ready = !conditions.is_empty() && conditions.values().all(|condition| *condition == Condition::Ready);
+        Report { ready, conditions }
+    }
+}
+
+/// The answer of `/readyz`.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Report {
+    /// Whether every condition holds.
+    pub ready: bool,
+    /// All of them.
+    pub conditions: BTreeMap<String, Condition>,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn ready_takes_one_condition_and_no_broken_one() {
+        let readiness = Readiness::new();
+        assert!(!readiness.report().ready);
+        readiness.ready("store");
+        assert!(readiness.report().ready);
+        readiness.not_ready("kafka", "no assignment");
+        assert!(!readiness.report().ready);
+        readiness.forget("kafka");
+        assert!(readiness.report().ready);
+    }
+
+    #[test]
+    fn a_scope_shows_in_the_whole_and_sees_only_itself() {
+        let whole = Readiness::new();
+        let (one, two) = (whole.scope("one"), whole.scope("two"));
+        one.ready("store");
+        two.not_ready("store", "down");
+        assert!(one.report().ready && !two.report().ready && !whole.report().ready);
+        assert_eq!(whole.report().conditions.keys().collect::<Vec<_>>(), ["one/store", "two/store"]);
+        two.clear();
+        assert!(whole.report().ready);
+    }
+
+    #[test]
+    fn the_report_names_what_is_not_ready_and_why() {
+        let readiness = Readiness::new();
+        readiness.ready("store");
+        readiness.not_ready("kafka", "no assignment");
+        let json = serde_json::to_string(&readiness.report()).unwrap();
+        assert_eq!(
+            json,
+            r#"{"ready":false,"conditions":{"kafka":{"state":"not_ready","reason":"no assignment"},"store":{"state":"ready"}}}"#
+        );
+    }
+}

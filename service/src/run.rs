@@ -1,0 +1,181 @@
+//! The one entry of every binary: arguments, telemetry, the service, signals, and the exit code.
+
+use std::future::Future;
+use std::io::Write;
+use std::process::ExitCode;
+use std::time::Duration;
+
+use anyhow::Context;
+use axum::Router;
+use clap::{CommandFactory, Parser};
+use tokio::signal::unix::{Signal, SignalKind, signal};
+
+use crate::metrics::{self, Catalogue};
+use crate::{
+    App, CommonArgs, Ended, Exit, Host, How, Invalid, Limits, Listen, Running, Server, Stage, admin, http, telemetry,
+};
+
+/// How long threads that block may hold up the end of a process that is through with everything else.
+const LEFTOVERS: Duration = Duration::from_millis(50);
+
+/// A service that is a binary of its own.
+pub trait Program: App {
+    /// Its arguments, with the common ones among them.
+    type Args: Parser + AsRef<CommonArgs>;
+    /// The same, validated.
+    type Config: TryFrom<Self::Args, Error = Invalid> + Send;
+    /// Its metrics.
+    const METRICS: Catalogue;
+
+    /// Builds the service on real adapters; no connection is needed yet.
+    ///
+    /// # Errors
+    /// What validation could not see, such as a certificate that does not load.
+    fn build(config: Self::Config) -> impl Future<Output = anyhow::Result<Self>> + Send;
+
+    /// Where to serve the admin routes; a subcommand that runs beside the service says [`Listen::Off`].
+    fn admin_listen(args: &Self::Args) -> Listen {
+        args.as_ref().admin_listen
+    }
+}
+
+/// Runs `P` as this process: from its command line to the exit code that `main` returns.
+pub fn run<P: Program>() -> ExitCode {
+    let command = P::Args::command();
+    let (name, version) = (command.get_name().to_owned(), command.get_version().unwrap_or("unknown").to_owned());
+    let args = match P::Args::try_parse() {
+        Ok(args) => args,
+        Err(error) => {
+            // Help and version go to standard output and are no error; a closed pipe is nobody's concern.
+            let _ = error.print();
+            return if error.use_stderr() { Exit::CONFIG } else { Exit::CLEAN }.into();
+        }
+    };
+    let common = args.as_ref().clone();
+    let admin = P::admin_listen(&args);
+    let config = match P::Config::try_from(args) {
+        Ok(config) => config,
+        Err(invalid) => {
+            let _ = writeln!(std::io::stderr(), "error: {name}: {invalid}");
+            return Exit::CONFIG.into();
+        }
+    };
+    if common.check {
+        let _ = writeln!(std::io::stdout(), "{name}: the configuration is valid");
+        return Exit::CLEAN.into();
+    }
+    telemetry::install(common.log_format, &common.log);
+    let process = Process { name, version, grace: common.shutdown_grace, admin };
+    process.run::<P>(config).into()
+}
+
+/// What is left to know once the arguments are read.
+struct Process {
+    name: String,
+    version: String,
+    grace: Duration,
+    admin: Listen,
+}
+
+impl Process {
+    fn run<P: Program>(&self, config: P::Config) -> Exit {
+        let runtime = match tokio::runtime::Builder::new_multi_thread().enable_all().build() {
+            Ok(runtime) => runtime,
+            Err(error) => {
+                tracing::error!(%error, "cannot start the runtime");
+                return Exit::FAILED;
+            }
+        };
+        let exit = runtime.block_on(Box::pin(self.serve::<P>(config))).unwrap_or_else(|error| {
+            tracing::error!(error = format!("{error:#}"), "cannot start");
+            Exit::FAILED
+        });
+        runtime.shutdown_timeout(LEFTOVERS);
+        exit
+    }
+
+    async fn serve<P: Program>(&self, config: P::Config) -> anyhow::Result<Exit> {
+        let mut signals = Signals::listen().context("cannot listen for signals")?;
+        tracing::info!(service = self.name, version = self.version, "starting");
+        let app = tokio::select! {
+            biased;
+            _ = signals.next() => return Ok(Exit::CLEAN),
+            app = P::build(config) => app?,
+        };
+        let host = Host::new(&self.name);
+        self.observe(&P::METRICS, &host, app.routes()).await?;
+        let running = Running::start(app, host);
+        let early = tokio::select! {
+            biased;
+            signal = signals.next() => {
+                tracing::info!(signal = signal.name, grace = ?self.grace, "stopping");
+                None
+            }
+            end = running.ended() => {
+                report(&end);
+                Some(end)
+            }
+        };
+        Ok(self.stop(running, signals, early).await)
+    }
+
+    /// Makes the service visible: its metrics, and the admin listener that outlives every other task.
+    async fn observe(&self, catalogue: &Catalogue, host: &Host, own: Router) -> anyhow::Result<()> {
+        let exposition = metrics::install();
+        metrics::announce(&self.name, &self.version, catalogue);
+        let upkeep = exposition.clone();
+        host.spawn(Stage::Support, "metrics", |stop| upkeep.upkeep(stop));
+        let Listen::At(address) = self.admin else { return Ok(()) };
+        let listener = http::bind("admin-listen", address).await?;
+        tracing::info!(address = %listener.local_addr()?, "admin listening");
+        let routes = admin::routes(host.readiness().clone(), exposition, own);
+        host.spawn(Stage::Support, "admin", Server::new(listener, routes, Limits::default()));
+        Ok(())
+    }
+
+    async fn stop(&self, running: Running, mut signals: Signals, early: Option<Ended>) -> Exit {
+        let shutdown = tokio::select! {
+            biased;
+            signal = signals.next() => {
+                tracing::warn!(signal = signal.name, "second signal: ending at once, work not sent is dropped");
+                return Exit::signal(signal.number);
+            }
+            shutdown = running.stop(self.grace) => shutdown,
+        };
+        shutdown.ended.iter().filter(|end| Some(*end) != early.as_ref()).for_each(report);
+        let exit = shutdown.exit();
+        tracing::info!(code = exit.code(), "stopped");
+        exit
+    }
+}
+
+fn report(end: &Ended) {
+    match end.how {
+        How::Finished(exit) => tracing::info!(job = end.task, code = exit.code(), "{end}"),
+        _ => tracing::error!(task = end.task, "{end}"),
+    }
+}
+
+/// The signals that end a process.
+struct Signals {
+    terminate: Signal,
+    interrupt: Signal,
+}
+
+struct Caught {
+    name: &'static str,
+    number: u8,
+}
+
+impl Signals {
+    fn listen() -> std::io::Result<Self> {
+        Ok(Self { terminate: signal(SignalKind::terminate())?, interrupt: signal(SignalKind::interrupt())? })
+    }
+
+    async fn next(&mut self) -> Caught {
+        tokio::select! {
+            _ = self.terminate.recv() => Caught { name: "SIGTERM", number: 15 },
+            _ = self.interrupt.recv() => Caught { name: "SIGINT", number: 2 },
+        }
+    }
+}

@@ -1,0 +1,82 @@
+//! Text that must never be seen: it prints as `***` wherever it goes.
+
+use std::convert::Infallible;
+use std::fmt;
+use std::path::Path;
+use std::str::FromStr;
+
+use anyhow::{Context, ensure};
+
+/// A password, a token, a URL that may carry either. As a clap argument give it `hide_env_values = true`, since help
+/// shows a variable's value otherwise.
+#[derive(Clone, PartialEq, Eq)]
+pub struct Secret(String);
+
+impl Secret {
+    /// The contents of a file, without the line end most editors add.
+    ///
+    /// # Errors
+    /// A file that cannot be read or is empty, by its path.
+    pub fn read(path: &Path) -> anyhow::Result<Self> {
+        let text = std::fs::read_to_string(path).with_context(|| format!("cannot read `{}`", path.display()))?;
+        let text = text.trim_end_matches(['\r', '\n']);
+        ensure!(!text.is_empty(), "`{}` is empty", path.display());
+        Ok(Self(text.to_owned()))
+    }
+
+    /// The text itself, for the one call that needs it.
+    pub fn expose(&self) -> &str {
+        &self.0
+    }
+}
+
+impl From<String> for Secret {
+    fn from(text: String) -> Self {
+        Self(text)
+    }
+}
+
+impl FromStr for Secret {
+    type Err = Infallible;
+
+    fn from_str(text: &str) -> Result<Self, Infallible> {
+        Ok(Self(text.to_owned()))
+    }
+}
+
+impl fmt::Debug for Secret {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("***")
+    }
+}
+
+impl fmt::Display for Secret {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("***")
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_secret_prints_as_stars_however_it_is_printed() {
+        let secret = Secret::from("canary".to_owned());
+        assert_eq!(format!("{secret} {secret:?} {:#?}", Some(&secret)), "*** *** Some(\n    ***,\n)");
+        assert_eq!(secret.expose(), "canary");
+    }
+
+    #[test]
+    fn a_secret_file_loses_its_last_line_end_and_an_empty_one_is_named() {
+        let folder = std::env::temp_dir().join(format!("tally-secret-{}", std::process::id()));
+        std::fs::create_dir_all(&folder).unwrap();
+        let (full, empty) = (folder.join("full"), folder.join("empty"));
+        std::fs::write(&full, "two words \r\n").unwrap();
+        std::fs::write(&empty, "\n").unwrap();
+        assert_eq!(Secret::read(&full).unwrap().expose(), "two words ");
+        assert!(Secret::read(&empty).unwrap_err().to_string().ends_with("empty` is empty"));
+        assert!(Secret::read(&folder.join("none")).unwrap_err().to_string().contains("none`"));
+        std::fs::remove_dir_all(&folder).unwrap();
+    }
+}

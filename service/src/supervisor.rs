@@ -1,0 +1,276 @@
+//! Runs tasks under names, notices every end, and stops them stage by stage inside a budget. It neither logs nor exits.
+
+use std::collections::BTreeMap;
+use std::future::Future;
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::sync::watch;
+use tokio::task::AbortHandle;
+use tokio::time::{Instant, timeout_at};
+use tokio_util::sync::CancellationToken;
+use tracing::Instrument;
+
+use crate::task::{Ended, Expectation, How, Outcome, Stage, Task, Work, outcome_of};
+use crate::{Exit, Stop, Switch};
+
+/// How one grace is spent: at three quarters everyone gets the last call, and just before its end whoever is left is
+/// aborted, so that the process is gone inside it.
+const LAST_CALL: f64 = 0.75;
+const ABORT: f64 = 0.95;
+
+/// A process's tasks. Clones share them; nothing ends when a clone is dropped.
+#[derive(Clone, Debug)]
+pub struct Supervisor {
+    name: Arc<str>,
+    stages: Arc<[Switch; Stage::ALL.len()]>,
+    tasks: Arc<watch::Sender<Tasks>>,
+}
+
+#[derive(Debug, Default)]
+struct Tasks {
+    next: u64,
+    live: BTreeMap<u64, Live>,
+    ended: Vec<Ended>,
+    /// Nothing may start any more.
+    closed: bool,
+}
+
+#[derive(Debug)]
+struct Live {
+    name: String,
+    stage: Stage,
+    abort: Option<AbortHandle>,
+}
+
+/// A task that may end before the process does, seen by whoever started it.
+#[derive(Clone, Debug)]
+pub struct Worker {
+    switch: Switch,
+    ended: CancellationToken,
+}
+
+impl Worker {
+    /// Asks this worker alone to stop.
+    pub fn request_stop(&self) {
+        self.switch.request();
+    }
+
+    /// Completes when the worker is gone and everything it owned has been dropped, however it ended.
+    pub async fn ended(&self) {
+        self.ended.cancelled().await;
+    }
+
+    /// Whether the worker is gone.
+    pub fn has_ended(&self) -> bool {
+        self.ended.is_cancelled()
+    }
+}
+
+/// How a shutdown went.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Shutdown {
+    /// Every end that matters, in the order it happened, also those before the stop was asked for.
+    pub ended: Vec<Ended>,
+}
+
+impl Shutdown {
+    /// The code to exit with: clean only if nothing failed and no job said otherwise.
+    pub fn exit(&self) -> Exit {
+        self.ended.iter().fold(Exit::CLEAN, |exit, end| exit.or(end.exit()))
+    }
+}
+
+impl Supervisor {
+    /// No tasks yet; `name` is in the log span of every task.
+    pub fn new(name: &str) -> Self {
+        Self { name: name.into(), stages: Arc::default(), tasks: Arc::new(watch::Sender::new(Tasks::default())) }
+    }
+
+    /// Runs a task that must not end before it is asked to.
+    pub fn spawn(&self, stage: Stage, name: &str, task: impl Task) {
+        let switch = self.switch(stage).clone();
+        let stop = switch.stop();
+        self.start(stage, name, Expectation::Runs, switch, finishing(task.run(stop)));
+    }
+
+    /// Runs a task that may end well at any time, or be stopped alone: one per partition, shard, request.
+    pub fn worker(&self, stage: Stage, name: &str, task: impl Task) -> Worker {
+        let switch = self.switch(stage).child();
+        let stop = switch.stop();
+        self.start(stage, name, Expectation::MayEnd, switch, finishing(task.run(stop)))
+    }
+
+    /// Runs the one thing the process is for; when it returns, the process ends with that code.
+    pub fn job<Fut>(&self, name: &str, job: impl FnOnce(Stop) -> Fut)
+    where
+        Fut: Future<Output = anyhow::Result<Exit>> + Send + 'static,
+    {
+        let switch = self.switch(Stage::Intake).clone();
+        let stop = switch.stop();
+        self.start(Stage::Intake, name, Expectation::EndsProcess, switch, Box::pin(job(stop)));
+    }
+
+    /// What the tasks of a stage watch.
+    pub fn stop_of(&self, stage: Stage) -> Stop {
+        self.switch(stage).stop()
+    }
+
+    /// The first end that matters; waits until there is one.
+    pub async fn first_end(&self) -> Ended {
+        let mut tasks = self.tasks.subscribe();
+        loop {
+            if let Some(end) = tasks.borrow_and_update().ended.first() {
+                return end.clone();
+            }
+            // The sender is borrowed by this very call, so the channel is open.
+            let _ = tasks.changed().await;
+        }
+    }
+
+    /// Stops stage by stage; after three quarters of `grace` everyone hears the last call, and whoever is there at its
+    /// end is aborted and named.
+    pub async fn stop(&self, grace: Duration) -> Shutdown {
+        let began = Instant::now();
+        let drained = async {
+            for stage in Stage::ALL {
+                self.switch(stage).request();
+                self.gone(|live| live.stage == stage).await;
+            }
+        };
+        if timeout_at(began + grace.mul_f64(LAST_CALL), drained).await.is_err() {
+            self.stages.iter().for_each(Switch::last_call);
+            if timeout_at(began + grace.mul_f64(ABORT), self.gone(|_| true)).await.is_err() {
+                self.abort_overrunning();
+                let _ = timeout_at(began + grace, self.gone(|_| true)).await;
+            }
+        }
+        self.close();
+        Shutdown { ended: self.tasks.borrow().ended.clone() }
+    }
+
+    /// Aborts every task at once, as a crash would, and waits until they are gone.
+    pub async fn kill(&self) {
+        self.abort_all();
+        self.gone(|_| true).await;
+    }
+
+    /// The part of [`Self::kill`] that does not wait.
+    pub fn abort_all(&self) {
+        for abort in self.close() {
+            abort.abort();
+        }
+    }
+
+    fn is_stopping(&self) -> bool {
+        self.stop_of(Stage::Intake).is_requested()
+    }
+
+    fn switch(&self, stage: Stage) -> &Switch {
+        &self.stages[stage as usize]
+    }
+
+    #[expect(clippy::disallowed_methods, reason = "the one home of spawning: under a name, with its end reported")]
+    fn start(&self, stage: Stage, name: &str, expected: Expectation, switch: Switch, work: Work) -> Worker {
+        let worker = Worker { switch, ended: CancellationToken::new() };
+        let Some(id) = self.admit(stage, name) else {
+            worker.ended.cancel();
+            return worker;
+        };
+        let span = tracing::error_span!(parent: None, "task", service = %self.name, task = name);
+        let entry = Entry { supervisor: self.clone(), id, expected, worker: worker.clone(), outcome: Outcome::Aborted };
+        let supervised = async move {
+            let outcome = outcome_of(work).await;
+            entry.leave(outcome);
+        };
+        let abort = tokio::spawn(supervised.instrument(span)).abort_handle();
+        self.hold(id, abort);
+        worker
+    }
+
+    /// A number for a task about to start, unless the process is past starting any.
+    fn admit(&self, stage: Stage, name: &str) -> Option<u64> {
+        let mut admitted = None;
+        self.tasks.send_if_modified(|tasks| {
+            if !tasks.closed {
+                tasks.next += 1;
+                tasks.live.insert(tasks.next, Live { name: name.to_owned(), stage, abort: None });
+                admitted = Some(tasks.next);
+            }
+            admitted.is_some()
+        });
+        admitted
+    }
+
+    /// Keeps the means to abort a task; one that started while the process was being closed is aborted now.
+    fn hold(&self, id: u64, abort: AbortHandle) {
+        let mut late = None;
+        self.tasks.send_modify(|tasks| match tasks.live.get_mut(&id) {
+            Some(_) if tasks.closed => late = Some(abort),
+            Some(live) => live.abort = Some(abort),
+            None => {}
+        });
+        if let Some(abort) = late {
+            abort.abort();
+        }
+    }
+
+    async fn gone(&self, which: impl Fn(&Live) -> bool + Send + Sync) {
+        // The sender is borrowed by this very call, so the channel is open.
+        let _ = self.tasks.subscribe().wait_for(|tasks| !tasks.live.values().any(&which)).await;
+    }
+
+    fn abort_overrunning(&self) {
+        self.tasks.send_modify(|tasks| {
+            let overran = tasks.live.values().map(|live| Ended { task: live.name.clone(), how: How::Overran });
+            tasks.ended.extend(overran);
+        });
+        self.abort_all();
+    }
+
+    /// Lets nothing start any more, and returns what is still there.
+    fn close(&self) -> Vec<AbortHandle> {
+        let mut left = Vec::new();
+        self.tasks.send_modify(|tasks| {
+            tasks.closed = true;
+            left.extend(tasks.live.values_mut().filter_map(|live| live.abort.take()));
+        });
+        left
+    }
+}
+
+/// A running task's place on the list; leaves it when dropped, after everything the task owned.
+struct Entry {
+    supervisor: Supervisor,
+    id: u64,
+    expected: Expectation,
+    worker: Worker,
+    outcome: Outcome,
+}
+
+impl Entry {
+    fn leave(mut self, outcome: Outcome) {
+        self.outcome = outcome;
+    }
+}
+
+impl Drop for Entry {
+    fn drop(&mut self) {
+        let outcome = std::mem::replace(&mut self.outcome, Outcome::Aborted);
+        // A task may learn of the shutdown from its upstream's closed channel before its own stage is asked.
+        let stopping = self.worker.switch.stop().is_requested() || self.supervisor.is_stopping();
+        let how = self.expected.judge(outcome, stopping);
+        self.worker.ended.cancel();
+        self.supervisor.tasks.send_modify(|tasks| {
+            let Some(live) = tasks.live.remove(&self.id) else { return };
+            tasks.ended.extend(how.map(|how| Ended { task: live.name, how }));
+        });
+    }
+}
+
+fn finishing(run: impl Future<Output = anyhow::Result<()>> + Send + 'static) -> Work {
+    Box::pin(async move { run.await.map(|()| Exit::CLEAN) })
+}
+
+#[cfg(test)]
+mod tests;

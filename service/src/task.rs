@@ -1,0 +1,157 @@
+//! What the supervisor runs, and the ways a task can end.
+
+use std::any::Any;
+use std::fmt;
+use std::future::{Future, poll_fn};
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::pin::Pin;
+use std::task::Poll;
+
+use crate::{Exit, Stop, Stopped};
+
+/// A part of a process that runs until it is asked to stop: a struct with this method, or a closure.
+pub trait Task: Send + 'static {
+    /// Works until `stop` is requested, drains, and returns. Returning earlier stops the process.
+    ///
+    /// # Errors
+    /// What the task cannot go on after; it stops the process. [`Stopped`] is a clean end.
+    fn run(self, stop: Stop) -> impl Future<Output = anyhow::Result<()>> + Send;
+}
+
+impl<F, Fut> Task for F
+where
+    F: FnOnce(Stop) -> Fut + Send + 'static,
+    Fut: Future<Output = anyhow::Result<()>> + Send,
+{
+    fn run(self, stop: Stop) -> impl Future<Output = anyhow::Result<()>> + Send {
+        self(stop)
+    }
+}
+
+/// The order in which tasks are asked to stop: each stage once the one before has ended, so that work flows out.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Stage {
+    /// Takes work in: reads a topic or a stream, accepts requests.
+    Intake,
+    /// Turns it into results: collapses, folds, writes.
+    Work,
+    /// Follows results: checkpoints, cache, feeds.
+    Output,
+    /// Serves all of them to the end: leases, admin listener.
+    Support,
+}
+
+impl Stage {
+    /// Every stage, in the order of shutdown.
+    pub const ALL: [Self; 4] = [Self::Intake, Self::Work, Self::Output, Self::Support];
+}
+
+impl fmt::Display for Stage {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Intake => "intake",
+            Self::Work => "work",
+            Self::Output => "output",
+            Self::Support => "support",
+        })
+    }
+}
+
+/// A task's end that matters to the process.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Ended {
+    /// The name it was spawned under.
+    pub task: String,
+    /// What it did.
+    pub how: How,
+}
+
+/// The ends that matter: any but a return after the request to stop.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum How {
+    /// It returned although nobody had asked it to.
+    Early,
+    /// It returned an error, given here with its causes.
+    Failed(String),
+    /// It panicked, with this message.
+    Panicked(String),
+    /// It ignored the stop until the grace was over and was aborted.
+    Overran,
+    /// A job finished, and so the process does.
+    Finished(Exit),
+}
+
+impl Ended {
+    /// The exit code this end asks for.
+    pub fn exit(&self) -> Exit {
+        match self.how {
+            How::Finished(exit) => exit,
+            How::Early | How::Failed(_) | How::Panicked(_) | How::Overran => Exit::FAILED,
+        }
+    }
+}
+
+impl fmt::Display for Ended {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let task = &self.task;
+        match &self.how {
+            How::Early => write!(f, "task `{task}` ended early"),
+            How::Failed(error) => write!(f, "task `{task}` failed: {error}"),
+            How::Panicked(message) => write!(f, "task `{task}` panicked: {message}"),
+            How::Overran => write!(f, "task `{task}` did not stop within the grace and was aborted"),
+            How::Finished(_) => write!(f, "job `{task}` finished"),
+        }
+    }
+}
+
+/// What is expected of a task while nobody asks it to stop.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Expectation {
+    /// It never returns.
+    Runs,
+    /// It may return at any time.
+    MayEnd,
+    /// Its return ends the process.
+    EndsProcess,
+}
+
+impl Expectation {
+    /// The end that matters, if `outcome` is one.
+    pub(crate) fn judge(self, outcome: Outcome, stopping: bool) -> Option<How> {
+        match outcome {
+            Outcome::Aborted => None,
+            Outcome::Panicked(message) => Some(How::Panicked(message)),
+            Outcome::Returned(Err(error)) if stopping && error.is::<Stopped>() => None,
+            Outcome::Returned(Err(error)) => Some(How::Failed(format!("{error:#}"))),
+            Outcome::Returned(Ok(exit)) => match self {
+                Self::Runs => (!stopping).then_some(How::Early),
+                Self::MayEnd => None,
+                Self::EndsProcess => Some(How::Finished(exit)),
+            },
+        }
+    }
+}
+
+/// What became of a task's future.
+pub(crate) enum Outcome {
+    Returned(anyhow::Result<Exit>),
+    Panicked(String),
+    Aborted,
+}
+
+pub(crate) type Work = Pin<Box<dyn Future<Output = anyhow::Result<Exit>> + Send>>;
+
+/// Runs `work` to its end, whatever that is; the work is gone when this returns.
+pub(crate) async fn outcome_of(mut work: Work) -> Outcome {
+    poll_fn(|cx| match catch_unwind(AssertUnwindSafe(|| work.as_mut().poll(cx))) {
+        Ok(poll) => poll.map(Outcome::Returned),
+        Err(payload) => Poll::Ready(Outcome::Panicked(panic_message(payload.as_ref()).to_owned())),
+    })
+    .await
+}
+
+/// The text of a panic's payload.
+pub(crate) fn panic_message(payload: &(dyn Any + Send)) -> &str {
+    let text = payload.downcast_ref::<&str>().copied();
+    text.or_else(|| payload.downcast_ref::<String>().map(String::as_str)).unwrap_or("no message")
+}

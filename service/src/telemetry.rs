@@ -1,0 +1,75 @@
+//! Log events: structured, each exactly one line on standard error, whatever bytes its fields hold.
+
+mod one_line;
+
+use std::io;
+use std::panic::PanicHookInfo;
+use std::str::FromStr;
+use std::sync::Once;
+
+use clap::ValueEnum;
+use tracing::Subscriber;
+use tracing_subscriber::EnvFilter;
+use tracing_subscriber::filter::ParseError;
+use tracing_subscriber::fmt::MakeWriter;
+
+use crate::task::panic_message;
+use one_line::OneLine;
+
+/// How an event is written.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum LogFormat {
+    /// One JSON object a line
+    Json,
+    /// Text for people, still one line an event
+    Pretty,
+}
+
+/// Which events are written, in tracing's directive syntax.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Filter(String);
+
+impl FromStr for Filter {
+    type Err = ParseError;
+
+    fn from_str(text: &str) -> Result<Self, ParseError> {
+        EnvFilter::builder().parse(text)?;
+        Ok(Self(text.to_owned()))
+    }
+}
+
+/// Sends this process's events to standard error and its panics among them. The first call counts; a later one, of
+/// another service in the same process, changes nothing.
+pub fn install(format: LogFormat, filter: &Filter) {
+    static PANIC_HOOK: Once = Once::new();
+    let subscriber = subscriber(format, filter, io::stderr);
+    // An error says that someone was first, which is fine.
+    let _ = tracing::subscriber::set_global_default(subscriber);
+    PANIC_HOOK.call_once(|| std::panic::set_hook(Box::new(log_panic)));
+}
+
+fn subscriber<W>(format: LogFormat, filter: &Filter, writer: W) -> Box<dyn Subscriber + Send + Sync>
+where
+    W: for<'w> MakeWriter<'w> + Send + Sync + 'static,
+{
+    let filter = EnvFilter::builder().parse_lossy(&filter.0);
+    let builder = tracing_subscriber::fmt().with_env_filter(filter).with_ansi(false).with_writer(OneLine(writer));
+    match format {
+        LogFormat::Json => Box::new(builder.json().flatten_event(true).with_current_span(false).finish()),
+        LogFormat::Pretty => Box::new(builder.finish()),
+    }
+}
+
+fn log_panic(panic: &PanicHookInfo<'_>) {
+    let location = panic.location().map(ToString::to_string);
+    let thread = std::thread::current();
+    tracing::error!(
+        location,
+        thread = thread.name().unwrap_or("unnamed"),
+        "panicked: {}",
+        panic_message(panic.payload())
+    );
+}
+
+#[cfg(test)]
+pub(crate) mod tests;

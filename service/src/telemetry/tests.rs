@@ -1,0 +1,107 @@
+use std::io::Write;
+use std::sync::{Arc, Mutex};
+
+use serde_json::Value;
+
+use super::*;
+
+/// What a subscriber wrote.
+#[derive(Clone, Default)]
+pub(crate) struct Captured(Arc<Mutex<Vec<u8>>>);
+
+impl Captured {
+    /// Listens to this thread's events until the guard is dropped.
+    pub(crate) fn listen(&self) -> tracing::subscriber::DefaultGuard {
+        tracing::subscriber::set_default(self.subscriber(LogFormat::Pretty))
+    }
+
+    pub(crate) fn text(&self) -> String {
+        String::from_utf8(self.0.lock().unwrap().clone()).unwrap()
+    }
+
+    fn subscriber(&self, format: LogFormat) -> Box<dyn Subscriber + Send + Sync> {
+        let writer = self.clone();
+        subscriber(format, &"trace".parse().unwrap(), move || writer.clone())
+    }
+}
+
+impl Write for Captured {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        self.0.lock().unwrap().extend_from_slice(bytes);
+        Ok(bytes.len())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+fn logged(format: LogFormat, emit: impl FnOnce()) -> String {
+    let captured = Captured::default();
+    tracing::subscriber::with_default(captured.subscriber(format), emit);
+    captured.text()
+}
+
+/// Every byte value as a character of its own, and the separators only Unicode has.
+fn hostile() -> impl Iterator<Item = String> {
+    let bytes = (0..=u8::MAX).map(|byte| format!("a{}b", char::from(byte)));
+    let lossy = (0..=u8::MAX).map(|byte| String::from_utf8_lossy(&[b'a', byte, b'b']).into_owned());
+    bytes.chain(lossy).chain(["\u{2028}", "\u{2029}", "\r\n", "\u{1b}[2J"].map(str::to_owned))
+}
+
+#[test]
+fn every_byte_value_in_any_place_leaves_an_event_on_one_line() {
+    for format in [LogFormat::Json, LogFormat::Pretty] {
+        for text in hostile() {
+            let error = anyhow::anyhow!("inner {text}").context(text.clone());
+            let output = logged(format, || {
+                let _span = tracing::info_span!("task", name = %text, debug = ?text).entered();
+                tracing::info!(plain = text, shown = %text, debugged = ?text.as_bytes(), %error, "message {text}");
+            });
+            let line = output.strip_suffix('\n').expect("an event ends its line");
+            assert!(!line.is_empty() && !line.contains(one_line_breakers), "{format:?} {text:?}: {line:?}");
+        }
+    }
+}
+
+fn one_line_breakers(c: char) -> bool {
+    c.is_control() || "\u{85}\u{2028}\u{2029}".contains(c)
+}
+
+#[test]
+fn a_json_event_gives_its_fields_back_unchanged() {
+    for text in hostile() {
+        let output = logged(LogFormat::Json, || {
+            let _span = tracing::info_span!("task", name = text).entered();
+            tracing::info!(plain = text, "message {text}");
+        });
+        let event: Value = serde_json::from_str(&output).unwrap();
+        assert_eq!(event["plain"], Value::from(text.clone()));
+        assert_eq!(event["message"], Value::from(format!("message {text}")));
+        assert_eq!(event["spans"][0]["name"], Value::from("task"));
+    }
+}
+
+#[test]
+fn an_event_names_the_service_and_task_it_happened_in() {
+    let output = logged(LogFormat::Json, || {
+        let _span = tracing::error_span!("task", service = "tally-test", task = "reader").entered();
+        tracing::info!(rows = 3, "flushed");
+    });
+    let event: Value = serde_json::from_str(&output).unwrap();
+    assert_eq!((&event["spans"][0]["service"], &event["spans"][0]["task"]), (&"tally-test".into(), &"reader".into()));
+    assert_eq!((&event["level"], &event["rows"]), (&"INFO".into(), &3.into()));
+}
+
+#[test]
+fn installing_twice_is_no_panic_and_a_panic_is_an_event() {
+    let filter: Filter = "info".parse().unwrap();
+    install(LogFormat::Json, &filter);
+    install(LogFormat::Pretty, &filter);
+    let output = logged(LogFormat::Json, || {
+        let _ = std::panic::catch_unwind(|| panic!("line one\nline two"));
+    });
+    let event: Value = serde_json::from_str(&output).unwrap();
+    assert_eq!(event["message"], "panicked: line one\nline two");
+    assert!(event["location"].as_str().unwrap().contains("telemetry"), "{output}");
+}
