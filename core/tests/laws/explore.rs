@@ -1,0 +1,234 @@
+//! A breadth-first walk over every state a model can reach: each state once, the shortest way to a broken law, and
+//! whether the goal can still be reached from everywhere.
+
+use std::fmt::{Debug, Write};
+use std::hash::{BuildHasher, Hash};
+
+use foldhash::fast::FixedState;
+use hashbrown::HashTable;
+
+/// A small world: where it starts, what may happen next, and what must never be.
+pub(crate) trait Model {
+    type State: Clone + Eq + Hash + Debug;
+    type Step: Copy + Debug;
+
+    fn initial(&self) -> Vec<Self::State>;
+
+    /// Everything that may happen in `state`, and what comes of it.
+    fn steps(&self, state: &Self::State, next: &mut Vec<(Self::Step, Self::State)>);
+
+    /// The law `state` breaks.
+    fn violation(&self, state: &Self::State) -> Option<String>;
+
+    /// What all of it is for. A law that holds only because nothing is ever finished holds for nothing.
+    fn is_goal(&self, state: &Self::State) -> bool;
+}
+
+/// Asserts that no reachable state breaks the law, and that some reach the goal. Answers how many states there are.
+#[track_caller]
+pub(crate) fn holds<M: Model>(model: &M) -> usize {
+    Walk::lawful(model).states.len()
+}
+
+/// Asserts the same, and that the goal can still be reached from every state.
+#[track_caller]
+pub(crate) fn holds_and_ends_well<M: Model>(model: &M) -> usize {
+    let walk = Walk::lawful(model);
+    if let Some(stuck) = walk.stuck(model) {
+        panic!("the goal is out of reach from here:\n{}", walk.trace(stuck));
+    }
+    walk.states.len()
+}
+
+/// Asserts that the walk finds a state that breaks `law`. Answers how many steps lead there.
+#[track_caller]
+pub(crate) fn breaks<M: Model>(model: &M, law: &str) -> usize {
+    let walk = Walk::of(model);
+    let Some((state, broken)) = &walk.violation else {
+        panic!("nothing broke in {} states", walk.states.len());
+    };
+    assert!(broken.contains(law), "another law is broken: {broken}\n{}", walk.trace(*state));
+    walk.path(*state).len() - 1
+}
+
+/// More states than a test should take: bounds have to be chosen smaller.
+const MOST_STATES: usize = 3_000_000;
+
+struct Walk<M: Model> {
+    states: Vec<M::State>,
+    /// How each state was first reached: from which, by which step.
+    origins: Vec<Option<(usize, M::Step)>>,
+    /// Every transition, as (to, from).
+    edges: Vec<(usize, usize)>,
+    violation: Option<(usize, String)>,
+}
+
+impl<M: Model> Walk<M> {
+    #[track_caller]
+    fn lawful(model: &M) -> Self {
+        let walk = Self::of(model);
+        if let Some((state, law)) = &walk.violation {
+            panic!("the law is broken: {law}\n{}", walk.trace(*state));
+        }
+        assert!(walk.states.iter().any(|state| model.is_goal(state)), "no state reaches the goal");
+        walk
+    }
+
+    fn of(model: &M) -> Self {
+        let mut walk = Self { states: Vec::new(), origins: Vec::new(), edges: Vec::new(), violation: None };
+        let mut index = HashTable::new();
+        for state in model.initial() {
+            walk.visit(&mut index, state, None);
+        }
+        let (mut at, mut next) = (0, Vec::new());
+        while at < walk.states.len() {
+            if let Some(law) = model.violation(&walk.states[at]) {
+                walk.violation = Some((at, law));
+                break;
+            }
+            model.steps(&walk.states[at], &mut next);
+            for (step, state) in next.drain(..) {
+                let to = walk.visit(&mut index, state, Some((at, step)));
+                walk.edges.push((to, at));
+            }
+            assert!(walk.states.len() <= MOST_STATES, "more than {MOST_STATES} states");
+            at += 1;
+        }
+        walk
+    }
+
+    /// The number of `state`, which is kept if it is new.
+    fn visit(&mut self, index: &mut HashTable<usize>, state: M::State, origin: Option<(usize, M::Step)>) -> usize {
+        let hash = |state: &M::State| FixedState::default().hash_one(state);
+        if let Some(known) = index.find(hash(&state), |known| self.states[*known] == state) {
+            return *known;
+        }
+        let number = self.states.len();
+        index.insert_unique(hash(&state), number, |known| hash(&self.states[*known]));
+        self.states.push(state);
+        self.origins.push(origin);
+        number
+    }
+
+    /// A state from which no goal can be reached.
+    fn stuck(&self, model: &M) -> Option<usize> {
+        let mut before: Vec<Vec<usize>> = vec![Vec::new(); self.states.len()];
+        for (to, from) in &self.edges {
+            before[*to].push(*from);
+        }
+        let mut fine: Vec<bool> = self.states.iter().map(|state| model.is_goal(state)).collect();
+        let mut open: Vec<usize> = (0..fine.len()).filter(|state| fine[*state]).collect();
+        while let Some(state) = open.pop() {
+            for from in &before[state] {
+                if !std::mem::replace(&mut fine[*from], true) {
+                    open.push(*from);
+                }
+            }
+        }
+        fine.iter().position(|fine| !fine)
+    }
+
+    /// The states on the shortest way to `state`.
+    fn path(&self, state: usize) -> Vec<usize> {
+        let mut path: Vec<usize> =
+            std::iter::successors(Some(state), |state| self.origins[*state].map(|(from, _)| from)).collect();
+        path.reverse();
+        path
+    }
+
+    /// The shortest way to `state`, for people.
+    fn trace(&self, state: usize) -> String {
+        let mut text = String::new();
+        for at in self.path(state) {
+            match self.origins[at] {
+                None => writeln!(text, "  from {:?}", self.states[at]),
+                Some((_, step)) => writeln!(text, "  {step:?}"),
+            }
+            .expect("a String takes every text");
+        }
+        write!(text, "  to   {:?}", self.states[state]).expect("a String takes every text");
+        text
+    }
+}
+
+/// The explorer itself: a counter that two processes read and write back.
+mod tests {
+    use super::{Model, Walk, breaks, holds, holds_and_ends_well};
+
+    /// Two processes add one each; `atomic` or in two steps.
+    struct Adders {
+        atomic: bool,
+        may_stop: bool,
+    }
+
+    #[derive(Clone, Debug, PartialEq, Eq, Hash)]
+    struct State {
+        value: u8,
+        read: [Option<u8>; 2],
+        left: [bool; 2],
+    }
+
+    #[derive(Clone, Copy, Debug)]
+    enum Step {
+        Read,
+        Write,
+        Add,
+        Stop,
+    }
+
+    impl Model for Adders {
+        type State = State;
+        type Step = Step;
+
+        fn initial(&self) -> Vec<State> {
+            vec![State { value: 0, read: [None; 2], left: [true; 2] }]
+        }
+
+        fn steps(&self, state: &State, next: &mut Vec<(Step, State)>) {
+            for i in (0..2).filter(|i| state.left[*i]) {
+                let mut left = state.left;
+                left[i] = false;
+                let mut read = state.read;
+                if self.may_stop {
+                    next.push((Step::Stop, State { left, ..*state }));
+                }
+                if self.atomic {
+                    next.push((Step::Add, State { value: state.value + 1, left, ..*state }));
+                } else if let Some(value) = read[i].take() {
+                    next.push((Step::Write, State { value: value + 1, read, left }));
+                } else {
+                    read[i] = Some(state.value);
+                    next.push((Step::Read, State { read, ..*state }));
+                }
+            }
+        }
+
+        fn violation(&self, state: &State) -> Option<String> {
+            let lost = state.left == [false; 2] && state.value != 2 && !self.may_stop;
+            lost.then(|| "an addition is lost".to_owned())
+        }
+
+        fn is_goal(&self, state: &State) -> bool {
+            state.value == 2
+        }
+    }
+
+    #[test]
+    fn every_state_is_found_once_and_a_law_that_holds_is_seen_to_hold() {
+        assert_eq!(holds_and_ends_well(&Adders { atomic: true, may_stop: false }), 4);
+    }
+
+    #[test]
+    fn the_shortest_way_to_a_broken_law_is_found() {
+        assert_eq!(breaks(&Adders { atomic: false, may_stop: false }, "an addition is lost"), 4);
+    }
+
+    #[test]
+    fn a_state_that_cannot_reach_the_goal_is_found() {
+        let model = Adders { atomic: true, may_stop: true };
+        holds(&model);
+        let walk = Walk::of(&model);
+        let stuck = walk.stuck(&model).expect("whoever stops adds nothing");
+        assert_eq!(walk.path(stuck).len(), 2);
+    }
+}

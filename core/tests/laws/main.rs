@@ -1,0 +1,8 @@
+//! The laws of the core: exhaustive models over its real decision functions, and properties of its pure parts.
+
+#[cfg(test)]
+mod explore;
+#[cfg(test)]
+mod models;
+#[cfg(test)]
+mod properties;

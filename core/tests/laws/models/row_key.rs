@@ -1,0 +1,79 @@
+//! One row key with two users and the changes of its items, as the models of its recount share it.
+
+use tally_core::Set;
+use tally_core::counter::{Counter, ShardTally};
+use tally_core::ids::{RowKey, Sequence, UserId};
+use tally_core::recount::{Marker, Report, RunId};
+use tally_core::tally::{Record, RecordKind};
+use tally_core::time::UnixMillis;
+
+/// A set of the two users, a bit each.
+pub(super) type Users = u8;
+
+pub(super) fn has(set: Users, user: usize) -> bool {
+    set >> user & 1 == 1
+}
+
+/// What a stream says of the row key.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(super) enum Entry {
+    Row { user: usize, likes: bool },
+    Marker(Marker),
+}
+
+/// The rows after `entries`, which began with `first`.
+pub(super) fn folded<'a>(first: Users, entries: impl IntoIterator<Item = &'a Entry>) -> Users {
+    entries.into_iter().fold(first, |rows, entry| match *entry {
+        Entry::Row { user, likes: true } => rows | 1 << user,
+        Entry::Row { user, likes: false } => rows & !(1 << user),
+        Entry::Marker(_) => rows,
+    })
+}
+
+/// The position of a stream's entry, counted from 0.
+pub(super) fn sequence(at: usize) -> Sequence {
+    Sequence::from(at as u64 + 1)
+}
+
+/// The row key and its users by their real names.
+pub(super) struct TwoUsers {
+    pub(super) key: RowKey,
+    pub(super) users: [UserId; 2],
+}
+
+impl TwoUsers {
+    pub(super) fn new() -> Self {
+        let users = ["0", "1"].map(|user| user.parse().expect("a digit is an id"));
+        Self { key: "p#0".parse().expect("a row key"), users }
+    }
+
+    /// What the stream says at `at`, as the fold reads it.
+    pub(super) fn record(&self, entry: Entry, at: usize) -> Record {
+        let key = self.key.clone();
+        let kind = match entry {
+            Entry::Row { user, likes } => {
+                RecordKind::Row { key, user: self.users[user].clone(), before: !likes, after: likes }
+            }
+            Entry::Marker(marker) => RecordKind::Marker { key, marker },
+        };
+        Record { sequence: sequence(at), written: UnixMillis(0), kind }
+    }
+
+    pub(super) fn named(&self, set: Users) -> Set<UserId> {
+        (0..2).filter(|user| has(set, *user)).map(|user| self.users[user].clone()).collect()
+    }
+
+    /// The report of a run that saw `touched`, and who of them likes.
+    pub(super) fn report(&self, run: RunId, touched: Users, likes: Users) -> Report {
+        let touched = (0..2).filter(|user| has(touched, *user));
+        let touched = touched.map(|user| (self.users[user].clone(), has(likes, user))).collect();
+        Report { key: self.key.clone(), run, touched }
+    }
+
+    /// A counter of `rows` with one shard as `tally` has it, and the count wrong by `drift`.
+    pub(super) fn counter(&self, rows: Users, drift: i64, mut tally: ShardTally) -> Counter {
+        let counted = i64::from(rows.count_ones()) + drift;
+        tally.rows = counted;
+        Counter { likes: counted, shards: [(self.key.shard, tally)].into(), ..Counter::default() }
+    }
+}

@@ -1,0 +1,392 @@
+//! The recount of one row key while its two users come and go: streamers that each read the whole stream at their own
+//! speed, recounters that know nothing of each other, late copies of marker puts and verdicts, trims and crashes.
+//!
+//! From a verdict on until the next trim, the count is the number of rows at the stream's position.
+
+mod recounter;
+mod streamer;
+mod tests;
+
+use std::time::Duration;
+
+use tally_core::counter::{ShardTally, Update, contains};
+use tally_core::ids::Ordinal;
+use tally_core::recount::{Marker, RunId};
+
+use super::item::Item;
+use super::row_key::{Entry, TwoUsers, Users, folded, has, sequence};
+use crate::explore::Model;
+
+/// A rule of the window that a mutant leaves out.
+#[derive(Clone, Copy, PartialEq)]
+enum Rule {
+    /// A marker is put only over the one its writer has read.
+    MarkerChain,
+    /// A trim drops every capture.
+    TrimDropsCaptures,
+    /// A crash drops every capture.
+    ResumeDropsCaptures,
+    /// A verdict takes its run's token.
+    Token,
+    /// So does a verdict with nothing to correct.
+    TokenForNothing,
+    /// A newer window's token takes an older one's place.
+    NewerTokenReplaces,
+    /// A report is written only by who saw the opening marker.
+    OpeningSeen,
+    /// A closing marker is written by itself.
+    Boundary,
+    /// Records already applied are captured too.
+    CaptureApplied,
+    /// The rows are read only once the opening marker has settled.
+    WaitAfterLow,
+    /// The closing marker is put only once what was read has settled.
+    WaitBeforeHigh,
+}
+
+/// In what order the stream gives the changes of two items of one row key.
+#[derive(Clone, Copy, PartialEq)]
+enum Order {
+    /// As they happened.
+    Kept,
+    /// As they please, until a wait has let them settle.
+    SettlesWithin,
+}
+
+/// How often each thing may happen.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+struct Budget {
+    writes: u8,
+    runs: u8,
+    worker_crashes: u8,
+    recounter_crashes: u8,
+    /// Late copies, and lost answers.
+    ghosts: u8,
+    trims: u8,
+}
+
+struct Recounts {
+    workers: usize,
+    recounters: usize,
+    budget: Budget,
+    order: Order,
+    /// What the counter may be wrong by at first, and who may have rows.
+    drifts: &'static [i64],
+    rows: &'static [Users],
+    removed: &'static [Rule],
+    world: TwoUsers,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+struct State {
+    rows: Users,
+    rows_at_first: Users,
+    drift_at_first: i64,
+    stream: Vec<Entry>,
+    /// Entries before this one keep their place.
+    settled: usize,
+    /// Entries before this one are gone.
+    trimmed: usize,
+    counter: Item,
+    marker: Option<Marker>,
+    workers: Vec<Worker>,
+    recounters: Vec<Recounter>,
+    reports: Vec<Touched>,
+    ghost: Option<Ghost>,
+    /// Tokens replaced by newer ones; only a mutant still honours them.
+    replaced: Vec<RunId>,
+    left: Budget,
+    runs: u8,
+    /// A verdict stands, and nothing was trimmed since.
+    proved: bool,
+}
+
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
+struct Worker {
+    /// The entry it reads next.
+    position: usize,
+    /// What it has read since the opening marker of an open window.
+    captured: Vec<usize>,
+    /// A report it has to write.
+    report: Option<Touched>,
+}
+
+/// A report in small.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+struct Touched {
+    run: RunId,
+    touched: Users,
+    likes: Users,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+struct Put {
+    marker: Marker,
+    required: Option<Marker>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+enum Ghost {
+    Put(Put),
+    Verdict { run: RunId, correction: i64 },
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+enum Recounter {
+    Idle,
+    Putting {
+        put: Put,
+        read: Users,
+    },
+    /// Does not know what became of its put.
+    Unsure {
+        put: Put,
+        read: Users,
+    },
+    SettlingLow {
+        run: RunId,
+    },
+    Reading {
+        run: RunId,
+        user: usize,
+        read: Users,
+    },
+    SettlingHigh {
+        run: RunId,
+        read: Users,
+    },
+    Awaiting {
+        run: RunId,
+        read: Users,
+    },
+    Judging {
+        run: RunId,
+        correction: i64,
+    },
+    Done,
+}
+
+#[derive(Clone, Copy, Debug)]
+#[expect(dead_code, reason = "the fields are for the printed trace")]
+enum Step {
+    Write { user: usize, likes: bool },
+    Trim { entry: usize },
+    Flush { worker: usize, entries: usize },
+    LoseAnswer { worker: usize },
+    PutReport { worker: usize },
+    PassTrimmed { worker: usize },
+    CrashAndResume { worker: usize, at: usize },
+    Begin { recounter: usize, run: u8 },
+    PutMarker { recounter: usize, marker: Marker },
+    PutMarkerWithLateCopy { recounter: usize, marker: Marker },
+    PutMarkerLater { recounter: usize, marker: Marker },
+    MarkerRefused { recounter: usize },
+    ReadMarker { recounter: usize },
+    Settle { recounter: usize },
+    Read { recounter: usize, user: usize },
+    TakeReport { recounter: usize },
+    GiveUp { recounter: usize },
+    Judge { recounter: usize, correction: i64 },
+    JudgeWithLostAnswer { recounter: usize },
+    JudgeLater { recounter: usize },
+    Void { recounter: usize },
+    CrashRecounter { recounter: usize },
+    GhostLands,
+    GhostDies,
+}
+
+const SHARD: Ordinal = Ordinal(1);
+const NOW: Duration = Duration::ZERO;
+
+impl Recounts {
+    fn new(workers: usize, recounters: usize, budget: Budget) -> Self {
+        Self {
+            workers,
+            recounters,
+            budget,
+            order: Order::Kept,
+            drifts: &[1],
+            rows: &[0b01],
+            removed: &[],
+            world: TwoUsers::new(),
+        }
+    }
+
+    fn without(self, rules: &'static [Rule]) -> Self {
+        Self { removed: rules, ..self }
+    }
+
+    fn obeys(&self, rule: Rule) -> bool {
+        !self.removed.contains(&rule)
+    }
+
+    /// The state with `entry` in the stream: behind everything, or before entries that have not settled.
+    fn streamed(&self, mut state: State, entry: Entry) -> Vec<State> {
+        let read = state.workers.iter().map(|worker| worker.position).max().unwrap_or(0);
+        let fixed = state.settled.max(state.applied()).max(read);
+        state.stream.push(entry);
+        let mut orders = vec![state];
+        while let (Order::SettlesWithin, Some(last)) = (self.order, orders.last()) {
+            let at = last.stream.len() - orders.len();
+            if at <= fixed || item(last.stream[at - 1]) == item(entry) {
+                break;
+            }
+            let mut earlier = last.clone();
+            earlier.stream.swap(at - 1, at);
+            orders.push(earlier);
+        }
+        orders
+    }
+
+    fn write(&self, state: &State, next: &mut Vec<(Step, State)>) {
+        for user in 0..2 {
+            let mut written = state.clone();
+            written.left.writes -= 1;
+            written.rows ^= 1 << user;
+            let likes = has(written.rows, user);
+            for state in self.streamed(written, Entry::Row { user, likes }) {
+                next.push((Step::Write { user, likes }, state));
+            }
+        }
+    }
+
+    /// The oldest record that is in no counter is lost.
+    fn trim(state: &State, next: &mut Vec<(Step, State)>) {
+        let entry = state.applied();
+        if entry < state.stream.len() && state.trimmed <= entry {
+            let mut trimmed = state.clone();
+            trimmed.left.trims -= 1;
+            trimmed.trimmed = entry + 1;
+            trimmed.proved &= matches!(state.stream[entry], Entry::Marker(_));
+            next.push((Step::Trim { entry }, trimmed));
+        }
+    }
+}
+
+/// What an entry is a change of: the stream keeps the order of one item's changes whatever happens.
+fn item(entry: Entry) -> Option<usize> {
+    match entry {
+        Entry::Row { user, .. } => Some(user),
+        Entry::Marker(_) => None,
+    }
+}
+
+impl State {
+    fn with(&self, recounter: usize, now: Recounter) -> Self {
+        let mut state = self.clone();
+        state.recounters[recounter] = now;
+        state
+    }
+
+    /// With a late copy of a request under way.
+    fn haunted(&self, ghost: Ghost) -> Self {
+        let mut state = Self { ghost: Some(ghost), ..self.clone() };
+        state.left.ghosts -= 1;
+        state
+    }
+
+    /// Applies `update` if the counter takes it.
+    fn take(&mut self, update: &Update) -> bool {
+        let taken = self.counter.refusal(update).is_none();
+        if taken {
+            self.counter = self.counter.after(update);
+        }
+        taken
+    }
+
+    /// How many entries of the stream the counter has.
+    fn applied(&self) -> usize {
+        (0..self.stream.len()).take_while(|at| contains(&self.counter, SHARD, sequence(*at))).count()
+    }
+
+    /// The rows there were at the counter's position in the stream.
+    fn rows_applied(&self) -> Users {
+        folded(self.rows_at_first, &self.stream[..self.applied()])
+    }
+
+    fn report(&mut self, report: Touched) {
+        if !self.reports.contains(&report) {
+            self.reports.push(report);
+            self.reports.sort_by_key(|report| report.run);
+        }
+    }
+
+    fn closing(&self, run: RunId) -> Option<usize> {
+        self.stream.iter().position(|entry| *entry == Entry::Marker(Marker::high(run)))
+    }
+
+    fn closed_after_trim(&self, run: RunId) -> bool {
+        self.closing(run).is_some_and(|at| at >= self.trimmed)
+    }
+
+    /// Every worker is past the closing marker, and none has the window's report.
+    fn none_will_report(&self, run: RunId) -> bool {
+        let past = |worker: &Worker, at| worker.position > at && worker.report.is_none_or(|report| report.run != run);
+        self.closing(run).is_some_and(|at| self.workers.iter().all(|worker| past(worker, at)))
+    }
+}
+
+impl Model for Recounts {
+    type State = State;
+    type Step = Step;
+
+    fn initial(&self) -> Vec<State> {
+        let state = |rows: Users, drift: i64| {
+            let counter = self.world.counter(rows, drift, ShardTally::default());
+            State {
+                rows,
+                rows_at_first: rows,
+                drift_at_first: drift,
+                stream: Vec::new(),
+                settled: 0,
+                trimmed: 0,
+                counter: Item::new(counter),
+                marker: None,
+                workers: vec![Worker::default(); self.workers],
+                recounters: vec![Recounter::Idle; self.recounters],
+                reports: Vec::new(),
+                ghost: None,
+                replaced: Vec::new(),
+                left: self.budget,
+                runs: 0,
+                proved: false,
+            }
+        };
+        self.rows.iter().flat_map(|rows| self.drifts.iter().map(|drift| state(*rows, *drift))).collect()
+    }
+
+    fn steps(&self, state: &State, next: &mut Vec<(Step, State)>) {
+        if state.left.writes > 0 {
+            self.write(state, next);
+        }
+        if state.left.trims > 0 {
+            Self::trim(state, next);
+        }
+        for worker in 0..state.workers.len() {
+            self.work(state, worker, next);
+        }
+        for recounter in 0..state.recounters.len() {
+            self.recount(state, recounter, next);
+        }
+        if let Some(ghost) = state.ghost {
+            self.haunt(state, ghost, next);
+        }
+    }
+
+    fn violation(&self, state: &State) -> Option<String> {
+        let drift = state.counter.tally(self.world.key.shard).rows - i64::from(state.rows_applied().count_ones());
+        if state.proved && drift != 0 {
+            Some(WRONG.to_owned())
+        } else if self.budget.trims == 0 && drift != 0 && drift != state.drift_at_first {
+            Some("a correction changed a right count".to_owned())
+        } else {
+            (state.counter.sum() != Ok(state.counter.likes)).then(|| "the total is not the sum".to_owned())
+        }
+    }
+
+    fn is_goal(&self, state: &State) -> bool {
+        state.proved && state.recounters.contains(&Recounter::Done)
+    }
+}
+
+const WRONG: &str = "a proved count is not the number of rows";

@@ -1,0 +1,291 @@
+//! From a history of rows to counts: whoever sends which records, cut wherever, in whatever interleaving and however
+//! often, the counters come to the same.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use proptest::prelude::{Strategy, any, prop_assert, prop_assert_eq, proptest};
+use proptest::sample::Index;
+use tally_core::counter::{Counter, Retry, after_refusal, contains};
+use tally_core::ids::{Ordinal, PostId, RowKey, Shard, StreamShardId, UserId};
+use tally_core::lineage::{Checkpoint, Lineage};
+use tally_core::tally::{CutRules, Fold, PostRecords, Prefix, Record, RecordKind, UpdateContext};
+use tally_core::time::UnixMillis;
+use tally_core::watermark::Prune;
+
+use super::cases;
+
+/// One row's changes: like, unlike and put again, by row.
+#[derive(Clone, Copy, Debug)]
+struct Touched {
+    post: u8,
+    shard: u16,
+    user: u8,
+    likes: bool,
+}
+
+fn history() -> impl Strategy<Value = Vec<Touched>> {
+    let touched = (0..3u8, 0..3u16, 0..3u8, any::<bool>()).prop_map(|(post, shard, user, likes)| Touched {
+        post,
+        shard,
+        user,
+        likes,
+    });
+    proptest::collection::vec(touched, 1..40)
+}
+
+type RowOf = (u8, u16, u8);
+
+/// The change records of a history, as the table would emit them, and the rows at its end.
+fn records(history: &[Touched]) -> (Vec<Record>, BTreeMap<RowOf, bool>) {
+    let mut rows = BTreeMap::new();
+    let record = |(at, touched): (usize, &Touched)| {
+        let Touched { post, shard, user, likes } = *touched;
+        let before = rows.insert((post, shard, user), likes).unwrap_or(false);
+        let key = RowKey { post: PostId::new(&post.to_string()).unwrap(), shard: Shard::new(shard).unwrap() };
+        let kind = RecordKind::Row { key, user: UserId::new(&user.to_string()).unwrap(), before, after: likes };
+        Record { sequence: (at as u64 + 1).into(), written: UnixMillis(0), kind }
+    };
+    let records = history.iter().enumerate().map(record).collect();
+    (records, rows)
+}
+
+/// A streamer's worker on one stream shard: where it reads, and what it gathers. It knows no other worker.
+struct Worker {
+    fold: Fold,
+    next: usize,
+}
+
+#[derive(Default)]
+struct Counters(BTreeMap<PostId, Counter>);
+
+const SHARD: Ordinal = Ordinal(1);
+const NOW: Duration = Duration::ZERO;
+
+impl Counters {
+    /// Sends a prefix as a worker does, until every post is answered.
+    fn apply(&mut self, prefix: &Prefix) {
+        for (post, records) in &prefix.posts {
+            self.send(post, records.clone());
+        }
+    }
+
+    fn send(&mut self, post: &PostId, mut left: PostRecords) {
+        let context =
+            UpdateContext { shard: SHARD, now: UnixMillis(0), ancestors: &[], closed_through: None, seen: None };
+        let counter = self.0.entry(post.clone()).or_default();
+        while let Some(update) = left.update(&context) {
+            if counter.refusal(&update).is_none() {
+                *counter = counter.clone().updated(&update).unwrap();
+                return;
+            }
+            match after_refusal(&update, Some(counter), &Lineage::default()) {
+                Retry::After(mark) => left = left.after(mark),
+                other => panic!("{other:?}"),
+            }
+        }
+    }
+
+    fn rows(&self, post: u8, shard: u16) -> i64 {
+        let counter = self.0.get(post.to_string().as_str());
+        counter.and_then(|counter| counter.shards.get(&Shard::new(shard).unwrap())).map_or(0, |tally| tally.rows)
+    }
+}
+
+impl Worker {
+    /// Reads one record, and writes what is due.
+    fn read(&mut self, records: &[Record], counters: &mut Counters) {
+        let Some(record) = records.get(self.next) else { return self.flush(counters) };
+        if self.fold.push(record, NOW).is_err() {
+            self.flush(counters);
+            self.fold.push(record, NOW).unwrap();
+        }
+        self.next += 1;
+        if self.fold.due(NOW).is_some() {
+            self.flush(counters);
+        }
+    }
+
+    fn flush(&mut self, counters: &mut Counters) {
+        counters.apply(&self.fold.take());
+    }
+}
+
+/// What a worker does next.
+#[derive(Clone, Debug)]
+enum Doing {
+    Read,
+    Flush,
+    /// It dies, and starts again at some record it has read before.
+    Resume(Index),
+}
+
+fn doing() -> impl Strategy<Value = (usize, Doing)> {
+    let doing = proptest::prop_oneof![
+        8 => proptest::prelude::Just(Doing::Read),
+        1 => proptest::prelude::Just(Doing::Flush),
+        1 => any::<Index>().prop_map(Doing::Resume),
+    ];
+    (0..3usize, doing)
+}
+
+proptest! {
+    #![proptest_config(cases(256))]
+
+    #[test]
+    fn the_deltas_of_a_row_add_up_to_what_it_became(history in history()) {
+        let (records, rows) = records(&history);
+        let mut sums: BTreeMap<RowOf, i64> = BTreeMap::new();
+        for (record, touched) in records.iter().zip(&history) {
+            let sum = sums.entry((touched.post, touched.shard, touched.user)).or_default();
+            *sum += record.delta();
+            prop_assert_eq!(*sum, i64::from(touched.likes));
+        }
+        for (row, sum) in sums {
+            prop_assert_eq!(sum, i64::from(rows[&row]));
+        }
+    }
+
+    /// The checkpoint is the first record nobody has applied for sure: a worker resumes at or before it.
+    #[test]
+    fn counts_do_not_depend_on_cuts_replays_or_who_sends(
+        history in history(),
+        sizes in proptest::collection::vec(1..8usize, 3),
+        schedule in proptest::collection::vec(doing(), 0..120),
+    ) {
+        let (records, rows) = records(&history);
+        let worker = |size: &usize| Worker { fold: Fold::new(CutRules { records: *size, age: Duration::MAX }), next: 0 };
+        let mut workers: Vec<Worker> = sizes.iter().map(worker).collect();
+        let mut counters = Counters::default();
+        let mut checkpoint = 0;
+        for (worker, doing) in schedule {
+            let at_work = &mut workers[worker];
+            match doing {
+                Doing::Read => at_work.read(&records, &mut counters),
+                Doing::Flush => {
+                    at_work.flush(&mut counters);
+                    checkpoint = checkpoint.max(at_work.next);
+                }
+                Doing::Resume(at) => {
+                    at_work.fold.take();
+                    at_work.next = at.index(checkpoint + 1);
+                }
+            }
+        }
+        for _ in 0..=records.len() {
+            workers[0].read(&records, &mut counters);
+        }
+        for post in 0..3 {
+            for shard in 0..3 {
+                let expected = rows.iter().filter(|((p, s, _), likes)| (*p, *s) == (post, shard) && **likes).count();
+                prop_assert_eq!(counters.rows(post, shard), i64::try_from(expected).unwrap());
+            }
+        }
+        for counter in counters.0.values() {
+            prop_assert!(counter.is_sound());
+        }
+    }
+
+    #[test]
+    fn a_watermark_and_a_floor_never_move_back_and_what_is_contained_stays(
+        updates in proptest::collection::vec((1..5u64, 1..9u64, 0..4u64, any::<bool>()), 1..40),
+    ) {
+        // A stream shard's updates come with any first record; shards below the greatest seen close one by one.
+        let mut counter = Counter::default();
+        let mut closed = 0;
+        for (shard, first, length, close) in updates {
+            let seen = counter.watermarks.clone();
+            let closed_through = (closed > 0).then_some(Ordinal(closed));
+            let records = one_post(first, first + length);
+            let context =
+                UpdateContext { shard: Ordinal(shard), now: UnixMillis(0), ancestors: &[], closed_through, seen: Some(&seen) };
+            let update = records.update(&context).unwrap();
+            if counter.refusal(&update).is_some() {
+                continue;
+            }
+            let after = counter.clone().updated(&update).unwrap();
+            prop_assert!(after.watermarks.floor() >= counter.watermarks.floor());
+            prop_assert!(after.version == counter.version + 1);
+            for shard in (1..5).map(Ordinal) {
+                for at in 1..13u64 {
+                    prop_assert!(!contains(&counter, shard, at.into()) || contains(&after, shard, at.into()));
+                }
+                if let Some(mark) = counter.watermarks.marks().get(&shard) {
+                    let now = after.watermarks.marks().get(&shard);
+                    let pruned = after.watermarks.floor() >= Some(shard);
+                    prop_assert!(now.map_or(pruned, |now| now >= mark));
+                }
+            }
+            prop_assert!(after.refusal(&update).is_some(), "an update is taken once");
+            counter = after;
+            closed += u64::from(close && closed < 4);
+        }
+    }
+
+    #[test]
+    fn a_prune_never_lowers_the_floor_nor_takes_the_updating_shards_mark(
+        marks in proptest::collection::btree_map((1..9u64).prop_map(Ordinal), (1..9u64).prop_map(Into::into), 0..6),
+        floor in proptest::option::of((1..9u64).prop_map(Ordinal)),
+        through in proptest::option::of((1..9u64).prop_map(Ordinal)),
+        updating in (1..9u64).prop_map(Ordinal),
+    ) {
+        let watermarks = tally_core::watermark::Watermarks::new(marks, floor);
+        if let Some(Prune { floor: to, finished }) = watermarks.prunable(through, updating) {
+            prop_assert!(Some(to) == through && to < updating && Some(to) >= floor);
+            prop_assert!(finished.iter().all(|shard| *shard <= to));
+        }
+    }
+
+    #[test]
+    fn a_closed_ancestor_at_any_distance_hands_its_row_key_over(distance in 1..6u64, listed in 0..3usize) {
+        let lineage = chain(distance);
+        let ancestors = lineage.closed_ancestors(&name(distance + 1), listed);
+        let send = |counter: &Counter, shard: Ordinal, ancestors: &[Ordinal]| {
+            let context = UpdateContext { shard, now: UnixMillis(0), ancestors, closed_through: None, seen: None };
+            let mut update = one_post(1, 1).update(&context).unwrap();
+            if counter.refusal(&update).is_some() {
+                let Retry::Changed(changed) = after_refusal(&update, Some(counter), &lineage) else { panic!() };
+                update = changed;
+            }
+            counter.clone().updated(&update).unwrap()
+        };
+        let parent = send(&Counter::default(), Ordinal(1), &[]);
+        let child = send(&parent, Ordinal(distance + 1), &ancestors);
+        prop_assert!(child.is_sound());
+        prop_assert_eq!(child.likes, 2);
+        let stranger = send(&parent, Ordinal(99), &[]);
+        prop_assert!(!stranger.is_sound());
+    }
+}
+
+fn name(shard: u64) -> StreamShardId {
+    format!("shard-{shard}").as_str().into()
+}
+
+/// Shards that continue each other, all but the last closed.
+fn chain(distance: u64) -> Lineage {
+    let checkpoint = |shard: u64| Checkpoint {
+        id: name(shard),
+        parent: (shard > 1).then(|| name(shard - 1)),
+        ordinal: Ordinal(shard),
+        sequence: None,
+        closed: shard <= distance,
+        at: UnixMillis(0),
+    };
+    Lineage::new((1..=distance + 1).map(checkpoint), [], None)
+}
+
+/// Likes at the positions `first` to `last`, of one row key.
+fn one_post(first: u64, last: u64) -> PostRecords {
+    let mut fold = Fold::new(CutRules { records: usize::MAX, age: Duration::MAX });
+    for at in first..=last {
+        let kind = RecordKind::Row {
+            key: "p#0".parse().unwrap(),
+            user: UserId::new("u").unwrap(),
+            before: false,
+            after: true,
+        };
+        fold.push(&Record { sequence: at.into(), written: UnixMillis(0), kind }, NOW).unwrap();
+    }
+    fold.take().posts.remove("p").unwrap()
+}

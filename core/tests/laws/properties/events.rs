@@ -1,0 +1,154 @@
+//! Row keys and events survive being written down; whatever else is read is refused, and nothing panics.
+
+use proptest::prelude::{Strategy, any, prop_assert, prop_assert_eq, prop_assert_ne, proptest};
+use proptest::sample::{Index, select};
+use tally_core::event::{Action, KeyScheme, LikeEvent, Rejection, decode, partition_of};
+use tally_core::ids::{PostId, RowKey, Sequence, Shard, ShardCount, UserId};
+use tally_core::time::UnixMillis;
+
+use super::{cases, id};
+
+const RECORDED: UnixMillis = UnixMillis(77);
+
+fn row_key() -> impl Strategy<Value = RowKey> {
+    (id(), 0..ShardCount::MAX.get())
+        .prop_map(|(post, k)| RowKey { post: PostId::new(&post).unwrap(), shard: Shard::new(k).unwrap() })
+}
+
+fn action() -> impl Strategy<Value = Action> {
+    select(vec![Action::Like, Action::Unlike])
+}
+
+/// One way to damage a value.
+#[derive(Clone, Debug)]
+enum Damage {
+    Flip(Index, u8),
+    Cut(Index),
+    Repeat(Index, Index),
+    Insert(Index, Vec<u8>),
+}
+
+fn damage() -> impl Strategy<Value = Damage> {
+    proptest::prop_oneof![
+        (any::<Index>(), any::<u8>()).prop_map(|(at, byte)| Damage::Flip(at, byte)),
+        any::<Index>().prop_map(Damage::Cut),
+        (any::<Index>(), any::<Index>()).prop_map(|(from, to)| Damage::Repeat(from, to)),
+        (any::<Index>(), select(vec!["\"", "{", "}", "null", "\\u0001", ",\"ts\":", "\"data\":{", "\u{1}", "é"]))
+            .prop_map(|(at, text)| Damage::Insert(at, text.into())),
+    ]
+}
+
+fn damaged(mut value: Vec<u8>, damage: Damage) -> Vec<u8> {
+    if value.is_empty() {
+        return value;
+    }
+    match damage {
+        Damage::Flip(at, byte) => {
+            let at = at.index(value.len());
+            value[at] ^= byte;
+        }
+        Damage::Cut(at) => value.truncate(at.index(value.len())),
+        Damage::Repeat(from, to) => {
+            let (from, to) = (from.index(value.len()), to.index(value.len()));
+            let part = value[from.min(to)..from.max(to)].to_vec();
+            value.extend(part);
+        }
+        Damage::Insert(at, text) => {
+            let at = at.index(value.len());
+            value.splice(at..at, text);
+        }
+    }
+    value
+}
+
+/// An accepted event has valid ids and survives; a refused one has a reason from the list.
+fn check(value: &[u8]) {
+    match decode(Some(value), RECORDED) {
+        Ok(event) => {
+            assert!(PostId::new(event.post()).is_ok() && UserId::new(event.user()).is_ok());
+            assert_eq!(decode(Some(&event.encode()), UnixMillis(0)), Ok(event));
+        }
+        Err(rejection) => assert!(Rejection::REASONS.contains(&rejection.reason())),
+    }
+}
+
+proptest! {
+    #![proptest_config(cases(512))]
+
+    #[test]
+    fn a_row_key_survives_being_written(key in row_key()) {
+        prop_assert_eq!(key.to_string().parse(), Ok(key));
+    }
+
+    #[test]
+    fn different_row_keys_are_written_differently(one in row_key(), other in row_key()) {
+        prop_assert_eq!(one.to_string() == other.to_string(), one == other);
+    }
+
+    #[test]
+    fn a_text_is_a_row_key_in_one_spelling_only(text in "[a#0-9\\-+ ]{0,8}") {
+        if let Ok(key) = text.parse::<RowKey>() {
+            prop_assert_eq!(key.to_string(), text);
+        }
+    }
+
+    #[test]
+    fn sequences_order_as_their_numbers(one in any::<u64>(), other in any::<u64>(), zeros in 0..20usize) {
+        let at = |n: u64| format!("{}{n}", "0".repeat(zeros)).parse::<Sequence>().unwrap();
+        prop_assert_eq!(at(one).cmp(&Sequence::from(other)), one.cmp(&other));
+    }
+
+    #[test]
+    fn an_event_survives_being_encoded(post in id(), user in id(), action in action(), at in 0..=UnixMillis::MAX.0) {
+        let (post, user) = (PostId::new(&post).unwrap(), UserId::new(&user).unwrap());
+        let event = LikeEvent::new(&post, &user, action, UnixMillis(at));
+        let value = event.encode();
+        prop_assert_eq!(decode(Some(&value), RECORDED), Ok(event));
+    }
+
+    #[test]
+    fn any_bytes_are_an_event_or_rejected(value in proptest::collection::vec(any::<u8>(), 0..200)) {
+        check(&value);
+    }
+
+    #[test]
+    fn a_damaged_event_is_an_event_or_rejected(
+        post in id(),
+        envelope in any::<bool>(),
+        damages in proptest::collection::vec(damage(), 1..4),
+    ) {
+        let (post, user) = (PostId::new(&post).unwrap(), UserId::new("u").unwrap());
+        let event = LikeEvent::new(&post, &user, Action::Like, RECORDED).encode();
+        let value = if envelope {
+            [b"{\"specversion\":\"1.0\",\"data\":", event.as_slice(), b"}"].concat()
+        } else {
+            event
+        };
+        check(&value);
+        check(&damages.into_iter().fold(value, damaged));
+    }
+
+    #[test]
+    fn a_key_has_one_partition_and_it_exists(key in proptest::collection::vec(any::<u8>(), 0..40), partitions in 1..1000u32) {
+        prop_assert!(partition_of(&key, partitions) < partitions);
+        prop_assert_eq!(partition_of(&key, partitions), partition_of(&key.clone(), partitions));
+    }
+
+    #[test]
+    fn posts_whose_ids_look_like_shards_keep_their_own_row_keys(post in id(), k in 0..16u16) {
+        let nested = PostId::new(&format!("{post}#{k}"));
+        let shard = Shard::new(0).unwrap();
+        if let Ok(nested) = nested {
+            let (outer, inner) = (RowKey { post: PostId::new(&post).unwrap(), shard }, RowKey { post: nested, shard });
+            prop_assert_ne!(outer.to_string(), inner.to_string());
+        }
+    }
+
+    #[test]
+    fn a_user_has_one_shard_below_the_count(user in id(), log in 0..=8u32) {
+        let shards = ShardCount::new(1 << log).unwrap();
+        prop_assert!(shards.shard_of(&user).index() < shards.get());
+        let key = KeyScheme::PostShard.key("p", &user, shards);
+        prop_assert_eq!(key, RowKey::of(&PostId::new("p").unwrap(), &user, shards).to_string());
+    }
+}

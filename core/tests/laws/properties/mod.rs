@@ -1,0 +1,22 @@
+//! Properties of the core's pure parts, each against the plainest statement of what it should do.
+
+mod batch;
+mod counting;
+mod events;
+mod lineage;
+mod serving;
+mod window;
+
+use proptest::prelude::{ProptestConfig, Strategy};
+use proptest::sample::select;
+
+/// Runs leave no files behind: a failure worth keeping becomes a named test.
+fn cases(cases: u32) -> ProptestConfig {
+    ProptestConfig { cases, failure_persistence: None, ..ProptestConfig::default() }
+}
+
+/// Ids that meet each other, and that look like row keys.
+fn id() -> impl Strategy<Value = String> {
+    let tricky = select(vec!["a", "b", "#", "a#0", "a#", "#1", "a#0#1", "é", "🎈", "\"", "\\", "a b"]);
+    proptest::prop_oneof![3 => tricky.prop_map(str::to_owned), 1 => "[^\\p{Cc}]{1,20}"]
+}
