@@ -1,0 +1,355 @@
+//! What one core of emulator serves to the real SDK on another, and whether that stays the same as rows and stream records grow.
+//!
+//! Two figures each: what was served a second, and what the server's thread could serve a second of its own processor time,
+//! which a busy machine does not distort (Linux only; elsewhere it repeats the first).
+//!
+//! `cargo bench -p tally-emulator --bench throughput`; `-- --quick` fills to a tenth.
+
+#![expect(clippy::print_stdout, reason = "the table is what a bench is for")]
+
+use std::collections::HashMap;
+use std::future::Future;
+use std::time::Duration;
+
+use aws_sdk_dynamodb::config::{BehaviorVersion, Credentials, Region};
+use aws_sdk_dynamodb::types::{
+    AttributeDefinition, AttributeValue, BillingMode, KeySchemaElement, KeyType, LocalSecondaryIndex, Projection,
+    ProjectionType, Put, ScalarAttributeType, StreamSpecification, StreamViewType, TransactWriteItem,
+};
+use bytes::Bytes;
+use tally_emulator::{Config, Emulator};
+use tokio::time::Instant;
+
+const TABLE: &str = "likes";
+const ROWS_A_TRANSACTION: usize = 100;
+const POSTS: usize = 1000;
+/// Transactions in flight: what several partitions of a consumer would have.
+const IN_FLIGHT: usize = 4;
+
+fn main() {
+    let quick = std::env::args().any(|argument| argument == "--quick");
+    let (rows, records) = if quick { (100_000, 500_000) } else { (1_000_000, 5_000_000) };
+    let emulator = Emulator::new(Config::default());
+    let (address, server) = serve(emulator.clone());
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime starts");
+    runtime.block_on(measure(&emulator, &format!("http://{address}"), &server, rows, records));
+}
+
+/// The server, on a thread and a runtime of its own.
+fn serve(emulator: Emulator) -> (std::net::SocketAddr, Processor) {
+    let (send, receive) = std::sync::mpsc::channel();
+    std::thread::spawn(move || {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime starts");
+        runtime.block_on(async move {
+            let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.expect("a port is free");
+            let address = listener.local_addr().expect("a bound port has an address");
+            send.send((address, Processor::of_this_thread())).expect("the other side waits");
+            emulator.serve(listener, std::future::pending()).await.expect("the server runs");
+        });
+    });
+    receive.recv().expect("the server starts")
+}
+
+/// The processor time of a thread.
+struct Processor {
+    schedstat: Option<std::path::PathBuf>,
+    began: Instant,
+}
+
+impl Processor {
+    fn of_this_thread() -> Self {
+        let thread = std::fs::read_link("/proc/thread-self").ok();
+        Self {
+            schedstat: thread.map(|thread| std::path::Path::new("/proc").join(thread).join("schedstat")),
+            began: Instant::now(),
+        }
+    }
+
+    /// What the thread has used so far.
+    fn used(&self) -> Duration {
+        let text = self.schedstat.as_ref().and_then(|path| std::fs::read_to_string(path).ok());
+        let nanos = text.and_then(|text| text.split(' ').next()?.parse().ok());
+        nanos.map_or_else(|| self.began.elapsed(), Duration::from_nanos)
+    }
+}
+
+async fn measure(emulator: &Emulator, endpoint: &str, server: &Processor, rows: usize, records: usize) {
+    let clients = Clients::new(endpoint);
+    create(&clients.tables).await;
+    let mut load = Load::new(emulator.clone());
+    load.fill(10_000, 10_000).await;
+    let small = Box::pin(figures(&clients, server, &mut load)).await;
+    load.fill(rows, records).await;
+    let stats = emulator.stats();
+    let table = &stats.tables[TABLE];
+    let large = Box::pin(figures(&clients, server, &mut load)).await;
+    println!(
+        "\n{} rows, {} stream records at the end of the fill",
+        table.items,
+        table.stream.as_ref().map_or(0, |stream| stream.records)
+    );
+    println!(
+        "{:<40} {:>12} {:>12} {:>16} {:>12} {:>6}",
+        "a second", "10 k rows", "all rows", "server: 10 k", "all", "ratio"
+    );
+    for (before, after) in small.iter().zip(&large) {
+        let Figure { name, wall, server } = before;
+        let ratio = after.server / server;
+        println!("{name:<40} {wall:>12.0} {:>12.0} {server:>16.0} {:>12.0} {ratio:>6.2}", after.wall, after.server);
+    }
+}
+
+struct Clients {
+    tables: aws_sdk_dynamodb::Client,
+    streams: aws_sdk_dynamodbstreams::Client,
+}
+
+impl Clients {
+    fn new(endpoint: &str) -> Self {
+        let credentials = || Credentials::new("any", "any", None, None, "bench");
+        let tables = aws_sdk_dynamodb::Config::builder()
+            .behavior_version(BehaviorVersion::latest())
+            .region(Region::new("us-east-1"))
+            .credentials_provider(credentials())
+            .endpoint_url(endpoint);
+        let streams = aws_sdk_dynamodbstreams::Config::builder()
+            .behavior_version(BehaviorVersion::latest())
+            .region(Region::new("us-east-1"))
+            .credentials_provider(credentials())
+            .endpoint_url(endpoint);
+        Self {
+            tables: aws_sdk_dynamodb::Client::from_conf(tables.build()),
+            streams: aws_sdk_dynamodbstreams::Client::from_conf(streams.build()),
+        }
+    }
+}
+
+/// The `likes` table as the pipeline has it, and a table of counts.
+async fn create(client: &aws_sdk_dynamodb::Client) {
+    let attribute = |name: &str| {
+        AttributeDefinition::builder()
+            .attribute_name(name)
+            .attribute_type(ScalarAttributeType::S)
+            .build()
+            .expect("complete")
+    };
+    let key = |name: &str, kind: KeyType| {
+        KeySchemaElement::builder().attribute_name(name).key_type(kind).build().expect("complete")
+    };
+    let index = LocalSecondaryIndex::builder()
+        .index_name("pin")
+        .key_schema(key("pk", KeyType::Hash))
+        .key_schema(key("pin", KeyType::Range))
+        .projection(Projection::builder().projection_type(ProjectionType::KeysOnly).build());
+    let stream = StreamSpecification::builder().stream_enabled(true).stream_view_type(StreamViewType::NewAndOldImages);
+    let likes = client
+        .create_table()
+        .table_name(TABLE)
+        .billing_mode(BillingMode::PayPerRequest)
+        .set_attribute_definitions(Some(["pk", "user_id", "pin"].map(attribute).to_vec()))
+        .key_schema(key("pk", KeyType::Hash))
+        .key_schema(key("user_id", KeyType::Range))
+        .local_secondary_indexes(index.build().expect("complete"))
+        .stream_specification(stream.build().expect("complete"));
+    likes.send().await.expect("the table is made");
+    let counts = client
+        .create_table()
+        .table_name("like_counts")
+        .billing_mode(BillingMode::PayPerRequest)
+        .attribute_definitions(attribute("post_id"))
+        .key_schema(key("post_id", KeyType::Hash));
+    counts.send().await.expect("the table is made");
+}
+
+/// Rows in an order that spreads over posts, each with its number.
+struct Load {
+    emulator: Emulator,
+    next: usize,
+    limit: usize,
+}
+
+impl Load {
+    fn new(emulator: Emulator) -> Self {
+        Self { emulator, next: 0, limit: 10_000 }
+    }
+
+    /// The next row: below the limit a new one, past it one of the old ones with another time.
+    fn row(&mut self) -> (String, String, usize) {
+        let (turn, n) = (self.next / self.limit, self.next % self.limit);
+        self.next += 1;
+        (format!("post-{}#{}", n % POSTS, n % 16), format!("user-{}", n / POSTS), turn)
+    }
+
+    /// Writes, without the SDK, until there are so many rows and stream records.
+    async fn fill(&mut self, rows: usize, records: usize) {
+        (self.next, self.limit) = (self.limit.min(self.next), rows);
+        loop {
+            let held = self.emulator.stats().tables[TABLE].stream.as_ref().map_or(0, |stream| stream.records);
+            if held >= records {
+                return;
+            }
+            for _ in 0..(records - held).div_ceil(ROWS_A_TRANSACTION).min(1000) {
+                self.raw_transaction().await;
+            }
+        }
+    }
+
+    async fn raw_transaction(&mut self) {
+        let actions: Vec<serde_json::Value> = (0..ROWS_A_TRANSACTION)
+            .map(|_| {
+                let (pk, user, turn) = self.row();
+                serde_json::json!({"Put": {"TableName": TABLE, "Item": {
+                    "pk": {"S": pk}, "user_id": {"S": user}, "post_id": {"S": pk}, "liked_at": {"N": (1_700_000_000_000u64 + turn as u64).to_string()},
+                }}})
+            })
+            .collect();
+        let request = http::Request::post("/")
+            .header("x-amz-target", "DynamoDB_20120810.TransactWriteItems")
+            .header("authorization", "any")
+            .body(Bytes::from(serde_json::json!({"TransactItems": actions}).to_string()))
+            .expect("a request is made of valid parts");
+        let response = self.emulator.handle(request).await.expect("no faults are set");
+        assert!(response.status().is_success(), "{:?}", response.body());
+    }
+
+    fn transaction(&mut self) -> Vec<TransactWriteItem> {
+        (0..ROWS_A_TRANSACTION)
+            .map(|_| {
+                let (pk, user, turn) = self.row();
+                let put = Put::builder()
+                    .table_name(TABLE)
+                    .item("pk", AttributeValue::S(pk.clone()))
+                    .item("user_id", AttributeValue::S(user))
+                    .item("post_id", AttributeValue::S(pk))
+                    .item("liked_at", AttributeValue::N((1_700_000_000_000u64 + turn as u64).to_string()));
+                TransactWriteItem::builder().put(put.build().expect("complete")).build()
+            })
+            .collect()
+    }
+}
+
+/// What was served a second, of time and of the server's processor time.
+struct Figure {
+    name: &'static str,
+    wall: f64,
+    server: f64,
+}
+
+impl Figure {
+    /// Measures work that says how much it did.
+    async fn of(name: &'static str, server: &Processor, work: impl Future<Output = usize>) -> Self {
+        let (began, used) = (Instant::now(), server.used());
+        let done = Box::pin(work).await;
+        Self { name, wall: per_second(done, began.elapsed()), server: per_second(done, server.used() - used) }
+    }
+}
+
+/// One figure for each operation.
+async fn figures(clients: &Clients, server: &Processor, load: &mut Load) -> Vec<Figure> {
+    let Clients { tables, streams } = clients;
+    let mut figures = Vec::new();
+    let transactions: Vec<_> = (0..1500).map(|_| load.transaction()).collect();
+    let writes = all(transactions, |items| async {
+        tables.transact_write_items().set_transact_items(Some(items)).send().await.expect("written");
+        1
+    });
+    figures.push(Figure::of("TransactWriteItems of 100 rows", server, writes).await);
+    // Later updates of a post carry larger watermarks, in the second round too.
+    let base = load.next;
+    let updates = times(4000, |n| async move {
+        let update = tables
+            .update_item()
+            .table_name("like_counts")
+            .key("post_id", AttributeValue::S(format!("post-{}", n % POSTS)))
+            .update_expression("SET #w = :w, #s = if_not_exists(#s, :zero) + :d ADD #l :d, #v :d")
+            .condition_expression("attribute_not_exists(#w) OR #w < :w")
+            .set_expression_attribute_names(Some(HashMap::from(
+                [("#w", "w1"), ("#s", "s1"), ("#l", "likes"), ("#v", "version")]
+                    .map(|(k, v)| (k.to_owned(), v.to_owned())),
+            )))
+            .expression_attribute_values(":w", AttributeValue::S(format!("{:040}", base + n)))
+            .expression_attribute_values(":zero", AttributeValue::N("0".into()))
+            .expression_attribute_values(":d", AttributeValue::N("1".into()));
+        update.send().await.expect("the watermark is new");
+        1
+    });
+    figures.push(Figure::of("UpdateItem, conditional", server, updates).await);
+    let queries = times(4000, |n| async move {
+        let page = tables
+            .query()
+            .table_name(TABLE)
+            .consistent_read(true)
+            .limit(5)
+            .key_condition_expression("pk = :pk")
+            .expression_attribute_values(":pk", AttributeValue::S(format!("post-{}#{}", n % POSTS, n % 16)));
+        assert_eq!(page.send().await.expect("read").count(), 5);
+        1
+    });
+    figures.push(Figure::of("Query, pages of 5 rows", server, queries).await);
+    let scans = times(160, |n| async move {
+        let segment = i32::try_from(n % 8).expect("eight segments");
+        tables
+            .scan()
+            .table_name(TABLE)
+            .consistent_read(true)
+            .segment(segment)
+            .total_segments(8)
+            .limit(1000)
+            .send()
+            .await
+            .expect("read")
+            .items()
+            .len()
+    });
+    figures.push(Figure::of("Scan, rows, in pages of 1000", server, scans).await);
+    figures.push(Figure::of("GetRecords, records, in pages of 1000", server, records(tables, streams)).await);
+    figures
+}
+
+async fn records(tables: &aws_sdk_dynamodb::Client, streams: &aws_sdk_dynamodbstreams::Client) -> usize {
+    let described = tables.describe_table().table_name(TABLE).send().await.expect("described");
+    let arn = described.table().and_then(|table| table.latest_stream_arn()).expect("the table has a stream").to_owned();
+    let stream = streams.describe_stream().stream_arn(&arn).send().await.expect("described");
+    let shards = stream.stream_description().expect("described").shards().to_vec();
+    let mut read = 0;
+    for shard in shards {
+        let kind = aws_sdk_dynamodbstreams::types::ShardIteratorType::TrimHorizon;
+        let iterator =
+            streams.get_shard_iterator().stream_arn(&arn).set_shard_id(shard.shard_id).shard_iterator_type(kind);
+        let mut iterator = iterator.send().await.expect("given").shard_iterator;
+        for _ in 0..10 {
+            let page = streams.get_records().set_shard_iterator(iterator).send().await.expect("read");
+            read += page.records().len();
+            iterator = page.next_shard_iterator;
+        }
+    }
+    read
+}
+
+async fn times<F: Future<Output = usize>>(count: usize, work: impl Fn(usize) -> F) -> usize {
+    all((0..count).collect(), work).await
+}
+
+/// Does all the work, a few pieces at a time, and says how much it yielded.
+async fn all<T, F: Future<Output = usize>>(pieces: Vec<T>, work: impl Fn(T) -> F) -> usize {
+    let queue = std::sync::Mutex::new(pieces.into_iter());
+    let worker = async || {
+        let mut done = 0;
+        loop {
+            let piece = queue.lock().expect("no worker panics").next();
+            match piece {
+                Some(piece) => done += Box::pin(work(piece)).await,
+                None => return done,
+            }
+        }
+    };
+    const _: () = assert!(IN_FLIGHT == 4, "as many workers as are joined below");
+    let (a, b, c, d) = tokio::join!(worker(), worker(), worker(), worker());
+    a + b + c + d
+}
+
+fn per_second(count: usize, elapsed: Duration) -> f64 {
+    #[expect(clippy::cast_precision_loss, reason = "counts of a bench are far below 2^53")]
+    let count = count as f64;
+    count / elapsed.as_secs_f64()
+}

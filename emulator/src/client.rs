@@ -1,0 +1,67 @@
+//! The emulator as the SDK's HTTP client: no sockets, so that paused time is deterministic.
+
+use std::time::Duration;
+
+use aws_smithy_runtime_api::client::http::{
+    HttpClient, HttpConnector, HttpConnectorFuture, HttpConnectorSettings, SharedHttpClient, SharedHttpConnector,
+};
+use aws_smithy_runtime_api::client::orchestrator::{HttpRequest, HttpResponse};
+use aws_smithy_runtime_api::client::result::ConnectorError;
+use aws_smithy_runtime_api::client::runtime_components::RuntimeComponents;
+use aws_smithy_types::body::SdkBody;
+use bytes::Bytes;
+
+use crate::emulator::{Emulator, Lost};
+
+impl Emulator {
+    /// This emulator as an HTTP client for the AWS SDK: give it to a client's configuration, with any region, credentials and endpoint.
+    pub fn http_client(&self) -> SharedHttpClient {
+        SharedHttpClient::new(InProcess { emulator: self.clone(), read_timeout: None })
+    }
+}
+
+#[derive(Clone, Debug)]
+struct InProcess {
+    emulator: Emulator,
+    read_timeout: Option<Duration>,
+}
+
+impl HttpClient for InProcess {
+    fn http_connector(&self, settings: &HttpConnectorSettings, _components: &RuntimeComponents) -> SharedHttpConnector {
+        SharedHttpConnector::new(Self { emulator: self.emulator.clone(), read_timeout: settings.read_timeout() })
+    }
+}
+
+impl HttpConnector for InProcess {
+    fn call(&self, request: HttpRequest) -> HttpConnectorFuture {
+        let this = self.clone();
+        HttpConnectorFuture::new(async move {
+            let exchange = this.exchange(request);
+            match this.read_timeout {
+                None => exchange.await,
+                Some(limit) => match tokio::time::timeout(limit, exchange).await {
+                    Ok(outcome) => outcome,
+                    Err(elapsed) => Err(ConnectorError::timeout(elapsed.into())),
+                },
+            }
+        })
+    }
+}
+
+impl InProcess {
+    async fn exchange(&self, request: HttpRequest) -> Result<HttpResponse, ConnectorError> {
+        let user = |error: &'static str| ConnectorError::user(error.into());
+        let request = request.try_into_http1x().map_err(|error| ConnectorError::user(error.into()))?;
+        let (head, body) = request.into_parts();
+        let body =
+            body.bytes().map(Bytes::copy_from_slice).ok_or_else(|| user("a streaming body is no DynamoDB request"))?;
+        match self.emulator.handle(http::Request::from_parts(head, body)).await {
+            Ok(response) => response
+                .map(SdkBody::from)
+                .try_into()
+                .map_err(|_| user("the emulator's answer has headers the SDK cannot take")),
+            Err(lost @ Lost::Closed) => Err(ConnectorError::io(lost.into())),
+            Err(lost @ Lost::Silent) => Err(ConnectorError::timeout(lost.into())),
+        }
+    }
+}

@@ -1,0 +1,62 @@
+//! What an emulator is made with; leaves flags and environment to the binary.
+
+use std::time::{Duration, SystemTime};
+
+use crate::fault::Rule;
+
+/// How an emulator behaves. [`Config::default`] is a quiet DynamoDB: four shards, a little read lag, no faults.
+#[derive(Clone, Debug)]
+pub struct Config {
+    /// Seeds the only random generator: one seed and one sequence of requests give one run.
+    pub seed: u64,
+    /// What the clock shows at the start; the machine's time if absent. Fix it for runs that must repeat.
+    pub epoch: Option<SystemTime>,
+    /// The region in names of resources and in stream records.
+    pub region: String,
+    /// Open shards of a new stream, at least one.
+    pub shards: u32,
+    /// How long stream records, and shards that were closed, can be read.
+    pub stream_retention: Duration,
+    /// An open shard of this age is closed and continued by a child; `None` for never.
+    pub roll_after: Option<Duration>,
+    /// A shard that took this many records is split; `None` for never.
+    pub split_after: Option<u64>,
+    /// With this many open shards, a volume rolls a shard instead of splitting it.
+    pub max_open_shards: usize,
+    /// Whether a split may cut through a collection, in tables without a local index.
+    pub split_collections: bool,
+    /// A change appears in the stream at some moment within this bound.
+    pub stream_delay: Duration,
+    /// Within this bound, and only while nobody can have seen them (see `stream_delay`), changes of different items may change places.
+    pub stream_reorder: Duration,
+    /// The sequence number before a stream's first, 21 to 40 digits.
+    pub first_sequence: u128,
+    /// A read without `ConsistentRead` answers with the state of some moment within this bound.
+    pub read_lag: Duration,
+    /// Faults from the start; [`crate::Emulator::set_faults`] replaces them.
+    pub faults: Vec<Rule>,
+    /// Whether the server answers the control routes.
+    pub control: bool,
+}
+
+impl Default for Config {
+    fn default() -> Self {
+        Self {
+            seed: 0,
+            epoch: None,
+            region: "us-east-1".to_owned(),
+            shards: 4,
+            stream_retention: Duration::from_secs(24 * 3600),
+            roll_after: Some(Duration::from_secs(4 * 3600)),
+            split_after: None,
+            max_open_shards: 64,
+            split_collections: false,
+            stream_delay: Duration::ZERO,
+            stream_reorder: Duration::ZERO,
+            first_sequence: 100_000_000_000_000_000_000,
+            read_lag: Duration::from_millis(100),
+            faults: Vec::new(),
+            control: false,
+        }
+    }
+}

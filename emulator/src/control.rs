@@ -1,0 +1,222 @@
+//! What a test or a person can do to the emulator from outside the protocol: split, roll, trim, advance the clock, set faults, read counts.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use bytes::Bytes;
+use http::{HeaderValue, Method, Response, StatusCode, header};
+use serde::Deserialize;
+use serde_json::json;
+
+use crate::emulator::Emulator;
+use crate::engine::stream::Stream;
+use crate::error::Error;
+use crate::fault::Rule;
+use crate::stats::{Stats, StreamStats, TableStats};
+use crate::value::Item;
+
+/// Why a command was not carried out.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum ControlError {
+    /// The table is absent or has no running stream.
+    #[error("table {0} has no running stream")]
+    NoStream(String),
+    /// The shard is absent or closed.
+    #[error("stream has no open shard {0}")]
+    NoShard(String),
+    /// The shard is too narrow, or the key to cut at lies outside it.
+    #[error("shard {0} cannot be cut there")]
+    Uncuttable(String),
+    /// The key to cut at does not fit the table.
+    #[error("key to cut at does not fit the table: {0}")]
+    BadKey(String),
+    /// The command's JSON could not be read.
+    #[error("command could not be read: {0}")]
+    Unreadable(String),
+    /// There is no such command.
+    #[error("no control route {0}")]
+    NoRoute(String),
+}
+
+impl Emulator {
+    /// Splits an open shard in two, the busiest if none is named, and returns the children's ids.
+    ///
+    /// `at` is the key of the first item of the second child; a table whose collections must stay whole is cut at the collection's hash.
+    pub fn split_shard(
+        &self,
+        table: &str,
+        shard: Option<&str>,
+        at: Option<&Item>,
+    ) -> Result<Vec<String>, ControlError> {
+        let mut state = self.state();
+        let now = state.engine.now;
+        let stream = running(state.engine.stream_of_mut(table), table)?;
+        let cut = at
+            .map(|key| stream.schema.key_of(key))
+            .transpose()
+            .map_err(|error: Error| ControlError::BadKey(error.message))?;
+        let id = match shard {
+            Some(id) => id.to_owned(),
+            None => busiest(stream).ok_or_else(|| ControlError::NoStream(table.to_owned()))?,
+        };
+        if !stream.shard(&id).is_some_and(|shard| shard.is_open()) {
+            return Err(ControlError::NoShard(id));
+        }
+        stream.split(&id, cut, now).ok_or(ControlError::Uncuttable(id))
+    }
+
+    /// Closes every open shard, or the one named, and continues each with one child; returns the children's ids.
+    pub fn roll_shards(&self, table: &str, shard: Option<&str>) -> Result<Vec<String>, ControlError> {
+        let mut state = self.state();
+        let now = state.engine.now;
+        let stream = running(state.engine.stream_of_mut(table), table)?;
+        let ids = shard.map_or_else(|| stream.open_ids(), |id| vec![id.to_owned()]);
+        let mut children = Vec::new();
+        for id in ids {
+            children.extend(stream.roll(&id, now).ok_or(ControlError::NoShard(id))?);
+        }
+        Ok(children)
+    }
+
+    /// Drops records of a stream before their time: of one shard or all, up to a sequence number or all; returns how many.
+    pub fn trim(&self, table: &str, shard: Option<&str>, sequence: Option<&str>) -> Result<usize, ControlError> {
+        let mut state = self.state();
+        let stream = running(state.engine.stream_of_mut(table), table)?;
+        let sequence = match sequence {
+            None => None,
+            Some(text) => Some(stream.sequence_of(text).ok_or_else(|| ControlError::BadKey(text.to_owned()))?),
+        };
+        if let Some(id) = shard.filter(|id| stream.shard(id).is_none()) {
+            return Err(ControlError::NoShard(id.to_owned()));
+        }
+        Ok(stream.trim(shard, sequence))
+    }
+
+    /// Moves the clock forward; returns what it shows then, in milliseconds since the Unix epoch.
+    pub fn advance_clock(&self, by: Duration) -> u64 {
+        self.clock().advance(by);
+        self.state().engine.now
+    }
+
+    /// Replaces all fault rules; calls and durations count from now.
+    pub fn set_faults(&self, rules: Vec<Rule>) {
+        let mut state = self.state();
+        let now = state.engine.now;
+        state.faults.set(rules, now);
+    }
+
+    /// The fault rules in force.
+    pub fn faults(&self) -> Vec<Rule> {
+        self.state().faults.rules()
+    }
+
+    /// What the emulator did and holds.
+    pub fn stats(&self) -> Stats {
+        let state = self.state();
+        let fired = state.faults.fired().iter().map(|(operation, faults)| {
+            (operation.clone(), faults.iter().map(|(fault, count)| ((*fault).to_owned(), *count)).collect())
+        });
+        Stats {
+            now_ms: state.engine.now,
+            requests: state.requests.iter().map(|(operation, count)| ((*operation).to_owned(), *count)).collect(),
+            faults: fired.collect(),
+            ghosts_pending: state.ghosts.len(),
+            ghosts_applied: state.ghosts_applied,
+            panics: state.panics,
+            tables: state
+                .engine
+                .tables()
+                .map(|table| (table.name.clone(), table_stats(table)))
+                .collect::<BTreeMap<_, _>>(),
+        }
+    }
+}
+
+fn table_stats(table: &crate::engine::table::Table) -> TableStats {
+    let stream = table.stream.as_ref().map(|stream| StreamStats {
+        label: stream.label.clone(),
+        open_shards: stream.open_ids(),
+        shards: stream.shards().count(),
+        records: stream.records(),
+    });
+    TableStats { items: table.rows.len(), bytes: table.bytes, stream }
+}
+
+fn running<'a>(stream: Option<&'a mut Stream>, table: &str) -> Result<&'a mut Stream, ControlError> {
+    stream.ok_or_else(|| ControlError::NoStream(table.to_owned()))
+}
+
+fn busiest(stream: &Stream) -> Option<String> {
+    stream.shards().filter(|shard| shard.is_open()).max_by_key(|shard| shard.written).map(|shard| shard.id.clone())
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct ShardCommand {
+    table: String,
+    shard: Option<String>,
+    at: Option<Item>,
+    sequence: Option<String>,
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct ClockCommand {
+    #[serde(default)]
+    advance_ms: u64,
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct FaultCommand {
+    rules: Vec<Rule>,
+}
+
+/// Answers a control route: JSON in, JSON out, 400 with an `error` when it was not carried out.
+pub(crate) fn answer(emulator: &Emulator, method: &Method, route: &str, body: &[u8]) -> Response<Bytes> {
+    let (status, value) = match command(emulator, method, route, body) {
+        Ok(value) => (StatusCode::OK, value),
+        Err(error @ ControlError::NoRoute(_)) => (StatusCode::NOT_FOUND, json!({"error": error.to_string()})),
+        Err(error) => (StatusCode::BAD_REQUEST, json!({"error": error.to_string()})),
+    };
+    let mut response = Response::new(value.to_string().into());
+    *response.status_mut() = status;
+    response.headers_mut().insert(header::CONTENT_TYPE, HeaderValue::from_static("application/json"));
+    response
+}
+
+fn command(emulator: &Emulator, method: &Method, route: &str, body: &[u8]) -> Result<serde_json::Value, ControlError> {
+    match (method.as_str(), route) {
+        ("POST", "split") => {
+            let command: ShardCommand = read(body)?;
+            let shards = emulator.split_shard(&command.table, command.shard.as_deref(), command.at.as_ref())?;
+            Ok(json!({"shards": shards}))
+        }
+        ("POST", "roll") => {
+            let command: ShardCommand = read(body)?;
+            Ok(json!({"shards": emulator.roll_shards(&command.table, command.shard.as_deref())?}))
+        }
+        ("POST", "trim") => {
+            let command: ShardCommand = read(body)?;
+            let trimmed = emulator.trim(&command.table, command.shard.as_deref(), command.sequence.as_deref())?;
+            Ok(json!({"trimmed": trimmed}))
+        }
+        ("POST", "clock") => {
+            let command: ClockCommand = read(body)?;
+            Ok(json!({"now_ms": emulator.advance_clock(Duration::from_millis(command.advance_ms))}))
+        }
+        ("GET", "clock") => Ok(json!({"now_ms": emulator.stats().now_ms})),
+        ("POST", "fault") => {
+            let command: FaultCommand = read(body)?;
+            emulator.set_faults(command.rules);
+            Ok(json!({"rules": emulator.faults()}))
+        }
+        ("GET", "fault") => Ok(json!({"rules": emulator.faults()})),
+        ("GET", "stats") => Ok(json!(emulator.stats())),
+        _ => Err(ControlError::NoRoute(route.to_owned())),
+    }
+}
+
+fn read<T: serde::de::DeserializeOwned>(body: &[u8]) -> Result<T, ControlError> {
+    serde_json::from_slice(body).map_err(|error| ControlError::Unreadable(error.to_string()))
+}

@@ -1,0 +1,197 @@
+//! The emulator's handle: takes a request through faults to the engine and back; leaves sockets to the server and the SDK's side to the client.
+
+use std::collections::BTreeMap;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use bytes::Bytes;
+use http::{Request, Response};
+use rand::RngExt;
+
+use crate::clock::{Clock, Millis};
+use crate::config::Config;
+use crate::engine::Engine;
+use crate::envelope;
+use crate::error::{Error, Kind};
+use crate::fault::{Fault, Faults, Verdict};
+use crate::limits::GHOST_MILLIS;
+use crate::op::Call;
+
+/// An in-memory DynamoDB. Clones are handles to the same one.
+#[derive(Clone, Debug)]
+pub struct Emulator {
+    shared: Arc<Shared>,
+}
+
+#[derive(Debug)]
+struct Shared {
+    clock: Clock,
+    control: bool,
+    state: Mutex<State>,
+}
+
+/// Everything that a request can change, behind one lock.
+pub(crate) struct State {
+    pub(crate) engine: Engine,
+    pub(crate) faults: Faults,
+    /// Requests whose clients gave up on them, by the moment they are carried out and the order they came in.
+    pub(crate) ghosts: BTreeMap<(Millis, u64), Call>,
+    pub(crate) ghosts_applied: u64,
+    pub(crate) panics: u64,
+    pub(crate) requests: BTreeMap<&'static str, u64>,
+    received: u64,
+}
+
+/// No answer will come: the connection was closed under the request, which may have been carried out, or will be.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum Lost {
+    /// The connection broke.
+    #[error("the connection was closed before an answer")]
+    Closed,
+    /// The connection stayed silent.
+    #[error("the connection stayed silent until it was closed")]
+    Silent,
+}
+
+impl Emulator {
+    /// A new, empty emulator. Its clock starts now.
+    pub fn new(config: Config) -> Self {
+        let clock = Clock::new(config.epoch);
+        let mut faults = Faults::default();
+        faults.set(config.faults.clone(), clock.now());
+        let control = config.control;
+        let state = State {
+            engine: Engine::new(config, clock.now()),
+            faults,
+            ghosts: BTreeMap::new(),
+            ghosts_applied: 0,
+            panics: 0,
+            requests: BTreeMap::new(),
+            received: 0,
+        };
+        Self { shared: Arc::new(Shared { clock, control, state: Mutex::new(state) }) }
+    }
+
+    /// Answers one request. All that was due by now, ghosts and expiries among it, happens first.
+    pub async fn handle(&self, request: Request<Bytes>) -> Result<Response<Bytes>, Lost> {
+        let call = match envelope::open(&request) {
+            Ok(call) => call,
+            Err(error) => return Ok(self.answer(Err(error))),
+        };
+        drop(request);
+        let Verdict { before, after, fault } = self.state().decide(&call);
+        pause(before).await;
+        let outcome = self.carry_out(call, fault).await;
+        pause(after).await;
+        Ok(self.answer(outcome?))
+    }
+
+    async fn carry_out(&self, call: Call, fault: Option<Fault>) -> Result<Result<Vec<u8>, Error>, Lost> {
+        match fault {
+            None | Some(Fault::Latency { .. }) => Ok(self.state().run(call, false)),
+            Some(Fault::Unprocessed) => Ok(self.state().run(call, true)),
+            Some(fault @ (Fault::Throttle | Fault::Conflict)) => Ok(Err(self.state().refuse(&call, fault))),
+            Some(fault @ Fault::InternalError { applied }) => {
+                let mut state = self.state();
+                let error = state.refuse(&call, fault);
+                if applied.unwrap_or_else(|| state.engine.rng.random()) {
+                    // Whatever the outcome was, nobody hears of it.
+                    let _ = state.run(call, false);
+                }
+                Ok(Err(error))
+            }
+            Some(Fault::DropReply) => {
+                let _ = self.state().run(call, false);
+                Err(Lost::Closed)
+            }
+            Some(Fault::Outage) => Err(Lost::Closed),
+            Some(Fault::Ghost { max_delay_ms, hang_ms }) => {
+                self.state().haunt(call, max_delay_ms);
+                if hang_ms == 0 {
+                    return Err(Lost::Closed);
+                }
+                pause(Duration::from_millis(hang_ms)).await;
+                Err(Lost::Silent)
+            }
+        }
+    }
+
+    /// An answer to a request, whatever became of it.
+    pub(crate) fn answer(&self, outcome: Result<Vec<u8>, Error>) -> Response<Bytes> {
+        let nth = self.state().next_request();
+        envelope::seal(outcome, nth)
+    }
+
+    /// Whether the control routes were asked for.
+    pub(crate) fn has_control_routes(&self) -> bool {
+        self.shared.control
+    }
+
+    pub(crate) fn clock(&self) -> &Clock {
+        &self.shared.clock
+    }
+
+    /// The state as it is now: everything that was due has happened.
+    pub(crate) fn state(&self) -> MutexGuard<'_, State> {
+        // A panic inside a request was answered with a 500; the next request goes on with what is there.
+        let mut state = self.shared.state.lock().unwrap_or_else(PoisonError::into_inner);
+        state.tick(self.shared.clock.now());
+        state
+    }
+}
+
+impl State {
+    /// Lets time pass, and carries out each ghost at its own moment.
+    fn tick(&mut self, now: Millis) {
+        while let Some(entry) = self.ghosts.first_entry().filter(|entry| entry.key().0 <= now) {
+            let ((due, _), call) = entry.remove_entry();
+            self.engine.tick(due);
+            let _ = self.run(call, false);
+            self.ghosts_applied += 1;
+        }
+        self.engine.tick(now);
+    }
+
+    fn decide(&mut self, call: &Call) -> Verdict {
+        let operation = call.operation();
+        *self.requests.entry(operation).or_default() += 1;
+        self.faults.decide(operation, |table| call.touches(table), self.engine.now, &mut self.engine.rng)
+    }
+
+    fn run(&mut self, call: Call, partly: bool) -> Result<Vec<u8>, Error> {
+        let engine = &mut self.engine;
+        catch_unwind(AssertUnwindSafe(|| call.run(engine, partly))).unwrap_or_else(|_| {
+            self.panics += 1;
+            Err(Error::new(Kind::InternalServer, "The emulator has a bug: it panicked on this request"))
+        })
+    }
+
+    fn refuse(&mut self, call: &Call, fault: Fault) -> Error {
+        call.refused_by(fault, &mut self.engine.rng)
+    }
+
+    /// Keeps a request for later.
+    fn haunt(&mut self, call: Call, max_delay: Millis) {
+        let delay = self.engine.rng.random_range(0..=max_delay.min(GHOST_MILLIS));
+        let nth = self.next_request();
+        self.ghosts.insert((self.engine.now + delay, nth), call);
+    }
+
+    fn next_request(&mut self) -> u64 {
+        self.received += 1;
+        self.received
+    }
+}
+
+impl std::fmt::Debug for State {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("State").field("now", &self.engine.now).field("requests", &self.requests).finish_non_exhaustive()
+    }
+}
+
+async fn pause(duration: Duration) {
+    if !duration.is_zero() {
+        tokio::time::sleep(duration).await;
+    }
+}

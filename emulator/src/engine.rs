@@ -1,0 +1,152 @@
+//! The state of one pretended DynamoDB: tables, streams, tokens, the moment it is, and what the passing of time does; leaves requests to the operations.
+
+pub(crate) mod image;
+pub(crate) mod iterator;
+pub(crate) mod key;
+pub(crate) mod log;
+pub(crate) mod rows;
+pub(crate) mod schema;
+pub(crate) mod shard;
+pub(crate) mod stream;
+pub(crate) mod table;
+pub(crate) mod tokens;
+
+use std::collections::BTreeMap;
+
+use rand::rngs::StdRng;
+use rand::{RngExt, SeedableRng};
+
+use self::key::Key;
+use self::stream::Stream;
+use self::table::{Context, Stored, Table};
+use self::tokens::Tokens;
+use crate::clock::{Millis, millis};
+use crate::config::Config;
+use crate::error::Error;
+
+/// Everything a request can see or change.
+#[derive(Debug)]
+pub(crate) struct Engine {
+    pub(crate) config: Config,
+    pub(crate) rng: StdRng,
+    /// The moment of the request at hand.
+    pub(crate) now: Millis,
+    pub(crate) tokens: Tokens,
+    tables: BTreeMap<String, Table>,
+    /// Streams that were switched off and can still be read.
+    retired: Vec<Stream>,
+    /// The newest label given, so that two streams never share one.
+    last_label: Millis,
+}
+
+impl Engine {
+    pub(crate) fn new(config: Config, now: Millis) -> Self {
+        Self {
+            rng: StdRng::seed_from_u64(config.seed),
+            config,
+            now,
+            tokens: Tokens::default(),
+            tables: BTreeMap::new(),
+            retired: Vec::new(),
+            last_label: 0,
+        }
+    }
+
+    /// Lets time pass: everything that was due by `now` happens.
+    pub(crate) fn tick(&mut self, now: Millis) {
+        self.now = self.now.max(now);
+        let now = self.now;
+        for table in self.tables.values_mut() {
+            let mut context = Context { now, config: &self.config, rng: &mut self.rng, by_service: true };
+            table.expire(&mut context);
+            if let Some(stream) = &mut table.stream {
+                stream.sweep(now, &self.config);
+            }
+        }
+        let retention = millis(self.config.stream_retention);
+        self.retired.retain(|stream| stream.disabled.is_none_or(|disabled| disabled.saturating_add(retention) > now));
+        self.retired.iter_mut().for_each(|stream| stream.sweep(now, &self.config));
+    }
+
+    pub(crate) fn tables(&self) -> impl Iterator<Item = &Table> {
+        self.tables.values()
+    }
+
+    pub(crate) fn find_table(&self, name: &str) -> Option<&Table> {
+        self.tables.get(name)
+    }
+
+    pub(crate) fn table(&self, name: &str) -> Result<&Table, Error> {
+        self.tables.get(name).ok_or_else(|| Error::not_found("Requested resource not found"))
+    }
+
+    pub(crate) fn table_mut(&mut self, name: &str) -> Result<&mut Table, Error> {
+        self.tables.get_mut(name).ok_or_else(|| Error::not_found("Requested resource not found"))
+    }
+
+    pub(crate) fn add_table(&mut self, table: Table) {
+        self.tables.insert(table.name.clone(), table);
+    }
+
+    /// Deletes a table; its stream can be read until its records are gone.
+    pub(crate) fn remove_table(&mut self, name: &str) -> Option<Table> {
+        self.retire_stream(name);
+        self.tables.remove(name)
+    }
+
+    /// Switches a table's stream off.
+    pub(crate) fn retire_stream(&mut self, table: &str) {
+        let now = self.now;
+        if let Some(mut stream) = self.tables.get_mut(table).and_then(|table| table.stream.take()) {
+            stream.disable(now);
+            self.retired.push(stream);
+        }
+    }
+
+    /// A moment for a new stream's label, later than every other label.
+    pub(crate) fn next_label(&mut self) -> Millis {
+        self.last_label = self.now.max(self.last_label + 1);
+        self.last_label
+    }
+
+    /// All streams, those that were switched off among them.
+    pub(crate) fn streams(&self) -> impl Iterator<Item = &Stream> {
+        self.tables.values().filter_map(|table| table.stream.as_ref()).chain(&self.retired)
+    }
+
+    pub(crate) fn stream(&self, arn: &str) -> Result<&Stream, Error> {
+        self.streams()
+            .find(|stream| stream.arn == arn)
+            .ok_or_else(|| Error::not_found(format!("Requested resource not found: Stream: {arn} not found")))
+    }
+
+    /// The running stream of a table.
+    pub(crate) fn stream_of_mut(&mut self, table: &str) -> Option<&mut Stream> {
+        self.tables.get_mut(table)?.stream.as_mut()
+    }
+
+    /// Sets or removes one item.
+    pub(crate) fn write(&mut self, table: &str, key: &Key, new: Option<&Stored>) -> Result<(), Error> {
+        let table = self.tables.get_mut(table).ok_or_else(|| Error::not_found("Requested resource not found"))?;
+        let mut context = Context { now: self.now, config: &self.config, rng: &mut self.rng, by_service: false };
+        table.write(key, new, &mut context);
+        Ok(())
+    }
+
+    /// The moment a read sees: now when it asked for consistency, otherwise somewhere within the lag.
+    pub(crate) fn as_of(&mut self, consistent: bool) -> Option<Millis> {
+        let lag = millis(self.config.read_lag);
+        if consistent || lag == 0 {
+            return None;
+        }
+        Some(self.now.saturating_sub(self.rng.random_range(0..=lag)))
+    }
+
+    /// A version 4 UUID, for ids of tables.
+    pub(crate) fn uuid(&mut self) -> String {
+        let bits: u128 = self.rng.random();
+        let bits = (bits & !(0xF << 76) & !(0x3 << 62)) | (0x4 << 76) | (0x2 << 62);
+        let hex = format!("{bits:032x}");
+        format!("{}-{}-{}-{}-{}", &hex[..8], &hex[8..12], &hex[12..16], &hex[16..20], &hex[20..])
+    }
+}

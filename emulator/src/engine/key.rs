@@ -1,0 +1,216 @@
+//! Where an item stands: keys as bytes whose order is (hash of the partition key, partition key, sort key); leaves naming the key's attributes to the schema.
+
+use std::ops::Bound;
+
+use xxhash_rust::xxh64::xxh64;
+
+use crate::expression::RangeCondition;
+use crate::number::Number;
+use crate::value::Value;
+
+/// A position in the key space of a table or index.
+///
+/// One comparison orders by the hash of the partition key, as scans, segments and stream shards are cut, then by collection, then by sort key.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub(crate) struct Key {
+    hash: u64,
+    /// Each part escaped and terminated, so that no key is a prefix of another and their order is the order of the parts.
+    parts: Box<[u8]>,
+}
+
+/// Ends a part. An escaped zero is `00 FF`, so this sorts before every continuation.
+const END: [u8; 2] = [0, 1];
+/// Just behind [`END`]: behind everything that begins with the part.
+const PAST_END: [u8; 2] = [0, 2];
+
+impl Key {
+    /// Before every key of this hash.
+    pub(crate) fn at_hash(hash: u64) -> Self {
+        Self { hash, parts: Box::default() }
+    }
+
+    /// The key of these parts, the partition key first.
+    pub(crate) fn new(partition: &Value, sorts: &[&Value]) -> Self {
+        let mut parts = Vec::with_capacity(64);
+        push_part(&mut parts, partition);
+        let hash = xxh64(&parts, 0);
+        for sort in sorts {
+            push_part(&mut parts, sort);
+        }
+        Self { hash, parts: parts.into_boxed_slice() }
+    }
+
+    pub(crate) fn hash(&self) -> u64 {
+        self.hash
+    }
+
+    /// The start of the collection this key belongs to, or of the hash, which is where a table with an LSI may be cut.
+    pub(crate) fn start_of_hash(&self) -> Self {
+        Self::at_hash(self.hash)
+    }
+
+    /// The positions of one collection, narrowed by a condition on the first sort key.
+    pub(crate) fn collection(partition: &Value, condition: Option<&RangeCondition>) -> (Bound<Self>, Bound<Self>) {
+        let base = Self::new(partition, &[]);
+        let from = |suffix: &dyn Fn(&mut Vec<u8>)| {
+            let mut parts = base.parts.to_vec();
+            suffix(&mut parts);
+            Self { hash: base.hash, parts: parts.into_boxed_slice() }
+        };
+        let at = |value: &Value, end: [u8; 2]| {
+            from(&|parts| {
+                escape(parts, &sort_bytes(value));
+                parts.extend(end);
+            })
+        };
+        let first = base.clone();
+        let last = from(&|parts| {
+            let end = parts.len() - END.len();
+            parts.truncate(end);
+            parts.extend(PAST_END);
+        });
+        let (low, high) = match condition {
+            None => (first, last),
+            Some(RangeCondition::Eq(value)) => (at(value, END), at(value, PAST_END)),
+            Some(RangeCondition::Lt(value)) => (first, at(value, END)),
+            Some(RangeCondition::Le(value)) => (first, at(value, PAST_END)),
+            Some(RangeCondition::Gt(value)) => (at(value, PAST_END), last),
+            Some(RangeCondition::Ge(value)) => (at(value, END), last),
+            Some(RangeCondition::Between(low, high)) => (at(low, END), at(high, PAST_END)),
+            Some(RangeCondition::BeginsWith(prefix)) => {
+                let low = from(&|parts| escape(parts, &sort_bytes(prefix)));
+                let high = Self { hash: base.hash, parts: successor(&low.parts).into_boxed_slice() };
+                (low, high)
+            }
+        };
+        // A condition that nothing can fulfil (BETWEEN 5 AND 3 is refused earlier) must still be a valid range.
+        let high = high.max(low.clone());
+        (Bound::Included(low), Bound::Excluded(high))
+    }
+}
+
+/// The first byte string behind all that begin with this one.
+fn successor(prefix: &[u8]) -> Vec<u8> {
+    let kept = prefix.iter().rposition(|byte| *byte != u8::MAX).map_or(0, |last| last + 1);
+    let mut next = prefix[..kept].to_vec();
+    if let Some(last) = next.last_mut() {
+        *last += 1;
+    }
+    next
+}
+
+fn push_part(parts: &mut Vec<u8>, value: &Value) {
+    match value {
+        Value::S(text) => escape(parts, text.as_bytes()),
+        other => escape(parts, &sort_bytes(other)),
+    }
+    parts.extend(END);
+}
+
+fn escape(parts: &mut Vec<u8>, bytes: &[u8]) {
+    for byte in bytes {
+        parts.push(*byte);
+        if *byte == 0 {
+            parts.push(u8::MAX);
+        }
+    }
+}
+
+/// Bytes in the order of the values of one key type; only S, N and B can be keys.
+fn sort_bytes(value: &Value) -> Vec<u8> {
+    match value {
+        Value::S(text) => text.as_bytes().to_vec(),
+        Value::B(bytes) => bytes.to_vec(),
+        Value::N(number) => number_bytes(*number),
+        _ => Vec::new(),
+    }
+}
+
+/// Sign, magnitude, digits; inverted for negative numbers.
+fn number_bytes(number: Number) -> Vec<u8> {
+    let text = number.to_string();
+    let (negative, text) = text.strip_prefix('-').map_or((false, text.as_str()), |rest| (true, rest));
+    let (decimal, power) = text.split_once(['E', 'e']).unwrap_or((text, "0"));
+    let power: i32 = power.parse().expect("a number prints its power of ten as an integer");
+    let (whole, fraction) = decimal.split_once('.').unwrap_or((decimal, ""));
+    let digits = || whole.bytes().chain(fraction.bytes());
+    let Some(leading_zeros) = digits().position(|digit| digit != b'0') else {
+        return vec![1];
+    };
+    let length = |digits: &str| i32::try_from(digits.len()).expect("a number has at most some hundred digits");
+    let zeros = i32::try_from(leading_zeros).expect("a number has at most some hundred digits");
+    let magnitude = power + length(whole) - zeros;
+    let biased = u16::try_from(magnitude + 0x4000).expect("magnitudes lie between -130 and 126");
+    let mut bytes = vec![2];
+    bytes.extend(biased.to_be_bytes());
+    bytes.extend(digits().skip(leading_zeros));
+    while bytes.ends_with(b"0") {
+        bytes.pop();
+    }
+    if negative {
+        bytes.iter_mut().skip(1).for_each(|byte| *byte = !*byte);
+        bytes[0] = 0;
+        // A longer negative number is the smaller one.
+        bytes.push(u8::MAX);
+    }
+    bytes
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn text(text: &str) -> Value {
+        Value::S(text.to_owned())
+    }
+
+    #[test]
+    fn numbers_sort_by_value() {
+        let ordered = [
+            "-1E+125", "-100", "-10.5", "-10", "-9.99", "-1", "-0.5", "-1E-130", "0", "1E-130", "0.05", "0.5", "0.51",
+            "1", "1.5", "9", "10", "10.1", "11", "99", "100", "1E+125",
+        ];
+        for pair in ordered.windows(2) {
+            assert!(number_bytes(pair[0].parse().unwrap()) < number_bytes(pair[1].parse().unwrap()), "{pair:?}");
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn the_order_of_keys_is_the_order_of_their_parts(a in ".{0,6}", b in ".{0,6}", x in any::<i64>(), y in any::<i64>()) {
+            let partition = text("p");
+            let sorted = |sort: &Value| Key::new(&partition, &[sort]);
+            prop_assert_eq!(sorted(&text(&a)).cmp(&sorted(&text(&b))), a.as_bytes().cmp(b.as_bytes()));
+            let (x, y) = (Number::from(x), Number::from(y));
+            prop_assert_eq!(sorted(&Value::N(x)).cmp(&sorted(&Value::N(y))), x.cmp(&y));
+        }
+
+        #[test]
+        fn a_range_holds_exactly_what_its_condition_selects(low in "[\u{0}-\u{2}a]{0,3}", high in "[\u{0}-\u{2}a]{0,3}", sort in "[\u{0}-\u{2}a]{0,4}") {
+            let (partition, sort) = (text("p"), text(&sort));
+            let key = Key::new(&partition, &[&sort]);
+            let (low, high) = (text(&low), text(&high));
+            let (low, high) = if low <= high { (low, high) } else { (high, low) };
+            for condition in [
+                RangeCondition::Eq(low.clone()), RangeCondition::Lt(low.clone()), RangeCondition::Le(low.clone()),
+                RangeCondition::Gt(low.clone()), RangeCondition::Ge(low.clone()),
+                RangeCondition::Between(low.clone(), high), RangeCondition::BeginsWith(low),
+            ] {
+                let bounds = Key::collection(&partition, Some(&condition));
+                prop_assert_eq!(std::ops::RangeBounds::contains(&bounds, &key), condition.matches(&sort), "{:?} {:?}", condition, sort);
+            }
+        }
+    }
+
+    #[test]
+    fn a_collection_holds_its_keys_and_no_others() {
+        let bounds = Key::collection(&text("p"), None);
+        let contains = |key: &Key| std::ops::RangeBounds::contains(&bounds, key);
+        assert!(contains(&Key::new(&text("p"), &[])));
+        assert!(contains(&Key::new(&text("p"), &[&text("\u{10FFFF}")])));
+        assert!(!contains(&Key::new(&text("p\0"), &[&text("a")])));
+        assert!(!contains(&Key::new(&text("pa"), &[&text("a")])));
+    }
+}

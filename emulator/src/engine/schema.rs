@@ -1,0 +1,113 @@
+//! What a table's or index's key consists of, and whether an item fits; leaves storing to the rows.
+
+use super::key::Key;
+use crate::error::Error;
+use crate::limits::{HASH_KEY_BYTES, RANGE_KEY_BYTES};
+use crate::value::{Item, Value};
+
+/// The types a key attribute can have.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum KeyType {
+    S,
+    N,
+    B,
+}
+
+impl KeyType {
+    pub(crate) fn parse(text: &str) -> Option<Self> {
+        match text {
+            "S" => Some(Self::S),
+            "N" => Some(Self::N),
+            "B" => Some(Self::B),
+            _ => None,
+        }
+    }
+
+    pub(crate) fn name(self) -> &'static str {
+        match self {
+            Self::S => "S",
+            Self::N => "N",
+            Self::B => "B",
+        }
+    }
+}
+
+/// One key attribute.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct KeyAttribute {
+    pub(crate) name: String,
+    pub(crate) key_type: KeyType,
+}
+
+/// A partition key, and perhaps a sort key.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Schema {
+    pub(crate) hash: KeyAttribute,
+    pub(crate) range: Option<KeyAttribute>,
+}
+
+impl Schema {
+    pub(crate) fn attributes(&self) -> impl Iterator<Item = &KeyAttribute> {
+        std::iter::once(&self.hash).chain(&self.range)
+    }
+
+    pub(crate) fn names(&self) -> impl Iterator<Item = &str> {
+        self.attributes().map(|attribute| attribute.name.as_str())
+    }
+
+    /// The position of an item that is to be stored.
+    pub(crate) fn key_of_item(&self, item: &Item) -> Result<Key, Error> {
+        self.key_with(|attribute| match item.get(&attribute.name) {
+            None => Err(Error::parameters(format!("Missing the key {} in the item", attribute.name))),
+            Some(value) if value.type_code() != attribute.key_type.name() => Err(Error::parameters(format!(
+                "Type mismatch for key {} expected: {} actual: {}",
+                attribute.name,
+                attribute.key_type.name(),
+                value.type_code()
+            ))),
+            Some(value) => Ok(value),
+        })
+    }
+
+    /// The position a request's `Key` names: these attributes and no others.
+    pub(crate) fn key_of(&self, key: &Item) -> Result<Key, Error> {
+        let mismatch = || Error::validation("The provided key element does not match the schema");
+        if key.len() != self.names().count() {
+            return Err(mismatch());
+        }
+        self.key_with(|attribute| {
+            let value = key.get(&attribute.name).ok_or_else(mismatch)?;
+            if value.type_code() == attribute.key_type.name() { Ok(value) } else { Err(mismatch()) }
+        })
+    }
+
+    fn key_with<'a>(&self, value_of: impl Fn(&KeyAttribute) -> Result<&'a Value, Error>) -> Result<Key, Error> {
+        let hash = value_of(&self.hash)?;
+        check_size(&self.hash.name, hash, HASH_KEY_BYTES, || {
+            format!("Size of hashkey has exceeded the maximum size limit of{HASH_KEY_BYTES} bytes")
+        })?;
+        let Some(range) = &self.range else { return Ok(Key::new(hash, &[])) };
+        let sort = value_of(range)?;
+        check_size(&range.name, sort, RANGE_KEY_BYTES, || {
+            format!("Aggregated size of all range keys has exceeded the size limit of {RANGE_KEY_BYTES} bytes")
+        })?;
+        Ok(Key::new(hash, &[sort]))
+    }
+}
+
+fn check_size(name: &str, value: &Value, limit: usize, message: impl Fn() -> String) -> Result<(), Error> {
+    let (length, kind) = match value {
+        Value::S(text) => (text.len(), "string"),
+        Value::B(bytes) => (bytes.len(), "binary"),
+        _ => return Ok(()),
+    };
+    if length == 0 {
+        return Err(Error::validation(format!(
+            "One or more parameter values are not valid. The AttributeValue for a key attribute cannot contain an empty {kind} value. Key: {name}"
+        )));
+    }
+    if length > limit {
+        return Err(Error::parameters(message()));
+    }
+    Ok(())
+}

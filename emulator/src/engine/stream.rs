@@ -1,0 +1,297 @@
+//! A table's change stream: which shard a change goes to, how shards are split, rolled and trimmed; leaves iterators and answers to the operations.
+
+use std::collections::BTreeMap;
+
+use rand::RngExt;
+use rand::rngs::StdRng;
+
+use super::image::Image;
+use super::key::Key;
+use super::log::{Log, Record};
+use super::schema::Schema;
+use super::shard::{End, Shard};
+use crate::clock::{Millis, label, millis};
+use crate::config::Config;
+
+/// What a stream record shows of an item.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum View {
+    KeysOnly,
+    NewImage,
+    OldImage,
+    NewAndOldImages,
+}
+
+impl View {
+    pub(crate) fn parse(text: &str) -> Option<Self> {
+        [Self::KeysOnly, Self::NewImage, Self::OldImage, Self::NewAndOldImages]
+            .into_iter()
+            .find(|view| view.name() == text)
+    }
+
+    pub(crate) fn name(self) -> &'static str {
+        match self {
+            Self::KeysOnly => "KEYS_ONLY",
+            Self::NewImage => "NEW_IMAGE",
+            Self::OldImage => "OLD_IMAGE",
+            Self::NewAndOldImages => "NEW_AND_OLD_IMAGES",
+        }
+    }
+
+    pub(crate) fn shows_old(self) -> bool {
+        matches!(self, Self::OldImage | Self::NewAndOldImages)
+    }
+
+    pub(crate) fn shows_new(self) -> bool {
+        matches!(self, Self::NewImage | Self::NewAndOldImages)
+    }
+}
+
+/// A change that is about to become a record.
+pub(crate) struct Change<'a> {
+    pub(crate) key: &'a Key,
+    pub(crate) old: Option<Image>,
+    pub(crate) new: Option<Image>,
+    pub(crate) by_service: bool,
+}
+
+/// One stream, from its switching on to 24 hours after its switching off.
+#[derive(Debug)]
+pub(crate) struct Stream {
+    pub(crate) arn: String,
+    pub(crate) label: String,
+    pub(crate) table: String,
+    pub(crate) view: View,
+    pub(crate) schema: Schema,
+    pub(crate) created: Millis,
+    /// When it was switched off, or its table deleted.
+    pub(crate) disabled: Option<Millis>,
+    /// Whether a split may cut through a collection.
+    pub(crate) splits_collections: bool,
+    shards: BTreeMap<String, Shard>,
+    /// The open shards by the start of their interval: together they cover the key space.
+    open: BTreeMap<Key, String>,
+    born: u32,
+    sequence: u64,
+    base: u128,
+    /// When the open shards were last looked at for their age.
+    swept: Millis,
+}
+
+impl Stream {
+    /// A stream with its first shards, which share the key space evenly.
+    pub(crate) fn new(
+        table: &str,
+        arn: &str,
+        view: View,
+        schema: Schema,
+        has_indexes: bool,
+        now: Millis,
+        config: &Config,
+    ) -> Self {
+        let label = label(now);
+        let mut stream = Self {
+            arn: format!("{arn}/stream/{label}"),
+            label,
+            table: table.to_owned(),
+            view,
+            schema,
+            created: now,
+            disabled: None,
+            splits_collections: config.split_collections && !has_indexes,
+            shards: BTreeMap::new(),
+            open: BTreeMap::new(),
+            born: 0,
+            sequence: 0,
+            base: config.first_sequence,
+            swept: now,
+        };
+        let count = u64::from(config.shards.max(1));
+        let width = u64::MAX / count;
+        for nth in 0..count {
+            let high = (nth + 1 < count).then(|| Key::at_hash((nth + 1) * width));
+            stream.open_shard(None, Key::at_hash(nth * width), high, now);
+        }
+        stream
+    }
+
+    fn open_shard(&mut self, parent: Option<&str>, low: Key, high: Option<Key>, now: Millis) -> String {
+        // An odd factor permutes the 32-bit numbers: the suffix is unique and says nothing about the order of birth.
+        let suffix = self.born.wrapping_add(1).wrapping_mul(0x9E37_79B1);
+        self.born += 1;
+        let id = format!("shardId-{now:020}-{suffix:08x}");
+        let start = self.next_sequence();
+        let shard = Shard {
+            id: id.clone(),
+            parent: parent.map(str::to_owned),
+            low: low.clone(),
+            high,
+            created: now,
+            start,
+            end: None,
+            log: Log::default(),
+            trimmed: 0,
+            written: 0,
+        };
+        self.open.insert(low, id.clone());
+        self.shards.insert(id.clone(), shard);
+        id
+    }
+
+    /// Sequences rise by uneven steps, so that nobody comes to rely on the next one.
+    fn next_sequence(&mut self) -> u64 {
+        self.sequence += 1 + (self.sequence.wrapping_mul(0x9E37_79B9_7F4A_7C15) >> 56);
+        self.sequence
+    }
+
+    /// A sequence as clients see it.
+    pub(crate) fn sequence_text(&self, sequence: u64) -> String {
+        (self.base + u128::from(sequence)).to_string()
+    }
+
+    /// A sequence as a client sent it.
+    pub(crate) fn sequence_of(&self, text: &str) -> Option<u64> {
+        text.parse::<u128>().ok()?.checked_sub(self.base)?.try_into().ok()
+    }
+
+    pub(crate) fn shard(&self, id: &str) -> Option<&Shard> {
+        self.shards.get(id)
+    }
+
+    /// All shards, by id.
+    pub(crate) fn shards(&self) -> impl DoubleEndedIterator<Item = &Shard> {
+        self.shards.values()
+    }
+
+    pub(crate) fn open_ids(&self) -> Vec<String> {
+        self.open.values().cloned().collect()
+    }
+
+    /// Writes a change into the shard its item belongs to now.
+    pub(crate) fn append(&mut self, change: Change<'_>, now: Millis, config: &Config, rng: &mut StdRng) {
+        let sequence = self.next_sequence();
+        let horizon = now.saturating_sub(millis(config.stream_retention));
+        let delay = millis(config.stream_delay);
+        let Some(shard) = self.open.range(..=change.key).next_back().and_then(|(_, id)| self.shards.get_mut(id)) else {
+            return;
+        };
+        shard.trim_older(horizon);
+        let delayed = if delay == 0 { now } else { now + rng.random_range(0..=delay) };
+        let visible = shard.log.last().map_or(delayed, |last| last.visible.max(delayed));
+        let Change { old, new, by_service, .. } = change;
+        shard.append(Record { sequence, created: now, visible, old, new, by_service });
+        let window = millis(config.stream_reorder);
+        if window > 0 {
+            shard.reorder_newest(rng.random_range(0..8), now, window);
+        }
+        if config.split_after.is_some_and(|limit| shard.written >= limit) {
+            let id = shard.id.clone();
+            if self.open.len() < config.max_open_shards {
+                self.split(&id, None, now);
+            } else {
+                self.roll(&id, now);
+            }
+        }
+    }
+
+    /// Closes a shard and opens one child for its interval.
+    pub(crate) fn roll(&mut self, id: &str, now: Millis) -> Option<Vec<String>> {
+        let (low, high) = self.close(id, now)?;
+        Some(vec![self.open_shard(Some(id), low, high, now)])
+    }
+
+    /// Closes a shard and opens two children, cut at `at` or where half of the load or of the interval is.
+    pub(crate) fn split(&mut self, id: &str, at: Option<Key>, now: Millis) -> Option<Vec<String>> {
+        let shard = self.shards.get(id).filter(|shard| shard.is_open())?;
+        let inside = |cut: &Key| *cut > shard.low && shard.high.as_ref().is_none_or(|high| cut < high);
+        let wanted = at.or_else(|| self.splits_collections.then(|| self.median(shard)).flatten());
+        let cut = wanted
+            .map(|cut| if self.splits_collections { cut } else { cut.start_of_hash() })
+            .filter(&inside)
+            .or_else(|| Some(middle(shard)).filter(inside))?;
+        let (low, high) = self.close(id, now)?;
+        let left = self.open_shard(Some(id), low, Some(cut.clone()), now);
+        let right = self.open_shard(Some(id), cut, high, now);
+        Some(vec![left, right])
+    }
+
+    /// The item in the middle of the latest changes.
+    fn median(&self, shard: &Shard) -> Option<Key> {
+        let mut keys: Vec<Key> = shard
+            .log
+            .newest()
+            .take(256)
+            .filter_map(|record| record.new.as_ref().or(record.old.as_ref()))
+            .filter_map(|image| self.schema.key_of(&image.key()).ok())
+            .collect();
+        keys.sort_unstable();
+        keys.dedup();
+        let middle = keys.len() / 2;
+        keys.into_iter().nth(middle)
+    }
+
+    fn close(&mut self, id: &str, now: Millis) -> Option<(Key, Option<Key>)> {
+        let sequence = self.next_sequence();
+        let shard = self.shards.get_mut(id).filter(|shard| shard.is_open())?;
+        shard.end = Some(End { sequence, closed: now });
+        self.open.remove(&shard.low);
+        Some((shard.low.clone(), shard.high.clone()))
+    }
+
+    /// Switches the stream off: its shards close and nothing follows them.
+    pub(crate) fn disable(&mut self, now: Millis) {
+        for id in self.open_ids() {
+            self.close(&id, now);
+        }
+        self.disabled = Some(now);
+    }
+
+    /// What the passing of time does: old shards roll, old records and old closed shards go.
+    pub(crate) fn sweep(&mut self, now: Millis, config: &Config) {
+        if now < self.swept + 1000 {
+            return;
+        }
+        self.swept = now;
+        if let Some(age) = config.roll_after.map(millis) {
+            let old: Vec<String> = self
+                .shards
+                .values()
+                .filter(|shard| shard.is_open() && shard.created + age <= now)
+                .map(|s| s.id.clone())
+                .collect();
+            for id in old {
+                self.roll(&id, now);
+            }
+        }
+        self.expire(now.saturating_sub(millis(config.stream_retention)));
+    }
+
+    /// Drops records from before `horizon`, and shards that were closed before it.
+    fn expire(&mut self, horizon: Millis) {
+        for shard in self.shards.values_mut() {
+            shard.trim_older(horizon);
+        }
+        self.shards.retain(|_, shard| shard.end.is_none_or(|end| end.closed >= horizon));
+    }
+
+    /// Drops records on command: of one shard or all, up to a sequence or all; says how many.
+    pub(crate) fn trim(&mut self, id: Option<&str>, sequence: Option<u64>) -> usize {
+        let sequence = sequence.unwrap_or(u64::MAX);
+        self.shards
+            .values_mut()
+            .filter(|shard| id.is_none_or(|id| shard.id == id))
+            .map(|shard| shard.trim_to(sequence))
+            .sum()
+    }
+
+    pub(crate) fn records(&self) -> usize {
+        self.shards.values().map(|shard| shard.log.len()).sum()
+    }
+}
+
+/// The middle of a shard's interval of hashes.
+fn middle(shard: &Shard) -> Key {
+    let low = shard.low.hash();
+    let high = shard.high.as_ref().map_or(u64::MAX, Key::hash);
+    Key::at_hash(low + (high - low) / 2)
+}

@@ -1,0 +1,52 @@
+//! The memory of ClientRequestTokens: a transaction sent again within ten minutes is not done again.
+
+use std::collections::VecDeque;
+
+use hashbrown::HashMap;
+
+use crate::clock::Millis;
+use crate::error::{Error, Kind};
+use crate::limits::TOKEN_MILLIS;
+
+/// Tokens of transactions that were done, with a fingerprint of what they did.
+#[derive(Debug, Default)]
+pub(crate) struct Tokens {
+    done: HashMap<String, u64>,
+    expiry: VecDeque<(Millis, String)>,
+}
+
+impl Tokens {
+    /// Whether this very transaction was done already; the same token on another one is refused.
+    pub(crate) fn is_done(&mut self, token: &str, fingerprint: u64, now: Millis) -> Result<bool, Error> {
+        while let Some((_, token)) = self.expiry.pop_front_if(|(done, _)| *done + TOKEN_MILLIS < now) {
+            self.done.remove(&token);
+        }
+        match self.done.get(token) {
+            None => Ok(false),
+            Some(known) if *known == fingerprint => Ok(true),
+            Some(_) => Err(Error::new(
+                Kind::IdempotentParameterMismatch,
+                "The provided client token was already used with a different request",
+            )),
+        }
+    }
+
+    pub(crate) fn remember(&mut self, token: String, fingerprint: u64, now: Millis) {
+        self.expiry.push_back((now, token.clone()));
+        self.done.insert(token, fingerprint);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_token_lives_for_ten_minutes() {
+        let mut tokens = Tokens::default();
+        tokens.remember("t".into(), 1, 0);
+        assert_eq!(tokens.is_done("t", 1, TOKEN_MILLIS), Ok(true));
+        assert_eq!(tokens.is_done("t", 2, TOKEN_MILLIS).unwrap_err().kind, Kind::IdempotentParameterMismatch);
+        assert_eq!(tokens.is_done("t", 2, TOKEN_MILLIS + 1), Ok(false));
+    }
+}

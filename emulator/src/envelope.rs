@@ -1,0 +1,51 @@
+//! Requests and answers as HTTP messages: target, authorization, checksum, ids; leaves bodies to the operations.
+
+use bytes::Bytes;
+use http::{HeaderValue, Method, Request, Response, StatusCode, header};
+use xxhash_rust::xxh64::xxh64;
+
+use crate::error::{Error, Kind};
+use crate::limits::REQUEST_BYTES;
+use crate::op::Call;
+use crate::wire::crc32;
+
+/// Reads a request, up to what its operation asks for.
+pub(crate) fn open(request: &Request<Bytes>) -> Result<Call, Error> {
+    if request.method() != Method::POST {
+        return Err(Error::new(Kind::UnknownOperation, ""));
+    }
+    if request.body().len() > REQUEST_BYTES {
+        return Err(too_large());
+    }
+    if !request.headers().contains_key(header::AUTHORIZATION) {
+        return Err(Error::new(Kind::MissingAuthenticationToken, "Request is missing Authentication Token"));
+    }
+    let target = request.headers().get("x-amz-target").and_then(|target| target.to_str().ok());
+    Call::decode(target.unwrap_or_default(), request.body())
+}
+
+/// The refusal of a body that is over the limit.
+pub(crate) fn too_large() -> Error {
+    Error::new(Kind::RequestEntityTooLarge, format!("Request size exceeded the maximum of {REQUEST_BYTES} bytes"))
+}
+
+/// An answer as it goes over the wire; `nth` makes its request id.
+pub(crate) fn seal(outcome: Result<Vec<u8>, Error>, nth: u64) -> Response<Bytes> {
+    let (status, body) = match outcome {
+        Ok(body) => (StatusCode::OK, body),
+        Err(error) => {
+            let status =
+                StatusCode::from_u16(error.kind.status()).expect("the list of errors has valid statuses alone");
+            (status, error.body())
+        }
+    };
+    let mut response = Response::new(Bytes::new());
+    *response.status_mut() = status;
+    let headers = response.headers_mut();
+    headers.insert(header::CONTENT_TYPE, HeaderValue::from_static("application/x-amz-json-1.0"));
+    headers.insert("x-amz-crc32", HeaderValue::from(crc32::checksum(&body)));
+    let id = format!("{:016X}{:016X}", xxh64(&nth.to_le_bytes(), 1), xxh64(&nth.to_le_bytes(), 2));
+    headers.insert("x-amzn-requestid", HeaderValue::try_from(id).expect("hexadecimal digits are a header value"));
+    *response.body_mut() = body.into();
+    response
+}

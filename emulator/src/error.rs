@@ -1,0 +1,172 @@
+//! What a request can be refused with, in DynamoDB's names, statuses and body; leaves the deciding to the operations.
+
+use crate::engine::image::Image;
+use crate::value::{Invalid, Refusal};
+use crate::wire::json::Writer;
+
+/// The closed list of exceptions this server answers with.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Kind {
+    Validation,
+    Serialization,
+    UnknownOperation,
+    MissingAuthenticationToken,
+    RequestEntityTooLarge,
+    ResourceNotFound,
+    ResourceInUse,
+    ConditionalCheckFailed,
+    TransactionCanceled,
+    TransactionConflict,
+    IdempotentParameterMismatch,
+    ProvisionedThroughputExceeded,
+    Throttling,
+    LimitExceeded,
+    InternalServer,
+    TrimmedDataAccess,
+    ExpiredIterator,
+}
+
+impl Kind {
+    /// The `__type` of the answer.
+    pub(crate) fn wire_name(self) -> &'static str {
+        match self {
+            Self::Validation => "com.amazon.coral.validate#ValidationException",
+            Self::Serialization => "com.amazon.coral.service#SerializationException",
+            Self::UnknownOperation => "com.amazon.coral.service#UnknownOperationException",
+            Self::MissingAuthenticationToken => "com.amazon.coral.service#MissingAuthenticationTokenException",
+            Self::RequestEntityTooLarge => "com.amazon.coral.service#RequestEntityTooLargeException",
+            Self::Throttling => "com.amazon.coral.availability#ThrottlingException",
+            Self::ResourceNotFound => "com.amazonaws.dynamodb.v20120810#ResourceNotFoundException",
+            Self::ResourceInUse => "com.amazonaws.dynamodb.v20120810#ResourceInUseException",
+            Self::ConditionalCheckFailed => "com.amazonaws.dynamodb.v20120810#ConditionalCheckFailedException",
+            Self::TransactionCanceled => "com.amazonaws.dynamodb.v20120810#TransactionCanceledException",
+            Self::TransactionConflict => "com.amazonaws.dynamodb.v20120810#TransactionConflictException",
+            Self::IdempotentParameterMismatch => {
+                "com.amazonaws.dynamodb.v20120810#IdempotentParameterMismatchException"
+            }
+            Self::ProvisionedThroughputExceeded => {
+                "com.amazonaws.dynamodb.v20120810#ProvisionedThroughputExceededException"
+            }
+            Self::LimitExceeded => "com.amazonaws.dynamodb.v20120810#LimitExceededException",
+            Self::InternalServer => "com.amazonaws.dynamodb.v20120810#InternalServerError",
+            Self::TrimmedDataAccess => "com.amazonaws.dynamodb.v20120810#TrimmedDataAccessException",
+            Self::ExpiredIterator => "com.amazonaws.dynamodb.v20120810#ExpiredIteratorException",
+        }
+    }
+
+    /// The HTTP status of the answer.
+    pub(crate) fn status(self) -> u16 {
+        match self {
+            Self::RequestEntityTooLarge => 413,
+            Self::InternalServer => 500,
+            _ => 400,
+        }
+    }
+}
+
+/// Why one action of a transaction cancelled it, or did not.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct Reason {
+    pub(crate) code: &'static str,
+    pub(crate) message: Option<String>,
+    pub(crate) item: Option<Image>,
+}
+
+impl Reason {
+    /// The action was fine; another one cancelled the transaction.
+    pub(crate) const NONE: Self = Self { code: "None", message: None, item: None };
+
+    pub(crate) fn new(code: &'static str, message: impl Into<String>) -> Self {
+        Self { code, message: Some(message.into()), item: None }
+    }
+}
+
+/// A refused request.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct Error {
+    pub(crate) kind: Kind,
+    pub(crate) message: String,
+    /// The item as it is, for a failed condition that asked for it.
+    pub(crate) item: Option<Image>,
+    /// One reason for each action of a cancelled transaction.
+    pub(crate) reasons: Vec<Reason>,
+}
+
+impl Error {
+    pub(crate) fn new(kind: Kind, message: impl Into<String>) -> Self {
+        Self { kind, message: message.into(), item: None, reasons: Vec::new() }
+    }
+
+    pub(crate) fn validation(message: impl Into<String>) -> Self {
+        Self::new(Kind::Validation, message)
+    }
+
+    /// A validation error in the words DynamoDB has for most of them.
+    pub(crate) fn parameters(message: impl std::fmt::Display) -> Self {
+        Self::validation(format!("One or more parameter values were invalid: {message}"))
+    }
+
+    pub(crate) fn not_found(message: impl Into<String>) -> Self {
+        Self::new(Kind::ResourceNotFound, message)
+    }
+
+    pub(crate) fn condition_failed(item: Option<Image>) -> Self {
+        Self { item, ..Self::new(Kind::ConditionalCheckFailed, "The conditional request failed") }
+    }
+
+    pub(crate) fn cancelled(reasons: Vec<Reason>) -> Self {
+        let codes: Vec<&str> = reasons.iter().map(|reason| reason.code).collect();
+        let message = format!(
+            "Transaction cancelled, please refer cancellation reasons for specific reasons [{}]",
+            codes.join(", ")
+        );
+        Self { reasons, ..Self::new(Kind::TransactionCanceled, message) }
+    }
+
+    /// The body of the answer.
+    pub(crate) fn body(&self) -> Vec<u8> {
+        let mut out = Writer::new();
+        out.object(|out| {
+            out.key("__type").string(self.kind.wire_name());
+            // A cancelled transaction spells it with a capital letter; clients read both.
+            let message = if self.kind == Kind::TransactionCanceled { "Message" } else { "message" };
+            out.key(message).string(&self.message);
+            if let Some(item) = &self.item {
+                out.key("Item").image(item);
+            }
+            if self.kind == Kind::TransactionCanceled {
+                out.key("CancellationReasons").array(|out| self.reasons.iter().for_each(|reason| reason.write(out)));
+            }
+        });
+        out.finish()
+    }
+}
+
+impl Reason {
+    fn write(&self, out: &mut Writer) {
+        out.object(|out| {
+            out.key("Code").string(self.code);
+            if let Some(message) = &self.message {
+                out.key("Message").string(message);
+            }
+            if let Some(item) = &self.item {
+                out.key("Item").image(item);
+            }
+        });
+    }
+}
+
+impl From<Invalid> for Error {
+    fn from(invalid: Invalid) -> Self {
+        Self::validation(invalid.0)
+    }
+}
+
+impl From<Refusal> for Error {
+    fn from(refusal: Refusal) -> Self {
+        match refusal {
+            Refusal::Validation(invalid) => invalid.into(),
+            Refusal::Serialization(message) => Self::new(Kind::Serialization, message),
+        }
+    }
+}

@@ -1,0 +1,48 @@
+//! The expression language: conditions, updates, projections and key conditions over one item; leaves which item, and what follows, to the operations.
+
+mod condition;
+mod key_condition;
+mod parser;
+mod path;
+mod placeholders;
+mod projection;
+mod reserved;
+#[cfg(test)]
+mod tests;
+mod token;
+mod update;
+
+use std::fmt;
+
+pub use self::condition::Condition;
+pub use self::key_condition::{KeyCondition, KeyRange, RangeCondition};
+pub use self::placeholders::Placeholders;
+pub use self::projection::Projection;
+pub use self::update::Update;
+
+/// Which parameter an expression came in; refusals name it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Kind {
+    /// `ConditionExpression`.
+    Condition,
+    /// `FilterExpression`.
+    Filter,
+    /// `KeyConditionExpression`.
+    KeyCondition,
+    /// `ProjectionExpression`.
+    Projection,
+    /// `UpdateExpression`.
+    Update,
+}
+
+impl fmt::Display for Kind {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Condition => "ConditionExpression",
+            Self::Filter => "FilterExpression",
+            Self::KeyCondition => "KeyConditionExpression",
+            Self::Projection => "ProjectionExpression",
+            Self::Update => "UpdateExpression",
+        })
+    }
+}

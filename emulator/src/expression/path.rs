@@ -1,0 +1,66 @@
+//! Document paths: the way from an item to a value inside it.
+
+use std::fmt;
+
+use crate::value::{Item, Value};
+
+/// A top-level attribute and the steps from there.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) struct Path {
+    pub(super) root: String,
+    pub(super) steps: Vec<Step>,
+}
+
+/// One step down.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) enum Step {
+    /// `.name` of a map.
+    Field(String),
+    /// `[index]` of a list.
+    Index(usize),
+}
+
+/// How two paths that should be independent are not.
+pub(super) enum Clash {
+    /// One leads through, or to, the value of the other.
+    Overlap,
+    /// One takes a value for a map, the other takes it for a list.
+    Conflict,
+}
+
+impl Path {
+    /// The value the path leads to, if there is one.
+    pub(super) fn find<'a>(&self, item: &'a Item) -> Option<&'a Value> {
+        self.steps.iter().try_fold(item.get(&self.root)?, |value, step| match (value, step) {
+            (Value::M(map), Step::Field(name)) => map.get(name),
+            (Value::L(list), Step::Index(index)) => list.get(*index),
+            _ => None,
+        })
+    }
+
+    /// Why these two paths cannot both be written or projected, if they cannot.
+    pub(super) fn clash(&self, other: &Self) -> Option<Clash> {
+        if self.root != other.root {
+            return None;
+        }
+        match self.steps.iter().zip(&other.steps).find(|(one, two)| one != two) {
+            None => Some(Clash::Overlap),
+            Some((Step::Field(_), Step::Index(_)) | (Step::Index(_), Step::Field(_))) => Some(Clash::Conflict),
+            Some(_) => None,
+        }
+    }
+}
+
+impl fmt::Display for Path {
+    /// The form in which DynamoDB's refusals show a path: `[a, b, [0]]`.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "[{}", self.root)?;
+        for step in &self.steps {
+            match step {
+                Step::Field(name) => write!(f, ", {name}")?,
+                Step::Index(index) => write!(f, ", [{index}]")?,
+            }
+        }
+        f.write_str("]")
+    }
+}

@@ -1,0 +1,74 @@
+//! Updates: SET, REMOVE, ADD and DELETE over one item.
+
+mod apply;
+mod parse;
+
+use super::parser::Parser;
+use super::path::Path;
+use super::projection::Selection;
+use super::{Kind, Placeholders};
+use crate::value::{Invalid, Item, Value};
+
+/// A parsed `UpdateExpression`.
+#[derive(Clone, Debug)]
+pub struct Update(Vec<Action>);
+
+/// What happens to the value at a path.
+#[derive(Clone, Debug)]
+struct Action {
+    path: Path,
+    verb: Verb,
+}
+
+#[derive(Clone, Debug)]
+enum Verb {
+    Set(Expression),
+    Remove,
+    /// To a number or set.
+    Add(Value),
+    /// From a set.
+    Delete(Value),
+}
+
+#[derive(Clone, Debug)]
+enum Expression {
+    Operand(Operand),
+    Sum(Operand, Operand),
+    Difference(Operand, Operand),
+}
+
+#[derive(Clone, Debug)]
+enum Operand {
+    Path(Path),
+    Value(Value),
+    IfNotExists(Path, Box<Operand>),
+    ListAppend(Box<Operand>, Box<Operand>),
+}
+
+impl Update {
+    /// Parses, resolves the placeholders and checks everything that does not depend on the item.
+    pub fn parse(text: &str, placeholders: &mut Placeholders) -> Result<Self, Invalid> {
+        Parser::parse(Kind::Update, text, placeholders, parse::clauses).map(Self)
+    }
+
+    /// Refuses an update that touches an attribute of the key.
+    pub fn refuse_keys(&self, key_names: &[&str]) -> Result<(), Invalid> {
+        match self.0.iter().find(|action| key_names.contains(&action.path.root.as_str())) {
+            None => Ok(()),
+            Some(action) => Err(Invalid::new(format!(
+                "One or more parameter values were invalid: Cannot update attribute {}. This attribute is part of the key",
+                action.path.root
+            ))),
+        }
+    }
+
+    /// The item as it is after the update; every operand is read from the item as it was before.
+    pub fn apply(&self, item: &Item) -> Result<Item, Invalid> {
+        apply::apply(&self.0, item)
+    }
+
+    /// The parts of an item this update touches: of the old item for `UPDATED_OLD`, of the new one for `UPDATED_NEW`.
+    pub fn touched(&self, item: &Item) -> Item {
+        Selection::of(self.0.iter().map(|action| &action.path)).project(item)
+    }
+}

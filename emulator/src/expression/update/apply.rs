@@ -1,0 +1,178 @@
+//! Applies parsed actions to an item: all operands are read from the old item, then all paths are written.
+
+use std::collections::BTreeSet;
+
+use super::{Action, Expression, Operand, Verb};
+use crate::expression::path::{Path, Step};
+use crate::value::{Invalid, Item, MAX_DEPTH, NESTED_TOO_DEEP, Value};
+
+const NO_ATTRIBUTE: &str = "The provided expression refers to an attribute that does not exist in the item";
+const WRONG_TYPE: &str = "An operand in the update expression has an incorrect data type";
+const NO_PARENT: &str = "The document path provided in the update expression is invalid for update";
+
+/// What a path holds afterwards.
+enum Outcome {
+    Value(Value),
+    Nothing,
+    Unchanged,
+}
+
+pub(super) fn apply(actions: &[Action], old: &Item) -> Result<Item, Invalid> {
+    let mut writes = Vec::with_capacity(actions.len());
+    let mut removals = Vec::new();
+    for action in actions {
+        match outcome(action, old)? {
+            Outcome::Value(value) => writes.push((&action.path, value)),
+            Outcome::Nothing => removals.push(&action.path),
+            Outcome::Unchanged => check_parent(&action.path, old)?,
+        }
+    }
+    // Indices mean the old list: values behind its end are appended in the order of their indices,
+    // and what is removed goes from the end, once nothing moves any more.
+    writes.sort_by_key(|(path, _)| *path);
+    removals.sort();
+    let mut item = old.clone();
+    for (path, value) in writes {
+        if path.steps.len() + value.depth() > MAX_DEPTH {
+            return Err(Invalid::new(NESTED_TOO_DEEP));
+        }
+        write(&mut item, path, value)?;
+    }
+    for path in removals.into_iter().rev() {
+        check_parent(path, old)?;
+        if path.find(old).is_some() {
+            remove(&mut item, path);
+        }
+    }
+    Ok(item)
+}
+
+fn outcome(action: &Action, old: &Item) -> Result<Outcome, Invalid> {
+    let existing = action.path.find(old);
+    match &action.verb {
+        Verb::Set(expression) => expression.evaluate(old).map(Outcome::Value),
+        Verb::Remove => Ok(Outcome::Nothing),
+        Verb::Add(value) => {
+            existing.map_or_else(|| Ok(value.clone()), |existing| sum(existing, value)).map(Outcome::Value)
+        }
+        Verb::Delete(value) => existing.map_or(Ok(Outcome::Unchanged), |existing| difference(existing, value)),
+    }
+}
+
+impl Expression {
+    fn evaluate(&self, item: &Item) -> Result<Value, Invalid> {
+        let arithmetic = |left: &Operand, right: &Operand| match (left.evaluate(item)?, right.evaluate(item)?) {
+            (Value::N(left), Value::N(right)) => Ok((left, right)),
+            _ => Err(Invalid::new(WRONG_TYPE)),
+        };
+        match self {
+            Self::Operand(operand) => operand.evaluate(item),
+            Self::Sum(left, right) => {
+                let (left, right) = arithmetic(left, right)?;
+                left.checked_add(right).map(Value::N)
+            }
+            Self::Difference(left, right) => {
+                let (left, right) = arithmetic(left, right)?;
+                left.checked_sub(right).map(Value::N)
+            }
+        }
+    }
+}
+
+impl Operand {
+    fn evaluate(&self, item: &Item) -> Result<Value, Invalid> {
+        match self {
+            Self::Value(value) => Ok(value.clone()),
+            Self::Path(path) => path.find(item).cloned().ok_or_else(|| Invalid::new(NO_ATTRIBUTE)),
+            Self::IfNotExists(path, otherwise) => {
+                path.find(item).map_or_else(|| otherwise.evaluate(item), |value| Ok(value.clone()))
+            }
+            Self::ListAppend(head, tail) => match (head.evaluate(item)?, tail.evaluate(item)?) {
+                (Value::L(mut list), Value::L(tail)) => {
+                    list.extend(tail);
+                    Ok(Value::L(list))
+                }
+                _ => Err(Invalid::new(WRONG_TYPE)),
+            },
+        }
+    }
+}
+
+fn sum(existing: &Value, added: &Value) -> Result<Value, Invalid> {
+    match (existing, added) {
+        (Value::N(existing), Value::N(added)) => existing.checked_add(*added).map(Value::N),
+        (Value::Ss(existing), Value::Ss(added)) => Ok(Value::Ss(existing | added)),
+        (Value::Ns(existing), Value::Ns(added)) => Ok(Value::Ns(existing | added)),
+        (Value::Bs(existing), Value::Bs(added)) => Ok(Value::Bs(existing | added)),
+        _ => Err(Invalid::new(WRONG_TYPE)),
+    }
+}
+
+/// What is left of a set; an empty set takes its attribute with it.
+fn difference(existing: &Value, deleted: &Value) -> Result<Outcome, Invalid> {
+    fn left<T: Ord + Clone>(existing: &BTreeSet<T>, deleted: &BTreeSet<T>, value: fn(BTreeSet<T>) -> Value) -> Outcome {
+        let left = existing - deleted;
+        if left.is_empty() { Outcome::Nothing } else { Outcome::Value(value(left)) }
+    }
+    match (existing, deleted) {
+        (Value::Ss(existing), Value::Ss(deleted)) => Ok(left(existing, deleted, Value::Ss)),
+        (Value::Ns(existing), Value::Ns(deleted)) => Ok(left(existing, deleted, Value::Ns)),
+        (Value::Bs(existing), Value::Bs(deleted)) => Ok(left(existing, deleted, Value::Bs)),
+        _ => Err(Invalid::new(WRONG_TYPE)),
+    }
+}
+
+/// Refuses a path whose last step has nothing to stand on.
+fn check_parent(path: &Path, item: &Item) -> Result<(), Invalid> {
+    let Some((last, way)) = path.steps.split_last() else { return Ok(()) };
+    let parent = Path { root: path.root.clone(), steps: way.to_vec() };
+    match (parent.find(item), last) {
+        (Some(Value::M(_)), Step::Field(_)) | (Some(Value::L(_)), Step::Index(_)) => Ok(()),
+        _ => Err(Invalid::new(NO_PARENT)),
+    }
+}
+
+/// The value that the last step of a path starts from.
+fn parent<'a>(item: &'a mut Item, path: &Path) -> Option<&'a mut Value> {
+    let (_, way) = path.steps.split_last()?;
+    way.iter().try_fold(item.as_map_mut().get_mut(&path.root)?, |value, step| match (value, step) {
+        (Value::M(map), Step::Field(name)) => map.get_mut(name),
+        (Value::L(list), Step::Index(index)) => list.get_mut(*index),
+        _ => None,
+    })
+}
+
+fn write(item: &mut Item, path: &Path, value: Value) -> Result<(), Invalid> {
+    let Some(last) = path.steps.last() else {
+        item.insert(path.root.clone(), value);
+        return Ok(());
+    };
+    match (parent(item, path), last) {
+        (Some(Value::M(map)), Step::Field(name)) => {
+            map.insert(name.clone(), value);
+        }
+        (Some(Value::L(list)), Step::Index(index)) => match list.get_mut(*index) {
+            Some(element) => *element = value,
+            None => list.push(value),
+        },
+        _ => return Err(Invalid::new(NO_PARENT)),
+    }
+    Ok(())
+}
+
+/// Removes what the path leads to, which is there.
+fn remove(item: &mut Item, path: &Path) {
+    let Some(last) = path.steps.last() else {
+        item.remove(&path.root);
+        return;
+    };
+    match (parent(item, path), last) {
+        (Some(Value::M(map)), Step::Field(name)) => {
+            map.remove(name);
+        }
+        (Some(Value::L(list)), Step::Index(index)) => {
+            list.remove(*index);
+        }
+        _ => {}
+    }
+}

@@ -1,0 +1,300 @@
+//! Which requests go wrong, and how: rules drawn by seed or scripted by call, and a count of all that fired; leaves carrying a fault out to the emulator.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use rand::RngExt;
+use rand::rngs::StdRng;
+use serde::{Deserialize, Serialize};
+
+use crate::clock::{Millis, millis};
+
+/// One way in which a request can go wrong.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case", deny_unknown_fields)]
+pub enum Fault {
+    /// Refused for want of throughput; a transaction is cancelled with `ThrottlingError`.
+    Throttle,
+    /// A batch does only a part and returns the rest as `UnprocessedItems` or `UnprocessedKeys`. Other operations are not affected.
+    Unprocessed,
+    /// Refused as in conflict with a transaction: `TransactionConflictException`, or a cancelled transaction. Only writes and transactions are affected.
+    Conflict,
+    /// Answered with a 500; `applied` says whether it was done all the same, and when absent a coin does.
+    InternalError {
+        /// Whether the request is carried out before the error.
+        #[serde(default)]
+        applied: Option<bool>,
+    },
+    /// Answered late. The request is carried out at some moment within the delay.
+    Latency {
+        /// The shortest delay, in milliseconds.
+        min_ms: u64,
+        /// The longest delay, in milliseconds.
+        max_ms: u64,
+    },
+    /// Carried out, but the connection breaks before the reply.
+    DropReply,
+    /// The client loses its connection, or waits for nothing; the request is carried out later, at most five minutes.
+    Ghost {
+        /// The longest delay, in milliseconds of the emulator's clock.
+        max_delay_ms: u64,
+        /// Keep the client waiting for this long, in milliseconds, instead of closing its connection at once.
+        #[serde(default)]
+        hang_ms: u64,
+    },
+    /// Nothing is carried out; the connection breaks.
+    Outage,
+}
+
+impl Fault {
+    /// The fault's name in rules and counts.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Throttle => "throttle",
+            Self::Unprocessed => "unprocessed",
+            Self::Conflict => "conflict",
+            Self::InternalError { .. } => "internal_error",
+            Self::Latency { .. } => "latency",
+            Self::DropReply => "drop_reply",
+            Self::Ghost { .. } => "ghost",
+            Self::Outage => "outage",
+        }
+    }
+
+    /// Whether this fault can happen to this operation.
+    fn applies_to(self, operation: &str) -> bool {
+        match self {
+            Self::Unprocessed => matches!(operation, "BatchGetItem" | "BatchWriteItem"),
+            Self::Conflict => {
+                matches!(operation, "PutItem" | "UpdateItem" | "DeleteItem" | "TransactWriteItems" | "TransactGetItems")
+            }
+            _ => true,
+        }
+    }
+}
+
+/// Which of the requests that a rule is about it strikes.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case", deny_unknown_fields)]
+pub enum When {
+    /// Every one.
+    Always,
+    /// Each with this probability.
+    Chance(f64),
+    /// The calls `first` to `first + count - 1`, counted from one since the rule was set.
+    Calls {
+        /// The first call struck.
+        first: u64,
+        /// How many are.
+        count: u64,
+    },
+}
+
+/// A fault, what it strikes, and when.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Rule {
+    /// What happens.
+    pub fault: Fault,
+    /// Only to this operation (`UpdateItem`); to all if absent.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub operation: Option<String>,
+    /// Only to requests that touch this table or its stream; to all if absent.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub table: Option<String>,
+    /// To which of them.
+    #[serde(default = "always")]
+    pub when: When,
+    /// For how long after it was set, in milliseconds of the emulator's clock; for ever if absent.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub for_ms: Option<u64>,
+}
+
+fn always() -> When {
+    When::Always
+}
+
+impl Rule {
+    /// A rule that strikes every request.
+    pub fn new(fault: Fault) -> Self {
+        Self { fault, operation: None, table: None, when: When::Always, for_ms: None }
+    }
+
+    /// Only this operation.
+    #[must_use]
+    pub fn on(mut self, operation: &str) -> Self {
+        self.operation = Some(operation.to_owned());
+        self
+    }
+
+    /// Only this table.
+    #[must_use]
+    pub fn table(mut self, table: &str) -> Self {
+        self.table = Some(table.to_owned());
+        self
+    }
+
+    /// With this probability.
+    #[must_use]
+    pub fn chance(mut self, probability: f64) -> Self {
+        self.when = When::Chance(probability);
+        self
+    }
+
+    /// Only the nth call, counted from one.
+    #[must_use]
+    pub fn nth(self, nth: u64) -> Self {
+        self.calls(nth, 1)
+    }
+
+    /// Only `count` calls from the `first` on, counted from one.
+    #[must_use]
+    pub fn calls(mut self, first: u64, count: u64) -> Self {
+        self.when = When::Calls { first, count };
+        self
+    }
+
+    /// Only for a while.
+    #[must_use]
+    pub fn lasting(mut self, duration: Duration) -> Self {
+        self.for_ms = Some(millis(duration));
+        self
+    }
+}
+
+/// A rule and how often it was asked.
+#[derive(Debug)]
+struct Armed {
+    rule: Rule,
+    set: Millis,
+    calls: u64,
+}
+
+/// What the rules decided about one request.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Verdict {
+    /// Waiting before the request is carried out, and after it.
+    pub(crate) before: Duration,
+    pub(crate) after: Duration,
+    /// What else happens to it.
+    pub(crate) fault: Option<Fault>,
+}
+
+/// The rules in force and the count of what they did, by operation and fault.
+#[derive(Debug, Default)]
+pub(crate) struct Faults {
+    rules: Vec<Armed>,
+    fired: BTreeMap<String, BTreeMap<&'static str, u64>>,
+}
+
+impl Faults {
+    pub(crate) fn set(&mut self, rules: Vec<Rule>, now: Millis) {
+        self.rules = rules.into_iter().map(|rule| Armed { rule, set: now, calls: 0 }).collect();
+    }
+
+    pub(crate) fn rules(&self) -> Vec<Rule> {
+        self.rules.iter().map(|armed| armed.rule.clone()).collect()
+    }
+
+    /// How often each fault fired, by operation.
+    pub(crate) fn fired(&self) -> &BTreeMap<String, BTreeMap<&'static str, u64>> {
+        &self.fired
+    }
+
+    /// Asks every rule about a request. Delays add up; of the other faults the first wins.
+    pub(crate) fn decide(
+        &mut self,
+        operation: &'static str,
+        touches: impl Fn(&str) -> bool,
+        now: Millis,
+        rng: &mut StdRng,
+    ) -> Verdict {
+        let mut verdict = Verdict::default();
+        for armed in &mut self.rules {
+            if !armed.strikes(operation, &touches, now, rng) {
+                continue;
+            }
+            match armed.rule.fault {
+                Fault::Latency { min_ms, max_ms } => {
+                    let delay = rng.random_range(min_ms..=max_ms.max(min_ms));
+                    let before = rng.random_range(0..=delay);
+                    verdict.before += Duration::from_millis(before);
+                    verdict.after += Duration::from_millis(delay - before);
+                }
+                _ if verdict.fault.is_some() => continue,
+                fault => verdict.fault = Some(fault),
+            }
+            let name = armed.rule.fault.name();
+            *self.fired.entry(operation.to_owned()).or_default().entry(name).or_default() += 1;
+        }
+        verdict
+    }
+}
+
+impl Armed {
+    fn strikes(&mut self, operation: &str, touches: impl Fn(&str) -> bool, now: Millis, rng: &mut StdRng) -> bool {
+        let Rule { fault, operation: only, table, when, for_ms } = &self.rule;
+        let meant = only.as_deref().is_none_or(|only| only == operation)
+            && table.as_deref().is_none_or(touches)
+            && for_ms.is_none_or(|lasts| now < self.set.saturating_add(lasts))
+            && fault.applies_to(operation);
+        if !meant {
+            return false;
+        }
+        self.calls += 1;
+        match *when {
+            When::Always => true,
+            When::Chance(probability) => rng.random_bool(probability.clamp(0.0, 1.0)),
+            When::Calls { first, count } => (first..first.saturating_add(count)).contains(&self.calls),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use rand::SeedableRng;
+
+    use super::*;
+
+    fn fired(faults: &mut Faults, operation: &'static str, now: Millis) -> Option<Fault> {
+        faults.decide(operation, |table| table == "likes", now, &mut StdRng::seed_from_u64(1)).fault
+    }
+
+    #[test]
+    fn a_scripted_rule_strikes_its_calls_alone() {
+        let mut faults = Faults::default();
+        faults.set(vec![Rule::new(Fault::DropReply).on("UpdateItem").table("likes").calls(2, 2)], 0);
+        let struck: Vec<bool> = (0..5).map(|_| fired(&mut faults, "UpdateItem", 0).is_some()).collect();
+        assert_eq!(struck, [false, true, true, false, false]);
+        assert_eq!(fired(&mut faults, "PutItem", 0), None);
+        assert_eq!(faults.fired()["UpdateItem"]["drop_reply"], 2);
+    }
+
+    #[test]
+    fn an_outage_ends() {
+        let mut faults = Faults::default();
+        faults.set(vec![Rule::new(Fault::Outage).lasting(Duration::from_secs(1))], 5000);
+        assert_eq!(fired(&mut faults, "PutItem", 5999), Some(Fault::Outage));
+        assert_eq!(fired(&mut faults, "PutItem", 6000), None);
+    }
+
+    #[test]
+    fn a_conflict_never_strikes_a_read() {
+        let mut faults = Faults::default();
+        faults.set(vec![Rule::new(Fault::Conflict)], 0);
+        assert_eq!(fired(&mut faults, "Query", 0), None);
+        assert_eq!(fired(&mut faults, "TransactWriteItems", 0), Some(Fault::Conflict));
+    }
+
+    #[test]
+    fn rules_are_plain_json() {
+        let rule: Rule = serde_json::from_str(
+            r#"{"fault":{"latency":{"min_ms":1,"max_ms":9}},"operation":"Query","when":{"chance":0.5},"for_ms":100}"#,
+        )
+        .unwrap();
+        let expected = Rule::new(Fault::Latency { min_ms: 1, max_ms: 9 }).on("Query").chance(0.5);
+        assert_eq!(rule, expected.lasting(Duration::from_millis(100)));
+        assert_eq!(serde_json::from_str::<Rule>(r#"{"fault":"outage"}"#).unwrap(), Rule::new(Fault::Outage));
+        assert!(serde_json::from_str::<Rule>(r#"{"fault":"outage","tabel":"x"}"#).is_err());
+    }
+}

@@ -1,0 +1,166 @@
+//! The command line: every knob of the configuration, as a flag and as an environment variable.
+
+use std::net::{IpAddr, Ipv4Addr};
+use std::path::PathBuf;
+use std::time::{Duration, UNIX_EPOCH};
+
+use anyhow::{Context, bail, ensure};
+use clap::Parser;
+use tally_emulator::{Config, Rule};
+use tracing_subscriber::EnvFilter;
+
+/// An in-memory DynamoDB and DynamoDB Streams over the real wire protocol, with stream shards that split and faults on demand.
+#[derive(Debug, Parser)]
+#[command(name = "tally-emulator", version)]
+pub(crate) struct Flags {
+    /// Port to listen on; 0 is any free one.
+    #[arg(long, env = "TALLY_EMULATOR_PORT", default_value_t = 8000)]
+    pub(crate) port: u16,
+
+    /// Address to listen on. There is no authentication: keep it on loopback.
+    #[arg(long, env = "TALLY_EMULATOR_HOST", default_value_t = IpAddr::V4(Ipv4Addr::LOCALHOST))]
+    pub(crate) host: IpAddr,
+
+    /// Open shards of a new stream.
+    #[arg(long, env = "TALLY_EMULATOR_SHARDS", default_value_t = 4, value_parser = clap::value_parser!(u32).range(1..=64))]
+    shards: u32,
+
+    /// How long stream records and closed shards can be read.
+    #[arg(long, env = "TALLY_EMULATOR_STREAM_RETENTION", default_value = "24h", value_parser = duration)]
+    stream_retention: Duration,
+
+    /// Age at which an open shard is closed and continued by a child; 0 is never.
+    #[arg(long, env = "TALLY_EMULATOR_ROLL_AFTER", default_value = "4h", value_parser = duration)]
+    roll_after: Duration,
+
+    /// Records after which a shard is split.
+    #[arg(long, env = "TALLY_EMULATOR_SPLIT_AFTER", value_parser = clap::value_parser!(u64).range(1..))]
+    split_after: Option<u64>,
+
+    /// Let splits cut through a collection, in tables without a local index.
+    #[arg(long, env = "TALLY_EMULATOR_SPLIT_COLLECTIONS")]
+    split_collections: bool,
+
+    /// A change appears in the stream at some moment within this bound.
+    #[arg(long, env = "TALLY_EMULATOR_STREAM_DELAY", default_value = "0ms", value_parser = duration)]
+    stream_delay: Duration,
+
+    /// Changes of different items may change places in the stream within this bound; at most the stream delay.
+    #[arg(long, env = "TALLY_EMULATOR_STREAM_REORDER", default_value = "0ms", value_parser = duration)]
+    stream_reorder: Duration,
+
+    /// Reads without ConsistentRead answer with the state of some moment within this bound.
+    #[arg(long, env = "TALLY_EMULATOR_READ_LAG", default_value = "100ms", value_parser = duration)]
+    read_lag: Duration,
+
+    /// Seed of the random generator.
+    #[arg(long, env = "TALLY_EMULATOR_SEED", default_value_t = 0)]
+    seed: u64,
+
+    /// What the clock shows at the start, in seconds since the Unix epoch; the machine's time if absent.
+    #[arg(long, env = "TALLY_EMULATOR_EPOCH")]
+    epoch: Option<u64>,
+
+    /// Region in names of resources and in stream records.
+    #[arg(long, env = "TALLY_EMULATOR_REGION", default_value = "us-east-1")]
+    region: String,
+
+    /// File with fault rules, a JSON array as the control route takes it.
+    #[arg(long, env = "TALLY_EMULATOR_FAULTS")]
+    faults: Option<PathBuf>,
+
+    /// Answer the control routes under /_control/.
+    #[arg(long, env = "TALLY_EMULATOR_CONTROL")]
+    control: bool,
+
+    /// What to log, on standard error, as a tracing filter.
+    #[arg(long, env = "TALLY_EMULATOR_LOG", default_value = "warn")]
+    log: String,
+}
+
+impl Flags {
+    pub(crate) fn log_filter(&self) -> EnvFilter {
+        EnvFilter::new(&self.log)
+    }
+
+    pub(crate) fn into_config(self) -> anyhow::Result<Config> {
+        ensure!(
+            self.stream_reorder <= self.stream_delay,
+            "--stream-reorder is larger than --stream-delay: what a reader has seen cannot change places"
+        );
+        let faults = match &self.faults {
+            None => Vec::new(),
+            Some(path) => rules(path).with_context(|| format!("reading the fault rules in {}", path.display()))?,
+        };
+        Ok(Config {
+            seed: self.seed,
+            epoch: self.epoch.map(|seconds| UNIX_EPOCH + Duration::from_secs(seconds)),
+            region: self.region,
+            shards: self.shards,
+            stream_retention: self.stream_retention,
+            roll_after: Some(self.roll_after).filter(|age| !age.is_zero()),
+            split_after: self.split_after,
+            split_collections: self.split_collections,
+            stream_delay: self.stream_delay,
+            stream_reorder: self.stream_reorder,
+            read_lag: self.read_lag,
+            faults,
+            control: self.control,
+            ..Config::default()
+        })
+    }
+}
+
+fn rules(path: &std::path::Path) -> anyhow::Result<Vec<Rule>> {
+    Ok(serde_json::from_str(&std::fs::read_to_string(path)?)?)
+}
+
+/// A whole number with a unit: `250ms`, `30s`, `15m`, `24h`.
+fn duration(text: &str) -> anyhow::Result<Duration> {
+    let digits = text.find(|c: char| !c.is_ascii_digit()).unwrap_or(text.len());
+    let (number, unit) = text.split_at(digits);
+    let number: u64 = number.parse().context("a duration is a whole number and a unit: 250ms, 30s, 15m, 24h")?;
+    let millis = match unit {
+        "ms" => 1,
+        "s" => 1000,
+        "m" => 60_000,
+        "h" => 3_600_000,
+        "" if number == 0 => 0,
+        _ => bail!("a duration needs a unit: ms, s, m or h"),
+    };
+    Ok(Duration::from_millis(number.checked_mul(millis).context("the duration is too long")?))
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::CommandFactory;
+
+    use super::*;
+
+    #[test]
+    fn the_flags_are_consistent() {
+        Flags::command().debug_assert();
+    }
+
+    #[test]
+    fn the_defaults_of_the_flags_are_those_of_the_library() {
+        let flags = Flags::parse_from(["tally-emulator"]).into_config().unwrap();
+        assert_eq!(format!("{flags:?}"), format!("{:?}", Config::default()));
+    }
+
+    #[test]
+    fn durations_have_units() {
+        assert_eq!(duration("24h").unwrap(), Duration::from_secs(86_400));
+        assert_eq!(duration("250ms").unwrap(), Duration::from_millis(250));
+        assert_eq!(duration("0").unwrap(), Duration::ZERO);
+        for wrong in ["", "5", "h", "1d", "-1s", "1.5s", "99999999999999999999h", "9999999999999999h"] {
+            assert!(duration(wrong).is_err(), "{wrong}");
+        }
+    }
+
+    #[test]
+    fn reordering_beyond_the_delay_is_refused() {
+        let flags = Flags::parse_from(["tally-emulator", "--stream-reorder", "1s"]);
+        assert!(flags.into_config().is_err());
+    }
+}

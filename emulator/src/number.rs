@@ -1,0 +1,237 @@
+//! DynamoDB's decimal number: 38 significant digits, exact, never a float; leaves its wire form to `value`.
+
+#[cfg(test)]
+mod tests;
+
+use std::cmp::Ordering;
+use std::fmt;
+use std::str::FromStr;
+
+use crate::value::Invalid;
+
+const MAX_DIGITS: u32 = 38;
+/// The power of ten of the leading digit may lie in this range.
+const MAGNITUDES: std::ops::RangeInclusive<i64> = -130..=125;
+
+const NOT_A_NUMBER: &str = "The parameter cannot be converted to a numeric value";
+const OVERFLOW: &str = "Number overflow. Attempting to store a number with magnitude larger than supported range";
+const UNDERFLOW: &str = "Number underflow. Attempting to store a number with magnitude smaller than supported range";
+const TOO_PRECISE: &str = "Attempting to store more than 38 significant digits in a Number";
+
+/// A decimal of at most 38 significant digits, zero or of a magnitude from 1E-130 to 9.99..E+125.
+///
+/// It is `mantissa * 10^exponent`, the mantissa without trailing zeros, so that equal numbers have equal fields.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub struct Number {
+    mantissa: i128,
+    exponent: i16,
+}
+
+impl Number {
+    /// Zero.
+    pub const ZERO: Self = Self { mantissa: 0, exponent: 0 };
+
+    /// The sum; refused when it leaves the range or needs more than 38 digits, as DynamoDB does, for both with the same message.
+    pub fn checked_add(self, other: Self) -> Result<Self, Invalid> {
+        let (high, low) = if self.exponent >= other.exponent { (self, other) } else { (other, self) };
+        if low.mantissa == 0 || high.mantissa == 0 {
+            return Ok(if low.mantissa == 0 { high } else { low });
+        }
+        // A normalised mantissa ends in a digit other than zero, so whatever overflows 128 bits here has more than 38 digits.
+        let shift = u32::from(high.exponent.abs_diff(low.exponent));
+        let aligned = 10u128.checked_pow(shift).and_then(|power| high.mantissa.unsigned_abs().checked_mul(power));
+        let sum = aligned.and_then(|aligned| {
+            let low_magnitude = low.mantissa.unsigned_abs();
+            if high.is_negative() == low.is_negative() {
+                aligned.checked_add(low_magnitude).map(|sum| (high.is_negative(), sum))
+            } else if aligned >= low_magnitude {
+                Some((high.is_negative(), aligned - low_magnitude))
+            } else {
+                Some((low.is_negative(), low_magnitude - aligned))
+            }
+        });
+        sum.and_then(|(negative, magnitude)| Self::normalised(negative, magnitude, i64::from(low.exponent)).ok())
+            .ok_or_else(|| Invalid::new(OVERFLOW))
+    }
+
+    /// The difference; refused like the sum.
+    pub fn checked_sub(self, other: Self) -> Result<Self, Invalid> {
+        self.checked_add(Self { mantissa: -other.mantissa, exponent: other.exponent })
+    }
+
+    /// The number as an integer, if it is one and fits.
+    pub fn to_i64(self) -> Option<i64> {
+        let power = 10i128.checked_pow(u32::try_from(self.exponent).ok()?)?;
+        i64::try_from(self.mantissa.checked_mul(power)?).ok()
+    }
+
+    /// Bytes this number counts for in an item's size: one, and one for each two significant digits, and one for the sign.
+    pub fn size(self) -> usize {
+        if self.mantissa == 0 {
+            return 1;
+        }
+        1 + digits(self.mantissa.unsigned_abs()).div_ceil(2) as usize + usize::from(self.is_negative())
+    }
+
+    fn is_negative(self) -> bool {
+        self.mantissa < 0
+    }
+
+    /// The number with trailing zeros moved into the exponent, if DynamoDB can hold it.
+    fn normalised(negative: bool, mut mantissa: u128, mut exponent: i64) -> Result<Self, Invalid> {
+        if mantissa == 0 {
+            return Ok(Self::ZERO);
+        }
+        while mantissa.is_multiple_of(10) {
+            mantissa /= 10;
+            exponent += 1;
+        }
+        check_range(exponent, digits(mantissa))?;
+        let magnitude = i128::try_from(mantissa).expect("38 digits fit into 127 bits");
+        let exponent = i16::try_from(exponent).expect("the range was checked, so the exponent lies in -167..=125");
+        Ok(Self { mantissa: if negative { -magnitude } else { magnitude }, exponent })
+    }
+}
+
+/// Refuses what DynamoDB cannot hold: a number of this many significant digits, the last of them at this power of ten.
+fn check_range(exponent: i64, digits: u32) -> Result<(), Invalid> {
+    let leading = exponent.saturating_add(i64::from(digits) - 1);
+    if leading > *MAGNITUDES.end() {
+        Err(Invalid::new(OVERFLOW))
+    } else if leading < *MAGNITUDES.start() {
+        Err(Invalid::new(UNDERFLOW))
+    } else if digits > MAX_DIGITS {
+        Err(Invalid::new(TOO_PRECISE))
+    } else {
+        Ok(())
+    }
+}
+
+/// How many decimal digits a positive integer has.
+fn digits(positive: u128) -> u32 {
+    positive.ilog10() + 1
+}
+
+impl Ord for Number {
+    fn cmp(&self, other: &Self) -> Ordering {
+        let signs = self.mantissa.signum().cmp(&other.mantissa.signum());
+        if signs.is_ne() || self.mantissa == 0 {
+            return signs;
+        }
+        // The power of ten of the leading digit decides, then all digits, brought to the same length.
+        let rank = |number: &Self| {
+            let mantissa = number.mantissa.unsigned_abs();
+            let length = digits(mantissa);
+            (i64::from(number.exponent) + i64::from(length), mantissa * 10u128.pow(MAX_DIGITS - length))
+        };
+        let sizes = rank(self).cmp(&rank(other));
+        if self.is_negative() { sizes.reverse() } else { sizes }
+    }
+}
+
+impl PartialOrd for Number {
+    fn partial_cmp(&self, other: &Self) -> Option<Ordering> {
+        Some(self.cmp(other))
+    }
+}
+
+impl From<i64> for Number {
+    fn from(integer: i64) -> Self {
+        Self::normalised(integer < 0, u128::from(integer.unsigned_abs()), 0).expect("an i64 has at most 19 digits")
+    }
+}
+
+impl FromStr for Number {
+    type Err = Invalid;
+
+    fn from_str(text: &str) -> Result<Self, Invalid> {
+        if text.is_empty() {
+            return Err(Invalid::new(NOT_A_NUMBER));
+        }
+        let literal = Literal::scan(text).ok_or_else(|| Invalid::new(format!("{NOT_A_NUMBER}: {text}")))?;
+        literal.number()
+    }
+}
+
+/// The parts of a decimal literal; whole and fraction hold ASCII digits only, and not both are empty.
+struct Literal<'a> {
+    negative: bool,
+    whole: &'a [u8],
+    fraction: &'a [u8],
+    power: i64,
+}
+
+impl<'a> Literal<'a> {
+    fn scan(text: &'a str) -> Option<Self> {
+        let (negative, unsigned) = split_sign(text.as_bytes());
+        let (decimal, power) = match unsigned.iter().position(|byte| matches!(byte, b'e' | b'E')) {
+            Some(at) => (&unsigned[..at], scan_power(&unsigned[at + 1..])?),
+            None => (unsigned, 0),
+        };
+        let (whole, fraction) = match decimal.iter().position(|byte| *byte == b'.') {
+            Some(at) => (&decimal[..at], &decimal[at + 1..]),
+            None => (decimal, &[][..]),
+        };
+        let literal = Self { negative, whole, fraction, power };
+        (!(whole.is_empty() && fraction.is_empty()) && literal.digits().all(u8::is_ascii_digit)).then_some(literal)
+    }
+
+    fn digits(&self) -> impl DoubleEndedIterator<Item = &'a u8> + use<'a> {
+        self.whole.iter().chain(self.fraction)
+    }
+
+    fn number(&self) -> Result<Number, Invalid> {
+        let is_zero = |digit: &&u8| **digit == b'0';
+        let total = self.whole.len() + self.fraction.len();
+        let leading_zeros = self.digits().take_while(is_zero).count();
+        if leading_zeros == total {
+            return Ok(Number::ZERO);
+        }
+        let trailing_zeros = self.digits().rev().take_while(is_zero).count();
+        let significant = total - leading_zeros - trailing_zeros;
+        let exponent = self
+            .power
+            .saturating_sub_unsigned(self.fraction.len() as u64)
+            .saturating_add_unsigned(trailing_zeros as u64);
+        check_range(exponent, u32::try_from(significant).unwrap_or(u32::MAX))?;
+        let digits = self.digits().skip(leading_zeros).take(significant);
+        let mantissa = digits.fold(0, |mantissa, digit| mantissa * 10 + u128::from(digit - b'0'));
+        Number::normalised(self.negative, mantissa, exponent)
+    }
+}
+
+fn split_sign(text: &[u8]) -> (bool, &[u8]) {
+    match text {
+        [b'-', rest @ ..] => (true, rest),
+        [b'+', rest @ ..] | rest => (false, rest),
+    }
+}
+
+fn scan_power(text: &[u8]) -> Option<i64> {
+    let (negative, digits) = split_sign(text);
+    if digits.is_empty() || !digits.iter().all(u8::is_ascii_digit) {
+        return None;
+    }
+    let power = digits.iter().fold(0i64, |power, byte| power.saturating_mul(10).saturating_add(i64::from(byte - b'0')));
+    Some(if negative { -power } else { power })
+}
+
+impl fmt::Display for Number {
+    /// All digits written out, without an exponent, as DynamoDB returns numbers.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let places = usize::from(self.exponent.unsigned_abs());
+        if self.exponent >= 0 {
+            return match i64::try_from(self.mantissa) {
+                Ok(short) if places == 0 => write!(f, "{short}"),
+                _ => write!(f, "{}{:0<places$}", self.mantissa, ""),
+            };
+        }
+        let sign = if self.is_negative() { "-" } else { "" };
+        let magnitude = self.mantissa.unsigned_abs();
+        let (whole, fraction) = match 10u128.checked_pow(u32::from(self.exponent.unsigned_abs())) {
+            Some(power) => (magnitude / power, magnitude % power),
+            None => (0, magnitude),
+        };
+        write!(f, "{sign}{whole}.{fraction:0>places$}")
+    }
+}

@@ -1,0 +1,45 @@
+//! What BatchGetItem and BatchWriteItem share: many items without a promise about all of them.
+
+mod get;
+mod write;
+
+use hashbrown::HashSet;
+use rand::RngExt;
+use rand::rngs::StdRng;
+
+pub(crate) use self::get::BatchGetItem;
+pub(crate) use self::write::BatchWriteItem;
+use super::params::wrong_length;
+use crate::engine::key::Key;
+use crate::error::Error;
+
+/// A batch has at least one element for each table and not too many in all.
+fn check_count(counts: impl Iterator<Item = usize>, most: usize, too_many: &str) -> Result<(), Error> {
+    let counts: Vec<usize> = counts.collect();
+    if counts.is_empty() || counts.contains(&0) {
+        return Err(wrong_length("requestItems", most));
+    }
+    if counts.iter().sum::<usize>() > most {
+        return Err(if too_many.is_empty() { wrong_length("requestItems", most) } else { Error::validation(too_many) });
+    }
+    Ok(())
+}
+
+fn refuse_duplicates<'a>(keys: impl Iterator<Item = &'a Key>) -> Result<(), Error> {
+    let mut seen = HashSet::new();
+    for key in keys {
+        if !seen.insert(key) {
+            return Err(Error::validation("Provided list of item keys contains duplicates"));
+        }
+    }
+    Ok(())
+}
+
+/// Which of a batch's elements are not done: at least one, when only a part is to be.
+fn left_out(count: usize, partly: bool, rng: &mut StdRng) -> Vec<bool> {
+    if !partly {
+        return vec![false; count];
+    }
+    let sure = rng.random_range(0..count);
+    (0..count).map(|nth| nth == sure || rng.random_bool(0.5)).collect()
+}

@@ -1,0 +1,172 @@
+//! BatchGetItem: up to a hundred items by key.
+
+use std::collections::BTreeMap;
+
+use serde::Deserialize;
+
+use super::{check_count, left_out, refuse_duplicates};
+use crate::clock::Millis;
+use crate::engine::Engine;
+use crate::engine::image::Image;
+use crate::engine::key::Key;
+use crate::engine::table::Table;
+use crate::error::Error;
+use crate::expression::Projection;
+use crate::limits::{BATCH_GET_BYTES, BATCH_GETS};
+use crate::op::Operation;
+use crate::op::capacity::{Consumed, Report, read_halves};
+use crate::op::params::{Names, Unsupported, check_table_name, parse_projection, refuse, required};
+use crate::value::Item;
+use crate::wire::json::Writer;
+
+/// Many items by key.
+#[derive(Debug, Deserialize)]
+#[serde(rename_all = "PascalCase")]
+pub(crate) struct BatchGetItem {
+    request_items: Option<BTreeMap<String, KeysAndAttributes>>,
+    return_consumed_capacity: Option<String>,
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(rename_all = "PascalCase")]
+struct KeysAndAttributes {
+    #[serde(default)]
+    keys: Vec<Item>,
+    consistent_read: Option<bool>,
+    projection_expression: Option<String>,
+    expression_attribute_names: Names,
+    attributes_to_get: Unsupported,
+}
+
+/// The reads of one table, checked.
+struct BatchReads {
+    keys: Vec<(Key, Item)>,
+    consistent: bool,
+    projection: Option<Projection>,
+    /// What `UnprocessedKeys` has to repeat.
+    projection_text: Option<String>,
+    names: Names,
+}
+
+impl KeysAndAttributes {
+    fn check(self, table: &Table) -> Result<BatchReads, Error> {
+        refuse(&[("AttributesToGet", &self.attributes_to_get)])?;
+        let projection =
+            parse_projection(self.projection_expression.as_deref(), self.expression_attribute_names.clone())?;
+        let keys = self
+            .keys
+            .into_iter()
+            .map(|key| Ok((table.schema.key_of(&key)?, key)))
+            .collect::<Result<Vec<_>, Error>>()?;
+        refuse_duplicates(keys.iter().map(|(key, _)| key))?;
+        Ok(BatchReads {
+            keys,
+            consistent: self.consistent_read.unwrap_or(false),
+            projection,
+            projection_text: self.projection_expression,
+            names: self.expression_attribute_names,
+        })
+    }
+}
+
+impl BatchReads {
+    fn write_unprocessed(&self, out: &mut Writer, keys: &[Item]) {
+        out.object(|out| {
+            out.key("Keys").array(|out| keys.iter().for_each(|key| out.item(key)));
+            out.key("ConsistentRead").plain(self.consistent);
+            if let Some(projection) = &self.projection_text {
+                out.key("ProjectionExpression").string(projection);
+            }
+            if let Some(names) = &self.names {
+                out.key("ExpressionAttributeNames").serialize(names);
+            }
+        });
+    }
+}
+
+impl Operation for BatchGetItem {
+    fn touches(&self, table: &str) -> bool {
+        self.request_items.as_ref().is_some_and(|tables| tables.contains_key(table))
+    }
+
+    fn run(self, engine: &mut Engine) -> Result<Vec<u8>, Error> {
+        self.carry_out(engine, false)
+    }
+
+    fn run_partly(self, engine: &mut Engine) -> Result<Vec<u8>, Error> {
+        self.carry_out(engine, true)
+    }
+}
+
+impl BatchGetItem {
+    fn carry_out(self, engine: &mut Engine, partly: bool) -> Result<Vec<u8>, Error> {
+        let report = Report::parse(self.return_consumed_capacity.as_deref())?;
+        let requests = required("requestItems", self.request_items)?;
+        let counts = requests.values().map(|request| request.keys.len());
+        let count = counts.clone().sum();
+        check_count(counts, BATCH_GETS, "Too many items requested for the BatchGetItem call")?;
+        let mut checked = Vec::new();
+        for (name, request) in requests {
+            check_table_name(&name)?;
+            let reads = request.check(engine.table(&name)?)?;
+            let as_of = engine.as_of(reads.consistent);
+            checked.push((name, reads, as_of));
+        }
+        let mut left_out = left_out(count, partly, &mut engine.rng).into_iter();
+        let engine = &*engine;
+        let tables = checked.iter().map(|(name, ..)| engine.table(name)).collect::<Result<Vec<_>, _>>()?;
+        let mut progress = Progress::default();
+        Ok(Writer::document(|out| {
+            out.key("Responses").object(|out| {
+                for ((name, reads, as_of), table) in checked.iter().zip(tables) {
+                    out.key(name).array(|out| reads.read(table, *as_of, &mut left_out, &mut progress, out));
+                }
+            });
+            out.key("UnprocessedKeys").object(|out| {
+                for (name, reads, _) in &checked {
+                    if let Some(keys) = progress.left.get(name) {
+                        out.key(name);
+                        reads.write_unprocessed(out, keys);
+                    }
+                }
+            });
+            progress.consumed.write_all(out, report, None);
+        }))
+    }
+}
+
+/// What a batch has read so far, and what it has left.
+#[derive(Default)]
+struct Progress {
+    bytes: usize,
+    consumed: Consumed,
+    left: BTreeMap<String, Vec<Item>>,
+}
+
+impl BatchReads {
+    /// Writes the items that are there; leaves the keys that are to be left or have no room.
+    fn read(
+        &self,
+        table: &Table,
+        as_of: Option<Millis>,
+        left_out: &mut impl Iterator<Item = bool>,
+        progress: &mut Progress,
+        out: &mut Writer,
+    ) {
+        for ((key, item), is_left) in self.keys.iter().zip(left_out) {
+            let found = table.rows.get(key, as_of);
+            let size = found.map_or(0, Image::size);
+            if is_left || progress.bytes + size > BATCH_GET_BYTES {
+                progress.left.entry(table.name.clone()).or_default().push(item.clone());
+                continue;
+            }
+            progress.bytes += size;
+            progress.consumed.add(&table.name, read_halves(size, self.consistent));
+            match (found, &self.projection) {
+                (None, _) => {}
+                (Some(image), None) => out.image(image),
+                (Some(image), Some(projection)) => out.item(&projection.project(&image.item())),
+            }
+        }
+    }
+}

@@ -1,0 +1,154 @@
+//! DescribeTable, ListTables, and how a table is described.
+
+use serde::Deserialize;
+use serde_json::json;
+
+use crate::clock::Millis;
+use crate::engine::Engine;
+use crate::engine::schema::{KeyAttribute, Schema};
+use crate::engine::table::{LocalIndex, Projected, Table};
+use crate::error::Error;
+use crate::limits::TABLES_PAGE;
+use crate::wire::json::Writer;
+
+use super::Operation;
+use super::params::{check_limit, check_table_name, constraint};
+
+/// Describes one table.
+#[derive(Debug, Deserialize)]
+#[serde(rename_all = "PascalCase")]
+pub(crate) struct DescribeTable {
+    #[serde(default)]
+    table_name: String,
+}
+
+impl Operation for DescribeTable {
+    fn touches(&self, table: &str) -> bool {
+        self.table_name == table
+    }
+
+    fn run(self, engine: &mut Engine) -> Result<Vec<u8>, Error> {
+        check_table_name(&self.table_name)?;
+        let table = engine.find_table(&self.table_name).ok_or_else(|| {
+            Error::not_found(format!("Requested resource not found: Table: {} not found", self.table_name))
+        })?;
+        Ok(described("Table", table, "ACTIVE"))
+    }
+}
+
+/// Names the tables.
+#[derive(Debug, Deserialize)]
+#[serde(rename_all = "PascalCase")]
+pub(crate) struct ListTables {
+    exclusive_start_table_name: Option<String>,
+    limit: Option<i64>,
+}
+
+impl Operation for ListTables {
+    fn touches(&self, _table: &str) -> bool {
+        false
+    }
+
+    fn run(self, engine: &mut Engine) -> Result<Vec<u8>, Error> {
+        let limit = check_limit(self.limit)?.unwrap_or(TABLES_PAGE);
+        if limit > TABLES_PAGE {
+            return Err(constraint("limit", &limit.to_string(), "Member must have value less than or equal to 100"));
+        }
+        let after = self.exclusive_start_table_name;
+        let names: Vec<&str> = engine
+            .tables()
+            .map(|table| table.name.as_str())
+            .filter(|name| after.as_deref().is_none_or(|after| *name > after))
+            .take(limit + 1)
+            .collect();
+        let page = &names[..names.len().min(limit)];
+        Ok(Writer::document(|out| {
+            out.key("TableNames").serialize(page);
+            if let (true, Some(last)) = (names.len() > limit, page.last()) {
+                out.key("LastEvaluatedTableName").string(last);
+            }
+        }))
+    }
+}
+
+/// An answer whose only member describes a table.
+pub(super) fn described(member: &str, table: &Table, status: &str) -> Vec<u8> {
+    let (read, write) = table.provisioned.unwrap_or((0, 0));
+    let mut description = json!({
+        "TableName": table.name,
+        "TableArn": table.arn,
+        "TableId": table.id,
+        "TableStatus": status,
+        "CreationDateTime": seconds(table.created),
+        "AttributeDefinitions": attribute_definitions(table),
+        "KeySchema": key_schema(&table.schema.hash, table.schema.range.as_ref()),
+        "ProvisionedThroughput": {
+            "NumberOfDecreasesToday": 0, "ReadCapacityUnits": read, "WriteCapacityUnits": write,
+        },
+        "ItemCount": table.rows.len(),
+        "TableSizeBytes": table.bytes,
+        "DeletionProtectionEnabled": false,
+    });
+    if table.provisioned.is_none() {
+        description["BillingModeSummary"] = json!({
+            "BillingMode": "PAY_PER_REQUEST", "LastUpdateToPayPerRequestDateTime": seconds(table.created),
+        });
+    }
+    if !table.indexes.is_empty() {
+        let indexes = table.indexes.iter().map(|index| described_index(table, index));
+        description["LocalSecondaryIndexes"] = indexes.collect();
+    }
+    if let Some(stream) = &table.stream {
+        description["StreamSpecification"] = json!({"StreamEnabled": true, "StreamViewType": stream.view.name()});
+        description["LatestStreamLabel"] = json!(stream.label);
+        description["LatestStreamArn"] = json!(stream.arn);
+    }
+    Writer::document(|out| out.key(member).serialize(&description))
+}
+
+fn described_index(table: &Table, index: &LocalIndex) -> serde_json::Value {
+    let projection = match &index.projected {
+        Projected::All => json!({"ProjectionType": "ALL"}),
+        Projected::KeysOnly => json!({"ProjectionType": "KEYS_ONLY"}),
+        Projected::Include(names) => json!({"ProjectionType": "INCLUDE", "NonKeyAttributes": names}),
+    };
+    json!({
+        "IndexName": index.name,
+        "IndexArn": format!("{}/index/{}", table.arn, index.name),
+        "KeySchema": key_schema(&table.schema.hash, Some(&index.range)),
+        "Projection": projection,
+        "ItemCount": index.rows.len(),
+        "IndexSizeBytes": 0,
+    })
+}
+
+fn attribute_definitions(table: &Table) -> serde_json::Value {
+    let mut attributes: Vec<&KeyAttribute> = table.schema.attributes().collect();
+    for index in &table.indexes {
+        if !attributes.contains(&&index.range) {
+            attributes.push(&index.range);
+        }
+    }
+    let define =
+        |attribute: &KeyAttribute| json!({"AttributeName": attribute.name, "AttributeType": attribute.key_type.name()});
+    attributes.into_iter().map(define).collect()
+}
+
+/// A key schema as it is described, also in streams.
+pub(super) fn key_schema(hash: &KeyAttribute, range: Option<&KeyAttribute>) -> serde_json::Value {
+    let element =
+        |attribute: &KeyAttribute, key_type: &str| json!({"AttributeName": attribute.name, "KeyType": key_type});
+    std::iter::once(element(hash, "HASH")).chain(range.map(|range| element(range, "RANGE"))).collect()
+}
+
+/// A key schema of a table.
+pub(super) fn schema_of(schema: &Schema) -> serde_json::Value {
+    key_schema(&schema.hash, schema.range.as_ref())
+}
+
+/// A moment in the protocol's form: seconds, with milliseconds behind the point.
+pub(super) fn seconds(at: Millis) -> f64 {
+    #[expect(clippy::cast_precision_loss, reason = "milliseconds since 1970 stay below 2^53 for 285,000 years")]
+    let millis = at as f64;
+    millis / 1000.0
+}

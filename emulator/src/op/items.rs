@@ -1,0 +1,254 @@
+//! PutItem, GetItem, UpdateItem and DeleteItem.
+
+use serde::Deserialize;
+
+use crate::engine::Engine;
+use crate::engine::image::Image;
+use crate::error::Error;
+use crate::value::{Item, Values};
+use crate::wire::json::Writer;
+
+use super::Operation;
+use super::capacity::{Consumed, Report, read_halves};
+use super::params::{Names, ReturnValues, Unsupported, check_table_name, parse_projection, refuse, required_item};
+use super::write::{Action, Parameters, Plan, Refused, Verb};
+
+/// Stores an item whole.
+#[derive(Debug, Deserialize)]
+#[serde(rename_all = "PascalCase")]
+pub(crate) struct PutItem {
+    #[serde(default)]
+    table_name: String,
+    item: Option<Item>,
+    condition_expression: Option<String>,
+    expression_attribute_names: Names,
+    expression_attribute_values: Option<Values>,
+    return_values: Option<String>,
+    return_values_on_condition_check_failure: Option<String>,
+    return_consumed_capacity: Option<String>,
+    return_item_collection_metrics: Option<String>,
+    expected: Unsupported,
+    conditional_operator: Unsupported,
+}
+
+/// Changes attributes of an item, or makes one.
+#[derive(Debug, Deserialize)]
+#[serde(rename_all = "PascalCase")]
+pub(crate) struct UpdateItem {
+    #[serde(default)]
+    table_name: String,
+    key: Option<Item>,
+    update_expression: Option<String>,
+    condition_expression: Option<String>,
+    expression_attribute_names: Names,
+    expression_attribute_values: Option<Values>,
+    return_values: Option<String>,
+    return_values_on_condition_check_failure: Option<String>,
+    return_consumed_capacity: Option<String>,
+    return_item_collection_metrics: Option<String>,
+    attribute_updates: Unsupported,
+    expected: Unsupported,
+    conditional_operator: Unsupported,
+}
+
+/// Removes an item.
+#[derive(Debug, Deserialize)]
+#[serde(rename_all = "PascalCase")]
+pub(crate) struct DeleteItem {
+    #[serde(default)]
+    table_name: String,
+    key: Option<Item>,
+    condition_expression: Option<String>,
+    expression_attribute_names: Names,
+    expression_attribute_values: Option<Values>,
+    return_values: Option<String>,
+    return_values_on_condition_check_failure: Option<String>,
+    return_consumed_capacity: Option<String>,
+    return_item_collection_metrics: Option<String>,
+    expected: Unsupported,
+    conditional_operator: Unsupported,
+}
+
+impl Operation for PutItem {
+    fn touches(&self, table: &str) -> bool {
+        self.table_name == table
+    }
+
+    fn run(self, engine: &mut Engine) -> Result<Vec<u8>, Error> {
+        refuse(&[("Expected", &self.expected), ("ConditionalOperator", &self.conditional_operator)])?;
+        let returns = ReturnValues::parse(self.return_values.as_deref())?.only_old()?;
+        let answer = Answer::new(
+            returns,
+            self.return_consumed_capacity.as_deref(),
+            self.return_item_collection_metrics.as_deref(),
+        )?;
+        let parameters = Parameters {
+            table: self.table_name,
+            item: self.item,
+            condition: self.condition_expression,
+            names: self.expression_attribute_names,
+            values: self.expression_attribute_values,
+            on_failure: self.return_values_on_condition_check_failure,
+            ..Parameters::default()
+        };
+        answer.carry_out(parameters, Verb::Put, engine)
+    }
+}
+
+impl Operation for UpdateItem {
+    fn touches(&self, table: &str) -> bool {
+        self.table_name == table
+    }
+
+    fn run(self, engine: &mut Engine) -> Result<Vec<u8>, Error> {
+        refuse(&[
+            ("AttributeUpdates", &self.attribute_updates),
+            ("Expected", &self.expected),
+            ("ConditionalOperator", &self.conditional_operator),
+        ])?;
+        let returns = ReturnValues::parse(self.return_values.as_deref())?;
+        let answer = Answer::new(
+            returns,
+            self.return_consumed_capacity.as_deref(),
+            self.return_item_collection_metrics.as_deref(),
+        )?;
+        let parameters = Parameters {
+            table: self.table_name,
+            key: self.key,
+            update: self.update_expression,
+            condition: self.condition_expression,
+            names: self.expression_attribute_names,
+            values: self.expression_attribute_values,
+            on_failure: self.return_values_on_condition_check_failure,
+            ..Parameters::default()
+        };
+        answer.carry_out(parameters, Verb::Update, engine)
+    }
+}
+
+impl Operation for DeleteItem {
+    fn touches(&self, table: &str) -> bool {
+        self.table_name == table
+    }
+
+    fn run(self, engine: &mut Engine) -> Result<Vec<u8>, Error> {
+        refuse(&[("Expected", &self.expected), ("ConditionalOperator", &self.conditional_operator)])?;
+        let returns = ReturnValues::parse(self.return_values.as_deref())?.only_old()?;
+        let answer = Answer::new(
+            returns,
+            self.return_consumed_capacity.as_deref(),
+            self.return_item_collection_metrics.as_deref(),
+        )?;
+        let parameters = Parameters {
+            table: self.table_name,
+            key: self.key,
+            condition: self.condition_expression,
+            names: self.expression_attribute_names,
+            values: self.expression_attribute_values,
+            on_failure: self.return_values_on_condition_check_failure,
+            ..Parameters::default()
+        };
+        answer.carry_out(parameters, Verb::Delete, engine)
+    }
+}
+
+/// What a single write is to answer.
+struct Answer {
+    returns: ReturnValues,
+    report: Report,
+}
+
+impl Answer {
+    fn new(returns: ReturnValues, report: Option<&str>, metrics: Option<&str>) -> Result<Self, Error> {
+        refuse_metrics(metrics)?;
+        Ok(Self { returns, report: Report::parse(report)? })
+    }
+
+    fn carry_out(&self, parameters: Parameters, verb: Verb, engine: &mut Engine) -> Result<Vec<u8>, Error> {
+        check_table_name(&parameters.table)?;
+        let mut action = parameters.parse(verb)?;
+        let table = engine.table(&action.table)?;
+        let plan = action.plan(action.key(table)?, table).map_err(Refused::into_error)?;
+        let mut consumed = Consumed::default();
+        plan.consume(table, 1, &mut consumed);
+        let answer = Writer::document(|out| {
+            self.write_attributes(out, &action, &plan);
+            consumed.write_one(out, self.report);
+        });
+        let Plan { key, new, .. } = plan;
+        engine.write(&action.table, &key, new.as_ref())?;
+        Ok(answer)
+    }
+
+    fn write_attributes(&self, out: &mut Writer, action: &Action, plan: &Plan) {
+        let touched = |item: &Item| action.update.as_ref().map(|update| update.touched(item));
+        let parts = match self.returns {
+            ReturnValues::None => return,
+            ReturnValues::AllOld => {
+                plan.old.iter().for_each(|old| out.key("Attributes").image(old));
+                return;
+            }
+            ReturnValues::AllNew => {
+                plan.new.iter().for_each(|new| out.key("Attributes").image(&new.image));
+                return;
+            }
+            ReturnValues::UpdatedOld => plan.old.as_ref().map(Image::item).as_ref().and_then(touched),
+            ReturnValues::UpdatedNew => plan.new.as_ref().and_then(|new| touched(&new.item)),
+        };
+        if let Some(parts) = parts.filter(|parts| !parts.is_empty()) {
+            out.key("Attributes").item(&parts);
+        }
+    }
+}
+
+/// Sizes of collections are not kept.
+pub(super) fn refuse_metrics(given: Option<&str>) -> Result<(), Error> {
+    match given {
+        None | Some("NONE") => Ok(()),
+        Some(_) => refuse(&[("ReturnItemCollectionMetrics", &Some(serde::de::IgnoredAny))]),
+    }
+}
+
+/// Reads an item.
+#[derive(Debug, Deserialize)]
+#[serde(rename_all = "PascalCase")]
+pub(crate) struct GetItem {
+    #[serde(default)]
+    table_name: String,
+    key: Option<Item>,
+    consistent_read: Option<bool>,
+    projection_expression: Option<String>,
+    expression_attribute_names: Names,
+    return_consumed_capacity: Option<String>,
+    attributes_to_get: Unsupported,
+}
+
+impl Operation for GetItem {
+    fn touches(&self, table: &str) -> bool {
+        self.table_name == table
+    }
+
+    fn run(self, engine: &mut Engine) -> Result<Vec<u8>, Error> {
+        refuse(&[("AttributesToGet", &self.attributes_to_get)])?;
+        check_table_name(&self.table_name)?;
+        let report = Report::parse(self.return_consumed_capacity.as_deref())?;
+        let consistent = self.consistent_read.unwrap_or(false);
+        let key = required_item("key", self.key)?;
+        let projection = parse_projection(self.projection_expression.as_deref(), self.expression_attribute_names)?;
+        let as_of = engine.as_of(consistent);
+        let table = engine.table(&self.table_name)?;
+        let found = table.rows.get(&table.schema.key_of(&key)?, as_of);
+        let mut consumed = Consumed::default();
+        consumed.add(&table.name, read_halves(found.map_or(0, Image::size), consistent));
+        Ok(Writer::document(|out| {
+            if let Some(image) = found {
+                out.key("Item");
+                match &projection {
+                    None => out.image(image),
+                    Some(projection) => out.item(&projection.project(&image.item())),
+                }
+            }
+            consumed.write_one(out, report);
+        }))
+    }
+}

@@ -1,0 +1,222 @@
+//! One page of a Query or Scan: what it evaluates, where it ends, and what it shows.
+
+use crate::clock::Millis;
+use crate::engine::image::Image;
+use crate::engine::key::Key;
+use crate::engine::rows::{Range, Rows};
+use crate::engine::table::{LocalIndex, Projected, Table, index_key};
+use crate::error::Error;
+use crate::expression::{Condition, Projection};
+use crate::limits::PAGE_BYTES;
+use crate::value::Item;
+use crate::wire::json::Writer;
+
+use super::capacity::{Consumed, Report, read_halves};
+use super::params::{ReadExpressions, one_of};
+
+/// `Select`, once it was checked against the rest of the request.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Select {
+    /// Whole items.
+    All,
+    /// What the index projects; whole items from the table.
+    Projected,
+    /// Only how many.
+    Count,
+    /// What the projection expression names.
+    Specific,
+}
+
+impl Select {
+    pub(super) fn parse(given: Option<&str>, has_projection: bool, on_index: bool) -> Result<Self, Error> {
+        let default = match (has_projection, on_index) {
+            (true, _) => Self::Specific,
+            (false, true) => Self::Projected,
+            (false, false) => Self::All,
+        };
+        let choices = [
+            ("", default),
+            ("ALL_ATTRIBUTES", Self::All),
+            ("ALL_PROJECTED_ATTRIBUTES", Self::Projected),
+            ("COUNT", Self::Count),
+            ("SPECIFIC_ATTRIBUTES", Self::Specific),
+        ];
+        let select = one_of("select", given.filter(|given| !given.is_empty()), &choices)?;
+        match select {
+            Self::Specific if !has_projection => {
+                Err(Error::validation("Must specify the ProjectionExpression when choosing to get SPECIFIC_ATTRIBUTES"))
+            }
+            Self::All | Self::Projected | Self::Count if has_projection => Err(Error::validation(format!(
+                "Cannot specify the ProjectionExpression when choosing to get {}",
+                given.unwrap_or_default()
+            ))),
+            Self::Projected if !on_index => {
+                Err(Error::validation("ALL_PROJECTED_ATTRIBUTES can be used only when Querying using an IndexName"))
+            }
+            select => Ok(select),
+        }
+    }
+}
+
+/// What is read: a table or one of its indexes.
+#[derive(Clone, Copy)]
+pub(super) struct Source<'a> {
+    pub(super) table: &'a Table,
+    pub(super) index: Option<&'a LocalIndex>,
+}
+
+impl<'a> Source<'a> {
+    pub(super) fn new(table: &'a Table, index: Option<&str>) -> Result<Self, Error> {
+        Ok(Self { table, index: index.map(|name| table.index(name)).transpose()? })
+    }
+
+    /// The name of the sort key this source is ordered by.
+    pub(super) fn range_name(&self) -> Option<&'a str> {
+        match self.index {
+            Some(index) => Some(&index.range.name),
+            None => self.table.schema.range.as_ref().map(|range| range.name.as_str()),
+        }
+    }
+
+    fn rows(&self) -> &'a Rows {
+        self.index.map_or(&self.table.rows, |index| &index.rows)
+    }
+
+    /// The place an `ExclusiveStartKey` names.
+    pub(super) fn start(&self, key: &Item) -> Result<Key, Error> {
+        let invalid = || {
+            Error::validation(
+                "The provided starting key is invalid: The provided key element does not match the schema",
+            )
+        };
+        let Some(index) = self.index else { return self.table.schema.key_of(key).map_err(|_| invalid()) };
+        let mut base = key.clone();
+        if self.table.schema.names().all(|name| name != index.range.name) {
+            base.remove(&index.range.name);
+        }
+        self.table.schema.key_of(&base).map_err(|_| invalid())?;
+        index_key(&self.table.schema, &index.range, key).ok_or_else(invalid)
+    }
+
+    fn write_last_key(&self, out: &mut Writer, image: &Image) {
+        out.key("LastEvaluatedKey");
+        match self.index {
+            None => out.members(image.key_members()),
+            Some(index) => {
+                let mut key = image.key();
+                if let Some(value) = image.item().remove(&index.range.name) {
+                    key.insert(index.range.name.clone(), value);
+                }
+                out.item(&key);
+            }
+        }
+    }
+
+    /// The part of an item the index has.
+    fn project(&self, item: Item, projected: &Projected) -> Item {
+        let range = self.range_name();
+        let kept = |name: &str| {
+            self.table.schema.names().any(|key| key == name)
+                || range == Some(name)
+                || matches!(projected, Projected::Include(names) if names.iter().any(|kept| kept == name))
+        };
+        item.into_iter().filter(|(name, _)| kept(name)).collect()
+    }
+}
+
+/// What a page is asked for.
+pub(super) struct Ask<'a> {
+    pub(super) source: Source<'a>,
+    pub(super) range: Range,
+    pub(super) forward: bool,
+    pub(super) limit: Option<usize>,
+    pub(super) select: Select,
+    pub(super) expressions: &'a ReadExpressions,
+    pub(super) as_of: Option<Millis>,
+    pub(super) consistent: bool,
+    pub(super) report: Report,
+}
+
+impl Ask<'_> {
+    /// Reads the page and writes the answer.
+    pub(super) fn answer(&self) -> Vec<u8> {
+        let mut out = Writer::new();
+        let mut page = Page::default();
+        out.object(|out| {
+            if self.select == Select::Count {
+                self.read(&mut page, None);
+            } else {
+                out.key("Items").array(|out| self.read(&mut page, Some(out)));
+            }
+            out.key("Count").plain(page.count);
+            out.key("ScannedCount").plain(page.scanned);
+            if let Some(last) = page.last.filter(|_| page.cut) {
+                self.source.write_last_key(out, last);
+            }
+            let mut consumed = Consumed::default();
+            let halves = read_halves(page.bytes, self.consistent);
+            let table = &self.source.table.name;
+            match self.source.index {
+                None => consumed.add(table, halves),
+                Some(index) => consumed.add_index(table, &index.name, halves),
+            }
+            consumed.write_one(out, self.report);
+        });
+        out.finish()
+    }
+
+    fn read<'s>(&'s self, page: &mut Page<'s>, mut out: Option<&mut Writer>) {
+        for (_, image) in self.source.rows().range(self.range.clone(), self.forward, self.as_of) {
+            if page.scanned > 0 && page.bytes + image.size() > PAGE_BYTES {
+                page.cut = true;
+                return;
+            }
+            page.bytes += image.size();
+            page.scanned += 1;
+            page.last = Some(image);
+            if let Some(out) = out.as_deref_mut() {
+                page.count += usize::from(self.show(image, out));
+            } else {
+                let filter = self.expressions.filter.as_ref();
+                page.count += usize::from(filter.is_none_or(|filter| filter.holds(Some(&image.item()))));
+            }
+            if self.limit == Some(page.scanned) {
+                page.cut = true;
+                return;
+            }
+        }
+    }
+
+    /// Writes an item if the filter lets it through.
+    fn show(&self, image: &Image, out: &mut Writer) -> bool {
+        let ReadExpressions { filter, projection } = self.expressions;
+        let projected = self.source.index.map(|index| &index.projected).filter(|_| self.select == Select::Projected);
+        let projected = projected.filter(|projected| **projected != Projected::All);
+        match (filter, projection, projected) {
+            (None, None, None) => out.image(image),
+            (filter, projection, projected) => {
+                let item = image.item();
+                if filter.as_ref().is_some_and(|filter: &Condition| !filter.holds(Some(&item))) {
+                    return false;
+                }
+                match (projection, projected) {
+                    (None, None) => out.image(image),
+                    (Some(projection), _) => out.item(&Projection::project(projection, &item)),
+                    (None, Some(projected)) => out.item(&self.source.project(item, projected)),
+                }
+            }
+        }
+        true
+    }
+}
+
+/// What was read.
+#[derive(Default)]
+struct Page<'a> {
+    count: usize,
+    scanned: usize,
+    bytes: usize,
+    last: Option<&'a Image>,
+    /// It ended before what was asked for did, or may have.
+    cut: bool,
+}

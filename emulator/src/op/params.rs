@@ -1,0 +1,159 @@
+//! Parameters that many operations share, and the refusal of those that DynamoDB has and this server does not.
+
+use std::collections::BTreeMap;
+
+use serde::de::IgnoredAny;
+
+use crate::error::Error;
+use crate::expression::{Condition, Kind, Placeholders, Projection};
+use crate::value::{Item, Values};
+
+/// `ExpressionAttributeNames`.
+pub(super) type Names = Option<BTreeMap<String, String>>;
+
+/// A parameter of DynamoDB's that is not implemented here: only its presence is noted.
+pub(super) type Unsupported = Option<IgnoredAny>;
+
+/// Refuses a request that uses what is not implemented, by name: ignoring it would pretend.
+pub(super) fn refuse(parameters: &[(&str, &Unsupported)]) -> Result<(), Error> {
+    match parameters.iter().find(|(_, given)| given.is_some()) {
+        None => Ok(()),
+        Some((name, _)) => Err(Error::validation(format!("The parameter {name} is not supported by this emulator"))),
+    }
+}
+
+/// A parameter that must be one of a few words; the first is what its absence means.
+pub(super) fn one_of<T: Copy>(parameter: &str, given: Option<&str>, choices: &[(&str, T)]) -> Result<T, Error> {
+    let Some(given) = given else { return Ok(choices[0].1) };
+    choices.iter().find(|(word, _)| *word == given).map(|(_, choice)| *choice).ok_or_else(|| {
+        let words: Vec<&str> = choices.iter().map(|(word, _)| *word).collect();
+        constraint(parameter, given, &format!("Member must satisfy enum value set: [{}]", words.join(", ")))
+    })
+}
+
+/// DynamoDB's words for a parameter out of bounds.
+pub(super) fn constraint(parameter: &str, value: &str, rule: &str) -> Error {
+    Error::validation(format!(
+        "1 validation error detected: Value '{value}' at '{parameter}' failed to satisfy constraint: {rule}"
+    ))
+}
+
+/// DynamoDB's words for a text or list that is empty or too long.
+pub(super) fn wrong_length(parameter: &str, most: usize) -> Error {
+    Error::validation(format!(
+        "1 validation error detected: Value at '{parameter}' failed to satisfy constraint: \
+         Member must have length less than or equal to {most}, Member must have length greater than or equal to 1"
+    ))
+}
+
+/// A parameter that must be there.
+pub(super) fn required<T>(parameter: &str, value: Option<T>) -> Result<T, Error> {
+    value.ok_or_else(|| {
+        Error::validation(format!(
+            "1 validation error detected: Value null at '{parameter}' failed to satisfy constraint: Member must not be null"
+        ))
+    })
+}
+
+/// A table's name is 3 to 255 letters, digits, dots, dashes and underscores.
+pub(super) fn check_table_name(name: &str) -> Result<(), Error> {
+    if name.is_empty() {
+        return required("tableName", None);
+    }
+    if !(3..=255).contains(&name.len()) {
+        return Err(Error::validation("TableName must be at least 3 characters long and at most 255 characters long"));
+    }
+    if !name.bytes().all(|byte| byte.is_ascii_alphanumeric() || matches!(byte, b'_' | b'-' | b'.')) {
+        return Err(constraint("tableName", name, "Member must satisfy regular expression pattern: [a-zA-Z0-9_.-]+"));
+    }
+    Ok(())
+}
+
+/// `Limit`, which is at least one.
+pub(super) fn check_limit(limit: Option<i64>) -> Result<Option<usize>, Error> {
+    limit
+        .map(|limit| match usize::try_from(limit) {
+            Ok(limit) if limit > 0 => Ok(limit),
+            _ => Err(constraint("limit", &limit.to_string(), "Member must have value greater than or equal to 1")),
+        })
+        .transpose()
+}
+
+/// The expressions of a read, with their placeholders.
+#[derive(Default)]
+pub(super) struct ReadExpressions {
+    pub(super) filter: Option<Condition>,
+    pub(super) projection: Option<Projection>,
+}
+
+impl ReadExpressions {
+    /// Parses what was given; the placeholders stay open for a key condition.
+    pub(super) fn parse(
+        filter: Option<&str>,
+        projection: Option<&str>,
+        placeholders: &mut Placeholders,
+    ) -> Result<Self, Error> {
+        Ok(Self {
+            filter: filter.map(|text| Condition::parse(Kind::Filter, text, placeholders)).transpose()?,
+            projection: projection.map(|text| Projection::parse(text, placeholders)).transpose()?,
+        })
+    }
+}
+
+/// The projection of a read without other expressions.
+pub(super) fn parse_projection(text: Option<&str>, names: Names) -> Result<Option<Projection>, Error> {
+    let mut placeholders = Placeholders::new(names, None)?;
+    let Some(text) = text else {
+        placeholders.refuse_without_expression("ProjectionExpression is null")?;
+        return Ok(None);
+    };
+    let projection = Projection::parse(text, &mut placeholders)?;
+    placeholders.finish()?;
+    Ok(Some(projection))
+}
+
+/// Opens a request's placeholders.
+pub(super) fn placeholders(names: Names, values: Option<Values>) -> Result<Placeholders, Error> {
+    Ok(Placeholders::new(names, values.map(|values| values.0))?)
+}
+
+/// `ReturnValues`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum ReturnValues {
+    None,
+    AllOld,
+    UpdatedOld,
+    AllNew,
+    UpdatedNew,
+}
+
+impl ReturnValues {
+    pub(super) fn parse(given: Option<&str>) -> Result<Self, Error> {
+        let choices = [
+            ("NONE", Self::None),
+            ("ALL_OLD", Self::AllOld),
+            ("UPDATED_OLD", Self::UpdatedOld),
+            ("ALL_NEW", Self::AllNew),
+            ("UPDATED_NEW", Self::UpdatedNew),
+        ];
+        one_of("returnValues", given, &choices)
+    }
+
+    /// Puts and deletes can only return what was.
+    pub(super) fn only_old(self) -> Result<Self, Error> {
+        match self {
+            Self::None | Self::AllOld => Ok(self),
+            _ => Err(Error::validation("Return values set to invalid value")),
+        }
+    }
+}
+
+/// `ReturnValuesOnConditionCheckFailure`: whether a failed condition shows the item.
+pub(super) fn shows_item_on_failure(given: Option<&str>) -> Result<bool, Error> {
+    one_of("returnValuesOnConditionCheckFailure", given, &[("NONE", false), ("ALL_OLD", true)])
+}
+
+/// An item or key that must be there.
+pub(super) fn required_item(parameter: &str, item: Option<Item>) -> Result<Item, Error> {
+    required(parameter, item)
+}

@@ -1,0 +1,332 @@
+//! ListStreams, DescribeStream, GetShardIterator and GetRecords.
+
+use serde::Deserialize;
+use xxhash_rust::xxh64::xxh64;
+
+use crate::engine::Engine;
+use crate::engine::image::Image;
+use crate::engine::iterator::Position;
+use crate::engine::log::Record;
+use crate::engine::shard::{Shard, key_text};
+use crate::engine::stream::Stream;
+use crate::error::{Error, Kind};
+use crate::limits::{PAGE_BYTES, RECORDS, SHARDS_PAGE, STREAMS_PAGE};
+use crate::wire::json::Writer;
+
+use super::Operation;
+use super::describe::{schema_of, seconds};
+use super::params::{check_limit, constraint, one_of, required};
+
+/// Names the streams.
+#[derive(Debug, Deserialize)]
+#[serde(rename_all = "PascalCase")]
+pub(crate) struct ListStreams {
+    table_name: Option<String>,
+    limit: Option<i64>,
+    exclusive_start_stream_arn: Option<String>,
+}
+
+impl Operation for ListStreams {
+    fn touches(&self, table: &str) -> bool {
+        self.table_name.as_deref() == Some(table)
+    }
+
+    fn run(self, engine: &mut Engine) -> Result<Vec<u8>, Error> {
+        let limit = page_limit(self.limit, STREAMS_PAGE)?;
+        let wanted = |stream: &&Stream| self.table_name.as_ref().is_none_or(|table| *table == stream.table);
+        let mut streams: Vec<&Stream> = engine.streams().filter(wanted).collect();
+        streams.sort_unstable_by(|a, b| a.arn.cmp(&b.arn));
+        if let Some(start) = &self.exclusive_start_stream_arn {
+            streams.retain(|stream| stream.arn > *start);
+        }
+        let (page, more) = streams.split_at(streams.len().min(limit));
+        Ok(Writer::document(|out| {
+            out.key("Streams").array(|out| {
+                for stream in page {
+                    out.object(|out| write_stream_names(stream, out));
+                }
+            });
+            if let (false, Some(last)) = (more.is_empty(), page.last()) {
+                out.key("LastEvaluatedStreamArn").string(&last.arn);
+            }
+        }))
+    }
+}
+
+fn write_stream_names(stream: &Stream, out: &mut Writer) {
+    out.key("StreamArn").string(&stream.arn);
+    out.key("TableName").string(&stream.table);
+    out.key("StreamLabel").string(&stream.label);
+}
+
+fn page_limit(limit: Option<i64>, most: usize) -> Result<usize, Error> {
+    let limit = check_limit(limit)?.unwrap_or(most);
+    if limit > most {
+        let rule = format!("Member must have value less than or equal to {most}");
+        return Err(constraint("limit", &limit.to_string(), &rule));
+    }
+    Ok(limit)
+}
+
+/// Whether a stream's name, or a token that begins with one, is about this table.
+fn is_of_table(arn: Option<&str>, table: &str) -> bool {
+    let resource = arn.and_then(|arn| arn.split_once(":table/")).and_then(|(_, resource)| resource.split_once('/'));
+    resource.is_some_and(|(name, _)| name == table)
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(rename_all = "PascalCase")]
+struct ShardFilter {
+    #[serde(rename = "Type")]
+    filter_type: Option<String>,
+    shard_id: Option<String>,
+}
+
+/// Names the shards of a stream.
+#[derive(Debug, Deserialize)]
+#[serde(rename_all = "PascalCase")]
+pub(crate) struct DescribeStream {
+    stream_arn: Option<String>,
+    limit: Option<i64>,
+    exclusive_start_shard_id: Option<String>,
+    shard_filter: Option<ShardFilter>,
+}
+
+impl Operation for DescribeStream {
+    fn touches(&self, table: &str) -> bool {
+        is_of_table(self.stream_arn.as_deref(), table)
+    }
+
+    fn run(self, engine: &mut Engine) -> Result<Vec<u8>, Error> {
+        let limit = page_limit(self.limit, SHARDS_PAGE)?;
+        let stream = engine.stream(&required("streamArn", self.stream_arn)?)?;
+        let parent = self.shard_filter.map(|filter| filter.parent()).transpose()?;
+        let start = self.exclusive_start_shard_id;
+        let shards: Vec<&Shard> = stream
+            .shards()
+            .filter(|shard| start.as_ref().is_none_or(|start| shard.id > *start))
+            .filter(|shard| parent.is_none() || shard.parent == parent)
+            .take(limit + 1)
+            .collect();
+        let page = &shards[..shards.len().min(limit)];
+        Ok(Writer::document(|out| {
+            out.key("StreamDescription").object(|out| {
+                write_stream_names(stream, out);
+                out.key("StreamStatus").string(if stream.disabled.is_some() { "DISABLED" } else { "ENABLED" });
+                out.key("StreamViewType").string(stream.view.name());
+                out.key("CreationRequestDateTime").plain(seconds(stream.created));
+                out.key("KeySchema").serialize(&schema_of(&stream.schema));
+                out.key("Shards").array(|out| page.iter().for_each(|shard| write_shard(stream, shard, out)));
+                if let (true, Some(last)) = (shards.len() > limit, page.last()) {
+                    out.key("LastEvaluatedShardId").string(&last.id);
+                }
+            });
+        }))
+    }
+}
+
+impl ShardFilter {
+    /// The parent whose children are asked for.
+    fn parent(self) -> Result<String, Error> {
+        let filter_type = required("shardFilter.type", self.filter_type)?;
+        one_of("shardFilter.type", Some(&filter_type), &[("CHILD_SHARDS", ())])?;
+        required("shardFilter.shardId", self.shard_id)
+    }
+}
+
+fn write_shard(stream: &Stream, shard: &Shard, out: &mut Writer) {
+    out.object(|out| {
+        out.key("ShardId").string(&shard.id);
+        if let Some(parent) = &shard.parent {
+            out.key("ParentShardId").string(parent);
+        }
+        out.key("SequenceNumberRange").object(|out| {
+            out.key("StartingSequenceNumber").string(&stream.sequence_text(shard.start));
+            if let Some(end) = shard.end {
+                out.key("EndingSequenceNumber").string(&stream.sequence_text(end.sequence));
+            }
+        });
+    });
+}
+
+/// Gives out a place to read from.
+#[derive(Debug, Deserialize)]
+#[serde(rename_all = "PascalCase")]
+pub(crate) struct GetShardIterator {
+    stream_arn: Option<String>,
+    shard_id: Option<String>,
+    shard_iterator_type: Option<String>,
+    sequence_number: Option<String>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum IteratorType {
+    TrimHorizon,
+    Latest,
+    At,
+    After,
+}
+
+impl Operation for GetShardIterator {
+    fn touches(&self, table: &str) -> bool {
+        is_of_table(self.stream_arn.as_deref(), table)
+    }
+
+    fn run(self, engine: &mut Engine) -> Result<Vec<u8>, Error> {
+        let now = engine.now;
+        let stream = engine.stream(&required("streamArn", self.stream_arn)?)?;
+        let shard_id = required("shardId", self.shard_id)?;
+        let shard = stream.shard(&shard_id).ok_or_else(|| no_shard(&shard_id, stream))?;
+        let given = required("shardIteratorType", self.shard_iterator_type)?;
+        let types = [
+            ("TRIM_HORIZON", IteratorType::TrimHorizon),
+            ("LATEST", IteratorType::Latest),
+            ("AT_SEQUENCE_NUMBER", IteratorType::At),
+            ("AFTER_SEQUENCE_NUMBER", IteratorType::After),
+        ];
+        let after = match (one_of("shardIteratorType", Some(&given), &types)?, self.sequence_number) {
+            (IteratorType::TrimHorizon, None) => shard.trimmed,
+            (IteratorType::Latest, None) => latest_visible(shard, now),
+            (IteratorType::At, Some(text)) => named_sequence(stream, shard, &text)?.saturating_sub(1),
+            (IteratorType::After, Some(text)) => named_sequence(stream, shard, &text)?,
+            (_, None) => {
+                return Err(Error::validation(format!(
+                    "A SequenceNumber must be specified with ShardIteratorType {given}"
+                )));
+            }
+            (_, Some(_)) => {
+                return Err(Error::validation(format!(
+                    "A SequenceNumber cannot be specified with ShardIteratorType {given}"
+                )));
+            }
+        };
+        let position = Position { stream: stream.arn.clone(), shard: shard_id, after };
+        Ok(Writer::document(|out| out.key("ShardIterator").string(&position.token(now))))
+    }
+}
+
+fn no_shard(shard: &str, stream: &Stream) -> Error {
+    Error::not_found(format!("Requested resource not found: Shard: {shard} in Stream: {} not found", stream.arn))
+}
+
+/// What the newest reader of this shard has seen.
+fn latest_visible(shard: &Shard, now: u64) -> u64 {
+    shard.log.newest().find(|record| record.visible <= now).map_or(shard.trimmed, |record| record.sequence)
+}
+
+/// A sequence that a request names: one that this shard can have, and that is not trimmed.
+fn named_sequence(stream: &Stream, shard: &Shard, text: &str) -> Result<u64, Error> {
+    let sequence = stream.sequence_of(text).filter(|sequence| (shard.start..=shard.last_sequence()).contains(sequence));
+    let sequence = sequence.ok_or_else(|| {
+        Error::validation(format!("Invalid SequenceNumber: {text} is not in the range of shard {}", shard.id))
+    })?;
+    if sequence <= shard.trimmed {
+        return Err(trimmed());
+    }
+    Ok(sequence)
+}
+
+fn trimmed() -> Error {
+    Error::new(
+        Kind::TrimmedDataAccess,
+        "The operation attempted to read past the oldest stream record in a shard. \
+         The requested records are beyond the retention period.",
+    )
+}
+
+/// Reads from a place.
+#[derive(Debug, Deserialize)]
+#[serde(rename_all = "PascalCase")]
+pub(crate) struct GetRecords {
+    shard_iterator: Option<String>,
+    limit: Option<i64>,
+}
+
+impl Operation for GetRecords {
+    fn touches(&self, table: &str) -> bool {
+        is_of_table(self.shard_iterator.as_deref(), table)
+    }
+
+    fn run(self, engine: &mut Engine) -> Result<Vec<u8>, Error> {
+        let now = engine.now;
+        let limit = page_limit(self.limit, RECORDS)?;
+        let position = Position::parse(&required("shardIterator", self.shard_iterator)?, now)?;
+        let stream = engine.stream(&position.stream)?;
+        let shard = stream.shard(&position.shard).ok_or_else(trimmed)?;
+        if position.after < shard.trimmed {
+            return Err(trimmed());
+        }
+        let region = &engine.config.region;
+        let mut bytes = 0;
+        let mut after = position.after;
+        let mut out = Writer::new();
+        out.object(|out| {
+            out.key("Records").array(|out| {
+                let visible = shard.log.after(after).take(limit).take_while(|record| record.visible <= now);
+                for record in visible {
+                    let size = record_size(record, stream);
+                    if bytes > 0 && bytes + size > PAGE_BYTES {
+                        break;
+                    }
+                    bytes += size;
+                    after = record.sequence;
+                    write_record(record, stream, size, region, out);
+                }
+            });
+            let finished = !shard.is_open() && shard.log.last().is_none_or(|last| last.sequence <= after);
+            if !finished {
+                let next = Position { after, ..position };
+                out.key("NextShardIterator").string(&next.token(now));
+            }
+        });
+        Ok(out.finish())
+    }
+}
+
+/// The images a stream's view shows of a record.
+fn shown<'a>(record: &'a Record, stream: &Stream) -> [(&'static str, Option<&'a Image>); 2] {
+    [
+        ("OldImage", record.old.as_ref().filter(|_| stream.view.shows_old())),
+        ("NewImage", record.new.as_ref().filter(|_| stream.view.shows_new())),
+    ]
+}
+
+fn record_size(record: &Record, stream: &Stream) -> usize {
+    let keys = key_text(record).map_or(0, <[u8]>::len);
+    keys + shown(record, stream).iter().filter_map(|(_, image)| *image).map(Image::size).sum::<usize>()
+}
+
+fn write_record(record: &Record, stream: &Stream, size: usize, region: &str, out: &mut Writer) {
+    let name = match (&record.old, &record.new) {
+        (None, _) => "INSERT",
+        (Some(_), Some(_)) => "MODIFY",
+        (Some(_), None) => "REMOVE",
+    };
+    let sequence = stream.sequence_text(record.sequence);
+    let seed = xxh64(stream.arn.as_bytes(), 0);
+    out.object(|out| {
+        let id = (xxh64(sequence.as_bytes(), seed), xxh64(sequence.as_bytes(), !seed));
+        out.key("eventID").string(&format!("{:016x}{:016x}", id.0, id.1));
+        out.key("eventName").string(name);
+        out.key("eventVersion").string("1.1");
+        out.key("eventSource").string("aws:dynamodb");
+        out.key("awsRegion").string(region);
+        out.key("dynamodb").object(|out| {
+            // Whole seconds, rounded down: nobody may order records by it.
+            out.key("ApproximateCreationDateTime").plain(record.created / 1000);
+            out.key("Keys").members(key_text(record).unwrap_or_default());
+            for (member, image) in shown(record, stream) {
+                image.iter().for_each(|image| out.key(member).image(image));
+            }
+            out.key("SequenceNumber").string(&sequence);
+            out.key("SizeBytes").plain(size);
+            out.key("StreamViewType").string(stream.view.name());
+        });
+        if record.by_service {
+            out.key("userIdentity").object(|out| {
+                out.key("PrincipalId").string("dynamodb.amazonaws.com");
+                out.key("Type").string("Service");
+            });
+        }
+    });
+}

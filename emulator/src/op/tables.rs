@@ -1,0 +1,395 @@
+//! CreateTable, UpdateTable and DeleteTable. A table is ready at once.
+
+use serde::Deserialize;
+
+use crate::engine::Engine;
+use crate::engine::rows::Rows;
+use crate::engine::schema::{KeyAttribute, KeyType, Schema};
+use crate::engine::stream::{Stream, View};
+use crate::engine::table::{LocalIndex, Projected, Provisioned, Table};
+use crate::error::{Error, Kind};
+use crate::limits::LOCAL_INDEXES;
+
+use super::Operation;
+use super::describe::described;
+use super::params::{Unsupported, check_table_name, constraint, one_of, refuse, wrong_length};
+
+#[derive(Debug, Deserialize)]
+#[serde(rename_all = "PascalCase")]
+struct AttributeDefinition {
+    attribute_name: String,
+    attribute_type: String,
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(rename_all = "PascalCase")]
+struct KeyElement {
+    attribute_name: String,
+    key_type: String,
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(rename_all = "PascalCase")]
+struct LocalIndexRequest {
+    index_name: String,
+    key_schema: Vec<KeyElement>,
+    projection: Option<ProjectionRequest>,
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(rename_all = "PascalCase")]
+struct ProjectionRequest {
+    projection_type: Option<String>,
+    #[serde(default)]
+    non_key_attributes: Vec<String>,
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(rename_all = "PascalCase")]
+struct StreamSpecification {
+    stream_enabled: bool,
+    stream_view_type: Option<String>,
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(rename_all = "PascalCase")]
+struct Throughput {
+    read_capacity_units: i64,
+    write_capacity_units: i64,
+}
+
+/// Makes a table.
+#[derive(Debug, Deserialize)]
+#[serde(rename_all = "PascalCase")]
+pub(crate) struct CreateTable {
+    #[serde(default)]
+    table_name: String,
+    #[serde(default)]
+    attribute_definitions: Vec<AttributeDefinition>,
+    #[serde(default)]
+    key_schema: Vec<KeyElement>,
+    #[serde(default)]
+    local_secondary_indexes: Vec<LocalIndexRequest>,
+    billing_mode: Option<String>,
+    provisioned_throughput: Option<Throughput>,
+    stream_specification: Option<StreamSpecification>,
+    global_secondary_indexes: Unsupported,
+    #[serde(rename = "SSESpecification")]
+    sse_specification: Unsupported,
+    tags: Unsupported,
+    table_class: Unsupported,
+    deletion_protection_enabled: Option<bool>,
+    warm_throughput: Unsupported,
+    resource_policy: Unsupported,
+    on_demand_throughput: Unsupported,
+}
+
+impl Operation for CreateTable {
+    fn touches(&self, table: &str) -> bool {
+        self.table_name == table
+    }
+
+    fn run(self, engine: &mut Engine) -> Result<Vec<u8>, Error> {
+        refuse(&[
+            ("GlobalSecondaryIndexes", &self.global_secondary_indexes),
+            ("SSESpecification", &self.sse_specification),
+            ("Tags", &self.tags),
+            ("TableClass", &self.table_class),
+            ("WarmThroughput", &self.warm_throughput),
+            ("ResourcePolicy", &self.resource_policy),
+            ("OnDemandThroughput", &self.on_demand_throughput),
+        ])?;
+        refuse_protection(self.deletion_protection_enabled)?;
+        check_table_name(&self.table_name)?;
+        let definitions = Definitions(self.attribute_definitions);
+        let schema = definitions.schema(&self.key_schema)?;
+        let indexes = definitions.indexes(self.local_secondary_indexes, &schema)?;
+        definitions.refuse_unused(&schema, &indexes)?;
+        let provisioned = provisioned(self.billing_mode.as_deref(), self.provisioned_throughput)?;
+        let view = self.stream_specification.map(StreamSpecification::view).transpose()?.flatten();
+        if engine.find_table(&self.table_name).is_some() {
+            return Err(Error::new(Kind::ResourceInUse, format!("Table already exists: {}", self.table_name)));
+        }
+        let arn = format!("arn:aws:dynamodb:{}:000000000000:table/{}", engine.config.region, self.table_name);
+        let mut table = Table {
+            name: self.table_name,
+            arn,
+            id: engine.uuid(),
+            created: engine.now,
+            schema,
+            provisioned,
+            rows: Rows::default(),
+            indexes,
+            expiry: None,
+            stream: None,
+            bytes: 0,
+        };
+        if let Some(view) = view {
+            table.stream = Some(new_stream(&table, view, engine));
+        }
+        let answer = described("TableDescription", &table, "ACTIVE");
+        engine.add_table(table);
+        Ok(answer)
+    }
+}
+
+fn new_stream(table: &Table, view: View, engine: &mut Engine) -> Stream {
+    let label = engine.next_label();
+    let schema = table.schema.clone();
+    Stream::new(&table.name, &table.arn, view, schema, !table.indexes.is_empty(), label, &engine.config)
+}
+
+impl StreamSpecification {
+    /// What the stream is to show; `None` is no stream.
+    fn view(self) -> Result<Option<View>, Error> {
+        match (self.stream_enabled, self.stream_view_type) {
+            (true, Some(text)) => View::parse(&text).map(Some).ok_or_else(|| {
+                constraint(
+                    "streamSpecification.streamViewType",
+                    &text,
+                    "Member must satisfy enum value set: [NEW_AND_OLD_IMAGES, KEYS_ONLY, NEW_IMAGE, OLD_IMAGE]",
+                )
+            }),
+            (true, None) => Err(Error::parameters("StreamViewType is required when StreamEnabled is true")),
+            (false, Some(_)) => {
+                Err(Error::parameters("StreamViewType cannot be specified when StreamEnabled is false"))
+            }
+            (false, None) => Ok(None),
+        }
+    }
+}
+
+/// Deletion protection would have to be kept; asking for none is asking for what is.
+fn refuse_protection(given: Option<bool>) -> Result<(), Error> {
+    let asked = given.filter(|asked| *asked).map(|_| serde::de::IgnoredAny);
+    refuse(&[("DeletionProtectionEnabled", &asked)])
+}
+
+fn provisioned(mode: Option<&str>, throughput: Option<Throughput>) -> Result<Provisioned, Error> {
+    let on_demand = one_of("billingMode", mode, &[("PROVISIONED", false), ("PAY_PER_REQUEST", true)])?;
+    match (on_demand, throughput) {
+        (true, None) => Ok(None),
+        (true, Some(_)) => Err(Error::parameters(
+            "Neither ReadCapacityUnits nor WriteCapacityUnits can be specified \
+             when BillingMode is PAY_PER_REQUEST",
+        )),
+        (false, None) => Err(Error::validation("No provisioned throughput specified for the table")),
+        (false, Some(given)) => {
+            let units = |units: i64| {
+                u64::try_from(units).ok().filter(|units| *units > 0).ok_or_else(|| {
+                    constraint(
+                        "provisionedThroughput",
+                        &units.to_string(),
+                        "Member must have value greater than or equal to 1",
+                    )
+                })
+            };
+            Ok(Some((units(given.read_capacity_units)?, units(given.write_capacity_units)?)))
+        }
+    }
+}
+
+/// The declared types of key attributes.
+struct Definitions(Vec<AttributeDefinition>);
+
+impl Definitions {
+    fn key_attribute(&self, name: &str) -> Result<KeyAttribute, Error> {
+        let found = self.0.iter().find(|definition| definition.attribute_name == name).ok_or_else(|| {
+            Error::parameters(format!(
+                "Some index key attributes are not defined in AttributeDefinitions. Keys: [{name}]"
+            ))
+        })?;
+        let key_type = KeyType::parse(&found.attribute_type).ok_or_else(|| {
+            constraint(
+                "attributeDefinitions.attributeType",
+                &found.attribute_type,
+                "Member must satisfy enum value set: [B, N, S]",
+            )
+        })?;
+        if name.is_empty() || name.len() > 255 {
+            return Err(wrong_length("attributeDefinitions.attributeName", 255));
+        }
+        Ok(KeyAttribute { name: name.to_owned(), key_type })
+    }
+
+    fn schema(&self, elements: &[KeyElement]) -> Result<Schema, Error> {
+        let (hash, range) = match elements {
+            [hash] => (hash, None),
+            [hash, range] => (hash, Some(range)),
+            _ => {
+                return Err(wrong_length("keySchema", 2));
+            }
+        };
+        if hash.key_type != "HASH" || range.is_some_and(|range| range.key_type != "RANGE") {
+            return Err(Error::validation(
+                "Invalid KeySchema: The first KeySchemaElement is not a HASH key type, or the second is not a RANGE key type",
+            ));
+        }
+        if range.is_some_and(|range| range.attribute_name == hash.attribute_name) {
+            return Err(Error::validation(
+                "Both the Hash Key and the Range Key element in the KeySchema have the same name",
+            ));
+        }
+        Ok(Schema {
+            hash: self.key_attribute(&hash.attribute_name)?,
+            range: range.map(|range| self.key_attribute(&range.attribute_name)).transpose()?,
+        })
+    }
+
+    fn indexes(&self, requests: Vec<LocalIndexRequest>, schema: &Schema) -> Result<Vec<LocalIndex>, Error> {
+        let invalid = |message: String| Error::parameters(message);
+        if requests.len() > LOCAL_INDEXES {
+            return Err(invalid(format!("Number of LocalSecondaryIndexes exceeds per-table limit of {LOCAL_INDEXES}")));
+        }
+        let mut indexes: Vec<LocalIndex> = Vec::new();
+        for request in requests {
+            let name = request.index_name;
+            check_table_name(&name)?;
+            let own = self.schema(&request.key_schema)?;
+            let Some(range) = own.range.filter(|_| own.hash == schema.hash && schema.range.is_some()) else {
+                return Err(invalid(format!(
+                    "Index {name} needs the table's HASH key and a RANGE key of its own: \
+                     Local Secondary indices are not allowed on hash tables, only hash and range tables"
+                )));
+            };
+            if indexes.iter().any(|index| index.name == name) {
+                return Err(invalid(format!("Duplicate index name: {name}")));
+            }
+            let projection =
+                request.projection.ok_or_else(|| invalid(format!("Projection is missing of index {name}")))?;
+            let projected = projected(projection)?;
+            indexes.push(LocalIndex { name, range, projected, rows: Rows::default() });
+        }
+        Ok(indexes)
+    }
+
+    /// Types may be declared of key attributes only.
+    fn refuse_unused(&self, schema: &Schema, indexes: &[LocalIndex]) -> Result<(), Error> {
+        let used =
+            |name: &str| schema.names().any(|key| key == name) || indexes.iter().any(|index| index.range.name == name);
+        match self.0.iter().find(|definition| !used(&definition.attribute_name)) {
+            None => Ok(()),
+            Some(unused) => Err(Error::parameters(format!(
+                "Some AttributeDefinitions are not used. AttributeDefinitions: [{}]",
+                unused.attribute_name
+            ))),
+        }
+    }
+}
+
+fn projected(request: ProjectionRequest) -> Result<Projected, Error> {
+    let words = [("", 0), ("ALL", 1), ("KEYS_ONLY", 2), ("INCLUDE", 3)];
+    match (one_of("projection.projectionType", request.projection_type.as_deref(), &words)?, request.non_key_attributes)
+    {
+        (1, names) if names.is_empty() => Ok(Projected::All),
+        (2, names) if names.is_empty() => Ok(Projected::KeysOnly),
+        (3, names) if !names.is_empty() => Ok(Projected::Include(names)),
+        (0, _) => Err(Error::parameters("Unknown ProjectionType: null")),
+        _ => Err(Error::parameters("ProjectionType and NonKeyAttributes do not fit together")),
+    }
+}
+
+/// Changes a table's billing, or switches its stream.
+#[derive(Debug, Deserialize)]
+#[serde(rename_all = "PascalCase")]
+pub(crate) struct UpdateTable {
+    #[serde(default)]
+    table_name: String,
+    billing_mode: Option<String>,
+    provisioned_throughput: Option<Throughput>,
+    stream_specification: Option<StreamSpecification>,
+    deletion_protection_enabled: Option<bool>,
+    attribute_definitions: Unsupported,
+    global_secondary_index_updates: Unsupported,
+    replica_updates: Unsupported,
+    #[serde(rename = "SSESpecification")]
+    sse_specification: Unsupported,
+    table_class: Unsupported,
+    warm_throughput: Unsupported,
+    on_demand_throughput: Unsupported,
+}
+
+impl Operation for UpdateTable {
+    fn touches(&self, table: &str) -> bool {
+        self.table_name == table
+    }
+
+    fn run(self, engine: &mut Engine) -> Result<Vec<u8>, Error> {
+        refuse(&[
+            ("AttributeDefinitions", &self.attribute_definitions),
+            ("GlobalSecondaryIndexUpdates", &self.global_secondary_index_updates),
+            ("ReplicaUpdates", &self.replica_updates),
+            ("SSESpecification", &self.sse_specification),
+            ("TableClass", &self.table_class),
+            ("WarmThroughput", &self.warm_throughput),
+            ("OnDemandThroughput", &self.on_demand_throughput),
+        ])?;
+        refuse_protection(self.deletion_protection_enabled)?;
+        check_table_name(&self.table_name)?;
+        let table = engine.table(&self.table_name)?;
+        let billing = match (self.billing_mode.as_deref(), self.provisioned_throughput) {
+            (None, None) => None,
+            (mode, throughput) => Some(provisioned(mode, throughput)?),
+        };
+        if billing.is_none() && self.stream_specification.is_none() {
+            return Err(Error::validation(
+                "At least one of ProvisionedThroughput, BillingMode, UpdateStreamEnabled, GlobalSecondaryIndexUpdates \
+                 or SSESpecification or ReplicaUpdates is required",
+            ));
+        }
+        let streams = table.stream.is_some();
+        if let Some(specification) = self.stream_specification {
+            match specification.view()? {
+                Some(_) if streams => {
+                    return Err(Error::new(
+                        Kind::ResourceInUse,
+                        format!("Table already has an enabled stream: TableName: {}", self.table_name),
+                    ));
+                }
+                None if !streams => {
+                    return Err(Error::validation(format!(
+                        "Table has no stream to disable: TableName: {}",
+                        self.table_name
+                    )));
+                }
+                None => engine.retire_stream(&self.table_name),
+                Some(view) => {
+                    let label = engine.next_label();
+                    let config = engine.config.clone();
+                    let table = engine.table_mut(&self.table_name)?;
+                    let (schema, has_indexes) = (table.schema.clone(), !table.indexes.is_empty());
+                    table.stream =
+                        Some(Stream::new(&table.name, &table.arn, view, schema, has_indexes, label, &config));
+                }
+            }
+        }
+        let table = engine.table_mut(&self.table_name)?;
+        if let Some(billing) = billing {
+            table.provisioned = billing;
+        }
+        Ok(described("TableDescription", table, "ACTIVE"))
+    }
+}
+
+/// Deletes a table with everything in it.
+#[derive(Debug, Deserialize)]
+#[serde(rename_all = "PascalCase")]
+pub(crate) struct DeleteTable {
+    #[serde(default)]
+    table_name: String,
+}
+
+impl Operation for DeleteTable {
+    fn touches(&self, table: &str) -> bool {
+        self.table_name == table
+    }
+
+    fn run(self, engine: &mut Engine) -> Result<Vec<u8>, Error> {
+        check_table_name(&self.table_name)?;
+        let gone = engine.remove_table(&self.table_name);
+        let table = gone.ok_or_else(|| {
+            Error::not_found(format!("Requested resource not found: Table: {} not found", self.table_name))
+        })?;
+        Ok(described("TableDescription", &table, "DELETING"))
+    }
+}

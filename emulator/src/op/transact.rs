@@ -1,0 +1,295 @@
+//! TransactWriteItems and TransactGetItems: all or nothing, with a reason for each action when it is nothing.
+
+use std::hash::Hasher;
+
+use hashbrown::HashSet;
+use serde::Deserialize;
+use xxhash_rust::xxh64::Xxh64;
+
+use crate::engine::Engine;
+use crate::engine::image::Image;
+use crate::engine::key::Key;
+use crate::error::{Error, Reason};
+use crate::limits::{TOKEN_CHARS, TRANSACTION_ACTIONS, TRANSACTION_BYTES};
+use crate::value::{Item, Values};
+use crate::wire::json::Writer;
+
+use super::Operation;
+use super::capacity::{Consumed, Report, read_halves};
+use super::items::refuse_metrics;
+use super::params::{Names, check_table_name, parse_projection, required_item, wrong_length};
+use super::write::{Action, Parameters, Plan, Refused, Verb};
+
+/// Up to a hundred writes, all or none.
+#[derive(Debug, Deserialize)]
+#[serde(rename_all = "PascalCase")]
+pub(crate) struct TransactWriteItems {
+    #[serde(default)]
+    transact_items: Vec<TransactWriteItem>,
+    client_request_token: Option<String>,
+    return_consumed_capacity: Option<String>,
+    return_item_collection_metrics: Option<String>,
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(rename_all = "PascalCase")]
+struct TransactWriteItem {
+    put: Option<WriteParameters>,
+    update: Option<WriteParameters>,
+    delete: Option<WriteParameters>,
+    condition_check: Option<WriteParameters>,
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(rename_all = "PascalCase")]
+struct WriteParameters {
+    #[serde(default)]
+    table_name: String,
+    item: Option<Item>,
+    key: Option<Item>,
+    update_expression: Option<String>,
+    condition_expression: Option<String>,
+    expression_attribute_names: Names,
+    expression_attribute_values: Option<Values>,
+    return_values_on_condition_check_failure: Option<String>,
+}
+
+impl TransactWriteItem {
+    fn members(&self) -> [&Option<WriteParameters>; 4] {
+        [&self.put, &self.update, &self.delete, &self.condition_check]
+    }
+
+    /// The one member that is set.
+    fn into_parameters(self) -> Result<(Verb, Parameters), Error> {
+        let one = self.members().iter().filter(|member| member.is_some()).count() == 1;
+        let members = [
+            (Verb::Put, self.put),
+            (Verb::Update, self.update),
+            (Verb::Delete, self.delete),
+            (Verb::Check, self.condition_check),
+        ];
+        let set = members.into_iter().find_map(|(verb, given)| Some((verb, given?)));
+        let Some((verb, given)) = set.filter(|_| one) else {
+            return Err(Error::validation("TransactItems can only contain one of Check, Put, Update or Delete"));
+        };
+        let parameters = Parameters {
+            table: given.table_name,
+            item: given.item,
+            key: given.key,
+            update: given.update_expression,
+            condition: given.condition_expression,
+            names: given.expression_attribute_names,
+            values: given.expression_attribute_values,
+            on_failure: given.return_values_on_condition_check_failure,
+        };
+        let missing = match verb {
+            Verb::Update => parameters.update.is_none().then_some("updateExpression"),
+            Verb::Check => parameters.condition.is_none().then_some("conditionExpression"),
+            Verb::Put | Verb::Delete => None,
+        };
+        match missing {
+            Some(name) => super::params::required(name, None),
+            None => Ok((verb, parameters)),
+        }
+    }
+}
+
+impl Operation for TransactWriteItems {
+    fn touches(&self, table: &str) -> bool {
+        self.transact_items
+            .iter()
+            .any(|item| item.members().into_iter().flatten().any(|given| given.table_name == table))
+    }
+
+    fn run(self, engine: &mut Engine) -> Result<Vec<u8>, Error> {
+        refuse_metrics(self.return_item_collection_metrics.as_deref())?;
+        let report = Report::parse(self.return_consumed_capacity.as_deref())?;
+        check_actions(self.transact_items.len())?;
+        let token = self.client_request_token;
+        if token.as_ref().is_some_and(|token| !(1..=TOKEN_CHARS).contains(&token.len())) {
+            return Err(wrong_length("clientRequestToken", TOKEN_CHARS));
+        }
+        let mut fingerprint = Fingerprint::new();
+        let mut actions = Vec::with_capacity(self.transact_items.len());
+        for item in self.transact_items {
+            let (verb, parameters) = item.into_parameters()?;
+            check_table_name(&parameters.table)?;
+            if token.is_some() {
+                parameters.fingerprint(verb, &mut fingerprint);
+            }
+            actions.push(parameters.parse(verb)?);
+        }
+        let keys = keys_of(&actions, engine)?;
+        let fingerprint = fingerprint.finish();
+        let replayed = match &token {
+            Some(token) => engine.tokens.is_done(token, fingerprint, engine.now)?,
+            None => false,
+        };
+        let consumed = if replayed { replay(&actions, &keys, engine)? } else { carry_out(actions, keys, engine)? };
+        if let Some(token) = token.filter(|_| !replayed) {
+            engine.tokens.remember(token, fingerprint, engine.now);
+        }
+        let kind = if replayed { "ReadCapacityUnits" } else { "WriteCapacityUnits" };
+        Ok(Writer::document(|out| consumed.write_all(out, report, Some(kind))))
+    }
+}
+
+impl TransactWriteItems {
+    pub(super) fn actions(&self) -> usize {
+        self.transact_items.len()
+    }
+}
+
+/// A hash of what a transaction does, the same for the same parameters in any spelling.
+struct Fingerprint(Xxh64);
+
+impl Fingerprint {
+    fn new() -> Self {
+        Self(Xxh64::new(0))
+    }
+}
+
+impl Hasher for Fingerprint {
+    fn write(&mut self, bytes: &[u8]) {
+        self.0.update(bytes);
+    }
+
+    fn finish(&self) -> u64 {
+        self.0.digest()
+    }
+}
+
+/// The places of a transaction's items, each of which may appear once.
+fn keys_of(actions: &[Action], engine: &Engine) -> Result<Vec<Key>, Error> {
+    let mut seen = HashSet::with_capacity(actions.len());
+    let mut keys = Vec::with_capacity(actions.len());
+    for action in actions {
+        let key = action.key(engine.table(&action.table)?)?;
+        if !seen.insert((action.table.as_str(), key.clone())) {
+            return Err(Error::validation("Transaction request cannot include multiple operations on one item"));
+        }
+        keys.push(key);
+    }
+    Ok(keys)
+}
+
+/// Does everything, or nothing.
+fn carry_out(mut actions: Vec<Action>, keys: Vec<Key>, engine: &mut Engine) -> Result<Consumed, Error> {
+    let mut plans = Vec::with_capacity(actions.len());
+    for (action, key) in actions.iter_mut().zip(keys) {
+        plans.push(action.plan(key, engine.table(&action.table)?));
+    }
+    if plans.iter().any(Result::is_err) {
+        let reason = |plan: Result<Plan, Refused>| plan.err().map_or(Reason::NONE, Refused::into_reason);
+        return Err(Error::cancelled(plans.into_iter().map(reason).collect()));
+    }
+    let plans: Vec<(Action, Plan)> = actions.into_iter().zip(plans.into_iter().flatten()).collect();
+    if plans.iter().map(|(_, plan)| plan.bytes()).sum::<usize>() > TRANSACTION_BYTES {
+        return Err(too_large());
+    }
+    let mut consumed = Consumed::default();
+    for (action, plan) in plans {
+        plan.consume(engine.table(&action.table)?, 2, &mut consumed);
+        if action.verb != Verb::Check {
+            engine.write(&action.table, &plan.key, plan.new.as_ref())?;
+        }
+    }
+    Ok(consumed)
+}
+
+/// A transaction that was done before costs what reading its items costs.
+fn replay(actions: &[Action], keys: &[Key], engine: &Engine) -> Result<Consumed, Error> {
+    let mut consumed = Consumed::default();
+    for (action, key) in actions.iter().zip(keys) {
+        let size = engine.table(&action.table)?.rows.get(key, None).map_or(0, Image::size);
+        consumed.add(&action.table, 2 * read_halves(size, true));
+    }
+    Ok(consumed)
+}
+
+fn too_large() -> Error {
+    Error::validation("The items of the transaction together have exceeded the maximum allowed size of 4 MB")
+}
+
+fn check_actions(count: usize) -> Result<(), Error> {
+    if (1..=TRANSACTION_ACTIONS).contains(&count) {
+        return Ok(());
+    }
+    Err(wrong_length("transactItems", TRANSACTION_ACTIONS))
+}
+
+/// Up to a hundred reads of one moment.
+#[derive(Debug, Deserialize)]
+#[serde(rename_all = "PascalCase")]
+pub(crate) struct TransactGetItems {
+    #[serde(default)]
+    transact_items: Vec<TransactGetItem>,
+    return_consumed_capacity: Option<String>,
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(rename_all = "PascalCase")]
+struct TransactGetItem {
+    get: Option<Get>,
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(rename_all = "PascalCase")]
+struct Get {
+    #[serde(default)]
+    table_name: String,
+    key: Option<Item>,
+    projection_expression: Option<String>,
+    expression_attribute_names: Names,
+}
+
+impl TransactGetItems {
+    pub(super) fn actions(&self) -> usize {
+        self.transact_items.len()
+    }
+}
+
+impl Operation for TransactGetItems {
+    fn touches(&self, table: &str) -> bool {
+        self.transact_items.iter().filter_map(|item| item.get.as_ref()).any(|get| get.table_name == table)
+    }
+
+    fn run(self, engine: &mut Engine) -> Result<Vec<u8>, Error> {
+        let report = Report::parse(self.return_consumed_capacity.as_deref())?;
+        check_actions(self.transact_items.len())?;
+        let mut seen = HashSet::new();
+        let mut consumed = Consumed::default();
+        let mut found = Vec::with_capacity(self.transact_items.len());
+        let mut bytes = 0;
+        for item in self.transact_items {
+            let get = super::params::required("get", item.get)?;
+            check_table_name(&get.table_name)?;
+            let projection = parse_projection(get.projection_expression.as_deref(), get.expression_attribute_names)?;
+            let table = engine.table(&get.table_name)?;
+            let key = table.schema.key_of(&required_item("key", get.key)?)?;
+            let image = table.rows.get(&key, None);
+            let size = image.map_or(0, Image::size);
+            bytes += size;
+            consumed.add(&table.name, 2 * read_halves(size, true));
+            found.push((image, projection));
+            if !seen.insert((get.table_name, key)) {
+                return Err(Error::validation("Transaction request cannot include multiple operations on one item"));
+            }
+        }
+        if bytes > TRANSACTION_BYTES {
+            return Err(too_large());
+        }
+        Ok(Writer::document(|out| {
+            out.key("Responses").array(|out| {
+                for (image, projection) in &found {
+                    out.object(|out| match (image, projection) {
+                        (None, _) => {}
+                        (Some(image), None) => out.key("Item").image(image),
+                        (Some(image), Some(projection)) => out.key("Item").item(&projection.project(&image.item())),
+                    });
+                }
+            });
+            consumed.write_all(out, report, Some("ReadCapacityUnits"));
+        }))
+    }
+}

@@ -1,0 +1,90 @@
+//! UpdateTimeToLive and DescribeTimeToLive.
+
+use serde::Deserialize;
+
+use crate::engine::Engine;
+use crate::error::Error;
+use crate::wire::json::Writer;
+
+use super::Operation;
+use super::params::{check_table_name, required};
+
+#[derive(Debug, Deserialize)]
+#[serde(rename_all = "PascalCase")]
+struct Specification {
+    enabled: bool,
+    attribute_name: String,
+}
+
+/// Switches expiry on or off, at once.
+#[derive(Debug, Deserialize)]
+#[serde(rename_all = "PascalCase")]
+pub(crate) struct UpdateTimeToLive {
+    #[serde(default)]
+    table_name: String,
+    time_to_live_specification: Option<Specification>,
+}
+
+impl Operation for UpdateTimeToLive {
+    fn touches(&self, table: &str) -> bool {
+        self.table_name == table
+    }
+
+    fn run(self, engine: &mut Engine) -> Result<Vec<u8>, Error> {
+        check_table_name(&self.table_name)?;
+        let specification = required("timeToLiveSpecification", self.time_to_live_specification)?;
+        let Specification { enabled, attribute_name } = specification;
+        if !(1..=255).contains(&attribute_name.len()) {
+            return Err(Error::validation(
+                "TimeToLiveSpecification.AttributeName must have between 1 and 255 characters",
+            ));
+        }
+        let table = engine.table_mut(&self.table_name)?;
+        match (enabled, &table.expiry) {
+            (true, Some(_)) => return Err(Error::validation("TimeToLive is already enabled")),
+            (false, None) => return Err(Error::validation("TimeToLive is already disabled")),
+            (false, Some(expiry)) if expiry.attribute != attribute_name => {
+                return Err(Error::validation(format!(
+                    "TimeToLive is active on a different AttributeName: current AttributeName is {}",
+                    expiry.attribute
+                )));
+            }
+            (true, None) => table.expire_by(attribute_name.clone()),
+            (false, Some(_)) => table.expiry = None,
+        }
+        Ok(Writer::document(|out| {
+            out.key("TimeToLiveSpecification").object(|out| {
+                out.key("Enabled").plain(enabled);
+                out.key("AttributeName").string(&attribute_name);
+            });
+        }))
+    }
+}
+
+/// Says whether and by what items expire.
+#[derive(Debug, Deserialize)]
+#[serde(rename_all = "PascalCase")]
+pub(crate) struct DescribeTimeToLive {
+    #[serde(default)]
+    table_name: String,
+}
+
+impl Operation for DescribeTimeToLive {
+    fn touches(&self, table: &str) -> bool {
+        self.table_name == table
+    }
+
+    fn run(self, engine: &mut Engine) -> Result<Vec<u8>, Error> {
+        check_table_name(&self.table_name)?;
+        let table = engine.table(&self.table_name)?;
+        Ok(Writer::document(|out| {
+            out.key("TimeToLiveDescription").object(|out| {
+                let status = if table.expiry.is_some() { "ENABLED" } else { "DISABLED" };
+                out.key("TimeToLiveStatus").string(status);
+                if let Some(expiry) = &table.expiry {
+                    out.key("AttributeName").string(&expiry.attribute);
+                }
+            });
+        }))
+    }
+}

@@ -1,0 +1,204 @@
+//! One write of one item, checked against the table before anything changes: what single writes and transactions share.
+
+use std::hash::{Hash, Hasher};
+
+use crate::engine::image::Image;
+use crate::engine::key::Key;
+use crate::engine::table::{Stored, Table, index_key};
+use crate::error::{Error, Reason};
+use crate::expression::{Condition, Kind, Update};
+use crate::limits::ITEM_BYTES;
+use crate::value::{Item, Values};
+
+use super::capacity::{Consumed, write_halves};
+use super::params::{Names, placeholders, required_item, shows_item_on_failure};
+
+/// The four things a write can be.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(super) enum Verb {
+    Put,
+    Update,
+    Delete,
+    Check,
+}
+
+/// The parameters of a write as they came.
+#[derive(Debug, Default)]
+pub(super) struct Parameters {
+    pub(super) table: String,
+    pub(super) item: Option<Item>,
+    pub(super) key: Option<Item>,
+    pub(super) update: Option<String>,
+    pub(super) condition: Option<String>,
+    pub(super) names: Names,
+    pub(super) values: Option<Values>,
+    pub(super) on_failure: Option<String>,
+}
+
+impl Parameters {
+    /// Feeds everything that distinguishes this write from another one.
+    pub(super) fn fingerprint(&self, verb: Verb, hasher: &mut impl Hasher) {
+        verb.hash(hasher);
+        (&self.table, &self.item, &self.key, &self.update, &self.condition).hash(hasher);
+        (&self.names, self.values.as_ref().map(|values| &values.0), &self.on_failure).hash(hasher);
+    }
+
+    /// Parses the expressions.
+    pub(super) fn parse(self, verb: Verb) -> Result<Action, Error> {
+        let subject = match verb {
+            Verb::Put => required_item("item", self.item)?,
+            _ => required_item("key", self.key)?,
+        };
+        let mut open = placeholders(self.names, self.values)?;
+        let update = self.update.as_deref().filter(|_| verb == Verb::Update);
+        let update = update.map(|text| Update::parse(text, &mut open)).transpose()?;
+        let condition = self.condition.as_deref();
+        let condition = condition.map(|text| Condition::parse(Kind::Condition, text, &mut open)).transpose()?;
+        if update.is_some() || condition.is_some() {
+            open.finish()?;
+        } else {
+            let absent = match verb {
+                Verb::Update => "UpdateExpression and ConditionExpression are null",
+                _ => "ConditionExpression is null",
+            };
+            open.refuse_without_expression(absent)?;
+        }
+        let shows_item = shows_item_on_failure(self.on_failure.as_deref())?;
+        Ok(Action { verb, table: self.table, subject, update, condition, shows_item })
+    }
+}
+
+/// A write that is ready to meet its table.
+#[derive(Debug)]
+pub(super) struct Action {
+    pub(super) verb: Verb,
+    pub(super) table: String,
+    /// The item to put, or the key of another verb.
+    subject: Item,
+    pub(super) update: Option<Update>,
+    condition: Option<Condition>,
+    shows_item: bool,
+}
+
+/// What a write will do.
+#[derive(Debug)]
+pub(super) struct Plan {
+    pub(super) key: Key,
+    pub(super) old: Option<Image>,
+    pub(super) new: Option<Stored>,
+}
+
+/// Why a write will not be done.
+#[derive(Debug)]
+pub(super) enum Refused {
+    /// Its condition is false; the item, if it is to be shown.
+    Condition(Option<Image>),
+    /// The item it would make is not allowed.
+    Item(Error),
+}
+
+impl Refused {
+    pub(super) fn into_error(self) -> Error {
+        match self {
+            Self::Condition(item) => Error::condition_failed(item),
+            Self::Item(error) => error,
+        }
+    }
+
+    pub(super) fn into_reason(self) -> Reason {
+        match self {
+            Self::Condition(item) => {
+                Reason { item, ..Reason::new("ConditionalCheckFailed", "The conditional request failed") }
+            }
+            Self::Item(error) => Reason::new("ValidationError", error.message),
+        }
+    }
+}
+
+impl Action {
+    /// The item's place, if the request's key or item fits the table.
+    pub(super) fn key(&self, table: &Table) -> Result<Key, Error> {
+        if let Some(update) = &self.update {
+            update.refuse_keys(&table.schema.names().collect::<Vec<_>>())?;
+        }
+        match self.verb {
+            Verb::Put => {
+                let key = table.schema.key_of_item(&self.subject)?;
+                check_item(table, &self.subject)?;
+                Ok(key)
+            }
+            _ => table.schema.key_of(&self.subject),
+        }
+    }
+
+    /// What this write will do to the item as it is now.
+    pub(super) fn plan(&mut self, key: Key, table: &Table) -> Result<Plan, Refused> {
+        let old = table.rows.get(&key, None);
+        let before = match (&self.condition, self.verb) {
+            (None, Verb::Put | Verb::Delete | Verb::Check) => None,
+            _ => old.map(Image::item),
+        };
+        if let Some(condition) = &self.condition
+            && !condition.holds(before.as_ref())
+        {
+            return Err(Refused::Condition(old.filter(|_| self.shows_item).cloned()));
+        }
+        let new = match self.verb {
+            Verb::Put => Some(std::mem::take(&mut self.subject)),
+            Verb::Delete => None,
+            Verb::Check => return Ok(Plan { key, old: old.cloned(), new: None }),
+            Verb::Update => {
+                let before = before.unwrap_or_else(|| self.subject.clone());
+                let after = match &self.update {
+                    Some(update) => update.apply(&before).map_err(|invalid| Refused::Item(invalid.into()))?,
+                    None => before,
+                };
+                check_item(table, &after).map_err(Refused::Item)?;
+                Some(after)
+            }
+        };
+        let new = new.map(|item| Stored { image: Image::new(&item, &table.schema), item });
+        Ok(Plan { key, old: old.cloned(), new })
+    }
+}
+
+impl Plan {
+    /// Bytes this write counts for: the larger of before and after.
+    pub(super) fn bytes(&self) -> usize {
+        let old = self.old.as_ref().map_or(0, Image::size);
+        self.new.as_ref().map_or(0, |new| new.image.size()).max(old)
+    }
+
+    /// Adds what the write costs, `price` times.
+    pub(super) fn consume(&self, table: &Table, price: u64, consumed: &mut Consumed) {
+        consumed.add(&table.name, price * write_halves(self.bytes()));
+        for index in &table.indexes {
+            let entry = |item: &Item| index_key(&table.schema, &index.range, item);
+            let before = self.old.as_ref().filter(|_| !index.rows.is_empty()).and_then(|old| entry(&old.item()));
+            let after = self.new.as_ref().and_then(|new| entry(&new.item));
+            if before.is_some() || after.is_some() {
+                consumed.add_index(&table.name, &index.name, price * write_halves(self.bytes()));
+            }
+        }
+    }
+}
+
+/// What must be true of every stored item besides its key: its size, and the types of the indexes' keys.
+pub(super) fn check_item(table: &Table, item: &Item) -> Result<(), Error> {
+    if item.size() > ITEM_BYTES {
+        return Err(Error::validation("Item size has exceeded the maximum allowed size"));
+    }
+    for index in &table.indexes {
+        let Some(value) = item.get(&index.range.name) else { continue };
+        if value.type_code() != index.range.key_type.name() {
+            return Err(Error::parameters(format!(
+                "Type mismatch for Index Key {} Expected: {} Actual: {} IndexName: {}",
+                index.range.name,
+                index.range.key_type.name(),
+                value.type_code(),
+                index.name
+            )));
+        }
+    }
+    Ok(())
+}

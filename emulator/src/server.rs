@@ -1,0 +1,106 @@
+//! The emulator behind HTTP/1.1: connections, bodies and their limit, control routes; leaves what requests mean to the handle.
+
+use std::future::Future;
+use std::io;
+use std::time::Duration;
+
+use bytes::Bytes;
+use http::{Method, Request, Response};
+use http_body_util::{BodyExt, Full};
+use hyper::body::Incoming;
+use hyper::server::conn::http1;
+use hyper::service::service_fn;
+use hyper_util::rt::TokioIo;
+use hyper_util::server::graceful::GracefulShutdown;
+use tokio::net::{TcpListener, TcpStream};
+use tokio::task::JoinSet;
+
+use crate::emulator::{Emulator, Lost};
+use crate::limits::{MIB, REQUEST_BYTES};
+use crate::{control, envelope};
+
+/// A body over the limit is read and dropped up to here, so that its sender hears the refusal.
+const DRAINED_BYTES: usize = 64 * MIB;
+
+/// How long open requests may take once the server was told to stop.
+const GRACE: Duration = Duration::from_secs(1);
+
+impl Emulator {
+    /// Serves HTTP/1.1 on a listener until `stop` is ready.
+    pub async fn serve(&self, listener: TcpListener, stop: impl Future<Output = ()>) -> io::Result<()> {
+        let graceful = GracefulShutdown::new();
+        let mut connections = JoinSet::new();
+        tokio::pin!(stop);
+        loop {
+            tokio::select! {
+                biased;
+                () = &mut stop => break,
+                Some(_) = connections.join_next() => {}
+                accepted = listener.accept() => match accepted {
+                    Ok((stream, _)) => { connections.spawn(graceful.watch(self.connection(stream))); }
+                    // Out of descriptors or a connection reset before it was taken: the next one may be fine.
+                    Err(error) => {
+                        tracing::warn!(%error, "connection not accepted");
+                        tokio::time::sleep(Duration::from_millis(10)).await;
+                    }
+                },
+            }
+        }
+        drop(listener);
+        if tokio::time::timeout(GRACE, graceful.shutdown()).await.is_err() {
+            tracing::warn!(open = connections.len(), "connections cut off");
+        }
+        connections.shutdown().await;
+        Ok(())
+    }
+
+    fn connection(
+        &self,
+        stream: TcpStream,
+    ) -> http1::Connection<
+        TokioIo<TcpStream>,
+        impl hyper::service::HttpService<Incoming, ResBody = Full<Bytes>, Error = Lost, Future: Send> + use<>,
+    > {
+        if let Err(error) = stream.set_nodelay(true) {
+            tracing::debug!(%error, "small packets may wait");
+        }
+        let emulator = self.clone();
+        let service = service_fn(move |request| {
+            let emulator = emulator.clone();
+            async move { emulator.respond(request).await.map(|response| response.map(Full::new)) }
+        });
+        http1::Builder::new().serve_connection(TokioIo::new(stream), service)
+    }
+
+    async fn respond(&self, request: Request<Incoming>) -> Result<Response<Bytes>, Lost> {
+        let (head, body) = request.into_parts();
+        let Some(body) = read(body).await? else { return Ok(self.answer(Err(envelope::too_large()))) };
+        let path = head.uri.path();
+        if let Some(route) = path.strip_prefix("/_control/").filter(|_| self.has_control_routes()) {
+            return Ok(control::answer(self, &head.method, route, &body));
+        }
+        if head.method == Method::GET && path == "/" {
+            return Ok(Response::new(Bytes::from_static(b"healthy: tally-emulator\n")));
+        }
+        self.handle(Request::from_parts(head, body)).await
+    }
+}
+
+/// The whole body, or `None` if it is over the limit.
+async fn read(mut body: Incoming) -> Result<Option<Bytes>, Lost> {
+    let mut whole = Vec::new();
+    let mut total = 0;
+    while let Some(frame) = body.frame().await {
+        let Ok(data) = frame.map_err(|_| Lost::Closed)?.into_data() else { continue };
+        total += data.len();
+        if total > DRAINED_BYTES {
+            break;
+        }
+        if total > REQUEST_BYTES {
+            whole = Vec::new();
+        } else {
+            whole.extend_from_slice(&data);
+        }
+    }
+    Ok((total <= REQUEST_BYTES).then(|| whole.into()))
+}

@@ -1,0 +1,228 @@
+//! What an item is made of: typed values, their sizes and their order; leaves the JSON form to `wire` and key rules to the tables.
+
+mod wire;
+
+use std::cmp::Ordering;
+use std::collections::{BTreeMap, BTreeSet};
+
+use bytes::Bytes;
+
+pub use self::wire::{Refusal, Values};
+use crate::number::Number;
+
+/// A request that DynamoDB refuses with a `ValidationException`: its message.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{0}")]
+pub struct Invalid(pub String);
+
+impl Invalid {
+    /// A refusal in these words.
+    pub fn new(message: impl Into<String>) -> Self {
+        Self(message.into())
+    }
+}
+
+/// One attribute's value.
+///
+/// The derived order is DynamoDB's within `S`, `N` and `B` (bytes, numeric, unsigned bytes), which is all that keys need; between types it is arbitrary but total.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Value {
+    /// Text.
+    S(String),
+    /// A decimal.
+    N(Number),
+    /// Binary.
+    B(Bytes),
+    /// True or false.
+    Bool(bool),
+    /// The null value, which is present.
+    Null,
+    /// A map from names to values.
+    M(BTreeMap<String, Value>),
+    /// A list.
+    L(Vec<Value>),
+    /// A set of texts, never empty.
+    Ss(BTreeSet<String>),
+    /// A set of decimals, never empty.
+    Ns(BTreeSet<Number>),
+    /// A set of binaries, never empty.
+    Bs(BTreeSet<Bytes>),
+}
+
+impl Value {
+    /// Bytes this value counts for in an item's size.
+    pub fn size(&self) -> usize {
+        match self {
+            Self::S(text) => text.len(),
+            Self::N(number) => number.size(),
+            Self::B(bytes) => bytes.len(),
+            Self::Bool(_) | Self::Null => 1,
+            Self::M(map) => CONTAINER_SIZE + attributes_size(map) + map.len(),
+            Self::L(list) => CONTAINER_SIZE + list.iter().map(|element| element.size() + 1).sum::<usize>(),
+            Self::Ss(set) => set.iter().map(String::len).sum(),
+            Self::Ns(set) => set.iter().map(|number| number.size()).sum(),
+            Self::Bs(set) => set.iter().map(Bytes::len).sum(),
+        }
+    }
+
+    /// How many levels of values there are; a scalar is one.
+    pub fn depth(&self) -> usize {
+        1 + match self {
+            Self::M(map) => map.values().map(Self::depth).max().unwrap_or(0),
+            Self::L(list) => list.iter().map(Self::depth).max().unwrap_or(0),
+            _ => 0,
+        }
+    }
+
+    /// Which of two texts, numbers or binaries is the greater; nothing else has an order.
+    pub(crate) fn order(&self, other: &Self) -> Option<Ordering> {
+        match (self, other) {
+            (Self::S(one), Self::S(other)) => Some(one.cmp(other)),
+            (Self::N(one), Self::N(other)) => Some(one.cmp(other)),
+            (Self::B(one), Self::B(other)) => Some(one.cmp(other)),
+            _ => None,
+        }
+    }
+
+    /// Whether a text or binary begins with another.
+    pub(crate) fn begins_with(&self, prefix: &Self) -> bool {
+        match (self, prefix) {
+            (Self::S(text), Self::S(prefix)) => text.starts_with(prefix.as_str()),
+            (Self::B(bytes), Self::B(prefix)) => bytes.starts_with(prefix),
+            _ => false,
+        }
+    }
+
+    /// Whether a text or binary holds another one, or a set or list holds a member.
+    pub(crate) fn contains(&self, part: &Self) -> bool {
+        match (self, part) {
+            (Self::S(text), Self::S(part)) => text.contains(part.as_str()),
+            (Self::B(bytes), Self::B(part)) => {
+                part.is_empty() || bytes.windows(part.len()).any(|window| window == part)
+            }
+            (Self::Ss(set), Self::S(member)) => set.contains(member),
+            (Self::Ns(set), Self::N(member)) => set.contains(member),
+            (Self::Bs(set), Self::B(member)) => set.contains(member),
+            (Self::L(list), element) => list.contains(element),
+            _ => false,
+        }
+    }
+
+    /// What the function `size` gives: bytes of a text or binary, elements of a container, nothing for other types.
+    pub(crate) fn length(&self) -> Option<usize> {
+        match self {
+            Self::S(text) => Some(text.len()),
+            Self::B(bytes) => Some(bytes.len()),
+            Self::M(map) => Some(map.len()),
+            Self::L(list) => Some(list.len()),
+            Self::Ss(set) => Some(set.len()),
+            Self::Ns(set) => Some(set.len()),
+            Self::Bs(set) => Some(set.len()),
+            Self::N(_) | Self::Bool(_) | Self::Null => None,
+        }
+    }
+
+    /// The type's tag on the wire: `S`, `N`, `B`, `BOOL`, `NULL`, `M`, `L`, `SS`, `NS`, `BS`.
+    pub fn type_code(&self) -> &'static str {
+        match self {
+            Self::S(_) => "S",
+            Self::N(_) => "N",
+            Self::B(_) => "B",
+            Self::Bool(_) => "BOOL",
+            Self::Null => "NULL",
+            Self::M(_) => "M",
+            Self::L(_) => "L",
+            Self::Ss(_) => "SS",
+            Self::Ns(_) => "NS",
+            Self::Bs(_) => "BS",
+        }
+    }
+}
+
+/// How many levels of values an attribute may have, its own value being the first.
+pub(crate) const MAX_DEPTH: usize = 32;
+pub(crate) const NESTED_TOO_DEEP: &str =
+    "Nesting Levels have exceeded supported limits: Attributes in the item have nested levels beyond supported limit";
+
+/// What a map or list counts for beside its elements, each of which counts one more than its size.
+const CONTAINER_SIZE: usize = 3;
+
+fn attributes_size(attributes: &BTreeMap<String, Value>) -> usize {
+    attributes.iter().map(|(name, value)| name.len() + value.size()).sum()
+}
+
+/// An item, or a key: attributes by name, in the order of the names.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
+pub struct Item(BTreeMap<String, Value>);
+
+impl Item {
+    /// An item without attributes.
+    pub const fn new() -> Self {
+        Self(BTreeMap::new())
+    }
+
+    /// The attribute of this name.
+    pub fn get(&self, name: &str) -> Option<&Value> {
+        self.0.get(name)
+    }
+
+    /// Sets an attribute and returns what it replaced.
+    pub fn insert(&mut self, name: impl Into<String>, value: Value) -> Option<Value> {
+        self.0.insert(name.into(), value)
+    }
+
+    /// Takes an attribute away and returns it.
+    pub fn remove(&mut self, name: &str) -> Option<Value> {
+        self.0.remove(name)
+    }
+
+    /// The attributes in the order of their names.
+    pub fn iter(&self) -> impl ExactSizeIterator<Item = (&String, &Value)> {
+        self.0.iter()
+    }
+
+    /// How many attributes there are.
+    pub fn len(&self) -> usize {
+        self.0.len()
+    }
+
+    /// Whether there are no attributes.
+    pub fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
+    /// Bytes DynamoDB counts for the item: the names in UTF-8 and the values.
+    pub fn size(&self) -> usize {
+        attributes_size(&self.0)
+    }
+
+    /// The attributes as a map.
+    pub fn as_map(&self) -> &BTreeMap<String, Value> {
+        &self.0
+    }
+
+    /// The attributes as a map, to change them in place.
+    pub fn as_map_mut(&mut self) -> &mut BTreeMap<String, Value> {
+        &mut self.0
+    }
+}
+
+impl<K: Into<String>> FromIterator<(K, Value)> for Item {
+    fn from_iter<I: IntoIterator<Item = (K, Value)>>(attributes: I) -> Self {
+        Self(attributes.into_iter().map(|(name, value)| (name.into(), value)).collect())
+    }
+}
+
+impl From<BTreeMap<String, Value>> for Item {
+    fn from(attributes: BTreeMap<String, Value>) -> Self {
+        Self(attributes)
+    }
+}
+
+impl IntoIterator for Item {
+    type Item = (String, Value);
+    type IntoIter = std::collections::btree_map::IntoIter<String, Value>;
+    fn into_iter(self) -> Self::IntoIter {
+        self.0.into_iter()
+    }
+}

@@ -1,0 +1,38 @@
+//! Values as DynamoDB's JSON, and why a body cannot be read; leaves the requests around them to the operations.
+
+mod read;
+#[cfg(test)]
+mod tests;
+mod write;
+
+use std::collections::BTreeMap;
+
+use super::{Invalid, Value};
+
+/// Marks a broken rule inside a reader's error, which can carry nothing but text.
+const VALIDATION: &str = "ValidationException: ";
+
+/// Why a body could not be read, as DynamoDB classes it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Refusal {
+    /// A `ValidationException`: well-formed, but a value breaks a rule.
+    Validation(Invalid),
+    /// A `SerializationException`: not the JSON this protocol expects.
+    Serialization(String),
+}
+
+impl From<serde_json::Error> for Refusal {
+    fn from(error: serde_json::Error) -> Self {
+        let located = error.to_string();
+        let position = format!(" at line {} column {}", error.line(), error.column());
+        let message = located.strip_suffix(&position).unwrap_or(&located);
+        match message.strip_prefix(VALIDATION) {
+            Some(rule) if error.is_data() => Self::Validation(Invalid::new(rule)),
+            _ => Self::Serialization(message.to_owned()),
+        }
+    }
+}
+
+/// `ExpressionAttributeValues` as they come: a refusal of one names its key.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Values(pub BTreeMap<String, Value>);

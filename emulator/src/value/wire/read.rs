@@ -1,0 +1,393 @@
+//! Reads values straight from the JSON text, with DynamoDB's words for everything it refuses.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fmt;
+
+use base64::DecodeError;
+use base64::engine::{Engine, general_purpose::STANDARD};
+use bytes::Bytes;
+use serde::de::{self, DeserializeSeed, IgnoredAny, MapAccess, SeqAccess, Visitor};
+use serde::{Deserialize, Deserializer};
+
+use super::{VALIDATION, Values};
+use crate::number::Number;
+use crate::value::{Item, MAX_DEPTH, NESTED_TOO_DEEP, Value};
+
+const NO_TYPE: &str = "Supplied AttributeValue is empty, must contain exactly one of the supported datatypes";
+const TWO_TYPES: &str =
+    "Supplied AttributeValue has more than one datatypes set, must contain exactly one of the supported datatypes";
+
+impl<'de> Deserialize<'de> for Value {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        Tagged(Place::default()).deserialize(deserializer)
+    }
+}
+
+impl<'de> Deserialize<'de> for Item {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        deserializer.deserialize_any(Attributes { place: Place::default(), placeholders: false }).map(Self::from)
+    }
+}
+
+impl<'de> Deserialize<'de> for Values {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        deserializer.deserialize_any(Attributes { place: Place::default(), placeholders: true }).map(Self)
+    }
+}
+
+/// Where in a request a value stands: how deep, and under which placeholder if under any.
+#[derive(Clone, Copy, Default)]
+struct Place<'a> {
+    depth: usize,
+    placeholder: Option<&'a str>,
+}
+
+impl Place<'_> {
+    fn deeper(self) -> Self {
+        Self { depth: self.depth + 1, ..self }
+    }
+
+    fn invalid<E: de::Error>(self, rule: impl fmt::Display) -> E {
+        match self.placeholder {
+            Some(key) => E::custom(format_args!(
+                "{VALIDATION}ExpressionAttributeValues contains invalid value: {rule} for key {key}"
+            )),
+            None => E::custom(format_args!("{VALIDATION}{rule}")),
+        }
+    }
+
+    fn invalid_parameter<E: de::Error>(self, rule: impl fmt::Display) -> E {
+        self.invalid(format_args!("One or more parameter values were invalid: {rule}"))
+    }
+}
+
+#[derive(Clone, Copy)]
+enum Tag {
+    S,
+    N,
+    B,
+    Bool,
+    Null,
+    M,
+    L,
+    Ss,
+    Ns,
+    Bs,
+    Unknown,
+}
+
+impl Tag {
+    fn java_class(self) -> &'static str {
+        match self {
+            Self::S | Self::N => "String",
+            Self::B => "ByteBuffer",
+            Self::Bool | Self::Null => "Boolean",
+            Self::M => "Map",
+            Self::L | Self::Ss | Self::Ns | Self::Bs | Self::Unknown => "List",
+        }
+    }
+}
+
+impl<'de> Deserialize<'de> for Tag {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct TagVisitor;
+        impl Visitor<'_> for TagVisitor {
+            type Value = Tag;
+
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("a type tag")
+            }
+
+            fn visit_str<E>(self, tag: &str) -> Result<Tag, E> {
+                Ok(match tag {
+                    "S" => Tag::S,
+                    "N" => Tag::N,
+                    "B" => Tag::B,
+                    "BOOL" => Tag::Bool,
+                    "NULL" => Tag::Null,
+                    "M" => Tag::M,
+                    "L" => Tag::L,
+                    "SS" => Tag::Ss,
+                    "NS" => Tag::Ns,
+                    "BS" => Tag::Bs,
+                    _ => Tag::Unknown,
+                })
+            }
+        }
+        deserializer.deserialize_identifier(TagVisitor)
+    }
+}
+
+/// Reads `{"S": ".."}`.
+struct Tagged<'a>(Place<'a>);
+
+impl<'de> DeserializeSeed<'de> for Tagged<'_> {
+    type Value = Value;
+
+    fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<Value, D::Error> {
+        if self.0.depth >= MAX_DEPTH {
+            return Err(self.0.invalid(NESTED_TOO_DEEP));
+        }
+        deserializer.deserialize_any(self)
+    }
+}
+
+impl<'de> Visitor<'de> for Tagged<'_> {
+    type Value = Value;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("an AttributeValue")
+    }
+
+    fn visit_map<A: MapAccess<'de>>(self, mut tags: A) -> Result<Value, A::Error> {
+        let mut value = None;
+        while let Some(tag) = tags.next_key()? {
+            if let Tag::Unknown = tag {
+                tags.next_value::<IgnoredAny>()?;
+                continue;
+            }
+            if let Some(content) = tags.next_value_seed(Content { tag, place: self.0 })?
+                && value.replace(content).is_some()
+            {
+                return Err(self.0.invalid(TWO_TYPES));
+            }
+        }
+        value.ok_or_else(|| self.0.invalid(NO_TYPE))
+    }
+
+    fn visit_unit<E: de::Error>(self) -> Result<Value, E> {
+        Err(self.0.invalid(NO_TYPE))
+    }
+
+    fn visit_bool<E: de::Error>(self, _: bool) -> Result<Value, E> {
+        Err(E::custom("Unexpected value type in payload"))
+    }
+
+    fn visit_i64<E: de::Error>(self, _: i64) -> Result<Value, E> {
+        Err(E::custom("Unexpected value type in payload"))
+    }
+
+    fn visit_u64<E: de::Error>(self, _: u64) -> Result<Value, E> {
+        Err(E::custom("Unexpected value type in payload"))
+    }
+
+    fn visit_f64<E: de::Error>(self, _: f64) -> Result<Value, E> {
+        Err(E::custom("Unexpected value type in payload"))
+    }
+
+    fn visit_str<E: de::Error>(self, _: &str) -> Result<Value, E> {
+        Err(E::custom("Unexpected value type in payload"))
+    }
+
+    fn visit_seq<A: SeqAccess<'de>>(self, _: A) -> Result<Value, A::Error> {
+        Err(de::Error::custom("Unrecognized collection type class com.amazonaws.dynamodb.v20120810.AttributeValue"))
+    }
+}
+
+/// Reads what stands behind a tag; null is as good as absent.
+struct Content<'a> {
+    tag: Tag,
+    place: Place<'a>,
+}
+
+impl Content<'_> {
+    fn inconvertible<E: de::Error>(&self, token: &str) -> E {
+        match self.tag {
+            Tag::B => E::custom("only base-64-encoded strings are convertible to bytes"),
+            Tag::S | Tag::N | Tag::Bool | Tag::Null => {
+                E::custom(format_args!("{token} cannot be converted to {}", self.tag.java_class()))
+            }
+            _ => E::custom("Unexpected field type"),
+        }
+    }
+
+    fn strings<'de, A: SeqAccess<'de>>(&self, list: A) -> Result<BTreeSet<String>, A::Error> {
+        let text = |value| if let Value::S(text) = value { Some(text) } else { None };
+        let members = self.members(list, Tag::S, text, "An string set  may not be empty")?;
+        distinct(&members).ok_or_else(|| {
+            self.place.invalid_parameter(format_args!("Input collection [{}] contains duplicates.", members.join(", ")))
+        })
+    }
+
+    fn numbers<'de, A: SeqAccess<'de>>(&self, list: A) -> Result<BTreeSet<Number>, A::Error> {
+        let number = |value| if let Value::N(number) = value { Some(number) } else { None };
+        let members = self.members(list, Tag::N, number, "An number set  may not be empty")?;
+        distinct(&members).ok_or_else(|| self.place.invalid("Input collection contains duplicates"))
+    }
+
+    fn binaries<'de, A: SeqAccess<'de>>(&self, list: A) -> Result<BTreeSet<Bytes>, A::Error> {
+        let binary = |value| if let Value::B(bytes) = value { Some(bytes) } else { None };
+        let members = self.members(list, Tag::B, binary, "Binary sets should not be empty")?;
+        distinct(&members).ok_or_else(|| {
+            let shown: Vec<_> = members.iter().map(|bytes| STANDARD.encode(bytes)).collect();
+            self.place.invalid_parameter(format_args!(
+                "Input collection [{}]of type BS contains duplicates.",
+                shown.join(", ")
+            ))
+        })
+    }
+
+    /// The members of a set, each read as `tag`; at least one.
+    fn members<'de, A: SeqAccess<'de>, T>(
+        &self,
+        mut list: A,
+        tag: Tag,
+        member: fn(Value) -> Option<T>,
+        empty: &str,
+    ) -> Result<Vec<T>, A::Error> {
+        let mut members = Vec::new();
+        while let Some(content) = list.next_element_seed(Content { tag, place: self.place })? {
+            let no_null = || self.place.invalid_parameter("An attribute value set may not have a null member");
+            members.push(content.and_then(member).ok_or_else(no_null)?);
+        }
+        if members.is_empty() { Err(self.place.invalid_parameter(empty)) } else { Ok(members) }
+    }
+}
+
+/// The members as a set, if none occurs twice.
+fn distinct<T: Clone + Ord>(members: &[T]) -> Option<BTreeSet<T>> {
+    let set: BTreeSet<T> = members.iter().cloned().collect();
+    (set.len() == members.len()).then_some(set)
+}
+
+fn decode(text: &str) -> Result<Bytes, String> {
+    if !text.len().is_multiple_of(4) {
+        return Err(format!("Base64 encoded length is expected a multiple of 4 bytes but found: {}", text.len()));
+    }
+    STANDARD.decode(text).map(Bytes::from).map_err(|error| match error {
+        DecodeError::InvalidByte(_, byte) if byte != b'=' => {
+            format!("Invalid Base64 character: '{}'", char::from(byte))
+        }
+        _ => "Invalid last non-pad Base64 character dectected".to_owned(),
+    })
+}
+
+impl<'de> DeserializeSeed<'de> for Content<'_> {
+    type Value = Option<Value>;
+
+    fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<Option<Value>, D::Error> {
+        deserializer.deserialize_any(self)
+    }
+}
+
+impl<'de> Visitor<'de> for Content<'_> {
+    type Value = Option<Value>;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.tag.java_class())
+    }
+
+    fn visit_unit<E>(self) -> Result<Option<Value>, E> {
+        Ok(None)
+    }
+
+    fn visit_str<E: de::Error>(self, text: &str) -> Result<Option<Value>, E> {
+        match self.tag {
+            Tag::S => Ok(Some(Value::S(text.to_owned()))),
+            Tag::N => text.parse().map(|number| Some(Value::N(number))).map_err(|rule| self.place.invalid(rule)),
+            Tag::B => decode(text).map(|bytes| Some(Value::B(bytes))).map_err(E::custom),
+            Tag::Bool | Tag::Null => Err(E::custom("Unexpected token received from parser")),
+            _ => Err(E::custom("Unexpected field type")),
+        }
+    }
+
+    fn visit_bool<E: de::Error>(self, truth: bool) -> Result<Option<Value>, E> {
+        match (self.tag, truth) {
+            (Tag::Bool, _) => Ok(Some(Value::Bool(truth))),
+            (Tag::Null, true) => Ok(Some(Value::Null)),
+            (Tag::Null, false) => {
+                Err(self.place.invalid_parameter("Null attribute value types must have the value of true"))
+            }
+            (_, true) => Err(self.inconvertible("TRUE_VALUE")),
+            (_, false) => Err(self.inconvertible("FALSE_VALUE")),
+        }
+    }
+
+    fn visit_i64<E: de::Error>(self, _: i64) -> Result<Option<Value>, E> {
+        Err(self.inconvertible("NUMBER_VALUE"))
+    }
+
+    fn visit_u64<E: de::Error>(self, _: u64) -> Result<Option<Value>, E> {
+        Err(self.inconvertible("NUMBER_VALUE"))
+    }
+
+    fn visit_f64<E: de::Error>(self, _: f64) -> Result<Option<Value>, E> {
+        Err(self.inconvertible("DECIMAL_VALUE"))
+    }
+
+    fn visit_seq<A: SeqAccess<'de>>(self, mut list: A) -> Result<Option<Value>, A::Error> {
+        match self.tag {
+            Tag::L => {
+                let mut elements = Vec::new();
+                while let Some(element) = list.next_element_seed(Tagged(self.place.deeper()))? {
+                    elements.push(element);
+                }
+                Ok(Some(Value::L(elements)))
+            }
+            Tag::Ss => self.strings(list).map(|set| Some(Value::Ss(set))),
+            Tag::Ns => self.numbers(list).map(|set| Some(Value::Ns(set))),
+            Tag::Bs => self.binaries(list).map(|set| Some(Value::Bs(set))),
+            _ => Err(de::Error::custom(format_args!(
+                "Unrecognized collection type class java.lang.{}",
+                self.tag.java_class()
+            ))),
+        }
+    }
+
+    fn visit_map<A: MapAccess<'de>>(self, attributes: A) -> Result<Option<Value>, A::Error> {
+        match self.tag {
+            Tag::M => Attributes { place: self.place.deeper(), placeholders: false }
+                .visit_map(attributes)
+                .map(|map| Some(Value::M(map))),
+            _ => Err(de::Error::custom("Start of structure or map found where not expected")),
+        }
+    }
+}
+
+/// Reads a map of names, or of placeholders, to values.
+struct Attributes<'a> {
+    place: Place<'a>,
+    placeholders: bool,
+}
+
+impl<'de> Visitor<'de> for Attributes<'_> {
+    type Value = BTreeMap<String, Value>;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("a map of AttributeValues")
+    }
+
+    fn visit_map<A: MapAccess<'de>>(self, mut attributes: A) -> Result<Self::Value, A::Error> {
+        let mut map = BTreeMap::new();
+        while let Some(name) = attributes.next_key::<String>()? {
+            let place = if self.placeholders { Place { placeholder: Some(&name), ..self.place } } else { self.place };
+            let value = attributes.next_value_seed(Tagged(place))?;
+            map.insert(name, value);
+        }
+        Ok(map)
+    }
+
+    fn visit_str<E: de::Error>(self, _: &str) -> Result<Self::Value, E> {
+        Err(E::custom("Unexpected field type"))
+    }
+
+    fn visit_bool<E: de::Error>(self, _: bool) -> Result<Self::Value, E> {
+        Err(E::custom("Unexpected field type"))
+    }
+
+    fn visit_i64<E: de::Error>(self, _: i64) -> Result<Self::Value, E> {
+        Err(E::custom("Unexpected field type"))
+    }
+
+    fn visit_u64<E: de::Error>(self, _: u64) -> Result<Self::Value, E> {
+        Err(E::custom("Unexpected field type"))
+    }
+
+    fn visit_f64<E: de::Error>(self, _: f64) -> Result<Self::Value, E> {
+        Err(E::custom("Unexpected field type"))
+    }
+
+    fn visit_seq<A: SeqAccess<'de>>(self, _: A) -> Result<Self::Value, A::Error> {
+        Err(de::Error::custom("Unrecognized collection type java.util.Map"))
+    }
+}

@@ -1,0 +1,219 @@
+use proptest::prelude::*;
+
+use super::{Refusal, Values};
+use crate::number::Number;
+use crate::value::{Invalid, Item, Value};
+
+fn read(json: &str) -> Result<Value, Refusal> {
+    serde_json::from_str(json).map_err(Refusal::from)
+}
+
+fn invalid(message: &str) -> Result<Value, Refusal> {
+    Err(Refusal::Validation(Invalid::new(message)))
+}
+
+fn unreadable(message: &str) -> Result<Value, Refusal> {
+    Err(Refusal::Serialization(message.to_owned()))
+}
+
+#[test]
+fn every_type_is_read_and_written_by_its_tag() {
+    for json in [
+        r#"{"S":"text \"quoted\" é"}"#,
+        r#"{"S":""}"#,
+        r#"{"N":"-12.5"}"#,
+        r#"{"B":"YWI="}"#,
+        r#"{"BOOL":false}"#,
+        r#"{"NULL":true}"#,
+        r#"{"M":{"a":{"L":[{"S":"x"},{"M":{}}]}}}"#,
+        r#"{"L":[]}"#,
+        r#"{"SS":["a","b"]}"#,
+        r#"{"NS":["-1","2","10"]}"#,
+        r#"{"BS":["YQ==","Yg=="]}"#,
+    ] {
+        let value = read(json).unwrap_or_else(|refusal| panic!("{json}: {refusal:?}"));
+        assert_eq!(serde_json::to_string(&value).unwrap(), json);
+        assert!(json.contains(&format!("\"{}\"", value.type_code())));
+    }
+}
+
+#[test]
+fn numbers_and_sets_come_back_in_their_canonical_form() {
+    assert_eq!(serde_json::to_string(&read(r#"{"N":"1.50E+2"}"#).unwrap()).unwrap(), r#"{"N":"150"}"#);
+    assert_eq!(serde_json::to_string(&read(r#"{"NS":["10","2"]}"#).unwrap()).unwrap(), r#"{"NS":["2","10"]}"#);
+}
+
+#[test]
+fn a_value_has_exactly_one_type() {
+    let none = "Supplied AttributeValue is empty, must contain exactly one of the supported datatypes";
+    for json in ["{}", r#"{"a":""}"#, r#"{"S":null}"#, r#"{"M":{"x":{}}}"#, r#"{"L":[{}]}"#, r#"{"L":[{"z":{}}]}"#] {
+        assert_eq!(read(json), invalid(none), "{json}");
+    }
+    let two =
+        "Supplied AttributeValue has more than one datatypes set, must contain exactly one of the supported datatypes";
+    assert_eq!(read(r#"{"S":"a","N":"1"}"#), invalid(two));
+    assert_eq!(read(r#"{"S":"a","S":"b"}"#), invalid(two));
+}
+
+#[test]
+fn broken_rules_are_refused_in_dynamodbs_words() {
+    for (json, message) in [
+        (r#"{"N":""}"#, "The parameter cannot be converted to a numeric value"),
+        (r#"{"N":"b"}"#, "The parameter cannot be converted to a numeric value: b"),
+        (r#"{"NS":["1","b"]}"#, "The parameter cannot be converted to a numeric value: b"),
+        (
+            r#"{"N":"123456789012345678901234567890123456789"}"#,
+            "Attempting to store more than 38 significant digits in a Number",
+        ),
+        (
+            r#"{"N":"1E126"}"#,
+            "Number overflow. Attempting to store a number with magnitude larger than supported range",
+        ),
+        (
+            r#"{"N":"1E-131"}"#,
+            "Number underflow. Attempting to store a number with magnitude smaller than supported range",
+        ),
+        (
+            r#"{"NULL":false}"#,
+            "One or more parameter values were invalid: Null attribute value types must have the value of true",
+        ),
+        (r#"{"SS":[]}"#, "One or more parameter values were invalid: An string set  may not be empty"),
+        (r#"{"NS":[]}"#, "One or more parameter values were invalid: An number set  may not be empty"),
+        (r#"{"BS":[]}"#, "One or more parameter values were invalid: Binary sets should not be empty"),
+        (
+            r#"{"SS":["a","b","a"]}"#,
+            "One or more parameter values were invalid: Input collection [a, b, a] contains duplicates.",
+        ),
+        (r#"{"NS":["1","1.0"]}"#, "Input collection contains duplicates"),
+        (
+            r#"{"BS":["Yg==","Yg=="]}"#,
+            "One or more parameter values were invalid: Input collection [Yg==, Yg==]of type BS contains duplicates.",
+        ),
+    ] {
+        assert_eq!(read(json), invalid(message), "{json}");
+    }
+}
+
+#[test]
+fn what_is_not_this_protocols_json_is_a_serialization_refusal() {
+    for (json, message) in [
+        (r#"{"S":true}"#, "TRUE_VALUE cannot be converted to String"),
+        (r#"{"S":false}"#, "FALSE_VALUE cannot be converted to String"),
+        (r#"{"N":1}"#, "NUMBER_VALUE cannot be converted to String"),
+        (r#"{"N":-1}"#, "NUMBER_VALUE cannot be converted to String"),
+        (r#"{"S":1.5}"#, "DECIMAL_VALUE cannot be converted to String"),
+        (r#"{"S":[]}"#, "Unrecognized collection type class java.lang.String"),
+        (r#"{"S":{}}"#, "Start of structure or map found where not expected"),
+        (r#"{"SS":{}}"#, "Start of structure or map found where not expected"),
+        (r#"{"SS":"a"}"#, "Unexpected field type"),
+        (r#"{"M":"a"}"#, "Unexpected field type"),
+        (r#"{"BOOL":"true"}"#, "Unexpected token received from parser"),
+        (r#"{"BOOL":1}"#, "NUMBER_VALUE cannot be converted to Boolean"),
+        (r#"{"B":1}"#, "only base-64-encoded strings are convertible to bytes"),
+        (r#"{"B":"abcde"}"#, "Base64 encoded length is expected a multiple of 4 bytes but found: 5"),
+        (r#"{"B":"ab!d"}"#, "Invalid Base64 character: '!'"),
+        (r#"{"B":"YWJ="}"#, "Invalid last non-pad Base64 character dectected"),
+        (r#""text""#, "Unexpected value type in payload"),
+        ("12", "Unexpected value type in payload"),
+        ("[]", "Unrecognized collection type class com.amazonaws.dynamodb.v20120810.AttributeValue"),
+    ] {
+        assert_eq!(read(json), unreadable(message), "{json}");
+    }
+    assert!(matches!(read(r#"{"S":"a""#), Err(Refusal::Serialization(_))));
+}
+
+#[test]
+fn a_text_that_imitates_a_refusal_is_only_text() {
+    let json = r#"{"S":{"ValidationException: forged":1}}"#;
+    assert_eq!(read(json), unreadable("Start of structure or map found where not expected"));
+}
+
+#[test]
+fn the_thirty_third_level_is_refused() {
+    let nested =
+        |levels: usize| format!("{}{}{}", r#"{"L":["#.repeat(levels - 1), r#"{"S":"x"}"#, "]}".repeat(levels - 1));
+    let mixed = format!("{}{}{}", r#"{"M":{"a":"#.repeat(32), r#"{"S":"x"}"#, "}}".repeat(32));
+    assert!(read(&nested(32)).is_ok());
+    assert_eq!(read(&nested(32)).unwrap().depth(), 32);
+    let message = "Nesting Levels have exceeded supported limits: Attributes in the item have nested levels beyond supported limit";
+    assert_eq!(read(&nested(33)), invalid(message));
+    assert_eq!(read(&mixed), invalid(message));
+    assert!(read(&nested(5000)).is_err());
+}
+
+#[test]
+fn a_refused_expression_value_names_its_key() {
+    let refusal = serde_json::from_str::<Values>(r#"{":a":{"S":"x"},":b":{"L":[{"SS":[]}]}}"#).map_err(Refusal::from);
+    assert_eq!(
+        refusal,
+        Err(Refusal::Validation(Invalid::new(
+            "ExpressionAttributeValues contains invalid value: One or more parameter values were invalid: An string set  may not be empty for key :b"
+        )))
+    );
+}
+
+#[test]
+fn an_item_is_a_map() {
+    assert_eq!(serde_json::from_str::<Item>("{}").unwrap(), Item::new());
+    for json in ["[]", "1", "\"a\"", "true", "1.5", "-1"] {
+        assert!(matches!(serde_json::from_str::<Item>(json).map_err(Refusal::from), Err(Refusal::Serialization(_))));
+    }
+}
+
+#[test]
+fn sizes_follow_dynamodbs_rules() {
+    for (json, size) in [
+        (r#"{"S":"é"}"#, 2),
+        (r#"{"N":"123"}"#, 3),
+        (r#"{"B":"YWI="}"#, 2),
+        (r#"{"BOOL":false}"#, 1),
+        (r#"{"NULL":true}"#, 1),
+        (r#"{"M":{}}"#, 3),
+        (r#"{"M":{"ab":{"S":"cde"}}}"#, 3 + 1 + 2 + 3),
+        (r#"{"L":[{"S":"a"},{"S":"bc"}]}"#, 3 + 2 + 3),
+        (r#"{"SS":["a","bcd"]}"#, 4),
+        (r#"{"NS":["1","23"]}"#, 4),
+        (r#"{"BS":["YQ==","YWI="]}"#, 3),
+    ] {
+        assert_eq!(read(json).unwrap().size(), size, "{json}");
+    }
+    let item: Item = serde_json::from_str(r#"{"pk":{"S":"p-1"},"n":{"N":"1"}}"#).unwrap();
+    assert_eq!(item.size(), 2 + 3 + 1 + 2);
+}
+
+pub(crate) fn any_value() -> impl Strategy<Value = Value> {
+    let number = (any::<i64>(), -20i32..20).prop_map(|(m, e)| format!("{m}E{e}").parse::<Number>().unwrap());
+    let leaf = prop_oneof![
+        "\\PC{0,12}".prop_map(Value::S),
+        number.clone().prop_map(Value::N),
+        prop::collection::vec(any::<u8>(), 0..12).prop_map(|bytes| Value::B(bytes.into())),
+        any::<bool>().prop_map(Value::Bool),
+        Just(Value::Null),
+        prop::collection::btree_set("[a-z]{0,3}", 1..4).prop_map(Value::Ss),
+        prop::collection::btree_set(number, 1..4).prop_map(Value::Ns),
+    ];
+    leaf.prop_recursive(4, 24, 4, |inner| {
+        prop_oneof![
+            prop::collection::vec(inner.clone(), 0..4).prop_map(Value::L),
+            prop::collection::btree_map("[a-c]{1,2}", inner, 0..4).prop_map(Value::M),
+        ]
+    })
+}
+
+proptest! {
+    #[test]
+    fn what_is_written_is_read_back(value in any_value()) {
+        let json = serde_json::to_string(&value).unwrap();
+        prop_assert_eq!(read(&json), Ok(value));
+    }
+
+    #[test]
+    fn no_mutation_of_a_value_makes_the_reader_panic(value in any_value(), at in any::<prop::sample::Index>(), byte in any::<u8>()) {
+        let mut json = serde_json::to_vec(&value).unwrap();
+        let at = at.index(json.len());
+        json[at] = byte;
+        if let Err(error) = serde_json::from_slice::<Value>(&json) {
+            let _ = Refusal::from(error);
+        }
+    }
+}

@@ -1,0 +1,117 @@
+//! A JSON writer for answers: it lets a stored image through as it is, without a tree in between.
+
+use std::fmt::Display;
+use std::io::Write;
+
+use serde::Serialize;
+
+use crate::engine::image::Image;
+use crate::value::Item;
+
+/// Writes one JSON value; commas are its business.
+pub(crate) struct Writer {
+    out: Vec<u8>,
+    /// Something stands before the next key or element, so a comma has to.
+    comma: bool,
+}
+
+impl Writer {
+    pub(crate) fn new() -> Self {
+        Self { out: Vec::with_capacity(256), comma: false }
+    }
+
+    /// One whole object.
+    pub(crate) fn document(members: impl FnOnce(&mut Self)) -> Vec<u8> {
+        let mut out = Self::new();
+        out.object(members);
+        out.finish()
+    }
+
+    pub(crate) fn finish(self) -> Vec<u8> {
+        self.out
+    }
+
+    fn begin(&mut self) {
+        if self.comma {
+            self.out.push(b',');
+        }
+    }
+
+    pub(crate) fn key(&mut self, name: &str) -> &mut Self {
+        self.serialize(&name);
+        self.out.push(b':');
+        self.comma = false;
+        self
+    }
+
+    pub(crate) fn object(&mut self, members: impl FnOnce(&mut Self)) {
+        self.nested(b'{', b'}', members);
+    }
+
+    pub(crate) fn array(&mut self, elements: impl FnOnce(&mut Self)) {
+        self.nested(b'[', b']', elements);
+    }
+
+    fn nested(&mut self, open: u8, close: u8, inside: impl FnOnce(&mut Self)) {
+        self.begin();
+        self.out.push(open);
+        self.comma = false;
+        inside(self);
+        self.out.push(close);
+        self.comma = true;
+    }
+
+    pub(crate) fn string(&mut self, text: &str) {
+        self.serialize(&text);
+    }
+
+    /// A number or boolean by its own words.
+    pub(crate) fn plain(&mut self, value: impl Display) {
+        self.begin();
+        write!(self.out, "{value}").expect("a vector takes every write");
+        self.comma = true;
+    }
+
+    pub(crate) fn serialize<T: Serialize + ?Sized>(&mut self, value: &T) {
+        self.begin();
+        serde_json::to_writer(&mut self.out, value).expect("a vector takes every write and the keys are strings");
+        self.comma = true;
+    }
+
+    pub(crate) fn item(&mut self, item: &Item) {
+        self.serialize(item);
+    }
+
+    /// A stored item, whole.
+    pub(crate) fn image(&mut self, image: &Image) {
+        self.members(image.members());
+    }
+
+    /// An object out of members that are written already.
+    pub(crate) fn members(&mut self, members: &[u8]) {
+        self.begin();
+        self.out.push(b'{');
+        self.out.extend_from_slice(members);
+        self.out.push(b'}');
+        self.comma = true;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::Writer;
+
+    #[test]
+    fn commas_stand_between_and_nowhere_else() {
+        let text = Writer::document(|out| {
+            out.key("a").string("x\"\n");
+            out.key("b").array(|out| {
+                out.object(|_| ());
+                out.plain(1.5);
+                out.members(br#""k":{"S":"v"}"#);
+            });
+            out.key("c").plain(true);
+        });
+        assert_eq!(String::from_utf8(text).unwrap(), r#"{"a":"x\"\n","b":[{},1.5,{"k":{"S":"v"}}],"c":true}"#);
+    }
+}
