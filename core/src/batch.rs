@@ -56,6 +56,7 @@ impl Trigger {
 
 /// What became of a record offered to a batch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[must_use = "a record that was not taken has to be offered again"]
 pub enum Taken {
     /// It is in the batch.
     Taken,
@@ -88,6 +89,9 @@ pub struct Batch {
     unacknowledged: BTreeSet<Offset>,
     bytes: usize,
     opened: Option<Duration>,
+    /// A record was turned away. Offsets may have holes, so whatever comes behind it is turned away too: taken, it
+    /// would let the fence pass the one that was not.
+    full: bool,
 }
 
 impl Batch {
@@ -101,6 +105,7 @@ impl Batch {
             unacknowledged: BTreeSet::new(),
             bytes: 0,
             opened: None,
+            full: false,
         }
     }
 
@@ -109,7 +114,10 @@ impl Batch {
         if offset < self.taken.to {
             return Taken::Stale;
         }
-        let Some(row) = self.row_of(event) else { return Taken::Full };
+        let Some(row) = self.row_of(event).filter(|_| !self.full) else {
+            self.full = true;
+            return Taken::Full;
+        };
         self.taken.events.push(Event { offset, row, action: event.action, at: event.at });
         self.count(offset, bytes, now);
         Taken::Taken
@@ -120,6 +128,9 @@ impl Batch {
     pub fn reject(&mut self, offset: Offset, bytes: usize, now: Duration) -> Taken {
         if offset < self.taken.to {
             return Taken::Stale;
+        }
+        if self.full {
+            return Taken::Full;
         }
         self.unacknowledged.insert(offset);
         self.count(offset, bytes, now);
@@ -149,7 +160,7 @@ impl Batch {
 
     /// When it will be due by age, if nothing else happens.
     pub fn due_at(&self) -> Option<Duration> {
-        self.opened.map(|opened| opened + self.limits.age)
+        self.opened.map(|opened| opened.saturating_add(self.limits.age))
     }
 
     /// Whether there is nothing to write, not even a fence to move.
@@ -172,6 +183,7 @@ impl Batch {
         self.index.clear();
         self.bytes = 0;
         self.opened = None;
+        self.full = false;
         Some(std::mem::replace(&mut self.taken, next))
     }
 
@@ -298,9 +310,9 @@ mod tests {
     #[test]
     fn a_rejected_record_never_lets_the_fence_pass_it() {
         let mut batch = Batch::new(LIMITS, Offset(0));
-        offer(&mut batch, 0, "a", Action::Like);
+        assert_eq!(offer(&mut batch, 0, "a", Action::Like), Taken::Taken);
         assert_eq!(batch.reject(Offset(1), 10, NOW), Taken::Taken);
-        offer(&mut batch, 2, "b", Action::Like);
+        assert_eq!(offer(&mut batch, 2, "b", Action::Like), Taken::Taken);
         assert_eq!(batch.seal(), None);
         batch.dead_letter_acknowledged(Offset(1));
         let sealed = batch.seal().unwrap();
@@ -310,7 +322,7 @@ mod tests {
     #[test]
     fn a_batch_of_nothing_but_rejections_still_moves_the_fence() {
         let mut batch = Batch::new(LIMITS, Offset(4));
-        batch.reject(Offset(4), 10, NOW);
+        assert_eq!(batch.reject(Offset(4), 10, NOW), Taken::Taken);
         batch.dead_letter_acknowledged(Offset(4));
         assert!(!batch.is_empty());
         let sealed = batch.seal().unwrap();
@@ -319,16 +331,18 @@ mod tests {
     }
 
     #[test]
-    fn a_full_batch_refuses_a_new_row_and_takes_another_event_of_one_it_has() {
+    fn a_full_batch_takes_another_event_of_a_row_it_has_and_nothing_behind_one_it_turned_away() {
         let mut batch = Batch::new(LIMITS, Offset(0));
         for (offset, user) in ["a", "b", "c"].into_iter().enumerate() {
             assert_eq!(offer(&mut batch, offset as u64, user, Action::Like), Taken::Taken);
         }
         assert_eq!(batch.due(NOW), Some(Trigger::Rows));
-        assert_eq!(offer(&mut batch, 3, "d", Action::Like), Taken::Full);
         assert_eq!(offer(&mut batch, 3, "a", Action::Unlike), Taken::Taken);
+        assert_eq!(offer(&mut batch, 4, "d", Action::Like), Taken::Full);
+        assert_eq!(offer(&mut batch, 5, "a", Action::Like), Taken::Full);
+        assert_eq!(batch.reject(Offset(6), 1, NOW), Taken::Full);
         let sealed = batch.seal().unwrap();
-        assert_eq!(sealed.changes()[0].action, Action::Unlike);
+        assert_eq!((sealed.to(), sealed.changes()[0].action), (Offset(4), Action::Unlike));
         assert_eq!(offer(&mut batch, 4, "d", Action::Like), Taken::Taken);
     }
 
@@ -346,11 +360,11 @@ mod tests {
     fn a_batch_is_due_by_bytes_and_by_age() {
         let mut batch = Batch::new(LIMITS, Offset(0));
         assert_eq!(batch.due(NOW * 2), None, "an empty batch never is");
-        offer(&mut batch, 0, "a", Action::Like);
+        assert_eq!(offer(&mut batch, 0, "a", Action::Like), Taken::Taken);
         assert_eq!(batch.due(NOW), None);
         assert_eq!(batch.due(NOW + LIMITS.age), Some(Trigger::Age));
         for offset in 1..10 {
-            offer(&mut batch, offset, "a", Action::Like);
+            assert_eq!(offer(&mut batch, offset, "a", Action::Like), Taken::Taken);
         }
         assert_eq!(batch.due(NOW), Some(Trigger::Bytes));
     }
@@ -366,7 +380,7 @@ mod tests {
     fn halving_ends_at_the_one_event_to_blame() {
         let mut batch = Batch::new(Limits { rows: 99, ..LIMITS }, Offset(0));
         for offset in 0..10 {
-            offer(&mut batch, offset, &(offset % 3).to_string(), Action::Like);
+            assert_eq!(offer(&mut batch, offset, &(offset % 3).to_string(), Action::Like), Taken::Taken);
         }
         let mut part = batch.seal().unwrap();
         while let Some((first, second)) = part.halves() {

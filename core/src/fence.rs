@@ -96,7 +96,7 @@ pub enum Alarm {
         found: TopicId,
     },
     /// Events that were never applied have been deleted by retention.
-    #[error("the fence is at {fence}, but the log starts at {start}: {} events were deleted unread", .start.0 - .fence.0)]
+    #[error("the fence is at {fence}, but the log starts at {start}: {} events were deleted unread", .start.0.saturating_sub(.fence.0))]
     LogTruncated {
         /// The fence's offset.
         fence: Offset,
@@ -226,10 +226,11 @@ impl Commit {
 
 fn after_cancellation(reasons: &[Refused]) -> Next {
     let given = || reasons.iter().filter(|reason| **reason != Refused::Nothing);
-    if given().any(|reason| *reason == Refused::Full) {
-        Next::Halt
-    } else if given().any(|reason| *reason == Refused::Condition || *reason == Refused::Other) || given().count() == 0 {
+    if given().any(|reason| *reason == Refused::Condition || *reason == Refused::Other) || given().count() == 0 {
+        // Before all else: a sender whose fence is stale has no say about the rows.
         Next::Reload
+    } else if given().any(|reason| *reason == Refused::Full) {
+        Next::Halt
     } else if given().any(|reason| *reason == Refused::Invalid) {
         Next::Bisect
     } else {
@@ -299,6 +300,7 @@ mod tests {
         assert_eq!(next(&[]), Next::Reload);
         assert_eq!(next(&[Nothing, Invalid]), Next::Bisect);
         assert_eq!(next(&[Nothing, Full]), Next::Halt);
+        assert_eq!(next(&[Condition, Full]), Next::Reload, "a stale sender has no say about the rows");
     }
 
     #[test]

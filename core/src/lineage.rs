@@ -7,12 +7,16 @@
 mod loss;
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
 
 pub use loss::{Loss, OUTAGE_LIMIT, first_sight, outage};
 
 use crate::counter::Kin;
 use crate::ids::{Ordinal, Sequence, StreamShardId};
 use crate::time::UnixMillis;
+
+/// How long a closed shard is remembered at least: twice as long as the service can go on listing it.
+pub const MEMORY: Duration = Duration::from_secs(48 * 3600);
 
 /// A stream shard as the service lists it.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -57,6 +61,12 @@ struct Known {
     listed: bool,
 }
 
+impl Known {
+    fn is_closed(&self) -> bool {
+        self.checkpoint.as_ref().is_some_and(|shard| shard.closed)
+    }
+}
+
 impl Lineage {
     /// What checkpoints and a complete listing say together; `floor` is the registry's.
     pub fn new(
@@ -75,7 +85,9 @@ impl Lineage {
             known.listed = true;
             known.parent = known.parent.take().or(listed.parent);
         }
-        let unknown: Vec<_> = shards.values().filter_map(|known| known.parent.clone()).collect();
+        // Whatever a closed shard continues was closed before it, and may have been forgotten since.
+        let unclosed = shards.values().filter(|known| !known.is_closed());
+        let unknown: Vec<_> = unclosed.filter_map(|known| known.parent.clone()).collect();
         for parent in unknown {
             shards.entry(parent).or_default();
         }
@@ -89,7 +101,8 @@ impl Lineage {
         for id in self.shards.keys() {
             let mut line: Vec<_> = self.line(id).take_while(|id| placed.insert(*id)).collect();
             line.reverse();
-            ordered.extend(line.into_iter().filter(|id| self.shards[*id].checkpoint.is_none()));
+            let unnumbered = |id: &&StreamShardId| self.shards.get(*id).is_some_and(|known| known.checkpoint.is_none());
+            ordered.extend(line.into_iter().filter(unnumbered));
         }
         ordered
     }
@@ -116,6 +129,25 @@ impl Lineage {
             .filter(move |id| known_earlier(id) && !listed_earlier(id))
     }
 
+    /// Closed shards whose checkpoints nothing asks for any more: at or below the floor, neither they nor a child of
+    /// theirs listed, and closed for so long that the service cannot list them again. A shard forgotten too early would
+    /// get a second number, and be counted a second time.
+    pub fn forgettable(&self, now: UnixMillis) -> impl Iterator<Item = &StreamShardId> {
+        let of_listed: BTreeSet<_> =
+            self.shards.values().filter(|known| known.listed).filter_map(|known| known.parent.as_ref()).collect();
+        let below = move |shard: &Checkpoint| {
+            shard.closed && now.since(shard.at) > MEMORY && self.floor.is_some_and(|floor| shard.ordinal <= floor)
+        };
+        let done =
+            self.shards.iter().filter(move |(_, known)| !known.listed && known.checkpoint.as_ref().is_some_and(below));
+        done.map(|(id, _)| id).filter(move |id| !of_listed.contains(id))
+    }
+
+    /// The registry's floor, as it was given.
+    pub fn floor(&self) -> Option<Ordinal> {
+        self.floor
+    }
+
     /// `F`: the greatest number such that every shard up to it is closed.
     pub fn closed_through(&self) -> Option<Ordinal> {
         let start = self.floor.map_or(1, |floor| floor.0 + 1);
@@ -126,7 +158,7 @@ impl Lineage {
 
     /// The closed ancestors of `shard`, nearest first, at most `most`: they may have fed a counter before it.
     pub fn closed_ancestors(&self, shard: &StreamShardId, most: usize) -> Vec<Ordinal> {
-        let closed = self.line(shard).skip(1).filter_map(|id| self.shards[id].checkpoint.as_ref());
+        let closed = self.line(shard).skip(1).filter_map(|id| self.shards.get(id)?.checkpoint.as_ref());
         closed.filter(|shard| shard.closed).map(|shard| shard.ordinal).take(most).collect()
     }
 
@@ -156,7 +188,7 @@ impl Lineage {
     }
 
     fn is_closed(&self, id: &StreamShardId) -> bool {
-        self.shards.get(id).and_then(|known| known.checkpoint.as_ref()).is_some_and(|shard| shard.closed)
+        self.shards.get(id).is_some_and(Known::is_closed)
     }
 
     fn by_ordinal(&self, ordinal: Ordinal) -> Option<&Checkpoint> {
@@ -228,6 +260,25 @@ mod tests {
         let once = Lineage::new(checkpoints(), [], None);
         assert!(names(once.vanished(&seen)).is_empty(), "one listing may be wrong");
         assert_eq!(names(once.vanished(&once)), ["p"]);
+    }
+
+    #[test]
+    fn a_checkpoint_is_forgotten_once_it_and_its_children_are_gone_from_the_listing_and_never_asked_for_again() {
+        let checkpoints = [
+            numbered("g", None, 1, true),
+            numbered("p", Some("g"), 2, true),
+            numbered("c", Some("p"), 3, false),
+            numbered("x", None, 4, true),
+        ];
+        let at = |floor| Lineage::new(checkpoints.clone(), [listed("c", Some("p"))], floor);
+        let (soon, late) = (UnixMillis(1000).plus(MEMORY), UnixMillis(9000).plus(MEMORY));
+        assert!(names(at(None).forgettable(late)).is_empty(), "the floor was not raised yet");
+        assert!(names(at(Some(Ordinal(2))).forgettable(soon)).is_empty(), "a faulty listing may still leave it out");
+        assert_eq!(names(at(Some(Ordinal(2))).forgettable(late)), ["g"], "p has a child, x is above the floor");
+        let without = Lineage::new(checkpoints[1..].to_vec(), [listed("c", Some("p"))], Some(Ordinal(2)));
+        assert!(without.unnumbered().is_empty());
+        assert_eq!(without.closed_ancestors(&id("c"), 9), [Ordinal(2)]);
+        assert_eq!(names(without.readable().map(|shard| &shard.id)), ["c"]);
     }
 
     #[test]

@@ -7,6 +7,7 @@
 mod cache;
 mod checkpoints;
 mod counts;
+pub mod log;
 mod recounts;
 mod rows;
 mod stream;
@@ -14,6 +15,7 @@ mod stream;
 pub use cache::{Cache, Cached, FillToken};
 pub use checkpoints::{Checkpoints, Gap, GapId, Lease, LeaseTaken, Registry, ShardState, Worker};
 pub use counts::{Applied, Counts, Judged, LedgerEntry, Mended};
+pub use log::{Intake, OwnedPartition, Producer, Shelf};
 pub use recounts::{AuditSegment, Claimed, QueueReason, Recounts, RunState};
 pub use rows::{FencedRows, Like, MarkerPut, Rows, ScannedRow, Segment};
 pub use stream::{ChangeStream, Iterator, Position, Records, StreamFault, StreamInfo};

@@ -6,10 +6,12 @@
 
 mod audit;
 mod capture;
+mod horizon;
 mod marker;
 mod verdict;
 
 pub use audit::{Finding, RowKeyCount, RowTally, Scanned, compare, gap_may_close, proved};
 pub use capture::{Capture, CaptureLimits, Captures, Report};
+pub use horizon::Horizon;
 pub use marker::{AfterPut, BadRunId, Marker, Phase, RunId, UnknownPhase, after_put};
 pub use verdict::{Form, NoWindow, Verdict, exact_rows, verdict};

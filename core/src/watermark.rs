@@ -72,7 +72,7 @@ impl Watermarks {
     /// What an update of `updating` may prune, when every shard up to `closed_through` is closed. Never that shard's own.
     pub fn prunable(&self, closed_through: Option<Ordinal>, updating: Ordinal) -> Option<Prune> {
         let floor = closed_through.filter(|floor| *floor < updating && self.admits_floor(*floor))?;
-        let finished: Vec<Ordinal> = self.marks.range(..=floor).map(|(shard, _)| *shard).collect();
+        let finished: Vec<Ordinal> = self.marks.range(..=floor).map(|(shard, _)| *shard).take(Prune::MOST).collect();
         (!finished.is_empty()).then_some(Prune { floor, finished })
     }
 
@@ -94,6 +94,11 @@ pub struct Prune {
     pub floor: Ordinal,
     /// The shards at or below the floor whose watermarks the counter still carries.
     pub finished: Vec<Ordinal>,
+}
+
+impl Prune {
+    /// How many watermarks one update drops at most: its expression has to stay below 4 KB. The next drops more.
+    pub const MOST: usize = 100;
 }
 
 #[cfg(test)]
@@ -138,5 +143,17 @@ mod tests {
         marks.prune(&Prune { floor: Ordinal(4), finished: vec![] });
         assert_eq!(marks.prunable(Some(Ordinal(3)), Ordinal(9)), None);
         assert!(!marks.admits_floor(Ordinal(3)));
+    }
+
+    #[test]
+    fn a_prune_drops_so_many_watermarks_and_the_next_one_the_rest() {
+        let mut marks = Watermarks::default();
+        (1..=150).for_each(|shard| marks.advance(Ordinal(shard), at(5)));
+        for left in [50, 0] {
+            let prune = marks.prunable(Some(Ordinal(150)), Ordinal(151)).unwrap();
+            marks.prune(&prune);
+            assert_eq!(marks.marks().len(), left);
+        }
+        assert_eq!(marks.prunable(Some(Ordinal(150)), Ordinal(151)), None);
     }
 }

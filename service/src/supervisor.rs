@@ -145,7 +145,8 @@ impl Supervisor {
                 let _ = timeout_at(began + grace, self.gone(|_| true)).await;
             }
         }
-        self.close();
+        // Whatever was started into a stage already gone is nobody's to wait for.
+        self.abort_all();
         Shutdown { ended: self.tasks.borrow().ended.clone() }
     }
 

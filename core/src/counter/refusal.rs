@@ -24,9 +24,11 @@ pub enum Retry {
     Unexplained,
 }
 
-/// Decides what follows the refusal of `update` by `counter`; `None` where the item did not exist.
+/// Decides what follows the refusal of `update` by `counter`; `None` where the item did not exist, which refuses as an
+/// empty one does.
 pub fn after_refusal(update: &Update, counter: Option<&Counter>, kin: &impl Kin) -> Retry {
-    let Some(counter) = counter else { return Retry::Unexplained };
+    let absent = Counter::default();
+    let counter = counter.unwrap_or(&absent);
     match counter.watermarks.standing(update.shard) {
         Standing::Through(mark) if mark >= update.first => return Retry::After(mark),
         Standing::Finished => return Retry::Finished,
@@ -151,6 +153,14 @@ mod tests {
             assert_eq!(counter.refusal(&update), None, "{update:?}");
             assert!(counter.clone().updated(&update).unwrap().is_sound());
         }
+    }
+
+    #[test]
+    fn an_item_that_is_gone_has_no_feeder_to_contest() {
+        let counter = after(&[update(1, 5, 9)]);
+        let Retry::Changed(contest) = after_refusal(&update(2, 3, 3), Some(&counter), &STRANGERS) else { panic!() };
+        assert_eq!(Counter::default().refusal(&contest), Some(Refusal::Feeder));
+        assert_eq!(after_refusal(&contest, None, &STRANGERS), Retry::Changed(update(2, 3, 3)));
     }
 
     #[test]

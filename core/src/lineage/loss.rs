@@ -40,6 +40,9 @@ pub enum Loss {
     /// The stream may have existed before anybody followed it, or rows before the stream.
     #[error("stream {0} was not followed from the table's first row on")]
     Unfollowed(StreamLabel),
+    /// The service sent a record whose position cannot be read, so it has no place in any count.
+    #[error("a record of stream shard {0} has no readable position")]
+    Unreadable(StreamShardId),
     /// An operator moved a fence by hand.
     #[error("the fence of {0} was reset by hand")]
     FenceReset(Box<str>),
@@ -53,6 +56,7 @@ impl Loss {
             Self::Outage { .. } => "outage",
             Self::Vanished(_) => "vanished",
             Self::Unfollowed(_) => "unfollowed",
+            Self::Unreadable(_) => "unreadable",
             Self::FenceReset(_) => "fence_reset",
         }
     }

@@ -18,6 +18,21 @@ pub struct Registry {
     pub floor: Option<Ordinal>,
 }
 
+impl Registry {
+    /// Numbers left free between two labels, for whoever still follows the earlier one.
+    pub const ROOM: u64 = 1_000;
+
+    /// The registry of a label never seen before, `next` being the greatest of the earlier labels, if there are any.
+    pub fn after(next: Option<Ordinal>) -> Self {
+        match next {
+            None => Self { next: Ordinal(1), floor: None },
+            Some(Ordinal(next)) => {
+                Self { next: Ordinal(next + Self::ROOM), floor: Some(Ordinal(next + Self::ROOM - 1)) }
+            }
+        }
+    }
+}
+
 /// A worker's name, drawn at its start.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Worker(pub String);
@@ -41,10 +56,10 @@ pub struct ShardState {
 }
 
 /// Whether a lease could be taken.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub enum LeaseTaken {
-    /// It is ours.
-    Taken,
+    /// It is ours, and this is what to renew it by.
+    Taken(Lease),
     /// Somebody was faster.
     Lost,
 }
@@ -62,8 +77,22 @@ pub struct Gap {
     pub kind: String,
     /// What happened, for people.
     pub detail: String,
-    /// When it was opened.
+    /// When it was opened, last: only an audit that began later repairs it.
     pub opened: UnixMillis,
+}
+
+impl Gap {
+    /// The gap that `loss`, met at `now`, opens: named after the kind of loss and the place of it.
+    pub fn of(loss: &Loss, now: UnixMillis) -> Self {
+        let place = match loss {
+            Loss::Trimmed(shard) | Loss::Vanished(shard) | Loss::Unreadable(shard) => shard.as_str(),
+            Loss::Outage { shard, .. } => shard.as_str(),
+            Loss::Unfollowed(label) => label.as_str(),
+            Loss::FenceReset(partition) => partition,
+        };
+        let id = GapId(format!("{}/{place}", loss.kind()));
+        Self { id, kind: loss.kind().to_owned(), detail: loss.to_string(), opened: now }
+    }
 }
 
 /// The streamer's durable state.
@@ -75,14 +104,18 @@ pub trait Checkpoints: Send + Sync {
     /// The registry of a stream, read consistently; `None` for one never seen.
     async fn registry(&self, label: &StreamLabel) -> Outcome<Option<Registry>>;
 
-    /// Gives `shard` its number, once: the checkpoint is put if absent together with the registry's next step. Safe to
-    /// repeat: the number already given is answered.
+    /// Gives `shard` its number, once: the checkpoint is put if absent together with the registry's next step, its `at`
+    /// a time before which nothing was written to it. Safe to repeat: the number already given is answered.
+    ///
+    /// No number is given twice, whatever the label, for counters tell stream shards apart by their numbers alone: the
+    /// registry of a new label begins [`Registry::ROOM`] behind the greatest `next` of all earlier ones, and its floor
+    /// says that everything before is done with.
     async fn number(
         &self,
         label: &StreamLabel,
         shard: &StreamShardId,
         parent: Option<&StreamShardId>,
-        now: UnixMillis,
+        at: UnixMillis,
     ) -> Outcome<Ordinal>;
 
     /// Everything of `shard` up to `sequence` is in the counters. Safe to repeat: a checkpoint never moves back; one
@@ -102,6 +135,10 @@ pub trait Checkpoints: Send + Sync {
     /// All of `shard` is in the counters, for ever. Safe to repeat.
     async fn close(&self, label: &StreamLabel, shard: &StreamShardId, at: UnixMillis) -> Outcome<()>;
 
+    /// Drops the checkpoint of a closed shard, for a caller who knows that neither it nor a child of it is listed any
+    /// more. Safe to repeat; a shard that is not closed stays.
+    async fn forget(&self, label: &StreamLabel, shard: &StreamShardId) -> Outcome<()>;
+
     /// Every shard up to `floor` is closed. Safe to repeat: the floor never moves back.
     async fn raise_floor(&self, label: &StreamLabel, floor: Ordinal) -> Outcome<()>;
 
@@ -117,8 +154,9 @@ pub trait Checkpoints: Send + Sync {
     /// Gives the lease of `shard` back, if `holder` has it. Safe to repeat.
     async fn release(&self, label: &StreamLabel, shard: &StreamShardId, holder: &Worker) -> Outcome<()>;
 
-    /// Records a loss durably and queues a full audit. Safe to repeat: the same loss is one gap, and the time it was
-    /// first opened stands.
+    /// Records a loss durably and queues a full audit. Safe to repeat: the same loss is one gap. Its time moves forward
+    /// with every call, for nobody can tell a repeat from a second loss at the same place, which an audit under way
+    /// would not repair.
     async fn open_gap(&self, loss: &Loss, now: UnixMillis) -> Outcome<Gap>;
 
     /// The open gaps, read consistently.
@@ -127,7 +165,7 @@ pub trait Checkpoints: Send + Sync {
     /// Closes `gap` if it is still the one opened then. Safe to repeat.
     async fn close_gap(&self, gap: &Gap) -> Outcome<()>;
 
-    /// What the deployment was created with, created now with `shards` if it was not. The answer may differ from
-    /// `shards`, and then decides. Safe to repeat.
+    /// What the deployment was created with, created now with `shards`, or the default, if it was not. The answer may
+    /// differ from `shards`, and then decides. Safe to repeat: what is there stays.
     async fn config(&self, shards: Option<ShardCount>) -> Outcome<ShardCount>;
 }

@@ -76,6 +76,10 @@ pub trait Rows: Send + Sync {
     /// The likes of one row key in the order of user ids, behind `after`, read consistently; reserved rows left out.
     async fn likes(&self, key: &RowKey, after: Option<&Cursor>, limit: Option<u32>) -> Outcome<Page<Like>>;
 
+    /// Everybody who likes in `key`, by the rows' keys alone, behind `after`, read consistently: what the fold counts as
+    /// a row, whatever else is in it. Reserved rows and those of no valid user are left out, as the fold does.
+    async fn users(&self, key: &RowKey, after: Option<&Cursor>) -> Outcome<Page<UserId>>;
+
     /// One page of a table scan, keys only, read consistently; reserved rows left out. The rows of a key follow each
     /// other, within a page and from page to page.
     async fn scan(&self, segment: Segment, after: Option<&Cursor>) -> Outcome<Page<ScannedRow>>;

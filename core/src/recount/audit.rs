@@ -86,10 +86,10 @@ pub struct Scanned {
 
 /// Whether agreement is proof: `version` is the counter's version read after every open stream shard's `at` was seen as
 /// in `open`, and no change was made or was still on its way between. `guard` is how far two records of a key may be
-/// out of order.
+/// out of order. Where no stream shard is open the next ones have not been met yet, so nothing is proved.
 pub fn proved(scanned: &Scanned, version: u64, open: impl IntoIterator<Item = UnixMillis>, guard: Duration) -> bool {
-    let passed = scanned.ended.plus(guard);
-    version == scanned.version_before && open.into_iter().all(|at| at > passed)
+    let slowest = open.into_iter().min();
+    version == scanned.version_before && slowest.is_some_and(|at| at > scanned.ended.plus(guard))
 }
 
 /// Whether a gap may close: an audit that began after it was opened has proved or repaired every key.
@@ -141,6 +141,7 @@ mod tests {
         assert!(proved(&scanned, 7, [UnixMillis(1501), UnixMillis(9999)], guard));
         assert!(!proved(&scanned, 8, [UnixMillis(1501)], guard), "the counter changed");
         assert!(!proved(&scanned, 7, [UnixMillis(9999), UnixMillis(1500)], guard), "a shard may hold a change back");
+        assert!(!proved(&scanned, 7, [], guard), "the next shards may hold a change back");
     }
 
     #[test]

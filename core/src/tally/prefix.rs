@@ -83,6 +83,7 @@ impl Fold {
             RecordKind::Row { .. } | RecordKind::Reserved | RecordKind::Foreign(_) => {}
         }
         self.gathered.last = Some(record.sequence);
+        self.gathered.written = self.gathered.written.max(record.written);
         self.gathered.records += 1;
         self.opened.get_or_insert(now);
         Ok(())
@@ -101,7 +102,7 @@ impl Fold {
 
     /// When it will be due by age, if nothing else happens.
     pub fn due_at(&self) -> Option<Duration> {
-        self.opened.map(|opened| opened + self.rules.age)
+        self.opened.map(|opened| opened.saturating_add(self.rules.age))
     }
 
     /// Takes out what was gathered.
@@ -120,6 +121,8 @@ pub struct Prefix {
     pub boundary: Option<Boundary>,
     /// The last record: where the checkpoint goes once everything is answered.
     pub last: Option<Sequence>,
+    /// When its latest record was written, to the second: everything written before is covered, too.
+    pub written: UnixMillis,
     /// How many records it covers.
     pub records: usize,
 }

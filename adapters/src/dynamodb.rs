@@ -1,0 +1,26 @@
+//! The ports over DynamoDB and DynamoDB Streams, through the SDK. What a condition means and what follows from a
+//! refusal is decided in `tally_core`; here it is put into requests, and replies into our words.
+
+mod checkpoints;
+mod connection;
+mod counts;
+mod cursor;
+mod expression;
+mod fault;
+mod item;
+mod likes;
+mod names;
+mod recounts;
+mod settings;
+mod streams;
+mod tables;
+
+pub use checkpoints::Checkpoints;
+pub use connection::Connection;
+pub use counts::Counts;
+pub use likes::Likes;
+pub use names::Tables;
+pub use recounts::Recounts;
+pub use settings::{Access, Settings};
+pub use streams::Streams;
+pub use tables::{check_tables, ensure_tables};

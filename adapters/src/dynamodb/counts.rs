@@ -1,0 +1,183 @@
+//! The counts table: counters read, and changed by conditional updates alone.
+
+mod counter;
+mod update;
+mod verdict;
+
+use std::collections::HashMap;
+
+use async_trait::async_trait;
+use aws_sdk_dynamodb::error::SdkError;
+use aws_sdk_dynamodb::operation::update_item::UpdateItemError;
+use aws_sdk_dynamodb::types::{
+    KeysAndAttributes, ReturnConsumedCapacity, ReturnValue, ReturnValuesOnConditionCheckFailure, TransactWriteItem,
+};
+use tally_core::backoff::Backoff;
+use tally_core::counter::{Counter, Update};
+use tally_core::fault::Fault;
+use tally_core::ids::PostId;
+use tally_core::ports::{Applied, Counts as CountsPort, Cursor, Judged, LedgerEntry, Mended, Outcome, Page, Segment};
+use tally_core::recount::Verdict;
+
+use self::counter::decode;
+use super::connection::Connection;
+use super::cursor::{after_one, half_units, start_one};
+use super::fault::{Cancelled, cancelled, fault};
+use super::item::{Item, Reader, item, text};
+use super::names::counts::POST_ID;
+use super::recounts::ledger;
+
+/// The most items one batch read takes.
+const BATCH: usize = 100;
+/// How often keys that a batch read left out are asked for again.
+const ROUNDS: u32 = 8;
+
+/// The counts table.
+#[derive(Clone, Debug)]
+pub struct Counts {
+    connection: Connection,
+}
+
+impl Counts {
+    /// The counters of a deployment.
+    pub fn new(connection: &Connection) -> Self {
+        Self { connection: connection.clone() }
+    }
+
+    fn table(&self) -> &str {
+        &self.connection.tables.counts
+    }
+
+    fn decoded(&self, item: &Item) -> Outcome<Counter> {
+        decode(&Reader::new(self.table(), item), item)
+    }
+
+    /// The counter that refused an update, from the reply itself.
+    fn refused(&self, error: &SdkError<UpdateItemError>) -> Outcome<Applied> {
+        match error.as_service_error() {
+            Some(UpdateItemError::ConditionalCheckFailedException(refusal)) => {
+                let counter = refusal.item().filter(|item| !item.is_empty()).map(|item| self.decoded(item));
+                Ok(Applied::Refused(counter.transpose()?))
+            }
+            _ => Err(fault(self.table(), error)),
+        }
+    }
+
+    /// A change of a counter and its line in the ledger, both or neither, sent once.
+    async fn correct(&self, change: aws_sdk_dynamodb::types::Update, entry: &LedgerEntry) -> Result<(), Cancelled> {
+        let change = TransactWriteItem::builder().update(change).build();
+        let line = TransactWriteItem::builder().put(ledger::put(&self.connection.tables.recounts, entry)).build();
+        let sent = self.connection.once.transact_write_items().transact_items(change).transact_items(line).send().await;
+        sent.map(|_| ()).map_err(|error| cancelled(self.table(), &error))
+    }
+
+    /// The counters there are among `posts`, which are distinct and no more than one batch takes.
+    async fn batch(&self, posts: &[&PostId]) -> Outcome<HashMap<String, Counter>> {
+        let mut found = HashMap::with_capacity(posts.len());
+        let mut asked: Vec<Item> = posts.iter().map(|post| key(post)).collect();
+        for round in 0..ROUNDS {
+            let keys = KeysAndAttributes::builder().set_keys(Some(asked)).consistent_read(true).build();
+            let keys = keys.expect("keys are set");
+            let get = self.connection.client.batch_get_item().request_items(self.table(), keys);
+            let reply = get.send().await.map_err(|error| fault(self.table(), &error))?;
+            for item in reply.responses().and_then(|tables| tables.get(self.table())).into_iter().flatten() {
+                let post = Reader::new(self.table(), item).required_text(POST_ID)?;
+                found.insert(post.to_owned(), self.decoded(item)?);
+            }
+            let left = reply.unprocessed_keys.and_then(|mut tables| tables.remove(self.table()));
+            asked = left.map(|left| left.keys).unwrap_or_default();
+            if asked.is_empty() {
+                return Ok(found);
+            }
+            tokio::time::sleep(Backoff::STORE.ceiling(round)).await;
+        }
+        Err(Fault::Throttled(format!("{}: {} keys of a batch were never read", self.table(), asked.len())))
+    }
+}
+
+fn key(post: &PostId) -> Item {
+    item([(POST_ID, text(post.as_str()))])
+}
+
+#[async_trait]
+impl CountsPort for Counts {
+    /// Safe to repeat, by the SDK too: the watermark the update sets is the one its condition wants not to be there. A
+    /// copy refused after one that was carried out shows itself in the counter that comes with the refusal.
+    async fn apply(&self, post: &PostId, update: &Update) -> Outcome<Applied> {
+        let request = update::expressions(update)
+            .map_err(|overflow| Fault::Poison(format!("table {}, post {post}: {overflow}", self.table())))?;
+        let sent = self
+            .connection
+            .client
+            .update_item()
+            .table_name(self.table())
+            .set_key(Some(key(post)))
+            .update_expression(request.update)
+            .condition_expression(request.condition)
+            .set_expression_attribute_names(request.names)
+            .set_expression_attribute_values(request.values)
+            .return_values(ReturnValue::AllNew)
+            .return_values_on_condition_check_failure(ReturnValuesOnConditionCheckFailure::AllOld)
+            .send()
+            .await;
+        match sent {
+            Ok(reply) => Ok(Applied::Taken(self.decoded(&reply.attributes.unwrap_or_default())?)),
+            Err(error) => self.refused(&error),
+        }
+    }
+
+    async fn counter(&self, post: &PostId) -> Outcome<Option<Counter>> {
+        let get = self.connection.client.get_item().table_name(self.table()).set_key(Some(key(post)));
+        let reply = get.consistent_read(true).send().await.map_err(|error| fault(self.table(), &error))?;
+        reply.item().map(|item| self.decoded(item)).transpose()
+    }
+
+    async fn counters(&self, posts: &[PostId]) -> Outcome<Vec<Option<Counter>>> {
+        let mut distinct: Vec<&PostId> = posts.iter().collect();
+        distinct.sort_unstable();
+        distinct.dedup();
+        let mut found = HashMap::new();
+        for posts in distinct.chunks(BATCH) {
+            found.extend(self.batch(posts).await?);
+        }
+        Ok(posts.iter().map(|post| found.get(post.as_str()).cloned()).collect())
+    }
+
+    /// Never repeated: sent once, and what is not known to stand is void. A conflict and a throttled request certainly
+    /// were not carried out, so these are faults.
+    async fn judge(&self, verdict: &Verdict, entry: &LedgerEntry) -> Outcome<Judged> {
+        let change = verdict::update(self.table(), key(&verdict.key.post), verdict);
+        match self.correct(change, entry).await {
+            Ok(()) => Ok(Judged::Stands),
+            Err(Cancelled::Condition | Cancelled::Fault(Fault::Transient(_))) => Ok(Judged::Void),
+            Err(Cancelled::Fault(fault)) => Err(fault),
+        }
+    }
+
+    /// Safe to repeat: it moves the version its condition names.
+    async fn mend_total(&self, post: &PostId, version: u64, sum: i64, entry: &LedgerEntry) -> Outcome<Mended> {
+        match self.correct(verdict::mending(self.table(), key(post), version, sum), entry).await {
+            Ok(()) => Ok(Mended::Mended),
+            Err(Cancelled::Condition) => Ok(Mended::Changed),
+            Err(Cancelled::Fault(fault)) => Err(fault),
+        }
+    }
+
+    async fn scan(&self, segment: Segment, after: Option<&Cursor>) -> Outcome<Page<(PostId, Counter)>> {
+        let scan = self
+            .connection
+            .client
+            .scan()
+            .table_name(self.table())
+            .segment(i32::try_from(segment.index).unwrap_or(i32::MAX))
+            .total_segments(i32::try_from(segment.of).unwrap_or(i32::MAX))
+            .set_exclusive_start_key(after.map(|cursor| Item::from([start_one(POST_ID, cursor)])))
+            .consistent_read(true)
+            .return_consumed_capacity(ReturnConsumedCapacity::Total);
+        let reply = scan.send().await.map_err(|error| fault(self.table(), &error))?;
+        let counter = |item| Ok((Reader::new(self.table(), item).required(POST_ID)?, self.decoded(item)?));
+        let items = reply.items().iter().map(counter).collect::<Outcome<_>>()?;
+        let next = after_one(self.table(), POST_ID, reply.last_evaluated_key())?;
+        Ok(Page { items, next, half_units: half_units(reply.consumed_capacity()) })
+    }
+}

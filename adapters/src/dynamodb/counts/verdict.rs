@@ -1,0 +1,60 @@
+//! Corrections of a counter as conditional updates: what `Verdict::admitted_by` and `Verdict::apply` say, in the store's
+//! words, and a total set right.
+
+use aws_sdk_dynamodb::types::{AttributeValue, Update};
+use tally_core::recount::{Form, Verdict};
+
+use super::super::expression::Aliases;
+use super::super::item::Item;
+use super::super::names::counts::{LIKES, ROWS, SUSPECT, SWITCHES, VERSION, WINDOW_ROWS, WINDOW_RUN};
+
+/// The update of a verdict, under the token it takes.
+pub(super) fn update(table: &str, key: Item, verdict: &Verdict) -> Update {
+    let k = verdict.key.shard;
+    let mut say = Aliases::default();
+    let mut of_shard = |kind: &str| say.name(format!("{kind}{k}"));
+    let (rows, run, at_marker, suspect) =
+        (of_shard(ROWS), of_shard(WINDOW_RUN), of_shard(WINDOW_ROWS), of_shard(SUSPECT));
+    let [likes, version] = say.names([LIKES, VERSION]);
+    let (token, correction) = (say.text(verdict.run.to_string()), say.number(verdict.correction));
+    let one = say.number(1);
+    let (condition, also_removed) = match verdict.form {
+        Form::Plain => (format!("attribute_not_exists({suspect})"), String::new()),
+        Form::Suspect { switches } => {
+            let seen = say.name(format!("{SWITCHES}{k}"));
+            let stands = format!("{seen}={}", say.number(switches));
+            let condition = if switches == 0 { format!("(attribute_not_exists({seen}) OR {stands})") } else { stands };
+            (condition, format!(",{suspect}"))
+        }
+    };
+    let change = format!("ADD {rows} {correction},{likes} {correction},{version} {one}");
+    finish(
+        table,
+        key,
+        say,
+        format!("{change} REMOVE {run},{at_marker}{also_removed}"),
+        format!("{run}={token} AND {condition}"),
+    )
+}
+
+/// The update that sets the total to `sum`, if the counter still has `version`.
+pub(super) fn mending(table: &str, key: Item, version: u64, sum: i64) -> Update {
+    let mut say = Aliases::default();
+    let [likes, at] = say.names([LIKES, VERSION]);
+    let (sum, one) = (say.value(AttributeValue::N(sum.to_string())), say.number(1));
+    let seen = say.number(version);
+    finish(table, key, say, format!("SET {likes}={sum} ADD {at} {one}"), format!("{at}={seen}"))
+}
+
+fn finish(table: &str, key: Item, say: Aliases, update: String, condition: String) -> Update {
+    let (names, values) = say.finish();
+    Update::builder()
+        .table_name(table)
+        .set_key(Some(key))
+        .update_expression(update)
+        .condition_expression(condition)
+        .set_expression_attribute_names(names)
+        .set_expression_attribute_values(values)
+        .build()
+        .expect("table, key and expression are set")
+}

@@ -1,0 +1,241 @@
+//! The SDK's errors in our words: [`fault`] for every call, [`commit`] for the consumer's transaction, [`cancelled`] for
+//! the others, [`stream`] for the change stream.
+//!
+//! What matters is whether a request may have been carried out. No answer (a time-out, a broken connection, an answer
+//! that cannot be read) and an error of the service's own leave that open; a refusal that names its reason does not.
+
+use std::error::Error;
+
+use aws_sdk_dynamodb::error::{DisplayErrorContext, ProvideErrorMetadata, SdkError};
+use aws_sdk_dynamodb::operation::transact_write_items::{TransactWriteItemsError, TransactWriteItemsOutput};
+use aws_sdk_dynamodb::types::CancellationReason;
+use tally_core::fault::Fault;
+use tally_core::fence::{Commit, Refused};
+use tally_core::ports::{Outcome, StreamFault};
+
+/// Classes the failure of a call about `what`, usually a table. `Poison` is kept for a request that the service will
+/// not look at: callers may give up a like over it, so an error nobody knows is fatal instead.
+pub(super) fn fault<E: Error + ProvideErrorMetadata + 'static>(what: &str, error: &SdkError<E>) -> Fault {
+    match error {
+        SdkError::ServiceError(context) => of_service(what, context.err(), context.raw().status().as_u16()),
+        SdkError::ConstructionFailure(_) => Fault::Fatal(format!("{what}: {}", DisplayErrorContext(error))),
+        _ => Fault::Transient(format!("{what}: {}", DisplayErrorContext(error))),
+    }
+}
+
+fn of_service(what: &str, error: &impl ProvideErrorMetadata, status: u16) -> Fault {
+    let (code, said) = (error.code().unwrap_or("no error code"), error.message().unwrap_or("no message"));
+    let message = format!("{what}: {code}: {said}");
+    match code {
+        "ProvisionedThroughputExceededException"
+        | "ThrottlingException"
+        | "RequestLimitExceeded"
+        | "LimitExceededException"
+        | "TooManyRequestsException" => Fault::Throttled(message),
+        "TransactionConflictException"
+        | "TransactionInProgressException"
+        | "ReplicatedWriteConflictException"
+        | "ResourceInUseException"
+        | "RequestExpired"
+        | "ExpiredTokenException" => Fault::Transient(message),
+        "ValidationException" | "SerializationException" => Fault::Poison(message),
+        // A process that stood still between signing and sending; signed afresh, the request is taken.
+        "InvalidSignatureException" if said.contains("expired") => Fault::Transient(message),
+        _ if status == 429 => Fault::Throttled(message),
+        _ if status >= 500 => Fault::Transient(message),
+        _ => Fault::Fatal(message),
+    }
+}
+
+/// The reply to a conditional write, or `None` where its condition did not hold.
+pub(super) fn unless_refused<T, E>(what: &str, result: Result<T, SdkError<E>>) -> Outcome<Option<T>>
+where
+    E: Error + ProvideErrorMetadata + 'static,
+{
+    match result {
+        Ok(reply) => Ok(Some(reply)),
+        Err(error) if is_refused(&error) => Ok(None),
+        Err(error) => Err(fault(what, &error)),
+    }
+}
+
+/// Whether a conditional write failed by its condition.
+pub(super) fn is_refused<E: ProvideErrorMetadata>(error: &SdkError<E>) -> bool {
+    error.code() == Some("ConditionalCheckFailedException")
+}
+
+/// What became of the consumer's transaction.
+///
+/// The SDK may have sent it several times, which is safe: every copy carries the fence's condition, and only one can
+/// find it true. So a copy refused by its condition may well stand behind one that was carried out without an answer,
+/// and means reading the fence again; a last copy refused by a conflict or for want of capacity means sending it once
+/// more, and if an earlier one was carried out after all, the fence will say so.
+pub(super) fn commit(
+    what: &str,
+    result: Result<TransactWriteItemsOutput, SdkError<TransactWriteItemsError>>,
+) -> Commit {
+    let Err(error) = result else { return Commit::Done };
+    if let Some(TransactWriteItemsError::TransactionCanceledException(cancelled)) = error.as_service_error() {
+        return Commit::Cancelled(cancelled.cancellation_reasons().iter().map(refused).collect());
+    }
+    match fault(what, &error) {
+        Fault::Transient(message) => Commit::Unknown(message),
+        Fault::Throttled(_) => Commit::Cancelled(vec![Refused::Throttled]),
+        Fault::Poison(message) => Commit::Invalid(message),
+        Fault::Fatal(message) => Commit::Fatal(message),
+    }
+}
+
+/// Why one item of a cancelled transaction refused.
+fn refused(reason: &CancellationReason) -> Refused {
+    match reason.code() {
+        None | Some("None") => Refused::Nothing,
+        Some("TransactionConflict") => Refused::Conflict,
+        Some("ProvisionedThroughputExceeded" | "ThrottlingError") => Refused::Throttled,
+        Some("ConditionalCheckFailed") => Refused::Condition,
+        Some("ValidationError") => Refused::Invalid,
+        Some("ItemCollectionSizeLimitExceeded") => Refused::Full,
+        Some(_) => Refused::Other,
+    }
+}
+
+/// How a transaction with conditions of its own failed.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) enum Cancelled {
+    /// Some condition did not hold, perhaps because an earlier copy was carried out.
+    Condition,
+    /// Anything else; transient where it is not known whether it was carried out.
+    Fault(Fault),
+}
+
+/// Classes the failure of any other transaction about `what`.
+pub(super) fn cancelled(what: &str, error: &SdkError<TransactWriteItemsError>) -> Cancelled {
+    let Some(TransactWriteItemsError::TransactionCanceledException(cancelled)) = error.as_service_error() else {
+        return Cancelled::Fault(fault(what, error));
+    };
+    let reasons: Vec<Refused> = cancelled.cancellation_reasons().iter().map(refused).collect();
+    let message = format!("{what}: {}", cancelled.message().unwrap_or("transaction cancelled"));
+    let given = |reason| reasons.contains(&reason);
+    Cancelled::Fault(if given(Refused::Condition) {
+        return Cancelled::Condition;
+    } else if given(Refused::Full) {
+        Fault::Fatal(message)
+    } else if given(Refused::Invalid) {
+        Fault::Poison(message)
+    } else if given(Refused::Throttled) {
+        Fault::Throttled(message)
+    } else {
+        Fault::Transient(message)
+    })
+}
+
+/// Classes the failure of a read of the change stream.
+pub(super) fn stream<E: Error + ProvideErrorMetadata + 'static>(what: &str, error: &SdkError<E>) -> StreamFault {
+    match error.as_service_error().and_then(ProvideErrorMetadata::code) {
+        Some("TrimmedDataAccessException") => StreamFault::Trimmed,
+        Some("ExpiredIteratorException") => StreamFault::Expired,
+        Some("ResourceNotFoundException") => StreamFault::Gone,
+        _ => StreamFault::Fault(fault(what, error)),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use aws_sdk_dynamodb::operation::put_item::PutItemError;
+    use aws_sdk_dynamodb::types::error::TransactionCanceledException;
+    use aws_smithy_runtime_api::client::orchestrator::HttpResponse;
+    use aws_smithy_runtime_api::client::result::ConnectorError;
+    use aws_smithy_types::body::SdkBody;
+    use aws_smithy_types::error::ErrorMetadata;
+    use tally_core::fence::Next;
+
+    use super::*;
+
+    fn answer(status: u16) -> HttpResponse {
+        HttpResponse::new(status.try_into().unwrap(), SdkBody::empty())
+    }
+
+    fn said(status: u16, code: &str, message: &str) -> Fault {
+        let meta = ErrorMetadata::builder().code(code).message(message).build();
+        fault("likes", &SdkError::service_error(PutItemError::generic(meta), answer(status)))
+    }
+
+    fn transaction(codes: &[&str]) -> SdkError<TransactWriteItemsError> {
+        let reasons = codes.iter().map(|code| CancellationReason::builder().code(*code).build());
+        let cancelled = TransactionCanceledException::builder()
+            .set_cancellation_reasons(Some(reasons.collect()))
+            .meta(ErrorMetadata::builder().code("TransactionCanceledException").build())
+            .build();
+        SdkError::service_error(TransactWriteItemsError::TransactionCanceledException(cancelled), answer(400))
+    }
+
+    #[test]
+    fn a_refusal_is_classed_by_what_to_do_next() {
+        let class = |status, code| said(status, code, "m").class();
+        for code in ["ProvisionedThroughputExceededException", "ThrottlingException", "RequestLimitExceeded"] {
+            assert_eq!(class(400, code), "throttled", "{code}");
+        }
+        for (status, code) in
+            [(400, "TransactionConflictException"), (500, "InternalServerError"), (503, "ServiceUnavailable")]
+        {
+            assert_eq!(class(status, code), "transient", "{code}");
+        }
+        assert_eq!(class(400, "ValidationException"), "poison");
+        for code in ["AccessDeniedException", "ResourceNotFoundException", "UnrecognizedClientException"] {
+            assert_eq!(class(400, code), "fatal", "{code}");
+        }
+        assert_eq!(class(400, "SomethingNobodyHasHeardOf"), "fatal", "never the fault of one like");
+        assert_eq!(said(400, "InvalidSignatureException", "Signature expired: ...").class(), "transient");
+        assert_eq!(said(400, "InvalidSignatureException", "does not match").class(), "fatal");
+        let message = said(400, "AccessDeniedException", "no").to_string();
+        assert_eq!(message, "likes: AccessDeniedException: no");
+    }
+
+    #[test]
+    fn a_transaction_without_an_answer_may_have_happened() {
+        type Failure = SdkError<TransactWriteItemsError>;
+        let silences: [Failure; 4] = [
+            SdkError::timeout_error("too late"),
+            SdkError::dispatch_failure(ConnectorError::io("reset".into())),
+            SdkError::response_error("half an answer", answer(200)),
+            SdkError::service_error(TransactWriteItemsError::unhandled("boom"), answer(500)),
+        ];
+        for silence in silences {
+            let outcome = commit("likes", Err(silence));
+            assert!(matches!(outcome, Commit::Unknown(_)), "{outcome:?}");
+            assert_eq!(outcome.next(), Next::Reload);
+        }
+    }
+
+    #[test]
+    fn every_cancellation_reason_has_its_meaning() {
+        use Refused::{Condition, Conflict, Full, Invalid, Nothing, Other, Throttled};
+        let codes = [
+            ("None", Nothing),
+            ("TransactionConflict", Conflict),
+            ("ProvisionedThroughputExceeded", Throttled),
+            ("ThrottlingError", Throttled),
+            ("ConditionalCheckFailed", Condition),
+            ("ValidationError", Invalid),
+            ("ItemCollectionSizeLimitExceeded", Full),
+            ("DuplicateItem", Other),
+        ];
+        let names = codes.map(|(code, _)| code);
+        let meanings = codes.map(|(_, meaning)| meaning);
+        assert_eq!(commit("likes", Err(transaction(&names))), Commit::Cancelled(meanings.to_vec()));
+    }
+
+    #[test]
+    fn a_condition_outweighs_every_other_reason_of_a_cancellation() {
+        let class = |codes: &[&str]| match cancelled("counts", &transaction(codes)) {
+            Cancelled::Condition => "condition",
+            Cancelled::Fault(fault) => fault.class(),
+        };
+        assert_eq!(class(&["TransactionConflict", "ConditionalCheckFailed"]), "condition");
+        assert_eq!(class(&["None", "TransactionConflict"]), "transient");
+        assert_eq!(class(&["ThrottlingError", "TransactionConflict"]), "throttled");
+        assert_eq!(class(&["ValidationError"]), "poison");
+        assert_eq!(class(&["ItemCollectionSizeLimitExceeded"]), "fatal");
+        assert_eq!(class(&[]), "transient");
+    }
+}

@@ -1,0 +1,115 @@
+//! The likes table: rows that move with a fence, rows read, and the recount's marker rows.
+
+mod fence;
+mod rows;
+
+use async_trait::async_trait;
+use aws_sdk_dynamodb::types::{AttributeValue, Delete, Put, TransactWriteItem};
+use tally_core::batch::{Change, Limits};
+use tally_core::event::Action;
+use tally_core::fence::{Advance, Commit, Fence, Partition};
+use tally_core::ids::{RowKey, ShardCount};
+use tally_core::ports::{FencedRows, Outcome};
+
+use super::connection::Connection;
+use super::fault::{Cancelled, cancelled, commit, fault, unless_refused};
+use super::item::{Item, Reader, item, number, text};
+use super::names::{PK, checkpoints, likes};
+
+/// The likes table and the fences that move with it.
+#[derive(Clone, Debug)]
+pub struct Likes {
+    connection: Connection,
+    shards: ShardCount,
+}
+
+impl Likes {
+    /// The rows of a deployment whose posts have `shards` row keys each.
+    pub fn new(connection: &Connection, shards: ShardCount) -> Self {
+        Self { connection: connection.clone(), shards }
+    }
+
+    /// A change of one row, absolute: a present row is the like.
+    fn write(&self, change: &Change<'_>) -> TransactWriteItem {
+        let pk = RowKey::of(change.post, change.user, self.shards).to_string();
+        let table = &self.connection.tables.likes;
+        let complete = "table and key are set";
+        match change.action {
+            Action::Like => {
+                let put = Put::builder().table_name(table).set_item(Some(item([
+                    (PK, text(pk)),
+                    (likes::USER_ID, text(change.user.as_str())),
+                    (likes::POST_ID, text(change.post.as_str())),
+                    (likes::LIKED_AT, number(change.at)),
+                ])));
+                TransactWriteItem::builder().put(put.build().expect(complete)).build()
+            }
+            Action::Unlike => {
+                let delete = Delete::builder().table_name(table).set_key(Some(row_key(pk, text(change.user.as_str()))));
+                TransactWriteItem::builder().delete(delete.build().expect(complete)).build()
+            }
+        }
+    }
+}
+
+fn row_key(pk: String, user: AttributeValue) -> Item {
+    item([(PK, AttributeValue::S(pk)), (likes::USER_ID, user)])
+}
+
+#[async_trait]
+impl FencedRows for Likes {
+    async fn fence(&self, partition: &Partition) -> Outcome<Option<Fence>> {
+        let table = &self.connection.tables.checkpoints;
+        let get = self.connection.client.get_item().table_name(table).set_key(Some(fence::key(partition)));
+        let reply = get.consistent_read(true).send().await.map_err(|error| fault(table, &error))?;
+        reply.item().map(|found| fence::decode(&Reader::new(table, found))).transpose()
+    }
+
+    /// Safe to repeat: put only where nothing stands.
+    async fn create_fence(&self, partition: &Partition, fence: &Fence) -> Outcome<()> {
+        let table = &self.connection.tables.checkpoints;
+        let put = self.connection.client.put_item().table_name(table).set_item(Some(fence::encode(partition, fence)));
+        let sent =
+            put.condition_expression("attribute_not_exists(#id)").expression_attribute_names("#id", checkpoints::ID);
+        unless_refused(table, sent.send().await).map(|_| ())
+    }
+
+    /// Safe to repeat, by the SDK too: the fence's condition holds for one copy. The request's token, which the SDK
+    /// draws anew for every call, is not relied upon: it ends after ten minutes, a zombie does not.
+    async fn commit(&self, partition: &Partition, advance: &Advance, changes: &[Change<'_>]) -> Commit {
+        if changes.len() > Limits::MAX_ROWS {
+            return Commit::Invalid(format!("{} rows in one transaction", changes.len()));
+        }
+        let tables = &self.connection.tables;
+        let fence = fence::advance(&tables.checkpoints, partition, &advance.from, &advance.reached());
+        let items = std::iter::once(fence).chain(changes.iter().map(|change| self.write(change))).collect();
+        let sent = self.connection.client.transact_write_items().set_transact_items(Some(items)).send().await;
+        commit(&tables.likes, sent)
+    }
+
+    async fn fences(&self, topic: &str) -> Outcome<Vec<(Partition, Fence)>> {
+        let table = &self.connection.tables.checkpoints;
+        let found = super::checkpoints::under(&self.connection, &fence::prefix(topic)).await?;
+        let fences = found.iter().map(|(rest, found)| {
+            let reader = Reader::new(table, found);
+            let index = rest.parse().map_err(|error| reader.malformed(checkpoints::ID, error))?;
+            Ok((Partition { topic: topic.into(), index }, fence::decode(&reader)?))
+        });
+        let mut fences = fences.collect::<Outcome<Vec<_>>>()?;
+        fences.sort_by_key(|(partition, _)| partition.index);
+        Ok(fences)
+    }
+
+    /// Safe to repeat: `cfg` moves, so the condition holds once; a repetition after a success answers `false`.
+    async fn reset_fence(&self, partition: &Partition, seen: &Fence, to: &Fence) -> Outcome<bool> {
+        let table = &self.connection.tables.checkpoints;
+        let replaced = Fence { cfg: seen.cfg + 1, ..to.clone() };
+        let items = vec![fence::advance(table, partition, seen, &replaced)];
+        let sent = self.connection.client.transact_write_items().set_transact_items(Some(items)).send().await;
+        match sent.map_err(|error| cancelled(table, &error)) {
+            Ok(_) => Ok(true),
+            Err(Cancelled::Condition) => Ok(false),
+            Err(Cancelled::Fault(fault)) => Err(fault),
+        }
+    }
+}

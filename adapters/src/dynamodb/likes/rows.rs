@@ -1,0 +1,164 @@
+//! Reading rows, and the marker rows beside them.
+
+use async_trait::async_trait;
+use aws_sdk_dynamodb::operation::query::builders::QueryFluentBuilder;
+use aws_sdk_dynamodb::types::{AttributeValue, ReturnConsumedCapacity};
+use tally_core::fault::Fault;
+use tally_core::ids::{RESERVED, RowKey, UserId};
+use tally_core::ports::{Cursor, Like, MarkerPut, Outcome, Page, Rows, ScannedRow, Segment};
+use tally_core::recount::Marker;
+use tally_core::time::UnixMillis;
+
+use super::super::cursor::{after_one, after_two, half_units, start_one, start_two};
+use super::super::expression::Aliases;
+use super::super::fault::{fault, is_refused};
+use super::super::item::{Item, Reader, item, text};
+use super::super::names::PK;
+use super::super::names::likes::{LIKED_AT, PHASE, RUN, USER_ID};
+use super::{Likes, row_key};
+
+/// The least sort key a user can have: reserved keys begin with U+0001, and ids hold no control character.
+const FIRST_USER: &str = " ";
+
+impl Likes {
+    /// A consistent query of one row key from its first user on, behind `after`.
+    fn users_of(&self, key: &RowKey, after: Option<&Cursor>) -> QueryFluentBuilder {
+        let pk = key.to_string();
+        let start = after.map(|cursor| Item::from([(PK.to_owned(), text(pk.as_str())), start_one(USER_ID, cursor)]));
+        self.connection
+            .client
+            .query()
+            .table_name(&self.connection.tables.likes)
+            .key_condition_expression("#pk=:pk AND #user>=:first")
+            .expression_attribute_names("#pk", PK)
+            .expression_attribute_names("#user", USER_ID)
+            .expression_attribute_values(":pk", AttributeValue::S(pk))
+            .expression_attribute_values(":first", text(FIRST_USER))
+            .set_exclusive_start_key(start)
+            .consistent_read(true)
+            .return_consumed_capacity(ReturnConsumedCapacity::Total)
+    }
+
+    fn like_in(&self, row: &Item) -> Outcome<Like> {
+        let reader = Reader::new(&self.connection.tables.likes, row);
+        Ok(Like { user: reader.required(USER_ID)?, liked_at: UnixMillis(reader.required_number(LIKED_AT)?) })
+    }
+}
+
+#[async_trait]
+impl Rows for Likes {
+    async fn like(&self, key: &RowKey, user: &UserId) -> Outcome<Option<Like>> {
+        let table = &self.connection.tables.likes;
+        let key = row_key(key.to_string(), text(user.as_str()));
+        let get = self.connection.client.get_item().table_name(table).set_key(Some(key)).consistent_read(true);
+        let reply = get.send().await.map_err(|error| fault(table, &error))?;
+        reply.item().map(|row| self.like_in(row)).transpose()
+    }
+
+    async fn likes(&self, key: &RowKey, after: Option<&Cursor>, limit: Option<u32>) -> Outcome<Page<Like>> {
+        let table = &self.connection.tables.likes;
+        let limit = limit.map(|limit| i32::try_from(limit).unwrap_or(i32::MAX));
+        let query = self.users_of(key, after).set_limit(limit);
+        let reply = query.send().await.map_err(|error| fault(table, &error))?;
+        let items = reply.items().iter().map(|row| self.like_in(row)).collect::<Outcome<_>>()?;
+        let next = after_one(table, USER_ID, reply.last_evaluated_key())?;
+        Ok(Page { items, next, half_units: half_units(reply.consumed_capacity()) })
+    }
+
+    async fn users(&self, key: &RowKey, after: Option<&Cursor>) -> Outcome<Page<UserId>> {
+        let table = &self.connection.tables.likes;
+        let query = self.users_of(key, after).projection_expression("#user");
+        let reply = query.send().await.map_err(|error| fault(table, &error))?;
+        let users = reply.items().iter().map(|row| Reader::new(table, row).required_text(USER_ID));
+        let users = users.collect::<Outcome<Vec<_>>>()?;
+        let items = users.into_iter().filter_map(|user| UserId::new(user).ok()).collect();
+        let next = after_one(table, USER_ID, reply.last_evaluated_key())?;
+        Ok(Page { items, next, half_units: half_units(reply.consumed_capacity()) })
+    }
+
+    async fn scan(&self, segment: Segment, after: Option<&Cursor>) -> Outcome<Page<ScannedRow>> {
+        let table = &self.connection.tables.likes;
+        let scan = self
+            .connection
+            .client
+            .scan()
+            .table_name(table)
+            .projection_expression("#pk,#user")
+            .expression_attribute_names("#pk", PK)
+            .expression_attribute_names("#user", USER_ID)
+            .segment(i32::try_from(segment.index).unwrap_or(i32::MAX))
+            .total_segments(i32::try_from(segment.of).unwrap_or(i32::MAX))
+            .set_exclusive_start_key(after.map(|cursor| start_two([PK, USER_ID], cursor)).transpose()?)
+            .consistent_read(true)
+            .return_consumed_capacity(ReturnConsumedCapacity::Total);
+        let reply = scan.send().await.map_err(|error| fault(table, &error))?;
+        let next = after_two(table, [PK, USER_ID], reply.last_evaluated_key())?;
+        let half_units = half_units(reply.consumed_capacity());
+        let rows = reply.items.unwrap_or_default().into_iter().map(|row| scanned(table, row));
+        let items = rows.filter(|row| !row.as_ref().is_ok_and(is_reserved)).collect::<Outcome<_>>()?;
+        Ok(Page { items, next, half_units })
+    }
+
+    async fn marker(&self, key: &RowKey) -> Outcome<Option<Marker>> {
+        let table = &self.connection.tables.likes;
+        let key = row_key(key.to_string(), text(Marker::SORT_KEY));
+        let get = self.connection.client.get_item().table_name(table).set_key(Some(key)).consistent_read(true);
+        let reply = get.send().await.map_err(|error| fault(table, &error))?;
+        let Some(found) = reply.item() else { return Ok(None) };
+        let reader = Reader::new(table, found);
+        Ok(Some(Marker { run: reader.required(RUN)?, phase: reader.required(PHASE)? }))
+    }
+
+    /// Sent once, by a client that repeats nothing: a second copy of an opening marker could open its window again.
+    async fn put_marker(&self, key: &RowKey, marker: Marker, required: Option<Marker>) -> Outcome<MarkerPut> {
+        let table = &self.connection.tables.likes;
+        let mut say = Aliases::default();
+        let condition = match required {
+            None => format!("attribute_not_exists({})", say.name(PK)),
+            Some(required) => {
+                let [run, phase] = say.names([RUN, PHASE]);
+                format!(
+                    "{run}={} AND {phase}={}",
+                    say.text(required.run.to_string()),
+                    say.text(required.phase.as_str())
+                )
+            }
+        };
+        let (names, values) = say.finish();
+        let put = self
+            .connection
+            .once
+            .put_item()
+            .table_name(table)
+            .set_item(Some(item([
+                (PK, text(key.to_string())),
+                (USER_ID, text(Marker::SORT_KEY)),
+                (RUN, text(marker.run.to_string())),
+                (PHASE, text(marker.phase.as_str())),
+            ])))
+            .condition_expression(condition)
+            .set_expression_attribute_names(names)
+            .set_expression_attribute_values(values);
+        let Err(error) = put.send().await else { return Ok(MarkerPut::Put) };
+        if is_refused(&error) {
+            return Ok(MarkerPut::Unclear);
+        }
+        match fault(table, &error) {
+            Fault::Transient(_) => Ok(MarkerPut::Unclear),
+            fault => Err(fault),
+        }
+    }
+}
+
+/// The hot path of an audit: the texts are moved out of the item, not copied.
+fn scanned(table: &str, mut row: Item) -> Outcome<ScannedRow> {
+    let mut part = |name| match row.remove(name) {
+        Some(AttributeValue::S(text)) => Ok(text),
+        _ => Err(Fault::Poison(format!("table {table}: a row whose key is not two texts"))),
+    };
+    Ok(ScannedRow { pk: part(PK)?, user: part(USER_ID)? })
+}
+
+fn is_reserved(row: &ScannedRow) -> bool {
+    row.user.starts_with(RESERVED)
+}

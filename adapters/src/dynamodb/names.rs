@@ -1,0 +1,120 @@
+//! What tables and attributes are called. Many of these are reserved words of the expression grammar, so expressions
+//! use every attribute through an alias.
+
+/// The tables' names.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Tables {
+    /// Rows, and the recount's markers beside them.
+    pub likes: String,
+    /// One counter per post.
+    pub counts: String,
+    /// Fences, stream checkpoints, gaps, the deployment's configuration.
+    pub checkpoints: String,
+    /// Runs, the queue, reports, the ledger.
+    pub recounts: String,
+}
+
+impl Tables {
+    /// The tables of a deployment, each name behind `prefix`.
+    pub fn with_prefix(prefix: &str) -> Self {
+        let name = |table: &str| format!("{prefix}{table}");
+        Self {
+            likes: name("likes"),
+            counts: name("like_counts"),
+            checkpoints: name("checkpoints"),
+            recounts: name("recounts"),
+        }
+    }
+}
+
+/// The partition key of `likes` and `recounts`.
+pub(super) const PK: &str = "pk";
+/// The sort key of `recounts`.
+pub(super) const SK: &str = "sk";
+
+/// The attributes of `likes`.
+pub(super) mod likes {
+    pub(in crate::dynamodb) const USER_ID: &str = "user_id";
+    pub(in crate::dynamodb) const POST_ID: &str = "post_id";
+    pub(in crate::dynamodb) const LIKED_AT: &str = "liked_at";
+    /// Of a marker row.
+    pub(in crate::dynamodb) const RUN: &str = "run";
+    /// Of a marker row.
+    pub(in crate::dynamodb) const PHASE: &str = "phase";
+    /// The local index, and the attribute it sorts by, which no row carries: a table with a local index keeps the rows
+    /// of one key in one partition, so in one open stream shard at a time.
+    pub(in crate::dynamodb) const PIN: &str = "pin";
+}
+
+/// The attributes of `like_counts`. Those of one shard or stream shard carry its number.
+pub(super) mod counts {
+    pub(in crate::dynamodb) const POST_ID: &str = "post_id";
+    pub(in crate::dynamodb) const LIKES: &str = "likes";
+    pub(in crate::dynamodb) const VERSION: &str = "version";
+    pub(in crate::dynamodb) const UPDATED_AT: &str = "updated_at";
+    pub(in crate::dynamodb) const FLOOR: &str = "fl";
+    pub(in crate::dynamodb) const WATERMARK: &str = "w";
+    pub(in crate::dynamodb) const ROWS: &str = "s";
+    pub(in crate::dynamodb) const FEEDER: &str = "o";
+    pub(in crate::dynamodb) const SWITCHES: &str = "x";
+    pub(in crate::dynamodb) const SUSPECT: &str = "sus";
+    pub(in crate::dynamodb) const WINDOW_RUN: &str = "hr";
+    pub(in crate::dynamodb) const WINDOW_ROWS: &str = "hs";
+}
+
+/// The attributes and keys of `checkpoints`.
+pub(super) mod checkpoints {
+    pub(in crate::dynamodb) const ID: &str = "id";
+    /// Of a fence.
+    pub(in crate::dynamodb) const OFFSET: &str = "offset";
+    pub(in crate::dynamodb) const CFG: &str = "cfg";
+    pub(in crate::dynamodb) const TOPIC_ID: &str = "topic_id";
+    /// Of a stream shard's checkpoint.
+    pub(in crate::dynamodb) const ORDINAL: &str = "ordinal";
+    pub(in crate::dynamodb) const PARENT: &str = "parent";
+    pub(in crate::dynamodb) const SEQUENCE: &str = "sequence";
+    pub(in crate::dynamodb) const CLOSED: &str = "closed";
+    pub(in crate::dynamodb) const AT: &str = "at";
+    pub(in crate::dynamodb) const OWNER: &str = "owner";
+    pub(in crate::dynamodb) const BEAT: &str = "beat";
+    /// Of a registry.
+    pub(in crate::dynamodb) const NEXT: &str = "next";
+    pub(in crate::dynamodb) const FLOOR: &str = "floor";
+    /// Of the gaps: the map, and what each entry has.
+    pub(in crate::dynamodb) const OPEN: &str = "open";
+    pub(in crate::dynamodb) const KIND: &str = "kind";
+    pub(in crate::dynamodb) const DETAIL: &str = "detail";
+    pub(in crate::dynamodb) const OPENED: &str = "opened";
+    /// Of the configuration.
+    pub(in crate::dynamodb) const SHARDS: &str = "shards";
+
+    /// The key of all open gaps.
+    pub(in crate::dynamodb) const GAPS: &str = "gaps";
+    /// The key of the configuration.
+    pub(in crate::dynamodb) const CONFIG: &str = "config";
+}
+
+/// The attributes of `recounts`.
+pub(super) mod recounts {
+    pub(in crate::dynamodb) const BEGAN: &str = "began";
+    pub(in crate::dynamodb) const ENDED: &str = "ended";
+    pub(in crate::dynamodb) const SCOPE: &str = "scope";
+    pub(in crate::dynamodb) const SUMMARY: &str = "summary";
+    pub(in crate::dynamodb) const REASON: &str = "reason";
+    pub(in crate::dynamodb) const AT: &str = "at";
+    pub(in crate::dynamodb) const OWNER: &str = "owner";
+    pub(in crate::dynamodb) const DONE: &str = "done";
+    pub(in crate::dynamodb) const CURSOR: &str = "cursor";
+    pub(in crate::dynamodb) const UNSETTLED: &str = "unsettled";
+    pub(in crate::dynamodb) const KEY: &str = "key";
+    pub(in crate::dynamodb) const PARTS: &str = "parts";
+    pub(in crate::dynamodb) const LIKING: &str = "liking";
+    pub(in crate::dynamodb) const NOT_LIKING: &str = "not_liking";
+    pub(in crate::dynamodb) const TTL: &str = "ttl";
+    pub(in crate::dynamodb) const SHARD: &str = "shard";
+    pub(in crate::dynamodb) const RUN: &str = "run";
+    pub(in crate::dynamodb) const BY: &str = "by";
+    pub(in crate::dynamodb) const BEFORE: &str = "before";
+    pub(in crate::dynamodb) const AFTER: &str = "after";
+    pub(in crate::dynamodb) const WHY: &str = "why";
+}

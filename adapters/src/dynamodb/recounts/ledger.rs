@@ -1,0 +1,48 @@
+//! The ledger: one line per correction, put in the same transaction as the correction itself.
+
+use aws_sdk_dynamodb::types::Put;
+use tally_core::ids::{PostId, Shard};
+use tally_core::ports::{LedgerEntry, Outcome};
+use tally_core::time::UnixMillis;
+
+use super::super::item::{Reader, item, number, text};
+use super::super::names::recounts::{AFTER, AT, BEFORE, BY, RUN, SHARD, WHY};
+use super::super::names::{PK, SK};
+use super::padded;
+
+/// Where the lines of a post are kept.
+pub(super) fn of(post: &PostId) -> String {
+    format!("ledger#{post}")
+}
+
+/// The put of a line into `table`.
+pub(in crate::dynamodb) fn put(table: &str, entry: &LedgerEntry) -> Put {
+    let mut line = item([
+        (PK, text(of(&entry.post))),
+        (SK, text(format!("{}#{}", padded(entry.at.0), entry.run))),
+        (AT, number(entry.at)),
+        (RUN, text(entry.run.to_string())),
+        (BY, text(entry.by.as_str())),
+        (BEFORE, number(entry.before)),
+        (AFTER, number(entry.after)),
+        (WHY, text(entry.why.as_str())),
+    ]);
+    line.extend(entry.shard.map(|shard| (SHARD.to_owned(), number(shard))));
+    Put::builder().table_name(table).set_item(Some(line)).build().expect("table and item are set")
+}
+
+/// A line of `post`.
+pub(super) fn decode(post: &PostId, reader: &Reader<'_>) -> Outcome<LedgerEntry> {
+    let shard = reader.number::<u16>(SHARD)?;
+    let known = |shard| Shard::new(shard).ok_or_else(|| reader.malformed(SHARD, "no deployment has such a shard"));
+    Ok(LedgerEntry {
+        post: post.clone(),
+        shard: shard.map(known).transpose()?,
+        at: UnixMillis(reader.required_number(AT)?),
+        run: reader.required(RUN)?,
+        by: reader.required_text(BY)?.to_owned(),
+        before: reader.required_number(BEFORE)?,
+        after: reader.required_number(AFTER)?,
+        why: reader.required_text(WHY)?.to_owned(),
+    })
+}

@@ -1,0 +1,202 @@
+//! The change stream of the likes table, as DynamoDB Streams offers it.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use async_trait::async_trait;
+use aws_sdk_dynamodb::types::{StreamViewType, TableDescription};
+use aws_sdk_dynamodbstreams::primitives::DateTime;
+use aws_sdk_dynamodbstreams::types::{
+    AttributeValue, Record, Shard, ShardFilter, ShardFilterType, ShardIteratorType, StreamDescription,
+};
+use tally_core::fault::Fault;
+use tally_core::ids::{StreamLabel, StreamShardId};
+use tally_core::lineage::Listed;
+use tally_core::ports::{ChangeStream, Iterator, Position, Records, StreamFault, StreamInfo};
+use tally_core::tally::{Image, RawRecord};
+use tally_core::time::UnixMillis;
+use tokio::sync::OnceCell;
+
+use super::connection::Connection;
+use super::fault::{fault, stream};
+use super::names::PK;
+use super::names::likes::{PHASE, RUN, USER_ID};
+
+/// The change stream of the likes table.
+#[derive(Clone, Debug)]
+pub struct Streams {
+    connection: Connection,
+    /// What every stream of the table is called before its label.
+    arns: OnceCell<String>,
+    /// The engine does not know the filter for children, or answers as if it had not been asked.
+    unfiltered: Arc<AtomicBool>,
+}
+
+impl Streams {
+    /// The stream of a deployment's likes.
+    pub fn new(connection: &Connection) -> Self {
+        Self { connection: connection.clone(), arns: OnceCell::new(), unfiltered: Arc::default() }
+    }
+
+    fn table(&self) -> &str {
+        &self.connection.tables.likes
+    }
+
+    async fn describe_table(&self) -> Result<TableDescription, Fault> {
+        let describe = self.connection.client.describe_table().table_name(self.table());
+        let reply = describe.send().await.map_err(|error| fault(self.table(), &error))?;
+        reply.table.ok_or_else(|| Fault::Transient(format!("table {}: described without a description", self.table())))
+    }
+
+    async fn arn(&self, label: &StreamLabel) -> Result<String, StreamFault> {
+        let arns = self.arns.get_or_try_init(|| async { self.arns_in(&self.describe_table().await?) }).await?;
+        Ok(format!("{arns}{label}"))
+    }
+
+    /// What the table's streams are called before their labels.
+    fn arns_in(&self, table: &TableDescription) -> Result<String, Fault> {
+        let (arn, label) = (table.latest_stream_arn(), table.latest_stream_label());
+        let arns = arn.zip(label).and_then(|(arn, label)| arn.strip_suffix(label));
+        arns.map(str::to_owned).ok_or_else(|| self.has_no_stream())
+    }
+
+    fn has_no_stream(&self) -> Fault {
+        Fault::Fatal(format!("table {} has no stream", self.table()))
+    }
+
+    /// One page of a description, behind the shard `after`.
+    async fn page(
+        &self,
+        arn: &str,
+        after: Option<&str>,
+        filter: Option<ShardFilter>,
+    ) -> Result<StreamDescription, StreamFault> {
+        let describe = self.connection.streams.describe_stream().stream_arn(arn).set_shard_filter(filter);
+        let describe = describe.set_exclusive_start_shard_id(after.map(str::to_owned));
+        let reply = describe.send().await.map_err(|error| stream(arn, &error))?;
+        reply
+            .stream_description
+            .ok_or_else(|| Fault::Transient(format!("{arn}: described without a description")).into())
+    }
+
+    /// Every shard of a stream, or those that pass `filter`, all pages of them.
+    async fn list(&self, arn: &str, filter: Option<ShardFilter>) -> Result<Vec<Listed>, StreamFault> {
+        let mut shards = Vec::new();
+        let mut after = None;
+        loop {
+            let page = self.page(arn, after.as_deref(), filter.clone()).await?;
+            shards.extend(page.shards().iter().filter_map(listed));
+            after = page.last_evaluated_shard_id;
+            if after.is_none() {
+                return Ok(shards);
+            }
+        }
+    }
+}
+
+#[async_trait]
+impl ChangeStream for Streams {
+    async fn info(&self) -> Result<StreamInfo, StreamFault> {
+        let table = self.describe_table().await?;
+        let label = table.latest_stream_label().ok_or_else(|| self.has_no_stream())?;
+        let specification = table.stream_specification();
+        if specification.is_none_or(|specification| !specification.stream_enabled()) {
+            return Err(self.has_no_stream().into());
+        }
+        let view = specification.and_then(|specification| specification.stream_view_type());
+        if view != Some(&StreamViewType::NewAndOldImages) {
+            let found = view.map_or("no view", StreamViewType::as_str);
+            let wanted = StreamViewType::NewAndOldImages;
+            let message = format!("the stream of table {} carries {found}, not {wanted}", self.table());
+            return Err(Fault::Fatal(message).into());
+        }
+        let label = StreamLabel::from(label);
+        let arn = format!("{}{label}", self.arns_in(&table)?);
+        let described = self.page(&arn, None, None).await?;
+        let created = described.creation_request_date_time().map_or(UnixMillis(0), millis);
+        let table_created = table.creation_date_time().map_or(UnixMillis(0), millis);
+        Ok(StreamInfo { label, created, table_created })
+    }
+
+    async fn shards(&self, label: &StreamLabel) -> Result<Vec<Listed>, StreamFault> {
+        self.list(&self.arn(label).await?, None).await
+    }
+
+    async fn children(&self, label: &StreamLabel, parent: &StreamShardId) -> Result<Option<Vec<Listed>>, StreamFault> {
+        if self.unfiltered.load(Ordering::Relaxed) {
+            return Ok(None);
+        }
+        let filter = ShardFilter::builder().r#type(ShardFilterType::ChildShards).shard_id(parent.as_str()).build();
+        let found = match self.list(&self.arn(label).await?, Some(filter)).await {
+            Ok(found) if found.iter().all(|child| child.parent.as_ref() == Some(parent)) => Some(found),
+            Ok(_) | Err(StreamFault::Fault(Fault::Poison(_))) => None,
+            Err(fault) => return Err(fault),
+        };
+        self.unfiltered.store(found.is_none(), Ordering::Relaxed);
+        Ok(found)
+    }
+
+    async fn iterator(
+        &self,
+        label: &StreamLabel,
+        shard: &StreamShardId,
+        position: Position,
+    ) -> Result<Iterator, StreamFault> {
+        let arn = self.arn(label).await?;
+        let get = self.connection.streams.get_shard_iterator().stream_arn(&arn).shard_id(shard.as_str());
+        let get = match position {
+            Position::Oldest => get.shard_iterator_type(ShardIteratorType::TrimHorizon),
+            Position::After(sequence) => {
+                get.shard_iterator_type(ShardIteratorType::AfterSequenceNumber).sequence_number(sequence.wire())
+            }
+        };
+        let reply = get.send().await.map_err(|error| stream(&arn, &error))?;
+        let iterator =
+            reply.shard_iterator.ok_or_else(|| Fault::Transient(format!("{arn}: no iterator of {shard}")))?;
+        Ok(Iterator(iterator))
+    }
+
+    async fn records(&self, iterator: &Iterator, limit: u32) -> Result<Records, StreamFault> {
+        let get = self.connection.streams.get_records().shard_iterator(&iterator.0);
+        let get = get.limit(i32::try_from(limit).unwrap_or(i32::MAX));
+        let reply = get.send().await.map_err(|error| stream(self.table(), &error))?;
+        let records = reply.records.unwrap_or_default().into_iter().map(raw).collect();
+        Ok(Records { records, next: reply.next_shard_iterator.map(Iterator) })
+    }
+}
+
+fn listed(shard: &Shard) -> Option<Listed> {
+    let ended = shard.sequence_number_range().is_some_and(|range| range.ending_sequence_number().is_some());
+    Some(Listed { id: shard.shard_id()?.into(), parent: shard.parent_shard_id().map(Into::into), ended })
+}
+
+/// A record in our words, whatever it is of: what it means is decided by the fold. The texts are moved, not copied.
+fn raw(record: Record) -> RawRecord {
+    let Some(change) = record.dynamodb else { return RawRecord::default() };
+    let mut keys = change.keys.unwrap_or_default();
+    RawRecord {
+        sequence: change.sequence_number.unwrap_or_default(),
+        written: change.approximate_creation_date_time.as_ref().map_or(UnixMillis(0), millis),
+        pk: take_text(&mut keys, PK),
+        sort: take_text(&mut keys, USER_ID),
+        before: change.old_image.map(image),
+        after: change.new_image.map(image),
+    }
+}
+
+type Attributes = std::collections::HashMap<String, AttributeValue>;
+
+fn image(mut attributes: Attributes) -> Image {
+    Image { run: take_text(&mut attributes, RUN), phase: take_text(&mut attributes, PHASE) }
+}
+
+fn take_text(attributes: &mut Attributes, name: &str) -> Option<String> {
+    match attributes.remove(name) {
+        Some(AttributeValue::S(text)) => Some(text),
+        _ => None,
+    }
+}
+
+fn millis(at: &DateTime) -> UnixMillis {
+    UnixMillis(at.to_millis().ok().and_then(|millis| u64::try_from(millis).ok()).unwrap_or(0))
+}

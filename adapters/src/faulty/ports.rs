@@ -1,0 +1,298 @@
+//! Every port, call by call behind the plan.
+
+use async_trait::async_trait;
+use tally_core::batch::Change;
+use tally_core::counter::{Counter, Update};
+use tally_core::fault::Fault;
+use tally_core::fence::{Advance, Commit, Fence, Partition};
+use tally_core::ids::{Ordinal, PostId, RowKey, Sequence, ShardCount, StreamLabel, StreamShardId, UserId};
+use tally_core::lineage::{Listed, Loss};
+use tally_core::ports::{
+    Applied, AuditSegment, Cache, Cached, ChangeStream, Checkpoints, Claimed, Counts, Cursor, FencedRows, FillToken,
+    Gap, Iterator, Judged, Lease, LeaseTaken, LedgerEntry, Like, MarkerPut, Mended, Outcome, Page, Position,
+    QueueReason, Records, Recounts, Registry, Rows, RunState, ScannedRow, Segment, ShardState, StreamFault, StreamInfo,
+    Worker,
+};
+use tally_core::recount::{Marker, Report, RunId, Verdict};
+use tally_core::served::Served;
+use tally_core::time::UnixMillis;
+
+use super::Faulty;
+
+/// For the calls whose answer itself says that the outcome is not known.
+fn unanswered<T>(answer: Outcome<T>, unknown: T) -> Outcome<T> {
+    match answer {
+        Err(Fault::Transient(_)) => Ok(unknown),
+        answer => answer,
+    }
+}
+
+#[async_trait]
+impl<P: FencedRows> FencedRows for Faulty<P> {
+    async fn fence(&self, partition: &Partition) -> Outcome<Option<Fence>> {
+        self.call("fence", self.port.fence(partition)).await
+    }
+
+    async fn create_fence(&self, partition: &Partition, fence: &Fence) -> Outcome<()> {
+        self.call("create_fence", self.port.create_fence(partition, fence)).await
+    }
+
+    async fn commit(&self, partition: &Partition, advance: &Advance, changes: &[Change<'_>]) -> Commit {
+        self.call("commit", self.port.commit(partition, advance, changes)).await
+    }
+
+    async fn fences(&self, topic: &str) -> Outcome<Vec<(Partition, Fence)>> {
+        self.call("fences", self.port.fences(topic)).await
+    }
+
+    async fn reset_fence(&self, partition: &Partition, seen: &Fence, to: &Fence) -> Outcome<bool> {
+        self.call("reset_fence", self.port.reset_fence(partition, seen, to)).await
+    }
+}
+
+#[async_trait]
+impl<P: Rows> Rows for Faulty<P> {
+    async fn like(&self, key: &RowKey, user: &UserId) -> Outcome<Option<Like>> {
+        self.call("like", self.port.like(key, user)).await
+    }
+
+    async fn likes(&self, key: &RowKey, after: Option<&Cursor>, limit: Option<u32>) -> Outcome<Page<Like>> {
+        self.call("likes", self.port.likes(key, after, limit)).await
+    }
+
+    async fn users(&self, key: &RowKey, after: Option<&Cursor>) -> Outcome<Page<UserId>> {
+        self.call("users", self.port.users(key, after)).await
+    }
+
+    async fn scan(&self, segment: Segment, after: Option<&Cursor>) -> Outcome<Page<ScannedRow>> {
+        self.call("scan", self.port.scan(segment, after)).await
+    }
+
+    async fn marker(&self, key: &RowKey) -> Outcome<Option<Marker>> {
+        self.call("marker", self.port.marker(key)).await
+    }
+
+    async fn put_marker(&self, key: &RowKey, marker: Marker, required: Option<Marker>) -> Outcome<MarkerPut> {
+        let put = self.call("put_marker", self.port.put_marker(key, marker, required)).await;
+        unanswered(put, MarkerPut::Unclear)
+    }
+}
+
+#[async_trait]
+impl<P: Counts> Counts for Faulty<P> {
+    async fn apply(&self, post: &PostId, update: &Update) -> Outcome<Applied> {
+        self.call("apply", self.port.apply(post, update)).await
+    }
+
+    async fn counter(&self, post: &PostId) -> Outcome<Option<Counter>> {
+        self.call("counter", self.port.counter(post)).await
+    }
+
+    async fn counters(&self, posts: &[PostId]) -> Outcome<Vec<Option<Counter>>> {
+        self.call("counters", self.port.counters(posts)).await
+    }
+
+    async fn judge(&self, verdict: &Verdict, entry: &LedgerEntry) -> Outcome<Judged> {
+        let judged = self.call("judge", self.port.judge(verdict, entry)).await;
+        unanswered(judged, Judged::Void)
+    }
+
+    async fn mend_total(&self, post: &PostId, version: u64, sum: i64, entry: &LedgerEntry) -> Outcome<Mended> {
+        self.call("mend_total", self.port.mend_total(post, version, sum, entry)).await
+    }
+
+    async fn scan(&self, segment: Segment, after: Option<&Cursor>) -> Outcome<Page<(PostId, Counter)>> {
+        self.call("scan", self.port.scan(segment, after)).await
+    }
+}
+
+#[async_trait]
+impl<P: Checkpoints> Checkpoints for Faulty<P> {
+    async fn shards(&self, label: &StreamLabel) -> Outcome<Vec<ShardState>> {
+        self.call("shards", self.port.shards(label)).await
+    }
+
+    async fn registry(&self, label: &StreamLabel) -> Outcome<Option<Registry>> {
+        self.call("registry", self.port.registry(label)).await
+    }
+
+    async fn number(
+        &self,
+        label: &StreamLabel,
+        shard: &StreamShardId,
+        parent: Option<&StreamShardId>,
+        at: UnixMillis,
+    ) -> Outcome<Ordinal> {
+        self.call("number", self.port.number(label, shard, parent, at)).await
+    }
+
+    async fn advance(
+        &self,
+        label: &StreamLabel,
+        shard: &StreamShardId,
+        sequence: Sequence,
+        at: UnixMillis,
+    ) -> Outcome<()> {
+        self.call("advance", self.port.advance(label, shard, sequence, at)).await
+    }
+
+    async fn refresh(&self, label: &StreamLabel, shard: &StreamShardId, at: UnixMillis) -> Outcome<()> {
+        self.call("refresh", self.port.refresh(label, shard, at)).await
+    }
+
+    async fn close(&self, label: &StreamLabel, shard: &StreamShardId, at: UnixMillis) -> Outcome<()> {
+        self.call("close", self.port.close(label, shard, at)).await
+    }
+
+    async fn forget(&self, label: &StreamLabel, shard: &StreamShardId) -> Outcome<()> {
+        self.call("forget", self.port.forget(label, shard)).await
+    }
+
+    async fn raise_floor(&self, label: &StreamLabel, floor: Ordinal) -> Outcome<()> {
+        self.call("raise_floor", self.port.raise_floor(label, floor)).await
+    }
+
+    async fn lease(
+        &self,
+        label: &StreamLabel,
+        shard: &StreamShardId,
+        holder: &Worker,
+        seen: Option<&Lease>,
+    ) -> Outcome<LeaseTaken> {
+        self.call("lease", self.port.lease(label, shard, holder, seen)).await
+    }
+
+    async fn release(&self, label: &StreamLabel, shard: &StreamShardId, holder: &Worker) -> Outcome<()> {
+        self.call("release", self.port.release(label, shard, holder)).await
+    }
+
+    async fn open_gap(&self, loss: &Loss, now: UnixMillis) -> Outcome<Gap> {
+        self.call("open_gap", self.port.open_gap(loss, now)).await
+    }
+
+    async fn gaps(&self) -> Outcome<Vec<Gap>> {
+        self.call("gaps", self.port.gaps()).await
+    }
+
+    async fn close_gap(&self, gap: &Gap) -> Outcome<()> {
+        self.call("close_gap", self.port.close_gap(gap)).await
+    }
+
+    async fn config(&self, shards: Option<ShardCount>) -> Outcome<ShardCount> {
+        self.call("config", self.port.config(shards)).await
+    }
+}
+
+#[async_trait]
+impl<P: Recounts> Recounts for Faulty<P> {
+    async fn put_run(&self, state: &RunState) -> Outcome<()> {
+        self.call("put_run", self.port.put_run(state)).await
+    }
+
+    async fn run(&self, run: RunId) -> Outcome<Option<RunState>> {
+        self.call("run", self.port.run(run)).await
+    }
+
+    async fn runs(&self, limit: u32) -> Outcome<Vec<RunState>> {
+        self.call("runs", self.port.runs(limit)).await
+    }
+
+    async fn enqueue(&self, key: &RowKey, reason: QueueReason, now: UnixMillis) -> Outcome<()> {
+        self.call("enqueue", self.port.enqueue(key, reason, now)).await
+    }
+
+    async fn queued(&self, after: Option<&Cursor>) -> Outcome<Page<(RowKey, QueueReason)>> {
+        self.call("queued", self.port.queued(after)).await
+    }
+
+    async fn dequeue(&self, key: &RowKey) -> Outcome<()> {
+        self.call("dequeue", self.port.dequeue(key)).await
+    }
+
+    async fn enqueue_audit(&self, now: UnixMillis) -> Outcome<()> {
+        self.call("enqueue_audit", self.port.enqueue_audit(now)).await
+    }
+
+    async fn audit_queued(&self) -> Outcome<Option<UnixMillis>> {
+        self.call("audit_queued", self.port.audit_queued()).await
+    }
+
+    async fn audit_done(&self, began: UnixMillis) -> Outcome<()> {
+        self.call("audit_done", self.port.audit_done(began)).await
+    }
+
+    async fn claim(&self, what: &str, worker: &Worker, now: UnixMillis, stale: UnixMillis) -> Outcome<Claimed> {
+        self.call("claim", self.port.claim(what, worker, now, stale)).await
+    }
+
+    async fn settle(&self, what: &str, worker: &Worker, done: bool) -> Outcome<()> {
+        self.call("settle", self.port.settle(what, worker, done)).await
+    }
+
+    async fn put_segment(&self, run: RunId, segment: &AuditSegment) -> Outcome<()> {
+        self.call("put_segment", self.port.put_segment(run, segment)).await
+    }
+
+    async fn segments(&self, run: RunId) -> Outcome<Vec<AuditSegment>> {
+        self.call("segments", self.port.segments(run)).await
+    }
+
+    async fn put_report(&self, report: &Report, now: UnixMillis) -> Outcome<()> {
+        self.call("put_report", self.port.put_report(report, now)).await
+    }
+
+    async fn report(&self, key: &RowKey, run: RunId) -> Outcome<Option<Report>> {
+        self.call("report", self.port.report(key, run)).await
+    }
+
+    async fn ledger(&self, post: &PostId, limit: u32) -> Outcome<Vec<LedgerEntry>> {
+        self.call("ledger", self.port.ledger(post, limit)).await
+    }
+}
+
+#[async_trait]
+impl<P: ChangeStream> ChangeStream for Faulty<P> {
+    async fn info(&self) -> Result<StreamInfo, StreamFault> {
+        self.call("info", self.port.info()).await
+    }
+
+    async fn shards(&self, label: &StreamLabel) -> Result<Vec<Listed>, StreamFault> {
+        self.call("shards", self.port.shards(label)).await
+    }
+
+    async fn children(&self, label: &StreamLabel, parent: &StreamShardId) -> Result<Option<Vec<Listed>>, StreamFault> {
+        self.call("children", self.port.children(label, parent)).await
+    }
+
+    async fn iterator(
+        &self,
+        label: &StreamLabel,
+        shard: &StreamShardId,
+        position: Position,
+    ) -> Result<Iterator, StreamFault> {
+        self.call("iterator", self.port.iterator(label, shard, position)).await
+    }
+
+    async fn records(&self, iterator: &Iterator, limit: u32) -> Result<Records, StreamFault> {
+        self.call("records", self.port.records(iterator, limit)).await
+    }
+}
+
+#[async_trait]
+impl<P: Cache> Cache for Faulty<P> {
+    async fn get(&self, posts: &[PostId]) -> Outcome<Vec<Cached>> {
+        self.call("get", self.port.get(posts)).await
+    }
+
+    async fn update(&self, values: &[(PostId, Served)]) -> Outcome<usize> {
+        self.call("update", self.port.update(values)).await
+    }
+
+    async fn begin_fill(&self, post: &PostId) -> Outcome<Option<FillToken>> {
+        self.call("begin_fill", self.port.begin_fill(post)).await
+    }
+
+    async fn fill(&self, post: &PostId, token: &FillToken, value: &Served) -> Outcome<bool> {
+        self.call("fill", self.port.fill(post, token, value)).await
+    }
+}

@@ -1,0 +1,108 @@
+//! What librdkafka calls back: rebalances, its log, and requests for a login token.
+
+use rdkafka::consumer::{BaseConsumer, Consumer, ConsumerContext};
+use rdkafka::error::{KafkaError, KafkaResult};
+use rdkafka::types::RDKafkaRespErr;
+use rdkafka::{ClientContext, TopicPartitionList};
+use tokio::sync::mpsc::UnboundedSender;
+
+use super::settings::{Sasl, Settings};
+
+/// What a rebalance asks for.
+#[derive(Debug)]
+pub(super) enum Change {
+    /// These partitions are ours.
+    Assigned(Vec<i32>),
+    /// These are asked back, and stay ours until they are unassigned.
+    Revoked(Vec<i32>),
+    /// These are gone already.
+    Lost(Vec<i32>),
+}
+
+/// The callbacks of a client: quiet, since what matters arrives as an event as well and is reported from there.
+#[derive(Default)]
+pub(super) struct Context {
+    #[cfg(feature = "msk-iam")]
+    iam: Option<super::iam::Iam>,
+    changes: Option<UnboundedSender<Change>>,
+}
+
+impl Context {
+    /// For a client that is in no group.
+    pub(super) fn new(settings: &Settings) -> Self {
+        #[cfg(feature = "msk-iam")]
+        let iam = match &settings.security.sasl {
+            Some(Sasl::MskIam { region }) => Some(super::iam::Iam::new(region)),
+            _ => None,
+        };
+        #[cfg(not(feature = "msk-iam"))]
+        debug_assert!(!matches!(settings.security.sasl, Some(Sasl::MskIam { .. })), "validated by the caller");
+        Self {
+            #[cfg(feature = "msk-iam")]
+            iam,
+            changes: None,
+        }
+    }
+
+    /// For a member of a group, whose rebalances go to `changes`.
+    pub(super) fn reporting(mut self, changes: UnboundedSender<Change>) -> Self {
+        self.changes = Some(changes);
+        self
+    }
+
+    fn report(&self, change: Change) -> bool {
+        self.changes.as_ref().is_some_and(|changes| changes.send(change).is_ok())
+    }
+}
+
+impl ClientContext for Context {
+    const ENABLE_REFRESH_OAUTH_TOKEN: bool = cfg!(feature = "msk-iam");
+
+    fn log(&self, level: rdkafka::config::RDKafkaLogLevel, facility: &str, message: &str) {
+        tracing::debug!(target: "librdkafka", ?level, facility, "{message}");
+    }
+
+    fn error(&self, error: KafkaError, reason: &str) {
+        tracing::debug!(target: "librdkafka", %error, "{reason}");
+    }
+
+    #[cfg(feature = "msk-iam")]
+    fn generate_oauth_token(
+        &self,
+        _config: Option<&str>,
+    ) -> Result<rdkafka::client::OAuthToken, Box<dyn std::error::Error>> {
+        self.iam.as_ref().ok_or("this client does not log in by IAM")?.token()
+    }
+}
+
+impl ConsumerContext for Context {
+    fn rebalance(&self, consumer: &BaseConsumer<Self>, kind: RDKafkaRespErr, list: &mut TopicPartitionList) {
+        let partitions: Vec<i32> = list.elements().iter().map(|element| element.partition()).collect();
+        let answered = if kind == RDKafkaRespErr::RD_KAFKA_RESP_ERR__ASSIGN_PARTITIONS {
+            self.report(Change::Assigned(partitions));
+            consumer.incremental_assign(&TopicPartitionList::new())
+        } else if consumer.assignment_lost() {
+            self.report(Change::Lost(partitions));
+            unassign_held(consumer, list)
+        } else if self.report(Change::Revoked(partitions)) {
+            Ok(())
+        } else {
+            // Nobody listens any more: the member is leaving.
+            unassign_held(consumer, list)
+        };
+        if let Err(error) = answered {
+            tracing::warn!(%error, "cannot answer a rebalance");
+        }
+    }
+}
+
+/// Unassigns those of `list` that were started; unassigning another would fail the whole call.
+fn unassign_held(consumer: &BaseConsumer<Context>, list: &TopicPartitionList) -> KafkaResult<()> {
+    let mut held = TopicPartitionList::new();
+    for element in consumer.assignment()?.elements() {
+        if list.find_partition(element.topic(), element.partition()).is_some() {
+            held.add_partition(element.topic(), element.partition());
+        }
+    }
+    consumer.incremental_unassign(&held)
+}

@@ -1,0 +1,49 @@
+//! librdkafka's errors as faults, in one place.
+
+use rdkafka::error::{KafkaError, RDKafkaErrorCode as Code};
+use tally_core::fault::Fault;
+
+/// The fault of a failed call, with what was being done.
+pub(super) fn fault_of(doing: &str, error: &KafkaError) -> Fault {
+    let text = match error.rdkafka_error_code() {
+        Some(code) => format!("{doing}: {code}"),
+        None => format!("{doing}: {error}"),
+    };
+    if matches!(error, KafkaError::MessageConsumptionFatal(_) | KafkaError::ClientConfig(..)) {
+        return Fault::Fatal(text);
+    }
+    match error.rdkafka_error_code() {
+        Some(Code::QueueFull | Code::ThrottlingQuotaExceeded) => Fault::Throttled(text),
+        Some(Code::MessageSizeTooLarge | Code::InvalidMessage | Code::InvalidRecord) => Fault::Poison(text),
+        Some(
+            Code::Fatal
+            | Code::Authentication
+            | Code::SaslAuthenticationFailed
+            | Code::UnsupportedSASLMechanism
+            | Code::TopicAuthorizationFailed
+            | Code::GroupAuthorizationFailed
+            | Code::ClusterAuthorizationFailed
+            | Code::InvalidTopic
+            | Code::InvalidGroupId,
+        ) => Fault::Fatal(text),
+        _ => Fault::Transient(text),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_missing_broker_is_waited_for_and_a_refused_login_is_not() {
+        let class = |code| fault_of("reading", &KafkaError::MessageConsumption(code)).class();
+        assert_eq!(class(Code::AllBrokersDown), "transient");
+        assert_eq!(class(Code::UnknownTopicOrPartition), "transient");
+        assert_eq!(class(Code::QueueFull), "throttled");
+        assert_eq!(class(Code::SaslAuthenticationFailed), "fatal");
+        assert_eq!(class(Code::TopicAuthorizationFailed), "fatal");
+        assert_eq!(class(Code::MessageSizeTooLarge), "poison");
+        let text = fault_of("reading", &KafkaError::MessageConsumption(Code::AllBrokersDown)).to_string();
+        assert!(text.starts_with("reading: "), "{text}");
+    }
+}

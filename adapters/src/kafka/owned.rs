@@ -1,0 +1,249 @@
+//! A partition that is ours: the bounded queue between the task that polls and the worker that takes, and the worker's
+//! handle.
+
+use std::collections::VecDeque;
+use std::fmt;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::time::Duration;
+
+use async_trait::async_trait;
+use rdkafka::consumer::{CommitMode, Consumer, StreamConsumer};
+use rdkafka::message::{BorrowedMessage, Headers, Message};
+use rdkafka::{Offset as At, TopicPartitionList};
+use tally_core::fault::Fault;
+use tally_core::fence::{Log, Offset, Partition};
+use tally_core::ports::Outcome;
+use tally_core::ports::log::{Header, Over, OwnedPartition, Records};
+use tally_core::time::UnixMillis;
+use tokio::sync::mpsc::UnboundedSender;
+use tokio::sync::{Notify, oneshot, watch};
+
+use super::context::Context;
+use super::fault::fault_of;
+use super::{shelf, topic_id};
+
+/// A partition is paused when its queue weighs this much, and read on when it weighs half.
+pub(super) const QUEUE_WEIGHT: usize = 2 << 20;
+
+/// How long one call to the broker may take.
+const TIMEOUT: Duration = Duration::from_secs(10);
+
+/// What a worker asks of the task that polls.
+pub(super) enum Command {
+    /// Read from here on.
+    Start(Arc<Tenure>, Offset, oneshot::Sender<Outcome<()>>),
+    /// The queue has room again.
+    Resume(Arc<Tenure>),
+    /// The worker is through with the partition.
+    Release(Arc<Tenure>),
+}
+
+/// One stay of one partition with us, shared by the poller and the worker.
+pub(super) struct Tenure {
+    pub(super) partition: Partition,
+    queue: Mutex<Queue>,
+    arrived: Notify,
+    over: watch::Sender<Option<Over>>,
+}
+
+#[derive(Default)]
+struct Queue {
+    runs: VecDeque<Arc<Records>>,
+    weight: usize,
+    paused: bool,
+    fault: Option<Fault>,
+}
+
+impl Tenure {
+    pub(super) fn new(partition: Partition) -> Arc<Self> {
+        Arc::new(Self { partition, queue: Mutex::default(), arrived: Notify::new(), over: watch::Sender::new(None) })
+    }
+
+    /// Queues what was read. `true` if the queue is now so heavy that the partition is to be paused.
+    pub(super) fn deliver(&self, records: Records) -> bool {
+        let mut queue = self.queue();
+        queue.weight += records.weight();
+        queue.runs.push_back(Arc::new(records));
+        let pause = queue.weight >= QUEUE_WEIGHT && !queue.paused;
+        queue.paused |= pause;
+        drop(queue);
+        self.arrived.notify_one();
+        pause
+    }
+
+    /// The position may not be readable: whoever waits for records hears so.
+    pub(super) fn doubt(&self, fault: Fault) {
+        self.queue().fault = Some(fault);
+        self.arrived.notify_one();
+    }
+
+    /// Forgets what was read, and that the partition was paused.
+    pub(super) fn clear(&self) {
+        *self.queue() = Queue::default();
+    }
+
+    /// It is no longer ours; the first reason stands unless the partition is lost meanwhile.
+    pub(super) fn end(&self, over: Over) {
+        self.over.send_if_modified(|state| {
+            let changes = state.is_none() || (over == Over::Lost && *state != Some(Over::Lost));
+            if changes {
+                *state = Some(over);
+            }
+            changes
+        });
+    }
+
+    /// The next run, and whether the queue has room again and the partition is paused.
+    fn take(&self) -> Outcome<Option<(Arc<Records>, bool)>> {
+        let mut queue = self.queue();
+        if let Some(fault) = queue.fault.take() {
+            return Err(fault);
+        }
+        let Some(records) = queue.runs.pop_front() else { return Ok(None) };
+        queue.weight -= records.weight();
+        let resume = queue.paused && queue.weight <= QUEUE_WEIGHT / 2;
+        if resume {
+            queue.paused = false;
+        }
+        Ok(Some((records, resume)))
+    }
+
+    fn queue(&self) -> MutexGuard<'_, Queue> {
+        self.queue.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// The worker's end of a tenure; dropping it gives the partition back.
+pub(super) struct Handle {
+    tenure: Arc<Tenure>,
+    commands: UnboundedSender<Command>,
+    /// Weak, so that leaving the group is the poller's alone.
+    consumer: Weak<StreamConsumer<Context>>,
+}
+
+impl Handle {
+    pub(super) fn new(
+        tenure: &Arc<Tenure>,
+        commands: &UnboundedSender<Command>,
+        consumer: &Arc<StreamConsumer<Context>>,
+    ) -> Self {
+        Self { tenure: Arc::clone(tenure), commands: commands.clone(), consumer: Arc::downgrade(consumer) }
+    }
+
+    async fn blocking<T: Send + 'static>(
+        &self,
+        call: impl FnOnce(&StreamConsumer<Context>, &Partition) -> Outcome<T> + Send + 'static,
+    ) -> Outcome<T> {
+        let consumer = self.consumer.upgrade().ok_or_else(|| self.gone())?;
+        let partition = self.tenure.partition.clone();
+        let called = tokio::task::spawn_blocking(move || call(&consumer, &partition));
+        called.await.map_err(|error| Fault::Transient(format!("asking about {}: {error}", self.tenure.partition)))?
+    }
+
+    fn gone(&self) -> Fault {
+        Fault::Transient(format!("{} is no longer read here", self.tenure.partition))
+    }
+}
+
+impl fmt::Debug for Handle {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("Handle").field(&self.tenure.partition).finish()
+    }
+}
+
+impl Drop for Handle {
+    fn drop(&mut self) {
+        // A poller that is gone has nothing to give back.
+        let _ = self.commands.send(Command::Release(Arc::clone(&self.tenure)));
+    }
+}
+
+#[async_trait]
+impl OwnedPartition for Handle {
+    fn partition(&self) -> &Partition {
+        &self.tenure.partition
+    }
+
+    async fn partitions(&self) -> Outcome<u32> {
+        self.blocking(|consumer, partition| {
+            let metadata = consumer.fetch_metadata(Some(&partition.topic), TIMEOUT);
+            let metadata = metadata.map_err(|error| fault_of(&format!("looking at `{}`", partition.topic), &error))?;
+            let count: usize = metadata.topics().iter().map(|topic| topic.partitions().len()).sum();
+            Ok(u32::try_from(count).unwrap_or(u32::MAX))
+        })
+        .await
+    }
+
+    async fn log(&self) -> Outcome<Log> {
+        self.blocking(|consumer, partition| {
+            let id = topic_id::read(consumer.client(), &partition.topic, TIMEOUT)?;
+            shelf::watermarks(consumer, partition, id)
+        })
+        .await
+    }
+
+    async fn start_at(&self, offset: Offset) -> Outcome<()> {
+        let (done, started) = oneshot::channel();
+        let start = Command::Start(Arc::clone(&self.tenure), offset, done);
+        self.commands.send(start).map_err(|_| self.gone())?;
+        started.await.map_err(|_| self.gone())?
+    }
+
+    async fn records(&self) -> Outcome<Arc<Records>> {
+        loop {
+            match self.tenure.take()? {
+                Some((records, resume)) => {
+                    if resume {
+                        // Without a poller nothing is read any more, paused or not.
+                        let _ = self.commands.send(Command::Resume(Arc::clone(&self.tenure)));
+                    }
+                    return Ok(records);
+                }
+                None => self.tenure.arrived.notified().await,
+            }
+        }
+    }
+
+    async fn over(&self) -> Over {
+        let mut over = self.tenure.over.subscribe();
+        let ended = over.wait_for(Option::is_some).await;
+        // The sender lives in the tenure that this handle holds.
+        ended.ok().and_then(|over| *over).unwrap_or(Over::Lost)
+    }
+
+    fn finished(&self, offset: Offset) {
+        let Some(consumer) = self.consumer.upgrade() else { return };
+        let list = list_of(&self.tenure.partition, raw(offset));
+        if let Err(error) = list.map(|list| consumer.commit(&list, CommitMode::Async)) {
+            tracing::debug!(%error, partition = %self.tenure.partition, "cannot commit to kafka");
+        }
+    }
+}
+
+pub(super) fn raw(offset: Offset) -> At {
+    At::Offset(i64::try_from(offset.0).unwrap_or(i64::MAX))
+}
+
+/// A list of this one partition.
+pub(super) fn list_of(partition: &Partition, at: At) -> Outcome<TopicPartitionList> {
+    let mut list = TopicPartitionList::new();
+    let index = i32::try_from(partition.index).unwrap_or(i32::MAX);
+    let added = list.add_partition_offset(&partition.topic, index, at);
+    added.map_err(|error| fault_of(&format!("naming {partition}"), &error)).map(|()| list)
+}
+
+/// Copies a message behind `records`.
+pub(super) fn push(records: &mut Records, message: &BorrowedMessage<'_>) {
+    let offset = Offset(u64::try_from(message.offset()).unwrap_or(0));
+    let at = message.timestamp().to_millis().and_then(|at| u64::try_from(at).ok()).map_or(UnixMillis(0), UnixMillis);
+    let headers = message.headers();
+    let headers = headers.iter().flat_map(|headers| (0..headers.count()).filter_map(|index| header(*headers, index)));
+    records.push(offset, at, message.key(), message.payload(), headers);
+}
+
+/// One header; `None` for one whose name is not text, on which the client library panics.
+fn header<H: Headers>(headers: &H, index: usize) -> Option<Header<'_>> {
+    let header = catch_unwind(AssertUnwindSafe(|| headers.try_get(index))).ok().flatten()?;
+    Some((header.key, header.value))
+}

@@ -1,0 +1,72 @@
+//! Writing records: idempotent, acknowledged by every replica that must have them, placed as Java's default does.
+
+use std::time::Duration;
+
+use async_trait::async_trait;
+use rdkafka::message::{Header, OwnedHeaders};
+use rdkafka::producer::{FutureProducer, FutureRecord};
+use tally_core::fault::Fault;
+use tally_core::fence::Offset;
+use tally_core::ports::Outcome;
+use tally_core::ports::log::{self, Outgoing, Written};
+
+use super::context::Context;
+use super::fault::fault_of;
+use super::settings::Settings;
+
+/// How long a record may be under way before its outcome counts as unknown.
+const DELIVERY: Duration = Duration::from_secs(30);
+
+/// A producer; clones share its connections.
+#[derive(Clone)]
+pub struct Producer(FutureProducer<Context>);
+
+impl Producer {
+    /// A producer that connects when it is first used.
+    ///
+    /// # Errors
+    /// Settings that librdkafka does not take.
+    pub fn new(settings: &Settings) -> Outcome<Self> {
+        let mut config = settings.client();
+        config
+            .set("enable.idempotence", "true")
+            .set("acks", "all")
+            .set("partitioner", "murmur2_random")
+            .set("compression.type", "zstd")
+            .set("linger.ms", "5")
+            // A dead letter is a record with headers added: it may be larger than the record was allowed to be.
+            .set("message.max.bytes", "2097152")
+            .set("delivery.timeout.ms", DELIVERY.as_millis().to_string());
+        let producer = config.create_with_context(Context::new(settings));
+        producer.map(Self).map_err(|error| fault_of("creating a producer", &error))
+    }
+}
+
+#[async_trait]
+impl log::Producer for Producer {
+    async fn send(&self, record: Outgoing<'_>) -> Outcome<Written> {
+        let headers = record
+            .headers
+            .iter()
+            .fold(OwnedHeaders::new(), |headers, (key, value)| headers.insert(Header { key, value: *value }));
+        let mut sent: FutureRecord<'_, [u8], [u8]> = FutureRecord::to(record.topic).headers(headers);
+        sent.key = record.key;
+        sent.payload = record.value;
+        sent.partition = record.partition.map(i32::try_from).transpose().map_err(|_| no_partition(record))?;
+        match self.0.send(sent, DELIVERY).await {
+            Ok(delivered) => written(delivered.partition, delivered.offset),
+            Err((error, _)) => Err(fault_of(&format!("writing to `{}`", record.topic), &error)),
+        }
+    }
+}
+
+fn no_partition(record: Outgoing<'_>) -> Fault {
+    Fault::Poison(format!("`{}` has no partition {:?}", record.topic, record.partition))
+}
+
+fn written(partition: i32, offset: i64) -> Outcome<Written> {
+    match (u32::try_from(partition), u64::try_from(offset)) {
+        (Ok(partition), Ok(offset)) => Ok(Written { partition, offset: Offset(offset) }),
+        _ => Err(Fault::Transient("the broker acknowledged a record without saying where it is".to_owned())),
+    }
+}

@@ -1,0 +1,163 @@
+//! A topic read from end to end outside of any group; bookmarks are a group's committed offsets.
+
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+use async_trait::async_trait;
+use rdkafka::Offset as At;
+use rdkafka::TopicPartitionList;
+use rdkafka::consumer::{BaseConsumer, CommitMode, Consumer};
+use rdkafka::error::KafkaError;
+use rdkafka::message::Message;
+use tally_core::fault::Fault;
+use tally_core::fence::{Log, Offset, Partition};
+use tally_core::ports::Outcome;
+use tally_core::ports::log::{self, Records};
+
+use super::context::Context;
+use super::fault::fault_of;
+use super::owned::{list_of, push, raw};
+use super::settings::Settings;
+use super::topic_id;
+
+/// How long one call to the broker may take.
+const TIMEOUT: Duration = Duration::from_secs(10);
+/// How many records one read returns at most, and how heavy they may get.
+const RECORDS: usize = 1000;
+const WEIGHT: usize = 4 << 20;
+
+/// One topic, to be read by hand.
+#[derive(Clone)]
+pub struct Shelf {
+    topic: Box<str>,
+    consumer: Arc<Mutex<BaseConsumer<Context>>>,
+}
+
+impl Shelf {
+    /// A reader of `topic` whose bookmarks belong to `group`.
+    ///
+    /// # Errors
+    /// Settings that librdkafka does not take.
+    pub fn new(settings: &Settings, group: &str, topic: &str) -> Outcome<Self> {
+        let mut config = settings.client();
+        config
+            .set("group.id", group)
+            .set("enable.auto.commit", "false")
+            .set("enable.auto.offset.store", "false")
+            .set("enable.partition.eof", "true")
+            .set("auto.offset.reset", "error");
+        let consumer = config.create_with_context(Context::new(settings));
+        let consumer = consumer.map_err(|error| fault_of("creating a reader", &error))?;
+        Ok(Self { topic: topic.into(), consumer: Arc::new(Mutex::new(consumer)) })
+    }
+
+    async fn blocking<T: Send + 'static>(
+        &self,
+        call: impl FnOnce(&BaseConsumer<Context>) -> Outcome<T> + Send + 'static,
+    ) -> Outcome<T> {
+        let consumer = Arc::clone(&self.consumer);
+        let called =
+            tokio::task::spawn_blocking(move || call(&consumer.lock().unwrap_or_else(PoisonError::into_inner)));
+        called.await.map_err(|error| Fault::Transient(format!("reading a topic: {error}")))?
+    }
+}
+
+#[async_trait]
+impl log::Shelf for Shelf {
+    async fn logs(&self) -> Outcome<Vec<(Partition, Log)>> {
+        let topic = self.topic.clone();
+        self.blocking(move |consumer| logs(consumer, &topic)).await
+    }
+
+    async fn read(&self, partition: &Partition, from: Offset, to: Offset) -> Outcome<Records> {
+        let partition = partition.clone();
+        self.blocking(move |consumer| read(consumer, &partition, from, to)).await
+    }
+
+    async fn bookmark(&self, partition: &Partition) -> Outcome<Option<Offset>> {
+        let list = list_of(partition, At::Invalid)?;
+        self.blocking(move |consumer| {
+            let found =
+                consumer.committed_offsets(list, TIMEOUT).map_err(|error| fault_of("reading a bookmark", &error))?;
+            Ok(found.elements().first().and_then(|element| match element.offset() {
+                At::Offset(offset) => u64::try_from(offset).ok().map(Offset),
+                _ => None,
+            }))
+        })
+        .await
+    }
+
+    async fn mark(&self, partition: &Partition, at: Offset) -> Outcome<()> {
+        let list = list_of(partition, raw(at))?;
+        self.blocking(move |consumer| {
+            consumer.commit(&list, CommitMode::Sync).map_err(|error| fault_of("setting a bookmark", &error))
+        })
+        .await
+    }
+}
+
+fn logs(consumer: &BaseConsumer<Context>, topic: &str) -> Outcome<Vec<(Partition, Log)>> {
+    let failed = |error: KafkaError| fault_of(&format!("looking at `{topic}`"), &error);
+    let id = topic_id::read(consumer.client(), topic, TIMEOUT)?;
+    let metadata = consumer.fetch_metadata(Some(topic), TIMEOUT).map_err(failed)?;
+    let partitions = metadata.topics().iter().flat_map(|found| found.partitions()).map(|partition| partition.id());
+    let mut logs = Vec::new();
+    for index in partitions.filter_map(|id| u32::try_from(id).ok()) {
+        let partition = Partition { topic: topic.into(), index };
+        logs.push((partition.clone(), watermarks(consumer, &partition, id.clone())?));
+    }
+    logs.sort_by_key(|(partition, _)| partition.index);
+    Ok(logs)
+}
+
+/// The log of `partition` in the topic `id`. Blocks.
+pub(super) fn watermarks<C: Consumer<Context>>(
+    consumer: &C,
+    partition: &Partition,
+    id: tally_core::fence::TopicId,
+) -> Outcome<Log> {
+    let index = i32::try_from(partition.index).unwrap_or(i32::MAX);
+    let marks = consumer.fetch_watermarks(&partition.topic, index, TIMEOUT);
+    let (start, end) = marks.map_err(|error| fault_of(&format!("looking at the log of {partition}"), &error))?;
+    let offset =
+        |raw| u64::try_from(raw).map(Offset).map_err(|_| Fault::Transient(format!("{partition} has no offsets")));
+    Ok(Log { topic: id, start: offset(start)?, end: offset(end)? })
+}
+
+fn read(consumer: &BaseConsumer<Context>, partition: &Partition, from: Offset, to: Offset) -> Outcome<Records> {
+    let mut records = Records::default();
+    if from >= to {
+        return Ok(records);
+    }
+    let failed = |error: KafkaError| fault_of(&format!("reading {partition}"), &error);
+    consumer.assign(&list_of(partition, raw(from))?).map_err(failed)?;
+    let read = fill(consumer, partition, to, &mut records);
+    consumer.assign(&TopicPartitionList::new()).map_err(failed)?;
+    read.map(|()| records)
+}
+
+#[expect(clippy::disallowed_methods, reason = "a deadline of a blocking call, on a thread of its own")]
+fn fill(consumer: &BaseConsumer<Context>, partition: &Partition, to: Offset, records: &mut Records) -> Outcome<()> {
+    let deadline = Instant::now() + TIMEOUT;
+    while records.len() < RECORDS && records.weight() < WEIGHT {
+        let left = deadline.saturating_duration_since(Instant::now());
+        if left.is_zero() {
+            let nothing =
+                records.is_empty().then(|| Fault::Transient(format!("reading {partition}: no answer in time")));
+            return nothing.map_or(Ok(()), Err);
+        }
+        match consumer.poll(left.min(Duration::from_millis(500))) {
+            None => {}
+            Some(Err(KafkaError::PartitionEOF(_))) => break,
+            Some(Err(error)) if fault_of("", &error).is_retryable() && records.is_empty() => {}
+            Some(Err(error)) => return Err(fault_of(&format!("reading {partition}"), &error)),
+            Some(Ok(message)) => {
+                if raw(to).to_raw().is_none_or(|to| message.offset() >= to) {
+                    break;
+                }
+                push(records, &message);
+            }
+        }
+    }
+    Ok(())
+}

@@ -1,0 +1,12 @@
+#![doc = include_str!("../README.md")]
+
+#[cfg(feature = "dynamodb")]
+pub mod dynamodb;
+#[cfg(feature = "testkit")]
+pub mod faulty;
+#[cfg(feature = "kafka")]
+pub mod kafka;
+#[cfg(feature = "testkit")]
+pub mod memory;
+#[cfg(feature = "redis")]
+pub mod redis;

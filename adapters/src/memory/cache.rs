@@ -1,0 +1,103 @@
+//! The twin of the cache.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use async_trait::async_trait;
+use tally_core::ids::PostId;
+use tally_core::ports::{Cache as CachePort, Cached, FillToken, Outcome};
+use tally_core::served::Served;
+
+use super::Memory;
+
+/// How long the right to fill lasts.
+const FILL: Duration = Duration::from_secs(5);
+
+/// The twin of the cache. Values stay until they are evicted.
+#[derive(Clone, Debug)]
+pub struct Cache {
+    memory: Memory,
+}
+
+#[derive(Debug, Default)]
+pub(super) struct Slots {
+    slots: BTreeMap<PostId, Slot>,
+    tokens: u64,
+}
+
+#[derive(Debug)]
+enum Slot {
+    Value(Served),
+    Filling { token: FillToken, until: Duration },
+}
+
+impl Slots {
+    fn get(&self, post: &PostId, now: Duration) -> Option<&Slot> {
+        let lives = |slot: &&Slot| !matches!(slot, Slot::Filling { until, .. } if *until <= now);
+        self.slots.get(post).filter(lives)
+    }
+}
+
+impl Cache {
+    pub(super) fn new(memory: Memory) -> Self {
+        Self { memory }
+    }
+
+    /// Drops what is cached of `post`, a fill under way too.
+    pub fn evict(&self, post: &PostId) {
+        self.memory.state().cache.slots.remove(post);
+    }
+}
+
+#[async_trait]
+impl CachePort for Cache {
+    async fn get(&self, posts: &[PostId]) -> Outcome<Vec<Cached>> {
+        let (state, now) = (self.memory.state(), self.memory.elapsed());
+        let cached = posts.iter().map(|post| match state.cache.get(post, now) {
+            Some(Slot::Value(served)) => Cached::Hit(*served),
+            Some(Slot::Filling { .. }) | None => Cached::Miss,
+        });
+        Ok(cached.collect())
+    }
+
+    async fn update(&self, values: &[(PostId, Served)]) -> Outcome<usize> {
+        let now = self.memory.elapsed();
+        let mut state = self.memory.state();
+        let mut replaced = 0;
+        for (post, served) in values {
+            let older = match state.cache.get(post, now) {
+                Some(Slot::Value(cached)) => served.is_newer_than(cached),
+                Some(Slot::Filling { .. }) => true,
+                None => false,
+            };
+            if older {
+                state.cache.slots.insert(post.clone(), Slot::Value(*served));
+                replaced += 1;
+            }
+        }
+        Ok(replaced)
+    }
+
+    async fn begin_fill(&self, post: &PostId) -> Outcome<Option<FillToken>> {
+        let now = self.memory.elapsed();
+        let mut state = self.memory.state();
+        if state.cache.get(post, now).is_some() {
+            return Ok(None);
+        }
+        state.cache.tokens += 1;
+        let token = FillToken(state.cache.tokens.to_string());
+        state.cache.slots.insert(post.clone(), Slot::Filling { token: token.clone(), until: now + FILL });
+        Ok(Some(token))
+    }
+
+    async fn fill(&self, post: &PostId, token: &FillToken, value: &Served) -> Outcome<bool> {
+        let now = self.memory.elapsed();
+        let mut state = self.memory.state();
+        let ours =
+            matches!(state.cache.get(post, now), Some(Slot::Filling { token: standing, .. }) if standing == token);
+        if ours {
+            state.cache.slots.insert(post.clone(), Slot::Value(*value));
+        }
+        Ok(ours)
+    }
+}

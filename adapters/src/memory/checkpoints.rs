@@ -1,0 +1,189 @@
+//! The twin of the checkpoints table.
+
+use std::collections::BTreeMap;
+
+use async_trait::async_trait;
+use tally_core::fault::Fault;
+use tally_core::ids::{Ordinal, Sequence, ShardCount, StreamLabel, StreamShardId};
+use tally_core::lineage::{Checkpoint, Loss};
+use tally_core::ports::{
+    Checkpoints as CheckpointsPort, Gap, GapId, Lease, LeaseTaken, Outcome, Registry, ShardState, Worker,
+};
+use tally_core::time::UnixMillis;
+
+use super::Memory;
+
+/// The twin of the checkpoints table.
+#[derive(Clone, Debug)]
+pub struct Checkpoints {
+    memory: Memory,
+}
+
+#[derive(Debug, Default)]
+pub(super) struct Table {
+    shards: BTreeMap<(StreamLabel, StreamShardId), Kept>,
+    registries: BTreeMap<StreamLabel, Registry>,
+    gaps: BTreeMap<GapId, Gap>,
+    config: Option<ShardCount>,
+}
+
+#[derive(Debug)]
+struct Kept {
+    checkpoint: Checkpoint,
+    holder: Option<Worker>,
+    /// Never falls, also where nobody holds the lease: no later lease looks like an earlier one.
+    beat: u64,
+}
+
+impl Kept {
+    fn lease(&self) -> Option<Lease> {
+        self.holder.clone().map(|holder| Lease { holder, beat: self.beat })
+    }
+}
+
+impl Checkpoints {
+    pub(super) fn new(memory: Memory) -> Self {
+        Self { memory }
+    }
+
+    fn change<T>(&self, label: &StreamLabel, shard: &StreamShardId, change: impl FnOnce(&mut Kept) -> T) -> Outcome<T> {
+        let mut state = self.memory.state();
+        let kept = state.checkpoints.shards.get_mut(&(label.clone(), shard.clone()));
+        kept.map(change).ok_or_else(|| Fault::Fatal(format!("stream/{label}/{shard} has no checkpoint")))
+    }
+}
+
+#[async_trait]
+impl CheckpointsPort for Checkpoints {
+    async fn shards(&self, label: &StreamLabel) -> Outcome<Vec<ShardState>> {
+        let state = self.memory.state();
+        let of_label = state.checkpoints.shards.iter().filter(|((stream, _), _)| stream == label);
+        let states = of_label.map(|(_, kept)| ShardState { checkpoint: kept.checkpoint.clone(), lease: kept.lease() });
+        let mut states: Vec<ShardState> = states.collect();
+        states.sort_by_key(|state| state.checkpoint.ordinal);
+        Ok(states)
+    }
+
+    async fn registry(&self, label: &StreamLabel) -> Outcome<Option<Registry>> {
+        Ok(self.memory.state().checkpoints.registries.get(label).copied())
+    }
+
+    async fn number(
+        &self,
+        label: &StreamLabel,
+        shard: &StreamShardId,
+        parent: Option<&StreamShardId>,
+        at: UnixMillis,
+    ) -> Outcome<Ordinal> {
+        let mut state = self.memory.state();
+        let table = &mut state.checkpoints;
+        let key = (label.clone(), shard.clone());
+        if let Some(kept) = table.shards.get(&key) {
+            return Ok(kept.checkpoint.ordinal);
+        }
+        let greatest = table.registries.values().map(|registry| registry.next).max();
+        let registry = table.registries.entry(label.clone()).or_insert_with(|| Registry::after(greatest));
+        let ordinal = registry.next;
+        registry.next = Ordinal(ordinal.0 + 1);
+        let (id, parent) = (shard.clone(), parent.cloned());
+        let checkpoint = Checkpoint { id, parent, ordinal, sequence: None, closed: false, at };
+        table.shards.insert(key, Kept { checkpoint, holder: None, beat: 0 });
+        Ok(ordinal)
+    }
+
+    async fn advance(
+        &self,
+        label: &StreamLabel,
+        shard: &StreamShardId,
+        sequence: Sequence,
+        at: UnixMillis,
+    ) -> Outcome<()> {
+        self.change(label, shard, |kept| {
+            if kept.checkpoint.sequence.is_none_or(|reached| reached < sequence) {
+                kept.checkpoint.sequence = Some(sequence);
+                kept.checkpoint.at = at;
+            }
+        })
+    }
+
+    async fn refresh(&self, label: &StreamLabel, shard: &StreamShardId, at: UnixMillis) -> Outcome<()> {
+        self.change(label, shard, |kept| kept.checkpoint.at = kept.checkpoint.at.max(at))
+    }
+
+    async fn close(&self, label: &StreamLabel, shard: &StreamShardId, at: UnixMillis) -> Outcome<()> {
+        self.change(label, shard, |kept| {
+            kept.checkpoint.closed = true;
+            kept.checkpoint.at = at;
+        })
+    }
+
+    async fn forget(&self, label: &StreamLabel, shard: &StreamShardId) -> Outcome<()> {
+        let mut state = self.memory.state();
+        let key = (label.clone(), shard.clone());
+        if state.checkpoints.shards.get(&key).is_some_and(|kept| kept.checkpoint.closed) {
+            state.checkpoints.shards.remove(&key);
+        }
+        Ok(())
+    }
+
+    async fn raise_floor(&self, label: &StreamLabel, floor: Ordinal) -> Outcome<()> {
+        if let Some(registry) = self.memory.state().checkpoints.registries.get_mut(label) {
+            registry.floor = registry.floor.max(Some(floor));
+        }
+        Ok(())
+    }
+
+    async fn lease(
+        &self,
+        label: &StreamLabel,
+        shard: &StreamShardId,
+        holder: &Worker,
+        seen: Option<&Lease>,
+    ) -> Outcome<LeaseTaken> {
+        self.change(label, shard, |kept| {
+            if kept.lease().as_ref() != seen {
+                return LeaseTaken::Lost;
+            }
+            kept.beat += 1;
+            kept.holder = Some(holder.clone());
+            LeaseTaken::Taken(Lease { holder: holder.clone(), beat: kept.beat })
+        })
+    }
+
+    async fn release(&self, label: &StreamLabel, shard: &StreamShardId, holder: &Worker) -> Outcome<()> {
+        let mut state = self.memory.state();
+        if let Some(kept) = state.checkpoints.shards.get_mut(&(label.clone(), shard.clone())) {
+            kept.holder.take_if(|found| found == holder);
+        }
+        Ok(())
+    }
+
+    async fn open_gap(&self, loss: &Loss, now: UnixMillis) -> Outcome<Gap> {
+        let mut state = self.memory.state();
+        let met = Gap::of(loss, now);
+        let standing = state.checkpoints.gaps.entry(met.id.clone()).or_insert_with(|| met.clone());
+        if standing.opened < met.opened {
+            *standing = met;
+        }
+        let gap = standing.clone();
+        state.recounts.ask_for_audit(now);
+        Ok(gap)
+    }
+
+    async fn gaps(&self) -> Outcome<Vec<Gap>> {
+        Ok(self.memory.state().checkpoints.gaps.values().cloned().collect())
+    }
+
+    async fn close_gap(&self, gap: &Gap) -> Outcome<()> {
+        let mut state = self.memory.state();
+        if state.checkpoints.gaps.get(&gap.id).is_some_and(|standing| standing.opened == gap.opened) {
+            state.checkpoints.gaps.remove(&gap.id);
+        }
+        Ok(())
+    }
+
+    async fn config(&self, shards: Option<ShardCount>) -> Outcome<ShardCount> {
+        let mut state = self.memory.state();
+        Ok(*state.checkpoints.config.get_or_insert(shards.unwrap_or(ShardCount::DEFAULT)))
+    }
+}

@@ -1,0 +1,93 @@
+//! The twin of the counts table: the very functions whose meaning the real one evaluates.
+
+use std::collections::BTreeMap;
+
+use async_trait::async_trait;
+use tally_core::counter::{Counter, Overflow, Update};
+use tally_core::fault::Fault;
+use tally_core::ids::PostId;
+use tally_core::ports::{Applied, Counts as CountsPort, Cursor, Judged, LedgerEntry, Mended, Outcome, Page, Segment};
+use tally_core::recount::Verdict;
+
+use super::{Memory, PAGE, page, part_of};
+
+/// The twin of the counts table.
+#[derive(Clone, Debug)]
+pub struct Counts {
+    memory: Memory,
+}
+
+#[derive(Debug, Default)]
+pub(super) struct Table {
+    counters: BTreeMap<PostId, Counter>,
+}
+
+impl Counts {
+    pub(super) fn new(memory: Memory) -> Self {
+        Self { memory }
+    }
+
+    /// Puts a counter as it is, whatever the rows say: for injected drift.
+    pub fn plant(&self, post: &PostId, counter: Counter) {
+        self.memory.state().counts.counters.insert(post.clone(), counter);
+    }
+}
+
+fn damaged(post: &PostId) -> impl Fn(Overflow) -> Fault {
+    move |overflow| Fault::Poison(format!("counter of post {post}: {overflow}"))
+}
+
+#[async_trait]
+impl CountsPort for Counts {
+    async fn apply(&self, post: &PostId, update: &Update) -> Outcome<Applied> {
+        let mut state = self.memory.state();
+        let found = state.counts.counters.get(post);
+        let before = found.cloned().unwrap_or_default();
+        if before.refusal(update).is_some() {
+            return Ok(Applied::Refused(found.cloned()));
+        }
+        let after = before.updated(update).map_err(damaged(post))?;
+        state.counts.counters.insert(post.clone(), after.clone());
+        Ok(Applied::Taken(after))
+    }
+
+    async fn counter(&self, post: &PostId) -> Outcome<Option<Counter>> {
+        Ok(self.memory.state().counts.counters.get(post).cloned())
+    }
+
+    async fn counters(&self, posts: &[PostId]) -> Outcome<Vec<Option<Counter>>> {
+        let state = self.memory.state();
+        Ok(posts.iter().map(|post| state.counts.counters.get(post).cloned()).collect())
+    }
+
+    async fn judge(&self, verdict: &Verdict, entry: &LedgerEntry) -> Outcome<Judged> {
+        let post = &verdict.key.post;
+        let mut state = self.memory.state();
+        let Some(counter) = state.counts.counters.get(post).filter(|counter| verdict.admitted_by(counter)) else {
+            return Ok(Judged::Void);
+        };
+        let judged = verdict.apply(counter.clone()).map_err(damaged(post))?;
+        state.counts.counters.insert(post.clone(), judged);
+        state.recounts.write_line(entry);
+        Ok(Judged::Stands)
+    }
+
+    async fn mend_total(&self, post: &PostId, version: u64, sum: i64, entry: &LedgerEntry) -> Outcome<Mended> {
+        let mut state = self.memory.state();
+        let Some(counter) = state.counts.counters.get_mut(post).filter(|counter| counter.version == version) else {
+            return Ok(Mended::Changed);
+        };
+        counter.likes = sum;
+        counter.version += 1;
+        state.recounts.write_line(entry);
+        Ok(Mended::Mended)
+    }
+
+    async fn scan(&self, segment: Segment, after: Option<&Cursor>) -> Outcome<Page<(PostId, Counter)>> {
+        let state = self.memory.state();
+        let counters = state.counts.counters.iter();
+        let counters = counters.filter(|(post, _)| after.is_none_or(|after| post.as_str() > after.0.as_str()));
+        let counters = counters.filter(|(post, _)| part_of(post, segment.of) == segment.index);
+        Ok(page(counters.map(|(post, counter)| ((post.clone(), counter.clone()), post.to_string())), PAGE))
+    }
+}

@@ -1,0 +1,189 @@
+//! The twin of the likes table and the fences that move with it.
+
+use std::collections::BTreeMap;
+
+use async_trait::async_trait;
+use tally_core::batch::{Change, Limits};
+use tally_core::event::Action;
+use tally_core::fence::{Advance, Commit, Fence, Partition, Refused};
+use tally_core::ids::{RESERVED, RowKey, ShardCount, UserId};
+use tally_core::ports::{Cursor, FencedRows, Like, MarkerPut, Outcome, Page, Rows, ScannedRow, Segment};
+use tally_core::recount::Marker;
+use tally_core::tally::Image;
+use tally_core::time::UnixMillis;
+
+use super::{Memory, PAGE, State, page, pair, part_of, unpair};
+
+/// The twin of the likes table.
+#[derive(Clone, Debug)]
+pub struct Likes {
+    memory: Memory,
+    shards: ShardCount,
+}
+
+#[derive(Debug, Default)]
+pub(super) struct Tables {
+    fences: BTreeMap<Partition, Fence>,
+    /// By `pk` and `user_id`.
+    rows: BTreeMap<(String, String), Row>,
+}
+
+/// A row, or the marker that stands among rows.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Row {
+    Like(UnixMillis),
+    Marker(Marker),
+}
+
+impl Row {
+    fn image(self) -> Image {
+        match self {
+            Self::Like(_) => Image::default(),
+            Self::Marker(marker) => {
+                Image { run: Some(marker.run.to_string()), phase: Some(marker.phase.as_str().to_owned()) }
+            }
+        }
+    }
+}
+
+impl State {
+    /// Sets or removes a row; a change that changes nothing leaves no record.
+    fn write(&mut self, pk: String, sort: String, row: Option<Row>, now: UnixMillis) {
+        let key = (pk, sort);
+        let before = self.likes.rows.get(&key).copied();
+        if before != row {
+            self.stream.append(&key, before.map(Row::image), row.map(Row::image), now);
+        }
+        match row {
+            Some(row) => self.likes.rows.insert(key, row),
+            None => self.likes.rows.remove(&key),
+        };
+    }
+}
+
+impl Likes {
+    pub(super) fn new(memory: Memory, shards: ShardCount) -> Self {
+        Self { memory, shards }
+    }
+
+    /// Puts a like that no fence has anything to do with, anywhere: for drift, misplaced rows and foreign ones.
+    pub fn plant(&self, pk: &str, sort: &str) {
+        let now = self.memory.now();
+        self.memory.state().write(pk.to_owned(), sort.to_owned(), Some(Row::Like(now)), now);
+    }
+
+    /// The rows of one key behind `after`, those of no valid user left out.
+    fn of_key<T>(
+        &self,
+        key: &RowKey,
+        after: Option<&Cursor>,
+        limit: usize,
+        item: impl Fn(UserId, UnixMillis) -> T,
+    ) -> Page<T> {
+        let pk = key.to_string();
+        let after = after.map_or("", |cursor| cursor.0.as_str());
+        let state = self.memory.state();
+        let of_key = state.likes.rows.range((pk.clone(), after.to_owned())..).take_while(|((row, _), _)| *row == pk);
+        let likes = of_key.filter(|((_, user), _)| user.as_str() > after).filter_map(|((_, user), row)| match row {
+            Row::Like(at) => Some((item(UserId::new(user).ok()?, *at), user.clone())),
+            Row::Marker(_) => None,
+        });
+        page(likes, limit)
+    }
+}
+
+#[async_trait]
+impl FencedRows for Likes {
+    async fn fence(&self, partition: &Partition) -> Outcome<Option<Fence>> {
+        Ok(self.memory.state().likes.fences.get(partition).cloned())
+    }
+
+    async fn create_fence(&self, partition: &Partition, fence: &Fence) -> Outcome<()> {
+        self.memory.state().likes.fences.entry(partition.clone()).or_insert_with(|| fence.clone());
+        Ok(())
+    }
+
+    async fn commit(&self, partition: &Partition, advance: &Advance, changes: &[Change<'_>]) -> Commit {
+        if changes.len() > Limits::MAX_ROWS {
+            return Commit::Invalid(format!("{} rows in one transaction", changes.len()));
+        }
+        let now = self.memory.now();
+        let mut state = self.memory.state();
+        if !advance.admitted_by(state.likes.fences.get(partition)) {
+            let reasons = std::iter::once(Refused::Condition).chain(changes.iter().map(|_| Refused::Nothing));
+            return Commit::Cancelled(reasons.collect());
+        }
+        state.likes.fences.insert(partition.clone(), advance.reached());
+        for change in changes {
+            let pk = RowKey::of(change.post, change.user, self.shards).to_string();
+            let row = (change.action == Action::Like).then_some(Row::Like(change.at));
+            state.write(pk, change.user.to_string(), row, now);
+        }
+        Commit::Done
+    }
+
+    async fn fences(&self, topic: &str) -> Outcome<Vec<(Partition, Fence)>> {
+        let state = self.memory.state();
+        let of_topic = state.likes.fences.iter().filter(|(partition, _)| *partition.topic == *topic);
+        Ok(of_topic.map(|(partition, fence)| (partition.clone(), fence.clone())).collect())
+    }
+
+    async fn reset_fence(&self, partition: &Partition, seen: &Fence, to: &Fence) -> Outcome<bool> {
+        let mut state = self.memory.state();
+        match state.likes.fences.get_mut(partition).filter(|fence| **fence == *seen) {
+            Some(fence) => {
+                *fence = Fence { cfg: seen.cfg + 1, ..to.clone() };
+                Ok(true)
+            }
+            None => Ok(false),
+        }
+    }
+}
+
+#[async_trait]
+impl Rows for Likes {
+    async fn like(&self, key: &RowKey, user: &UserId) -> Outcome<Option<Like>> {
+        let state = self.memory.state();
+        Ok(match state.likes.rows.get(&(key.to_string(), user.to_string())) {
+            Some(Row::Like(at)) => Some(Like { user: user.clone(), liked_at: *at }),
+            _ => None,
+        })
+    }
+
+    async fn likes(&self, key: &RowKey, after: Option<&Cursor>, limit: Option<u32>) -> Outcome<Page<Like>> {
+        let limit = limit.map_or(PAGE, |limit| PAGE.min(limit as usize));
+        Ok(self.of_key(key, after, limit, |user, liked_at| Like { user, liked_at }))
+    }
+
+    async fn users(&self, key: &RowKey, after: Option<&Cursor>) -> Outcome<Page<UserId>> {
+        Ok(self.of_key(key, after, PAGE, |user, _| user))
+    }
+
+    async fn scan(&self, segment: Segment, after: Option<&Cursor>) -> Outcome<Page<ScannedRow>> {
+        let after = after.map(unpair).transpose()?;
+        let state = self.memory.state();
+        let rows = state.likes.rows.keys().filter(|key| after.as_ref().is_none_or(|after| *key > after));
+        let rows = rows.filter(|(pk, user)| part_of(pk, segment.of) == segment.index && !user.starts_with(RESERVED));
+        Ok(page(rows.map(|(pk, user)| (ScannedRow { pk: pk.clone(), user: user.clone() }, pair(pk, user))), PAGE))
+    }
+
+    async fn marker(&self, key: &RowKey) -> Outcome<Option<Marker>> {
+        let state = self.memory.state();
+        Ok(match state.likes.rows.get(&(key.to_string(), Marker::SORT_KEY.to_owned())) {
+            Some(Row::Marker(marker)) => Some(*marker),
+            _ => None,
+        })
+    }
+
+    async fn put_marker(&self, key: &RowKey, marker: Marker, required: Option<Marker>) -> Outcome<MarkerPut> {
+        let now = self.memory.now();
+        let (pk, sort) = (key.to_string(), Marker::SORT_KEY.to_owned());
+        let mut state = self.memory.state();
+        let found = state.likes.rows.get(&(pk.clone(), sort.clone())).copied();
+        if found != required.map(Row::Marker) {
+            return Ok(MarkerPut::Unclear);
+        }
+        state.write(pk, sort, Some(Row::Marker(marker)), now);
+        Ok(MarkerPut::Put)
+    }
+}

@@ -1,0 +1,349 @@
+//! Kafka's twin: topics of partitions, groups that rebalance when members come and go, and a broker that can be made to
+//! refuse, trim, lose its tail and re-create a topic. All under paused time: it waits for nothing but its own changes.
+
+mod state;
+
+use std::fmt;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use async_trait::async_trait;
+use tally_core::fault::Fault;
+use tally_core::fence::{Log, Offset, Partition, TopicId};
+use tally_core::ports::Outcome;
+use tally_core::ports::log::{Intake, Outgoing, Over, OwnedPartition, Producer, Rebalance, Records, Shelf, Written};
+use tally_core::time::UnixMillis;
+use tokio::sync::watch;
+
+use state::{Member, Notice, Owner, State, Stored, Tenure, Topic};
+
+/// How many records one read returns.
+const RUN: usize = 256;
+
+/// A broker; clones are the same one.
+#[derive(Clone, Debug, Default)]
+pub struct Broker(Arc<Shared>);
+
+#[derive(Debug, Default)]
+struct Shared {
+    state: Mutex<State>,
+    /// Moves with every change, for whoever waits for one.
+    changed: watch::Sender<u64>,
+}
+
+impl Broker {
+    /// A broker without topics.
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// A new, empty topic; one of the same name is gone with all it had, and this one has another id.
+    pub fn create_topic(&self, name: &str, partitions: u32) {
+        self.change(|state| {
+            state.next += 1;
+            let id = TopicId(format!("topic-{}", state.next).into());
+            let partitions = (0..partitions).map(|_| Stored::default()).collect();
+            state.topics.insert(name.to_owned(), Topic { id, partitions });
+            state.balance_all();
+        });
+    }
+
+    /// Deletes the records of a partition before `start`, as retention does.
+    pub fn trim(&self, topic: &str, index: u32, start: u64) {
+        self.change(|state| {
+            if let Some(stored) = state.partition(topic, index) {
+                let gone = usize::try_from(start.saturating_sub(stored.start)).unwrap_or(usize::MAX);
+                stored.records.drain(..gone.min(stored.records.len()));
+                stored.start = stored.start.max(start);
+            }
+        });
+    }
+
+    /// Forgets the records of a partition from `end` on, as an unclean election does.
+    pub fn lose_tail(&self, topic: &str, index: u32, end: u64) {
+        self.change(|state| {
+            if let Some(stored) = state.partition(topic, index) {
+                stored.records.truncate(usize::try_from(end.saturating_sub(stored.start)).unwrap_or(usize::MAX));
+            }
+        });
+    }
+
+    /// Makes every write to `topic` fail, until it is called with `None`.
+    pub fn refuse_writes(&self, topic: &str, fault: Option<Fault>) {
+        self.change(|state| match fault {
+            Some(fault) => _ = state.refusing.insert(topic.to_owned(), fault),
+            None => _ = state.refusing.remove(topic),
+        });
+    }
+
+    /// Whether the broker answers at all. Members keep what they have, and read nothing meanwhile.
+    pub fn set_down(&self, down: bool) {
+        self.change(|state| state.down = down);
+    }
+
+    /// Takes every partition of `group` away from whoever has it, as after a session time-out, and hands them out
+    /// again.
+    pub fn expire(&self, group: &str) {
+        self.change(|state| {
+            if let Some(group) = state.groups.get_mut(group) {
+                let taken: Vec<(u32, Owner)> = std::mem::take(&mut group.owners).into_iter().collect();
+                for (index, owner) in taken {
+                    owner.over.send_replace(Some(Over::Lost));
+                    group.tell(owner.member, Notice::Ended(Over::Lost, vec![index]));
+                }
+            }
+            state.balance_all();
+        });
+    }
+
+    /// A member of `group` that reads `topic`.
+    pub fn join(&self, group: &str, topic: &str) -> Membership {
+        let id = self.change(|state| {
+            state.next += 1;
+            let id = state.next;
+            let member = Member { id, topic: topic.to_owned(), inbox: Vec::new() };
+            state.groups.entry(group.to_owned()).or_default().members.push(member);
+            state.balance_all();
+            id
+        });
+        Membership { broker: self.clone(), group: group.to_owned(), topic: topic.to_owned(), id }
+    }
+
+    /// A reader of `topic` whose bookmarks belong to `group`.
+    pub fn shelf(&self, group: &str, topic: &str) -> Reader {
+        Reader { broker: self.clone(), group: group.to_owned(), topic: topic.to_owned() }
+    }
+
+    /// Writes a record with a time of its own, whether or not writes are refused.
+    pub fn append(&self, record: Outgoing<'_>, at: UnixMillis) -> Outcome<Written> {
+        self.change(|state| state.append(record, at))
+    }
+
+    fn change<T>(&self, change: impl FnOnce(&mut State) -> T) -> T {
+        let result = change(&mut self.state());
+        self.0.changed.send_modify(|version| *version += 1);
+        result
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.0.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// What `look` finds, as soon as it finds something.
+    async fn until<T>(&self, mut look: impl FnMut(&mut State) -> Option<T> + Send) -> T {
+        let mut changed = self.0.changed.subscribe();
+        loop {
+            changed.borrow_and_update();
+            if let Some(found) = look(&mut self.state()) {
+                return found;
+            }
+            // The sender is in the broker that this call borrows.
+            let _ = changed.changed().await;
+        }
+    }
+
+    fn log(&self, partition: &Partition) -> Outcome<Log> {
+        let mut state = self.state();
+        state.answers()?;
+        let id = state.topics.get(&*partition.topic).map(|topic| topic.id.clone());
+        match (id, state.partition(&partition.topic, partition.index)) {
+            (Some(topic), Some(stored)) => Ok(Log { topic, start: Offset(stored.start), end: Offset(stored.end()) }),
+            _ => Err(Fault::Transient(format!("there is no {partition}"))),
+        }
+    }
+}
+
+/// A member of a group; dropping it is dying: what it had is lost to it.
+#[derive(Debug)]
+pub struct Membership {
+    broker: Broker,
+    group: String,
+    topic: String,
+    id: u64,
+}
+
+#[async_trait]
+impl Intake for Membership {
+    async fn rebalance(&mut self) -> Outcome<Rebalance> {
+        let notice = self.broker.until(|state| {
+            let member = state.groups.get_mut(&self.group)?.members.iter_mut().find(|member| member.id == self.id)?;
+            (!member.inbox.is_empty()).then(|| member.inbox.remove(0))
+        });
+        Ok(match notice.await {
+            Notice::Ended(over, indices) => {
+                let name = |index| Partition { topic: self.topic.as_str().into(), index };
+                Rebalance::Ended(over, indices.into_iter().map(name).collect())
+            }
+            Notice::Assigned(tenures) => {
+                let handle = |tenure: Tenure| {
+                    let partition = Partition { topic: self.topic.as_str().into(), index: tenure.index };
+                    let position = Mutex::new(None);
+                    let (broker, group) = (self.broker.clone(), self.group.clone());
+                    Arc::new(Handle { broker, group, partition, tenure, position }) as Arc<dyn OwnedPartition>
+                };
+                Rebalance::Assigned(tenures.into_iter().map(handle).collect())
+            }
+        })
+    }
+
+    async fn leave(self: Box<Self>) {}
+}
+
+impl Drop for Membership {
+    fn drop(&mut self) {
+        self.broker.change(|state| {
+            let Some(group) = state.groups.get_mut(&self.group) else { return };
+            group.members.retain(|member| member.id != self.id);
+            group.owners.retain(|_, owner| {
+                let stays = owner.member != self.id;
+                if !stays {
+                    owner.over.send_replace(Some(Over::Lost));
+                }
+                stays
+            });
+            state.balance_all();
+        });
+    }
+}
+
+/// A partition a member owns.
+struct Handle {
+    broker: Broker,
+    group: String,
+    partition: Partition,
+    tenure: Tenure,
+    /// Where the next read begins.
+    position: Mutex<Option<Offset>>,
+}
+
+impl Handle {
+    fn position(&self) -> MutexGuard<'_, Option<Offset>> {
+        self.position.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The next run, if there is one and the partition is still ours.
+    fn read(&self, state: &mut State) -> Option<Outcome<Arc<Records>>> {
+        let owned = self.tenure.over.borrow().is_none();
+        let mut position = self.position();
+        let from = (*position).filter(|_| owned && !state.down)?;
+        let stored = state.partition(&self.partition.topic, self.partition.index)?;
+        if from.0 < stored.start || from.0 > stored.end() {
+            *position = None;
+            return Some(Err(Fault::Transient(format!("{} has no offset {from}", self.partition))));
+        }
+        let records = stored.read(from.0, stored.end(), RUN);
+        let last = records.last_offset()?;
+        *position = Some(last.next());
+        Some(Ok(Arc::new(records)))
+    }
+}
+
+impl fmt::Debug for Handle {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("Handle").field(&self.partition).finish()
+    }
+}
+
+#[async_trait]
+impl OwnedPartition for Handle {
+    fn partition(&self) -> &Partition {
+        &self.partition
+    }
+
+    async fn partitions(&self) -> Outcome<u32> {
+        let state = self.broker.state();
+        state.answers()?;
+        let count = state.topics.get(&*self.partition.topic).map_or(0, |topic| topic.partitions.len());
+        Ok(u32::try_from(count).unwrap_or(u32::MAX))
+    }
+
+    async fn log(&self) -> Outcome<Log> {
+        self.broker.log(&self.partition)
+    }
+
+    async fn start_at(&self, offset: Offset) -> Outcome<()> {
+        if self.tenure.over.borrow().is_some() {
+            return Err(Fault::Transient(format!("{} is no longer ours", self.partition)));
+        }
+        *self.position() = Some(offset);
+        Ok(())
+    }
+
+    async fn records(&self) -> Outcome<Arc<Records>> {
+        self.broker.until(|state| self.read(state)).await
+    }
+
+    async fn over(&self) -> Over {
+        let mut over = self.tenure.over.subscribe();
+        let ended = over.wait_for(Option::is_some).await;
+        // The sender lives in the tenure of this handle.
+        ended.ok().and_then(|over| *over).unwrap_or(Over::Lost)
+    }
+
+    fn finished(&self, offset: Offset) {
+        let bookmark = (self.group.clone(), self.partition.clone());
+        self.broker.change(|state| _ = state.bookmarks.insert(bookmark, offset));
+    }
+}
+
+impl Drop for Handle {
+    fn drop(&mut self) {
+        self.broker.change(|state| {
+            let Some(group) = state.groups.get_mut(&self.group) else { return };
+            if group.owners.get(&self.tenure.index).is_some_and(|owner| owner.tenure == self.tenure.id) {
+                group.owners.remove(&self.tenure.index);
+                state.balance_all();
+            }
+        });
+    }
+}
+
+#[async_trait]
+impl Producer for Broker {
+    async fn send(&self, record: Outgoing<'_>) -> Outcome<Written> {
+        self.change(|state| {
+            state.answers()?;
+            match state.refusing.get(record.topic) {
+                Some(fault) => Err(fault.clone()),
+                None => state.append(record, UnixMillis(0)),
+            }
+        })
+    }
+}
+
+/// A topic read by hand.
+#[derive(Clone, Debug)]
+pub struct Reader {
+    broker: Broker,
+    group: String,
+    topic: String,
+}
+
+#[async_trait]
+impl Shelf for Reader {
+    async fn logs(&self) -> Outcome<Vec<(Partition, Log)>> {
+        let count = self.broker.state().topics.get(&self.topic).map_or(0, |topic| topic.partitions.len());
+        let indices = 0..u32::try_from(count).unwrap_or(u32::MAX);
+        let partitions = indices.map(|index| Partition { topic: self.topic.as_str().into(), index });
+        partitions.map(|partition| self.broker.log(&partition).map(|log| (partition, log))).collect()
+    }
+
+    async fn read(&self, partition: &Partition, from: Offset, to: Offset) -> Outcome<Records> {
+        let mut state = self.broker.state();
+        state.answers()?;
+        let stored = state.partition(&partition.topic, partition.index);
+        let stored = stored.ok_or_else(|| Fault::Transient(format!("there is no {partition}")))?;
+        if from.0 < stored.start {
+            return Err(Fault::Transient(format!("{partition} has no offset {from}")));
+        }
+        Ok(stored.read(from.0, to.0.min(stored.end()), RUN))
+    }
+
+    async fn bookmark(&self, partition: &Partition) -> Outcome<Option<Offset>> {
+        Ok(self.broker.state().bookmarks.get(&(self.group.clone(), partition.clone())).copied())
+    }
+
+    async fn mark(&self, partition: &Partition, at: Offset) -> Outcome<()> {
+        self.broker.change(|state| _ = state.bookmarks.insert((self.group.clone(), partition.clone()), at));
+        Ok(())
+    }
+}

@@ -1,0 +1,167 @@
+//! What the twin's broker knows: topics with their records, and groups with who owns what.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use tally_core::event::partition_of;
+use tally_core::fault::Fault;
+use tally_core::fence::{Offset, Partition, TopicId};
+use tally_core::ports::Outcome;
+use tally_core::ports::log::{Outgoing, Over, Records, Written};
+use tally_core::time::UnixMillis;
+use tokio::sync::watch;
+
+#[derive(Debug, Default)]
+pub(super) struct State {
+    pub(super) topics: BTreeMap<String, Topic>,
+    pub(super) groups: BTreeMap<String, Group>,
+    pub(super) bookmarks: BTreeMap<(String, Partition), Offset>,
+    /// Ids given to topics, members and tenures.
+    pub(super) next: u64,
+    pub(super) down: bool,
+    /// Topics that refuse writes, and with what.
+    pub(super) refusing: BTreeMap<String, Fault>,
+}
+
+#[derive(Debug)]
+pub(super) struct Topic {
+    pub(super) id: TopicId,
+    pub(super) partitions: Vec<Stored>,
+}
+
+#[derive(Debug, Default)]
+pub(super) struct Stored {
+    pub(super) start: u64,
+    pub(super) records: Vec<Message>,
+}
+
+#[derive(Clone, Debug)]
+pub(super) struct Message {
+    pub(super) at: UnixMillis,
+    pub(super) key: Option<Vec<u8>>,
+    pub(super) value: Option<Vec<u8>>,
+    pub(super) headers: Vec<(String, Option<Vec<u8>>)>,
+}
+
+#[derive(Debug, Default)]
+pub(super) struct Group {
+    /// Members in the order they joined, each with its unread rebalances.
+    pub(super) members: Vec<Member>,
+    pub(super) owners: BTreeMap<u32, Owner>,
+}
+
+#[derive(Debug)]
+pub(super) struct Member {
+    pub(super) id: u64,
+    pub(super) topic: String,
+    pub(super) inbox: Vec<Notice>,
+}
+
+#[derive(Debug)]
+pub(super) enum Notice {
+    Assigned(Vec<Tenure>),
+    Ended(Over, Vec<u32>),
+}
+
+#[derive(Debug)]
+pub(super) struct Owner {
+    pub(super) member: u64,
+    pub(super) tenure: u64,
+    pub(super) over: Arc<watch::Sender<Option<Over>>>,
+}
+
+#[derive(Debug)]
+pub(super) struct Tenure {
+    pub(super) index: u32,
+    pub(super) id: u64,
+    pub(super) over: Arc<watch::Sender<Option<Over>>>,
+}
+
+impl State {
+    pub(super) fn answers(&self) -> Outcome<()> {
+        if self.down { Err(Fault::Transient("the broker is down".to_owned())) } else { Ok(()) }
+    }
+
+    pub(super) fn partition(&mut self, topic: &str, index: u32) -> Option<&mut Stored> {
+        self.topics.get_mut(topic)?.partitions.get_mut(index as usize)
+    }
+
+    pub(super) fn append(&mut self, record: Outgoing<'_>, at: UnixMillis) -> Outcome<Written> {
+        let topic = self.topics.get_mut(record.topic);
+        let topic = topic.ok_or_else(|| Fault::Transient(format!("there is no topic `{}`", record.topic)))?;
+        let count = u32::try_from(topic.partitions.len()).unwrap_or(u32::MAX);
+        let partition = record.partition.unwrap_or_else(|| record.key.map_or(0, |key| partition_of(key, count)));
+        let stored = topic.partitions.get_mut(partition as usize);
+        let stored = stored.ok_or_else(|| Fault::Poison(format!("`{}` has no partition {partition}", record.topic)))?;
+        let offset = Offset(stored.end());
+        let headers = record.headers.iter().map(|(name, value)| ((*name).to_owned(), value.map(<[u8]>::to_vec)));
+        stored.records.push(Message {
+            at,
+            key: record.key.map(<[u8]>::to_vec),
+            value: record.value.map(<[u8]>::to_vec),
+            headers: headers.collect(),
+        });
+        Ok(Written { partition, offset })
+    }
+
+    /// Gives every free partition to the member whose turn it is, and asks the others back.
+    pub(super) fn balance_all(&mut self) {
+        let Self { topics, groups, next, .. } = self;
+        for group in groups.values_mut() {
+            let Some(topic) = group.members.first().map(|member| member.topic.clone()) else { continue };
+            let count = topics.get(&topic).map_or(0, |topic| topic.partitions.len());
+            group.balance(u32::try_from(count).unwrap_or(u32::MAX), next);
+        }
+    }
+}
+
+impl Stored {
+    pub(super) fn end(&self) -> u64 {
+        self.start + self.records.len() as u64
+    }
+
+    pub(super) fn read(&self, from: u64, to: u64, limit: usize) -> Records {
+        let mut records = Records::default();
+        let skipped = usize::try_from(from - self.start).unwrap_or(usize::MAX);
+        for (offset, message) in (from..to).zip(self.records.iter().skip(skipped)).take(limit) {
+            let headers = message.headers.iter().map(|(name, value)| (name.as_str(), value.as_deref()));
+            records.push(Offset(offset), message.at, message.key.as_deref(), message.value.as_deref(), headers);
+        }
+        records
+    }
+}
+
+impl Group {
+    pub(super) fn balance(&mut self, partitions: u32, next: &mut u64) {
+        let members: Vec<u64> = self.members.iter().map(|member| member.id).collect();
+        let mut given: BTreeMap<u64, Vec<Tenure>> = BTreeMap::new();
+        for index in 0..partitions {
+            let turn = members[index as usize % members.len()];
+            match self.owners.get(&index) {
+                Some(owner) if owner.member == turn => {}
+                Some(owner) => {
+                    let member = owner.member;
+                    let asked = owner.over.send_if_modified(|over| over.replace(Over::Revoked).is_none());
+                    if asked {
+                        self.tell(member, Notice::Ended(Over::Revoked, vec![index]));
+                    }
+                }
+                None => {
+                    *next += 1;
+                    let over = Arc::new(watch::Sender::new(None));
+                    self.owners.insert(index, Owner { member: turn, tenure: *next, over: Arc::clone(&over) });
+                    given.entry(turn).or_default().push(Tenure { index, id: *next, over });
+                }
+            }
+        }
+        for (member, tenures) in given {
+            self.tell(member, Notice::Assigned(tenures));
+        }
+    }
+
+    pub(super) fn tell(&mut self, member: u64, notice: Notice) {
+        if let Some(member) = self.members.iter_mut().find(|found| found.id == member) {
+            member.inbox.push(notice);
+        }
+    }
+}

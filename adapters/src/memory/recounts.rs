@@ -1,0 +1,155 @@
+//! The twin of the recounts table.
+
+use std::cmp::Reverse;
+use std::collections::BTreeMap;
+
+use async_trait::async_trait;
+use tally_core::ids::{PostId, RowKey};
+use tally_core::ports::{
+    AuditSegment, Claimed, Cursor, LedgerEntry, Outcome, Page, QueueReason, Recounts as RecountsPort, RunState, Worker,
+};
+use tally_core::recount::{Report, RunId};
+use tally_core::time::UnixMillis;
+
+use super::{Memory, PAGE, page};
+
+/// The twin of the recounts table.
+#[derive(Clone, Debug)]
+pub struct Recounts {
+    memory: Memory,
+}
+
+#[derive(Debug, Default)]
+pub(super) struct Table {
+    runs: BTreeMap<RunId, RunState>,
+    /// By row key as text, the order in which the queue is read.
+    queue: BTreeMap<String, (RowKey, QueueReason)>,
+    audit: Option<UnixMillis>,
+    claims: BTreeMap<String, Claim>,
+    segments: BTreeMap<(RunId, u32), AuditSegment>,
+    reports: BTreeMap<RunId, Report>,
+    ledger: BTreeMap<(PostId, UnixMillis, RunId), LedgerEntry>,
+}
+
+#[derive(Debug)]
+struct Claim {
+    owner: Worker,
+    at: UnixMillis,
+    done: bool,
+}
+
+impl Table {
+    pub(super) fn write_line(&mut self, entry: &LedgerEntry) {
+        self.ledger.insert((entry.post.clone(), entry.at, entry.run), entry.clone());
+    }
+
+    pub(super) fn ask_for_audit(&mut self, now: UnixMillis) {
+        self.audit = self.audit.max(Some(now));
+    }
+}
+
+impl Recounts {
+    pub(super) fn new(memory: Memory) -> Self {
+        Self { memory }
+    }
+}
+
+#[async_trait]
+impl RecountsPort for Recounts {
+    async fn put_run(&self, state: &RunState) -> Outcome<()> {
+        self.memory.state().recounts.runs.insert(state.run, state.clone());
+        Ok(())
+    }
+
+    async fn run(&self, run: RunId) -> Outcome<Option<RunState>> {
+        Ok(self.memory.state().recounts.runs.get(&run).cloned())
+    }
+
+    async fn runs(&self, limit: u32) -> Outcome<Vec<RunState>> {
+        let mut runs: Vec<RunState> = self.memory.state().recounts.runs.values().cloned().collect();
+        runs.sort_by_key(|state| Reverse((state.began, state.run)));
+        runs.truncate(limit as usize);
+        Ok(runs)
+    }
+
+    async fn enqueue(&self, key: &RowKey, reason: QueueReason, _: UnixMillis) -> Outcome<()> {
+        let queued = (key.clone(), reason);
+        self.memory.state().recounts.queue.entry(key.to_string()).or_insert(queued);
+        Ok(())
+    }
+
+    async fn queued(&self, after: Option<&Cursor>) -> Outcome<Page<(RowKey, QueueReason)>> {
+        let state = self.memory.state();
+        let behind = |key: &String| after.is_none_or(|after| *key > after.0);
+        let queued = state.recounts.queue.iter().filter(|(key, _)| behind(key));
+        Ok(page(queued.map(|(key, queued)| (queued.clone(), key.clone())), PAGE))
+    }
+
+    async fn dequeue(&self, key: &RowKey) -> Outcome<()> {
+        self.memory.state().recounts.queue.remove(&key.to_string());
+        Ok(())
+    }
+
+    async fn enqueue_audit(&self, now: UnixMillis) -> Outcome<()> {
+        self.memory.state().recounts.ask_for_audit(now);
+        Ok(())
+    }
+
+    async fn audit_queued(&self) -> Outcome<Option<UnixMillis>> {
+        Ok(self.memory.state().recounts.audit)
+    }
+
+    async fn audit_done(&self, began: UnixMillis) -> Outcome<()> {
+        self.memory.state().recounts.audit.take_if(|asked| *asked < began);
+        Ok(())
+    }
+
+    async fn claim(&self, what: &str, worker: &Worker, now: UnixMillis, stale: UnixMillis) -> Outcome<Claimed> {
+        let mut state = self.memory.state();
+        match state.recounts.claims.get(what) {
+            Some(claim) if claim.done => return Ok(Claimed::Done),
+            Some(claim) if claim.owner != *worker && claim.at >= stale => return Ok(Claimed::Taken),
+            _ => {}
+        }
+        let claim = Claim { owner: worker.clone(), at: now, done: false };
+        state.recounts.claims.insert(what.to_owned(), claim);
+        Ok(Claimed::Claimed)
+    }
+
+    async fn settle(&self, what: &str, worker: &Worker, done: bool) -> Outcome<()> {
+        let mut state = self.memory.state();
+        let Some(claim) = state.recounts.claims.get_mut(what).filter(|claim| claim.owner == *worker) else {
+            return Ok(());
+        };
+        claim.done |= done;
+        if !claim.done {
+            state.recounts.claims.remove(what);
+        }
+        Ok(())
+    }
+
+    async fn put_segment(&self, run: RunId, segment: &AuditSegment) -> Outcome<()> {
+        self.memory.state().recounts.segments.insert((run, segment.index), segment.clone());
+        Ok(())
+    }
+
+    async fn segments(&self, run: RunId) -> Outcome<Vec<AuditSegment>> {
+        let state = self.memory.state();
+        Ok(state.recounts.segments.range((run, 0)..=(run, u32::MAX)).map(|(_, segment)| segment.clone()).collect())
+    }
+
+    async fn put_report(&self, report: &Report, _: UnixMillis) -> Outcome<()> {
+        self.memory.state().recounts.reports.insert(report.run, report.clone());
+        Ok(())
+    }
+
+    async fn report(&self, key: &RowKey, run: RunId) -> Outcome<Option<Report>> {
+        Ok(self.memory.state().recounts.reports.get(&run).filter(|report| report.key == *key).cloned())
+    }
+
+    async fn ledger(&self, post: &PostId, limit: u32) -> Outcome<Vec<LedgerEntry>> {
+        let state = self.memory.state();
+        let of_post = state.recounts.ledger.iter().rev().filter(|((of, ..), _)| of == post);
+        Ok(of_post.take(limit as usize).map(|(_, entry)| entry.clone()).collect())
+    }
+}

@@ -1,0 +1,205 @@
+//! The cache over Redis or Valkey, alone or as a cluster: two fixed scripts, and commands that both know.
+//!
+//! A key is `likes:` and the post's id. It holds a count in the one form that `tally_core::served` writes, or `0:` and
+//! a token while somebody fills it. A script replaces a count by a newer one alone, so that nobody's late write, nor a
+//! repeated one, takes a version back.
+
+mod link;
+mod scripts;
+mod settings;
+mod slot;
+
+use std::hash::{BuildHasher, Hasher, RandomState};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use async_trait::async_trait;
+use redis::{Cmd, RedisError, Value, cmd};
+use tally_core::fault::Fault;
+use tally_core::ids::PostId;
+use tally_core::ports::{Cache as CachePort, Cached, FillToken, Outcome};
+use tally_core::served::Served;
+
+use self::link::Link;
+use self::scripts::{FILL, Script, UPDATE};
+pub use self::settings::Settings;
+
+/// What a key under filling begins with: no count's format is 0.
+const FILLING: &str = "0:";
+
+/// The cache. Clones share its connections.
+#[derive(Clone)]
+pub struct Cache {
+    link: Link,
+    ttl: Duration,
+    fill: Duration,
+    tokens: Tokens,
+}
+
+/// Draws what no other process draws.
+#[derive(Clone, Debug)]
+struct Tokens {
+    process: u128,
+    drawn: Arc<AtomicU64>,
+}
+
+impl Tokens {
+    fn new() -> Self {
+        let draw = || u128::from(RandomState::new().build_hasher().finish());
+        Self { process: draw() << 64 | draw(), drawn: Arc::default() }
+    }
+
+    fn next(&self) -> u64 {
+        self.drawn.fetch_add(1, Ordering::Relaxed)
+    }
+
+    fn token(&self) -> FillToken {
+        FillToken(format!("{FILLING}{:032x}-{}", self.process, self.next()))
+    }
+
+    /// Between three quarters of `span` and all of it, so that keys written together do not expire together.
+    fn spread(&self, span: Duration) -> Duration {
+        // Steps of the golden ratio never come close to where one was lately.
+        let step = (self.next().wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 48) as u32;
+        span - span / 4 * step / (1 << 16)
+    }
+}
+
+impl Cache {
+    /// A cache that connects when it is first used, and again whenever it has to. Needs a tokio runtime around it.
+    ///
+    /// # Errors
+    /// An address that is none.
+    pub fn new(settings: &Settings) -> Outcome<Self> {
+        let Settings { ttl, fill, .. } = *settings;
+        Ok(Self { link: Link::new(settings)?, ttl, fill, tokens: Tokens::new() })
+    }
+
+    fn lifetime(&self) -> String {
+        self.tokens.spread(self.ttl).as_millis().max(1).to_string()
+    }
+
+    /// The commands' answers, in their order. The scripts' texts are sent only where the server does not know them.
+    async fn answers(&self, commands: &[Command<'_>]) -> Outcome<Vec<Value>> {
+        match self.link.answers(&build(commands, false)).await {
+            Err(error) if is_unknown_script(&error) => self.link.answers(&build(commands, true)).await,
+            answered => answered,
+        }
+        .map_err(|error| fault(&error))
+    }
+}
+
+/// One command before it is spelled out.
+enum Command<'a> {
+    Plain(Cmd),
+    Call { script: &'a Script, key: String, args: Vec<String> },
+}
+
+/// Spells commands out, scripts by their texts or by their digests.
+fn build(commands: &[Command<'_>], with_texts: bool) -> Vec<Cmd> {
+    let spell = |command: &Command<'_>| match command {
+        Command::Plain(plain) => plain.clone(),
+        Command::Call { script, key, args } => script.call(key, args, with_texts),
+    };
+    commands.iter().map(spell).collect()
+}
+
+fn key(post: &PostId) -> String {
+    format!("likes:{post}")
+}
+
+#[async_trait]
+impl CachePort for Cache {
+    async fn get(&self, posts: &[PostId]) -> Outcome<Vec<Cached>> {
+        let get = |post| {
+            let mut get = cmd("GET");
+            get.arg(key(post));
+            Command::Plain(get)
+        };
+        let found = self.answers(&posts.iter().map(get).collect::<Vec<_>>()).await?;
+        Ok(found.iter().map(cached).collect())
+    }
+
+    /// Safe to repeat: the script replaces what is older alone.
+    async fn update(&self, values: &[(PostId, Served)]) -> Outcome<usize> {
+        let update = |(post, served): &(PostId, Served)| Command::Call {
+            script: &UPDATE,
+            key: key(post),
+            args: vec![served.to_string(), served.version.to_string(), self.lifetime()],
+        };
+        let replaced = self.answers(&values.iter().map(update).collect::<Vec<_>>()).await?;
+        Ok(replaced.iter().filter(|answer| **answer == Value::Int(1)).count())
+    }
+
+    /// A repeated request that did get through finds its own token there, and is refused: the right then expires unused.
+    async fn begin_fill(&self, post: &PostId) -> Outcome<Option<FillToken>> {
+        let token = self.tokens.token();
+        let mut set = cmd("SET");
+        set.arg(key(post)).arg(&token.0).arg("NX").arg("PX").arg(self.fill.as_millis().max(1).to_string());
+        let answers = self.answers(&[Command::Plain(set)]).await?;
+        Ok((answers.first() == Some(&Value::Okay)).then_some(token))
+    }
+
+    /// Safe to repeat: the first copy takes the token's place.
+    async fn fill(&self, post: &PostId, token: &FillToken, value: &Served) -> Outcome<bool> {
+        let args = vec![token.0.clone(), value.to_string(), self.lifetime()];
+        let answers = self.answers(&[Command::Call { script: &FILL, key: key(post), args }]).await?;
+        Ok(answers.first() == Some(&Value::Int(1)))
+    }
+}
+
+/// What a key holds. A count of a form that this version does not know is as good as none.
+fn cached(value: &Value) -> Cached {
+    let text = match value {
+        Value::BulkString(bytes) => std::str::from_utf8(bytes).ok(),
+        Value::SimpleString(text) => Some(text.as_str()),
+        _ => None,
+    };
+    text.and_then(|text| text.parse().ok()).map_or(Cached::Miss, Cached::Hit)
+}
+
+fn is_unknown_script(error: &RedisError) -> bool {
+    error.code() == Some("NOSCRIPT")
+}
+
+/// Whatever goes wrong with a cache passes: nothing depends on it, and nothing is gained by stopping over it.
+fn fault(error: &RedisError) -> Fault {
+    Fault::Transient(format!("redis: {error}"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn no_two_tokens_are_the_same_and_none_is_a_count() {
+        let (one, other) = (Tokens::new(), Tokens::new());
+        let tokens: std::collections::BTreeSet<_> = (0..100).flat_map(|_| [one.token().0, other.token().0]).collect();
+        assert_eq!(tokens.len(), 200);
+        for token in tokens {
+            assert_eq!(cached(&Value::BulkString(token.into_bytes())), Cached::Miss);
+        }
+    }
+
+    #[test]
+    fn lifetimes_are_spread_over_the_last_quarter() {
+        let (tokens, ttl) = (Tokens::new(), Duration::from_secs(100));
+        let spans: Vec<_> = (0..1000).map(|_| tokens.spread(ttl)).collect();
+        assert!(spans.iter().all(|span| (ttl * 3 / 4..=ttl).contains(span)));
+        let early = spans.iter().filter(|span| **span < ttl * 7 / 8).count();
+        assert!((450..550).contains(&early), "{early} of 1000 in the earlier half");
+    }
+
+    #[test]
+    fn whatever_is_no_count_of_ours_is_a_miss() {
+        let served = Served { version: 3, likes: 2, ..Served::default() };
+        let holds = |text: &str| cached(&Value::BulkString(text.as_bytes().to_vec()));
+        assert_eq!(holds(&served.to_string()), Cached::Hit(served));
+        for text in ["", "0:token", "2:3:2:1:0", "1:x", "\u{feff}1:3:2:0:0"] {
+            assert_eq!(holds(text), Cached::Miss, "{text:?}");
+        }
+        assert_eq!(cached(&Value::BulkString(vec![0xff, 0xfe])), Cached::Miss);
+        assert_eq!(cached(&Value::Nil), Cached::Miss);
+    }
+}

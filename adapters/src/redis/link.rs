@@ -1,0 +1,122 @@
+//! The connection: one server, or a cluster whose commands are grouped by slot; kept up by the client, and given up on
+//! soon.
+
+use std::collections::BTreeMap;
+
+use futures_util::future::join_all;
+use redis::aio::{ConnectionLike, ConnectionManager, ConnectionManagerConfig};
+use redis::cluster::ClusterClient;
+use redis::cluster_async::ClusterConnection;
+use redis::{Client, Cmd, Pipeline, RedisResult, Value};
+use tally_core::fault::Fault;
+use tally_core::ports::Outcome;
+use tokio::time::timeout;
+
+use super::settings::Settings;
+use super::slot::slot;
+
+/// Slots written to at once.
+const SIDE_BY_SIDE: usize = 64;
+
+/// Where commands go.
+#[derive(Clone)]
+pub(super) struct Link {
+    way: Way,
+    settings: Settings,
+}
+
+#[derive(Clone)]
+enum Way {
+    Single(ConnectionManager),
+    Cluster(ClusterConnection),
+}
+
+impl Link {
+    /// Connects in the background, when first used.
+    pub(super) fn new(settings: &Settings) -> Outcome<Self> {
+        let way = if settings.cluster { cluster(settings) } else { single(settings) };
+        // The client's own message may repeat the address, which may carry a password.
+        let way = way.map_err(|error| Fault::Poison(format!("not an address of redis: {}", error.category())))?;
+        Ok(Self { way, settings: settings.clone() })
+    }
+
+    /// The commands' answers, in their order. A timeout bounds all of it, also the wait for a connection.
+    pub(super) async fn answers(&self, commands: &[Cmd]) -> RedisResult<Vec<Value>> {
+        let Settings { connect_timeout, timeout: answer, .. } = &self.settings;
+        let patience = *connect_timeout + *answer * 2;
+        let answers = async {
+            match &self.way {
+                Way::Single(connection) => pipeline(connection.clone(), commands.iter()).await,
+                Way::Cluster(connection) => by_slot(connection, commands).await,
+            }
+        };
+        timeout(patience, answers)
+            .await
+            .unwrap_or_else(|_| Err(std::io::Error::from(std::io::ErrorKind::TimedOut).into()))
+    }
+}
+
+fn single(settings: &Settings) -> RedisResult<Way> {
+    let address = settings.nodes.first().map_or("", String::as_str);
+    let config = ConnectionManagerConfig::new()
+        .set_number_of_retries(0)
+        .set_connection_timeout(Some(settings.connect_timeout))
+        .set_response_timeout(Some(settings.timeout));
+    Ok(Way::Single(ConnectionManager::new_lazy_with_config(Client::open(address)?, config)?))
+}
+
+fn cluster(settings: &Settings) -> RedisResult<Way> {
+    let builder = ClusterClient::builder(settings.nodes.iter().map(String::as_str)).retries(1);
+    let client = builder.connection_timeout(settings.connect_timeout).response_timeout(settings.timeout).build()?;
+    Ok(Way::Cluster(client.get_pending_async_connection_with_config(redis::cluster::ClusterConfig::new())))
+}
+
+/// Sends commands of one server together.
+async fn pipeline<'a>(
+    mut connection: impl ConnectionLike,
+    commands: impl Iterator<Item = &'a Cmd>,
+) -> RedisResult<Vec<Value>> {
+    let mut pipeline = Pipeline::new();
+    for command in commands {
+        pipeline.add_command(command.clone());
+    }
+    if pipeline.is_empty() {
+        return Ok(Vec::new());
+    }
+    pipeline.query_async(&mut connection).await
+}
+
+/// Sends commands slot by slot, some slots at once, and puts the answers back in order. An error of one slot is that of
+/// all: what was sent may be sent again.
+async fn by_slot(connection: &ClusterConnection, commands: &[Cmd]) -> RedisResult<Vec<Value>> {
+    let mut slots: BTreeMap<u16, Vec<usize>> = BTreeMap::new();
+    for (index, command) in commands.iter().enumerate() {
+        slots.entry(key(command).map_or(0, |key| slot(&key))).or_default().push(index);
+    }
+    let mut answers = vec![Value::Nil; commands.len()];
+    let slots: Vec<_> = slots.into_values().collect();
+    for some in slots.chunks(SIDE_BY_SIDE) {
+        let sent =
+            some.iter().map(|indexes| pipeline(connection.clone(), indexes.iter().map(|index| &commands[*index])));
+        for (indexes, answered) in some.iter().zip(join_all(sent).await) {
+            for (index, answer) in indexes.iter().zip(answered?) {
+                answers[*index] = answer;
+            }
+        }
+    }
+    Ok(answers)
+}
+
+/// The key of one of our commands: the first argument of a plain one, the third of a script's call.
+fn key(command: &Cmd) -> Option<String> {
+    let args: Vec<&[u8]> = command
+        .args_iter()
+        .filter_map(|arg| match arg {
+            redis::Arg::Simple(bytes) => Some(bytes),
+            _ => None,
+        })
+        .collect();
+    let is_call = args.first().is_some_and(|name| name.starts_with(b"EVAL"));
+    let key = args.get(if is_call { 3 } else { 1 })?;
+    Some(String::from_utf8_lossy(key).into_owned())
+}

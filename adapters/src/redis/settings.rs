@@ -1,0 +1,45 @@
+//! How the cache is reached, and how long things stay in it.
+
+use std::fmt;
+use std::time::Duration;
+
+/// How the cache is set up.
+#[derive(Clone, PartialEq, Eq)]
+pub struct Settings {
+    /// `redis://` or `rediss://` URLs: one server, or some nodes of a cluster.
+    pub nodes: Vec<String>,
+    /// Whether the server is in cluster mode.
+    pub cluster: bool,
+    /// The longest a count stays unless it is updated.
+    pub ttl: Duration,
+    /// How long the right to fill lasts.
+    pub fill: Duration,
+    /// How long a connection may take.
+    pub connect_timeout: Duration,
+    /// How long an answer may take.
+    pub timeout: Duration,
+}
+
+impl Settings {
+    /// The usual times, for the server or the nodes at `nodes`.
+    pub fn at(nodes: Vec<String>) -> Self {
+        Self {
+            cluster: nodes.len() > 1,
+            nodes,
+            ttl: Duration::from_secs(600),
+            fill: Duration::from_secs(5),
+            connect_timeout: Duration::from_millis(250),
+            timeout: Duration::from_millis(250),
+        }
+    }
+}
+
+/// Without the addresses: they may carry a password.
+impl fmt::Debug for Settings {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { nodes, cluster, ttl, fill, connect_timeout, timeout } = self;
+        let mut debug = f.debug_struct("Settings");
+        debug.field("nodes", &nodes.len()).field("cluster", cluster).field("ttl", ttl).field("fill", fill);
+        debug.field("connect_timeout", connect_timeout).field("timeout", timeout).finish()
+    }
+}

@@ -1,0 +1,76 @@
+//! The cache: never replaced by an older value, filled only by whoever has the right to.
+
+use std::time::Duration;
+
+use tally_adapters::memory::Memory;
+use tally_core::ids::PostId;
+use tally_core::ports::{Cache, Cached};
+use tally_core::served::Served;
+
+use crate::engine::BEGAN;
+use crate::likes::post;
+
+/// Works with any cache, whatever else is in it.
+pub(crate) async fn contract(cache: &dyn Cache) {
+    a_value_is_filled_under_a_token(cache).await;
+    a_version_never_goes_back(cache).await;
+    an_update_ends_a_fill_under_way(cache).await;
+}
+
+fn served(version: u64) -> Served {
+    Served { likes: 10 * i64::try_from(version).unwrap(), version, exact: true, as_of: BEGAN }
+}
+
+async fn cached(cache: &dyn Cache, post: &PostId) -> Cached {
+    cache.get(std::slice::from_ref(post)).await.unwrap().remove(0)
+}
+
+async fn a_value_is_filled_under_a_token(cache: &dyn Cache) {
+    let (post, other) = (post("filled"), post("never filled"));
+    assert_eq!(cache.update(&[(post.clone(), served(9))]).await, Ok(0), "nobody asked for it");
+    let token = cache.begin_fill(&post).await.unwrap().unwrap();
+    assert_eq!(cache.begin_fill(&post).await, Ok(None), "one fill at a time");
+    assert_eq!(cached(cache, &post).await, Cached::Miss);
+    assert_eq!(cache.fill(&post, &token, &served(3)).await, Ok(true));
+    assert_eq!(cache.fill(&post, &token, &served(2)).await, Ok(false), "the token is taken");
+    let found = cache.get(&[other, post]).await;
+    assert_eq!(found, Ok(vec![Cached::Miss, Cached::Hit(served(3))]));
+}
+
+async fn a_version_never_goes_back(cache: &dyn Cache) {
+    let post = post("versions");
+    let token = cache.begin_fill(&post).await.unwrap().unwrap();
+    assert!(cache.fill(&post, &token, &served(3)).await.unwrap());
+    for (version, standing) in [(2, 3), (3, 3), (5, 5), (4, 5)] {
+        let replaced = cache.update(&[(post.clone(), served(version))]).await.unwrap();
+        assert_eq!(replaced, usize::from(version == 5));
+        assert_eq!(cached(cache, &post).await, Cached::Hit(served(standing)));
+    }
+}
+
+async fn an_update_ends_a_fill_under_way(cache: &dyn Cache) {
+    let post = post("overtaken");
+    let token = cache.begin_fill(&post).await.unwrap().unwrap();
+    assert_eq!(cache.update(&[(post.clone(), served(8))]).await, Ok(1));
+    assert_eq!(cache.fill(&post, &token, &served(7)).await, Ok(false));
+    assert_eq!(cached(cache, &post).await, Cached::Hit(served(8)));
+}
+
+#[tokio::test]
+async fn on_the_twin() {
+    contract(&Memory::new(BEGAN, 1).cache()).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_right_to_fill_ends() {
+    let cache = Memory::new(BEGAN, 1).cache();
+    let post = post("p");
+    let late = cache.begin_fill(&post).await.unwrap().unwrap();
+    tokio::time::sleep(Duration::from_secs(60)).await;
+    assert_eq!(cache.fill(&post, &late, &served(1)).await, Ok(false));
+    let token = cache.begin_fill(&post).await.unwrap().unwrap();
+    assert_eq!(cache.fill(&post, &late, &served(1)).await, Ok(false), "nor does it come back");
+    assert_eq!(cache.fill(&post, &token, &served(2)).await, Ok(true));
+    cache.evict(&post);
+    assert_eq!(cached(&cache, &post).await, Cached::Miss);
+}

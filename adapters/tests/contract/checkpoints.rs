@@ -1,0 +1,166 @@
+//! Numbers, checkpoints, leases, gaps, configuration.
+
+use std::time::Duration;
+
+use tally_core::fault::Fault;
+use tally_core::ids::{Ordinal, ShardCount, StreamLabel, StreamShardId};
+use tally_core::lineage::Loss;
+use tally_core::ports::{Checkpoints, Gap, Lease, LeaseTaken, Registry, ShardState, Worker};
+use tally_core::time::UnixMillis;
+
+use crate::engine::Env;
+
+const NOW: UnixMillis = UnixMillis(1000);
+
+pub(crate) async fn contract(env: &Env) {
+    let port = &*env.checkpoints;
+    a_shard_is_numbered_once_and_no_number_is_given_twice(port).await;
+    a_checkpoint_moves_forward_only(port).await;
+    a_closed_shard_can_be_forgotten_and_no_other(port).await;
+    the_floor_moves_up_only(port).await;
+    a_lease_is_taken_by_whoever_saw_it_last(port).await;
+    a_loss_is_one_gap_and_queues_an_audit(env).await;
+    what_the_deployment_was_created_with_decides(port).await;
+}
+
+fn shard(name: &str) -> StreamShardId {
+    name.into()
+}
+
+async fn numbered(port: &dyn Checkpoints, label: &str) -> (StreamLabel, StreamShardId) {
+    let (label, shard) = (label.into(), shard("s"));
+    port.number(&label, &shard, None, NOW).await.unwrap();
+    (label, shard)
+}
+
+async fn state(port: &dyn Checkpoints, label: &StreamLabel) -> ShardState {
+    port.shards(label).await.unwrap().remove(0)
+}
+
+async fn a_shard_is_numbered_once_and_no_number_is_given_twice(port: &dyn Checkpoints) {
+    let (label, other) = ("numbered".into(), "numbered-too".into());
+    assert_eq!(port.registry(&label).await, Ok(None));
+    let (root, a, b) = (shard("root"), shard("a"), shard("b"));
+    let number = async |shard, parent| port.number(&label, shard, parent, NOW).await.unwrap();
+    assert_eq!(number(&root, None).await, Ordinal(1));
+    let (first, second) = tokio::join!(number(&a, Some(&root)), number(&b, Some(&root)));
+    let mut given = [first, second];
+    given.sort();
+    assert_eq!(given, [Ordinal(2), Ordinal(3)]);
+    assert_eq!(number(&root, None).await, Ordinal(1), "a repetition answers the number given");
+    let behind = Registry::after(Some(Ordinal(4)));
+    assert!(behind.next > Ordinal(4) && behind.floor < Some(behind.next));
+    assert_eq!(port.number(&other, &root, None, NOW).await, Ok(behind.next), "no stream repeats another's numbers");
+    let started = Registry { next: Ordinal(behind.next.0 + 1), ..behind };
+    assert_eq!(port.registry(&other).await, Ok(Some(started)));
+
+    assert_eq!(port.registry(&label).await, Ok(Some(Registry { next: Ordinal(4), floor: None })));
+    let states = port.shards(&label).await.unwrap();
+    let ordinals: Vec<u64> = states.iter().map(|state| state.checkpoint.ordinal.0).collect();
+    assert_eq!(ordinals, [1, 2, 3]);
+    let child = &states[1].checkpoint;
+    assert_eq!((child.parent.as_ref(), child.sequence, child.closed, child.at), (Some(&root), None, false, NOW));
+    assert!(states.iter().all(|state| state.lease.is_none()));
+}
+
+async fn a_checkpoint_moves_forward_only(port: &dyn Checkpoints) {
+    let (label, shard) = numbered(port, "forward").await;
+    let advance = async |to: u64, at| port.advance(&label, &shard, to.into(), UnixMillis(at)).await.unwrap();
+    advance(900, 2000).await;
+    advance(1_000_000, 3000).await;
+    advance(900, 9000).await;
+    let reached = state(port, &label).await.checkpoint;
+    assert_eq!((reached.sequence, reached.at), (Some(1_000_000.into()), UnixMillis(3000)));
+    port.refresh(&label, &shard, UnixMillis(4000)).await.unwrap();
+    port.refresh(&label, &shard, UnixMillis(3500)).await.unwrap();
+    assert_eq!(state(port, &label).await.checkpoint.at, UnixMillis(4000));
+    port.close(&label, &shard, UnixMillis(5000)).await.unwrap();
+    port.close(&label, &shard, UnixMillis(5000)).await.unwrap();
+    let closed = state(port, &label).await.checkpoint;
+    assert_eq!((closed.closed, closed.sequence), (true, Some(1_000_000.into())));
+
+    let stranger = "nobody numbered this".into();
+    for outcome in [
+        port.advance(&label, &stranger, 1.into(), NOW).await,
+        port.refresh(&label, &stranger, NOW).await,
+        port.close(&label, &stranger, NOW).await,
+    ] {
+        assert!(matches!(outcome, Err(Fault::Fatal(_))), "{outcome:?}");
+    }
+    assert_eq!(port.shards(&label).await.unwrap().len(), 1, "and nothing was made of it");
+}
+
+async fn a_closed_shard_can_be_forgotten_and_no_other(port: &dyn Checkpoints) {
+    let (label, shard) = numbered(port, "forgotten").await;
+    port.forget(&label, &shard).await.unwrap();
+    assert_eq!(port.shards(&label).await.unwrap().len(), 1);
+    port.close(&label, &shard, NOW).await.unwrap();
+    port.forget(&label, &shard).await.unwrap();
+    port.forget(&label, &shard).await.unwrap();
+    assert_eq!(port.shards(&label).await, Ok(vec![]));
+}
+
+async fn the_floor_moves_up_only(port: &dyn Checkpoints) {
+    let (label, _) = numbered(port, "floored").await;
+    let base = port.registry(&label).await.unwrap().unwrap().next.0;
+    for floor in [3, 7, 5] {
+        port.raise_floor(&label, Ordinal(base + floor)).await.unwrap();
+    }
+    assert_eq!(port.registry(&label).await.unwrap().unwrap().floor, Some(Ordinal(base + 7)));
+    port.raise_floor(&"never seen".into(), Ordinal(1)).await.unwrap();
+    assert_eq!(port.registry(&"never seen".into()).await, Ok(None));
+}
+
+async fn a_lease_is_taken_by_whoever_saw_it_last(port: &dyn Checkpoints) {
+    let (label, shard) = numbered(port, "leased").await;
+    let (mine, other) = (Worker("w-1".into()), Worker("w-2".into()));
+    let lease = async |holder, seen: Option<&Lease>| port.lease(&label, &shard, holder, seen).await.unwrap();
+    let LeaseTaken::Taken(first) = lease(&mine, None).await else { panic!() };
+    assert_eq!(first.holder, mine);
+    assert_eq!(lease(&other, None).await, LeaseTaken::Lost);
+    let LeaseTaken::Taken(renewed) = lease(&mine, Some(&first)).await else { panic!() };
+    assert!(renewed.beat > first.beat);
+    assert_eq!(lease(&other, Some(&first)).await, LeaseTaken::Lost, "it is alive");
+    let LeaseTaken::Taken(stolen) = lease(&other, Some(&renewed)).await else { panic!() };
+    assert_eq!(state(port, &label).await.lease, Some(stolen.clone()));
+    port.release(&label, &shard, &mine).await.unwrap();
+    assert_eq!(state(port, &label).await.lease, Some(stolen.clone()), "only its holder gives a lease back");
+    port.release(&label, &shard, &other).await.unwrap();
+    port.release(&label, &shard, &other).await.unwrap();
+    assert_eq!(state(port, &label).await.lease, None);
+    let LeaseTaken::Taken(later) = lease(&other, None).await else { panic!() };
+    assert!(later.beat > stolen.beat, "no later lease looks like an earlier one");
+}
+
+async fn a_loss_is_one_gap_and_queues_an_audit(env: &Env) {
+    let port = &*env.checkpoints;
+    assert_eq!(port.gaps().await, Ok(vec![]));
+    assert_eq!(env.recounts.audit_queued().await, Ok(None));
+    let trimmed = Loss::Trimmed(shard("shard.with/odd#characters"));
+    let outage = Loss::Outage { shard: shard("s"), unread: Duration::from_secs(90_000) };
+    let first = port.open_gap(&trimmed, UnixMillis(10)).await.unwrap();
+    assert_eq!((first.kind.as_str(), first.opened), ("trimmed", UnixMillis(10)));
+    assert_eq!(first.detail, trimmed.to_string());
+    let again = port.open_gap(&trimmed, UnixMillis(20)).await.unwrap();
+    assert_eq!((&again.id, again.opened), (&first.id, UnixMillis(20)), "an audit has to begin after the last loss");
+    assert_eq!(port.open_gap(&trimmed, UnixMillis(15)).await, Ok(again.clone()), "never back");
+    let second = port.open_gap(&outage, UnixMillis(30)).await.unwrap();
+    assert_eq!(env.recounts.audit_queued().await, Ok(Some(UnixMillis(30))));
+    let open = |gaps: Vec<Gap>| gaps.into_iter().map(|gap| gap.id).collect::<Vec<_>>();
+    let mut both = [again.id.clone(), second.id.clone()];
+    both.sort();
+    assert_eq!(open(port.gaps().await.unwrap()), both);
+
+    port.close_gap(&first).await.unwrap();
+    assert_eq!(port.gaps().await.unwrap().len(), 2, "it was opened again since");
+    port.close_gap(&again).await.unwrap();
+    port.close_gap(&again).await.unwrap();
+    assert_eq!(port.gaps().await, Ok(vec![second]));
+}
+
+async fn what_the_deployment_was_created_with_decides(port: &dyn Checkpoints) {
+    let count = |n| ShardCount::new(n).unwrap();
+    assert_eq!(port.config(Some(count(64))).await, Ok(count(64)));
+    assert_eq!(port.config(Some(count(16))).await, Ok(count(64)));
+    assert_eq!(port.config(None).await, Ok(count(64)));
+}

@@ -1,0 +1,105 @@
+//! The engines a suite is run against.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::{Duration, UNIX_EPOCH};
+
+use tally_adapters::dynamodb::{self, Access, Connection, Settings};
+use tally_adapters::memory::Memory;
+use tally_core::ids::ShardCount;
+use tally_core::ports::{ChangeStream, Checkpoints, Counts, FencedRows, Recounts, Rows};
+use tally_core::time::UnixMillis;
+use tally_emulator::{Config, Emulator};
+
+/// The environment variable that names another engine.
+const ENDPOINT: &str = "TALLY_CONTRACT_ENDPOINT";
+/// When tests begin, on clocks that are given their time.
+pub(crate) const BEGAN: UnixMillis = UnixMillis(1_700_000_000_000);
+/// The shards of every post here.
+pub(crate) fn shards() -> ShardCount {
+    ShardCount::new(4).unwrap()
+}
+
+/// Empty tables behind every port.
+pub(crate) struct Env {
+    pub(crate) fenced: Arc<dyn FencedRows>,
+    pub(crate) rows: Arc<dyn Rows>,
+    pub(crate) counts: Arc<dyn Counts>,
+    pub(crate) checkpoints: Arc<dyn Checkpoints>,
+    pub(crate) recounts: Arc<dyn Recounts>,
+    pub(crate) stream: Arc<dyn ChangeStream>,
+}
+
+impl Env {
+    pub(crate) fn twin() -> Self {
+        let memory = Memory::new(BEGAN, 2);
+        let likes = memory.likes(shards());
+        Self {
+            fenced: Arc::new(likes.clone()),
+            rows: Arc::new(likes),
+            counts: Arc::new(memory.counts()),
+            checkpoints: Arc::new(memory.checkpoints()),
+            recounts: Arc::new(memory.recounts()),
+            stream: Arc::new(memory.streams()),
+        }
+    }
+
+    pub(crate) async fn dynamodb(connection: &Connection) -> Self {
+        dynamodb::ensure_tables(connection).await.unwrap();
+        dynamodb::check_tables(connection).await.unwrap();
+        let likes = dynamodb::Likes::new(connection, shards());
+        Self {
+            fenced: Arc::new(likes.clone()),
+            rows: Arc::new(likes),
+            counts: Arc::new(dynamodb::Counts::new(connection)),
+            checkpoints: Arc::new(dynamodb::Checkpoints::new(connection)),
+            recounts: Arc::new(dynamodb::Recounts::new(connection)),
+            stream: Arc::new(dynamodb::Streams::new(connection)),
+        }
+    }
+}
+
+/// An emulator whose clock agrees with the tests': items expire by it.
+fn emulator() -> Emulator {
+    let epoch = Some(UNIX_EPOCH + Duration::from_millis(BEGAN.0));
+    Emulator::new(Config { epoch, ..Config::default() })
+}
+
+/// An emulator and clients over it, without a socket.
+pub(crate) fn in_process() -> (Emulator, Connection) {
+    let emulator = emulator();
+    let connection = Connection::in_process(&Settings::local(""), emulator.http_client(), BEGAN);
+    (emulator, connection)
+}
+
+pub(crate) async fn twin(suite: impl AsyncFnOnce(&Env)) {
+    suite(&Env::twin()).await;
+}
+
+pub(crate) async fn emulator_in_process(suite: impl AsyncFnOnce(&Env)) {
+    let (_, connection) = in_process();
+    suite(&Env::dynamodb(&connection).await).await;
+}
+
+pub(crate) async fn emulator_over_http(suite: impl AsyncFnOnce(&Env)) {
+    let emulator = emulator();
+    let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let endpoint = format!("http://{}", listener.local_addr().unwrap());
+    let connection = Connection::open(&Settings { endpoint: Some(endpoint), ..Settings::local("") }).await;
+    tokio::select! {
+        ended = emulator.serve(listener, std::future::pending()) => panic!("the emulator stopped: {ended:?}"),
+        () = async { suite(&Env::dynamodb(&connection).await).await } => {}
+    }
+}
+
+/// Tables of their own for every test, left behind: the engine is a stranger's.
+pub(crate) async fn elsewhere(suite: impl AsyncFnOnce(&Env)) {
+    static TESTS: AtomicU32 = AtomicU32::new(0);
+    let Ok(endpoint) = std::env::var(ENDPOINT) else {
+        eprintln!("skipped: {ENDPOINT} names no engine");
+        return;
+    };
+    let prefix = format!("contract-{}-{}-", std::process::id(), TESTS.fetch_add(1, Ordering::Relaxed));
+    let settings = Settings { endpoint: Some(endpoint), access: Access::Local, ..Settings::local(&prefix) };
+    suite(&Env::dynamodb(&Connection::open(&settings).await).await).await;
+}

@@ -1,0 +1,211 @@
+//! Rows that move with a fence, rows read, markers.
+
+use std::collections::BTreeSet;
+
+use tally_core::batch::{Change, Limits};
+use tally_core::event::Action;
+use tally_core::fence::{Advance, Commit, Fence, Next, Offset, Partition, TopicId};
+use tally_core::ids::{PostId, RowKey, UserId};
+use tally_core::ports::{MarkerPut, Segment};
+use tally_core::recount::Marker;
+use tally_core::time::UnixMillis;
+
+use crate::engine::{Env, shards};
+
+pub(crate) async fn contract(env: &Env) {
+    a_fence_is_created_once(env).await;
+    rows_and_fence_move_together_or_not_at_all(env).await;
+    a_fence_that_differs_in_any_part_refuses(env).await;
+    a_transaction_takes_as_many_rows_as_a_batch_may_have(env).await;
+    a_reset_replaces_the_fence_that_was_seen(env).await;
+    rows_are_paged_in_the_order_of_users(env).await;
+    a_scan_meets_every_row_once_and_the_rows_of_a_key_together(env).await;
+    markers_are_a_compare_and_set_chain(env).await;
+}
+
+pub(crate) fn partition(topic: &str, index: u32) -> Partition {
+    Partition { topic: topic.into(), index }
+}
+
+pub(crate) fn fence(offset: u64) -> Fence {
+    Fence { offset: Offset(offset), cfg: 0, topic: TopicId("t-1".into()) }
+}
+
+pub(crate) fn post(id: &str) -> PostId {
+    PostId::new(id).unwrap()
+}
+
+pub(crate) fn user(id: &str) -> UserId {
+    UserId::new(id).unwrap()
+}
+
+/// Likes or unlikes behind a fence of their own topic, one batch.
+pub(crate) async fn write(env: &Env, topic: &str, action: Action, rows: &[(PostId, UserId)], at: u64) {
+    let partition = partition(topic, 0);
+    let from = match env.fenced.fence(&partition).await.unwrap() {
+        Some(fence) => fence,
+        None => {
+            env.fenced.create_fence(&partition, &fence(0)).await.unwrap();
+            fence(0)
+        }
+    };
+    let advance = Advance { to: from.offset.next(), from };
+    let changes: Vec<_> = rows.iter().map(|(post, user)| Change { post, user, action, at: UnixMillis(at) }).collect();
+    assert_eq!(env.fenced.commit(&partition, &advance, &changes).await, Commit::Done);
+}
+
+async fn a_fence_is_created_once(env: &Env) {
+    let partition = partition("created", 0);
+    assert_eq!(env.fenced.fence(&partition).await, Ok(None));
+    env.fenced.create_fence(&partition, &fence(5)).await.unwrap();
+    env.fenced.create_fence(&partition, &fence(9)).await.unwrap();
+    assert_eq!(env.fenced.fence(&partition).await, Ok(Some(fence(5))));
+}
+
+async fn rows_and_fence_move_together_or_not_at_all(env: &Env) {
+    let partition = partition("moves", 0);
+    env.fenced.create_fence(&partition, &fence(5)).await.unwrap();
+    let long = "é".repeat(128);
+    for (n, (post_id, user_id)) in [("a#3", "\"quoted\""), ("日本#", "👍🏽"), (&long, &long)].into_iter().enumerate()
+    {
+        let (post, user) = (post(post_id), user(user_id));
+        let key = RowKey::of(&post, &user, shards());
+        let from = fence(5 + 2 * n as u64);
+        let like = Change { post: &post, user: &user, action: Action::Like, at: UnixMillis(77) };
+        let advance = Advance { from: from.clone(), to: from.offset.next() };
+        assert_eq!(env.fenced.commit(&partition, &advance, &[like]).await, Commit::Done);
+        let found = env.rows.like(&key, &user).await.unwrap().unwrap();
+        assert_eq!((found.user.clone(), found.liked_at), (user.clone(), UnixMillis(77)));
+
+        let unlike = Change { action: Action::Unlike, ..like };
+        let late = env.fenced.commit(&partition, &advance, &[unlike]).await;
+        assert_eq!(late.next(), Next::Reload, "{late:?}");
+        assert_eq!(env.rows.like(&key, &user).await.unwrap(), Some(found), "a late copy changes nothing");
+
+        let from = advance.reached();
+        let advance = Advance { to: from.offset.next(), from };
+        assert_eq!(env.fenced.commit(&partition, &advance, &[unlike]).await, Commit::Done);
+        assert_eq!(env.rows.like(&key, &user).await, Ok(None));
+        assert_eq!(env.fenced.fence(&partition).await, Ok(Some(advance.reached())));
+    }
+}
+
+async fn a_fence_that_differs_in_any_part_refuses(env: &Env) {
+    let partition = partition("differs", 0);
+    let absent = Advance { from: fence(5), to: Offset(6) };
+    assert_eq!(env.fenced.commit(&partition, &absent, &[]).await.next(), Next::Reload, "no fence, no rows");
+    env.fenced.create_fence(&partition, &fence(5)).await.unwrap();
+    let others = [fence(4), Fence { cfg: 1, ..fence(5) }, Fence { topic: TopicId("t-2".into()), ..fence(5) }];
+    for from in others {
+        let advance = Advance { from, to: Offset(9) };
+        assert_eq!(env.fenced.commit(&partition, &advance, &[]).await.next(), Next::Reload, "{advance:?}");
+    }
+    assert_eq!(env.fenced.fence(&partition).await, Ok(Some(fence(5))));
+}
+
+async fn a_transaction_takes_as_many_rows_as_a_batch_may_have(env: &Env) {
+    let rows: Vec<_> = (0..Limits::MAX_ROWS).map(|n| (post("wide"), user(&format!("u-{n}")))).collect();
+    write(env, "wide", Action::Like, &rows, 1).await;
+    let mut found = 0;
+    for shard in shards().all() {
+        found += env.rows.users(&RowKey { post: post("wide"), shard }, None).await.unwrap().items.len();
+    }
+    assert_eq!(found, Limits::MAX_ROWS);
+    write(env, "wide", Action::Unlike, &rows, 2).await;
+
+    let (post, user) = (post("wide"), user("u"));
+    let change = Change { post: &post, user: &user, action: Action::Like, at: UnixMillis(1) };
+    let advance = Advance { from: fence(2), to: Offset(3) };
+    let outcome = env.fenced.commit(&partition("wide", 0), &advance, &[change; Limits::MAX_ROWS + 1]).await;
+    assert!(matches!(outcome, Commit::Invalid(_)), "{outcome:?}");
+}
+
+async fn a_reset_replaces_the_fence_that_was_seen(env: &Env) {
+    for index in [10, 0, 2] {
+        env.fenced.create_fence(&partition("reset", index), &fence(u64::from(index))).await.unwrap();
+    }
+    env.fenced.create_fence(&partition("reset-too", 1), &fence(1)).await.unwrap();
+    let (partition, to) = (partition("reset", 2), Fence { topic: TopicId("t-2".into()), ..fence(0) });
+    assert_eq!(env.fenced.reset_fence(&partition, &fence(3), &to).await, Ok(false));
+    assert_eq!(env.fenced.reset_fence(&partition, &fence(2), &to).await, Ok(true));
+    assert_eq!(env.fenced.reset_fence(&partition, &fence(2), &to).await, Ok(false), "the condition holds once");
+    let fences = env.fenced.fences("reset").await.unwrap();
+    let found: Vec<_> = fences.iter().map(|(partition, fence)| (partition.index, fence.offset.0, fence.cfg)).collect();
+    assert_eq!(found, [(0, 0, 0), (2, 0, 1), (10, 10, 0)]);
+}
+
+async fn rows_are_paged_in_the_order_of_users(env: &Env) {
+    let post = post("paged");
+    let rows: Vec<_> = (0..40).map(|n| (post.clone(), user(&format!("u-{n:02}")))).collect();
+    write(env, "paged", Action::Like, &rows, 7).await;
+    let shard = shards().shard_of("u-00");
+    let key = RowKey { post: post.clone(), shard };
+    env.rows.put_marker(&key, Marker::low(1.into()), None).await.unwrap();
+    let expected: Vec<_> = rows.iter().map(|(_, user)| user).filter(|user| shards().shard_of(user) == shard).collect();
+    assert!(expected.len() > 3);
+
+    let mut paged = Vec::new();
+    let mut after = None;
+    loop {
+        let page = env.rows.likes(&key, after.as_ref(), Some(3)).await.unwrap();
+        assert!(page.items.len() <= 3 && page.half_units > 0);
+        paged.extend(page.items);
+        after = page.next;
+        if after.is_none() {
+            break;
+        }
+    }
+    assert_eq!(paged.iter().map(|like| &like.user).collect::<Vec<_>>(), expected);
+    assert!(paged.iter().all(|like| like.liked_at == UnixMillis(7)));
+    let users = env.rows.users(&key, None).await.unwrap();
+    assert_eq!((users.items.iter().collect::<Vec<_>>(), users.next), (expected, None));
+}
+
+async fn a_scan_meets_every_row_once_and_the_rows_of_a_key_together(env: &Env) {
+    let rows: Vec<_> = (0..90).map(|n| (post(&format!("scanned-{}", n % 7)), user(&format!("u-{n}")))).collect();
+    write(env, "scanned", Action::Like, &rows, 1).await;
+    let key = RowKey::of(&rows[0].0, &rows[0].1, shards());
+    env.rows.put_marker(&key, Marker::low(1.into()), None).await.unwrap();
+    let expected: BTreeSet<_> =
+        rows.iter().map(|(post, user)| (RowKey::of(post, user, shards()).to_string(), user.to_string())).collect();
+
+    let mut met = BTreeSet::new();
+    let mut finished: BTreeSet<String> = BTreeSet::new();
+    for index in 0..3 {
+        let mut after = None;
+        let mut current: Option<String> = None;
+        loop {
+            let page = env.rows.scan(Segment { index, of: 3 }, after.as_ref()).await.unwrap();
+            for row in page.items {
+                if current.as_ref() != Some(&row.pk) {
+                    finished.extend(current.replace(row.pk.clone()));
+                    assert!(!finished.contains(&row.pk), "the rows of {} are torn apart", row.pk);
+                }
+                if row.pk.starts_with("scanned-") {
+                    assert!(met.insert((row.pk, row.user)), "met twice");
+                }
+            }
+            after = page.next;
+            if after.is_none() {
+                break;
+            }
+        }
+        finished.extend(current);
+    }
+    assert_eq!(met, expected);
+}
+
+async fn markers_are_a_compare_and_set_chain(env: &Env) {
+    let key: RowKey = "marked#1".parse().unwrap();
+    let put = async |marker, required| env.rows.put_marker(&key, marker, required).await.unwrap();
+    let (one, two) = (1.into(), 2.into());
+    assert_eq!(env.rows.marker(&key).await, Ok(None));
+    assert_eq!(put(Marker::low(one), Some(Marker::low(two))).await, MarkerPut::Unclear, "nothing stands yet");
+    assert_eq!(put(Marker::low(one), None).await, MarkerPut::Put);
+    assert_eq!(put(Marker::low(two), None).await, MarkerPut::Unclear);
+    assert_eq!(put(Marker::high(one), Some(Marker::low(one))).await, MarkerPut::Put);
+    assert_eq!(put(Marker::high(one), Some(Marker::low(one))).await, MarkerPut::Unclear, "a late copy");
+    assert_eq!(env.rows.marker(&key).await, Ok(Some(Marker::high(one))));
+    assert_eq!(put(Marker::low(two), Some(Marker::high(one))).await, MarkerPut::Put);
+    assert_eq!(env.rows.users(&key, None).await.unwrap().items, [], "a marker is no like");
+}

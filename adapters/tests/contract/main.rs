@@ -1,0 +1,42 @@
+//! What every engine of a port has to do: one suite per port, run against the in-memory twin, the DynamoDB adapter over
+//! the emulator in this process and over HTTP, and over any endpoint that `TALLY_CONTRACT_ENDPOINT` names.
+
+#[cfg(test)]
+mod agreement;
+#[cfg(test)]
+mod cache;
+#[cfg(test)]
+mod checkpoints;
+#[cfg(test)]
+mod counts;
+#[cfg(test)]
+mod engine;
+#[cfg(test)]
+mod faults;
+#[cfg(test)]
+mod likes;
+#[cfg(test)]
+mod recounts;
+#[cfg(all(test, feature = "redis"))]
+mod redis;
+#[cfg(test)]
+mod streams;
+#[cfg(test)]
+mod tables;
+
+/// Each suite on each engine, as a test of its own.
+macro_rules! contract {
+    ($($engine:ident),* => $suites:tt) => { $(contract!(@engine $engine $suites);)* };
+    (@engine $engine:ident [$($suite:ident),*]) => {
+        mod $engine {
+            $(
+                #[tokio::test]
+                async fn $suite() {
+                    crate::engine::$engine(crate::$suite::contract).await;
+                }
+            )*
+        }
+    };
+}
+
+contract!(twin, emulator_in_process, emulator_over_http, elsewhere => [likes, streams, counts, checkpoints, recounts]);

@@ -1,0 +1,106 @@
+//! The change stream of the rows.
+
+use std::collections::BTreeMap;
+
+use tally_core::event::Action;
+use tally_core::ids::{StreamLabel, StreamShardId};
+use tally_core::ports::{Position, StreamFault};
+use tally_core::recount::Marker;
+use tally_core::tally::{RawRecord, Record, RecordKind, read};
+
+use crate::engine::Env;
+use crate::likes::{post, user, write};
+
+pub(crate) async fn contract(env: &Env) {
+    let info = env.stream.info().await.unwrap();
+    assert!(info.created >= info.table_created);
+    every_change_is_one_record_and_no_change_is_none(env, &info.label).await;
+    reading_goes_on_behind_a_position(env, &info.label).await;
+    a_shard_that_is_not_there_is_gone(env, &info.label).await;
+    children_are_found_where_the_engine_can_be_asked(env, &info.label).await;
+}
+
+/// Everything in one shard behind `position`, until it has nothing more to give.
+async fn drain(env: &Env, label: &StreamLabel, shard: &StreamShardId, position: Position) -> Vec<RawRecord> {
+    const EMPTY_PAGES: u32 = 3;
+    let mut at = Some(env.stream.iterator(label, shard, position).await.unwrap());
+    let (mut records, mut empty) = (Vec::new(), 0);
+    while let Some(iterator) = at.filter(|_| empty < EMPTY_PAGES) {
+        let page = env.stream.records(&iterator, 2).await.unwrap();
+        assert!(page.records.len() <= 2);
+        empty = if page.records.is_empty() { empty + 1 } else { 0 };
+        records.extend(page.records);
+        at = page.next;
+    }
+    records
+}
+
+async fn every_shard(env: &Env, label: &StreamLabel) -> Vec<(StreamShardId, Vec<RawRecord>)> {
+    let mut drained = Vec::new();
+    for shard in env.stream.shards(label).await.unwrap() {
+        let records = drain(env, label, &shard.id, Position::Oldest).await;
+        drained.push((shard.id, records));
+    }
+    drained
+}
+
+async fn every_change_is_one_record_and_no_change_is_none(env: &Env, label: &StreamLabel) {
+    let row = [(post("streamed"), user("u"))];
+    write(env, "streamed", Action::Unlike, &row, 1).await;
+    write(env, "streamed", Action::Like, &row, 2).await;
+    write(env, "streamed", Action::Like, &row, 2).await;
+    write(env, "streamed", Action::Like, &row, 3).await;
+    write(env, "streamed", Action::Unlike, &row, 4).await;
+    write(env, "streamed", Action::Unlike, &row, 5).await;
+    let marked = "streamed-marker#0".parse().unwrap();
+    env.rows.put_marker(&marked, Marker::low(7.into()), None).await.unwrap();
+    env.rows.put_marker(&marked, Marker::high(7.into()), Some(Marker::low(7.into()))).await.unwrap();
+
+    let mut by_key: BTreeMap<String, Vec<Record>> = BTreeMap::new();
+    for (_, records) in every_shard(env, label).await {
+        for raw in records {
+            by_key.entry(raw.pk.clone().unwrap()).or_default().push(read(&raw).unwrap());
+        }
+    }
+    for records in by_key.values() {
+        assert!(records.is_sorted_by_key(|record| record.sequence));
+    }
+    let (row, marker): (Vec<_>, Vec<_>) = by_key.into_iter().partition(|(key, _)| key.starts_with("streamed#"));
+    let deltas: Vec<i64> = row[0].1.iter().map(Record::delta).collect();
+    assert_eq!(deltas, [1, 0, -1], "an identical put and a delete of nothing leave no record");
+    let markers: Vec<_> = marker.into_iter().flat_map(|(_, records)| records).collect();
+    let kinds: Vec<_> = markers
+        .iter()
+        .map(|record| match &record.kind {
+            RecordKind::Marker { marker, .. } => *marker,
+            other => panic!("{other:?}"),
+        })
+        .collect();
+    assert_eq!(kinds, [Marker::low(7.into()), Marker::high(7.into())]);
+}
+
+async fn reading_goes_on_behind_a_position(env: &Env, label: &StreamLabel) {
+    let mut seen = 0;
+    for (shard, records) in every_shard(env, label).await {
+        for (n, record) in records.iter().enumerate() {
+            let position = Position::After(record.sequence.parse().unwrap());
+            assert_eq!(drain(env, label, &shard, position).await, records[n + 1..]);
+            seen += 1;
+        }
+    }
+    assert_eq!(seen, 5);
+}
+
+async fn a_shard_that_is_not_there_is_gone(env: &Env, label: &StreamLabel) {
+    let shard = "shardId-00000000000000000000-deadbeef".into();
+    assert_eq!(env.stream.iterator(label, &shard, Position::Oldest).await, Err(StreamFault::Gone));
+}
+
+async fn children_are_found_where_the_engine_can_be_asked(env: &Env, label: &StreamLabel) {
+    let shards = env.stream.shards(label).await.unwrap();
+    let open = shards.iter().find(|shard| !shard.ended).unwrap();
+    match env.stream.children(label, &open.id).await.unwrap() {
+        Some(children) => assert_eq!(children, [], "an open shard has none yet"),
+        None => eprintln!("skipped: the engine does not filter shards by parent"),
+    }
+}

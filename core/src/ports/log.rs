@@ -1,0 +1,291 @@
+//! The log of events: partitions of a topic as a member of a group is given them, and records written and read outside
+//! of any group. Which record is an event, and where reading starts, is the caller's business.
+
+use std::ops::Range;
+use std::sync::Arc;
+
+use async_trait::async_trait;
+
+use super::Outcome;
+use crate::fence::{Log, Offset, Partition};
+use crate::time::UnixMillis;
+
+/// A header of a record: its name and, mostly, a value.
+pub type Header<'a> = (&'a str, Option<&'a [u8]>);
+
+/// One record of a partition.
+#[derive(Clone, Copy, Debug)]
+pub struct Record<'a> {
+    /// Where it stands.
+    pub offset: Offset,
+    /// When it was written; the epoch where the log does not say.
+    pub at: UnixMillis,
+    /// Its key.
+    pub key: Option<&'a [u8]>,
+    /// Its value; `None` is a tombstone.
+    pub value: Option<&'a [u8]>,
+    records: &'a Records,
+    headers: &'a [HeaderSpan],
+}
+
+impl<'a> Record<'a> {
+    /// Its headers, in their order; a name may come twice.
+    pub fn headers(self) -> impl ExactSizeIterator<Item = Header<'a>> {
+        self.headers.iter().map(move |span| {
+            let name = std::str::from_utf8(&self.records.bytes[span.name.clone()]);
+            let name = name.expect("a header's name was pushed as text");
+            (name, span.value.clone().map(|value| &self.records.bytes[value]))
+        })
+    }
+
+    /// The last value of the header `name`.
+    pub fn header(self, name: &str) -> Option<&'a [u8]> {
+        self.headers().filter(|(found, _)| *found == name).last().and_then(|(_, value)| value)
+    }
+
+    /// What it weighs in memory: its bytes and a flat charge, so that many empty records are not free.
+    pub fn weight(self) -> usize {
+        let headers: usize = self.headers().map(|(name, value)| name.len() + value.map_or(0, <[u8]>::len)).sum();
+        FLAT_WEIGHT + self.key.map_or(0, <[u8]>::len) + self.value.map_or(0, <[u8]>::len) + headers
+    }
+}
+
+/// What a record weighs besides its bytes.
+const FLAT_WEIGHT: usize = 128;
+
+/// Consecutive records of one partition in one buffer.
+#[derive(Clone, Debug, Default)]
+pub struct Records {
+    bytes: Vec<u8>,
+    items: Vec<Item>,
+    headers: Vec<HeaderSpan>,
+}
+
+#[derive(Clone, Debug)]
+struct Item {
+    offset: Offset,
+    at: UnixMillis,
+    key: Option<Range<usize>>,
+    value: Option<Range<usize>>,
+    headers: Range<usize>,
+}
+
+#[derive(Clone, Debug)]
+struct HeaderSpan {
+    name: Range<usize>,
+    value: Option<Range<usize>>,
+}
+
+impl Records {
+    /// Copies one more record in, behind those there are.
+    pub fn push<'h>(
+        &mut self,
+        offset: Offset,
+        at: UnixMillis,
+        key: Option<&[u8]>,
+        value: Option<&[u8]>,
+        headers: impl IntoIterator<Item = Header<'h>>,
+    ) {
+        let key = key.map(|key| self.keep(key));
+        let value = value.map(|value| self.keep(value));
+        let first = self.headers.len();
+        for (name, value) in headers {
+            let span = HeaderSpan { name: self.keep(name.as_bytes()), value: value.map(|value| self.keep(value)) };
+            self.headers.push(span);
+        }
+        self.items.push(Item { offset, at, key, value, headers: first..self.headers.len() });
+    }
+
+    /// How many there are.
+    pub fn len(&self) -> usize {
+        self.items.len()
+    }
+
+    /// Whether there is none.
+    pub fn is_empty(&self) -> bool {
+        self.items.is_empty()
+    }
+
+    /// The record at `index`.
+    pub fn get(&self, index: usize) -> Option<Record<'_>> {
+        let item = self.items.get(index)?;
+        Some(Record {
+            offset: item.offset,
+            at: item.at,
+            key: item.key.clone().map(|key| &self.bytes[key]),
+            value: item.value.clone().map(|value| &self.bytes[value]),
+            records: self,
+            headers: &self.headers[item.headers.clone()],
+        })
+    }
+
+    /// The record whose offset is `offset`.
+    pub fn at(&self, offset: Offset) -> Option<Record<'_>> {
+        let index = self.items.binary_search_by_key(&offset, |item| item.offset).ok()?;
+        self.get(index)
+    }
+
+    /// All of them, in order.
+    pub fn iter(&self) -> impl ExactSizeIterator<Item = Record<'_>> {
+        (0..self.items.len()).map(|index| self.get(index).expect("the index is below the length"))
+    }
+
+    /// The offset of the last one.
+    pub fn last_offset(&self) -> Option<Offset> {
+        self.items.last().map(|item| item.offset)
+    }
+
+    /// What they weigh in memory.
+    pub fn weight(&self) -> usize {
+        self.bytes.len() + self.items.len() * FLAT_WEIGHT
+    }
+
+    fn keep(&mut self, bytes: &[u8]) -> Range<usize> {
+        let start = self.bytes.len();
+        self.bytes.extend_from_slice(bytes);
+        start..self.bytes.len()
+    }
+}
+
+/// Why a partition is no longer ours.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Over {
+    /// It is asked back: finish what is under way, in bounded time, and drop the handle.
+    Revoked,
+    /// Somebody else may have it already: drop the handle at once.
+    Lost,
+}
+
+impl Over {
+    /// The reason, as a metric label.
+    pub fn label(self) -> &'static str {
+        match self {
+            Self::Revoked => "revoked",
+            Self::Lost => "lost",
+        }
+    }
+}
+
+/// What a group's rebalance means for this member.
+#[derive(Debug)]
+pub enum Rebalance {
+    /// These are ours now.
+    Assigned(Vec<Arc<dyn OwnedPartition>>),
+    /// These are not; their handles say so too.
+    Ended(Over, Vec<Partition>),
+}
+
+/// Membership of a group that shares the partitions of one topic.
+#[async_trait]
+pub trait Intake: Send {
+    /// The next rebalance. Polling it is what reads records and keeps the membership alive, so whoever holds it does
+    /// nothing else. Cancel safe. A retryable fault says what is wrong meanwhile, and the membership goes on.
+    async fn rebalance(&mut self) -> Outcome<Rebalance>;
+
+    /// Leaves the group, so that others need not wait for a time-out.
+    async fn leave(self: Box<Self>);
+}
+
+/// A partition that is ours until it says otherwise. Dropping the last reference gives it back.
+#[async_trait]
+pub trait OwnedPartition: std::fmt::Debug + Send + Sync {
+    /// Which one.
+    fn partition(&self) -> &Partition;
+
+    /// How many partitions the topic has.
+    async fn partitions(&self) -> Outcome<u32>;
+
+    /// What the broker says of the log now.
+    async fn log(&self) -> Outcome<Log>;
+
+    /// Reads from `offset` on. What was read from elsewhere before is dropped, also what is still on its way.
+    async fn start_at(&self, offset: Offset) -> Outcome<()>;
+
+    /// The next records from the position last started at; pending while there are none. A fault means that the
+    /// position cannot be read: look at the log again. Cancel safe.
+    async fn records(&self) -> Outcome<Arc<Records>>;
+
+    /// Completes when the partition is no longer ours.
+    async fn over(&self) -> Over;
+
+    /// Everything before `offset` is dealt with: for tools that show lag. Nothing relies on it.
+    fn finished(&self, offset: Offset);
+}
+
+/// A record to be written.
+#[derive(Clone, Copy, Debug)]
+pub struct Outgoing<'a> {
+    /// Where to.
+    pub topic: &'a str,
+    /// Which partition; by the key where none is named.
+    pub partition: Option<u32>,
+    /// Its key.
+    pub key: Option<&'a [u8]>,
+    /// Its value.
+    pub value: Option<&'a [u8]>,
+    /// Its headers.
+    pub headers: &'a [Header<'a>],
+}
+
+/// Where a record was written.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Written {
+    /// The partition.
+    pub partition: u32,
+    /// The offset.
+    pub offset: Offset,
+}
+
+/// Writing records.
+#[async_trait]
+pub trait Producer: Send + Sync {
+    /// Writes a record and returns once every replica that must have it does. Its partition is that of Kafka's default
+    /// partitioner. After a fault the record may be there all the same: writing again may write it twice.
+    async fn send(&self, record: Outgoing<'_>) -> Outcome<Written>;
+}
+
+/// A topic read from end to end by a person or a tool, outside of any group.
+#[async_trait]
+pub trait Shelf: Send + Sync {
+    /// The logs of all its partitions, in order.
+    async fn logs(&self) -> Outcome<Vec<(Partition, Log)>>;
+
+    /// Some of the records of `partition` from `from` up to `to`; none where there are none.
+    async fn read(&self, partition: &Partition, from: Offset, to: Offset) -> Outcome<Records>;
+
+    /// Where the last reading of `partition` was marked to end.
+    async fn bookmark(&self, partition: &Partition) -> Outcome<Option<Offset>>;
+
+    /// Marks where reading is to go on. Safe to repeat.
+    async fn mark(&self, partition: &Partition, at: Offset) -> Outcome<()>;
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_record_comes_out_as_it_was_pushed() {
+        let mut records = Records::default();
+        let headers = [("trace", Some(&b"1"[..])), ("empty", None), ("trace", Some(b"2"))];
+        records.push(Offset(7), UnixMillis(1), Some(b"k"), Some(b"value"), headers);
+        records.push(Offset(9), UnixMillis(2), None, None, []);
+        let first = records.get(0).unwrap();
+        assert_eq!((first.offset, first.key, first.value), (Offset(7), Some(&b"k"[..]), Some(&b"value"[..])));
+        assert_eq!(first.headers().collect::<Vec<_>>(), headers);
+        assert_eq!((first.header("trace"), first.header("empty"), first.header("no")), (Some(&b"2"[..]), None, None));
+        let tombstone = records.at(Offset(9)).unwrap();
+        assert_eq!((tombstone.key, tombstone.value, tombstone.headers().len()), (None, None, 0));
+        assert!(records.at(Offset(8)).is_none());
+        assert_eq!((records.len(), records.last_offset()), (2, Some(Offset(9))));
+    }
+
+    #[test]
+    fn the_weight_of_a_run_is_that_of_its_records_and_an_empty_one_is_not_free() {
+        let mut records = Records::default();
+        records.push(Offset(0), UnixMillis(0), Some(b"key"), Some(b"value"), [("name", Some(&b"v"[..]))]);
+        records.push(Offset(1), UnixMillis(0), None, None, []);
+        assert_eq!(records.weight(), records.iter().map(Record::weight).sum::<usize>());
+        assert!(records.get(1).unwrap().weight() > 0);
+    }
+}
