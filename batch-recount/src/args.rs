@@ -1,0 +1,134 @@
+//! The command line and the environment, as written; what they mean together is the configuration's.
+
+use clap::{Args as ClapArgs, Parser, Subcommand};
+use tally_core::event::KeyScheme;
+use tally_core::ids::{PostId, UserId};
+use tally_core::recount::RunId;
+use tally_service::{CommonArgs, StoreArgs};
+
+use crate::config::Since;
+
+/// Compares every count with its rows, exactly and while both change, and repairs what differs
+///
+/// Without a mode everything is audited: rows and counts are scanned and compared, and each count that differs, or that
+/// the comparison cannot prove, is recounted exactly. Exits with 0 if nothing differed or all of it was repaired, with 1
+/// if drift is left.
+#[derive(Parser, Clone, Debug)]
+#[command(name = "tally-batch-recount", version, subcommand_negates_reqs = true)]
+#[command(mut_arg("admin_listen", |arg| arg.default_value("127.0.0.1:9095")))]
+#[command(mut_args(|arg| if SHARED.contains(&arg.get_id().as_str()) { arg.global(true) } else { arg }))]
+pub struct Args {
+    #[expect(missing_docs, reason = "a doc comment would become the help text of the whole group")]
+    #[command(flatten)]
+    pub common: CommonArgs,
+    #[expect(missing_docs, reason = "a doc comment would become the help text of the whole group")]
+    #[command(flatten)]
+    pub store: StoreArgs,
+
+    /// Recount this post, every shard of it, by windows alone; may be given more than once
+    #[arg(long, value_name = "ID", help_heading = "Mode", conflicts_with_all = ["since", "candidates_only", "watch", "resume"])]
+    pub post: Vec<PostId>,
+
+    /// Look only at posts whose counts have changed since: a span such as 24h, or milliseconds since 1970
+    #[arg(long, value_name = "WHEN", help_heading = "Mode", conflicts_with_all = ["candidates_only", "watch", "resume"])]
+    pub since: Option<Since>,
+
+    /// Recount only what is queued: counts that turned negative or suspect, and what was asked for; no audit
+    #[arg(long, help_heading = "Mode", conflicts_with_all = ["watch", "resume"])]
+    pub candidates_only: bool,
+
+    /// Run until stopped: audits that gaps have queued, and row keys that were flagged, as they come
+    #[arg(long, env = "TALLY_WATCH", help_heading = "Mode", conflicts_with_all = ["resume", "dry_run"])]
+    pub watch: bool,
+
+    /// Continue this audit, dead or alive: segments nobody works on are taken over
+    #[arg(long, value_name = "RUN", help_heading = "Mode")]
+    pub resume: Option<RunId>,
+
+    /// Find and report what differs, and write nothing to rows and counts
+    #[arg(long, help_heading = "Mode")]
+    pub dry_run: bool,
+
+    /// Also make large corrections: those of at least 1000 likes that are at least 10 % of a row key's count or rows.
+    /// Without it they are reported and withheld
+    #[arg(long, env = "TALLY_FORCE", help_heading = "Mode")]
+    pub force: bool,
+
+    /// Row keys being recounted at once
+    #[arg(long, env = "TALLY_CONCURRENCY", default_value_t = 64, value_name = "COUNT", help_heading = "Pace")]
+    pub concurrency: usize,
+
+    /// Read units a second at most; a throttled store slows it down in any case
+    #[arg(long, env = "TALLY_READ_UNITS_PER_SECOND", value_name = "UNITS", help_heading = "Pace")]
+    pub read_units_per_second: Option<u32>,
+
+    #[expect(missing_docs, reason = "a doc comment would become the help text of the subcommand")]
+    #[command(subcommand)]
+    pub command: Option<Command>,
+}
+
+/// The arguments that a subcommand takes, too.
+const SHARED: [&str; 7] = ["check", "log_format", "log", "shutdown_grace", "admin_listen", "table_prefix", "shards"];
+
+/// What else the binary does.
+#[derive(Subcommand, Clone, Debug)]
+pub enum Command {
+    /// Take back every like of a user, or of a post, by producing the unlikes: rows, counts and followers agree, and the
+    /// consumer stays the only writer of rows
+    Erase(EraseArgs),
+}
+
+/// What to erase, and where events go.
+#[derive(ClapArgs, Clone, Debug)]
+pub struct EraseArgs {
+    /// Erase every like of this user: reads the whole table
+    #[arg(long, value_name = "ID", required_unless_present = "post", conflicts_with = "post")]
+    pub user: Option<UserId>,
+
+    /// Erase every like of this post
+    #[arg(long, value_name = "ID")]
+    pub post: Option<PostId>,
+
+    /// Count what would be erased, and produce nothing
+    #[arg(long)]
+    pub dry_run: bool,
+
+    /// Kafka's bootstrap servers; required unless --dry-run
+    #[arg(long, env = "TALLY_BROKERS", value_parser = tally_service::text(), value_name = "HOST:PORT,..")]
+    pub brokers: Option<String>,
+
+    /// The topic of likes
+    #[arg(long, env = "TALLY_TOPIC", default_value = "likes", value_parser = tally_service::text(), value_name = "TOPIC")]
+    pub topic: String,
+
+    /// The topic's key scheme: post or post-shard
+    #[arg(long, env = "TALLY_KEY", default_value_t = KeyScheme::Post, value_name = "SCHEME")]
+    pub key: KeyScheme,
+
+    /// Read units a second at most
+    #[arg(long, env = "TALLY_READ_UNITS_PER_SECOND", value_name = "UNITS")]
+    pub read_units_per_second: Option<u32>,
+}
+
+impl AsRef<CommonArgs> for Args {
+    fn as_ref(&self) -> &CommonArgs {
+        &self.common
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::CommandFactory;
+
+    use super::*;
+
+    #[test]
+    fn help_is_the_reference() {
+        insta::assert_snapshot!(tally_service::reference::<Args>());
+    }
+
+    #[test]
+    fn the_arguments_are_consistent() {
+        Args::command().debug_assert();
+    }
+}

@@ -1,0 +1,308 @@
+//! The arguments, validated together.
+
+use std::str::FromStr;
+use std::time::Duration;
+
+use tally_core::event::KeyScheme;
+use tally_core::ids::{PostId, ShardCount, UserId};
+use tally_core::recount::RunId;
+use tally_core::time::UnixMillis;
+use tally_service::{Invalid, parse_duration};
+
+use crate::args::{Args, Command, EraseArgs};
+
+/// A recount's configuration.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Config {
+    /// What every table's name begins with.
+    pub table_prefix: String,
+    /// The number of shards this process was told the deployment has.
+    pub shards: Option<ShardCount>,
+    /// What to do.
+    pub job: Job,
+}
+
+/// What the process is for.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Job {
+    /// Compare counts with rows.
+    Recount(RecountConfig),
+    /// Produce unlikes.
+    Erase(EraseConfig),
+}
+
+/// What to recount, and how.
+#[derive(Clone, Debug, PartialEq)]
+pub struct RecountConfig {
+    /// What.
+    pub scope: Scope,
+    /// Only find and report.
+    pub dry_run: bool,
+    /// How.
+    pub rules: Rules,
+}
+
+/// What to recount.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Scope {
+    /// Everything.
+    Audit,
+    /// Everything, continuing this run.
+    Resume(RunId),
+    /// These posts.
+    Posts(Vec<PostId>),
+    /// Posts whose counts have changed since.
+    Since(Since),
+    /// What is queued.
+    Queue,
+    /// Whatever gets queued, until stopped.
+    Watch,
+}
+
+/// A time in the past.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Since {
+    /// So long ago.
+    Ago(Duration),
+    /// Then.
+    At(UnixMillis),
+}
+
+/// How things are recounted.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Rules {
+    /// `D`: how far two changes of one row key may be out of order in the stream.
+    pub guard: Duration,
+    /// How long a window's token and report are waited for.
+    pub report: Duration,
+    /// How long the stream's readers may take to pass a point in time before a look or a window is given up.
+    pub passing: Duration,
+    /// How old a claim's heartbeat may get before others take the work.
+    pub claim: Duration,
+    /// Windows opened on one row key before it is left as it is.
+    pub windows: u32,
+    /// Row keys being recounted at once.
+    pub concurrency: usize,
+    /// Parts that rows are scanned in.
+    pub segments: u32,
+    /// Read units a second.
+    pub read_units: Option<u32>,
+    /// Make large corrections too.
+    pub force: bool,
+    /// How often what is queued is looked at.
+    pub watch: Duration,
+}
+
+impl Default for Rules {
+    fn default() -> Self {
+        Self {
+            guard: Duration::from_secs(2),
+            report: Duration::from_secs(30),
+            passing: Duration::from_secs(120),
+            claim: Duration::from_secs(60),
+            windows: 12,
+            concurrency: 64,
+            segments: 16,
+            read_units: None,
+            force: false,
+            watch: Duration::from_secs(5),
+        }
+    }
+}
+
+impl Rules {
+    /// The least correction that may be large, in likes.
+    pub const LARGE: u64 = 1000;
+    /// One part of so many of a row key's count, or of its rows, makes it so.
+    pub const LARGE_PART: u64 = 10;
+
+    /// Whether a count of `before` is not set to `after` without being told twice.
+    pub fn is_large(before: i64, after: i64) -> bool {
+        let (step, size) = (after.abs_diff(before), before.unsigned_abs().max(after.unsigned_abs()));
+        step >= Self::LARGE && step.saturating_mul(Self::LARGE_PART) >= size
+    }
+}
+
+/// What to erase.
+#[derive(Clone, Debug, PartialEq)]
+pub struct EraseConfig {
+    /// Whose likes.
+    pub subject: Subject,
+    /// Where events go; `None` for a dry run.
+    pub brokers: Option<String>,
+    /// The topic.
+    pub topic: String,
+    /// Its key scheme.
+    pub key: KeyScheme,
+    /// Read units a second.
+    pub read_units: Option<u32>,
+}
+
+/// Whose likes are erased.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Subject {
+    /// All that this user gave.
+    User(UserId),
+    /// All that this post got.
+    Post(PostId),
+}
+
+impl FromStr for Since {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        if !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit()) && text.len() > 9 {
+            return text.parse().map(|at| Self::At(UnixMillis(at))).map_err(|_| "too late a time".to_owned());
+        }
+        parse_duration(text).map(Self::Ago).map_err(|error| error.to_string())
+    }
+}
+
+impl Since {
+    /// The time meant, seen from `now`.
+    pub fn before(self, now: UnixMillis) -> UnixMillis {
+        match self {
+            Self::Ago(span) => now.minus(span),
+            Self::At(at) => at,
+        }
+    }
+}
+
+impl TryFrom<Args> for Config {
+    type Error = Invalid;
+
+    fn try_from(args: Args) -> Result<Self, Invalid> {
+        let (table_prefix, shards) = (args.store.table_prefix.clone(), args.store.shards);
+        let job = match args.command {
+            Some(Command::Erase(erase)) => Job::Erase(EraseConfig::try_from(erase)?),
+            None => Job::Recount(RecountConfig::try_from(args)?),
+        };
+        Ok(Self { table_prefix, shards, job })
+    }
+}
+
+impl TryFrom<Args> for RecountConfig {
+    type Error = Invalid;
+
+    fn try_from(args: Args) -> Result<Self, Invalid> {
+        let mut invalid = Invalid::none();
+        invalid.ensure("concurrency", args.concurrency >= 1, "must be at least 1");
+        invalid.ensure("read-units-per-second", args.read_units_per_second != Some(0), "must be at least 1");
+        let scope = match args.resume {
+            Some(run) => Scope::Resume(run),
+            None if !args.post.is_empty() => Scope::Posts(distinct(args.post)),
+            None => match args.since {
+                Some(since) => Scope::Since(since),
+                None if args.candidates_only => Scope::Queue,
+                None if args.watch => Scope::Watch,
+                None => Scope::Audit,
+            },
+        };
+        let rules = Rules {
+            concurrency: args.concurrency,
+            read_units: args.read_units_per_second,
+            force: args.force,
+            ..Rules::default()
+        };
+        if invalid.is_empty() { Ok(Self { scope, dry_run: args.dry_run, rules }) } else { Err(invalid) }
+    }
+}
+
+fn distinct(mut posts: Vec<PostId>) -> Vec<PostId> {
+    posts.sort_unstable();
+    posts.dedup();
+    posts
+}
+
+impl TryFrom<EraseArgs> for EraseConfig {
+    type Error = Invalid;
+
+    fn try_from(args: EraseArgs) -> Result<Self, Invalid> {
+        let subject = match (args.user, args.post) {
+            (Some(user), None) => Subject::User(user),
+            (None, Some(post)) => Subject::Post(post),
+            _ => return Err(Invalid::setting("user", "give either --user or --post")),
+        };
+        if args.read_units_per_second == Some(0) {
+            return Err(Invalid::setting("read-units-per-second", "must be at least 1"));
+        }
+        let brokers = if args.dry_run {
+            None
+        } else {
+            let missing = || Invalid::setting("brokers", "missing, and only --dry-run does without");
+            Some(args.brokers.ok_or_else(missing)?)
+        };
+        Ok(Self { subject, brokers, topic: args.topic, key: args.key, read_units: args.read_units_per_second })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::Parser;
+
+    use super::*;
+
+    fn config(args: &[&str]) -> Result<Config, String> {
+        let args = Args::try_parse_from(std::iter::once(&"tally-batch-recount").chain(args));
+        Config::try_from(args.map_err(|error| error.to_string())?).map_err(|invalid| invalid.to_string())
+    }
+
+    fn scope(args: &[&str]) -> Scope {
+        match config(args).unwrap().job {
+            Job::Recount(recount) => recount.scope,
+            Job::Erase(erase) => panic!("{erase:?}"),
+        }
+    }
+
+    #[test]
+    fn without_a_mode_everything_is_audited_by_the_default_rules() {
+        let Job::Recount(recount) = config(&[]).unwrap().job else { panic!() };
+        assert_eq!(recount, RecountConfig { scope: Scope::Audit, dry_run: false, rules: Rules::default() });
+    }
+
+    #[test]
+    fn each_mode_is_its_flag_and_two_exclude_each_other() {
+        let post = |id: &str| PostId::new(id).unwrap();
+        assert_eq!(scope(&["--post", "b", "--post", "a", "--post", "b"]), Scope::Posts(vec![post("a"), post("b")]));
+        assert_eq!(scope(&["--candidates-only"]), Scope::Queue);
+        assert_eq!(scope(&["--watch"]), Scope::Watch);
+        assert_eq!(scope(&["--resume", &"0".repeat(32)]), Scope::Resume(0.into()));
+        assert_eq!(scope(&["--since", "1700000000000"]), Scope::Since(Since::At(UnixMillis(1_700_000_000_000))));
+        assert_eq!(scope(&["--since", "2h"]), Scope::Since(Since::Ago(Duration::from_secs(7200))));
+        let day = Since::Ago(Duration::from_millis(5));
+        assert_eq!(day.before(UnixMillis(12)), UnixMillis(7));
+        for two in [["--post=a", "--watch"], ["--watch", "--dry-run"], ["--candidates-only", "--since=1h"]] {
+            assert!(config(&two).is_err(), "{two:?}");
+        }
+    }
+
+    #[test]
+    fn every_bad_setting_is_named() {
+        let error = config(&["--concurrency", "0", "--read-units-per-second", "0"]).unwrap_err();
+        assert!(error.contains("--concurrency") && error.contains("--read-units-per-second"), "{error}");
+        assert!(config(&["--since", "yesterday"]).unwrap_err().contains("--since"));
+        assert!(config(&["--resume", "12"]).unwrap_err().contains("--resume"));
+    }
+
+    #[test]
+    fn an_erasure_names_its_subject_and_where_events_go() {
+        let erase = |args: &[&str]| config(&[&["erase"], args].concat());
+        assert!(erase(&[]).is_err());
+        assert!(erase(&["--user", "u", "--post", "p"]).is_err());
+        assert!(erase(&["--user", "u"]).unwrap_err().contains("--brokers"));
+        let Job::Erase(dry) = erase(&["--user", "u", "--dry-run", "--table-prefix", "x"]).unwrap().job else {
+            panic!()
+        };
+        assert_eq!((dry.brokers, dry.topic.as_str()), (None, "likes"));
+        assert!(erase(&["--post", "p", "--brokers", "b:9092", "--key", "post-shard"]).is_ok());
+    }
+
+    #[test]
+    fn a_correction_is_large_by_number_and_by_share() {
+        assert!(!Rules::is_large(0, 999));
+        assert!(Rules::is_large(0, 1000));
+        assert!(Rules::is_large(5000, 0));
+        assert!(!Rules::is_large(100_000, 101_000));
+        assert!(Rules::is_large(-600, 400));
+    }
+}

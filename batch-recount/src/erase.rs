@@ -1,0 +1,165 @@
+//! Erasure: an unlike for every like of a user or of a post, produced through the topic, so that rows, counts and
+//! followers agree and the consumer stays the only writer of rows.
+
+use std::io::{IsTerminal, Write};
+
+use futures_util::FutureExt;
+use futures_util::stream::{self, StreamExt, TryStreamExt};
+use serde_json::json;
+use tally_core::ids::{PostId, RowKey, UserId};
+use tally_core::ports::log::Outgoing;
+use tally_core::ports::{Producer, Segment};
+use tally_service::Exit;
+
+use crate::config::{EraseConfig, Subject};
+use crate::metrics;
+use crate::tools::Tools;
+
+/// Events under way at once.
+const AT_ONCE: usize = 256;
+/// Parts of the table read at once for a user's likes.
+const SEGMENTS: u32 = 8;
+
+/// What an erasure came to.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Erased {
+    /// Likes found.
+    pub(crate) found: u64,
+    /// Unlikes that Kafka has acknowledged.
+    pub(crate) produced: u64,
+}
+
+/// A like to be taken back.
+struct Taken {
+    post: PostId,
+    user: UserId,
+}
+
+/// Erases, and reports. `producer` is `None` for a dry run.
+pub(crate) async fn erase(
+    tools: &Tools,
+    config: &EraseConfig,
+    producer: Option<&dyn Producer>,
+) -> anyhow::Result<Exit> {
+    let erased = match &config.subject {
+        Subject::Post(post) => of_post(tools, post, config, producer).await?,
+        Subject::User(user) => of_user(tools, user, config, producer).await?,
+    };
+    print(erased, producer.is_none(), tools);
+    Ok(Exit::CLEAN)
+}
+
+async fn of_post(
+    tools: &Tools,
+    post: &PostId,
+    config: &EraseConfig,
+    producer: Option<&dyn Producer>,
+) -> anyhow::Result<Erased> {
+    let mut erased = Erased::default();
+    for shard in tools.shards.all() {
+        let (key, mut after) = (RowKey { post: post.clone(), shard }, None);
+        loop {
+            let page = tools.page("read rows", || tools.ports.rows.users(&key, after.as_ref())).await?;
+            let likes = page.items.into_iter().map(|user| Taken { post: post.clone(), user }).collect();
+            erased.add(take_back(tools, likes, config, producer).await?);
+            after = page.next;
+            if after.is_none() {
+                break;
+            }
+        }
+    }
+    Ok(erased)
+}
+
+async fn of_user(
+    tools: &Tools,
+    user: &UserId,
+    config: &EraseConfig,
+    producer: Option<&dyn Producer>,
+) -> anyhow::Result<Erased> {
+    let parts = (0..SEGMENTS).map(|index| Segment { index, of: SEGMENTS });
+    stream::iter(parts)
+        .map(|segment| in_segment(tools, segment, user, config, producer).boxed())
+        .buffer_unordered(SEGMENTS as usize)
+        .try_fold(Erased::default(), |mut sum, erased| {
+            sum.add(erased);
+            std::future::ready(Ok(sum))
+        })
+        .await
+}
+
+async fn in_segment(
+    tools: &Tools,
+    segment: Segment,
+    user: &UserId,
+    config: &EraseConfig,
+    producer: Option<&dyn Producer>,
+) -> anyhow::Result<Erased> {
+    let (mut erased, mut after) = (Erased::default(), None);
+    loop {
+        let page = tools.page("scan rows", || tools.ports.rows.scan(segment, after.as_ref())).await?;
+        let theirs = page.items.iter().filter(|row| row.user == user.as_str());
+        let posts = theirs.filter_map(|row| row.pk.parse::<RowKey>().ok());
+        let likes = posts.map(|key| Taken { post: key.post, user: user.clone() }).collect();
+        erased.add(take_back(tools, likes, config, producer).await?);
+        after = page.next;
+        if after.is_none() {
+            return Ok(erased);
+        }
+    }
+}
+
+/// Produces the unlikes of `likes`. Safe to repeat: a second unlike changes nothing.
+async fn take_back(
+    tools: &Tools,
+    likes: Vec<Taken>,
+    config: &EraseConfig,
+    producer: Option<&dyn Producer>,
+) -> anyhow::Result<Erased> {
+    let found = likes.len() as u64;
+    let Some(producer) = producer else { return Ok(Erased { found, produced: 0 }) };
+    let produced = stream::iter(likes)
+        .map(|like| unlike(tools, like, config, producer).boxed())
+        .buffer_unordered(AT_ONCE)
+        .try_fold(0, |sum, ()| std::future::ready(Ok(sum + 1)))
+        .await?;
+    metrics::unlikes(produced);
+    Ok(Erased { found, produced })
+}
+
+async fn unlike(tools: &Tools, like: Taken, config: &EraseConfig, producer: &dyn Producer) -> anyhow::Result<()> {
+    let Taken { post, user } = like;
+    let key = config.key.key(&post, &user, tools.shards);
+    let at = tools.clock.now();
+    let event = json!({"post_id": &*post, "user_id": &*user, "action": "unlike", "ts": at}).to_string();
+    let send = || {
+        producer.send(Outgoing {
+            topic: &config.topic,
+            partition: None,
+            key: Some(key.as_bytes()),
+            value: Some(event.as_bytes()),
+            headers: &[],
+        })
+    };
+    tools.persist("produce an unlike", send).await.map(|_| ())
+}
+
+impl Erased {
+    fn add(&mut self, other: Self) {
+        self.found += other.found;
+        self.produced += other.produced;
+    }
+}
+
+fn print(erased: Erased, dry_run: bool, tools: &Tools) {
+    let (Erased { found, produced }, cost) = (erased, tools.spent.so_far());
+    tracing::info!(found, produced, dry_run, "erasure ends");
+    // A closed pipe is nobody's concern.
+    let mut out = std::io::stdout();
+    let _ = if out.is_terminal() {
+        let so = if dry_run { " (dry run)" } else { "" };
+        writeln!(out, "likes found {found}, unlikes produced {produced}{so}, read units {}", cost.read_units)
+    } else {
+        writeln!(out, "{}", json!({"erased": {"found": found, "produced": produced, "dry_run": dry_run, "cost": cost}}))
+    };
+}

@@ -1,0 +1,27 @@
+#![doc = include_str!("../README.md")]
+
+mod app;
+mod args;
+mod audit;
+mod budget;
+mod config;
+mod cost;
+mod erase;
+mod metrics;
+mod progress;
+mod queue;
+mod repair;
+mod routes;
+mod run;
+mod summary;
+mod tools;
+mod totals;
+mod watch;
+mod window;
+
+pub use app::{App, Ports};
+pub use args::Args;
+pub use config::{Config, EraseConfig, Job, RecountConfig, Rules, Scope, Since, Subject};
+pub use cost::Cost;
+pub use metrics::CATALOGUE;
+pub use summary::{Cause, Drift, Summary};

@@ -1,0 +1,9 @@
+//! The process `tally-batch-recount`.
+
+use std::process::ExitCode;
+
+use tally_batch_recount::App;
+
+fn main() -> ExitCode {
+    tally_service::run::<App>()
+}

@@ -1,0 +1,122 @@
+//! What the admin listener shows and takes: runs with their summaries, and requests for more.
+
+use std::sync::Arc;
+
+use axum::extract::{Path, State};
+use axum::http::{StatusCode, header};
+use axum::response::{IntoResponse, Response};
+use axum::routing::get;
+use axum::{Json, Router};
+use serde::Deserialize;
+use serde_json::{Value, json};
+use tally_core::fault::Fault;
+use tally_core::ids::{PostId, RowKey};
+use tally_core::ports::{Checkpoints, QueueReason, Recounts, RunState};
+use tally_core::recount::RunId;
+use tally_service::Clock;
+
+/// Runs listed.
+const LISTED: u32 = 100;
+/// Posts that one request may ask for.
+const POSTS: usize = 100;
+
+/// What the routes work on.
+#[derive(Clone)]
+pub(crate) struct Desk {
+    pub(crate) recounts: Arc<dyn Recounts>,
+    pub(crate) checkpoints: Arc<dyn Checkpoints>,
+    pub(crate) clock: Clock,
+}
+
+/// `/v1/recounts`.
+pub(crate) fn routes(desk: Desk) -> Router {
+    Router::new().route("/v1/recounts", get(list).post(ask)).route("/v1/recounts/{run}", get(one)).with_state(desk)
+}
+
+/// A request for recounts: of posts, or of everything.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Asked {
+    #[serde(default)]
+    post_ids: Vec<String>,
+    #[serde(default)]
+    audit: bool,
+}
+
+async fn list(State(desk): State<Desk>) -> Result<Json<Value>, Problem> {
+    let runs = desk.recounts.runs(LISTED).await?;
+    Ok(Json(json!({"recounts": runs.iter().map(shown).collect::<Vec<_>>()})))
+}
+
+async fn one(State(desk): State<Desk>, Path(run): Path<String>) -> Result<Json<Value>, Problem> {
+    let run: RunId = run.parse().map_err(|_| Problem::bad("a run id is 32 lower-case hexadecimal digits"))?;
+    let state = desk.recounts.run(run).await?.ok_or(Problem::new(StatusCode::NOT_FOUND, "there is no such run"))?;
+    Ok(Json(shown(&state)))
+}
+
+/// Queues what is asked for; a watching process, or the next run of the queue, does it. Safe to repeat.
+async fn ask(State(desk): State<Desk>, Json(asked): Json<Asked>) -> Result<(StatusCode, Json<Value>), Problem> {
+    if asked.post_ids.len() > POSTS || (asked.post_ids.is_empty() && !asked.audit) {
+        return Err(Problem::bad("ask for 1 to 100 post_ids, or for an audit"));
+    }
+    let posts = asked.post_ids.iter().map(|post| PostId::new(post)).collect::<Result<Vec<_>, _>>();
+    let posts = posts.map_err(|error| Problem::bad(&format!("a post id: {error}")))?;
+    let (shards, now) = (desk.checkpoints.config(None).await?, desk.clock.now());
+    let mut queued = 0;
+    for post in posts {
+        for shard in shards.all() {
+            let key = RowKey { post: post.clone(), shard };
+            desk.recounts.enqueue(&key, QueueReason::Asked, now).await?;
+            queued += 1;
+        }
+    }
+    if asked.audit {
+        desk.recounts.enqueue_audit(now).await?;
+    }
+    Ok((StatusCode::ACCEPTED, Json(json!({"row_keys_queued": queued, "audit_queued": asked.audit}))))
+}
+
+fn shown(state: &RunState) -> Value {
+    let record: Value = serde_json::from_str(&state.summary).unwrap_or(Value::Null);
+    json!({
+        "run": state.run.to_string(),
+        "began": state.began,
+        "ended": state.ended,
+        "scope": state.scope,
+        "summary": record["summary"],
+    })
+}
+
+/// An error as `application/problem+json`.
+#[derive(Debug)]
+struct Problem {
+    status: StatusCode,
+    detail: String,
+}
+
+impl Problem {
+    fn new(status: StatusCode, detail: &str) -> Self {
+        Self { status, detail: detail.to_owned() }
+    }
+
+    fn bad(detail: &str) -> Self {
+        Self::new(StatusCode::BAD_REQUEST, detail)
+    }
+}
+
+impl From<Fault> for Problem {
+    fn from(fault: Fault) -> Self {
+        tracing::warn!(error = %fault, "a request about recounts failed");
+        let status =
+            if fault.is_retryable() { StatusCode::SERVICE_UNAVAILABLE } else { StatusCode::INTERNAL_SERVER_ERROR };
+        Self::new(status, "the store did not answer")
+    }
+}
+
+impl IntoResponse for Problem {
+    fn into_response(self) -> Response {
+        let title = self.status.canonical_reason().unwrap_or("error");
+        let body = json!({"title": title, "status": self.status.as_u16(), "detail": self.detail});
+        (self.status, [(header::CONTENT_TYPE, "application/problem+json")], body.to_string()).into_response()
+    }
+}

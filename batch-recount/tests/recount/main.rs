@@ -1,0 +1,12 @@
+//! Whole recounts beside the real change-streamer, over the in-memory twins and over the emulator, under paused time.
+
+#[cfg(test)]
+mod acceptance;
+#[cfg(test)]
+mod audits;
+#[cfg(test)]
+mod faults;
+#[cfg(test)]
+mod rules;
+#[cfg(test)]
+mod world;

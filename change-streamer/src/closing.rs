@@ -1,0 +1,89 @@
+//! The end of a stream shard: its children are known before it is called closed, so that no moment exists at which
+//! nothing open stands for the records they already hold.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use tally_core::lineage::Listed;
+use tally_core::ports::{ChangeStream, Checkpoints, Outcome, StreamFault};
+use tally_core::time::UnixMillis;
+use tally_service::Stop;
+use tokio::sync::mpsc;
+use tokio::time::Instant;
+
+use crate::patience::Patience;
+use crate::registry::fault;
+use crate::shard::StreamShard;
+
+/// How long children are looked for: a stream that was switched off has none, and a listing may lag behind.
+const CHILDREN_PATIENCE: Duration = Duration::from_secs(10);
+
+/// The wait between two looks: the service allows ten listings a second for all readers.
+const SPACING: Duration = Duration::from_secs(1);
+
+/// Closes stream shards. Clones are the same.
+#[derive(Clone)]
+pub(crate) struct Closing {
+    pub(crate) stream: Arc<dyn ChangeStream>,
+    pub(crate) checkpoints: Arc<dyn Checkpoints>,
+    pub(crate) patience: Patience,
+    /// Who wants to know of children.
+    pub(crate) born: mpsc::Sender<Vec<Listed>>,
+}
+
+impl Closing {
+    /// Closes `shard`, all of which is applied; everything written before `at` was, when it was still open. Repeating
+    /// it is safe. A stop leaves it open: whoever reads it next finds the same end.
+    ///
+    /// # Errors
+    /// A store that will not go on; [`Stopped`](tally_service::Stopped).
+    pub(crate) async fn close(&self, shard: &StreamShard, at: UnixMillis, stop: &Stop) -> anyhow::Result<()> {
+        let children = self.children(shard, stop).await?;
+        for child in &children {
+            let number = || self.checkpoints.number(&shard.label, &child.id, Some(&shard.id), at);
+            self.patience.persist("number a stream shard", stop, number).await?;
+        }
+        let close = || self.checkpoints.close(&shard.label, &shard.id, at);
+        self.patience.persist("close a stream shard", stop, close).await?;
+        tracing::info!(stream_shard = %shard.ordinal, children = children.len(), "stream shard closed");
+        // Whoever misses it finds the children in the next listing.
+        let _ = self.born.try_send(children);
+        Ok(())
+    }
+
+    async fn children(&self, shard: &StreamShard, stop: &Stop) -> anyhow::Result<Vec<Listed>> {
+        let began = Instant::now();
+        let mut tries = 0;
+        loop {
+            match self.look(shard).await {
+                Ok(children) if !children.is_empty() => return Ok(children),
+                Ok(_) if began.elapsed() >= CHILDREN_PATIENCE => {
+                    tracing::warn!(shard = %shard.id, "the stream shard has ended and none continues it");
+                    return Ok(Vec::new());
+                }
+                Ok(_) => stop.unless_requested(self.patience.clock.sleep(SPACING)).await?,
+                Err(fault) if fault.is_retryable() => {
+                    let pause = self.patience.pause("find a shard's children", &fault, &mut tries, stop);
+                    stop.unless_requested(pause).await??;
+                }
+                Err(fault) => return Err(anyhow::anyhow!(fault).context("cannot find a stream shard's children")),
+            }
+        }
+    }
+
+    async fn look(&self, shard: &StreamShard) -> Outcome<Vec<Listed>> {
+        let found = match self.stream.children(&shard.label, &shard.id).await {
+            Ok(None) => self.stream.shards(&shard.label).await,
+            answered => answered.map(Option::unwrap_or_default),
+        };
+        match found {
+            Ok(mut listed) => {
+                listed.retain(|other| other.parent.as_ref() == Some(&shard.id));
+                Ok(listed)
+            }
+            // Nothing continues a stream that is no more.
+            Err(StreamFault::Gone) => Ok(Vec::new()),
+            Err(other) => Err(fault(other)),
+        }
+    }
+}

@@ -1,0 +1,179 @@
+//! The arguments, validated together.
+
+use std::time::Duration;
+
+use tally_core::ids::ShardCount;
+use tally_core::recount::CaptureLimits;
+use tally_core::tally::CutRules;
+use tally_service::{Invalid, Secret};
+
+use crate::args::Args;
+use crate::reader::PollRules;
+
+/// The most users touched that one window keeps in memory; a run with more is repeated in a quieter hour.
+const WINDOW_USERS: usize = 500_000;
+
+/// The first wait after a page with few records.
+const POLL_BUSY: Duration = Duration::from_millis(25);
+
+/// A streamer's configuration.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Config {
+    /// What every table's name begins with.
+    pub table_prefix: String,
+    /// The number of shards this process was told the deployment has.
+    pub shards: Option<ShardCount>,
+    /// The cache, unless it was switched off.
+    pub cache: Option<CacheAddress>,
+    /// The change feed, if there is one.
+    pub feed: Option<FeedConfig>,
+    /// How the stream is followed.
+    pub rules: Rules,
+}
+
+/// Where the cache is.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct CacheAddress {
+    /// One URL, or several nodes of a cluster.
+    pub nodes: Vec<Secret>,
+    /// Whether it is in cluster mode.
+    pub cluster: bool,
+}
+
+/// Where new counts are published.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct FeedConfig {
+    /// Kafka's bootstrap servers.
+    pub brokers: String,
+    /// The topic.
+    pub topic: String,
+}
+
+/// How the stream is followed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Rules {
+    /// When a prefix is written.
+    pub cut: CutRules,
+    /// Updates under way at once.
+    pub concurrency: usize,
+    /// The waits between reads.
+    pub poll: PollRules,
+    /// How often shards are listed.
+    pub discover: Duration,
+    /// How long a lease may stand still; `None`: no leases, every worker reads everything.
+    pub lease: Option<Duration>,
+    /// When a recount's window is given up.
+    pub window: CaptureLimits,
+}
+
+impl Default for Rules {
+    fn default() -> Self {
+        Self {
+            cut: CutRules { records: 4000, age: Duration::from_millis(100) },
+            concurrency: 64,
+            poll: PollRules { busy: POLL_BUSY, idle: Duration::from_secs(1) },
+            discover: Duration::from_secs(30),
+            lease: Some(Duration::from_secs(6)),
+            window: CaptureLimits { users: WINDOW_USERS, age: Duration::from_secs(3600) },
+        }
+    }
+}
+
+impl TryFrom<Args> for Config {
+    type Error = Invalid;
+
+    fn try_from(args: Args) -> Result<Self, Invalid> {
+        let mut invalid = Invalid::none();
+        let cache = invalid.require("redis", args.redis.as_ref()).map(|redis| cache(redis, args.redis_cluster));
+        invalid.ensure("flush-records", args.flush_records >= 1, "must be at least 1");
+        invalid.ensure("concurrency", args.concurrency >= 1, "must be at least 1");
+        invalid.ensure("poll-idle", !args.poll_idle.is_zero(), "must be more than nothing");
+        let second = Duration::from_secs(1);
+        invalid.ensure("discover", args.discover >= second, "must be at least 1s: the service limits listings");
+        invalid.ensure("lease", args.lease >= second, "must be at least 1s");
+        invalid.ensure("window-limit", !args.window_limit.is_zero(), "must be more than nothing");
+        let feed = match (args.counts_topic, args.brokers) {
+            (Some(topic), Some(brokers)) => Some(FeedConfig { brokers, topic }),
+            (Some(_), None) => {
+                invalid.add("brokers", "missing, and --counts-topic needs it");
+                None
+            }
+            (None, _) => None,
+        };
+        let rules = Rules {
+            cut: CutRules { records: args.flush_records, age: args.linger },
+            concurrency: args.concurrency,
+            poll: PollRules { busy: POLL_BUSY, idle: args.poll_idle },
+            discover: args.discover,
+            lease: (!args.no_leases).then_some(args.lease),
+            window: CaptureLimits { users: WINDOW_USERS, age: args.window_limit },
+        };
+        match cache {
+            Some(Ok(cache)) if invalid.is_empty() => {
+                Ok(Self { table_prefix: args.store.table_prefix, shards: args.store.shards, cache, feed, rules })
+            }
+            Some(Err(problem)) => {
+                invalid.add("redis", problem);
+                Err(invalid)
+            }
+            _ => Err(invalid),
+        }
+    }
+}
+
+/// The cache's address, or none where it is switched off.
+fn cache(redis: &Secret, cluster: bool) -> Result<Option<CacheAddress>, &'static str> {
+    if redis.expose() == "off" {
+        return Ok(None);
+    }
+    let nodes: Vec<Secret> = redis.expose().split(',').map(|url| Secret::from(url.trim().to_owned())).collect();
+    let is_url = |node: &Secret| ["redis://", "rediss://"].iter().any(|scheme| node.expose().starts_with(scheme));
+    if !nodes.iter().all(is_url) {
+        return Err("write redis://HOST:PORT, rediss://HOST:PORT, or `off`");
+    }
+    let cluster = cluster || nodes.len() > 1;
+    Ok(Some(CacheAddress { nodes, cluster }))
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::Parser;
+
+    use super::*;
+
+    fn config(args: &[&str]) -> Result<Config, String> {
+        let args = Args::try_parse_from(std::iter::once(&"tally-change-streamer").chain(args));
+        Config::try_from(args.map_err(|error| error.to_string())?).map_err(|invalid| invalid.to_string())
+    }
+
+    #[test]
+    fn the_documented_defaults_are_the_rules_of_a_process_that_is_told_nothing() {
+        let config = config(&["--redis", "off"]).unwrap();
+        assert_eq!((config.rules, config.cache, config.feed), (Rules::default(), None, None));
+    }
+
+    #[test]
+    fn a_cache_is_named_or_switched_off_and_never_forgotten() {
+        assert!(config(&[]).unwrap_err().contains("--redis (TALLY_REDIS): missing"));
+        let one = config(&["--redis", "redis://:canary@cache:6379"]).unwrap();
+        assert!(!format!("{one:?}").contains("canary"));
+        assert_eq!(one.cache.map(|cache| (cache.nodes.len(), cache.cluster)), Some((1, false)));
+        let many = config(&["--redis", "redis://a:1, redis://b:1"]).unwrap();
+        assert_eq!(many.cache.map(|cache| (cache.nodes.len(), cache.cluster)), Some((2, true)));
+        assert!(config(&["--redis", "cache:6379"]).unwrap_err().contains("--redis"));
+    }
+
+    #[test]
+    fn every_bad_setting_is_named_at_once() {
+        let error = config(&["--counts-topic", "counts", "--concurrency", "0", "--lease", "10ms", "--discover", "0"]);
+        let error = error.unwrap_err();
+        for flag in ["--redis", "--brokers", "--concurrency", "--lease", "--discover"] {
+            assert!(error.contains(flag), "{flag}: {error}");
+        }
+    }
+
+    #[test]
+    fn without_leases_every_worker_reads_everything() {
+        assert_eq!(config(&["--redis", "off", "--no-leases"]).unwrap().rules.lease, None);
+    }
+}

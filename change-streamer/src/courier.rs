@@ -1,0 +1,97 @@
+//! Carries counts out of the process, to the cache or to a feed, as fast as it takes them. Nobody waits for it.
+
+use std::future::Future;
+use std::time::Duration;
+
+use tally_core::backoff::Backoff;
+use tally_core::fault::Fault;
+use tally_core::ids::PostId;
+use tally_core::ports::Outcome;
+use tally_core::served::Served;
+use tally_service::{Chance, Clock, Stop, Stopped, Task};
+
+use crate::outlet::Outlet;
+
+/// The most counts sent at once.
+const BATCH: usize = 512;
+
+/// How long a destination that failed is left alone.
+const BREATHER: Backoff = Backoff { base: Duration::from_millis(100), cap: Duration::from_secs(5) };
+
+/// Where counts are carried.
+pub(crate) trait Destination: Send + Sync + 'static {
+    /// Its name in the log.
+    const NAME: &'static str;
+
+    /// Offers `counts`; what comes back is to be offered again. Safe to repeat.
+    fn offer(&self, counts: Vec<(PostId, Served)>) -> impl Future<Output = Offered> + Send;
+
+    /// `dropped` counts had to make room for newer ones.
+    fn dropped(&self, dropped: usize);
+}
+
+/// What became of some counts.
+pub(crate) struct Offered {
+    /// Those worth another try.
+    pub(crate) left: Vec<(PostId, Served)>,
+    /// Whether the destination took them.
+    pub(crate) outcome: Outcome<()>,
+}
+
+/// The task that empties one outlet.
+pub(crate) struct Courier<D> {
+    pub(crate) outlet: Outlet,
+    pub(crate) destination: D,
+    pub(crate) clock: Clock,
+    pub(crate) chance: Chance,
+}
+
+impl<D: Destination> Courier<D> {
+    /// Sends all that waits; whether it went well.
+    async fn deliver(&self) -> Outcome<()> {
+        loop {
+            let counts = self.outlet.take(BATCH);
+            if counts.is_empty() {
+                return Ok(());
+            }
+            let Offered { left, outcome } = self.destination.offer(counts).await;
+            self.destination.dropped(self.outlet.put(left));
+            outcome?;
+        }
+    }
+
+    async fn follow(&self, stop: &Stop) -> Result<(), Stopped> {
+        let mut failures = 0u32;
+        loop {
+            stop.unless_requested(self.outlet.filled()).await?;
+            while let Err(fault) = self.deliver().await {
+                self.failed(&fault, failures);
+                let wait = BREATHER.ceiling(failures).mul_f64(0.5 + self.chance.fraction() / 2.0);
+                failures = failures.saturating_add(1);
+                stop.unless_requested(self.clock.sleep(wait)).await?;
+            }
+            if std::mem::take(&mut failures) > 0 {
+                tracing::info!(destination = D::NAME, "counts are taken again");
+            }
+        }
+    }
+
+    fn failed(&self, fault: &Fault, failures: u32) {
+        if failures == 0 {
+            tracing::warn!(destination = D::NAME, error = %fault, "counts are not taken");
+        } else {
+            tracing::debug!(destination = D::NAME, error = %fault, failures, "counts are not taken");
+        }
+    }
+}
+
+impl<D: Destination> Task for Courier<D> {
+    async fn run(self, stop: Stop) -> anyhow::Result<()> {
+        // The only end is a request to stop; what waits then is sent once.
+        let _ = self.follow(&stop).await;
+        if let Ok(Err(fault)) = stop.until_last_call(self.deliver()).await {
+            self.failed(&fault, 0);
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,92 @@
+//! The change feed: each new count as a message of its own, keyed by post, for systems that follow counts without
+//! asking for them. Messages are absolute, so the last one of a post is all there is to know.
+
+use std::sync::Arc;
+
+use futures_util::stream::{self, StreamExt};
+use serde::Serialize;
+use tally_core::ids::PostId;
+use tally_core::ports::Producer;
+use tally_core::ports::log::Outgoing;
+use tally_core::served::Served;
+
+use crate::courier::{Destination, Offered};
+use crate::metrics;
+
+/// Messages under way at once. Two of one post never are: a post waits once.
+const CONCURRENCY: usize = 128;
+
+/// A topic as a destination.
+pub(crate) struct Feed {
+    pub(crate) producer: Arc<dyn Producer>,
+    pub(crate) topic: String,
+}
+
+/// The message's value.
+#[derive(Serialize)]
+struct Message<'a> {
+    post_id: &'a str,
+    likes: u64,
+    version: u64,
+    as_of: u64,
+}
+
+impl Message<'_> {
+    fn value(post: &PostId, count: &Served) -> Vec<u8> {
+        let message = Message { post_id: post, likes: count.shown(), version: count.version, as_of: count.as_of.0 };
+        serde_json::to_vec(&message).expect("a flat record of text and numbers is JSON")
+    }
+}
+
+impl Feed {
+    async fn send(&self, post: PostId, count: Served) -> Result<(), (PostId, Served, tally_core::fault::Fault)> {
+        let value = Message::value(&post, &count);
+        let outgoing = Outgoing {
+            topic: &self.topic,
+            partition: None,
+            key: Some(post.as_bytes()),
+            value: Some(&value),
+            headers: &[],
+        };
+        self.producer.send(outgoing).await.map(|_| ()).map_err(|fault| (post.clone(), count, fault))
+    }
+}
+
+impl Destination for Feed {
+    const NAME: &'static str = "feed";
+
+    async fn offer(&self, counts: Vec<(PostId, Served)>) -> Offered {
+        let sent = stream::iter(counts).map(|(post, count)| self.send(post, count)).buffer_unordered(CONCURRENCY);
+        let sent: Vec<_> = sent.collect().await;
+        let (mut left, mut outcome) = (Vec::new(), Ok(()));
+        for result in sent {
+            match result {
+                Ok(()) => metrics::fed("sent", 1),
+                Err((post, count, fault)) => {
+                    metrics::fed("failed", 1);
+                    left.push((post, count));
+                    outcome = Err(fault);
+                }
+            }
+        }
+        Offered { left, outcome }
+    }
+
+    fn dropped(&self, dropped: usize) {
+        metrics::fed("dropped", dropped);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use tally_core::time::UnixMillis;
+
+    use super::*;
+
+    #[test]
+    fn a_message_has_the_documented_form() {
+        let count = Served { likes: -3, version: 7, exact: false, as_of: UnixMillis(99) };
+        let value = Message::value(&PostId::new("a\"b").unwrap(), &count);
+        assert_eq!(value, br#"{"post_id":"a\"b","likes":0,"version":7,"as_of":99}"#);
+    }
+}

@@ -1,0 +1,265 @@
+//! From a prefix of one stream shard to counters: one conditional update per post, repeated until each is answered.
+
+mod concern;
+
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use futures_util::stream::{FuturesUnordered, TryStreamExt};
+use tally_core::counter::{Counter, Retry, Update, after_refusal};
+use tally_core::fault::Fault;
+use tally_core::ids::{Ordinal, PostId, RowKey, Sequence, Shard};
+use tally_core::ports::{Applied, Counts, QueueReason, Recounts};
+use tally_core::recount::Report;
+use tally_core::served::Served;
+use tally_core::tally::{PostRecords, Prefix, UpdateContext};
+use tally_service::Stop;
+use tokio::sync::Semaphore;
+use tokio::time::Instant;
+
+use crate::metrics;
+use crate::outlet::Outlet;
+use crate::patience::Patience;
+use crate::seen::Seen;
+use crate::shard::StreamShard;
+use crate::view::{Picture, View};
+
+/// Ancestors that an update names: those further away are found by asking again.
+const ANCESTORS: usize = 3;
+
+/// Posts whose watermarks are remembered, in each of two generations.
+const REMEMBERED: usize = 50_000;
+
+/// How long a window's report is worth writing: the run that waits for it begins anew after that.
+const REPORT_PATIENCE: Duration = Duration::from_secs(30);
+
+/// What became of a prefix.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Flushed {
+    /// Every update was answered, and all records are in the counters.
+    Done,
+    /// The stream shard was finished by others: whoever works on it has to stop.
+    Finished,
+}
+
+/// Writes prefixes for every stream shard of the process.
+pub(crate) struct Flush {
+    counts: Arc<dyn Counts>,
+    recounts: Arc<dyn Recounts>,
+    view: View,
+    patience: Patience,
+    permits: Semaphore,
+    concurrency: usize,
+    seen: Mutex<Seen>,
+    outlets: Vec<Outlet>,
+}
+
+/// One flush under way.
+struct Sending<'a> {
+    shard: &'a StreamShard,
+    picture: &'a Picture,
+    ancestors: Vec<Ordinal>,
+    stop: &'a Stop,
+    finished: AtomicBool,
+}
+
+impl Flush {
+    /// At most `concurrency` updates are under way at once, whatever shards they come from; new counts go to `outlets`.
+    pub(crate) fn new(
+        counts: Arc<dyn Counts>,
+        recounts: Arc<dyn Recounts>,
+        view: View,
+        patience: Patience,
+        concurrency: usize,
+        outlets: Vec<Outlet>,
+    ) -> Self {
+        let (permits, seen) = (Semaphore::new(concurrency), Mutex::new(Seen::new(REMEMBERED)));
+        Self { counts, recounts, view, patience, permits, concurrency, seen, outlets }
+    }
+
+    /// Brings `prefix` into the counters and returns when every update is answered: posts side by side, each by one
+    /// update at a time; then the closing marker's own update, and its report if the window is complete.
+    ///
+    /// Repeating a prefix is safe: each update's condition is the watermark that it sets.
+    ///
+    /// # Errors
+    /// A store that will not go on; [`Stopped`](tally_service::Stopped) at the last call.
+    pub(crate) async fn flush(
+        &self,
+        shard: &StreamShard,
+        prefix: &Prefix,
+        report: Option<&Report>,
+        stop: &Stop,
+    ) -> anyhow::Result<Flushed> {
+        let picture = self.view.now();
+        let ancestors = picture.lineage.closed_ancestors(&shard.id, ANCESTORS);
+        let sending = Sending { shard, picture: &picture, ancestors, stop, finished: AtomicBool::new(false) };
+        let mut updates = FuturesUnordered::new();
+        for (post, records) in &prefix.posts {
+            if updates.len() >= self.concurrency {
+                updates.try_next().await?;
+            }
+            updates.push(self.post(&sending, post, records));
+        }
+        while updates.try_next().await?.is_some() {}
+        if let Some(boundary) = &prefix.boundary {
+            let update = self.update(&sending, &boundary.key.post, |context| Some(boundary.update(context)));
+            if let Some(update) = update {
+                self.settle(&sending, &boundary.key.post, update, |_| None).await?;
+            }
+        }
+        if sending.finished.load(Ordering::Relaxed) {
+            return Ok(Flushed::Finished);
+        }
+        if prefix.boundary.is_some() {
+            self.report(report, stop).await?;
+        }
+        Ok(Flushed::Done)
+    }
+
+    /// Brings one post's records into its counter.
+    async fn post(&self, sending: &Sending<'_>, post: &PostId, records: &PostRecords) -> anyhow::Result<()> {
+        let Some(update) = self.update(sending, post, |context| records.update(context)) else { return Ok(()) };
+        let left = |applied| self.update(sending, post, |context| records.after(applied).update(context));
+        self.settle(sending, post, update, left).await
+    }
+
+    /// Sends `update`, or what is `left` of it once a part turns out to be in the counter, until it is answered for good.
+    async fn settle(
+        &self,
+        sending: &Sending<'_>,
+        post: &PostId,
+        mut update: Update,
+        left: impl Fn(Sequence) -> Option<Update>,
+    ) -> anyhow::Result<()> {
+        let mut tries = 0;
+        loop {
+            let answer = {
+                let _permit = self.permits.acquire().await.expect("nobody closes the semaphore");
+                self.counts.apply(post, &update).await
+            };
+            let counter = match answer {
+                Ok(Applied::Taken(counter)) => {
+                    metrics::updated();
+                    self.taken(sending, post, &update, &counter);
+                    let concerns = concern::after_update(&update, &counter);
+                    return self.enqueue(post, &concerns, sending.stop).await;
+                }
+                Ok(Applied::Refused(counter)) => counter,
+                // Unknown outcomes are among these: the same update again finds out what is so.
+                Err(fault) if fault.is_retryable() => {
+                    self.patience.pause("update a counter", &fault, &mut tries, sending.stop).await?;
+                    continue;
+                }
+                Err(Fault::Poison(reason)) => return self.quarantine(post, &update, &reason, sending.stop).await,
+                Err(fault) => return Err(anyhow::anyhow!(fault).context("cannot update a counter")),
+            };
+            let retry = after_refusal(&update, counter.as_ref(), &sending.picture.lineage);
+            metrics::refused(concern::cause(&update, &retry));
+            match retry {
+                Retry::After(applied) => match left(applied) {
+                    Some(rest) => update = rest,
+                    None => return self.known(sending, post, &update, counter.as_ref()).await,
+                },
+                Retry::Changed(changed) => update = changed,
+                Retry::Finished => {
+                    sending.finished.store(true, Ordering::Relaxed);
+                    return Ok(());
+                }
+                Retry::Unexplained => {
+                    let fault = Fault::Transient("an update was refused without a reason".to_owned());
+                    self.patience.pause("update a counter", &fault, &mut tries, sending.stop).await?;
+                }
+            }
+        }
+    }
+
+    /// An update was taken.
+    fn taken(&self, sending: &Sending<'_>, post: &PostId, update: &Update, counter: &Counter) {
+        tracing::trace!(%post, shard = %update.shard, version = counter.version, "updated");
+        self.seen.lock().unwrap_or_else(PoisonError::into_inner).put(post, &counter.watermarks);
+        let served = Served::new(Some(counter), sending.picture.open_gaps, sending.picture.as_of);
+        for outlet in &self.outlets {
+            outlet.put([(post.clone(), served)]);
+        }
+    }
+
+    /// Everything turned out to be in the counter already: by another worker, or by a copy whose reply was lost.
+    async fn known(
+        &self,
+        sending: &Sending<'_>,
+        post: &PostId,
+        update: &Update,
+        counter: Option<&Counter>,
+    ) -> anyhow::Result<()> {
+        let Some(counter) = counter else { return Ok(()) };
+        self.taken(sending, post, update, counter);
+        self.enqueue(post, &concern::standing(update, counter), sending.stop).await
+    }
+
+    /// The store will never take this update: what it would have changed is left to a recount, and the shard goes on.
+    async fn quarantine(&self, post: &PostId, update: &Update, reason: &str, stop: &Stop) -> anyhow::Result<()> {
+        tracing::error!(%post, stream_shard = %update.shard, reason, "the store refuses a counter for good");
+        metrics::update_quarantined();
+        let touched: Vec<_> = update.touched.iter().map(|touch| (touch.shard, QueueReason::Drift)).collect();
+        self.enqueue(post, &touched, stop).await
+    }
+
+    /// Queues row keys for a recount. Safe to repeat: a key is queued once.
+    async fn enqueue(&self, post: &PostId, concerns: &[(Shard, QueueReason)], stop: &Stop) -> anyhow::Result<()> {
+        for (shard, reason) in concerns {
+            let key = RowKey { post: post.clone(), shard: *shard };
+            tracing::warn!(%key, ?reason, "queued for a recount");
+            metrics::queued(*reason);
+            let enqueue = || self.recounts.enqueue(&key, *reason, self.patience.clock.now());
+            self.patience.persist("queue a recount", stop, enqueue).await?;
+        }
+        Ok(())
+    }
+
+    /// Writes the report of a window that ended here. Safe to repeat, by any worker.
+    async fn report(&self, report: Option<&Report>, stop: &Stop) -> anyhow::Result<()> {
+        let Some(report) = report else {
+            metrics::window("incomplete");
+            return Ok(());
+        };
+        let began = Instant::now();
+        let mut tries = 0;
+        loop {
+            match self.recounts.put_report(report, self.patience.clock.now()).await {
+                Ok(()) => {
+                    metrics::window("reported");
+                    return Ok(());
+                }
+                Err(fault) if fault.is_retryable() && began.elapsed() < REPORT_PATIENCE => {
+                    self.patience.pause("write a window's report", &fault, &mut tries, stop).await?;
+                }
+                Err(fault @ Fault::Fatal(_)) => {
+                    return Err(anyhow::anyhow!(fault).context("cannot write a window's report"));
+                }
+                Err(fault) => {
+                    tracing::warn!(key = %report.key, error = %fault, "a window's report was not written; its run begins anew");
+                    metrics::window("failed");
+                    return Ok(());
+                }
+            }
+        }
+    }
+
+    fn update(
+        &self,
+        sending: &Sending<'_>,
+        post: &PostId,
+        update: impl FnOnce(&UpdateContext<'_>) -> Option<Update>,
+    ) -> Option<Update> {
+        let seen = self.seen.lock().unwrap_or_else(PoisonError::into_inner);
+        update(&UpdateContext {
+            shard: sending.shard.ordinal,
+            now: self.patience.clock.now(),
+            ancestors: &sending.ancestors,
+            closed_through: sending.picture.closed_through,
+            seen: seen.get(post),
+        })
+    }
+}

@@ -1,0 +1,264 @@
+//! Decides, beat by beat, which stream shards this process reads, and starts and stops their readers accordingly.
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use tally_core::fault::Fault;
+use tally_core::ids::{StreamLabel, StreamShardId};
+use tally_core::lineage::{Checkpoint, Listed};
+use tally_core::ports::{ChangeStream, Checkpoints, Lease, LeaseTaken, Worker as Name};
+use tally_service::{Host, Stage, Stop, Stopped, Task, Worker};
+use tokio::sync::mpsc;
+use tokio::time::Instant;
+
+use crate::applier::{Applier, Works};
+use crate::gaps::Gaps;
+use crate::leases::{Beats, Offer, plan};
+use crate::metrics;
+use crate::patience::Patience;
+use crate::reader::{PollRules, Reader};
+use crate::registry::{Registry, Sight};
+use crate::shard::StreamShard;
+use crate::watchdog::{Census, Watchdog};
+
+/// Pages that may wait between a reader and its applier.
+const PAGES: usize = 4;
+
+/// The condition that every stream shard is somebody's.
+const READINESS: &str = "stream_shards";
+
+/// The stream shards this process holds leases of, shared with whoever hands them over.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Held(Arc<Mutex<Holding>>);
+
+#[derive(Debug, Default)]
+struct Holding {
+    label: Option<StreamLabel>,
+    shards: Vec<StreamShardId>,
+}
+
+impl Held {
+    fn set(&self, label: &StreamLabel, shards: Vec<StreamShardId>) {
+        *self.0.lock().unwrap_or_else(PoisonError::into_inner) = Holding { label: Some(label.clone()), shards };
+    }
+
+    fn take(&self) -> Option<(StreamLabel, Vec<StreamShardId>)> {
+        let Holding { label, shards } = std::mem::take(&mut *self.0.lock().unwrap_or_else(PoisonError::into_inner));
+        Some((label?, shards))
+    }
+}
+
+/// How work is shared.
+pub(crate) struct Sharing {
+    pub(crate) me: Name,
+    /// How long a lease may stand still before it is taken over; it is renewed three times as often.
+    pub(crate) stale: Duration,
+    pub(crate) held: Held,
+}
+
+/// What a reader is made of.
+pub(crate) struct Tools {
+    pub(crate) stream: Arc<dyn ChangeStream>,
+    pub(crate) gaps: Gaps,
+    pub(crate) poll: PollRules,
+    pub(crate) works: Works,
+}
+
+/// The task that follows the stream.
+pub(crate) struct Follow {
+    pub(crate) host: Host,
+    pub(crate) registry: Registry,
+    pub(crate) checkpoints: Arc<dyn Checkpoints>,
+    pub(crate) tools: Tools,
+    /// `None`: every worker reads everything.
+    pub(crate) sharing: Option<Sharing>,
+    pub(crate) beat: Duration,
+    pub(crate) born: mpsc::Receiver<Vec<Listed>>,
+    pub(crate) watchdog: Watchdog,
+    pub(crate) beats: Beats,
+    pub(crate) running: BTreeMap<StreamShardId, Running>,
+    pub(crate) origin: Instant,
+}
+
+/// A stream shard being read here.
+pub(crate) struct Running {
+    label: StreamLabel,
+    reader: Worker,
+    applier: Worker,
+}
+
+impl Running {
+    fn has_ended(&self) -> bool {
+        self.reader.has_ended() && self.applier.has_ended()
+    }
+}
+
+impl Follow {
+    async fn follow(&mut self, stop: &Stop) -> Result<(), anyhow::Error> {
+        loop {
+            match self.beat(stop).await {
+                Ok(()) => {}
+                Err(error) => self.failed(error)?,
+            }
+            // Workers that look at the same moments would find each other's leases moved whenever they act.
+            let beat = self.beat.mul_f64(1.0 - self.host.chance().fraction() / 4.0);
+            let wait = tokio::time::timeout(beat, self.born.recv());
+            if let Ok(Some(children)) = stop.unless_requested(wait).await? {
+                self.registry.born(children);
+            }
+        }
+    }
+
+    /// A beat that failed half-way is made up for by the next, unless waiting does not help.
+    fn failed(&self, error: anyhow::Error) -> anyhow::Result<()> {
+        match error.downcast_ref::<Fault>() {
+            Some(fault) if fault.is_retryable() => {
+                metrics::faulted(fault);
+                tracing::warn!(error = %fault, "the stream's shards could not be looked at");
+                self.host.readiness().not_ready(READINESS, format!("cannot look: {fault}"));
+                Ok(())
+            }
+            _ => Err(error.context("cannot follow the stream")),
+        }
+    }
+
+    /// Looks, shares, starts and stops.
+    async fn beat(&mut self, stop: &Stop) -> anyhow::Result<()> {
+        let sight = self.registry.look(stop).await?;
+        self.running.retain(|_, running| !running.has_ended());
+        let open: Vec<&Checkpoint> = self.open(&sight);
+        let wanted = match &self.sharing {
+            None => open.iter().map(|shard| shard.id.clone()).collect(),
+            Some(_) => self.share(&sight, &open).await?,
+        };
+        for (id, running) in &self.running {
+            if running.label != sight.info.label || !wanted.contains(id) {
+                running.reader.request_stop();
+            }
+        }
+        let starting =
+            open.into_iter().filter(|shard| wanted.contains(&shard.id) && !self.running.contains_key(&shard.id));
+        let started: Vec<_> = starting.map(|shard| (shard.id.clone(), self.start(&sight, shard))).collect();
+        self.running.extend(started);
+        self.report(&sight);
+        Ok(())
+    }
+
+    /// Shards that may be read, or are being read although a listing leaves them out.
+    fn open<'a>(&self, sight: &'a Sight) -> Vec<&'a Checkpoint> {
+        let mut open: BTreeMap<_, _> = sight.lineage.readable().map(|shard| (&shard.id, shard)).collect();
+        let read = sight.lineage.checkpoints().filter(|shard| !shard.closed && self.running.contains_key(&shard.id));
+        open.extend(read.map(|shard| (&shard.id, shard)));
+        open.into_values().collect()
+    }
+
+    /// Renews, takes and steals leases; the shards that are ours afterwards.
+    async fn share(&mut self, sight: &Sight, open: &[&Checkpoint]) -> anyhow::Result<Vec<StreamShardId>> {
+        let Some(Sharing { me, stale, held }) = &self.sharing else { return Ok(Vec::new()) };
+        let leases: BTreeMap<&StreamShardId, &Lease> =
+            sight.states.iter().filter_map(|state| Some((&state.checkpoint.id, state.lease.as_ref()?))).collect();
+        let now = self.origin.elapsed();
+        self.beats.observe(leases.iter().map(|(id, lease)| (*id, *lease)), now);
+        let mut offers = Vec::with_capacity(open.len());
+        for Checkpoint { id, .. } in open.iter().copied() {
+            offers.push(Offer { id, lease: leases.get(id).copied(), is_stale: self.beats.is_stale(id, now, *stale) });
+        }
+        let plan = plan(me, &offers);
+        let (mut ours, mut perhaps) = (Vec::new(), Vec::new());
+        let steps = [("renewed", plan.renew), ("taken", plan.take), ("stolen", plan.steal)];
+        for (change, id) in steps.into_iter().flat_map(|(change, ids)| ids.into_iter().map(move |id| (change, id))) {
+            let seen = leases.get(&id).copied();
+            match self.checkpoints.lease(&sight.info.label, &id, me, seen).await {
+                Ok(LeaseTaken::Taken(_)) => {
+                    if change != "renewed" {
+                        metrics::lease(change, 1);
+                        tracing::info!(shard = %id, change, "lease");
+                    }
+                    ours.push(id);
+                }
+                Ok(LeaseTaken::Lost) => metrics::lease("lost", 1),
+                // Whether it is ours the next beat sees; until then nothing about it changes here.
+                Err(fault) if fault.is_retryable() => {
+                    metrics::faulted(&fault);
+                    if self.running.contains_key(&id) {
+                        ours.push(id);
+                    } else {
+                        perhaps.push(id);
+                    }
+                }
+                Err(fault) => return Err(fault.into()),
+            }
+        }
+        held.set(&sight.info.label, ours.iter().chain(&perhaps).cloned().collect());
+        Ok(ours)
+    }
+
+    /// Starts to read a shard.
+    fn start(&self, sight: &Sight, checkpoint: &Checkpoint) -> Running {
+        let shard =
+            StreamShard { label: sight.info.label.clone(), id: checkpoint.id.clone(), ordinal: checkpoint.ordinal };
+        let Tools { stream, gaps, poll, works } = &self.tools;
+        let (sender, reads) = mpsc::channel(PAGES);
+        let reader = Reader::new(Arc::clone(stream), gaps.clone(), shard.clone(), checkpoint, *poll, sender);
+        let applier = Applier::new(works.clone(), shard, checkpoint, reads);
+        tracing::info!(shard = %checkpoint.id, ordinal = %checkpoint.ordinal, "reading a stream shard");
+        Running {
+            label: sight.info.label.clone(),
+            reader: self.host.worker(Stage::Intake, &format!("read {}", checkpoint.ordinal), reader),
+            applier: self.host.worker(Stage::Work, &format!("apply {}", checkpoint.ordinal), applier),
+        }
+    }
+
+    /// Says what becomes of every known shard.
+    fn report(&mut self, sight: &Sight) {
+        let leased = |id: &StreamShardId| {
+            let Some(Sharing { me, stale, .. }) = &self.sharing else { return false };
+            let state = sight.states.iter().find(|state| state.checkpoint.id == *id);
+            let others = state.and_then(|state| state.lease.as_ref()).is_some_and(|lease| lease.holder != *me);
+            others && !self.beats.is_stale(id, self.origin.elapsed(), *stale)
+        };
+        let census = Census::of(&sight.lineage, |id| self.running.contains_key(id), leased);
+        metrics::census(&census);
+        let forgotten = self.watchdog.forgotten(&census, self.origin.elapsed());
+        let readiness = self.host.readiness();
+        if forgotten.is_empty() {
+            readiness.ready(READINESS);
+        } else {
+            let names: Vec<_> = forgotten.iter().map(StreamShardId::as_str).collect();
+            tracing::error!(shards = names.join(", "), "stream shards are read by nobody");
+            readiness.not_ready(READINESS, format!("read by nobody: {}", names.join(", ")));
+        }
+    }
+}
+
+impl Task for Follow {
+    async fn run(mut self, stop: Stop) -> anyhow::Result<()> {
+        match self.follow(&stop).await {
+            Err(error) if error.is::<Stopped>() => Ok(()),
+            ended => ended,
+        }
+    }
+}
+
+/// Gives the leases back once everything read was written, so that others need not wait for them to go stale.
+pub(crate) struct Handover {
+    pub(crate) me: Name,
+    pub(crate) held: Held,
+    pub(crate) checkpoints: Arc<dyn Checkpoints>,
+    pub(crate) patience: Patience,
+}
+
+impl Task for Handover {
+    async fn run(self, stop: Stop) -> anyhow::Result<()> {
+        stop.requested().await;
+        let Some((label, shards)) = self.held.take() else { return Ok(()) };
+        for id in &shards {
+            let release = || self.checkpoints.release(&label, id, &self.me);
+            self.patience.persist("give a lease back", &stop, release).await?;
+            metrics::lease("handed_over", 1);
+        }
+        tracing::info!(leases = shards.len(), "leases handed over");
+        Ok(())
+    }
+}

@@ -1,0 +1,114 @@
+use std::collections::BTreeSet;
+
+use super::*;
+
+/// Some stream shards and the leases on them, changed as workers act by their plans.
+struct Table {
+    shards: BTreeMap<StreamShardId, Option<Lease>>,
+    rounds: usize,
+}
+
+impl Table {
+    fn with(shards: usize) -> Self {
+        Self { shards: (0..shards).map(|n| (format!("s{n}").as_str().into(), None)).collect(), rounds: 0 }
+    }
+
+    fn plan(&self, me: &Worker, gone: &BTreeSet<Worker>) -> Plan {
+        let offers: Vec<_> = self
+            .shards
+            .iter()
+            .map(|(id, lease)| Offer {
+                id,
+                lease: lease.as_ref(),
+                is_stale: lease.as_ref().is_some_and(|lease| gone.contains(&lease.holder)),
+            })
+            .collect();
+        plan(me, &offers)
+    }
+
+    /// One round: every worker looks at once, then acts, each round another one first.
+    fn round(&mut self, workers: &[Worker], gone: &BTreeSet<Worker>) {
+        let mut plans: Vec<_> = workers.iter().map(|me| (me, self.shards.clone(), self.plan(me, gone))).collect();
+        self.rounds += 1;
+        plans.rotate_left(self.rounds % workers.len());
+        for (me, seen, plan) in plans {
+            for id in plan.renew.iter().chain(&plan.take).chain(&plan.steal) {
+                if self.shards[id] == seen[id] {
+                    let beat = seen[id].as_ref().map_or(0, |lease| lease.beat + 1);
+                    self.shards.insert(id.clone(), Some(Lease { holder: me.clone(), beat }));
+                }
+            }
+        }
+    }
+
+    fn loads(&self, workers: &[Worker]) -> Vec<usize> {
+        let held = |me: &Worker| self.shards.values().flatten().filter(|lease| lease.holder == *me).count();
+        workers.iter().map(held).collect()
+    }
+}
+
+fn workers(names: &[&str]) -> Vec<Worker> {
+    names.iter().map(|name| Worker((*name).to_owned())).collect()
+}
+
+fn is_balanced(loads: &[usize], shards: usize) -> bool {
+    let (least, most) = (loads.iter().min().unwrap(), loads.iter().max().unwrap());
+    loads.iter().sum::<usize>() == shards && most - least <= 1
+}
+
+#[test]
+fn one_worker_takes_everything_and_keeps_it() {
+    let (mut table, workers) = (Table::with(7), workers(&["a"]));
+    table.round(&workers, &BTreeSet::new());
+    assert_eq!(table.loads(&workers), [7]);
+    let plan = table.plan(&workers[0], &BTreeSet::new());
+    assert_eq!((plan.renew.len(), plan.take.len(), plan.steal.len()), (7, 0, 0));
+}
+
+#[test]
+fn any_number_of_workers_comes_to_equal_shares_and_then_rests() {
+    for (shards, names) in [(8, 2), (7, 3), (64, 5), (3, 5), (1, 2), (200, 20)] {
+        let names: Vec<String> = (0..names).map(|n| format!("w{n}")).collect();
+        let workers = workers(&names.iter().map(String::as_str).collect::<Vec<_>>());
+        let mut table = Table::with(shards);
+        table.round(&workers[..1], &BTreeSet::new());
+        for _ in 0..60 {
+            table.round(&workers, &BTreeSet::new());
+        }
+        let loads = table.loads(&workers);
+        assert!(is_balanced(&loads, shards), "{shards} shards: {loads:?}");
+        let idle = workers.iter().all(|me| {
+            let plan = table.plan(me, &BTreeSet::new());
+            plan.take.is_empty() && plan.steal.is_empty()
+        });
+        assert!(idle, "{shards} shards over {} workers keep moving", workers.len());
+    }
+}
+
+#[test]
+fn what_a_worker_that_is_gone_held_is_shared_by_the_others() {
+    let (mut table, all) = (Table::with(9), workers(&["a", "b", "c"]));
+    for _ in 0..10 {
+        table.round(&all, &BTreeSet::new());
+    }
+    let gone = BTreeSet::from([all[1].clone()]);
+    let left = [all[0].clone(), all[2].clone()];
+    for _ in 0..10 {
+        table.round(&left, &gone);
+    }
+    assert!(is_balanced(&table.loads(&left), 9), "{:?}", table.loads(&left));
+}
+
+#[test]
+fn a_lease_is_stale_when_its_beat_stood_still_for_as_long_as_we_watched() {
+    let id: StreamShardId = "s".into();
+    let lease = |beat| Lease { holder: Worker("a".into()), beat };
+    let (mut beats, limit) = (Beats::default(), Duration::from_secs(6));
+    let at = Duration::from_secs;
+    beats.observe([(&id, &lease(1))], at(100));
+    assert!(!beats.is_stale(&id, at(105), limit), "how long it stood still before we looked is not known");
+    beats.observe([(&id, &lease(1))], at(106));
+    assert!(beats.is_stale(&id, at(106), limit));
+    beats.observe([(&id, &lease(2))], at(107));
+    assert!(!beats.is_stale(&id, at(112), limit));
+}

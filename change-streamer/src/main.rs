@@ -1,0 +1,9 @@
+//! The process `tally-change-streamer`.
+
+use std::process::ExitCode;
+
+use tally_change_streamer::App;
+
+fn main() -> ExitCode {
+    tally_service::run::<App>()
+}

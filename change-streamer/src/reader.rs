@@ -1,0 +1,236 @@
+//! Reads one stream shard from where it was left, in order, and passes everything on; folding and writing are the
+//! applier's.
+
+mod pace;
+mod tip;
+
+use std::sync::Arc;
+
+pub use pace::PollRules;
+use tally_core::ids::Sequence;
+use tally_core::lineage::{Checkpoint, Loss, outage};
+use tally_core::ports::{ChangeStream, Iterator, Position, Records, StreamFault};
+use tally_core::tally::{Record, read};
+use tally_core::time::UnixMillis;
+use tally_service::{Stop, Stopped, Task};
+use tokio::sync::mpsc;
+
+use crate::gaps::Gaps;
+use crate::metrics;
+use crate::patience::Patience;
+use crate::reader::pace::Pace;
+use crate::reader::tip::Tip;
+use crate::shard::StreamShard;
+
+/// The most records one read may answer with: what the service allows.
+const LIMIT: u32 = 1000;
+
+/// What a reader passes on, in order.
+#[derive(Debug)]
+pub(crate) enum Read {
+    /// Records that follow right on those before.
+    Records(Vec<Record>),
+    /// Everything written before this time has been passed on.
+    UpTo(UnixMillis),
+    /// What follows may not follow right on what was before.
+    Break,
+    /// The shard has ended, and this was all of it.
+    End,
+}
+
+/// The reader of one stream shard.
+pub(crate) struct Reader {
+    stream: Arc<dyn ChangeStream>,
+    gaps: Gaps,
+    patience: Patience,
+    shard: StreamShard,
+    pace: Pace,
+    tip: Tip,
+    position: Position,
+    /// The last record read.
+    last: Option<Sequence>,
+    /// When the service last answered: for so long nothing unread can have been trimmed unseen.
+    contact: UnixMillis,
+    reads: mpsc::Sender<Read>,
+}
+
+/// Where a reader stands after a page.
+enum Next {
+    At(Iterator),
+    /// A new iterator has to be taken.
+    Anew,
+    /// There is nothing more to read.
+    Nothing,
+}
+
+impl Reader {
+    /// Starts behind `checkpoint`, as read just now.
+    pub(crate) fn new(
+        stream: Arc<dyn ChangeStream>,
+        gaps: Gaps,
+        shard: StreamShard,
+        checkpoint: &Checkpoint,
+        poll: PollRules,
+        reads: mpsc::Sender<Read>,
+    ) -> Self {
+        let position = checkpoint.sequence.map_or(Position::Oldest, Position::After);
+        Self {
+            stream,
+            patience: gaps.patience.clone(),
+            gaps,
+            shard,
+            pace: Pace::new(poll),
+            tip: Tip::default(),
+            position,
+            last: checkpoint.sequence,
+            contact: checkpoint.at,
+            reads,
+        }
+    }
+
+    async fn follow(&mut self, stop: &Stop) -> anyhow::Result<()> {
+        let mut next = Next::Anew;
+        loop {
+            next = match next {
+                Next::Anew => self.open(stop).await?,
+                Next::At(iterator) => self.page(iterator, stop).await?,
+                Next::Nothing => return Ok(()),
+            }
+        }
+    }
+
+    /// An iterator where reading stands. A loss is recorded before it is used.
+    async fn open(&mut self, stop: &Stop) -> anyhow::Result<Next> {
+        let contact = Checkpoint {
+            id: self.shard.id.clone(),
+            parent: None,
+            ordinal: self.shard.ordinal,
+            sequence: self.last,
+            closed: false,
+            at: self.contact,
+        };
+        let now = self.patience.clock.now();
+        if let Some(loss) = outage(&contact, now) {
+            self.lost(&loss, stop).await?;
+            self.contact = now;
+        }
+        self.tip.moved();
+        let mut tries = 0;
+        loop {
+            let asked = self.stream.iterator(&self.shard.label, &self.shard.id, self.position);
+            match stop.unless_requested(asked).await? {
+                Ok(iterator) => return Ok(Next::At(iterator)),
+                Err(StreamFault::Trimmed) if self.position != Position::Oldest => {
+                    self.lost(&Loss::Trimmed(self.shard.id.clone()), stop).await?;
+                    self.position = Position::Oldest;
+                }
+                Err(StreamFault::Gone) => return Ok(self.gone()),
+                Err(other) => self.pause(other, &mut tries, stop).await?,
+            }
+        }
+    }
+
+    /// One read, after the wait that is due.
+    async fn page(&mut self, iterator: Iterator, stop: &Stop) -> anyhow::Result<Next> {
+        stop.unless_requested(self.patience.clock.sleep(self.pace.wait())).await?;
+        let mut tries = 0;
+        loop {
+            let asked = self.patience.clock.now();
+            match stop.unless_requested(self.stream.records(&iterator, LIMIT)).await? {
+                Ok(records) => {
+                    self.contact = asked;
+                    return self.take(records, asked, stop).await;
+                }
+                Err(StreamFault::Expired) => {
+                    metrics::stream_read("expired");
+                    return Ok(Next::Anew);
+                }
+                Err(StreamFault::Trimmed) => {
+                    self.lost(&Loss::Trimmed(self.shard.id.clone()), stop).await?;
+                    self.position = Position::Oldest;
+                    return Ok(Next::Anew);
+                }
+                Err(StreamFault::Gone) => return Ok(self.gone()),
+                Err(other) => self.pause(other, &mut tries, stop).await?,
+            }
+        }
+    }
+
+    /// Passes a page on.
+    async fn take(&mut self, page: Records, asked: UnixMillis, stop: &Stop) -> anyhow::Result<Next> {
+        self.pace.page(page.records.len(), LIMIT as usize);
+        let up_to = self.tip.page(page.records.is_empty(), asked);
+        metrics::stream_read(if page.records.is_empty() { "empty" } else { "records" });
+        let mut records = Vec::with_capacity(page.records.len());
+        for raw in &page.records {
+            match read(raw) {
+                Some(record) if Some(record.sequence) > self.last => {
+                    self.last = Some(record.sequence);
+                    records.push(record);
+                }
+                // The service answered with what it had answered with before.
+                Some(_) => {}
+                None => {
+                    self.pass(Read::Records(std::mem::take(&mut records)), stop).await?;
+                    self.lost(&Loss::Unreadable(self.shard.id.clone()), stop).await?;
+                }
+            }
+        }
+        if let Some(last) = self.last {
+            self.position = Position::After(last);
+        }
+        if !records.is_empty() {
+            self.pass(Read::Records(records), stop).await?;
+        }
+        match page.next {
+            Some(next) => {
+                if let Some(up_to) = up_to {
+                    self.pass(Read::UpTo(up_to), stop).await?;
+                }
+                Ok(Next::At(next))
+            }
+            // When the shard ended is not known: nothing is claimed of the time before this read.
+            None => {
+                self.pass(Read::End, stop).await?;
+                Ok(Next::Nothing)
+            }
+        }
+    }
+
+    /// Records a loss, and lets nobody take what follows for a continuation.
+    async fn lost(&mut self, loss: &Loss, stop: &Stop) -> anyhow::Result<()> {
+        metrics::stream_read("lost");
+        self.gaps.open(loss, stop).await?;
+        self.pass(Read::Break, stop).await
+    }
+
+    fn gone(&self) -> Next {
+        tracing::warn!(shard = %self.shard.id, "the stream shard is gone");
+        metrics::stream_read("gone");
+        Next::Nothing
+    }
+
+    async fn pause(&self, fault: StreamFault, tries: &mut u32, stop: &Stop) -> anyhow::Result<()> {
+        let fault = crate::registry::fault(fault);
+        metrics::stream_read(fault.class());
+        if !fault.is_retryable() {
+            return Err(anyhow::anyhow!(fault).context(format!("cannot read stream shard {}", self.shard.id)));
+        }
+        let pause = self.patience.pause("read the stream", &fault, tries, stop);
+        stop.unless_requested(pause).await?
+    }
+
+    async fn pass(&self, read: Read, stop: &Stop) -> anyhow::Result<()> {
+        // An applier that is gone has reason to: the shard turned out to be finished.
+        stop.unless_requested(self.reads.send(read)).await?.map_err(|_| Stopped.into())
+    }
+}
+
+impl Task for Reader {
+    async fn run(mut self, stop: Stop) -> anyhow::Result<()> {
+        match self.follow(&stop).await {
+            Err(error) if error.is::<Stopped>() => Ok(()),
+            ended => ended,
+        }
+    }
+}

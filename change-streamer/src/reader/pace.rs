@@ -1,0 +1,67 @@
+//! How long to wait before the next read: not at all under load, longer and longer while nothing comes.
+
+use std::time::Duration;
+
+/// The waits between two reads of one stream shard.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct PollRules {
+    /// After a page with few records, and the first wait after an empty one.
+    pub busy: Duration,
+    /// The longest: what an idle shard costs, and how long its first record may wait.
+    pub idle: Duration,
+}
+
+/// The pace of one reader.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Pace {
+    rules: PollRules,
+    wait: Duration,
+}
+
+impl Pace {
+    pub(crate) fn new(rules: PollRules) -> Self {
+        Self { rules, wait: Duration::ZERO }
+    }
+
+    /// The wait before the next read.
+    pub(crate) fn wait(&self) -> Duration {
+        self.wait
+    }
+
+    /// Takes note of a page; `limit` is what was asked for. A page at least half full is one of many.
+    pub(crate) fn page(&mut self, records: usize, limit: usize) {
+        self.wait = match records {
+            0 => (self.wait * 2).clamp(self.rules.busy.min(self.rules.idle), self.rules.idle),
+            few if few * 2 < limit => self.rules.busy.min(self.rules.idle),
+            _ => Duration::ZERO,
+        };
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const RULES: PollRules = PollRules { busy: Duration::from_millis(25), idle: Duration::from_millis(150) };
+
+    #[test]
+    fn reading_is_immediate_under_load_and_slows_down_to_the_idle_wait() {
+        let mut pace = Pace::new(RULES);
+        assert_eq!(pace.wait(), Duration::ZERO, "the first read waits for nothing");
+        let mut waits = Vec::new();
+        for records in [1000, 500, 3, 0, 0, 0, 0, 1, 1000] {
+            pace.page(records, 1000);
+            waits.push(pace.wait().as_millis());
+        }
+        assert_eq!(waits, [0, 0, 25, 50, 100, 150, 150, 25, 0]);
+    }
+
+    #[test]
+    fn an_idle_wait_below_the_busy_one_bounds_both() {
+        let mut pace = Pace::new(PollRules { idle: Duration::from_millis(5), ..RULES });
+        for records in [0, 1, 0] {
+            pace.page(records, 1000);
+            assert_eq!(pace.wait(), Duration::from_millis(5));
+        }
+    }
+}

@@ -1,0 +1,17 @@
+//! The streamer as a whole, in one process and under paused time: over the in-memory twins for each rule, over the
+//! emulator through the real SDK for everything together.
+
+#[cfg(test)]
+mod acceptance;
+#[cfg(test)]
+mod cache;
+#[cfg(test)]
+mod losses;
+#[cfg(test)]
+mod sharing;
+#[cfg(test)]
+mod simulation;
+#[cfg(test)]
+mod windows;
+#[cfg(test)]
+mod world;

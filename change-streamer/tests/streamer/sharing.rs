@@ -1,0 +1,150 @@
+//! Workers side by side: balanced, handed over, taken over; and what a lone one does when nothing happens.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use tally_adapters::faulty::{Failure, Faulty, Plan};
+use tally_adapters::memory::Memory;
+use tally_core::ids::{Ordinal, StreamShardId};
+use tally_core::ports::Worker;
+use tally_emulator::Config as EmulatorConfig;
+use tokio::time::Instant;
+
+use crate::world::{BEGAN, World, Writer, brisk, eventually, post};
+
+async fn loads(world: &World) -> BTreeMap<Worker, usize> {
+    let mut loads = BTreeMap::new();
+    for lease in
+        world.states().await.into_iter().filter(|state| !state.checkpoint.closed).filter_map(|state| state.lease)
+    {
+        *loads.entry(lease.holder).or_default() += 1;
+    }
+    loads
+}
+
+#[tokio::test(start_paused = true)]
+async fn shards_are_balanced_handed_over_on_a_stop_and_taken_over_after_a_crash() {
+    let memory = Memory::new(BEGAN, 8);
+    let world = World::twin(&memory);
+    let first = world.start("a", brisk());
+    eventually("one worker has all", async || loads(&world).await.values().copied().collect::<Vec<_>>() == [8]).await;
+    let (second, third) = (world.start("b", brisk()), world.start("c", brisk()));
+    eventually("three workers share", async || {
+        let loads = loads(&world).await;
+        loads.len() == 3 && loads.values().all(|load| (2..=3).contains(load))
+    })
+    .await;
+
+    let names = loads(&world).await;
+    assert!(second.stop(Duration::from_secs(20)).await.exit().is_clean());
+    assert_eq!(loads(&world).await.len(), 2, "its leases are given back at once");
+    third.kill().await;
+    let crashed = Instant::now();
+    eventually("the last one has all", async || {
+        let loads = loads(&world).await;
+        loads.len() == 1 && loads.values().sum::<usize>() == 8 && names.contains_key(loads.keys().next().unwrap())
+    })
+    .await;
+    assert!(crashed.elapsed() < Duration::from_secs(10), "it took {:?}", crashed.elapsed());
+    assert!(first.stop(Duration::from_secs(20)).await.exit().is_clean());
+    assert!(loads(&world).await.is_empty());
+}
+
+#[tokio::test(start_paused = true)]
+async fn children_are_read_after_their_parent_and_the_floor_follows() {
+    let memory = Memory::new(BEGAN, 1);
+    let (world, streams) = (World::twin(&memory), memory.streams());
+    let running = world.start("a", brisk());
+    let mut writer = Writer::new(&world, 3).await;
+    for round in 1..=20 {
+        writer.churn(40, 3, 20).await;
+        world.quiet().await;
+        let open: Vec<StreamShardId> = world
+            .states()
+            .await
+            .into_iter()
+            .filter(|state| !state.checkpoint.closed)
+            .map(|state| state.checkpoint.id)
+            .collect();
+        streams.close(&open[0], 1 + round % 2);
+    }
+    writer.churn(40, 3, 20).await;
+    world.exact((0..3).map(post)).await;
+    let label = world.label().await;
+    let registry = world.ports.checkpoints.registry(&label).await.unwrap().unwrap();
+    assert!(registry.floor > Some(Ordinal(3)), "{registry:?}");
+    let states = world.states().await;
+    for state in &states {
+        let parent = states.iter().find(|other| Some(&other.checkpoint.id) == state.checkpoint.parent.as_ref());
+        if let Some(parent) = parent {
+            assert!(parent.checkpoint.ordinal < state.checkpoint.ordinal, "ancestors have smaller numbers");
+            assert!(parent.checkpoint.closed || state.checkpoint.sequence.is_none(), "a parent is closed first");
+        }
+    }
+    let hot = world.counter(&post(0)).await;
+    assert!(hot.watermarks.floor().is_some(), "nothing was pruned: {hot:?}");
+    assert!(hot.shards.values().all(|tally| !tally.suspect), "one row key, one stream shard at a time: {hot:?}");
+    assert!(world.gaps().await.is_empty());
+    assert!(running.stop(Duration::from_secs(20)).await.exit().is_clean());
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_checkpoint_claims_no_time_that_is_not_applied() {
+    let memory = Memory::new(BEGAN, 1);
+    let plan = Plan::default();
+    let mut world = World::twin(&memory);
+    world.ports.counts = Arc::new(Faulty::new(memory.counts(), plan.clone()));
+    let running = world.start("a", brisk());
+    let mut writer = Writer::new(&world, 3).await;
+    writer.churn(10, 3, 20).await;
+    world.quiet().await;
+    (0..40).for_each(|_| plan.fail_next("apply", Failure::Dropped));
+    let written = world.now();
+    writer.like(&post(1), &crate::world::user("stuck")).await;
+    tokio::time::sleep(Duration::from_secs(25)).await;
+    assert!(plan.fired() > 5, "the update is being refused");
+    let at = world.states().await[0].checkpoint.at;
+    assert!(at <= written, "{at} is claimed, and nothing from {written} on is applied");
+    plan.relent();
+    world.exact((0..3).map(post)).await;
+    assert!(running.stop(Duration::from_secs(20)).await.exit().is_clean());
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_stop_during_an_outage_of_the_store_is_clean_and_loses_nothing() {
+    let memory = Memory::new(BEGAN, 2);
+    let plan = Plan::default();
+    let mut world = World::twin(&memory);
+    world.ports.counts = Arc::new(Faulty::new(memory.counts(), plan.clone()));
+    let running = world.start("a", brisk());
+    world.quiet().await;
+    let mut writer = Writer::new(&world, 3).await;
+    (0..100_000).for_each(|_| plan.fail_next("apply", Failure::Applied));
+    writer.churn(300, 30, 20).await;
+    tokio::time::sleep(Duration::from_secs(5)).await;
+    assert!(running.stop(Duration::from_secs(10)).await.exit().is_clean(), "what was not written is dropped");
+    plan.relent();
+    let again = world.start("b", brisk());
+    world.exact((0..30).map(post)).await;
+    assert!(again.stop(Duration::from_secs(10)).await.exit().is_clean());
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_idle_streamer_makes_a_bounded_number_of_calls() {
+    let (world, emulator) = World::emulated(EmulatorConfig { shards: 4, ..EmulatorConfig::default() }).await;
+    let running = world.start("a", tally_change_streamer::Rules::default());
+    world.quiet().await;
+    tokio::time::sleep(Duration::from_secs(60)).await;
+    let before = emulator.stats().requests;
+    tokio::time::sleep(Duration::from_secs(600)).await;
+    let after = emulator.stats().requests;
+    let a_minute: BTreeMap<&str, u64> = after
+        .iter()
+        .map(|(name, calls)| (name.as_str(), (calls - before.get(name).copied().unwrap_or(0)) / 10))
+        .collect();
+    println!("idle, 4 shards, calls a minute: {a_minute:?}");
+    assert!(a_minute.values().sum::<u64>() <= 600, "{a_minute:?}");
+    assert!(a_minute["GetRecords"] <= 4 * 61, "{a_minute:?}");
+    assert!(running.stop(Duration::from_secs(10)).await.exit().is_clean());
+}

@@ -1,0 +1,182 @@
+//! The consumer's configuration: everything checked, also against each other, before the first connection.
+
+use std::time::Duration;
+
+use tally_adapters::{dynamodb, kafka};
+use tally_core::batch::Limits;
+use tally_core::event::KeyScheme;
+use tally_core::ids::ShardCount;
+use tally_service::Invalid;
+
+use crate::args::{Args, Command, DlqCommand, FenceCommand, ResetTo};
+
+/// What to run, and on what.
+#[derive(Clone, Debug)]
+pub struct Config {
+    /// What to do.
+    pub action: Action,
+    /// How Kafka is reached.
+    pub kafka: kafka::Settings,
+    /// How the tables are reached.
+    pub store: dynamodb::Settings,
+    /// Everything that is not a connection.
+    pub settings: ReadSettings,
+}
+
+/// What the process is for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Action {
+    /// Consume until stopped.
+    Consume,
+    /// Print dead letters.
+    ListLetters {
+        /// How many one by one.
+        limit: usize,
+    },
+    /// Replay dead letters.
+    ReplayLetters {
+        /// How many at most.
+        limit: usize,
+    },
+    /// Print fences.
+    ShowFences,
+    /// Move a fence.
+    ResetFence {
+        /// Whose.
+        partition: u32,
+        /// Where to.
+        to: ResetTo,
+    },
+}
+
+/// How the topic is read and written down.
+#[derive(Clone, Debug)]
+pub struct ReadSettings {
+    /// The topic of likes.
+    pub topic: String,
+    /// The topic of dead letters.
+    pub dead_letter_topic: String,
+    /// The group.
+    pub group: String,
+    /// What producers key by.
+    pub key: KeyScheme,
+    /// When a batch is written.
+    pub limits: Limits,
+    /// How many transactions are under way at once.
+    pub concurrency: usize,
+    /// What the deployment is said to have been created with.
+    pub shards: Option<ShardCount>,
+}
+
+impl Default for ReadSettings {
+    fn default() -> Self {
+        Self {
+            topic: "likes".to_owned(),
+            dead_letter_topic: "likes.dlq".to_owned(),
+            group: "tally-consumer".to_owned(),
+            key: KeyScheme::Post,
+            limits: Limits { rows: Limits::MAX_ROWS, bytes: 1 << 20, age: Duration::from_millis(20) },
+            concurrency: 64,
+            shards: None,
+        }
+    }
+}
+
+impl TryFrom<Args> for Config {
+    type Error = Invalid;
+
+    fn try_from(args: Args) -> Result<Self, Invalid> {
+        let mut invalid = Invalid::none();
+        invalid.ensure("batch-rows", (1..=Limits::MAX_ROWS).contains(&args.batch_rows), "must be 1 to 99");
+        invalid.ensure("batch-bytes", args.batch_bytes > 0, "must be more than nothing");
+        invalid.ensure("concurrency", args.concurrency > 0, "must be at least 1");
+        invalid.ensure("linger", args.linger <= Duration::from_secs(60), "must be at most a minute");
+        let dead_letter_topic = args.dead_letter_topic.unwrap_or_else(|| format!("{}.dlq", args.topic));
+        invalid.ensure("dead-letter-topic", dead_letter_topic != args.topic, "is the topic of likes itself");
+        let kafka = kafka::Settings::try_from(args.kafka).map_err(|other| invalid.extend(other)).ok();
+        let store = dynamodb::Settings { table_prefix: args.store.table_prefix, ..dynamodb::Settings::default() };
+        let settings = ReadSettings {
+            topic: args.topic,
+            dead_letter_topic,
+            group: args.group,
+            key: args.key,
+            limits: Limits { rows: args.batch_rows, bytes: args.batch_bytes, age: args.linger },
+            concurrency: args.concurrency,
+            shards: args.store.shards,
+        };
+        match kafka {
+            Some(kafka) if invalid.is_empty() => Ok(Self { action: args.command.into(), kafka, store, settings }),
+            _ => Err(invalid),
+        }
+    }
+}
+
+impl From<Option<Command>> for Action {
+    fn from(command: Option<Command>) -> Self {
+        match command {
+            None => Self::Consume,
+            Some(Command::Dlq(DlqCommand::List { limit })) => Self::ListLetters { limit },
+            Some(Command::Dlq(DlqCommand::Replay { limit })) => Self::ReplayLetters { limit },
+            Some(Command::Fence(FenceCommand::Show)) => Self::ShowFences,
+            Some(Command::Fence(FenceCommand::Reset { partition, to })) => Self::ResetFence { partition, to },
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::Parser;
+
+    use super::*;
+
+    fn config(args: &[&str]) -> Result<Config, Invalid> {
+        let args = std::iter::once(&"tally-consumer").chain(args);
+        Config::try_from(Args::try_parse_from(args).expect("the arguments are known"))
+    }
+
+    #[test]
+    fn the_dead_letter_topic_is_named_after_the_topic() {
+        let config = config(&["--brokers", "b:9092", "--topic", "likes2"]).unwrap();
+        assert_eq!(config.settings.dead_letter_topic, "likes2.dlq");
+        assert_eq!(config.action, Action::Consume);
+    }
+
+    #[test]
+    fn everything_wrong_is_named_at_once() {
+        let bad = ["--batch-rows", "100", "--concurrency", "0", "--sasl", "plain", "--tls-key", "/nowhere"];
+        let said = config(&bad).unwrap_err().to_string();
+        for flag in ["brokers", "batch-rows", "concurrency", "sasl-user", "sasl-password", "tls-key", "tls-certificate"]
+        {
+            assert!(said.contains(&format!("--{flag} ")), "{flag}: {said}");
+        }
+    }
+
+    #[test]
+    fn settings_that_contradict_each_other_are_refused() {
+        let contradictions: [(&[&str], &str); 6] = [
+            (&["--sasl-user", "u"], "--sasl-user"),
+            (&["--msk-region", "eu-west-1"], "--msk-region"),
+            (&["--dead-letter-topic", "likes"], "--dead-letter-topic"),
+            (&["--tls-ca", "/etc/hostname"], "--tls-ca"),
+            (&["--sasl", "plain", "--sasl-user", "u", "--sasl-password", "p", "--msk-region", "r"], "--msk-region"),
+            (
+                &["--sasl", "plain", "--sasl-user", "u", "--sasl-password", "p", "--sasl-password-file", "/f"],
+                "--sasl-password-file",
+            ),
+        ];
+        for (args, flag) in contradictions {
+            let args: Vec<&str> = ["--brokers", "b:9092"].iter().chain(args).copied().collect();
+            let said = config(&args).expect_err("a contradiction").to_string();
+            assert!(said.contains(flag), "{args:?}: {said}");
+        }
+        assert!(config(&["--brokers", "b"]).unwrap_err().to_string().contains("HOST:PORT"));
+    }
+
+    #[test]
+    fn a_password_is_in_no_message_and_no_debug_output() {
+        let args = ["--brokers", "b:9092", "--sasl", "plain", "--sasl-user", "u", "--sasl-password", "canary-7"];
+        assert!(!format!("{:?}", config(&args).unwrap()).contains("canary-7"));
+        let args: Vec<&str> = args.into_iter().chain(["--batch-rows", "0"]).collect();
+        assert!(!config(&args).unwrap_err().to_string().contains("canary-7"));
+    }
+}

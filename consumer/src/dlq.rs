@@ -1,0 +1,129 @@
+//! What an operator does with dead letters: look at them by reason, and put those that are events now back.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use anyhow::Context;
+use tally_core::event::{KeyScheme, LikeEvent};
+use tally_core::fence::Offset;
+use tally_core::ids::ShardCount;
+use tally_core::ports::log::Outgoing;
+use tally_core::ports::{Producer, Shelf};
+
+use crate::event;
+use crate::letter::Letter;
+use crate::print;
+
+/// Prints up to `limit` dead letters, then how many there are by reason.
+pub(crate) async fn list(shelf: &dyn Shelf, limit: usize) -> anyhow::Result<()> {
+    let mut reasons: BTreeMap<&'static str, u64> = BTreeMap::new();
+    let mut printed = 0;
+    for (partition, log) in shelf.logs().await.context("cannot look at the dead letters")? {
+        let mut at = log.start;
+        while at < log.end {
+            let records = shelf.read(&partition, at, log.end).await.context("cannot read dead letters")?;
+            let Some(last) = records.last_offset() else { break };
+            for letter in records.iter().map(Letter::read) {
+                *reasons.entry(letter.reason).or_default() += 1;
+                if printed < limit {
+                    printed += 1;
+                    print::line(&described(&letter))?;
+                }
+            }
+            at = last.next();
+        }
+    }
+    let total: u64 = reasons.values().sum();
+    reasons.iter().try_for_each(|(reason, count)| print::line(&format!("{reason}\t{count}")))?;
+    print::line(&format!("total\t{total}"))
+}
+
+/// One line of JSON: what is printed may hold any character.
+fn described(letter: &Letter<'_>) -> String {
+    #[derive(serde::Serialize)]
+    struct Line<'a> {
+        topic: Option<&'a str>,
+        partition: Option<u32>,
+        offset: Option<u64>,
+        reason: &'a str,
+        message: &'a str,
+    }
+    let (topic, partition, offset) = letter
+        .from
+        .map_or((None, None, None), |(topic, partition, offset)| (Some(topic), Some(partition), Some(offset.0)));
+    let line = Line { topic, partition, offset, reason: letter.reason, message: letter.message };
+    serde_json::to_string(&line).expect("strings and integers always serialise")
+}
+
+/// What a replay did.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Replayed {
+    /// Put back on the topic.
+    pub(crate) sent: u64,
+    /// Still no events.
+    pub(crate) skipped: u64,
+}
+
+/// Puts dead letters back on the topic.
+pub(crate) struct Replay {
+    pub(crate) shelf: Arc<dyn Shelf>,
+    pub(crate) producer: Arc<dyn Producer>,
+    pub(crate) topic: String,
+    pub(crate) key: KeyScheme,
+    pub(crate) shards: ShardCount,
+}
+
+impl Replay {
+    /// Looks at `limit` dead letters at most, and never at one that was not there when it began, so that it ends even
+    /// if every letter comes back. It goes on where the last replay was; stopped in between, it may send some again.
+    pub(crate) async fn run(&self, limit: usize) -> anyhow::Result<Replayed> {
+        let mut done = Replayed::default();
+        let mut left = limit;
+        for (partition, log) in self.shelf.logs().await.context("cannot look at the dead letters")? {
+            let marked = self.shelf.bookmark(&partition).await.context("cannot read how far the last replay was")?;
+            let mut at = marked.unwrap_or(log.start).max(log.start);
+            while at < log.end && left > 0 {
+                let records = self.shelf.read(&partition, at, log.end).await.context("cannot read dead letters")?;
+                let Some(last) = records.iter().take(left).last().map(|record| record.offset) else { break };
+                for letter in records.iter().take(left).map(Letter::read) {
+                    self.put_back(&letter, &mut done).await?;
+                }
+                left -= records.len().min(left);
+                at = last.next();
+                self.mark(&partition, at).await?;
+            }
+        }
+        Ok(done)
+    }
+
+    async fn mark(&self, partition: &tally_core::fence::Partition, at: Offset) -> anyhow::Result<()> {
+        self.shelf.mark(partition, at).await.context("cannot write down how far the replay is")
+    }
+
+    async fn put_back(&self, letter: &Letter<'_>, done: &mut Replayed) -> anyhow::Result<()> {
+        let Ok(event) = event::of(letter.record) else {
+            done.skipped += 1;
+            return Ok(());
+        };
+        let key = self.key_of(&event);
+        let headers = letter.original_headers();
+        let record = Outgoing {
+            topic: &self.topic,
+            partition: None,
+            key: Some(key.as_bytes()),
+            value: letter.record.value,
+            headers: &headers,
+        };
+        self.producer.send(record).await.context("cannot put a dead letter back")?;
+        done.sent += 1;
+        Ok(())
+    }
+
+    /// The key the event should have had: one that was wrong or missing would put it out of order again.
+    fn key_of(&self, event: &LikeEvent<'_>) -> String {
+        self.key.key(event.post(), event.user(), self.shards)
+    }
+}
+
+#[cfg(test)]
+mod tests;

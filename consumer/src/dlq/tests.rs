@@ -1,0 +1,78 @@
+use tally_adapters::memory::log::Broker;
+use tally_core::event::Rejection;
+use tally_core::fence::Partition;
+use tally_core::ports::log::Records;
+use tally_core::time::UnixMillis;
+
+use super::*;
+use crate::letter;
+
+const EVENT: &[u8] = br#"{"post_id":"p","user_id":"u","action":"like","ts":5}"#;
+
+async fn broker(values: &[&[u8]]) -> Broker {
+    let broker = Broker::new();
+    broker.create_topic("likes", 4);
+    broker.create_topic("likes.dlq", 1);
+    let from = Partition { topic: "likes".into(), index: 2 };
+    for (offset, value) in (0..).zip(values) {
+        let mut records = Records::default();
+        let header = [("trace", Some(&b"t"[..]))];
+        records.push(Offset(offset), UnixMillis(0), None, Some(value), header);
+        let rejection = Rejection::RefusedByStore("too busy".to_owned());
+        letter::write(&broker, "likes.dlq", &from, records.get(0).unwrap(), &rejection).await.unwrap();
+    }
+    broker
+}
+
+fn replay(broker: &Broker) -> Replay {
+    Replay {
+        shelf: Arc::new(broker.shelf("replay", "likes.dlq")),
+        producer: Arc::new(broker.clone()),
+        topic: "likes".to_owned(),
+        key: KeyScheme::Post,
+        shards: ShardCount::DEFAULT,
+    }
+}
+
+async fn replayed(broker: &Broker) -> Vec<(u32, u64)> {
+    let logs = broker.shelf("test", "likes").logs().await.unwrap();
+    logs.into_iter().map(|(partition, log)| (partition.index, log.end.0 - log.start.0)).collect()
+}
+
+#[tokio::test]
+async fn a_replay_puts_events_back_under_their_key_and_skips_what_still_is_none() {
+    let broker = broker(&[EVENT, b"{", EVENT]).await;
+    let done = replay(&broker).run(100).await.unwrap();
+    assert_eq!(done, Replayed { sent: 2, skipped: 1 });
+    let home = tally_core::event::partition_of(b"p", 4);
+    assert!(replayed(&broker).await.iter().all(|(index, count)| *count == if *index == home { 2 } else { 0 }));
+    let shelf = broker.shelf("test", "likes");
+    let partition = Partition { topic: "likes".into(), index: home };
+    let records = shelf.read(&partition, Offset(0), Offset(9)).await.unwrap();
+    let first = records.get(0).unwrap();
+    assert_eq!((first.key, first.value), (Some(&b"p"[..]), Some(EVENT)));
+    let headers: Vec<_> = first.headers().collect();
+    assert_eq!(headers, [("trace", Some(&b"t"[..]))], "the reasons for putting it aside are gone");
+}
+
+#[tokio::test]
+async fn a_replay_is_bounded_and_goes_on_where_it_was() {
+    let broker = broker(&[EVENT; 10]).await;
+    let replay = replay(&broker);
+    assert_eq!(replay.run(4).await.unwrap(), Replayed { sent: 4, skipped: 0 });
+    assert_eq!(replay.run(100).await.unwrap(), Replayed { sent: 6, skipped: 0 });
+    assert_eq!(replay.run(100).await.unwrap(), Replayed::default(), "nothing is put back twice");
+}
+
+#[tokio::test]
+async fn a_letter_is_described_in_one_line_whatever_it_says() {
+    let broker = broker(&[b"\n"]).await;
+    let shelf = broker.shelf("test", "likes.dlq");
+    let (partition, log) = shelf.logs().await.unwrap().remove(0);
+    let records = shelf.read(&partition, log.start, log.end).await.unwrap();
+    let line = described(&Letter::read(records.get(0).unwrap()));
+    assert_eq!(
+        line,
+        r#"{"topic":"likes","partition":2,"offset":0,"reason":"refused_by_store","message":"refused by the store: too busy"}"#
+    );
+}

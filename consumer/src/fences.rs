@@ -1,0 +1,81 @@
+//! What an operator does with fences: look at them beside their logs, and move one past an alarm.
+
+use std::sync::Arc;
+
+use anyhow::{Context, bail};
+use tally_core::fence::{Fence, Load, Log, Offset, Partition, load};
+use tally_core::lineage::Loss;
+use tally_core::ports::{Checkpoints, FencedRows, Shelf};
+use tally_service::UnixMillis;
+
+use crate::args::ResetTo;
+use crate::print;
+
+/// The fences of a topic, and the log they count in.
+pub(crate) struct Fences {
+    pub(crate) rows: Arc<dyn FencedRows>,
+    pub(crate) checkpoints: Arc<dyn Checkpoints>,
+    pub(crate) shelf: Arc<dyn Shelf>,
+    pub(crate) topic: String,
+}
+
+impl Fences {
+    /// Prints every partition: its fence, its log, and what a consumer would do.
+    pub(crate) async fn show(&self) -> anyhow::Result<()> {
+        let fences = self.rows.fences(&self.topic).await.context("cannot read the fences")?;
+        print::line("partition\tfence\tcfg\tlog start\tlog end\ttopic id\tstate")?;
+        for (partition, log) in self.shelf.logs().await.context("cannot look at the topic")? {
+            let fence = fences.iter().find(|(found, _)| *found == partition).map(|(_, fence)| fence);
+            print::line(&described(partition.index, fence, &log))?;
+        }
+        Ok(())
+    }
+
+    /// Moves the fence of a partition. The loss is recorded first, so that no count passes for exact in between.
+    pub(crate) async fn reset(&self, index: u32, to: ResetTo, now: UnixMillis) -> anyhow::Result<()> {
+        let logs = self.shelf.logs().await.context("cannot look at the topic")?;
+        let Some((partition, log)) = logs.into_iter().find(|(partition, _)| partition.index == index) else {
+            bail!("`{}` has no partition {index}", self.topic);
+        };
+        let Some(seen) = self.rows.fence(&partition).await.context("cannot read the fence")? else {
+            bail!("{partition} has no fence yet: a consumer creates it");
+        };
+        let fence = Fence { offset: target(to, &log)?, topic: log.topic.clone(), cfg: seen.cfg };
+        let loss = Loss::FenceReset(partition.to_string().into());
+        self.checkpoints.open_gap(&loss, now).await.context("cannot record the loss")?;
+        let moved = self.rows.reset_fence(&partition, &seen, &fence).await.context("cannot move the fence")?;
+        if !moved {
+            bail!("the fence of {partition} was moved meanwhile: stop the consumers of this partition, or try again");
+        }
+        report(&partition, &seen, &fence)
+    }
+}
+
+fn report(partition: &Partition, seen: &Fence, to: &Fence) -> anyhow::Result<()> {
+    let (from, to) = (seen.offset, to.offset);
+    print::line(&format!("{partition}: moved from {from} to {to}; counts are inexact until an audit has gone through"))
+}
+
+fn target(to: ResetTo, log: &Log) -> anyhow::Result<Offset> {
+    match to {
+        ResetTo::Start => Ok(log.start),
+        ResetTo::End => Ok(log.end),
+        ResetTo::Offset(offset) if (log.start.0..=log.end.0).contains(&offset) => Ok(Offset(offset)),
+        ResetTo::Offset(offset) => bail!("the log goes from {} to {}, without {offset}", log.start, log.end),
+    }
+}
+
+fn described(index: u32, fence: Option<&Fence>, log: &Log) -> String {
+    let (offset, cfg) =
+        fence.map_or(("-".to_owned(), "-".to_owned()), |fence| (fence.offset.to_string(), fence.cfg.to_string()));
+    let state = match load(fence.cloned(), log) {
+        Load::Create(_) => "not read yet".to_owned(),
+        Load::Resume(fence) => format!("{} behind", log.end.0 - fence.offset.0),
+        Load::Halt(alarm) => format!("{}: {alarm}", alarm.name()),
+    };
+    let Log { topic, start, end } = log;
+    format!("{index}\t{offset}\t{cfg}\t{start}\t{end}\t{topic}\t{state}")
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,72 @@
+use tally_adapters::memory::Memory;
+use tally_adapters::memory::log::Broker;
+use tally_core::fence::TopicId;
+use tally_core::ids::ShardCount;
+use tally_core::ports::log::{Outgoing, Producer};
+
+use super::*;
+
+const NOW: UnixMillis = UnixMillis(7);
+
+struct World {
+    broker: Broker,
+    memory: Memory,
+    fences: Fences,
+}
+
+async fn world() -> World {
+    let (broker, memory) = (Broker::new(), Memory::new(NOW, 1));
+    broker.create_topic("likes", 1);
+    for _ in 0..5 {
+        let record = Outgoing { topic: "likes", partition: Some(0), key: None, value: None, headers: &[] };
+        broker.send(record).await.unwrap();
+    }
+    let fences = Fences {
+        rows: Arc::new(memory.likes(ShardCount::DEFAULT)),
+        checkpoints: Arc::new(memory.checkpoints()),
+        shelf: Arc::new(broker.shelf("test", "likes")),
+        topic: "likes".to_owned(),
+    };
+    World { broker, memory, fences }
+}
+
+fn partition() -> Partition {
+    Partition { topic: "likes".into(), index: 0 }
+}
+
+#[tokio::test]
+async fn a_reset_moves_offset_and_topic_raises_cfg_and_opens_a_gap() {
+    let World { broker, memory, fences } = world().await;
+    let stale = Fence { offset: Offset(3), cfg: 2, topic: TopicId("gone".into()) };
+    fences.rows.create_fence(&partition(), &stale).await.unwrap();
+    broker.trim("likes", 0, 1);
+    fences.reset(0, ResetTo::Start, NOW).await.unwrap();
+    let log = fences.shelf.logs().await.unwrap().remove(0).1;
+    let moved = fences.rows.fence(&partition()).await.unwrap().unwrap();
+    assert_eq!(moved, Fence { offset: Offset(1), cfg: 3, topic: log.topic });
+    let gaps = memory.checkpoints().gaps().await.unwrap();
+    assert_eq!(gaps.len(), 1);
+    assert_eq!(gaps[0].kind, "fence_reset");
+    fences.show().await.unwrap();
+}
+
+#[tokio::test]
+async fn a_reset_outside_the_log_or_of_an_unknown_partition_is_refused_and_opens_no_gap() {
+    let World { memory, fences, .. } = world().await;
+    assert!(fences.reset(0, ResetTo::Start, NOW).await.unwrap_err().to_string().contains("no fence yet"));
+    let fence = Fence { offset: Offset(3), cfg: 0, topic: TopicId("t".into()) };
+    fences.rows.create_fence(&partition(), &fence).await.unwrap();
+    assert!(fences.reset(0, ResetTo::Offset(6), NOW).await.is_err());
+    assert!(fences.reset(9, ResetTo::End, NOW).await.is_err());
+    assert_eq!(memory.checkpoints().gaps().await.unwrap(), []);
+    fences.reset(0, ResetTo::Offset(5), NOW).await.unwrap();
+}
+
+#[test]
+fn a_line_says_what_a_consumer_would_do() {
+    let log = Log { topic: TopicId("t".into()), start: Offset(2), end: Offset(9) };
+    let fence = |offset| Fence { offset: Offset(offset), cfg: 1, topic: TopicId("t".into()) };
+    assert_eq!(described(4, Some(&fence(5)), &log), "4\t5\t1\t2\t9\tt\t4 behind");
+    assert!(described(4, Some(&fence(1)), &log).contains("log_truncated"));
+    assert!(described(4, None, &log).ends_with("not read yet"));
+}

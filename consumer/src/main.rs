@@ -1,0 +1,7 @@
+//! The consumer as a process.
+
+use std::process::ExitCode;
+
+fn main() -> ExitCode {
+    tally_service::run::<tally_consumer::App>()
+}

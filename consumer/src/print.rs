@@ -1,0 +1,10 @@
+//! Lines on standard output, for the subcommands that answer a person.
+
+use std::io::Write;
+
+use anyhow::Context;
+
+/// Prints a line. A closed pipe is an error like any other: nobody reads the answer.
+pub(crate) fn line(text: &str) -> anyhow::Result<()> {
+    writeln!(std::io::stdout().lock(), "{text}").context("cannot write the answer")
+}

@@ -1,0 +1,311 @@
+//! A stage for real processes: librdkafka's in-process cluster, the emulator on a loopback port, producers with a
+//! ledger, and consumers that are ended whatever becomes of a test.
+
+use std::collections::BTreeMap;
+use std::fs::File;
+use std::io::{Read, Write};
+use std::net::TcpStream;
+use std::path::PathBuf;
+use std::process::{Child, Command, Output, Stdio};
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::Duration;
+
+use futures_util::StreamExt;
+use rdkafka::mocking::MockCluster;
+use rdkafka::producer::DefaultProducerContext;
+use tally_adapters::dynamodb::{Access, Connection, Likes, Settings, ensure_tables};
+use tally_adapters::kafka;
+use tally_core::event::{Action, LikeEvent, partition_of};
+use tally_core::fence::Partition;
+use tally_core::ids::{PostId, ShardCount, UserId};
+use tally_core::ports::log::Outgoing;
+use tally_core::ports::{FencedRows, Producer, Rows, Segment, Shelf};
+use tally_core::time::UnixMillis;
+use tally_emulator::{Config, Emulator};
+use tally_service::{Host, Stage as Step};
+use tokio::net::TcpListener;
+use tokio::time::Instant;
+
+pub(crate) const PARTITIONS: u32 = 12;
+/// Long enough for rebalances of the in-process cluster, which take up to fifteen seconds each.
+const PATIENCE: Duration = Duration::from_secs(150);
+
+/// Whether a like is there, for each (post, user).
+pub(crate) type Ledger = BTreeMap<(String, String), bool>;
+
+pub(crate) struct Stage {
+    pub(crate) cluster: MockCluster<'static, DefaultProducerContext>,
+    pub(crate) emulator: Emulator,
+    pub(crate) likes: Likes,
+    endpoint: String,
+    producer: kafka::Producer,
+    pub(crate) ledger: Ledger,
+    /// Records written, and poison among them by place.
+    pub(crate) ends: BTreeMap<u32, u64>,
+    pub(crate) poison: Vec<(u32, u64)>,
+    said: u64,
+    _server: Host,
+}
+
+impl Stage {
+    pub(crate) async fn set() -> Self {
+        let cluster = MockCluster::new(1).unwrap();
+        for (topic, partitions) in [("likes", PARTITIONS), ("likes.dlq", 2)] {
+            cluster.create_topic(topic, i32::try_from(partitions).unwrap(), 1).unwrap();
+        }
+        let emulator = Emulator::new(Config::default());
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let endpoint = format!("http://{}", listener.local_addr().unwrap());
+        let host = Host::new("stage");
+        let served = emulator.clone();
+        host.worker(Step::Support, "emulator", move |stop: tally_service::Stop| async move {
+            served.serve(listener, async move { stop.requested().await }).await?;
+            Ok(())
+        });
+        let settings = Settings { endpoint: Some(endpoint.clone()), access: Access::Local, ..Settings::local("") };
+        let connection = Connection::open(&settings).await;
+        ensure_tables(&connection).await.unwrap();
+        let producer = kafka::Producer::new(&kafka::Settings::plaintext(&cluster.bootstrap_servers())).unwrap();
+        let likes = Likes::new(&connection, ShardCount::DEFAULT);
+        let (ends, poison) = ((0..PARTITIONS).map(|index| (index, 0)).collect(), Vec::new());
+        let ledger = Ledger::new();
+        Self { cluster, emulator, likes, endpoint, producer, ledger, ends, poison, said: 0, _server: host }
+    }
+
+    /// Says `count` events, a third of them unlikes, every hundredth poison; ids hold what ids may hold.
+    pub(crate) async fn say(&mut self, count: u64) {
+        let mut records = Vec::new();
+        for n in self.said..self.said + count {
+            let draw = n.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 20;
+            let post = PostId::new(&format!("p#{}\"\u{1f600}", draw % 97)).unwrap();
+            let long = if draw.is_multiple_of(500) { "x".repeat(240) } else { String::new() };
+            let user = UserId::new(&format!("u'{}{long}", (draw / 97) % 211)).unwrap();
+            let action = if draw % 10 < 3 { Action::Unlike } else { Action::Like };
+            if draw.is_multiple_of(100) {
+                records.push((post, br#"{"post_id":"#.to_vec(), true));
+            } else {
+                let at = UnixMillis(1_700_000_000_000 + n);
+                records.push((post.clone(), LikeEvent::new(&post, &user, action, at).encode(), false));
+                self.ledger.insert((post.to_string(), user.to_string()), action == Action::Like);
+            }
+        }
+        self.said += count;
+        let producer = &self.producer;
+        let sent = futures_util::stream::iter(records).map(|(post, value, poison)| async move {
+            let key = Some(post.as_str().as_bytes());
+            let record = Outgoing { topic: "likes", partition: None, key, value: Some(&value), headers: &[] };
+            let written = producer.send(record).await.expect("the cluster takes events");
+            assert_eq!(written.partition, partition_of(post.as_str().as_bytes(), PARTITIONS));
+            (written, poison)
+        });
+        let mut sent = sent.buffered(500);
+        while let Some((written, poison)) = sent.next().await {
+            self.ends.insert(written.partition, written.offset.0 + 1);
+            if poison {
+                self.poison.push((written.partition, written.offset.0));
+            }
+        }
+    }
+
+    /// Records said and not yet behind a fence.
+    pub(crate) async fn behind(&self) -> u64 {
+        let fences = self.likes.fences("likes").await.unwrap_or_default();
+        let fence = |index: u32| {
+            fences.iter().find(|(partition, _)| partition.index == index).map_or(0, |(_, fence)| fence.offset.0)
+        };
+        self.ends.iter().map(|(index, end)| end - fence(*index)).sum()
+    }
+
+    pub(crate) async fn caught_up(&self) {
+        eventually("every fence at its log's end", async || self.behind().await == 0).await;
+    }
+
+    /// Says events while at most so many are waiting, which keeps below what the in-process cluster holds.
+    pub(crate) async fn say_paced(&mut self, count: u64) {
+        let mut left = count;
+        while left > 0 {
+            let step = left.min(2_000);
+            self.say(step).await;
+            left -= step;
+            eventually("room for more events", async || self.behind().await < 40_000).await;
+        }
+    }
+
+    /// Checks that rows equal the fold, and dead letters the poison.
+    pub(crate) async fn check(&self) {
+        let expected: Vec<&(String, String)> =
+            self.ledger.iter().filter(|(_, there)| **there).map(|(key, _)| key).collect();
+        let rows = self.rows().await;
+        assert_eq!(rows.iter().collect::<Vec<_>>(), expected, "rows and fold");
+        let mut letters = self.letters().await;
+        let total = letters.len();
+        letters.dedup();
+        let mut poison = self.poison.clone();
+        poison.sort_unstable();
+        assert_eq!(letters, poison, "dead letters and poison");
+        println!("{} rows, {} dead letters, {} of them twice", rows.len(), total, total - letters.len());
+    }
+
+    pub(crate) async fn rows(&self) -> Vec<(String, String)> {
+        let mut rows = Vec::new();
+        let mut after = None;
+        loop {
+            let page = self.likes.scan(Segment { index: 0, of: 1 }, after.as_ref()).await.unwrap();
+            rows.extend(page.items.into_iter().map(|row| (row.pk.rsplit_once('#').unwrap().0.to_owned(), row.user)));
+            after = page.next;
+            if after.is_none() {
+                rows.sort_unstable();
+                return rows;
+            }
+        }
+    }
+
+    /// Where each dead letter came from, in order.
+    async fn letters(&self) -> Vec<(u32, u64)> {
+        let settings = kafka::Settings::plaintext(&self.cluster.bootstrap_servers());
+        let shelf = kafka::Shelf::new(&settings, "stage", "likes.dlq").unwrap();
+        let mut letters = Vec::new();
+        for (partition, log) in shelf.logs().await.unwrap() {
+            let mut at = log.start;
+            while at < log.end {
+                let records = shelf.read(&partition, at, log.end).await.unwrap();
+                at = records.last_offset().unwrap().next();
+                letters.extend(records.iter().map(|record| {
+                    let number = |name: &str| -> u64 {
+                        let header = record.header(&format!("__connect.errors.{name}")).unwrap();
+                        std::str::from_utf8(header).unwrap().parse().unwrap()
+                    };
+                    (u32::try_from(number("partition")).unwrap(), number("offset"))
+                }));
+            }
+        }
+        letters.sort_unstable();
+        letters
+    }
+
+    pub(crate) fn partition(index: u32) -> Partition {
+        Partition { topic: "likes".into(), index }
+    }
+
+    /// The binary, ready to be given more arguments.
+    pub(crate) fn command(&self, args: &[&str]) -> Command {
+        let mut command = binary();
+        command.args(["--brokers", &self.cluster.bootstrap_servers(), "--log-format", "json"]);
+        command.env("AWS_ENDPOINT_URL", &self.endpoint).env("AWS_REGION", "us-east-1");
+        command.env("AWS_ACCESS_KEY_ID", "local").env("AWS_SECRET_ACCESS_KEY", "local");
+        command.args(args);
+        command
+    }
+
+    /// Starts a consumer.
+    pub(crate) fn consumer(&self, args: &[&str]) -> Consumer {
+        Consumer::start(self.command(&["--admin-listen", "127.0.0.1:0"]).args(args))
+    }
+
+    /// Runs a subcommand to its end.
+    pub(crate) async fn run(&self, args: &[&str]) -> Output {
+        let mut command = self.command(args);
+        tokio::task::spawn_blocking(move || command.output().unwrap()).await.unwrap()
+    }
+}
+
+/// The binary without any of this process's settings.
+pub(crate) fn binary() -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_tally-consumer"));
+    let settings = std::env::vars_os().map(|(name, _)| name);
+    settings.filter(|name| name.to_string_lossy().starts_with("TALLY_")).for_each(|name| _ = command.env_remove(name));
+    command.stdin(Stdio::null());
+    command
+}
+
+/// A consumer process; ended when it goes out of scope.
+pub(crate) struct Consumer {
+    child: Child,
+    log: PathBuf,
+}
+
+impl Consumer {
+    fn start(command: &mut Command) -> Self {
+        static NEXT: AtomicU32 = AtomicU32::new(0);
+        let name = format!("tally-consumer-{}-{}.log", std::process::id(), NEXT.fetch_add(1, Ordering::Relaxed));
+        let log = std::env::temp_dir().join(name);
+        let file = File::create(&log).unwrap();
+        let child = command.stderr(file).stdout(Stdio::null()).spawn().unwrap();
+        Self { child, log }
+    }
+
+    pub(crate) fn log(&self) -> String {
+        std::fs::read_to_string(&self.log).unwrap()
+    }
+
+    /// Waits until the log says `text`.
+    pub(crate) async fn says(&self, text: &str) {
+        eventually(text, async || self.log().contains(text)).await;
+    }
+
+    pub(crate) fn signal(&self, name: &str) {
+        let sent = Command::new("kill").args([format!("-{name}"), self.child.id().to_string()]).status().unwrap();
+        assert!(sent.success());
+    }
+
+    pub(crate) fn is_running(&mut self) -> bool {
+        self.child.try_wait().unwrap().is_none()
+    }
+
+    /// The exit code.
+    pub(crate) async fn exit(&mut self) -> Option<i32> {
+        let deadline = Instant::now() + PATIENCE;
+        loop {
+            if let Some(status) = self.child.try_wait().unwrap() {
+                return status.code();
+            }
+            assert!(Instant::now() < deadline, "still running: {}", self.log());
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
+    }
+
+    /// Stops it in order.
+    pub(crate) async fn stop(mut self) {
+        self.signal("TERM");
+        assert_eq!(self.exit().await, Some(0), "{}", self.log());
+    }
+
+    /// What its admin listener answers.
+    pub(crate) fn get(&self, path: &str) -> String {
+        let log = self.log();
+        let line = log.lines().find(|line| line.contains("admin listening")).expect("it listens");
+        let event: serde_json::Value = serde_json::from_str(line).unwrap();
+        let mut stream = TcpStream::connect(event["address"].as_str().unwrap()).unwrap();
+        write!(stream, "GET {path} HTTP/1.1\r\nhost: test\r\nconnection: close\r\n\r\n").unwrap();
+        let mut answer = String::new();
+        stream.read_to_string(&mut answer).unwrap();
+        answer
+    }
+}
+
+impl Drop for Consumer {
+    fn drop(&mut self) {
+        // Already gone unless a test failed; one that is stopped ends by this too.
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+        if std::thread::panicking() {
+            let log = self.log();
+            let tail: Vec<&str> = log.lines().rev().take(30).collect();
+            println!("--- the end of a consumer's log, newest first\n{}", tail.join("\n"));
+        }
+        let _ = std::fs::remove_file(&self.log);
+    }
+}
+
+pub(crate) async fn eventually(what: &str, mut holds: impl AsyncFnMut() -> bool) {
+    let deadline = Instant::now() + PATIENCE;
+    while !holds().await {
+        assert!(Instant::now() < deadline, "never: {what}");
+        tokio::time::sleep(Duration::from_millis(50)).await;
+    }
+}
+
+/// A number that a run may be given, to make it longer than it is by default.
+pub(crate) fn sized(variable: &str, default: u64) -> u64 {
+    std::env::var(variable).ok().map_or(default, |text| text.parse().expect("a number"))
+}

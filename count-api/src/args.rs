@@ -1,0 +1,136 @@
+//! The command line and the environment, as written; what they mean together is the configuration's.
+
+use std::net::SocketAddr;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use clap::Parser;
+use tally_core::event::KeyScheme;
+use tally_service::{CommonArgs, Secret, StoreArgs, parse_duration};
+
+/// Serves counts of likes over HTTP
+#[derive(Parser, Clone, Debug)]
+#[command(name = "tally-count-api", version)]
+pub struct Args {
+    #[expect(missing_docs, reason = "a doc comment would become the help text of the whole group")]
+    #[command(flatten)]
+    pub common: CommonArgs,
+    #[expect(missing_docs, reason = "a doc comment would become the help text of the whole group")]
+    #[command(flatten)]
+    pub store: StoreArgs,
+
+    /// Where the routes are served; port 0 is any free one
+    #[arg(long, env = "TALLY_LISTEN", default_value = "127.0.0.1:8080", value_name = "ADDRESS", help_heading = "HTTP")]
+    pub listen: SocketAddr,
+
+    /// Connections at once; more wait
+    #[arg(long, env = "TALLY_CONNECTIONS", default_value_t = 10_000, value_name = "COUNT", help_heading = "HTTP")]
+    pub connections: usize,
+
+    /// How long a request's headers may take, and how long a connection may be idle
+    #[arg(long, env = "TALLY_HEADER_TIME", default_value = "10s", value_parser = parse_duration, value_name = "SPAN", help_heading = "HTTP")]
+    pub header_time: Duration,
+
+    /// Requests a second that one client may read with; 0 is any number
+    #[arg(long, env = "TALLY_READ_RATE", default_value_t = 0, value_name = "COUNT", help_heading = "HTTP")]
+    pub read_rate: u32,
+
+    /// Requests a second that one client may write with; 0 is any number
+    #[arg(long, env = "TALLY_WRITE_RATE", default_value_t = 100, value_name = "COUNT", help_heading = "HTTP")]
+    pub write_rate: u32,
+
+    /// How many proxies of ours stand in front, each adding to X-Forwarded-For; 0 takes the peer for the client
+    #[arg(long, env = "TALLY_FORWARDED_HOPS", default_value_t = 0, value_name = "COUNT", help_heading = "HTTP")]
+    pub forwarded_hops: usize,
+
+    /// Whose pages may use the routes: origins, scheme and host, separated by commas, or `*`
+    #[arg(long, env = "TALLY_CORS_ORIGINS", value_delimiter = ',', value_name = "ORIGIN,..", help_heading = "HTTP")]
+    pub cors_origins: Vec<String>,
+
+    /// How long browsers and proxies may keep a count; 0 makes them ask each time
+    #[arg(long, env = "TALLY_MAX_AGE", default_value = "1s", value_parser = parse_duration, value_name = "SPAN", help_heading = "HTTP")]
+    pub max_age: Duration,
+
+    /// The file with the bearer token that reading takes; without it reading is open
+    #[arg(long, env = "TALLY_READ_TOKEN_FILE", value_name = "FILE", help_heading = "HTTP")]
+    pub read_token_file: Option<PathBuf>,
+
+    /// The file with the bearer token that writing takes; without it writing is open
+    #[arg(long, env = "TALLY_WRITE_TOKEN_FILE", value_name = "FILE", help_heading = "HTTP")]
+    pub write_token_file: Option<PathBuf>,
+
+    /// How long a count stays in this process's memory; 0 turns that off
+    #[arg(long, env = "TALLY_LOCAL_TTL", default_value = "100ms", value_parser = parse_duration, value_name = "SPAN", help_heading = "Reading")]
+    pub local_ttl: Duration,
+
+    /// How many counts stay there at most
+    #[arg(long, env = "TALLY_LOCAL_POSTS", default_value_t = 100_000, value_name = "COUNT", help_heading = "Reading")]
+    pub local_posts: u64,
+
+    /// The shared cache: `redis://host:port`, `rediss://` with TLS, several nodes of a cluster separated by commas; `off`
+    /// or nothing reads the table alone
+    #[arg(long, env = "TALLY_REDIS", hide_env_values = true, value_name = "URL", help_heading = "Reading")]
+    pub redis: Option<Secret>,
+
+    /// The cache is in cluster mode, also where one address is given
+    #[arg(long, env = "TALLY_REDIS_CLUSTER", help_heading = "Reading")]
+    pub redis_cluster: bool,
+
+    /// How long the cache may take to answer before the table is read
+    #[arg(long, env = "TALLY_CACHE_BUDGET", default_value = "30ms", value_parser = parse_duration, value_name = "SPAN", help_heading = "Reading")]
+    pub cache_budget: Duration,
+
+    /// Reads of the tables at once; past them the answer is 503 and when to come back
+    #[arg(
+        long,
+        env = "TALLY_TABLE_CONCURRENCY",
+        default_value_t = 256,
+        value_name = "COUNT",
+        help_heading = "Reading"
+    )]
+    pub table_concurrency: usize,
+
+    /// How long a read of the tables may take
+    #[arg(long, env = "TALLY_TABLE_BUDGET", default_value = "2s", value_parser = parse_duration, value_name = "SPAN", help_heading = "Reading")]
+    pub table_budget: Duration,
+
+    /// Streams of live counts at once
+    #[arg(long, env = "TALLY_LISTENERS", default_value_t = 5_000, value_name = "COUNT", help_heading = "Reading")]
+    pub listeners: usize,
+
+    /// How often a stream of live counts says that it is there
+    #[arg(long, env = "TALLY_HEARTBEAT", default_value = "15s", value_parser = parse_duration, value_name = "SPAN", help_heading = "Reading")]
+    pub heartbeat: Duration,
+
+    /// Kafka's bootstrap servers; with them likes and unlikes are taken, without them those routes are 404
+    #[arg(long, env = "TALLY_BROKERS", value_parser = tally_service::text(), value_name = "HOST:PORT,..", help_heading = "Writing")]
+    pub brokers: Option<String>,
+
+    /// The topic of likes
+    #[arg(long, env = "TALLY_TOPIC", default_value = "likes", value_parser = tally_service::text(), value_name = "TOPIC", help_heading = "Writing")]
+    pub topic: String,
+
+    /// What a record's key is, the same for every producer of the topic: `post` or `post-shard`
+    #[arg(long, env = "TALLY_KEY", default_value_t = KeyScheme::Post, value_name = "SCHEME", help_heading = "Writing")]
+    pub key: KeyScheme,
+
+    /// How long an acknowledgement may take
+    #[arg(long, env = "TALLY_WRITE_BUDGET", default_value = "5s", value_parser = parse_duration, value_name = "SPAN", help_heading = "Writing")]
+    pub write_budget: Duration,
+}
+
+impl AsRef<CommonArgs> for Args {
+    fn as_ref(&self) -> &CommonArgs {
+        &self.common
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn help_is_the_reference() {
+        insta::assert_snapshot!(tally_service::reference::<Args>());
+    }
+}

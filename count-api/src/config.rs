@@ -1,0 +1,291 @@
+//! The arguments, validated together.
+
+use std::net::SocketAddr;
+use std::num::NonZeroU32;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use axum::http::{HeaderValue, Uri};
+use tally_core::event::KeyScheme;
+use tally_core::ids::ShardCount;
+use tally_service::{Invalid, Secret};
+use tower_http::cors::AllowOrigin;
+
+use crate::args::Args;
+use crate::read::Bounds;
+use crate::server::Limits;
+
+/// How long a read of the tables may wait for its turn.
+const PATIENCE: Duration = Duration::from_millis(100);
+
+/// An API's configuration.
+#[derive(Clone, Debug)]
+pub struct Config {
+    /// Where the routes are served.
+    pub listen: SocketAddr,
+    /// What clients may take before they have sent a request.
+    pub limits: Limits,
+    /// Requests a second that one client may read with, if that is limited.
+    pub read_rate: Option<NonZeroU32>,
+    /// Requests a second that one client may write with, if that is limited.
+    pub write_rate: Option<NonZeroU32>,
+    /// Proxies of ours in front.
+    pub forwarded_hops: usize,
+    /// Whose pages may use the routes.
+    pub cors: Option<AllowOrigin>,
+    /// How long browsers and proxies may keep a count.
+    pub max_age: Duration,
+    /// Who may use the routes.
+    pub tokens: Tokens,
+    /// How long a count stays in memory.
+    pub local_ttl: Duration,
+    /// How many counts stay in memory.
+    pub local_posts: u64,
+    /// How long the cache may take to answer.
+    pub cache_budget: Duration,
+    /// How much of the tables one process may take.
+    pub table: Bounds,
+    /// Streams of live counts at once.
+    pub listeners: usize,
+    /// How often such a stream says that it is there.
+    pub heartbeat: Duration,
+    /// What every table's name begins with.
+    pub table_prefix: String,
+    /// The number of shards this process was told the deployment has.
+    pub shards: Option<ShardCount>,
+    /// The cache, if there is one.
+    pub cache: Option<CacheAddress>,
+    /// Kafka's bootstrap servers, if writes are taken.
+    pub brokers: Option<String>,
+    /// How events are written where they are taken.
+    pub write: WriteConfig,
+}
+
+/// Bearer tokens; where there is none, the routes are open.
+#[derive(Clone, Debug, Default)]
+pub struct Tokens {
+    /// For reading.
+    pub read: Option<Secret>,
+    /// For writing.
+    pub write: Option<Secret>,
+}
+
+/// Where the cache is.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct CacheAddress {
+    /// One URL, or several nodes of a cluster.
+    pub nodes: Vec<Secret>,
+    /// Whether it is in cluster mode.
+    pub cluster: bool,
+}
+
+/// How events are written.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct WriteConfig {
+    /// The topic.
+    pub topic: String,
+    /// What a record's key is.
+    pub key: KeyScheme,
+    /// How long an acknowledgement may take.
+    pub budget: Duration,
+}
+
+impl Default for Config {
+    fn default() -> Self {
+        let seconds = Duration::from_secs;
+        Self {
+            listen: SocketAddr::from(([127, 0, 0, 1], 8080)),
+            limits: Limits { connections: 10_000, head_time: seconds(10) },
+            read_rate: None,
+            write_rate: NonZeroU32::new(100),
+            forwarded_hops: 0,
+            cors: None,
+            max_age: seconds(1),
+            tokens: Tokens::default(),
+            local_ttl: Duration::from_millis(100),
+            local_posts: 100_000,
+            cache_budget: Duration::from_millis(30),
+            table: Bounds { concurrency: 256, patience: PATIENCE, budget: seconds(2) },
+            listeners: 5_000,
+            heartbeat: seconds(15),
+            table_prefix: String::new(),
+            shards: None,
+            cache: None,
+            brokers: None,
+            write: WriteConfig { topic: "likes".to_owned(), key: KeyScheme::Post, budget: seconds(5) },
+        }
+    }
+}
+
+impl TryFrom<Args> for Config {
+    type Error = Invalid;
+
+    fn try_from(args: Args) -> Result<Self, Invalid> {
+        let mut invalid = Invalid::none();
+        check(&args, &mut invalid);
+        let cache = invalid.accept("redis", cache(args.redis.as_ref(), args.redis_cluster));
+        let cors = invalid.accept("cors-origins", cors(&args.cors_origins));
+        let tokens = Tokens {
+            read: token("read-token-file", args.read_token_file, &mut invalid),
+            write: token("write-token-file", args.write_token_file, &mut invalid),
+        };
+        let (Some(cache), Some(cors), true) = (cache, cors, invalid.is_empty()) else { return Err(invalid) };
+        Ok(Self {
+            listen: args.listen,
+            limits: Limits { connections: args.connections, head_time: args.header_time },
+            read_rate: NonZeroU32::new(args.read_rate),
+            write_rate: NonZeroU32::new(args.write_rate),
+            forwarded_hops: args.forwarded_hops,
+            cors,
+            max_age: args.max_age,
+            tokens,
+            local_ttl: args.local_ttl,
+            local_posts: args.local_posts,
+            cache_budget: args.cache_budget,
+            table: Bounds { concurrency: args.table_concurrency, patience: PATIENCE, budget: args.table_budget },
+            listeners: args.listeners,
+            heartbeat: args.heartbeat,
+            table_prefix: args.store.table_prefix,
+            shards: args.store.shards,
+            cache,
+            brokers: args.brokers,
+            write: WriteConfig { topic: args.topic, key: args.key, budget: args.write_budget },
+        })
+    }
+}
+
+/// The rules that numbers and spans keep.
+fn check(args: &Args, invalid: &mut Invalid) {
+    const MOST_CONNECTIONS: usize = 1_000_000;
+    let counts = [
+        ("connections", args.connections, MOST_CONNECTIONS),
+        ("table-concurrency", args.table_concurrency, MOST_CONNECTIONS),
+        ("listeners", args.listeners, args.connections),
+    ];
+    for (flag, count, most) in counts {
+        invalid.ensure(flag, (1..=most).contains(&count), format!("must be from 1 to {most}"));
+    }
+    invalid.ensure("local-posts", args.local_posts >= 1, "must be at least 1; --local-ttl 0 turns the memory off");
+    invalid.ensure(
+        "local-ttl",
+        args.local_ttl <= Duration::from_secs(10),
+        "must be at most 10s: no answer may be older",
+    );
+    let spans = [
+        ("header-time", args.header_time),
+        ("cache-budget", args.cache_budget),
+        ("table-budget", args.table_budget),
+        ("heartbeat", args.heartbeat),
+        ("write-budget", args.write_budget),
+    ];
+    for (flag, span) in spans {
+        invalid.ensure(flag, !span.is_zero(), "must be more than nothing");
+    }
+    let token_without_writes = args.write_token_file.is_some() && args.brokers.is_none();
+    invalid.ensure("write-token-file", !token_without_writes, "guards nothing: without --brokers no writes are taken");
+}
+
+fn token(flag: &str, file: Option<PathBuf>, invalid: &mut Invalid) -> Option<Secret> {
+    let read = Secret::read(&file?).map_err(|error| format!("{error:#}"));
+    invalid.accept(flag, read)
+}
+
+/// The cache's address, or none where it is switched off.
+fn cache(redis: Option<&Secret>, cluster: bool) -> Result<Option<CacheAddress>, &'static str> {
+    let Some(redis) = redis.filter(|redis| !["", "off"].contains(&redis.expose())) else { return Ok(None) };
+    let nodes: Vec<Secret> = redis.expose().split(',').map(|url| Secret::from(url.trim().to_owned())).collect();
+    let is_url = |node: &Secret| ["redis://", "rediss://"].iter().any(|scheme| node.expose().starts_with(scheme));
+    if !nodes.iter().all(is_url) {
+        return Err("write redis://HOST:PORT, rediss://HOST:PORT, or `off`");
+    }
+    let cluster = cluster || nodes.len() > 1;
+    Ok(Some(CacheAddress { nodes, cluster }))
+}
+
+/// Whose pages may use the routes, if any.
+fn cors(origins: &[String]) -> Result<Option<AllowOrigin>, &'static str> {
+    let given: Vec<&str> = origins.iter().map(|origin| origin.trim()).filter(|origin| !origin.is_empty()).collect();
+    match given[..] {
+        [] => return Ok(None),
+        ["*"] => return Ok(Some(AllowOrigin::any())),
+        _ => {}
+    }
+    let origins: Option<Vec<HeaderValue>> = given.into_iter().map(origin).collect();
+    origins.map(|origins| Some(AllowOrigin::list(origins))).ok_or("write origins such as https://example.com, or `*`")
+}
+
+/// An origin as browsers send it: a scheme and a host, and nothing behind them.
+fn origin(text: &str) -> Option<HeaderValue> {
+    let uri: Uri = text.parse().ok()?;
+    let (scheme, authority) = (uri.scheme_str()?, uri.authority()?);
+    let plain = text == format!("{scheme}://{authority}") && ["http", "https"].contains(&scheme);
+    HeaderValue::from_str(text).ok().filter(|_| plain)
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::Parser;
+
+    use super::*;
+
+    fn config(args: &[&str]) -> Result<Config, String> {
+        let args = Args::try_parse_from(std::iter::once(&"tally-count-api").chain(args));
+        Config::try_from(args.map_err(|error| error.to_string())?).map_err(|invalid| invalid.to_string())
+    }
+
+    #[test]
+    fn the_documented_defaults_are_those_of_a_process_that_is_told_nothing() {
+        assert_eq!(format!("{:?}", config(&[]).unwrap()), format!("{:?}", Config::default()));
+    }
+
+    #[test]
+    fn a_cache_is_an_address_or_absent() {
+        for absent in [&["--redis", "off"][..], &["--redis", ""], &[]] {
+            assert_eq!(config(absent).unwrap().cache, None);
+        }
+        let one = config(&["--redis", "redis://:canary@cache:6379"]).unwrap();
+        assert!(!format!("{one:?}").contains("canary"));
+        assert_eq!(one.cache.map(|cache| (cache.nodes.len(), cache.cluster)), Some((1, false)));
+        let many = config(&["--redis", "redis://a:1, redis://b:1"]).unwrap();
+        assert_eq!(many.cache.map(|cache| (cache.nodes.len(), cache.cluster)), Some((2, true)));
+        let error = config(&["--redis", "canary:6379"]).unwrap_err();
+        assert!(error.contains("--redis (TALLY_REDIS)") && !error.contains("canary"), "{error}");
+    }
+
+    #[test]
+    fn every_bad_setting_is_named_at_once_and_no_value_is_repeated() {
+        let bad = [
+            "--connections=0",
+            "--listeners=20000",
+            "--table-concurrency=0",
+            "--local-ttl=1m",
+            "--header-time=0",
+            "--cors-origins=canary",
+            "--read-token-file=/nowhere",
+            "--write-token-file=/nowhere",
+        ];
+        let error = config(&bad).unwrap_err();
+        for flag in bad.iter().filter_map(|flag| flag.split('=').next()) {
+            assert!(error.contains(flag), "{flag}: {error}");
+        }
+        assert!(!error.contains("canary"), "{error}");
+    }
+
+    #[test]
+    fn zero_is_no_limit_of_a_rate() {
+        let config = config(&["--read-rate", "7", "--write-rate", "0"]).unwrap();
+        assert_eq!((config.read_rate.map(NonZeroU32::get), config.write_rate), (Some(7), None));
+    }
+
+    #[test]
+    fn an_origin_is_a_scheme_and_a_host_and_nothing_else() {
+        for good in ["https://example.com", "http://localhost:3000"] {
+            assert!(origin(good).is_some(), "{good}");
+        }
+        for bad in ["example.com", "https://example.com/", "https://a.b/c", "ftp://a.b", "null", "https://", "*"] {
+            assert!(origin(bad).is_none(), "{bad}");
+        }
+        assert!(config(&["--cors-origins", "https://a.b, http://c:1"]).unwrap().cors.is_some());
+        assert!(config(&["--cors-origins", "*,https://a.b"]).is_err());
+    }
+}

@@ -1,0 +1,315 @@
+//! What can be wrong with a request or behind it, and the one place that makes it an answer: problem+json, as RFC 9457
+//! has it, with a `type` that stays.
+
+use std::borrow::Cow;
+use std::sync::Arc;
+use std::time::Duration;
+
+use axum::http::{HeaderValue, StatusCode, header};
+use axum::response::{IntoResponse, Response};
+use serde::Serialize;
+use tally_core::ids::BadId;
+use thiserror::Error;
+use utoipa::ToSchema;
+
+/// What every `type` begins with.
+const TYPE: &str = "urn:tally:problem:";
+
+/// How long to stay away from a store that is down, or from a process that has enough to do.
+const SOON: Duration = Duration::from_secs(1);
+
+/// Which id of a request is meant.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum IdField {
+    /// `post_id`
+    Post,
+    /// `user_id`
+    User,
+}
+
+impl IdField {
+    /// Its name in paths and bodies.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Post => "post_id",
+            Self::User => "user_id",
+        }
+    }
+}
+
+/// Why a request is not answered with what it asked for. The text is for the client: it tells nothing about what
+/// stands behind us.
+#[derive(Clone, Debug, PartialEq, Eq, Error)]
+pub enum Problem {
+    /// An id that no post or user can have.
+    #[error("{}: {reason}", field.name())]
+    BadId {
+        /// Which.
+        field: IdField,
+        /// Why.
+        reason: BadId,
+    },
+    /// A path with a `%` that does not begin an escape, or escapes that are not UTF-8.
+    #[error("the path is not percent-encoded UTF-8")]
+    BadPath,
+    /// A path or query longer than any we serve.
+    #[error("the path and query have {0} bytes, more than any route takes")]
+    PathTooLong(usize),
+    /// A query with another parameter or value than the route has.
+    #[error("query: {0}")]
+    BadQuery(String),
+    /// A cursor that we did not give.
+    #[error("the cursor is not one this route gave")]
+    BadCursor,
+    /// A body that is not what the route takes.
+    #[error("body: {0}")]
+    BadBody(String),
+    /// A body that is not declared as JSON.
+    #[error("the body must be application/json")]
+    NotJson,
+    /// A body longer than any we take.
+    #[error("the body has more than {0} bytes")]
+    BodyTooLarge(usize),
+    /// A body where none is read.
+    #[error("this route takes no body")]
+    UnexpectedBody,
+    /// A body that did not arrive in time.
+    #[error("the body did not arrive in time")]
+    SlowBody,
+    /// No token, or not the right one.
+    #[error("a bearer token is required")]
+    Unauthorised,
+    /// No such route.
+    #[error("there is no such route")]
+    NoRoute,
+    /// A write where none are taken.
+    #[error("this process takes no writes")]
+    WritesOff,
+    /// Not a method of this route.
+    #[error("the route has no such method")]
+    NoMethod,
+    /// More requests than one client may make.
+    #[error("too many requests from one client")]
+    RateLimited {
+        /// When the next would be taken.
+        after: Duration,
+    },
+    /// The table has as many reads under way as it is given.
+    #[error("too many reads are under way")]
+    Busy,
+    /// Nothing that knows the number can be reached.
+    #[error("the store cannot be reached")]
+    StoreAway(Cause),
+    /// The event could not be acknowledged.
+    #[error("the event was not acknowledged and may or may not count: send it again")]
+    BrokerAway(Cause),
+    /// As many listeners as are allowed.
+    #[error("too many listeners")]
+    TooManyListeners,
+    /// A fault of our own.
+    #[error("the request failed here")]
+    Internal(Cause),
+}
+
+/// What happened behind us, for the log alone.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Cause(Arc<str>);
+
+impl Cause {
+    /// The text of `cause`.
+    pub fn new(cause: &(impl ToString + ?Sized)) -> Self {
+        Self(cause.to_string().into())
+    }
+
+    /// For the log.
+    pub fn as_str(&self) -> &str {
+        &self.0
+    }
+}
+
+/// An answer's problem, for the access log: left in the response's extensions.
+#[derive(Clone, Debug)]
+pub struct Answered(pub Problem);
+
+/// The body of every answer that is an error.
+#[derive(Debug, Serialize, ToSchema)]
+#[schema(title = "Problem")]
+pub struct ProblemDocument {
+    /// What kind of problem it is: stable, made for programs.
+    #[serde(rename = "type")]
+    #[schema(example = "urn:tally:problem:bad-id")]
+    kind: String,
+    /// The same for people.
+    #[schema(example = "Bad id")]
+    title: &'static str,
+    /// The HTTP status.
+    #[schema(minimum = 400, maximum = 599)]
+    status: u16,
+    /// What is wrong with this very request.
+    detail: String,
+}
+
+impl Problem {
+    /// The status, the last part of the type, and the title.
+    fn kind(&self) -> (StatusCode, &'static str, &'static str) {
+        match self {
+            Self::BadId { .. } => (StatusCode::BAD_REQUEST, "bad-id", "Bad id"),
+            Self::BadPath => (StatusCode::BAD_REQUEST, "bad-path", "Bad path"),
+            Self::PathTooLong(_) => (StatusCode::URI_TOO_LONG, "path-too-long", "Path too long"),
+            Self::BadQuery(_) => (StatusCode::BAD_REQUEST, "bad-query", "Bad query"),
+            Self::BadCursor => (StatusCode::BAD_REQUEST, "bad-cursor", "Bad cursor"),
+            Self::BadBody(_) => (StatusCode::BAD_REQUEST, "bad-body", "Bad body"),
+            Self::NotJson => (StatusCode::UNSUPPORTED_MEDIA_TYPE, "not-json", "Not JSON"),
+            Self::BodyTooLarge(_) => (StatusCode::PAYLOAD_TOO_LARGE, "body-too-large", "Body too large"),
+            Self::UnexpectedBody => (StatusCode::BAD_REQUEST, "unexpected-body", "Unexpected body"),
+            Self::SlowBody => (StatusCode::REQUEST_TIMEOUT, "slow-body", "Slow body"),
+            Self::Unauthorised => (StatusCode::UNAUTHORIZED, "unauthorised", "Unauthorised"),
+            Self::NoRoute => (StatusCode::NOT_FOUND, "no-route", "No such route"),
+            Self::WritesOff => (StatusCode::NOT_FOUND, "writes-off", "Writes are off"),
+            Self::NoMethod => (StatusCode::METHOD_NOT_ALLOWED, "no-method", "No such method"),
+            Self::RateLimited { .. } => (StatusCode::TOO_MANY_REQUESTS, "rate-limited", "Too many requests"),
+            Self::Busy => (StatusCode::SERVICE_UNAVAILABLE, "busy", "Busy"),
+            Self::StoreAway(_) => (StatusCode::SERVICE_UNAVAILABLE, "store-away", "Store away"),
+            Self::BrokerAway(_) => (StatusCode::SERVICE_UNAVAILABLE, "broker-away", "Broker away"),
+            Self::TooManyListeners => (StatusCode::SERVICE_UNAVAILABLE, "too-many-listeners", "Too many listeners"),
+            Self::Internal(_) => (StatusCode::INTERNAL_SERVER_ERROR, "internal", "Internal error"),
+        }
+    }
+
+    /// The status it is answered with.
+    pub fn status(&self) -> StatusCode {
+        self.kind().0
+    }
+
+    /// The last part of its type: a bounded set, good for logs and metrics.
+    pub fn name(&self) -> &'static str {
+        self.kind().1
+    }
+
+    /// What happened behind us, where something did.
+    pub fn cause(&self) -> Option<&Cause> {
+        match self {
+            Self::StoreAway(cause) | Self::BrokerAway(cause) | Self::Internal(cause) => Some(cause),
+            _ => None,
+        }
+    }
+
+    /// When it is worth trying again, where it is.
+    fn retry_after(&self) -> Option<Duration> {
+        match self {
+            Self::RateLimited { after } => Some(*after),
+            Self::Busy | Self::StoreAway(_) | Self::BrokerAway(_) | Self::TooManyListeners => Some(SOON),
+            _ => None,
+        }
+    }
+
+    /// The body of the answer.
+    pub fn document(&self) -> ProblemDocument {
+        let (status, name, title) = self.kind();
+        ProblemDocument { kind: format!("{TYPE}{name}"), title, status: status.as_u16(), detail: self.to_string() }
+    }
+}
+
+impl IntoResponse for Problem {
+    fn into_response(self) -> Response {
+        let body = serde_json::to_vec(&self.document()).expect("texts and a number always serialise");
+        let mut response = (self.status(), body).into_response();
+        let headers = response.headers_mut();
+        headers.insert(header::CONTENT_TYPE, HeaderValue::from_static("application/problem+json"));
+        headers.insert(header::CACHE_CONTROL, HeaderValue::from_static("no-store"));
+        if let Some(after) = self.retry_after() {
+            headers.insert(header::RETRY_AFTER, HeaderValue::from(whole_seconds(after)));
+        }
+        match self {
+            Self::Unauthorised => {
+                headers.insert(header::WWW_AUTHENTICATE, HeaderValue::from_static("Bearer"));
+            }
+            // What is left of a body nobody reads would be taken for the next request.
+            Self::UnexpectedBody | Self::BodyTooLarge(_) | Self::SlowBody => {
+                headers.insert(header::CONNECTION, HeaderValue::from_static("close"));
+            }
+            _ => {}
+        }
+        response.extensions_mut().insert(Answered(self));
+        response
+    }
+}
+
+/// At least one second: `Retry-After: 0` would be an invitation.
+fn whole_seconds(span: Duration) -> u64 {
+    (span.as_secs() + u64::from(span.subsec_nanos() > 0)).max(1)
+}
+
+/// The text of something a client wrote, fit for an answer: cut, and without control characters.
+pub fn quoted(text: &str) -> Cow<'_, str> {
+    const MOST: usize = 120;
+    if text.len() <= MOST && !text.contains(char::is_control) {
+        return Cow::Borrowed(text);
+    }
+    Cow::Owned(text.chars().filter(|c| !c.is_control()).take(MOST).collect())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn every() -> Vec<Problem> {
+        let cause = || Cause::new("canary");
+        vec![
+            Problem::BadId { field: IdField::Post, reason: BadId::Empty },
+            Problem::BadPath,
+            Problem::PathTooLong(9_999),
+            Problem::BadQuery("limit".to_owned()),
+            Problem::BadCursor,
+            Problem::BadBody("expected a list".to_owned()),
+            Problem::NotJson,
+            Problem::BodyTooLarge(65_536),
+            Problem::UnexpectedBody,
+            Problem::SlowBody,
+            Problem::Unauthorised,
+            Problem::NoRoute,
+            Problem::WritesOff,
+            Problem::NoMethod,
+            Problem::RateLimited { after: Duration::from_millis(2_001) },
+            Problem::Busy,
+            Problem::StoreAway(cause()),
+            Problem::BrokerAway(cause()),
+            Problem::TooManyListeners,
+            Problem::Internal(cause()),
+        ]
+    }
+
+    #[test]
+    fn every_problem_has_a_type_of_its_own_and_types_stay() {
+        let lines: Vec<String> =
+            every().iter().map(|problem| format!("{} {}{}", problem.status().as_u16(), TYPE, problem.name())).collect();
+        insta::assert_snapshot!(lines.join("\n"));
+    }
+
+    #[test]
+    fn no_answer_tells_what_happened_behind_us() {
+        for problem in every() {
+            let body = serde_json::to_string(&problem.document()).unwrap();
+            assert!(!body.contains("canary"), "{body}");
+        }
+    }
+
+    #[test]
+    fn what_may_be_tried_again_says_when_and_never_at_once() {
+        let header = |problem: Problem| {
+            let response = problem.into_response();
+            response.headers().get(header::RETRY_AFTER).map(|value| value.to_str().unwrap().to_owned())
+        };
+        assert_eq!(header(Problem::RateLimited { after: Duration::from_millis(2_001) }).as_deref(), Some("3"));
+        assert_eq!(header(Problem::RateLimited { after: Duration::ZERO }).as_deref(), Some("1"));
+        assert_eq!(header(Problem::Busy).as_deref(), Some("1"));
+        assert_eq!(header(Problem::NoRoute), None);
+    }
+
+    #[test]
+    fn a_quoted_text_is_short_and_one_line() {
+        assert_eq!(quoted("plain"), "plain");
+        assert_eq!(quoted("a\r\nb\u{85}c"), "abc");
+        assert_eq!(quoted(&"é".repeat(500)).chars().count(), 120);
+    }
+}

@@ -1,0 +1,19 @@
+#![doc = include_str!("../README.md")]
+
+pub mod access;
+mod app;
+mod args;
+pub mod auth;
+mod config;
+pub mod error;
+pub mod extract;
+pub mod limits;
+pub mod metrics;
+pub mod read;
+pub mod routes;
+pub mod server;
+pub mod watch;
+
+pub use app::{App, Ports};
+pub use args::Args;
+pub use config::{CacheAddress, Config, Tokens, WriteConfig};

@@ -1,0 +1,197 @@
+//! What a request may be before anything looks at what it asks: its length, its escapes, its body, and how often one
+//! client may ask.
+
+use std::net::{IpAddr, Ipv6Addr, SocketAddr};
+use std::num::NonZeroU32;
+use std::sync::Arc;
+use std::time::Duration;
+
+use axum::extract::{Request, State};
+use axum::http::{HeaderMap, Method, header};
+use axum::middleware::Next;
+use axum::response::{IntoResponse, Response};
+use governor::clock::{Clock as _, DefaultClock};
+use governor::{DefaultKeyedRateLimiter, Quota, RateLimiter};
+use hyper::body::Body as _;
+use tally_service::{Clock, Stop, Task};
+
+use crate::error::Problem;
+
+/// The longest path with its query: two ids of 256 bytes with every byte escaped, or one and a cursor.
+pub const TARGET_BYTES: usize = 4 * 1024;
+
+/// How often clients not heard of for a while are forgotten.
+const FORGET_EVERY: Duration = Duration::from_secs(30);
+
+/// The other end of the connection a request came over; the listener puts it there.
+#[derive(Clone, Copy, Debug)]
+pub struct Peer(pub SocketAddr);
+
+/// Refuses what no route takes.
+pub async fn shape(request: Request, next: Next) -> Response {
+    match well_formed(&request) {
+        Ok(()) => next.run(request).await,
+        Err(problem) => problem.into_response(),
+    }
+}
+
+fn well_formed(request: &Request) -> Result<(), Problem> {
+    let target = request.uri().path_and_query().map_or("", |target| target.as_str());
+    if target.len() > TARGET_BYTES {
+        return Err(Problem::PathTooLong(target.len()));
+    }
+    if !is_escaped_well(request.uri().path().as_bytes()) {
+        return Err(Problem::BadPath);
+    }
+    // Only one route reads a body, and it is the only one to be posted to.
+    if request.method() != Method::POST && !request.body().is_end_stream() {
+        return Err(Problem::UnexpectedBody);
+    }
+    Ok(())
+}
+
+/// Whether every `%` begins an escape: one that does not would be a second spelling of another id.
+fn is_escaped_well(path: &[u8]) -> bool {
+    let mut rest = path;
+    while let Some(at) = rest.iter().position(|byte| *byte == b'%') {
+        let [high, low, ..] = rest[at + 1..] else { return false };
+        if !high.is_ascii_hexdigit() || !low.is_ascii_hexdigit() {
+            return false;
+        }
+        rest = &rest[at + 3..];
+    }
+    true
+}
+
+/// How often one client may ask: so many requests a second, as many at once.
+#[derive(Clone)]
+pub struct Rate {
+    limiter: Option<Arc<DefaultKeyedRateLimiter<IpAddr>>>,
+    hops: usize,
+}
+
+impl Rate {
+    /// `per_second` requests a second of each client, or any number; `hops` proxies of ours stand before us.
+    pub fn new(per_second: Option<NonZeroU32>, hops: usize) -> Self {
+        let limiter = per_second.map(|rate| Arc::new(RateLimiter::keyed(Quota::per_second(rate))));
+        Self { limiter, hops }
+    }
+
+    /// Whether there is a limit.
+    pub fn is_limited(&self) -> bool {
+        self.limiter.is_some()
+    }
+
+    fn admit(&self, request: &Request) -> Result<(), Problem> {
+        let Some(limiter) = &self.limiter else { return Ok(()) };
+        let peer = request.extensions().get::<Peer>().map(|peer| peer.0.ip());
+        let client = client(peer, request.headers(), self.hops);
+        limiter
+            .check_key(&network(client))
+            .map_err(|denied| Problem::RateLimited { after: denied.wait_time_from(DefaultClock::default().now()) })
+    }
+}
+
+/// The middleware of a group of routes with a rate.
+pub async fn rate(State(rate): State<Rate>, request: Request, next: Next) -> Response {
+    match rate.admit(&request) {
+        Ok(()) => next.run(request).await,
+        Err(problem) => problem.into_response(),
+    }
+}
+
+/// Who asks: the peer, or what the last of our own `hops` proxies was told. What stands further left in the header was
+/// written by strangers.
+fn client(peer: Option<IpAddr>, headers: &HeaderMap, hops: usize) -> IpAddr {
+    let forwarded = || {
+        let last = headers.get_all(header::HeaderName::from_static("x-forwarded-for")).iter().next_back()?;
+        let mut addresses = last.to_str().ok()?.rsplit(',');
+        addresses.nth(hops - 1)?.trim().parse().ok()
+    };
+    let forwarded = if hops == 0 { None } else { forwarded() };
+    forwarded.or(peer).unwrap_or(IpAddr::V6(Ipv6Addr::UNSPECIFIED))
+}
+
+/// What counts as one client: an address, or the 64 bits of an IPv6 network that one subscriber is given.
+fn network(client: IpAddr) -> IpAddr {
+    match client {
+        IpAddr::V4(_) => client,
+        IpAddr::V6(address) => match address.to_ipv4_mapped() {
+            Some(mapped) => IpAddr::V4(mapped),
+            None => IpAddr::V6(Ipv6Addr::from_bits(address.to_bits() >> 64 << 64)),
+        },
+    }
+}
+
+/// Forgets clients that have been quiet, so that the limits' memory follows who is there.
+pub struct Forgetting {
+    /// Whose.
+    pub rates: Vec<Rate>,
+    /// When.
+    pub clock: Clock,
+}
+
+impl Task for Forgetting {
+    async fn run(self, stop: Stop) -> anyhow::Result<()> {
+        while stop.unless_requested(self.clock.sleep(FORGET_EVERY)).await.is_ok() {
+            for limiter in self.rates.iter().filter_map(|rate| rate.limiter.as_ref()) {
+                limiter.retain_recent();
+                limiter.shrink_to_fit();
+            }
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use axum::body::Body;
+    use axum::http::HeaderValue;
+
+    use super::*;
+
+    #[test]
+    fn a_percent_sign_begins_an_escape_or_is_refused() {
+        for good in ["", "/a", "/%00", "/a%2Fb%ff", "/%25zz"] {
+            assert!(is_escaped_well(good.as_bytes()), "{good}");
+        }
+        for bad in ["%", "/a%", "/a%2", "/%zz", "/%2x", "/%%20", "/%u0041"] {
+            assert!(!is_escaped_well(bad.as_bytes()), "{bad}");
+        }
+    }
+
+    #[test]
+    fn a_client_is_its_peer_unless_proxies_of_ours_say_otherwise() {
+        let peer = Some("10.0.0.9".parse().unwrap());
+        let mut headers = HeaderMap::new();
+        headers.append("x-forwarded-for", HeaderValue::from_static("6.6.6.6, 1.2.3.4, 10.0.0.1"));
+        let asked = |hops| client(peer, &headers, hops).to_string();
+        assert_eq!(asked(0), "10.0.0.9", "a header anybody can write says nothing");
+        assert_eq!(asked(1), "10.0.0.1");
+        assert_eq!(asked(2), "1.2.3.4");
+        assert_eq!(asked(9), "10.0.0.9");
+        assert_eq!(client(None, &HeaderMap::new(), 1), IpAddr::V6(Ipv6Addr::UNSPECIFIED));
+    }
+
+    #[test]
+    fn an_ipv6_subscriber_is_one_client() {
+        let of = |text: &str| network(text.parse().unwrap()).to_string();
+        assert_eq!(of("2001:db8:1:2:3:4:5:6"), "2001:db8:1:2::");
+        assert_eq!(of("::ffff:1.2.3.4"), "1.2.3.4");
+        assert_eq!(of("1.2.3.4"), "1.2.3.4");
+    }
+
+    #[test]
+    fn a_client_past_its_rate_is_refused_and_others_are_not() {
+        let rate = Rate::new(NonZeroU32::new(2), 0);
+        let from = |address: &str| {
+            let mut request = Request::new(Body::empty());
+            request.extensions_mut().insert(Peer(SocketAddr::new(address.parse().unwrap(), 1)));
+            rate.admit(&request)
+        };
+        assert_eq!((from("1.1.1.1"), from("1.1.1.1")), (Ok(()), Ok(())));
+        assert!(matches!(from("1.1.1.1"), Err(Problem::RateLimited { .. })));
+        assert_eq!(from("2.2.2.2"), Ok(()));
+        assert!(Rate::new(None, 0).admit(&Request::new(Body::empty())).is_ok());
+    }
+}

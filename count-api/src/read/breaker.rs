@@ -1,0 +1,91 @@
+//! When to stop asking a dependency that does not answer, so that waiting for it is not added to every request.
+
+use std::sync::{Mutex, PoisonError};
+use std::time::Duration;
+
+use tokio::time::Instant;
+
+/// How many calls in a row have to fail before the rest are spared.
+const FAILURES: u32 = 5;
+
+/// How long the others are spared before one call tries again.
+const REST: Duration = Duration::from_millis(500);
+
+/// Opens after several failures in a row; then lets one call through at a time, at intervals, until one succeeds.
+#[derive(Debug, Default)]
+pub(super) struct Breaker(Mutex<State>);
+
+#[derive(Clone, Copy, Debug, Default)]
+struct State {
+    failures: u32,
+    resting_until: Option<Instant>,
+}
+
+impl Breaker {
+    /// Whether a call may be made now.
+    pub(super) fn admits(&self, now: Instant) -> bool {
+        let mut state = self.state();
+        match state.resting_until {
+            None => true,
+            Some(until) if now < until => false,
+            // This call is the trial. If nobody ever hears of it again, the next comes after another rest.
+            Some(_) => {
+                state.resting_until = Some(now + REST);
+                true
+            }
+        }
+    }
+
+    /// A call was answered.
+    pub(super) fn succeeded(&self) {
+        *self.state() = State::default();
+    }
+
+    /// A call failed or took too long. Answers whether this opened the breaker.
+    pub(super) fn failed(&self, now: Instant) -> bool {
+        let mut state = self.state();
+        state.failures = state.failures.saturating_add(1);
+        let opens = state.failures >= FAILURES && state.resting_until.is_none();
+        if state.failures >= FAILURES {
+            state.resting_until = Some(now + REST);
+        }
+        opens
+    }
+
+    fn state(&self) -> std::sync::MutexGuard<'_, State> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test(start_paused = true)]
+    async fn it_opens_after_failures_in_a_row_and_closes_at_the_first_success() {
+        let (breaker, start) = (Breaker::default(), Instant::now());
+        for _ in 1..FAILURES {
+            assert!(!breaker.failed(start) && breaker.admits(start));
+        }
+        breaker.succeeded();
+        for _ in 1..FAILURES {
+            assert!(!breaker.failed(start));
+        }
+        assert!(breaker.failed(start), "only failures in a row count");
+        assert!(!breaker.admits(start) && !breaker.admits(start + REST / 2));
+        breaker.succeeded();
+        assert!(breaker.admits(start));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn while_open_one_call_a_rest_is_the_trial() {
+        let (breaker, start) = (Breaker::default(), Instant::now());
+        (0..FAILURES).for_each(|_| {
+            breaker.failed(start);
+        });
+        assert!(breaker.admits(start + REST) && !breaker.admits(start + REST), "one trial");
+        assert!(breaker.admits(start + REST * 2), "also when nobody heard of the first again");
+        assert!(!breaker.failed(start + REST * 2), "it was open already");
+        assert!(!breaker.admits(start + REST * 2) && breaker.admits(start + REST * 3));
+    }
+}

@@ -1,0 +1,164 @@
+//! The shared cache within a budget: what it says in time, and nothing otherwise. It may be away, slow or wrong in
+//! form; a read then goes to the table.
+
+use std::future::Future;
+use std::sync::Arc;
+use std::time::Duration;
+
+use futures_util::future::join_all;
+use metrics::counter;
+use tally_core::ids::PostId;
+use tally_core::ports::{Cache, Cached, FillToken, Outcome};
+use tally_core::served::Served;
+use tally_service::{Stop, Task};
+use tokio::sync::mpsc;
+use tokio::time::{Instant, timeout};
+
+use super::breaker::Breaker;
+
+/// Counts waiting to be written to the cache; more are dropped, and the next reader offers them again.
+const FILLS: usize = 1_024;
+
+/// How many are written at once.
+const FILLS_AT_ONCE: usize = 64;
+
+/// The shared cache, its budget and its breaker. Clones share them.
+#[derive(Clone)]
+pub struct Layer {
+    cache: Arc<dyn Cache>,
+    budget: Duration,
+    breaker: Arc<Breaker>,
+}
+
+impl Layer {
+    /// Gives every call of `cache` this long.
+    pub fn new(cache: Arc<dyn Cache>, budget: Duration) -> Self {
+        Self { cache, budget, breaker: Arc::default() }
+    }
+
+    /// What is cached, in the order asked; nothing if the cache did not say in time.
+    pub async fn get(&self, posts: &[PostId]) -> Option<Vec<Cached>> {
+        let cached = self.call(self.cache.get(posts)).await?;
+        (cached.len() == posts.len()).then_some(cached)
+    }
+
+    /// The right to fill each of `posts`, where nobody has it; in their order.
+    pub async fn begin_fills(&self, posts: &[PostId]) -> Vec<Option<FillToken>> {
+        let asked = posts.iter().map(|post| self.call(self.cache.begin_fill(post)));
+        join_all(asked).await.into_iter().map(Option::flatten).collect()
+    }
+
+    async fn fill(&self, fill: Fill) {
+        let written = self.call(self.cache.fill(&fill.post, &fill.token, &fill.served)).await;
+        let outcome = match written {
+            Some(true) => "written",
+            Some(false) => "overtaken",
+            None => "failed",
+        };
+        counter!("tally_cache_fills_total", "outcome" => outcome).increment(1);
+    }
+
+    async fn call<T>(&self, call: impl Future<Output = Outcome<T>>) -> Option<T> {
+        if !self.breaker.admits(Instant::now()) {
+            counter!("tally_cache_faults_total", "reason" => "breaker_open").increment(1);
+            return None;
+        }
+        let (reason, said) = match timeout(self.budget, call).await {
+            Ok(Ok(answer)) => {
+                self.breaker.succeeded();
+                return Some(answer);
+            }
+            Ok(Err(fault)) => (fault.class(), fault.to_string()),
+            Err(_) => ("slow", format!("no answer within {:?}", self.budget)),
+        };
+        counter!("tally_cache_faults_total", "reason" => reason).increment(1);
+        if self.breaker.failed(Instant::now()) {
+            tracing::warn!(error = said, "the cache is away: reading the table");
+        }
+        None
+    }
+}
+
+/// A count read after its token was given.
+struct Fill {
+    post: PostId,
+    token: FillToken,
+    served: Served,
+}
+
+/// Where counts are left to be written to the cache, off the way of those who wait for them.
+#[derive(Clone)]
+pub struct Fills(mpsc::Sender<Fill>);
+
+/// The task that writes them.
+pub struct Filler {
+    layer: Option<Layer>,
+    fills: mpsc::Receiver<Fill>,
+}
+
+impl Fills {
+    /// The queue, and the task at its end.
+    pub fn new(layer: Option<Layer>) -> (Self, Filler) {
+        let (sender, fills) = mpsc::channel(FILLS);
+        (Self(sender), Filler { layer, fills })
+    }
+
+    /// Leaves a count that was read from the table after `token` was given.
+    pub fn offer(&self, post: &PostId, token: FillToken, served: Served) {
+        if self.0.try_send(Fill { post: post.clone(), token, served }).is_err() {
+            counter!("tally_cache_fills_total", "outcome" => "dropped").increment(1);
+        }
+    }
+}
+
+impl Task for Filler {
+    async fn run(mut self, stop: Stop) -> anyhow::Result<()> {
+        let mut waiting = Vec::with_capacity(FILLS_AT_ONCE);
+        while stop.unless_requested(self.fills.recv_many(&mut waiting, FILLS_AT_ONCE)).await? > 0 {
+            let Some(layer) = &self.layer else { continue };
+            join_all(waiting.drain(..).map(|fill| layer.fill(fill))).await;
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::{AtomicUsize, Ordering};
+
+    use async_trait::async_trait;
+
+    use super::*;
+
+    /// A cache that never answers.
+    #[derive(Default)]
+    struct Silent(AtomicUsize);
+
+    #[async_trait]
+    impl Cache for Silent {
+        async fn get(&self, _: &[PostId]) -> Outcome<Vec<Cached>> {
+            self.0.fetch_add(1, Ordering::SeqCst);
+            std::future::pending().await
+        }
+        async fn update(&self, _: &[(PostId, Served)]) -> Outcome<usize> {
+            std::future::pending().await
+        }
+        async fn begin_fill(&self, _: &PostId) -> Outcome<Option<FillToken>> {
+            std::future::pending().await
+        }
+        async fn fill(&self, _: &PostId, _: &FillToken, _: &Served) -> Outcome<bool> {
+            std::future::pending().await
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_silent_cache_costs_its_budget_a_few_times_and_then_nothing() {
+        let (cache, began) = (Arc::new(Silent::default()), Instant::now());
+        let layer = Layer::new(cache.clone(), Duration::from_millis(30));
+        let post = [PostId::new("p").expect("an id")];
+        for _ in 0..100 {
+            assert_eq!(layer.get(&post).await, None);
+        }
+        assert_eq!((cache.0.load(Ordering::SeqCst), began.elapsed()), (5, Duration::from_millis(150)));
+    }
+}

@@ -1,0 +1,122 @@
+//! Counts below zero: shown as none, and reported here, so that a recount finds out what is true. Off the way of the
+//! request that met one.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use metrics::counter;
+use moka::future::Cache as Recent;
+use tally_core::counter::Counter;
+use tally_core::ids::{PostId, RowKey, Shard};
+use tally_core::ports::{Counts, Outcome, QueueReason, Recounts};
+use tally_core::served::Served;
+use tally_service::{Clock, Stop, Task};
+use tokio::sync::mpsc;
+
+/// Posts waiting to be looked at; more are dropped, and the next reader reports them again.
+const WAITING: usize = 256;
+
+/// How long a post that was queued is not queued again.
+const QUEUED_FOR: Duration = Duration::from_secs(60);
+
+/// Where they are reported.
+#[derive(Clone)]
+pub struct Negatives(mpsc::Sender<PostId>);
+
+impl Negatives {
+    /// The place, and the task that looks at what is left there.
+    pub fn new(counts: Arc<dyn Counts>, recounts: Arc<dyn Recounts>, clock: Clock) -> (Self, Recounter) {
+        let (sender, posts) = mpsc::channel(WAITING);
+        let recent = Recent::builder().max_capacity(10_000).time_to_live(QUEUED_FOR).build();
+        (Self(sender), Recounter { counts, recounts, clock, posts, recent })
+    }
+
+    /// Reports `post` if its count is below zero.
+    pub fn report(&self, post: &PostId, served: &Served) {
+        if served.likes < 0 && self.0.try_send(post.clone()).is_err() {
+            counter!("tally_negative_counts_total", "outcome" => "dropped").increment(1);
+        }
+    }
+}
+
+/// Queues a recount of what is below zero.
+pub struct Recounter {
+    counts: Arc<dyn Counts>,
+    recounts: Arc<dyn Recounts>,
+    clock: Clock,
+    posts: mpsc::Receiver<PostId>,
+    recent: Recent<PostId, ()>,
+}
+
+impl Recounter {
+    async fn look_at(&self, post: PostId) {
+        if self.recent.contains_key(&post) {
+            return;
+        }
+        let outcome = match self.queue(&post).await {
+            Ok(()) => "queued",
+            Err(fault) => {
+                tracing::warn!(error = %fault, "a count below zero could not be queued for a recount");
+                "failed"
+            }
+        };
+        counter!("tally_negative_counts_total", "outcome" => outcome).increment(1);
+        if outcome == "queued" {
+            self.recent.insert(post, ()).await;
+        }
+    }
+
+    async fn queue(&self, post: &PostId) -> Outcome<()> {
+        let Some(counter) = self.counts.counter(post).await? else { return Ok(()) };
+        for shard in in_doubt(&counter) {
+            let key = RowKey { post: post.clone(), shard };
+            self.recounts.enqueue(&key, QueueReason::Negative, self.clock.now()).await?;
+        }
+        Ok(())
+    }
+}
+
+/// The shards to recount: those below zero; all of them where none is and yet the total is.
+fn in_doubt(counter: &Counter) -> Vec<Shard> {
+    if counter.likes >= 0 {
+        return Vec::new();
+    }
+    let below = |only: bool| {
+        let shards = counter.shards.iter().filter(move |(_, tally)| !only || tally.rows < 0);
+        shards.map(|(shard, _)| *shard).collect::<Vec<_>>()
+    };
+    let negative = below(true);
+    if negative.is_empty() { below(false) } else { negative }
+}
+
+impl Task for Recounter {
+    async fn run(mut self, stop: Stop) -> anyhow::Result<()> {
+        while let Some(post) = stop.unless_requested(self.posts.recv()).await? {
+            self.look_at(post).await;
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use tally_core::counter::ShardTally;
+
+    use super::*;
+
+    #[test]
+    fn what_is_below_zero_is_recounted_or_else_everything() {
+        let counter = |likes, rows: &[i64]| {
+            let shards = rows
+                .iter()
+                .zip(0u16..)
+                .map(|(rows, k)| (Shard::new(k).unwrap(), ShardTally { rows: *rows, ..ShardTally::default() }));
+            Counter { likes, shards: shards.collect(), ..Counter::default() }
+        };
+        let doubted =
+            |likes, rows: &[i64]| in_doubt(&counter(likes, rows)).iter().map(|shard| shard.index()).collect::<Vec<_>>();
+        assert_eq!(doubted(-1, &[1, -2, 0]), [1]);
+        assert_eq!(doubted(-1, &[1, 2]), [0, 1]);
+        assert_eq!(doubted(2, &[3, -1]), [0u16; 0], "mended meanwhile");
+    }
+}

@@ -1,0 +1,62 @@
+//! The counts of several posts at once.
+
+use axum::extract::State;
+use serde::{Deserialize, Serialize};
+use tally_core::ids::PostId;
+use utoipa::ToSchema;
+
+use super::{Api, Count};
+use crate::error::{IdField, Problem, ProblemDocument};
+use crate::extract::Json;
+
+/// The most posts that can be asked for at once.
+const MOST: usize = 100;
+
+/// Which posts.
+#[derive(Debug, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub(super) struct BatchRequest {
+    /// Their ids: none to a hundred, each 1 to 256 bytes of UTF-8 without control characters.
+    #[schema(max_items = 100, example = json!(["p-1", "p-2"]))]
+    post_ids: Vec<String>,
+}
+
+/// Their counts.
+#[derive(Debug, Serialize, ToSchema)]
+pub(super) struct BatchCounts {
+    /// In the order asked.
+    counts: Vec<Count>,
+}
+
+/// How many people like each of up to a hundred posts
+#[utoipa::path(
+    post,
+    path = "/v1/likes:batchGet",
+    operation_id = "batchGetLikes",
+    tag = "counts",
+    request_body = BatchRequest,
+    responses(
+        (status = 200, body = BatchCounts, description = "The numbers"),
+        (status = 400, body = ProblemDocument, content_type = "application/problem+json", description = "Not such a list"),
+        (status = 408, body = ProblemDocument, content_type = "application/problem+json", description = "The body took too long"),
+        (status = 413, body = ProblemDocument, content_type = "application/problem+json", description = "The body is too large"),
+        (status = 415, body = ProblemDocument, content_type = "application/problem+json", description = "Not JSON"),
+    ),
+)]
+pub(super) async fn counts(
+    State(api): State<Api>,
+    Json(asked): Json<BatchRequest>,
+) -> Result<axum::Json<BatchCounts>, Problem> {
+    let posts = posts(&asked)?;
+    let counts = api.reader.counts(&posts).await?;
+    let counts = posts.into_iter().zip(&counts).map(|(post, served)| Count::new(post, served)).collect();
+    Ok(axum::Json(BatchCounts { counts }))
+}
+
+fn posts(asked: &BatchRequest) -> Result<Vec<PostId>, Problem> {
+    if asked.post_ids.len() > MOST {
+        return Err(Problem::BadBody(format!("{} post_ids are more than {MOST}", asked.post_ids.len())));
+    }
+    let post = |id: &String| PostId::new(id).map_err(|reason| Problem::BadId { field: IdField::Post, reason });
+    asked.post_ids.iter().map(post).collect()
+}

@@ -1,0 +1,112 @@
+//! The document that describes the routes, generated from them, and the page that shows it, from assets in the binary.
+
+use std::sync::Arc;
+
+use axum::Router;
+use axum::extract::RawPathParams;
+use axum::extract::rejection::RawPathParamsRejection;
+use axum::http::{HeaderName, HeaderValue, header};
+use axum::response::{IntoResponse, Redirect, Response};
+use axum::routing::get;
+use bytes::Bytes;
+use utoipa::openapi::security::{Http, HttpAuthScheme, SecurityRequirement, SecurityScheme};
+use utoipa::openapi::{
+    ComponentsBuilder, Content, Header, InfoBuilder, LicenseBuilder, OpenApi, PathItem, Ref, ResponseBuilder,
+    path::Operation,
+};
+use utoipa::{PartialSchema, ToSchema};
+use utoipa_swagger_ui::Config;
+
+use crate::error::{Cause, Problem, ProblemDocument};
+
+/// Where the document is.
+const DOCUMENT: &str = "/openapi.json";
+
+/// The name of the token's scheme in the document.
+const BEARER: &str = "bearer";
+
+/// Every route may answer these, whatever it is asked.
+const ANYWHERE: [(&str, &str); 4] = [
+    ("401", "A token is required, and this is not it"),
+    ("414", "The path and query are too long"),
+    ("429", "More requests than one client may make"),
+    ("503", "The number cannot be had now; it is never made up"),
+];
+
+/// The page and the document.
+pub(super) fn routes(document: &OpenApi) -> Router {
+    let document = Bytes::from(document.to_json().expect("the document is made of texts and numbers"));
+    let config = Arc::new(Config::from(DOCUMENT));
+    let page = get(async move |path: Result<RawPathParams, RawPathParamsRejection>| match path {
+        Ok(path) => asset(&path, config),
+        Err(_) => Problem::BadPath.into_response(),
+    });
+    Router::new()
+        .route(DOCUMENT, get(async move || ([(header::CONTENT_TYPE, "application/json")], document)))
+        .route("/docs", get(async || Redirect::to("/docs/")))
+        .route("/docs/", page.clone())
+        .route("/docs/{*asset}", page)
+}
+
+/// A file of the page. It is looked up among those in the binary: no path leads to the file system.
+fn asset(path: &RawPathParams, config: Arc<Config<'static>>) -> Response {
+    let name = path.iter().next().map_or("", |(_, name)| name);
+    match utoipa_swagger_ui::serve(name, config) {
+        Ok(Some(file)) => {
+            let kind = HeaderValue::from_str(&file.content_type);
+            let kind = kind.unwrap_or_else(|_| HeaderValue::from_static("application/octet-stream"));
+            let policy = "default-src 'self'; style-src 'self' 'unsafe-inline'; img-src 'self' data:";
+            let headers = [
+                (header::CONTENT_TYPE, kind),
+                (header::CONTENT_SECURITY_POLICY, HeaderValue::from_static(policy)),
+                (HeaderName::from_static("x-content-type-options"), HeaderValue::from_static("nosniff")),
+            ];
+            (headers, file.bytes.into_owned()).into_response()
+        }
+        Ok(None) => Problem::NoRoute.into_response(),
+        Err(error) => Problem::Internal(Cause::new(&error)).into_response(),
+    }
+}
+
+/// What the routes say of themselves, and what holds for all of them.
+pub(super) fn describe(mut document: OpenApi) -> OpenApi {
+    let license = LicenseBuilder::new().name("Apache-2.0").identifier(Some("Apache-2.0")).build();
+    document.info = InfoBuilder::new()
+        .title("Tally counts")
+        .version(env!("CARGO_PKG_VERSION"))
+        .description(Some(
+            "How many people like a post, how exact that is (`exact`) and how fresh (`as_of`). \
+             Errors are problem+json with a `type` that stays.",
+        ))
+        .license(Some(license))
+        .build();
+    let bearer = SecurityScheme::Http(Http::new(HttpAuthScheme::Bearer));
+    let components = document.components.take().unwrap_or_else(|| ComponentsBuilder::new().build());
+    let components = ComponentsBuilder::from(components)
+        .schema(ProblemDocument::name(), ProblemDocument::schema())
+        .security_scheme(BEARER, bearer)
+        .build();
+    document.components = Some(components);
+    document.paths.paths.values_mut().flat_map(operations).for_each(describe_operation);
+    document
+}
+
+fn operations(path: &mut PathItem) -> impl Iterator<Item = &mut Operation> {
+    [&mut path.get, &mut path.put, &mut path.post, &mut path.delete].into_iter().flatten()
+}
+
+fn describe_operation(operation: &mut Operation) {
+    // Open unless the process was given a token.
+    operation.security =
+        Some(vec![SecurityRequirement::default(), SecurityRequirement::new::<_, [&str; 0], _>(BEARER, [])]);
+    for (status, description) in ANYWHERE {
+        let problem = Content::new(Some(Ref::from_schema_name(ProblemDocument::name())));
+        let mut response = ResponseBuilder::new().description(description).content("application/problem+json", problem);
+        if matches!(status, "429" | "503") {
+            let mut header = Header::new(u64::schema());
+            header.description = Some("Seconds until it is worth trying again".to_owned());
+            response = response.header("retry-after", header);
+        }
+        operation.responses.responses.insert(status.to_owned(), response.build().into());
+    }
+}

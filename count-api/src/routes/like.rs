@@ -1,0 +1,50 @@
+//! Whether one user likes one post: from the row, which is the like.
+
+use axum::Json;
+use axum::extract::State;
+use axum::http::{HeaderName, HeaderValue, header};
+use serde::Serialize;
+use tally_core::ids::RowKey;
+use utoipa::ToSchema;
+
+use super::Api;
+use crate::error::{Problem, ProblemDocument};
+use crate::extract::PostAndUser;
+
+/// Whether a user likes a post.
+#[derive(Debug, Serialize, ToSchema)]
+pub(super) struct LikeState {
+    /// Whether the user likes it.
+    liked: bool,
+    /// Since when, if so; milliseconds since the Unix epoch.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(example = 1_700_000_000_000_u64)]
+    liked_at: Option<u64>,
+}
+
+/// Whether a user likes a post
+#[utoipa::path(
+    get,
+    path = "/v1/posts/{post_id}/likes/{user_id}",
+    operation_id = "getLike",
+    tag = "likes",
+    params(
+        ("post_id" = String, Path, description = "1 to 256 bytes of UTF-8 without control characters"),
+        ("user_id" = String, Path, description = "1 to 256 bytes of UTF-8 without control characters"),
+    ),
+    responses(
+        (status = 200, body = LikeState, description = "Whether, and since when"),
+        (status = 400, body = ProblemDocument, content_type = "application/problem+json", description = "Not an id"),
+    ),
+)]
+pub(super) async fn like(
+    State(api): State<Api>,
+    PostAndUser(post, user): PostAndUser,
+) -> Result<([(HeaderName, HeaderValue); 1], Json<LikeState>), Problem> {
+    let key = RowKey::of(&post, &user, api.shards);
+    let row = api.table.read(api.rows.like(&key, &user)).await?;
+    let liked_at = row.map(|like| like.liked_at.0);
+    // A person who has just pressed the button asks: nothing may stand between.
+    let fresh = (header::CACHE_CONTROL, HeaderValue::from_static("no-store"));
+    Ok(([fresh], Json(LikeState { liked: liked_at.is_some(), liked_at })))
+}

@@ -1,0 +1,182 @@
+//! Who likes a post: its shards one after the other, each in the order of user ids. A cursor says in which shard to go
+//! on and where in it, so a page is the same whichever process gives it, and a like that stays is met exactly once.
+
+use axum::Json;
+use axum::extract::State;
+use base64::Engine;
+use base64::engine::general_purpose::URL_SAFE_NO_PAD;
+use serde::{Deserialize, Serialize};
+use tally_core::ids::{PostId, RowKey, Shard, ShardCount, UserId};
+use tally_core::ports::{Cursor, Like, Outcome, Rows};
+use utoipa::{IntoParams, ToSchema};
+
+use super::{Api, as_text};
+use crate::error::{Problem, ProblemDocument};
+use crate::extract::{Asked, Post};
+use crate::read::NoAnswer;
+
+/// How many are listed when nobody says how many.
+const USUAL: u32 = 50;
+
+/// The most that are listed at once.
+const MOST: u32 = 100;
+
+/// The query.
+#[derive(Debug, Default, Deserialize, IntoParams)]
+#[serde(deny_unknown_fields)]
+#[into_params(parameter_in = Query)]
+pub(super) struct Which {
+    /// How many at most; 50 if it is not said.
+    #[param(minimum = 1, maximum = 100)]
+    limit: Option<u32>,
+    /// Where the page before ended: its `next`.
+    cursor: Option<String>,
+}
+
+/// Some of those who like a post.
+#[derive(Debug, Serialize, ToSchema)]
+pub(super) struct Likers {
+    /// The post.
+    #[serde(serialize_with = "as_text")]
+    #[schema(value_type = String, example = "p-1")]
+    post_id: PostId,
+    /// Who, in no order that means anything.
+    likers: Vec<Liker>,
+    /// The cursor of the next page; absent on the last one.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    next: Option<String>,
+}
+
+/// One who likes a post.
+#[derive(Debug, Serialize, ToSchema)]
+pub(super) struct Liker {
+    /// The user.
+    #[serde(serialize_with = "as_text")]
+    #[schema(value_type = String, example = "u-1")]
+    user_id: UserId,
+    /// Since when; milliseconds since the Unix epoch.
+    #[schema(example = 1_700_000_000_000_u64)]
+    liked_at: u64,
+}
+
+/// Who likes a post
+///
+/// Page by page. Somebody who likes the post all the while is on exactly one page.
+#[utoipa::path(
+    get,
+    path = "/v1/posts/{post_id}/likers",
+    operation_id = "listLikers",
+    tag = "likes",
+    params(
+        ("post_id" = String, Path, description = "1 to 256 bytes of UTF-8 without control characters"),
+        Which,
+    ),
+    responses(
+        (status = 200, body = Likers, description = "A page of them"),
+        (status = 400, body = ProblemDocument, content_type = "application/problem+json", description = "Not an id, a limit or a cursor"),
+    ),
+)]
+pub(super) async fn likers(
+    State(api): State<Api>,
+    Post(post_id): Post,
+    Asked(Which { limit, cursor }): Asked<Which>,
+) -> Result<Json<Likers>, Problem> {
+    let limit = limit.unwrap_or(USUAL);
+    if !(1..=MOST).contains(&limit) {
+        return Err(Problem::BadQuery(format!("limit is from 1 to {MOST}")));
+    }
+    let place = match cursor {
+        Some(cursor) => Place::parse(&cursor, api.shards).ok_or(Problem::BadCursor)?,
+        None => Place::default(),
+    };
+    let given = place.after.is_some();
+    let read = api.table.read(page(&*api.rows, &post_id, api.shards, place, limit)).await;
+    let (likes, next) = read.map_err(|fault| match fault {
+        NoAnswer::Refused(_) if given => Problem::BadCursor,
+        other => other.into(),
+    })?;
+    let likers = likes.into_iter().map(|like| Liker { user_id: like.user, liked_at: like.liked_at.0 }).collect();
+    Ok(Json(Likers { post_id, likers, next: next.map(|place| place.to_string()) }))
+}
+
+/// At most `limit` likes from `place` on, and where the rest begins.
+async fn page(
+    rows: &dyn Rows,
+    post: &PostId,
+    shards: ShardCount,
+    place: Place,
+    limit: u32,
+) -> Outcome<(Vec<Like>, Option<Place>)> {
+    let mut likes: Vec<Like> = Vec::new();
+    let mut after = place.after;
+    for shard in shards.all().skip(usize::from(place.shard)) {
+        let key = RowKey { post: post.clone(), shard };
+        loop {
+            let left = limit - u32::try_from(likes.len()).unwrap_or(limit).min(limit);
+            if left == 0 {
+                return Ok((likes, Some(Place { shard: shard.index(), after })));
+            }
+            let part = rows.likes(&key, after.as_ref(), Some(left)).await?;
+            likes.extend(part.items);
+            after = part.next;
+            if after.is_none() {
+                break;
+            }
+        }
+    }
+    Ok((likes, None))
+}
+
+/// Where a page begins: in which shard, and behind what in it.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+struct Place {
+    shard: u16,
+    after: Option<Cursor>,
+}
+
+impl Place {
+    /// The format's number, so that another version does not mistake one for its own.
+    const FORMAT: &str = "1";
+
+    fn parse(text: &str, shards: ShardCount) -> Option<Self> {
+        let text = String::from_utf8(URL_SAFE_NO_PAD.decode(text).ok()?).ok()?;
+        let mut fields = text.splitn(3, '/');
+        let (format, shard, after) = (fields.next()?, fields.next()?, fields.next()?);
+        let shard = Shard::new(shard.parse().ok()?)?.index();
+        let place =
+            Self { shard, after: Some(after).filter(|after| !after.is_empty()).map(|after| Cursor(after.to_owned())) };
+        (format == Self::FORMAT && shard < shards.get()).then_some(place)
+    }
+}
+
+impl std::fmt::Display for Place {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let after = self.after.as_ref().map_or("", |after| &after.0);
+        f.write_str(&URL_SAFE_NO_PAD.encode(format!("{}/{}/{after}", Self::FORMAT, self.shard)))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_cursor_comes_back_as_it_went_whatever_the_store_wrote_into_it() {
+        for after in [None, Some("u-1"), Some("a/b/é#%\u{1}")] {
+            let place = Place { shard: 15, after: after.map(|after| Cursor(after.to_owned())) };
+            let text = place.to_string();
+            assert!(text.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"-_".contains(&byte)), "{text}");
+            assert_eq!(Place::parse(&text, ShardCount::DEFAULT), Some(place));
+        }
+    }
+
+    #[test]
+    fn what_is_no_cursor_is_refused() {
+        let wrap = |text: &str| URL_SAFE_NO_PAD.encode(text);
+        for text in
+            ["", "1/0/", "?", &wrap(""), &wrap("1/0"), &wrap("2/0/"), &wrap("1/16/"), &wrap("1/x/"), &wrap("1/-1/")]
+        {
+            assert_eq!(Place::parse(text, ShardCount::DEFAULT), None, "{text}");
+        }
+    }
+}

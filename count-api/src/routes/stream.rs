@@ -1,0 +1,54 @@
+//! Live counts of one post, as server-sent events.
+
+use std::convert::Infallible;
+
+use axum::extract::State;
+use axum::http::{HeaderMap, HeaderName, HeaderValue};
+use axum::response::sse::{Event, KeepAlive, Sse};
+use axum::response::{IntoResponse, Response};
+use futures_util::StreamExt;
+use tally_core::ids::PostId;
+use tally_core::served::Served;
+
+use super::{Api, Count};
+use crate::error::{Problem, ProblemDocument};
+use crate::extract::Post;
+use crate::watch::Edition;
+
+/// Where a client that comes back says what it saw last.
+static LAST_EVENT_ID: HeaderName = HeaderName::from_static("last-event-id");
+
+/// The count of a post now and at each change
+///
+/// Each event's data is a count as `getLikes` answers it. Between changes a comment says that we are there. A client
+/// that comes back with `Last-Event-ID` is told the count only if it is another one.
+#[utoipa::path(
+    get,
+    path = "/v1/posts/{post_id}/likes:stream",
+    operation_id = "streamLikes",
+    tag = "counts",
+    params(
+        ("post_id" = String, Path, description = "1 to 256 bytes of UTF-8 without control characters"),
+        ("Last-Event-ID" = Option<String>, Header, description = "The id of the last event seen"),
+    ),
+    responses(
+        (status = 200, body = String, content_type = "text/event-stream", description = "Events until either side ends"),
+        (status = 400, body = ProblemDocument, content_type = "application/problem+json", description = "Not a post's id"),
+    ),
+)]
+pub(super) async fn stream(State(api): State<Api>, Post(post): Post, headers: HeaderMap) -> Result<Response, Problem> {
+    let place = api.watches.admit().map_err(|_| Problem::TooManyListeners)?;
+    let now = api.reader.count(&post).await?;
+    let seen = headers.get(&LAST_EVENT_ID).and_then(|id| id.to_str().ok()).and_then(Edition::parse);
+    let listener = api.watches.listen(place, &post, now).resuming(seen);
+    let events = listener.counts(api.stop.clone()).map(move |served| Ok::<_, Infallible>(event(&post, &served)));
+    let heartbeat = KeepAlive::new().interval(api.heartbeat);
+    // Proxies that buffer would hold events back.
+    let unbuffered = [(HeaderName::from_static("x-accel-buffering"), HeaderValue::from_static("no"))];
+    Ok((unbuffered, Sse::new(events).keep_alive(heartbeat)).into_response())
+}
+
+fn event(post: &PostId, served: &Served) -> Event {
+    let data = serde_json::to_string(&Count::new(post.clone(), served)).expect("texts and numbers always serialise");
+    Event::default().id(Edition::of(served).to_string()).data(data)
+}

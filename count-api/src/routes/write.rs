@@ -1,0 +1,152 @@
+//! Likes and unlikes taken over HTTP: each becomes an event in Kafka, and is answered once it is acknowledged there.
+//! Rows and counts follow as from any other producer.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use axum::Json;
+use axum::extract::State;
+use axum::http::StatusCode;
+use metrics::counter;
+use serde::Serialize;
+use tally_core::event::{Action, KeyScheme, LikeEvent};
+use tally_core::fault::Fault;
+use tally_core::ids::{PostId, ShardCount, UserId};
+use tally_core::ports::Producer;
+use tally_core::ports::log::Outgoing;
+use tally_core::time::UnixMillis;
+use tally_service::Clock;
+use tokio::time::timeout;
+use utoipa::ToSchema;
+
+use super::{Api, as_text};
+use crate::config::WriteConfig;
+use crate::error::{Cause, Problem, ProblemDocument};
+use crate::extract::PostAndUser;
+
+/// The route, also where writes are off.
+pub(super) const PATH: &str = "/v1/posts/{post_id}/likes/{user_id}";
+
+/// Where events go.
+#[derive(Clone)]
+pub struct Outlet {
+    producer: Arc<dyn Producer>,
+    topic: String,
+    key: KeyScheme,
+    shards: ShardCount,
+    budget: Duration,
+    clock: Clock,
+}
+
+impl Outlet {
+    /// Events of a deployment with `shards`, through `producer`.
+    pub fn new(producer: Arc<dyn Producer>, config: WriteConfig, shards: ShardCount, clock: Clock) -> Self {
+        let WriteConfig { topic, key, budget } = config;
+        Self { producer, topic, key, shards, budget, clock }
+    }
+
+    /// Writes one event. Safe to repeat: an event says what is to be, not what is to change.
+    async fn send(&self, post: &PostId, user: &UserId, action: Action) -> Result<UnixMillis, Problem> {
+        let at = self.clock.now();
+        let key = self.key.key(post, user, self.shards);
+        let value = LikeEvent::new(post, user, action, at).encode();
+        let record = Outgoing {
+            topic: &self.topic,
+            partition: None,
+            key: Some(key.as_bytes()),
+            value: Some(&value),
+            headers: &[],
+        };
+        let sent = timeout(self.budget, self.producer.send(record)).await;
+        let sent =
+            sent.unwrap_or_else(|_| Err(Fault::Transient(format!("no acknowledgement within {:?}", self.budget))));
+        let outcome = sent.as_ref().map_or_else(Fault::class, |_| "acknowledged");
+        counter!("tally_writes_total", "action" => name(action), "outcome" => outcome).increment(1);
+        sent.map(|_| at).map_err(|fault| Problem::BrokerAway(Cause::new(&fault)))
+    }
+}
+
+fn name(action: Action) -> &'static str {
+    match action {
+        Action::Like => "like",
+        Action::Unlike => "unlike",
+    }
+}
+
+/// An event that was taken.
+#[derive(Debug, Serialize, ToSchema)]
+pub(super) struct Accepted {
+    /// The post.
+    #[serde(serialize_with = "as_text")]
+    #[schema(value_type = String, example = "p-1")]
+    post_id: PostId,
+    /// The user.
+    #[serde(serialize_with = "as_text")]
+    #[schema(value_type = String, example = "u-1")]
+    user_id: UserId,
+    /// What was done: `like` or `unlike`.
+    #[schema(example = "like")]
+    action: &'static str,
+    /// The event's time; milliseconds since the Unix epoch. Once a count's `as_of` has passed it, it is in the count.
+    #[schema(example = 1_700_000_000_000_u64)]
+    ts: u64,
+}
+
+/// A user likes a post
+///
+/// Saying it twice is saying it once. The answer comes when the event is safe; rows and counts follow.
+#[utoipa::path(
+    put,
+    path = "/v1/posts/{post_id}/likes/{user_id}",
+    operation_id = "putLike",
+    tag = "likes",
+    params(
+        ("post_id" = String, Path, description = "1 to 256 bytes of UTF-8 without control characters"),
+        ("user_id" = String, Path, description = "1 to 256 bytes of UTF-8 without control characters"),
+    ),
+    responses(
+        (status = 202, body = Accepted, description = "The event is acknowledged"),
+        (status = 400, body = ProblemDocument, content_type = "application/problem+json", description = "Not an id"),
+    ),
+)]
+pub(super) async fn like(
+    State(api): State<Api>,
+    PostAndUser(post, user): PostAndUser,
+) -> Result<(StatusCode, Json<Accepted>), Problem> {
+    write(&api, post, user, Action::Like).await
+}
+
+/// A user does not like a post, or not any more
+///
+/// Saying it twice is saying it once. The answer comes when the event is safe; rows and counts follow.
+#[utoipa::path(
+    delete,
+    path = "/v1/posts/{post_id}/likes/{user_id}",
+    operation_id = "deleteLike",
+    tag = "likes",
+    params(
+        ("post_id" = String, Path, description = "1 to 256 bytes of UTF-8 without control characters"),
+        ("user_id" = String, Path, description = "1 to 256 bytes of UTF-8 without control characters"),
+    ),
+    responses(
+        (status = 202, body = Accepted, description = "The event is acknowledged"),
+        (status = 400, body = ProblemDocument, content_type = "application/problem+json", description = "Not an id"),
+    ),
+)]
+pub(super) async fn unlike(
+    State(api): State<Api>,
+    PostAndUser(post, user): PostAndUser,
+) -> Result<(StatusCode, Json<Accepted>), Problem> {
+    write(&api, post, user, Action::Unlike).await
+}
+
+async fn write(
+    api: &Api,
+    post_id: PostId,
+    user_id: UserId,
+    action: Action,
+) -> Result<(StatusCode, Json<Accepted>), Problem> {
+    let outlet = api.outlet.as_ref().ok_or(Problem::WritesOff)?;
+    let at = outlet.send(&post_id, &user_id, action).await?;
+    Ok((StatusCode::ACCEPTED, Json(Accepted { post_id, user_id, action: name(action), ts: at.0 })))
+}

@@ -1,0 +1,146 @@
+//! The public listener: accepts connections within limits, says of each that ends badly why, and drains. What is served
+//! is the router's.
+
+use std::error::Error as _;
+use std::io;
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use axum::Router;
+use hyper::body::Incoming;
+use hyper::server::conn::http1;
+use hyper::service::service_fn;
+use hyper_util::rt::{TokioIo, TokioTimer};
+use hyper_util::server::graceful::GracefulShutdown;
+use metrics::{counter, gauge};
+use tally_service::{Stop, Task};
+use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+use tokio::task::JoinSet;
+use tower::ServiceExt;
+
+use crate::limits::Peer;
+
+/// Bytes of a request's line and headers. hyper reads no less than 8 KiB at once.
+const HEAD_BYTES: usize = 16 * 1024;
+
+/// Headers of a request.
+const HEADERS: usize = 64;
+
+/// How long to leave the listener alone when it fails, as it does when the process has no file descriptor left.
+const REST: Duration = Duration::from_millis(100);
+
+/// What clients may take before they have sent a request.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Limits {
+    /// Connections at once; more wait in the listener's queue.
+    pub connections: usize,
+    /// How long a request's head may take, and how long a connection may be idle before it.
+    pub head_time: Duration,
+}
+
+/// The listener and what it serves.
+pub struct Server {
+    listener: TcpListener,
+    router: Router,
+    limits: Limits,
+}
+
+impl Server {
+    /// Serves `router` on `listener`.
+    pub fn new(listener: TcpListener, router: Router, limits: Limits) -> Self {
+        Self { listener, router, limits }
+    }
+
+    async fn accept(&self, places: &Arc<Semaphore>) -> io::Result<(TcpStream, SocketAddr, OwnedSemaphorePermit)> {
+        let place = Arc::clone(places).acquire_owned().await.expect("nobody closes the semaphore");
+        let (stream, peer) = self.listener.accept().await?;
+        // Answers are written at once, and events must not wait for the next one.
+        stream.set_nodelay(true)?;
+        Ok((stream, peer, place))
+    }
+
+    fn http(&self) -> http1::Builder {
+        let mut http = http1::Builder::new();
+        http.timer(TokioTimer::new())
+            .header_read_timeout(self.limits.head_time)
+            .max_header_size(HEAD_BYTES)
+            .max_headers(HEADERS)
+            .pipeline_flush(true);
+        http
+    }
+
+    fn serve(
+        &self,
+        stream: TcpStream,
+        peer: SocketAddr,
+        draining: &GracefulShutdown,
+    ) -> impl Future<Output = ()> + Send + 'static {
+        let router = self.router.clone();
+        let asked = Arc::new(AtomicBool::new(false));
+        let asking = Arc::clone(&asked);
+        let service = service_fn(move |mut request: hyper::Request<Incoming>| {
+            asking.store(true, Ordering::Relaxed);
+            request.extensions_mut().insert(Peer(peer));
+            router.clone().oneshot(request)
+        });
+        let connection = draining.watch(self.http().serve_connection(TokioIo::new(stream), service));
+        gauge!("tally_http_connections").increment(1);
+        async move {
+            match connection.await {
+                // A connection that was of use and then stood idle is closed without a word.
+                Err(error) if !(error.is_timeout() && asked.load(Ordering::Relaxed)) => refused(peer, &error),
+                Ok(()) | Err(_) => {}
+            }
+            gauge!("tally_http_connections").decrement(1);
+        }
+    }
+}
+
+/// The one line about a connection that did not get as far as a request, or broke off in an answer.
+fn refused(peer: SocketAddr, error: &hyper::Error) {
+    let reason = if error.is_timeout() {
+        "slow"
+    } else if error.is_parse_too_large() {
+        "too_large"
+    } else if error.is_parse() {
+        "malformed"
+    } else {
+        "broken_off"
+    };
+    counter!("tally_http_refused_total", "reason" => reason).increment(1);
+    let cause = error.source().map(ToString::to_string);
+    tracing::info!(target: "tally_count_api::access", client = %peer.ip(), reason, %error, cause, "refused");
+}
+
+impl Task for Server {
+    async fn run(self, stop: Stop) -> anyhow::Result<()> {
+        let places = Arc::new(Semaphore::new(self.limits.connections));
+        let draining = GracefulShutdown::new();
+        // Dropped with this task, and its connections with it.
+        let mut connections = JoinSet::new();
+        while let Ok(accepted) = stop.unless_requested(self.accept(&places)).await {
+            while connections.try_join_next().is_some() {}
+            match accepted {
+                Ok((stream, peer, place)) => {
+                    let served = self.serve(stream, peer, &draining);
+                    connections.spawn(async move {
+                        served.await;
+                        drop(place);
+                    });
+                }
+                Err(error) => {
+                    tracing::warn!(%error, "cannot accept a connection");
+                    let _ = stop.unless_requested(tokio::time::sleep(REST)).await;
+                }
+            }
+        }
+        drop(self.listener);
+        if stop.until_last_call(draining.shutdown()).await.is_err() {
+            tracing::warn!(connections = connections.len(), "dropping connections that did not finish");
+        }
+        Ok(())
+    }
+}

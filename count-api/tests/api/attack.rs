@@ -1,0 +1,177 @@
+//! What hostile clients send: nothing of it panics, is answered with a fault of ours, or takes more than one line of the
+//! log; and slow ones do not slow good ones down.
+
+use std::net::SocketAddr;
+use std::time::Duration;
+
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::TcpStream;
+use tokio::task::JoinSet;
+use tokio::time::{Instant, timeout};
+
+use crate::engines::Tables;
+use crate::harness::{DEADLINE, eventually, get};
+use crate::process::Process;
+
+/// Requests of each class. Together with the classes there are more than 2,000.
+const EACH: usize = 150;
+
+/// What one hostile client sends on one connection.
+type Bytes = Vec<u8>;
+
+fn line(method: &str, target: &str) -> Bytes {
+    format!("{method} {target} HTTP/1.1\r\nhost: x\r\nconnection: close\r\n\r\n").into_bytes()
+}
+
+fn with_headers(target: &str, headers: &str) -> Bytes {
+    format!("GET {target} HTTP/1.1\r\nhost: x\r\nconnection: close\r\n{headers}\r\n").into_bytes()
+}
+
+fn with_body(method: &str, target: &str, headers: &str, body: &[u8]) -> Bytes {
+    let head = format!(
+        "{method} {target} HTTP/1.1\r\nhost: x\r\nconnection: close\r\n{headers}content-length: {}\r\n\r\n",
+        body.len()
+    );
+    [head.as_bytes(), body].concat()
+}
+
+/// The `n`th request of each class.
+fn classes(n: usize) -> Vec<(&'static str, Bytes)> {
+    let byte = u8::try_from(n % 256).unwrap();
+    let json = "content-type: application/json\r\n";
+    vec![
+        ("long paths", line("GET", &format!("/v1/posts/{}/likes", "a".repeat(257 + n * 40)))),
+        ("long queries", line("GET", &format!("/v1/posts/p/likers?cursor={}", "A".repeat(100 + n * 40)))),
+        ("many headers", with_headers("/v1/posts/p/likes", &"a: b\r\n".repeat(60 + n))),
+        ("large headers", with_headers("/v1/posts/p/likes", &format!("a: {}\r\n", "b".repeat(8_000 + n * 200)))),
+        ("traversal", line("GET", &format!("/docs/{}etc/passwd", ["../", "%2e%2e/", "..%2f", "%252e%252e%252f", "..%5c"][n % 5].repeat(1 + n % 20)))),
+        ("percent tricks", line("GET", &format!("/v1/posts/{}/likes", ["%", "%2", "%zz", "%00", "%0d%0aX:1", "%c0%af", "%ff%fe", "%u0041", "%25%30%30", "%ed%a0%80"][n % 10].repeat(1 + n / 10)))),
+        ("every byte in an id", line("GET", &format!("/v1/posts/a%{byte:02x}b/likes"))),
+        ("bodies on GET", with_body("GET", "/v1/posts/p/likes", "", &vec![byte; 1 + n * 10])),
+        ("bodies that are none", with_body("POST", "/v1/likes:batchGet", json, &[br#"{"post_ids":["#, [byte].repeat(n).as_slice()].concat())),
+        ("large bodies", with_body("POST", "/v1/likes:batchGet", json, &vec![b'['; 190_000 + n * 500])),
+        ("deep bodies", with_body("POST", "/v1/likes:batchGet", json, "[".repeat(200 + n * 100).as_bytes())),
+        ("log injection", with_headers("/v1/posts/p%0a%1b[31m/likes?x=%0d%0afake", &format!("x-request-id: a\\n{n}\"}}\r\nuser-agent: \u{1b}[2J\r\n"))),
+        ("unknown methods", line(["TRACE", "CONNECT", "PATCH", "BREW", "get", "PROPFIND"][n % 6], "/v1/posts/p/likes")),
+        ("commands for the cache", line("GET", &format!("/v1/posts/p%20%24{n}%20EVAL%20FLUSHALL%3B%2A3/likes"))),
+        ("addresses", with_headers(&format!("/v1/posts/http%3A%2F%2F169.254.169.254%2F{n}/likes"), "x-forwarded-for: '; --\r\nx-forwarded-host: evil\r\n")),
+        ("not HTTP", [b"\x16\x03\x01".as_slice(), &[byte; 64], b"\r\n\r\n"].concat()),
+        ("two lengths", format!("POST /v1/likes:batchGet HTTP/1.1\r\nhost: x\r\ncontent-length: 5\r\ncontent-length: {n}6\r\ntransfer-encoding: chunked\r\n\r\n0\r\n\r\n").into_bytes()),
+    ]
+}
+
+/// Sends it and reads to the end; the status, where there was one.
+async fn strike(address: SocketAddr, bytes: &[u8]) -> Option<u16> {
+    let mut stream = TcpStream::connect(address).await.unwrap();
+    // The server may have had enough before all is written.
+    let _ = stream.write_all(bytes).await;
+    let _ = stream.shutdown().await;
+    let mut answer = Vec::new();
+    let _ = timeout(DEADLINE, stream.read_to_end(&mut answer)).await.expect("the connection ends");
+    let head = String::from_utf8_lossy(answer.get(..12)?).into_owned();
+    head.strip_prefix("HTTP/1.1 ")?.parse().ok()
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn two_thousand_hostile_requests_do_no_harm_and_take_a_line_each() {
+    let tables = Tables::start().await;
+    tables.plant("p", 3).await;
+    let mut process = Process::start(&tables, &[]).await;
+    let mut sent = 0;
+    for n in 0..EACH {
+        for (class, bytes) in classes(n) {
+            let status = strike(process.address, &bytes).await;
+            assert!(status.is_none_or(|status| status < 500), "{class} {n}: {status:?}");
+            sent += 1;
+            if n % 50 == 0 {
+                eventually(class, async || process.accesses().len() == sent).await;
+            }
+        }
+    }
+    assert!(sent >= 2_000, "{sent}");
+    eventually("each has its line", async || process.accesses().len() >= sent).await;
+    let lines = process.lines();
+    assert_eq!(process.accesses().len(), sent, "and no other");
+    assert!(!lines.iter().any(|line| line.contains("panicked")));
+    assert!(lines.iter().all(|line| line.len() < 2_000), "ids and paths are cut");
+    assert_eq!(get(process.address, "/v1/posts/p/likes").await.json()["likes"], 3);
+    assert_eq!(process.end().await, Some(0));
+}
+
+/// Connections that are slow, each in its own way.
+const SLOW: usize = 1_000;
+
+/// How often the good client is measured.
+const ROUNDS: usize = 8;
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_thousand_slow_connections_do_not_slow_a_good_client_down() {
+    let tables = Tables::start().await;
+    tables.plant("p", 3).await;
+    let mut process =
+        Process::start(&tables, &["--header-time", "20s", "--log", "warn,tally_count_api=info,tally_service=info"])
+            .await;
+    let alone = p99(process.address).await;
+    let mut slow = JoinSet::new();
+    for n in 0..SLOW {
+        let address = process.address;
+        slow.spawn(async move {
+            let starts: [&[u8]; 3] = [
+                b"",
+                b"GET /v1/posts/p/likes HTTP/1.1\r\nx: ",
+                b"POST /v1/likes:batchGet HTTP/1.1\r\nhost: x\r\ncontent-type: application/json\r\n\
+                  content-length: 9999\r\n\r\n{",
+            ];
+            // Whoever is shown the door comes back.
+            loop {
+                let mut stream = TcpStream::connect(address).await.unwrap();
+                let _ = stream.write_all(starts[n % 3]).await;
+                while n % 3 == 0 || stream.write_all(b"a").await.is_ok() {
+                    tokio::time::sleep(Duration::from_secs(2)).await;
+                }
+            }
+        });
+    }
+    eventually("they are there", async || {
+        let metrics = process.metrics().await;
+        let open = metrics.lines().find_map(|line| line.strip_prefix("tally_http_connections "));
+        open.is_some_and(|open| open.parse::<f64>().unwrap() >= 0.8 * SLOW as f64)
+    })
+    .await;
+    let beside = p99(process.address).await;
+    eprintln!("p99 of a good client: {alone:?} alone, {beside:?} beside {SLOW} slow ones");
+    // Below a few milliseconds it is the machine that is measured.
+    assert!(beside < (2 * alone).max(Duration::from_millis(10)), "{alone:?} alone, {beside:?} beside");
+    drop(slow);
+    assert_eq!(process.end().await, Some(0));
+}
+
+/// The 99th percentile of a client that keeps its connection, in the quietest of several rounds: what other tests do to
+/// the machine meanwhile is not what is asked.
+async fn p99(address: SocketAddr) -> Duration {
+    let mut stream = TcpStream::connect(address).await.unwrap();
+    stream.set_nodelay(true).unwrap();
+    let mut best = Duration::MAX;
+    for _ in 0..ROUNDS {
+        let mut took = Vec::new();
+        for _ in 0..500 {
+            took.push(ask_once(&mut stream).await);
+        }
+        took.sort();
+        best = best.min(took[took.len() * 99 / 100]);
+    }
+    best
+}
+
+async fn ask_once(stream: &mut TcpStream) -> Duration {
+    let began = Instant::now();
+    stream.write_all(b"GET /v1/posts/p/likes HTTP/1.1\r\nhost: x\r\n\r\n").await.unwrap();
+    let (mut answer, mut part) = (String::new(), [0; 4096]);
+    while !answer.ends_with('}') {
+        let read = stream.read(&mut part).await.unwrap();
+        assert!(read > 0, "{answer}");
+        answer.push_str(std::str::from_utf8(&part[..read]).unwrap());
+    }
+    assert!(answer.starts_with("HTTP/1.1 200"), "{answer}");
+    began.elapsed()
+}

@@ -1,0 +1,298 @@
+//! The API over engines of their own: the emulator behind a socket, and a real Redis where one is installed. They are
+//! stopped under load, and come back.
+
+use std::net::SocketAddr;
+use std::process::{Child, Command, Stdio};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::time::Duration;
+
+use tally_adapters::{dynamodb, redis};
+use tally_core::counter::{Feeder, Touch, Update};
+use tally_core::ids::{Ordinal, Sequence, Shard};
+use tally_core::ports::{Applied, Cache, Cached, ChangeStream, Checkpoints, Counts, Recounts};
+use tally_count_api::{Config, Ports};
+use tally_emulator::Emulator;
+use tokio::net::TcpListener;
+use tokio::sync::oneshot;
+use tokio::task::JoinSet;
+use tokio::time::Instant;
+
+use crate::harness::{BEGAN, eventually, get, post, post_id, serve};
+
+/// The emulator behind a socket that can be closed and opened again, with everything in it.
+pub(crate) struct Tables {
+    emulator: Emulator,
+    pub(crate) address: SocketAddr,
+    serving: Option<(JoinSet<()>, oneshot::Sender<()>)>,
+}
+
+impl Tables {
+    pub(crate) async fn start() -> Self {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let address = listener.local_addr().unwrap();
+        let emulator = Emulator::new(tally_emulator::Config::default());
+        let mut tables = Self { emulator, address, serving: None };
+        tables.serve(listener);
+        let connection = tables.connection().await;
+        dynamodb::ensure_tables(&connection).await.unwrap();
+        let (stream, checkpoints) = (dynamodb::Streams::new(&connection), dynamodb::Checkpoints::new(&connection));
+        let label = stream.info().await.unwrap().label;
+        for shard in stream.shards(&label).await.unwrap() {
+            checkpoints.number(&label, &shard.id, None, BEGAN).await.unwrap();
+        }
+        tables
+    }
+
+    fn serve(&mut self, listener: TcpListener) {
+        let (stop, stopped) = oneshot::channel();
+        let (emulator, mut task) = (self.emulator.clone(), JoinSet::new());
+        task.spawn(async move {
+            emulator.serve(listener, async { _ = stopped.await }).await.unwrap();
+        });
+        self.serving = Some((task, stop));
+    }
+
+    pub(crate) async fn stop(&mut self) {
+        let (mut task, stop) = self.serving.take().expect("it is serving");
+        drop(stop);
+        task.join_next().await.unwrap().unwrap();
+    }
+
+    pub(crate) async fn restart(&mut self) {
+        let listener = TcpListener::bind(self.address).await.unwrap();
+        self.serve(listener);
+    }
+
+    pub(crate) async fn connection(&self) -> dynamodb::Connection {
+        let endpoint = Some(format!("http://{}", self.address));
+        dynamodb::Connection::open(&dynamodb::Settings { endpoint, ..dynamodb::Settings::local("") }).await
+    }
+
+    pub(crate) async fn plant(&self, post: &str, likes: i64) {
+        let counts = dynamodb::Counts::new(&self.connection().await);
+        let touch = Touch { shard: Shard::new(0).unwrap(), delta: likes, feeder: Feeder::Usual, window: None };
+        let update = Update {
+            shard: Ordinal(1),
+            first: Sequence::from(1),
+            last: Sequence::from(1),
+            at: BEGAN,
+            touched: vec![touch],
+            ancestors: Vec::new(),
+            closed_through: None,
+            prune: None,
+        };
+        assert!(matches!(counts.apply(&post_id(post), &update).await, Ok(Applied::Taken(_))));
+    }
+}
+
+/// A Redis of our own on a free port; gone when dropped.
+pub(crate) struct RedisServer {
+    port: u16,
+    child: Child,
+}
+
+impl RedisServer {
+    /// None where no Redis is installed; says so.
+    pub(crate) async fn start() -> Option<Self> {
+        let port = TcpListener::bind("127.0.0.1:0").await.unwrap().local_addr().unwrap().port();
+        let Some(child) = Self::spawn(port) else {
+            eprintln!("skipped: redis-server is not installed");
+            return None;
+        };
+        let server = Self { port, child };
+        server.up().await;
+        Some(server)
+    }
+
+    fn spawn(port: u16) -> Option<Child> {
+        let port = port.to_string();
+        let options = ["--port", &port, "--bind", "127.0.0.1", "--save", "", "--appendonly", "no"];
+        Command::new("redis-server").args(options).stdout(Stdio::null()).spawn().ok()
+    }
+
+    async fn up(&self) {
+        eventually("redis answers", async || tokio::net::TcpStream::connect(("127.0.0.1", self.port)).await.is_ok())
+            .await;
+    }
+
+    fn kill(&mut self) {
+        self.child.kill().unwrap();
+        self.child.wait().unwrap();
+    }
+
+    async fn restart(&mut self) {
+        self.child = Self::spawn(self.port).unwrap();
+        self.up().await;
+    }
+
+    pub(crate) fn url(&self) -> String {
+        format!("redis://127.0.0.1:{}", self.port)
+    }
+
+    fn cache(&self) -> redis::Cache {
+        redis::Cache::new(&redis::Settings::at(vec![self.url()])).unwrap()
+    }
+}
+
+impl Drop for RedisServer {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+async fn ports(tables: &Tables, cache: Option<Arc<dyn Cache>>) -> Ports {
+    Ports { cache, ..Ports::over(&tables.connection().await) }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn every_read_works_over_the_wire() {
+    let tables = Tables::start().await;
+    tables.plant("p#1", 5).await;
+    let (address, _running) = serve(Config::default(), ports(&tables, None).await).await;
+    let count = get(address, "/v1/posts/p%231/likes").await.json();
+    assert_eq!((count["likes"].as_u64(), count["exact"].as_bool()), (Some(5), Some(true)));
+    let batch = post(address, "/v1/likes:batchGet", r#"{"post_ids":["x","p#1"]}"#).await.json();
+    assert_eq!((batch["counts"][0]["likes"].as_u64(), batch["counts"][1]["likes"].as_u64()), (Some(0), Some(5)));
+    assert_eq!(get(address, "/v1/posts/p%231/likes/u").await.json()["liked"], false);
+    assert_eq!(get(address, "/v1/posts/p%231/likers").await.json()["likers"], serde_json::json!([]));
+    // Cursors that no store would give: the store's refusal is the client's fault.
+    for after in ["\u{1}recount", &"x".repeat(1500), "é"] {
+        use base64::Engine;
+        let cursor = base64::engine::general_purpose::URL_SAFE_NO_PAD.encode(format!("1/0/{after}"));
+        let answer = get(address, &format!("/v1/posts/p/likers?cursor={cursor}")).await;
+        assert!([200, 400].contains(&answer.status.as_u16()), "{after}: {answer:?}");
+    }
+    tables.plant("neg", -2).await;
+    assert_eq!(get(address, "/v1/posts/neg/likes").await.json()["likes"], 0);
+    let recounts = dynamodb::Recounts::new(&tables.connection().await);
+    eventually("it is queued", async || !recounts.queued(None).await.unwrap().items.is_empty()).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_was_read_from_the_table_is_in_redis_and_what_redis_has_is_served() {
+    let Some(server) = RedisServer::start().await else { return };
+    let tables = Tables::start().await;
+    tables.plant("p", 5).await;
+    let cache = server.cache();
+    let config = Config { local_ttl: Duration::ZERO, cache_budget: Duration::from_secs(2), ..Config::default() };
+    let (address, _running) = serve(config, ports(&tables, Some(Arc::new(cache.clone()))).await).await;
+    assert_eq!(get(address, "/v1/posts/p/likes").await.json()["likes"], 5);
+    eventually(
+        "it is filled",
+        async || matches!(cache.get(&[post_id("p")]).await.unwrap()[0], Cached::Hit(served) if served.likes == 5),
+    )
+    .await;
+    let newer = tally_core::served::Served { likes: 6, version: 9, exact: true, as_of: BEGAN };
+    assert_eq!(cache.update(&[(post_id("p"), newer)]).await, Ok(1));
+    assert_eq!(get(address, "/v1/posts/p/likes").await.json()["likes"], 6);
+    let batch = post(address, "/v1/likes:batchGet", r#"{"post_ids":["p","q"]}"#).await.json();
+    assert_eq!(batch["counts"][0]["version"], 9);
+}
+
+/// Readers that never rest and check every answer.
+struct Load {
+    stop: Arc<AtomicBool>,
+    readers: JoinSet<Vec<u16>>,
+    answered: Arc<AtomicUsize>,
+}
+
+impl Load {
+    const POSTS: i64 = 40;
+
+    fn start(address: SocketAddr) -> Self {
+        let (stop, answered) = (Arc::<AtomicBool>::default(), Arc::<AtomicUsize>::default());
+        let mut readers = JoinSet::new();
+        for reader in 0..4 {
+            let (stop, answered) = (Arc::clone(&stop), Arc::clone(&answered));
+            readers.spawn(async move {
+                let mut statuses = Vec::new();
+                for n in (reader..).step_by(3) {
+                    if stop.load(Ordering::SeqCst) {
+                        break;
+                    }
+                    let post = n % Self::POSTS;
+                    let answer = get(address, &format!("/v1/posts/p{post}/likes")).await;
+                    statuses.push(answer.status.as_u16());
+                    if answer.status == 200 {
+                        let json = answer.json();
+                        assert_eq!(json["likes"].as_i64(), Some(post + 1), "a wrong number: {json}");
+                    } else {
+                        assert_eq!(answer.status, 503, "{answer:?}");
+                        assert!(answer.header("retry-after").is_some());
+                    }
+                    answered.fetch_add(1, Ordering::SeqCst);
+                }
+                statuses
+            });
+        }
+        Self { stop, readers, answered }
+    }
+
+    /// Waits until this many more answers were given.
+    async fn some(&self, answers: usize) {
+        let enough = self.answered.load(Ordering::SeqCst) + answers;
+        eventually("answers go on", async || self.answered.load(Ordering::SeqCst) >= enough).await;
+    }
+
+    async fn end(mut self) -> Vec<u16> {
+        self.stop.store(true, Ordering::SeqCst);
+        let mut statuses = Vec::new();
+        while let Some(reader) = self.readers.join_next().await {
+            statuses.extend(reader.expect("no reader met a wrong number"));
+        }
+        statuses
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn stores_that_stop_under_load_cost_time_and_never_a_wrong_number() {
+    let Some(mut server) = RedisServer::start().await else { return };
+    let mut tables = Tables::start().await;
+    for post in 0..Load::POSTS {
+        tables.plant(&format!("p{post}"), post + 1).await;
+    }
+    let config = Config {
+        table: tally_count_api::read::Bounds { budget: Duration::from_millis(800), ..Config::default().table },
+        ..Config::default()
+    };
+    let (address, running) = serve(config, ports(&tables, Some(Arc::new(server.cache()))).await).await;
+    let readiness = running.host().readiness().clone();
+
+    let both_up = Load::start(address);
+    both_up.some(200).await;
+    assert!(both_up.end().await.iter().all(|status| *status == 200));
+
+    let without_redis = Load::start(address);
+    without_redis.some(50).await;
+    server.kill();
+    let began = Instant::now();
+    without_redis.some(300).await;
+    assert!(readiness.report().ready, "the table serves");
+    eprintln!("300 answers without redis took {:?}", began.elapsed());
+    assert!(without_redis.end().await.iter().all(|status| *status == 200), "the table alone is enough");
+
+    let without_both = Load::start(address);
+    without_both.some(20).await;
+    tables.stop().await;
+    without_both.some(100).await;
+    eventually("readiness says so", async || !readiness.report().ready).await;
+    let statuses = without_both.end().await;
+    assert!(statuses.contains(&503), "{statuses:?}");
+
+    tables.restart().await;
+    server.restart().await;
+    eventually("readiness is back", async || readiness.report().ready).await;
+    eventually("counts are back", async || get(address, "/v1/posts/p7/likes").await.status == 200).await;
+    let both_back = Load::start(address);
+    both_back.some(300).await;
+    let statuses = both_back.end().await;
+    assert!(statuses.iter().all(|status| *status == 200), "{statuses:?}");
+    let cache = server.cache();
+    eventually("the cache is used again", async || {
+        get(address, "/v1/posts/p7/likes").await;
+        matches!(cache.get(&[post_id("p7")]).await, Ok(cached) if matches!(cached[0], Cached::Hit(_)))
+    })
+    .await;
+}

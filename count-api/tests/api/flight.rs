@@ -1,0 +1,99 @@
+//! Many asking at once: one of them reads, and past the gate nobody does.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use futures_util::future::join_all;
+use tally_adapters::memory::Memory;
+use tally_core::served::Served;
+use tally_count_api::Config;
+use tally_count_api::metrics::Layers;
+use tally_count_api::read::{Bounds, Fills, FollowStanding, Layer, Layered, Local, Negatives, Reader, Source, Table};
+use tally_service::{Clock, Host};
+
+use crate::harness::{Api, BEGAN, Watched, With, counter, eventually, follow, get, post_id};
+
+const BOUNDS: Bounds =
+    Bounds { concurrency: 256, patience: Duration::from_millis(100), budget: Duration::from_secs(20) };
+
+/// A reader without a process around it, so that everybody who asks is known to have asked.
+async fn reader(memory: &Memory, counts: &Watched, ttl: Duration, cached: bool) -> Reader {
+    follow(memory).await;
+    let host = Host::new("test").with_clock(Clock::starting_at(BEGAN));
+    let source = Source { checkpoints: Arc::new(memory.checkpoints()), stream: Arc::new(memory.streams()) };
+    let standing = FollowStanding::begin(source, &host).await.unwrap();
+    let layer = cached.then(|| Layer::new(Arc::new(memory.cache()), Duration::from_millis(50)));
+    let (fills, _) = Fills::new(layer.clone());
+    let (negatives, _) = Negatives::new(Arc::new(counts.clone()), Arc::new(memory.recounts()), host.clock());
+    Reader::from(Layered {
+        local: Local::new(1_000, ttl),
+        cache: layer,
+        fills,
+        table: Arc::new(Table::new(BOUNDS)),
+        counts: Arc::new(counts.clone()),
+        standing: standing.view(),
+        negatives,
+        layers: Layers::default(),
+    })
+}
+
+#[tokio::test]
+async fn ten_thousand_misses_of_one_post_are_one_read_of_the_table() {
+    for (ttl, cached) in [(100, true), (100, false), (0, true), (0, false)] {
+        let memory = Memory::new(BEGAN, 2);
+        let counts = Watched::new(memory.counts());
+        memory.counts().plant(&post_id("hot"), counter(7, 7));
+        let reader = reader(&memory, &counts, Duration::from_millis(ttl), cached).await;
+        let post = post_id("hot");
+        counts.hold(true);
+        let asking = join_all((0..10_000).map(|_| reader.count(&post)));
+        let release = async {
+            // join_all asks for all of them before it is the turn of this.
+            eventually("the read is under way", async || counts.reads() > 0).await;
+            counts.hold(false);
+        };
+        let (answers, ()) = tokio::join!(asking, release);
+        let expected = Served { likes: 7, version: 7, exact: true, as_of: BEGAN };
+        assert!(answers.iter().all(|answer| *answer == Ok(expected)));
+        assert_eq!(counts.reads(), 1, "ttl {ttl} ms, cached {cached}");
+    }
+}
+
+#[tokio::test]
+async fn a_failed_read_is_everybodys_and_is_not_remembered() {
+    let memory = Memory::new(BEGAN, 2);
+    let counts = Watched::new(memory.counts());
+    let reader = reader(&memory, &counts, Duration::from_millis(100), false).await;
+    let post = post_id("p");
+    counts.down.store(true, std::sync::atomic::Ordering::SeqCst);
+    counts.hold(true);
+    let asking = join_all((0..100).map(|_| reader.count(&post)));
+    let release = async {
+        eventually("the read is under way", async || counts.reads() > 0).await;
+        counts.hold(false);
+    };
+    let (answers, ()) = tokio::join!(asking, release);
+    assert!(answers.iter().all(Result::is_err));
+    assert_eq!(counts.reads(), 1);
+    counts.down.store(false, std::sync::atomic::Ordering::SeqCst);
+    assert!(reader.count(&post).await.is_ok());
+}
+
+#[tokio::test]
+async fn past_the_gate_the_answer_is_busy_and_when_to_come_back() {
+    let table = Bounds { concurrency: 4, patience: Duration::from_millis(50), budget: Duration::from_secs(20) };
+    let api = Api::start(Config { table, ..Config::default() }, With::default()).await;
+    api.counts.hold(true);
+    let targets: Vec<String> = (0..20).map(|n| format!("/v1/posts/p{n}/likes")).collect();
+    let asking = join_all(targets.iter().map(|target| get(api.address, target)));
+    let release = async {
+        eventually("the gate is full", async || api.counts.reads() == 4).await;
+        tokio::time::sleep(Duration::from_millis(500)).await;
+        api.counts.hold(false);
+    };
+    let (answers, ()) = tokio::join!(asking, release);
+    let busy: Vec<_> = answers.iter().filter(|answer| answer.status == 503).collect();
+    assert_eq!((busy.len(), api.counts.reads()), (16, 4));
+    assert!(busy.iter().all(|answer| answer.problem() == "busy" && answer.header("retry-after") == Some("1")));
+    assert!(answers.iter().all(|answer| [200, 503].contains(&answer.status.as_u16())));
+}

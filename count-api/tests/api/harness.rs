@@ -1,0 +1,228 @@
+//! What the tests share: an API in this process, counters to plant, ports that count and fail, a small HTTP client.
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::time::Duration;
+
+use async_trait::async_trait;
+use bytes::Bytes;
+use http_body_util::{BodyExt, Full};
+use hyper::{Request, Response, StatusCode};
+use hyper_util::rt::TokioIo;
+use tally_adapters::memory::Memory;
+use tally_adapters::memory::log::Broker;
+use tally_core::counter::{Counter, ShardTally, Update};
+use tally_core::fault::Fault;
+use tally_core::ids::{PostId, Shard, ShardCount};
+use tally_core::ports::{
+    Applied, ChangeStream, Checkpoints, Counts, Cursor, Judged, LedgerEntry, Mended, Outcome, Page, Segment,
+};
+use tally_core::recount::Verdict;
+use tally_core::time::UnixMillis;
+use tally_count_api::{App, Config, Ports};
+use tally_service::{Clock, Host, Running};
+use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::watch;
+use tokio::time::{Instant, sleep, timeout};
+
+/// When every test begins.
+pub(crate) const BEGAN: UnixMillis = UnixMillis(1_700_000_000_000);
+
+/// The patience of a test that waits for something.
+pub(crate) const DEADLINE: Duration = Duration::from_secs(30);
+
+/// An answer, read to its end.
+#[derive(Debug)]
+pub(crate) struct Answer {
+    pub(crate) status: StatusCode,
+    pub(crate) headers: hyper::HeaderMap,
+    pub(crate) body: Bytes,
+}
+
+impl Answer {
+    pub(crate) fn json(&self) -> serde_json::Value {
+        serde_json::from_slice(&self.body).unwrap_or_else(|error| panic!("{error}: {:?}", self.body))
+    }
+
+    pub(crate) fn header(&self, name: &str) -> Option<&str> {
+        self.headers.get(name).map(|value| value.to_str().unwrap())
+    }
+
+    /// The last part of the problem's type.
+    pub(crate) fn problem(&self) -> String {
+        assert_eq!(self.header("content-type"), Some("application/problem+json"));
+        let kind = self.json()["type"].as_str().unwrap().to_owned();
+        kind.strip_prefix("urn:tally:problem:").unwrap().to_owned()
+    }
+}
+
+/// One request on a connection of its own.
+pub(crate) async fn send(address: SocketAddr, request: Request<Full<Bytes>>) -> Answer {
+    timeout(DEADLINE, exchange(address, request)).await.expect("an answer in time").expect("an answer")
+}
+
+pub(crate) async fn exchange(address: SocketAddr, request: Request<Full<Bytes>>) -> anyhow::Result<Answer> {
+    let stream = TcpStream::connect(address).await?;
+    let (mut sender, connection) = hyper::client::conn::http1::handshake(TokioIo::new(stream)).await?;
+    let asking = async move {
+        let response: Response<_> = sender.send_request(request).await?;
+        let (head, body) = response.into_parts();
+        let body = body.collect().await?.to_bytes();
+        anyhow::Ok(Answer { status: head.status, headers: head.headers, body })
+    };
+    let (answer, _) = tokio::join!(asking, connection);
+    answer
+}
+
+pub(crate) fn request(method: &str, target: &str) -> hyper::http::request::Builder {
+    Request::builder().method(method).uri(target).header("host", "localhost")
+}
+
+pub(crate) async fn get(address: SocketAddr, target: &str) -> Answer {
+    send(address, request("GET", target).body(Full::default()).unwrap()).await
+}
+
+pub(crate) async fn post(address: SocketAddr, target: &str, body: &str) -> Answer {
+    let request = request("POST", target).header("content-type", "application/json");
+    send(address, request.body(Full::from(body.to_owned())).unwrap()).await
+}
+
+pub(crate) async fn ask(address: SocketAddr, method: &str, target: &str) -> Answer {
+    send(address, request(method, target).body(Full::default()).unwrap()).await
+}
+
+/// A counter that was changed `version` times, with all its likes in shard 0.
+pub(crate) fn counter(likes: i64, version: u64) -> Counter {
+    let shard = ShardTally { rows: likes, ..ShardTally::default() };
+    Counter { likes, version, shards: [(Shard::new(0).unwrap(), shard)].into(), ..Counter::default() }
+}
+
+pub(crate) fn post_id(text: &str) -> PostId {
+    PostId::new(text).unwrap()
+}
+
+/// The counts of a memory, counted as they are read, held back and refused on demand.
+#[derive(Clone)]
+pub(crate) struct Watched {
+    inner: Arc<dyn Counts>,
+    pub(crate) reads: Arc<AtomicUsize>,
+    pub(crate) down: Arc<AtomicBool>,
+    open: Arc<watch::Sender<bool>>,
+}
+
+impl Watched {
+    pub(crate) fn new(inner: impl Counts + 'static) -> Self {
+        let (reads, down) = (Arc::default(), Arc::default());
+        Self { inner: Arc::new(inner), reads, down, open: Arc::new(watch::Sender::new(true)) }
+    }
+
+    pub(crate) fn reads(&self) -> usize {
+        self.reads.load(Ordering::SeqCst)
+    }
+
+    /// Holds reads back until it is called with `false`.
+    pub(crate) fn hold(&self, hold: bool) {
+        self.open.send_replace(!hold);
+    }
+
+    async fn read<T>(&self, read: impl Future<Output = Outcome<T>>) -> Outcome<T> {
+        self.reads.fetch_add(1, Ordering::SeqCst);
+        let _ = self.open.subscribe().wait_for(|open| *open).await;
+        if self.down.load(Ordering::SeqCst) {
+            return Err(Fault::Transient("canary: the table is down".to_owned()));
+        }
+        read.await
+    }
+}
+
+#[async_trait]
+impl Counts for Watched {
+    async fn apply(&self, post: &PostId, update: &Update) -> Outcome<Applied> {
+        self.inner.apply(post, update).await
+    }
+    async fn counter(&self, post: &PostId) -> Outcome<Option<Counter>> {
+        self.read(self.inner.counter(post)).await
+    }
+    async fn counters(&self, posts: &[PostId]) -> Outcome<Vec<Option<Counter>>> {
+        self.read(self.inner.counters(posts)).await
+    }
+    async fn judge(&self, verdict: &Verdict, entry: &LedgerEntry) -> Outcome<Judged> {
+        self.inner.judge(verdict, entry).await
+    }
+    async fn mend_total(&self, post: &PostId, version: u64, sum: i64, entry: &LedgerEntry) -> Outcome<Mended> {
+        self.inner.mend_total(post, version, sum, entry).await
+    }
+    async fn scan(&self, segment: Segment, after: Option<&Cursor>) -> Outcome<Page<(PostId, Counter)>> {
+        self.inner.scan(segment, after).await
+    }
+}
+
+/// An API over memory.
+pub(crate) struct Api {
+    pub(crate) address: SocketAddr,
+    pub(crate) memory: Memory,
+    pub(crate) counts: Watched,
+    pub(crate) broker: Broker,
+    pub(crate) running: Running,
+}
+
+/// What an API under test has.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct With {
+    pub(crate) cache: bool,
+    pub(crate) writes: bool,
+}
+
+impl Api {
+    pub(crate) async fn start(config: Config, with: With) -> Self {
+        let memory = Memory::new(BEGAN, 2);
+        let counts = Watched::new(memory.counts());
+        let broker = Broker::new();
+        broker.create_topic("likes", 4);
+        follow(&memory).await;
+        let ports = Ports {
+            counts: Arc::new(counts.clone()),
+            rows: Arc::new(memory.likes(ShardCount::DEFAULT)),
+            checkpoints: Arc::new(memory.checkpoints()),
+            stream: Arc::new(memory.streams()),
+            recounts: Arc::new(memory.recounts()),
+            cache: with.cache.then(|| Arc::new(memory.cache()) as _),
+            producer: with.writes.then(|| Arc::new(broker.clone()) as _),
+        };
+        let (address, running) = serve(config, ports).await;
+        Self { address, memory, counts, broker, running }
+    }
+
+    pub(crate) fn plant(&self, post: &str, likes: i64, version: u64) {
+        self.memory.counts().plant(&post_id(post), counter(likes, version));
+    }
+}
+
+/// Serves `ports` on a free port of this machine.
+pub(crate) async fn serve(config: Config, ports: Ports) -> (SocketAddr, Running) {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let address = listener.local_addr().unwrap();
+    let app = App::with_ports(config, ports).listening_on(listener);
+    let running = Running::start(app, Host::new("count-api").with_clock(Clock::starting_at(BEGAN)));
+    timeout(DEADLINE, running.ready()).await.expect("ready in time").expect("no early end");
+    (address, running)
+}
+
+/// Numbers the stream's shards, as a streamer does, so that something is known of how fresh counts are.
+pub(crate) async fn follow(memory: &Memory) {
+    let (stream, checkpoints) = (memory.streams(), memory.checkpoints());
+    let label = stream.info().await.unwrap().label;
+    for shard in stream.shards(&label).await.unwrap() {
+        checkpoints.number(&label, &shard.id, shard.parent.as_ref(), BEGAN).await.unwrap();
+    }
+}
+
+/// Waits until `holds`.
+pub(crate) async fn eventually<F: Future<Output = bool>>(what: &str, mut holds: impl FnMut() -> F) {
+    let began = Instant::now();
+    while !holds().await {
+        assert!(began.elapsed() < DEADLINE, "{what}");
+        sleep(Duration::from_millis(10)).await;
+    }
+}

@@ -1,0 +1,21 @@
+//! The API from outside, over HTTP: its routes over the in-memory ports, over the emulator and a real Redis, under load
+//! and under attack.
+
+#[cfg(test)]
+mod attack;
+#[cfg(test)]
+mod contract;
+#[cfg(test)]
+mod engines;
+#[cfg(test)]
+mod flight;
+#[cfg(test)]
+mod harness;
+#[cfg(test)]
+mod live;
+#[cfg(test)]
+mod openapi;
+#[cfg(test)]
+mod process;
+#[cfg(test)]
+mod secrets;

@@ -1,0 +1,164 @@
+//! The binary: how it starts, what it refuses, how it ends.
+
+use serde_json::Value;
+use std::net::SocketAddr;
+use std::process::Stdio;
+use std::sync::{Arc, Mutex};
+use tokio::io::{AsyncBufReadExt, BufReader};
+use tokio::process::{Child, Command};
+use tokio::task::JoinSet;
+
+use crate::engines::Tables;
+use crate::harness::{DEADLINE, eventually, get};
+
+/// The binary, running, with every line it has logged.
+pub(crate) struct Process {
+    pub(crate) child: Child,
+    pub(crate) address: SocketAddr,
+    pub(crate) admin: SocketAddr,
+    lines: Arc<Mutex<Vec<String>>>,
+    _reading: JoinSet<()>,
+}
+
+pub(crate) fn command(args: &[&str]) -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_tally-count-api"));
+    command.args(args).kill_on_drop(true).stdin(Stdio::null());
+    command.env_remove("TALLY_REDIS").env("AWS_REGION", "us-east-1");
+    command.env("AWS_ACCESS_KEY_ID", "local").env("AWS_SECRET_ACCESS_KEY", "canary-aws-secret");
+    command
+}
+
+impl Process {
+    /// Over `tables`, on free ports, once it is ready.
+    pub(crate) async fn start(tables: &Tables, args: &[&str]) -> Self {
+        Self::launch(tables, args).ready().await
+    }
+
+    /// The same, not waited for.
+    pub(crate) fn launch(tables: &Tables, args: &[&str]) -> Self {
+        let always = ["--listen", "127.0.0.1:0", "--admin-listen", "127.0.0.1:0", "--log-format", "json"];
+        let mut command = command(&[&always, args].concat());
+        command.env("AWS_ENDPOINT_URL", format!("http://{}", tables.address));
+        let mut child = command.stdout(Stdio::null()).stderr(Stdio::piped()).spawn().unwrap();
+        let lines = Arc::<Mutex<Vec<String>>>::default();
+        let mut said = BufReader::new(child.stderr.take().unwrap()).lines();
+        let (kept, mut reading) = (Arc::clone(&lines), JoinSet::new());
+        reading.spawn(async move {
+            while let Ok(Some(line)) = said.next_line().await {
+                kept.lock().unwrap().push(line);
+            }
+        });
+        let nowhere = SocketAddr::from(([127, 0, 0, 1], 0));
+        Self { child, address: nowhere, admin: nowhere, lines, _reading: reading }
+    }
+
+    pub(crate) async fn ready(mut self) -> Self {
+        eventually("it listens", async || self.said("listening").is_some()).await;
+        let address = |message: &str| self.said(message).unwrap()["address"].as_str().unwrap().parse().unwrap();
+        (self.address, self.admin) = (address("listening"), address("admin listening"));
+        eventually("it is ready", async || get(self.admin, "/readyz").await.status == 200).await;
+        self
+    }
+
+    /// Every line so far.
+    pub(crate) fn lines(&self) -> Vec<String> {
+        self.lines.lock().unwrap().clone()
+    }
+
+    /// Every line about a request or a connection.
+    pub(crate) fn accesses(&self) -> Vec<Value> {
+        let lines =
+            self.lines().into_iter().map(|line| serde_json::from_str(&line).expect("a line is one JSON object"));
+        lines.filter(|line: &Value| line["target"] == "tally_count_api::access").collect()
+    }
+
+    pub(crate) fn said(&self, message: &str) -> Option<Value> {
+        let lines = self.lines();
+        let mut lines = lines.iter().filter_map(|line| serde_json::from_str::<Value>(line).ok());
+        lines.find(|line| line["message"] == message)
+    }
+
+    /// What it counts.
+    pub(crate) async fn metrics(&self) -> String {
+        String::from_utf8(get(self.admin, "/metrics").await.body.to_vec()).unwrap()
+    }
+
+    /// Asks it to end, and waits for its exit code.
+    pub(crate) async fn end(&mut self) -> Option<i32> {
+        let id = self.child.id().expect("it runs").to_string();
+        std::process::Command::new("kill").args(["-TERM", &id]).status().unwrap();
+        tokio::time::timeout(DEADLINE, self.child.wait()).await.expect("it ends in time").unwrap().code()
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn it_starts_serves_and_ends_cleanly_at_a_signal() {
+    let tables = Tables::start().await;
+    tables.plant("p", 3).await;
+    let mut process = Process::start(&tables, &[]).await;
+    assert_eq!(get(process.address, "/v1/posts/p/likes").await.json()["likes"], 3);
+    for path in ["/livez", "/readyz", "/metrics"] {
+        assert_eq!(get(process.admin, path).await.status, 200, "{path}");
+        assert_eq!(get(process.address, path).await.status, 404, "{path} is not for the public");
+    }
+    for expected in [
+        r#"tally_http_requests_seconds_count{route="/v1/posts/{post_id}/likes",method="GET",status="200"} 1"#,
+        r#"tally_reads_total{layer="table"} 1"#,
+        "tally_staleness_seconds",
+        "tally_open_gaps 0",
+    ] {
+        eventually(expected, async || process.metrics().await.contains(expected)).await;
+    }
+    assert_eq!(process.end().await, Some(0));
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_table_that_is_not_up_yet_is_waited_for_by_name() {
+    let mut tables = Tables::start().await;
+    tables.stop().await;
+    let process = Process::launch(&tables, &[]);
+    eventually("it says what it waits for", async || {
+        process.said("waiting for dependency").is_some_and(|line| line["dependency"] == "table")
+    })
+    .await;
+    tables.restart().await;
+    let mut process = process.ready().await;
+    assert_eq!(process.end().await, Some(0));
+}
+
+#[tokio::test]
+async fn bad_settings_are_named_and_checked_without_a_connection() {
+    let check = async |args: &[&str]| {
+        let output = command(&[&["--check"], args].concat()).output().await.unwrap();
+        let said = [output.stdout, output.stderr].concat();
+        (output.status.code(), String::from_utf8(said).unwrap())
+    };
+    assert_eq!(check(&[]).await.0, Some(0));
+    assert_eq!(check(&["--brokers", "b:9092", "--redis", "redis://:canary@r:1"]).await.0, Some(0));
+    for (args, named) in [
+        (&["--no-such-flag"][..], "--no-such-flag"),
+        (&["--listen", "x"], "--listen"),
+        (&["--redis", "r:6379"], "--redis"),
+        (&["--key", "random"], "--key"),
+        (&["--local-ttl", "100"], "--local-ttl"),
+        (&["--write-token-file", "/etc/hostname"], "--write-token-file"),
+        (&["--read-token-file", "/nowhere"], "--read-token-file"),
+    ] {
+        let (code, said) = check(args).await;
+        assert_eq!(code, Some(78), "{args:?}");
+        assert!(said.contains(named) && !said.contains("canary"), "{said}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn another_number_of_shards_than_the_deployments_is_refused_and_both_are_named() {
+    let tables = Tables::start().await;
+    let mut first = Process::start(&tables, &["--shards", "8"]).await;
+    assert_eq!(first.end().await, Some(0));
+    let mut command = command(&["--shards", "16", "--listen", "127.0.0.1:0", "--admin-listen", "off"]);
+    command.env("AWS_ENDPOINT_URL", format!("http://{}", tables.address));
+    let output = tokio::time::timeout(DEADLINE, command.output()).await.unwrap().unwrap();
+    let said = String::from_utf8(output.stderr).unwrap();
+    assert_eq!(output.status.code(), Some(1), "{said}");
+    assert!(said.contains("--shards is 16") && said.contains("created with 8"), "{said}");
+}

@@ -1,0 +1,55 @@
+//! A canary in every credential: it is seen nowhere.
+
+use http_body_util::Full;
+
+use crate::engines::{RedisServer, Tables};
+use crate::harness::{get, request, send};
+use crate::process::{Process, command};
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn no_credential_is_ever_seen() {
+    let tables = Tables::start().await;
+    tables.plant("p", 3).await;
+    let folder = std::env::temp_dir().join(format!("tally-count-api-{}", std::process::id()));
+    std::fs::create_dir_all(&folder).unwrap();
+    let file = |name: &str, text: &str| {
+        std::fs::write(folder.join(name), text).unwrap();
+        folder.join(name).to_str().unwrap().to_owned()
+    };
+    let (read, write) = (file("read", "canary-read-token\n"), file("write", "canary-write-token\n"));
+    // A server that refuses the password, or one that is not there: both have something to say about the address.
+    let server = RedisServer::start().await;
+    let host = server.as_ref().map_or("127.0.0.1:1".to_owned(), |server| server.url().replace("redis://", ""));
+    let redis = format!("redis://canary-user:canary-password@{host}");
+    let args =
+        ["--read-token-file", &read, "--write-token-file", &write, "--redis", &redis, "--brokers", "127.0.0.1:1"];
+    let args = [&args[..], &["--write-budget", "300ms", "--log", "debug"]].concat();
+    let mut process = Process::start(&tables, &args).await;
+    let mut seen = String::new();
+    for token in ["canary-read-token", "canary-write-token", "canary-wrong"] {
+        for (method, target) in
+            [("GET", "/v1/posts/p/likes"), ("PUT", "/v1/posts/p/likes/u"), ("GET", "/v1/posts/%zz/likes")]
+        {
+            let request = request(method, target).header("authorization", format!("Bearer {token}"));
+            let answer = send(process.address, request.body(Full::default()).unwrap()).await;
+            seen += &format!("{:?} {}", answer.headers, String::from_utf8_lossy(&answer.body));
+        }
+    }
+    for path in ["/metrics", "/readyz"] {
+        seen += &String::from_utf8_lossy(&get(process.admin, path).await.body);
+    }
+    let check = command(&[&["--check"], &args[..]].concat()).output().await.unwrap();
+    assert!(check.status.success());
+    let bad = command(&["--check", "--redis", "canary-address", "--local-ttl", "canary"]).output().await.unwrap();
+    let help = command(&["--help"]).env("TALLY_REDIS", &redis).output().await.unwrap();
+    for output in [check, help] {
+        seen += &String::from_utf8_lossy(&[output.stdout, output.stderr].concat());
+    }
+    assert_eq!(bad.status.code(), Some(78));
+    assert_eq!(process.end().await, Some(0));
+    seen += &process.lines().join("\n");
+    assert!(seen.len() > 1_000, "something was seen");
+    let hits: Vec<&str> = seen.lines().filter(|line| line.contains("canary")).collect();
+    assert!(hits.is_empty(), "{hits:#?}");
+    std::fs::remove_dir_all(&folder).unwrap();
+}
