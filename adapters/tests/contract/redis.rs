@@ -1,6 +1,9 @@
 //! The cache over a real Redis, started here where it is installed, alone and as a cluster of one; and what only the real
 //! one can show: expiry, a restart, formats of other versions.
 
+#![expect(clippy::unwrap_used, reason = "a test that cannot go on fails there")]
+#![expect(clippy::print_stderr, reason = "a skipped suite says so")]
+
 use std::net::TcpListener;
 use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
