@@ -150,9 +150,11 @@ async fn a_throttled_table_and_a_refusing_dead_letter_topic_cost_time_and_are_na
     stage
         .cluster
         .request_errors(RDKafkaApiKey::Produce, &[RDKafkaRespErr::RD_KAFKA_RESP_ERR_TOPIC_AUTHORIZATION_FAILED; 40]);
-    stage.emulator.set_faults(vec![throttle]);
     let consumer = stage.consumer(&[]);
     consumer.says("a dead letter is not acknowledged").await;
+    // Only now, since joining the group may take as long as the throttling lasts.
+    stage.emulator.set_faults(vec![throttle]);
+    stage.say(1_000).await;
     stage.caught_up().await;
     assert!(consumer.log().contains("the store is busy"), "{}", consumer.log());
     let metrics = consumer.get("/metrics");
