@@ -122,6 +122,8 @@ pub(super) fn cancelled(what: &str, error: &SdkError<TransactWriteItemsError>) -
         Fault::Fatal(message)
     } else if given(Refused::Invalid) {
         Fault::Poison(message)
+    } else if given(Refused::Other) {
+        Fault::Fatal(message)
     } else if given(Refused::Throttled) {
         Fault::Throttled(message)
     } else {
@@ -236,6 +238,7 @@ mod tests {
         assert_eq!(class(&["ThrottlingError", "TransactionConflict"]), "throttled");
         assert_eq!(class(&["ValidationError"]), "poison");
         assert_eq!(class(&["ItemCollectionSizeLimitExceeded"]), "fatal");
+        assert_eq!(class(&["SomethingNobodyHasHeardOf", "TransactionConflict"]), "fatal");
         assert_eq!(class(&[]), "transient");
     }
 }

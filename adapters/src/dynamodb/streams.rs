@@ -113,8 +113,12 @@ impl ChangeStream for Streams {
         let label = StreamLabel::from(label);
         let arn = format!("{}{label}", self.arns_in(&table)?);
         let described = self.page(&arn, None, None).await?;
-        let created = described.creation_request_date_time().map_or(UnixMillis(0), millis);
-        let table_created = table.creation_date_time().map_or(UnixMillis(0), millis);
+        // Never a default: a stream that looks as old as its table may hide rows that nobody followed.
+        let when = |time: Option<_>, what: &str| {
+            time.map(millis).ok_or_else(|| Fault::Fatal(format!("{}: no creation time of its {what}", self.table())))
+        };
+        let created = when(described.creation_request_date_time(), "stream")?;
+        let table_created = when(table.creation_date_time(), "table")?;
         Ok(StreamInfo { label, created, table_created })
     }
 

@@ -4,7 +4,7 @@ use std::cmp::Reverse;
 use std::collections::BTreeMap;
 
 use async_trait::async_trait;
-use tally_core::ids::{PostId, RowKey};
+use tally_core::ids::{PostId, RowKey, Shard};
 use tally_core::ports::{
     AuditSegment, Claimed, Cursor, LedgerEntry, Outcome, Page, QueueReason, Recounts as RecountsPort, RunState, Worker,
 };
@@ -28,7 +28,7 @@ pub(super) struct Table {
     claims: BTreeMap<String, Claim>,
     segments: BTreeMap<(RunId, u32), AuditSegment>,
     reports: BTreeMap<RunId, Report>,
-    ledger: BTreeMap<(PostId, UnixMillis, RunId), LedgerEntry>,
+    ledger: BTreeMap<(PostId, UnixMillis, RunId, Option<Shard>), LedgerEntry>,
 }
 
 #[derive(Debug)]
@@ -40,7 +40,7 @@ struct Claim {
 
 impl Table {
     pub(super) fn write_line(&mut self, entry: &LedgerEntry) {
-        self.ledger.insert((entry.post.clone(), entry.at, entry.run), entry.clone());
+        self.ledger.insert((entry.post.clone(), entry.at, entry.run, entry.shard), entry.clone());
     }
 
     pub(super) fn ask_for_audit(&mut self, now: UnixMillis) {

@@ -2,6 +2,7 @@
 
 use std::ops::Bound;
 
+use smallvec::SmallVec;
 use xxhash_rust::xxh64::xxh64;
 
 use crate::expression::RangeCondition;
@@ -15,8 +16,12 @@ use crate::value::Value;
 pub(crate) struct Key {
     hash: u64,
     /// Each part escaped and terminated, so that no key is a prefix of another and their order is the order of the parts.
-    parts: Box<[u8]>,
+    parts: Parts,
 }
+
+/// Inline up to a usual key's length: a search in a large map then compares inside the map's own nodes, instead of
+/// following a pointer for every key it meets.
+type Parts = SmallVec<[u8; 40]>;
 
 /// Ends a part. An escaped zero is `00 FF`, so this sorts before every continuation.
 const END: [u8; 2] = [0, 1];
@@ -26,18 +31,18 @@ const PAST_END: [u8; 2] = [0, 2];
 impl Key {
     /// Before every key of this hash.
     pub(crate) fn at_hash(hash: u64) -> Self {
-        Self { hash, parts: Box::default() }
+        Self { hash, parts: Parts::new() }
     }
 
     /// The key of these parts, the partition key first.
     pub(crate) fn new(partition: &Value, sorts: &[&Value]) -> Self {
-        let mut parts = Vec::with_capacity(64);
+        let mut parts = Parts::new();
         push_part(&mut parts, partition);
         let hash = xxh64(&parts, 0);
         for sort in sorts {
             push_part(&mut parts, sort);
         }
-        Self { hash, parts: parts.into_boxed_slice() }
+        Self { hash, parts }
     }
 
     pub(crate) fn hash(&self) -> u64 {
@@ -52,10 +57,10 @@ impl Key {
     /// The positions of one collection, narrowed by a condition on the first sort key.
     pub(crate) fn collection(partition: &Value, condition: Option<&RangeCondition>) -> (Bound<Self>, Bound<Self>) {
         let base = Self::new(partition, &[]);
-        let from = |suffix: &dyn Fn(&mut Vec<u8>)| {
-            let mut parts = base.parts.to_vec();
+        let from = |suffix: &dyn Fn(&mut Parts)| {
+            let mut parts = base.parts.clone();
             suffix(&mut parts);
-            Self { hash: base.hash, parts: parts.into_boxed_slice() }
+            Self { hash: base.hash, parts }
         };
         let at = |value: &Value, end: [u8; 2]| {
             from(&|parts| {
@@ -79,7 +84,7 @@ impl Key {
             Some(RangeCondition::Between(low, high)) => (at(low, END), at(high, PAST_END)),
             Some(RangeCondition::BeginsWith(prefix)) => {
                 let low = from(&|parts| escape(parts, &sort_bytes(prefix)));
-                let high = Self { hash: base.hash, parts: successor(&low.parts).into_boxed_slice() };
+                let high = Self { hash: base.hash, parts: successor(&low.parts).into() };
                 (low, high)
             }
         };
@@ -99,7 +104,7 @@ fn successor(prefix: &[u8]) -> Vec<u8> {
     next
 }
 
-fn push_part(parts: &mut Vec<u8>, value: &Value) {
+fn push_part(parts: &mut Parts, value: &Value) {
     match value {
         Value::S(text) => escape(parts, text.as_bytes()),
         other => escape(parts, &sort_bytes(other)),
@@ -107,7 +112,7 @@ fn push_part(parts: &mut Vec<u8>, value: &Value) {
     parts.extend(END);
 }
 
-fn escape(parts: &mut Vec<u8>, bytes: &[u8]) {
+fn escape(parts: &mut Parts, bytes: &[u8]) {
     for byte in bytes {
         parts.push(*byte);
         if *byte == 0 {

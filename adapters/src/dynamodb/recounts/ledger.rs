@@ -17,9 +17,10 @@ pub(super) fn of(post: &PostId) -> String {
 
 /// The put of a line into `table`.
 pub(in crate::dynamodb) fn put(table: &str, entry: &LedgerEntry) -> Put {
+    let what = entry.shard.map_or_else(|| "total".to_owned(), |shard| shard.to_string());
     let mut line = item([
         (PK, text(of(&entry.post))),
-        (SK, text(format!("{}#{}", padded(entry.at.0), entry.run))),
+        (SK, text(format!("{}#{}#{what}", padded(entry.at.0), entry.run))),
         (AT, number(entry.at)),
         (RUN, text(entry.run.to_string())),
         (BY, text(entry.by.as_str())),
