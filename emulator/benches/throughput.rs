@@ -20,31 +20,42 @@ use bytes::Bytes;
 use tally_emulator::{Config, Emulator};
 use tokio::time::Instant;
 
+/// As in the binary.
+#[global_allocator]
+static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
+
 const TABLE: &str = "likes";
 const ROWS_A_TRANSACTION: usize = 100;
 const POSTS: usize = 1000;
+const ROUNDS: usize = 5;
 /// Transactions in flight: what several partitions of a consumer would have.
 const IN_FLIGHT: usize = 4;
 
 fn main() {
     let quick = std::env::args().any(|argument| argument == "--quick");
     let (rows, records) = if quick { (100_000, 500_000) } else { (1_000_000, 5_000_000) };
-    let emulator = Emulator::new(Config::default());
-    let (address, server) = serve(emulator.clone());
+    let emulators = [Emulator::new(Config::default()), Emulator::new(Config::default())];
+    let (addresses, server) = serve(emulators.clone());
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime starts");
-    runtime.block_on(measure(&emulator, &format!("http://{address}"), &server, rows, records));
+    let [small, large] = std::array::from_fn(|n| Side::new(emulators[n].clone(), &format!("http://{}", addresses[n])));
+    runtime.block_on(measure(small, large, &server, rows, records));
 }
 
 /// The server, on a thread and a runtime of its own.
-fn serve(emulator: Emulator) -> (std::net::SocketAddr, Processor) {
+fn serve(emulators: [Emulator; 2]) -> ([std::net::SocketAddr; 2], Processor) {
     let (send, receive) = std::sync::mpsc::channel();
     std::thread::spawn(move || {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime starts");
         runtime.block_on(async move {
-            let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.expect("a port is free");
-            let address = listener.local_addr().expect("a bound port has an address");
-            send.send((address, Processor::of_this_thread())).expect("the other side waits");
-            emulator.serve(listener, std::future::pending()).await.expect("the server runs");
+            let [small, large] = emulators;
+            let listener = || async { tokio::net::TcpListener::bind("127.0.0.1:0").await.expect("a port is free") };
+            let listeners = [listener().await, listener().await];
+            let addresses = listeners.each_ref().map(|one| one.local_addr().expect("a bound port has an address"));
+            send.send((addresses, Processor::of_this_thread())).expect("the other side waits");
+            let [first, second] = listeners;
+            let never = std::future::pending;
+            let (small, large) = tokio::join!(small.serve(first, never()), large.serve(second, never()));
+            small.and(large).expect("the server runs");
         });
     });
     receive.recv().expect("the server starts")
@@ -73,30 +84,60 @@ impl Processor {
     }
 }
 
-async fn measure(emulator: &Emulator, endpoint: &str, server: &Processor, rows: usize, records: usize) {
-    let clients = Clients::new(endpoint);
-    create(&clients.tables).await;
-    let mut load = Load::new(emulator.clone());
-    load.fill(10_000, 10_000).await;
-    let small = Box::pin(figures(&clients, server, &mut load)).await;
-    load.fill(rows, records).await;
-    let stats = emulator.stats();
-    let table = &stats.tables[TABLE];
-    let large = Box::pin(figures(&clients, server, &mut load)).await;
-    println!(
-        "\n{} rows, {} stream records at the end of the fill",
-        table.items,
-        table.stream.as_ref().map_or(0, |stream| stream.records)
-    );
-    println!(
-        "{:<40} {:>12} {:>12} {:>16} {:>12} {:>6}",
-        "a second", "10 k rows", "all rows", "server: 10 k", "all", "ratio"
-    );
-    for (before, after) in small.iter().zip(&large) {
-        let Figure { name, wall, server } = before;
-        let ratio = after.server / server;
-        println!("{name:<40} {wall:>12.0} {:>12.0} {server:>16.0} {:>12.0} {ratio:>6.2}", after.wall, after.server);
+/// An emulator of one size, with what is sent to it.
+struct Side {
+    clients: Clients,
+    load: Load,
+}
+
+impl Side {
+    fn new(emulator: Emulator, endpoint: &str) -> Self {
+        Self { clients: Clients::new(endpoint), load: Load::new(emulator) }
     }
+
+    async fn fill(&mut self, rows: usize, records: usize) {
+        create(&self.clients.tables).await;
+        self.load.fill(rows, records).await;
+    }
+}
+
+/// Alternates between the two sizes, so that what else the machine does meets both alike.
+async fn measure(mut small: Side, mut large: Side, server: &Processor, rows: usize, records: usize) {
+    small.fill(10_000, 10_000).await;
+    large.fill(rows, records).await;
+    let mut rounds = Vec::new();
+    for _ in 0..ROUNDS {
+        let before = Box::pin(figures(&small.clients, server, &mut small.load)).await;
+        let after = Box::pin(figures(&large.clients, server, &mut large.load)).await;
+        rounds.push((before, after));
+    }
+    let stats = large.load.emulator.stats();
+    let table = &stats.tables[TABLE];
+    let held = table.stream.as_ref().map_or(0, |stream| stream.records);
+    println!("\n{} rows, {held} stream records; medians of {ROUNDS} alternated rounds", table.items);
+    println!(
+        "{:<40} {:>12} {:>12} {:>6} {:>16} {:>12} {:>6}",
+        "a second", "10 k rows", "all rows", "ratio", "server: 10 k", "all", "ratio"
+    );
+    for (n, first) in rounds[0].0.iter().enumerate() {
+        let median =
+            |of: &dyn Fn(&Figure, &Figure) -> f64| median(rounds.iter().map(|(a, b)| of(&a[n], &b[n])).collect());
+        println!(
+            "{:<40} {:>12.0} {:>12.0} {:>6.2} {:>16.0} {:>12.0} {:>6.2}",
+            first.name,
+            median(&|a, _| a.wall),
+            median(&|_, b| b.wall),
+            median(&|a, b| b.wall / a.wall),
+            median(&|a, _| a.server),
+            median(&|_, b| b.server),
+            median(&|a, b| b.server / a.server),
+        );
+    }
+}
+
+fn median(mut values: Vec<f64>) -> f64 {
+    values.sort_by(f64::total_cmp);
+    values[values.len() / 2]
 }
 
 struct Clients {
@@ -248,7 +289,7 @@ impl Figure {
 async fn figures(clients: &Clients, server: &Processor, load: &mut Load) -> Vec<Figure> {
     let Clients { tables, streams } = clients;
     let mut figures = Vec::new();
-    let transactions: Vec<_> = (0..1500).map(|_| load.transaction()).collect();
+    let transactions: Vec<_> = (0..1000).map(|_| load.transaction()).collect();
     let writes = all(transactions, |items| async {
         tables.transact_write_items().set_transact_items(Some(items)).send().await.expect("written");
         1

@@ -8,6 +8,9 @@ use tokio::time::Instant;
 /// Milliseconds since the Unix epoch.
 pub(crate) type Millis = u64;
 
+/// The last moment of the year 9999. No clock passes it, so that a moment and any sensible duration have a sum.
+const LAST: Millis = 253_402_300_799_999;
+
 /// A wall clock: where it began, tokio's time since, and what it was advanced by.
 #[derive(Debug)]
 pub(crate) struct Clock {
@@ -25,11 +28,15 @@ impl Clock {
     }
 
     pub(crate) fn now(&self) -> Millis {
-        self.began.saturating_add(millis(self.started.elapsed())).saturating_add(self.advanced.load(Ordering::Relaxed))
+        let passed = millis(self.started.elapsed()).saturating_add(self.advanced.load(Ordering::Relaxed));
+        self.began.saturating_add(passed).min(LAST)
     }
 
     pub(crate) fn advance(&self, by: Duration) {
-        self.advanced.fetch_add(millis(by), Ordering::Relaxed);
+        let by = millis(by);
+        let add = |advanced: Millis| Some(advanced.saturating_add(by));
+        // The update always has a value to store.
+        let _ = self.advanced.fetch_update(Ordering::Relaxed, Ordering::Relaxed, add);
     }
 }
 
@@ -84,5 +91,8 @@ mod tests {
         tokio::time::advance(Duration::from_secs(5)).await;
         clock.advance(Duration::from_secs(1));
         assert_eq!(clock.now(), 16_000);
+        clock.advance(Duration::MAX);
+        clock.advance(Duration::MAX);
+        assert_eq!(label(clock.now()), "9999-12-31T23:59:59.999");
     }
 }

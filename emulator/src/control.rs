@@ -39,7 +39,8 @@ pub enum ControlError {
 }
 
 impl Emulator {
-    /// Splits an open shard in two, the busiest if none is named, and returns the children's ids.
+    /// Splits an open shard in two and returns the children's ids. With none named it is the one that `at` lies in, or
+    /// the busiest.
     ///
     /// `at` is the key of the first item of the second child; a table whose collections must stay whole is cut at the collection's hash.
     pub fn split_shard(
@@ -55,10 +56,12 @@ impl Emulator {
             .map(|key| stream.schema.key_of(key))
             .transpose()
             .map_err(|error: Error| ControlError::BadKey(error.message))?;
-        let id = match shard {
-            Some(id) => id.to_owned(),
-            None => busiest(stream).ok_or_else(|| ControlError::NoStream(table.to_owned()))?,
+        let id = match (shard, &cut) {
+            (Some(id), _) => Some(id.to_owned()),
+            (None, Some(cut)) => stream.holding(cut).map(str::to_owned),
+            (None, None) => busiest(stream),
         };
+        let id = id.ok_or_else(|| ControlError::NoStream(table.to_owned()))?;
         if !stream.shard(&id).is_some_and(|shard| shard.is_open()) {
             return Err(ControlError::NoShard(id));
         }

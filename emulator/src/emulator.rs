@@ -9,7 +9,7 @@ use bytes::Bytes;
 use http::{Request, Response};
 use rand::RngExt;
 
-use crate::clock::{Clock, Millis};
+use crate::clock::{Clock, Millis, millis};
 use crate::config::Config;
 use crate::engine::Engine;
 use crate::envelope;
@@ -81,10 +81,17 @@ impl Emulator {
         };
         drop(request);
         let Verdict { before, after, fault } = self.state().decide(&call);
-        pause(before).await;
+        let call = self.deliver(call, before).await;
         let outcome = self.carry_out(call, fault).await;
         pause(after).await;
         Ok(self.answer(outcome?))
+    }
+
+    /// A request's way here. One whose client gives up meanwhile arrives all the same.
+    async fn deliver(&self, call: Call, way: Duration) -> Call {
+        let mut under_way = UnderWay { emulator: self, call: Some(call), way };
+        pause(way).await;
+        under_way.call.take().expect("only the end of the way takes it")
     }
 
     async fn carry_out(&self, call: Call, fault: Option<Fault>) -> Result<Result<Vec<u8>, Error>, Lost> {
@@ -138,6 +145,20 @@ impl Emulator {
         let mut state = self.shared.state.lock().unwrap_or_else(PoisonError::into_inner);
         state.tick(self.shared.clock.now());
         state
+    }
+}
+
+struct UnderWay<'a> {
+    emulator: &'a Emulator,
+    call: Option<Call>,
+    way: Duration,
+}
+
+impl Drop for UnderWay<'_> {
+    fn drop(&mut self) {
+        if let Some(call) = self.call.take() {
+            self.emulator.state().haunt(call, millis(self.way));
+        }
     }
 }
 

@@ -15,7 +15,7 @@ use crate::clock::{Millis, millis};
 pub enum Fault {
     /// Refused for want of throughput; a transaction is cancelled with `ThrottlingError`.
     Throttle,
-    /// A batch does only a part and returns the rest as `UnprocessedItems` or `UnprocessedKeys`. Other operations are not affected.
+    /// A batch of several does only a part and returns the rest as `UnprocessedItems` or `UnprocessedKeys`. Other operations are not affected.
     Unprocessed,
     /// Refused as in conflict with a transaction: `TransactionConflictException`, or a cancelled transaction. Only writes and transactions are affected.
     Conflict,

@@ -219,6 +219,18 @@ async fn latency_passes_on_tokios_clock() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_request_given_up_on_its_way_arrives_all_the_same() {
+    let (emulator, client) = started(Config::default()).await;
+    let latency = Fault::Latency { min_ms: 4_000, max_ms: 4_000 };
+    emulator.set_faults(vec![Rule::new(latency).on("UpdateItem").nth(1)]);
+    let gave_up = tokio::time::timeout(Duration::from_millis(10), add(&client, "a")).await;
+    assert!(gave_up.is_err());
+    tokio::time::advance(Duration::from_secs(5)).await;
+    assert_eq!(count(&client, "a").await, 1);
+    assert_eq!(emulator.stats().ghosts_applied, 1);
+}
+
+#[tokio::test(start_paused = true)]
 async fn the_sdks_own_retries_pass_faults_by_seed() {
     let emulator = Emulator::new(Config { seed: 3, ..Config::default() });
     let retries = RetryConfig::standard().with_max_attempts(20);

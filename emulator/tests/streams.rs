@@ -173,6 +173,38 @@ async fn a_volume_splits_a_shard() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_shard_too_narrow_to_cut_goes_on_as_its_child() {
+    let (emulator, arn) = started(Config { split_after: Some(3), max_open_shards: 200, ..one_shard() }).await;
+    for value in 0..400 {
+        // One item: its hash ends up in a shard one hash wide.
+        put(&emulator, "k", value).await;
+    }
+    let read = reader::everything(&emulator, &arn, 1000).await;
+    assert_eq!(read.iter().map(|(_, records)| records.len()).sum::<usize>(), 400);
+    assert!(read.iter().all(|(_, records)| records.len() <= 3), "a shard that is full is closed");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_split_is_where_it_was_asked_for_or_nowhere() {
+    let (emulator, _) = started(Config { shards: 4, ..one_shard() }).await;
+    put(&emulator, "busy", 1).await;
+    let open = emulator.stats().tables["rows"].stream.as_ref().unwrap().open_shards.clone();
+    let key = |name: &str| serde_json::from_value(json!({"p": {"S": name}})).unwrap();
+    let mut refused = 0;
+    for shard in &open {
+        match emulator.split_shard("rows", Some(shard), Some(&key("elsewhere"))) {
+            Ok(children) => assert_eq!(children.len(), 2),
+            Err(error) => {
+                assert_eq!(error, ControlError::Uncuttable(shard.clone()));
+                refused += 1;
+            }
+        }
+    }
+    assert_eq!(refused, 3, "one of four shards holds the key");
+    assert_eq!(emulator.split_shard("rows", None, Some(&key("another"))).unwrap().len(), 2);
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_record_is_hidden_for_its_delay_and_never_lost() {
     let (emulator, arn) = started(Config { stream_delay: Duration::from_secs(2), ..one_shard() }).await;
     for value in 0..20 {

@@ -1,31 +1,33 @@
-//! Items in key order, with a short memory of what they were, so that an eventually consistent read can be late; leaves schemas and indexes to the table.
+//! Items by key, in order and by hash, with a short memory of what they were, so that an eventually consistent read can be late; leaves schemas and indexes to the table.
 
-use std::cmp::Ordering;
 use std::collections::{BTreeMap, VecDeque};
-use std::iter::Peekable;
+use std::hash::BuildHasher;
 use std::ops::Bound;
+
+use foldhash::fast::FixedState;
+use hashbrown::HashTable;
+use hashbrown::hash_table;
+use smallvec::SmallVec;
 
 use super::image::Image;
 use super::key::Key;
 use crate::clock::Millis;
 
-/// What a replica that lags may still answer with.
-#[derive(Debug)]
-struct Undo {
-    changed: Millis,
-    before: Option<Image>,
-}
-
 /// More history than this is dropped, oldest first: reads become fresher, memory stays bounded.
 const MAX_UNDO: usize = 100_000;
 
 /// The rows of a table or of an index.
+///
+/// Reads and writes of one item find it by hash, at a cost that does not grow with the number of items; only a new or a
+/// vanished key, and a page of several items, go through the order.
 #[derive(Debug, Default)]
 pub(crate) struct Rows {
-    current: BTreeMap<Key, Image>,
-    recent: BTreeMap<Key, VecDeque<Undo>>,
-    /// When each entry of `recent` was made, oldest first.
-    expiry: VecDeque<(Millis, Key)>,
+    entries: Entries,
+    order: BTreeMap<Key, Place>,
+    /// Keys that hold an item now.
+    live: usize,
+    /// When each undo was recorded, and where, oldest first.
+    expiry: VecDeque<(Millis, Place)>,
 }
 
 /// Interval of keys, ready for a map.
@@ -33,55 +35,59 @@ pub(crate) type Range = (Bound<Key>, Bound<Key>);
 
 impl Rows {
     pub(crate) fn len(&self) -> usize {
-        self.current.len()
+        self.live
     }
 
     pub(crate) fn is_empty(&self) -> bool {
-        self.current.is_empty()
+        self.live == 0
     }
 
     /// The item now, or as it was at `as_of`.
     pub(crate) fn get(&self, key: &Key, as_of: Option<Millis>) -> Option<&Image> {
-        match as_of.and_then(|as_of| self.undone(key, as_of)) {
-            Some(before) => before,
-            None => self.current.get(key),
-        }
+        self.entries.at(self.entries.find(key)?).seen(as_of)
     }
 
-    /// Sets or removes an item and returns what it was; what it was can be read for `lag` milliseconds.
-    pub(crate) fn set(&mut self, key: &Key, image: Option<Image>, now: Millis, lag: Millis) -> Option<Image> {
-        let before = match image {
-            Some(image) => match self.current.get_mut(key) {
-                Some(slot) => Some(std::mem::replace(slot, image)),
-                None => self.current.insert(key.clone(), image),
-            },
-            None => self.current.remove(key),
+    /// Sets or removes an item; what it was can be read for `lag` milliseconds.
+    pub(crate) fn set(&mut self, key: &Key, image: Option<Image>, now: Millis, lag: Millis) {
+        let place = match self.entries.find(key) {
+            Some(place) => place,
+            None if image.is_none() => return,
+            None => {
+                let place = self.entries.add(key.clone());
+                self.order.insert(key.clone(), place);
+                place
+            }
         };
+        let entry = self.entries.at_mut(place);
+        let is = image.is_some();
+        let before = std::mem::replace(&mut entry.now, image);
+        self.live = self.live + usize::from(is) - usize::from(before.is_some());
         if lag > 0 {
-            self.recent.entry(key.clone()).or_default().push_back(Undo { changed: now, before: before.clone() });
-            self.expiry.push_back((now, key.clone()));
+            entry.past.push(Undo { changed: now, before });
+            self.expiry.push_back((now, place));
             self.forget(now, lag);
+        } else {
+            self.drop_if_gone(place);
         }
-        before
     }
 
     fn forget(&mut self, now: Millis, lag: Millis) {
-        while let Some((changed, _)) = self.expiry.front()
-            && (changed + lag < now || self.expiry.len() > MAX_UNDO)
+        while let Some(&(changed, place)) = self.expiry.front()
+            && (changed.saturating_add(lag) < now || self.expiry.len() > MAX_UNDO)
         {
-            let Some((_, key)) = self.expiry.pop_front() else { return };
-            if let Some(undos) = self.recent.get_mut(&key) {
-                undos.pop_front();
-                if undos.is_empty() {
-                    self.recent.remove(&key);
-                }
-            }
+            self.expiry.pop_front();
+            self.entries.at_mut(place).past.remove(0);
+            self.drop_if_gone(place);
         }
     }
 
-    /// What the item was at `as_of`, if it changed since.
-    fn undone(&self, key: &Key, as_of: Millis) -> Option<Option<&Image>> {
-        undone(self.recent.get(key)?, as_of)
+    /// An entry stays as long as there is an item or the memory of one.
+    fn drop_if_gone(&mut self, place: Place) {
+        let entry = self.entries.at(place);
+        if entry.now.is_none() && entry.past.is_empty() {
+            self.order.remove(&entry.key);
+            self.entries.remove(place);
+        }
     }
 
     /// The items of an interval, forwards or backwards, now or as they were at `as_of`.
@@ -94,15 +100,13 @@ impl Rows {
         if is_empty(&range) {
             return Box::new(std::iter::empty());
         }
-        let current = directed(self.current.range(range.clone()), forward);
-        let Some(as_of) = as_of.filter(|_| !self.recent.is_empty()) else { return current };
-        let recent = directed(self.recent.range(range), forward);
-        Box::new(AsOf { current: current.peekable(), recent: recent.peekable(), as_of, forward })
+        let seen = move |place: &Place| {
+            let entry = self.entries.at(*place);
+            Some((&entry.key, entry.seen(as_of)?))
+        };
+        let places = self.order.range(range).map(|(_, place)| place);
+        if forward { Box::new(places.filter_map(seen)) } else { Box::new(places.rev().filter_map(seen)) }
     }
-}
-
-fn undone(undos: &VecDeque<Undo>, as_of: Millis) -> Option<Option<&Image>> {
-    undos.iter().find(|undo| undo.changed > as_of).map(|undo| undo.before.as_ref())
 }
 
 /// Whether a map would refuse this interval or find nothing in it.
@@ -114,48 +118,148 @@ fn is_empty((low, high): &Range) -> bool {
     }
 }
 
-fn directed<'a, T: 'a>(
-    items: impl DoubleEndedIterator<Item = T> + 'a,
-    forward: bool,
-) -> Box<dyn Iterator<Item = T> + 'a> {
-    if forward { Box::new(items) } else { Box::new(items.rev()) }
+/// What is known of one key.
+#[derive(Debug)]
+struct Entry {
+    key: Key,
+    now: Option<Image>,
+    /// Oldest first.
+    past: SmallVec<[Undo; 1]>,
 }
 
-/// The merge of the items that are with those that were.
-struct AsOf<'a, C: Iterator<Item = (&'a Key, &'a Image)>, R: Iterator<Item = (&'a Key, &'a VecDeque<Undo>)>> {
-    current: Peekable<C>,
-    recent: Peekable<R>,
-    as_of: Millis,
-    forward: bool,
+/// What a replica that lags may still answer with.
+#[derive(Debug)]
+struct Undo {
+    changed: Millis,
+    before: Option<Image>,
 }
 
-impl<'a, C, R> Iterator for AsOf<'a, C, R>
-where
-    C: Iterator<Item = (&'a Key, &'a Image)>,
-    R: Iterator<Item = (&'a Key, &'a VecDeque<Undo>)>,
-{
-    type Item = (&'a Key, &'a Image);
+impl Entry {
+    /// What a reader of that moment finds.
+    fn seen(&self, as_of: Option<Millis>) -> Option<&Image> {
+        let undo = as_of.and_then(|as_of| self.past.iter().find(|undo| undo.changed > as_of));
+        undo.map_or(&self.now, |undo| &undo.before).as_ref()
+    }
+}
 
-    fn next(&mut self) -> Option<Self::Item> {
-        loop {
-            let order = match (self.current.peek(), self.recent.peek()) {
-                (_, None) => return self.current.next(),
-                (None, Some(_)) => Ordering::Greater,
-                (Some((current, _)), Some((recent, _))) if self.forward => current.cmp(recent),
-                (Some((current, _)), Some((recent, _))) => recent.cmp(current),
-            };
-            if order.is_lt() {
-                return self.current.next();
+/// Where an entry is. Valid until that entry is removed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Place(u32);
+
+/// Entries side by side, found by hash: one that is overwritten again and again never moves.
+#[derive(Debug, Default)]
+struct Entries {
+    slots: Vec<Option<Entry>>,
+    free: Vec<Place>,
+    by_hash: HashTable<Place>,
+}
+
+impl Entries {
+    fn find(&self, key: &Key) -> Option<Place> {
+        self.by_hash.find(hash(key), |place| self.at(*place).key == *key).copied()
+    }
+
+    fn at(&self, place: Place) -> &Entry {
+        self.slots[place.0 as usize].as_ref().expect("a place is forgotten with its entry")
+    }
+
+    fn at_mut(&mut self, place: Place) -> &mut Entry {
+        self.slots[place.0 as usize].as_mut().expect("a place is forgotten with its entry")
+    }
+
+    /// Makes room for a key that is not there.
+    fn add(&mut self, key: Key) -> Place {
+        let entry = Some(Entry { key, now: None, past: SmallVec::new() });
+        let place = match self.free.pop() {
+            Some(place) => {
+                self.slots[place.0 as usize] = entry;
+                place
             }
-            let now = if order.is_eq() { self.current.next() } else { None };
-            let (key, undos) = self.recent.next()?;
-            let image = match undone(undos, self.as_of) {
-                Some(before) => before,
-                None => now.map(|(_, image)| image),
-            };
-            if let Some(image) = image {
-                return Some((key, image));
+            None => {
+                self.slots.push(entry);
+                Place(u32::try_from(self.slots.len() - 1).expect("memory ends before four billion items"))
             }
+        };
+        let Self { slots, by_hash, .. } = self;
+        let key_at = |place: &Place| &slots[place.0 as usize].as_ref().expect("the index holds live places only").key;
+        by_hash.insert_unique(hash(key_at(&place)), place, |place| hash(key_at(place)));
+        place
+    }
+
+    fn remove(&mut self, place: Place) {
+        let Some(entry) = self.slots[place.0 as usize].take() else { return };
+        if let Ok(found) = self.by_hash.find_entry(hash(&entry.key), |at| *at == place) {
+            hash_table::OccupiedEntry::remove(found);
+        }
+        self.free.push(place);
+    }
+}
+
+fn hash(key: &Key) -> u64 {
+    FixedState::default().hash_one(key)
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+    use crate::engine::schema::{KeyAttribute, KeyType, Schema};
+    use crate::value::{Item, Value};
+
+    const LAG: Millis = 50;
+
+    fn key(n: u8) -> Key {
+        Key::new(&Value::S(format!("p{}", n % 3)), &[&Value::S(format!("s{n}"))])
+    }
+
+    fn image(version: u64) -> Image {
+        let schema = Schema { hash: KeyAttribute { name: "v".to_owned(), key_type: KeyType::N }, range: None };
+        Image::new(&Item::from_iter([("v".to_owned(), Value::N(i64::try_from(version).unwrap().into()))]), &schema)
+    }
+
+    proptest! {
+        /// The plain way: every state that there was, looked up by its moment.
+        #[test]
+        fn a_late_read_sees_exactly_a_state_that_was(
+            writes in proptest::collection::vec((0u8..8, any::<bool>(), 0u64..20), 1..200),
+            late in 0u64..=LAG,
+        ) {
+            let mut rows = Rows::default();
+            let mut states: Vec<(Millis, BTreeMap<Key, Image>)> = vec![(0, BTreeMap::new())];
+            let mut now = 1;
+            for (n, (at, present, passed)) in writes.into_iter().enumerate() {
+                now += passed;
+                let image = present.then(|| image(n as u64));
+                rows.set(&key(at), image.clone(), now, LAG);
+                let mut state = states.last().unwrap().1.clone();
+                match image {
+                    Some(image) => state.insert(key(at), image),
+                    None => state.remove(&key(at)),
+                };
+                states.push((now, state));
+
+                let everything = (Bound::Unbounded, Bound::Unbounded);
+                let as_of = now.saturating_sub(late);
+                let then = &states.iter().rev().find(|(changed, _)| *changed <= as_of).unwrap().1;
+                let latest = &states.last().unwrap().1;
+                prop_assert_eq!(rows.len(), latest.len());
+                for (state, as_of) in [(then, Some(as_of)), (latest, None)] {
+                    let seen: Vec<_> = rows.range(everything.clone(), true, as_of).collect();
+                    prop_assert_eq!(&seen, &state.iter().collect::<Vec<_>>());
+                    let mut backwards: Vec<_> = rows.range(everything.clone(), false, as_of).collect();
+                    backwards.reverse();
+                    prop_assert_eq!(&backwards, &seen);
+                    for n in 0..8 {
+                        prop_assert_eq!(rows.get(&key(n), as_of), state.get(&key(n)));
+                    }
+                }
+            }
+            let kept = rows.order.len();
+            rows.forget(now + LAG + 1, LAG);
+            prop_assert!(rows.order.len() <= kept);
+            prop_assert_eq!(rows.order.len(), rows.live, "a deleted item is forgotten in the end");
+            prop_assert_eq!(rows.entries.by_hash.len(), rows.live);
         }
     }
 }

@@ -88,10 +88,17 @@ impl Schema {
         })?;
         let Some(range) = &self.range else { return Ok(Key::new(hash, &[])) };
         let sort = value_of(range)?;
-        check_size(&range.name, sort, RANGE_KEY_BYTES, || {
-            format!("Aggregated size of all range keys has exceeded the size limit of {RANGE_KEY_BYTES} bytes")
-        })?;
+        range.check_size(sort)?;
         Ok(Key::new(hash, &[sort]))
+    }
+}
+
+impl KeyAttribute {
+    /// Whether this value can be a sort key.
+    pub(crate) fn check_size(&self, sort: &Value) -> Result<(), Error> {
+        check_size(&self.name, sort, RANGE_KEY_BYTES, || {
+            format!("Aggregated size of all range keys has exceeded the size limit of {RANGE_KEY_BYTES} bytes")
+        })
     }
 }
 

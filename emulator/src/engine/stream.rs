@@ -176,7 +176,7 @@ impl Stream {
             return;
         };
         shard.trim_older(horizon);
-        let delayed = if delay == 0 { now } else { now + rng.random_range(0..=delay) };
+        let delayed = if delay == 0 { now } else { now.saturating_add(rng.random_range(0..=delay)) };
         let visible = shard.log.last().map_or(delayed, |last| last.visible.max(delayed));
         let Change { old, new, by_service, .. } = change;
         shard.append(Record { sequence, created: now, visible, old, new, by_service });
@@ -186,9 +186,9 @@ impl Stream {
         }
         if config.split_after.is_some_and(|limit| shard.written >= limit) {
             let id = shard.id.clone();
-            if self.open.len() < config.max_open_shards {
-                self.split(&id, None, now);
-            } else {
+            let may_split = self.open.len() < config.max_open_shards;
+            // A shard one hash wide cannot be cut, but it can go on as its child.
+            if !(may_split && self.split(&id, None, now).is_some()) {
                 self.roll(&id, now);
             }
         }
@@ -200,19 +200,27 @@ impl Stream {
         Some(vec![self.open_shard(Some(id), low, high, now)])
     }
 
-    /// Closes a shard and opens two children, cut at `at` or where half of the load or of the interval is.
+    /// Closes a shard and opens two children, cut at `at`, or where half of the load or of the interval is; `None` if
+    /// the shard is closed or cannot be cut there.
     pub(crate) fn split(&mut self, id: &str, at: Option<Key>, now: Millis) -> Option<Vec<String>> {
         let shard = self.shards.get(id).filter(|shard| shard.is_open())?;
         let inside = |cut: &Key| *cut > shard.low && shard.high.as_ref().is_none_or(|high| cut < high);
-        let wanted = at.or_else(|| self.splits_collections.then(|| self.median(shard)).flatten());
-        let cut = wanted
-            .map(|cut| if self.splits_collections { cut } else { cut.start_of_hash() })
-            .filter(&inside)
-            .or_else(|| Some(middle(shard)).filter(inside))?;
+        let cut = match at {
+            Some(at) => Some(if self.splits_collections { at } else { at.start_of_hash() }).filter(inside),
+            None => {
+                let median = self.splits_collections.then(|| self.median(shard)).flatten();
+                median.filter(inside).or_else(|| Some(middle(shard)).filter(inside))
+            }
+        }?;
         let (low, high) = self.close(id, now)?;
         let left = self.open_shard(Some(id), low, Some(cut.clone()), now);
         let right = self.open_shard(Some(id), cut, high, now);
         Some(vec![left, right])
+    }
+
+    /// The open shard that takes changes of an item.
+    pub(crate) fn holding(&self, key: &Key) -> Option<&str> {
+        self.open.range(..=key).next_back().map(|(_, id)| id.as_str())
     }
 
     /// The item in the middle of the latest changes.
@@ -256,7 +264,7 @@ impl Stream {
             let old: Vec<String> = self
                 .shards
                 .values()
-                .filter(|shard| shard.is_open() && shard.created + age <= now)
+                .filter(|shard| shard.is_open() && shard.created.saturating_add(age) <= now)
                 .map(|s| s.id.clone())
                 .collect();
             for id in old {

@@ -35,11 +35,12 @@ fn refuse_duplicates<'a>(keys: impl Iterator<Item = &'a Key>) -> Result<(), Erro
     Ok(())
 }
 
-/// Which of a batch's elements are not done: at least one, when only a part is to be.
+/// Which of a batch's elements are not done: when only a part is to be, at least one is not and at least one is.
 fn left_out(count: usize, partly: bool, rng: &mut StdRng) -> Vec<bool> {
-    if !partly {
+    if !partly || count < 2 {
         return vec![false; count];
     }
-    let sure = rng.random_range(0..count);
-    (0..count).map(|nth| nth == sure || rng.random_bool(0.5)).collect()
+    let left = rng.random_range(0..count);
+    let done = (left + rng.random_range(1..count)) % count;
+    (0..count).map(|nth| nth == left || (nth != done && rng.random_bool(0.5))).collect()
 }

@@ -199,6 +199,7 @@ pub(super) fn check_item(table: &Table, item: &Item) -> Result<(), Error> {
                 index.name
             )));
         }
+        index.range.check_size(value)?;
     }
     Ok(())
 }
