@@ -14,6 +14,8 @@ mod recounts;
 mod settings;
 mod streams;
 mod tables;
+#[cfg(feature = "testkit")]
+mod template;
 
 pub use checkpoints::Checkpoints;
 pub use connection::Connection;
@@ -23,4 +25,6 @@ pub use names::Tables;
 pub use recounts::Recounts;
 pub use settings::{Access, Settings};
 pub use streams::Streams;
-pub use tables::{check_tables, ensure_tables};
+pub use tables::check_tables;
+#[cfg(feature = "testkit")]
+pub use template::ensure_tables;

@@ -12,13 +12,19 @@
 //!   polls, and the queue of what was read is emptied with them, so that a position is an epoch.
 //! - A pause outlives an unassign: a partition that was paused is resumed when it is started again.
 //! - A position out of range is an error that names no partition (`auto.offset.reset=error`), so every partition is
-//!   asked to look at its log again.
+//!   asked to look at its log again. So it is after any error behind which there may be another log: a topic that is
+//!   deleted and created again keeps the fetcher's position, and neither an error nor a rebalance says so.
 //! - A revocation is answered when the workers have dropped their handles, or after a bounded time, whichever is first.
-//!   Lost partitions are unassigned inside the hook.
-//! - Dropping a consumer blocks while it leaves the group: that happens on a blocking thread.
+//!   Until then the client reads none of the member's partitions. Lost partitions are unassigned inside the hook.
+//! - Dropping a consumer blocks while it leaves the group, and for ever where a revocation was not answered: that happens
+//!   on a blocking thread, with every revocation answered.
+//! - An idempotent producer may fail for good, say for a permission missing for a moment: it is replaced.
 
 mod context;
+#[cfg(feature = "embedded")]
+mod embedded;
 mod fault;
+mod holdings;
 #[cfg(feature = "msk-iam")]
 mod iam;
 mod owned;
@@ -28,6 +34,8 @@ mod shelf;
 mod source;
 mod topic_id;
 
+#[cfg(feature = "embedded")]
+pub use embedded::Embedded;
 pub use producer::Producer;
 pub use settings::{Credentials, Sasl, Security, Settings, Tls};
 pub use shelf::Shelf;

@@ -121,12 +121,17 @@ impl CachePort for Cache {
         Ok(found.iter().map(cached).collect())
     }
 
-    /// Safe to repeat: the script replaces what is older alone.
+    /// Safe to repeat: the script replaces what is older, or as old and inexact, alone.
     async fn update(&self, values: &[(PostId, Served)]) -> Outcome<usize> {
         let update = |(post, served): &(PostId, Served)| Command::Call {
             script: &UPDATE,
             key: key(post),
-            args: vec![served.to_string(), served.version.to_string(), self.lifetime()],
+            args: vec![
+                served.to_string(),
+                served.version.to_string(),
+                u8::from(served.exact).to_string(),
+                self.lifetime(),
+            ],
         };
         let replaced = self.answers(&values.iter().map(update).collect::<Vec<_>>()).await?;
         Ok(replaced.iter().filter(|answer| **answer == Value::Int(1)).count())

@@ -1,16 +1,18 @@
 //! The composition root: which adapter serves which port, and what the process does with them.
 
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 
 use anyhow::{Context, ensure};
 use axum::Router;
 use futures_util::FutureExt;
 use tally_adapters::{dynamodb, kafka};
 use tally_core::backoff::Backoff;
+use tally_core::fault::Fault;
 use tally_core::ids::ShardCount;
-use tally_core::ports::{ChangeStream, Checkpoints, Counts, Producer, Recounts, Rows, Worker};
+use tally_core::ports::{ChangeStream, Checkpoints, Counts, Outcome, Producer, Recounts, Rows, Worker};
 use tally_service::metrics::Catalogue;
 use tally_service::{Clock, Exit, Host, Listen, Program};
+use tokio::time::Instant;
 
 use crate::args::Args;
 use crate::budget::Budget;
@@ -18,6 +20,7 @@ use crate::config::{Config, Job, RecountConfig, Rules, Scope};
 use crate::cost::Spent;
 use crate::erase::erase;
 use crate::metrics;
+use crate::room::Room;
 use crate::routes::{Desk, routes};
 use crate::run::Run;
 use crate::tools::Tools;
@@ -100,7 +103,8 @@ impl tally_service::App for App {
         if let Some(connection) = &tables {
             host.wait_for("tables", Backoff::STORE, || dynamodb::check_tables(connection)).await?;
         }
-        let created = host.wait_for("checkpoints", Backoff::STORE, || ports.checkpoints.config(config.shards)).await?;
+        // A recount creates nothing: what the deployment is, is for those to say who write rows.
+        let created = host.wait_for("deployment", Backoff::STORE, || deployed(&*ports.checkpoints)).await?;
         if let Some(told) = config.shards {
             ensure!(told == created, "--shards is {told}, but this deployment was created with {created}");
         }
@@ -112,11 +116,19 @@ impl tally_service::App for App {
         let me = Worker(format!("recount-{:016x}", chance.token()));
         let (clock, budget, spent) = (host.clock(), Arc::new(Budget::new(rules.read_units)), Arc::<Spent>::default());
         host.job("recount", move |stop| {
-            let tools = Tools { ports, clock, chance, me, rules, shards: created, budget, spent, stop };
+            let (skew, room) = (Arc::default(), Arc::new(Room::of(rules.held)));
+            let closing = Arc::new(Mutex::new(Instant::now()));
+            let tools =
+                Tools { ports, clock, chance, me, rules, shards: created, budget, spent, skew, room, closing, stop };
             run(tools, config.job).boxed()
         });
         Ok(())
     }
+}
+
+async fn deployed(checkpoints: &dyn Checkpoints) -> Outcome<ShardCount> {
+    let missing = || Fault::Transient("no consumer or change-streamer has created the deployment yet".to_owned());
+    checkpoints.deployed().await?.ok_or_else(missing)
 }
 
 async fn run(tools: Tools, job: Job) -> anyhow::Result<Exit> {
@@ -124,7 +136,7 @@ async fn run(tools: Tools, job: Job) -> anyhow::Result<Exit> {
         Job::Recount(RecountConfig { scope: Scope::Watch, .. }) => watch(&tools).await,
         Job::Recount(RecountConfig { scope, dry_run, .. }) => {
             let run = Run::begin(&tools, &scope, dry_run, false).await?;
-            Ok(Box::pin(run.finish()).await?.0)
+            Ok(Box::pin(run.finish()).await?.exit)
         }
         Job::Erase(config) => {
             let producer = tools.ports.producer.clone();

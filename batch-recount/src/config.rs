@@ -83,7 +83,9 @@ pub struct Rules {
     pub windows: u32,
     /// Row keys being recounted at once.
     pub concurrency: usize,
-    /// Parts that rows are scanned in.
+    /// Rows that they hold at once, at 16 bytes each; a row key of more has them all.
+    pub held: usize,
+    /// Parts of a table that one process scans at once.
     pub segments: u32,
     /// Read units a second.
     pub read_units: Option<u32>,
@@ -102,6 +104,7 @@ impl Default for Rules {
             claim: Duration::from_secs(60),
             windows: 12,
             concurrency: 64,
+            held: 4_000_000,
             segments: 16,
             read_units: None,
             force: false,

@@ -2,7 +2,7 @@
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 /// On-demand list price of a million read units in the cheapest regions, in dollars.
 const READ_MILLION: f64 = 0.125;
@@ -20,7 +20,7 @@ pub(crate) struct Spent {
 }
 
 /// Units spent.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Cost {
     /// Read units, rounded up.
     pub read_units: u64,
@@ -46,6 +46,12 @@ impl Spent {
 }
 
 impl Cost {
+    /// What was spent elsewhere, too.
+    pub(crate) fn add(&mut self, other: Self) {
+        self.read_units += other.read_units;
+        self.write_units += other.write_units;
+    }
+
     /// What was spent since `earlier`.
     #[must_use]
     pub fn since(self, earlier: Self) -> Self {

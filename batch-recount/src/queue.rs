@@ -2,8 +2,9 @@
 
 use futures_util::FutureExt;
 use futures_util::stream::{self, StreamExt, TryStreamExt};
+use tally_core::counter::Counter;
 use tally_core::ids::{PostId, RowKey};
-use tally_core::ports::QueueReason;
+use tally_core::ports::{QueueReason, Queued};
 use tally_core::recount::{Finding, compare};
 
 use crate::repair::{Repaired, repair};
@@ -19,7 +20,7 @@ pub(crate) async fn drain(tools: &Tools, dry_run: bool, findings: &Findings) -> 
         let queued = || tools.ports.recounts.queued(cursor.as_ref());
         let page = tools.page("read the queue", queued).await?;
         left += stream::iter(page.items)
-            .map(|(key, reason)| one(tools, key, reason, dry_run, findings).boxed())
+            .map(|queued| one(tools, queued, dry_run, findings).boxed())
             .buffer_unordered(tools.rules.concurrency)
             .try_fold(0, |sum, left| std::future::ready(Ok(sum + left)))
             .await?;
@@ -30,47 +31,23 @@ pub(crate) async fn drain(tools: &Tools, dry_run: bool, findings: &Findings) -> 
     }
 }
 
-async fn one(
-    tools: &Tools,
-    key: RowKey,
-    reason: QueueReason,
-    dry_run: bool,
-    findings: &Findings,
-) -> anyhow::Result<u64> {
+async fn one(tools: &Tools, queued: Queued, dry_run: bool, findings: &Findings) -> anyhow::Result<u64> {
+    let Queued { key, reason, .. } = &queued;
     if dry_run {
-        return Ok(1);
+        return compared(tools, key, findings).await;
     }
-    if repair(tools, &key, reason.into(), findings).await? == Repaired::Left {
+    // Whoever asked may have asked for what never was: a window would make a counter of it.
+    let is_used = *reason != QueueReason::Asked || is_used(tools, key).await?;
+    if is_used && repair(tools, key, (*reason).into(), findings).await? == Repaired::Left {
         return Ok(1);
     }
     let mut left = 0;
     if let Some(counter) = tools.counter(&key.post).await? {
         left += mend(tools, &key.post, &counter, dry_run, findings).await?;
     }
-    tools.persist("take a row key off the queue", || tools.ports.recounts.dequeue(&key)).await?;
+    tools.persist("take a row key off the queue", || tools.ports.recounts.dequeue(&queued)).await?;
     tools.spent.wrote(1);
-    flagged_again(tools, &key).await?;
     Ok(left)
-}
-
-/// Queues `key` again where its counter says so: a flag raised after the verdict found the key still queued, and what
-/// was taken off the queue was that flag's, too.
-async fn flagged_again(tools: &Tools, key: &RowKey) -> anyhow::Result<()> {
-    let counter = tools.counter(&key.post).await?;
-    let reason = match compare(0, counter.as_ref(), key.shard) {
-        Finding::Negative => QueueReason::Negative,
-        Finding::Suspect => QueueReason::Suspect,
-        Finding::Agrees | Finding::Differs { .. } => return Ok(()),
-    };
-    enqueue(tools, key, reason).await
-}
-
-/// Queues `key`. Safe to repeat.
-pub(crate) async fn enqueue(tools: &Tools, key: &RowKey, reason: QueueReason) -> anyhow::Result<()> {
-    let now = tools.clock.now();
-    tools.persist("queue a row key", || tools.ports.recounts.enqueue(key, reason, now)).await?;
-    tools.spent.wrote(1);
-    Ok(())
 }
 
 /// Recounts `posts`, every row key of each, by windows; how many row keys are left unsettled.
@@ -93,15 +70,24 @@ pub(crate) async fn posts(tools: &Tools, posts: &[PostId], dry_run: bool, findin
     Ok(left)
 }
 
-/// The row keys of `post` with anything to count: a window on a key that nobody ever used would make a counter of it.
+/// Whether there is anything to count in `key`: it is in its post's counter, or has a row.
+async fn is_used(tools: &Tools, key: &RowKey) -> anyhow::Result<bool> {
+    let counters = tools.counters(std::slice::from_ref(&key.post)).await?;
+    // What cannot be read is there.
+    let is_counted = |counter: &Option<Counter>| counter.as_ref().is_some_and(|c| c.shards.contains_key(&key.shard));
+    if counters.iter().any(|counter| counter.as_ref().map_or(true, is_counted)) {
+        return Ok(true);
+    }
+    let first = || tools.ports.rows.likes(key, None, Some(1));
+    Ok(!tools.page("look for a row", first).await?.items.is_empty())
+}
+
+/// The row keys of `post` with anything to count.
 async fn keys_of(tools: &Tools, post: &PostId) -> anyhow::Result<Vec<RowKey>> {
-    let counter = tools.counter(post).await?;
     let mut keys = Vec::new();
     for shard in tools.shards.all() {
         let key = RowKey { post: post.clone(), shard };
-        let is_counted = counter.as_ref().is_some_and(|counter| counter.shards.contains_key(&shard));
-        let first = || tools.ports.rows.likes(&key, None, Some(1));
-        if is_counted || !tools.page("look for a row", first).await?.items.is_empty() {
+        if is_used(tools, &key).await? {
             keys.push(key);
         }
     }
@@ -121,15 +107,7 @@ async fn asked(tools: &Tools, key: RowKey, dry_run: bool, findings: &Findings) -
 
 /// What a dry run does instead of a window: rows and counter side by side, which proves nothing while both change.
 async fn compared(tools: &Tools, key: &RowKey, findings: &Findings) -> anyhow::Result<u64> {
-    let (mut rows, mut after) = (0, None);
-    loop {
-        let page = tools.page("read rows", || tools.ports.rows.users(key, after.as_ref())).await?;
-        rows += page.items.len() as u64;
-        after = page.next;
-        if after.is_none() {
-            break;
-        }
-    }
+    let rows = tools.count(key).await?;
     findings.scanned(rows);
     let counter = tools.counter(&key.post).await?;
     if compare(rows, counter.as_ref(), key.shard) == Finding::Agrees {

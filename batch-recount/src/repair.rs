@@ -7,13 +7,14 @@ use std::time::Duration;
 
 use futures_util::future::{Either, select};
 use tally_core::backoff::Backoff;
+use tally_core::fault::Fault;
 use tally_core::ids::RowKey;
 use tally_core::ports::Claimed;
 
 use crate::metrics;
 use crate::summary::{Cause, Drift, Findings};
 use crate::tools::Tools;
-use crate::window::{Ending, Judgement, Window};
+use crate::window::{Again, Ending, Judgement, Window};
 
 /// Waits between attempts that came to nothing.
 const BETWEEN: Backoff = Backoff { base: Duration::from_millis(500), cap: Duration::from_secs(10) };
@@ -26,7 +27,8 @@ const CORRECTIONS: u32 = 3;
 pub(crate) enum Repaired {
     /// A window has proved the count, after corrections or without.
     Proved,
-    /// It may be wrong still: a correction was withheld, windows kept failing, or a second one disagreed.
+    /// It may be wrong still: a correction was withheld, windows kept failing, or a second one disagreed. Answers say so
+    /// from now on, and it is queued.
     Left,
 }
 
@@ -39,10 +41,24 @@ pub(crate) async fn repair(tools: &Tools, key: &RowKey, why: Cause, findings: &F
     let repaired = with_heartbeat(tools, &claim, windows(tools, key, why, findings)).await;
     // Also after a failure: nobody has to wait for the claim to grow stale.
     let given_back = tools.settle(&claim, false).await;
-    let repaired = repaired?;
+    let repaired = unless_poison(key, repaired)?;
     given_back?;
+    if repaired == Repaired::Left {
+        tools.disown(key).await?;
+    }
     metrics::keys(if repaired == Repaired::Proved { "repaired" } else { "left" }, 1);
     Ok(repaired)
+}
+
+/// One item that cannot be read is left, and stops nothing else.
+fn unless_poison(key: &RowKey, repaired: anyhow::Result<Repaired>) -> anyhow::Result<Repaired> {
+    match repaired {
+        Err(error) if matches!(error.downcast_ref(), Some(Fault::Poison(_))) => {
+            tracing::error!(%key, error = format!("{error:#}"), "a row key cannot be recounted");
+            Ok(Repaired::Left)
+        }
+        repaired => repaired,
+    }
 }
 
 /// `work`, its claim renewed meanwhile. A heartbeat that fails is no reason to stop: nothing relies on the claim.
@@ -63,8 +79,9 @@ pub(crate) async fn with_heartbeat<T>(tools: &Tools, claim: &str, work: impl Fut
 
 async fn windows(tools: &Tools, key: &RowKey, why: Cause, findings: &Findings) -> anyhow::Result<Repaired> {
     let (mut corrections, mut failed) = (0, 0);
+    let mut rows = counted(tools, key).await?;
     while failed < tools.rules.windows && corrections <= CORRECTIONS {
-        let ending = Window::new(tools, key).attempt(why).await?;
+        let ending = Window::new(tools, key).attempt(why, rows).await?;
         findings.window(matches!(ending, Ending::Again(_)));
         match ending {
             Ending::Judged(judgement) if judgement.correction() == 0 => {
@@ -78,7 +95,10 @@ async fn windows(tools: &Tools, key: &RowKey, why: Cause, findings: &Findings) -
                 withheld(key, why, judgement, findings);
                 return Ok(Repaired::Left);
             }
-            Ending::Again(_) => {
+            Ending::Again(again) => {
+                if let Again::NoRoom(read) = again {
+                    rows = read.saturating_mul(2);
+                }
                 tools.wait(BETWEEN.wait(failed, tools.chance.fraction())).await?;
                 failed += 1;
             }
@@ -86,6 +106,13 @@ async fn windows(tools: &Tools, key: &RowKey, why: Cause, findings: &Findings) -
     }
     tracing::error!(%key, windows = failed, corrections, "a row key could not be recounted and is left as it is");
     Ok(Repaired::Left)
+}
+
+/// About how many rows there are, as far as the counter knows.
+async fn counted(tools: &Tools, key: &RowKey) -> anyhow::Result<u64> {
+    let counter = tools.counter(&key.post).await?;
+    let rows = counter.and_then(|counter| counter.shards.get(&key.shard).map(|tally| tally.rows));
+    Ok(rows.and_then(|rows| u64::try_from(rows).ok()).unwrap_or(0))
 }
 
 fn corrected(key: &RowKey, why: Cause, judgement: Judgement, corrections: u32, findings: &Findings) {

@@ -2,23 +2,29 @@
 
 use std::sync::Arc;
 
+use axum::extract::rejection::JsonRejection;
 use axum::extract::{Path, State};
 use axum::http::{StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use axum::routing::get;
 use axum::{Json, Router};
+use futures_util::FutureExt;
+use futures_util::stream::{self, StreamExt, TryStreamExt};
 use serde::Deserialize;
 use serde_json::{Value, json};
 use tally_core::fault::Fault;
-use tally_core::ids::{PostId, RowKey};
-use tally_core::ports::{Checkpoints, QueueReason, Recounts, RunState};
+use tally_core::ids::{PostId, RowKey, ShardCount};
+use tally_core::ports::{Checkpoints, Outcome, QueueReason, Recounts, RunState};
 use tally_core::recount::RunId;
+use tally_core::time::UnixMillis;
 use tally_service::Clock;
 
 /// Runs listed.
 const LISTED: u32 = 100;
 /// Posts that one request may ask for.
 const POSTS: usize = 100;
+/// Row keys queued at once.
+const AT_ONCE: usize = 64;
 
 /// What the routes work on.
 #[derive(Clone)]
@@ -55,25 +61,35 @@ async fn one(State(desk): State<Desk>, Path(run): Path<String>) -> Result<Json<V
 }
 
 /// Queues what is asked for; a watching process, or the next run of the queue, does it. Safe to repeat.
-async fn ask(State(desk): State<Desk>, Json(asked): Json<Asked>) -> Result<(StatusCode, Json<Value>), Problem> {
+async fn ask(
+    State(desk): State<Desk>,
+    asked: Result<Json<Asked>, JsonRejection>,
+) -> Result<(StatusCode, Json<Value>), Problem> {
+    let Json(asked) = asked.map_err(|rejection| Problem::new(rejection.status(), &rejection.body_text()))?;
     if asked.post_ids.len() > POSTS || (asked.post_ids.is_empty() && !asked.audit) {
         return Err(Problem::bad("ask for 1 to 100 post_ids, or for an audit"));
     }
     let posts = asked.post_ids.iter().map(|post| PostId::new(post)).collect::<Result<Vec<_>, _>>();
     let posts = posts.map_err(|error| Problem::bad(&format!("a post id: {error}")))?;
-    let (shards, now) = (desk.checkpoints.config(None).await?, desk.clock.now());
-    let mut queued = 0;
-    for post in posts {
-        for shard in shards.all() {
-            let key = RowKey { post: post.clone(), shard };
-            desk.recounts.enqueue(&key, QueueReason::Asked, now).await?;
-            queued += 1;
-        }
-    }
+    let (shards, now) = (desk.checkpoints.deployed().await?, desk.clock.now());
+    let shards = shards.ok_or(Problem::new(StatusCode::SERVICE_UNAVAILABLE, "the deployment is not created yet"))?;
+    let queued = queue(&*desk.recounts, keys_of(&posts, shards), now).await?;
     if asked.audit {
         desk.recounts.enqueue_audit(now).await?;
     }
     Ok((StatusCode::ACCEPTED, Json(json!({"row_keys_queued": queued, "audit_queued": asked.audit}))))
+}
+
+fn keys_of(posts: &[PostId], shards: ShardCount) -> Vec<RowKey> {
+    posts.iter().flat_map(|post| shards.all().map(|shard| RowKey { post: post.clone(), shard })).collect()
+}
+
+async fn queue(recounts: &dyn Recounts, keys: Vec<RowKey>, now: UnixMillis) -> Outcome<u64> {
+    stream::iter(keys)
+        .map(|key| async move { recounts.enqueue(&key, QueueReason::Asked, now).await }.boxed())
+        .buffer_unordered(AT_ONCE)
+        .try_fold(0, |queued, ()| std::future::ready(Ok(queued + 1)))
+        .await
 }
 
 fn shown(state: &RunState) -> Value {

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 use tally_core::ports::QueueReason;
 
 use crate::cost::Cost;
@@ -14,7 +14,7 @@ use crate::metrics;
 const LISTED: usize = 50;
 
 /// Why a count was looked at, or what was wrong with it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Cause {
     /// Somebody asked.
@@ -71,7 +71,7 @@ impl From<QueueReason> for Cause {
 }
 
 /// One count that differed from its rows.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Drift {
     /// The row key; the post where it is its total.
     pub key: String,
@@ -84,7 +84,7 @@ pub struct Drift {
 }
 
 /// What a recount found and did.
-#[derive(Clone, Debug, Default, PartialEq, Serialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Summary {
     /// Counters looked at.
     pub posts: u64,
@@ -128,6 +128,32 @@ impl Summary {
     /// Counts that differed.
     pub fn found(&self) -> u64 {
         self.drift.values().sum()
+    }
+
+    /// Adds what another process has found for the same run.
+    pub(crate) fn add(&mut self, other: Self) {
+        for (cause, found) in other.drift {
+            *self.drift.entry(cause).or_default() += found;
+        }
+        self.posts += other.posts;
+        self.rows += other.rows;
+        self.proved += other.proved;
+        self.corrected += other.corrected;
+        self.totals_mended += other.totals_mended;
+        self.likes_added += other.likes_added;
+        self.likes_taken += other.likes_taken;
+        self.withheld += other.withheld;
+        self.windows += other.windows;
+        self.windows_repeated += other.windows_repeated;
+        self.alarms += other.alarms;
+        self.misplaced_rows += other.misplaced_rows;
+        self.left += other.left;
+        self.gaps_closed += other.gaps_closed;
+        self.cost.add(other.cost);
+        self.examples.extend(other.examples);
+        self.examples.truncate(LISTED);
+        self.misplaced.extend(other.misplaced);
+        self.misplaced.truncate(LISTED);
     }
 
     /// The lines of the table, name and value.
@@ -234,10 +260,6 @@ impl Findings {
         if summary.misplaced.len() < LISTED {
             summary.misplaced.push(row());
         }
-    }
-
-    pub(crate) fn left(&self, keys: u64) {
-        self.lock().left += keys;
     }
 
     pub(crate) fn gap_closed(&self) {

@@ -1,23 +1,31 @@
 //! What every part of a recount works with: the ports, time, the read budget, and how calls are tried again.
 
 use std::future::Future;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
 
 use anyhow::anyhow;
+use tally_core::Set;
 use tally_core::backoff::Backoff;
 use tally_core::counter::Counter;
 use tally_core::fault::Fault;
-use tally_core::ids::{PostId, ShardCount};
+use tally_core::ids::{PostId, RowKey, ShardCount};
 use tally_core::lineage::Lineage;
-use tally_core::ports::{Claimed, Outcome, Page, StreamFault, Worker};
+use tally_core::ports::{Claimed, Outcome, Page, QueueReason, StreamFault, Worker};
 use tally_core::recount::RunId;
 use tally_core::time::UnixMillis;
 use tally_service::{Chance, Clock, Stop};
+use tokio::time::Instant;
 
 use crate::app::Ports;
 use crate::budget::Budget;
 use crate::config::Rules;
 use crate::cost::{ITEM, Spent};
+use crate::room::Room;
+use crate::skew::Skew;
+
+/// Between two closing markers of one process.
+const BETWEEN_CLOSINGS: Duration = Duration::from_millis(50);
 
 /// Shared by everything that one process recounts. Clones are the same.
 #[derive(Clone)]
@@ -31,6 +39,10 @@ pub(crate) struct Tools {
     pub(crate) shards: ShardCount,
     pub(crate) budget: Arc<Budget>,
     pub(crate) spent: Arc<Spent>,
+    pub(crate) skew: Arc<Skew>,
+    pub(crate) room: Arc<Room>,
+    /// When the next window may close.
+    pub(crate) closing: Arc<Mutex<Instant>>,
     pub(crate) stop: Stop,
 }
 
@@ -91,12 +103,25 @@ impl Tools {
         Ok(counter)
     }
 
-    /// Several counters, in the order asked.
-    pub(crate) async fn counters(&self, posts: &[PostId]) -> anyhow::Result<Vec<Option<Counter>>> {
+    /// Several counters, in the order asked; one that cannot be read is a fault of its own.
+    pub(crate) async fn counters(&self, posts: &[PostId]) -> anyhow::Result<Vec<Outcome<Option<Counter>>>> {
         self.stop.unless_requested(self.budget.ready()).await?;
         let counters = self.persist("read counters", || self.ports.counts.counters(posts)).await?;
-        self.read_items(posts.len());
+        self.read_items(posts.iter().collect::<Set<_>>().len());
         Ok(counters)
+    }
+
+    /// How many rows `key` has.
+    pub(crate) async fn count(&self, key: &RowKey) -> anyhow::Result<u64> {
+        let (mut rows, mut after) = (0, None);
+        loop {
+            let page = self.page("read rows", || self.ports.rows.users(key, after.as_ref())).await?;
+            rows += page.items.len() as u64;
+            after = page.next;
+            if after.is_none() {
+                return Ok(rows);
+            }
+        }
     }
 
     /// Takes note of `items` read one by one.
@@ -114,6 +139,8 @@ impl Tools {
         let label = &info.label;
         let states = self.persist("read checkpoints", || checkpoints.shards(label)).await?;
         let registry = self.persist("read the registry", || checkpoints.registry(label)).await?;
+        let open = states.iter().filter(|state| !state.checkpoint.closed);
+        self.skew.see(open.map(|state| state.checkpoint.at), self.clock.now(), self.rules.guard);
         let listing = || async { stream.shards(label).await.map_err(fault) };
         let listing = self.persist("list stream shards", listing).await?;
         let floor = registry.and_then(|registry| registry.floor);
@@ -137,14 +164,53 @@ impl Tools {
         Ok(())
     }
 
+    /// Waits for this window's turn to close: each closing marker makes the streamer cut a flush, and many at once would
+    /// hold up whatever is written meanwhile.
+    pub(crate) async fn closing_turn(&self) -> anyhow::Result<()> {
+        let turn = {
+            let mut next = self.closing.lock().unwrap_or_else(PoisonError::into_inner);
+            let turn = (*next).max(Instant::now());
+            *next = turn + BETWEEN_CLOSINGS;
+            turn
+        };
+        Ok(self.stop.unless_requested(tokio::time::sleep_until(turn)).await?)
+    }
+
     /// Waits for `span`, unless asked to stop.
-    pub(crate) async fn wait(&self, span: std::time::Duration) -> anyhow::Result<()> {
+    pub(crate) async fn wait(&self, span: Duration) -> anyhow::Result<()> {
         Ok(self.stop.unless_requested(self.clock.sleep(span)).await?)
+    }
+
+    /// Now, by whichever clock is furthest ahead, ours or a change-streamer's: what was read before was written before.
+    pub(crate) fn moment(&self) -> UnixMillis {
+        self.clock.now().plus(self.skew.ahead())
+    }
+
+    /// Makes every answer about `key` say that it may be wrong, and leaves it to whoever recounts what is queued.
+    pub(crate) async fn disown(&self, key: &RowKey) -> anyhow::Result<()> {
+        let now = self.clock.now();
+        // A counter that cannot be read takes no mark either, and no answer is made of it.
+        let mark = || async { unless_poison(self.ports.counts.suspect(key, now).await) };
+        self.persist("mark a count as doubtful", mark).await?;
+        let enqueue = || self.ports.recounts.enqueue(key, QueueReason::Drift, now);
+        self.persist("queue a row key", enqueue).await?;
+        self.spent.wrote(2);
+        Ok(())
     }
 
     /// Whether everything written before `time` was seen by the stream's readers, and nothing can still be on its way.
     pub(crate) fn has_passed(&self, lineage: &Lineage, time: UnixMillis) -> bool {
         lineage.as_of().is_some_and(|as_of| as_of > time.plus(self.rules.guard))
+    }
+}
+
+fn unless_poison(outcome: Outcome<()>) -> Outcome<()> {
+    match outcome {
+        Err(Fault::Poison(reason)) => {
+            tracing::error!(reason, "the store refuses to mark a count as doubtful");
+            Ok(())
+        }
+        outcome => outcome,
     }
 }
 

@@ -4,18 +4,24 @@
 
 mod marking;
 mod reading;
+mod roster;
 
+use tally_core::fault::Fault;
 use tally_core::ids::RowKey;
 use tally_core::ports::{Judged, LedgerEntry};
 use tally_core::recount::{Form, Marker, Report, RunId, Verdict, verdict};
 
 use crate::config::Rules;
 use crate::cost::ITEM;
+use crate::room::Part;
 use crate::summary::Cause;
 use crate::tools::Tools;
+use roster::Roster;
 
 /// What a verdict with its ledger line costs: two items in a transaction.
 const VERDICT: u64 = 4;
+/// How often a verdict that was certainly not carried out is sent once more.
+const CONFLICTS: u32 = 8;
 
 /// How an attempt ended.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -60,6 +66,8 @@ pub(crate) enum Again {
     NotPassed,
     /// The verdict was refused, or nobody knows.
     Void,
+    /// There was no room for all its rows beside those of other windows; so many were read.
+    NoRoom(u64),
 }
 
 impl Again {
@@ -71,6 +79,7 @@ impl Again {
             Self::TokenGone => "token_gone",
             Self::NotPassed => "not_passed",
             Self::Void => "void",
+            Self::NoRoom(_) => "no_room",
         }
     }
 }
@@ -88,9 +97,12 @@ impl<'a> Window<'a> {
         Self { tools, key, run: tools.draw_run() }
     }
 
-    /// Opens the window, reads the rows, closes it, waits for the streamer's report, and judges.
-    pub(crate) async fn attempt(&self, why: Cause) -> anyhow::Result<Ending> {
-        let ending = self.windowed(why).await?;
+    /// Opens the window, reads the rows, of which about `rows` are expected, closes it, waits for the streamer's report,
+    /// and judges.
+    pub(crate) async fn attempt(&self, why: Cause, rows: u64) -> anyhow::Result<Ending> {
+        // Before the window opens: one that stands open meanwhile would gather whoever is touched.
+        let mut part = self.tools.stop.unless_requested(self.tools.room.take(rows)).await?;
+        let ending = self.windowed(why, &mut part).await?;
         let outcome = match &ending {
             Ending::Judged(_) => "judged",
             Ending::Withheld(_) => "withheld",
@@ -101,7 +113,7 @@ impl<'a> Window<'a> {
         Ok(ending)
     }
 
-    async fn windowed(&self, why: Cause) -> anyhow::Result<Ending> {
+    async fn windowed(&self, why: Cause, part: &mut Part) -> anyhow::Result<Ending> {
         let found = self.marker().await?;
         let low = Marker::low(self.run);
         if !self.put(low, low.requires(found)).await? {
@@ -111,14 +123,18 @@ impl<'a> Window<'a> {
         self.tools.wait(self.tools.rules.guard).await?;
         // Before the rows are read: a switch of feeders after this moment voids the verdict.
         let form = self.form().await?;
-        let read = self.users().await?;
+        let read = match self.users(part).await? {
+            Ok(read) => read,
+            Err(rows) => return Ok(Ending::Again(Again::NoRoom(rows))),
+        };
         // What was read must be in the stream before the closing marker is.
         self.tools.wait(self.tools.rules.guard).await?;
+        self.tools.closing_turn().await?;
         let high = Marker::high(self.run);
         if !self.put(high, high.requires(None)).await? {
             return Ok(Ending::Again(Again::TakenOver));
         }
-        let closed = self.tools.clock.now();
+        let closed = self.tools.moment();
         let Some(report) = self.report().await? else { return Ok(Ending::Again(Again::NoReport)) };
         if matches!(form, Form::Suspect { .. }) && !self.all_passed(closed).await? {
             return Ok(Ending::Again(Again::NotPassed));
@@ -128,13 +144,7 @@ impl<'a> Window<'a> {
 
     /// Draws the conclusion and has it written, also where there is nothing to correct: a verdict takes the token, so
     /// that no older report can correct after it.
-    async fn judge(
-        &self,
-        read: &tally_core::Set<tally_core::ids::UserId>,
-        report: &Report,
-        form: Form,
-        why: Cause,
-    ) -> anyhow::Result<Ending> {
+    async fn judge(&self, read: &Roster, report: &Report, form: Form, why: Cause) -> anyhow::Result<Ending> {
         let Some(counter) = self.tools.counter(&self.key.post).await? else {
             return Ok(Ending::Again(Again::TokenGone));
         };
@@ -148,11 +158,11 @@ impl<'a> Window<'a> {
         }
         Ok(match self.write(&verdict, judgement, why).await? {
             Judged::Stands => Ending::Judged(judgement),
-            Judged::Void => Ending::Again(Again::Void),
+            Judged::Void | Judged::NotDone => Ending::Again(Again::Void),
         })
     }
 
-    /// Sends the verdict once: what is not known to stand is void, whatever the reason.
+    /// Sends the verdict until it is known to stand, or not known not to: that is void, whatever the reason.
     async fn write(&self, verdict: &Verdict, judgement: Judgement, why: Cause) -> anyhow::Result<Judged> {
         let entry = LedgerEntry {
             post: self.key.post.clone(),
@@ -164,14 +174,21 @@ impl<'a> Window<'a> {
             after: judgement.after,
             why: why.label().to_owned(),
         };
-        self.tools.spent.wrote(VERDICT);
-        match self.tools.ports.counts.judge(verdict, &entry).await {
-            Ok(judged) => Ok(judged),
-            Err(fault) if fault.is_retryable() => {
-                self.tools.pause("write a verdict", &fault, &mut 0).await?;
-                Ok(Judged::Void)
+        let mut tries = 0;
+        loop {
+            self.tools.spent.wrote(VERDICT);
+            match self.tools.ports.counts.judge(verdict, &entry).await {
+                Ok(Judged::NotDone) if tries < CONFLICTS => {
+                    let fault = Fault::Transient("another write was at the counter".to_owned());
+                    self.tools.pause("write a verdict", &fault, &mut tries).await?;
+                }
+                Ok(judged) => return Ok(judged),
+                Err(fault) if fault.is_retryable() => {
+                    self.tools.pause("write a verdict", &fault, &mut tries).await?;
+                    return Ok(Judged::Void);
+                }
+                Err(fault) => return Err(anyhow::anyhow!(fault).context("cannot write a verdict")),
             }
-            Err(fault) => Err(anyhow::anyhow!(fault).context("cannot write a verdict")),
         }
     }
 

@@ -1,6 +1,6 @@
 //! The composition root: which adapter serves which port, and which task does what.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -19,6 +19,7 @@ use crate::cache::Cached;
 use crate::closing::Closing;
 use crate::config::{CacheAddress, Config, Rules};
 use crate::courier::Courier;
+use crate::directory::Directory;
 use crate::feed::Feed;
 use crate::flush::Flush;
 use crate::follow::{Follow, Handover, Held, Sharing, Tools};
@@ -28,6 +29,7 @@ use crate::metrics;
 use crate::outlet::Outlet;
 use crate::patience::Patience;
 use crate::registry::{Registry, fault};
+use crate::slots::Slots;
 use crate::view::View;
 use crate::watchdog::Watchdog;
 
@@ -139,10 +141,11 @@ impl tally_service::App for App {
 /// Starts the tasks.
 fn spawn(host: &Host, rules: &Rules, ports: &Ports, info: StreamInfo) {
     let (view, patience) = (View::default(), Patience { clock: host.clock(), chance: host.chance().clone() });
-    let gaps = Gaps { checkpoints: Arc::clone(&ports.checkpoints), view: view.clone(), patience: patience.clone() };
+    let gaps = Gaps { checkpoints: Arc::clone(&ports.checkpoints), view, patience: patience.clone() };
     let (born, births) = mpsc::channel(1024);
+    let directory = Directory::new(Arc::clone(&ports.stream));
     let closing = Closing {
-        stream: Arc::clone(&ports.stream),
+        directory: directory.clone(),
         checkpoints: Arc::clone(&ports.checkpoints),
         patience: patience.clone(),
         born,
@@ -150,8 +153,7 @@ fn spawn(host: &Host, rules: &Rules, ports: &Ports, info: StreamInfo) {
     let flush = Flush::new(
         Arc::clone(&ports.counts),
         Arc::clone(&ports.recounts),
-        view,
-        patience.clone(),
+        gaps.clone(),
         rules.concurrency,
         spawn_couriers(host, ports),
     );
@@ -162,8 +164,10 @@ fn spawn(host: &Host, rules: &Rules, ports: &Ports, info: StreamInfo) {
         patience: patience.clone(),
         cut: rules.cut,
         window: rules.window,
+        slots: Slots::default(),
     };
-    let registry = Registry::new(Arc::clone(&ports.stream), gaps.clone(), host.clock(), rules.discover, info);
+    let stream = Arc::clone(&ports.stream);
+    let registry = Registry::new(stream, directory, gaps.clone(), host.clock(), rules.discover, info);
     let sharing = rules.lease.map(|stale| {
         let sharing = Sharing { me: Worker(format!("{:016x}", host.chance().token())), stale, held: Held::default() };
         let handover = Handover {
@@ -187,6 +191,7 @@ fn spawn(host: &Host, rules: &Rules, ports: &Ports, info: StreamInfo) {
         watchdog: Watchdog::new(stale * 3),
         beats: Beats::default(),
         running: BTreeMap::new(),
+        gone: BTreeSet::new(),
         origin: Instant::now(),
     };
     host.spawn(Stage::Intake, "follow", follow);
@@ -195,18 +200,19 @@ fn spawn(host: &Host, rules: &Rules, ports: &Ports, info: StreamInfo) {
 /// Starts what carries counts out; the outlets that lead there.
 fn spawn_couriers(host: &Host, ports: &Ports) -> Vec<Outlet> {
     let mut outlets = Vec::new();
-    let mut outlet = || {
-        outlets.push(Outlet::new(WAITING));
+    let mut outlet = |dropped: fn(usize)| {
+        outlets.push(Outlet::new(WAITING, dropped));
         outlets[outlets.len() - 1].clone()
     };
     let (clock, chance) = (host.clock(), host.chance().fork());
     if let Some(cache) = &ports.cache {
-        let destination = Cached(Arc::clone(cache));
-        host.spawn(Stage::Output, "cache", Courier { outlet: outlet(), destination, clock, chance: chance.clone() });
+        let (outlet, destination) = (outlet(|dropped| metrics::cached("dropped", dropped)), Cached(Arc::clone(cache)));
+        host.spawn(Stage::Output, "cache", Courier { outlet, destination, clock, chance: chance.clone() });
     }
     if let Some(FeedPort { producer, topic }) = &ports.feed {
+        let outlet = outlet(|dropped| metrics::fed("dropped", dropped));
         let destination = Feed { producer: Arc::clone(producer), topic: topic.clone() };
-        host.spawn(Stage::Output, "feed", Courier { outlet: outlet(), destination, clock, chance });
+        host.spawn(Stage::Output, "feed", Courier { outlet, destination, clock, chance });
     }
     outlets
 }

@@ -15,10 +15,11 @@ use tokio::time::{Instant, sleep_until};
 
 use crate::closing::Closing;
 use crate::flush::{Flush, Flushed};
-use crate::metrics;
+use crate::metrics::{self, Ages};
 use crate::patience::Patience;
 use crate::reader::Read;
 use crate::shard::StreamShard;
+use crate::slots::Slots;
 
 /// How often the checkpoint says that it is still true, also while nothing comes.
 const REFRESH: Duration = Duration::from_secs(10);
@@ -35,6 +36,7 @@ pub(crate) struct Works {
     pub(crate) patience: Patience,
     pub(crate) cut: CutRules,
     pub(crate) window: CaptureLimits,
+    pub(crate) slots: Slots,
 }
 
 /// The applier of one stream shard.
@@ -52,6 +54,7 @@ pub(crate) struct Applier {
     stored: UnixMillis,
     origin: Instant,
     refresh: Instant,
+    ages: Ages,
 }
 
 /// Whether there is more to do.
@@ -65,6 +68,8 @@ impl Applier {
     /// Starts at `checkpoint`, with no window open.
     pub(crate) fn new(works: Works, shard: StreamShard, checkpoint: &Checkpoint, reads: mpsc::Receiver<Read>) -> Self {
         let now = Instant::now();
+        let ages = Ages::new(works.slots.take());
+        tracing::info!(shard = %shard.id, ordinal = %shard.ordinal, slot = ages.slot(), "reading a stream shard");
         Self {
             fold: Fold::new(works.cut),
             captures: Captures::new(works.window),
@@ -76,6 +81,7 @@ impl Applier {
             stored: checkpoint.at,
             origin: now,
             refresh: now + REFRESH,
+            ages,
         }
     }
 
@@ -118,7 +124,6 @@ impl Applier {
             None => Course::Go,
         };
         if Instant::now() >= self.refresh {
-            self.captures.expire(self.now());
             self.refresh(stop).await?;
         }
         Ok(course)
@@ -188,12 +193,13 @@ impl Applier {
 
     fn moved(&mut self, at: UnixMillis, next: Duration) {
         self.stored = self.stored.max(at);
+        self.captures.expire(self.now());
         self.refresh = Instant::now() + next;
     }
 
     fn measure(&self) {
         let now = self.works.patience.clock.now();
-        metrics::shard_age(self.shard.ordinal, now.since(self.read_up_to.max(self.stored)), now.since(self.stored));
+        self.ages.set(now.since(self.read_up_to.max(self.stored)), now.since(self.stored));
     }
 
     /// The monotonic time that spans are counted in.
@@ -204,9 +210,7 @@ impl Applier {
 
 impl Task for Applier {
     async fn run(mut self, stop: Stop) -> anyhow::Result<()> {
-        let ended = self.follow(&stop).await;
-        metrics::shard_age(self.shard.ordinal, Duration::ZERO, Duration::ZERO);
-        match ended {
+        match self.follow(&stop).await {
             Err(error) if error.is::<Stopped>() => {
                 tracing::warn!(stream_shard = %self.shard.ordinal, "what was not written is dropped: it will be read again");
                 Ok(())

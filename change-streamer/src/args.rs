@@ -26,7 +26,7 @@ pub struct Args {
     #[arg(long, env = "TALLY_REDIS_CLUSTER", help_heading = "Cache and feed")]
     pub redis_cluster: bool,
 
-    /// Publish every new count to this topic, keyed by post
+    /// Publish new counts to this topic, keyed by post: a hint, of which a crash can lose some
     #[arg(long, env = "TALLY_COUNTS_TOPIC", value_parser = tally_service::text(), value_name = "TOPIC", help_heading = "Cache and feed")]
     pub counts_topic: Option<String>,
 
@@ -46,7 +46,7 @@ pub struct Args {
     #[arg(long, env = "TALLY_CONCURRENCY", default_value_t = 64, value_name = "COUNT", help_heading = "Stream")]
     pub concurrency: usize,
 
-    /// How often an idle stream shard is read: what idling costs, and how long its first record may wait
+    /// How often an idle stream shard is read, at most 10s: what idling costs, and how long its first record may wait
     #[arg(long, env = "TALLY_POLL_IDLE", default_value = "1s", value_parser = parse_duration, value_name = "SPAN", help_heading = "Stream")]
     pub poll_idle: Duration,
 

@@ -30,8 +30,4 @@ impl Destination for Cached {
         let left = if outcome.is_ok() { Vec::new() } else { counts };
         Offered { left, outcome: outcome.map(|_| ()) }
     }
-
-    fn dropped(&self, dropped: usize) {
-        metrics::cached("dropped", dropped);
-    }
 }

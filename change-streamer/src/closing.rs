@@ -4,13 +4,15 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use tally_core::ids::StreamLabel;
 use tally_core::lineage::Listed;
-use tally_core::ports::{ChangeStream, Checkpoints, Outcome, StreamFault};
+use tally_core::ports::{Checkpoints, Outcome, StreamFault};
 use tally_core::time::UnixMillis;
 use tally_service::Stop;
 use tokio::sync::mpsc;
 use tokio::time::Instant;
 
+use crate::directory::Directory;
 use crate::patience::Patience;
 use crate::registry::fault;
 use crate::shard::StreamShard;
@@ -18,17 +20,25 @@ use crate::shard::StreamShard;
 /// How long children are looked for: a stream that was switched off has none, and a listing may lag behind.
 const CHILDREN_PATIENCE: Duration = Duration::from_secs(10);
 
-/// The wait between two looks: the service allows ten listings a second for all readers.
+/// The wait between two looks.
 const SPACING: Duration = Duration::from_secs(1);
 
 /// Closes stream shards. Clones are the same.
 #[derive(Clone)]
 pub(crate) struct Closing {
-    pub(crate) stream: Arc<dyn ChangeStream>,
+    pub(crate) directory: Directory,
     pub(crate) checkpoints: Arc<dyn Checkpoints>,
     pub(crate) patience: Patience,
     /// Who wants to know of children.
-    pub(crate) born: mpsc::Sender<Vec<Listed>>,
+    pub(crate) born: mpsc::Sender<Born>,
+}
+
+/// Shards found at the end of the one they continue.
+#[derive(Debug)]
+pub(crate) struct Born {
+    pub(crate) label: StreamLabel,
+    /// None where the parent has no successor that is known.
+    pub(crate) children: Vec<Listed>,
 }
 
 impl Closing {
@@ -47,7 +57,7 @@ impl Closing {
         self.patience.persist("close a stream shard", stop, close).await?;
         tracing::info!(stream_shard = %shard.ordinal, children = children.len(), "stream shard closed");
         // Whoever misses it finds the children in the next listing.
-        let _ = self.born.try_send(children);
+        let _ = self.born.try_send(Born { label: shard.label.clone(), children });
         Ok(())
     }
 
@@ -72,18 +82,10 @@ impl Closing {
     }
 
     async fn look(&self, shard: &StreamShard) -> Outcome<Vec<Listed>> {
-        let found = match self.stream.children(&shard.label, &shard.id).await {
-            Ok(None) => self.stream.shards(&shard.label).await,
-            answered => answered.map(Option::unwrap_or_default),
-        };
-        match found {
-            Ok(mut listed) => {
-                listed.retain(|other| other.parent.as_ref() == Some(&shard.id));
-                Ok(listed)
-            }
+        match self.directory.children(&shard.label, &shard.id).await {
             // Nothing continues a stream that is no more.
             Err(StreamFault::Gone) => Ok(Vec::new()),
-            Err(other) => Err(fault(other)),
+            found => found.map_err(fault),
         }
     }
 }

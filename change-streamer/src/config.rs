@@ -16,6 +16,9 @@ const WINDOW_USERS: usize = 500_000;
 /// The first wait after a page with few records.
 const POLL_BUSY: Duration = Duration::from_millis(25);
 
+/// The longest wait between two reads: what counters include is known no better than that.
+const POLL_IDLE_MOST: Duration = Duration::from_secs(10);
+
 /// A streamer's configuration.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Config {
@@ -87,7 +90,8 @@ impl TryFrom<Args> for Config {
         let cache = invalid.require("redis", args.redis.as_ref()).map(|redis| cache(redis, args.redis_cluster));
         invalid.ensure("flush-records", args.flush_records >= 1, "must be at least 1");
         invalid.ensure("concurrency", args.concurrency >= 1, "must be at least 1");
-        invalid.ensure("poll-idle", !args.poll_idle.is_zero(), "must be more than nothing");
+        let idle = Duration::from_millis(1)..=POLL_IDLE_MOST;
+        invalid.ensure("poll-idle", idle.contains(&args.poll_idle), "must be between 1ms and 10s");
         let second = Duration::from_secs(1);
         invalid.ensure("discover", args.discover >= second, "must be at least 1s: the service limits listings");
         invalid.ensure("lease", args.lease >= second, "must be at least 1s");
@@ -165,9 +169,20 @@ mod tests {
 
     #[test]
     fn every_bad_setting_is_named_at_once() {
-        let error = config(&["--counts-topic", "counts", "--concurrency", "0", "--lease", "10ms", "--discover", "0"]);
+        let error = config(&[
+            "--counts-topic",
+            "counts",
+            "--concurrency",
+            "0",
+            "--lease",
+            "10ms",
+            "--discover",
+            "0",
+            "--poll-idle",
+            "11s",
+        ]);
         let error = error.unwrap_err();
-        for flag in ["--redis", "--brokers", "--concurrency", "--lease", "--discover"] {
+        for flag in ["--redis", "--brokers", "--concurrency", "--lease", "--discover", "--poll-idle"] {
             assert!(error.contains(flag), "{flag}: {error}");
         }
     }

@@ -18,6 +18,9 @@ const BATCH: usize = 512;
 /// How long a destination that failed is left alone.
 const BREATHER: Backoff = Backoff { base: Duration::from_millis(100), cap: Duration::from_secs(5) };
 
+/// How long a destination that does not answer is waited for once the process is to end.
+const FAREWELL: Duration = Duration::from_secs(2);
+
 /// Where counts are carried.
 pub(crate) trait Destination: Send + Sync + 'static {
     /// Its name in the log.
@@ -25,9 +28,6 @@ pub(crate) trait Destination: Send + Sync + 'static {
 
     /// Offers `counts`; what comes back is to be offered again. Safe to repeat.
     fn offer(&self, counts: Vec<(PostId, Served)>) -> impl Future<Output = Offered> + Send;
-
-    /// `dropped` counts had to make room for newer ones.
-    fn dropped(&self, dropped: usize);
 }
 
 /// What became of some counts.
@@ -55,8 +55,23 @@ impl<D: Destination> Courier<D> {
                 return Ok(());
             }
             let Offered { left, outcome } = self.destination.offer(counts).await;
-            self.destination.dropped(self.outlet.put(left));
+            self.outlet.put(left);
             outcome?;
+        }
+    }
+
+    /// [`deliver`](Self::deliver) for as long as it takes, or for a moment only once the process is to end. What a
+    /// destination leaves unanswered then is dropped.
+    async fn deliver_in_time(&self, stop: &Stop) -> Result<Outcome<()>, Stopped> {
+        let farewell = async {
+            stop.requested().await;
+            self.clock.sleep(FAREWELL).await;
+        };
+        tokio::select! {
+            biased;
+            outcome = self.deliver() => Ok(outcome),
+            () = farewell => Err(Stopped),
+            () = stop.last_call() => Err(Stopped),
         }
     }
 
@@ -64,7 +79,7 @@ impl<D: Destination> Courier<D> {
         let mut failures = 0u32;
         loop {
             stop.unless_requested(self.outlet.filled()).await?;
-            while let Err(fault) = self.deliver().await {
+            while let Err(fault) = self.deliver_in_time(stop).await? {
                 self.failed(&fault, failures);
                 let wait = BREATHER.ceiling(failures).mul_f64(0.5 + self.chance.fraction() / 2.0);
                 failures = failures.saturating_add(1);
@@ -89,8 +104,10 @@ impl<D: Destination> Task for Courier<D> {
     async fn run(self, stop: Stop) -> anyhow::Result<()> {
         // The only end is a request to stop; what waits then is sent once.
         let _ = self.follow(&stop).await;
-        if let Ok(Err(fault)) = stop.until_last_call(self.deliver()).await {
-            self.failed(&fault, 0);
+        match self.deliver_in_time(&stop).await {
+            Ok(Ok(())) => {}
+            Ok(Err(fault)) => self.failed(&fault, 0),
+            Err(Stopped) => tracing::warn!(destination = D::NAME, "counts are not taken in time, and dropped"),
         }
         Ok(())
     }

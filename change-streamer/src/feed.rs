@@ -71,10 +71,6 @@ impl Destination for Feed {
         }
         Offered { left, outcome }
     }
-
-    fn dropped(&self, dropped: usize) {
-        metrics::fed("dropped", dropped);
-    }
 }
 
 #[cfg(test)]

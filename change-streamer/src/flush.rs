@@ -3,14 +3,15 @@
 mod concern;
 
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use futures_util::stream::{FuturesUnordered, TryStreamExt};
 use tally_core::counter::{Counter, Retry, Update, after_refusal};
 use tally_core::fault::Fault;
 use tally_core::ids::{Ordinal, PostId, RowKey, Sequence, Shard};
-use tally_core::ports::{Applied, Counts, QueueReason, Recounts};
+use tally_core::lineage::Loss;
+use tally_core::ports::{Applied, Counts, Outcome, QueueReason, Recounts};
 use tally_core::recount::Report;
 use tally_core::served::Served;
 use tally_core::tally::{PostRecords, Prefix, UpdateContext};
@@ -18,6 +19,7 @@ use tally_service::Stop;
 use tokio::sync::Semaphore;
 use tokio::time::Instant;
 
+use crate::gaps::Gaps;
 use crate::metrics;
 use crate::outlet::Outlet;
 use crate::patience::Patience;
@@ -25,10 +27,10 @@ use crate::seen::Seen;
 use crate::shard::StreamShard;
 use crate::view::{Picture, View};
 
-/// Ancestors that an update names: those further away are found by asking again.
-const ANCESTORS: usize = 3;
+/// Ancestors that an update names. Feeders further away are found by asking again, and so are their watermarks.
+const ANCESTORS: usize = 6;
 
-/// Posts whose watermarks are remembered, in each of two generations.
+/// Posts with watermarks to be pruned that are remembered, in each of two generations.
 const REMEMBERED: usize = 50_000;
 
 /// How long a window's report is worth writing: the run that waits for it begins anew after that.
@@ -47,6 +49,7 @@ pub(crate) enum Flushed {
 pub(crate) struct Flush {
     counts: Arc<dyn Counts>,
     recounts: Arc<dyn Recounts>,
+    gaps: Gaps,
     view: View,
     patience: Patience,
     permits: Semaphore,
@@ -69,13 +72,13 @@ impl Flush {
     pub(crate) fn new(
         counts: Arc<dyn Counts>,
         recounts: Arc<dyn Recounts>,
-        view: View,
-        patience: Patience,
+        gaps: Gaps,
         concurrency: usize,
         outlets: Vec<Outlet>,
     ) -> Self {
+        let (view, patience) = (gaps.view.clone(), gaps.patience.clone());
         let (permits, seen) = (Semaphore::new(concurrency), Mutex::new(Seen::new(REMEMBERED)));
-        Self { counts, recounts, view, patience, permits, concurrency, seen, outlets }
+        Self { counts, recounts, gaps, view, patience, permits, concurrency, seen, outlets }
     }
 
     /// Brings `prefix` into the counters and returns when every update is answered: posts side by side, each by one
@@ -84,7 +87,8 @@ impl Flush {
     /// Repeating a prefix is safe: each update's condition is the watermark that it sets.
     ///
     /// # Errors
-    /// A store that will not go on; [`Stopped`](tally_service::Stopped) at the last call.
+    /// A store that will not go on; [`Stopped`](tally_service::Stopped) at the last call. Updates under way are not waited
+    /// for then: after either the process ends, and whoever reads on repeats them.
     pub(crate) async fn flush(
         &self,
         shard: &StreamShard,
@@ -152,7 +156,7 @@ impl Flush {
                     self.patience.pause("update a counter", &fault, &mut tries, sending.stop).await?;
                     continue;
                 }
-                Err(Fault::Poison(reason)) => return self.quarantine(post, &update, &reason, sending.stop).await,
+                Err(Fault::Poison(reason)) => return self.quarantine(sending, post, &update, &reason).await,
                 Err(fault) => return Err(anyhow::anyhow!(fault).context("cannot update a counter")),
             };
             let retry = after_refusal(&update, counter.as_ref(), &sending.picture.lineage);
@@ -178,7 +182,12 @@ impl Flush {
     /// An update was taken.
     fn taken(&self, sending: &Sending<'_>, post: &PostId, update: &Update, counter: &Counter) {
         tracing::trace!(%post, shard = %update.shard, version = counter.version, "updated");
-        self.seen.lock().unwrap_or_else(PoisonError::into_inner).put(post, &counter.watermarks);
+        self.seen().put(post, &counter.watermarks, sending.picture.closed_through);
+        self.offer(sending, post, counter);
+    }
+
+    /// Puts a counter as it stands on its way out of the process.
+    fn offer(&self, sending: &Sending<'_>, post: &PostId, counter: &Counter) {
         let served = Served::new(Some(counter), sending.picture.open_gaps, sending.picture.as_of);
         for outlet in &self.outlets {
             outlet.put([(post.clone(), served)]);
@@ -198,12 +207,36 @@ impl Flush {
         self.enqueue(post, &concern::standing(update, counter), sending.stop).await
     }
 
-    /// The store will never take this update: what it would have changed is left to a recount, and the shard goes on.
-    async fn quarantine(&self, post: &PostId, update: &Update, reason: &str, stop: &Stop) -> anyhow::Result<()> {
+    /// The store will never take this update: no answer calls what it would have changed exact any more, a recount is
+    /// to repair it, and the shard goes on.
+    async fn quarantine(
+        &self,
+        sending: &Sending<'_>,
+        post: &PostId,
+        update: &Update,
+        reason: &str,
+    ) -> anyhow::Result<()> {
         tracing::error!(%post, stream_shard = %update.shard, reason, "the store refuses a counter for good");
         metrics::update_quarantined();
+        for touch in &update.touched {
+            self.disown(&RowKey { post: post.clone(), shard: touch.shard }, sending.stop).await?;
+        }
+        let read = || async { unless_poison(self.counts.counter(post).await) };
+        if let Some(Some(counter)) = self.patience.persist("read a counter", sending.stop, read).await? {
+            self.offer(sending, post, &counter);
+        }
         let touched: Vec<_> = update.touched.iter().map(|touch| (touch.shard, QueueReason::Drift)).collect();
-        self.enqueue(post, &touched, stop).await
+        self.enqueue(post, &touched, sending.stop).await
+    }
+
+    /// Marks the count of `key` as one that lacks records. Where the store refuses that as well, nothing is exact until
+    /// an audit has been there. Safe to repeat.
+    async fn disown(&self, key: &RowKey, stop: &Stop) -> anyhow::Result<()> {
+        let mark = || async { unless_poison(self.counts.suspect(key, self.patience.clock.now()).await) };
+        match self.patience.persist("mark a count that lacks records", stop, mark).await? {
+            Some(()) => Ok(()),
+            None => self.gaps.open(&Loss::Refused(key.clone()), stop).await,
+        }
     }
 
     /// Queues row keys for a recount. Safe to repeat: a key is queued once.
@@ -253,13 +286,25 @@ impl Flush {
         post: &PostId,
         update: impl FnOnce(&UpdateContext<'_>) -> Option<Update>,
     ) -> Option<Update> {
-        let seen = self.seen.lock().unwrap_or_else(PoisonError::into_inner);
+        let seen = self.seen().get(post);
         update(&UpdateContext {
             shard: sending.shard.ordinal,
             now: self.patience.clock.now(),
             ancestors: &sending.ancestors,
             closed_through: sending.picture.closed_through,
-            seen: seen.get(post),
+            seen: seen.as_ref(),
         })
+    }
+
+    fn seen(&self) -> MutexGuard<'_, Seen> {
+        self.seen.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// What `answer` says, `None` where the store will never give one.
+fn unless_poison<T>(answer: Outcome<T>) -> Outcome<Option<T>> {
+    match answer {
+        Err(Fault::Poison(_)) => Ok(None),
+        answer => answer.map(Some),
     }
 }

@@ -1,23 +1,25 @@
 //! Decides, beat by beat, which stream shards this process reads, and starts and stops their readers accordingly.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use tally_core::fault::Fault;
 use tally_core::ids::{StreamLabel, StreamShardId};
-use tally_core::lineage::{Checkpoint, Listed};
+use tally_core::lineage::Checkpoint;
 use tally_core::ports::{ChangeStream, Checkpoints, Lease, LeaseTaken, Worker as Name};
 use tally_service::{Host, Stage, Stop, Stopped, Task, Worker};
 use tokio::sync::mpsc;
 use tokio::time::Instant;
 
 use crate::applier::{Applier, Works};
+use crate::closing::Born;
 use crate::gaps::Gaps;
 use crate::leases::{Beats, Offer, plan};
 use crate::metrics;
 use crate::patience::Patience;
-use crate::reader::{PollRules, Reader};
+use crate::reader::{PollRules, Reader, Source};
 use crate::registry::{Registry, Sight};
 use crate::shard::StreamShard;
 use crate::watchdog::{Census, Watchdog};
@@ -74,10 +76,12 @@ pub(crate) struct Follow {
     /// `None`: every worker reads everything.
     pub(crate) sharing: Option<Sharing>,
     pub(crate) beat: Duration,
-    pub(crate) born: mpsc::Receiver<Vec<Listed>>,
+    pub(crate) born: mpsc::Receiver<Born>,
     pub(crate) watchdog: Watchdog,
     pub(crate) beats: Beats,
     pub(crate) running: BTreeMap<StreamShardId, Running>,
+    /// Shards that were to be read and answered that they are gone.
+    pub(crate) gone: BTreeSet<StreamShardId>,
     pub(crate) origin: Instant,
 }
 
@@ -86,6 +90,8 @@ pub(crate) struct Running {
     label: StreamLabel,
     reader: Worker,
     applier: Worker,
+    /// The reader found no such shard.
+    gone: Arc<AtomicBool>,
 }
 
 impl Running {
@@ -104,8 +110,8 @@ impl Follow {
             // Workers that look at the same moments would find each other's leases moved whenever they act.
             let beat = self.beat.mul_f64(1.0 - self.host.chance().fraction() / 4.0);
             let wait = tokio::time::timeout(beat, self.born.recv());
-            if let Ok(Some(children)) = stop.unless_requested(wait).await? {
-                self.registry.born(children);
+            if let Ok(Some(born)) = stop.unless_requested(wait).await? {
+                self.registry.born(born);
             }
         }
     }
@@ -126,7 +132,7 @@ impl Follow {
     /// Looks, shares, starts and stops.
     async fn beat(&mut self, stop: &Stop) -> anyhow::Result<()> {
         let sight = self.registry.look(stop).await?;
-        self.running.retain(|_, running| !running.has_ended());
+        self.bury();
         let open: Vec<&Checkpoint> = self.open(&sight);
         let wanted = match &self.sharing {
             None => open.iter().map(|shard| shard.id.clone()).collect(),
@@ -143,6 +149,19 @@ impl Follow {
         self.running.extend(started);
         self.report(&sight);
         Ok(())
+    }
+
+    /// Takes leave of readers that have ended, and notes which of them found nothing to read.
+    fn bury(&mut self) {
+        for (id, running) in &self.running {
+            if running.has_ended() && running.gone.load(Ordering::Relaxed) {
+                self.gone.insert(id.clone());
+                self.registry.doubt();
+            } else {
+                self.gone.remove(id);
+            }
+        }
+        self.running.retain(|_, running| !running.has_ended());
     }
 
     /// Shards that may be read, or are being read although a listing leaves them out.
@@ -200,13 +219,15 @@ impl Follow {
             StreamShard { label: sight.info.label.clone(), id: checkpoint.id.clone(), ordinal: checkpoint.ordinal };
         let Tools { stream, gaps, poll, works } = &self.tools;
         let (sender, reads) = mpsc::channel(PAGES);
-        let reader = Reader::new(Arc::clone(stream), gaps.clone(), shard.clone(), checkpoint, *poll, sender);
+        let gone = Arc::new(AtomicBool::new(false));
+        let from = Source { stream: Arc::clone(stream), shard: shard.clone(), gone: Arc::clone(&gone) };
+        let reader = Reader::new(from, gaps.clone(), checkpoint, *poll, sender);
         let applier = Applier::new(works.clone(), shard, checkpoint, reads);
-        tracing::info!(shard = %checkpoint.id, ordinal = %checkpoint.ordinal, "reading a stream shard");
         Running {
             label: sight.info.label.clone(),
             reader: self.host.worker(Stage::Intake, &format!("read {}", checkpoint.ordinal), reader),
             applier: self.host.worker(Stage::Work, &format!("apply {}", checkpoint.ordinal), applier),
+            gone,
         }
     }
 
@@ -218,16 +239,28 @@ impl Follow {
             let others = state.and_then(|state| state.lease.as_ref()).is_some_and(|lease| lease.holder != *me);
             others && !self.beats.is_stale(id, self.origin.elapsed(), *stale)
         };
-        let census = Census::of(&sight.lineage, |id| self.running.contains_key(id), leased);
+        let here = |id: &StreamShardId| self.running.contains_key(id) && !self.gone.contains(id);
+        let census = Census::of(&sight.lineage, here, leased);
         metrics::census(&census);
         let forgotten = self.watchdog.forgotten(&census, self.origin.elapsed());
-        let readiness = self.host.readiness();
-        if forgotten.is_empty() {
-            readiness.ready(READINESS);
-        } else {
+        let trouble = if let Some(fault) = &sight.refused {
+            Some(fault.to_string())
+        } else if !census.has_open() {
+            Some("the stream has no open shard: nothing that is written now is counted".to_owned())
+        } else if !forgotten.is_empty() {
             let names: Vec<_> = forgotten.iter().map(StreamShardId::as_str).collect();
-            tracing::error!(shards = names.join(", "), "stream shards are read by nobody");
-            readiness.not_ready(READINESS, format!("read by nobody: {}", names.join(", ")));
+            Some(format!("read by nobody: {}", names.join(", ")))
+        } else {
+            None
+        };
+        metrics::followed(trouble.is_none());
+        let readiness = self.host.readiness();
+        match trouble {
+            None => readiness.ready(READINESS),
+            Some(trouble) => {
+                tracing::error!(trouble, "the stream is not followed as it should be");
+                readiness.not_ready(READINESS, trouble);
+            }
         }
     }
 }

@@ -7,6 +7,7 @@ mod cache;
 mod closing;
 mod config;
 mod courier;
+mod directory;
 mod feed;
 mod flush;
 mod follow;
@@ -19,6 +20,7 @@ mod reader;
 mod registry;
 mod seen;
 mod shard;
+mod slots;
 mod view;
 mod watchdog;
 

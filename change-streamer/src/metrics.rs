@@ -2,14 +2,14 @@
 
 use std::time::Duration;
 
-use metrics::{counter, gauge, histogram};
+use metrics::{Gauge, counter, gauge, histogram};
 use tally_core::fault::Fault;
-use tally_core::ids::Ordinal;
 use tally_core::lineage::Loss;
 use tally_core::ports::QueueReason;
 use tally_core::tally::{Cut, Quarantine, Record, RecordKind};
 use tally_service::metrics::{Catalogue, Kind, Metric, Unit};
 
+use crate::slots::Slot;
 use crate::watchdog::Census;
 
 const fn metric(
@@ -28,10 +28,17 @@ pub const CATALOGUE: Catalogue = Catalogue(&[
         "tally_stream_age_seconds",
         Kind::Gauge,
         Unit::Seconds,
-        &["stream_shard"],
-        "How far behind a stream shard read here is; the label is its number, and 0 stands once it no longer is.",
+        &["slot"],
+        "How far behind a stream shard read here is; a slot is given to the next shard when one is done, 0 in between.",
     ),
     metric("tally_stream_shards", Kind::Gauge, Unit::Count, &["state"], "Known stream shards by state."),
+    metric(
+        "tally_stream_followed",
+        Kind::Gauge,
+        Unit::Count,
+        &[],
+        "1 while the table has a stream and none of its shards is forgotten, otherwise 0.",
+    ),
     metric("tally_stream_records_total", Kind::Counter, Unit::Count, &["kind"], "Change records read, by kind."),
     metric(
         "tally_stream_quarantined_total",
@@ -73,8 +80,8 @@ pub const CATALOGUE: Catalogue = Catalogue(&[
         "tally_checkpoint_age_seconds",
         Kind::Gauge,
         Unit::Seconds,
-        &["stream_shard"],
-        "Time since the stored checkpoint of a stream shard read here was last known to be true.",
+        &["slot"],
+        "Time since the stored checkpoint of a stream shard read here was last known to be true, by slot.",
     ),
     metric(
         "tally_cache_updates_total",
@@ -159,11 +166,42 @@ pub(crate) fn lease(change: &'static str, count: usize) {
     counter!("tally_leases_total", "change" => change).increment(count as u64);
 }
 
-/// How far behind a shard is, and how old its stored checkpoint; nothing once it is closed or read elsewhere.
-pub(crate) fn shard_age(shard: Ordinal, behind: Duration, checkpoint: Duration) {
-    let shard = shard.to_string();
-    gauge!("tally_stream_age_seconds", "stream_shard" => shard.clone()).set(behind);
-    gauge!("tally_checkpoint_age_seconds", "stream_shard" => shard).set(checkpoint);
+/// The ages of one stream shard read here; nothing once they are dropped.
+pub(crate) struct Ages {
+    behind: Gauge,
+    checkpoint: Gauge,
+    slot: Slot,
+}
+
+impl Ages {
+    pub(crate) fn new(slot: Slot) -> Self {
+        let number = slot.number().to_string();
+        let behind = gauge!("tally_stream_age_seconds", "slot" => number.clone());
+        let checkpoint = gauge!("tally_checkpoint_age_seconds", "slot" => number);
+        Self { behind, checkpoint, slot }
+    }
+
+    /// Where they are found.
+    pub(crate) fn slot(&self) -> usize {
+        self.slot.number()
+    }
+
+    /// How far behind the shard is, and how old its stored checkpoint.
+    pub(crate) fn set(&self, behind: Duration, checkpoint: Duration) {
+        self.behind.set(behind);
+        self.checkpoint.set(checkpoint);
+    }
+}
+
+impl Drop for Ages {
+    fn drop(&mut self) {
+        self.set(Duration::ZERO, Duration::ZERO);
+    }
+}
+
+/// Whether the table's stream is followed as it should be.
+pub(crate) fn followed(followed: bool) {
+    gauge!("tally_stream_followed").set(if followed { 1.0 } else { 0.0 });
 }
 
 pub(crate) fn census(census: &Census) {

@@ -15,6 +15,8 @@ pub(crate) struct Outlet(Arc<Shared>);
 #[derive(Debug)]
 struct Shared {
     limit: usize,
+    /// Who is told how many posts had to make room.
+    dropped: fn(usize),
     waiting: Mutex<Waiting>,
     filled: Notify,
 }
@@ -26,14 +28,13 @@ struct Waiting {
 }
 
 impl Outlet {
-    /// A queue of at most `limit` posts.
-    pub(crate) fn new(limit: usize) -> Self {
-        Self(Arc::new(Shared { limit, waiting: Mutex::default(), filled: Notify::new() }))
+    /// A queue of at most `limit` posts, that tells `dropped` how many had to make room.
+    pub(crate) fn new(limit: usize, dropped: fn(usize)) -> Self {
+        Self(Arc::new(Shared { limit, dropped, waiting: Mutex::default(), filled: Notify::new() }))
     }
 
-    /// Puts counts in the queue, each in the place of an older one of its post; answers how many posts, those waiting
-    /// longest, had to make room.
-    pub(crate) fn put(&self, counts: impl IntoIterator<Item = (PostId, Served)>) -> usize {
+    /// Puts counts in the queue, each in the place of an older one of its post; posts that wait longest make room.
+    pub(crate) fn put(&self, counts: impl IntoIterator<Item = (PostId, Served)>) {
         let mut dropped = 0;
         {
             let mut waiting = self.waiting();
@@ -42,7 +43,9 @@ impl Outlet {
             }
         }
         self.0.filled.notify_one();
-        dropped
+        if dropped > 0 {
+            (self.0.dropped)(dropped);
+        }
     }
 
     /// The counts that have waited longest, at most `most`; none where the queue is empty.
@@ -83,6 +86,8 @@ impl Waiting {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::atomic::{AtomicUsize, Ordering};
+
     use super::*;
 
     fn count(post: &str, version: u64) -> (PostId, Served) {
@@ -95,16 +100,18 @@ mod tests {
 
     #[test]
     fn a_post_waits_once_with_its_newest_count() {
-        let outlet = Outlet::new(9);
-        assert_eq!(outlet.put([count("a", 1), count("b", 1), count("a", 3), count("a", 2)]), 0);
+        let outlet = Outlet::new(9, |_| panic!("there was room"));
+        outlet.put([count("a", 1), count("b", 1), count("a", 3), count("a", 2)]);
         assert_eq!(versions(&outlet.take(9)), [("a", 3), ("b", 1)]);
         assert!(outlet.take(9).is_empty());
     }
 
     #[test]
     fn a_full_queue_drops_who_waited_longest() {
-        let outlet = Outlet::new(2);
-        assert_eq!(outlet.put([count("a", 1), count("b", 1), count("c", 1), count("b", 2)]), 1);
+        static DROPPED: AtomicUsize = AtomicUsize::new(0);
+        let outlet = Outlet::new(2, |dropped| _ = DROPPED.fetch_add(dropped, Ordering::Relaxed));
+        outlet.put([count("a", 1), count("b", 1), count("c", 1), count("b", 2)]);
+        assert_eq!(DROPPED.load(Ordering::Relaxed), 1);
         assert_eq!(versions(&outlet.take(1)), [("b", 2)]);
         assert_eq!(versions(&outlet.take(9)), [("c", 1)]);
     }

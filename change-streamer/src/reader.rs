@@ -5,6 +5,7 @@ mod pace;
 mod tip;
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 pub use pace::PollRules;
 use tally_core::ids::Sequence;
@@ -19,7 +20,7 @@ use crate::gaps::Gaps;
 use crate::metrics;
 use crate::patience::Patience;
 use crate::reader::pace::Pace;
-use crate::reader::tip::Tip;
+use crate::reader::tip::{Shown, Tip};
 use crate::shard::StreamShard;
 
 /// The most records one read may answer with: what the service allows.
@@ -38,12 +39,21 @@ pub(crate) enum Read {
     End,
 }
 
+/// What is read.
+pub(crate) struct Source {
+    pub(crate) stream: Arc<dyn ChangeStream>,
+    pub(crate) shard: StreamShard,
+    /// Set where the service knows no such shard.
+    pub(crate) gone: Arc<AtomicBool>,
+}
+
 /// The reader of one stream shard.
 pub(crate) struct Reader {
     stream: Arc<dyn ChangeStream>,
     gaps: Gaps,
     patience: Patience,
     shard: StreamShard,
+    gone: Arc<AtomicBool>,
     pace: Pace,
     tip: Tip,
     position: Position,
@@ -66,9 +76,8 @@ enum Next {
 impl Reader {
     /// Starts behind `checkpoint`, as read just now.
     pub(crate) fn new(
-        stream: Arc<dyn ChangeStream>,
+        Source { stream, shard, gone }: Source,
         gaps: Gaps,
-        shard: StreamShard,
         checkpoint: &Checkpoint,
         poll: PollRules,
         reads: mpsc::Sender<Read>,
@@ -79,8 +88,9 @@ impl Reader {
             patience: gaps.patience.clone(),
             gaps,
             shard,
+            gone,
             pace: Pace::new(poll),
-            tip: Tip::default(),
+            tip: Tip::new(poll.idle),
             position,
             last: checkpoint.sequence,
             contact: checkpoint.at,
@@ -159,7 +169,13 @@ impl Reader {
     /// Passes a page on.
     async fn take(&mut self, page: Records, asked: UnixMillis, stop: &Stop) -> anyhow::Result<Next> {
         self.pace.page(page.records.len(), LIMIT as usize);
-        let up_to = self.tip.page(page.records.is_empty(), asked);
+        let newest = page.records.iter().map(|record| record.written).max();
+        let shown = match newest {
+            None => Shown::Nothing,
+            Some(_) if page.records.len() * 2 >= LIMIT as usize => Shown::Many,
+            Some(newest) => Shown::Few { newest },
+        };
+        let up_to = self.tip.page(shown, asked);
         metrics::stream_read(if page.records.is_empty() { "empty" } else { "records" });
         let mut records = Vec::with_capacity(page.records.len());
         for raw in &page.records {
@@ -207,6 +223,7 @@ impl Reader {
     fn gone(&self) -> Next {
         tracing::warn!(shard = %self.shard.id, "the stream shard is gone");
         metrics::stream_read("gone");
+        self.gone.store(true, Ordering::Relaxed);
         Next::Nothing
     }
 

@@ -1,7 +1,7 @@
 //! Keeping the family of stream shards: finds them, numbers them ancestors first, opens a gap wherever one was lost
 //! before anything is read on, and raises the floor. Every worker does it; nothing here needs to be done by one alone.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -13,15 +13,18 @@ use tally_core::time::UnixMillis;
 use tally_service::{Clock, Stop};
 use tokio::time::Instant;
 
+use crate::closing::Born;
+use crate::directory::Directory;
 use crate::gaps::Gaps;
 use crate::view::View;
 
-/// The shortest time between two listings, whoever asks: the service allows ten calls a second for all readers.
+/// The shortest time between two listings that something gave reason for.
 const SPACING: Duration = Duration::from_secs(1);
 
 /// What this process knows of the stream's shards.
 pub(crate) struct Registry {
     stream: Arc<dyn ChangeStream>,
+    directory: Directory,
     checkpoints: Arc<dyn Checkpoints>,
     gaps: Gaps,
     view: View,
@@ -43,6 +46,8 @@ struct Listing {
     overlooked: BTreeMap<StreamShardId, Listed>,
     /// Somebody has reason to want a new one.
     wanted: bool,
+    /// Why there cannot be one, though asking again may be answered some day.
+    refused: Option<Fault>,
 }
 
 /// The stream as it stands: its shards, and who says to read them.
@@ -50,29 +55,40 @@ pub(crate) struct Sight {
     pub(crate) info: StreamInfo,
     pub(crate) lineage: Lineage,
     pub(crate) states: Vec<ShardState>,
+    /// Why the table's stream is none that can be followed.
+    pub(crate) refused: Option<Fault>,
 }
 
 impl Registry {
     /// Follows the life of the stream that `info` describes, until the table has another.
     pub(crate) fn new(
         stream: Arc<dyn ChangeStream>,
+        directory: Directory,
         gaps: Gaps,
         clock: Clock,
         interval: Duration,
         info: StreamInfo,
     ) -> Self {
         let (checkpoints, view) = (Arc::clone(&gaps.checkpoints), gaps.view.clone());
-        Self { stream, checkpoints, gaps, view, clock, interval, info, listing: Listing::default() }
+        Self { stream, directory, checkpoints, gaps, view, clock, interval, info, listing: Listing::default() }
     }
 
-    /// A shard has ended, and these continue it.
-    pub(crate) fn born(&mut self, children: Vec<Listed>) {
-        self.listing.wanted |= children.is_empty();
-        for child in children {
+    /// A shard has ended, and these continue it. Children of an earlier stream of the table are none of this one's.
+    pub(crate) fn born(&mut self, born: Born) {
+        if born.label != self.info.label {
+            return;
+        }
+        self.listing.wanted |= born.children.is_empty();
+        for child in born.children {
             if self.listing.shards.iter().all(|known| known.id != child.id) {
                 self.listing.shards.push(child);
             }
         }
+    }
+
+    /// A shard that is listed answers as one that is gone does.
+    pub(crate) fn doubt(&mut self) {
+        self.listing.wanted = true;
     }
 
     /// Looks at everything once, sets right what can be, and shows the picture to the rest of the process.
@@ -87,6 +103,7 @@ impl Registry {
             Err(fault) if self.listing.taken.is_some() => {
                 crate::metrics::faulted(&fault);
                 tracing::warn!(error = %fault, "the stream's shards could not be listed");
+                self.listing.refused = (!fault.is_retryable()).then_some(fault);
                 false
             }
             listed => listed?,
@@ -105,7 +122,7 @@ impl Registry {
         self.listing.wanted |= lineage.vanished(&lineage).next().is_some();
         self.tidy(&lineage).await?;
         self.view.show(lineage.clone(), open_gaps, losses);
-        Ok(Sight { info: self.info.clone(), lineage, states })
+        Ok(Sight { info: self.info.clone(), lineage, states, refused: self.listing.refused.clone() })
     }
 
     /// Checkpoints, registry and listing together.
@@ -137,9 +154,13 @@ impl Registry {
             tracing::warn!(from = %self.info.label, to = %info.label, "the table has another stream now");
             (self.info, self.listing) = (info, Listing::default());
         }
-        let shards = self.stream.shards(&self.info.label).await.map_err(fault)?;
-        let Listing { earlier, overlooked, .. } = std::mem::take(&mut self.listing);
-        self.listing = Listing { shards, taken: Some(Instant::now()), earlier, overlooked, wanted: false };
+        let shards = self.directory.shards(&self.info.label).await.map_err(fault)?.to_vec();
+        let Listing { earlier, mut overlooked, .. } = std::mem::take(&mut self.listing);
+        for listed in &shards {
+            overlooked.remove(&listed.id);
+        }
+        let taken = Some(Instant::now());
+        self.listing = Listing { shards, taken, earlier, overlooked, wanted: false, refused: None };
         Ok(true)
     }
 
@@ -163,10 +184,13 @@ impl Registry {
     }
 
     /// Closes shards that were not read to their end and are gone, each under its gap; whether there were any. What
-    /// only two listings leave out is asked for by name first: closing a living shard would lose all it is yet to get.
+    /// only listings leave out is asked for by name, with every listing that does: closing a living shard would lose
+    /// all it is yet to get, and one overlooked yesterday may be gone today.
     async fn give_up_vanished(&mut self, lineage: &Lineage, stop: &Stop) -> anyhow::Result<bool> {
         let Some(earlier) = &self.listing.earlier else { return Ok(false) };
-        let missing: Vec<StreamShardId> = lineage.vanished(earlier).cloned().collect();
+        let closed: BTreeSet<_> = lineage.checkpoints().filter(|known| known.closed).map(|known| &known.id).collect();
+        let overlooked = self.listing.overlooked.keys().filter(|id| !closed.contains(id));
+        let missing: Vec<StreamShardId> = lineage.vanished(earlier).chain(overlooked).cloned().collect();
         for id in &missing {
             match self.stream.iterator(&self.info.label, id, Position::Oldest).await {
                 Ok(_) => {

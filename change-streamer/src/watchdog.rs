@@ -17,7 +17,7 @@ pub(crate) enum State {
     Elsewhere,
     /// Not to be read yet: a parent is not closed, or it is listed no more.
     Waiting,
-    /// To be read, and by nobody.
+    /// To be read, and by nobody; or gone, to whoever tries.
     Orphaned,
 }
 
@@ -64,6 +64,11 @@ impl Census {
     /// How many shards are in each state, as a metric label.
     pub(crate) fn counts(&self) -> impl Iterator<Item = (&'static str, usize)> {
         State::ALL.into_iter().map(|state| (state.label(), self.0.values().filter(|other| **other == state).count()))
+    }
+
+    /// Whether anything is there to be read, now or later.
+    pub(crate) fn has_open(&self) -> bool {
+        self.0.values().any(|state| *state != State::Closed)
     }
 
     fn orphans(&self) -> impl Iterator<Item = &StreamShardId> {

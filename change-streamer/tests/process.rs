@@ -8,10 +8,14 @@ mod world;
 
 #[cfg(test)]
 mod tests {
+    use std::collections::BTreeMap;
     use std::process::{Child, Command, Stdio};
     use std::time::Duration;
 
     use tally_adapters::dynamodb::{self, Connection, Settings};
+    use tally_adapters::kafka;
+    use tally_core::event::partition_of;
+    use tally_core::ports::Shelf as _;
     use tally_emulator::{Config as EmulatorConfig, Emulator, Fault, Rule};
     use tally_service::Clock;
     use tokio::net::TcpListener;
@@ -25,12 +29,13 @@ mod tests {
         std::env::var(variable).ok().and_then(|size| size.parse().ok()).unwrap_or(default)
     }
 
-    fn command(endpoint: &str) -> Command {
+    /// The streamer with its defaults.
+    fn plain(endpoint: &str) -> Command {
         let mut command = Command::new(env!("CARGO_BIN_EXE_tally-change-streamer"));
         let tally = std::env::vars_os().filter(|(name, _)| name.to_string_lossy().starts_with("TALLY_"));
         tally.for_each(|(name, _)| _ = command.env_remove(name));
         command
-            .args(["--redis", "off", "--admin-listen", "off", "--poll-idle", "200ms", "--log", "warn"])
+            .args(["--redis", "off", "--admin-listen", "off", "--log", "warn"])
             .env("AWS_ENDPOINT_URL", endpoint)
             .env("AWS_REGION", "us-east-1")
             .env("AWS_ACCESS_KEY_ID", "local")
@@ -39,12 +44,35 @@ mod tests {
         command
     }
 
+    /// The streamer, one that is not quiet for long.
+    fn command(endpoint: &str) -> Command {
+        let mut command = plain(endpoint);
+        command.args(["--poll-idle", "200ms"]);
+        command
+    }
+
     /// A streamer, ended when dropped.
     struct Process(Child);
 
     impl Process {
         fn start(endpoint: &str) -> Self {
-            Self(command(endpoint).spawn().expect("the binary starts"))
+            Self::spawn(&mut command(endpoint))
+        }
+
+        fn spawn(command: &mut Command) -> Self {
+            Self(command.spawn().expect("the binary starts"))
+        }
+
+        /// What it has used of the processors so far, by itself and for it.
+        #[cfg(target_os = "linux")]
+        fn used(&self) -> Duration {
+            /// The kernel's unit of time in this file.
+            const TICK: Duration = Duration::from_millis(10);
+            let stat = std::fs::read_to_string(format!("/proc/{}/stat", self.0.id())).expect("the child is alive");
+            let after_name = stat.rsplit_once(')').expect("the name is in parentheses").1;
+            let fields: Vec<&str> = after_name.split_whitespace().collect();
+            let ticks = |field: usize| fields[field].parse::<u32>().expect("a number of ticks");
+            TICK * (ticks(11) + ticks(12))
         }
 
         fn signal(&self, name: &str) {
@@ -89,7 +117,13 @@ mod tests {
     }
 
     /// An emulator on the loopback, and its tables.
-    async fn served(faults: Vec<Rule>, with: impl AsyncFnOnce(World, &str)) {
+    struct Served {
+        emulator: Emulator,
+        endpoint: String,
+        world: World,
+    }
+
+    async fn served(faults: Vec<Rule>, with: impl AsyncFnOnce(&Served)) {
         let emulator = Emulator::new(EmulatorConfig {
             shards: 4,
             split_after: Some(900),
@@ -103,7 +137,8 @@ mod tests {
             let connection = Connection::open(&settings).await;
             dynamodb::ensure_tables(&connection).await.unwrap();
             emulator.set_faults(faults);
-            with(World::over(&connection, Clock::system()), &endpoint).await;
+            let world = World::over(&connection, Clock::system());
+            with(&Served { emulator: emulator.clone(), endpoint, world }).await;
         };
         tokio::select! {
             ended = emulator.serve(listener, std::future::pending()) => panic!("the emulator stopped: {ended:?}"),
@@ -117,23 +152,23 @@ mod tests {
 
     #[tokio::test(flavor = "multi_thread")]
     async fn a_streamer_stops_cleanly_and_hands_its_leases_over() {
-        served(Vec::new(), async |world, endpoint| {
+        served(Vec::new(), async |Served { world, endpoint, .. }| {
             let process = Process::start(endpoint);
-            let mut writer = Writer::new(&world, 1).await;
+            let mut writer = Writer::new(world, 1).await;
             writer.churn(300, 20, 40).await;
             world.exact((0..20).map(post)).await;
-            assert!(leases(&world).await > 0);
+            assert!(leases(world).await > 0);
             assert_eq!(process.stop().await, Some(0));
-            assert_eq!(leases(&world).await, 0);
+            assert_eq!(leases(world).await, 0);
         })
         .await;
     }
 
     #[tokio::test(flavor = "multi_thread")]
     async fn streamers_killed_under_load_are_exact() {
-        served(faults(), async |world, endpoint| {
+        served(faults(), async |Served { world, endpoint, .. }| {
             let mut processes = vec![Process::start(endpoint), Process::start(endpoint)];
-            let mut writer = Writer::new(&world, 2).await;
+            let mut writer = Writer::new(world, 2).await;
             for _ in 0..size("TALLY_STREAMER_KILLS", 4) {
                 writer.churn(400, 60, 80).await;
                 tokio::time::sleep(writer.chance.up_to(Duration::from_secs(2))).await;
@@ -154,9 +189,9 @@ mod tests {
 
     #[tokio::test(flavor = "multi_thread")]
     async fn a_streamer_that_was_stopped_while_others_took_over_does_no_harm_when_it_wakes() {
-        served(faults(), async |world, endpoint| {
+        served(faults(), async |Served { world, endpoint, .. }| {
             let sleeper = Process::start(endpoint);
-            let mut writer = Writer::new(&world, 3).await;
+            let mut writer = Writer::new(world, 3).await;
             writer.churn(400, 30, 60).await;
             world.quiet().await;
             let other = Process::start(endpoint);
@@ -187,6 +222,100 @@ mod tests {
             .await;
             world.exact((0..30).map(post)).await;
             assert_eq!((sleeper.stop().await, other.stop().await), (Some(0), Some(0)));
+        })
+        .await;
+    }
+
+    /// Every message of `topic`: its partition, key and value, in the order of each partition.
+    async fn messages(brokers: &str, topic: &str) -> Vec<(u32, Vec<u8>, serde_json::Value)> {
+        let shelf = kafka::Shelf::new(&kafka::Settings::plaintext(brokers), "reader", topic).unwrap();
+        let mut messages = Vec::new();
+        for (partition, log) in shelf.logs().await.unwrap() {
+            let mut from = log.start;
+            loop {
+                let records = shelf.read(&partition, from, log.end).await.unwrap();
+                let Some(last) = records.last_offset() else { break };
+                messages.extend(records.iter().map(|record| {
+                    let (key, value) = (record.key.unwrap().to_vec(), record.value.unwrap());
+                    (partition.index, key, serde_json::from_slice(value).unwrap())
+                }));
+                from = last.next();
+            }
+        }
+        messages
+    }
+
+    #[tokio::test(flavor = "multi_thread")]
+    async fn every_new_count_is_published_under_its_post_and_the_highest_version_is_the_tables() {
+        const PARTITIONS: u32 = 4;
+        let cluster = kafka::Embedded::start(&[("counts", PARTITIONS)]).unwrap();
+        served(Vec::new(), async |Served { world, endpoint, .. }| {
+            let feed = ["--counts-topic", "counts", "--brokers", cluster.bootstrap()];
+            let process = Process::spawn(command(endpoint).args(feed));
+            let mut writer = Writer::new(world, 1).await;
+            for _ in 0..5 {
+                writer.churn(300, 20, 40).await;
+                world.quiet().await;
+            }
+            world.exact((0..20).map(post)).await;
+            // What waits for the feed is sent before the end.
+            assert_eq!(process.stop().await, Some(0));
+            let mut newest: BTreeMap<String, (u64, i64)> = BTreeMap::new();
+            for (partition, key, message) in messages(cluster.bootstrap(), "counts").await {
+                let post = message["post_id"].as_str().unwrap().to_owned();
+                assert_eq!((key, partition), (post.clone().into_bytes(), partition_of(post.as_bytes(), PARTITIONS)));
+                let (likes, version) = (message["likes"].as_i64().unwrap(), message["version"].as_u64().unwrap());
+                assert!(message["as_of"].as_u64().unwrap() > 0);
+                // Stream shards are read side by side: a follower keeps what has the highest version.
+                let kept = newest.entry(post).or_default();
+                *kept = (*kept).max((version, likes));
+            }
+            for post in (0..20).map(post) {
+                let counter = world.counter(&post).await;
+                assert_eq!(newest.get(post.as_str()), Some(&(counter.version, counter.likes)), "{post}");
+            }
+        })
+        .await;
+    }
+
+    #[tokio::test(flavor = "multi_thread")]
+    async fn a_feed_without_its_kafka_holds_up_neither_the_counts_nor_the_end() {
+        served(Vec::new(), async |Served { world, endpoint, .. }| {
+            let feed = ["--counts-topic", "counts", "--brokers", "127.0.0.1:1"];
+            let process = Process::spawn(command(endpoint).args(feed));
+            let mut writer = Writer::new(world, 1).await;
+            writer.churn(300, 20, 40).await;
+            world.exact((0..20).map(post)).await;
+            let asked = Instant::now();
+            assert_eq!(process.stop().await, Some(0));
+            assert!(asked.elapsed() < Duration::from_secs(10), "it took {:?}", asked.elapsed());
+            assert_eq!(leases(world).await, 0);
+        })
+        .await;
+    }
+
+    /// With its defaults and over the four shards that the emulator has here.
+    #[cfg(target_os = "linux")]
+    #[tokio::test(flavor = "multi_thread")]
+    async fn an_idle_streamer_uses_less_than_a_hundredth_of_a_core_and_few_calls() {
+        served(Vec::new(), async |Served { world, endpoint, emulator }| {
+            let process = Process::spawn(&mut plain(endpoint));
+            let mut writer = Writer::new(world, 1).await;
+            writer.churn(300, 20, 40).await;
+            world.exact((0..20).map(post)).await;
+            // The caller's own calls, made while it waits, are over; the waits of an idle reader have grown to their end.
+            tokio::time::sleep(Duration::from_secs(3)).await;
+            let calls = || emulator.stats().requests.values().sum::<u64>();
+            let (used, made, began) = (process.used(), calls(), Instant::now());
+            tokio::time::sleep(Duration::from_secs(size("TALLY_STREAMER_IDLE", 10))).await;
+            let (used, made, took) = (process.used() - used, calls() - made, began.elapsed().as_secs_f64());
+            let share = 100.0 * used.as_secs_f64() / took;
+            #[expect(clippy::cast_precision_loss, reason = "there are few calls")]
+            let a_minute = made as f64 * 60.0 / took;
+            println!("idle for {took:.0} s: {share:.2} % of a core, {a_minute:.0} calls a minute");
+            assert!(share < if cfg!(debug_assertions) { 5.0 } else { 1.0 }, "{share:.2} % of a core");
+            assert!(a_minute <= 550.0, "{a_minute:.0} calls a minute");
+            assert_eq!(process.stop().await, Some(0));
         })
         .await;
     }

@@ -23,6 +23,8 @@ use tally_core::event::decode;
 use tally_core::fence::Offset;
 use tally_core::ports::log::{Outgoing, Rebalance};
 use tally_core::ports::{Intake, OwnedPartition, Producer as _};
+// The allocator that every binary has.
+use tally_service as _;
 
 const TOPIC: &str = "likes";
 /// Below the five mebibytes the in-process cluster keeps of a partition.
@@ -64,7 +66,7 @@ async fn fill(settings: &Settings) {
     for index in 0..PARTITIONS {
         let producer = &producer;
         let sent = futures_util::stream::iter(0..EVENTS).map(|n| async move {
-            let (who, action) = (n - n % 4 * (n % 3), if n % 10 < 3 { "unlike" } else { "like" });
+            let (who, action) = (n.saturating_sub(n % 4 * (n % 3)), if n % 10 < 3 { "unlike" } else { "like" });
             let value = format!(
                 r#"{{"post_id":"post-{index:08}","user_id":"user-{who:010}","action":"{action}","ts":{},"event_id":"e-{n:012}"}}"#,
                 1_700_000_000_000 + n

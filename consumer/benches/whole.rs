@@ -1,7 +1,9 @@
 //! The whole consumer against the in-process cluster and the emulator, beside a bare loop of the same transactions over
 //! the same SDK: what everything around the transactions costs.
 //!
-//! `cargo bench -p tally-consumer --bench whole`: the last lines are both rates and their ratio, the median of rounds.
+//! `cargo bench -p tally-consumer --bench whole`: both sides in turn, measured alike: the rows written between the first
+//! look at the fences that finds one moved and the look that finds all of them at the end. The last line is the median
+//! of the rounds' ratios.
 
 #![expect(clippy::print_stdout, reason = "a bench says what it measured")]
 
@@ -25,21 +27,25 @@ use tally_service::{Host, Running, Stage};
 use tokio::net::TcpListener;
 
 const PARTITIONS: u32 = 12;
-/// Rows of a partition: a whole number of transactions, and less than the in-process cluster keeps.
-const EVENTS: u64 = 99 * 40;
-const ROUNDS: usize = 5;
+/// Rows of a partition: a whole number of transactions, less than the in-process cluster keeps, and so many that the
+/// start, when partitions are positioned one after the other, weighs little.
+const EVENTS: u64 = 99 * 120;
+const ROUNDS: usize = 7;
 const FLOOR: f64 = 0.8;
 
 #[tokio::main(flavor = "multi_thread", worker_threads = 2)]
 async fn main() {
     let mut ratios = Vec::new();
     for round in 0..ROUNDS {
-        let bare = bare_loop().await;
-        let whole = whole().await;
-        let events = (EVENTS * u64::from(PARTITIONS)) as f64;
-        let rate = |time: Duration| events / time.as_secs_f64();
-        println!("round {round}: bare {:.0} rows/s, whole {:.0} rows/s", rate(bare), rate(whole));
-        ratios.push(bare.as_secs_f64() / whole.as_secs_f64());
+        let (bare, whole) = if round % 2 == 0 {
+            let bare = bare_loop().await;
+            (bare, whole().await)
+        } else {
+            let whole = whole().await;
+            (bare_loop().await, whole)
+        };
+        println!("round {round}: bare {bare:.0} rows/s, whole {whole:.0} rows/s");
+        ratios.push(whole / bare);
     }
     ratios.sort_by(f64::total_cmp);
     let ratio = ratios[ratios.len() / 2];
@@ -70,34 +76,37 @@ fn ids(partition: u32, n: u64) -> (PostId, UserId) {
 }
 
 /// The same transactions, one in flight a partition, by themselves.
-async fn bare_loop() -> Duration {
-    let (connection, _host) = tables().await;
+async fn bare_loop() -> f64 {
+    let (connection, host) = tables().await;
     let likes = Likes::new(&connection, ShardCount::DEFAULT);
-    let start = now();
-    let chains = (0..PARTITIONS).map(|index| {
+    for index in 0..PARTITIONS {
         let likes = likes.clone();
-        async move {
-            let partition = Partition { topic: "likes".into(), index };
-            let mut fence = Fence { offset: Offset(0), cfg: 0, topic: TopicId("t".into()) };
-            likes.create_fence(&partition, &fence).await.expect("the table takes a fence");
-            while fence.offset.0 < EVENTS {
-                let from = fence.offset.0;
-                let to = from + Limits::MAX_ROWS as u64;
-                let rows: Vec<_> = (from..to).map(|n| ids(index, n)).collect();
-                let change = |(post, user)| Change { post, user, action: Said::Like, at: UnixMillis(5) };
-                let changes: Vec<Change<'_>> = rows.iter().map(|(post, user)| change((post, user))).collect();
-                let advance = Advance { from: fence.clone(), to: Offset(to) };
-                assert_eq!(likes.commit(&partition, &advance, &changes).await, Commit::Done);
-                fence = advance.reached();
-            }
-        }
-    });
-    futures_util::future::join_all(chains).await;
-    start.elapsed()
+        host.worker(Stage::Work, "bare", move |_: tally_service::Stop| async move {
+            chain(&likes, index).await;
+            Ok(())
+        });
+    }
+    rate(&likes).await
 }
 
-/// The consumer from its first transaction to its last.
-async fn whole() -> Duration {
+async fn chain(likes: &Likes, index: u32) {
+    let partition = Partition { topic: "likes".into(), index };
+    let mut fence = Fence { offset: Offset(0), cfg: 0, topic: TopicId("t".into()) };
+    likes.create_fence(&partition, &fence).await.expect("the table takes a fence");
+    while fence.offset.0 < EVENTS {
+        let from = fence.offset.0;
+        let to = from + Limits::MAX_ROWS as u64;
+        let rows: Vec<_> = (from..to).map(|n| ids(index, n)).collect();
+        let change = |(post, user)| Change { post, user, action: Said::Like, at: UnixMillis(5) };
+        let changes: Vec<Change<'_>> = rows.iter().map(|(post, user)| change((post, user))).collect();
+        let advance = Advance { from: fence.clone(), to: Offset(to) };
+        assert_eq!(likes.commit(&partition, &advance, &changes).await, Commit::Done);
+        fence = advance.reached();
+    }
+}
+
+/// The consumer, with everything it is to read already there.
+async fn whole() -> f64 {
     let (connection, _host) = tables().await;
     let cluster = MockCluster::new(1).expect("the in-process cluster starts");
     for topic in ["likes", "likes.dlq"] {
@@ -117,17 +126,24 @@ async fn whole() -> Duration {
     };
     let app = App::with_ports(Action::Consume, ReadSettings::default(), ports);
     let running = Running::start(app, Host::new("consumer"));
-    let began = until_fences(&likes, |sum| sum > 0).await;
-    let ended = until_fences(&likes, |sum| sum == EVENTS * u64::from(PARTITIONS)).await;
+    let rate = rate(&likes).await;
     running.stop(Duration::from_secs(10)).await;
-    ended - began
+    rate
 }
 
-async fn until_fences(likes: &Likes, holds: impl Fn(u64) -> bool) -> Instant {
+/// Rows a second, from the first that are seen to the last.
+async fn rate(likes: &Likes) -> f64 {
+    let (began, first) = until_fences(likes, |sum| sum > 0).await;
+    let (ended, last) = until_fences(likes, |sum| sum == EVENTS * u64::from(PARTITIONS)).await;
+    (last - first) as f64 / (ended - began).as_secs_f64()
+}
+
+async fn until_fences(likes: &Likes, holds: impl Fn(u64) -> bool) -> (Instant, u64) {
     loop {
         let fences = likes.fences("likes").await.expect("the table answers");
-        if holds(fences.iter().map(|(_, fence)| fence.offset.0).sum()) {
-            return now();
+        let sum = fences.iter().map(|(_, fence)| fence.offset.0).sum();
+        if holds(sum) {
+            return (now(), sum);
         }
         tokio::time::sleep(Duration::from_millis(20)).await;
     }

@@ -100,7 +100,10 @@ impl App {
         let replay = Replay { shelf, producer: self.ports.producer, topic, key, shards };
         host.job("dlq replay", move |stop| async move {
             let done = stop.unless_requested(replay.run(limit)).await??;
-            crate::print::line(&format!("replayed\t{}\nskipped\t{}", done.sent, done.skipped))?;
+            crate::print::line(&format!(
+                "replayed\t{}\nskipped\t{}\nof other topics\t{}",
+                done.sent, done.skipped, done.foreign
+            ))?;
             Ok(Exit::CLEAN)
         });
         Ok(())

@@ -10,6 +10,9 @@ use tally_service::Invalid;
 
 use crate::args::{Args, Command, DlqCommand, FenceCommand, ResetTo};
 
+/// More transactions at once than any topic has partitions for.
+const MAX_CONCURRENCY: usize = 10_000;
+
 /// What to run, and on what.
 #[derive(Clone, Debug)]
 pub struct Config {
@@ -89,7 +92,7 @@ impl TryFrom<Args> for Config {
         let mut invalid = Invalid::none();
         invalid.ensure("batch-rows", (1..=Limits::MAX_ROWS).contains(&args.batch_rows), "must be 1 to 99");
         invalid.ensure("batch-bytes", args.batch_bytes > 0, "must be more than nothing");
-        invalid.ensure("concurrency", args.concurrency > 0, "must be at least 1");
+        invalid.ensure("concurrency", (1..=MAX_CONCURRENCY).contains(&args.concurrency), "must be 1 to 10000");
         invalid.ensure("linger", args.linger <= Duration::from_secs(60), "must be at most a minute");
         let dead_letter_topic = args.dead_letter_topic.unwrap_or_else(|| format!("{}.dlq", args.topic));
         invalid.ensure("dead-letter-topic", dead_letter_topic != args.topic, "is the topic of likes itself");
@@ -149,6 +152,16 @@ mod tests {
         {
             assert!(said.contains(&format!("--{flag} ")), "{flag}: {said}");
         }
+    }
+
+    #[test]
+    fn a_number_outside_its_bounds_is_refused_and_named() {
+        let most = usize::MAX.to_string();
+        for bad in [["--concurrency", &most], ["--concurrency", "0"], ["--batch-rows", "0"], ["--batch-bytes", "0"]] {
+            let said = config(&["--brokers", "b:9092", bad[0], bad[1]]).unwrap_err().to_string();
+            assert!(said.contains(bad[0]), "{bad:?}: {said}");
+        }
+        assert!(config(&["--brokers", "b:9092", "--concurrency", "10000"]).is_ok());
     }
 
     #[test]

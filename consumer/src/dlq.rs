@@ -62,9 +62,11 @@ pub(crate) struct Replayed {
     pub(crate) sent: u64,
     /// Still no events.
     pub(crate) skipped: u64,
+    /// Of other topics, whose consumers share the dead-letter topic.
+    pub(crate) foreign: u64,
 }
 
-/// Puts dead letters back on the topic.
+/// Puts the dead letters of a topic back on it.
 pub(crate) struct Replay {
     pub(crate) shelf: Arc<dyn Shelf>,
     pub(crate) producer: Arc<dyn Producer>,
@@ -101,6 +103,10 @@ impl Replay {
     }
 
     async fn put_back(&self, letter: &Letter<'_>, done: &mut Replayed) -> anyhow::Result<()> {
+        if letter.from.is_none_or(|(topic, ..)| topic != self.topic) {
+            done.foreign += 1;
+            return Ok(());
+        }
         let Ok(event) = event::of(letter.record) else {
             done.skipped += 1;
             return Ok(());

@@ -1,25 +1,18 @@
 //! The task that is a member of the group: it polls Kafka and does nothing else, so that no store can make the group
 //! give us up, and it spawns a worker for each partition that becomes ours.
 
-use std::sync::Arc;
-use std::time::Duration;
+mod standing;
 
-use anyhow::bail;
-use tally_core::fault::Fault;
+use std::sync::Arc;
+
 use tally_core::ports::log::Rebalance;
 use tally_core::ports::{Intake, OwnedPartition};
 use tally_service::{Stage, Stop, Task};
-use tokio::time::Instant;
 
+use self::standing::Standing;
 use crate::lag::Board;
 use crate::metrics;
 use crate::worker::{Shared, Worker};
-
-/// The readiness condition: whether the group has had us in a rebalance.
-const CONDITION: &str = "kafka";
-
-/// How often an error that goes on is logged.
-const REMINDER: Duration = Duration::from_secs(10);
 
 pub(crate) struct Membership {
     pub(crate) intake: Box<dyn Intake>,
@@ -28,12 +21,12 @@ pub(crate) struct Membership {
 }
 
 impl Membership {
-    fn rebalanced(&self, rebalance: Rebalance) {
+    fn rebalanced(&self, rebalance: Rebalance, standing: &mut Standing) {
         match rebalance {
             Rebalance::Assigned(partitions) => {
                 metrics::assigned(partitions.len());
                 tracing::info!(partitions = ?indices(&partitions), "assigned");
-                self.shared.host.readiness().ready(CONDITION);
+                standing.welcome();
                 partitions.into_iter().for_each(|partition| self.employ(partition));
             }
             Rebalance::Ended(over, partitions) => {
@@ -58,30 +51,25 @@ fn indices(partitions: &[Arc<dyn OwnedPartition>]) -> Vec<u32> {
 
 impl Task for Membership {
     async fn run(mut self, stop: Stop) -> anyhow::Result<()> {
-        let readiness = self.shared.host.readiness().clone();
-        readiness.not_ready(CONDITION, "waiting for an assignment");
-        let mut joined = false;
-        let mut logged: Option<Instant> = None;
-        while let Ok(rebalance) = stop.unless_requested(self.intake.rebalance()).await {
+        let mut standing = Standing::new(self.shared.host.readiness());
+        loop {
+            let rebalance = tokio::select! {
+                biased;
+                () = stop.requested() => break,
+                rebalance = self.intake.rebalance() => rebalance,
+                () = standing.forgiven() => {
+                    standing.welcome();
+                    continue;
+                }
+            };
             match rebalance {
-                Ok(rebalance) => {
-                    joined = true;
-                    self.rebalanced(rebalance);
-                }
-                Err(fault @ (Fault::Fatal(_) | Fault::Poison(_))) => bail!("cannot use kafka: {fault}"),
-                Err(fault) => {
-                    metrics::kafka_error(&fault);
-                    if !joined {
-                        readiness.not_ready(CONDITION, format!("waiting: {fault}"));
-                    }
-                    if logged.is_none_or(|at| at.elapsed() >= REMINDER) {
-                        tracing::warn!(dependency = "kafka", error = %fault, "waiting for dependency");
-                        logged = Some(Instant::now());
-                    }
-                }
+                Ok(rebalance) => self.rebalanced(rebalance, &mut standing),
+                Err(fault) => standing.failed(&fault)?,
             }
         }
-        self.intake.leave().await;
+        if stop.until_last_call(self.intake.leave()).await.is_err() {
+            tracing::warn!("the group was not left in time: it gives us up by itself");
+        }
         Ok(())
     }
 }

@@ -20,7 +20,13 @@ const fn metric(
 
 /// Every metric of this binary.
 pub const CATALOGUE: Catalogue = Catalogue(&[
-    metric(RECORDS, Kind::Counter, Unit::Count, &["outcome"], "Records taken: applied, rejected, or stale."),
+    metric(
+        RECORDS,
+        Kind::Counter,
+        Unit::Count,
+        &["outcome"],
+        "Records taken: applied, rejected, or stale. Those of a transaction whose outcome was never told are not counted.",
+    ),
     metric(
         MISROUTED,
         Kind::Counter,
@@ -36,7 +42,7 @@ pub const CATALOGUE: Catalogue = Catalogue(&[
         Kind::Gauge,
         Unit::Seconds,
         &["partition"],
-        "Age of the oldest record not yet in the rows; 0 when there is none.",
+        "Age of the oldest record not yet in the rows, or since one is known to be there; 0 when there is none.",
     ),
     metric(BATCH_ROWS, Kind::Histogram, Unit::Count, &[], "Rows a transaction changed."),
     metric(

@@ -19,7 +19,9 @@ use tokio::sync::Semaphore;
 
 use self::chain::Chain;
 use self::leave::Leave;
+use self::letters::Acknowledged;
 use crate::config::ReadSettings;
+use crate::event::Routing;
 use crate::lag::Progress;
 use crate::metrics;
 
@@ -66,7 +68,7 @@ enum Cause {
     Condition,
     /// A transaction was cancelled without a reason that says what happened.
     Unclear,
-    /// The log could not be read at the position.
+    /// The log cannot be read at the position, or may be another log.
     Position,
     /// It stood still for a while.
     Recheck,
@@ -118,20 +120,33 @@ impl Worker {
         Self { log, shared, progress }
     }
 
-    /// Loads the fence and follows the chain from there until something ends it.
-    async fn follow(&self, leave: &Leave, cause: Cause, loaded: &mut Option<Offset>) -> End {
-        let (fence, routing) = match self.load(leave, cause).await {
-            Ok(loaded) => loaded,
+    /// Loads the fence and follows the chain from there until something ends it; `stuck_at` where it came no further.
+    async fn follow(
+        &self,
+        leave: &Leave,
+        cause: Cause,
+        acknowledged: &mut Acknowledged,
+        stuck_at: &mut Option<Offset>,
+    ) -> End {
+        let fence = match self.load(leave, cause).await {
+            Ok(fence) => fence,
             Err(end) => return end,
         };
         let Fence { offset, cfg, .. } = fence;
         tracing::info!(%offset, cfg, cause = cause.label(), "reading from the fence");
         self.shared.host.readiness().forget(&self.condition());
         let _reading = metrics::InState::reading();
-        let mut chain = Chain::new(self, leave, fence, routing);
+        acknowledged.begin(&fence);
+        let mut chain = Chain::new(self, leave, fence, acknowledged);
         let end = chain.follow().await;
-        *loaded = (chain.offset() == offset).then_some(offset);
+        *stuck_at = (chain.offset() == offset).then_some(offset);
         end
+    }
+
+    /// Where the topic's records belong, as far as is known now: a topic may grow.
+    fn routing(&self) -> Routing {
+        let Shared { settings, shards, .. } = &*self.shared;
+        Routing { scheme: settings.key, shards: *shards, partitions: self.progress.partitions() }
     }
 
     /// Stands still, aloud, until it is time to look again.
@@ -161,11 +176,12 @@ impl Task for Worker {
         let leave = Leave::new(Arc::clone(&self.log), stop);
         let mut cause = Cause::Assigned;
         let mut halted: Option<Halt> = None;
+        let mut acknowledged = Acknowledged::default();
         // Loads in a row that got no further than the one before.
         let mut fruitless = 0u32;
         loop {
             let mut stuck_at = None;
-            let end = self.follow(&leave, cause, &mut stuck_at).await;
+            let end = self.follow(&leave, cause, &mut acknowledged, &mut stuck_at).await;
             fruitless = if stuck_at.is_some() { fruitless.saturating_add(1) } else { 0 };
             let waited = match end {
                 End::Leave => break,

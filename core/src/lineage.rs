@@ -15,8 +15,9 @@ use crate::counter::Kin;
 use crate::ids::{Ordinal, Sequence, StreamShardId};
 use crate::time::UnixMillis;
 
-/// How long a closed shard is remembered at least: twice as long as the service can go on listing it.
-pub const MEMORY: Duration = Duration::from_secs(48 * 3600);
+/// How long a closed shard is remembered at least: a few hours longer than the service keeps a record, so that one
+/// listed once more after that has nothing left that could be counted twice.
+pub const MEMORY: Duration = Duration::from_secs(30 * 3600);
 
 /// A stream shard as the service lists it.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -16,7 +16,7 @@ pub use cache::{Cache, Cached, FillToken};
 pub use checkpoints::{Checkpoints, Gap, GapId, Lease, LeaseTaken, Registry, ShardState, Worker};
 pub use counts::{Applied, Counts, Judged, LedgerEntry, Mended};
 pub use log::{Intake, OwnedPartition, Producer, Shelf};
-pub use recounts::{AuditSegment, Claimed, QueueReason, Recounts, RunState};
+pub use recounts::{AuditSegment, Claimed, QueueReason, Queued, Recounts, RunState};
 pub use rows::{FencedRows, Like, MarkerPut, Rows, ScannedRow, Segment};
 pub use stream::{ChangeStream, Iterator, Position, Records, StreamFault, StreamInfo};
 

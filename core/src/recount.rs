@@ -14,4 +14,4 @@ pub use audit::{Finding, RowKeyCount, RowTally, Scanned, compare, gap_may_close,
 pub use capture::{Capture, CaptureLimits, Captures, Report};
 pub use horizon::Horizon;
 pub use marker::{AfterPut, BadRunId, Marker, Phase, RunId, UnknownPhase, after_put};
-pub use verdict::{Form, NoWindow, Verdict, exact_rows, verdict};
+pub use verdict::{Form, NoWindow, Read, Verdict, exact_rows, verdict};

@@ -99,6 +99,16 @@ pub struct Prune {
 impl Prune {
     /// How many watermarks one update drops at most: its expression has to stay below 4 KB. The next drops more.
     pub const MOST: usize = 100;
+
+    /// What an update of `updating` may prune from a counter nobody remembers, when every shard up to `closed_through`
+    /// is closed: the watermarks of `ancestors`, whose place it most likely takes. Dropping one that is not there is
+    /// harmless.
+    pub fn unseen(closed_through: Option<Ordinal>, updating: Ordinal, ancestors: &[Ordinal]) -> Option<Self> {
+        let floor = closed_through.filter(|floor| *floor < updating)?;
+        let finished = ancestors.iter().filter(|ancestor| **ancestor <= floor);
+        let finished: Vec<Ordinal> = finished.take(Self::MOST).copied().collect();
+        (!finished.is_empty()).then_some(Self { floor, finished })
+    }
 }
 
 #[cfg(test)]
@@ -143,6 +153,24 @@ mod tests {
         marks.prune(&Prune { floor: Ordinal(4), finished: vec![] });
         assert_eq!(marks.prunable(Some(Ordinal(3)), Ordinal(9)), None);
         assert!(!marks.admits_floor(Ordinal(3)));
+    }
+
+    #[test]
+    fn a_counter_nobody_remembers_is_pruned_of_closed_ancestors_and_never_at_the_updating_shard_or_above() {
+        let ancestors = [Ordinal(6), Ordinal(3), Ordinal(1)];
+        let prune = |through| Prune::unseen(through, Ordinal(7), &ancestors);
+        assert_eq!(prune(Some(Ordinal(4))).unwrap().finished, [Ordinal(3), Ordinal(1)]);
+        assert_eq!(prune(Some(Ordinal(6))).unwrap().finished, ancestors);
+        assert_eq!(prune(Some(Ordinal(7))), None);
+        assert_eq!(prune(None), None);
+        assert_eq!(
+            Prune::unseen(Some(Ordinal(4)), Ordinal(7), &[Ordinal(6)]),
+            None,
+            "nothing to drop, nothing to raise"
+        );
+        let mut marks = Watermarks::new([(Ordinal(3), at(5)), (Ordinal(7), at(6))].into(), None);
+        marks.prune(&prune(Some(Ordinal(4))).unwrap());
+        assert_eq!((marks.marks().len(), marks.floor()), (1, Some(Ordinal(4))));
     }
 
     #[test]

@@ -52,6 +52,7 @@ async fn plant(connection: &dynamodb::Connection, posts: u64) -> anyhow::Result<
     for shard in changes.shards(&label).await? {
         checkpoints.number(&label, &shard.id, shard.parent.as_ref(), now).await?;
     }
+    checkpoints.config(None).await?;
     let counts = dynamodb::Counts::new(connection);
     let planted = stream::iter(1..=posts).map(|n| {
         let counts = counts.clone();

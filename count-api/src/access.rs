@@ -1,16 +1,17 @@
 //! What is said of every request: its id, one log event, and its metrics.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use axum::extract::{MatchedPath, Request, State};
 use axum::http::header::HeaderName;
-use axum::http::{HeaderValue, Method, StatusCode};
+use axum::http::{HeaderMap, HeaderValue, Method, StatusCode};
 use axum::middleware::Next;
 use axum::response::Response;
 use tally_service::Chance;
 use tokio::time::Instant;
 
-use crate::error::Answered;
+use crate::error::{Answered, Problem};
 use crate::limits::Peer;
 use crate::metrics::Requests;
 
@@ -29,62 +30,82 @@ pub struct Access {
     pub requests: Arc<Requests>,
 }
 
+impl Access {
+    /// The id of a request with these headers: the client's own, if it can be logged as it is.
+    pub fn request_id(&self, headers: &HeaderMap) -> HeaderValue {
+        given_id(headers).unwrap_or_else(|| fresh(self.chance.token()))
+    }
+
+    /// Counts and logs an answer.
+    pub fn note(&self, entry: &Entry<'_>) {
+        self.requests.record(entry.route, entry.method, entry.status, entry.took);
+        entry.write();
+    }
+}
+
 /// The outermost middleware.
 pub async fn observe(State(access): State<Access>, request: Request, next: Next) -> Response {
     let began = Instant::now();
-    let id = request_id(&request).unwrap_or_else(|| fresh(&access.chance));
-    let line = Line::new(&request, id.clone());
+    let id = access.request_id(request.headers());
+    let (method, target) = (request.method().clone(), request.uri().clone());
+    let route = request.extensions().get::<MatchedPath>().cloned();
+    let peer = request.extensions().get::<Peer>().copied();
     let mut response = next.run(request).await;
+    access.note(&Entry {
+        id: &id,
+        method: &method,
+        path: target.path(),
+        route: route.as_ref().map(MatchedPath::as_str),
+        peer,
+        status: response.status(),
+        problem: response.extensions().get::<Answered>().map(|answered| &answered.0),
+        took: began.elapsed(),
+    });
     response.headers_mut().insert(&REQUEST_ID, id);
-    let took = began.elapsed();
-    access.requests.record(line.route(), &line.method, response.status(), took);
-    line.write(&response, took.as_secs_f64() * 1e3);
     response
 }
 
-/// The id a client gave its request, if it is one that can be logged as it is.
-fn request_id(request: &Request) -> Option<HeaderValue> {
-    let given = request.headers().get(&REQUEST_ID)?;
+fn given_id(headers: &HeaderMap) -> Option<HeaderValue> {
+    let given = headers.get(&REQUEST_ID)?;
     let plain = |byte: &u8| byte.is_ascii_alphanumeric() || b"-_.:".contains(byte);
     ((1..=64).contains(&given.len()) && given.as_bytes().iter().all(plain)).then(|| given.clone())
 }
 
-fn fresh(chance: &Chance) -> HeaderValue {
-    HeaderValue::from_str(&format!("{:016x}", chance.token())).expect("hexadecimal digits make a header")
+/// Sixteen hexadecimal digits.
+fn fresh(token: u64) -> HeaderValue {
+    let digits =
+        token.to_be_bytes().map(|byte| [byte >> 4, byte & 15].map(|digit| b"0123456789abcdef"[usize::from(digit)]));
+    HeaderValue::from_bytes(digits.as_flattened()).expect("hexadecimal digits make a header")
 }
 
-/// A request as it is logged: kept from before it is answered.
-struct Line {
-    id: HeaderValue,
-    method: Method,
-    route: Option<MatchedPath>,
-    target: axum::http::Uri,
-    peer: Option<Peer>,
+/// A request and its answer, as they are counted and logged.
+#[derive(Clone, Copy, Debug)]
+pub struct Entry<'a> {
+    /// The request's id.
+    pub id: &'a HeaderValue,
+    /// Its method.
+    pub method: &'a Method,
+    /// Its path. A query may hold what is nobody's business, so it is left out.
+    pub path: &'a str,
+    /// Which of our routes that is.
+    pub route: Option<&'a str>,
+    /// Where it came from.
+    pub peer: Option<Peer>,
+    /// The answer's status.
+    pub status: StatusCode,
+    /// What was wrong, if anything was.
+    pub problem: Option<&'a Problem>,
+    /// How long the answer took.
+    pub took: Duration,
 }
 
-impl Line {
-    fn new(request: &Request, id: HeaderValue) -> Self {
-        Self {
-            id,
-            method: request.method().clone(),
-            route: request.extensions().get::<MatchedPath>().cloned(),
-            target: request.uri().clone(),
-            peer: request.extensions().get::<Peer>().copied(),
-        }
-    }
-
-    fn route(&self) -> Option<&str> {
-        self.route.as_ref().map(MatchedPath::as_str)
-    }
-
-    /// The log's only event of an answered request. A query may hold what is nobody's business, so it is left out.
-    fn write(&self, response: &Response, millis: f64) {
-        let status = response.status();
-        let problem = response.extensions().get::<Answered>().map(|answered| &answered.0);
-        let path = self.target.path();
-        let path = path.get(..LOGGED_PATH).unwrap_or(path);
+impl Entry<'_> {
+    /// The log's only event of an answered request.
+    fn write(&self) {
+        let Self { route, status, problem, .. } = *self;
+        let path = &self.path[..self.path.floor_char_boundary(LOGGED_PATH)];
         let (request, method) = (self.id.to_str().unwrap_or_default(), self.method.as_str());
-        let client = self.peer.map(|peer| peer.0.ip());
+        let (client, millis) = (self.peer.map(|peer| peer.0.ip()), self.took.as_secs_f64() * 1e3);
         macro_rules! event {
             ($level:ident) => {
                 tracing::$level!(
@@ -92,12 +113,12 @@ impl Line {
                     request,
                     method,
                     path,
-                    route = self.route(),
+                    route,
                     status = status.as_u16(),
                     millis,
                     client = client.map(tracing::field::display),
-                    problem = problem.map(|problem| problem.name()),
-                    cause = problem.and_then(|problem| problem.cause()).map(|cause| cause.as_str()),
+                    problem = problem.map(Problem::name),
+                    cause = problem.and_then(Problem::cause).map(|cause| cause.as_str()),
                     "request"
                 )
             };
@@ -106,6 +127,18 @@ impl Line {
             event!(warn);
         } else {
             event!(info);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_fresh_id_is_the_whole_token_in_hexadecimal() {
+        for token in [0, 1, 0x0123_4567_89ab_cdef, u64::MAX] {
+            assert_eq!(fresh(token), format!("{token:016x}"));
         }
     }
 }

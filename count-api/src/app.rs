@@ -8,6 +8,7 @@ use axum::Router;
 use axum::http::{HeaderName, HeaderValue, Method, header};
 use tally_adapters::{dynamodb, kafka, redis};
 use tally_core::backoff::Backoff;
+use tally_core::fault::Fault;
 use tally_core::ids::ShardCount;
 use tally_core::ports::{Cache, ChangeStream, Checkpoints, Counts, Producer, Recounts, Rows};
 use tally_service::metrics::Catalogue;
@@ -22,7 +23,7 @@ use crate::config::{CacheAddress, Config};
 use crate::limits::{Forgetting, Rate};
 use crate::metrics::{Layers, METRICS, Requests};
 use crate::read::{Fills, FollowStanding, Layer, Layered, Local, Negatives, Reader, Source, Table};
-use crate::routes::{Api, Gates, Outlet, Parts, router};
+use crate::routes::{Api, Gates, Outlet, Parts, front};
 use crate::server::Server;
 use crate::watch::{Watcher, Watches};
 
@@ -123,24 +124,26 @@ impl tally_service::App for App {
             Some(listener) => listener,
             None => http::bind("listen", config.listen).await?,
         };
-        let shards = deployed_shards(&config, &ports, &host).await?;
         let source = Source { checkpoints: ports.checkpoints.clone(), stream: ports.stream.clone() };
         let standing = FollowStanding::begin(source, &host).await?;
+        let view = standing.view();
+        host.spawn(Stage::Support, "standing", standing);
+        let shards = deployed_shards(&config, &ports, &host).await?;
 
         let table = Arc::new(Table::new(config.table));
         let layer = ports.cache.clone().map(|cache| Layer::new(cache, config.cache_budget));
         let (fills, filler) = Fills::new(layer.clone());
         let (negatives, recounter) = Negatives::new(ports.counts.clone(), ports.recounts.clone(), host.clock());
-        let reader = Reader::from(Layered {
-            local: Local::new(config.local_posts, config.local_ttl),
+        let layered = Layered {
             cache: layer,
             fills,
             table: Arc::clone(&table),
             counts: ports.counts.clone(),
-            standing: standing.view(),
+            standing: view,
             negatives,
             layers: Layers::default(),
-        });
+        };
+        let (reader, readings) = Reader::new(Local::new(config.local_posts, config.local_ttl), layered);
         let watches = Watches::new(config.listeners);
         let watcher = Watcher { watches: watches.clone(), reader: reader.clone(), clock: host.clock() };
         let gates = gates(&config, &host);
@@ -158,11 +161,11 @@ impl tally_service::App for App {
             stop: host.stop(),
         });
         tracing::info!(address = %listener.local_addr()?, writes = api.outlet.is_some(), "listening");
-        let server = Server::new(listener, router(api, gates, own), config.limits);
+        let server = Server::new(listener, front(api, gates, own), config.limits);
 
-        host.spawn(Stage::Support, "standing", standing);
         host.spawn(Stage::Support, "forgetting", forgetting);
         host.spawn(Stage::Output, "filler", filler);
+        host.spawn(Stage::Output, "readings", readings);
         host.spawn(Stage::Output, "recounter", recounter);
         host.spawn(Stage::Work, "watcher", watcher);
         host.spawn(Stage::Intake, "server", server);
@@ -180,9 +183,14 @@ impl Program for App {
     }
 }
 
-/// How many shards a post has: what the deployment was created with.
+/// How many shards a post has: what the deployment was created with. That is for those who write: a process that reads
+/// waits until one of them has.
 async fn deployed_shards(config: &Config, ports: &Ports, host: &Host) -> anyhow::Result<ShardCount> {
-    let created = host.wait_for("table", Backoff::STORE, || ports.checkpoints.config(config.shards)).await?;
+    let deployed = || async {
+        let not_yet = || Fault::Transient("no consumer has created this deployment yet".to_owned());
+        ports.checkpoints.deployed().await?.ok_or_else(not_yet)
+    };
+    let created = host.wait_for("deployment", Backoff::STORE, deployed).await?;
     if let Some(told) = config.shards {
         ensure!(told == created, "--shards is {told}, but this deployment was created with {created}");
     }

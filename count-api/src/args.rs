@@ -31,6 +31,10 @@ pub struct Args {
     #[arg(long, env = "TALLY_HEADER_TIME", default_value = "10s", value_parser = parse_duration, value_name = "SPAN", help_heading = "HTTP")]
     pub header_time: Duration,
 
+    /// How long an answer may wait for its client to read any of it
+    #[arg(long, env = "TALLY_UNREAD_TIME", default_value = "30s", value_parser = parse_duration, value_name = "SPAN", help_heading = "HTTP")]
+    pub unread_time: Duration,
+
     /// Requests a second that one client may read with; 0 is any number
     #[arg(long, env = "TALLY_READ_RATE", default_value_t = 0, value_name = "COUNT", help_heading = "HTTP")]
     pub read_rate: u32,

@@ -26,7 +26,8 @@ impl Guard {
         self.0.is_some()
     }
 
-    fn admits(&self, headers: &HeaderMap) -> bool {
+    /// Whether these headers hold the token, where one is asked for.
+    pub fn admits(&self, headers: &HeaderMap) -> bool {
         let Some(token) = &self.0 else { return true };
         bearer(headers).is_some_and(|given| given.ct_eq(token.expose().as_bytes()).into())
     }

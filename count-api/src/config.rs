@@ -95,7 +95,7 @@ impl Default for Config {
         let seconds = Duration::from_secs;
         Self {
             listen: SocketAddr::from(([127, 0, 0, 1], 8080)),
-            limits: Limits { connections: 10_000, head_time: seconds(10) },
+            limits: Limits { connections: 10_000, head_time: seconds(10), unread_time: seconds(30) },
             read_rate: None,
             write_rate: NonZeroU32::new(100),
             forwarded_hops: 0,
@@ -132,7 +132,11 @@ impl TryFrom<Args> for Config {
         let (Some(cache), Some(cors), true) = (cache, cors, invalid.is_empty()) else { return Err(invalid) };
         Ok(Self {
             listen: args.listen,
-            limits: Limits { connections: args.connections, head_time: args.header_time },
+            limits: Limits {
+                connections: args.connections,
+                head_time: args.header_time,
+                unread_time: args.unread_time,
+            },
             read_rate: NonZeroU32::new(args.read_rate),
             write_rate: NonZeroU32::new(args.write_rate),
             forwarded_hops: args.forwarded_hops,
@@ -173,6 +177,7 @@ fn check(args: &Args, invalid: &mut Invalid) {
     );
     let spans = [
         ("header-time", args.header_time),
+        ("unread-time", args.unread_time),
         ("cache-budget", args.cache_budget),
         ("table-budget", args.table_budget),
         ("heartbeat", args.heartbeat),

@@ -5,6 +5,7 @@ mod app;
 mod args;
 pub mod auth;
 mod config;
+pub mod count;
 pub mod error;
 pub mod extract;
 pub mod limits;

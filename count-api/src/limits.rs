@@ -82,10 +82,10 @@ impl Rate {
         self.limiter.is_some()
     }
 
-    fn admit(&self, request: &Request) -> Result<(), Problem> {
+    /// Whether who asks from `peer` with these headers may ask now; if so, it has.
+    pub fn admit(&self, peer: Option<Peer>, headers: &HeaderMap) -> Result<(), Problem> {
         let Some(limiter) = &self.limiter else { return Ok(()) };
-        let peer = request.extensions().get::<Peer>().map(|peer| peer.0.ip());
-        let client = client(peer, request.headers(), self.hops);
+        let client = client(peer.map(|peer| peer.0.ip()), headers, self.hops);
         limiter
             .check_key(&network(client))
             .map_err(|denied| Problem::RateLimited { after: denied.wait_time_from(DefaultClock::default().now()) })
@@ -94,7 +94,7 @@ impl Rate {
 
 /// The middleware of a group of routes with a rate.
 pub async fn rate(State(rate): State<Rate>, request: Request, next: Next) -> Response {
-    match rate.admit(&request) {
+    match rate.admit(request.extensions().get().copied(), request.headers()) {
         Ok(()) => next.run(request).await,
         Err(problem) => problem.into_response(),
     }
@@ -106,10 +106,16 @@ fn client(peer: Option<IpAddr>, headers: &HeaderMap, hops: usize) -> IpAddr {
     let forwarded = || {
         let last = headers.get_all(header::HeaderName::from_static("x-forwarded-for")).iter().next_back()?;
         let mut addresses = last.to_str().ok()?.rsplit(',');
-        addresses.nth(hops - 1)?.trim().parse().ok()
+        address(addresses.nth(hops - 1)?.trim())
     };
     let forwarded = if hops == 0 { None } else { forwarded() };
     forwarded.or(peer).unwrap_or(IpAddr::V6(Ipv6Addr::UNSPECIFIED))
+}
+
+/// An address as proxies write it: bare, in brackets, or with a port.
+fn address(text: &str) -> Option<IpAddr> {
+    let bare = text.strip_prefix('[').and_then(|text| text.strip_suffix(']')).unwrap_or(text);
+    bare.parse().ok().or_else(|| text.parse().ok().map(|socket: SocketAddr| socket.ip()))
 }
 
 /// What counts as one client: an address, or the 64 bits of an IPv6 network that one subscriber is given.
@@ -145,7 +151,6 @@ impl Task for Forgetting {
 
 #[cfg(test)]
 mod tests {
-    use axum::body::Body;
     use axum::http::HeaderValue;
 
     use super::*;
@@ -174,6 +179,22 @@ mod tests {
     }
 
     #[test]
+    fn an_address_is_read_in_every_form_that_proxies_write() {
+        for (text, read) in [
+            ("1.2.3.4", Some("1.2.3.4")),
+            ("1.2.3.4:56789", Some("1.2.3.4")),
+            ("2001:db8::1", Some("2001:db8::1")),
+            ("[2001:db8::1]", Some("2001:db8::1")),
+            ("[2001:db8::1]:443", Some("2001:db8::1")),
+            ("unknown", None),
+            ("1.2.3.4:x", None),
+            ("", None),
+        ] {
+            assert_eq!(address(text).map(|address| address.to_string()).as_deref(), read, "{text}");
+        }
+    }
+
+    #[test]
     fn an_ipv6_subscriber_is_one_client() {
         let of = |text: &str| network(text.parse().unwrap()).to_string();
         assert_eq!(of("2001:db8:1:2:3:4:5:6"), "2001:db8:1:2::");
@@ -185,13 +206,12 @@ mod tests {
     fn a_client_past_its_rate_is_refused_and_others_are_not() {
         let rate = Rate::new(NonZeroU32::new(2), 0);
         let from = |address: &str| {
-            let mut request = Request::new(Body::empty());
-            request.extensions_mut().insert(Peer(SocketAddr::new(address.parse().unwrap(), 1)));
-            rate.admit(&request)
+            let peer = Peer(SocketAddr::new(address.parse().unwrap(), 1));
+            rate.admit(Some(peer), &HeaderMap::new())
         };
         assert_eq!((from("1.1.1.1"), from("1.1.1.1")), (Ok(()), Ok(())));
         assert!(matches!(from("1.1.1.1"), Err(Problem::RateLimited { .. })));
         assert_eq!(from("2.2.2.2"), Ok(()));
-        assert!(Rate::new(None, 0).admit(&Request::new(Body::empty())).is_ok());
+        assert!(Rate::new(None, 0).admit(None, &HeaderMap::new()).is_ok());
     }
 }

@@ -1,8 +1,9 @@
-//! A count, from the nearest layer that has it: this process's memory, the shared cache, the table. Which is right when
-//! they differ is not decided here: the table is, and no layer's value is ever made up.
+//! A count, from the nearest layer that has it: this process's memory, or one read of what stands behind it, which
+//! everybody who asks meanwhile waits for and nobody who leaves can end.
 
 mod breaker;
 mod cache;
+mod layers;
 mod local;
 mod negative;
 mod standing;
@@ -10,20 +11,31 @@ mod table;
 
 use std::sync::Arc;
 
-use tally_core::Map;
+use futures_util::future::join_all;
 use tally_core::ids::PostId;
-use tally_core::ports::{Cached, Counts, FillToken};
 use tally_core::served::Served;
+use tally_service::{Stop, Task};
 use thiserror::Error;
+use tokio::sync::mpsc;
+use tokio::task::JoinSet;
 
 pub use cache::{Filler, Fills, Layer};
-pub use local::Local;
+pub use layers::Layered;
+pub use local::{Kept, Local};
 pub use negative::{Negatives, Recounter};
 pub use standing::{FollowStanding, Source, Standing, View};
 pub use table::{Bounds, Table};
 
+use local::{Found, Led};
+
+use crate::count::Shown;
 use crate::error::{Cause, Problem};
-use crate::metrics::Layers;
+
+/// Reads that may wait for their beginning.
+const WAITING: usize = 1_024;
+
+/// Reads under way at once: those the table is not given wait for it a moment, and are refused.
+const AT_ONCE: usize = 4_096;
 
 /// Why a number could not be had.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
@@ -51,132 +63,114 @@ impl From<NoAnswer> for Problem {
 
 /// Reads counts. Clones share everything.
 #[derive(Clone)]
-pub struct Reader(Arc<Layered>);
+pub struct Reader(Arc<Near>);
 
-/// The layers, nearest first.
-pub struct Layered {
-    /// This process's memory.
-    pub local: Local,
-    /// The shared cache; none is a supported way to run.
-    pub cache: Option<Layer>,
-    /// What the cache is given.
-    pub fills: Fills,
-    /// The table.
-    pub table: Arc<Table>,
-    /// The counts in it.
-    pub counts: Arc<dyn Counts>,
-    /// How far a number can be trusted now.
-    pub standing: View,
-    /// Where counts below zero are reported.
-    pub negatives: Negatives,
-    /// What is counted.
-    pub layers: Layers,
+/// What a reader has at hand.
+struct Near {
+    local: Local,
+    layered: Arc<Layered>,
+    begin: mpsc::Sender<Vec<Led>>,
 }
 
-impl From<Layered> for Reader {
-    fn from(layers: Layered) -> Self {
-        Self(Arc::new(layers))
-    }
+/// The task that does the reads: a client that leaves ends its waiting, not the read.
+pub struct Readings {
+    layered: Arc<Layered>,
+    begun: mpsc::Receiver<Vec<Led>>,
 }
 
 impl Reader {
-    /// The count of `post`. However many ask at once, one of them reads.
+    /// A reader of `layered` that keeps in `local` what it read, and the task that reads.
+    pub fn new(local: Local, layered: Layered) -> (Self, Readings) {
+        let (begin, begun) = mpsc::channel(WAITING);
+        let layered = Arc::new(layered);
+        (Self(Arc::new(Near { local, layered: Arc::clone(&layered), begin })), Readings { layered, begun })
+    }
+
+    /// The count of `post`. However many ask at once, one of them has it read.
     pub async fn count(&self, post: &PostId) -> Result<Served, NoAnswer> {
-        let Layered { local, layers, standing, .. } = &*self.0;
-        if let Some(served) = local.get(post).await {
-            layers.local.increment(1);
-            return Ok(standing.now().judge(served));
-        }
-        let served = local.read_once(post, self.read_one(post)).await?;
-        Ok(standing.now().judge(served))
+        self.kept(post).await.map(|kept| self.judged(&kept))
     }
 
-    /// The counts of `posts`, in their order: the cache is asked once for all that are not in memory, the table once for
-    /// the rest.
-    pub async fn counts(&self, posts: &[PostId]) -> Result<Vec<Served>, NoAnswer> {
-        let mut missing: Vec<PostId> = Vec::new();
-        let mut known: Map<&str, Served> = Map::default();
-        for post in posts {
-            match self.0.local.get(post).await {
-                Some(served) => _ = known.insert(post, served),
-                None if missing.contains(post) => {}
-                None => missing.push(post.clone()),
+    /// The count of `post` as it is sent.
+    pub async fn shown(&self, post: &PostId) -> Result<Shown, NoAnswer> {
+        self.kept(post).await.map(|kept| kept.shown(post, &self.judged(&kept)))
+    }
+
+    /// The count of `post` as it is sent, if it is in memory and was sent like that before.
+    pub fn at_hand(&self, post: &str) -> Option<Shown> {
+        let kept = self.0.local.get(post)?;
+        let shown = kept.at_hand(&self.judged(&kept))?;
+        self.0.layered.layers.local.increment(1);
+        Some(shown)
+    }
+
+    /// The counts of `posts`, in their order: what is not in memory and not being read is read at once.
+    pub async fn counts(&self, posts: &[PostId]) -> Vec<Result<Served, NoAnswer>> {
+        let (found, led) = self.0.local.find(posts);
+        self.begin(led);
+        let kept = join_all(found.into_iter().map(|found| self.arrived(found))).await;
+        kept.into_iter().map(|kept| kept.map(|kept| self.judged(&kept))).collect()
+    }
+
+    async fn kept(&self, post: &PostId) -> Result<Arc<Kept>, NoAnswer> {
+        if let Some(kept) = self.0.local.get(post) {
+            self.0.layered.layers.local.increment(1);
+            return Ok(kept);
+        }
+        let (mut found, led) = self.0.local.find(std::slice::from_ref(post));
+        self.begin(led);
+        self.arrived(found.remove(0)).await
+    }
+
+    /// Has those read that it is for us to read. Where that cannot be, dropping them tells everybody.
+    fn begin(&self, led: Vec<Led>) {
+        if led.is_empty() {
+            return;
+        }
+        match self.0.begin.try_send(led) {
+            Ok(()) => {}
+            Err(mpsc::error::TrySendError::Full(led)) => {
+                led.into_iter().for_each(|led| led.land(Err(NoAnswer::Busy)));
             }
+            Err(mpsc::error::TrySendError::Closed(led)) => drop(led),
         }
-        self.0.layers.local.increment(known.len() as u64);
-        let read = self.read(&missing).await?;
-        for (post, served) in missing.iter().zip(read) {
-            self.0.local.put(post, served).await;
-            known.insert(post, served);
-        }
-        let now = self.0.standing.now();
-        Ok(posts.iter().filter_map(|post| known.get(post.as_str())).map(|served| now.judge(*served)).collect())
     }
 
-    /// Counts that are not in memory, in the order of `posts`, each of them once.
-    async fn read(&self, posts: &[PostId]) -> Result<Vec<Served>, NoAnswer> {
-        let Layered { cache, standing, negatives, layers, .. } = &*self.0;
-        let cached = match cache {
-            Some(cache) if !posts.is_empty() => cache.get(posts).await.unwrap_or_default(),
-            Some(_) | None => Vec::new(),
-        };
-        let mut found: Vec<Option<Served>> = cached.iter().copied().map(hit).collect();
-        found.resize(posts.len(), None);
-        // What was called inexact for a gap may be exact now that there is none: the table knows.
-        let gaps = standing.now().open_gaps;
-        let settled = |at: &usize| found[*at].is_some_and(|served| served.exact || gaps);
-        let open: Vec<usize> = (0..posts.len()).filter(|at| !settled(at)).collect();
-        layers.cache.increment((posts.len() - open.len()) as u64);
-        if !open.is_empty() {
-            let wanted: Vec<PostId> = open.iter().map(|at| posts[*at].clone()).collect();
-            match self.read_table(&wanted).await {
-                Ok(read) => open.iter().zip(read).for_each(|(at, served)| found[*at] = Some(served)),
-                // An inexact number that says so is better than none.
-                Err(_) if found.iter().all(Option::is_some) => {}
-                Err(fault) => return Err(fault),
+    async fn arrived(&self, found: Found) -> Result<Arc<Kept>, NoAnswer> {
+        match found {
+            Found::Kept(kept) => {
+                self.0.layered.layers.local.increment(1);
+                Ok(kept)
             }
+            Found::Flight(flight) => flight.landed().await,
         }
-        let found: Vec<Served> = found.into_iter().flatten().collect();
-        posts.iter().zip(&found).for_each(|(post, served)| negatives.report(post, served));
-        Ok(found)
     }
 
-    async fn read_one(&self, post: &PostId) -> Result<Served, NoAnswer> {
-        let read = self.read(std::slice::from_ref(post)).await?;
-        read.first().copied().ok_or_else(|| NoAnswer::Away(Cause::new("nothing was read")))
-    }
-
-    /// Reads the table. The right to fill the cache is asked for before, and `as_of` read before, so that neither says
-    /// more than the value holds.
-    async fn read_table(&self, posts: &[PostId]) -> Result<Vec<Served>, NoAnswer> {
-        let Layered { cache, table, counts, standing, fills, layers, .. } = &*self.0;
-        let tokens: Vec<Option<FillToken>> = match cache {
-            Some(cache) => cache.begin_fills(posts).await,
-            None => Vec::new(),
-        };
-        let standing = standing.now();
-        let counters = match posts {
-            [post] => vec![table.read(counts.counter(post)).await?],
-            _ => table.read(counts.counters(posts)).await?,
-        };
-        if counters.len() != posts.len() {
-            return Err(NoAnswer::Away(Cause::new("the table answered for other posts than were asked for")));
-        }
-        layers.table.increment(posts.len() as u64);
-        let served: Vec<Served> = counters.iter().map(|counter| standing.serve(counter.as_ref())).collect();
-        for ((post, token), (served, counter)) in posts.iter().zip(tokens).zip(served.iter().zip(&counters)) {
-            // A post without a counter stays out: ids nobody has would drive out those that are asked for.
-            if let (Some(token), Some(_)) = (token, counter) {
-                fills.offer(post, token, *served);
-            }
-        }
-        Ok(served)
+    fn judged(&self, kept: &Kept) -> Served {
+        self.0.layered.standing.now().judge(kept.served())
     }
 }
 
-fn hit(cached: Cached) -> Option<Served> {
-    match cached {
-        Cached::Hit(served) => Some(served),
-        Cached::Miss => None,
+impl Task for Readings {
+    async fn run(mut self, stop: Stop) -> anyhow::Result<()> {
+        // Dropped with this task, and the reads with it: by then nobody waits for any.
+        let mut under_way = JoinSet::new();
+        loop {
+            tokio::select! {
+                biased;
+                () = stop.requested() => return Ok(()),
+                // A read that panicked has said so, and given itself up.
+                Some(_) = under_way.join_next() => {}
+                Some(led) = self.begun.recv(), if under_way.len() < AT_ONCE => {
+                    under_way.spawn(read(Arc::clone(&self.layered), led));
+                }
+            }
+        }
     }
+}
+
+async fn read(layered: Arc<Layered>, led: Vec<Led>) {
+    let posts: Vec<PostId> = led.iter().map(|led| led.post.clone()).collect();
+    let read = layered.read(&posts).await;
+    led.into_iter().zip(read).for_each(|(led, read)| led.land(read));
 }

@@ -3,6 +3,7 @@
 mod batch;
 mod count;
 mod docs;
+mod front;
 mod like;
 mod likers;
 mod stream;
@@ -17,16 +18,13 @@ use axum::http::HeaderValue;
 use axum::middleware::{from_fn, from_fn_with_state};
 use axum::response::{IntoResponse, Response};
 use axum::routing::put;
-use serde::Serialize;
-use tally_core::ids::{PostId, ShardCount};
+use tally_core::ids::ShardCount;
 use tally_core::ports::Rows;
-use tally_core::served::Served;
 use tally_service::Stop;
 use tower_http::catch_panic::CatchPanicLayer;
 use tower_http::compression::CompressionLayer;
 use tower_http::compression::predicate::{NotForContentType, Predicate, SizeAbove};
 use tower_http::cors::CorsLayer;
-use utoipa::ToSchema;
 use utoipa_axum::router::OpenApiRouter;
 use utoipa_axum::routes;
 
@@ -38,6 +36,8 @@ use crate::read::{Reader, Table};
 use crate::watch::Watches;
 
 use docs::describe;
+pub use front::Front;
+use front::{Short, without_origin};
 pub use write::Outlet;
 
 /// Answers smaller than this are not worth compressing.
@@ -101,9 +101,21 @@ pub struct Gates {
 }
 
 /// All routes, behind their gates; `own` are those of whoever embeds us.
-pub fn router(api: Api, gates: Gates, own: Router) -> Router {
+pub fn front(api: Api, gates: Gates, own: Router) -> Front {
+    let short = Short {
+        reader: api.reader.clone(),
+        access: gates.access.clone(),
+        readers: gates.readers.clone(),
+        rate: gates.read_rate.clone(),
+        cache_control: api.cache_control.clone(),
+        cors: gates.cors.as_ref().map(without_origin),
+    };
+    Front::new(router(api, gates, own), short)
+}
+
+fn router(api: Api, gates: Gates, own: Router) -> Router {
     let (reads, mut document) = reads().split_for_parts();
-    let mut routes = guarded(reads, gates.readers, gates.read_rate);
+    let mut routes = guarded(reads, gates.readers, gates.read_rate.clone());
     if api.outlet.is_some() {
         let (writes, described) = writes().split_for_parts();
         document.merge(described);
@@ -113,7 +125,8 @@ pub fn router(api: Api, gates: Gates, own: Router) -> Router {
         let off = async || Problem::WritesOff;
         routes = routes.route(write::PATH, put(off).delete(off));
     }
-    let routes = routes.with_state(api).merge(docs::routes(&describe(document)));
+    let docs = rated(docs::routes(&describe(document)), gates.read_rate);
+    let routes = routes.with_state(api).merge(docs);
     let compressed = SizeAbove::new(COMPRESSED_FROM).and(NotForContentType::SSE).and(NotForContentType::IMAGES);
     let routes = routes
         .merge(own)
@@ -145,6 +158,11 @@ fn writes() -> OpenApiRouter<Api> {
 /// `routes` for those with the token, as often as one client may ask. A stranger's guesses are limited as well.
 fn guarded(routes: Router<Api>, guard: Guard, rate: Rate) -> Router<Api> {
     let routes = if guard.is_closed() { routes.route_layer(from_fn_with_state(guard, auth::require)) } else { routes };
+    rated(routes, rate)
+}
+
+/// `routes` as often as one client may ask.
+fn rated<S: Clone + Send + Sync + 'static>(routes: Router<S>, rate: Rate) -> Router<S> {
     if rate.is_limited() { routes.route_layer(from_fn_with_state(rate, limits::rate)) } else { routes }
 }
 
@@ -160,37 +178,4 @@ fn panicked(payload: Box<dyn std::any::Any + Send>) -> Response {
     let message = payload.downcast_ref::<&str>().copied();
     let message = message.or_else(|| payload.downcast_ref::<String>().map(String::as_str));
     Problem::Internal(Cause::new(message.unwrap_or("a panic without a message"))).into_response()
-}
-
-/// How many people like a post, and how far to trust that.
-#[derive(Clone, Debug, Serialize, ToSchema)]
-pub struct Count {
-    /// The post.
-    #[serde(serialize_with = "as_text")]
-    #[schema(value_type = String, example = "p-1")]
-    post_id: PostId,
-    /// How many like it.
-    #[schema(example = 42)]
-    likes: u64,
-    /// One more with every change; 0 for a post nobody has liked.
-    #[schema(example = 57)]
-    version: u64,
-    /// Whether nothing says that the number may be wrong. A recount repairs what may.
-    #[schema(example = true)]
-    exact: bool,
-    /// Every like and unlike before this moment is in the number; milliseconds since the Unix epoch.
-    #[schema(example = 1_700_000_000_000_u64)]
-    as_of: u64,
-}
-
-impl Count {
-    /// The count of `post` as it is shown.
-    fn new(post_id: PostId, served: &Served) -> Self {
-        let Served { version, exact, as_of, .. } = *served;
-        Self { post_id, likes: served.shown(), version, exact, as_of: as_of.0 }
-    }
-}
-
-fn as_text<S: serde::Serializer>(id: &impl AsRef<str>, serializer: S) -> Result<S::Ok, S::Error> {
-    serializer.serialize_str(id.as_ref())
 }

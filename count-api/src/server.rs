@@ -1,27 +1,28 @@
 //! The public listener: accepts connections within limits, says of each that ends badly why, and drains. What is served
-//! is the router's.
+//! is the routes'.
 
 use std::error::Error as _;
 use std::io;
 use std::net::SocketAddr;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
-use axum::Router;
+use futures_util::FutureExt;
 use hyper::body::Incoming;
 use hyper::server::conn::http1;
 use hyper::service::service_fn;
 use hyper_util::rt::{TokioIo, TokioTimer};
 use hyper_util::server::graceful::GracefulShutdown;
 use metrics::{counter, gauge};
+use tally_service::http::Patient;
 use tally_service::{Stop, Task};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::task::JoinSet;
-use tower::ServiceExt;
 
 use crate::limits::Peer;
+use crate::routes::Front;
 
 /// Bytes of a request's line and headers. hyper reads no less than 8 KiB at once.
 const HEAD_BYTES: usize = 16 * 1024;
@@ -39,19 +40,21 @@ pub struct Limits {
     pub connections: usize,
     /// How long a request's head may take, and how long a connection may be idle before it.
     pub head_time: Duration,
+    /// How long an answer may wait for its client to read any of it.
+    pub unread_time: Duration,
 }
 
 /// The listener and what it serves.
 pub struct Server {
     listener: TcpListener,
-    router: Router,
+    front: Front,
     limits: Limits,
 }
 
 impl Server {
-    /// Serves `router` on `listener`.
-    pub fn new(listener: TcpListener, router: Router, limits: Limits) -> Self {
-        Self { listener, router, limits }
+    /// Serves what stands behind `front` on `listener`.
+    pub fn new(listener: TcpListener, front: Front, limits: Limits) -> Self {
+        Self { listener, front, limits }
     }
 
     async fn accept(&self, places: &Arc<Semaphore>) -> io::Result<(TcpStream, SocketAddr, OwnedSemaphorePermit)> {
@@ -78,24 +81,40 @@ impl Server {
         peer: SocketAddr,
         draining: &GracefulShutdown,
     ) -> impl Future<Output = ()> + Send + 'static {
-        let router = self.router.clone();
-        let asked = Arc::new(AtomicBool::new(false));
-        let asking = Arc::clone(&asked);
-        let service = service_fn(move |mut request: hyper::Request<Incoming>| {
-            asking.store(true, Ordering::Relaxed);
-            request.extensions_mut().insert(Peer(peer));
-            router.clone().oneshot(request)
+        let front = self.front.clone();
+        let heard = Arc::new(Heard::default());
+        let hearing = Arc::clone(&heard);
+        let service = service_fn(move |request: hyper::Request<Incoming>| {
+            let heard = Arc::clone(&hearing);
+            heard.asked.fetch_add(1, Ordering::Relaxed);
+            front.answer(request, Peer(peer)).inspect(move |_| _ = heard.answered.fetch_add(1, Ordering::Relaxed))
         });
-        let connection = draining.watch(self.http().serve_connection(TokioIo::new(stream), service));
+        let stream = TokioIo::new(Patient::new(stream, self.limits.unread_time));
+        let connection = draining.watch(self.http().serve_connection(stream, service));
         gauge!("tally_http_connections").increment(1);
         async move {
             match connection.await {
-                // A connection that was of use and then stood idle is closed without a word.
-                Err(error) if !(error.is_timeout() && asked.load(Ordering::Relaxed)) => refused(peer, &error),
+                Err(error) if !heard.explains(&error) => refused(peer, &error),
                 Ok(()) | Err(_) => {}
             }
             gauge!("tally_http_connections").decrement(1);
         }
+    }
+}
+
+/// What came of a connection's requests.
+#[derive(Debug, Default)]
+struct Heard {
+    asked: AtomicUsize,
+    answered: AtomicUsize,
+}
+
+impl Heard {
+    /// Whether nothing is left to say of a connection that ended like this: it was of use and then stood idle, or its
+    /// client did not stay for an answer that has its line.
+    fn explains(&self, error: &hyper::Error) -> bool {
+        let (asked, answered) = (self.asked.load(Ordering::Relaxed), self.answered.load(Ordering::Relaxed));
+        asked > 0 && (error.is_timeout() || error.is_incomplete_message() && asked == answered)
     }
 }
 
@@ -107,12 +126,19 @@ fn refused(peer: SocketAddr, error: &hyper::Error) {
         "too_large"
     } else if error.is_parse() {
         "malformed"
+    } else if is_unread(error) {
+        "unread"
     } else {
         "broken_off"
     };
     counter!("tally_http_refused_total", "reason" => reason).increment(1);
     let cause = error.source().map(ToString::to_string);
     tracing::info!(target: "tally_count_api::access", client = %peer.ip(), reason, %error, cause, "refused");
+}
+
+fn is_unread(error: &hyper::Error) -> bool {
+    let cause = error.source().and_then(|cause| cause.downcast_ref::<io::Error>());
+    cause.is_some_and(|cause| cause.kind() == io::ErrorKind::TimedOut)
 }
 
 impl Task for Server {

@@ -192,8 +192,11 @@ impl Watcher {
         reads
             .for_each_concurrent(AT_ONCE, |posts| async move {
                 // Nobody is told of a failure: the next look makes up for it, and heartbeats go on.
-                let Ok(counts) = self.reader.counts(posts).await else { return };
-                posts.iter().zip(counts).for_each(|(post, served)| self.watches.publish(post, served));
+                for (post, read) in posts.iter().zip(self.reader.counts(posts).await) {
+                    if let Ok(served) = read {
+                        self.watches.publish(post, served);
+                    }
+                }
             })
             .await;
     }

@@ -1,5 +1,7 @@
 //! Serves a router over HTTP/1.1 within limits, and drains it; what is served is the caller's.
 
+mod patient;
+
 use std::io;
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -14,6 +16,8 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::Semaphore;
 use tokio::task::JoinSet;
 
+pub use patient::Patient;
+
 use crate::config::Setting;
 use crate::{Stop, Task};
 
@@ -26,11 +30,18 @@ pub struct Limits {
     pub header_time: Duration,
     /// Bytes of a request's headers.
     pub header_bytes: usize,
+    /// How long an answer may wait for its client to read any of it.
+    pub unread_time: Duration,
 }
 
 impl Default for Limits {
     fn default() -> Self {
-        Self { connections: 256, header_time: Duration::from_secs(10), header_bytes: 16 * 1024 }
+        Self {
+            connections: 256,
+            header_time: Duration::from_secs(10),
+            header_bytes: 16 * 1024,
+            unread_time: Duration::from_secs(30),
+        }
     }
 }
 
@@ -83,7 +94,8 @@ impl Task for Server {
             match accepted {
                 Ok((stream, permit)) => {
                     let service = TowerToHyperService::new(self.router.clone());
-                    let connection = draining.watch(self.http().serve_connection(TokioIo::new(stream), service));
+                    let stream = TokioIo::new(Patient::new(stream, self.limits.unread_time));
+                    let connection = draining.watch(self.http().serve_connection(stream, service));
                     connections.spawn(async move {
                         // A client that breaks the protocol or goes away is its own business.
                         let _ = connection.await;

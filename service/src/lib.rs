@@ -34,3 +34,7 @@ pub use stop::{Stop, Stopped, Switch};
 pub use supervisor::{Shutdown, Supervisor, Worker};
 pub use tally_core::time::UnixMillis;
 pub use task::{Ended, How, Stage, Task};
+
+/// Every process makes many small allocations on many threads.
+#[global_allocator]
+static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;

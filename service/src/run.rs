@@ -66,7 +66,9 @@ pub fn run<P: Program>() -> ExitCode {
     }
     telemetry::install(common.log_format, &common.log);
     let process = Process { name, version, grace: common.shutdown_grace, admin };
-    process.run::<P>(config).into()
+    let exit = process.run::<P>(config);
+    telemetry::write_out();
+    exit.into()
 }
 
 /// What is left to know once the arguments are read.

@@ -1,11 +1,13 @@
 //! Log events: structured, each exactly one line on standard error, whatever bytes its fields hold.
 
+mod gathered;
 mod one_line;
 
 use std::io;
 use std::panic::PanicHookInfo;
 use std::str::FromStr;
-use std::sync::Once;
+use std::sync::{Once, OnceLock};
+use std::thread;
 
 use clap::ValueEnum;
 use tracing::Subscriber;
@@ -14,7 +16,11 @@ use tracing_subscriber::filter::ParseError;
 use tracing_subscriber::fmt::MakeWriter;
 
 use crate::task::panic_message;
+use gathered::Gathered;
 use one_line::OneLine;
+
+/// Where this process's events go.
+static STDERR: OnceLock<Gathered<io::Stderr>> = OnceLock::new();
 
 /// How an event is written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
@@ -42,10 +48,21 @@ impl FromStr for Filter {
 /// another service in the same process, changes nothing.
 pub fn install(format: LogFormat, filter: &Filter) {
     static PANIC_HOOK: Once = Once::new();
-    let subscriber = subscriber(format, filter, io::stderr);
+    let stderr = STDERR.get_or_init(|| Gathered::new(io::stderr()));
+    let subscriber = subscriber(format, filter, stderr.clone());
     // An error says that someone was first, which is fine.
-    let _ = tracing::subscriber::set_global_default(subscriber);
+    if tracing::subscriber::set_global_default(subscriber).is_ok() {
+        // Without this thread, lines wait until there are many.
+        let _ = thread::Builder::new().name("log".to_owned()).spawn(|| stderr.attend());
+    }
     PANIC_HOOK.call_once(|| std::panic::set_hook(Box::new(log_panic)));
+}
+
+/// Writes what is still gathered: for the end of the process.
+pub fn write_out() {
+    if let Some(stderr) = STDERR.get() {
+        stderr.write_out();
+    }
 }
 
 fn subscriber<W>(format: LogFormat, filter: &Filter, writer: W) -> Box<dyn Subscriber + Send + Sync>

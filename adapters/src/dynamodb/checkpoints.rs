@@ -67,13 +67,20 @@ impl Checkpoints {
         Ok(reply.map(|reply| reply.attributes.unwrap_or_default()))
     }
 
+    /// What a configuration item says.
+    fn shard_count(&self, config: &Item) -> Outcome<ShardCount> {
+        let reader = Reader::new(self.table(), config);
+        ShardCount::new(reader.required_number(SHARDS)?).map_err(|error| reader.malformed(SHARDS, error))
+    }
+
     /// After a refusal that is fine if the shard has a checkpoint, and a mistake if it has none.
     async fn require(&self, label: &StreamLabel, shard: &StreamShardId) -> Outcome<()> {
-        let id = shard::id(label, shard);
-        match self.get(&id).await? {
-            Some(_) => Ok(()),
-            None => Err(Fault::Fatal(format!("{}: {id} has no checkpoint", self.table()))),
-        }
+        self.required(&shard::id(label, shard)).await.map(|_| ())
+    }
+
+    async fn required(&self, id: &str) -> Outcome<Item> {
+        let found = self.get(id).await?;
+        found.ok_or_else(|| Fault::Fatal(format!("{}: {id} has no checkpoint", self.table())))
     }
 }
 
@@ -229,11 +236,14 @@ impl CheckpointsPort for Checkpoints {
             None => format!("attribute_exists({}) AND attribute_not_exists({owner})", say.name(ID)),
         };
         let update = format!("SET {owner}={ours},{beat}=if_not_exists({beat},{none})+{one}");
-        let Some(item) = self.update_if(&shard::id(label, shard), say, update, condition).await? else {
-            return self.require(label, shard).await.map(|()| LeaseTaken::Lost);
+        let id = shard::id(label, shard);
+        // Refused where the lease already is our own: an earlier copy was carried out, and its answer was lost.
+        let item = match self.update_if(&id, say, update, condition).await? {
+            Some(item) => item,
+            None => self.required(&id).await?,
         };
         let lease = shard::lease(&Reader::new(self.table(), &item))?;
-        Ok(lease.map_or(LeaseTaken::Lost, LeaseTaken::Taken))
+        Ok(lease.filter(|lease| lease.holder == *holder).map_or(LeaseTaken::Lost, LeaseTaken::Taken))
     }
 
     /// Safe to repeat: a lease given back has no holder. The beat stays, so that no later lease looks like this one.
@@ -244,7 +254,7 @@ impl CheckpointsPort for Checkpoints {
         self.update_if(&shard::id(label, shard), say, update, condition).await.map(|_| ())
     }
 
-    /// Safe to repeat: the time of the gap, and that of the audit, move forward only. The gap comes first: whoever dies
+    /// Safe to repeat: the time of the gap, and that of the audit, move forward. The gap comes first: whoever dies
     /// in between leaves every answer inexact, and meets the same loss again.
     async fn open_gap(&self, loss: &Loss, now: UnixMillis) -> Outcome<Gap> {
         let gap = self.put_gap(Gap::of(loss, now)).await?;
@@ -269,8 +279,10 @@ impl CheckpointsPort for Checkpoints {
             Some(created) => Some(created),
             None => self.get(CONFIG).await?,
         };
-        let item = found.unwrap_or_default();
-        let reader = Reader::new(self.table(), &item);
-        ShardCount::new(reader.required_number(SHARDS)?).map_err(|error| reader.malformed(SHARDS, error))
+        self.shard_count(&found.unwrap_or_default())
+    }
+
+    async fn deployed(&self) -> Outcome<Option<ShardCount>> {
+        self.get(CONFIG).await?.map(|found| self.shard_count(&found)).transpose()
     }
 }

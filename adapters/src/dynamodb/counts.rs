@@ -15,14 +15,15 @@ use aws_sdk_dynamodb::types::{
 use tally_core::backoff::Backoff;
 use tally_core::counter::{Counter, Update};
 use tally_core::fault::Fault;
-use tally_core::ids::PostId;
+use tally_core::ids::{PostId, RowKey};
 use tally_core::ports::{Applied, Counts as CountsPort, Cursor, Judged, LedgerEntry, Mended, Outcome, Page, Segment};
 use tally_core::recount::Verdict;
+use tally_core::time::UnixMillis;
 
 use self::counter::decode;
 use super::connection::Connection;
 use super::cursor::{after_one, half_units, start_one};
-use super::fault::{Cancelled, cancelled, fault};
+use super::fault::{Cancelled, cancelled, fault, unless_refused};
 use super::item::{Item, Reader, item, text};
 use super::names::counts::POST_ID;
 use super::recounts::ledger;
@@ -72,7 +73,7 @@ impl Counts {
     }
 
     /// The counters there are among `posts`, which are distinct and no more than one batch takes.
-    async fn batch(&self, posts: &[&PostId]) -> Outcome<HashMap<String, Counter>> {
+    async fn batch(&self, posts: &[&PostId]) -> Outcome<HashMap<String, Outcome<Counter>>> {
         let mut found = HashMap::with_capacity(posts.len());
         let mut asked: Vec<Item> = posts.iter().map(|post| key(post)).collect();
         for round in 0..ROUNDS {
@@ -82,7 +83,7 @@ impl Counts {
             let reply = get.send().await.map_err(|error| fault(self.table(), &error))?;
             for item in reply.responses().and_then(|tables| tables.get(self.table())).into_iter().flatten() {
                 let post = Reader::new(self.table(), item).required_text(POST_ID)?;
-                found.insert(post.to_owned(), self.decoded(item)?);
+                found.insert(post.to_owned(), self.decoded(item));
             }
             let left = reply.unprocessed_keys.and_then(|mut tables| tables.remove(self.table()));
             asked = left.map(|left| left.keys).unwrap_or_default();
@@ -132,7 +133,7 @@ impl CountsPort for Counts {
         reply.item().map(|item| self.decoded(item)).transpose()
     }
 
-    async fn counters(&self, posts: &[PostId]) -> Outcome<Vec<Option<Counter>>> {
+    async fn counters(&self, posts: &[PostId]) -> Outcome<Vec<Outcome<Option<Counter>>>> {
         let mut distinct: Vec<&PostId> = posts.iter().collect();
         distinct.sort_unstable();
         distinct.dedup();
@@ -140,16 +141,17 @@ impl CountsPort for Counts {
         for posts in distinct.chunks(BATCH) {
             found.extend(self.batch(posts).await?);
         }
-        Ok(posts.iter().map(|post| found.get(post.as_str()).cloned()).collect())
+        Ok(posts.iter().map(|post| found.get(post.as_str()).cloned().transpose()).collect())
     }
 
-    /// Never repeated: sent once, and what is not known to stand is void. A conflict and a throttled request certainly
-    /// were not carried out, so these are faults.
+    /// Never repeated: sent once, and what is not known to stand is void. A throttled request certainly was not carried
+    /// out, so it is a fault.
     async fn judge(&self, verdict: &Verdict, entry: &LedgerEntry) -> Outcome<Judged> {
         let change = verdict::update(self.table(), key(&verdict.key.post), verdict);
         match self.correct(change, entry).await {
             Ok(()) => Ok(Judged::Stands),
             Err(Cancelled::Condition | Cancelled::Fault(Fault::Transient(_))) => Ok(Judged::Void),
+            Err(Cancelled::Conflict(_)) => Ok(Judged::NotDone),
             Err(Cancelled::Fault(fault)) => Err(fault),
         }
     }
@@ -159,11 +161,25 @@ impl CountsPort for Counts {
         match self.correct(verdict::mending(self.table(), key(post), version, sum), entry).await {
             Ok(()) => Ok(Mended::Mended),
             Err(Cancelled::Condition) => Ok(Mended::Changed),
-            Err(Cancelled::Fault(fault)) => Err(fault),
+            Err(Cancelled::Conflict(fault) | Cancelled::Fault(fault)) => Err(fault),
         }
     }
 
-    async fn scan(&self, segment: Segment, after: Option<&Cursor>) -> Outcome<Page<(PostId, Counter)>> {
+    /// Safe to repeat: the mark it sets is the one its condition wants not to be there.
+    async fn suspect(&self, row_key: &RowKey, now: UnixMillis) -> Outcome<()> {
+        let request = verdict::suspicion(row_key.shard, now);
+        let update = self.connection.client.update_item().table_name(self.table()).set_key(Some(key(&row_key.post)));
+        let sent = update
+            .update_expression(request.update)
+            .condition_expression(request.condition)
+            .set_expression_attribute_names(request.names)
+            .set_expression_attribute_values(request.values)
+            .send()
+            .await;
+        unless_refused(self.table(), sent).map(|_| ())
+    }
+
+    async fn scan(&self, segment: Segment, after: Option<&Cursor>) -> Outcome<Page<(PostId, Outcome<Counter>)>> {
         let scan = self
             .connection
             .client
@@ -175,7 +191,7 @@ impl CountsPort for Counts {
             .consistent_read(true)
             .return_consumed_capacity(ReturnConsumedCapacity::Total);
         let reply = scan.send().await.map_err(|error| fault(self.table(), &error))?;
-        let counter = |item| Ok((Reader::new(self.table(), item).required(POST_ID)?, self.decoded(item)?));
+        let counter = |item| Ok((Reader::new(self.table(), item).required(POST_ID)?, self.decoded(item)));
         let items = reply.items().iter().map(counter).collect::<Outcome<_>>()?;
         let next = after_one(self.table(), POST_ID, reply.last_evaluated_key())?;
         Ok(Page { items, next, half_units: half_units(reply.consumed_capacity()) })

@@ -104,6 +104,8 @@ fn refused(reason: &CancellationReason) -> Refused {
 pub(super) enum Cancelled {
     /// Some condition did not hold, perhaps because an earlier copy was carried out.
     Condition,
+    /// Another write was at one of the items: certainly not carried out.
+    Conflict(Fault),
     /// Anything else; transient where it is not known whether it was carried out.
     Fault(Fault),
 }
@@ -126,6 +128,8 @@ pub(super) fn cancelled(what: &str, error: &SdkError<TransactWriteItemsError>) -
         Fault::Fatal(message)
     } else if given(Refused::Throttled) {
         Fault::Throttled(message)
+    } else if given(Refused::Conflict) {
+        return Cancelled::Conflict(Fault::Transient(message));
     } else {
         Fault::Transient(message)
     })
@@ -231,10 +235,11 @@ mod tests {
     fn a_condition_outweighs_every_other_reason_of_a_cancellation() {
         let class = |codes: &[&str]| match cancelled("counts", &transaction(codes)) {
             Cancelled::Condition => "condition",
+            Cancelled::Conflict(_) => "conflict",
             Cancelled::Fault(fault) => fault.class(),
         };
         assert_eq!(class(&["TransactionConflict", "ConditionalCheckFailed"]), "condition");
-        assert_eq!(class(&["None", "TransactionConflict"]), "transient");
+        assert_eq!(class(&["None", "TransactionConflict"]), "conflict");
         assert_eq!(class(&["ThrottlingError", "TransactionConflict"]), "throttled");
         assert_eq!(class(&["ValidationError"]), "poison");
         assert_eq!(class(&["ItemCollectionSizeLimitExceeded"]), "fatal");

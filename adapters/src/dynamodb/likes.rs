@@ -109,7 +109,7 @@ impl FencedRows for Likes {
         match sent.map_err(|error| cancelled(table, &error)) {
             Ok(_) => Ok(true),
             Err(Cancelled::Condition) => Ok(false),
-            Err(Cancelled::Fault(fault)) => Err(fault),
+            Err(Cancelled::Conflict(fault) | Cancelled::Fault(fault)) => Err(fault),
         }
     }
 }

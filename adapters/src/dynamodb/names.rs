@@ -4,6 +4,8 @@
 /// The tables' names.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Tables {
+    /// What every name begins with.
+    pub prefix: String,
     /// Rows, and the recount's markers beside them.
     pub likes: String,
     /// One counter per post.
@@ -19,6 +21,7 @@ impl Tables {
     pub fn with_prefix(prefix: &str) -> Self {
         let name = |table: &str| format!("{prefix}{table}");
         Self {
+            prefix: prefix.to_owned(),
             likes: name("likes"),
             counts: name("like_counts"),
             checkpoints: name("checkpoints"),
@@ -101,6 +104,7 @@ pub(super) mod recounts {
     pub(in crate::dynamodb) const SCOPE: &str = "scope";
     pub(in crate::dynamodb) const SUMMARY: &str = "summary";
     pub(in crate::dynamodb) const REASON: &str = "reason";
+    pub(in crate::dynamodb) const ASKED: &str = "asked";
     pub(in crate::dynamodb) const AT: &str = "at";
     pub(in crate::dynamodb) const OWNER: &str = "owner";
     pub(in crate::dynamodb) const DONE: &str = "done";

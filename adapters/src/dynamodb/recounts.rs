@@ -7,9 +7,12 @@ mod report;
 
 use async_trait::async_trait;
 use aws_sdk_dynamodb::operation::query::builders::QueryFluentBuilder;
+use aws_sdk_dynamodb::operation::update_item::builders::UpdateItemFluentBuilder;
+use tally_core::fault::Fault;
 use tally_core::ids::{PostId, RowKey};
 use tally_core::ports::{
-    AuditSegment, Claimed, Cursor, LedgerEntry, Outcome, Page, QueueReason, Recounts as RecountsPort, RunState, Worker,
+    AuditSegment, Claimed, Cursor, LedgerEntry, Outcome, Page, QueueReason, Queued, Recounts as RecountsPort, RunState,
+    Worker,
 };
 use tally_core::recount::{Report, RunId};
 use tally_core::time::UnixMillis;
@@ -18,8 +21,8 @@ use super::connection::Connection;
 use super::cursor::{after_one, half_units, start_one};
 use super::expression::Aliases;
 use super::fault::{fault, unless_refused};
-use super::item::{Item, Reader, item, number, text};
-use super::names::recounts::AT;
+use super::item::{Item, Reader, flag, item, number, text};
+use super::names::recounts::{ASKED, AT, DONE, ENDED, REASON, SUMMARY};
 use super::names::{PK, SK};
 
 /// Where runs are kept.
@@ -28,6 +31,13 @@ const RUNS: &str = "run";
 const QUEUE: &str = "queue";
 /// Where the audit that was asked for is kept.
 const AUDIT: &str = "audit";
+
+/// How often a request for an audit is tried while others make one.
+const ATTEMPTS: usize = 10;
+/// Days for which claims, reports, and how far an audit has come are of use.
+const WEEK: u64 = 7;
+/// Days for which a run can be looked up. (The ledger stays.)
+const SEASON: u64 = 90;
 
 /// The recounts table.
 #[derive(Clone, Debug)]
@@ -82,6 +92,25 @@ impl Recounts {
         }
     }
 
+    /// Puts an item under a condition; one that does not hold leaves what is there.
+    async fn put_if(&self, item: Item, say: Aliases, condition: String) -> Outcome<()> {
+        let (names, values) = say.finish();
+        let put = self
+            .connection
+            .client
+            .put_item()
+            .table_name(self.table())
+            .set_item(Some(item))
+            .condition_expression(condition)
+            .set_expression_attribute_names(names)
+            .set_expression_attribute_values(values);
+        unless_refused(self.table(), put.send().await).map(|_| ())
+    }
+
+    fn update(&self, pk: &str, sk: &str) -> UpdateItemFluentBuilder {
+        self.connection.client.update_item().table_name(self.table()).set_key(Some(key(pk, sk)))
+    }
+
     /// Deletes an item under a condition; one that does not hold leaves it.
     async fn delete_if(&self, pk: &str, sk: &str, say: Aliases, condition: String) -> Outcome<()> {
         let (names, values) = say.finish();
@@ -106,11 +135,17 @@ fn segments_of(run: RunId) -> String {
     format!("segment#{run}")
 }
 
+fn shares_of(run: RunId) -> String {
+    format!("share#{run}")
+}
+
 #[async_trait]
 impl RecountsPort for Recounts {
-    /// Safe to repeat: the latest summary stands.
+    /// Safe to repeat: the latest summary stands, and a run that has ended stays as it is.
     async fn put_run(&self, state: &RunState) -> Outcome<()> {
-        self.put(codec::run_item(RUNS, state)).await
+        let mut say = Aliases::default();
+        let condition = format!("attribute_not_exists({})", say.name(ENDED));
+        self.put_if(codec::run_item(RUNS, state), say, condition).await
     }
 
     async fn run(&self, run: RunId) -> Outcome<Option<RunState>> {
@@ -119,23 +154,39 @@ impl RecountsPort for Recounts {
     }
 
     async fn runs(&self, limit: u32) -> Outcome<Vec<RunState>> {
-        let found = self.all(RUNS).await?;
-        let mut runs =
-            found.iter().map(|found| codec::run(&Reader::new(self.table(), found))).collect::<Outcome<Vec<_>>>()?;
-        runs.sort_by_key(|state| std::cmp::Reverse((state.began, state.run)));
-        runs.truncate(limit as usize);
-        Ok(runs)
+        let latest = self.query(RUNS).scan_index_forward(false).limit(i32::try_from(limit).unwrap_or(i32::MAX));
+        let reply = latest.send().await.map_err(|error| fault(self.table(), &error))?;
+        reply.items().iter().map(|found| codec::run(&Reader::new(self.table(), found))).collect()
     }
 
-    /// Safe to repeat: put only where nothing stands.
+    /// Safe to repeat: what a worker says last stands.
+    async fn put_share(&self, run: RunId, worker: &Worker, share: &str, now: UnixMillis) -> Outcome<()> {
+        self.put(codec::share_item(&shares_of(run), worker, share, now)).await
+    }
+
+    async fn shares(&self, run: RunId) -> Outcome<Vec<String>> {
+        let found = self.all(&shares_of(run)).await?;
+        let share = |found| Ok(Reader::new(self.table(), found).required_text(SUMMARY)?.to_owned());
+        found.iter().map(share).collect()
+    }
+
+    /// Safe to repeat: the reason first given stays, and one request more costs a recount at the most.
     async fn enqueue(&self, key: &RowKey, reason: QueueReason, now: UnixMillis) -> Outcome<()> {
-        let put = self.connection.client.put_item().table_name(self.table());
-        let put = put.set_item(Some(codec::queued_item(QUEUE, key, reason, now)));
-        let put = put.condition_expression("attribute_not_exists(#pk)").expression_attribute_names("#pk", PK);
-        unless_refused(self.table(), put.send().await).map(|_| ())
+        let mut say = Aliases::default();
+        let [why, at, asked] = say.names([REASON, AT, ASKED]);
+        let (given, now, one) = (say.text(codec::reason_text(reason)), say.number(now), say.number(1));
+        let (names, values) = say.finish();
+        let update = self
+            .update(QUEUE, &key.to_string())
+            .update_expression(format!(
+                "SET {why}=if_not_exists({why},{given}),{at}=if_not_exists({at},{now}) ADD {asked} {one}"
+            ))
+            .set_expression_attribute_names(names)
+            .set_expression_attribute_values(values);
+        update.send().await.map(|_| ()).map_err(|error| fault(self.table(), &error))
     }
 
-    async fn queued(&self, after: Option<&Cursor>) -> Outcome<Page<(RowKey, QueueReason)>> {
+    async fn queued(&self, after: Option<&Cursor>) -> Outcome<Page<Queued>> {
         let start = after.map(|cursor| Item::from([(PK.to_owned(), text(QUEUE)), start_one(SK, cursor)]));
         let query = self.query(QUEUE).set_exclusive_start_key(start);
         let query = query.return_consumed_capacity(aws_sdk_dynamodb::types::ReturnConsumedCapacity::Total);
@@ -146,29 +197,36 @@ impl RecountsPort for Recounts {
         Ok(Page { items, next, half_units: half_units(reply.consumed_capacity()) })
     }
 
-    /// Safe to repeat: what is gone stays gone.
-    async fn dequeue(&self, row_key: &RowKey) -> Outcome<()> {
-        let key = key(QUEUE, &row_key.to_string());
-        let delete = self.connection.client.delete_item().table_name(self.table()).set_key(Some(key));
-        delete.send().await.map(|_| ()).map_err(|error| fault(self.table(), &error))
+    /// Safe to repeat: what is gone stays gone, and what was asked for again has another number.
+    async fn dequeue(&self, queued: &Queued) -> Outcome<()> {
+        let mut say = Aliases::default();
+        let condition = format!("{}={}", say.name(ASKED), say.number(queued.asked));
+        self.delete_if(QUEUE, &queued.key.to_string(), say, condition).await
     }
 
-    /// Safe to repeat: the time moves forward only.
+    /// Safe to repeat: an audit asked for later stands.
     async fn enqueue_audit(&self, now: UnixMillis) -> Outcome<()> {
-        let mut say = Aliases::default();
-        let (at, asked) = (say.name(AT), say.number(now));
-        let (names, values) = say.finish();
-        let update = self
-            .connection
-            .client
-            .update_item()
-            .table_name(self.table())
-            .set_key(Some(key(AUDIT, AUDIT)))
-            .update_expression(format!("SET {at}={asked}"))
-            .condition_expression(format!("attribute_not_exists({at}) OR {at}<{asked}"))
-            .set_expression_attribute_names(names)
-            .set_expression_attribute_values(values);
-        unless_refused(self.table(), update.send().await).map(|_| ())
+        for _ in 0..ATTEMPTS {
+            let standing = self.audit_queued().await?;
+            let later = standing.map_or(now, |standing| now.max(UnixMillis(standing.0 + 1)));
+            let mut say = Aliases::default();
+            let (at, asked) = (say.name(AT), say.number(later));
+            let condition = match standing {
+                None => format!("attribute_not_exists({at})"),
+                Some(standing) => format!("{at}={}", say.number(standing)),
+            };
+            let (names, values) = say.finish();
+            let update = self
+                .update(AUDIT, AUDIT)
+                .update_expression(format!("SET {at}={asked}"))
+                .condition_expression(condition)
+                .set_expression_attribute_names(names)
+                .set_expression_attribute_values(values);
+            if unless_refused(self.table(), update.send().await)?.is_some() {
+                return Ok(());
+            }
+        }
+        Err(Fault::Transient(format!("{}: too many workers queue an audit", self.table())))
     }
 
     async fn audit_queued(&self) -> Outcome<Option<UnixMillis>> {
@@ -176,11 +234,11 @@ impl RecountsPort for Recounts {
         found.map(|found| Reader::new(self.table(), &found).required_number(AT).map(UnixMillis)).transpose()
     }
 
-    /// Safe to repeat: one asked for since has a later time.
-    async fn audit_done(&self, began: UnixMillis) -> Outcome<()> {
+    /// Safe to repeat: an audit asked for since has a later time.
+    async fn audit_done(&self, asked: UnixMillis) -> Outcome<()> {
         let mut say = Aliases::default();
-        let (at, began) = (say.name(AT), say.number(began));
-        self.delete_if(AUDIT, AUDIT, say, format!("{at}<{began}")).await
+        let condition = format!("{}={}", say.name(AT), say.number(asked));
+        self.delete_if(AUDIT, AUDIT, say, condition).await
     }
 
     async fn claim(&self, what: &str, worker: &Worker, now: UnixMillis, stale: UnixMillis) -> Outcome<Claimed> {
@@ -191,9 +249,12 @@ impl RecountsPort for Recounts {
         self.give_back(what, worker, done).await
     }
 
-    /// Safe to repeat: one worker has the segment, and what it says last stands.
-    async fn put_segment(&self, run: RunId, segment: &AuditSegment) -> Outcome<()> {
-        self.put(codec::segment_item(&segments_of(run), segment)).await
+    /// Safe to repeat, by anybody: a segment that is done stays as it is.
+    async fn put_segment(&self, run: RunId, segment: &AuditSegment, now: UnixMillis) -> Outcome<()> {
+        let mut say = Aliases::default();
+        let (done, yes) = (say.name(DONE), say.value(flag(true)));
+        let condition = format!("attribute_not_exists({done}) OR {done}<>{yes}");
+        self.put_if(codec::segment_item(&segments_of(run), segment, now), say, condition).await
     }
 
     async fn segments(&self, run: RunId) -> Outcome<Vec<AuditSegment>> {
@@ -222,8 +283,7 @@ fn padded(n: u64) -> String {
     format!("{n:020}")
 }
 
-/// When an item of `now` may be deleted by the store, in seconds.
-fn expiry(now: UnixMillis) -> aws_sdk_dynamodb::types::AttributeValue {
-    const WEEK: u64 = 7 * 24 * 3600;
-    number(now.0 / 1000 + WEEK)
+/// When the store may delete an item of `now` that is of use for `days`, in seconds.
+fn expiry(now: UnixMillis, days: u64) -> aws_sdk_dynamodb::types::AttributeValue {
+    number(now.0 / 1000 + days * 24 * 3600)
 }

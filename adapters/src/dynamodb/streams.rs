@@ -1,7 +1,7 @@
 //! The change stream of the likes table, as DynamoDB Streams offers it.
 
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
 
 use async_trait::async_trait;
 use aws_sdk_dynamodb::types::{StreamViewType, TableDescription};
@@ -10,7 +10,7 @@ use aws_sdk_dynamodbstreams::types::{
     AttributeValue, Record, Shard, ShardFilter, ShardFilterType, ShardIteratorType, StreamDescription,
 };
 use tally_core::fault::Fault;
-use tally_core::ids::{StreamLabel, StreamShardId};
+use tally_core::ids::{Sequence, StreamLabel, StreamShardId};
 use tally_core::lineage::Listed;
 use tally_core::ports::{ChangeStream, Iterator, Position, Records, StreamFault, StreamInfo};
 use tally_core::tally::{Image, RawRecord};
@@ -28,14 +28,24 @@ pub struct Streams {
     connection: Connection,
     /// What every stream of the table is called before its label.
     arns: OnceCell<String>,
+    /// When the latest stream was switched on: it is asked for once in the stream's life.
+    created: Arc<Mutex<Option<(StreamLabel, UnixMillis)>>>,
     /// The engine does not know the filter for children, or answers as if it had not been asked.
     unfiltered: Arc<AtomicBool>,
+    /// How many digits the engine writes a sequence number with: some pad it, and know it only as they wrote it.
+    digits: Arc<AtomicUsize>,
 }
 
 impl Streams {
     /// The stream of a deployment's likes.
     pub fn new(connection: &Connection) -> Self {
-        Self { connection: connection.clone(), arns: OnceCell::new(), unfiltered: Arc::default() }
+        Self {
+            connection: connection.clone(),
+            arns: OnceCell::new(),
+            created: Arc::default(),
+            unfiltered: Arc::default(),
+            digits: Arc::default(),
+        }
     }
 
     fn table(&self) -> &str {
@@ -58,6 +68,30 @@ impl Streams {
         let (arn, label) = (table.latest_stream_arn(), table.latest_stream_label());
         let arns = arn.zip(label).and_then(|(arn, label)| arn.strip_suffix(label));
         arns.map(str::to_owned).ok_or_else(|| self.has_no_stream())
+    }
+
+    /// A sequence number with as many digits as this engine writes.
+    fn as_written<'a>(&self, sequence: &'a Sequence) -> &'a str {
+        let padded = sequence.as_str();
+        let digits = self.digits.load(Ordering::Relaxed).max(sequence.wire().len());
+        &padded[padded.len().saturating_sub(digits)..]
+    }
+
+    /// When the stream `label` of `table` was switched on.
+    async fn created(&self, label: &StreamLabel, table: &TableDescription) -> Result<UnixMillis, StreamFault> {
+        let known = || self.created.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some((_, created)) = known().as_ref().filter(|(latest, _)| latest == label) {
+            return Ok(*created);
+        }
+        let described = self.page(&format!("{}{label}", self.arns_in(table)?), None, None).await?;
+        let created = self.when(described.creation_request_date_time(), "stream")?;
+        *known() = Some((label.clone(), created));
+        Ok(created)
+    }
+
+    /// Never a default: a stream that looks as old as its table may hide rows that nobody followed.
+    fn when(&self, time: Option<&DateTime>, what: &str) -> Result<UnixMillis, Fault> {
+        time.map(millis).ok_or_else(|| Fault::Fatal(format!("{}: no creation time of its {what}", self.table())))
     }
 
     fn has_no_stream(&self) -> Fault {
@@ -85,6 +119,10 @@ impl Streams {
         let mut after = None;
         loop {
             let page = self.page(arn, after.as_deref(), filter.clone()).await?;
+            let starts = page.shards().iter().filter_map(|shard| shard.sequence_number_range()?.starting_sequence_number());
+            if let Some(digits) = starts.map(str::len).max() {
+                self.digits.fetch_max(digits, Ordering::Relaxed);
+            }
             shards.extend(page.shards().iter().filter_map(listed));
             after = page.last_evaluated_shard_id;
             if after.is_none() {
@@ -111,14 +149,8 @@ impl ChangeStream for Streams {
             return Err(Fault::Fatal(message).into());
         }
         let label = StreamLabel::from(label);
-        let arn = format!("{}{label}", self.arns_in(&table)?);
-        let described = self.page(&arn, None, None).await?;
-        // Never a default: a stream that looks as old as its table may hide rows that nobody followed.
-        let when = |time: Option<_>, what: &str| {
-            time.map(millis).ok_or_else(|| Fault::Fatal(format!("{}: no creation time of its {what}", self.table())))
-        };
-        let created = when(described.creation_request_date_time(), "stream")?;
-        let table_created = when(table.creation_date_time(), "table")?;
+        let table_created = self.when(table.creation_date_time(), "table")?;
+        let created = self.created(&label, &table).await?;
         Ok(StreamInfo { label, created, table_created })
     }
 
@@ -151,7 +183,7 @@ impl ChangeStream for Streams {
         let get = match position {
             Position::Oldest => get.shard_iterator_type(ShardIteratorType::TrimHorizon),
             Position::After(sequence) => {
-                get.shard_iterator_type(ShardIteratorType::AfterSequenceNumber).sequence_number(sequence.wire())
+                get.shard_iterator_type(ShardIteratorType::AfterSequenceNumber).sequence_number(self.as_written(&sequence))
             }
         };
         let reply = get.send().await.map_err(|error| stream(&arn, &error))?;

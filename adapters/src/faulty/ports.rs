@@ -10,8 +10,8 @@ use tally_core::lineage::{Listed, Loss};
 use tally_core::ports::{
     Applied, AuditSegment, Cache, Cached, ChangeStream, Checkpoints, Claimed, Counts, Cursor, FencedRows, FillToken,
     Gap, Iterator, Judged, Lease, LeaseTaken, LedgerEntry, Like, MarkerPut, Mended, Outcome, Page, Position,
-    QueueReason, Records, Recounts, Registry, Rows, RunState, ScannedRow, Segment, ShardState, StreamFault, StreamInfo,
-    Worker,
+    QueueReason, Queued, Records, Recounts, Registry, Rows, RunState, ScannedRow, Segment, ShardState, StreamFault,
+    StreamInfo, Worker,
 };
 use tally_core::recount::{Marker, Report, RunId, Verdict};
 use tally_core::served::Served;
@@ -88,7 +88,7 @@ impl<P: Counts> Counts for Faulty<P> {
         self.call("counter", self.port.counter(post)).await
     }
 
-    async fn counters(&self, posts: &[PostId]) -> Outcome<Vec<Option<Counter>>> {
+    async fn counters(&self, posts: &[PostId]) -> Outcome<Vec<Outcome<Option<Counter>>>> {
         self.call("counters", self.port.counters(posts)).await
     }
 
@@ -101,7 +101,11 @@ impl<P: Counts> Counts for Faulty<P> {
         self.call("mend_total", self.port.mend_total(post, version, sum, entry)).await
     }
 
-    async fn scan(&self, segment: Segment, after: Option<&Cursor>) -> Outcome<Page<(PostId, Counter)>> {
+    async fn suspect(&self, key: &RowKey, now: UnixMillis) -> Outcome<()> {
+        self.call("suspect", self.port.suspect(key, now)).await
+    }
+
+    async fn scan(&self, segment: Segment, after: Option<&Cursor>) -> Outcome<Page<(PostId, Outcome<Counter>)>> {
         self.call("scan", self.port.scan(segment, after)).await
     }
 }
@@ -181,6 +185,10 @@ impl<P: Checkpoints> Checkpoints for Faulty<P> {
     async fn config(&self, shards: Option<ShardCount>) -> Outcome<ShardCount> {
         self.call("config", self.port.config(shards)).await
     }
+
+    async fn deployed(&self) -> Outcome<Option<ShardCount>> {
+        self.call("deployed", self.port.deployed()).await
+    }
 }
 
 #[async_trait]
@@ -201,12 +209,20 @@ impl<P: Recounts> Recounts for Faulty<P> {
         self.call("enqueue", self.port.enqueue(key, reason, now)).await
     }
 
-    async fn queued(&self, after: Option<&Cursor>) -> Outcome<Page<(RowKey, QueueReason)>> {
+    async fn put_share(&self, run: RunId, worker: &Worker, share: &str, now: UnixMillis) -> Outcome<()> {
+        self.call("put_share", self.port.put_share(run, worker, share, now)).await
+    }
+
+    async fn shares(&self, run: RunId) -> Outcome<Vec<String>> {
+        self.call("shares", self.port.shares(run)).await
+    }
+
+    async fn queued(&self, after: Option<&Cursor>) -> Outcome<Page<Queued>> {
         self.call("queued", self.port.queued(after)).await
     }
 
-    async fn dequeue(&self, key: &RowKey) -> Outcome<()> {
-        self.call("dequeue", self.port.dequeue(key)).await
+    async fn dequeue(&self, queued: &Queued) -> Outcome<()> {
+        self.call("dequeue", self.port.dequeue(queued)).await
     }
 
     async fn enqueue_audit(&self, now: UnixMillis) -> Outcome<()> {
@@ -217,8 +233,8 @@ impl<P: Recounts> Recounts for Faulty<P> {
         self.call("audit_queued", self.port.audit_queued()).await
     }
 
-    async fn audit_done(&self, began: UnixMillis) -> Outcome<()> {
-        self.call("audit_done", self.port.audit_done(began)).await
+    async fn audit_done(&self, asked: UnixMillis) -> Outcome<()> {
+        self.call("audit_done", self.port.audit_done(asked)).await
     }
 
     async fn claim(&self, what: &str, worker: &Worker, now: UnixMillis, stale: UnixMillis) -> Outcome<Claimed> {
@@ -229,8 +245,8 @@ impl<P: Recounts> Recounts for Faulty<P> {
         self.call("settle", self.port.settle(what, worker, done)).await
     }
 
-    async fn put_segment(&self, run: RunId, segment: &AuditSegment) -> Outcome<()> {
-        self.call("put_segment", self.port.put_segment(run, segment)).await
+    async fn put_segment(&self, run: RunId, segment: &AuditSegment, now: UnixMillis) -> Outcome<()> {
+        self.call("put_segment", self.port.put_segment(run, segment, now)).await
     }
 
     async fn segments(&self, run: RunId) -> Outcome<Vec<AuditSegment>> {

@@ -1,5 +1,7 @@
 //! What librdkafka calls back: rebalances, its log, and requests for a login token.
 
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
 use rdkafka::consumer::{BaseConsumer, Consumer, ConsumerContext};
 use rdkafka::error::{KafkaError, KafkaResult};
 use rdkafka::types::RDKafkaRespErr;
@@ -25,6 +27,8 @@ pub(super) struct Context {
     #[cfg(feature = "msk-iam")]
     iam: Option<super::iam::Iam>,
     changes: Option<UnboundedSender<Change>>,
+    /// What was said besides about the error being reported.
+    reason: Mutex<String>,
 }
 
 impl Context {
@@ -41,6 +45,7 @@ impl Context {
             #[cfg(feature = "msk-iam")]
             iam,
             changes: None,
+            reason: Mutex::default(),
         }
     }
 
@@ -48,6 +53,23 @@ impl Context {
     pub(super) fn reporting(mut self, changes: UnboundedSender<Change>) -> Self {
         self.changes = Some(changes);
         self
+    }
+
+    /// What the client said of the error that the last poll returned: the code alone names no broker and no offset.
+    pub(super) fn take_reason(&self) -> String {
+        std::mem::take(&mut *self.reason())
+    }
+
+    /// Whether the client has what it needs to log in. A token is asked for where its events are polled.
+    pub(super) fn can_log_in(&self) -> bool {
+        #[cfg(feature = "msk-iam")]
+        return self.iam.as_ref().is_none_or(super::iam::Iam::has_token);
+        #[cfg(not(feature = "msk-iam"))]
+        true
+    }
+
+    fn reason(&self) -> MutexGuard<'_, String> {
+        self.reason.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn report(&self, change: Change) -> bool {
@@ -64,6 +86,7 @@ impl ClientContext for Context {
 
     fn error(&self, error: KafkaError, reason: &str) {
         tracing::debug!(target: "librdkafka", %error, "{reason}");
+        reason.clone_into(&mut self.reason());
     }
 
     #[cfg(feature = "msk-iam")]

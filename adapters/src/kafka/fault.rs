@@ -5,16 +5,30 @@ use tally_core::fault::Fault;
 
 /// The fault of a failed call, with what was being done.
 pub(super) fn fault_of(doing: &str, error: &KafkaError) -> Fault {
-    let text = match error.rdkafka_error_code() {
+    explained(doing, error, "")
+}
+
+/// The same with what the client says besides, if anything.
+pub(super) fn explained(doing: &str, error: &KafkaError, reason: &str) -> Fault {
+    let mut text = match error.rdkafka_error_code() {
         Some(code) => format!("{doing}: {code}"),
         None => format!("{doing}: {error}"),
     };
+    if !reason.is_empty() {
+        text = format!("{text}: {reason}");
+    }
     if matches!(error, KafkaError::MessageConsumptionFatal(_) | KafkaError::ClientConfig(..)) {
         return Fault::Fatal(text);
     }
     match error.rdkafka_error_code() {
         Some(Code::QueueFull | Code::ThrottlingQuotaExceeded) => Fault::Throttled(text),
-        Some(Code::MessageSizeTooLarge | Code::InvalidMessage | Code::InvalidRecord) => Fault::Poison(text),
+        Some(
+            Code::MessageSizeTooLarge
+            | Code::InvalidMessage
+            | Code::InvalidRecord
+            | Code::BadMessage
+            | Code::BadCompression,
+        ) => Fault::Poison(text),
         Some(
             Code::Fatal
             | Code::Authentication
@@ -43,7 +57,10 @@ mod tests {
         assert_eq!(class(Code::SaslAuthenticationFailed), "fatal");
         assert_eq!(class(Code::TopicAuthorizationFailed), "fatal");
         assert_eq!(class(Code::MessageSizeTooLarge), "poison");
+        assert_eq!(class(Code::BadCompression), "poison");
         let text = fault_of("reading", &KafkaError::MessageConsumption(Code::AllBrokersDown)).to_string();
         assert!(text.starts_with("reading: "), "{text}");
+        let error = KafkaError::MessageConsumption(Code::BadCompression);
+        assert!(explained("reading", &error, "at offset 7").to_string().ends_with(": at offset 7"));
     }
 }

@@ -94,6 +94,18 @@ impl Tenure {
         });
     }
 
+    /// Why it is over, once it is.
+    #[cfg(test)]
+    pub(super) fn is_over(&self) -> Option<Over> {
+        *self.over.borrow()
+    }
+
+    /// What waits to be taken.
+    #[cfg(test)]
+    pub(super) fn weight(&self) -> usize {
+        self.queue().weight
+    }
+
     /// The next run, and whether the queue has room again and the partition is paused.
     fn take(&self) -> Outcome<Option<(Arc<Records>, bool)>> {
         let mut queue = self.queue();
@@ -214,9 +226,13 @@ impl OwnedPartition for Handle {
 
     fn finished(&self, offset: Offset) {
         let Some(consumer) = self.consumer.upgrade() else { return };
-        let list = list_of(&self.tenure.partition, raw(offset));
-        if let Err(error) = list.map(|list| consumer.commit(&list, CommitMode::Async)) {
-            tracing::debug!(%error, partition = %self.tenure.partition, "cannot commit to kafka");
+        let partition = &self.tenure.partition;
+        let committed = list_of(partition, raw(offset)).and_then(|list| {
+            let committed = consumer.commit(&list, CommitMode::Async);
+            committed.map_err(|error| fault_of(&format!("committing {partition}"), &error))
+        });
+        if let Err(fault) = committed {
+            tracing::debug!(error = %fault, "kafka client");
         }
     }
 }

@@ -1,10 +1,11 @@
 //! Writing records: idempotent, acknowledged by every replica that must have them, placed as Java's default does.
 
+use std::sync::{Arc, PoisonError, RwLock};
 use std::time::Duration;
 
 use async_trait::async_trait;
 use rdkafka::message::{Header, OwnedHeaders};
-use rdkafka::producer::{FutureProducer, FutureRecord};
+use rdkafka::producer::{FutureProducer, FutureRecord, Producer as _};
 use tally_core::fault::Fault;
 use tally_core::fence::Offset;
 use tally_core::ports::Outcome;
@@ -19,7 +20,13 @@ const DELIVERY: Duration = Duration::from_secs(30);
 
 /// A producer; clones share its connections.
 #[derive(Clone)]
-pub struct Producer(FutureProducer<Context>);
+pub struct Producer(Arc<Shared>);
+
+struct Shared {
+    settings: Settings,
+    /// The client in use. One that has failed for good is replaced: it would refuse for ever.
+    client: RwLock<FutureProducer<Context>>,
+}
 
 impl Producer {
     /// A producer that connects when it is first used.
@@ -27,19 +34,37 @@ impl Producer {
     /// # Errors
     /// Settings that librdkafka does not take.
     pub fn new(settings: &Settings) -> Outcome<Self> {
-        let mut config = settings.client();
-        config
-            .set("enable.idempotence", "true")
-            .set("acks", "all")
-            .set("partitioner", "murmur2_random")
-            .set("compression.type", "zstd")
-            .set("linger.ms", "5")
-            // A dead letter is a record with headers added: it may be larger than the record was allowed to be.
-            .set("message.max.bytes", "2097152")
-            .set("delivery.timeout.ms", DELIVERY.as_millis().to_string());
-        let producer = config.create_with_context(Context::new(settings));
-        producer.map(Self).map_err(|error| fault_of("creating a producer", &error))
+        let client = RwLock::new(connect(settings)?);
+        Ok(Self(Arc::new(Shared { settings: settings.clone(), client })))
     }
+
+    fn client(&self) -> FutureProducer<Context> {
+        self.0.client.read().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    /// Puts a new client in the place of `failed`, unless somebody has.
+    fn replace(&self, failed: &FutureProducer<Context>) -> Outcome<()> {
+        let mut client = self.0.client.write().unwrap_or_else(PoisonError::into_inner);
+        if client.client().native_ptr() == failed.client().native_ptr() {
+            *client = connect(&self.0.settings)?;
+        }
+        Ok(())
+    }
+}
+
+fn connect(settings: &Settings) -> Outcome<FutureProducer<Context>> {
+    let mut config = settings.client();
+    config
+        .set("enable.idempotence", "true")
+        .set("acks", "all")
+        .set("partitioner", "murmur2_random")
+        .set("compression.type", "zstd")
+        .set("linger.ms", "5")
+        // A dead letter is a record with headers added: it may be larger than the record was allowed to be.
+        .set("message.max.bytes", "2097152")
+        .set("delivery.timeout.ms", DELIVERY.as_millis().to_string());
+    let client = config.create_with_context(Context::new(settings));
+    client.map_err(|error| fault_of("creating a producer", &error))
 }
 
 #[async_trait]
@@ -53,10 +78,15 @@ impl log::Producer for Producer {
         sent.key = record.key;
         sent.payload = record.value;
         sent.partition = record.partition.map(i32::try_from).transpose().map_err(|_| no_partition(record))?;
-        match self.0.send(sent, DELIVERY).await {
-            Ok(delivered) => written(delivered.partition, delivered.offset),
-            Err((error, _)) => Err(fault_of(&format!("writing to `{}`", record.topic), &error)),
-        }
+        let client = self.client();
+        let error = match client.send(sent, DELIVERY).await {
+            Ok(delivered) => return written(delivered.partition, delivered.offset),
+            Err((error, _)) => error,
+        };
+        let fault = fault_of(&format!("writing to `{}`", record.topic), &error);
+        let Some((code, reason)) = client.client().fatal_error() else { return Err(fault) };
+        self.replace(&client)?;
+        Err(Fault::Transient(format!("{fault}: {code}: {reason}; the producer is replaced")))
     }
 }
 

@@ -56,8 +56,11 @@ impl Shelf {
         call: impl FnOnce(&BaseConsumer<Context>) -> Outcome<T> + Send + 'static,
     ) -> Outcome<T> {
         let consumer = Arc::clone(&self.consumer);
-        let called =
-            tokio::task::spawn_blocking(move || call(&consumer.lock().unwrap_or_else(PoisonError::into_inner)));
+        let called = tokio::task::spawn_blocking(move || {
+            let consumer = consumer.lock().unwrap_or_else(PoisonError::into_inner);
+            log_in(&consumer)?;
+            call(&consumer)
+        });
         called.await.map_err(|error| Fault::Transient(format!("reading a topic: {error}")))?
     }
 }
@@ -94,6 +97,20 @@ impl log::Shelf for Shelf {
         })
         .await
     }
+}
+
+/// Polls until the client can log in: nobody else polls it, and only a poll asks for a token.
+#[expect(clippy::disallowed_methods, reason = "a deadline of a blocking call, on a thread of its own")]
+fn log_in(consumer: &BaseConsumer<Context>) -> Outcome<()> {
+    let deadline = Instant::now() + TIMEOUT;
+    while !consumer.context().can_log_in() {
+        if Instant::now() >= deadline {
+            return Err(Fault::Transient("logging in to kafka: no token in time".to_owned()));
+        }
+        // Nothing is assigned: whatever comes is an error that the call itself will report.
+        drop(consumer.poll(Duration::from_millis(100)));
+    }
+    Ok(())
 }
 
 fn logs(consumer: &BaseConsumer<Context>, topic: &str) -> Outcome<Vec<(Partition, Log)>> {

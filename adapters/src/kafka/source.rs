@@ -1,16 +1,15 @@
 //! Membership of a group: the one task that polls librdkafka, hands records to their partitions' queues, and carries
 //! out what workers ask for.
 
-use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
 use async_trait::async_trait;
 use futures_util::{FutureExt, StreamExt};
 use rdkafka::consumer::{Consumer, StreamConsumer};
-use rdkafka::error::{KafkaError, KafkaResult, RDKafkaErrorCode};
+use rdkafka::error::{KafkaError, KafkaResult, RDKafkaErrorCode as Code};
 use rdkafka::message::{BorrowedMessage, Message};
-use rdkafka::{Offset as At, TopicPartitionList};
+use rdkafka::{ClientConfig, Offset as At, TopicPartitionList};
 use tally_core::fault::Fault;
 use tally_core::fence::{Offset, Partition};
 use tally_core::ports::Outcome;
@@ -21,12 +20,16 @@ use tokio::sync::oneshot;
 use tokio::time::Instant;
 
 use super::context::{Change, Context};
-use super::fault::fault_of;
+use super::fault::{explained, fault_of};
+use super::holdings::Holdings;
 use super::owned::{Command, Handle, Tenure, list_of, push, raw};
 use super::settings::Settings;
 
 /// How many messages are taken before the queues are filled and commands are looked at.
 const BURST: usize = 1024;
+
+/// How much of one partition is taken before it is handed over, so that a pause does not come late.
+const RUN_WEIGHT: usize = 512 << 10;
 
 /// How long workers may take to finish what they have under way when their partitions are asked back.
 const HANDOVER: Duration = Duration::from_secs(10);
@@ -39,22 +42,7 @@ pub struct Source {
     changes: UnboundedReceiver<Change>,
     commands: UnboundedReceiver<Command>,
     asked: UnboundedSender<Command>,
-    held: BTreeMap<i32, Held>,
-    handover: Option<Handover>,
-}
-
-/// A partition of ours as the poller sees it.
-struct Held {
-    tenure: Arc<Tenure>,
-    /// What was read and not handed over yet.
-    read: Records,
-    started: bool,
-}
-
-/// Partitions asked back whose workers are not through yet.
-struct Handover {
-    partitions: Vec<i32>,
-    deadline: Instant,
+    holdings: Holdings,
 }
 
 impl Source {
@@ -63,38 +51,22 @@ impl Source {
     /// # Errors
     /// Settings that librdkafka does not take.
     pub fn new(settings: &Settings, group: &str, topic: &str) -> Outcome<Self> {
-        let mut config = settings.client();
-        config
-            .set("group.id", group)
-            .set("partition.assignment.strategy", "cooperative-sticky")
-            .set("enable.auto.commit", "false")
-            .set("enable.auto.offset.store", "false")
-            .set("auto.offset.reset", "error")
-            .set("session.timeout.ms", "10000")
-            .set("heartbeat.interval.ms", "1000")
-            // Besides the bounded queue of a partition, librdkafka holds at most this much of it.
-            .set("queued.max.messages.kbytes", "2048")
-            .set("fetch.message.max.bytes", "524288");
+        Self::configured(&config(settings, group), Context::new(settings), topic)
+    }
+
+    fn configured(config: &ClientConfig, context: Context, topic: &str) -> Outcome<Self> {
         let (changed, changes) = unbounded_channel();
-        let context = Context::new(settings).reporting(changed);
-        let consumer: KafkaResult<StreamConsumer<Context>> = config.create_with_context(context);
+        let consumer: KafkaResult<StreamConsumer<Context>> = config.create_with_context(context.reporting(changed));
         let consumer = consumer.map_err(|error| fault_of("creating a consumer", &error))?;
         let subscribed = consumer.subscribe(&[topic]);
         subscribed.map_err(|error| fault_of(&format!("subscribing to `{topic}`"), &error))?;
         let (asked, commands) = unbounded_channel();
-        Ok(Self {
-            topic: topic.into(),
-            consumer: Some(Arc::new(consumer)),
-            changes,
-            commands,
-            asked,
-            held: BTreeMap::new(),
-            handover: None,
-        })
+        let (consumer, holdings) = (Some(Arc::new(consumer)), Holdings::default());
+        Ok(Self { topic: topic.into(), consumer, changes, commands, asked, holdings })
     }
 
-    fn consumer(&self) -> Outcome<Arc<StreamConsumer<Context>>> {
-        self.consumer.clone().ok_or_else(|| Fault::Fatal("the group has been left".to_owned()))
+    fn consumer(&self) -> Arc<StreamConsumer<Context>> {
+        self.consumer.clone().expect("the group is left by consuming the source")
     }
 
     fn name(&self, index: i32) -> Partition {
@@ -113,28 +85,23 @@ impl Source {
                 let handles = partitions.into_iter().map(|index| {
                     let tenure = Tenure::new(self.name(index));
                     let handle = Handle::new(&tenure, &self.asked, consumer);
-                    self.held.insert(index, Held { tenure, read: Records::default(), started: false });
+                    self.holdings.begin(index, tenure);
                     Arc::new(handle) as Arc<dyn OwnedPartition>
                 });
                 Rebalance::Assigned(handles.collect())
             }
             Change::Lost(partitions) => {
-                let ended = self.end(Over::Lost, &partitions);
-                partitions.iter().for_each(|index| _ = self.held.remove(index));
-                ended
+                self.holdings.lose(&partitions);
+                self.ended(Over::Lost, &partitions)
             }
             Change::Revoked(partitions) => {
-                let ended = self.end(Over::Revoked, &partitions);
-                let deadline = Instant::now() + HANDOVER;
-                let handover = self.handover.get_or_insert(Handover { partitions: Vec::new(), deadline });
-                handover.partitions.extend(partitions);
-                ended
+                self.holdings.ask_back(&partitions, Instant::now() + HANDOVER);
+                self.ended(Over::Revoked, &partitions)
             }
         }
     }
 
-    fn end(&self, over: Over, partitions: &[i32]) -> Rebalance {
-        partitions.iter().filter_map(|index| self.held.get(index)).for_each(|held| held.tenure.end(over));
+    fn ended(&self, over: Over, partitions: &[i32]) -> Rebalance {
         Rebalance::Ended(over, partitions.iter().map(|index| self.name(*index)).collect())
     }
 
@@ -142,30 +109,17 @@ impl Source {
         match command {
             Command::Start(tenure, offset, done) => self.start(&tenure, offset, done, consumer),
             Command::Resume(tenure) => {
-                if self.held_by(&tenure).is_some_and(|(_, held)| held.started) {
+                if self.holdings.held_by(&tenure).is_some_and(|(_, held)| held.started) {
                     let resumed = list_of(&tenure.partition, At::Invalid).map(|list| consumer.resume(&list));
                     settled("resuming a partition", resumed);
                 }
             }
             Command::Release(tenure) => {
-                if let Some((index, _)) = self.held_by(&tenure) {
-                    let started = self.held.remove(&index).is_some_and(|held| held.started);
-                    // One that is being handed over is unassigned together with the others.
-                    if started && self.handover.as_ref().is_none_or(|handover| !handover.partitions.contains(&index)) {
-                        settled(
-                            "releasing a partition",
-                            Ok(consumer.incremental_unassign(&self.list([index].into_iter()))),
-                        );
-                    }
+                if let Some(index) = self.holdings.release(&tenure) {
+                    settled("releasing a partition", Ok(self.stop_reading(&[index], consumer)));
                 }
             }
         }
-    }
-
-    /// What is held of a tenure that still is ours.
-    fn held_by(&mut self, tenure: &Arc<Tenure>) -> Option<(i32, &mut Held)> {
-        let index = i32::try_from(tenure.partition.index).ok()?;
-        self.held.get_mut(&index).filter(|held| Arc::ptr_eq(&held.tenure, tenure)).map(|held| (index, held))
     }
 
     fn start(
@@ -175,12 +129,12 @@ impl Source {
         done: oneshot::Sender<Outcome<()>>,
         consumer: &StreamConsumer<Context>,
     ) {
-        let started = match self.held_by(tenure) {
+        let started = match self.holdings.held_by(tenure) {
             None => Err(Fault::Transient(format!("{} is no longer ours", tenure.partition))),
             Some((_, held)) => {
                 held.read = Records::default();
                 let doing = |error| fault_of(&format!("starting {} at {offset}", tenure.partition), &error);
-                let started = restart(consumer, tenure, offset, held.started).map(|done| done.map_err(doing));
+                let started = restart(consumer, tenure, offset).map(|done| done.map_err(doing));
                 let started = started.and_then(|done| done);
                 held.started = started.is_ok();
                 started
@@ -201,12 +155,15 @@ impl Source {
         for message in std::iter::once(first).chain(more) {
             match message {
                 Ok(message) => {
-                    if let Some(held) = self.held.get_mut(&message.partition()).filter(|held| held.started) {
+                    if let Some(held) = self.holdings.reading(message.partition()) {
                         push(&mut held.read, &message);
+                        if held.read.weight() >= RUN_WEIGHT {
+                            break;
+                        }
                     }
                 }
                 Err(error) => {
-                    taken = self.failed(&error);
+                    taken = self.failed(&error, &consumer.context().take_reason());
                     break;
                 }
             }
@@ -216,7 +173,7 @@ impl Source {
     }
 
     fn hand_over_records(&mut self, consumer: &StreamConsumer<Context>) {
-        for held in self.held.values_mut().filter(|held| !held.read.is_empty()) {
+        for held in self.holdings.all_reading().filter(|held| !held.read.is_empty()) {
             if held.tenure.deliver(std::mem::take(&mut held.read)) {
                 let paused = list_of(&held.tenure.partition, At::Invalid).map(|list| consumer.pause(&list));
                 settled("pausing a partition", paused);
@@ -224,33 +181,77 @@ impl Source {
         }
     }
 
-    fn failed(&self, error: &KafkaError) -> Outcome<()> {
-        let fault = fault_of(&format!("reading `{}`", self.topic), error);
-        if error.rdkafka_error_code() == Some(RDKafkaErrorCode::AutoOffsetReset) {
-            // It does not say which partition.
-            self.held.values().filter(|held| held.started).for_each(|held| held.tenure.doubt(fault.clone()));
-            return Ok(());
+    fn failed(&mut self, error: &KafkaError, reason: &str) -> Outcome<()> {
+        let fault = explained(&format!("reading `{}`", self.topic), error, reason);
+        let Some(code) = error.rdkafka_error_code() else { return Err(fault) };
+        if concerns_the_log(code) {
+            self.holdings.all_reading().for_each(|held| held.tenure.doubt(fault.clone()));
         }
-        Err(fault)
+        if code == Code::AutoOffsetReset { Ok(()) } else { Err(fault) }
     }
 
-    /// Whether everybody is through with the partitions that are asked back, or time is up.
-    fn handed_over(&self) -> bool {
-        self.handover.as_ref().is_some_and(|handover| {
-            let waiting = handover.partitions.iter().any(|index| self.held.contains_key(index));
-            !waiting || Instant::now() >= handover.deadline
-        })
-    }
-
+    /// Answers what was asked back, as far as that is still read.
     fn finish_handover(&mut self, consumer: &StreamConsumer<Context>) {
-        let Some(handover) = self.handover.take() else { return };
-        handover.partitions.iter().for_each(|index| _ = self.held.remove(index));
-        let answered = consumer.assignment().and_then(|assigned| {
-            let asked = |index: &i32| assigned.find_partition(&self.topic, *index).is_some();
-            consumer.incremental_unassign(&self.list(handover.partitions.iter().copied().filter(asked)))
-        });
-        settled("handing partitions over", Ok(answered));
+        if let Some(partitions) = self.holdings.finish_handover() {
+            settled("handing partitions over", Ok(self.stop_reading(&partitions, consumer)));
+        }
     }
+
+    /// Unassigns these, less those that are not assigned, which would fail the whole call.
+    fn stop_reading(&self, partitions: &[i32], consumer: &StreamConsumer<Context>) -> KafkaResult<()> {
+        let assigned = consumer.assignment()?;
+        let held = partitions.iter().copied().filter(|index| assigned.find_partition(&self.topic, *index).is_some());
+        consumer.incremental_unassign(&self.list(held))
+    }
+
+    /// The client, to be dropped: nothing is ours any more, and nothing that it waits for is left unanswered, for then
+    /// it would wait for ever.
+    fn part(&mut self) -> Option<Arc<StreamConsumer<Context>>> {
+        let consumer = self.consumer.take()?;
+        // From here on the hook answers by itself.
+        self.changes.close();
+        while let Ok(change) = self.changes.try_recv() {
+            if let Change::Revoked(partitions) = change {
+                self.holdings.ask_back(&partitions, Instant::now());
+            }
+        }
+        self.finish_handover(&consumer);
+        self.holdings.lose_all();
+        Some(consumer)
+    }
+}
+
+fn config(settings: &Settings, group: &str) -> ClientConfig {
+    let mut config = settings.client();
+    config
+        .set("group.id", group)
+        .set("partition.assignment.strategy", "cooperative-sticky")
+        .set("enable.auto.commit", "false")
+        .set("enable.auto.offset.store", "false")
+        .set("auto.offset.reset", "error")
+        .set("session.timeout.ms", "10000")
+        .set("heartbeat.interval.ms", "1000")
+        // Besides the bounded queue of a partition, librdkafka asks for more of it while it holds less than this...
+        .set("queued.max.messages.kbytes", "2048")
+        // Looking again a second later, as it does by default, would leave a worker without records meanwhile.
+        .set("fetch.queue.backoff.ms", "10")
+        // ... and then for so much, as it lies in the log: compressed by the producer, and several times as large here.
+        .set("fetch.message.max.bytes", "131072");
+    config
+}
+
+/// Whether what is read after such an error may be of another log. None of them says which partition it is about.
+fn concerns_the_log(code: Code) -> bool {
+    matches!(
+        code,
+        Code::AutoOffsetReset
+            | Code::AllBrokersDown
+            | Code::UnknownTopicOrPartition
+            | Code::UnknownTopicId
+            | Code::UnknownTopic
+            | Code::UnknownPartition
+            | Code::TopicAuthorizationFailed
+    )
 }
 
 fn settled(doing: &str, result: Outcome<KafkaResult<()>>) {
@@ -262,25 +263,39 @@ fn settled(doing: &str, result: Outcome<KafkaResult<()>>) {
     tracing::warn!(error = %fault, "kafka client");
 }
 
-/// Assigns the partition at `offset`, unassigning it first where it is being read from elsewhere.
-fn restart(
-    consumer: &StreamConsumer<Context>,
-    tenure: &Tenure,
-    offset: Offset,
-    started: bool,
-) -> Outcome<KafkaResult<()>> {
+/// Assigns the partition at `offset`, unassigning it first where it is being read from elsewhere. What is being read is
+/// the client's to say: an earlier start may have failed half-way.
+fn restart(consumer: &StreamConsumer<Context>, tenure: &Tenure, offset: Offset) -> Outcome<KafkaResult<()>> {
     let list = list_of(&tenure.partition, raw(offset))?;
-    if started && let Err(error) = consumer.incremental_unassign(&list) {
-        return Ok(Err(error));
+    let positioned = || {
+        let index = i32::try_from(tenure.partition.index).unwrap_or(i32::MAX);
+        if consumer.assignment()?.find_partition(&tenure.partition.topic, index).is_some() {
+            consumer.incremental_unassign(&list)?;
+        }
+        tenure.clear();
+        consumer.incremental_assign(&list)?;
+        consumer.resume(&list)
+    };
+    Ok(positioned())
+}
+
+/// Leaves the group, once nobody else is using the client: a call to the broker that is still under way, and that is
+/// bounded, would leave in our place and unseen.
+#[expect(clippy::disallowed_methods, reason = "on a thread of its own")]
+fn close(mut consumer: Arc<StreamConsumer<Context>>) {
+    loop {
+        match Arc::try_unwrap(consumer) {
+            Ok(consumer) => return drop(consumer),
+            Err(shared) => consumer = shared,
+        }
+        std::thread::sleep(Duration::from_millis(10));
     }
-    tenure.clear();
-    Ok(consumer.incremental_assign(&list).and_then(|()| consumer.resume(&list)))
 }
 
 /// What became ready while the poller waited.
 enum Woken<'a> {
-    Change(Option<Change>),
-    Command(Option<Command>),
+    Change(Change),
+    Command(Command),
     Message(KafkaResult<BorrowedMessage<'a>>),
     Deadline,
 }
@@ -288,29 +303,23 @@ enum Woken<'a> {
 #[async_trait]
 impl Intake for Source {
     async fn rebalance(&mut self) -> Outcome<Rebalance> {
-        let consumer = self.consumer()?;
+        let consumer = self.consumer();
         let mut stream = consumer.stream();
         loop {
-            if self.handed_over() {
+            if self.holdings.handed_over() {
                 self.finish_handover(&consumer);
             }
-            let deadline = self.handover.as_ref().map(|handover| handover.deadline);
+            let deadline = self.holdings.deadline();
             let woken = tokio::select! {
                 biased;
-                change = self.changes.recv() => Woken::Change(change),
-                command = self.commands.recv() => Woken::Command(command),
-                message = stream.next() => match message {
-                    Some(message) => Woken::Message(message),
-                    None => return Err(Fault::Fatal("the stream of messages ended".to_owned())),
-                },
+                change = self.changes.recv() => Woken::Change(change.expect("the client that reports is held")),
+                command = self.commands.recv() => Woken::Command(command.expect("a sender is held to make handles of")),
+                message = stream.next() => Woken::Message(message.expect("a stream of messages never ends")),
                 () = until(deadline) => Woken::Deadline,
             };
             match woken {
-                Woken::Change(Some(change)) => return Ok(self.changed(change, &consumer)),
-                Woken::Command(Some(command)) => self.obey(command, &consumer),
-                Woken::Change(None) | Woken::Command(None) => {
-                    return Err(Fault::Fatal("the client's callbacks are gone".to_owned()));
-                }
+                Woken::Change(change) => return Ok(self.changed(change, &consumer)),
+                Woken::Command(command) => self.obey(command, &consumer),
                 Woken::Message(first) => {
                     let more = std::iter::from_fn(|| stream.next().now_or_never().flatten()).take(BURST);
                     self.take(first, more, &consumer)?;
@@ -322,10 +331,8 @@ impl Intake for Source {
     }
 
     async fn leave(mut self: Box<Self>) {
-        let Some(consumer) = self.consumer.take() else { return };
-        // From here on the hook answers by itself.
-        self.changes.close();
-        let left = tokio::task::spawn_blocking(move || drop(consumer)).await;
+        let Some(consumer) = self.part() else { return };
+        let left = tokio::task::spawn_blocking(move || close(consumer)).await;
         if let Err(error) = left {
             tracing::warn!(%error, "cannot leave the group");
         }
@@ -341,10 +348,11 @@ async fn until(deadline: Option<Instant>) {
 
 impl Drop for Source {
     fn drop(&mut self) {
-        self.held.values().for_each(|held| held.tenure.end(Over::Lost));
-        self.changes.close();
-        if let (Some(consumer), Ok(runtime)) = (self.consumer.take(), Runtime::try_current()) {
-            runtime.spawn_blocking(move || drop(consumer));
+        if let (Some(consumer), Ok(runtime)) = (self.part(), Runtime::try_current()) {
+            runtime.spawn_blocking(move || close(consumer));
         }
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -66,7 +66,7 @@ impl CachePort for Cache {
         let mut replaced = 0;
         for (post, served) in values {
             let older = match state.cache.get(post, now) {
-                Some(Slot::Value(cached)) => served.is_newer_than(cached),
+                Some(Slot::Value(cached)) => (served.version, served.exact) > (cached.version, cached.exact),
                 Some(Slot::Filling { .. }) => true,
                 None => false,
             };

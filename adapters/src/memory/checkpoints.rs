@@ -141,8 +141,11 @@ impl CheckpointsPort for Checkpoints {
         seen: Option<&Lease>,
     ) -> Outcome<LeaseTaken> {
         self.change(label, shard, |kept| {
-            if kept.lease().as_ref() != seen {
-                return LeaseTaken::Lost;
+            let standing = kept.lease();
+            if standing.as_ref() != seen {
+                // Our own: an earlier call was carried out, and its answer was lost.
+                let own = standing.filter(|lease| lease.holder == *holder);
+                return own.map_or(LeaseTaken::Lost, LeaseTaken::Taken);
             }
             kept.beat += 1;
             kept.holder = Some(holder.clone());
@@ -161,11 +164,10 @@ impl CheckpointsPort for Checkpoints {
     async fn open_gap(&self, loss: &Loss, now: UnixMillis) -> Outcome<Gap> {
         let mut state = self.memory.state();
         let met = Gap::of(loss, now);
-        let standing = state.checkpoints.gaps.entry(met.id.clone()).or_insert_with(|| met.clone());
-        if standing.opened < met.opened {
-            *standing = met;
-        }
-        let gap = standing.clone();
+        let standing = state.checkpoints.gaps.get(&met.id);
+        let opened = standing.map_or(now, |standing| now.max(UnixMillis(standing.opened.0 + 1)));
+        let gap = Gap { opened, ..met };
+        state.checkpoints.gaps.insert(gap.id.clone(), gap.clone());
         state.recounts.ask_for_audit(now);
         Ok(gap)
     }
@@ -185,5 +187,9 @@ impl CheckpointsPort for Checkpoints {
     async fn config(&self, shards: Option<ShardCount>) -> Outcome<ShardCount> {
         let mut state = self.memory.state();
         Ok(*state.checkpoints.config.get_or_insert(shards.unwrap_or(ShardCount::DEFAULT)))
+    }
+
+    async fn deployed(&self) -> Outcome<Option<ShardCount>> {
+        Ok(self.memory.state().checkpoints.config)
     }
 }

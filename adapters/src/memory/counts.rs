@@ -5,9 +5,10 @@ use std::collections::BTreeMap;
 use async_trait::async_trait;
 use tally_core::counter::{Counter, Overflow, Update};
 use tally_core::fault::Fault;
-use tally_core::ids::PostId;
+use tally_core::ids::{PostId, RowKey};
 use tally_core::ports::{Applied, Counts as CountsPort, Cursor, Judged, LedgerEntry, Mended, Outcome, Page, Segment};
 use tally_core::recount::Verdict;
+use tally_core::time::UnixMillis;
 
 use super::{Memory, PAGE, page, part_of};
 
@@ -55,9 +56,9 @@ impl CountsPort for Counts {
         Ok(self.memory.state().counts.counters.get(post).cloned())
     }
 
-    async fn counters(&self, posts: &[PostId]) -> Outcome<Vec<Option<Counter>>> {
+    async fn counters(&self, posts: &[PostId]) -> Outcome<Vec<Outcome<Option<Counter>>>> {
         let state = self.memory.state();
-        Ok(posts.iter().map(|post| state.counts.counters.get(post).cloned()).collect())
+        Ok(posts.iter().map(|post| Ok(state.counts.counters.get(post).cloned())).collect())
     }
 
     async fn judge(&self, verdict: &Verdict, entry: &LedgerEntry) -> Outcome<Judged> {
@@ -83,11 +84,23 @@ impl CountsPort for Counts {
         Ok(Mended::Mended)
     }
 
-    async fn scan(&self, segment: Segment, after: Option<&Cursor>) -> Outcome<Page<(PostId, Counter)>> {
+    async fn suspect(&self, key: &RowKey, now: UnixMillis) -> Outcome<()> {
+        let mut state = self.memory.state();
+        let counter = state.counts.counters.entry(key.post.clone()).or_default();
+        let tally = counter.shards.entry(key.shard).or_default();
+        if !tally.suspect {
+            tally.suspect = true;
+            counter.version += 1;
+            counter.updated_at = now;
+        }
+        Ok(())
+    }
+
+    async fn scan(&self, segment: Segment, after: Option<&Cursor>) -> Outcome<Page<(PostId, Outcome<Counter>)>> {
         let state = self.memory.state();
         let counters = state.counts.counters.iter();
         let counters = counters.filter(|(post, _)| after.is_none_or(|after| post.as_str() > after.0.as_str()));
         let counters = counters.filter(|(post, _)| part_of(post, segment.of) == segment.index);
-        Ok(page(counters.map(|(post, counter)| ((post.clone(), counter.clone()), post.to_string())), PAGE))
+        Ok(page(counters.map(|(post, counter)| ((post.clone(), Ok(counter.clone())), post.to_string())), PAGE))
     }
 }

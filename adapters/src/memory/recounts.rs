@@ -1,12 +1,12 @@
 //! The twin of the recounts table.
 
-use std::cmp::Reverse;
 use std::collections::BTreeMap;
 
 use async_trait::async_trait;
 use tally_core::ids::{PostId, RowKey, Shard};
 use tally_core::ports::{
-    AuditSegment, Claimed, Cursor, LedgerEntry, Outcome, Page, QueueReason, Recounts as RecountsPort, RunState, Worker,
+    AuditSegment, Claimed, Cursor, LedgerEntry, Outcome, Page, QueueReason, Queued, Recounts as RecountsPort, RunState,
+    Worker,
 };
 use tally_core::recount::{Report, RunId};
 use tally_core::time::UnixMillis;
@@ -23,10 +23,11 @@ pub struct Recounts {
 pub(super) struct Table {
     runs: BTreeMap<RunId, RunState>,
     /// By row key as text, the order in which the queue is read.
-    queue: BTreeMap<String, (RowKey, QueueReason)>,
+    queue: BTreeMap<String, Queued>,
     audit: Option<UnixMillis>,
     claims: BTreeMap<String, Claim>,
     segments: BTreeMap<(RunId, u32), AuditSegment>,
+    shares: BTreeMap<(RunId, Worker), String>,
     reports: BTreeMap<RunId, Report>,
     ledger: BTreeMap<(PostId, UnixMillis, RunId, Option<Shard>), LedgerEntry>,
 }
@@ -44,7 +45,7 @@ impl Table {
     }
 
     pub(super) fn ask_for_audit(&mut self, now: UnixMillis) {
-        self.audit = self.audit.max(Some(now));
+        self.audit = Some(self.audit.map_or(now, |asked| now.max(UnixMillis(asked.0 + 1))));
     }
 }
 
@@ -57,7 +58,10 @@ impl Recounts {
 #[async_trait]
 impl RecountsPort for Recounts {
     async fn put_run(&self, state: &RunState) -> Outcome<()> {
-        self.memory.state().recounts.runs.insert(state.run, state.clone());
+        let mut memory = self.memory.state();
+        if memory.recounts.runs.get(&state.run).is_none_or(|standing| standing.ended.is_none()) {
+            memory.recounts.runs.insert(state.run, state.clone());
+        }
         Ok(())
     }
 
@@ -66,27 +70,40 @@ impl RecountsPort for Recounts {
     }
 
     async fn runs(&self, limit: u32) -> Outcome<Vec<RunState>> {
-        let mut runs: Vec<RunState> = self.memory.state().recounts.runs.values().cloned().collect();
-        runs.sort_by_key(|state| Reverse((state.began, state.run)));
-        runs.truncate(limit as usize);
-        Ok(runs)
+        Ok(self.memory.state().recounts.runs.values().rev().take(limit as usize).cloned().collect())
     }
 
-    async fn enqueue(&self, key: &RowKey, reason: QueueReason, _: UnixMillis) -> Outcome<()> {
-        let queued = (key.clone(), reason);
-        self.memory.state().recounts.queue.entry(key.to_string()).or_insert(queued);
+    async fn put_share(&self, run: RunId, worker: &Worker, share: &str, _: UnixMillis) -> Outcome<()> {
+        self.memory.state().recounts.shares.insert((run, worker.clone()), share.to_owned());
         Ok(())
     }
 
-    async fn queued(&self, after: Option<&Cursor>) -> Outcome<Page<(RowKey, QueueReason)>> {
+    async fn shares(&self, run: RunId) -> Outcome<Vec<String>> {
+        let state = self.memory.state();
+        let of_run = state.recounts.shares.iter().filter(|((of, _), _)| *of == run);
+        Ok(of_run.map(|(_, share)| share.clone()).collect())
+    }
+
+    async fn enqueue(&self, key: &RowKey, reason: QueueReason, _: UnixMillis) -> Outcome<()> {
+        let mut state = self.memory.state();
+        let first = || Queued { key: key.clone(), reason, asked: 0 };
+        state.recounts.queue.entry(key.to_string()).or_insert_with(first).asked += 1;
+        Ok(())
+    }
+
+    async fn queued(&self, after: Option<&Cursor>) -> Outcome<Page<Queued>> {
         let state = self.memory.state();
         let behind = |key: &String| after.is_none_or(|after| *key > after.0);
         let queued = state.recounts.queue.iter().filter(|(key, _)| behind(key));
         Ok(page(queued.map(|(key, queued)| (queued.clone(), key.clone())), PAGE))
     }
 
-    async fn dequeue(&self, key: &RowKey) -> Outcome<()> {
-        self.memory.state().recounts.queue.remove(&key.to_string());
+    async fn dequeue(&self, queued: &Queued) -> Outcome<()> {
+        let mut state = self.memory.state();
+        let key = queued.key.to_string();
+        if state.recounts.queue.get(&key).is_some_and(|standing| standing.asked == queued.asked) {
+            state.recounts.queue.remove(&key);
+        }
         Ok(())
     }
 
@@ -99,8 +116,8 @@ impl RecountsPort for Recounts {
         Ok(self.memory.state().recounts.audit)
     }
 
-    async fn audit_done(&self, began: UnixMillis) -> Outcome<()> {
-        self.memory.state().recounts.audit.take_if(|asked| *asked < began);
+    async fn audit_done(&self, asked: UnixMillis) -> Outcome<()> {
+        self.memory.state().recounts.audit.take_if(|standing| *standing == asked);
         Ok(())
     }
 
@@ -128,8 +145,12 @@ impl RecountsPort for Recounts {
         Ok(())
     }
 
-    async fn put_segment(&self, run: RunId, segment: &AuditSegment) -> Outcome<()> {
-        self.memory.state().recounts.segments.insert((run, segment.index), segment.clone());
+    async fn put_segment(&self, run: RunId, segment: &AuditSegment, _: UnixMillis) -> Outcome<()> {
+        let mut state = self.memory.state();
+        let key = (run, segment.index);
+        if !state.recounts.segments.get(&key).is_some_and(|standing| standing.done) {
+            state.recounts.segments.insert(key, segment.clone());
+        }
         Ok(())
     }
 

@@ -4,18 +4,20 @@ use std::sync::LazyLock;
 
 use redis::{Cmd, cmd};
 
-/// Replaces a count that is older, or a fill under way; writes nothing where there is nothing. ARGV: the count, its
-/// version, its lifetime in ms. Versions are compared as digits, longer ones being greater: Lua's numbers end at 2^53.
+/// Replaces a count that is older, one of the same version that was inexact by one that is exact, or a fill under way;
+/// writes nothing where there is nothing. ARGV: the count, its version, whether it is exact, its lifetime in ms. Versions
+/// are compared as digits, longer ones being greater: Lua's numbers end at 2^53.
 pub(super) static UPDATE: LazyLock<Script> = LazyLock::new(|| {
     Script::new(
         r"
 local held = redis.call('GET', KEYS[1])
 if not held then return 0 end
 if string.sub(held, 1, 2) ~= '0:' then
-  local version = string.match(held, '^1:(%d+):')
-  if not version or #version > #ARGV[2] or (#version == #ARGV[2] and version >= ARGV[2]) then return 0 end
+  local version, exact = string.match(held, '^1:(%d+):%-?%d+:([01]):')
+  if not version or #version > #ARGV[2] or (#version == #ARGV[2] and version > ARGV[2]) then return 0 end
+  if version == ARGV[2] and exact >= ARGV[3] then return 0 end
 end
-redis.call('SET', KEYS[1], ARGV[1], 'PX', ARGV[3])
+redis.call('SET', KEYS[1], ARGV[1], 'PX', ARGV[4])
 return 1
 ",
     )

@@ -15,6 +15,7 @@ pub(crate) async fn contract(cache: &dyn Cache) {
     a_value_is_filled_under_a_token(cache).await;
     a_version_never_goes_back(cache).await;
     an_update_ends_a_fill_under_way(cache).await;
+    an_exact_count_takes_the_place_of_an_inexact_one_of_its_version(cache).await;
 }
 
 fn served(version: u64) -> Served {
@@ -54,6 +55,26 @@ async fn an_update_ends_a_fill_under_way(cache: &dyn Cache) {
     assert_eq!(cache.update(&[(post.clone(), served(8))]).await, Ok(1));
     assert_eq!(cache.fill(&post, &token, &served(7)).await, Ok(false));
     assert_eq!(cached(cache, &post).await, Cached::Hit(served(8)));
+}
+
+async fn an_exact_count_takes_the_place_of_an_inexact_one_of_its_version(cache: &dyn Cache) {
+    let post = post("settled");
+    let count = |version, exact| Served { exact, ..served(version) };
+    let token = cache.begin_fill(&post).await.unwrap().unwrap();
+    assert_eq!(cache.fill(&post, &token, &count(10, false)).await, Ok(true));
+    for (version, exact, standing) in [
+        (10, false, count(10, false)),
+        (9, true, count(10, false)),
+        (10, true, count(10, true)),
+        (10, false, count(10, true)),
+        (11, false, count(11, false)),
+        (10, true, count(11, false)),
+    ] {
+        let update = count(version, exact);
+        let replaces = update == standing && cached(cache, &post).await != Cached::Hit(standing);
+        assert_eq!(cache.update(&[(post.clone(), update)]).await, Ok(usize::from(replaces)), "{update:?}");
+        assert_eq!(cached(cache, &post).await, Cached::Hit(standing), "{update:?}");
+    }
 }
 
 #[tokio::test]

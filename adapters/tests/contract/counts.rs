@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use tally_core::counter::{Counter, Feeder, Touch, Update};
-use tally_core::ids::{Ordinal, PostId, Shard};
+use tally_core::ids::{Ordinal, PostId, RowKey, Shard};
 use tally_core::ports::{Applied, Counts, Judged, LedgerEntry, Mended, Segment};
 use tally_core::recount::{Form, RunId, Verdict};
 use tally_core::tally::MAX_TOUCHED;
@@ -22,6 +22,7 @@ pub(crate) async fn contract(env: &Env) {
     counters_come_in_the_order_asked(port).await;
     a_scan_meets_every_counter_once(port).await;
     a_verdict_takes_its_token_and_leaves_a_line(env).await;
+    a_count_in_doubt_is_marked_once_until_a_verdict_in_the_suspect_form(env).await;
     a_total_is_mended_once(env).await;
 }
 
@@ -133,6 +134,7 @@ async fn counters_come_in_the_order_asked(port: &dyn Counts) {
     let mut asked: Vec<PostId> = posts.iter().rev().cloned().collect();
     asked.push(posts[4].clone());
     let found = port.counters(&asked).await.unwrap();
+    let found = found.into_iter().collect::<Result<Vec<_>, _>>().unwrap();
     let likes: Vec<Option<i64>> = found.iter().map(|counter| counter.as_ref().map(|counter| counter.likes)).collect();
     let expected = |n: usize| n.is_multiple_of(2).then(|| i64::try_from(n).unwrap());
     assert_eq!(likes, (0..130).rev().chain([4]).map(expected).collect::<Vec<_>>());
@@ -146,7 +148,7 @@ async fn a_scan_meets_every_counter_once(port: &dyn Counts) {
         loop {
             let page = port.scan(Segment { index, of: 3 }, after.as_ref()).await.unwrap();
             for (post, counter) in page.items {
-                assert_eq!(met.insert(post, counter), None, "met twice");
+                assert_eq!(met.insert(post, counter.unwrap()), None, "met twice");
             }
             after = page.next;
             if after.is_none() {
@@ -168,12 +170,8 @@ async fn a_verdict_takes_its_token_and_leaves_a_line(env: &Env) {
     let (port, post) = (&*env.counts, post("judged#1"));
     let run = RunId::from(5);
     let window = Touch { window: Some(run), ..touch(2, 0) };
-    let verdict = |run, correction, form| Verdict {
-        key: tally_core::ids::RowKey { post: post.clone(), shard: shard(2) },
-        run,
-        correction,
-        form,
-    };
+    let verdict =
+        |run, correction, form| Verdict { key: RowKey { post: post.clone(), shard: shard(2) }, run, correction, form };
     let judge = async |verdict: &Verdict, at| port.judge(verdict, &entry(&post, verdict.run, at)).await.unwrap();
     assert_eq!(judge(&verdict(run, 1, Form::Plain), 10).await, Judged::Void, "no counter");
 
@@ -200,6 +198,26 @@ async fn a_verdict_takes_its_token_and_leaves_a_line(env: &Env) {
     let lines = [entry(&post, run, 16), entry(&post, run, 13)];
     assert_eq!(env.recounts.ledger(&post, 9).await, Ok(lines.to_vec()), "newest first");
     assert_eq!(env.recounts.ledger(&post, 1).await, Ok(lines[..1].to_vec()));
+}
+
+async fn a_count_in_doubt_is_marked_once_until_a_verdict_in_the_suspect_form(env: &Env) {
+    let (port, post, now) = (&*env.counts, post("doubted"), UnixMillis(77));
+    let key = RowKey { post: post.clone(), shard: shard(2) };
+    for _ in 0..2 {
+        port.suspect(&key, now).await.unwrap();
+    }
+    let marked = port.counter(&post).await.unwrap().unwrap();
+    assert_eq!((marked.likes, marked.version, marked.updated_at), (0, 1, now), "also where there was no counter");
+    assert!(marked.shards[&shard(2)].suspect && !marked.is_sound());
+    let run = RunId::from(9);
+    let window = Touch { window: Some(run), ..touch(2, 0) };
+    let counter = taken(port, &post, &update(1, 1, 1, vec![window])).await;
+    assert!(counter.shards[&shard(2)].suspect, "an update takes no suspicion away");
+    let verdict = Verdict { key, run, correction: 4, form: Form::Suspect { switches: 0 } };
+    assert_eq!(port.judge(&verdict, &entry(&post, run, 30)).await, Ok(Judged::Stands));
+    let judged = port.counter(&post).await.unwrap().unwrap();
+    assert!(judged.is_sound());
+    assert_eq!((judged.likes, judged.version), (4, 3));
 }
 
 async fn a_total_is_mended_once(env: &Env) {

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use tally_core::Map;
 use tally_core::ids::{RowKey, UserId};
-use tally_core::ports::{AuditSegment, Claimed, Cursor, QueueReason, Recounts, RunState, Worker};
+use tally_core::ports::{AuditSegment, Claimed, Cursor, QueueReason, Queued, Recounts, RunState, Worker};
 use tally_core::recount::{Report, RunId};
 use tally_core::time::UnixMillis;
 
@@ -16,10 +16,11 @@ const NOW: UnixMillis = UnixMillis(4_000_000_000_000);
 pub(crate) async fn contract(env: &Env) {
     let port = &*env.recounts;
     the_latest_runs_come_first(port).await;
+    what_every_worker_of_a_run_has_found_is_kept(port).await;
     a_key_is_queued_once_for_the_first_reason(port).await;
     an_audit_asked_for_since_stays_queued(port).await;
     a_claim_lasts_until_its_heartbeat_is_missed(port).await;
-    a_segment_keeps_what_was_put_last(port).await;
+    a_segment_keeps_what_was_put_last_and_is_done_for_ever(port).await;
     a_report_is_read_whole_or_not_at_all(port).await;
 }
 
@@ -31,14 +32,26 @@ async fn the_latest_runs_come_first(port: &dyn Recounts) {
         scope: "everything".into(),
         summary: String::new(),
     };
-    for (run, began) in [(1, 500), (2, 900), (3, 700)] {
+    for (run, began) in [(1, 500), (3, 900), (2, 700)] {
         port.put_run(&state(run, began)).await.unwrap();
     }
-    let ended = RunState { ended: Some(UnixMillis(990)), summary: r#"{"posts":7}"#.into(), ..state(2, 900) };
+    let ended = RunState { ended: Some(UnixMillis(990)), summary: r#"{"posts":7}"#.into(), ..state(3, 900) };
     port.put_run(&ended).await.unwrap();
-    assert_eq!(port.run(2.into()).await, Ok(Some(ended.clone())));
+    assert_eq!(port.run(3.into()).await, Ok(Some(ended.clone())));
     assert_eq!(port.run(9.into()).await, Ok(None));
-    assert_eq!(port.runs(2).await, Ok(vec![ended, state(3, 700)]));
+    assert_eq!(port.runs(2).await, Ok(vec![ended.clone(), state(2, 700)]));
+    port.put_run(&state(3, 900)).await.unwrap();
+    assert_eq!(port.run(3.into()).await, Ok(Some(ended)), "nobody takes its end back");
+}
+
+async fn what_every_worker_of_a_run_has_found_is_kept(port: &dyn Recounts) {
+    let run = RunId::from(31);
+    for (worker, share) in [("w-2", "1"), ("w-1", "2"), ("w-2", "3")] {
+        port.put_share(run, &Worker(worker.into()), share, NOW).await.unwrap();
+    }
+    port.put_share(RunId::from(32), &Worker("w-1".into()), "9", NOW).await.unwrap();
+    assert_eq!(port.shares(run).await, Ok(vec!["2".to_owned(), "3".to_owned()]));
+    assert_eq!(port.shares(RunId::from(33)).await, Ok(vec![]));
 }
 
 async fn a_key_is_queued_once_for_the_first_reason(port: &dyn Recounts) {
@@ -48,24 +61,33 @@ async fn a_key_is_queued_once_for_the_first_reason(port: &dyn Recounts) {
         port.enqueue(&key, reason, NOW).await.unwrap();
     }
     port.enqueue(&other, QueueReason::Negative, NOW).await.unwrap();
+    let second = Queued { key: key.clone(), reason: QueueReason::Suspect, asked: 2 };
+    let first = Queued { key: other.clone(), reason: QueueReason::Negative, asked: 1 };
     let queued = port.queued(None).await.unwrap();
-    assert_eq!(queued.items, [(other.clone(), QueueReason::Negative), (key.clone(), QueueReason::Suspect)]);
+    assert_eq!(queued.items, [first.clone(), second.clone()]);
     assert_eq!(queued.next, None);
     let behind = Cursor(other.to_string());
     assert_eq!(port.queued(Some(&behind)).await.unwrap().items.len(), 1);
+
+    port.enqueue(&key, QueueReason::Drift, NOW).await.unwrap();
+    port.dequeue(&second).await.unwrap();
+    let again = Queued { asked: 3, ..second };
+    assert_eq!(port.queued(None).await.unwrap().items, [first.clone(), again.clone()], "it was asked for meanwhile");
     for _ in 0..2 {
-        port.dequeue(&key).await.unwrap();
+        port.dequeue(&again).await.unwrap();
     }
-    assert_eq!(port.queued(None).await.unwrap().items, [(other, QueueReason::Negative)]);
+    assert_eq!(port.queued(None).await.unwrap().items, [first]);
 }
 
 async fn an_audit_asked_for_since_stays_queued(port: &dyn Recounts) {
-    for asked in [100, 300, 200] {
-        port.enqueue_audit(UnixMillis(asked)).await.unwrap();
+    let queued = async || port.audit_queued().await.unwrap().map(|asked| asked.0);
+    for (now, asked) in [(100, 100), (300, 300), (200, 301), (301, 302)] {
+        port.enqueue_audit(UnixMillis(now)).await.unwrap();
+        assert_eq!(queued().await, Some(asked), "every request is another, by whatever clock");
     }
-    for (began, left) in [(250, Some(300)), (300, Some(300)), (301, None), (400, None)] {
-        port.audit_done(UnixMillis(began)).await.unwrap();
-        assert_eq!(port.audit_queued().await, Ok(left.map(UnixMillis)), "an audit that began at {began}");
+    for (seen, left) in [(300, Some(302)), (9_000, Some(302)), (302, None), (302, None)] {
+        port.audit_done(UnixMillis(seen)).await.unwrap();
+        assert_eq!(queued().await, left, "an audit of what was queued as {seen}");
     }
 }
 
@@ -90,7 +112,7 @@ async fn a_claim_lasts_until_its_heartbeat_is_missed(port: &dyn Recounts) {
     assert_eq!(claim(&other, at(99)).await, Claimed::Done, "done stays done");
 }
 
-async fn a_segment_keeps_what_was_put_last(port: &dyn Recounts) {
+async fn a_segment_keeps_what_was_put_last_and_is_done_for_ever(port: &dyn Recounts) {
     let run = RunId::from(11);
     let segment = |index, cursor: Option<&str>, unsettled, done| AuditSegment {
         index,
@@ -98,10 +120,13 @@ async fn a_segment_keeps_what_was_put_last(port: &dyn Recounts) {
         unsettled,
         done,
     };
-    port.put_segment(run, &segment(10, Some("3:p#0u"), 4, false)).await.unwrap();
-    port.put_segment(run, &segment(2, Some("x"), 1, false)).await.unwrap();
-    port.put_segment(run, &segment(2, None, 0, true)).await.unwrap();
-    port.put_segment(RunId::from(12), &segment(0, None, 0, true)).await.unwrap();
+    let put = async |run, segment| port.put_segment(run, &segment, NOW).await.unwrap();
+    put(run, segment(10, Some("3:p#0"), 4, false)).await;
+    put(run, segment(10, Some("3:p#0u"), 4, false)).await;
+    put(run, segment(2, Some("x"), 1, false)).await;
+    put(run, segment(2, None, 0, true)).await;
+    put(run, segment(2, Some("late"), 7, false)).await;
+    put(RunId::from(12), segment(0, None, 0, true)).await;
     assert_eq!(port.segments(run).await, Ok(vec![segment(2, None, 0, true), segment(10, Some("3:p#0u"), 4, false)]));
 }
 

@@ -1,10 +1,11 @@
-//! The cache over a real Redis, started here where it is installed, alone and as a cluster of one; and what only the real
-//! one can show: expiry, a restart, formats of other versions.
+//! The cache over a real Redis, started here where it is installed, alone and as a cluster of one and of three; and what
+//! only the real one can show: expiry, a restart, a dead node, formats of other versions.
 
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on fails there")]
 #![expect(clippy::print_stderr, reason = "a skipped suite says so")]
 
 use std::net::TcpListener;
+use std::ops::RangeInclusive;
 use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -29,29 +30,34 @@ struct Server {
     child: Child,
     port: u16,
     folder: PathBuf,
-    cluster: bool,
+    /// The slots it has, where it is a node of a cluster.
+    slots: Option<RangeInclusive<u16>>,
 }
 
 impl Server {
     /// `None`, said aloud, where there is no such binary.
     fn start(cluster: bool) -> Option<Self> {
+        Self::with_slots(cluster.then_some(0..=16_383))
+    }
+
+    fn with_slots(slots: Option<RangeInclusive<u16>>) -> Option<Self> {
         static SERVERS: AtomicU32 = AtomicU32::new(0);
         let nth = SERVERS.fetch_add(1, Ordering::Relaxed);
         let folder = std::env::temp_dir().join(format!("tally-redis-{}-{nth}", std::process::id()));
         std::fs::create_dir_all(&folder).unwrap();
         let port = free_port();
-        let Some(child) = spawn(port, &folder, cluster) else {
+        let Some(child) = spawn(port, &folder, slots.is_some()) else {
             eprintln!("SKIPPED: no redis-server here; {SERVER} may name one");
             let _ = std::fs::remove_dir_all(&folder);
             return None;
         };
-        let server = Self { child, port, folder, cluster };
+        let server = Self { child, port, folder, slots };
         server.await_answer();
         Some(server)
     }
 
     fn restart(&mut self) {
-        self.child = spawn(self.port, &self.folder, self.cluster).expect("it started before");
+        self.child = spawn(self.port, &self.folder, self.slots.is_some()).expect("it started before");
         self.await_answer();
     }
 
@@ -65,7 +71,7 @@ impl Server {
     }
 
     fn settings(&self) -> Settings {
-        Settings { cluster: self.cluster, timeout: Duration::from_secs(2), ..Settings::at(vec![self.url()]) }
+        Settings { cluster: self.slots.is_some(), timeout: Duration::from_secs(2), ..Settings::at(vec![self.url()]) }
     }
 
     /// A plain connection, for looking under the adapter.
@@ -77,13 +83,15 @@ impl Server {
         let deadline = Instant::now() + DEADLINE;
         let answers = || -> redis::RedisResult<()> {
             let mut connection = redis::Client::open(self.url())?.get_connection()?;
-            redis::cmd("PING").query::<()>(&mut connection)?;
-            if self.cluster {
-                // Refused when it has them already.
-                let _ = redis::cmd("CLUSTER").arg("ADDSLOTSRANGE").arg(0).arg(16_383).query::<()>(&mut connection);
-            }
-            let _: Option<String> = connection.get("ready?")?;
-            Ok(())
+            let Some(slots) = &self.slots else {
+                return connection.get::<_, Option<String>>("ready?").map(|_| ());
+            };
+            let mut add = redis::cmd("CLUSTER");
+            // Refused when it has them already.
+            let _ = add.arg("ADDSLOTSRANGE").arg(*slots.start()).arg(*slots.end()).query::<()>(&mut connection);
+            let info: String = redis::cmd("CLUSTER").arg("INFO").query(&mut connection)?;
+            let up = info.contains("cluster_state:ok");
+            if up { Ok(()) } else { Err((redis::ErrorKind::UnexpectedReturnType, "the cluster is not up").into()) }
         };
         while let Err(error) = answers() {
             assert!(Instant::now() < deadline, "redis does not answer: {error}");
@@ -99,6 +107,27 @@ impl Drop for Server {
         let _ = self.child.wait();
         let _ = std::fs::remove_dir_all(&self.folder);
     }
+}
+
+/// Three nodes that share the slots; nobody stands in for a dead one.
+fn three_nodes() -> Option<Vec<Server>> {
+    let thirds = [0..=5460, 5461..=10_922, 10_923..=16_383];
+    let nodes = thirds.into_iter().map(|slots| Server::with_slots(Some(slots))).collect::<Option<Vec<_>>>()?;
+    for other in &nodes[1..] {
+        redis::cmd("CLUSTER").arg("MEET").arg("127.0.0.1").arg(other.port).query::<()>(&mut nodes[0].raw()).unwrap();
+    }
+    let knows_all = |node: &Server| {
+        let info: String = redis::cmd("CLUSTER").arg("INFO").query(&mut node.raw()).unwrap();
+        ["cluster_state:ok", "cluster_slots_assigned:16384", "cluster_known_nodes:3"]
+            .iter()
+            .all(|fact| info.contains(fact))
+    };
+    let deadline = Instant::now() + DEADLINE;
+    while !nodes.iter().all(knows_all) {
+        assert!(Instant::now() < deadline, "three nodes do not find each other");
+        std::thread::yield_now();
+    }
+    Some(nodes)
 }
 
 fn free_port() -> u16 {
@@ -117,6 +146,7 @@ fn spawn(port: u16, folder: &PathBuf, cluster: bool) -> Option<Child> {
     command.args(["--bind", "127.0.0.1", "--save", "", "--appendonly", "no", "--port"]).arg(port.to_string());
     if cluster {
         command.args(["--cluster-enabled", "yes", "--cluster-announce-ip", "127.0.0.1"]);
+        command.args(["--cluster-require-full-coverage", "no"]);
     }
     command.current_dir(folder).stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null()).spawn().ok()
 }
@@ -144,6 +174,39 @@ async fn one_server_keeps_the_contract() {
 async fn a_cluster_keeps_the_contract() {
     let Some(server) = Server::start(true) else { return };
     contract(&Cache::new(&server.settings()).unwrap()).await;
+}
+
+#[tokio::test]
+async fn three_nodes_keep_the_contract_and_a_dead_one_takes_only_its_own_along() {
+    let Some(mut nodes) = three_nodes() else { return };
+    let settings = Settings::at(nodes.iter().map(Server::url).collect());
+    let cache = Cache::new(&Settings { timeout: Duration::from_secs(2), ..settings }).unwrap();
+    contract(&cache).await;
+    let posts: Vec<PostId> = (0..60).map(|n| post(&format!("p-{n}"))).collect();
+    for post in &posts {
+        fill(&cache, post, 1).await;
+    }
+    nodes[1].kill();
+    let mut lost = Vec::new();
+    for post in &posts {
+        match cache.get(std::slice::from_ref(post)).await {
+            Ok(found) => assert_eq!(found, [Cached::Hit(served(1))]),
+            Err(fault) if fault.is_retryable() => lost.push(post),
+            Err(fault) => panic!("{fault}"),
+        }
+    }
+    assert!((1..60).contains(&lost.len()), "{} lost", lost.len());
+    nodes[1].restart();
+    let deadline = Instant::now() + DEADLINE;
+    let found = loop {
+        match cache.get(&posts).await {
+            Ok(found) => break found,
+            Err(fault) => assert!(Instant::now() < deadline, "not used again: {fault}"),
+        }
+    };
+    let expected = |post| if lost.contains(&post) { Cached::Miss } else { Cached::Hit(served(1)) };
+    assert_eq!(found, posts.iter().map(expected).collect::<Vec<_>>());
+    fill(&cache, lost[0], 2).await;
 }
 
 #[tokio::test]

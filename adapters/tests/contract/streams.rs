@@ -14,6 +14,7 @@ use crate::likes::{post, user, write};
 pub(crate) async fn contract(env: &Env) {
     let info = env.stream.info().await.unwrap();
     assert!(info.created >= info.table_created);
+    assert_eq!(env.stream.info().await, Ok(info.clone()), "the same however often it is asked for");
     every_change_is_one_record_and_no_change_is_none(env, &info.label).await;
     reading_goes_on_behind_a_position(env, &info.label).await;
     a_shard_that_is_not_there_is_gone(env, &info.label).await;

@@ -1,5 +1,8 @@
-//! What happens to a row key that the comparison could not prove: a look at it alone, then windows.
+//! What happens to row keys that the comparison could not prove: looks at them, many at a time, then windows.
 
+use futures_util::FutureExt;
+use futures_util::future::try_join;
+use futures_util::stream::{self, StreamExt, TryStreamExt};
 use tally_core::ids::RowKey;
 
 use super::Audit;
@@ -20,46 +23,73 @@ pub(super) enum Doubt {
     Wrong(Wrong),
     /// The counter changed while so many rows were counted, or they were not all counted.
     Changed(u64),
+    /// Its counter cannot be read: nothing here settles it.
+    Unreadable,
 }
 
+/// A row key that only a window can settle, and what is known to be wrong with it.
+type Unproved = (RowKey, Option<Wrong>);
+
 impl Audit {
-    /// Settles `key`; how many row keys this leaves unsettled: none or one.
-    pub(super) async fn follow_up(&self, key: RowKey, doubt: Doubt) -> anyhow::Result<u64> {
-        let _turn = self.repairs.acquire().await.expect("nobody closes the semaphore");
-        let wrong = match doubt {
-            Doubt::Wrong(wrong) => Some(wrong),
-            Doubt::Changed(rows) => match self.looks(&key, rows).await? {
-                Looked::Proved => {
-                    self.findings.proved(1);
-                    return Ok(0);
+    /// Settles row keys; how many this leaves unsettled.
+    pub(super) async fn follow_up(&self, doubts: Vec<(RowKey, Doubt)>) -> anyhow::Result<u64> {
+        let (mut unreadable, mut certain, mut open) = (0, Vec::new(), Vec::new());
+        for (key, doubt) in doubts {
+            match doubt {
+                Doubt::Unreadable => unreadable += 1,
+                Doubt::Wrong(wrong) => certain.push((key, Some(wrong))),
+                Doubt::Changed(rows) if rows > MANY && !self.dry_run => certain.push((key, None)),
+                Doubt::Changed(_) => open.push(key),
+            }
+        }
+        let looked = async { self.windows(self.looks(open).await?).await };
+        let (certain, looked) = try_join(self.windows(certain).boxed(), looked.boxed()).await?;
+        Ok(unreadable + certain + looked)
+    }
+
+    /// Looks at row keys together; those that only a window can settle.
+    async fn looks(&self, mut open: Vec<RowKey>) -> anyhow::Result<Vec<Unproved>> {
+        let mut unproved: Vec<Unproved> = Vec::new();
+        for _ in 0..LOOKS {
+            let looked = self.look(&open).await?;
+            let mut changed = Vec::new();
+            for (key, looked) in open.into_iter().zip(looked) {
+                match looked {
+                    Looked::Proved => self.findings.proved(1),
+                    Looked::Wrong(wrong) => unproved.push((key, Some(wrong))),
+                    Looked::Unproved => changed.push(key),
                 }
-                Looked::Wrong(wrong) => Some(wrong),
-                Looked::Unproved => None,
-            },
-        };
+            }
+            open = changed;
+        }
+        unproved.extend(open.into_iter().map(|key| (key, None)));
+        Ok(unproved)
+    }
+
+    async fn windows(&self, keys: Vec<Unproved>) -> anyhow::Result<u64> {
+        stream::iter(keys)
+            .map(|(key, wrong)| self.window(key, wrong).boxed())
+            .buffer_unordered(self.tools.rules.concurrency)
+            .try_fold(0, |sum, unsettled| std::future::ready(Ok(sum + unsettled)))
+            .await
+    }
+
+    /// Recounts `key` by windows once it is its turn; 1 where it stays unsettled.
+    async fn window(&self, key: RowKey, wrong: Option<Wrong>) -> anyhow::Result<u64> {
         if self.dry_run {
             if let Some(wrong) = wrong {
                 self.findings.differs(wrong.drift(&key));
             }
             return Ok(1);
         }
+        let _turn = self.repairs.acquire().await.expect("nobody closes the semaphore");
         let why = wrong.map_or(Cause::Unproved, |wrong| wrong.cause);
         Ok(match repair(&self.tools, &key, why, &self.findings).await? {
             Repaired::Proved => 0,
-            Repaired::Left => 1,
-        })
-    }
-
-    async fn looks(&self, key: &RowKey, rows: u64) -> anyhow::Result<Looked> {
-        if rows > MANY && !self.dry_run {
-            return Ok(Looked::Unproved);
-        }
-        for _ in 0..LOOKS {
-            let looked = self.look(key).await?;
-            if looked != Looked::Unproved {
-                return Ok(looked);
+            Repaired::Left => {
+                self.leave(key);
+                1
             }
-        }
-        Ok(Looked::Unproved)
+        })
     }
 }

@@ -1,11 +1,18 @@
-//! A look at one row key by itself: its rows counted by a query, between two readings of its counter's version.
+//! A look at row keys by themselves: the rows of each counted by a query, between two readings of its counter's version.
 
+use futures_util::FutureExt;
+use futures_util::stream::{self, StreamExt, TryStreamExt};
 use tally_core::counter::Counter;
-use tally_core::ids::RowKey;
+use tally_core::ids::{PostId, RowKey};
+use tally_core::ports::Outcome;
 use tally_core::recount::{Finding, Scanned, compare, proved};
 
 use super::Audit;
 use crate::summary::{Cause, Drift};
+
+/// Counters read by one request, and requests at once.
+const COUNTERS: usize = 100;
+const REQUESTS: usize = 4;
 
 /// What is wrong with a count.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -44,34 +51,64 @@ pub(super) enum Looked {
     Proved,
     /// They differ, and nothing is on its way that could make up for it.
     Wrong(Wrong),
-    /// The counter kept changing.
+    /// The counter kept changing, or could not be read.
     Unproved,
 }
 
 impl Audit {
-    /// Looks at `key` alone.
-    pub(super) async fn look(&self, key: &RowKey) -> anyhow::Result<Looked> {
-        let version_before = self.tools.counter(&key.post).await?.map_or(0, |counter| counter.version);
-        let rows = self.count(key).await?;
-        let scanned = Scanned { version_before, ended: self.tools.clock.now() };
-        let as_of = self.views.past(scanned.ended).await?;
-        let counter = self.tools.counter(&key.post).await?;
-        let version = counter.as_ref().map_or(0, |counter| counter.version);
-        if !proved(&scanned, version, [as_of], self.tools.rules.guard) {
-            return Ok(Looked::Unproved);
+    /// Looks at `keys`; what it came to, in their order. The wait in the midst of it is one for all.
+    pub(super) async fn look(&self, keys: &[RowKey]) -> anyhow::Result<Vec<Looked>> {
+        if keys.is_empty() {
+            return Ok(Vec::new());
         }
-        Ok(Wrong::with(key, rows, counter.as_ref()).map_or(Looked::Proved, Looked::Wrong))
+        let version =
+            |counter: Outcome<Option<&Counter>>| counter.map_or(0, |counter| counter.map_or(0, |c| c.version));
+        let before = self.with_counters(keys, |_, counter| version(counter)).await?;
+        let rows: Vec<u64> = stream::iter(0..keys.len())
+            .map(|at| self.count(&keys[at]).boxed())
+            .buffered(self.tools.rules.concurrency)
+            .try_collect()
+            .await?;
+        let ended = self.tools.moment();
+        let as_of = self.views.past(ended).await?;
+        let looked = |at: usize, counter: Outcome<Option<&Counter>>| {
+            let Ok(counter) = counter else { return Looked::Unproved };
+            let scanned = Scanned { version_before: before[at], ended };
+            let version = counter.map_or(0, |counter| counter.version);
+            if !proved(&scanned, version, [as_of], self.tools.rules.guard) {
+                return Looked::Unproved;
+            }
+            Wrong::with(&keys[at], rows[at], counter).map_or(Looked::Proved, Looked::Wrong)
+        };
+        self.with_counters(keys, looked).await
+    }
+
+    /// What `each` makes of every key's counter, given the key's place, in their order.
+    pub(super) async fn with_counters<T>(
+        &self,
+        keys: &[RowKey],
+        each: impl Fn(usize, Outcome<Option<&Counter>>) -> T,
+    ) -> anyhow::Result<Vec<T>> {
+        let mut made = Vec::with_capacity(keys.len());
+        let mut batches = stream::iter((0..keys.len()).step_by(COUNTERS))
+            .map(|first| self.counters_of(&keys[first..keys.len().min(first + COUNTERS)]).boxed())
+            .buffered(REQUESTS);
+        while let Some(counters) = batches.try_next().await? {
+            for counter in counters {
+                let counter = counter.as_ref().map(Option::as_ref).map_err(Clone::clone);
+                made.push(each(made.len(), counter));
+            }
+        }
+        Ok(made)
+    }
+
+    async fn counters_of(&self, keys: &[RowKey]) -> anyhow::Result<Vec<Outcome<Option<Counter>>>> {
+        let posts: Vec<PostId> = keys.iter().map(|key| key.post.clone()).collect();
+        self.tools.counters(&posts).await
     }
 
     async fn count(&self, key: &RowKey) -> anyhow::Result<u64> {
-        let (mut rows, mut after) = (0, None);
-        loop {
-            let page = self.tools.page("read rows", || self.tools.ports.rows.users(key, after.as_ref())).await?;
-            rows += page.items.len() as u64;
-            after = page.next;
-            if after.is_none() {
-                return Ok(rows);
-            }
-        }
+        let _turn = self.counts.acquire().await.expect("nobody closes the semaphore");
+        self.tools.count(key).await
     }
 }

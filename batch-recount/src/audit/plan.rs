@@ -27,14 +27,14 @@ pub(super) enum Part {
 }
 
 impl Plan {
-    /// Everything.
-    pub(crate) fn full(segments: u32) -> Self {
-        Self { rows: segments.max(1), counters: (segments / 4).max(1), since: None }
+    /// Everything, by processes that scan `at_once` parts each.
+    pub(crate) fn full(at_once: u32) -> Self {
+        Self { rows: (at_once * 2).max(1), counters: (at_once / 2).max(1), since: None }
     }
 
     /// What has changed since.
-    pub(crate) fn since(segments: u32, since: UnixMillis) -> Self {
-        Self { rows: 0, since: Some(since), ..Self::full(segments) }
+    pub(crate) fn since(at_once: u32, since: UnixMillis) -> Self {
+        Self { rows: 0, since: Some(since), ..Self::full(at_once) }
     }
 
     pub(super) fn row_segments(self) -> Range<u32> {
@@ -43,11 +43,6 @@ impl Plan {
 
     pub(super) fn counter_segments(self) -> Range<u32> {
         self.rows..self.rows + self.counters
-    }
-
-    /// Segments worked on at once by one process.
-    pub(super) fn at_once(self) -> usize {
-        self.rows.max(self.counters) as usize
     }
 
     pub(super) fn part(self, index: u32) -> Part {
@@ -65,12 +60,12 @@ mod tests {
 
     #[test]
     fn every_part_of_both_tables_is_one_segment() {
-        let plan = Plan::full(8);
+        let plan = Plan::full(4);
         let parts: Vec<Part> = plan.row_segments().chain(plan.counter_segments()).map(|n| plan.part(n)).collect();
         assert_eq!(parts.len(), 10);
         assert_eq!(parts[7], Part::Rows(Segment { index: 7, of: 8 }));
         assert_eq!(parts[9], Part::Counters(Segment { index: 1, of: 2 }));
-        let changed = Plan::since(8, UnixMillis(1));
+        let changed = Plan::since(4, UnixMillis(1));
         assert_eq!((changed.row_segments().len(), changed.part(0)), (0, Part::Counters(Segment { index: 0, of: 2 })));
     }
 }

@@ -6,11 +6,12 @@
 //! read, and nothing written before they were is missing from it.
 
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 
-use futures_util::FutureExt;
 use futures_util::stream::{self, BoxStream, StreamExt, TryStreamExt};
-use tally_core::ids::{PostId, RowKey, UserId};
-use tally_core::ports::{AuditSegment, Cursor, ScannedRow, Segment};
+use tally_core::counter::Counter;
+use tally_core::ids::{RowKey, UserId};
+use tally_core::ports::{AuditSegment, Cursor, Outcome, ScannedRow, Segment};
 use tally_core::recount::{RowKeyCount, RowTally};
 use tally_core::time::UnixMillis;
 use tokio::sync::SemaphorePermit;
@@ -23,9 +24,6 @@ use super::{Audit, ROOM};
 
 /// Pages of one segment whose keys wait to be compared; the room they share bounds them further.
 const BATCHES: usize = 256;
-/// Counters read by one request, and requests at once for one page.
-const COUNTERS: usize = 100;
-const REQUESTS: usize = 4;
 /// How often it is written down how far a segment has come.
 const SAVE: std::time::Duration = std::time::Duration::from_secs(5);
 
@@ -51,6 +49,8 @@ struct Counted {
 /// The scan of one segment, page by page.
 struct Scan<'a> {
     audit: &'a Audit,
+    /// Held while there is something to read.
+    turn: Option<SemaphorePermit<'a>>,
     segment: Segment,
     cursor: Option<Cursor>,
     over: bool,
@@ -70,10 +70,16 @@ struct Current {
 
 impl Audit {
     /// Counts and compares one segment of the likes table.
-    pub(super) async fn rows(&self, segment: Segment, state: AuditSegment) -> anyhow::Result<AuditSegment> {
+    pub(super) async fn rows(
+        &self,
+        segment: Segment,
+        state: AuditSegment,
+        turn: SemaphorePermit<'_>,
+    ) -> anyhow::Result<AuditSegment> {
         let is_whole = state.cursor.is_none();
         let scan = Scan {
             audit: self,
+            turn: Some(turn),
             segment,
             partial: state.cursor.is_some(),
             cursor: state.cursor.clone(),
@@ -106,35 +112,25 @@ impl Audit {
     /// Compares a batch; how many of its keys are left unsettled, and where its page began.
     async fn settle(&self, batch: Batch<'_>) -> anyhow::Result<(u64, Option<Cursor>)> {
         self.views.past(batch.ended).await?;
-        let doubts: Vec<(RowKey, Doubt)> = stream::iter((0..batch.keys.len()).step_by(COUNTERS))
-            .map(|first| self.compare(&batch.keys[first..batch.keys.len().min(first + COUNTERS)]).boxed())
-            .buffered(REQUESTS)
-            .try_concat()
-            .await?;
+        let keys: Vec<RowKey> = batch.keys.iter().map(|counted| counted.count.key.clone()).collect();
+        let doubts = self.with_counters(&keys, |at, counter| doubt(&batch.keys[at], counter)).await?;
+        let doubts: Vec<(RowKey, Doubt)> =
+            keys.into_iter().zip(doubts).filter_map(|(key, doubt)| Some((key, doubt?))).collect();
         self.findings.proved((batch.keys.len() - doubts.len()) as u64);
-        let unsettled = stream::iter(doubts)
-            .map(|(key, doubt)| self.follow_up(key, doubt).boxed())
-            .buffer_unordered(self.tools.rules.concurrency)
-            .try_fold(0, |sum, unsettled| std::future::ready(Ok(sum + unsettled)))
-            .await?;
-        Ok((unsettled, batch.begin))
+        Ok((self.follow_up(doubts).await?, batch.begin))
     }
+}
 
-    /// The doubts that remain once some keys' counters are read.
-    async fn compare(&self, keys: &[Counted]) -> anyhow::Result<Vec<(RowKey, Doubt)>> {
-        let posts: Vec<PostId> = keys.iter().map(|counted| counted.count.key.post.clone()).collect();
-        let counters = self.tools.counters(&posts).await?;
-        let doubts = keys.iter().zip(counters).filter_map(|(counted, counter)| {
-            let RowKeyCount { key, rows } = &counted.count;
-            let changed = counted.partial || !counted.before.horizon.covers(counter.as_ref());
-            let doubt = if changed {
-                Some(Doubt::Changed(*rows))
-            } else {
-                Wrong::with(key, *rows, counter.as_ref()).map(Doubt::Wrong)
-            };
-            Some((key.clone(), doubt?))
-        });
-        Ok(doubts.collect())
+/// What remains in doubt about a row key once its counter is read.
+fn doubt(counted: &Counted, counter: Outcome<Option<&Counter>>) -> Option<Doubt> {
+    let RowKeyCount { key, rows } = &counted.count;
+    match counter {
+        Err(fault) => {
+            tracing::error!(%key, error = %fault, "a counter cannot be read");
+            Some(Doubt::Unreadable)
+        }
+        Ok(counter) if counted.partial || !counted.before.horizon.covers(counter) => Some(Doubt::Changed(*rows)),
+        Ok(counter) => Wrong::with(key, *rows, counter).map(Doubt::Wrong),
     }
 }
 
@@ -168,13 +164,17 @@ impl<'a> Scan<'a> {
         let tools = &self.audit.tools;
         let scan = || tools.ports.rows.scan(self.segment, self.cursor.as_ref());
         let page = tools.page("scan rows", scan).await?;
-        let ended = tools.clock.now();
+        let ended = tools.moment();
+        self.audit.read_until.fetch_max(ended.0, Ordering::Relaxed);
         self.audit.findings.scanned(page.items.len() as u64);
         self.audit.progress.rows(page.items.len() as u64);
         for row in &page.items {
             self.row(row, &before, keys);
         }
         self.over = page.next.is_none();
+        if self.over {
+            self.turn = None;
+        }
         self.cursor = page.next;
         Ok(ended)
     }

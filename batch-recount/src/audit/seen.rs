@@ -44,10 +44,15 @@ impl Seen {
         self.segments.fetch_add(1, Ordering::Relaxed);
     }
 
+    /// Whether all of the table, scanned in `segments` parts, was scanned here.
+    pub(super) fn is_whole(&self, segments: u32) -> bool {
+        segments > 0 && self.segments.load(Ordering::Relaxed) == segments
+    }
+
     /// What is known of `key`, where rows are scanned in `segments` parts.
     pub(super) fn met(&self, key: &RowKey, segments: u32) -> Met {
         let keys = self.keys.lock().unwrap_or_else(PoisonError::into_inner);
-        let all = segments > 0 && self.segments.load(Ordering::Relaxed) == segments && keys.len() < MOST;
+        let all = self.is_whole(segments) && keys.len() < MOST;
         match keys.contains(&fingerprint(key)) {
             true => Met::Yes,
             false if all => Met::No,

@@ -2,14 +2,14 @@
 
 use std::time::Duration;
 
-use tally_core::Set;
-use tally_core::ids::UserId;
-use tally_core::recount::{Form, Report};
+use tally_core::recount::{Form, Read, Report};
 use tally_core::time::UnixMillis;
 use tokio::time::Instant;
 
 use super::Window;
+use super::roster::Roster;
 use crate::cost::ITEM;
+use crate::room::Part;
 
 /// The first wait between two looks for a report, and the longest.
 const LOOKS: (Duration, Duration) = (Duration::from_millis(200), Duration::from_secs(2));
@@ -25,15 +25,18 @@ impl Window<'_> {
         })
     }
 
-    /// Everybody who likes, all pages, read consistently.
-    pub(super) async fn users(&self) -> anyhow::Result<Set<UserId>> {
-        let (mut users, mut after) = (Set::default(), None);
+    /// Everybody who likes, all pages, read consistently; how many were read where there is no room for more.
+    pub(super) async fn users(&self, part: &mut Part) -> anyhow::Result<Result<Roster, u64>> {
+        let (mut roster, mut after) = (Roster::default(), None);
         loop {
             let page = self.tools.page("read rows", || self.tools.ports.rows.users(self.key, after.as_ref())).await?;
-            users.extend(page.items);
+            roster.extend(&page.items);
+            if !part.holds(roster.len()) {
+                return Ok(Err(roster.len()));
+            }
             after = page.next;
             if after.is_none() {
-                return Ok(users);
+                return Ok(Ok(roster.finish()));
             }
         }
     }

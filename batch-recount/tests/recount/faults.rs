@@ -7,15 +7,30 @@ use std::time::Duration;
 use tally_adapters::faulty::{Faulty, Plan};
 use tally_adapters::memory::Memory;
 use tally_core::ids::RowKey;
+use tally_emulator::{Config, Fault, Rule};
 use tally_service::{Chance, Clock, Exit};
 
-use crate::world::{BEGAN, World, Writer, drifted, ended, key, post, user};
+use crate::world::{BEGAN, World, Writer, client, drifted, ended, key, post, user};
 
 /// How far the count of `key` is from its rows, once all is applied.
 async fn drift(world: &World, key: &RowKey) -> i64 {
     world.quiet().await;
     let counter = world.counter(&key.post).await;
     counter.shards.get(&key.shard).map_or(0, |tally| tally.rows) - world.rows(key).await
+}
+
+/// What goes wrong with requests of the recount and of the streamer: writers' transactions are spared.
+fn ghosts() -> Vec<Rule> {
+    let late = || Rule::new(Fault::Ghost { max_delay_ms: 20_000, hang_ms: 0 });
+    vec![
+        late().on("PutItem").table("likes").chance(0.25),
+        Rule::new(Fault::DropReply).on("PutItem").table("likes").chance(0.15),
+        late().on("PutItem").table("recounts").chance(0.05),
+        late().on("UpdateItem").table("like_counts").chance(0.02),
+        late().on("TransactWriteItems").table("recounts").chance(0.2),
+        Rule::new(Fault::DropReply).on("TransactWriteItems").table("recounts").chance(0.2),
+        Rule::new(Fault::Conflict).on("TransactWriteItems").table("recounts").chance(0.1),
+    ]
 }
 
 async fn drifting(memory: &Memory, world: &World, by: i64) -> RowKey {
@@ -112,5 +127,64 @@ async fn calls_that_fail_every_way_there_is_delay_a_recount_and_never_mislead_it
         assert!(plan.fired() > 0);
         assert_eq!(world.recount(&[]).await, Exit::CLEAN, "seed {seed}");
         world.exact(1).await;
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn markers_and_verdicts_that_arrive_late_never_mislead_a_recount() {
+    let mut late = 0;
+    for seed in 0..3 {
+        let (world, emulator) = World::emulated(Config { shards: 2, seed, ..Config::default() }).await;
+        let _streamer = world.streamer("s");
+        let mut writer = Writer::new(&world, seed).await;
+        writer.fill(0..2, 12).await;
+        world.quiet().await;
+        let keys = [0, 1].map(|n| key(&post(n), &user(0)));
+        for key in &keys {
+            crate::world::drift(&client(&emulator), key, 5).await;
+        }
+        emulator.set_faults(ghosts());
+        let haunted = world.start("haunted", &[]);
+        let mut recount = std::pin::pin!(haunted.ended());
+        loop {
+            tokio::select! {
+                _ = &mut recount => break,
+                () = tokio::time::sleep(Duration::from_millis(300)) => writer.churn(&post(0), 2, 20).await,
+            }
+        }
+        late += emulator.stats().fired("ghost");
+        emulator.set_faults(Vec::new());
+        tokio::time::sleep(Duration::from_secs(30)).await;
+        assert_eq!(emulator.stats().ghosts_pending, 0);
+        for key in &keys {
+            let ledger = world.ports.recounts.ledger(&key.post, 1_000).await.unwrap();
+            let corrections = ledger.iter().map(|line| line.after - line.before).filter(|by| *by != 0);
+            let corrections: Vec<i64> = corrections.collect();
+            assert!(corrections.is_empty() || corrections == [-5], "seed {seed}: {corrections:?}");
+        }
+        assert_eq!(world.recount(&[]).await, Exit::CLEAN, "seed {seed}");
+        world.exact(2).await;
+    }
+    assert!(late > 10, "{late} requests were late");
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_audit_killed_anywhere_is_finished_by_the_next() {
+    for seed in 0..20 {
+        let (memory, chance) = (Memory::new(BEGAN, 2), Chance::seeded(seed));
+        let world = World::twin(&memory);
+        let _streamer = world.streamer("s");
+        drifting(&memory, &world, 5).await;
+        let audit = world.start("killed", &[]);
+        tokio::time::sleep(chance.up_to(Duration::from_secs(25))).await;
+        audit.kill().await;
+        let run = world.ports.recounts.runs(1).await.unwrap().remove(0);
+        let name = run.run.to_string();
+        let line: &[&str] = if run.ended.is_some() { &[] } else { &["--resume", &name] };
+        assert_eq!(world.recount(line).await, Exit::CLEAN, "seed {seed}");
+        world.exact(1).await;
+        let ledger = world.ports.recounts.ledger(&post(0), 100).await.unwrap();
+        let corrections: Vec<i64> = ledger.iter().map(|line| line.after - line.before).filter(|by| *by != 0).collect();
+        assert_eq!(corrections, [-5], "seed {seed}");
     }
 }

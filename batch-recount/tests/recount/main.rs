@@ -5,8 +5,12 @@ mod acceptance;
 #[cfg(test)]
 mod audits;
 #[cfg(test)]
+mod doubts;
+#[cfg(test)]
 mod faults;
 #[cfg(test)]
 mod rules;
+#[cfg(test)]
+mod sharing;
 #[cfg(test)]
 mod world;

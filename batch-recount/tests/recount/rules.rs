@@ -11,6 +11,7 @@ use tally_core::ports::{
     Applied, Counts, Cursor, Judged, LedgerEntry, Like, MarkerPut, Mended, Outcome, Page, Rows, ScannedRow, Segment,
 };
 use tally_core::recount::{Marker, Phase, Verdict};
+use tally_core::time::UnixMillis;
 use tally_service::Exit;
 use tokio::time::Instant;
 
@@ -121,7 +122,7 @@ impl Counts for Watched {
         self.note(Call::Counter);
         self.counts.counter(post).await
     }
-    async fn counters(&self, posts: &[PostId]) -> Outcome<Vec<Option<Counter>>> {
+    async fn counters(&self, posts: &[PostId]) -> Outcome<Vec<Outcome<Option<Counter>>>> {
         self.counts.counters(posts).await
     }
     async fn judge(&self, verdict: &Verdict, entry: &LedgerEntry) -> Outcome<Judged> {
@@ -131,7 +132,10 @@ impl Counts for Watched {
     async fn mend_total(&self, post: &PostId, version: u64, sum: i64, entry: &LedgerEntry) -> Outcome<Mended> {
         self.counts.mend_total(post, version, sum, entry).await
     }
-    async fn scan(&self, segment: Segment, after: Option<&Cursor>) -> Outcome<Page<(PostId, Counter)>> {
+    async fn suspect(&self, key: &RowKey, now: UnixMillis) -> Outcome<()> {
+        self.counts.suspect(key, now).await
+    }
+    async fn scan(&self, segment: Segment, after: Option<&Cursor>) -> Outcome<Page<(PostId, Outcome<Counter>)>> {
         self.counts.scan(segment, after).await
     }
 }
@@ -272,7 +276,11 @@ async fn a_large_correction_is_withheld_until_somebody_insists() {
     assert_eq!(world.recount(&["--post", "p-0"]).await, Exit::FAILED);
     assert_eq!(world.counter(&post(0)).await.shards[&key.shard].rows, 5_001);
     assert_eq!(world.summary().await["withheld"], 1);
+    assert!(!world.counter(&post(0)).await.is_sound(), "no answer calls it exact any more");
+    let queued = world.ports.recounts.queued(None).await.unwrap().items;
+    assert_eq!(queued.iter().map(|queued| &queued.key).collect::<Vec<_>>(), [&key]);
     assert_eq!(world.recount(&["--post", "p-0", "--force"]).await, Exit::CLEAN);
+    assert!(world.counter(&post(0)).await.is_sound(), "the verdict says what is so");
     world.exact(1).await;
 }
 

@@ -70,10 +70,13 @@ impl World {
         let emulator = Emulator::new(EmulatorConfig { epoch: Some(epoch), ..config });
         let connection = Connection::in_process(&Settings::local(""), emulator.http_client(), BEGAN);
         dynamodb::ensure_tables(&connection).await.unwrap();
-        let fenced = Arc::new(dynamodb::Likes::new(&connection, shards()));
-        let world =
-            Self { ports: Ports::over(&connection), clock: Clock::starting_at(BEGAN), fenced, started: Arc::default() };
-        (world, emulator)
+        (Self::over(&connection, Clock::starting_at(BEGAN)), emulator)
+    }
+
+    /// Over the tables of `connection`.
+    pub(crate) fn over(connection: &Connection, clock: Clock) -> Self {
+        let fenced = Arc::new(dynamodb::Likes::new(connection, shards()));
+        Self { ports: Ports::over(connection), clock, fenced, started: Arc::default() }
     }
 
     pub(crate) fn with(&self, change: impl FnOnce(&mut Ports)) -> Self {
@@ -182,6 +185,30 @@ impl World {
             assert_eq!(self.difference(&post(n)).await, None);
         }
     }
+}
+
+/// The SDK's own client of an emulator, for items that no port would write.
+pub(crate) fn client(emulator: &Emulator) -> aws_sdk_dynamodb::Client {
+    use aws_sdk_dynamodb::config::{BehaviorVersion, Credentials, Region};
+    let config = aws_sdk_dynamodb::Config::builder()
+        .behavior_version(BehaviorVersion::latest())
+        .region(Region::new("us-east-1"))
+        .endpoint_url("http://in-process.invalid")
+        .credentials_provider(Credentials::new("local", "local", None, None, "local"))
+        .http_client(emulator.http_client());
+    aws_sdk_dynamodb::Client::from_conf(config.build())
+}
+
+/// Adds `by` to the count of one row key, total and all, in the table itself.
+pub(crate) async fn drift(client: &aws_sdk_dynamodb::Client, key: &RowKey, by: i64) {
+    use aws_sdk_dynamodb::types::AttributeValue;
+    let update = client.update_item().table_name("like_counts");
+    let update = update.key("post_id", AttributeValue::S(key.post.to_string()));
+    let update = update.update_expression("ADD #s :by, #l :by, #v :one");
+    let names = [("#s", format!("s{}", key.shard)), ("#l", "likes".to_owned()), ("#v", "version".to_owned())];
+    let update = names.into_iter().fold(update, |update, (alias, name)| update.expression_attribute_names(alias, name));
+    let update = update.expression_attribute_values(":by", AttributeValue::N(by.to_string()));
+    update.expression_attribute_values(":one", AttributeValue::N("1".to_owned())).send().await.unwrap();
 }
 
 /// Adds `by` to the count of one row key, total and all, as lost or doubled records would.

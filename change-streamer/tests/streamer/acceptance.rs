@@ -91,9 +91,16 @@ async fn counts_equal_rows_while_shards_split_and_everything_fails_now_and_then(
         if nth % 5 == 4 && writer.chance.token().is_multiple_of(2) {
             emulator.split_shard("likes", None, None).unwrap();
         }
-        // An iterator lives for 15 minutes.
+        // An iterator lives for 15 minutes, and cannot be used for longer than that.
         if nth == 7 {
-            tokio::time::sleep(Duration::from_secs(16 * 60)).await;
+            let outage = Duration::from_secs(16 * 60);
+            let mut rules = faults();
+            rules.push(Rule::new(Fault::Outage).on("GetRecords").lasting(outage));
+            let taken = || emulator.stats().requests["GetShardIterator"];
+            let before = taken();
+            emulator.set_faults(rules);
+            tokio::time::sleep(outage + Duration::from_secs(60)).await;
+            assert!(taken() >= before + 8, "every reader had to take a new one");
         }
     })
     .await;

@@ -6,7 +6,13 @@ mod acceptance;
 #[cfg(test)]
 mod cache;
 #[cfg(test)]
+mod doctored;
+#[cfg(test)]
+mod listings;
+#[cfg(test)]
 mod losses;
+#[cfg(test)]
+mod outlets;
 #[cfg(test)]
 mod sharing;
 #[cfg(test)]

@@ -13,15 +13,19 @@ async fn broker(values: &[&[u8]]) -> Broker {
     let broker = Broker::new();
     broker.create_topic("likes", 4);
     broker.create_topic("likes.dlq", 1);
-    let from = Partition { topic: "likes".into(), index: 2 };
+    put_aside(&broker, "likes", values).await;
+    broker
+}
+
+async fn put_aside(broker: &Broker, topic: &str, values: &[&[u8]]) {
+    let from = Partition { topic: topic.into(), index: 2 };
     for (offset, value) in (0..).zip(values) {
         let mut records = Records::default();
         let header = [("trace", Some(&b"t"[..]))];
         records.push(Offset(offset), UnixMillis(0), None, Some(value), header);
         let rejection = Rejection::RefusedByStore("too busy".to_owned());
-        letter::write(&broker, "likes.dlq", &from, records.get(0).unwrap(), &rejection).await.unwrap();
+        letter::write(broker, "likes.dlq", &from, records.get(0).unwrap(), &rejection).await.unwrap();
     }
-    broker
 }
 
 fn replay(broker: &Broker) -> Replay {
@@ -43,7 +47,7 @@ async fn replayed(broker: &Broker) -> Vec<(u32, u64)> {
 async fn a_replay_puts_events_back_under_their_key_and_skips_what_still_is_none() {
     let broker = broker(&[EVENT, b"{", EVENT]).await;
     let done = replay(&broker).run(100).await.unwrap();
-    assert_eq!(done, Replayed { sent: 2, skipped: 1 });
+    assert_eq!(done, Replayed { sent: 2, skipped: 1, foreign: 0 });
     let home = tally_core::event::partition_of(b"p", 4);
     assert!(replayed(&broker).await.iter().all(|(index, count)| *count == if *index == home { 2 } else { 0 }));
     let shelf = broker.shelf("test", "likes");
@@ -59,9 +63,18 @@ async fn a_replay_puts_events_back_under_their_key_and_skips_what_still_is_none(
 async fn a_replay_is_bounded_and_goes_on_where_it_was() {
     let broker = broker(&[EVENT; 10]).await;
     let replay = replay(&broker);
-    assert_eq!(replay.run(4).await.unwrap(), Replayed { sent: 4, skipped: 0 });
-    assert_eq!(replay.run(100).await.unwrap(), Replayed { sent: 6, skipped: 0 });
+    assert_eq!(replay.run(4).await.unwrap(), Replayed { sent: 4, ..Replayed::default() });
+    assert_eq!(replay.run(100).await.unwrap(), Replayed { sent: 6, ..Replayed::default() });
     assert_eq!(replay.run(100).await.unwrap(), Replayed::default(), "nothing is put back twice");
+}
+
+#[tokio::test]
+async fn a_letter_of_another_topic_is_not_put_on_this_one() {
+    let broker = broker(&[EVENT]).await;
+    put_aside(&broker, "dislikes", &[EVENT, EVENT]).await;
+    let done = replay(&broker).run(100).await.unwrap();
+    assert_eq!(done, Replayed { sent: 1, skipped: 0, foreign: 2 });
+    assert_eq!(replayed(&broker).await.iter().map(|(_, count)| count).sum::<u64>(), 1);
 }
 
 #[tokio::test]

@@ -5,17 +5,20 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::Duration;
 
-use tally_core::batch::{Batch, Events, Taken, Trigger};
+use futures_util::FutureExt;
+use tally_core::batch::{Batch, Change, Events, Taken, Trigger};
 use tally_core::event::Rejection;
 use tally_core::fence::{Advance, Commit, Fence, Next, Offset, Refused};
+use tally_core::ids::{RowKey, ShardCount};
 use tally_core::ports::log::Records;
+use tally_core::time::UnixMillis;
 use tokio::time::Instant;
 use tracing::Instrument;
 
 use super::leave::Leave;
-use super::letters::Letters;
+use super::letters::{Acknowledged, Letters};
 use super::{Cause, End, Halt, Worker};
-use crate::event::{self, Routing};
+use crate::event;
 use crate::metrics;
 use crate::trace::Links;
 
@@ -26,7 +29,6 @@ pub(super) struct Chain<'a> {
     worker: &'a Worker,
     leave: &'a Leave,
     fence: Fence,
-    routing: Routing,
     batch: Batch,
     /// What was read and is not behind the fence yet: a row the table refuses is put aside with its record.
     runs: VecDeque<Arc<Records>>,
@@ -47,17 +49,16 @@ enum Written {
 }
 
 impl<'a> Chain<'a> {
-    pub(super) fn new(worker: &'a Worker, leave: &'a Leave, fence: Fence, routing: Routing) -> Self {
+    pub(super) fn new(worker: &'a Worker, leave: &'a Leave, fence: Fence, acknowledged: &'a mut Acknowledged) -> Self {
         let now = Instant::now();
         Self {
             worker,
             leave,
             batch: Batch::new(worker.shared.settings.limits, fence.offset),
             fence,
-            routing,
             runs: VecDeque::new(),
             next: (0, 0),
-            letters: Letters::new(worker),
+            letters: Letters::new(worker, acknowledged),
             links: Links::default(),
             origin: now,
             committed: now,
@@ -88,6 +89,10 @@ impl<'a> Chain<'a> {
         if self.batch.is_empty() && self.leave.is_asked() {
             return Err(End::Leave);
         }
+        // Also where records are always there, so that nothing below is ever waited for.
+        if self.worker.progress.doubted().now_or_never().is_some() {
+            return Err(self.doubted());
+        }
         loop {
             if let Some(trigger) = self.take() {
                 return Ok(trigger);
@@ -97,6 +102,7 @@ impl<'a> Chain<'a> {
                 () = self.leave.asked() => {
                     return if self.batch.is_empty() { Err(End::Leave) } else { Ok(Trigger::Shutdown) };
                 }
+                () = self.worker.progress.doubted() => return Err(self.doubted()),
                 offset = self.letters.acknowledged() => self.batch.dead_letter_acknowledged(offset),
                 records = self.worker.log.records() => match records {
                     Ok(records) => self.runs.push_back(records),
@@ -110,10 +116,17 @@ impl<'a> Chain<'a> {
         }
     }
 
+    fn doubted(&self) -> End {
+        tracing::warn!(partition = %self.worker.log.partition(), "the log no longer fits the fence");
+        End::Reload(Cause::Position)
+    }
+
     /// Takes what was read into the batch, until it is due or nothing is left.
     fn take(&mut self) -> Option<Trigger> {
-        let now = self.origin.elapsed();
+        let (now, routing) = (self.origin.elapsed(), self.worker.routing());
+        let index = self.worker.log.partition().index;
         let (mut stale, mut misrouted) = (0, 0);
+        let mut oldest: Option<UnixMillis> = None;
         let due = loop {
             if let Some(trigger) = self.batch.due(now) {
                 break Some(trigger);
@@ -123,19 +136,25 @@ impl<'a> Chain<'a> {
                 self.next = (self.next.0 + 1, 0);
                 continue;
             };
-            let taken = match event::of(record) {
-                Ok(event) => {
-                    let taken = self.batch.accept(record.offset, &event, record.weight(), now);
-                    let fits = self.routing.fits(&event, self.worker.log.partition().index);
-                    misrouted += u64::from(taken == Taken::Taken && !fits);
-                    taken
-                }
-                Err(rejection) => {
-                    let taken = self.batch.reject(record.offset, record.weight(), now);
-                    if taken == Taken::Taken {
-                        self.letters.send(Arc::clone(run), record.offset, rejection);
+            let (offset, weight) = (record.offset, record.weight());
+            let taken = if self.letters.has(offset) {
+                let taken = self.batch.reject(offset, weight, now);
+                self.batch.dead_letter_acknowledged(offset);
+                taken
+            } else {
+                match event::of(record) {
+                    Ok(event) => {
+                        let taken = self.batch.accept(offset, &event, weight, now);
+                        misrouted += u64::from(taken == Taken::Taken && !routing.fits(&event, index));
+                        taken
                     }
-                    taken
+                    Err(rejection) => {
+                        let taken = self.batch.reject(offset, weight, now);
+                        if taken == Taken::Taken {
+                            self.letters.send(Arc::clone(run), offset, rejection);
+                        }
+                        taken
+                    }
                 }
             };
             match taken {
@@ -143,11 +162,14 @@ impl<'a> Chain<'a> {
                 Taken::Stale => stale += 1,
                 Taken::Taken => {
                     self.links.follow(record);
-                    self.worker.progress.waiting(record.at);
+                    oldest = Some(oldest.map_or(record.at, |oldest| oldest.min(record.at)));
                 }
             }
             self.next.1 += 1;
         };
+        if let Some(oldest) = oldest {
+            self.worker.progress.waiting(oldest);
+        }
         metrics::records("stale", stale);
         metrics::misrouted(misrouted);
         due
@@ -228,7 +250,9 @@ impl<'a> Chain<'a> {
                     return Err(End::Reload(cause_of(&outcome)));
                 }
                 Next::Bisect => return Ok(Written::Refused(summary(&outcome))),
-                Next::Halt => return Err(End::Halt(Halt::Refused(summary(&outcome)))),
+                Next::Halt => {
+                    return Err(End::Halt(Halt::Refused(refusal(&outcome, &changes, worker.shared.shards))));
+                }
             }
         }
     }
@@ -238,7 +262,7 @@ impl<'a> Chain<'a> {
         let run = self.runs.iter().find(|run| run.at(offset).is_some());
         let run = Arc::clone(run.expect("a run is kept until the fence has passed it"));
         self.letters.send(run, offset, Rejection::RefusedByStore(refused));
-        self.leave.unless_dropped(self.letters.acknowledged()).await.map(|_| ())
+        self.leave.unless_dropped(self.letters.acknowledged()).await.map(drop)
     }
 
     /// The fence has moved: lets go of what lies behind it, and tells Kafka now and then.
@@ -248,7 +272,8 @@ impl<'a> Chain<'a> {
             self.next = if self.next.0 == 0 { (0, 0) } else { (self.next.0 - 1, self.next.1) };
         }
         let waiting = self.runs.get(self.next.0).and_then(|run| run.get(self.next.1)).map(|record| record.at);
-        self.worker.progress.reached(self.fence.offset, waiting);
+        self.worker.progress.reached(&self.fence, waiting);
+        self.letters.prune(self.fence.offset);
         if trigger == Trigger::Shutdown || self.committed.elapsed() >= COMMIT_EVERY {
             self.committed = Instant::now();
             self.worker.log.finished(self.fence.offset);
@@ -288,8 +313,22 @@ fn cause_of(outcome: &Commit) -> Cause {
     }
 }
 
-/// An outcome in a few words: a hundred reasons are mostly `Nothing`.
+/// An outcome in a few words.
 fn summary(outcome: &Commit) -> String {
+    described(outcome, |item| format!("item {item}"))
+}
+
+/// An outcome for whoever has to act on it: the row keys by name, since it is one of those that is full.
+fn refusal(outcome: &Commit, changes: &[Change<'_>], shards: ShardCount) -> String {
+    described(outcome, |item| {
+        let change = item.checked_sub(1).and_then(|row| changes.get(row));
+        let key = change.map(|change| RowKey::of(change.post, change.user.as_str(), shards));
+        key.map_or("the fence".to_owned(), |key| format!("row key `{key}`"))
+    })
+}
+
+/// A hundred reasons are mostly `Nothing`; item 0 is the fence.
+fn described(outcome: &Commit, name: impl Fn(usize) -> String) -> String {
     match outcome {
         Commit::Done => "done".to_owned(),
         Commit::Invalid(text) | Commit::Fatal(text) | Commit::Unknown(text) => text.clone(),
@@ -299,7 +338,7 @@ fn summary(outcome: &Commit) -> String {
                 .enumerate()
                 .filter(|(_, reason)| **reason != Refused::Nothing)
                 .take(3)
-                .map(|(item, reason)| format!("item {item}: {reason:?}"))
+                .map(|(item, reason)| format!("{}: {reason:?}", name(item)))
                 .collect();
             format!("cancelled: {}", named.join(", "))
         }

@@ -2,31 +2,40 @@
 
 use std::future::Future;
 
-use tally_core::fence::{self, Fence, Load};
+use tally_core::fence::{self, Fence, Load, Log, Partition};
 use tally_core::ports::Outcome;
 
 use super::leave::Leave;
 use super::{Cause, End, Halt, Worker};
-use crate::event::Routing;
 use crate::metrics;
 
 impl Worker {
     /// Loads the fence and positions the log at it.
-    pub(super) async fn load(&self, leave: &Leave, cause: Cause) -> Result<(Fence, Routing), End> {
+    pub(super) async fn load(&self, leave: &Leave, cause: Cause) -> Result<Fence, End> {
         metrics::reloaded(cause.label());
         let fence = self.resume_point(leave).await?;
         let partitions = self.persist(leave, "partitions", || self.log.partitions()).await?;
+        self.progress.spread_over(partitions);
         self.persist(leave, "start_at", || self.log.start_at(fence.offset)).await?;
-        self.progress.reached(fence.offset, None);
-        let shared = &self.shared;
-        Ok((fence, Routing { scheme: shared.settings.key, shards: shared.shards, partitions }))
+        Ok(fence)
     }
 
     async fn resume_point(&self, leave: &Leave) -> Result<Fence, End> {
         let (rows, partition) = (&self.shared.rows, self.log.partition());
         loop {
             let stored = self.persist(leave, "fence", || rows.fence(partition)).await?;
+            if let Some(fence) = &stored {
+                // Before the log is asked: a partition that gets no further is behind all the same.
+                self.progress.loaded(fence);
+            }
             let log = self.persist(leave, "log", || self.log.log()).await?;
+            if let Some((seen, told)) =
+                stored.as_ref().and_then(|seen| Some((seen, told_since(seen, partition, &log)?)))
+            {
+                tracing::warn!(%partition, topic_id = %told.topic, "the broker tells topic ids now: the fence takes its");
+                self.persist(leave, "reset_fence", || rows.reset_fence(partition, seen, &told)).await?;
+                continue;
+            }
             match fence::load(stored, &log) {
                 Load::Create(fence) => {
                     tracing::info!(%partition, offset = %fence.offset, topic_id = %fence.topic, "creating the fence");
@@ -63,4 +72,12 @@ impl Worker {
             leave.unless_asked(self.shared.host.clock().sleep(self.pause(tries - 1))).await?;
         }
     }
+}
+
+/// The fence with the topic's id, where it was written when the broker told none and the topic's name stood for it. The
+/// other way round is an alarm: a broker that has told ids does not stop.
+fn told_since(seen: &Fence, partition: &Partition, log: &Log) -> Option<Fence> {
+    let named = |topic: &str| *topic == *partition.topic;
+    let told = named(&seen.topic.0) && !named(&log.topic.0);
+    told.then(|| Fence { topic: log.topic.clone(), ..seen.clone() })
 }

@@ -1,7 +1,7 @@
 //! A stage for real processes: librdkafka's in-process cluster, the emulator on a loopback port, producers with a
 //! ledger, and consumers that are ended whatever becomes of a test.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs::File;
 use std::io::{Read, Write};
 use std::net::TcpStream;
@@ -13,11 +13,11 @@ use std::time::Duration;
 use futures_util::StreamExt;
 use rdkafka::mocking::MockCluster;
 use rdkafka::producer::DefaultProducerContext;
-use tally_adapters::dynamodb::{Access, Connection, Likes, Settings, ensure_tables};
+use tally_adapters::dynamodb::{self, Access, Connection, Settings, ensure_tables};
 use tally_adapters::kafka;
 use tally_core::event::{Action, LikeEvent, partition_of};
 use tally_core::fence::Partition;
-use tally_core::ids::{PostId, ShardCount, UserId};
+use tally_core::ids::{PostId, RowKey, ShardCount, UserId};
 use tally_core::ports::log::Outgoing;
 use tally_core::ports::{FencedRows, Producer, Rows, Segment, Shelf};
 use tally_core::time::UnixMillis;
@@ -30,13 +30,19 @@ pub(crate) const PARTITIONS: u32 = 12;
 /// Long enough for rebalances of the in-process cluster, which take up to fifteen seconds each.
 const PATIENCE: Duration = Duration::from_secs(150);
 
-/// Whether a like is there, for each (post, user).
-pub(crate) type Ledger = BTreeMap<(String, String), bool>;
+/// Since when a like is there, for each (post, user) that was ever spoken of.
+pub(crate) type Ledger = BTreeMap<(String, String), Option<UnixMillis>>;
+
+/// Likes that are there, and since when.
+pub(crate) type Likes = BTreeMap<(String, String), UnixMillis>;
+
+/// As long as an id may be.
+const LONGEST: usize = 256;
 
 pub(crate) struct Stage {
     pub(crate) cluster: MockCluster<'static, DefaultProducerContext>,
     pub(crate) emulator: Emulator,
-    pub(crate) likes: Likes,
+    pub(crate) likes: dynamodb::Likes,
     endpoint: String,
     producer: kafka::Producer,
     pub(crate) ledger: Ledger,
@@ -66,29 +72,20 @@ impl Stage {
         let connection = Connection::open(&settings).await;
         ensure_tables(&connection).await.unwrap();
         let producer = kafka::Producer::new(&kafka::Settings::plaintext(&cluster.bootstrap_servers())).unwrap();
-        let likes = Likes::new(&connection, ShardCount::DEFAULT);
+        let likes = dynamodb::Likes::new(&connection, ShardCount::DEFAULT);
         let (ends, poison) = ((0..PARTITIONS).map(|index| (index, 0)).collect(), Vec::new());
         let ledger = Ledger::new();
         Self { cluster, emulator, likes, endpoint, producer, ledger, ends, poison, said: 0, _server: host }
     }
 
-    /// Says `count` events, a third of them unlikes, every hundredth poison; ids hold what ids may hold.
+    /// Says `count` events, 30 % of them unlikes, every hundredth poison; ids hold what ids may hold.
     pub(crate) async fn say(&mut self, count: u64) {
-        let mut records = Vec::new();
-        for n in self.said..self.said + count {
-            let draw = n.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 20;
-            let post = PostId::new(&format!("p#{}\"\u{1f600}", draw % 97)).unwrap();
-            let long = if draw.is_multiple_of(500) { "x".repeat(240) } else { String::new() };
-            let user = UserId::new(&format!("u'{}{long}", (draw / 97) % 211)).unwrap();
-            let action = if draw % 10 < 3 { Action::Unlike } else { Action::Like };
-            if draw.is_multiple_of(100) {
-                records.push((post, br#"{"post_id":"#.to_vec(), true));
-            } else {
-                let at = UnixMillis(1_700_000_000_000 + n);
-                records.push((post.clone(), LikeEvent::new(&post, &user, action, at).encode(), false));
-                self.ledger.insert((post.to_string(), user.to_string()), action == Action::Like);
-            }
-        }
+        self.say_padded(count, 0).await;
+    }
+
+    /// The same, each with `padding` bytes of a field that nobody knows.
+    pub(crate) async fn say_padded(&mut self, count: u64, padding: usize) {
+        let records: Vec<_> = (self.said..self.said + count).map(|n| self.draw(n, padding)).collect();
         self.said += count;
         let producer = &self.producer;
         let sent = futures_util::stream::iter(records).map(|(post, value, poison)| async move {
@@ -105,6 +102,28 @@ impl Stage {
                 self.poison.push((written.partition, written.offset.0));
             }
         }
+    }
+
+    /// The record of event `n`: its post, its value, and whether it is poison.
+    fn draw(&mut self, n: u64, padding: usize) -> (PostId, Vec<u8>, bool) {
+        let draw = n.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 20;
+        let post = PostId::new(&format!("p#{}\"\u{1f600}", draw % 97)).unwrap();
+        if draw.is_multiple_of(100) {
+            return (post, br#"{"post_id":"#.to_vec(), true);
+        }
+        let user = format!("u'{}", (draw / 97) % 211);
+        // Of each of these every action.
+        let user = if matches!(draw % 500, 1 | 7 | 8) { format!("{user:x<LONGEST$}") } else { user };
+        let user = UserId::new(&user).unwrap();
+        let action = if draw % 10 < 3 { Action::Unlike } else { Action::Like };
+        let at = UnixMillis(1_700_000_000_000 + n);
+        self.ledger.insert((post.to_string(), user.to_string()), (action == Action::Like).then_some(at));
+        let mut value = LikeEvent::new(&post, &user, action, at).encode();
+        if padding > 0 {
+            let pad = format!(r#","pad":"{}"}}"#, pad(n, padding));
+            value.splice(value.len() - 1.., pad.into_bytes());
+        }
+        (post, value, false)
     }
 
     /// Records said and not yet behind a fence.
@@ -133,31 +152,52 @@ impl Stage {
 
     /// Checks that rows equal the fold, and dead letters the poison.
     pub(crate) async fn check(&self) {
-        let expected: Vec<&(String, String)> =
-            self.ledger.iter().filter(|(_, there)| **there).map(|(key, _)| key).collect();
+        let there = |(key, since): (&(String, String), &Option<UnixMillis>)| Some((key.clone(), (*since)?));
+        let expected: Likes = self.ledger.iter().filter_map(there).collect();
         let rows = self.rows().await;
-        assert_eq!(rows.iter().collect::<Vec<_>>(), expected, "rows and fold");
+        assert!(rows == expected, "rows and fold differ: {:?}", differences(&rows, &expected));
+        let longest = rows.keys().filter(|(_, user)| user.len() == LONGEST).count();
+        assert!(longest > 0 || self.said < 5_000, "an id as long as one may be is among {} rows", rows.len());
         let mut letters = self.letters().await;
         let total = letters.len();
         letters.dedup();
         let mut poison = self.poison.clone();
         poison.sort_unstable();
         assert_eq!(letters, poison, "dead letters and poison");
-        println!("{} rows, {} dead letters, {} of them twice", rows.len(), total, total - letters.len());
+        let twice = total - letters.len();
+        println!("{} rows, {longest} of the longest ids, {total} dead letters, {twice} of them twice", rows.len());
     }
 
-    pub(crate) async fn rows(&self) -> Vec<(String, String)> {
-        let mut rows = Vec::new();
+    /// Every row there is.
+    pub(crate) async fn rows(&self) -> Likes {
+        let mut keys = BTreeSet::new();
         let mut after = None;
         loop {
             let page = self.likes.scan(Segment { index: 0, of: 1 }, after.as_ref()).await.unwrap();
-            rows.extend(page.items.into_iter().map(|row| (row.pk.rsplit_once('#').unwrap().0.to_owned(), row.user)));
+            keys.extend(page.items.into_iter().map(|row| row.pk));
             after = page.next;
             if after.is_none() {
-                rows.sort_unstable();
-                return rows;
+                break;
             }
         }
+        let mut rows = Likes::new();
+        for key in keys {
+            let key: RowKey = key.parse().unwrap();
+            let mut after = None;
+            loop {
+                let page = self.likes.likes(&key, after.as_ref(), None).await.unwrap();
+                rows.extend(page.items.into_iter().map(|like| {
+                    let place = (key.post.to_string(), like.user.to_string());
+                    assert_eq!(key.shard, ShardCount::DEFAULT.shard_of(&like.user), "{place:?} is where it belongs");
+                    (place, like.liked_at)
+                }));
+                after = page.next;
+                if after.is_none() {
+                    break;
+                }
+            }
+        }
+        rows
     }
 
     /// Where each dead letter came from, in order.
@@ -171,11 +211,12 @@ impl Stage {
                 let records = shelf.read(&partition, at, log.end).await.unwrap();
                 at = records.last_offset().unwrap().next();
                 letters.extend(records.iter().map(|record| {
-                    let number = |name: &str| -> u64 {
+                    let text = |name: &str| {
                         let header = record.header(&format!("__connect.errors.{name}")).unwrap();
-                        std::str::from_utf8(header).unwrap().parse().unwrap()
+                        std::str::from_utf8(header).unwrap()
                     };
-                    (u32::try_from(number("partition")).unwrap(), number("offset"))
+                    assert_eq!(text("topic"), "likes");
+                    (text("partition").parse().unwrap(), text("offset").parse().unwrap())
                 }));
             }
         }
@@ -207,6 +248,24 @@ impl Stage {
         let mut command = self.command(args);
         tokio::task::spawn_blocking(move || command.output().unwrap()).await.unwrap()
     }
+}
+
+/// Digits that compress to about an eighth: half for being digits, a quarter for being said four times.
+fn pad(seed: u64, len: usize) -> String {
+    let mut state = seed;
+    let mut next = || {
+        state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        state >> 32
+    };
+    let part: String = (0..len.div_ceil(32)).map(|_| format!("{:08x}", next())).collect();
+    part.repeat(4)
+}
+
+/// The first few rows that two tables do not share.
+fn differences(rows: &Likes, expected: &Likes) -> Vec<String> {
+    let one = rows.iter().filter(|(key, at)| expected.get(key) != Some(at)).map(|row| format!("row {row:?}"));
+    let other = expected.iter().filter(|(key, at)| rows.get(key) != Some(at)).map(|row| format!("event {row:?}"));
+    one.chain(other).take(10).collect()
 }
 
 /// The binary without any of this process's settings.
@@ -246,6 +305,14 @@ impl Consumer {
     pub(crate) fn signal(&self, name: &str) {
         let sent = Command::new("kill").args([format!("-{name}"), self.child.id().to_string()]).status().unwrap();
         assert!(sent.success());
+    }
+
+    /// The most memory it ever had, in bytes, where the system tells.
+    pub(crate) fn peak_memory(&self) -> Option<u64> {
+        let status = std::fs::read_to_string(format!("/proc/{}/status", self.child.id())).ok()?;
+        let peak = status.lines().find_map(|line| line.strip_prefix("VmHWM:"))?;
+        let kibibytes: u64 = peak.split_whitespace().next()?.parse().ok()?;
+        Some(kibibytes << 10)
     }
 
     pub(crate) fn is_running(&mut self) -> bool {

@@ -8,7 +8,7 @@ use std::time::Duration;
 use thiserror::Error;
 
 use super::Checkpoint;
-use crate::ids::{StreamLabel, StreamShardId};
+use crate::ids::{RowKey, StreamLabel, StreamShardId};
 use crate::time::UnixMillis;
 
 /// How long a shard may go unread before its records count as lost. The service keeps them for 24 h.
@@ -43,6 +43,9 @@ pub enum Loss {
     /// The service sent a record whose position cannot be read, so it has no place in any count.
     #[error("a record of stream shard {0} has no readable position")]
     Unreadable(StreamShardId),
+    /// The store takes neither the change of a counter nor the mark that it is missing.
+    #[error("the counter of {0} can be neither changed nor marked")]
+    Refused(RowKey),
     /// An operator moved a fence by hand.
     #[error("the fence of {0} was reset by hand")]
     FenceReset(Box<str>),
@@ -57,6 +60,7 @@ impl Loss {
             Self::Vanished(_) => "vanished",
             Self::Unfollowed(_) => "unfollowed",
             Self::Unreadable(_) => "unreadable",
+            Self::Refused(_) => "refused",
             Self::FenceReset(_) => "fence_reset",
         }
     }

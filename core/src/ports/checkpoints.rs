@@ -88,6 +88,7 @@ impl Gap {
             Loss::Trimmed(shard) | Loss::Vanished(shard) | Loss::Unreadable(shard) => shard.as_str(),
             Loss::Outage { shard, .. } => shard.as_str(),
             Loss::Unfollowed(label) => label.as_str(),
+            Loss::Refused(_) => "counters",
             Loss::FenceReset(partition) => partition,
         };
         let id = GapId(format!("{}/{place}", loss.kind()));
@@ -155,8 +156,8 @@ pub trait Checkpoints: Send + Sync {
     async fn release(&self, label: &StreamLabel, shard: &StreamShardId, holder: &Worker) -> Outcome<()>;
 
     /// Records a loss durably and queues a full audit. Safe to repeat: the same loss is one gap. Its time moves forward
-    /// with every call, for nobody can tell a repeat from a second loss at the same place, which an audit under way
-    /// would not repair.
+    /// with every call, whatever the caller's clock says, for nobody can tell a repeat from a second loss at the same
+    /// place, which an audit under way would not repair.
     async fn open_gap(&self, loss: &Loss, now: UnixMillis) -> Outcome<Gap>;
 
     /// The open gaps, read consistently.
@@ -168,4 +169,8 @@ pub trait Checkpoints: Send + Sync {
     /// What the deployment was created with, created now with `shards`, or the default, if it was not. The answer may
     /// differ from `shards`, and then decides. Safe to repeat: what is there stays.
     async fn config(&self, shards: Option<ShardCount>) -> Outcome<ShardCount>;
+
+    /// What the deployment was created with, read consistently; `None` before it was. For processes that only read: they
+    /// must not decide what others are about to.
+    async fn deployed(&self) -> Outcome<Option<ShardCount>>;
 }

@@ -4,7 +4,7 @@ use async_trait::async_trait;
 
 use super::{Cursor, Outcome, Page, Segment};
 use crate::counter::{Counter, Update};
-use crate::ids::{PostId, Shard};
+use crate::ids::{PostId, RowKey, Shard};
 use crate::recount::{RunId, Verdict};
 use crate::time::UnixMillis;
 
@@ -24,6 +24,8 @@ pub enum Judged {
     Stands,
     /// The counter no longer held its token, or the outcome is not known: begin a new run.
     Void,
+    /// Another write was at the same items: certainly not carried out, so the same verdict may be sent once more.
+    NotDone,
 }
 
 /// What became of mending a total.
@@ -66,8 +68,8 @@ pub trait Counts: Send + Sync {
     /// One counter, read consistently.
     async fn counter(&self, post: &PostId) -> Outcome<Option<Counter>>;
 
-    /// Several counters, read consistently, in the order asked.
-    async fn counters(&self, posts: &[PostId]) -> Outcome<Vec<Option<Counter>>>;
+    /// Several counters, read consistently, in the order asked. One that cannot be read fails alone.
+    async fn counters(&self, posts: &[PostId]) -> Outcome<Vec<Outcome<Option<Counter>>>>;
 
     /// Corrects a count and writes the ledger entry, both or neither, if the counter holds the verdict's token. Never
     /// repeated by an adapter: after an unknown outcome a new run says what is so.
@@ -77,6 +79,11 @@ pub trait Counts: Send + Sync {
     /// repeat: it moves the version.
     async fn mend_total(&self, post: &PostId, version: u64, sum: i64, entry: &LedgerEntry) -> Outcome<Mended>;
 
-    /// One page of all counters, read consistently.
-    async fn scan(&self, segment: Segment, after: Option<&Cursor>) -> Outcome<Page<(PostId, Counter)>>;
+    /// Marks the count of a row key as one that may be wrong, creating it, so that no answer calls it exact until a
+    /// verdict in the suspect form. Safe to repeat: what is marked stays as it is. A copy that comes after the verdict
+    /// costs another recount, and no count.
+    async fn suspect(&self, key: &RowKey, now: UnixMillis) -> Outcome<()>;
+
+    /// One page of all counters, read consistently. One that cannot be read fails alone.
+    async fn scan(&self, segment: Segment, after: Option<&Cursor>) -> Outcome<Page<(PostId, Outcome<Counter>)>>;
 }

@@ -35,6 +35,17 @@ pub enum QueueReason {
     Asked,
 }
 
+/// A row key that waits for a recount.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Queued {
+    /// The row key.
+    pub key: RowKey,
+    /// Why it was queued first.
+    pub reason: QueueReason,
+    /// How often it was asked for: whoever recounted it for fewer requests leaves it queued.
+    pub asked: u64,
+}
+
 /// Whether a piece of work could be claimed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Claimed {
@@ -62,32 +73,39 @@ pub struct AuditSegment {
 /// What recounts remember.
 #[async_trait]
 pub trait Recounts: Send + Sync {
-    /// Puts a run's state. Safe to repeat: the latest summary stands.
+    /// Puts a run's state. Safe to repeat: the latest summary stands, and one that has ended stays as it ended.
     async fn put_run(&self, state: &RunState) -> Outcome<()>;
 
     /// A run's state.
     async fn run(&self, run: RunId) -> Outcome<Option<RunState>>;
 
-    /// The latest runs, newest first.
+    /// The latest runs, newest first: the ids of runs begin with their time.
     async fn runs(&self, limit: u32) -> Outcome<Vec<RunState>>;
+
+    /// Puts what `worker` has found for `run` so far, a JSON document. Safe to repeat: what it says last stands.
+    async fn put_share(&self, run: RunId, worker: &Worker, share: &str, now: UnixMillis) -> Outcome<()>;
+
+    /// What every worker of `run` has found.
+    async fn shares(&self, run: RunId) -> Outcome<Vec<String>>;
 
     /// Queues a row key. Safe to repeat: a key is queued once, for the reason first given.
     async fn enqueue(&self, key: &RowKey, reason: QueueReason, now: UnixMillis) -> Outcome<()>;
 
     /// What is queued, read consistently.
-    async fn queued(&self, after: Option<&Cursor>) -> Outcome<Page<(RowKey, QueueReason)>>;
+    async fn queued(&self, after: Option<&Cursor>) -> Outcome<Page<Queued>>;
 
-    /// Takes a key off the queue. Safe to repeat.
-    async fn dequeue(&self, key: &RowKey) -> Outcome<()>;
+    /// Takes a key off the queue, unless it was asked for again since. Safe to repeat.
+    async fn dequeue(&self, queued: &Queued) -> Outcome<()>;
 
-    /// Queues an audit of everything, asked for at `now`. Safe to repeat: an audit asked for later stands.
+    /// Queues an audit of everything, asked for at `now`. Safe to repeat: an audit asked for later stands. The time
+    /// moves with every call, whatever the caller's clock says: it tells one request from the next.
     async fn enqueue_audit(&self, now: UnixMillis) -> Outcome<()>;
 
     /// When the audit that is queued was last asked for.
     async fn audit_queued(&self) -> Outcome<Option<UnixMillis>>;
 
-    /// The queued audit was done by a run that began at `began`; one asked for since stays queued. Safe to repeat.
-    async fn audit_done(&self, began: UnixMillis) -> Outcome<()>;
+    /// The audit that was queued as `asked` is done; one asked for since stays queued. Safe to repeat.
+    async fn audit_done(&self, asked: UnixMillis) -> Outcome<()>;
 
     /// Claims a piece of work for `worker` until its heartbeat is older than `stale`. A courtesy between runs: nothing
     /// that must be right relies on it. Safe to repeat.
@@ -96,8 +114,8 @@ pub trait Recounts: Send + Sync {
     /// The claimed work is done, or given back. Safe to repeat.
     async fn settle(&self, what: &str, worker: &Worker, done: bool) -> Outcome<()>;
 
-    /// Puts how far a segment of an audit has come. Safe to repeat.
-    async fn put_segment(&self, run: RunId, segment: &AuditSegment) -> Outcome<()>;
+    /// Puts how far a segment of an audit has come. Safe to repeat, by anybody: one that is done stays as it is.
+    async fn put_segment(&self, run: RunId, segment: &AuditSegment, now: UnixMillis) -> Outcome<()>;
 
     /// The segments of an audit.
     async fn segments(&self, run: RunId) -> Outcome<Vec<AuditSegment>>;

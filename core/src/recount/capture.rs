@@ -10,7 +10,7 @@ use crate::tally::{Record, RecordKind};
 /// When a capture is given up; the run is then repeated.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct CaptureLimits {
-    /// Users touched.
+    /// Users touched, over all windows open at once: what they may take of memory.
     pub users: usize,
     /// Time since the opening marker was read.
     pub age: Duration,
@@ -30,6 +30,8 @@ pub struct Capture {
 pub struct Captures {
     limits: CaptureLimits,
     open: Map<RowKey, Capture>,
+    /// Users touched, over all of them.
+    users: usize,
 }
 
 /// A complete window: who was touched between the markers, and whether each likes at the closing one.
@@ -46,7 +48,7 @@ pub struct Report {
 impl Captures {
     /// No open windows.
     pub fn new(limits: CaptureLimits) -> Self {
-        Self { limits, open: Map::default() }
+        Self { limits, open: Map::default(), users: 0 }
     }
 
     /// Takes note of the next record read; a closing marker whose window was seen from its opening one yields a report.
@@ -61,8 +63,9 @@ impl Captures {
                 None
             }
             RecordKind::Marker { key, marker: Marker { run, phase: Phase::High } } => {
-                let capture = self.open.remove(key).filter(|capture| capture.run == *run)?;
-                Some(Report { key: key.clone(), run: *run, touched: capture.touched })
+                let capture = self.close(key)?;
+                let counts = capture.run == *run && !self.is_over(&capture, now);
+                counts.then(|| Report { key: key.clone(), run: *run, touched: capture.touched })
             }
             RecordKind::Reserved | RecordKind::Foreign(_) => None,
         }
@@ -72,12 +75,14 @@ impl Captures {
     /// may have missed something.
     pub fn discontinuity(&mut self) {
         self.open.clear();
+        self.users = 0;
     }
 
     /// Gives up windows that have been open too long.
     pub fn expire(&mut self, now: Duration) {
         let age = self.limits.age;
         self.open.retain(|_, capture| now.saturating_sub(capture.opened) < age);
+        self.users = self.open.values().map(|capture| capture.touched.len()).sum();
     }
 
     /// How many windows are open.
@@ -92,17 +97,27 @@ impl Captures {
 
     fn open(&mut self, key: &RowKey, run: RunId, now: Duration) {
         if self.open.get(key).is_none_or(|capture| capture.run != run) {
+            self.close(key);
             self.open.insert(key.clone(), Capture { run, touched: Map::default(), opened: now });
         }
     }
 
     fn touch(&mut self, key: &RowKey, user: &UserId, likes: bool, now: Duration) {
         let Some(capture) = self.open.get_mut(key) else { return };
-        capture.touched.insert(user.clone(), likes);
-        let spent = capture.touched.len() > self.limits.users || now.saturating_sub(capture.opened) >= self.limits.age;
-        if spent {
-            self.open.remove(key);
+        self.users += usize::from(capture.touched.insert(user.clone(), likes).is_none());
+        if self.users > self.limits.users || now.saturating_sub(capture.opened) >= self.limits.age {
+            self.close(key);
         }
+    }
+
+    fn close(&mut self, key: &RowKey) -> Option<Capture> {
+        let capture = self.open.remove(key)?;
+        self.users -= capture.touched.len();
+        Some(capture)
+    }
+
+    fn is_over(&self, capture: &Capture, now: Duration) -> bool {
+        now.saturating_sub(capture.opened) >= self.limits.age
     }
 }
 
@@ -188,5 +203,30 @@ mod tests {
         captures.observe(&low(R), NOW);
         captures.expire(LIMITS.age);
         assert!(captures.is_empty());
+    }
+
+    #[test]
+    fn a_window_too_old_is_not_reported_even_if_nobody_looked_before_its_end() {
+        let mut captures = Captures::new(LIMITS);
+        captures.observe(&low(R), NOW);
+        assert_eq!(captures.observe(&high(R), LIMITS.age), None);
+    }
+
+    #[test]
+    fn windows_open_at_once_share_the_room_there_is() {
+        let at = |key: &str, user: &str| {
+            let (key, user) = (key.parse().unwrap(), UserId::new(user).unwrap());
+            record(RecordKind::Row { key, user, before: false, after: true })
+        };
+        let low = |key: &str| record(RecordKind::Marker { key: key.parse().unwrap(), marker: Marker::low(R.into()) });
+        let mut captures = Captures::new(LIMITS);
+        for record in [low("p#0"), low("q#0"), at("p#0", "a"), at("p#0", "a"), at("q#0", "a")] {
+            captures.observe(&record, NOW);
+        }
+        assert_eq!(captures.len(), 2);
+        captures.observe(&at("q#0", "b"), NOW);
+        assert_eq!(captures.len(), 1, "whoever asks for more than there is, gives up");
+        captures.observe(&at("p#0", "b"), NOW);
+        assert_eq!(captures.len(), 1, "and leaves its room to the others");
     }
 }

@@ -8,7 +8,10 @@ use std::str::FromStr;
 
 use thiserror::Error;
 
-/// One attempt at an exact count: 128 random bits, so that no two attempts are ever taken for one.
+use crate::time::UnixMillis;
+
+/// One attempt at an exact count: 128 random bits, so that no two attempts are ever taken for one. (What people call a
+/// run, an audit with all its attempts, has an id that begins with its time.)
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct RunId(u128);
 
@@ -16,6 +19,13 @@ pub struct RunId(u128);
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 #[error("a run id is 32 lower-case hexadecimal digits")]
 pub struct BadRunId;
+
+impl RunId {
+    /// The id of a run beginning at `began`: ids in order are runs in order.
+    pub fn beginning(began: UnixMillis, random: u64) -> Self {
+        Self(u128::from(began.0) << 64 | u128::from(random))
+    }
+}
 
 impl From<u128> for RunId {
     fn from(bits: u128) -> Self {

@@ -7,11 +7,35 @@ use crate::Set;
 use crate::counter::{Counter, Overflow};
 use crate::ids::{RowKey, UserId};
 
+/// Everybody a window has read the row of, each once.
+pub trait Read {
+    /// How many.
+    fn len(&self) -> u64;
+
+    /// Whether nobody was read.
+    fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// Whether `user` was among them.
+    fn contains(&self, user: &UserId) -> bool;
+}
+
+impl Read for Set<UserId> {
+    fn len(&self) -> u64 {
+        Set::len(self) as u64
+    }
+
+    fn contains(&self, user: &UserId) -> bool {
+        Set::contains(self, user)
+    }
+}
+
 /// How many rows there are at the closing marker: those read and not touched, and those touched and liking.
-pub fn exact_rows(read: &Set<UserId>, report: &Report) -> u64 {
-    let untouched = read.iter().filter(|user| !report.touched.contains_key(*user)).count();
-    let liking = report.touched.values().filter(|likes| **likes).count();
-    (untouched + liking) as u64
+pub fn exact_rows(read: &impl Read, report: &Report) -> u64 {
+    let touched = report.touched.keys().filter(|user| read.contains(user)).count() as u64;
+    let liking = report.touched.values().filter(|likes| **likes).count() as u64;
+    read.len().saturating_sub(touched) + liking
 }
 
 /// What a run says about one row key's count. Also a correction of 0 is one: it takes the token, so that no older
@@ -47,7 +71,7 @@ pub enum Form {
 pub struct NoWindow;
 
 /// Draws the conclusion of a run from the rows read, the report, and the counter.
-pub fn verdict(read: &Set<UserId>, report: &Report, counter: &Counter, form: Form) -> Result<Verdict, NoWindow> {
+pub fn verdict(read: &impl Read, report: &Report, counter: &Counter, form: Form) -> Result<Verdict, NoWindow> {
     let window = counter.shards.get(&report.key.shard).and_then(|tally| tally.window);
     let window = window.filter(|window| window.run == report.run).ok_or(NoWindow)?;
     let exact = i64::try_from(exact_rows(read, report)).unwrap_or(i64::MAX);

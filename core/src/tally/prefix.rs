@@ -12,7 +12,7 @@ use crate::counter::{Feeder, Touch, Update};
 use crate::ids::{Ordinal, PostId, RowKey, Sequence, Shard, ShardSet};
 use crate::recount::{Phase, RunId};
 use crate::time::UnixMillis;
-use crate::watermark::Watermarks;
+use crate::watermark::{Prune, Watermarks};
 
 /// When a prefix ends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -174,7 +174,7 @@ pub struct UpdateContext<'a> {
     pub ancestors: &'a [Ordinal],
     /// `F`.
     pub closed_through: Option<Ordinal>,
-    /// The counter's watermarks as last seen, for pruning; `None` where it was not seen yet.
+    /// The counter's watermarks as last seen, for pruning; `None` where nobody remembers them.
     pub seen: Option<&'a Watermarks>,
 }
 
@@ -234,7 +234,10 @@ impl UpdateContext<'_> {
             touched,
             ancestors: self.ancestors.to_vec(),
             closed_through: self.closed_through,
-            prune: self.seen.and_then(|seen| seen.prunable(self.closed_through, self.shard)),
+            prune: match self.seen {
+                Some(seen) => seen.prunable(self.closed_through, self.shard),
+                None => Prune::unseen(self.closed_through, self.shard, self.ancestors),
+            },
         }
     }
 }

@@ -48,8 +48,11 @@ impl Layer {
         join_all(asked).await.into_iter().map(Option::flatten).collect()
     }
 
-    async fn fill(&self, fill: Fill) {
-        let written = self.call(self.cache.fill(&fill.post, &fill.token, &fill.served)).await;
+    async fn fill(&self, Fill { post, right, served }: Fill) {
+        let written = match right {
+            Right::Fill(token) => self.call(self.cache.fill(&post, &token, &served)).await,
+            Right::Settle => self.call(self.cache.update(&[(post, served)])).await.map(|replaced| replaced > 0),
+        };
         let outcome = match written {
             Some(true) => "written",
             Some(false) => "overtaken",
@@ -79,10 +82,19 @@ impl Layer {
     }
 }
 
-/// A count read after its token was given.
+/// By what right a count is written to the cache.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum Right {
+    /// It was missing, and this token was given for it before the count was read.
+    Fill(FillToken),
+    /// An inexact count stood there, which whoever knows better may replace.
+    Settle,
+}
+
+/// A count read from the table, to be written to the cache.
 struct Fill {
     post: PostId,
-    token: FillToken,
+    right: Right,
     served: Served,
 }
 
@@ -103,9 +115,9 @@ impl Fills {
         (Self(sender), Filler { layer, fills })
     }
 
-    /// Leaves a count that was read from the table after `token` was given.
-    pub fn offer(&self, post: &PostId, token: FillToken, served: Served) {
-        if self.0.try_send(Fill { post: post.clone(), token, served }).is_err() {
+    /// Leaves a count that was read from the table after `right` was had.
+    pub(super) fn offer(&self, post: &PostId, right: Right, served: Served) {
+        if self.0.try_send(Fill { post: post.clone(), right, served }).is_err() {
             counter!("tally_cache_fills_total", "outcome" => "dropped").increment(1);
         }
     }

@@ -1,48 +1,318 @@
-//! Counts in this process's memory for a moment, and one read at a time of those that are not.
+//! Counts in this process's memory for a moment, and one read at a time of those that are not: whoever asks for a post
+//! that is being read waits for that read. How it is read is others' business.
 
-use std::future::Future;
-use std::sync::Arc;
+use std::collections::HashMap;
+use std::collections::hash_map::RandomState;
+use std::hash::BuildHasher;
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::Duration;
 
-use moka::future::Cache;
+use futures_util::FutureExt;
+use futures_util::future::Shared;
 use tally_core::ids::PostId;
 use tally_core::served::Served;
+use tokio::sync::oneshot;
+use tokio::time::Instant;
 
 use super::NoAnswer;
+use crate::count::Shown;
+use crate::error::Cause;
 
-/// A bounded memory of counts. Posts asked for once do not drive out those asked for often.
-pub struct Local {
-    counts: Cache<PostId, Served>,
-    keeps: bool,
+/// Parts with a lock each, so that readers of different posts seldom meet.
+const PARTS: usize = 64;
+
+/// A count that was read, and the bytes it is sent in once somebody has asked for them.
+#[derive(Debug)]
+pub struct Kept {
+    served: Served,
+    shown: OnceLock<Shown>,
+}
+
+impl Kept {
+    fn new(served: Served) -> Self {
+        Self { served, shown: OnceLock::new() }
+    }
+
+    /// The count as it was read.
+    pub fn served(&self) -> Served {
+        self.served
+    }
+
+    /// The count of `post` as it is sent when it is judged to be `now`.
+    pub fn shown(&self, post: &PostId, now: &Served) -> Shown {
+        if *now == self.served {
+            self.shown.get_or_init(|| Shown::new(post, now)).clone()
+        } else {
+            Shown::new(post, now)
+        }
+    }
+
+    /// The same, if it was sent before.
+    pub fn at_hand(&self, now: &Served) -> Option<Shown> {
+        self.shown.get().filter(|_| *now == self.served).cloned()
+    }
+}
+
+/// What a read came to, for everybody who waits for it.
+type Landed = Result<Arc<Kept>, NoAnswer>;
+
+/// A read under way. Whoever waits for it may leave; it goes on.
+#[derive(Clone, Debug)]
+pub struct Flight(Shared<oneshot::Receiver<Landed>>);
+
+impl Flight {
+    /// What it comes to.
+    pub async fn landed(self) -> Landed {
+        self.0.await.unwrap_or_else(|_| Err(NoAnswer::Away(Cause::new("the read was given up"))))
+    }
+}
+
+/// Where the count of a post is, for one who asks.
+#[derive(Clone, Debug)]
+pub enum Found {
+    /// In memory.
+    Kept(Arc<Kept>),
+    /// On its way.
+    Flight(Flight),
+}
+
+/// A read somebody has to do: of a post that nobody reads yet. Dropping it gives it up, for everybody who waits.
+#[derive(Debug)]
+pub struct Led {
+    /// The post.
+    pub post: PostId,
+    local: Local,
+    tell: Option<oneshot::Sender<Landed>>,
+}
+
+impl Led {
+    /// Keeps what was read and tells everybody. A fault is told and not kept.
+    pub fn land(mut self, read: Result<Served, NoAnswer>) {
+        let landed = {
+            let mut part = self.local.part(&self.post);
+            // The next who asks finds the count, or begins another read.
+            part.flights.remove(&self.post);
+            read.map(|served| part.put(&self.post, served, self.local.0.ttl))
+        };
+        if let Some(tell) = self.tell.take() {
+            // Everybody may have left.
+            let _ = tell.send(landed);
+        }
+    }
+}
+
+impl Drop for Led {
+    fn drop(&mut self) {
+        if self.tell.is_some() {
+            self.local.part(&self.post).flights.remove(&self.post);
+        }
+    }
+}
+
+/// The memory, bounded: posts asked for once do not drive out those asked for again. Clones share it.
+#[derive(Clone, Debug)]
+pub struct Local(Arc<Parts>);
+
+#[derive(Debug)]
+struct Parts {
+    parts: Box<[Mutex<Part>]>,
+    hasher: RandomState,
+    ttl: Duration,
 }
 
 impl Local {
-    /// Keeps up to `posts` counts for `ttl` each; with no `ttl` nothing is kept, and simultaneous reads are still one.
+    /// Keeps up to about `posts` counts for `ttl` each; with no `ttl` nothing is kept, and simultaneous reads are still
+    /// one.
     pub fn new(posts: u64, ttl: Duration) -> Self {
-        Self { counts: Cache::builder().max_capacity(posts).time_to_live(ttl).build(), keeps: !ttl.is_zero() }
+        let generation = usize::try_from(posts).unwrap_or(usize::MAX).div_ceil(2 * PARTS).max(1);
+        let parts = (0..PARTS).map(|_| Mutex::new(Part::of(generation))).collect();
+        Self(Arc::new(Parts { parts, hasher: RandomState::new(), ttl }))
     }
 
     /// The count of `post`, if it was read a moment ago.
-    pub async fn get(&self, post: &PostId) -> Option<Served> {
-        if self.keeps { self.counts.get(post).await } else { None }
+    pub fn get(&self, post: &str) -> Option<Arc<Kept>> {
+        self.part(post).get(post)
     }
 
-    /// The count of `post` as `read` has it, which only the first of those who ask at once waits for itself.
-    pub async fn read_once(
-        &self,
-        post: &PostId,
-        read: impl Future<Output = Result<Served, NoAnswer>>,
-    ) -> Result<Served, NoAnswer> {
-        // On the heap: it would make the future of every request as large as that of a miss.
-        let read = Box::pin(read);
-        let kept = self.counts.try_get_with(post.clone(), read).await;
-        kept.map_err(|fault: Arc<NoAnswer>| (*fault).clone())
+    /// Where the count of each of `posts` is, and those that it is now for the caller to read.
+    pub fn find(&self, posts: &[PostId]) -> (Vec<Found>, Vec<Led>) {
+        let mut led = Vec::new();
+        let found = posts.iter().map(|post| self.find_one(post, &mut led)).collect();
+        (found, led)
     }
 
-    /// Keeps what was read with others.
-    pub async fn put(&self, post: &PostId, served: Served) {
-        if self.keeps {
-            self.counts.insert(post.clone(), served).await;
+    fn find_one(&self, post: &PostId, led: &mut Vec<Led>) -> Found {
+        // One look under one lock: between a read's end and the count's being there, nobody begins another.
+        let mut part = self.part(post);
+        if let Some(kept) = part.get(post) {
+            return Found::Kept(kept);
         }
+        if let Some(flight) = part.flights.get(post) {
+            return Found::Flight(flight.clone());
+        }
+        let (tell, landed) = oneshot::channel();
+        let flight = Flight(landed.shared());
+        part.flights.insert(post.clone(), flight.clone());
+        led.push(Led { post: post.clone(), local: self.clone(), tell: Some(tell) });
+        Found::Flight(flight)
+    }
+
+    fn part(&self, post: &str) -> MutexGuard<'_, Part> {
+        let Parts { parts, hasher, .. } = &*self.0;
+        let nth = usize::try_from(hasher.hash_one(post) % PARTS as u64).unwrap_or_default();
+        parts[nth].lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// Two generations of counts. When the younger is full, the older is forgotten and the younger takes its place; what is
+/// asked for again meanwhile becomes young again.
+#[derive(Debug)]
+struct Part {
+    generation: usize,
+    young: HashMap<PostId, Entry>,
+    old: HashMap<PostId, Entry>,
+    flights: HashMap<PostId, Flight>,
+}
+
+#[derive(Debug)]
+struct Entry {
+    kept: Arc<Kept>,
+    until: Instant,
+}
+
+impl Entry {
+    fn alive(&self) -> Option<Arc<Kept>> {
+        (Instant::now() < self.until).then(|| Arc::clone(&self.kept))
+    }
+}
+
+impl Part {
+    fn of(generation: usize) -> Self {
+        Self { generation, young: HashMap::new(), old: HashMap::new(), flights: HashMap::new() }
+    }
+
+    fn get(&mut self, post: &str) -> Option<Arc<Kept>> {
+        if let Some(entry) = self.young.get(post) {
+            return entry.alive();
+        }
+        let (post, entry) = self.old.remove_entry(post)?;
+        let kept = entry.alive()?;
+        self.insert(post, entry);
+        Some(kept)
+    }
+
+    /// Keeps `served` unless a newer version is there, and answers which of them is.
+    fn put(&mut self, post: &PostId, served: Served, ttl: Duration) -> Arc<Kept> {
+        if let Some(held) = self.get(post).filter(|held| held.served.version > served.version) {
+            return held;
+        }
+        let kept = Arc::new(Kept::new(served));
+        if !ttl.is_zero() {
+            self.insert(post.clone(), Entry { kept: Arc::clone(&kept), until: Instant::now() + ttl });
+        }
+        kept
+    }
+
+    fn insert(&mut self, post: PostId, entry: Entry) {
+        if self.young.len() >= self.generation && !self.young.contains_key(&post) {
+            std::mem::swap(&mut self.young, &mut self.old);
+            self.young.clear();
+        }
+        self.young.insert(post, entry);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const TTL: Duration = Duration::from_millis(100);
+
+    fn post(text: &str) -> PostId {
+        PostId::new(text).unwrap()
+    }
+
+    fn version(version: u64) -> Served {
+        Served { version, ..Served::default() }
+    }
+
+    fn keep(local: &Local, id: &str, served: Served) {
+        let (_, led) = local.find(&[post(id)]);
+        led.into_iter().for_each(|led| led.land(Ok(served)));
+    }
+
+    fn held(local: &Local, id: &str) -> Option<u64> {
+        local.get(id).map(|kept| kept.served().version)
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_count_is_kept_for_its_time_and_not_longer() {
+        let (local, nothing) = (Local::new(100, TTL), Local::new(100, Duration::ZERO));
+        keep(&local, "p", version(3));
+        keep(&nothing, "p", version(3));
+        tokio::time::advance(TTL - Duration::from_millis(1)).await;
+        assert_eq!((held(&local, "p"), held(&nothing, "p")), (Some(3), None));
+        tokio::time::advance(Duration::from_millis(1)).await;
+        assert_eq!(held(&local, "p"), None);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn an_older_version_never_takes_the_place_of_a_newer_one() {
+        let local = Local::new(100, TTL);
+        let mut part = local.part("p");
+        for (read, kept) in [(5, 5), (4, 5), (6, 6)] {
+            assert_eq!(part.put(&post("p"), version(read), TTL).served().version, kept, "also for those who waited");
+        }
+        let exact = Served { exact: true, ..version(6) };
+        assert_eq!(part.put(&post("p"), exact, TTL).served(), exact, "the same version, known better");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn memory_is_bounded_and_what_is_asked_for_again_stays() {
+        let local = Local::new(256, Duration::from_secs(10));
+        keep(&local, "hot", version(1));
+        for n in 0..10_000 {
+            keep(&local, &format!("once-{n}"), version(1));
+            assert_eq!(held(&local, "hot"), Some(1), "{n}");
+        }
+        let kept: usize = local
+            .0
+            .parts
+            .iter()
+            .map(|part| {
+                let part = part.lock().unwrap();
+                part.young.len() + part.old.len()
+            })
+            .sum();
+        assert!(kept <= 256, "{kept}");
+    }
+
+    #[tokio::test]
+    async fn one_reads_and_whoever_asks_meanwhile_waits_for_it() {
+        let local = Local::new(100, TTL);
+        let (found, mut led) = local.find(&[post("p"), post("q"), post("p")]);
+        assert_eq!(led.iter().map(|led| led.post.as_str()).collect::<Vec<_>>(), ["p", "q"]);
+        assert_eq!(local.find(&[post("q"), post("p")]).1.len(), 0);
+        led.pop().unwrap().land(Err(NoAnswer::Busy));
+        led.pop().unwrap().land(Ok(version(4)));
+        let mut landed = Vec::new();
+        for found in found {
+            let Found::Flight(flight) = found else { panic!("{found:?}") };
+            landed.push(flight.landed().await.map(|kept| kept.served().version));
+        }
+        assert_eq!(landed, [Ok(4), Err(NoAnswer::Busy), Ok(4)]);
+        let (found, led) = local.find(&[post("p"), post("q")]);
+        assert!(matches!(&found[0], Found::Kept(kept) if kept.served().version == 4));
+        assert_eq!(led.len(), 1, "a fault is not kept");
+    }
+
+    #[tokio::test]
+    async fn a_read_that_is_given_up_fails_those_who_wait_and_nobody_later() {
+        let local = Local::new(100, TTL);
+        let (mut found, led) = local.find(&[post("p")]);
+        drop(led);
+        let Some(Found::Flight(flight)) = found.pop() else { panic!("it was read") };
+        assert!(matches!(flight.landed().await, Err(NoAnswer::Away(_))));
+        assert_eq!(local.find(&[post("p")]).1.len(), 1);
     }
 }

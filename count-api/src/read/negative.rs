@@ -5,19 +5,23 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use metrics::counter;
-use moka::future::Cache as Recent;
+use tally_core::Map;
 use tally_core::counter::Counter;
 use tally_core::ids::{PostId, RowKey, Shard};
 use tally_core::ports::{Counts, Outcome, QueueReason, Recounts};
 use tally_core::served::Served;
 use tally_service::{Clock, Stop, Task};
 use tokio::sync::mpsc;
+use tokio::time::Instant;
 
 /// Posts waiting to be looked at; more are dropped, and the next reader reports them again.
 const WAITING: usize = 256;
 
 /// How long a post that was queued is not queued again.
 const QUEUED_FOR: Duration = Duration::from_secs(60);
+
+/// How many such posts are remembered. Past them some are queued twice, which says no more than once.
+const REMEMBERED: usize = 10_000;
 
 /// Where they are reported.
 #[derive(Clone)]
@@ -27,8 +31,7 @@ impl Negatives {
     /// The place, and the task that looks at what is left there.
     pub fn new(counts: Arc<dyn Counts>, recounts: Arc<dyn Recounts>, clock: Clock) -> (Self, Recounter) {
         let (sender, posts) = mpsc::channel(WAITING);
-        let recent = Recent::builder().max_capacity(10_000).time_to_live(QUEUED_FOR).build();
-        (Self(sender), Recounter { counts, recounts, clock, posts, recent })
+        (Self(sender), Recounter { counts, recounts, clock, posts, queued: Map::default() })
     }
 
     /// Reports `post` if its count is below zero.
@@ -45,12 +48,12 @@ pub struct Recounter {
     recounts: Arc<dyn Recounts>,
     clock: Clock,
     posts: mpsc::Receiver<PostId>,
-    recent: Recent<PostId, ()>,
+    queued: Map<PostId, Instant>,
 }
 
 impl Recounter {
-    async fn look_at(&self, post: PostId) {
-        if self.recent.contains_key(&post) {
+    async fn look_at(&mut self, post: PostId) {
+        if self.queued.get(&post).is_some_and(|at| at.elapsed() < QUEUED_FOR) {
             return;
         }
         let outcome = match self.queue(&post).await {
@@ -62,8 +65,18 @@ impl Recounter {
         };
         counter!("tally_negative_counts_total", "outcome" => outcome).increment(1);
         if outcome == "queued" {
-            self.recent.insert(post, ()).await;
+            self.remember(post);
         }
+    }
+
+    fn remember(&mut self, post: PostId) {
+        if self.queued.len() >= REMEMBERED {
+            self.queued.retain(|_, at| at.elapsed() < QUEUED_FOR);
+        }
+        if self.queued.len() >= REMEMBERED {
+            self.queued.clear();
+        }
+        self.queued.insert(post, Instant::now());
     }
 
     async fn queue(&self, post: &PostId) -> Outcome<()> {

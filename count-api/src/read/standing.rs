@@ -34,7 +34,7 @@ const CONDITION: &str = "table";
 pub struct Standing {
     /// Whether a loss of stream is open, or may be: then nothing is exact.
     pub open_gaps: bool,
-    /// Every change made before is in the counters.
+    /// Every change that had reached the likes table by then is in the counters.
     pub as_of: UnixMillis,
 }
 

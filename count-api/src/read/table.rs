@@ -53,7 +53,8 @@ impl Table {
     }
 }
 
-fn no_answer(fault: &Fault) -> NoAnswer {
+/// What a fault of the tables means to whoever asked.
+pub(super) fn no_answer(fault: &Fault) -> NoAnswer {
     let cause = Cause::new(fault);
     if let Fault::Poison(_) = fault { NoAnswer::Refused(cause) } else { NoAnswer::Away(cause) }
 }

@@ -5,9 +5,11 @@ use serde::{Deserialize, Serialize};
 use tally_core::ids::PostId;
 use utoipa::ToSchema;
 
-use super::{Api, Count};
+use super::Api;
+use crate::count::Count;
 use crate::error::{IdField, Problem, ProblemDocument};
 use crate::extract::Json;
+use crate::read::NoAnswer;
 
 /// The most posts that can be asked for at once.
 const MOST: usize = 100;
@@ -26,6 +28,10 @@ pub(super) struct BatchRequest {
 pub(super) struct BatchCounts {
     /// In the order asked.
     counts: Vec<Count>,
+    /// Posts whose counters are damaged, so that nobody can say their numbers; absent where there are none.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    #[schema(value_type = Vec<String>)]
+    unreadable: Vec<String>,
 }
 
 /// How many people like each of up to a hundred posts
@@ -48,9 +54,19 @@ pub(super) async fn counts(
     Json(asked): Json<BatchRequest>,
 ) -> Result<axum::Json<BatchCounts>, Problem> {
     let posts = posts(&asked)?;
-    let counts = api.reader.counts(&posts).await?;
-    let counts = posts.into_iter().zip(&counts).map(|(post, served)| Count::new(post, served)).collect();
-    Ok(axum::Json(BatchCounts { counts }))
+    let read = api.reader.counts(&posts).await;
+    let mut answer = BatchCounts { counts: Vec::with_capacity(posts.len()), unreadable: Vec::new() };
+    for (post, read) in posts.into_iter().zip(read) {
+        match read {
+            Ok(served) => answer.counts.push(Count::new(post, &served)),
+            Err(NoAnswer::Refused(cause)) => {
+                tracing::warn!(post = post.as_str(), cause = cause.as_str(), "a counter cannot be read");
+                answer.unreadable.push(post.as_str().to_owned());
+            }
+            Err(fault) => return Err(fault.into()),
+        }
+    }
+    Ok(axum::Json(answer))
 }
 
 fn posts(asked: &BatchRequest) -> Result<Vec<PostId>, Problem> {

@@ -1,5 +1,6 @@
 //! The document that describes the routes, generated from them, and the page that shows it, from assets in the binary.
 
+use std::borrow::Cow;
 use std::sync::Arc;
 
 use axum::Router;
@@ -33,7 +34,7 @@ const ANYWHERE: [(&str, &str); 4] = [
     ("503", "The number cannot be had now; it is never made up"),
 ];
 
-/// The page and the document.
+/// The page and the document: for everybody, and as often as one client may read.
 pub(super) fn routes(document: &OpenApi) -> Router {
     let document = Bytes::from(document.to_json().expect("the document is made of texts and numbers"));
     let config = Arc::new(Config::from(DOCUMENT));
@@ -56,12 +57,17 @@ fn asset(path: &RawPathParams, config: Arc<Config<'static>>) -> Response {
             let kind = HeaderValue::from_str(&file.content_type);
             let kind = kind.unwrap_or_else(|_| HeaderValue::from_static("application/octet-stream"));
             let policy = "default-src 'self'; style-src 'self' 'unsafe-inline'; img-src 'self' data:";
+            // Most of it is megabytes in the binary, which no answer needs a copy of.
+            let bytes = match file.bytes {
+                Cow::Borrowed(bytes) => Bytes::from_static(bytes),
+                Cow::Owned(bytes) => Bytes::from(bytes),
+            };
             let headers = [
                 (header::CONTENT_TYPE, kind),
                 (header::CONTENT_SECURITY_POLICY, HeaderValue::from_static(policy)),
                 (HeaderName::from_static("x-content-type-options"), HeaderValue::from_static("nosniff")),
             ];
-            (headers, file.bytes.into_owned()).into_response()
+            (headers, bytes).into_response()
         }
         Ok(None) => Problem::NoRoute.into_response(),
         Err(error) => Problem::Internal(Cause::new(&error)).into_response(),

@@ -10,7 +10,8 @@ use tally_core::ids::{PostId, RowKey, Shard, ShardCount, UserId};
 use tally_core::ports::{Cursor, Like, Outcome, Rows};
 use utoipa::{IntoParams, ToSchema};
 
-use super::{Api, as_text};
+use super::Api;
+use crate::count::as_text;
 use crate::error::{Problem, ProblemDocument};
 use crate::extract::{Asked, Post};
 use crate::read::NoAnswer;

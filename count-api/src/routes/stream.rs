@@ -10,7 +10,8 @@ use futures_util::StreamExt;
 use tally_core::ids::PostId;
 use tally_core::served::Served;
 
-use super::{Api, Count};
+use super::Api;
+use crate::count::Count;
 use crate::error::{Problem, ProblemDocument};
 use crate::extract::Post;
 use crate::watch::Edition;

@@ -19,8 +19,9 @@ use tally_service::Clock;
 use tokio::time::timeout;
 use utoipa::ToSchema;
 
-use super::{Api, as_text};
+use super::Api;
 use crate::config::WriteConfig;
+use crate::count::as_text;
 use crate::error::{Cause, Problem, ProblemDocument};
 use crate::extract::PostAndUser;
 
@@ -87,7 +88,7 @@ pub(super) struct Accepted {
     /// What was done: `like` or `unlike`.
     #[schema(example = "like")]
     action: &'static str,
-    /// The event's time; milliseconds since the Unix epoch. Once a count's `as_of` has passed it, it is in the count.
+    /// The event's time; milliseconds since the Unix epoch.
     #[schema(example = 1_700_000_000_000_u64)]
     ts: u64,
 }

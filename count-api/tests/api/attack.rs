@@ -44,6 +44,7 @@ fn classes(n: usize) -> Vec<(&'static str, Bytes)> {
         ("long queries", line("GET", &format!("/v1/posts/p/likers?cursor={}", "A".repeat(100 + n * 40)))),
         ("many headers", with_headers("/v1/posts/p/likes", &"a: b\r\n".repeat(60 + n))),
         ("large headers", with_headers("/v1/posts/p/likes", &format!("a: {}\r\n", "b".repeat(8_000 + n * 200)))),
+        ("long characters", line("GET", &format!("/v1/posts/{}{}/likes", "a".repeat(n % 4), "\u{1f600}".repeat(100 + n)))),
         ("traversal", line("GET", &format!("/docs/{}etc/passwd", ["../", "%2e%2e/", "..%2f", "%252e%252e%252f", "..%5c"][n % 5].repeat(1 + n % 20)))),
         ("percent tricks", line("GET", &format!("/v1/posts/{}/likes", ["%", "%2", "%zz", "%00", "%0d%0aX:1", "%c0%af", "%ff%fe", "%u0041", "%25%30%30", "%ed%a0%80"][n % 10].repeat(1 + n / 10)))),
         ("every byte in an id", line("GET", &format!("/v1/posts/a%{byte:02x}b/likes"))),
@@ -65,7 +66,6 @@ async fn strike(address: SocketAddr, bytes: &[u8]) -> Option<u16> {
     let mut stream = TcpStream::connect(address).await.unwrap();
     // The server may have had enough before all is written.
     let _ = stream.write_all(bytes).await;
-    let _ = stream.shutdown().await;
     let mut answer = Vec::new();
     let _ = timeout(DEADLINE, stream.read_to_end(&mut answer)).await.expect("the connection ends");
     let head = String::from_utf8_lossy(answer.get(..12)?).into_owned();
@@ -84,7 +84,8 @@ async fn two_thousand_hostile_requests_do_no_harm_and_take_a_line_each() {
             assert!(status.is_none_or(|status| status < 500), "{class} {n}: {status:?}");
             sent += 1;
             if n % 50 == 0 {
-                eventually(class, async || process.accesses().len() == sent).await;
+                eventually(class, async || process.accesses().len() >= sent).await;
+                assert_eq!(process.accesses().len(), sent, "{class}");
             }
         }
     }
@@ -98,11 +99,24 @@ async fn two_thousand_hostile_requests_do_no_harm_and_take_a_line_each() {
     assert_eq!(process.end().await, Some(0));
 }
 
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_client_that_does_not_read_is_let_go_with_a_line() {
+    let tables = Tables::start().await;
+    let mut process = Process::start(&tables, &["--unread-time", "1s"]).await;
+    let mut stream = TcpStream::connect(process.address).await.unwrap();
+    // More than all the buffers on the way to it hold.
+    let asks = "GET /docs/swagger-ui-bundle.js HTTP/1.1\r\nhost: x\r\n\r\n".repeat(20);
+    stream.write_all(asks.as_bytes()).await.unwrap();
+    eventually("it is let go", async || process.accesses().iter().any(|line| line["reason"] == "unread")).await;
+    eventually("nothing is kept for it", async || process.metrics().await.contains("tally_http_connections 0")).await;
+    assert_eq!(process.end().await, Some(0));
+}
+
 /// Connections that are slow, each in its own way.
 const SLOW: usize = 1_000;
 
 /// How often the good client is measured.
-const ROUNDS: usize = 8;
+const ROUNDS: usize = 15;
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_thousand_slow_connections_do_not_slow_a_good_client_down() {
@@ -140,27 +154,28 @@ async fn a_thousand_slow_connections_do_not_slow_a_good_client_down() {
     .await;
     let beside = p99(process.address).await;
     eprintln!("p99 of a good client: {alone:?} alone, {beside:?} beside {SLOW} slow ones");
-    // Below a few milliseconds it is the machine that is measured.
-    assert!(beside < (2 * alone).max(Duration::from_millis(10)), "{alone:?} alone, {beside:?} beside");
+    // Below that it is the machine that is measured.
+    assert!(beside < (2 * alone).max(Duration::from_millis(2)), "{alone:?} alone, {beside:?} beside");
     drop(slow);
     assert_eq!(process.end().await, Some(0));
 }
 
-/// The 99th percentile of a client that keeps its connection, in the quietest of several rounds: what other tests do to
-/// the machine meanwhile is not what is asked.
+/// The 99th percentile of a client that keeps its connection: the median of several rounds, so that what other tests do to
+/// the machine for a moment is not what is measured.
 async fn p99(address: SocketAddr) -> Duration {
     let mut stream = TcpStream::connect(address).await.unwrap();
     stream.set_nodelay(true).unwrap();
-    let mut best = Duration::MAX;
+    let mut rounds = Vec::new();
     for _ in 0..ROUNDS {
         let mut took = Vec::new();
         for _ in 0..500 {
             took.push(ask_once(&mut stream).await);
         }
         took.sort();
-        best = best.min(took[took.len() * 99 / 100]);
+        rounds.push(took[took.len() * 99 / 100]);
     }
-    best
+    rounds.sort();
+    rounds[ROUNDS / 2]
 }
 
 async fn ask_once(stream: &mut TcpStream) -> Duration {

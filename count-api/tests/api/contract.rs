@@ -1,5 +1,7 @@
 //! Each route, as it is documented.
 
+use std::time::Duration;
+
 use bytes::Bytes;
 use http_body_util::Full;
 use serde_json::json;
@@ -16,7 +18,7 @@ const CACHED: With = With { cache: true, writes: false };
 const WRITING: With = With { cache: false, writes: true };
 
 fn uncached() -> Config {
-    Config { local_ttl: std::time::Duration::ZERO, ..Config::default() }
+    Config { local_ttl: Duration::ZERO, ..Config::default() }
 }
 
 #[tokio::test]
@@ -165,6 +167,21 @@ async fn a_batch_may_be_empty_and_repeat_itself_but_not_be_malformed() {
 }
 
 #[tokio::test]
+async fn a_counter_that_cannot_be_read_fails_its_own_answer_alone() {
+    let api = Api::start(uncached(), CACHED).await;
+    api.plant("a", 3, 1);
+    let answer = post(api.address, "/v1/likes:batchGet", r#"{"post_ids":["damaged","a","b"]}"#).await;
+    let (status, body) = (answer.status.as_u16(), answer.json());
+    assert_eq!((status, &body["unreadable"]), (200, &json!(["damaged"])));
+    let counts = body["counts"].as_array().unwrap();
+    let pairs: Vec<_> = counts.iter().map(|count| (&count["post_id"], &count["likes"])).collect();
+    assert_eq!(pairs, [(&json!("a"), &json!(3)), (&json!("b"), &json!(0))]);
+    let answer = get(api.address, "/v1/posts/damaged/likes").await;
+    assert_eq!((answer.status.as_u16(), answer.problem().as_str()), (500, "internal"));
+    assert!(!String::from_utf8_lossy(&answer.body).contains("canary"));
+}
+
+#[tokio::test]
 async fn a_negative_total_is_shown_as_none_and_queued_for_a_recount() {
     let api = Api::start(uncached(), CACHED).await;
     api.plant("p", -3, 9);
@@ -172,7 +189,7 @@ async fn a_negative_total_is_shown_as_none_and_queued_for_a_recount() {
     assert_eq!((&answer["likes"], &answer["exact"]), (&json!(0), &json!(false)));
     eventually("it is queued", || async {
         let queued = api.memory.recounts().queued(None).await.unwrap().items;
-        queued.iter().any(|(key, reason)| key.to_string() == "p#0" && *reason == QueueReason::Negative)
+        queued.iter().any(|queued| queued.key.to_string() == "p#0" && queued.reason == QueueReason::Negative)
     })
     .await;
 }
@@ -197,6 +214,14 @@ async fn while_a_gap_is_open_no_answer_is_exact_also_not_one_that_was_cached() {
         get(api.address, "/v1/posts/q/likes").await.json()["exact"] == json!(true)
     })
     .await;
+    eventually("and cached as what it is now", async || {
+        let cached = api.memory.cache().get(&[post_id("q")]).await.unwrap();
+        matches!(cached[0], Cached::Hit(served) if served.exact)
+    })
+    .await;
+    let read = api.counts.reads();
+    assert_eq!(get(api.address, "/v1/posts/q/likes").await.json()["exact"], json!(true));
+    assert_eq!(api.counts.reads(), read, "so that the table is not asked for it each time");
     eventually("the gap's end is seen", exact).await;
 }
 
@@ -330,6 +355,64 @@ async fn a_client_past_its_rate_of_writes_is_told_when_to_come_back() {
     assert_eq!((answer.status.as_u16(), answer.problem().as_str()), (429, "rate-limited"));
     assert_eq!(answer.header("retry-after"), Some("1"));
     assert_eq!(get(api.address, "/v1/posts/p/likes").await.status, 200, "reading has a rate of its own");
+}
+
+#[tokio::test]
+async fn every_read_counts_against_a_clients_rate_also_from_memory_and_of_the_page() {
+    for targets in [["/v1/posts/p/likes"; 3], ["/docs/", "/openapi.json", "/docs/swagger-ui.css"]] {
+        let config =
+            Config { read_rate: std::num::NonZeroU32::new(2), local_ttl: Duration::from_secs(10), ..uncached() };
+        let api = Api::start(config, With::default()).await;
+        let mut statuses = Vec::new();
+        for target in targets {
+            statuses.push(get(api.address, target).await.status.as_u16());
+        }
+        assert_eq!(statuses, [200, 200, 429], "{targets:?}");
+    }
+}
+
+#[tokio::test]
+async fn a_count_from_memory_is_the_same_answer_as_one_that_was_read() {
+    let cors = Some(tower_http::cors::AllowOrigin::any());
+    let config = Config { local_ttl: Duration::from_secs(10), cors, ..uncached() };
+    let api = Api::start(config, With::default()).await;
+    api.plant("p", 42, 57);
+    let ask = async |headers: &[(&str, &str)]| {
+        let request = headers
+            .iter()
+            .fold(request("GET", "/v1/posts/p/likes"), |request, (name, value)| request.header(*name, *value));
+        let mut answer = send(api.address, request.header("x-request-id", "same").body(Full::default()).unwrap()).await;
+        answer.headers.remove("date");
+        (answer.status, answer.headers, answer.body)
+    };
+    let first = ask(&[]).await;
+    let reads = api.counts.reads();
+    for _ in 0..3 {
+        assert_eq!(ask(&[]).await, first);
+    }
+    assert_eq!(ask(&[("origin", "https://a.example")]).await.2, first.2);
+    let known = ask(&[("if-none-match", "W/\"57.1\"")]).await;
+    assert_eq!((known.0.as_u16(), known.1.get("etag"), known.2.len()), (304, first.1.get("etag"), 0));
+    assert_eq!(api.counts.reads(), reads);
+    let gap = api.memory.checkpoints().open_gap(&Loss::Trimmed("s".into()), BEGAN).await;
+    assert!(gap.is_ok());
+    eventually("a gap is seen in what is in memory", async || {
+        get(api.address, "/v1/posts/p/likes").await.json()["exact"] == json!(false)
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn a_token_is_asked_for_also_where_the_count_is_in_memory() {
+    let tokens = Tokens { read: Some(Secret::from("canary-read".to_owned())), write: None };
+    let api = Api::start(Config { tokens, local_ttl: Duration::from_secs(10), ..uncached() }, With::default()).await;
+    let ask = async |token: &'static str| {
+        let request = request("GET", "/v1/posts/p/likes").header("authorization", token);
+        send(api.address, request.body(Full::<Bytes>::default()).unwrap()).await.status.as_u16()
+    };
+    for _ in 0..3 {
+        assert_eq!((ask("Bearer canary-read").await, ask("Bearer canary-rea").await), (200, 401));
+    }
 }
 
 #[tokio::test]

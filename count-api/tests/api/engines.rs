@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use tally_adapters::{dynamodb, redis};
 use tally_core::counter::{Feeder, Touch, Update};
-use tally_core::ids::{Ordinal, Sequence, Shard};
+use tally_core::ids::{Ordinal, Sequence, Shard, ShardCount};
 use tally_core::ports::{Applied, Cache, Cached, ChangeStream, Checkpoints, Counts, Recounts};
 use tally_count_api::{Config, Ports};
 use tally_emulator::Emulator;
@@ -28,7 +28,13 @@ pub(crate) struct Tables {
 }
 
 impl Tables {
+    /// With everything that a consumer and a streamer create.
     pub(crate) async fn start() -> Self {
+        Self::deployed(Some(ShardCount::DEFAULT)).await
+    }
+
+    /// The tables of a deployment with so many shards, or of none yet.
+    pub(crate) async fn deployed(shards: Option<ShardCount>) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = listener.local_addr().unwrap();
         let emulator = Emulator::new(tally_emulator::Config::default());
@@ -40,6 +46,9 @@ impl Tables {
         let label = stream.info().await.unwrap().label;
         for shard in stream.shards(&label).await.unwrap() {
             checkpoints.number(&label, &shard.id, None, BEGAN).await.unwrap();
+        }
+        if let Some(shards) = shards {
+            checkpoints.config(Some(shards)).await.unwrap();
         }
         tables
     }

@@ -3,21 +3,28 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use futures_util::FutureExt;
 use futures_util::future::join_all;
 use tally_adapters::memory::Memory;
 use tally_core::served::Served;
 use tally_count_api::Config;
 use tally_count_api::metrics::Layers;
 use tally_count_api::read::{Bounds, Fills, FollowStanding, Layer, Layered, Local, Negatives, Reader, Source, Table};
-use tally_service::{Clock, Host};
+use tally_service::{Clock, Host, Stage as Step};
 
 use crate::harness::{Api, BEGAN, Watched, With, counter, eventually, follow, get, post_id};
 
 const BOUNDS: Bounds =
     Bounds { concurrency: 256, patience: Duration::from_millis(100), budget: Duration::from_secs(20) };
 
-/// A reader without a process around it, so that everybody who asks is known to have asked.
-async fn reader(memory: &Memory, counts: &Watched, ttl: Duration, cached: bool) -> Reader {
+/// A reader and the host its reads run on.
+struct Stage {
+    reader: Reader,
+    _host: Host,
+}
+
+/// A reader without a server around it, so that everybody who asks is known to have asked.
+async fn stage(memory: &Memory, counts: &Watched, ttl: Duration, cached: bool) -> Stage {
     follow(memory).await;
     let host = Host::new("test").with_clock(Clock::starting_at(BEGAN));
     let source = Source { checkpoints: Arc::new(memory.checkpoints()), stream: Arc::new(memory.streams()) };
@@ -25,8 +32,7 @@ async fn reader(memory: &Memory, counts: &Watched, ttl: Duration, cached: bool) 
     let layer = cached.then(|| Layer::new(Arc::new(memory.cache()), Duration::from_millis(50)));
     let (fills, _) = Fills::new(layer.clone());
     let (negatives, _) = Negatives::new(Arc::new(counts.clone()), Arc::new(memory.recounts()), host.clock());
-    Reader::from(Layered {
-        local: Local::new(1_000, ttl),
+    let layered = Layered {
         cache: layer,
         fills,
         table: Arc::new(Table::new(BOUNDS)),
@@ -34,7 +40,10 @@ async fn reader(memory: &Memory, counts: &Watched, ttl: Duration, cached: bool) 
         standing: standing.view(),
         negatives,
         layers: Layers::default(),
-    })
+    };
+    let (reader, readings) = Reader::new(Local::new(1_000, ttl), layered);
+    host.spawn(Step::Output, "readings", readings);
+    Stage { reader, _host: host }
 }
 
 #[tokio::test]
@@ -43,7 +52,7 @@ async fn ten_thousand_misses_of_one_post_are_one_read_of_the_table() {
         let memory = Memory::new(BEGAN, 2);
         let counts = Watched::new(memory.counts());
         memory.counts().plant(&post_id("hot"), counter(7, 7));
-        let reader = reader(&memory, &counts, Duration::from_millis(ttl), cached).await;
+        let Stage { reader, _host } = stage(&memory, &counts, Duration::from_millis(ttl), cached).await;
         let post = post_id("hot");
         counts.hold(true);
         let asking = join_all((0..10_000).map(|_| reader.count(&post)));
@@ -60,10 +69,63 @@ async fn ten_thousand_misses_of_one_post_are_one_read_of_the_table() {
 }
 
 #[tokio::test]
+async fn ten_thousand_batches_that_name_one_missing_post_are_one_read_of_it() {
+    let memory = Memory::new(BEGAN, 2);
+    let counts = Watched::new(memory.counts());
+    memory.counts().plant(&post_id("hot"), counter(7, 7));
+    let Stage { reader, _host } = stage(&memory, &counts, Duration::from_millis(100), false).await;
+    let (batch, post) = ([post_id("hot"), post_id("cold"), post_id("hot")], post_id("hot"));
+    counts.hold(true);
+    let asking = join_all((0..10_000).map(|_| reader.counts(&batch)));
+    let alone = join_all((0..100).map(|_| reader.count(&post)));
+    let release = async {
+        eventually("the read is under way", async || counts.reads() > 0).await;
+        counts.hold(false);
+    };
+    let (answers, alone, ()) = tokio::join!(asking, alone, release);
+    for answer in answers {
+        let likes: Vec<_> = answer.into_iter().map(|served| served.unwrap().likes).collect();
+        assert_eq!(likes, [7, 0, 7]);
+    }
+    assert!(alone.iter().all(|answer| answer.as_ref().is_ok_and(|served| served.likes == 7)));
+    assert_eq!(counts.reads(), 1);
+}
+
+#[tokio::test]
+async fn clients_that_leave_neither_end_a_read_nor_begin_it_again() {
+    let memory = Memory::new(BEGAN, 2);
+    let counts = Watched::new(memory.counts());
+    memory.counts().plant(&post_id("p"), counter(7, 7));
+    let Stage { reader, _host } = stage(&memory, &counts, Duration::from_millis(100), false).await;
+    let post = post_id("p");
+    counts.hold(true);
+    let mut patient = Box::pin(reader.count(&post));
+    assert!(patient.as_mut().now_or_never().is_none());
+    for _ in 0..1_000 {
+        assert!(reader.count(&post).now_or_never().is_none(), "who asked has left");
+    }
+    eventually("the read is under way", async || counts.reads() > 0).await;
+    counts.hold(false);
+    assert_eq!(patient.await.map(|served| served.likes), Ok(7));
+    assert_eq!(counts.reads(), 1);
+}
+
+#[tokio::test]
+async fn a_read_whose_only_client_left_is_finished_and_kept() {
+    let memory = Memory::new(BEGAN, 2);
+    let counts = Watched::new(memory.counts());
+    let Stage { reader, _host } = stage(&memory, &counts, Duration::from_secs(5), false).await;
+    let post = post_id("p");
+    assert!(reader.count(&post).now_or_never().is_none());
+    eventually("it is in memory", async || reader.count(&post).now_or_never().is_some()).await;
+    assert_eq!(counts.reads(), 1);
+}
+
+#[tokio::test]
 async fn a_failed_read_is_everybodys_and_is_not_remembered() {
     let memory = Memory::new(BEGAN, 2);
     let counts = Watched::new(memory.counts());
-    let reader = reader(&memory, &counts, Duration::from_millis(100), false).await;
+    let Stage { reader, _host } = stage(&memory, &counts, Duration::from_millis(100), false).await;
     let post = post_id("p");
     counts.down.store(true, std::sync::atomic::Ordering::SeqCst);
     counts.hold(true);

@@ -14,9 +14,9 @@ use tally_adapters::memory::Memory;
 use tally_adapters::memory::log::Broker;
 use tally_core::counter::{Counter, ShardTally, Update};
 use tally_core::fault::Fault;
-use tally_core::ids::{PostId, Shard, ShardCount};
+use tally_core::ids::{PostId, RowKey, Shard, ShardCount};
 use tally_core::ports::{
-    Applied, ChangeStream, Checkpoints, Counts, Cursor, Judged, LedgerEntry, Mended, Outcome, Page, Segment,
+    Applied, ChangeStream, Checkpoints, Counts, Cursor, Judged, LedgerEntry, Mended, Outcome, Page, Producer, Segment,
 };
 use tally_core::recount::Verdict;
 use tally_core::time::UnixMillis;
@@ -28,6 +28,9 @@ use tokio::time::{Instant, sleep, timeout};
 
 /// When every test begins.
 pub(crate) const BEGAN: UnixMillis = UnixMillis(1_700_000_000_000);
+
+/// What the id of a post begins with whose counter cannot be read.
+pub(crate) const DAMAGED: &str = "damaged";
 
 /// The patience of a test that waits for something.
 pub(crate) const DEADLINE: Duration = Duration::from_secs(30);
@@ -142,10 +145,14 @@ impl Counts for Watched {
         self.inner.apply(post, update).await
     }
     async fn counter(&self, post: &PostId) -> Outcome<Option<Counter>> {
-        self.read(self.inner.counter(post)).await
+        let counters = self.counters(std::slice::from_ref(post)).await?;
+        counters.into_iter().next().expect("one counter for one post")
     }
-    async fn counters(&self, posts: &[PostId]) -> Outcome<Vec<Option<Counter>>> {
-        self.read(self.inner.counters(posts)).await
+    async fn counters(&self, posts: &[PostId]) -> Outcome<Vec<Outcome<Option<Counter>>>> {
+        let counters = self.read(self.inner.counters(posts)).await?;
+        let damaged =
+            |post: &PostId| post.starts_with(DAMAGED).then(|| Err(Fault::Poison("canary: damaged".to_owned())));
+        Ok(posts.iter().zip(counters).map(|(post, counter)| damaged(post).unwrap_or(counter)).collect())
     }
     async fn judge(&self, verdict: &Verdict, entry: &LedgerEntry) -> Outcome<Judged> {
         self.inner.judge(verdict, entry).await
@@ -153,7 +160,10 @@ impl Counts for Watched {
     async fn mend_total(&self, post: &PostId, version: u64, sum: i64, entry: &LedgerEntry) -> Outcome<Mended> {
         self.inner.mend_total(post, version, sum, entry).await
     }
-    async fn scan(&self, segment: Segment, after: Option<&Cursor>) -> Outcome<Page<(PostId, Counter)>> {
+    async fn suspect(&self, key: &RowKey, now: UnixMillis) -> Outcome<()> {
+        self.inner.suspect(key, now).await
+    }
+    async fn scan(&self, segment: Segment, after: Option<&Cursor>) -> Outcome<Page<(PostId, Outcome<Counter>)>> {
         self.inner.scan(segment, after).await
     }
 }
@@ -176,19 +186,30 @@ pub(crate) struct With {
 
 impl Api {
     pub(crate) async fn start(config: Config, with: With) -> Self {
-        let memory = Memory::new(BEGAN, 2);
-        let counts = Watched::new(memory.counts());
         let broker = Broker::new();
         broker.create_topic("likes", 4);
+        let producer = with.writes.then(|| Arc::new(broker.clone()) as _);
+        Self::over(config, with.cache, broker, producer).await
+    }
+
+    /// An API that writes to `producer`.
+    pub(crate) async fn writing_to(producer: Arc<dyn Producer>, config: Config) -> Self {
+        Self::over(config, false, Broker::new(), Some(producer)).await
+    }
+
+    async fn over(config: Config, cache: bool, broker: Broker, producer: Option<Arc<dyn Producer>>) -> Self {
+        let memory = Memory::new(BEGAN, 2);
+        let counts = Watched::new(memory.counts());
         follow(&memory).await;
+        memory.checkpoints().config(Some(ShardCount::DEFAULT)).await.unwrap();
         let ports = Ports {
             counts: Arc::new(counts.clone()),
             rows: Arc::new(memory.likes(ShardCount::DEFAULT)),
             checkpoints: Arc::new(memory.checkpoints()),
             stream: Arc::new(memory.streams()),
             recounts: Arc::new(memory.recounts()),
-            cache: with.cache.then(|| Arc::new(memory.cache()) as _),
-            producer: with.writes.then(|| Arc::new(broker.clone()) as _),
+            cache: cache.then(|| Arc::new(memory.cache()) as _),
+            producer,
         };
         let (address, running) = serve(config, ports).await;
         Self { address, memory, counts, broker, running }

@@ -12,6 +12,8 @@ mod flight;
 #[cfg(test)]
 mod harness;
 #[cfg(test)]
+mod kafka;
+#[cfg(test)]
 mod live;
 #[cfg(test)]
 mod openapi;

@@ -4,6 +4,9 @@ use serde_json::Value;
 use std::net::SocketAddr;
 use std::process::Stdio;
 use std::sync::{Arc, Mutex};
+use tally_adapters::dynamodb;
+use tally_core::ids::ShardCount;
+use tally_core::ports::Checkpoints;
 use tokio::io::{AsyncBufReadExt, BufReader};
 use tokio::process::{Child, Command};
 use tokio::task::JoinSet;
@@ -126,6 +129,21 @@ async fn a_table_that_is_not_up_yet_is_waited_for_by_name() {
     assert_eq!(process.end().await, Some(0));
 }
 
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_deployment_that_nobody_has_created_yet_is_waited_for_and_never_created() {
+    let tables = Tables::deployed(None).await;
+    let process = Process::launch(&tables, &["--shards", "8"]);
+    eventually("it says what it waits for", async || {
+        process.said("waiting for dependency").is_some_and(|line| line["dependency"] == "deployment")
+    })
+    .await;
+    let checkpoints = dynamodb::Checkpoints::new(&tables.connection().await);
+    assert_eq!(checkpoints.deployed().await, Ok(None));
+    checkpoints.config(ShardCount::new(8).ok()).await.unwrap();
+    let mut process = process.ready().await;
+    assert_eq!(process.end().await, Some(0));
+}
+
 #[tokio::test]
 async fn bad_settings_are_named_and_checked_without_a_connection() {
     let check = async |args: &[&str]| {
@@ -152,9 +170,7 @@ async fn bad_settings_are_named_and_checked_without_a_connection() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn another_number_of_shards_than_the_deployments_is_refused_and_both_are_named() {
-    let tables = Tables::start().await;
-    let mut first = Process::start(&tables, &["--shards", "8"]).await;
-    assert_eq!(first.end().await, Some(0));
+    let tables = Tables::deployed(ShardCount::new(8).ok()).await;
     let mut command = command(&["--shards", "16", "--listen", "127.0.0.1:0", "--admin-listen", "off"]);
     command.env("AWS_ENDPOINT_URL", format!("http://{}", tables.address));
     let output = tokio::time::timeout(DEADLINE, command.output()).await.unwrap().unwrap();

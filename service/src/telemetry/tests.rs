@@ -105,3 +105,46 @@ fn installing_twice_is_no_panic_and_a_panic_is_an_event() {
     assert_eq!(event["message"], "panicked: line one\nline two");
     assert!(event["location"].as_str().unwrap().contains("telemetry"), "{output}");
 }
+
+#[test]
+fn requests_are_gathered_and_whatever_else_is_said_brings_them_out_in_their_order() {
+    let (captured, gathered) = gathered();
+    let format = LogFormat::Json;
+    tracing::subscriber::with_default(subscriber(format, &"info".parse().unwrap(), gathered.clone()), || {
+        tracing::info!(target: "tally_test::access", "first");
+        tracing::info!(target: "tally_test::access", "second");
+        assert_eq!(captured.text(), "");
+        tracing::info!("third");
+        assert_eq!(captured.text().lines().count(), 3);
+        tracing::info!(target: "tally_test::access", "fourth");
+        tracing::warn!(target: "tally_test::access", "fifth");
+        assert_eq!(captured.text().lines().count(), 5);
+        tracing::info!(target: "tally_test::access", "sixth");
+    });
+    gathered.write_out();
+    let text = captured.text();
+    let said = text.lines().map(|line| serde_json::from_str::<Value>(line).unwrap()["message"].clone());
+    assert_eq!(said.collect::<Vec<_>>(), ["first", "second", "third", "fourth", "fifth", "sixth"]);
+}
+
+#[test]
+fn what_is_gathered_is_bounded_in_bytes_and_in_time() {
+    let (captured, gathered) = gathered();
+    let attended = gathered.clone();
+    tracing::subscriber::with_default(subscriber(LogFormat::Json, &"info".parse().unwrap(), gathered), || {
+        for _ in 0..1_000 {
+            tracing::info!(target: "tally_test::access", text = "x".repeat(100), "request");
+        }
+        let written = captured.text().len();
+        assert!(written > 64 * 1024, "{written} bytes");
+        std::thread::spawn(move || attended.attend());
+        while captured.text().lines().count() < 1_000 {
+            std::thread::yield_now();
+        }
+    });
+}
+
+fn gathered() -> (Captured, Gathered<Captured>) {
+    let captured = Captured::default();
+    (captured.clone(), Gathered::new(captured))
+}

@@ -11,6 +11,9 @@ use super::super::item::{Item, Reader, item, number, text};
 use super::super::names::checkpoints::{DETAIL, GAPS, ID, KIND, OPEN, OPENED};
 use super::Checkpoints;
 
+/// How often a change of one gap is tried while others change it.
+const ATTEMPTS: usize = 10;
+
 fn encode(gap: &Gap) -> AttributeValue {
     AttributeValue::M(item([
         (KIND, text(gap.kind.as_str())),
@@ -43,24 +46,36 @@ impl Checkpoints {
         found.map_or(Ok(Vec::new()), |found| decode(self.table(), &found))
     }
 
-    /// Puts `gap` unless it stands with the same or a later time; answers what stands. Safe to repeat.
+    /// Puts `gap`, its time behind that of the one that stands; answers it as put. Safe to repeat: it is opened later.
     pub(super) async fn put_gap(&self, gap: Gap) -> Outcome<Gap> {
+        for _ in 0..ATTEMPTS {
+            let item = self.get(GAPS).await?;
+            let Some(item) = item else {
+                self.create_map().await?;
+                continue;
+            };
+            let open = decode(self.table(), &item)?;
+            let standing = open.into_iter().find(|standing| standing.id == gap.id).map(|standing| standing.opened);
+            let opened = standing.map_or(gap.opened, |standing| gap.opened.max(UnixMillis(standing.0 + 1)));
+            let gap = Gap { opened, ..gap.clone() };
+            if self.replace(&gap, standing).await? {
+                return Ok(gap);
+            }
+        }
+        Err(Fault::Transient(format!("{}: too many workers open gap {}", self.table(), gap.id.0)))
+    }
+
+    /// Puts `gap` if the one that stands was opened at `standing`; whether it did.
+    async fn replace(&self, gap: &Gap, standing: Option<UnixMillis>) -> Outcome<bool> {
         let mut say = Aliases::default();
-        let [open, id, opened] = say.names([OPEN, &gap.id.0, OPENED]);
-        let (entry, now) = (say.value(encode(&gap)), say.number(gap.opened));
-        let update = format!("SET {open}.{id}={entry}");
-        let later = format!("{open}.{id}.{opened}<{now}");
-        let condition = format!("attribute_exists({open}) AND (attribute_not_exists({open}.{id}) OR {later})");
-        let (again, repeated) = (update.clone(), condition.clone());
-        if self.update_if(GAPS, say.clone(), update, condition).await?.is_some() {
-            return Ok(gap);
-        }
-        self.create_map().await?;
-        if self.update_if(GAPS, say, again, repeated).await?.is_some() {
-            return Ok(gap);
-        }
-        let standing = self.open_gaps().await?.into_iter().find(|standing| standing.id == gap.id);
-        standing.ok_or_else(|| Fault::Transient(format!("{}: gap {} was closed meanwhile", self.table(), gap.id.0)))
+        let [open, id] = say.names([OPEN, &gap.id.0]);
+        let entry = say.value(encode(gap));
+        let condition = match standing {
+            None => format!("attribute_exists({open}) AND attribute_not_exists({open}.{id})"),
+            Some(then) => format!("{open}.{id}.{}={}", say.name(OPENED), say.number(then)),
+        };
+        let put = self.update_if(GAPS, say, format!("SET {open}.{id}={entry}"), condition).await?;
+        Ok(put.is_some())
     }
 
     /// Closes the gap if it is still the one opened then. Safe to repeat: a gap opened again has a later time.

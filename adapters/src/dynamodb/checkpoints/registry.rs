@@ -51,7 +51,7 @@ impl Checkpoints {
         match sent.map_err(|error| cancelled(self.table(), &error)) {
             Ok(_) => Ok(Some(given)),
             Err(Cancelled::Condition) => Ok(None),
-            Err(Cancelled::Fault(fault)) => Err(fault),
+            Err(Cancelled::Conflict(fault) | Cancelled::Fault(fault)) => Err(fault),
         }
     }
 

@@ -1,12 +1,15 @@
 //! Corrections of a counter as conditional updates: what `Verdict::admitted_by` and `Verdict::apply` say, in the store's
-//! words, and a total set right.
+//! words, a total set right, and a count marked as doubtful.
 
 use aws_sdk_dynamodb::types::{AttributeValue, Update};
+use tally_core::ids::Shard;
 use tally_core::recount::{Form, Verdict};
+use tally_core::time::UnixMillis;
 
 use super::super::expression::Aliases;
-use super::super::item::Item;
-use super::super::names::counts::{LIKES, ROWS, SUSPECT, SWITCHES, VERSION, WINDOW_ROWS, WINDOW_RUN};
+use super::super::item::{Item, flag};
+use super::super::names::counts::{LIKES, ROWS, SUSPECT, SWITCHES, UPDATED_AT, VERSION, WINDOW_ROWS, WINDOW_RUN};
+use super::update::Expressions;
 
 /// The update of a verdict, under the token it takes.
 pub(super) fn update(table: &str, key: Item, verdict: &Verdict) -> Update {
@@ -44,6 +47,17 @@ pub(super) fn mending(table: &str, key: Item, version: u64, sum: i64) -> Update 
     let (sum, one) = (say.value(AttributeValue::N(sum.to_string())), say.number(1));
     let seen = say.number(version);
     finish(table, key, say, format!("SET {likes}={sum} ADD {at} {one}"), format!("{at}={seen}"))
+}
+
+/// The update that marks the count of shard `k` as one that may be wrong, unless it is marked.
+pub(super) fn suspicion(k: Shard, now: UnixMillis) -> Expressions {
+    let mut say = Aliases::default();
+    let [likes, version, at] = say.names([LIKES, VERSION, UPDATED_AT]);
+    let suspect = say.name(format!("{SUSPECT}{k}"));
+    let (yes, now, none, one) = (say.value(flag(true)), say.number(now), say.number(0), say.number(1));
+    let update = format!("SET {suspect}={yes},{at}={now},{likes}=if_not_exists({likes},{none}) ADD {version} {one}");
+    let (names, values) = say.finish();
+    Expressions { update, condition: format!("attribute_not_exists({suspect})"), names, values }
 }
 
 fn finish(table: &str, key: Item, say: Aliases, update: String, condition: String) -> Update {

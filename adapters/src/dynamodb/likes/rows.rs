@@ -39,6 +39,11 @@ impl Likes {
             .return_consumed_capacity(ReturnConsumedCapacity::Total)
     }
 
+    /// The likes among `rows`; one that no consumer wrote is passed over, lest it hide everybody behind it.
+    fn likes_in(&self, rows: &[Item]) -> Vec<Like> {
+        rows.iter().filter_map(|row| self.like_in(row).ok()).collect()
+    }
+
     fn like_in(&self, row: &Item) -> Outcome<Like> {
         let reader = Reader::new(&self.connection.tables.likes, row);
         Ok(Like { user: reader.required(USER_ID)?, liked_at: UnixMillis(reader.required_number(LIKED_AT)?) })
@@ -60,7 +65,7 @@ impl Rows for Likes {
         let limit = limit.map(|limit| i32::try_from(limit).unwrap_or(i32::MAX));
         let query = self.users_of(key, after).set_limit(limit);
         let reply = query.send().await.map_err(|error| fault(table, &error))?;
-        let items = reply.items().iter().map(|row| self.like_in(row)).collect::<Outcome<_>>()?;
+        let items = self.likes_in(reply.items());
         let next = after_one(table, USER_ID, reply.last_evaluated_key())?;
         Ok(Page { items, next, half_units: half_units(reply.consumed_capacity()) })
     }

@@ -9,7 +9,7 @@ use super::super::expression::Aliases;
 use super::super::fault::{fault, unless_refused};
 use super::super::item::{Reader, flag};
 use super::super::names::recounts::{AT, DONE, OWNER, TTL};
-use super::{Recounts, expiry, key};
+use super::{Recounts, WEEK, expiry, key};
 
 /// Where claims are kept.
 const CLAIMS: &str = "claim";
@@ -26,7 +26,7 @@ impl Recounts {
         let mut say = Aliases::default();
         let [owner, at, done, ttl] = say.names([OWNER, AT, DONE, TTL]);
         let (ours, beat, oldest) = (say.text(worker.0.as_str()), say.number(now), say.number(stale));
-        let expires = say.value(expiry(now));
+        let expires = say.value(expiry(now, WEEK));
         let (names, values) = say.finish();
         let sent = self
             .connection

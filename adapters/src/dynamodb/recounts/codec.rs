@@ -2,14 +2,13 @@
 
 use std::fmt::Display;
 
-use tally_core::ids::RowKey;
-use tally_core::ports::{AuditSegment, Cursor, Outcome, QueueReason, RunState};
+use tally_core::ports::{AuditSegment, Cursor, Outcome, QueueReason, Queued, RunState, Worker};
 use tally_core::time::UnixMillis;
 
 use super::super::item::{Item, Reader, flag, item, number, text};
-use super::super::names::recounts::{AT, BEGAN, CURSOR, DONE, ENDED, REASON, SCOPE, SUMMARY, UNSETTLED};
+use super::super::names::recounts::{ASKED, BEGAN, CURSOR, DONE, ENDED, REASON, SCOPE, SUMMARY, TTL, UNSETTLED};
 use super::super::names::{PK, SK};
-use super::padded;
+use super::{SEASON, WEEK, expiry, padded};
 
 pub(super) fn run_item(pk: &str, state: &RunState) -> Item {
     let mut encoded = item([
@@ -18,6 +17,7 @@ pub(super) fn run_item(pk: &str, state: &RunState) -> Item {
         (BEGAN, number(state.began)),
         (SCOPE, text(state.scope.as_str())),
         (SUMMARY, text(state.summary.as_str())),
+        (TTL, expiry(state.began, SEASON)),
     ]);
     encoded.extend(state.ended.map(|ended| (ENDED.to_owned(), number(ended))));
     encoded
@@ -33,21 +33,21 @@ pub(super) fn run(reader: &Reader<'_>) -> Outcome<RunState> {
     })
 }
 
-pub(super) fn queued_item(pk: &str, key: &RowKey, reason: QueueReason, now: UnixMillis) -> Item {
-    item([(PK, text(pk)), (SK, text(key.to_string())), (REASON, text(reason_text(reason))), (AT, number(now))])
+pub(super) fn share_item(pk: &str, worker: &Worker, share: &str, now: UnixMillis) -> Item {
+    item([(PK, text(pk)), (SK, text(worker.0.as_str())), (SUMMARY, text(share)), (TTL, expiry(now, WEEK))])
 }
 
-pub(super) fn queued(reader: &Reader<'_>) -> Outcome<(RowKey, QueueReason)> {
+pub(super) fn queued(reader: &Reader<'_>) -> Outcome<Queued> {
     let reason = reader.required_text(REASON)?;
     let reason = parse_reason(reason).ok_or_else(|| reader.malformed(REASON, unknown(reason)))?;
-    Ok((reader.required(SK)?, reason))
+    Ok(Queued { key: reader.required(SK)?, reason, asked: reader.required_number(ASKED)? })
 }
 
 fn unknown(reason: &str) -> impl Display {
     format!("{reason:?} is no reason")
 }
 
-fn reason_text(reason: QueueReason) -> &'static str {
+pub(super) fn reason_text(reason: QueueReason) -> &'static str {
     match reason {
         QueueReason::Drift => "drift",
         QueueReason::Negative => "negative",
@@ -61,12 +61,13 @@ fn parse_reason(text: &str) -> Option<QueueReason> {
     reasons.into_iter().find(|reason| reason_text(*reason) == text)
 }
 
-pub(super) fn segment_item(pk: &str, segment: &AuditSegment) -> Item {
+pub(super) fn segment_item(pk: &str, segment: &AuditSegment, now: UnixMillis) -> Item {
     let mut encoded = item([
         (PK, text(pk)),
         (SK, text(padded(segment.index.into()))),
         (UNSETTLED, number(segment.unsettled)),
         (DONE, flag(segment.done)),
+        (TTL, expiry(now, WEEK)),
     ]);
     encoded.extend(segment.cursor.as_ref().map(|cursor| (CURSOR.to_owned(), text(cursor.0.as_str()))));
     encoded

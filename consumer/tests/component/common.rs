@@ -11,13 +11,14 @@ use tally_adapters::memory::log::Broker;
 use tally_consumer::{Action, App, Ports, ReadSettings};
 use tally_core::batch::Change;
 use tally_core::event::{Action as Said, LikeEvent};
+use tally_core::fault::Fault;
 use tally_core::fence::{Advance, Commit, Fence, Offset, Partition};
 use tally_core::ids::{PostId, ShardCount, UserId};
-use tally_core::ports::log::Outgoing;
-use tally_core::ports::{FencedRows, Outcome, Rows as _, Segment};
+use tally_core::ports::log::{Outgoing, Rebalance};
+use tally_core::ports::{FencedRows, Intake, Outcome, Rows as _, Segment};
 use tally_core::time::UnixMillis;
 use tally_service::{Chance, Clock, Host, Running};
-use tokio::sync::Notify;
+use tokio::sync::{Notify, mpsc, watch};
 use tokio::time::Instant;
 
 pub(crate) const TOPIC: &str = "likes";
@@ -132,6 +133,59 @@ impl FencedRows for Table {
     }
 }
 
+type Join = Box<dyn FnOnce() -> Outcome<Box<dyn Intake>> + Send>;
+
+/// What a test makes a group say and do.
+pub(crate) struct Kafka {
+    faults: mpsc::UnboundedSender<Fault>,
+    keeps: watch::Sender<bool>,
+}
+
+struct Mood {
+    faults: mpsc::UnboundedReceiver<Fault>,
+    keeps: watch::Receiver<bool>,
+}
+
+impl Kafka {
+    fn new() -> (Self, Mood) {
+        let (faults, said) = mpsc::unbounded_channel();
+        let (keeps, kept) = watch::channel(false);
+        (Self { faults, keeps }, Mood { faults: said, keeps: kept })
+    }
+
+    /// Reports an error to the member.
+    pub(crate) fn says(&self, fault: Fault) {
+        self.faults.send(fault).unwrap();
+    }
+
+    /// From now on leaving takes for ever.
+    pub(crate) fn keeps_its_members(&self) {
+        self.keeps.send_replace(true);
+    }
+}
+
+struct MoodyIntake {
+    inner: Box<dyn Intake>,
+    mood: Mood,
+}
+
+#[async_trait]
+impl Intake for MoodyIntake {
+    async fn rebalance(&mut self) -> Outcome<Rebalance> {
+        tokio::select! {
+            Some(fault) = self.mood.faults.recv() => Err(fault),
+            rebalance = self.inner.rebalance() => rebalance,
+        }
+    }
+
+    async fn leave(self: Box<Self>) {
+        if *self.mood.keeps.borrow() {
+            std::future::pending::<()>().await;
+        }
+        self.inner.leave().await;
+    }
+}
+
 /// A broker, tables, and what the events amount to.
 pub(crate) struct World {
     pub(crate) broker: Broker,
@@ -158,17 +212,29 @@ impl World {
 
     pub(crate) fn consumer_over(&mut self, rows: Arc<dyn FencedRows>) -> Running {
         let broker = self.broker.clone();
+        self.start(rows, Box::new(move || Ok(Box::new(broker.join(GROUP, TOPIC)))))
+    }
+
+    fn start(&mut self, rows: Arc<dyn FencedRows>, join: Join) -> Running {
         let shelves = self.broker.clone();
         let ports = Ports {
             checkpoints: Arc::new(self.memory.checkpoints()),
             rows: Box::new(move |_| rows),
-            join: Box::new(move || Ok(Box::new(broker.join(GROUP, TOPIC)))),
+            join,
             producer: Arc::new(self.broker.clone()),
             shelf: Box::new(move |topic| Ok(Arc::new(shelves.shelf("replay", topic)))),
         };
         self.seed += 1;
         let host = Host::new("consumer").with_clock(Clock::starting_at(NOW)).with_chance(Chance::seeded(self.seed));
         Running::start(App::with_ports(Action::Consume, self.settings.clone(), ports), host)
+    }
+
+    /// The same with a group whose errors and whose leaving are a test's to say.
+    pub(crate) fn consumer_under_a_moody_kafka(&mut self) -> (Running, Kafka) {
+        let (kafka, mood) = Kafka::new();
+        let broker = self.broker.clone();
+        let join = move || Ok(Box::new(MoodyIntake { inner: Box::new(broker.join(GROUP, TOPIC)), mood }) as _);
+        (self.start(Arc::new(self.table.clone()), Box::new(join)), kafka)
     }
 
     /// Says an event in a partition, and takes it into the fold.

@@ -1,0 +1,44 @@
+# syntax=docker/dockerfile:1
+# One image of all services, and one target a service: docker build --target consumer .
+
+FROM rust:1.95.0-bookworm AS build
+WORKDIR /src
+COPY . .
+# What was downloaded and compiled stays between builds; only the binaries leave this layer.
+RUN --mount=type=cache,target=/usr/local/cargo/registry \
+    --mount=type=cache,target=/src/target \
+    cargo build --locked --release \
+      --package tally-consumer --package tally-change-streamer --package tally-batch-recount --package tally-count-api \
+      --features tally-consumer/msk-iam,tally-count-api/tls \
+    && install -D --strip --target-directory=/out \
+      target/release/tally-consumer target/release/tally-change-streamer \
+      target/release/tally-batch-recount target/release/tally-count-api
+
+FROM debian:12.12-slim AS tally
+# The authorities that AWS's and the brokers' certificates are checked against.
+# hadolint ignore=DL3008
+RUN apt-get update \
+    && apt-get install --yes --no-install-recommends ca-certificates \
+    && rm -rf /var/lib/apt/lists/* \
+    && useradd --system --uid 10001 --no-create-home --shell /usr/sbin/nologin tally
+COPY --from=build /out/ /usr/local/bin/
+USER 10001
+# A container has an address of its own; who may reach it is decided where its port is published.
+ENV TALLY_ADMIN_LISTEN=0.0.0.0:9090
+EXPOSE 9090
+HEALTHCHECK --interval=10s --timeout=3s --start-period=10s CMD ["bash", "-c", \
+    "exec 3<>/dev/tcp/127.0.0.1/9090 && printf 'GET /livez HTTP/1.0\\r\\n\\r\\n' >&3 && grep -q '^HTTP/1.[01] 200' <&3"]
+
+FROM tally AS consumer
+ENTRYPOINT ["tally-consumer"]
+
+FROM tally AS change-streamer
+ENTRYPOINT ["tally-change-streamer"]
+
+FROM tally AS batch-recount
+ENTRYPOINT ["tally-batch-recount"]
+
+FROM tally AS count-api
+ENV TALLY_LISTEN=0.0.0.0:8080
+EXPOSE 8080
+ENTRYPOINT ["tally-count-api"]

@@ -1,0 +1,223 @@
+//! Tables created from the CloudFormation template that production creates them from: the one list of them. Knows as
+//! much of such a template as this one uses.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use aws_sdk_dynamodb::error::{BuildError, ProvideErrorMetadata as _};
+use aws_sdk_dynamodb::operation::create_table::builders::CreateTableFluentBuilder;
+use aws_sdk_dynamodb::types::{
+    AttributeDefinition, BillingMode, KeySchemaElement, LocalSecondaryIndex, Projection, StreamSpecification,
+    TableStatus, TimeToLiveSpecification, TimeToLiveStatus,
+};
+use serde::Deserialize;
+use tally_core::fault::Fault;
+use tally_core::ports::Outcome;
+
+use super::connection::Connection;
+use super::fault::fault;
+use super::tables::describe;
+
+/// The template.
+const TEMPLATE: &str = include_str!("../../../infra/data.yaml");
+/// What a table is called among resources.
+const TABLE: &str = "AWS::DynamoDB::Table";
+/// How the template writes the prefix of a table's name.
+const PREFIX: &str = "${TablePrefix}";
+
+/// How often a table being created is looked at, and how long between.
+const LOOKS: u32 = 600;
+const BETWEEN_LOOKS: Duration = Duration::from_millis(100);
+
+/// Creates the tables that are not there, as the template has them, and waits until all can be used. Safe to repeat: a
+/// table that is there stays as it is. For a local stack and tests: production gives the template to CloudFormation.
+pub async fn ensure_tables(connection: &Connection) -> Outcome<()> {
+    let tables = tables(&connection.tables().prefix)?;
+    for table in &tables {
+        let create = table.creation(connection).map_err(|error| Fault::Fatal(format!("template: {error}")))?;
+        match create.send().await {
+            Err(error) if error.code() == Some("ResourceInUseException") => {}
+            created => created.map(|_| ()).map_err(|error| fault(&table.name, &error))?,
+        }
+    }
+    for table in &tables {
+        wait_until_active(connection, &table.name).await?;
+        table.expire(connection).await?;
+    }
+    Ok(())
+}
+
+/// The tables of the template, their names behind `prefix`.
+fn tables(prefix: &str) -> Outcome<Vec<Table>> {
+    let template: Template =
+        serde_saphyr::from_str(TEMPLATE).map_err(|error| Fault::Fatal(format!("template: {error}")))?;
+    let tables = template.resources.into_values().filter(|resource| resource.r#type == TABLE);
+    let named = |table: Table| Table { name: table.name.replace(PREFIX, prefix), ..table };
+    Ok(tables.map(|resource| named(resource.properties)).collect())
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(rename_all = "PascalCase")]
+struct Template {
+    resources: BTreeMap<String, Resource>,
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(rename_all = "PascalCase")]
+struct Resource {
+    r#type: String,
+    properties: Table,
+}
+
+#[derive(Debug, PartialEq, Deserialize)]
+#[serde(rename_all = "PascalCase", deny_unknown_fields)]
+struct Table {
+    #[serde(rename = "TableName")]
+    name: String,
+    billing_mode: String,
+    attribute_definitions: Vec<Attribute>,
+    key_schema: Vec<Key>,
+    #[serde(default)]
+    local_secondary_indexes: Vec<Index>,
+    stream_specification: Option<Stream>,
+    time_to_live_specification: Option<Expiry>,
+    /// Means nothing to an engine on one machine.
+    #[serde(rename = "PointInTimeRecoverySpecification")]
+    _recovery: serde::de::IgnoredAny,
+    /// Means nothing either.
+    #[serde(rename = "SSESpecification")]
+    _encryption: serde::de::IgnoredAny,
+}
+
+#[derive(Debug, PartialEq, Deserialize)]
+#[serde(rename_all = "PascalCase", deny_unknown_fields)]
+struct Attribute {
+    attribute_name: String,
+    attribute_type: String,
+}
+
+#[derive(Debug, PartialEq, Deserialize)]
+#[serde(rename_all = "PascalCase", deny_unknown_fields)]
+struct Key {
+    attribute_name: String,
+    key_type: String,
+}
+
+#[derive(Debug, PartialEq, Deserialize)]
+#[serde(rename_all = "PascalCase", deny_unknown_fields)]
+struct Index {
+    index_name: String,
+    key_schema: Vec<Key>,
+    projection: Kind,
+}
+
+#[derive(Debug, PartialEq, Deserialize)]
+#[serde(rename_all = "PascalCase", deny_unknown_fields)]
+struct Kind {
+    projection_type: String,
+}
+
+#[derive(Debug, PartialEq, Deserialize)]
+#[serde(rename_all = "PascalCase", deny_unknown_fields)]
+struct Stream {
+    stream_view_type: String,
+}
+
+#[derive(Debug, PartialEq, Deserialize)]
+#[serde(rename_all = "PascalCase", deny_unknown_fields)]
+struct Expiry {
+    attribute_name: String,
+    enabled: bool,
+}
+
+impl Table {
+    fn creation(&self, connection: &Connection) -> Result<CreateTableFluentBuilder, BuildError> {
+        let attribute = |attribute: &Attribute| {
+            let name = AttributeDefinition::builder().attribute_name(&attribute.attribute_name);
+            name.attribute_type(attribute.attribute_type.as_str().into()).build()
+        };
+        let attributes = self.attribute_definitions.iter().map(attribute).collect::<Result<Vec<_>, _>>()?;
+        let indexes = self.local_secondary_indexes.iter().map(Index::definition).collect::<Result<Vec<_>, _>>()?;
+        let stream = self.stream_specification.as_ref().map(|stream| {
+            let view = stream.stream_view_type.as_str().into();
+            StreamSpecification::builder().stream_enabled(true).stream_view_type(view).build()
+        });
+        Ok(connection
+            .client
+            .create_table()
+            .table_name(&self.name)
+            .billing_mode(BillingMode::from(self.billing_mode.as_str()))
+            .set_attribute_definitions(Some(attributes))
+            .set_key_schema(Some(elements(&self.key_schema)?))
+            .set_local_secondary_indexes((!indexes.is_empty()).then_some(indexes))
+            .set_stream_specification(stream.transpose()?))
+    }
+
+    /// Lets the store delete what has expired. Safe to repeat: left alone where it is on.
+    async fn expire(&self, connection: &Connection) -> Outcome<()> {
+        let Some(Expiry { attribute_name, enabled: true }) = &self.time_to_live_specification else { return Ok(()) };
+        let described = connection.client.describe_time_to_live().table_name(&self.name).send().await;
+        let described = described.map_err(|error| fault(&self.name, &error))?.time_to_live_description;
+        let status = described.as_ref().and_then(|ttl| ttl.time_to_live_status());
+        if matches!(status, Some(TimeToLiveStatus::Enabled | TimeToLiveStatus::Enabling)) {
+            return Ok(());
+        }
+        let ttl = TimeToLiveSpecification::builder().enabled(true).attribute_name(attribute_name).build();
+        let ttl = ttl.expect("flag and attribute are set");
+        let update = connection.client.update_time_to_live().table_name(&self.name).time_to_live_specification(ttl);
+        update.send().await.map(|_| ()).map_err(|error| fault(&self.name, &error))
+    }
+}
+
+impl Index {
+    fn definition(&self) -> Result<LocalSecondaryIndex, BuildError> {
+        let kind = self.projection.projection_type.as_str().into();
+        LocalSecondaryIndex::builder()
+            .index_name(&self.index_name)
+            .set_key_schema(Some(elements(&self.key_schema)?))
+            .projection(Projection::builder().projection_type(kind).build())
+            .build()
+    }
+}
+
+fn elements(keys: &[Key]) -> Result<Vec<KeySchemaElement>, BuildError> {
+    let element = |key: &Key| {
+        let name = KeySchemaElement::builder().attribute_name(&key.attribute_name);
+        name.key_type(key.key_type.as_str().into()).build()
+    };
+    keys.iter().map(element).collect()
+}
+
+async fn wait_until_active(connection: &Connection, table: &str) -> Outcome<()> {
+    for _ in 0..LOOKS {
+        if describe(connection, table).await?.table_status() == Some(&TableStatus::Active) {
+            return Ok(());
+        }
+        tokio::time::sleep(BETWEEN_LOOKS).await;
+    }
+    Err(Fault::Transient(format!("table {table} is not active yet")))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::dynamodb::Tables;
+
+    #[test]
+    fn the_template_has_the_tables_that_the_code_names() {
+        let created: Vec<String> = tables("t-").unwrap().into_iter().map(|table| table.name).collect();
+        let Tables { likes, counts, checkpoints, recounts, .. } = Tables::with_prefix("t-");
+        assert_eq!(created, [checkpoints, counts, likes, recounts]);
+    }
+
+    #[test]
+    fn only_the_rows_have_a_stream_and_an_index_and_only_recounts_expire() {
+        for table in tables("").unwrap() {
+            let is = |name: &str| table.name == name;
+            assert_eq!(table.stream_specification.is_some(), is("likes"), "{}", table.name);
+            assert_eq!(table.local_secondary_indexes.len(), usize::from(is("likes")), "{}", table.name);
+            let expiry = table.time_to_live_specification.as_ref().map(|expiry| expiry.attribute_name.as_str());
+            assert_eq!(expiry, is("recounts").then_some("ttl"), "{}", table.name);
+        }
+    }
+}

@@ -1,0 +1,59 @@
+//! Kafka inside this process: librdkafka's own in-memory cluster, which speaks the real protocol on loopback and is gone
+//! when it is dropped. For a stack on one machine and for tests.
+//!
+//! It keeps 5 MiB of each partition and trims what is older, acknowledged or not, read or not, without a word: whoever
+//! writes to it has to hold back. It picks its own port, and has one broker.
+
+use rdkafka::producer::{FutureProducer, Producer as _};
+use tally_core::ports::Outcome;
+
+use super::context::Context;
+use super::fault::fault_of;
+use super::settings::Settings;
+
+/// A Kafka cluster of this process.
+pub struct Embedded {
+    /// The client that the cluster lives and ends with.
+    client: FutureProducer<Context>,
+    bootstrap: String,
+}
+
+impl Embedded {
+    /// Starts a cluster that has these topics, each with so many partitions. Other topics come into being when they are
+    /// first written to.
+    ///
+    /// # Errors
+    /// A cluster that cannot be started, and a topic it does not take.
+    pub fn start(topics: &[(&str, u32)]) -> Outcome<Self> {
+        // The address is not used: the client is connected to the cluster it brings along.
+        let settings = Settings::plaintext("127.0.0.1:1");
+        let mut config = settings.client();
+        config.set("test.mock.num.brokers", "1");
+        let failed = |error| fault_of("starting Kafka in this process", &error);
+        let client: FutureProducer<Context> = config.create_with_context(Context::new(&settings)).map_err(failed)?;
+        let Some(cluster) = client.client().mock_cluster() else {
+            unreachable!("a client set up with brokers of its own has a cluster");
+        };
+        for (topic, partitions) in topics {
+            let partitions = i32::try_from(*partitions).unwrap_or(i32::MAX);
+            cluster.create_topic(topic, partitions, 1).map_err(failed)?;
+        }
+        let bootstrap = cluster.bootstrap_servers();
+        drop(cluster);
+        Ok(Self { client, bootstrap })
+    }
+
+    /// Where it listens, as clients are told.
+    pub fn bootstrap(&self) -> &str {
+        &self.bootstrap
+    }
+}
+
+impl std::fmt::Debug for Embedded {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Embedded")
+            .field("bootstrap", &self.bootstrap)
+            .field("in_flight", &self.client.in_flight_count())
+            .finish()
+    }
+}

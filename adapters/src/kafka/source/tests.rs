@@ -1,0 +1,142 @@
+use std::time::Duration;
+
+use rdkafka::mocking::MockCluster;
+use rdkafka::producer::DefaultProducerContext;
+use tally_core::ports::Producer as _;
+use tally_core::ports::log::Outgoing;
+
+use super::super::Producer;
+use super::super::owned::QUEUE_WEIGHT;
+use super::*;
+
+/// Rebalances of the in-process cluster take up to fifteen seconds.
+const PATIENCE: Duration = Duration::from_secs(60);
+
+fn cluster(partitions: i32) -> (MockCluster<'static, DefaultProducerContext>, Settings) {
+    let cluster = MockCluster::new(1).unwrap();
+    cluster.create_topic("likes", partitions, 1).unwrap();
+    let settings = Settings::plaintext(&cluster.bootstrap_servers());
+    (cluster, settings)
+}
+
+async fn fill(settings: &Settings, count: u64, value: impl Fn(u64) -> Vec<u8>) {
+    let producer = Producer::new(settings).unwrap();
+    let sent = futures_util::stream::iter((0..count).map(value)).map(|value| {
+        let producer = &producer;
+        async move {
+            let value = Some(&value[..]);
+            producer
+                .send(Outgoing { topic: "likes", partition: Some(0), key: None, value, headers: &[] })
+                .await
+                .unwrap();
+        }
+    });
+    sent.buffered(200).collect::<Vec<()>>().await;
+}
+
+/// The next rebalance that is none of errors.
+async fn rebalance(source: &mut Source) -> Rebalance {
+    let waited = tokio::time::timeout(PATIENCE, async {
+        loop {
+            match source.rebalance().await {
+                Ok(rebalance) => return rebalance,
+                Err(fault) => assert!(fault.is_retryable(), "{fault}"),
+            }
+        }
+    });
+    waited.await.expect("a rebalance in time")
+}
+
+async fn assigned(source: &mut Source) -> Vec<Arc<dyn OwnedPartition>> {
+    match rebalance(source).await {
+        Rebalance::Assigned(partitions) => partitions,
+        ended @ Rebalance::Ended(..) => panic!("{ended:?}"),
+    }
+}
+
+/// What waits to be taken.
+fn weight(source: &mut Source) -> usize {
+    source.holdings.all_reading().map(|held| held.tenure.weight()).sum()
+}
+
+/// Polls the membership for `span`, in which nothing may be taken away.
+async fn polled(source: &mut Source, span: Duration) {
+    let deadline = Instant::now() + span;
+    while let Ok(rebalance) = tokio::time::timeout_at(deadline, source.rebalance()).await {
+        assert!(!matches!(rebalance, Ok(Rebalance::Ended(..))), "{rebalance:?}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_member_whose_workers_take_nothing_is_not_given_up_on() {
+    let (_cluster, settings) = cluster(1);
+    // More than a queue holds, so that the partition is paused.
+    fill(&settings, 1_000, |_| vec![b'x'; 4_000]).await;
+    let mut config = config(&settings, "readers");
+    // As short as the client takes it, so that twice as long fits into a test.
+    config.set("max.poll.interval.ms", "10000");
+    let mut source = Source::configured(&config, Context::new(&settings), "likes").unwrap();
+    let owned = assigned(&mut source).await;
+    let handle = Arc::clone(&owned[0]);
+    tokio::select! {
+        started = handle.start_at(Offset(0)) => started.unwrap(),
+        rebalance = source.rebalance() => panic!("{rebalance:?}"),
+    }
+    polled(&mut source, Duration::from_secs(20)).await;
+    drop((handle, owned));
+    Box::new(source).leave().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_nobody_takes_stays_bounded_in_memory() {
+    let (_cluster, settings) = cluster(1);
+    // Four times of what a queue holds; digits that compress to half and no further.
+    let digits = |n: u64| {
+        let mut seed = n + 1;
+        let mut next = || {
+            seed = seed.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+            seed >> 33
+        };
+        (0..500).flat_map(|_| format!("{:08x}", next()).into_bytes()).collect()
+    };
+    let count = 2_000;
+    fill(&settings, count, digits).await;
+    let mut source = Source::new(&settings, "readers", "likes").unwrap();
+    let owned = assigned(&mut source).await;
+    tokio::select! {
+        started = owned[0].start_at(Offset(0)) => started.unwrap(),
+        rebalance = source.rebalance() => panic!("{rebalance:?}"),
+    }
+    let deadline = Instant::now() + PATIENCE;
+    while weight(&mut source) < QUEUE_WEIGHT {
+        assert!(Instant::now() < deadline, "never filled: {}", weight(&mut source));
+        polled(&mut source, Duration::from_millis(100)).await;
+    }
+    polled(&mut source, Duration::from_secs(3)).await;
+    let weight = weight(&mut source);
+    let bound = QUEUE_WEIGHT + RUN_WEIGHT + 8_000;
+    assert!(weight < bound, "{weight} of {} bytes", count * 4_000);
+    drop(owned);
+    Box::new(source).leave().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn leaving_ends_while_a_partition_is_asked_back_and_its_worker_still_has_it() {
+    let (_cluster, settings) = cluster(2);
+    let mut one = Source::new(&settings, "readers", "likes").unwrap();
+    let owned = assigned(&mut one).await;
+    let mut two = Source::new(&settings, "readers", "likes").unwrap();
+    let waits = async {
+        // It may be told that it has nothing yet.
+        while assigned(&mut two).await.is_empty() {}
+    };
+    let asked_back = tokio::select! {
+        rebalance = rebalance(&mut one) => rebalance,
+        () = waits => panic!("nothing is free yet"),
+    };
+    assert!(matches!(asked_back, Rebalance::Ended(Over::Revoked, _)), "{asked_back:?}");
+    let left = tokio::time::timeout(Duration::from_secs(20), Box::new(one).leave());
+    left.await.expect("leaving does not wait for a worker");
+    drop(owned);
+    Box::new(two).leave().await;
+}

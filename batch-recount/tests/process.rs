@@ -1,0 +1,246 @@
+//! The recount as processes of their own, over an emulator on the loopback and a change-streamer beside it: kill -9, two
+//! at once, and what one holds of a large table. Ends everything it starts. The whole of it is asked for by
+//! `RECOUNT_KILLS=50` and `RECOUNT_MEMORY_ROWS=100000,2000000`.
+
+#[cfg(test)]
+#[expect(dead_code, reason = "the tests' world, of which processes need a part")]
+#[path = "recount/world.rs"]
+mod world;
+
+#[cfg(test)]
+mod tests {
+    use std::process::{Child, Command, Stdio};
+    use std::time::Duration;
+
+    use aws_sdk_dynamodb::Client;
+    use aws_sdk_dynamodb::types::{AttributeValue, PutRequest, WriteRequest};
+    use tally_adapters::dynamodb::{self, Connection, Settings};
+    use tally_core::ids::{RowKey, ShardCount};
+    use tally_emulator::{Config, Emulator};
+    use tally_service::Clock;
+    use tokio::net::TcpListener;
+    use tokio::time::Instant;
+
+    use crate::world::{World, Writer, client, drift, key, post, shards, user};
+
+    const PATIENCE: Duration = Duration::from_secs(300);
+    const POSTS: u64 = 4;
+    const WRONG: i64 = 5;
+
+    fn size(variable: &str, default: u64) -> u64 {
+        std::env::var(variable).ok().and_then(|size| size.parse().ok()).unwrap_or(default)
+    }
+
+    /// A recount, ended when dropped.
+    struct Process(Child);
+
+    impl Process {
+        fn start(endpoint: &str, line: &[&str]) -> Self {
+            let mut command = Command::new(env!("CARGO_BIN_EXE_tally-batch-recount"));
+            let tally = std::env::vars_os().filter(|(name, _)| name.to_string_lossy().starts_with("TALLY_"));
+            tally.for_each(|(name, _)| _ = command.env_remove(name));
+            command
+                .args(["--admin-listen", "off", "--log", "error"])
+                .args(line)
+                .env("AWS_ENDPOINT_URL", endpoint)
+                .env("AWS_REGION", "us-east-1")
+                .env("AWS_ACCESS_KEY_ID", "local")
+                .env("AWS_SECRET_ACCESS_KEY", "local")
+                .stdin(Stdio::null())
+                .stdout(Stdio::null());
+            Self(command.spawn().expect("the binary starts"))
+        }
+
+        fn kill(mut self) {
+            self.0.kill().expect("the child is ours");
+            self.0.wait().expect("the child is ours");
+        }
+
+        /// Its exit code, and the most memory it was seen to hold, in KiB; 0 where the system does not say.
+        async fn ended(mut self) -> (Option<i32>, u64) {
+            let (deadline, mut most) = (Instant::now() + PATIENCE, 0);
+            loop {
+                let status = std::fs::read_to_string(format!("/proc/{}/status", self.0.id())).unwrap_or_default();
+                let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:"));
+                let held = line.and_then(|line| line.trim().trim_end_matches(" kB").parse().ok()).unwrap_or(0);
+                most = most.max(held);
+                if let Some(status) = self.0.try_wait().expect("the child is ours") {
+                    return (status.code(), most);
+                }
+                assert!(Instant::now() < deadline, "still running");
+                tokio::time::sleep(Duration::from_millis(50)).await;
+            }
+        }
+    }
+
+    impl Drop for Process {
+        fn drop(&mut self) {
+            // Already gone unless a test failed.
+            let _ = self.0.kill();
+            let _ = self.0.wait();
+        }
+    }
+
+    /// An emulator on the loopback, and its tables.
+    struct Served {
+        emulator: Emulator,
+        endpoint: String,
+        world: World,
+    }
+
+    async fn served(with: impl AsyncFnOnce(&Served)) {
+        let emulator = Emulator::new(Config { shards: 2, ..Config::default() });
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let endpoint = format!("http://{}", listener.local_addr().unwrap());
+        let test = async {
+            let settings = Settings { endpoint: Some(endpoint.clone()), ..Settings::local("") };
+            let connection = Connection::open(&settings).await;
+            dynamodb::ensure_tables(&connection).await.unwrap();
+            let world = World::over(&connection, Clock::system());
+            with(&Served { emulator: emulator.clone(), endpoint, world }).await;
+        };
+        tokio::select! {
+            ended = emulator.serve(listener, std::future::pending()) => panic!("the emulator stopped: {ended:?}"),
+            () = test => {}
+        }
+    }
+
+    /// A row key of each post, all of them wrong.
+    async fn wrong(served: &Served, writer: &mut Writer) -> Vec<RowKey> {
+        writer.fill(0..POSTS, 12).await;
+        served.world.quiet().await;
+        let keys: Vec<RowKey> = (0..POSTS).map(|n| key(&post(n), &user(0))).collect();
+        for key in &keys {
+            drift(&client(&served.emulator), key, WRONG).await;
+        }
+        keys
+    }
+
+    /// How often `key` was corrected: each time by what was wrong, and by nothing else.
+    async fn corrections(world: &World, key: &RowKey) -> usize {
+        let ledger = world.ports.recounts.ledger(&key.post, 10_000).await.unwrap();
+        let corrections: Vec<i64> = ledger.iter().map(|line| line.after - line.before).filter(|by| *by != 0).collect();
+        assert!(corrections.iter().all(|by| *by == -WRONG), "{key}: {corrections:?}");
+        corrections.len()
+    }
+
+    #[tokio::test(flavor = "multi_thread")]
+    async fn a_recount_killed_at_any_point_corrects_what_is_wrong_or_nothing() {
+        served(async |served| {
+            let world = &served.world;
+            let _streamer = world.streamer("s");
+            let mut writer = Writer::new(world, 1).await;
+            let keys = wrong(served, &mut writer).await;
+            let mut injected = vec![1; keys.len()];
+            for _ in 0..size("RECOUNT_KILLS", 3) {
+                let process = Process::start(&served.endpoint, &[]);
+                let until = Instant::now() + writer.chance.up_to(Duration::from_secs(16));
+                while Instant::now() < until {
+                    writer.churn(&post(0), 1, 20).await;
+                    tokio::time::sleep(Duration::from_millis(100)).await;
+                }
+                process.kill();
+                for (key, injected) in keys.iter().zip(&mut injected) {
+                    if corrections(world, key).await == *injected {
+                        drift(&client(&served.emulator), key, WRONG).await;
+                        *injected += 1;
+                    }
+                }
+            }
+            assert_eq!(Process::start(&served.endpoint, &[]).ended().await.0, Some(0));
+            for (key, injected) in keys.iter().zip(injected) {
+                assert_eq!(corrections(world, key).await, injected);
+            }
+            world.exact(POSTS).await;
+        })
+        .await;
+    }
+
+    #[tokio::test(flavor = "multi_thread")]
+    async fn two_recounts_at_once_correct_everything_once() {
+        served(async |served| {
+            let world = &served.world;
+            let _streamer = world.streamer("s");
+            let mut writer = Writer::new(world, 1).await;
+            let keys = wrong(served, &mut writer).await;
+            let start = || Process::start(&served.endpoint, &[]);
+            let (one, two) = tokio::join!(start().ended(), start().ended());
+            assert_eq!((one.0, two.0), (Some(0), Some(0)));
+            for key in &keys {
+                assert_eq!(corrections(world, key).await, 1);
+            }
+            world.exact(POSTS).await;
+        })
+        .await;
+    }
+
+    #[tokio::test(flavor = "multi_thread")]
+    async fn what_a_recount_holds_does_not_grow_with_the_table() {
+        let sizes = std::env::var("RECOUNT_MEMORY_ROWS").unwrap_or_else(|_| "4000,40000".to_owned());
+        let mut held = Vec::new();
+        for rows in sizes.split(',').map(|rows| rows.trim().parse::<u64>().unwrap()) {
+            served(async |served| {
+                let world = &served.world;
+                fill(&client(&served.emulator), rows).await;
+                world.ports.checkpoints.config(Some(shards())).await.unwrap();
+                let process = Process::start(&served.endpoint, &["--dry-run"]);
+                let (code, most) = tokio::select! {
+                    ended = process.ended() => ended,
+                    () = nothing_to_do(world) => unreachable!("it goes on"),
+                };
+                assert_eq!(code, Some(0));
+                println!("{rows} rows: {most} KiB held at most");
+                held.push(most);
+            })
+            .await;
+        }
+        assert!(held[1] <= held[0] * 3 / 2 + 16_384, "{held:?} KiB");
+    }
+
+    /// A streamer whose stream holds nothing new.
+    async fn nothing_to_do(world: &World) {
+        let (stream, checkpoints) = (&world.ports.stream, &world.ports.checkpoints);
+        let label = stream.info().await.unwrap().label;
+        loop {
+            for shard in stream.shards(&label).await.unwrap() {
+                let now = world.clock.now();
+                checkpoints.number(&label, &shard.id, shard.parent.as_ref(), now).await.unwrap();
+                checkpoints.refresh(&label, &shard.id, now).await.unwrap();
+            }
+            tokio::time::sleep(Duration::from_millis(100)).await;
+        }
+    }
+
+    /// Posts of a thousand users each, and counters that agree.
+    async fn fill(client: &Client, rows: u64) {
+        const USERS: u64 = 1_000;
+        let of: ShardCount = shards();
+        for n in 0..rows / USERS {
+            let users = (0..USERS).map(user).collect::<Vec<_>>();
+            for users in users.chunks(25) {
+                let likes = users.iter().map(|user| {
+                    let pk = RowKey::of(&post(n), user, of).to_string();
+                    let put = PutRequest::builder().item("pk", text(pk)).item("user_id", text(user.to_string()));
+                    let put = put.item("post_id", text(post(n).to_string())).item("liked_at", number(0));
+                    WriteRequest::builder().put_request(put.build().unwrap()).build()
+                });
+                client.batch_write_item().request_items("likes", likes.collect()).send().await.unwrap();
+            }
+            let counter = client.put_item().table_name("like_counts").item("post_id", text(post(n).to_string()));
+            let counter = counter.item("likes", number(USERS)).item("version", number(1)).item("updated_at", number(0));
+            let counter = of.all().fold(counter, |counter, shard| {
+                let rows = users.iter().filter(|user| of.shard_of(user.as_str()) == shard).count() as u64;
+                counter.item(format!("s{shard}"), number(rows))
+            });
+            counter.send().await.unwrap();
+        }
+    }
+
+    fn text(text: String) -> AttributeValue {
+        AttributeValue::S(text)
+    }
+
+    fn number(n: u64) -> AttributeValue {
+        AttributeValue::N(n.to_string())
+    }
+}

@@ -1,0 +1,36 @@
+#!/usr/bin/env bash
+# Everything the change-streamer promises, at full size and optimised. Takes about half an hour on two cores, the build not
+# included; every part ends by itself. `change-streamer/acceptance.sh storm` runs one part.
+set -euo pipefail
+cd "$(dirname "$0")/.."
+
+crate=(-p tally-change-streamer --release)
+
+# 300,000 changes over 20,000 posts, a third of them of one: 8 shards that split, faults, double workers, 20 crashes.
+storm() {
+    TALLY_STREAMER_CHANGES=300000 TALLY_STREAMER_POSTS=20000 \
+        timeout 3600 cargo test "${crate[@]}" --test streamer -- --nocapture --test-threads 1 acceptance::
+}
+
+# Every other law of the streamer, with ten times the seeds.
+laws() {
+    TALLY_STREAMER_SEEDS=240 timeout 1800 cargo test "${crate[@]}" --lib --test streamer -- --skip acceptance::
+}
+
+# Real processes: 20 times kill -9, a minute of SIGSTOP with a takeover, a minute idle, the feed over a Kafka.
+processes() {
+    TALLY_STREAMER_KILLS=20 TALLY_STREAMER_STOPPED=60 TALLY_STREAMER_IDLE=60 \
+        timeout 1800 cargo test "${crate[@]}" --test process -- --nocapture --test-threads 1
+}
+
+# Records a second, beside the loop people write first.
+bench() {
+    timeout 1800 cargo bench -p tally-change-streamer --bench fold
+}
+
+for part in "${@:-storm laws processes bench}"; do
+    for name in $part; do
+        printf '\n== %s\n' "$name"
+        "$name"
+    done
+done

@@ -1,0 +1,145 @@
+//! How we stand with the group: what its errors mean for readiness, and when they are reason enough to end.
+
+use std::time::Duration;
+
+use anyhow::bail;
+use tally_core::fault::Fault;
+use tally_service::Readiness;
+use tokio::time::Instant;
+
+use crate::metrics;
+
+/// The readiness condition: whether the group has us, and takes what we send.
+const CONDITION: &str = "kafka";
+
+/// How often an error that goes on is logged.
+const REMINDER: Duration = Duration::from_secs(10);
+
+/// How long a login or a permission may be refused to a member that had it, before the process ends for whoever starts
+/// it to read its credentials anew.
+const PATIENCE: Duration = Duration::from_secs(300);
+
+/// Silence after which a refusal has passed: the client repeats one that lasts at least every half minute.
+const QUIET: Duration = Duration::from_secs(60);
+
+pub(super) struct Standing {
+    readiness: Readiness,
+    /// Partitions were assigned at least once, so that the settings are right.
+    joined: bool,
+    refused: Option<Refused>,
+    logged: Option<Instant>,
+}
+
+struct Refused {
+    since: Instant,
+    last: Instant,
+}
+
+impl Standing {
+    pub(super) fn new(readiness: &Readiness) -> Self {
+        readiness.not_ready(CONDITION, "waiting for an assignment");
+        Self { readiness: readiness.clone(), joined: false, refused: None, logged: None }
+    }
+
+    /// The group has us.
+    pub(super) fn welcome(&mut self) {
+        (self.joined, self.refused) = (true, None);
+        self.readiness.ready(CONDITION);
+    }
+
+    /// Completes when a refusal has passed.
+    pub(super) async fn forgiven(&self) {
+        match &self.refused {
+            Some(refused) => tokio::time::sleep_until(refused.last + QUIET).await,
+            None => std::future::pending().await,
+        }
+    }
+
+    /// Takes in an error. A broker that is not there is waited for; what is refused from the start ends the process, and
+    /// so does what stays refused.
+    pub(super) fn failed(&mut self, fault: &Fault) -> anyhow::Result<()> {
+        metrics::kafka_error(fault);
+        if fault.is_retryable() {
+            if !self.joined {
+                self.readiness.not_ready(CONDITION, format!("waiting: {fault}"));
+            }
+            if self.is_due() {
+                tracing::warn!(dependency = "kafka", error = %fault, "waiting for dependency");
+            }
+            return Ok(());
+        }
+        let now = Instant::now();
+        let since = self.refused.as_ref().map_or(now, |refused| refused.since);
+        let lasts = matches!(fault, Fault::Fatal(_)) && now.duration_since(since) >= PATIENCE;
+        if !self.joined || lasts {
+            bail!("cannot use kafka: {fault}");
+        }
+        self.refused = Some(Refused { since, last: now });
+        self.readiness.not_ready(CONDITION, fault.to_string());
+        if self.is_due() {
+            tracing::error!(dependency = "kafka", error = %fault, "kafka refuses");
+        }
+        Ok(())
+    }
+
+    /// Whether an error is to be logged, rather than passed over as one of many.
+    fn is_due(&mut self) -> bool {
+        let due = self.logged.is_none_or(|at| at.elapsed() >= REMINDER);
+        if due {
+            self.logged = Some(Instant::now());
+        }
+        due
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn refused() -> Fault {
+        Fault::Fatal("login refused".to_owned())
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_refusal_from_the_start_ends_the_process_and_names_itself() {
+        let mut standing = Standing::new(&Readiness::new());
+        standing.failed(&Fault::Transient("no broker".to_owned())).unwrap();
+        assert!(standing.failed(&refused()).unwrap_err().to_string().contains("login refused"));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_member_shows_a_passing_refusal_and_outlives_it() {
+        let readiness = Readiness::new();
+        let mut standing = Standing::new(&readiness);
+        standing.welcome();
+        for _ in 0..4 {
+            standing.failed(&refused()).unwrap();
+            assert!(!readiness.report().ready);
+            tokio::time::sleep(Duration::from_secs(30)).await;
+        }
+        let began = Instant::now();
+        standing.forgiven().await;
+        assert_eq!(began.elapsed(), QUIET - Duration::from_secs(30));
+        standing.welcome();
+        assert!(readiness.report().ready);
+        tokio::time::sleep(PATIENCE).await;
+        standing.failed(&refused()).unwrap();
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_refusal_that_lasts_ends_the_process_and_a_record_that_cannot_be_read_does_not() {
+        let mut standing = Standing::new(&Readiness::new());
+        standing.welcome();
+        let unreadable = Fault::Poison("bad compression".to_owned());
+        for _ in 0..=10 {
+            standing.failed(&unreadable).unwrap();
+            tokio::time::sleep(Duration::from_secs(30)).await;
+        }
+        standing.welcome();
+        for _ in 0..10 {
+            standing.failed(&refused()).unwrap();
+            tokio::time::sleep(Duration::from_secs(30)).await;
+        }
+        assert!(standing.failed(&refused()).is_err());
+    }
+}

@@ -1,0 +1,83 @@
+//! Likes and unlikes taken over HTTP, in a real Kafka: librdkafka's in-process cluster.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+use std::time::Duration;
+
+use tally_adapters::kafka;
+use tally_core::event::{Action, KeyScheme, decode, partition_of};
+use tally_core::ids::ShardCount;
+use tally_core::ports::Shelf;
+use tally_count_api::{Config, WriteConfig};
+
+use crate::harness::{Api, ask, eventually};
+
+const PARTITIONS: u32 = 12;
+
+async fn api(kafka: &kafka::Embedded, config: Config) -> Api {
+    let producer = kafka::Producer::new(&kafka::Settings::plaintext(kafka.bootstrap())).unwrap();
+    Api::writing_to(Arc::new(producer), config).await
+}
+
+fn writing(key: KeyScheme, budget: Duration) -> Config {
+    Config { write: WriteConfig { topic: "likes".to_owned(), key, budget }, ..Config::default() }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_was_accepted_is_in_kafka_where_every_producer_would_have_put_it() {
+    for key in [KeyScheme::Post, KeyScheme::PostShard] {
+        let kafka = kafka::Embedded::start(&[("likes", PARTITIONS)]).unwrap();
+        let api = api(&kafka, Config { write_rate: None, ..writing(key, Duration::from_secs(30)) }).await;
+        let mut accepted = BTreeSet::new();
+        for n in 0..40 {
+            let (method, action) = if n % 3 == 0 { ("DELETE", Action::Unlike) } else { ("PUT", Action::Like) };
+            let answer = ask(api.address, method, &format!("/v1/posts/p%23{}/likes/u-{n}", n % 7)).await;
+            assert_eq!(answer.status, 202, "{answer:?}");
+            accepted.insert((format!("p#{}", n % 7), format!("u-{n}"), action == Action::Like));
+        }
+        let shelf = kafka::Shelf::new(&kafka::Settings::plaintext(kafka.bootstrap()), "test", "likes").unwrap();
+        let mut found = BTreeSet::new();
+        for (partition, log) in shelf.logs().await.unwrap() {
+            let records = shelf.read(&partition, log.start, log.end).await.unwrap();
+            for record in records.iter() {
+                let event = decode(record.value, record.at).unwrap();
+                let expected = key.key(event.post(), event.user(), ShardCount::DEFAULT);
+                assert_eq!(record.key, Some(expected.as_bytes()));
+                assert_eq!(partition.index, partition_of(expected.as_bytes(), PARTITIONS), "{expected}");
+                found.insert((event.post().to_owned(), event.user().to_owned(), event.action == Action::Like));
+            }
+        }
+        assert_eq!(found, accepted);
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn without_a_broker_nothing_is_accepted_and_the_answer_says_when_to_come_back() {
+    let kafka = kafka::Embedded::start(&[("likes", PARTITIONS)]).unwrap();
+    let api = api(&kafka, writing(KeyScheme::Post, Duration::from_millis(500))).await;
+    let put = async || ask(api.address, "PUT", "/v1/posts/p/likes/u").await;
+    eventually("it is accepted while the broker is there", async || put().await.status == 202).await;
+    drop(kafka);
+    let answer = put().await;
+    assert_eq!((answer.status.as_u16(), answer.problem().as_str()), (503, "broker-away"));
+    assert_eq!(answer.header("retry-after"), Some("1"));
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn past_the_rate_nothing_reaches_kafka() {
+    let kafka = kafka::Embedded::start(&[("likes", 1)]).unwrap();
+    let config = writing(KeyScheme::Post, Duration::from_secs(30));
+    let api = api(&kafka, Config { write_rate: std::num::NonZeroU32::new(2), ..config }).await;
+    let mut statuses = Vec::new();
+    for method in ["PUT", "DELETE", "PUT", "DELETE"] {
+        let answer = ask(api.address, method, "/v1/posts/p/likes/u").await;
+        let refused = answer.status == 429;
+        assert_eq!(answer.header("retry-after").is_some(), refused);
+        statuses.push(answer.status.as_u16());
+    }
+    let accepted = statuses.iter().filter(|status| **status == 202).count();
+    assert!((2..4).contains(&accepted) && statuses.contains(&429), "{statuses:?}");
+    let shelf = kafka::Shelf::new(&kafka::Settings::plaintext(kafka.bootstrap()), "test", "likes").unwrap();
+    let logs = shelf.logs().await.unwrap();
+    assert_eq!(logs[0].1.end.0, accepted as u64);
+}

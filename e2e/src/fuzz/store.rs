@@ -1,0 +1,177 @@
+//! What comes out of the tables and the stream, whoever wrote it there: real adapters over an emulator that is given any bytes.
+
+use std::cell::RefCell;
+
+use bytes::Bytes;
+use http::Request;
+use tally_adapters::dynamodb::{Checkpoints, Connection, Likes, Settings, Streams, ensure_tables};
+use tally_core::fence::Partition;
+use tally_core::ids::{ShardCount, StreamLabel};
+use tally_core::ports::{ChangeStream, Checkpoints as _, FencedRows, Position};
+use tally_core::time::UnixMillis;
+use tally_emulator::{Config, Emulator};
+use tokio::runtime::Runtime;
+
+const BEGAN: UnixMillis = UnixMillis(1_700_000_000_000);
+
+/// Inputs after which a world is given up for a new one, so that none grows without bound.
+const LIFE: u32 = 500;
+
+/// An emulator with the four tables, and what reads them.
+struct World {
+    runtime: Runtime,
+    emulator: Emulator,
+    connection: Connection,
+    stream: Streams,
+    label: StreamLabel,
+    age: u32,
+}
+
+thread_local! {
+    static WORLD: RefCell<Option<World>> = const { RefCell::new(None) };
+}
+
+/// Runs `law` in this thread's world, and checks that the emulator got through it.
+fn within(law: impl AsyncFnOnce(&World)) {
+    WORLD.with_borrow_mut(|slot| {
+        let mut world = slot.take().filter(|world| world.age < LIFE).unwrap_or_else(World::new);
+        world.age += 1;
+        world.runtime.block_on(law(&world));
+        assert_eq!(world.emulator.stats().panics, 0, "the emulator panicked");
+        *slot = Some(world);
+    });
+}
+
+impl World {
+    fn new() -> Self {
+        let mut builder = tokio::runtime::Builder::new_current_thread();
+        let runtime = builder.enable_all().start_paused(true).build().expect("a runtime starts");
+        let config = Config { shards: 1, roll_after: None, ..Config::default() };
+        let (emulator, connection, stream, label) = runtime.block_on(async {
+            let emulator = Emulator::new(config);
+            let settings = Settings { attempts: 1, ..Settings::local("") };
+            let connection = Connection::in_process(&settings, emulator.http_client(), BEGAN);
+            ensure_tables(&connection).await.expect("the tables are created");
+            let stream = Streams::new(&connection);
+            let label = stream.info().await.expect("the table has a stream").label;
+            (emulator, connection, stream, label)
+        });
+        Self { runtime, emulator, connection, stream, label, age: 0 }
+    }
+
+    /// Sends a request's bytes; the status and the body of the answer.
+    async fn send(&self, operation: &str, body: Vec<u8>) -> (u16, Bytes) {
+        let streams = ["ListStreams", "DescribeStream", "GetShardIterator", "GetRecords"];
+        let api = if streams.contains(&operation) { "DynamoDBStreams" } else { "DynamoDB" };
+        let request = Request::post("http://localhost/")
+            .header("x-amz-target", format!("{api}_20120810.{operation}"))
+            .header("authorization", "any")
+            .body(Bytes::from(body))
+            .expect("a request of valid parts");
+        let answer = self.emulator.handle(request).await.expect("no faults are set");
+        let (status, body) = (answer.status().as_u16(), answer.into_body());
+        assert!(status == 200 || status == 400, "{operation}: {status} {body:?}");
+        let json: serde_json::Value = serde_json::from_slice(&body).expect("every answer is JSON");
+        assert_eq!(json.get("__type").is_some(), status == 400, "a refusal says what kind it is: {json}");
+        (status, body)
+    }
+
+    async fn put(&self, table: &str, item: &[u8]) -> bool {
+        let body = [format!(r#"{{"TableName":"{table}","Item":"#).as_bytes(), item, b"}"].concat();
+        self.send("PutItem", body).await.0 == 200
+    }
+}
+
+/// Whatever item stands in the likes table, its records are read and folded.
+pub(super) fn stream_record(data: &[u8]) {
+    within(async |world| {
+        if !world.put("likes", data).await {
+            return;
+        }
+        let shards = world.stream.shards(&world.label).await.expect("the stream is listed");
+        for shard in shards {
+            let iterator = world.stream.iterator(&world.label, &shard.id, Position::Oldest).await.expect("given");
+            let records = world.stream.records(&iterator, 1000).await.expect("records are read, whatever they hold");
+            assert!(!records.records.is_empty());
+            super::fold(&records.records);
+        }
+    });
+}
+
+/// Whatever stands in the checkpoints table, it is read or refused.
+pub(super) fn checkpoint(data: &[u8]) {
+    within(async |world| {
+        let label = &world.label;
+        let ids = [
+            "config".to_owned(),
+            "gaps".to_owned(),
+            "kafka/likes/0".to_owned(),
+            format!("registry/{label}"),
+            format!("stream/{label}/shardId-1"),
+        ];
+        let (which, attributes) = data.split_first().unwrap_or((&0, b""));
+        let id = &ids[usize::from(*which) % ids.len()];
+        let members = attributes.trim_ascii().strip_prefix(b"{").unwrap_or(attributes);
+        let comma: &[u8] = if members.trim_ascii() == b"}" { b"" } else { b"," };
+        let item = [format!(r#"{{"id":{{"S":"{id}"}}"#).as_bytes(), comma, members].concat();
+        if !world.put("checkpoints", &item).await {
+            return;
+        }
+        let checkpoints = Checkpoints::new(&world.connection);
+        // Each may refuse what it finds; none may panic.
+        let _ = checkpoints.shards(label).await;
+        let _ = checkpoints.registry(label).await;
+        let _ = checkpoints.gaps().await;
+        let _ = checkpoints.deployed().await;
+        let likes = Likes::new(&world.connection, ShardCount::DEFAULT);
+        let _ = likes.fence(&Partition { topic: "likes".into(), index: 0 }).await;
+        let _ = likes.fences("likes").await;
+        let key = format!(r#"{{"TableName":"checkpoints","Key":{{"id":{{"S":"{id}"}}}}}}"#);
+        assert_eq!(world.send("DeleteItem", key.into_bytes()).await.0, 200);
+    });
+}
+
+/// Any text in the place of any expression: carried out, or refused in DynamoDB's words.
+pub(super) fn expression(data: &[u8]) {
+    within(async |world| {
+        let text = String::from_utf8_lossy(data);
+        let names = serde_json::json!({"#a": "a", "#b": "b"});
+        let values = serde_json::json!({":n": {"N": "1"}, ":s": {"S": "x"}, ":l": {"L": [{"S": "x"}]}, ":ss": {"SS": ["x", "y"]}});
+        for (operation, place) in [
+            ("UpdateItem", "UpdateExpression"),
+            ("UpdateItem", "ConditionExpression"),
+            ("GetItem", "ProjectionExpression"),
+            ("Query", "KeyConditionExpression"),
+            ("Scan", "FilterExpression"),
+        ] {
+            let mut request = serde_json::json!({"TableName": "like_counts", place: text});
+            if operation == "UpdateItem" || operation == "GetItem" {
+                request["Key"] = serde_json::json!({"post_id": {"S": "p"}});
+            }
+            world.send(operation, request.to_string().into_bytes()).await;
+            request["ExpressionAttributeNames"] = names.clone();
+            if operation != "GetItem" {
+                request["ExpressionAttributeValues"] = values.clone();
+            }
+            world.send(operation, request.to_string().into_bytes()).await;
+        }
+    });
+}
+
+/// Any bytes as any request.
+pub(super) fn emulator_json(data: &[u8]) {
+    const OPERATIONS: [&str; 21] = [
+        "PutItem", "GetItem", "UpdateItem", "DeleteItem", "BatchGetItem", "BatchWriteItem", "TransactWriteItems",
+        "TransactGetItems", "Query", "Scan", "CreateTable", "DescribeTable", "ListTables", "UpdateTable",
+        "UpdateTimeToLive", "DescribeTimeToLive", "DeleteTable", "ListStreams", "DescribeStream", "GetShardIterator",
+        "GetRecords",
+    ];
+    within(async |world| {
+        let (which, body) = data.split_first().unwrap_or((&0, b"{}"));
+        let operation = OPERATIONS[usize::from(*which) % OPERATIONS.len()];
+        // The world's own tables have to be there for the next input.
+        if operation != "DeleteTable" && operation != "UpdateTable" {
+            world.send(operation, body.to_vec()).await;
+        }
+    });
+}

@@ -1,0 +1,4 @@
+//! The attack on Tally: what would find our bugs.
+
+pub mod fuzz;
+pub mod simulation;

@@ -1,0 +1,31 @@
+//! The whole pipeline in one process and one thread under paused time, every fault drawn from a seed, and the laws held
+//! against it: on the way, at quiescence, and over everything that recounts have said.
+//!
+//! The services, their adapters and the SDK are the real ones; below them are the emulator without sockets and the log's
+//! in-memory twin. A mutant is the same pipeline with one rule broken at a port: the services carry no switch.
+
+mod archive;
+mod cache;
+mod chance;
+mod clockwork;
+mod coverage;
+mod driver;
+mod events;
+mod gate;
+mod instance;
+mod kafka;
+mod laws;
+mod mutant;
+mod outcome;
+mod profile;
+mod ports;
+mod schedule;
+mod trace;
+mod wire;
+mod world;
+
+pub mod command;
+
+pub use mutant::Mutant;
+pub use outcome::Outcome;
+pub use schedule::{Order, run};

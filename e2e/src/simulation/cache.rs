@@ -1,0 +1,108 @@
+//! The cache's twin as a process has it: it fails, and it is watched for a version that goes back.
+
+use std::sync::{Arc, Mutex, PoisonError};
+
+use async_trait::async_trait;
+use tally_adapters::memory;
+use tally_core::fault::Fault;
+use tally_core::ids::PostId;
+use tally_core::ports::{Cache, Cached, FillToken, Outcome};
+use tally_core::served::Served;
+use tally_service::Chance;
+
+use super::chance::Draws;
+use super::coverage::Coverage;
+use super::gate::Gate;
+
+/// Laws found broken on the way; clones are the same list.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Breaches(Arc<Mutex<Vec<String>>>);
+
+impl Breaches {
+    /// One more.
+    pub(crate) fn add(&self, breach: String) {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).push(breach);
+    }
+
+    /// The first of them.
+    pub(crate) fn first(&self) -> Option<String> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).first().cloned()
+    }
+}
+
+/// The cache behind a gate.
+#[derive(Clone)]
+pub(crate) struct WatchedCache {
+    pub(crate) inner: memory::Cache,
+    pub(crate) gate: Gate,
+    pub(crate) chance: Chance,
+    /// Calls that fail, in a hundred.
+    pub(crate) failing: u64,
+    pub(crate) breaches: Breaches,
+    pub(crate) coverage: Coverage,
+}
+
+impl WatchedCache {
+    async fn version(&self, post: &PostId) -> Outcome<Option<u64>> {
+        let cached = self.inner.get(std::slice::from_ref(post)).await?;
+        Ok(cached.first().and_then(|cached| match cached {
+            Cached::Hit(served) => Some(served.version),
+            Cached::Miss => None,
+        }))
+    }
+
+    /// A value is in the cache where another was: never an older one.
+    async fn replaced(&self, post: &PostId, before: Option<u64>) -> Outcome<()> {
+        let after = self.version(post).await?;
+        if let (Some(before), Some(after)) = (before, after)
+            && after < before
+        {
+            self.breaches.add(format!("the cached version of {post} went back from {before} to {after}"));
+        }
+        Ok(())
+    }
+
+    fn fails(&self) -> Outcome<()> {
+        if self.chance.happens(self.failing) {
+            self.coverage.fired("cache_failed");
+            return Err(Fault::Transient("the cache is away".to_owned()));
+        }
+        Ok(())
+    }
+}
+
+#[async_trait]
+impl Cache for WatchedCache {
+    async fn get(&self, posts: &[PostId]) -> Outcome<Vec<Cached>> {
+        self.gate.pass().await;
+        self.fails()?;
+        self.inner.get(posts).await
+    }
+
+    async fn update(&self, values: &[(PostId, Served)]) -> Outcome<usize> {
+        self.gate.pass().await;
+        let mut replaced = 0;
+        for (post, served) in values {
+            let before = self.version(post).await?;
+            replaced += self.inner.update(&[(post.clone(), *served)]).await?;
+            self.replaced(post, before).await?;
+        }
+        self.fails()?;
+        Ok(replaced)
+    }
+
+    async fn begin_fill(&self, post: &PostId) -> Outcome<Option<FillToken>> {
+        self.gate.pass().await;
+        self.fails()?;
+        self.inner.begin_fill(post).await
+    }
+
+    async fn fill(&self, post: &PostId, token: &FillToken, value: &Served) -> Outcome<bool> {
+        self.gate.pass().await;
+        let before = self.version(post).await?;
+        let filled = self.inner.fill(post, token, value).await?;
+        self.replaced(post, before).await?;
+        self.fails()?;
+        Ok(filled)
+    }
+}

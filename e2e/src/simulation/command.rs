@@ -1,0 +1,212 @@
+//! `simulate`: many schedules, each in a process of its own, so that nothing outside of its seed reaches it; what they
+//! did, and the first that broke a law, made as small as it gets.
+
+mod pool;
+mod shrink;
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::io::Write;
+use std::sync::mpsc;
+use std::time::Duration;
+
+use anyhow::{Context, bail};
+use clap::Args;
+
+use super::mutant::Mutant;
+use super::outcome::Outcome;
+use super::schedule::{Order, run};
+use pool::Pool;
+
+/// How long one schedule may take in real time.
+const LIMIT: Duration = Duration::from_secs(300);
+
+/// Events of a schedule that is to find a mutant.
+const MUTANT_EVENTS: u64 = 1_200;
+
+/// How often each mutant is to be found.
+const FINDS: usize = 5;
+
+/// Run seeded schedules of the whole pipeline in one process each, under virtual time
+#[derive(Args, Clone, Debug)]
+pub struct Simulate {
+    /// How many schedules
+    #[arg(long, default_value_t = 100)]
+    seeds: u64,
+    /// The first one's seed
+    #[arg(long, default_value_t = 1)]
+    first_seed: u64,
+    /// Events said in each
+    #[arg(long, default_value_t = 10_000)]
+    events: u64,
+    /// Find every mutant, in at most so many schedules each
+    #[arg(long)]
+    mutants: bool,
+    /// Find this mutant
+    #[arg(long, value_name = "NAME")]
+    mutant: Vec<Mutant>,
+    /// Run each schedule twice and compare the traces
+    #[arg(long)]
+    twice: bool,
+    /// Schedules at once; as many as there are processors unless said otherwise
+    #[arg(long)]
+    jobs: Option<usize>,
+}
+
+/// Run one schedule and print its outcome as JSON
+#[derive(Args, Clone, Debug, Default)]
+pub struct Schedule {
+    /// Its seed
+    #[arg(long)]
+    seed: u64,
+    /// Events said
+    #[arg(long, default_value_t = 10_000)]
+    events: u64,
+    /// The rule that is broken
+    #[arg(long, value_name = "NAME")]
+    mutant: Option<Mutant>,
+    /// Kinds of faults left out
+    #[arg(long, value_delimiter = ',')]
+    without: Vec<String>,
+    /// With the last lines of the trace
+    #[arg(long)]
+    lines: bool,
+}
+
+impl Schedule {
+    /// Runs it; a schedule that comes to no end is an outcome, too.
+    ///
+    /// # Errors
+    /// No thread or runtime could be had, or nothing could be printed.
+    pub fn run(self) -> anyhow::Result<()> {
+        let Self { seed, events, mutant, without, lines } = self;
+        let order = Order { seed, events, mutant, without: without.into_iter().collect(), lines };
+        let (sender, ended) = mpsc::channel();
+        // A thread of its own: the keys of its maps are drawn once the seed is set.
+        let thread = std::thread::Builder::new().name("schedule".to_owned()).stack_size(16 << 20);
+        super::clockwork::wind(seed);
+        thread.spawn(move || sender.send(run(&order))).context("cannot start a thread")?;
+        let outcome = match ended.recv_timeout(LIMIT) {
+            Ok(outcome) => outcome?,
+            Err(mpsc::RecvTimeoutError::Timeout) => broken(seed, &format!("took longer than {LIMIT:?}")),
+            Err(mpsc::RecvTimeoutError::Disconnected) => broken(seed, "panicked"),
+        };
+        line(&serde_json::to_string(&outcome)?)
+    }
+}
+
+impl Simulate {
+    /// Runs them.
+    ///
+    /// # Errors
+    /// A law was broken, or a mutant was not found.
+    pub fn run(self) -> anyhow::Result<()> {
+        let pool = Pool::new(self.jobs)?;
+        let mutants = if self.mutants { Mutant::ALL.to_vec() } else { self.mutant.clone() };
+        if mutants.is_empty() { self.schedules(&pool) } else { self.find(&pool, &mutants) }
+    }
+
+    fn seeds(&self) -> impl Iterator<Item = u64> + Send + use<> {
+        self.first_seed..self.first_seed.saturating_add(self.seeds)
+    }
+
+    fn schedules(&self, pool: &Pool) -> anyhow::Result<()> {
+        let order = |seed| Order { seed, events: self.events, ..Order::default() };
+        let mut tally = Tally::default();
+        let mut first: Option<Outcome> = None;
+        pool.each(self.seeds().map(order), self.twice, |outcome| {
+            tally.add(&outcome);
+            let earlier = first.as_ref().is_none_or(|first| outcome.seed < first.seed);
+            if outcome.broken.is_some() && earlier {
+                first = Some(outcome);
+            }
+            first.is_none()
+        })?;
+        tally.print()?;
+        let Some(first) = first else { return line("every law held") };
+        let text = first.broken.clone().unwrap_or_default();
+        line(&format!("seed {} broke a law: {text}", first.seed))?;
+        shrink::shrink(pool, order(first.seed), &first)?;
+        bail!("seed {} broke a law", first.seed)
+    }
+
+    fn find(&self, pool: &Pool, mutants: &[Mutant]) -> anyhow::Result<()> {
+        let events = self.events.min(MUTANT_EVENTS);
+        let mut missed = Vec::new();
+        for mutant in mutants {
+            let order = |seed| Order { seed, events, mutant: Some(*mutant), ..Order::default() };
+            let mut found: BTreeMap<u64, String> = BTreeMap::new();
+            let mut ran = BTreeSet::new();
+            pool.each(self.seeds().map(order), false, |outcome| {
+                ran.insert(outcome.seed);
+                if let Some(how) = outcome.broken {
+                    found.insert(outcome.seed, how);
+                }
+                found.len() < FINDS
+            })?;
+            let mut gaps: Vec<u64> = Vec::new();
+            let mut last = self.first_seed.saturating_sub(1);
+            for seed in found.keys() {
+                gaps.push(seed - last);
+                last = *seed;
+            }
+            gaps.sort_unstable();
+            match (gaps.get(gaps.len() / 2), found.first_key_value()) {
+                (Some(median), Some((seed, how))) => line(&format!(
+                    "{:<4} found {} times in {} schedules, median {median}; first by seed {seed}: {how}",
+                    mutant.name(),
+                    found.len(),
+                    ran.len(),
+                ))?,
+                _ => {
+                    line(&format!("{:<4} not found in {} schedules", mutant.name(), ran.len()))?;
+                    missed.push(mutant.name());
+                }
+            }
+        }
+        if missed.is_empty() { Ok(()) } else { bail!("not found: {}", missed.join(", ")) }
+    }
+}
+
+/// What many schedules came to.
+#[derive(Debug, Default)]
+struct Tally {
+    schedules: u64,
+    broken: u64,
+    events: u64,
+    verdicts: u64,
+    rows: u64,
+    virtual_ms: u64,
+    faults: BTreeMap<String, u64>,
+}
+
+impl Tally {
+    fn add(&mut self, outcome: &Outcome) {
+        self.schedules += 1;
+        self.broken += u64::from(outcome.broken.is_some());
+        self.events += outcome.events;
+        self.verdicts += outcome.verdicts;
+        self.rows += outcome.rows;
+        self.virtual_ms += outcome.virtual_ms;
+        for (kind, count) in &outcome.faults {
+            *self.faults.entry(kind.clone()).or_default() += count;
+        }
+    }
+
+    fn print(&self) -> anyhow::Result<()> {
+        let Self { schedules, broken, events, verdicts, rows, .. } = self;
+        let hours = self.virtual_ms / 3_600_000;
+        line(&format!(
+            "{schedules} schedules, {broken} broke a law; {events} events, {rows} rows at the end, {verdicts} verdicts checked, {hours} virtual hours"
+        ))?;
+        self.faults.iter().try_for_each(|(kind, count)| line(&format!("  {kind:<22} {count}")))
+    }
+}
+
+fn broken(seed: u64, how: &str) -> Outcome {
+    Outcome { seed, broken: Some(how.to_owned()), ..Outcome::default() }
+}
+
+/// Prints one line.
+fn line(text: &str) -> anyhow::Result<()> {
+    writeln!(std::io::stdout().lock(), "{text}").context("cannot print")
+}

@@ -1,0 +1,93 @@
+//! Schedules side by side, each in a process of its own.
+
+use std::process::{Command, Stdio};
+use std::sync::Mutex;
+use std::sync::PoisonError;
+use std::sync::mpsc;
+
+use anyhow::{Context, ensure};
+
+use super::super::outcome::Outcome;
+use super::super::schedule::Order;
+use super::broken;
+
+/// Where schedules are run.
+pub(super) struct Pool {
+    program: std::path::PathBuf,
+    jobs: usize,
+}
+
+impl Pool {
+    /// As many at once as asked for, or as there are processors.
+    pub(super) fn new(jobs: Option<usize>) -> anyhow::Result<Self> {
+        let program = std::env::current_exe().context("cannot tell which program this is")?;
+        let processors = std::thread::available_parallelism().map_or(1, usize::from);
+        Ok(Self { program, jobs: jobs.unwrap_or(processors).max(1) })
+    }
+
+    /// Runs `orders` until `go_on` says no, whose turn comes in the order of the ends; `twice` runs each a second time
+    /// and takes another trace for a broken law.
+    pub(super) fn each(
+        &self,
+        orders: impl Iterator<Item = Order> + Send,
+        twice: bool,
+        mut go_on: impl FnMut(Outcome) -> bool,
+    ) -> anyhow::Result<()> {
+        let orders = Mutex::new(orders.fuse());
+        let over = std::sync::atomic::AtomicBool::new(false);
+        std::thread::scope(|scope| {
+            let (sender, outcomes) = mpsc::channel();
+            for _ in 0..self.jobs {
+                let (sender, orders, over) = (sender.clone(), &orders, &over);
+                scope.spawn(move || {
+                    while !over.load(std::sync::atomic::Ordering::Relaxed) {
+                        let order = orders.lock().unwrap_or_else(PoisonError::into_inner).next();
+                        let Some(order) = order else { return };
+                        if sender.send(self.checked(&order, twice)).is_err() {
+                            return;
+                        }
+                    }
+                });
+            }
+            drop(sender);
+            for outcome in outcomes {
+                let outcome = outcome.inspect_err(|_| over.store(true, std::sync::atomic::Ordering::Relaxed))?;
+                if !go_on(outcome) {
+                    over.store(true, std::sync::atomic::Ordering::Relaxed);
+                }
+            }
+            Ok(())
+        })
+    }
+
+    fn checked(&self, order: &Order, twice: bool) -> anyhow::Result<Outcome> {
+        let outcome = self.one(order)?;
+        if twice && outcome.broken.is_none() && self.one(order)?.hash != outcome.hash {
+            return Ok(broken(order.seed, "two runs of one seed had two traces"));
+        }
+        Ok(outcome)
+    }
+
+    /// Runs one.
+    pub(super) fn one(&self, order: &Order) -> anyhow::Result<Outcome> {
+        let mut command = Command::new(&self.program);
+        command.args(["schedule", "--seed", &order.seed.to_string(), "--events", &order.events.to_string()]);
+        if let Some(mutant) = order.mutant {
+            command.args(["--mutant", &mutant.name()]);
+        }
+        if !order.without.is_empty() {
+            command.args(["--without", &order.without.iter().cloned().collect::<Vec<_>>().join(",")]);
+        }
+        if order.lines {
+            command.arg("--lines");
+        }
+        let output = command.stderr(Stdio::piped()).output().context("cannot start a schedule")?;
+        let said = String::from_utf8_lossy(&output.stderr);
+        ensure!(output.status.success(), "schedule {} ended with {}: {said}", order.seed, output.status);
+        let mut outcome: Outcome = serde_json::from_slice(&output.stdout).context("cannot read an outcome")?;
+        if let Some(broken) = outcome.broken.as_mut().filter(|_| said.contains("panicked")) {
+            *broken = format!("{broken}: {}", said.trim());
+        }
+        Ok(outcome)
+    }
+}

@@ -1,0 +1,31 @@
+//! How often each kind of fault was done to the pipeline.
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+/// Counts by kind; clones are the same ones.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Coverage(Arc<Mutex<BTreeMap<String, u64>>>);
+
+impl Coverage {
+    /// One more of `kind`.
+    pub(crate) fn fired(&self, kind: &str) {
+        self.add(kind, 1);
+    }
+
+    /// Some more of `kind`.
+    pub(crate) fn add(&self, kind: &str, count: u64) {
+        if count > 0 {
+            *self.counts().entry(kind.to_owned()).or_default() += count;
+        }
+    }
+
+    /// All of them.
+    pub(crate) fn all(&self) -> BTreeMap<String, u64> {
+        self.counts().clone()
+    }
+
+    fn counts(&self) -> MutexGuard<'_, BTreeMap<String, u64>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}

@@ -1,0 +1,327 @@
+//! What is done to the pipeline between two steps of a schedule.
+
+use std::time::Duration;
+
+use tally_core::ids::{PostId, RowKey};
+use tally_core::ports::{Cache as _, Counts as _, QueueReason, Recounts as _};
+use tally_core::fault::Fault;
+use tally_core::served::Served;
+use tally_emulator::Rule;
+use tally_service::Chance;
+use tokio::time::Instant;
+
+use super::archive::Archive;
+use super::chance::Draws;
+use super::events::LETTERS;
+use super::instance::{GROUP, Role, Slot};
+use super::laws::Injection;
+use super::mutant::Mutant;
+use super::profile::Profile;
+use super::world::World;
+
+/// The table whose stream is followed.
+const LIKES: &str = "likes";
+
+/// Something that happens to the pipeline.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Deed {
+    Nothing,
+    Crash,
+    Stop,
+    Freeze,
+    /// Another consumer joins, or one leaves.
+    Rebalance,
+    /// The group gives everybody up.
+    Expire,
+    Split,
+    Roll,
+    /// Records are trimmed before they are read.
+    Trim,
+    /// Everybody stands still for longer than an iterator lives.
+    Pause,
+    /// Nobody runs for longer than records are kept.
+    Day,
+    BrokerDown,
+    LettersRefused,
+    Evict,
+    /// A reader fills the cache, slowly.
+    Fill,
+    /// No request arrives.
+    Outage,
+    /// A process comes back with a wrong clock.
+    Skew,
+    /// Row keys are queued for a recount.
+    Ask,
+    /// A counter is changed by hand.
+    Inject,
+}
+
+impl Deed {
+    /// Its name in the counts of what was done.
+    pub(crate) fn name(self) -> &'static str {
+        match self {
+            Self::Nothing => "nothing",
+            Self::Crash => "crash",
+            Self::Stop => "stop",
+            Self::Freeze => "freeze",
+            Self::Rebalance => "rebalance",
+            Self::Expire => "group_expired",
+            Self::Split => "shard_split",
+            Self::Roll => "shard_roll",
+            Self::Trim => "trim",
+            Self::Pause => "pause",
+            Self::Day => "day_long_outage",
+            Self::BrokerDown => "broker_down",
+            Self::LettersRefused => "dead_letters_refused",
+            Self::Evict => "cache_evicted",
+            Self::Fill => "cache_filled_late",
+            Self::Outage => "store_outage",
+            Self::Skew => "clock_jump",
+            Self::Ask => "recount_asked",
+            Self::Inject => "drift_injected",
+        }
+    }
+}
+
+/// A schedule under way.
+pub(crate) struct Driver {
+    pub(crate) world: World,
+    pub(crate) profile: Profile,
+    pub(crate) mutant: Option<Mutant>,
+    pub(crate) chance: Chance,
+    pub(crate) slots: Vec<Slot>,
+    pub(crate) archive: Archive,
+    pub(crate) injections: Vec<Injection>,
+    /// Row keys somebody asked to be recounted.
+    pub(crate) asked: Vec<RowKey>,
+    /// When the broker, dead letters and the store are well again.
+    pub(crate) broker_back: Option<Instant>,
+    pub(crate) letters_back: Option<Instant>,
+    pub(crate) store_back: Option<Instant>,
+}
+
+impl Driver {
+    /// One deed, drawn.
+    pub(crate) async fn act(&mut self) -> anyhow::Result<()> {
+        let total: u64 = self.profile.deeds.iter().map(|(_, weight)| weight).sum();
+        let mut drawn = self.chance.below(total);
+        let mut deed = Deed::Nothing;
+        for (candidate, weight) in &self.profile.deeds {
+            if drawn < *weight {
+                deed = *candidate;
+                break;
+            }
+            drawn -= weight;
+        }
+        if self.perform(deed).await? && deed != Deed::Nothing {
+            self.world.coverage.fired(deed.name());
+            self.world.trace.note(deed.name());
+        }
+        Ok(())
+    }
+
+    async fn perform(&mut self, deed: Deed) -> anyhow::Result<bool> {
+        let soon = Instant::now() + self.chance.millis(0, 6_000);
+        Ok(match deed {
+            Deed::Nothing => true,
+            Deed::Crash | Deed::Stop => self.end(deed == Deed::Crash, soon).await?,
+            Deed::Freeze => self.freeze(),
+            Deed::Rebalance => self.rebalance(soon).await,
+            Deed::Expire => {
+                self.world.broker.expire(GROUP);
+                true
+            }
+            Deed::Split => self.world.emulator.split_shard(LIKES, None, None).is_ok(),
+            Deed::Roll => self.world.emulator.roll_shards(LIKES, None).is_ok(),
+            Deed::Trim => self.trim().await?,
+            Deed::Pause => self.pause().await,
+            Deed::Day => self.day().await?,
+            Deed::BrokerDown => {
+                self.world.broker.set_down(true);
+                self.broker_back = Some(soon);
+                true
+            }
+            Deed::LettersRefused => {
+                self.world.broker.refuse_writes(LETTERS, Some(Fault::Transient("refused".to_owned())));
+                self.letters_back = Some(soon);
+                true
+            }
+            Deed::Evict => {
+                self.profile.crowd.all_posts().for_each(|post| self.world.cache.evict(&post));
+                true
+            }
+            Deed::Fill => self.fill().await?,
+            Deed::Outage => {
+                self.world.set_rules(&[Rule::new(tally_emulator::Fault::Outage)]);
+                self.store_back = Some(soon);
+                true
+            }
+            Deed::Skew => self.skew().await,
+            Deed::Ask => self.ask().await?,
+            Deed::Inject => self.inject().await?,
+        })
+    }
+
+    /// What was due by now: processes start and thaw, the broker and the store come back.
+    pub(crate) fn tick(&mut self) {
+        let now = Instant::now();
+        let due = |at: &mut Option<Instant>| at.take_if(|at| *at <= now).is_some();
+        if due(&mut self.broker_back) {
+            self.world.broker.set_down(false);
+        }
+        if due(&mut self.letters_back) {
+            self.world.broker.refuse_writes(LETTERS, None);
+        }
+        if due(&mut self.store_back) {
+            self.world.set_rules(&self.profile.rules);
+        }
+        for slot in &mut self.slots {
+            slot.thaw(now);
+            if slot.life.is_none() && slot.due.is_some_and(|due| due <= now) {
+                let clock = self.world.clock.now();
+                slot.start(&self.world, &self.profile, self.mutant, &self.chance, clock);
+            }
+        }
+    }
+
+    fn alive(&self) -> Option<usize> {
+        let alive: Vec<usize> =
+            (0..self.slots.len()).filter(|slot| self.slots[*slot].life.is_some()).collect();
+        (!alive.is_empty()).then(|| alive[self.chance.place(alive.len())])
+    }
+
+    async fn end(&mut self, crash: bool, back: Instant) -> anyhow::Result<bool> {
+        let Some(slot) = self.alive() else { return Ok(false) };
+        let slot = &mut self.slots[slot];
+        if crash {
+            slot.kill().await;
+        } else {
+            anyhow::ensure!(slot.stop().await, "{} did not stop well", slot.name);
+        }
+        slot.due = Some(back);
+        Ok(true)
+    }
+
+    fn freeze(&mut self) -> bool {
+        let (wire, log) = (self.chance.millis(200, 20_000), self.chance.millis(0, 3_000));
+        let Some(slot) = self.alive() else { return false };
+        let slot = &mut self.slots[slot];
+        let thaw = Instant::now() + wire;
+        slot.freeze((thaw, thaw + log));
+        if slot.role == Role::Consumer && self.chance.happens(70) {
+            self.world.broker.expire(GROUP);
+        }
+        true
+    }
+
+    async fn rebalance(&mut self, back: Instant) -> bool {
+        let consumers: Vec<usize> =
+            (0..self.slots.len()).filter(|slot| self.slots[*slot].role == Role::Consumer).collect();
+        let slot = consumers[self.chance.place(consumers.len())];
+        if consumers.len() < 3 && self.chance.happens(50) {
+            self.slots.push(Slot::new(Role::Consumer, consumers.len() as u64 + 1));
+        } else if self.slots[slot].life.is_some() {
+            self.slots[slot].kill().await;
+            self.slots[slot].due = Some(back);
+        } else {
+            return false;
+        }
+        true
+    }
+
+    /// Keeps what can be seen of the stream.
+    pub(crate) async fn keep(&mut self) -> anyhow::Result<()> {
+        let Self { world, archive, .. } = self;
+        Ok(world.calmly(archive.follow(&world.calm.stream)).await?)
+    }
+
+    async fn trim(&mut self) -> anyhow::Result<bool> {
+        self.keep().await?;
+        let mut trimmed = 0;
+        for (shard, end) in self.archive.ends() {
+            trimmed += self.world.emulator.trim(LIKES, Some(shard.as_str()), Some(end.wire())).unwrap_or(0);
+        }
+        Ok(trimmed > 0)
+    }
+
+    async fn pause(&mut self) -> bool {
+        let thaw = Instant::now() + Duration::from_secs(16 * 60);
+        self.slots.iter_mut().for_each(|slot| slot.freeze((thaw, thaw)));
+        tokio::time::sleep_until(thaw).await;
+        true
+    }
+
+    /// Nobody runs for 25 hours. What reached the stream before is kept first, late ghosts included.
+    async fn day(&mut self) -> anyhow::Result<bool> {
+        for slot in &mut self.slots {
+            slot.kill().await;
+            slot.due = Some(Instant::now() + Duration::from_secs(25 * 3600));
+        }
+        tokio::time::sleep(Duration::from_secs(600)).await;
+        self.keep().await?;
+        tokio::time::sleep(Duration::from_secs(25 * 3600 - 600)).await;
+        Ok(true)
+    }
+
+    /// A reader misses, reads the table, and takes its time before it fills the cache.
+    async fn fill(&mut self) -> anyhow::Result<bool> {
+        let post = self.post();
+        let World { cache, calm, .. } = &self.world;
+        let Some(token) = cache.begin_fill(&post).await? else { return Ok(false) };
+        let counter = self.world.calmly(calm.counts.counter(&post)).await?;
+        tokio::time::sleep(self.chance.millis(0, 2_000)).await;
+        let served = Served::new(counter.as_ref(), false, self.world.clock.now());
+        cache.fill(&post, &token, &served).await?;
+        Ok(true)
+    }
+
+    async fn skew(&mut self) -> bool {
+        let Some(slot) = self.alive() else { return false };
+        self.slots[slot].kill().await;
+        let by = self.chance.millis(0, 1_500);
+        let clock = self.world.clock.now();
+        let clock = if self.chance.happens(50) { clock.plus(by) } else { clock.minus(by) };
+        self.slots[slot].start(&self.world, &self.profile, self.mutant, &self.chance, clock);
+        true
+    }
+
+    async fn ask(&mut self) -> anyhow::Result<bool> {
+        let posts: Vec<PostId> = self.profile.crowd.all_posts().collect();
+        let counters = self.world.calmly(self.world.counters(posts.into_iter())).await?;
+        for (post, counter) in counters {
+            for shard in counter.shards.keys().filter(|_| self.chance.happens(60)) {
+                let key = RowKey { post: post.clone(), shard: *shard };
+                let now = self.world.clock.now();
+                let enqueue = self.world.calm.recounts.enqueue(&key, QueueReason::Asked, now);
+                self.world.calmly(enqueue).await?;
+                self.asked.push(key);
+            }
+        }
+        Ok(true)
+    }
+
+    async fn inject(&mut self) -> anyhow::Result<bool> {
+        let post = self.post();
+        let Some(counter) = self.world.calmly(self.world.calm.counts.counter(&post)).await? else { return Ok(false) };
+        let shards: Vec<_> = counter.shards.keys().copied().collect();
+        if shards.is_empty() {
+            return Ok(false);
+        }
+        let key = RowKey { post, shard: shards[self.chance.place(shards.len())] };
+        let amount = i64::try_from(self.chance.between(1, 9)).unwrap_or(1);
+        let amount = if self.chance.happens(50) { -amount } else { amount };
+        let injected = self.world.tamper().inject(&key, amount).await;
+        if injected {
+            self.injections.push(Injection { key: key.clone(), amount, applied: counter.watermarks });
+            let enqueue = self.world.calm.recounts.enqueue(&key, QueueReason::Drift, self.world.clock.now());
+            self.world.calmly(enqueue).await?;
+            self.asked.push(key);
+        }
+        Ok(injected)
+    }
+
+    fn post(&self) -> PostId {
+        let posts: Vec<PostId> = self.profile.crowd.all_posts().collect();
+        posts[self.chance.place(posts.len())].clone()
+    }
+}

@@ -1,0 +1,292 @@
+//! One process of a schedule: a service's `App` with clients, clock and chance of its own, that can be started, killed,
+//! stopped and frozen.
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use futures_util::FutureExt;
+use tally_adapters::dynamodb::{self, Connection};
+use tally_batch_recount as recount;
+use tally_change_streamer as streamer;
+use tally_consumer as consumer;
+use tally_core::ports::{ChangeStream, Counts, FencedRows, Intake, Rows};
+use tally_core::recount::CaptureLimits;
+use tally_core::tally::CutRules;
+use tally_service::{Chance, Clock, Ended, Host, Running, UnixMillis};
+use tokio::time::Instant;
+
+use super::cache::WatchedCache;
+use super::events::{LETTERS, TOPIC};
+use super::gate::Gate;
+use super::kafka::{GatedIntake, GatedProducer};
+use super::mutant::Mutant;
+use super::ports::{MutatedCounts, MutatedMarkers, MutatedRows, MutatedStream, Shadows};
+use super::profile::Profile;
+use super::wire::Wire;
+use super::world::{Tables, World, settings};
+
+/// The group of all consumers.
+pub(crate) const GROUP: &str = "tally-consumer";
+
+/// What a process is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Role {
+    Consumer,
+    Streamer,
+    Recounter,
+}
+
+/// A place for a process, which may have several lives.
+pub(crate) struct Slot {
+    pub(crate) role: Role,
+    pub(crate) name: String,
+    pub(crate) life: Option<Life>,
+    /// When it is started again.
+    pub(crate) due: Option<Instant>,
+    lives: u64,
+    shadows: Shadows,
+}
+
+/// One life of a process.
+pub(crate) struct Life {
+    running: Running,
+    wire: Gate,
+    log: Gate,
+    /// When the store, and then the log, may be reached again.
+    pub(crate) thaws: Option<(Instant, Instant)>,
+}
+
+impl Slot {
+    /// A place with nobody in it yet.
+    pub(crate) fn new(role: Role, nth: u64) -> Self {
+        let name = match role {
+            Role::Consumer => format!("consumer-{nth}"),
+            Role::Streamer => format!("streamer-{nth}"),
+            Role::Recounter => format!("recounter-{nth}"),
+        };
+        Self { role, name, life: None, due: Some(Instant::now()), lives: 0, shadows: Shadows::default() }
+    }
+
+    /// Starts the process, whose clock is `skew` ahead of the world's, or behind where `behind` says so.
+    pub(crate) fn start(&mut self, world: &World, profile: &Profile, mutant: Option<Mutant>, chance: &Chance, now: UnixMillis) {
+        self.lives += 1;
+        self.due = None;
+        let mut wire = Wire::new(&self.name, &world.emulator, &world.trace, &world.coverage);
+        wire.mutant = mutant;
+        let (gate, log) = (wire.gate.clone(), Gate::default());
+        let connection = Connection::in_process(&settings(), wire, world.clock.now());
+        let host = Host::new(&self.name).with_clock(Clock::starting_at(now)).with_chance(chance.fork());
+        let tables = self.tables(&connection, world, profile, mutant, &host);
+        let running = match self.role {
+            Role::Consumer => Running::start(consumer_app(world, profile, mutant, tables, &log, chance), host),
+            Role::Streamer => Running::start(streamer_app(world, profile, tables, &gate, chance), host),
+            Role::Recounter => Running::start(recount_app(profile, mutant, tables), host),
+        };
+        world.trace.note(&format!("{} life {}", self.name, self.lives));
+        self.life = Some(Life { running, wire: gate, log, thaws: None });
+    }
+
+    /// Ports of the tables, but for the rule that `mutant` breaks.
+    fn tables(
+        &self,
+        connection: &Connection,
+        world: &World,
+        profile: &Profile,
+        mutant: Option<Mutant>,
+        host: &Host,
+    ) -> Tables {
+        let mut tables = Tables {
+            likes: Arc::new(dynamodb::Likes::new(connection, profile.shards)),
+            counts: Arc::new(dynamodb::Counts::new(connection)),
+            checkpoints: Arc::new(dynamodb::Checkpoints::new(connection)),
+            recounts: Arc::new(dynamodb::Recounts::new(connection)),
+            stream: Arc::new(dynamodb::Streams::new(connection)),
+        };
+        let Some(mutant) = mutant else { return tables };
+        let shadowed = matches!(
+            mutant,
+            Mutant::CaptureOverTrim | Mutant::UnopenedReport | Mutant::CaptureOverResume | Mutant::AppliedNotCaptured
+        );
+        if shadowed && self.role == Role::Streamer {
+            tables.stream = Arc::new(MutatedStream {
+                inner: tables.stream as Arc<dyn ChangeStream>,
+                mutant,
+                shadows: self.shadows.clone(),
+                counts: Arc::clone(&tables.counts),
+                checkpoints: Arc::clone(&tables.checkpoints),
+                recounts: Arc::clone(&tables.recounts),
+                host: host.clone(),
+                label: Mutex::default(),
+            });
+        }
+        let counted = matches!(
+            mutant,
+            Mutant::Pipelined | Mutant::NoFloor | Mutant::NoBoundary | Mutant::SilentZero
+        );
+        if counted {
+            tables.counts = Arc::new(MutatedCounts {
+                inner: tables.counts as Arc<dyn Counts>,
+                mutant,
+                host: host.clone(),
+                tamper: world.tamper(),
+                earlier: Mutex::new(BTreeMap::new()),
+            });
+        }
+        tables
+    }
+
+    /// The end of the process that nobody asked for, if there was one.
+    pub(crate) fn ended(&self) -> Option<Ended> {
+        self.life.as_ref()?.running.ended().now_or_never()
+    }
+
+    /// Ends it as a crash does.
+    pub(crate) async fn kill(&mut self) {
+        if let Some(life) = self.life.take() {
+            life.running.kill().await;
+        }
+    }
+
+    /// Stops it in order; whether it said that all was well.
+    pub(crate) async fn stop(&mut self) -> bool {
+        match self.life.take() {
+            Some(life) => {
+                life.wire.open();
+                life.log.open();
+                life.running.stop(Duration::from_secs(30)).await.exit().is_clean()
+            }
+            None => true,
+        }
+    }
+
+    /// Freezes it; its store answers again at the first of two moments, its log at the second.
+    pub(crate) fn freeze(&mut self, thaws: (Instant, Instant)) {
+        if let Some(life) = &mut self.life {
+            life.wire.shut();
+            life.log.shut();
+            life.thaws = Some(thaws);
+        }
+    }
+
+    /// Thaws what is due by `now`.
+    pub(crate) fn thaw(&mut self, now: Instant) {
+        let Some(life) = &mut self.life else { return };
+        let Some((wire, log)) = life.thaws else { return };
+        if now >= wire {
+            life.wire.open();
+        }
+        if now >= log {
+            life.log.open();
+            life.thaws = None;
+        }
+    }
+}
+
+fn consumer_app(
+    world: &World,
+    profile: &Profile,
+    mutant: Option<Mutant>,
+    tables: Tables,
+    gate: &Gate,
+    chance: &Chance,
+) -> consumer::App {
+    let settings = consumer::ReadSettings {
+        topic: TOPIC.to_owned(),
+        dead_letter_topic: LETTERS.to_owned(),
+        group: GROUP.to_owned(),
+        shards: Some(profile.shards),
+        ..consumer::ReadSettings::default()
+    };
+    let (broker, behind) = (world.broker.clone(), gate.clone());
+    let rows: Arc<dyn FencedRows> = match mutant {
+        Some(Mutant::Presumed) => Arc::new(MutatedRows(tables.likes)),
+        _ => tables.likes,
+    };
+    let producer = GatedProducer {
+        broker: world.broker.clone(),
+        gate: gate.clone(),
+        chance: chance.fork(),
+        lossy: true,
+        coverage: world.coverage.clone(),
+    };
+    let shelf = world.broker.clone();
+    let ports = consumer::Ports {
+        checkpoints: tables.checkpoints,
+        rows: Box::new(move |_| rows),
+        join: Box::new(move || {
+            let inner = Box::new(broker.join(GROUP, TOPIC));
+            Ok(Box::new(GatedIntake { inner, gate: behind, held: None }) as Box<dyn Intake>)
+        }),
+        producer: Arc::new(producer),
+        shelf: Box::new(move |topic| Ok(Arc::new(shelf.shelf("by-hand", topic)))),
+    };
+    consumer::App::with_ports(consumer::Action::Consume, settings, ports)
+}
+
+fn streamer_app(world: &World, profile: &Profile, tables: Tables, gate: &Gate, chance: &Chance) -> streamer::App {
+    let rules = streamer::Rules {
+        cut: CutRules { records: profile.prefix, age: Duration::from_millis(20) },
+        poll: streamer::PollRules { busy: Duration::from_millis(25), idle: Duration::from_millis(500) },
+        discover: Duration::from_secs(5),
+        lease: profile.leases.then_some(Duration::from_secs(6)),
+        window: CaptureLimits { users: 10_000, age: Duration::from_secs(3_600) },
+        ..streamer::Rules::default()
+    };
+    let cache = WatchedCache {
+        inner: world.cache.clone(),
+        gate: gate.clone(),
+        chance: chance.fork(),
+        failing: profile.cache_failing,
+        breaches: world.breaches.clone(),
+        coverage: world.coverage.clone(),
+    };
+    let config = streamer::Config {
+        table_prefix: String::new(),
+        shards: Some(profile.shards),
+        cache: None,
+        feed: None,
+        rules,
+    };
+    let ports = streamer::Ports {
+        stream: tables.stream,
+        counts: tables.counts,
+        checkpoints: tables.checkpoints,
+        recounts: tables.recounts,
+        cache: Some(Arc::new(cache)),
+        feed: None,
+    };
+    streamer::App::with_ports(config, ports)
+}
+
+fn recount_app(profile: &Profile, mutant: Option<Mutant>, tables: Tables) -> recount::App {
+    let mut rules = recount::Rules {
+        segments: 2,
+        report: Duration::from_secs(10),
+        watch: Duration::from_secs(1),
+        force: true,
+        ..recount::Rules::default()
+    };
+    if !profile.claims {
+        rules.claim = Duration::from_millis(4);
+    }
+    let mut rows = tables.likes as Arc<dyn Rows>;
+    if mutant == Some(Mutant::OneWait) {
+        let wait = std::mem::take(&mut rules.guard);
+        rows = Arc::new(MutatedMarkers { inner: rows, wait });
+    }
+    let config = recount::Config {
+        table_prefix: String::new(),
+        shards: Some(profile.shards),
+        job: recount::Job::Recount(recount::RecountConfig { scope: recount::Scope::Watch, dry_run: false, rules }),
+    };
+    let ports = recount::Ports {
+        stream: tables.stream,
+        rows,
+        counts: tables.counts,
+        checkpoints: tables.checkpoints,
+        recounts: tables.recounts,
+        producer: None,
+    };
+    recount::App::with_ports(config, ports)
+}

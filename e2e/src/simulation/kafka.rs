@@ -1,0 +1,115 @@
+//! The log's twin as one process has it: behind a gate of its own, for a process that wakes up sends what it had under
+//! way before it hears what the group decided without it.
+
+use std::sync::Arc;
+
+use async_trait::async_trait;
+use tally_adapters::memory::log::Broker;
+use tally_core::fault::Fault;
+use tally_core::fence::{Log, Offset, Partition};
+use tally_core::ports::log::{Outgoing, Over, Rebalance, Records, Written};
+use tally_core::ports::{Intake, Outcome, OwnedPartition, Producer};
+use tally_service::Chance;
+
+use super::chance::Draws;
+use super::coverage::Coverage;
+use super::gate::Gate;
+
+/// A membership behind a gate.
+pub(crate) struct GatedIntake {
+    pub(crate) inner: Box<dyn Intake>,
+    pub(crate) gate: Gate,
+    pub(crate) held: Option<Outcome<Rebalance>>,
+}
+
+#[async_trait]
+impl Intake for GatedIntake {
+    async fn rebalance(&mut self) -> Outcome<Rebalance> {
+        loop {
+            self.gate.pass().await;
+            if let Some(held) = self.held.take() {
+                return held.map(|rebalance| gated(rebalance, &self.gate));
+            }
+            self.held = Some(self.inner.rebalance().await);
+        }
+    }
+
+    async fn leave(self: Box<Self>) {
+        self.inner.leave().await;
+    }
+}
+
+fn gated(rebalance: Rebalance, gate: &Gate) -> Rebalance {
+    match rebalance {
+        Rebalance::Assigned(partitions) => {
+            let behind = |inner| Arc::new(GatedPartition { inner, gate: gate.clone() }) as Arc<dyn OwnedPartition>;
+            Rebalance::Assigned(partitions.into_iter().map(behind).collect())
+        }
+        ended @ Rebalance::Ended(..) => ended,
+    }
+}
+
+#[derive(Debug)]
+struct GatedPartition {
+    inner: Arc<dyn OwnedPartition>,
+    gate: Gate,
+}
+
+#[async_trait]
+impl OwnedPartition for GatedPartition {
+    fn partition(&self) -> &Partition {
+        self.inner.partition()
+    }
+
+    async fn partitions(&self) -> Outcome<u32> {
+        self.gate.pass().await;
+        self.inner.partitions().await
+    }
+
+    async fn log(&self) -> Outcome<Log> {
+        self.gate.pass().await;
+        self.inner.log().await
+    }
+
+    async fn start_at(&self, offset: Offset) -> Outcome<()> {
+        self.gate.pass().await;
+        self.inner.start_at(offset).await
+    }
+
+    async fn records(&self) -> Outcome<Arc<Records>> {
+        self.gate.pass().await;
+        self.inner.records().await
+    }
+
+    async fn over(&self) -> Over {
+        let over = self.inner.over().await;
+        self.gate.pass().await;
+        over
+    }
+
+    fn finished(&self, offset: Offset) {
+        self.inner.finished(offset);
+    }
+}
+
+/// A producer behind a gate that loses some acknowledgements.
+pub(crate) struct GatedProducer {
+    pub(crate) broker: Broker,
+    pub(crate) gate: Gate,
+    pub(crate) chance: Chance,
+    pub(crate) lossy: bool,
+    pub(crate) coverage: Coverage,
+}
+
+#[async_trait]
+impl Producer for GatedProducer {
+    async fn send(&self, record: Outgoing<'_>) -> Outcome<Written> {
+        self.gate.pass().await;
+        let written = self.broker.send(record).await;
+        if self.lossy && self.chance.happens(5) {
+            self.coverage.fired("acknowledgement_lost");
+            return Err(Fault::Transient("the acknowledgement was lost".to_owned()));
+        }
+        written
+    }
+}

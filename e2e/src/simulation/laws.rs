@@ -1,0 +1,120 @@
+//! What must be true: whenever anybody looks, when all is quiet, and of everything that recounts have said.
+
+mod quiet;
+mod verdicts;
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use anyhow::ensure;
+use tally_core::counter::Counter;
+use tally_core::ids::{Ordinal, PostId, RowKey, ShardCount, StreamShardId};
+use tally_core::lineage::Checkpoint;
+use tally_core::watermark::{Standing, Watermarks};
+
+pub(crate) use quiet::{Quiet, exact, held};
+pub(crate) use verdicts::Verdicts;
+
+/// Drift put into a counter by hand.
+#[derive(Clone, Debug)]
+pub(crate) struct Injection {
+    pub(crate) key: RowKey,
+    pub(crate) amount: i64,
+    /// What the counter had applied then.
+    pub(crate) applied: Watermarks,
+}
+
+/// What was seen at the last look, for nothing may go back.
+#[derive(Debug, Default)]
+pub(crate) struct Seen {
+    fences: BTreeMap<u32, (u64, u64)>,
+    checkpoints: BTreeMap<StreamShardId, Checkpoint>,
+    counters: BTreeMap<PostId, Counter>,
+    ordinals: BTreeMap<StreamShardId, Ordinal>,
+}
+
+impl Seen {
+    /// The number a stream shard was given.
+    pub(crate) fn ordinal(&self, shard: &StreamShardId) -> Option<Ordinal> {
+        self.ordinals.get(shard).copied()
+    }
+
+    /// Fences never go back.
+    pub(crate) fn fences(&mut self, now: BTreeMap<u32, (u64, u64)>) -> anyhow::Result<()> {
+        for (partition, before) in &self.fences {
+            let after = now.get(partition);
+            ensure!(
+                after.is_some_and(|after| after.0 >= before.0 && after.1 >= before.1),
+                "the fence of partition {partition} went from {before:?} to {after:?}"
+            );
+        }
+        self.fences = now;
+        Ok(())
+    }
+
+    /// Checkpoints move forward, closed stays closed, and a number is for ever.
+    pub(crate) fn checkpoints(&mut self, now: impl Iterator<Item = Checkpoint>) -> anyhow::Result<()> {
+        let now: BTreeMap<_, _> = now.map(|checkpoint| (checkpoint.id.clone(), checkpoint)).collect();
+        for (id, after) in &now {
+            let number = self.ordinals.insert(id.clone(), after.ordinal);
+            ensure!(number.is_none_or(|number| number == after.ordinal), "stream shard {id} was numbered twice");
+            let Some(before) = self.checkpoints.get(id) else { continue };
+            ensure!(
+                after.sequence >= before.sequence && after.closed >= before.closed,
+                "the checkpoint of {id} went from {before:?} to {after:?}"
+            );
+        }
+        let numbers: BTreeSet<Ordinal> = self.ordinals.values().copied().collect();
+        ensure!(numbers.len() == self.ordinals.len(), "two stream shards have one number");
+        self.checkpoints = now;
+        Ok(())
+    }
+
+    /// Watermarks, floors and versions move forward, and every total is its sum.
+    pub(crate) fn counters(&mut self, now: BTreeMap<PostId, Counter>) -> anyhow::Result<()> {
+        for (post, after) in &now {
+            ensure!(after.sum() == Ok(after.likes), "the total of {post} is not its sum: {after:?}");
+            let Some(before) = self.counters.get(post) else { continue };
+            ensure!(after.version >= before.version, "the version of {post} went back");
+            let (floor, was) = (after.watermarks.floor(), before.watermarks.floor());
+            ensure!(floor >= was, "the floor of {post} went from {was:?} to {floor:?}");
+            for (shard, mark) in before.watermarks.marks() {
+                let stands = match after.watermarks.standing(*shard) {
+                    Standing::Through(now) => now >= *mark,
+                    Standing::Finished => true,
+                    Standing::Untouched => false,
+                };
+                ensure!(stands, "the watermark of {post} for stream shard {shard} is gone or went back: {after:?}");
+            }
+        }
+        self.counters = now;
+        Ok(())
+    }
+}
+
+/// A user has one row a post at most, and it stands in the user's own shard; the rows are the fold.
+pub(crate) fn rows_are(
+    rows: &BTreeSet<(String, String)>,
+    fold: &BTreeSet<(String, String)>,
+    shards: ShardCount,
+) -> anyhow::Result<()> {
+    let mut found = BTreeSet::new();
+    for (pk, user) in rows {
+        let key: RowKey = pk.parse()?;
+        ensure!(key.shard == shards.shard_of(user), "the row of {user} stands in {pk}");
+        ensure!(found.insert((key.post.as_str().to_owned(), user.clone())), "{user} likes {} twice", key.post);
+    }
+    let missing = fold.difference(&found).next();
+    ensure!(missing.is_none(), "a row is missing: {missing:?}");
+    let spare = found.difference(fold).next();
+    ensure!(spare.is_none(), "a row is there that should not be: {spare:?}");
+    Ok(())
+}
+
+/// How many rows each row key has.
+pub(crate) fn by_key(rows: &BTreeSet<(String, String)>) -> BTreeMap<RowKey, i64> {
+    let mut counted = BTreeMap::new();
+    for key in rows.iter().filter_map(|(pk, _)| pk.parse::<RowKey>().ok()) {
+        *counted.entry(key).or_default() += 1;
+    }
+    counted
+}

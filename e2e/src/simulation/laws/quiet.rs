@@ -1,0 +1,52 @@
+//! Counts against rows, when all is quiet.
+
+use std::collections::BTreeMap;
+
+use anyhow::ensure;
+use tally_core::counter::Counter;
+use tally_core::ids::{PostId, RowKey, ShardCount};
+
+/// Rows and counters when nothing is on its way.
+pub(crate) struct Quiet<'a> {
+    pub(crate) rows: &'a BTreeMap<RowKey, i64>,
+    pub(crate) counters: &'a BTreeMap<PostId, Counter>,
+    pub(crate) shards: ShardCount,
+}
+
+impl Quiet<'_> {
+    /// Every row key with its rows and what is counted of it.
+    fn keys(&self) -> impl Iterator<Item = (RowKey, i64, i64)> {
+        self.counters.iter().flat_map(move |(post, counter)| {
+            self.shards.all().map(move |shard| {
+                let key = RowKey { post: post.clone(), shard };
+                let rows = self.rows.get(&key).copied().unwrap_or(0);
+                (key, rows, counter.shards.get(&shard).map_or(0, |tally| tally.rows))
+            })
+        })
+    }
+}
+
+/// Every count is its rows, and nothing in it says otherwise.
+pub(crate) fn exact(quiet: &Quiet<'_>) -> anyhow::Result<()> {
+    for (key, rows, counted) in quiet.keys() {
+        ensure!(counted == rows, "{key} has {rows} rows, and {counted} are counted: {:?}", quiet.counters[&key.post]);
+    }
+    for (post, counter) in quiet.counters {
+        ensure!(counter.is_sound(), "the counter of {post} says that it may be wrong: {counter:?}");
+    }
+    Ok(())
+}
+
+/// Where nothing of the stream was lost, a count differs from its rows by what was done to it by hand and by what
+/// recounts have added, and by nothing else.
+pub(crate) fn held(quiet: &Quiet<'_>, changes: &BTreeMap<RowKey, i64>) -> anyhow::Result<()> {
+    for (key, rows, counted) in quiet.keys() {
+        let change = changes.get(&key).copied().unwrap_or(0);
+        ensure!(
+            counted == rows + change,
+            "{key} has {rows} rows and was changed by {change}, and {counted} are counted: {:?}",
+            quiet.counters[&key.post]
+        );
+    }
+    Ok(())
+}

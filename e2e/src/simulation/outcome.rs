@@ -1,0 +1,29 @@
+//! What became of one schedule.
+
+use std::collections::BTreeMap;
+
+use serde::{Deserialize, Serialize};
+
+/// One schedule's end, as one process tells another.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Outcome {
+    /// What it was drawn from.
+    pub seed: u64,
+    /// The law that was broken, and how; `None` where all held.
+    pub broken: Option<String>,
+    /// The hash of everything that happened.
+    pub hash: u64,
+    /// How often each kind of fault was done.
+    pub faults: BTreeMap<String, u64>,
+    /// Events said to the log, rows and likes at the end, verdicts in the ledger.
+    pub events: u64,
+    /// Rows at the end.
+    pub rows: u64,
+    /// Verdicts checked.
+    pub verdicts: u64,
+    /// How long it took in virtual time.
+    pub virtual_ms: u64,
+    /// The last lines of the trace, where they were asked for.
+    #[serde(default)]
+    pub lines: Vec<String>,
+}

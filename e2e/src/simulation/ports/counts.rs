@@ -1,0 +1,129 @@
+//! Counters in a mutant's hands.
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use async_trait::async_trait;
+use tally_core::counter::{Counter, Update};
+use tally_core::ids::{Ordinal, PostId, RowKey, Shard};
+use tally_core::ports::{Applied, Counts, Cursor, Judged, LedgerEntry, Mended, Outcome, Page, Segment};
+use tally_core::recount::{RunId, Verdict};
+use tally_core::time::UnixMillis;
+use tally_service::{Host, Stage};
+use tokio::time::Instant;
+
+use super::super::mutant::Mutant;
+use super::super::world::Tamper;
+
+/// How long two updates of one post may lie apart and still be of one prefix.
+const ONE_PREFIX: Duration = Duration::from_millis(500);
+
+/// The counts table, but for one rule.
+pub(crate) struct MutatedCounts {
+    pub(crate) inner: Arc<dyn Counts>,
+    pub(crate) mutant: Mutant,
+    /// Where an update goes on whose answer nobody waits for.
+    pub(crate) host: Host,
+    pub(crate) tamper: Tamper,
+    pub(crate) earlier: Mutex<BTreeMap<PostId, Earlier>>,
+}
+
+/// The rows of a post's shards before its latest update.
+pub(crate) struct Earlier {
+    at: Instant,
+    rows: Vec<(Shard, i64)>,
+}
+
+impl MutatedCounts {
+    /// Sends `update` without waiting for the answer.
+    async fn send(&self, post: &PostId, update: &Update) -> Outcome<Applied> {
+        let known = self.inner.counter(post).await?.unwrap_or_default();
+        let (inner, post, update) = (Arc::clone(&self.inner), post.clone(), update.clone());
+        self.host.worker(Stage::Output, "unanswered", move |_| async move {
+            while inner.apply(&post, &update).await.is_err() {
+                tokio::time::sleep(Duration::from_millis(100)).await;
+            }
+            Ok(())
+        });
+        Ok(Applied::Taken(known))
+    }
+
+    /// Puts the rows from before the prefix into the token that `update` has just left in `counter`.
+    async fn backdate(&self, post: &PostId, update: &Update) {
+        let earlier = self.earlier.lock().unwrap_or_else(PoisonError::into_inner).remove(post);
+        let Some(earlier) = earlier.filter(|earlier| earlier.at.elapsed() < ONE_PREFIX) else { return };
+        for touch in &update.touched {
+            let rows = earlier.rows.iter().find(|(shard, _)| *shard == touch.shard);
+            if let (Some(run), Some((shard, rows))) = (touch.window, rows) {
+                self.tamper.set_token_rows(post, *shard, run, *rows).await;
+            }
+        }
+    }
+
+    fn remember(&self, post: &PostId, update: &Update, counter: &Counter) {
+        let rows = update.touched.iter().map(|touch| {
+            let after = counter.shards.get(&touch.shard).map_or(0, |tally| tally.rows);
+            (touch.shard, after - touch.delta)
+        });
+        let earlier = Earlier { at: Instant::now(), rows: rows.collect() };
+        self.earlier.lock().unwrap_or_else(PoisonError::into_inner).insert(post.clone(), earlier);
+    }
+}
+
+fn window_of(update: &Update) -> Option<RunId> {
+    update.touched.iter().find_map(|touch| touch.window)
+}
+
+#[async_trait]
+impl Counts for MutatedCounts {
+    async fn apply(&self, post: &PostId, update: &Update) -> Outcome<Applied> {
+        match self.mutant {
+            Mutant::Pipelined => self.send(post, update).await,
+            Mutant::NoFloor => {
+                let mut floorless = update.clone();
+                if let Some(prune) = &mut floorless.prune {
+                    prune.floor = Ordinal(0);
+                }
+                self.inner.apply(post, &floorless).await
+            }
+            Mutant::NoBoundary => {
+                let applied = self.inner.apply(post, update).await?;
+                match (&applied, window_of(update)) {
+                    (Applied::Taken(_), Some(_)) => self.backdate(post, update).await,
+                    (Applied::Taken(counter), None) => self.remember(post, update, counter),
+                    (Applied::Refused(_), _) => {}
+                }
+                Ok(applied)
+            }
+            _ => self.inner.apply(post, update).await,
+        }
+    }
+
+    async fn counter(&self, post: &PostId) -> Outcome<Option<Counter>> {
+        self.inner.counter(post).await
+    }
+
+    async fn counters(&self, posts: &[PostId]) -> Outcome<Vec<Outcome<Option<Counter>>>> {
+        self.inner.counters(posts).await
+    }
+
+    async fn judge(&self, verdict: &Verdict, entry: &LedgerEntry) -> Outcome<Judged> {
+        if self.mutant == Mutant::SilentZero && verdict.correction == 0 {
+            return Ok(Judged::Stands);
+        }
+        self.inner.judge(verdict, entry).await
+    }
+
+    async fn mend_total(&self, post: &PostId, version: u64, sum: i64, entry: &LedgerEntry) -> Outcome<Mended> {
+        self.inner.mend_total(post, version, sum, entry).await
+    }
+
+    async fn suspect(&self, key: &RowKey, now: UnixMillis) -> Outcome<()> {
+        self.inner.suspect(key, now).await
+    }
+
+    async fn scan(&self, segment: Segment, after: Option<&Cursor>) -> Outcome<Page<(PostId, Outcome<Counter>)>> {
+        self.inner.scan(segment, after).await
+    }
+}

@@ -1,0 +1,82 @@
+//! Rows and markers in a mutant's hands.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use async_trait::async_trait;
+use tally_core::batch::Change;
+use tally_core::fence::{Advance, Commit, Fence, Partition};
+use tally_core::ids::{RowKey, UserId};
+use tally_core::ports::{Cursor, FencedRows, Like, MarkerPut, Outcome, Page, Rows, ScannedRow, Segment};
+use tally_core::recount::{Marker, Phase};
+
+/// Rows that move under whatever fence stands: an unknown outcome is taken for a failure.
+pub(crate) struct MutatedRows(pub(crate) Arc<dyn FencedRows>);
+
+#[async_trait]
+impl FencedRows for MutatedRows {
+    async fn fence(&self, partition: &Partition) -> Outcome<Option<Fence>> {
+        self.0.fence(partition).await
+    }
+
+    async fn create_fence(&self, partition: &Partition, fence: &Fence) -> Outcome<()> {
+        self.0.create_fence(partition, fence).await
+    }
+
+    async fn commit(&self, partition: &Partition, advance: &Advance, changes: &[Change<'_>]) -> Commit {
+        let mut advance = advance.clone();
+        loop {
+            let outcome = self.0.commit(partition, &advance, changes).await;
+            if !matches!(outcome, Commit::Unknown(_)) {
+                return outcome;
+            }
+            if let Ok(Some(fence)) = self.0.fence(partition).await {
+                advance.from = fence;
+            }
+        }
+    }
+
+    async fn fences(&self, topic: &str) -> Outcome<Vec<(Partition, Fence)>> {
+        self.0.fences(topic).await
+    }
+
+    async fn reset_fence(&self, partition: &Partition, seen: &Fence, to: &Fence) -> Outcome<bool> {
+        self.0.reset_fence(partition, seen, to).await
+    }
+}
+
+/// Markers of a recount that waits before the closing one alone: its own guard time is none.
+pub(crate) struct MutatedMarkers {
+    pub(crate) inner: Arc<dyn Rows>,
+    pub(crate) wait: Duration,
+}
+
+#[async_trait]
+impl Rows for MutatedMarkers {
+    async fn like(&self, key: &RowKey, user: &UserId) -> Outcome<Option<Like>> {
+        self.inner.like(key, user).await
+    }
+
+    async fn likes(&self, key: &RowKey, after: Option<&Cursor>, limit: Option<u32>) -> Outcome<Page<Like>> {
+        self.inner.likes(key, after, limit).await
+    }
+
+    async fn users(&self, key: &RowKey, after: Option<&Cursor>) -> Outcome<Page<UserId>> {
+        self.inner.users(key, after).await
+    }
+
+    async fn scan(&self, segment: Segment, after: Option<&Cursor>) -> Outcome<Page<ScannedRow>> {
+        self.inner.scan(segment, after).await
+    }
+
+    async fn marker(&self, key: &RowKey) -> Outcome<Option<Marker>> {
+        self.inner.marker(key).await
+    }
+
+    async fn put_marker(&self, key: &RowKey, marker: Marker, required: Option<Marker>) -> Outcome<MarkerPut> {
+        if marker.phase == Phase::High {
+            tokio::time::sleep(self.wait).await;
+        }
+        self.inner.put_marker(key, marker, required).await
+    }
+}

@@ -1,0 +1,207 @@
+//! What one schedule is like: how much of each fault, how many processes, and how they are set up. Drawn from the seed,
+//! and for a mutant from those that give it something to break.
+
+use std::collections::BTreeSet;
+use std::time::Duration;
+
+use tally_core::ids::ShardCount;
+use tally_emulator::{Config, Fault, Rule};
+use tally_service::Chance;
+
+use super::chance::Draws;
+use super::driver::Deed;
+use super::events::Crowd;
+use super::mutant::Mutant;
+
+/// Everything about a schedule that is drawn before it begins.
+#[derive(Clone, Debug)]
+pub(crate) struct Profile {
+    pub(crate) crowd: Crowd,
+    /// Events said; steps they are said in.
+    pub(crate) events: u64,
+    pub(crate) steps: u64,
+    pub(crate) partitions: u32,
+    pub(crate) shards: ShardCount,
+    pub(crate) engine: Config,
+    pub(crate) rules: Vec<Rule>,
+    pub(crate) consumers: u64,
+    pub(crate) streamers: u64,
+    pub(crate) recounters: u64,
+    /// Whether streamers share the stream shards by leases.
+    pub(crate) leases: bool,
+    /// Records of one prefix at most.
+    pub(crate) prefix: usize,
+    /// Whether recounters heed each other's claims.
+    pub(crate) claims: bool,
+    /// Whether pieces of the stream are lost.
+    pub(crate) lossy: bool,
+    /// Cache calls that fail, in a hundred.
+    pub(crate) cache_failing: u64,
+    /// The longest wait of a step, in milliseconds.
+    pub(crate) pace: u64,
+    /// What is done to the pipeline, and how often relative to the rest.
+    pub(crate) deeds: Vec<(Deed, u64)>,
+}
+
+impl Profile {
+    /// The schedule that `chance` draws.
+    pub(crate) fn draw(chance: &Chance, events: u64, mutant: Option<Mutant>, without: &BTreeSet<String>) -> Self {
+        let lossy = match mutant {
+            Some(Mutant::CaptureOverTrim) => true,
+            Some(_) => false,
+            None => chance.happens(25),
+        };
+        let recounting = mutant.is_none_or(Mutant::is_of_recount) && (mutant.is_some() || chance.happens(70));
+        let crowd = Crowd {
+            posts: if mutant.is_some() { chance.between(1, 4) } else { chance.between(2, 12) },
+            users: chance.between(20, 200),
+            hot: chance.pick(&[0, 30, 60]),
+            unlikes: chance.between(20, 50),
+            poison: 10,
+        };
+        let mut profile = Self {
+            crowd,
+            events,
+            steps: (events / 60).clamp(20, 160),
+            partitions: u32::try_from(chance.between(1, 4)).unwrap_or(1),
+            shards: ShardCount::new(chance.pick(&[1, 2, 4])).expect("powers of two"),
+            engine: engine(chance),
+            rules: rules(chance),
+            consumers: chance.between(1, 2),
+            streamers: chance.between(1, 2),
+            recounters: if recounting { chance.between(1, 2) } else { 0 },
+            leases: chance.happens(50),
+            prefix: chance.pick(&[3, 20, 4_000]),
+            claims: chance.happens(70),
+            lossy,
+            cache_failing: chance.pick(&[0, 5, 30]),
+            pace: chance.pick(&[300, 1_000, 2_000]),
+            deeds: deeds(lossy, recounting),
+        };
+        if let Some(mutant) = mutant {
+            profile.target(mutant, chance);
+        }
+        profile.rules.retain(|rule| !without.contains(rule.fault.name()));
+        profile.deeds.retain(|(deed, _)| !without.contains(deed.name()));
+        profile
+    }
+
+    /// Gives `mutant` what it needs to go wrong; the laws know nothing of it.
+    fn target(&mut self, mutant: Mutant, chance: &Chance) {
+        let mut weigh = |deed: Deed, weight: u64| self.deeds.push((deed, weight));
+        match mutant {
+            Mutant::NoFence | Mutant::Presumed => {
+                (self.consumers, self.recounters) = (2, 0);
+                weigh(Deed::Freeze, 12);
+                weigh(Deed::Expire, 8);
+                self.rules.push(ghosts(chance.between(20, 80), 5_000, 0).on("TransactWriteItems"));
+            }
+            Mutant::Pipelined => {
+                self.prefix = 3;
+                self.rules.push(ghosts(chance.between(20, 80), 3_000, 200).on("UpdateItem").table("like_counts"));
+            }
+            Mutant::NoFloor | Mutant::SinkingFloor => {
+                (self.streamers, self.leases) = (2, false);
+                self.engine.roll_after = Some(Duration::from_secs(chance.between(3, 10)));
+                weigh(Deed::Freeze, 12);
+                weigh(Deed::Roll, 8);
+                self.rules.push(ghosts(chance.between(20, 60), 30_000, 0).on("UpdateItem").table("like_counts"));
+            }
+            Mutant::UnchainedMarker => {
+                (self.recounters, self.claims, self.streamers) = (2, false, 2);
+                weigh(Deed::Crash, 12);
+                self.rules.push(ghosts(chance.between(200, 400), 4_000, 0).on("PutItem").table("likes"));
+            }
+            Mutant::NoToken => {
+                weigh(Deed::Inject, 20);
+                self.rules.push(ghosts(chance.between(100, 300), 6_000, 0).on("TransactWriteItems"));
+            }
+            Mutant::CaptureOverTrim => {
+                weigh(Deed::Trim, 25);
+                weigh(Deed::Freeze, 8);
+            }
+            Mutant::UnopenedReport => weigh(Deed::Crash, 12),
+            Mutant::CaptureOverResume => {
+                self.streamers = 2;
+                weigh(Deed::Crash, 15);
+            }
+            Mutant::AppliedNotCaptured => (self.streamers, self.leases) = (2, false),
+            Mutant::NoBoundary | Mutant::SilentZero => {}
+            Mutant::OneWait => {
+                self.engine.stream_delay = Duration::from_millis(800);
+                self.engine.stream_reorder = Duration::from_millis(800);
+            }
+        }
+        if mutant.is_of_recount() {
+            self.recounters = self.recounters.max(1);
+            self.deeds.push((Deed::Ask, 25));
+            self.steps = self.steps.max(60);
+        }
+    }
+}
+
+fn engine(chance: &Chance) -> Config {
+    Config {
+        seed: chance.token(),
+        shards: u32::try_from(chance.between(1, 4)).unwrap_or(1),
+        roll_after: chance.pick(&[None, Some(Duration::from_secs(20)), Some(Duration::from_secs(60))]),
+        split_after: chance.pick(&[None, Some(100), Some(600)]),
+        max_open_shards: 8,
+        stream_delay: Duration::from_millis(chance.pick(&[0, 50, 400])),
+        stream_reorder: Duration::from_millis(chance.pick(&[0, 0, 400])),
+        ..Config::default()
+    }
+}
+
+/// Faults of single requests, each at a rate of its own.
+fn rules(chance: &Chance) -> Vec<Rule> {
+    let rate = |most: u64| permille(chance.pick(&[0, 2, most / 2, most]));
+    let slow = chance.pick(&[5, 20, 120]);
+    let reach = chance.pick(&[500, 5_000, 30_000]);
+    vec![
+        Rule::new(Fault::Latency { min_ms: 1, max_ms: slow }),
+        Rule::new(Fault::Latency { min_ms: 200, max_ms: 2_000 }).chance(rate(20)),
+        Rule::new(Fault::Throttle).chance(rate(60)),
+        Rule::new(Fault::Unprocessed).chance(rate(200)),
+        Rule::new(Fault::Conflict).chance(rate(60)),
+        Rule::new(Fault::InternalError { applied: None }).chance(rate(30)),
+        Rule::new(Fault::DropReply).chance(rate(40)),
+        Rule::new(Fault::Ghost { max_delay_ms: reach, hang_ms: chance.pick(&[0, 500, 3_000]) }).chance(rate(40)),
+    ]
+}
+
+fn ghosts(permille_of_calls: u64, max_delay_ms: u64, hang_ms: u64) -> Rule {
+    Rule::new(Fault::Ghost { max_delay_ms, hang_ms }).chance(permille(permille_of_calls))
+}
+
+fn permille(rate: u64) -> f64 {
+    f64::from(u32::try_from(rate).unwrap_or(u32::MAX)) / 1_000.0
+}
+
+/// What is done to the pipeline between steps.
+fn deeds(lossy: bool, recounting: bool) -> Vec<(Deed, u64)> {
+    let mut deeds = vec![
+        (Deed::Nothing, 30),
+        (Deed::Crash, 8),
+        (Deed::Stop, 3),
+        (Deed::Freeze, 6),
+        (Deed::Rebalance, 4),
+        (Deed::Expire, 3),
+        (Deed::Split, 3),
+        (Deed::Roll, 3),
+        (Deed::Pause, 1),
+        (Deed::BrokerDown, 2),
+        (Deed::LettersRefused, 2),
+        (Deed::Evict, 5),
+        (Deed::Fill, 8),
+        (Deed::Outage, 2),
+        (Deed::Skew, 2),
+    ];
+    if recounting {
+        deeds.extend([(Deed::Ask, 6), (Deed::Inject, 3)]);
+    }
+    if lossy {
+        deeds.extend([(Deed::Trim, 4), (Deed::Day, 1)]);
+    }
+    deeds
+}

@@ -1,0 +1,72 @@
+//! What happened, in order: one hash over all of it, and the last lines for people.
+
+use std::collections::VecDeque;
+use std::fmt::Write as _;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use tokio::time::Instant;
+use xxhash_rust::xxh64::xxh64;
+
+/// Lines kept for people.
+const LINES: usize = 4_000;
+
+/// The trace of one schedule; clones are the same one.
+#[derive(Clone, Debug)]
+pub(crate) struct Trace(Arc<Shared>);
+
+#[derive(Debug)]
+struct Shared {
+    origin: Instant,
+    told: Mutex<Told>,
+}
+
+#[derive(Debug, Default)]
+struct Told {
+    hash: u64,
+    lines: VecDeque<String>,
+}
+
+impl Trace {
+    /// A trace that begins now.
+    pub(crate) fn new() -> Self {
+        Self(Arc::new(Shared { origin: Instant::now(), told: Mutex::default() }))
+    }
+
+    /// Adds an event to the hash and to the lines.
+    pub(crate) fn say(&self, event: impl FnOnce(&mut String)) {
+        let mut line = format!("{:>9} ", self.0.origin.elapsed().as_millis());
+        event(&mut line);
+        let mut told = self.told();
+        told.hash = xxh64(line.as_bytes(), told.hash);
+        if told.lines.len() == LINES {
+            told.lines.pop_front();
+        }
+        told.lines.push_back(line);
+    }
+
+    /// Adds a short text.
+    pub(crate) fn note(&self, text: &str) {
+        self.say(|line| line.push_str(text));
+    }
+
+    /// Adds numbers under a name.
+    pub(crate) fn figures(&self, name: &str, figures: &[u64]) {
+        self.say(|line| {
+            let _ = write!(line, "{name} {figures:?}");
+        });
+    }
+
+    /// The hash of everything so far.
+    pub(crate) fn hash(&self) -> u64 {
+        self.told().hash
+    }
+
+    /// The last lines.
+    pub(crate) fn lines(&self) -> Vec<String> {
+        self.told().lines.iter().cloned().collect()
+    }
+
+    fn told(&self) -> MutexGuard<'_, Told> {
+        self.0.told.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}

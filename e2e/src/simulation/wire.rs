@@ -1,0 +1,183 @@
+//! What lies between one process's SDK and the emulator: its gate, the trace of what passed, and the conditions that a
+//! mutant leaves out of its requests.
+
+use std::fmt::Write as _;
+use std::time::Duration;
+
+use aws_smithy_runtime_api::client::http::{
+    HttpClient, HttpConnector, HttpConnectorFuture, HttpConnectorSettings, SharedHttpClient, SharedHttpConnector,
+};
+use aws_smithy_runtime_api::client::orchestrator::{HttpRequest, HttpResponse};
+use aws_smithy_runtime_api::client::result::ConnectorError;
+use aws_smithy_runtime_api::client::runtime_components::RuntimeComponents;
+use aws_smithy_types::body::SdkBody;
+use serde_json::Value;
+use tally_emulator::Emulator;
+
+use super::coverage::Coverage;
+use super::gate::Gate;
+use super::mutant::Mutant;
+use super::trace::Trace;
+
+/// How often a mutant whose markers are plain puts repeats one.
+const REPEATS: u32 = 4;
+
+/// One process's way to the emulator.
+#[derive(Clone, Debug)]
+pub(crate) struct Wire {
+    pub(crate) name: String,
+    pub(crate) emulator: SharedHttpClient,
+    pub(crate) gate: Gate,
+    pub(crate) mutant: Option<Mutant>,
+    pub(crate) trace: Trace,
+    pub(crate) coverage: Coverage,
+}
+
+impl Wire {
+    /// An open way to `emulator`.
+    pub(crate) fn new(name: &str, emulator: &Emulator, trace: &Trace, coverage: &Coverage) -> Self {
+        Self {
+            name: name.to_owned(),
+            emulator: emulator.http_client(),
+            gate: Gate::default(),
+            mutant: None,
+            trace: trace.clone(),
+            coverage: coverage.clone(),
+        }
+    }
+
+    fn passed(&self, operation: &str, outcome: &Result<HttpResponse, ConnectorError>) {
+        let status = outcome.as_ref().map_or(0, |response| response.status().as_u16());
+        let bytes = outcome.as_ref().ok().and_then(|response| response.body().bytes()).unwrap_or_default();
+        if status == 400 && bytes.windows(15).any(|found| found == b"ExpiredIterator") {
+            self.coverage.fired("iterator_expired");
+        }
+        self.trace.say(|line| {
+            let _ = write!(line, "{} {operation} {status} {}", self.name, bytes.len());
+        });
+    }
+}
+
+impl HttpClient for Wire {
+    fn http_connector(&self, settings: &HttpConnectorSettings, components: &RuntimeComponents) -> SharedHttpConnector {
+        SharedHttpConnector::new(Line { wire: self.clone(), far: self.emulator.http_connector(settings, components) })
+    }
+}
+
+#[derive(Clone, Debug)]
+struct Line {
+    wire: Wire,
+    far: SharedHttpConnector,
+}
+
+impl HttpConnector for Line {
+    fn call(&self, request: HttpRequest) -> HttpConnectorFuture {
+        let this = self.clone();
+        HttpConnectorFuture::new(async move { this.exchange(request).await })
+    }
+}
+
+impl Line {
+    async fn exchange(&self, mut request: HttpRequest) -> Result<HttpResponse, ConnectorError> {
+        let operation = operation_of(&request);
+        let rule = self.wire.mutant.map(|mutant| weaken(mutant, &operation, &mut request));
+        let copies = if rule == Some(Weakened::Repeated) { REPEATS } else { 1 };
+        let mut outcome = Err(ConnectorError::user("nothing was sent".into()));
+        for copy in 0..copies {
+            self.wire.gate.pass().await;
+            let Some(again) = request.try_clone() else { break };
+            outcome = self.far.call(again).await;
+            self.wire.gate.pass().await;
+            self.wire.passed(&operation, &outcome);
+            if outcome.is_ok() || copy + 1 == copies {
+                break;
+            }
+            tokio::time::sleep(Duration::from_millis(50)).await;
+        }
+        outcome
+    }
+}
+
+fn operation_of(request: &HttpRequest) -> String {
+    let target = request.headers().get("x-amz-target").unwrap_or_default();
+    target.rsplit('.').next().unwrap_or_default().to_owned()
+}
+
+/// What became of a request in a mutant's hands.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Weakened {
+    /// It goes as it is.
+    Not,
+    /// Its condition always holds.
+    Unconditional,
+    /// The same, and it is repeated when no answer comes.
+    Repeated,
+}
+
+/// Takes the condition that `mutant` does without out of `request`.
+fn weaken(mutant: Mutant, operation: &str, request: &mut HttpRequest) -> Weakened {
+    let meant = matches!(
+        (mutant, operation),
+        (Mutant::NoFence | Mutant::NoToken, "TransactWriteItems")
+            | (Mutant::SinkingFloor, "UpdateItem")
+            | (Mutant::UnchainedMarker, "PutItem")
+    );
+    if !meant {
+        return Weakened::Not;
+    }
+    let Some(mut body) = request.body().bytes().and_then(|bytes| serde_json::from_slice::<Value>(bytes).ok()) else {
+        return Weakened::Not;
+    };
+    let weakened = match mutant {
+        Mutant::NoFence => of_transaction(&mut body, |update| is_about(update, "checkpoints")),
+        Mutant::NoToken => {
+            of_transaction(&mut body, |update| is_about(update, "like_counts") && says(update, "UpdateExpression", "REMOVE"))
+        }
+        Mutant::SinkingFloor if is_about(&body, "like_counts") && says(&body, "UpdateExpression", "REMOVE") => {
+            last_clause(&mut body)
+        }
+        Mutant::UnchainedMarker if is_about(&body, "likes") && always(&mut body) => Weakened::Repeated,
+        _ => Weakened::Not,
+    };
+    if weakened != Weakened::Not {
+        let text = body.to_string();
+        request.headers_mut().insert("content-length", text.len().to_string());
+        *request.body_mut() = SdkBody::from(text);
+    }
+    weakened
+}
+
+fn is_about(request: &Value, table: &str) -> bool {
+    request["TableName"].as_str() == Some(table)
+}
+
+fn says(request: &Value, expression: &str, word: &str) -> bool {
+    request[expression].as_str().is_some_and(|text| text.contains(word))
+}
+
+fn of_transaction(body: &mut Value, meant: impl Fn(&Value) -> bool) -> Weakened {
+    let mut weakened = Weakened::Not;
+    for item in body["TransactItems"].as_array_mut().into_iter().flatten() {
+        let update = &mut item["Update"];
+        if meant(update) && always(update) {
+            weakened = Weakened::Unconditional;
+        }
+    }
+    weakened
+}
+
+/// Makes a condition hold always; what it names is still named.
+fn always(request: &mut Value) -> bool {
+    let Some(condition) = request["ConditionExpression"].as_str() else { return false };
+    request["ConditionExpression"] = Value::from(format!("({condition}) OR NOT ({condition})"));
+    true
+}
+
+/// Makes the last of a condition's clauses hold always: that of a prune is about the floor.
+fn last_clause(body: &mut Value) -> Weakened {
+    let condition = body["ConditionExpression"].as_str().unwrap_or_default();
+    let Some((before, floor)) = condition.rsplit_once(" AND (attribute_not_exists(") else { return Weakened::Not };
+    let floor = format!("(attribute_not_exists({floor}");
+    body["ConditionExpression"] = Value::from(format!("{before} AND ({floor} OR NOT {floor})"));
+    Weakened::Unconditional
+}

@@ -1,0 +1,230 @@
+//! The store, the log and the cache that the processes share, looked at from outside without their faults.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::future::Future;
+use std::sync::Arc;
+use std::time::Duration;
+
+use anyhow::Context;
+use bytes::Bytes;
+use serde_json::{Value, json};
+use tally_adapters::dynamodb::{self, Connection, Settings};
+use tally_adapters::memory::{self, Memory, log::Broker};
+use tally_core::counter::Counter;
+use tally_core::ids::{PostId, RowKey, Shard};
+use tally_core::ports::{
+    ChangeStream, Checkpoints, Counts, Cursor, FencedRows, Recounts, Rows, Segment, Shelf, ShardState,
+};
+use tally_core::recount::RunId;
+use tally_core::time::UnixMillis;
+use tally_emulator::{Config, Emulator, Rule};
+use tally_service::Clock;
+
+use super::cache::Breaches;
+use super::coverage::Coverage;
+use super::events::{LETTERS, TOPIC};
+use super::profile::Profile;
+use super::trace::Trace;
+use super::wire::Wire;
+
+/// When every schedule begins.
+const BEGAN: UnixMillis = UnixMillis(1_700_000_000_000);
+
+/// What the processes share.
+pub(crate) struct World {
+    pub(crate) emulator: Emulator,
+    pub(crate) broker: Broker,
+    pub(crate) cache: memory::Cache,
+    pub(crate) clock: Clock,
+    pub(crate) trace: Trace,
+    pub(crate) coverage: Coverage,
+    pub(crate) breaches: Breaches,
+    pub(crate) calm: Calm,
+}
+
+/// The tables' ports as nobody else has them: undisturbed.
+pub(crate) struct Calm {
+    pub(crate) likes: dynamodb::Likes,
+    pub(crate) counts: dynamodb::Counts,
+    pub(crate) checkpoints: dynamodb::Checkpoints,
+    pub(crate) recounts: dynamodb::Recounts,
+    pub(crate) stream: dynamodb::Streams,
+}
+
+/// How a process's clients behave: one attempt, for the SDK's own repetitions are drawn outside of the seed, and no time
+/// limit, for the faults say when an answer does not come and a frozen process does not watch the time.
+pub(crate) fn settings() -> Settings {
+    let patience = Duration::from_secs(30 * 24 * 3600);
+    Settings { attempts: 1, attempt_timeout: patience, ..Settings::local("") }
+}
+
+impl World {
+    /// Empty tables and topics.
+    pub(crate) async fn new(profile: &Profile) -> anyhow::Result<Self> {
+        let epoch = std::time::UNIX_EPOCH + Duration::from_millis(BEGAN.0);
+        let emulator = Emulator::new(Config { epoch: Some(epoch), ..profile.engine.clone() });
+        let (trace, coverage) = (Trace::new(), Coverage::default());
+        let wire = Wire::new("observer", &emulator, &trace, &coverage);
+        let connection = Connection::in_process(&settings(), wire, BEGAN);
+        dynamodb::ensure_tables(&connection).await.context("cannot create the tables")?;
+        let broker = Broker::new();
+        broker.create_topic(TOPIC, profile.partitions);
+        broker.create_topic(LETTERS, 1);
+        let calm = Calm {
+            likes: dynamodb::Likes::new(&connection, profile.shards),
+            counts: dynamodb::Counts::new(&connection),
+            checkpoints: dynamodb::Checkpoints::new(&connection),
+            recounts: dynamodb::Recounts::new(&connection),
+            stream: dynamodb::Streams::new(&connection),
+        };
+        let cache = Memory::new(BEGAN, 1).cache();
+        let clock = Clock::starting_at(BEGAN);
+        Ok(Self { emulator, broker, cache, clock, trace, coverage, breaches: Breaches::default(), calm })
+    }
+
+    /// What `look` finds while no request fails and none is late: nothing happens meanwhile.
+    pub(crate) async fn calmly<T>(&self, look: impl Future<Output = T>) -> T {
+        let rules = self.emulator.faults();
+        self.emulator.set_faults(Vec::new());
+        let found = look.await;
+        self.emulator.set_faults(rules);
+        found
+    }
+
+    /// The faults of single requests from now on.
+    pub(crate) fn set_rules(&self, rules: &[Rule]) {
+        self.emulator.set_faults(rules.to_vec());
+    }
+
+    /// How far each partition's fence is.
+    pub(crate) async fn fences(&self) -> anyhow::Result<BTreeMap<u32, (u64, u64)>> {
+        let fences = self.calm.likes.fences(TOPIC).await?;
+        Ok(fences.into_iter().map(|(partition, fence)| (partition.index, (fence.offset.0, fence.cfg))).collect())
+    }
+
+    /// Every row there is, by its row key.
+    pub(crate) async fn rows(&self) -> anyhow::Result<BTreeSet<(String, String)>> {
+        let (mut rows, mut after): (_, Option<Cursor>) = (BTreeSet::new(), None);
+        loop {
+            let page = Rows::scan(&self.calm.likes, Segment { index: 0, of: 1 }, after.as_ref()).await?;
+            rows.extend(page.items.into_iter().map(|row| (row.pk, row.user)));
+            after = page.next;
+            if after.is_none() {
+                return Ok(rows);
+            }
+        }
+    }
+
+    /// The counters of `posts`; one that is not there is an empty one.
+    pub(crate) async fn counters(
+        &self,
+        posts: impl Iterator<Item = PostId>,
+    ) -> anyhow::Result<BTreeMap<PostId, Counter>> {
+        let mut counters = BTreeMap::new();
+        for post in posts {
+            let counter = self.calm.counts.counter(&post).await?.unwrap_or_default();
+            counters.insert(post, counter);
+        }
+        Ok(counters)
+    }
+
+    /// The stream shards' checkpoints.
+    pub(crate) async fn states(&self) -> anyhow::Result<Vec<ShardState>> {
+        let label = self.calm.stream.info().await?.label;
+        Ok(self.calm.checkpoints.shards(&label).await?)
+    }
+
+    /// Which records have a dead letter.
+    pub(crate) async fn letters(&self) -> anyhow::Result<BTreeSet<(u32, u64)>> {
+        let shelf = self.broker.shelf("observer", LETTERS);
+        let mut found = BTreeSet::new();
+        for (partition, log) in shelf.logs().await? {
+            let mut at = log.start;
+            while at < log.end {
+                let records = shelf.read(&partition, at, log.end).await?;
+                for record in records.iter() {
+                    let number = |name| {
+                        let text = std::str::from_utf8(record.header(name)?).ok()?;
+                        text.parse::<u64>().ok()
+                    };
+                    let place = number("__connect.errors.partition").zip(number("__connect.errors.offset"));
+                    let (index, offset) = place.context("a dead letter does not say what it is of")?;
+                    found.insert((u32::try_from(index)?, offset));
+                }
+                at = records.last_offset().context("a page of dead letters is empty")?.next();
+            }
+        }
+        Ok(found)
+    }
+
+    /// The means to change counters by hand.
+    pub(crate) fn tamper(&self) -> Tamper {
+        Tamper(self.emulator.clone())
+    }
+
+    /// Whether the queue of row keys, the queued audit and the gaps are done with.
+    pub(crate) async fn is_recounted(&self) -> anyhow::Result<bool> {
+        let queued = self.calm.recounts.queued(None).await?;
+        let audit = self.calm.recounts.audit_queued().await?;
+        let gaps = self.calm.checkpoints.gaps().await?;
+        Ok(queued.items.is_empty() && audit.is_none() && gaps.is_empty())
+    }
+}
+
+/// Changes counters behind everybody's back.
+#[derive(Clone)]
+pub(crate) struct Tamper(Emulator);
+
+impl Tamper {
+    /// Adds `amount` to a shard's rows and to the total, as a fault of an operator would.
+    pub(crate) async fn inject(&self, key: &RowKey, amount: i64) -> bool {
+        self.update(
+            &key.post,
+            json!({
+                "UpdateExpression": "ADD #s :d, #t :d, #v :one",
+                "ConditionExpression": "attribute_exists(#p)",
+                "ExpressionAttributeNames": {"#s": format!("s{}", key.shard), "#t": "likes", "#v": "version", "#p": "post_id"},
+                "ExpressionAttributeValues": {":d": {"N": amount.to_string()}, ":one": {"N": "1"}},
+            }),
+        )
+        .await
+    }
+
+    /// Sets the rows in the token of `run`, if it still stands.
+    pub(crate) async fn set_token_rows(&self, post: &PostId, shard: Shard, run: RunId, rows: i64) -> bool {
+        self.update(
+            post,
+            json!({
+                "UpdateExpression": "SET #h = :rows",
+                "ConditionExpression": "#r = :run",
+                "ExpressionAttributeNames": {"#h": format!("hs{shard}"), "#r": format!("hr{shard}")},
+                "ExpressionAttributeValues": {":rows": {"N": rows.to_string()}, ":run": {"S": run.to_string()}},
+            }),
+        )
+        .await
+    }
+
+    async fn update(&self, post: &PostId, mut body: Value) -> bool {
+        body["TableName"] = json!("like_counts");
+        body["Key"] = json!({"post_id": {"S": post.as_str()}});
+        let request = http::Request::post("http://in-process.invalid/")
+            .header("x-amz-target", "DynamoDB_20120810.UpdateItem")
+            .header("authorization", "observer")
+            .body(Bytes::from(body.to_string()))
+            .expect("every part is valid");
+        let rules = self.0.faults();
+        self.0.set_faults(Vec::new());
+        let answered = self.0.handle(request).await;
+        self.0.set_faults(rules);
+        answered.is_ok_and(|response| response.status().is_success())
+    }
+}
+
+/// Ports of tables as a process holds them.
+pub(crate) struct Tables {
+    pub(crate) likes: Arc<dynamodb::Likes>,
+    pub(crate) counts: Arc<dyn Counts>,
+    pub(crate) checkpoints: Arc<dyn Checkpoints>,
+    pub(crate) recounts: Arc<dyn Recounts>,
+    pub(crate) stream: Arc<dyn ChangeStream>,
+}

@@ -1,0 +1,78 @@
+//! The fuzz targets as plain tests: every input of the committed corpus, and mutations of it that are the same in every run.
+//!
+//! `TALLY_FUZZ_ROUNDS` says how many mutations a target gets.
+
+#![cfg(test)]
+
+use std::path::PathBuf;
+
+use rand::rngs::StdRng;
+use rand::{RngExt, SeedableRng};
+use tally_e2e::fuzz::{TARGETS, Target};
+
+const ROUNDS: u64 = 300;
+
+#[test]
+fn no_input_of_the_corpus_and_no_mutation_of_it_breaks_a_law() {
+    let rounds = std::env::var("TALLY_FUZZ_ROUNDS").map_or(ROUNDS, |rounds| rounds.parse().expect("a number"));
+    for Target { name, run } in TARGETS {
+        let corpus = corpus(name);
+        assert!(corpus.len() >= 8, "{name} has a corpus");
+        corpus.iter().for_each(|(file, input)| attack(name, file, run, input));
+        let mut rng = StdRng::seed_from_u64(7);
+        for round in 0..rounds {
+            let (file, input) = &corpus[rng.random_range(0..corpus.len())];
+            let (_, other) = &corpus[rng.random_range(0..corpus.len())];
+            let mutated = mutate(input, other, &mut rng);
+            attack(name, &format!("{file}, mutation {round}"), run, &mutated);
+        }
+        println!("{name}: {} inputs, {rounds} mutations", corpus.len());
+    }
+}
+
+fn attack(target: &str, what: &str, run: fn(&[u8]), input: &[u8]) {
+    let caught = std::panic::catch_unwind(|| run(input));
+    assert!(caught.is_ok(), "{target}, {what}: {:?}", String::from_utf8_lossy(input));
+}
+
+fn corpus(target: &str) -> Vec<(String, Vec<u8>)> {
+    let folder: PathBuf = [env!("CARGO_MANIFEST_DIR"), "fuzz", "corpus", target].iter().collect();
+    let files = std::fs::read_dir(&folder).unwrap_or_else(|error| panic!("{}: {error}", folder.display()));
+    let mut inputs: Vec<(String, Vec<u8>)> = files
+        .map(|file| {
+            let path = file.unwrap().path();
+            (path.file_name().unwrap().to_string_lossy().into_owned(), std::fs::read(&path).unwrap())
+        })
+        .collect();
+    inputs.sort();
+    inputs
+}
+
+/// A few changes: bytes flipped, taken out, doubled, put in, and ends exchanged with another input.
+fn mutate(input: &[u8], other: &[u8], rng: &mut StdRng) -> Vec<u8> {
+    const WORDS: [&[u8]; 16] = [
+        b"\"", b"{", b"}", b"[", b":", b"#", b"%00", b"\x01", b"\xff", b"-1", b"18446744073709551616", b"null", b"1e999", b"\xf0\x9f\x98\x80",
+        b"(", b" AND ",
+    ];
+    let mut data = input.to_vec();
+    for _ in 0..rng.random_range(1..=4) {
+        let at = rng.random_range(0..=data.len());
+        let end = rng.random_range(at..=data.len().min(at + 16));
+        match rng.random_range(0..6) {
+            0 if at < data.len() => data[at] ^= 1 << rng.random_range(0..8),
+            1 => drop(data.drain(at..end)),
+            2 => {
+                let part = data[at..end].to_vec();
+                data.splice(at..at, part.repeat(rng.random_range(1..20)));
+            }
+            3 => drop(data.splice(at..at, WORDS[rng.random_range(0..WORDS.len())].iter().copied())),
+            4 => {
+                let from = rng.random_range(0..=other.len());
+                data.truncate(at);
+                data.extend_from_slice(&other[from..]);
+            }
+            _ => drop(data.splice(at..end, [rng.random::<u8>()])),
+        }
+    }
+    data
+}

@@ -1,0 +1,119 @@
+//! Makes things go wrong while the load runs: every request may be refused, lost, late or carried out after its client
+//! gave up, and now and then a stream shard splits, a service is killed, the cache is emptied, or a recount begins.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use rand::rngs::StdRng;
+use rand::{RngExt, SeedableRng};
+use tally_core::ports::Recounts;
+use tally_emulator::{Emulator, Fault, Rule};
+use tally_service::{Clock, Stop, Task};
+
+use crate::cache::Switchable;
+use crate::services::Services;
+
+/// The longest life of a request whose client gave up.
+const GHOST_MS: u64 = 3_000;
+/// Between two things that happen.
+const SHORTEST: Duration = Duration::from_millis(1_000);
+const LONGEST: Duration = Duration::from_millis(4_000);
+
+/// The task that does it, and mends everything when it is stopped.
+pub(crate) struct Chaos {
+    pub(crate) emulator: Emulator,
+    /// The likes table's name.
+    pub(crate) likes: String,
+    pub(crate) services: Services,
+    pub(crate) cache: Switchable,
+    pub(crate) recounts: Arc<dyn Recounts>,
+    pub(crate) clock: Clock,
+    pub(crate) seed: u64,
+}
+
+/// Something that happens.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Happening {
+    Split,
+    Roll,
+    KillConsumer,
+    KillStreamer,
+    EmptyCache,
+    Recount,
+}
+
+impl Happening {
+    /// What happens next. Killing the consumer costs a rebalance of some seconds, so it happens less often.
+    fn draw(draw: &mut StdRng) -> Self {
+        match draw.random_range(0..20) {
+            0..6 => Self::Split,
+            6..8 => Self::Roll,
+            8..10 => Self::KillConsumer,
+            10..15 => Self::KillStreamer,
+            15..18 => Self::EmptyCache,
+            _ => Self::Recount,
+        }
+    }
+}
+
+/// What may befall any request.
+fn rules() -> Vec<Rule> {
+    vec![
+        Rule::new(Fault::Throttle).chance(0.01),
+        Rule::new(Fault::Conflict).chance(0.01),
+        Rule::new(Fault::DropReply).chance(0.005),
+        Rule::new(Fault::Ghost { max_delay_ms: GHOST_MS, hang_ms: 0 }).chance(0.005),
+        Rule::new(Fault::InternalError { applied: None }).chance(0.005),
+        Rule::new(Fault::Latency { min_ms: 1, max_ms: 50 }).chance(0.05),
+    ]
+}
+
+impl Chaos {
+    async fn happen(&self, happening: Happening) {
+        tracing::info!(?happening, "chaos");
+        match happening {
+            // A shard too narrow to be split is left whole.
+            Happening::Split => drop(self.emulator.split_shard(&self.likes, None, None)),
+            Happening::Roll => drop(self.emulator.roll_shards(&self.likes, None)),
+            Happening::KillConsumer => self.services.consumer.kill(),
+            Happening::KillStreamer => self.services.streamer.kill(),
+            Happening::EmptyCache => self.cache.empty(),
+            // One that cannot be asked for now is asked for another time.
+            Happening::Recount => drop(self.recounts.enqueue_audit(self.clock.now()).await),
+        }
+    }
+}
+
+impl Task for Chaos {
+    async fn run(self, stop: Stop) -> anyhow::Result<()> {
+        let mut draw = StdRng::seed_from_u64(self.seed);
+        self.emulator.set_faults(rules());
+        loop {
+            let pause = draw.random_range(SHORTEST..=LONGEST);
+            if stop.unless_requested(self.clock.sleep(pause)).await.is_err() {
+                break;
+            }
+            self.happen(Happening::draw(&mut draw)).await;
+        }
+        self.emulator.set_faults(Vec::new());
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+
+    use super::*;
+
+    #[test]
+    fn everything_happens_and_a_seed_replays_it() {
+        let drawn = |seed| {
+            let mut draw = StdRng::seed_from_u64(seed);
+            (0..200).map(|_| format!("{:?}", Happening::draw(&mut draw))).collect::<Vec<_>>()
+        };
+        assert_eq!(drawn(3), drawn(3));
+        assert_ne!(drawn(3), drawn(4));
+        assert_eq!(drawn(3).into_iter().collect::<BTreeSet<_>>().len(), 6);
+    }
+}

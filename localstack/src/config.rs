@@ -1,0 +1,227 @@
+//! The arguments, validated together. Ports are taken here: one that is in use is a setting that cannot be had.
+
+use std::io::ErrorKind;
+use std::net::{Ipv4Addr, SocketAddr, TcpListener};
+use std::time::Duration;
+
+use tally_core::ids::ShardCount;
+use tally_service::{Invalid, Listen, Secret};
+
+use crate::args::Args;
+
+/// Pairs of a post and a user that the ledger keeps a bit for at most: 32 MiB.
+const MOST_PAIRS: u64 = 1 << 28;
+
+/// What to run.
+#[derive(Debug)]
+pub struct Config {
+    /// What it all runs on.
+    pub engines: EngineConfig,
+    /// Shards of a post, unless the deployment decides.
+    pub shards: Option<ShardCount>,
+    /// Where the API and the page are served.
+    pub api: TcpListener,
+    /// What to say; `None` for nothing.
+    pub load: Option<LoadConfig>,
+    /// How long; for ever if absent.
+    pub duration: Option<Duration>,
+    /// Whether to compare at the end.
+    pub verify: bool,
+    /// Whether things go wrong.
+    pub chaos: bool,
+    /// Seed of everything drawn.
+    pub seed: u64,
+    /// How often everything is recounted, if by itself.
+    pub recount_every: Option<Duration>,
+}
+
+/// Which engines.
+#[derive(Debug)]
+pub struct EngineConfig {
+    /// Kafka.
+    pub kafka: KafkaEngine,
+    /// DynamoDB.
+    pub store: StoreEngine,
+    /// A real cache instead of the embedded one.
+    pub redis: Option<Secret>,
+    /// What every table's name begins with.
+    pub table_prefix: String,
+    /// Seed of the embedded DynamoDB.
+    pub seed: u64,
+}
+
+/// Which Kafka.
+#[derive(Debug)]
+pub enum KafkaEngine {
+    /// The one in this process, and where it can be bootstrapped from.
+    Embedded(TcpListener),
+    /// Another.
+    At(String),
+}
+
+/// Which DynamoDB.
+#[derive(Debug)]
+pub enum StoreEngine {
+    /// The emulator in this process.
+    Embedded {
+        /// Where it is served.
+        listener: TcpListener,
+        /// How long stream records are kept.
+        retention: Duration,
+    },
+    /// Another.
+    At(String),
+}
+
+/// What is said.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct LoadConfig {
+    /// Events a second.
+    pub rate: u32,
+    /// Posts.
+    pub posts: u32,
+    /// Users.
+    pub users: u32,
+    /// Share of unlikes.
+    pub unlike_ratio: f64,
+    /// Share of events about the first post.
+    pub hot_share: f64,
+}
+
+impl TryFrom<Args> for Config {
+    type Error = Invalid;
+
+    fn try_from(args: Args) -> Result<Self, Invalid> {
+        let mut invalid = Invalid::none();
+        check(&args, &mut invalid);
+        if let Listen::At(address) = args.common.admin_listen {
+            // Bound for good by whoever serves it; here it is found out in time, and by name.
+            listen("admin-listen", address, &mut invalid);
+        }
+        let mut here = |flag, port| listen(flag, SocketAddr::from((Ipv4Addr::LOCALHOST, port)), &mut invalid);
+        let kafka = match args.brokers {
+            Some(brokers) => Some(KafkaEngine::At(brokers)),
+            None => here("kafka-port", args.kafka_port).map(KafkaEngine::Embedded),
+        };
+        let retention = args.stream_retention;
+        let store = match args.dynamodb_endpoint {
+            Some(endpoint) => Some(StoreEngine::At(endpoint)),
+            None => {
+                here("dynamodb-port", args.dynamodb_port).map(|listener| StoreEngine::Embedded { listener, retention })
+            }
+        };
+        let api = here("api-port", args.api_port);
+        let (Some(kafka), Some(store), Some(api), true) = (kafka, store, api, invalid.is_empty()) else {
+            return Err(invalid);
+        };
+        let load = LoadConfig {
+            rate: args.rate,
+            posts: args.posts,
+            users: args.users,
+            unlike_ratio: args.unlike_ratio,
+            hot_share: args.hot_share,
+        };
+        Ok(Self {
+            engines: EngineConfig {
+                kafka,
+                store,
+                redis: args.redis,
+                table_prefix: args.store.table_prefix,
+                seed: args.seed,
+            },
+            shards: args.store.shards,
+            api,
+            load: (!args.no_load).then_some(load),
+            duration: args.duration,
+            verify: args.verify,
+            chaos: args.chaos,
+            seed: args.seed,
+            recount_every: Some(args.recount_every).filter(|every| !every.is_zero()),
+        })
+    }
+}
+
+fn check(args: &Args, invalid: &mut Invalid) {
+    for (flag, count) in [("rate", args.rate), ("posts", args.posts), ("users", args.users)] {
+        invalid.ensure(flag, count >= 1, "must be at least 1");
+    }
+    let pairs = u64::from(args.posts) * u64::from(args.users);
+    invalid.ensure("users", pairs <= MOST_PAIRS, format!("posts times users must be at most {MOST_PAIRS}"));
+    for (flag, share) in [("unlike-ratio", args.unlike_ratio), ("hot-share", args.hot_share)] {
+        invalid.ensure(flag, (0.0..=1.0).contains(&share), "must be from 0 to 1");
+    }
+    invalid.ensure("duration", args.duration.is_none_or(|span| !span.is_zero()), "must be more than nothing");
+    invalid.ensure("verify", !args.verify || args.duration.is_some(), "needs a load that ends: give --duration");
+    invalid.ensure("verify", !args.verify || !args.no_load, "contradicts --no-load");
+    let embedded = args.dynamodb_endpoint.is_none();
+    invalid.ensure("chaos", !args.chaos || embedded, "contradicts --dynamodb-endpoint: faults are the emulator's");
+    let long = args.stream_retention >= Duration::from_secs(60);
+    invalid.ensure("stream-retention", long, "must be at least 1m, or records are gone before they are read");
+    let http = args.dynamodb_endpoint.as_ref().is_none_or(|url| url.starts_with("http://"));
+    invalid.ensure("dynamodb-endpoint", http, "must be http://HOST:PORT");
+    let redis = args.redis.as_ref().is_none_or(|url| url.expose().starts_with("redis://"));
+    invalid.ensure("redis", redis, "must be redis://HOST:PORT");
+}
+
+fn listen(flag: &str, address: SocketAddr, invalid: &mut Invalid) -> Option<TcpListener> {
+    let listener = TcpListener::bind(address).and_then(|listener| {
+        listener.set_nonblocking(true)?;
+        Ok(listener)
+    });
+    let said = |error: std::io::Error| match error.kind() {
+        ErrorKind::AddrInUse => {
+            format!("{address} is in use: end whatever listens there, or choose another (0 is any)")
+        }
+        _ => format!("cannot listen on {address}: {error}"),
+    };
+    invalid.accept(flag, listener.map_err(said))
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::Parser;
+
+    use super::*;
+
+    fn config(args: &[&str]) -> Result<Config, String> {
+        let given = |flag: &str| args.iter().any(|arg| arg.starts_with(flag.split('=').next().unwrap_or(flag)));
+        let any = ["--kafka-port=0", "--dynamodb-port=0", "--api-port=0", "--admin-listen=off"];
+        let any = any.iter().filter(|flag| !given(flag));
+        let args = std::iter::once(&"tally-localstack").chain(any).chain(args);
+        let args = Args::try_parse_from(args).map_err(|error| error.to_string())?;
+        Config::try_from(args).map_err(|invalid| invalid.to_string())
+    }
+
+    #[test]
+    fn told_nothing_it_runs_a_small_load_for_ever() {
+        let config = config(&[]).unwrap();
+        let load = config.load.unwrap();
+        assert_eq!((load.rate, load.posts, load.users, config.duration), (500, 100, 1000, None));
+        assert!(!config.verify && !config.chaos && matches!(config.engines.kafka, KafkaEngine::Embedded(_)));
+    }
+
+    #[test]
+    fn every_bad_setting_is_named_at_once() {
+        let bad =
+            ["--rate=0", "--posts=0", "--unlike-ratio=1.5", "--hot-share=-1", "--verify", "--stream-retention=1s"];
+        let said = config(&bad).unwrap_err();
+        for flag in ["rate", "posts", "unlike-ratio", "hot-share", "verify", "stream-retention"] {
+            assert!(said.contains(&format!("--{flag} ")), "{flag}: {said}");
+        }
+        assert!(config(&["--posts=100000", "--users=100000"]).unwrap_err().contains("--users"));
+        assert!(config(&["--chaos", "--dynamodb-endpoint=http://localhost:4566"]).unwrap_err().contains("--chaos"));
+        assert!(config(&["--verify", "--duration=1s", "--no-load"]).unwrap_err().contains("--no-load"));
+    }
+
+    #[test]
+    fn a_port_in_use_is_named_with_the_flag_that_changes_it() {
+        let taken = TcpListener::bind("127.0.0.1:0").unwrap();
+        let port = taken.local_addr().unwrap().port();
+        for flag in ["kafka-port", "dynamodb-port", "api-port"] {
+            let said = config(&[&format!("--{flag}={port}")]).unwrap_err();
+            assert!(said.contains(&format!("--{flag} (TALLY_")) && said.contains("is in use"), "{said}");
+        }
+        let said = config(&[&format!("--admin-listen=127.0.0.1:{port}")]).unwrap_err();
+        assert!(said.contains("--admin-listen") && said.contains("is in use"), "{said}");
+    }
+}

@@ -1,0 +1,140 @@
+//! The engines: embedded ones brought up in this process, or real ones as told, and the connections to either.
+
+mod forward;
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+
+use anyhow::Context;
+use tally_adapters::dynamodb::{self, Connection};
+use tally_adapters::{kafka, redis};
+use tally_core::backoff::Backoff;
+use tally_core::ports::Shelf as _;
+use tally_emulator::Emulator;
+use tally_service::{Host, Secret, Stage, Stop};
+use tokio::net::TcpListener;
+
+use crate::cache::{Expiry, Switchable};
+use crate::config::{EngineConfig, KafkaEngine, StoreEngine};
+
+use forward::Forward;
+
+/// The topic of likes, and that of dead letters.
+pub(crate) const TOPIC: &str = "likes";
+pub(crate) const DEAD_LETTERS: &str = "likes.dlq";
+/// Partitions of the embedded topic.
+const PARTITIONS: u32 = 12;
+
+/// Everything that services and load are connected to.
+pub(crate) struct Engines {
+    pub(crate) kafka: Kafka,
+    pub(crate) store: Store,
+    pub(crate) cache: Switchable,
+    /// What every table's name begins with.
+    pub(crate) table_prefix: String,
+}
+
+/// Kafka.
+pub(crate) struct Kafka {
+    pub(crate) settings: kafka::Settings,
+    pub(crate) partitions: u32,
+    /// What people are told.
+    pub(crate) bootstrap: String,
+    /// The cluster, where it is ours: gone with this.
+    pub(crate) embedded: Option<kafka::Embedded>,
+}
+
+/// DynamoDB.
+pub(crate) struct Store {
+    pub(crate) connection: Connection,
+    /// The engine, where it is ours.
+    pub(crate) emulator: Option<Emulator>,
+    /// What people are told.
+    pub(crate) url: String,
+    /// Where it listens.
+    pub(crate) address: SocketAddr,
+}
+
+impl Engines {
+    /// Brings up what is embedded, waits for what is not, and creates the tables.
+    ///
+    /// # Errors
+    /// An engine that cannot be had.
+    pub(crate) async fn open(config: EngineConfig, host: &Host) -> anyhow::Result<Self> {
+        let EngineConfig { kafka, store, redis, mut table_prefix, seed } = config;
+        if matches!((&kafka, &store), (KafkaEngine::Embedded(_), StoreEngine::At(_))) && table_prefix.is_empty() {
+            // Fences count in a topic that ends with this process: the next one's are others.
+            table_prefix = format!("local-{:08x}-", host.chance().token() >> 32);
+        }
+        let kafka = Kafka::open(kafka, host).await?;
+        let store = Store::open(store, &table_prefix, seed, host).await?;
+        let cache = open_cache(redis.as_ref(), host)?;
+        host.wait_for("tables", Backoff::STORE, || dynamodb::ensure_tables(&store.connection)).await?;
+        Ok(Self { kafka, store, cache, table_prefix })
+    }
+
+    /// Whether nothing outlives this process.
+    pub(crate) fn are_embedded(&self) -> bool {
+        self.kafka.embedded.is_some() && self.store.emulator.is_some()
+    }
+}
+
+impl Kafka {
+    async fn open(engine: KafkaEngine, host: &Host) -> anyhow::Result<Self> {
+        match engine {
+            KafkaEngine::Embedded(listener) => {
+                let embedded = kafka::Embedded::start(&[(TOPIC, PARTITIONS), (DEAD_LETTERS, 1)])?;
+                let (listener, to) = (TcpListener::from_std(listener)?, embedded.bootstrap().to_owned());
+                let bootstrap = listener.local_addr()?.to_string();
+                host.spawn(Stage::Support, "kafka port", Forward { listener, to: to.clone() });
+                let settings = kafka::Settings::plaintext(&to);
+                Ok(Self { settings, partitions: PARTITIONS, bootstrap, embedded: Some(embedded) })
+            }
+            KafkaEngine::At(brokers) => {
+                let settings = kafka::Settings::plaintext(&brokers);
+                let shelf = kafka::Shelf::new(&settings, "tally-localstack", TOPIC)?;
+                let logs = host.wait_for("kafka", Backoff::STORE, || shelf.logs()).await?;
+                let partitions = u32::try_from(logs.len()).context("more partitions than can be")?;
+                Ok(Self { settings, partitions, bootstrap: brokers, embedded: None })
+            }
+        }
+    }
+}
+
+impl Store {
+    async fn open(engine: StoreEngine, prefix: &str, seed: u64, host: &Host) -> anyhow::Result<Self> {
+        let settings = dynamodb::Settings::local(prefix);
+        match engine {
+            StoreEngine::Embedded { listener, retention } => {
+                let config = tally_emulator::Config { seed, stream_retention: retention, ..Default::default() };
+                let emulator = Emulator::new(config);
+                let listener = TcpListener::from_std(listener)?;
+                let address = listener.local_addr()?;
+                let served = emulator.clone();
+                host.spawn(Stage::Support, "dynamodb port", move |stop: Stop| async move {
+                    Ok(served.serve(listener, async move { stop.requested().await }).await?)
+                });
+                let connection = Connection::in_process(&settings, emulator.http_client(), host.clock().now());
+                Ok(Self { connection, emulator: Some(emulator), url: format!("http://{address}"), address })
+            }
+            StoreEngine::At(url) => {
+                let authority = url.trim_start_matches("http://").trim_end_matches('/');
+                let found = tokio::net::lookup_host(authority).await.ok().and_then(|mut found| found.next());
+                let address = found.with_context(|| format!("`{url}` is no http://HOST:PORT that can be found"))?;
+                let settings = dynamodb::Settings { endpoint: Some(url.clone()), ..settings };
+                Ok(Self { connection: Connection::open(&settings).await, emulator: None, url, address })
+            }
+        }
+    }
+}
+
+fn open_cache(redis: Option<&Secret>, host: &Host) -> anyhow::Result<Switchable> {
+    let Some(url) = redis else {
+        let cache = Switchable::embedded(host.clock());
+        host.spawn(Stage::Support, "cache", Expiry(cache.clone()));
+        return Ok(cache);
+    };
+    let cache =
+        redis::Cache::new(&redis::Settings::at(vec![url.expose().to_owned()])).context("cannot set up the cache")?;
+    Ok(Switchable::real(Arc::new(cache), host.clock()))
+}

@@ -1,0 +1,214 @@
+//! Holds writers back: no more than so many bytes of a partition are written and not yet behind its fence. The embedded
+//! Kafka trims what it has too much of, read or not.
+
+use std::collections::VecDeque;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use async_trait::async_trait;
+use tally_core::event::partition_of;
+use tally_core::fence::Offset;
+use tally_core::ports::log::{Outgoing, Written};
+use tally_core::ports::{Outcome, Producer};
+use tokio::sync::Notify;
+use tokio::time::Instant;
+
+/// What a record weighs besides its key, value and headers, on the wire and in the broker.
+const FRAME: u64 = 100;
+
+/// After so long a record whose writer has given up is either among those that were acknowledged since, or nowhere.
+const GIVEN_UP: Duration = Duration::from_secs(60);
+
+/// What is between writers and fences, by partition.
+#[derive(Debug)]
+pub(crate) struct Gate {
+    partitions: Vec<Mutex<Occupancy>>,
+    room: Notify,
+}
+
+/// One partition's bytes.
+#[derive(Debug, Default)]
+struct Occupancy {
+    bytes: u64,
+    /// Acknowledged and not behind the fence yet, in the order of acknowledgement.
+    unread: VecDeque<(Offset, u64)>,
+    /// Whose writers have given up, and when.
+    given_up: VecDeque<(Instant, u64)>,
+    /// Where the next record will be, as far as acknowledgements say.
+    end: Offset,
+    fence: Offset,
+}
+
+impl Gate {
+    /// Nothing written to any of so many partitions.
+    pub(crate) fn new(partitions: u32) -> Self {
+        let partitions = (0..partitions).map(|_| Mutex::default()).collect();
+        Self { partitions, room: Notify::new() }
+    }
+
+    /// How many partitions there are.
+    pub(crate) fn partitions(&self) -> u32 {
+        u32::try_from(self.partitions.len()).unwrap_or(u32::MAX)
+    }
+
+    /// The fence of `partition` stands at `fence`.
+    pub(crate) fn passed(&self, partition: u32, fence: Offset) {
+        let Some(mut occupancy) = self.partition(partition) else { return };
+        occupancy.fence = occupancy.fence.max(fence);
+        let Occupancy { bytes, unread, given_up, .. } = &mut *occupancy;
+        // Acknowledgements may overtake each other by a little, so the queue is in order but for its neighbours.
+        unread.retain(|(offset, size)| {
+            let behind = *offset < fence;
+            *bytes -= if behind { *size } else { 0 };
+            !behind
+        });
+        while let Some((_, size)) = given_up.pop_front_if(|(at, _)| at.elapsed() > GIVEN_UP) {
+            *bytes -= size;
+        }
+        drop(occupancy);
+        self.room.notify_waiters();
+    }
+
+    /// Records that were acknowledged and are not behind their fences.
+    pub(crate) fn backlog(&self) -> u64 {
+        let partitions = self.partitions.iter().map(lock);
+        partitions.map(|occupancy| occupancy.end.0.saturating_sub(occupancy.fence.0)).sum()
+    }
+
+    /// Waits until `size` more bytes of `partition` keep it within `limit`. One record may always be under way.
+    async fn admit(&self, partition: u32, size: u64, limit: u64) -> Admitted<'_> {
+        loop {
+            let room = self.room.notified();
+            if let Some(mut occupancy) = self.partition(partition)
+                && (occupancy.bytes == 0 || occupancy.bytes + size <= limit)
+            {
+                occupancy.bytes += size;
+                return Admitted { gate: self, partition, size, acknowledged: None };
+            }
+            room.await;
+        }
+    }
+
+    fn partition(&self, index: u32) -> Option<MutexGuard<'_, Occupancy>> {
+        self.partitions.get(index as usize).map(lock)
+    }
+}
+
+fn lock(occupancy: &Mutex<Occupancy>) -> MutexGuard<'_, Occupancy> {
+    occupancy.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Bytes that are being written.
+struct Admitted<'a> {
+    gate: &'a Gate,
+    partition: u32,
+    size: u64,
+    acknowledged: Option<Offset>,
+}
+
+impl Drop for Admitted<'_> {
+    fn drop(&mut self) {
+        let Some(mut occupancy) = self.gate.partition(self.partition) else { return };
+        match self.acknowledged {
+            Some(offset) if offset < occupancy.fence => {
+                occupancy.end = occupancy.end.max(offset.next());
+                occupancy.bytes -= self.size;
+                drop(occupancy);
+                self.gate.room.notify_waiters();
+            }
+            Some(offset) => {
+                occupancy.end = occupancy.end.max(offset.next());
+                occupancy.unread.push_back((offset, self.size));
+            }
+            // It may be in the log or not: it counts until it cannot matter any more.
+            None => occupancy.given_up.push_back((Instant::now(), self.size)),
+        }
+    }
+}
+
+/// A producer that waits at the gate.
+pub(crate) struct Gated<P> {
+    pub(crate) producer: P,
+    pub(crate) gate: Arc<Gate>,
+    /// How many bytes of a partition may be unread while this producer still writes to it.
+    pub(crate) limit: u64,
+}
+
+#[async_trait]
+impl<P: Producer> Producer for Gated<P> {
+    async fn send(&self, record: Outgoing<'_>) -> Outcome<Written> {
+        let key = record.key.unwrap_or_default();
+        let partition = record.partition.unwrap_or_else(|| partition_of(key, self.gate.partitions()));
+        let headers: usize = record.headers.iter().map(|(name, value)| name.len() + value.map_or(0, <[u8]>::len)).sum();
+        let size = FRAME + (key.len() + record.value.map_or(0, <[u8]>::len) + headers) as u64;
+        let mut admitted = self.gate.admit(partition, size, self.limit).await;
+        let written = self.producer.send(record).await?;
+        admitted.partition = written.partition;
+        admitted.acknowledged = Some(written.offset);
+        Ok(written)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use futures_util::FutureExt;
+    use tally_core::fault::Fault;
+
+    use super::*;
+
+    /// Acknowledges everything at the next offset, or nothing.
+    struct Acknowledging(Mutex<Option<u64>>);
+
+    #[async_trait]
+    impl Producer for Acknowledging {
+        async fn send(&self, _: Outgoing<'_>) -> Outcome<Written> {
+            let mut next = self.0.lock().unwrap();
+            let offset = next.as_mut().ok_or_else(|| Fault::Transient("away".to_owned()))?;
+            *offset += 1;
+            Ok(Written { partition: 0, offset: Offset(*offset - 1) })
+        }
+    }
+
+    fn gated(next: Option<u64>) -> Gated<Acknowledging> {
+        Gated { producer: Acknowledging(Mutex::new(next)), gate: Arc::new(Gate::new(1)), limit: 1_000 }
+    }
+
+    fn record() -> Outgoing<'static> {
+        Outgoing { topic: "likes", partition: None, key: Some(b"p"), value: Some(&[7; 299]), headers: &[] }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_writer_waits_until_the_fence_has_made_room() {
+        let gated = gated(Some(0));
+        for _ in 0..2 {
+            gated.send(record()).await.unwrap();
+        }
+        assert_eq!(gated.gate.backlog(), 2);
+        let mut third = gated.send(record());
+        assert!(third.as_mut().now_or_never().is_none(), "400 bytes each, 1,000 at most");
+        gated.gate.passed(0, Offset(1));
+        assert_eq!(third.await.unwrap().offset, Offset(2));
+        gated.gate.passed(0, Offset(3));
+        assert_eq!((gated.gate.backlog(), lock(&gated.gate.partitions[0]).bytes), (0, 0));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_record_of_unknown_outcome_counts_until_it_cannot_be_under_way() {
+        let gated = gated(None);
+        for _ in 0..2 {
+            assert!(gated.send(record()).await.is_err());
+        }
+        assert!(gated.send(record()).now_or_never().is_none());
+        tokio::time::advance(GIVEN_UP + Duration::from_secs(1)).await;
+        gated.gate.passed(0, Offset(0));
+        assert!(gated.send(record()).now_or_never().is_some());
+    }
+
+    #[tokio::test]
+    async fn a_fence_that_was_faster_than_the_acknowledgement_leaves_nothing_behind() {
+        let gated = gated(Some(0));
+        gated.gate.passed(0, Offset(1));
+        gated.send(record()).await.unwrap();
+        assert_eq!((gated.gate.backlog(), lock(&gated.gate.partitions[0]).bytes), (0, 0));
+    }
+}

@@ -1,0 +1,29 @@
+#![doc = include_str!("../README.md")]
+
+mod app;
+mod args;
+mod cache;
+mod chaos;
+mod client;
+mod config;
+mod control;
+mod engine;
+mod fences;
+mod gate;
+mod ledger;
+mod load;
+mod names;
+mod observe;
+pub mod page;
+mod parts;
+mod probe;
+mod screen;
+mod services;
+mod session;
+mod stack;
+mod staleness;
+mod verify;
+
+pub use app::App;
+pub use args::Args;
+pub use config::Config;

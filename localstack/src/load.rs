@@ -1,0 +1,144 @@
+//! The load: users who like and unlike posts, each saying one thing at a time through a real Kafka producer.
+//!
+//! Users are shared out among lanes, and a lane says its next thing only once the one before is acknowledged, so the
+//! order of one user's events is the order in which they are drawn. Where the outcome of a write is unknown the same
+//! event is written again until it is acknowledged: twice in the log is as good as once, and nothing newer of that user
+//! can have come between.
+
+mod pace;
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use futures_util::future::join_all;
+use rand::rngs::StdRng;
+use rand::{RngExt, SeedableRng};
+use tally_core::backoff::Backoff;
+use tally_core::event::{Action, LikeEvent};
+use tally_core::ports::Producer;
+use tally_core::ports::log::Outgoing;
+use tally_service::{Chance, Clock, Stop, Stopped, Task};
+use tokio::time::Instant;
+
+use crate::config::LoadConfig;
+use crate::control::Control;
+use crate::ledger::Ledger;
+use crate::names::Names;
+
+use pace::Pace;
+
+/// Users speaking at once, at most.
+const LANES: u32 = 512;
+
+/// Between two tries of the same event.
+const AGAIN: Backoff = Backoff { base: Duration::from_millis(20), cap: Duration::from_secs(1) };
+
+/// Writes events and takes note of them once they are acknowledged: what load and probes share.
+#[derive(Clone)]
+pub(crate) struct Speaker {
+    pub(crate) producer: Arc<dyn Producer>,
+    pub(crate) topic: String,
+    pub(crate) names: Arc<Names>,
+    pub(crate) ledger: Arc<Ledger>,
+    pub(crate) clock: Clock,
+    pub(crate) chance: Chance,
+}
+
+impl Speaker {
+    /// Says one thing until it is acknowledged.
+    pub(crate) async fn say(&self, post: usize, user: u32, action: Action, stop: &Stop) -> Result<(), Stopped> {
+        let (post_id, user_id) = (&self.names.posts()[post], self.names.user(user));
+        let value = LikeEvent::new(post_id, &user_id, action, self.clock.now()).encode();
+        let key = post_id.as_str().as_bytes();
+        let record =
+            Outgoing { topic: &self.topic, partition: None, key: Some(key), value: Some(&value), headers: &[] };
+        let mut tries = 0;
+        loop {
+            match stop.unless_requested(self.producer.send(record)).await? {
+                Ok(_) => break,
+                Err(fault) => {
+                    tracing::warn!(error = %fault, "an event was not acknowledged: saying it again");
+                    let pause = AGAIN.wait(tries, self.chance.fraction());
+                    stop.unless_requested(self.clock.sleep(pause)).await?;
+                    tries += 1;
+                }
+            }
+        }
+        self.ledger.acknowledged(post, user, action);
+        Ok(())
+    }
+}
+
+/// The task that says things until its time is over.
+pub(crate) struct Load {
+    pub(crate) speaker: Speaker,
+    pub(crate) config: LoadConfig,
+    pub(crate) control: Control,
+    pub(crate) seed: u64,
+    pub(crate) until: Option<Instant>,
+}
+
+impl Task for Load {
+    async fn run(self, stop: Stop) -> anyhow::Result<()> {
+        let pace = Pace::new(self.config.rate);
+        let lanes = self.config.users.min(LANES);
+        let lanes = (0..lanes).map(|first| {
+            let draw = StdRng::seed_from_u64(self.seed ^ u64::from(first).wrapping_mul(0x9e37_79b9_7f4a_7c15));
+            let lane = Lane { load: &self, pace: &pace, first, step: lanes, draw };
+            lane.run(&stop)
+        });
+        join_all(lanes).await.into_iter().collect::<Result<(), Stopped>>()?;
+        Ok(())
+    }
+}
+
+/// Every `step`th user from the `first` on.
+struct Lane<'a> {
+    load: &'a Load,
+    pace: &'a Pace,
+    first: u32,
+    step: u32,
+    draw: StdRng,
+}
+
+impl Lane<'_> {
+    async fn run(mut self, stop: &Stop) -> Result<(), Stopped> {
+        while self.turn(stop).await? {
+            let (post, user, action) = self.draw();
+            self.load.speaker.say(post, user, action, stop).await?;
+        }
+        Ok(())
+    }
+
+    /// Waits for the next turn; `false` once the time is over.
+    async fn turn(&self, stop: &Stop) -> Result<bool, Stopped> {
+        let Load { control, until, .. } = self.load;
+        let over = async {
+            match until {
+                Some(until) => tokio::time::sleep_until(*until).await,
+                None => std::future::pending().await,
+            }
+        };
+        let turn = async {
+            control.going().await;
+            tokio::time::sleep_until(self.pace.next()).await;
+        };
+        stop.unless_requested(async {
+            tokio::select! {
+                biased;
+                () = over => false,
+                () = turn => true,
+            }
+        })
+        .await
+    }
+
+    fn draw(&mut self) -> (usize, u32, Action) {
+        let LoadConfig { posts, users, unlike_ratio, hot_share, .. } = self.load.config;
+        let post = if self.draw.random_bool(hot_share) { 0 } else { self.draw.random_range(0..posts) };
+        let mine = (users - self.first).div_ceil(self.step);
+        let user = self.first + self.step * self.draw.random_range(0..mine);
+        let action = if self.draw.random_bool(unlike_ratio) { Action::Unlike } else { Action::Like };
+        (post as usize, user, action)
+    }
+}

@@ -1,0 +1,322 @@
+//! Looks at the stack once a second, through the services' own ports, and keeps what it saw for the live line and the
+//! page.
+
+use std::collections::BTreeSet;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use serde_json::Value;
+use tally_core::ids::PostId;
+use tally_core::lineage::{Checkpoint, Listed};
+use tally_core::ports::{ChangeStream, Checkpoints, Recounts, RunState, StreamFault};
+use tally_core::time::UnixMillis;
+use tally_emulator::Emulator;
+use tally_service::{Clock, Stop, Task};
+use tokio::time::Instant;
+
+use crate::cache::Switchable;
+use crate::control::Control;
+use crate::ledger::Ledger;
+use crate::names::Names;
+use crate::page::{Correction, Drift, Endpoints, Load, Part, PartState, ShardState, Snapshot, StreamShard};
+use crate::services::Services;
+use crate::staleness::Staleness;
+
+/// How often it looks.
+const EVERY: Duration = Duration::from_secs(1);
+/// How many looks until it looks at the recounts again, which takes a query for each post corrected.
+const RECOUNTS_EVERY: u32 = 3;
+/// Runs looked through.
+const RUNS: u32 = 200;
+/// Posts and corrections shown.
+const POSTS: usize = 12;
+const CORRECTIONS: usize = 20;
+/// Posts among which the hottest are looked for.
+const RANKED: usize = 2_000;
+
+/// What was seen last. Clones are the same.
+#[derive(Clone, Debug)]
+pub(crate) struct Board(Arc<Mutex<Snapshot>>);
+
+impl Board {
+    /// What was seen last.
+    pub(crate) fn snapshot(&self) -> Snapshot {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    fn show(&self, snapshot: Snapshot) {
+        *self.0.lock().unwrap_or_else(PoisonError::into_inner) = snapshot;
+    }
+}
+
+/// What is looked at.
+pub(crate) struct View {
+    pub(crate) clock: Clock,
+    pub(crate) endpoints: Endpoints,
+    pub(crate) rate: u64,
+    pub(crate) control: Control,
+    pub(crate) names: Arc<Names>,
+    pub(crate) ledger: Arc<Ledger>,
+    pub(crate) applied: Arc<AtomicU64>,
+    pub(crate) staleness: Arc<Staleness>,
+    pub(crate) services: Services,
+    pub(crate) cache: Switchable,
+    pub(crate) emulator: Option<Emulator>,
+    /// The likes table's name.
+    pub(crate) likes: String,
+    pub(crate) stream: Arc<dyn ChangeStream>,
+    pub(crate) checkpoints: Arc<dyn Checkpoints>,
+    pub(crate) recounts: Arc<dyn Recounts>,
+}
+
+/// The task that looks.
+pub(crate) struct Observer {
+    view: View,
+    board: Board,
+    looks: u32,
+    applied: (Instant, u64),
+}
+
+impl Observer {
+    /// Shows nothing yet.
+    pub(crate) fn new(view: View) -> (Self, Board) {
+        let load = Load { running: false, rate: view.rate, events_per_second: 0.0, events: 0 };
+        let board = Board(Arc::new(Mutex::new(Snapshot {
+            at: view.clock.now().0,
+            endpoints: view.endpoints.clone(),
+            load,
+            rows: 0,
+            staleness: None,
+            drift: Drift::default(),
+            open_gaps: 0,
+            shards: Vec::new(),
+            parts: Vec::new(),
+            ledger: Vec::new(),
+            posts: Vec::new(),
+        })));
+        (Self { view, board: board.clone(), looks: 0, applied: (Instant::now(), 0) }, board)
+    }
+
+    /// One look. What cannot be read now stays as it was seen last.
+    async fn look(&mut self) {
+        let (view, mut seen) = (&self.view, self.board.snapshot());
+        let now = view.clock.now();
+        seen.at = now.0;
+        seen.rows = match &view.emulator {
+            Some(emulator) => emulator.stats().tables.get(&view.likes).map_or(0, |table| table.items as u64),
+            None => view.ledger.total(),
+        };
+        seen.staleness = view.staleness.recent();
+        seen.parts = view.parts();
+        seen.posts = view.hottest();
+        if let Ok(gaps) = view.checkpoints.gaps().await {
+            seen.open_gaps = gaps.len();
+        }
+        if let Ok(shards) = view.shards(now).await {
+            seen.shards = shards;
+        }
+        if self.looks.is_multiple_of(RECOUNTS_EVERY)
+            && let Ok(runs) = view.recounts.runs(RUNS).await
+        {
+            seen.drift = drift(&runs);
+            seen.ledger = view.corrections(&runs).await;
+        }
+        self.looks += 1;
+        seen.load = self.load();
+        self.board.show(seen);
+    }
+
+    fn load(&mut self) -> Load {
+        let view = &self.view;
+        let (now, applied) = (Instant::now(), view.applied.load(Ordering::Relaxed));
+        let (then, before) = std::mem::replace(&mut self.applied, (now, applied));
+        let seconds = (now - then).as_secs_f64().max(0.001);
+        #[expect(clippy::cast_precision_loss, reason = "a second has far fewer than 2^52 events")]
+        let events_per_second = applied.saturating_sub(before) as f64 / seconds;
+        let running = view.rate > 0 && !view.control.is_paused();
+        Load { running, rate: view.rate, events_per_second, events: view.ledger.events() }
+    }
+}
+
+impl View {
+    fn parts(&self) -> Vec<Part> {
+        let engine = |name: &str, up| {
+            let state = if up { PartState::Up } else { PartState::Down };
+            Part { name: name.to_owned(), state, restarts: 0 }
+        };
+        let Services { consumer, streamer, recount, api } = &self.services;
+        vec![
+            engine("kafka", true),
+            consumer.shown(),
+            engine("dynamodb", true),
+            streamer.shown(),
+            recount.shown(),
+            engine("cache", self.cache.is_on()),
+            api.shown(),
+        ]
+    }
+
+    fn hottest(&self) -> Vec<String> {
+        let ranked = self.names.load_posts().min(RANKED);
+        let mut posts: Vec<usize> = (0..ranked).collect();
+        posts.sort_by_cached_key(|post| std::cmp::Reverse(self.ledger.count(*post)));
+        posts.truncate(POSTS);
+        posts.iter().map(|post| self.names.posts()[*post].to_string()).collect()
+    }
+
+    async fn shards(&self, now: UnixMillis) -> Result<Vec<StreamShard>, StreamFault> {
+        let label = self.stream.info().await?.label;
+        let states = self.checkpoints.shards(&label).await?;
+        let listed = self.stream.shards(&label).await?;
+        let checkpoints: Vec<_> = states.into_iter().map(|state| state.checkpoint).collect();
+        Ok(tree(&checkpoints, listed, now))
+    }
+
+    /// The last lines of the ledger, of posts that some recount named.
+    async fn corrections(&self, runs: &[RunState]) -> Vec<Correction> {
+        let keys = runs.iter().flat_map(named);
+        let posts: BTreeSet<PostId> = keys.filter_map(|key| PostId::new(post_of(&key)).ok()).take(POSTS).collect();
+        let mut corrections = Vec::new();
+        for post in &posts {
+            let Ok(lines) = self.recounts.ledger(post, u32::try_from(CORRECTIONS).unwrap_or(u32::MAX)).await else {
+                continue;
+            };
+            corrections.extend(lines.into_iter().map(|line| Correction {
+                at: line.at.0,
+                post_id: line.post.to_string(),
+                before: line.before,
+                after: line.after,
+                why: line.why,
+            }));
+        }
+        corrections.sort_by_key(|line| std::cmp::Reverse(line.at));
+        corrections.truncate(CORRECTIONS);
+        corrections
+    }
+}
+
+/// The shards listed, and those not listed yet that checkpoints know to be open; parents before children.
+fn tree(checkpoints: &[Checkpoint], listed: Vec<Listed>, now: UnixMillis) -> Vec<StreamShard> {
+    let mut shards: Vec<StreamShard> = listed
+        .into_iter()
+        .map(|shard| {
+            let checkpoint = checkpoints.iter().find(|checkpoint| checkpoint.id == shard.id);
+            let done = checkpoint.is_some_and(|checkpoint| checkpoint.closed);
+            let state = match (done, shard.ended) {
+                (true, _) => ShardState::Done,
+                (false, true) => ShardState::Closing,
+                (false, false) => ShardState::Open,
+            };
+            let reading = checkpoint.filter(|_| !done);
+            StreamShard {
+                id: shard.id.to_string(),
+                parent: shard.parent.map(|parent| parent.to_string()),
+                ordinal: checkpoint.map(|checkpoint| checkpoint.ordinal.0),
+                state,
+                lag_ms: reading.map(|checkpoint| now.0.saturating_sub(checkpoint.at.0)),
+            }
+        })
+        .collect();
+    // A parent's number is smaller than its child's; one without a number is younger than all that have one.
+    shards.sort_by_key(|shard| (shard.ordinal.is_none(), shard.ordinal, shard.id.clone()));
+    shards
+}
+
+fn summary(run: &RunState) -> Value {
+    let mut record: Value = serde_json::from_str(&run.summary).unwrap_or_default();
+    record["summary"].take()
+}
+
+/// What recounts found in all: likes that counts were off by, and corrections.
+pub(crate) fn drift(runs: &[RunState]) -> Drift {
+    let number = |summary: &Value, field: &str| summary[field].as_u64().unwrap_or(0);
+    runs.iter().fold(Drift::default(), |drift, run| {
+        let summary = summary(run);
+        let found = number(&summary, "likes_added") + number(&summary, "likes_taken");
+        let corrected = number(&summary, "corrected") + number(&summary, "totals_mended");
+        Drift {
+            runs: drift.runs + u64::from(run.ended.is_some()),
+            found: drift.found + found,
+            corrected: drift.corrected + corrected,
+        }
+    })
+}
+
+/// The row keys and posts that a run found wrong, as far as it lists them.
+fn named(run: &RunState) -> Vec<String> {
+    let summary = summary(run);
+    let examples = summary["examples"].as_array().map_or(&[][..], Vec::as_slice);
+    examples.iter().filter_map(|example| example["key"].as_str()).map(str::to_owned).collect()
+}
+
+/// A total is named by its post alone, a shard by its row key.
+fn post_of(key: &str) -> &str {
+    match key.rsplit_once('#') {
+        Some((post, shard)) if !shard.is_empty() && shard.bytes().all(|byte| byte.is_ascii_digit()) => post,
+        _ => key,
+    }
+}
+
+impl Task for Observer {
+    async fn run(mut self, stop: Stop) -> anyhow::Result<()> {
+        loop {
+            stop.unless_requested(self.look()).await?;
+            stop.unless_requested(tokio::time::sleep(EVERY)).await?;
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use tally_core::ids::Ordinal;
+    use tally_core::recount::RunId;
+
+    use super::*;
+
+    #[test]
+    fn the_tree_says_of_every_shard_where_it_is_in_its_life() {
+        let listed =
+            |id: &str, parent: Option<&str>, ended| Listed { id: id.into(), parent: parent.map(Into::into), ended };
+        let checkpoint = |id: &str, ordinal, closed| Checkpoint {
+            id: id.into(),
+            parent: None,
+            ordinal: Ordinal(ordinal),
+            sequence: None,
+            closed,
+            at: UnixMillis(1_000),
+        };
+        let checkpoints = vec![checkpoint("z", 1, true), checkpoint("b", 2, false), checkpoint("a", 3, false)];
+        let listing = vec![
+            listed("a", Some("z"), false),
+            listed("b", Some("z"), true),
+            listed("c", Some("b"), false),
+            listed("z", None, true),
+        ];
+        let tree = tree(&checkpoints, listing, UnixMillis(1_250));
+        let seen: Vec<_> = tree.iter().map(|shard| (shard.id.as_str(), shard.state, shard.lag_ms)).collect();
+        let expected = [
+            ("z", ShardState::Done, None),
+            ("b", ShardState::Closing, Some(250)),
+            ("a", ShardState::Open, Some(250)),
+            ("c", ShardState::Open, None),
+        ];
+        assert_eq!(seen, expected);
+    }
+
+    #[test]
+    fn drift_is_what_all_runs_found_together() {
+        let run = |summary: &str, ended: Option<u64>| RunState {
+            run: RunId::from(1),
+            began: UnixMillis(0),
+            ended: ended.map(UnixMillis),
+            scope: "audit".to_owned(),
+            summary: summary.to_owned(),
+        };
+        let first = r#"{"summary":{"likes_added":3,"likes_taken":1,"corrected":2,"totals_mended":1,"examples":[{"key":"p#1#4"},{"key":"q#"}]}}"#;
+        let found = drift(&[run(first, Some(1)), run("{}", None), run("torn", Some(2))]);
+        assert_eq!((found.runs, found.found, found.corrected), (2, 4, 3));
+        let posts: Vec<String> = named(&run(first, None)).iter().map(|key| post_of(key).to_owned()).collect();
+        assert_eq!(posts, ["p#1", "q#"]);
+    }
+}

@@ -1,0 +1,196 @@
+//! The page at `/`: what it shows of the stack and what it may ask of it. How the stack does it is not known here.
+
+mod assets;
+mod problem;
+mod routes;
+mod same_site;
+
+use serde::{Deserialize, Serialize};
+use thiserror::Error;
+
+pub use routes::routes;
+
+/// What the page needs of the stack behind it.
+#[async_trait::async_trait]
+pub trait Stack: Send + Sync + 'static {
+    /// What there is to see now.
+    fn snapshot(&self) -> Snapshot;
+
+    /// Does the real thing, and says in a sentence what was done.
+    ///
+    /// # Errors
+    /// What could not be done, and why: a [`Refusal`] where it makes no sense now, anything else where it failed.
+    async fn act(&self, action: Action) -> anyhow::Result<String>;
+}
+
+/// Why an action makes no sense as things are, for the person who asked for it.
+#[derive(Clone, Debug, PartialEq, Eq, Error)]
+#[error("{0}")]
+pub struct Refusal(pub String);
+
+/// Everything the page shows, at one moment.
+#[derive(Clone, Debug, Serialize)]
+pub struct Snapshot {
+    /// When, in milliseconds since 1970.
+    pub at: u64,
+    /// Where the engines and the API listen.
+    pub endpoints: Endpoints,
+    /// What the load has done so far.
+    pub load: Load,
+    /// Rows in the likes table.
+    pub rows: u64,
+    /// From an event's acknowledgement by Kafka until the API shows it, over the last seconds; none before the first.
+    pub staleness: Option<Staleness>,
+    /// What recounts have found so far.
+    pub drift: Drift,
+    /// Losses of stream that no recount has closed yet: while there is one, no count is exact.
+    pub open_gaps: usize,
+    /// The stream's shards, parents before children.
+    pub shards: Vec<StreamShard>,
+    /// The services and engines of the stack, in the order data flows.
+    pub parts: Vec<Part>,
+    /// The last corrections, newest first.
+    pub ledger: Vec<Correction>,
+    /// Posts worth showing, hottest first.
+    pub posts: Vec<String>,
+}
+
+/// Where things listen; all of them on loopback.
+#[derive(Clone, Debug, Serialize)]
+pub struct Endpoints {
+    /// Bootstrap address of Kafka.
+    pub kafka: String,
+    /// URL of DynamoDB.
+    pub dynamodb: String,
+    /// URL of the API and this page.
+    pub api: String,
+}
+
+/// The load generator.
+#[derive(Clone, Debug, Serialize)]
+pub struct Load {
+    /// Whether it is running.
+    pub running: bool,
+    /// Events a second that it aims at.
+    pub rate: u64,
+    /// Events a second that were applied, over the last second.
+    pub events_per_second: f64,
+    /// Events that Kafka acknowledged.
+    pub events: u64,
+}
+
+/// How late the counts are.
+#[derive(Clone, Copy, Debug, Serialize)]
+pub struct Staleness {
+    /// Median, in milliseconds.
+    pub p50_ms: f64,
+    /// 99th percentile, in milliseconds.
+    pub p99_ms: f64,
+}
+
+/// What recounts have found.
+#[derive(Clone, Copy, Debug, Default, Serialize)]
+pub struct Drift {
+    /// Recounts that are through.
+    pub runs: u64,
+    /// Likes that counts were off by, signs ignored.
+    pub found: u64,
+    /// Corrections on the ledger.
+    pub corrected: u64,
+}
+
+/// One shard of the change stream.
+#[derive(Clone, Debug, Serialize)]
+pub struct StreamShard {
+    /// Its id.
+    pub id: String,
+    /// Its parent's, if it has one.
+    pub parent: Option<String>,
+    /// Its ordinal, once it is registered.
+    pub ordinal: Option<u64>,
+    /// Open, or closed by a split, or read to its end.
+    pub state: ShardState,
+    /// How far behind its reader is, in milliseconds; none for a shard that is read to its end or not begun.
+    pub lag_ms: Option<u64>,
+}
+
+/// Where a stream shard is in its life.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum ShardState {
+    /// It takes new records.
+    Open,
+    /// It takes no more, and is still being read.
+    Closing,
+    /// Everything in it is applied.
+    Done,
+}
+
+/// One service or engine.
+#[derive(Clone, Debug, Serialize)]
+pub struct Part {
+    /// Its name, as in [`Action::Kill`].
+    pub name: String,
+    /// How it is.
+    pub state: PartState,
+    /// How often it was started again.
+    pub restarts: u64,
+}
+
+/// How a part is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum PartState {
+    /// Working.
+    Up,
+    /// Coming up, or waiting for something.
+    Starting,
+    /// Killed or stopped.
+    Down,
+}
+
+/// One line of the correction ledger.
+#[derive(Clone, Debug, Serialize)]
+pub struct Correction {
+    /// When, in milliseconds since 1970.
+    pub at: u64,
+    /// Whose count.
+    pub post_id: String,
+    /// What it was.
+    pub before: i64,
+    /// What it is.
+    pub after: i64,
+    /// Why.
+    pub why: String,
+}
+
+/// The things that go wrong, and what mends them.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(tag = "action", rename_all = "snake_case")]
+pub enum Action {
+    /// Kills a service as a crash would; it is started again after a moment.
+    Kill {
+        /// Which: `consumer` or `change-streamer`.
+        part: String,
+    },
+    /// Takes the cache away.
+    StopCache,
+    /// Brings it back, empty.
+    StartCache,
+    /// Adds to one post's counter what no row accounts for.
+    InjectDrift {
+        /// Whose counter.
+        post_id: String,
+        /// How much.
+        by: i64,
+    },
+    /// Recounts everything.
+    Recount,
+    /// Splits a shard of the stream in two.
+    SplitShard,
+    /// Pauses the load, or lets it go on.
+    PauseLoad {
+        /// Whether it pauses.
+        paused: bool,
+    },
+}

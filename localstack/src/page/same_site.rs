@@ -1,0 +1,80 @@
+//! Keeps actions to our own page: any page a person has open can send requests to loopback.
+
+use std::net::IpAddr;
+
+use axum::extract::Request;
+use axum::http::{HeaderMap, HeaderValue, header};
+use axum::middleware::Next;
+use axum::response::{IntoResponse, Response};
+
+use super::problem::Problem;
+
+/// Lets through what our page or a program sent.
+pub(super) async fn only(request: Request, next: Next) -> Response {
+    match own(request.headers()) {
+        Ok(()) => next.run(request).await,
+        Err(why) => Problem::Foreign(why).into_response(),
+    }
+}
+
+fn own(headers: &HeaderMap) -> Result<(), &'static str> {
+    let text = |value: &HeaderValue| value.to_str().ok().map(str::to_ascii_lowercase);
+    let host = headers.get(header::HOST).and_then(text).ok_or("the request names no host")?;
+    if !is_certain(&host) {
+        return Err("the host is a name that anybody may have pointed here");
+    }
+    // A browser always says which page posts; a program says nothing.
+    let Some(origin) = headers.get(header::ORIGIN) else { return Ok(()) };
+    let same = text(origin).is_some_and(|origin| origin.strip_prefix("http://") == Some(&host));
+    same.then_some(()).ok_or("another page sent the request")
+}
+
+/// Whether nobody else's name server says where `host` is.
+fn is_certain(host: &str) -> bool {
+    let name = match host.rsplit_once(':') {
+        Some((name, port)) if port.bytes().all(|byte| byte.is_ascii_digit()) => name,
+        _ => host,
+    };
+    let address = name.strip_prefix('[').and_then(|name| name.strip_suffix(']')).unwrap_or(name);
+    name == "localhost" || name.ends_with(".localhost") || address.parse::<IpAddr>().is_ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn asked(host: &str, origin: Option<&str>) -> Result<(), &'static str> {
+        let mut headers = HeaderMap::new();
+        headers.insert(header::HOST, host.parse().unwrap());
+        if let Some(origin) = origin {
+            headers.insert(header::ORIGIN, origin.parse().unwrap());
+        }
+        own(&headers)
+    }
+
+    #[test]
+    fn our_page_and_programs_may_ask() {
+        for host in ["127.0.0.1:8080", "localhost:8080", "[::1]:8080", "tally.localhost", "LOCALHOST:8080", "[::1]"] {
+            assert_eq!(asked(host, None), Ok(()), "{host}");
+            assert_eq!(asked(host, Some(&format!("http://{host}"))), Ok(()), "{host}");
+        }
+    }
+
+    #[test]
+    fn no_other_page_may_ask() {
+        for origin in
+            ["http://evil.example", "null", "https://127.0.0.1:8080", "http://127.0.0.1:9", "http://localhost:8080"]
+        {
+            assert!(asked("127.0.0.1:8080", Some(origin)).is_err(), "{origin}");
+        }
+    }
+
+    #[test]
+    fn a_name_pointed_at_loopback_does_not_make_a_page_ours() {
+        for host in ["evil.example:8080", "evil.example", "127.0.0.1.evil.example:80", "localhost.evil.example", ""] {
+            assert!(asked(host, Some(&format!("http://{host}"))).is_err(), "{host}");
+            assert!(asked(host, None).is_err(), "{host}");
+        }
+        assert!(own(&HeaderMap::new()).is_err(), "no host at all");
+    }
+}

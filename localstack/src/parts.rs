@@ -1,0 +1,210 @@
+//! Services under care: each runs its own app; one that dies is started again after a moment, and counted.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::Duration;
+
+use anyhow::anyhow;
+use tally_core::backoff::Backoff;
+use tally_service::{Chance, Host, How, Readiness, Running, Stop, Stopped, Task};
+use tokio::sync::Notify;
+use tokio::time::Instant;
+
+use crate::page;
+
+/// How long one service may drain when everything stops: several stages have to fit into the process's own grace.
+const GRACE: Duration = Duration::from_millis(1200);
+/// How long a service that was killed stays away, so that people can see it.
+const AWAY: Duration = Duration::from_secs(1);
+/// Between two starts of a service that keeps dying.
+const AGAIN: Backoff = Backoff { base: Duration::from_millis(500), cap: Duration::from_secs(10) };
+/// A service that lived for so long has recovered.
+const HEALTHY: Duration = Duration::from_secs(30);
+
+/// One service as others see it. Clones are the same.
+#[derive(Clone, Debug)]
+pub(crate) struct Part(Arc<Inner>);
+
+#[derive(Debug)]
+struct Inner {
+    name: &'static str,
+    readiness: Readiness,
+    down: AtomicBool,
+    restarts: AtomicU64,
+    kill: Notify,
+}
+
+impl Part {
+    /// A service not started yet, whose conditions are among those of `readiness`.
+    pub(crate) fn new(name: &'static str, readiness: &Readiness) -> Self {
+        let (down, restarts) = (AtomicBool::new(true), AtomicU64::new(0));
+        Self(Arc::new(Inner { name, readiness: readiness.scope(name), down, restarts, kill: Notify::new() }))
+    }
+
+    /// Its name.
+    pub(crate) fn name(&self) -> &'static str {
+        self.0.name
+    }
+
+    /// Kills it, as a crash would.
+    pub(crate) fn kill(&self) {
+        self.0.kill.notify_one();
+    }
+
+    /// Completes once it can do its work.
+    pub(crate) async fn ready(&self) {
+        self.0.readiness.until_ready().await;
+    }
+
+    /// As the page shows it.
+    pub(crate) fn shown(&self) -> page::Part {
+        let state = if self.0.down.load(Ordering::Relaxed) {
+            page::PartState::Down
+        } else if self.0.readiness.report().ready {
+            page::PartState::Up
+        } else {
+            page::PartState::Starting
+        };
+        page::Part { name: self.0.name.to_owned(), state, restarts: self.0.restarts.load(Ordering::Relaxed) }
+    }
+}
+
+/// The task that keeps one service running.
+pub(crate) struct Keeper<F> {
+    pub(crate) part: Part,
+    /// Starts the service's app in a host.
+    pub(crate) start: F,
+    pub(crate) chance: Chance,
+}
+
+/// Why a service is no longer there.
+enum Over {
+    Stopped,
+    Killed,
+    Died,
+}
+
+impl<F> Keeper<F>
+where
+    F: Fn(Host) -> anyhow::Result<Running> + Send + Sync + 'static,
+{
+    /// One life of the service.
+    async fn live(&self, stop: &Stop) -> anyhow::Result<Over> {
+        let Inner { name, readiness, down, kill, .. } = &*self.part.0;
+        let host = Host::new(name).with_chance(self.chance.fork()).with_readiness(readiness.clone());
+        let running = (self.start)(host)?;
+        down.store(false, Ordering::Relaxed);
+        let over = tokio::select! {
+            biased;
+            () = stop.requested() => {
+                for end in running.stop(GRACE).await.ended {
+                    tracing::warn!(service = name, "{end}");
+                }
+                Over::Stopped
+            }
+            () = kill.notified() => {
+                running.kill().await;
+                Over::Killed
+            }
+            end = running.ended() => {
+                tracing::error!(service = name, "{end}");
+                running.kill().await;
+                if end.task == "start" && matches!(end.how, How::Failed(_)) {
+                    return Err(anyhow!("{name} cannot start: {end}"));
+                }
+                Over::Died
+            }
+        };
+        down.store(true, Ordering::Relaxed);
+        Ok(over)
+    }
+}
+
+impl<F> Task for Keeper<F>
+where
+    F: Fn(Host) -> anyhow::Result<Running> + Send + Sync + 'static,
+{
+    async fn run(self, stop: Stop) -> anyhow::Result<()> {
+        let mut deaths = 0;
+        loop {
+            let began = Instant::now();
+            let wait = match self.live(&stop).await? {
+                Over::Stopped => return Ok(()),
+                Over::Killed => AWAY,
+                Over::Died => {
+                    deaths = if began.elapsed() >= HEALTHY { 0 } else { deaths + 1 };
+                    AGAIN.ceiling(deaths)
+                }
+            };
+            stop.unless_requested(tokio::time::sleep(wait)).await.map_err(|Stopped| Stopped)?;
+            self.part.0.restarts.fetch_add(1, Ordering::Relaxed);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use tally_service::{App, Stage, Supervisor};
+
+    use super::*;
+
+    /// A service that is ready at once and runs until it is stopped, or dies, or cannot start.
+    #[derive(Clone, Copy)]
+    enum Mortal {
+        Lives,
+        Dies,
+        Refuses,
+    }
+
+    impl App for Mortal {
+        async fn start(self, host: Host) -> anyhow::Result<()> {
+            anyhow::ensure!(!matches!(self, Self::Refuses), "no such table");
+            host.spawn(Stage::Work, "live", move |stop: Stop| async move {
+                anyhow::ensure!(!matches!(self, Self::Dies), "dead");
+                stop.requested().await;
+                Ok(())
+            });
+            Ok(())
+        }
+    }
+
+    fn keep(mortal: Mortal) -> (Part, Supervisor) {
+        let part = Part::new("mortal", &Readiness::new());
+        let start = move |host| Ok(Running::start(mortal, host));
+        let supervisor = Supervisor::new("test");
+        supervisor.spawn(Stage::Work, "keeper", Keeper { part: part.clone(), start, chance: Chance::seeded(1) });
+        (part, supervisor)
+    }
+
+    async fn restarted(part: &Part, times: u64) {
+        while part.shown().restarts < times {
+            tokio::time::sleep(Duration::from_millis(10)).await;
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_service_that_is_killed_comes_back_and_is_counted() {
+        let (part, supervisor) = keep(Mortal::Lives);
+        part.ready().await;
+        part.kill();
+        restarted(&part, 1).await;
+        part.ready().await;
+        assert_eq!(part.shown().state, page::PartState::Up);
+        assert!(supervisor.stop(Duration::from_secs(4)).await.exit().is_clean());
+        assert_eq!(part.shown().state, page::PartState::Down);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_service_that_keeps_dying_is_started_less_and_less_often() {
+        let (part, _supervisor) = keep(Mortal::Dies);
+        let began = Instant::now();
+        restarted(&part, 3).await;
+        assert!((7..8).contains(&began.elapsed().as_secs()), "1 + 2 + 4 s, not {:?}", began.elapsed());
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_service_that_cannot_start_ends_the_process() {
+        let (_, supervisor) = keep(Mortal::Refuses);
+        assert!(supervisor.first_end().await.to_string().contains("no such table"));
+    }
+}

@@ -1,0 +1,110 @@
+//! What people read on standard output: lines that stay, and one that is rewritten each second. Where nobody watches,
+//! in a file or a pipe, the live line is a line among others, every few seconds.
+
+use std::io::{IsTerminal, Write};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use tally_service::{Stop, Task};
+use tokio::time::Instant;
+
+use crate::observe::Board;
+use crate::page::{PartState, Snapshot, Staleness};
+
+/// Between two live lines where they are not rewritten.
+const QUIET: Duration = Duration::from_secs(5);
+/// Between two where they are.
+const EVERY: Duration = Duration::from_secs(1);
+
+/// Standard output. Clones are the same.
+#[derive(Clone, Debug)]
+pub(crate) struct Screen(Arc<Mutex<State>>);
+
+#[derive(Debug)]
+struct State {
+    terminal: bool,
+    /// The cursor stands behind a live line.
+    live: bool,
+    written: Option<Instant>,
+    step: &'static str,
+}
+
+impl Screen {
+    /// This process's.
+    pub(crate) fn new() -> Self {
+        let terminal = std::io::stdout().is_terminal();
+        Self(Arc::new(Mutex::new(State { terminal, live: false, written: None, step: "" })))
+    }
+
+    /// Writes lines that stay.
+    pub(crate) fn say(&self, text: &str) {
+        let mut state = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let clear = if std::mem::take(&mut state.live) { "\r\x1b[2K" } else { "" };
+        print(&format!("{clear}{}\n", text.trim_end()));
+    }
+
+    /// Takes the live line away.
+    fn clear(&self) {
+        if std::mem::take(&mut self.0.lock().unwrap_or_else(PoisonError::into_inner).live) {
+            print("\r\x1b[2K");
+        }
+    }
+
+    /// Says what is being waited for: in the live line's place, or once where that is not rewritten.
+    pub(crate) fn step(&self, text: &'static str) {
+        let mut state = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        if std::mem::replace(&mut state.step, text) != text {
+            state.written = None;
+            drop(state);
+            self.live(text);
+        }
+    }
+
+    /// Rewrites the live line.
+    pub(crate) fn live(&self, text: &str) {
+        let mut state = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        if state.terminal {
+            state.live = true;
+            print(&format!("\r\x1b[2K{text}"));
+        } else if state.written.is_none_or(|at| at.elapsed() >= QUIET) {
+            state.written = Some(Instant::now());
+            print(&format!("{text}\n"));
+        }
+    }
+}
+
+/// The task that keeps the live line.
+pub(crate) struct LiveLine {
+    pub(crate) board: Board,
+    pub(crate) screen: Screen,
+}
+
+impl Task for LiveLine {
+    async fn run(self, stop: Stop) -> anyhow::Result<()> {
+        while stop.unless_requested(tokio::time::sleep(EVERY)).await.is_ok() {
+            self.screen.live(&line(&self.board.snapshot()));
+        }
+        self.screen.clear();
+        Ok(())
+    }
+}
+
+fn line(seen: &Snapshot) -> String {
+    let staleness = match seen.staleness {
+        Some(Staleness { p50_ms, p99_ms }) => format!("staleness p50 {p50_ms:.0} ms p99 {p99_ms:.0} ms"),
+        None => "staleness -".to_owned(),
+    };
+    let down: Vec<&str> =
+        seen.parts.iter().filter(|part| part.state != PartState::Up).map(|part| part.name.as_str()).collect();
+    let down = if down.is_empty() { String::new() } else { format!("   not up: {}", down.join(", ")) };
+    format!(
+        "{:>6.0} events/s   {} events   {} rows   {staleness}   drift {}{down}",
+        seen.load.events_per_second, seen.load.events, seen.rows, seen.drift.found
+    )
+}
+
+/// A closed pipe is nobody's concern.
+fn print(text: &str) {
+    let mut out = std::io::stdout().lock();
+    let _ = out.write_all(text.as_bytes()).and_then(|()| out.flush());
+}

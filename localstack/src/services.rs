@@ -1,0 +1,140 @@
+//! The four services as they run here: their own apps, over the engines' ports.
+
+use std::net::TcpListener;
+use std::sync::Arc;
+
+use axum::Router;
+use tally_adapters::{dynamodb, kafka};
+use tally_batch_recount as recount;
+use tally_change_streamer as streamer;
+use tally_consumer as consumer;
+use tally_core::ids::ShardCount;
+use tally_core::ports::Producer;
+use tally_count_api as api;
+use tally_service::{Host, Running, Stage};
+
+use crate::engine::{DEAD_LETTERS, Engines, TOPIC};
+use crate::parts::{Keeper, Part};
+
+/// The services, in the order data flows.
+#[derive(Clone, Debug)]
+pub(crate) struct Services {
+    pub(crate) consumer: Part,
+    pub(crate) streamer: Part,
+    pub(crate) recount: Part,
+    pub(crate) api: Part,
+}
+
+/// What they are started with.
+pub(crate) struct Plan {
+    pub(crate) shards: Option<ShardCount>,
+    pub(crate) listener: TcpListener,
+    /// What the API serves besides.
+    pub(crate) routes: Router,
+    /// Where likes taken over HTTP go.
+    pub(crate) producer: Arc<dyn Producer>,
+}
+
+impl Services {
+    /// Not started yet.
+    pub(crate) fn new(host: &Host) -> Self {
+        let part = |name| Part::new(name, host.readiness());
+        Self {
+            consumer: part("consumer"),
+            streamer: part("change-streamer"),
+            recount: part("batch-recount"),
+            api: part("count-api"),
+        }
+    }
+
+    /// All of them.
+    pub(crate) fn all(&self) -> [&Part; 4] {
+        [&self.consumer, &self.streamer, &self.recount, &self.api]
+    }
+
+    /// Starts all of them, to be stopped in the order data flows.
+    ///
+    /// # Errors
+    /// Settings that a client does not take.
+    pub(crate) fn start(&self, engines: &Arc<Engines>, plan: Plan, host: &Host) -> anyhow::Result<()> {
+        let letters = kafka::Producer::new(&engines.kafka.settings)?;
+        keep(host, Stage::Work, &self.consumer, consumer_of(engines, plan.shards, letters));
+        keep(host, Stage::Output, &self.streamer, streamer_of(engines, &plan));
+        keep(host, Stage::Output, &self.recount, recount_of(engines, &plan));
+        keep(host, Stage::Work, &self.api, api_of(engines, plan));
+        Ok(())
+    }
+}
+
+fn keep<F>(host: &Host, stage: Stage, part: &Part, start: F)
+where
+    F: Fn(Host) -> anyhow::Result<Running> + Send + Sync + 'static,
+{
+    host.spawn(stage, part.name(), Keeper { part: part.clone(), start, chance: host.chance().fork() });
+}
+
+fn consumer_of(
+    engines: &Arc<Engines>,
+    shards: Option<ShardCount>,
+    letters: kafka::Producer,
+) -> impl Fn(Host) -> anyhow::Result<Running> + Send + Sync + 'static {
+    let engines = Arc::clone(engines);
+    let settings = consumer::ReadSettings {
+        topic: TOPIC.to_owned(),
+        dead_letter_topic: DEAD_LETTERS.to_owned(),
+        shards,
+        ..Default::default()
+    };
+    move |host| {
+        let (connection, kafka) = (engines.store.connection.clone(), engines.kafka.settings.clone());
+        let (group, topic, shelf) = (settings.group.clone(), settings.topic.clone(), kafka.clone());
+        let ports = consumer::Ports {
+            checkpoints: Arc::new(dynamodb::Checkpoints::new(&connection)),
+            rows: Box::new(move |shards| Arc::new(dynamodb::Likes::new(&connection, shards))),
+            join: Box::new(move || Ok(Box::new(kafka::Source::new(&kafka, &group, &topic)?))),
+            producer: Arc::new(letters.clone()),
+            shelf: Box::new(move |topic| Ok(Arc::new(kafka::Shelf::new(&shelf, "tally-dlq-replay", topic)?))),
+        };
+        Ok(Running::start(consumer::App::with_ports(consumer::Action::Consume, settings.clone(), ports), host))
+    }
+}
+
+fn streamer_of(
+    engines: &Arc<Engines>,
+    plan: &Plan,
+) -> impl Fn(Host) -> anyhow::Result<Running> + Send + Sync + 'static {
+    let mut ports = streamer::Ports::over(&engines.store.connection);
+    ports.cache = Some(Arc::new(engines.cache.clone()));
+    let config = streamer::Config {
+        table_prefix: engines.table_prefix.clone(),
+        shards: plan.shards,
+        cache: None,
+        feed: None,
+        rules: streamer::Rules::default(),
+    };
+    move |host| Ok(Running::start(streamer::App::with_ports(config.clone(), ports.clone()), host))
+}
+
+fn recount_of(engines: &Arc<Engines>, plan: &Plan) -> impl Fn(Host) -> anyhow::Result<Running> + Send + Sync + 'static {
+    let ports = recount::Ports::over(&engines.store.connection);
+    let job = recount::RecountConfig { scope: recount::Scope::Watch, dry_run: false, rules: recount::Rules::default() };
+    let config = recount::Config {
+        table_prefix: engines.table_prefix.clone(),
+        shards: plan.shards,
+        job: recount::Job::Recount(job),
+    };
+    move |host| Ok(Running::start(recount::App::with_ports(config.clone(), ports.clone()), host))
+}
+
+fn api_of(engines: &Arc<Engines>, plan: Plan) -> impl Fn(Host) -> anyhow::Result<Running> + Send + Sync + 'static {
+    let mut ports = api::Ports::over(&engines.store.connection);
+    ports.cache = Some(Arc::new(engines.cache.clone()));
+    ports.producer = Some(plan.producer);
+    let config =
+        api::Config { table_prefix: engines.table_prefix.clone(), shards: plan.shards, ..api::Config::default() };
+    move |host| {
+        let listener = tokio::net::TcpListener::from_std(plan.listener.try_clone()?)?;
+        let app = api::App::with_ports(config.clone(), ports.clone()).listening_on(listener);
+        Ok(Running::start(app.with_routes(plan.routes.clone()), host))
+    }
+}

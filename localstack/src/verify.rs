@@ -1,0 +1,284 @@
+//! After the load: waits until everything said is counted, then compares the tables and the API with the ledger.
+//!
+//! Everything is counted once every fence stands at the end of its log and every open shard of the stream was read past
+//! that moment. It is waited for in bounded time; what is not reached is said, and compared all the same.
+
+mod compare;
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::future::Future;
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use serde_json::json;
+use tally_core::backoff::Backoff;
+use tally_core::counter::Counter;
+use tally_core::ids::PostId;
+use tally_core::lineage::Lineage;
+use tally_core::ports::{ChangeStream, Checkpoints, Counts, Cursor, Recounts, Rows as RowsPort, Segment};
+use tally_core::time::UnixMillis;
+use tally_emulator::Emulator;
+use tally_service::{Clock, Stop};
+use tokio::time::Instant;
+
+use crate::client::Client;
+use crate::gate::Gate;
+use crate::ledger::Ledger;
+use crate::names::Names;
+use crate::observe;
+use crate::page::{Drift, Staleness};
+use crate::screen::Screen;
+
+use compare::{Differences, Rows, counters_with_rows, rows_with_ledger, served_with_rows};
+
+/// How long each step towards quiet may take.
+const PATIENCE: Duration = Duration::from_secs(120);
+/// How long the API may go on answering from what it remembers.
+const MEMORY: Duration = Duration::from_secs(5);
+/// Between two looks.
+const LOOK_EVERY: Duration = Duration::from_millis(100);
+/// Posts asked for in one request.
+const BATCH: usize = 100;
+
+/// All of one table, in one part.
+const WHOLE: Segment = Segment { index: 0, of: 1 };
+
+/// The counts table as it was read.
+type Counters = BTreeMap<PostId, Counter>;
+
+/// A step towards quiet.
+#[derive(Clone, Copy, Debug)]
+enum Step {
+    /// No request is left that its client gave up on.
+    LateRequests,
+    /// Every fence stands at the end of its log.
+    Rows,
+    /// Every open shard of the stream was read past this moment.
+    Counts { since: UnixMillis },
+}
+
+impl Step {
+    fn doing(self) -> &'static str {
+        match self {
+            Self::LateRequests => "waiting for requests that are late",
+            Self::Rows => "waiting until every event is in the rows",
+            Self::Counts { .. } => "waiting until every stream shard is read to its end: up to ten seconds",
+        }
+    }
+
+    fn missed(self) -> &'static str {
+        match self {
+            Self::LateRequests => "requests that their clients gave up on were still to come",
+            Self::Rows => "the consumer had not come to the end of the log",
+            Self::Counts { .. } => "the streamer had not come to the end of every stream shard",
+        }
+    }
+}
+
+/// What is compared, and through what.
+pub(crate) struct Verify {
+    pub(crate) names: Arc<Names>,
+    pub(crate) ledger: Arc<Ledger>,
+    pub(crate) gate: Arc<Gate>,
+    pub(crate) rows: Arc<dyn RowsPort>,
+    pub(crate) counts: Arc<dyn Counts>,
+    pub(crate) checkpoints: Arc<dyn Checkpoints>,
+    pub(crate) stream: Arc<dyn ChangeStream>,
+    pub(crate) recounts: Arc<dyn Recounts>,
+    /// Likes put into counters by hand.
+    pub(crate) injected: Arc<AtomicU64>,
+    pub(crate) emulator: Option<Emulator>,
+    pub(crate) api: SocketAddr,
+    pub(crate) clock: Clock,
+    pub(crate) screen: Screen,
+}
+
+/// What came of it.
+#[derive(Debug)]
+pub(crate) struct Report {
+    pub(crate) events: u64,
+    pub(crate) rows: u64,
+    pub(crate) posts: usize,
+    pub(crate) staleness: (Option<Staleness>, u64),
+    pub(crate) drift: Drift,
+    /// What was waited for in vain.
+    pub(crate) unreached: Vec<&'static str>,
+    pub(crate) differences: Differences,
+}
+
+impl Verify {
+    /// Waits and compares.
+    ///
+    /// # Errors
+    /// Tables or API that cannot be read, and a stop.
+    pub(crate) async fn run(&self, staleness: (Option<Staleness>, u64), stop: &Stop) -> anyhow::Result<Report> {
+        let unreached = stop.unless_requested(self.quiet()).await?;
+        self.screen.step("comparing every row and every count");
+        let (rows, counters, mut differences) = stop.unless_requested(self.tables()).await??;
+        differences.extend(stop.unless_requested(self.answers(&rows, &counters)).await??);
+        let runs = stop.unless_requested(self.persist(|| self.recounts.runs(u32::MAX))).await??;
+        let drift = observe::drift(&runs);
+        if drift.corrected > 0 && self.injected.load(Ordering::Relaxed) == 0 {
+            differences
+                .add(|| format!("recounts made {} corrections of counts that nobody had put wrong", drift.corrected));
+        }
+        Ok(Report {
+            events: self.ledger.events(),
+            rows: rows.total(),
+            posts: counters.len(),
+            staleness,
+            drift,
+            unreached,
+            differences,
+        })
+    }
+
+    /// Waits for quiet; what was not reached.
+    async fn quiet(&self) -> Vec<&'static str> {
+        let mut unreached = Vec::new();
+        for step in [Step::LateRequests, Step::Rows] {
+            unreached.extend(self.wait(step).await);
+        }
+        let since = self.clock.now();
+        unreached.extend(self.wait(Step::Counts { since }).await);
+        unreached
+    }
+
+    /// Waits for one step; says if it was not reached.
+    async fn wait(&self, step: Step) -> Option<&'static str> {
+        let deadline = Instant::now() + PATIENCE;
+        while !self.has_reached(step).await {
+            if Instant::now() >= deadline {
+                return Some(step.missed());
+            }
+            self.screen.step(step.doing());
+            self.clock.sleep(LOOK_EVERY).await;
+        }
+        None
+    }
+
+    async fn has_reached(&self, step: Step) -> bool {
+        match step {
+            Step::LateRequests => self.emulator.as_ref().is_none_or(|emulator| emulator.stats().ghosts_pending == 0),
+            Step::Rows => self.gate.backlog() == 0,
+            Step::Counts { since } => self.read_up_to().await.is_some_and(|up_to| up_to > since),
+        }
+    }
+
+    /// Up to when everything written to the likes table is in the counters.
+    async fn read_up_to(&self) -> Option<UnixMillis> {
+        let label = self.stream.info().await.ok()?.label;
+        let states = self.checkpoints.shards(&label).await.ok()?;
+        let listing = self.stream.shards(&label).await.ok()?;
+        Lineage::new(states.into_iter().map(|state| state.checkpoint), listing, None).as_of()
+    }
+
+    /// The tables, compared with the ledger and with each other.
+    async fn tables(&self) -> anyhow::Result<(Rows, Counters, Differences)> {
+        let shards = self.persist(|| self.checkpoints.config(None)).await?;
+        let (mut rows, mut after): (_, Option<Cursor>) = (Rows::default(), None);
+        loop {
+            let page = self.persist(|| self.rows.scan(WHOLE, after.as_ref())).await?;
+            page.items.iter().for_each(|row| rows.take(row, &self.names, shards));
+            after = page.next;
+            if after.is_none() {
+                break;
+            }
+        }
+        let (mut counters, mut after) = (BTreeMap::new(), None);
+        loop {
+            let page = self.persist(|| self.counts.scan(WHOLE, after.as_ref())).await?;
+            for (post, counter) in page.items {
+                counters.insert(post, counter?);
+            }
+            after = page.next;
+            if after.is_none() {
+                break;
+            }
+        }
+        let mut differences = rows_with_ledger(&rows, &self.ledger, &self.names);
+        differences.extend(counters_with_rows(&counters, &rows));
+        Ok((rows, counters, differences))
+    }
+
+    /// What the API says of every post with a counter and of the load's own, once it had time to forget what it remembers.
+    async fn answers(&self, rows: &Rows, counters: &Counters) -> anyhow::Result<Differences> {
+        let mut posts: Vec<&PostId> = counters.keys().chain(self.names.posts()).collect();
+        posts.sort_unstable();
+        posts.dedup();
+        let deadline = Instant::now() + MEMORY;
+        let mut client = Client::new(self.api);
+        loop {
+            let differences = served_with_rows(&ask(&mut client, &posts).await?, rows);
+            if differences.count == 0 || Instant::now() >= deadline {
+                return Ok(differences);
+            }
+            self.clock.sleep(LOOK_EVERY).await;
+        }
+    }
+
+    /// What `call` comes to, tried again for as long as that is worth it.
+    async fn persist<T, Fut>(&self, call: impl Fn() -> Fut) -> anyhow::Result<T>
+    where
+        Fut: Future<Output = tally_core::ports::Outcome<T>>,
+    {
+        let mut tries = 0;
+        loop {
+            match call().await {
+                Err(fault) if fault.is_retryable() && tries < 10 => {
+                    self.clock.sleep(Backoff::STORE.ceiling(tries)).await;
+                    tries += 1;
+                }
+                called => return Ok(called?),
+            }
+        }
+    }
+}
+
+async fn ask(client: &mut Client, posts: &[&PostId]) -> anyhow::Result<BTreeMap<PostId, u64>> {
+    let mut served = BTreeMap::new();
+    for batch in posts.chunks(BATCH) {
+        let ids: Vec<&str> = batch.iter().map(|post| post.as_str()).collect();
+        let headers = "content-type: application/json\r\n";
+        let answer = client.post("/v1/likes:batchGet", headers, &json!({"post_ids": ids})).await?;
+        let counts = answer["counts"].as_array().map_or(&[][..], Vec::as_slice);
+        anyhow::ensure!(counts.len() == batch.len(), "the API answered for {} of {} posts", counts.len(), batch.len());
+        let shown = counts.iter().map(|count| count["likes"].as_u64().unwrap_or(u64::MAX));
+        served.extend(batch.iter().map(|post| (*post).clone()).zip(shown));
+    }
+    Ok(served)
+}
+
+impl Report {
+    /// Whether everything agrees, and nothing had to be corrected to make it so.
+    pub(crate) fn is_clean(&self) -> bool {
+        self.differences.count == 0 && self.unreached.is_empty()
+    }
+}
+
+impl fmt::Display for Report {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        writeln!(
+            f,
+            "compared: each row of the load's users with what was said last, every count with its rows, every answer with its count"
+        )?;
+        for (name, value) in [("events", self.events), ("rows", self.rows), ("posts", self.posts as u64)] {
+            writeln!(f, "  {name:<12} {value}")?;
+        }
+        match self.staleness {
+            (Some(Staleness { p50_ms, p99_ms }), samples) => {
+                writeln!(f, "  {:<12} p50 {p50_ms:.0} ms, p99 {p99_ms:.0} ms ({samples} samples)", "staleness")?;
+            }
+            (None, _) => writeln!(f, "  {:<12} never measured", "staleness")?,
+        }
+        writeln!(f, "  {:<12} {} corrections in {} recounts", "drift", self.drift.corrected, self.drift.runs)?;
+        writeln!(f, "  {:<12} {}", "differences", self.differences.count)?;
+        for unreached in &self.unreached {
+            writeln!(f, "  not reached: after {} s {unreached}", PATIENCE.as_secs())?;
+        }
+        self.differences.listed.iter().try_for_each(|difference| writeln!(f, "    {difference}"))
+    }
+}

@@ -1,0 +1,91 @@
+//! A real browser over the whole pipeline: `check.py` looks, and this starts what it looks at and ends it.
+
+use std::io::{BufRead, BufReader, Lines, Write};
+use std::path::PathBuf;
+use std::process::{Child, ChildStdout, Command, ExitStatus, Stdio};
+use std::time::Duration;
+
+use tokio::time::Instant;
+
+/// What an interrupt may take.
+const AT_ONCE: Duration = Duration::from_secs(5);
+
+/// A process that does not outlive its test.
+struct Process(Child);
+
+impl Process {
+    fn start(command: &mut Command) -> (Self, Lines<BufReader<ChildStdout>>) {
+        let mut child = command.stdout(Stdio::piped()).spawn().expect("the program starts");
+        let lines = BufReader::new(child.stdout.take().expect("stdout is piped")).lines();
+        (Self(child), lines)
+    }
+
+    /// As Ctrl-C does.
+    fn interrupt(&self) {
+        let sent = Command::new("kill").args(["-INT", &self.0.id().to_string()]).status();
+        assert!(sent.expect("there is a kill").success());
+    }
+
+    fn wait(&mut self) -> ExitStatus {
+        self.0.wait().expect("it is our child")
+    }
+}
+
+impl Drop for Process {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+fn stack() -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_tally-localstack"));
+    let tally = std::env::vars_os().filter(|(name, _)| name.to_string_lossy().starts_with("TALLY_"));
+    tally.for_each(|(name, _)| _ = command.env_remove(name));
+    command.args(["--api-port", "0", "--kafka-port", "0", "--dynamodb-port", "0", "--rate", "100"]);
+    command
+}
+
+/// The page's URL, as it is printed.
+fn page(lines: &mut Lines<BufReader<ChildStdout>>) -> String {
+    let mut lines = lines.map_while(Result::ok);
+    let url = lines.find_map(|line| line.trim().strip_prefix("page").map(|url| url.trim().to_owned()));
+    url.expect("it prints where the page is")
+}
+
+fn is_installed(program: &str) -> bool {
+    let asked = Command::new(program).arg("--version").stdout(Stdio::null()).stderr(Stdio::null()).status();
+    asked.is_ok_and(|status| status.success())
+}
+
+#[test]
+fn a_person_with_a_browser_sees_counts_move_and_can_make_things_go_wrong() {
+    for program in ["chromium", "chromedriver", "python3"] {
+        if !is_installed(program) {
+            println!("skipped: {program} is not installed");
+            return;
+        }
+    }
+    let (mut stack, mut printed) = Process::start(&mut stack());
+    let url = page(&mut printed);
+    // Nobody else reads what it prints, and a full pipe would stop it.
+    std::thread::spawn(move || printed.map_while(Result::ok).for_each(drop));
+
+    let folder = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join("page");
+    std::fs::create_dir_all(&folder).expect("the folder can be made");
+    let script = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/page/check.py");
+    let (mut looking, mut said) = Process::start(
+        Command::new("python3").args(["-B", script, &url, "--leave"]).arg(&folder).stdin(Stdio::piped()),
+    );
+    let mut said = said.by_ref().map_while(Result::ok).inspect(|line| println!("{line}"));
+    assert!(said.any(|line| line == "watching"), "the script ended early");
+
+    let asked = Instant::now();
+    stack.interrupt();
+    assert!(stack.wait().success(), "the stack ends well while somebody watches");
+    assert!(asked.elapsed() < AT_ONCE, "it took {:?}", asked.elapsed());
+    let mut stdin = looking.0.stdin.take().expect("stdin is piped");
+    stdin.write_all(b"gone\n").expect("the script listens");
+    said.for_each(drop);
+    assert!(looking.wait().success(), "see above; screenshots are in {}", folder.display());
+}

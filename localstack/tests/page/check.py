@@ -1,0 +1,381 @@
+"""Looks at the page of a running stack with a real browser: python3 check.py URL [FOLDER for screenshots].
+
+Each check is a function whose name says what holds. With `--leave`, stays until a line comes on standard input, which
+says that the stack is gone, and looks at what the page makes of that.
+"""
+
+import argparse
+import pathlib
+import secrets
+import sys
+import time
+
+from webdriver import Driver
+
+DESK = (1440, 1000)
+PHONE = (360, 740)
+TAB = "\ue004"
+HOSTILE = "</script><script>window.broken=1</script>\"'&#%2f?{}é/".format(secrets.token_hex(3))
+
+# Every visible text whose contrast with what is behind it is less than WCAG AA asks for.
+FAINT = """
+const rgb = (text) => {
+  const [r, g, b, a = 1] = text.match(/[0-9.]+/g).map(Number);
+  return { r, g, b, a };
+};
+const over = (top, below) => ({
+  r: top.r * top.a + below.r * (1 - top.a), g: top.g * top.a + below.g * (1 - top.a), b: top.b * top.a + below.b * (1 - top.a), a: 1,
+});
+const behind = (node) => {
+  const layers = [];
+  for (let at = node; at; at = at.parentElement) layers.push(rgb(getComputedStyle(at).backgroundColor));
+  return layers.reduceRight((below, top) => over(top, below), { r: 255, g: 255, b: 255, a: 1 });
+};
+const light = ({ r, g, b }) => {
+  const part = (c) => ((c /= 255) <= 0.03928 ? c / 12.92 : ((c + 0.055) / 1.055) ** 2.4);
+  return 0.2126 * part(r) + 0.7152 * part(g) + 0.0722 * part(b);
+};
+const faint = [];
+for (const node of document.body.querySelectorAll("*")) {
+  const texts = [...node.childNodes].filter((child) => child.nodeType === Node.TEXT_NODE && child.data.trim());
+  if (texts.length === 0 || !node.checkVisibility()) continue;
+  const style = getComputedStyle(node);
+  const ink = over(rgb(node instanceof SVGElement ? style.fill : style.color), behind(node));
+  const [a, b] = [light(ink), light(behind(node))];
+  const contrast = (Math.max(a, b) + 0.05) / (Math.min(a, b) + 0.05);
+  const large = parseFloat(style.fontSize) >= 24 || (parseFloat(style.fontSize) >= 18.7 && style.fontWeight >= 700);
+  if (contrast < (large ? 3 : 4.5)) faint.push(`${texts[0].data.trim()}: ${contrast.toFixed(2)}`);
+}
+return faint;
+"""
+
+# What can be used and has no name that a screen reader would say.
+NAMELESS = """
+return [...document.querySelectorAll("button, input, a, table, section, img, svg[role]")].filter((node) => {
+  const labels = node.getAttribute("aria-labelledby")?.split(" ").map((id) => document.getElementById(id)?.textContent).join("");
+  const card = node.closest("section");
+  return !(labels || node.getAttribute("aria-label") || node.labels?.length || node.textContent.trim() || node.hasAttribute("alt")
+    || (node.tagName === "TABLE" && card));
+}).map((node) => node.outerHTML);
+"""
+
+
+def number(browser, css):
+    text = browser.text(css) or ""
+    return int(text.replace(",", "")) if text.replace(",", "").replace("−", "-").lstrip("-").isdigit() else None
+
+
+def live(browser):
+    browser.until("the page is live", lambda: (browser.text("#connection") or "").startswith("Live"))
+
+
+def show(browser, post):
+    browser.find("#post").write(post)
+    browser.find("#show button").click()
+    browser.until(f"{post} is in focus", lambda: browser.text("#focus .id") == post)
+    browser.until("its count is shown", lambda: number(browser, "#focus .count") is not None)
+
+
+def act(browser, name):
+    """Presses the button of this name and gives the answer, which has to be that it was done."""
+    before = browser.text("#answers")
+    browser.run(
+        "const all = [...document.querySelectorAll('#actions button')];"
+        "const one = all.find((button) => button.textContent === arguments[0]); one.scrollIntoView({block: 'center'}); one.click();",
+        name,
+    )
+    browser.until(f"{name} is answered", lambda: browser.text("#answers") != before)
+    line = browser.text("#answers li:first-child")
+    assert f"{name}: " in line and "not done" not in line, line
+    return line
+
+
+# What holds at a desk. Each of these gets a browser with the page open and live.
+
+
+def the_figures_and_the_counts_move(browser):
+    events = browser.until("events are shown", lambda: number(browser, "[data-figure=events]"))
+    counts = browser.text("#hot")
+    browser.until("events move", lambda: number(browser, "[data-figure=events]") > events)
+    browser.until("counts move", lambda: browser.text("#hot") != counts)
+    browser.until("staleness is known", lambda: "ms" in browser.text("[data-figure=p99]") or "s" in browser.text("[data-figure=p99]"))
+    browser.until("the chart has a line", lambda: browser.run("return document.querySelector('#chart-rate .line')?.getAttribute('d')"))
+
+
+def a_like_appears_in_a_second_window_and_an_unlike_too(browser):
+    post = f"checked-{secrets.token_hex(4)}"
+    show(browser, post)
+    first, url = browser.window(), browser.run("return location.href")
+    second = browser.new_window()
+    browser.open(url)
+    live(browser)
+    browser.until("the second window shows the post", lambda: browser.text("#focus .id") == post)
+    users = browser.run("return document.querySelector('#user').value")
+    browser.until("nobody likes it", lambda: number(browser, "#focus .count") == 0)
+    browser.switch(first)
+    assert users != browser.run("return document.querySelector('#user').value"), "each window has a user of its own"
+    for count, pressed in ((1, "true"), (0, "false")):
+        browser.find("#focus .heart").click()
+        browser.until("the button shows it", lambda: heart(browser) == pressed)
+        browser.until("the row is reported", lambda: "the row shows it after" in browser.text("#said"))
+        browser.until("the count follows", lambda: number(browser, "#focus .count") == count)
+        browser.switch(second)
+        browser.until("the second window follows", lambda: number(browser, "#focus .count") == count)
+        assert heart(browser) == "false", "the second window's user likes nothing"
+        browser.switch(first)
+    browser.switch(second)
+    browser.driver.call("DELETE", f"{browser.path}/window")
+    browser.switch(first)
+
+
+def heart(browser):
+    return browser.run("return document.querySelector('#focus .heart').getAttribute('aria-pressed')")
+
+
+def windows_beyond_the_browsers_connections_stay_alive(browser):
+    first, url = browser.window(), browser.run("return location.href")
+    more = []
+    for _ in range(4):
+        more.append(browser.new_window())
+        browser.open(url)
+    for window in [first, *more]:
+        browser.switch(window)
+        live(browser)
+        events = browser.until("events are shown", lambda: number(browser, "[data-figure=events]"))
+        browser.until("events move", lambda: number(browser, "[data-figure=events]") > events)
+    for window in more:
+        browser.switch(window)
+        browser.driver.call("DELETE", f"{browser.path}/window")
+    browser.switch(first)
+
+
+def a_hostile_id_is_a_text_and_can_be_liked(browser):
+    show(browser, HOSTILE)
+    scripts = browser.run("return [window.broken ?? null, document.scripts.length]")
+    assert scripts == [None, 1], scripts
+    before = number(browser, "#focus .count")
+    browser.find("#focus .heart").click()
+    browser.until("it is liked", lambda: number(browser, "#focus .count") == before + 1)
+    assert HOSTILE in browser.text("#said"), browser.text("#said")
+    browser.find("#focus .heart").click()
+    browser.until("it is not liked any more", lambda: number(browser, "#focus .count") == before)
+
+
+def an_id_that_is_none_is_refused_in_words(browser):
+    for bad, why in (("", "is empty"), ("x" * 257, "longer than 256"), ("..", "cannot be asked for")):
+        browser.find("#post").write(bad)
+        browser.find("#show button").click()
+        browser.until(why, lambda: why in browser.text("#said"))
+
+
+def everything_is_reached_by_keyboard_and_shows_it(browser):
+    show(browser, f"keys-{secrets.token_hex(3)}")
+    # What comes later than this may be missed, as what is gone may.
+    wanted = browser.run(
+        "document.activeElement.blur(); window.scrollTo(0, 0);"
+        "const all = [...document.querySelectorAll('button, input, a')].filter((node) => node.checkVisibility());"
+        "all.forEach((node) => (node.dataset.reached = 'no')); return all.length;"
+    )
+    step = """
+      const node = document.activeElement, style = getComputedStyle(node);
+      if (node !== document.body) node.dataset.reached = "yes";
+      return [style.outlineStyle !== 'none' && parseFloat(style.outlineWidth) > 0, node.outerHTML.slice(0, 120)];
+    """
+    for _ in range(wanted + 3):
+        browser.press(TAB)
+        seen, what = browser.run(step)
+        assert seen or what.startswith("<body"), f"no focus to be seen on {what}"
+    missed = browser.run("return [...document.querySelectorAll('[data-reached=no]')].map((node) => node.outerHTML.slice(0, 120))")
+    assert missed == [], missed
+    browser.run("document.querySelector('#focus .heart').focus()")
+    browser.press(" ")
+    browser.until("a space likes", lambda: number(browser, "#focus .count") == 1)
+    assert browser.run("return document.activeElement.matches('#focus .heart')"), "focus stays on the button"
+
+
+def what_can_be_used_has_a_name(browser):
+    assert browser.run(NAMELESS) == []
+
+
+def every_text_can_be_read_light_and_dark(browser):
+    for scheme in ("light", "dark"):
+        browser.media(prefers_color_scheme=scheme)
+        browser.run("document.querySelectorAll('*').forEach((node) => (node.style.transition = 'none'))")
+        faint = browser.run(FAINT)
+        assert faint == [], f"{scheme}: {faint}"
+    browser.media()
+
+
+def nothing_moves_for_who_wants_no_motion(browser):
+    moving = "return [...document.querySelectorAll('*')].filter((node) => { const s = getComputedStyle(node);" \
+        " return s.animationName !== 'none' || parseFloat(s.transitionDuration) > 0; }).length"
+    browser.media(prefers_reduced_motion="reduce")
+    assert browser.run(moving) == 0
+    browser.media()
+
+
+def the_load_pauses_and_goes_on(browser):
+    act(browser, "Pause the load")
+    browser.until("it is paused", lambda: browser.text("#load") == "Let the load go on")
+    browser.until("events stand still", lambda: number(browser, "[data-figure=rate]") == 0)
+    act(browser, "Let the load go on")
+    browser.until("it goes on", lambda: browser.text("#load") == "Pause the load")
+    browser.until("events move", lambda: number(browser, "[data-figure=rate]") > 0)
+
+
+def restarts(browser, part):
+    script = """
+      const one = [...document.querySelectorAll('#parts li')].find((part) => part.querySelector('.name').textContent === arguments[0]);
+      return [one.dataset.state, parseInt(one.querySelector('.restarts').textContent) || 0];
+    """
+    return browser.run(script, part)
+
+
+def services_are_killed_and_come_back(browser):
+    for part in ("consumer", "change-streamer"):
+        before = restarts(browser, part)[1]
+        act(browser, f"Kill the {part}")
+        browser.until(f"the {part} is back", lambda: restarts(browser, part) == ["up", before + 1], 30)
+
+
+def a_split_grows_the_tree(browser):
+    shards = "return document.querySelectorAll('#shards tr').length + (parseInt(document.querySelector('#earlier:not([hidden])')?.textContent.split(' ')[1]) || 0)"
+    before = browser.run(shards)
+    act(browser, "Split a shard")
+    browser.until("there are two more shards", lambda: browser.run(shards) == before + 2)
+    browser.until("children stand behind a parent", lambda: browser.run("return document.querySelectorAll('#shards tr[style*=\"--depth: 1\"]').length") >= 2)
+
+
+def the_cache_goes_and_the_counts_stay(browser):
+    act(browser, "Stop the cache")
+    browser.until("it is gone", lambda: browser.text("#cache") == "Start the cache")
+    counts = browser.text("#hot")
+    browser.until("counts move without it", lambda: browser.text("#hot") != counts)
+    assert "No counts" not in browser.text("#said")
+    act(browser, "Start the cache")
+    browser.until("it is back", lambda: browser.text("#cache") == "Stop the cache")
+
+
+def injected_drift_is_found_by_a_recount(browser):
+    post = f"drifted-{secrets.token_hex(3)}"
+    show(browser, post)
+    browser.find("#focus .heart").click()
+    browser.until("it has a counter", lambda: number(browser, "#focus .count") == 1)
+    browser.find("#actions [name=post_id]").write(post)
+    act(browser, "Inject drift")
+    browser.until("the count is wrong", lambda: number(browser, "#focus .count") == 8)
+    act(browser, "Run a recount")
+    browser.until("the ledger has it", lambda: post in browser.text("#ledger"), 90)
+    browser.until("the count is right", lambda: number(browser, "#focus .count") == 1)
+
+
+AT_A_DESK = [
+    the_figures_and_the_counts_move,
+    a_like_appears_in_a_second_window_and_an_unlike_too,
+    windows_beyond_the_browsers_connections_stay_alive,
+    a_hostile_id_is_a_text_and_can_be_liked,
+    an_id_that_is_none_is_refused_in_words,
+    everything_is_reached_by_keyboard_and_shows_it,
+    what_can_be_used_has_a_name,
+    nothing_moves_for_who_wants_no_motion,
+    the_load_pauses_and_goes_on,
+    services_are_killed_and_come_back,
+    a_split_grows_the_tree,
+    the_cache_goes_and_the_counts_stay,
+    injected_drift_is_found_by_a_recount,
+    every_text_can_be_read_light_and_dark,
+]
+
+
+def nothing_is_wider_than_a_phone(browser):
+    show(browser, "x" * 256)
+    wide = browser.run(
+        "return [...document.querySelectorAll('body *')].filter((node) => node.checkVisibility() && !node.matches('.hidden, .skip') &&"
+        " node.getBoundingClientRect().right > innerWidth + 0.5).map((node) => node.outerHTML.slice(0, 120))"
+    )
+    assert wide == [], wide
+    assert browser.run("return document.documentElement.scrollWidth <= innerWidth")
+
+
+def a_finger_meets_no_small_button(browser):
+    small = browser.run(
+        "return [...document.querySelectorAll('button')].filter((node) => Math.min(node.offsetWidth, node.offsetHeight) < 40)"
+        ".map((node) => node.outerHTML.slice(0, 120))"
+    )
+    assert small == [], small
+
+
+ON_A_PHONE = [the_figures_and_the_counts_move, nothing_is_wider_than_a_phone, a_finger_meets_no_small_button]
+
+
+def look(browser, url, checks):
+    """Runs checks on one page; what fails is said, and the others still run."""
+    failed = 0
+    for check in checks:
+        browser.open("about:blank")
+        browser.open(url)
+        live(browser)
+        browser.complaints()
+        try:
+            check(browser)
+            assert (complaints := browser.complaints()) == [], f"the console: {complaints}"
+            print(f"ok   {check.__name__}", flush=True)
+        except (AssertionError, RuntimeError) as wrong:
+            failed += 1
+            print(f"FAIL {check.__name__}: {wrong}", flush=True)
+    return failed
+
+
+def portraits(driver, url, folder, history):
+    """What a person sees who has looked for `history` seconds and liked a post, for a person to look at."""
+    with driver.browser(*DESK) as browser:
+        browser.open(url)
+        live(browser)
+        time.sleep(history)
+        browser.find("#focus .heart").click()
+        browser.until("the row is reported", lambda: "the row shows it after" in browser.text("#said"))
+        browser.run("document.activeElement.blur()")
+        browser.screenshot(folder / "desk-light.png", whole=True)
+        browser.media(prefers_color_scheme="dark")
+        browser.screenshot(folder / "desk-dark.png", whole=True)
+    with driver.browser(*PHONE, phone=True) as browser:
+        browser.open(url)
+        live(browser)
+        the_figures_and_the_counts_move(browser)
+        browser.screenshot(folder / "phone.png", whole=True)
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("url")
+    parser.add_argument("folder", nargs="?", type=pathlib.Path)
+    parser.add_argument("--leave", action="store_true")
+    parser.add_argument("--history", type=float, default=3, help="seconds before the screenshots are taken")
+    parser.add_argument("--only", help="checks with this in their name")
+    asked = parser.parse_args()
+    chosen = [[check for check in checks if (asked.only or "") in check.__name__] for checks in (AT_A_DESK, ON_A_PHONE)]
+    with Driver() as driver:
+        with driver.browser(*DESK) as browser:
+            failed = look(browser, asked.url, chosen[0])
+        with driver.browser(*PHONE, phone=True) as browser:
+            failed += look(browser, asked.url, chosen[1])
+        if asked.folder:
+            portraits(driver, asked.url, asked.folder, asked.history)
+        if asked.leave:
+            failed += watched_to_its_end(driver, asked.url)
+    sys.exit(1 if failed else 0)
+
+
+def watched_to_its_end(driver, url):
+    with driver.browser(*DESK) as browser:
+        browser.open(url)
+        live(browser)
+        print("watching", flush=True)
+        sys.stdin.readline()
+        browser.until("the page says that the stack is gone", lambda: "Connection lost" in browser.text("#connection"))
+        print("ok   the_page_says_that_the_stack_is_gone", flush=True)
+    return 0
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,62 @@
+//! A stack that is made up: it shows a fixed snapshot and writes down what it was asked to do.
+
+use std::sync::{Mutex, PoisonError};
+
+use anyhow::{Context, bail};
+use tally_localstack::page::{Action, Drift, Endpoints, Load, Refusal, ShardState, Snapshot, Stack, StreamShard};
+
+/// A post's id that would be trouble in HTML, in a path, or in a header.
+pub(crate) const HOSTILE: &str = "</script><script>alert('1')</script>\"#%2f\u{1f980}";
+
+#[derive(Default)]
+pub(crate) struct Double {
+    asked: Mutex<Vec<Action>>,
+}
+
+impl Double {
+    /// What was asked of it so far.
+    pub(crate) fn asked(&self) -> Vec<Action> {
+        self.asked.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+}
+
+#[async_trait::async_trait]
+impl Stack for Double {
+    fn snapshot(&self) -> Snapshot {
+        let endpoints = Endpoints {
+            kafka: "127.0.0.1:9092".to_owned(),
+            dynamodb: "http://127.0.0.1:8000".to_owned(),
+            api: "http://127.0.0.1:8080".to_owned(),
+        };
+        let shard = StreamShard {
+            id: "shard-1".to_owned(),
+            parent: None,
+            ordinal: Some(0),
+            state: ShardState::Closing,
+            lag_ms: Some(12),
+        };
+        Snapshot {
+            at: 1_700_000_000_000,
+            endpoints,
+            load: Load { running: true, rate: 500, events_per_second: 499.5, events: 12_345 },
+            rows: 678,
+            staleness: None,
+            drift: Drift::default(),
+            open_gaps: 0,
+            shards: vec![shard],
+            parts: Vec::new(),
+            ledger: Vec::new(),
+            posts: vec![HOSTILE.to_owned()],
+        }
+    }
+
+    async fn act(&self, action: Action) -> anyhow::Result<String> {
+        self.asked.lock().unwrap_or_else(PoisonError::into_inner).push(action.clone());
+        match action {
+            Action::StopCache => Err(Refusal("the cache is stopped already".to_owned()).into()),
+            Action::Recount => Err(anyhow::anyhow!("the table is away")).context("the recount failed"),
+            Action::Kill { part } if part == "kafka" => bail!("no such part: kafka"),
+            action => Ok(format!("did {action:?}")),
+        }
+    }
+}

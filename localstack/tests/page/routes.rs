@@ -1,0 +1,225 @@
+//! What the routes answer, to our page and to others.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use axum::Router;
+use axum::body::Body;
+use axum::http::{HeaderMap, Request, StatusCode, header};
+use http_body_util::BodyExt;
+use serde_json::{Value, json};
+use tally_localstack::page::{Action, routes};
+use tally_service::Switch;
+use tokio::time::timeout;
+use tower::ServiceExt;
+
+use crate::double::{Double, HOSTILE};
+
+const HOST: &str = "127.0.0.1:8080";
+const FILES: [(&str, &str); 9] = [
+    ("/", "text/html; charset=utf-8"),
+    ("/page.css", "text/css; charset=utf-8"),
+    ("/favicon.svg", "image/svg+xml"),
+    ("/page.js", "text/javascript; charset=utf-8"),
+    ("/page/dom.js", "text/javascript; charset=utf-8"),
+    ("/page/live.js", "text/javascript; charset=utf-8"),
+    ("/page/chart.js", "text/javascript; charset=utf-8"),
+    ("/page/posts.js", "text/javascript; charset=utf-8"),
+    ("/page/stack.js", "text/javascript; charset=utf-8"),
+];
+
+struct Page {
+    stack: Arc<Double>,
+    switch: Switch,
+    router: Router,
+}
+
+impl Page {
+    fn new() -> Self {
+        let (stack, switch) = (Arc::new(Double::default()), Switch::new());
+        let router = routes(stack.clone(), switch.stop());
+        Self { stack, switch, router }
+    }
+
+    async fn ask(&self, request: Request<Body>) -> (StatusCode, HeaderMap, String) {
+        let response = self.router.clone().oneshot(request).await.unwrap();
+        let (parts, body) = response.into_parts();
+        let body = body.collect().await.unwrap().to_bytes();
+        (parts.status, parts.headers, String::from_utf8(body.to_vec()).unwrap())
+    }
+
+    async fn get(&self, path: &str) -> (StatusCode, HeaderMap, String) {
+        self.ask(Request::get(path).body(Body::empty()).unwrap()).await
+    }
+
+    /// Posts an action as our page does.
+    async fn act(&self, action: &str) -> (StatusCode, HeaderMap, Value) {
+        let (status, headers, body) = self.ask(post(HOST, Some(&format!("http://{HOST}")), action)).await;
+        (status, headers, serde_json::from_str(&body).unwrap())
+    }
+}
+
+fn post(host: &str, origin: Option<&str>, action: &str) -> Request<Body> {
+    let request = Request::post("/local/actions").header(header::HOST, host);
+    let request = request.header(header::CONTENT_TYPE, "application/json");
+    let request = match origin {
+        Some(origin) => request.header(header::ORIGIN, origin),
+        None => request,
+    };
+    request.body(Body::from(action.to_owned())).unwrap()
+}
+
+fn is_problem(headers: &HeaderMap) -> bool {
+    headers.get(header::CONTENT_TYPE).is_some_and(|kind| kind == "application/problem+json")
+}
+
+#[tokio::test]
+async fn every_file_has_its_type_and_a_policy_that_lets_nothing_in_from_elsewhere() {
+    let page = Page::new();
+    for (path, kind) in FILES {
+        let (status, headers, body) = page.get(path).await;
+        assert_eq!((status, headers[header::CONTENT_TYPE].to_str().unwrap()), (StatusCode::OK, kind), "{path}");
+        let policy = headers[header::CONTENT_SECURITY_POLICY].to_str().unwrap();
+        assert!(policy.starts_with("default-src 'none'; script-src 'self'; style-src 'self';"), "{path}: {policy}");
+        assert!(!policy.contains("unsafe") && policy.contains("frame-ancestors 'none'"), "{path}: {policy}");
+        assert_eq!(headers[header::X_CONTENT_TYPE_OPTIONS], "nosniff", "{path}");
+        let elsewhere = body.replace("http://www.w3.org/2000/svg", "");
+        assert!(!elsewhere.contains("http://") && !elsewhere.contains("https://"), "{path} names another place");
+    }
+}
+
+#[tokio::test]
+async fn the_page_has_nothing_inline_that_its_policy_would_stop() {
+    let (_, _, page) = Page::new().get("/").await;
+    let inline = ["<style", " style=", " onclick=", " onload=", "javascript:", "<script>"];
+    assert_eq!(inline.iter().find(|piece| page.contains(**piece)), None);
+}
+
+#[tokio::test]
+async fn every_script_that_one_imports_is_served() {
+    let page = Page::new();
+    for (path, _) in FILES.iter().filter(|(path, _)| path.ends_with(".js")) {
+        let (_, _, script) = page.get(path).await;
+        for name in script.lines().filter_map(|line| line.split_once(" from \"./")).map(|(_, name)| name) {
+            let name = name.trim_end_matches("\";");
+            let full = if *path == "/page.js" { format!("/{name}") } else { format!("/page/{name}") };
+            assert!(FILES.iter().any(|(path, _)| *path == full), "{path} imports {full}");
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_browser_that_has_a_file_is_not_sent_it_again() {
+    let page = Page::new();
+    let (_, headers, _) = page.get("/page.css").await;
+    let tag = headers[header::ETAG].to_str().unwrap().to_owned();
+    let again = |tags: &str| Request::get("/page.css").header(header::IF_NONE_MATCH, tags).body(Body::empty()).unwrap();
+    let (status, headers, body) = page.ask(again(&format!("W/\"other\", {tag}"))).await;
+    assert_eq!((status, body.as_str()), (StatusCode::NOT_MODIFIED, ""));
+    assert_eq!(headers[header::ETAG], tag);
+    assert_eq!(page.ask(again("W/\"other\"")).await.0, StatusCode::OK);
+    assert_ne!(page.get("/").await.1[header::ETAG], tag, "each file has its own");
+}
+
+#[tokio::test]
+async fn the_state_is_the_snapshot_and_is_never_kept() {
+    let (status, headers, body) = Page::new().get("/local/state").await;
+    assert_eq!((status, &headers[header::CACHE_CONTROL]), (StatusCode::OK, &"no-store".parse().unwrap()));
+    let state: Value = serde_json::from_str(&body).unwrap();
+    assert_eq!(state["load"]["events"], 12_345);
+    assert_eq!(state["shards"][0]["state"], "closing");
+    assert_eq!(state["posts"][0], HOSTILE);
+    assert_eq!(state["staleness"], Value::Null);
+}
+
+#[tokio::test(start_paused = true)]
+async fn who_watches_gets_a_snapshot_each_second_until_the_stop() {
+    let page = Page::new();
+    let request = Request::get("/local/events").body(Body::empty()).unwrap();
+    let response = page.router.clone().oneshot(request).await.unwrap();
+    assert_eq!(response.headers()[header::CONTENT_TYPE], "text/event-stream");
+    assert_eq!(response.headers()[header::CACHE_CONTROL], "no-store");
+    let mut body = response.into_body();
+    let began = tokio::time::Instant::now();
+    for seconds in 0..3 {
+        let frame = body.frame().await.unwrap().unwrap().into_data().unwrap();
+        let event = String::from_utf8(frame.to_vec()).unwrap();
+        let data = event.lines().find_map(|line| line.strip_prefix("data: ")).unwrap();
+        assert_eq!(serde_json::from_str::<Value>(data).unwrap()["rows"], 678);
+        assert_eq!(began.elapsed().as_secs(), seconds);
+    }
+    page.switch.request();
+    let end = timeout(Duration::from_millis(1), body.frame()).await.expect("the stop ends it at once");
+    assert!(end.is_none());
+}
+
+#[tokio::test]
+async fn each_action_reaches_the_stack_as_it_was_asked_for() {
+    let drift = Action::InjectDrift { post_id: HOSTILE.to_owned(), by: -7 };
+    let actions = [
+        (json!({ "action": "kill", "part": "consumer" }), Action::Kill { part: "consumer".to_owned() }),
+        (json!({ "action": "start_cache" }), Action::StartCache),
+        (json!({ "action": "inject_drift", "post_id": HOSTILE, "by": -7 }), drift),
+        (json!({ "action": "split_shard" }), Action::SplitShard),
+        (json!({ "action": "pause_load", "paused": true }), Action::PauseLoad { paused: true }),
+    ];
+    for (asked, action) in actions {
+        let page = Page::new();
+        let (status, _, answer) = page.act(&asked.to_string()).await;
+        assert_eq!(status, StatusCode::OK, "{asked}");
+        assert_eq!(answer, json!({ "done": format!("did {action:?}") }));
+        assert_eq!(page.stack.asked(), [action]);
+    }
+}
+
+#[tokio::test]
+async fn an_action_that_there_is_not_is_named_and_reaches_nobody() {
+    let page = Page::new();
+    let bad = [
+        (r#"{"action":"explode"}"#, "explode"),
+        (r#"{"action":"kill"}"#, "part"),
+        (r#"{"action":"inject_drift","post_id":"p","by":1.5}"#, "1.5"),
+        ("recount", "expected value"),
+    ];
+    for (action, named) in bad {
+        let (status, headers, problem) = page.act(action).await;
+        assert_eq!(status, StatusCode::BAD_REQUEST, "{action}");
+        assert!(is_problem(&headers) && problem["detail"].as_str().unwrap().contains(named), "{problem}");
+    }
+    assert_eq!(page.stack.asked(), []);
+}
+
+#[tokio::test]
+async fn what_could_not_be_done_says_why() {
+    let page = Page::new();
+    let (status, headers, problem) = page.act(r#"{"action":"stop_cache"}"#).await;
+    assert_eq!((status, is_problem(&headers)), (StatusCode::CONFLICT, true));
+    assert_eq!(problem["detail"], "the cache is stopped already");
+    let (status, headers, problem) = page.act(r#"{"action":"recount"}"#).await;
+    assert_eq!((status, is_problem(&headers)), (StatusCode::INTERNAL_SERVER_ERROR, true));
+    assert_eq!(problem["detail"], "the recount failed: the table is away");
+    assert_eq!(problem["status"], 500);
+}
+
+#[tokio::test]
+async fn another_page_cannot_act() {
+    let page = Page::new();
+    let split = r#"{"action":"split_shard"}"#;
+    for (host, origin) in [
+        (HOST, Some("http://evil.example")),
+        (HOST, Some("null")),
+        (HOST, Some("http://127.0.0.1:8081")),
+        ("evil.example:8080", Some("http://evil.example:8080")),
+    ] {
+        let (status, headers, _) = page.ask(post(host, origin, split)).await;
+        assert_eq!((status, is_problem(&headers)), (StatusCode::FORBIDDEN, true), "{host} {origin:?}");
+    }
+    // What a form of another page can send without being asked first.
+    for kind in ["text/plain", "application/x-www-form-urlencoded", "multipart/form-data; boundary=x"] {
+        let mut request = post(HOST, None, split);
+        request.headers_mut().insert(header::CONTENT_TYPE, kind.parse().unwrap());
+        assert_eq!(page.ask(request).await.0, StatusCode::UNSUPPORTED_MEDIA_TYPE, "{kind}");
+    }
+    assert_eq!(page.stack.asked(), []);
+    assert_eq!(page.ask(post(HOST, None, split)).await.0, StatusCode::OK, "a program is no page");
+}
