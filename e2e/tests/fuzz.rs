@@ -51,8 +51,22 @@ fn corpus(target: &str) -> Vec<(String, Vec<u8>)> {
 /// A few changes: bytes flipped, taken out, doubled, put in, and ends exchanged with another input.
 fn mutate(input: &[u8], other: &[u8], rng: &mut StdRng) -> Vec<u8> {
     const WORDS: [&[u8]; 16] = [
-        b"\"", b"{", b"}", b"[", b":", b"#", b"%00", b"\x01", b"\xff", b"-1", b"18446744073709551616", b"null", b"1e999", b"\xf0\x9f\x98\x80",
-        b"(", b" AND ",
+        b"\"",
+        b"{",
+        b"}",
+        b"[",
+        b":",
+        b"#",
+        b"%00",
+        b"\x01",
+        b"\xff",
+        b"-1",
+        b"18446744073709551616",
+        b"null",
+        b"1e999",
+        b"\xf0\x9f\x98\x80",
+        b"(",
+        b" AND ",
     ];
     let mut data = input.to_vec();
     for _ in 0..rng.random_range(1..=4) {

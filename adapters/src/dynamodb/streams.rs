@@ -119,7 +119,8 @@ impl Streams {
         let mut after = None;
         loop {
             let page = self.page(arn, after.as_deref(), filter.clone()).await?;
-            let starts = page.shards().iter().filter_map(|shard| shard.sequence_number_range()?.starting_sequence_number());
+            let starts =
+                page.shards().iter().filter_map(|shard| shard.sequence_number_range()?.starting_sequence_number());
             if let Some(digits) = starts.map(str::len).max() {
                 self.digits.fetch_max(digits, Ordering::Relaxed);
             }
@@ -182,9 +183,9 @@ impl ChangeStream for Streams {
         let get = self.connection.streams.get_shard_iterator().stream_arn(&arn).shard_id(shard.as_str());
         let get = match position {
             Position::Oldest => get.shard_iterator_type(ShardIteratorType::TrimHorizon),
-            Position::After(sequence) => {
-                get.shard_iterator_type(ShardIteratorType::AfterSequenceNumber).sequence_number(self.as_written(&sequence))
-            }
+            Position::After(sequence) => get
+                .shard_iterator_type(ShardIteratorType::AfterSequenceNumber)
+                .sequence_number(self.as_written(&sequence)),
         };
         let reply = get.send().await.map_err(|error| stream(&arn, &error))?;
         let iterator =

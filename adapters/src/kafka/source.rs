@@ -231,6 +231,8 @@ fn config(settings: &Settings, group: &str) -> ClientConfig {
         .set("auto.offset.reset", "error")
         .set("session.timeout.ms", "10000")
         .set("heartbeat.interval.ms", "1000")
+        // A broker answers as soon as there is something; the one inside this process does not, and waits this long first.
+        .set("fetch.wait.max.ms", "50")
         // Besides the bounded queue of a partition, librdkafka asks for more of it while it holds less than this...
         .set("queued.max.messages.kbytes", "2048")
         // Looking again a second later, as it does by default, would leave a worker without records meanwhile.

@@ -161,9 +161,26 @@ pub(super) fn expression(data: &[u8]) {
 /// Any bytes as any request.
 pub(super) fn emulator_json(data: &[u8]) {
     const OPERATIONS: [&str; 21] = [
-        "PutItem", "GetItem", "UpdateItem", "DeleteItem", "BatchGetItem", "BatchWriteItem", "TransactWriteItems",
-        "TransactGetItems", "Query", "Scan", "CreateTable", "DescribeTable", "ListTables", "UpdateTable",
-        "UpdateTimeToLive", "DescribeTimeToLive", "DeleteTable", "ListStreams", "DescribeStream", "GetShardIterator",
+        "PutItem",
+        "GetItem",
+        "UpdateItem",
+        "DeleteItem",
+        "BatchGetItem",
+        "BatchWriteItem",
+        "TransactWriteItems",
+        "TransactGetItems",
+        "Query",
+        "Scan",
+        "CreateTable",
+        "DescribeTable",
+        "ListTables",
+        "UpdateTable",
+        "UpdateTimeToLive",
+        "DescribeTimeToLive",
+        "DeleteTable",
+        "ListStreams",
+        "DescribeStream",
+        "GetShardIterator",
         "GetRecords",
     ];
     within(async |world| {

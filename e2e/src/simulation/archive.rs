@@ -54,9 +54,7 @@ impl Archive {
     /// Where the window of `run` on `key` was closed.
     pub(crate) fn closing(&self, key: &RowKey, run: RunId) -> Option<(&StreamShardId, Sequence)> {
         let closes = |record: &&Record| match &record.kind {
-            RecordKind::Marker { key: at, marker } => {
-                at == key && marker.run == run && marker.phase == Phase::High
-            }
+            RecordKind::Marker { key: at, marker } => at == key && marker.run == run && marker.phase == Phase::High,
             _ => false,
         };
         self.shards.iter().find_map(|(id, records)| Some((id, records.iter().find(closes)?.sequence)))

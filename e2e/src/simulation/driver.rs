@@ -2,9 +2,9 @@
 
 use std::time::Duration;
 
+use tally_core::fault::Fault;
 use tally_core::ids::{PostId, RowKey};
 use tally_core::ports::{Cache as _, Counts as _, QueueReason, Recounts as _};
-use tally_core::fault::Fault;
 use tally_core::served::Served;
 use tally_emulator::Rule;
 use tally_service::Chance;
@@ -185,8 +185,7 @@ impl Driver {
     }
 
     fn alive(&self) -> Option<usize> {
-        let alive: Vec<usize> =
-            (0..self.slots.len()).filter(|slot| self.slots[*slot].life.is_some()).collect();
+        let alive: Vec<usize> = (0..self.slots.len()).filter(|slot| self.slots[*slot].life.is_some()).collect();
         (!alive.is_empty()).then(|| alive[self.chance.place(alive.len())])
     }
 

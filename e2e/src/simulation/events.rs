@@ -45,13 +45,8 @@ impl Events {
         let poison = chance.below(1_000) < crowd.poison;
         let value = LikeEvent::new(&post, &user, action, at).encode();
         let value = if poison { chance.pick(&POISON).to_vec() } else { value };
-        let record = Outgoing {
-            topic: TOPIC,
-            partition: None,
-            key: Some(post.as_bytes()),
-            value: Some(&value),
-            headers: &[],
-        };
+        let record =
+            Outgoing { topic: TOPIC, partition: None, key: Some(post.as_bytes()), value: Some(&value), headers: &[] };
         let written = broker.append(record, at).expect("the topic is there");
         self.said.entry(written.partition).or_default().push((!poison).then_some((post, user, action)));
     }

@@ -69,7 +69,14 @@ impl Slot {
     }
 
     /// Starts the process, whose clock is `skew` ahead of the world's, or behind where `behind` says so.
-    pub(crate) fn start(&mut self, world: &World, profile: &Profile, mutant: Option<Mutant>, chance: &Chance, now: UnixMillis) {
+    pub(crate) fn start(
+        &mut self,
+        world: &World,
+        profile: &Profile,
+        mutant: Option<Mutant>,
+        chance: &Chance,
+        now: UnixMillis,
+    ) {
         self.lives += 1;
         self.due = None;
         let mut wire = Wire::new(&self.name, &world.emulator, &world.trace, &world.coverage);
@@ -120,10 +127,7 @@ impl Slot {
                 label: Mutex::default(),
             });
         }
-        let counted = matches!(
-            mutant,
-            Mutant::Pipelined | Mutant::NoFloor | Mutant::NoBoundary | Mutant::SilentZero
-        );
+        let counted = matches!(mutant, Mutant::Pipelined | Mutant::NoFloor | Mutant::NoBoundary | Mutant::SilentZero);
         if counted {
             tables.counts = Arc::new(MutatedCounts {
                 inner: tables.counts as Arc<dyn Counts>,
@@ -241,13 +245,8 @@ fn streamer_app(world: &World, profile: &Profile, tables: Tables, gate: &Gate, c
         breaches: world.breaches.clone(),
         coverage: world.coverage.clone(),
     };
-    let config = streamer::Config {
-        table_prefix: String::new(),
-        shards: Some(profile.shards),
-        cache: None,
-        feed: None,
-        rules,
-    };
+    let config =
+        streamer::Config { table_prefix: String::new(), shards: Some(profile.shards), cache: None, feed: None, rules };
     let ports = streamer::Ports {
         stream: tables.stream,
         counts: tables.counts,

@@ -76,9 +76,6 @@ impl Mutant {
 
     /// Whether what it breaks is a part of recounting.
     pub(crate) fn is_of_recount(self) -> bool {
-        !matches!(
-            self,
-            Self::Pipelined | Self::NoFloor | Self::SinkingFloor | Self::NoFence | Self::Presumed
-        )
+        !matches!(self, Self::Pipelined | Self::NoFloor | Self::SinkingFloor | Self::NoFence | Self::Presumed)
     }
 }

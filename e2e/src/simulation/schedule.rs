@@ -93,7 +93,10 @@ async fn schedule(order: &Order) -> Outcome {
     outcome.virtual_ms = u64::try_from(began.elapsed().as_millis()).unwrap_or(u64::MAX);
     let stats = world.emulator.stats();
     for faults in stats.faults.values() {
-        faults.iter().filter(|(fault, _)| *fault != "outage").for_each(|(fault, count)| world.coverage.add(fault, *count));
+        faults
+            .iter()
+            .filter(|(fault, _)| *fault != "outage")
+            .for_each(|(fault, count)| world.coverage.add(fault, *count));
     }
     world.coverage.add("ghost_applied", stats.ghosts_applied);
     outcome.faults = world.coverage.all();
@@ -170,7 +173,8 @@ impl Course {
             })
             .await?;
         let offsets = fences.iter().map(|(partition, (offset, _))| (*partition, *offset)).collect();
-        rows_are(&rows, &self.events.fold(&offsets), profile.shards).context("rows are not the fold of their events")?;
+        rows_are(&rows, &self.events.fold(&offsets), profile.shards)
+            .context("rows are not the fold of their events")?;
         self.seen.fences(fences)?;
         let states = world.calmly(world.states()).await?;
         self.seen.checkpoints(states.into_iter().map(|state| state.checkpoint))?;
@@ -219,7 +223,8 @@ impl Course {
     async fn is_written(&self) -> anyhow::Result<bool> {
         let Driver { world, profile, .. } = &self.driver;
         let fences = world.calmly(world.fences()).await?;
-        let written = |partition: u32| fences.get(&partition).is_some_and(|fence| fence.0 >= self.events.end(partition));
+        let written =
+            |partition: u32| fences.get(&partition).is_some_and(|fence| fence.0 >= self.events.end(partition));
         Ok((0..profile.partitions).all(written) && world.emulator.stats().ghosts_pending == 0)
     }
 
@@ -236,7 +241,12 @@ impl Course {
     async fn quiet(&mut self, outcome: &mut Outcome) -> anyhow::Result<()> {
         let letters = self.driver.world.letters().await?;
         let poisoned = self.events.poisoned();
-        ensure!(letters == poisoned, "{} records are no events, and {} have a dead letter", poisoned.len(), letters.len());
+        ensure!(
+            letters == poisoned,
+            "{} records are no events, and {} have a dead letter",
+            poisoned.len(),
+            letters.len()
+        );
         let lossless = !self.driver.profile.lossy;
         let verdicts = self.judged(outcome).await?;
         let rows = self.rows().await?;

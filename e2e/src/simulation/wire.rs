@@ -130,9 +130,9 @@ fn weaken(mutant: Mutant, operation: &str, request: &mut HttpRequest) -> Weakene
     };
     let weakened = match mutant {
         Mutant::NoFence => of_transaction(&mut body, |update| is_about(update, "checkpoints")),
-        Mutant::NoToken => {
-            of_transaction(&mut body, |update| is_about(update, "like_counts") && says(update, "UpdateExpression", "REMOVE"))
-        }
+        Mutant::NoToken => of_transaction(&mut body, |update| {
+            is_about(update, "like_counts") && says(update, "UpdateExpression", "REMOVE")
+        }),
         Mutant::SinkingFloor if is_about(&body, "like_counts") && says(&body, "UpdateExpression", "REMOVE") => {
             last_clause(&mut body)
         }

@@ -13,7 +13,7 @@ use tally_adapters::memory::{self, Memory, log::Broker};
 use tally_core::counter::Counter;
 use tally_core::ids::{PostId, RowKey, Shard};
 use tally_core::ports::{
-    ChangeStream, Checkpoints, Counts, Cursor, FencedRows, Recounts, Rows, Segment, Shelf, ShardState,
+    ChangeStream, Checkpoints, Counts, Cursor, FencedRows, Recounts, Rows, Segment, ShardState, Shelf,
 };
 use tally_core::recount::RunId;
 use tally_core::time::UnixMillis;

@@ -32,7 +32,12 @@ pub(super) fn shrink(pool: &Pool, mut order: Order, first: &Outcome) -> anyhow::
     let outcome = pool.one(&Order { lines: true, ..order.clone() })?;
     let left: Vec<&String> = last.faults.keys().collect();
     let without: Vec<String> = order.without.iter().cloned().collect();
-    line(&format!("smallest: schedule --seed {} --events {} --without {}", order.seed, order.events, without.join(",")))?;
+    line(&format!(
+        "smallest: schedule --seed {} --events {} --without {}",
+        order.seed,
+        order.events,
+        without.join(",")
+    ))?;
     line(&format!("faults left: {left:?}"))?;
     line(outcome.broken.as_deref().context("a schedule did not repeat itself")?)?;
     outcome.lines.iter().rev().take(LINES).rev().try_for_each(|text| line(text))

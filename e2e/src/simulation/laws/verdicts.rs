@@ -40,7 +40,8 @@ impl Verdicts {
 
     /// What they have added to each row key.
     pub(crate) fn corrections(&self) -> BTreeMap<RowKey, i64> {
-        let sum = |of_key: &Vec<(Sequence, LedgerEntry)>| of_key.iter().map(|(_, entry)| entry.after - entry.before).sum();
+        let sum =
+            |of_key: &Vec<(Sequence, LedgerEntry)>| of_key.iter().map(|(_, entry)| entry.after - entry.before).sum();
         self.0.iter().map(|(key, of_key)| (key.clone(), sum(of_key))).collect()
     }
 

@@ -6,15 +6,15 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use async_trait::async_trait;
+use tally_core::Map;
 use tally_core::counter::contains;
 use tally_core::ids::{RowKey, Sequence, StreamLabel, StreamShardId, UserId};
 use tally_core::lineage::Listed;
 use tally_core::ports::{
-    ChangeStream, Checkpoints, Counts, Iterator, Position, Recounts, Records, StreamFault, StreamInfo,
+    ChangeStream, Checkpoints, Counts, Iterator, Position, Records, Recounts, StreamFault, StreamInfo,
 };
 use tally_core::recount::{Phase, Report, RunId};
 use tally_core::tally::{Record, RecordKind, read};
-use tally_core::Map;
 use tally_core::time::UnixMillis;
 use tally_service::{Host, Stage};
 
@@ -136,9 +136,13 @@ impl MutatedStream {
                 _ => None,
             });
             let applied = match known {
-                Some((post, sequence)) => self.counts.counter(&post).await.ok().flatten().is_some_and(|counter| {
-                    contains(&counter, state.checkpoint.ordinal, sequence)
-                }),
+                Some((post, sequence)) => self
+                    .counts
+                    .counter(&post)
+                    .await
+                    .ok()
+                    .flatten()
+                    .is_some_and(|counter| contains(&counter, state.checkpoint.ordinal, sequence)),
                 None => false,
             };
             if !applied {
