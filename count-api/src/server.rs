@@ -70,8 +70,7 @@ impl Server {
         http.timer(TokioTimer::new())
             .header_read_timeout(self.limits.head_time)
             .max_header_size(HEAD_BYTES)
-            .max_headers(HEADERS)
-            .pipeline_flush(true);
+            .max_headers(HEADERS);
         http
     }
 

@@ -1,5 +1,7 @@
 //! What happens to row keys that the comparison could not prove: looks at them, many at a time, then windows.
 
+use std::cmp::Reverse;
+
 use futures_util::FutureExt;
 use futures_util::future::try_join;
 use futures_util::stream::{self, StreamExt, TryStreamExt};
@@ -50,19 +52,22 @@ impl Audit {
     /// Looks at row keys together; those that only a window can settle.
     async fn looks(&self, mut open: Vec<RowKey>) -> anyhow::Result<Vec<Unproved>> {
         let mut unproved: Vec<Unproved> = Vec::new();
+        let mut seeming = Vec::new();
         for _ in 0..LOOKS {
             let looked = self.look(&open).await?;
-            let mut changed = Vec::new();
+            seeming.clear();
             for (key, looked) in open.into_iter().zip(looked) {
                 match looked {
                     Looked::Proved => self.findings.proved(1),
                     Looked::Wrong(wrong) => unproved.push((key, Some(wrong))),
-                    Looked::Unproved => changed.push(key),
+                    Looked::Unproved(by) => seeming.push((by, key)),
                 }
             }
-            open = changed;
+            open = seeming.iter().map(|(_, key)| key.clone()).collect();
         }
-        unproved.extend(open.into_iter().map(|key| (key, None)));
+        // What seems most wrong is mended first: where everything changes all the time, windows take their time.
+        seeming.sort_by_key(|(by, _)| Reverse(*by));
+        unproved.extend(seeming.into_iter().map(|(_, key)| (key, None)));
         Ok(unproved)
     }
 

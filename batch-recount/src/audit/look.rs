@@ -51,8 +51,8 @@ pub(super) enum Looked {
     Proved,
     /// They differ, and nothing is on its way that could make up for it.
     Wrong(Wrong),
-    /// The counter kept changing, or could not be read.
-    Unproved,
+    /// The counter kept changing, or could not be read. It seems to be wrong by so many likes.
+    Unproved(u64),
 }
 
 impl Audit {
@@ -72,11 +72,13 @@ impl Audit {
         let ended = self.tools.moment();
         let as_of = self.views.past(ended).await?;
         let looked = |at: usize, counter: Outcome<Option<&Counter>>| {
-            let Ok(counter) = counter else { return Looked::Unproved };
+            let Ok(counter) = counter else { return Looked::Unproved(0) };
             let scanned = Scanned { version_before: before[at], ended };
             let version = counter.map_or(0, |counter| counter.version);
             if !proved(&scanned, version, [as_of], self.tools.rules.guard) {
-                return Looked::Unproved;
+                let counted =
+                    counter.and_then(|counter| counter.shards.get(&keys[at].shard)).map_or(0, |tally| tally.rows);
+                return Looked::Unproved(i64::try_from(rows[at]).unwrap_or(i64::MAX).abs_diff(counted));
             }
             Wrong::with(&keys[at], rows[at], counter).map_or(Looked::Proved, Looked::Wrong)
         };

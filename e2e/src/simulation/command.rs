@@ -26,6 +26,9 @@ const MUTANT_EVENTS: u64 = 1_200;
 /// How often each mutant is to be found.
 const FINDS: usize = 5;
 
+/// Characters of how a mutant was found that are printed.
+const HOW: usize = 200;
+
 /// Run seeded schedules of the whole pipeline in one process each, under virtual time
 #[derive(Args, Clone, Debug)]
 pub struct Simulate {
@@ -156,6 +159,7 @@ impl Simulate {
                     mutant.name(),
                     found.len(),
                     ran.len(),
+                    how = how.chars().take(HOW).collect::<String>(),
                 ))?,
                 _ => {
                     line(&format!("{:<4} not found in {} schedules", mutant.name(), ran.len()))?;

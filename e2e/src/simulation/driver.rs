@@ -98,6 +98,8 @@ pub(crate) struct Driver {
     pub(crate) broker_back: Option<Instant>,
     pub(crate) letters_back: Option<Instant>,
     pub(crate) store_back: Option<Instant>,
+    /// When stream shards are rolled next.
+    pub(crate) roll: Option<Instant>,
 }
 
 impl Driver {
@@ -174,6 +176,10 @@ impl Driver {
         }
         if due(&mut self.store_back) {
             self.world.set_rules(&self.profile.rules);
+        }
+        if due(&mut self.roll) {
+            let _ = self.world.emulator.roll_shards(LIKES, None);
+            self.roll = self.profile.rolls.map(|every| now + every);
         }
         for slot in &mut self.slots {
             slot.thaw(now);

@@ -39,6 +39,8 @@ pub(crate) struct Profile {
     pub(crate) cache_failing: u64,
     /// The longest wait of a step, in milliseconds.
     pub(crate) pace: u64,
+    /// How often every open stream shard is closed and continued by another.
+    pub(crate) rolls: Option<Duration>,
     /// What is done to the pipeline, and how often relative to the rest.
     pub(crate) deeds: Vec<(Deed, u64)>,
 }
@@ -76,6 +78,7 @@ impl Profile {
             lossy,
             cache_failing: chance.pick(&[0, 5, 30]),
             pace: chance.pick(&[300, 1_000, 2_000]),
+            rolls: chance.pick(&[None, Some(Duration::from_secs(20)), Some(Duration::from_secs(60))]),
             deeds: deeds(lossy, recounting),
         };
         if let Some(mutant) = mutant {
@@ -102,7 +105,7 @@ impl Profile {
             }
             Mutant::NoFloor | Mutant::SinkingFloor => {
                 (self.streamers, self.leases) = (2, false);
-                self.engine.roll_after = Some(Duration::from_secs(chance.between(3, 10)));
+                self.rolls = Some(Duration::from_secs(chance.between(3, 10)));
                 weigh(Deed::Freeze, 12);
                 weigh(Deed::Roll, 8);
                 self.rules.push(ghosts(chance.between(20, 60), 30_000, 0).on("UpdateItem").table("like_counts"));
@@ -144,7 +147,8 @@ fn engine(chance: &Chance) -> Config {
     Config {
         seed: chance.token(),
         shards: u32::try_from(chance.between(1, 4)).unwrap_or(1),
-        roll_after: chance.pick(&[None, Some(Duration::from_secs(20)), Some(Duration::from_secs(60))]),
+        // By the schedule, which ends them with all other disturbance.
+        roll_after: None,
         split_after: chance.pick(&[None, Some(100), Some(600)]),
         max_open_shards: 8,
         stream_delay: Duration::from_millis(chance.pick(&[0, 50, 400])),

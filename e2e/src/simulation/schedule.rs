@@ -72,8 +72,10 @@ async fn schedule(order: &Order) -> Outcome {
     for (role, count) in places {
         slots.extend((1..=count).map(|nth| Slot::new(role, nth)));
     }
+    let roll = profile.rolls.map(|every| began + every);
     let driver = Driver {
         world,
+        roll,
         profile,
         mutant: order.mutant,
         chance,
@@ -189,6 +191,7 @@ impl Course {
         let now = Instant::now();
         let driver = &mut self.driver;
         driver.profile.rules.clear();
+        driver.roll = None;
         (driver.broker_back, driver.letters_back, driver.store_back) = (Some(now), Some(now), Some(now));
         for slot in &mut driver.slots {
             slot.due = Some(now);

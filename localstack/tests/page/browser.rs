@@ -43,6 +43,8 @@ fn stack() -> Command {
     let tally = std::env::vars_os().filter(|(name, _)| name.to_string_lossy().starts_with("TALLY_"));
     tally.for_each(|(name, _)| _ = command.env_remove(name));
     command.args(["--api-port", "0", "--kafka-port", "0", "--dynamodb-port", "0", "--rate", "100"]);
+    // Few posts: a recount of what changes all the time opens a window on every row key, one after the other.
+    command.args(["--posts", "8"]);
     command
 }
 
@@ -75,7 +77,7 @@ fn a_person_with_a_browser_sees_counts_move_and_can_make_things_go_wrong() {
     std::fs::create_dir_all(&folder).expect("the folder can be made");
     let script = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/page/check.py");
     let (mut looking, mut said) = Process::start(
-        Command::new("python3").args(["-B", script, &url, "--leave"]).arg(&folder).stdin(Stdio::piped()),
+        Command::new("python3").args(["-B", script, &url]).arg(&folder).arg("--leave").stdin(Stdio::piped()),
     );
     let mut said = said.by_ref().map_while(Result::ok).inspect(|line| println!("{line}"));
     assert!(said.any(|line| line == "watching"), "the script ended early");
