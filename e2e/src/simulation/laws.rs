@@ -56,7 +56,8 @@ impl Seen {
         let now: BTreeMap<_, _> = now.map(|checkpoint| (checkpoint.id.clone(), checkpoint)).collect();
         for (id, after) in &now {
             let number = self.ordinals.insert(id.clone(), after.ordinal);
-            ensure!(number.is_none_or(|number| number == after.ordinal), "stream shard {id} was numbered twice");
+            let once = number.is_none_or(|number| number == after.ordinal);
+            ensure!(once, "stream shard {id} was numbered twice, {number:?} and then {after:?}");
             let Some(before) = self.checkpoints.get(id) else { continue };
             ensure!(
                 after.sequence >= before.sequence && after.closed >= before.closed,
