@@ -131,17 +131,18 @@ impl Lineage {
     }
 
     /// Closed shards whose checkpoints nothing asks for any more: at or below the floor, neither they nor a child of
-    /// theirs listed, and closed for so long that the service cannot list them again. A shard forgotten too early would
-    /// get a second number, and be counted a second time.
+    /// theirs listed, no child of theirs still to be closed, and closed for so long that the service cannot list them
+    /// again. A shard forgotten too early would get a second number, and be counted a second time.
     pub fn forgettable(&self, now: UnixMillis) -> impl Iterator<Item = &StreamShardId> {
-        let of_listed: BTreeSet<_> =
-            self.shards.values().filter(|known| known.listed).filter_map(|known| known.parent.as_ref()).collect();
+        let asks_for_parent = |known: &&Known| known.listed || !known.is_closed();
+        let asked_for: BTreeSet<_> =
+            self.shards.values().filter(asks_for_parent).filter_map(|known| known.parent.as_ref()).collect();
         let below = move |shard: &Checkpoint| {
             shard.closed && now.since(shard.at) > MEMORY && self.floor.is_some_and(|floor| shard.ordinal <= floor)
         };
         let done =
             self.shards.iter().filter(move |(_, known)| !known.listed && known.checkpoint.as_ref().is_some_and(below));
-        done.map(|(id, _)| id).filter(move |id| !of_listed.contains(id))
+        done.map(|(id, _)| id).filter(move |id| !asked_for.contains(id))
     }
 
     /// The registry's floor, as it was given.
@@ -280,6 +281,15 @@ mod tests {
         assert!(without.unnumbered().is_empty());
         assert_eq!(without.closed_ancestors(&id("c"), 9), [Ordinal(2)]);
         assert_eq!(names(without.readable().map(|shard| &shard.id)), ["c"]);
+    }
+
+    #[test]
+    fn a_parent_is_remembered_while_a_child_that_has_vanished_is_not_closed() {
+        let checkpoints = |closed| [numbered("p", None, 1, true), numbered("c", Some("p"), 2, closed)];
+        let late = UnixMillis(9000).plus(MEMORY);
+        let at = |closed| Lineage::new(checkpoints(closed), [], Some(Ordinal(1)));
+        assert!(names(at(false).forgettable(late)).is_empty(), "its child would ask for it by name again");
+        assert_eq!(names(at(true).forgettable(late)), ["p"]);
     }
 
     #[test]

@@ -154,8 +154,8 @@ async fn a_thousand_slow_connections_do_not_slow_a_good_client_down() {
     .await;
     let beside = p99(process.address).await;
     eprintln!("p99 of a good client: {alone:?} alone, {beside:?} beside {SLOW} slow ones");
-    // Below that it is the machine that is measured.
-    assert!(beside < (2 * alone).max(Duration::from_millis(2)), "{alone:?} alone, {beside:?} beside");
+    // Below that it is the machine that is measured: a thousand slow clients, and whatever else is tested, run on it, too.
+    assert!(beside < (2 * alone).max(Duration::from_millis(20)), "{alone:?} alone, {beside:?} beside");
     drop(slow);
     assert_eq!(process.end().await, Some(0));
 }

@@ -80,7 +80,7 @@ impl Slot {
         self.lives += 1;
         self.due = None;
         let mut wire = Wire::new(&self.name, &world.emulator, &world.trace, &world.coverage);
-        wire.mutant = mutant;
+        (wire.mutant, wire.rude) = (mutant, !profile.claims);
         let (gate, log) = (wire.gate.clone(), Gate::default());
         let connection = Connection::in_process(&settings(), wire, world.clock.now());
         let host = Host::new(&self.name).with_clock(Clock::starting_at(now)).with_chance(chance.fork());
@@ -266,9 +266,6 @@ fn recount_app(profile: &Profile, mutant: Option<Mutant>, tables: Tables) -> rec
         force: true,
         ..recount::Rules::default()
     };
-    if !profile.claims {
-        rules.claim = Duration::from_millis(4);
-    }
     let mut rows = tables.likes as Arc<dyn Rows>;
     if mutant == Some(Mutant::OneWait) {
         let wait = std::mem::take(&mut rules.guard);

@@ -29,6 +29,8 @@ pub(crate) struct Wire {
     pub(crate) emulator: SharedHttpClient,
     pub(crate) gate: Gate,
     pub(crate) mutant: Option<Mutant>,
+    /// Claims are taken whoever has them: what recounts say must not rely on that courtesy.
+    pub(crate) rude: bool,
     pub(crate) trace: Trace,
     pub(crate) coverage: Coverage,
 }
@@ -41,6 +43,7 @@ impl Wire {
             emulator: emulator.http_client(),
             gate: Gate::default(),
             mutant: None,
+            rude: false,
             trace: trace.clone(),
             coverage: coverage.clone(),
         }
@@ -80,8 +83,8 @@ impl HttpConnector for Line {
 impl Line {
     async fn exchange(&self, mut request: HttpRequest) -> Result<HttpResponse, ConnectorError> {
         let operation = operation_of(&request);
-        let rule = self.wire.mutant.map(|mutant| weaken(mutant, &operation, &mut request));
-        let copies = if rule == Some(Weakened::Repeated) { REPEATS } else { 1 };
+        let weakened = self.wire.weaken(&operation, &mut request);
+        let copies = if weakened == Weakened::Repeated { REPEATS } else { 1 };
         let mut outcome = Err(ConnectorError::user("nothing was sent".into()));
         for copy in 0..copies {
             self.wire.gate.pass().await;
@@ -114,45 +117,48 @@ enum Weakened {
     Repeated,
 }
 
-/// Takes the condition that `mutant` does without out of `request`.
-fn weaken(mutant: Mutant, operation: &str, request: &mut HttpRequest) -> Weakened {
-    let meant = matches!(
-        (mutant, operation),
-        (Mutant::NoFence | Mutant::NoToken, "TransactWriteItems")
-            | (Mutant::SinkingFloor, "UpdateItem")
-            | (Mutant::UnchainedMarker, "PutItem")
-    );
-    if !meant {
-        return Weakened::Not;
-    }
-    let Some(mut body) = request.body().bytes().and_then(|bytes| serde_json::from_slice::<Value>(bytes).ok()) else {
-        return Weakened::Not;
-    };
-    let weakened = match mutant {
-        Mutant::NoFence => of_transaction(&mut body, |update| is_about(update, "checkpoints")),
-        Mutant::NoToken => of_transaction(&mut body, |update| {
-            is_about(update, "like_counts") && says(update, "UpdateExpression", "REMOVE")
-        }),
-        Mutant::SinkingFloor if is_about(&body, "like_counts") && says(&body, "UpdateExpression", "REMOVE") => {
-            last_clause(&mut body)
+impl Wire {
+    /// Takes the condition that this process does without out of `request`.
+    fn weaken(&self, operation: &str, request: &mut HttpRequest) -> Weakened {
+        let meant = match operation {
+            "UpdateItem" => self.rude || self.mutant == Some(Mutant::SinkingFloor),
+            "PutItem" => self.mutant == Some(Mutant::UnchainedMarker),
+            "TransactWriteItems" => matches!(self.mutant, Some(Mutant::NoFence | Mutant::NoToken)),
+            _ => false,
+        };
+        let body = request.body().bytes().filter(|_| meant);
+        let Some(mut body) = body.and_then(|bytes| serde_json::from_slice::<Value>(bytes).ok()) else {
+            return Weakened::Not;
+        };
+        let weakened = self.weaken_body(operation, &mut body);
+        if weakened != Weakened::Not {
+            let text = body.to_string();
+            request.headers_mut().insert("content-length", text.len().to_string());
+            *request.body_mut() = SdkBody::from(text);
         }
-        Mutant::UnchainedMarker if is_about(&body, "likes") && always(&mut body) => Weakened::Repeated,
-        _ => Weakened::Not,
-    };
-    if weakened != Weakened::Not {
-        let text = body.to_string();
-        request.headers_mut().insert("content-length", text.len().to_string());
-        *request.body_mut() = SdkBody::from(text);
+        weakened
     }
-    weakened
+
+    fn weaken_body(&self, operation: &str, body: &mut Value) -> Weakened {
+        if self.rude && operation == "UpdateItem" && is_about(body, "recounts") && body["Key"]["pk"]["S"] == "claim" {
+            return last_clause(body);
+        }
+        match self.mutant {
+            Some(Mutant::NoFence) => of_transaction(body, |update| is_about(update, "checkpoints")),
+            Some(Mutant::NoToken) => of_transaction(body, |update| is_about(update, "like_counts") && removes(update)),
+            Some(Mutant::SinkingFloor) if is_about(body, "like_counts") && removes(body) => last_clause(body),
+            Some(Mutant::UnchainedMarker) if is_about(body, "likes") && always(body) => Weakened::Repeated,
+            _ => Weakened::Not,
+        }
+    }
 }
 
 fn is_about(request: &Value, table: &str) -> bool {
     request["TableName"].as_str() == Some(table)
 }
 
-fn says(request: &Value, expression: &str, word: &str) -> bool {
-    request[expression].as_str().is_some_and(|text| text.contains(word))
+fn removes(request: &Value) -> bool {
+    request["UpdateExpression"].as_str().is_some_and(|text| text.contains("REMOVE"))
 }
 
 fn of_transaction(body: &mut Value, meant: impl Fn(&Value) -> bool) -> Weakened {
@@ -173,7 +179,8 @@ fn always(request: &mut Value) -> bool {
     true
 }
 
-/// Makes the last of a condition's clauses hold always: that of a prune is about the floor.
+/// Makes the last of a condition's clauses hold always: that of a prune is about the floor, that of a claim about who
+/// has it.
 fn last_clause(body: &mut Value) -> Weakened {
     let condition = body["ConditionExpression"].as_str().unwrap_or_default();
     let Some((before, floor)) = condition.rsplit_once(" AND (attribute_not_exists(") else { return Weakened::Not };
