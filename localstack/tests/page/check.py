@@ -235,7 +235,7 @@ def services_are_killed_and_come_back(browser):
     for part in ("consumer", "change-streamer"):
         before = restarts(browser, part)[1]
         act(browser, f"Kill the {part}")
-        browser.until(f"the {part} is back", lambda: restarts(browser, part) == ["up", before + 1], 30)
+        browser.until(f"the {part} is back", lambda: restarts(browser, part) == ["up", before + 1], 120)
 
 
 def a_split_grows_the_tree(browser):
@@ -265,7 +265,7 @@ def injected_drift_is_found_by_a_recount(browser):
     act(browser, "Inject drift")
     browser.until("the count is wrong", lambda: number(browser, "#focus .count") == 8)
     act(browser, "Run a recount")
-    browser.until("the ledger has it", lambda: post in browser.text("#ledger"), 90)
+    browser.until("the ledger has it", lambda: post in browser.text("#ledger"), 300)
     browser.until("the count is right", lambda: number(browser, "#focus .count") == 1)
 
 

@@ -9,7 +9,7 @@ import urllib.error
 import urllib.request
 
 ELEMENT = "element-6066-11e4-a52e-4f735466cecf"
-WAIT = 20.0
+WAIT = 60
 
 
 class Driver:
