@@ -36,7 +36,7 @@ fn attack(target: &str, what: &str, run: fn(&[u8]), input: &[u8]) {
 }
 
 fn corpus(target: &str) -> Vec<(String, Vec<u8>)> {
-    let folder: PathBuf = [env!("CARGO_MANIFEST_DIR"), "fuzz", "corpus", target].iter().collect();
+    let folder: PathBuf = ["fuzz", "corpus", target].iter().collect();
     let files = std::fs::read_dir(&folder).unwrap_or_else(|error| panic!("{}: {error}", folder.display()));
     let mut inputs: Vec<(String, Vec<u8>)> = files
         .map(|file| {

@@ -46,7 +46,7 @@ fn boto3_and_the_aws_command_work_unmodified_and_see_every_limit() {
         return;
     }
     let running = Running::start();
-    let script = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/boto3_contract.py");
+    let script = "tests/boto3_contract.py";
     let status = Command::new("python3").args([script, &running.endpoint]).status().unwrap();
     assert!(status.success(), "a rule of the contract is broken: {status}");
 }

@@ -15,7 +15,7 @@ use tally_core::fence::{Fence, Offset, TopicId};
 use tally_core::ports::FencedRows;
 use tally_emulator::{Fault, Rule};
 
-use stage::{Stage, binary, eventually, sized};
+use stage::{Stage, checked, eventually, sized};
 
 /// A backlog of records that compress so well that the in-process cluster keeps all of them.
 const BACKLOG: u64 = 40_000;
@@ -126,21 +126,21 @@ async fn a_whole_topic_read_by_a_group_without_offsets_writes_nothing() {
 async fn a_broker_that_is_down_is_waited_for_by_name() {
     let outage = Duration::from_secs(sized("TALLY_TEST_OUTAGE", 5));
     let mut stage = Stage::set().await;
-    stage.cluster.broker_down(-1).unwrap();
+    stage.broker_down();
     let mut consumer = stage.consumer(&[]);
     consumer.says(r#""dependency":"kafka""#).await;
     assert!(consumer.get("/readyz").contains("503"), "{}", consumer.get("/readyz"));
     assert!(consumer.get("/metrics").contains("tally_consumer_kafka_errors_total"));
     tokio::time::sleep(outage).await;
     assert!(consumer.is_running());
-    stage.cluster.broker_up(-1).unwrap();
+    stage.broker_up();
     stage.say(500).await;
     stage.caught_up().await;
     assert!(consumer.get("/readyz").starts_with("HTTP/1.1 200"));
-    stage.cluster.broker_down(-1).unwrap();
+    stage.broker_down();
     tokio::time::sleep(outage).await;
     assert!(consumer.is_running());
-    stage.cluster.broker_up(-1).unwrap();
+    stage.broker_up();
     stage.say(500).await;
     stage.caught_up().await;
     stage.check().await;
@@ -272,11 +272,11 @@ fn a_wrong_setting_exits_78_and_is_named() {
         (&["--brokers", "b:9092", "--key", "random"], "--key"),
     ];
     for (args, named) in wrong {
-        let output = binary().arg("--check").args(args).output().unwrap();
+        let output = checked(args);
         let said = String::from_utf8_lossy(&output.stderr).into_owned();
         assert_eq!(output.status.code(), Some(78), "{args:?}: {said}");
         assert!(said.contains(named), "{args:?}: {said}");
     }
-    let good = binary().args(["--check", "--brokers", "b:9092"]).output().unwrap();
+    let good = checked(&["--brokers", "b:9092"]);
     assert_eq!(good.status.code(), Some(0), "{good:?}");
 }

@@ -7,6 +7,7 @@ use std::io::{Read, Write};
 use std::net::TcpStream;
 use std::path::PathBuf;
 use std::process::{Child, Command, Output, Stdio};
+use std::sync::Mutex;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
@@ -35,6 +36,10 @@ pub(crate) type Ledger = BTreeMap<(String, String), Option<UnixMillis>>;
 
 /// Likes that are there, and since when.
 pub(crate) type Likes = BTreeMap<(String, String), UnixMillis>;
+
+/// Held while a process is begun and while the broker's port is closed: a child shares every open socket until its
+/// program is loaded, and librdkafka ends the test where it cannot bind again at once.
+static FORKING: Mutex<()> = Mutex::new(());
 
 /// As long as an id may be.
 const LONGEST: usize = 256;
@@ -76,6 +81,15 @@ impl Stage {
         let (ends, poison) = ((0..PARTITIONS).map(|index| (index, 0)).collect(), Vec::new());
         let ledger = Ledger::new();
         Self { cluster, emulator, likes, endpoint, producer, ledger, ends, poison, said: 0, _server: host }
+    }
+
+    pub(crate) fn broker_down(&self) {
+        let _nobody_forks = FORKING.lock().unwrap();
+        self.cluster.broker_down(-1).unwrap();
+    }
+
+    pub(crate) fn broker_up(&self) {
+        self.cluster.broker_up(-1).unwrap();
     }
 
     /// Says `count` events, 30 % of them unlikes, every hundredth poison; ids hold what ids may hold.
@@ -246,7 +260,7 @@ impl Stage {
     /// Runs a subcommand to its end.
     pub(crate) async fn run(&self, args: &[&str]) -> Output {
         let mut command = self.command(args);
-        tokio::task::spawn_blocking(move || command.output().unwrap()).await.unwrap()
+        tokio::task::spawn_blocking(move || output(&mut command)).await.unwrap()
     }
 }
 
@@ -269,12 +283,27 @@ fn differences(rows: &Likes, expected: &Likes) -> Vec<String> {
 }
 
 /// The binary without any of this process's settings.
-pub(crate) fn binary() -> Command {
+fn binary() -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_tally-consumer"));
     let settings = std::env::vars_os().map(|(name, _)| name);
     settings.filter(|name| name.to_string_lossy().starts_with("TALLY_")).for_each(|name| _ = command.env_remove(name));
     command.stdin(Stdio::null());
     command
+}
+
+/// Begins a process.
+fn begin(command: &mut Command) -> Child {
+    let _broker_stays = FORKING.lock().unwrap();
+    command.spawn().unwrap()
+}
+
+/// What the binary says of settings without running.
+pub(crate) fn checked(args: &[&str]) -> Output {
+    output(binary().arg("--check").args(args))
+}
+
+fn output(command: &mut Command) -> Output {
+    begin(command.stdout(Stdio::piped()).stderr(Stdio::piped())).wait_with_output().unwrap()
 }
 
 /// A consumer process; ended when it goes out of scope.
@@ -289,7 +318,7 @@ impl Consumer {
         let name = format!("tally-consumer-{}-{}.log", std::process::id(), NEXT.fetch_add(1, Ordering::Relaxed));
         let log = std::env::temp_dir().join(name);
         let file = File::create(&log).unwrap();
-        let child = command.stderr(file).stdout(Stdio::null()).spawn().unwrap();
+        let child = begin(command.stderr(file).stdout(Stdio::null()));
         Self { child, log }
     }
 
@@ -303,8 +332,8 @@ impl Consumer {
     }
 
     pub(crate) fn signal(&self, name: &str) {
-        let sent = Command::new("kill").args([format!("-{name}"), self.child.id().to_string()]).status().unwrap();
-        assert!(sent.success());
+        let mut kill = begin(Command::new("kill").args([format!("-{name}"), self.child.id().to_string()]));
+        assert!(kill.wait().unwrap().success());
     }
 
     /// The most memory it ever had, in bytes, where the system tells.

@@ -75,7 +75,7 @@ fn a_person_with_a_browser_sees_counts_move_and_can_make_things_go_wrong() {
 
     let folder = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join("page");
     std::fs::create_dir_all(&folder).expect("the folder can be made");
-    let script = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/page/check.py");
+    let script = "tests/page/check.py";
     let (mut looking, mut said) = Process::start(
         Command::new("python3").args(["-B", script, &url]).arg(&folder).arg("--leave").stdin(Stdio::piped()),
     );
