@@ -125,7 +125,7 @@ fn bare_loop(consumer: &BaseConsumer) -> (usize, Duration) {
     (kept, took)
 }
 
-/// Our own intake: the adapter's source, decode and collapse in one task per partition.
+/// Our own intake: the adapter's source, and decode and collapse in a task of its own for each partition, as in the consumer.
 struct Reader {
     source: Box<dyn Intake>,
     owned: Vec<Arc<dyn OwnedPartition>>,
@@ -148,13 +148,13 @@ impl Reader {
         let start = now();
         let readers = self.owned.iter().map(|owned| {
             let owned = Arc::clone(owned);
-            Box::pin(async move { collapse(&*owned).await })
+            tokio::spawn(async move { collapse(&*owned).await })
         });
-        let read = futures_util::future::join_all(readers);
+        let read = futures_util::future::try_join_all(readers);
         tokio::pin!(read);
         loop {
             tokio::select! {
-                kept = &mut read => return (kept.into_iter().sum(), start.elapsed()),
+                kept = &mut read => return (kept.expect("nothing panics").into_iter().sum(), start.elapsed()),
                 rebalance = self.source.rebalance() => drop(rebalance),
             }
         }
