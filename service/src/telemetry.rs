@@ -1,6 +1,7 @@
 //! Log events: structured, each exactly one line on standard error, whatever bytes its fields hold.
 
 mod gathered;
+mod json;
 mod one_line;
 
 use std::io;
@@ -70,10 +71,12 @@ where
     W: for<'w> MakeWriter<'w> + Send + Sync + 'static,
 {
     let filter = EnvFilter::builder().parse_lossy(&filter.0);
-    let builder = tracing_subscriber::fmt().with_env_filter(filter).with_ansi(false).with_writer(OneLine(writer));
+    let builder = tracing_subscriber::fmt().with_env_filter(filter).with_ansi(false);
     match format {
-        LogFormat::Json => Box::new(builder.json().flatten_event(true).with_current_span(false).finish()),
-        LogFormat::Pretty => Box::new(builder.finish()),
+        LogFormat::Json => {
+            Box::new(builder.fmt_fields(json::Members).event_format(json::Object).with_writer(writer).finish())
+        }
+        LogFormat::Pretty => Box::new(builder.with_writer(OneLine(writer)).finish()),
     }
 }
 

@@ -3,6 +3,7 @@
 
 use std::io::{self, Write};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::thread;
 use std::time::Duration;
 
 use tracing::{Level, Metadata};
@@ -53,15 +54,14 @@ impl<W: Write + Send + 'static> Gathered<W> {
     }
 
     /// Writes what was gathered when its time has come, for ever.
+    #[expect(clippy::disallowed_methods, reason = "on a thread of its own")]
     pub(super) fn attend(&self) {
-        let mut state = self.state();
         loop {
-            state =
-                self.0.begun.wait_while(state, |state| state.lines.is_empty()).unwrap_or_else(PoisonError::into_inner);
-            // Others gather meanwhile; when one of them wrote, this comes early for the next, which does no harm.
-            let (gathered, _) = self.0.begun.wait_timeout(state, LATEST).unwrap_or_else(PoisonError::into_inner);
-            state = gathered;
-            let _ = state.write_out();
+            let begun = self.0.begun.wait_while(self.state(), |state| state.lines.is_empty());
+            drop(begun);
+            // Asleep and not waiting: under load, every first line would wake this thread, to write that line alone.
+            thread::sleep(LATEST);
+            self.write_out();
         }
     }
 

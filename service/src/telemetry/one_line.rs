@@ -8,7 +8,7 @@ use tracing::Metadata;
 use tracing_subscriber::fmt::MakeWriter;
 
 /// Writes each event, which the formatter hands over whole, with everything escaped that could end a line or steer a
-/// terminal. The escapes are JSON's, so that a JSON event stays one.
+/// terminal.
 pub(super) struct OneLine<W>(pub(super) W);
 
 impl<'w, W: MakeWriter<'w>> MakeWriter<'w> for OneLine<W> {
@@ -56,6 +56,6 @@ fn escaped(text: &str) -> Cow<'_, str> {
 }
 
 /// Control characters of both sets and Unicode's own line and paragraph separators; all below U+10000.
-fn breaks_a_line(c: char) -> bool {
+pub(super) fn breaks_a_line(c: char) -> bool {
     c.is_control() || matches!(c, '\u{2028}' | '\u{2029}')
 }

@@ -148,3 +148,44 @@ fn gathered() -> (Captured, Gathered<Captured>) {
     let captured = Captured::default();
     (captured.clone(), Gathered::new(captured))
 }
+
+#[test]
+fn a_json_event_keeps_the_kinds_of_its_values() {
+    let output = logged(LogFormat::Json, || {
+        let outer = tracing::info_span!("outer", depth = 1, later = tracing::field::Empty);
+        let _outer = outer.enter();
+        outer.record("later", "known now");
+        let _inner = tracing::info_span!("inner", depth = 2).entered();
+        let error = std::io::Error::other("a \"cause\"");
+        let absent: Option<u64> = None;
+        tracing::warn!(
+            small = -1,
+            large = u64::MAX,
+            fraction = 0.125,
+            no_number = f64::NAN,
+            yes = true,
+            absent,
+            error = &error as &dyn std::error::Error,
+            debugged = ?Some("x"),
+            "back\\slash"
+        );
+    });
+    let event: Value = serde_json::from_str(&output).unwrap();
+    let time = event["timestamp"].as_str().unwrap();
+    assert!(time.ends_with('Z') && time.len() == "2026-01-02T03:04:05.678901Z".len(), "{time}");
+    let expected = serde_json::json!({
+        "timestamp": time,
+        "level": "WARN",
+        "small": -1,
+        "large": u64::MAX,
+        "fraction": 0.125,
+        "no_number": null,
+        "yes": true,
+        "error": "a \"cause\"",
+        "debugged": "Some(\"x\")",
+        "message": "back\\slash",
+        "target": "tally_service::telemetry::tests",
+        "spans": [{ "name": "outer", "depth": 1, "later": "known now" }, { "name": "inner", "depth": 2 }],
+    });
+    assert_eq!(event, expected);
+}

@@ -1,0 +1,148 @@
+//! Events as JSON objects, each written once and straight into its line: there is one for every request, and a serializer
+//! that reads its own spans again costs more than the request does. What could end a line is escaped on the way.
+
+use std::error::Error;
+use std::fmt::{self, Write};
+
+use tracing::field::{Field, Visit};
+use tracing::{Event, Subscriber};
+use tracing_subscriber::field::RecordFields;
+use tracing_subscriber::fmt::format::Writer;
+use tracing_subscriber::fmt::time::{FormatTime, SystemTime};
+use tracing_subscriber::fmt::{FmtContext, FormatEvent, FormatFields, FormattedFields};
+use tracing_subscriber::registry::LookupSpan;
+
+use super::one_line::breaks_a_line;
+
+/// An event: its time, level, fields, target and spans from the root, as members of one object.
+pub(super) struct Object;
+
+impl<S> FormatEvent<S, Members> for Object
+where
+    S: Subscriber + for<'s> LookupSpan<'s>,
+{
+    fn format_event(&self, context: &FmtContext<'_, S, Members>, mut to: Writer<'_>, event: &Event<'_>) -> fmt::Result {
+        let metadata = event.metadata();
+        to.write_str(r#"{"timestamp":""#)?;
+        SystemTime.format_time(&mut to)?;
+        write!(to, r#"","level":"{}""#, metadata.level())?;
+        Members.format_fields(to.by_ref(), event)?;
+        to.write_str(r#","target":"#)?;
+        string(&mut to, metadata.target())?;
+        if let Some(spans) = context.event_scope() {
+            to.write_str(r#","spans":["#)?;
+            for (index, span) in spans.from_root().enumerate() {
+                to.write_str(if index == 0 { "{" } else { ",{" })?;
+                if let Some(members) =
+                    span.extensions().get::<FormattedFields<Members>>().filter(|members| !members.is_empty())
+                {
+                    to.write_str(members.trim_start_matches(','))?;
+                    to.write_char(',')?;
+                }
+                // After the fields: where one of them is called so too, readers keep what comes last.
+                to.write_str(r#""name":"#)?;
+                string(&mut to, span.name())?;
+                to.write_char('}')?;
+            }
+            to.write_char(']')?;
+        }
+        to.write_str("}\n")
+    }
+}
+
+/// Fields as members that follow others: each with a comma before it.
+pub(super) struct Members;
+
+impl<'w> FormatFields<'w> for Members {
+    fn format_fields<R: RecordFields>(&self, mut to: Writer<'w>, fields: R) -> fmt::Result {
+        let mut visitor = Visitor { to: &mut to, result: Ok(()) };
+        fields.record(&mut visitor);
+        visitor.result
+    }
+
+    fn add_fields(&self, current: &'w mut FormattedFields<Self>, fields: &tracing::span::Record<'_>) -> fmt::Result {
+        self.format_fields(current.as_writer(), fields)
+    }
+}
+
+struct Visitor<'t, W> {
+    to: &'t mut W,
+    result: fmt::Result,
+}
+
+impl<W: Write> Visitor<'_, W> {
+    fn member(&mut self, field: &Field, value: impl FnOnce(&mut W) -> fmt::Result) {
+        if self.result.is_ok() {
+            self.result = name(self.to, field.name()).and_then(|()| value(self.to));
+        }
+    }
+}
+
+impl<W: Write> Visit for Visitor<'_, W> {
+    fn record_f64(&mut self, field: &Field, value: f64) {
+        // JSON has no other numbers.
+        self.member(field, |to| if value.is_finite() { write!(to, "{value}") } else { to.write_str("null") });
+    }
+
+    fn record_i64(&mut self, field: &Field, value: i64) {
+        self.member(field, |to| write!(to, "{value}"));
+    }
+
+    fn record_u64(&mut self, field: &Field, value: u64) {
+        self.member(field, |to| write!(to, "{value}"));
+    }
+
+    fn record_bool(&mut self, field: &Field, value: bool) {
+        self.member(field, |to| write!(to, "{value}"));
+    }
+
+    fn record_str(&mut self, field: &Field, value: &str) {
+        self.member(field, |to| string(to, value));
+    }
+
+    fn record_error(&mut self, field: &Field, value: &(dyn Error + 'static)) {
+        self.member(field, |to| quoted(to, format_args!("{value}")));
+    }
+
+    fn record_debug(&mut self, field: &Field, value: &dyn fmt::Debug) {
+        self.member(field, |to| quoted(to, format_args!("{value:?}")));
+    }
+}
+
+fn name(to: &mut impl Write, name: &str) -> fmt::Result {
+    to.write_char(',')?;
+    string(to, name)?;
+    to.write_char(':')
+}
+
+fn string(to: &mut impl Write, text: &str) -> fmt::Result {
+    to.write_char('"')?;
+    Escaped(to).write_str(text)?;
+    to.write_char('"')
+}
+
+fn quoted(to: &mut impl Write, text: fmt::Arguments<'_>) -> fmt::Result {
+    to.write_char('"')?;
+    Escaped(to).write_fmt(text)?;
+    to.write_char('"')
+}
+
+/// The inside of a JSON string.
+struct Escaped<'t, W>(&'t mut W);
+
+impl<W: Write> Write for Escaped<'_, W> {
+    fn write_str(&mut self, text: &str) -> fmt::Result {
+        let plain = |byte: &u8| (b' '..0x7f).contains(byte) && *byte != b'"' && *byte != b'\\';
+        if text.as_bytes().iter().all(plain) {
+            return self.0.write_str(text);
+        }
+        for c in text.chars() {
+            match c {
+                '"' | '\\' => write!(self.0, "\\{c}")?,
+                c if breaks_a_line(c) => write!(self.0, "\\u{:04x}", u32::from(c))?,
+                c => self.0.write_char(c)?,
+            }
+        }
+        Ok(())
+    }
+}
