@@ -7,12 +7,12 @@ COPY . .
 # What was downloaded and compiled stays between builds; only the binaries leave this layer.
 RUN --mount=type=cache,target=/usr/local/cargo/registry \
     --mount=type=cache,target=/src/target \
-    cargo build --locked --release \
+    cargo build --locked --profile dist \
       --package tally-consumer --package tally-change-streamer --package tally-batch-recount --package tally-count-api \
       --features tally-consumer/msk-iam,tally-count-api/tls \
     && install -D --strip --target-directory=/out \
-      target/release/tally-consumer target/release/tally-change-streamer \
-      target/release/tally-batch-recount target/release/tally-count-api
+      target/dist/tally-consumer target/dist/tally-change-streamer \
+      target/dist/tally-batch-recount target/dist/tally-count-api
 
 FROM debian:12.12-slim AS tally
 # The authorities that AWS's and the brokers' certificates are checked against.

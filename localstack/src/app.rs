@@ -59,6 +59,7 @@ impl tally_service::App for App {
         let board = parts.watch(load, &host);
         parts.screen.say(&banner(&board.snapshot().endpoints, load, chaos));
         let producer = kafka::Producer::new(&engines.kafka.settings)?;
+        let gathering = kafka::Producer::gathering(&engines.kafka.settings)?;
         let plan = Plan {
             shards,
             listener: api,
@@ -76,7 +77,7 @@ impl tally_service::App for App {
             screen: parts.screen.clone(),
             board,
             staleness: Arc::clone(&parts.staleness),
-            saying: load.map(|config| parts.saying(config, seed, &producer, &host)),
+            saying: load.map(|config| parts.saying(config, seed, &gathering, &host)),
             api: parts.api,
             chaos: if chaos { parts.chaos(seed) } else { None },
             duration,

@@ -24,6 +24,7 @@ pub struct Producer(Arc<Shared>);
 
 struct Shared {
     settings: Settings,
+    batching: Batching,
     /// The client in use. One that has failed for good is replaced: it would refuse for ever.
     client: RwLock<FutureProducer<Context>>,
 }
@@ -34,8 +35,21 @@ impl Producer {
     /// # Errors
     /// Settings that librdkafka does not take.
     pub fn new(settings: &Settings) -> Outcome<Self> {
-        let client = RwLock::new(connect(settings)?);
-        Ok(Self(Arc::new(Shared { settings: settings.clone(), client })))
+        Self::with(settings, PROMPT)
+    }
+
+    /// A producer for a steady load on the [embedded](super::Embedded) cluster, whose work grows with the number of
+    /// batches it keeps, searched from the oldest at every fetch: few and large ones keep it idle.
+    ///
+    /// # Errors
+    /// Settings that librdkafka does not take.
+    pub fn gathering(settings: &Settings) -> Outcome<Self> {
+        Self::with(settings, GATHERING)
+    }
+
+    fn with(settings: &Settings, batching: Batching) -> Outcome<Self> {
+        let client = RwLock::new(connect(settings, batching)?);
+        Ok(Self(Arc::new(Shared { settings: settings.clone(), batching, client })))
     }
 
     fn client(&self) -> FutureProducer<Context> {
@@ -46,20 +60,30 @@ impl Producer {
     fn replace(&self, failed: &FutureProducer<Context>) -> Outcome<()> {
         let mut client = self.0.client.write().unwrap_or_else(PoisonError::into_inner);
         if client.client().native_ptr() == failed.client().native_ptr() {
-            *client = connect(&self.0.settings)?;
+            *client = connect(&self.0.settings, self.0.batching)?;
         }
         Ok(())
     }
 }
 
-fn connect(settings: &Settings) -> Outcome<FutureProducer<Context>> {
+/// How records become batches.
+#[derive(Clone, Copy)]
+struct Batching {
+    linger: &'static str,
+    compression: &'static str,
+}
+
+const PROMPT: Batching = Batching { linger: "5", compression: "zstd" };
+const GATHERING: Batching = Batching { linger: "100", compression: "none" };
+
+fn connect(settings: &Settings, batching: Batching) -> Outcome<FutureProducer<Context>> {
     let mut config = settings.client();
     config
         .set("enable.idempotence", "true")
         .set("acks", "all")
         .set("partitioner", "murmur2_random")
-        .set("compression.type", "zstd")
-        .set("linger.ms", "5")
+        .set("compression.type", batching.compression)
+        .set("linger.ms", batching.linger)
         // A dead letter is a record with headers added: it may be larger than the record was allowed to be.
         .set("message.max.bytes", "2097152")
         .set("delivery.timeout.ms", DELIVERY.as_millis().to_string());

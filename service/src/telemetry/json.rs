@@ -14,6 +14,9 @@ use tracing_subscriber::registry::LookupSpan;
 
 use super::one_line::breaks_a_line;
 
+/// What most events fit in, in bytes.
+const LINE: usize = 512;
+
 /// An event: its time, level, fields, target and spans from the root, as members of one object.
 pub(super) struct Object;
 
@@ -23,30 +26,35 @@ where
 {
     fn format_event(&self, context: &FmtContext<'_, S, Members>, mut to: Writer<'_>, event: &Event<'_>) -> fmt::Result {
         let metadata = event.metadata();
-        to.write_str(r#"{"timestamp":""#)?;
-        SystemTime.format_time(&mut to)?;
-        write!(to, r#"","level":"{}""#, metadata.level())?;
-        Members.format_fields(to.by_ref(), event)?;
-        to.write_str(r#","target":"#)?;
-        string(&mut to, metadata.target())?;
+        // Behind a writer every piece is a call through a table; in a string most of them are a copy.
+        let mut line = String::with_capacity(LINE);
+        line.push_str(r#"{"timestamp":""#);
+        SystemTime.format_time(&mut Writer::new(&mut line))?;
+        line.push_str(r#"","level":""#);
+        line.push_str(metadata.level().as_str());
+        line.push('"');
+        members(&mut line, event)?;
+        line.push_str(r#","target":"#);
+        string(&mut line, metadata.target())?;
         if let Some(spans) = context.event_scope() {
-            to.write_str(r#","spans":["#)?;
+            line.push_str(r#","spans":["#);
             for (index, span) in spans.from_root().enumerate() {
-                to.write_str(if index == 0 { "{" } else { ",{" })?;
+                line.push_str(if index == 0 { "{" } else { ",{" });
                 if let Some(members) =
                     span.extensions().get::<FormattedFields<Members>>().filter(|members| !members.is_empty())
                 {
-                    to.write_str(members.trim_start_matches(','))?;
-                    to.write_char(',')?;
+                    line.push_str(members.trim_start_matches(','));
+                    line.push(',');
                 }
                 // After the fields: where one of them is called so too, readers keep what comes last.
-                to.write_str(r#""name":"#)?;
-                string(&mut to, span.name())?;
-                to.write_char('}')?;
+                line.push_str(r#""name":"#);
+                string(&mut line, span.name())?;
+                line.push('}');
             }
-            to.write_char(']')?;
+            line.push(']');
         }
-        to.write_str("}\n")
+        line.push_str("}\n");
+        to.write_str(&line)
     }
 }
 
@@ -55,14 +63,18 @@ pub(super) struct Members;
 
 impl<'w> FormatFields<'w> for Members {
     fn format_fields<R: RecordFields>(&self, mut to: Writer<'w>, fields: R) -> fmt::Result {
-        let mut visitor = Visitor { to: &mut to, result: Ok(()) };
-        fields.record(&mut visitor);
-        visitor.result
+        members(&mut to, &fields)
     }
 
     fn add_fields(&self, current: &'w mut FormattedFields<Self>, fields: &tracing::span::Record<'_>) -> fmt::Result {
         self.format_fields(current.as_writer(), fields)
     }
+}
+
+fn members(to: &mut impl Write, fields: &impl RecordFields) -> fmt::Result {
+    let mut visitor = Visitor { to, result: Ok(()) };
+    fields.record(&mut visitor);
+    visitor.result
 }
 
 struct Visitor<'t, W> {
