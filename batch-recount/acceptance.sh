@@ -21,7 +21,7 @@ memory() { # what a recount's own process holds, from 100,000 to 2,000,000 rows
 }
 
 audit() { # against a bare segmented scan by the SDK
-    AUDIT_ROWS="${AUDIT_ROWS:-2000000}" cargo bench -p tally-batch-recount --bench audit
+    AUDIT_ROWS="${AUDIT_ROWS:-8000000}" cargo bench -p tally-batch-recount --bench audit
 }
 
 staleness() { # the hot post's p99, with and without a recount, in 5 alternated pairs

@@ -28,7 +28,7 @@ use crate::names::Names;
 use pace::Pace;
 
 /// Users speaking at once, at most.
-const LANES: u32 = 2048;
+const LANES: u32 = 4_096;
 
 /// Between two tries of the same event.
 const AGAIN: Backoff = Backoff { base: Duration::from_millis(20), cap: Duration::from_secs(1) };
