@@ -144,6 +144,7 @@ impl Reader {
         }
     }
 
+    #[expect(clippy::disallowed_methods, reason = "a bench has no supervisor")]
     async fn read_all(&mut self) -> (usize, Duration) {
         let start = now();
         let readers = self.owned.iter().map(|owned| {

@@ -26,6 +26,7 @@ mod world;
 
 pub mod command;
 
+pub use coverage::kinds;
 pub use mutant::Mutant;
 pub use outcome::Outcome;
 pub use schedule::{Order, run};

@@ -4,6 +4,7 @@ use std::sync::Arc;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use aws_config::retry::RetryConfig;
+use aws_config::stalled_stream_protection::StalledStreamProtectionConfig;
 use aws_config::timeout::TimeoutConfig;
 use aws_config::{BehaviorVersion, Region, SdkConfig};
 use aws_sdk_dynamodb::config::{Credentials, HttpClient, SharedCredentialsProvider};
@@ -60,6 +61,8 @@ impl Connection {
             .timeout_config(timeouts(settings))
             .sleep_impl(TokioSleep::new())
             .time_source(TokioTime::starting_at(began))
+            // Nothing can stall on its way, and the watch over it wakes up all the time.
+            .stalled_stream_protection(StalledStreamProtectionConfig::disabled())
             .http_client(http)
             .build();
         Self::over(&config, settings)

@@ -289,7 +289,13 @@ impl Drop for Handle {
     fn drop(&mut self) {
         self.broker.change(|state| {
             let Some(group) = state.groups.get_mut(&self.group) else { return };
-            if group.owners.get(&self.tenure.index).is_some_and(|owner| owner.tenure == self.tenure.id) {
+            let Some(owner) = group.owners.get_mut(&self.tenure.index) else { return };
+            if owner.tenure != self.tenure.id {
+                return;
+            }
+            if self.tenure.over.borrow().is_none() {
+                owner.idle = true;
+            } else {
                 group.owners.remove(&self.tenure.index);
                 state.balance_all();
             }
@@ -347,3 +353,6 @@ impl Shelf for Reader {
         Ok(())
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -2,15 +2,17 @@
 //! soon.
 
 use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
 
 use futures_util::future::join_all;
 use redis::aio::{ConnectionLike, ConnectionManager, ConnectionManagerConfig};
 use redis::cluster::ClusterClient;
 use redis::cluster_async::ClusterConnection;
-use redis::{Client, Cmd, Pipeline, RedisResult, Value};
+use redis::{Client, Cmd, Pipeline, RedisError, RedisResult, Value};
 use tally_core::fault::Fault;
 use tally_core::ports::Outcome;
-use tokio::time::timeout;
+use tokio::time::{Instant, timeout};
 
 use super::settings::Settings;
 use super::slot::slot;
@@ -28,7 +30,49 @@ pub(super) struct Link {
 #[derive(Clone)]
 enum Way {
     Single(ConnectionManager),
-    Cluster(ClusterConnection),
+    Cluster(Arc<Cluster>),
+}
+
+/// A connection to a cluster that is given up for another once it answers nothing: where a node dies under load, the
+/// client's recovery can come to wait for requests that wait for it, and then never ends.
+struct Cluster {
+    client: ClusterClient,
+    patience: Duration,
+    standing: Mutex<Standing>,
+}
+
+struct Standing {
+    connection: ClusterConnection,
+    /// Since when something was asked and nothing answered.
+    unanswered: Option<Instant>,
+}
+
+impl Cluster {
+    fn new(client: ClusterClient, patience: Duration) -> Self {
+        let standing = Standing { connection: pending(&client), unanswered: None };
+        Self { client, patience, standing: Mutex::new(standing) }
+    }
+
+    /// The connection to ask through.
+    fn asked(&self) -> ClusterConnection {
+        let mut standing = self.standing();
+        let since = *standing.unanswered.get_or_insert_with(Instant::now);
+        if since.elapsed() > self.patience {
+            *standing = Standing { connection: pending(&self.client), unanswered: Some(Instant::now()) };
+        }
+        standing.connection.clone()
+    }
+
+    /// Takes note of what came: an error is an answer, too, but for silence.
+    fn answered<T>(&self, answer: &RedisResult<T>) {
+        if !answer.as_ref().is_err_and(RedisError::is_timeout) {
+            self.standing().unanswered = None;
+        }
+    }
+
+    fn standing(&self) -> MutexGuard<'_, Standing> {
+        self.standing.lock().unwrap_or_else(PoisonError::into_inner)
+    }
 }
 
 impl Link {
@@ -42,18 +86,24 @@ impl Link {
 
     /// The commands' answers, in their order. A timeout bounds all of it, also the wait for a connection.
     pub(super) async fn answers(&self, commands: &[Cmd]) -> RedisResult<Vec<Value>> {
-        let Settings { connect_timeout, timeout: answer, .. } = &self.settings;
-        let patience = *connect_timeout + *answer * 2;
         let answers = async {
             match &self.way {
                 Way::Single(connection) => pipeline(connection.clone(), commands.iter()).await,
-                Way::Cluster(connection) => by_slot(connection, commands).await,
+                Way::Cluster(cluster) => {
+                    let answers = by_slot(&cluster.asked(), commands).await;
+                    cluster.answered(&answers);
+                    answers
+                }
             }
         };
-        timeout(patience, answers)
+        timeout(patience(&self.settings), answers)
             .await
             .unwrap_or_else(|_| Err(std::io::Error::from(std::io::ErrorKind::TimedOut).into()))
     }
+}
+
+fn patience(settings: &Settings) -> Duration {
+    settings.connect_timeout + settings.timeout * 2
 }
 
 fn single(settings: &Settings) -> RedisResult<Way> {
@@ -68,7 +118,12 @@ fn single(settings: &Settings) -> RedisResult<Way> {
 fn cluster(settings: &Settings) -> RedisResult<Way> {
     let builder = ClusterClient::builder(settings.nodes.iter().map(String::as_str)).retries(1);
     let client = builder.connection_timeout(settings.connect_timeout).response_timeout(settings.timeout).build()?;
-    Ok(Way::Cluster(client.get_pending_async_connection_with_config(redis::cluster::ClusterConfig::new())))
+    Ok(Way::Cluster(Arc::new(Cluster::new(client, patience(settings)))))
+}
+
+/// A connection that is made when it is first used.
+fn pending(client: &ClusterClient) -> ClusterConnection {
+    client.get_pending_async_connection_with_config(redis::cluster::ClusterConfig::new())
 }
 
 /// Sends commands of one server together.

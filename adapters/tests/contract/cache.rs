@@ -10,12 +10,13 @@ use tally_core::served::Served;
 use crate::engine::BEGAN;
 use crate::likes::post;
 
-/// Works with any cache, whatever else is in it.
-pub(crate) async fn contract(cache: &dyn Cache) {
-    a_value_is_filled_under_a_token(cache).await;
-    a_version_never_goes_back(cache).await;
-    an_update_ends_a_fill_under_way(cache).await;
-    an_exact_count_takes_the_place_of_an_inexact_one_of_its_version(cache).await;
+/// Works with any cache, whatever else is in it: posts are named after the `run`.
+pub(crate) async fn contract(cache: &dyn Cache, run: &str) {
+    let named = |law: &str| post(&format!("{run}{law}"));
+    a_value_is_filled_under_a_token(cache, named("filled"), named("never filled")).await;
+    a_version_never_goes_back(cache, named("versions")).await;
+    an_update_ends_a_fill_under_way(cache, named("overtaken")).await;
+    an_exact_count_takes_the_place_of_an_inexact_one_of_its_version(cache, named("settled")).await;
 }
 
 fn served(version: u64) -> Served {
@@ -26,8 +27,7 @@ async fn cached(cache: &dyn Cache, post: &PostId) -> Cached {
     cache.get(std::slice::from_ref(post)).await.unwrap().remove(0)
 }
 
-async fn a_value_is_filled_under_a_token(cache: &dyn Cache) {
-    let (post, other) = (post("filled"), post("never filled"));
+async fn a_value_is_filled_under_a_token(cache: &dyn Cache, post: PostId, other: PostId) {
     assert_eq!(cache.update(&[(post.clone(), served(9))]).await, Ok(0), "nobody asked for it");
     let token = cache.begin_fill(&post).await.unwrap().unwrap();
     assert_eq!(cache.begin_fill(&post).await, Ok(None), "one fill at a time");
@@ -38,8 +38,7 @@ async fn a_value_is_filled_under_a_token(cache: &dyn Cache) {
     assert_eq!(found, Ok(vec![Cached::Miss, Cached::Hit(served(3))]));
 }
 
-async fn a_version_never_goes_back(cache: &dyn Cache) {
-    let post = post("versions");
+async fn a_version_never_goes_back(cache: &dyn Cache, post: PostId) {
     let token = cache.begin_fill(&post).await.unwrap().unwrap();
     assert!(cache.fill(&post, &token, &served(3)).await.unwrap());
     for (version, standing) in [(2, 3), (3, 3), (5, 5), (4, 5)] {
@@ -49,16 +48,14 @@ async fn a_version_never_goes_back(cache: &dyn Cache) {
     }
 }
 
-async fn an_update_ends_a_fill_under_way(cache: &dyn Cache) {
-    let post = post("overtaken");
+async fn an_update_ends_a_fill_under_way(cache: &dyn Cache, post: PostId) {
     let token = cache.begin_fill(&post).await.unwrap().unwrap();
     assert_eq!(cache.update(&[(post.clone(), served(8))]).await, Ok(1));
     assert_eq!(cache.fill(&post, &token, &served(7)).await, Ok(false));
     assert_eq!(cached(cache, &post).await, Cached::Hit(served(8)));
 }
 
-async fn an_exact_count_takes_the_place_of_an_inexact_one_of_its_version(cache: &dyn Cache) {
-    let post = post("settled");
+async fn an_exact_count_takes_the_place_of_an_inexact_one_of_its_version(cache: &dyn Cache, post: PostId) {
     let count = |version, exact| Served { exact, ..served(version) };
     let token = cache.begin_fill(&post).await.unwrap().unwrap();
     assert_eq!(cache.fill(&post, &token, &count(10, false)).await, Ok(true));
@@ -79,7 +76,7 @@ async fn an_exact_count_takes_the_place_of_an_inexact_one_of_its_version(cache: 
 
 #[tokio::test]
 async fn on_the_twin() {
-    contract(&Memory::new(BEGAN, 1).cache()).await;
+    contract(&Memory::new(BEGAN, 1).cache(), "").await;
 }
 
 #[tokio::test(start_paused = true)]

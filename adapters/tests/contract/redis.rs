@@ -1,14 +1,13 @@
-//! The cache over a real Redis, started here where it is installed, alone and as a cluster of one and of three; and what
-//! only the real one can show: expiry, a restart, a dead node, formats of other versions.
+//! The cache over a real Redis, started here where it is installed, alone and as a cluster of one and of three, and over
+//! the cluster that `TALLY_TEST_REDIS_CLUSTER` names; and what only the real one can show: expiry, a restart, a dead node,
+//! a replica that takes its place, formats of other versions.
 
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on fails there")]
 #![expect(clippy::print_stderr, reason = "a skipped suite says so")]
 
-use std::net::TcpListener;
-use std::ops::RangeInclusive;
-use std::path::PathBuf;
-use std::process::{Child, Command, Stdio};
-use std::sync::atomic::{AtomicU32, Ordering};
+mod server;
+
+use std::hash::{BuildHasher as _, RandomState};
 use std::time::Duration;
 
 use redis::Commands;
@@ -21,136 +20,10 @@ use tokio::time::Instant;
 use crate::cache::contract;
 use crate::likes::post;
 
-/// The environment variable that names the server's binary, such as Valkey's.
-const SERVER: &str = "TALLY_REDIS_SERVER";
-const DEADLINE: Duration = Duration::from_secs(20);
+use server::{DEADLINE, Server, eventually, three_nodes};
 
-/// A server of our own: on a free port of the loopback, in a folder of its own, gone when dropped.
-struct Server {
-    child: Child,
-    port: u16,
-    folder: PathBuf,
-    /// The slots it has, where it is a node of a cluster.
-    slots: Option<RangeInclusive<u16>>,
-}
-
-impl Server {
-    /// `None`, said aloud, where there is no such binary.
-    fn start(cluster: bool) -> Option<Self> {
-        Self::with_slots(cluster.then_some(0..=16_383))
-    }
-
-    fn with_slots(slots: Option<RangeInclusive<u16>>) -> Option<Self> {
-        static SERVERS: AtomicU32 = AtomicU32::new(0);
-        let nth = SERVERS.fetch_add(1, Ordering::Relaxed);
-        let folder = std::env::temp_dir().join(format!("tally-redis-{}-{nth}", std::process::id()));
-        std::fs::create_dir_all(&folder).unwrap();
-        let port = free_port();
-        let Some(child) = spawn(port, &folder, slots.is_some()) else {
-            eprintln!("SKIPPED: no redis-server here; {SERVER} may name one");
-            let _ = std::fs::remove_dir_all(&folder);
-            return None;
-        };
-        let server = Self { child, port, folder, slots };
-        server.await_answer();
-        Some(server)
-    }
-
-    fn restart(&mut self) {
-        self.child = spawn(self.port, &self.folder, self.slots.is_some()).expect("it started before");
-        self.await_answer();
-    }
-
-    fn kill(&mut self) {
-        self.child.kill().unwrap();
-        self.child.wait().unwrap();
-    }
-
-    fn url(&self) -> String {
-        format!("redis://127.0.0.1:{}", self.port)
-    }
-
-    fn settings(&self) -> Settings {
-        Settings { cluster: self.slots.is_some(), timeout: Duration::from_secs(2), ..Settings::at(vec![self.url()]) }
-    }
-
-    /// A plain connection, for looking under the adapter.
-    fn raw(&self) -> redis::Connection {
-        redis::Client::open(self.url()).unwrap().get_connection().unwrap()
-    }
-
-    fn await_answer(&self) {
-        let deadline = Instant::now() + DEADLINE;
-        let answers = || -> redis::RedisResult<()> {
-            let mut connection = redis::Client::open(self.url())?.get_connection()?;
-            let Some(slots) = &self.slots else {
-                return connection.get::<_, Option<String>>("ready?").map(|_| ());
-            };
-            let mut add = redis::cmd("CLUSTER");
-            // Refused when it has them already.
-            let _ = add.arg("ADDSLOTSRANGE").arg(*slots.start()).arg(*slots.end()).query::<()>(&mut connection);
-            let info: String = redis::cmd("CLUSTER").arg("INFO").query(&mut connection)?;
-            let up = info.contains("cluster_state:ok");
-            if up { Ok(()) } else { Err((redis::ErrorKind::UnexpectedReturnType, "the cluster is not up").into()) }
-        };
-        while let Err(error) = answers() {
-            assert!(Instant::now() < deadline, "redis does not answer: {error}");
-            std::thread::yield_now();
-        }
-    }
-}
-
-impl Drop for Server {
-    fn drop(&mut self) {
-        // Already gone where the test killed it.
-        let _ = self.child.kill();
-        let _ = self.child.wait();
-        let _ = std::fs::remove_dir_all(&self.folder);
-    }
-}
-
-/// Three nodes that share the slots; nobody stands in for a dead one.
-fn three_nodes() -> Option<Vec<Server>> {
-    let thirds = [0..=5460, 5461..=10_922, 10_923..=16_383];
-    let nodes = thirds.into_iter().map(|slots| Server::with_slots(Some(slots))).collect::<Option<Vec<_>>>()?;
-    for other in &nodes[1..] {
-        redis::cmd("CLUSTER").arg("MEET").arg("127.0.0.1").arg(other.port).query::<()>(&mut nodes[0].raw()).unwrap();
-    }
-    let knows_all = |node: &Server| {
-        let info: String = redis::cmd("CLUSTER").arg("INFO").query(&mut node.raw()).unwrap();
-        ["cluster_state:ok", "cluster_slots_assigned:16384", "cluster_known_nodes:3"]
-            .iter()
-            .all(|fact| info.contains(fact))
-    };
-    let deadline = Instant::now() + DEADLINE;
-    while !nodes.iter().all(knows_all) {
-        assert!(Instant::now() < deadline, "three nodes do not find each other");
-        std::thread::yield_now();
-    }
-    Some(nodes)
-}
-
-fn free_port() -> u16 {
-    // A cluster node listens on its port plus 10000, too.
-    loop {
-        let port = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
-        if port < 55_000 && TcpListener::bind(("127.0.0.1", port + 10_000)).is_ok() {
-            return port;
-        }
-    }
-}
-
-fn spawn(port: u16, folder: &PathBuf, cluster: bool) -> Option<Child> {
-    let binary = std::env::var(SERVER).unwrap_or_else(|_| "redis-server".to_owned());
-    let mut command = Command::new(binary);
-    command.args(["--bind", "127.0.0.1", "--save", "", "--appendonly", "no", "--port"]).arg(port.to_string());
-    if cluster {
-        command.args(["--cluster-enabled", "yes", "--cluster-announce-ip", "127.0.0.1"]);
-        command.args(["--cluster-require-full-coverage", "no"]);
-    }
-    command.current_dir(folder).stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null()).spawn().ok()
-}
-
+/// The environment variable that names nodes of a cluster that others use, too: URLs, separated by commas.
+const CLUSTER: &str = "TALLY_TEST_REDIS_CLUSTER";
 fn served(version: u64) -> Served {
     Served { version, likes: 7, exact: true, ..Served::default() }
 }
@@ -160,6 +33,19 @@ async fn fill(cache: &Cache, post: &PostId, version: u64) {
     assert_eq!(cache.fill(post, &token, &served(version)).await, Ok(true));
 }
 
+/// A client that is patient with a busy machine.
+fn cache_over(nodes: impl Iterator<Item = String>) -> Cache {
+    Cache::new(&Settings { timeout: Duration::from_secs(2), ..Settings::at(nodes.collect()) }).unwrap()
+}
+
+async fn sixty_filled(cache: &Cache) -> Vec<PostId> {
+    let posts: Vec<PostId> = (0..60).map(|n| post(&format!("p-{n}"))).collect();
+    for post in &posts {
+        fill(cache, post, 1).await;
+    }
+    posts
+}
+
 async fn held(cache: &Cache, post: &PostId) -> Cached {
     cache.get(std::slice::from_ref(post)).await.unwrap().remove(0)
 }
@@ -167,25 +53,21 @@ async fn held(cache: &Cache, post: &PostId) -> Cached {
 #[tokio::test]
 async fn one_server_keeps_the_contract() {
     let Some(server) = Server::start(false) else { return };
-    contract(&Cache::new(&server.settings()).unwrap()).await;
+    contract(&Cache::new(&server.settings()).unwrap(), "").await;
 }
 
 #[tokio::test]
 async fn a_cluster_keeps_the_contract() {
     let Some(server) = Server::start(true) else { return };
-    contract(&Cache::new(&server.settings()).unwrap()).await;
+    contract(&Cache::new(&server.settings()).unwrap(), "").await;
 }
 
 #[tokio::test]
 async fn three_nodes_keep_the_contract_and_a_dead_one_takes_only_its_own_along() {
-    let Some(mut nodes) = three_nodes() else { return };
-    let settings = Settings::at(nodes.iter().map(Server::url).collect());
-    let cache = Cache::new(&Settings { timeout: Duration::from_secs(2), ..settings }).unwrap();
-    contract(&cache).await;
-    let posts: Vec<PostId> = (0..60).map(|n| post(&format!("p-{n}"))).collect();
-    for post in &posts {
-        fill(&cache, post, 1).await;
-    }
+    let Some(mut nodes) = three_nodes(false) else { return };
+    let cache = cache_over(nodes.iter().map(Server::url));
+    contract(&cache, "").await;
+    let posts = sixty_filled(&cache).await;
     nodes[1].kill();
     let mut lost = Vec::new();
     for post in &posts {
@@ -210,21 +92,107 @@ async fn three_nodes_keep_the_contract_and_a_dead_one_takes_only_its_own_along()
 }
 
 #[tokio::test]
+async fn a_replica_takes_a_dead_nodes_place_with_its_counts_and_is_written_to() {
+    let Some(mut nodes) = three_nodes(true) else { return };
+    let cache = cache_over(nodes.iter().map(Server::url));
+    let posts = sixty_filled(&cache).await;
+    let offset = |node: &Server, name: &str| {
+        let info: redis::InfoDict = redis::cmd("INFO").arg("replication").query(&mut node.raw()).unwrap();
+        info.get::<u64>(name).unwrap()
+    };
+    eventually("the replicas have everything", || {
+        let mut pairs = nodes[..3].iter().zip(&nodes[3..]);
+        pairs.all(|(master, replica)| offset(replica, "slave_repl_offset") == offset(master, "master_repl_offset"))
+    });
+    nodes[1].kill();
+    let deadline = Instant::now() + DEADLINE;
+    let found = loop {
+        match cache.get(&posts).await {
+            Ok(found) => break found,
+            Err(fault) => assert!(fault.is_retryable() && Instant::now() < deadline, "nobody took over: {fault}"),
+        }
+    };
+    assert_eq!(found, vec![Cached::Hit(served(1)); 60]);
+    let newer: Vec<_> = posts.iter().map(|post| (post.clone(), served(2))).collect();
+    // The client may not have learnt yet where all of the dead node's slots are now.
+    while let Err(fault) = cache.update(&newer).await {
+        assert!(fault.is_retryable() && Instant::now() < deadline, "nobody takes updates: {fault}");
+    }
+    assert_eq!(cache.get(&posts).await, Ok(vec![Cached::Hit(served(2)); 60]));
+    nodes[1].restart();
+    eventually("the node that was dead is a replica", || {
+        let role: String = redis::cmd("INFO").arg("replication").query(&mut nodes[1].raw()).unwrap();
+        role.contains("role:slave") && role.contains("master_link_status:up")
+    });
+    assert_eq!(cache.get(&posts).await, Ok(vec![Cached::Hit(served(2)); 60]));
+}
+
+#[expect(clippy::disallowed_methods, reason = "the writers run side by side, and the test waits for each")]
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_node_that_dies_while_many_write_stops_nobody_for_longer_than_its_replica_takes() {
+    let Some(mut nodes) = three_nodes(true) else { return };
+    let cache = Cache::new(&Settings::at(nodes.iter().map(Server::url).collect())).unwrap();
+    let posts = sixty_filled(&cache).await;
+    let (killed, told) = tokio::sync::watch::channel(false);
+    let writers = (0..4u64).map(|writer| {
+        let (cache, posts, told) = (cache.clone(), posts.clone(), told.clone());
+        tokio::spawn(async move {
+            let mut version = 2 + writer;
+            // On until all of it is taken after the node has died.
+            while cache.update(&newer(&posts, version)).await.is_ok() || !*told.borrow() {
+                version += 4;
+            }
+            let deadline = Instant::now() + DEADLINE;
+            while let Err(fault) = cache.update(&newer(&posts, version)).await {
+                assert!(fault.is_retryable() && Instant::now() < deadline, "nobody takes updates: {fault}");
+                tokio::time::sleep(Duration::from_millis(100)).await;
+            }
+        })
+    });
+    let writers: Vec<_> = writers.collect();
+    tokio::time::sleep(Duration::from_millis(500)).await;
+    killed.send_replace(true);
+    nodes[1].kill();
+    for writer in writers {
+        writer.await.unwrap();
+    }
+}
+
+fn newer(posts: &[PostId], version: u64) -> Vec<(PostId, Served)> {
+    posts.iter().map(|post| (post.clone(), served(version))).collect()
+}
+
+#[tokio::test]
+async fn a_cluster_elsewhere_keeps_the_contract_over_all_its_slots() {
+    let Ok(nodes) = std::env::var(CLUSTER) else {
+        eprintln!("skipped: {CLUSTER} names no nodes");
+        return;
+    };
+    let cache = cache_over(nodes.split(',').map(str::to_owned));
+    let run = format!("{:016x}-", RandomState::new().hash_one(()));
+    contract(&cache, &run).await;
+    many_slots(&cache, &run).await;
+}
+
+#[tokio::test]
 async fn many_posts_of_many_slots_are_answered_in_their_order() {
     for cluster in [false, true] {
         let Some(server) = Server::start(cluster) else { return };
-        let cache = Cache::new(&server.settings()).unwrap();
-        let posts: Vec<PostId> = (0..300).map(|n| post(&format!("p-{n}{{tag-{}}}", n % 7))).collect();
-        for (nth, post) in posts.iter().enumerate().filter(|(nth, _)| nth % 3 == 0) {
-            fill(&cache, post, nth as u64 + 1).await;
-        }
-        let newer: Vec<_> = posts.iter().map(|post| (post.clone(), served(250))).collect();
-        assert_eq!(cache.update(&newer).await, Ok(83), "those there, and older than version 250");
-        let found = cache.get(&posts).await.unwrap();
-        for (nth, cached) in found.into_iter().enumerate() {
-            let version = (nth % 3 == 0).then(|| (nth as u64 + 1).max(250));
-            assert_eq!(cached, version.map_or(Cached::Miss, |version| Cached::Hit(served(version))), "{nth}");
-        }
+        many_slots(&Cache::new(&server.settings()).unwrap(), "").await;
+    }
+}
+
+async fn many_slots(cache: &Cache, run: &str) {
+    let posts: Vec<PostId> = (0..300).map(|n| post(&format!("{run}p-{n}{{tag-{}}}", n % 7))).collect();
+    for (nth, post) in posts.iter().enumerate().filter(|(nth, _)| nth % 3 == 0) {
+        fill(cache, post, nth as u64 + 1).await;
+    }
+    let newer: Vec<_> = posts.iter().map(|post| (post.clone(), served(250))).collect();
+    assert_eq!(cache.update(&newer).await, Ok(83), "those there, and older than version 250");
+    let found = cache.get(&posts).await.unwrap();
+    for (nth, cached) in found.into_iter().enumerate() {
+        let version = (nth % 3 == 0).then(|| (nth as u64 + 1).max(250));
+        assert_eq!(cached, version.map_or(Cached::Miss, |version| Cached::Hit(served(version))), "{nth}");
     }
 }
 
@@ -259,6 +227,32 @@ async fn a_key_expires_within_its_time_and_so_does_the_right_to_fill_it() {
     assert_eq!(cache.fill(&right, &late, &served(1)).await, Ok(false));
     let written = cache.fill(&right, &token, &served(2)).await.unwrap();
     assert_eq!(held(&cache, &right).await == Cached::Hit(served(2)), written);
+}
+
+#[tokio::test]
+async fn what_is_evicted_is_missed_and_no_update_brings_it_back() {
+    let Some(server) = Server::start(false) else { return };
+    let cache = Cache::new(&server.settings()).unwrap();
+    let memory: redis::InfoDict = redis::cmd("INFO").arg("memory").query(&mut server.raw()).unwrap();
+    let most = memory.get::<u64>("used_memory").unwrap() + (256 << 10);
+    for (name, value) in [("maxmemory", most.to_string()), ("maxmemory-policy", "allkeys-lru".to_owned())] {
+        redis::cmd("CONFIG").arg("SET").arg(name).arg(value).query::<()>(&mut server.raw()).unwrap();
+    }
+    let posts: Vec<PostId> = (0..4_000).map(|n| post(&format!("p-{n}"))).collect();
+    for post in &posts {
+        let token = cache.begin_fill(post).await.unwrap().unwrap();
+        cache.fill(post, &token, &served(1)).await.unwrap();
+    }
+    let kept = |mut found: Vec<Cached>, version| {
+        found.retain(|cached| *cached != Cached::Miss);
+        assert!(found.iter().all(|cached| *cached == Cached::Hit(served(version))));
+        found.len()
+    };
+    let before = kept(cache.get(&posts).await.unwrap(), 1);
+    assert!((1..4_000).contains(&before), "{before} were kept");
+    let newer: Vec<_> = posts.iter().map(|post| (post.clone(), served(2))).collect();
+    assert!(cache.update(&newer).await.unwrap() <= before);
+    assert!(kept(cache.get(&posts).await.unwrap(), 2) <= before);
 }
 
 #[tokio::test]

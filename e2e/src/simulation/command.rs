@@ -12,19 +12,23 @@ use std::time::Duration;
 use anyhow::{Context, bail};
 use clap::Args;
 
+use super::coverage::kinds;
 use super::mutant::Mutant;
 use super::outcome::Outcome;
 use super::schedule::{Order, run};
-use pool::Pool;
+pub use pool::Pool;
 
-/// How long one schedule may take in real time.
-const LIMIT: Duration = Duration::from_secs(300);
+/// How many seconds one schedule may take; those for which its process is stopped are not counted.
+const LIMIT: u32 = 600;
 
 /// Events of a schedule that is to find a mutant.
 const MUTANT_EVENTS: u64 = 1_200;
 
 /// How often each mutant is to be found.
 const FINDS: usize = 5;
+
+/// Schedules between two words on how far it is.
+const PROGRESS: u64 = 50;
 
 /// Characters of how a mutant was found that are printed.
 const HOW: usize = 200;
@@ -87,11 +91,12 @@ impl Schedule {
         // A thread of its own: the keys of its maps are drawn once the seed is set.
         let thread = std::thread::Builder::new().name("schedule".to_owned()).stack_size(16 << 20);
         super::clockwork::wind(seed);
-        thread.spawn(move || sender.send(run(&order))).context("cannot start a thread")?;
-        let outcome = match ended.recv_timeout(LIMIT) {
-            Ok(outcome) => outcome?,
-            Err(mpsc::RecvTimeoutError::Timeout) => broken(seed, &format!("took longer than {LIMIT:?}")),
-            Err(mpsc::RecvTimeoutError::Disconnected) => broken(seed, "panicked"),
+        thread.spawn(move || sender.send(run(&order)).is_ok()).context("cannot start a thread")?;
+        let mut heard = (0..LIMIT).map(|_| ended.recv_timeout(Duration::from_secs(1)));
+        let outcome = match heard.find(|heard| !matches!(heard, Err(mpsc::RecvTimeoutError::Timeout))) {
+            Some(Ok(outcome)) => outcome?,
+            Some(Err(_)) => broken(seed, "panicked"),
+            None => Outcome { endless: true, ..broken(seed, &format!("took longer than {LIMIT} seconds")) },
         };
         line(&serde_json::to_string(&outcome)?)
     }
@@ -103,7 +108,8 @@ impl Simulate {
     /// # Errors
     /// A law was broken, or a mutant was not found.
     pub fn run(self) -> anyhow::Result<()> {
-        let pool = Pool::new(self.jobs)?;
+        let program = std::env::current_exe().context("cannot tell which program this is")?;
+        let pool = Pool::of(program, self.jobs);
         let mutants = if self.mutants { Mutant::ALL.to_vec() } else { self.mutant.clone() };
         if mutants.is_empty() { self.schedules(&pool) } else { self.find(&pool, &mutants) }
     }
@@ -118,18 +124,21 @@ impl Simulate {
         let mut first: Option<Outcome> = None;
         pool.each(self.seeds().map(order), self.twice, |outcome| {
             tally.add(&outcome);
-            let earlier = first.as_ref().is_none_or(|first| outcome.seed < first.seed);
-            if outcome.broken.is_some() && earlier {
-                first = Some(outcome);
+            if tally.schedules.is_multiple_of(PROGRESS) {
+                let _ = writeln!(std::io::stderr(), "{} schedules, seed {} among them", tally.schedules, outcome.seed);
             }
-            first.is_none()
+            if let Some(how) = &outcome.broken {
+                let _ = line(&format!("seed {} broke a law: {how}", outcome.seed));
+                if first.as_ref().is_none_or(|first| outcome.seed < first.seed) {
+                    first = Some(outcome);
+                }
+            }
+            true
         })?;
         tally.print()?;
         let Some(first) = first else { return line("every law held") };
-        let text = first.broken.clone().unwrap_or_default();
-        line(&format!("seed {} broke a law: {text}", first.seed))?;
         shrink::shrink(pool, order(first.seed), &first)?;
-        bail!("seed {} broke a law", first.seed)
+        bail!("{} schedules broke a law, seed {} first", tally.broken, first.seed)
     }
 
     fn find(&self, pool: &Pool, mutants: &[Mutant]) -> anyhow::Result<()> {
@@ -141,19 +150,13 @@ impl Simulate {
             let mut ran = BTreeSet::new();
             pool.each(self.seeds().map(order), false, |outcome| {
                 ran.insert(outcome.seed);
-                if let Some(how) = outcome.broken {
+                // One that comes to no end shows nothing.
+                if let Some(how) = outcome.broken.filter(|_| !outcome.endless) {
                     found.insert(outcome.seed, how);
                 }
                 found.len() < FINDS
             })?;
-            let mut gaps: Vec<u64> = Vec::new();
-            let mut last = self.first_seed.saturating_sub(1);
-            for seed in found.keys() {
-                gaps.push(seed - last);
-                last = *seed;
-            }
-            gaps.sort_unstable();
-            match (gaps.get(gaps.len() / 2), found.first_key_value()) {
+            match (median(&found, &ran), found.first_key_value()) {
                 (Some(median), Some((seed, how))) => line(&format!(
                     "{:<4} found {} times in {} schedules, median {median}; first by seed {seed}: {how}",
                     mutant.name(),
@@ -169,6 +172,24 @@ impl Simulate {
         }
         if missed.is_empty() { Ok(()) } else { bail!("not found: {}", missed.join(", ")) }
     }
+}
+
+/// How many schedules it took to find what was `found`, each time, in the median; those after the last count as one time
+/// more where they were many.
+fn median(found: &BTreeMap<u64, String>, ran: &BTreeSet<u64>) -> Option<usize> {
+    let mut spans = Vec::new();
+    let mut span = 0;
+    for seed in ran {
+        span += 1;
+        if found.contains_key(seed) {
+            spans.push(std::mem::take(&mut span));
+        }
+    }
+    if spans.iter().all(|earlier| *earlier < span) {
+        spans.push(span);
+    }
+    spans.sort_unstable();
+    spans.get(spans.len() / 2).copied()
 }
 
 /// What many schedules came to.
@@ -202,7 +223,9 @@ impl Tally {
         line(&format!(
             "{schedules} schedules, {broken} broke a law; {events} events, {rows} rows at the end, {verdicts} verdicts checked, {hours} virtual hours"
         ))?;
-        self.faults.iter().try_for_each(|(kind, count)| line(&format!("  {kind:<22} {count}")))
+        self.faults.iter().try_for_each(|(kind, count)| line(&format!("  {kind:<22} {count}")))?;
+        let missing: Vec<&str> = kinds().filter(|kind| !self.faults.contains_key(*kind)).collect();
+        if missing.is_empty() { line("every kind of fault fired") } else { line(&format!("never fired: {missing:?}")) }
     }
 }
 

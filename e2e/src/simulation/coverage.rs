@@ -3,6 +3,29 @@
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
+use super::driver::Deed;
+
+/// Kinds of faults that are not deeds.
+const OTHERS: [&str; 12] = [
+    "acknowledgement_lost",
+    "cache_failed",
+    "conflict",
+    "drop_reply",
+    "ghost",
+    "ghost_applied",
+    "internal_error",
+    "iterator_expired",
+    "latency",
+    "poison",
+    "throttle",
+    "unprocessed",
+];
+
+/// Every kind of fault there is.
+pub fn kinds() -> impl Iterator<Item = &'static str> {
+    Deed::ALL.into_iter().map(Deed::name).chain(OTHERS)
+}
+
 /// Counts by kind; clones are the same ones.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Coverage(Arc<Mutex<BTreeMap<String, u64>>>);

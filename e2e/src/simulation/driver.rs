@@ -57,6 +57,28 @@ pub(crate) enum Deed {
 }
 
 impl Deed {
+    /// All of them that do something.
+    pub(crate) const ALL: [Self; 18] = [
+        Self::Crash,
+        Self::Stop,
+        Self::Freeze,
+        Self::Rebalance,
+        Self::Expire,
+        Self::Split,
+        Self::Roll,
+        Self::Trim,
+        Self::Pause,
+        Self::Day,
+        Self::BrokerDown,
+        Self::LettersRefused,
+        Self::Evict,
+        Self::Fill,
+        Self::Outage,
+        Self::Skew,
+        Self::Ask,
+        Self::Inject,
+    ];
+
     /// Its name in the counts of what was done.
     pub(crate) fn name(self) -> &'static str {
         match self {
@@ -123,7 +145,7 @@ impl Driver {
     }
 
     async fn perform(&mut self, deed: Deed) -> anyhow::Result<bool> {
-        let soon = Instant::now() + self.chance.millis(0, 6_000);
+        let soon = Instant::now() + self.chance.millis(0, self.profile.pace * 5);
         Ok(match deed {
             Deed::Nothing => true,
             Deed::Crash | Deed::Stop => self.end(deed == Deed::Crash, soon).await?,
@@ -190,13 +212,14 @@ impl Driver {
         }
     }
 
-    fn alive(&self) -> Option<usize> {
-        let alive: Vec<usize> = (0..self.slots.len()).filter(|slot| self.slots[*slot].life.is_some()).collect();
+    fn alive(&self, role: Option<Role>) -> Option<usize> {
+        let is_one = |slot: &Slot| slot.life.is_some() && role.is_none_or(|role| slot.role == role);
+        let alive: Vec<usize> = (0..self.slots.len()).filter(|slot| is_one(&self.slots[*slot])).collect();
         (!alive.is_empty()).then(|| alive[self.chance.place(alive.len())])
     }
 
     async fn end(&mut self, crash: bool, back: Instant) -> anyhow::Result<bool> {
-        let Some(slot) = self.alive() else { return Ok(false) };
+        let Some(slot) = self.alive(self.profile.victims.filter(|_| crash)) else { return Ok(false) };
         let slot = &mut self.slots[slot];
         if crash {
             slot.kill().await;
@@ -208,8 +231,9 @@ impl Driver {
     }
 
     fn freeze(&mut self) -> bool {
-        let (wire, log) = (self.chance.millis(200, 20_000), self.chance.millis(0, 3_000));
-        let Some(slot) = self.alive() else { return false };
+        let longest = if self.chance.happens(10) { 20_000 } else { self.profile.pace * 8 };
+        let (wire, log) = (self.chance.millis(200, longest), self.chance.millis(0, 3_000));
+        let Some(slot) = self.alive(None) else { return false };
         let slot = &mut self.slots[slot];
         let thaw = Instant::now() + wire;
         slot.freeze((thaw, thaw + log));
@@ -281,7 +305,7 @@ impl Driver {
     }
 
     async fn skew(&mut self) -> bool {
-        let Some(slot) = self.alive() else { return false };
+        let Some(slot) = self.alive(None) else { return false };
         self.slots[slot].kill().await;
         let by = self.chance.millis(0, 1_500);
         let clock = self.world.clock.now();

@@ -11,6 +11,9 @@ pub struct Outcome {
     pub seed: u64,
     /// The law that was broken, and how; `None` where all held.
     pub broken: Option<String>,
+    /// Whether it was given up because it came to no end.
+    #[serde(default)]
+    pub endless: bool,
     /// The hash of everything that happened.
     pub hash: u64,
     /// How often each kind of fault was done.

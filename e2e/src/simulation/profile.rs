@@ -11,7 +11,11 @@ use tally_service::Chance;
 use super::chance::Draws;
 use super::driver::Deed;
 use super::events::Crowd;
+use super::instance::Role;
 use super::mutant::Mutant;
+
+/// Events of a schedule with so few steps that what is rare would not come.
+const SHORT: u64 = 600;
 
 /// Everything about a schedule that is drawn before it begins.
 #[derive(Clone, Debug)]
@@ -41,6 +45,8 @@ pub(crate) struct Profile {
     pub(crate) pace: u64,
     /// How often every open stream shard is closed and continued by another.
     pub(crate) rolls: Option<Duration>,
+    /// Whom crashes strike alone, if not everybody.
+    pub(crate) victims: Option<Role>,
     /// What is done to the pipeline, and how often relative to the rest.
     pub(crate) deeds: Vec<(Deed, u64)>,
 }
@@ -64,7 +70,7 @@ impl Profile {
         let mut profile = Self {
             crowd,
             events,
-            steps: (events / 60).clamp(20, 160),
+            steps: (events / 12).clamp(40, 1_000),
             partitions: u32::try_from(chance.between(1, 4)).unwrap_or(1),
             shards: ShardCount::new(chance.pick(&[1, 2, 4])).expect("powers of two"),
             engine: engine(chance),
@@ -77,9 +83,10 @@ impl Profile {
             claims: chance.happens(70),
             lossy,
             cache_failing: chance.pick(&[0, 5, 30]),
-            pace: chance.pick(&[300, 1_000, 2_000]),
+            pace: chance.pick(&[200, 600, 1_500]),
             rolls: chance.pick(&[None, Some(Duration::from_secs(20)), Some(Duration::from_secs(60))]),
-            deeds: deeds(lossy, recounting),
+            victims: None,
+            deeds: deeds(lossy, recounting, if events < SHORT { 4 } else { 1 }),
         };
         if let Some(mutant) = mutant {
             profile.target(mutant, chance);
@@ -97,13 +104,24 @@ impl Profile {
                 (self.consumers, self.recounters) = (2, 0);
                 weigh(Deed::Freeze, 12);
                 weigh(Deed::Expire, 8);
-                self.rules.push(ghosts(chance.between(20, 80), 5_000, 0).on("TransactWriteItems"));
+                let rule = match mutant {
+                    Mutant::NoFence => ghosts(chance.between(20, 80), 5_000, 0),
+                    // Without an answer for so long that many a freeze comes before it, and another's batch as well.
+                    _ => ghosts(chance.between(100, 400), 5_000, 2_000),
+                };
+                self.rules.push(rule.on("TransactWriteItems"));
             }
             Mutant::Pipelined => {
                 self.prefix = 3;
                 self.rules.push(ghosts(chance.between(20, 80), 3_000, 200).on("UpdateItem").table("like_counts"));
             }
-            Mutant::NoFloor | Mutant::SinkingFloor => {
+            Mutant::SinkingFloor => {
+                // An update that arrives late, and before it is sent again: shards that end meanwhile move the floor.
+                (self.streamers, self.leases, self.engine.shards) = (1, false, 4);
+                self.rolls = Some(Duration::from_secs(chance.between(2, 5)));
+                self.rules.push(ghosts(chance.between(50, 150), 10_000, 12_000).on("UpdateItem").table("like_counts"));
+            }
+            Mutant::NoFloor => {
                 (self.streamers, self.leases) = (2, false);
                 self.rolls = Some(Duration::from_secs(chance.between(3, 10)));
                 weigh(Deed::Freeze, 12);
@@ -117,15 +135,21 @@ impl Profile {
             }
             Mutant::NoToken => {
                 weigh(Deed::Inject, 20);
-                self.rules.push(ghosts(chance.between(100, 300), 6_000, 0).on("TransactWriteItems"));
+                // Verdicts alone touch this table in a transaction: late enough for the next window to be open.
+                self.rules.push(ghosts(chance.between(200, 500), 30_000, 0).on("TransactWriteItems").table("recounts"));
             }
             Mutant::CaptureOverTrim => {
                 weigh(Deed::Trim, 25);
                 weigh(Deed::Freeze, 8);
             }
-            Mutant::UnopenedReport => weigh(Deed::Crash, 12),
+            Mutant::UnopenedReport => {
+                self.victims = Some(Role::Streamer);
+                weigh(Deed::Crash, 12);
+            }
             Mutant::CaptureOverResume => {
-                self.streamers = 2;
+                // Both have to begin anew inside one window.
+                (self.streamers, self.leases, self.recounters) = (2, false, 2);
+                (self.victims, self.pace, self.steps) = (Some(Role::Streamer), 600, 200);
                 weigh(Deed::Crash, 15);
             }
             Mutant::AppliedNotCaptured => (self.streamers, self.leases) = (2, false),
@@ -182,10 +206,10 @@ fn permille(rate: u64) -> f64 {
     f64::from(u32::try_from(rate).unwrap_or(u32::MAX)) / 1_000.0
 }
 
-/// What is done to the pipeline between steps.
-fn deeds(lossy: bool, recounting: bool) -> Vec<(Deed, u64)> {
+/// What is done to the pipeline between steps; `rare` is the weight of what takes many virtual minutes.
+fn deeds(lossy: bool, recounting: bool, rare: u64) -> Vec<(Deed, u64)> {
     let mut deeds = vec![
-        (Deed::Nothing, 30),
+        (Deed::Nothing, 60),
         (Deed::Crash, 8),
         (Deed::Stop, 3),
         (Deed::Freeze, 6),
@@ -193,7 +217,7 @@ fn deeds(lossy: bool, recounting: bool) -> Vec<(Deed, u64)> {
         (Deed::Expire, 3),
         (Deed::Split, 3),
         (Deed::Roll, 3),
-        (Deed::Pause, 1),
+        (Deed::Pause, rare),
         (Deed::BrokerDown, 2),
         (Deed::LettersRefused, 2),
         (Deed::Evict, 5),
@@ -205,7 +229,7 @@ fn deeds(lossy: bool, recounting: bool) -> Vec<(Deed, u64)> {
         deeds.extend([(Deed::Ask, 6), (Deed::Inject, 3)]);
     }
     if lossy {
-        deeds.extend([(Deed::Trim, 4), (Deed::Day, 1)]);
+        deeds.extend([(Deed::Trim, 4), (Deed::Day, rare)]);
     }
     deeds
 }

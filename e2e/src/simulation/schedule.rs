@@ -89,7 +89,8 @@ async fn schedule(order: &Order) -> Outcome {
     };
     let mut course = Course { driver, events: Events::default(), seen: Seen::default() };
     let held = course.whole(&mut outcome).await;
-    let Course { driver: Driver { world, slots, .. }, .. } = course;
+    let Course { driver: Driver { world, slots, .. }, events, .. } = course;
+    let poisoned = events.poisoned().len() as u64;
     outcome.broken = held.err().map(|error| format!("{error:#}"));
     outcome.hash = world.trace.hash();
     outcome.virtual_ms = u64::try_from(began.elapsed().as_millis()).unwrap_or(u64::MAX);
@@ -101,6 +102,7 @@ async fn schedule(order: &Order) -> Outcome {
             .for_each(|(fault, count)| world.coverage.add(fault, *count));
     }
     world.coverage.add("ghost_applied", stats.ghosts_applied);
+    world.coverage.add("poison", poisoned);
     outcome.faults = world.coverage.all();
     if order.lines {
         outcome.lines = world.trace.lines();

@@ -68,6 +68,8 @@ pub(super) struct Owner {
     pub(super) member: u64,
     pub(super) tenure: u64,
     pub(super) over: Arc<watch::Sender<Option<Over>>>,
+    /// Its handle is gone although nobody asked for it: the group does not know, and the member is still the owner.
+    pub(super) idle: bool,
 }
 
 #[derive(Debug)]
@@ -139,17 +141,18 @@ impl Group {
             let turn = members[index as usize % members.len()];
             match self.owners.get(&index) {
                 Some(owner) if owner.member == turn => {}
-                Some(owner) => {
+                Some(owner) if !owner.idle => {
                     let member = owner.member;
                     let asked = owner.over.send_if_modified(|over| over.replace(Over::Revoked).is_none());
                     if asked {
                         self.tell(member, Notice::Ended(Over::Revoked, vec![index]));
                     }
                 }
-                None => {
+                _ => {
                     *next += 1;
                     let over = Arc::new(watch::Sender::new(None));
-                    self.owners.insert(index, Owner { member: turn, tenure: *next, over: Arc::clone(&over) });
+                    let owner = Owner { member: turn, tenure: *next, over: Arc::clone(&over), idle: false };
+                    self.owners.insert(index, owner);
                     given.entry(turn).or_default().push(Tenure { index, id: *next, over });
                 }
             }

@@ -1,5 +1,6 @@
 //! Schedules side by side, each in a process of its own.
 
+use std::path::PathBuf;
 use std::process::{Command, Stdio};
 use std::sync::Mutex;
 use std::sync::PoisonError;
@@ -12,22 +13,25 @@ use super::super::schedule::Order;
 use super::broken;
 
 /// Where schedules are run.
-pub(super) struct Pool {
-    program: std::path::PathBuf,
+#[derive(Clone, Debug)]
+pub struct Pool {
+    program: PathBuf,
     jobs: usize,
 }
 
 impl Pool {
-    /// As many at once as asked for, or as there are processors.
-    pub(super) fn new(jobs: Option<usize>) -> anyhow::Result<Self> {
-        let program = std::env::current_exe().context("cannot tell which program this is")?;
+    /// Processes of `program`, which is this crate's: as many at once as asked for, or as there are processors.
+    pub fn of(program: PathBuf, jobs: Option<usize>) -> Self {
         let processors = std::thread::available_parallelism().map_or(1, usize::from);
-        Ok(Self { program, jobs: jobs.unwrap_or(processors).max(1) })
+        Self { program, jobs: jobs.unwrap_or(processors).max(1) }
     }
 
     /// Runs `orders` until `go_on` says no, whose turn comes in the order of the ends; `twice` runs each a second time
     /// and takes another trace for a broken law.
-    pub(super) fn each(
+    ///
+    /// # Errors
+    /// A schedule could not be run, or said nothing that can be read.
+    pub fn each(
         &self,
         orders: impl Iterator<Item = Order> + Send,
         twice: bool,

@@ -10,6 +10,9 @@ use tally_core::ids::{RowKey, UserId};
 use tally_core::ports::{Cursor, FencedRows, Like, MarkerPut, Outcome, Page, Rows, ScannedRow, Segment};
 use tally_core::recount::{Marker, Phase};
 
+/// How long it is until a batch is sent again.
+const AGAIN: Duration = Duration::from_millis(100);
+
 /// Rows that move under whatever fence stands: an unknown outcome is taken for a failure.
 pub(crate) struct MutatedRows(pub(crate) Arc<dyn FencedRows>);
 
@@ -30,6 +33,7 @@ impl FencedRows for MutatedRows {
             if !matches!(outcome, Commit::Unknown(_)) {
                 return outcome;
             }
+            tokio::time::sleep(AGAIN).await;
             if let Ok(Some(fence)) = self.0.fence(partition).await {
                 advance.from = fence;
             }

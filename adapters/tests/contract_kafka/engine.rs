@@ -1,0 +1,149 @@
+//! The engines the log's suite is run against.
+
+use std::hash::{BuildHasher as _, RandomState};
+use std::sync::Arc;
+use std::time::Duration;
+
+use rdkafka::admin::{AdminClient, AdminOptions, NewTopic, TopicReplication};
+use rdkafka::client::DefaultClientContext;
+use rdkafka::mocking::MockCluster;
+use rdkafka::producer::DefaultProducerContext;
+use rdkafka::{ClientConfig, TopicPartitionList};
+use tally_adapters::kafka::{Producer as KafkaProducer, Settings, Shelf as KafkaShelf, Source};
+use tally_adapters::memory::log::Broker;
+use tally_core::ports::{Intake, Producer, Shelf};
+
+/// The environment variable that names brokers of another engine.
+const BROKERS: &str = "TALLY_TEST_BROKERS";
+const GROUP: &str = "readers";
+pub(crate) const PARTITIONS: u32 = 4;
+/// Rebalances of the in-process cluster take up to fifteen seconds.
+pub(crate) const PATIENCE: Duration = Duration::from_secs(60);
+
+/// An engine under contract, with one topic.
+pub(crate) trait Engine {
+    fn topic(&self) -> &str;
+    fn join(&self) -> Box<dyn Intake>;
+    fn producer(&self) -> Arc<dyn Producer>;
+    fn shelf(&self) -> Arc<dyn Shelf>;
+}
+
+/// The twin, with the broker behind it.
+pub(crate) struct Twin(pub(crate) Broker);
+
+impl Twin {
+    pub(crate) fn new(partitions: u32) -> Self {
+        let broker = Broker::new();
+        broker.create_topic("likes", partitions);
+        Self(broker)
+    }
+}
+
+impl Engine for Twin {
+    fn topic(&self) -> &'static str {
+        "likes"
+    }
+    fn join(&self) -> Box<dyn Intake> {
+        Box::new(self.0.join(GROUP, self.topic()))
+    }
+    fn producer(&self) -> Arc<dyn Producer> {
+        Arc::new(self.0.clone())
+    }
+    fn shelf(&self) -> Arc<dyn Shelf> {
+        Arc::new(self.0.shelf("marks", self.topic()))
+    }
+}
+
+pub(crate) struct Librdkafka {
+    brokers: String,
+    topic: String,
+    /// Gone when dropped, where it is one of our own.
+    pub(crate) cluster: Option<MockCluster<'static, DefaultProducerContext>>,
+}
+
+impl Librdkafka {
+    pub(crate) fn in_process(partitions: u32) -> Self {
+        let cluster = MockCluster::new(1).unwrap();
+        cluster.create_topic("likes", i32::try_from(partitions).unwrap(), 1).unwrap();
+        Self { brokers: cluster.bootstrap_servers(), topic: "likes".to_owned(), cluster: Some(cluster) }
+    }
+
+    /// A topic of its own at brokers that others use, too; left behind. `None`, said aloud, where none are named.
+    pub(crate) async fn elsewhere(partitions: u32) -> Option<Self> {
+        let Ok(brokers) = std::env::var(BROKERS) else {
+            eprintln!("skipped: {BROKERS} names no brokers");
+            return None;
+        };
+        let topic = format!("contract-{:016x}", RandomState::new().hash_one(()));
+        let engine = Self { brokers, topic, cluster: None };
+        engine.create_topic(&engine.topic, partitions).await;
+        Some(engine)
+    }
+
+    pub(crate) fn settings(&self) -> Settings {
+        Settings::plaintext(&self.brokers)
+    }
+
+    pub(crate) fn admin(&self) -> AdminClient<DefaultClientContext> {
+        ClientConfig::new().set("bootstrap.servers", &self.brokers).create().unwrap()
+    }
+
+    pub(crate) async fn create_topic(&self, name: &str, partitions: u32) {
+        let partitions = i32::try_from(partitions).unwrap();
+        if let Some(cluster) = &self.cluster {
+            cluster.create_topic(name, partitions, 1).unwrap();
+            return;
+        }
+        let admin = self.admin();
+        let new = NewTopic::new(name, partitions, TopicReplication::Fixed(1));
+        admin.create_topics([&new], &AdminOptions::new()).await.unwrap().remove(0).unwrap();
+        let created = |metadata: &rdkafka::metadata::Metadata| {
+            let topic = &metadata.topics()[0];
+            topic.error().is_none() && topic.partitions().iter().all(|partition| partition.leader() >= 0)
+        };
+        let deadline = tokio::time::Instant::now() + PATIENCE;
+        while !created(&admin.inner().fetch_metadata(Some(name), PATIENCE).unwrap()) {
+            assert!(tokio::time::Instant::now() < deadline, "{name} has no leaders");
+            tokio::task::yield_now().await;
+        }
+    }
+}
+
+impl Librdkafka {
+    /// As retention would: everything of a partition before `start`. The in-process cluster cannot.
+    pub(crate) async fn delete_before(&self, index: u32, start: u64) {
+        let mut offsets = TopicPartitionList::new();
+        let (index, start) = (i32::try_from(index).unwrap(), i64::try_from(start).unwrap());
+        offsets.add_partition_offset(&self.topic, index, rdkafka::Offset::Offset(start)).unwrap();
+        let deleted = self.admin().delete_records(&offsets, &AdminOptions::new()).await.unwrap();
+        deleted.elements()[0].error().unwrap();
+    }
+}
+
+impl Engine for Librdkafka {
+    fn topic(&self) -> &str {
+        &self.topic
+    }
+    fn join(&self) -> Box<dyn Intake> {
+        Box::new(Source::new(&self.settings(), &format!("{GROUP}-{}", self.topic), &self.topic).unwrap())
+    }
+    fn producer(&self) -> Arc<dyn Producer> {
+        Arc::new(KafkaProducer::new(&self.settings()).unwrap())
+    }
+    fn shelf(&self) -> Arc<dyn Shelf> {
+        Arc::new(KafkaShelf::new(&self.settings(), &format!("marks-{}", self.topic), &self.topic).unwrap())
+    }
+}
+
+/// Librdkafka against every Kafka there is.
+pub(crate) async fn kafkas(partitions: u32) -> Vec<Librdkafka> {
+    let mut kafkas = vec![Librdkafka::in_process(partitions)];
+    kafkas.extend(Librdkafka::elsewhere(partitions).await);
+    kafkas
+}
+
+pub(crate) async fn engines() -> Vec<Box<dyn Engine>> {
+    let mut engines: Vec<Box<dyn Engine>> = vec![Box::new(Twin::new(PARTITIONS))];
+    engines.extend(kafkas(PARTITIONS).await.into_iter().map(|kafka| Box::new(kafka) as Box<dyn Engine>));
+    engines
+}

@@ -1,0 +1,63 @@
+//! The simulation's short form: schedules under which every law holds and every kind of fault fires, the same
+//! again from the same seeds, and mutants that have to be found.
+
+#![cfg(test)]
+
+use std::collections::BTreeSet;
+
+use tally_e2e::simulation::command::Pool;
+use tally_e2e::simulation::{Mutant, Order, Outcome, kinds};
+
+const EVENTS: u64 = 240;
+
+fn pool() -> Pool {
+    Pool::of(env!("CARGO_BIN_EXE_tally-e2e").into(), None)
+}
+
+fn run(seeds: impl Iterator<Item = u64> + Send, twice: bool) -> Vec<Outcome> {
+    let orders = seeds.map(|seed| Order { seed, events: EVENTS, ..Order::default() });
+    let mut outcomes = Vec::new();
+    pool()
+        .each(orders, twice, |outcome| {
+            outcomes.push(outcome);
+            true
+        })
+        .unwrap();
+    outcomes
+}
+
+fn assert_unbroken(outcomes: &[Outcome]) {
+    for Outcome { seed, broken, .. } in outcomes {
+        assert_eq!(*broken, None, "seed {seed}: `tally-e2e schedule --seed {seed} --events {EVENTS}`");
+    }
+}
+
+#[test]
+fn every_law_holds_while_every_kind_of_fault_fires() {
+    let outcomes = run(1..=16, false);
+    assert_unbroken(&outcomes);
+    let fired: BTreeSet<&str> = outcomes.iter().flat_map(|outcome| outcome.faults.keys().map(String::as_str)).collect();
+    let missing: Vec<&str> = kinds().filter(|kind| !fired.contains(kind)).collect();
+    assert!(missing.is_empty(), "never fired: {missing:?}");
+    assert!(outcomes.iter().map(|outcome| outcome.verdicts).sum::<u64>() > 20, "recounts came to their verdicts");
+}
+
+#[test]
+fn one_seed_has_one_trace() {
+    assert_unbroken(&run(101..=102, true));
+}
+
+#[test]
+fn mutants_are_found() {
+    for mutant in [Mutant::NoFence, Mutant::Pipelined, Mutant::NoFloor, Mutant::NoBoundary, Mutant::SilentZero] {
+        let orders = (1..=12).map(|seed| Order { seed, events: EVENTS, mutant: Some(mutant), ..Order::default() });
+        let mut found = false;
+        pool()
+            .each(orders, false, |outcome| {
+                found |= outcome.broken.is_some() && !outcome.endless;
+                !found
+            })
+            .unwrap();
+        assert!(found, "{} is not found", mutant.name());
+    }
+}

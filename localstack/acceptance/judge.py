@@ -1,0 +1,147 @@
+"""The judge: reads the log with Kafka's own consumer, the tables and the cache by their protocols and the API over HTTP,
+and shares no code with what it judges."""
+
+import json
+import socket
+from collections import Counter
+
+from load import counts_of
+from world import Http, Wrong
+
+LISTED = 10
+
+
+def records(world):
+    """Everything in the log as (partition, offset, event), each partition in order."""
+    held = sum(world.ends().values()) - sum(starts(world).values())
+    shown = [word for name in ("partition", "offset") for word in ("--formatter-property", f"print.{name}=true")]
+    text = world.engines("consume", "--topic", "likes", "--from-beginning", "--max-messages", held, *shown)
+    found = [line.split("\t", 2) for line in text.splitlines() if line.startswith("Partition:")]
+    if len(found) != held:
+        raise Wrong(f"{len(found)} records were read of the {held} in the log")
+    return [(int(partition[10:]), int(offset[7:]), json.loads(value)) for partition, offset, value in found]
+
+
+def starts(world):
+    lines = world.engines("offsets", "--topic", "likes", "--time", "earliest").split()
+    return {int(partition): int(start) for _, partition, start in (line.rsplit(":", 2) for line in lines)}
+
+
+def fold(records):
+    """Since when each user likes each post: the last event decides."""
+    likes = {}
+    for _, _, event in records:
+        pair = event["post_id"], event["user_id"]
+        if event["action"] == "like":
+            likes[pair] = event["ts"]
+        else:
+            likes.pop(pair, None)
+    return likes
+
+
+def judge(world, api, records):
+    """Compares everything with everything; what was compared. At quiet: nothing may be under way."""
+    expected = fold(records)
+    posts = sorted({event["post_id"] for _, _, event in records})
+    rows, shards = {}, Counter()
+    for item in world.store.scan("likes"):
+        if item["user_id"].startswith("\x01"):
+            continue
+        post, _ = item["pk"].rsplit("#", 1)
+        rows[post, item["user_id"]] = int(item["liked_at"])
+        shards[item["pk"]] += 1
+    counters = {item["post_id"]: item for item in world.store.scan("like_counts")}
+    wrong = list(differences("row", expected, rows))
+    wrong += counts_wrong(posts, shards, counters)
+    likes = Counter(post for post, _ in rows)
+    wrong += answers_wrong(api, posts, likes)
+    cached, stale = cache_wrong(world, posts, likes, counters)
+    wrong += stale
+    if wrong:
+        raise Wrong("\n".join([f"{len(wrong)} differences:", *wrong[:LISTED]]))
+    print(f"  events in the log       {len(records)}")
+    print(f"  rows == fold of the log {len(rows)}")
+    print(f"  counts == rows          {len(counters)} posts, {len(shards)} shards; so does the API answer, all exact")
+    print(f"  in the cache, as fresh  {cached} of {len(posts)} posts; the others are absent", flush=True)
+
+
+def differences(what, expected, found):
+    for key in expected.keys() | found.keys():
+        if expected.get(key) != found.get(key):
+            yield f"{what} {key}: should be {expected.get(key)}, is {found.get(key)}"
+
+
+def counts_wrong(posts, shards, counters):
+    likes, counted = Counter(), {}
+    for row_key, rows in shards.items():
+        likes[row_key.rsplit("#", 1)[0]] += rows
+    for post, counter in counters.items():
+        shard = lambda name: name[0] == "s" and name[1:].isdigit()
+        counted |= {f"{post}#{name[1:]}": int(rows) for name, rows in counter.items() if shard(name)}
+    yield from differences("shard", dict(shards), {key: rows for key, rows in counted.items() if rows})
+    totals = {post: int(counter["likes"]) for post, counter in counters.items()}
+    yield from differences("total", {post: likes[post] for post in totals.keys() | likes.keys()}, totals)
+    yield from (f"counter {post}: nobody spoke of it" for post in totals.keys() - set(posts))
+
+
+def answers_wrong(api, posts, likes):
+    link = Http(api)
+    for first in range(0, len(posts), 100):
+        for count in counts_of(link, posts[first : first + 100]):
+            if (count["likes"], count["exact"]) != (likes[count["post_id"]], True):
+                yield f"answer {count}: should be {likes[count['post_id']]}"
+
+
+def cache_wrong(world, posts, likes, counters):
+    """How many posts are cached, and what is wrong with any: what is there has to be the count as it stands."""
+    cached, wrong = 0, []
+    with Cache(world.redis) as cache:
+        for post in posts:
+            held = cache.get(f"likes:{post}")
+            if held is None or held.startswith("0:"):
+                continue
+            cached += 1
+            _, version, shown, exact, _ = held.split(":")
+            counter = counters.get(post, {"version": "0"})
+            if (version, int(shown), exact) != (counter["version"], likes[post], "1"):
+                wrong.append(f"cached {post}: {held}, should be {likes[post]} at version {counter['version']}")
+    return cached, wrong
+
+
+class Cache:
+    """Redis's protocol, as far as a judge needs it: a cluster's answer names the node to ask instead."""
+
+    def __init__(self, urls):
+        self.links, self.nodes = {}, [url.removeprefix("redis://") for url in urls.split(",")]
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        for link in self.links.values():
+            link.close()
+
+    def get(self, key):
+        first = next((node for node in self.nodes if self.link(node)), None)
+        answer = self.ask(first, key)
+        return self.ask(answer.split()[2], key) if answer and answer.startswith("-MOVED") else answer
+
+    def ask(self, node, key):
+        link, name = self.link(node), key.encode()
+        link.write(b"*2\r\n$3\r\nGET\r\n$%d\r\n%s\r\n" % (len(name), name))
+        link.flush()
+        said = link.readline().decode().rstrip()
+        if not said.startswith("$"):
+            return said
+        return None if said == "$-1" else link.read(int(said[1:]) + 2)[:-2].decode()
+
+    def link(self, node):
+        """The stream to a node; `None` where nobody listens."""
+        if node not in self.links:
+            host, port = node.rsplit(":", 1)
+            try:
+                with socket.create_connection((host, int(port)), timeout=5) as link:
+                    self.links[node] = link.makefile("rwb")
+            except OSError:
+                return None
+        return self.links[node]
