@@ -6,7 +6,7 @@
 #
 # Needs wrk, redis-server, webdis and two cores. First capped: the load has one core, and each server with all it needs
 # (webdis and redis-server; the API, redis-server and its tables) has 30 % of another, so that it is the server that is
-# measured: wrk's own core is used up by about 70,000 requests a second. That takes a writable cpu control group, and is
+# measured: on a whole core, it is the load's own core that is full first. That takes a writable cpu control group, and is
 # left out where there is none. Then pinned, without the cap, and floating over all cores, where the load takes from the
 # servers. Rounds alternate between the servers and the medians are printed, since a shared machine drifts.
 # The API runs as the image ships it (profile dist): an event for every request, into a file. redis-benchmark is the limit.

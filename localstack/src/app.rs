@@ -59,7 +59,10 @@ impl tally_service::App for App {
         let board = parts.watch(load, &host);
         parts.screen.say(&banner(&board.snapshot().endpoints, load, chaos));
         let producer = kafka::Producer::new(&engines.kafka.settings)?;
-        let gathering = kafka::Producer::gathering(&engines.kafka.settings)?;
+        let of_load = match engines.kafka.embedded {
+            Some(_) => kafka::Producer::gathering(&engines.kafka.settings)?,
+            None => producer.clone(),
+        };
         let plan = Plan {
             shards,
             listener: api,
@@ -77,7 +80,7 @@ impl tally_service::App for App {
             screen: parts.screen.clone(),
             board,
             staleness: Arc::clone(&parts.staleness),
-            saying: load.map(|config| parts.saying(config, seed, &gathering, &host)),
+            saying: load.map(|config| parts.saying(config, seed, &of_load, &host)),
             api: parts.api,
             chaos: if chaos { parts.chaos(seed) } else { None },
             duration,

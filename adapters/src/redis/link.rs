@@ -33,6 +33,13 @@ enum Way {
     Cluster(Arc<Cluster>),
 }
 
+/// How often a connection is asked in vain before it may be given up: callers with less patience than ours go away before
+/// a slow answer, and what comes after it shows that nothing is wrong.
+const ASKED_IN_VAIN: u32 = 3;
+
+/// The longest that a new connection is waited for after others that answered nothing.
+const LONGEST_PATIENCE: Duration = Duration::from_secs(10);
+
 /// A connection to a cluster that is given up for another once it answers nothing: where a node dies under load, the
 /// client's recovery can come to wait for requests that wait for it, and then never ends.
 struct Cluster {
@@ -43,22 +50,32 @@ struct Cluster {
 
 struct Standing {
     connection: ClusterConnection,
-    /// Since when something was asked and nothing answered.
-    unanswered: Option<Instant>,
+    /// How long it may be silent: longer each time that a new one was, so that slow ones come to their first answer.
+    patience: Duration,
+    silence: Option<Silence>,
+}
+
+/// Nothing has been answered since.
+struct Silence {
+    since: Instant,
+    asked: u32,
 }
 
 impl Cluster {
     fn new(client: ClusterClient, patience: Duration) -> Self {
-        let standing = Standing { connection: pending(&client), unanswered: None };
+        let standing = Standing { connection: pending(&client), patience, silence: None };
         Self { client, patience, standing: Mutex::new(standing) }
     }
 
     /// The connection to ask through.
     fn asked(&self) -> ClusterConnection {
         let mut standing = self.standing();
-        let since = *standing.unanswered.get_or_insert_with(Instant::now);
-        if since.elapsed() > self.patience {
-            *standing = Standing { connection: pending(&self.client), unanswered: Some(Instant::now()) };
+        let patience = standing.patience;
+        let silence = standing.silence.get_or_insert_with(|| Silence { since: Instant::now(), asked: 0 });
+        silence.asked += 1;
+        if silence.asked > ASKED_IN_VAIN && silence.since.elapsed() > patience {
+            let patience = (patience * 2).min(LONGEST_PATIENCE);
+            *standing = Standing { connection: pending(&self.client), patience, silence: None };
         }
         standing.connection.clone()
     }
@@ -66,7 +83,9 @@ impl Cluster {
     /// Takes note of what came: an error is an answer, too, but for silence.
     fn answered<T>(&self, answer: &RedisResult<T>) {
         if !answer.as_ref().is_err_and(RedisError::is_timeout) {
-            self.standing().unanswered = None;
+            let mut standing = self.standing();
+            standing.silence = None;
+            standing.patience = self.patience;
         }
     }
 
@@ -89,11 +108,7 @@ impl Link {
         let answers = async {
             match &self.way {
                 Way::Single(connection) => pipeline(connection.clone(), commands.iter()).await,
-                Way::Cluster(cluster) => {
-                    let answers = by_slot(&cluster.asked(), commands).await;
-                    cluster.answered(&answers);
-                    answers
-                }
+                Way::Cluster(cluster) => by_slot(cluster, commands).await,
             }
         };
         timeout(patience(&self.settings), answers)
@@ -143,7 +158,8 @@ async fn pipeline<'a>(
 
 /// Sends commands slot by slot, some slots at once, and puts the answers back in order. An error of one slot is that of
 /// all: what was sent may be sent again.
-async fn by_slot(connection: &ClusterConnection, commands: &[Cmd]) -> RedisResult<Vec<Value>> {
+async fn by_slot(cluster: &Cluster, commands: &[Cmd]) -> RedisResult<Vec<Value>> {
+    let connection = cluster.asked();
     let mut slots: BTreeMap<u16, Vec<usize>> = BTreeMap::new();
     for (index, command) in commands.iter().enumerate() {
         slots.entry(key(command).map_or(0, |key| slot(&key))).or_default().push(index);
@@ -154,6 +170,7 @@ async fn by_slot(connection: &ClusterConnection, commands: &[Cmd]) -> RedisResul
         let sent =
             some.iter().map(|indexes| pipeline(connection.clone(), indexes.iter().map(|index| &commands[*index])));
         for (indexes, answered) in some.iter().zip(join_all(sent).await) {
+            cluster.answered(&answered);
             for (index, answer) in indexes.iter().zip(answered?) {
                 answers[*index] = answer;
             }

@@ -138,7 +138,7 @@ async fn a_node_that_dies_while_many_write_stops_nobody_for_longer_than_its_repl
         let (cache, posts, told) = (cache.clone(), posts.clone(), told.clone());
         tokio::spawn(async move {
             let mut version = 2 + writer;
-            // On until all of it is taken after the node has died.
+            // On until the node's death is felt.
             while cache.update(&newer(&posts, version)).await.is_ok() || !*told.borrow() {
                 version += 4;
             }
@@ -151,8 +151,8 @@ async fn a_node_that_dies_while_many_write_stops_nobody_for_longer_than_its_repl
     });
     let writers: Vec<_> = writers.collect();
     tokio::time::sleep(Duration::from_millis(500)).await;
-    killed.send_replace(true);
     nodes[1].kill();
+    killed.send_replace(true);
     for writer in writers {
         writer.await.unwrap();
     }
