@@ -85,11 +85,11 @@ def counts_wrong(posts, shards, counters):
 
 
 def answers_wrong(api, posts, likes):
-    link = Http(api)
+    link, answers = Http(api), {}
     for first in range(0, len(posts), 100):
-        for count in counts_of(link, posts[first : first + 100]):
-            if (count["likes"], count["exact"]) != (likes[count["post_id"]], True):
-                yield f"answer {count}: should be {likes[count['post_id']]}"
+        counts = counts_of(link, posts[first : first + 100])
+        answers |= {count["post_id"]: (count["likes"], count["exact"]) for count in counts}
+    yield from differences("answer", {post: (likes[post], True) for post in posts}, answers)
 
 
 def cache_wrong(world, posts, likes, counters):

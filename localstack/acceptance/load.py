@@ -15,7 +15,7 @@ UNLIKES = 0.3
 REPEATED = 0.05
 HOT = 0.1
 # Acknowledged by all, in order, and tried for as long as the broker is away.
-PRODUCER = ("retries=2147483647", "linger.ms=5")
+PRODUCER = ("retries=2147483647", "delivery.timeout.ms=2147483647", "linger.ms=5")
 
 
 class Load:

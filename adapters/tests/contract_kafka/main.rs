@@ -16,8 +16,9 @@ use rdkafka::types::{RDKafkaApiKey, RDKafkaRespErr};
 use tally_adapters::kafka::Shelf as KafkaShelf;
 use tally_core::event::partition_of;
 use tally_core::fence::{Offset, Partition, TopicId};
-use tally_core::ports::Shelf as _;
 use tally_core::ports::log::Outgoing;
+use tally_core::ports::{Outcome, Shelf as _};
+use tokio::time::Instant;
 
 use engine::{Engine, Librdkafka, PARTITIONS, Twin, engines, kafkas};
 use member::Member;
@@ -138,9 +139,22 @@ async fn a_shelf_reads_to_a_bound_and_keeps_a_bookmark() {
         let read = shelf.read(&partition, Offset(5), Offset(9)).await.unwrap();
         assert_eq!(read.iter().map(|record| record.offset.0).collect::<Vec<_>>(), [5, 6, 7, 8]);
         assert!(shelf.read(&partition, Offset(9), Offset(9)).await.unwrap().is_empty());
-        assert_eq!(shelf.bookmark(&partition).await, Ok(None));
-        shelf.mark(&partition, Offset(9)).await.unwrap();
-        assert_eq!(engine.shelf().bookmark(&partition).await, Ok(Some(Offset(9))));
+        assert_eq!(settled(async || shelf.bookmark(&partition).await).await, Ok(None));
+        settled(async || shelf.mark(&partition, Offset(9)).await).await.unwrap();
+        assert_eq!(settled(async || engine.shelf().bookmark(&partition).await).await, Ok(Some(Offset(9))));
+    }
+}
+
+/// What comes of `call` once it is no fault that passes: a broker that has just begun has no coordinator yet.
+async fn settled<T>(call: impl AsyncFn() -> Outcome<T>) -> Outcome<T> {
+    let deadline = Instant::now() + Duration::from_secs(30);
+    loop {
+        match call().await {
+            Err(fault) if fault.is_retryable() && Instant::now() < deadline => {
+                tokio::time::sleep(Duration::from_millis(100)).await;
+            }
+            outcome => return outcome,
+        }
     }
 }
 
