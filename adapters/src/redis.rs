@@ -80,29 +80,36 @@ impl Cache {
         self.tokens.spread(self.ttl).as_millis().max(1).to_string()
     }
 
-    /// The commands' answers, in their order. The scripts' texts are sent only where the server does not know them.
+    /// The commands' answers, in their order.
     async fn answers(&self, commands: &[Command<'_>]) -> Outcome<Vec<Value>> {
-        match self.link.answers(&build(commands, false)).await {
-            Err(error) if is_unknown_script(&error) => self.link.answers(&build(commands, true)).await,
-            answered => answered,
-        }
-        .map_err(|error| fault(&error))
+        self.link.answers(commands).await.map_err(|error| fault(&error))
     }
 }
 
-/// One command before it is spelled out.
+/// One command of one key, before it is spelled out.
 enum Command<'a> {
-    Plain(Cmd),
+    Plain { name: &'static str, key: String, args: Vec<String> },
     Call { script: &'a Script, key: String, args: Vec<String> },
 }
 
-/// Spells commands out, scripts by their texts or by their digests.
-fn build(commands: &[Command<'_>], with_texts: bool) -> Vec<Cmd> {
-    let spell = |command: &Command<'_>| match command {
-        Command::Plain(plain) => plain.clone(),
-        Command::Call { script, key, args } => script.call(key, args, with_texts),
-    };
-    commands.iter().map(spell).collect()
+impl Command<'_> {
+    fn key(&self) -> &str {
+        match self {
+            Self::Plain { key, .. } | Self::Call { key, .. } => key,
+        }
+    }
+
+    /// Scripts by their texts or by their digests.
+    fn spelled(&self, with_text: bool) -> Cmd {
+        match self {
+            Self::Plain { name, key, args } => {
+                let mut plain = cmd(name);
+                plain.arg(key).arg(args);
+                plain
+            }
+            Self::Call { script, key, args } => script.call(key, args, with_text),
+        }
+    }
 }
 
 fn key(post: &PostId) -> String {
@@ -112,11 +119,7 @@ fn key(post: &PostId) -> String {
 #[async_trait]
 impl CachePort for Cache {
     async fn get(&self, posts: &[PostId]) -> Outcome<Vec<Cached>> {
-        let get = |post| {
-            let mut get = cmd("GET");
-            get.arg(key(post));
-            Command::Plain(get)
-        };
+        let get = |post| Command::Plain { name: "GET", key: key(post), args: Vec::new() };
         let found = self.answers(&posts.iter().map(get).collect::<Vec<_>>()).await?;
         Ok(found.iter().map(cached).collect())
     }
@@ -140,9 +143,9 @@ impl CachePort for Cache {
     /// A repeated request that did get through finds its own token there, and is refused: the right then expires unused.
     async fn begin_fill(&self, post: &PostId) -> Outcome<Option<FillToken>> {
         let token = self.tokens.token();
-        let mut set = cmd("SET");
-        set.arg(key(post)).arg(&token.0).arg("NX").arg("PX").arg(self.fill.as_millis().max(1).to_string());
-        let answers = self.answers(&[Command::Plain(set)]).await?;
+        let lifetime = self.fill.as_millis().max(1).to_string();
+        let args = vec![token.0.clone(), "NX".to_owned(), "PX".to_owned(), lifetime];
+        let answers = self.answers(&[Command::Plain { name: "SET", key: key(post), args }]).await?;
         Ok((answers.first() == Some(&Value::Okay)).then_some(token))
     }
 

@@ -9,13 +9,14 @@ use futures_util::future::join_all;
 use redis::aio::{ConnectionLike, ConnectionManager, ConnectionManagerConfig};
 use redis::cluster::ClusterClient;
 use redis::cluster_async::ClusterConnection;
-use redis::{Client, Cmd, Pipeline, RedisError, RedisResult, Value};
+use redis::{Client, Pipeline, RedisError, RedisResult, Value};
 use tally_core::fault::Fault;
 use tally_core::ports::Outcome;
 use tokio::time::{Instant, timeout};
 
 use super::settings::Settings;
 use super::slot::slot;
+use super::{Command, is_unknown_script};
 
 /// Slots written to at once.
 const SIDE_BY_SIDE: usize = 64;
@@ -104,10 +105,10 @@ impl Link {
     }
 
     /// The commands' answers, in their order. A timeout bounds all of it, also the wait for a connection.
-    pub(super) async fn answers(&self, commands: &[Cmd]) -> RedisResult<Vec<Value>> {
+    pub(super) async fn answers(&self, commands: &[Command<'_>]) -> RedisResult<Vec<Value>> {
         let answers = async {
             match &self.way {
-                Way::Single(connection) => pipeline(connection.clone(), commands.iter()).await,
+                Way::Single(connection) => pipeline(connection, &commands.iter().collect::<Vec<_>>()).await,
                 Way::Cluster(cluster) => by_slot(cluster, commands).await,
             }
         };
@@ -141,14 +142,23 @@ fn pending(client: &ClusterClient) -> ClusterConnection {
     client.get_pending_async_connection_with_config(redis::cluster::ClusterConfig::new())
 }
 
-/// Sends commands of one server together.
-async fn pipeline<'a>(
+/// Sends commands of one server together; the scripts' texts only where it does not know them. Then it has carried out
+/// none of the calls: what one server knows is no matter of another's.
+async fn pipeline(connection: &(impl ConnectionLike + Clone), commands: &[&Command<'_>]) -> RedisResult<Vec<Value>> {
+    match send(connection.clone(), commands, false).await {
+        Err(error) if is_unknown_script(&error) => send(connection.clone(), commands, true).await,
+        answered => answered,
+    }
+}
+
+async fn send(
     mut connection: impl ConnectionLike,
-    commands: impl Iterator<Item = &'a Cmd>,
+    commands: &[&Command<'_>],
+    with_texts: bool,
 ) -> RedisResult<Vec<Value>> {
     let mut pipeline = Pipeline::new();
     for command in commands {
-        pipeline.add_command(command.clone());
+        pipeline.add_command(command.spelled(with_texts));
     }
     if pipeline.is_empty() {
         return Ok(Vec::new());
@@ -158,17 +168,20 @@ async fn pipeline<'a>(
 
 /// Sends commands slot by slot, some slots at once, and puts the answers back in order. An error of one slot is that of
 /// all: what was sent may be sent again.
-async fn by_slot(cluster: &Cluster, commands: &[Cmd]) -> RedisResult<Vec<Value>> {
+async fn by_slot(cluster: &Cluster, commands: &[Command<'_>]) -> RedisResult<Vec<Value>> {
     let connection = cluster.asked();
     let mut slots: BTreeMap<u16, Vec<usize>> = BTreeMap::new();
     for (index, command) in commands.iter().enumerate() {
-        slots.entry(key(command).map_or(0, |key| slot(&key))).or_default().push(index);
+        slots.entry(slot(command.key())).or_default().push(index);
     }
     let mut answers = vec![Value::Nil; commands.len()];
     let slots: Vec<_> = slots.into_values().collect();
     for some in slots.chunks(SIDE_BY_SIDE) {
-        let sent =
-            some.iter().map(|indexes| pipeline(connection.clone(), indexes.iter().map(|index| &commands[*index])));
+        let calls = |indexes: &Vec<usize>| indexes.iter().map(|index| &commands[*index]).collect::<Vec<_>>();
+        let sent = some.iter().map(|indexes| {
+            let (connection, calls) = (&connection, calls(indexes));
+            async move { pipeline(connection, &calls).await }
+        });
         for (indexes, answered) in some.iter().zip(join_all(sent).await) {
             cluster.answered(&answered);
             for (index, answer) in indexes.iter().zip(answered?) {
@@ -177,18 +190,4 @@ async fn by_slot(cluster: &Cluster, commands: &[Cmd]) -> RedisResult<Vec<Value>>
         }
     }
     Ok(answers)
-}
-
-/// The key of one of our commands: the first argument of a plain one, the third of a script's call.
-fn key(command: &Cmd) -> Option<String> {
-    let args: Vec<&[u8]> = command
-        .args_iter()
-        .filter_map(|arg| match arg {
-            redis::Arg::Simple(bytes) => Some(bytes),
-            _ => None,
-        })
-        .collect();
-    let is_call = args.first().is_some_and(|name| name.starts_with(b"EVAL"));
-    let key = args.get(if is_call { 3 } else { 1 })?;
-    Some(String::from_utf8_lossy(key).into_owned())
 }

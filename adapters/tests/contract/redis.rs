@@ -158,6 +158,16 @@ async fn a_node_that_dies_while_many_write_stops_nobody_for_longer_than_its_repl
     }
 }
 
+#[tokio::test]
+async fn a_node_that_lost_its_scripts_is_taught_them_and_nothing_is_done_twice() {
+    let Some(nodes) = three_nodes(false) else { return };
+    let cache = cache_over(nodes.iter().map(Server::url));
+    let posts = sixty_filled(&cache).await;
+    assert_eq!(cache.update(&newer(&posts, 2)).await, Ok(60));
+    let () = redis::cmd("SCRIPT").arg("FLUSH").query(&mut nodes[1].raw()).unwrap();
+    assert_eq!(cache.update(&newer(&posts, 3)).await, Ok(60));
+}
+
 fn newer(posts: &[PostId], version: u64) -> Vec<(PostId, Served)> {
     posts.iter().map(|post| (post.clone(), served(version))).collect()
 }
