@@ -74,8 +74,9 @@ async fn a_zombie_that_wakes_up_changes_no_row() {
     stage.check().await;
     let rows = stage.rows().await;
     one.signal("CONT");
-    // It finds out that it was given up on, and joins again.
-    one.says("lost").await;
+    // It learns that it was given up on, by whichever answer reaches it first: that the group is being shared out anew
+    // (its partitions are revoked) or that it is no member any more (they are lost). Then it joins again.
+    one.says("asked back").await;
     assert_eq!(stage.rows().await, rows);
     stage.say(500).await;
     stage.caught_up().await;
