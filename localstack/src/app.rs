@@ -57,7 +57,7 @@ impl tally_service::App for App {
         host.wait_for("deployment", Backoff::STORE, || checkpoints.config(shards)).await?;
         let parts = Parts::new(&engines, api.local_addr()?, load, &host);
         let board = parts.watch(load, &host);
-        parts.screen.say(&banner(&board.snapshot().endpoints, load, chaos));
+        parts.screen.say(&banner(&board.snapshot().endpoints, &engines, load, chaos));
         let producer = kafka::Producer::new(&engines.kafka.settings)?;
         let of_load = match engines.kafka.embedded {
             Some(_) => kafka::Producer::gathering(&engines.kafka.settings)?,
@@ -249,8 +249,10 @@ async fn remind(recounts: Arc<dyn Recounts>, clock: Clock, every: Duration, stop
 }
 
 /// What people read first.
-fn banner(endpoints: &Endpoints, load: Option<LoadConfig>, chaos: bool) -> String {
+fn banner(endpoints: &Endpoints, engines: &Engines, load: Option<LoadConfig>, chaos: bool) -> String {
     let Endpoints { kafka, dynamodb, api } = endpoints;
+    let gone = if engines.are_embedded() { ", gone when it ends" } else { "" };
+    let kept = if engines.kafka.embedded.is_some() { "; keeps 5 MiB of a partition" } else { "" };
     let load = match load {
         None => "none: like something on the page".to_owned(),
         Some(LoadConfig { rate, posts, users, .. }) => {
@@ -261,10 +263,10 @@ fn banner(endpoints: &Endpoints, load: Option<LoadConfig>, chaos: bool) -> Strin
     };
     let chaos = if chaos { "\n  chaos      on: requests fail, stream shards split, services are killed" } else { "" };
     format!(
-        "tally: the whole pipeline on this machine, gone when it ends\n\n  \
+        "tally: the whole pipeline on this machine{gone}\n\n  \
          page       {api}/\n  \
          API        {api}/v1/posts/post-1/likes   docs at {api}/docs\n  \
-         Kafka      {kafka}   topic {TOPIC}, keyed by post id, murmur2; keeps 5 MiB of a partition\n  \
+         Kafka      {kafka}   topic {TOPIC}, keyed by post id, murmur2{kept}\n  \
          DynamoDB   {dynamodb}\n  \
          load       {load}{chaos}\n"
     )

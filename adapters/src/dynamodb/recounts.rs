@@ -5,9 +5,12 @@ mod codec;
 pub(super) mod ledger;
 mod report;
 
+use std::time::Duration;
+
 use async_trait::async_trait;
 use aws_sdk_dynamodb::operation::query::builders::QueryFluentBuilder;
 use aws_sdk_dynamodb::operation::update_item::builders::UpdateItemFluentBuilder;
+use aws_sdk_dynamodb::types::AttributeValue;
 use tally_core::fault::Fault;
 use tally_core::ids::{PostId, RowKey};
 use tally_core::ports::{
@@ -34,10 +37,14 @@ const AUDIT: &str = "audit";
 
 /// How often a request for an audit is tried while others make one.
 const ATTEMPTS: usize = 10;
-/// Days for which claims, reports, and how far an audit has come are of use.
-const WEEK: u64 = 7;
-/// Days for which a run can be looked up. (The ledger stays.)
-const SEASON: u64 = 90;
+/// For how long a window's report is of use: whoever waits for it waits for minutes, and then begins a new window.
+const HOUR: Duration = Duration::from_secs(3600);
+/// For how long it can be looked up that a count was proved and nothing corrected. (Corrections stay.)
+const DAY: Duration = Duration::from_secs(24 * HOUR.as_secs());
+/// For how long claims, and how far an audit has come, are of use.
+const WEEK: Duration = Duration::from_secs(7 * DAY.as_secs());
+/// For how long a run can be looked up.
+const SEASON: Duration = Duration::from_secs(90 * DAY.as_secs());
 
 /// The recounts table.
 #[derive(Clone, Debug)]
@@ -283,7 +290,7 @@ fn padded(n: u64) -> String {
     format!("{n:020}")
 }
 
-/// When the store may delete an item of `now` that is of use for `days`, in seconds.
-fn expiry(now: UnixMillis, days: u64) -> aws_sdk_dynamodb::types::AttributeValue {
-    number(now.0 / 1000 + days * 24 * 3600)
+/// When the store may delete an item of `now` that is of use for `long`, in seconds.
+fn expiry(now: UnixMillis, long: Duration) -> AttributeValue {
+    number(now.0 / 1000 + long.as_secs())
 }

@@ -12,6 +12,8 @@ mod counts;
 #[cfg(test)]
 mod engine;
 #[cfg(test)]
+mod expiry;
+#[cfg(test)]
 mod faults;
 #[cfg(test)]
 mod likes;

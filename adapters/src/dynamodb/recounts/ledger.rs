@@ -1,4 +1,5 @@
-//! The ledger: one line per correction, put in the same transaction as the correction itself.
+//! The ledger: one line per verdict, put in the same transaction as the verdict itself. A correction's stays; that a
+//! count was proved, and nothing corrected, is not kept for long.
 
 use aws_sdk_dynamodb::types::Put;
 use tally_core::ids::{PostId, Shard};
@@ -6,9 +7,9 @@ use tally_core::ports::{LedgerEntry, Outcome};
 use tally_core::time::UnixMillis;
 
 use super::super::item::{Reader, item, number, text};
-use super::super::names::recounts::{AFTER, AT, BEFORE, BY, RUN, SHARD, WHY};
+use super::super::names::recounts::{AFTER, AT, BEFORE, BY, RUN, SHARD, TTL, WHY};
 use super::super::names::{PK, SK};
-use super::padded;
+use super::{DAY, expiry, padded};
 
 /// Where the lines of a post are kept.
 pub(super) fn of(post: &PostId) -> String {
@@ -29,6 +30,8 @@ pub(in crate::dynamodb) fn put(table: &str, entry: &LedgerEntry) -> Put {
         (WHY, text(entry.why.as_str())),
     ]);
     line.extend(entry.shard.map(|shard| (SHARD.to_owned(), number(shard))));
+    let nothing_corrected = entry.before == entry.after;
+    line.extend(nothing_corrected.then(|| (TTL.to_owned(), expiry(entry.at, DAY))));
     Put::builder().table_name(table).set_item(Some(line)).build().expect("table and item are set")
 }
 

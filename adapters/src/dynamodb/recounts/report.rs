@@ -12,7 +12,7 @@ use tally_core::time::UnixMillis;
 use super::super::item::{Item, Reader, item, number, text};
 use super::super::names::recounts::{KEY, LIKING, NOT_LIKING, PARTS, TTL};
 use super::super::names::{PK, SK};
-use super::{Recounts, WEEK, expiry, padded};
+use super::{HOUR, Recounts, expiry, padded};
 
 /// Where a report's head stands: behind every part.
 const HEAD: &str = "head";
@@ -34,7 +34,7 @@ impl Recounts {
             (SK, text(HEAD)),
             (KEY, text(report.key.to_string())),
             (PARTS, number(parts.len())),
-            (TTL, expiry(now, WEEK)),
+            (TTL, expiry(now, HOUR)),
         ]);
         self.put(head).await
     }
@@ -88,7 +88,7 @@ fn parts(touched: &Map<UserId, bool>) -> Vec<Vec<(&UserId, bool)>> {
 }
 
 fn part(pk: &str, index: usize, users: &[(&UserId, bool)], now: UnixMillis) -> Item {
-    let mut encoded = item([(PK, text(pk)), (SK, text(padded(index as u64))), (TTL, expiry(now, WEEK))]);
+    let mut encoded = item([(PK, text(pk)), (SK, text(padded(index as u64))), (TTL, expiry(now, HOUR))]);
     for (name, wanted) in [(LIKING, true), (NOT_LIKING, false)] {
         let members = users.iter().filter(|(_, likes)| *likes == wanted).map(|(user, _)| user.to_string());
         let members: Vec<String> = members.collect();
