@@ -7,6 +7,7 @@
 mod link;
 mod scripts;
 mod settings;
+mod silence;
 mod slot;
 
 use std::hash::{BuildHasher, Hasher, RandomState};

@@ -79,14 +79,7 @@ fn follow(connection: &Connection) -> Running {
         feed: None,
         rules: streamer::Rules::default(),
     };
-    let ports = streamer::Ports {
-        stream: Arc::new(dynamodb::Streams::new(connection)),
-        counts: Arc::new(dynamodb::Counts::new(connection)),
-        checkpoints: Arc::new(dynamodb::Checkpoints::new(connection)),
-        recounts: Arc::new(dynamodb::Recounts::new(connection)),
-        cache: None,
-        feed: None,
-    };
+    let ports = streamer::Ports::over(connection);
     Running::start(streamer::App::with_ports(config, ports), Host::new("streamer"))
 }
 

@@ -12,9 +12,10 @@ use redis::cluster_async::ClusterConnection;
 use redis::{Client, Pipeline, RedisError, RedisResult, Value};
 use tally_core::fault::Fault;
 use tally_core::ports::Outcome;
-use tokio::time::{Instant, timeout};
+use tokio::time::timeout;
 
 use super::settings::Settings;
+use super::silence::{Asked, Nth, Watch};
 use super::slot::slot;
 use super::{Command, is_unknown_script};
 
@@ -34,59 +35,37 @@ enum Way {
     Cluster(Arc<Cluster>),
 }
 
-/// How often a connection is asked in vain before it may be given up: callers with less patience than ours go away before
-/// a slow answer, and what comes after it shows that nothing is wrong.
-const ASKED_IN_VAIN: u32 = 3;
-
-/// The longest that a new connection is waited for after others that answered nothing.
-const LONGEST_PATIENCE: Duration = Duration::from_secs(10);
-
 /// A connection to a cluster that is given up for another once it answers nothing: where a node dies under load, the
 /// client's recovery can come to wait for requests that wait for it, and then never ends.
 struct Cluster {
     client: ClusterClient,
-    patience: Duration,
     standing: Mutex<Standing>,
 }
 
 struct Standing {
     connection: ClusterConnection,
-    /// How long it may be silent: longer each time that a new one was, so that slow ones come to their first answer.
-    patience: Duration,
-    silence: Option<Silence>,
-}
-
-/// Nothing has been answered since.
-struct Silence {
-    since: Instant,
-    asked: u32,
+    watch: Watch,
 }
 
 impl Cluster {
     fn new(client: ClusterClient, patience: Duration) -> Self {
-        let standing = Standing { connection: pending(&client), patience, silence: None };
-        Self { client, patience, standing: Mutex::new(standing) }
+        let standing = Standing { connection: pending(&client), watch: Watch::new(patience) };
+        Self { client, standing: Mutex::new(standing) }
     }
 
-    /// The connection to ask through.
-    fn asked(&self) -> ClusterConnection {
+    /// The connection to ask through, and which one it is.
+    fn asked(&self) -> (ClusterConnection, Nth) {
         let mut standing = self.standing();
-        let patience = standing.patience;
-        let silence = standing.silence.get_or_insert_with(|| Silence { since: Instant::now(), asked: 0 });
-        silence.asked += 1;
-        if silence.asked > ASKED_IN_VAIN && silence.since.elapsed() > patience {
-            let patience = (patience * 2).min(LONGEST_PATIENCE);
-            *standing = Standing { connection: pending(&self.client), patience, silence: None };
+        if standing.watch.asked() == Asked::InVain {
+            standing.connection = pending(&self.client);
         }
-        standing.connection.clone()
+        (standing.connection.clone(), standing.watch.nth())
     }
 
-    /// Takes note of what came: an error is an answer, too, but for silence.
-    fn answered<T>(&self, answer: &RedisResult<T>) {
+    /// Takes note of what came through a connection: an error is an answer, too, but for silence.
+    fn answered<T>(&self, nth: Nth, answer: &RedisResult<T>) {
         if !answer.as_ref().is_err_and(RedisError::is_timeout) {
-            let mut standing = self.standing();
-            standing.silence = None;
-            standing.patience = self.patience;
+            self.standing().watch.answered(nth);
         }
     }
 
@@ -169,7 +148,7 @@ async fn send(
 /// Sends commands slot by slot, some slots at once, and puts the answers back in order. An error of one slot is that of
 /// all: what was sent may be sent again.
 async fn by_slot(cluster: &Cluster, commands: &[Command<'_>]) -> RedisResult<Vec<Value>> {
-    let connection = cluster.asked();
+    let (connection, nth) = cluster.asked();
     let mut slots: BTreeMap<u16, Vec<usize>> = BTreeMap::new();
     for (index, command) in commands.iter().enumerate() {
         slots.entry(slot(command.key())).or_default().push(index);
@@ -183,7 +162,7 @@ async fn by_slot(cluster: &Cluster, commands: &[Command<'_>]) -> RedisResult<Vec
             async move { pipeline(connection, &calls).await }
         });
         for (indexes, answered) in some.iter().zip(join_all(sent).await) {
-            cluster.answered(&answered);
+            cluster.answered(nth, &answered);
             for (index, answer) in indexes.iter().zip(answered?) {
                 answers[*index] = answer;
             }

@@ -8,6 +8,8 @@
 mod server;
 
 use std::hash::{BuildHasher as _, RandomState};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use redis::Commands;
@@ -134,13 +136,15 @@ async fn a_node_that_dies_while_many_write_stops_nobody_for_longer_than_its_repl
     let cache = Cache::new(&Settings::at(nodes.iter().map(Server::url).collect())).unwrap();
     let posts = sixty_filled(&cache).await;
     let (killed, told) = tokio::sync::watch::channel(false);
+    let written = Arc::new(AtomicU64::new(0));
     let writers = (0..4u64).map(|writer| {
-        let (cache, posts, told) = (cache.clone(), posts.clone(), told.clone());
+        let (cache, posts, told, written) = (cache.clone(), posts.clone(), told.clone(), Arc::clone(&written));
         tokio::spawn(async move {
             let mut version = 2 + writer;
             // On until the node's death is felt.
             while cache.update(&newer(&posts, version)).await.is_ok() || !*told.borrow() {
                 version += 4;
+                written.fetch_add(1, Ordering::Relaxed);
             }
             let deadline = Instant::now() + DEADLINE;
             while let Err(fault) = cache.update(&newer(&posts, version)).await {
@@ -150,7 +154,7 @@ async fn a_node_that_dies_while_many_write_stops_nobody_for_longer_than_its_repl
         })
     });
     let writers: Vec<_> = writers.collect();
-    tokio::time::sleep(Duration::from_millis(500)).await;
+    eventually("many updates were written", || written.load(Ordering::Relaxed) > 40);
     nodes[1].kill();
     killed.send_replace(true);
     for writer in writers {

@@ -17,6 +17,9 @@ use super::one_line::breaks_a_line;
 /// What most events fit in, in bytes.
 const LINE: usize = 512;
 
+/// Members that every event has: a field that is called so gets an underscore.
+const OURS: [&str; 4] = ["timestamp", "level", "target", "spans"];
+
 /// An event: its time, level, fields, target and spans from the root, as members of one object.
 pub(super) struct Object;
 
@@ -122,9 +125,9 @@ impl<W: Write> Visit for Visitor<'_, W> {
 }
 
 fn name(to: &mut impl Write, name: &str) -> fmt::Result {
-    to.write_char(',')?;
-    string(to, name)?;
-    to.write_char(':')
+    to.write_str(",\"")?;
+    Escaped(to).write_str(name)?;
+    to.write_str(if OURS.contains(&name) { "_\":" } else { "\":" })
 }
 
 fn string(to: &mut impl Write, text: &str) -> fmt::Result {

@@ -189,3 +189,14 @@ fn a_json_event_keeps_the_kinds_of_its_values() {
     });
     assert_eq!(event, expected);
 }
+
+#[test]
+fn a_field_takes_the_place_of_nothing_that_every_json_event_has() {
+    let output = logged(LogFormat::Json, || {
+        tracing::info!(level = 7, timestamp = "then", spans = false, levels = 8, "said");
+    });
+    let event: Value = serde_json::from_str(&output).unwrap();
+    assert_eq!((&event["level"], &event["level_"], &event["levels"]), (&"INFO".into(), &7.into(), &8.into()));
+    assert_eq!((&event["timestamp_"], &event["spans_"]), (&"then".into(), &false.into()));
+    assert_ne!(event["timestamp"], "then");
+}
