@@ -9,13 +9,14 @@ from load import counts_of
 from world import Http, Wrong
 
 LISTED = 10
+SILENCE = 60_000  # milliseconds without a record before the reading is given up
 
 
 def records(world):
     """Everything in the log as (partition, offset, event), each partition in order."""
     held = sum(world.ends().values()) - sum(starts(world).values())
     shown = [word for name in ("partition", "offset") for word in ("--formatter-property", f"print.{name}=true")]
-    text = world.engines("consume", "--topic", "likes", "--from-beginning", "--max-messages", held, *shown)
+    text = world.engines("consume", "--topic", "likes", "--from-beginning", "--max-messages", held, "--timeout-ms", SILENCE, *shown)
     found = [line.split("\t", 2) for line in text.splitlines() if line.startswith("Partition:")]
     if len(found) != held:
         raise Wrong(f"{len(found)} records were read of the {held} in the log")
@@ -56,7 +57,7 @@ def judge(world, api, records):
     likes = Counter(post for post, _ in rows)
     wrong += answers_wrong(api, posts, likes)
     cached, stale = cache_wrong(world, posts, likes, counters)
-    wrong += stale
+    wrong += stale if cached else ["nothing is in the cache"]
     if wrong:
         raise Wrong("\n".join([f"{len(wrong)} differences:", *wrong[:LISTED]]))
     print(f"  events in the log       {len(records)}")
@@ -100,6 +101,8 @@ def cache_wrong(world, posts, likes, counters):
             held = cache.get(f"likes:{post}")
             if held is None or held.startswith("0:"):
                 continue
+            if held.startswith("-"):
+                raise Wrong(f"the cache answers {held}")
             cached += 1
             _, version, shown, exact, _ = held.split(":")
             counter = counters.get(post, {"version": "0"})

@@ -31,6 +31,7 @@ class Load:
         self.log = (world.folder / "producer.log").open("wb")
         words = [str(word) for word in command]
         self.producer = subprocess.Popen(words, stdin=subprocess.PIPE, stdout=self.log, stderr=self.log)
+        world.producers.append(self.producer)
         self.began = time.monotonic()
 
     def say(self, count=None):
@@ -121,7 +122,9 @@ class Probes:
             if over.is_set():
                 return
             acknowledged = time.monotonic()
-            while time.monotonic() - acknowledged < GIVE_UP and not self.shows(link, post, liked):
+            while not self.shows(link, post, liked):
+                if time.monotonic() - acknowledged > GIVE_UP:
+                    raise Wrong(f"{post} does not show within {GIVE_UP} s what Kafka acknowledged")
                 time.sleep(POLL)
             self.spans.append(time.monotonic() - acknowledged)
 

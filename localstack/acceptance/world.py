@@ -32,7 +32,7 @@ class World:
 
     def __init__(self, partitions=12, cluster=False, ministack=False):
         self.folder = Path(tempfile.mkdtemp(prefix="tally-acceptance-"))
-        self.processes = {}
+        self.processes, self.producers = {}, []
         try:
             only = "kafka,ministack" if ministack else "kafka"
             only += "" if cluster else ",redis"
@@ -58,13 +58,18 @@ class World:
         return self
 
     def __exit__(self, *failure):
-        for process in reversed(list(self.processes.values())):
-            process.stop()
+        """Ends everything. How each process ended is part of what a scenario judges."""
+        for producer in self.producers:
+            producer.kill()
+        ends = [process.stop() for process in reversed(list(self.processes.values()))]
         self.engines("down")
-        if any(failure):
-            print(f"logs are in {self.folder}", flush=True)
+        wrong = [end for end in ends if end]
+        if any(failure) or wrong:
+            print("\n".join([f"logs are in {self.folder}", *wrong]), flush=True)
         else:
             shutil.rmtree(self.folder)
+        if wrong and not any(failure):
+            raise Wrong(f"{len(wrong)} processes ended as they should not")
 
     def engines(self, command, *arguments, **options):
         """One of the engines' commands; what it printed."""
@@ -88,6 +93,8 @@ class World:
             environment = self.environment
             arguments = (*arguments, "--admin-listen", f"127.0.0.1:{admin}", "--log-format", "json")
         command = [self.binaries / binary, *arguments]
+        if self.processes.get(name) and not self.processes[name].was_killed:
+            raise Wrong(f"there is a {name} already")
         process = self.processes[name] = Process(command, self.folder / f"{name}.log", environment, admin)
         until(f"{name}, whose log is {process.log}", lambda: (ready or Process.is_ready)(process), READY_WITHIN)
         return process
@@ -139,7 +146,7 @@ class Process:
     """One of our binaries; ended by its own id."""
 
     def __init__(self, command, log, environment, admin):
-        self.log, self.admin = log, admin
+        self.log, self.admin, self.was_killed = log, admin, False
         with log.open("ab") as file:
             words = [str(word) for word in command]
             self.child = subprocess.Popen(words, env={**os.environ, **environment}, stdout=file, stderr=file)
@@ -156,16 +163,25 @@ class Process:
             return False
 
     def kill(self):
+        if self.child.poll() is not None:
+            raise Wrong(f"it had ended with {self.child.returncode} before it was killed; its log is {self.log}")
+        self.was_killed = True
         self.child.send_signal(signal.SIGKILL)
         self.child.wait()
 
     def stop(self):
+        """What is wrong with how it ended; one that was killed may have ended as it did."""
+        if self.was_killed:
+            return None
         if self.child.poll() is None:
             self.child.terminate()
             try:
                 self.child.wait(STOPPED_WITHIN)
             except subprocess.TimeoutExpired:
-                self.kill()
+                self.child.kill()
+                self.child.wait()
+                return f"{self.log} does not end within {STOPPED_WITHIN} s"
+        return f"{self.log} ends with {self.child.returncode}" if self.child.returncode else None
 
 
 class Http:
