@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use tally_core::fault::Fault;
 use tally_core::ids::{PostId, RowKey};
-use tally_core::ports::{Cache as _, Counts as _, QueueReason, Recounts as _};
+use tally_core::ports::{Cache as _, Counts as _, LedgerEntry, QueueReason, Recounts as _};
 use tally_core::served::Served;
 use tally_emulator::Rule;
 use tally_service::Chance;
@@ -113,6 +113,8 @@ pub(crate) struct Driver {
     pub(crate) chance: Chance,
     pub(crate) slots: Vec<Slot>,
     pub(crate) archive: Archive,
+    /// Every line of the ledger so far: those of verdicts of nothing are not kept there for long.
+    pub(crate) ledger: Vec<LedgerEntry>,
     pub(crate) injections: Vec<Injection>,
     /// Row keys somebody asked to be recounted.
     pub(crate) asked: Vec<RowKey>,
@@ -264,6 +266,20 @@ impl Driver {
         Ok(world.calmly(archive.follow(&world.calm.stream)).await?)
     }
 
+    /// Keeps what the ledger says.
+    pub(crate) async fn keep_ledger(&mut self) -> anyhow::Result<()> {
+        let Self { world, profile, ledger, .. } = self;
+        for post in profile.crowd.all_posts() {
+            let lines = world.calmly(world.calm.recounts.ledger(&post, 100_000)).await?;
+            for line in lines {
+                if !ledger.contains(&line) {
+                    ledger.push(line);
+                }
+            }
+        }
+        Ok(())
+    }
+
     async fn trim(&mut self) -> anyhow::Result<bool> {
         self.keep().await?;
         let mut trimmed = 0;
@@ -288,6 +304,7 @@ impl Driver {
         }
         tokio::time::sleep(Duration::from_secs(600)).await;
         self.keep().await?;
+        self.keep_ledger().await?;
         tokio::time::sleep(Duration::from_secs(25 * 3600 - 600)).await;
         Ok(true)
     }

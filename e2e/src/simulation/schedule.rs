@@ -81,6 +81,7 @@ async fn schedule(order: &Order) -> Outcome {
         chance,
         slots,
         archive: Archive::default(),
+        ledger: Vec::new(),
         injections: Vec::new(),
         asked: Vec::new(),
         broker_back: None,
@@ -294,12 +295,9 @@ impl Course {
     /// The verdicts so far, each held against the stream.
     async fn judged(&mut self, outcome: &mut Outcome) -> anyhow::Result<Verdicts> {
         self.driver.keep().await?;
-        let Driver { world, profile, archive, injections, .. } = &self.driver;
-        let mut ledger = Vec::new();
-        for post in profile.crowd.all_posts() {
-            ledger.extend(world.calmly(world.calm.recounts.ledger(&post, 100_000)).await?);
-        }
-        let verdicts = Verdicts::of(ledger, archive)?;
+        self.driver.keep_ledger().await?;
+        let Driver { profile, archive, ledger, injections, .. } = &self.driver;
+        let verdicts = Verdicts::of(ledger.clone(), archive)?;
         verdicts.found_the_rows(archive)?;
         if !profile.lossy {
             verdicts.knew_the_count(archive, injections, &self.seen)?;
