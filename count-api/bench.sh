@@ -4,12 +4,15 @@
 #
 #   count-api/bench.sh [seconds a measurement, default 6] [connections, default 64] [posts, default 100000] [rounds, default 5]
 #
-# Needs wrk, redis-server, webdis and two cores. First capped: the load has one core, and each server with all it needs
-# (webdis and redis-server; the API, redis-server and its tables) has 30 % of another, so that it is the server that is
-# measured: on a whole core, it is the load's own core that is full first. That takes a writable cpu control group, and is
-# left out where there is none. Then pinned, without the cap, and floating over all cores, where the load takes from the
-# servers. Rounds alternate between the servers and the medians are printed, since a shared machine drifts.
-# The API runs as the image ships it (profile dist): an event for every request, into a file. redis-benchmark is the limit.
+# Needs wrk, redis-server, webdis and two cores. First pinned: each server with all it needs (webdis and redis-server; the
+# API, redis-server and its tables) has one core, and the load the other. Where cpu control groups can be made, the load and
+# the servers have one each that outweighs whatever else the machine does: no server then gains by being two processes where
+# a third wants its core. What of their cores both used is printed: a ratio says too little once the load's own is full. Then
+# floating over all cores, where the load takes from the servers. Rounds alternate between the servers and the medians are
+# printed, since a shared machine drifts.
+# The API runs as the image ships it (profile dist): an event for every request, into a file. webdis logs errors alone.
+# redis-benchmark is the limit. WAYS and WHAT choose among the measurements, API_ARGS are more arguments of the API, and with
+# BUILT nothing is built.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
@@ -28,19 +31,24 @@ end() {
     wait 2> /dev/null || true
     pids=()
 }
-trap 'end; [ -z "$group" ] || rmdir "$group"; rm -rf "$work"' EXIT
+trap 'end; [ -z "$groups" ] || rmdir "$groups"-*; rm -rf "$work"' EXIT
 
-# A control group with 30 % of a core, if one can be had.
-group=""
-cap() {
-    local cpu=/sys/fs/cgroup name=tally-bench-$$
-    if [ -e $cpu/cgroup.controllers ]; then
-        mkdir $cpu/$name && group=$cpu/$name && echo '3000 10000' > "$group/cpu.max"
-    else
-        mkdir $cpu/cpu/$name && group=$cpu/cpu/$name && echo 10000 > "$group/cpu.cfs_period_us" && echo 3000 > "$group/cpu.cfs_quota_us"
-    fi 2> /dev/null
+# Control groups of the load and of the servers, of the greatest weight there is, if they can be had.
+groups=""
+outweigh() {
+    local root=/sys/fs/cgroup file=cpu.weight most=10000 side
+    [ -e $root/cgroup.controllers ] || root+=/cpu file=cpu.shares most=262144
+    for side in load servers; do
+        mkdir $root/tally-bench-$$-$side && groups=$root/tally-bench-$$ && echo $most > "$groups-$side/$file" && continue
+        rmdir $root/tally-bench-$$-*
+        groups="" && return 1
+    done 2> /dev/null
 }
-capped() { echo $BASHPID > "$group/cgroup.procs" && exec taskset -c 1 "$@"; }
+on() { # side cores: sets what to write before a command for it to run there
+    there=(taskset -c "$2")
+    [ -z "$groups" ] || there=(sh -c 'echo $$ > "$0" && exec "$@"' "$groups-$1/cgroup.procs" "${there[@]}")
+}
+TIMEFORMAT='load %U %S'
 port() { python3 -c 'import socket; s = socket.socket(); s.bind(("127.0.0.1", 0)); print(s.getsockname()[1])'; }
 up() { for _ in $(seq 600); do curl -sf -o /dev/null "$1" && return; sleep 0.1; done; echo "$1 does not answer"; exit 1; }
 
@@ -65,7 +73,7 @@ begin() { # threads of webdis, a command before each server
     shift
     redis=$(port)
     "$@" redis-server --port "$redis" --bind 127.0.0.1 --save "" --appendonly no > /dev/null &
-    pids+=($!)
+    redis_pid=$! pids+=($!)
     until redis-cli -p "$redis" ping > /dev/null 2>&1; do sleep 0.1; done
     # What the streamer would have written.
     seq "$posts" | awk '{ print "SET likes:p" $1 " 1:1:" $1 ":1:1700000000000" }' | redis-cli -p "$redis" --pipe > /dev/null
@@ -78,7 +86,7 @@ begin() { # threads of webdis, a command before each server
     until grep -q posts "$work/stage.log"; do sleep 0.1; done
     "$@" "$target/tally-count-api" --listen "127.0.0.1:$api" --admin-listen "127.0.0.1:$admin" \
         --redis "redis://127.0.0.1:$redis" --log-format json ${API_ARGS:-} 2> "$work/api.log" &
-    pids+=($!)
+    api_pid=$! pids+=($!)
     up "http://127.0.0.1:$admin/readyz"
 
     webdis=$(port)
@@ -87,15 +95,17 @@ begin() { # threads of webdis, a command before each server
  "pool_size": 20, "daemonize": false, "websockets": false, "verbosity": 0, "logfile": "$work/webdis.log"}
 CONFIG
     "$@" webdis "$work/webdis.json" > /dev/null 2>&1 &
-    pids+=($!)
+    webdis_pid=$! pids+=($!)
     up "http://127.0.0.1:$webdis/PING"
 }
 
-measure() { # server what command..: requests a second, p99, answers that are not 2xx
-    local url path="" script=()
+used() { awk '{ all += $14 + $15 } END { print all }' $(printf '/proc/%s/stat ' "$@"); } # pids..: their CPU, in ticks
+
+measure() { # server what command..: requests a second, p99, answers that are not 2xx, CPU of each, cores of server and load
+    local url path="" script=() of=("$redis_pid") before answered
     case $1 in
-        api) url=http://127.0.0.1:$api ;;
-        webdis) url=http://127.0.0.1:$webdis ;;
+        api) url=http://127.0.0.1:$api of+=("$api_pid") ;;
+        webdis) url=http://127.0.0.1:$webdis of+=("$webdis_pid") ;;
     esac
     case $1-$2 in
         api-hot) url+=/v1/posts/p1/likes ;;
@@ -106,13 +116,18 @@ measure() { # server what command..: requests a second, p99, answers that are no
     esac
     [ "$2" = hot ] || script=(-s "$work/$2.lua")
     shift 2
-    POSTS=$posts PATH_OF=$path "$@" wrk -t "$wrk_threads" -c "$connections" -d "${seconds}s" --latency "${script[@]}" "$url" |
-        awk '/99%/ { p99 = $2 } /Requests\/sec/ { rate = $2 } /Non-2xx/ { bad = $NF }
+    before=$(used "${of[@]}")
+    answered=$( { time (POSTS=$posts PATH_OF=$path "$@" wrk -t "$wrk_threads" -c "$connections" -d "${seconds}s" \
+        --latency "${script[@]}" "$url"); } 2>&1 |
+        awk '/99%/ { p99 = $2 } /requests in/ { all = $1 } /Requests\/sec/ { rate = $2 } /Non-2xx/ { bad = $NF }
+             /^load/ { load = $2 + $3 }
              END { if (p99 ~ /us$/) ms = p99 / 1000; else if (p99 ~ /ms$/) ms = p99 + 0; else ms = p99 * 1000
-                   printf "%d %.2f %d\n", rate, ms, bad }'
+                   print int(rate), ms, bad + 0, all, load }')
+    echo "$answered $before $(used "${of[@]}") $seconds" |
+        awk '{ cpu = ($7 - $6) / 100; printf "%d %.2f %d %.2f %.2f %.2f\n", $1, $2, $3, cpu * 1e6 / $4, cpu / $8, $5 / $8 }'
 }
 
-middle() { sort -n | sed -n "$(((rounds + 1) / 2))p"; }
+column() { cut -d ' ' -f "$1" "$work/$2" | sort -n | sed -n "$(((rounds + 1) / 2))p"; } # its median
 
 compare() { # what command..
     local what=$1 server rates=()
@@ -122,27 +137,27 @@ compare() { # what command..
         for server in api webdis; do measure "$server" "$what" "$@" >> "$work/$server"; done
     done
     for server in api webdis; do
-        rates+=("$(cut -d ' ' -f 1 "$work/$server" | middle)")
-        printf '  %-8s %-7s %8s requests/s   p99 %7s ms   not 2xx %s\n' "$what" "$server" "${rates[-1]}" \
-            "$(cut -d ' ' -f 2 "$work/$server" | middle)" "$(cut -d ' ' -f 3 "$work/$server" | sort -n | tail -1)"
+        rates+=("$(column 1 "$server")")
+        printf '  %-8s %-7s %8s requests/s   p99 %7s ms   CPU %6s us each   of %s cores, load %s   not 2xx %s\n' \
+            "$what" "$server" "${rates[-1]}" "$(column 2 "$server")" "$(column 4 "$server")" "$(column 5 "$server")" \
+            "$(column 6 "$server")" "$(cut -d ' ' -f 3 "$work/$server" | sort -n | tail -1)"
     done
     awk -v a="${rates[0]}" -v b="${rates[1]}" 'BEGIN { printf "  %-8s %-7s %8.2f\n", "", "ratio", a / b }'
 }
 
 limit() { "$@" redis-benchmark -p "$redis" -t get -n 500000 -c "$connections" -q | tr '\r' '\n' | grep 'per second' | tail -1; }
 
-for way in ${WAYS:-capped pinned floating}; do
+outweigh || echo "no control groups can be made here: what else runs is measured as well"
+for way in ${WAYS:-pinned floating}; do
     case $way in
-        capped)
-            cap || { echo "capped: left out, no cpu control group can be made here"; continue; }
-            load=(taskset -c 0) serve=(capped) wrk_threads=1
-            ;;
-        pinned) load=(taskset -c 0) serve=(taskset -c 1) wrk_threads=1 ;;
-        floating) load=() serve=() wrk_threads=2 ;;
+        pinned) load=0 servers=1 wrk_threads=1 ;;
+        floating) load=0-1 servers=0-1 wrk_threads=2 ;;
     esac
     echo "$way, $connections connections, medians of $rounds rounds of $seconds s, load average $(cut -d ' ' -f 1 /proc/loadavg)"
-    begin "$wrk_threads" "${serve[@]}"
-    for what in ${WHAT:-hot uniform batch}; do compare "$what" "${load[@]}"; done
-    echo "  redis-benchmark $(limit "${load[@]}")"
+    on servers "$servers"
+    begin "$wrk_threads" "${there[@]}"
+    on load "$load"
+    for what in ${WHAT:-hot uniform batch}; do compare "$what" "${there[@]}"; done
+    echo "  redis-benchmark $(limit "${there[@]}")"
     end
 done

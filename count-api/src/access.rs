@@ -49,14 +49,14 @@ pub async fn observe(State(access): State<Access>, request: Request, next: Next)
     let id = access.request_id(request.headers());
     let (method, target) = (request.method().clone(), request.uri().clone());
     let route = request.extensions().get::<MatchedPath>().cloned();
-    let peer = request.extensions().get::<Peer>().copied();
+    let peer = request.extensions().get::<Peer>().cloned();
     let mut response = next.run(request).await;
     access.note(&Entry {
         id: &id,
         method: &method,
         path: target.path(),
         route: route.as_ref().map(MatchedPath::as_str),
-        peer,
+        peer: peer.as_ref(),
         status: response.status(),
         problem: response.extensions().get::<Answered>().map(|answered| &answered.0),
         took: began.elapsed(),
@@ -90,7 +90,7 @@ pub struct Entry<'a> {
     /// Which of our routes that is.
     pub route: Option<&'a str>,
     /// Where it came from.
-    pub peer: Option<Peer>,
+    pub peer: Option<&'a Peer>,
     /// The answer's status.
     pub status: StatusCode,
     /// What was wrong, if anything was.
@@ -105,7 +105,7 @@ impl Entry<'_> {
         let Self { route, status, problem, .. } = *self;
         let path = &self.path[..self.path.floor_char_boundary(LOGGED_PATH)];
         let (request, method) = (self.id.to_str().unwrap_or_default(), self.method.as_str());
-        let (client, millis) = (self.peer.map(|peer| peer.0.ip()), self.took.as_secs_f64() * 1e3);
+        let (client, millis) = (self.peer.map(Peer::as_str), millis(self.took));
         macro_rules! event {
             ($level:ident) => {
                 tracing::$level!(
@@ -116,7 +116,7 @@ impl Entry<'_> {
                     route,
                     status = status.as_u16(),
                     millis,
-                    client = client.map(tracing::field::display),
+                    client,
                     problem = problem.map(Problem::name),
                     cause = problem.and_then(Problem::cause).map(|cause| cause.as_str()),
                     "request"
@@ -131,6 +131,11 @@ impl Entry<'_> {
     }
 }
 
+/// Milliseconds in steps of a microsecond: the digits of a fraction are most of the work of writing a line.
+fn millis(took: Duration) -> f64 {
+    (took.as_secs_f64() * 1e6).round() / 1e3
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -139,6 +144,15 @@ mod tests {
     fn a_fresh_id_is_the_whole_token_in_hexadecimal() {
         for token in [0, 1, 0x0123_4567_89ab_cdef, u64::MAX] {
             assert_eq!(fresh(token), format!("{token:016x}"));
+        }
+    }
+
+    #[test]
+    fn the_time_an_answer_took_has_no_more_digits_than_microseconds() {
+        for (nanos, written) in
+            [(0, "0"), (13_207, "0.013"), (253_207, "0.253"), (1_999_600, "2"), (61_000_123_456, "61000.123")]
+        {
+            assert_eq!(millis(Duration::from_nanos(nanos)).to_string(), written);
         }
     }
 }

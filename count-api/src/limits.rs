@@ -23,9 +23,26 @@ pub const TARGET_BYTES: usize = 4 * 1024;
 /// How often clients not heard of for a while are forgotten.
 const FORGET_EVERY: Duration = Duration::from_secs(30);
 
-/// The other end of the connection a request came over; the listener puts it there.
-#[derive(Clone, Copy, Debug)]
-pub struct Peer(pub SocketAddr);
+/// The other end of the connection a request came over; the listener puts it there. Clones share its text.
+#[derive(Clone, Debug)]
+pub struct Peer {
+    address: IpAddr,
+    text: Arc<str>,
+}
+
+impl From<IpAddr> for Peer {
+    fn from(address: IpAddr) -> Self {
+        // Written once for a connection and not for every line about it.
+        Self { address, text: address.to_string().into() }
+    }
+}
+
+impl Peer {
+    /// Its address, written out.
+    pub fn as_str(&self) -> &str {
+        &self.text
+    }
+}
 
 /// Refuses what no route takes.
 pub async fn shape(request: Request, next: Next) -> Response {
@@ -83,9 +100,9 @@ impl Rate {
     }
 
     /// Whether who asks from `peer` with these headers may ask now; if so, it has.
-    pub fn admit(&self, peer: Option<Peer>, headers: &HeaderMap) -> Result<(), Problem> {
+    pub fn admit(&self, peer: Option<&Peer>, headers: &HeaderMap) -> Result<(), Problem> {
         let Some(limiter) = &self.limiter else { return Ok(()) };
-        let client = client(peer.map(|peer| peer.0.ip()), headers, self.hops);
+        let client = client(peer.map(|peer| peer.address), headers, self.hops);
         limiter
             .check_key(&network(client))
             .map_err(|denied| Problem::RateLimited { after: denied.wait_time_from(DefaultClock::default().now()) })
@@ -94,7 +111,7 @@ impl Rate {
 
 /// The middleware of a group of routes with a rate.
 pub async fn rate(State(rate): State<Rate>, request: Request, next: Next) -> Response {
-    match rate.admit(request.extensions().get().copied(), request.headers()) {
+    match rate.admit(request.extensions().get(), request.headers()) {
         Ok(()) => next.run(request).await,
         Err(problem) => problem.into_response(),
     }
@@ -206,8 +223,8 @@ mod tests {
     fn a_client_past_its_rate_is_refused_and_others_are_not() {
         let rate = Rate::new(NonZeroU32::new(2), 0);
         let from = |address: &str| {
-            let peer = Peer(SocketAddr::new(address.parse().unwrap(), 1));
-            rate.admit(Some(peer), &HeaderMap::new())
+            let peer = Peer::from(address.parse::<IpAddr>().unwrap());
+            rate.admit(Some(&peer), &HeaderMap::new())
         };
         assert_eq!((from("1.1.1.1"), from("1.1.1.1")), (Ok(()), Ok(())));
         assert!(matches!(from("1.1.1.1"), Err(Problem::RateLimited { .. })));

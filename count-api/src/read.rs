@@ -18,6 +18,7 @@ use tally_service::{Stop, Task};
 use thiserror::Error;
 use tokio::sync::mpsc;
 use tokio::task::JoinSet;
+use tokio::time::Instant;
 
 pub use cache::{Filler, Fills, Layer};
 pub use layers::Layered;
@@ -96,9 +97,9 @@ impl Reader {
         self.kept(post).await.map(|kept| kept.shown(post, &self.judged(&kept)))
     }
 
-    /// The count of `post` as it is sent, if it is in memory and was sent like that before.
-    pub fn at_hand(&self, post: &str) -> Option<Shown> {
-        let kept = self.0.local.get(post)?;
+    /// The count of `post` as it is sent, if it is in memory `now` and was sent like that before.
+    pub fn at_hand(&self, post: &str, now: Instant) -> Option<Shown> {
+        let kept = self.0.local.get(post, now)?;
         let shown = kept.at_hand(&self.judged(&kept))?;
         self.0.layered.layers.local.increment(1);
         Some(shown)
@@ -113,7 +114,7 @@ impl Reader {
     }
 
     async fn kept(&self, post: &PostId) -> Result<Arc<Kept>, NoAnswer> {
-        if let Some(kept) = self.0.local.get(post) {
+        if let Some(kept) = self.0.local.get(post, Instant::now()) {
             self.0.layered.layers.local.increment(1);
             return Ok(kept);
         }

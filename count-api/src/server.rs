@@ -1,6 +1,8 @@
 //! The public listener: accepts connections within limits, says of each that ends badly why, and drains. What is served
 //! is the routes'.
 
+mod alarm;
+
 use std::error::Error as _;
 use std::io;
 use std::net::SocketAddr;
@@ -12,7 +14,7 @@ use futures_util::FutureExt;
 use hyper::body::Incoming;
 use hyper::server::conn::http1;
 use hyper::service::service_fn;
-use hyper_util::rt::{TokioIo, TokioTimer};
+use hyper_util::rt::TokioIo;
 use hyper_util::server::graceful::GracefulShutdown;
 use metrics::{counter, gauge};
 use tally_service::http::Patient;
@@ -23,6 +25,8 @@ use tokio::task::JoinSet;
 
 use crate::limits::Peer;
 use crate::routes::Front;
+
+use alarm::Alarm;
 
 /// Bytes of a request's line and headers. hyper reads no less than 8 KiB at once.
 const HEAD_BYTES: usize = 16 * 1024;
@@ -65,9 +69,10 @@ impl Server {
         Ok((stream, peer, place))
     }
 
+    /// How a connection is served: each has a timer of its own.
     fn http(&self) -> http1::Builder {
         let mut http = http1::Builder::new();
-        http.timer(TokioTimer::new())
+        http.timer(Alarm::new())
             .header_read_timeout(self.limits.head_time)
             .max_header_size(HEAD_BYTES)
             .max_headers(HEADERS)
@@ -82,20 +87,21 @@ impl Server {
         peer: SocketAddr,
         draining: &GracefulShutdown,
     ) -> impl Future<Output = ()> + Send + 'static {
-        let front = self.front.clone();
+        let (front, peer) = (self.front.clone(), Peer::from(peer.ip()));
+        let answering = peer.clone();
         let heard = Arc::new(Heard::default());
         let hearing = Arc::clone(&heard);
         let service = service_fn(move |request: hyper::Request<Incoming>| {
             let heard = Arc::clone(&hearing);
             heard.asked.fetch_add(1, Ordering::Relaxed);
-            front.answer(request, Peer(peer)).inspect(move |_| _ = heard.answered.fetch_add(1, Ordering::Relaxed))
+            front.answer(request, &answering).inspect(move |_| _ = heard.answered.fetch_add(1, Ordering::Relaxed))
         });
         let stream = TokioIo::new(Patient::new(stream, self.limits.unread_time));
         let connection = draining.watch(self.http().serve_connection(stream, service));
         gauge!("tally_http_connections").increment(1);
         async move {
             match connection.await {
-                Err(error) if !heard.explains(&error) => refused(peer, &error),
+                Err(error) if !heard.explains(&error) => refused(&peer, &error),
                 Ok(()) | Err(_) => {}
             }
             gauge!("tally_http_connections").decrement(1);
@@ -120,7 +126,7 @@ impl Heard {
 }
 
 /// The one line about a connection that did not get as far as a request, or broke off in an answer.
-fn refused(peer: SocketAddr, error: &hyper::Error) {
+fn refused(peer: &Peer, error: &hyper::Error) {
     let reason = if error.is_timeout() {
         "slow"
     } else if error.is_parse_too_large() {
@@ -134,7 +140,7 @@ fn refused(peer: SocketAddr, error: &hyper::Error) {
     };
     counter!("tally_http_refused_total", "reason" => reason).increment(1);
     let cause = error.source().map(ToString::to_string);
-    tracing::info!(target: "tally_count_api::access", client = %peer.ip(), reason, %error, cause, "refused");
+    tracing::info!(target: "tally_count_api::access", client = peer.as_str(), reason, %error, cause, "refused");
 }
 
 fn is_unread(error: &hyper::Error) -> bool {

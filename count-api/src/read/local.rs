@@ -129,9 +129,9 @@ impl Local {
         Self(Arc::new(Parts { parts, hasher: RandomState::new(), ttl }))
     }
 
-    /// The count of `post`, if it was read a moment ago.
-    pub fn get(&self, post: &str) -> Option<Arc<Kept>> {
-        self.part(post).get(post)
+    /// The count of `post`, if it was read a moment before `now`.
+    pub fn get(&self, post: &str, now: Instant) -> Option<Arc<Kept>> {
+        self.part(post).get(post, now)
     }
 
     /// Where the count of each of `posts` is, and those that it is now for the caller to read.
@@ -144,7 +144,7 @@ impl Local {
     fn find_one(&self, post: &PostId, led: &mut Vec<Led>) -> Found {
         // One look under one lock: between a read's end and the count's being there, nobody begins another.
         let mut part = self.part(post);
-        if let Some(kept) = part.get(post) {
+        if let Some(kept) = part.get(post, Instant::now()) {
             return Found::Kept(kept);
         }
         if let Some(flight) = part.flights.get(post) {
@@ -181,8 +181,8 @@ struct Entry {
 }
 
 impl Entry {
-    fn alive(&self) -> Option<Arc<Kept>> {
-        (Instant::now() < self.until).then(|| Arc::clone(&self.kept))
+    fn alive(&self, now: Instant) -> Option<Arc<Kept>> {
+        (now < self.until).then(|| Arc::clone(&self.kept))
     }
 }
 
@@ -191,24 +191,25 @@ impl Part {
         Self { generation, young: HashMap::new(), old: HashMap::new(), flights: HashMap::new() }
     }
 
-    fn get(&mut self, post: &str) -> Option<Arc<Kept>> {
+    fn get(&mut self, post: &str, now: Instant) -> Option<Arc<Kept>> {
         if let Some(entry) = self.young.get(post) {
-            return entry.alive();
+            return entry.alive(now);
         }
         let (post, entry) = self.old.remove_entry(post)?;
-        let kept = entry.alive()?;
+        let kept = entry.alive(now)?;
         self.insert(post, entry);
         Some(kept)
     }
 
     /// Keeps `served` unless a newer version is there, and answers which of them is.
     fn put(&mut self, post: &PostId, served: Served, ttl: Duration) -> Arc<Kept> {
-        if let Some(held) = self.get(post).filter(|held| held.served.version > served.version) {
+        let now = Instant::now();
+        if let Some(held) = self.get(post, now).filter(|held| held.served.version > served.version) {
             return held;
         }
         let kept = Arc::new(Kept::new(served));
         if !ttl.is_zero() {
-            self.insert(post.clone(), Entry { kept: Arc::clone(&kept), until: Instant::now() + ttl });
+            self.insert(post.clone(), Entry { kept: Arc::clone(&kept), until: now + ttl });
         }
         kept
     }
@@ -242,7 +243,7 @@ mod tests {
     }
 
     fn held(local: &Local, id: &str) -> Option<u64> {
-        local.get(id).map(|kept| kept.served().version)
+        local.get(id, Instant::now()).map(|kept| kept.served().version)
     }
 
     #[tokio::test(start_paused = true)]

@@ -1,9 +1,8 @@
 //! The count of one post.
 
-use axum::body::Body;
 use axum::extract::State;
-use axum::http::{HeaderMap, HeaderValue, StatusCode, header};
-use axum::response::Response;
+use axum::http::{HeaderMap, HeaderValue, Response, StatusCode, header};
+use bytes::Bytes;
 
 use super::Api;
 use crate::count::{Count, Shown};
@@ -13,6 +12,9 @@ use crate::watch::Edition;
 
 /// The route.
 pub(super) const PATH: &str = "/v1/posts/{post_id}/likes";
+
+/// What stands before and after the post in a path of the route.
+const AROUND: (&str, &str) = ("/v1/posts/", "/likes");
 
 /// What a count is written in.
 const JSON: HeaderValue = HeaderValue::from_static("application/json");
@@ -38,21 +40,27 @@ const JSON: HeaderValue = HeaderValue::from_static("application/json");
         (status = 400, body = ProblemDocument, content_type = "application/problem+json", description = "Not a post's id"),
     ),
 )]
-pub(super) async fn count(State(api): State<Api>, Post(post): Post, headers: HeaderMap) -> Result<Response, Problem> {
+pub(super) async fn count(
+    State(api): State<Api>,
+    Post(post): Post,
+    headers: HeaderMap,
+) -> Result<axum::response::Response, Problem> {
     let shown = api.reader.shown(&post).await?;
     Ok(answer(shown, &headers, &api.cache_control))
 }
 
 /// The post whose count `path` asks for, before it is decoded.
 pub(super) fn post(path: &str) -> Option<&str> {
-    let (before, after) = PATH.split_once("{post_id}")?;
-    path.strip_prefix(before)?.strip_suffix(after).filter(|post| !post.contains('/'))
+    path.strip_prefix(AROUND.0)?.strip_suffix(AROUND.1).filter(|post| !post.contains('/'))
 }
 
 /// `shown`, or that the client has it already.
-pub(super) fn answer(shown: Shown, asked: &HeaderMap, cache_control: &HeaderValue) -> Response {
+pub(super) fn answer<B>(shown: Shown, asked: &HeaderMap, cache_control: &HeaderValue) -> Response<B>
+where
+    B: Default + From<Bytes>,
+{
     let known = is_known(asked, shown.edition);
-    let mut response = Response::new(if known { Body::empty() } else { Body::from(shown.body) });
+    let mut response = Response::new(if known { B::default() } else { B::from(shown.body) });
     let headers = response.headers_mut();
     headers.insert(header::ETAG, shown.tag);
     headers.insert(header::CACHE_CONTROL, cache_control.clone());
@@ -82,6 +90,7 @@ mod tests {
 
     #[test]
     fn the_short_way_takes_the_same_paths_as_the_router() {
+        assert_eq!(format!("{}{{post_id}}{}", AROUND.0, AROUND.1), PATH);
         for (path, asked) in [
             ("/v1/posts/p-1/likes", Some("p-1")),
             ("/v1/posts/likes/likes", Some("likes")),

@@ -1,13 +1,16 @@
 //! What every connection's requests come to: the routes, and before them the short way of what is asked for most, a count
 //! in memory, which passes the same gates without the router's machinery.
 
-use axum::Router;
-use axum::http::{HeaderMap, HeaderValue, Method, Request};
-use axum::response::Response;
-use futures_util::FutureExt;
-use futures_util::future::{Either, ready};
-use hyper::body::{Body as _, Incoming};
 use std::convert::Infallible;
+
+use axum::Router;
+use axum::body::Body;
+use axum::http::{HeaderMap, HeaderValue, Method, Request, Response};
+use bytes::Bytes;
+use futures_util::future::{Either, ready};
+use futures_util::{FutureExt, TryFutureExt};
+use http_body_util::{Either as OneOf, Full};
+use hyper::body::{Body as _, Incoming};
 use tokio::time::Instant;
 use tower::{Layer, ServiceExt, service_fn};
 use tower_http::cors::CorsLayer;
@@ -17,6 +20,9 @@ use crate::access::{Access, Entry, REQUEST_ID};
 use crate::auth::Guard;
 use crate::limits::{Peer, Rate};
 use crate::read::Reader;
+
+/// The body of an answer: the bytes of a count, or what a route made.
+pub(super) type Answer = OneOf<Full<Bytes>, Body>;
 
 /// All routes. Clones share everything.
 #[derive(Clone)]
@@ -34,13 +40,13 @@ impl Front {
     pub fn answer(
         &self,
         mut request: Request<Incoming>,
-        peer: Peer,
-    ) -> impl Future<Output = Result<Response, Infallible>> + Send + use<> {
+        peer: &Peer,
+    ) -> impl Future<Output = Result<Response<Answer>, Infallible>> + Send + use<> {
         if let Some(answer) = self.short.answer(&request, peer) {
-            return Either::Left(ready(Ok(answer)));
+            return Either::Left(ready(Ok(answer.map(OneOf::Left))));
         }
-        request.extensions_mut().insert(peer);
-        Either::Right(self.routes.clone().oneshot(request))
+        request.extensions_mut().insert(peer.clone());
+        Either::Right(self.routes.clone().oneshot(request).map_ok(|answer| answer.map(OneOf::Right)))
     }
 }
 
@@ -57,19 +63,19 @@ pub(super) struct Short {
 }
 
 impl Short {
-    fn answer(&self, request: &Request<Incoming>, peer: Peer) -> Option<Response> {
+    fn answer(&self, request: &Request<Incoming>, peer: &Peer) -> Option<Response<Full<Bytes>>> {
         let began = Instant::now();
         let (path, headers) = (plain(request)?, request.headers());
         if self.cors.is_some() && headers.contains_key(axum::http::header::ORIGIN) {
             return None;
         }
-        let shown = self.reader.at_hand(count::post(path)?)?;
+        let shown = self.reader.at_hand(count::post(path)?, began)?;
         // Who is refused is refused by the routes: what they say of it is said in one place.
         if !self.readers.admits(headers) || self.rate.admit(Some(peer), headers).is_err() {
             return None;
         }
         let id = self.access.request_id(headers);
-        let mut response = count::answer(shown, headers, &self.cache_control);
+        let mut response: Response<Full<Bytes>> = count::answer(shown, headers, &self.cache_control);
         if let Some(cors) = &self.cors {
             response.headers_mut().extend(cors.clone());
         }
