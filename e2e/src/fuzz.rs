@@ -2,7 +2,7 @@
 //!
 //! The same functions run under cargo-fuzz (`e2e/fuzz`) and as a plain test over the committed corpus and mutations of it.
 
-mod http;
+pub mod http;
 mod store;
 
 use std::time::Duration;

@@ -1,6 +1,9 @@
-//! The attack on Tally.
+//! The attack on Tally, and each service that it attacks: called by a service's name, this program is that service.
+
+use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
+use tally_e2e::attack::{Attack, Service};
 use tally_e2e::simulation::command::{Schedule, Simulate};
 
 /// Tries to break Tally
@@ -15,11 +18,17 @@ struct Args {
 enum Command {
     Simulate(Simulate),
     Schedule(Schedule),
+    Attack(Attack),
 }
 
-fn main() -> anyhow::Result<()> {
-    match Args::parse().command {
-        Command::Simulate(simulate) => simulate.run(),
-        Command::Schedule(schedule) => schedule.run(),
+fn main() -> anyhow::Result<ExitCode> {
+    if let Some(service) = Service::called() {
+        return Ok(service.run());
     }
+    match Args::parse().command {
+        Command::Simulate(simulate) => simulate.run()?,
+        Command::Schedule(schedule) => schedule.run()?,
+        Command::Attack(attack) => attack.run()?,
+    }
+    Ok(ExitCode::SUCCESS)
 }

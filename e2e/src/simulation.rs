@@ -6,7 +6,7 @@
 
 mod archive;
 mod cache;
-mod chance;
+pub(crate) mod chance;
 mod clockwork;
 mod coverage;
 mod driver;
@@ -14,7 +14,7 @@ mod events;
 mod gate;
 mod instance;
 mod kafka;
-mod laws;
+pub(crate) mod laws;
 mod mutant;
 mod outcome;
 mod ports;

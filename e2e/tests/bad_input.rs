@@ -15,18 +15,17 @@ use futures_util::{StreamExt, stream};
 use serde::Deserialize;
 use tally_adapters::dynamodb::{Checkpoints, Connection, Likes, Settings, ensure_tables};
 use tally_adapters::kafka;
-use tally_adapters::memory::Memory;
 use tally_consumer as consumer;
 use tally_core::fence::Offset;
 use tally_core::ids::ShardCount;
 use tally_core::ports::log::{Header, Outgoing};
 use tally_core::ports::{FencedRows, Producer, Rows, Segment, Shelf};
-use tally_core::time::UnixMillis;
 use tally_count_api as api;
+use tally_e2e::fuzz::http::serve;
 use tally_emulator::Emulator;
-use tally_service::{Clock, Exit, Host, Running};
+use tally_service::{Exit, Host, Running};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
-use tokio::net::{TcpListener, TcpStream};
+use tokio::net::TcpStream;
 use tokio::time::{Instant, sleep, timeout};
 
 const PARTITIONS: u32 = 12;
@@ -189,7 +188,7 @@ async fn rows(likes: &Likes) -> BTreeSet<(String, String)> {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn every_request_is_answered_as_it_has_to_be() {
     let asks: Vec<Ask> = corpus(include_str!("../bad_input/http.jsonl"));
-    let (address, running) = serve().await;
+    let (address, running) = serve(api::Config::default()).await;
     for (index, ask) in asks.iter().enumerate() {
         // What is no whole request is not answered before its client is through.
         let status = strike(address, &bytes(&ask.request), ask.statuses.contains(&None)).await;
@@ -199,28 +198,6 @@ async fn every_request_is_answered_as_it_has_to_be() {
     assert_eq!(strike(address, good, false).await, Some(200), "the server lives on");
     assert!(running.stop(Duration::from_secs(10)).await.exit() == Exit::CLEAN);
     println!("{} requests", asks.len());
-}
-
-/// The API over memory.
-async fn serve() -> (SocketAddr, Running) {
-    const BEGAN: UnixMillis = UnixMillis(1_700_000_000_000);
-    let memory = Memory::new(BEGAN, 2);
-    tally_core::ports::Checkpoints::config(&memory.checkpoints(), None).await.unwrap();
-    let ports = api::Ports {
-        counts: Arc::new(memory.counts()),
-        rows: Arc::new(memory.likes(ShardCount::DEFAULT)),
-        checkpoints: Arc::new(memory.checkpoints()),
-        stream: Arc::new(memory.streams()),
-        recounts: Arc::new(memory.recounts()),
-        cache: None,
-        producer: None,
-    };
-    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
-    let address = listener.local_addr().unwrap();
-    let app = api::App::with_ports(api::Config::default(), ports).listening_on(listener);
-    let running = Running::start(app, Host::new("count-api").with_clock(Clock::starting_at(BEGAN)));
-    timeout(PATIENCE, running.ready()).await.expect("ready in time").expect("no early end");
-    (address, running)
 }
 
 /// Sends it and reads to the end; the status, where there was one.

@@ -47,7 +47,9 @@ fn api() -> SocketAddr {
         std::thread::spawn(move || {
             let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
             runtime.expect("a runtime starts").block_on(async move {
-                let (address, running) = serve().await;
+                let mut config = Config::default();
+                (config.limits.head_time, config.limits.unread_time) = (SOON, SOON);
+                let (address, running) = serve(config).await;
                 send.send(address).expect("somebody waits for the address");
                 let _ = running.ended().await;
             });
@@ -56,7 +58,8 @@ fn api() -> SocketAddr {
     })
 }
 
-async fn serve() -> (SocketAddr, Running) {
+/// Where a count API over memory listens, and its run; it is ready.
+pub async fn serve(config: Config) -> (SocketAddr, Running) {
     let memory = Memory::new(BEGAN, 2);
     memory.checkpoints().config(None).await.expect("memory does not fail");
     let ports = Ports {
@@ -70,8 +73,6 @@ async fn serve() -> (SocketAddr, Running) {
     };
     let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port is free");
     let address = listener.local_addr().expect("a bound port has an address");
-    let mut config = Config::default();
-    (config.limits.head_time, config.limits.unread_time) = (SOON, SOON);
     let app = App::with_ports(config, ports).listening_on(listener);
     let running = Running::start(app, Host::new("count-api").with_clock(Clock::starting_at(BEGAN)));
     running.ready().await.expect("it becomes ready");

@@ -71,6 +71,9 @@ pub struct Schedule {
     /// The rule that is broken
     #[arg(long, value_name = "NAME")]
     mutant: Option<Mutant>,
+    /// Keep the rule after all, in that mutant's schedule
+    #[arg(long, requires = "mutant")]
+    spared: bool,
     /// Kinds of faults left out
     #[arg(long, value_delimiter = ',')]
     without: Vec<String>,
@@ -85,8 +88,8 @@ impl Schedule {
     /// # Errors
     /// No thread or runtime could be had, or nothing could be printed.
     pub fn run(self) -> anyhow::Result<()> {
-        let Self { seed, events, mutant, without, lines } = self;
-        let order = Order { seed, events, mutant, without: without.into_iter().collect(), lines };
+        let Self { seed, events, mutant, spared, without, lines } = self;
+        let order = Order { seed, events, mutant, spared, without: without.into_iter().collect(), lines };
         let (sender, ended) = mpsc::channel();
         // A thread of its own: the keys of its maps are drawn once the seed is set.
         let thread = std::thread::Builder::new().name("schedule".to_owned()).stack_size(16 << 20);
@@ -156,6 +159,12 @@ impl Simulate {
                 }
                 found.len() < FINDS
             })?;
+            // Else it was not the mutant that was found.
+            for seed in found.keys() {
+                if let Some(how) = pool.one(&Order { spared: true, ..order(*seed) })?.broken {
+                    bail!("schedule {seed} of {} breaks a law without it, too: {how}", mutant.name());
+                }
+            }
             match (median(&found, &ran), found.first_key_value()) {
                 (Some(median), Some((seed, how))) => line(&format!(
                     "{:<4} found {} times in {} schedules, median {median}; first by seed {seed}: {how}",

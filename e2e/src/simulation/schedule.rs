@@ -36,6 +36,8 @@ pub struct Order {
     pub events: u64,
     /// The rule that is broken, if one is.
     pub mutant: Option<Mutant>,
+    /// Whether the rule is kept after all, in the schedule that would be the mutant's.
+    pub spared: bool,
     /// Kinds of faults that are left out.
     pub without: BTreeSet<String>,
     /// Whether the last lines of the trace are wanted.
@@ -77,7 +79,7 @@ async fn schedule(order: &Order) -> Outcome {
         world,
         roll,
         profile,
-        mutant: order.mutant,
+        mutant: order.mutant.filter(|_| !order.spared),
         chance,
         slots,
         archive: Archive::default(),

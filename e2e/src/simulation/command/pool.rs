@@ -79,6 +79,9 @@ impl Pool {
         if let Some(mutant) = order.mutant {
             command.args(["--mutant", &mutant.name()]);
         }
+        if order.spared {
+            command.arg("--spared");
+        }
         if !order.without.is_empty() {
             command.args(["--without", &order.without.iter().cloned().collect::<Vec<_>>().join(",")]);
         }

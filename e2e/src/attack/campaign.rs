@@ -1,0 +1,173 @@
+//! The campaigns: what is done to the pipeline while it works, and how it went.
+
+mod kills;
+mod network;
+mod outages;
+mod rolling;
+mod zombies;
+
+use std::fmt::{self, Write as _};
+use std::path::Path;
+use std::time::Duration;
+
+use anyhow::Context as _;
+use clap::ValueEnum;
+use tokio::time::Instant;
+
+use super::figures::Recoveries;
+use super::process::GRACE;
+use super::recounts::Attempts;
+use super::service::Service;
+use super::stage::{Judgement, Stage, Table};
+
+/// A way to attack.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum Campaign {
+    /// Each process is killed without a word, again and again
+    Kills,
+    /// Consumers and streamers stand still for so long that others take over, and then go on
+    Zombies,
+    /// Each process is stopped in order and replaced, one after the other
+    Rolling,
+    /// Each dependency behind each kind of bad network
+    Network,
+    /// Each dependency away for long
+    Outages,
+}
+
+impl Campaign {
+    /// All of them.
+    pub const ALL: [Self; 5] = [Self::Kills, Self::Zombies, Self::Rolling, Self::Network, Self::Outages];
+
+    /// How much of it fits a change's checks.
+    pub fn short(self) -> Extent {
+        let (rounds, seconds) = match self {
+            Self::Kills | Self::Rolling => (1, 0),
+            Self::Zombies => (2, 0),
+            Self::Network => (1, 1),
+            Self::Outages => (1, 3),
+        };
+        Extent { rounds, span: Duration::from_secs(seconds) }
+    }
+
+    /// Consumers, and streamers: where many sleep, enough that several do while one is awake.
+    fn members(self, extent: Extent) -> usize {
+        if self == Self::Zombies && extent.rounds > 4 { 3 } else { 2 }
+    }
+
+    async fn run(self, stage: &Stage, extent: Extent) -> anyhow::Result<Deeds> {
+        match self {
+            Self::Kills => kills::run(stage, extent).await,
+            Self::Zombies => zombies::run(stage, extent).await,
+            Self::Rolling => rolling::run(stage, extent).await,
+            Self::Network => network::run(stage, extent).await,
+            Self::Outages => outages::run(stage, extent).await,
+        }
+    }
+}
+
+impl fmt::Display for Campaign {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Kills => "kills",
+            Self::Zombies => "zombies",
+            Self::Rolling => "rolling",
+            Self::Network => "network",
+            Self::Outages => "outages",
+        })
+    }
+}
+
+/// How much of a campaign.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Extent {
+    /// How often each thing is done.
+    pub rounds: usize,
+    /// How long bad weather lasts.
+    pub span: Duration,
+}
+
+/// What a campaign did, apart from what became of it.
+#[derive(Default)]
+struct Deeds {
+    table: Table,
+    /// In words, a line each.
+    notes: Vec<String>,
+}
+
+impl Deeds {
+    fn recovered(&mut self, from: impl Into<String>, took: Duration) {
+        self.table.entry(from.into()).or_default().add(took);
+    }
+
+    fn attempts(&mut self, attempts: Attempts) {
+        self.all("recount under attack", attempts.done);
+        self.notes.push(format!("recounts that came to no end {:>5}", attempts.unfinished));
+    }
+
+    fn add(&mut self, others: Self) {
+        others.table.into_iter().for_each(|(from, recoveries)| self.all(from, recoveries));
+        self.notes.extend(others.notes);
+    }
+
+    fn all(&mut self, from: impl Into<String>, recoveries: Recoveries) {
+        self.table.entry(from.into()).or_default().merge(recoveries);
+    }
+}
+
+/// Fights campaigns one after the other over one pipeline, with processes of `program`; the report. Everything drawn
+/// follows from `seed`; when things happen to processes does not.
+///
+/// # Errors
+/// A law was broken, somebody died who was not killed, or something that was to be done did not bite.
+pub async fn fight(program: &Path, seed: u64, campaigns: &[(Campaign, Extent)]) -> anyhow::Result<String> {
+    let began = Instant::now();
+    let members = campaigns.iter().map(|(campaign, extent)| campaign.members(*extent)).max().unwrap_or(2);
+    let stage = Stage::set(program, seed, members).await?;
+    let mut deeds = Deeds::default();
+    let mut names = Vec::new();
+    for (campaign, extent) in campaigns {
+        let fought = campaign.run(&stage, *extent).await.with_context(|| stage.fleet.tails(&campaign.to_string()))?;
+        deeds.add(fought);
+        names.push(campaign.to_string());
+        stage.engines.calm();
+    }
+    let cached = stage.engines.redis.is_some();
+    let judgement = stage.judge().await?;
+    let head = format!("{}: seed {seed}, {:.0} s", names.join(", "), began.elapsed().as_secs_f64());
+    Ok(report(&head, &deeds, &judgement, cached))
+}
+
+fn report(head: &str, deeds: &Deeds, judgement: &Judgement, cached: bool) -> String {
+    let Judgement { said, compared, recount, before, during, answers, drained } = judgement;
+    let mut text = format!("{head}\n");
+    for (what, recoveries) in &deeds.table {
+        let _ = writeln!(text, "  {what:<28} {recoveries}");
+    }
+    for note in &deeds.notes {
+        let _ = writeln!(text, "  {note}");
+    }
+    for service in Service::ALL {
+        let (Some(before), Some(during)) = (before.get(&service), during.get(&service)) else { continue };
+        let [before, during] = [before >> 20, during >> 20];
+        let _ = writeln!(text, "  memory of a {service:<10} {before} MiB before, {during} MiB at most");
+    }
+    let _ = writeln!(text, "  answers of the api          {answers}");
+    let _ = writeln!(text, "  events said                 {said}");
+    let _ = writeln!(text, "  rows == what was said       {}", compared.rows);
+    let _ =
+        writeln!(text, "  counts == rows              {} posts; so does the api answer, all exact", compared.counters);
+    let cache =
+        if cached { format!("{} posts, none stale", compared.cached) } else { "no redis-server here".to_owned() };
+    let _ = writeln!(text, "  cached                      {cache}");
+    let took = recount.took.as_secs_f64();
+    let _ =
+        writeln!(text, "  a recount found nothing     {} rows, {} windows, {took:.1} s", recount.rows, recount.windows);
+    let _ = writeln!(
+        text,
+        "  ended in order              all 0, {:.1} s at most of {} s",
+        drained.as_secs_f64(),
+        GRACE.as_secs()
+    );
+    text
+}

@@ -1,0 +1,52 @@
+//! `attack`: a campaign as long as it is asked for, and its report.
+
+use std::io::Write;
+use std::time::Duration;
+
+use anyhow::{Context, bail};
+use clap::Args;
+use tokio::signal::unix::{SignalKind, signal};
+
+use super::campaign::{Campaign, Extent, fight};
+
+/// Attack real processes of every service with signals and a bad network
+#[derive(Args, Clone, Debug)]
+pub struct Attack {
+    /// Which campaign
+    campaign: Campaign,
+    /// How often each thing is done; few unless said otherwise
+    #[arg(long)]
+    rounds: Option<usize>,
+    /// How many seconds each kind of bad weather lasts; few unless said otherwise
+    #[arg(long)]
+    seconds: Option<u64>,
+    /// What everything drawn follows from
+    #[arg(long, default_value_t = 1)]
+    seed: u64,
+}
+
+impl Attack {
+    /// Fights it and prints its report.
+    ///
+    /// # Errors
+    /// A law was broken, or the attack did not bite.
+    pub fn run(self) -> anyhow::Result<()> {
+        let Self { campaign, rounds, seconds, seed } = self;
+        let short = campaign.short();
+        let extent =
+            Extent { rounds: rounds.unwrap_or(short.rounds), span: seconds.map_or(short.span, Duration::from_secs) };
+        let program = std::env::current_exe().context("cannot tell which program this is")?;
+        let runtime = tokio::runtime::Runtime::new().context("cannot start a runtime")?;
+        let campaigns = [(campaign, extent)];
+        let report = runtime.block_on(async {
+            let mut terminate = signal(SignalKind::terminate()).context("cannot listen for signals")?;
+            // Left half-way, a campaign takes its processes with it.
+            tokio::select! {
+                report = fight(&program, seed, &campaigns) => report,
+                _ = terminate.recv() => bail!("ended by a signal"),
+                _ = tokio::signal::ctrl_c() => bail!("ended by a signal"),
+            }
+        })?;
+        write!(std::io::stdout().lock(), "{report}").context("cannot print")
+    }
+}

@@ -1,0 +1,143 @@
+//! What the services depend on, each behind a proxy of its own: Kafka, the tables, the cache. Ports that go by no proxy
+//! and see no fault of the network are for whoever judges.
+
+use std::collections::BTreeMap;
+use std::net::SocketAddr;
+use std::time::Duration;
+
+use anyhow::Context;
+use tally_adapters::dynamodb::{Checkpoints, Connection, Counts, Likes, Settings, Streams, ensure_tables};
+use tally_adapters::kafka;
+use tally_core::ids::{ShardCount, StreamShardId};
+use tally_core::ports::{ChangeStream as _, Checkpoints as _, FencedRows as _};
+use tally_core::time::UnixMillis;
+use tally_emulator::{Config, Emulator, Fault, Rule};
+use tally_service::{Host, Stage, Stop};
+use tokio::net::TcpListener;
+
+use super::proxy::{Protocol, Proxy};
+use super::redis::Redis;
+
+pub(crate) const TOPIC: &str = "likes";
+const PARTITIONS: u32 = 12;
+
+/// What a service depends on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum Dependency {
+    Kafka,
+    DynamoDb,
+    Redis,
+}
+
+impl Dependency {
+    pub(crate) fn name(self) -> &'static str {
+        match self {
+            Self::Kafka => "kafka",
+            Self::DynamoDb => "dynamodb",
+            Self::Redis => "redis",
+        }
+    }
+}
+
+/// The engines and their proxies.
+pub(crate) struct Engines {
+    pub(crate) emulator: Emulator,
+    pub(crate) kafka: kafka::Embedded,
+    pub(crate) redis: Option<Redis>,
+    pub(crate) proxies: BTreeMap<Dependency, Proxy>,
+    /// By no proxy.
+    pub(crate) likes: Likes,
+    pub(crate) counts: Counts,
+    checkpoints: Checkpoints,
+    stream: Streams,
+}
+
+impl Engines {
+    /// Starts them; what serves them are tasks of `host`.
+    pub(crate) async fn start(host: &Host) -> anyhow::Result<Self> {
+        let kafka = kafka::Embedded::start(&[(TOPIC, PARTITIONS), ("likes.dlq", 2)])?;
+        let config = Config { shards: 4, split_after: Some(4_000), max_open_shards: 8, ..Config::default() };
+        let emulator = Emulator::new(config);
+        let listener = TcpListener::bind("127.0.0.1:0").await.context("no port for the tables")?;
+        let tables = listener.local_addr()?;
+        let served = emulator.clone();
+        host.worker(Stage::Support, "emulator", move |stop: Stop| async move {
+            served.serve(listener, async move { stop.requested().await }).await?;
+            Ok(())
+        });
+        let redis = Redis::start().await?;
+        let mut proxies = BTreeMap::new();
+        let broker: SocketAddr = kafka.bootstrap().parse().context("the in-process broker is at an odd place")?;
+        proxies.insert(Dependency::Kafka, Proxy::start(host, broker, Protocol::Kafka).await?);
+        proxies.insert(Dependency::DynamoDb, Proxy::start(host, tables, Protocol::Any).await?);
+        if let Some(redis) = &redis {
+            proxies.insert(Dependency::Redis, Proxy::start(host, redis.address(), Protocol::Any).await?);
+        }
+        let connection = Connection::in_process(&Settings::local(""), emulator.http_client(), host.clock().now());
+        ensure_tables(&connection).await?;
+        Ok(Self {
+            likes: Likes::new(&connection, ShardCount::DEFAULT),
+            counts: Counts::new(&connection),
+            checkpoints: Checkpoints::new(&connection),
+            stream: Streams::new(&connection),
+            emulator,
+            kafka,
+            redis,
+            proxies,
+        })
+    }
+
+    /// Where services find a dependency.
+    pub(crate) fn address(&self, dependency: Dependency) -> Option<SocketAddr> {
+        self.proxies.get(&dependency).map(Proxy::address)
+    }
+
+    /// Everything passes, and no request goes wrong any more.
+    pub(crate) fn calm(&self) {
+        self.emulator.set_faults(Vec::new());
+        self.proxies.values().for_each(Proxy::calm);
+    }
+
+    /// Now and then a request is late, lost after it was done, or done long after its client has given up.
+    pub(crate) fn storm(&self) {
+        let on = |operation: &'static str| move |fault: Fault, chance| Rule::new(fault).on(operation).chance(chance);
+        let (rows, counts) = (on("TransactWriteItems"), on("UpdateItem"));
+        let late = Fault::Latency { min_ms: 50, max_ms: 300 };
+        let ghost = Fault::Ghost { max_delay_ms: 3_000, hang_ms: 0 };
+        self.emulator.set_faults(vec![
+            rows(late, 0.2),
+            counts(late, 0.05),
+            rows(ghost, 0.01),
+            counts(ghost, 0.005),
+            rows(Fault::DropReply, 0.01),
+            counts(Fault::DropReply, 0.005),
+        ]);
+    }
+
+    /// Where the fence of each partition stands.
+    pub(crate) async fn fences(&self) -> BTreeMap<u32, u64> {
+        let fences = self.likes.fences(TOPIC).await.unwrap_or_default();
+        fences.into_iter().map(|(partition, fence)| (partition.index, fence.offset.0)).collect()
+    }
+
+    /// Whether every stream shard that there is was read past `since`: all rows of before are counted.
+    pub(crate) async fn counted_past(&self, since: UnixMillis) -> anyhow::Result<bool> {
+        let label = self.stream.info().await?.label;
+        let states = self.checkpoints.shards(&label).await?;
+        let known: BTreeMap<StreamShardId, _> =
+            states.into_iter().map(|state| (state.checkpoint.id.clone(), state.checkpoint)).collect();
+        let listed = self.stream.shards(&label).await?;
+        Ok(listed.iter().all(|shard| known.get(&shard.id).is_some_and(|known| known.closed || known.at > since)))
+    }
+
+    /// Waits out requests that are done after their clients have given up.
+    pub(crate) async fn without_ghosts(&self) -> anyhow::Result<()> {
+        let landed = async || self.emulator.stats().ghosts_pending == 0;
+        super::wait::until("every late request to land", Duration::from_secs(330), landed).await?;
+        Ok(())
+    }
+
+    pub(crate) async fn open_gaps(&self) -> anyhow::Result<usize> {
+        Ok(self.checkpoints.gaps().await?.len())
+    }
+}

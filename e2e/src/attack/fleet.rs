@@ -1,0 +1,168 @@
+//! The processes of the pipeline: two or more consumers and streamers, an API, and recounts now and then; each place is
+//! filled again by whoever empties it.
+
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use anyhow::Context;
+
+use super::engines::{Dependency, Engines};
+use super::process::Process;
+use super::redis;
+use super::service::Service;
+
+/// How a process is started.
+#[derive(Clone, Debug)]
+pub(crate) struct Launcher {
+    program: PathBuf,
+    endpoint: String,
+    brokers: String,
+    redis: String,
+}
+
+impl Launcher {
+    /// Of processes that find the engines behind their proxies.
+    pub(crate) fn new(program: PathBuf, engines: &Engines) -> anyhow::Result<Self> {
+        let address = |dependency| engines.address(dependency).context("every engine has a proxy");
+        let redis = engines.address(Dependency::Redis).map_or_else(|| "off".to_owned(), redis::url);
+        let endpoint = format!("http://{}", address(Dependency::DynamoDb)?);
+        Ok(Self { program, endpoint, brokers: address(Dependency::Kafka)?.to_string(), redis })
+    }
+
+    /// Starts a process of `service`, with `more` arguments.
+    pub(crate) fn start(&self, service: Service, more: &[&str]) -> anyhow::Result<Process> {
+        let mut args = vec!["--log-format", "json", "--admin-listen", "127.0.0.1:0"];
+        args.extend(match service {
+            Service::Consumer => vec!["--brokers", &self.brokers],
+            Service::Streamer => vec!["--redis", &self.redis, "--poll-idle", "200ms"],
+            Service::Recount => vec![],
+            // Processors that are busy are no store that is down.
+            Service::Api => vec!["--redis", &self.redis, "--listen", "127.0.0.1:0", "--table-budget", "8s"],
+        });
+        args.extend(more);
+        let environment = [
+            ("AWS_ENDPOINT_URL", self.endpoint.as_str()),
+            ("AWS_REGION", "us-east-1"),
+            ("AWS_ACCESS_KEY_ID", "local"),
+            ("AWS_SECRET_ACCESS_KEY", "local"),
+        ];
+        Process::start(&self.program, service, &args, &environment)
+    }
+}
+
+/// A place in the fleet, and the process that fills it.
+#[derive(Debug)]
+pub(crate) struct Slot {
+    pub(crate) service: Service,
+    process: Mutex<Arc<Process>>,
+}
+
+impl Slot {
+    pub(crate) fn process(&self) -> Arc<Process> {
+        Arc::clone(&self.lock())
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Arc<Process>> {
+        self.process.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// The most memory that processes of each service had, in bytes.
+#[derive(Debug, Default)]
+pub(crate) struct Memory(Mutex<BTreeMap<Service, u64>>);
+
+impl Memory {
+    fn saw(&self, service: Service, bytes: Option<u64>) {
+        let mut most = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let most = most.entry(service).or_default();
+        *most = (*most).max(bytes.unwrap_or(0));
+    }
+
+    pub(crate) fn most(&self) -> BTreeMap<Service, u64> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+}
+
+/// All places.
+pub(crate) struct Fleet {
+    pub(crate) launcher: Launcher,
+    slots: Vec<Slot>,
+    memory: Memory,
+}
+
+impl Fleet {
+    /// So many consumers and streamers, and one API, all of them ready.
+    pub(crate) async fn start(launcher: Launcher, members: usize) -> anyhow::Result<Self> {
+        let services = std::iter::repeat_n(Service::Consumer, members)
+            .chain(std::iter::repeat_n(Service::Streamer, members))
+            .chain([Service::Api]);
+        let slot = |service| Ok(Slot { service, process: Mutex::new(Arc::new(launcher.start(service, &[])?)) });
+        let slots = services.map(slot).collect::<anyhow::Result<Vec<_>>>()?;
+        let fleet = Self { launcher, slots, memory: Memory::default() };
+        fleet.ready().await?;
+        Ok(fleet)
+    }
+
+    pub(crate) fn slots(&self) -> &[Slot] {
+        &self.slots
+    }
+
+    /// The places of one service.
+    pub(crate) fn of(&self, service: Service) -> impl Iterator<Item = &Slot> {
+        self.slots.iter().filter(move |slot| slot.service == service)
+    }
+
+    pub(crate) fn api(&self) -> Arc<Process> {
+        self.of(Service::Api).next().expect("a fleet has an api").process()
+    }
+
+    /// Fills a place anew; whoever was there is out of it.
+    pub(crate) fn refill(&self, slot: &Slot) -> anyhow::Result<Arc<Process>> {
+        let fresh = Arc::new(self.launcher.start(slot.service, &[])?);
+        *slot.lock() = Arc::clone(&fresh);
+        Ok(fresh)
+    }
+
+    /// Waits until everybody is ready.
+    pub(crate) async fn ready(&self) -> anyhow::Result<()> {
+        for slot in &self.slots {
+            slot.process().ready().await?;
+        }
+        Ok(())
+    }
+
+    /// Nobody has ended by itself.
+    pub(crate) fn all_running(&self) -> anyhow::Result<()> {
+        for slot in &self.slots {
+            let process = slot.process();
+            anyhow::ensure!(process.is_running(), "the {} has ended\n{}", slot.service, process.tail());
+        }
+        Ok(())
+    }
+
+    /// Notes how much memory everybody had so far. A process that is about to end is noted before.
+    pub(crate) fn weigh(&self) {
+        self.slots.iter().for_each(|slot| self.memory.saw(slot.service, slot.process().peak_memory()));
+    }
+
+    pub(crate) fn memory(&self) -> BTreeMap<Service, u64> {
+        self.weigh();
+        self.memory.most()
+    }
+
+    /// What everybody said last, under a heading.
+    pub(crate) fn tails(&self, heading: &str) -> String {
+        self.slots.iter().fold(heading.to_owned(), |text, slot| text + "\n" + &slot.process().tail())
+    }
+
+    /// Ends everybody in order; how long the slowest drained.
+    pub(crate) async fn stop(&self) -> anyhow::Result<Duration> {
+        let mut slowest = Duration::ZERO;
+        for slot in &self.slots {
+            slowest = slowest.max(slot.process().stop().await?);
+        }
+        Ok(slowest)
+    }
+}

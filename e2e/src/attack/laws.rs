@@ -1,0 +1,139 @@
+//! What must be true when all is quiet: rows are what was said, counts are the rows, and the cache and the API say so.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
+
+use anyhow::{Context, ensure};
+use tally_core::counter::Counter;
+use tally_core::ids::{PostId, RowKey, ShardCount};
+use tally_core::ports::{Cache as _, Cached, Counts as _, Rows as _, Segment};
+
+use super::engines::Engines;
+use super::fleet::Fleet;
+use super::http;
+use super::ledger::{Crowd, Likes};
+use super::wait::until;
+use crate::simulation::laws::{Quiet, by_key, exact, rows_are};
+
+/// How long the cache and the API may take to say what the counters say: they follow.
+const FOLLOW: Duration = Duration::from_secs(20);
+
+/// What was compared.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Compared {
+    pub(crate) rows: usize,
+    pub(crate) counters: usize,
+    pub(crate) cached: usize,
+}
+
+/// Holds everything against everything.
+pub(crate) async fn judge(engines: &Engines, fleet: &Fleet, expected: &Likes) -> anyhow::Result<Compared> {
+    let shards = ShardCount::DEFAULT;
+    let rows = scanned(engines).await?;
+    let fold = expected.keys().cloned().collect();
+    rows_are(&rows, &fold, shards)?;
+    let by_key = by_key(&rows);
+    since_when(engines, by_key.keys(), expected).await?;
+    let counters = counters(engines).await?;
+    exact(&Quiet { rows: &by_key, counters: &counters, shards })?;
+    let counted: BTreeSet<&PostId> = counters.keys().collect();
+    let missing = by_key.keys().find(|key| !counted.contains(&key.post));
+    ensure!(missing.is_none(), "{missing:?} has rows, and nobody counts them");
+    let gaps = engines.open_gaps().await?;
+    ensure!(gaps == 0, "{gaps} gaps are open, and nothing of the stream was lost");
+    let cached = cache(engines, &counters).await?;
+    answers(fleet, &counters).await?;
+    // Answering may have filled it.
+    let cached = cache(engines, &counters).await?.max(cached);
+    Ok(Compared { rows: rows.len(), counters: counters.len(), cached })
+}
+
+/// Every row as its key and its user.
+async fn scanned(engines: &Engines) -> anyhow::Result<BTreeSet<(String, String)>> {
+    let mut rows = BTreeSet::new();
+    let mut after = None;
+    loop {
+        let page = engines.likes.scan(Segment { index: 0, of: 1 }, after.as_ref()).await?;
+        // Recounts leave markers, which are no rows.
+        let likes = page.items.into_iter().filter(|row| !row.user.starts_with('\u{1}'));
+        rows.extend(likes.map(|row| (row.pk, row.user)));
+        after = page.next;
+        if after.is_none() {
+            return Ok(rows);
+        }
+    }
+}
+
+/// Rows also say since when, and that is when the last event said.
+async fn since_when(engines: &Engines, keys: impl Iterator<Item = &RowKey>, expected: &Likes) -> anyhow::Result<()> {
+    for key in keys {
+        let mut after = None;
+        loop {
+            let page = engines.likes.likes(key, after.as_ref(), None).await?;
+            for like in page.items {
+                let place = (key.post.as_str().to_owned(), like.user.as_str().to_owned());
+                let said = expected.get(&place);
+                ensure!(said == Some(&like.liked_at), "{place:?} is since {}, and {said:?} was said", like.liked_at);
+            }
+            after = page.next;
+            if after.is_none() {
+                break;
+            }
+        }
+    }
+    Ok(())
+}
+
+async fn counters(engines: &Engines) -> anyhow::Result<BTreeMap<PostId, Counter>> {
+    let mut counters = BTreeMap::new();
+    let mut after = None;
+    loop {
+        let page = engines.counts.scan(Segment { index: 0, of: 1 }, after.as_ref()).await?;
+        for (post, counter) in page.items {
+            counters.insert(post, counter?);
+        }
+        after = page.next;
+        if after.is_none() {
+            return Ok(counters);
+        }
+    }
+}
+
+/// What is cached is the count as it stands; how many are.
+async fn cache(engines: &Engines, counters: &BTreeMap<PostId, Counter>) -> anyhow::Result<usize> {
+    let Some(redis) = &engines.redis else { return Ok(0) };
+    let (cache, posts) = (redis.cache()?, counters.keys().cloned().collect::<Vec<_>>());
+    let (mut cached, mut stale) = (0, None);
+    let fresh = until("the cache to follow", FOLLOW, async || {
+        let Ok(found) = cache.get(&posts).await else { return false };
+        (cached, stale) = (0, None);
+        for (post, found) in posts.iter().zip(found) {
+            let Cached::Hit(served) = found else { continue };
+            cached += 1;
+            let Counter { likes, version, .. } = counters[post];
+            if (served.likes, served.version) != (likes, version) {
+                stale = Some(format!("{post} is cached as {served}, and is {likes} at version {version}"));
+            }
+        }
+        stale.is_none()
+    });
+    fresh.await.with_context(|| stale.unwrap_or_default())?;
+    Ok(cached)
+}
+
+/// The API says what the counters say, and that it is exact.
+async fn answers(fleet: &Fleet, counters: &BTreeMap<PostId, Counter>) -> anyhow::Result<()> {
+    let address = fleet.api().public().context("the api listens nowhere")?;
+    for post in Crowd::SMALL.all_posts() {
+        let likes = counters.get(&post).map_or(0, |counter| counter.likes);
+        let mut said = None;
+        let right = until("the api to follow", FOLLOW, async || {
+            said = http::get(address, &format!("/v1/posts/{post}/likes")).await;
+            let Some(answer) = &said else { return false };
+            let Ok(body) = serde_json::from_str::<serde_json::Value>(&answer.body) else { return false };
+            body["likes"] == likes && body["exact"] == true
+        });
+        right.await.with_context(|| format!("{post} has {likes} likes, and the api says {said:?}"))?;
+    }
+    Ok(())
+}

@@ -1,0 +1,94 @@
+//! Whoever speaks while the pipeline is attacked, and whoever reads.
+
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use anyhow::ensure;
+use futures_util::{StreamExt as _, stream};
+use tally_adapters::kafka;
+use tally_core::ports::log::Outgoing;
+use tally_core::ports::{Outcome, Producer as _};
+use tally_service::{Chance, Stop};
+use tokio::time::sleep;
+
+use super::answers::Answers;
+use super::engines::{Engines, TOPIC};
+use super::fleet::Fleet;
+use super::http;
+use super::ledger::{Crowd, Ledger, Saying, behind};
+use crate::simulation::chance::Draws;
+
+/// Between two breaths of the speaker.
+const BREATH: Duration = Duration::from_millis(100);
+
+/// Events of one breath: two hundred a second.
+const WORDS: u64 = 20;
+
+/// Events that may wait. The in-process cluster keeps 5 MiB of a partition, and forgets what is older without a word;
+/// this many events are less than that, all of them about one post.
+const ROOM: u64 = 20_000;
+
+/// The ledger, shared by whoever writes it and whoever judges by it.
+#[derive(Clone, Debug)]
+pub(crate) struct Shared(Arc<Mutex<Ledger>>);
+
+impl Shared {
+    pub(crate) fn new(crowd: Crowd, chance: Chance) -> Self {
+        Self(Arc::new(Mutex::new(Ledger::new(crowd, chance))))
+    }
+
+    pub(crate) fn look(&self) -> MutexGuard<'_, Ledger> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// Says events until it is stopped, straight to the broker.
+pub(crate) async fn speak(engines: Arc<Engines>, ledger: Shared, stop: Stop) -> anyhow::Result<()> {
+    let producer = kafka::Producer::new(&kafka::Settings::plaintext(engines.kafka.bootstrap()))?;
+    while !stop.is_requested() {
+        let ends = ledger.look().ends().clone();
+        if behind(&ends, &engines.fences().await) < ROOM {
+            let sayings: Vec<_> = {
+                let mut ledger = ledger.look();
+                (0..WORDS).map(|_| ledger.say()).collect()
+            };
+            // What was not acknowledged may be in the log all the same. Said again from the first word to the last, the
+            // last word is the last.
+            while let Err(fault) = utter(producer.clone(), ledger.clone(), sayings.clone()).await {
+                ensure!(fault.is_retryable(), "kafka takes no events: {fault}");
+            }
+        }
+        sleep(BREATH).await;
+    }
+    Ok(())
+}
+
+/// Writes events in their order, and waits until each is acknowledged.
+async fn utter(producer: kafka::Producer, ledger: Shared, sayings: Vec<Saying>) -> Outcome<()> {
+    let sent = stream::iter(sayings).map(move |saying| {
+        let producer = producer.clone();
+        async move {
+            let (key, value) = (Some(&saying.key[..]), Some(&saying.value[..]));
+            producer.send(Outgoing { topic: TOPIC, partition: None, key, value, headers: &[] }).await
+        }
+    });
+    let mut sent = sent.buffered(500);
+    while let Some(written) = sent.next().await {
+        let written = written?;
+        ledger.look().written(written.partition, written.offset.0);
+    }
+    Ok(())
+}
+
+/// Asks the API for one count after another until it is stopped.
+pub(crate) async fn read(fleet: Arc<Fleet>, answers: Arc<Answers>, chance: Chance, stop: Stop) -> anyhow::Result<()> {
+    let posts: Vec<String> = Crowd::SMALL.all_posts().map(|post| format!("/v1/posts/{post}/likes")).collect();
+    while !stop.is_requested() {
+        // A process that is only just starting has no address to be asked at.
+        if let Some(address) = fleet.api().public() {
+            answers.hear(http::get(address, &posts[chance.place(posts.len())]).await);
+        }
+        sleep(Duration::from_millis(20)).await;
+    }
+    Ok(())
+}

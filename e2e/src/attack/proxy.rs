@@ -1,0 +1,195 @@
+//! A TCP proxy before one dependency: it passes everything on, or does what bad networks do, and counts what it did.
+
+mod kafka;
+mod weather;
+
+use std::future::Future;
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use anyhow::Context;
+use tally_service::{Host, Stage, Stop};
+use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWrite, AsyncWriteExt as _};
+use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::watch;
+use tokio::task::JoinSet;
+use tokio::time::sleep;
+
+use kafka::Advertised;
+use weather::Count;
+pub(crate) use weather::{Bites, Mode};
+
+/// Bytes that are read at once.
+const PIECE: usize = 16 << 10;
+
+/// How often slow bytes are sent.
+const TRICKLE: Duration = Duration::from_millis(50);
+
+/// What is spoken through a proxy.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Protocol {
+    /// Something that names no addresses.
+    Any,
+    /// Kafka's, in whose answers the broker says where it is.
+    Kafka,
+}
+
+/// A running proxy.
+#[derive(Debug)]
+pub(crate) struct Proxy {
+    address: SocketAddr,
+    shared: Arc<Shared>,
+}
+
+#[derive(Debug)]
+struct Shared {
+    target: SocketAddr,
+    advertised: Option<Advertised>,
+    mode: watch::Sender<Mode>,
+    count: Count,
+}
+
+impl Proxy {
+    /// Listens on a free port of the loopback, for whoever wants to reach `target`.
+    pub(crate) async fn start(host: &Host, target: SocketAddr, protocol: Protocol) -> anyhow::Result<Self> {
+        let listener = TcpListener::bind("127.0.0.1:0").await.context("no port for a proxy")?;
+        let address = listener.local_addr()?;
+        let advertised = (protocol == Protocol::Kafka).then(|| Advertised::new(target.port(), address.port()));
+        let mode = watch::Sender::new(Mode::Pass);
+        let shared = Arc::new(Shared { target, advertised, mode, count: Count::default() });
+        let serving = Arc::clone(&shared);
+        host.worker(Stage::Support, "proxy", move |stop: Stop| async move {
+            let mut connections = JoinSet::new();
+            while let Ok(accepted) = stop.unless_requested(listener.accept()).await {
+                while connections.try_join_next().is_some() {}
+                // One that was given up before it was taken is nobody's loss.
+                let Ok((client, _)) = accepted else { continue };
+                connections.spawn(Arc::clone(&serving).serve(client));
+            }
+            Ok(())
+        });
+        Ok(Self { address, shared })
+    }
+
+    /// Where it listens.
+    pub(crate) fn address(&self) -> SocketAddr {
+        self.address
+    }
+
+    /// From now on.
+    pub(crate) fn set(&self, mode: Mode) {
+        self.shared.mode.send_replace(mode);
+    }
+
+    /// Everything passes.
+    pub(crate) fn calm(&self) {
+        self.set(Mode::Pass);
+    }
+
+    /// What it has done so far.
+    pub(crate) fn bites(&self) -> Bites {
+        self.shared.count.bites()
+    }
+}
+
+/// The end of a connection that nobody asked for.
+#[derive(Debug)]
+struct Broken;
+
+impl Shared {
+    async fn serve(self: Arc<Self>, mut client: TcpStream) {
+        let Ok(mut server) = TcpStream::connect(self.target).await else { return };
+        let passed = AtomicU64::new(0);
+        let (from_client, to_client) = client.split();
+        let (from_server, to_server) = server.split();
+        let up = self.pump(from_client, to_server, None, &passed);
+        let down = self.pump(from_server, to_client, self.advertised.as_ref(), &passed);
+        if tokio::try_join!(up, down).is_err() {
+            self.count.broke();
+            // Closed so, a connection ends by a reset instead of in order.
+            let _ = (client.set_zero_linger(), server.set_zero_linger());
+        }
+    }
+
+    /// Carries one direction to its end.
+    async fn pump(
+        &self,
+        mut from: impl AsyncRead + Unpin,
+        mut to: impl AsyncWrite + Unpin,
+        advertised: Option<&Advertised>,
+        passed: &AtomicU64,
+    ) -> Result<(), Broken> {
+        let mut mode = self.mode.subscribe();
+        let mut frames = advertised.map(Advertised::frames);
+        let mut piece = vec![0; PIECE];
+        loop {
+            let read = unless_reset(&mut mode, from.read(&mut piece)).await?.map_err(|_| Broken)?;
+            if read == 0 {
+                // The other direction may still have something to say.
+                let _ = to.shutdown().await;
+                return Ok(());
+            }
+            match &mut frames {
+                Some(frames) => self.deliver(&frames.take(&piece[..read]), &mut to, &mut mode, passed).await?,
+                None => self.deliver(&piece[..read], &mut to, &mut mode, passed).await?,
+            }
+        }
+    }
+
+    /// Sends `bytes` on as the weather has it. What was held in a black hole goes on when the hole is gone, late, as
+    /// after a partition: for a client that has given up, its request is done all the same.
+    async fn deliver(
+        &self,
+        mut bytes: &[u8],
+        to: &mut (impl AsyncWrite + Unpin),
+        mode: &mut watch::Receiver<Mode>,
+        passed: &AtomicU64,
+    ) -> Result<(), Broken> {
+        while !bytes.is_empty() {
+            let now = *mode.borrow_and_update();
+            let sent = match now {
+                Mode::Pass => bytes.len(),
+                Mode::Reset => return Err(Broken),
+                Mode::Blackhole => {
+                    self.count.swallowed(bytes.len());
+                    mode.wait_for(|mode| *mode != Mode::Blackhole).await.map_err(|_| Broken)?;
+                    0
+                }
+                Mode::Slow { delay, bytes_per_second } => {
+                    sleep(delay).await;
+                    let room = weather::room(bytes_per_second, TRICKLE);
+                    self.count.slowed(bytes.len().min(room));
+                    sleep(TRICKLE).await;
+                    bytes.len().min(room)
+                }
+                Mode::Cut { after } => {
+                    let left = after.saturating_sub(passed.load(Ordering::Relaxed));
+                    let sent = bytes.len().min(usize::try_from(left).unwrap_or(usize::MAX));
+                    passed.fetch_add(sent as u64, Ordering::Relaxed);
+                    sent
+                }
+            };
+            let (head, rest) = bytes.split_at(sent);
+            unless_reset(mode, to.write_all(head)).await?.map_err(|_| Broken)?;
+            bytes = rest;
+            if matches!(now, Mode::Cut { .. }) && !bytes.is_empty() {
+                return Err(Broken);
+            }
+        }
+        Ok(())
+    }
+}
+
+/// What `work` comes to, unless connections are reset meanwhile.
+async fn unless_reset<T>(mode: &mut watch::Receiver<Mode>, work: impl Future<Output = T>) -> Result<T, Broken> {
+    tokio::select! {
+        biased;
+        _ = mode.wait_for(|mode| *mode == Mode::Reset) => Err(Broken),
+        done = work => Ok(done),
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,102 @@
+//! Kafka's answers with the broker's address replaced by the proxy's: clients go where the answers say. Knows of the
+//! protocol that an answer is its length and so many bytes, and that a port stands behind its host.
+
+/// The host that the in-process broker says it is on.
+const HOST: &[u8] = b"127.0.0.1";
+
+/// Bytes of a length, and of a port.
+const LENGTH: usize = 4;
+
+type Place = [u8; HOST.len() + LENGTH];
+
+/// An address that is said, and the one that takes its place.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Advertised {
+    said: Place,
+    instead: Place,
+}
+
+impl Advertised {
+    pub(super) fn new(said: u16, instead: u16) -> Self {
+        let place = |port: u16| {
+            let mut place = [0; HOST.len() + LENGTH];
+            place[..HOST.len()].copy_from_slice(HOST);
+            place[HOST.len()..].copy_from_slice(&u32::from(port).to_be_bytes());
+            place
+        };
+        Self { said: place(said), instead: place(instead) }
+    }
+
+    /// For the answers of one connection.
+    pub(super) fn frames(&self) -> Frames<'_> {
+        Frames { advertised: self, partial: Vec::new() }
+    }
+
+    fn replace(&self, answer: &mut [u8]) {
+        let mut from = 0;
+        while let Some(at) = answer[from..].windows(self.said.len()).position(|window| window == self.said) {
+            let end = from + at + self.said.len();
+            answer[from + at..end].copy_from_slice(&self.instead);
+            from = end;
+        }
+    }
+}
+
+/// A connection's answers as they come in. They go on whole: a piece held back at its end could be the end of an answer
+/// that somebody waits for.
+pub(super) struct Frames<'a> {
+    advertised: &'a Advertised,
+    partial: Vec<u8>,
+}
+
+impl Frames<'_> {
+    /// Takes in more bytes; the answers that are whole now.
+    pub(super) fn take(&mut self, bytes: &[u8]) -> Vec<u8> {
+        self.partial.extend_from_slice(bytes);
+        let mut whole = 0;
+        while let Some(length) = self.partial[whole..].first_chunk::<LENGTH>() {
+            let end = usize::try_from(u32::from_be_bytes(*length)).map_or(usize::MAX, |length| whole + LENGTH + length);
+            if end > self.partial.len() {
+                break;
+            }
+            self.advertised.replace(&mut self.partial[whole..end]);
+            whole = end;
+        }
+        self.partial.drain(..whole).collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn answer(parts: &[&[u8]]) -> Vec<u8> {
+        let body = parts.concat();
+        [&u32::try_from(body.len()).unwrap().to_be_bytes()[..], &body].concat()
+    }
+
+    #[test]
+    fn every_address_is_replaced_however_the_answers_are_cut_into_pieces() {
+        let advertised = Advertised::new(40_001, 40_002);
+        let [said, instead] = [advertised.said, advertised.instead];
+        let other = Advertised::new(40_003, 0).said;
+        let answers = |place: &[u8]| {
+            [answer(&[b"ab", place, place, b"127.0.0.1"]), answer(&[]), answer(&[&other, place, b"1"])].concat()
+        };
+        let (given, expected) = (answers(&said), answers(&instead));
+        for size in 1..=given.len() {
+            let mut frames = advertised.frames();
+            let got: Vec<u8> = given.chunks(size).flat_map(|piece| frames.take(piece)).collect();
+            assert_eq!(got, expected, "in pieces of {size}");
+        }
+    }
+
+    #[test]
+    fn an_answer_goes_on_when_it_is_whole() {
+        let advertised = Advertised::new(1, 2);
+        let mut frames = advertised.frames();
+        let whole = answer(&[b"ends in 1"]);
+        assert_eq!(frames.take(&whole[..7]), b"");
+        assert_eq!(frames.take(&whole[7..]), whole);
+    }
+}

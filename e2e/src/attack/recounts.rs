@@ -1,0 +1,98 @@
+//! Recounts while the pipeline is attacked, and what each says it found.
+
+use std::time::Duration;
+
+use anyhow::{Context, ensure};
+use serde_json::Value;
+use tokio::time::Instant;
+
+use super::figures::Recoveries;
+use super::fleet::Launcher;
+use super::ledger::Crowd;
+use super::process::Process;
+use super::service::Service;
+use super::stage::Stage;
+use crate::simulation::chance::Draws;
+
+/// How long a full audit may take when all is quiet.
+const QUIET: Duration = Duration::from_secs(300);
+
+/// How long a recount may go on under attack. A window is one streamer's, and begun anew when that one is gone, so that
+/// a recount among killed and sleeping ones may come to nothing.
+const PATIENCE: Duration = Duration::from_secs(45);
+
+/// What a recount that ran to its end has found.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Found {
+    pub(crate) took: Duration,
+    pub(crate) rows: u64,
+    pub(crate) windows: u64,
+}
+
+/// Runs a full audit to its end.
+pub(crate) async fn audit(launcher: &Launcher) -> anyhow::Result<Found> {
+    let began = Instant::now();
+    let process = launcher.start(Service::Recount, &[])?;
+    let code = process.exit(QUIET).await?;
+    finished(&process, code, began.elapsed())
+}
+
+/// Recounts all of `post` while it changes; `None` if that came to no end. Counts are never wrong, so that it may find
+/// nothing, whatever happens meanwhile.
+pub(crate) async fn attempt(launcher: &Launcher, post: &str) -> anyhow::Result<Option<Found>> {
+    let began = Instant::now();
+    let process = launcher.start(Service::Recount, &["--post", post])?;
+    let Ok(code) = process.exit(PATIENCE).await else {
+        process.kill().await?;
+        return Ok(None);
+    };
+    finished(&process, code, began.elapsed()).map(Some)
+}
+
+/// Recounts under attack.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Attempts {
+    pub(crate) done: Recoveries,
+    pub(crate) unfinished: usize,
+}
+
+impl Attempts {
+    /// Makes one more, of a post that is chosen.
+    pub(crate) async fn make(&mut self, stage: &Stage) -> anyhow::Result<()> {
+        let post = format!("p-{}", stage.chance.below(Crowd::SMALL.posts));
+        match attempt(&stage.fleet.launcher, &post).await? {
+            Some(found) => self.done.add(found.took),
+            None => self.unfinished += 1,
+        }
+        Ok(())
+    }
+}
+
+/// What a recount that ended with `code` has found, which has to be nothing.
+fn finished(process: &Process, code: Option<i32>, took: Duration) -> anyhow::Result<Found> {
+    let printed = process.printed();
+    let summary = printed.lines().rev().find_map(summary).with_context(|| process.tail())?;
+    let drift = summary["drift"].as_object().is_some_and(|drift| !drift.is_empty());
+    let number = |name: &str| summary[name].as_u64().unwrap_or(0);
+    ensure!(!drift && number("corrected") == 0, "a recount found wrong counts: {summary}\n{}", process.tail());
+    ensure!(number("misplaced_rows") == 0, "a recount found misplaced rows: {summary}");
+    ensure!(code == Some(0), "a recount ended with {code:?}: {summary}\n{}", process.tail());
+    Ok(Found { took, rows: number("rows"), windows: number("windows") })
+}
+
+fn summary(line: &str) -> Option<Value> {
+    let line: Value = serde_json::from_str(line).ok()?;
+    line.get("summary").cloned()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_summary_is_found_among_lines_of_progress() {
+        assert_eq!(summary(r#"{"progress":{"rows":1}}"#), None);
+        assert_eq!(summary("recount 1"), None);
+        assert_eq!(summary(r#"{"run":"1","summary":{"rows":7}}"#).unwrap()["rows"], 7);
+    }
+}

@@ -1,0 +1,187 @@
+//! Where a campaign is fought: the engines, the fleet over them, whoever speaks and reads meanwhile, and the judgement at
+//! the end.
+
+use std::collections::BTreeMap;
+use std::path::Path;
+use std::sync::{Arc, OnceLock};
+use std::time::Duration;
+
+use anyhow::{Context, bail, ensure};
+use tally_service::{Chance, Clock, Host, Stop, Worker};
+
+use super::answers::Answers;
+use super::engines::Engines;
+use super::figures::Recoveries;
+use super::fleet::{Fleet, Launcher};
+use super::laws::{self, Compared};
+use super::ledger::{Crowd, behind};
+use super::load::{self, Shared};
+use super::process::GRACE;
+use super::recounts::{self, Found};
+use super::service::Service;
+use super::wait::until;
+
+/// How long the pipeline may take to catch up. The in-process cluster lets a group wait for nine seconds at each
+/// rebalance, and somebody who was killed costs several, after the ten in which nobody knows it.
+const PATIENCE: Duration = Duration::from_secs(300);
+
+/// How long the pipeline is under load before the attack begins: what it needs then is what it needs.
+const WARM: Duration = Duration::from_secs(4);
+
+/// Everything a campaign needs.
+pub(crate) struct Stage {
+    pub(crate) engines: Arc<Engines>,
+    pub(crate) fleet: Arc<Fleet>,
+    pub(crate) answers: Arc<Answers>,
+    pub(crate) seed: u64,
+    pub(crate) chance: Chance,
+    pub(crate) clock: Clock,
+    ledger: Shared,
+    before: BTreeMap<Service, u64>,
+    speaker: Follower,
+    reader: Follower,
+    host: Host,
+}
+
+/// How a campaign went.
+pub(crate) struct Judgement {
+    pub(crate) said: u64,
+    pub(crate) compared: Compared,
+    pub(crate) recount: Found,
+    pub(crate) before: BTreeMap<Service, u64>,
+    pub(crate) during: BTreeMap<Service, u64>,
+    pub(crate) answers: String,
+    pub(crate) drained: Duration,
+}
+
+impl Stage {
+    /// With so many consumers and streamers, warm and under load.
+    pub(crate) async fn set(program: &Path, seed: u64, members: usize) -> anyhow::Result<Self> {
+        let (host, chance) = (Host::new("attack"), Chance::seeded(seed));
+        let engines = Arc::new(Engines::start(&host).await?);
+        let fleet = Arc::new(Fleet::start(Launcher::new(program.to_owned(), &engines)?, members).await?);
+        let (ledger, answers) = (Shared::new(Crowd::SMALL, chance.fork()), Arc::<Answers>::default());
+        let speaker = {
+            let (engines, ledger) = (Arc::clone(&engines), ledger.clone());
+            follow(&host, "speaker", move |stop| load::speak(engines, ledger, stop))
+        };
+        let reader = {
+            let (fleet, answers, chance) = (Arc::clone(&fleet), Arc::clone(&answers), chance.fork());
+            follow(&host, "reader", move |stop| load::read(fleet, answers, chance, stop))
+        };
+        let clock = host.clock();
+        let mut stage = Self {
+            engines,
+            fleet,
+            answers,
+            seed,
+            chance,
+            clock,
+            ledger,
+            before: BTreeMap::new(),
+            speaker,
+            reader,
+            host,
+        };
+        stage.clock.sleep(WARM).await;
+        stage.caught_up(Service::Consumer).await?;
+        stage.caught_up(Service::Streamer).await?;
+        stage.before = stage.fleet.memory();
+        Ok(stage)
+    }
+
+    /// Waits until what was said so far is written, counted or answered, whichever this service does; how long it took.
+    pub(crate) async fn caught_up(&self, service: Service) -> anyhow::Result<Duration> {
+        match service {
+            Service::Consumer => {
+                let ends = self.ledger.look().ends().clone();
+                let written = async || behind(&ends, &self.engines.fences().await) == 0;
+                until("every event to be a row", PATIENCE, written).await
+            }
+            Service::Streamer => {
+                let since = self.clock.now();
+                let counted = async || self.engines.counted_past(since).await.unwrap_or(false);
+                until("every row to be counted", PATIENCE, counted).await
+            }
+            Service::Api | Service::Recount => self.fleet.api().ready().await,
+        }
+    }
+
+    /// Nobody has died that was not killed, and neither speaker nor reader has given up.
+    pub(crate) fn all_well(&self) -> anyhow::Result<()> {
+        self.fleet.all_running()?;
+        self.speaker.well()?;
+        self.reader.well()?;
+        self.answers.judge()
+    }
+
+    /// Ends the attack: everything passes, everybody stops speaking, all becomes quiet; then the laws, a recount that
+    /// has to find nothing, and an end in order.
+    pub(crate) async fn judge(self) -> anyhow::Result<Judgement> {
+        self.engines.calm();
+        self.all_well()?;
+        self.speaker.stop().await;
+        self.fleet.ready().await?;
+        self.engines.without_ghosts().await?;
+        self.caught_up(Service::Consumer).await?;
+        self.caught_up(Service::Streamer).await?;
+        let (said, expected) = {
+            let ledger = self.ledger.look();
+            (ledger.said(), ledger.rows())
+        };
+        let compared = laws::judge(&self.engines, &self.fleet, &expected).await?;
+        let recount = recounts::audit(&self.fleet.launcher).await?;
+        ensure!(recount.rows == compared.rows as u64, "the recount saw {} of {compared:?}", recount.rows);
+        laws::judge(&self.engines, &self.fleet, &expected).await.context("after the recount")?;
+        self.reader.stop().await;
+        self.fleet.all_running()?;
+        self.answers.judge()?;
+        let during = self.fleet.memory();
+        let drained = self.fleet.stop().await?;
+        ensure!(drained < GRACE, "somebody drained for {drained:?}");
+        ensure!(self.engines.emulator.stats().panics == 0, "the emulator panicked");
+        let ended = self.host.stop();
+        ensure!(!ended.is_requested(), "the stage itself was stopped");
+        let answers = self.answers.to_string();
+        Ok(Judgement { said, compared, recount, before: self.before, during, answers, drained })
+    }
+}
+
+/// Recoveries by what they were from.
+pub(crate) type Table = BTreeMap<String, Recoveries>;
+
+/// Something that goes on beside the attack, and why it no longer does.
+struct Follower {
+    worker: Worker,
+    trouble: Arc<OnceLock<anyhow::Error>>,
+}
+
+impl Follower {
+    fn well(&self) -> anyhow::Result<()> {
+        match self.trouble.get() {
+            Some(trouble) => bail!("{trouble:#}"),
+            None => Ok(()),
+        }
+    }
+
+    async fn stop(&self) {
+        self.worker.request_stop();
+        self.worker.ended().await;
+    }
+}
+
+fn follow<F>(host: &Host, name: &str, task: impl FnOnce(Stop) -> F + Send + 'static) -> Follower
+where
+    F: Future<Output = anyhow::Result<()>> + Send + 'static,
+{
+    let trouble = Arc::<OnceLock<_>>::default();
+    let kept = Arc::clone(&trouble);
+    let named = name.to_owned();
+    let worker = host.worker(tally_service::Stage::Intake, name, move |stop| async move {
+        if let Err(error) = task(stop).await {
+            let _ = kept.set(error.context(named));
+        }
+        Ok(())
+    });
+    Follower { worker, trouble }
+}

@@ -1,0 +1,26 @@
+//! The attack's short form: every campaign once, with real processes.
+
+#![cfg(test)]
+
+use std::path::Path;
+
+use tally_e2e::attack::{Campaign, fight};
+
+async fn short(campaigns: &[Campaign]) {
+    let program = Path::new(env!("CARGO_BIN_EXE_tally-e2e"));
+    let campaigns: Vec<_> = campaigns.iter().map(|campaign| (*campaign, campaign.short())).collect();
+    match fight(program, 1, &campaigns).await {
+        Ok(report) => println!("{report}"),
+        Err(error) => panic!("{error:#}"),
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn counts_are_exact_whatever_is_killed_put_to_sleep_or_replaced() {
+    short(&[Campaign::Kills, Campaign::Zombies, Campaign::Rolling]).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn counts_are_exact_whatever_the_network_does() {
+    short(&[Campaign::Network, Campaign::Outages]).await;
+}
