@@ -82,8 +82,10 @@ impl Observer {
     /// Shows nothing yet.
     pub(crate) fn new(view: View) -> (Self, Board) {
         let load = Load { running: false, rate: view.rate, events_per_second: 0.0, events: 0 };
+        let now = view.clock.now().0;
         let board = Board(Arc::new(Mutex::new(Snapshot {
-            at: view.clock.now().0,
+            at: now,
+            since: now,
             endpoints: view.endpoints.clone(),
             load,
             rows: 0,

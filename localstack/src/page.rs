@@ -33,6 +33,8 @@ pub struct Refusal(pub String);
 pub struct Snapshot {
     /// When, in milliseconds since 1970.
     pub at: u64,
+    /// Since when this stack runs, likewise: another one in its place has another.
+    pub since: u64,
     /// Where the engines and the API listen.
     pub endpoints: Endpoints,
     /// What the load has done so far.

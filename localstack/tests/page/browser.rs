@@ -38,13 +38,22 @@ impl Drop for Process {
     }
 }
 
-fn stack() -> Command {
+/// A stack whose page is at `port`, and its URL.
+fn stack(port: &str) -> (Process, String) {
+    let (stack, mut printed) = Process::start(&mut command(port));
+    let url = page(&mut printed);
+    // Nobody else reads what it prints, and a full pipe would stop it.
+    std::thread::spawn(move || printed.map_while(Result::ok).for_each(drop));
+    (stack, url)
+}
+
+fn command(port: &str) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_tally-localstack"));
     let tally = std::env::vars_os().filter(|(name, _)| name.to_string_lossy().starts_with("TALLY_"));
     tally.for_each(|(name, _)| _ = command.env_remove(name));
-    command.args(["--api-port", "0", "--kafka-port", "0", "--dynamodb-port", "0", "--rate", "100"]);
+    command.args(["--api-port", port, "--kafka-port", "0", "--dynamodb-port", "0", "--admin-listen", "127.0.0.1:0"]);
     // Few posts: a recount of what changes all the time opens a window on every row key, one after the other.
-    command.args(["--posts", "8"]);
+    command.args(["--rate", "100", "--posts", "8"]);
     command
 }
 
@@ -68,10 +77,7 @@ fn a_person_with_a_browser_sees_counts_move_and_can_make_things_go_wrong() {
             return;
         }
     }
-    let (mut stack, mut printed) = Process::start(&mut stack());
-    let url = page(&mut printed);
-    // Nobody else reads what it prints, and a full pipe would stop it.
-    std::thread::spawn(move || printed.map_while(Result::ok).for_each(drop));
+    let (mut first, url) = stack("0");
 
     let folder = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join("page");
     std::fs::create_dir_all(&folder).expect("the folder can be made");
@@ -83,11 +89,15 @@ fn a_person_with_a_browser_sees_counts_move_and_can_make_things_go_wrong() {
     assert!(said.any(|line| line == "watching"), "the script ended early");
 
     let asked = Instant::now();
-    stack.interrupt();
-    assert!(stack.wait().success(), "the stack ends well while somebody watches");
+    first.interrupt();
+    assert!(first.wait().success(), "the stack ends well while somebody watches");
     assert!(asked.elapsed() < AT_ONCE, "it took {:?}", asked.elapsed());
     let mut stdin = looking.0.stdin.take().expect("stdin is piped");
     stdin.write_all(b"gone\n").expect("the script listens");
+    assert!(said.any(|line| line.contains("the_stack_is_gone")), "the page has not noticed");
+    let (_second, same) = stack(url.trim_end_matches('/').rsplit(':').next().expect("a URL with a port"));
+    assert_eq!(same, url);
+    stdin.write_all(b"back\n").expect("the script listens");
     said.for_each(drop);
     assert!(looking.wait().success(), "see above; screenshots are in {}", folder.display());
 }

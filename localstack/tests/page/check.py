@@ -1,7 +1,7 @@
 """Looks at the page of a running stack with a real browser: python3 check.py URL [FOLDER for screenshots].
 
-Each check is a function whose name says what holds. With `--leave`, stays until a line comes on standard input, which
-says that the stack is gone, and looks at what the page makes of that.
+Each check is a function whose name says what holds. With `--leave`, stays for two lines on standard input, which say that
+the stack is gone, and that another stands in its place, and looks at what the page makes of that.
 """
 
 import argparse
@@ -366,14 +366,45 @@ def main():
     sys.exit(1 if failed else 0)
 
 
+# Counts that the stack has answered are on their way to the page until `release()`.
+HOLD_ANSWERS = """
+const ask = window.fetch;
+const released = new Promise((release) => (window.release = release));
+window.held = 0;
+window.fetch = async (url, options) => {
+  const answer = await ask(url, options);
+  if (!String(url).endsWith(":batchGet")) return answer;
+  const body = await answer.text();
+  window.held += 1;
+  await released;
+  return new Response(body, answer);
+};
+"""
+
+
 def watched_to_its_end(driver, url):
     with driver.browser(*DESK) as browser:
         browser.open(url)
         live(browser)
+        show(browser, f"outlived-{secrets.token_hex(4)}")
+        browser.find("#focus .heart").click()
+        browser.until("the like is counted", lambda: number(browser, "#focus .count") == 1)
+        browser.run(HOLD_ANSWERS)
+        browser.until("an answer is on its way", lambda: browser.run("return held > 0"))
         print("watching", flush=True)
         sys.stdin.readline()
         browser.until("the page says that the stack is gone", lambda: "Connection lost" in browser.text("#connection"))
         print("ok   the_page_says_that_the_stack_is_gone", flush=True)
+        # Now come the answers that it gave before.
+        browser.run("release()")
+        browser.until("the old count is back", lambda: number(browser, "#focus .count") == 1)
+        sys.stdin.readline()
+        live(browser)
+        # A new stack counts from nothing: what the page knew of the old one would hide that.
+        browser.until("nobody likes it any more", lambda: number(browser, "#focus .count") == 0)
+        browser.find("#focus .heart").click()
+        browser.until("the like is counted", lambda: number(browser, "#focus .count") == 1)
+        print("ok   the_page_finds_a_new_stack_and_forgets_the_old_one", flush=True)
     return 0
 
 

@@ -37,6 +37,7 @@ impl Stack for Double {
         };
         Snapshot {
             at: 1_700_000_000_000,
+            since: 1_600_000_000_000,
             endpoints,
             load: Load { running: true, rate: 500, events_per_second: 499.5, events: 12_345 },
             rows: 678,

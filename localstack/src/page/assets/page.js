@@ -31,6 +31,7 @@ actions();
 
 const connection = byId("connection");
 let untouched = true;
+let since = null;
 
 function state(name, text) {
   mark(connection, "data-state", name);
@@ -45,6 +46,9 @@ follow({
   ask: () => request("/local/state"),
   heard(snapshot, how) {
     ahead = snapshot.at - Date.now();
+    // Not when the connection is lost: the old stack's last answers may come after that.
+    if (snapshot.since !== since) shown.forget();
+    since = snapshot.since;
     state("live", how === "events" ? "Live" : "Live, once a second");
     show(snapshot);
     rate(snapshot);
@@ -57,6 +61,5 @@ follow({
   },
   lost() {
     state("lost", "Connection lost, trying again");
-    shown.forget();
   },
 });

@@ -216,7 +216,7 @@ export function posts(now) {
       if (focus === null && shown.length > 0) show(shown[0]);
       draw();
     },
-    /** Forgets what was known: another stack may be there now. */
+    /** Forgets what was known: another stack is there now. */
     forget() {
       counts.clear();
       mine.clear();
