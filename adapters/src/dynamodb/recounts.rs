@@ -37,9 +37,9 @@ const AUDIT: &str = "audit";
 
 /// How often a request for an audit is tried while others make one.
 const ATTEMPTS: usize = 10;
-/// For how long a window's report is of use: whoever waits for it waits for minutes, and then begins a new window.
+/// For how long a window's report is of use (whoever waits for it waits for minutes, and then begins a new window), and
+/// for how long it can be looked up that a count was proved and nothing corrected. (Corrections stay.)
 const HOUR: Duration = Duration::from_secs(3600);
-/// For how long it can be looked up that a count was proved and nothing corrected. (Corrections stay.)
 const DAY: Duration = Duration::from_secs(24 * HOUR.as_secs());
 /// For how long claims, and how far an audit has come, are of use.
 const WEEK: Duration = Duration::from_secs(7 * DAY.as_secs());

@@ -160,7 +160,7 @@ impl Driver {
             Deed::Split => self.world.emulator.split_shard(LIKES, None, None).is_ok(),
             Deed::Roll => self.world.emulator.roll_shards(LIKES, None).is_ok(),
             Deed::Trim => self.trim().await?,
-            Deed::Pause => self.pause().await,
+            Deed::Pause => self.pause().await?,
             Deed::Day => self.day().await?,
             Deed::BrokerDown => {
                 self.world.broker.set_down(true);
@@ -260,15 +260,10 @@ impl Driver {
         true
     }
 
-    /// Keeps what can be seen of the stream.
+    /// Keeps what can be seen of the stream, and what the ledger says.
     pub(crate) async fn keep(&mut self) -> anyhow::Result<()> {
-        let Self { world, archive, .. } = self;
-        Ok(world.calmly(archive.follow(&world.calm.stream)).await?)
-    }
-
-    /// Keeps what the ledger says.
-    pub(crate) async fn keep_ledger(&mut self) -> anyhow::Result<()> {
-        let Self { world, profile, ledger, .. } = self;
+        let Self { world, profile, archive, ledger, .. } = self;
+        world.calmly(archive.follow(&world.calm.stream)).await?;
         for post in profile.crowd.all_posts() {
             let lines = world.calmly(world.calm.recounts.ledger(&post, 100_000)).await?;
             for line in lines {
@@ -289,11 +284,12 @@ impl Driver {
         Ok(trimmed > 0)
     }
 
-    async fn pause(&mut self) -> bool {
+    async fn pause(&mut self) -> anyhow::Result<bool> {
         let thaw = Instant::now() + Duration::from_secs(16 * 60);
         self.slots.iter_mut().for_each(|slot| slot.freeze((thaw, thaw)));
         tokio::time::sleep_until(thaw).await;
-        true
+        self.keep().await?;
+        Ok(true)
     }
 
     /// Nobody runs for 25 hours. What reached the stream before is kept first, late ghosts included.
@@ -304,7 +300,6 @@ impl Driver {
         }
         tokio::time::sleep(Duration::from_secs(600)).await;
         self.keep().await?;
-        self.keep_ledger().await?;
         tokio::time::sleep(Duration::from_secs(25 * 3600 - 600)).await;
         Ok(true)
     }

@@ -297,7 +297,6 @@ impl Course {
     /// The verdicts so far, each held against the stream.
     async fn judged(&mut self, outcome: &mut Outcome) -> anyhow::Result<Verdicts> {
         self.driver.keep().await?;
-        self.driver.keep_ledger().await?;
         let Driver { profile, archive, ledger, injections, .. } = &self.driver;
         let verdicts = Verdicts::of(ledger.clone(), archive)?;
         verdicts.found_the_rows(archive)?;

@@ -9,7 +9,7 @@ use tally_core::time::UnixMillis;
 use super::super::item::{Reader, item, number, text};
 use super::super::names::recounts::{AFTER, AT, BEFORE, BY, RUN, SHARD, TTL, WHY};
 use super::super::names::{PK, SK};
-use super::{DAY, expiry, padded};
+use super::{HOUR, expiry, padded};
 
 /// Where the lines of a post are kept.
 pub(super) fn of(post: &PostId) -> String {
@@ -31,7 +31,7 @@ pub(in crate::dynamodb) fn put(table: &str, entry: &LedgerEntry) -> Put {
     ]);
     line.extend(entry.shard.map(|shard| (SHARD.to_owned(), number(shard))));
     let nothing_corrected = entry.before == entry.after;
-    line.extend(nothing_corrected.then(|| (TTL.to_owned(), expiry(entry.at, DAY))));
+    line.extend(nothing_corrected.then(|| (TTL.to_owned(), expiry(entry.at, HOUR))));
     Put::builder().table_name(table).set_item(Some(line)).build().expect("table and item are set")
 }
 
