@@ -11,7 +11,7 @@ use tally_core::ports::{Cache as _, Cached, Counts as _, Rows as _, Segment};
 use super::engines::Engines;
 use super::fleet::Fleet;
 use super::http;
-use super::ledger::{Crowd, Likes};
+use super::ledger::{CROWD, Likes};
 use super::wait::until;
 use crate::simulation::laws::{Quiet, by_key, exact, rows_are};
 
@@ -124,7 +124,7 @@ async fn cache(engines: &Engines, counters: &BTreeMap<PostId, Counter>) -> anyho
 /// The API says what the counters say, and that it is exact.
 async fn answers(fleet: &Fleet, counters: &BTreeMap<PostId, Counter>) -> anyhow::Result<()> {
     let address = fleet.api().public().context("the api listens nowhere")?;
-    for post in Crowd::SMALL.all_posts() {
+    for post in CROWD.all_posts() {
         let likes = counters.get(&post).map_or(0, |counter| counter.likes);
         let mut said = None;
         let right = until("the api to follow", FOLLOW, async || {

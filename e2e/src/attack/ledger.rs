@@ -3,35 +3,16 @@
 use std::collections::BTreeMap;
 
 use tally_core::event::{Action, LikeEvent};
-use tally_core::ids::{PostId, UserId};
 use tally_core::time::UnixMillis;
 use tally_service::Chance;
 
-use crate::simulation::chance::Draws;
+use crate::crowd::Crowd;
 
 /// When the first event is said to have happened; each later one a millisecond after.
 const FIRST: u64 = 1_700_000_000_000;
 
-/// Who says events about what.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Crowd {
-    pub(crate) posts: u64,
-    pub(crate) users: u64,
-    /// The share of events about the first post, in percent.
-    pub(crate) hot: u64,
-    /// The share of unlikes, in percent.
-    pub(crate) unlikes: u64,
-}
-
-impl Crowd {
-    /// Few posts and few users, so that most events change what earlier ones did.
-    pub(crate) const SMALL: Self = Self { posts: 60, users: 120, hot: 15, unlikes: 35 };
-
-    /// Every post that may be spoken of.
-    pub(crate) fn all_posts(self) -> impl Iterator<Item = PostId> {
-        (0..self.posts).map(post)
-    }
-}
+/// Few posts and few users, so that most events change what earlier ones did.
+pub(crate) const CROWD: Crowd = Crowd { posts: 60, users: 120, hot: 15, unlikes: 35 };
 
 /// Rows as they are or have to be: for each post and user since when.
 pub(crate) type Likes = BTreeMap<(String, String), UnixMillis>;
@@ -62,9 +43,7 @@ impl Ledger {
     /// The next event, taken for said.
     pub(crate) fn say(&mut self) -> Saying {
         let Self { crowd, chance, .. } = self;
-        let post = post(if chance.happens(crowd.hot) { 0 } else { chance.below(crowd.posts) });
-        let user = user(chance.below(crowd.users));
-        let action = if chance.happens(crowd.unlikes) { Action::Unlike } else { Action::Like };
+        let (post, user, action) = crowd.draw(chance);
         let at = UnixMillis(FIRST + self.said);
         self.said += 1;
         let since = (action == Action::Like).then_some(at);
@@ -97,14 +76,6 @@ impl Ledger {
 /// How many records before `ends` are not before `fences`.
 pub(crate) fn behind(ends: &BTreeMap<u32, u64>, fences: &BTreeMap<u32, u64>) -> u64 {
     ends.iter().map(|(partition, end)| end.saturating_sub(fences.get(partition).copied().unwrap_or(0))).sum()
-}
-
-fn post(nth: u64) -> PostId {
-    PostId::new(&format!("p-{nth}")).expect("a letter and digits are an id")
-}
-
-fn user(nth: u64) -> UserId {
-    UserId::new(&format!("u-{nth}")).expect("a letter and digits are an id")
 }
 
 #[cfg(test)]

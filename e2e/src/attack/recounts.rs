@@ -8,7 +8,7 @@ use tokio::time::Instant;
 
 use super::figures::Recoveries;
 use super::fleet::Launcher;
-use super::ledger::Crowd;
+use super::ledger::CROWD;
 use super::process::Process;
 use super::service::Service;
 use super::stage::Stage;
@@ -59,7 +59,7 @@ pub(crate) struct Attempts {
 impl Attempts {
     /// Makes one more, of a post that is chosen.
     pub(crate) async fn make(&mut self, stage: &Stage) -> anyhow::Result<()> {
-        let post = format!("p-{}", stage.chance.below(Crowd::SMALL.posts));
+        let post = format!("p-{}", stage.chance.below(CROWD.posts));
         match attempt(&stage.fleet.launcher, &post).await? {
             Some(found) => self.done.add(found.took),
             None => self.unfinished += 1,

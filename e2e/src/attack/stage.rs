@@ -14,7 +14,7 @@ use super::engines::Engines;
 use super::figures::Recoveries;
 use super::fleet::{Fleet, Launcher};
 use super::laws::{self, Compared};
-use super::ledger::{Crowd, behind};
+use super::ledger::{CROWD, behind};
 use super::load::{self, Shared};
 use super::process::GRACE;
 use super::recounts::{self, Found};
@@ -60,7 +60,7 @@ impl Stage {
         let (host, chance) = (Host::new("attack"), Chance::seeded(seed));
         let engines = Arc::new(Engines::start(&host).await?);
         let fleet = Arc::new(Fleet::start(Launcher::new(program.to_owned(), &engines)?, members).await?);
-        let (ledger, answers) = (Shared::new(Crowd::SMALL, chance.fork()), Arc::<Answers>::default());
+        let (ledger, answers) = (Shared::new(CROWD, chance.fork()), Arc::<Answers>::default());
         let speaker = {
             let (engines, ledger) = (Arc::clone(&engines), ledger.clone());
             follow(&host, "speaker", move |stop| load::speak(engines, ledger, stop))

@@ -11,11 +11,15 @@ use tally_core::time::UnixMillis;
 use tally_service::Chance;
 
 use super::chance::Draws;
+use crate::crowd::Crowd;
 
 /// The topic of likes.
 pub(crate) const TOPIC: &str = "likes";
 /// The topic of dead letters.
 pub(crate) const LETTERS: &str = "likes.dlq";
+
+/// Records that are no events, in a thousand.
+const POISONED: u64 = 10;
 
 /// What no decoder takes.
 const POISON: [&[u8]; 6] = [
@@ -37,12 +41,10 @@ pub(crate) struct Events {
 }
 
 impl Events {
-    /// Says one more event, or something that is none in `poison` of a thousand cases.
+    /// Says one more event, or something that is none now and then.
     pub(crate) fn say(&mut self, broker: &Broker, chance: &Chance, crowd: Crowd, at: UnixMillis) {
-        let post = post(crowd.post(chance));
-        let user = user(chance.below(crowd.users));
-        let action = if chance.happens(crowd.unlikes) { Action::Unlike } else { Action::Like };
-        let poison = chance.below(1_000) < crowd.poison;
+        let (post, user, action) = crowd.draw(chance);
+        let poison = chance.below(1_000) < POISONED;
         let value = LikeEvent::new(&post, &user, action, at).encode();
         let value = if poison { chance.pick(&POISON).to_vec() } else { value };
         let record =
@@ -82,38 +84,4 @@ impl Events {
         let places = self.said.iter().flat_map(|(partition, said)| (0u64..).zip(said).map(|at| (*partition, at)));
         places.filter(|(_, (_, said))| said.is_none()).map(|(partition, (offset, _))| (partition, offset)).collect()
     }
-}
-
-/// Who says events about what.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Crowd {
-    /// Posts.
-    pub(crate) posts: u64,
-    /// Users.
-    pub(crate) users: u64,
-    /// The share of events about the first post, in percent.
-    pub(crate) hot: u64,
-    /// The share of unlikes, in percent.
-    pub(crate) unlikes: u64,
-    /// Records that are no events, in a thousand.
-    pub(crate) poison: u64,
-}
-
-impl Crowd {
-    fn post(&self, chance: &Chance) -> u64 {
-        if chance.happens(self.hot) { 0 } else { chance.below(self.posts) }
-    }
-
-    /// Every post there can be.
-    pub(crate) fn all_posts(&self) -> impl Iterator<Item = PostId> {
-        (0..self.posts).map(post)
-    }
-}
-
-fn post(nth: u64) -> PostId {
-    PostId::new(&format!("p-{nth}")).expect("a letter and digits are an id")
-}
-
-fn user(nth: u64) -> UserId {
-    UserId::new(&format!("u-{nth}")).expect("a letter and digits are an id")
 }

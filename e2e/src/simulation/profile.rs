@@ -10,9 +10,9 @@ use tally_service::Chance;
 
 use super::chance::Draws;
 use super::driver::Deed;
-use super::events::Crowd;
 use super::instance::Role;
 use super::mutant::Mutant;
+use crate::crowd::Crowd;
 
 /// Events of a schedule with so few steps that what is rare would not come.
 const SHORT: u64 = 600;
@@ -65,7 +65,6 @@ impl Profile {
             users: chance.between(20, 200),
             hot: chance.pick(&[0, 30, 60]),
             unlikes: chance.between(20, 50),
-            poison: 10,
         };
         let mut profile = Self {
             crowd,

@@ -1,0 +1,43 @@
+//! Who says events about what.
+
+use tally_core::event::Action;
+use tally_core::ids::{PostId, UserId};
+use tally_service::Chance;
+
+use crate::simulation::chance::Draws;
+
+/// Users and the posts they like and unlike.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Crowd {
+    /// Posts.
+    pub(crate) posts: u64,
+    /// Users.
+    pub(crate) users: u64,
+    /// The share of events about the first post, in percent.
+    pub(crate) hot: u64,
+    /// The share of unlikes, in percent.
+    pub(crate) unlikes: u64,
+}
+
+impl Crowd {
+    /// Who says what about which post.
+    pub(crate) fn draw(&self, chance: &Chance) -> (PostId, UserId, Action) {
+        let post = post(if chance.happens(self.hot) { 0 } else { chance.below(self.posts) });
+        let user = user(chance.below(self.users));
+        let action = if chance.happens(self.unlikes) { Action::Unlike } else { Action::Like };
+        (post, user, action)
+    }
+
+    /// Every post there can be.
+    pub(crate) fn all_posts(&self) -> impl Iterator<Item = PostId> + use<> {
+        (0..self.posts).map(post)
+    }
+}
+
+fn post(nth: u64) -> PostId {
+    PostId::new(&format!("p-{nth}")).expect("a letter and digits are an id")
+}
+
+fn user(nth: u64) -> UserId {
+    UserId::new(&format!("u-{nth}")).expect("a letter and digits are an id")
+}
