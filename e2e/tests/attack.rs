@@ -9,7 +9,7 @@ use tally_e2e::attack::{Campaign, fight};
 async fn short(campaigns: &[Campaign]) {
     let program = Path::new(env!("CARGO_BIN_EXE_tally-e2e"));
     let campaigns: Vec<_> = campaigns.iter().map(|campaign| (*campaign, campaign.short())).collect();
-    match fight(program, 1, &campaigns).await {
+    match fight(program, None, 1, &campaigns).await {
         Ok(report) => println!("{report}"),
         Err(error) => panic!("{error:#}"),
     }

@@ -229,7 +229,9 @@ fn config(settings: &Settings, group: &str) -> ClientConfig {
         .set("enable.auto.commit", "false")
         .set("enable.auto.offset.store", "false")
         .set("auto.offset.reset", "error")
-        .set("session.timeout.ms", "10000")
+        // As short as brokers allow unless told otherwise: until then nobody reads on where a member died. To be wrong about
+        // a slow one costs a rebalance, and no row.
+        .set("session.timeout.ms", "6000")
         .set("heartbeat.interval.ms", "1000")
         // A broker answers as soon as there is something; the one inside this process does not, and waits this long first.
         .set("fetch.wait.max.ms", "50")

@@ -7,6 +7,7 @@ mod rolling;
 mod zombies;
 
 use std::fmt::{self, Write as _};
+use std::net::SocketAddr;
 use std::path::Path;
 use std::time::Duration;
 
@@ -115,15 +116,20 @@ impl Deeds {
     }
 }
 
-/// Fights campaigns one after the other over one pipeline, with processes of `program`; the report. Everything drawn
-/// follows from `seed`; when things happen to processes does not.
+/// Fights campaigns one after the other over one pipeline, with processes of `program`, over the Kafka at `broker` or one
+/// in this process; the report. Everything drawn follows from `seed`; when things happen to processes does not.
 ///
 /// # Errors
 /// A law was broken, somebody died who was not killed, or something that was to be done did not bite.
-pub async fn fight(program: &Path, seed: u64, campaigns: &[(Campaign, Extent)]) -> anyhow::Result<String> {
+pub async fn fight(
+    program: &Path,
+    broker: Option<SocketAddr>,
+    seed: u64,
+    campaigns: &[(Campaign, Extent)],
+) -> anyhow::Result<String> {
     let began = Instant::now();
     let members = campaigns.iter().map(|(campaign, extent)| campaign.members(*extent)).max().unwrap_or(2);
-    let stage = Stage::set(program, seed, members).await?;
+    let stage = Stage::set(program, broker, seed, members).await?;
     let mut deeds = Deeds::default();
     let mut names = Vec::new();
     for (campaign, extent) in campaigns {

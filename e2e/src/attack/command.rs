@@ -1,6 +1,7 @@
 //! `attack`: a campaign as long as it is asked for, and its report.
 
 use std::io::Write;
+use std::net::SocketAddr;
 use std::time::Duration;
 
 use anyhow::{Context, bail};
@@ -23,6 +24,9 @@ pub struct Attack {
     /// What everything drawn follows from
     #[arg(long, default_value_t = 1)]
     seed: u64,
+    /// A Kafka of one broker on this machine, IP:PORT, whose `likes` is empty; one in this process unless said otherwise
+    #[arg(long)]
+    broker: Option<SocketAddr>,
 }
 
 impl Attack {
@@ -31,7 +35,7 @@ impl Attack {
     /// # Errors
     /// A law was broken, or the attack did not bite.
     pub fn run(self) -> anyhow::Result<()> {
-        let Self { campaign, rounds, seconds, seed } = self;
+        let Self { campaign, rounds, seconds, seed, broker } = self;
         let short = campaign.short();
         let extent =
             Extent { rounds: rounds.unwrap_or(short.rounds), span: seconds.map_or(short.span, Duration::from_secs) };
@@ -42,7 +46,7 @@ impl Attack {
             let mut terminate = signal(SignalKind::terminate()).context("cannot listen for signals")?;
             // Left half-way, a campaign takes its processes with it.
             tokio::select! {
-                report = fight(&program, seed, &campaigns) => report,
+                report = fight(&program, broker, seed, &campaigns) => report,
                 _ = terminate.recv() => bail!("ended by a signal"),
                 _ = tokio::signal::ctrl_c() => bail!("ended by a signal"),
             }

@@ -39,23 +39,31 @@ impl Dependency {
     }
 }
 
-/// The engines and their proxies.
+/// The engines, their proxies, and ports for whoever judges.
 pub(crate) struct Engines {
     pub(crate) emulator: Emulator,
-    pub(crate) kafka: kafka::Embedded,
+    /// By no proxy, as all below.
+    pub(crate) broker: SocketAddr,
     pub(crate) redis: Option<Redis>,
     pub(crate) proxies: BTreeMap<Dependency, Proxy>,
-    /// By no proxy.
     pub(crate) likes: Likes,
     pub(crate) counts: Counts,
     checkpoints: Checkpoints,
     stream: Streams,
+    _cluster: Option<kafka::Embedded>,
 }
 
 impl Engines {
-    /// Starts them; what serves them are tasks of `host`.
-    pub(crate) async fn start(host: &Host) -> anyhow::Result<Self> {
-        let kafka = kafka::Embedded::start(&[(TOPIC, PARTITIONS), ("likes.dlq", 2)])?;
+    /// Starts them, but for a Kafka that is there; what serves them are tasks of `host`.
+    pub(crate) async fn start(host: &Host, broker: Option<SocketAddr>) -> anyhow::Result<Self> {
+        let (broker, cluster) = match broker {
+            Some(broker) => (broker, None),
+            None => {
+                let cluster = kafka::Embedded::start(&[(TOPIC, PARTITIONS), ("likes.dlq", 2)])?;
+                let broker = cluster.bootstrap().parse().context("the in-process broker is at an odd place")?;
+                (broker, Some(cluster))
+            }
+        };
         let config = Config { shards: 4, split_after: Some(4_000), max_open_shards: 8, ..Config::default() };
         let emulator = Emulator::new(config);
         let listener = TcpListener::bind("127.0.0.1:0").await.context("no port for the tables")?;
@@ -67,7 +75,6 @@ impl Engines {
         });
         let redis = Redis::start().await?;
         let mut proxies = BTreeMap::new();
-        let broker: SocketAddr = kafka.bootstrap().parse().context("the in-process broker is at an odd place")?;
         proxies.insert(Dependency::Kafka, Proxy::start(host, broker, Protocol::Kafka).await?);
         proxies.insert(Dependency::DynamoDb, Proxy::start(host, tables, Protocol::Any).await?);
         if let Some(redis) = &redis {
@@ -81,9 +88,10 @@ impl Engines {
             checkpoints: Checkpoints::new(&connection),
             stream: Streams::new(&connection),
             emulator,
-            kafka,
+            broker,
             redis,
             proxies,
+            _cluster: cluster,
         })
     }
 

@@ -99,7 +99,8 @@ async fn counters(engines: &Engines) -> anyhow::Result<BTreeMap<PostId, Counter>
     }
 }
 
-/// What is cached is the count as it stands; how many are.
+/// What is cached is the count as it stands; how many are. Its version may be older: a verdict that corrects nothing gives
+/// the counter another, and is not told to the cache.
 async fn cache(engines: &Engines, counters: &BTreeMap<PostId, Counter>) -> anyhow::Result<usize> {
     let Some(redis) = &engines.redis else { return Ok(0) };
     let (cache, posts) = (redis.cache()?, counters.keys().cloned().collect::<Vec<_>>());
@@ -111,7 +112,7 @@ async fn cache(engines: &Engines, counters: &BTreeMap<PostId, Counter>) -> anyho
             let Cached::Hit(served) = found else { continue };
             cached += 1;
             let Counter { likes, version, .. } = counters[post];
-            if (served.likes, served.version) != (likes, version) {
+            if served.likes != likes || served.version > version {
                 stale = Some(format!("{post} is cached as {served}, and is {likes} at version {version}"));
             }
         }

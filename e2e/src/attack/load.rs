@@ -45,7 +45,7 @@ impl Shared {
 
 /// Says events until it is stopped, straight to the broker.
 pub(crate) async fn speak(engines: Arc<Engines>, ledger: Shared, stop: Stop) -> anyhow::Result<()> {
-    let producer = kafka::Producer::new(&kafka::Settings::plaintext(engines.kafka.bootstrap()))?;
+    let producer = kafka::Producer::new(&kafka::Settings::plaintext(&engines.broker.to_string()))?;
     while !stop.is_requested() {
         let ends = ledger.look().ends().clone();
         if behind(&ends, &engines.fences().await) < ROOM {

@@ -2,6 +2,7 @@
 //! the end.
 
 use std::collections::BTreeMap;
+use std::net::SocketAddr;
 use std::path::Path;
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
@@ -21,8 +22,8 @@ use super::recounts::{self, Found};
 use super::service::Service;
 use super::wait::until;
 
-/// How long the pipeline may take to catch up. The in-process cluster lets a group wait for nine seconds at each
-/// rebalance, and somebody who was killed costs several, after the ten in which nobody knows it.
+/// How long the pipeline may take to catch up. The in-process cluster lets a group wait for almost a session at each step
+/// of a rebalance, and somebody who was killed costs several, after the session in which nobody knows it.
 const PATIENCE: Duration = Duration::from_secs(300);
 
 /// How long the pipeline is under load before the attack begins: what it needs then is what it needs.
@@ -56,9 +57,14 @@ pub(crate) struct Judgement {
 
 impl Stage {
     /// With so many consumers and streamers, warm and under load.
-    pub(crate) async fn set(program: &Path, seed: u64, members: usize) -> anyhow::Result<Self> {
+    pub(crate) async fn set(
+        program: &Path,
+        broker: Option<SocketAddr>,
+        seed: u64,
+        members: usize,
+    ) -> anyhow::Result<Self> {
         let (host, chance) = (Host::new("attack"), Chance::seeded(seed));
-        let engines = Arc::new(Engines::start(&host).await?);
+        let engines = Arc::new(Engines::start(&host, broker).await?);
         let fleet = Arc::new(Fleet::start(Launcher::new(program.to_owned(), &engines)?, members).await?);
         let (ledger, answers) = (Shared::new(CROWD, chance.fork()), Arc::<Answers>::default());
         let speaker = {

@@ -20,10 +20,9 @@ impl Process {
         (Self(child), lines)
     }
 
-    /// As Ctrl-C does.
-    fn interrupt(&self) {
-        let sent = Command::new("kill").args(["-INT", &self.0.id().to_string()]).status();
-        assert!(sent.expect("there is a kill").success());
+    /// As Ctrl-C does; whether that could be.
+    fn ask_to_end(&self) -> bool {
+        Command::new("kill").args(["-INT", &self.0.id().to_string()]).status().is_ok_and(|sent| sent.success())
     }
 
     fn wait(&mut self) -> ExitStatus {
@@ -32,7 +31,15 @@ impl Process {
 }
 
 impl Drop for Process {
+    #[expect(clippy::disallowed_methods, reason = "nobody else works on this thread")]
     fn drop(&mut self) {
+        // Asked first: one that is killed leaves what it started behind, a browser for one.
+        if matches!(self.0.try_wait(), Ok(None)) && self.ask_to_end() {
+            let asked = Instant::now();
+            while matches!(self.0.try_wait(), Ok(None)) && asked.elapsed() < AT_ONCE {
+                std::thread::sleep(Duration::from_millis(50));
+            }
+        }
         let _ = self.0.kill();
         let _ = self.0.wait();
     }
@@ -89,7 +96,7 @@ fn a_person_with_a_browser_sees_counts_move_and_can_make_things_go_wrong() {
     assert!(said.any(|line| line == "watching"), "the script ended early");
 
     let asked = Instant::now();
-    first.interrupt();
+    assert!(first.ask_to_end());
     assert!(first.wait().success(), "the stack ends well while somebody watches");
     assert!(asked.elapsed() < AT_ONCE, "it took {:?}", asked.elapsed());
     let mut stdin = looking.0.stdin.take().expect("stdin is piped");
