@@ -9,7 +9,7 @@ RUN --mount=type=cache,target=/usr/local/cargo/registry \
     --mount=type=cache,target=/src/target \
     cargo build --locked --profile dist \
       --package tally-consumer --package tally-change-streamer --package tally-batch-recount --package tally-count-api \
-      --features tally-consumer/msk-iam,tally-count-api/tls \
+      --features tally-consumer/msk-iam,tally-change-streamer/msk-iam,tally-batch-recount/msk-iam,tally-count-api/msk-iam \
     && install -D --strip --target-directory=/out \
       target/dist/tally-consumer target/dist/tally-change-streamer \
       target/dist/tally-batch-recount target/dist/tally-count-api

@@ -20,6 +20,8 @@
 //!   on a blocking thread, with every revocation answered.
 //! - An idempotent producer may fail for good, say for a permission missing for a moment: it is replaced.
 
+#[cfg(feature = "args")]
+mod args;
 mod context;
 #[cfg(feature = "embedded")]
 mod embedded;
@@ -34,6 +36,8 @@ mod shelf;
 mod source;
 mod topic_id;
 
+#[cfg(feature = "args")]
+pub use args::{KafkaArgs, Mechanism};
 #[cfg(feature = "embedded")]
 pub use embedded::Embedded;
 pub use producer::Producer;

@@ -77,9 +77,9 @@ impl App {
         let connection = dynamodb::Connection::open(&settings).await;
         let mut ports = Ports::over(&connection);
         if let Job::Erase(erase) = &config.job
-            && let Some(brokers) = &erase.brokers
+            && let Some(settings) = &erase.kafka
         {
-            let producer = kafka::Producer::new(&kafka::Settings::plaintext(brokers));
+            let producer = kafka::Producer::new(settings);
             ports.producer = Some(Arc::new(producer.context("cannot set up the producer")?));
         }
         Ok(Self { tables: Some(connection), ..Self::with_ports(config, ports) })

@@ -1,6 +1,7 @@
 //! The command line and the environment, as written; what they mean together is the configuration's.
 
 use clap::{Args as ClapArgs, Parser, Subcommand};
+use tally_adapters::kafka::KafkaArgs;
 use tally_core::event::KeyScheme;
 use tally_core::ids::{PostId, UserId};
 use tally_core::recount::RunId;
@@ -80,6 +81,7 @@ pub enum Command {
 
 /// What to erase, and where events go.
 #[derive(ClapArgs, Clone, Debug)]
+#[command(mut_arg("brokers", |arg| arg.help("Bootstrap servers, HOST:PORT separated by commas; required unless --dry-run")))]
 pub struct EraseArgs {
     /// Erase every like of this user: reads the whole table
     #[arg(long, value_name = "ID", required_unless_present = "post", conflicts_with = "post")]
@@ -93,10 +95,6 @@ pub struct EraseArgs {
     #[arg(long)]
     pub dry_run: bool,
 
-    /// Kafka's bootstrap servers; required unless --dry-run
-    #[arg(long, env = "TALLY_BROKERS", value_parser = tally_service::text(), value_name = "HOST:PORT,..")]
-    pub brokers: Option<String>,
-
     /// The topic of likes
     #[arg(long, env = "TALLY_TOPIC", default_value = "likes", value_parser = tally_service::text(), value_name = "TOPIC")]
     pub topic: String,
@@ -108,6 +106,9 @@ pub struct EraseArgs {
     /// Read units a second at most
     #[arg(long, env = "TALLY_READ_UNITS_PER_SECOND", value_name = "UNITS")]
     pub read_units_per_second: Option<u32>,
+
+    #[command(flatten)]
+    pub kafka: KafkaArgs,
 }
 
 impl AsRef<CommonArgs> for Args {

@@ -3,6 +3,7 @@
 use std::str::FromStr;
 use std::time::Duration;
 
+use tally_adapters::kafka;
 use tally_core::event::KeyScheme;
 use tally_core::ids::{PostId, ShardCount, UserId};
 use tally_core::recount::RunId;
@@ -132,7 +133,7 @@ pub struct EraseConfig {
     /// Whose likes.
     pub subject: Subject,
     /// Where events go; `None` for a dry run.
-    pub brokers: Option<String>,
+    pub kafka: Option<kafka::Settings>,
     /// The topic.
     pub topic: String,
     /// Its key scheme.
@@ -229,13 +230,10 @@ impl TryFrom<EraseArgs> for EraseConfig {
         if args.read_units_per_second == Some(0) {
             return Err(Invalid::setting("read-units-per-second", "must be at least 1"));
         }
-        let brokers = if args.dry_run {
-            None
-        } else {
-            let missing = || Invalid::setting("brokers", "missing, and only --dry-run does without");
-            Some(args.brokers.ok_or_else(missing)?)
-        };
-        Ok(Self { subject, brokers, topic: args.topic, key: args.key, read_units: args.read_units_per_second })
+        let missing = || Invalid::setting("brokers", "missing, and only --dry-run does without");
+        let kafka = args.kafka.optional()?;
+        let kafka = if args.dry_run { None } else { Some(kafka.ok_or_else(missing)?) };
+        Ok(Self { subject, kafka, topic: args.topic, key: args.key, read_units: args.read_units_per_second })
     }
 }
 
@@ -296,8 +294,13 @@ mod tests {
         let Job::Erase(dry) = erase(&["--user", "u", "--dry-run", "--table-prefix", "x"]).unwrap().job else {
             panic!()
         };
-        assert_eq!((dry.brokers, dry.topic.as_str()), (None, "likes"));
-        assert!(erase(&["--post", "p", "--brokers", "b:9092", "--key", "post-shard"]).is_ok());
+        assert_eq!((dry.kafka, dry.topic.as_str()), (None, "likes"));
+        let told = ["--post", "p", "--brokers", "b:9092", "--key", "post-shard"];
+        assert!(erase(&told).is_ok());
+        let login = ["--sasl", "plain", "--sasl-user", "u", "--sasl-password", "p"];
+        let Job::Erase(logged_in) = erase(&[&told, &login[..]].concat()).unwrap().job else { panic!() };
+        assert!(matches!(logged_in.kafka.unwrap().security.sasl, Some(kafka::Sasl::Plain(_))));
+        assert!(erase(&[&told, &login[..2]].concat()).unwrap_err().contains("--sasl-user"));
     }
 
     #[test]

@@ -87,7 +87,7 @@ impl App {
         ports.feed = match &config.feed {
             None => None,
             Some(feed) => {
-                let producer = kafka::Producer::new(&kafka::Settings::plaintext(&feed.brokers));
+                let producer = kafka::Producer::new(&feed.kafka);
                 let producer = Arc::new(producer.context("cannot set up the change feed")?);
                 Some(FeedPort { producer, topic: feed.topic.clone() })
             }

@@ -3,12 +3,14 @@
 use std::time::Duration;
 
 use clap::Parser;
+use tally_adapters::kafka::KafkaArgs;
 use tally_service::{CommonArgs, Secret, StoreArgs, parse_duration};
 
 /// Follows the stream of like rows and keeps the counts, and the cache, right
 #[derive(Parser, Clone, Debug)]
 #[command(name = "tally-change-streamer", version)]
 #[command(mut_arg("admin_listen", |arg| arg.default_value("127.0.0.1:9094")))]
+#[command(mut_arg("brokers", |arg| arg.help("Bootstrap servers, HOST:PORT separated by commas, for --counts-topic")))]
 pub struct Args {
     #[expect(missing_docs, reason = "a doc comment would become the help text of the whole group")]
     #[command(flatten)]
@@ -16,6 +18,9 @@ pub struct Args {
     #[expect(missing_docs, reason = "a doc comment would become the help text of the whole group")]
     #[command(flatten)]
     pub store: StoreArgs,
+    #[expect(missing_docs, reason = "a doc comment would become the help text of the whole group")]
+    #[command(flatten)]
+    pub kafka: KafkaArgs,
 
     /// The cache to keep right: `redis://host:port`, `rediss://` with TLS, several nodes of a cluster separated by
     /// commas, or `off`; required
@@ -29,10 +34,6 @@ pub struct Args {
     /// Publish new counts to this topic, keyed by post: a hint, of which a crash can lose some
     #[arg(long, env = "TALLY_COUNTS_TOPIC", value_parser = tally_service::text(), value_name = "TOPIC", help_heading = "Cache and feed")]
     pub counts_topic: Option<String>,
-
-    /// Kafka's bootstrap servers, for --counts-topic
-    #[arg(long, env = "TALLY_BROKERS", value_parser = tally_service::text(), value_name = "HOST:PORT,..", help_heading = "Cache and feed")]
-    pub brokers: Option<String>,
 
     /// How long change records are gathered before they are written
     #[arg(long, env = "TALLY_LINGER", default_value = "100ms", value_parser = parse_duration, value_name = "SPAN", help_heading = "Stream")]

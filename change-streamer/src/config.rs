@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use tally_adapters::kafka::{self, KafkaArgs};
 use tally_core::ids::ShardCount;
 use tally_core::recount::CaptureLimits;
 use tally_core::tally::CutRules;
@@ -46,8 +47,8 @@ pub struct CacheAddress {
 /// Where new counts are published.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct FeedConfig {
-    /// Kafka's bootstrap servers.
-    pub brokers: String,
+    /// How Kafka is reached.
+    pub kafka: kafka::Settings,
     /// The topic.
     pub topic: String,
 }
@@ -96,14 +97,7 @@ impl TryFrom<Args> for Config {
         invalid.ensure("discover", args.discover >= second, "must be at least 1s: the service limits listings");
         invalid.ensure("lease", args.lease >= second, "must be at least 1s");
         invalid.ensure("window-limit", !args.window_limit.is_zero(), "must be more than nothing");
-        let feed = match (args.counts_topic, args.brokers) {
-            (Some(topic), Some(brokers)) => Some(FeedConfig { brokers, topic }),
-            (Some(_), None) => {
-                invalid.add("brokers", "missing, and --counts-topic needs it");
-                None
-            }
-            (None, _) => None,
-        };
+        let feed = feed(args.counts_topic, args.kafka).map_err(|other| invalid.extend(other)).ok().flatten();
         let rules = Rules {
             cut: CutRules { records: args.flush_records, age: args.linger },
             concurrency: args.concurrency,
@@ -123,6 +117,14 @@ impl TryFrom<Args> for Config {
             _ => Err(invalid),
         }
     }
+}
+
+/// Where new counts are published, if they are. Brokers alone publish nothing: all processes may be told of them.
+fn feed(topic: Option<String>, kafka: KafkaArgs) -> Result<Option<FeedConfig>, Invalid> {
+    let kafka = kafka.optional()?;
+    let Some(topic) = topic else { return Ok(None) };
+    let kafka = kafka.ok_or_else(|| Invalid::setting("brokers", "missing, and --counts-topic needs it"))?;
+    Ok(Some(FeedConfig { kafka, topic }))
 }
 
 /// The cache's address, or none where it is switched off.
@@ -185,6 +187,19 @@ mod tests {
         for flag in ["--redis", "--brokers", "--concurrency", "--lease", "--discover", "--poll-idle"] {
             assert!(error.contains(flag), "{flag}: {error}");
         }
+    }
+
+    #[test]
+    fn a_feed_has_a_topic_and_brokers_and_logs_in_to_them() {
+        let feed = |args: &[&str]| config(&[&["--redis", "off"], args].concat()).map(|config| config.feed);
+        assert_eq!(feed(&["--brokers", "b:9092"]), Ok(None));
+        assert!(feed(&["--counts-topic", "counts"]).unwrap_err().contains("--counts-topic needs it"));
+        assert!(feed(&["--sasl-user", "u"]).unwrap_err().contains("--sasl-user"));
+        let login = ["--sasl", "plain", "--sasl-user", "u", "--sasl-password", "canary"];
+        let feed = feed(&[&["--brokers", "b:9092", "--counts-topic", "counts"], &login[..]].concat()).unwrap().unwrap();
+        assert_eq!((feed.topic.as_str(), feed.kafka.brokers.as_str()), ("counts", "b:9092"));
+        assert!(matches!(feed.kafka.security.sasl, Some(kafka::Sasl::Plain(_))));
+        assert!(!format!("{feed:?}").contains("canary"));
     }
 
     #[test]

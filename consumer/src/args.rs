@@ -1,18 +1,16 @@
 //! The consumer's arguments; what they mean together is the configuration's business.
 
-mod kafka;
-
 use std::time::Duration;
 
 use clap::{Parser, Subcommand};
+use tally_adapters::kafka::KafkaArgs;
 use tally_core::event::KeyScheme;
 use tally_service::{CommonArgs, StoreArgs, parse_duration};
-
-pub use kafka::{KafkaArgs, Mechanism};
 
 /// Turns the likes told to Kafka into rows of the likes table, exactly
 #[derive(Parser, Clone, Debug)]
 #[command(name = "tally-consumer", version)]
+#[command(mut_arg("brokers", |arg| arg.help("Bootstrap servers, HOST:PORT separated by commas; required")))]
 pub struct Args {
     /// Something to do instead of consuming
     #[command(subcommand)]

@@ -166,23 +166,15 @@ mod tests {
 
     #[test]
     fn settings_that_contradict_each_other_are_refused() {
-        let contradictions: [(&[&str], &str); 6] = [
-            (&["--sasl-user", "u"], "--sasl-user"),
-            (&["--msk-region", "eu-west-1"], "--msk-region"),
-            (&["--dead-letter-topic", "likes"], "--dead-letter-topic"),
-            (&["--tls-ca", "/etc/hostname"], "--tls-ca"),
-            (&["--sasl", "plain", "--sasl-user", "u", "--sasl-password", "p", "--msk-region", "r"], "--msk-region"),
-            (
-                &["--sasl", "plain", "--sasl-user", "u", "--sasl-password", "p", "--sasl-password-file", "/f"],
-                "--sasl-password-file",
-            ),
-        ];
-        for (args, flag) in contradictions {
-            let args: Vec<&str> = ["--brokers", "b:9092"].iter().chain(args).copied().collect();
-            let said = config(&args).expect_err("a contradiction").to_string();
+        for (args, flag) in [
+            (["--dead-letter-topic", "likes"], "--dead-letter-topic"),
+            (["--sasl-user", "u"], "--sasl-user"),
+            (["--msk-region", "eu-west-1"], "--msk-region"),
+        ] {
+            let said =
+                config(&[&["--brokers", "b:9092"], &args[..]].concat()).expect_err("a contradiction").to_string();
             assert!(said.contains(flag), "{args:?}: {said}");
         }
-        assert!(config(&["--brokers", "b"]).unwrap_err().to_string().contains("HOST:PORT"));
     }
 
     #[test]

@@ -15,5 +15,5 @@ mod trace;
 mod worker;
 
 pub use app::{App, OpenShelf, Ports};
-pub use args::{Args, Command, KafkaArgs, Mechanism};
+pub use args::{Args, Command};
 pub use config::{Action, Config, ReadSettings};

@@ -84,7 +84,7 @@ impl App {
         let connection = dynamodb::Connection::open(&settings).await;
         let mut ports = Ports::over(&connection);
         ports.cache = config.cache.as_ref().map(open_cache).transpose()?;
-        ports.producer = config.brokers.as_deref().map(open_producer).transpose()?;
+        ports.producer = config.kafka.as_ref().map(open_producer).transpose()?;
         Ok(Self::with_ports(config, ports))
     }
 
@@ -112,8 +112,8 @@ fn open_cache(address: &CacheAddress) -> anyhow::Result<Arc<dyn Cache>> {
     Ok(Arc::new(redis::Cache::new(&settings).context("cannot set up the cache")?))
 }
 
-fn open_producer(brokers: &str) -> anyhow::Result<Arc<dyn Producer>> {
-    let producer = kafka::Producer::new(&kafka::Settings::plaintext(brokers));
+fn open_producer(settings: &kafka::Settings) -> anyhow::Result<Arc<dyn Producer>> {
+    let producer = kafka::Producer::new(settings);
     Ok(Arc::new(producer.context("cannot set up writing to Kafka")?))
 }
 

@@ -5,12 +5,18 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::Parser;
+use tally_adapters::kafka::KafkaArgs;
 use tally_core::event::KeyScheme;
 use tally_service::{CommonArgs, Secret, StoreArgs, parse_duration};
+
+/// What brokers are for here.
+const BROKERS: &str = "Bootstrap servers, HOST:PORT separated by commas; with them likes and unlikes are taken, without them \
+                       those routes are 404";
 
 /// Serves counts of likes over HTTP
 #[derive(Parser, Clone, Debug)]
 #[command(name = "tally-count-api", version)]
+#[command(mut_arg("brokers", |arg| arg.help(BROKERS)))]
 pub struct Args {
     #[expect(missing_docs, reason = "a doc comment would become the help text of the whole group")]
     #[command(flatten)]
@@ -18,6 +24,9 @@ pub struct Args {
     #[expect(missing_docs, reason = "a doc comment would become the help text of the whole group")]
     #[command(flatten)]
     pub store: StoreArgs,
+    #[expect(missing_docs, reason = "a doc comment would become the help text of the whole group")]
+    #[command(flatten)]
+    pub kafka: KafkaArgs,
 
     /// Where the routes are served; port 0 is any free one
     #[arg(long, env = "TALLY_LISTEN", default_value = "127.0.0.1:8080", value_name = "ADDRESS", help_heading = "HTTP")]
@@ -105,10 +114,6 @@ pub struct Args {
     /// How often a stream of live counts says that it is there
     #[arg(long, env = "TALLY_HEARTBEAT", default_value = "15s", value_parser = parse_duration, value_name = "SPAN", help_heading = "Reading")]
     pub heartbeat: Duration,
-
-    /// Kafka's bootstrap servers; with them likes and unlikes are taken, without them those routes are 404
-    #[arg(long, env = "TALLY_BROKERS", value_parser = tally_service::text(), value_name = "HOST:PORT,..", help_heading = "Writing")]
-    pub brokers: Option<String>,
 
     /// The topic of likes
     #[arg(long, env = "TALLY_TOPIC", default_value = "likes", value_parser = tally_service::text(), value_name = "TOPIC", help_heading = "Writing")]

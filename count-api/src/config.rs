@@ -6,6 +6,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use axum::http::{HeaderValue, Uri};
+use tally_adapters::kafka;
 use tally_core::event::KeyScheme;
 use tally_core::ids::ShardCount;
 use tally_service::{Invalid, Secret};
@@ -55,8 +56,8 @@ pub struct Config {
     pub shards: Option<ShardCount>,
     /// The cache, if there is one.
     pub cache: Option<CacheAddress>,
-    /// Kafka's bootstrap servers, if writes are taken.
-    pub brokers: Option<String>,
+    /// How Kafka is reached, if writes are taken.
+    pub kafka: Option<kafka::Settings>,
     /// How events are written where they are taken.
     pub write: WriteConfig,
 }
@@ -111,7 +112,7 @@ impl Default for Config {
             table_prefix: String::new(),
             shards: None,
             cache: None,
-            brokers: None,
+            kafka: None,
             write: WriteConfig { topic: "likes".to_owned(), key: KeyScheme::Post, budget: seconds(5) },
         }
     }
@@ -125,11 +126,14 @@ impl TryFrom<Args> for Config {
         check(&args, &mut invalid);
         let cache = invalid.accept("redis", cache(args.redis.as_ref(), args.redis_cluster));
         let cors = invalid.accept("cors-origins", cors(&args.cors_origins));
+        let kafka = args.kafka.optional().map_err(|other| invalid.extend(other)).ok();
         let tokens = Tokens {
             read: token("read-token-file", args.read_token_file, &mut invalid),
             write: token("write-token-file", args.write_token_file, &mut invalid),
         };
-        let (Some(cache), Some(cors), true) = (cache, cors, invalid.is_empty()) else { return Err(invalid) };
+        let (Some(cache), Some(cors), Some(kafka), true) = (cache, cors, kafka, invalid.is_empty()) else {
+            return Err(invalid);
+        };
         Ok(Self {
             listen: args.listen,
             limits: Limits {
@@ -152,7 +156,7 @@ impl TryFrom<Args> for Config {
             table_prefix: args.store.table_prefix,
             shards: args.store.shards,
             cache,
-            brokers: args.brokers,
+            kafka,
             write: WriteConfig { topic: args.topic, key: args.key, budget: args.write_budget },
         })
     }
@@ -186,7 +190,7 @@ fn check(args: &Args, invalid: &mut Invalid) {
     for (flag, span) in spans {
         invalid.ensure(flag, !span.is_zero(), "must be more than nothing");
     }
-    let token_without_writes = args.write_token_file.is_some() && args.brokers.is_none();
+    let token_without_writes = args.write_token_file.is_some() && args.kafka.brokers.is_none();
     invalid.ensure("write-token-file", !token_without_writes, "guards nothing: without --brokers no writes are taken");
 }
 
@@ -274,6 +278,19 @@ mod tests {
             assert!(error.contains(flag), "{flag}: {error}");
         }
         assert!(!error.contains("canary"), "{error}");
+    }
+
+    #[test]
+    fn writes_are_taken_where_brokers_are_named_and_a_login_without_them_is_a_mistake() {
+        assert_eq!(config(&[]).unwrap().kafka, None);
+        let login = ["--sasl", "plain", "--sasl-user", "u", "--sasl-password", "canary"];
+        let writing = config(&[&["--brokers", "b:9092"], &login[..]].concat()).unwrap();
+        assert!(!format!("{writing:?}").contains("canary"));
+        let kafka = writing.kafka.expect("brokers are named");
+        assert_eq!(kafka.brokers, "b:9092");
+        assert!(matches!(kafka.security.sasl, Some(kafka::Sasl::Plain(_))));
+        let error = config(&login).unwrap_err();
+        assert!(error.contains("--brokers (TALLY_BROKERS): missing") && !error.contains("canary"), "{error}");
     }
 
     #[test]

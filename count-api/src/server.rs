@@ -2,31 +2,33 @@
 //! is the routes'.
 
 mod alarm;
+mod connections;
 
 use std::error::Error as _;
 use std::io;
 use std::net::SocketAddr;
+use std::pin::pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use futures_util::FutureExt;
+use futures_util::future::{Either, select};
 use hyper::body::Incoming;
 use hyper::server::conn::http1;
 use hyper::service::service_fn;
 use hyper_util::rt::TokioIo;
-use hyper_util::server::graceful::GracefulShutdown;
 use metrics::{counter, gauge};
 use tally_service::http::Patient;
 use tally_service::{Stop, Task};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
-use tokio::task::JoinSet;
 
 use crate::limits::Peer;
 use crate::routes::Front;
 
 use alarm::Alarm;
+use connections::{Connections, Ending};
 
 /// Bytes of a request's line and headers. hyper reads no less than 8 KiB at once.
 const HEAD_BYTES: usize = 16 * 1024;
@@ -81,12 +83,8 @@ impl Server {
         http
     }
 
-    fn serve(
-        &self,
-        stream: TcpStream,
-        peer: SocketAddr,
-        draining: &GracefulShutdown,
-    ) -> impl Future<Output = ()> + Send + 'static {
+    /// A connection, to its end: the client's, or the answer under way when `ending` is heard.
+    fn serve(&self, stream: TcpStream, peer: SocketAddr, ending: Ending) -> impl Future<Output = ()> + Send + 'static {
         let (front, peer) = (self.front.clone(), Peer::from(peer.ip()));
         let answering = peer.clone();
         let heard = Arc::new(Heard::default());
@@ -97,10 +95,18 @@ impl Server {
             front.answer(request, &answering).inspect(move |_| _ = heard.answered.fetch_add(1, Ordering::Relaxed))
         });
         let stream = TokioIo::new(Patient::new(stream, self.limits.unread_time));
-        let connection = draining.watch(self.http().serve_connection(stream, service));
+        let connection = self.http().serve_connection(stream, service);
         gauge!("tally_http_connections").increment(1);
         async move {
-            match connection.await {
+            let mut connection = pin!(connection);
+            let ended = match select(connection.as_mut(), ending).await {
+                Either::Left((ended, _)) => ended,
+                Either::Right(_) => {
+                    connection.as_mut().graceful_shutdown();
+                    connection.await
+                }
+            };
+            match ended {
                 Err(error) if !heard.explains(&error) => refused(&peer, &error),
                 Ok(()) | Err(_) => {}
             }
@@ -151,19 +157,16 @@ fn is_unread(error: &hyper::Error) -> bool {
 impl Task for Server {
     async fn run(self, stop: Stop) -> anyhow::Result<()> {
         let places = Arc::new(Semaphore::new(self.limits.connections));
-        let draining = GracefulShutdown::new();
-        // Dropped with this task, and its connections with it.
-        let mut connections = JoinSet::new();
+        let mut connections = Connections::default();
         while let Ok(accepted) = stop.unless_requested(self.accept(&places)).await {
-            while connections.try_join_next().is_some() {}
             match accepted {
-                Ok((stream, peer, place)) => {
-                    let served = self.serve(stream, peer, &draining);
-                    connections.spawn(async move {
+                Ok((stream, peer, place)) => connections.open(|ending| {
+                    let served = self.serve(stream, peer, ending);
+                    async move {
                         served.await;
                         drop(place);
-                    });
-                }
+                    }
+                }),
                 Err(error) => {
                     tracing::warn!(%error, "cannot accept a connection");
                     let _ = stop.unless_requested(tokio::time::sleep(REST)).await;
@@ -171,7 +174,7 @@ impl Task for Server {
             }
         }
         drop(self.listener);
-        if stop.until_last_call(draining.shutdown()).await.is_err() {
+        if stop.until_last_call(connections.drain()).await.is_err() {
             tracing::warn!(connections = connections.len(), "dropping connections that did not finish");
         }
         Ok(())

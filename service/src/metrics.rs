@@ -1,20 +1,13 @@
 //! The metrics a process has: a catalogue to declare them in, and the recorder that renders them for Prometheus.
 
+mod histograms;
+mod recorder;
+
 use std::fmt;
-use std::sync::OnceLock;
-use std::time::Duration;
 
 use metrics::{describe_counter, describe_gauge, describe_histogram, gauge};
-use metrics_exporter_prometheus::{Matcher, PrometheusBuilder, PrometheusHandle};
 
-use crate::Stop;
-
-const SECONDS: [f64; 14] = [0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 60.0];
-const BYTES: [f64; 7] = [256.0, 1_024.0, 4_096.0, 16_384.0, 65_536.0, 262_144.0, 1_048_576.0];
-const COUNTS: [f64; 12] = [1.0, 2.0, 5.0, 10.0, 25.0, 50.0, 100.0, 250.0, 500.0, 1_000.0, 10_000.0, 100_000.0];
-
-/// How often recorded samples are folded into their buckets when nobody scrapes.
-const UPKEEP: Duration = Duration::from_secs(5);
+pub use recorder::{Exposition, install};
 
 /// What a metric's values do over time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -111,45 +104,6 @@ impl fmt::Display for Catalogue {
         }
         Ok(())
     }
-}
-
-/// The process's recorder, rendered.
-#[derive(Clone, Debug)]
-pub struct Exposition(PrometheusHandle);
-
-impl Exposition {
-    /// Every metric in Prometheus' text format.
-    pub fn render(&self) -> String {
-        self.0.render()
-    }
-
-    /// Keeps the memory of unscraped histograms flat. A supervised task.
-    pub(crate) async fn upkeep(self, stop: Stop) -> anyhow::Result<()> {
-        while stop.unless_requested(tokio::time::sleep(UPKEEP)).await.is_ok() {
-            self.0.run_upkeep();
-        }
-        Ok(())
-    }
-}
-
-/// The process's recorder, installed at the first call and shared by all later ones. Histograms get buckets by the
-/// unit their name ends in.
-pub fn install() -> Exposition {
-    static INSTALLED: OnceLock<Exposition> = OnceLock::new();
-    let install = || {
-        let builder = PrometheusBuilder::new()
-            .set_buckets(&COUNTS)
-            .and_then(|builder| builder.set_buckets_for_metric(Matcher::Suffix("_seconds".to_owned()), &SECONDS))
-            .and_then(|builder| builder.set_buckets_for_metric(Matcher::Suffix("_bytes".to_owned()), &BYTES))
-            .expect("the lists of buckets are not empty");
-        let recorder = builder.build_recorder();
-        let exposition = Exposition(recorder.handle());
-        if metrics::set_global_recorder(recorder).is_err() {
-            tracing::error!("another metrics recorder is installed: /metrics stays empty");
-        }
-        exposition
-    };
-    INSTALLED.get_or_init(install).clone()
 }
 
 /// Describes `catalogue` and what every process has, and says what is running.

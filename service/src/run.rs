@@ -125,8 +125,6 @@ impl Process {
     async fn observe(&self, catalogue: &Catalogue, host: &Host, own: Router) -> anyhow::Result<()> {
         let exposition = metrics::install();
         metrics::announce(&self.name, &self.version, catalogue);
-        let upkeep = exposition.clone();
-        host.spawn(Stage::Support, "metrics", |stop| upkeep.upkeep(stop));
         let Listen::At(address) = self.admin else { return Ok(()) };
         let listener = http::bind("admin-listen", address).await?;
         tracing::info!(address = %listener.local_addr()?, "admin listening");

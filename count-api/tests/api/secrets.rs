@@ -21,9 +21,10 @@ async fn no_credential_is_ever_seen() {
     let server = RedisServer::start().await;
     let host = server.as_ref().map_or("127.0.0.1:1".to_owned(), |server| server.url().replace("redis://", ""));
     let redis = format!("redis://canary-user:canary-password@{host}");
+    let login = ["--sasl", "plain", "--sasl-user", "u", "--sasl-password", "canary-sasl-password"];
     let args =
         ["--read-token-file", &read, "--write-token-file", &write, "--redis", &redis, "--brokers", "127.0.0.1:1"];
-    let args = [&args[..], &["--write-budget", "300ms", "--log", "debug"]].concat();
+    let args = [&args[..], &login, &["--write-budget", "300ms", "--log", "debug"]].concat();
     let mut process = Process::start(&tables, &args).await;
     let mut seen = String::new();
     for token in ["canary-read-token", "canary-write-token", "canary-wrong"] {
@@ -41,8 +42,9 @@ async fn no_credential_is_ever_seen() {
     let check = command(&[&["--check"], &args[..]].concat()).output().await.unwrap();
     assert!(check.status.success());
     let bad = command(&["--check", "--redis", "canary-address", "--local-ttl", "canary"]).output().await.unwrap();
-    let help = command(&["--help"]).env("TALLY_REDIS", &redis).output().await.unwrap();
-    for output in [check, help] {
+    let help = command(&["--help"]).env("TALLY_REDIS", &redis).env("TALLY_SASL_PASSWORD", "canary").output();
+    let nowhere = command(&[&["--check"], &login[..]].concat()).output();
+    for output in [check, help.await.unwrap(), nowhere.await.unwrap()] {
         seen += &String::from_utf8_lossy(&[output.stdout, output.stderr].concat());
     }
     assert_eq!(bad.status.code(), Some(78));

@@ -147,8 +147,9 @@ struct Escaped<'t, W>(&'t mut W);
 
 impl<W: Write> Write for Escaped<'_, W> {
     fn write_str(&mut self, text: &str) -> fmt::Result {
-        let plain = |byte: &u8| (b' '..0x7f).contains(byte) && *byte != b'"' && *byte != b'\\';
-        if text.as_bytes().iter().all(plain) {
+        let plain = |byte: u8| (b' '..0x7f).contains(&byte) && byte != b'"' && byte != b'\\';
+        // To the end, whatever it finds: many bytes are then looked at together.
+        if text.bytes().fold(true, |all, byte| all & plain(byte)) {
             return self.0.write_str(text);
         }
         for c in text.chars() {

@@ -1,16 +1,21 @@
-//! How Kafka is reached: the arguments, and their check against each other and against what this build can do.
+//! How a command line says where Kafka is: the arguments, the same for every binary, and their check against each other
+//! and against what this build can do.
 
 use std::path::PathBuf;
 
 use clap::{Args, ValueEnum};
-use tally_adapters::kafka::{self, Credentials, Sasl, Security, Settings, Tls};
 use tally_service::{Invalid, Secret};
 
+use super::{Credentials, MSK_IAM, Sasl, Security, Settings, TLS, Tls};
+
 /// Where Kafka is and how to log in.
-#[derive(Args, Clone, Debug)]
-#[command(next_help_heading = "Kafka")]
+///
+/// A binary says on its own arguments what it does with brokers, or without:
+/// `#[command(mut_arg("brokers", |arg| arg.help("Bootstrap servers, ..; required")))]`.
+#[derive(Args, Clone, Debug, Default, PartialEq, Eq)]
+#[command(next_help_heading = "Kafka", about = None, long_about = None)]
 pub struct KafkaArgs {
-    /// Bootstrap servers, HOST:PORT separated by commas; required
+    /// Bootstrap servers, HOST:PORT separated by commas
     #[arg(long, env = "TALLY_BROKERS", value_parser = tally_service::text(), value_name = "LIST")]
     pub brokers: Option<String>,
 
@@ -64,6 +69,16 @@ pub enum Mechanism {
     MskIam,
 }
 
+impl KafkaArgs {
+    /// The settings, where there are any: what is said of Kafka without brokers is a mistake.
+    ///
+    /// # Errors
+    /// Everything that is wrong.
+    pub fn optional(self) -> Result<Option<Settings>, Invalid> {
+        if self == Self::default() { Ok(None) } else { Settings::try_from(self).map(Some) }
+    }
+}
+
 impl TryFrom<KafkaArgs> for Settings {
     type Error = Invalid;
 
@@ -89,7 +104,7 @@ fn is_address(broker: &str) -> bool {
 }
 
 fn tls(args: &KafkaArgs, invalid: &mut Invalid) -> Option<Tls> {
-    invalid.ensure("tls", !args.tls || kafka::TLS, "this build speaks no TLS: build it with the feature `tls`");
+    invalid.ensure("tls", !args.tls || TLS, "this build speaks no TLS: build it with the feature `tls`");
     for (flag, file) in
         [("tls-ca", &args.tls_ca), ("tls-certificate", &args.tls_certificate), ("tls-key", &args.tls_key)]
     {
@@ -125,13 +140,13 @@ fn sasl(args: &KafkaArgs, invalid: &mut Invalid) -> Option<Sasl> {
     let region_wanted = args.sasl == Some(Mechanism::MskIam);
     invalid.ensure("msk-region", region_wanted || args.msk_region.is_none(), "contradicts a login that is not msk-iam");
     let scram = matches!(args.sasl, Some(Mechanism::ScramSha256 | Mechanism::ScramSha512));
-    invalid.ensure("sasl", !scram || kafka::TLS, "this build knows no SCRAM: build it with the feature `tls`");
+    invalid.ensure("sasl", !scram || TLS, "this build knows no SCRAM: build it with the feature `tls`");
     match args.sasl? {
         Mechanism::Plain => credentials(args, invalid).map(Sasl::Plain),
         Mechanism::ScramSha256 => credentials(args, invalid).map(Sasl::ScramSha256),
         Mechanism::ScramSha512 => credentials(args, invalid).map(Sasl::ScramSha512),
         Mechanism::MskIam => {
-            invalid.ensure("sasl", kafka::MSK_IAM, "this build knows no IAM: build it with the feature `msk-iam`");
+            invalid.ensure("sasl", MSK_IAM, "this build knows no IAM: build it with the feature `msk-iam`");
             invalid.ensure("tls", args.tls, "missing, while --sasl msk-iam needs it");
             invalid.require("msk-region", args.msk_region.clone()).map(|region| Sasl::MskIam { region })
         }
@@ -152,4 +167,99 @@ fn credentials(args: &KafkaArgs, invalid: &mut Invalid) -> Option<Credentials> {
         (None, None) => invalid.require("sasl-password", None),
     };
     user.zip(password).map(|(user, password)| Credentials { user, password: password.expose().to_owned() })
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::Parser;
+
+    use super::*;
+
+    #[derive(Parser, Debug)]
+    struct Line {
+        #[command(flatten)]
+        kafka: KafkaArgs,
+    }
+
+    fn args(args: &[&str]) -> KafkaArgs {
+        Line::try_parse_from(std::iter::once(&"line").chain(args)).expect("the arguments are known").kafka
+    }
+
+    fn settings(line: &[&str]) -> Result<Settings, String> {
+        let line = [&["--brokers", "b:9092"], line].concat();
+        Settings::try_from(args(&line)).map_err(|invalid| invalid.to_string())
+    }
+
+    const BY_PASSWORD: [&str; 6] = ["--sasl", "plain", "--sasl-user", "u", "--sasl-password", "canary-7"];
+
+    #[test]
+    fn brokers_alone_are_spoken_to_in_plain_text() {
+        assert_eq!(settings(&[]), Ok(Settings::plaintext("b:9092")));
+    }
+
+    #[test]
+    fn where_kafka_is_optional_nothing_said_is_none_and_anything_said_needs_brokers() {
+        assert_eq!(args(&[]).optional(), Ok(None));
+        assert_eq!(args(&["--brokers", "b:9092"]).optional(), Ok(Some(Settings::plaintext("b:9092"))));
+        for line in [&["--tls"][..], &["--sasl", "msk-iam"], &BY_PASSWORD, &["--msk-region", "eu-west-1"]] {
+            let said = args(line).optional().unwrap_err().to_string();
+            assert!(said.contains("--brokers (TALLY_BROKERS): missing"), "{line:?}: {said}");
+        }
+    }
+
+    #[test]
+    fn every_broker_is_a_host_and_a_port() {
+        for good in ["b:9092", "a:1,b:65535", "[::1]:9092", "a:1, b:2"] {
+            assert!(Settings::try_from(args(&["--brokers", good])).is_ok(), "{good}");
+        }
+        for bad in ["b", "b:", ":9092", "b:0", "b:65536", "a:1,", "a:1,b"] {
+            let said = Settings::try_from(args(&["--brokers", bad])).unwrap_err().to_string();
+            assert!(said.contains("--brokers") && said.contains("HOST:PORT"), "{bad}: {said}");
+        }
+    }
+
+    #[test]
+    fn what_contradicts_itself_is_refused_and_named() {
+        let login = |more: &[&'static str]| [&BY_PASSWORD, more].concat();
+        let contradictions: [(&[&str], &str); 9] = [
+            (&["--sasl-user", "u"], "--sasl-user"),
+            (&["--sasl-password", "p"], "--sasl-password"),
+            (&["--msk-region", "eu-west-1"], "--msk-region"),
+            (&["--tls-ca", "/etc/hostname"], "--tls-ca"),
+            (&["--tls", "--tls-key", "/etc/hostname"], "--tls-certificate"),
+            (&["--sasl", "plain"], "--sasl-user"),
+            (&["--sasl", "msk-iam"], "--tls"),
+            (&login(&["--msk-region", "r"]), "--msk-region"),
+            (&login(&["--sasl-password-file", "/f"]), "--sasl-password-file"),
+        ];
+        for (line, flag) in contradictions {
+            let said = settings(line).expect_err("a contradiction");
+            assert!(said.contains(&format!("{flag} (")), "{line:?}: {said}");
+        }
+    }
+
+    #[test]
+    fn what_this_build_cannot_do_is_refused_by_the_name_of_its_feature() {
+        let said = |line: &[&str]| settings(line).err().unwrap_or_default();
+        assert_eq!(said(&["--tls"]).contains("feature `tls`"), !TLS);
+        assert_eq!(said(&["--sasl", "scram-sha256"]).contains("feature `tls`"), !TLS);
+        assert_eq!(said(&["--sasl", "msk-iam"]).contains("feature `msk-iam`"), !MSK_IAM);
+    }
+
+    #[test]
+    fn a_password_is_read_from_its_file_and_is_in_no_message_and_no_debug_output() {
+        let file = std::env::temp_dir().join(format!("tally-kafka-password-{}", std::process::id()));
+        std::fs::write(&file, "canary-7\n").unwrap();
+        let line = ["--sasl", "plain", "--sasl-user", "u", "--sasl-password-file", file.to_str().unwrap()];
+        let (read, given) = (settings(&line), settings(&BY_PASSWORD));
+        std::fs::remove_file(&file).unwrap();
+        assert_eq!(read, given);
+        let Ok(Settings { security: Security { sasl: Some(Sasl::Plain(credentials)), .. }, .. }) = &given else {
+            panic!("{given:?}")
+        };
+        assert_eq!(credentials.password, "canary-7");
+        assert!(!format!("{given:?} {:?}", args(&BY_PASSWORD)).contains("canary-7"));
+        let wrong = args(&[&BY_PASSWORD, &["--tls-ca", "/nowhere"][..]].concat());
+        assert!(!Settings::try_from(wrong).unwrap_err().to_string().contains("canary-7"));
+    }
 }

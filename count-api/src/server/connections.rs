@@ -1,0 +1,96 @@
+//! The connections that are open: each hears when it should end, and all are waited for. How one ends is its own business.
+
+use std::collections::HashMap;
+use std::convert::Infallible;
+use std::future::Future;
+
+use tokio::sync::oneshot;
+use tokio::task::{Id, JoinSet};
+
+/// What a connection hears of the end: that nobody holds the other side any more.
+///
+/// Each connection has a channel of its own: a notice that all share takes a lock whenever one of them does anything.
+pub(super) type Ending = oneshot::Receiver<Infallible>;
+
+/// The connections. Those that are open when this is dropped are dropped too.
+#[derive(Debug, Default)]
+pub(super) struct Connections {
+    tasks: JoinSet<()>,
+    channels: HashMap<Id, oneshot::Sender<Infallible>>,
+}
+
+impl Connections {
+    /// Runs a connection: what `serve` makes of its ending.
+    pub(super) fn open<F>(&mut self, serve: impl FnOnce(Ending) -> F)
+    where
+        F: Future<Output = ()> + Send + 'static,
+    {
+        self.forget_ended();
+        let (channel, ending) = oneshot::channel();
+        let task = self.tasks.spawn(serve(ending));
+        self.channels.insert(task.id(), channel);
+    }
+
+    /// How many there are, with those that ended since one was last opened.
+    pub(super) fn len(&self) -> usize {
+        self.tasks.len()
+    }
+
+    /// Tells all to end, and waits until they have.
+    pub(super) async fn drain(&mut self) {
+        self.channels.clear();
+        while self.tasks.join_next().await.is_some() {}
+    }
+
+    fn forget_ended(&mut self) {
+        while let Some(ended) = self.tasks.try_join_next_with_id() {
+            // One that panicked has said so.
+            let id = ended.map_or_else(|panicked| panicked.id(), |(id, ())| id);
+            self.channels.remove(&id);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+    use std::time::Duration;
+
+    use tokio::sync::Semaphore;
+    use tokio::time::timeout;
+
+    use super::*;
+
+    #[tokio::test(start_paused = true)]
+    async fn each_hears_of_the_end_and_is_waited_for() {
+        let (mut connections, work) = (Connections::default(), Arc::new(Semaphore::new(0)));
+        for _ in 0..3 {
+            let work = Arc::clone(&work);
+            connections.open(|ending| async move {
+                assert!(ending.await.is_err());
+                work.acquire().await.expect("nobody closes it").forget();
+            });
+        }
+        tokio::task::yield_now().await;
+        assert_eq!(connections.len(), 3, "none ends before it is told");
+        let drained = timeout(Duration::from_secs(1), connections.drain());
+        let working = async {
+            tokio::task::yield_now().await;
+            work.add_permits(3);
+        };
+        assert_eq!(tokio::join!(drained, working).0, Ok(()));
+        assert_eq!((connections.len(), work.available_permits()), (0, 0));
+    }
+
+    #[tokio::test]
+    async fn nothing_is_kept_of_those_that_ended_however_they_did() {
+        let mut connections = Connections::default();
+        for _ in 0..10 {
+            connections.open(|_| async {});
+        }
+        connections.open(|_| async { panic!("a test's own") });
+        tokio::task::yield_now().await;
+        connections.open(|ending| async move { _ = ending.await });
+        assert_eq!((connections.len(), connections.channels.len()), (1, 1));
+    }
+}

@@ -1,0 +1,55 @@
+//! What becomes of connections when the API is asked to end.
+
+use std::net::SocketAddr;
+use std::time::Duration;
+
+use tally_count_api::Config;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::TcpStream;
+use tokio::time::timeout;
+
+use crate::harness::{Api, DEADLINE, With, eventually};
+
+/// A connection that asks for the count of `post` and may be kept.
+async fn asking(address: SocketAddr, post: &str) -> TcpStream {
+    let mut stream = TcpStream::connect(address).await.unwrap();
+    let head = format!("GET /v1/posts/{post}/likes HTTP/1.1\r\nhost: x\r\n\r\n");
+    stream.write_all(head.as_bytes()).await.unwrap();
+    stream
+}
+
+/// What comes until the API hangs up.
+async fn rest(mut stream: TcpStream) -> String {
+    let mut text = String::new();
+    timeout(DEADLINE, stream.read_to_string(&mut text)).await.expect("it hangs up").unwrap();
+    text
+}
+
+#[tokio::test]
+async fn answers_under_way_are_finished_and_idle_connections_end_at_once() {
+    let api = Api::start(Config::default(), With::default()).await;
+    api.plant("p", 3, 3);
+    let silent = TcpStream::connect(api.address).await.unwrap();
+    let mut idle = asking(api.address, "q").await;
+    let mut answer = [0; 12];
+    idle.read_exact(&mut answer).await.unwrap();
+    assert_eq!(&answer, b"HTTP/1.1 200");
+    let before = api.counts.reads();
+    api.counts.hold(true);
+    let under_way = asking(api.address, "p").await;
+    eventually("its read is under way", async || api.counts.reads() > before).await;
+
+    let (counts, address) = (api.counts.clone(), api.address);
+    let ending = api.running.stop(Duration::from_secs(60));
+    let clients = async move {
+        rest(idle).await;
+        assert_eq!(rest(silent).await, "");
+        assert!(TcpStream::connect(address).await.is_err(), "nothing new is accepted");
+        counts.hold(false);
+        let answer = rest(under_way).await;
+        assert!(answer.starts_with("HTTP/1.1 200") && answer.contains(r#""likes":3,"#), "{answer}");
+        assert!(answer.contains("connection: close"), "{answer}");
+    };
+    let (shutdown, ()) = tokio::join!(ending, clients);
+    assert!(shutdown.exit().is_clean());
+}
