@@ -119,10 +119,11 @@ impl TryFrom<Args> for Config {
     }
 }
 
-/// Where new counts are published, if they are. Brokers alone publish nothing: all processes may be told of them.
+/// Where new counts are published, if they are. What is said of Kafka alone publishes nothing, and is not looked at: all
+/// processes may share one environment.
 fn feed(topic: Option<String>, kafka: KafkaArgs) -> Result<Option<FeedConfig>, Invalid> {
-    let kafka = kafka.optional()?;
     let Some(topic) = topic else { return Ok(None) };
+    let kafka = kafka.optional()?;
     let kafka = kafka.ok_or_else(|| Invalid::setting("brokers", "missing, and --counts-topic needs it"))?;
     Ok(Some(FeedConfig { kafka, topic }))
 }
@@ -193,8 +194,9 @@ mod tests {
     fn a_feed_has_a_topic_and_brokers_and_logs_in_to_them() {
         let feed = |args: &[&str]| config(&[&["--redis", "off"], args].concat()).map(|config| config.feed);
         assert_eq!(feed(&["--brokers", "b:9092"]), Ok(None));
+        assert_eq!(feed(&["--sasl-user", "u"]), Ok(None));
         assert!(feed(&["--counts-topic", "counts"]).unwrap_err().contains("--counts-topic needs it"));
-        assert!(feed(&["--sasl-user", "u"]).unwrap_err().contains("--sasl-user"));
+        assert!(feed(&["--counts-topic", "counts", "--sasl-user", "u"]).unwrap_err().contains("--sasl-user"));
         let login = ["--sasl", "plain", "--sasl-user", "u", "--sasl-password", "canary"];
         let feed = feed(&[&["--brokers", "b:9092", "--counts-topic", "counts"], &login[..]].concat()).unwrap().unwrap();
         assert_eq!((feed.topic.as_str(), feed.kafka.brokers.as_str()), ("counts", "b:9092"));

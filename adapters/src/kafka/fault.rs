@@ -38,7 +38,8 @@ pub(super) fn explained(doing: &str, error: &KafkaError, reason: &str) -> Fault 
             | Code::GroupAuthorizationFailed
             | Code::ClusterAuthorizationFailed
             | Code::InvalidTopic
-            | Code::InvalidGroupId,
+            | Code::InvalidGroupId
+            | Code::InvalidSessionTimeout,
         ) => Fault::Fatal(text),
         _ => Fault::Transient(text),
     }
@@ -56,6 +57,7 @@ mod tests {
         assert_eq!(class(Code::QueueFull), "throttled");
         assert_eq!(class(Code::SaslAuthenticationFailed), "fatal");
         assert_eq!(class(Code::TopicAuthorizationFailed), "fatal");
+        assert_eq!(class(Code::InvalidSessionTimeout), "fatal");
         assert_eq!(class(Code::MessageSizeTooLarge), "poison");
         assert_eq!(class(Code::BadCompression), "poison");
         let text = fault_of("reading", &KafkaError::MessageConsumption(Code::AllBrokersDown)).to_string();

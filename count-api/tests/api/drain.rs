@@ -27,7 +27,10 @@ async fn rest(mut stream: TcpStream) -> String {
 
 #[tokio::test]
 async fn answers_under_way_are_finished_and_idle_connections_end_at_once() {
-    let api = Api::start(Config::default(), With::default()).await;
+    let mut config = Config::default();
+    // Nothing but the end ends an idle connection or an answer here.
+    (config.limits.head_time, config.table.budget) = (2 * DEADLINE, 2 * DEADLINE);
+    let api = Api::start(config, With::default()).await;
     api.plant("p", 3, 3);
     let silent = TcpStream::connect(api.address).await.unwrap();
     let mut idle = asking(api.address, "q").await;

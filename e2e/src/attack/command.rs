@@ -24,7 +24,8 @@ pub struct Attack {
     /// What everything drawn follows from
     #[arg(long, default_value_t = 1)]
     seed: u64,
-    /// A Kafka of one broker on this machine, IP:PORT, whose `likes` is empty; one in this process unless said otherwise
+    /// A Kafka of one broker on this machine, IP:PORT, that has `likes` and `likes.dlq`, both empty; one in this process
+    /// unless said otherwise
     #[arg(long)]
     broker: Option<SocketAddr>,
 }

@@ -370,13 +370,14 @@ def main():
 HOLD_ANSWERS = """
 const ask = window.fetch;
 const released = new Promise((release) => (window.release = release));
-window.held = 0;
+window.held = window.given = 0;
 window.fetch = async (url, options) => {
   const answer = await ask(url, options);
   if (!String(url).endsWith(":batchGet")) return answer;
   const body = await answer.text();
   window.held += 1;
   await released;
+  window.given += 1;
   return new Response(body, answer);
 };
 """
@@ -397,7 +398,7 @@ def watched_to_its_end(driver, url):
         print("ok   the_page_says_that_the_stack_is_gone", flush=True)
         # Now come the answers that it gave before.
         browser.run("release()")
-        browser.until("the old count is back", lambda: number(browser, "#focus .count") == 1)
+        browser.until("they have come", lambda: browser.run("return given === held"))
         sys.stdin.readline()
         live(browser)
         # A new stack counts from nothing: what the page knew of the old one would hide that.

@@ -81,9 +81,13 @@ impl Histograms {
     /// The histogram with the name and the labels of `key`.
     pub(super) fn register(&self, key: &Key) -> Histogram {
         let mut families = self.families();
-        let family = families.entry(key.name().to_owned()).or_default();
-        let new = || Arc::new(Buckets::new(bounds(key.name())));
-        Histogram::from_arc(Arc::clone(family.series.entry(key.to_retained()).or_insert_with(new)))
+        let known = families.get(key.name()).and_then(|family| family.series.get(key)).cloned();
+        Histogram::from_arc(known.unwrap_or_else(|| {
+            let new = Arc::new(Buckets::new(bounds(key.name())));
+            let family = families.entry(key.name().to_owned()).or_default();
+            family.series.insert(key.to_retained(), Arc::clone(&new));
+            new
+        }))
     }
 
     /// Appends all of them in Prometheus' text format.

@@ -47,7 +47,7 @@ follow({
   heard(snapshot, how) {
     ahead = snapshot.at - Date.now();
     // Not when the connection is lost: the old stack's last answers may come after that.
-    if (snapshot.since !== since) shown.forget();
+    if (since !== null && snapshot.since !== since) shown.forget();
     since = snapshot.since;
     state("live", how === "events" ? "Live" : "Live, once a second");
     show(snapshot);
