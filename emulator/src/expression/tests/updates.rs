@@ -1,0 +1,216 @@
+//! Updates: what they make of an item, and which texts are none.
+
+use super::*;
+
+fn update(text: &str, old: &Item) -> Result<Item, String> {
+    Update::parse(text, &mut placeholders()).and_then(|update| update.apply(old)).map_err(|refusal| refusal.0)
+}
+
+/// The attributes that are different after an update of the sample item, as JSON; null for what is gone.
+fn changes(text: &str) -> String {
+    let old = sample();
+    let new = update(text, &old).unwrap_or_else(|refusal| panic!("{text}: {refusal}"));
+    let mut names: Vec<_> = old.iter().chain(new.iter()).map(|(name, _)| name.clone()).collect();
+    names.sort();
+    names.dedup();
+    names.retain(|name| old.get(name) != new.get(name));
+    serde_json::to_string(&names.iter().map(|name| (name, new.get(name))).collect::<BTreeMap<_, _>>()).unwrap()
+}
+
+fn update_refusal(text: &str) -> String {
+    update(text, &sample()).expect_err(text)
+}
+
+#[test]
+fn set_writes_what_it_computes() {
+    for (text, expected) in [
+        ("SET x = :a", r#"{"x":{"S":"a"}}"#),
+        ("set x=:a,y=n", r#"{"x":{"S":"a"},"y":{"N":"5"}}"#),
+        ("SET n = n + :one", r#"{"n":{"N":"6"}}"#),
+        ("SET n = :one - n", r#"{"n":{"N":"-4"}}"#),
+        ("SET n = (n + :one)", r#"{"n":{"N":"6"}}"#),
+        ("SET n = if_not_exists(n, :one) + :one", r#"{"n":{"N":"6"}}"#),
+        ("SET x = if_not_exists(x, :one) + :one", r#"{"x":{"N":"2"}}"#),
+        ("SET x = if_not_exists(x, if_not_exists(y, s))", r#"{"x":{"S":"abc"}}"#),
+        ("SET x = list_append(:list, :list)", r#"{"x":{"L":[{"N":"7"},{"N":"7"}]}}"#),
+        ("SET x = list_append(if_not_exists(x, :list), :list)", r#"{"x":{"L":[{"N":"7"},{"N":"7"}]}}"#),
+        ("SET #n = :a", r#"{"name":{"S":"a"}}"#),
+        ("SET #dot = :a", r#"{"a.b":{"S":"a"}}"#),
+        ("SET l[0] = :a", r#"{"l":{"L":[{"S":"a"},{"N":"1"},{"M":{"x":{"S":"deep"}}}]}}"#),
+        ("SET l[2].x = :a", r#"{"l":{"L":[{"S":"l0"},{"N":"1"},{"M":{"x":{"S":"a"}}}]}}"#),
+        (
+            "SET l[90] = :b, l[50] = :a",
+            r#"{"l":{"L":[{"S":"l0"},{"N":"1"},{"M":{"x":{"S":"deep"}}},{"S":"a"},{"S":"b"}]}}"#,
+        ),
+    ] {
+        assert_eq!(changes(text), expected, "{text}");
+    }
+}
+
+#[test]
+fn operands_are_read_from_the_item_as_it_was_before() {
+    assert_eq!(changes("SET n = :one, x = n"), r#"{"n":{"N":"1"},"x":{"N":"5"}}"#);
+    assert_eq!(changes("SET s = n, n = s"), r#"{"n":{"S":"abc"},"s":{"N":"5"}}"#);
+    assert_eq!(changes("SET x = s REMOVE s"), r#"{"s":null,"x":{"S":"abc"}}"#);
+    assert_eq!(changes("ADD n :one SET x = n"), r#"{"n":{"N":"6"},"x":{"N":"5"}}"#);
+    assert_eq!(changes("SET x = l[0] REMOVE l[0], l[1]"), r#"{"l":{"L":[{"M":{"x":{"S":"deep"}}}]},"x":{"S":"l0"}}"#);
+}
+
+#[test]
+fn remove_takes_away_what_is_there() {
+    assert_eq!(changes("REMOVE s, absent"), r#"{"s":null}"#);
+    assert_eq!(changes("REMOVE l[0], l[2]"), r#"{"l":{"L":[{"N":"1"}]}}"#);
+    assert_eq!(changes("REMOVE l[2], l[0]"), r#"{"l":{"L":[{"N":"1"}]}}"#);
+    assert_eq!(changes("REMOVE l[9]"), "{}");
+    assert_eq!(changes("REMOVE l[2].x"), r#"{"l":{"L":[{"S":"l0"},{"N":"1"},{"M":{}}]}}"#);
+    assert_eq!(changes("REMOVE l[3] SET l[9999] = :a").matches("\"a\"").count(), 1, "an appended element stays");
+}
+
+#[test]
+fn add_adds_numbers_and_unites_sets() {
+    assert_eq!(changes("ADD n :one"), r#"{"n":{"N":"6"}}"#);
+    assert_eq!(changes("ADD x :one"), r#"{"x":{"N":"1"}}"#);
+    assert_eq!(changes("ADD ns :ns"), r#"{"ns":{"NS":["1","2","5"]}}"#);
+    assert_eq!(changes("ADD x :ss, ss :ss"), r#"{"x":{"SS":["a","b"]}}"#);
+    assert_eq!(changes("ADD m.c :one").matches(r#""c":{"N":"4"}"#).count(), 1);
+}
+
+#[test]
+fn delete_takes_members_away_and_an_empty_set_with_them() {
+    assert_eq!(changes("DELETE ss :ss1"), r#"{"ss":{"SS":["b"]}}"#);
+    assert_eq!(changes("DELETE ss :ss"), r#"{"ss":null}"#);
+    assert_eq!(changes("DELETE bs :bs"), r#"{"bs":null}"#);
+    assert_eq!(changes("DELETE absent :ss"), "{}");
+}
+
+#[test]
+fn updates_that_do_not_fit_the_item_are_refused() {
+    let no_attribute = "The provided expression refers to an attribute that does not exist in the item";
+    let wrong_type = "An operand in the update expression has an incorrect data type";
+    let no_parent = "The document path provided in the update expression is invalid for update";
+    let overflow = "Number overflow. Attempting to store a number with magnitude larger than supported range";
+    for (text, message) in [
+        ("SET x = absent", no_attribute),
+        ("SET x = absent + :one", no_attribute),
+        ("SET x = list_append(absent, :list)", no_attribute),
+        ("SET x = s + :one", wrong_type),
+        ("SET x = list_append(s, :list)", wrong_type),
+        ("ADD s :one", wrong_type),
+        ("ADD n :ss", wrong_type),
+        ("ADD ns :ss", wrong_type),
+        ("DELETE n :ss", wrong_type),
+        ("DELETE ns :ss", wrong_type),
+        ("SET absent.x = :a", no_parent),
+        ("SET s.x = :a", no_parent),
+        ("SET m[0] = :a", no_parent),
+        ("SET l.x = :a", no_parent),
+        ("REMOVE absent.x", no_parent),
+        ("ADD absent.x :one", no_parent),
+        ("DELETE absent.x :ss", no_parent),
+        ("SET x = :big + :big", overflow),
+        ("SET x = :big + :one", overflow),
+    ] {
+        assert_eq!(update_refusal(text), message, "{text}");
+    }
+}
+
+#[test]
+fn updates_without_meaning_are_refused_in_dynamodbs_words() {
+    let overlap = "Two document paths overlap with each other; must remove or rewrite one of these paths";
+    let conflict = "Two document paths conflict with each other; must remove or rewrite one of these paths";
+    for (text, reason) in [
+        ("", "The expression can not be empty;".to_owned()),
+        ("SET x = :a SET y = :a", r#"The "SET" section can only be used once in an update expression;"#.to_owned()),
+        ("ADD x :one REMOVE s add y :one", r#"The "ADD" section can only be used once in an update expression;"#.to_owned()),
+        ("SET m = :map, m.k = :a", format!("{overlap}; path one: [m], path two: [m, k]")),
+        ("SET x = :a REMOVE #a.#a, x", format!("{overlap}; path one: [x], path two: [x]")),
+        ("SET l[1] = :a, #l[1].x = :a", format!("{overlap}; path one: [l, [1]], path two: [l, [1], x]")),
+        ("REMOVE a.b SET a[1] = :a", format!("{conflict}; path one: [a, b], path two: [a, [1]]")),
+        ("SET x = bogus(s)", "Invalid function name; function: bogus".to_owned()),
+        (
+            "SET x = if_not_exists(s)",
+            "Incorrect number of operands for operator or function; operator or function: if_not_exists, number of operands: 1".to_owned(),
+        ),
+        (
+            "SET x = if_not_exists(:a, s)",
+            "Operator or function requires a document path; operator or function: if_not_exists".to_owned(),
+        ),
+        (
+            "SET x = list_append(:a, s)",
+            "Incorrect operand type for operator or function; operator or function: list_append, operand type: S".to_owned(),
+        ),
+        (
+            "SET x = n + :a",
+            "Incorrect operand type for operator or function; operator or function: +, operand type: S".to_owned(),
+        ),
+        ("ADD x :a", "Incorrect operand type for operator or function; operator: ADD, operand type: STRING".to_owned()),
+        ("ADD x :list", "Incorrect operand type for operator or function; operator: ADD, operand type: LIST".to_owned()),
+        ("DELETE x :one", "Incorrect operand type for operator or function; operator: DELETE, operand type: NUMBER".to_owned()),
+        ("SET owner = :a", "Attribute name is a reserved keyword; reserved keyword: owner".to_owned()),
+    ] {
+        assert_eq!(update_refusal(text), format!("Invalid UpdateExpression: {reason}"), "{text}");
+    }
+}
+
+#[test]
+fn updates_outside_the_grammar_are_syntax_errors() {
+    for text in [
+        "whatever",
+        "SET",
+        "SET x",
+        "SET x =",
+        "SET x = SET",
+        "SET :a = x",
+        "SET x = s / n",
+        "SET x = 1",
+        "SET x = n + n + n",
+        "SET x = (n + :one) + :one",
+        "SET x = (m.c).d",
+        "SET (x = :a)",
+        "REMOVE x = :a",
+        "REMOVE :a",
+        "REMOVE x y",
+        "ADD x",
+        "ADD x y",
+        "ADD x = :one",
+        "ADD x if_not_exists(x, :one)",
+        "DELETE x y",
+        "SET x = :a,",
+        "SET x = :a ,, y = :a",
+        "SET x = :a y = :b",
+    ] {
+        let refusal = update_refusal(text);
+        assert!(refusal.starts_with("Invalid UpdateExpression: Syntax error; token: "), "{text}: {refusal}");
+    }
+}
+
+#[test]
+fn a_write_may_not_nest_deeper_than_an_item_may() {
+    let nested =
+        |levels: usize| value(&format!("{}{{\"L\":[]}}{}", "{\"L\":[".repeat(levels - 1), "]}".repeat(levels - 1)));
+    let set = |levels: usize| {
+        let values = BTreeMap::from([(":deep".to_owned(), nested(levels))]);
+        let mut placeholders = Placeholders::new(None, Some(values)).unwrap();
+        Update::parse("SET m.k = :deep", &mut placeholders).unwrap().apply(&sample())
+    };
+    assert!(set(31).is_ok());
+    assert!(set(32).unwrap_err().0.starts_with("Nesting Levels have exceeded supported limits"));
+}
+
+#[test]
+fn an_update_of_the_key_is_refused() {
+    let update = Update::parse("SET x = :a REMOVE pk.x", &mut placeholders()).unwrap();
+    assert!(update.refuse_keys(&["sk"]).is_ok());
+    assert_eq!(
+        update.refuse_keys(&["sk", "pk"]).unwrap_err().0,
+        "One or more parameter values were invalid: Cannot update attribute pk. This attribute is part of the key"
+    );
+}
+
+#[test]
+fn an_update_shows_only_what_it_touches() {
+    let update = Update::parse("SET m.c = :a, l[1] = :a, x = :a REMOVE s", &mut placeholders()).unwrap();
+    let (old, new) = (sample(), update.apply(&sample()).unwrap());
+    assert_eq!(update.touched(&old), item(r#"{"s":{"S":"abc"},"l":{"L":[{"N":"1"}]},"m":{"M":{"c":{"N":"3"}}}}"#));
+    assert_eq!(update.touched(&new), item(r#"{"x":{"S":"a"},"l":{"L":[{"S":"a"}]},"m":{"M":{"c":{"S":"a"}}}}"#));
+}
