@@ -62,7 +62,7 @@ pub fn install(format: LogFormat, filter: &Filter) {
 /// Writes what is still gathered: for the end of the process.
 pub fn write_out() {
     if let Some(stderr) = STDERR.get() {
-        stderr.write_out();
+        let _ = stderr.write_out();
     }
 }
 

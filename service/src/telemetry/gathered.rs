@@ -1,9 +1,10 @@
-//! A writer that gathers the events there is one of for every request, and writes many of them at once; every other event
-//! is written where it stands, with all that was gathered before it.
+//! A writer that gathers the events there is one of for every request, and writes many of them at once, on a thread of its
+//! own: whoever is answering a request does not wait for a disk. Every other event is written where it stands, after all
+//! that was gathered before it.
 
 use std::io::{self, Write};
+use std::mem;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
-use std::thread;
 use std::time::Duration;
 
 use tracing::{Level, Metadata};
@@ -12,8 +13,11 @@ use tracing_subscriber::fmt::MakeWriter;
 /// The last part of the target of events that are gathered.
 const GATHERED: &str = "::access";
 
-/// How many bytes are gathered.
-const MOST: usize = 64 * 1024;
+/// How many bytes are worth a write.
+const MANY: usize = 64 * 1024;
+
+/// How many bytes are gathered while a write takes its time; past them, whoever has an event waits for it.
+const MOST: usize = 4 * 1024 * 1024;
 
 /// How long an event may be gathered before it is written.
 const LATEST: Duration = Duration::from_millis(100);
@@ -28,50 +32,56 @@ impl<W> Clone for Gathered<W> {
 }
 
 struct Shared<W> {
-    state: Mutex<State<W>>,
+    lines: Mutex<Vec<u8>>,
+    /// Locked before `lines` are taken and until they are written, so that lines keep their order.
+    out: Mutex<Out<W>>,
     begun: Condvar,
+    many: Condvar,
 }
 
-struct State<W> {
+struct Out<W> {
     writer: W,
-    lines: Vec<u8>,
-}
-
-impl<W: Write> State<W> {
-    fn write_out(&mut self) -> io::Result<()> {
-        let written = self.writer.write_all(&self.lines).and_then(|()| self.writer.flush());
-        // Nobody could be told of a log that cannot be written.
-        self.lines.clear();
-        written
-    }
+    /// What is being written, and room for lines from then on.
+    taken: Vec<u8>,
 }
 
 impl<W: Write + Send + 'static> Gathered<W> {
     /// Gathers what goes to `writer`. [`attend`](Self::attend) has to run beside.
     pub(super) fn new(writer: W) -> Self {
-        let state = Mutex::new(State { writer, lines: Vec::with_capacity(MOST) });
-        Self(Arc::new(Shared { state, begun: Condvar::new() }))
+        let [lines, taken] = [Vec::with_capacity(MANY), Vec::with_capacity(MANY)];
+        let out = Mutex::new(Out { writer, taken });
+        Self(Arc::new(Shared { lines: Mutex::new(lines), out, begun: Condvar::new(), many: Condvar::new() }))
     }
 
-    /// Writes what was gathered when its time has come, for ever.
-    #[expect(clippy::disallowed_methods, reason = "on a thread of its own")]
+    /// Writes what was gathered when there is much of it or its time has come, for ever.
     pub(super) fn attend(&self) {
+        let Shared { begun, many, .. } = &*self.0;
         loop {
-            let begun = self.0.begun.wait_while(self.state(), |state| state.lines.is_empty());
-            drop(begun);
-            // Asleep and not waiting: under load, every first line would wake this thread, to write that line alone.
-            thread::sleep(LATEST);
-            self.write_out();
+            // Woken by the first line, this thread would write that line alone.
+            let few = |lines: &mut Vec<u8>| lines.len() < MANY;
+            let (lines, _) = many.wait_timeout_while(self.lines(), LATEST, few).unwrap_or_else(PoisonError::into_inner);
+            if lines.is_empty() {
+                drop(begun.wait_while(lines, |lines| lines.is_empty()));
+            } else {
+                drop(lines);
+                // Nobody could be told of a log that cannot be written.
+                let _ = self.write_out();
+            }
         }
     }
 
     /// Writes what was gathered.
-    pub(super) fn write_out(&self) {
-        let _ = self.state().write_out();
+    pub(super) fn write_out(&self) -> io::Result<()> {
+        let mut out = self.0.out.lock().unwrap_or_else(PoisonError::into_inner);
+        let Out { writer, taken } = &mut *out;
+        mem::swap(taken, &mut *self.lines());
+        let written = writer.write_all(taken).and_then(|()| writer.flush());
+        taken.clear();
+        written
     }
 
-    fn state(&self) -> MutexGuard<'_, State<W>> {
-        self.0.state.lock().unwrap_or_else(PoisonError::into_inner)
+    fn lines(&self) -> MutexGuard<'_, Vec<u8>> {
+        self.0.lines.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -96,18 +106,26 @@ pub(super) struct Lines<W> {
 
 impl<W: Write + Send + 'static> Write for Lines<W> {
     fn write(&mut self, event: &[u8]) -> io::Result<usize> {
-        let mut state = self.gathered.state();
-        let first = state.lines.is_empty();
-        state.lines.extend_from_slice(event);
-        if self.at_once || state.lines.len() >= MOST {
-            state.write_out()?;
-        } else if first {
-            self.gathered.0.begun.notify_one();
+        let Shared { begun, many, .. } = &*self.gathered.0;
+        let mut lines = self.gathered.lines();
+        let before = lines.len();
+        lines.extend_from_slice(event);
+        let now = lines.len();
+        drop(lines);
+        if self.at_once || now >= MOST {
+            self.gathered.write_out()?;
+        } else {
+            if before == 0 {
+                begun.notify_one();
+            }
+            if before < MANY && now >= MANY {
+                many.notify_one();
+            }
         }
         Ok(event.len())
     }
 
     fn flush(&mut self) -> io::Result<()> {
-        self.gathered.state().write_out()
+        self.gathered.write_out()
     }
 }

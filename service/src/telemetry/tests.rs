@@ -121,7 +121,7 @@ fn requests_are_gathered_and_whatever_else_is_said_brings_them_out_in_their_orde
         assert_eq!(captured.text().lines().count(), 5);
         tracing::info!(target: "tally_test::access", "sixth");
     });
-    gathered.write_out();
+    gathered.write_out().unwrap();
     let text = captured.text();
     let said = text.lines().map(|line| serde_json::from_str::<Value>(line).unwrap()["message"].clone());
     assert_eq!(said.collect::<Vec<_>>(), ["first", "second", "third", "fourth", "fifth", "sixth"]);
@@ -129,19 +129,46 @@ fn requests_are_gathered_and_whatever_else_is_said_brings_them_out_in_their_orde
 
 #[test]
 fn what_is_gathered_is_bounded_in_bytes_and_in_time() {
+    const EVENTS: usize = 1_000;
     let (captured, gathered) = gathered();
     let attended = gathered.clone();
     tracing::subscriber::with_default(subscriber(LogFormat::Json, &"info".parse().unwrap(), gathered), || {
-        for _ in 0..1_000 {
-            tracing::info!(target: "tally_test::access", text = "x".repeat(100), "request");
+        for _ in 0..EVENTS {
+            tracing::info!(target: "tally_test::access", text = "x".repeat(5_000), "request");
         }
         let written = captured.text().len();
-        assert!(written > 64 * 1024, "{written} bytes");
+        assert!(written > 4 * 1024 * 1024, "{written} bytes");
         std::thread::spawn(move || attended.attend());
-        while captured.text().lines().count() < 1_000 {
+        while captured.text().lines().count() < EVENTS {
             std::thread::yield_now();
         }
     });
+}
+
+#[test]
+fn whoever_answers_does_not_wait_for_a_disk_and_lines_keep_their_order() {
+    const EVENTS: u64 = 3_000;
+    let (captured, gathered) = gathered();
+    let attended = gathered.clone();
+    std::thread::spawn(move || attended.attend());
+    // A disk that takes no byte for as long as this is held.
+    let disk = captured.0.lock().unwrap();
+    let (done, answered) = std::sync::mpsc::channel();
+    let speaker = std::thread::spawn(move || {
+        tracing::subscriber::with_default(subscriber(LogFormat::Json, &"info".parse().unwrap(), gathered), || {
+            for number in 0..EVENTS {
+                tracing::info!(target: "tally_test::access", number, text = "x".repeat(1_000), "request");
+            }
+            done.send(()).unwrap();
+            tracing::info!(number = EVENTS, "something else");
+        });
+    });
+    answered.recv_timeout(std::time::Duration::from_secs(30)).expect("nobody waits while nothing is written");
+    drop(disk);
+    speaker.join().unwrap();
+    let text = captured.text();
+    let numbers = text.lines().map(|line| serde_json::from_str::<Value>(line).unwrap()["number"].as_u64().unwrap());
+    assert!(numbers.eq(0..=EVENTS), "{} lines", text.lines().count());
 }
 
 fn gathered() -> (Captured, Gathered<Captured>) {
