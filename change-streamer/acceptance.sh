@@ -12,6 +12,12 @@ storm() {
         timeout 3600 cargo test "${crate[@]}" --test streamer -- --nocapture --test-threads 1 acceptance::
 }
 
+# A million changes with two streamers and no leases on every shard. Only when it is named: it takes as long as all the others.
+million() {
+    TALLY_STREAMER_CHANGES=1000000 TALLY_STREAMER_POSTS=20000 \
+        timeout 7200 cargo test "${crate[@]}" --test streamer -- --nocapture acceptance::two_streamers
+}
+
 # Every other law of the streamer, with ten times the seeds.
 laws() {
     TALLY_STREAMER_SEEDS=240 timeout 1800 cargo test "${crate[@]}" --lib --test streamer -- --skip acceptance::

@@ -109,11 +109,16 @@ impl Follow {
             }
             // Workers that look at the same moments would find each other's leases moved whenever they act.
             let beat = self.beat.mul_f64(1.0 - self.host.chance().fraction() / 4.0);
-            let wait = tokio::time::timeout(beat, self.born.recv());
+            // A lease whose holder is gone is taken when its time has come, and not at the next beat.
+            let wait = tokio::time::timeout(self.until_stale().map_or(beat, |left| beat.min(left)), self.born.recv());
             if let Ok(Some(born)) = stop.unless_requested(wait).await? {
                 self.registry.born(born);
             }
         }
+    }
+
+    fn until_stale(&self) -> Option<Duration> {
+        self.beats.until_stale(self.origin.elapsed(), self.sharing.as_ref()?.stale)
     }
 
     /// A beat that failed half-way is made up for by the next, unless waiting does not help.

@@ -31,6 +31,12 @@ impl Beats {
     pub(crate) fn is_stale(&self, id: &StreamShardId, now: Duration, limit: Duration) -> bool {
         self.0.get(id).is_some_and(|(_, since)| now.saturating_sub(*since) >= limit)
     }
+
+    /// How long until a lease that is not stale yet would be, if it stands still.
+    pub(crate) fn until_stale(&self, now: Duration, limit: Duration) -> Option<Duration> {
+        let left = self.0.values().filter_map(|(_, since)| (*since + limit).checked_sub(now));
+        left.filter(|left| !left.is_zero()).min()
+    }
 }
 
 /// A stream shard to be read, and who says to do it.

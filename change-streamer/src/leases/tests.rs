@@ -111,4 +111,7 @@ fn a_lease_is_stale_when_its_beat_stood_still_for_as_long_as_we_watched() {
     assert!(beats.is_stale(&id, at(106), limit));
     beats.observe([(&id, &lease(2))], at(107));
     assert!(!beats.is_stale(&id, at(112), limit));
+    assert_eq!(beats.until_stale(at(112), limit), Some(at(1)));
+    assert!(beats.is_stale(&id, at(113), limit));
+    assert_eq!(beats.until_stale(at(113), limit), None, "nothing is to be waited for where it has come to pass");
 }

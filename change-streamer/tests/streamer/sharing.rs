@@ -51,6 +51,25 @@ async fn shards_are_balanced_handed_over_on_a_stop_and_taken_over_after_a_crash(
     assert!(loads(&world).await.is_empty());
 }
 
+/// Seen at the beat after it, a third of a lease later at most, and taken when it has stood still for long enough since.
+#[tokio::test(start_paused = true)]
+async fn what_a_crashed_worker_held_is_taken_when_it_is_stale_and_not_at_some_beat_after() {
+    let memory = Memory::new(BEGAN, 8);
+    let world = World::twin(&memory);
+    let (rules, last) = (brisk(), world.start("a", brisk()));
+    for nth in 0..8_u32 {
+        let other = world.start(&format!("crash-{nth}"), rules);
+        eventually("two workers share", async || loads(&world).await.into_values().eq([4, 4])).await;
+        tokio::time::sleep(Duration::from_millis(250) * nth).await;
+        other.kill().await;
+        let crashed = Instant::now();
+        eventually("the last one has all", async || loads(&world).await.into_values().eq([8])).await;
+        let took = crashed.elapsed();
+        assert!(took <= rules.lease.unwrap().mul_f64(4.0 / 3.0), "crash {nth}: it took {took:?}");
+    }
+    assert!(last.stop(Duration::from_secs(20)).await.exit().is_clean());
+}
+
 #[tokio::test(start_paused = true)]
 async fn children_are_read_after_their_parent_and_the_floor_follows() {
     let memory = Memory::new(BEGAN, 1);

@@ -21,6 +21,9 @@ use super::recounts::Attempts;
 use super::service::Service;
 use super::stage::{Judgement, Stage, Table};
 
+/// How long a recovery from an outage may take on a machine that does nothing else.
+const RECOVERY: Duration = Duration::from_secs(30);
+
 /// A way to attack.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum Campaign {
@@ -48,7 +51,7 @@ impl Campaign {
             Self::Network => (1, 1),
             Self::Outages => (1, 3),
         };
-        Extent { rounds, span: Duration::from_secs(seconds) }
+        Extent { rounds, span: Duration::from_secs(seconds), recovery: RECOVERY }
     }
 
     /// Consumers, and streamers: where many sleep, enough that several do while one is awake.
@@ -86,6 +89,8 @@ pub struct Extent {
     pub rounds: usize,
     /// How long bad weather lasts.
     pub span: Duration,
+    /// How long it may take until all is well after an outage.
+    pub recovery: Duration,
 }
 
 /// What a campaign did, apart from what became of it.
