@@ -210,7 +210,8 @@ impl Applier {
 
 impl Task for Applier {
     async fn run(mut self, stop: Stop) -> anyhow::Result<()> {
-        match self.follow(&stop).await {
+        // A store that is silent is not waited for at the last call: what is under way may still happen, and is repeated.
+        match stop.until_last_call(self.follow(&stop)).await.unwrap_or_else(|stopped| Err(stopped.into())) {
             Err(error) if error.is::<Stopped>() => {
                 tracing::warn!(stream_shard = %self.shard.ordinal, "what was not written is dropped: it will be read again");
                 Ok(())

@@ -272,7 +272,7 @@ impl Follow {
 
 impl Task for Follow {
     async fn run(mut self, stop: Stop) -> anyhow::Result<()> {
-        match self.follow(&stop).await {
+        match stop.until_last_call(self.follow(&stop)).await? {
             Err(error) if error.is::<Stopped>() => Ok(()),
             ended => ended,
         }
@@ -290,10 +290,16 @@ pub(crate) struct Handover {
 impl Task for Handover {
     async fn run(self, stop: Stop) -> anyhow::Result<()> {
         stop.requested().await;
+        stop.until_last_call(self.give_back(&stop)).await?
+    }
+}
+
+impl Handover {
+    async fn give_back(&self, stop: &Stop) -> anyhow::Result<()> {
         let Some((label, shards)) = self.held.take() else { return Ok(()) };
         for id in &shards {
             let release = || self.checkpoints.release(&label, id, &self.me);
-            self.patience.persist("give a lease back", &stop, release).await?;
+            self.patience.persist("give a lease back", stop, release).await?;
             metrics::lease("handed_over", 1);
         }
         tracing::info!(leases = shards.len(), "leases handed over");

@@ -27,5 +27,5 @@ async fn counts_are_exact_whatever_is_killed_put_to_sleep_or_replaced() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn counts_are_exact_whatever_the_network_does() {
-    short(&[Campaign::Network, Campaign::Outages]).await;
+    short(&[Campaign::Network, Campaign::Outages, Campaign::Departures]).await;
 }

@@ -8,7 +8,7 @@ use tally_adapters::faulty::{Failure, Faulty, Plan};
 use tally_adapters::memory::Memory;
 use tally_core::ids::{Ordinal, StreamShardId};
 use tally_core::ports::Worker;
-use tally_emulator::Config as EmulatorConfig;
+use tally_emulator::{Config as EmulatorConfig, Fault, Rule};
 use tokio::time::Instant;
 
 use crate::world::{BEGAN, World, Writer, brisk, eventually, post};
@@ -147,6 +147,30 @@ async fn a_stop_during_an_outage_of_the_store_is_clean_and_loses_nothing() {
     let again = world.start("b", brisk());
     world.exact((0..30).map(post)).await;
     assert!(again.stop(Duration::from_secs(10)).await.exit().is_clean());
+}
+
+/// Nothing is refused and nothing answered: with its repetitions, one call lasts longer than what is left at the last call.
+#[tokio::test(start_paused = true)]
+async fn a_stop_while_the_store_is_silent_is_clean_and_loses_nothing() {
+    let (world, emulator) = World::emulated(EmulatorConfig { shards: 8, ..EmulatorConfig::default() }).await;
+    let writes = ["UpdateItem"];
+    let all = ["UpdateItem", "GetItem", "Scan", "GetRecords", "GetShardIterator", "DescribeStream"];
+    for (seed, silent) in [(1, &writes[..]), (2, &all[..])] {
+        let running = world.start(&format!("until-{seed}"), brisk());
+        world.quiet().await;
+        let mut writer = Writer::new(&world, seed).await;
+        writer.churn(100, 30, 20).await;
+        let silence = Fault::Ghost { max_delay_ms: 60_000, hang_ms: 60_000 };
+        emulator.set_faults(silent.iter().map(|operation| Rule::new(silence).on(operation)).collect());
+        writer.churn(200, 30, 20).await;
+        tokio::time::sleep(Duration::from_secs(5)).await;
+        let stopped = running.stop(Duration::from_secs(10)).await;
+        assert!(stopped.exit().is_clean(), "while {silent:?} are silent: {stopped:?}");
+        emulator.set_faults(Vec::new());
+        let again = world.start(&format!("from-{seed}"), brisk());
+        world.exact((0..30).map(post)).await;
+        assert!(again.stop(Duration::from_secs(10)).await.exit().is_clean());
+    }
 }
 
 #[tokio::test(start_paused = true)]

@@ -1,5 +1,6 @@
 //! The campaigns: what is done to the pipeline while it works, and how it went.
 
+mod departures;
 mod kills;
 mod network;
 mod outages;
@@ -11,7 +12,7 @@ use std::net::SocketAddr;
 use std::path::Path;
 use std::time::Duration;
 
-use anyhow::Context as _;
+use anyhow::{Context as _, ensure};
 use clap::ValueEnum;
 use tokio::time::Instant;
 
@@ -23,6 +24,10 @@ use super::stage::{Judgement, Stage, Table};
 
 /// How long a recovery from an outage may take on a machine that does nothing else.
 const RECOVERY: Duration = Duration::from_secs(30);
+
+/// How long the in-process Kafka may be away. Clients give up what they wait for and ask again, and when all that a black
+/// hole held arrives at once, a second wish of one member to join ends that Kafka by an assertion, and with it this process.
+const EMBEDDED: Duration = Duration::from_secs(60);
 
 /// A way to attack.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
@@ -37,12 +42,11 @@ pub enum Campaign {
     Network,
     /// Each dependency away for long
     Outages,
+    /// Everybody is stopped while a dependency is silent
+    Departures,
 }
 
 impl Campaign {
-    /// All of them.
-    pub const ALL: [Self; 5] = [Self::Kills, Self::Zombies, Self::Rolling, Self::Network, Self::Outages];
-
     /// How much of it fits a change's checks.
     pub fn short(self) -> Extent {
         let (rounds, seconds) = match self {
@@ -50,6 +54,7 @@ impl Campaign {
             Self::Zombies => (2, 0),
             Self::Network => (1, 1),
             Self::Outages => (1, 3),
+            Self::Departures => (1, 5),
         };
         Extent { rounds, span: Duration::from_secs(seconds), recovery: RECOVERY }
     }
@@ -66,6 +71,7 @@ impl Campaign {
             Self::Rolling => rolling::run(stage, extent).await,
             Self::Network => network::run(stage, extent).await,
             Self::Outages => outages::run(stage, extent).await,
+            Self::Departures => departures::run(stage, extent).await,
         }
     }
 }
@@ -78,6 +84,7 @@ impl fmt::Display for Campaign {
             Self::Rolling => "rolling",
             Self::Network => "network",
             Self::Outages => "outages",
+            Self::Departures => "departures",
         })
     }
 }
@@ -133,6 +140,12 @@ pub async fn fight(
     campaigns: &[(Campaign, Extent)],
 ) -> anyhow::Result<String> {
     let began = Instant::now();
+    let longest = campaigns.iter().map(|(_, extent)| extent.span).max().unwrap_or_default();
+    ensure!(
+        broker.is_some() || longest <= EMBEDDED,
+        "the in-process Kafka bears no outage of {longest:?}, only of {EMBEDDED:?}: give --broker, `localstack/engines up \
+         --only kafka` starts one"
+    );
     let members = campaigns.iter().map(|(campaign, extent)| campaign.members(*extent)).max().unwrap_or(2);
     let stage = Stage::set(program, broker, seed, members).await?;
     let mut deeds = Deeds::default();

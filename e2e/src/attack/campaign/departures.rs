@@ -1,0 +1,37 @@
+//! A deployment at the worst time: everybody is stopped at once while a dependency is silent. What cannot be finished is
+//! dropped in time, and whoever comes next goes on from there.
+
+use futures_util::future::try_join_all;
+use tokio::time::Instant;
+
+use super::super::proxy::Mode;
+use super::super::service::Service;
+use super::super::stage::Stage;
+use super::{Deeds, Extent};
+
+pub(super) async fn run(stage: &Stage, extent: Extent) -> anyhow::Result<Deeds> {
+    let mut deeds = Deeds::default();
+    for _ in 0..extent.rounds {
+        for (dependency, proxy) in &stage.engines.proxies {
+            let recount = stage.fleet.launcher.start(Service::Recount, &[])?;
+            recount.ready().await?;
+            proxy.set(Mode::Blackhole);
+            // For as long as it takes that every service has asked and not been answered.
+            stage.clock.sleep(extent.span).await;
+            stage.fleet.weigh();
+            let everybody =
+                stage.fleet.slots().iter().map(async |slot| anyhow::Ok((slot, slot.process().stop().await?)));
+            let (drained, _) = tokio::try_join!(try_join_all(everybody), recount.stop())?;
+            for (slot, took) in drained {
+                deeds.recovered(format!("{}, silent {}", slot.service, dependency.name()), took);
+                stage.fleet.refill(slot)?;
+            }
+            proxy.calm();
+            let began = Instant::now();
+            stage.fleet.ready().await?;
+            tokio::try_join!(stage.caught_up(Service::Consumer), stage.caught_up(Service::Streamer))?;
+            deeds.recovered(format!("all again, silent {}", dependency.name()), began.elapsed());
+        }
+    }
+    Ok(deeds)
+}
