@@ -137,8 +137,7 @@ mod tests {
 
     #[test]
     fn help_is_the_reference() {
-        let mut command = <Args as clap::CommandFactory>::command().term_width(100);
-        insta::assert_snapshot!(command.render_long_help());
+        insta::assert_snapshot!(tally_service::reference::<Args>());
     }
 
     #[test]

@@ -6,7 +6,7 @@ use std::str::FromStr;
 use std::time::Duration;
 
 use clap::builder::NonEmptyStringValueParser;
-use clap::{Args, CommandFactory};
+use clap::{Args, Command, CommandFactory};
 use tally_core::ids::ShardCount;
 use thiserror::Error;
 
@@ -91,10 +91,18 @@ pub fn text() -> NonEmptyStringValueParser {
     NonEmptyStringValueParser::new()
 }
 
-/// The whole help text, the same on every machine: what a binary's test takes a snapshot of.
+/// The whole help text and that of every subcommand, the same on every machine: what a binary's test takes a snapshot of.
 pub fn reference<A: CommandFactory>() -> String {
-    let mut command = A::command().term_width(100).mut_args(|arg| arg.hide_env_values(true));
-    command.render_long_help().to_string()
+    let mut command = A::command();
+    command.build();
+    helps(command)
+}
+
+fn helps(command: Command) -> String {
+    let mut command = command.term_width(100).mut_args(|arg| arg.hide_env_values(true));
+    let text = command.render_long_help().to_string();
+    let of_its_own = command.get_subcommands().filter(|command| command.get_name() != "help");
+    of_its_own.fold(text, |text, command| format!("{text}\n\n{}", helps(command.clone())))
 }
 
 fn table_prefix(text: &str) -> Result<String, &'static str> {
