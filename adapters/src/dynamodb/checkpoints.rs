@@ -187,16 +187,13 @@ impl CheckpointsPort for Checkpoints {
         }
     }
 
-    /// Safe to repeat: closed stays closed.
+    /// Safe to repeat: closed stays closed, and forgotten forgotten.
     async fn close(&self, label: &StreamLabel, shard: &StreamShardId, at: UnixMillis) -> Outcome<()> {
         let mut say = Aliases::default();
         let [id, closed, time] = say.names([ID, CLOSED, AT]);
         let (yes, now) = (say.value(flag(true)), say.number(at));
         let update = format!("SET {closed}={yes},{time}={now}");
-        match self.update_if(&shard::id(label, shard), say, update, format!("attribute_exists({id})")).await? {
-            Some(_) => Ok(()),
-            None => self.require(label, shard).await,
-        }
+        self.update_if(&shard::id(label, shard), say, update, format!("attribute_exists({id})")).await.map(|_| ())
     }
 
     /// Safe to repeat: what is gone stays gone.

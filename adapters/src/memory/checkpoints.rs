@@ -111,10 +111,11 @@ impl CheckpointsPort for Checkpoints {
     }
 
     async fn close(&self, label: &StreamLabel, shard: &StreamShardId, at: UnixMillis) -> Outcome<()> {
-        self.change(label, shard, |kept| {
+        if let Some(kept) = self.memory.state().checkpoints.shards.get_mut(&(label.clone(), shard.clone())) {
             kept.checkpoint.closed = true;
             kept.checkpoint.at = at;
-        })
+        }
+        Ok(())
     }
 
     async fn forget(&self, label: &StreamLabel, shard: &StreamShardId) -> Outcome<()> {

@@ -8,7 +8,7 @@ use tally_core::counter::{Counter, ShardTally};
 use tally_core::ids::RowKey;
 use tally_core::ports::{Counts, QueueReason};
 use tally_core::served::Served;
-use tally_emulator::Config as EmulatorConfig;
+use tally_emulator::{Config as EmulatorConfig, Fault, Rule};
 
 use crate::world::{BEGAN, World, Writer, brisk, eventually, key, post, sdk, user};
 
@@ -70,6 +70,36 @@ async fn after_25_hours_away_with_shards_born_and_trimmed_nothing_is_silently_wr
     world.quiet().await;
     assert!(world.counter(&post(0)).await.version > before);
     assert!(second.stop(Duration::from_secs(9)).await.exit().is_clean());
+}
+
+/// After so long, what one worker closes it may forget at once, between another's look at it and that one's own closing.
+#[tokio::test(start_paused = true)]
+async fn workers_that_come_back_together_after_three_days_get_by_whoever_closes_what_is_gone() {
+    for seed in 0..8 {
+        let config = EmulatorConfig { shards: 1, seed, ..EmulatorConfig::default() };
+        let (world, emulator) = World::emulated(config).await;
+        let mut writer = Writer::new(&world, seed).await;
+        let before = world.start("a", brisk());
+        writer.churn(100, 8, 20).await;
+        world.exact((0..8).map(post)).await;
+        before.kill().await;
+        for _ in 0..3 {
+            emulator.roll_shards("likes", None).unwrap();
+            tokio::time::sleep(24 * HOUR).await;
+        }
+        emulator.set_faults(vec![Rule::new(Fault::Latency { min_ms: 1, max_ms: 50 })]);
+        let mut after = Vec::new();
+        for nth in 0..8 {
+            after.push(world.start(&format!("after-{seed}-{nth}"), brisk()));
+            tokio::time::sleep(Duration::from_millis(40)).await;
+        }
+        is_said(&world, "vanished").await;
+        world.quiet().await;
+        for running in after {
+            let ended = running.stop(Duration::from_secs(9)).await;
+            assert!(ended.exit().is_clean(), "seed {seed}: {ended:?}");
+        }
+    }
 }
 
 #[tokio::test(start_paused = true)]

@@ -133,7 +133,8 @@ pub trait Checkpoints: Send + Sync {
     /// repeat: `at` never moves back.
     async fn refresh(&self, label: &StreamLabel, shard: &StreamShardId, at: UnixMillis) -> Outcome<()>;
 
-    /// All of `shard` is in the counters, for ever. Safe to repeat.
+    /// All of `shard` is in the counters, for ever. Safe to repeat, also where another worker has done so and
+    /// [forgotten](Self::forget) it since: nothing is made of what is no more.
     async fn close(&self, label: &StreamLabel, shard: &StreamShardId, at: UnixMillis) -> Outcome<()>;
 
     /// Drops the checkpoint of a closed shard, for a caller who knows that neither it nor a child of it is listed any
