@@ -12,7 +12,7 @@ storm() {
         timeout 3600 cargo test "${crate[@]}" --test streamer -- --nocapture --test-threads 1 acceptance::
 }
 
-# A million changes with two streamers and no leases on every shard. Only when it is named: it takes as long as all the others.
+# A million changes with two streamers and no leases on every shard. Only when it is named.
 million() {
     TALLY_STREAMER_CHANGES=1000000 TALLY_STREAMER_POSTS=20000 \
         timeout 7200 cargo test "${crate[@]}" --test streamer -- --nocapture acceptance::two_streamers

@@ -9,7 +9,7 @@ use tally_core::fault::Fault;
 use tally_core::ids::{StreamLabel, StreamShardId};
 use tally_core::lineage::Checkpoint;
 use tally_core::ports::{ChangeStream, Checkpoints, Lease, LeaseTaken, Worker as Name};
-use tally_service::{Host, Stage, Stop, Stopped, Task, Worker};
+use tally_service::{Host, Stage, Stop, Switch, Task, Worker};
 use tokio::sync::mpsc;
 use tokio::time::Instant;
 
@@ -18,7 +18,7 @@ use crate::closing::Born;
 use crate::gaps::Gaps;
 use crate::leases::{Beats, Offer, plan};
 use crate::metrics;
-use crate::patience::Patience;
+use crate::patience::{Patience, until_last_call};
 use crate::reader::{PollRules, Reader, Source};
 use crate::registry::{Registry, Sight};
 use crate::shard::StreamShard;
@@ -29,6 +29,9 @@ const PAGES: usize = 4;
 
 /// The condition that every stream shard is somebody's.
 const READINESS: &str = "stream_shards";
+
+/// How long leases may take to be given back after the last call.
+const FAREWELL: Duration = Duration::from_secs(1);
 
 /// The stream shards this process holds leases of, shared with whoever hands them over.
 #[derive(Clone, Debug, Default)]
@@ -272,10 +275,7 @@ impl Follow {
 
 impl Task for Follow {
     async fn run(mut self, stop: Stop) -> anyhow::Result<()> {
-        match stop.until_last_call(self.follow(&stop)).await? {
-            Err(error) if error.is::<Stopped>() => Ok(()),
-            ended => ended,
-        }
+        until_last_call(&stop, self.follow(&stop)).await
     }
 }
 
@@ -290,16 +290,30 @@ pub(crate) struct Handover {
 impl Task for Handover {
     async fn run(self, stop: Stop) -> anyhow::Result<()> {
         stop.requested().await;
-        stop.until_last_call(self.give_back(&stop)).await?
+        let Some((label, shards)) = self.held.take() else { return Ok(()) };
+        // This comes last, and so perhaps after the last call: there is a moment for it all the same.
+        let farewell = async {
+            stop.last_call().await;
+            self.patience.clock.sleep(FAREWELL).await;
+        };
+        tokio::select! {
+            biased;
+            given_back = self.give_back(&label, &shards) => given_back,
+            () = farewell => {
+                tracing::warn!("not all leases could be given back: they are taken when they are stale");
+                Ok(())
+            }
+        }
     }
 }
 
 impl Handover {
-    async fn give_back(&self, stop: &Stop) -> anyhow::Result<()> {
-        let Some((label, shards)) = self.held.take() else { return Ok(()) };
-        for id in &shards {
-            let release = || self.checkpoints.release(&label, id, &self.me);
-            self.patience.persist("give a lease back", stop, release).await?;
+    async fn give_back(&self, label: &StreamLabel, shards: &[StreamShardId]) -> anyhow::Result<()> {
+        // Its end is the caller's to decide.
+        let unstopped = Switch::new().stop();
+        for id in shards {
+            let release = || self.checkpoints.release(label, id, &self.me);
+            self.patience.persist("give a lease back", &unstopped, release).await?;
             metrics::lease("handed_over", 1);
         }
         tracing::info!(leases = shards.len(), "leases handed over");

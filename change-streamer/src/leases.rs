@@ -32,7 +32,7 @@ impl Beats {
         self.0.get(id).is_some_and(|(_, since)| now.saturating_sub(*since) >= limit)
     }
 
-    /// How long until a lease that is not stale yet would be, if it stands still.
+    /// How long until a lease that is not stale yet would be, if it stands still. One that nobody wants counts as well, once.
     pub(crate) fn until_stale(&self, now: Duration, limit: Duration) -> Option<Duration> {
         let left = self.0.values().filter_map(|(_, since)| (*since + limit).checked_sub(now));
         left.filter(|left| !left.is_zero()).min()

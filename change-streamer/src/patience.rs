@@ -5,7 +5,22 @@ use std::future::Future;
 use anyhow::anyhow;
 use tally_core::backoff::Backoff;
 use tally_core::fault::Fault;
-use tally_service::{Chance, Clock, Stop};
+use tally_service::{Chance, Clock, Stop, Stopped};
+
+/// Does `work` until it is done or the last call is made, which a silent store would otherwise outlast; to be stopped is
+/// no failure. Only for work that whoever comes next repeats.
+///
+/// # Errors
+/// Those of `work`.
+pub(crate) async fn until_last_call(
+    stop: &Stop,
+    work: impl Future<Output = anyhow::Result<()>> + Send,
+) -> anyhow::Result<()> {
+    match stop.until_last_call(work).await {
+        Ok(Err(error)) if !error.is::<Stopped>() => Err(error),
+        _ => Ok(()),
+    }
+}
 
 /// The waits between tries of one process.
 #[derive(Clone, Debug)]

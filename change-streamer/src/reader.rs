@@ -18,7 +18,7 @@ use tokio::sync::mpsc;
 
 use crate::gaps::Gaps;
 use crate::metrics;
-use crate::patience::Patience;
+use crate::patience::{Patience, until_last_call};
 use crate::reader::pace::Pace;
 use crate::reader::tip::{Shown, Tip};
 use crate::shard::StreamShard;
@@ -245,9 +245,6 @@ impl Reader {
 
 impl Task for Reader {
     async fn run(mut self, stop: Stop) -> anyhow::Result<()> {
-        match self.follow(&stop).await {
-            Err(error) if error.is::<Stopped>() => Ok(()),
-            ended => ended,
-        }
+        until_last_call(&stop, self.follow(&stop)).await
     }
 }

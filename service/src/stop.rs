@@ -12,7 +12,7 @@ pub struct Stopped;
 
 /// A task's view of shutdown: first a request to finish what it has begun, later a last call.
 ///
-/// Check it between units of work; a write under way is never cancelled.
+/// Check it between units of work; a write under way is not cancelled before the last call.
 #[derive(Clone, Debug)]
 pub struct Stop {
     requested: CancellationToken,
@@ -54,7 +54,8 @@ impl Stop {
         }
     }
 
-    /// What `work` returns, or [`Stopped`] if the last call comes first: for sending what is left while draining.
+    /// What `work` returns, or [`Stopped`] if the last call comes first: for sending what is left while draining. What it
+    /// drops half-way may still happen, so only for writes that are safe to repeat.
     ///
     /// # Errors
     /// [`Stopped`].

@@ -53,7 +53,7 @@ pub fn install(format: LogFormat, filter: &Filter) {
     let subscriber = subscriber(format, filter, stderr.clone());
     // An error says that someone was first, which is fine.
     if tracing::subscriber::set_global_default(subscriber).is_ok() {
-        // Without this thread, lines wait until there are many.
+        // Without this thread, lines wait until there is no more room for them.
         let _ = thread::Builder::new().name("log".to_owned()).spawn(|| stderr.attend());
     }
     PANIC_HOOK.call_once(|| std::panic::set_hook(Box::new(log_panic)));

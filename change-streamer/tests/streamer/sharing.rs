@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use tally_adapters::faulty::{Failure, Faulty, Plan};
 use tally_adapters::memory::Memory;
+use tally_change_streamer::Rules;
 use tally_core::ids::{Ordinal, StreamShardId};
 use tally_core::ports::Worker;
 use tally_emulator::{Config as EmulatorConfig, Fault, Rule};
@@ -150,23 +151,29 @@ async fn a_stop_during_an_outage_of_the_store_is_clean_and_loses_nothing() {
 }
 
 /// Nothing is refused and nothing answered: with its repetitions, one call lasts longer than what is left at the last call.
+const SILENCE: Fault = Fault::Ghost { max_delay_ms: 60_000, hang_ms: 60_000 };
+
 #[tokio::test(start_paused = true)]
 async fn a_stop_while_the_store_is_silent_is_clean_and_loses_nothing() {
     let (world, emulator) = World::emulated(EmulatorConfig { shards: 8, ..EmulatorConfig::default() }).await;
-    let writes = ["UpdateItem"];
+    let silent = |operation: &&str| Rule::new(SILENCE).on(operation);
+    let counts = vec![silent(&"UpdateItem").table("like_counts")];
+    let writes = vec![silent(&"UpdateItem")];
     let all = ["UpdateItem", "GetItem", "Scan", "GetRecords", "GetShardIterator", "DescribeStream"];
-    for (seed, silent) in [(1, &writes[..]), (2, &all[..])] {
+    let all: Vec<Rule> = all.iter().map(silent).collect();
+    for (seed, rules, held) in [(1, counts, 0), (2, writes, 8), (3, all, 8)] {
         let running = world.start(&format!("until-{seed}"), brisk());
         world.quiet().await;
         let mut writer = Writer::new(&world, seed).await;
         writer.churn(100, 30, 20).await;
-        let silence = Fault::Ghost { max_delay_ms: 60_000, hang_ms: 60_000 };
-        emulator.set_faults(silent.iter().map(|operation| Rule::new(silence).on(operation)).collect());
+        emulator.set_faults(rules.clone());
         writer.churn(200, 30, 20).await;
         tokio::time::sleep(Duration::from_secs(5)).await;
         let stopped = running.stop(Duration::from_secs(10)).await;
-        assert!(stopped.exit().is_clean(), "while {silent:?} are silent: {stopped:?}");
+        assert!(stopped.exit().is_clean(), "with {rules:?}: {stopped:?}");
         emulator.set_faults(Vec::new());
+        let leases = loads(&world).await.values().sum::<usize>();
+        assert_eq!(leases, held, "what can be given back is, also after the last call");
         let again = world.start(&format!("from-{seed}"), brisk());
         world.exact((0..30).map(post)).await;
         assert!(again.stop(Duration::from_secs(10)).await.exit().is_clean());
@@ -174,9 +181,33 @@ async fn a_stop_while_the_store_is_silent_is_clean_and_loses_nothing() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_stop_while_a_loss_cannot_be_recorded_is_clean_and_whoever_is_next_records_it() {
+    let (world, emulator) = World::emulated(EmulatorConfig { shards: 1, ..EmulatorConfig::default() }).await;
+    let rules = Rules { lease: None, ..brisk() };
+    let first = world.start("a", rules);
+    let mut writer = Writer::new(&world, 1).await;
+    writer.churn(100, 8, 20).await;
+    world.exact((0..8).map(post)).await;
+    assert!(first.stop(Duration::from_secs(10)).await.exit().is_clean());
+    writer.churn(100, 8, 20).await;
+    tokio::time::sleep(Duration::from_secs(25 * 3600)).await;
+    emulator.trim("likes", None, None).unwrap();
+    // The first asks what the deployment was created with.
+    emulator.set_faults(vec![Rule::new(SILENCE).on("UpdateItem").calls(2, 1_000)]);
+    let second = world.start("b", rules);
+    tokio::time::sleep(Duration::from_secs(5)).await;
+    let stopped = second.stop(Duration::from_secs(10)).await;
+    assert!(stopped.exit().is_clean(), "{stopped:?}");
+    emulator.set_faults(Vec::new());
+    let third = world.start("c", rules);
+    eventually("a gap", async || !world.gaps().await.is_empty()).await;
+    assert!(third.stop(Duration::from_secs(10)).await.exit().is_clean());
+}
+
+#[tokio::test(start_paused = true)]
 async fn an_idle_streamer_makes_a_bounded_number_of_calls() {
     let (world, emulator) = World::emulated(EmulatorConfig { shards: 4, ..EmulatorConfig::default() }).await;
-    let running = world.start("a", tally_change_streamer::Rules::default());
+    let running = world.start("a", Rules::default());
     world.quiet().await;
     tokio::time::sleep(Duration::from_secs(60)).await;
     let before = emulator.stats().requests;

@@ -96,7 +96,8 @@ impl Gap {
     }
 }
 
-/// The streamer's durable state.
+/// The streamer's durable state. To move or lease a checkpoint that is not there is fatal: the shard was never numbered, or
+/// it was closed and forgotten while a process stood still for days, which begins anew then.
 #[async_trait]
 pub trait Checkpoints: Send + Sync {
     /// Every stream shard known of a stream, read consistently.

@@ -25,8 +25,9 @@ use super::stage::{Judgement, Stage, Table};
 /// How long a recovery from an outage may take on a machine that does nothing else.
 const RECOVERY: Duration = Duration::from_secs(30);
 
-/// How long the in-process Kafka may be away. Clients give up what they wait for and ask again, and when all that a black
-/// hole held arrives at once, a second wish of one member to join ends that Kafka by an assertion, and with it this process.
+/// How long bad weather may last with the in-process Kafka. Clients give up what they wait for and ask again, and when all
+/// that a black hole held for minutes arrives at once, a second wish of one member to join ends that Kafka by an assertion,
+/// and with it this process.
 const EMBEDDED: Duration = Duration::from_secs(60);
 
 /// A way to attack.
@@ -143,8 +144,8 @@ pub async fn fight(
     let longest = campaigns.iter().map(|(_, extent)| extent.span).max().unwrap_or_default();
     ensure!(
         broker.is_some() || longest <= EMBEDDED,
-        "the in-process Kafka bears no outage of {longest:?}, only of {EMBEDDED:?}: give --broker, `localstack/engines up \
-         --only kafka` starts one"
+        "the in-process Kafka bears no bad weather of {longest:?}, only of {EMBEDDED:?}: give --broker, \
+         `localstack/engines up --only kafka` starts one"
     );
     let members = campaigns.iter().map(|(campaign, extent)| campaign.members(*extent)).max().unwrap_or(2);
     let stage = Stage::set(program, broker, seed, members).await?;

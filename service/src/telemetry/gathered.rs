@@ -77,6 +77,7 @@ impl<W: Write + Send + 'static> Gathered<W> {
         mem::swap(taken, &mut *self.lines());
         let written = writer.write_all(taken).and_then(|()| writer.flush());
         taken.clear();
+        taken.shrink_to(MANY);
         written
     }
 

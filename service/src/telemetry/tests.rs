@@ -139,9 +139,17 @@ fn what_is_gathered_is_bounded_in_bytes_and_in_time() {
         let written = captured.text().len();
         assert!(written > 4 * 1024 * 1024, "{written} bytes");
         std::thread::spawn(move || attended.attend());
-        while captured.text().lines().count() < EVENTS {
-            std::thread::yield_now();
-        }
+        let lines = |lines| {
+            let began = tokio::time::Instant::now();
+            while captured.text().lines().count() < lines {
+                assert!(began.elapsed() < std::time::Duration::from_secs(30), "there are no {lines} lines");
+                std::thread::yield_now();
+            }
+        };
+        lines(EVENTS);
+        // Far from many, it is written when its time has come.
+        tracing::info!(target: "tally_test::access", "request");
+        lines(EVENTS + 1);
     });
 }
 

@@ -1,6 +1,7 @@
 //! A deployment at the worst time: everybody is stopped at once while a dependency is silent. What cannot be finished is
 //! dropped in time, and whoever comes next goes on from there.
 
+use anyhow::ensure;
 use futures_util::future::try_join_all;
 use tokio::time::Instant;
 
@@ -15,9 +16,11 @@ pub(super) async fn run(stage: &Stage, extent: Extent) -> anyhow::Result<Deeds> 
         for (dependency, proxy) in &stage.engines.proxies {
             let recount = stage.fleet.launcher.start(Service::Recount, &[])?;
             recount.ready().await?;
+            let before = proxy.bites();
             proxy.set(Mode::Blackhole);
             // For as long as it takes that every service has asked and not been answered.
             stage.clock.sleep(extent.span).await;
+            stage.all_well()?;
             stage.fleet.weigh();
             let everybody =
                 stage.fleet.slots().iter().map(async |slot| anyhow::Ok((slot, slot.process().stop().await?)));
@@ -26,6 +29,8 @@ pub(super) async fn run(stage: &Stage, extent: Extent) -> anyhow::Result<Deeds> 
                 deeds.recovered(format!("{}, silent {}", slot.service, dependency.name()), took);
                 stage.fleet.refill(slot)?;
             }
+            let bites = proxy.bites().since(before);
+            ensure!(bites.felt(Mode::Blackhole), "nobody felt the silence of {}: {bites:?}", dependency.name());
             proxy.calm();
             let began = Instant::now();
             stage.fleet.ready().await?;
