@@ -3,17 +3,12 @@
 #![cfg(test)]
 
 use std::path::Path;
-use std::time::Duration;
 
-use tally_e2e::attack::{Campaign, Extent, fight};
-
-/// Whatever else a machine does meanwhile: how fast a recovery is, is for the long forms to say.
-const RECOVERY: Duration = Duration::from_secs(300);
+use tally_e2e::attack::{Campaign, fight};
 
 async fn short(campaigns: &[Campaign]) {
     let program = Path::new(env!("CARGO_BIN_EXE_tally-e2e"));
-    let form = |campaign: &Campaign| (*campaign, Extent { recovery: RECOVERY, ..campaign.short() });
-    let campaigns: Vec<_> = campaigns.iter().map(form).collect();
+    let campaigns: Vec<_> = campaigns.iter().map(|campaign| (*campaign, campaign.short())).collect();
     match fight(program, None, 1, &campaigns).await {
         Ok(report) => println!("{report}"),
         Err(error) => panic!("{error:#}"),

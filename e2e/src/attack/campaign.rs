@@ -22,9 +22,6 @@ use super::recounts::Attempts;
 use super::service::Service;
 use super::stage::{Judgement, Stage, Table};
 
-/// How long a recovery from an outage may take on a machine that does nothing else.
-const RECOVERY: Duration = Duration::from_secs(30);
-
 /// How long bad weather may last with the in-process Kafka. Clients give up what they wait for and ask again, and when all
 /// that a black hole held for minutes arrives at once, a second wish of one member to join ends that Kafka by an assertion,
 /// and with it this process.
@@ -57,7 +54,7 @@ impl Campaign {
             Self::Outages => (1, 3),
             Self::Departures => (1, 5),
         };
-        Extent { rounds, span: Duration::from_secs(seconds), recovery: RECOVERY }
+        Extent { rounds, span: Duration::from_secs(seconds) }
     }
 
     /// Consumers, and streamers: where many sleep, enough that several do while one is awake.
@@ -97,8 +94,6 @@ pub struct Extent {
     pub rounds: usize,
     /// How long bad weather lasts.
     pub span: Duration,
-    /// How long it may take until all is well after an outage.
-    pub recovery: Duration,
 }
 
 /// What a campaign did, apart from what became of it.

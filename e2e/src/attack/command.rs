@@ -38,8 +38,8 @@ impl Attack {
     pub fn run(self) -> anyhow::Result<()> {
         let Self { campaign, rounds, seconds, seed, broker } = self;
         let short = campaign.short();
-        let span = seconds.map_or(short.span, Duration::from_secs);
-        let extent = Extent { rounds: rounds.unwrap_or(short.rounds), span, ..short };
+        let extent =
+            Extent { rounds: rounds.unwrap_or(short.rounds), span: seconds.map_or(short.span, Duration::from_secs) };
         let program = std::env::current_exe().context("cannot tell which program this is")?;
         let runtime = tokio::runtime::Runtime::new().context("cannot start a runtime")?;
         let campaigns = [(campaign, extent)];

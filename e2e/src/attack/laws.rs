@@ -16,7 +16,7 @@ use super::wait::until;
 use crate::simulation::laws::{Quiet, by_key, exact, rows_are};
 
 /// How long the cache and the API may take to say what the counters say: they follow.
-const FOLLOW: Duration = Duration::from_secs(60);
+const FOLLOW: Duration = Duration::from_secs(20);
 
 /// What was compared.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
