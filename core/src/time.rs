@@ -41,3 +41,12 @@ impl fmt::Display for UnixMillis {
         self.0.fmt(f)
     }
 }
+
+/// One reading of both clocks, handed to a machine with each input: a machine owns no clock.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub struct Now {
+    /// The monotonic clock, since some fixed moment of this process: for waits and ages.
+    pub at: Duration,
+    /// The wall clock: for what is stored and compared between processes.
+    pub wall: UnixMillis,
+}
