@@ -1,8 +1,13 @@
-//! A breadth-first walk over every state a model can reach: each state once, the shortest way to a broken law, and
-//! whether the goal can still be reached from everywhere.
+//! Walks every state a model can reach, breadth first: each state once, the shortest way to a broken law, and whether the
+//! goal can still be reached from everywhere. Each walk prints one line: whose test it is, what came of it, how many states.
+//!
+//! `TALLY_MODELS=large` asks for the larger bounds ([`bounds`]), which take hours and gigabytes: a nightly run.
 
-use std::fmt::{Debug, Write};
+use std::fmt::{Debug, Write as _};
 use std::hash::{BuildHasher, Hash};
+use std::io::Write as _;
+use std::sync::LazyLock;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use foldhash::fast::FixedState;
 use hashbrown::HashTable;
@@ -27,46 +32,70 @@ pub(crate) trait Model {
 /// Asserts that no reachable state breaks the law, and that some reach the goal. Answers how many states there are.
 #[track_caller]
 pub(crate) fn holds<M: Model>(model: &M) -> usize {
-    Walk::lawful(model).states.len()
+    let walk = Walk::lawful(model, Edges::Forgotten);
+    walk.report("holds");
+    walk.states.len()
 }
 
 /// Asserts the same, and that the goal can still be reached from every state.
 #[track_caller]
 pub(crate) fn holds_and_ends_well<M: Model>(model: &M) -> usize {
-    let walk = Walk::lawful(model);
+    let walk = Walk::lawful(model, Edges::Kept);
     if let Some(stuck) = walk.stuck(model) {
         panic!("the goal is out of reach from here:\n{}", walk.trace(stuck));
     }
+    walk.report("holds, and the goal stays within reach");
     walk.states.len()
 }
 
 /// Asserts that the walk finds a state that breaks `law`. Answers how many steps lead there.
 #[track_caller]
 pub(crate) fn breaks<M: Model>(model: &M, law: &str) -> usize {
-    let walk = Walk::of(model);
+    let walk = Walk::of(model, Edges::Forgotten);
     let Some((state, broken)) = &walk.violation else {
         panic!("nothing broke in {} states", walk.states.len());
     };
     assert!(broken.contains(law), "another law is broken: {broken}\n{}", walk.trace(*state));
-    walk.path(*state).len() - 1
+    let steps = walk.path(*state).len() - 1;
+    walk.report(&format!("breaks as it must, in {steps} steps"));
+    steps
 }
 
-/// More states than a test should take: bounds have to be chosen smaller.
-const MOST_STATES: usize = 3_000_000;
+/// The bounds of a model: `usual` ones for each test run, or `large` ones where the environment asks for them.
+#[allow(dead_code, reason = "models take it up one by one")]
+pub(crate) fn bounds<T>(usual: T, large: T) -> T {
+    if *LARGE { large } else { usual }
+}
+
+/// Whether the larger bounds are asked for.
+#[expect(clippy::disallowed_methods, reason = "the core reads no environment; its tests are told how far to walk")]
+static LARGE: LazyLock<bool> = LazyLock::new(|| std::env::var("TALLY_MODELS").is_ok_and(|asked| asked == "large"));
+
+/// More states than a walk may have: bounds have to be chosen smaller.
+fn most_states() -> usize {
+    if *LARGE { 60_000_000 } else { 3_000_000 }
+}
+
+/// Whether transitions are remembered, which only the question of what can still be reached needs.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Edges {
+    Kept,
+    Forgotten,
+}
 
 struct Walk<M: Model> {
     states: Vec<M::State>,
     /// How each state was first reached: from which, by which step.
-    origins: Vec<Option<(usize, M::Step)>>,
+    origins: Vec<Option<(u32, M::Step)>>,
     /// Every transition, as (to, from).
-    edges: Vec<(usize, usize)>,
+    edges: Vec<(u32, u32)>,
     violation: Option<(usize, String)>,
 }
 
 impl<M: Model> Walk<M> {
     #[track_caller]
-    fn lawful(model: &M) -> Self {
-        let walk = Self::of(model);
+    fn lawful(model: &M, edges: Edges) -> Self {
+        let walk = Self::of(model, edges);
         if let Some((state, law)) = &walk.violation {
             panic!("the law is broken: {law}\n{}", walk.trace(*state));
         }
@@ -74,7 +103,8 @@ impl<M: Model> Walk<M> {
         walk
     }
 
-    fn of(model: &M) -> Self {
+    fn of(model: &M, edges: Edges) -> Self {
+        let most = most_states();
         let mut walk = Self { states: Vec::new(), origins: Vec::new(), edges: Vec::new(), violation: None };
         let mut index = HashTable::new();
         for state in model.initial() {
@@ -87,18 +117,21 @@ impl<M: Model> Walk<M> {
                 break;
             }
             model.steps(&walk.states[at], &mut next);
+            let from = short(at);
             for (step, state) in next.drain(..) {
-                let to = walk.visit(&mut index, state, Some((at, step)));
-                walk.edges.push((to, at));
+                let to = walk.visit(&mut index, state, Some((from, step)));
+                if edges == Edges::Kept {
+                    walk.edges.push((short(to), from));
+                }
             }
-            assert!(walk.states.len() <= MOST_STATES, "more than {MOST_STATES} states");
+            assert!(walk.states.len() <= most, "more than {most} states");
             at += 1;
         }
         walk
     }
 
     /// The number of `state`, which is kept if it is new.
-    fn visit(&mut self, index: &mut HashTable<usize>, state: M::State, origin: Option<(usize, M::Step)>) -> usize {
+    fn visit(&mut self, index: &mut HashTable<usize>, state: M::State, origin: Option<(u32, M::Step)>) -> usize {
         let hash = |state: &M::State| FixedState::default().hash_one(state);
         if let Some(known) = index.find(hash(&state), |known| self.states[*known] == state) {
             return *known;
@@ -112,16 +145,16 @@ impl<M: Model> Walk<M> {
 
     /// A state from which no goal can be reached.
     fn stuck(&self, model: &M) -> Option<usize> {
-        let mut before: Vec<Vec<usize>> = vec![Vec::new(); self.states.len()];
+        let mut before: Vec<Vec<u32>> = vec![Vec::new(); self.states.len()];
         for (to, from) in &self.edges {
-            before[*to].push(*from);
+            before[*to as usize].push(*from);
         }
         let mut fine: Vec<bool> = self.states.iter().map(|state| model.is_goal(state)).collect();
         let mut open: Vec<usize> = (0..fine.len()).filter(|state| fine[*state]).collect();
         while let Some(state) = open.pop() {
             for from in &before[state] {
-                if !std::mem::replace(&mut fine[*from], true) {
-                    open.push(*from);
+                if !std::mem::replace(&mut fine[*from as usize], true) {
+                    open.push(*from as usize);
                 }
             }
         }
@@ -130,13 +163,13 @@ impl<M: Model> Walk<M> {
 
     /// The states on the shortest way to `state`.
     fn path(&self, state: usize) -> Vec<usize> {
-        let mut path: Vec<usize> =
-            std::iter::successors(Some(state), |state| self.origins[*state].map(|(from, _)| from)).collect();
+        let origin = |state: &usize| self.origins[*state].map(|(from, _)| from as usize);
+        let mut path: Vec<usize> = std::iter::successors(Some(state), origin).collect();
         path.reverse();
         path
     }
 
-    /// The shortest way to `state`, for people.
+    /// The shortest way to `state`, to be read.
     fn trace(&self, state: usize) -> String {
         let mut text = String::new();
         for at in self.path(state) {
@@ -149,11 +182,31 @@ impl<M: Model> Walk<M> {
         write!(text, "  to   {:?}", self.states[state]).expect("a String takes every text");
         text
     }
+
+    /// Prints what came of the walk under the name of the test, past the capture of tests' output, which keeps the macros
+    /// of tests that pass to itself.
+    fn report(&self, outcome: &str) {
+        static RUNS: AtomicU64 = AtomicU64::new(0);
+        static STATES: AtomicU64 = AtomicU64::new(0);
+        let states = self.states.len() as u64;
+        let runs = RUNS.fetch_add(1, Ordering::Relaxed) + 1;
+        let all = STATES.fetch_add(states, Ordering::Relaxed) + states;
+        let thread = std::thread::current();
+        // Tests run in threads of their names, unless one thread runs all of them.
+        let name = thread.name().unwrap_or_else(|| std::any::type_name::<M>());
+        let line = format!("run {runs:>3} {name}: {outcome}; {states} states; {all} so far\n");
+        std::io::stdout().lock().write_all(line.as_bytes()).expect("a test can print");
+    }
+}
+
+/// The number of a state in half the memory.
+fn short(number: usize) -> u32 {
+    u32::try_from(number).expect("a walk has fewer states than that")
 }
 
 /// The explorer itself: a counter that two processes read and write back.
 mod tests {
-    use super::{Model, Walk, breaks, holds, holds_and_ends_well};
+    use super::{Edges, Model, Walk, breaks, holds, holds_and_ends_well};
 
     /// Two processes add one each; `atomic` or in two steps.
     struct Adders {
@@ -227,8 +280,8 @@ mod tests {
     fn a_state_that_cannot_reach_the_goal_is_found() {
         let model = Adders { atomic: true, may_stop: true };
         holds(&model);
-        let walk = Walk::of(&model);
-        let stuck = walk.stuck(&model).expect("whoever stops adds nothing");
+        let walk = Walk::of(&model, Edges::Kept);
+        let stuck = walk.stuck(&model).expect("a process that stops adds nothing");
         assert_eq!(walk.path(stuck).len(), 2);
     }
 }
