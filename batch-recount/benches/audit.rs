@@ -40,7 +40,8 @@ fn main() -> Result<()> {
 }
 
 async fn measure(rows: u64) -> Result<()> {
-    let began = Clock::system().now();
+    let clock = Host::new("bench").clock();
+    let began = clock.now();
     let emulator = Emulator::new(tally_emulator::Config::default());
     let connection = Connection::in_process(&Settings::local(""), emulator.http_client(), began);
     dynamodb::ensure_tables(&connection).await?;
@@ -48,7 +49,7 @@ async fn measure(rows: u64) -> Result<()> {
     fill(&client, rows).await?;
     let ports = ports(&connection, began).await?;
     let before = resident()?;
-    let ratios = match select(pin!(Box::pin(turns(&client, &ports, rows))), pin!(idle(&ports))).await {
+    let ratios = match select(pin!(Box::pin(turns(&client, &ports, rows))), pin!(idle(&ports, clock))).await {
         Either::Left((ratios, _)) => ratios?,
         Either::Right((ended, _)) => return Err(ended),
     };
@@ -72,19 +73,19 @@ async fn turns(client: &Client, ports: &Ports, rows: u64) -> Result<Vec<f64>> {
 }
 
 /// A streamer that has caught up: its checkpoints keep pace with the clock.
-async fn idle(ports: &Ports) -> anyhow::Error {
+async fn idle(ports: &Ports, clock: Clock) -> anyhow::Error {
     loop {
-        if let Err(error) = refresh(ports).await {
+        if let Err(error) = refresh(ports, clock).await {
             return error;
         }
         tokio::time::sleep(Duration::from_millis(100)).await;
     }
 }
 
-async fn refresh(ports: &Ports) -> Result<()> {
+async fn refresh(ports: &Ports, clock: Clock) -> Result<()> {
     let label = ports.stream.info().await?.label;
     for shard in ports.stream.shards(&label).await? {
-        ports.checkpoints.refresh(&label, &shard.id, Clock::system().now()).await?;
+        ports.checkpoints.refresh(&label, &shard.id, clock.now()).await?;
     }
     Ok(())
 }

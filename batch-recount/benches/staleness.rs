@@ -88,6 +88,7 @@ type Waiting = Arc<Mutex<VecDeque<(Instant, u64)>>>;
 
 struct Bench {
     connection: Connection,
+    clock: Clock,
     post: PostId,
     waiting: Waiting,
     /// Likes written.
@@ -98,7 +99,14 @@ struct Bench {
 impl Bench {
     fn new(connection: Connection) -> Self {
         let post = PostId::new("hot").expect("a valid id");
-        Self { connection, post, waiting: Waiting::default(), likes: Arc::default(), rounds: 0 }
+        Self {
+            connection,
+            clock: Host::new("bench").clock(),
+            post,
+            waiting: Waiting::default(),
+            likes: Arc::default(),
+            rounds: 0,
+        }
     }
 
     /// Writes for a while; the 99th percentile of how long the oldest like not counted had been waiting.
@@ -127,7 +135,7 @@ impl Bench {
             let first = fence.offset.0;
             let name = |n: u64| UserId::new(&format!("u-{}-{writer}-{n}", self.rounds));
             let users = (first..first + each).map(name).collect::<Result<Vec<_>, _>>()?;
-            let (action, at) = (Action::Like, Clock::system().now());
+            let (action, at) = (Action::Like, self.clock.now());
             let changes: Vec<Change<'_>> =
                 users.iter().map(|user| Change { post: &self.post, user, action, at }).collect();
             let advance = Advance { from: fence.clone(), to: Offset(first + each) };

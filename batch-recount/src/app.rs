@@ -11,7 +11,7 @@ use tally_core::fault::Fault;
 use tally_core::ids::ShardCount;
 use tally_core::ports::{ChangeStream, Checkpoints, Counts, Outcome, Producer, Recounts, Rows, Worker};
 use tally_service::metrics::Catalogue;
-use tally_service::{Clock, Exit, Host, Listen, Program};
+use tally_service::{Exit, Host, Listen, Program};
 use tokio::time::Instant;
 
 use crate::args::Args;
@@ -92,10 +92,10 @@ impl App {
 }
 
 impl tally_service::App for App {
-    fn routes(&self) -> Router {
+    fn routes(&self, host: &Host) -> Router {
         let Ports { recounts, checkpoints, .. } = &self.ports;
         let (recounts, checkpoints) = (Arc::clone(recounts), Arc::clone(checkpoints));
-        routes(Desk { recounts, checkpoints, clock: Clock::system() })
+        routes(Desk { recounts, checkpoints, clock: host.clock() })
     }
 
     async fn start(self, host: Host) -> anyhow::Result<()> {

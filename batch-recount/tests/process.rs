@@ -17,7 +17,7 @@ mod tests {
     use tally_adapters::dynamodb::{self, Connection, Settings};
     use tally_core::ids::{RowKey, ShardCount};
     use tally_emulator::{Config, Emulator};
-    use tally_service::Clock;
+    use tally_service::Host;
     use tokio::net::TcpListener;
     use tokio::time::Instant;
 
@@ -96,7 +96,7 @@ mod tests {
             let settings = Settings { endpoint: Some(endpoint.clone()), ..Settings::local("") };
             let connection = Connection::open(&settings).await;
             dynamodb::ensure_tables(&connection).await.unwrap();
-            let world = World::over(&connection, Clock::system());
+            let world = World::over(&connection, Host::new("world").clock());
             with(&Served { emulator: emulator.clone(), endpoint, world }).await;
         };
         tokio::select! {

@@ -17,7 +17,7 @@ mod tests {
     use tally_core::event::partition_of;
     use tally_core::ports::Shelf as _;
     use tally_emulator::{Config as EmulatorConfig, Emulator, Fault, Rule};
-    use tally_service::Clock;
+    use tally_service::Host;
     use tokio::net::TcpListener;
     use tokio::time::Instant;
 
@@ -137,7 +137,7 @@ mod tests {
             let connection = Connection::open(&settings).await;
             dynamodb::ensure_tables(&connection).await.unwrap();
             emulator.set_faults(faults);
-            let world = World::over(&connection, Clock::system());
+            let world = World::over(&connection, Host::new("world").clock());
             with(&Served { emulator: emulator.clone(), endpoint, world }).await;
         };
         tokio::select! {

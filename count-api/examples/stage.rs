@@ -16,7 +16,7 @@ use tally_core::ids::{Ordinal, PostId, Sequence, Shard};
 use tally_core::ports::{ChangeStream, Checkpoints, Counts};
 use tally_core::time::UnixMillis;
 use tally_emulator::Emulator;
-use tally_service::Clock;
+use tally_service::Host;
 use tokio::net::TcpListener;
 
 /// Posts planted at once.
@@ -46,7 +46,7 @@ async fn main() -> anyhow::Result<ExitCode> {
 /// Post `p<n>` has n likes; every stream shard is applied up to now.
 async fn plant(connection: &dynamodb::Connection, posts: u64) -> anyhow::Result<()> {
     dynamodb::ensure_tables(connection).await?;
-    let now = Clock::system().now();
+    let now = Host::new("stage").clock().now();
     let (changes, checkpoints) = (dynamodb::Streams::new(connection), dynamodb::Checkpoints::new(connection));
     let label = changes.info().await?.label;
     for shard in changes.shards(&label).await? {

@@ -110,7 +110,7 @@ impl Program for Heartbeat {
 }
 
 impl App for Heartbeat {
-    fn routes(&self) -> Router {
+    fn routes(&self, _: &Host) -> Router {
         let greeting = self.config.greeting.clone();
         Router::new().route("/greeting", get(async move || greeting))
     }

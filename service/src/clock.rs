@@ -2,38 +2,50 @@
 
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
+use tally_core::time::Now;
 use tokio::time::Instant;
 
 use crate::UnixMillis;
 
-/// Wall time and waiting, handed to whatever needs them.
+/// Wall time, monotonic time and waiting, handed to whatever needs them.
 #[derive(Clone, Copy, Debug)]
-pub struct Clock(Source);
+pub struct Clock {
+    /// Where the monotonic time is zero.
+    origin: Instant,
+    wall: Wall,
+}
 
+/// Where the wall time comes from.
 #[derive(Clone, Copy, Debug)]
-enum Source {
+enum Wall {
     System,
-    Runtime { base: UnixMillis, origin: Instant },
+    /// This at the origin, moving with tokio's time.
+    Since(UnixMillis),
 }
 
 impl Clock {
     /// The machine's wall clock.
     pub fn system() -> Self {
-        Self(Source::System)
+        Self { origin: Instant::now(), wall: Wall::System }
     }
 
     /// A clock that says `base` now and moves with tokio's time: a whole service runs under paused time, and one
     /// given another base is a process whose clock is wrong.
     pub fn starting_at(base: UnixMillis) -> Self {
-        Self(Source::Runtime { base, origin: Instant::now() })
+        Self { origin: Instant::now(), wall: Wall::Since(base) }
     }
 
-    /// The time.
+    /// The wall time.
     pub fn now(&self) -> UnixMillis {
-        match self.0 {
-            Source::System => system_now(),
-            Source::Runtime { base, origin } => base.plus(origin.elapsed()),
+        match self.wall {
+            Wall::System => system_now(),
+            Wall::Since(base) => base.plus(self.origin.elapsed()),
         }
+    }
+
+    /// One reading of both times, as machines take it. Clones of a clock read the same monotonic time.
+    pub fn reading(&self) -> Now {
+        Now { at: self.origin.elapsed(), wall: self.now() }
     }
 
     /// Waits for `span`.
@@ -80,7 +92,15 @@ mod tests {
         assert_eq!(clock.now(), UnixMillis(75));
     }
 
+    #[tokio::test(start_paused = true)]
+    async fn a_reading_has_the_time_since_the_clock_was_made_and_the_wall_time() {
+        let clock = Clock::starting_at(UnixMillis(50));
+        clock.sleep(Duration::from_secs(2)).await;
+        assert_eq!(clock.reading(), Now { at: Duration::from_secs(2), wall: UnixMillis(2_050) });
+    }
+
     #[test]
+    #[expect(clippy::disallowed_methods, reason = "what is tested")]
     fn the_system_clock_says_this_century() {
         let now = Clock::system().now();
         assert!(now > UnixMillis(1_700_000_000_000) && now < UnixMillis::MAX, "{now}");

@@ -13,8 +13,9 @@ const RUNNING: &str = "running";
 
 /// A whole service, wired and ready to go; production, the local stack and the tests start the same one.
 pub trait App: Sized + Send + 'static {
-    /// Routes of its own on the admin listener, beside `/livez`, `/readyz` and `/metrics`.
-    fn routes(&self) -> Router {
+    /// Routes of its own on the admin listener, beside `/livez`, `/readyz` and `/metrics`. They are served before
+    /// [`start`](Self::start), with the same host.
+    fn routes(&self, _host: &Host) -> Router {
         Router::new()
     }
 
@@ -36,6 +37,7 @@ pub struct Host {
 
 impl Host {
     /// A host with the system's clock and chance, and readiness of its own.
+    #[expect(clippy::disallowed_methods, reason = "the clock of every service comes from here")]
     pub fn new(name: &str) -> Self {
         Self {
             supervisor: Supervisor::new(name),

@@ -105,7 +105,7 @@ impl Process {
             app = P::build(config) => app?,
         };
         let host = Host::new(&self.name);
-        self.observe(&P::METRICS, &host, app.routes()).await?;
+        self.observe(&P::METRICS, &host, app.routes(&host)).await?;
         let running = Running::start(app, host);
         let early = tokio::select! {
             biased;

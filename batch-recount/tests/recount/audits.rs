@@ -17,7 +17,7 @@ use tally_core::fence::Offset;
 use tally_core::ids::RowKey;
 use tally_core::ports::log::{Outgoing, Written};
 use tally_core::ports::{Outcome, Producer, QueueReason};
-use tally_service::{App as _, Exit};
+use tally_service::{App as _, Exit, Host};
 use tower::ServiceExt;
 
 use crate::world::{BEGAN, World, Writer, drifted, ended, eventually, key, post, shards, user};
@@ -241,7 +241,8 @@ async fn runs_are_listed_and_asked_for_over_http() {
     let world = World::twin(&memory);
     world.ports.checkpoints.config(Some(shards())).await.unwrap();
     let config = Config::try_from(Args::try_parse_from(["x"]).unwrap()).unwrap();
-    let routes = App::with_ports(config, world.ports.clone()).routes();
+    let host = Host::new("recount").with_clock(world.clock);
+    let routes = App::with_ports(config, world.ports.clone()).routes(&host);
     let send = async |method: &str, path: &str, body: &str| {
         let request = Request::builder().method(method).uri(path).header("content-type", "application/json");
         let response = routes.clone().oneshot(request.body(Body::from(body.to_owned())).unwrap()).await.unwrap();
@@ -252,7 +253,7 @@ async fn runs_are_listed_and_asked_for_over_http() {
     let asked = send("POST", "/v1/recounts", r#"{"post_ids":["p-0"],"audit":true}"#).await;
     assert_eq!(asked, (StatusCode::ACCEPTED, json!({"row_keys_queued": 4, "audit_queued": true})));
     assert_eq!(world.ports.recounts.queued(None).await.unwrap().items.len(), 4);
-    assert!(world.ports.recounts.audit_queued().await.unwrap().is_some());
+    assert_eq!(world.ports.recounts.audit_queued().await.unwrap(), Some(BEGAN), "by the host's clock");
     for bad in ["{}", r#"{"post_ids":["\u0001"]}"#, "{"] {
         let (status, problem) = send("POST", "/v1/recounts", bad).await;
         assert_eq!((status, &problem["status"]), (StatusCode::BAD_REQUEST, &json!(400)), "{bad}");
