@@ -9,7 +9,7 @@ use tally_adapters::{dynamodb, kafka, redis};
 use tally_core::backoff::Backoff;
 use tally_core::ports::{Cache, ChangeStream, Checkpoints, Counts, Producer, Recounts, StreamInfo, Worker};
 use tally_service::metrics::Catalogue;
-use tally_service::{Host, Program, Stage};
+use tally_service::{Host, Patience, Program, Stage};
 use tokio::sync::mpsc;
 use tokio::time::Instant;
 
@@ -27,7 +27,6 @@ use crate::gaps::Gaps;
 use crate::leases::Beats;
 use crate::metrics;
 use crate::outlet::Outlet;
-use crate::patience::Patience;
 use crate::registry::{Registry, fault};
 use crate::slots::Slots;
 use crate::view::View;
@@ -138,9 +137,14 @@ impl tally_service::App for App {
     }
 }
 
+/// How this process tries again; each fault is counted.
+fn patience(host: &Host) -> Patience {
+    Patience::new(host.clock(), host.chance().clone()).on_fault(|_, fault, _| metrics::faulted(fault))
+}
+
 /// Starts the tasks.
 fn spawn(host: &Host, rules: &Rules, ports: &Ports, info: StreamInfo) {
-    let (view, patience) = (View::default(), Patience { clock: host.clock(), chance: host.chance().clone() });
+    let (view, patience) = (View::default(), patience(host));
     let gaps = Gaps { checkpoints: Arc::clone(&ports.checkpoints), view, patience: patience.clone() };
     let (born, births) = mpsc::channel(1024);
     let directory = Directory::new(Arc::clone(&ports.stream));

@@ -9,14 +9,13 @@ use tally_core::ports::Checkpoints;
 use tally_core::recount::{CaptureLimits, Captures, Report};
 use tally_core::tally::{Cut, CutRules, Fold, Record, RecordKind};
 use tally_core::time::UnixMillis;
-use tally_service::{Stop, Stopped, Task};
+use tally_service::{Patience, Stop, Stopped, Task, Until};
 use tokio::sync::mpsc;
 use tokio::time::{Instant, sleep_until};
 
 use crate::closing::Closing;
 use crate::flush::{Flush, Flushed};
 use crate::metrics::{self, Ages};
-use crate::patience::Patience;
 use crate::reader::Read;
 use crate::shard::StreamShard;
 use crate::slots::Slots;
@@ -173,7 +172,7 @@ impl Applier {
         let at = self.stored.max(self.read_up_to).max(prefix.written);
         let Works { checkpoints, patience, .. } = &self.works;
         let advance = || checkpoints.advance(&self.shard.label, &self.shard.id, last, at);
-        patience.persist("move a checkpoint", stop, advance).await?;
+        patience.persist("move a checkpoint", Until::LastCall(stop), advance).await?;
         self.moved(at, SETTLED);
         metrics::flushed(cut, prefix.posts.len(), prefix.records, began.elapsed());
         Ok(Course::Go)
@@ -185,7 +184,7 @@ impl Applier {
         if at > self.stored {
             let Works { checkpoints, patience, .. } = &self.works;
             let refresh = || checkpoints.refresh(&self.shard.label, &self.shard.id, at);
-            patience.persist("refresh a checkpoint", stop, refresh).await?;
+            patience.persist("refresh a checkpoint", Until::LastCall(stop), refresh).await?;
         }
         self.moved(at, REFRESH);
         Ok(())
@@ -198,7 +197,7 @@ impl Applier {
     }
 
     fn measure(&self) {
-        let now = self.works.patience.clock.now();
+        let now = self.works.patience.clock().now();
         self.ages.set(now.since(self.read_up_to.max(self.stored)), now.since(self.stored));
     }
 

@@ -8,12 +8,11 @@ use tally_core::ids::StreamLabel;
 use tally_core::lineage::Listed;
 use tally_core::ports::{Checkpoints, Outcome, StreamFault};
 use tally_core::time::UnixMillis;
-use tally_service::Stop;
+use tally_service::{Patience, Stop, Until};
 use tokio::sync::mpsc;
 use tokio::time::Instant;
 
 use crate::directory::Directory;
-use crate::patience::Patience;
 use crate::registry::fault;
 use crate::shard::StreamShard;
 
@@ -51,10 +50,10 @@ impl Closing {
         let children = self.children(shard, stop).await?;
         for child in &children {
             let number = || self.checkpoints.number(&shard.label, &child.id, Some(&shard.id), at);
-            self.patience.persist("number a stream shard", stop, number).await?;
+            self.patience.persist("number a stream shard", Until::LastCall(stop), number).await?;
         }
         let close = || self.checkpoints.close(&shard.label, &shard.id, at);
-        self.patience.persist("close a stream shard", stop, close).await?;
+        self.patience.persist("close a stream shard", Until::LastCall(stop), close).await?;
         tracing::info!(stream_shard = %shard.ordinal, children = children.len(), "stream shard closed");
         // Whoever misses it finds the children in the next listing.
         let _ = self.born.try_send(Born { label: shard.label.clone(), children });
@@ -71,12 +70,11 @@ impl Closing {
                     tracing::warn!(shard = %shard.id, "the stream shard has ended and none continues it");
                     return Ok(Vec::new());
                 }
-                Ok(_) => stop.unless_requested(self.patience.clock.sleep(SPACING)).await?,
-                Err(fault) if fault.is_retryable() => {
-                    let pause = self.patience.pause("find a shard's children", &fault, &mut tries, stop);
-                    stop.unless_requested(pause).await??;
+                Ok(_) => stop.unless_requested(self.patience.clock().sleep(SPACING)).await?,
+                Err(fault) => {
+                    let until = Until::Requested(stop);
+                    self.patience.pause("find a stream shard's children", fault, &mut tries, until).await?;
                 }
-                Err(fault) => return Err(anyhow::anyhow!(fault).context("cannot find a stream shard's children")),
             }
         }
     }

@@ -15,14 +15,13 @@ use tally_core::ports::{Applied, Counts, Outcome, QueueReason, Recounts};
 use tally_core::recount::Report;
 use tally_core::served::Served;
 use tally_core::tally::{PostRecords, Prefix, UpdateContext};
-use tally_service::Stop;
+use tally_service::{Patience, Stop, Until};
 use tokio::sync::Semaphore;
 use tokio::time::Instant;
 
 use crate::gaps::Gaps;
 use crate::metrics;
 use crate::outlet::Outlet;
-use crate::patience::Patience;
 use crate::seen::Seen;
 use crate::shard::StreamShard;
 use crate::view::{Picture, View};
@@ -151,13 +150,12 @@ impl Flush {
                     return self.enqueue(post, &concerns, sending.stop).await;
                 }
                 Ok(Applied::Refused(counter)) => counter,
+                Err(Fault::Poison(reason)) => return self.quarantine(sending, post, &update, &reason).await,
                 // Unknown outcomes are among these: the same update again finds out what is so.
-                Err(fault) if fault.is_retryable() => {
-                    self.patience.pause("update a counter", &fault, &mut tries, sending.stop).await?;
+                Err(fault) => {
+                    self.patience.pause("update a counter", fault, &mut tries, Until::LastCall(sending.stop)).await?;
                     continue;
                 }
-                Err(Fault::Poison(reason)) => return self.quarantine(sending, post, &update, &reason).await,
-                Err(fault) => return Err(anyhow::anyhow!(fault).context("cannot update a counter")),
             };
             let retry = after_refusal(&update, counter.as_ref(), &sending.picture.lineage);
             metrics::refused(concern::cause(&update, &retry));
@@ -173,7 +171,7 @@ impl Flush {
                 }
                 Retry::Unexplained => {
                     let fault = Fault::Transient("an update was refused without a reason".to_owned());
-                    self.patience.pause("update a counter", &fault, &mut tries, sending.stop).await?;
+                    self.patience.pause("update a counter", fault, &mut tries, Until::LastCall(sending.stop)).await?;
                 }
             }
         }
@@ -222,7 +220,9 @@ impl Flush {
             self.disown(&RowKey { post: post.clone(), shard: touch.shard }, sending.stop).await?;
         }
         let read = || async { unless_poison(self.counts.counter(post).await) };
-        if let Some(Some(counter)) = self.patience.persist("read a counter", sending.stop, read).await? {
+        if let Some(Some(counter)) =
+            self.patience.persist("read a counter", Until::LastCall(sending.stop), read).await?
+        {
             self.offer(sending, post, &counter);
         }
         let touched: Vec<_> = update.touched.iter().map(|touch| (touch.shard, QueueReason::Drift)).collect();
@@ -232,8 +232,8 @@ impl Flush {
     /// Marks the count of `key` as one that lacks records. Where the store refuses that as well, nothing is exact until
     /// an audit has been there. Safe to repeat.
     async fn disown(&self, key: &RowKey, stop: &Stop) -> anyhow::Result<()> {
-        let mark = || async { unless_poison(self.counts.suspect(key, self.patience.clock.now()).await) };
-        match self.patience.persist("mark a count that lacks records", stop, mark).await? {
+        let mark = || async { unless_poison(self.counts.suspect(key, self.patience.clock().now()).await) };
+        match self.patience.persist("mark a count that lacks records", Until::LastCall(stop), mark).await? {
             Some(()) => Ok(()),
             None => self.gaps.open(&Loss::Refused(key.clone()), stop).await,
         }
@@ -245,8 +245,8 @@ impl Flush {
             let key = RowKey { post: post.clone(), shard: *shard };
             tracing::warn!(%key, ?reason, "queued for a recount");
             metrics::queued(*reason);
-            let enqueue = || self.recounts.enqueue(&key, *reason, self.patience.clock.now());
-            self.patience.persist("queue a recount", stop, enqueue).await?;
+            let enqueue = || self.recounts.enqueue(&key, *reason, self.patience.clock().now());
+            self.patience.persist("queue a recount", Until::LastCall(stop), enqueue).await?;
         }
         Ok(())
     }
@@ -260,13 +260,13 @@ impl Flush {
         let began = Instant::now();
         let mut tries = 0;
         loop {
-            match self.recounts.put_report(report, self.patience.clock.now()).await {
+            match self.recounts.put_report(report, self.patience.clock().now()).await {
                 Ok(()) => {
                     metrics::window("reported");
                     return Ok(());
                 }
                 Err(fault) if fault.is_retryable() && began.elapsed() < REPORT_PATIENCE => {
-                    self.patience.pause("write a window's report", &fault, &mut tries, stop).await?;
+                    self.patience.pause("write a window's report", fault, &mut tries, Until::LastCall(stop)).await?;
                 }
                 Err(fault @ Fault::Fatal(_)) => {
                     return Err(anyhow::anyhow!(fault).context("cannot write a window's report"));
@@ -289,7 +289,7 @@ impl Flush {
         let seen = self.seen().get(post);
         update(&UpdateContext {
             shard: sending.shard.ordinal,
-            now: self.patience.clock.now(),
+            now: self.patience.clock().now(),
             ancestors: &sending.ancestors,
             closed_through: sending.picture.closed_through,
             seen: seen.as_ref(),

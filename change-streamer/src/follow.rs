@@ -9,7 +9,7 @@ use tally_core::fault::Fault;
 use tally_core::ids::{StreamLabel, StreamShardId};
 use tally_core::lineage::Checkpoint;
 use tally_core::ports::{ChangeStream, Checkpoints, Lease, LeaseTaken, Worker as Name};
-use tally_service::{Host, Stage, Stop, Switch, Task, Worker};
+use tally_service::{Host, Patience, Stage, Stop, Task, Worker};
 use tokio::sync::mpsc;
 use tokio::time::Instant;
 
@@ -18,7 +18,6 @@ use crate::closing::Born;
 use crate::gaps::Gaps;
 use crate::leases::{Beats, Offer, plan};
 use crate::metrics;
-use crate::patience::{Patience, until_last_call};
 use crate::reader::{PollRules, Reader, Source};
 use crate::registry::{Registry, Sight};
 use crate::shard::StreamShard;
@@ -275,7 +274,7 @@ impl Follow {
 
 impl Task for Follow {
     async fn run(mut self, stop: Stop) -> anyhow::Result<()> {
-        until_last_call(&stop, self.follow(&stop)).await
+        stop.finish(self.follow(&stop)).await
     }
 }
 
@@ -294,7 +293,7 @@ impl Task for Handover {
         // This comes last, and so perhaps after the last call: there is a moment for it all the same.
         let farewell = async {
             stop.last_call().await;
-            self.patience.clock.sleep(FAREWELL).await;
+            self.patience.clock().sleep(FAREWELL).await;
         };
         tokio::select! {
             biased;
@@ -309,11 +308,10 @@ impl Task for Handover {
 
 impl Handover {
     async fn give_back(&self, label: &StreamLabel, shards: &[StreamShardId]) -> anyhow::Result<()> {
-        // Its end is the caller's to decide.
-        let unstopped = Switch::new().stop();
         for id in shards {
             let release = || self.checkpoints.release(label, id, &self.me);
-            self.patience.persist("give a lease back", &unstopped, release).await?;
+            let released = self.patience.answer("give a lease back", release).await;
+            released.map_err(|fault| anyhow::anyhow!(fault).context("cannot give a lease back"))?;
             metrics::lease("handed_over", 1);
         }
         tracing::info!(leases = shards.len(), "leases handed over");

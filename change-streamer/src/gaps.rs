@@ -4,10 +4,9 @@ use std::sync::Arc;
 
 use tally_core::lineage::Loss;
 use tally_core::ports::Checkpoints;
-use tally_service::Stop;
+use tally_service::{Patience, Stop, Until};
 
 use crate::metrics;
-use crate::patience::Patience;
 use crate::view::View;
 
 /// Where losses are recorded. Clones are the same.
@@ -27,8 +26,8 @@ impl Gaps {
         tracing::error!(kind = loss.kind(), "stream lost, counts are not exact until an audit has passed: {loss}");
         metrics::lost(loss);
         self.view.lost();
-        let open = || self.checkpoints.open_gap(loss, self.patience.clock.now());
-        self.patience.persist("record a loss of stream", stop, open).await?;
+        let open = || self.checkpoints.open_gap(loss, self.patience.clock().now());
+        self.patience.persist("record a loss of stream", Until::LastCall(stop), open).await?;
         Ok(())
     }
 }

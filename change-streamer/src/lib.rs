@@ -15,7 +15,6 @@ mod gaps;
 mod leases;
 mod metrics;
 mod outlet;
-mod patience;
 mod reader;
 mod registry;
 mod seen;

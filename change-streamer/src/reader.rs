@@ -13,12 +13,11 @@ use tally_core::lineage::{Checkpoint, Loss, outage};
 use tally_core::ports::{ChangeStream, Iterator, Position, Records, StreamFault};
 use tally_core::tally::{Record, read};
 use tally_core::time::UnixMillis;
-use tally_service::{Stop, Stopped, Task};
+use tally_service::{Patience, Stop, Stopped, Task, Until};
 use tokio::sync::mpsc;
 
 use crate::gaps::Gaps;
 use crate::metrics;
-use crate::patience::{Patience, until_last_call};
 use crate::reader::pace::Pace;
 use crate::reader::tip::{Shown, Tip};
 use crate::shard::StreamShard;
@@ -119,7 +118,7 @@ impl Reader {
             closed: false,
             at: self.contact,
         };
-        let now = self.patience.clock.now();
+        let now = self.patience.clock().now();
         if let Some(loss) = outage(&contact, now) {
             self.lost(&loss, stop).await?;
             self.contact = now;
@@ -142,10 +141,10 @@ impl Reader {
 
     /// One read, after the wait that is due.
     async fn page(&mut self, iterator: Iterator, stop: &Stop) -> anyhow::Result<Next> {
-        stop.unless_requested(self.patience.clock.sleep(self.pace.wait())).await?;
+        stop.unless_requested(self.patience.clock().sleep(self.pace.wait())).await?;
         let mut tries = 0;
         loop {
-            let asked = self.patience.clock.now();
+            let asked = self.patience.clock().now();
             match stop.unless_requested(self.stream.records(&iterator, LIMIT)).await? {
                 Ok(records) => {
                     self.contact = asked;
@@ -230,11 +229,8 @@ impl Reader {
     async fn pause(&self, fault: StreamFault, tries: &mut u32, stop: &Stop) -> anyhow::Result<()> {
         let fault = crate::registry::fault(fault);
         metrics::stream_read(fault.class());
-        if !fault.is_retryable() {
-            return Err(anyhow::anyhow!(fault).context(format!("cannot read stream shard {}", self.shard.id)));
-        }
-        let pause = self.patience.pause("read the stream", &fault, tries, stop);
-        stop.unless_requested(pause).await?
+        let what = format!("read stream shard {}", self.shard.id);
+        self.patience.pause(&what, fault, tries, Until::Requested(stop)).await
     }
 
     async fn pass(&self, read: Read, stop: &Stop) -> anyhow::Result<()> {
@@ -245,6 +241,6 @@ impl Reader {
 
 impl Task for Reader {
     async fn run(mut self, stop: Stop) -> anyhow::Result<()> {
-        until_last_call(&stop, self.follow(&stop)).await
+        stop.finish(self.follow(&stop)).await
     }
 }

@@ -4,12 +4,14 @@
 //! the service stopped writing to it. What the service lists and what the checkpoints say may disagree; the checkpoints
 //! decide what is done, the listing what there is.
 
+mod hold;
 mod loss;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
-pub use loss::{Loss, OUTAGE_LIMIT, first_sight, outage};
+pub use hold::Hold;
+pub use loss::{HOLD, Loss, OUTAGE_LIMIT, first_sight, outage};
 
 use crate::counter::Kin;
 use crate::ids::{Ordinal, Sequence, StreamShardId};

@@ -66,6 +66,18 @@ impl Stop {
             result = work => Ok(result),
         }
     }
+
+    /// Does `work` until it ends or the last call is made, and takes being stopped for a clean end. Only for work that
+    /// the process started next repeats.
+    ///
+    /// # Errors
+    /// Those of `work`, other than [`Stopped`].
+    pub async fn finish(&self, work: impl Future<Output = anyhow::Result<()>> + Send) -> anyhow::Result<()> {
+        match self.until_last_call(work).await {
+            Ok(Err(error)) if !error.is::<Stopped>() => Err(error),
+            _ => Ok(()),
+        }
+    }
 }
 
 /// The other end of a [`Stop`]; a test holds one to stop a single task.

@@ -1,6 +1,7 @@
-//! Waiting for a dependency that is not up yet, aloud but not in every breath.
+//! Waiting for a dependency that is not up yet: the log names it, but not with every try.
 
 use std::future::Future;
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use anyhow::anyhow;
@@ -8,10 +9,38 @@ use tally_core::backoff::Backoff;
 use tally_core::fault::Fault;
 use tokio::time::Instant;
 
-use crate::Host;
+use crate::{Host, Patience, Readiness};
 
 /// How often a wait that goes on is logged.
 const REMINDER: Duration = Duration::from_secs(10);
+
+/// What is said of a wait while it lasts.
+struct Waiting {
+    readiness: Readiness,
+    name: String,
+    began: Instant,
+    reminded: Mutex<Option<Instant>>,
+}
+
+impl Waiting {
+    fn failed(&self, fault: &Fault, tries: u32) {
+        let Self { readiness, name, reminded, .. } = self;
+        readiness.not_ready(name, format!("waiting: {fault}"));
+        let mut reminded = reminded.lock().expect("a log line does not panic");
+        if reminded.is_none_or(|at| at.elapsed() >= REMINDER) {
+            tracing::warn!(dependency = name, error = %fault, tries, "waiting for dependency");
+            *reminded = Some(Instant::now());
+        }
+    }
+
+    fn ended(&self) {
+        let Self { readiness, name, began, reminded } = self;
+        if reminded.lock().expect("a log line does not panic").is_some() {
+            tracing::info!(dependency = name, waited = ?began.elapsed(), "dependency is up");
+        }
+        readiness.ready(name);
+    }
+}
 
 impl Host {
     /// What `attempt` returns once it succeeds, tried again for as long as its fault is worth it. Meanwhile the
@@ -24,36 +53,22 @@ impl Host {
         &self,
         name: &str,
         backoff: Backoff,
-        mut attempt: impl FnMut() -> Fut + Send,
+        attempt: impl FnMut() -> Fut + Send,
     ) -> anyhow::Result<T>
     where
         T: Send,
         Fut: Future<Output = Result<T, Fault>> + Send,
     {
-        let stop = self.stop();
-        let began = Instant::now();
-        let mut reminded = None;
-        let mut tries = 0u32;
-        loop {
-            let fault = match stop.unless_requested(attempt()).await? {
-                Ok(found) => {
-                    if reminded.is_some() {
-                        tracing::info!(dependency = name, waited = ?began.elapsed(), "dependency is up");
-                    }
-                    self.readiness().ready(name);
-                    return Ok(found);
-                }
-                Err(fault) if fault.is_retryable() => fault,
-                Err(fault) => return Err(anyhow!(fault).context(format!("cannot use {name}"))),
-            };
-            tries = tries.saturating_add(1);
-            self.readiness().not_ready(name, format!("waiting: {fault}"));
-            if reminded.is_none_or(|at: Instant| at.elapsed() >= REMINDER) {
-                tracing::warn!(dependency = name, error = %fault, tries, "waiting for dependency");
-                reminded = Some(Instant::now());
-            }
-            let pause = backoff.wait(tries - 1, self.chance().fraction());
-            stop.unless_requested(self.clock().sleep(pause)).await?;
-        }
+        let (readiness, began) = (self.readiness().clone(), Instant::now());
+        let waiting = Waiting { readiness, name: name.to_owned(), began, reminded: Mutex::default() };
+        let waiting = Arc::new(waiting);
+        let patience = Patience::new(self.clock(), self.chance().clone()).with_backoff(backoff).on_fault({
+            let waiting = Arc::clone(&waiting);
+            move |_, fault, tries| waiting.failed(fault, tries)
+        });
+        let answer = self.stop().unless_requested(patience.answer(name, attempt)).await?;
+        let found = answer.map_err(|fault| anyhow!(fault).context(format!("cannot use {name}")))?;
+        waiting.ended();
+        Ok(found)
     }
 }

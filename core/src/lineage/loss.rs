@@ -14,6 +14,11 @@ use crate::time::UnixMillis;
 /// How long a shard may go unread before its records count as lost. The service keeps them for 24 h.
 pub const OUTAGE_LIMIT: Duration = Duration::from_secs(23 * 3600);
 
+/// How long a worker that met a loss waits, from the acknowledgement of the gap's record to it, before it applies anything
+/// behind the loss or moves a checkpoint past it. By then every process that reads the gaps has seen this one, or knows
+/// that its own reading is too old to call a count exact.
+pub const HOLD: Duration = Duration::from_secs(8);
+
 /// How old a stream may be at first sight and still have every record it was ever given.
 const FIRST_SIGHT_LIMIT: Duration = Duration::from_secs(20 * 3600);
 

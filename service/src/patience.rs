@@ -1,0 +1,200 @@
+//! Trying again after a fault: which faults are worth another try, and how long to wait before it.
+
+use std::fmt;
+use std::future::Future;
+use std::sync::Arc;
+
+use anyhow::anyhow;
+use tally_core::backoff::Backoff;
+use tally_core::fault::Fault;
+
+use crate::{Chance, Clock, Stop, Stopped};
+
+/// Told of each fault that leads to another try: what was tried, the fault, and how many tries have failed by now.
+type OnFault = Arc<dyn Fn(&str, &Fault, u32) + Send + Sync>;
+
+/// Repeats calls that fail for a while. The only retry loop of a service: give it calls that are safe to repeat.
+#[derive(Clone)]
+pub struct Patience {
+    clock: Clock,
+    chance: Chance,
+    backoff: Backoff,
+    on_fault: OnFault,
+}
+
+/// What ends the waiting between two tries early. A call under way is never cut off.
+#[derive(Clone, Copy, Debug)]
+pub enum Until<'a> {
+    /// The request to stop: for work that may be left undone.
+    Requested(&'a Stop),
+    /// The last call: for work that is to be finished while stopping.
+    LastCall(&'a Stop),
+}
+
+impl Until<'_> {
+    async fn unless_over<T>(self, wait: impl Future<Output = T> + Send) -> Result<T, Stopped> {
+        match self {
+            Self::Requested(stop) => stop.unless_requested(wait).await,
+            Self::LastCall(stop) => stop.until_last_call(wait).await,
+        }
+    }
+}
+
+impl Patience {
+    /// Waits as [`Backoff::STORE`] says, with jitter drawn from `chance`.
+    pub fn new(clock: Clock, chance: Chance) -> Self {
+        Self { clock, chance, backoff: Backoff::STORE, on_fault: Arc::new(|_, _, _| {}) }
+    }
+
+    /// The same with other waits.
+    #[must_use]
+    pub fn with_backoff(self, backoff: Backoff) -> Self {
+        Self { backoff, ..self }
+    }
+
+    /// The same with `on_fault` called before each wait, for metrics and logs: what was tried, the fault, and how many
+    /// tries have failed by now.
+    #[must_use]
+    pub fn on_fault(self, on_fault: impl Fn(&str, &Fault, u32) + Send + Sync + 'static) -> Self {
+        Self { on_fault: Arc::new(on_fault), ..self }
+    }
+
+    /// The clock it waits by.
+    pub fn clock(&self) -> Clock {
+        self.clock
+    }
+
+    /// Repeats `call` until it succeeds. Dropping this future cuts the call off, so drop it only if that is harmless.
+    ///
+    /// # Errors
+    /// A fault that waiting does not mend.
+    pub async fn answer<T, Fut>(&self, what: &str, mut call: impl FnMut() -> Fut) -> Result<T, Fault>
+    where
+        Fut: Future<Output = Result<T, Fault>>,
+    {
+        let mut tries = 0;
+        loop {
+            match call().await {
+                Err(fault) if fault.is_retryable() => self.sleep(what, &fault, &mut tries).await,
+                answer => return answer,
+            }
+        }
+    }
+
+    /// Repeats `call` until it succeeds, or until the waiting is over.
+    ///
+    /// # Errors
+    /// A fault that waiting does not mend, naming `what`; [`Stopped`].
+    pub async fn persist<T, Fut>(
+        &self,
+        what: &str,
+        until: Until<'_>,
+        mut call: impl FnMut() -> Fut,
+    ) -> anyhow::Result<T>
+    where
+        Fut: Future<Output = Result<T, Fault>>,
+    {
+        let mut tries = 0;
+        loop {
+            match call().await {
+                Ok(answer) => return Ok(answer),
+                Err(fault) => self.pause(what, fault, &mut tries, until).await?,
+            }
+        }
+    }
+
+    /// Waits before the next try; `tries` counts the ones that failed and begins at 0. For loops that treat some faults
+    /// in their own way.
+    ///
+    /// # Errors
+    /// `fault` itself, naming `what`, if waiting does not mend it; [`Stopped`].
+    pub async fn pause(&self, what: &str, fault: Fault, tries: &mut u32, until: Until<'_>) -> anyhow::Result<()> {
+        if !fault.is_retryable() {
+            return Err(anyhow!(fault).context(format!("cannot {what}")));
+        }
+        Ok(until.unless_over(self.sleep(what, &fault, tries)).await?)
+    }
+
+    async fn sleep(&self, what: &str, fault: &Fault, tries: &mut u32) {
+        let wait = self.backoff.wait(*tries, self.chance.fraction());
+        *tries = tries.saturating_add(1);
+        tracing::debug!(what, error = %fault, tries, "trying again");
+        (self.on_fault)(what, fault, *tries);
+        self.clock.sleep(wait).await;
+    }
+}
+
+impl fmt::Debug for Patience {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Patience").field("backoff", &self.backoff).finish_non_exhaustive()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::cell::Cell;
+    use std::sync::atomic::{AtomicU32, Ordering};
+
+    use tally_core::time::UnixMillis;
+    use tokio::time::Instant;
+
+    use super::*;
+    use crate::Switch;
+
+    fn patience() -> Patience {
+        Patience::new(Clock::starting_at(UnixMillis(0)), Chance::seeded(1))
+    }
+
+    /// Fails `times` with `fault` and then answers how often it was called.
+    fn fails<'a>(
+        calls: &'a Cell<u32>,
+        times: u32,
+        fault: &'a Fault,
+    ) -> impl FnMut() -> std::future::Ready<Result<u32, Fault>> + 'a {
+        move || {
+            calls.set(calls.get() + 1);
+            std::future::ready(if calls.get() > times { Ok(calls.get()) } else { Err(fault.clone()) })
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_transient_fault_is_tried_again_until_it_passes_and_each_is_told() {
+        let told = Arc::new(AtomicU32::new(0));
+        let teller = Arc::clone(&told);
+        let patience = patience().on_fault(move |what, fault, tries| {
+            assert_eq!((what, fault.class()), ("ask", "throttled"));
+            assert_eq!(teller.fetch_add(1, Ordering::Relaxed) + 1, tries);
+        });
+        let (fault, began) = (Fault::Throttled("slow down".to_owned()), Instant::now());
+        assert_eq!(patience.answer("ask", fails(&Cell::new(0), 20, &fault)).await, Ok(21));
+        assert_eq!(told.load(Ordering::Relaxed), 20);
+        let longest: std::time::Duration = (0..20).map(|attempt| Backoff::STORE.ceiling(attempt)).sum();
+        assert!(began.elapsed() > longest / 10 && began.elapsed() <= longest, "{:?}", began.elapsed());
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_fault_that_waiting_does_not_mend_is_returned_at_once_with_what_was_tried() {
+        let (calls, fault) = (Cell::new(0), Fault::Fatal("access denied".to_owned()));
+        assert_eq!(patience().answer("ask", fails(&calls, 9, &fault)).await, Err(fault.clone()));
+        let stop = Switch::new().stop();
+        let error = patience().persist("ask", Until::LastCall(&stop), fails(&calls, 9, &fault)).await.unwrap_err();
+        assert_eq!((calls.get(), format!("{error:#}")), (2, "cannot ask: access denied".to_owned()));
+        assert_eq!(error.downcast_ref(), Some(&fault));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn the_wait_ends_at_the_request_or_at_the_last_call_as_told() {
+        let (switch, fault) = (Switch::new(), Fault::Transient("down".to_owned()));
+        let stop = switch.stop();
+        switch.request();
+        let calls = Cell::new(0);
+        let error = patience().persist("ask", Until::Requested(&stop), fails(&calls, 2, &fault)).await.unwrap_err();
+        assert!(error.is::<Stopped>());
+        assert_eq!(calls.get(), 1, "the call itself was made");
+        let answer = patience().persist("ask", Until::LastCall(&stop), fails(&Cell::new(0), 2, &fault)).await;
+        assert_eq!(answer.unwrap(), 3);
+        switch.last_call();
+        let answer = patience().persist("ask", Until::LastCall(&stop), fails(&Cell::new(0), 2, &fault)).await;
+        assert!(answer.unwrap_err().is::<Stopped>());
+    }
+}
