@@ -1,5 +1,7 @@
 #![doc = include_str!("../README.md")]
 
+#[cfg(feature = "args")]
+mod deployment;
 #[cfg(feature = "dynamodb")]
 pub mod dynamodb;
 #[cfg(feature = "testkit")]
@@ -10,3 +12,6 @@ pub mod kafka;
 pub mod memory;
 #[cfg(feature = "redis")]
 pub mod redis;
+
+#[cfg(feature = "args")]
+pub use deployment::Deployment;

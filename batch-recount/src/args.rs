@@ -19,10 +19,8 @@ use crate::config::Since;
 #[command(mut_arg("admin_listen", |arg| arg.default_value("127.0.0.1:9095")))]
 #[command(mut_args(|arg| if SHARED.contains(&arg.get_id().as_str()) { arg.global(true) } else { arg }))]
 pub struct Args {
-    #[expect(missing_docs, reason = "a doc comment would become the help text of the whole group")]
     #[command(flatten)]
     pub common: CommonArgs,
-    #[expect(missing_docs, reason = "a doc comment would become the help text of the whole group")]
     #[command(flatten)]
     pub store: StoreArgs,
 
@@ -63,7 +61,6 @@ pub struct Args {
     #[arg(long, env = "TALLY_READ_UNITS_PER_SECOND", value_name = "UNITS", help_heading = "Pace")]
     pub read_units_per_second: Option<u32>,
 
-    #[expect(missing_docs, reason = "a doc comment would become the help text of the subcommand")]
     #[command(subcommand)]
     pub command: Option<Command>,
 }

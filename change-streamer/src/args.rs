@@ -12,13 +12,10 @@ use tally_service::{CommonArgs, Secret, StoreArgs, parse_duration};
 #[command(mut_arg("admin_listen", |arg| arg.default_value("127.0.0.1:9094")))]
 #[command(mut_arg("brokers", |arg| arg.help("Bootstrap servers, HOST:PORT separated by commas, for --counts-topic")))]
 pub struct Args {
-    #[expect(missing_docs, reason = "a doc comment would become the help text of the whole group")]
     #[command(flatten)]
     pub common: CommonArgs,
-    #[expect(missing_docs, reason = "a doc comment would become the help text of the whole group")]
     #[command(flatten)]
     pub store: StoreArgs,
-    #[expect(missing_docs, reason = "a doc comment would become the help text of the whole group")]
     #[command(flatten)]
     pub kafka: KafkaArgs,
 

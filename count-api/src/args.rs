@@ -18,13 +18,10 @@ const BROKERS: &str = "Bootstrap servers, HOST:PORT separated by commas; with th
 #[command(name = "tally-count-api", version)]
 #[command(mut_arg("brokers", |arg| arg.help(BROKERS)))]
 pub struct Args {
-    #[expect(missing_docs, reason = "a doc comment would become the help text of the whole group")]
     #[command(flatten)]
     pub common: CommonArgs,
-    #[expect(missing_docs, reason = "a doc comment would become the help text of the whole group")]
     #[command(flatten)]
     pub store: StoreArgs,
-    #[expect(missing_docs, reason = "a doc comment would become the help text of the whole group")]
     #[command(flatten)]
     pub kafka: KafkaArgs,
 

@@ -14,10 +14,8 @@ use tally_service::{CommonArgs, Secret, StoreArgs, parse_duration};
 #[command(mut_arg("log", |arg| arg.default_value("warn,aws_smithy_runtime=off")))]
 #[command(mut_arg("shutdown_grace", |arg| arg.default_value("4s")))]
 pub struct Args {
-    #[expect(missing_docs, reason = "a doc comment would become the help text of the whole group")]
     #[command(flatten)]
     pub common: CommonArgs,
-    #[expect(missing_docs, reason = "a doc comment would become the help text of the whole group")]
     #[command(flatten)]
     pub store: StoreArgs,
 

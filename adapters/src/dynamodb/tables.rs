@@ -1,4 +1,5 @@
-//! What the four tables have to be, as every process checks at its start. What they are created from is their template.
+//! What the four tables have to be; every process checks it at its start, through `Deployment`. They are created from
+//! their template.
 
 use aws_sdk_dynamodb::types::{
     KeySchemaElement, ScalarAttributeType, StreamSpecification, StreamViewType, TableDescription,
