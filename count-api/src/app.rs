@@ -14,6 +14,7 @@ use tally_core::ports::{Cache, ChangeStream, Checkpoints, Counts, Producer, Reco
 use tally_service::metrics::Catalogue;
 use tally_service::{Host, Program, Stage, http};
 use tokio::net::TcpListener;
+use tokio::sync::oneshot;
 use tower_http::cors::{AllowOrigin, CorsLayer};
 
 use crate::access::{Access, REQUEST_ID};
@@ -23,7 +24,7 @@ use crate::config::{CacheAddress, Config};
 use crate::limits::{Forgetting, Rate};
 use crate::metrics::{Layers, METRICS, Requests};
 use crate::read::{Fills, FollowStanding, Layer, Layered, Local, Negatives, Reader, Source, Table};
-use crate::routes::{Api, Gates, Outlet, Parts, front};
+use crate::routes::{Api, Front, Gates, Outlet, Parts, front};
 use crate::server::Server;
 use crate::watch::{Watcher, Watches};
 
@@ -70,6 +71,7 @@ pub struct App {
     config: Config,
     ports: Ports,
     listener: Option<TcpListener>,
+    in_process: Option<oneshot::Sender<Front>>,
     own: Router,
 }
 
@@ -90,13 +92,21 @@ impl App {
 
     /// Over any ports; those decide whether there is a cache and whether writes are taken.
     pub fn with_ports(config: Config, ports: Ports) -> Self {
-        Self { config, ports, listener: None, own: Router::new() }
+        Self { config, ports, listener: None, in_process: None, own: Router::new() }
     }
 
     /// Serves on `listener` instead of one of its own.
     #[must_use]
     pub fn listening_on(self, listener: TcpListener) -> Self {
         Self { listener: Some(listener), ..self }
+    }
+
+    /// Listens nowhere: the routes are sent once the app has started, for requests of the same process. Sockets and paused
+    /// time do not go together.
+    #[must_use]
+    pub fn in_process(self) -> (Self, oneshot::Receiver<Front>) {
+        let (sender, front) = oneshot::channel();
+        (Self { in_process: Some(sender), ..self }, front)
     }
 
     /// Serves `own` routes as well, behind the same limits.
@@ -119,11 +129,10 @@ fn open_producer(settings: &kafka::Settings) -> anyhow::Result<Arc<dyn Producer>
 
 impl tally_service::App for App {
     async fn start(self, host: Host) -> anyhow::Result<()> {
-        let Self { config, ports, listener, own } = self;
-        let listener = match listener {
-            Some(listener) => listener,
-            None => http::bind("listen", config.listen).await?,
-        };
+        let Self { config, ports, mut listener, in_process, own } = self;
+        if listener.is_none() && in_process.is_none() {
+            listener = Some(http::bind("listen", config.listen).await?);
+        }
         let source = Source { checkpoints: ports.checkpoints.clone(), stream: ports.stream.clone() };
         let standing = FollowStanding::begin(source, &host).await?;
         let view = standing.view();
@@ -160,15 +169,22 @@ impl tally_service::App for App {
             outlet: ports.producer.map(|producer| Outlet::new(producer, config.write, shards, host.clock())),
             stop: host.stop(),
         });
-        tracing::info!(address = %listener.local_addr()?, writes = api.outlet.is_some(), "listening");
-        let server = Server::new(listener, front(api, gates, own), config.limits);
+        let writes = api.outlet.is_some();
+        let front = front(api, gates, own);
 
         host.spawn(Stage::Support, "forgetting", forgetting);
         host.spawn(Stage::Output, "filler", filler);
         host.spawn(Stage::Output, "readings", readings);
         host.spawn(Stage::Output, "recounter", recounter);
         host.spawn(Stage::Work, "watcher", watcher);
-        host.spawn(Stage::Intake, "server", server);
+        if let Some(in_process) = in_process {
+            // A receiver that is gone has no requests.
+            let _ = in_process.send(front.clone());
+        }
+        if let Some(listener) = listener {
+            tracing::info!(address = %listener.local_addr()?, writes, "listening");
+            host.spawn(Stage::Intake, "server", Server::new(listener, front, config.limits));
+        }
         Ok(())
     }
 }

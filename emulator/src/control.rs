@@ -10,6 +10,7 @@ use serde_json::json;
 
 use crate::emulator::Emulator;
 use crate::engine::stream::Stream;
+use crate::engine::watch::{Changed, Watch};
 use crate::error::Error;
 use crate::fault::Rule;
 use crate::stats::{Stats, StreamStats, TableStats};
@@ -21,6 +22,9 @@ pub enum ControlError {
     /// The table is absent or has no running stream.
     #[error("table {0} has no running stream")]
     NoStream(String),
+    /// The table is absent.
+    #[error("no table {0}")]
+    NoTable(String),
     /// The shard is absent or closed.
     #[error("stream has no open shard {0}")]
     NoShard(String),
@@ -93,6 +97,18 @@ impl Emulator {
             return Err(ControlError::NoShard(id.to_owned()));
         }
         Ok(stream.trim(shard, sequence))
+    }
+
+    /// Tells `told` of every change of a table's items from now on, each at its moment and in order, whatever becomes of
+    /// its stream. It is called under the emulator's lock and must not call the emulator.
+    ///
+    /// # Errors
+    /// No such table.
+    pub fn watch(&self, table: &str, told: impl FnMut(Changed) + Send + 'static) -> Result<(), ControlError> {
+        let mut state = self.state();
+        let found = state.engine.table_mut(table).map_err(|_| ControlError::NoTable(table.to_owned()))?;
+        found.watch = Some(Watch::new(told));
+        Ok(())
     }
 
     /// Moves the clock forward; returns what it shows then, in milliseconds since the Unix epoch.

@@ -10,6 +10,7 @@ pub(crate) mod shard;
 pub(crate) mod stream;
 pub(crate) mod table;
 pub(crate) mod tokens;
+pub(crate) mod watch;
 
 use std::collections::BTreeMap;
 

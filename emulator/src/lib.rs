@@ -21,5 +21,6 @@ mod wire;
 pub use crate::config::Config;
 pub use crate::control::ControlError;
 pub use crate::emulator::{Emulator, Lost};
+pub use crate::engine::watch::Changed;
 pub use crate::fault::{Fault, Rule, When};
 pub use crate::stats::{Stats, StreamStats, TableStats};

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use axum::Router;
 
-use crate::{Chance, Clock, Ended, Exit, Readiness, Shutdown, Stage, Stop, Supervisor, Task, Worker};
+use crate::{Chance, Clock, Ended, Exit, Readiness, Shutdown, Stage, Standstill, Stop, Supervisor, Task, Worker};
 
 /// The condition every host states itself: whether start-up is through and shutdown has not begun.
 const RUNNING: &str = "running";
@@ -57,6 +57,12 @@ impl Host {
     #[must_use]
     pub fn with_chance(self, chance: Chance) -> Self {
         Self { chance, ..self }
+    }
+
+    /// The same, whose tasks stand still when `standstill` says so.
+    #[must_use]
+    pub fn with_standstill(self, standstill: Standstill) -> Self {
+        Self { supervisor: self.supervisor.standing_still_by(standstill), ..self }
     }
 
     /// The same with readiness shared with others, usually a [`Readiness::scope`].

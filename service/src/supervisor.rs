@@ -12,7 +12,7 @@ use tokio_util::sync::CancellationToken;
 use tracing::Instrument;
 
 use crate::task::{Ended, Expectation, How, Outcome, Stage, Task, Work, outcome_of};
-use crate::{Exit, Stop, Switch};
+use crate::{Exit, Standstill, Stop, Switch};
 
 /// How one grace is spent: at three quarters everyone gets the last call, and just before its end whoever is left is
 /// aborted, so that the process is gone inside it.
@@ -25,6 +25,7 @@ pub struct Supervisor {
     name: Arc<str>,
     stages: Arc<[Switch; Stage::ALL.len()]>,
     tasks: Arc<watch::Sender<Tasks>>,
+    standstill: Option<Standstill>,
 }
 
 #[derive(Debug, Default)]
@@ -84,7 +85,14 @@ impl Shutdown {
 impl Supervisor {
     /// No tasks yet; `name` is in the log span of every task.
     pub fn new(name: &str) -> Self {
-        Self { name: name.into(), stages: Arc::default(), tasks: Arc::new(watch::Sender::new(Tasks::default())) }
+        let tasks = Arc::new(watch::Sender::new(Tasks::default()));
+        Self { name: name.into(), stages: Arc::default(), tasks, standstill: None }
+    }
+
+    /// The same tasks; those started from now on stand still when `standstill` says so.
+    #[must_use]
+    pub fn standing_still_by(self, standstill: Standstill) -> Self {
+        Self { standstill: Some(standstill), ..self }
     }
 
     /// Runs a task that must not end before it is asked to.
@@ -180,8 +188,13 @@ impl Supervisor {
         };
         let span = tracing::error_span!(parent: None, "task", service = %self.name, task = name);
         let entry = Entry { supervisor: self.clone(), id, expected, worker: worker.clone(), outcome: Outcome::Aborted };
+        let standstill = self.standstill.clone();
         let supervised = async move {
-            let outcome = outcome_of(work).await;
+            let work = outcome_of(work);
+            let outcome = match standstill {
+                Some(standstill) => standstill.hold(work).await,
+                None => work.await,
+            };
             entry.leave(outcome);
         };
         let abort = tokio::spawn(supervised.instrument(span)).abort_handle();

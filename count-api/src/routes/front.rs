@@ -3,14 +3,13 @@
 
 use std::convert::Infallible;
 
-use axum::Router;
 use axum::body::Body;
 use axum::http::{HeaderMap, HeaderValue, Method, Request, Response};
+use axum::{BoxError, Router};
 use bytes::Bytes;
 use futures_util::future::{Either, ready};
 use futures_util::{FutureExt, TryFutureExt};
 use http_body_util::{Either as OneOf, Full};
-use hyper::body::{Body as _, Incoming};
 use tokio::time::Instant;
 use tower::{Layer, ServiceExt, service_fn};
 use tower_http::cors::CorsLayer;
@@ -37,11 +36,15 @@ impl Front {
     }
 
     /// The answer to `request`, which came from `peer`.
-    pub fn answer(
+    pub fn answer<B>(
         &self,
-        mut request: Request<Incoming>,
+        mut request: Request<B>,
         peer: &Peer,
-    ) -> impl Future<Output = Result<Response<Answer>, Infallible>> + Send + use<> {
+    ) -> impl Future<Output = Result<Response<Answer>, Infallible>> + Send + use<B>
+    where
+        B: hyper::body::Body<Data = Bytes> + Send + 'static,
+        B::Error: Into<BoxError>,
+    {
         if let Some(answer) = self.short.answer(&request, peer) {
             return Either::Left(ready(Ok(answer.map(OneOf::Left))));
         }
@@ -63,7 +66,7 @@ pub(super) struct Short {
 }
 
 impl Short {
-    fn answer(&self, request: &Request<Incoming>, peer: &Peer) -> Option<Response<Full<Bytes>>> {
+    fn answer<B: hyper::body::Body>(&self, request: &Request<B>, peer: &Peer) -> Option<Response<Full<Bytes>>> {
         let began = Instant::now();
         let (path, headers) = (plain(request)?, request.headers());
         if self.cors.is_some() && headers.contains_key(axum::http::header::ORIGIN) {
@@ -95,7 +98,7 @@ impl Short {
 }
 
 /// The path of a request that is nothing but a path: no other method, no query, no body, no escapes.
-fn plain(request: &Request<Incoming>) -> Option<&str> {
+fn plain<B: hyper::body::Body>(request: &Request<B>) -> Option<&str> {
     let (path, query) = (request.uri().path(), request.uri().query());
     let plain = request.method() == Method::GET && query.is_none() && request.body().is_end_stream();
     (plain && !path.contains('%')).then_some(path)

@@ -9,6 +9,7 @@ use super::key::Key;
 use super::rows::Rows;
 use super::schema::{KeyAttribute, Schema};
 use super::stream::{Change, Stream};
+use super::watch::Watch;
 use crate::clock::{Millis, millis};
 use crate::config::Config;
 use crate::error::Error;
@@ -54,6 +55,7 @@ pub(crate) struct Table {
     pub(crate) indexes: Vec<LocalIndex>,
     pub(crate) expiry: Option<Expiry>,
     pub(crate) stream: Option<Stream>,
+    pub(crate) watch: Option<Watch>,
     /// Sizes of all items together.
     pub(crate) bytes: usize,
 }
@@ -94,6 +96,9 @@ impl Table {
         self.bytes -= old.as_ref().map_or(0, Image::size);
         self.reindex(key, old.as_ref(), new, context.now, lag);
         self.rows.set(key, image.clone(), context.now, lag);
+        if let Some(watch) = &mut self.watch {
+            watch.tell(context.now, old.as_ref().map(Image::item), image.as_ref().map(Image::item));
+        }
         if let Some(stream) = &mut self.stream {
             let change = Change { key, old, new: image, by_service: context.by_service };
             stream.append(change, context.now, context.config, context.rng);

@@ -122,6 +122,7 @@ impl Operation for CreateTable {
             indexes,
             expiry: None,
             stream: None,
+            watch: None,
             bytes: 0,
         };
         if let Some(view) = view {

@@ -1,0 +1,73 @@
+//! Stops the tasks of a host where they stand, as SIGSTOP does a process: for simulations, in which time goes on
+//! meanwhile. What else a process does (its clients' own tasks) is the simulation's to hold back.
+
+use std::future::{Future, poll_fn};
+use std::pin::pin;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::task::{Poll, Waker};
+
+/// Whether tasks stand still. Clones are the same.
+#[derive(Clone, Debug, Default)]
+pub struct Standstill(Arc<Shared>);
+
+#[derive(Debug, Default)]
+struct Shared {
+    holds: AtomicBool,
+    held: Mutex<Vec<Waker>>,
+}
+
+impl Standstill {
+    /// From now on no held task runs another line.
+    pub fn begin(&self) {
+        self.0.holds.store(true, Ordering::Relaxed);
+    }
+
+    /// Every task goes on, in the order in which they had reason to: timers that ran out meanwhile fire now.
+    pub fn end(&self) {
+        self.0.holds.store(false, Ordering::Relaxed);
+        let held = std::mem::take(&mut *self.0.held.lock().unwrap_or_else(PoisonError::into_inner));
+        held.into_iter().for_each(Waker::wake);
+    }
+
+    /// `work`, which stands still with the rest.
+    pub async fn hold<T>(&self, work: impl Future<Output = T>) -> T {
+        let mut work = pin!(work);
+        poll_fn(|context| {
+            if self.0.holds.load(Ordering::Relaxed) {
+                self.0.held.lock().unwrap_or_else(PoisonError::into_inner).push(context.waker().clone());
+                return Poll::Pending;
+            }
+            work.as_mut().poll(context)
+        })
+        .await
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+    use crate::{Host, Stage, Stop};
+
+    #[tokio::test(start_paused = true)]
+    async fn tasks_stand_still_while_time_goes_on_and_then_go_on_late() {
+        let standstill = Standstill::default();
+        let host = Host::new("still").with_standstill(standstill.clone());
+        let (told, mut heard) = tokio::sync::mpsc::unbounded_channel();
+        let began = tokio::time::Instant::now();
+        host.spawn(Stage::Work, "ticking", move |_: Stop| async move {
+            loop {
+                tokio::time::sleep(Duration::from_secs(1)).await;
+                told.send(began.elapsed().as_secs())?;
+            }
+        });
+        assert_eq!(heard.recv().await, Some(1));
+        standstill.begin();
+        tokio::time::sleep(Duration::from_secs(10)).await;
+        assert!(heard.try_recv().is_err());
+        standstill.end();
+        assert_eq!((heard.recv().await, heard.recv().await), (Some(11), Some(12)));
+    }
+}
