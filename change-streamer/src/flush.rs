@@ -10,7 +10,7 @@ use futures_util::stream::{FuturesUnordered, TryStreamExt};
 use tally_core::counter::{Counter, Retry, Update, after_refusal};
 use tally_core::fault::Fault;
 use tally_core::ids::{Ordinal, PostId, RowKey, Sequence, Shard};
-use tally_core::lineage::Loss;
+use tally_core::lineage::{Loss, Picture};
 use tally_core::ports::{Applied, Counts, Outcome, QueueReason, Recounts};
 use tally_core::recount::Report;
 use tally_core::served::Served;
@@ -24,7 +24,7 @@ use crate::metrics;
 use crate::outlet::Outlet;
 use crate::seen::Seen;
 use crate::shard::StreamShard;
-use crate::view::{Picture, View};
+use crate::view::View;
 
 /// Ancestors that an update names. Feeders further away are found by asking again, and so are their watermarks.
 const ANCESTORS: usize = 6;
@@ -235,7 +235,7 @@ impl Flush {
         let mark = || async { unless_poison(self.counts.suspect(key, self.patience.clock().now()).await) };
         match self.patience.persist("mark a count that lacks records", Until::LastCall(stop), mark).await? {
             Some(()) => Ok(()),
-            None => self.gaps.open(&Loss::Refused(key.clone()), stop).await,
+            None => self.gaps.hold(&Loss::Refused(key.clone()), Until::LastCall(stop)).await,
         }
     }
 

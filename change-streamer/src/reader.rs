@@ -212,10 +212,11 @@ impl Reader {
         }
     }
 
-    /// Records a loss, and lets nobody take what follows for a continuation.
+    /// Records a loss and waits until what lies behind it may be applied; the applier learns that the stream is broken
+    /// here.
     async fn lost(&mut self, loss: &Loss, stop: &Stop) -> anyhow::Result<()> {
         metrics::stream_read("lost");
-        self.gaps.open(loss, stop).await?;
+        self.gaps.hold(loss, Until::Requested(stop)).await?;
         self.pass(Read::Break, stop).await
     }
 

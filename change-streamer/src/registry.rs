@@ -7,10 +7,12 @@ use std::time::Duration;
 
 use tally_core::fault::Fault;
 use tally_core::ids::StreamShardId;
-use tally_core::lineage::{Lineage, Listed, Loss, first_sight};
-use tally_core::ports::{ChangeStream, Checkpoints, Outcome, Position, ShardState, StreamFault, StreamInfo};
+use tally_core::lineage::{Hold, Lineage, Listed, Loss, first_sight};
+use tally_core::ports::{
+    ChangeStream, Checkpoints, Gap, GapId, Outcome, Position, ShardState, StreamFault, StreamInfo,
+};
 use tally_core::time::UnixMillis;
-use tally_service::{Clock, Stop};
+use tally_service::{Clock, Stop, Until};
 use tokio::time::Instant;
 
 use crate::closing::Born;
@@ -33,6 +35,8 @@ pub(crate) struct Registry {
     interval: Duration,
     info: StreamInfo,
     listing: Listing,
+    /// Losses met here, until what lies behind them may be applied.
+    holds: BTreeMap<GapId, Hold>,
 }
 
 /// The shards as last listed.
@@ -70,7 +74,8 @@ impl Registry {
         info: StreamInfo,
     ) -> Self {
         let (checkpoints, view) = (Arc::clone(&gaps.checkpoints), gaps.view.clone());
-        Self { stream, directory, checkpoints, gaps, view, clock, interval, info, listing: Listing::default() }
+        let (listing, holds) = (Listing::default(), BTreeMap::new());
+        Self { stream, directory, checkpoints, gaps, view, clock, interval, info, listing, holds }
     }
 
     /// A shard has ended, and these continue it. Children of an earlier stream of the table are none of this one's.
@@ -108,12 +113,12 @@ impl Registry {
             }
             listed => listed?,
         };
-        let (mut states, mut lineage) = self.read(stop).await?;
-        if self.number(&lineage).await? {
-            (states, lineage) = self.read(stop).await?;
+        let (mut states, mut lineage) = self.read().await?;
+        if self.may_follow(stop).await? && self.number(&lineage).await? {
+            (states, lineage) = self.read().await?;
         }
         if listed_anew && self.give_up_vanished(&lineage, stop).await? {
-            (states, lineage) = self.read(stop).await?;
+            (states, lineage) = self.read().await?;
         }
         if listed_anew {
             self.listing.earlier = Some(lineage.clone());
@@ -126,20 +131,43 @@ impl Registry {
     }
 
     /// Checkpoints, registry and listing together.
-    async fn read(&self, stop: &Stop) -> anyhow::Result<(Vec<ShardState>, Lineage)> {
+    async fn read(&self) -> anyhow::Result<(Vec<ShardState>, Lineage)> {
         let label = &self.info.label;
         let registry = self.checkpoints.registry(label).await?;
-        if registry.is_none()
-            && let Some(loss) = first_sight(label, self.info.created, self.info.table_created, self.clock.now())
-        {
-            self.gaps.open(&loss, stop).await?;
-        }
         let states = self.checkpoints.shards(label).await?;
         let checkpoints = states.iter().map(|state| state.checkpoint.clone());
         let overlooked = self.listing.overlooked.values();
         let listing = self.listing.shards.iter().chain(overlooked).cloned();
         let lineage = Lineage::new(checkpoints, listing, registry.and_then(|registry| registry.floor));
         Ok((states, lineage))
+    }
+
+    /// Whether the stream's shards may get numbers, without which nothing of them is applied. Not while it may lack
+    /// records and is held for that.
+    async fn may_follow(&mut self, stop: &Stop) -> anyhow::Result<bool> {
+        let StreamInfo { label, created, table_created } = self.info.clone();
+        if self.checkpoints.registry(&label).await?.is_some() {
+            return Ok(true);
+        }
+        match first_sight(&label, created, table_created, self.clock.now()) {
+            None => Ok(true),
+            Some(loss) => self.may_pass(&loss, stop).await,
+        }
+    }
+
+    /// Whether what lies behind `loss` may be applied by now. It is recorded first, once by this process.
+    async fn may_pass(&mut self, loss: &Loss, stop: &Stop) -> anyhow::Result<bool> {
+        let id = Gap::of(loss, self.clock.now()).id;
+        if let Some(hold) = self.holds.get(&id) {
+            let over = hold.is_over(self.clock.reading().at);
+            if over {
+                self.holds.remove(&id);
+            }
+            return Ok(over);
+        }
+        self.gaps.record(loss, Until::Requested(stop)).await?;
+        self.holds.insert(id, Hold::Recorded(self.clock.reading().at));
+        Ok(false)
     }
 
     /// Lists the shards if it is time to; whether it did.
@@ -199,7 +227,9 @@ impl Registry {
                     self.listing.overlooked.insert(id.clone(), listed);
                 }
                 Err(StreamFault::Gone | StreamFault::Trimmed) => {
-                    self.gaps.open(&Loss::Vanished(id.clone()), stop).await?;
+                    if !self.may_pass(&Loss::Vanished(id.clone()), stop).await? {
+                        continue;
+                    }
                     let at = self.applied_before(lineage, Some(id));
                     self.checkpoints.close(&self.info.label, id, at).await?;
                     self.listing.overlooked.remove(id);

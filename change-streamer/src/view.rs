@@ -3,23 +3,8 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use tally_core::ids::Ordinal;
-use tally_core::lineage::Lineage;
-use tally_core::time::UnixMillis;
+use tally_core::lineage::{Lineage, Picture};
 use tokio::sync::watch;
-
-/// The stream at one moment. An old picture is safe to act by: what is closed stays closed.
-#[derive(Debug, Default)]
-pub(crate) struct Picture {
-    /// Its shards.
-    pub(crate) lineage: Lineage,
-    /// `F`: every shard up to here is closed.
-    pub(crate) closed_through: Option<Ordinal>,
-    /// Whether some loss of stream is not repaired yet.
-    pub(crate) open_gaps: bool,
-    /// What every counter is known to include.
-    pub(crate) as_of: UnixMillis,
-}
 
 /// The latest picture. Clones share it.
 #[derive(Clone, Debug, Default)]

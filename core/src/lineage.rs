@@ -6,12 +6,14 @@
 
 mod hold;
 mod loss;
+mod picture;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 pub use hold::Hold;
 pub use loss::{HOLD, Loss, OUTAGE_LIMIT, first_sight, outage};
+pub use picture::Picture;
 
 use crate::counter::Kin;
 use crate::ids::{Ordinal, Sequence, StreamShardId};

@@ -32,7 +32,11 @@ pub enum Until<'a> {
 }
 
 impl Until<'_> {
-    async fn unless_over<T>(self, wait: impl Future<Output = T> + Send) -> Result<T, Stopped> {
+    /// What `wait` returns, or [`Stopped`] if it ends early.
+    ///
+    /// # Errors
+    /// [`Stopped`].
+    pub async fn unless_over<T>(self, wait: impl Future<Output = T> + Send) -> Result<T, Stopped> {
         match self {
             Self::Requested(stop) => stop.unless_requested(wait).await,
             Self::LastCall(stop) => stop.until_last_call(wait).await,

@@ -8,6 +8,8 @@ mod cache;
 #[cfg(test)]
 mod doctored;
 #[cfg(test)]
+mod holding;
+#[cfg(test)]
 mod listings;
 #[cfg(test)]
 mod losses;
