@@ -57,7 +57,8 @@ impl Deployment<'_> {
     }
 }
 
-#[cfg(all(test, feature = "testkit"))]
+#[cfg(test)]
+#[cfg(feature = "testkit")]
 mod tests {
     use tally_core::time::UnixMillis;
     use tally_service::Clock;

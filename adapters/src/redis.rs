@@ -1,8 +1,8 @@
 //! The cache over Redis or Valkey, alone or as a cluster: two fixed scripts, and commands that both know.
 //!
-//! A key is `likes:` and the post's id. It holds a count in the one form that `tally_core::served` writes, or `0:` and
-//! a token while somebody fills it. A script replaces a count by a newer one alone, so that nobody's late write, nor a
-//! repeated one, takes a version back.
+//! A key names deployment, counter and post. It holds a count in the one form that `tally_core::served` writes, or `0:` and
+//! a token while an API fills it. A script replaces a count by a newer one alone, so that no late or repeated
+//! write takes a version back.
 
 mod link;
 mod scripts;
@@ -18,7 +18,7 @@ use std::time::Duration;
 use async_trait::async_trait;
 use redis::{Cmd, RedisError, Value, cmd};
 use tally_core::fault::Fault;
-use tally_core::ids::PostId;
+use tally_core::ids::{CachePrefix, CounterId};
 use tally_core::ports::{Cache as CachePort, Cached, FillToken, Outcome};
 use tally_core::served::Served;
 
@@ -33,6 +33,7 @@ const FILLING: &str = "0:";
 #[derive(Clone)]
 pub struct Cache {
     link: Link,
+    prefix: CachePrefix,
     ttl: Duration,
     fill: Duration,
     tokens: Tokens,
@@ -74,7 +75,12 @@ impl Cache {
     /// An address that is none.
     pub fn new(settings: &Settings) -> Outcome<Self> {
         let Settings { ttl, fill, .. } = *settings;
-        Ok(Self { link: Link::new(settings)?, ttl, fill, tokens: Tokens::new() })
+        let prefix = settings.prefix.clone();
+        Ok(Self { link: Link::new(settings)?, prefix, ttl, fill, tokens: Tokens::new() })
+    }
+
+    fn key(&self, counter: &CounterId) -> String {
+        self.prefix.key(counter)
     }
 
     fn lifetime(&self) -> String {
@@ -113,23 +119,19 @@ impl Command<'_> {
     }
 }
 
-fn key(post: &PostId) -> String {
-    format!("likes:{post}")
-}
-
 #[async_trait]
 impl CachePort for Cache {
-    async fn get(&self, posts: &[PostId]) -> Outcome<Vec<Cached>> {
-        let get = |post| Command::Plain { name: "GET", key: key(post), args: Vec::new() };
-        let found = self.answers(&posts.iter().map(get).collect::<Vec<_>>()).await?;
+    async fn get(&self, counters: &[CounterId]) -> Outcome<Vec<Cached>> {
+        let get = |counter| Command::Plain { name: "GET", key: self.key(counter), args: Vec::new() };
+        let found = self.answers(&counters.iter().map(get).collect::<Vec<_>>()).await?;
         Ok(found.iter().map(cached).collect())
     }
 
     /// Safe to repeat: the script replaces what is older, or as old and inexact, alone.
-    async fn update(&self, values: &[(PostId, Served)]) -> Outcome<usize> {
-        let update = |(post, served): &(PostId, Served)| Command::Call {
+    async fn update(&self, values: &[(CounterId, Served)]) -> Outcome<usize> {
+        let update = |(counter, served): &(CounterId, Served)| Command::Call {
             script: &UPDATE,
-            key: key(post),
+            key: self.key(counter),
             args: vec![
                 served.to_string(),
                 served.version.to_string(),
@@ -142,18 +144,18 @@ impl CachePort for Cache {
     }
 
     /// A repeated request that did get through finds its own token there, and is refused: the right then expires unused.
-    async fn begin_fill(&self, post: &PostId) -> Outcome<Option<FillToken>> {
+    async fn begin_fill(&self, counter: &CounterId) -> Outcome<Option<FillToken>> {
         let token = self.tokens.token();
         let lifetime = self.fill.as_millis().max(1).to_string();
         let args = vec![token.0.clone(), "NX".to_owned(), "PX".to_owned(), lifetime];
-        let answers = self.answers(&[Command::Plain { name: "SET", key: key(post), args }]).await?;
+        let answers = self.answers(&[Command::Plain { name: "SET", key: self.key(counter), args }]).await?;
         Ok((answers.first() == Some(&Value::Okay)).then_some(token))
     }
 
     /// Safe to repeat: the first copy takes the token's place.
-    async fn fill(&self, post: &PostId, token: &FillToken, value: &Served) -> Outcome<bool> {
+    async fn fill(&self, counter: &CounterId, token: &FillToken, value: &Served) -> Outcome<bool> {
         let args = vec![token.0.clone(), value.to_string(), self.lifetime()];
-        let answers = self.answers(&[Command::Call { script: &FILL, key: key(post), args }]).await?;
+        let answers = self.answers(&[Command::Call { script: &FILL, key: self.key(counter), args }]).await?;
         Ok(answers.first() == Some(&Value::Int(1)))
     }
 }

@@ -16,7 +16,7 @@ use tally_change_streamer as streamer;
 use tally_core::batch::Change;
 use tally_core::event::Action;
 use tally_core::fence::{Advance, Commit, Fence, Offset, Partition, TopicId};
-use tally_core::ids::{PostId, ShardCount, UserId};
+use tally_core::ids::{CounterId, PostId, ShardCount, UserId};
 use tally_core::ports::{Counts, FencedRows};
 use tally_emulator::Emulator;
 use tally_service::{Clock, Host, Running};
@@ -89,7 +89,7 @@ type Waiting = Arc<Mutex<VecDeque<(Instant, u64)>>>;
 struct Bench {
     connection: Connection,
     clock: Clock,
-    post: PostId,
+    post: CounterId,
     waiting: Waiting,
     /// Likes written.
     likes: Arc<Mutex<u64>>,
@@ -102,7 +102,7 @@ impl Bench {
         Self {
             connection,
             clock: Host::new("bench").clock(),
-            post,
+            post: CounterId::likes(post),
             waiting: Waiting::default(),
             likes: Arc::default(),
             rounds: 0,
@@ -137,7 +137,7 @@ impl Bench {
             let users = (first..first + each).map(name).collect::<Result<Vec<_>, _>>()?;
             let (action, at) = (Action::Like, self.clock.now());
             let changes: Vec<Change<'_>> =
-                users.iter().map(|user| Change { post: &self.post, user, action, at }).collect();
+                users.iter().map(|user| Change { counter: &self.post, user, action, at }).collect();
             let advance = Advance { from: fence.clone(), to: Offset(first + each) };
             let committed = rows.commit(&partition, &advance, &changes).await;
             ensure!(committed == Commit::Done, "{committed:?}");

@@ -4,7 +4,7 @@ use clap::{Args as ClapArgs, Parser, Subcommand};
 use tally_adapters::kafka::KafkaArgs;
 use tally_core::event::KeyScheme;
 use tally_core::ids::{PostId, UserId};
-use tally_core::recount::RunId;
+use tally_core::recount::AuditRun;
 use tally_service::{CommonArgs, StoreArgs};
 
 use crate::config::Since;
@@ -42,7 +42,7 @@ pub struct Args {
 
     /// Continue this audit, dead or alive: segments nobody works on are taken over
     #[arg(long, value_name = "RUN", help_heading = "Mode")]
-    pub resume: Option<RunId>,
+    pub resume: Option<AuditRun>,
 
     /// Find and report what differs, and write nothing to rows and counts
     #[arg(long, help_heading = "Mode")]

@@ -20,7 +20,7 @@ use futures_util::FutureExt;
 use futures_util::stream::{self, StreamExt, TryStreamExt};
 use tally_core::ids::RowKey;
 use tally_core::ports::{AuditSegment, Claimed};
-use tally_core::recount::RunId;
+use tally_core::recount::AuditRun;
 use tally_core::time::UnixMillis;
 use tokio::sync::{Semaphore, SemaphorePermit};
 
@@ -46,7 +46,7 @@ const OTHERS: Duration = Duration::from_secs(2);
 /// One audit, as far as this process has a part in it.
 pub(crate) struct Audit {
     tools: Tools,
-    run: RunId,
+    run: AuditRun,
     plan: Plan,
     dry_run: bool,
     share: Share,

@@ -6,7 +6,7 @@ use std::time::Duration;
 use tally_adapters::kafka;
 use tally_core::event::KeyScheme;
 use tally_core::ids::{PostId, ShardCount, UserId};
-use tally_core::recount::RunId;
+use tally_core::recount::AuditRun;
 use tally_core::time::UnixMillis;
 use tally_service::{Invalid, parse_duration};
 
@@ -49,7 +49,7 @@ pub enum Scope {
     /// Everything.
     Audit,
     /// Everything, continuing this run.
-    Resume(RunId),
+    Resume(AuditRun),
     /// These posts.
     Posts(Vec<PostId>),
     /// Posts whose counts have changed since.

@@ -6,7 +6,7 @@ use std::io::{IsTerminal, Write};
 use futures_util::FutureExt;
 use futures_util::stream::{self, StreamExt, TryStreamExt};
 use serde_json::json;
-use tally_core::ids::{PostId, RowKey, UserId};
+use tally_core::ids::{CounterId, CounterName, PostId, RowKey, UserId};
 use tally_core::ports::log::Outgoing;
 use tally_core::ports::{Producer, Segment};
 use tally_service::Exit;
@@ -56,8 +56,9 @@ async fn of_post(
     producer: Option<&dyn Producer>,
 ) -> anyhow::Result<Erased> {
     let mut erased = Erased::default();
+    let counter = CounterId::likes(post.clone());
     for shard in tools.shards.all() {
-        let (key, mut after) = (RowKey { post: post.clone(), shard }, None);
+        let (key, mut after) = (RowKey { counter: counter.clone(), shard }, None);
         loop {
             let page = tools.page("read rows", || tools.ports.rows.users(&key, after.as_ref())).await?;
             let likes = page.items.into_iter().map(|user| Taken { post: post.clone(), user }).collect();
@@ -98,9 +99,10 @@ async fn in_segment(
     let (mut erased, mut after) = (Erased::default(), None);
     loop {
         let page = tools.page("scan rows", || tools.ports.rows.scan(segment, after.as_ref())).await?;
-        let theirs = page.items.iter().filter(|row| row.user == user.as_str());
-        let posts = theirs.filter_map(|row| row.pk.parse::<RowKey>().ok());
-        let likes = posts.map(|key| Taken { post: key.post, user: user.clone() }).collect();
+        let theirs = page.items.iter().filter(|row| row.sort == user.as_str());
+        let ids = theirs.filter_map(|row| row.pk.parse::<RowKey>().ok()).map(|key| key.counter);
+        let likes = ids.filter(|id| id.name == CounterName::LIKES);
+        let likes = likes.map(|id| Taken { post: id.post, user: user.clone() }).collect();
         erased.add(take_back(tools, likes, config, producer).await?);
         after = page.next;
         if after.is_none() {

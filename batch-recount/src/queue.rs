@@ -3,12 +3,12 @@
 use futures_util::FutureExt;
 use futures_util::stream::{self, StreamExt, TryStreamExt};
 use tally_core::counter::Counter;
-use tally_core::ids::{PostId, RowKey};
+use tally_core::ids::{CounterId, PostId, RowKey};
 use tally_core::ports::{QueueReason, Queued};
 use tally_core::recount::{Finding, compare};
 
 use crate::repair::{Repaired, repair};
-use crate::summary::{Cause, Drift, Findings};
+use crate::summary::{Cause, Drift, Findings, clamped};
 use crate::tools::Tools;
 use crate::totals::mend;
 
@@ -42,8 +42,8 @@ async fn one(tools: &Tools, queued: Queued, dry_run: bool, findings: &Findings) 
         return Ok(1);
     }
     let mut left = 0;
-    if let Some(counter) = tools.counter(&key.post).await? {
-        left += mend(tools, &key.post, &counter, dry_run, findings).await?;
+    if let Some(counter) = tools.counter(&key.counter).await? {
+        left += mend(tools, &key.counter, &counter, dry_run, findings).await?;
     }
     tools.persist("take a row key off the queue", || tools.ports.recounts.dequeue(&queued)).await?;
     tools.spent.wrote(1);
@@ -53,8 +53,9 @@ async fn one(tools: &Tools, queued: Queued, dry_run: bool, findings: &Findings) 
 /// Recounts `posts`, every row key of each, by windows; how many row keys are left unsettled.
 pub(crate) async fn posts(tools: &Tools, posts: &[PostId], dry_run: bool, findings: &Findings) -> anyhow::Result<u64> {
     let mut keys = Vec::new();
-    for post in posts {
-        keys.extend(keys_of(tools, post).await?);
+    let ids: Vec<CounterId> = posts.iter().cloned().map(CounterId::likes).collect();
+    for id in &ids {
+        keys.extend(keys_of(tools, id).await?);
         findings.counters(1);
     }
     let mut left = stream::iter(keys)
@@ -62,17 +63,17 @@ pub(crate) async fn posts(tools: &Tools, posts: &[PostId], dry_run: bool, findin
         .buffer_unordered(tools.rules.concurrency)
         .try_fold(0, |sum, left| std::future::ready(Ok(sum + left)))
         .await?;
-    for post in posts {
-        if let Some(counter) = tools.counter(post).await? {
-            left += mend(tools, post, &counter, dry_run, findings).await?;
+    for id in &ids {
+        if let Some(counter) = tools.counter(id).await? {
+            left += mend(tools, id, &counter, dry_run, findings).await?;
         }
     }
     Ok(left)
 }
 
-/// Whether there is anything to count in `key`: it is in its post's counter, or has a row.
+/// Whether there is anything to count in `key`: it is in its counter, or has a row.
 async fn is_used(tools: &Tools, key: &RowKey) -> anyhow::Result<bool> {
-    let counters = tools.counters(std::slice::from_ref(&key.post)).await?;
+    let counters = tools.counters(std::slice::from_ref(&key.counter)).await?;
     // What cannot be read is there.
     let is_counted = |counter: &Option<Counter>| counter.as_ref().is_some_and(|c| c.shards.contains_key(&key.shard));
     if counters.iter().any(|counter| counter.as_ref().map_or(true, is_counted)) {
@@ -82,17 +83,17 @@ async fn is_used(tools: &Tools, key: &RowKey) -> anyhow::Result<bool> {
     Ok(!tools.page("look for a row", first).await?.items.is_empty())
 }
 
-/// The row keys of `post` with anything to count.
-async fn keys_of(tools: &Tools, post: &PostId) -> anyhow::Result<Vec<RowKey>> {
+/// The row keys of `id` with anything to count.
+async fn keys_of(tools: &Tools, id: &CounterId) -> anyhow::Result<Vec<RowKey>> {
     let mut keys = Vec::new();
     for shard in tools.shards.all() {
-        let key = RowKey { post: post.clone(), shard };
+        let key = RowKey { counter: id.clone(), shard };
         if is_used(tools, &key).await? {
             keys.push(key);
         }
     }
     if keys.is_empty() {
-        tracing::warn!(%post, "nobody likes this post, and nobody ever did");
+        tracing::warn!(counter = %id, "it counts nothing, and never did");
     }
     Ok(keys)
 }
@@ -107,14 +108,14 @@ async fn asked(tools: &Tools, key: RowKey, dry_run: bool, findings: &Findings) -
 
 /// What a dry run does instead of a window: rows and counter side by side, which proves nothing while both change.
 async fn compared(tools: &Tools, key: &RowKey, findings: &Findings) -> anyhow::Result<u64> {
-    let rows = tools.count(key).await?;
-    findings.scanned(rows);
-    let counter = tools.counter(&key.post).await?;
-    if compare(rows, counter.as_ref(), key.shard) == Finding::Agrees {
+    let found = tools.count(key).await?;
+    findings.scanned(found.rows);
+    let counter = tools.counter(&key.counter).await?;
+    if compare(found.weight, counter.as_ref(), key.shard) == Finding::Agrees {
         return Ok(0);
     }
     let before = counter.and_then(|counter| counter.shards.get(&key.shard).map(|tally| tally.rows)).unwrap_or(0);
-    let after = i64::try_from(rows).unwrap_or(i64::MAX);
+    let after = clamped(found.weight);
     findings.differs(Drift { key: key.to_string(), before, after, cause: Cause::Drift });
     Ok(1)
 }

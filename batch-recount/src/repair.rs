@@ -8,7 +8,7 @@ use std::time::Duration;
 use futures_util::future::{Either, select};
 use tally_core::backoff::Backoff;
 use tally_core::fault::Fault;
-use tally_core::ids::RowKey;
+use tally_core::ids::{CounterKind, RowKey};
 use tally_core::ports::Claimed;
 
 use crate::metrics;
@@ -108,9 +108,12 @@ async fn windows(tools: &Tools, key: &RowKey, why: Cause, findings: &Findings) -
     Ok(Repaired::Left)
 }
 
-/// About how many rows there are, as far as the counter knows.
+/// About how many rows there are, as far as the counter knows. A sum has few, whatever it comes to.
 async fn counted(tools: &Tools, key: &RowKey) -> anyhow::Result<u64> {
-    let counter = tools.counter(&key.post).await?;
+    if key.counter.name.kind() == CounterKind::Sum {
+        return Ok(0);
+    }
+    let counter = tools.counter(&key.counter).await?;
     let rows = counter.and_then(|counter| counter.shards.get(&key.shard).map(|tally| tally.rows));
     Ok(rows.and_then(|rows| u64::try_from(rows).ok()).unwrap_or(0))
 }

@@ -13,9 +13,9 @@ use futures_util::stream::{self, StreamExt, TryStreamExt};
 use serde::Deserialize;
 use serde_json::{Value, json};
 use tally_core::fault::Fault;
-use tally_core::ids::{PostId, RowKey, ShardCount};
+use tally_core::ids::{CounterId, PostId, RowKey, ShardCount};
 use tally_core::ports::{Checkpoints, Outcome, QueueReason, Recounts, RunState};
-use tally_core::recount::RunId;
+use tally_core::recount::AuditRun;
 use tally_core::time::UnixMillis;
 use tally_service::Clock;
 
@@ -55,7 +55,7 @@ async fn list(State(desk): State<Desk>) -> Result<Json<Value>, Problem> {
 }
 
 async fn one(State(desk): State<Desk>, Path(run): Path<String>) -> Result<Json<Value>, Problem> {
-    let run: RunId = run.parse().map_err(|_| Problem::bad("a run id is 32 lower-case hexadecimal digits"))?;
+    let run: AuditRun = run.parse().map_err(|_| Problem::bad("a run id is 32 lower-case hexadecimal digits"))?;
     let state = desk.recounts.run(run).await?.ok_or(Problem::new(StatusCode::NOT_FOUND, "there is no such run"))?;
     Ok(Json(shown(&state)))
 }
@@ -81,7 +81,8 @@ async fn ask(
 }
 
 fn keys_of(posts: &[PostId], shards: ShardCount) -> Vec<RowKey> {
-    posts.iter().flat_map(|post| shards.all().map(|shard| RowKey { post: post.clone(), shard })).collect()
+    let ids = posts.iter().cloned().map(CounterId::likes);
+    ids.flat_map(|counter| shards.all().map(move |shard| RowKey { counter: counter.clone(), shard })).collect()
 }
 
 async fn queue(recounts: &dyn Recounts, keys: Vec<RowKey>, now: UnixMillis) -> Outcome<u64> {

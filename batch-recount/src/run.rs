@@ -10,7 +10,7 @@ use futures_util::future::{Either, select};
 use serde_json::{Value, json};
 use tally_core::ids::PostId;
 use tally_core::ports::RunState;
-use tally_core::recount::RunId;
+use tally_core::recount::AuditRun;
 use tally_core::time::UnixMillis;
 use tally_service::Exit;
 
@@ -167,12 +167,12 @@ impl Run {
 fn state(tools: &Tools, scope: &str, dry_run: bool) -> RunState {
     let scope = if dry_run { format!("{scope}, dry run") } else { scope.to_owned() };
     let began = tools.clock.now();
-    let run = RunId::beginning(began, tools.chance.token());
+    let run = AuditRun::beginning(began, tools.chance.token());
     RunState { run, began, ended: None, scope, summary: String::new() }
 }
 
 /// The run to be continued, as it was begun: a dry run stays one, and no other becomes one.
-async fn resumed(tools: &Tools, run: RunId, dry_run: bool) -> anyhow::Result<(RunState, Work, bool)> {
+async fn resumed(tools: &Tools, run: AuditRun, dry_run: bool) -> anyhow::Result<(RunState, Work, bool)> {
     let found = tools.persist("read a run", || tools.ports.recounts.run(run)).await?;
     let state = found.with_context(|| format!("there is no run {run}"))?;
     ensure!(state.ended.is_none(), "run {run} is over");

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use serde_json::json;
-use tally_core::recount::RunId;
+use tally_core::recount::AuditRun;
 
 use crate::summary::{Findings, Summary};
 use crate::tools::Tools;
@@ -12,7 +12,7 @@ use crate::tools::Tools;
 #[derive(Clone)]
 pub(crate) struct Share {
     pub(crate) tools: Tools,
-    pub(crate) run: RunId,
+    pub(crate) run: AuditRun,
     pub(crate) findings: Arc<Findings>,
 }
 

@@ -70,10 +70,15 @@ impl From<QueueReason> for Cause {
     }
 }
 
+/// A sum of weights as far as a counter could hold it, for people.
+pub(crate) fn clamped(weight: i128) -> i64 {
+    weight.try_into().unwrap_or(if weight < 0 { i64::MIN } else { i64::MAX })
+}
+
 /// One count that differed from its rows.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Drift {
-    /// The row key; the post where it is its total.
+    /// The row key; the counter where it is its total.
     pub key: String,
     /// What was counted.
     pub before: i64,

@@ -9,10 +9,10 @@ use tally_core::Set;
 use tally_core::backoff::Backoff;
 use tally_core::counter::Counter;
 use tally_core::fault::Fault;
-use tally_core::ids::{PostId, RowKey, ShardCount};
+use tally_core::ids::{CounterId, RowKey, ShardCount};
 use tally_core::lineage::Lineage;
 use tally_core::ports::{Claimed, Outcome, Page, QueueReason, StreamFault, Worker};
-use tally_core::recount::RunId;
+use tally_core::recount::{RowKeyCount, WindowRun};
 use tally_core::time::UnixMillis;
 use tally_service::{Chance, Clock, Stop};
 use tokio::time::Instant;
@@ -48,8 +48,8 @@ pub(crate) struct Tools {
 
 impl Tools {
     /// A name no other attempt has.
-    pub(crate) fn draw_run(&self) -> RunId {
-        RunId::from(u128::from(self.chance.token()) << 64 | u128::from(self.chance.token()))
+    pub(crate) fn draw_window(&self) -> WindowRun {
+        WindowRun::from(u128::from(self.chance.token()) << 64 | u128::from(self.chance.token()))
     }
 
     /// What `call` answers once it does, asked again for as long as its fault is worth it. Only for calls that are safe
@@ -96,30 +96,31 @@ impl Tools {
     }
 
     /// One counter.
-    pub(crate) async fn counter(&self, post: &PostId) -> anyhow::Result<Option<Counter>> {
+    pub(crate) async fn counter(&self, id: &CounterId) -> anyhow::Result<Option<Counter>> {
         self.stop.unless_requested(self.budget.ready()).await?;
-        let counter = self.persist("read a counter", || self.ports.counts.counter(post)).await?;
+        let counter = self.persist("read a counter", || self.ports.counts.counter(id)).await?;
         self.read_items(1);
         Ok(counter)
     }
 
     /// Several counters, in the order asked; one that cannot be read is a fault of its own.
-    pub(crate) async fn counters(&self, posts: &[PostId]) -> anyhow::Result<Vec<Outcome<Option<Counter>>>> {
+    pub(crate) async fn counters(&self, ids: &[CounterId]) -> anyhow::Result<Vec<Outcome<Option<Counter>>>> {
         self.stop.unless_requested(self.budget.ready()).await?;
-        let counters = self.persist("read counters", || self.ports.counts.counters(posts)).await?;
-        self.read_items(posts.iter().collect::<Set<_>>().len());
+        let counters = self.persist("read counters", || self.ports.counts.counters(ids)).await?;
+        self.read_items(ids.iter().collect::<Set<_>>().len());
         Ok(counters)
     }
 
-    /// How many rows `key` has.
-    pub(crate) async fn count(&self, key: &RowKey) -> anyhow::Result<u64> {
-        let (mut rows, mut after) = (0, None);
+    /// How many rows `key` has, and what they weigh.
+    pub(crate) async fn count(&self, key: &RowKey) -> anyhow::Result<RowKeyCount> {
+        let (mut count, mut after) = (RowKeyCount { key: key.clone(), rows: 0, weight: 0 }, None);
         loop {
-            let page = self.page("read rows", || self.ports.rows.users(key, after.as_ref())).await?;
-            rows += page.items.len() as u64;
+            let page = self.page("read rows", || self.ports.rows.weights(key, after.as_ref())).await?;
+            count.rows += page.items.len() as u64;
+            count.weight += page.items.iter().map(|(_, weight)| i128::from(weight.get())).sum::<i128>();
             after = page.next;
             if after.is_none() {
-                return Ok(rows);
+                return Ok(count);
             }
         }
     }

@@ -1,7 +1,7 @@
-//! The total of a post, which has to be the sum over its shards: mended at once where it is not.
+//! The total of a counter, which has to be the sum over its shards: mended at once where it is not.
 
 use tally_core::counter::Counter;
-use tally_core::ids::PostId;
+use tally_core::ids::CounterId;
 use tally_core::ports::{LedgerEntry, Mended};
 
 use crate::summary::{Cause, Drift, Findings};
@@ -13,10 +13,10 @@ const TRIES: u32 = 10;
 /// What setting a total with its ledger line costs: two items in a transaction.
 const MENDING: u64 = 4;
 
-/// Sets the total of `post` to its sum where it is not; 1 where it is left wrong, 0 otherwise.
+/// Sets the total of `id` to its sum where it is not; 1 where it is left wrong, 0 otherwise.
 pub(crate) async fn mend(
     tools: &Tools,
-    post: &PostId,
+    id: &CounterId,
     counter: &Counter,
     dry_run: bool,
     findings: &Findings,
@@ -24,47 +24,47 @@ pub(crate) async fn mend(
     let mut counter = counter.clone();
     for _ in 0..TRIES {
         let Ok(sum) = counter.sum() else {
-            tracing::error!(%post, "the counts of a post add up to more than 64 bits hold");
+            tracing::error!(counter = %id, "the counts of one counter add up to more than 64 bits hold");
             return Ok(1);
         };
         if sum == counter.likes {
             return Ok(0);
         }
-        let drift = Drift { key: post.to_string(), before: counter.likes, after: sum, cause: Cause::Total };
+        let drift = Drift { key: id.to_string(), before: counter.likes, after: sum, cause: Cause::Total };
         if dry_run {
             findings.differs(drift);
             return Ok(1);
         }
-        match write(tools, post, &counter, sum).await? {
+        match write(tools, id, &counter, sum).await? {
             Mended::Mended => {
-                tracing::info!(%post, before = drift.before, after = sum, "the total is the sum again");
+                tracing::info!(counter = %id, before = drift.before, after = sum, "the total is the sum again");
                 findings.corrected(drift);
                 return Ok(0);
             }
-            Mended::Changed => match tools.counter(post).await? {
+            Mended::Changed => match tools.counter(id).await? {
                 Some(changed) => counter = changed,
                 None => return Ok(0),
             },
         }
     }
-    tracing::warn!(%post, "a total changes too fast to be mended");
+    tracing::warn!(counter = %id, "a total changes too fast to be mended");
     Ok(1)
 }
 
 /// Safe to repeat: the version it requires is the one it moves. A copy whose answer was lost shows as a change.
-async fn write(tools: &Tools, post: &PostId, counter: &Counter, sum: i64) -> anyhow::Result<Mended> {
+async fn write(tools: &Tools, id: &CounterId, counter: &Counter, sum: i64) -> anyhow::Result<Mended> {
     let entry = LedgerEntry {
-        post: post.clone(),
+        counter: id.clone(),
         shard: None,
         at: tools.clock.now(),
-        run: tools.draw_run(),
+        run: tools.draw_window(),
         by: tools.me.0.clone(),
         before: counter.likes,
         after: sum,
         why: Cause::Total.label().to_owned(),
     };
     let counts = &tools.ports.counts;
-    let mended = tools.persist("mend a total", || counts.mend_total(post, counter.version, sum, &entry)).await?;
+    let mended = tools.persist("mend a total", || counts.mend_total(id, counter.version, sum, &entry)).await?;
     tools.spent.wrote(MENDING);
     Ok(mended)
 }

@@ -9,7 +9,7 @@ mod roster;
 use tally_core::fault::Fault;
 use tally_core::ids::RowKey;
 use tally_core::ports::{Judged, LedgerEntry};
-use tally_core::recount::{Form, Marker, Report, RunId, Verdict, verdict};
+use tally_core::recount::{Form, Marker, NoVerdict, Report, Verdict, WindowRun, verdict};
 
 use crate::config::Rules;
 use crate::cost::ITEM;
@@ -88,13 +88,13 @@ impl Again {
 pub(crate) struct Window<'a> {
     tools: &'a Tools,
     key: &'a RowKey,
-    run: RunId,
+    run: WindowRun,
 }
 
 impl<'a> Window<'a> {
-    /// An attempt at `key`, under a run id of its own.
+    /// An attempt at `key`, under an id of its own.
     pub(crate) fn new(tools: &'a Tools, key: &'a RowKey) -> Self {
-        Self { tools, key, run: tools.draw_run() }
+        Self { tools, key, run: tools.draw_window() }
     }
 
     /// Opens the window, reads the rows, of which about `rows` are expected, closes it, waits for the streamer's report,
@@ -123,7 +123,7 @@ impl<'a> Window<'a> {
         self.tools.wait(self.tools.rules.guard).await?;
         // Before the rows are read: a switch of feeders after this moment voids the verdict.
         let form = self.form().await?;
-        let read = match self.users(part).await? {
+        let read = match self.rows(part).await? {
             Ok(read) => read,
             Err(rows) => return Ok(Ending::Again(Again::NoRoom(rows))),
         };
@@ -145,10 +145,17 @@ impl<'a> Window<'a> {
     /// Draws the conclusion and has it written, also where there is nothing to correct: a verdict takes the token, so
     /// that no older report can correct after it.
     async fn judge(&self, read: &Roster, report: &Report, form: Form, why: Cause) -> anyhow::Result<Ending> {
-        let Some(counter) = self.tools.counter(&self.key.post).await? else {
+        let Some(counter) = self.tools.counter(&self.key.counter).await? else {
             return Ok(Ending::Again(Again::TokenGone));
         };
-        let Ok(verdict) = verdict(read, report, &counter, form) else { return Ok(Ending::Again(Again::TokenGone)) };
+        let verdict = match verdict(read, report, &counter, form) {
+            Ok(verdict) => verdict,
+            Err(NoVerdict::NoWindow) => return Ok(Ending::Again(Again::TokenGone)),
+            Err(NoVerdict::Overflow(error)) => {
+                tracing::error!(key = %self.key, %error, "the rows weigh more than a counter holds");
+                return Ok(Ending::Again(Again::Void));
+            }
+        };
         let token = counter.shards.get(&self.key.shard).and_then(|tally| tally.window);
         let before = token.map_or(0, |token| token.rows);
         let suspect = matches!(form, Form::Suspect { .. });
@@ -165,7 +172,7 @@ impl<'a> Window<'a> {
     /// Sends the verdict until it is known to stand, or not known not to: that is void, whatever the reason.
     async fn write(&self, verdict: &Verdict, judgement: Judgement, why: Cause) -> anyhow::Result<Judged> {
         let entry = LedgerEntry {
-            post: self.key.post.clone(),
+            counter: self.key.counter.clone(),
             shard: Some(self.key.shard),
             at: self.tools.clock.now(),
             run: self.run,

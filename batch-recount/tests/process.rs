@@ -118,7 +118,7 @@ mod tests {
 
     /// How often `key` was corrected: each time by what was wrong, and by nothing else.
     async fn corrections(world: &World, key: &RowKey) -> usize {
-        let ledger = world.ports.recounts.ledger(&key.post, 10_000).await.unwrap();
+        let ledger = world.ports.recounts.ledger(&key.counter, 10_000).await.unwrap();
         let corrections: Vec<i64> = ledger.iter().map(|line| line.after - line.before).filter(|by| *by != 0).collect();
         assert!(corrections.iter().all(|by| *by == -WRONG), "{key}: {corrections:?}");
         corrections.len()

@@ -7,6 +7,7 @@ use std::time::Duration;
 use anyhow::{Context, ensure};
 use tally_adapters::{dynamodb, kafka, redis};
 use tally_core::backoff::Backoff;
+use tally_core::ids::CachePrefix;
 use tally_core::ports::{Cache, ChangeStream, Checkpoints, Counts, Producer, Recounts, StreamInfo, Worker};
 use tally_service::metrics::Catalogue;
 use tally_service::{Host, Patience, Program, Stage};
@@ -82,7 +83,7 @@ impl App {
             dynamodb::Settings { table_prefix: config.table_prefix.clone(), ..dynamodb::Settings::default() };
         let connection = dynamodb::Connection::open(&settings).await;
         let mut ports = Ports::over(&connection);
-        ports.cache = config.cache.as_ref().map(open_cache).transpose()?;
+        ports.cache = config.cache.as_ref().map(|address| open_cache(address, &config.table_prefix)).transpose()?;
         ports.feed = match &config.feed {
             None => None,
             Some(feed) => {
@@ -114,9 +115,13 @@ impl Ports {
     }
 }
 
-fn open_cache(address: &CacheAddress) -> anyhow::Result<Arc<dyn Cache>> {
+fn open_cache(address: &CacheAddress, table_prefix: &str) -> anyhow::Result<Arc<dyn Cache>> {
     let nodes = address.nodes.iter().map(|node| node.expose().to_owned()).collect();
-    let settings = redis::Settings { cluster: address.cluster, ..redis::Settings::at(nodes) };
+    let settings = redis::Settings {
+        cluster: address.cluster,
+        prefix: CachePrefix::of_tables(table_prefix),
+        ..redis::Settings::at(nodes)
+    };
     Ok(Arc::new(redis::Cache::new(&settings).context("cannot set up the cache")?))
 }
 

@@ -174,7 +174,7 @@ impl Applier {
         let advance = || checkpoints.advance(&self.shard.label, &self.shard.id, last, at);
         patience.persist("move a checkpoint", Until::LastCall(stop), advance).await?;
         self.moved(at, SETTLED);
-        metrics::flushed(cut, prefix.posts.len(), prefix.records, began.elapsed());
+        metrics::flushed(cut, prefix.counters.len(), prefix.records, began.elapsed());
         Ok(Course::Go)
     }
 

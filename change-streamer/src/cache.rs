@@ -3,7 +3,7 @@
 
 use std::sync::Arc;
 
-use tally_core::ids::PostId;
+use tally_core::ids::CounterId;
 use tally_core::ports::Cache;
 use tally_core::served::Served;
 
@@ -16,7 +16,7 @@ pub(crate) struct Cached(pub(crate) Arc<dyn Cache>);
 impl Destination for Cached {
     const NAME: &'static str = "cache";
 
-    async fn offer(&self, counts: Vec<(PostId, Served)>) -> Offered {
+    async fn offer(&self, counts: Vec<(CounterId, Served)>) -> Offered {
         let outcome = self.0.update(&counts).await;
         match &outcome {
             Ok(replaced) => {

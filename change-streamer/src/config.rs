@@ -12,7 +12,7 @@ use crate::args::Args;
 use crate::reader::PollRules;
 
 /// The most users touched that one window keeps in memory; a run with more is repeated in a quieter hour.
-const WINDOW_USERS: usize = 500_000;
+const WINDOW_MEMBERS: usize = 500_000;
 
 /// The first wait after a page with few records.
 const POLL_BUSY: Duration = Duration::from_millis(25);
@@ -78,7 +78,7 @@ impl Default for Rules {
             poll: PollRules { busy: POLL_BUSY, idle: Duration::from_secs(1) },
             discover: Duration::from_secs(30),
             lease: Some(Duration::from_secs(6)),
-            window: CaptureLimits { users: WINDOW_USERS, age: Duration::from_secs(3600) },
+            window: CaptureLimits { members: WINDOW_MEMBERS, age: Duration::from_secs(3600) },
         }
     }
 }
@@ -104,7 +104,7 @@ impl TryFrom<Args> for Config {
             poll: PollRules { busy: POLL_BUSY, idle: args.poll_idle },
             discover: args.discover,
             lease: (!args.no_leases).then_some(args.lease),
-            window: CaptureLimits { users: WINDOW_USERS, age: args.window_limit },
+            window: CaptureLimits { members: WINDOW_MEMBERS, age: args.window_limit },
         };
         match cache {
             Some(Ok(cache)) if invalid.is_empty() => {

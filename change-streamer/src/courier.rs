@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use tally_core::backoff::Backoff;
 use tally_core::fault::Fault;
-use tally_core::ids::PostId;
+use tally_core::ids::CounterId;
 use tally_core::ports::Outcome;
 use tally_core::served::Served;
 use tally_service::{Chance, Clock, Stop, Stopped, Task};
@@ -27,13 +27,13 @@ pub(crate) trait Destination: Send + Sync + 'static {
     const NAME: &'static str;
 
     /// Offers `counts`; what comes back is to be offered again. Safe to repeat.
-    fn offer(&self, counts: Vec<(PostId, Served)>) -> impl Future<Output = Offered> + Send;
+    fn offer(&self, counts: Vec<(CounterId, Served)>) -> impl Future<Output = Offered> + Send;
 }
 
 /// What became of some counts.
 pub(crate) struct Offered {
     /// Those worth another try.
-    pub(crate) left: Vec<(PostId, Served)>,
+    pub(crate) left: Vec<(CounterId, Served)>,
     /// Whether the destination took them.
     pub(crate) outcome: Outcome<()>,
 }

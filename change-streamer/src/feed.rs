@@ -1,11 +1,12 @@
-//! The change feed: each new count as a message of its own, keyed by post, for systems that follow counts without
+//! The change feed: each new count of likes as a message of its own, keyed by post, for systems that follow counts without
 //! asking for them. Messages are absolute, so the last one of a post is all there is to know.
 
 use std::sync::Arc;
 
 use futures_util::stream::{self, StreamExt};
 use serde::Serialize;
-use tally_core::ids::PostId;
+use tally_core::fault::Fault;
+use tally_core::ids::{CounterId, CounterName, PostId};
 use tally_core::ports::Producer;
 use tally_core::ports::log::Outgoing;
 use tally_core::served::Served;
@@ -39,32 +40,34 @@ impl Message<'_> {
 }
 
 impl Feed {
-    async fn send(&self, post: PostId, count: Served) -> Result<(), (PostId, Served, tally_core::fault::Fault)> {
-        let value = Message::value(&post, &count);
+    async fn send(&self, id: CounterId, count: Served) -> Result<(), (CounterId, Served, Fault)> {
+        let value = Message::value(&id.post, &count);
         let outgoing = Outgoing {
             topic: &self.topic,
             partition: None,
-            key: Some(post.as_bytes()),
+            key: Some(id.post.as_bytes()),
             value: Some(&value),
             headers: &[],
         };
-        self.producer.send(outgoing).await.map(|_| ()).map_err(|fault| (post.clone(), count, fault))
+        self.producer.send(outgoing).await.map(|_| ()).map_err(|fault| (id.clone(), count, fault))
     }
 }
 
 impl Destination for Feed {
     const NAME: &'static str = "feed";
 
-    async fn offer(&self, counts: Vec<(PostId, Served)>) -> Offered {
-        let sent = stream::iter(counts).map(|(post, count)| self.send(post, count)).buffer_unordered(CONCURRENCY);
+    async fn offer(&self, counts: Vec<(CounterId, Served)>) -> Offered {
+        // A message has no place for the counter's name yet.
+        let likes = counts.into_iter().filter(|(id, _)| id.name == CounterName::LIKES);
+        let sent = stream::iter(likes).map(|(id, count)| self.send(id, count)).buffer_unordered(CONCURRENCY);
         let sent: Vec<_> = sent.collect().await;
         let (mut left, mut outcome) = (Vec::new(), Ok(()));
         for result in sent {
             match result {
                 Ok(()) => metrics::fed("sent", 1),
-                Err((post, count, fault)) => {
+                Err((id, count, fault)) => {
                     metrics::fed("failed", 1);
-                    left.push((post, count));
+                    left.push((id, count));
                     outcome = Err(fault);
                 }
             }

@@ -1,4 +1,4 @@
-//! From a prefix of one stream shard to counters: one conditional update per post, repeated until each is answered.
+//! From a prefix of one stream shard to counters: one conditional update per counter, repeated until each is answered.
 
 mod concern;
 
@@ -9,12 +9,12 @@ use std::time::Duration;
 use futures_util::stream::{FuturesUnordered, TryStreamExt};
 use tally_core::counter::{Counter, Retry, Update, after_refusal};
 use tally_core::fault::Fault;
-use tally_core::ids::{Ordinal, PostId, RowKey, Sequence, Shard};
+use tally_core::ids::{CounterId, Ordinal, RowKey, Sequence, Shard};
 use tally_core::lineage::{Loss, Picture};
 use tally_core::ports::{Applied, Counts, Outcome, QueueReason, Recounts};
 use tally_core::recount::Report;
 use tally_core::served::Served;
-use tally_core::tally::{PostRecords, Prefix, UpdateContext};
+use tally_core::tally::{CounterRecords, Prefix, UpdateContext};
 use tally_service::{Patience, Stop, Until};
 use tokio::sync::Semaphore;
 use tokio::time::Instant;
@@ -29,7 +29,7 @@ use crate::view::View;
 /// Ancestors that an update names. Feeders further away are found by asking again, and so are their watermarks.
 const ANCESTORS: usize = 6;
 
-/// Posts with watermarks to be pruned that are remembered, in each of two generations.
+/// Counters with watermarks to be pruned that are remembered, in each of two generations.
 const REMEMBERED: usize = 50_000;
 
 /// How long a window's report is worth writing: the run that waits for it begins anew after that.
@@ -80,7 +80,7 @@ impl Flush {
         Self { counts, recounts, gaps, view, patience, permits, concurrency, seen, outlets }
     }
 
-    /// Brings `prefix` into the counters and returns when every update is answered: posts side by side, each by one
+    /// Brings `prefix` into the counters and returns when every update is answered: counters side by side, each by one
     /// update at a time; then the closing marker's own update, and its report if the window is complete.
     ///
     /// Repeating a prefix is safe: each update's condition is the watermark that it sets.
@@ -99,17 +99,17 @@ impl Flush {
         let ancestors = picture.lineage.closed_ancestors(&shard.id, ANCESTORS);
         let sending = Sending { shard, picture: &picture, ancestors, stop, finished: AtomicBool::new(false) };
         let mut updates = FuturesUnordered::new();
-        for (post, records) in &prefix.posts {
+        for (id, records) in &prefix.counters {
             if updates.len() >= self.concurrency {
                 updates.try_next().await?;
             }
-            updates.push(self.post(&sending, post, records));
+            updates.push(self.counter(&sending, id, records));
         }
         while updates.try_next().await?.is_some() {}
         if let Some(boundary) = &prefix.boundary {
-            let update = self.update(&sending, &boundary.key.post, |context| Some(boundary.update(context)));
+            let update = self.update(&sending, &boundary.key.counter, |context| Some(boundary.update(context)));
             if let Some(update) = update {
-                self.settle(&sending, &boundary.key.post, update, |_| None).await?;
+                self.settle(&sending, &boundary.key.counter, update, |_| None).await?;
             }
         }
         if sending.finished.load(Ordering::Relaxed) {
@@ -121,18 +121,18 @@ impl Flush {
         Ok(Flushed::Done)
     }
 
-    /// Brings one post's records into its counter.
-    async fn post(&self, sending: &Sending<'_>, post: &PostId, records: &PostRecords) -> anyhow::Result<()> {
-        let Some(update) = self.update(sending, post, |context| records.update(context)) else { return Ok(()) };
-        let left = |applied| self.update(sending, post, |context| records.after(applied).update(context));
-        self.settle(sending, post, update, left).await
+    /// Brings one counter's records into it.
+    async fn counter(&self, sending: &Sending<'_>, id: &CounterId, records: &CounterRecords) -> anyhow::Result<()> {
+        let Some(update) = self.update(sending, id, |context| records.update(context)) else { return Ok(()) };
+        let left = |applied| self.update(sending, id, |context| records.after(applied).update(context));
+        self.settle(sending, id, update, left).await
     }
 
     /// Sends `update`, or what is `left` of it once a part turns out to be in the counter, until it is answered for good.
     async fn settle(
         &self,
         sending: &Sending<'_>,
-        post: &PostId,
+        id: &CounterId,
         mut update: Update,
         left: impl Fn(Sequence) -> Option<Update>,
     ) -> anyhow::Result<()> {
@@ -140,17 +140,17 @@ impl Flush {
         loop {
             let answer = {
                 let _permit = self.permits.acquire().await.expect("nobody closes the semaphore");
-                self.counts.apply(post, &update).await
+                self.counts.apply(id, &update).await
             };
             let counter = match answer {
                 Ok(Applied::Taken(counter)) => {
                     metrics::updated();
-                    self.taken(sending, post, &update, &counter);
+                    self.taken(sending, id, &update, &counter);
                     let concerns = concern::after_update(&update, &counter);
-                    return self.enqueue(post, &concerns, sending.stop).await;
+                    return self.enqueue(id, &concerns, sending.stop).await;
                 }
                 Ok(Applied::Refused(counter)) => counter,
-                Err(Fault::Poison(reason)) => return self.quarantine(sending, post, &update, &reason).await,
+                Err(Fault::Poison(reason)) => return self.quarantine(sending, id, &update, &reason).await,
                 // Unknown outcomes are among these: the same update again finds out what is so.
                 Err(fault) => {
                     self.patience.pause("update a counter", fault, &mut tries, Until::LastCall(sending.stop)).await?;
@@ -162,7 +162,7 @@ impl Flush {
             match retry {
                 Retry::After(applied) => match left(applied) {
                     Some(rest) => update = rest,
-                    None => return self.known(sending, post, &update, counter.as_ref()).await,
+                    None => return self.known(sending, id, &update, counter.as_ref()).await,
                 },
                 Retry::Changed(changed) => update = changed,
                 Retry::Finished => {
@@ -178,17 +178,17 @@ impl Flush {
     }
 
     /// An update was taken.
-    fn taken(&self, sending: &Sending<'_>, post: &PostId, update: &Update, counter: &Counter) {
-        tracing::trace!(%post, shard = %update.shard, version = counter.version, "updated");
-        self.seen().put(post, &counter.watermarks, sending.picture.closed_through);
-        self.offer(sending, post, counter);
+    fn taken(&self, sending: &Sending<'_>, id: &CounterId, update: &Update, counter: &Counter) {
+        tracing::trace!(counter = %id, shard = %update.shard, version = counter.version, "updated");
+        self.seen().put(id, &counter.watermarks, sending.picture.closed_through);
+        self.offer(sending, id, counter);
     }
 
     /// Puts a counter as it stands on its way out of the process.
-    fn offer(&self, sending: &Sending<'_>, post: &PostId, counter: &Counter) {
+    fn offer(&self, sending: &Sending<'_>, id: &CounterId, counter: &Counter) {
         let served = Served::new(Some(counter), sending.picture.open_gaps, sending.picture.as_of);
         for outlet in &self.outlets {
-            outlet.put([(post.clone(), served)]);
+            outlet.put([(id.clone(), served)]);
         }
     }
 
@@ -196,13 +196,13 @@ impl Flush {
     async fn known(
         &self,
         sending: &Sending<'_>,
-        post: &PostId,
+        id: &CounterId,
         update: &Update,
         counter: Option<&Counter>,
     ) -> anyhow::Result<()> {
         let Some(counter) = counter else { return Ok(()) };
-        self.taken(sending, post, update, counter);
-        self.enqueue(post, &concern::standing(update, counter), sending.stop).await
+        self.taken(sending, id, update, counter);
+        self.enqueue(id, &concern::standing(update, counter), sending.stop).await
     }
 
     /// The store will never take this update: no answer calls what it would have changed exact any more, a recount is
@@ -210,23 +210,23 @@ impl Flush {
     async fn quarantine(
         &self,
         sending: &Sending<'_>,
-        post: &PostId,
+        id: &CounterId,
         update: &Update,
         reason: &str,
     ) -> anyhow::Result<()> {
-        tracing::error!(%post, stream_shard = %update.shard, reason, "the store refuses a counter for good");
+        tracing::error!(counter = %id, stream_shard = %update.shard, reason, "the store refuses a counter for good");
         metrics::update_quarantined();
         for touch in &update.touched {
-            self.disown(&RowKey { post: post.clone(), shard: touch.shard }, sending.stop).await?;
+            self.disown(&RowKey { counter: id.clone(), shard: touch.shard }, sending.stop).await?;
         }
-        let read = || async { unless_poison(self.counts.counter(post).await) };
+        let read = || async { unless_poison(self.counts.counter(id).await) };
         if let Some(Some(counter)) =
             self.patience.persist("read a counter", Until::LastCall(sending.stop), read).await?
         {
-            self.offer(sending, post, &counter);
+            self.offer(sending, id, &counter);
         }
         let touched: Vec<_> = update.touched.iter().map(|touch| (touch.shard, QueueReason::Drift)).collect();
-        self.enqueue(post, &touched, sending.stop).await
+        self.enqueue(id, &touched, sending.stop).await
     }
 
     /// Marks the count of `key` as one that lacks records. Where the store refuses that as well, nothing is exact until
@@ -240,9 +240,9 @@ impl Flush {
     }
 
     /// Queues row keys for a recount. Safe to repeat: a key is queued once.
-    async fn enqueue(&self, post: &PostId, concerns: &[(Shard, QueueReason)], stop: &Stop) -> anyhow::Result<()> {
+    async fn enqueue(&self, id: &CounterId, concerns: &[(Shard, QueueReason)], stop: &Stop) -> anyhow::Result<()> {
         for (shard, reason) in concerns {
-            let key = RowKey { post: post.clone(), shard: *shard };
+            let key = RowKey { counter: id.clone(), shard: *shard };
             tracing::warn!(%key, ?reason, "queued for a recount");
             metrics::queued(*reason);
             let enqueue = || self.recounts.enqueue(&key, *reason, self.patience.clock().now());
@@ -283,10 +283,10 @@ impl Flush {
     fn update(
         &self,
         sending: &Sending<'_>,
-        post: &PostId,
+        id: &CounterId,
         update: impl FnOnce(&UpdateContext<'_>) -> Option<Update>,
     ) -> Option<Update> {
-        let seen = self.seen().get(post);
+        let seen = self.seen().get(id);
         update(&UpdateContext {
             shard: sending.shard.ordinal,
             now: self.patience.clock().now(),

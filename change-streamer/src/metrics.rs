@@ -101,9 +101,11 @@ pub const CATALOGUE: Catalogue = Catalogue(&[
 
 pub(crate) fn record_read(record: &Record) {
     let kind = match &record.kind {
-        RecordKind::Row { before: false, after: true, .. } => "liked",
-        RecordKind::Row { before: true, after: false, .. } => "unliked",
-        RecordKind::Row { .. } => "unchanged",
+        RecordKind::Row { .. } => match record.delta() {
+            0 => "unchanged",
+            1.. => "liked",
+            _ => "unliked",
+        },
         RecordKind::Marker { .. } => "marker",
         RecordKind::Reserved => "reserved",
         RecordKind::Foreign(_) => "foreign",

@@ -1,10 +1,10 @@
-//! Counts on their way out of the process: the newest of each post, in a queue that never holds its writers up.
+//! Counts on their way out of the process: the newest of each counter, in a queue that never holds its writers up.
 
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use tally_core::Map;
-use tally_core::ids::PostId;
+use tally_core::ids::CounterId;
 use tally_core::served::Served;
 use tokio::sync::Notify;
 
@@ -15,7 +15,7 @@ pub(crate) struct Outlet(Arc<Shared>);
 #[derive(Debug)]
 struct Shared {
     limit: usize,
-    /// Who is told how many posts had to make room.
+    /// Who is told how many counters had to make room.
     dropped: fn(usize),
     waiting: Mutex<Waiting>,
     filled: Notify,
@@ -23,23 +23,23 @@ struct Shared {
 
 #[derive(Debug, Default)]
 struct Waiting {
-    order: VecDeque<PostId>,
-    newest: Map<PostId, Served>,
+    order: VecDeque<CounterId>,
+    newest: Map<CounterId, Served>,
 }
 
 impl Outlet {
-    /// A queue of at most `limit` posts, that tells `dropped` how many had to make room.
+    /// A queue of at most `limit` counters, that tells `dropped` how many had to make room.
     pub(crate) fn new(limit: usize, dropped: fn(usize)) -> Self {
         Self(Arc::new(Shared { limit, dropped, waiting: Mutex::default(), filled: Notify::new() }))
     }
 
-    /// Puts counts in the queue, each in the place of an older one of its post; posts that wait longest make room.
-    pub(crate) fn put(&self, counts: impl IntoIterator<Item = (PostId, Served)>) {
+    /// Puts counts in the queue, each in the place of an older one of its counter; counters that wait longest make room.
+    pub(crate) fn put(&self, counts: impl IntoIterator<Item = (CounterId, Served)>) {
         let mut dropped = 0;
         {
             let mut waiting = self.waiting();
-            for (post, count) in counts {
-                dropped += usize::from(waiting.put(post, count, self.0.limit));
+            for (counter, count) in counts {
+                dropped += usize::from(waiting.put(counter, count, self.0.limit));
             }
         }
         self.0.filled.notify_one();
@@ -49,11 +49,11 @@ impl Outlet {
     }
 
     /// The counts that have waited longest, at most `most`; none where the queue is empty.
-    pub(crate) fn take(&self, most: usize) -> Vec<(PostId, Served)> {
+    pub(crate) fn take(&self, most: usize) -> Vec<(CounterId, Served)> {
         let mut waiting = self.waiting();
         let count = waiting.order.len().min(most);
-        let posts: Vec<_> = waiting.order.drain(..count).collect();
-        posts.into_iter().filter_map(|post| waiting.newest.remove_entry(&post)).collect()
+        let counters: Vec<_> = waiting.order.drain(..count).collect();
+        counters.into_iter().filter_map(|counter| waiting.newest.remove_entry(&counter)).collect()
     }
 
     /// Completes when something may have been put in since the last call.
@@ -67,15 +67,15 @@ impl Outlet {
 }
 
 impl Waiting {
-    fn put(&mut self, post: PostId, count: Served, limit: usize) -> bool {
-        if let Some(known) = self.newest.get_mut(&post) {
+    fn put(&mut self, counter: CounterId, count: Served, limit: usize) -> bool {
+        if let Some(known) = self.newest.get_mut(&counter) {
             if count.is_newer_than(known) {
                 *known = count;
             }
             return false;
         }
-        self.newest.insert(post.clone(), count);
-        self.order.push_back(post);
+        self.newest.insert(counter.clone(), count);
+        self.order.push_back(counter);
         let crowded = self.order.len() > limit;
         if crowded && let Some(oldest) = self.order.pop_front() {
             self.newest.remove(&oldest);
@@ -90,16 +90,16 @@ mod tests {
 
     use super::*;
 
-    fn count(post: &str, version: u64) -> (PostId, Served) {
-        (PostId::new(post).unwrap(), Served { version, ..Served::default() })
+    fn count(post: &str, version: u64) -> (CounterId, Served) {
+        (CounterId::likes(post.parse().unwrap()), Served { version, ..Served::default() })
     }
 
-    fn versions(taken: &[(PostId, Served)]) -> Vec<(&str, u64)> {
-        taken.iter().map(|(post, count)| (post.as_str(), count.version)).collect()
+    fn versions(taken: &[(CounterId, Served)]) -> Vec<(&str, u64)> {
+        taken.iter().map(|(id, count)| (id.post.as_str(), count.version)).collect()
     }
 
     #[test]
-    fn a_post_waits_once_with_its_newest_count() {
+    fn a_counter_waits_once_with_its_newest_count() {
         let outlet = Outlet::new(9, |_| panic!("there was room"));
         outlet.put([count("a", 1), count("b", 1), count("a", 3), count("a", 2)]);
         assert_eq!(versions(&outlet.take(9)), [("a", 3), ("b", 1)]);
@@ -107,7 +107,7 @@ mod tests {
     }
 
     #[test]
-    fn a_full_queue_drops_who_waited_longest() {
+    fn a_full_queue_drops_what_waited_longest() {
         static DROPPED: AtomicUsize = AtomicUsize::new(0);
         let outlet = Outlet::new(2, |dropped| _ = DROPPED.fetch_add(dropped, Ordering::Relaxed));
         outlet.put([count("a", 1), count("b", 1), count("c", 1), count("b", 2)]);

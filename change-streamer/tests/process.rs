@@ -272,7 +272,7 @@ mod tests {
             }
             for post in (0..20).map(post) {
                 let counter = world.counter(&post).await;
-                assert_eq!(newest.get(post.as_str()), Some(&(counter.version, counter.likes)), "{post}");
+                assert_eq!(newest.get(post.post.as_str()), Some(&(counter.version, counter.likes)), "{post}");
             }
         })
         .await;

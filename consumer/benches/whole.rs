@@ -18,7 +18,7 @@ use tally_consumer::{Action, App, Ports, ReadSettings};
 use tally_core::batch::{Change, Limits};
 use tally_core::event::{Action as Said, LikeEvent};
 use tally_core::fence::{Advance, Commit, Fence, Offset, Partition, TopicId};
-use tally_core::ids::{PostId, ShardCount, UserId};
+use tally_core::ids::{CounterId, PostId, ShardCount, UserId};
 use tally_core::ports::log::Outgoing;
 use tally_core::ports::{FencedRows, Producer as _};
 use tally_core::time::UnixMillis;
@@ -70,9 +70,9 @@ async fn tables() -> (Connection, Host) {
     (connection, host)
 }
 
-fn ids(partition: u32, n: u64) -> (PostId, UserId) {
+fn ids(partition: u32, n: u64) -> (CounterId, UserId) {
     let post = PostId::new(&format!("post-{partition:08}")).expect("a valid id");
-    (post, UserId::new(&format!("user-{n:010}")).expect("a valid id"))
+    (CounterId::likes(post), UserId::new(&format!("user-{n:010}")).expect("a valid id"))
 }
 
 /// The same transactions, one in flight a partition, by themselves.
@@ -97,7 +97,7 @@ async fn chain(likes: &Likes, index: u32) {
         let from = fence.offset.0;
         let to = from + Limits::MAX_ROWS as u64;
         let rows: Vec<_> = (from..to).map(|n| ids(index, n)).collect();
-        let change = |(post, user)| Change { post, user, action: Said::Like, at: UnixMillis(5) };
+        let change = |(post, user)| Change { counter: post, user, action: Said::Like, at: UnixMillis(5) };
         let changes: Vec<Change<'_>> = rows.iter().map(|(post, user)| change((post, user))).collect();
         let advance = Advance { from: fence.clone(), to: Offset(to) };
         assert_eq!(likes.commit(&partition, &advance, &changes).await, Commit::Done);
@@ -152,9 +152,9 @@ async fn until_fences(likes: &Likes, holds: impl Fn(u64) -> bool) -> (Instant, u
 async fn fill(producer: &Producer) {
     for index in 0..PARTITIONS {
         let sent = futures_util::stream::iter(0..EVENTS).map(|n| async move {
-            let (post, user) = ids(index, n);
-            let value = LikeEvent::new(&post, &user, Said::Like, UnixMillis(5)).encode();
-            let key = Some(post.as_str().as_bytes());
+            let (likes, user) = ids(index, n);
+            let value = LikeEvent::new(&likes.post, &user, Said::Like, UnixMillis(5)).encode();
+            let key = Some(likes.post.as_bytes());
             let record = Outgoing { topic: "likes", partition: Some(index), key, value: Some(&value), headers: &[] };
             producer.send(record).await.expect("the cluster takes events");
         });

@@ -10,7 +10,7 @@ use hashbrown::HashTable;
 
 use crate::event::{Action, LikeEvent};
 use crate::fence::Offset;
-use crate::ids::{PostId, UserId};
+use crate::ids::{CounterId, PostId, UserId};
 use crate::time::UnixMillis;
 
 /// When a batch is written. A transaction holds 100 items; one is the fence.
@@ -69,8 +69,8 @@ pub enum Taken {
 /// The state a row is to have.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Change<'a> {
-    /// The post.
-    pub post: &'a PostId,
+    /// The counter.
+    pub counter: &'a CounterId,
     /// The user.
     pub user: &'a UserId,
     /// Whether the row is to be there.
@@ -198,7 +198,7 @@ impl Batch {
         let (post, user) = (event.post(), event.user());
         let hash = hash_of(post, user);
         let rows = &mut self.taken.rows;
-        let same = |row: &u32| rows[*row as usize].0.as_str() == post && rows[*row as usize].1.as_str() == user;
+        let same = |row: &u32| rows[*row as usize].0.post.as_str() == post && rows[*row as usize].1.as_str() == user;
         if let Some(row) = self.index.find(hash, same) {
             return Some(*row);
         }
@@ -206,10 +206,10 @@ impl Batch {
             return None;
         }
         let row = u32::try_from(rows.len()).expect("a batch has at most 99 rows");
-        rows.push((PostId::checked(post), UserId::checked(user)));
+        rows.push((CounterId::likes(PostId::checked(post)), UserId::checked(user)));
         self.index.insert_unique(hash, row, |row| {
-            let (post, user) = &rows[*row as usize];
-            hash_of(post, user)
+            let (counter, user) = &rows[*row as usize];
+            hash_of(&counter.post, user)
         });
         Some(row)
     }
@@ -232,7 +232,7 @@ struct Event {
 pub struct Events {
     from: Offset,
     to: Offset,
-    rows: Vec<(PostId, UserId)>,
+    rows: Vec<(CounterId, UserId)>,
     events: Vec<Event>,
 }
 
@@ -267,10 +267,10 @@ impl Events {
         for event in &self.events {
             last[event.row as usize] = Some(event);
         }
-        let change = |(event, (post, user)): (Option<&Event>, _)| {
-            event.map(|event| Change { post, user, action: event.action, at: event.at })
+        let change = |(event, (counter, user)): (Option<&Event>, _)| {
+            event.map(|event| Change { counter, user, action: event.action, at: event.at })
         };
-        last.into_iter().zip(self.rows.iter().map(|(post, user)| (post, user))).filter_map(change).collect()
+        last.into_iter().zip(self.rows.iter().map(|(counter, user)| (counter, user))).filter_map(change).collect()
     }
 
     /// Two stretches that follow each other and together are this one, each to be folded by itself; `None` where there

@@ -12,7 +12,7 @@ use thiserror::Error;
 pub use refusal::{Kin, Retry, after_refusal};
 
 use crate::ids::{Ordinal, Sequence, Shard};
-use crate::recount::RunId;
+use crate::recount::WindowRun;
 use crate::time::UnixMillis;
 use crate::watermark::{Prune, Standing, Watermarks};
 
@@ -50,7 +50,7 @@ pub struct ShardTally {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Window {
     /// `hr<k>`.
-    pub run: RunId,
+    pub run: WindowRun,
     /// `hs<k>`.
     pub rows: i64,
 }
@@ -147,7 +147,7 @@ pub struct Touch {
     /// How the stream shard comes to feed this shard.
     pub feeder: Feeder,
     /// The run whose closing marker this update stands for; its delta is 0, so that the token holds the rows exactly there.
-    pub window: Option<RunId>,
+    pub window: Option<WindowRun>,
 }
 
 /// What an update expects of a shard's last feeder.

@@ -14,6 +14,7 @@ pub mod served;
 pub mod tally;
 pub mod time;
 pub mod watermark;
+pub mod weight;
 
 /// A map whose iteration order depends on its contents and history alone, never on a seed drawn at start.
 pub type Map<K, V> = hashbrown::HashMap<K, V, foldhash::fast::FixedState>;

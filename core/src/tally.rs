@@ -5,5 +5,5 @@
 mod prefix;
 mod record;
 
-pub use prefix::{Boundary, Cut, CutRules, Fold, MAX_TOUCHED, PostRecords, Prefix, UpdateContext};
+pub use prefix::{Boundary, CounterRecords, Cut, CutRules, Fold, MAX_TOUCHED, Prefix, UpdateContext};
 pub use record::{Image, Quarantine, RawRecord, Record, RecordKind, read};

@@ -12,7 +12,7 @@ use anyhow::Context;
 use futures_util::{StreamExt, TryStreamExt, stream};
 use tally_adapters::dynamodb;
 use tally_core::counter::{Feeder, Touch, Update};
-use tally_core::ids::{Ordinal, PostId, Sequence, Shard};
+use tally_core::ids::{CounterId, Ordinal, PostId, Sequence, Shard};
 use tally_core::ports::{ChangeStream, Checkpoints, Counts};
 use tally_core::time::UnixMillis;
 use tally_emulator::Emulator;
@@ -56,7 +56,7 @@ async fn plant(connection: &dynamodb::Connection, posts: u64) -> anyhow::Result<
     let counts = dynamodb::Counts::new(connection);
     let planted = stream::iter(1..=posts).map(|n| {
         let counts = counts.clone();
-        async move { anyhow::Ok(counts.apply(&PostId::new(&format!("p{n}"))?, &likes(n, now)).await?) }
+        async move { anyhow::Ok(counts.apply(&CounterId::likes(PostId::new(&format!("p{n}"))?), &likes(n, now)).await?) }
     });
     planted.buffer_unordered(AT_ONCE).try_for_each(async |_| Ok(())).await
 }

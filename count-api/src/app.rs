@@ -9,7 +9,7 @@ use axum::http::{HeaderName, HeaderValue, Method, header};
 use tally_adapters::{dynamodb, kafka, redis};
 use tally_core::backoff::Backoff;
 use tally_core::fault::Fault;
-use tally_core::ids::ShardCount;
+use tally_core::ids::{CachePrefix, ShardCount};
 use tally_core::ports::{Cache, ChangeStream, Checkpoints, Counts, Producer, Recounts, Rows};
 use tally_service::metrics::Catalogue;
 use tally_service::{Host, Program, Stage, http};
@@ -85,7 +85,7 @@ impl App {
             dynamodb::Settings { table_prefix: config.table_prefix.clone(), ..dynamodb::Settings::default() };
         let connection = dynamodb::Connection::open(&settings).await;
         let mut ports = Ports::over(&connection);
-        ports.cache = config.cache.as_ref().map(open_cache).transpose()?;
+        ports.cache = config.cache.as_ref().map(|address| open_cache(address, &config.table_prefix)).transpose()?;
         ports.producer = config.kafka.as_ref().map(open_producer).transpose()?;
         Ok(Self::with_ports(config, ports))
     }
@@ -116,9 +116,13 @@ impl App {
     }
 }
 
-fn open_cache(address: &CacheAddress) -> anyhow::Result<Arc<dyn Cache>> {
+fn open_cache(address: &CacheAddress, table_prefix: &str) -> anyhow::Result<Arc<dyn Cache>> {
     let nodes = address.nodes.iter().map(|node| node.expose().to_owned()).collect();
-    let settings = redis::Settings { cluster: address.cluster, ..redis::Settings::at(nodes) };
+    let settings = redis::Settings {
+        cluster: address.cluster,
+        prefix: CachePrefix::of_tables(table_prefix),
+        ..redis::Settings::at(nodes)
+    };
     Ok(Arc::new(redis::Cache::new(&settings).context("cannot set up the cache")?))
 }
 

@@ -12,7 +12,7 @@ mod table;
 use std::sync::Arc;
 
 use futures_util::future::join_all;
-use tally_core::ids::PostId;
+use tally_core::ids::CounterId;
 use tally_core::served::Served;
 use tally_service::{Stop, Task};
 use thiserror::Error;
@@ -87,38 +87,38 @@ impl Reader {
         (Self(Arc::new(Near { local, layered: Arc::clone(&layered), begin })), Readings { layered, begun })
     }
 
-    /// The count of `post`. However many ask at once, one of them has it read.
-    pub async fn count(&self, post: &PostId) -> Result<Served, NoAnswer> {
-        self.kept(post).await.map(|kept| self.judged(&kept))
+    /// The count of `id`. However many ask at once, one of them has it read.
+    pub async fn count(&self, id: &CounterId) -> Result<Served, NoAnswer> {
+        self.kept(id).await.map(|kept| self.judged(&kept))
     }
 
-    /// The count of `post` as it is sent.
-    pub async fn shown(&self, post: &PostId) -> Result<Shown, NoAnswer> {
-        self.kept(post).await.map(|kept| kept.shown(post, &self.judged(&kept)))
+    /// The count of `id` as it is sent.
+    pub async fn shown(&self, id: &CounterId) -> Result<Shown, NoAnswer> {
+        self.kept(id).await.map(|kept| kept.shown(id, &self.judged(&kept)))
     }
 
-    /// The count of `post` as it is sent, if it is in memory `now` and was sent like that before.
-    pub fn at_hand(&self, post: &str, now: Instant) -> Option<Shown> {
-        let kept = self.0.local.get(post, now)?;
+    /// The count of `id` as it is sent, if it is in memory `now` and was sent like that before.
+    pub fn at_hand(&self, id: &CounterId, now: Instant) -> Option<Shown> {
+        let kept = self.0.local.get(id, now)?;
         let shown = kept.at_hand(&self.judged(&kept))?;
         self.0.layered.layers.local.increment(1);
         Some(shown)
     }
 
-    /// The counts of `posts`, in their order: what is not in memory and not being read is read at once.
-    pub async fn counts(&self, posts: &[PostId]) -> Vec<Result<Served, NoAnswer>> {
-        let (found, led) = self.0.local.find(posts);
+    /// The counts of `ids`, in their order: what is not in memory and not being read is read at once.
+    pub async fn counts(&self, ids: &[CounterId]) -> Vec<Result<Served, NoAnswer>> {
+        let (found, led) = self.0.local.find(ids);
         self.begin(led);
         let kept = join_all(found.into_iter().map(|found| self.arrived(found))).await;
         kept.into_iter().map(|kept| kept.map(|kept| self.judged(&kept))).collect()
     }
 
-    async fn kept(&self, post: &PostId) -> Result<Arc<Kept>, NoAnswer> {
-        if let Some(kept) = self.0.local.get(post, Instant::now()) {
+    async fn kept(&self, id: &CounterId) -> Result<Arc<Kept>, NoAnswer> {
+        if let Some(kept) = self.0.local.get(id, Instant::now()) {
             self.0.layered.layers.local.increment(1);
             return Ok(kept);
         }
-        let (mut found, led) = self.0.local.find(std::slice::from_ref(post));
+        let (mut found, led) = self.0.local.find(std::slice::from_ref(id));
         self.begin(led);
         self.arrived(found.remove(0)).await
     }
@@ -171,7 +171,7 @@ impl Task for Readings {
 }
 
 async fn read(layered: Arc<Layered>, led: Vec<Led>) {
-    let posts: Vec<PostId> = led.iter().map(|led| led.post.clone()).collect();
-    let read = layered.read(&posts).await;
+    let ids: Vec<CounterId> = led.iter().map(|led| led.id.clone()).collect();
+    let read = layered.read(&ids).await;
     led.into_iter().zip(read).for_each(|(led, read)| led.land(read));
 }

@@ -8,7 +8,7 @@ use futures_util::StreamExt;
 use futures_util::stream;
 use metrics::gauge;
 use tally_core::Map;
-use tally_core::ids::PostId;
+use tally_core::ids::CounterId;
 use tally_core::served::Served;
 use tally_service::{Clock, Stop, Task};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, watch};
@@ -27,7 +27,7 @@ const AT_ONCE: usize = 8;
 /// The posts listened to. Clones share them.
 #[derive(Clone)]
 pub struct Watches {
-    posts: Arc<Mutex<Map<PostId, watch::Sender<Served>>>>,
+    posts: Arc<Mutex<Map<CounterId, watch::Sender<Served>>>>,
     places: Arc<Semaphore>,
 }
 
@@ -48,10 +48,10 @@ impl Watches {
         Ok(Place { _permit: permit })
     }
 
-    /// Listens to `post`, whose count was `now` a moment ago.
-    pub fn listen(&self, place: Place, post: &PostId, now: Served) -> Listener {
+    /// Listens to `id`, whose count was `now` a moment ago.
+    pub fn listen(&self, place: Place, id: &CounterId, now: Served) -> Listener {
         let mut posts = self.posts();
-        let counts = match posts.get(post) {
+        let counts = match posts.get(id) {
             Some(sender) => {
                 offer(sender, now);
                 sender.subscribe()
@@ -59,7 +59,7 @@ impl Watches {
             None => {
                 let sender = watch::Sender::new(now);
                 let counts = sender.subscribe();
-                posts.insert(post.clone(), sender);
+                posts.insert(id.clone(), sender);
                 counts
             }
         };
@@ -67,7 +67,7 @@ impl Watches {
     }
 
     /// The posts still listened to; the others are forgotten.
-    fn listened(&self) -> Vec<PostId> {
+    fn listened(&self) -> Vec<CounterId> {
         let mut posts = self.posts();
         posts.retain(|_, sender| sender.receiver_count() > 0);
         if posts.len() < posts.capacity() / 4 {
@@ -76,13 +76,13 @@ impl Watches {
         posts.keys().cloned().collect()
     }
 
-    fn publish(&self, post: &PostId, served: Served) {
-        if let Some(sender) = self.posts().get(post) {
+    fn publish(&self, id: &CounterId, served: Served) {
+        if let Some(sender) = self.posts().get(id) {
             offer(sender, served);
         }
     }
 
-    fn posts(&self) -> MutexGuard<'_, Map<PostId, watch::Sender<Served>>> {
+    fn posts(&self) -> MutexGuard<'_, Map<CounterId, watch::Sender<Served>>> {
         self.posts.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -192,9 +192,9 @@ impl Watcher {
         reads
             .for_each_concurrent(AT_ONCE, |posts| async move {
                 // Nobody is told of a failure: the next look makes up for it, and heartbeats go on.
-                for (post, read) in posts.iter().zip(self.reader.counts(posts).await) {
+                for (id, read) in posts.iter().zip(self.reader.counts(posts).await) {
                     if let Ok(served) = read {
-                        self.watches.publish(post, served);
+                        self.watches.publish(id, served);
                     }
                 }
             })
@@ -222,29 +222,29 @@ mod tests {
         Served { version, exact, ..Served::default() }
     }
 
-    fn post() -> PostId {
-        PostId::new("p").unwrap()
+    fn likes() -> CounterId {
+        CounterId::likes("p".parse().unwrap())
     }
 
     #[tokio::test]
     async fn a_listener_sees_the_count_now_and_then_only_what_is_new() {
         let watches = Watches::new(9);
-        let mut listener = watches.listen(watches.admit().unwrap(), &post(), served(3, true));
+        let mut listener = watches.listen(watches.admit().unwrap(), &likes(), served(3, true));
         assert_eq!(listener.next().await, Some(served(3, true)));
-        watches.publish(&post(), Served { as_of: tally_core::time::UnixMillis(9), ..served(3, true) });
-        watches.publish(&post(), served(2, true));
+        watches.publish(&likes(), Served { as_of: tally_core::time::UnixMillis(9), ..served(3, true) });
+        watches.publish(&likes(), served(2, true));
         assert_eq!(listener.next().now_or_never(), None, "the same edition, and an older one");
-        watches.publish(&post(), served(3, false));
+        watches.publish(&likes(), served(3, false));
         assert_eq!(listener.next().await, Some(served(3, false)));
-        watches.publish(&post(), served(4, false));
-        watches.publish(&post(), served(6, false));
+        watches.publish(&likes(), served(4, false));
+        watches.publish(&likes(), served(6, false));
         assert_eq!(listener.next().await, Some(served(6, false)), "what it was slow to read was replaced");
     }
 
     #[tokio::test]
     async fn who_comes_back_is_told_only_what_it_has_not_seen() {
         let watches = Watches::new(9);
-        let resume = |seen| watches.listen(watches.admit().unwrap(), &post(), served(3, true)).resuming(seen);
+        let resume = |seen| watches.listen(watches.admit().unwrap(), &likes(), served(3, true)).resuming(seen);
         let mut same = resume(Edition::parse("3.1"));
         assert_eq!(same.next().now_or_never(), None);
         for other in ["2.1", "3.0", "9.1", "3", "x"] {
@@ -255,9 +255,9 @@ mod tests {
     #[tokio::test]
     async fn many_listeners_of_a_post_are_one_watch_and_the_last_one_ends_it() {
         let watches = Watches::new(9);
-        let listen = || watches.listen(watches.admit().unwrap(), &post(), served(1, true));
+        let listen = || watches.listen(watches.admit().unwrap(), &likes(), served(1, true));
         let (one, two) = (listen(), listen());
-        assert_eq!(watches.listened(), [post()]);
+        assert_eq!(watches.listened(), [likes()]);
         drop(one);
         assert_eq!(watches.listened().len(), 1);
         drop(two);
@@ -269,14 +269,14 @@ mod tests {
         let watches = Watches::new(1);
         let place = watches.admit().unwrap();
         assert_eq!(watches.admit().err(), Some(Full));
-        drop(watches.listen(place, &post(), served(1, true)));
+        drop(watches.listen(place, &likes(), served(1, true)));
         assert!(watches.admit().is_ok());
     }
 
     #[tokio::test]
     async fn a_stop_ends_every_stream() {
         let (watches, switch) = (Watches::new(9), Switch::new());
-        let listener = watches.listen(watches.admit().unwrap(), &post(), served(1, true));
+        let listener = watches.listen(watches.admit().unwrap(), &likes(), served(1, true));
         let mut counts = Box::pin(listener.counts(switch.stop()));
         assert_eq!(counts.next().await, Some(served(1, true)));
         switch.request();

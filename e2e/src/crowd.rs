@@ -1,7 +1,7 @@
 //! Who says events about what.
 
 use tally_core::event::Action;
-use tally_core::ids::{PostId, UserId};
+use tally_core::ids::{CounterId, PostId, UserId};
 use tally_service::Chance;
 
 use crate::simulation::chance::Draws;
@@ -28,9 +28,9 @@ impl Crowd {
         (post, user, action)
     }
 
-    /// Every post there can be.
-    pub(crate) fn all_posts(&self) -> impl Iterator<Item = PostId> + use<> {
-        (0..self.posts).map(post)
+    /// The likes of every post there can be.
+    pub(crate) fn all_counters(&self) -> impl Iterator<Item = CounterId> + use<> {
+        (0..self.posts).map(post).map(CounterId::likes)
     }
 }
 

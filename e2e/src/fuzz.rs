@@ -62,7 +62,7 @@ fn row_key(data: &[u8]) {
     let Ok(text) = std::str::from_utf8(data) else { return };
     let Ok(key) = text.parse::<RowKey>() else { return };
     assert_eq!(key.to_string(), text);
-    assert_eq!(text.rsplit_once('#').map(|(post, _)| post), Some(key.post.as_str()));
+    assert_eq!(text.rsplit_once('#').map(|(post, _)| post), Some(key.counter.post.as_str()));
 }
 
 /// A cached text is a count or is refused; a count written again is the same count.

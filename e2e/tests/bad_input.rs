@@ -177,7 +177,7 @@ async fn rows(likes: &Likes) -> BTreeSet<(String, String)> {
     let mut after = None;
     loop {
         let page = likes.scan(Segment { index: 0, of: 1 }, after.as_ref()).await.unwrap();
-        rows.extend(page.items.into_iter().map(|row| (row.pk.rsplit_once('#').unwrap().0.to_owned(), row.user)));
+        rows.extend(page.items.into_iter().map(|row| (row.pk.rsplit_once('#').unwrap().0.to_owned(), row.sort)));
         after = page.next;
         if after.is_none() {
             return rows;

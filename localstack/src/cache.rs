@@ -7,7 +7,7 @@ use std::time::Duration;
 use async_trait::async_trait;
 use tally_adapters::memory;
 use tally_core::fault::Fault;
-use tally_core::ids::PostId;
+use tally_core::ids::CounterId;
 use tally_core::ports::{Cache, Cached, FillToken, Outcome};
 use tally_core::served::Served;
 use tally_service::{Clock, Stop, Task};
@@ -79,20 +79,20 @@ fn fresh(clock: Clock) -> Arc<dyn Cache> {
 
 #[async_trait]
 impl Cache for Switchable {
-    async fn get(&self, posts: &[PostId]) -> Outcome<Vec<Cached>> {
-        self.now()?.get(posts).await
+    async fn get(&self, counters: &[CounterId]) -> Outcome<Vec<Cached>> {
+        self.now()?.get(counters).await
     }
 
-    async fn update(&self, values: &[(PostId, Served)]) -> Outcome<usize> {
+    async fn update(&self, values: &[(CounterId, Served)]) -> Outcome<usize> {
         self.now()?.update(values).await
     }
 
-    async fn begin_fill(&self, post: &PostId) -> Outcome<Option<FillToken>> {
-        self.now()?.begin_fill(post).await
+    async fn begin_fill(&self, counter: &CounterId) -> Outcome<Option<FillToken>> {
+        self.now()?.begin_fill(counter).await
     }
 
-    async fn fill(&self, post: &PostId, token: &FillToken, value: &Served) -> Outcome<bool> {
-        self.now()?.fill(post, token, value).await
+    async fn fill(&self, counter: &CounterId, token: &FillToken, value: &Served) -> Outcome<bool> {
+        self.now()?.fill(counter, token, value).await
     }
 }
 
@@ -117,7 +117,8 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn a_cache_that_was_away_comes_back_empty_and_takes_no_fill_begun_before() {
         let cache = Switchable::embedded(Clock::starting_at(UnixMillis(0)));
-        let (kept, begun) = (PostId::new("kept").unwrap(), PostId::new("begun").unwrap());
+        let likes = |post: &str| CounterId::likes(post.parse().unwrap());
+        let (kept, begun) = (likes("kept"), likes("begun"));
         let served = Served { likes: 1, version: 1, ..Served::default() };
         let token = cache.begin_fill(&kept).await.unwrap().unwrap();
         assert!(cache.fill(&kept, &token, &served).await.unwrap());

@@ -9,6 +9,7 @@ use anyhow::Context;
 use tally_adapters::dynamodb::{self, Connection};
 use tally_adapters::{kafka, redis};
 use tally_core::backoff::Backoff;
+use tally_core::ids::CachePrefix;
 use tally_core::ports::Shelf as _;
 use tally_emulator::Emulator;
 use tally_service::{Host, Secret, Stage, Stop};
@@ -68,7 +69,7 @@ impl Engines {
         }
         let kafka = Kafka::open(kafka, host).await?;
         let store = Store::open(store, &table_prefix, seed, host).await?;
-        let cache = open_cache(redis.as_ref(), host)?;
+        let cache = open_cache(redis.as_ref(), &table_prefix, host)?;
         host.wait_for("tables", Backoff::STORE, || dynamodb::ensure_tables(&store.connection)).await?;
         Ok(Self { kafka, store, cache, table_prefix })
     }
@@ -128,13 +129,14 @@ impl Store {
     }
 }
 
-fn open_cache(redis: Option<&Secret>, host: &Host) -> anyhow::Result<Switchable> {
+fn open_cache(redis: Option<&Secret>, table_prefix: &str, host: &Host) -> anyhow::Result<Switchable> {
     let Some(url) = redis else {
         let cache = Switchable::embedded(host.clock());
         host.spawn(Stage::Support, "cache", Expiry(cache.clone()));
         return Ok(cache);
     };
-    let cache =
-        redis::Cache::new(&redis::Settings::at(vec![url.expose().to_owned()])).context("cannot set up the cache")?;
+    let prefix = CachePrefix::of_tables(table_prefix);
+    let settings = redis::Settings { prefix, ..redis::Settings::at(vec![url.expose().to_owned()]) };
+    let cache = redis::Cache::new(&settings).context("cannot set up the cache")?;
     Ok(Switchable::real(Arc::new(cache), host.clock()))
 }

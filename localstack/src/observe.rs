@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use serde_json::Value;
-use tally_core::ids::PostId;
+use tally_core::ids::{CounterId, PostId};
 use tally_core::lineage::{Checkpoint, Listed};
 use tally_core::ports::{ChangeStream, Checkpoints, Recounts, RunState, StreamFault};
 use tally_core::time::UnixMillis;
@@ -181,12 +181,16 @@ impl View {
         let posts: BTreeSet<PostId> = keys.filter_map(|key| PostId::new(post_of(&key)).ok()).take(POSTS).collect();
         let mut corrections = Vec::new();
         for post in &posts {
-            let Ok(lines) = self.recounts.ledger(post, u32::try_from(CORRECTIONS).unwrap_or(u32::MAX)).await else {
+            let Ok(lines) = self
+                .recounts
+                .ledger(&CounterId::likes(post.clone()), u32::try_from(CORRECTIONS).unwrap_or(u32::MAX))
+                .await
+            else {
                 continue;
             };
             corrections.extend(lines.into_iter().map(|line| Correction {
                 at: line.at.0,
-                post_id: line.post.to_string(),
+                post_id: line.counter.post.to_string(),
                 before: line.before,
                 after: line.after,
                 why: line.why,
@@ -272,7 +276,7 @@ impl Task for Observer {
 #[cfg(test)]
 mod tests {
     use tally_core::ids::Ordinal;
-    use tally_core::recount::RunId;
+    use tally_core::recount::AuditRun;
 
     use super::*;
 
@@ -309,7 +313,7 @@ mod tests {
     #[test]
     fn drift_is_what_all_runs_found_together() {
         let run = |summary: &str, ended: Option<u64>| RunState {
-            run: RunId::from(1),
+            run: AuditRun::from(1),
             began: UnixMillis(0),
             ended: ended.map(UnixMillis),
             scope: "audit".to_owned(),

@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use anyhow::{Context, bail};
 use async_trait::async_trait;
 use serde_json::json;
-use tally_core::ids::PostId;
+use tally_core::ids::{CounterId, PostId};
 use tally_core::ports::{Cache, Counts, Recounts};
 use tally_core::served::Served;
 use tally_emulator::Emulator;
@@ -66,10 +66,11 @@ impl LocalStack {
     /// An update as a careless operator would make it: one shard and the total, and the version with them.
     async fn inject(&self, post: &str, by: i64) -> anyhow::Result<String> {
         let post = PostId::new(post).map_err(|error| Refusal(format!("a post: {error}")))?;
+        let id = CounterId::likes(post.clone());
         if by == 0 || by.unsigned_abs() > 1_000_000 {
             bail!(Refusal("drift is at most a million likes either way, and not none".to_owned()));
         }
-        if self.counts.counter(&post).await?.is_none() {
+        if self.counts.counter(&id).await?.is_none() {
             bail!(Refusal(format!("nobody has liked {post}, so it has no counter")));
         }
         let update = json!({
@@ -83,10 +84,10 @@ impl LocalStack {
         Client::new(self.store).post("/", HEADERS, &update).await.context("cannot change the counter")?;
         self.injected.fetch_add(by.unsigned_abs(), Ordering::Relaxed);
         // The next like of the post would bring the number to the cache; people should not have to wait for one.
-        let counter = self.counts.counter(&post).await?;
+        let counter = self.counts.counter(&id).await?;
         let served = Served::new(counter.as_ref(), false, self.clock.now());
         // A cache that is away shows it later.
-        let _ = self.cache.update(&[(post.clone(), served)]).await;
+        let _ = self.cache.update(&[(id.clone(), served)]).await;
         Ok(format!("{post} is off by {by:+}: a recount will find out"))
     }
 

@@ -16,7 +16,7 @@ use std::time::Duration;
 use serde_json::json;
 use tally_core::backoff::Backoff;
 use tally_core::counter::Counter;
-use tally_core::ids::PostId;
+use tally_core::ids::CounterId;
 use tally_core::lineage::Lineage;
 use tally_core::ports::{ChangeStream, Checkpoints, Counts, Cursor, Recounts, Rows as RowsPort, Segment};
 use tally_core::time::UnixMillis;
@@ -47,7 +47,7 @@ const BATCH: usize = 100;
 const WHOLE: Segment = Segment { index: 0, of: 1 };
 
 /// The counts table as it was read.
-type Counters = BTreeMap<PostId, Counter>;
+type Counters = BTreeMap<CounterId, Counter>;
 
 /// A step towards quiet.
 #[derive(Clone, Copy, Debug)]
@@ -206,13 +206,14 @@ impl Verify {
 
     /// What the API says of every post with a counter and of the load's own, once it had time to forget what it remembers.
     async fn answers(&self, rows: &Rows, counters: &Counters) -> anyhow::Result<Differences> {
-        let mut posts: Vec<&PostId> = counters.keys().chain(self.names.posts()).collect();
-        posts.sort_unstable();
-        posts.dedup();
+        let own = self.names.posts().iter().cloned().map(CounterId::likes);
+        let mut ids: Vec<CounterId> = counters.keys().cloned().chain(own).collect();
+        ids.sort_unstable();
+        ids.dedup();
         let deadline = Instant::now() + MEMORY;
         let mut client = Client::new(self.api);
         loop {
-            let differences = served_with_rows(&ask(&mut client, &posts).await?, rows);
+            let differences = served_with_rows(&ask(&mut client, &ids).await?, rows);
             if differences.count == 0 || Instant::now() >= deadline {
                 return Ok(differences);
             }
@@ -238,16 +239,16 @@ impl Verify {
     }
 }
 
-async fn ask(client: &mut Client, posts: &[&PostId]) -> anyhow::Result<BTreeMap<PostId, u64>> {
+async fn ask(client: &mut Client, ids: &[CounterId]) -> anyhow::Result<BTreeMap<CounterId, u64>> {
     let mut served = BTreeMap::new();
-    for batch in posts.chunks(BATCH) {
-        let ids: Vec<&str> = batch.iter().map(|post| post.as_str()).collect();
+    for batch in ids.chunks(BATCH) {
+        let posts: Vec<&str> = batch.iter().map(|id| id.post.as_str()).collect();
         let headers = "content-type: application/json\r\n";
-        let answer = client.post("/v1/likes:batchGet", headers, &json!({"post_ids": ids})).await?;
+        let answer = client.post("/v1/likes:batchGet", headers, &json!({"post_ids": posts})).await?;
         let counts = answer["counts"].as_array().map_or(&[][..], Vec::as_slice);
         anyhow::ensure!(counts.len() == batch.len(), "the API answered for {} of {} posts", counts.len(), batch.len());
         let shown = counts.iter().map(|count| count["likes"].as_u64().unwrap_or(u64::MAX));
-        served.extend(batch.iter().map(|post| (*post).clone()).zip(shown));
+        served.extend(batch.iter().cloned().zip(shown));
     }
     Ok(served)
 }

@@ -15,7 +15,7 @@ use aws_sdk_dynamodb::types::{
 use tally_core::backoff::Backoff;
 use tally_core::counter::{Counter, Update};
 use tally_core::fault::Fault;
-use tally_core::ids::{PostId, RowKey};
+use tally_core::ids::{CounterId, RowKey};
 use tally_core::ports::{Applied, Counts as CountsPort, Cursor, Judged, LedgerEntry, Mended, Outcome, Page, Segment};
 use tally_core::recount::Verdict;
 use tally_core::time::UnixMillis;
@@ -72,18 +72,18 @@ impl Counts {
         sent.map(|_| ()).map_err(|error| cancelled(self.table(), &error))
     }
 
-    /// The counters there are among `posts`, which are distinct and no more than one batch takes.
-    async fn batch(&self, posts: &[&PostId]) -> Outcome<HashMap<String, Outcome<Counter>>> {
-        let mut found = HashMap::with_capacity(posts.len());
-        let mut asked: Vec<Item> = posts.iter().map(|post| key(post)).collect();
+    /// The counters there are among `ids`, which are distinct and no more than one batch takes, by their keys.
+    async fn batch(&self, ids: &[&CounterId]) -> Outcome<HashMap<String, Outcome<Counter>>> {
+        let mut found = HashMap::with_capacity(ids.len());
+        let mut asked: Vec<Item> = ids.iter().map(|id| key(id)).collect();
         for round in 0..ROUNDS {
             let keys = KeysAndAttributes::builder().set_keys(Some(asked)).consistent_read(true).build();
             let keys = keys.expect("keys are set");
             let get = self.connection.client.batch_get_item().request_items(self.table(), keys);
             let reply = get.send().await.map_err(|error| fault(self.table(), &error))?;
             for item in reply.responses().and_then(|tables| tables.get(self.table())).into_iter().flatten() {
-                let post = Reader::new(self.table(), item).required_text(POST_ID)?;
-                found.insert(post.to_owned(), self.decoded(item));
+                let id = Reader::new(self.table(), item).required_text(POST_ID)?;
+                found.insert(id.to_owned(), self.decoded(item));
             }
             let left = reply.unprocessed_keys.and_then(|mut tables| tables.remove(self.table()));
             asked = left.map(|left| left.keys).unwrap_or_default();
@@ -96,23 +96,23 @@ impl Counts {
     }
 }
 
-fn key(post: &PostId) -> Item {
-    item([(POST_ID, text(post.as_str()))])
+fn key(id: &CounterId) -> Item {
+    item([(POST_ID, text(id.stored()))])
 }
 
 #[async_trait]
 impl CountsPort for Counts {
     /// Safe to repeat, by the SDK too: the watermark the update sets is the one its condition wants not to be there. A
     /// copy refused after one that was carried out shows itself in the counter that comes with the refusal.
-    async fn apply(&self, post: &PostId, update: &Update) -> Outcome<Applied> {
+    async fn apply(&self, id: &CounterId, update: &Update) -> Outcome<Applied> {
         let request = update::expressions(update)
-            .map_err(|overflow| Fault::Poison(format!("table {}, post {post}: {overflow}", self.table())))?;
+            .map_err(|overflow| Fault::Poison(format!("table {}, counter {id}: {overflow}", self.table())))?;
         let sent = self
             .connection
             .client
             .update_item()
             .table_name(self.table())
-            .set_key(Some(key(post)))
+            .set_key(Some(key(id)))
             .update_expression(request.update)
             .condition_expression(request.condition)
             .set_expression_attribute_names(request.names)
@@ -127,27 +127,27 @@ impl CountsPort for Counts {
         }
     }
 
-    async fn counter(&self, post: &PostId) -> Outcome<Option<Counter>> {
-        let get = self.connection.client.get_item().table_name(self.table()).set_key(Some(key(post)));
+    async fn counter(&self, id: &CounterId) -> Outcome<Option<Counter>> {
+        let get = self.connection.client.get_item().table_name(self.table()).set_key(Some(key(id)));
         let reply = get.consistent_read(true).send().await.map_err(|error| fault(self.table(), &error))?;
         reply.item().map(|item| self.decoded(item)).transpose()
     }
 
-    async fn counters(&self, posts: &[PostId]) -> Outcome<Vec<Outcome<Option<Counter>>>> {
-        let mut distinct: Vec<&PostId> = posts.iter().collect();
+    async fn counters(&self, ids: &[CounterId]) -> Outcome<Vec<Outcome<Option<Counter>>>> {
+        let mut distinct: Vec<&CounterId> = ids.iter().collect();
         distinct.sort_unstable();
         distinct.dedup();
         let mut found = HashMap::new();
-        for posts in distinct.chunks(BATCH) {
-            found.extend(self.batch(posts).await?);
+        for ids in distinct.chunks(BATCH) {
+            found.extend(self.batch(ids).await?);
         }
-        Ok(posts.iter().map(|post| found.get(post.as_str()).cloned().transpose()).collect())
+        Ok(ids.iter().map(|id| found.get(&*id.stored()).cloned().transpose()).collect())
     }
 
     /// Never repeated: sent once, and what is not known to stand is void. A throttled request certainly was not carried
     /// out, so it is a fault.
     async fn judge(&self, verdict: &Verdict, entry: &LedgerEntry) -> Outcome<Judged> {
-        let change = verdict::update(self.table(), key(&verdict.key.post), verdict);
+        let change = verdict::update(self.table(), key(&verdict.key.counter), verdict);
         match self.correct(change, entry).await {
             Ok(()) => Ok(Judged::Stands),
             Err(Cancelled::Condition | Cancelled::Fault(Fault::Transient(_))) => Ok(Judged::Void),
@@ -157,8 +157,8 @@ impl CountsPort for Counts {
     }
 
     /// Safe to repeat: it moves the version its condition names.
-    async fn mend_total(&self, post: &PostId, version: u64, sum: i64, entry: &LedgerEntry) -> Outcome<Mended> {
-        match self.correct(verdict::mending(self.table(), key(post), version, sum), entry).await {
+    async fn mend_total(&self, id: &CounterId, version: u64, sum: i64, entry: &LedgerEntry) -> Outcome<Mended> {
+        match self.correct(verdict::mending(self.table(), key(id), version, sum), entry).await {
             Ok(()) => Ok(Mended::Mended),
             Err(Cancelled::Condition) => Ok(Mended::Changed),
             Err(Cancelled::Conflict(fault) | Cancelled::Fault(fault)) => Err(fault),
@@ -168,7 +168,7 @@ impl CountsPort for Counts {
     /// Safe to repeat: the mark it sets is the one its condition wants not to be there.
     async fn suspect(&self, row_key: &RowKey, now: UnixMillis) -> Outcome<()> {
         let request = verdict::suspicion(row_key.shard, now);
-        let update = self.connection.client.update_item().table_name(self.table()).set_key(Some(key(&row_key.post)));
+        let update = self.connection.client.update_item().table_name(self.table()).set_key(Some(key(&row_key.counter)));
         let sent = update
             .update_expression(request.update)
             .condition_expression(request.condition)
@@ -179,7 +179,7 @@ impl CountsPort for Counts {
         unless_refused(self.table(), sent).map(|_| ())
     }
 
-    async fn scan(&self, segment: Segment, after: Option<&Cursor>) -> Outcome<Page<(PostId, Outcome<Counter>)>> {
+    async fn scan(&self, segment: Segment, after: Option<&Cursor>) -> Outcome<Page<(CounterId, Outcome<Counter>)>> {
         let scan = self
             .connection
             .client

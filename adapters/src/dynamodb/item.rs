@@ -95,6 +95,16 @@ impl<'a> Reader<'a> {
         }
     }
 
+    /// The entries of a map of numbers, as they are written; absent is empty.
+    pub(super) fn numbers(&self, name: &str) -> Outcome<Vec<(&'a str, &'a str)>> {
+        let entries = self.map(name)?.into_iter().flatten();
+        let number = |(key, value): (&'a String, &'a AttributeValue)| match value {
+            AttributeValue::N(n) => Ok((key.as_str(), n.as_str())),
+            _ => Err(self.malformed(name, "not a map of numbers")),
+        };
+        entries.map(number).collect()
+    }
+
     /// The entries of a map, if it is there.
     pub(super) fn map(&self, name: &str) -> Outcome<Option<&'a Item>> {
         match self.item.get(name) {

@@ -31,7 +31,7 @@ impl Likes {
 
     /// A change of one row, absolute: a present row is the like.
     fn write(&self, change: &Change<'_>) -> TransactWriteItem {
-        let pk = RowKey::of(change.post, change.user, self.shards).to_string();
+        let pk = RowKey::of(change.counter, change.user, self.shards).to_string();
         let table = &self.connection.tables.likes;
         let complete = "table and key are set";
         match change.action {
@@ -39,7 +39,7 @@ impl Likes {
                 let put = Put::builder().table_name(table).set_item(Some(item([
                     (PK, text(pk)),
                     (likes::USER_ID, text(change.user.as_str())),
-                    (likes::POST_ID, text(change.post.as_str())),
+                    (likes::POST_ID, text(change.counter.post.as_str())),
                     (likes::LIKED_AT, number(change.at)),
                 ])));
                 TransactWriteItem::builder().put(put.build().expect(complete)).build()

@@ -8,7 +8,7 @@ pub struct Tables {
     pub prefix: String,
     /// Rows, and the recount's markers beside them.
     pub likes: String,
-    /// One counter per post.
+    /// One item per counter.
     pub counts: String,
     /// Fences, stream checkpoints, gaps, the deployment's configuration.
     pub checkpoints: String,
@@ -40,6 +40,8 @@ pub(super) mod likes {
     pub(in crate::dynamodb) const USER_ID: &str = "user_id";
     pub(in crate::dynamodb) const POST_ID: &str = "post_id";
     pub(in crate::dynamodb) const LIKED_AT: &str = "liked_at";
+    /// What a row counts for, where that is not 1.
+    pub(in crate::dynamodb) const N: &str = "n";
     /// Of a marker row.
     pub(in crate::dynamodb) const RUN: &str = "run";
     /// Of a marker row.
@@ -114,6 +116,8 @@ pub(super) mod recounts {
     pub(in crate::dynamodb) const PARTS: &str = "parts";
     pub(in crate::dynamodb) const LIKING: &str = "liking";
     pub(in crate::dynamodb) const NOT_LIKING: &str = "not_liking";
+    /// Of a report's part: members of other weights than those of the two sets.
+    pub(in crate::dynamodb) const WEIGHTS: &str = "weights";
     pub(in crate::dynamodb) const TTL: &str = "ttl";
     pub(in crate::dynamodb) const SHARD: &str = "shard";
     pub(in crate::dynamodb) const RUN: &str = "run";

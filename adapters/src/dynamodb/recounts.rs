@@ -12,12 +12,12 @@ use aws_sdk_dynamodb::operation::query::builders::QueryFluentBuilder;
 use aws_sdk_dynamodb::operation::update_item::builders::UpdateItemFluentBuilder;
 use aws_sdk_dynamodb::types::AttributeValue;
 use tally_core::fault::Fault;
-use tally_core::ids::{PostId, RowKey};
+use tally_core::ids::{CounterId, RowKey};
 use tally_core::ports::{
     AuditSegment, Claimed, Cursor, LedgerEntry, Outcome, Page, QueueReason, Queued, Recounts as RecountsPort, RunState,
     Worker,
 };
-use tally_core::recount::{Report, RunId};
+use tally_core::recount::{AuditRun, Report, WindowRun};
 use tally_core::time::UnixMillis;
 
 use super::connection::Connection;
@@ -138,11 +138,11 @@ fn key(pk: &str, sk: &str) -> Item {
     item([(PK, text(pk)), (SK, text(sk))])
 }
 
-fn segments_of(run: RunId) -> String {
+fn segments_of(run: AuditRun) -> String {
     format!("segment#{run}")
 }
 
-fn shares_of(run: RunId) -> String {
+fn shares_of(run: AuditRun) -> String {
     format!("share#{run}")
 }
 
@@ -155,7 +155,7 @@ impl RecountsPort for Recounts {
         self.put_if(codec::run_item(RUNS, state), say, condition).await
     }
 
-    async fn run(&self, run: RunId) -> Outcome<Option<RunState>> {
+    async fn run(&self, run: AuditRun) -> Outcome<Option<RunState>> {
         let found = self.get(RUNS, &run.to_string()).await?;
         found.map(|found| codec::run(&Reader::new(self.table(), &found))).transpose()
     }
@@ -167,11 +167,11 @@ impl RecountsPort for Recounts {
     }
 
     /// Safe to repeat: what a worker says last stands.
-    async fn put_share(&self, run: RunId, worker: &Worker, share: &str, now: UnixMillis) -> Outcome<()> {
+    async fn put_share(&self, run: AuditRun, worker: &Worker, share: &str, now: UnixMillis) -> Outcome<()> {
         self.put(codec::share_item(&shares_of(run), worker, share, now)).await
     }
 
-    async fn shares(&self, run: RunId) -> Outcome<Vec<String>> {
+    async fn shares(&self, run: AuditRun) -> Outcome<Vec<String>> {
         let found = self.all(&shares_of(run)).await?;
         let share = |found| Ok(Reader::new(self.table(), found).required_text(SUMMARY)?.to_owned());
         found.iter().map(share).collect()
@@ -257,14 +257,14 @@ impl RecountsPort for Recounts {
     }
 
     /// Safe to repeat, by anybody: a segment that is done stays as it is.
-    async fn put_segment(&self, run: RunId, segment: &AuditSegment, now: UnixMillis) -> Outcome<()> {
+    async fn put_segment(&self, run: AuditRun, segment: &AuditSegment, now: UnixMillis) -> Outcome<()> {
         let mut say = Aliases::default();
         let (done, yes) = (say.name(DONE), say.value(flag(true)));
         let condition = format!("attribute_not_exists({done}) OR {done}<>{yes}");
         self.put_if(codec::segment_item(&segments_of(run), segment, now), say, condition).await
     }
 
-    async fn segments(&self, run: RunId) -> Outcome<Vec<AuditSegment>> {
+    async fn segments(&self, run: AuditRun) -> Outcome<Vec<AuditSegment>> {
         let found = self.all(&segments_of(run)).await?;
         found.iter().map(|found| codec::segment(&Reader::new(self.table(), found))).collect()
     }
@@ -273,15 +273,15 @@ impl RecountsPort for Recounts {
         self.write_report(report, now).await
     }
 
-    async fn report(&self, key: &RowKey, run: RunId) -> Outcome<Option<Report>> {
+    async fn report(&self, key: &RowKey, run: WindowRun) -> Outcome<Option<Report>> {
         self.read_report(key, run).await
     }
 
-    async fn ledger(&self, post: &PostId, limit: u32) -> Outcome<Vec<LedgerEntry>> {
+    async fn ledger(&self, counter: &CounterId, limit: u32) -> Outcome<Vec<LedgerEntry>> {
         let limit = i32::try_from(limit).unwrap_or(i32::MAX);
-        let query = self.query(&ledger::of(post)).scan_index_forward(false).limit(limit);
+        let query = self.query(&ledger::of(counter)).scan_index_forward(false).limit(limit);
         let reply = query.send().await.map_err(|error| fault(self.table(), &error))?;
-        reply.items().iter().map(|line| ledger::decode(post, &Reader::new(self.table(), line))).collect()
+        reply.items().iter().map(|line| ledger::decode(counter, &Reader::new(self.table(), line))).collect()
     }
 }
 

@@ -15,12 +15,13 @@ use tally_core::lineage::Listed;
 use tally_core::ports::{ChangeStream, Iterator, Position, Records, StreamFault, StreamInfo};
 use tally_core::tally::{Image, RawRecord};
 use tally_core::time::UnixMillis;
+use tally_core::weight::Stated;
 use tokio::sync::OnceCell;
 
 use super::connection::Connection;
 use super::fault::{fault, stream};
 use super::names::PK;
-use super::names::likes::{PHASE, RUN, USER_ID};
+use super::names::likes::{N, PHASE, RUN, USER_ID};
 
 /// The change stream of the likes table.
 #[derive(Clone, Debug)]
@@ -224,7 +225,12 @@ fn raw(record: Record) -> RawRecord {
 type Attributes = std::collections::HashMap<String, AttributeValue>;
 
 fn image(mut attributes: Attributes) -> Image {
-    Image { run: take_text(&mut attributes, RUN), phase: take_text(&mut attributes, PHASE) }
+    let stated = match attributes.get(N) {
+        None => Stated::Nothing,
+        Some(AttributeValue::N(n)) => Stated::number(n),
+        Some(_) => Stated::Unreadable,
+    };
+    Image { run: take_text(&mut attributes, RUN), phase: take_text(&mut attributes, PHASE), stated }
 }
 
 fn take_text(attributes: &mut Attributes, name: &str) -> Option<String> {

@@ -5,7 +5,9 @@ use tally_core::batch::Change;
 use tally_core::counter::{Counter, Update};
 use tally_core::fault::Fault;
 use tally_core::fence::{Advance, Commit, Fence, Partition};
-use tally_core::ids::{Ordinal, PostId, RowKey, Sequence, ShardCount, StreamLabel, StreamShardId, UserId};
+use tally_core::ids::{
+    CounterId, MemberKey, Ordinal, RowKey, Sequence, ShardCount, StreamLabel, StreamShardId, UserId,
+};
 use tally_core::lineage::{Listed, Loss};
 use tally_core::ports::{
     Applied, AuditSegment, Cache, Cached, ChangeStream, Checkpoints, Claimed, Counts, Cursor, FencedRows, FillToken,
@@ -13,9 +15,10 @@ use tally_core::ports::{
     QueueReason, Queued, Records, Recounts, Registry, Rows, RunState, ScannedRow, Segment, ShardState, StreamFault,
     StreamInfo, Worker,
 };
-use tally_core::recount::{Marker, Report, RunId, Verdict};
+use tally_core::recount::{AuditRun, Marker, Report, Verdict, WindowRun};
 use tally_core::served::Served;
 use tally_core::time::UnixMillis;
+use tally_core::weight::Weight;
 
 use super::Faulty;
 
@@ -64,6 +67,10 @@ impl<P: Rows> Rows for Faulty<P> {
         self.call("users", self.port.users(key, after)).await
     }
 
+    async fn weights(&self, key: &RowKey, after: Option<&Cursor>) -> Outcome<Page<(MemberKey, Weight)>> {
+        self.call("weights", self.port.weights(key, after)).await
+    }
+
     async fn scan(&self, segment: Segment, after: Option<&Cursor>) -> Outcome<Page<ScannedRow>> {
         self.call("scan", self.port.scan(segment, after)).await
     }
@@ -80,16 +87,16 @@ impl<P: Rows> Rows for Faulty<P> {
 
 #[async_trait]
 impl<P: Counts> Counts for Faulty<P> {
-    async fn apply(&self, post: &PostId, update: &Update) -> Outcome<Applied> {
-        self.call("apply", self.port.apply(post, update)).await
+    async fn apply(&self, id: &CounterId, update: &Update) -> Outcome<Applied> {
+        self.call("apply", self.port.apply(id, update)).await
     }
 
-    async fn counter(&self, post: &PostId) -> Outcome<Option<Counter>> {
-        self.call("counter", self.port.counter(post)).await
+    async fn counter(&self, id: &CounterId) -> Outcome<Option<Counter>> {
+        self.call("counter", self.port.counter(id)).await
     }
 
-    async fn counters(&self, posts: &[PostId]) -> Outcome<Vec<Outcome<Option<Counter>>>> {
-        self.call("counters", self.port.counters(posts)).await
+    async fn counters(&self, ids: &[CounterId]) -> Outcome<Vec<Outcome<Option<Counter>>>> {
+        self.call("counters", self.port.counters(ids)).await
     }
 
     async fn judge(&self, verdict: &Verdict, entry: &LedgerEntry) -> Outcome<Judged> {
@@ -97,15 +104,15 @@ impl<P: Counts> Counts for Faulty<P> {
         unanswered(judged, Judged::Void)
     }
 
-    async fn mend_total(&self, post: &PostId, version: u64, sum: i64, entry: &LedgerEntry) -> Outcome<Mended> {
-        self.call("mend_total", self.port.mend_total(post, version, sum, entry)).await
+    async fn mend_total(&self, id: &CounterId, version: u64, sum: i64, entry: &LedgerEntry) -> Outcome<Mended> {
+        self.call("mend_total", self.port.mend_total(id, version, sum, entry)).await
     }
 
     async fn suspect(&self, key: &RowKey, now: UnixMillis) -> Outcome<()> {
         self.call("suspect", self.port.suspect(key, now)).await
     }
 
-    async fn scan(&self, segment: Segment, after: Option<&Cursor>) -> Outcome<Page<(PostId, Outcome<Counter>)>> {
+    async fn scan(&self, segment: Segment, after: Option<&Cursor>) -> Outcome<Page<(CounterId, Outcome<Counter>)>> {
         self.call("scan", self.port.scan(segment, after)).await
     }
 }
@@ -197,7 +204,7 @@ impl<P: Recounts> Recounts for Faulty<P> {
         self.call("put_run", self.port.put_run(state)).await
     }
 
-    async fn run(&self, run: RunId) -> Outcome<Option<RunState>> {
+    async fn run(&self, run: AuditRun) -> Outcome<Option<RunState>> {
         self.call("run", self.port.run(run)).await
     }
 
@@ -209,11 +216,11 @@ impl<P: Recounts> Recounts for Faulty<P> {
         self.call("enqueue", self.port.enqueue(key, reason, now)).await
     }
 
-    async fn put_share(&self, run: RunId, worker: &Worker, share: &str, now: UnixMillis) -> Outcome<()> {
+    async fn put_share(&self, run: AuditRun, worker: &Worker, share: &str, now: UnixMillis) -> Outcome<()> {
         self.call("put_share", self.port.put_share(run, worker, share, now)).await
     }
 
-    async fn shares(&self, run: RunId) -> Outcome<Vec<String>> {
+    async fn shares(&self, run: AuditRun) -> Outcome<Vec<String>> {
         self.call("shares", self.port.shares(run)).await
     }
 
@@ -245,11 +252,11 @@ impl<P: Recounts> Recounts for Faulty<P> {
         self.call("settle", self.port.settle(what, worker, done)).await
     }
 
-    async fn put_segment(&self, run: RunId, segment: &AuditSegment, now: UnixMillis) -> Outcome<()> {
+    async fn put_segment(&self, run: AuditRun, segment: &AuditSegment, now: UnixMillis) -> Outcome<()> {
         self.call("put_segment", self.port.put_segment(run, segment, now)).await
     }
 
-    async fn segments(&self, run: RunId) -> Outcome<Vec<AuditSegment>> {
+    async fn segments(&self, run: AuditRun) -> Outcome<Vec<AuditSegment>> {
         self.call("segments", self.port.segments(run)).await
     }
 
@@ -257,12 +264,12 @@ impl<P: Recounts> Recounts for Faulty<P> {
         self.call("put_report", self.port.put_report(report, now)).await
     }
 
-    async fn report(&self, key: &RowKey, run: RunId) -> Outcome<Option<Report>> {
+    async fn report(&self, key: &RowKey, run: WindowRun) -> Outcome<Option<Report>> {
         self.call("report", self.port.report(key, run)).await
     }
 
-    async fn ledger(&self, post: &PostId, limit: u32) -> Outcome<Vec<LedgerEntry>> {
-        self.call("ledger", self.port.ledger(post, limit)).await
+    async fn ledger(&self, counter: &CounterId, limit: u32) -> Outcome<Vec<LedgerEntry>> {
+        self.call("ledger", self.port.ledger(counter, limit)).await
     }
 }
 
@@ -296,19 +303,19 @@ impl<P: ChangeStream> ChangeStream for Faulty<P> {
 
 #[async_trait]
 impl<P: Cache> Cache for Faulty<P> {
-    async fn get(&self, posts: &[PostId]) -> Outcome<Vec<Cached>> {
-        self.call("get", self.port.get(posts)).await
+    async fn get(&self, counters: &[CounterId]) -> Outcome<Vec<Cached>> {
+        self.call("get", self.port.get(counters)).await
     }
 
-    async fn update(&self, values: &[(PostId, Served)]) -> Outcome<usize> {
+    async fn update(&self, values: &[(CounterId, Served)]) -> Outcome<usize> {
         self.call("update", self.port.update(values)).await
     }
 
-    async fn begin_fill(&self, post: &PostId) -> Outcome<Option<FillToken>> {
-        self.call("begin_fill", self.port.begin_fill(post)).await
+    async fn begin_fill(&self, counter: &CounterId) -> Outcome<Option<FillToken>> {
+        self.call("begin_fill", self.port.begin_fill(counter)).await
     }
 
-    async fn fill(&self, post: &PostId, token: &FillToken, value: &Served) -> Outcome<bool> {
-        self.call("fill", self.port.fill(post, token, value)).await
+    async fn fill(&self, counter: &CounterId, token: &FillToken, value: &Served) -> Outcome<bool> {
+        self.call("fill", self.port.fill(counter, token, value)).await
     }
 }

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use async_trait::async_trait;
-use tally_core::ids::PostId;
+use tally_core::ids::CounterId;
 use tally_core::ports::{Cache as CachePort, Cached, FillToken, Outcome};
 use tally_core::served::Served;
 
@@ -21,7 +21,7 @@ pub struct Cache {
 
 #[derive(Debug, Default)]
 pub(super) struct Slots {
-    slots: BTreeMap<PostId, Slot>,
+    slots: BTreeMap<CounterId, Slot>,
     tokens: u64,
 }
 
@@ -32,9 +32,9 @@ enum Slot {
 }
 
 impl Slots {
-    fn get(&self, post: &PostId, now: Duration) -> Option<&Slot> {
+    fn get(&self, counter: &CounterId, now: Duration) -> Option<&Slot> {
         let lives = |slot: &&Slot| !matches!(slot, Slot::Filling { until, .. } if *until <= now);
-        self.slots.get(post).filter(lives)
+        self.slots.get(counter).filter(lives)
     }
 }
 
@@ -43,60 +43,60 @@ impl Cache {
         Self { memory }
     }
 
-    /// Drops what is cached of `post`, a fill under way too.
-    pub fn evict(&self, post: &PostId) {
-        self.memory.state().cache.slots.remove(post);
+    /// Drops what is cached of `counter`, a fill under way too.
+    pub fn evict(&self, counter: &CounterId) {
+        self.memory.state().cache.slots.remove(counter);
     }
 }
 
 #[async_trait]
 impl CachePort for Cache {
-    async fn get(&self, posts: &[PostId]) -> Outcome<Vec<Cached>> {
+    async fn get(&self, counters: &[CounterId]) -> Outcome<Vec<Cached>> {
         let (state, now) = (self.memory.state(), self.memory.elapsed());
-        let cached = posts.iter().map(|post| match state.cache.get(post, now) {
+        let cached = counters.iter().map(|counter| match state.cache.get(counter, now) {
             Some(Slot::Value(served)) => Cached::Hit(*served),
             Some(Slot::Filling { .. }) | None => Cached::Miss,
         });
         Ok(cached.collect())
     }
 
-    async fn update(&self, values: &[(PostId, Served)]) -> Outcome<usize> {
+    async fn update(&self, values: &[(CounterId, Served)]) -> Outcome<usize> {
         let now = self.memory.elapsed();
         let mut state = self.memory.state();
         let mut replaced = 0;
-        for (post, served) in values {
-            let older = match state.cache.get(post, now) {
+        for (counter, served) in values {
+            let older = match state.cache.get(counter, now) {
                 Some(Slot::Value(cached)) => (served.version, served.exact) > (cached.version, cached.exact),
                 Some(Slot::Filling { .. }) => true,
                 None => false,
             };
             if older {
-                state.cache.slots.insert(post.clone(), Slot::Value(*served));
+                state.cache.slots.insert(counter.clone(), Slot::Value(*served));
                 replaced += 1;
             }
         }
         Ok(replaced)
     }
 
-    async fn begin_fill(&self, post: &PostId) -> Outcome<Option<FillToken>> {
+    async fn begin_fill(&self, counter: &CounterId) -> Outcome<Option<FillToken>> {
         let now = self.memory.elapsed();
         let mut state = self.memory.state();
-        if state.cache.get(post, now).is_some() {
+        if state.cache.get(counter, now).is_some() {
             return Ok(None);
         }
         state.cache.tokens += 1;
         let token = FillToken(state.cache.tokens.to_string());
-        state.cache.slots.insert(post.clone(), Slot::Filling { token: token.clone(), until: now + FILL });
+        state.cache.slots.insert(counter.clone(), Slot::Filling { token: token.clone(), until: now + FILL });
         Ok(Some(token))
     }
 
-    async fn fill(&self, post: &PostId, token: &FillToken, value: &Served) -> Outcome<bool> {
+    async fn fill(&self, counter: &CounterId, token: &FillToken, value: &Served) -> Outcome<bool> {
         let now = self.memory.elapsed();
         let mut state = self.memory.state();
         let ours =
-            matches!(state.cache.get(post, now), Some(Slot::Filling { token: standing, .. }) if standing == token);
+            matches!(state.cache.get(counter, now), Some(Slot::Filling { token: standing, .. }) if standing == token);
         if ours {
-            state.cache.slots.insert(post.clone(), Slot::Value(*value));
+            state.cache.slots.insert(counter.clone(), Slot::Value(*value));
         }
         Ok(ours)
     }

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use async_trait::async_trait;
 use tally_core::counter::{Counter, Overflow, Update};
 use tally_core::fault::Fault;
-use tally_core::ids::{PostId, RowKey};
+use tally_core::ids::{CounterId, RowKey};
 use tally_core::ports::{Applied, Counts as CountsPort, Cursor, Judged, LedgerEntry, Mended, Outcome, Page, Segment};
 use tally_core::recount::Verdict;
 use tally_core::time::UnixMillis;
@@ -20,7 +20,7 @@ pub struct Counts {
 
 #[derive(Debug, Default)]
 pub(super) struct Table {
-    counters: BTreeMap<PostId, Counter>,
+    counters: BTreeMap<CounterId, Counter>,
 }
 
 impl Counts {
@@ -29,53 +29,53 @@ impl Counts {
     }
 
     /// Puts a counter as it is, whatever the rows say: for injected drift.
-    pub fn plant(&self, post: &PostId, counter: Counter) {
-        self.memory.state().counts.counters.insert(post.clone(), counter);
+    pub fn plant(&self, id: &CounterId, counter: Counter) {
+        self.memory.state().counts.counters.insert(id.clone(), counter);
     }
 }
 
-fn damaged(post: &PostId) -> impl Fn(Overflow) -> Fault {
-    move |overflow| Fault::Poison(format!("counter of post {post}: {overflow}"))
+fn damaged(id: &CounterId) -> impl Fn(Overflow) -> Fault {
+    move |overflow| Fault::Poison(format!("counter {id}: {overflow}"))
 }
 
 #[async_trait]
 impl CountsPort for Counts {
-    async fn apply(&self, post: &PostId, update: &Update) -> Outcome<Applied> {
+    async fn apply(&self, id: &CounterId, update: &Update) -> Outcome<Applied> {
         let mut state = self.memory.state();
-        let found = state.counts.counters.get(post);
+        let found = state.counts.counters.get(id);
         let before = found.cloned().unwrap_or_default();
         if before.refusal(update).is_some() {
             return Ok(Applied::Refused(found.cloned()));
         }
-        let after = before.updated(update).map_err(damaged(post))?;
-        state.counts.counters.insert(post.clone(), after.clone());
+        let after = before.updated(update).map_err(damaged(id))?;
+        state.counts.counters.insert(id.clone(), after.clone());
         Ok(Applied::Taken(after))
     }
 
-    async fn counter(&self, post: &PostId) -> Outcome<Option<Counter>> {
-        Ok(self.memory.state().counts.counters.get(post).cloned())
+    async fn counter(&self, id: &CounterId) -> Outcome<Option<Counter>> {
+        Ok(self.memory.state().counts.counters.get(id).cloned())
     }
 
-    async fn counters(&self, posts: &[PostId]) -> Outcome<Vec<Outcome<Option<Counter>>>> {
+    async fn counters(&self, ids: &[CounterId]) -> Outcome<Vec<Outcome<Option<Counter>>>> {
         let state = self.memory.state();
-        Ok(posts.iter().map(|post| Ok(state.counts.counters.get(post).cloned())).collect())
+        Ok(ids.iter().map(|id| Ok(state.counts.counters.get(id).cloned())).collect())
     }
 
     async fn judge(&self, verdict: &Verdict, entry: &LedgerEntry) -> Outcome<Judged> {
-        let post = &verdict.key.post;
+        let id = &verdict.key.counter;
         let mut state = self.memory.state();
-        let Some(counter) = state.counts.counters.get(post).filter(|counter| verdict.admitted_by(counter)) else {
+        let Some(counter) = state.counts.counters.get(id).filter(|counter| verdict.admitted_by(counter)) else {
             return Ok(Judged::Void);
         };
-        let judged = verdict.apply(counter.clone()).map_err(damaged(post))?;
-        state.counts.counters.insert(post.clone(), judged);
+        let judged = verdict.apply(counter.clone()).map_err(damaged(id))?;
+        state.counts.counters.insert(id.clone(), judged);
         state.recounts.write_line(entry);
         Ok(Judged::Stands)
     }
 
-    async fn mend_total(&self, post: &PostId, version: u64, sum: i64, entry: &LedgerEntry) -> Outcome<Mended> {
+    async fn mend_total(&self, id: &CounterId, version: u64, sum: i64, entry: &LedgerEntry) -> Outcome<Mended> {
         let mut state = self.memory.state();
-        let Some(counter) = state.counts.counters.get_mut(post).filter(|counter| counter.version == version) else {
+        let Some(counter) = state.counts.counters.get_mut(id).filter(|counter| counter.version == version) else {
             return Ok(Mended::Changed);
         };
         counter.likes = sum;
@@ -86,7 +86,7 @@ impl CountsPort for Counts {
 
     async fn suspect(&self, key: &RowKey, now: UnixMillis) -> Outcome<()> {
         let mut state = self.memory.state();
-        let counter = state.counts.counters.entry(key.post.clone()).or_default();
+        let counter = state.counts.counters.entry(key.counter.clone()).or_default();
         let tally = counter.shards.entry(key.shard).or_default();
         if !tally.suspect {
             tally.suspect = true;
@@ -96,11 +96,11 @@ impl CountsPort for Counts {
         Ok(())
     }
 
-    async fn scan(&self, segment: Segment, after: Option<&Cursor>) -> Outcome<Page<(PostId, Outcome<Counter>)>> {
+    async fn scan(&self, segment: Segment, after: Option<&Cursor>) -> Outcome<Page<(CounterId, Outcome<Counter>)>> {
         let state = self.memory.state();
         let counters = state.counts.counters.iter();
-        let counters = counters.filter(|(post, _)| after.is_none_or(|after| post.as_str() > after.0.as_str()));
-        let counters = counters.filter(|(post, _)| part_of(post, segment.of) == segment.index);
-        Ok(page(counters.map(|(post, counter)| ((post.clone(), Ok(counter.clone())), post.to_string())), PAGE))
+        let counters = counters.filter(|(id, _)| after.is_none_or(|after| *id.stored() > *after.0));
+        let counters = counters.filter(|(id, _)| part_of(&id.stored(), segment.of) == segment.index);
+        Ok(page(counters.map(|(id, counter)| ((id.clone(), Ok(counter.clone())), id.stored().into_owned())), PAGE))
     }
 }

@@ -6,11 +6,12 @@ use async_trait::async_trait;
 use tally_core::batch::{Change, Limits};
 use tally_core::event::Action;
 use tally_core::fence::{Advance, Commit, Fence, Partition, Refused};
-use tally_core::ids::{RESERVED, RowKey, ShardCount, UserId};
+use tally_core::ids::{MemberKey, ReservedKey, RowKey, ShardCount, UserId};
 use tally_core::ports::{Cursor, FencedRows, Like, MarkerPut, Outcome, Page, Rows, ScannedRow, Segment};
 use tally_core::recount::Marker;
 use tally_core::tally::Image;
 use tally_core::time::UnixMillis;
+use tally_core::weight::{Stated, Weight};
 
 use super::{Memory, PAGE, State, page, pair, part_of, unpair};
 
@@ -31,16 +32,16 @@ pub(super) struct Tables {
 /// A row, or the marker that stands among rows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Row {
-    Like(UnixMillis),
+    Counted { at: UnixMillis, stated: Stated },
     Marker(Marker),
 }
 
 impl Row {
     fn image(self) -> Image {
         match self {
-            Self::Like(_) => Image::default(),
-            Self::Marker(marker) => {
-                Image { run: Some(marker.run.to_string()), phase: Some(marker.phase.as_str().to_owned()) }
+            Self::Counted { stated, .. } => Image { stated, ..Image::default() },
+            Self::Marker(Marker { run, phase }) => {
+                Image { run: Some(run.to_string()), phase: Some(phase.as_str().to_owned()), stated: Stated::Nothing }
             }
         }
     }
@@ -68,24 +69,29 @@ impl Likes {
 
     /// Puts a like that no fence has anything to do with, anywhere: for drift, misplaced rows and foreign ones.
     pub fn plant(&self, pk: &str, sort: &str) {
-        let now = self.memory.now();
-        self.memory.state().write(pk.to_owned(), sort.to_owned(), Some(Row::Like(now)), now);
+        self.plant_stating(pk, sort, Stated::Nothing);
     }
 
-    /// The rows of one key behind `after`, those of no valid user left out.
+    /// The same with an `n`.
+    pub fn plant_stating(&self, pk: &str, sort: &str, stated: Stated) {
+        let at = self.memory.now();
+        self.memory.state().write(pk.to_owned(), sort.to_owned(), Some(Row::Counted { at, stated }), at);
+    }
+
+    /// What `item` makes of the rows of one key behind `after`, by sort key; those it makes nothing of are left out.
     fn of_key<T>(
         &self,
         key: &RowKey,
         after: Option<&Cursor>,
         limit: usize,
-        item: impl Fn(UserId, UnixMillis) -> T,
+        item: impl Fn(&str, UnixMillis, Stated) -> Option<T>,
     ) -> Page<T> {
         let pk = key.to_string();
         let after = after.map_or("", |cursor| cursor.0.as_str());
         let state = self.memory.state();
         let of_key = state.likes.rows.range((pk.clone(), after.to_owned())..).take_while(|((row, _), _)| *row == pk);
         let likes = of_key.filter(|((_, user), _)| user.as_str() > after).filter_map(|((_, user), row)| match row {
-            Row::Like(at) => Some((item(UserId::new(user).ok()?, *at), user.clone())),
+            Row::Counted { at, stated } => Some((item(user, *at, *stated)?, user.clone())),
             Row::Marker(_) => None,
         });
         page(likes, limit)
@@ -115,8 +121,9 @@ impl FencedRows for Likes {
         }
         state.likes.fences.insert(partition.clone(), advance.reached());
         for change in changes {
-            let pk = RowKey::of(change.post, change.user, self.shards).to_string();
-            let row = (change.action == Action::Like).then_some(Row::Like(change.at));
+            let pk = RowKey::of(change.counter, change.user, self.shards).to_string();
+            let row =
+                (change.action == Action::Like).then_some(Row::Counted { at: change.at, stated: Stated::Nothing });
             state.write(pk, change.user.to_string(), row, now);
         }
         Commit::Done
@@ -145,26 +152,41 @@ impl Rows for Likes {
     async fn like(&self, key: &RowKey, user: &UserId) -> Outcome<Option<Like>> {
         let state = self.memory.state();
         Ok(match state.likes.rows.get(&(key.to_string(), user.to_string())) {
-            Some(Row::Like(at)) => Some(Like { user: user.clone(), liked_at: *at }),
+            Some(Row::Counted { at, .. }) => Some(Like { user: user.clone(), liked_at: *at }),
             _ => None,
         })
     }
 
     async fn likes(&self, key: &RowKey, after: Option<&Cursor>, limit: Option<u32>) -> Outcome<Page<Like>> {
         let limit = limit.map_or(PAGE, |limit| PAGE.min(limit as usize));
-        Ok(self.of_key(key, after, limit, |user, liked_at| Like { user, liked_at }))
+        let like = |user: &str, liked_at, _| Some(Like { user: UserId::new(user).ok()?, liked_at });
+        Ok(self.of_key(key, after, limit, like))
     }
 
     async fn users(&self, key: &RowKey, after: Option<&Cursor>) -> Outcome<Page<UserId>> {
-        Ok(self.of_key(key, after, PAGE, |user, _| user))
+        Ok(self.of_key(key, after, PAGE, |user, _, _| UserId::new(user).ok()))
+    }
+
+    async fn weights(&self, key: &RowKey, after: Option<&Cursor>) -> Outcome<Page<(MemberKey, Weight)>> {
+        let weight = |sort: &str, _, stated: Stated| {
+            let member = MemberKey::new(sort)?;
+            let weight = stated.weight(member.is_cell())?;
+            Some((member, weight))
+        };
+        Ok(self.of_key(key, after, PAGE, weight))
     }
 
     async fn scan(&self, segment: Segment, after: Option<&Cursor>) -> Outcome<Page<ScannedRow>> {
         let after = after.map(unpair).transpose()?;
         let state = self.memory.state();
-        let rows = state.likes.rows.keys().filter(|key| after.as_ref().is_none_or(|after| *key > after));
-        let rows = rows.filter(|(pk, user)| part_of(pk, segment.of) == segment.index && !user.starts_with(RESERVED));
-        Ok(page(rows.map(|(pk, user)| (ScannedRow { pk: pk.clone(), user: user.clone() }, pair(pk, user))), PAGE))
+        let rows = state.likes.rows.iter().filter(|(key, _)| after.as_ref().is_none_or(|after| *key > after));
+        let rows = rows.filter(|((pk, _), _)| part_of(pk, segment.of) == segment.index);
+        let rows = rows.filter(|((_, sort), _)| ReservedKey::read(sort).is_none_or(ReservedKey::is_counted));
+        let scanned = rows.map(|((pk, sort), row)| {
+            let stated = row.image().stated;
+            (ScannedRow { pk: pk.clone(), sort: sort.clone(), stated }, pair(pk, sort))
+        });
+        Ok(page(scanned, PAGE))
     }
 
     async fn marker(&self, key: &RowKey) -> Outcome<Option<Marker>> {

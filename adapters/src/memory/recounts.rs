@@ -3,12 +3,12 @@
 use std::collections::BTreeMap;
 
 use async_trait::async_trait;
-use tally_core::ids::{PostId, RowKey, Shard};
+use tally_core::ids::{CounterId, RowKey, Shard};
 use tally_core::ports::{
     AuditSegment, Claimed, Cursor, LedgerEntry, Outcome, Page, QueueReason, Queued, Recounts as RecountsPort, RunState,
     Worker,
 };
-use tally_core::recount::{Report, RunId};
+use tally_core::recount::{AuditRun, Report, WindowRun};
 use tally_core::time::UnixMillis;
 
 use super::{Memory, PAGE, page};
@@ -21,15 +21,15 @@ pub struct Recounts {
 
 #[derive(Debug, Default)]
 pub(super) struct Table {
-    runs: BTreeMap<RunId, RunState>,
+    runs: BTreeMap<AuditRun, RunState>,
     /// By row key as text, the order in which the queue is read.
     queue: BTreeMap<String, Queued>,
     audit: Option<UnixMillis>,
     claims: BTreeMap<String, Claim>,
-    segments: BTreeMap<(RunId, u32), AuditSegment>,
-    shares: BTreeMap<(RunId, Worker), String>,
-    reports: BTreeMap<RunId, Report>,
-    ledger: BTreeMap<(PostId, UnixMillis, RunId, Option<Shard>), LedgerEntry>,
+    segments: BTreeMap<(AuditRun, u32), AuditSegment>,
+    shares: BTreeMap<(AuditRun, Worker), String>,
+    reports: BTreeMap<WindowRun, Report>,
+    ledger: BTreeMap<(CounterId, UnixMillis, WindowRun, Option<Shard>), LedgerEntry>,
 }
 
 #[derive(Debug)]
@@ -41,7 +41,7 @@ struct Claim {
 
 impl Table {
     pub(super) fn write_line(&mut self, entry: &LedgerEntry) {
-        self.ledger.insert((entry.post.clone(), entry.at, entry.run, entry.shard), entry.clone());
+        self.ledger.insert((entry.counter.clone(), entry.at, entry.run, entry.shard), entry.clone());
     }
 
     pub(super) fn ask_for_audit(&mut self, now: UnixMillis) {
@@ -65,7 +65,7 @@ impl RecountsPort for Recounts {
         Ok(())
     }
 
-    async fn run(&self, run: RunId) -> Outcome<Option<RunState>> {
+    async fn run(&self, run: AuditRun) -> Outcome<Option<RunState>> {
         Ok(self.memory.state().recounts.runs.get(&run).cloned())
     }
 
@@ -73,12 +73,12 @@ impl RecountsPort for Recounts {
         Ok(self.memory.state().recounts.runs.values().rev().take(limit as usize).cloned().collect())
     }
 
-    async fn put_share(&self, run: RunId, worker: &Worker, share: &str, _: UnixMillis) -> Outcome<()> {
+    async fn put_share(&self, run: AuditRun, worker: &Worker, share: &str, _: UnixMillis) -> Outcome<()> {
         self.memory.state().recounts.shares.insert((run, worker.clone()), share.to_owned());
         Ok(())
     }
 
-    async fn shares(&self, run: RunId) -> Outcome<Vec<String>> {
+    async fn shares(&self, run: AuditRun) -> Outcome<Vec<String>> {
         let state = self.memory.state();
         let of_run = state.recounts.shares.iter().filter(|((of, _), _)| *of == run);
         Ok(of_run.map(|(_, share)| share.clone()).collect())
@@ -145,7 +145,7 @@ impl RecountsPort for Recounts {
         Ok(())
     }
 
-    async fn put_segment(&self, run: RunId, segment: &AuditSegment, _: UnixMillis) -> Outcome<()> {
+    async fn put_segment(&self, run: AuditRun, segment: &AuditSegment, _: UnixMillis) -> Outcome<()> {
         let mut state = self.memory.state();
         let key = (run, segment.index);
         if !state.recounts.segments.get(&key).is_some_and(|standing| standing.done) {
@@ -154,7 +154,7 @@ impl RecountsPort for Recounts {
         Ok(())
     }
 
-    async fn segments(&self, run: RunId) -> Outcome<Vec<AuditSegment>> {
+    async fn segments(&self, run: AuditRun) -> Outcome<Vec<AuditSegment>> {
         let state = self.memory.state();
         Ok(state.recounts.segments.range((run, 0)..=(run, u32::MAX)).map(|(_, segment)| segment.clone()).collect())
     }
@@ -164,13 +164,13 @@ impl RecountsPort for Recounts {
         Ok(())
     }
 
-    async fn report(&self, key: &RowKey, run: RunId) -> Outcome<Option<Report>> {
+    async fn report(&self, key: &RowKey, run: WindowRun) -> Outcome<Option<Report>> {
         Ok(self.memory.state().recounts.reports.get(&run).filter(|report| report.key == *key).cloned())
     }
 
-    async fn ledger(&self, post: &PostId, limit: u32) -> Outcome<Vec<LedgerEntry>> {
+    async fn ledger(&self, counter: &CounterId, limit: u32) -> Outcome<Vec<LedgerEntry>> {
         let state = self.memory.state();
-        let of_post = state.recounts.ledger.iter().rev().filter(|((of, ..), _)| of == post);
-        Ok(of_post.take(limit as usize).map(|(_, entry)| entry.clone()).collect())
+        let of_counter = state.recounts.ledger.iter().rev().filter(|((of, ..), _)| of == counter);
+        Ok(of_counter.take(limit as usize).map(|(_, entry)| entry.clone()).collect())
     }
 }

@@ -3,6 +3,8 @@
 use std::fmt;
 use std::time::Duration;
 
+use tally_core::ids::CachePrefix;
+
 /// How the cache is set up.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Settings {
@@ -10,6 +12,8 @@ pub struct Settings {
     pub nodes: Vec<String>,
     /// Whether the server is in cluster mode.
     pub cluster: bool,
+    /// What the keys of this deployment begin with.
+    pub prefix: CachePrefix,
     /// The longest a count stays unless it is updated.
     pub ttl: Duration,
     /// How long the right to fill lasts.
@@ -26,6 +30,7 @@ impl Settings {
         Self {
             cluster: nodes.len() > 1,
             nodes,
+            prefix: CachePrefix::default(),
             ttl: Duration::from_secs(600),
             fill: Duration::from_secs(5),
             connect_timeout: Duration::from_millis(250),
@@ -37,9 +42,14 @@ impl Settings {
 /// Without the addresses: they may carry a password.
 impl fmt::Debug for Settings {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { nodes, cluster, ttl, fill, connect_timeout, timeout } = self;
+        let Self { nodes, cluster, prefix, ttl, fill, connect_timeout, timeout } = self;
         let mut debug = f.debug_struct("Settings");
-        debug.field("nodes", &nodes.len()).field("cluster", cluster).field("ttl", ttl).field("fill", fill);
+        debug
+            .field("nodes", &nodes.len())
+            .field("cluster", cluster)
+            .field("prefix", prefix)
+            .field("ttl", ttl)
+            .field("fill", fill);
         debug.field("connect_timeout", connect_timeout).field("timeout", timeout).finish()
     }
 }

@@ -13,7 +13,7 @@ use tally_core::event::Action;
 use tally_core::fence::{Advance, Fence, Offset, TopicId};
 use tally_core::ids::{Ordinal, RowKey};
 use tally_core::ports::Applied;
-use tally_core::recount::{Form, RunId, Verdict};
+use tally_core::recount::{Form, Verdict, WindowRun};
 use tally_core::time::UnixMillis;
 use tally_core::watermark::Prune;
 
@@ -124,12 +124,12 @@ async fn ask(twin: &Env, real: &Env, asked: &Asked, at: u64) {
             }
         }
         Asked::Verdict { k, run, correction, form } => {
-            let key = RowKey { post: post.clone(), shard: shard(*k) };
+            let key = RowKey { counter: post.clone(), shard: shard(*k) };
             let standing = twin.counts.counter(&post).await.unwrap().and_then(|mut counter| {
                 let tally = counter.shards.remove(&key.shard)?;
                 tally.window.map(|window| window.run)
             });
-            let run = run.map(RunId::from).or(standing).unwrap_or(RunId::from(0));
+            let run = run.map(WindowRun::from).or(standing).unwrap_or(WindowRun::from(0));
             let verdict = Verdict { key, run, correction: *correction, form: *form };
             let entry = entry(&post, verdict.run, at);
             let expected = twin.counts.judge(&verdict, &entry).await.unwrap();
@@ -166,8 +166,10 @@ async fn offer(twin: &Env, real: &Env, (behind, cfg, same_topic, rows): &Offered
         .map(|((p, u), (like, at))| (post(&format!("p{p}#")), user(&format!("u{u}")), *like, UnixMillis(*at)))
         .collect();
     let action = |like: &bool| if *like { Action::Like } else { Action::Unlike };
-    let changes: Vec<_> =
-        rows.iter().map(|(post, user, like, at)| Change { post, user, action: action(like), at: *at }).collect();
+    let changes: Vec<_> = rows
+        .iter()
+        .map(|(post, user, like, at)| Change { counter: post, user, action: action(like), at: *at })
+        .collect();
     let expected = twin.fenced.commit(&partition, &advance, &changes).await;
     assert_eq!(real.fenced.commit(&partition, &advance, &changes).await, expected, "{advance:?}");
     assert_eq!(real.fenced.fence(&partition).await, twin.fenced.fence(&partition).await);
@@ -210,7 +212,7 @@ proptest! {
                 offer(twin, real, offered).await;
             }
             for (p, shard) in (0..3).flat_map(|p| shards().all().map(move |shard| (p, shard))) {
-                let key = RowKey { post: post(&format!("p{p}#")), shard };
+                let key = RowKey { counter: post(&format!("p{p}#")), shard };
                 let expected = twin.rows.likes(&key, None, None).await.unwrap().items;
                 assert_eq!(real.rows.likes(&key, None, None).await.unwrap().items, expected, "{key}");
             }

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use tally_adapters::memory::Memory;
-use tally_core::ids::PostId;
+use tally_core::ids::CounterId;
 use tally_core::ports::{Cache, Cached};
 use tally_core::served::Served;
 
@@ -23,11 +23,11 @@ fn served(version: u64) -> Served {
     Served { likes: 10 * i64::try_from(version).unwrap(), version, exact: true, as_of: BEGAN }
 }
 
-async fn cached(cache: &dyn Cache, post: &PostId) -> Cached {
+async fn cached(cache: &dyn Cache, post: &CounterId) -> Cached {
     cache.get(std::slice::from_ref(post)).await.unwrap().remove(0)
 }
 
-async fn a_value_is_filled_under_a_token(cache: &dyn Cache, post: PostId, other: PostId) {
+async fn a_value_is_filled_under_a_token(cache: &dyn Cache, post: CounterId, other: CounterId) {
     assert_eq!(cache.update(&[(post.clone(), served(9))]).await, Ok(0), "nobody asked for it");
     let token = cache.begin_fill(&post).await.unwrap().unwrap();
     assert_eq!(cache.begin_fill(&post).await, Ok(None), "one fill at a time");
@@ -38,7 +38,7 @@ async fn a_value_is_filled_under_a_token(cache: &dyn Cache, post: PostId, other:
     assert_eq!(found, Ok(vec![Cached::Miss, Cached::Hit(served(3))]));
 }
 
-async fn a_version_never_goes_back(cache: &dyn Cache, post: PostId) {
+async fn a_version_never_goes_back(cache: &dyn Cache, post: CounterId) {
     let token = cache.begin_fill(&post).await.unwrap().unwrap();
     assert!(cache.fill(&post, &token, &served(3)).await.unwrap());
     for (version, standing) in [(2, 3), (3, 3), (5, 5), (4, 5)] {
@@ -48,14 +48,14 @@ async fn a_version_never_goes_back(cache: &dyn Cache, post: PostId) {
     }
 }
 
-async fn an_update_ends_a_fill_under_way(cache: &dyn Cache, post: PostId) {
+async fn an_update_ends_a_fill_under_way(cache: &dyn Cache, post: CounterId) {
     let token = cache.begin_fill(&post).await.unwrap().unwrap();
     assert_eq!(cache.update(&[(post.clone(), served(8))]).await, Ok(1));
     assert_eq!(cache.fill(&post, &token, &served(7)).await, Ok(false));
     assert_eq!(cached(cache, &post).await, Cached::Hit(served(8)));
 }
 
-async fn an_exact_count_takes_the_place_of_an_inexact_one_of_its_version(cache: &dyn Cache, post: PostId) {
+async fn an_exact_count_takes_the_place_of_an_inexact_one_of_its_version(cache: &dyn Cache, post: CounterId) {
     let count = |version, exact| Served { exact, ..served(version) };
     let token = cache.begin_fill(&post).await.unwrap().unwrap();
     assert_eq!(cache.fill(&post, &token, &count(10, false)).await, Ok(true));

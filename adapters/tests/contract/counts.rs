@@ -3,9 +3,9 @@
 use std::collections::BTreeMap;
 
 use tally_core::counter::{Counter, Feeder, Touch, Update};
-use tally_core::ids::{Ordinal, PostId, RowKey, Shard};
+use tally_core::ids::{CounterId, Ordinal, RowKey, Shard};
 use tally_core::ports::{Applied, Counts, Judged, LedgerEntry, Mended, Segment};
-use tally_core::recount::{Form, RunId, Verdict};
+use tally_core::recount::{Form, Verdict, WindowRun};
 use tally_core::tally::MAX_TOUCHED;
 use tally_core::time::UnixMillis;
 use tally_core::watermark::Prune;
@@ -48,7 +48,7 @@ pub(crate) fn update(g: u64, first: u64, last: u64, touched: Vec<Touch>) -> Upda
     }
 }
 
-async fn taken(port: &dyn Counts, post: &PostId, update: &Update) -> Counter {
+async fn taken(port: &dyn Counts, post: &CounterId, update: &Update) -> Counter {
     match port.apply(post, update).await.unwrap() {
         Applied::Taken(counter) => counter,
         refused => panic!("{update:?}: {refused:?}"),
@@ -127,11 +127,11 @@ async fn a_finished_stream_shard_changes_nothing_any_more(port: &dyn Counts) {
 }
 
 async fn counters_come_in_the_order_asked(port: &dyn Counts) {
-    let posts: Vec<PostId> = (0..130).map(|n| post(&format!("batch-{n}"))).collect();
+    let posts: Vec<CounterId> = (0..130).map(|n| post(&format!("batch-{n}"))).collect();
     for (n, post) in posts.iter().enumerate().filter(|(n, _)| n % 2 == 0) {
         taken(port, post, &update(1, 1, 1, vec![touch(0, i64::try_from(n).unwrap())])).await;
     }
-    let mut asked: Vec<PostId> = posts.iter().rev().cloned().collect();
+    let mut asked: Vec<CounterId> = posts.iter().rev().cloned().collect();
     asked.push(posts[4].clone());
     let found = port.counters(&asked).await.unwrap();
     let found = found.into_iter().collect::<Result<Vec<_>, _>>().unwrap();
@@ -156,29 +156,33 @@ async fn a_scan_meets_every_counter_once(port: &dyn Counts) {
             }
         }
     }
-    assert_eq!(met.keys().filter(|post| post.starts_with("batch-")).count(), 65);
+    assert_eq!(met.keys().filter(|id| id.post.starts_with("batch-")).count(), 65);
     let post = post("once");
     assert_eq!(met.get(&post).cloned(), port.counter(&post).await.unwrap());
 }
 
-pub(crate) fn entry(post: &PostId, run: RunId, at: u64) -> LedgerEntry {
+pub(crate) fn entry(post: &CounterId, run: WindowRun, at: u64) -> LedgerEntry {
     let (by, why) = ("tally-batch-recount".into(), "drift".into());
-    LedgerEntry { post: post.clone(), shard: Some(shard(2)), at: UnixMillis(at), run, by, before: 7, after: -2, why }
+    LedgerEntry { counter: post.clone(), shard: Some(shard(2)), at: UnixMillis(at), run, by, before: 7, after: -2, why }
 }
 
 async fn a_verdict_takes_its_token_and_leaves_a_line(env: &Env) {
     let (port, post) = (&*env.counts, post("judged#1"));
-    let run = RunId::from(5);
+    let run = WindowRun::from(5);
     let window = Touch { window: Some(run), ..touch(2, 0) };
-    let verdict =
-        |run, correction, form| Verdict { key: RowKey { post: post.clone(), shard: shard(2) }, run, correction, form };
+    let verdict = |run, correction, form| Verdict {
+        key: RowKey { counter: post.clone(), shard: shard(2) },
+        run,
+        correction,
+        form,
+    };
     let judge = async |verdict: &Verdict, at| port.judge(verdict, &entry(&post, verdict.run, at)).await.unwrap();
     assert_eq!(judge(&verdict(run, 1, Form::Plain), 10).await, Judged::Void, "no counter");
 
     taken(port, &post, &update(1, 1, 1, vec![touch(2, 7)])).await;
     taken(port, &post, &update(1, 2, 2, vec![window])).await;
     taken(port, &post, &update(1, 3, 3, vec![touch(2, 2)])).await;
-    assert_eq!(judge(&verdict(RunId::from(6), 1, Form::Plain), 11).await, Judged::Void, "another run's token");
+    assert_eq!(judge(&verdict(WindowRun::from(6), 1, Form::Plain), 11).await, Judged::Void, "another run's token");
     assert_eq!(judge(&verdict(run, -9, Form::Suspect { switches: 1 }), 12).await, Judged::Void, "a switch not there");
     assert_eq!(env.recounts.ledger(&post, 9).await, Ok(vec![]), "void leaves no line");
     assert_eq!(judge(&verdict(run, -9, Form::Plain), 13).await, Judged::Stands);
@@ -202,14 +206,14 @@ async fn a_verdict_takes_its_token_and_leaves_a_line(env: &Env) {
 
 async fn a_count_in_doubt_is_marked_once_until_a_verdict_in_the_suspect_form(env: &Env) {
     let (port, post, now) = (&*env.counts, post("doubted"), UnixMillis(77));
-    let key = RowKey { post: post.clone(), shard: shard(2) };
+    let key = RowKey { counter: post.clone(), shard: shard(2) };
     for _ in 0..2 {
         port.suspect(&key, now).await.unwrap();
     }
     let marked = port.counter(&post).await.unwrap().unwrap();
     assert_eq!((marked.likes, marked.version, marked.updated_at), (0, 1, now), "also where there was no counter");
     assert!(marked.shards[&shard(2)].suspect && !marked.is_sound());
-    let run = RunId::from(9);
+    let run = WindowRun::from(9);
     let window = Touch { window: Some(run), ..touch(2, 0) };
     let counter = taken(port, &post, &update(1, 1, 1, vec![window])).await;
     assert!(counter.shards[&shard(2)].suspect, "an update takes no suspicion away");

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use tally_core::ids::RowKey;
 use tally_core::ports::{Judged, LedgerEntry};
-use tally_core::recount::{Form, Report, RunId, Verdict};
+use tally_core::recount::{Form, Report, Verdict, WindowRun};
 
 use crate::counts::{entry, touch, update};
 use crate::engine::{BEGAN, Env, in_process};
@@ -21,7 +21,7 @@ async fn reports_and_verdicts_of_nothing_are_deleted_and_corrections_stay() {
 
     let report = Report { key: key.clone(), run: 9.into(), touched: tally_core::Map::default() };
     recounts.put_report(&report, BEGAN).await.unwrap();
-    let judged = async |moment, run: RunId, correction| {
+    let judged = async |moment, run: WindowRun, correction| {
         let window = tally_core::counter::Touch { window: Some(run), ..touch(2, 0) };
         counts.apply(&post("p"), &update(1, moment, moment, vec![window])).await.unwrap();
         let entry = LedgerEntry { before: 7, after: 7 + correction, ..entry(&post("p"), run, BEGAN.0 + moment) };

@@ -5,10 +5,11 @@ use std::collections::BTreeSet;
 use tally_core::batch::{Change, Limits};
 use tally_core::event::Action;
 use tally_core::fence::{Advance, Commit, Fence, Next, Offset, Partition, TopicId};
-use tally_core::ids::{PostId, RowKey, UserId};
+use tally_core::ids::{CounterId, MemberKey, PostId, RowKey, UserId};
 use tally_core::ports::{MarkerPut, Segment};
 use tally_core::recount::Marker;
 use tally_core::time::UnixMillis;
+use tally_core::weight::Weight;
 
 use crate::engine::{Env, shards};
 
@@ -31,8 +32,8 @@ pub(crate) fn fence(offset: u64) -> Fence {
     Fence { offset: Offset(offset), cfg: 0, topic: TopicId("t-1".into()) }
 }
 
-pub(crate) fn post(id: &str) -> PostId {
-    PostId::new(id).unwrap()
+pub(crate) fn post(id: &str) -> CounterId {
+    CounterId::likes(PostId::new(id).unwrap())
 }
 
 pub(crate) fn user(id: &str) -> UserId {
@@ -40,7 +41,7 @@ pub(crate) fn user(id: &str) -> UserId {
 }
 
 /// Likes or unlikes behind a fence of their own topic, one batch.
-pub(crate) async fn write(env: &Env, topic: &str, action: Action, rows: &[(PostId, UserId)], at: u64) {
+pub(crate) async fn write(env: &Env, topic: &str, action: Action, rows: &[(CounterId, UserId)], at: u64) {
     let partition = partition(topic, 0);
     let from = match env.fenced.fence(&partition).await.unwrap() {
         Some(fence) => fence,
@@ -50,7 +51,8 @@ pub(crate) async fn write(env: &Env, topic: &str, action: Action, rows: &[(PostI
         }
     };
     let advance = Advance { to: from.offset.next(), from };
-    let changes: Vec<_> = rows.iter().map(|(post, user)| Change { post, user, action, at: UnixMillis(at) }).collect();
+    let changes: Vec<_> =
+        rows.iter().map(|(post, user)| Change { counter: post, user, action, at: UnixMillis(at) }).collect();
     assert_eq!(env.fenced.commit(&partition, &advance, &changes).await, Commit::Done);
 }
 
@@ -71,7 +73,7 @@ async fn rows_and_fence_move_together_or_not_at_all(env: &Env) {
         let (post, user) = (post(post_id), user(user_id));
         let key = RowKey::of(&post, &user, shards());
         let from = fence(5 + 2 * n as u64);
-        let like = Change { post: &post, user: &user, action: Action::Like, at: UnixMillis(77) };
+        let like = Change { counter: &post, user: &user, action: Action::Like, at: UnixMillis(77) };
         let advance = Advance { from: from.clone(), to: from.offset.next() };
         assert_eq!(env.fenced.commit(&partition, &advance, &[like]).await, Commit::Done);
         let found = env.rows.like(&key, &user).await.unwrap().unwrap();
@@ -108,13 +110,13 @@ async fn a_transaction_takes_as_many_rows_as_a_batch_may_have(env: &Env) {
     write(env, "wide", Action::Like, &rows, 1).await;
     let mut found = 0;
     for shard in shards().all() {
-        found += env.rows.users(&RowKey { post: post("wide"), shard }, None).await.unwrap().items.len();
+        found += env.rows.users(&RowKey { counter: post("wide"), shard }, None).await.unwrap().items.len();
     }
     assert_eq!(found, Limits::MAX_ROWS);
     write(env, "wide", Action::Unlike, &rows, 2).await;
 
     let (post, user) = (post("wide"), user("u"));
-    let change = Change { post: &post, user: &user, action: Action::Like, at: UnixMillis(1) };
+    let change = Change { counter: &post, user: &user, action: Action::Like, at: UnixMillis(1) };
     let advance = Advance { from: fence(2), to: Offset(3) };
     let outcome = env.fenced.commit(&partition("wide", 0), &advance, &[change; Limits::MAX_ROWS + 1]).await;
     assert!(matches!(outcome, Commit::Invalid(_)), "{outcome:?}");
@@ -139,7 +141,7 @@ async fn rows_are_paged_in_the_order_of_users(env: &Env) {
     let rows: Vec<_> = (0..40).map(|n| (post.clone(), user(&format!("u-{n:02}")))).collect();
     write(env, "paged", Action::Like, &rows, 7).await;
     let shard = shards().shard_of("u-00");
-    let key = RowKey { post: post.clone(), shard };
+    let key = RowKey { counter: post.clone(), shard };
     env.rows.put_marker(&key, Marker::low(1.into()), None).await.unwrap();
     let expected: Vec<_> = rows.iter().map(|(_, user)| user).filter(|user| shards().shard_of(user) == shard).collect();
     assert!(expected.len() > 3);
@@ -158,7 +160,10 @@ async fn rows_are_paged_in_the_order_of_users(env: &Env) {
     assert_eq!(paged.iter().map(|like| &like.user).collect::<Vec<_>>(), expected);
     assert!(paged.iter().all(|like| like.liked_at == UnixMillis(7)));
     let users = env.rows.users(&key, None).await.unwrap();
-    assert_eq!((users.items.iter().collect::<Vec<_>>(), users.next), (expected, None));
+    assert_eq!((users.items.iter().collect::<Vec<_>>(), users.next), (expected.clone(), None));
+    let weights = env.rows.weights(&key, None).await.unwrap();
+    let expected: Vec<_> = expected.into_iter().map(|user| (MemberKey::from(user), Weight::ONE)).collect();
+    assert_eq!((weights.items, weights.next), (expected, None));
 }
 
 async fn a_scan_meets_every_row_once_and_the_rows_of_a_key_together(env: &Env) {
@@ -182,7 +187,7 @@ async fn a_scan_meets_every_row_once_and_the_rows_of_a_key_together(env: &Env) {
                     assert!(!finished.contains(&row.pk), "the rows of {} are torn apart", row.pk);
                 }
                 if row.pk.starts_with("scanned-") {
-                    assert!(met.insert((row.pk, row.user)), "met twice");
+                    assert!(met.insert((row.pk, row.sort)), "met twice");
                 }
             }
             after = page.next;
@@ -208,4 +213,5 @@ async fn markers_are_a_compare_and_set_chain(env: &Env) {
     assert_eq!(env.rows.marker(&key).await, Ok(Some(Marker::high(one))));
     assert_eq!(put(Marker::low(two), Some(Marker::high(one))).await, MarkerPut::Put);
     assert_eq!(env.rows.users(&key, None).await.unwrap().items, [], "a marker is no like");
+    assert_eq!(env.rows.weights(&key, None).await.unwrap().items, [], "and weighs nothing");
 }

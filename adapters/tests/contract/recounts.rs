@@ -3,10 +3,11 @@
 use std::time::Duration;
 
 use tally_core::Map;
-use tally_core::ids::{RowKey, UserId};
+use tally_core::ids::{MemberKey, RowKey};
 use tally_core::ports::{AuditSegment, Claimed, Cursor, QueueReason, Queued, Recounts, RunState, Worker};
-use tally_core::recount::{Report, RunId};
+use tally_core::recount::{AuditRun, Report};
 use tally_core::time::UnixMillis;
+use tally_core::weight::Weight;
 
 use crate::engine::Env;
 
@@ -45,13 +46,13 @@ async fn the_latest_runs_come_first(port: &dyn Recounts) {
 }
 
 async fn what_every_worker_of_a_run_has_found_is_kept(port: &dyn Recounts) {
-    let run = RunId::from(31);
+    let run = AuditRun::from(31);
     for (worker, share) in [("w-2", "1"), ("w-1", "2"), ("w-2", "3")] {
         port.put_share(run, &Worker(worker.into()), share, NOW).await.unwrap();
     }
-    port.put_share(RunId::from(32), &Worker("w-1".into()), "9", NOW).await.unwrap();
+    port.put_share(AuditRun::from(32), &Worker("w-1".into()), "9", NOW).await.unwrap();
     assert_eq!(port.shares(run).await, Ok(vec!["2".to_owned(), "3".to_owned()]));
-    assert_eq!(port.shares(RunId::from(33)).await, Ok(vec![]));
+    assert_eq!(port.shares(AuditRun::from(33)).await, Ok(vec![]));
 }
 
 async fn a_key_is_queued_once_for_the_first_reason(port: &dyn Recounts) {
@@ -113,7 +114,7 @@ async fn a_claim_lasts_until_its_heartbeat_is_missed(port: &dyn Recounts) {
 }
 
 async fn a_segment_keeps_what_was_put_last_and_is_done_for_ever(port: &dyn Recounts) {
-    let run = RunId::from(11);
+    let run = AuditRun::from(11);
     let segment = |index, cursor: Option<&str>, unsettled, done| AuditSegment {
         index,
         cursor: cursor.map(|cursor| Cursor(cursor.into())),
@@ -126,21 +127,24 @@ async fn a_segment_keeps_what_was_put_last_and_is_done_for_ever(port: &dyn Recou
     put(run, segment(2, Some("x"), 1, false)).await;
     put(run, segment(2, None, 0, true)).await;
     put(run, segment(2, Some("late"), 7, false)).await;
-    put(RunId::from(12), segment(0, None, 0, true)).await;
+    put(AuditRun::from(12), segment(0, None, 0, true)).await;
     assert_eq!(port.segments(run).await, Ok(vec![segment(2, None, 0, true), segment(10, Some("3:p#0u"), 4, false)]));
 }
 
 async fn a_report_is_read_whole_or_not_at_all(port: &dyn Recounts) {
     let key: RowKey = "reported#1".parse().unwrap();
-    let user = |n: usize| UserId::new(&format!("{n:0>200}")).unwrap();
-    for (run, users) in [(21u128, 0), (22, 1), (23, 4000)] {
-        let touched: Map<UserId, bool> = (0..users).map(|n| (user(n), n % 3 == 0)).collect();
+    let member = |n: i64| MemberKey::new(&format!("{n:0>200}")).unwrap();
+    let cell = (MemberKey::new("\u{1}cell/views/3").unwrap(), Weight::new(-Weight::MAX).unwrap());
+    for (run, members) in [(21u128, 0), (22, 1), (23, 4000)] {
+        let weight = |n: i64| Weight::new(if n % 5 == 4 { n - 2000 } else { n % 2 }).unwrap();
+        let mut touched: Map<MemberKey, Weight> = (0..members).map(|n| (member(n), weight(n))).collect();
+        touched.extend((members > 1).then(|| cell.clone()));
         let report = Report { key: key.clone(), run: run.into(), touched };
         assert_eq!(port.report(&key, run.into()).await, Ok(None));
         for _ in 0..2 {
             port.put_report(&report, NOW).await.unwrap();
         }
-        assert_eq!(port.report(&key, run.into()).await, Ok(Some(report)), "{users} users");
+        assert_eq!(port.report(&key, run.into()).await, Ok(Some(report)), "{members} members");
         assert_eq!(port.report(&"reported#2".parse().unwrap(), run.into()).await, Ok(None), "of another key");
     }
 }

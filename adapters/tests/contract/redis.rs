@@ -14,7 +14,7 @@ use std::time::Duration;
 
 use redis::Commands;
 use tally_adapters::redis::{Cache, Settings};
-use tally_core::ids::PostId;
+use tally_core::ids::CounterId;
 use tally_core::ports::{Cache as _, Cached};
 use tally_core::served::Served;
 use tokio::time::Instant;
@@ -30,7 +30,7 @@ fn served(version: u64) -> Served {
     Served { version, likes: 7, exact: true, ..Served::default() }
 }
 
-async fn fill(cache: &Cache, post: &PostId, version: u64) {
+async fn fill(cache: &Cache, post: &CounterId, version: u64) {
     let token = cache.begin_fill(post).await.unwrap().unwrap();
     assert_eq!(cache.fill(post, &token, &served(version)).await, Ok(true));
 }
@@ -40,15 +40,15 @@ fn cache_over(nodes: impl Iterator<Item = String>) -> Cache {
     Cache::new(&Settings { timeout: Duration::from_secs(2), ..Settings::at(nodes.collect()) }).unwrap()
 }
 
-async fn sixty_filled(cache: &Cache) -> Vec<PostId> {
-    let posts: Vec<PostId> = (0..60).map(|n| post(&format!("p-{n}"))).collect();
+async fn sixty_filled(cache: &Cache) -> Vec<CounterId> {
+    let posts: Vec<CounterId> = (0..60).map(|n| post(&format!("p-{n}"))).collect();
     for post in &posts {
         fill(cache, post, 1).await;
     }
     posts
 }
 
-async fn held(cache: &Cache, post: &PostId) -> Cached {
+async fn held(cache: &Cache, post: &CounterId) -> Cached {
     cache.get(std::slice::from_ref(post)).await.unwrap().remove(0)
 }
 
@@ -172,7 +172,7 @@ async fn a_node_that_lost_its_scripts_is_taught_them_and_nothing_is_done_twice()
     assert_eq!(cache.update(&newer(&posts, 3)).await, Ok(60));
 }
 
-fn newer(posts: &[PostId], version: u64) -> Vec<(PostId, Served)> {
+fn newer(posts: &[CounterId], version: u64) -> Vec<(CounterId, Served)> {
     posts.iter().map(|post| (post.clone(), served(version))).collect()
 }
 
@@ -197,7 +197,7 @@ async fn many_posts_of_many_slots_are_answered_in_their_order() {
 }
 
 async fn many_slots(cache: &Cache, run: &str) {
-    let posts: Vec<PostId> = (0..300).map(|n| post(&format!("{run}p-{n}{{tag-{}}}", n % 7))).collect();
+    let posts: Vec<CounterId> = (0..300).map(|n| post(&format!("{run}p-{n}{{tag-{}}}", n % 7))).collect();
     for (nth, post) in posts.iter().enumerate().filter(|(nth, _)| nth % 3 == 0) {
         fill(cache, post, nth as u64 + 1).await;
     }
@@ -252,7 +252,7 @@ async fn what_is_evicted_is_missed_and_no_update_brings_it_back() {
     for (name, value) in [("maxmemory", most.to_string()), ("maxmemory-policy", "allkeys-lru".to_owned())] {
         redis::cmd("CONFIG").arg("SET").arg(name).arg(value).query::<()>(&mut server.raw()).unwrap();
     }
-    let posts: Vec<PostId> = (0..4_000).map(|n| post(&format!("p-{n}"))).collect();
+    let posts: Vec<CounterId> = (0..4_000).map(|n| post(&format!("p-{n}"))).collect();
     for post in &posts {
         let token = cache.begin_fill(post).await.unwrap().unwrap();
         cache.fill(post, &token, &served(1)).await.unwrap();

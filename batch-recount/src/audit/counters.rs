@@ -3,7 +3,7 @@
 use futures_util::FutureExt;
 use futures_util::stream::{self, StreamExt, TryStreamExt};
 use tally_core::counter::Counter;
-use tally_core::ids::{PostId, RowKey};
+use tally_core::ids::{CounterId, RowKey};
 use tally_core::ports::{AuditSegment, Outcome, Segment};
 
 use super::Audit;
@@ -33,17 +33,17 @@ impl Audit {
     }
 
     /// Checks the counters of one page; how many row keys this leaves unsettled, a total counted as one.
-    async fn compared(&self, page: Vec<(PostId, Outcome<Counter>)>) -> anyhow::Result<u64> {
+    async fn compared(&self, page: Vec<(CounterId, Outcome<Counter>)>) -> anyhow::Result<u64> {
         let (mut counters, mut doubts, mut unreadable) = (Vec::new(), Vec::new(), 0);
-        for (post, counter) in page {
+        for (id, counter) in page {
             match counter {
                 Ok(counter) if self.is_meant(&counter) => {
-                    doubts.extend(self.doubts(&post, &counter));
-                    counters.push((post, counter));
+                    doubts.extend(self.doubts(&id, &counter));
+                    counters.push((id, counter));
                 }
                 Ok(_) => {}
                 Err(fault) => {
-                    tracing::error!(%post, error = %fault, "a counter cannot be read");
+                    tracing::error!(counter = %id, error = %fault, "a counter cannot be read");
                     unreadable += 1;
                 }
             }
@@ -51,7 +51,7 @@ impl Audit {
         self.findings.counters(counters.len() as u64);
         let sum = |sum, unsettled| std::future::ready(Ok(sum + unsettled));
         let totals = stream::iter(counters)
-            .map(|(post, counter)| self.total(post, counter).boxed())
+            .map(|(id, counter)| self.total(id, counter).boxed())
             .buffer_unordered(self.tools.rules.concurrency)
             .try_fold(0, sum)
             .await?;
@@ -64,17 +64,17 @@ impl Audit {
         Ok(unreadable + totals + keys)
     }
 
-    async fn total(&self, post: PostId, counter: Counter) -> anyhow::Result<u64> {
-        mend(&self.tools, &post, &counter, self.dry_run, &self.findings).await
+    async fn total(&self, id: CounterId, counter: Counter) -> anyhow::Result<u64> {
+        mend(&self.tools, &id, &counter, self.dry_run, &self.findings).await
     }
 
     fn is_meant(&self, counter: &Counter) -> bool {
         self.plan.since.is_none_or(|since| counter.updated_at >= since)
     }
 
-    /// The row keys of a post that the scan of the rows has not settled, and what is in doubt about each.
-    fn doubts(&self, post: &PostId, counter: &Counter) -> Vec<(RowKey, Doubt)> {
-        let key = |shard| RowKey { post: post.clone(), shard };
+    /// The row keys of a counter that the scan of the rows has not settled, and what is in doubt about each.
+    fn doubts(&self, id: &CounterId, counter: &Counter) -> Vec<(RowKey, Doubt)> {
+        let key = |shard| RowKey { counter: id.clone(), shard };
         if self.plan.since.is_some() {
             return self.tools.shards.all().map(|shard| (key(shard), Doubt::Changed(0))).collect();
         }

@@ -3,12 +3,12 @@
 use futures_util::FutureExt;
 use futures_util::stream::{self, StreamExt, TryStreamExt};
 use tally_core::counter::Counter;
-use tally_core::ids::{PostId, RowKey};
+use tally_core::ids::{CounterId, RowKey};
 use tally_core::ports::Outcome;
 use tally_core::recount::{Finding, Scanned, compare, proved};
 
 use super::Audit;
-use crate::summary::{Cause, Drift};
+use crate::summary::{Cause, Drift, clamped};
 
 /// Counters read by one request, and requests at once.
 const COUNTERS: usize = 100;
@@ -19,28 +19,27 @@ const REQUESTS: usize = 4;
 pub(super) struct Wrong {
     pub(super) cause: Cause,
     pub(super) counted: i64,
-    pub(super) rows: u64,
+    pub(super) weight: i128,
 }
 
 impl Wrong {
-    /// Compares a row key's rows with its counter.
-    pub(super) fn with(key: &RowKey, rows: u64, counter: Option<&Counter>) -> Option<Self> {
+    /// Compares what a row key's rows weigh with its counter.
+    pub(super) fn with(key: &RowKey, weight: i128, counter: Option<&Counter>) -> Option<Self> {
         let tally = counter.and_then(|counter| counter.shards.get(&key.shard));
         let counted = tally.map_or(0, |tally| tally.rows);
-        let cause = match compare(rows, counter, key.shard) {
+        let cause = match compare(weight, counter, key.shard) {
             Finding::Agrees => return None,
             Finding::Differs { .. } if tally.is_none() => Cause::MissingCounter,
-            Finding::Differs { rows: 0, .. } => Cause::NoRows,
+            Finding::Differs { weight: 0, .. } => Cause::NoRows,
             Finding::Differs { .. } => Cause::Drift,
             Finding::Negative => Cause::Negative,
             Finding::Suspect => Cause::Suspect,
         };
-        Some(Self { cause, counted, rows })
+        Some(Self { cause, counted, weight })
     }
 
     pub(super) fn drift(self, key: &RowKey) -> Drift {
-        let after = i64::try_from(self.rows).unwrap_or(i64::MAX);
-        Drift { key: key.to_string(), before: self.counted, after, cause: self.cause }
+        Drift { key: key.to_string(), before: self.counted, after: clamped(self.weight), cause: self.cause }
     }
 }
 
@@ -64,8 +63,8 @@ impl Audit {
         let version =
             |counter: Outcome<Option<&Counter>>| counter.map_or(0, |counter| counter.map_or(0, |c| c.version));
         let before = self.with_counters(keys, |_, counter| version(counter)).await?;
-        let rows: Vec<u64> = stream::iter(0..keys.len())
-            .map(|at| self.count(&keys[at]).boxed())
+        let weights: Vec<i128> = stream::iter(0..keys.len())
+            .map(|at| self.weigh(&keys[at]).boxed())
             .buffered(self.tools.rules.concurrency)
             .try_collect()
             .await?;
@@ -78,9 +77,9 @@ impl Audit {
             if !proved(&scanned, version, [as_of], self.tools.rules.guard) {
                 let counted =
                     counter.and_then(|counter| counter.shards.get(&keys[at].shard)).map_or(0, |tally| tally.rows);
-                return Looked::Unproved(i64::try_from(rows[at]).unwrap_or(i64::MAX).abs_diff(counted));
+                return Looked::Unproved(u64::try_from(weights[at].abs_diff(counted.into())).unwrap_or(u64::MAX));
             }
-            Wrong::with(&keys[at], rows[at], counter).map_or(Looked::Proved, Looked::Wrong)
+            Wrong::with(&keys[at], weights[at], counter).map_or(Looked::Proved, Looked::Wrong)
         };
         self.with_counters(keys, looked).await
     }
@@ -105,12 +104,12 @@ impl Audit {
     }
 
     async fn counters_of(&self, keys: &[RowKey]) -> anyhow::Result<Vec<Outcome<Option<Counter>>>> {
-        let posts: Vec<PostId> = keys.iter().map(|key| key.post.clone()).collect();
-        self.tools.counters(&posts).await
+        let ids: Vec<CounterId> = keys.iter().map(|key| key.counter.clone()).collect();
+        self.tools.counters(&ids).await
     }
 
-    async fn count(&self, key: &RowKey) -> anyhow::Result<u64> {
+    async fn weigh(&self, key: &RowKey) -> anyhow::Result<i128> {
         let _turn = self.counts.acquire().await.expect("nobody closes the semaphore");
-        self.tools.count(key).await
+        Ok(self.tools.count(key).await?.weight)
     }
 }

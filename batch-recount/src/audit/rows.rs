@@ -10,7 +10,7 @@ use std::sync::atomic::Ordering;
 
 use futures_util::stream::{self, BoxStream, StreamExt, TryStreamExt};
 use tally_core::counter::Counter;
-use tally_core::ids::{RowKey, UserId};
+use tally_core::ids::{ReservedKey, RowKey};
 use tally_core::ports::{AuditSegment, Cursor, Outcome, ScannedRow, Segment};
 use tally_core::recount::{RowKeyCount, RowTally};
 use tally_core::time::UnixMillis;
@@ -123,14 +123,14 @@ impl Audit {
 
 /// What remains in doubt about a row key once its counter is read.
 fn doubt(counted: &Counted, counter: Outcome<Option<&Counter>>) -> Option<Doubt> {
-    let RowKeyCount { key, rows } = &counted.count;
+    let RowKeyCount { key, rows, weight } = &counted.count;
     match counter {
         Err(fault) => {
             tracing::error!(%key, error = %fault, "a counter cannot be read");
             Some(Doubt::Unreadable)
         }
         Ok(counter) if counted.partial || !counted.before.horizon.covers(counter) => Some(Doubt::Changed(*rows)),
-        Ok(counter) => Wrong::with(key, *rows, counter).map(Doubt::Wrong),
+        Ok(counter) => Wrong::with(key, *weight, counter).map(Doubt::Wrong),
     }
 }
 
@@ -189,14 +189,18 @@ impl<'a> Scan<'a> {
         }
         let shards = self.audit.tools.shards;
         let key = self.current.as_ref().and_then(|current| current.key.as_ref());
-        let user = UserId::new(&row.user).is_ok();
-        // As the fold has it: a row counts for the key it stands under, wherever it belongs; one of nobody does not.
-        if let Some(key) = key.filter(|_| user) {
-            let done = self.tally.push(key);
+        let weight = row.weight();
+        let home = match ReservedKey::read(&row.sort) {
+            Some(ReservedKey::Cell { partition, .. }) => shards.shard_of_cell(partition),
+            _ => shards.shard_of(&row.sort),
+        };
+        // As the fold has it: a row counts for the key it stands under, wherever it belongs; one of no weight does not.
+        if let (Some(key), Some(weight)) = (key, weight) {
+            let done = self.tally.push(key, weight);
             debug_assert!(done.is_none(), "the tally is emptied at every new key");
         }
-        if !user || key.is_none_or(|key| key.shard != shards.shard_of(&row.user)) {
-            self.audit.findings.misplaced(|| format!("{:?} in {:?}", row.user, row.pk));
+        if weight.is_none() || key.is_none_or(|key| key.shard != home) {
+            self.audit.findings.misplaced(|| format!("{:?} in {:?}", row.sort, row.pk));
         }
     }
 

@@ -62,7 +62,7 @@ impl Seen {
 }
 
 fn fingerprint(key: &RowKey) -> u64 {
-    foldhash::quality::FixedState::default().hash_one((key.post.as_str(), key.shard.index()))
+    foldhash::quality::FixedState::default().hash_one((&key.counter, key.shard.index()))
 }
 
 #[cfg(test)]

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use tally_core::recount::{Form, Read, Report};
+use tally_core::recount::{Form, Report};
 use tally_core::time::UnixMillis;
 use tokio::time::Instant;
 
@@ -17,7 +17,7 @@ const LOOKS: (Duration, Duration) = (Duration::from_millis(200), Duration::from_
 impl Window<'_> {
     /// Which form the verdict will have: the one for suspects relies on the feeder switches counted now.
     pub(super) async fn form(&self) -> anyhow::Result<Form> {
-        let counter = self.tools.counter(&self.key.post).await?;
+        let counter = self.tools.counter(&self.key.counter).await?;
         let tally = counter.as_ref().and_then(|counter| counter.shards.get(&self.key.shard));
         Ok(match tally {
             Some(tally) if tally.suspect => Form::Suspect { switches: tally.switches },
@@ -25,11 +25,11 @@ impl Window<'_> {
         })
     }
 
-    /// Everybody who likes, all pages, read consistently; how many were read where there is no room for more.
-    pub(super) async fn users(&self, part: &mut Part) -> anyhow::Result<Result<Roster, u64>> {
+    /// Every row with its weight, all pages, read consistently; how many were read where there is no room for more.
+    pub(super) async fn rows(&self, part: &mut Part) -> anyhow::Result<Result<Roster, u64>> {
         let (mut roster, mut after) = (Roster::default(), None);
         loop {
-            let page = self.tools.page("read rows", || self.tools.ports.rows.users(self.key, after.as_ref())).await?;
+            let page = self.tools.page("read rows", || self.tools.ports.rows.weights(self.key, after.as_ref())).await?;
             roster.extend(&page.items);
             if !part.holds(roster.len()) {
                 return Ok(Err(roster.len()));

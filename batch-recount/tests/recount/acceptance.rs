@@ -28,7 +28,7 @@ async fn a_hot_post_and_many_small_ones_are_exact_after_one_audit_while_writes_g
     for n in (1..posts).step_by(10) {
         let counter = world.counter(&post(n)).await;
         let entry = LedgerEntry {
-            post: post(n),
+            counter: post(n),
             shard: None,
             at: world.clock.now(),
             run: u128::from(n).into(),

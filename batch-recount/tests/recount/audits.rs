@@ -48,7 +48,7 @@ async fn every_kind_of_drift_is_found_named_and_repaired_and_a_second_audit_find
     damaged(&memory, &world).await;
     let own = key(&post(5), &user("lost")).shard;
     let other = shards().all().find(|shard| *shard != own).unwrap();
-    memory.likes(shards()).plant(&RowKey { post: post(5), shard: other }.to_string(), user("lost").as_str());
+    memory.likes(shards()).plant(&RowKey { counter: post(5), shard: other }.to_string(), user("lost").as_str());
     world.quiet().await;
 
     assert_eq!(world.recount(&[]).await, Exit::CLEAN);
@@ -166,7 +166,7 @@ async fn what_is_queued_is_recounted_and_leaves_the_queue_once_it_is_proved() {
     world.quiet().await;
     let (small, large) = (key(&post(0), &user(0)), key(&post(1), &user(0)));
     for (key, by) in [(&small, -30), (&large, 8_000)] {
-        memory.counts().plant(&key.post, drifted(world.counter(&key.post).await, key, by));
+        memory.counts().plant(&key.counter, drifted(world.counter(&key.counter).await, key, by));
         world.ports.recounts.enqueue(key, QueueReason::Negative, BEGAN).await.unwrap();
     }
     assert_eq!(world.recount(&["--candidates-only"]).await, Exit::FAILED);

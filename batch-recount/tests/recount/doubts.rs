@@ -105,7 +105,7 @@ async fn what_is_asked_for_and_never_was_is_made_no_counter_of() {
     world.quiet().await;
     for n in [0, 77] {
         for shard in shards().all() {
-            let key = RowKey { post: post(n), shard };
+            let key = RowKey { counter: post(n), shard };
             world.ports.recounts.enqueue(&key, QueueReason::Asked, BEGAN).await.unwrap();
         }
     }

@@ -15,7 +15,7 @@ use crate::world::{BEGAN, World, Writer, client, drifted, ended, key, post, user
 /// How far the count of `key` is from its rows, once all is applied.
 async fn drift(world: &World, key: &RowKey) -> i64 {
     world.quiet().await;
-    let counter = world.counter(&key.post).await;
+    let counter = world.counter(&key.counter).await;
     counter.shards.get(&key.shard).map_or(0, |tally| tally.rows) - world.rows(key).await
 }
 
@@ -157,7 +157,7 @@ async fn markers_and_verdicts_that_arrive_late_never_mislead_a_recount() {
         tokio::time::sleep(Duration::from_secs(30)).await;
         assert_eq!(emulator.stats().ghosts_pending, 0);
         for key in &keys {
-            let ledger = world.ports.recounts.ledger(&key.post, 1_000).await.unwrap();
+            let ledger = world.ports.recounts.ledger(&key.counter, 1_000).await.unwrap();
             let corrections = ledger.iter().map(|line| line.after - line.before).filter(|by| *by != 0);
             let corrections: Vec<i64> = corrections.collect();
             assert!(corrections.is_empty() || corrections == [-5], "seed {seed}: {corrections:?}");

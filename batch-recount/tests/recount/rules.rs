@@ -6,12 +6,13 @@ use std::time::Duration;
 use async_trait::async_trait;
 use tally_adapters::memory::Memory;
 use tally_core::counter::{Counter, Update};
-use tally_core::ids::{PostId, RowKey, UserId};
+use tally_core::ids::{CounterId, MemberKey, RowKey, UserId};
 use tally_core::ports::{
     Applied, Counts, Cursor, Judged, LedgerEntry, Like, MarkerPut, Mended, Outcome, Page, Rows, ScannedRow, Segment,
 };
 use tally_core::recount::{Marker, Phase, Verdict};
 use tally_core::time::UnixMillis;
+use tally_core::weight::Weight;
 use tally_service::Exit;
 use tokio::time::Instant;
 
@@ -24,7 +25,7 @@ const GUARD: Duration = Duration::from_secs(2);
 enum Call {
     Marker(Option<Marker>),
     Put { marker: Marker, required: Option<Marker> },
-    Users,
+    Weights,
     Counter,
     Judge { correction: i64 },
 }
@@ -82,12 +83,15 @@ impl Rows for Watched {
         self.rows.likes(key, after, limit).await
     }
     async fn users(&self, key: &RowKey, after: Option<&Cursor>) -> Outcome<Page<UserId>> {
-        self.note(Call::Users);
+        self.rows.users(key, after).await
+    }
+    async fn weights(&self, key: &RowKey, after: Option<&Cursor>) -> Outcome<Page<(MemberKey, Weight)>> {
+        self.note(Call::Weights);
         if std::mem::take(&mut *self.intrude.lock().unwrap()) {
             let standing = self.rows.marker(key).await?;
             self.rows.put_marker(key, Marker::low(99.into()), standing).await?;
         }
-        self.rows.users(key, after).await
+        self.rows.weights(key, after).await
     }
     async fn scan(&self, segment: Segment, after: Option<&Cursor>) -> Outcome<Page<ScannedRow>> {
         self.rows.scan(segment, after).await
@@ -115,27 +119,27 @@ impl Rows for Watched {
 
 #[async_trait]
 impl Counts for Watched {
-    async fn apply(&self, post: &PostId, update: &Update) -> Outcome<Applied> {
+    async fn apply(&self, post: &CounterId, update: &Update) -> Outcome<Applied> {
         self.counts.apply(post, update).await
     }
-    async fn counter(&self, post: &PostId) -> Outcome<Option<Counter>> {
+    async fn counter(&self, post: &CounterId) -> Outcome<Option<Counter>> {
         self.note(Call::Counter);
         self.counts.counter(post).await
     }
-    async fn counters(&self, posts: &[PostId]) -> Outcome<Vec<Outcome<Option<Counter>>>> {
+    async fn counters(&self, posts: &[CounterId]) -> Outcome<Vec<Outcome<Option<Counter>>>> {
         self.counts.counters(posts).await
     }
     async fn judge(&self, verdict: &Verdict, entry: &LedgerEntry) -> Outcome<Judged> {
         self.note(Call::Judge { correction: verdict.correction });
         self.counts.judge(verdict, entry).await
     }
-    async fn mend_total(&self, post: &PostId, version: u64, sum: i64, entry: &LedgerEntry) -> Outcome<Mended> {
+    async fn mend_total(&self, post: &CounterId, version: u64, sum: i64, entry: &LedgerEntry) -> Outcome<Mended> {
         self.counts.mend_total(post, version, sum, entry).await
     }
     async fn suspect(&self, key: &RowKey, now: UnixMillis) -> Outcome<()> {
         self.counts.suspect(key, now).await
     }
-    async fn scan(&self, segment: Segment, after: Option<&Cursor>) -> Outcome<Page<(PostId, Outcome<Counter>)>> {
+    async fn scan(&self, segment: Segment, after: Option<&Cursor>) -> Outcome<Page<(CounterId, Outcome<Counter>)>> {
         self.counts.scan(segment, after).await
     }
 }
@@ -181,7 +185,7 @@ async fn rows_are_read_a_guard_time_after_the_opening_and_a_guard_time_before_th
     for window in windows {
         let low = at(&window, |call| matches!(call, Call::Put { marker, .. } if marker.phase == Phase::Low));
         let high = at(&window, |call| matches!(call, Call::Put { marker, .. } if marker.phase == Phase::High));
-        let read = at(&window, |call| *call == Call::Users);
+        let read = at(&window, |call| *call == Call::Weights);
         assert!(read >= low + GUARD, "the rows were read {:?} after the opening marker", read - low);
         assert!(high >= read + GUARD, "the closing marker was put {:?} after the rows were read", high - read);
     }
@@ -259,7 +263,7 @@ async fn a_suspect_is_judged_by_the_switches_read_before_its_rows_and_once_every
     let (watched, watched_world) = Watched::over(&world);
     assert_eq!(watched_world.recount(&["--post", "p-0"]).await, Exit::CLEAN);
     let first = windows(&watched.calls()).remove(0);
-    assert!(at(&first, |call| *call == Call::Counter) <= at(&first, |call| *call == Call::Users));
+    assert!(at(&first, |call| *call == Call::Counter) <= at(&first, |call| *call == Call::Weights));
     let high = at(&first, |call| matches!(call, Call::Put { marker, .. } if marker.phase == Phase::High));
     let judged = at(&first, |call| matches!(call, Call::Judge { .. }));
     assert!(judged > high + GUARD, "other shards may still have had changes of before the closing marker");

@@ -14,7 +14,7 @@ use tally_core::batch::Change;
 use tally_core::counter::{Counter, ShardTally};
 use tally_core::event::Action;
 use tally_core::fence::{Advance, Commit, Fence, Offset, Partition, TopicId};
-use tally_core::ids::{PostId, RowKey, ShardCount, UserId};
+use tally_core::ids::{CounterId, PostId, RowKey, ShardCount, UserId};
 use tally_core::ports::FencedRows;
 use tally_core::time::UnixMillis;
 use tally_emulator::{Config as EmulatorConfig, Emulator};
@@ -27,15 +27,15 @@ pub(crate) fn shards() -> ShardCount {
     ShardCount::new(4).unwrap()
 }
 
-pub(crate) fn post(n: impl std::fmt::Display) -> PostId {
-    PostId::new(&format!("p-{n}")).unwrap()
+pub(crate) fn post(n: impl std::fmt::Display) -> CounterId {
+    CounterId::likes(PostId::new(&format!("p-{n}")).unwrap())
 }
 
 pub(crate) fn user(n: impl std::fmt::Display) -> UserId {
     UserId::new(&format!("u-{n}")).unwrap()
 }
 
-pub(crate) fn key(post: &PostId, user: &UserId) -> RowKey {
+pub(crate) fn key(post: &CounterId, user: &UserId) -> RowKey {
     RowKey::of(post, user, shards())
 }
 
@@ -135,7 +135,7 @@ impl World {
         serde_json::from_str::<Value>(&run.summary).unwrap()["summary"].clone()
     }
 
-    pub(crate) async fn counter(&self, post: &PostId) -> Counter {
+    pub(crate) async fn counter(&self, post: &CounterId) -> Counter {
         self.ports.counts.counter(post).await.unwrap().unwrap_or_default()
     }
 
@@ -152,11 +152,11 @@ impl World {
     }
 
     /// What is wrong with the count of `post`, if anything.
-    pub(crate) async fn difference(&self, post: &PostId) -> Option<String> {
+    pub(crate) async fn difference(&self, post: &CounterId) -> Option<String> {
         let counter = self.counter(post).await;
         let mut total = 0;
         for shard in shards().all() {
-            let key = RowKey { post: post.clone(), shard };
+            let key = RowKey { counter: post.clone(), shard };
             let (rows, tally) = (self.rows(&key).await, counter.shards.get(&shard).cloned().unwrap_or_default());
             total += rows;
             if rows != tally.rows || tally.suspect {
@@ -203,7 +203,7 @@ pub(crate) fn client(emulator: &Emulator) -> aws_sdk_dynamodb::Client {
 pub(crate) async fn drift(client: &aws_sdk_dynamodb::Client, key: &RowKey, by: i64) {
     use aws_sdk_dynamodb::types::AttributeValue;
     let update = client.update_item().table_name("like_counts");
-    let update = update.key("post_id", AttributeValue::S(key.post.to_string()));
+    let update = update.key("post_id", AttributeValue::S(key.counter.post.to_string()));
     let update = update.update_expression("ADD #s :by, #l :by, #v :one");
     let names = [("#s", format!("s{}", key.shard)), ("#l", "likes".to_owned()), ("#v", "version".to_owned())];
     let update = names.into_iter().fold(update, |update, (alias, name)| update.expression_attribute_names(alias, name));
@@ -253,14 +253,16 @@ impl Writer {
     }
 
     /// Changes rows; no user of a post twice.
-    pub(crate) async fn write(&mut self, changes: &[(PostId, UserId, Action)]) {
+    pub(crate) async fn write(&mut self, changes: &[(CounterId, UserId, Action)]) {
         for changes in changes.chunks(90) {
             let to = Offset(self.fence.offset.0 + 1);
             let advance = Advance { from: self.fence.clone(), to };
-            let change = |(post, user, action): &'_ (PostId, UserId, Action)| (post.clone(), user.clone(), *action);
+            let change = |(post, user, action): &'_ (CounterId, UserId, Action)| (post.clone(), user.clone(), *action);
             let owned: Vec<_> = changes.iter().map(change).collect();
-            let changes: Vec<Change<'_>> =
-                owned.iter().map(|(post, user, action)| Change { post, user, action: *action, at: BEGAN }).collect();
+            let changes: Vec<Change<'_>> = owned
+                .iter()
+                .map(|(post, user, action)| Change { counter: post, user, action: *action, at: BEGAN })
+                .collect();
             let committed = self.world.fenced.commit(&self.partition, &advance, &changes).await;
             assert_eq!(committed, Commit::Done);
             self.fence.offset = to;
@@ -276,7 +278,7 @@ impl Writer {
     }
 
     /// `count` changes, likes and unlikes alike, of `users` users of one post.
-    pub(crate) async fn churn(&mut self, of: &PostId, count: usize, users: u64) {
+    pub(crate) async fn churn(&mut self, of: &CounterId, count: usize, users: u64) {
         for _ in 0..count {
             let action = if self.chance.token().is_multiple_of(2) { Action::Like } else { Action::Unlike };
             let user = user(self.chance.token() % users);

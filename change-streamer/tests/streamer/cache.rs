@@ -11,7 +11,7 @@ use tally_adapters::memory::Memory;
 use tally_adapters::redis;
 use tally_core::Map;
 use tally_core::fault::Fault;
-use tally_core::ids::PostId;
+use tally_core::ids::CounterId;
 use tally_core::ports::{Cache, Cached, FillToken, Outcome};
 use tally_core::served::Served;
 use tokio::time::Instant;
@@ -19,7 +19,7 @@ use tokio::time::Instant;
 use crate::world::{BEGAN, World, Writer, brisk, eventually, post, user};
 
 /// Fills every key as a reader would.
-async fn fill(world: &World, cache: &dyn Cache, posts: &[PostId]) {
+async fn fill(world: &World, cache: &dyn Cache, posts: &[CounterId]) {
     for post in posts {
         if let Ok(Some(token)) = cache.begin_fill(post).await {
             let counter = world.counter(post).await;
@@ -29,7 +29,7 @@ async fn fill(world: &World, cache: &dyn Cache, posts: &[PostId]) {
 }
 
 /// No cached count differs from the table's, and at least `hits` posts are cached.
-async fn is_right(world: &World, cache: &dyn Cache, posts: &[PostId], hits: usize) -> bool {
+async fn is_right(world: &World, cache: &dyn Cache, posts: &[CounterId], hits: usize) -> bool {
     let Ok(cached) = cache.get(posts).await else { return false };
     if cached.iter().filter(|cached| **cached != Cached::Miss).count() < hits {
         return false;
@@ -48,12 +48,12 @@ async fn is_right(world: &World, cache: &dyn Cache, posts: &[PostId], hits: usiz
 /// A cache that remembers the newest version it ever showed, and says when it shows an older one.
 struct Watched<C> {
     cache: C,
-    newest: std::sync::Mutex<Map<PostId, u64>>,
+    newest: std::sync::Mutex<Map<CounterId, u64>>,
     went_back: AtomicBool,
 }
 
 impl<C: Cache> Watched<C> {
-    async fn look(&self, posts: &[PostId]) {
+    async fn look(&self, posts: &[CounterId]) {
         let Ok(cached) = self.cache.get(posts).await else { return };
         let mut newest = self.newest.lock().unwrap();
         for (post, cached) in posts.iter().zip(cached) {
@@ -71,18 +71,18 @@ impl<C: Cache> Watched<C> {
 
 #[async_trait]
 impl<C: Cache> Cache for Watched<C> {
-    async fn get(&self, posts: &[PostId]) -> Outcome<Vec<Cached>> {
+    async fn get(&self, posts: &[CounterId]) -> Outcome<Vec<Cached>> {
         self.cache.get(posts).await
     }
-    async fn update(&self, values: &[(PostId, Served)]) -> Outcome<usize> {
+    async fn update(&self, values: &[(CounterId, Served)]) -> Outcome<usize> {
         let outcome = self.cache.update(values).await;
         self.look(&values.iter().map(|(post, _)| post.clone()).collect::<Vec<_>>()).await;
         outcome
     }
-    async fn begin_fill(&self, post: &PostId) -> Outcome<Option<FillToken>> {
+    async fn begin_fill(&self, post: &CounterId) -> Outcome<Option<FillToken>> {
         self.cache.begin_fill(post).await
     }
-    async fn fill(&self, post: &PostId, token: &FillToken, value: &Served) -> Outcome<bool> {
+    async fn fill(&self, post: &CounterId, token: &FillToken, value: &Served) -> Outcome<bool> {
         self.cache.fill(post, token, value).await
     }
 }
@@ -96,7 +96,7 @@ async fn no_cached_count_differs_from_the_table_when_all_is_quiet_and_none_went_
     let mut world = World::twin(&memory);
     world.ports.cache = Some(watched.clone());
     let running = [world.start("a", brisk()), world.start("b", brisk())];
-    let posts: Vec<PostId> = (0..10).map(post).collect();
+    let posts: Vec<CounterId> = (0..10).map(post).collect();
     let mut writer = Writer::new(&world, 5).await;
     for _ in 0..20 {
         writer.churn(60, 10, 30).await;
@@ -119,16 +119,16 @@ struct Dead;
 
 #[async_trait]
 impl Cache for Dead {
-    async fn get(&self, _: &[PostId]) -> Outcome<Vec<Cached>> {
+    async fn get(&self, _: &[CounterId]) -> Outcome<Vec<Cached>> {
         std::future::pending().await
     }
-    async fn update(&self, _: &[(PostId, Served)]) -> Outcome<usize> {
+    async fn update(&self, _: &[(CounterId, Served)]) -> Outcome<usize> {
         std::future::pending().await
     }
-    async fn begin_fill(&self, _: &PostId) -> Outcome<Option<FillToken>> {
+    async fn begin_fill(&self, _: &CounterId) -> Outcome<Option<FillToken>> {
         Err(Fault::Transient("dead".to_owned()))
     }
-    async fn fill(&self, _: &PostId, _: &FillToken, _: &Served) -> Outcome<bool> {
+    async fn fill(&self, _: &CounterId, _: &FillToken, _: &Served) -> Outcome<bool> {
         Err(Fault::Transient("dead".to_owned()))
     }
 }
@@ -189,7 +189,7 @@ async fn a_redis_killed_and_started_again_under_load_heals_without_a_restart_of_
     let mut world = World::twin(&memory);
     world.ports.cache = Some(watched.clone());
     let running = world.start("a", brisk());
-    let posts: Vec<PostId> = (0..50).map(post).collect();
+    let posts: Vec<CounterId> = (0..50).map(post).collect();
     let mut writer = Writer::new(&world, 5).await;
     let (mut server, mut rounds) = (Some(server), 0);
     eventually("a redis that was restarted has counts again", async || {

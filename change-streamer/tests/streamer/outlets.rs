@@ -9,7 +9,7 @@ use tally_adapters::memory::Memory;
 use tally_adapters::memory::log::Broker;
 use tally_change_streamer::FeedPort;
 use tally_core::counter::{Counter, ShardTally};
-use tally_core::ids::{PostId, RowKey, StreamShardId};
+use tally_core::ids::{CounterId, RowKey, StreamShardId};
 use tally_core::ports::log::{Outgoing, Written};
 use tally_core::ports::{Cache, Cached, Outcome, Producer};
 use tally_core::served::Served;
@@ -26,12 +26,12 @@ fn cached_world(memory: &Memory) -> World {
     world
 }
 
-async fn fill(cache: &dyn Cache, post: &PostId, served: Served) {
+async fn fill(cache: &dyn Cache, post: &CounterId, served: Served) {
     let token = cache.begin_fill(post).await.unwrap().expect("nobody else fills");
     assert!(cache.fill(post, &token, &served).await.unwrap());
 }
 
-async fn cached(cache: &dyn Cache, post: &PostId) -> Served {
+async fn cached(cache: &dyn Cache, post: &CounterId) -> Served {
     match cache.get(std::slice::from_ref(post)).await.unwrap().remove(0) {
         Cached::Hit(served) => served,
         Cached::Miss => panic!("{post} is not cached"),

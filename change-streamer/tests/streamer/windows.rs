@@ -5,7 +5,8 @@ use std::time::Duration;
 use tally_adapters::memory::Memory;
 use tally_change_streamer::Rules;
 use tally_core::ids::RowKey;
-use tally_core::recount::{Marker, Report, RunId};
+use tally_core::recount::{Marker, Report, WindowRun};
+use tally_core::weight::Weight;
 
 use crate::world::{BEGAN, World, Writer, brisk, eventually, key, post, user};
 
@@ -13,14 +14,14 @@ struct Window {
     world: World,
     writer: Writer,
     key: RowKey,
-    run: RunId,
+    run: WindowRun,
 }
 
 impl Window {
     async fn new(memory: &Memory) -> Self {
         let world = World::twin(memory);
         let writer = Writer::new(&world, 1).await;
-        Self { world, writer, key: key(&post(1), &user(1)), run: RunId::from(7) }
+        Self { world, writer, key: key(&post(1), &user(1)), run: WindowRun::from(7) }
     }
 
     async fn put(&self, marker: Marker) {
@@ -39,7 +40,7 @@ impl Window {
     /// The rows at the closing marker, once its token stands.
     async fn token(&self) -> i64 {
         let window = async || {
-            let counter = self.world.counter(&self.key.post).await;
+            let counter = self.world.counter(&self.key.counter).await;
             counter.shards.get(&self.key.shard).and_then(|tally| tally.window)
         };
         eventually("the token stands", async || window().await.is_some_and(|window| window.run == self.run)).await;
@@ -80,8 +81,8 @@ async fn a_complete_window_is_reported_with_its_token_exactly_at_the_closing_mar
     assert_eq!(window.token().await, 2, "what came behind the marker is not in it");
     eventually("the report is written", async || window.report().await.is_some()).await;
     let touched = window.report().await.unwrap().touched;
-    let likes = |n: usize| touched.get(&user(users[n])).copied();
-    assert_eq!((likes(0), likes(1), likes(2), likes(3)), (None, Some(true), Some(false), None));
+    let weight = |n: usize| touched.get(user(users[n]).as_str()).copied().map(Weight::get);
+    assert_eq!((weight(0), weight(1), weight(2), weight(3)), (None, Some(1), Some(0), None));
     window.world.exact([post(1)]).await;
     assert!(running.stop(Duration::from_secs(9)).await.exit().is_clean());
 }
@@ -148,7 +149,8 @@ async fn whoever_is_second_captures_what_the_first_has_applied_and_reports_as_we
     assert_eq!(window.token().await, 1);
     eventually("the second reports", async || window.report().await.is_some()).await;
     let touched = window.report().await.unwrap().touched;
-    assert_eq!((touched.get(&user(users[0])), touched.get(&user(users[1]))), (Some(&false), Some(&true)));
+    let weight = |n: usize| touched.get(user(users[n]).as_str()).copied().map(Weight::get);
+    assert_eq!((weight(0), weight(1)), (Some(0), Some(1)));
     assert!(behind.stop(Duration::from_secs(9)).await.exit().is_clean());
 }
 

@@ -12,7 +12,7 @@ use tally_core::batch::Change;
 use tally_core::counter::Counter;
 use tally_core::event::Action;
 use tally_core::fence::{Advance, Commit, Fence, Offset, Partition, TopicId};
-use tally_core::ids::{PostId, RowKey, ShardCount, StreamLabel, UserId};
+use tally_core::ids::{CounterId, PostId, RowKey, ShardCount, StreamLabel, UserId};
 use tally_core::ports::{FencedRows, Gap, Rows, ShardState};
 use tally_core::time::UnixMillis;
 use tally_emulator::{Config as EmulatorConfig, Emulator};
@@ -26,15 +26,15 @@ pub(crate) fn shards() -> ShardCount {
     ShardCount::new(4).unwrap()
 }
 
-pub(crate) fn post(n: impl std::fmt::Display) -> PostId {
-    PostId::new(&format!("p-{n}")).unwrap()
+pub(crate) fn post(n: impl std::fmt::Display) -> CounterId {
+    CounterId::likes(PostId::new(&format!("p-{n}")).unwrap())
 }
 
 pub(crate) fn user(n: impl std::fmt::Display) -> UserId {
     UserId::new(&format!("u-{n}")).unwrap()
 }
 
-pub(crate) fn key(post: &PostId, user: &UserId) -> RowKey {
+pub(crate) fn key(post: &CounterId, user: &UserId) -> RowKey {
     RowKey::of(post, user, shards())
 }
 
@@ -102,15 +102,15 @@ impl World {
         self.ports.checkpoints.gaps().await.unwrap()
     }
 
-    pub(crate) async fn counter(&self, post: &PostId) -> Counter {
+    pub(crate) async fn counter(&self, post: &CounterId) -> Counter {
         self.ports.counts.counter(post).await.unwrap().unwrap_or_default()
     }
 
     /// The rows of a post, by row key.
-    pub(crate) async fn count_rows(&self, post: &PostId) -> BTreeMap<RowKey, i64> {
+    pub(crate) async fn count_rows(&self, post: &CounterId) -> BTreeMap<RowKey, i64> {
         let mut counted = BTreeMap::new();
         for shard in shards().all() {
-            let key = RowKey { post: post.clone(), shard };
+            let key = RowKey { counter: post.clone(), shard };
             let (mut rows, mut after) = (0, None);
             loop {
                 let page = self.rows.users(&key, after.as_ref()).await.unwrap();
@@ -126,7 +126,7 @@ impl World {
     }
 
     /// Whether the counter of `post` equals its rows in every part.
-    pub(crate) async fn agrees(&self, post: &PostId) -> Result<(), String> {
+    pub(crate) async fn agrees(&self, post: &CounterId) -> Result<(), String> {
         let (rows, counter) = (self.count_rows(post).await, self.counter(post).await);
         for (key, rows) in &rows {
             let counted = counter.shards.get(&key.shard).map_or(0, |tally| tally.rows);
@@ -154,7 +154,7 @@ impl World {
     }
 
     /// Waits for quiet and holds every counter against its rows.
-    pub(crate) async fn exact(&self, posts: impl IntoIterator<Item = PostId>) {
+    pub(crate) async fn exact(&self, posts: impl IntoIterator<Item = CounterId>) {
         self.quiet().await;
         for post in posts {
             if let Err(difference) = self.agrees(&post).await {
@@ -190,7 +190,7 @@ pub(crate) struct Writer {
     partition: Partition,
     fence: Fence,
     pub(crate) chance: Chance,
-    waiting: BTreeMap<(PostId, UserId), Action>,
+    waiting: BTreeMap<(CounterId, UserId), Action>,
     pub(crate) changes: usize,
 }
 
@@ -203,19 +203,19 @@ impl Writer {
         Self { world: world.clone(), partition, fence, chance, waiting: BTreeMap::new(), changes: 0 }
     }
 
-    pub(crate) async fn set(&mut self, post: PostId, user: UserId, action: Action) {
+    pub(crate) async fn set(&mut self, post: CounterId, user: UserId, action: Action) {
         self.waiting.insert((post, user), action);
         if self.waiting.len() >= 99 {
             self.flush().await;
         }
     }
 
-    pub(crate) async fn like(&mut self, post: &PostId, user: &UserId) {
+    pub(crate) async fn like(&mut self, post: &CounterId, user: &UserId) {
         self.set(post.clone(), user.clone(), Action::Like).await;
         self.flush().await;
     }
 
-    pub(crate) async fn unlike(&mut self, post: &PostId, user: &UserId) {
+    pub(crate) async fn unlike(&mut self, post: &CounterId, user: &UserId) {
         self.set(post.clone(), user.clone(), Action::Unlike).await;
         self.flush().await;
     }
@@ -238,7 +238,7 @@ impl Writer {
         let to = Offset(self.fence.offset.0 + 1);
         let advance = Advance { from: self.fence.clone(), to };
         let waiting = std::mem::take(&mut self.waiting);
-        let change = |((post, user), action): (_, &Action)| Change { post, user, action: *action, at: BEGAN };
+        let change = |((post, user), action): (_, &Action)| Change { counter: post, user, action: *action, at: BEGAN };
         let changes: Vec<Change<'_>> =
             waiting.iter().map(|((post, user), action)| change(((post, user), action))).collect();
         let committed = self.world.fenced.commit(&self.partition, &advance, &changes).await;

@@ -322,7 +322,7 @@ fn summary(outcome: &Commit) -> String {
 fn refusal(outcome: &Commit, changes: &[Change<'_>], shards: ShardCount) -> String {
     described(outcome, |item| {
         let change = item.checked_sub(1).and_then(|row| changes.get(row));
-        let key = change.map(|change| RowKey::of(change.post, change.user.as_str(), shards));
+        let key = change.map(|change| RowKey::of(change.counter, change.user.as_str(), shards));
         key.map_or("the fence".to_owned(), |key| format!("row key `{key}`"))
     })
 }

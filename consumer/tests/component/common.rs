@@ -108,13 +108,14 @@ impl FencedRows for Table {
             }
             Answer::SayAndDoLater(commit, when) => {
                 let (inner, partition, advance) = (Arc::clone(&self.inner), partition.clone(), advance.clone());
-                let owned: Vec<_> = changes.iter().map(|c| (c.post.clone(), c.user.clone(), c.action, c.at)).collect();
+                let owned: Vec<_> =
+                    changes.iter().map(|c| (c.counter.clone(), c.user.clone(), c.action, c.at)).collect();
                 let host = Host::new("ghost");
                 host.worker(tally_service::Stage::Work, "ghost", move |_: tally_service::Stop| async move {
                     when.notified().await;
                     let changes: Vec<Change<'_>> = owned
                         .iter()
-                        .map(|(post, user, action, at)| Change { post, user, action: *action, at: *at })
+                        .map(|(post, user, action, at)| Change { counter: post, user, action: *action, at: *at })
                         .collect();
                     inner.commit(&partition, &advance, &changes).await;
                     Ok(())
@@ -270,9 +271,9 @@ impl World {
             let page = likes.scan(Segment { index: 0, of: 1 }, after.as_ref()).await.unwrap();
             for row in page.items {
                 let key = row.pk.parse().unwrap();
-                let user = UserId::new(&row.user).unwrap();
+                let user = UserId::new(&row.sort).unwrap();
                 let like = likes.like(&key, &user).await.unwrap().unwrap();
-                rows.insert((key.post.to_string(), row.user), like.liked_at);
+                rows.insert((key.counter.post.to_string(), row.sort), like.liked_at);
             }
             after = page.next;
             if after.is_none() {

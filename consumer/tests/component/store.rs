@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use tally_core::event::Action::{Like, Unlike};
 use tally_core::fence::{Commit, Refused};
-use tally_core::ids::{PostId, RowKey, ShardCount};
+use tally_core::ids::{CounterId, PostId, RowKey, ShardCount};
 use tokio::sync::Notify;
 
 use crate::common::{Answer, World, eventually, stop};
@@ -115,7 +115,7 @@ async fn what_a_store_refuses_for_good_stops_its_partition_until_it_is_mended_an
     let readiness = consumer.host().readiness().clone();
     eventually("the alarm shows", async || !readiness.report().ready).await;
     let said = format!("{:?}", readiness.report().conditions["partition-0"]);
-    let key = RowKey::of(&PostId::new("p-0").unwrap(), "a", ShardCount::DEFAULT);
+    let key = RowKey::of(&CounterId::likes(PostId::new("p-0").unwrap()), "a", ShardCount::DEFAULT);
     assert!(said.contains(&format!("row key `{key}`: Full")), "{said}");
     world.say(1, "c", Like);
     world.reaches(1, 2).await;

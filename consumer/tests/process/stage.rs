@@ -201,7 +201,7 @@ impl Stage {
             loop {
                 let page = self.likes.likes(&key, after.as_ref(), None).await.unwrap();
                 rows.extend(page.items.into_iter().map(|like| {
-                    let place = (key.post.to_string(), like.user.to_string());
+                    let place = (key.counter.post.to_string(), like.user.to_string());
                     assert_eq!(key.shard, ShardCount::DEFAULT.shard_of(&like.user), "{place:?} is where it belongs");
                     (place, like.liked_at)
                 }));

@@ -1,17 +1,19 @@
-//! The partition key of a like row: `post_id#shard`, split at its last `#`, the shard in canonical decimal.
+//! The partition key of a row: post, counter and shard, split at the last `#`, the shard in canonical decimal.
+//!
+//! Likes are `p#3`; a set has its name before the shard, `p#retweets.3`, and a sum its name behind a `+`, `p#+views.0`.
 
 use std::fmt;
 use std::str::FromStr;
 
 use thiserror::Error;
 
-use super::{BadId, PostId, Shard, ShardCount};
+use super::{BadCounterName, BadId, CounterId, CounterName, PostId, Shard, ShardCount};
 
-/// Where one shard of one post's rows live.
+/// Where one shard of one counter's rows live.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct RowKey {
-    /// The post liked.
-    pub post: PostId,
+    /// The counter the rows make up.
+    pub counter: CounterId,
     /// Which of its shards.
     pub shard: Shard,
 }
@@ -22,24 +24,31 @@ pub enum BadRowKey {
     /// No `#` at all.
     #[error("a row key has no #")]
     NoShard,
-    /// What follows the last `#` is not a shard number as we write it.
+    /// It does not end in a shard number as we write it.
     #[error("a row key does not end in a shard number")]
     BadShard,
+    /// What stands between the last `#` and the shard is no counter's name.
+    #[error("a row key's counter: {0}")]
+    BadCounter(BadCounterName),
     /// What stands before the last `#` is not a post id.
     #[error("a row key's post: {0}")]
     BadPost(BadId),
 }
 
 impl RowKey {
-    /// The row key of `user`'s like of `post`.
-    pub fn of(post: &PostId, user: &str, shards: ShardCount) -> Self {
-        Self { post: post.clone(), shard: shards.shard_of(user) }
+    /// The row key of `member` in `counter`.
+    pub fn of(counter: &CounterId, member: &str, shards: ShardCount) -> Self {
+        Self { counter: counter.clone(), shard: shards.shard_of(member) }
     }
 }
 
 impl fmt::Display for RowKey {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}#{}", self.post, self.shard)
+        let Self { counter: CounterId { post, name }, shard } = self;
+        match name.stored() {
+            None => write!(f, "{post}#{shard}"),
+            Some(name) => write!(f, "{post}#{name}.{shard}"),
+        }
     }
 }
 
@@ -47,8 +56,14 @@ impl FromStr for RowKey {
     type Err = BadRowKey;
 
     fn from_str(text: &str) -> Result<Self, BadRowKey> {
-        let (post, shard) = text.rsplit_once('#').ok_or(BadRowKey::NoShard)?;
-        Ok(Self { post: PostId::new(post).map_err(BadRowKey::BadPost)?, shard: canonical(shard)? })
+        let (post, behind) = text.rsplit_once('#').ok_or(BadRowKey::NoShard)?;
+        let (name, shard) = match behind.split_once('.') {
+            None => (CounterName::LIKES, behind),
+            Some((name, shard)) => (CounterName::from_stored(name).map_err(BadRowKey::BadCounter)?, shard),
+        };
+        let shard = canonical(shard)?;
+        let post = PostId::new(post).map_err(BadRowKey::BadPost)?;
+        Ok(Self { counter: CounterId { post, name }, shard })
     }
 }
 
@@ -64,11 +79,12 @@ fn canonical(text: &str) -> Result<Shard, BadRowKey> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::ids::CounterKind;
 
     #[test]
     fn a_row_key_is_split_at_its_last_hash_sign() {
         let key: RowKey = "a#3#7".parse().unwrap();
-        assert_eq!((key.post.as_str(), key.shard.index()), ("a#3", 7));
+        assert_eq!((key.counter.post.as_str(), key.shard.index()), ("a#3", 7));
         assert_eq!(key.to_string(), "a#3#7");
     }
 
@@ -80,5 +96,35 @@ mod tests {
         assert!("a#0".parse::<RowKey>().is_ok());
         assert_eq!("a".parse::<RowKey>(), Err(BadRowKey::NoShard));
         assert_eq!("#1".parse::<RowKey>(), Err(BadRowKey::BadPost(BadId::Empty)));
+    }
+
+    #[test]
+    fn a_row_key_names_every_counter_but_likes() {
+        let of = |post: &str, name: &str, kind, shard| RowKey {
+            counter: CounterId { post: PostId::new(post).unwrap(), name: CounterName::new(name, kind).unwrap() },
+            shard: Shard::new(shard).unwrap(),
+        };
+        for (key, text) in [
+            (of("p", "likes", CounterKind::Set, 3), "p#3"),
+            (of("p", "retweets", CounterKind::Set, 3), "p#retweets.3"),
+            (of("p", "views", CounterKind::Sum, 0), "p#+views.0"),
+            (of("p#retweets.3", "likes", CounterKind::Set, 3), "p#retweets.3#3"),
+        ] {
+            assert_eq!(key.to_string(), text);
+            assert_eq!(text.parse(), Ok(key));
+        }
+    }
+
+    #[test]
+    fn a_row_key_that_names_likes_or_no_counter_is_foreign() {
+        for text in ["p#likes.3", "p#+likes.3"] {
+            assert_eq!(text.parse::<RowKey>(), Err(BadRowKey::BadCounter(BadCounterName::Likes)), "{text}");
+        }
+        for text in ["p#.3", "p#+.3", "p#++views.3", "p#Views.3", "p#3.3"] {
+            assert_eq!(text.parse::<RowKey>(), Err(BadRowKey::BadCounter(BadCounterName::Malformed)), "{text}");
+        }
+        for text in ["p#views.", "p#views.03", "p#views.+3", "p#views.3.3", "p#views.256", "p#+views"] {
+            assert_eq!(text.parse::<RowKey>(), Err(BadRowKey::BadShard), "{text}");
+        }
     }
 }

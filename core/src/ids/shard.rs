@@ -58,6 +58,11 @@ impl ShardCount {
         Shard(u16::try_from(hash).expect("a remainder of a u16 fits a u16"))
     }
 
+    /// The shard of the cell that Kafka partition `partition` adds to.
+    pub fn shard_of_cell(self, partition: u32) -> Shard {
+        Shard(u16::try_from(partition % u32::from(self.0)).expect("a remainder of a u16 fits a u16"))
+    }
+
     /// Every shard, in order.
     pub fn all(self) -> impl DoubleEndedIterator<Item = Shard> + ExactSizeIterator {
         (0..self.0).map(Shard)

@@ -3,6 +3,7 @@
 use std::borrow::Borrow;
 use std::fmt;
 use std::ops::Deref;
+use std::sync::Arc;
 
 use thiserror::Error;
 
@@ -52,10 +53,10 @@ fn control_at(bytes: &[u8]) -> Option<usize> {
 }
 
 macro_rules! id {
-    ($(#[$doc:meta])* $name:ident) => {
+    ($(#[$doc:meta])* $name:ident($text:ty)) => {
         $(#[$doc])*
         #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
-        pub struct $name(Box<str>);
+        pub struct $name($text);
 
         impl $name {
             /// The id, if `text` may serve as one.
@@ -116,12 +117,12 @@ macro_rules! id {
 }
 
 id! {
-    /// The id of a post: 1 to 256 bytes of UTF-8, no control characters, `#` welcome.
-    PostId
+    /// The id of a post: 1 to 256 bytes of UTF-8, no control characters, `#` welcome. Cheap to clone.
+    PostId(Arc<str>)
 }
 id! {
     /// The id of a user, under the same rules as a [`PostId`].
-    UserId
+    UserId(Box<str>)
 }
 
 #[cfg(test)]

@@ -3,7 +3,7 @@
 use async_trait::async_trait;
 
 use super::Outcome;
-use crate::ids::PostId;
+use crate::ids::CounterId;
 use crate::served::Served;
 
 /// What the cache holds for a key.
@@ -23,16 +23,16 @@ pub struct FillToken(pub String);
 #[async_trait]
 pub trait Cache: Send + Sync {
     /// What is cached, in the order asked.
-    async fn get(&self, posts: &[PostId]) -> Outcome<Vec<Cached>>;
+    async fn get(&self, counters: &[CounterId]) -> Outcome<Vec<Cached>>;
 
     /// Replaces values that are present and older; a fill under way counts as present and older. Safe to repeat: a
     /// version never goes back. Answers how many were replaced.
-    async fn update(&self, values: &[(PostId, Served)]) -> Outcome<usize>;
+    async fn update(&self, values: &[(CounterId, Served)]) -> Outcome<usize>;
 
     /// Asks for the right to fill a missing key; `None` while somebody else has it or a value is there.
-    async fn begin_fill(&self, post: &PostId) -> Outcome<Option<FillToken>>;
+    async fn begin_fill(&self, counter: &CounterId) -> Outcome<Option<FillToken>>;
 
     /// Writes a value read from the table *after* the token was given, if the token is still there. Safe to repeat: the
     /// first copy takes the token. Answers whether it was written.
-    async fn fill(&self, post: &PostId, token: &FillToken, value: &Served) -> Outcome<bool>;
+    async fn fill(&self, counter: &CounterId, token: &FillToken, value: &Served) -> Outcome<bool>;
 }

@@ -1,11 +1,11 @@
-//! The counts table: one item per post, changed by conditional updates alone.
+//! The counts table: one item per counter, changed by conditional updates alone.
 
 use async_trait::async_trait;
 
 use super::{Cursor, Outcome, Page, Segment};
 use crate::counter::{Counter, Update};
-use crate::ids::{PostId, RowKey, Shard};
-use crate::recount::{RunId, Verdict};
+use crate::ids::{CounterId, RowKey, Shard};
+use crate::recount::{Verdict, WindowRun};
 use crate::time::UnixMillis;
 
 /// What became of an update.
@@ -40,14 +40,14 @@ pub enum Mended {
 /// Why and by whom a count was corrected: one line of the ledger.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LedgerEntry {
-    /// The post.
-    pub post: PostId,
+    /// The counter corrected.
+    pub counter: CounterId,
     /// The shard corrected; `None` where the total was mended.
     pub shard: Option<Shard>,
     /// When.
     pub at: UnixMillis,
-    /// Which run.
-    pub run: RunId,
+    /// Which window.
+    pub run: WindowRun,
     /// Which process.
     pub by: String,
     /// The rows counted before.
@@ -61,23 +61,23 @@ pub struct LedgerEntry {
 /// The counts table.
 #[async_trait]
 pub trait Counts: Send + Sync {
-    /// Applies `update` to the counter of `post`, creating it. Safe to repeat: the watermark it sets is the one its
+    /// Applies `update` to the counter `id`, creating it. Safe to repeat: the watermark it sets is the one its
     /// condition wants not to be there. A conflict with another write is a transient fault.
-    async fn apply(&self, post: &PostId, update: &Update) -> Outcome<Applied>;
+    async fn apply(&self, id: &CounterId, update: &Update) -> Outcome<Applied>;
 
     /// One counter, read consistently.
-    async fn counter(&self, post: &PostId) -> Outcome<Option<Counter>>;
+    async fn counter(&self, id: &CounterId) -> Outcome<Option<Counter>>;
 
     /// Several counters, read consistently, in the order asked. One that cannot be read fails alone.
-    async fn counters(&self, posts: &[PostId]) -> Outcome<Vec<Outcome<Option<Counter>>>>;
+    async fn counters(&self, ids: &[CounterId]) -> Outcome<Vec<Outcome<Option<Counter>>>>;
 
     /// Corrects a count and writes the ledger entry, both or neither, if the counter holds the verdict's token. Never
     /// repeated by an adapter: after an unknown outcome a new run says what is so.
     async fn judge(&self, verdict: &Verdict, entry: &LedgerEntry) -> Outcome<Judged>;
 
-    /// Sets the total of `post` to `sum` and writes the ledger entry, if the counter still has `version`. Safe to
+    /// Sets the total of the counter `id` to `sum` and writes the ledger entry, if the counter still has `version`. Safe to
     /// repeat: it moves the version.
-    async fn mend_total(&self, post: &PostId, version: u64, sum: i64, entry: &LedgerEntry) -> Outcome<Mended>;
+    async fn mend_total(&self, id: &CounterId, version: u64, sum: i64, entry: &LedgerEntry) -> Outcome<Mended>;
 
     /// Marks the count of a row key as one that may be wrong, creating it, so that no answer calls it exact until a
     /// verdict in the suspect form. Safe to repeat: what is marked stays as it is. A copy that comes after the verdict
@@ -85,5 +85,5 @@ pub trait Counts: Send + Sync {
     async fn suspect(&self, key: &RowKey, now: UnixMillis) -> Outcome<()>;
 
     /// One page of all counters, read consistently. One that cannot be read fails alone.
-    async fn scan(&self, segment: Segment, after: Option<&Cursor>) -> Outcome<Page<(PostId, Outcome<Counter>)>>;
+    async fn scan(&self, segment: Segment, after: Option<&Cursor>) -> Outcome<Page<(CounterId, Outcome<Counter>)>>;
 }

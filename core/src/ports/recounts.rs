@@ -3,15 +3,15 @@
 use async_trait::async_trait;
 
 use super::{Cursor, LedgerEntry, Outcome, Page, Worker};
-use crate::ids::{PostId, RowKey};
-use crate::recount::{Report, RunId};
+use crate::ids::{CounterId, RowKey};
+use crate::recount::{AuditRun, Report, WindowRun};
 use crate::time::UnixMillis;
 
 /// A recount run as it is kept.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RunState {
     /// The run.
-    pub run: RunId,
+    pub run: AuditRun,
     /// When it began.
     pub began: UnixMillis,
     /// When it ended.
@@ -77,16 +77,16 @@ pub trait Recounts: Send + Sync {
     async fn put_run(&self, state: &RunState) -> Outcome<()>;
 
     /// A run's state.
-    async fn run(&self, run: RunId) -> Outcome<Option<RunState>>;
+    async fn run(&self, run: AuditRun) -> Outcome<Option<RunState>>;
 
     /// The latest runs, newest first: the ids of runs begin with their time.
     async fn runs(&self, limit: u32) -> Outcome<Vec<RunState>>;
 
     /// Puts what `worker` has found for `run` so far, a JSON document. Safe to repeat: what it says last stands.
-    async fn put_share(&self, run: RunId, worker: &Worker, share: &str, now: UnixMillis) -> Outcome<()>;
+    async fn put_share(&self, run: AuditRun, worker: &Worker, share: &str, now: UnixMillis) -> Outcome<()>;
 
     /// What every worker of `run` has found.
-    async fn shares(&self, run: RunId) -> Outcome<Vec<String>>;
+    async fn shares(&self, run: AuditRun) -> Outcome<Vec<String>>;
 
     /// Queues a row key. Safe to repeat: a key is queued once, for the reason first given.
     async fn enqueue(&self, key: &RowKey, reason: QueueReason, now: UnixMillis) -> Outcome<()>;
@@ -115,18 +115,18 @@ pub trait Recounts: Send + Sync {
     async fn settle(&self, what: &str, worker: &Worker, done: bool) -> Outcome<()>;
 
     /// Puts how far a segment of an audit has come. Safe to repeat, by anybody: one that is done stays as it is.
-    async fn put_segment(&self, run: RunId, segment: &AuditSegment, now: UnixMillis) -> Outcome<()>;
+    async fn put_segment(&self, run: AuditRun, segment: &AuditSegment, now: UnixMillis) -> Outcome<()>;
 
     /// The segments of an audit.
-    async fn segments(&self, run: RunId) -> Outcome<Vec<AuditSegment>>;
+    async fn segments(&self, run: AuditRun) -> Outcome<Vec<AuditSegment>>;
 
     /// Writes a window's report, its head last. Safe to repeat, by any worker: a complete report of one run is the same
     /// whoever writes it.
     async fn put_report(&self, report: &Report, now: UnixMillis) -> Outcome<()>;
 
     /// A window's report, if it is complete.
-    async fn report(&self, key: &RowKey, run: RunId) -> Outcome<Option<Report>>;
+    async fn report(&self, key: &RowKey, run: WindowRun) -> Outcome<Option<Report>>;
 
-    /// The ledger of a post, newest first.
-    async fn ledger(&self, post: &PostId, limit: u32) -> Outcome<Vec<LedgerEntry>>;
+    /// The ledger of a counter, newest first.
+    async fn ledger(&self, counter: &CounterId, limit: u32) -> Outcome<Vec<LedgerEntry>>;
 }

@@ -5,9 +5,10 @@ use async_trait::async_trait;
 use super::{Cursor, Outcome, Page};
 use crate::batch::Change;
 use crate::fence::{Advance, Commit, Fence, Partition};
-use crate::ids::{RowKey, UserId};
+use crate::ids::{MemberKey, ReservedKey, RowKey, UserId, check_id};
 use crate::recount::Marker;
 use crate::time::UnixMillis;
+use crate::weight::{Stated, Weight};
 
 /// Rows and fence together: all that the consumer writes.
 #[async_trait]
@@ -46,7 +47,19 @@ pub struct ScannedRow {
     /// `pk`.
     pub pk: String,
     /// `user_id`.
-    pub user: String,
+    pub sort: String,
+    /// `n`.
+    pub stated: Stated,
+}
+
+impl ScannedRow {
+    /// What it counts for; `None` for one that the fold passes over.
+    pub fn weight(&self) -> Option<Weight> {
+        match ReservedKey::read(&self.sort) {
+            Some(reserved) => self.stated.weight(true).filter(|_| reserved.is_counted()),
+            None => self.stated.weight(false).filter(|_| check_id(&self.sort).is_ok()),
+        }
+    }
 }
 
 /// One of `of` parts of a table scan.
@@ -76,12 +89,16 @@ pub trait Rows: Send + Sync {
     /// The likes of one row key in the order of user ids, behind `after`, read consistently; reserved rows left out.
     async fn likes(&self, key: &RowKey, after: Option<&Cursor>, limit: Option<u32>) -> Outcome<Page<Like>>;
 
-    /// Everybody who likes in `key`, by the rows' keys alone, behind `after`, read consistently: what the fold counts as
-    /// a row, whatever else is in it. Reserved rows and those of no valid user are left out, as the fold does.
+    /// The members of `key`, by the rows' keys alone, behind `after`, read consistently: whatever else is in the rows.
+    /// Reserved rows and those of no valid user are left out.
     async fn users(&self, key: &RowKey, after: Option<&Cursor>) -> Outcome<Page<UserId>>;
 
-    /// One page of a table scan, keys only, read consistently; reserved rows left out. The rows of a key follow each
-    /// other, within a page and from page to page.
+    /// The rows of `key` with what they weigh, behind `after`, read consistently: what the fold counts, whatever else is
+    /// in them. Markers, rows of no valid member and those of unreadable weight are left out, as the fold does.
+    async fn weights(&self, key: &RowKey, after: Option<&Cursor>) -> Outcome<Page<(MemberKey, Weight)>>;
+
+    /// One page of a table scan, keys and `n` only, read consistently; reserved rows that are no cells left out. The rows
+    /// of a key follow each other, within a page and from page to page.
     async fn scan(&self, segment: Segment, after: Option<&Cursor>) -> Outcome<Page<ScannedRow>>;
 
     /// The marker of a row key, read consistently.

@@ -8,31 +8,36 @@ use std::time::Duration;
 use crate::counter::Counter;
 use crate::ids::{RowKey, Shard};
 use crate::time::UnixMillis;
+use crate::weight::Weight;
 
-/// Counts a scan's rows per row key; the rows of a key follow each other, so one key is held at a time.
+/// Weighs a scan's rows per row key; the rows of a key follow each other, so one key is held at a time.
 #[derive(Clone, Debug, Default)]
 pub struct RowTally {
     current: Option<RowKeyCount>,
 }
 
-/// One row key and its rows.
+/// One row key, how many rows it has, and what they weigh together.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RowKeyCount {
     /// The row key.
     pub key: RowKey,
     /// Its rows.
     pub rows: u64,
+    /// The sum of their weights: 128 bits hold that of any number of rows a store could have.
+    pub weight: i128,
 }
 
 impl RowTally {
-    /// Takes the next row's key; yields the key before it once that is complete.
-    pub fn push(&mut self, key: &RowKey) -> Option<RowKeyCount> {
+    /// Takes the next row's key and weight; yields the key before it once that is complete.
+    pub fn push(&mut self, key: &RowKey, weight: Weight) -> Option<RowKeyCount> {
+        let weight = i128::from(weight.get());
         match &mut self.current {
             Some(current) if current.key == *key => {
                 current.rows += 1;
+                current.weight += weight;
                 None
             }
-            current => current.replace(RowKeyCount { key: key.clone(), rows: 1 }),
+            current => current.replace(RowKeyCount { key: key.clone(), rows: 1, weight }),
         }
     }
 
@@ -49,8 +54,8 @@ pub enum Finding {
     Agrees,
     /// They differ: drift, or a change on its way.
     Differs {
-        /// Rows counted.
-        rows: u64,
+        /// What the rows weigh.
+        weight: i128,
         /// What the counter has.
         counted: i64,
     },
@@ -60,18 +65,18 @@ pub enum Finding {
     Suspect,
 }
 
-/// Compares the rows of one shard with its counter; an item that is not there counts nothing.
-pub fn compare(rows: u64, counter: Option<&Counter>, shard: Shard) -> Finding {
+/// Compares what the rows of one shard weigh with its counter; an item that is not there counts nothing.
+pub fn compare(weight: i128, counter: Option<&Counter>, shard: Shard) -> Finding {
     let tally = counter.and_then(|counter| counter.shards.get(&shard));
     let counted = tally.map_or(0, |tally| tally.rows);
     if tally.is_some_and(|tally| tally.suspect) {
         Finding::Suspect
     } else if counted < 0 {
         Finding::Negative
-    } else if u64::try_from(counted) == Ok(rows) {
+    } else if i128::from(counted) == weight {
         Finding::Agrees
     } else {
-        Finding::Differs { rows, counted }
+        Finding::Differs { weight, counted }
     }
 }
 
@@ -111,7 +116,7 @@ mod tests {
         let mut tally = RowTally::default();
         let mut counts = Vec::new();
         for text in ["a#0", "a#0", "b#0", "a#1", "a#1", "a#1"] {
-            counts.extend(tally.push(&key(text)));
+            counts.extend(tally.push(&key(text), Weight::ONE));
         }
         counts.extend(tally.finish());
         let counts: Vec<_> = counts.iter().map(|count| (count.key.to_string(), count.rows)).collect();
@@ -127,11 +132,11 @@ mod tests {
         };
         let shard = key("p#0").shard;
         assert_eq!(compare(3, Some(&with(3, false)), shard), Finding::Agrees);
-        assert_eq!(compare(3, Some(&with(2, false)), shard), Finding::Differs { rows: 3, counted: 2 });
+        assert_eq!(compare(3, Some(&with(2, false)), shard), Finding::Differs { weight: 3, counted: 2 });
         assert_eq!(compare(0, Some(&with(-1, false)), shard), Finding::Negative);
         assert_eq!(compare(3, Some(&with(3, true)), shard), Finding::Suspect);
         assert_eq!(compare(0, None, shard), Finding::Agrees);
-        assert_eq!(compare(1, None, shard), Finding::Differs { rows: 1, counted: 0 });
+        assert_eq!(compare(1, None, shard), Finding::Differs { weight: 1, counted: 0 });
     }
 
     #[test]

@@ -1,17 +1,18 @@
-//! What the streamer keeps of an open window: everybody touched since its opening marker, and whether they like now.
+//! What the streamer keeps of an open window: every row touched since its opening marker, and what it weighs now.
 
 use std::time::Duration;
 
-use super::{Marker, Phase, RunId};
+use super::{Marker, Phase, WindowRun};
 use crate::Map;
-use crate::ids::{RowKey, UserId};
+use crate::ids::{MemberKey, RowKey};
 use crate::tally::{Record, RecordKind};
+use crate::weight::Weight;
 
 /// When a capture is given up; the run is then repeated.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct CaptureLimits {
-    /// Users touched, over all windows open at once: what they may take of memory.
-    pub users: usize,
+    /// Members touched, over all windows open at once: what they may take of memory.
+    pub members: usize,
     /// Time since the opening marker was read.
     pub age: Duration,
 }
@@ -19,8 +20,8 @@ pub struct CaptureLimits {
 /// One open window.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Capture {
-    run: RunId,
-    touched: Map<UserId, bool>,
+    run: WindowRun,
+    touched: Map<MemberKey, Weight>,
     opened: Duration,
 }
 
@@ -30,32 +31,32 @@ pub struct Capture {
 pub struct Captures {
     limits: CaptureLimits,
     open: Map<RowKey, Capture>,
-    /// Users touched, over all of them.
-    users: usize,
+    /// Members touched, over all of them.
+    members: usize,
 }
 
-/// A complete window: who was touched between the markers, and whether each likes at the closing one.
+/// A complete window: which rows were touched between the markers, and what each weighs at the closing one.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Report {
     /// The row key recounted.
     pub key: RowKey,
-    /// The run.
-    pub run: RunId,
-    /// Everybody touched.
-    pub touched: Map<UserId, bool>,
+    /// The window.
+    pub run: WindowRun,
+    /// Every member touched.
+    pub touched: Map<MemberKey, Weight>,
 }
 
 impl Captures {
     /// No open windows.
     pub fn new(limits: CaptureLimits) -> Self {
-        Self { limits, open: Map::default(), users: 0 }
+        Self { limits, open: Map::default(), members: 0 }
     }
 
     /// Takes note of the next record read; a closing marker whose window was seen from its opening one yields a report.
     pub fn observe(&mut self, record: &Record, now: Duration) -> Option<Report> {
         match &record.kind {
-            RecordKind::Row { key, user, after, .. } => {
-                self.touch(key, user, *after, now);
+            RecordKind::Row { key, member, after, .. } => {
+                self.touch(key, member, *after, now);
                 None
             }
             RecordKind::Marker { key, marker: Marker { run, phase: Phase::Low } } => {
@@ -75,14 +76,14 @@ impl Captures {
     /// may have missed something.
     pub fn discontinuity(&mut self) {
         self.open.clear();
-        self.users = 0;
+        self.members = 0;
     }
 
     /// Gives up windows that have been open too long.
     pub fn expire(&mut self, now: Duration) {
         let age = self.limits.age;
         self.open.retain(|_, capture| now.saturating_sub(capture.opened) < age);
-        self.users = self.open.values().map(|capture| capture.touched.len()).sum();
+        self.members = self.open.values().map(|capture| capture.touched.len()).sum();
     }
 
     /// How many windows are open.
@@ -95,24 +96,24 @@ impl Captures {
         self.open.is_empty()
     }
 
-    fn open(&mut self, key: &RowKey, run: RunId, now: Duration) {
+    fn open(&mut self, key: &RowKey, run: WindowRun, now: Duration) {
         if self.open.get(key).is_none_or(|capture| capture.run != run) {
             self.close(key);
             self.open.insert(key.clone(), Capture { run, touched: Map::default(), opened: now });
         }
     }
 
-    fn touch(&mut self, key: &RowKey, user: &UserId, likes: bool, now: Duration) {
+    fn touch(&mut self, key: &RowKey, member: &MemberKey, weight: Weight, now: Duration) {
         let Some(capture) = self.open.get_mut(key) else { return };
-        self.users += usize::from(capture.touched.insert(user.clone(), likes).is_none());
-        if self.users > self.limits.users || now.saturating_sub(capture.opened) >= self.limits.age {
+        self.members += usize::from(capture.touched.insert(member.clone(), weight).is_none());
+        if self.members > self.limits.members || now.saturating_sub(capture.opened) >= self.limits.age {
             self.close(key);
         }
     }
 
     fn close(&mut self, key: &RowKey) -> Option<Capture> {
         let capture = self.open.remove(key)?;
-        self.users -= capture.touched.len();
+        self.members -= capture.touched.len();
         Some(capture)
     }
 
@@ -127,12 +128,12 @@ mod tests {
     use crate::ids::Sequence;
     use crate::time::UnixMillis;
 
-    const LIMITS: CaptureLimits = CaptureLimits { users: 2, age: Duration::from_secs(60) };
+    const LIMITS: CaptureLimits = CaptureLimits { members: 2, age: Duration::from_secs(60) };
     const NOW: Duration = Duration::ZERO;
 
     fn row(user: &str, after: bool) -> Record {
-        let user = UserId::new(user).unwrap();
-        record(RecordKind::Row { key: key(), user, before: !after, after })
+        let (before, after) = (Weight::of_presence(!after), Weight::of_presence(after));
+        record(RecordKind::Row { key: key(), member: MemberKey::new(user).unwrap(), before, after })
     }
 
     fn marker(marker: Marker) -> Record {
@@ -147,10 +148,11 @@ mod tests {
         "p#0".parse().unwrap()
     }
 
-    fn last_report(records: &[Record]) -> Option<Vec<(String, bool)>> {
+    fn last_report(records: &[Record]) -> Option<Vec<(String, i64)>> {
         let mut captures = Captures::new(LIMITS);
         let report = records.iter().fold(None, |_, record| captures.observe(record, NOW))?;
-        let mut touched: Vec<_> = report.touched.iter().map(|(user, likes)| (user.to_string(), *likes)).collect();
+        let mut touched: Vec<_> =
+            report.touched.iter().map(|(member, weight)| (member.to_string(), weight.get())).collect();
         touched.sort();
         Some(touched)
     }
@@ -166,9 +168,9 @@ mod tests {
     }
 
     #[test]
-    fn a_report_has_everybody_touched_inside_the_window_and_their_last_state() {
+    fn a_report_has_every_row_touched_inside_the_window_and_its_last_weight() {
         let touched = last_report(&[row("x", true), low(R), row("a", true), row("b", true), row("a", false), high(R)]);
-        assert_eq!(touched, Some(vec![("a".into(), false), ("b".into(), true)]));
+        assert_eq!(touched, Some(vec![("a".into(), 0), ("b".into(), 1)]));
     }
 
     #[test]
@@ -179,7 +181,7 @@ mod tests {
 
     #[test]
     fn a_second_copy_of_the_opening_marker_does_not_empty_the_capture() {
-        assert_eq!(last_report(&[low(R), row("a", true), low(R), high(R)]), Some(vec![("a".into(), true)]));
+        assert_eq!(last_report(&[low(R), row("a", true), low(R), high(R)]), Some(vec![("a".into(), 1)]));
     }
 
     #[test]
@@ -215,8 +217,8 @@ mod tests {
     #[test]
     fn windows_open_at_once_share_the_room_there_is() {
         let at = |key: &str, user: &str| {
-            let (key, user) = (key.parse().unwrap(), UserId::new(user).unwrap());
-            record(RecordKind::Row { key, user, before: false, after: true })
+            let (key, member) = (key.parse().unwrap(), MemberKey::new(user).unwrap());
+            record(RecordKind::Row { key, member, before: Weight::ABSENT, after: Weight::ONE })
         };
         let low = |key: &str| record(RecordKind::Marker { key: key.parse().unwrap(), marker: Marker::low(R.into()) });
         let mut captures = Captures::new(LIMITS);

@@ -3,59 +3,11 @@
 //! The row is never deleted, and each put requires the marker its writer has read. A late copy of an opening marker
 //! then finds another marker, and cannot open the window a second time.
 
-use std::fmt;
 use std::str::FromStr;
 
 use thiserror::Error;
 
-use crate::time::UnixMillis;
-
-/// One attempt at an exact count: 128 random bits, so that no two attempts are ever taken for one. (What people call a
-/// run, an audit with all its attempts, has an id that begins with its time.)
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct RunId(u128);
-
-/// A text that is no run id.
-#[derive(Clone, Debug, PartialEq, Eq, Error)]
-#[error("a run id is 32 lower-case hexadecimal digits")]
-pub struct BadRunId;
-
-impl RunId {
-    /// The id of a run beginning at `began`: ids in order are runs in order.
-    pub fn beginning(began: UnixMillis, random: u64) -> Self {
-        Self(u128::from(began.0) << 64 | u128::from(random))
-    }
-}
-
-impl From<u128> for RunId {
-    fn from(bits: u128) -> Self {
-        Self(bits)
-    }
-}
-
-impl FromStr for RunId {
-    type Err = BadRunId;
-
-    fn from_str(text: &str) -> Result<Self, BadRunId> {
-        let hex = text.len() == 32 && text.bytes().all(|byte| matches!(byte, b'0'..=b'9' | b'a'..=b'f'));
-        if !hex {
-            return Err(BadRunId);
-        }
-        u128::from_str_radix(text, 16).map(Self).map_err(|_| BadRunId)
-    }
-}
-
-impl fmt::Display for RunId {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{:032x}", self.0)
-    }
-}
-
-impl fmt::Debug for RunId {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "RunId({self})")
-    }
-}
+use super::WindowRun;
 
 /// Which end of its window a marker stands for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -96,8 +48,8 @@ impl FromStr for Phase {
 /// The marker of a row key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Marker {
-    /// The run.
-    pub run: RunId,
+    /// The window.
+    pub run: WindowRun,
     /// The end of its window.
     pub phase: Phase,
 }
@@ -107,12 +59,12 @@ impl Marker {
     pub const SORT_KEY: &'static str = "\u{1}recount";
 
     /// The opening marker of `run`.
-    pub fn low(run: RunId) -> Self {
+    pub fn low(run: WindowRun) -> Self {
         Self { run, phase: Phase::Low }
     }
 
     /// The closing marker of `run`.
-    pub fn high(run: RunId) -> Self {
+    pub fn high(run: WindowRun) -> Self {
         Self { run, phase: Phase::High }
     }
 
@@ -154,7 +106,7 @@ mod tests {
 
     #[test]
     fn a_closing_marker_replaces_its_own_opening_marker_and_no_other() {
-        let (mine, other) = (RunId::from(1), RunId::from(2));
+        let (mine, other) = (WindowRun::from(1), WindowRun::from(2));
         assert_eq!(Marker::high(mine).requires(Some(Marker::low(other))), Some(Marker::low(mine)));
         assert_eq!(Marker::low(mine).requires(Some(Marker::high(other))), Some(Marker::high(other)));
         assert_eq!(Marker::low(mine).requires(None), None);
@@ -162,21 +114,11 @@ mod tests {
 
     #[test]
     fn what_became_of_a_put_is_read_off_the_marker() {
-        let (mine, other) = (RunId::from(1), RunId::from(2));
+        let (mine, other) = (WindowRun::from(1), WindowRun::from(2));
         assert_eq!(after_put(Marker::low(mine), Some(Marker::low(mine))), AfterPut::Stands);
         assert_eq!(after_put(Marker::low(mine), None), AfterPut::Lost);
         assert_eq!(after_put(Marker::high(mine), Some(Marker::high(mine))), AfterPut::Stands);
         assert_eq!(after_put(Marker::high(mine), Some(Marker::low(mine))), AfterPut::Repeat);
         assert_eq!(after_put(Marker::high(mine), Some(Marker::low(other))), AfterPut::Lost);
-    }
-
-    #[test]
-    fn a_run_id_survives_being_written_and_read_and_has_one_spelling() {
-        for bits in [0, 1, u128::MAX] {
-            assert_eq!(RunId::from(bits).to_string().parse(), Ok(RunId::from(bits)));
-        }
-        for text in ["", "1", &"F".repeat(32), &"g".repeat(32), &format!("+{}", "1".repeat(31))] {
-            assert!(text.parse::<RunId>().is_err(), "{text}");
-        }
     }
 }

@@ -2,40 +2,41 @@
 
 use thiserror::Error;
 
-use super::{Report, RunId};
-use crate::Set;
+use super::{Report, WindowRun};
+use crate::Map;
 use crate::counter::{Counter, Overflow};
-use crate::ids::{RowKey, UserId};
+use crate::ids::{MemberKey, RowKey};
+use crate::weight::Weight;
 
-/// Everybody a window has read the row of, each once.
+/// The rows a window has read, each once, with their weights.
 pub trait Read {
-    /// How many.
-    fn len(&self) -> u64;
+    /// What they weigh together.
+    fn total(&self) -> i128;
 
-    /// Whether nobody was read.
-    fn is_empty(&self) -> bool {
-        self.len() == 0
-    }
-
-    /// Whether `user` was among them.
-    fn contains(&self, user: &UserId) -> bool;
+    /// What the row of `member` weighed; nothing where there was none.
+    fn weight(&self, member: &MemberKey) -> Weight;
 }
 
-impl Read for Set<UserId> {
-    fn len(&self) -> u64 {
-        Set::len(self) as u64
+impl Read for Map<MemberKey, Weight> {
+    fn total(&self) -> i128 {
+        sum(self.values())
     }
 
-    fn contains(&self, user: &UserId) -> bool {
-        Set::contains(self, user)
+    fn weight(&self, member: &MemberKey) -> Weight {
+        self.get(member).copied().unwrap_or_default()
     }
 }
 
-/// How many rows there are at the closing marker: those read and not touched, and those touched and liking.
-pub fn exact_rows(read: &impl Read, report: &Report) -> u64 {
-    let touched = report.touched.keys().filter(|user| read.contains(user)).count() as u64;
-    let liking = report.touched.values().filter(|likes| **likes).count() as u64;
-    read.len().saturating_sub(touched) + liking
+/// What the rows weigh at the closing marker: those read and not touched as they were read, those touched as the stream
+/// has them last.
+pub fn exact_weight(read: &impl Read, report: &Report) -> i128 {
+    let touched: i128 = report.touched.keys().map(|member| i128::from(read.weight(member).get())).sum();
+    read.total() - touched + sum(report.touched.values())
+}
+
+/// 128 bits hold the sum of any number of weights that fits a memory.
+fn sum<'a>(weights: impl Iterator<Item = &'a Weight>) -> i128 {
+    weights.map(|weight| i128::from(weight.get())).sum()
 }
 
 /// What a run says about one row key's count. Also a correction of 0 is one: it takes the token, so that no older
@@ -44,8 +45,8 @@ pub fn exact_rows(read: &impl Read, report: &Report) -> u64 {
 pub struct Verdict {
     /// The row key recounted.
     pub key: RowKey,
-    /// The run: the counter must still hold its token.
-    pub run: RunId,
+    /// The window: the counter must still hold its token.
+    pub run: WindowRun,
     /// What to add.
     pub correction: i64,
     /// What else must hold.
@@ -65,17 +66,23 @@ pub enum Form {
     },
 }
 
-/// The counter holds no token of this run: another verdict took it, or a later run replaced it.
+/// Why a window comes to no verdict.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
-#[error("the counter holds no token of this run")]
-pub struct NoWindow;
+pub enum NoVerdict {
+    /// The counter holds no token of it: another verdict took it, or a later window replaced it.
+    #[error("the counter holds no token of this window")]
+    NoWindow,
+    /// The rows' weights or their distance to the counter are beyond what a counter holds.
+    #[error(transparent)]
+    Overflow(#[from] Overflow),
+}
 
-/// Draws the conclusion of a run from the rows read, the report, and the counter.
-pub fn verdict(read: &impl Read, report: &Report, counter: &Counter, form: Form) -> Result<Verdict, NoWindow> {
+/// Draws the conclusion of a window from the rows read, the report, and the counter.
+pub fn verdict(read: &impl Read, report: &Report, counter: &Counter, form: Form) -> Result<Verdict, NoVerdict> {
     let window = counter.shards.get(&report.key.shard).and_then(|tally| tally.window);
-    let window = window.filter(|window| window.run == report.run).ok_or(NoWindow)?;
-    let exact = i64::try_from(exact_rows(read, report)).unwrap_or(i64::MAX);
-    let correction = exact.saturating_sub(window.rows);
+    let window = window.filter(|window| window.run == report.run).ok_or(NoVerdict::NoWindow)?;
+    let exact = i64::try_from(exact_weight(read, report)).map_err(|_| Overflow)?;
+    let correction = exact.checked_sub(window.rows).ok_or(Overflow)?;
     Ok(Verdict { key: report.key.clone(), run: report.run, correction, form })
 }
 
@@ -108,7 +115,6 @@ impl Verdict {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::Map;
     use crate::counter::{ShardTally, Window};
 
     fn counter(rows: i64, at_marker: i64, run: u128) -> Counter {
@@ -118,21 +124,43 @@ mod tests {
         Counter { likes: rows, shards: [(key.shard, tally)].into(), ..Counter::default() }
     }
 
-    fn users(names: &[&str]) -> Set<UserId> {
-        names.iter().map(|name| UserId::new(name).unwrap()).collect()
+    fn weights(of: &[(&str, i64)]) -> Map<MemberKey, Weight> {
+        of.iter().map(|(name, n)| (MemberKey::new(name).unwrap(), Weight::new(*n).unwrap())).collect()
     }
 
-    fn report(touched: &[(&str, bool)]) -> Report {
-        let touched: Map<_, _> = touched.iter().map(|(name, likes)| (UserId::new(name).unwrap(), *likes)).collect();
-        Report { key: "p#0".parse().unwrap(), run: 1.into(), touched }
+    fn users(names: &[&str]) -> Map<MemberKey, Weight> {
+        names.iter().map(|name| (MemberKey::new(name).unwrap(), Weight::ONE)).collect()
+    }
+
+    fn report(touched: &[(&str, i64)]) -> Report {
+        Report { key: "p#0".parse().unwrap(), run: 1.into(), touched: weights(touched) }
     }
 
     #[test]
-    fn whoever_was_touched_counts_as_the_stream_has_it_and_everybody_else_as_read() {
+    fn a_row_touched_counts_as_the_stream_has_it_and_every_other_as_read() {
         let read = users(&["stays", "left in the window", "came early"]);
-        let touched =
-            report(&[("left in the window", false), ("came late", true), ("came early", true), ("never", false)]);
-        assert_eq!(exact_rows(&read, &touched), 3);
+        let touched = report(&[("left in the window", 0), ("came late", 1), ("came early", 1), ("never", 0)]);
+        assert_eq!(exact_weight(&read, &touched), 3);
+    }
+
+    /// The weight read may have any part of the window's changes in it, so neither presence nor the sum of the changes
+    /// would do.
+    #[test]
+    fn a_touched_row_counts_its_last_weight_whatever_it_weighed_when_it_was_read() {
+        let touched = report(&[("a", 12), ("b", -4), ("gone", 0)]);
+        for read in [&[("a", 5), ("b", 0), ("c", 100)][..], &[("a", 12), ("b", -4), ("gone", 7), ("c", 100)]] {
+            assert_eq!(exact_weight(&weights(read), &touched), 108);
+        }
+    }
+
+    #[test]
+    fn weights_beyond_what_a_counter_holds_come_to_no_verdict() {
+        let most: Vec<(String, i64)> = (0..10).map(|n| (n.to_string(), Weight::MAX)).collect();
+        let most: Vec<(&str, i64)> = most.iter().map(|(name, n)| (name.as_str(), *n)).collect();
+        let beyond = verdict(&weights(&most), &report(&[]), &counter(0, 0, 1), Form::Plain);
+        assert_eq!(beyond, Err(NoVerdict::Overflow(Overflow)));
+        let beyond = verdict(&weights(&most[..9]), &report(&[]), &counter(0, i64::MIN, 1), Form::Plain);
+        assert_eq!(beyond, Err(NoVerdict::Overflow(Overflow)));
     }
 
     #[test]
@@ -156,7 +184,7 @@ mod tests {
 
     #[test]
     fn a_later_run_kills_an_older_report() {
-        assert_eq!(verdict(&users(&[]), &report(&[]), &counter(1, 1, 2), Form::Plain), Err(NoWindow));
+        assert_eq!(verdict(&users(&[]), &report(&[]), &counter(1, 1, 2), Form::Plain), Err(NoVerdict::NoWindow));
     }
 
     #[test]

@@ -1,7 +1,7 @@
-//! Records in order, gathered per post until it is time to write them.
+//! Records in order, gathered per counter until it is time to write them.
 //!
-//! What is written together is a prefix of the stream shard: a cut is made between two records for all posts alike,
-//! never for one post alone, so that "everything up to here is applied" stays one number.
+//! What is written together is a prefix of the stream shard: a cut is made between two records for all counters alike,
+//! never for one of them alone, so that "everything up to here is applied" stays one number.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -9,8 +9,8 @@ use std::time::Duration;
 use super::{Record, RecordKind};
 use crate::Map;
 use crate::counter::{Feeder, Touch, Update};
-use crate::ids::{Ordinal, PostId, RowKey, Sequence, Shard, ShardSet};
-use crate::recount::{Phase, RunId};
+use crate::ids::{CounterId, Ordinal, RowKey, Sequence, Shard, ShardSet};
+use crate::recount::{Phase, WindowRun};
 use crate::time::UnixMillis;
 use crate::watermark::{Prune, Watermarks};
 
@@ -32,7 +32,7 @@ pub enum Cut {
     Age,
     /// It ends in a window's closing marker, which is written by itself, after everything before it.
     Boundary,
-    /// One more row key would make an update larger than the store takes.
+    /// One more record would make an update larger than the store takes, or its sum larger than 64 bits.
     Width,
     /// The reader stops here: the shard has ended, or the process goes away.
     Stop,
@@ -51,7 +51,7 @@ impl Cut {
     }
 }
 
-/// The most shards of one post in one update: its expressions have to stay below 4 KB and 300 operators.
+/// The most shards of one counter in one update: its expressions have to stay below 4 KB and 300 operators.
 pub const MAX_TOUCHED: usize = 48;
 
 /// Gathers one stream shard's records into prefixes.
@@ -112,11 +112,11 @@ impl Fold {
     }
 }
 
-/// Consecutive records of one stream shard, by post.
+/// Consecutive records of one stream shard, by counter.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Prefix {
-    /// What each post gains.
-    pub posts: Map<PostId, PostRecords>,
+    /// What each counter gains.
+    pub counters: Map<CounterId, CounterRecords>,
     /// The closing marker it ends in.
     pub boundary: Option<Boundary>,
     /// The last record: where the checkpoint goes once everything is answered.
@@ -129,11 +129,14 @@ pub struct Prefix {
 
 impl Prefix {
     fn touch(&mut self, key: &RowKey, record: &Record) -> Result<(), Cut> {
-        let post = self.posts.entry_ref(&key.post).or_default();
-        if !post.touched.contains(key.shard) && post.touched.len() >= MAX_TOUCHED {
+        let counter = self.counters.entry_ref(&key.counter).or_default();
+        if !counter.touched.contains(key.shard) && counter.touched.len() >= MAX_TOUCHED {
             return Err(Cut::Width);
         }
-        post.push(record.sequence, key.shard, record.delta());
+        let delta = record.delta();
+        let moved = counter.moved.checked_add(delta.unsigned_abs()).filter(|moved| *moved <= i64::MAX.unsigned_abs());
+        counter.moved = moved.ok_or(Cut::Width)?;
+        counter.push(record.sequence, key.shard, delta);
         Ok(())
     }
 }
@@ -144,16 +147,18 @@ pub struct Boundary {
     /// The row key recounted.
     pub key: RowKey,
     /// The run.
-    pub run: RunId,
+    pub run: WindowRun,
     /// The marker's position.
     pub sequence: Sequence,
 }
 
-/// One post's records of one prefix, in order.
+/// One counter's records of one prefix, in order.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct PostRecords {
+pub struct CounterRecords {
     records: Vec<Entry>,
     touched: ShardSet,
+    /// The sum of the deltas' sizes: within 64 bits, so no sum of any of them can leave these.
+    moved: u64,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -178,7 +183,7 @@ pub struct UpdateContext<'a> {
     pub seen: Option<&'a Watermarks>,
 }
 
-impl PostRecords {
+impl CounterRecords {
     fn push(&mut self, sequence: Sequence, shard: Shard, delta: i64) {
         self.touched.insert(shard);
         self.records.push(Entry { sequence, shard, delta });
@@ -197,7 +202,7 @@ impl PostRecords {
     /// What is left when everything up to `applied` is in the counter already.
     #[must_use]
     pub fn after(&self, applied: Sequence) -> Self {
-        let mut left = Self::default();
+        let mut left = Self { moved: self.moved, ..Self::default() };
         for entry in self.records.iter().filter(|entry| entry.sequence > applied) {
             left.push(entry.sequence, entry.shard, entry.delta);
         }
@@ -245,19 +250,28 @@ impl UpdateContext<'_> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::ids::UserId;
+    use crate::ids::{CounterId, MemberKey, PostId};
     use crate::recount::Marker;
+    use crate::weight::Weight;
 
     const RULES: CutRules = CutRules { records: 100, age: Duration::from_millis(100) };
     const NOW: Duration = Duration::ZERO;
 
     fn row(sequence: u64, key: &str, before: bool, after: bool) -> Record {
-        let kind = RecordKind::Row { key: key.parse().unwrap(), user: UserId::new("u").unwrap(), before, after };
+        weighing(sequence, key, Weight::of_presence(before), Weight::of_presence(after))
+    }
+
+    fn weighing(sequence: u64, key: &str, before: Weight, after: Weight) -> Record {
+        let kind = RecordKind::Row { key: key.parse().unwrap(), member: MemberKey::new("u").unwrap(), before, after };
         Record { sequence: sequence.into(), written: UnixMillis(0), kind }
     }
 
+    fn likes(post: &str) -> CounterId {
+        CounterId::likes(PostId::new(post).unwrap())
+    }
+
     fn marker(sequence: u64, key: &str, phase: Phase) -> Record {
-        let marker = Marker { run: RunId::from(1), phase };
+        let marker = Marker { run: WindowRun::from(1), phase };
         let kind = RecordKind::Marker { key: key.parse().unwrap(), marker };
         Record { sequence: sequence.into(), written: UnixMillis(0), kind }
     }
@@ -276,7 +290,7 @@ mod tests {
         let prefix = fold.take();
         let boundary = prefix.boundary.unwrap().update(&context());
         assert_eq!((boundary.first, boundary.total(), boundary.touched.len()), (2.into(), Ok(0), 1));
-        assert_eq!(prefix.posts[&PostId::new("p").unwrap()].len(), 1, "the marker is not among the post's records");
+        assert_eq!(prefix.counters[&likes("p")].len(), 1, "the marker is not among the counter's records");
         assert_eq!(fold.push(&row(3, "q#0", false, true), NOW), Ok(()));
     }
 
@@ -285,7 +299,7 @@ mod tests {
         let mut fold = Fold::new(RULES);
         fold.push(&marker(1, "p#3", Phase::Low), NOW).unwrap();
         let prefix = fold.take();
-        let update = prefix.posts[&PostId::new("p").unwrap()].update(&context()).unwrap();
+        let update = prefix.counters[&likes("p")].update(&context()).unwrap();
         assert_eq!((update.touched[0].shard.index(), update.touched[0].delta), (3, 0));
     }
 
@@ -294,7 +308,7 @@ mod tests {
         let mut fold = Fold::new(RULES);
         fold.push(&row(7, "p#0", true, true), NOW).unwrap();
         let prefix = fold.take();
-        assert_eq!((prefix.posts.len(), prefix.last, prefix.records), (0, Some(7.into()), 1));
+        assert_eq!((prefix.counters.len(), prefix.last, prefix.records), (0, Some(7.into()), 1));
     }
 
     #[test]
@@ -308,7 +322,7 @@ mod tests {
     }
 
     #[test]
-    fn a_post_touched_too_widely_cuts_the_prefix_for_all_posts() {
+    fn a_counter_touched_too_widely_cuts_the_prefix_for_all() {
         let mut fold = Fold::new(RULES);
         for shard in 0..MAX_TOUCHED {
             fold.push(&row(1 + shard as u64, &format!("p#{shard}"), false, true), NOW).unwrap();
@@ -318,12 +332,38 @@ mod tests {
     }
 
     #[test]
+    fn a_sum_that_could_leave_64_bits_cuts_the_prefix() {
+        let (none, most) = (Weight::ABSENT, Weight::new(Weight::MAX).unwrap());
+        let mut fold = Fold::new(RULES);
+        let taken = (1..20).map(|at| fold.push(&weighing(at, &format!("p#+views.{}", at % 2), none, most), NOW));
+        assert_eq!(taken.take_while(Result::is_ok).count(), 9);
+        assert_eq!(fold.push(&weighing(20, "p#+views.0", none, most), NOW), Err(Cut::Width));
+        let update = fold
+            .take()
+            .counters
+            .remove(&"p\u{1f}+views".parse::<CounterId>().unwrap())
+            .unwrap()
+            .update(&context())
+            .unwrap();
+        assert_eq!(update.total(), Ok(9 * Weight::MAX));
+    }
+
+    #[test]
+    fn counters_of_one_post_are_written_apart() {
+        let mut fold = Fold::new(RULES);
+        for (sequence, key) in [(1, "p#0"), (2, "p#retweets.0"), (3, "p#+views.0")] {
+            fold.push(&row(sequence, key, false, true), NOW).unwrap();
+        }
+        assert_eq!(fold.take().counters.len(), 3);
+    }
+
+    #[test]
     fn records_already_applied_are_left_out_of_the_update() {
         let mut fold = Fold::new(RULES);
         for sequence in 1..=5 {
             fold.push(&row(sequence, &format!("p#{}", sequence % 2), false, true), NOW).unwrap();
         }
-        let records = fold.take().posts.remove("p").unwrap();
+        let records = fold.take().counters.remove(&likes("p")).unwrap();
         let left = records.after(3.into());
         let update = left.update(&context()).unwrap();
         assert_eq!((update.first, update.last, update.total()), (4.into(), 5.into(), Ok(2)));

@@ -2,9 +2,10 @@
 
 use thiserror::Error;
 
-use crate::ids::{BadRowKey, RESERVED, RowKey, Sequence, UserId};
-use crate::recount::{Marker, Phase, RunId};
+use crate::ids::{BadRowKey, MemberKey, ReservedKey, RowKey, Sequence};
+use crate::recount::{Marker, Phase, WindowRun};
 use crate::time::UnixMillis;
+use crate::weight::{Stated, Weight};
 
 /// A change record as the stream gives it, in our words.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -30,6 +31,8 @@ pub struct Image {
     pub run: Option<String>,
     /// `phase` of a marker.
     pub phase: Option<String>,
+    /// `n` of a row.
+    pub stated: Stated,
 }
 
 /// A change record understood.
@@ -46,16 +49,16 @@ pub struct Record {
 /// What a change record says.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum RecordKind {
-    /// A like row changed.
+    /// A row that is counted changed.
     Row {
         /// Where it lives.
         key: RowKey,
         /// Whose it is.
-        user: UserId,
-        /// Whether it was there before.
-        before: bool,
-        /// Whether it is there now.
-        after: bool,
+        member: MemberKey,
+        /// What it weighed.
+        before: Weight,
+        /// What it weighs now.
+        after: Weight,
     },
     /// A recount window was opened or closed.
     Marker {
@@ -76,7 +79,7 @@ pub enum Quarantine {
     /// The key is not two texts.
     #[error("its key is not a row key and a user id")]
     NoKey,
-    /// `pk` is not `post#shard`.
+    /// `pk` is no row key.
     #[error("{0}")]
     BadRowKey(BadRowKey),
     /// `user_id` is no id.
@@ -88,6 +91,9 @@ pub enum Quarantine {
     /// A marker of a form this version does not know.
     #[error("its recount marker is not readable")]
     BadMarker,
+    /// What a row states to count for, before or after, is no integer in its range.
+    #[error("its weight is not readable")]
+    BadWeight,
 }
 
 impl Quarantine {
@@ -99,15 +105,16 @@ impl Quarantine {
             Self::BadUser => "bad_user",
             Self::NoImages => "no_images",
             Self::BadMarker => "bad_marker",
+            Self::BadWeight => "bad_weight",
         }
     }
 }
 
 impl Record {
-    /// Rows gained or lost: from the images, never from the event's name alone.
+    /// Weight gained or lost: from the images, never from the event's name alone.
     pub fn delta(&self) -> i64 {
         match self.kind {
-            RecordKind::Row { before, after, .. } => i64::from(after) - i64::from(before),
+            RecordKind::Row { before, after, .. } => after.less(before),
             _ => 0,
         }
     }
@@ -125,16 +132,23 @@ fn kind(raw: &RawRecord) -> Result<RecordKind, Quarantine> {
     if raw.before.is_none() && raw.after.is_none() {
         return Err(Quarantine::NoImages);
     }
-    if sort.starts_with(RESERVED) {
-        return if sort == Marker::SORT_KEY { marker(key, raw.after.as_ref()) } else { Ok(RecordKind::Reserved) };
+    match ReservedKey::read(sort) {
+        Some(ReservedKey::Recount) => return marker(key, raw.after.as_ref()),
+        Some(reserved) if !reserved.is_counted() => return Ok(RecordKind::Reserved),
+        Some(_) | None => {}
     }
-    let user = UserId::new(sort).map_err(|_| Quarantine::BadUser)?;
-    Ok(RecordKind::Row { key, user, before: raw.before.is_some(), after: raw.after.is_some() })
+    let member = MemberKey::new(sort).ok_or(Quarantine::BadUser)?;
+    let weight = |image: &Option<Image>| match image {
+        None => Ok(Weight::ABSENT),
+        Some(image) => image.stated.weight(member.is_cell()).ok_or(Quarantine::BadWeight),
+    };
+    let (before, after) = (weight(&raw.before)?, weight(&raw.after)?);
+    Ok(RecordKind::Row { key, member, before, after })
 }
 
 fn marker(key: RowKey, image: Option<&Image>) -> Result<RecordKind, Quarantine> {
     let Some(image) = image else { return Ok(RecordKind::Reserved) };
-    let run: Option<RunId> = image.run.as_ref().and_then(|run| run.parse().ok());
+    let run: Option<WindowRun> = image.run.as_ref().and_then(|run| run.parse().ok());
     let phase: Option<Phase> = image.phase.as_ref().and_then(|phase| phase.parse().ok());
     match (run, phase) {
         (Some(run), Some(phase)) => Ok(RecordKind::Marker { key, marker: Marker { run, phase } }),
@@ -168,6 +182,33 @@ mod tests {
         }
     }
 
+    fn weighing(sort: &str, before: Stated, after: Stated) -> RawRecord {
+        let image = |stated| Some(Image { stated, ..Image::default() });
+        RawRecord { before: image(before), after: image(after), ..raw("p#+views.0", sort, true, true) }
+    }
+
+    #[test]
+    fn a_cell_changes_its_counter_by_the_difference_of_its_amounts() {
+        let amount = |n: &str| Stated::number(n);
+        let cell = "\u{1}cell/views/3";
+        assert_eq!(read(&weighing(cell, amount("7"), amount("-5"))).unwrap().delta(), -12);
+        let created = RawRecord { before: None, ..weighing(cell, Stated::Nothing, amount("7")) };
+        assert_eq!(read(&created).unwrap().delta(), 7);
+    }
+
+    #[test]
+    fn a_row_whose_weight_is_unreadable_before_or_after_is_foreign() {
+        let one = Stated::number("1");
+        for (sort, before, after) in [
+            ("u", Stated::Unreadable, one),
+            ("u", one, Stated::Unreadable),
+            ("\u{1}cell/views/3", one, Stated::Nothing),
+        ] {
+            let read = kind_of(&weighing(sort, before, after));
+            assert_eq!(read, RecordKind::Foreign(Quarantine::BadWeight), "{sort:?}");
+        }
+    }
+
     #[test]
     fn a_reserved_key_is_never_a_like() {
         for sort in [Marker::SORT_KEY, "\u{1}something else"] {
@@ -178,8 +219,8 @@ mod tests {
 
     #[test]
     fn a_marker_names_its_run_and_phase() {
-        let run = RunId::from(7);
-        let image = Image { run: Some(run.to_string()), phase: Some("H".into()) };
+        let run = WindowRun::from(7);
+        let image = Image { run: Some(run.to_string()), phase: Some("H".into()), ..Image::default() };
         let marker = RawRecord { after: Some(image), ..raw("p#1", Marker::SORT_KEY, true, true) };
         let RecordKind::Marker { key, marker } = kind_of(&marker) else { panic!() };
         assert_eq!((key.to_string().as_str(), marker), ("p#1", Marker { run, phase: Phase::High }));

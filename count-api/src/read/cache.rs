@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use futures_util::future::join_all;
 use metrics::counter;
-use tally_core::ids::PostId;
+use tally_core::ids::CounterId;
 use tally_core::ports::{Cache, Cached, FillToken, Outcome};
 use tally_core::served::Served;
 use tally_service::{Stop, Task};
@@ -37,21 +37,21 @@ impl Layer {
     }
 
     /// What is cached, in the order asked; nothing if the cache did not say in time.
-    pub async fn get(&self, posts: &[PostId]) -> Option<Vec<Cached>> {
-        let cached = self.call(self.cache.get(posts)).await?;
-        (cached.len() == posts.len()).then_some(cached)
+    pub async fn get(&self, ids: &[CounterId]) -> Option<Vec<Cached>> {
+        let cached = self.call(self.cache.get(ids)).await?;
+        (cached.len() == ids.len()).then_some(cached)
     }
 
-    /// The right to fill each of `posts`, where nobody has it; in their order.
-    pub async fn begin_fills(&self, posts: &[PostId]) -> Vec<Option<FillToken>> {
-        let asked = posts.iter().map(|post| self.call(self.cache.begin_fill(post)));
+    /// The right to fill each of `ids`, where nobody has it; in their order.
+    pub async fn begin_fills(&self, ids: &[CounterId]) -> Vec<Option<FillToken>> {
+        let asked = ids.iter().map(|id| self.call(self.cache.begin_fill(id)));
         join_all(asked).await.into_iter().map(Option::flatten).collect()
     }
 
-    async fn fill(&self, Fill { post, right, served }: Fill) {
+    async fn fill(&self, Fill { id, right, served }: Fill) {
         let written = match right {
-            Right::Fill(token) => self.call(self.cache.fill(&post, &token, &served)).await,
-            Right::Settle => self.call(self.cache.update(&[(post, served)])).await.map(|replaced| replaced > 0),
+            Right::Fill(token) => self.call(self.cache.fill(&id, &token, &served)).await,
+            Right::Settle => self.call(self.cache.update(&[(id, served)])).await.map(|replaced| replaced > 0),
         };
         let outcome = match written {
             Some(true) => "written",
@@ -93,7 +93,7 @@ pub(super) enum Right {
 
 /// A count read from the table, to be written to the cache.
 struct Fill {
-    post: PostId,
+    id: CounterId,
     right: Right,
     served: Served,
 }
@@ -116,8 +116,8 @@ impl Fills {
     }
 
     /// Leaves a count that was read from the table after `right` was had.
-    pub(super) fn offer(&self, post: &PostId, right: Right, served: Served) {
-        if self.0.try_send(Fill { post: post.clone(), right, served }).is_err() {
+    pub(super) fn offer(&self, id: &CounterId, right: Right, served: Served) {
+        if self.0.try_send(Fill { id: id.clone(), right, served }).is_err() {
             counter!("tally_cache_fills_total", "outcome" => "dropped").increment(1);
         }
     }
@@ -148,17 +148,17 @@ mod tests {
 
     #[async_trait]
     impl Cache for Silent {
-        async fn get(&self, _: &[PostId]) -> Outcome<Vec<Cached>> {
+        async fn get(&self, _: &[CounterId]) -> Outcome<Vec<Cached>> {
             self.0.fetch_add(1, Ordering::SeqCst);
             std::future::pending().await
         }
-        async fn update(&self, _: &[(PostId, Served)]) -> Outcome<usize> {
+        async fn update(&self, _: &[(CounterId, Served)]) -> Outcome<usize> {
             std::future::pending().await
         }
-        async fn begin_fill(&self, _: &PostId) -> Outcome<Option<FillToken>> {
+        async fn begin_fill(&self, _: &CounterId) -> Outcome<Option<FillToken>> {
             std::future::pending().await
         }
-        async fn fill(&self, _: &PostId, _: &FillToken, _: &Served) -> Outcome<bool> {
+        async fn fill(&self, _: &CounterId, _: &FillToken, _: &Served) -> Outcome<bool> {
             std::future::pending().await
         }
     }
@@ -167,9 +167,9 @@ mod tests {
     async fn a_silent_cache_costs_its_budget_a_few_times_and_then_nothing() {
         let (cache, began) = (Arc::new(Silent::default()), Instant::now());
         let layer = Layer::new(cache.clone(), Duration::from_millis(30));
-        let post = [PostId::new("p").expect("an id")];
+        let ids = [CounterId::likes("p".parse().expect("an id"))];
         for _ in 0..100 {
-            assert_eq!(layer.get(&post).await, None);
+            assert_eq!(layer.get(&ids).await, None);
         }
         assert_eq!((cache.0.load(Ordering::SeqCst), began.elapsed()), (5, Duration::from_millis(150)));
     }

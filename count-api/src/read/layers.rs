@@ -4,7 +4,7 @@
 use std::sync::Arc;
 
 use tally_core::counter::Counter;
-use tally_core::ids::PostId;
+use tally_core::ids::CounterId;
 use tally_core::ports::{Cached, Counts};
 use tally_core::served::Served;
 
@@ -35,41 +35,41 @@ pub struct Layered {
 }
 
 impl Layered {
-    /// Counts in the order of `posts`, each of them once: the cache is asked once for all, the table once for the rest.
-    pub(super) async fn read(&self, posts: &[PostId]) -> Vec<Result<Served, NoAnswer>> {
+    /// Counts in the order of `ids`, each of them once: the cache is asked once for all, the table once for the rest.
+    pub(super) async fn read(&self, ids: &[CounterId]) -> Vec<Result<Served, NoAnswer>> {
         let answer = match &self.cache {
-            Some(cache) => cache.get(posts).await,
+            Some(cache) => cache.get(ids).await,
             None => None,
         };
         // A cache that did not answer is not asked for the right to fill it, either: it would be waited for twice.
         let answers = answer.is_some();
         let cached: Vec<Option<Served>> = match answer {
             Some(answer) => answer.into_iter().map(hit).collect(),
-            None => vec![None; posts.len()],
+            None => vec![None; ids.len()],
         };
         // What was called inexact for a gap may be exact now that there is none: the table knows.
         let gaps = self.standing.now().open_gaps;
         let settled = |cached: &Option<Served>| cached.filter(|served| served.exact || gaps);
-        let wanted: Vec<Wanted<'_>> = posts
+        let wanted: Vec<Wanted<'_>> = ids
             .iter()
             .zip(&cached)
             .filter(|(_, cached)| settled(cached).is_none())
-            .map(|(post, cached)| Wanted { post, cached: *cached })
+            .map(|(id, cached)| Wanted { id, cached: *cached })
             .collect();
-        self.layers.cache.increment((posts.len() - wanted.len()) as u64);
+        self.layers.cache.increment((ids.len() - wanted.len()) as u64);
         let mut read = self.read_table(&wanted, answers).await.into_iter();
         let found: Vec<Result<Served, NoAnswer>> = cached
             .iter()
             .map(|cached| match (settled(cached), cached) {
                 (Some(served), _) => Ok(served),
-                (None, None) => read.next().unwrap_or_else(|| Err(other_posts())),
+                (None, None) => read.next().unwrap_or_else(|| Err(others())),
                 // An inexact number that says so is better than none.
                 (None, Some(inexact)) => Ok(read.next().and_then(Result::ok).unwrap_or(*inexact)),
             })
             .collect();
-        for (post, served) in posts.iter().zip(&found) {
+        for (id, served) in ids.iter().zip(&found) {
             if let Ok(served) = served {
-                self.negatives.report(post, served);
+                self.negatives.report(id, served);
             }
         }
         found
@@ -86,15 +86,15 @@ impl Layered {
             Some(_) | None => vec![None; wanted.len()],
         };
         let standing = self.standing.now();
-        let posts: Vec<PostId> = wanted.iter().map(|wanted| wanted.post.clone()).collect();
-        let counters = self.counters(&posts).await;
-        let mut read = Vec::with_capacity(posts.len());
-        for ((post, right), counter) in posts.iter().zip(rights).zip(counters) {
+        let ids: Vec<CounterId> = wanted.iter().map(|wanted| wanted.id.clone()).collect();
+        let counters = self.counters(&ids).await;
+        let mut read = Vec::with_capacity(ids.len());
+        for ((id, right), counter) in ids.iter().zip(rights).zip(counters) {
             read.push(counter.map(|counter| {
                 let served = standing.serve(counter.as_ref());
-                // A post without a counter stays out: ids nobody has would drive out those that are asked for.
+                // One without a counter stays out: ids nobody has would drive out those that are asked for.
                 if let (Some(right), Some(_)) = (right, counter) {
-                    self.fills.offer(post, right, served);
+                    self.fills.offer(id, right, served);
                 }
                 self.layers.table.increment(1);
                 served
@@ -103,31 +103,31 @@ impl Layered {
         read
     }
 
-    async fn counters(&self, posts: &[PostId]) -> Vec<Result<Option<Counter>, NoAnswer>> {
-        if let [post] = posts {
-            return vec![self.table.read(self.counts.counter(post)).await];
+    async fn counters(&self, ids: &[CounterId]) -> Vec<Result<Option<Counter>, NoAnswer>> {
+        if let [id] = ids {
+            return vec![self.table.read(self.counts.counter(id)).await];
         }
-        match self.table.read(self.counts.counters(posts)).await {
-            Ok(counters) if counters.len() == posts.len() => {
+        match self.table.read(self.counts.counters(ids)).await {
+            Ok(counters) if counters.len() == ids.len() => {
                 counters.into_iter().map(|counter| counter.map_err(|fault| no_answer(&fault))).collect()
             }
-            Ok(_) => vec![Err(other_posts()); posts.len()],
-            Err(fault) => vec![Err(fault); posts.len()],
+            Ok(_) => vec![Err(others()); ids.len()],
+            Err(fault) => vec![Err(fault); ids.len()],
         }
     }
 }
 
-/// A post to be read from the table, and what the cache said of it.
+/// A counter to be read from the table, and what the cache said of it.
 struct Wanted<'a> {
-    post: &'a PostId,
+    id: &'a CounterId,
     cached: Option<Served>,
 }
 
 /// What may be written to the cache of each: what is missing by whoever takes its token, what is inexact by anybody who
 /// knows better.
 async fn rights(cache: &Layer, wanted: &[Wanted<'_>]) -> Vec<Option<Right>> {
-    let missing: Vec<PostId> =
-        wanted.iter().filter(|wanted| wanted.cached.is_none()).map(|wanted| wanted.post.clone()).collect();
+    let missing: Vec<CounterId> =
+        wanted.iter().filter(|wanted| wanted.cached.is_none()).map(|wanted| wanted.id.clone()).collect();
     let mut tokens = cache.begin_fills(&missing).await.into_iter();
     let right = |wanted: &Wanted<'_>| match wanted.cached {
         Some(_) => Some(Right::Settle),
@@ -136,8 +136,8 @@ async fn rights(cache: &Layer, wanted: &[Wanted<'_>]) -> Vec<Option<Right>> {
     wanted.iter().map(right).collect()
 }
 
-fn other_posts() -> NoAnswer {
-    NoAnswer::Away(Cause::new("the table answered for other posts than were asked for"))
+fn others() -> NoAnswer {
+    NoAnswer::Away(Cause::new("the table answered for other counters than were asked for"))
 }
 
 fn hit(cached: Cached) -> Option<Served> {

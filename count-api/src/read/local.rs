@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use futures_util::FutureExt;
 use futures_util::future::Shared;
-use tally_core::ids::PostId;
+use tally_core::ids::CounterId;
 use tally_core::served::Served;
 use tokio::sync::oneshot;
 use tokio::time::Instant;
@@ -38,12 +38,12 @@ impl Kept {
         self.served
     }
 
-    /// The count of `post` as it is sent when it is judged to be `now`.
-    pub fn shown(&self, post: &PostId, now: &Served) -> Shown {
+    /// The count of `id` as it is sent when it is judged to be `now`.
+    pub fn shown(&self, id: &CounterId, now: &Served) -> Shown {
         if *now == self.served {
-            self.shown.get_or_init(|| Shown::new(post, now)).clone()
+            self.shown.get_or_init(|| Shown::new(&id.post, now)).clone()
         } else {
-            Shown::new(post, now)
+            Shown::new(&id.post, now)
         }
     }
 
@@ -79,8 +79,8 @@ pub enum Found {
 /// A read somebody has to do: of a post that nobody reads yet. Dropping it gives it up, for everybody who waits.
 #[derive(Debug)]
 pub struct Led {
-    /// The post.
-    pub post: PostId,
+    /// The counter.
+    pub id: CounterId,
     local: Local,
     tell: Option<oneshot::Sender<Landed>>,
 }
@@ -89,10 +89,10 @@ impl Led {
     /// Keeps what was read and tells everybody. A fault is told and not kept.
     pub fn land(mut self, read: Result<Served, NoAnswer>) {
         let landed = {
-            let mut part = self.local.part(&self.post);
+            let mut part = self.local.part(&self.id);
             // The next who asks finds the count, or begins another read.
-            part.flights.remove(&self.post);
-            read.map(|served| part.put(&self.post, served, self.local.0.ttl))
+            part.flights.remove(&self.id);
+            read.map(|served| part.put(&self.id, served, self.local.0.ttl))
         };
         if let Some(tell) = self.tell.take() {
             // Everybody may have left.
@@ -104,7 +104,7 @@ impl Led {
 impl Drop for Led {
     fn drop(&mut self) {
         if self.tell.is_some() {
-            self.local.part(&self.post).flights.remove(&self.post);
+            self.local.part(&self.id).flights.remove(&self.id);
         }
     }
 }
@@ -123,43 +123,43 @@ struct Parts {
 impl Local {
     /// Keeps up to about `posts` counts for `ttl` each; with no `ttl` nothing is kept, and simultaneous reads are still
     /// one.
-    pub fn new(posts: u64, ttl: Duration) -> Self {
-        let generation = usize::try_from(posts).unwrap_or(usize::MAX).div_ceil(2 * PARTS).max(1);
+    pub fn new(ids: u64, ttl: Duration) -> Self {
+        let generation = usize::try_from(ids).unwrap_or(usize::MAX).div_ceil(2 * PARTS).max(1);
         let parts = (0..PARTS).map(|_| Mutex::new(Part::of(generation))).collect();
         Self(Arc::new(Parts { parts, hasher: RandomState::new(), ttl }))
     }
 
-    /// The count of `post`, if it was read a moment before `now`.
-    pub fn get(&self, post: &str, now: Instant) -> Option<Arc<Kept>> {
-        self.part(post).get(post, now)
+    /// The count of `id`, if it was read a moment before `now`.
+    pub fn get(&self, id: &CounterId, now: Instant) -> Option<Arc<Kept>> {
+        self.part(id).get(id, now)
     }
 
-    /// Where the count of each of `posts` is, and those that it is now for the caller to read.
-    pub fn find(&self, posts: &[PostId]) -> (Vec<Found>, Vec<Led>) {
+    /// Where the count of each of `ids` is, and those that it is now for the caller to read.
+    pub fn find(&self, ids: &[CounterId]) -> (Vec<Found>, Vec<Led>) {
         let mut led = Vec::new();
-        let found = posts.iter().map(|post| self.find_one(post, &mut led)).collect();
+        let found = ids.iter().map(|id| self.find_one(id, &mut led)).collect();
         (found, led)
     }
 
-    fn find_one(&self, post: &PostId, led: &mut Vec<Led>) -> Found {
+    fn find_one(&self, id: &CounterId, led: &mut Vec<Led>) -> Found {
         // One look under one lock: between a read's end and the count's being there, nobody begins another.
-        let mut part = self.part(post);
-        if let Some(kept) = part.get(post, Instant::now()) {
+        let mut part = self.part(id);
+        if let Some(kept) = part.get(id, Instant::now()) {
             return Found::Kept(kept);
         }
-        if let Some(flight) = part.flights.get(post) {
+        if let Some(flight) = part.flights.get(id) {
             return Found::Flight(flight.clone());
         }
         let (tell, landed) = oneshot::channel();
         let flight = Flight(landed.shared());
-        part.flights.insert(post.clone(), flight.clone());
-        led.push(Led { post: post.clone(), local: self.clone(), tell: Some(tell) });
+        part.flights.insert(id.clone(), flight.clone());
+        led.push(Led { id: id.clone(), local: self.clone(), tell: Some(tell) });
         Found::Flight(flight)
     }
 
-    fn part(&self, post: &str) -> MutexGuard<'_, Part> {
+    fn part(&self, id: &CounterId) -> MutexGuard<'_, Part> {
         let Parts { parts, hasher, .. } = &*self.0;
-        let nth = usize::try_from(hasher.hash_one(post) % PARTS as u64).unwrap_or_default();
+        let nth = usize::try_from(hasher.hash_one(id) % PARTS as u64).unwrap_or_default();
         parts[nth].lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -169,9 +169,9 @@ impl Local {
 #[derive(Debug)]
 struct Part {
     generation: usize,
-    young: HashMap<PostId, Entry>,
-    old: HashMap<PostId, Entry>,
-    flights: HashMap<PostId, Flight>,
+    young: HashMap<CounterId, Entry>,
+    old: HashMap<CounterId, Entry>,
+    flights: HashMap<CounterId, Flight>,
 }
 
 #[derive(Debug)]
@@ -191,35 +191,35 @@ impl Part {
         Self { generation, young: HashMap::new(), old: HashMap::new(), flights: HashMap::new() }
     }
 
-    fn get(&mut self, post: &str, now: Instant) -> Option<Arc<Kept>> {
-        if let Some(entry) = self.young.get(post) {
+    fn get(&mut self, id: &CounterId, now: Instant) -> Option<Arc<Kept>> {
+        if let Some(entry) = self.young.get(id) {
             return entry.alive(now);
         }
-        let (post, entry) = self.old.remove_entry(post)?;
+        let (id, entry) = self.old.remove_entry(id)?;
         let kept = entry.alive(now)?;
-        self.insert(post, entry);
+        self.insert(id, entry);
         Some(kept)
     }
 
     /// Keeps `served` unless a newer version is there, and answers which of them is.
-    fn put(&mut self, post: &PostId, served: Served, ttl: Duration) -> Arc<Kept> {
+    fn put(&mut self, id: &CounterId, served: Served, ttl: Duration) -> Arc<Kept> {
         let now = Instant::now();
-        if let Some(held) = self.get(post, now).filter(|held| held.served.version > served.version) {
+        if let Some(held) = self.get(id, now).filter(|held| held.served.version > served.version) {
             return held;
         }
         let kept = Arc::new(Kept::new(served));
         if !ttl.is_zero() {
-            self.insert(post.clone(), Entry { kept: Arc::clone(&kept), until: now + ttl });
+            self.insert(id.clone(), Entry { kept: Arc::clone(&kept), until: now + ttl });
         }
         kept
     }
 
-    fn insert(&mut self, post: PostId, entry: Entry) {
-        if self.young.len() >= self.generation && !self.young.contains_key(&post) {
+    fn insert(&mut self, id: CounterId, entry: Entry) {
+        if self.young.len() >= self.generation && !self.young.contains_key(&id) {
             std::mem::swap(&mut self.young, &mut self.old);
             self.young.clear();
         }
-        self.young.insert(post, entry);
+        self.young.insert(id, entry);
     }
 }
 
@@ -229,21 +229,21 @@ mod tests {
 
     const TTL: Duration = Duration::from_millis(100);
 
-    fn post(text: &str) -> PostId {
-        PostId::new(text).unwrap()
+    fn likes(post: &str) -> CounterId {
+        CounterId::likes(post.parse().unwrap())
     }
 
     fn version(version: u64) -> Served {
         Served { version, ..Served::default() }
     }
 
-    fn keep(local: &Local, id: &str, served: Served) {
-        let (_, led) = local.find(&[post(id)]);
+    fn keep(local: &Local, post: &str, served: Served) {
+        let (_, led) = local.find(&[likes(post)]);
         led.into_iter().for_each(|led| led.land(Ok(served)));
     }
 
-    fn held(local: &Local, id: &str) -> Option<u64> {
-        local.get(id, Instant::now()).map(|kept| kept.served().version)
+    fn held(local: &Local, post: &str) -> Option<u64> {
+        local.get(&likes(post), Instant::now()).map(|kept| kept.served().version)
     }
 
     #[tokio::test(start_paused = true)]
@@ -260,12 +260,12 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn an_older_version_never_takes_the_place_of_a_newer_one() {
         let local = Local::new(100, TTL);
-        let mut part = local.part("p");
+        let mut part = local.part(&likes("p"));
         for (read, kept) in [(5, 5), (4, 5), (6, 6)] {
-            assert_eq!(part.put(&post("p"), version(read), TTL).served().version, kept, "also for those who waited");
+            assert_eq!(part.put(&likes("p"), version(read), TTL).served().version, kept, "also for those who waited");
         }
         let exact = Served { exact: true, ..version(6) };
-        assert_eq!(part.put(&post("p"), exact, TTL).served(), exact, "the same version, known better");
+        assert_eq!(part.put(&likes("p"), exact, TTL).served(), exact, "the same version, known better");
     }
 
     #[tokio::test(start_paused = true)]
@@ -291,9 +291,9 @@ mod tests {
     #[tokio::test]
     async fn one_reads_and_whoever_asks_meanwhile_waits_for_it() {
         let local = Local::new(100, TTL);
-        let (found, mut led) = local.find(&[post("p"), post("q"), post("p")]);
-        assert_eq!(led.iter().map(|led| led.post.as_str()).collect::<Vec<_>>(), ["p", "q"]);
-        assert_eq!(local.find(&[post("q"), post("p")]).1.len(), 0);
+        let (found, mut led) = local.find(&[likes("p"), likes("q"), likes("p")]);
+        assert_eq!(led.iter().map(|led| led.id.post.as_str()).collect::<Vec<_>>(), ["p", "q"]);
+        assert_eq!(local.find(&[likes("q"), likes("p")]).1.len(), 0);
         led.pop().unwrap().land(Err(NoAnswer::Busy));
         led.pop().unwrap().land(Ok(version(4)));
         let mut landed = Vec::new();
@@ -302,7 +302,7 @@ mod tests {
             landed.push(flight.landed().await.map(|kept| kept.served().version));
         }
         assert_eq!(landed, [Ok(4), Err(NoAnswer::Busy), Ok(4)]);
-        let (found, led) = local.find(&[post("p"), post("q")]);
+        let (found, led) = local.find(&[likes("p"), likes("q")]);
         assert!(matches!(&found[0], Found::Kept(kept) if kept.served().version == 4));
         assert_eq!(led.len(), 1, "a fault is not kept");
     }
@@ -310,10 +310,10 @@ mod tests {
     #[tokio::test]
     async fn a_read_that_is_given_up_fails_those_who_wait_and_nobody_later() {
         let local = Local::new(100, TTL);
-        let (mut found, led) = local.find(&[post("p")]);
+        let (mut found, led) = local.find(&[likes("p")]);
         drop(led);
         let Some(Found::Flight(flight)) = found.pop() else { panic!("it was read") };
         assert!(matches!(flight.landed().await, Err(NoAnswer::Away(_))));
-        assert_eq!(local.find(&[post("p")]).1.len(), 1);
+        assert_eq!(local.find(&[likes("p")]).1.len(), 1);
     }
 }

@@ -7,7 +7,7 @@ use std::time::Duration;
 use metrics::counter;
 use tally_core::Map;
 use tally_core::counter::Counter;
-use tally_core::ids::{PostId, RowKey, Shard};
+use tally_core::ids::{CounterId, RowKey, Shard};
 use tally_core::ports::{Counts, Outcome, QueueReason, Recounts};
 use tally_core::served::Served;
 use tally_service::{Clock, Stop, Task};
@@ -25,18 +25,18 @@ const REMEMBERED: usize = 10_000;
 
 /// Where they are reported.
 #[derive(Clone)]
-pub struct Negatives(mpsc::Sender<PostId>);
+pub struct Negatives(mpsc::Sender<CounterId>);
 
 impl Negatives {
     /// The place, and the task that looks at what is left there.
     pub fn new(counts: Arc<dyn Counts>, recounts: Arc<dyn Recounts>, clock: Clock) -> (Self, Recounter) {
-        let (sender, posts) = mpsc::channel(WAITING);
-        (Self(sender), Recounter { counts, recounts, clock, posts, queued: Map::default() })
+        let (sender, counters) = mpsc::channel(WAITING);
+        (Self(sender), Recounter { counts, recounts, clock, counters, queued: Map::default() })
     }
 
-    /// Reports `post` if its count is below zero.
-    pub fn report(&self, post: &PostId, served: &Served) {
-        if served.likes < 0 && self.0.try_send(post.clone()).is_err() {
+    /// Reports `id` if its count is below zero.
+    pub fn report(&self, id: &CounterId, served: &Served) {
+        if served.likes < 0 && self.0.try_send(id.clone()).is_err() {
             counter!("tally_negative_counts_total", "outcome" => "dropped").increment(1);
         }
     }
@@ -47,16 +47,16 @@ pub struct Recounter {
     counts: Arc<dyn Counts>,
     recounts: Arc<dyn Recounts>,
     clock: Clock,
-    posts: mpsc::Receiver<PostId>,
-    queued: Map<PostId, Instant>,
+    counters: mpsc::Receiver<CounterId>,
+    queued: Map<CounterId, Instant>,
 }
 
 impl Recounter {
-    async fn look_at(&mut self, post: PostId) {
-        if self.queued.get(&post).is_some_and(|at| at.elapsed() < QUEUED_FOR) {
+    async fn look_at(&mut self, id: CounterId) {
+        if self.queued.get(&id).is_some_and(|at| at.elapsed() < QUEUED_FOR) {
             return;
         }
-        let outcome = match self.queue(&post).await {
+        let outcome = match self.queue(&id).await {
             Ok(()) => "queued",
             Err(fault) => {
                 tracing::warn!(error = %fault, "a count below zero could not be queued for a recount");
@@ -65,24 +65,24 @@ impl Recounter {
         };
         counter!("tally_negative_counts_total", "outcome" => outcome).increment(1);
         if outcome == "queued" {
-            self.remember(post);
+            self.remember(id);
         }
     }
 
-    fn remember(&mut self, post: PostId) {
+    fn remember(&mut self, id: CounterId) {
         if self.queued.len() >= REMEMBERED {
             self.queued.retain(|_, at| at.elapsed() < QUEUED_FOR);
         }
         if self.queued.len() >= REMEMBERED {
             self.queued.clear();
         }
-        self.queued.insert(post, Instant::now());
+        self.queued.insert(id, Instant::now());
     }
 
-    async fn queue(&self, post: &PostId) -> Outcome<()> {
-        let Some(counter) = self.counts.counter(post).await? else { return Ok(()) };
+    async fn queue(&self, id: &CounterId) -> Outcome<()> {
+        let Some(counter) = self.counts.counter(id).await? else { return Ok(()) };
         for shard in in_doubt(&counter) {
-            let key = RowKey { post: post.clone(), shard };
+            let key = RowKey { counter: id.clone(), shard };
             self.recounts.enqueue(&key, QueueReason::Negative, self.clock.now()).await?;
         }
         Ok(())
@@ -104,8 +104,8 @@ fn in_doubt(counter: &Counter) -> Vec<Shard> {
 
 impl Task for Recounter {
     async fn run(mut self, stop: Stop) -> anyhow::Result<()> {
-        while let Some(post) = stop.unless_requested(self.posts.recv()).await? {
-            self.look_at(post).await;
+        while let Some(id) = stop.unless_requested(self.counters.recv()).await? {
+            self.look_at(id).await;
         }
         Ok(())
     }

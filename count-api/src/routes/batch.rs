@@ -2,7 +2,7 @@
 
 use axum::extract::State;
 use serde::{Deserialize, Serialize};
-use tally_core::ids::PostId;
+use tally_core::ids::{CounterId, PostId};
 use utoipa::ToSchema;
 
 use super::Api;
@@ -53,10 +53,10 @@ pub(super) async fn counts(
     State(api): State<Api>,
     Json(asked): Json<BatchRequest>,
 ) -> Result<axum::Json<BatchCounts>, Problem> {
-    let posts = posts(&asked)?;
-    let read = api.reader.counts(&posts).await;
-    let mut answer = BatchCounts { counts: Vec::with_capacity(posts.len()), unreadable: Vec::new() };
-    for (post, read) in posts.into_iter().zip(read) {
+    let ids = likes(&asked)?;
+    let read = api.reader.counts(&ids).await;
+    let mut answer = BatchCounts { counts: Vec::with_capacity(ids.len()), unreadable: Vec::new() };
+    for (CounterId { post, .. }, read) in ids.into_iter().zip(read) {
         match read {
             Ok(served) => answer.counts.push(Count::new(post, &served)),
             Err(NoAnswer::Refused(cause)) => {
@@ -69,10 +69,10 @@ pub(super) async fn counts(
     Ok(axum::Json(answer))
 }
 
-fn posts(asked: &BatchRequest) -> Result<Vec<PostId>, Problem> {
+fn likes(asked: &BatchRequest) -> Result<Vec<CounterId>, Problem> {
     if asked.post_ids.len() > MOST {
         return Err(Problem::BadBody(format!("{} post_ids are more than {MOST}", asked.post_ids.len())));
     }
     let post = |id: &String| PostId::new(id).map_err(|reason| Problem::BadId { field: IdField::Post, reason });
-    asked.post_ids.iter().map(post).collect()
+    asked.post_ids.iter().map(|id| post(id).map(CounterId::likes)).collect()
 }

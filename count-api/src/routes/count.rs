@@ -3,6 +3,7 @@
 use axum::extract::State;
 use axum::http::{HeaderMap, HeaderValue, Response, StatusCode, header};
 use bytes::Bytes;
+use tally_core::ids::CounterId;
 
 use super::Api;
 use crate::count::{Count, Shown};
@@ -45,7 +46,7 @@ pub(super) async fn count(
     Post(post): Post,
     headers: HeaderMap,
 ) -> Result<axum::response::Response, Problem> {
-    let shown = api.reader.shown(&post).await?;
+    let shown = api.reader.shown(&CounterId::likes(post)).await?;
     Ok(answer(shown, &headers, &api.cache_control))
 }
 

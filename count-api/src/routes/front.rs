@@ -10,6 +10,7 @@ use bytes::Bytes;
 use futures_util::future::{Either, ready};
 use futures_util::{FutureExt, TryFutureExt};
 use http_body_util::{Either as OneOf, Full};
+use tally_core::ids::{CounterId, PostId};
 use tokio::time::Instant;
 use tower::{Layer, ServiceExt, service_fn};
 use tower_http::cors::CorsLayer;
@@ -72,7 +73,7 @@ impl Short {
         if self.cors.is_some() && headers.contains_key(axum::http::header::ORIGIN) {
             return None;
         }
-        let shown = self.reader.at_hand(count::post(path)?, began)?;
+        let shown = self.reader.at_hand(&CounterId::likes(PostId::new(count::post(path)?).ok()?), began)?;
         // Who is refused is refused by the routes: what they say of it is said in one place.
         if !self.readers.admits(headers) || self.rate.admit(Some(peer), headers).is_err() {
             return None;

@@ -4,7 +4,7 @@ use axum::Json;
 use axum::extract::State;
 use axum::http::{HeaderName, HeaderValue, header};
 use serde::Serialize;
-use tally_core::ids::RowKey;
+use tally_core::ids::{CounterId, RowKey};
 use utoipa::ToSchema;
 
 use super::Api;
@@ -41,7 +41,7 @@ pub(super) async fn like(
     State(api): State<Api>,
     PostAndUser(post, user): PostAndUser,
 ) -> Result<([(HeaderName, HeaderValue); 1], Json<LikeState>), Problem> {
-    let key = RowKey::of(&post, &user, api.shards);
+    let key = RowKey::of(&CounterId::likes(post), &user, api.shards);
     let row = api.table.read(api.rows.like(&key, &user)).await?;
     let liked_at = row.map(|like| like.liked_at.0);
     // A person who has just pressed the button asks: nothing may stand between.

@@ -6,7 +6,7 @@ use axum::extract::State;
 use base64::Engine;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use serde::{Deserialize, Serialize};
-use tally_core::ids::{PostId, RowKey, Shard, ShardCount, UserId};
+use tally_core::ids::{CounterId, PostId, RowKey, Shard, ShardCount, UserId};
 use tally_core::ports::{Cursor, Like, Outcome, Rows};
 use utoipa::{IntoParams, ToSchema};
 
@@ -111,7 +111,7 @@ async fn page(
     let mut likes: Vec<Like> = Vec::new();
     let mut after = place.after;
     for shard in shards.all().skip(usize::from(place.shard)) {
-        let key = RowKey { post: post.clone(), shard };
+        let key = RowKey { counter: CounterId::likes(post.clone()), shard };
         loop {
             let left = limit - u32::try_from(likes.len()).unwrap_or(limit).min(limit);
             if left == 0 {

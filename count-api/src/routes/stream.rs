@@ -7,7 +7,7 @@ use axum::http::{HeaderMap, HeaderName, HeaderValue};
 use axum::response::sse::{Event, KeepAlive, Sse};
 use axum::response::{IntoResponse, Response};
 use futures_util::StreamExt;
-use tally_core::ids::PostId;
+use tally_core::ids::CounterId;
 use tally_core::served::Served;
 
 use super::Api;
@@ -39,17 +39,18 @@ static LAST_EVENT_ID: HeaderName = HeaderName::from_static("last-event-id");
 )]
 pub(super) async fn stream(State(api): State<Api>, Post(post): Post, headers: HeaderMap) -> Result<Response, Problem> {
     let place = api.watches.admit().map_err(|_| Problem::TooManyListeners)?;
-    let now = api.reader.count(&post).await?;
+    let id = CounterId::likes(post);
+    let now = api.reader.count(&id).await?;
     let seen = headers.get(&LAST_EVENT_ID).and_then(|id| id.to_str().ok()).and_then(Edition::parse);
-    let listener = api.watches.listen(place, &post, now).resuming(seen);
-    let events = listener.counts(api.stop.clone()).map(move |served| Ok::<_, Infallible>(event(&post, &served)));
+    let listener = api.watches.listen(place, &id, now).resuming(seen);
+    let events = listener.counts(api.stop.clone()).map(move |served| Ok::<_, Infallible>(event(&id, &served)));
     let heartbeat = KeepAlive::new().interval(api.heartbeat);
     // Proxies that buffer would hold events back.
     let unbuffered = [(HeaderName::from_static("x-accel-buffering"), HeaderValue::from_static("no"))];
     Ok((unbuffered, Sse::new(events).keep_alive(heartbeat)).into_response())
 }
 
-fn event(post: &PostId, served: &Served) -> Event {
-    let data = serde_json::to_string(&Count::new(post.clone(), served)).expect("texts and numbers always serialise");
+fn event(id: &CounterId, served: &Served) -> Event {
+    let data = serde_json::to_string(&Count::new(id.post.clone(), served)).expect("texts and numbers always serialise");
     Event::default().id(Edition::of(served).to_string()).data(data)
 }

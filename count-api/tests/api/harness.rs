@@ -14,7 +14,7 @@ use tally_adapters::memory::Memory;
 use tally_adapters::memory::log::Broker;
 use tally_core::counter::{Counter, ShardTally, Update};
 use tally_core::fault::Fault;
-use tally_core::ids::{PostId, RowKey, Shard, ShardCount};
+use tally_core::ids::{CounterId, PostId, RowKey, Shard, ShardCount};
 use tally_core::ports::{
     Applied, ChangeStream, Checkpoints, Counts, Cursor, Judged, LedgerEntry, Mended, Outcome, Page, Producer, Segment,
 };
@@ -101,8 +101,8 @@ pub(crate) fn counter(likes: i64, version: u64) -> Counter {
     Counter { likes, version, shards: [(Shard::new(0).unwrap(), shard)].into(), ..Counter::default() }
 }
 
-pub(crate) fn post_id(text: &str) -> PostId {
-    PostId::new(text).unwrap()
+pub(crate) fn post_id(text: &str) -> CounterId {
+    CounterId::likes(PostId::new(text).unwrap())
 }
 
 /// The counts of a memory, counted as they are read, held back and refused on demand.
@@ -141,29 +141,29 @@ impl Watched {
 
 #[async_trait]
 impl Counts for Watched {
-    async fn apply(&self, post: &PostId, update: &Update) -> Outcome<Applied> {
+    async fn apply(&self, post: &CounterId, update: &Update) -> Outcome<Applied> {
         self.inner.apply(post, update).await
     }
-    async fn counter(&self, post: &PostId) -> Outcome<Option<Counter>> {
+    async fn counter(&self, post: &CounterId) -> Outcome<Option<Counter>> {
         let counters = self.counters(std::slice::from_ref(post)).await?;
         counters.into_iter().next().expect("one counter for one post")
     }
-    async fn counters(&self, posts: &[PostId]) -> Outcome<Vec<Outcome<Option<Counter>>>> {
+    async fn counters(&self, posts: &[CounterId]) -> Outcome<Vec<Outcome<Option<Counter>>>> {
         let counters = self.read(self.inner.counters(posts)).await?;
         let damaged =
-            |post: &PostId| post.starts_with(DAMAGED).then(|| Err(Fault::Poison("canary: damaged".to_owned())));
+            |id: &CounterId| id.post.starts_with(DAMAGED).then(|| Err(Fault::Poison("canary: damaged".to_owned())));
         Ok(posts.iter().zip(counters).map(|(post, counter)| damaged(post).unwrap_or(counter)).collect())
     }
     async fn judge(&self, verdict: &Verdict, entry: &LedgerEntry) -> Outcome<Judged> {
         self.inner.judge(verdict, entry).await
     }
-    async fn mend_total(&self, post: &PostId, version: u64, sum: i64, entry: &LedgerEntry) -> Outcome<Mended> {
+    async fn mend_total(&self, post: &CounterId, version: u64, sum: i64, entry: &LedgerEntry) -> Outcome<Mended> {
         self.inner.mend_total(post, version, sum, entry).await
     }
     async fn suspect(&self, key: &RowKey, now: UnixMillis) -> Outcome<()> {
         self.inner.suspect(key, now).await
     }
-    async fn scan(&self, segment: Segment, after: Option<&Cursor>) -> Outcome<Page<(PostId, Outcome<Counter>)>> {
+    async fn scan(&self, segment: Segment, after: Option<&Cursor>) -> Outcome<Page<(CounterId, Outcome<Counter>)>> {
         self.inner.scan(segment, after).await
     }
 }

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use anyhow::{Context, ensure};
 use tally_core::counter::Counter;
-use tally_core::ids::{PostId, RowKey, ShardCount};
+use tally_core::ids::{CounterId, RowKey, ShardCount};
 use tally_core::ports::{Cache as _, Cached, Counts as _, Rows as _, Segment};
 
 use super::engines::Engines;
@@ -36,8 +36,8 @@ pub(crate) async fn judge(engines: &Engines, fleet: &Fleet, expected: &Likes) ->
     since_when(engines, by_key.keys(), expected).await?;
     let counters = counters(engines).await?;
     exact(&Quiet { rows: &by_key, counters: &counters, shards })?;
-    let counted: BTreeSet<&PostId> = counters.keys().collect();
-    let missing = by_key.keys().find(|key| !counted.contains(&key.post));
+    let counted: BTreeSet<&CounterId> = counters.keys().collect();
+    let missing = by_key.keys().find(|key| !counted.contains(&key.counter));
     ensure!(missing.is_none(), "{missing:?} has rows, and nobody counts them");
     let gaps = engines.open_gaps().await?;
     ensure!(gaps == 0, "{gaps} gaps are open, and nothing of the stream was lost");
@@ -55,8 +55,8 @@ async fn scanned(engines: &Engines) -> anyhow::Result<BTreeSet<(String, String)>
     loop {
         let page = engines.likes.scan(Segment { index: 0, of: 1 }, after.as_ref()).await?;
         // Recounts leave markers, which are no rows.
-        let likes = page.items.into_iter().filter(|row| !row.user.starts_with('\u{1}'));
-        rows.extend(likes.map(|row| (row.pk, row.user)));
+        let likes = page.items.into_iter().filter(|row| !row.sort.starts_with('\u{1}'));
+        rows.extend(likes.map(|row| (row.pk, row.sort)));
         after = page.next;
         if after.is_none() {
             return Ok(rows);
@@ -71,7 +71,7 @@ async fn since_when(engines: &Engines, keys: impl Iterator<Item = &RowKey>, expe
         loop {
             let page = engines.likes.likes(key, after.as_ref(), None).await?;
             for like in page.items {
-                let place = (key.post.as_str().to_owned(), like.user.as_str().to_owned());
+                let place = (key.counter.post.as_str().to_owned(), like.user.as_str().to_owned());
                 let said = expected.get(&place);
                 ensure!(said == Some(&like.liked_at), "{place:?} is since {}, and {said:?} was said", like.liked_at);
             }
@@ -84,13 +84,13 @@ async fn since_when(engines: &Engines, keys: impl Iterator<Item = &RowKey>, expe
     Ok(())
 }
 
-async fn counters(engines: &Engines) -> anyhow::Result<BTreeMap<PostId, Counter>> {
+async fn counters(engines: &Engines) -> anyhow::Result<BTreeMap<CounterId, Counter>> {
     let mut counters = BTreeMap::new();
     let mut after = None;
     loop {
         let page = engines.counts.scan(Segment { index: 0, of: 1 }, after.as_ref()).await?;
-        for (post, counter) in page.items {
-            counters.insert(post, counter?);
+        for (id, counter) in page.items {
+            counters.insert(id, counter?);
         }
         after = page.next;
         if after.is_none() {
@@ -101,19 +101,19 @@ async fn counters(engines: &Engines) -> anyhow::Result<BTreeMap<PostId, Counter>
 
 /// What is cached is the count as it stands; how many are. Its version may be older: a verdict that corrects nothing gives
 /// the counter another, and is not told to the cache.
-async fn cache(engines: &Engines, counters: &BTreeMap<PostId, Counter>) -> anyhow::Result<usize> {
+async fn cache(engines: &Engines, counters: &BTreeMap<CounterId, Counter>) -> anyhow::Result<usize> {
     let Some(redis) = &engines.redis else { return Ok(0) };
-    let (cache, posts) = (redis.cache()?, counters.keys().cloned().collect::<Vec<_>>());
+    let (cache, ids) = (redis.cache()?, counters.keys().cloned().collect::<Vec<_>>());
     let (mut cached, mut stale) = (0, None);
     let fresh = until("the cache to follow", FOLLOW, async || {
-        let Ok(found) = cache.get(&posts).await else { return false };
+        let Ok(found) = cache.get(&ids).await else { return false };
         (cached, stale) = (0, None);
-        for (post, found) in posts.iter().zip(found) {
+        for (id, found) in ids.iter().zip(found) {
             let Cached::Hit(served) = found else { continue };
             cached += 1;
-            let Counter { likes, version, .. } = counters[post];
+            let Counter { likes, version, .. } = counters[id];
             if served.likes != likes || served.version > version {
-                stale = Some(format!("{post} is cached as {served}, and is {likes} at version {version}"));
+                stale = Some(format!("{id} is cached as {served}, and is {likes} at version {version}"));
             }
         }
         stale.is_none()
@@ -123,18 +123,18 @@ async fn cache(engines: &Engines, counters: &BTreeMap<PostId, Counter>) -> anyho
 }
 
 /// The API says what the counters say, and that it is exact.
-async fn answers(fleet: &Fleet, counters: &BTreeMap<PostId, Counter>) -> anyhow::Result<()> {
+async fn answers(fleet: &Fleet, counters: &BTreeMap<CounterId, Counter>) -> anyhow::Result<()> {
     let address = fleet.api().public().context("the api listens nowhere")?;
-    for post in CROWD.all_posts() {
-        let likes = counters.get(&post).map_or(0, |counter| counter.likes);
+    for id in CROWD.all_counters() {
+        let likes = counters.get(&id).map_or(0, |counter| counter.likes);
         let mut said = None;
         let right = until("the api to follow", FOLLOW, async || {
-            said = http::get(address, &format!("/v1/posts/{post}/likes")).await;
+            said = http::get(address, &format!("/v1/posts/{}/likes", id.post)).await;
             let Some(answer) = &said else { return false };
             let Ok(body) = serde_json::from_str::<serde_json::Value>(&answer.body) else { return false };
             body["likes"] == likes && body["exact"] == true
         });
-        right.await.with_context(|| format!("{post} has {likes} likes, and the api says {said:?}"))?;
+        right.await.with_context(|| format!("{id} has {likes} likes, and the api says {said:?}"))?;
     }
     Ok(())
 }

@@ -83,7 +83,7 @@ async fn utter(producer: kafka::Producer, ledger: Shared, sayings: Vec<Saying>) 
 
 /// Asks the API for one count after another until it is stopped.
 pub(crate) async fn read(fleet: Arc<Fleet>, answers: Arc<Answers>, chance: Chance, stop: Stop) -> anyhow::Result<()> {
-    let posts: Vec<String> = CROWD.all_posts().map(|post| format!("/v1/posts/{post}/likes")).collect();
+    let posts: Vec<String> = CROWD.all_counters().map(|id| format!("/v1/posts/{}/likes", id.post)).collect();
     while !stop.is_requested() {
         // A process that is only just starting has no address to be asked at.
         if let Some(address) = fleet.api().public() {

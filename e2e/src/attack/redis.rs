@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use anyhow::Context;
 use tally_adapters::redis::{Cache, Settings};
-use tally_core::ids::PostId;
+use tally_core::ids::CounterId;
 use tally_core::ports::Cache as _;
 
 use super::wait::until;
@@ -43,7 +43,7 @@ impl Redis {
             return Ok(None);
         };
         let server = Self { child, address, folder };
-        let (cache, nothing) = (server.cache()?, PostId::new("nothing").context("an id")?);
+        let (cache, nothing) = (server.cache()?, CounterId::likes("nothing".parse().context("an id")?));
         let nothing = std::slice::from_ref(&nothing);
         until("Redis to answer", Duration::from_secs(20), async || cache.get(nothing).await.is_ok()).await?;
         Ok(Some(server))

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use tally_core::ids::{RowKey, Sequence, StreamShardId};
 use tally_core::ports::{ChangeStream, Position, StreamFault};
-use tally_core::recount::{Phase, RunId};
+use tally_core::recount::{Phase, WindowRun};
 use tally_core::tally::{Record, RecordKind, read};
 
 /// Every record of the stream so far, by shard.
@@ -52,7 +52,7 @@ impl Archive {
     }
 
     /// Where the window of `run` on `key` was closed.
-    pub(crate) fn closing(&self, key: &RowKey, run: RunId) -> Option<(&StreamShardId, Sequence)> {
+    pub(crate) fn closing(&self, key: &RowKey, run: WindowRun) -> Option<(&StreamShardId, Sequence)> {
         let closes = |record: &&Record| match &record.kind {
             RecordKind::Marker { key: at, marker } => at == key && marker.run == run && marker.phase == Phase::High,
             _ => false,

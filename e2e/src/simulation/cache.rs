@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use async_trait::async_trait;
 use tally_adapters::memory;
 use tally_core::fault::Fault;
-use tally_core::ids::PostId;
+use tally_core::ids::CounterId;
 use tally_core::ports::{Cache, Cached, FillToken, Outcome};
 use tally_core::served::Served;
 use tally_service::Chance;
@@ -43,8 +43,8 @@ pub(crate) struct WatchedCache {
 }
 
 impl WatchedCache {
-    async fn version(&self, post: &PostId) -> Outcome<Option<u64>> {
-        let cached = self.inner.get(std::slice::from_ref(post)).await?;
+    async fn version(&self, id: &CounterId) -> Outcome<Option<u64>> {
+        let cached = self.inner.get(std::slice::from_ref(id)).await?;
         Ok(cached.first().and_then(|cached| match cached {
             Cached::Hit(served) => Some(served.version),
             Cached::Miss => None,
@@ -52,12 +52,12 @@ impl WatchedCache {
     }
 
     /// A value is in the cache where another was: never an older one.
-    async fn replaced(&self, post: &PostId, before: Option<u64>) -> Outcome<()> {
-        let after = self.version(post).await?;
+    async fn replaced(&self, id: &CounterId, before: Option<u64>) -> Outcome<()> {
+        let after = self.version(id).await?;
         if let (Some(before), Some(after)) = (before, after)
             && after < before
         {
-            self.breaches.add(format!("the cached version of {post} went back from {before} to {after}"));
+            self.breaches.add(format!("the cached version of {id} went back from {before} to {after}"));
         }
         Ok(())
     }
@@ -73,35 +73,35 @@ impl WatchedCache {
 
 #[async_trait]
 impl Cache for WatchedCache {
-    async fn get(&self, posts: &[PostId]) -> Outcome<Vec<Cached>> {
+    async fn get(&self, counters: &[CounterId]) -> Outcome<Vec<Cached>> {
         self.gate.pass().await;
         self.fails()?;
-        self.inner.get(posts).await
+        self.inner.get(counters).await
     }
 
-    async fn update(&self, values: &[(PostId, Served)]) -> Outcome<usize> {
+    async fn update(&self, values: &[(CounterId, Served)]) -> Outcome<usize> {
         self.gate.pass().await;
         let mut replaced = 0;
-        for (post, served) in values {
-            let before = self.version(post).await?;
-            replaced += self.inner.update(&[(post.clone(), *served)]).await?;
-            self.replaced(post, before).await?;
+        for (id, served) in values {
+            let before = self.version(id).await?;
+            replaced += self.inner.update(&[(id.clone(), *served)]).await?;
+            self.replaced(id, before).await?;
         }
         self.fails()?;
         Ok(replaced)
     }
 
-    async fn begin_fill(&self, post: &PostId) -> Outcome<Option<FillToken>> {
+    async fn begin_fill(&self, id: &CounterId) -> Outcome<Option<FillToken>> {
         self.gate.pass().await;
         self.fails()?;
-        self.inner.begin_fill(post).await
+        self.inner.begin_fill(id).await
     }
 
-    async fn fill(&self, post: &PostId, token: &FillToken, value: &Served) -> Outcome<bool> {
+    async fn fill(&self, id: &CounterId, token: &FillToken, value: &Served) -> Outcome<bool> {
         self.gate.pass().await;
-        let before = self.version(post).await?;
-        let filled = self.inner.fill(post, token, value).await?;
-        self.replaced(post, before).await?;
+        let before = self.version(id).await?;
+        let filled = self.inner.fill(id, token, value).await?;
+        self.replaced(id, before).await?;
         self.fails()?;
         Ok(filled)
     }

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use tally_core::fault::Fault;
-use tally_core::ids::{PostId, RowKey};
+use tally_core::ids::{CounterId, RowKey};
 use tally_core::ports::{Cache as _, Counts as _, LedgerEntry, QueueReason, Recounts as _};
 use tally_core::served::Served;
 use tally_emulator::Rule;
@@ -173,7 +173,7 @@ impl Driver {
                 true
             }
             Deed::Evict => {
-                self.profile.crowd.all_posts().for_each(|post| self.world.cache.evict(&post));
+                self.profile.crowd.all_counters().for_each(|id| self.world.cache.evict(&id));
                 true
             }
             Deed::Fill => self.fill().await?,
@@ -264,8 +264,8 @@ impl Driver {
     pub(crate) async fn keep(&mut self) -> anyhow::Result<()> {
         let Self { world, profile, archive, ledger, .. } = self;
         world.calmly(archive.follow(&world.calm.stream)).await?;
-        for post in profile.crowd.all_posts() {
-            let lines = world.calmly(world.calm.recounts.ledger(&post, 100_000)).await?;
+        for id in profile.crowd.all_counters() {
+            let lines = world.calmly(world.calm.recounts.ledger(&id, 100_000)).await?;
             for line in lines {
                 if !ledger.contains(&line) {
                     ledger.push(line);
@@ -306,13 +306,13 @@ impl Driver {
 
     /// A reader misses, reads the table, and takes its time before it fills the cache.
     async fn fill(&mut self) -> anyhow::Result<bool> {
-        let post = self.post();
+        let id = self.counter();
         let World { cache, calm, .. } = &self.world;
-        let Some(token) = cache.begin_fill(&post).await? else { return Ok(false) };
-        let counter = self.world.calmly(calm.counts.counter(&post)).await?;
+        let Some(token) = cache.begin_fill(&id).await? else { return Ok(false) };
+        let counter = self.world.calmly(calm.counts.counter(&id)).await?;
         tokio::time::sleep(self.chance.millis(0, 2_000)).await;
         let served = Served::new(counter.as_ref(), false, self.world.clock.now());
-        cache.fill(&post, &token, &served).await?;
+        cache.fill(&id, &token, &served).await?;
         Ok(true)
     }
 
@@ -327,11 +327,11 @@ impl Driver {
     }
 
     async fn ask(&mut self) -> anyhow::Result<bool> {
-        let posts: Vec<PostId> = self.profile.crowd.all_posts().collect();
-        let counters = self.world.calmly(self.world.counters(posts.into_iter())).await?;
-        for (post, counter) in counters {
+        let ids: Vec<CounterId> = self.profile.crowd.all_counters().collect();
+        let counters = self.world.calmly(self.world.counters(ids.into_iter())).await?;
+        for (id, counter) in counters {
             for shard in counter.shards.keys().filter(|_| self.chance.happens(60)) {
-                let key = RowKey { post: post.clone(), shard: *shard };
+                let key = RowKey { counter: id.clone(), shard: *shard };
                 let now = self.world.clock.now();
                 let enqueue = self.world.calm.recounts.enqueue(&key, QueueReason::Asked, now);
                 self.world.calmly(enqueue).await?;
@@ -342,13 +342,13 @@ impl Driver {
     }
 
     async fn inject(&mut self) -> anyhow::Result<bool> {
-        let post = self.post();
-        let Some(counter) = self.world.calmly(self.world.calm.counts.counter(&post)).await? else { return Ok(false) };
+        let id = self.counter();
+        let Some(counter) = self.world.calmly(self.world.calm.counts.counter(&id)).await? else { return Ok(false) };
         let shards: Vec<_> = counter.shards.keys().copied().collect();
         if shards.is_empty() {
             return Ok(false);
         }
-        let key = RowKey { post, shard: shards[self.chance.place(shards.len())] };
+        let key = RowKey { counter: id, shard: shards[self.chance.place(shards.len())] };
         let amount = i64::try_from(self.chance.between(1, 9)).unwrap_or(1);
         let amount = if self.chance.happens(50) { -amount } else { amount };
         let injected = self.world.tamper().inject(&key, amount).await;
@@ -361,8 +361,8 @@ impl Driver {
         Ok(injected)
     }
 
-    fn post(&self) -> PostId {
-        let posts: Vec<PostId> = self.profile.crowd.all_posts().collect();
-        posts[self.chance.place(posts.len())].clone()
+    fn counter(&self) -> CounterId {
+        let ids: Vec<CounterId> = self.profile.crowd.all_counters().collect();
+        ids[self.chance.place(ids.len())].clone()
     }
 }

@@ -234,7 +234,7 @@ fn streamer_app(world: &World, profile: &Profile, tables: Tables, gate: &Gate, c
         poll: streamer::PollRules { busy: Duration::from_millis(25), idle: Duration::from_millis(500) },
         discover: Duration::from_secs(5),
         lease: profile.leases.then_some(Duration::from_secs(6)),
-        window: CaptureLimits { users: 10_000, age: Duration::from_secs(3_600) },
+        window: CaptureLimits { members: 10_000, age: Duration::from_secs(3_600) },
         ..streamer::Rules::default()
     };
     let cache = WatchedCache {

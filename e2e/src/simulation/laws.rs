@@ -7,7 +7,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use anyhow::ensure;
 use tally_core::counter::Counter;
-use tally_core::ids::{Ordinal, PostId, RowKey, ShardCount, StreamShardId};
+use tally_core::ids::{CounterId, Ordinal, RowKey, ShardCount, StreamShardId};
 use tally_core::lineage::Checkpoint;
 use tally_core::watermark::{Standing, Watermarks};
 
@@ -28,7 +28,7 @@ pub(crate) struct Injection {
 pub(crate) struct Seen {
     fences: BTreeMap<u32, (u64, u64)>,
     checkpoints: BTreeMap<StreamShardId, Checkpoint>,
-    counters: BTreeMap<PostId, Counter>,
+    counters: BTreeMap<CounterId, Counter>,
     ordinals: BTreeMap<StreamShardId, Ordinal>,
 }
 
@@ -71,20 +71,20 @@ impl Seen {
     }
 
     /// Watermarks, floors and versions move forward, and every total is its sum.
-    pub(crate) fn counters(&mut self, now: BTreeMap<PostId, Counter>) -> anyhow::Result<()> {
-        for (post, after) in &now {
-            ensure!(after.sum() == Ok(after.likes), "the total of {post} is not its sum: {after:?}");
-            let Some(before) = self.counters.get(post) else { continue };
-            ensure!(after.version >= before.version, "the version of {post} went back");
+    pub(crate) fn counters(&mut self, now: BTreeMap<CounterId, Counter>) -> anyhow::Result<()> {
+        for (id, after) in &now {
+            ensure!(after.sum() == Ok(after.likes), "the total of {id} is not its sum: {after:?}");
+            let Some(before) = self.counters.get(id) else { continue };
+            ensure!(after.version >= before.version, "the version of {id} went back");
             let (floor, was) = (after.watermarks.floor(), before.watermarks.floor());
-            ensure!(floor >= was, "the floor of {post} went from {was:?} to {floor:?}");
+            ensure!(floor >= was, "the floor of {id} went from {was:?} to {floor:?}");
             for (shard, mark) in before.watermarks.marks() {
                 let stands = match after.watermarks.standing(*shard) {
                     Standing::Through(now) => now >= *mark,
                     Standing::Finished => true,
                     Standing::Untouched => false,
                 };
-                ensure!(stands, "the watermark of {post} for stream shard {shard} is gone or went back: {after:?}");
+                ensure!(stands, "the watermark of {id} for stream shard {shard} is gone or went back: {after:?}");
             }
         }
         self.counters = now;
@@ -102,7 +102,11 @@ pub(crate) fn rows_are(
     for (pk, user) in rows {
         let key: RowKey = pk.parse()?;
         ensure!(key.shard == shards.shard_of(user), "the row of {user} stands in {pk}");
-        ensure!(found.insert((key.post.as_str().to_owned(), user.clone())), "{user} likes {} twice", key.post);
+        ensure!(
+            found.insert((key.counter.post.as_str().to_owned(), user.clone())),
+            "{user} likes {} twice",
+            key.counter
+        );
     }
     let missing = fold.difference(&found).next();
     ensure!(missing.is_none(), "a row is missing: {missing:?}");

@@ -185,7 +185,7 @@ impl Course {
         self.seen.fences(fences)?;
         let states = world.calmly(world.states()).await?;
         self.seen.checkpoints(states.into_iter().map(|state| state.checkpoint))?;
-        let counters = world.calmly(world.counters(profile.crowd.all_posts())).await?;
+        let counters = world.calmly(world.counters(profile.crowd.all_counters())).await?;
         self.seen.counters(counters)?;
         world.trace.figures("look", &[rows.len() as u64, self.events.len()]);
         Ok(())
@@ -290,7 +290,7 @@ impl Course {
         law: impl FnOnce(&Quiet<'_>) -> anyhow::Result<()>,
     ) -> anyhow::Result<()> {
         let Driver { world, profile, .. } = &self.driver;
-        let counters = world.calmly(world.counters(profile.crowd.all_posts())).await?;
+        let counters = world.calmly(world.counters(profile.crowd.all_counters())).await?;
         law(&Quiet { rows, counters: &counters, shards: profile.shards })
     }
 
@@ -330,7 +330,7 @@ impl Course {
     /// What is cached is nothing that the table never said.
     async fn cached(&self) -> anyhow::Result<()> {
         let Driver { world, profile, .. } = &self.driver;
-        let counters = world.calmly(world.counters(profile.crowd.all_posts())).await?;
+        let counters = world.calmly(world.counters(profile.crowd.all_counters())).await?;
         for (post, counter) in counters {
             let cached = world.cache.get(std::slice::from_ref(&post)).await?;
             if let Some(Cached::Hit(served)) = cached.first() {

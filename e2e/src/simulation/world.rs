@@ -11,11 +11,11 @@ use serde_json::{Value, json};
 use tally_adapters::dynamodb::{self, Connection, Settings};
 use tally_adapters::memory::{self, Memory, log::Broker};
 use tally_core::counter::Counter;
-use tally_core::ids::{PostId, RowKey, Shard};
+use tally_core::ids::{CounterId, RowKey, Shard};
 use tally_core::ports::{
     ChangeStream, Checkpoints, Counts, Cursor, FencedRows, Recounts, Rows, Segment, ShardState, Shelf,
 };
-use tally_core::recount::RunId;
+use tally_core::recount::WindowRun;
 use tally_core::time::UnixMillis;
 use tally_emulator::{Config, Emulator, Rule};
 use tally_service::Clock;
@@ -107,7 +107,7 @@ impl World {
         let (mut rows, mut after): (_, Option<Cursor>) = (BTreeSet::new(), None);
         loop {
             let page = Rows::scan(&self.calm.likes, Segment { index: 0, of: 1 }, after.as_ref()).await?;
-            rows.extend(page.items.into_iter().map(|row| (row.pk, row.user)));
+            rows.extend(page.items.into_iter().map(|row| (row.pk, row.sort)));
             after = page.next;
             if after.is_none() {
                 return Ok(rows);
@@ -115,15 +115,15 @@ impl World {
         }
     }
 
-    /// The counters of `posts`; one that is not there is an empty one.
+    /// The counters of `ids`; one that is not there is an empty one.
     pub(crate) async fn counters(
         &self,
-        posts: impl Iterator<Item = PostId>,
-    ) -> anyhow::Result<BTreeMap<PostId, Counter>> {
+        ids: impl Iterator<Item = CounterId>,
+    ) -> anyhow::Result<BTreeMap<CounterId, Counter>> {
         let mut counters = BTreeMap::new();
-        for post in posts {
-            let counter = self.calm.counts.counter(&post).await?.unwrap_or_default();
-            counters.insert(post, counter);
+        for id in ids {
+            let counter = self.calm.counts.counter(&id).await?.unwrap_or_default();
+            counters.insert(id, counter);
         }
         Ok(counters)
     }
@@ -179,7 +179,7 @@ impl Tamper {
     /// Adds `amount` to a shard's rows and to the total, as a fault of an operator would.
     pub(crate) async fn inject(&self, key: &RowKey, amount: i64) -> bool {
         self.update(
-            &key.post,
+            &key.counter,
             json!({
                 "UpdateExpression": "ADD #s :d, #t :d, #v :one",
                 "ConditionExpression": "attribute_exists(#p)",
@@ -191,9 +191,9 @@ impl Tamper {
     }
 
     /// Sets the rows in the token of `run`, if it still stands.
-    pub(crate) async fn set_token_rows(&self, post: &PostId, shard: Shard, run: RunId, rows: i64) -> bool {
+    pub(crate) async fn set_token_rows(&self, id: &CounterId, shard: Shard, run: WindowRun, rows: i64) -> bool {
         self.update(
-            post,
+            id,
             json!({
                 "UpdateExpression": "SET #h = :rows",
                 "ConditionExpression": "#r = :run",
@@ -204,9 +204,9 @@ impl Tamper {
         .await
     }
 
-    async fn update(&self, post: &PostId, mut body: Value) -> bool {
+    async fn update(&self, id: &CounterId, mut body: Value) -> bool {
         body["TableName"] = json!("like_counts");
-        body["Key"] = json!({"post_id": {"S": post.as_str()}});
+        body["Key"] = json!({"post_id": {"S": id.stored()}});
         let request = http::Request::post("http://in-process.invalid/")
             .header("x-amz-target", "DynamoDB_20120810.UpdateItem")
             .header("authorization", "observer")

@@ -3,8 +3,9 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use tally_core::counter::Counter;
-use tally_core::ids::{PostId, RowKey, Shard, ShardCount};
+use tally_core::ids::{CounterId, RowKey, Shard, ShardCount};
 use tally_core::ports::ScannedRow;
+use tally_core::weight::Weight;
 
 use crate::ledger::Ledger;
 use crate::names::Names;
@@ -15,20 +16,20 @@ const LISTED: usize = 20;
 /// The likes table as it was read.
 #[derive(Debug, Default)]
 pub(crate) struct Rows {
-    posts: BTreeMap<PostId, PostRows>,
+    counters: BTreeMap<CounterId, CounterRows>,
     total: u64,
     astray: Differences,
 }
 
-/// The rows of one post.
+/// The rows of one counter.
 #[derive(Debug, Default)]
-struct PostRows {
+struct CounterRows {
     shards: BTreeMap<Shard, i64>,
     /// Those of the load's users.
     users: BTreeSet<u32>,
 }
 
-impl PostRows {
+impl CounterRows {
     fn total(&self) -> i64 {
         self.shards.values().sum()
     }
@@ -42,13 +43,13 @@ impl Rows {
             Ok(key) => key,
             Err(error) => return self.astray.add(|| format!("row {:?}: {error}", row.pk)),
         };
-        let home = shards.shard_of(&row.user);
+        let home = shards.shard_of(&row.sort);
         if key.shard != home {
-            self.astray.add(|| format!("row of {:?} in {:?}: belongs in shard {home}", row.user, row.pk));
+            self.astray.add(|| format!("row of {:?} in {:?}: belongs in shard {home}", row.sort, row.pk));
         }
-        let post = self.posts.entry(key.post).or_default();
-        *post.shards.entry(key.shard).or_default() += 1;
-        post.users.extend(names.user_index(&row.user));
+        let counter = self.counters.entry(key.counter).or_default();
+        *counter.shards.entry(key.shard).or_default() += row.weight().map_or(0, Weight::get);
+        counter.users.extend(names.user_index(&row.sort));
     }
 
     /// How many there are.
@@ -88,7 +89,7 @@ pub(crate) fn rows_with_ledger(rows: &Rows, ledger: &Ledger, names: &Names) -> D
     let mut differences = rows.astray.clone();
     let nobody = BTreeSet::new();
     for (index, post) in names.posts().iter().enumerate() {
-        let liking = rows.posts.get(post).map_or(&nobody, |post| &post.users);
+        let liking = rows.counters.get(&CounterId::likes(post.clone())).map_or(&nobody, |counter| &counter.users);
         for user in 0..names.users() {
             let (said, row) = (ledger.likes(index, user), liking.contains(&user));
             if said != row {
@@ -101,32 +102,32 @@ pub(crate) fn rows_with_ledger(rows: &Rows, ledger: &Ledger, names: &Names) -> D
 }
 
 /// Compares every counter with the rows, whoever likes: each shard, and the total.
-pub(crate) fn counters_with_rows(counters: &BTreeMap<PostId, Counter>, rows: &Rows) -> Differences {
+pub(crate) fn counters_with_rows(counters: &BTreeMap<CounterId, Counter>, rows: &Rows) -> Differences {
     let mut differences = Differences::default();
-    let (no_rows, no_counter) = (PostRows::default(), Counter::default());
-    for post in rows.posts.keys().chain(counters.keys()).collect::<BTreeSet<_>>() {
-        let (found, counter) = (rows.posts.get(post).unwrap_or(&no_rows), counters.get(post).unwrap_or(&no_counter));
+    let (no_rows, no_counter) = (CounterRows::default(), Counter::default());
+    for id in rows.counters.keys().chain(counters.keys()).collect::<BTreeSet<_>>() {
+        let (found, counter) = (rows.counters.get(id).unwrap_or(&no_rows), counters.get(id).unwrap_or(&no_counter));
         for shard in found.shards.keys().chain(counter.shards.keys()).collect::<BTreeSet<_>>() {
             let there = found.shards.get(shard).copied().unwrap_or(0);
             let counted = counter.shards.get(shard).map_or(0, |tally| tally.rows);
             if there != counted {
-                differences.add(|| format!("{post}#{shard}: {there} rows, counted {counted}"));
+                differences.add(|| format!("{id}#{shard}: {there} rows, counted {counted}"));
             }
         }
         if counter.likes != found.total() {
-            differences.add(|| format!("{post}: {} rows, a total of {}", found.total(), counter.likes));
+            differences.add(|| format!("{id}: {} rows, a total of {}", found.total(), counter.likes));
         }
     }
     differences
 }
 
 /// Compares what the API answers with the rows.
-pub(crate) fn served_with_rows(served: &BTreeMap<PostId, u64>, rows: &Rows) -> Differences {
+pub(crate) fn served_with_rows(served: &BTreeMap<CounterId, u64>, rows: &Rows) -> Differences {
     let mut differences = Differences::default();
-    for (post, shown) in served {
-        let there = rows.posts.get(post).map_or(0, PostRows::total);
+    for (id, shown) in served {
+        let there = rows.counters.get(id).map_or(0, CounterRows::total);
         if i64::try_from(*shown) != Ok(there) {
-            differences.add(|| format!("{post}: {there} rows, the API answers {shown}"));
+            differences.add(|| format!("{id}: {there} rows, the API answers {shown}"));
         }
     }
     differences
@@ -136,6 +137,7 @@ pub(crate) fn served_with_rows(served: &BTreeMap<PostId, u64>, rows: &Rows) -> D
 mod tests {
     use tally_core::counter::ShardTally;
     use tally_core::event::Action;
+    use tally_core::weight::Stated;
 
     use super::*;
 
@@ -143,7 +145,15 @@ mod tests {
         names: Names,
         ledger: Ledger,
         rows: Rows,
-        counters: BTreeMap<PostId, Counter>,
+        counters: BTreeMap<CounterId, Counter>,
+    }
+
+    fn row(pk: String, user: &str) -> ScannedRow {
+        ScannedRow { pk, sort: user.to_owned(), stated: Stated::Nothing }
+    }
+
+    fn likes(names: &Names, post: usize) -> CounterId {
+        CounterId::likes(names.posts()[post].clone())
     }
 
     /// Every third of 30 users likes the first of two posts, and a stranger does.
@@ -155,12 +165,12 @@ mod tests {
         let users = (0..30).step_by(3).map(|user| names.user(user).to_string()).chain(["stranger".to_owned()]);
         for user in users {
             let shard = shards.shard_of(&user);
-            rows.take(&ScannedRow { pk: format!("{post}#{shard}"), user }, &names, shards);
+            rows.take(&row(format!("{post}#{shard}"), &user), &names, shards);
             counter.shards.entry(shard).or_insert_with(ShardTally::default).rows += 1;
             counter.likes += 1;
         }
         (0..30).step_by(3).for_each(|user| ledger.acknowledged(0, user, Action::Like));
-        World { names, ledger, rows, counters: BTreeMap::from([(post, counter)]) }
+        World { names, ledger, rows, counters: BTreeMap::from([(CounterId::likes(post), counter)]) }
     }
 
     #[test]
@@ -168,7 +178,7 @@ mod tests {
         let World { names, ledger, rows, counters } = world();
         assert_eq!(rows_with_ledger(&rows, &ledger, &names).count, 0);
         assert_eq!(counters_with_rows(&counters, &rows).count, 0);
-        let served = BTreeMap::from([(names.posts()[0].clone(), 11), (names.posts()[1].clone(), 0)]);
+        let served = BTreeMap::from([(likes(&names, 0), 11), (likes(&names, 1), 0)]);
         assert_eq!((served_with_rows(&served, &rows).count, rows.total()), (0, 11));
     }
 
@@ -188,17 +198,17 @@ mod tests {
     #[test]
     fn a_count_off_by_one_is_found_in_its_shard_in_the_total_and_in_the_answer() {
         let World { names, rows, mut counters, .. } = world();
-        let counter = counters.get_mut(&names.posts()[0]).unwrap();
+        let counter = counters.get_mut(&likes(&names, 0)).unwrap();
         counter.likes += 1;
         assert_eq!(counters_with_rows(&counters, &rows).listed, ["post-1: 11 rows, a total of 12"]);
-        let counter = counters.get_mut(&names.posts()[0]).unwrap();
+        let counter = counters.get_mut(&likes(&names, 0)).unwrap();
         counter.shards.first_entry().unwrap().get_mut().rows += 1;
         assert_eq!(counters_with_rows(&counters, &rows).count, 2);
         assert_eq!(
             counters_with_rows(&BTreeMap::new(), &rows).count,
-            1 + counters[&names.posts()[0]].shards.len() as u64
+            1 + counters[&likes(&names, 0)].shards.len() as u64
         );
-        let served = BTreeMap::from([(names.posts()[0].clone(), 12)]);
+        let served = BTreeMap::from([(likes(&names, 0), 12)]);
         assert_eq!(served_with_rows(&served, &rows).listed, ["post-1: 11 rows, the API answers 12"]);
     }
 
@@ -206,10 +216,10 @@ mod tests {
     fn a_row_that_stands_where_it_should_not_is_a_difference_and_long_lists_are_cut() {
         let World { names, ledger, mut rows, .. } = world();
         let shards = ShardCount::DEFAULT;
-        let user = "stranger".to_owned();
-        let elsewhere = (shards.shard_of(&user).index() + 1) % 16;
-        rows.take(&ScannedRow { pk: format!("post-1#{elsewhere}"), user: user.clone() }, &names, shards);
-        rows.take(&ScannedRow { pk: "torn".to_owned(), user }, &names, shards);
+        let user = "stranger";
+        let elsewhere = (shards.shard_of(user).index() + 1) % 16;
+        rows.take(&row(format!("post-1#{elsewhere}"), user), &names, shards);
+        rows.take(&row("torn".to_owned(), user), &names, shards);
         assert_eq!(rows_with_ledger(&rows, &ledger, &names).count, 2);
         (0..30).for_each(|user| ledger.acknowledged(1, user, Action::Like));
         let found = rows_with_ledger(&rows, &ledger, &names);

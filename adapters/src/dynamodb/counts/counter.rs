@@ -6,7 +6,7 @@ use aws_sdk_dynamodb::types::AttributeValue;
 use tally_core::counter::{Counter, ShardTally, Window};
 use tally_core::ids::{Ordinal, Sequence, Shard};
 use tally_core::ports::Outcome;
-use tally_core::recount::RunId;
+use tally_core::recount::WindowRun;
 use tally_core::time::UnixMillis;
 use tally_core::watermark::Watermarks;
 
@@ -20,7 +20,7 @@ pub(super) fn decode(reader: &Reader<'_>, item: &Item) -> Outcome<Counter> {
     let mut counter = Counter::default();
     let mut marks: BTreeMap<Ordinal, Sequence> = BTreeMap::new();
     let mut floor = None;
-    let mut windows: BTreeMap<Shard, (Option<RunId>, Option<i64>)> = BTreeMap::new();
+    let mut windows: BTreeMap<Shard, (Option<WindowRun>, Option<i64>)> = BTreeMap::new();
     for (name, value) in item {
         match name.as_str() {
             LIKES => counter.likes = reader.as_number(name, value)?,
@@ -97,7 +97,7 @@ mod tests {
 
     #[test]
     fn every_attribute_has_its_place() {
-        let run = RunId::from(7);
+        let run = WindowRun::from(7);
         let mut attributes = window(&run.to_string());
         attributes.extend(item([
             ("likes", number(-4)),

@@ -4,29 +4,30 @@ use async_trait::async_trait;
 use aws_sdk_dynamodb::operation::query::builders::QueryFluentBuilder;
 use aws_sdk_dynamodb::types::{AttributeValue, ReturnConsumedCapacity};
 use tally_core::fault::Fault;
-use tally_core::ids::{RESERVED, RowKey, UserId};
+use tally_core::ids::{MemberKey, RESERVED, ReservedKey, RowKey, UserId};
 use tally_core::ports::{Cursor, Like, MarkerPut, Outcome, Page, Rows, ScannedRow, Segment};
 use tally_core::recount::Marker;
 use tally_core::time::UnixMillis;
+use tally_core::weight::{Stated, Weight};
 
 use super::super::cursor::{after_one, after_two, half_units, start_one, start_two};
 use super::super::expression::Aliases;
 use super::super::fault::{fault, is_refused};
 use super::super::item::{Item, Reader, item, text};
 use super::super::names::PK;
-use super::super::names::likes::{LIKED_AT, PHASE, RUN, USER_ID};
+use super::super::names::likes::{LIKED_AT, N, PHASE, RUN, USER_ID};
 use super::{Likes, row_key};
 
-/// Users read at once. A page could be a megabyte, and at 256 units of the 3,000 that a partition has each second those
+/// Rows read at once. A page could be a megabyte, and at 256 units of the 3,000 that a partition has each second those
 /// beside it would feel it.
-const USERS: i32 = 1_000;
+const ROWS: i32 = 1_000;
 
 /// The least sort key a user can have: reserved keys begin with U+0001, and ids hold no control character.
 const FIRST_USER: &str = " ";
 
 impl Likes {
-    /// A consistent query of one row key from its first user on, behind `after`.
-    fn users_of(&self, key: &RowKey, after: Option<&Cursor>) -> QueryFluentBuilder {
+    /// A consistent query of one row key from the sort key `first` on, behind `after`.
+    fn rows_of(&self, key: &RowKey, first: impl Into<String>, after: Option<&Cursor>) -> QueryFluentBuilder {
         let pk = key.to_string();
         let start = after.map(|cursor| Item::from([(PK.to_owned(), text(pk.as_str())), start_one(USER_ID, cursor)]));
         self.connection
@@ -37,7 +38,7 @@ impl Likes {
             .expression_attribute_names("#pk", PK)
             .expression_attribute_names("#user", USER_ID)
             .expression_attribute_values(":pk", AttributeValue::S(pk))
-            .expression_attribute_values(":first", text(FIRST_USER))
+            .expression_attribute_values(":first", text(first))
             .set_exclusive_start_key(start)
             .consistent_read(true)
             .return_consumed_capacity(ReturnConsumedCapacity::Total)
@@ -67,7 +68,7 @@ impl Rows for Likes {
     async fn likes(&self, key: &RowKey, after: Option<&Cursor>, limit: Option<u32>) -> Outcome<Page<Like>> {
         let table = &self.connection.tables.likes;
         let limit = limit.map(|limit| i32::try_from(limit).unwrap_or(i32::MAX));
-        let query = self.users_of(key, after).set_limit(limit);
+        let query = self.rows_of(key, FIRST_USER, after).set_limit(limit);
         let reply = query.send().await.map_err(|error| fault(table, &error))?;
         let items = self.likes_in(reply.items());
         let next = after_one(table, USER_ID, reply.last_evaluated_key())?;
@@ -76,11 +77,28 @@ impl Rows for Likes {
 
     async fn users(&self, key: &RowKey, after: Option<&Cursor>) -> Outcome<Page<UserId>> {
         let table = &self.connection.tables.likes;
-        let query = self.users_of(key, after).projection_expression("#user").limit(USERS);
+        let query = self.rows_of(key, FIRST_USER, after).projection_expression("#user").limit(ROWS);
         let reply = query.send().await.map_err(|error| fault(table, &error))?;
         let users = reply.items().iter().map(|row| Reader::new(table, row).required_text(USER_ID));
         let users = users.collect::<Outcome<Vec<_>>>()?;
         let items = users.into_iter().filter_map(|user| UserId::new(user).ok()).collect();
+        let next = after_one(table, USER_ID, reply.last_evaluated_key())?;
+        Ok(Page { items, next, half_units: half_units(reply.consumed_capacity()) })
+    }
+
+    async fn weights(&self, key: &RowKey, after: Option<&Cursor>) -> Outcome<Page<(MemberKey, Weight)>> {
+        let table = &self.connection.tables.likes;
+        let query = self.rows_of(key, RESERVED, after).projection_expression("#user,#n").limit(ROWS);
+        let query = query.expression_attribute_names("#n", N);
+        let reply = query.send().await.map_err(|error| fault(table, &error))?;
+        let rows = reply.items().iter().map(|row| Ok((Reader::new(table, row).required_text(USER_ID)?, stated(row))));
+        let rows = rows.collect::<Outcome<Vec<_>>>()?;
+        let weight = |(sort, stated): (&str, Stated)| {
+            let member = MemberKey::new(sort)?;
+            let weight = stated.weight(member.is_cell())?;
+            Some((member, weight))
+        };
+        let items = rows.into_iter().filter_map(weight).collect();
         let next = after_one(table, USER_ID, reply.last_evaluated_key())?;
         Ok(Page { items, next, half_units: half_units(reply.consumed_capacity()) })
     }
@@ -92,9 +110,10 @@ impl Rows for Likes {
             .client
             .scan()
             .table_name(table)
-            .projection_expression("#pk,#user")
+            .projection_expression("#pk,#user,#n")
             .expression_attribute_names("#pk", PK)
             .expression_attribute_names("#user", USER_ID)
+            .expression_attribute_names("#n", N)
             .segment(i32::try_from(segment.index).unwrap_or(i32::MAX))
             .total_segments(i32::try_from(segment.of).unwrap_or(i32::MAX))
             .set_exclusive_start_key(after.map(|cursor| start_two([PK, USER_ID], cursor)).transpose()?)
@@ -104,7 +123,7 @@ impl Rows for Likes {
         let next = after_two(table, [PK, USER_ID], reply.last_evaluated_key())?;
         let half_units = half_units(reply.consumed_capacity());
         let rows = reply.items.unwrap_or_default().into_iter().map(|row| scanned(table, row));
-        let items = rows.filter(|row| !row.as_ref().is_ok_and(is_reserved)).collect::<Outcome<_>>()?;
+        let items = rows.filter(|row| row.as_ref().map_or(true, is_counted)).collect::<Outcome<_>>()?;
         Ok(Page { items, next, half_units })
     }
 
@@ -161,13 +180,23 @@ impl Rows for Likes {
 
 /// The hot path of an audit: the texts are moved out of the item, not copied.
 fn scanned(table: &str, mut row: Item) -> Outcome<ScannedRow> {
+    let stated = stated(&row);
     let mut part = |name| match row.remove(name) {
         Some(AttributeValue::S(text)) => Ok(text),
         _ => Err(Fault::Poison(format!("table {table}: a row whose key is not two texts"))),
     };
-    Ok(ScannedRow { pk: part(PK)?, user: part(USER_ID)? })
+    Ok(ScannedRow { pk: part(PK)?, sort: part(USER_ID)?, stated })
 }
 
-fn is_reserved(row: &ScannedRow) -> bool {
-    row.user.starts_with(RESERVED)
+/// What a row states to count for.
+fn stated(row: &Item) -> Stated {
+    match row.get(N) {
+        None => Stated::Nothing,
+        Some(AttributeValue::N(n)) => Stated::number(n),
+        Some(_) => Stated::Unreadable,
+    }
+}
+
+fn is_counted(row: &ScannedRow) -> bool {
+    ReservedKey::read(&row.sort).is_none_or(ReservedKey::is_counted)
 }

@@ -2,7 +2,7 @@
 //! count was proved, and nothing corrected, is not kept for long.
 
 use aws_sdk_dynamodb::types::Put;
-use tally_core::ids::{PostId, Shard};
+use tally_core::ids::{CounterId, Shard};
 use tally_core::ports::{LedgerEntry, Outcome};
 use tally_core::time::UnixMillis;
 
@@ -11,16 +11,16 @@ use super::super::names::recounts::{AFTER, AT, BEFORE, BY, RUN, SHARD, TTL, WHY}
 use super::super::names::{PK, SK};
 use super::{HOUR, expiry, padded};
 
-/// Where the lines of a post are kept.
-pub(super) fn of(post: &PostId) -> String {
-    format!("ledger#{post}")
+/// Where the lines of a counter are kept.
+pub(super) fn of(counter: &CounterId) -> String {
+    format!("ledger#{}", counter.stored())
 }
 
 /// The put of a line into `table`.
 pub(in crate::dynamodb) fn put(table: &str, entry: &LedgerEntry) -> Put {
     let what = entry.shard.map_or_else(|| "total".to_owned(), |shard| shard.to_string());
     let mut line = item([
-        (PK, text(of(&entry.post))),
+        (PK, text(of(&entry.counter))),
         (SK, text(format!("{}#{}#{what}", padded(entry.at.0), entry.run))),
         (AT, number(entry.at)),
         (RUN, text(entry.run.to_string())),
@@ -35,12 +35,12 @@ pub(in crate::dynamodb) fn put(table: &str, entry: &LedgerEntry) -> Put {
     Put::builder().table_name(table).set_item(Some(line)).build().expect("table and item are set")
 }
 
-/// A line of `post`.
-pub(super) fn decode(post: &PostId, reader: &Reader<'_>) -> Outcome<LedgerEntry> {
+/// A line of `counter`.
+pub(super) fn decode(counter: &CounterId, reader: &Reader<'_>) -> Outcome<LedgerEntry> {
     let shard = reader.number::<u16>(SHARD)?;
     let known = |shard| Shard::new(shard).ok_or_else(|| reader.malformed(SHARD, "no deployment has such a shard"));
     Ok(LedgerEntry {
-        post: post.clone(),
+        counter: counter.clone(),
         shard: shard.map(known).transpose()?,
         at: UnixMillis(reader.required_number(AT)?),
         run: reader.required(RUN)?,

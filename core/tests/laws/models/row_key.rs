@@ -1,11 +1,12 @@
 //! One row key with two users and the changes of its items, as the models of its recount share it.
 
-use tally_core::Set;
+use tally_core::Map;
 use tally_core::counter::{Counter, ShardTally};
-use tally_core::ids::{RowKey, Sequence, UserId};
-use tally_core::recount::{Marker, Report, RunId};
+use tally_core::ids::{MemberKey, RowKey, Sequence};
+use tally_core::recount::{Marker, Report, WindowRun};
 use tally_core::tally::{Record, RecordKind};
 use tally_core::time::UnixMillis;
+use tally_core::weight::Weight;
 
 /// A set of the two users, a bit each.
 pub(super) type Users = u8;
@@ -38,12 +39,12 @@ pub(super) fn sequence(at: usize) -> Sequence {
 /// The row key and its users by their real names.
 pub(super) struct TwoUsers {
     pub(super) key: RowKey,
-    pub(super) users: [UserId; 2],
+    pub(super) users: [MemberKey; 2],
 }
 
 impl TwoUsers {
     pub(super) fn new() -> Self {
-        let users = ["0", "1"].map(|user| user.parse().expect("a digit is an id"));
+        let users = ["0", "1"].map(|user| MemberKey::new(user).expect("a digit is an id"));
         Self { key: "p#0".parse().expect("a row key"), users }
     }
 
@@ -52,21 +53,22 @@ impl TwoUsers {
         let key = self.key.clone();
         let kind = match entry {
             Entry::Row { user, likes } => {
-                RecordKind::Row { key, user: self.users[user].clone(), before: !likes, after: likes }
+                let (before, after) = (Weight::of_presence(!likes), Weight::of_presence(likes));
+                RecordKind::Row { key, member: self.users[user].clone(), before, after }
             }
             Entry::Marker(marker) => RecordKind::Marker { key, marker },
         };
         Record { sequence: sequence(at), written: UnixMillis(0), kind }
     }
 
-    pub(super) fn named(&self, set: Users) -> Set<UserId> {
-        (0..2).filter(|user| has(set, *user)).map(|user| self.users[user].clone()).collect()
+    pub(super) fn named(&self, set: Users) -> Map<MemberKey, Weight> {
+        (0..2).filter(|user| has(set, *user)).map(|user| (self.users[user].clone(), Weight::ONE)).collect()
     }
 
     /// The report of a run that saw `touched`, and who of them likes.
-    pub(super) fn report(&self, run: RunId, touched: Users, likes: Users) -> Report {
+    pub(super) fn report(&self, run: WindowRun, touched: Users, likes: Users) -> Report {
         let touched = (0..2).filter(|user| has(touched, *user));
-        let touched = touched.map(|user| (self.users[user].clone(), has(likes, user))).collect();
+        let touched = touched.map(|user| (self.users[user].clone(), Weight::of_presence(has(likes, user)))).collect();
         Report { key: self.key.clone(), run, touched }
     }
 

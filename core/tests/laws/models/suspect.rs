@@ -8,7 +8,7 @@ use std::time::Duration;
 use tally_core::counter::{Counter, Feeder, Retry, ShardTally, Update, after_refusal};
 use tally_core::ids::Ordinal;
 use tally_core::lineage::Lineage;
-use tally_core::recount::{CaptureLimits, Captures, Form, Marker, Report, RunId, Verdict, verdict};
+use tally_core::recount::{CaptureLimits, Captures, Form, Marker, Report, Verdict, WindowRun, verdict};
 use tally_core::tally::{CutRules, Fold, UpdateContext};
 use tally_core::time::UnixMillis;
 
@@ -64,7 +64,7 @@ enum Ruling {
 /// One run: what it has learnt so far.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 struct Run {
-    id: RunId,
+    id: WindowRun,
     ruling: Ruling,
     switches: u64,
     read: Users,
@@ -131,7 +131,7 @@ impl Split {
         let shard = Ordinal(stream as u64 + 1);
         let context = UpdateContext { shard, now: UnixMillis(0), ancestors: &[], closed_through: None, seen: None };
         let prefix = fold.take();
-        let rows = prefix.posts.get(&self.world.key.post).and_then(|records| records.update(&context));
+        let rows = prefix.counters.get(&self.world.key.counter).and_then(|records| records.update(&context));
         let boundary = prefix.boundary.map(|boundary| boundary.update(&context));
         let mut after = state.clone();
         after.applied[stream] += 1;
@@ -170,7 +170,7 @@ impl Split {
     fn begin(&self, state: &State) -> State {
         let tally = self.tally(state);
         let ruling = if tally.suspect { Ruling::Suspect } else { Ruling::Plain };
-        let id = RunId::from(u128::from(state.runs) + 1);
+        let id = WindowRun::from(u128::from(state.runs) + 1);
         let run = Run { id, ruling, switches: tally.switches, read: 0 };
         let mut begun = State { runs: state.runs + 1, ..state.with(Recounter::Reading { run, user: 0 }) };
         begun.streams[MARKERS].push(Entry::Marker(Marker::low(id)));
@@ -192,8 +192,8 @@ impl Split {
     }
 
     /// What the streamer's captures report of a run, once its closing marker is applied.
-    fn report(&self, state: &State, run: RunId) -> Option<Report> {
-        let mut captures = Captures::new(CaptureLimits { users: usize::MAX, age: Duration::MAX });
+    fn report(&self, state: &State, run: WindowRun) -> Option<Report> {
+        let mut captures = Captures::new(CaptureLimits { members: usize::MAX, age: Duration::MAX });
         let applied = state.streams[MARKERS].iter().enumerate().take(state.applied[MARKERS]);
         let mut reports = applied.filter_map(|(at, entry)| captures.observe(&self.world.record(*entry, at), NOW));
         reports.find(|report| report.run == run)

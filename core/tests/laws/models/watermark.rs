@@ -8,11 +8,12 @@ use std::time::Duration;
 
 use tally_core::Map;
 use tally_core::counter::{Refusal, Retry, Update, after_refusal, contains};
-use tally_core::ids::{Ordinal, RowKey, Sequence, Shard, StreamShardId, UserId};
+use tally_core::ids::{CounterId, MemberKey, Ordinal, RowKey, Sequence, Shard, StreamShardId};
 use tally_core::lineage::{Checkpoint, Lineage, Listed};
-use tally_core::tally::{CutRules, Fold, PostRecords, Record, RecordKind, UpdateContext};
+use tally_core::tally::{CounterRecords, CutRules, Fold, Record, RecordKind, UpdateContext};
 use tally_core::time::UnixMillis;
 use tally_core::watermark::Watermarks;
+use tally_core::weight::Weight;
 
 use super::item::Item;
 use crate::explore::{Model, breaks, holds_and_ends_well};
@@ -49,7 +50,7 @@ struct Streamers {
     removed: Option<Rule>,
     /// By the set of closed stream shards.
     lineages: Vec<Lineage>,
-    gathered: Map<Span, PostRecords>,
+    gathered: Map<Span, CounterRecords>,
 }
 
 /// Records of one stream shard, from one to another, both included; counted from 1.
@@ -87,6 +88,10 @@ enum Worker {
 struct Request {
     sender: Option<usize>,
     update: Update,
+}
+
+fn counter() -> CounterId {
+    CounterId::likes("p".parse().expect("an id"))
 }
 
 impl Request {
@@ -153,16 +158,16 @@ impl Streamers {
     }
 
     /// The records of `span` as the real fold gathers them.
-    fn gather(&self, span: Span) -> PostRecords {
+    fn gather(&self, span: Span) -> CounterRecords {
         let mut fold = Fold::new(CutRules { records: usize::MAX, age: Duration::MAX });
         for at in span.from..=span.to {
-            let key = RowKey { post: "p".parse().expect("an id"), shard: self.key(span.shard, at) };
-            let user = UserId::new("u").expect("an id");
-            let kind = RecordKind::Row { key, user, before: false, after: true };
+            let key = RowKey { counter: counter(), shard: self.key(span.shard, at) };
+            let member = MemberKey::new("u").expect("an id");
+            let kind = RecordKind::Row { key, member, before: Weight::ABSENT, after: Weight::ONE };
             let record = Record { sequence: sequence(at), written: UnixMillis(0), kind };
             fold.push(&record, Duration::ZERO).expect("nothing cuts so few records");
         }
-        fold.take().posts.remove("p").expect("all records are of one post")
+        fold.take().counters.remove(&counter()).expect("all records are of one counter")
     }
 
     fn read(&self, state: &State, worker: usize, next: &mut Vec<(Step, State)>) {

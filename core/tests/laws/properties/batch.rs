@@ -52,7 +52,7 @@ fn one_by_one(said: &[Said], mut rows: Rows) -> Rows {
 
 fn collapsed(events: &Events, mut rows: Rows) -> Rows {
     for change in events.changes() {
-        apply(&mut rows, change.post, change.user, change.action, change.at.0);
+        apply(&mut rows, &change.counter.post, change.user, change.action, change.at.0);
     }
     rows
 }
@@ -108,7 +108,7 @@ proptest! {
         prop_assert_eq!(events.len(), said.len());
         prop_assert_eq!(&collapsed(&events, rows.clone()), &expected);
         prop_assert_eq!(&halved(&events, rows), &expected);
-        let keys: BTreeSet<_> = events.changes().iter().map(|change| (change.post.clone(), change.user.clone())).collect();
+        let keys: BTreeSet<_> = events.changes().iter().map(|change| (change.counter.clone(), change.user.clone())).collect();
         prop_assert_eq!(keys.len(), events.changes().len(), "each row changes once");
     }
 

@@ -7,11 +7,12 @@ use std::time::Duration;
 use proptest::prelude::{Strategy, any, prop_assert, prop_assert_eq, proptest};
 use proptest::sample::Index;
 use tally_core::counter::{Counter, Retry, after_refusal, contains};
-use tally_core::ids::{Ordinal, PostId, RowKey, Shard, StreamShardId, UserId};
+use tally_core::ids::{CounterId, MemberKey, Ordinal, PostId, RowKey, Shard, StreamShardId};
 use tally_core::lineage::{Checkpoint, Lineage};
-use tally_core::tally::{CutRules, Fold, PostRecords, Prefix, Record, RecordKind, UpdateContext};
+use tally_core::tally::{CounterRecords, CutRules, Fold, Prefix, Record, RecordKind, UpdateContext};
 use tally_core::time::UnixMillis;
 use tally_core::watermark::Prune;
+use tally_core::weight::Weight;
 
 use super::cases;
 
@@ -36,14 +37,20 @@ fn history() -> impl Strategy<Value = Vec<Touched>> {
 
 type RowOf = (u8, u16, u8);
 
+fn counter(post: u8) -> CounterId {
+    CounterId::likes(PostId::new(&post.to_string()).unwrap())
+}
+
 /// The change records of a history, as the table would emit them, and the rows at its end.
 fn records(history: &[Touched]) -> (Vec<Record>, BTreeMap<RowOf, bool>) {
     let mut rows = BTreeMap::new();
     let record = |(at, touched): (usize, &Touched)| {
         let Touched { post, shard, user, likes } = *touched;
         let before = rows.insert((post, shard, user), likes).unwrap_or(false);
-        let key = RowKey { post: PostId::new(&post.to_string()).unwrap(), shard: Shard::new(shard).unwrap() };
-        let kind = RecordKind::Row { key, user: UserId::new(&user.to_string()).unwrap(), before, after: likes };
+        let key = RowKey { counter: counter(post), shard: Shard::new(shard).unwrap() };
+        let member = MemberKey::new(&user.to_string()).unwrap();
+        let (before, after) = (Weight::of_presence(before), Weight::of_presence(likes));
+        let kind = RecordKind::Row { key, member, before, after };
         Record { sequence: (at as u64 + 1).into(), written: UnixMillis(0), kind }
     };
     let records = history.iter().enumerate().map(record).collect();
@@ -57,23 +64,23 @@ struct Worker {
 }
 
 #[derive(Default)]
-struct Counters(BTreeMap<PostId, Counter>);
+struct Counters(BTreeMap<CounterId, Counter>);
 
 const SHARD: Ordinal = Ordinal(1);
 const NOW: Duration = Duration::ZERO;
 
 impl Counters {
-    /// Sends a prefix as a worker does, until every post is answered.
+    /// Sends a prefix as a worker does, until every counter is answered.
     fn apply(&mut self, prefix: &Prefix) {
-        for (post, records) in &prefix.posts {
-            self.send(post, records.clone());
+        for (id, records) in &prefix.counters {
+            self.send(id, records.clone());
         }
     }
 
-    fn send(&mut self, post: &PostId, mut left: PostRecords) {
+    fn send(&mut self, id: &CounterId, mut left: CounterRecords) {
         let context =
             UpdateContext { shard: SHARD, now: UnixMillis(0), ancestors: &[], closed_through: None, seen: None };
-        let counter = self.0.entry(post.clone()).or_default();
+        let counter = self.0.entry(id.clone()).or_default();
         while let Some(update) = left.update(&context) {
             if counter.refusal(&update).is_none() {
                 *counter = counter.clone().updated(&update).unwrap();
@@ -87,7 +94,7 @@ impl Counters {
     }
 
     fn rows(&self, post: u8, shard: u16) -> i64 {
-        let counter = self.0.get(post.to_string().as_str());
+        let counter = self.0.get(&counter(post));
         counter.and_then(|counter| counter.shards.get(&Shard::new(shard).unwrap())).map_or(0, |tally| tally.rows)
     }
 }
@@ -276,16 +283,16 @@ fn chain(distance: u64) -> Lineage {
 }
 
 /// Likes at the positions `first` to `last`, of one row key.
-fn one_post(first: u64, last: u64) -> PostRecords {
+fn one_post(first: u64, last: u64) -> CounterRecords {
     let mut fold = Fold::new(CutRules { records: usize::MAX, age: Duration::MAX });
     for at in first..=last {
         let kind = RecordKind::Row {
             key: "p#0".parse().unwrap(),
-            user: UserId::new("u").unwrap(),
-            before: false,
-            after: true,
+            member: MemberKey::new("u").unwrap(),
+            before: Weight::ABSENT,
+            after: Weight::ONE,
         };
         fold.push(&Record { sequence: at.into(), written: UnixMillis(0), kind }, NOW).unwrap();
     }
-    fold.take().posts.remove("p").unwrap()
+    fold.take().counters.remove(&CounterId::likes("p".parse().unwrap())).unwrap()
 }

@@ -3,7 +3,7 @@
 use proptest::prelude::{Strategy, any, prop_assert, prop_assert_eq, prop_assert_ne, proptest};
 use proptest::sample::{Index, select};
 use tally_core::event::{Action, KeyScheme, LikeEvent, Rejection, decode, partition_of};
-use tally_core::ids::{PostId, RowKey, Sequence, Shard, ShardCount, UserId};
+use tally_core::ids::{CounterId, PostId, RowKey, Sequence, Shard, ShardCount, UserId};
 use tally_core::time::UnixMillis;
 
 use super::{cases, id};
@@ -12,7 +12,11 @@ const RECORDED: UnixMillis = UnixMillis(77);
 
 fn row_key() -> impl Strategy<Value = RowKey> {
     (id(), 0..ShardCount::MAX.get())
-        .prop_map(|(post, k)| RowKey { post: PostId::new(&post).unwrap(), shard: Shard::new(k).unwrap() })
+        .prop_map(|(post, k)| RowKey { counter: likes(&post), shard: Shard::new(k).unwrap() })
+}
+
+fn likes(post: &str) -> CounterId {
+    CounterId::likes(PostId::new(post).unwrap())
 }
 
 fn action() -> impl Strategy<Value = Action> {
@@ -139,7 +143,8 @@ proptest! {
         let nested = PostId::new(&format!("{post}#{k}"));
         let shard = Shard::new(0).unwrap();
         if let Ok(nested) = nested {
-            let (outer, inner) = (RowKey { post: PostId::new(&post).unwrap(), shard }, RowKey { post: nested, shard });
+            let outer = RowKey { counter: likes(&post), shard };
+            let inner = RowKey { counter: nested.into(), shard };
             prop_assert_ne!(outer.to_string(), inner.to_string());
         }
     }
@@ -149,6 +154,6 @@ proptest! {
         let shards = ShardCount::new(1 << log).unwrap();
         prop_assert!(shards.shard_of(&user).index() < shards.get());
         let key = KeyScheme::PostShard.key("p", &user, shards);
-        prop_assert_eq!(key, RowKey::of(&PostId::new("p").unwrap(), &user, shards).to_string());
+        prop_assert_eq!(key, RowKey::of(&likes("p"), &user, shards).to_string());
     }
 }

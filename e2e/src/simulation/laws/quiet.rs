@@ -4,21 +4,21 @@ use std::collections::BTreeMap;
 
 use anyhow::ensure;
 use tally_core::counter::Counter;
-use tally_core::ids::{PostId, RowKey, ShardCount};
+use tally_core::ids::{CounterId, RowKey, ShardCount};
 
 /// Rows and counters when nothing is on its way.
 pub(crate) struct Quiet<'a> {
     pub(crate) rows: &'a BTreeMap<RowKey, i64>,
-    pub(crate) counters: &'a BTreeMap<PostId, Counter>,
+    pub(crate) counters: &'a BTreeMap<CounterId, Counter>,
     pub(crate) shards: ShardCount,
 }
 
 impl Quiet<'_> {
     /// Every row key with its rows and what is counted of it.
     fn keys(&self) -> impl Iterator<Item = (RowKey, i64, i64)> {
-        self.counters.iter().flat_map(move |(post, counter)| {
+        self.counters.iter().flat_map(move |(id, counter)| {
             self.shards.all().map(move |shard| {
-                let key = RowKey { post: post.clone(), shard };
+                let key = RowKey { counter: id.clone(), shard };
                 let rows = self.rows.get(&key).copied().unwrap_or(0);
                 (key, rows, counter.shards.get(&shard).map_or(0, |tally| tally.rows))
             })
@@ -29,10 +29,14 @@ impl Quiet<'_> {
 /// Every count is its rows, and nothing in it says otherwise.
 pub(crate) fn exact(quiet: &Quiet<'_>) -> anyhow::Result<()> {
     for (key, rows, counted) in quiet.keys() {
-        ensure!(counted == rows, "{key} has {rows} rows, and {counted} are counted: {:?}", quiet.counters[&key.post]);
+        ensure!(
+            counted == rows,
+            "{key} has {rows} rows, and {counted} are counted: {:?}",
+            quiet.counters[&key.counter]
+        );
     }
-    for (post, counter) in quiet.counters {
-        ensure!(counter.is_sound(), "the counter of {post} says that it may be wrong: {counter:?}");
+    for (id, counter) in quiet.counters {
+        ensure!(counter.is_sound(), "the counter of {id} says that it may be wrong: {counter:?}");
     }
     Ok(())
 }
@@ -45,7 +49,7 @@ pub(crate) fn held(quiet: &Quiet<'_>, changes: &BTreeMap<RowKey, i64>) -> anyhow
         ensure!(
             counted == rows + change,
             "{key} has {rows} rows and was changed by {change}, and {counted} are counted: {:?}",
-            quiet.counters[&key.post]
+            quiet.counters[&key.counter]
         );
     }
     Ok(())

@@ -20,7 +20,7 @@ impl Verdicts {
         let mut verdicts: BTreeMap<RowKey, Vec<(Sequence, LedgerEntry)>> = BTreeMap::new();
         for entry in ledger {
             let Some(shard) = entry.shard else { continue };
-            let key = RowKey { post: entry.post.clone(), shard };
+            let key = RowKey { counter: entry.counter.clone(), shard };
             let (_, closed) = archive.closing(&key, entry.run).context("a verdict without a closing marker")?;
             verdicts.entry(key).or_default().push((closed, entry));
         }

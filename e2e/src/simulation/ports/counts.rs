@@ -6,9 +6,9 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use tally_core::counter::{Counter, Update};
-use tally_core::ids::{Ordinal, PostId, RowKey, Shard};
+use tally_core::ids::{CounterId, Ordinal, RowKey, Shard};
 use tally_core::ports::{Applied, Counts, Cursor, Judged, LedgerEntry, Mended, Outcome, Page, Segment};
-use tally_core::recount::{RunId, Verdict};
+use tally_core::recount::{Verdict, WindowRun};
 use tally_core::time::UnixMillis;
 use tally_service::{Host, Stage};
 use tokio::time::Instant;
@@ -26,7 +26,7 @@ pub(crate) struct MutatedCounts {
     /// Where an update goes on whose answer nobody waits for.
     pub(crate) host: Host,
     pub(crate) tamper: Tamper,
-    pub(crate) earlier: Mutex<BTreeMap<PostId, Earlier>>,
+    pub(crate) earlier: Mutex<BTreeMap<CounterId, Earlier>>,
 }
 
 /// The rows of a post's shards before its latest update.
@@ -37,11 +37,11 @@ pub(crate) struct Earlier {
 
 impl MutatedCounts {
     /// Sends `update` without waiting for the answer.
-    async fn send(&self, post: &PostId, update: &Update) -> Outcome<Applied> {
-        let known = self.inner.counter(post).await?.unwrap_or_default();
-        let (inner, post, update) = (Arc::clone(&self.inner), post.clone(), update.clone());
+    async fn send(&self, id: &CounterId, update: &Update) -> Outcome<Applied> {
+        let known = self.inner.counter(id).await?.unwrap_or_default();
+        let (inner, id, update) = (Arc::clone(&self.inner), id.clone(), update.clone());
         self.host.worker(Stage::Output, "unanswered", move |_| async move {
-            while inner.apply(&post, &update).await.is_err() {
+            while inner.apply(&id, &update).await.is_err() {
                 tokio::time::sleep(Duration::from_millis(100)).await;
             }
             Ok(())
@@ -50,62 +50,62 @@ impl MutatedCounts {
     }
 
     /// Puts the rows from before the prefix into the token that `update` has just left in `counter`.
-    async fn backdate(&self, post: &PostId, update: &Update) {
-        let earlier = self.earlier.lock().unwrap_or_else(PoisonError::into_inner).remove(post);
+    async fn backdate(&self, id: &CounterId, update: &Update) {
+        let earlier = self.earlier.lock().unwrap_or_else(PoisonError::into_inner).remove(id);
         let Some(earlier) = earlier.filter(|earlier| earlier.at.elapsed() < ONE_PREFIX) else { return };
         for touch in &update.touched {
             let rows = earlier.rows.iter().find(|(shard, _)| *shard == touch.shard);
             if let (Some(run), Some((shard, rows))) = (touch.window, rows) {
-                self.tamper.set_token_rows(post, *shard, run, *rows).await;
+                self.tamper.set_token_rows(id, *shard, run, *rows).await;
             }
         }
     }
 
-    fn remember(&self, post: &PostId, update: &Update, counter: &Counter) {
+    fn remember(&self, id: &CounterId, update: &Update, counter: &Counter) {
         let rows = update.touched.iter().map(|touch| {
             let after = counter.shards.get(&touch.shard).map_or(0, |tally| tally.rows);
             (touch.shard, after - touch.delta)
         });
         let earlier = Earlier { at: Instant::now(), rows: rows.collect() };
-        self.earlier.lock().unwrap_or_else(PoisonError::into_inner).insert(post.clone(), earlier);
+        self.earlier.lock().unwrap_or_else(PoisonError::into_inner).insert(id.clone(), earlier);
     }
 }
 
-fn window_of(update: &Update) -> Option<RunId> {
+fn window_of(update: &Update) -> Option<WindowRun> {
     update.touched.iter().find_map(|touch| touch.window)
 }
 
 #[async_trait]
 impl Counts for MutatedCounts {
-    async fn apply(&self, post: &PostId, update: &Update) -> Outcome<Applied> {
+    async fn apply(&self, id: &CounterId, update: &Update) -> Outcome<Applied> {
         match self.mutant {
-            Mutant::Pipelined => self.send(post, update).await,
+            Mutant::Pipelined => self.send(id, update).await,
             Mutant::NoFloor => {
                 let mut floorless = update.clone();
                 if let Some(prune) = &mut floorless.prune {
                     prune.floor = Ordinal(0);
                 }
-                self.inner.apply(post, &floorless).await
+                self.inner.apply(id, &floorless).await
             }
             Mutant::NoBoundary => {
-                let applied = self.inner.apply(post, update).await?;
+                let applied = self.inner.apply(id, update).await?;
                 match (&applied, window_of(update)) {
-                    (Applied::Taken(_), Some(_)) => self.backdate(post, update).await,
-                    (Applied::Taken(counter), None) => self.remember(post, update, counter),
+                    (Applied::Taken(_), Some(_)) => self.backdate(id, update).await,
+                    (Applied::Taken(counter), None) => self.remember(id, update, counter),
                     (Applied::Refused(_), _) => {}
                 }
                 Ok(applied)
             }
-            _ => self.inner.apply(post, update).await,
+            _ => self.inner.apply(id, update).await,
         }
     }
 
-    async fn counter(&self, post: &PostId) -> Outcome<Option<Counter>> {
-        self.inner.counter(post).await
+    async fn counter(&self, id: &CounterId) -> Outcome<Option<Counter>> {
+        self.inner.counter(id).await
     }
 
-    async fn counters(&self, posts: &[PostId]) -> Outcome<Vec<Outcome<Option<Counter>>>> {
-        self.inner.counters(posts).await
+    async fn counters(&self, ids: &[CounterId]) -> Outcome<Vec<Outcome<Option<Counter>>>> {
+        self.inner.counters(ids).await
     }
 
     async fn judge(&self, verdict: &Verdict, entry: &LedgerEntry) -> Outcome<Judged> {
@@ -115,15 +115,15 @@ impl Counts for MutatedCounts {
         self.inner.judge(verdict, entry).await
     }
 
-    async fn mend_total(&self, post: &PostId, version: u64, sum: i64, entry: &LedgerEntry) -> Outcome<Mended> {
-        self.inner.mend_total(post, version, sum, entry).await
+    async fn mend_total(&self, id: &CounterId, version: u64, sum: i64, entry: &LedgerEntry) -> Outcome<Mended> {
+        self.inner.mend_total(id, version, sum, entry).await
     }
 
     async fn suspect(&self, key: &RowKey, now: UnixMillis) -> Outcome<()> {
         self.inner.suspect(key, now).await
     }
 
-    async fn scan(&self, segment: Segment, after: Option<&Cursor>) -> Outcome<Page<(PostId, Outcome<Counter>)>> {
+    async fn scan(&self, segment: Segment, after: Option<&Cursor>) -> Outcome<Page<(CounterId, Outcome<Counter>)>> {
         self.inner.scan(segment, after).await
     }
 }

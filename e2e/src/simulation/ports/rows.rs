@@ -6,9 +6,10 @@ use std::time::Duration;
 use async_trait::async_trait;
 use tally_core::batch::Change;
 use tally_core::fence::{Advance, Commit, Fence, Partition};
-use tally_core::ids::{RowKey, UserId};
+use tally_core::ids::{MemberKey, RowKey, UserId};
 use tally_core::ports::{Cursor, FencedRows, Like, MarkerPut, Outcome, Page, Rows, ScannedRow, Segment};
 use tally_core::recount::{Marker, Phase};
+use tally_core::weight::Weight;
 
 /// How long it is until a batch is sent again.
 const AGAIN: Duration = Duration::from_millis(100);
@@ -63,6 +64,10 @@ impl Rows for MutatedMarkers {
 
     async fn likes(&self, key: &RowKey, after: Option<&Cursor>, limit: Option<u32>) -> Outcome<Page<Like>> {
         self.inner.likes(key, after, limit).await
+    }
+
+    async fn weights(&self, key: &RowKey, after: Option<&Cursor>) -> Outcome<Page<(MemberKey, Weight)>> {
+        self.inner.weights(key, after).await
     }
 
     async fn users(&self, key: &RowKey, after: Option<&Cursor>) -> Outcome<Page<UserId>> {

@@ -8,14 +8,15 @@ use std::time::Duration;
 use async_trait::async_trait;
 use tally_core::Map;
 use tally_core::counter::contains;
-use tally_core::ids::{RowKey, Sequence, StreamLabel, StreamShardId, UserId};
+use tally_core::ids::{MemberKey, RowKey, Sequence, StreamLabel, StreamShardId};
 use tally_core::lineage::Listed;
 use tally_core::ports::{
     ChangeStream, Checkpoints, Counts, Iterator, Position, Records, Recounts, StreamFault, StreamInfo,
 };
-use tally_core::recount::{Phase, Report, RunId};
+use tally_core::recount::{Phase, Report, WindowRun};
 use tally_core::tally::{Record, RecordKind, read};
 use tally_core::time::UnixMillis;
+use tally_core::weight::Weight;
 use tally_service::{Host, Stage};
 
 use super::super::mutant::Mutant;
@@ -37,8 +38,8 @@ struct Shadow {
 #[derive(Debug, Default)]
 struct Window {
     /// The run whose opening marker was seen.
-    run: Option<RunId>,
-    touched: Map<UserId, bool>,
+    run: Option<WindowRun>,
+    touched: Map<MemberKey, Weight>,
 }
 
 impl Shadows {
@@ -60,11 +61,11 @@ impl Shadow {
     fn observe(&mut self, record: &Record, mutant: Mutant) -> Option<Report> {
         self.last = self.last.max(Some(record.sequence));
         match &record.kind {
-            RecordKind::Row { key, user, after, .. } => {
+            RecordKind::Row { key, member, after, .. } => {
                 // Without a look at the opening marker, every key has a window open.
                 let unopened = mutant == Mutant::UnopenedReport;
                 if unopened || self.open.contains_key(key) {
-                    self.open.entry(key.clone()).or_default().touched.insert(user.clone(), *after);
+                    self.open.entry(key.clone()).or_default().touched.insert(member.clone(), *after);
                 }
                 None
             }
@@ -132,13 +133,13 @@ impl MutatedStream {
         let mut left = Records { records: Vec::new(), next: records.next };
         for raw in records.records {
             let known = read(&raw).and_then(|record| match record.kind {
-                RecordKind::Row { key, .. } => Some((key.post, record.sequence)),
+                RecordKind::Row { key, .. } => Some((key.counter, record.sequence)),
                 _ => None,
             });
             let applied = match known {
-                Some((post, sequence)) => self
+                Some((id, sequence)) => self
                     .counts
-                    .counter(&post)
+                    .counter(&id)
                     .await
                     .ok()
                     .flatten()

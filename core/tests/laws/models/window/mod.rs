@@ -11,7 +11,7 @@ use std::time::Duration;
 
 use tally_core::counter::{ShardTally, Update, contains};
 use tally_core::ids::Ordinal;
-use tally_core::recount::{Marker, RunId};
+use tally_core::recount::{Marker, WindowRun};
 
 use super::item::Item;
 use super::row_key::{Entry, TwoUsers, Users, folded, has, sequence};
@@ -94,7 +94,7 @@ struct State {
     reports: Vec<Touched>,
     ghost: Option<Ghost>,
     /// Tokens replaced by newer ones; only a mutant still honours them.
-    replaced: Vec<RunId>,
+    replaced: Vec<WindowRun>,
     left: Budget,
     runs: u8,
     /// A verdict stands, and nothing was trimmed since.
@@ -114,7 +114,7 @@ struct Worker {
 /// A report in small.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 struct Touched {
-    run: RunId,
+    run: WindowRun,
     touched: Users,
     likes: Users,
 }
@@ -128,7 +128,7 @@ struct Put {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 enum Ghost {
     Put(Put),
-    Verdict { run: RunId, correction: i64 },
+    Verdict { run: WindowRun, correction: i64 },
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -144,23 +144,23 @@ enum Recounter {
         read: Users,
     },
     SettlingLow {
-        run: RunId,
+        run: WindowRun,
     },
     Reading {
-        run: RunId,
+        run: WindowRun,
         user: usize,
         read: Users,
     },
     SettlingHigh {
-        run: RunId,
+        run: WindowRun,
         read: Users,
     },
     Awaiting {
-        run: RunId,
+        run: WindowRun,
         read: Users,
     },
     Judging {
-        run: RunId,
+        run: WindowRun,
         correction: i64,
     },
     Done,
@@ -311,16 +311,16 @@ impl State {
         }
     }
 
-    fn closing(&self, run: RunId) -> Option<usize> {
+    fn closing(&self, run: WindowRun) -> Option<usize> {
         self.stream.iter().position(|entry| *entry == Entry::Marker(Marker::high(run)))
     }
 
-    fn closed_after_trim(&self, run: RunId) -> bool {
+    fn closed_after_trim(&self, run: WindowRun) -> bool {
         self.closing(run).is_some_and(|at| at >= self.trimmed)
     }
 
     /// Every worker is past the closing marker, and none has the window's report.
-    fn none_will_report(&self, run: RunId) -> bool {
+    fn none_will_report(&self, run: WindowRun) -> bool {
         let past = |worker: &Worker, at| worker.position > at && worker.report.is_none_or(|report| report.run != run);
         self.closing(run).is_some_and(|at| self.workers.iter().all(|worker| past(worker, at)))
     }

@@ -1,6 +1,6 @@
 //! What a recounter does: markers, reading the rows, and a verdict; and what late copies of its requests do.
 
-use tally_core::recount::{AfterPut, Form, Marker, RunId, Verdict, after_put, verdict};
+use tally_core::recount::{AfterPut, Form, Marker, Verdict, WindowRun, after_put, verdict};
 
 use super::{Entry, Ghost, Item, Order, Put, Recounter, Recounts, Rule, State, Step, Users};
 
@@ -65,7 +65,7 @@ impl Recounts {
     }
 
     /// What follows once all rows are read.
-    fn read(&self, run: RunId, read: Users) -> Recounter {
+    fn read(&self, run: WindowRun, read: Users) -> Recounter {
         if self.waits(Rule::WaitBeforeHigh) { Recounter::SettlingHigh { run, read } } else { closing(run, read) }
     }
 
@@ -104,7 +104,14 @@ impl Recounts {
         }
     }
 
-    fn await_report(&self, state: &State, recounter: usize, run: RunId, read: Users, next: &mut Vec<(Step, State)>) {
+    fn await_report(
+        &self,
+        state: &State,
+        recounter: usize,
+        run: WindowRun,
+        read: Users,
+        next: &mut Vec<(Step, State)>,
+    ) {
         if let Some(report) = state.reports.iter().find(|report| report.run == run) {
             let report = self.world.report(run, report.touched, report.likes);
             let follows = verdict(&self.world.named(read), &report, &state.counter, Form::Plain)
@@ -116,7 +123,7 @@ impl Recounts {
     }
 
     /// A verdict reaches the counter; `None` where its condition does not hold.
-    fn judged(&self, state: &State, run: RunId, correction: i64) -> Option<State> {
+    fn judged(&self, state: &State, run: WindowRun, correction: i64) -> Option<State> {
         let proved = state.closed_after_trim(run);
         if correction == 0 && !self.obeys(Rule::TokenForNothing) {
             return Some(State { proved: state.proved || proved, ..state.clone() });
@@ -130,7 +137,7 @@ impl Recounts {
         Some(State { counter, replaced: Vec::new(), proved: state.proved || proved, ..state.clone() })
     }
 
-    fn judge(&self, state: &State, recounter: usize, run: RunId, correction: i64, next: &mut Vec<(Step, State)>) {
+    fn judge(&self, state: &State, recounter: usize, run: WindowRun, correction: i64, next: &mut Vec<(Step, State)>) {
         let idle = state.with(recounter, Recounter::Idle);
         let Some(judged) = self.judged(state, run, correction) else {
             next.push((Step::Void { recounter }, idle));
@@ -156,7 +163,7 @@ impl Recounts {
     }
 }
 
-fn closing(run: RunId, read: Users) -> Recounter {
+fn closing(run: WindowRun, read: Users) -> Recounter {
     let marker = Marker::high(run);
     Recounter::Putting { put: Put { marker, required: marker.requires(None) }, read }
 }

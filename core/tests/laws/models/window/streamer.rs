@@ -7,6 +7,7 @@ use tally_core::lineage::Lineage;
 use tally_core::recount::{CaptureLimits, Captures, Marker, Report};
 use tally_core::tally::{Cut, CutRules, Fold, Prefix, RecordKind, UpdateContext};
 use tally_core::time::UnixMillis;
+use tally_core::weight::Weight;
 
 use super::{Entry, NOW, Recounts, Rule, SHARD, State, Step, Touched};
 
@@ -53,7 +54,7 @@ impl Recounts {
 
     /// What the real captures hold after all that the worker has read.
     fn captures(&self, state: &State, worker: usize) -> Captures {
-        let mut captures = Captures::new(CaptureLimits { users: usize::MAX, age: Duration::MAX });
+        let mut captures = Captures::new(CaptureLimits { members: usize::MAX, age: Duration::MAX });
         for at in &state.workers[worker].captured {
             captures.observe(&self.world.record(state.stream[*at], *at), NOW);
         }
@@ -112,19 +113,20 @@ impl Recounts {
     fn touched(&self, report: &Report) -> Touched {
         let set = |wanted: fn(bool) -> bool| {
             let users = self.world.users.iter().enumerate();
-            let among = users.filter(|(_, user)| report.touched.get(*user).is_some_and(|likes| wanted(*likes)));
+            let likes = |weight: &Weight| *weight == Weight::ONE;
+            let among = users.filter(|(_, user)| report.touched.get(*user).is_some_and(|weight| wanted(likes(weight))));
             among.fold(0, |set, (user, _)| set | 1 << user)
         };
         Touched { run: report.run, touched: set(|_| true), likes: set(|likes| likes) }
     }
 
-    /// Writes a prefix: the posts, then the closing marker by itself.
+    /// Writes a prefix: the counter, then the closing marker by itself.
     fn apply(&self, state: &mut State, mut prefix: Prefix) {
         let context =
             UpdateContext { shard: SHARD, now: UnixMillis(0), ancestors: &[], closed_through: None, seen: None };
-        let records = prefix.posts.remove(&self.world.key.post);
+        let records = prefix.counters.remove(&self.world.key.counter);
         if let (Some(records), Some(boundary), false) = (&records, &prefix.boundary, self.obeys(Rule::Boundary)) {
-            let mut both = records.update(&context).expect("a touched post has records");
+            let mut both = records.update(&context).expect("a touched counter has records");
             both.last = boundary.sequence;
             both.touched[0].window = Some(boundary.run);
             state.take(&both);

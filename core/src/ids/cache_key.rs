@@ -1,0 +1,37 @@
+//! What a counter's value is called in the cache, which several deployments may share.
+
+use super::CounterId;
+
+/// What the cache keys of one deployment begin with: nothing, or the prefix of its tables and a slash.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct CachePrefix(Box<str>);
+
+impl CachePrefix {
+    /// The prefix of a deployment whose tables' names begin with `tables`.
+    pub fn of_tables(tables: &str) -> Self {
+        if tables.is_empty() { Self::default() } else { Self(format!("{tables}/").into()) }
+    }
+
+    /// Where the value of `counter` is kept: `likes:p`, `a/retweets:p`, `+views:p`. The tables' prefix has neither slash
+    /// nor colon and a counter's name has neither, so no two counters of any two deployments share a key.
+    pub fn key(&self, counter: &CounterId) -> String {
+        format!("{}{}:{}", self.0, counter.name.marked(), counter.post)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::ids::{CounterKind, CounterName, PostId};
+
+    #[test]
+    fn a_key_names_deployment_counter_and_post() {
+        let of =
+            |name, kind| CounterId { post: PostId::new("p:1").unwrap(), name: CounterName::new(name, kind).unwrap() };
+        let (none, some) = (CachePrefix::of_tables(""), CachePrefix::of_tables("test-"));
+        assert_eq!(none.key(&of("likes", CounterKind::Set)), "likes:p:1");
+        assert_eq!(none.key(&of("retweets", CounterKind::Set)), "retweets:p:1");
+        assert_eq!(some.key(&of("likes", CounterKind::Set)), "test-/likes:p:1");
+        assert_eq!(some.key(&of("views", CounterKind::Sum)), "test-/+views:p:1");
+    }
+}

@@ -1,0 +1,67 @@
+//! The sort key of a row that is counted: a member's id, or the cell that one Kafka partition adds to.
+
+use std::borrow::Borrow;
+use std::fmt;
+
+use super::{RESERVED, ReservedKey, UserId, check_id};
+
+/// Which row of its row key. Both kinds are compared and stored as their text; no id begins with U+0001, so the two
+/// never meet.
+#[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct MemberKey(Box<str>);
+
+impl MemberKey {
+    /// The row of a sort key; `None` where no row that is counted can stand there.
+    pub fn new(sort: &str) -> Option<Self> {
+        let counted = ReservedKey::read(sort).map_or_else(|| check_id(sort).is_ok(), ReservedKey::is_counted);
+        counted.then(|| Self(sort.into()))
+    }
+
+    /// Whether it is a cell of a sum.
+    pub fn is_cell(&self) -> bool {
+        self.0.starts_with(RESERVED)
+    }
+
+    /// The sort key.
+    pub fn as_str(&self) -> &str {
+        &self.0
+    }
+}
+
+impl From<&UserId> for MemberKey {
+    fn from(user: &UserId) -> Self {
+        Self(user.as_str().into())
+    }
+}
+
+impl Borrow<str> for MemberKey {
+    fn borrow(&self) -> &str {
+        &self.0
+    }
+}
+
+impl fmt::Display for MemberKey {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+impl fmt::Debug for MemberKey {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{:?}", &self.0)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_member_is_an_id_or_a_cell_and_nothing_else_that_is_reserved() {
+        assert!(MemberKey::new("u").is_some_and(|member| !member.is_cell()));
+        assert!(MemberKey::new("\u{1}cell/views/11").is_some_and(|member| member.is_cell()));
+        for sort in ["", "\u{1}recount", "\u{1}homes", "\u{1}cell/views/011", "a\u{7f}"] {
+            assert_eq!(MemberKey::new(sort), None, "{sort:?}");
+        }
+    }
+}

@@ -1,0 +1,92 @@
+//! The sort keys that are no members': each begins with U+0001, which no id holds.
+
+use std::fmt;
+
+/// The first character of every sort key that is not a member's id, so the two never meet.
+pub const RESERVED: char = '\u{1}';
+
+/// What stands under a reserved sort key.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ReservedKey<'a> {
+    /// The marker of a recount's window.
+    Recount,
+    /// What one Kafka partition has added to a sum: the only reserved row that is counted.
+    Cell {
+        /// The topic, which has no slash.
+        topic: &'a str,
+        /// The partition.
+        partition: u32,
+    },
+    /// Which shard counts a set has had.
+    Homes,
+    /// What this version does not know, without the U+0001: it counts nothing.
+    Other(&'a str),
+}
+
+impl<'a> ReservedKey<'a> {
+    const RECOUNT: &'static str = "recount";
+    const HOMES: &'static str = "homes";
+    const CELL: &'static str = "cell/";
+
+    /// The reserved key `sort` is; `None` for one that is not reserved.
+    pub fn read(sort: &'a str) -> Option<Self> {
+        let name = sort.strip_prefix(RESERVED)?;
+        Some(match name {
+            Self::RECOUNT => Self::Recount,
+            Self::HOMES => Self::Homes,
+            _ => name.strip_prefix(Self::CELL).and_then(Self::cell).unwrap_or(Self::Other(name)),
+        })
+    }
+
+    fn cell(place: &'a str) -> Option<Self> {
+        let (topic, partition) = place.split_once('/')?;
+        let canonical = partition.parse().ok().filter(|index: &u32| index.to_string() == partition);
+        canonical.filter(|_| !topic.is_empty()).map(|partition| Self::Cell { topic, partition })
+    }
+
+    /// Whether a row under it is part of a count.
+    pub fn is_counted(self) -> bool {
+        matches!(self, Self::Cell { .. })
+    }
+}
+
+impl fmt::Display for ReservedKey<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Recount => write!(f, "{RESERVED}{}", Self::RECOUNT),
+            Self::Cell { topic, partition } => write!(f, "{RESERVED}{}{topic}/{partition}", Self::CELL),
+            Self::Homes => write!(f, "{RESERVED}{}", Self::HOMES),
+            Self::Other(name) => write!(f, "{RESERVED}{name}"),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_reserved_key_survives_being_written_and_read() {
+        for (sort, key) in [
+            ("\u{1}recount", ReservedKey::Recount),
+            ("\u{1}homes", ReservedKey::Homes),
+            ("\u{1}cell/views/11", ReservedKey::Cell { topic: "views", partition: 11 }),
+            ("\u{1}cell/views/011", ReservedKey::Other("cell/views/011")),
+            ("\u{1}", ReservedKey::Other("")),
+        ] {
+            assert_eq!(ReservedKey::read(sort), Some(key));
+            assert_eq!(key.to_string(), sort);
+        }
+        for sort in ["", "u", "recount", " \u{1}recount"] {
+            assert_eq!(ReservedKey::read(sort), None, "{sort:?}");
+        }
+    }
+
+    #[test]
+    fn a_cell_names_a_topic_and_a_partition_in_canonical_decimal() {
+        for place in ["", "views", "/1", "views/", "views/-1", "views/+1", "views/1/2", "views/4294967296", "views/x"] {
+            let sort = format!("\u{1}cell/{place}");
+            assert!(ReservedKey::read(&sort).is_some_and(|key| !key.is_counted()), "{place:?}");
+        }
+    }
+}

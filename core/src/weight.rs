@@ -1,0 +1,100 @@
+//! What a row counts for. A counter is the sum of its rows' weights.
+
+use std::fmt;
+
+/// What a row counts for: 1 for a member, any integer for a cell, 0 for what is not there.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Weight(i64);
+
+/// What an item says it counts for, before anything relies on it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Stated {
+    /// It has no `n`.
+    #[default]
+    Nothing,
+    /// `n`, in its range.
+    Amount(Weight),
+    /// An `n` that is no integer in its range.
+    Unreadable,
+}
+
+impl Weight {
+    /// What is not there.
+    pub const ABSENT: Self = Self(0);
+    /// A row that states nothing else.
+    pub const ONE: Self = Self(1);
+    /// The greatest amount; the least is its negative. Small enough that a difference of two fits 64 bits.
+    pub const MAX: i64 = 1_000_000_000_000_000_000;
+
+    /// A weight of `n`, within the bounds.
+    pub fn new(n: i64) -> Option<Self> {
+        (-Self::MAX..=Self::MAX).contains(&n).then_some(Self(n))
+    }
+
+    /// 1 for a row that is there, 0 for one that is not.
+    pub fn of_presence(present: bool) -> Self {
+        Self(i64::from(present))
+    }
+
+    /// The number.
+    pub fn get(self) -> i64 {
+        self.0
+    }
+
+    /// What a counter gains when a row of weight `before` weighs this much now.
+    pub fn less(self, before: Self) -> i64 {
+        self.0 - before.0
+    }
+}
+
+impl fmt::Display for Weight {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.fmt(f)
+    }
+}
+
+impl Stated {
+    /// What the number `n` says, as the store writes it.
+    pub fn number(n: &str) -> Self {
+        n.parse().ok().and_then(Weight::new).map_or(Self::Unreadable, Self::Amount)
+    }
+
+    /// The weight of a row that states this; `None` where it is unreadable, as a cell without an amount is.
+    pub fn weight(self, is_cell: bool) -> Option<Weight> {
+        match self {
+            Self::Amount(weight) => Some(weight),
+            Self::Nothing => (!is_cell).then_some(Weight::ONE),
+            Self::Unreadable => None,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_weight_is_an_integer_of_at_most_ten_to_the_eighteen_either_way() {
+        let max = Weight::MAX.to_string();
+        for n in ["0", "1", "-1", &max, &format!("-{max}")] {
+            assert_eq!(Stated::number(n).weight(true).unwrap().to_string(), n);
+        }
+        for n in ["", "1.5", "1e3", "1000000000000000001", "-1000000000000000001", "9223372036854775808", "x", " 1"] {
+            assert_eq!(Stated::number(n), Stated::Unreadable, "{n}");
+        }
+    }
+
+    #[test]
+    fn a_member_that_states_no_amount_weighs_1_and_a_cell_is_unreadable() {
+        assert_eq!(Stated::Nothing.weight(false), Some(Weight::ONE));
+        assert_eq!(Stated::Nothing.weight(true), None);
+        assert_eq!(Stated::Unreadable.weight(false), None);
+    }
+
+    #[test]
+    fn the_difference_of_any_two_weights_is_a_number() {
+        let (least, most) = (Weight::new(-Weight::MAX).unwrap(), Weight::new(Weight::MAX).unwrap());
+        assert_eq!(most.less(least), 2 * Weight::MAX);
+        assert_eq!(Weight::ABSENT.less(Weight::ONE), -1);
+    }
+}
