@@ -17,5 +17,5 @@ pub use member::MemberKey;
 pub use reserved::{RESERVED, ReservedKey};
 pub use row_key::{BadRowKey, RowKey};
 pub use shard::{BadShardCount, Shard, ShardCount, ShardSet};
-pub use stream::{BadSequence, Ordinal, Sequence, StreamLabel, StreamShardId};
+pub use stream::{BadSequence, Ordinal, Sequence, StreamLabel, StreamShardId, StreamTable};
 pub use text::{BadId, MAX_ID_BYTES, PostId, UserId, check_id};

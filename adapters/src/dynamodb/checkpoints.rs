@@ -147,7 +147,7 @@ impl CheckpointsPort for Checkpoints {
             let standing = self.registry(label).await?;
             let registry = match standing {
                 Some(registry) => registry,
-                None => Registry::after(self.greatest_next().await?),
+                None => Registry::after(self.greatest_next(label.table()).await?),
             };
             if let Some(given) = self.give(label, &shard::new(&id, parent, at), registry, standing.is_none()).await? {
                 return Ok(given);

@@ -61,7 +61,7 @@ impl Streams {
 
     async fn arn(&self, label: &StreamLabel) -> Result<String, StreamFault> {
         let arns = self.arns.get_or_try_init(|| async { self.arns_in(&self.describe_table().await?) }).await?;
-        Ok(format!("{arns}{label}"))
+        Ok(format!("{arns}{}", label.as_str()))
     }
 
     /// What the table's streams are called before their labels.
@@ -84,7 +84,7 @@ impl Streams {
         if let Some((_, created)) = known().as_ref().filter(|(latest, _)| latest == label) {
             return Ok(*created);
         }
-        let described = self.page(&format!("{}{label}", self.arns_in(table)?), None, None).await?;
+        let described = self.page(&format!("{}{}", self.arns_in(table)?, label.as_str()), None, None).await?;
         let created = self.when(described.creation_request_date_time(), "stream")?;
         *known() = Some((label.clone(), created));
         Ok(created)

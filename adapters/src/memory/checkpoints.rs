@@ -81,7 +81,8 @@ impl CheckpointsPort for Checkpoints {
         if let Some(kept) = table.shards.get(&key) {
             return Ok(kept.checkpoint.ordinal);
         }
-        let greatest = table.registries.values().map(|registry| registry.next).max();
+        let registries = table.registries.iter().filter(|(stream, _)| stream.table() == label.table());
+        let greatest = registries.map(|(_, registry)| registry.next).max();
         let registry = table.registries.entry(label.clone()).or_insert_with(|| Registry::after(greatest));
         let ordinal = registry.next;
         registry.next = Ordinal(ordinal.0 + 1);

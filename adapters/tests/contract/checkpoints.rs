@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use tally_core::fault::Fault;
-use tally_core::ids::{Ordinal, ShardCount, StreamLabel, StreamShardId};
+use tally_core::ids::{Ordinal, ShardCount, StreamLabel, StreamShardId, StreamTable};
 use tally_core::lineage::Loss;
 use tally_core::ports::{Checkpoints, Gap, Lease, LeaseTaken, Registry, ShardState, Worker};
 use tally_core::time::UnixMillis;
@@ -55,6 +55,11 @@ async fn a_shard_is_numbered_once_and_no_number_is_given_twice(port: &dyn Checkp
     assert_eq!(port.registry(&other).await, Ok(Some(started)));
 
     assert_eq!(port.registry(&label).await, Ok(Some(Registry { next: Ordinal(4), floor: None })));
+
+    let elsewhere = StreamLabel::new(StreamTable::named("changes"), label.as_str());
+    assert_eq!(port.registry(&elsewhere).await, Ok(None), "the same label of another table");
+    assert_eq!(port.number(&elsewhere, &root, None, NOW).await, Ok(Ordinal(1)), "each table counts by itself");
+    assert_eq!(port.shards(&elsewhere).await.unwrap().len(), 1);
     let states = port.shards(&label).await.unwrap();
     let ordinals: Vec<u64> = states.iter().map(|state| state.checkpoint.ordinal.0).collect();
     assert_eq!(ordinals, [1, 2, 3]);

@@ -14,7 +14,7 @@ use std::time::Duration;
 
 use redis::Commands;
 use tally_adapters::redis::{Cache, Settings};
-use tally_core::ids::CounterId;
+use tally_core::ids::{CachePrefix, CounterId, CounterKind, CounterName};
 use tally_core::ports::{Cache as _, Cached};
 use tally_core::served::Served;
 use tokio::time::Instant;
@@ -267,6 +267,32 @@ async fn what_is_evicted_is_missed_and_no_update_brings_it_back() {
     let newer: Vec<_> = posts.iter().map(|post| (post.clone(), served(2))).collect();
     assert!(cache.update(&newer).await.unwrap() <= before);
     assert!(kept(cache.get(&posts).await.unwrap(), 2) <= before);
+}
+
+#[tokio::test]
+async fn deployments_with_other_table_prefixes_share_a_server_and_no_value() {
+    let Some(server) = Server::start(false) else { return };
+    let caches = ["", "a-", "b-"]
+        .map(|tables| Cache::new(&Settings { prefix: CachePrefix::of_tables(tables), ..server.settings() }).unwrap());
+    let views = CounterName::new("views", CounterKind::Sum).unwrap();
+    let counters = [post("p"), CounterId { name: views, ..post("p") }];
+    let mut version = 0;
+    for cache in &caches {
+        for counter in &counters {
+            version += 1;
+            fill(cache, counter, version).await;
+        }
+    }
+    let mut version = 0;
+    for cache in &caches {
+        for counter in &counters {
+            version += 1;
+            assert_eq!(held(cache, counter).await, Cached::Hit(served(version)));
+        }
+    }
+    let mut keys: Vec<String> = server.raw().keys("*").unwrap();
+    keys.sort();
+    assert_eq!(keys, ["+views:p", "a-/+views:p", "a-/likes:p", "b-/+views:p", "b-/likes:p", "likes:p"]);
 }
 
 #[tokio::test]

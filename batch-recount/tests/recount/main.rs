@@ -13,4 +13,6 @@ mod rules;
 #[cfg(test)]
 mod sharing;
 #[cfg(test)]
+mod weights;
+#[cfg(test)]
 mod world;

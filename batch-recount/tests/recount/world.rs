@@ -142,8 +142,8 @@ impl World {
     pub(crate) async fn rows(&self, key: &RowKey) -> i64 {
         let (mut rows, mut after) = (0, None);
         loop {
-            let page = self.ports.rows.users(key, after.as_ref()).await.unwrap();
-            rows += i64::try_from(page.items.len()).unwrap();
+            let page = self.ports.rows.weights(key, after.as_ref()).await.unwrap();
+            rows += page.items.iter().map(|(_, weight)| weight.get()).sum::<i64>();
             after = page.next;
             if after.is_none() {
                 return rows;

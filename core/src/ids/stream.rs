@@ -74,40 +74,89 @@ impl fmt::Display for Ordinal {
     }
 }
 
-macro_rules! name {
-    ($(#[$doc:meta])* $name:ident) => {
-        $(#[$doc])*
-        #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-        pub struct $name(Box<str>);
+/// The service's name of one stream shard; opaque.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct StreamShardId(Box<str>);
 
-        impl $name {
-            /// The name as the service gave it.
-            pub fn as_str(&self) -> &str {
-                &self.0
-            }
-        }
-
-        impl From<&str> for $name {
-            fn from(text: &str) -> Self {
-                Self(text.into())
-            }
-        }
-
-        impl fmt::Display for $name {
-            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-                f.write_str(&self.0)
-            }
-        }
-    };
+impl StreamShardId {
+    /// The name as the service gave it.
+    pub fn as_str(&self) -> &str {
+        &self.0
+    }
 }
 
-name! {
-    /// The service's name of one stream shard; opaque.
-    StreamShardId
+impl From<&str> for StreamShardId {
+    fn from(text: &str) -> Self {
+        Self(text.into())
+    }
 }
-name! {
-    /// What tells one life of a table's stream from another: switched off and on again, it gets a new label.
-    StreamLabel
+
+impl fmt::Display for StreamShardId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+/// Which table a change stream is of. Its stream shards have numbers of their own, whatever other tables are followed.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct StreamTable(Option<&'static str>);
+
+impl StreamTable {
+    /// The likes table, whose streams are stored by their labels alone.
+    pub const LIKES: Self = Self(None);
+    /// What stands between table and label where a stream is stored: labels are times, and hold none.
+    const SEPARATOR: char = '@';
+
+    /// Another table; its name has no `@`.
+    pub const fn named(name: &'static str) -> Self {
+        Self(Some(name))
+    }
+
+    /// Whether a stored stream is this table's.
+    pub fn has(self, stored: &str) -> bool {
+        stored.split_once(Self::SEPARATOR).map(|(table, _)| table) == self.0
+    }
+}
+
+/// One life of one table's stream: switched off and on again, it gets another label.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct StreamLabel {
+    table: StreamTable,
+    label: Box<str>,
+}
+
+impl StreamLabel {
+    /// The life that the service calls `label`.
+    pub fn new(table: StreamTable, label: &str) -> Self {
+        Self { table, label: label.into() }
+    }
+
+    /// The label as the service gave it.
+    pub fn as_str(&self) -> &str {
+        &self.label
+    }
+
+    /// Whose stream it is.
+    pub fn table(&self) -> StreamTable {
+        self.table
+    }
+}
+
+/// A stream of the likes table.
+impl From<&str> for StreamLabel {
+    fn from(label: &str) -> Self {
+        Self::new(StreamTable::LIKES, label)
+    }
+}
+
+/// As it is stored: the label alone for the likes table, `table@label` for others.
+impl fmt::Display for StreamLabel {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.table.0 {
+            None => f.write_str(&self.label),
+            Some(table) => write!(f, "{table}{}{}", StreamTable::SEPARATOR, self.label),
+        }
+    }
 }
 
 #[cfg(test)]
@@ -127,6 +176,20 @@ mod tests {
         for text in ["100000000003498069978", "000000000000000000012", &"9".repeat(40)] {
             assert_eq!(text.parse::<Sequence>().unwrap().wire(), text);
         }
+    }
+
+    #[test]
+    fn a_stream_is_stored_by_its_label_alone_only_for_the_likes_table() {
+        let changes = StreamTable::named("changes");
+        let (likes, other) = (StreamLabel::from("2024-05-11T21:21:33.291"), StreamLabel::new(changes, "2024"));
+        assert_eq!(
+            (likes.to_string().as_str(), likes.as_str()),
+            ("2024-05-11T21:21:33.291", "2024-05-11T21:21:33.291")
+        );
+        assert_eq!((other.to_string().as_str(), other.as_str()), ("changes@2024", "2024"));
+        assert!(StreamTable::LIKES.has(&likes.to_string()) && !StreamTable::LIKES.has(&other.to_string()));
+        assert!(changes.has(&other.to_string()) && !changes.has(&likes.to_string()));
+        assert!(!StreamTable::named("change").has(&other.to_string()));
     }
 
     #[test]

@@ -85,11 +85,11 @@ impl Gap {
     /// The gap that `loss`, met at `now`, opens: named after the kind of loss and the place of it.
     pub fn of(loss: &Loss, now: UnixMillis) -> Self {
         let place = match loss {
-            Loss::Trimmed(shard) | Loss::Vanished(shard) | Loss::Unreadable(shard) => shard.as_str(),
-            Loss::Outage { shard, .. } => shard.as_str(),
-            Loss::Unfollowed(label) => label.as_str(),
-            Loss::Refused(_) => "counters",
-            Loss::FenceReset(partition) => partition,
+            Loss::Trimmed(shard) | Loss::Vanished(shard) | Loss::Unreadable(shard) => shard.to_string(),
+            Loss::Outage { shard, .. } => shard.to_string(),
+            Loss::Unfollowed(label) => label.to_string(),
+            Loss::Refused(_) => "counters".to_owned(),
+            Loss::FenceReset(partition) => partition.to_string(),
         };
         let id = GapId(format!("{}/{place}", loss.kind()));
         Self { id, kind: loss.kind().to_owned(), detail: loss.to_string(), opened: now }
@@ -109,9 +109,9 @@ pub trait Checkpoints: Send + Sync {
     /// Gives `shard` its number, once: the checkpoint is put if absent together with the registry's next step, its `at`
     /// a time before which nothing was written to it. Safe to repeat: the number already given is answered.
     ///
-    /// No number is given twice, whatever the label, for counters tell stream shards apart by their numbers alone: the
-    /// registry of a new label begins [`Registry::ROOM`] behind the greatest `next` of all earlier ones, and its floor
-    /// says that everything before is done with.
+    /// No number is given twice to streams of one table, whatever the label, for counters tell stream shards apart by
+    /// their numbers alone: the registry of a new label begins [`Registry::ROOM`] behind the greatest `next` of all
+    /// earlier ones of its table, and its floor says that everything before is done with.
     async fn number(
         &self,
         label: &StreamLabel,

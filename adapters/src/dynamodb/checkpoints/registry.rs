@@ -1,7 +1,7 @@
 //! The numbers given to a stream's shards, and the floor below which all are closed.
 
 use aws_sdk_dynamodb::types::{Put, TransactWriteItem, Update};
-use tally_core::ids::{Ordinal, StreamLabel};
+use tally_core::ids::{Ordinal, StreamLabel, StreamTable};
 use tally_core::ports::{Outcome, Registry};
 
 use super::super::expression::Aliases;
@@ -55,10 +55,13 @@ impl Checkpoints {
         }
     }
 
-    /// The greatest next number of any stream the table has had, where it had one: read once in the life of a stream.
-    pub(super) async fn greatest_next(&self) -> Outcome<Option<Ordinal>> {
+    /// The greatest next number of any stream that `table` has had, where it had one: read once in the life of a stream.
+    pub(super) async fn greatest_next(&self, table: StreamTable) -> Outcome<Option<Ordinal>> {
         let found = under(&self.connection, PREFIX).await?;
-        let registries = found.iter().map(|(_, item)| decode(&Reader::new(self.table(), item)));
+        let registries = found
+            .iter()
+            .filter(|(stream, _)| table.has(stream))
+            .map(|(_, item)| decode(&Reader::new(self.table(), item)));
         Ok(registries.collect::<Outcome<Vec<_>>>()?.into_iter().map(|registry| registry.next).max())
     }
 

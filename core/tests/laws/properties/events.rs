@@ -1,4 +1,4 @@
-//! Row keys and events survive being written down; whatever else is read is refused, and nothing panics.
+//! Events survive being written down; whatever else is read is refused, and nothing panics.
 
 use proptest::prelude::{Strategy, any, prop_assert, prop_assert_eq, prop_assert_ne, proptest};
 use proptest::sample::{Index, select};
@@ -9,11 +9,6 @@ use tally_core::time::UnixMillis;
 use super::{cases, id};
 
 const RECORDED: UnixMillis = UnixMillis(77);
-
-fn row_key() -> impl Strategy<Value = RowKey> {
-    (id(), 0..ShardCount::MAX.get())
-        .prop_map(|(post, k)| RowKey { counter: likes(&post), shard: Shard::new(k).unwrap() })
-}
 
 fn likes(post: &str) -> CounterId {
     CounterId::likes(PostId::new(post).unwrap())
@@ -78,23 +73,6 @@ fn check(value: &[u8]) {
 
 proptest! {
     #![proptest_config(cases(512))]
-
-    #[test]
-    fn a_row_key_survives_being_written(key in row_key()) {
-        prop_assert_eq!(key.to_string().parse(), Ok(key));
-    }
-
-    #[test]
-    fn different_row_keys_are_written_differently(one in row_key(), other in row_key()) {
-        prop_assert_eq!(one.to_string() == other.to_string(), one == other);
-    }
-
-    #[test]
-    fn a_text_is_a_row_key_in_one_spelling_only(text in "[a#0-9\\-+ ]{0,8}") {
-        if let Ok(key) = text.parse::<RowKey>() {
-            prop_assert_eq!(key.to_string(), text);
-        }
-    }
 
     #[test]
     fn sequences_order_as_their_numbers(one in any::<u64>(), other in any::<u64>(), zeros in 0..20usize) {

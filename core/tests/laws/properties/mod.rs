@@ -3,6 +3,7 @@
 mod batch;
 mod counting;
 mod events;
+mod ids;
 mod lineage;
 mod serving;
 mod window;

@@ -1,0 +1,95 @@
+//! Counters whose rows weigh what they state: sums of cells, and sets beside the likes of the same post.
+
+use std::time::Duration;
+
+use tally_adapters::memory::Memory;
+use tally_core::ids::{CounterId, CounterKind, CounterName, ReservedKey, RowKey};
+use tally_core::weight::{Stated, Weight};
+use tally_service::Exit;
+
+use crate::world::{BEGAN, World, Writer, drifted, ended, post, shards, user};
+
+const PARTITIONS: u32 = 6;
+
+fn views() -> CounterId {
+    CounterId { name: CounterName::new("views", CounterKind::Sum).unwrap(), ..post(0) }
+}
+
+/// The row key of a partition's cell.
+fn key_of(partition: u32) -> RowKey {
+    RowKey { counter: views(), shard: shards().shard_of_cell(partition) }
+}
+
+/// A partition's cell comes to hold `n`.
+fn set(memory: &Memory, partition: u32, n: i64) {
+    let cell = ReservedKey::Cell { topic: "likes", partition }.to_string();
+    let stated = Stated::Amount(Weight::new(n).unwrap());
+    memory.likes(shards()).plant_stating(&key_of(partition).to_string(), &cell, stated);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_sum_is_repaired_to_its_cells_while_they_grow_and_shrink() {
+    let memory = Memory::new(BEGAN, 2);
+    let world = World::twin(&memory);
+    let _streamer = world.streamer("s");
+    Writer::new(&world, 1).await.fill(0..1, 9).await;
+    (0..PARTITIONS).for_each(|partition| set(&memory, partition, 1_000 + i64::from(partition)));
+    world.quiet().await;
+    assert_eq!(world.difference(&views()).await, None);
+    for partition in [0, 1] {
+        let counter = world.counter(&views()).await;
+        memory.counts().plant(&views(), drifted(counter, &key_of(partition), 77));
+    }
+    let mut recount = std::pin::pin!(ended(world.start("recount", &[])));
+    let mut n = 0;
+    let exit = loop {
+        tokio::select! {
+            biased;
+            exit = &mut recount => break exit,
+            () = tokio::time::sleep(Duration::from_millis(70)) => {
+                n += 1;
+                set(&memory, n % PARTITIONS, 1_000 + i64::from(n) * if n % 3 == 0 { -1 } else { 2 });
+            }
+        }
+    };
+    assert_eq!(exit, Exit::CLEAN);
+    assert!(n > 50, "{n} changes while the recount ran");
+    world.quiet().await;
+    assert_eq!((world.difference(&views()).await, world.difference(&post(0)).await), (None, None));
+    let summary = world.summary().await;
+    assert_eq!((&summary["corrected"], &summary["misplaced"]), (&2.into(), &0.into()), "{summary}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_row_whose_weight_cannot_be_read_is_counted_nowhere_and_reported() {
+    let memory = Memory::new(BEGAN, 1);
+    let world = World::twin(&memory);
+    let _streamer = world.streamer("s");
+    set(&memory, 0, 5);
+    let pk = key_of(0).to_string();
+    for (sort, stated) in [("\u{1}cell/likes/4", Stated::Nothing), ("member", Stated::Unreadable)] {
+        memory.likes(shards()).plant_stating(&pk, sort, stated);
+    }
+    world.quiet().await;
+    assert_eq!(world.counter(&views()).await.likes, 5);
+    assert_eq!(world.recount(&[]).await, Exit::CLEAN);
+    assert_eq!(world.summary().await["misplaced"], 2);
+    assert_eq!(world.counter(&views()).await.likes, 5);
+}
+
+#[tokio::test(start_paused = true)]
+async fn counters_of_one_post_are_counted_apart() {
+    let memory = Memory::new(BEGAN, 1);
+    let world = World::twin(&memory);
+    let _streamer = world.streamer("s");
+    let retweets = CounterId { name: CounterName::new("retweets", CounterKind::Set).unwrap(), ..post(0) };
+    for (counter, members) in [(&retweets, 3), (&post(0), 5)] {
+        for member in (0..members).map(user) {
+            memory.likes(shards()).plant(&RowKey::of(counter, &member, shards()).to_string(), member.as_str());
+        }
+    }
+    world.quiet().await;
+    assert_eq!((world.counter(&retweets).await.likes, world.counter(&post(0)).await.likes), (3, 5));
+    assert_eq!(world.recount(&[]).await, Exit::CLEAN);
+    assert_eq!((world.difference(&retweets).await, world.difference(&post(0)).await), (None, None));
+}
