@@ -1,9 +1,9 @@
 //! What a counter already contains: for each stream shard the last record it took in, and a floor below which every
 //! shard is done with.
 //!
-//! The watermark moves in the same write as the count, so a record is counted once whoever sends it and however often.
-//! A floor takes the place of the watermarks of finished shards. Time would be no safe rule: a process that slept
-//! signs its old update afresh.
+//! The watermark moves in the same write as the count, so a record is counted once, however many workers send it and however
+//! often. A floor takes the place of the watermarks of finished shards. Time would be no safe rule for dropping them: a
+//! process that stood still signs its old update afresh.
 
 use std::collections::BTreeMap;
 
@@ -100,8 +100,8 @@ impl Prune {
     /// How many watermarks one update drops at most: its expression has to stay below 4 KB. The next drops more.
     pub const MOST: usize = 100;
 
-    /// What an update of `updating` may prune from a counter nobody remembers, when every shard up to `closed_through`
-    /// is closed: the watermarks of `ancestors`, whose place it most likely takes. Dropping one that is not there is
+    /// What an update of `updating` may prune from a counter whose watermarks were not seen, when every shard up to
+    /// `closed_through` is closed: those of `ancestors`, whose place it most likely takes. Dropping one that is not there is
     /// harmless.
     pub fn unseen(closed_through: Option<Ordinal>, updating: Ordinal, ancestors: &[Ordinal]) -> Option<Self> {
         let floor = closed_through.filter(|floor| *floor < updating)?;
@@ -156,7 +156,7 @@ mod tests {
     }
 
     #[test]
-    fn a_counter_nobody_remembers_is_pruned_of_closed_ancestors_and_never_at_the_updating_shard_or_above() {
+    fn a_counter_not_seen_before_is_pruned_of_closed_ancestors_and_never_at_the_updating_shard_or_above() {
         let ancestors = [Ordinal(6), Ordinal(3), Ordinal(1)];
         let prune = |through| Prune::unseen(through, Ordinal(7), &ancestors);
         assert_eq!(prune(Some(Ordinal(4))).unwrap().finished, [Ordinal(3), Ordinal(1)]);

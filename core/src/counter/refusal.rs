@@ -1,5 +1,5 @@
-//! What a refused update means, read off the counter as it was when it refused. The order of the questions matters:
-//! a watermark that is there decides before a floor, and both before the feeder.
+//! What follows from a refused update, decided from the counter as it was when it refused. The order of the questions
+//! matters: a watermark that is there decides before a floor, and both before the feeder.
 
 use super::{Counter, Feeder, Touch, Update};
 use crate::ids::{Ordinal, Sequence};
@@ -16,7 +16,7 @@ pub trait Kin {
 pub enum Retry {
     /// Records up to this one are in the counter: leave them out, and send what is left, if anything.
     After(Sequence),
-    /// The stream shard is finished: whoever works on it is late and has to stop.
+    /// The stream shard is finished: another worker has applied all of it, and this one has to stop.
     Finished,
     /// The same, changed so that this refusal cannot recur.
     Changed(Update),

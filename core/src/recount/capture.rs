@@ -27,7 +27,7 @@ pub struct Capture {
 
 /// The open windows of one stream shard's reader. It must be shown every record it reads, in order, also those that
 /// some counter already has: another worker being ahead changes nothing about what was touched.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Captures {
     limits: CaptureLimits,
     open: Map<RowKey, Capture>,
@@ -208,7 +208,7 @@ mod tests {
     }
 
     #[test]
-    fn a_window_too_old_is_not_reported_even_if_nobody_looked_before_its_end() {
+    fn a_window_too_old_is_not_reported_even_if_it_was_not_given_up_before_its_end() {
         let mut captures = Captures::new(LIMITS);
         captures.observe(&low(R), NOW);
         assert_eq!(captures.observe(&high(R), LIMITS.age), None);
@@ -227,8 +227,8 @@ mod tests {
         }
         assert_eq!(captures.len(), 2);
         captures.observe(&at("q#0", "b"), NOW);
-        assert_eq!(captures.len(), 1, "whoever asks for more than there is, gives up");
+        assert_eq!(captures.len(), 1, "the window that asks for more room than there is, is given up");
         captures.observe(&at("p#0", "b"), NOW);
-        assert_eq!(captures.len(), 1, "and leaves its room to the others");
+        assert_eq!(captures.len(), 1, "and its room is free for the others");
     }
 }

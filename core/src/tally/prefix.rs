@@ -1,7 +1,7 @@
-//! Records in order, gathered per counter until it is time to write them.
+//! Records in order, gathered per counter until they are to be written.
 //!
-//! What is written together is a prefix of the stream shard: a cut is made between two records for all counters alike,
-//! never for one of them alone, so that "everything up to here is applied" stays one number.
+//! What is written together is a prefix of the stream shard: it is cut between two records for all counters alike, so that
+//! "everything up to here is applied" stays one number.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -30,11 +30,11 @@ pub enum Cut {
     Size,
     /// Its first record has waited long enough.
     Age,
-    /// It ends in a window's closing marker, which is written by itself, after everything before it.
+    /// It ends in a window's closing marker, which is written by itself behind everything before it.
     Boundary,
     /// One more record would make an update larger than the store takes, or its sum larger than 64 bits.
     Width,
-    /// The reader stops here: the shard has ended, or the process goes away.
+    /// The reader ends here: the shard has ended, or the process stops.
     Stop,
 }
 
@@ -55,7 +55,7 @@ impl Cut {
 pub const MAX_TOUCHED: usize = 48;
 
 /// Gathers one stream shard's records into prefixes.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Fold {
     rules: CutRules,
     gathered: Prefix,
@@ -103,6 +103,11 @@ impl Fold {
     /// When it will be due by age, if nothing else happens.
     pub fn due_at(&self) -> Option<Duration> {
         self.opened.map(|opened| opened.saturating_add(self.rules.age))
+    }
+
+    /// Whether nothing is gathered.
+    pub fn is_empty(&self) -> bool {
+        self.opened.is_none()
     }
 
     /// Takes out what was gathered.
@@ -179,7 +184,7 @@ pub struct UpdateContext<'a> {
     pub ancestors: &'a [Ordinal],
     /// `F`.
     pub closed_through: Option<Ordinal>,
-    /// The counter's watermarks as last seen, for pruning; `None` where nobody remembers them.
+    /// The counter's watermarks as last seen, for pruning; `None` where they are not remembered.
     pub seen: Option<&'a Watermarks>,
 }
 

@@ -3,6 +3,8 @@
 #[cfg(test)]
 mod explore;
 #[cfg(test)]
+mod intern;
+#[cfg(test)]
 mod models;
 #[cfg(test)]
 mod properties;

@@ -1,7 +1,8 @@
-//! Small worlds around the core's real decision functions, walked exhaustively.
+//! Small worlds around the machines and decisions that ship, walked exhaustively.
 //!
 //! Each world obeys every rule of the design; each of its mutants breaks exactly one, and the walk has to find out.
 
+mod applying;
 mod fence;
 mod item;
 mod row_key;

@@ -36,6 +36,14 @@ pub(super) fn sequence(at: usize) -> Sequence {
     Sequence::from(at as u64 + 1)
 }
 
+/// A report in small: users touched, and those of them who like.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub(super) struct Touched {
+    pub(super) run: WindowRun,
+    pub(super) touched: Users,
+    pub(super) likes: Users,
+}
+
 /// The row key and its users by their real names.
 pub(super) struct TwoUsers {
     pub(super) key: RowKey,
@@ -63,6 +71,15 @@ impl TwoUsers {
 
     pub(super) fn named(&self, set: Users) -> Map<MemberKey, Weight> {
         (0..2).filter(|user| has(set, *user)).map(|user| (self.users[user].clone(), Weight::ONE)).collect()
+    }
+
+    pub(super) fn touched(&self, report: &Report) -> Touched {
+        let set = |wanted: fn(&Weight) -> bool| {
+            let users = self.users.iter().enumerate();
+            let among = users.filter(|(_, user)| report.touched.get(*user).is_some_and(wanted));
+            among.fold(0, |set, (user, _)| set | 1 << user)
+        };
+        Touched { run: report.run, touched: set(|_| true), likes: set(|weight| *weight == Weight::ONE) }
     }
 
     /// The report of a run that saw `touched`, and who of them likes.

@@ -1,15 +1,14 @@
-//! From a history of rows to counts: whoever sends which records, cut wherever, in whatever interleaving and however
-//! often, the counters come to the same.
+//! What a row adds, what a counter contains once it has it, and what an update may prune or take over.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
 
 use proptest::prelude::{Strategy, any, prop_assert, prop_assert_eq, proptest};
-use proptest::sample::{Index, select};
+use proptest::sample::select;
 use tally_core::counter::{Counter, Retry, after_refusal, contains};
 use tally_core::ids::{CounterId, MemberKey, Ordinal, PostId, RowKey, Shard, StreamShardId};
 use tally_core::lineage::{Checkpoint, Lineage};
-use tally_core::tally::{CounterRecords, CutRules, Fold, Prefix, Record, RecordKind, UpdateContext};
+use tally_core::tally::{CounterRecords, CutRules, Fold, Record, RecordKind, UpdateContext};
 use tally_core::time::UnixMillis;
 use tally_core::watermark::Prune;
 use tally_core::weight::Weight;
@@ -34,17 +33,13 @@ fn history() -> impl Strategy<Value = Vec<Touched>> {
 
 type RowOf = (u8, u16, u8);
 
-fn counter(post: u8) -> CounterId {
-    CounterId::likes(PostId::new(&post.to_string()).unwrap())
-}
-
 /// The change records of a history, as the table would emit them, and the rows at its end.
 fn records(history: &[Touched]) -> (Vec<Record>, BTreeMap<RowOf, Weight>) {
     let mut rows = BTreeMap::new();
     let record = |(at, touched): (usize, &Touched)| {
         let Touched { post, shard, user, weight: after } = *touched;
         let before = rows.insert((post, shard, user), after).unwrap_or_default();
-        let key = RowKey { counter: counter(post), shard: Shard::new(shard).unwrap() };
+        let key = RowKey { counter: CounterId::likes(PostId::new(&post.to_string()).unwrap()), shard: Shard::new(shard).unwrap() };
         let member = MemberKey::new(&user.to_string()).unwrap();
         let kind = RecordKind::Row { key, member, before, after };
         Record { sequence: (at as u64 + 1).into(), written: UnixMillis(0), kind }
@@ -53,84 +48,7 @@ fn records(history: &[Touched]) -> (Vec<Record>, BTreeMap<RowOf, Weight>) {
     (records, rows)
 }
 
-/// A streamer's worker on one stream shard: where it reads, and what it gathers. It knows no other worker.
-struct Worker {
-    fold: Fold,
-    next: usize,
-}
-
-#[derive(Default)]
-struct Counters(BTreeMap<CounterId, Counter>);
-
-const SHARD: Ordinal = Ordinal(1);
 const NOW: Duration = Duration::ZERO;
-
-impl Counters {
-    /// Sends a prefix as a worker does, until every counter is answered.
-    fn apply(&mut self, prefix: &Prefix) {
-        for (id, records) in &prefix.counters {
-            self.send(id, records.clone());
-        }
-    }
-
-    fn send(&mut self, id: &CounterId, mut left: CounterRecords) {
-        let context =
-            UpdateContext { shard: SHARD, now: UnixMillis(0), ancestors: &[], closed_through: None, seen: None };
-        let counter = self.0.entry(id.clone()).or_default();
-        while let Some(update) = left.update(&context) {
-            if counter.refusal(&update).is_none() {
-                *counter = counter.clone().updated(&update).unwrap();
-                return;
-            }
-            match after_refusal(&update, Some(counter), &Lineage::default()) {
-                Retry::After(mark) => left = left.after(mark),
-                other => panic!("{other:?}"),
-            }
-        }
-    }
-
-    fn rows(&self, post: u8, shard: u16) -> i64 {
-        let counter = self.0.get(&counter(post));
-        counter.and_then(|counter| counter.shards.get(&Shard::new(shard).unwrap())).map_or(0, |tally| tally.rows)
-    }
-}
-
-impl Worker {
-    /// Reads one record, and writes what is due.
-    fn read(&mut self, records: &[Record], counters: &mut Counters) {
-        let Some(record) = records.get(self.next) else { return self.flush(counters) };
-        if self.fold.push(record, NOW).is_err() {
-            self.flush(counters);
-            self.fold.push(record, NOW).unwrap();
-        }
-        self.next += 1;
-        if self.fold.due(NOW).is_some() {
-            self.flush(counters);
-        }
-    }
-
-    fn flush(&mut self, counters: &mut Counters) {
-        counters.apply(&self.fold.take());
-    }
-}
-
-/// What a worker does next.
-#[derive(Clone, Debug)]
-enum Doing {
-    Read,
-    Flush,
-    /// It dies, and starts again at some record it has read before.
-    Resume(Index),
-}
-
-fn doing() -> impl Strategy<Value = (usize, Doing)> {
-    let doing = proptest::prop_oneof![
-        8 => proptest::prelude::Just(Doing::Read),
-        1 => proptest::prelude::Just(Doing::Flush),
-        1 => any::<Index>().prop_map(Doing::Resume),
-    ];
-    (0..3usize, doing)
-}
 
 proptest! {
     #![proptest_config(cases(256))]
@@ -146,47 +64,6 @@ proptest! {
         }
         for (row, sum) in sums {
             prop_assert_eq!(sum, i64::from(rows[&row]));
-        }
-    }
-
-    /// The checkpoint is the first record nobody has applied for sure: a worker resumes at or before it.
-    #[test]
-    fn counts_do_not_depend_on_cuts_replays_or_who_sends(
-        history in history(),
-        sizes in proptest::collection::vec(1..8usize, 3),
-        schedule in proptest::collection::vec(doing(), 0..120),
-    ) {
-        let (records, rows) = records(&history);
-        let worker = |size: &usize| Worker { fold: Fold::new(CutRules { records: *size, age: Duration::MAX }), next: 0 };
-        let mut workers: Vec<Worker> = sizes.iter().map(worker).collect();
-        let mut counters = Counters::default();
-        let mut checkpoint = 0;
-        for (worker, doing) in schedule {
-            let at_work = &mut workers[worker];
-            match doing {
-                Doing::Read => at_work.read(&records, &mut counters),
-                Doing::Flush => {
-                    at_work.flush(&mut counters);
-                    checkpoint = checkpoint.max(at_work.next);
-                }
-                Doing::Resume(at) => {
-                    at_work.fold.take();
-                    at_work.next = at.index(checkpoint + 1);
-                }
-            }
-        }
-        for _ in 0..=records.len() {
-            workers[0].read(&records, &mut counters);
-        }
-        for post in 0..3 {
-            for shard in 0..3 {
-                let of_key = rows.iter().filter(|((p, s, _), _)| (*p, *s) == (post, shard));
-                prop_assert_eq!(counters.rows(post, shard), of_key.map(|(_, weight)| weight.get()).sum::<i64>());
-            }
-        }
-        for counter in counters.0.values() {
-            prop_assert_eq!(counter.sum(), Ok(counter.likes));
-            prop_assert!(counter.shards.values().all(|tally| !tally.suspect));
         }
     }
 

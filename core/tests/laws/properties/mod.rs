@@ -1,5 +1,6 @@
 //! Properties of the core's pure parts, each against the plainest statement of what it should do.
 
+mod applying;
 mod batch;
 mod counting;
 mod events;

@@ -7,15 +7,20 @@ mod recounter;
 mod streamer;
 mod tests;
 
-use std::time::Duration;
+use std::hash::BuildHasher;
 
+use foldhash::fast::FixedState;
 use tally_core::counter::{ShardTally, Update, contains};
 use tally_core::ids::Ordinal;
 use tally_core::recount::{Marker, WindowRun};
 
+use streamer::{Happening, Worker};
+
+use super::applying::Machines;
 use super::item::Item;
-use super::row_key::{Entry, TwoUsers, Users, folded, has, sequence};
+use super::row_key::{Entry, Touched, TwoUsers, Users, folded, has, sequence};
 use crate::explore::Model;
+use crate::intern::Interned;
 
 /// A rule of the window that a mutant leaves out.
 #[derive(Clone, Copy, PartialEq)]
@@ -75,6 +80,9 @@ struct Recounts {
     rows: &'static [Users],
     removed: &'static [Rule],
     world: TwoUsers,
+    machines: Machines<Happening>,
+    counters: Interned<Item>,
+    updates: Interned<Update>,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -99,24 +107,6 @@ struct State {
     runs: u8,
     /// A verdict stands, and nothing was trimmed since.
     proved: bool,
-}
-
-#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
-struct Worker {
-    /// The entry it reads next.
-    position: usize,
-    /// What it has read since the opening marker of an open window.
-    captured: Vec<usize>,
-    /// A report it has to write.
-    report: Option<Touched>,
-}
-
-/// A report in small.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-struct Touched {
-    run: WindowRun,
-    touched: Users,
-    likes: Users,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -173,6 +163,7 @@ enum Step {
     Trim { entry: usize },
     Flush { worker: usize, entries: usize },
     LoseAnswer { worker: usize },
+    SendAgain { worker: usize },
     PutReport { worker: usize },
     PassTrimmed { worker: usize },
     CrashAndResume { worker: usize, at: usize },
@@ -196,7 +187,6 @@ enum Step {
 }
 
 const SHARD: Ordinal = Ordinal(1);
-const NOW: Duration = Duration::ZERO;
 
 impl Recounts {
     fn new(workers: usize, recounters: usize, budget: Budget) -> Self {
@@ -209,6 +199,9 @@ impl Recounts {
             rows: &[0b01],
             removed: &[],
             world: TwoUsers::new(),
+            machines: Machines::new(),
+            counters: Interned::new(|item| FixedState::default().hash_one(item)),
+            updates: Interned::new(|update| FixedState::default().hash_one(format!("{update:?}"))),
         }
     }
 
@@ -321,7 +314,7 @@ impl State {
 
     /// Every worker is past the closing marker, and none has the window's report.
     fn none_will_report(&self, run: WindowRun) -> bool {
-        let past = |worker: &Worker, at| worker.position > at && worker.report.is_none_or(|report| report.run != run);
+        let past = |worker: &Worker, at| worker.position > at && !worker.may_report(run);
         self.closing(run).is_some_and(|at| self.workers.iter().all(|worker| past(worker, at)))
     }
 }
@@ -342,7 +335,7 @@ impl Model for Recounts {
                 trimmed: 0,
                 counter: Item::new(counter),
                 marker: None,
-                workers: vec![Worker::default(); self.workers],
+                workers: vec![self.worker(0); self.workers],
                 recounters: vec![Recounter::Idle; self.recounters],
                 reports: Vec::new(),
                 ghost: None,
@@ -371,6 +364,8 @@ impl Model for Recounts {
         if let Some(ghost) = state.ghost {
             self.haunt(state, ghost, next);
         }
+        // Workers differ in nothing but their place: states that differ only by a swap are one.
+        next.iter_mut().for_each(|(_, state)| state.workers.sort_unstable());
     }
 
     fn violation(&self, state: &State) -> Option<String> {

@@ -1,36 +1,127 @@
-//! What a streamer's worker does with the row key's stream: the real fold and captures, and a counter that refuses.
+//! What a streamer's worker does with the row key's stream: the machine that ships, and a counter that answers at once.
+//!
+//! The runner of this model writes one prefix in one step: what may happen between an update and its answer is the
+//! watermark model's. An answer may be lost, and a report waits until it is written.
 
-use std::time::Duration;
+use std::collections::VecDeque;
+use std::sync::Arc;
 
-use tally_core::counter::{Retry, after_refusal, contains};
-use tally_core::lineage::Lineage;
-use tally_core::recount::{CaptureLimits, Captures, Marker, Report};
-use tally_core::tally::{Cut, CutRules, Fold, Prefix, RecordKind, UpdateContext};
-use tally_core::time::UnixMillis;
-use tally_core::weight::Weight;
+use tally_core::apply::{Answer, Apply, Effect, Input, Request, RequestId, WindowEnd};
+use tally_core::counter::{Update, contains};
+use tally_core::fault::Fault;
+use tally_core::ids::StreamShardId;
+use tally_core::lineage::{Checkpoint, Picture};
+use tally_core::ports::Applied;
+use tally_core::recount::{Marker, WindowRun};
+use tally_core::tally::RecordKind;
+use tally_core::time::{Now, UnixMillis};
 
-use super::{Entry, NOW, Recounts, Rule, SHARD, State, Step, Touched};
+use super::super::applying::{AGED, NOW, RULES};
+use super::{Entry, Recounts, Rule, SHARD, State, Step, Touched};
+use crate::intern::Number;
+
+/// A worker: its machine, and what that waits for.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub(super) struct Worker {
+    /// The entry it reads next.
+    pub(super) position: usize,
+    machine: Number,
+    waits: Waits,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+enum Waits {
+    Records,
+    /// An update whose answer was lost, to be sent again.
+    Update(RequestId, Number),
+    /// A report to be written.
+    Report(RequestId, Touched),
+}
+
+/// What happens to a machine.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(super) enum Happening {
+    /// It is given these records, and they grow old enough to be written.
+    Read([Option<(Entry, usize)>; 2]),
+    Break,
+    Taken(RequestId, Number),
+    Refused(RequestId, Number),
+    Lost(RequestId),
+    Done(RequestId),
+    Reported(RequestId),
+    /// The store will never take the report.
+    ReportRefused(RequestId),
+}
+
+/// How the counter's answers reach a worker.
+#[derive(Clone, Copy, PartialEq)]
+enum Answers {
+    Arrive,
+    /// The first one is lost.
+    Lost,
+}
+
+impl Worker {
+    /// Whether it will still write the report of `run`, or may.
+    pub(super) fn may_report(&self, run: WindowRun) -> bool {
+        match self.waits {
+            Waits::Records => false,
+            Waits::Update(..) => true,
+            Waits::Report(_, report) => report.run == run,
+        }
+    }
+}
 
 impl Recounts {
+    /// A worker that begins at `position`, with a machine that has seen nothing.
+    pub(super) fn worker(&self, position: usize) -> Worker {
+        let checkpoint = Checkpoint {
+            id: StreamShardId::from("shard-1"),
+            parent: None,
+            ordinal: SHARD,
+            sequence: None,
+            closed: false,
+            at: UnixMillis(0),
+        };
+        let machine = self.machines.start(Apply::new(&checkpoint, RULES, Arc::new(Picture::default()), NOW));
+        Worker { position, machine, waits: Waits::Records }
+    }
+
     pub(super) fn work(&self, state: &State, worker: usize, next: &mut Vec<(Step, State)>) {
         let doing = &state.workers[worker];
-        if let Some(report) = doing.report {
-            let mut written = state.clone();
-            written.workers[worker].report = None;
-            written.report(report);
-            next.push((Step::PutReport { worker }, written));
-        } else if doing.position < state.trimmed {
-            let mut passed = state.clone();
-            passed.workers[worker].position = state.trimmed;
-            if self.obeys(Rule::TrimDropsCaptures) {
-                self.discontinue(&mut passed, worker);
+        match doing.waits {
+            Waits::Report(id, report) => {
+                let mut written = state.clone();
+                written.report(report);
+                self.happens(&mut written, worker, Happening::Reported(id), Answers::Arrive);
+                next.push((Step::PutReport { worker }, written));
             }
-            next.push((Step::PassTrimmed { worker }, passed));
-        } else {
-            for entries in 1..=2 {
-                next.extend(self.flush(state, worker, entries).map(|after| (Step::Flush { worker, entries }, after)));
+            Waits::Update(id, update) => {
+                let mut sent = state.clone();
+                let happening = self.send(&mut sent, id, &self.updates.get(update));
+                self.happens(&mut sent, worker, happening, Answers::Arrive);
+                next.push((Step::SendAgain { worker }, sent));
             }
-            self.lose_answer(state, worker, next);
+            Waits::Records if doing.position < state.trimmed => {
+                let mut passed = state.clone();
+                passed.workers[worker].position = state.trimmed;
+                if self.obeys(Rule::TrimDropsCaptures) {
+                    self.happens(&mut passed, worker, Happening::Break, Answers::Arrive);
+                }
+                next.push((Step::PassTrimmed { worker }, passed));
+            }
+            Waits::Records => {
+                for entries in 1..=2 {
+                    let flushed = self.flush(state, worker, entries, Answers::Arrive);
+                    next.extend(flushed.map(|after| (Step::Flush { worker, entries }, after)));
+                }
+                if state.left.ghosts > 0
+                    && let Some(mut lost) = self.flush(state, worker, 1, Answers::Lost)
+                {
+                    lost.left.ghosts -= 1;
+                    next.push((Step::LoseAnswer { worker }, lost));
+                }
+            }
         }
         if state.left.worker_crashes > 0 && doing.position > 0 {
             let applied = state.applied();
@@ -44,120 +135,134 @@ impl Recounts {
     fn resumed(&self, state: &State, worker: usize, at: usize) -> State {
         let mut state = state.clone();
         state.left.worker_crashes -= 1;
-        state.workers[worker].position = at;
-        state.workers[worker].report = None;
         if self.obeys(Rule::ResumeDropsCaptures) {
-            self.discontinue(&mut state, worker);
+            state.workers[worker] = self.worker(at);
+            return state;
         }
+        // The mutant keeps the machine with its captures, and gives it what lies elsewhere.
+        if let Waits::Report(id, _) = state.workers[worker].waits {
+            self.happens(&mut state, worker, Happening::ReportRefused(id), Answers::Arrive);
+        }
+        state.workers[worker].position = at;
         state
     }
 
-    /// What the real captures hold after all that the worker has read.
-    fn captures(&self, state: &State, worker: usize) -> Captures {
-        let mut captures = Captures::new(CaptureLimits { members: usize::MAX, age: Duration::MAX });
-        for at in &state.workers[worker].captured {
-            captures.observe(&self.world.record(state.stream[*at], *at), NOW);
+    /// Reads the next `entries` as one prefix, and writes it; `None` where the prefix would end before, or there are no
+    /// more.
+    fn flush(&self, state: &State, worker: usize, entries: usize, answers: Answers) -> Option<State> {
+        let position = state.workers[worker].position;
+        let read = state.stream.get(position..position + entries)?;
+        if entries == 2 && is_closing(read[0]) {
+            return None;
         }
-        captures
-    }
-
-    /// Reading goes on elsewhere.
-    fn discontinue(&self, state: &mut State, worker: usize) {
-        let mut captures = self.captures(state, worker);
-        captures.discontinuity();
-        if captures.is_empty() {
-            state.workers[worker].captured.clear();
+        let mut given = [None; 2];
+        for (slot, at) in given.iter_mut().zip(position..position + entries) {
+            *slot = Some((state.stream[at], at)).filter(|_| self.is_shown(state, at));
         }
-    }
-
-    /// Reads the next `entries` as one prefix, and writes it; `None` where the fold cuts before, or there are no more.
-    fn flush(&self, state: &State, worker: usize, entries: usize) -> Option<State> {
-        let mut fold = Fold::new(CutRules { records: usize::MAX, age: Duration::MAX });
         let mut after = state.clone();
-        for _ in 0..entries {
-            let at = after.workers[worker].position;
-            if at == state.stream.len() || fold.due(NOW) == Some(Cut::Boundary) {
-                return None;
-            }
-            fold.push(&self.world.record(state.stream[at], at), NOW).expect("nothing else cuts so few records");
-            self.observe(&mut after, worker, at);
+        after.workers[worker].position = position + entries;
+        if given != [None; 2] {
+            self.happens(&mut after, worker, Happening::Read(given), answers);
         }
-        self.apply(&mut after, fold.take());
-        Some(after)
+        // A prefix that asks nothing of the counter has no answer to lose.
+        let is_lost = matches!(after.workers[worker].waits, Waits::Update(..));
+        (answers == Answers::Arrive || is_lost).then_some(after)
     }
 
-    /// Shows the next record to the worker's captures.
-    fn observe(&self, state: &mut State, worker: usize, at: usize) {
-        let record = self.world.record(state.stream[at], at);
-        let skipped = !self.obeys(Rule::CaptureApplied)
-            && matches!(record.kind, RecordKind::Row { .. })
-            && contains(&state.counter, SHARD, record.sequence);
-        let mut captures = self.captures(state, worker);
-        let report = if skipped { None } else { captures.observe(&record, NOW) };
-        let unseen = match state.stream[at] {
-            Entry::Marker(marker) if marker == Marker::high(marker.run) && !self.obeys(Rule::OpeningSeen) => {
-                Some(Touched { run: marker.run, touched: 0, likes: 0 })
-            }
-            _ => None,
-        };
-        let worker = &mut state.workers[worker];
-        worker.position = at + 1;
-        worker.report = report.map(|report| self.touched(&report)).or(unseen);
-        if captures.is_empty() {
-            worker.captured.clear();
-        } else if !skipped {
-            worker.captured.push(at);
-        }
+    /// Whether the machine is shown an entry. A mutant keeps those from it that the counter has.
+    fn is_shown(&self, state: &State, at: usize) -> bool {
+        let is_row = matches!(self.world.record(state.stream[at], at).kind, RecordKind::Row { .. });
+        self.obeys(Rule::CaptureApplied) || !is_row || !contains(&state.counter, SHARD, super::sequence(at))
     }
 
-    fn touched(&self, report: &Report) -> Touched {
-        let set = |wanted: fn(bool) -> bool| {
-            let users = self.world.users.iter().enumerate();
-            let likes = |weight: &Weight| *weight == Weight::ONE;
-            let among = users.filter(|(_, user)| report.touched.get(*user).is_some_and(|weight| wanted(likes(weight))));
-            among.fold(0, |set, (user, _)| set | 1 << user)
-        };
-        Touched { run: report.run, touched: set(|_| true), likes: set(|likes| likes) }
-    }
-
-    /// Writes a prefix: the counter, then the closing marker by itself.
-    fn apply(&self, state: &mut State, mut prefix: Prefix) {
-        let context =
-            UpdateContext { shard: SHARD, now: UnixMillis(0), ancestors: &[], closed_through: None, seen: None };
-        let records = prefix.counters.remove(&self.world.key.counter);
-        if let (Some(records), Some(boundary), false) = (&records, &prefix.boundary, self.obeys(Rule::Boundary)) {
-            let mut both = records.update(&context).expect("a touched counter has records");
-            both.last = boundary.sequence;
-            both.touched[0].window = Some(boundary.run);
-            state.take(&both);
-            return;
-        }
-        let mut left = records.unwrap_or_default();
-        while let Some(update) = left.update(&context) {
-            if state.take(&update) {
-                break;
-            }
-            match after_refusal(&update, Some(&state.counter), &Lineage::default()) {
-                Retry::After(mark) => left = left.after(mark),
-                other => panic!("one stream shard alone leads to {other:?}"),
-            }
-        }
-        if let Some(boundary) = prefix.boundary {
-            let replaced = state.counter.tally(self.world.key.shard).window.map(|window| window.run);
-            // Refused where another worker was first: the report is written all the same.
-            let taken = state.take(&boundary.update(&context));
-            if taken && !self.obeys(Rule::NewerTokenReplaces) {
-                state.replaced.extend(replaced);
+    /// Hands `happening` to the worker's machine, and carries out what follows from it.
+    fn happens(&self, state: &mut State, worker: usize, happening: Happening, answers: Answers) {
+        let mut happenings = VecDeque::from([happening]);
+        // The update that a mutant keeps back, to write it together with the closing marker.
+        let mut kept_back: Option<Arc<Update>> = None;
+        while let Some(happening) = happenings.pop_front() {
+            let stepped = self.machines.step(state.workers[worker].machine, happening, || self.inputs(happening));
+            state.workers[worker].machine = stepped.machine;
+            state.workers[worker].waits = Waits::Records;
+            for effect in &*stepped.effects {
+                match effect {
+                    Effect::Ask(id, Request::Update { update, again, .. }) => {
+                        if again.is_some() {
+                            state.workers[worker].waits = Waits::Update(*id, self.updates.number((**update).clone()));
+                        } else if answers == Answers::Lost {
+                            self.send(state, *id, update);
+                            happenings.push_back(Happening::Lost(*id));
+                        } else if !self.obeys(Rule::Boundary) && ends_in_marker(happening) {
+                            let presumed = self.counters.number(state.counter.after(update));
+                            happenings.push_back(Happening::Taken(*id, presumed));
+                            kept_back = Some(Arc::clone(update));
+                        } else if let (Some(kept), Some(run)) = (kept_back.take(), update.touched[0].window) {
+                            let mut both = (*kept).clone();
+                            both.last = update.last;
+                            both.touched[0].window = Some(run);
+                            happenings.push_back(self.send(state, *id, &both));
+                        } else {
+                            happenings.push_back(self.send(state, *id, update));
+                        }
+                    }
+                    Effect::Ask(id, Request::PutReport { report, .. }) => {
+                        state.workers[worker].waits = Waits::Report(*id, self.world.touched(report));
+                    }
+                    Effect::Ask(id, Request::MoveCheckpoint { .. } | Request::Queue(..)) => {
+                        happenings.push_back(Happening::Done(*id));
+                    }
+                    Effect::WindowClosed(WindowEnd::Incomplete) => self.report_unseen(state, worker),
+                    Effect::Ask(_, other) => panic!("a row key's stream leads to {other:?}"),
+                    Effect::Ended(end) => panic!("nothing ends a worker: {end:?}"),
+                    _ => {}
+                }
             }
         }
     }
 
-    /// The next prefix reaches the counter, and its answer is lost: the worker will send it again.
-    fn lose_answer(&self, state: &State, worker: usize, next: &mut Vec<(Step, State)>) {
-        if let (1.., Some(flushed)) = (state.left.ghosts, self.flush(state, worker, 1)) {
-            let mut lost = State { counter: flushed.counter, ..state.clone() };
-            lost.left.ghosts -= 1;
-            next.push((Step::LoseAnswer { worker }, lost));
+    fn inputs(&self, happening: Happening) -> Vec<(Now, Input)> {
+        let counter = |number| (**self.counters.get(number)).clone();
+        let answer = |id, answer| vec![(NOW, Input::Answered(id, answer))];
+        match happening {
+            Happening::Read(given) => {
+                let records = given.into_iter().flatten().map(|(entry, at)| self.world.record(entry, at)).collect();
+                vec![(NOW, Input::Records(records)), (AGED, Input::Woke)]
+            }
+            Happening::Break => vec![(NOW, Input::Break)],
+            Happening::Taken(id, after) => answer(id, Answer::Updated(Ok(Applied::Taken(counter(after))))),
+            Happening::Refused(id, by) => answer(id, Answer::Updated(Ok(Applied::Refused(Some(counter(by)))))),
+            Happening::Lost(id) => answer(id, Answer::Updated(Err(Fault::Transient("no answer".to_owned())))),
+            Happening::Done(id) => answer(id, Answer::Done),
+            Happening::Reported(id) => answer(id, Answer::Reported(Ok(()))),
+            Happening::ReportRefused(id) => answer(id, Answer::Reported(Err(Fault::Poison("never".to_owned())))),
         }
     }
+
+    /// An update reaches the counter; its answer.
+    fn send(&self, state: &mut State, id: RequestId, update: &Update) -> Happening {
+        let replaced = state.counter.tally(self.world.key.shard).window.map(|window| window.run);
+        let taken = state.take(update);
+        if taken && update.touched[0].window.is_some() && !self.obeys(Rule::NewerTokenReplaces) {
+            state.replaced.extend(replaced);
+        }
+        let counter = self.counters.number(state.counter.clone());
+        if taken { Happening::Taken(id, counter) } else { Happening::Refused(id, counter) }
+    }
+
+    /// A mutant reports a window whose opening marker was not seen.
+    fn report_unseen(&self, state: &mut State, worker: usize) {
+        let closing = state.workers[worker].position - 1;
+        if let (false, Entry::Marker(marker)) = (self.obeys(Rule::OpeningSeen), state.stream[closing]) {
+            state.report(Touched { run: marker.run, touched: 0, likes: 0 });
+        }
+    }
+}
+
+fn is_closing(entry: Entry) -> bool {
+    matches!(entry, Entry::Marker(marker) if marker == Marker::high(marker.run))
+}
+
+/// Whether records before a closing marker are given to a machine together with it.
+fn ends_in_marker(happening: Happening) -> bool {
+    matches!(happening, Happening::Read([Some(_), Some((entry, _))]) if is_closing(entry))
 }

@@ -7,38 +7,38 @@ use crate::explore::{breaks, holds, holds_and_ends_well};
 fn a_window_is_exact_while_two_workers_race_and_crash() {
     let budget = Budget { writes: 2, runs: 1, worker_crashes: 1, ..Budget::default() };
     let model = Recounts { drifts: &[-1, 0, 1], rows: &[0b00, 0b01, 0b11], ..Recounts::new(2, 1, budget) };
-    println!("{} states", holds(&model));
+    holds(&model);
 }
 
 #[test]
 fn two_recounters_and_a_late_copy_of_a_put_or_a_verdict_never_over_correct() {
     let budget = Budget { writes: 1, runs: 2, ghosts: 1, ..Budget::default() };
-    println!("{} states", holds(&Recounts::new(1, 2, budget)));
+    holds(&Recounts::new(1, 2, budget));
 }
 
 #[test]
 fn a_window_that_lost_a_record_proves_nothing() {
     let budget = Budget { writes: 2, runs: 2, trims: 1, worker_crashes: 1, ..Budget::default() };
-    println!("{} states", holds(&Recounts::new(1, 1, budget)));
+    holds(&Recounts::new(1, 1, budget));
 }
 
 #[test]
 fn two_recounters_stay_exact_over_a_trim() {
     let budget = Budget { writes: 1, runs: 2, trims: 1, ..Budget::default() };
-    println!("{} states", holds(&Recounts::new(1, 2, budget)));
+    holds(&Recounts::new(1, 2, budget));
 }
 
 #[test]
 fn a_window_is_exact_though_the_stream_reorders_what_has_not_settled() {
     let budget = Budget { writes: 2, runs: 1, ..Budget::default() };
     let model = Recounts { order: Order::SettlesWithin, drifts: &[-1, 0, 1], ..Recounts::new(1, 1, budget) };
-    println!("{} states", holds(&model));
+    holds(&model);
 }
 
 #[test]
 fn a_finished_recount_stays_within_reach() {
     let budget = Budget { writes: 1, runs: 3, worker_crashes: 1, recounter_crashes: 1, ..Budget::default() };
-    println!("{} states", holds_and_ends_well(&Recounts::new(1, 1, budget)));
+    holds_and_ends_well(&Recounts::new(1, 1, budget));
 }
 
 fn broken(rules: &'static [Rule], workers: usize, recounters: usize, budget: Budget) -> usize {
@@ -76,7 +76,7 @@ fn an_older_report_must_not_correct_after_a_verdict_of_nothing() {
 }
 
 #[test]
-fn a_report_by_who_did_not_see_the_opening_marker_misses_who_was_touched() {
+fn a_report_by_a_worker_that_did_not_see_the_opening_marker_misses_users() {
     broken(&[Rule::OpeningSeen], 1, 1, Budget { writes: 1, runs: 1, worker_crashes: 1, ..Budget::default() });
 }
 
