@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use anyhow::{Context, ensure};
 use tally_adapters::{dynamodb, kafka, redis};
+use tally_core::apply;
 use tally_core::backoff::Backoff;
 use tally_core::ids::CachePrefix;
 use tally_core::ports::{Cache, ChangeStream, Checkpoints, Counts, Producer, Recounts, StreamInfo, Worker};
@@ -14,22 +15,22 @@ use tally_service::{Host, Patience, Program, Stage};
 use tokio::sync::mpsc;
 use tokio::time::Instant;
 
-use crate::applier::Works;
+use crate::applier::Applying;
 use crate::args::Args;
-use crate::cache::Cached;
+use crate::cache::CacheUpdates;
 use crate::closing::Closing;
 use crate::config::{CacheAddress, Config, Rules};
-use crate::courier::Courier;
 use crate::directory::Directory;
-use crate::feed::Feed;
-use crate::flush::Flush;
+use crate::feed::FeedTopic;
 use crate::follow::{Follow, Handover, Held, Sharing, Tools};
 use crate::gaps::Gaps;
+use crate::latest::LatestCounts;
 use crate::leases::Beats;
 use crate::metrics;
-use crate::outlet::Outlet;
+use crate::publisher::Publisher;
 use crate::registry::{Registry, fault};
 use crate::slots::Slots;
+use crate::stores::Stores;
 use crate::view::View;
 use crate::watchdog::Watchdog;
 
@@ -159,20 +160,18 @@ fn spawn(host: &Host, rules: &Rules, ports: &Ports, info: StreamInfo) {
         patience: patience.clone(),
         born,
     };
-    let flush = Flush::new(
+    let stores = Stores::new(
         Arc::clone(&ports.counts),
         Arc::clone(&ports.recounts),
         gaps.clone(),
         rules.concurrency,
-        spawn_couriers(host, ports),
+        spawn_publishers(host, ports),
     );
-    let works = Works {
-        flush: Arc::new(flush),
-        checkpoints: Arc::clone(&ports.checkpoints),
+    let applying = Applying {
+        stores: Arc::new(stores),
+        view: gaps.view.clone(),
         closing,
-        patience: patience.clone(),
-        cut: rules.cut,
-        window: rules.window,
+        rules: apply::Rules { cut: rules.cut, window: rules.window, concurrency: rules.concurrency },
         slots: Slots::default(),
     };
     let stream = Arc::clone(&ports.stream);
@@ -193,7 +192,7 @@ fn spawn(host: &Host, rules: &Rules, ports: &Ports, info: StreamInfo) {
         host: host.clone(),
         registry,
         checkpoints: Arc::clone(&ports.checkpoints),
-        tools: Tools { stream: Arc::clone(&ports.stream), gaps, poll: rules.poll, works },
+        tools: Tools { stream: Arc::clone(&ports.stream), gaps, poll: rules.poll, applying },
         sharing,
         beat: stale / 3,
         born: births,
@@ -206,24 +205,25 @@ fn spawn(host: &Host, rules: &Rules, ports: &Ports, info: StreamInfo) {
     host.spawn(Stage::Intake, "follow", follow);
 }
 
-/// Starts what carries counts out; the outlets that lead there.
-fn spawn_couriers(host: &Host, ports: &Ports) -> Vec<Outlet> {
-    let mut outlets = Vec::new();
-    let mut outlet = |dropped: fn(usize)| {
-        outlets.push(Outlet::new(WAITING, dropped));
-        outlets[outlets.len() - 1].clone()
+/// Starts the publishers; the queues that they empty.
+fn spawn_publishers(host: &Host, ports: &Ports) -> Vec<LatestCounts> {
+    let mut queues = Vec::new();
+    let mut queue = |on_dropped: fn(usize)| {
+        queues.push(LatestCounts::new(WAITING, on_dropped));
+        queues[queues.len() - 1].clone()
     };
     let (clock, chance) = (host.clock(), host.chance().fork());
     if let Some(cache) = &ports.cache {
-        let (outlet, destination) = (outlet(|dropped| metrics::cached("dropped", dropped)), Cached(Arc::clone(cache)));
-        host.spawn(Stage::Output, "cache", Courier { outlet, destination, clock, chance: chance.clone() });
+        let latest = queue(|dropped| metrics::cached("dropped", dropped));
+        let destination = CacheUpdates(Arc::clone(cache));
+        host.spawn(Stage::Output, "cache", Publisher::new(latest, destination, clock, chance.clone()));
     }
     if let Some(FeedPort { producer, topic }) = &ports.feed {
-        let outlet = outlet(|dropped| metrics::fed("dropped", dropped));
-        let destination = Feed { producer: Arc::clone(producer), topic: topic.clone() };
-        host.spawn(Stage::Output, "feed", Courier { outlet, destination, clock, chance });
+        let latest = queue(|dropped| metrics::fed("dropped", dropped));
+        let destination = FeedTopic { producer: Arc::clone(producer), topic: topic.clone() };
+        host.spawn(Stage::Output, "feed", Publisher::new(latest, destination, clock, chance));
     }
-    outlets
+    queues
 }
 
 impl Program for App {

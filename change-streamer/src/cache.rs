@@ -1,5 +1,5 @@
-//! New counts on their way to the cache: only keys that are there are updated, only by something newer, and whatever
-//! is missed heals with the next version or when the key expires.
+//! New counts for the cache: only keys that are in it are updated, and only by newer counts. A count that is missed is made
+//! up for by the next one of its post, or when the key expires.
 
 use std::sync::Arc;
 
@@ -7,16 +7,16 @@ use tally_core::ids::CounterId;
 use tally_core::ports::Cache;
 use tally_core::served::Served;
 
-use crate::courier::{Destination, Offered};
 use crate::metrics;
+use crate::publisher::{Destination, Sent};
 
 /// The cache as a destination.
-pub(crate) struct Cached(pub(crate) Arc<dyn Cache>);
+pub(crate) struct CacheUpdates(pub(crate) Arc<dyn Cache>);
 
-impl Destination for Cached {
+impl Destination for CacheUpdates {
     const NAME: &'static str = "cache";
 
-    async fn offer(&self, counts: Vec<(CounterId, Served)>) -> Offered {
+    async fn send(&self, counts: Vec<(CounterId, Served)>) -> Sent {
         let outcome = self.0.update(&counts).await;
         match &outcome {
             Ok(replaced) => {
@@ -25,9 +25,9 @@ impl Destination for Cached {
             }
             Err(_) => metrics::cached("failed", counts.len()),
         }
-        // A failed update is offered again behind what has come meanwhile: a count that never changes again would
-        // otherwise stay old until its key expires.
+        // A failed update is sent again behind newer ones: a count that never changes again would otherwise stay old until
+        // its key expires.
         let left = if outcome.is_ok() { Vec::new() } else { counts };
-        Offered { left, outcome: outcome.map(|_| ()) }
+        Sent { left, outcome: outcome.map(|_| ()) }
     }
 }

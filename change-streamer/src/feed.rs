@@ -1,5 +1,5 @@
-//! The change feed: each new count of likes as a message of its own, keyed by post, for systems that follow counts without
-//! asking for them. Messages are absolute, so the last one of a post is all there is to know.
+//! The change feed: each new count of likes as a message of its own, keyed by post. Messages are absolute, so the last one of
+//! a post says everything.
 
 use std::sync::Arc;
 
@@ -11,14 +11,14 @@ use tally_core::ports::Producer;
 use tally_core::ports::log::Outgoing;
 use tally_core::served::Served;
 
-use crate::courier::{Destination, Offered};
 use crate::metrics;
+use crate::publisher::{Destination, Sent};
 
-/// Messages under way at once. Two of one post never are: a post waits once.
+/// Messages under way at once. No two of them are of one post: a post waits once.
 const CONCURRENCY: usize = 128;
 
 /// A topic as a destination.
-pub(crate) struct Feed {
+pub(crate) struct FeedTopic {
     pub(crate) producer: Arc<dyn Producer>,
     pub(crate) topic: String,
 }
@@ -39,8 +39,8 @@ impl Message<'_> {
     }
 }
 
-impl Feed {
-    async fn send(&self, id: CounterId, count: Served) -> Result<(), (CounterId, Served, Fault)> {
+impl FeedTopic {
+    async fn send_one(&self, id: CounterId, count: Served) -> Result<(), (CounterId, Served, Fault)> {
         let value = Message::value(&id.post, &count);
         let outgoing = Outgoing {
             topic: &self.topic,
@@ -53,13 +53,13 @@ impl Feed {
     }
 }
 
-impl Destination for Feed {
+impl Destination for FeedTopic {
     const NAME: &'static str = "feed";
 
-    async fn offer(&self, counts: Vec<(CounterId, Served)>) -> Offered {
+    async fn send(&self, counts: Vec<(CounterId, Served)>) -> Sent {
         // A message has no place for the counter's name yet.
         let likes = counts.into_iter().filter(|(id, _)| id.name == CounterName::LIKES);
-        let sent = stream::iter(likes).map(|(id, count)| self.send(id, count)).buffer_unordered(CONCURRENCY);
+        let sent = stream::iter(likes).map(|(id, count)| self.send_one(id, count)).buffer_unordered(CONCURRENCY);
         let sent: Vec<_> = sent.collect().await;
         let (mut left, mut outcome) = (Vec::new(), Ok(()));
         for result in sent {
@@ -72,7 +72,7 @@ impl Destination for Feed {
                 }
             }
         }
-        Offered { left, outcome }
+        Sent { left, outcome }
     }
 }
 

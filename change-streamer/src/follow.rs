@@ -13,7 +13,7 @@ use tally_service::{Host, Patience, Stage, Stop, Task, Worker};
 use tokio::sync::mpsc;
 use tokio::time::Instant;
 
-use crate::applier::{Applier, Works};
+use crate::applier::{Applier, Applying};
 use crate::closing::Born;
 use crate::gaps::Gaps;
 use crate::leases::{Beats, Offer, plan};
@@ -66,7 +66,7 @@ pub(crate) struct Tools {
     pub(crate) stream: Arc<dyn ChangeStream>,
     pub(crate) gaps: Gaps,
     pub(crate) poll: PollRules,
-    pub(crate) works: Works,
+    pub(crate) applying: Applying,
 }
 
 /// The task that follows the stream.
@@ -224,12 +224,12 @@ impl Follow {
     fn start(&self, sight: &Sight, checkpoint: &Checkpoint) -> Running {
         let shard =
             StreamShard { label: sight.info.label.clone(), id: checkpoint.id.clone(), ordinal: checkpoint.ordinal };
-        let Tools { stream, gaps, poll, works } = &self.tools;
+        let Tools { stream, gaps, poll, applying } = &self.tools;
         let (sender, reads) = mpsc::channel(PAGES);
         let gone = Arc::new(AtomicBool::new(false));
         let from = Source { stream: Arc::clone(stream), shard: shard.clone(), gone: Arc::clone(&gone) };
         let reader = Reader::new(from, gaps.clone(), checkpoint, *poll, sender);
-        let applier = Applier::new(works.clone(), shard, checkpoint, reads);
+        let applier = Applier::new(applying.clone(), shard, checkpoint, reads);
         Running {
             label: sight.info.label.clone(),
             reader: self.host.worker(Stage::Intake, &format!("read {}", checkpoint.ordinal), reader),

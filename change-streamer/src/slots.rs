@@ -1,5 +1,5 @@
-//! Numbers for the stream shards read here, given again once a shard is done with: a metric's labels stay as few as the
-//! shards read at once, however many come and go.
+//! Numbers for the stream shards read here, as a metric's label. A number is used again once its shard is done with, so
+//! there are never more of them than shards read at once.
 
 use std::collections::BTreeSet;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -16,7 +16,7 @@ pub(crate) struct Slot {
 }
 
 impl Slots {
-    /// The least number that nobody has.
+    /// The least number that is free.
     pub(crate) fn take(&self) -> Slot {
         let mut used = self.used();
         let number = (0..).find(|number| !used.contains(number)).expect("numbers do not run out");

@@ -1,4 +1,4 @@
-//! The cache behind the counts: right when all is quiet, never older than it was, and nobody's brake.
+//! The cache: right when all is quiet, never older than it was, and never a brake on the counts.
 
 use std::process::{Child, Command, Stdio};
 use std::sync::Arc;
@@ -114,7 +114,7 @@ async fn no_cached_count_differs_from_the_table_when_all_is_quiet_and_none_went_
     }
 }
 
-/// A cache that answers nobody.
+/// A cache that never answers.
 struct Dead;
 
 #[async_trait]

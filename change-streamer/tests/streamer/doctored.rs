@@ -22,7 +22,7 @@ pub(crate) struct Doctored {
 pub(crate) struct Ills {
     /// Shards that listings leave out.
     pub(crate) hidden: BTreeSet<StreamShardId>,
-    /// Shards that are gone for whoever tries to read them.
+    /// Shards that are listed and gone when they are read.
     pub(crate) dead: BTreeSet<StreamShardId>,
     /// The table has no stream any more.
     pub(crate) off: bool,

@@ -223,7 +223,7 @@ async fn a_count_below_zero_is_kept_as_it_is_and_queued_once() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_count_at_the_64_bit_edge_is_left_to_a_recount_and_holds_nobody_up() {
+async fn a_count_at_the_64_bit_edge_is_left_to_a_recount_and_the_shard_goes_on() {
     let memory = Memory::new(BEGAN, 1);
     let world = World::twin(&memory);
     let edge = ShardTally { rows: i64::MAX, ..ShardTally::default() };
@@ -239,7 +239,7 @@ async fn a_count_at_the_64_bit_edge_is_left_to_a_recount_and_holds_nobody_up() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_count_at_the_64_bit_edge_of_the_table_holds_nobody_up_either() {
+async fn a_count_at_the_64_bit_edge_of_the_table_does_not_hold_the_shard_up_either() {
     let (world, emulator) = World::emulated(EmulatorConfig { shards: 1, ..EmulatorConfig::default() }).await;
     let sdk = sdk(&emulator);
     let shard = key(&post(0), &user(1)).shard;

@@ -14,7 +14,7 @@ mod listings;
 #[cfg(test)]
 mod losses;
 #[cfg(test)]
-mod outlets;
+mod publishing;
 #[cfg(test)]
 mod sharing;
 #[cfg(test)]

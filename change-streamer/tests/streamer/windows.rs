@@ -128,7 +128,7 @@ async fn a_trim_inside_a_window_ends_it() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn whoever_is_second_captures_what_the_first_has_applied_and_reports_as_well() {
+async fn a_second_worker_captures_what_the_first_has_applied_and_reports_as_well() {
     let memory = Memory::new(BEGAN, 1);
     let mut window = Window::new(&memory).await;
     let users = window.users();

@@ -1,5 +1,5 @@
-//! What leaves the process besides counters: whether it says what is known of its exactness, and that nobody who does
-//! not take it holds up the counts, or the end.
+//! What leaves the process besides counters: whether it says how exact it is, and that a destination which does not take it
+//! holds up neither the counts nor the end.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -27,7 +27,7 @@ fn cached_world(memory: &Memory) -> World {
 }
 
 async fn fill(cache: &dyn Cache, post: &CounterId, served: Served) {
-    let token = cache.begin_fill(post).await.unwrap().expect("nobody else fills");
+    let token = cache.begin_fill(post).await.unwrap().expect("no other reader fills");
     assert!(cache.fill(post, &token, &served).await.unwrap());
 }
 
@@ -118,7 +118,7 @@ impl Producer for Silent {
     }
 }
 
-/// Stops, cleanly and soon enough for whoever waits for the leases.
+/// Stops, cleanly and soon enough for the workers that wait for the leases.
 async fn ends_in_time(world: &World, running: Running) {
     let asked = Instant::now();
     assert!(running.stop(Duration::from_secs(20)).await.exit().is_clean());

@@ -1,4 +1,4 @@
-//! Counts on their way out of the process: the newest of each counter, in a queue that never holds its writers up.
+//! The newest count of each counter that is to leave the process, until a publisher takes it. Putting one in never waits.
 
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -8,15 +8,15 @@ use tally_core::ids::CounterId;
 use tally_core::served::Served;
 use tokio::sync::Notify;
 
-/// The queue. Clones share it.
+/// The counts that wait. Clones share them.
 #[derive(Clone, Debug)]
-pub(crate) struct Outlet(Arc<Shared>);
+pub(crate) struct LatestCounts(Arc<Shared>);
 
 #[derive(Debug)]
 struct Shared {
     limit: usize,
-    /// Who is told how many counters had to make room.
-    dropped: fn(usize),
+    /// Called with the number of counters that were dropped.
+    on_dropped: fn(usize),
     waiting: Mutex<Waiting>,
     filled: Notify,
 }
@@ -27,13 +27,14 @@ struct Waiting {
     newest: Map<CounterId, Served>,
 }
 
-impl Outlet {
-    /// A queue of at most `limit` counters, that tells `dropped` how many had to make room.
-    pub(crate) fn new(limit: usize, dropped: fn(usize)) -> Self {
-        Self(Arc::new(Shared { limit, dropped, waiting: Mutex::default(), filled: Notify::new() }))
+impl LatestCounts {
+    /// Holds at most `limit` counters; `on_dropped` is called with the number of those that had to make room.
+    pub(crate) fn new(limit: usize, on_dropped: fn(usize)) -> Self {
+        Self(Arc::new(Shared { limit, on_dropped, waiting: Mutex::default(), filled: Notify::new() }))
     }
 
-    /// Puts counts in the queue, each in the place of an older one of its counter; counters that wait longest make room.
+    /// Puts counts in, each in the place of an older one of its counter. Where there is no room, the ones that have waited
+    /// longest are dropped.
     pub(crate) fn put(&self, counts: impl IntoIterator<Item = (CounterId, Served)>) {
         let mut dropped = 0;
         {
@@ -44,11 +45,11 @@ impl Outlet {
         }
         self.0.filled.notify_one();
         if dropped > 0 {
-            (self.0.dropped)(dropped);
+            (self.0.on_dropped)(dropped);
         }
     }
 
-    /// The counts that have waited longest, at most `most`; none where the queue is empty.
+    /// Takes out the counts that have waited longest, at most `most`.
     pub(crate) fn take(&self, most: usize) -> Vec<(CounterId, Served)> {
         let mut waiting = self.waiting();
         let count = waiting.order.len().min(most);
@@ -67,6 +68,7 @@ impl Outlet {
 }
 
 impl Waiting {
+    /// Whether a counter had to make room.
     fn put(&mut self, counter: CounterId, count: Served, limit: usize) -> bool {
         if let Some(known) = self.newest.get_mut(&counter) {
             if count.is_newer_than(known) {
@@ -95,24 +97,24 @@ mod tests {
     }
 
     fn versions(taken: &[(CounterId, Served)]) -> Vec<(&str, u64)> {
-        taken.iter().map(|(id, count)| (id.post.as_str(), count.version)).collect()
+        taken.iter().map(|(counter, count)| (counter.post.as_str(), count.version)).collect()
     }
 
     #[test]
     fn a_counter_waits_once_with_its_newest_count() {
-        let outlet = Outlet::new(9, |_| panic!("there was room"));
-        outlet.put([count("a", 1), count("b", 1), count("a", 3), count("a", 2)]);
-        assert_eq!(versions(&outlet.take(9)), [("a", 3), ("b", 1)]);
-        assert!(outlet.take(9).is_empty());
+        let latest = LatestCounts::new(9, |_| panic!("there was room"));
+        latest.put([count("a", 1), count("b", 1), count("a", 3), count("a", 2)]);
+        assert_eq!(versions(&latest.take(9)), [("a", 3), ("b", 1)]);
+        assert!(latest.take(9).is_empty());
     }
 
     #[test]
-    fn a_full_queue_drops_what_waited_longest() {
+    fn where_there_is_no_room_the_counter_that_has_waited_longest_is_dropped() {
         static DROPPED: AtomicUsize = AtomicUsize::new(0);
-        let outlet = Outlet::new(2, |dropped| _ = DROPPED.fetch_add(dropped, Ordering::Relaxed));
-        outlet.put([count("a", 1), count("b", 1), count("c", 1), count("b", 2)]);
+        let latest = LatestCounts::new(2, |dropped| _ = DROPPED.fetch_add(dropped, Ordering::Relaxed));
+        latest.put([count("a", 1), count("b", 1), count("c", 1), count("b", 2)]);
         assert_eq!(DROPPED.load(Ordering::Relaxed), 1);
-        assert_eq!(versions(&outlet.take(1)), [("b", 2)]);
-        assert_eq!(versions(&outlet.take(9)), [("c", 1)]);
+        assert_eq!(versions(&latest.take(1)), [("b", 2)]);
+        assert_eq!(versions(&latest.take(9)), [("c", 1)]);
     }
 }
