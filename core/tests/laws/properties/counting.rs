@@ -39,7 +39,10 @@ fn records(history: &[Touched]) -> (Vec<Record>, BTreeMap<RowOf, Weight>) {
     let record = |(at, touched): (usize, &Touched)| {
         let Touched { post, shard, user, weight: after } = *touched;
         let before = rows.insert((post, shard, user), after).unwrap_or_default();
-        let key = RowKey { counter: CounterId::likes(PostId::new(&post.to_string()).unwrap()), shard: Shard::new(shard).unwrap() };
+        let key = RowKey {
+            counter: CounterId::likes(PostId::new(&post.to_string()).unwrap()),
+            shard: Shard::new(shard).unwrap(),
+        };
         let member = MemberKey::new(&user.to_string()).unwrap();
         let kind = RecordKind::Row { key, member, before, after };
         Record { sequence: (at as u64 + 1).into(), written: UnixMillis(0), kind }
