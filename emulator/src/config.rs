@@ -27,7 +27,8 @@ pub struct Config {
     pub split_collections: bool,
     /// A change appears in the stream at some moment within this bound.
     pub stream_delay: Duration,
-    /// Within this bound, and only while nobody can have seen them (see `stream_delay`), changes of different items may change places.
+    /// Within this bound, and only before a reader can have seen them (see `stream_delay`), changes of different items may
+    /// change places.
     pub stream_reorder: Duration,
     /// The sequence number before a stream's first, 21 to 40 digits.
     pub first_sequence: u128,

@@ -22,22 +22,17 @@ pub enum ControlError {
     /// The table is absent or has no running stream.
     #[error("table {0} has no running stream")]
     NoStream(String),
-    /// The table is absent.
     #[error("no table {0}")]
     NoTable(String),
-    /// The shard is absent or closed.
     #[error("stream has no open shard {0}")]
     NoShard(String),
     /// The shard is too narrow, or the key to cut at lies outside it.
     #[error("shard {0} cannot be cut there")]
     Uncuttable(String),
-    /// The key to cut at does not fit the table.
     #[error("key to cut at does not fit the table: {0}")]
     BadKey(String),
-    /// The command's JSON could not be read.
     #[error("command could not be read: {0}")]
     Unreadable(String),
-    /// There is no such command.
     #[error("no control route {0}")]
     NoRoute(String),
 }
@@ -124,7 +119,6 @@ impl Emulator {
         state.faults.set(rules, now);
     }
 
-    /// The fault rules in force.
     pub fn faults(&self) -> Vec<Rule> {
         self.state().faults.rules()
     }

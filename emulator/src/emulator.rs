@@ -1,12 +1,13 @@
-//! The emulator's handle: takes a request through faults to the engine and back; leaves sockets to the server and the SDK's side to the client.
+//! The emulator's handle: takes a request through faults to the engine and back. Sockets are the server's, the SDK's side is the client's.
 
 use std::collections::BTreeMap;
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
 use http::{Request, Response};
+use parking_lot::{Mutex, MutexGuard};
 use rand::RngExt;
 
 use crate::clock::{Clock, Millis, millis};
@@ -87,7 +88,7 @@ impl Emulator {
         Ok(self.answer(outcome?))
     }
 
-    /// A request's way here. One whose client gives up meanwhile arrives all the same.
+    /// Delays a request. Where its client gives up meanwhile, it arrives all the same.
     async fn deliver(&self, call: Call, way: Duration) -> Call {
         let mut under_way = UnderWay { emulator: self, call: Some(call), way };
         pause(way).await;
@@ -103,7 +104,7 @@ impl Emulator {
                 let mut state = self.state();
                 let error = state.refuse(&call, fault);
                 if applied.unwrap_or_else(|| state.engine.rng.random()) {
-                    // Whatever the outcome was, nobody hears of it.
+                    // The client gets the error whatever the outcome was.
                     let _ = state.run(call, false);
                 }
                 Ok(Err(error))
@@ -141,8 +142,7 @@ impl Emulator {
 
     /// The state as it is now: everything that was due has happened.
     pub(crate) fn state(&self) -> MutexGuard<'_, State> {
-        // A panic inside a request was answered with a 500; the next request goes on with what is there.
-        let mut state = self.shared.state.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut state = self.shared.state.lock();
         state.tick(self.shared.clock.now());
         state
     }

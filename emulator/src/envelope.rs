@@ -7,7 +7,6 @@ use xxhash_rust::xxh64::xxh64;
 use crate::error::{Error, Kind};
 use crate::limits::REQUEST_BYTES;
 use crate::op::Call;
-use crate::wire::crc32;
 
 /// Reads a request, up to what its operation asks for.
 pub(crate) fn open(request: &Request<Bytes>) -> Result<Call, Error> {
@@ -43,7 +42,7 @@ pub(crate) fn seal(outcome: Result<Vec<u8>, Error>, nth: u64) -> Response<Bytes>
     *response.status_mut() = status;
     let headers = response.headers_mut();
     headers.insert(header::CONTENT_TYPE, HeaderValue::from_static("application/x-amz-json-1.0"));
-    headers.insert("x-amz-crc32", HeaderValue::from(crc32::checksum(&body)));
+    headers.insert("x-amz-crc32", HeaderValue::from(crc32fast::hash(&body)));
     let id = format!("{:016X}{:016X}", xxh64(&nth.to_le_bytes(), 1), xxh64(&nth.to_le_bytes(), 2));
     headers.insert("x-amzn-requestid", HeaderValue::try_from(id).expect("hexadecimal digits are a header value"));
     *response.body_mut() = body.into();

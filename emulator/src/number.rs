@@ -28,7 +28,6 @@ pub struct Number {
 }
 
 impl Number {
-    /// Zero.
     pub const ZERO: Self = Self { mantissa: 0, exponent: 0 };
 
     /// The sum; refused when it leaves the range or needs more than 38 digits, as DynamoDB does, for both with the same message.

@@ -19,18 +19,15 @@ pub struct Stats {
     pub ghosts_applied: u64,
     /// Requests that made the emulator panic; each was answered with a 500, and is a bug.
     pub panics: u64,
-    /// The tables.
     pub tables: BTreeMap<String, TableStats>,
 }
 
 /// A table in numbers.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct TableStats {
-    /// Items stored.
     pub items: usize,
     /// Their sizes together.
     pub bytes: usize,
-    /// Its stream, if it has one.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub stream: Option<StreamStats>,
 }
@@ -38,7 +35,6 @@ pub struct TableStats {
 /// A stream in numbers.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct StreamStats {
-    /// Its label.
     pub label: String,
     /// Ids of the open shards, by the start of their interval.
     pub open_shards: Vec<String>,

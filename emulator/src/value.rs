@@ -27,19 +27,14 @@ impl Invalid {
 /// The derived order is DynamoDB's within `S`, `N` and `B` (bytes, numeric, unsigned bytes), which is all that keys need; between types it is arbitrary but total.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Value {
-    /// Text.
     S(String),
-    /// A decimal.
     N(Number),
     /// Binary.
     B(Bytes),
-    /// True or false.
     Bool(bool),
     /// The null value, which is present.
     Null,
-    /// A map from names to values.
     M(BTreeMap<String, Value>),
-    /// A list.
     L(Vec<Value>),
     /// A set of texts, never empty.
     Ss(BTreeSet<String>),
@@ -156,12 +151,10 @@ fn attributes_size(attributes: &BTreeMap<String, Value>) -> usize {
 pub struct Item(BTreeMap<String, Value>);
 
 impl Item {
-    /// An item without attributes.
     pub const fn new() -> Self {
         Self(BTreeMap::new())
     }
 
-    /// The attribute of this name.
     pub fn get(&self, name: &str) -> Option<&Value> {
         self.0.get(name)
     }
@@ -181,12 +174,10 @@ impl Item {
         self.0.iter()
     }
 
-    /// How many attributes there are.
     pub fn len(&self) -> usize {
         self.0.len()
     }
 
-    /// Whether there are no attributes.
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()
     }

@@ -87,69 +87,69 @@ impl Answer {
     }
 }
 
+/// What is wrong with a request, its headers where they are not a put's, its body, and the status and name of the refusal.
+const MALFORMED: [(&str, &str, &[u8], u16, &str); 17] = [
+    (
+        "no authorization",
+        "X-Amz-Target: DynamoDB_20120810.PutItem\r\n",
+        b"{}",
+        400,
+        "MissingAuthenticationTokenException",
+    ),
+    ("no target", "Authorization: any\r\n", b"{}", 400, "UnknownOperationException"),
+    (
+        "unknown operation",
+        "X-Amz-Target: DynamoDB_20120810.Dance\r\nAuthorization: any\r\n",
+        b"{}",
+        400,
+        "UnknownOperationException",
+    ),
+    (
+        "unknown version",
+        "X-Amz-Target: DynamoDB_20111205.PutItem\r\nAuthorization: any\r\n",
+        b"{}",
+        400,
+        "UnknownOperationException",
+    ),
+    (
+        "a stream operation of the other API",
+        "X-Amz-Target: DynamoDB_20120810.GetRecords\r\nAuthorization: any\r\n",
+        b"{}",
+        400,
+        "UnknownOperationException",
+    ),
+    ("empty body", "", b"", 400, "SerializationException"),
+    ("cut off", "", br#"{"TableName": "ro"#, 400, "SerializationException"),
+    ("not JSON", "", b"hello", 400, "SerializationException"),
+    ("not UTF-8", "", b"{\"TableName\": \"\xFF\xFE\"}", 400, "SerializationException"),
+    ("a list", "", b"[]", 400, "SerializationException"),
+    ("a name that is a number", "", br#"{"TableName": 5, "Item": {}}"#, 400, "SerializationException"),
+    ("an item that is a list", "", br#"{"TableName": "rows", "Item": []}"#, 400, "SerializationException"),
+    ("an attribute that is text", "", br#"{"TableName": "rows", "Item": {"p": "x"}}"#, 400, "SerializationException"),
+    (
+        "a number that is a number",
+        "",
+        br#"{"TableName": "rows", "Item": {"p": {"N": 5}}}"#,
+        400,
+        "SerializationException",
+    ),
+    ("no parameters", "", b"{}", 400, "ValidationException"),
+    (
+        "a number that is no number",
+        "",
+        br#"{"TableName": "rows", "Item": {"p": {"S": "x"}, "s": {"N": "x"}}}"#,
+        400,
+        "ValidationException",
+    ),
+    ("no such table", "", br#"{"TableName": "none", "Item": {"p": {"S": "x"}}}"#, 400, "ResourceNotFoundException"),
+];
+
 #[tokio::test]
 async fn every_malformed_request_is_refused_in_dynamodbs_shape() {
     let server = Server::start().await;
-    let put = "DynamoDB_20120810.PutItem";
-    let target = format!("X-Amz-Target: {put}\r\n");
-    let cases: [(&str, &str, &[u8], u16, &str); 17] = [
-        ("no authorization", &target, b"{}", 400, "MissingAuthenticationTokenException"),
-        ("no target", "Authorization: any\r\n", b"{}", 400, "UnknownOperationException"),
-        (
-            "unknown operation",
-            "X-Amz-Target: DynamoDB_20120810.Dance\r\nAuthorization: any\r\n",
-            b"{}",
-            400,
-            "UnknownOperationException",
-        ),
-        (
-            "unknown version",
-            "X-Amz-Target: DynamoDB_20111205.PutItem\r\nAuthorization: any\r\n",
-            b"{}",
-            400,
-            "UnknownOperationException",
-        ),
-        (
-            "a stream operation of the other API",
-            "X-Amz-Target: DynamoDB_20120810.GetRecords\r\nAuthorization: any\r\n",
-            b"{}",
-            400,
-            "UnknownOperationException",
-        ),
-        ("empty body", "", b"", 400, "SerializationException"),
-        ("cut off", "", br#"{"TableName": "ro"#, 400, "SerializationException"),
-        ("not JSON", "", b"hello", 400, "SerializationException"),
-        ("not UTF-8", "", b"{\"TableName\": \"\xFF\xFE\"}", 400, "SerializationException"),
-        ("a list", "", b"[]", 400, "SerializationException"),
-        ("a name that is a number", "", br#"{"TableName": 5, "Item": {}}"#, 400, "SerializationException"),
-        ("an item that is a list", "", br#"{"TableName": "rows", "Item": []}"#, 400, "SerializationException"),
-        (
-            "an attribute that is text",
-            "",
-            br#"{"TableName": "rows", "Item": {"p": "x"}}"#,
-            400,
-            "SerializationException",
-        ),
-        (
-            "a number that is a number",
-            "",
-            br#"{"TableName": "rows", "Item": {"p": {"N": 5}}}"#,
-            400,
-            "SerializationException",
-        ),
-        ("no parameters", "", b"{}", 400, "ValidationException"),
-        (
-            "a number that is no number",
-            "",
-            br#"{"TableName": "rows", "Item": {"p": {"S": "x"}, "s": {"N": "x"}}}"#,
-            400,
-            "ValidationException",
-        ),
-        ("no such table", "", br#"{"TableName": "none", "Item": {"p": {"S": "x"}}}"#, 400, "ResourceNotFoundException"),
-    ];
-    for (what, headers, body, status, name) in cases {
+    for (what, headers, body, status, name) in MALFORMED {
         let answer = match headers {
-            "" => server.send(put, body).await,
+            "" => server.send("DynamoDB_20120810.PutItem", body).await,
             headers => server.request(headers, body).await,
         };
         assert_eq!((answer.status, answer.refusal()), (status, name), "{what}: {}", answer.body);

@@ -20,7 +20,7 @@ fn main() -> ExitCode {
     tally_service::run::<Heartbeat>()
 }
 
-/// Says a greeting again and again
+/// Logs a greeting again and again
 #[derive(Parser)]
 #[command(name = "tally-heartbeat", version)]
 #[command(mut_arg("admin_listen", |arg| arg.default_value("127.0.0.1:9199")))]
@@ -33,7 +33,7 @@ struct Args {
     #[arg(long, env = "TALLY_INTERVAL", default_value = "1s", value_parser = parse_duration, value_name = "SPAN")]
     interval: Duration,
 
-    /// A credential, to show that nobody sees it
+    /// A credential, to show that it is never printed
     #[arg(long, env = "TALLY_TOKEN", hide_env_values = true, value_name = "TOKEN")]
     token: Option<Secret>,
 

@@ -1,4 +1,4 @@
-//! Serves a router over HTTP/1.1 within limits, and drains it; what is served is the caller's.
+//! Serves a router over HTTP/1.1 within limits, and drains it.
 
 mod patient;
 
@@ -69,7 +69,7 @@ impl Server {
     }
 
     async fn accept(&self, connections: &Arc<Semaphore>) -> io::Result<(TcpStream, impl Drop + Send + 'static)> {
-        let permit = Arc::clone(connections).acquire_owned().await.expect("nobody closes the semaphore");
+        let permit = Arc::clone(connections).acquire_owned().await.expect("the semaphore is never closed");
         let (stream, _) = self.listener.accept().await?;
         Ok((stream, permit))
     }
@@ -97,7 +97,7 @@ impl Task for Server {
                     let stream = TokioIo::new(Patient::new(stream, self.limits.unread_time));
                     let connection = draining.watch(self.http().serve_connection(stream, service));
                     connections.spawn(async move {
-                        // A client that breaks the protocol or goes away is its own business.
+                        // A client may break the protocol or go away at any time.
                         let _ = connection.await;
                         drop(permit);
                     });

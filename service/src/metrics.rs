@@ -1,13 +1,12 @@
 //! The metrics a process has: a catalogue to declare them in, and the recorder that renders them for Prometheus.
 
-mod histograms;
 mod recorder;
 
 use std::fmt;
 
 use metrics::{describe_counter, describe_gauge, describe_histogram, gauge};
 
-pub use recorder::{Exposition, install};
+pub use recorder::{Exposition, Folding, install};
 
 /// What a metric's values do over time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

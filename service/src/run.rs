@@ -15,7 +15,7 @@ use crate::{
     App, CommonArgs, Ended, Exit, Host, How, Invalid, Limits, Listen, Running, Server, Stage, admin, http, telemetry,
 };
 
-/// How long threads that block may hold up the end of a process that is through with everything else.
+/// How long blocked threads may delay the end of a process that has stopped everything else.
 const LEFTOVERS: Duration = Duration::from_millis(50);
 
 /// A service that is a binary of its own.
@@ -46,7 +46,7 @@ pub fn run<P: Program>() -> ExitCode {
     let args = match P::Args::try_parse() {
         Ok(args) => args,
         Err(error) => {
-            // Help and version go to standard output and are no error; a closed pipe is nobody's concern.
+            // Help and version go to standard output and are no error. A closed pipe is not either.
             let _ = error.print();
             return if error.use_stderr() { Exit::CONFIG } else { Exit::CLEAN }.into();
         }
@@ -71,7 +71,6 @@ pub fn run<P: Program>() -> ExitCode {
     exit.into()
 }
 
-/// What is left to know once the arguments are read.
 struct Process {
     name: String,
     version: String,
@@ -125,6 +124,7 @@ impl Process {
     async fn observe(&self, catalogue: &Catalogue, host: &Host, own: Router) -> anyhow::Result<()> {
         let exposition = metrics::install();
         metrics::announce(&self.name, &self.version, catalogue);
+        host.spawn(Stage::Support, "folding", metrics::Folding(exposition.clone()));
         let Listen::At(address) = self.admin else { return Ok(()) };
         let listener = http::bind("admin-listen", address).await?;
         tracing::info!(address = %listener.local_addr()?, "admin listening");

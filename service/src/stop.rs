@@ -30,7 +30,7 @@ impl Stop {
         self.requested.is_cancelled()
     }
 
-    /// Completes when the grace is nearly over: drop what was not sent, log it and return. Whoever is still there a
+    /// Completes when the grace is nearly over: drop what was not sent, log it and return. A task that is still there a
     /// little later is aborted, and the process reports failure.
     pub async fn last_call(&self) {
         self.last_call.cancelled().await;
@@ -88,7 +88,6 @@ pub struct Switch {
 }
 
 impl Switch {
-    /// Nothing asked for yet.
     pub fn new() -> Self {
         Self::default()
     }

@@ -14,8 +14,8 @@ use tracing::Instrument;
 use crate::task::{Ended, Expectation, How, Outcome, Stage, Task, Work, outcome_of};
 use crate::{Exit, Standstill, Stop, Switch};
 
-/// How one grace is spent: at three quarters everyone gets the last call, and just before its end whoever is left is
-/// aborted, so that the process is gone inside it.
+/// How one grace is spent: at three quarters every task gets the last call, and just before its end the tasks that are
+/// left are aborted, so that the process is gone inside it.
 const LAST_CALL: f64 = 0.75;
 const ABORT: f64 = 0.95;
 
@@ -44,7 +44,7 @@ struct Live {
     abort: Option<AbortHandle>,
 }
 
-/// A task that may end before the process does, seen by whoever started it.
+/// The handle of a task that may end before the process does.
 #[derive(Clone, Debug)]
 pub struct Worker {
     switch: Switch,
@@ -119,7 +119,6 @@ impl Supervisor {
         self.start(Stage::Intake, name, Expectation::EndsProcess, switch, Box::pin(job(stop)));
     }
 
-    /// What the tasks of a stage watch.
     pub fn stop_of(&self, stage: Stage) -> Stop {
         self.switch(stage).stop()
     }
@@ -136,8 +135,8 @@ impl Supervisor {
         }
     }
 
-    /// Stops stage by stage; after three quarters of `grace` everyone hears the last call, and whoever is there at its
-    /// end is aborted and named.
+    /// Stops stage by stage. After three quarters of `grace` every task gets the last call; tasks that are there at its
+    /// end are aborted and named.
     pub async fn stop(&self, grace: Duration) -> Shutdown {
         let began = Instant::now();
         let drained = async {
@@ -153,7 +152,7 @@ impl Supervisor {
                 let _ = timeout_at(began + grace, self.gone(|_| true)).await;
             }
         }
-        // Whatever was started into a stage already gone is nobody's to wait for.
+        // A task that was started in a stage already gone is not waited for.
         self.abort_all();
         Shutdown { ended: self.tasks.borrow().ended.clone() }
     }

@@ -60,18 +60,16 @@ impl fmt::Display for Stage {
 /// A task's end that matters to the process.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Ended {
-    /// The name it was spawned under.
     pub task: String,
-    /// What it did.
     pub how: How,
 }
 
 /// The ends that matter: any but a return after the request to stop.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum How {
-    /// It returned although nobody had asked it to.
+    /// It returned before it was asked to stop.
     Early,
-    /// It returned an error, given here with its causes.
+    /// It returned an error; this is its text, with its causes.
     Failed(String),
     /// It panicked, with this message.
     Panicked(String),
@@ -104,7 +102,7 @@ impl fmt::Display for Ended {
     }
 }
 
-/// What is expected of a task while nobody asks it to stop.
+/// What is expected of a task before it is asked to stop.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Expectation {
     /// It never returns.
@@ -132,7 +130,6 @@ impl Expectation {
     }
 }
 
-/// What became of a task's future.
 pub(crate) enum Outcome {
     Returned(anyhow::Result<Exit>),
     Panicked(String),
@@ -141,7 +138,7 @@ pub(crate) enum Outcome {
 
 pub(crate) type Work = Pin<Box<dyn Future<Output = anyhow::Result<Exit>> + Send>>;
 
-/// Runs `work` to its end, whatever that is; the work is gone when this returns.
+/// Runs `work` until it returns or panics; the work is dropped when this returns.
 pub(crate) async fn outcome_of(mut work: Work) -> Outcome {
     poll_fn(|cx| match catch_unwind(AssertUnwindSafe(|| work.as_mut().poll(cx))) {
         Ok(poll) => poll.map(Outcome::Returned),

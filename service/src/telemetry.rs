@@ -20,7 +20,6 @@ use crate::task::panic_message;
 use gathered::Gathered;
 use one_line::OneLine;
 
-/// Where this process's events go.
 static STDERR: OnceLock<Gathered<io::Stderr>> = OnceLock::new();
 
 /// How an event is written.
@@ -51,7 +50,7 @@ pub fn install(format: LogFormat, filter: &Filter) {
     static PANIC_HOOK: Once = Once::new();
     let stderr = STDERR.get_or_init(|| Gathered::new(io::stderr()));
     let subscriber = subscriber(format, filter, stderr.clone());
-    // An error says that someone was first, which is fine.
+    // An error says that there is a subscriber already, which is fine.
     if tracing::subscriber::set_global_default(subscriber).is_ok() {
         // Without this thread, lines wait until there is no more room for them.
         let _ = thread::Builder::new().name("log".to_owned()).spawn(|| stderr.attend());

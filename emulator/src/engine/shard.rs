@@ -69,7 +69,7 @@ impl Shard {
         dropped
     }
 
-    /// Lets the newest record overtake up to `places` records of other items that nobody has seen yet.
+    /// Lets the newest record overtake up to `places` records of other items that no reader can have seen yet.
     pub(crate) fn reorder_newest(&mut self, places: usize, now: Millis, window: Millis) -> usize {
         let Some(newest) = self.log.last() else { return 0 };
         let item = key_text(newest).map(<[u8]>::to_vec);

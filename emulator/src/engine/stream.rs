@@ -138,7 +138,7 @@ impl Stream {
         id
     }
 
-    /// Sequences rise by uneven steps, so that nobody comes to rely on the next one.
+    /// Sequences rise by uneven steps, so that a client cannot rely on the next one.
     fn next_sequence(&mut self) -> u64 {
         self.sequence += 1 + (self.sequence.wrapping_mul(0x9E37_79B9_7F4A_7C15) >> 56);
         self.sequence

@@ -312,7 +312,7 @@ fn write_record(record: &Record, stream: &Stream, size: usize, region: &str, out
         out.key("eventSource").string("aws:dynamodb");
         out.key("awsRegion").string(region);
         out.key("dynamodb").object(|out| {
-            // Whole seconds, rounded down: nobody may order records by it.
+            // Whole seconds, rounded down: records cannot be ordered by it.
             out.key("ApproximateCreationDateTime").plain(record.created / 1000);
             out.key("Keys").members(key_text(record).unwrap_or_default());
             for (member, image) in shown(record, stream) {

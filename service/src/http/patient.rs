@@ -1,5 +1,4 @@
-//! A connection whose other end has to go on reading: what cannot be written for too long ends it, and with it all that
-//! is kept for it.
+//! A connection that ends when its other end stops reading, so that what is kept for it is freed.
 
 use std::future::Future;
 use std::io::{self, IoSlice};
@@ -19,12 +18,11 @@ pub struct Patient<S> {
 }
 
 impl<S> Patient<S> {
-    /// Waits this long for `stream` to take something.
     pub fn new(stream: S, patience: Duration) -> Self {
         Self { stream, patience, waiting: None }
     }
 
-    /// What `poll` says, or that it was pending for too long.
+    /// The result of `poll`, or a time-out where it was pending for too long.
     fn within<T>(&mut self, cx: &mut Context<'_>, poll: Poll<io::Result<T>>) -> Poll<io::Result<T>> {
         if poll.is_ready() {
             self.waiting = None;
@@ -86,7 +84,7 @@ mod tests {
     const PATIENCE: Duration = Duration::from_secs(30);
 
     #[tokio::test(start_paused = true)]
-    async fn whoever_does_not_read_is_waited_for_so_long_and_whoever_reads_a_little_is_waited_for_again() {
+    async fn a_client_that_stops_reading_is_given_up_and_one_that_reads_a_little_gets_more_time() {
         let (ours, mut theirs) = duplex(8);
         let mut ours = Patient::new(ours, PATIENCE);
         let began = Instant::now();

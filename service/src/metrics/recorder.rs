@@ -1,25 +1,39 @@
 //! The process's one recorder, and what it recorded as Prometheus reads it.
 
-use std::sync::{Arc, OnceLock};
+use std::sync::OnceLock;
+use std::time::Duration;
 
-use metrics::{Counter, Gauge, Histogram, Key, KeyName, Metadata, SharedString, Unit};
-use metrics_exporter_prometheus::{PrometheusBuilder, PrometheusHandle, PrometheusRecorder};
+use metrics_exporter_prometheus::{BuildError, Matcher, PrometheusBuilder, PrometheusHandle, PrometheusRecorder};
 
-use super::histograms::Histograms;
+use crate::{Stop, Task};
+
+const SECONDS: [f64; 14] = [0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 60.0];
+const BYTES: [f64; 7] = [256.0, 1_024.0, 4_096.0, 16_384.0, 65_536.0, 262_144.0, 1_048_576.0];
+const COUNTS: [f64; 12] = [1.0, 2.0, 5.0, 10.0, 25.0, 50.0, 100.0, 250.0, 500.0, 1_000.0, 10_000.0, 100_000.0];
+
+/// How long a histogram's samples wait before they are folded into its buckets.
+const FOLD_EVERY: Duration = Duration::from_secs(1);
 
 /// The process's recorder, rendered.
 #[derive(Clone, Debug)]
-pub struct Exposition {
-    exporter: PrometheusHandle,
-    histograms: Arc<Histograms>,
-}
+pub struct Exposition(PrometheusHandle);
 
 impl Exposition {
     /// Every metric in Prometheus' text format.
     pub fn render(&self) -> String {
-        let mut text = self.exporter.render();
-        self.histograms.render(&mut text);
-        text
+        self.0.render()
+    }
+}
+
+/// The task that folds samples into buckets: without it they would stay in memory until the next scrape.
+pub struct Folding(pub Exposition);
+
+impl Task for Folding {
+    async fn run(self, stop: Stop) -> anyhow::Result<()> {
+        loop {
+            stop.unless_requested(tokio::time::sleep(FOLD_EVERY)).await?;
+            self.0.0.run_upkeep();
+        }
     }
 }
 
@@ -27,10 +41,9 @@ impl Exposition {
 pub fn install() -> Exposition {
     static INSTALLED: OnceLock<Exposition> = OnceLock::new();
     let install = || {
-        let exporter = PrometheusBuilder::new().build_recorder();
-        let histograms = Arc::<Histograms>::default();
-        let exposition = Exposition { exporter: exporter.handle(), histograms: Arc::clone(&histograms) };
-        if metrics::set_global_recorder(Recorder { exporter, histograms }).is_err() {
+        let recorder = recorder().expect("every list of buckets has some");
+        let exposition = Exposition(recorder.handle());
+        if metrics::set_global_recorder(recorder).is_err() {
             tracing::error!("another metrics recorder is installed: /metrics stays empty");
         }
         exposition
@@ -38,34 +51,62 @@ pub fn install() -> Exposition {
     INSTALLED.get_or_init(install).clone()
 }
 
-/// The exporter's, but for histograms: of those it would keep every sample until somebody scrapes.
-struct Recorder {
-    exporter: PrometheusRecorder,
-    histograms: Arc<Histograms>,
+/// Histograms have the buckets of the unit that their name ends in.
+fn recorder() -> Result<PrometheusRecorder, BuildError> {
+    let ending_in = |unit: &str| Matcher::Suffix(unit.to_owned());
+    let builder = PrometheusBuilder::new()
+        .set_buckets_for_metric(ending_in("_seconds"), &SECONDS)?
+        .set_buckets_for_metric(ending_in("_bytes"), &BYTES)?
+        .set_buckets(&COUNTS)?;
+    Ok(builder.build_recorder())
 }
 
-impl metrics::Recorder for Recorder {
-    fn describe_counter(&self, name: KeyName, unit: Option<Unit>, description: SharedString) {
-        self.exporter.describe_counter(name, unit, description);
+#[cfg(test)]
+mod tests {
+    use metrics::{describe_histogram, histogram};
+
+    use super::*;
+    use crate::Switch;
+
+    #[test]
+    fn a_sample_counts_in_every_bucket_whose_bound_it_does_not_pass() {
+        let recorder = recorder().unwrap();
+        metrics::with_local_recorder(&recorder, || {
+            describe_histogram!("sizes_bytes", "How large.");
+            describe_histogram!("nothing_seconds", "Never recorded.");
+            for sample in [0.0, 256.0, 256.5, 1e9] {
+                histogram!("sizes_bytes", "of" => "a \"b\"").record(sample);
+            }
+        });
+        insta::assert_snapshot!(recorder.handle().render(), @"");
     }
 
-    fn describe_gauge(&self, name: KeyName, unit: Option<Unit>, description: SharedString) {
-        self.exporter.describe_gauge(name, unit, description);
+    #[test]
+    fn each_unit_has_buckets_of_its_own() {
+        let recorder = recorder().unwrap();
+        metrics::with_local_recorder(&recorder, || {
+            ["waits_seconds", "sizes_bytes", "rows"].iter().for_each(|name| histogram!(*name).record(1.0));
+        });
+        let text = recorder.handle().render();
+        for line in
+            [r#"waits_seconds_bucket{le="0.001"} 0"#, r#"sizes_bytes_bucket{le="256"} 1"#, r#"rows_bucket{le="2"} 1"#]
+        {
+            assert!(text.lines().any(|rendered| rendered == line), "{line}: {text}");
+        }
     }
 
-    fn describe_histogram(&self, name: KeyName, _: Option<Unit>, description: SharedString) {
-        self.histograms.describe(name.as_str(), description);
-    }
-
-    fn register_counter(&self, key: &Key, metadata: &Metadata<'_>) -> Counter {
-        self.exporter.register_counter(key, metadata)
-    }
-
-    fn register_gauge(&self, key: &Key, metadata: &Metadata<'_>) -> Gauge {
-        self.exporter.register_gauge(key, metadata)
-    }
-
-    fn register_histogram(&self, key: &Key, _: &Metadata<'_>) -> Histogram {
-        self.histograms.register(key)
+    #[tokio::test(start_paused = true)]
+    async fn samples_are_folded_without_a_scrape() {
+        let recorder = recorder().unwrap();
+        let folding = Folding(Exposition(recorder.handle()));
+        let switch = Switch::new();
+        let folded = async {
+            metrics::with_local_recorder(&recorder, || histogram!("rows").record(1.0));
+            tokio::time::sleep(FOLD_EVERY * 2).await;
+            switch.request();
+        };
+        let (ended, ()) = tokio::join!(folding.run(switch.stop()), folded);
+        assert!(ended.unwrap_err().is::<crate::Stopped>());
+        assert!(recorder.handle().render().contains("rows_count 1"));
     }
 }

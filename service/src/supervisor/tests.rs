@@ -1,7 +1,6 @@
-use std::future::pending;
-use std::sync::{Mutex, PoisonError};
-
 use anyhow::bail;
+use parking_lot::Mutex;
+use std::future::pending;
 use tokio::sync::mpsc;
 use tokio::time::sleep;
 
@@ -24,11 +23,11 @@ impl Diary {
 
     fn note(&self, what: &str) {
         let line = format!("{}s {what}", self.origin.elapsed().as_secs());
-        self.lines.lock().unwrap_or_else(PoisonError::into_inner).push(line);
+        self.lines.lock().push(line);
     }
 
     fn lines(&self) -> Vec<String> {
-        self.lines.lock().unwrap().clone()
+        self.lines.lock().clone()
     }
 }
 

@@ -1,12 +1,12 @@
-//! A writer that gathers the events there is one of for every request, and writes many of them at once, on a thread of its
-//! own: whoever is answering a request does not wait for a disk. Every other event is written where it stands, after all
-//! that was gathered before it.
+//! A writer that gathers the events logged for every request and writes many of them at once, on a thread of its own, so
+//! that no request waits for a disk. Every other event is written at once, after all that was gathered before it.
 
 use std::io::{self, Write};
 use std::mem;
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
+use parking_lot::{Condvar, Mutex};
 use tracing::{Level, Metadata};
 use tracing_subscriber::fmt::MakeWriter;
 
@@ -16,13 +16,13 @@ const GATHERED: &str = "::access";
 /// How many bytes are worth a write.
 const MANY: usize = 64 * 1024;
 
-/// How many bytes are gathered while a write takes its time; past them, whoever has an event waits for it.
+/// How many bytes are gathered while a write is under way; past them, the thread that logs waits for the write.
 const MOST: usize = 4 * 1024 * 1024;
 
 /// How long an event may be gathered before it is written.
 const LATEST: Duration = Duration::from_millis(100);
 
-/// The writer. Clones share what is gathered.
+/// Clones share what is gathered.
 pub(super) struct Gathered<W>(Arc<Shared<W>>);
 
 impl<W> Clone for Gathered<W> {
@@ -46,43 +46,39 @@ struct Out<W> {
 }
 
 impl<W: Write + Send + 'static> Gathered<W> {
-    /// Gathers what goes to `writer`. [`attend`](Self::attend) has to run beside.
+    /// Gathers what goes to `writer`; a thread has to run [`attend`](Self::attend).
     pub(super) fn new(writer: W) -> Self {
         let [lines, taken] = [Vec::with_capacity(MANY), Vec::with_capacity(MANY)];
         let out = Mutex::new(Out { writer, taken });
         Self(Arc::new(Shared { lines: Mutex::new(lines), out, begun: Condvar::new(), many: Condvar::new() }))
     }
 
-    /// Writes what was gathered when there is much of it or its time has come, for ever.
+    /// Writes what was gathered when there is much of it or it has waited long enough; never returns.
     pub(super) fn attend(&self) {
         let Shared { begun, many, .. } = &*self.0;
         loop {
             // Woken by the first line, this thread would write that line alone.
             let few = |lines: &mut Vec<u8>| lines.len() < MANY;
-            let (lines, _) = many.wait_timeout_while(self.lines(), LATEST, few).unwrap_or_else(PoisonError::into_inner);
+            let mut lines = self.0.lines.lock();
+            many.wait_while_for(&mut lines, few, LATEST);
             if lines.is_empty() {
-                drop(begun.wait_while(lines, |lines| lines.is_empty()));
+                begun.wait_while(&mut lines, |lines| lines.is_empty());
             } else {
                 drop(lines);
-                // Nobody could be told of a log that cannot be written.
+                // A log that cannot be written has no place to say so.
                 let _ = self.write_out();
             }
         }
     }
 
-    /// Writes what was gathered.
     pub(super) fn write_out(&self) -> io::Result<()> {
-        let mut out = self.0.out.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut out = self.0.out.lock();
         let Out { writer, taken } = &mut *out;
-        mem::swap(taken, &mut *self.lines());
+        mem::swap(taken, &mut *self.0.lines.lock());
         let written = writer.write_all(taken).and_then(|()| writer.flush());
         taken.clear();
         taken.shrink_to(MANY);
         written
-    }
-
-    fn lines(&self) -> MutexGuard<'_, Vec<u8>> {
-        self.0.lines.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -108,7 +104,7 @@ pub(super) struct Lines<W> {
 impl<W: Write + Send + 'static> Write for Lines<W> {
     fn write(&mut self, event: &[u8]) -> io::Result<usize> {
         let Shared { begun, many, .. } = &*self.gathered.0;
-        let mut lines = self.gathered.lines();
+        let mut lines = self.gathered.0.lines.lock();
         let before = lines.len();
         lines.extend_from_slice(event);
         let now = lines.len();

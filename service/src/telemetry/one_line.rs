@@ -1,4 +1,4 @@
-//! A writer that keeps each event on its line: whoever controls a field must not be able to forge another event.
+//! A writer that keeps each event on one line, so that text in a field cannot forge another event.
 
 use std::borrow::Cow;
 use std::fmt::Write as _;

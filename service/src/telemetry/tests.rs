@@ -1,6 +1,7 @@
 use std::io::Write;
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 
+use parking_lot::Mutex;
 use serde_json::Value;
 
 use super::*;
@@ -16,7 +17,7 @@ impl Captured {
     }
 
     pub(crate) fn text(&self) -> String {
-        String::from_utf8(self.0.lock().unwrap().clone()).unwrap()
+        String::from_utf8(self.0.lock().clone()).unwrap()
     }
 
     fn subscriber(&self, format: LogFormat) -> Box<dyn Subscriber + Send + Sync> {
@@ -27,7 +28,7 @@ impl Captured {
 
 impl Write for Captured {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        self.0.lock().unwrap().extend_from_slice(bytes);
+        self.0.lock().extend_from_slice(bytes);
         Ok(bytes.len())
     }
 
@@ -107,7 +108,7 @@ fn installing_twice_is_no_panic_and_a_panic_is_an_event() {
 }
 
 #[test]
-fn requests_are_gathered_and_whatever_else_is_said_brings_them_out_in_their_order() {
+fn events_of_requests_are_gathered_and_any_other_event_writes_them_out_in_order() {
     let (captured, gathered) = gathered();
     let format = LogFormat::Json;
     tracing::subscriber::with_default(subscriber(format, &"info".parse().unwrap(), gathered.clone()), || {
@@ -154,13 +155,13 @@ fn what_is_gathered_is_bounded_in_bytes_and_in_time() {
 }
 
 #[test]
-fn whoever_answers_does_not_wait_for_a_disk_and_lines_keep_their_order() {
+fn a_request_does_not_wait_for_a_disk_and_lines_keep_their_order() {
     const EVENTS: u64 = 3_000;
     let (captured, gathered) = gathered();
     let attended = gathered.clone();
     std::thread::spawn(move || attended.attend());
     // A disk that takes no byte for as long as this is held.
-    let disk = captured.0.lock().unwrap();
+    let disk = captured.0.lock();
     let (done, answered) = std::sync::mpsc::channel();
     let speaker = std::thread::spawn(move || {
         tracing::subscriber::with_default(subscriber(LogFormat::Json, &"info".parse().unwrap(), gathered), || {
@@ -171,7 +172,7 @@ fn whoever_answers_does_not_wait_for_a_disk_and_lines_keep_their_order() {
             tracing::info!(number = EVENTS, "something else");
         });
     });
-    answered.recv_timeout(std::time::Duration::from_secs(30)).expect("nobody waits while nothing is written");
+    answered.recv_timeout(std::time::Duration::from_secs(30)).expect("requests do not wait while nothing is written");
     drop(disk);
     speaker.join().unwrap();
     let text = captured.text();

@@ -130,79 +130,79 @@ fn conditions_outside_the_grammar_are_syntax_errors() {
     }
 }
 
+/// Conditions that can be parsed and mean nothing, each with DynamoDB's reason.
+const MEANINGLESS: &[(&str, &str)] = &[
+    ("", "The expression can not be empty;"),
+    ("name = :one", "Attribute name is a reserved keyword; reserved keyword: name"),
+    ("m.Sequence = :one", "Attribute name is a reserved keyword; reserved keyword: Sequence"),
+    ("#x = :one", "An expression attribute name used in the document path is not defined; attribute name: #x"),
+    ("n = :x", "An expression attribute value used in expression is not defined; attribute value: :x"),
+    ("((n = :one))", "The expression has redundant parentheses;"),
+    ("((n)) = :one", "The expression has redundant parentheses;"),
+    ("bogus(n)", "Invalid function name; function: bogus"),
+    ("ATTRIBUTE_EXISTS(n)", "Invalid function name; function: ATTRIBUTE_EXISTS"),
+    ("size(s)", "The function is not allowed to be used this way in an expression; function: size"),
+    ("size(s) AND n = :one", "The function is not allowed to be used this way in an expression; function: size"),
+    (
+        "attribute_exists(s) = :true",
+        "The function is not allowed to be used this way in an expression; function: attribute_exists",
+    ),
+    (
+        "contains(s, begins_with(s, :a))",
+        "The function is not allowed to be used this way in an expression; function: begins_with",
+    ),
+    (
+        "attribute_exists(s, n)",
+        "Incorrect number of operands for operator or function; operator or function: attribute_exists, number of operands: 2",
+    ),
+    (
+        "begins_with(s)",
+        "Incorrect number of operands for operator or function; operator or function: begins_with, number of operands: 1",
+    ),
+    (
+        "contains(s, :a, :b)",
+        "Incorrect number of operands for operator or function; operator or function: contains, number of operands: 3",
+    ),
+    ("attribute_exists(:a)", "Operator or function requires a document path; operator or function: attribute_exists"),
+    (
+        "begins_with(s, :one)",
+        "Incorrect operand type for operator or function; operator or function: begins_with, operand type: N",
+    ),
+    ("n > :true", "Incorrect operand type for operator or function; operator or function: >, operand type: BOOL"),
+    (
+        "n BETWEEN :ss AND :ss",
+        "Incorrect operand type for operator or function; operator or function: BETWEEN, operand type: SS",
+    ),
+    (
+        "size(:one) = :one",
+        "Incorrect operand type for operator or function; operator or function: size, operand type: N",
+    ),
+    (
+        "attribute_type(s, n)",
+        "Incorrect operand type for operator or function; operator or function: attribute_type, operand type: {NS,SS,L,BS,N,M,B,BOOL,NULL,S}",
+    ),
+    (
+        "attribute_type(s, :bogus)",
+        "Invalid attribute type name found; type: X, valid types: {B,NULL,SS,BOOL,L,BS,N,NS,S,M}",
+    ),
+    (
+        "m.k = m.k",
+        "The first operand must be distinct from the remaining operands for this operator or function; operator: =, first operand: [m, k]",
+    ),
+    (
+        "n BETWEEN :five AND :one",
+        "The BETWEEN operator requires upper bound to be greater than or equal to lower bound; lower bound operand: AttributeValue: {N:5}, upper bound operand: AttributeValue: {N:1}",
+    ),
+    (
+        "n BETWEEN :one AND :b",
+        "The BETWEEN operator requires same data type for lower and upper bounds; lower bound operand: AttributeValue: {N:1}, upper bound operand: AttributeValue: {S:b}",
+    ),
+    ("l[2147483648] = :one", "List index is not within the allowable range; index: [2147483648]"),
+];
+
 #[test]
 fn conditions_without_meaning_are_refused_in_dynamodbs_words() {
-    for (text, reason) in [
-        ("", "The expression can not be empty;"),
-        ("name = :one", "Attribute name is a reserved keyword; reserved keyword: name"),
-        ("m.Sequence = :one", "Attribute name is a reserved keyword; reserved keyword: Sequence"),
-        ("#x = :one", "An expression attribute name used in the document path is not defined; attribute name: #x"),
-        ("n = :x", "An expression attribute value used in expression is not defined; attribute value: :x"),
-        ("((n = :one))", "The expression has redundant parentheses;"),
-        ("((n)) = :one", "The expression has redundant parentheses;"),
-        ("bogus(n)", "Invalid function name; function: bogus"),
-        ("ATTRIBUTE_EXISTS(n)", "Invalid function name; function: ATTRIBUTE_EXISTS"),
-        ("size(s)", "The function is not allowed to be used this way in an expression; function: size"),
-        ("size(s) AND n = :one", "The function is not allowed to be used this way in an expression; function: size"),
-        (
-            "attribute_exists(s) = :true",
-            "The function is not allowed to be used this way in an expression; function: attribute_exists",
-        ),
-        (
-            "contains(s, begins_with(s, :a))",
-            "The function is not allowed to be used this way in an expression; function: begins_with",
-        ),
-        (
-            "attribute_exists(s, n)",
-            "Incorrect number of operands for operator or function; operator or function: attribute_exists, number of operands: 2",
-        ),
-        (
-            "begins_with(s)",
-            "Incorrect number of operands for operator or function; operator or function: begins_with, number of operands: 1",
-        ),
-        (
-            "contains(s, :a, :b)",
-            "Incorrect number of operands for operator or function; operator or function: contains, number of operands: 3",
-        ),
-        (
-            "attribute_exists(:a)",
-            "Operator or function requires a document path; operator or function: attribute_exists",
-        ),
-        (
-            "begins_with(s, :one)",
-            "Incorrect operand type for operator or function; operator or function: begins_with, operand type: N",
-        ),
-        ("n > :true", "Incorrect operand type for operator or function; operator or function: >, operand type: BOOL"),
-        (
-            "n BETWEEN :ss AND :ss",
-            "Incorrect operand type for operator or function; operator or function: BETWEEN, operand type: SS",
-        ),
-        (
-            "size(:one) = :one",
-            "Incorrect operand type for operator or function; operator or function: size, operand type: N",
-        ),
-        (
-            "attribute_type(s, n)",
-            "Incorrect operand type for operator or function; operator or function: attribute_type, operand type: {NS,SS,L,BS,N,M,B,BOOL,NULL,S}",
-        ),
-        (
-            "attribute_type(s, :bogus)",
-            "Invalid attribute type name found; type: X, valid types: {B,NULL,SS,BOOL,L,BS,N,NS,S,M}",
-        ),
-        (
-            "m.k = m.k",
-            "The first operand must be distinct from the remaining operands for this operator or function; operator: =, first operand: [m, k]",
-        ),
-        (
-            "n BETWEEN :five AND :one",
-            "The BETWEEN operator requires upper bound to be greater than or equal to lower bound; lower bound operand: AttributeValue: {N:5}, upper bound operand: AttributeValue: {N:1}",
-        ),
-        (
-            "n BETWEEN :one AND :b",
-            "The BETWEEN operator requires same data type for lower and upper bounds; lower bound operand: AttributeValue: {N:1}, upper bound operand: AttributeValue: {S:b}",
-        ),
-        ("l[2147483648] = :one", "List index is not within the allowable range; index: [2147483648]"),
-    ] {
+    for (text, reason) in MEANINGLESS {
         assert_eq!(condition_refusal(text), format!("Invalid ConditionExpression: {reason}"), "{text}");
     }
 }
