@@ -5,6 +5,8 @@ mod checkpoints;
 mod connection;
 mod counts;
 mod cursor;
+#[cfg(feature = "testkit")]
+mod drift;
 mod expression;
 mod fault;
 mod item;
@@ -20,6 +22,8 @@ mod template;
 pub use checkpoints::Checkpoints;
 pub use connection::Connection;
 pub use counts::Counts;
+#[cfg(feature = "testkit")]
+pub use drift::inject_drift;
 pub use likes::Likes;
 pub use names::Tables;
 pub use recounts::Recounts;

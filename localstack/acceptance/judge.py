@@ -82,7 +82,7 @@ def counts_wrong(posts, shards, counters):
     yield from differences("shard", dict(shards), {key: rows for key, rows in counted.items() if rows})
     totals = {post: int(counter["likes"]) for post, counter in counters.items()}
     yield from differences("total", {post: likes[post] for post in totals.keys() | likes.keys()}, totals)
-    yield from (f"counter {post}: nobody spoke of it" for post in totals.keys() - set(posts))
+    yield from (f"counter {post}: no event was about it" for post in totals.keys() - set(posts))
 
 
 def answers_wrong(api, posts, likes):
@@ -139,7 +139,7 @@ class Cache:
         return None if said == "$-1" else link.read(int(said[1:]) + 2)[:-2].decode()
 
     def link(self, node):
-        """The stream to a node; `None` where nobody listens."""
+        """The stream to a node; `None` where there is no listener."""
         if node not in self.links:
             host, port = node.rsplit(":", 1)
             try:

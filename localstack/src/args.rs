@@ -19,27 +19,27 @@ pub struct Args {
     #[command(flatten)]
     pub store: StoreArgs,
 
-    /// Say nothing: likes come by hand alone
+    /// Run no load: likes come from people alone
     #[arg(long, env = "TALLY_NO_LOAD", help_heading = "Load")]
     pub no_load: bool,
 
-    /// Likes and unlikes a second to aim at; fewer where the pipeline does not keep up
+    /// Likes and unlikes a second to aim at; the load makes fewer where it is held back or has no more to give
     #[arg(long, env = "TALLY_RATE", default_value_t = 500, value_name = "COUNT", help_heading = "Load")]
     pub rate: u32,
 
-    /// Posts they are about
+    /// Posts that the load likes
     #[arg(long, env = "TALLY_POSTS", default_value_t = 100, value_name = "COUNT", help_heading = "Load")]
     pub posts: u32,
 
-    /// Users who say them; every user likes a post at most once, so there are at most posts times users rows
+    /// Users of the load; a user likes a post at most once, so there are at most posts times users rows
     #[arg(long, env = "TALLY_USERS", default_value_t = 1000, value_name = "COUNT", help_heading = "Load")]
     pub users: u32,
 
-    /// How many of them are unlikes: 0 to 1
+    /// Share of the events that are unlikes: 0 to 1
     #[arg(long, env = "TALLY_UNLIKE_RATIO", default_value_t = 0.3, value_name = "SHARE", help_heading = "Load")]
     pub unlike_ratio: f64,
 
-    /// How many of them are about the first post: 0 to 1
+    /// Share of the events that are about the first post: 0 to 1
     #[arg(long, env = "TALLY_HOT_SHARE", default_value_t = 0.1, value_name = "SHARE", help_heading = "Load")]
     pub hot_share: f64,
 
@@ -51,12 +51,13 @@ pub struct Args {
     #[arg(long, env = "TALLY_SEED", default_value_t = 1, value_name = "NUMBER", help_heading = "Load")]
     pub seed: u64,
 
-    /// After the load wait until everything is counted, compare every row and every count with what was said, and exit
-    /// with 1 on any difference
+    /// After the load, wait until everything is counted, compare every row and every count with the load's ledger, and
+    /// exit with 1 on any difference
     #[arg(long, env = "TALLY_VERIFY", help_heading = "Load")]
     pub verify: bool,
 
-    /// Make things go wrong meanwhile: refused, lost and late requests, stream shards that split, services that are killed
+    /// Make things go wrong under the load: refused, lost and late requests, stream shards that split, services that are
+    /// killed
     #[arg(long, env = "TALLY_CHAOS", help_heading = "Load")]
     pub chaos: bool,
 
@@ -76,8 +77,8 @@ pub struct Args {
     #[arg(long, env = "TALLY_BROKERS", value_parser = tally_service::text(), value_name = "LIST", help_heading = "Engines")]
     pub brokers: Option<String>,
 
-    /// A DynamoDB to use instead of the embedded one: the URL of an engine that takes any credentials. Tables that it has
-    /// not are created
+    /// A DynamoDB to use instead of the embedded one: the URL of an engine that takes any credentials. Missing tables are
+    /// created
     #[arg(long, env = "TALLY_DYNAMODB_ENDPOINT", value_parser = tally_service::text(), value_name = "URL", help_heading = "Engines")]
     pub dynamodb_endpoint: Option<String>,
 
@@ -85,11 +86,11 @@ pub struct Args {
     #[arg(long, env = "TALLY_REDIS", hide_env_values = true, value_name = "URL", help_heading = "Engines")]
     pub redis: Option<Secret>,
 
-    /// How long the embedded DynamoDB keeps records of its stream: the most of what it has in memory
+    /// How long the embedded DynamoDB keeps records of its stream, which are most of what it has in memory
     #[arg(long, env = "TALLY_STREAM_RETENTION", default_value = "15m", value_parser = parse_duration, value_name = "SPAN", help_heading = "Engines")]
     pub stream_retention: Duration,
 
-    /// How often everything is recounted; 0s is only when asked for
+    /// How often everything is recounted; with 0s only when it is asked for
     #[arg(long, env = "TALLY_RECOUNT_EVERY", default_value = "5m", value_parser = parse_duration, value_name = "SPAN", help_heading = "Engines")]
     pub recount_every: Duration,
 }

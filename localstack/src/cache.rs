@@ -1,10 +1,11 @@
-//! A cache that can be taken away and brought back, as a server that was restarted comes back: empty.
+//! A cache that can be taken away and brought back empty, as a server that was restarted.
 
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, PoisonError, RwLock};
 use std::time::Duration;
 
 use async_trait::async_trait;
+use parking_lot::RwLock;
 use tally_adapters::memory;
 use tally_core::fault::Fault;
 use tally_core::ids::CounterId;
@@ -12,7 +13,7 @@ use tally_core::ports::{Cache, Cached, FillToken, Outcome};
 use tally_core::served::Served;
 use tally_service::{Clock, Stop, Task};
 
-/// How long anything is cached: the twin in memory forgets nothing by itself.
+/// How long a value is cached: the cache in memory has no expiry of its own.
 const LIFETIME: Duration = Duration::from_secs(60);
 
 /// The cache of the stack. Clones are the same.
@@ -20,18 +21,16 @@ const LIFETIME: Duration = Duration::from_secs(60);
 pub(crate) struct Switchable {
     cache: Arc<RwLock<Arc<dyn Cache>>>,
     on: Arc<AtomicBool>,
-    /// Whether it is the one in this process, which is nobody else's and can be emptied.
+    /// Whether it is in this process, where it can be emptied.
     embedded: bool,
     clock: Clock,
 }
 
 impl Switchable {
-    /// The cache in this process.
     pub(crate) fn embedded(clock: Clock) -> Self {
         Self::over(fresh(clock), true, clock)
     }
 
-    /// A real one.
     pub(crate) fn real(cache: Arc<dyn Cache>, clock: Clock) -> Self {
         Self::over(cache, false, clock)
     }
@@ -40,7 +39,6 @@ impl Switchable {
         Self { cache: Arc::new(RwLock::new(cache)), on: Arc::new(AtomicBool::new(true)), embedded, clock }
     }
 
-    /// Whether it is the one in this process.
     pub(crate) fn is_embedded(&self) -> bool {
         self.embedded
     }
@@ -50,7 +48,7 @@ impl Switchable {
         self.on.load(Ordering::Relaxed)
     }
 
-    /// Takes it away, with all that it holds, or brings it back.
+    /// Takes the cache away with all it holds, or brings it back.
     pub(crate) fn switch(&self, on: bool) {
         if !on {
             self.empty();
@@ -58,10 +56,10 @@ impl Switchable {
         self.on.store(on, Ordering::Relaxed);
     }
 
-    /// Forgets everything, rights to fill too. A real cache keeps its own.
+    /// Forgets everything, fill tokens too. A real cache is left alone.
     pub(crate) fn empty(&self) {
         if self.embedded {
-            *self.cache.write().unwrap_or_else(PoisonError::into_inner) = fresh(self.clock);
+            *self.cache.write() = fresh(self.clock);
         }
     }
 
@@ -69,7 +67,7 @@ impl Switchable {
         if !self.is_on() {
             return Err(Fault::Transient("the cache is switched off".to_owned()));
         }
-        Ok(Arc::clone(&self.cache.read().unwrap_or_else(PoisonError::into_inner)))
+        Ok(Arc::clone(&self.cache.read()))
     }
 }
 
@@ -96,7 +94,7 @@ impl Cache for Switchable {
     }
 }
 
-/// The task that lets what is cached grow old.
+/// The task that empties the embedded cache now and then, in place of an expiry.
 pub(crate) struct Expiry(pub(crate) Switchable);
 
 impl Task for Expiry {

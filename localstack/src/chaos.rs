@@ -6,14 +6,13 @@ use std::time::Duration;
 
 use rand::rngs::StdRng;
 use rand::{RngExt, SeedableRng};
-use tally_core::ports::Recounts;
+use tally_core::ports::Recounts as _;
 use tally_emulator::{Emulator, Fault, Rule};
-use tally_service::{Clock, Stop, Task};
+use tally_service::{Stop, Task};
 
-use crate::cache::Switchable;
-use crate::services::Services;
+use crate::local::Local;
 
-/// The longest life of a request whose client gave up.
+/// How late a request may be carried out after its client gave up.
 const GHOST_MS: u64 = 3_000;
 /// Between two things that happen.
 const SHORTEST: Duration = Duration::from_millis(1_000);
@@ -21,13 +20,8 @@ const LONGEST: Duration = Duration::from_millis(4_000);
 
 /// The task that does it, and mends everything when it is stopped.
 pub(crate) struct Chaos {
+    pub(crate) local: Arc<Local>,
     pub(crate) emulator: Emulator,
-    /// The likes table's name.
-    pub(crate) likes: String,
-    pub(crate) services: Services,
-    pub(crate) cache: Switchable,
-    pub(crate) recounts: Arc<dyn Recounts>,
-    pub(crate) clock: Clock,
     pub(crate) seed: u64,
 }
 
@@ -56,7 +50,7 @@ impl Happening {
     }
 }
 
-/// What may befall any request.
+/// What may happen to any request.
 fn rules() -> Vec<Rule> {
     vec![
         Rule::new(Fault::Throttle).chance(0.01),
@@ -69,17 +63,25 @@ fn rules() -> Vec<Rule> {
 }
 
 impl Chaos {
+    /// Only the emulator can make requests fail.
+    pub(crate) fn of(local: &Arc<Local>, seed: u64) -> Option<Self> {
+        let emulator = local.engines.store.emulator.clone()?;
+        Some(Self { local: Arc::clone(local), emulator, seed })
+    }
+
     async fn happen(&self, happening: Happening) {
         tracing::info!(?happening, "chaos");
+        let Local { engines, services, clock, .. } = &*self.local;
+        let likes = engines.store.likes();
         match happening {
             // A shard too narrow to be split is left whole.
-            Happening::Split => drop(self.emulator.split_shard(&self.likes, None, None)),
-            Happening::Roll => drop(self.emulator.roll_shards(&self.likes, None)),
-            Happening::KillConsumer => self.services.consumer.kill(),
-            Happening::KillStreamer => self.services.streamer.kill(),
-            Happening::EmptyCache => self.cache.empty(),
-            // One that cannot be asked for now is asked for another time.
-            Happening::Recount => drop(self.recounts.enqueue_audit(self.clock.now()).await),
+            Happening::Split => drop(self.emulator.split_shard(likes, None, None)),
+            Happening::Roll => drop(self.emulator.roll_shards(likes, None)),
+            Happening::KillConsumer => services.consumer.kill(),
+            Happening::KillStreamer => services.streamer.kill(),
+            Happening::EmptyCache => engines.cache.empty(),
+            // A request that fails is made another time.
+            Happening::Recount => drop(engines.store.recounts.enqueue_audit(clock.now()).await),
         }
     }
 }
@@ -90,7 +92,7 @@ impl Task for Chaos {
         self.emulator.set_faults(rules());
         loop {
             let pause = draw.random_range(SHORTEST..=LONGEST);
-            if stop.unless_requested(self.clock.sleep(pause)).await.is_err() {
+            if stop.unless_requested(self.local.clock.sleep(pause)).await.is_err() {
                 break;
             }
             self.happen(Happening::draw(&mut draw)).await;

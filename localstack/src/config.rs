@@ -1,4 +1,4 @@
-//! The arguments, validated together. Ports are taken here: one that is in use is a setting that cannot be had.
+//! The arguments, validated together. Ports are bound here, so that one in use is reported as a bad setting.
 
 use std::io::ErrorKind;
 use std::net::{Ipv4Addr, SocketAddr, TcpListener};
@@ -9,38 +9,31 @@ use tally_service::{Invalid, Listen, Secret};
 
 use crate::args::Args;
 
-/// Pairs of a post and a user that the ledger keeps a bit for at most: 32 MiB.
+/// The most pairs of a post and a user: the ledger keeps a bit for each, 32 MiB.
 const MOST_PAIRS: u64 = 1 << 28;
 
 /// What to run.
 #[derive(Debug)]
 pub struct Config {
-    /// What it all runs on.
     pub engines: EngineConfig,
     /// Shards of a post, unless the deployment decides.
     pub shards: Option<ShardCount>,
-    /// Where the API and the page are served.
     pub api: TcpListener,
-    /// What to say; `None` for nothing.
+    /// `None` for no load.
     pub load: Option<LoadConfig>,
-    /// How long; for ever if absent.
+    /// How long the load runs; without one, until the process is stopped.
     pub duration: Option<Duration>,
     /// Whether to compare at the end.
     pub verify: bool,
-    /// Whether things go wrong.
     pub chaos: bool,
-    /// Seed of everything drawn.
     pub seed: u64,
-    /// How often everything is recounted, if by itself.
+    /// How often everything is recounted without being asked for.
     pub recount_every: Option<Duration>,
 }
 
-/// Which engines.
 #[derive(Debug)]
 pub struct EngineConfig {
-    /// Kafka.
     pub kafka: KafkaEngine,
-    /// DynamoDB.
     pub store: StoreEngine,
     /// A real cache instead of the embedded one.
     pub redis: Option<Secret>,
@@ -50,37 +43,29 @@ pub struct EngineConfig {
     pub seed: u64,
 }
 
-/// Which Kafka.
 #[derive(Debug)]
 pub enum KafkaEngine {
     /// The one in this process, and where it can be bootstrapped from.
     Embedded(TcpListener),
-    /// Another.
     At(String),
 }
 
-/// Which DynamoDB.
 #[derive(Debug)]
 pub enum StoreEngine {
     /// The emulator in this process.
     Embedded {
-        /// Where it is served.
         listener: TcpListener,
         /// How long stream records are kept.
         retention: Duration,
     },
-    /// Another.
     At(String),
 }
 
-/// What is said.
+/// The events of the load.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct LoadConfig {
-    /// Events a second.
     pub rate: u32,
-    /// Posts.
     pub posts: u32,
-    /// Users.
     pub users: u32,
     /// Share of unlikes.
     pub unlike_ratio: f64,
@@ -95,7 +80,7 @@ impl TryFrom<Args> for Config {
         let mut invalid = Invalid::none();
         check(&args, &mut invalid);
         if let Listen::At(address) = args.common.admin_listen {
-            // Bound for good by whoever serves it; here it is found out in time, and by name.
+            // The admin listener binds it later; a port that is taken is named here, before anything starts.
             listen("admin-listen", address, &mut invalid);
         }
         let mut here = |flag, port| listen(flag, SocketAddr::from((Ipv4Addr::LOCALHOST, port)), &mut invalid);
@@ -170,7 +155,7 @@ fn listen(flag: &str, address: SocketAddr, invalid: &mut Invalid) -> Option<TcpL
     });
     let said = |error: std::io::Error| match error.kind() {
         ErrorKind::AddrInUse => {
-            format!("{address} is in use: end whatever listens there, or choose another (0 is any)")
+            format!("{address} is in use: end the process that listens there, or choose another (0 is any)")
         }
         _ => format!("cannot listen on {address}: {error}"),
     };
@@ -193,7 +178,7 @@ mod tests {
     }
 
     #[test]
-    fn told_nothing_it_runs_a_small_load_for_ever() {
+    fn without_arguments_it_runs_a_small_load_for_ever() {
         let config = config(&[]).unwrap();
         let load = config.load.unwrap();
         assert_eq!((load.rate, load.posts, load.users, config.duration), (500, 100, 1000, None));

@@ -1,15 +1,14 @@
-//! The engines: embedded ones brought up in this process, or real ones as told, and the connections to either.
+//! The engines: embedded ones started in this process, or real ones, and the connections to either.
 
 mod forward;
 
-use std::net::SocketAddr;
 use std::sync::Arc;
 
 use anyhow::Context;
 use tally_adapters::dynamodb::{self, Connection};
 use tally_adapters::{kafka, redis};
 use tally_core::backoff::Backoff;
-use tally_core::ids::CachePrefix;
+use tally_core::ids::{CachePrefix, ShardCount};
 use tally_core::ports::Shelf as _;
 use tally_emulator::Emulator;
 use tally_service::{Host, Secret, Stage, Stop};
@@ -26,7 +25,7 @@ pub(crate) const DEAD_LETTERS: &str = "likes.dlq";
 /// Partitions of the embedded topic.
 const PARTITIONS: u32 = 12;
 
-/// Everything that services and load are connected to.
+/// What services and load are connected to.
 pub(crate) struct Engines {
     pub(crate) kafka: Kafka,
     pub(crate) store: Store,
@@ -35,36 +34,39 @@ pub(crate) struct Engines {
     pub(crate) table_prefix: String,
 }
 
-/// Kafka.
 pub(crate) struct Kafka {
     pub(crate) settings: kafka::Settings,
     pub(crate) partitions: u32,
-    /// What people are told.
+    /// The address that people are told.
     pub(crate) bootstrap: String,
-    /// The cluster, where it is ours: gone with this.
+    /// The embedded cluster, where there is one: it ends when this is dropped.
     pub(crate) embedded: Option<kafka::Embedded>,
 }
 
-/// DynamoDB.
+/// DynamoDB, and the tables in it.
 pub(crate) struct Store {
     pub(crate) connection: Connection,
-    /// The engine, where it is ours.
+    /// The embedded engine, where there is one.
     pub(crate) emulator: Option<Emulator>,
-    /// What people are told.
+    /// The address that people are told.
     pub(crate) url: String,
-    /// Where it listens.
-    pub(crate) address: SocketAddr,
+    /// Rows and fences; the local stack itself only reads them.
+    pub(crate) rows: dynamodb::Likes,
+    pub(crate) counts: dynamodb::Counts,
+    pub(crate) checkpoints: dynamodb::Checkpoints,
+    pub(crate) stream: dynamodb::Streams,
+    pub(crate) recounts: dynamodb::Recounts,
 }
 
 impl Engines {
-    /// Brings up what is embedded, waits for what is not, and creates the tables.
+    /// Starts what is embedded, waits for what is not, and creates the tables.
     ///
     /// # Errors
     /// An engine that cannot be had.
     pub(crate) async fn open(config: EngineConfig, host: &Host) -> anyhow::Result<Self> {
         let EngineConfig { kafka, store, redis, mut table_prefix, seed } = config;
         if matches!((&kafka, &store), (KafkaEngine::Embedded(_), StoreEngine::At(_))) && table_prefix.is_empty() {
-            // Fences count in a topic that ends with this process: the next one's are others.
+            // The topic ends with this process, and fences in it mean nothing to the next one: so each run has its tables.
             table_prefix = format!("local-{:08x}-", host.chance().token() >> 32);
         }
         let kafka = Kafka::open(kafka, host).await?;
@@ -74,7 +76,7 @@ impl Engines {
         Ok(Self { kafka, store, cache, table_prefix })
     }
 
-    /// Whether nothing outlives this process.
+    /// Whether everything ends with this process.
     pub(crate) fn are_embedded(&self) -> bool {
         self.kafka.embedded.is_some() && self.store.emulator.is_some()
     }
@@ -116,16 +118,31 @@ impl Store {
                     Ok(served.serve(listener, async move { stop.requested().await }).await?)
                 });
                 let connection = Connection::in_process(&settings, emulator.http_client(), host.clock().now());
-                Ok(Self { connection, emulator: Some(emulator), url: format!("http://{address}"), address })
+                Ok(Self::over(connection, Some(emulator), format!("http://{address}")))
             }
             StoreEngine::At(url) => {
-                let authority = url.trim_start_matches("http://").trim_end_matches('/');
-                let found = tokio::net::lookup_host(authority).await.ok().and_then(|mut found| found.next());
-                let address = found.with_context(|| format!("`{url}` is no http://HOST:PORT that can be found"))?;
                 let settings = dynamodb::Settings { endpoint: Some(url.clone()), ..settings };
-                Ok(Self { connection: Connection::open(&settings).await, emulator: None, url, address })
+                Ok(Self::over(Connection::open(&settings).await, None, url))
             }
         }
+    }
+
+    fn over(connection: Connection, emulator: Option<Emulator>, url: String) -> Self {
+        Self {
+            rows: dynamodb::Likes::new(&connection, ShardCount::DEFAULT),
+            counts: dynamodb::Counts::new(&connection),
+            checkpoints: dynamodb::Checkpoints::new(&connection),
+            stream: dynamodb::Streams::new(&connection),
+            recounts: dynamodb::Recounts::new(&connection),
+            connection,
+            emulator,
+            url,
+        }
+    }
+
+    /// The name of the table of rows.
+    pub(crate) fn likes(&self) -> &str {
+        &self.connection.tables().likes
     }
 }
 

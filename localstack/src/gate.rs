@@ -1,11 +1,13 @@
-//! Holds writers back: no more than so many bytes of a partition are written and not yet behind its fence. The embedded
-//! Kafka trims what it has too much of, read or not.
+//! Holds writers back, so that only so many bytes of a partition are written and not yet behind its fence: the embedded
+//! Kafka trims a partition that is too large, read or not.
 
 use std::collections::VecDeque;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use async_trait::async_trait;
+use parking_lot::{Mutex, MutexGuard};
 use tally_core::event::partition_of;
 use tally_core::fence::Offset;
 use tally_core::ports::log::{Outgoing, Written};
@@ -16,7 +18,7 @@ use tokio::time::Instant;
 /// What a record weighs besides its key, value and headers, on the wire and in the broker.
 const FRAME: u64 = 100;
 
-/// After so long a record whose writer has given up is either among those that were acknowledged since, or nowhere.
+/// After so long, a record whose writer has given up is either in the log or lost.
 const GIVEN_UP: Duration = Duration::from_secs(60);
 
 /// What is between writers and fences, by partition.
@@ -24,6 +26,8 @@ const GIVEN_UP: Duration = Duration::from_secs(60);
 pub(crate) struct Gate {
     partitions: Vec<Mutex<Occupancy>>,
     room: Notify,
+    /// Records that had to wait, so far.
+    held: AtomicU64,
 }
 
 /// One partition's bytes.
@@ -32,7 +36,7 @@ struct Occupancy {
     bytes: u64,
     /// Acknowledged and not behind the fence yet, in the order of acknowledgement.
     unread: VecDeque<(Offset, u64)>,
-    /// Whose writers have given up, and when.
+    /// Sizes of records whose writers have given up, and when they did.
     given_up: VecDeque<(Instant, u64)>,
     /// Where the next record will be, as far as acknowledgements say.
     end: Offset,
@@ -40,13 +44,11 @@ struct Occupancy {
 }
 
 impl Gate {
-    /// Nothing written to any of so many partitions.
     pub(crate) fn new(partitions: u32) -> Self {
         let partitions = (0..partitions).map(|_| Mutex::default()).collect();
-        Self { partitions, room: Notify::new() }
+        Self { partitions, room: Notify::new(), held: AtomicU64::new(0) }
     }
 
-    /// How many partitions there are.
     pub(crate) fn partitions(&self) -> u32 {
         u32::try_from(self.partitions.len()).unwrap_or(u32::MAX)
     }
@@ -71,12 +73,23 @@ impl Gate {
 
     /// Records that were acknowledged and are not behind their fences.
     pub(crate) fn backlog(&self) -> u64 {
-        let partitions = self.partitions.iter().map(lock);
+        let partitions = self.partitions.iter().map(Mutex::lock);
         partitions.map(|occupancy| occupancy.end.0.saturating_sub(occupancy.fence.0)).sum()
+    }
+
+    /// Records behind all fences together.
+    pub(crate) fn applied(&self) -> u64 {
+        self.partitions.iter().map(|occupancy| occupancy.lock().fence.0).sum()
+    }
+
+    /// Records that had to wait until a fence moved, so far.
+    pub(crate) fn held(&self) -> u64 {
+        self.held.load(Ordering::Relaxed)
     }
 
     /// Waits until `size` more bytes of `partition` keep it within `limit`. One record may always be under way.
     async fn admit(&self, partition: u32, size: u64, limit: u64) -> Admitted<'_> {
+        let mut waited = false;
         loop {
             let room = self.room.notified();
             if let Some(mut occupancy) = self.partition(partition)
@@ -85,17 +98,16 @@ impl Gate {
                 occupancy.bytes += size;
                 return Admitted { gate: self, partition, size, acknowledged: None };
             }
+            if !std::mem::replace(&mut waited, true) {
+                self.held.fetch_add(1, Ordering::Relaxed);
+            }
             room.await;
         }
     }
 
     fn partition(&self, index: u32) -> Option<MutexGuard<'_, Occupancy>> {
-        self.partitions.get(index as usize).map(lock)
+        self.partitions.get(index as usize).map(Mutex::lock)
     }
-}
-
-fn lock(occupancy: &Mutex<Occupancy>) -> MutexGuard<'_, Occupancy> {
-    occupancy.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// Bytes that are being written.
@@ -162,7 +174,7 @@ mod tests {
     #[async_trait]
     impl Producer for Acknowledging {
         async fn send(&self, _: Outgoing<'_>) -> Outcome<Written> {
-            let mut next = self.0.lock().unwrap();
+            let mut next = self.0.lock();
             let offset = next.as_mut().ok_or_else(|| Fault::Transient("away".to_owned()))?;
             *offset += 1;
             Ok(Written { partition: 0, offset: Offset(*offset - 1) })
@@ -186,10 +198,12 @@ mod tests {
         assert_eq!(gated.gate.backlog(), 2);
         let mut third = gated.send(record());
         assert!(third.as_mut().now_or_never().is_none(), "400 bytes each, 1,000 at most");
+        assert_eq!((gated.gate.held(), gated.gate.applied()), (1, 0));
         gated.gate.passed(0, Offset(1));
         assert_eq!(third.await.unwrap().offset, Offset(2));
+        assert_eq!((gated.gate.held(), gated.gate.applied()), (1, 1));
         gated.gate.passed(0, Offset(3));
-        assert_eq!((gated.gate.backlog(), lock(&gated.gate.partitions[0]).bytes), (0, 0));
+        assert_eq!((gated.gate.backlog(), gated.gate.partitions[0].lock().bytes), (0, 0));
     }
 
     #[tokio::test(start_paused = true)]
@@ -209,6 +223,6 @@ mod tests {
         let gated = gated(Some(0));
         gated.gate.passed(0, Offset(1));
         gated.send(record()).await.unwrap();
-        assert_eq!((gated.gate.backlog(), lock(&gated.gate.partitions[0]).bytes), (0, 0));
+        assert_eq!((gated.gate.backlog(), gated.gate.partitions[0].lock().bytes), (0, 0));
     }
 }

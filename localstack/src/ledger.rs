@@ -5,27 +5,35 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use tally_core::event::Action;
 
-/// A bit for each post and user: whether the last acknowledged action was a like. A pair never spoken of likes nothing,
-/// which is what the tables say of it too.
+use crate::names::Names;
+
+/// A bit for each post and user: whether the last acknowledged action was a like. A pair without any action has no like,
+/// as in the tables.
 ///
 /// One writer for each user at a time, so that a pair's actions are recorded in the order in which they were
 /// acknowledged.
 #[derive(Debug)]
 pub(crate) struct Ledger {
+    names: Names,
     words: Vec<AtomicU64>,
     per_post: usize,
     events: AtomicU64,
 }
 
 impl Ledger {
-    /// Nobody likes anything.
-    pub(crate) fn new(posts: usize, users: u32) -> Self {
-        let per_post = (users as usize).div_ceil(64);
-        let words = std::iter::repeat_with(AtomicU64::default).take(posts * per_post).collect();
-        Self { words, per_post, events: AtomicU64::new(0) }
+    /// Without any like.
+    pub(crate) fn new(names: Names) -> Self {
+        let per_post = (names.users() as usize).div_ceil(64);
+        let words = std::iter::repeat_with(AtomicU64::default).take(names.posts().len() * per_post).collect();
+        Self { names, words, per_post, events: AtomicU64::new(0) }
     }
 
-    /// Kafka has acknowledged this.
+    /// Whose likes these are.
+    pub(crate) fn names(&self) -> &Names {
+        &self.names
+    }
+
+    /// Records what Kafka has acknowledged.
     pub(crate) fn acknowledged(&self, post: usize, user: u32, action: Action) {
         let (word, bit) = self.place(post, user);
         match action {
@@ -75,7 +83,7 @@ mod tests {
     #[test]
     fn it_equals_the_fold_of_what_was_acknowledged() {
         let (posts, users) = (3, 130);
-        let (ledger, mut fold) = (Ledger::new(posts, users), BTreeMap::new());
+        let (ledger, mut fold) = (Ledger::new(Names::new(3, users, 0, None)), BTreeMap::new());
         let mut draw = StdRng::seed_from_u64(5);
         for _ in 0..5_000 {
             let (post, user) = (draw.random_range(0..posts), draw.random_range(0..users));
@@ -93,8 +101,8 @@ mod tests {
     }
 
     #[test]
-    fn saying_something_twice_is_saying_it_once() {
-        let ledger = Ledger::new(1, 1);
+    fn an_action_acknowledged_twice_is_recorded_once() {
+        let ledger = Ledger::new(Names::new(1, 1, 0, None));
         for (action, total) in [(Action::Unlike, 0), (Action::Like, 1), (Action::Like, 1), (Action::Unlike, 0)] {
             ledger.acknowledged(0, 0, action);
             assert_eq!(ledger.total(), total);

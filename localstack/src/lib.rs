@@ -2,6 +2,7 @@
 
 mod app;
 mod args;
+mod board;
 mod cache;
 mod chaos;
 mod client;
@@ -12,6 +13,7 @@ mod fences;
 mod gate;
 mod ledger;
 mod load;
+mod local;
 mod names;
 mod observe;
 pub mod page;

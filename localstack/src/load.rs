@@ -1,9 +1,9 @@
-//! The load: users who like and unlike posts, each saying one thing at a time through a real Kafka producer.
+//! The load: users who like and unlike posts through a real Kafka producer.
 //!
-//! Users are shared out among lanes, and a lane says its next thing only once the one before is acknowledged, so the
-//! order of one user's events is the order in which they are drawn. Where the outcome of a write is unknown the same
-//! event is written again until it is acknowledged: twice in the log is as good as once, and nothing newer of that user
-//! can have come between.
+//! Every user belongs to one lane, and a lane writes its next event only once the one before is acknowledged, so the
+//! order of one user's events is the order in which they are drawn. Where the outcome of a write is unknown the lane
+//! writes the same event again until it is acknowledged: an event that is in the log twice changes nothing, and nothing
+//! newer of that user can stand between the two.
 
 mod pace;
 
@@ -17,63 +17,58 @@ use tally_core::backoff::Backoff;
 use tally_core::event::{Action, LikeEvent};
 use tally_core::ports::Producer;
 use tally_core::ports::log::Outgoing;
-use tally_service::{Chance, Clock, Stop, Stopped, Task};
+use tally_service::{Chance, Stop, Stopped, Task};
 use tokio::time::Instant;
 
 use crate::config::LoadConfig;
-use crate::control::Control;
-use crate::ledger::Ledger;
-use crate::names::Names;
+use crate::engine::TOPIC;
+use crate::local::Local;
 
 use pace::Pace;
 
-/// Users speaking at once, at most.
+/// Events under way at once, at most.
 const LANES: u32 = 4_096;
 
 /// Between two tries of the same event.
 const AGAIN: Backoff = Backoff { base: Duration::from_millis(20), cap: Duration::from_secs(1) };
 
-/// Writes events and takes note of them once they are acknowledged: what load and probes share.
+/// Writes events, and records them in the ledger once they are acknowledged. Load and probes write through it.
 #[derive(Clone)]
-pub(crate) struct Speaker {
+pub(crate) struct Writer {
+    pub(crate) local: Arc<Local>,
     pub(crate) producer: Arc<dyn Producer>,
-    pub(crate) topic: String,
-    pub(crate) names: Arc<Names>,
-    pub(crate) ledger: Arc<Ledger>,
-    pub(crate) clock: Clock,
     pub(crate) chance: Chance,
 }
 
-impl Speaker {
-    /// Says one thing until it is acknowledged.
-    pub(crate) async fn say(&self, post: usize, user: u32, action: Action, stop: &Stop) -> Result<(), Stopped> {
-        let (post_id, user_id) = (&self.names.posts()[post], self.names.user(user));
-        let value = LikeEvent::new(post_id, &user_id, action, self.clock.now()).encode();
+impl Writer {
+    /// Writes one event again and again until it is acknowledged. Safe to repeat: the event says what is, not what changes.
+    pub(crate) async fn write(&self, post: usize, user: u32, action: Action, stop: &Stop) -> Result<(), Stopped> {
+        let Local { ledger, clock, .. } = &*self.local;
+        let (post_id, user_id) = (&ledger.names().posts()[post], ledger.names().user(user));
+        let value = LikeEvent::new(post_id, &user_id, action, clock.now()).encode();
         let key = post_id.as_str().as_bytes();
-        let record =
-            Outgoing { topic: &self.topic, partition: None, key: Some(key), value: Some(&value), headers: &[] };
+        let record = Outgoing { topic: TOPIC, partition: None, key: Some(key), value: Some(&value), headers: &[] };
         let mut tries = 0;
         loop {
             match stop.unless_requested(self.producer.send(record)).await? {
                 Ok(_) => break,
                 Err(fault) => {
-                    tracing::warn!(error = %fault, "an event was not acknowledged: saying it again");
+                    tracing::warn!(error = %fault, "an event was not acknowledged: it is written again");
                     let pause = AGAIN.wait(tries, self.chance.fraction());
-                    stop.unless_requested(self.clock.sleep(pause)).await?;
+                    stop.unless_requested(clock.sleep(pause)).await?;
                     tries += 1;
                 }
             }
         }
-        self.ledger.acknowledged(post, user, action);
+        ledger.acknowledged(post, user, action);
         Ok(())
     }
 }
 
-/// The task that says things until its time is over.
+/// Writes events at a rate until its time is over.
 pub(crate) struct Load {
-    pub(crate) speaker: Speaker,
+    pub(crate) writer: Writer,
     pub(crate) config: LoadConfig,
-    pub(crate) control: Control,
     pub(crate) seed: u64,
     pub(crate) until: Option<Instant>,
 }
@@ -105,14 +100,14 @@ impl Lane<'_> {
     async fn run(mut self, stop: &Stop) -> Result<(), Stopped> {
         while self.turn(stop).await? {
             let (post, user, action) = self.draw();
-            self.load.speaker.say(post, user, action, stop).await?;
+            self.load.writer.write(post, user, action, stop).await?;
         }
         Ok(())
     }
 
     /// Waits for the next turn; `false` once the time is over.
     async fn turn(&self, stop: &Stop) -> Result<bool, Stopped> {
-        let Load { control, until, .. } = self.load;
+        let Load { writer, until, .. } = self.load;
         let over = async {
             match until {
                 Some(until) => tokio::time::sleep_until(*until).await,
@@ -120,7 +115,7 @@ impl Lane<'_> {
             }
         };
         let turn = async {
-            control.going().await;
+            writer.local.control.going().await;
             tokio::time::sleep_until(self.pace.next()).await;
         };
         stop.unless_requested(async {

@@ -1,4 +1,4 @@
-//! What the load calls its posts and users, and which of those it meets are its own.
+//! The ids of the load's posts and users.
 
 use std::fmt::Write as _;
 
@@ -11,7 +11,7 @@ pub(crate) struct Names {
     posts: Vec<PostId>,
     load_posts: usize,
     users: u32,
-    /// Stands before every user's number.
+    /// What a user's id has before its number.
     user: String,
 }
 
@@ -33,7 +33,7 @@ impl Names {
         &self.posts
     }
 
-    /// How many of the posts are the load's.
+    /// How many of the posts are the load's: the first ones.
     pub(crate) fn load_posts(&self) -> usize {
         self.load_posts
     }
@@ -43,17 +43,15 @@ impl Names {
         self.load_posts..self.posts.len()
     }
 
-    /// How many users there are.
     pub(crate) fn users(&self) -> u32 {
         self.users
     }
 
-    /// A user's id.
     pub(crate) fn user(&self, index: u32) -> UserId {
         UserId::new(&format!("{}{}", self.user, index + 1)).expect("letters, digits and dashes make an id")
     }
 
-    /// Which user of the load this is, if one.
+    /// The user's index, if `id` is of the load.
     pub(crate) fn user_index(&self, id: &str) -> Option<u32> {
         let number = id.strip_prefix(&self.user)?;
         let index = number.parse::<u32>().ok()?.checked_sub(1)?;
@@ -65,7 +63,7 @@ fn post(name: &str) -> PostId {
     PostId::new(name).expect("letters, digits and dashes make an id")
 }
 
-/// The first post of its kind that lies in `partition`.
+/// A post whose key is in `partition`.
 fn probe(partition: u32, partitions: u32) -> PostId {
     let mut probes = (1..).map(|n| format!("probe-{n}"));
     let found = probes.find(|name| partition_of(name.as_bytes(), partitions) == partition);

@@ -1,27 +1,20 @@
-//! Looks at the stack once a second, through the services' own ports, and keeps what it saw for the live line and the
-//! page.
+//! Looks at the stack once a second, through the services' own ports, and puts what it saw on the board.
 
 use std::collections::BTreeSet;
-use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
 use serde_json::Value;
 use tally_core::ids::{CounterId, PostId};
 use tally_core::lineage::{Checkpoint, Listed};
-use tally_core::ports::{ChangeStream, Checkpoints, Recounts, RunState, StreamFault};
+use tally_core::ports::{ChangeStream as _, Checkpoints as _, Recounts as _, RunState, StreamFault};
 use tally_core::time::UnixMillis;
-use tally_emulator::Emulator;
-use tally_service::{Clock, Stop, Task};
+use tally_service::{Stop, Task};
 use tokio::time::Instant;
 
-use crate::cache::Switchable;
-use crate::control::Control;
-use crate::ledger::Ledger;
-use crate::names::Names;
-use crate::page::{Correction, Drift, Endpoints, Load, Part, PartState, ShardState, Snapshot, StreamShard};
+use crate::local::Local;
+use crate::page::{Correction, Drift, Limit, Load, Part, PartState, ShardState, StreamShard};
 use crate::services::Services;
-use crate::staleness::Staleness;
 
 /// How often it looks.
 const EVERY: Duration = Duration::from_secs(1);
@@ -34,143 +27,113 @@ const POSTS: usize = 12;
 const CORRECTIONS: usize = 20;
 /// Posts among which the hottest are looked for.
 const RANKED: usize = 2_000;
-
-/// What was seen last. Clones are the same.
-#[derive(Clone, Debug)]
-pub(crate) struct Board(Arc<Mutex<Snapshot>>);
-
-impl Board {
-    /// What was seen last.
-    pub(crate) fn snapshot(&self) -> Snapshot {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).clone()
-    }
-
-    fn show(&self, snapshot: Snapshot) {
-        *self.0.lock().unwrap_or_else(PoisonError::into_inner) = snapshot;
-    }
-}
-
-/// What is looked at.
-pub(crate) struct View {
-    pub(crate) clock: Clock,
-    pub(crate) endpoints: Endpoints,
-    pub(crate) rate: u64,
-    pub(crate) control: Control,
-    pub(crate) names: Arc<Names>,
-    pub(crate) ledger: Arc<Ledger>,
-    pub(crate) applied: Arc<AtomicU64>,
-    pub(crate) staleness: Arc<Staleness>,
-    pub(crate) services: Services,
-    pub(crate) cache: Switchable,
-    pub(crate) emulator: Option<Emulator>,
-    /// The likes table's name.
-    pub(crate) likes: String,
-    pub(crate) stream: Arc<dyn ChangeStream>,
-    pub(crate) checkpoints: Arc<dyn Checkpoints>,
-    pub(crate) recounts: Arc<dyn Recounts>,
-}
+/// The share of the rate it aims at that the load has to make.
+const ENOUGH: f64 = 0.9;
 
 /// The task that looks.
 pub(crate) struct Observer {
-    view: View,
-    board: Board,
+    local: Arc<Local>,
     looks: u32,
-    applied: (Instant, u64),
+    /// When it looked last, and what the load had done then.
+    last: (Instant, Done),
+}
+
+/// What the load has done so far.
+#[derive(Clone, Copy, Debug, Default)]
+struct Done {
+    /// Events that Kafka acknowledged.
+    made: u64,
+    /// Events that are in the rows.
+    applied: u64,
+    /// Events that waited at the gate.
+    held: u64,
+    /// Whether it is not paused.
+    running: bool,
 }
 
 impl Observer {
-    /// Shows nothing yet.
-    pub(crate) fn new(view: View) -> (Self, Board) {
-        let load = Load { running: false, rate: view.rate, events_per_second: 0.0, events: 0 };
-        let now = view.clock.now().0;
-        let board = Board(Arc::new(Mutex::new(Snapshot {
-            at: now,
-            since: now,
-            endpoints: view.endpoints.clone(),
-            load,
-            rows: 0,
-            staleness: None,
-            drift: Drift::default(),
-            open_gaps: 0,
-            shards: Vec::new(),
-            parts: Vec::new(),
-            ledger: Vec::new(),
-            posts: Vec::new(),
-        })));
-        (Self { view, board: board.clone(), looks: 0, applied: (Instant::now(), 0) }, board)
+    pub(crate) fn new(local: Arc<Local>) -> Self {
+        Self { local, looks: 0, last: (Instant::now(), Done::default()) }
     }
 
     /// One look. What cannot be read now stays as it was seen last.
     async fn look(&mut self) {
-        let (view, mut seen) = (&self.view, self.board.snapshot());
-        let now = view.clock.now();
+        let Local { clock, engines, ledger, staleness, board, .. } = &*self.local;
+        let store = &engines.store;
+        let mut seen = board.snapshot();
+        let now = clock.now();
         seen.at = now.0;
-        seen.rows = match &view.emulator {
-            Some(emulator) => emulator.stats().tables.get(&view.likes).map_or(0, |table| table.items as u64),
-            None => view.ledger.total(),
+        seen.rows = match &store.emulator {
+            Some(emulator) => emulator.stats().tables.get(store.likes()).map_or(0, |table| table.items as u64),
+            None => ledger.total(),
         };
-        seen.staleness = view.staleness.recent();
-        seen.parts = view.parts();
-        seen.posts = view.hottest();
-        if let Ok(gaps) = view.checkpoints.gaps().await {
+        seen.staleness = staleness.recent();
+        seen.parts = self.parts();
+        seen.posts = self.hottest();
+        if let Ok(gaps) = store.checkpoints.gaps().await {
             seen.open_gaps = gaps.len();
         }
-        if let Ok(shards) = view.shards(now).await {
+        if let Ok(shards) = self.shards(now).await {
             seen.shards = shards;
         }
         if self.looks.is_multiple_of(RECOUNTS_EVERY)
-            && let Ok(runs) = view.recounts.runs(RUNS).await
+            && let Ok(runs) = store.recounts.runs(RUNS).await
         {
             seen.drift = drift(&runs);
-            seen.ledger = view.corrections(&runs).await;
+            seen.ledger = self.corrections(&runs).await;
         }
-        self.looks += 1;
         seen.load = self.load();
-        self.board.show(seen);
+        self.looks += 1;
+        self.local.board.show(seen);
     }
 
     fn load(&mut self) -> Load {
-        let view = &self.view;
-        let (now, applied) = (Instant::now(), view.applied.load(Ordering::Relaxed));
-        let (then, before) = std::mem::replace(&mut self.applied, (now, applied));
+        let Local { gate, ledger, control, load, .. } = &*self.local;
+        let running = load.is_some() && !control.is_paused();
+        let done = Done { made: ledger.events(), applied: gate.applied(), held: gate.held(), running };
+        let (now, rate) = (Instant::now(), load.map_or(0, |load| load.rate));
+        let (then, before) = std::mem::replace(&mut self.last, (now, done));
         let seconds = (now - then).as_secs_f64().max(0.001);
-        #[expect(clippy::cast_precision_loss, reason = "a second has far fewer than 2^52 events")]
-        let events_per_second = applied.saturating_sub(before) as f64 / seconds;
-        let running = view.rate > 0 && !view.control.is_paused();
-        Load { running, rate: view.rate, events_per_second, events: view.ledger.events() }
+        Load {
+            running,
+            rate: rate.into(),
+            events_per_second: per_second(done.applied.saturating_sub(before.applied), seconds),
+            events: done.made,
+            limit: limit(rate, &before, &done, seconds),
+        }
     }
-}
 
-impl View {
     fn parts(&self) -> Vec<Part> {
         let engine = |name: &str, up| {
             let state = if up { PartState::Up } else { PartState::Down };
             Part { name: name.to_owned(), state, restarts: 0 }
         };
-        let Services { consumer, streamer, recount, api } = &self.services;
+        let Services { consumer, streamer, recount, api } = &self.local.services;
         vec![
             engine("kafka", true),
             consumer.shown(),
             engine("dynamodb", true),
             streamer.shown(),
             recount.shown(),
-            engine("cache", self.cache.is_on()),
+            engine("cache", self.local.engines.cache.is_on()),
             api.shown(),
         ]
     }
 
     fn hottest(&self) -> Vec<String> {
-        let ranked = self.names.load_posts().min(RANKED);
+        let ledger = &self.local.ledger;
+        let ranked = ledger.names().load_posts().min(RANKED);
         let mut posts: Vec<usize> = (0..ranked).collect();
-        posts.sort_by_cached_key(|post| std::cmp::Reverse(self.ledger.count(*post)));
+        posts.sort_by_cached_key(|post| std::cmp::Reverse(ledger.count(*post)));
         posts.truncate(POSTS);
-        posts.iter().map(|post| self.names.posts()[*post].to_string()).collect()
+        posts.iter().map(|post| ledger.names().posts()[*post].to_string()).collect()
     }
 
     async fn shards(&self, now: UnixMillis) -> Result<Vec<StreamShard>, StreamFault> {
-        let label = self.stream.info().await?.label;
-        let states = self.checkpoints.shards(&label).await?;
-        let listed = self.stream.shards(&label).await?;
+        let store = &self.local.engines.store;
+        let label = store.stream.info().await?.label;
+        let states = store.checkpoints.shards(&label).await?;
+        let listed = store.stream.shards(&label).await?;
         let checkpoints: Vec<_> = states.into_iter().map(|state| state.checkpoint).collect();
         Ok(tree(&checkpoints, listed, now))
     }
@@ -181,11 +144,9 @@ impl View {
         let posts: BTreeSet<PostId> = keys.filter_map(|key| PostId::new(post_of(&key)).ok()).take(POSTS).collect();
         let mut corrections = Vec::new();
         for post in &posts {
-            let Ok(lines) = self
-                .recounts
-                .ledger(&CounterId::likes(post.clone()), u32::try_from(CORRECTIONS).unwrap_or(u32::MAX))
-                .await
-            else {
+            let recounts = &self.local.engines.store.recounts;
+            let counter = CounterId::likes(post.clone());
+            let Ok(lines) = recounts.ledger(&counter, u32::try_from(CORRECTIONS).unwrap_or(u32::MAX)).await else {
                 continue;
             };
             corrections.extend(lines.into_iter().map(|line| Correction {
@@ -200,6 +161,20 @@ impl View {
         corrections.truncate(CORRECTIONS);
         corrections
     }
+}
+
+#[expect(clippy::cast_precision_loss, reason = "a second has far fewer than 2^52 events")]
+fn per_second(events: u64, seconds: f64) -> f64 {
+    events as f64 / seconds
+}
+
+/// Why the load made fewer events than it aims at, if it did for the whole time between two looks.
+fn limit(rate: u32, before: &Done, now: &Done, seconds: f64) -> Option<Limit> {
+    let (made, held) = (now.made.saturating_sub(before.made), now.held.saturating_sub(before.held));
+    if !(before.running && now.running) || per_second(made, seconds) >= f64::from(rate) * ENOUGH {
+        return None;
+    }
+    Some(if held > made / 10 { Limit::Gate } else { Limit::Generator })
 }
 
 /// The shards listed, and those not listed yet that checkpoints know to be open; parents before children.
@@ -308,6 +283,17 @@ mod tests {
             ("c", ShardState::Open, None),
         ];
         assert_eq!(seen, expected);
+    }
+
+    #[test]
+    fn a_load_that_makes_less_than_it_aims_at_says_what_held_it_back() {
+        let done = |made, held, running| Done { made, applied: 0, held, running };
+        let start = done(0, 0, true);
+        assert_eq!(limit(1_000, &start, &done(950, 900, true), 1.0), None, "it makes what it aims at");
+        assert_eq!(limit(1_000, &start, &done(500, 400, true), 1.0), Some(Limit::Gate));
+        assert_eq!(limit(1_000, &start, &done(500, 3, true), 1.0), Some(Limit::Generator));
+        assert_eq!(limit(1_000, &done(0, 0, false), &done(100, 0, true), 1.0), None, "it was paused meanwhile");
+        assert_eq!(limit(0, &done(0, 0, false), &done(0, 0, false), 1.0), None, "there is no load");
     }
 
     #[test]

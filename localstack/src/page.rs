@@ -1,4 +1,4 @@
-//! The page at `/`: what it shows of the stack and what it may ask of it. How the stack does it is not known here.
+//! The page at `/`: what it shows of the stack and what it may ask of it, as a trait that the stack implements.
 
 mod assets;
 mod problem;
@@ -13,10 +13,9 @@ pub use routes::routes;
 /// What the page needs of the stack behind it.
 #[async_trait::async_trait]
 pub trait Stack: Send + Sync + 'static {
-    /// What there is to see now.
     fn snapshot(&self) -> Snapshot;
 
-    /// Does the real thing, and says in a sentence what was done.
+    /// Carries the action out, and says in a sentence what was done.
     ///
     /// # Errors
     /// What could not be done, and why: a [`Refusal`] where it makes no sense now, anything else where it failed.
@@ -33,13 +32,10 @@ pub struct Refusal(pub String);
 pub struct Snapshot {
     /// When, in milliseconds since 1970.
     pub at: u64,
-    /// Since when this stack runs, likewise: another one in its place has another.
+    /// When this stack started, likewise: a page sees by it that another stack took its place.
     pub since: u64,
-    /// Where the engines and the API listen.
     pub endpoints: Endpoints,
-    /// What the load has done so far.
     pub load: Load,
-    /// Rows in the likes table.
     pub rows: u64,
     /// From an event's acknowledgement by Kafka until the API shows it, over the last seconds; none before the first.
     pub staleness: Option<Staleness>,
@@ -60,18 +56,14 @@ pub struct Snapshot {
 /// Where things listen; all of them on loopback.
 #[derive(Clone, Debug, Serialize)]
 pub struct Endpoints {
-    /// Bootstrap address of Kafka.
     pub kafka: String,
-    /// URL of DynamoDB.
     pub dynamodb: String,
     /// URL of the API and this page.
     pub api: String,
 }
 
-/// The load generator.
 #[derive(Clone, Debug, Serialize)]
 pub struct Load {
-    /// Whether it is running.
     pub running: bool,
     /// Events a second that it aims at.
     pub rate: u64,
@@ -79,6 +71,18 @@ pub struct Load {
     pub events_per_second: f64,
     /// Events that Kafka acknowledged.
     pub events: u64,
+    /// Why it makes fewer events than it aims at, if it does.
+    pub limit: Option<Limit>,
+}
+
+/// Why the load makes fewer events than it aims at. Neither is a measure of what the pipeline could take.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Limit {
+    /// The gate holds it back, so that the embedded Kafka trims nothing unread.
+    Gate,
+    /// Its users wait for acknowledgements, or it has no more processor time.
+    Generator,
 }
 
 /// How late the counts are.
@@ -101,12 +105,9 @@ pub struct Drift {
     pub corrected: u64,
 }
 
-/// One shard of the change stream.
 #[derive(Clone, Debug, Serialize)]
 pub struct StreamShard {
-    /// Its id.
     pub id: String,
-    /// Its parent's, if it has one.
     pub parent: Option<String>,
     /// Its ordinal, once it is registered.
     pub ordinal: Option<u64>,
@@ -133,13 +134,11 @@ pub enum ShardState {
 pub struct Part {
     /// Its name, as in [`Action::Kill`].
     pub name: String,
-    /// How it is.
     pub state: PartState,
     /// How often it was started again.
     pub restarts: u64,
 }
 
-/// How a part is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum PartState {
@@ -156,17 +155,13 @@ pub enum PartState {
 pub struct Correction {
     /// When, in milliseconds since 1970.
     pub at: u64,
-    /// Whose count.
     pub post_id: String,
-    /// What it was.
     pub before: i64,
-    /// What it is.
     pub after: i64,
-    /// Why.
     pub why: String,
 }
 
-/// The things that go wrong, and what mends them.
+/// What a person may do to the stack.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "action", rename_all = "snake_case")]
 pub enum Action {
@@ -175,24 +170,16 @@ pub enum Action {
         /// Which: `consumer` or `change-streamer`.
         part: String,
     },
-    /// Takes the cache away.
+    /// Takes the cache away, with all it holds.
     StopCache,
     /// Brings it back, empty.
     StartCache,
-    /// Adds to one post's counter what no row accounts for.
-    InjectDrift {
-        /// Whose counter.
-        post_id: String,
-        /// How much.
-        by: i64,
-    },
+    /// Puts one post's counter wrong: adds likes that have no rows.
+    InjectDrift { post_id: String, by: i64 },
     /// Recounts everything.
     Recount,
     /// Splits a shard of the stream in two.
     SplitShard,
     /// Pauses the load, or lets it go on.
-    PauseLoad {
-        /// Whether it pauses.
-        paused: bool,
-    },
+    PauseLoad { paused: bool },
 }

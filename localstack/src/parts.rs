@@ -1,4 +1,4 @@
-//! Services under care: each runs its own app; one that dies is started again after a moment, and counted.
+//! Keeps the services running: one that dies is started again after a moment, and the restarts are counted.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -14,14 +14,14 @@ use crate::page;
 
 /// How long one service may drain when everything stops: several stages have to fit into the process's own grace.
 const GRACE: Duration = Duration::from_millis(1200);
-/// How long a service that was killed stays away, so that people can see it.
+/// How long a service that was killed stays down, so that a person can see it.
 const AWAY: Duration = Duration::from_secs(1);
 /// Between two starts of a service that keeps dying.
 const AGAIN: Backoff = Backoff { base: Duration::from_millis(500), cap: Duration::from_secs(10) };
-/// A service that lived for so long has recovered.
+/// After so long without dying a service counts as recovered.
 const HEALTHY: Duration = Duration::from_secs(30);
 
-/// One service as others see it. Clones are the same.
+/// The handle of one service. Clones are the same service.
 #[derive(Clone, Debug)]
 pub(crate) struct Part(Arc<Inner>);
 
@@ -41,7 +41,6 @@ impl Part {
         Self(Arc::new(Inner { name, readiness: readiness.scope(name), down, restarts, kill: Notify::new() }))
     }
 
-    /// Its name.
     pub(crate) fn name(&self) -> &'static str {
         self.0.name
     }
@@ -77,8 +76,8 @@ pub(crate) struct Keeper<F> {
     pub(crate) chance: Chance,
 }
 
-/// Why a service is no longer there.
-enum Over {
+/// Why a service ended.
+enum End {
     Stopped,
     Killed,
     Died,
@@ -89,34 +88,34 @@ where
     F: Fn(Host) -> anyhow::Result<Running> + Send + Sync + 'static,
 {
     /// One life of the service.
-    async fn live(&self, stop: &Stop) -> anyhow::Result<Over> {
+    async fn live(&self, stop: &Stop) -> anyhow::Result<End> {
         let Inner { name, readiness, down, kill, .. } = &*self.part.0;
         let host = Host::new(name).with_chance(self.chance.fork()).with_readiness(readiness.clone());
         let running = (self.start)(host)?;
         down.store(false, Ordering::Relaxed);
-        let over = tokio::select! {
+        let end = tokio::select! {
             biased;
             () = stop.requested() => {
                 for end in running.stop(GRACE).await.ended {
                     tracing::warn!(service = name, "{end}");
                 }
-                Over::Stopped
+                End::Stopped
             }
             () = kill.notified() => {
                 running.kill().await;
-                Over::Killed
+                End::Killed
             }
-            end = running.ended() => {
-                tracing::error!(service = name, "{end}");
+            ended = running.ended() => {
+                tracing::error!(service = name, "{ended}");
                 running.kill().await;
-                if end.task == "start" && matches!(end.how, How::Failed(_)) {
-                    return Err(anyhow!("{name} cannot start: {end}"));
+                if ended.task == "start" && matches!(ended.how, How::Failed(_)) {
+                    return Err(anyhow!("{name} cannot start: {ended}"));
                 }
-                Over::Died
+                End::Died
             }
         };
         down.store(true, Ordering::Relaxed);
-        Ok(over)
+        Ok(end)
     }
 }
 
@@ -129,9 +128,9 @@ where
         loop {
             let began = Instant::now();
             let wait = match self.live(&stop).await? {
-                Over::Stopped => return Ok(()),
-                Over::Killed => AWAY,
-                Over::Died => {
+                End::Stopped => return Ok(()),
+                End::Killed => AWAY,
+                End::Died => {
                     deaths = if began.elapsed() >= HEALTHY { 0 } else { deaths + 1 };
                     AGAIN.ceiling(deaths)
                 }

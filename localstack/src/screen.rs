@@ -1,27 +1,27 @@
-//! What people read on standard output: lines that stay, and one that is rewritten each second. Where nobody watches,
-//! in a file or a pipe, the live line is a line among others, every few seconds.
+//! Standard output: lines that stay, and one live line that is rewritten each second. In a file or a pipe the live line
+//! is written like any other, every few seconds.
 
 use std::io::{IsTerminal, Write};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
+use parking_lot::Mutex;
 use tally_service::{Stop, Task};
 use tokio::time::Instant;
 
-use crate::observe::Board;
-use crate::page::{PartState, Snapshot, Staleness};
+use crate::local::Local;
+use crate::page::{Limit, PartState, Snapshot, Staleness};
 
 /// Between two live lines where they are not rewritten.
 const QUIET: Duration = Duration::from_secs(5);
 /// Between two where they are.
 const EVERY: Duration = Duration::from_secs(1);
 
-/// Standard output. Clones are the same.
-#[derive(Clone, Debug)]
-pub(crate) struct Screen(Arc<Mutex<State>>);
+pub(crate) struct Screen(Mutex<State>);
 
 #[derive(Debug)]
 struct State {
+    /// Where the live line can be rewritten.
     terminal: bool,
     /// The cursor stands behind a live line.
     live: bool,
@@ -30,29 +30,28 @@ struct State {
 }
 
 impl Screen {
-    /// This process's.
     pub(crate) fn new() -> Self {
         let terminal = std::io::stdout().is_terminal();
-        Self(Arc::new(Mutex::new(State { terminal, live: false, written: None, step: "" })))
+        Self(Mutex::new(State { terminal, live: false, written: None, step: "" }))
     }
 
     /// Writes lines that stay.
     pub(crate) fn say(&self, text: &str) {
-        let mut state = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut state = self.0.lock();
         let clear = if std::mem::take(&mut state.live) { "\r\x1b[2K" } else { "" };
         print(&format!("{clear}{}\n", text.trim_end()));
     }
 
     /// Takes the live line away.
     fn clear(&self) {
-        if std::mem::take(&mut self.0.lock().unwrap_or_else(PoisonError::into_inner).live) {
+        if std::mem::take(&mut self.0.lock().live) {
             print("\r\x1b[2K");
         }
     }
 
-    /// Says what is being waited for: in the live line's place, or once where that is not rewritten.
+    /// Says what is being waited for, in place of the live line; in a file or a pipe once.
     pub(crate) fn step(&self, text: &'static str) {
-        let mut state = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut state = self.0.lock();
         if std::mem::replace(&mut state.step, text) != text {
             state.written = None;
             drop(state);
@@ -62,7 +61,7 @@ impl Screen {
 
     /// Rewrites the live line.
     pub(crate) fn live(&self, text: &str) {
-        let mut state = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut state = self.0.lock();
         if state.terminal {
             state.live = true;
             print(&format!("\r\x1b[2K{text}"));
@@ -74,17 +73,14 @@ impl Screen {
 }
 
 /// The task that keeps the live line.
-pub(crate) struct LiveLine {
-    pub(crate) board: Board,
-    pub(crate) screen: Screen,
-}
+pub(crate) struct LiveLine(pub(crate) Arc<Local>);
 
 impl Task for LiveLine {
     async fn run(self, stop: Stop) -> anyhow::Result<()> {
         while stop.unless_requested(tokio::time::sleep(EVERY)).await.is_ok() {
-            self.screen.live(&line(&self.board.snapshot()));
+            self.0.screen.live(&line(&self.0.board.snapshot()));
         }
-        self.screen.clear();
+        self.0.screen.clear();
         Ok(())
     }
 }
@@ -97,13 +93,18 @@ fn line(seen: &Snapshot) -> String {
     let down: Vec<&str> =
         seen.parts.iter().filter(|part| part.state != PartState::Up).map(|part| part.name.as_str()).collect();
     let down = if down.is_empty() { String::new() } else { format!("   not up: {}", down.join(", ")) };
+    let limit = match seen.load.limit {
+        Some(Limit::Gate) => " (held back by the load's gate)",
+        Some(Limit::Generator) => " (the load makes no more)",
+        None => "",
+    };
     format!(
-        "{:>6.0} events/s   {} events   {} rows   {staleness}   drift {}{down}",
+        "{:>6.0} events/s{limit}   {} events   {} rows   {staleness}   drift {}{down}",
         seen.load.events_per_second, seen.load.events, seen.rows, seen.drift.found
     )
 }
 
-/// A closed pipe is nobody's concern.
+/// Errors are ignored: where the pipe is closed, there is no reader.
 fn print(text: &str) {
     let mut out = std::io::stdout().lock();
     let _ = out.write_all(text.as_bytes()).and_then(|()| out.flush());

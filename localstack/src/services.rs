@@ -29,14 +29,14 @@ pub(crate) struct Services {
 pub(crate) struct Plan {
     pub(crate) shards: Option<ShardCount>,
     pub(crate) listener: TcpListener,
-    /// What the API serves besides.
+    /// Served by the API beside its own.
     pub(crate) routes: Router,
-    /// Where likes taken over HTTP go.
+    /// Writes the likes taken over HTTP.
     pub(crate) producer: Arc<dyn Producer>,
 }
 
 impl Services {
-    /// Not started yet.
+    /// Four services that are not started yet.
     pub(crate) fn new(host: &Host) -> Self {
         let part = |name| Part::new(name, host.readiness());
         Self {
@@ -47,7 +47,6 @@ impl Services {
         }
     }
 
-    /// All of them.
     pub(crate) fn all(&self) -> [&Part; 4] {
         [&self.consumer, &self.streamer, &self.recount, &self.api]
     }
@@ -56,7 +55,7 @@ impl Services {
     ///
     /// # Errors
     /// Settings that a client does not take.
-    pub(crate) fn start(&self, engines: &Arc<Engines>, plan: Plan, host: &Host) -> anyhow::Result<()> {
+    pub(crate) fn start(&self, engines: &Engines, plan: Plan, host: &Host) -> anyhow::Result<()> {
         let letters = kafka::Producer::new(&engines.kafka.settings)?;
         keep(host, Stage::Work, &self.consumer, consumer_of(engines, plan.shards, letters));
         keep(host, Stage::Output, &self.streamer, streamer_of(engines, &plan));
@@ -74,11 +73,11 @@ where
 }
 
 fn consumer_of(
-    engines: &Arc<Engines>,
+    engines: &Engines,
     shards: Option<ShardCount>,
     letters: kafka::Producer,
 ) -> impl Fn(Host) -> anyhow::Result<Running> + Send + Sync + 'static {
-    let engines = Arc::clone(engines);
+    let (connection, kafka) = (engines.store.connection.clone(), engines.kafka.settings.clone());
     let settings = consumer::ReadSettings {
         topic: TOPIC.to_owned(),
         dead_letter_topic: DEAD_LETTERS.to_owned(),
@@ -86,7 +85,7 @@ fn consumer_of(
         ..Default::default()
     };
     move |host| {
-        let (connection, kafka) = (engines.store.connection.clone(), engines.kafka.settings.clone());
+        let (connection, kafka) = (connection.clone(), kafka.clone());
         let (group, topic, shelf) = (settings.group.clone(), settings.topic.clone(), kafka.clone());
         let ports = consumer::Ports {
             checkpoints: Arc::new(dynamodb::Checkpoints::new(&connection)),
@@ -99,10 +98,7 @@ fn consumer_of(
     }
 }
 
-fn streamer_of(
-    engines: &Arc<Engines>,
-    plan: &Plan,
-) -> impl Fn(Host) -> anyhow::Result<Running> + Send + Sync + 'static {
+fn streamer_of(engines: &Engines, plan: &Plan) -> impl Fn(Host) -> anyhow::Result<Running> + Send + Sync + 'static {
     let mut ports = streamer::Ports::over(&engines.store.connection);
     ports.cache = Some(Arc::new(engines.cache.clone()));
     let config = streamer::Config {
@@ -115,7 +111,7 @@ fn streamer_of(
     move |host| Ok(Running::start(streamer::App::with_ports(config.clone(), ports.clone()), host))
 }
 
-fn recount_of(engines: &Arc<Engines>, plan: &Plan) -> impl Fn(Host) -> anyhow::Result<Running> + Send + Sync + 'static {
+fn recount_of(engines: &Engines, plan: &Plan) -> impl Fn(Host) -> anyhow::Result<Running> + Send + Sync + 'static {
     let ports = recount::Ports::over(&engines.store.connection);
     let job = recount::RecountConfig { scope: recount::Scope::Watch, dry_run: false, rules: recount::Rules::default() };
     let config = recount::Config {
@@ -126,7 +122,7 @@ fn recount_of(engines: &Arc<Engines>, plan: &Plan) -> impl Fn(Host) -> anyhow::R
     move |host| Ok(Running::start(recount::App::with_ports(config.clone(), ports.clone()), host))
 }
 
-fn api_of(engines: &Arc<Engines>, plan: Plan) -> impl Fn(Host) -> anyhow::Result<Running> + Send + Sync + 'static {
+fn api_of(engines: &Engines, plan: Plan) -> impl Fn(Host) -> anyhow::Result<Running> + Send + Sync + 'static {
     let mut ports = api::Ports::over(&engines.store.connection);
     ports.cache = Some(Arc::new(engines.cache.clone()));
     ports.producer = Some(plan.producer);

@@ -1,43 +1,29 @@
 //! One run from start-up to its end: everything ready, the load, chaos beside it, and the comparison after it.
 
-use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
-use tally_service::{Exit, Host, Stage, Stop, Stopped};
+use tally_service::{Exit, Host, Stage, Stop, Worker};
 use tokio::time::Instant;
 
 use crate::chaos::Chaos;
-use crate::config::LoadConfig;
-use crate::control::Control;
-use crate::load::{Load, Speaker};
-use crate::observe::Board;
+use crate::load::{Load, Writer};
+use crate::local::Local;
 use crate::probe::Probe;
-use crate::screen::{LiveLine, Screen};
-use crate::services::Services;
-use crate::staleness::Staleness;
-use crate::verify::Verify;
+use crate::screen::LiveLine;
+use crate::verify;
 
 /// What a run consists of.
 pub(crate) struct Session {
     pub(crate) host: Host,
-    pub(crate) services: Services,
-    pub(crate) screen: Screen,
-    pub(crate) board: Board,
-    pub(crate) staleness: Arc<Staleness>,
-    pub(crate) saying: Option<Saying>,
-    pub(crate) api: SocketAddr,
+    pub(crate) local: Arc<Local>,
+    /// What the load writes through, if there is a load.
+    pub(crate) writer: Option<Writer>,
     pub(crate) chaos: Option<Chaos>,
-    pub(crate) duration: Option<Duration>,
-    pub(crate) verify: Option<Verify>,
-}
-
-/// The load, if there is one.
-pub(crate) struct Saying {
-    pub(crate) speaker: Speaker,
-    pub(crate) config: LoadConfig,
-    pub(crate) control: Control,
     pub(crate) seed: u64,
+    pub(crate) duration: Option<Duration>,
+    /// Whether to compare at the end.
+    pub(crate) verify: bool,
 }
 
 impl Session {
@@ -46,15 +32,14 @@ impl Session {
     /// # Errors
     /// What it cannot go on after.
     pub(crate) async fn run(mut self, stop: Stop) -> anyhow::Result<Exit> {
-        for part in self.services.all() {
+        for part in self.local.services.all() {
             stop.unless_requested(part.ready()).await?;
         }
-        self.screen.say("ready");
-        let line = LiveLine { board: self.board.clone(), screen: self.screen.clone() };
-        let line = self.host.worker(Stage::Support, "live line", line);
+        self.local.screen.say("ready");
+        let line = self.host.worker(Stage::Support, "live line", LiveLine(Arc::clone(&self.local)));
         let until = self.duration.map(|duration| Instant::now() + duration);
         let chaos = self.chaos.take().map(|chaos| self.host.worker(Stage::Intake, "chaos", chaos));
-        let said = self.saying.take().map(|saying| self.say(saying, until)).unwrap_or_default();
+        let writers = self.writer.take().map(|writer| self.write(&writer, until)).unwrap_or_default();
         let over = async {
             match until {
                 Some(until) => tokio::time::sleep_until(until).await,
@@ -66,7 +51,7 @@ impl Session {
             chaos.request_stop();
             stop.unless_requested(chaos.ended()).await?;
         }
-        for worker in &said {
+        for worker in &writers {
             stop.unless_requested(worker.ended()).await?;
         }
         line.request_stop();
@@ -75,31 +60,24 @@ impl Session {
     }
 
     /// Starts load and probes.
-    fn say(&self, saying: Saying, until: Option<Instant>) -> Vec<tally_service::Worker> {
-        let Saying { speaker, config, control, seed } = saying;
-        let mut workers = Vec::new();
-        for post in speaker.names.probes() {
-            let probe = Probe {
-                speaker: speaker.clone(),
-                post,
-                api: self.api,
-                control: control.clone(),
-                staleness: Arc::clone(&self.staleness),
-                until,
-            };
-            workers.push(self.host.worker(Stage::Intake, "probe", probe));
-        }
-        workers.push(self.host.worker(Stage::Intake, "load", Load { speaker, config, control, seed, until }));
+    fn write(&self, writer: &Writer, until: Option<Instant>) -> Vec<Worker> {
+        let probes = self.local.ledger.names().probes();
+        let mut workers: Vec<Worker> = probes
+            .map(|post| self.host.worker(Stage::Intake, "probe", Probe { writer: writer.clone(), post, until }))
+            .collect();
+        workers.extend(self.local.load.map(|config| {
+            let load = Load { writer: writer.clone(), config, seed: self.seed, until };
+            self.host.worker(Stage::Intake, "load", load)
+        }));
         workers
     }
 
     async fn compare(&self, stop: &Stop) -> anyhow::Result<Exit> {
-        let Some(verify) = &self.verify else { return Ok(Exit::CLEAN) };
-        let report = match verify.run(self.staleness.overall(), stop).await {
-            Err(error) if error.is::<Stopped>() => return Err(error),
-            report => report?,
-        };
-        self.screen.say(&report.to_string());
+        if !self.verify {
+            return Ok(Exit::CLEAN);
+        }
+        let report = verify::run(&self.local, stop).await?;
+        self.local.screen.say(&report.to_string());
         Ok(if report.is_clean() { Exit::CLEAN } else { Exit::FAILED })
     }
 }

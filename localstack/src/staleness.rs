@@ -1,10 +1,10 @@
 //! How late the counts are: the spans measured, over everything and over the last seconds.
 
 use std::collections::VecDeque;
-use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use hdrhistogram::Histogram;
+use parking_lot::Mutex;
 use tokio::time::Instant;
 
 use crate::page::Staleness as Shown;
@@ -33,9 +33,8 @@ impl Default for Staleness {
 }
 
 impl Staleness {
-    /// One more.
     pub(crate) fn measured(&self, span: Duration) {
-        let mut spans = self.spans();
+        let mut spans = self.0.lock();
         spans.all.saturating_record(micros(span));
         spans.recent.push_back((Instant::now(), span));
         spans.forget();
@@ -43,7 +42,7 @@ impl Staleness {
 
     /// Median and 99th percentile over the last seconds.
     pub(crate) fn recent(&self) -> Option<Shown> {
-        let mut spans = self.spans();
+        let mut spans = self.0.lock();
         spans.forget();
         let mut sorted: Vec<Duration> = spans.recent.iter().map(|(_, span)| *span).collect();
         sorted.sort_unstable();
@@ -54,15 +53,11 @@ impl Staleness {
 
     /// Median and 99th percentile over everything, and of how many.
     pub(crate) fn overall(&self) -> (Option<Shown>, u64) {
-        let spans = self.spans();
+        let spans = self.0.lock();
         let count = spans.all.len();
         #[expect(clippy::cast_precision_loss, reason = "ten minutes have far fewer than 2^52 microseconds")]
         let at = |quantile| spans.all.value_at_quantile(quantile) as f64 / 1000.0;
         ((count > 0).then(|| Shown { p50_ms: at(0.5), p99_ms: at(0.99) }), count)
-    }
-
-    fn spans(&self) -> MutexGuard<'_, Spans> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 

@@ -1,16 +1,14 @@
-//! After the load: waits until everything said is counted, then compares the tables and the API with the ledger.
+//! After the load: waits until every event is counted, then compares the tables and the API with the ledger.
 //!
-//! Everything is counted once every fence stands at the end of its log and every open shard of the stream was read past
-//! that moment. It is waited for in bounded time; what is not reached is said, and compared all the same.
+//! Every event is counted once every fence stands at the end of its log and every open shard of the stream was read past
+//! that moment. The wait is bounded; what is not reached is reported, and the comparison is made all the same.
 
 mod compare;
 
 use std::collections::BTreeMap;
 use std::fmt;
 use std::future::Future;
-use std::net::SocketAddr;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use serde_json::json;
@@ -18,19 +16,15 @@ use tally_core::backoff::Backoff;
 use tally_core::counter::Counter;
 use tally_core::ids::CounterId;
 use tally_core::lineage::Lineage;
-use tally_core::ports::{ChangeStream, Checkpoints, Counts, Cursor, Recounts, Rows as RowsPort, Segment};
+use tally_core::ports::{ChangeStream as _, Checkpoints as _, Counts as _, Cursor, Recounts as _, Rows as _, Segment};
 use tally_core::time::UnixMillis;
-use tally_emulator::Emulator;
-use tally_service::{Clock, Stop};
+use tally_service::Stop;
 use tokio::time::Instant;
 
 use crate::client::Client;
-use crate::gate::Gate;
-use crate::ledger::Ledger;
-use crate::names::Names;
+use crate::local::Local;
 use crate::observe;
 use crate::page::{Drift, Staleness};
-use crate::screen::Screen;
 
 use compare::{Differences, Rows, counters_with_rows, rows_with_ledger, served_with_rows};
 
@@ -78,25 +72,7 @@ impl Step {
     }
 }
 
-/// What is compared, and through what.
-pub(crate) struct Verify {
-    pub(crate) names: Arc<Names>,
-    pub(crate) ledger: Arc<Ledger>,
-    pub(crate) gate: Arc<Gate>,
-    pub(crate) rows: Arc<dyn RowsPort>,
-    pub(crate) counts: Arc<dyn Counts>,
-    pub(crate) checkpoints: Arc<dyn Checkpoints>,
-    pub(crate) stream: Arc<dyn ChangeStream>,
-    pub(crate) recounts: Arc<dyn Recounts>,
-    /// Likes put into counters by hand.
-    pub(crate) injected: Arc<AtomicU64>,
-    pub(crate) emulator: Option<Emulator>,
-    pub(crate) api: SocketAddr,
-    pub(crate) clock: Clock,
-    pub(crate) screen: Screen,
-}
-
-/// What came of it.
+/// What the comparison found.
 #[derive(Debug)]
 pub(crate) struct Report {
     pub(crate) events: u64,
@@ -104,32 +80,37 @@ pub(crate) struct Report {
     pub(crate) posts: usize,
     pub(crate) staleness: (Option<Staleness>, u64),
     pub(crate) drift: Drift,
-    /// What was waited for in vain.
+    /// The steps that were not reached in time.
     pub(crate) unreached: Vec<&'static str>,
     pub(crate) differences: Differences,
 }
 
-impl Verify {
-    /// Waits and compares.
-    ///
-    /// # Errors
-    /// Tables or API that cannot be read, and a stop.
-    pub(crate) async fn run(&self, staleness: (Option<Staleness>, u64), stop: &Stop) -> anyhow::Result<Report> {
-        let unreached = stop.unless_requested(self.quiet()).await?;
-        self.screen.step("comparing every row and every count");
-        let (rows, counters, mut differences) = stop.unless_requested(self.tables()).await??;
-        differences.extend(stop.unless_requested(self.answers(&rows, &counters)).await??);
-        let runs = stop.unless_requested(self.persist(|| self.recounts.runs(u32::MAX))).await??;
-        let drift = observe::drift(&runs);
-        if drift.corrected > 0 && self.injected.load(Ordering::Relaxed) == 0 {
-            differences
-                .add(|| format!("recounts made {} corrections of counts that nobody had put wrong", drift.corrected));
+/// Waits and compares.
+///
+/// # Errors
+/// Tables or API that cannot be read, and a stop.
+pub(crate) async fn run(local: &Local, stop: &Stop) -> anyhow::Result<Report> {
+    stop.unless_requested(Verify(local).run()).await?
+}
+
+struct Verify<'a>(&'a Local);
+
+impl Verify<'_> {
+    async fn run(&self) -> anyhow::Result<Report> {
+        let Local { engines, ledger, staleness, injected, screen, .. } = self.0;
+        let unreached = self.quiet().await;
+        screen.step("comparing every row and every count");
+        let (rows, counters, mut differences) = self.tables().await?;
+        differences.extend(self.answers(&rows, &counters).await?);
+        let drift = observe::drift(&self.persist(|| engines.store.recounts.runs(u32::MAX)).await?);
+        if drift.corrected > 0 && injected.load(Ordering::Relaxed) == 0 {
+            differences.add(|| format!("recounts made {} corrections of counts that were right", drift.corrected));
         }
         Ok(Report {
-            events: self.ledger.events(),
+            events: ledger.events(),
             rows: rows.total(),
             posts: counters.len(),
-            staleness,
+            staleness: staleness.overall(),
             drift,
             unreached,
             differences,
@@ -142,7 +123,7 @@ impl Verify {
         for step in [Step::LateRequests, Step::Rows] {
             unreached.extend(self.wait(step).await);
         }
-        let since = self.clock.now();
+        let since = self.0.clock.now();
         unreached.extend(self.wait(Step::Counts { since }).await);
         unreached
     }
@@ -154,35 +135,40 @@ impl Verify {
             if Instant::now() >= deadline {
                 return Some(step.missed());
             }
-            self.screen.step(step.doing());
-            self.clock.sleep(LOOK_EVERY).await;
+            self.0.screen.step(step.doing());
+            self.0.clock.sleep(LOOK_EVERY).await;
         }
         None
     }
 
     async fn has_reached(&self, step: Step) -> bool {
         match step {
-            Step::LateRequests => self.emulator.as_ref().is_none_or(|emulator| emulator.stats().ghosts_pending == 0),
-            Step::Rows => self.gate.backlog() == 0,
+            Step::LateRequests => {
+                let emulator = self.0.engines.store.emulator.as_ref();
+                emulator.is_none_or(|emulator| emulator.stats().ghosts_pending == 0)
+            }
+            Step::Rows => self.0.gate.backlog() == 0,
             Step::Counts { since } => self.read_up_to().await.is_some_and(|up_to| up_to > since),
         }
     }
 
     /// Up to when everything written to the likes table is in the counters.
     async fn read_up_to(&self) -> Option<UnixMillis> {
-        let label = self.stream.info().await.ok()?.label;
-        let states = self.checkpoints.shards(&label).await.ok()?;
-        let listing = self.stream.shards(&label).await.ok()?;
+        let store = &self.0.engines.store;
+        let label = store.stream.info().await.ok()?.label;
+        let states = store.checkpoints.shards(&label).await.ok()?;
+        let listing = store.stream.shards(&label).await.ok()?;
         Lineage::new(states.into_iter().map(|state| state.checkpoint), listing, None).as_of()
     }
 
     /// The tables, compared with the ledger and with each other.
     async fn tables(&self) -> anyhow::Result<(Rows, Counters, Differences)> {
-        let shards = self.persist(|| self.checkpoints.config(None)).await?;
+        let (store, ledger) = (&self.0.engines.store, &self.0.ledger);
+        let shards = self.persist(|| store.checkpoints.config(None)).await?;
         let (mut rows, mut after): (_, Option<Cursor>) = (Rows::default(), None);
         loop {
-            let page = self.persist(|| self.rows.scan(WHOLE, after.as_ref())).await?;
-            page.items.iter().for_each(|row| rows.take(row, &self.names, shards));
+            let page = self.persist(|| store.rows.scan(WHOLE, after.as_ref())).await?;
+            page.items.iter().for_each(|row| rows.take(row, ledger.names(), shards));
             after = page.next;
             if after.is_none() {
                 break;
@@ -190,7 +176,7 @@ impl Verify {
         }
         let (mut counters, mut after) = (BTreeMap::new(), None);
         loop {
-            let page = self.persist(|| self.counts.scan(WHOLE, after.as_ref())).await?;
+            let page = self.persist(|| store.counts.scan(WHOLE, after.as_ref())).await?;
             for (post, counter) in page.items {
                 counters.insert(post, counter?);
             }
@@ -199,25 +185,26 @@ impl Verify {
                 break;
             }
         }
-        let mut differences = rows_with_ledger(&rows, &self.ledger, &self.names);
+        let mut differences = rows_with_ledger(&rows, ledger);
         differences.extend(counters_with_rows(&counters, &rows));
         Ok((rows, counters, differences))
     }
 
-    /// What the API says of every post with a counter and of the load's own, once it had time to forget what it remembers.
+    /// What the API answers for every post with a counter and for the load's own, once it had time to forget what it
+    /// remembers.
     async fn answers(&self, rows: &Rows, counters: &Counters) -> anyhow::Result<Differences> {
-        let own = self.names.posts().iter().cloned().map(CounterId::likes);
+        let own = self.0.ledger.names().posts().iter().cloned().map(CounterId::likes);
         let mut ids: Vec<CounterId> = counters.keys().cloned().chain(own).collect();
         ids.sort_unstable();
         ids.dedup();
         let deadline = Instant::now() + MEMORY;
-        let mut client = Client::new(self.api);
+        let client = Client::new(self.0.api);
         loop {
-            let differences = served_with_rows(&ask(&mut client, &ids).await?, rows);
+            let differences = served_with_rows(&ask(&client, &ids).await?, rows);
             if differences.count == 0 || Instant::now() >= deadline {
                 return Ok(differences);
             }
-            self.clock.sleep(LOOK_EVERY).await;
+            self.0.clock.sleep(LOOK_EVERY).await;
         }
     }
 
@@ -230,7 +217,7 @@ impl Verify {
         loop {
             match call().await {
                 Err(fault) if fault.is_retryable() && tries < 10 => {
-                    self.clock.sleep(Backoff::STORE.ceiling(tries)).await;
+                    self.0.clock.sleep(Backoff::STORE.ceiling(tries)).await;
                     tries += 1;
                 }
                 called => return Ok(called?),
@@ -239,12 +226,11 @@ impl Verify {
     }
 }
 
-async fn ask(client: &mut Client, ids: &[CounterId]) -> anyhow::Result<BTreeMap<CounterId, u64>> {
+async fn ask(client: &Client, ids: &[CounterId]) -> anyhow::Result<BTreeMap<CounterId, u64>> {
     let mut served = BTreeMap::new();
     for batch in ids.chunks(BATCH) {
         let posts: Vec<&str> = batch.iter().map(|id| id.post.as_str()).collect();
-        let headers = "content-type: application/json\r\n";
-        let answer = client.post("/v1/likes:batchGet", headers, &json!({"post_ids": posts})).await?;
+        let answer = client.post("/v1/likes:batchGet", &json!({"post_ids": posts})).await?;
         let counts = answer["counts"].as_array().map_or(&[][..], Vec::as_slice);
         anyhow::ensure!(counts.len() == batch.len(), "the API answered for {} of {} posts", counts.len(), batch.len());
         let shown = counts.iter().map(|count| count["likes"].as_u64().unwrap_or(u64::MAX));

@@ -1,11 +1,11 @@
-//! A port that people know, in front of one that nobody could choose: bytes go through as they come.
+//! A port that people know, in front of the one that the embedded Kafka picked: bytes are forwarded both ways.
 
 use tally_service::{Stop, Task};
 use tokio::io::copy_bidirectional;
 use tokio::net::{TcpListener, TcpStream};
 use tokio::task::JoinSet;
 
-/// Everything that connects to `listener` speaks to `to`. Kafka's clients do so once: they are told the real port then.
+/// Forwards what connects to `listener` to the address `to`. A Kafka client needs it once: it is told the real port then.
 pub(super) struct Forward {
     pub(super) listener: TcpListener,
     pub(super) to: String,
@@ -17,7 +17,7 @@ impl Task for Forward {
         let mut connections = JoinSet::new();
         while let Ok(accepted) = stop.unless_requested(self.listener.accept()).await {
             while connections.try_join_next().is_some() {}
-            // A client that was gone before it was taken is its own business.
+            // A client may be gone before it is accepted.
             let Ok((mut client, _)) = accepted else { continue };
             let to = self.to.clone();
             connections.spawn(async move {

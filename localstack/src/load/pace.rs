@@ -1,8 +1,8 @@
 //! When the next thing is due, for all lanes together.
 
-use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
+use parking_lot::Mutex;
 use tokio::time::Instant;
 
 /// How far behind the schedule may fall before what was missed is not made up for.
@@ -23,7 +23,7 @@ impl Pace {
 
     /// Takes the next turn; when it is.
     pub(super) fn next(&self) -> Instant {
-        let mut next = self.next.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut next = self.next.lock();
         let now = Instant::now();
         let turn = (*next).max(now.checked_sub(SLACK).unwrap_or(now));
         *next = turn + self.step;

@@ -5,12 +5,11 @@ use std::hash::{DefaultHasher, Hash, Hasher};
 use axum::http::{HeaderMap, HeaderName, HeaderValue, StatusCode, header};
 use axum::response::{IntoResponse, Response};
 
-/// What the page may load and where it may stand: all of it from here, nothing inline, in nobody's frame.
+/// What the page may load and where it may be shown: everything from here, nothing inline, never in a frame.
 const POLICY: &str = "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; connect-src 'self'; \
                       base-uri 'none'; form-action 'none'; frame-ancestors 'none'; require-trusted-types-for 'script'; \
                       trusted-types 'none'";
 
-/// What all scripts are.
 const SCRIPT: &str = "text/javascript; charset=utf-8";
 
 /// Every file, by its path.
@@ -26,9 +25,7 @@ pub(super) static ASSETS: [Asset; 9] = [
     Asset { path: "/page/stack.js", kind: SCRIPT, text: include_str!("assets/page/stack.js") },
 ];
 
-/// One file.
 pub(super) struct Asset {
-    /// Where it is served.
     pub(super) path: &'static str,
     kind: &'static str,
     text: &'static str,

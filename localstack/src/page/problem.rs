@@ -1,4 +1,4 @@
-//! Why an action was not done, as an answer: problem+json, as the API's own problems are.
+//! Why an action was not done, as problem+json like the API's own problems.
 
 use axum::http::{StatusCode, header};
 use axum::response::{IntoResponse, Json, Response};
@@ -6,14 +6,13 @@ use serde::Serialize;
 
 use super::Refusal;
 
-/// Why an action was not done.
 #[derive(Debug)]
 pub(super) enum Problem {
-    /// Somebody else's page asked.
+    /// Another site's page asked.
     Foreign(&'static str),
     /// It makes no sense as things are.
     Refused(Refusal),
-    /// It was tried.
+    /// It was tried, and failed.
     Failed(anyhow::Error),
 }
 
@@ -42,7 +41,7 @@ impl IntoResponse for Problem {
             Self::Refused(refusal) => {
                 (StatusCode::CONFLICT, "urn:tally:problem:refused", "Not possible now", refusal.to_string())
             }
-            // The reasons are for the person at this very machine.
+            // The page is served to this machine alone, so causes may be shown.
             Self::Failed(error) => {
                 (StatusCode::INTERNAL_SERVER_ERROR, "urn:tally:problem:failed", "Failed", format!("{error:#}"))
             }

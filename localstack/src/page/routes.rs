@@ -1,4 +1,4 @@
-//! The routes of the page: its files, what there is to see, and what may be done. They are merged into the API's own.
+//! The routes of the page: its files, snapshots and actions. They are merged into the API's own.
 
 use std::convert::Infallible;
 use std::sync::Arc;
@@ -21,16 +21,16 @@ use super::assets::ASSETS;
 use super::problem::Problem;
 use super::{Action, Snapshot, Stack, same_site};
 
-/// How often those who watch are told what there is to see.
+/// How often an open page gets a snapshot.
 const EVERY: Duration = Duration::from_secs(1);
 
-/// How soon a browser that was cut off comes back.
+/// How soon a browser that lost its connection tries again.
 const RETRY: Duration = Duration::from_secs(1);
 
-/// What there is to see changes by the moment.
+/// Snapshots are never cached.
 const FRESH: [(HeaderName, &str); 1] = [(header::CACHE_CONTROL, "no-store")];
 
-/// The page over `stack`. Those who watch are let go when `stop` is requested.
+/// The page over `stack`. Its event streams end when `stop` is requested.
 pub fn routes(stack: Arc<dyn Stack>, stop: Stop) -> Router {
     let watch = {
         let stack = Arc::clone(&stack);
@@ -46,7 +46,6 @@ pub fn routes(stack: Arc<dyn Stack>, stop: Stop) -> Router {
         .with_state(stack)
 }
 
-/// What was done, in a sentence.
 #[derive(Serialize)]
 struct Done {
     done: String,

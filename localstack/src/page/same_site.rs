@@ -1,4 +1,4 @@
-//! Keeps actions to our own page: any page a person has open can send requests to loopback.
+//! Takes actions from our own page only: any page that a person has open can send requests to loopback.
 
 use std::net::IpAddr;
 
@@ -9,7 +9,7 @@ use axum::response::{IntoResponse, Response};
 
 use super::problem::Problem;
 
-/// Lets through what our page or a program sent.
+/// Lets requests of our page and of programs through.
 pub(super) async fn only(request: Request, next: Next) -> Response {
     match own(request.headers()) {
         Ok(()) => next.run(request).await,
@@ -21,7 +21,7 @@ fn own(headers: &HeaderMap) -> Result<(), &'static str> {
     let text = |value: &HeaderValue| value.to_str().ok().map(str::to_ascii_lowercase);
     let host = headers.get(header::HOST).and_then(text).ok_or("the request names no host")?;
     if !is_certain(&host) {
-        return Err("the host is a name that anybody may have pointed here");
+        return Err("the host is a name that any name server may point here");
     }
     // A browser always says which page posts; a program says nothing.
     let Some(origin) = headers.get(header::ORIGIN) else { return Ok(()) };
@@ -29,7 +29,7 @@ fn own(headers: &HeaderMap) -> Result<(), &'static str> {
     same.then_some(()).ok_or("another page sent the request")
 }
 
-/// Whether nobody else's name server says where `host` is.
+/// Whether `host` is loopback without asking a name server.
 fn is_certain(host: &str) -> bool {
     let name = match host.rsplit_once(':') {
         Some((name, port)) if port.bytes().all(|byte| byte.is_ascii_digit()) => name,

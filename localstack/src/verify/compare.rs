@@ -1,4 +1,4 @@
-//! The comparison: what was said, what the rows are, what the counters say, what the API answers.
+//! The comparison: the load's ledger, the rows, the counters and the API's answers.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -36,7 +36,6 @@ impl CounterRows {
 }
 
 impl Rows {
-    /// Takes one row.
     pub(crate) fn take(&mut self, row: &ScannedRow, names: &Names, shards: ShardCount) {
         self.total += 1;
         let key: RowKey = match row.pk.parse() {
@@ -52,23 +51,20 @@ impl Rows {
         counter.users.extend(names.user_index(&row.sort));
     }
 
-    /// How many there are.
     pub(crate) fn total(&self) -> u64 {
         self.total
     }
 }
 
-/// What differs.
+/// What differs, and how often.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Differences {
-    /// How many there are.
     pub(crate) count: u64,
     /// The first of them.
     pub(crate) listed: Vec<String>,
 }
 
 impl Differences {
-    /// One more.
     pub(crate) fn add(&mut self, what: impl FnOnce() -> String) {
         self.count += 1;
         if self.listed.len() < LISTED {
@@ -76,7 +72,6 @@ impl Differences {
         }
     }
 
-    /// Those of another comparison, too.
     pub(crate) fn extend(&mut self, other: Self) {
         self.count += other.count;
         self.listed.extend(other.listed);
@@ -85,11 +80,11 @@ impl Differences {
 }
 
 /// Compares the rows of the load's users with the ledger, pair by pair.
-pub(crate) fn rows_with_ledger(rows: &Rows, ledger: &Ledger, names: &Names) -> Differences {
+pub(crate) fn rows_with_ledger(rows: &Rows, ledger: &Ledger) -> Differences {
+    let (names, no_users) = (ledger.names(), BTreeSet::new());
     let mut differences = rows.astray.clone();
-    let nobody = BTreeSet::new();
     for (index, post) in names.posts().iter().enumerate() {
-        let liking = rows.counters.get(&CounterId::likes(post.clone())).map_or(&nobody, |counter| &counter.users);
+        let liking = rows.counters.get(&CounterId::likes(post.clone())).map_or(&no_users, |counter| &counter.users);
         for user in 0..names.users() {
             let (said, row) = (ledger.likes(index, user), liking.contains(&user));
             if said != row {
@@ -101,7 +96,7 @@ pub(crate) fn rows_with_ledger(rows: &Rows, ledger: &Ledger, names: &Names) -> D
     differences
 }
 
-/// Compares every counter with the rows, whoever likes: each shard, and the total.
+/// Compares every counter with the rows, those of other users included: each shard, and the total.
 pub(crate) fn counters_with_rows(counters: &BTreeMap<CounterId, Counter>, rows: &Rows) -> Differences {
     let mut differences = Differences::default();
     let (no_rows, no_counter) = (CounterRows::default(), Counter::default());
@@ -142,7 +137,6 @@ mod tests {
     use super::*;
 
     struct World {
-        names: Names,
         ledger: Ledger,
         rows: Rows,
         counters: BTreeMap<CounterId, Counter>,
@@ -158,36 +152,37 @@ mod tests {
 
     /// Every third of 30 users likes the first of two posts, and a stranger does.
     fn world() -> World {
-        let names = Names::new(2, 30, 1, None);
-        let (ledger, mut rows) = (Ledger::new(names.posts().len(), 30), Rows::default());
+        let (ledger, mut rows) = (Ledger::new(Names::new(2, 30, 1, None)), Rows::default());
+        let names = ledger.names();
         let (shards, post) = (ShardCount::DEFAULT, names.posts()[0].clone());
         let mut counter = Counter::default();
         let users = (0..30).step_by(3).map(|user| names.user(user).to_string()).chain(["stranger".to_owned()]);
         for user in users {
             let shard = shards.shard_of(&user);
-            rows.take(&row(format!("{post}#{shard}"), &user), &names, shards);
+            rows.take(&row(format!("{post}#{shard}"), &user), names, shards);
             counter.shards.entry(shard).or_insert_with(ShardTally::default).rows += 1;
             counter.likes += 1;
         }
         (0..30).step_by(3).for_each(|user| ledger.acknowledged(0, user, Action::Like));
-        World { names, ledger, rows, counters: BTreeMap::from([(CounterId::likes(post), counter)]) }
+        World { rows, counters: BTreeMap::from([(CounterId::likes(post), counter)]), ledger }
     }
 
     #[test]
     fn what_agrees_has_no_differences_and_strangers_are_counted_too() {
-        let World { names, ledger, rows, counters } = world();
-        assert_eq!(rows_with_ledger(&rows, &ledger, &names).count, 0);
+        let World { ledger, rows, counters } = world();
+        let names = ledger.names();
+        assert_eq!(rows_with_ledger(&rows, &ledger).count, 0);
         assert_eq!(counters_with_rows(&counters, &rows).count, 0);
-        let served = BTreeMap::from([(likes(&names, 0), 11), (likes(&names, 1), 0)]);
+        let served = BTreeMap::from([(likes(names, 0), 11), (likes(names, 1), 0)]);
         assert_eq!((served_with_rows(&served, &rows).count, rows.total()), (0, 11));
     }
 
     #[test]
     fn a_lost_row_and_one_that_should_be_gone_are_found() {
-        let World { names, ledger, rows, .. } = world();
+        let World { ledger, rows, .. } = world();
         ledger.acknowledged(1, 5, Action::Like);
         ledger.acknowledged(0, 3, Action::Unlike);
-        let found = rows_with_ledger(&rows, &ledger, &names);
+        let found = rows_with_ledger(&rows, &ledger);
         let expected = [
             "user-4 of post-1: no like was said last, and there is a row",
             "user-6 of post-2: a like was said last, and there is no row",
@@ -197,32 +192,34 @@ mod tests {
 
     #[test]
     fn a_count_off_by_one_is_found_in_its_shard_in_the_total_and_in_the_answer() {
-        let World { names, rows, mut counters, .. } = world();
-        let counter = counters.get_mut(&likes(&names, 0)).unwrap();
+        let World { ledger, rows, mut counters } = world();
+        let names = ledger.names();
+        let counter = counters.get_mut(&likes(names, 0)).unwrap();
         counter.likes += 1;
         assert_eq!(counters_with_rows(&counters, &rows).listed, ["post-1: 11 rows, a total of 12"]);
-        let counter = counters.get_mut(&likes(&names, 0)).unwrap();
+        let counter = counters.get_mut(&likes(names, 0)).unwrap();
         counter.shards.first_entry().unwrap().get_mut().rows += 1;
         assert_eq!(counters_with_rows(&counters, &rows).count, 2);
         assert_eq!(
             counters_with_rows(&BTreeMap::new(), &rows).count,
-            1 + counters[&likes(&names, 0)].shards.len() as u64
+            1 + counters[&likes(names, 0)].shards.len() as u64
         );
-        let served = BTreeMap::from([(likes(&names, 0), 12)]);
+        let served = BTreeMap::from([(likes(names, 0), 12)]);
         assert_eq!(served_with_rows(&served, &rows).listed, ["post-1: 11 rows, the API answers 12"]);
     }
 
     #[test]
     fn a_row_that_stands_where_it_should_not_is_a_difference_and_long_lists_are_cut() {
-        let World { names, ledger, mut rows, .. } = world();
+        let World { ledger, mut rows, .. } = world();
+        let names = ledger.names();
         let shards = ShardCount::DEFAULT;
         let user = "stranger";
         let elsewhere = (shards.shard_of(user).index() + 1) % 16;
-        rows.take(&row(format!("post-1#{elsewhere}"), user), &names, shards);
-        rows.take(&row("torn".to_owned(), user), &names, shards);
-        assert_eq!(rows_with_ledger(&rows, &ledger, &names).count, 2);
+        rows.take(&row(format!("post-1#{elsewhere}"), user), names, shards);
+        rows.take(&row("torn".to_owned(), user), names, shards);
+        assert_eq!(rows_with_ledger(&rows, &ledger).count, 2);
         (0..30).for_each(|user| ledger.acknowledged(1, user, Action::Like));
-        let found = rows_with_ledger(&rows, &ledger, &names);
+        let found = rows_with_ledger(&rows, &ledger);
         assert_eq!((found.count, found.listed.len()), (32, LISTED));
     }
 }

@@ -31,7 +31,7 @@ impl Process {
 }
 
 impl Drop for Process {
-    #[expect(clippy::disallowed_methods, reason = "nobody else works on this thread")]
+    #[expect(clippy::disallowed_methods, reason = "this thread does nothing else")]
     fn drop(&mut self) {
         // Asked first: one that is killed leaves what it started behind, a browser for one.
         if matches!(self.0.try_wait(), Ok(None)) && self.ask_to_end() {
@@ -49,7 +49,7 @@ impl Drop for Process {
 fn stack(port: &str) -> (Process, String) {
     let (stack, mut printed) = Process::start(&mut command(port));
     let url = page(&mut printed);
-    // Nobody else reads what it prints, and a full pipe would stop it.
+    // A full pipe would stop it.
     std::thread::spawn(move || printed.map_while(Result::ok).for_each(drop));
     (stack, url)
 }
@@ -97,7 +97,7 @@ fn a_person_with_a_browser_sees_counts_move_and_can_make_things_go_wrong() {
 
     let asked = Instant::now();
     assert!(first.ask_to_end());
-    assert!(first.wait().success(), "the stack ends well while somebody watches");
+    assert!(first.wait().success(), "the stack ends well while a page is open");
     assert!(asked.elapsed() < AT_ONCE, "it took {:?}", asked.elapsed());
     let mut stdin = looking.0.stdin.take().expect("stdin is piped");
     stdin.write_all(b"gone\n").expect("the script listens");

@@ -111,7 +111,7 @@ def a_like_appears_in_a_second_window_and_an_unlike_too(browser):
     live(browser)
     browser.until("the second window shows the post", lambda: browser.text("#focus .id") == post)
     users = browser.run("return document.querySelector('#user').value")
-    browser.until("nobody likes it", lambda: number(browser, "#focus .count") == 0)
+    browser.until("it has no like", lambda: number(browser, "#focus .count") == 0)
     browser.switch(first)
     assert users != browser.run("return document.querySelector('#user').value"), "each window has a user of its own"
     for count, pressed in ((1, "true"), (0, "false")):
@@ -402,7 +402,7 @@ def watched_to_its_end(driver, url):
         sys.stdin.readline()
         live(browser)
         # A new stack counts from nothing: what the page knew of the old one would hide that.
-        browser.until("nobody likes it any more", lambda: number(browser, "#focus .count") == 0)
+        browser.until("it has no like any more", lambda: number(browser, "#focus .count") == 0)
         browser.find("#focus .heart").click()
         browser.until("the like is counted", lambda: number(browser, "#focus .count") == 1)
         print("ok   the_page_finds_a_new_stack_and_forgets_the_old_one", flush=True)

@@ -1,8 +1,7 @@
 //! A stack that is made up: it shows a fixed snapshot and writes down what it was asked to do.
 
-use std::sync::{Mutex, PoisonError};
-
 use anyhow::{Context, bail};
+use parking_lot::Mutex;
 use tally_localstack::page::{Action, Drift, Endpoints, Load, Refusal, ShardState, Snapshot, Stack, StreamShard};
 
 /// A post's id that would be trouble in HTML, in a path, or in a header.
@@ -16,7 +15,7 @@ pub(crate) struct Double {
 impl Double {
     /// What was asked of it so far.
     pub(crate) fn asked(&self) -> Vec<Action> {
-        self.asked.lock().unwrap_or_else(PoisonError::into_inner).clone()
+        self.asked.lock().clone()
     }
 }
 
@@ -39,7 +38,7 @@ impl Stack for Double {
             at: 1_700_000_000_000,
             since: 1_600_000_000_000,
             endpoints,
-            load: Load { running: true, rate: 500, events_per_second: 499.5, events: 12_345 },
+            load: Load { running: true, rate: 500, events_per_second: 499.5, events: 12_345, limit: None },
             rows: 678,
             staleness: None,
             drift: Drift::default(),
@@ -52,7 +51,7 @@ impl Stack for Double {
     }
 
     async fn act(&self, action: Action) -> anyhow::Result<String> {
-        self.asked.lock().unwrap_or_else(PoisonError::into_inner).push(action.clone());
+        self.asked.lock().push(action.clone());
         match action {
             Action::StopCache => Err(Refusal("the cache is stopped already".to_owned()).into()),
             Action::Recount => Err(anyhow::anyhow!("the table is away")).context("the recount failed"),

@@ -54,7 +54,7 @@ follow({
     rate(snapshot);
     staleness(snapshot);
     shown.offer(snapshot.posts);
-    // Until somebody writes there, drift goes to the post that is most looked at.
+    // Until a person writes there, drift goes to the hottest post.
     const drift = document.forms.namedItem("drift").elements.post_id;
     if (untouched && drift.value === "" && snapshot.posts.length > 0) drift.value = snapshot.posts[0];
     untouched = false;

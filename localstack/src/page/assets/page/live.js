@@ -1,7 +1,7 @@
 // Keeps up with a source on the server: by events where the browser has a connection to spare, by asking where not.
 //
 // A browser opens six connections to one host, for all its tabs together, and each event source holds one for good.
-// So sources take places that all tabs share (Web Locks), four in all; whoever finds none asks once a second.
+// So sources take places that all tabs share (Web Locks), four in all; a tab without a place asks once a second.
 
 const EVERY = 1000;
 const pause = (ms) => new Promise((done) => setTimeout(done, ms));

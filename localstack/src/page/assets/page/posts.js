@@ -1,4 +1,4 @@
-// Posts: their counts as they move, and liking and unliking them by hand, all through the API that everybody has.
+// Posts: their counts as they move, and liking and unliking them by hand, all through the public API.
 
 import { byId, clock, el, list, mark, number, say, span } from "./dom.js";
 import { follow, post as send, request } from "./live.js";
@@ -101,7 +101,7 @@ export function posts(now) {
     tick();
   }
 
-  /** Follows the post in focus while somebody looks. */
+  /** Follows the post in focus while the page is visible. */
   function attend() {
     unfollow?.();
     unfollow = null;
@@ -205,7 +205,7 @@ export function posts(now) {
   return {
     /**
      * Posts worth showing, hottest first. One that is shown stays where it is while it is worth it at all, or while
-     * somebody is at it: nothing moves under a finger.
+     * a person is using it: nothing moves under a finger.
      */
     offer(hottest) {
       const stays = (post, at) => hottest.includes(post) || hot.children[at]?.matches(":hover, :focus-within");

@@ -8,6 +8,8 @@ const LEDGER = 8;
 // A reader this far behind is worth a look.
 const LATE = 5_000;
 
+// Why the load makes less than it aims at. Neither is a limit of the pipeline.
+const LIMITS = { gate: "held back by its gate", generator: "the load makes no more" };
 const STATES = { open: "open", closing: "closing", done: "read to its end" };
 
 /** Shows snapshots. */
@@ -41,7 +43,8 @@ export function stack() {
   return (snapshot) => {
     const { load, staleness, drift } = snapshot;
     say(figure("rate"), number(load.events_per_second));
-    say(figure("aim"), load.running ? `aims at ${number(load.rate)}` : "the load is paused");
+    const limit = load.limit === null ? "" : `, ${LIMITS[load.limit]}`;
+    say(figure("aim"), load.running ? `aims at ${number(load.rate)}${limit}` : "the load is paused");
     say(figure("p50"), ms(staleness?.p50_ms));
     say(figure("p99"), ms(staleness?.p99_ms));
     say(figure("events"), number(load.events));

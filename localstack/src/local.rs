@@ -1,0 +1,68 @@
+//! What the load, the observer, the page and the comparison have in common: one value, which each of them holds.
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::sync::atomic::AtomicU64;
+
+use tally_service::{Clock, Host};
+
+use crate::board::Board;
+use crate::config::LoadConfig;
+use crate::control::Control;
+use crate::engine::Engines;
+use crate::gate::Gate;
+use crate::ledger::Ledger;
+use crate::names::Names;
+use crate::page::Endpoints;
+use crate::screen::Screen;
+use crate::services::Services;
+use crate::staleness::Staleness;
+
+/// The local stack while it runs.
+pub(crate) struct Local {
+    pub(crate) clock: Clock,
+    pub(crate) engines: Engines,
+    pub(crate) services: Services,
+    /// Where the API and the page are served.
+    pub(crate) api: SocketAddr,
+    pub(crate) load: Option<LoadConfig>,
+    pub(crate) control: Control,
+    pub(crate) ledger: Ledger,
+    pub(crate) gate: Arc<Gate>,
+    pub(crate) staleness: Staleness,
+    /// Likes put into counters by hand, signs ignored.
+    pub(crate) injected: AtomicU64,
+    pub(crate) board: Board,
+    pub(crate) screen: Screen,
+}
+
+impl Local {
+    pub(crate) fn new(engines: Engines, api: SocketAddr, load: Option<LoadConfig>, host: &Host) -> Self {
+        let partitions = engines.kafka.partitions;
+        let run = format!("{:08x}", host.chance().token() >> 32);
+        let run = (!engines.are_embedded()).then_some(run.as_str());
+        let names = match load {
+            Some(LoadConfig { posts, users, .. }) => Names::new(posts, users, partitions, run),
+            None => Names::new(0, 0, 0, run),
+        };
+        let endpoints = Endpoints {
+            kafka: engines.kafka.bootstrap.clone(),
+            dynamodb: engines.store.url.clone(),
+            api: format!("http://{api}"),
+        };
+        Self {
+            clock: host.clock(),
+            services: Services::new(host),
+            api,
+            load,
+            control: Control::default(),
+            ledger: Ledger::new(names),
+            gate: Arc::new(Gate::new(partitions)),
+            staleness: Staleness::default(),
+            injected: AtomicU64::default(),
+            board: Board::new(endpoints, load.map_or(0, |load| load.rate), host.clock().now()),
+            screen: Screen::new(),
+            engines,
+        }
+    }
+}
