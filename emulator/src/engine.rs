@@ -95,7 +95,6 @@ impl Engine {
         self.tables.remove(name)
     }
 
-    /// Switches a table's stream off.
     pub(crate) fn retire_stream(&mut self, table: &str) {
         let now = self.now;
         if let Some(mut stream) = self.tables.get_mut(table).and_then(|table| table.stream.take()) {
@@ -121,12 +120,10 @@ impl Engine {
             .ok_or_else(|| Error::not_found(format!("Requested resource not found: Stream: {arn} not found")))
     }
 
-    /// The running stream of a table.
     pub(crate) fn stream_of_mut(&mut self, table: &str) -> Option<&mut Stream> {
         self.tables.get_mut(table)?.stream.as_mut()
     }
 
-    /// Sets or removes one item.
     pub(crate) fn write(&mut self, table: &str, key: &Key, new: Option<&Stored>) -> Result<(), Error> {
         let table = self.tables.get_mut(table).ok_or_else(|| Error::not_found("Requested resource not found"))?;
         let mut context = Context { now: self.now, config: &self.config, rng: &mut self.rng, by_service: false };

@@ -54,7 +54,6 @@ impl Kind {
         }
     }
 
-    /// The HTTP status of the answer.
     pub(crate) fn status(self) -> u16 {
         match self {
             Self::RequestEntityTooLarge => 413,
@@ -81,7 +80,6 @@ impl Reason {
     }
 }
 
-/// A refused request.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Error {
     pub(crate) kind: Kind,
@@ -123,7 +121,6 @@ impl Error {
         Self { reasons, ..Self::new(Kind::TransactionCanceled, message) }
     }
 
-    /// The body of the answer.
     pub(crate) fn body(&self) -> Vec<u8> {
         let mut out = Writer::new();
         out.object(|out| {

@@ -23,15 +23,10 @@ pub use self::update::Update;
 /// Which parameter an expression came in; refusals name it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
-    /// `ConditionExpression`.
     Condition,
-    /// `FilterExpression`.
     Filter,
-    /// `KeyConditionExpression`.
     KeyCondition,
-    /// `ProjectionExpression`.
     Projection,
-    /// `UpdateExpression`.
     Update,
 }
 

@@ -22,7 +22,6 @@ pub struct Stats {
     pub tables: BTreeMap<String, TableStats>,
 }
 
-/// A table in numbers.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct TableStats {
     pub items: usize,
@@ -32,7 +31,6 @@ pub struct TableStats {
     pub stream: Option<StreamStats>,
 }
 
-/// A stream in numbers.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct StreamStats {
     pub label: String,

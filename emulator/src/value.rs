@@ -29,7 +29,6 @@ impl Invalid {
 pub enum Value {
     S(String),
     N(Number),
-    /// Binary.
     B(Bytes),
     Bool(bool),
     /// The null value, which is present.
@@ -164,7 +163,6 @@ impl Item {
         self.0.insert(name.into(), value)
     }
 
-    /// Takes an attribute away and returns it.
     pub fn remove(&mut self, name: &str) -> Option<Value> {
         self.0.remove(name)
     }
@@ -187,7 +185,6 @@ impl Item {
         attributes_size(&self.0)
     }
 
-    /// The attributes as a map.
     pub fn as_map(&self) -> &BTreeMap<String, Value> {
         &self.0
     }

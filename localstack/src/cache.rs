@@ -43,7 +43,6 @@ impl Switchable {
         self.embedded
     }
 
-    /// Whether it answers.
     pub(crate) fn is_on(&self) -> bool {
         self.on.load(Ordering::Relaxed)
     }

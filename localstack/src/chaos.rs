@@ -25,7 +25,6 @@ pub(crate) struct Chaos {
     pub(crate) seed: u64,
 }
 
-/// Something that happens.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Happening {
     Split,

@@ -11,9 +11,7 @@ use hyper_util::rt::TokioExecutor;
 use serde_json::Value;
 use tokio::time::timeout;
 
-/// How long an answer may take.
 const PATIENCE: Duration = Duration::from_secs(5);
-/// The longest answer.
 const MOST_BYTES: usize = 16 << 20;
 
 /// Asks one listener; its connections stay open between requests.

@@ -12,7 +12,6 @@ use crate::args::Args;
 /// The most pairs of a post and a user: the ledger keeps a bit for each, 32 MiB.
 const MOST_PAIRS: u64 = 1 << 28;
 
-/// What to run.
 #[derive(Debug)]
 pub struct Config {
     pub engines: EngineConfig,
@@ -23,7 +22,6 @@ pub struct Config {
     pub load: Option<LoadConfig>,
     /// How long the load runs; without one, until the process is stopped.
     pub duration: Option<Duration>,
-    /// Whether to compare at the end.
     pub verify: bool,
     pub chaos: bool,
     pub seed: u64,
@@ -39,7 +37,6 @@ pub struct EngineConfig {
     pub redis: Option<Secret>,
     /// What every table's name begins with.
     pub table_prefix: String,
-    /// Seed of the embedded DynamoDB.
     pub seed: u64,
 }
 
@@ -67,7 +64,6 @@ pub struct LoadConfig {
     pub rate: u32,
     pub posts: u32,
     pub users: u32,
-    /// Share of unlikes.
     pub unlike_ratio: f64,
     /// Share of events about the first post.
     pub hot_share: f64,

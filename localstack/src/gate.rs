@@ -30,7 +30,6 @@ pub(crate) struct Gate {
     held: AtomicU64,
 }
 
-/// One partition's bytes.
 #[derive(Debug, Default)]
 struct Occupancy {
     bytes: u64,

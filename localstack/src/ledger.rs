@@ -28,7 +28,6 @@ impl Ledger {
         Self { names, words, per_post, events: AtomicU64::new(0) }
     }
 
-    /// Whose likes these are.
     pub(crate) fn names(&self) -> &Names {
         &self.names
     }
@@ -43,24 +42,20 @@ impl Ledger {
         self.events.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// Whether `user` likes `post`.
     pub(crate) fn likes(&self, post: usize, user: u32) -> bool {
         let (word, bit) = self.place(post, user);
         word.load(Ordering::Relaxed) & bit != 0
     }
 
-    /// How many users like `post`.
     pub(crate) fn count(&self, post: usize) -> u64 {
         let words = &self.words[post * self.per_post..(post + 1) * self.per_post];
         words.iter().map(|word| u64::from(word.load(Ordering::Relaxed).count_ones())).sum()
     }
 
-    /// How many likes there are.
     pub(crate) fn total(&self) -> u64 {
         self.words.iter().map(|word| u64::from(word.load(Ordering::Relaxed).count_ones())).sum()
     }
 
-    /// Actions acknowledged so far.
     pub(crate) fn events(&self) -> u64 {
         self.events.load(Ordering::Relaxed)
     }

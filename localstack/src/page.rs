@@ -19,7 +19,7 @@ pub trait Stack: Send + Sync + 'static {
     ///
     /// # Errors
     /// What could not be done, and why: a [`Refusal`] where it makes no sense now, anything else where it failed.
-    async fn act(&self, action: Action) -> anyhow::Result<String>;
+    async fn act(&self, command: Command) -> anyhow::Result<String>;
 }
 
 /// Why an action makes no sense as things are, for the person who asked for it.
@@ -39,7 +39,6 @@ pub struct Snapshot {
     pub rows: u64,
     /// From an event's acknowledgement by Kafka until the API shows it, over the last seconds; none before the first.
     pub staleness: Option<Staleness>,
-    /// What recounts have found so far.
     pub drift: Drift,
     /// Losses of stream that no recount has closed yet: while there is one, no count is exact.
     pub open_gaps: usize,
@@ -88,13 +87,10 @@ pub enum Limit {
 /// How late the counts are.
 #[derive(Clone, Copy, Debug, Serialize)]
 pub struct Staleness {
-    /// Median, in milliseconds.
     pub p50_ms: f64,
-    /// 99th percentile, in milliseconds.
     pub p99_ms: f64,
 }
 
-/// What recounts have found.
 #[derive(Clone, Copy, Debug, Default, Serialize)]
 pub struct Drift {
     /// Recounts that are through.
@@ -129,10 +125,9 @@ pub enum ShardState {
     Done,
 }
 
-/// One service or engine.
 #[derive(Clone, Debug, Serialize)]
 pub struct Part {
-    /// Its name, as in [`Action::Kill`].
+    /// Its name, as in [`Command::Kill`].
     pub name: String,
     pub state: PartState,
     /// How often it was started again.
@@ -142,7 +137,6 @@ pub struct Part {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum PartState {
-    /// Working.
     Up,
     /// Coming up, or waiting for something.
     Starting,
@@ -164,7 +158,7 @@ pub struct Correction {
 /// What a person may do to the stack.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "action", rename_all = "snake_case")]
-pub enum Action {
+pub enum Command {
     /// Kills a service as a crash would; it is started again after a moment.
     Kill {
         /// Which: `consumer` or `change-streamer`.
@@ -175,11 +169,14 @@ pub enum Action {
     /// Brings it back, empty.
     StartCache,
     /// Puts one post's counter wrong: adds likes that have no rows.
-    InjectDrift { post_id: String, by: i64 },
-    /// Recounts everything.
+    InjectDrift {
+        post_id: String,
+        by: i64,
+    },
     Recount,
     /// Splits a shard of the stream in two.
     SplitShard,
-    /// Pauses the load, or lets it go on.
-    PauseLoad { paused: bool },
+    PauseLoad {
+        paused: bool,
+    },
 }

@@ -42,7 +42,6 @@ impl Screen {
         print(&format!("{clear}{}\n", text.trim_end()));
     }
 
-    /// Takes the live line away.
     fn clear(&self) {
         if std::mem::take(&mut self.0.lock().live) {
             print("\r\x1b[2K");
@@ -59,7 +58,6 @@ impl Screen {
         }
     }
 
-    /// Rewrites the live line.
     pub(crate) fn live(&self, text: &str) {
         let mut state = self.0.lock();
         if state.terminal {
@@ -72,7 +70,6 @@ impl Screen {
     }
 }
 
-/// The task that keeps the live line.
 pub(crate) struct LiveLine(pub(crate) Arc<Local>);
 
 impl Task for LiveLine {

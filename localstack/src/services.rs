@@ -14,15 +14,15 @@ use tally_count_api as api;
 use tally_service::{Host, Running, Stage};
 
 use crate::engine::{DEAD_LETTERS, Engines, TOPIC};
-use crate::parts::{Keeper, Part};
+use crate::keeper::{Keeper, Service};
 
 /// The services, in the order data flows.
 #[derive(Clone, Debug)]
 pub(crate) struct Services {
-    pub(crate) consumer: Part,
-    pub(crate) streamer: Part,
-    pub(crate) recount: Part,
-    pub(crate) api: Part,
+    pub(crate) consumer: Service,
+    pub(crate) streamer: Service,
+    pub(crate) recount: Service,
+    pub(crate) api: Service,
 }
 
 /// What they are started with.
@@ -38,16 +38,16 @@ pub(crate) struct Plan {
 impl Services {
     /// Four services that are not started yet.
     pub(crate) fn new(host: &Host) -> Self {
-        let part = |name| Part::new(name, host.readiness());
+        let service = |name| Service::new(name, host.readiness());
         Self {
-            consumer: part("consumer"),
-            streamer: part("change-streamer"),
-            recount: part("batch-recount"),
-            api: part("count-api"),
+            consumer: service("consumer"),
+            streamer: service("change-streamer"),
+            recount: service("batch-recount"),
+            api: service("count-api"),
         }
     }
 
-    pub(crate) fn all(&self) -> [&Part; 4] {
+    pub(crate) fn all(&self) -> [&Service; 4] {
         [&self.consumer, &self.streamer, &self.recount, &self.api]
     }
 
@@ -65,11 +65,11 @@ impl Services {
     }
 }
 
-fn keep<F>(host: &Host, stage: Stage, part: &Part, start: F)
+fn keep<F>(host: &Host, stage: Stage, service: &Service, start: F)
 where
     F: Fn(Host) -> anyhow::Result<Running> + Send + Sync + 'static,
 {
-    host.spawn(stage, part.name(), Keeper { part: part.clone(), start, chance: host.chance().fork() });
+    host.spawn(stage, service.name(), Keeper { service: service.clone(), start, chance: host.chance().fork() });
 }
 
 fn consumer_of(

@@ -32,8 +32,8 @@ impl Session {
     /// # Errors
     /// What it cannot go on after.
     pub(crate) async fn run(mut self, stop: Stop) -> anyhow::Result<Exit> {
-        for part in self.local.services.all() {
-            stop.unless_requested(part.ready()).await?;
+        for service in self.local.services.all() {
+            stop.unless_requested(service.ready()).await?;
         }
         self.local.screen.say("ready");
         let line = self.host.worker(Stage::Support, "live line", LiveLine(Arc::clone(&self.local)));
@@ -76,8 +76,8 @@ impl Session {
         if !self.verify {
             return Ok(Exit::CLEAN);
         }
-        let report = verify::run(&self.local, stop).await?;
-        self.local.screen.say(&report.to_string());
-        Ok(if report.is_clean() { Exit::CLEAN } else { Exit::FAILED })
+        let comparison = verify::run(&self.local, stop).await?;
+        self.local.screen.say(&comparison.to_string());
+        Ok(if comparison.is_clean() { Exit::CLEAN } else { Exit::FAILED })
     }
 }

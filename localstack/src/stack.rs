@@ -11,17 +11,16 @@ use tally_core::ports::{Cache as _, Counts as _, Recounts as _};
 use tally_core::served::Served;
 
 use crate::local::Local;
-use crate::page::{Action, Refusal, Snapshot, Stack};
+use crate::page::{Command, Refusal, Snapshot, Stack};
 
-/// The stack behind the page.
 pub(crate) struct LocalStack(pub(crate) Arc<Local>);
 
 impl LocalStack {
     fn kill(&self, name: &str) -> anyhow::Result<String> {
-        let Some(part) = self.0.services.all().into_iter().find(|part| part.name() == name) else {
+        let Some(service) = self.0.services.all().into_iter().find(|service| service.name() == name) else {
             bail!(Refusal(format!("there is no service `{name}`")));
         };
-        part.kill();
+        service.kill();
         Ok(format!("{name} was killed as in a crash: it starts again in a second, from its checkpoints"))
     }
 
@@ -83,15 +82,15 @@ impl Stack for LocalStack {
         self.0.board.snapshot()
     }
 
-    async fn act(&self, action: Action) -> anyhow::Result<String> {
-        match action {
-            Action::Kill { part } => self.kill(&part),
-            Action::StopCache => self.switch_cache(false),
-            Action::StartCache => self.switch_cache(true),
-            Action::InjectDrift { post_id, by } => self.inject(&post_id, by).await,
-            Action::Recount => self.recount().await,
-            Action::SplitShard => self.split(),
-            Action::PauseLoad { paused } => self.pause(paused),
+    async fn act(&self, command: Command) -> anyhow::Result<String> {
+        match command {
+            Command::Kill { part } => self.kill(&part),
+            Command::StopCache => self.switch_cache(false),
+            Command::StartCache => self.switch_cache(true),
+            Command::InjectDrift { post_id, by } => self.inject(&post_id, by).await,
+            Command::Recount => self.recount().await,
+            Command::SplitShard => self.split(),
+            Command::PauseLoad { paused } => self.pause(paused),
         }
     }
 }

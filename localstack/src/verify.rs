@@ -34,7 +34,6 @@ const PATIENCE: Duration = Duration::from_secs(120);
 const MEMORY: Duration = Duration::from_secs(5);
 /// Between two looks.
 const LOOK_EVERY: Duration = Duration::from_millis(100);
-/// Posts asked for in one request.
 const BATCH: usize = 100;
 
 /// All of one table, in one part.
@@ -43,7 +42,6 @@ const WHOLE: Segment = Segment { index: 0, of: 1 };
 /// The counts table as it was read.
 type Counters = BTreeMap<CounterId, Counter>;
 
-/// A step towards quiet.
 #[derive(Clone, Copy, Debug)]
 enum Step {
     /// No request is left that its client gave up on.
@@ -74,7 +72,7 @@ impl Step {
 
 /// What the comparison found.
 #[derive(Debug)]
-pub(crate) struct Report {
+pub(crate) struct Comparison {
     pub(crate) events: u64,
     pub(crate) rows: u64,
     pub(crate) posts: usize,
@@ -89,14 +87,14 @@ pub(crate) struct Report {
 ///
 /// # Errors
 /// Tables or API that cannot be read, and a stop.
-pub(crate) async fn run(local: &Local, stop: &Stop) -> anyhow::Result<Report> {
+pub(crate) async fn run(local: &Local, stop: &Stop) -> anyhow::Result<Comparison> {
     stop.unless_requested(Verify(local).run()).await?
 }
 
 struct Verify<'a>(&'a Local);
 
 impl Verify<'_> {
-    async fn run(&self) -> anyhow::Result<Report> {
+    async fn run(&self) -> anyhow::Result<Comparison> {
         let Local { engines, ledger, staleness, injected, screen, .. } = self.0;
         let unreached = self.quiet().await;
         screen.step("comparing every row and every count");
@@ -106,7 +104,7 @@ impl Verify<'_> {
         if drift.corrected > 0 && injected.load(Ordering::Relaxed) == 0 {
             differences.add(|| format!("recounts made {} corrections of counts that were right", drift.corrected));
         }
-        Ok(Report {
+        Ok(Comparison {
             events: ledger.events(),
             rows: rows.total(),
             posts: counters.len(),
@@ -239,14 +237,14 @@ async fn ask(client: &Client, ids: &[CounterId]) -> anyhow::Result<BTreeMap<Coun
     Ok(served)
 }
 
-impl Report {
+impl Comparison {
     /// Whether everything agrees, and nothing had to be corrected to make it so.
     pub(crate) fn is_clean(&self) -> bool {
         self.differences.count == 0 && self.unreached.is_empty()
     }
 }
 
-impl fmt::Display for Report {
+impl fmt::Display for Comparison {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         writeln!(
             f,

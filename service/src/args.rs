@@ -58,13 +58,11 @@ pub struct StoreArgs {
 /// An address to listen on, or none.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Listen {
-    /// Listen nowhere.
     Off,
     /// Listen here; port 0 is any free one.
     At(SocketAddr),
 }
 
-/// Text that is not an address to listen on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
 #[error("not an address to listen on: write IP:PORT, such as 127.0.0.1:9090 or [::1]:9090, or `off`")]
 pub struct BadListen;

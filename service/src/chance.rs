@@ -15,7 +15,6 @@ const GOLDEN_GAMMA: u64 = 0x9e37_79b9_7f4a_7c15;
 pub struct Chance(Arc<AtomicU64>);
 
 impl Chance {
-    /// The sequence that `seed` names.
     pub fn seeded(seed: u64) -> Self {
         Self(Arc::new(AtomicU64::new(seed)))
     }
@@ -31,7 +30,6 @@ impl Chance {
         Self::seeded(self.token())
     }
 
-    /// 64 random bits.
     pub fn token(&self) -> u64 {
         let mut bits = self.0.fetch_add(GOLDEN_GAMMA, Ordering::Relaxed).wrapping_add(GOLDEN_GAMMA);
         bits = (bits ^ (bits >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
@@ -45,7 +43,6 @@ impl Chance {
         f64::from(bits) / (f64::from(u32::MAX) + 1.0)
     }
 
-    /// A span between nothing and `limit`.
     pub fn up_to(&self, limit: Duration) -> Duration {
         limit.mul_f64(self.fraction())
     }

@@ -15,7 +15,6 @@ pub struct Clock {
     wall: Wall,
 }
 
-/// Where the wall time comes from.
 #[derive(Clone, Copy, Debug)]
 enum Wall {
     System,
@@ -24,7 +23,6 @@ enum Wall {
 }
 
 impl Clock {
-    /// The machine's wall clock.
     pub fn system() -> Self {
         Self { origin: Instant::now(), wall: Wall::System }
     }
@@ -35,7 +33,6 @@ impl Clock {
         Self { origin: Instant::now(), wall: Wall::Since(base) }
     }
 
-    /// The wall time.
     pub fn now(&self) -> UnixMillis {
         match self.wall {
             Wall::System => system_now(),
@@ -48,7 +45,6 @@ impl Clock {
         Now { at: self.origin.elapsed(), wall: self.now() }
     }
 
-    /// Waits for `span`.
     pub async fn sleep(&self, span: Duration) {
         tokio::time::sleep(span).await;
     }

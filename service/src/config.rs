@@ -15,7 +15,6 @@ impl Setting {
         Self(flag.trim_start_matches('-').to_owned())
     }
 
-    /// Its environment variable.
     pub fn variable(&self) -> String {
         format!("TALLY_{}", self.0.to_uppercase().replace('-', "_"))
     }
@@ -49,19 +48,16 @@ impl fmt::Display for Setting {
 pub struct Invalid(Vec<(Setting, String)>);
 
 impl Invalid {
-    /// No problem yet.
     pub fn none() -> Self {
         Self(Vec::new())
     }
 
-    /// One problem.
     pub fn setting(flag: &str, problem: impl Into<String>) -> Self {
         let mut invalid = Self::none();
         invalid.add(flag, problem);
         invalid
     }
 
-    /// One more problem.
     pub fn add(&mut self, flag: &str, problem: impl Into<String>) {
         self.0.push((Setting::new(flag), problem.into()));
     }
@@ -91,12 +87,10 @@ impl Invalid {
         self.0.extend(other.0);
     }
 
-    /// Whether nothing is wrong.
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()
     }
 
-    /// How much is wrong.
     pub fn len(&self) -> usize {
         self.0.len()
     }

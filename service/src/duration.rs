@@ -6,7 +6,6 @@ use thiserror::Error;
 
 const UNITS: [(&str, u64); 5] = [("ms", 1), ("s", 1_000), ("m", 60_000), ("h", 3_600_000), ("d", 86_400_000)];
 
-/// Text that is not a duration.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
 pub enum BadDuration {
     /// It does not begin with a whole number.
@@ -15,7 +14,6 @@ pub enum BadDuration {
     /// Its unit is missing or unknown.
     #[error("a duration needs one of the units ms, s, m, h, d")]
     NoUnit,
-    /// It does not fit.
     #[error("too long a duration")]
     TooLong,
 }

@@ -19,7 +19,6 @@ impl Exit {
         Self(number.saturating_add(128))
     }
 
-    /// The number the operating system sees.
     pub fn code(self) -> u8 {
         self.0
     }

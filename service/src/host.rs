@@ -47,13 +47,11 @@ impl Host {
         }
     }
 
-    /// The same with another clock.
     #[must_use]
     pub fn with_clock(self, clock: Clock) -> Self {
         Self { clock, ..self }
     }
 
-    /// The same with another source of chance.
     #[must_use]
     pub fn with_chance(self, chance: Chance) -> Self {
         Self { chance, ..self }
@@ -71,17 +69,14 @@ impl Host {
         Self { readiness, ..self }
     }
 
-    /// The clock.
     pub fn clock(&self) -> Clock {
         self.clock
     }
 
-    /// The source of random choices.
     pub fn chance(&self) -> &Chance {
         &self.chance
     }
 
-    /// The conditions of this service.
     pub fn readiness(&self) -> &Readiness {
         &self.readiness
     }

@@ -28,7 +28,6 @@ pub struct Limits {
     pub connections: usize,
     /// How long a request's headers may take, and how long a connection may be idle between requests.
     pub header_time: Duration,
-    /// Bytes of a request's headers.
     pub header_bytes: usize,
     /// How long an answer may wait for its client to read any of it.
     pub unread_time: Duration,
@@ -63,7 +62,6 @@ pub struct Server {
 }
 
 impl Server {
-    /// Serves `router` on `listener`.
     pub fn new(listener: TcpListener, router: Router, limits: Limits) -> Self {
         Self { listener, router, limits }
     }

@@ -11,11 +11,8 @@ pub use recorder::{Exposition, Folding, install};
 /// What a metric's values do over time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
-    /// It only grows.
     Counter,
-    /// It goes up and down.
     Gauge,
-    /// It is a distribution.
     Histogram,
 }
 
@@ -24,9 +21,7 @@ pub enum Kind {
 pub enum Unit {
     /// So many of what the name says.
     Count,
-    /// Seconds.
     Seconds,
-    /// Bytes.
     Bytes,
     /// A share, from 0 to 1.
     Ratio,
@@ -37,13 +32,10 @@ pub enum Unit {
 pub struct Metric {
     /// `tally_<what>_<unit>`, and `_total` for counters.
     pub name: &'static str,
-    /// What its values do over time.
     pub kind: Kind,
-    /// What one step is.
     pub unit: Unit,
     /// Label names; their values are bounded sets, never ids of posts or users.
     pub labels: &'static [&'static str],
-    /// One sentence.
     pub description: &'static str,
 }
 

@@ -10,7 +10,6 @@ use tokio::sync::watch;
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[serde(tag = "state", content = "reason", rename_all = "snake_case")]
 pub enum Condition {
-    /// It is.
     Ready,
     /// It is not, and this is why.
     NotReady(String),
@@ -35,7 +34,6 @@ impl Readiness {
         Self { prefix: format!("{}{name}/", self.prefix), conditions: Arc::clone(&self.conditions) }
     }
 
-    /// States a condition.
     pub fn set(&self, name: &str, condition: Condition) {
         let name = format!("{}{name}", self.prefix);
         self.conditions.send_if_modified(|conditions| {
@@ -47,7 +45,6 @@ impl Readiness {
         });
     }
 
-    /// States that a condition holds.
     pub fn ready(&self, name: &str) {
         self.set(name, Condition::Ready);
     }
@@ -73,7 +70,6 @@ impl Readiness {
         self.report_of(&self.conditions.borrow())
     }
 
-    /// Completes when this scope is ready.
     pub async fn until_ready(&self) {
         // The sender is borrowed by this very call, so the channel is open.
         let _ = self.conditions.subscribe().wait_for(|conditions| self.report_of(conditions).ready).await;
@@ -90,12 +86,10 @@ impl Readiness {
     }
 }
 
-/// The answer of `/readyz`.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Report {
     /// Whether every condition holds.
     pub ready: bool,
-    /// All of them.
     pub conditions: BTreeMap<String, Condition>,
 }
 

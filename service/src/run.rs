@@ -22,9 +22,7 @@ const LEFTOVERS: Duration = Duration::from_millis(50);
 pub trait Program: App {
     /// Its arguments, with the common ones among them.
     type Args: Parser + AsRef<CommonArgs>;
-    /// The same, validated.
     type Config: TryFrom<Self::Args, Error = Invalid> + Send;
-    /// Its metrics.
     const METRICS: Catalogue;
 
     /// Builds the service on real adapters; no connection is needed yet.
@@ -156,7 +154,6 @@ fn report(end: &Ended) {
     }
 }
 
-/// The signals that end a process.
 struct Signals {
     terminate: Signal,
     interrupt: Signal,

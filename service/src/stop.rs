@@ -103,7 +103,6 @@ impl Switch {
         Self { requested: self.requested.child_token(), last_call: self.last_call.child_token() }
     }
 
-    /// Asks for an orderly end.
     pub fn request(&self) {
         self.requested.cancel();
     }

@@ -52,7 +52,6 @@ pub struct Worker {
 }
 
 impl Worker {
-    /// Asks this worker alone to stop.
     pub fn request_stop(&self) {
         self.switch.request();
     }
@@ -68,7 +67,6 @@ impl Worker {
     }
 }
 
-/// How a shutdown went.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Shutdown {
     /// Every end that matters, in the order it happened, also those before the stop was asked for.

@@ -22,7 +22,6 @@ use one_line::OneLine;
 
 static STDERR: OnceLock<Gathered<io::Stderr>> = OnceLock::new();
 
-/// How an event is written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum LogFormat {
     /// One JSON object a line

@@ -1,5 +1,7 @@
 //! Which slot of a cluster a key belongs to: commands of one slot may share a pipeline.
 
+use crc16::{State, XMODEM};
+
 /// The slot of `key`: CRC-16 (XMODEM) of its hash tag, or of all of it, modulo 16384.
 pub(super) fn slot(key: &str) -> u16 {
     let tag = key.split_once('{').and_then(|(_, rest)| rest.split_once('}')).map(|(tag, _)| tag);
@@ -7,9 +9,7 @@ pub(super) fn slot(key: &str) -> u16 {
 }
 
 fn crc16(bytes: &[u8]) -> u16 {
-    bytes.iter().fold(0, |crc, byte| {
-        (0..8).fold(crc ^ u16::from(*byte) << 8, |crc, _| if crc & 0x8000 == 0 { crc << 1 } else { crc << 1 ^ 0x1021 })
-    })
+    State::<XMODEM>::calculate(bytes)
 }
 
 #[cfg(test)]

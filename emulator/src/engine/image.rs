@@ -49,12 +49,10 @@ impl Image {
         self.size as usize
     }
 
-    /// The item again.
     pub(crate) fn item(&self) -> Item {
         parse(&self.members)
     }
 
-    /// The key attributes again.
     pub(crate) fn key(&self) -> Item {
         parse(self.key_members())
     }

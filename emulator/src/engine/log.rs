@@ -8,7 +8,6 @@ use crate::clock::Millis;
 /// One change of one item.
 #[derive(Clone, Debug)]
 pub(crate) struct Record {
-    /// Its place in the stream.
     pub(crate) sequence: u64,
     pub(crate) created: Millis,
     /// No reader sees it earlier.
@@ -57,7 +56,6 @@ impl Log {
         if self.len() == 0 { None } else { self.blocks.back()?.last() }
     }
 
-    /// Takes the oldest record away.
     pub(crate) fn trim_first(&mut self) {
         self.skipped += 1;
         if self.blocks.front().is_some_and(|block| self.skipped >= block.len()) {

@@ -5,7 +5,6 @@ use crate::error::Error;
 use crate::limits::{HASH_KEY_BYTES, RANGE_KEY_BYTES};
 use crate::value::{Item, Value};
 
-/// The types a key attribute can have.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum KeyType {
     S,
@@ -32,7 +31,6 @@ impl KeyType {
     }
 }
 
-/// One key attribute.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct KeyAttribute {
     pub(crate) name: String,

@@ -24,7 +24,6 @@ pub(crate) struct Shard {
     pub(crate) written: u64,
 }
 
-/// How a shard was closed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct End {
     pub(crate) sequence: u64,

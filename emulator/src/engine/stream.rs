@@ -15,14 +15,14 @@ use crate::config::Config;
 
 /// What a stream record shows of an item.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum View {
+pub(crate) enum StreamView {
     KeysOnly,
     NewImage,
     OldImage,
     NewAndOldImages,
 }
 
-impl View {
+impl StreamView {
     pub(crate) fn parse(text: &str) -> Option<Self> {
         [Self::KeysOnly, Self::NewImage, Self::OldImage, Self::NewAndOldImages]
             .into_iter()
@@ -61,7 +61,7 @@ pub(crate) struct Stream {
     pub(crate) arn: String,
     pub(crate) label: String,
     pub(crate) table: String,
-    pub(crate) view: View,
+    pub(crate) view: StreamView,
     pub(crate) schema: Schema,
     pub(crate) created: Millis,
     /// When it was switched off, or its table deleted.
@@ -83,7 +83,7 @@ impl Stream {
     pub(crate) fn new(
         table: &str,
         arn: &str,
-        view: View,
+        view: StreamView,
         schema: Schema,
         has_indexes: bool,
         now: Millis,
@@ -158,7 +158,6 @@ impl Stream {
         self.shards.get(id)
     }
 
-    /// All shards, by id.
     pub(crate) fn shards(&self) -> impl DoubleEndedIterator<Item = &Shard> {
         self.shards.values()
     }

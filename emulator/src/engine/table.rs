@@ -42,7 +42,6 @@ pub(crate) struct Expiry {
 /// Provisioned read and write units; `None` is on demand.
 pub(crate) type Provisioned = Option<(u64, u64)>;
 
-/// A table and everything in it.
 #[derive(Debug)]
 pub(crate) struct Table {
     pub(crate) name: String,

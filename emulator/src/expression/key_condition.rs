@@ -20,19 +20,13 @@ pub struct KeyRange {
 /// A condition on the sort key.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum RangeCondition {
-    /// `=`
     Eq(Value),
-    /// `<`
     Lt(Value),
-    /// `<=`
     Le(Value),
-    /// `>`
     Gt(Value),
-    /// `>=`
     Ge(Value),
     /// `BETWEEN`, both ends included.
     Between(Value, Value),
-    /// `begins_with`
     BeginsWith(Value),
 }
 

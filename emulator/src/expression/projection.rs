@@ -7,7 +7,6 @@ use super::path::{Path, Step};
 use super::{Kind, Placeholders};
 use crate::value::{Invalid, Item, Value};
 
-/// A parsed `ProjectionExpression`.
 #[derive(Clone, Debug)]
 pub struct Projection(Selection);
 

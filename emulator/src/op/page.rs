@@ -17,7 +17,6 @@ use super::params::{ReadExpressions, one_of};
 /// `Select`, once it was checked against the rest of the request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Select {
-    /// Whole items.
     All,
     /// What the index projects; whole items from the table.
     Projected,

@@ -5,7 +5,7 @@ use serde::Deserialize;
 use crate::engine::Engine;
 use crate::engine::rows::Rows;
 use crate::engine::schema::{KeyAttribute, KeyType, Schema};
-use crate::engine::stream::{Stream, View};
+use crate::engine::stream::{Stream, StreamView};
 use crate::engine::table::{LocalIndex, Projected, Provisioned, Table};
 use crate::error::{Error, Kind};
 use crate::limits::LOCAL_INDEXES;
@@ -134,7 +134,7 @@ impl Operation for CreateTable {
     }
 }
 
-fn new_stream(table: &Table, view: View, engine: &mut Engine) -> Stream {
+fn new_stream(table: &Table, view: StreamView, engine: &mut Engine) -> Stream {
     let label = engine.next_label();
     let schema = table.schema.clone();
     Stream::new(&table.name, &table.arn, view, schema, !table.indexes.is_empty(), label, &engine.config)
@@ -142,9 +142,9 @@ fn new_stream(table: &Table, view: View, engine: &mut Engine) -> Stream {
 
 impl StreamSpecification {
     /// What the stream is to show; `None` is no stream.
-    fn view(self) -> Result<Option<View>, Error> {
+    fn view(self) -> Result<Option<StreamView>, Error> {
         match (self.stream_enabled, self.stream_view_type) {
-            (true, Some(text)) => View::parse(&text).map(Some).ok_or_else(|| {
+            (true, Some(text)) => StreamView::parse(&text).map(Some).ok_or_else(|| {
                 constraint(
                     "streamSpecification.streamViewType",
                     &text,

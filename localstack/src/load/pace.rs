@@ -8,7 +8,6 @@ use tokio::time::Instant;
 /// How far behind the schedule may fall before what was missed is not made up for.
 const SLACK: Duration = Duration::from_millis(250);
 
-/// Evenly spaced turns.
 #[derive(Debug)]
 pub(super) struct Pace {
     step: Duration,
@@ -16,7 +15,6 @@ pub(super) struct Pace {
 }
 
 impl Pace {
-    /// So many turns a second.
     pub(super) fn new(rate: u32) -> Self {
         Self { step: Duration::from_secs(1) / rate.max(1), next: Mutex::new(Instant::now()) }
     }

@@ -19,7 +19,7 @@ use tokio::time::{MissedTickBehavior, interval};
 
 use super::assets::ASSETS;
 use super::problem::Problem;
-use super::{Action, Snapshot, Stack, same_site};
+use super::{Command, Snapshot, Stack, same_site};
 
 /// How often an open page gets a snapshot.
 const EVERY: Duration = Duration::from_secs(1);
@@ -53,9 +53,9 @@ struct Done {
 
 async fn act(
     State(stack): State<Arc<dyn Stack>>,
-    extract::Json(action): extract::Json<Action>,
+    extract::Json(command): extract::Json<Command>,
 ) -> Result<Json<Done>, Problem> {
-    let done = stack.act(action).await?;
+    let done = stack.act(command).await?;
     Ok(Json(Done { done }))
 }
 

@@ -2,19 +2,19 @@
 
 use anyhow::{Context, bail};
 use parking_lot::Mutex;
-use tally_localstack::page::{Action, Drift, Endpoints, Load, Refusal, ShardState, Snapshot, Stack, StreamShard};
+use tally_localstack::page::{Command, Drift, Endpoints, Load, Refusal, ShardState, Snapshot, Stack, StreamShard};
 
 /// A post's id that would be trouble in HTML, in a path, or in a header.
 pub(crate) const HOSTILE: &str = "</script><script>alert('1')</script>\"#%2f\u{1f980}";
 
 #[derive(Default)]
 pub(crate) struct Double {
-    asked: Mutex<Vec<Action>>,
+    asked: Mutex<Vec<Command>>,
 }
 
 impl Double {
     /// What was asked of it so far.
-    pub(crate) fn asked(&self) -> Vec<Action> {
+    pub(crate) fn asked(&self) -> Vec<Command> {
         self.asked.lock().clone()
     }
 }
@@ -50,13 +50,13 @@ impl Stack for Double {
         }
     }
 
-    async fn act(&self, action: Action) -> anyhow::Result<String> {
-        self.asked.lock().push(action.clone());
-        match action {
-            Action::StopCache => Err(Refusal("the cache is stopped already".to_owned()).into()),
-            Action::Recount => Err(anyhow::anyhow!("the table is away")).context("the recount failed"),
-            Action::Kill { part } if part == "kafka" => bail!("no such part: kafka"),
-            action => Ok(format!("did {action:?}")),
+    async fn act(&self, command: Command) -> anyhow::Result<String> {
+        self.asked.lock().push(command.clone());
+        match command {
+            Command::StopCache => Err(Refusal("the cache is stopped already".to_owned()).into()),
+            Command::Recount => Err(anyhow::anyhow!("the table is away")).context("the recount failed"),
+            Command::Kill { part } if part == "kafka" => bail!("no such part: kafka"),
+            command => Ok(format!("did {command:?}")),
         }
     }
 }

@@ -8,7 +8,7 @@ use axum::body::Body;
 use axum::http::{HeaderMap, Request, StatusCode, header};
 use http_body_util::BodyExt;
 use serde_json::{Value, json};
-use tally_localstack::page::{Action, routes};
+use tally_localstack::page::{Command, routes};
 use tally_service::Switch;
 use tokio::time::timeout;
 use tower::ServiceExt;
@@ -155,13 +155,13 @@ async fn who_watches_gets_a_snapshot_each_second_until_the_stop() {
 
 #[tokio::test]
 async fn each_action_reaches_the_stack_as_it_was_asked_for() {
-    let drift = Action::InjectDrift { post_id: HOSTILE.to_owned(), by: -7 };
+    let drift = Command::InjectDrift { post_id: HOSTILE.to_owned(), by: -7 };
     let actions = [
-        (json!({ "action": "kill", "part": "consumer" }), Action::Kill { part: "consumer".to_owned() }),
-        (json!({ "action": "start_cache" }), Action::StartCache),
+        (json!({ "action": "kill", "part": "consumer" }), Command::Kill { part: "consumer".to_owned() }),
+        (json!({ "action": "start_cache" }), Command::StartCache),
         (json!({ "action": "inject_drift", "post_id": HOSTILE, "by": -7 }), drift),
-        (json!({ "action": "split_shard" }), Action::SplitShard),
-        (json!({ "action": "pause_load", "paused": true }), Action::PauseLoad { paused: true }),
+        (json!({ "action": "split_shard" }), Command::SplitShard),
+        (json!({ "action": "pause_load", "paused": true }), Command::PauseLoad { paused: true }),
     ];
     for (asked, action) in actions {
         let page = Page::new();

@@ -78,7 +78,20 @@ mod tests {
                 histogram!("sizes_bytes", "of" => "a \"b\"").record(sample);
             }
         });
-        insta::assert_snapshot!(recorder.handle().render(), @"");
+        insta::assert_snapshot!(recorder.handle().render(), @r##"
+        # HELP sizes_bytes How large.
+        # TYPE sizes_bytes histogram
+        sizes_bytes_bucket{of="a \"b\"",le="256"} 2
+        sizes_bytes_bucket{of="a \"b\"",le="1024"} 3
+        sizes_bytes_bucket{of="a \"b\"",le="4096"} 3
+        sizes_bytes_bucket{of="a \"b\"",le="16384"} 3
+        sizes_bytes_bucket{of="a \"b\"",le="65536"} 3
+        sizes_bytes_bucket{of="a \"b\"",le="262144"} 3
+        sizes_bytes_bucket{of="a \"b\"",le="1048576"} 3
+        sizes_bytes_bucket{of="a \"b\"",le="+Inf"} 4
+        sizes_bytes_sum{of="a \"b\""} 1000000512.5
+        sizes_bytes_count{of="a \"b\""} 4
+        "##);
     }
 
     #[test]

@@ -23,7 +23,7 @@ const HEALTHY: Duration = Duration::from_secs(30);
 
 /// The handle of one service. Clones are the same service.
 #[derive(Clone, Debug)]
-pub(crate) struct Part(Arc<Inner>);
+pub(crate) struct Service(Arc<Inner>);
 
 #[derive(Debug)]
 struct Inner {
@@ -34,7 +34,7 @@ struct Inner {
     kill: Notify,
 }
 
-impl Part {
+impl Service {
     /// A service not started yet, whose conditions are among those of `readiness`.
     pub(crate) fn new(name: &'static str, readiness: &Readiness) -> Self {
         let (down, restarts) = (AtomicBool::new(true), AtomicU64::new(0));
@@ -68,15 +68,13 @@ impl Part {
     }
 }
 
-/// The task that keeps one service running.
 pub(crate) struct Keeper<F> {
-    pub(crate) part: Part,
+    pub(crate) service: Service,
     /// Starts the service's app in a host.
     pub(crate) start: F,
     pub(crate) chance: Chance,
 }
 
-/// Why a service ended.
 enum End {
     Stopped,
     Killed,
@@ -89,7 +87,7 @@ where
 {
     /// One life of the service.
     async fn live(&self, stop: &Stop) -> anyhow::Result<End> {
-        let Inner { name, readiness, down, kill, .. } = &*self.part.0;
+        let Inner { name, readiness, down, kill, .. } = &*self.service.0;
         let host = Host::new(name).with_chance(self.chance.fork()).with_readiness(readiness.clone());
         let running = (self.start)(host)?;
         down.store(false, Ordering::Relaxed);
@@ -136,7 +134,7 @@ where
                 }
             };
             stop.unless_requested(tokio::time::sleep(wait)).await.map_err(|Stopped| Stopped)?;
-            self.part.0.restarts.fetch_add(1, Ordering::Relaxed);
+            self.service.0.restarts.fetch_add(1, Ordering::Relaxed);
         }
     }
 }
@@ -167,37 +165,37 @@ mod tests {
         }
     }
 
-    fn keep(mortal: Mortal) -> (Part, Supervisor) {
-        let part = Part::new("mortal", &Readiness::new());
+    fn keep(mortal: Mortal) -> (Service, Supervisor) {
+        let service = Service::new("mortal", &Readiness::new());
         let start = move |host| Ok(Running::start(mortal, host));
         let supervisor = Supervisor::new("test");
-        supervisor.spawn(Stage::Work, "keeper", Keeper { part: part.clone(), start, chance: Chance::seeded(1) });
-        (part, supervisor)
+        supervisor.spawn(Stage::Work, "keeper", Keeper { service: service.clone(), start, chance: Chance::seeded(1) });
+        (service, supervisor)
     }
 
-    async fn restarted(part: &Part, times: u64) {
-        while part.shown().restarts < times {
+    async fn restarted(service: &Service, times: u64) {
+        while service.shown().restarts < times {
             tokio::time::sleep(Duration::from_millis(10)).await;
         }
     }
 
     #[tokio::test(start_paused = true)]
     async fn a_service_that_is_killed_comes_back_and_is_counted() {
-        let (part, supervisor) = keep(Mortal::Lives);
-        part.ready().await;
-        part.kill();
-        restarted(&part, 1).await;
-        part.ready().await;
-        assert_eq!(part.shown().state, page::PartState::Up);
+        let (service, supervisor) = keep(Mortal::Lives);
+        service.ready().await;
+        service.kill();
+        restarted(&service, 1).await;
+        service.ready().await;
+        assert_eq!(service.shown().state, page::PartState::Up);
         assert!(supervisor.stop(Duration::from_secs(4)).await.exit().is_clean());
-        assert_eq!(part.shown().state, page::PartState::Down);
+        assert_eq!(service.shown().state, page::PartState::Down);
     }
 
     #[tokio::test(start_paused = true)]
     async fn a_service_that_keeps_dying_is_started_less_and_less_often() {
-        let (part, _supervisor) = keep(Mortal::Dies);
+        let (service, _supervisor) = keep(Mortal::Dies);
         let began = Instant::now();
-        restarted(&part, 3).await;
+        restarted(&service, 3).await;
         assert!((7..8).contains(&began.elapsed().as_secs()), "1 + 2 + 4 s, not {:?}", began.elapsed());
     }
 
