@@ -66,7 +66,7 @@ proptest! {
             prop_assert_eq!(*sum, touched.weight.get());
         }
         for (row, sum) in sums {
-            prop_assert_eq!(sum, i64::from(rows[&row]));
+            prop_assert_eq!(sum, rows[&row].get());
         }
     }
 
