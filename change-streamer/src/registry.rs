@@ -114,7 +114,7 @@ impl Registry {
             listed => listed?,
         };
         let (mut states, mut lineage) = self.read().await?;
-        if self.may_follow(stop).await? && self.number(&lineage).await? {
+        if !lineage.unnumbered().is_empty() && self.may_follow(stop).await? && self.number(&lineage).await? {
             (states, lineage) = self.read().await?;
         }
         if listed_anew && self.give_up_vanished(&lineage, stop).await? {
