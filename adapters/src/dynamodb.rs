@@ -24,7 +24,7 @@ pub use connection::Connection;
 pub use counts::Counts;
 #[cfg(feature = "testkit")]
 pub use drift::inject_drift;
-pub use likes::Likes;
+pub use likes::{Likes, Markers, Rows};
 pub use names::Tables;
 pub use recounts::Recounts;
 pub use settings::{Access, Settings};

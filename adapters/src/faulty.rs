@@ -109,9 +109,9 @@ mod tests {
 
     use tally_core::fence::{Advance, Fence, Next, Offset, Partition, TopicId};
     use tally_core::ids::{RowKey, ShardCount};
-    use tally_core::ports::{FencedRows, MarkerPut, Rows};
-    use tally_core::recount::Marker;
+    use tally_core::ports::{FencedRows, MarkerPut, Markers};
     use tally_core::time::UnixMillis;
+    use tally_core::window::Marker;
     use tokio::time::Instant;
 
     use super::*;
@@ -166,11 +166,12 @@ mod tests {
     #[tokio::test]
     async fn a_marker_put_without_an_answer_is_unclear_and_no_fault() {
         let plan = Plan::default();
-        let (likes, faulty) = likes(&plan);
+        let markers = Memory::new(UnixMillis(0), 1).markers();
+        let faulty = Faulty::new(markers.clone(), plan.clone());
         let key: RowKey = "p#0".parse().unwrap();
         plan.fail_next("put_marker", Failure::Applied);
         let marker = Marker::low(1.into());
         assert_eq!(faulty.put_marker(&key, marker, None).await, Ok(MarkerPut::Unclear));
-        assert_eq!(likes.marker(&key).await, Ok(Some(marker)));
+        assert_eq!(markers.marker(&key).await, Ok(Some(marker)));
     }
 }

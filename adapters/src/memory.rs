@@ -22,7 +22,7 @@ use tokio::time::Instant;
 pub use cache::Cache;
 pub use checkpoints::Checkpoints;
 pub use counts::Counts;
-pub use likes::Likes;
+pub use likes::{Likes, Markers, Rows};
 pub use recounts::Recounts;
 pub use streams::Streams;
 
@@ -64,6 +64,16 @@ impl Memory {
     /// The likes table of a deployment whose posts have `shards` row keys each.
     pub fn likes(&self, shards: ShardCount) -> Likes {
         Likes::new(self.clone(), shards)
+    }
+
+    /// The rows of the likes table.
+    pub fn rows(&self) -> Rows {
+        Rows::new(self.clone())
+    }
+
+    /// The markers beside the rows.
+    pub fn markers(&self) -> Markers {
+        Markers::new(self.clone())
     }
 
     /// The change stream of the likes table.

@@ -2,9 +2,9 @@
 
 use clap::{Args as ClapArgs, Parser, Subcommand};
 use tally_adapters::kafka::KafkaArgs;
+use tally_core::audit::AuditRun;
 use tally_core::event::KeyScheme;
 use tally_core::ids::{PostId, UserId};
-use tally_core::recount::AuditRun;
 use tally_service::{CommonArgs, StoreArgs};
 
 use crate::config::Since;
@@ -40,7 +40,7 @@ pub struct Args {
     #[arg(long, env = "TALLY_WATCH", help_heading = "Mode", conflicts_with_all = ["resume", "dry_run"])]
     pub watch: bool,
 
-    /// Continue this audit, dead or alive: segments nobody works on are taken over
+    /// Continue this audit, whether its process is dead or alive: segments that no process works on are taken over
     #[arg(long, value_name = "RUN", help_heading = "Mode")]
     pub resume: Option<AuditRun>,
 

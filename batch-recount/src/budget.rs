@@ -3,7 +3,8 @@
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use tokio::time::Instant;
+use tally_core::fault::Fault;
+use tally_service::Clock;
 
 /// The slowest a throttled budget gets, as a share of its rate.
 const LEAST: f64 = 1.0 / 64.0;
@@ -16,6 +17,7 @@ const ASSUMED: f64 = 12_000.0;
 /// waits until it is full again.
 #[derive(Debug)]
 pub(crate) struct Budget {
+    clock: Clock,
     rate: Option<f64>,
     level: Mutex<Level>,
 }
@@ -23,23 +25,26 @@ pub(crate) struct Budget {
 #[derive(Debug)]
 struct Level {
     units: f64,
-    at: Instant,
+    /// When the units were counted.
+    at: Duration,
+    /// The part of the rate that is used.
     share: f64,
-    throttled: Instant,
+    /// When that part changed last.
+    changed: Duration,
 }
 
 impl Budget {
     /// `rate` units a second; as many as the store gives where none is set.
-    pub(crate) fn new(rate: Option<u32>) -> Self {
-        let now = Instant::now();
-        let level = Level { units: 0.0, at: now, share: 1.0, throttled: now };
-        Self { rate: rate.map(f64::from), level: Mutex::new(level) }
+    pub(crate) fn new(rate: Option<u32>, clock: Clock) -> Self {
+        let now = clock.reading().at;
+        let level = Level { units: 0.0, at: now, share: 1.0, changed: now };
+        Self { clock, rate: rate.map(f64::from), level: Mutex::new(level) }
     }
 
     /// Completes when the next read may be made.
     pub(crate) async fn ready(&self) {
         while let Some(wait) = self.wait() {
-            tokio::time::sleep(wait).await;
+            self.clock.sleep(wait).await;
         }
     }
 
@@ -50,12 +55,14 @@ impl Budget {
         self.filled().units -= units;
     }
 
-    /// The store was asked for too much.
-    pub(crate) fn throttled(&self) {
-        let mut level = self.filled();
-        level.share = (level.share / 2.0).max(LEAST);
-        level.throttled = Instant::now();
-        level.units = level.units.min(0.0);
+    /// Takes note of a call that failed: the store may have been asked for too much.
+    pub(crate) fn failed(&self, fault: &Fault) {
+        if matches!(fault, Fault::Throttled(_)) {
+            let mut level = self.filled();
+            level.share = (level.share / 2.0).max(LEAST);
+            level.changed = level.at;
+            level.units = level.units.min(0.0);
+        }
     }
 
     fn wait(&self) -> Option<Duration> {
@@ -75,15 +82,16 @@ impl Budget {
     /// The bucket as it is now: at most a second's units are saved up.
     fn filled(&self) -> MutexGuard<'_, Level> {
         let mut level = self.level.lock().unwrap_or_else(PoisonError::into_inner);
-        let now = Instant::now();
+        let now = self.clock.reading().at;
+        let passed = now.saturating_sub(level.at).as_secs_f64();
         match self.rate_at(level.share) {
-            Some(rate) => level.units = (level.units + rate * (now - level.at).as_secs_f64()).min(rate),
+            Some(rate) => level.units = (level.units + rate * passed).min(rate),
             None => level.units = 0.0,
         }
         level.at = now;
-        if level.share < 1.0 && now - level.throttled >= RECOVERY {
+        if level.share < 1.0 && now.saturating_sub(level.changed) >= RECOVERY {
             level.share = (level.share * 2.0).min(1.0);
-            level.throttled = now;
+            level.changed = now;
         }
         level
     }
@@ -91,22 +99,28 @@ impl Budget {
 
 #[cfg(test)]
 mod tests {
+    use tally_core::time::UnixMillis;
+
     use super::*;
 
+    fn budget(rate: Option<u32>) -> Budget {
+        Budget::new(rate, Clock::starting_at(UnixMillis(0)))
+    }
+
     async fn seconds_for(budget: &Budget, reads: u32, half_units: u64) -> f64 {
-        let began = Instant::now();
+        let began = budget.clock.reading().at;
         for _ in 0..reads {
             budget.ready().await;
             budget.spend(half_units);
         }
         budget.ready().await;
-        began.elapsed().as_secs_f64()
+        (budget.clock.reading().at - began).as_secs_f64()
     }
 
     #[tokio::test(start_paused = true)]
     async fn reads_keep_to_the_rate_whatever_a_page_costs() {
         for half_units in [2, 100, 1000] {
-            let budget = Budget::new(Some(100));
+            let budget = budget(Some(100));
             let reads = 20_000 / u32::try_from(half_units).unwrap();
             let took = seconds_for(&budget, reads, half_units).await;
             assert!((95.0..106.0).contains(&took), "10,000 units in {took} s");
@@ -115,21 +129,21 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn without_a_rate_nothing_waits() {
-        assert!(seconds_for(&Budget::new(None), 1000, 1000).await < 0.001);
+        assert!(seconds_for(&budget(None), 1000, 1000).await < 0.001);
     }
 
     #[tokio::test(start_paused = true)]
     async fn a_throttled_budget_slows_down_and_recovers() {
         for rate in [Some(100), None] {
-            let budget = Budget::new(rate);
+            let budget = budget(rate);
             let before = seconds_for(&budget, 20, 100).await;
-            budget.throttled();
-            budget.throttled();
+            budget.failed(&Fault::Throttled("slow down".to_owned()));
+            budget.failed(&Fault::Throttled("slow down".to_owned()));
             let slowed = seconds_for(&budget, 20, 100).await;
             assert!(slowed > before * 1.2, "{before} then {slowed}");
-            tokio::time::sleep(RECOVERY).await;
+            budget.clock.sleep(RECOVERY).await;
             budget.ready().await;
-            tokio::time::sleep(RECOVERY).await;
+            budget.clock.sleep(RECOVERY).await;
             budget.ready().await;
             let after = seconds_for(&budget, 20, 100).await;
             assert!((after - before).abs() <= before * 0.2 + 0.01, "{before} then {after}");

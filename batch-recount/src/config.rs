@@ -4,9 +4,9 @@ use std::str::FromStr;
 use std::time::Duration;
 
 use tally_adapters::kafka;
+use tally_core::audit::AuditRun;
 use tally_core::event::KeyScheme;
 use tally_core::ids::{PostId, ShardCount, UserId};
-use tally_core::recount::AuditRun;
 use tally_core::time::UnixMillis;
 use tally_service::{Invalid, parse_duration};
 
@@ -19,7 +19,6 @@ pub struct Config {
     pub table_prefix: String,
     /// The number of shards this process was told the deployment has.
     pub shards: Option<ShardCount>,
-    /// What to do.
     pub job: Job,
 }
 
@@ -35,11 +34,9 @@ pub enum Job {
 /// What to recount, and how.
 #[derive(Clone, Debug, PartialEq)]
 pub struct RecountConfig {
-    /// What.
     pub scope: Scope,
     /// Only find and report.
     pub dry_run: bool,
-    /// How.
     pub rules: Rules,
 }
 
@@ -56,16 +53,14 @@ pub enum Scope {
     Since(Since),
     /// What is queued.
     Queue,
-    /// Whatever gets queued, until stopped.
+    /// What gets queued, until stopped.
     Watch,
 }
 
 /// A time in the past.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Since {
-    /// So long ago.
     Ago(Duration),
-    /// Then.
     At(UnixMillis),
 }
 
@@ -78,15 +73,15 @@ pub struct Rules {
     pub report: Duration,
     /// How long the stream's readers may take to pass a point in time before a look or a window is given up.
     pub passing: Duration,
-    /// How old a claim's heartbeat may get before others take the work.
+    /// How old a claim's heartbeat may get before other processes take the work.
     pub claim: Duration,
     /// Windows opened on one row key before it is left as it is.
     pub windows: u32,
     /// Row keys being recounted at once.
     pub concurrency: usize,
-    /// Rows that they hold at once, at 16 bytes each; a row key of more has them all.
+    /// Rows that windows hold at once, at 16 bytes each; a row key of more has them all.
     pub held: usize,
-    /// Parts of a table that one process scans at once.
+    /// Segments of a table that one process scans at once.
     pub segments: u32,
     /// Read units a second.
     pub read_units: Option<u32>,
@@ -114,19 +109,6 @@ impl Default for Rules {
     }
 }
 
-impl Rules {
-    /// The least correction that may be large, in likes.
-    pub const LARGE: u64 = 1000;
-    /// One part of so many of a row key's count, or of its rows, makes it so.
-    pub const LARGE_PART: u64 = 10;
-
-    /// Whether a count of `before` is not set to `after` without being told twice.
-    pub fn is_large(before: i64, after: i64) -> bool {
-        let (step, size) = (after.abs_diff(before), before.unsigned_abs().max(after.unsigned_abs()));
-        step >= Self::LARGE && step.saturating_mul(Self::LARGE_PART) >= size
-    }
-}
-
 /// What to erase.
 #[derive(Clone, Debug, PartialEq)]
 pub struct EraseConfig {
@@ -134,9 +116,8 @@ pub struct EraseConfig {
     pub subject: Subject,
     /// Where events go; `None` for a dry run.
     pub kafka: Option<kafka::Settings>,
-    /// The topic.
     pub topic: String,
-    /// Its key scheme.
+    /// The topic's key scheme.
     pub key: KeyScheme,
     /// Read units a second.
     pub read_units: Option<u32>,
@@ -300,14 +281,5 @@ mod tests {
         let Job::Erase(logged_in) = erase(&[&told, &login[..]].concat()).unwrap().job else { panic!() };
         assert!(matches!(logged_in.kafka.unwrap().security.sasl, Some(kafka::Sasl::Plain(_))));
         assert!(erase(&[&told, &login[..2]].concat()).unwrap_err().contains("--sasl-user"));
-    }
-
-    #[test]
-    fn a_correction_is_large_by_number_and_by_share() {
-        assert!(!Rules::is_large(0, 999));
-        assert!(Rules::is_large(0, 1000));
-        assert!(Rules::is_large(5000, 0));
-        assert!(!Rules::is_large(100_000, 101_000));
-        assert!(Rules::is_large(-600, 400));
     }
 }

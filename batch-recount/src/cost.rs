@@ -2,7 +2,7 @@
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use serde::{Deserialize, Serialize};
+use tally_core::audit::Cost;
 
 /// On-demand list price of a million read units in the cheapest regions, in dollars.
 const READ_MILLION: f64 = 0.125;
@@ -17,15 +17,6 @@ pub(crate) const ITEM: u64 = 2;
 pub(crate) struct Spent {
     half_reads: AtomicU64,
     writes: AtomicU64,
-}
-
-/// Units spent.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Cost {
-    /// Read units, rounded up.
-    pub read_units: u64,
-    /// Write units of this process. What a window makes the streamer write is not among them.
-    pub write_units: u64,
 }
 
 impl Spent {
@@ -45,27 +36,10 @@ impl Spent {
     }
 }
 
-impl Cost {
-    /// What was spent elsewhere, too.
-    pub(crate) fn add(&mut self, other: Self) {
-        self.read_units += other.read_units;
-        self.write_units += other.write_units;
-    }
-
-    /// What was spent since `earlier`.
-    #[must_use]
-    pub fn since(self, earlier: Self) -> Self {
-        Self {
-            read_units: self.read_units.saturating_sub(earlier.read_units),
-            write_units: self.write_units.saturating_sub(earlier.write_units),
-        }
-    }
-
-    /// The list price, in dollars.
-    #[expect(clippy::cast_precision_loss, reason = "a price is shown to the cent; units stay far below 2^52")]
-    pub fn dollars(self) -> f64 {
-        (self.read_units as f64 * READ_MILLION + self.write_units as f64 * WRITE_MILLION) / 1e6
-    }
+/// The list price of `cost`, in dollars.
+#[expect(clippy::cast_precision_loss, reason = "a price is shown to the cent; units stay far below 2^52")]
+pub(crate) fn dollars(cost: Cost) -> f64 {
+    (cost.read_units as f64 * READ_MILLION + cost.write_units as f64 * WRITE_MILLION) / 1e6
 }
 
 #[cfg(test)]
@@ -84,6 +58,6 @@ mod tests {
     #[test]
     fn a_price_is_that_of_the_list() {
         let million = Cost { read_units: 1_000_000, write_units: 2_000_000 };
-        assert!((million.dollars() - 1.375).abs() < 1e-9);
+        assert!((dollars(million) - 1.375).abs() < 1e-9);
     }
 }

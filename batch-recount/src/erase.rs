@@ -13,7 +13,7 @@ use tally_service::Exit;
 
 use crate::config::{EraseConfig, Subject};
 use crate::metrics;
-use crate::tools::Tools;
+use crate::store::Store;
 
 /// Events under way at once.
 const AT_ONCE: usize = 256;
@@ -37,32 +37,32 @@ struct Taken {
 
 /// Erases, and reports. `producer` is `None` for a dry run.
 pub(crate) async fn erase(
-    tools: &Tools,
+    store: &Store,
     config: &EraseConfig,
     producer: Option<&dyn Producer>,
 ) -> anyhow::Result<Exit> {
     let erased = match &config.subject {
-        Subject::Post(post) => of_post(tools, post, config, producer).await?,
-        Subject::User(user) => of_user(tools, user, config, producer).await?,
+        Subject::Post(post) => of_post(store, post, config, producer).await?,
+        Subject::User(user) => of_user(store, user, config, producer).await?,
     };
-    print(erased, producer.is_none(), tools);
+    print(erased, producer.is_none(), store);
     Ok(Exit::CLEAN)
 }
 
 async fn of_post(
-    tools: &Tools,
+    store: &Store,
     post: &PostId,
     config: &EraseConfig,
     producer: Option<&dyn Producer>,
 ) -> anyhow::Result<Erased> {
     let mut erased = Erased::default();
     let counter = CounterId::likes(post.clone());
-    for shard in tools.shards.all() {
+    for shard in store.shards.all() {
         let (key, mut after) = (RowKey { counter: counter.clone(), shard }, None);
         loop {
-            let page = tools.page("read rows", || tools.ports.rows.users(&key, after.as_ref())).await?;
+            let page = store.page("read rows", || store.ports.rows.users(&key, after.as_ref())).await?;
             let likes = page.items.into_iter().map(|user| Taken { post: post.clone(), user }).collect();
-            erased.add(take_back(tools, likes, config, producer).await?);
+            erased.add(take_back(store, likes, config, producer).await?);
             after = page.next;
             if after.is_none() {
                 break;
@@ -73,14 +73,14 @@ async fn of_post(
 }
 
 async fn of_user(
-    tools: &Tools,
+    store: &Store,
     user: &UserId,
     config: &EraseConfig,
     producer: Option<&dyn Producer>,
 ) -> anyhow::Result<Erased> {
     let parts = (0..SEGMENTS).map(|index| Segment { index, of: SEGMENTS });
     stream::iter(parts)
-        .map(|segment| in_segment(tools, segment, user, config, producer).boxed())
+        .map(|segment| in_segment(store, segment, user, config, producer).boxed())
         .buffer_unordered(SEGMENTS as usize)
         .try_fold(Erased::default(), |mut sum, erased| {
             sum.add(erased);
@@ -90,7 +90,7 @@ async fn of_user(
 }
 
 async fn in_segment(
-    tools: &Tools,
+    store: &Store,
     segment: Segment,
     user: &UserId,
     config: &EraseConfig,
@@ -98,12 +98,12 @@ async fn in_segment(
 ) -> anyhow::Result<Erased> {
     let (mut erased, mut after) = (Erased::default(), None);
     loop {
-        let page = tools.page("scan rows", || tools.ports.rows.scan(segment, after.as_ref())).await?;
+        let page = store.page("scan rows", || store.ports.rows.scan(segment, after.as_ref())).await?;
         let theirs = page.items.iter().filter(|row| row.sort == user.as_str());
         let ids = theirs.filter_map(|row| row.pk.parse::<RowKey>().ok()).map(|key| key.counter);
         let likes = ids.filter(|id| id.name == CounterName::LIKES);
         let likes = likes.map(|id| Taken { post: id.post, user: user.clone() }).collect();
-        erased.add(take_back(tools, likes, config, producer).await?);
+        erased.add(take_back(store, likes, config, producer).await?);
         after = page.next;
         if after.is_none() {
             return Ok(erased);
@@ -113,7 +113,7 @@ async fn in_segment(
 
 /// Produces the unlikes of `likes`. Safe to repeat: a second unlike changes nothing.
 async fn take_back(
-    tools: &Tools,
+    store: &Store,
     likes: Vec<Taken>,
     config: &EraseConfig,
     producer: Option<&dyn Producer>,
@@ -121,7 +121,7 @@ async fn take_back(
     let found = likes.len() as u64;
     let Some(producer) = producer else { return Ok(Erased { found, produced: 0 }) };
     let produced = stream::iter(likes)
-        .map(|like| unlike(tools, like, config, producer).boxed())
+        .map(|like| unlike(store, like, config, producer).boxed())
         .buffer_unordered(AT_ONCE)
         .try_fold(0, |sum, ()| std::future::ready(Ok(sum + 1)))
         .await?;
@@ -129,10 +129,10 @@ async fn take_back(
     Ok(Erased { found, produced })
 }
 
-async fn unlike(tools: &Tools, like: Taken, config: &EraseConfig, producer: &dyn Producer) -> anyhow::Result<()> {
+async fn unlike(store: &Store, like: Taken, config: &EraseConfig, producer: &dyn Producer) -> anyhow::Result<()> {
     let Taken { post, user } = like;
-    let key = config.key.key(&post, &user, tools.shards);
-    let at = tools.clock.now();
+    let key = config.key.key(&post, &user, store.shards);
+    let at = store.now();
     let event = json!({"post_id": &*post, "user_id": &*user, "action": "unlike", "ts": at}).to_string();
     let send = || {
         producer.send(Outgoing {
@@ -143,7 +143,7 @@ async fn unlike(tools: &Tools, like: Taken, config: &EraseConfig, producer: &dyn
             headers: &[],
         })
     };
-    tools.persist("produce an unlike", send).await.map(|_| ())
+    store.persist("produce an unlike", send).await.map(|_| ())
 }
 
 impl Erased {
@@ -153,10 +153,10 @@ impl Erased {
     }
 }
 
-fn print(erased: Erased, dry_run: bool, tools: &Tools) {
-    let (Erased { found, produced }, cost) = (erased, tools.spent.so_far());
+fn print(erased: Erased, dry_run: bool, store: &Store) {
+    let (Erased { found, produced }, cost) = (erased, store.cost());
     tracing::info!(found, produced, dry_run, "erasure ends");
-    // A closed pipe is nobody's concern.
+    // A closed pipe is no failure of the erasure.
     let mut out = std::io::stdout();
     let _ = if out.is_terminal() {
         let so = if dry_run { " (dry run)" } else { "" };

@@ -1,147 +1,117 @@
-//! What a recount measures, and the one place that names it.
+//! What a recount measures: each name is here once, for the catalogue and for the calls.
 
 use metrics::{counter, gauge};
+use tally_core::audit::Cause;
 use tally_core::fault::Fault;
 use tally_core::time::UnixMillis;
 use tally_service::metrics::{Catalogue, Kind, Metric, Unit};
 
-use crate::summary::Cause;
-
-const fn metric(
-    name: &'static str,
-    kind: Kind,
-    unit: Unit,
-    labels: &'static [&'static str],
-    description: &'static str,
-) -> Metric {
-    Metric { name, kind, unit, labels, description }
+const fn count(name: &'static str, labels: &'static [&'static str], description: &'static str) -> Metric {
+    Metric { name, kind: Kind::Counter, unit: Unit::Count, labels, description }
 }
+
+const ROWS: Metric = count("tally_recount_rows_total", &[], "Rows counted by audits.");
+const KEYS: Metric =
+    count("tally_recount_keys_total", &["outcome"], "Row keys audited, by outcome: proved, repaired, left.");
+const DRIFT_FOUND: Metric =
+    count("tally_recount_drift_found_total", &["cause"], "Counts found to differ from their rows, by cause.");
+const CORRECTED: Metric =
+    count("tally_recount_corrected_total", &["what"], "Corrections written: of a shard, of a total.");
+const LIKES_CORRECTED: Metric =
+    count("tally_recount_likes_corrected_total", &["sign"], "Likes added and taken away by corrections.");
+const WITHHELD: Metric = count("tally_recount_withheld_total", &[], "Large corrections not made for want of --force.");
+const WINDOWS: Metric =
+    count("tally_recount_windows_total", &["outcome"], "Windows ended, by outcome: judged, or why the run began anew.");
+const ALARMS: Metric = count(
+    "tally_recount_alarms_total",
+    &[],
+    "Counts that a second window found wrong right after the first had corrected them.",
+);
+const MISPLACED_ROWS: Metric =
+    count("tally_recount_misplaced_rows_total", &[], "Rows found outside their user's shard.");
+const GAPS_CLOSED: Metric = count("tally_recount_gaps_closed_total", &[], "Gaps that an audit has closed.");
+const UNITS: Metric = count("tally_recount_units_total", &["kind"], "Read and write units spent.");
+const FAULTS: Metric = count("tally_recount_faults_total", &["class"], "Failed calls that were tried again.");
+const UNLIKES: Metric = count("tally_recount_unlikes_total", &[], "Unlikes produced by erasures.");
+const LAST_SUCCESS: Metric = Metric {
+    name: "tally_recount_last_success_seconds",
+    kind: Kind::Gauge,
+    unit: Unit::Seconds,
+    labels: &["scope"],
+    description: "When a recount last ended with no drift left, in seconds since 1970.",
+};
 
 /// Every metric of a recount.
 pub const CATALOGUE: Catalogue = Catalogue(&[
-    metric("tally_recount_rows_total", Kind::Counter, Unit::Count, &[], "Rows counted by audits."),
-    metric(
-        "tally_recount_keys_total",
-        Kind::Counter,
-        Unit::Count,
-        &["outcome"],
-        "Row keys audited, by outcome: proved, repaired, left.",
-    ),
-    metric(
-        "tally_recount_drift_found_total",
-        Kind::Counter,
-        Unit::Count,
-        &["cause"],
-        "Counts found to differ from their rows, by cause.",
-    ),
-    metric(
-        "tally_recount_corrected_total",
-        Kind::Counter,
-        Unit::Count,
-        &["what"],
-        "Corrections written: of a shard, of a total.",
-    ),
-    metric(
-        "tally_recount_likes_corrected_total",
-        Kind::Counter,
-        Unit::Count,
-        &["sign"],
-        "Likes added and taken away by corrections.",
-    ),
-    metric(
-        "tally_recount_withheld_total",
-        Kind::Counter,
-        Unit::Count,
-        &[],
-        "Large corrections not made for want of --force.",
-    ),
-    metric(
-        "tally_recount_windows_total",
-        Kind::Counter,
-        Unit::Count,
-        &["outcome"],
-        "Windows ended, by outcome: judged, or why the run began anew.",
-    ),
-    metric(
-        "tally_recount_alarms_total",
-        Kind::Counter,
-        Unit::Count,
-        &[],
-        "Counts that a second window found wrong right after the first had corrected them.",
-    ),
-    metric(
-        "tally_recount_misplaced_rows_total",
-        Kind::Counter,
-        Unit::Count,
-        &[],
-        "Rows found outside their user's shard.",
-    ),
-    metric("tally_recount_gaps_closed_total", Kind::Counter, Unit::Count, &[], "Gaps that an audit has closed."),
-    metric("tally_recount_units_total", Kind::Counter, Unit::Count, &["kind"], "Read and write units spent."),
-    metric("tally_recount_faults_total", Kind::Counter, Unit::Count, &["class"], "Failed calls that were tried again."),
-    metric("tally_recount_unlikes_total", Kind::Counter, Unit::Count, &[], "Unlikes produced by erasures."),
-    metric(
-        "tally_recount_last_success_seconds",
-        Kind::Gauge,
-        Unit::Seconds,
-        &["scope"],
-        "When a recount last ended with no drift left, in seconds since 1970.",
-    ),
+    ROWS,
+    KEYS,
+    DRIFT_FOUND,
+    CORRECTED,
+    LIKES_CORRECTED,
+    WITHHELD,
+    WINDOWS,
+    ALARMS,
+    MISPLACED_ROWS,
+    GAPS_CLOSED,
+    UNITS,
+    FAULTS,
+    UNLIKES,
+    LAST_SUCCESS,
 ]);
 
 pub(crate) fn rows(count: u64) {
-    counter!("tally_recount_rows_total").increment(count);
+    counter!(ROWS.name).increment(count);
 }
 
 pub(crate) fn keys(outcome: &'static str, count: u64) {
-    counter!("tally_recount_keys_total", "outcome" => outcome).increment(count);
+    counter!(KEYS.name, "outcome" => outcome).increment(count);
 }
 
 pub(crate) fn drift(cause: Cause) {
-    counter!("tally_recount_drift_found_total", "cause" => cause.label()).increment(1);
+    counter!(DRIFT_FOUND.name, "cause" => cause.label()).increment(1);
 }
 
 pub(crate) fn corrected(what: &'static str, correction: i64) {
-    counter!("tally_recount_corrected_total", "what" => what).increment(1);
+    counter!(CORRECTED.name, "what" => what).increment(1);
     let sign = if correction < 0 { "minus" } else { "plus" };
-    counter!("tally_recount_likes_corrected_total", "sign" => sign).increment(correction.unsigned_abs());
+    counter!(LIKES_CORRECTED.name, "sign" => sign).increment(correction.unsigned_abs());
 }
 
 pub(crate) fn withheld() {
-    counter!("tally_recount_withheld_total").increment(1);
+    counter!(WITHHELD.name).increment(1);
 }
 
 pub(crate) fn window(outcome: &'static str) {
-    counter!("tally_recount_windows_total", "outcome" => outcome).increment(1);
+    counter!(WINDOWS.name, "outcome" => outcome).increment(1);
 }
 
 pub(crate) fn alarm() {
-    counter!("tally_recount_alarms_total").increment(1);
+    counter!(ALARMS.name).increment(1);
 }
 
 pub(crate) fn misplaced(count: u64) {
-    counter!("tally_recount_misplaced_rows_total").increment(count);
+    counter!(MISPLACED_ROWS.name).increment(count);
 }
 
 pub(crate) fn gap_closed() {
-    counter!("tally_recount_gaps_closed_total").increment(1);
+    counter!(GAPS_CLOSED.name).increment(1);
 }
 
 pub(crate) fn units(kind: &'static str, units: u64) {
-    counter!("tally_recount_units_total", "kind" => kind).increment(units);
+    counter!(UNITS.name, "kind" => kind).increment(units);
 }
 
 pub(crate) fn faulted(fault: &Fault) {
-    counter!("tally_recount_faults_total", "class" => fault.class()).increment(1);
+    counter!(FAULTS.name, "class" => fault.class()).increment(1);
 }
 
 pub(crate) fn unlikes(count: u64) {
-    counter!("tally_recount_unlikes_total").increment(count);
+    counter!(UNLIKES.name).increment(count);
 }
 
 pub(crate) fn succeeded(scope: &'static str, at: UnixMillis) {
     #[expect(clippy::cast_precision_loss, reason = "seconds since 1970 stay far below 2^52")]
-    gauge!("tally_recount_last_success_seconds", "scope" => scope).set((at.0 / 1000) as f64);
+    gauge!(LAST_SUCCESS.name, "scope" => scope).set((at.0 / 1000) as f64);
 }
 
 #[cfg(test)]

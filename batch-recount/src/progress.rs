@@ -3,20 +3,23 @@
 use std::collections::BTreeSet;
 use std::io::{IsTerminal, Write};
 use std::sync::{Mutex, PoisonError};
+use std::time::Duration;
 
 use indicatif::{ProgressBar, ProgressStyle};
 use serde_json::json;
-use tokio::time::Instant;
+use tally_core::audit::Summary;
+use tally_service::Clock;
 
-use crate::summary::Summary;
+use crate::findings::Table;
 
-/// The bar where nobody knows how many rows there are, and where somebody does.
+/// The bar where it is not known how many rows there are, and where it is.
 const COUNTING: &str = "{spinner} {elapsed_precise} {human_pos} rows, {per_sec}; {msg}";
 const MEASURING: &str = "{elapsed_precise} {bar:30} {human_pos}/{human_len} rows, {per_sec}, {eta} left; {msg}";
 
 /// Where progress is shown.
 pub(crate) struct Progress {
-    began: Instant,
+    clock: Clock,
+    began: Duration,
     bar: Option<ProgressBar>,
     quiet: bool,
     /// Rows an earlier audit has counted: what this one may expect.
@@ -31,15 +34,16 @@ struct Segments {
 }
 
 impl Progress {
-    /// On the terminal, if there is one. `expected` is how many rows there may be, 0 where nobody knows.
-    pub(crate) fn new(expected: u64) -> Self {
+    /// On the terminal, if there is one. `expected` is how many rows there may be, 0 where it is not known.
+    pub(crate) fn new(expected: u64, clock: Clock) -> Self {
         let bar = std::io::stderr().is_terminal().then(|| bar(expected));
-        Self { began: Instant::now(), bar, quiet: false, expected, segments: Mutex::default() }
+        Self { bar, quiet: false, expected, ..Self::silent(clock) }
     }
 
     /// Nowhere: for recounts inside a service that watches.
-    pub(crate) fn silent() -> Self {
-        Self { began: Instant::now(), bar: None, quiet: true, expected: 0, segments: Mutex::default() }
+    pub(crate) fn silent(clock: Clock) -> Self {
+        let began = clock.reading().at;
+        Self { clock, began, bar: None, quiet: true, expected: 0, segments: Mutex::default() }
     }
 
     pub(crate) fn expect(&self, segment: u32) {
@@ -67,7 +71,7 @@ impl Progress {
         }
         if !self.quiet {
             let line = self.line(summary, done, all);
-            // A closed pipe is nobody's concern.
+            // A closed pipe is no failure of the recount.
             let _ = writeln!(std::io::stdout(), "{line}");
         }
     }
@@ -76,14 +80,14 @@ impl Progress {
     pub(crate) fn finish(&self, run: impl std::fmt::Display, summary: &Summary) {
         if let Some(bar) = &self.bar {
             bar.finish_and_clear();
-            let _ = write!(std::io::stdout(), "recount {run}\n{summary}");
+            let _ = write!(std::io::stdout(), "recount {run}\n{}", Table(summary));
         } else if !self.quiet {
             let _ = writeln!(std::io::stdout(), "{}", json!({"run": run.to_string(), "summary": summary}));
         }
     }
 
     fn line(&self, summary: &Summary, done: usize, all: usize) -> serde_json::Value {
-        let elapsed = self.began.elapsed().as_secs_f64();
+        let elapsed = self.clock.reading().at.saturating_sub(self.began).as_secs_f64();
         #[expect(clippy::cast_precision_loss, reason = "rows stay far below 2^52")]
         let (rate, left) = {
             let rate = summary.rows as f64 / elapsed.max(0.001);
@@ -111,21 +115,22 @@ fn bar(expected: u64) -> ProgressBar {
 
 #[cfg(test)]
 mod tests {
-    use std::time::Duration;
+    use tally_core::time::UnixMillis;
 
     use super::*;
 
     #[tokio::test(start_paused = true)]
     async fn a_line_says_rate_and_time_left() {
-        let progress = Progress { expected: 1_000, ..Progress::silent() };
-        tokio::time::sleep(Duration::from_secs(4)).await;
+        let clock = Clock::starting_at(UnixMillis(0));
+        let progress = Progress { expected: 1_000, ..Progress::silent(clock) };
+        clock.sleep(Duration::from_secs(4)).await;
         let summary = Summary { rows: 200, ..Summary::default() };
         let line = progress.line(&summary, 1, 5);
         assert_eq!(
             (&line["progress"]["rows_per_second"], &line["progress"]["seconds_left"]),
             (&json!(50.0), &json!(16.0))
         );
-        let unknown = Progress::silent().line(&summary, 1, 5);
+        let unknown = Progress::silent(clock).line(&summary, 1, 5);
         assert_eq!(unknown["progress"]["seconds_left"], json!(null));
     }
 

@@ -12,10 +12,10 @@ use futures_util::FutureExt;
 use futures_util::stream::{self, StreamExt, TryStreamExt};
 use serde::Deserialize;
 use serde_json::{Value, json};
+use tally_core::audit::{AuditRun, RunRecord};
 use tally_core::fault::Fault;
 use tally_core::ids::{CounterId, PostId, RowKey, ShardCount};
-use tally_core::ports::{Checkpoints, Outcome, QueueReason, Recounts, RunState};
-use tally_core::recount::AuditRun;
+use tally_core::ports::{Checkpoints, Outcome, QueueReason, RecountQueue, Runs};
 use tally_core::time::UnixMillis;
 use tally_service::Clock;
 
@@ -29,7 +29,8 @@ const AT_ONCE: usize = 64;
 /// What the routes work on.
 #[derive(Clone)]
 pub(crate) struct Desk {
-    pub(crate) recounts: Arc<dyn Recounts>,
+    pub(crate) runs: Arc<dyn Runs>,
+    pub(crate) queue: Arc<dyn RecountQueue>,
     pub(crate) checkpoints: Arc<dyn Checkpoints>,
     pub(crate) clock: Clock,
 }
@@ -50,14 +51,14 @@ struct Asked {
 }
 
 async fn list(State(desk): State<Desk>) -> Result<Json<Value>, Problem> {
-    let runs = desk.recounts.runs(LISTED).await?;
+    let runs = desk.runs.runs(LISTED).await?;
     Ok(Json(json!({"recounts": runs.iter().map(shown).collect::<Vec<_>>()})))
 }
 
 async fn one(State(desk): State<Desk>, Path(run): Path<String>) -> Result<Json<Value>, Problem> {
     let run: AuditRun = run.parse().map_err(|_| Problem::bad("a run id is 32 lower-case hexadecimal digits"))?;
-    let state = desk.recounts.run(run).await?.ok_or(Problem::new(StatusCode::NOT_FOUND, "there is no such run"))?;
-    Ok(Json(shown(&state)))
+    let record = desk.runs.run(run).await?.ok_or(Problem::new(StatusCode::NOT_FOUND, "there is no such run"))?;
+    Ok(Json(shown(&record)))
 }
 
 /// Queues what is asked for; a watching process, or the next run of the queue, does it. Safe to repeat.
@@ -73,9 +74,9 @@ async fn ask(
     let posts = posts.map_err(|error| Problem::bad(&format!("a post id: {error}")))?;
     let (shards, now) = (desk.checkpoints.deployed().await?, desk.clock.now());
     let shards = shards.ok_or(Problem::new(StatusCode::SERVICE_UNAVAILABLE, "the deployment is not created yet"))?;
-    let queued = queue(&*desk.recounts, keys_of(&posts, shards), now).await?;
+    let queued = enqueue(&*desk.queue, keys_of(&posts, shards), now).await?;
     if asked.audit {
-        desk.recounts.enqueue_audit(now).await?;
+        desk.queue.enqueue_audit(now).await?;
     }
     Ok((StatusCode::ACCEPTED, Json(json!({"row_keys_queued": queued, "audit_queued": asked.audit}))))
 }
@@ -85,22 +86,21 @@ fn keys_of(posts: &[PostId], shards: ShardCount) -> Vec<RowKey> {
     ids.flat_map(|counter| shards.all().map(move |shard| RowKey { counter: counter.clone(), shard })).collect()
 }
 
-async fn queue(recounts: &dyn Recounts, keys: Vec<RowKey>, now: UnixMillis) -> Outcome<u64> {
+async fn enqueue(queue: &dyn RecountQueue, keys: Vec<RowKey>, now: UnixMillis) -> Outcome<u64> {
     stream::iter(keys)
-        .map(|key| async move { recounts.enqueue(&key, QueueReason::Asked, now).await }.boxed())
+        .map(|key| async move { queue.enqueue(&key, QueueReason::Asked, now).await }.boxed())
         .buffer_unordered(AT_ONCE)
         .try_fold(0, |queued, ()| std::future::ready(Ok(queued + 1)))
         .await
 }
 
-fn shown(state: &RunState) -> Value {
-    let record: Value = serde_json::from_str(&state.summary).unwrap_or(Value::Null);
+fn shown(record: &RunRecord) -> Value {
     json!({
-        "run": state.run.to_string(),
-        "began": state.began,
-        "ended": state.ended,
-        "scope": state.scope,
-        "summary": record["summary"],
+        "run": record.run.to_string(),
+        "began": record.began,
+        "ended": record.ended,
+        "scope": record.scope_text(),
+        "summary": record.summary,
     })
 }
 

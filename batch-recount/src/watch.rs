@@ -4,17 +4,15 @@ use std::convert::Infallible;
 use std::time::Duration;
 
 use futures_util::future::try_join;
-use tally_core::ports::Claimed;
 use tally_service::Exit;
 
-use crate::closing::Remainder;
 use crate::config::Scope;
-use crate::repair::with_heartbeat;
+use crate::findings::Findings;
+use crate::gaps::{self, Remainder};
+use crate::recounter::Recounter;
 use crate::run::{Finished, Run};
-use crate::summary::Findings;
-use crate::tools::Tools;
 
-/// How long before an audit is tried again that has left something nobody knows by name, and before a queue is that
+/// How long before an audit is tried again that has left row keys which are not known by name, and before a queue is that
 /// kept something.
 const AUDIT_AGAIN: Duration = Duration::from_secs(600);
 const QUEUE_AGAIN: Duration = Duration::from_secs(60);
@@ -23,59 +21,57 @@ const QUEUE_AGAIN: Duration = Duration::from_secs(60);
 const CLAIM: &str = "watch";
 
 /// Watches until asked to stop.
-pub(crate) async fn watch(tools: &Tools) -> anyhow::Result<Exit> {
+pub(crate) async fn watch(of: &Recounter) -> anyhow::Result<Exit> {
     // Another watcher at work is as good as this one.
-    while tools.claim(CLAIM).await? != Claimed::Claimed {
-        tools.wait(tools.rules.watch).await?;
-    }
-    let work = try_join(Box::pin(queues(tools)), Box::pin(audits(tools)));
-    let worked = with_heartbeat(tools, CLAIM, work).await;
-    tools.settle(CLAIM, false).await?;
+    of.claims.wait_for(CLAIM, of.rules.watch).await?;
+    let work = try_join(Box::pin(queues(of)), Box::pin(audits(of)));
+    let worked = of.claims.with_heartbeat(CLAIM, work).await;
+    of.claims.settle(CLAIM, false).await?;
     match worked? {}
 }
 
-/// Drains the queue whenever there is something in it.
-async fn queues(tools: &Tools) -> anyhow::Result<Infallible> {
+/// Drains the queue when there is something in it.
+async fn queues(of: &Recounter) -> anyhow::Result<Infallible> {
     loop {
-        let left = is_queued(tools).await? && !once(tools, &Scope::Queue).await?.exit.is_clean();
-        tools.wait(if left { QUEUE_AGAIN } else { tools.rules.watch }).await?;
+        let left = is_queued(of).await? && !once(of, &Scope::Queue).await?.exit.is_clean();
+        of.store.calls.wait(if left { QUEUE_AGAIN } else { of.rules.watch }).await?;
     }
 }
 
-/// Runs an audit whenever there is something that only an audit closes. What one has left is in the queue: once it is
-/// settled there, the audit is as good as one that left nothing.
-async fn audits(tools: &Tools) -> anyhow::Result<Infallible> {
+/// Runs an audit when there is something that only an audit closes. What one has left is in the queue: once it is settled
+/// there, the audit is as good as one that left nothing.
+async fn audits(of: &Recounter) -> anyhow::Result<Infallible> {
     let mut remainder: Option<Remainder> = None;
     loop {
-        if let Some(settled) = take_settled(tools, &mut remainder).await? {
-            settled.closing.close(tools, 0, &Findings::default()).await?;
+        if let Some(settled) = take_settled(of, &mut remainder).await? {
+            settled.close(&of.store, &Findings::default()).await?;
         }
-        let known = remainder.as_ref().map(|remainder| remainder.closing.clone()).unwrap_or_default();
-        let mut wait = tools.rules.watch;
-        if known.is_outdated(tools).await? {
-            let Finished { exit, remainder: left } = once(tools, &Scope::Audit).await?;
+        let known = remainder.as_ref().map(|remainder| remainder.open.clone()).unwrap_or_default();
+        let mut wait = of.rules.watch;
+        if gaps::is_outdated(&of.store, &known).await? {
+            let Finished { exit, remainder: left } = once(of, &Scope::Audit).await?;
             if !exit.is_clean() && left.is_none() {
                 tracing::warn!(again = ?AUDIT_AGAIN, "the audit has left row keys unproved: gaps stay open");
                 wait = AUDIT_AGAIN;
             }
             remainder = left;
         }
-        tools.wait(wait).await?;
+        of.store.calls.wait(wait).await?;
     }
 }
 
-async fn take_settled(tools: &Tools, remainder: &mut Option<Remainder>) -> anyhow::Result<Option<Remainder>> {
+async fn take_settled(of: &Recounter, remainder: &mut Option<Remainder>) -> anyhow::Result<Option<Remainder>> {
     Ok(match remainder {
-        Some(waiting) if waiting.is_settled(tools).await? => remainder.take(),
+        Some(waiting) if waiting.is_settled(&of.store).await? => remainder.take(),
         _ => None,
     })
 }
 
-async fn is_queued(tools: &Tools) -> anyhow::Result<bool> {
-    let page = tools.page("read the queue", || tools.ports.recounts.queued(None)).await?;
+async fn is_queued(of: &Recounter) -> anyhow::Result<bool> {
+    let page = of.store.page("read the queue", || of.store.ports.recounts.queued(None)).await?;
     Ok(!page.items.is_empty())
 }
 
-async fn once(tools: &Tools, scope: &Scope) -> anyhow::Result<Finished> {
-    Run::begin(tools, scope, false, true).await?.finish().await
+async fn once(of: &Recounter, scope: &Scope) -> anyhow::Result<Finished> {
+    Run::begin(of, scope, false, true).await?.finish().await
 }

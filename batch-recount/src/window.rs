@@ -1,207 +1,139 @@
-//! One attempt at an exact count of one row key: a window in the row key's own stream, from the marker that stands to a
-//! verdict. What makes it exact is decided in `tally_core::recount`; an attempt that fails anywhere leaves nothing to
-//! clean up, and is followed by a new one with nothing of its data.
+//! Runs attempts at an exact count: carries out what [`Attempt`] asks for, and tells it the answers.
 
-mod marking;
-mod reading;
-mod roster;
+use std::hash::{BuildHasher, RandomState};
 
+use tally_core::audit::Cause;
 use tally_core::fault::Fault;
 use tally_core::ids::RowKey;
-use tally_core::ports::{Judged, LedgerEntry};
-use tally_core::recount::{Form, Marker, NoVerdict, Report, Verdict, WindowRun, verdict};
+use tally_core::ports::{Judged, LedgerEntry, MarkerPut};
+use tally_core::window::{Attempt, Effect, Ending, Input, Judgement, Marker, Roster, Verdict, WindowRun};
 
-use crate::config::Rules;
 use crate::cost::ITEM;
-use crate::room::Part;
-use crate::summary::Cause;
-use crate::tools::Tools;
-use roster::Roster;
+use crate::row_budget::HeldRows;
+use crate::store::Store;
+use crate::windows::Windows;
 
 /// What a verdict with its ledger line costs: two items in a transaction.
 const VERDICT: u64 = 4;
-/// How often a verdict that was certainly not carried out is sent once more.
-const CONFLICTS: u32 = 8;
 
-/// How an attempt ended.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum Ending {
-    /// The verdict stands.
-    Judged(Judgement),
-    /// The correction is large, and nobody said that large ones are wanted.
-    Withheld(Judgement),
-    /// There is no verdict: begin anew.
-    Again(Again),
-}
-
-/// What a window found, and whether it was judged in the form for suspects.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Judgement {
-    /// Rows counted at the closing marker.
-    pub(crate) before: i64,
-    /// Rows there were.
-    pub(crate) after: i64,
-    /// Whether the count had been fed by two open stream shards.
-    pub(crate) suspect: bool,
-}
-
-impl Judgement {
-    pub(crate) fn correction(self) -> i64 {
-        self.after.saturating_sub(self.before)
-    }
-}
-
-/// Why an attempt came to nothing.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Again {
-    /// The opening marker does not stand.
-    NotOpened,
-    /// Another run's marker took the place of ours.
-    TakenOver,
-    /// Token and report did not come.
-    NoReport,
-    /// The counter holds another run's token, or none.
-    TokenGone,
-    /// The stream's readers did not come past the closing marker.
-    NotPassed,
-    /// The verdict was refused, or nobody knows.
-    Void,
-    /// There was no room for all its rows beside those of other windows; so many were read.
-    NoRoom(u64),
-}
-
-impl Again {
-    pub(crate) fn label(self) -> &'static str {
-        match self {
-            Self::NotOpened => "not_opened",
-            Self::TakenOver => "taken_over",
-            Self::NoReport => "no_report",
-            Self::TokenGone => "token_gone",
-            Self::NotPassed => "not_passed",
-            Self::Void => "void",
-            Self::NoRoom(_) => "no_room",
-        }
-    }
-}
-
-/// One attempt under way.
+/// One window under way.
 pub(crate) struct Window<'a> {
-    tools: &'a Tools,
+    of: &'a Windows,
     key: &'a RowKey,
     run: WindowRun,
+    why: Cause,
+    held: Option<HeldRows>,
+    /// Marker puts that failed, one after the other.
+    failed_puts: u32,
 }
 
 impl<'a> Window<'a> {
-    /// An attempt at `key`, under an id of its own.
-    pub(crate) fn new(tools: &'a Tools, key: &'a RowKey) -> Self {
-        Self { tools, key, run: tools.draw_window() }
+    /// A window on `key`, under the name `run`, which no other has.
+    pub(crate) fn new(of: &'a Windows, key: &'a RowKey, run: WindowRun, why: Cause) -> Self {
+        Self { of, key, run, why, held: None, failed_puts: 0 }
     }
 
-    /// Opens the window, reads the rows, of which about `rows` are expected, closes it, waits for the streamer's report,
-    /// and judges.
-    pub(crate) async fn attempt(&self, why: Cause, rows: u64) -> anyhow::Result<Ending> {
-        // Before the window opens: one that stands open meanwhile would gather whoever is touched.
-        let mut part = self.tools.stop.unless_requested(self.tools.room.take(rows)).await?;
-        let ending = self.windowed(why, &mut part).await?;
-        let outcome = match &ending {
-            Ending::Judged(_) => "judged",
-            Ending::Withheld(_) => "withheld",
-            Ending::Again(again) => again.label(),
-        };
-        crate::metrics::window(outcome);
-        tracing::debug!(key = %self.key, run = %self.run, outcome, "window ended");
-        Ok(ending)
-    }
-
-    async fn windowed(&self, why: Cause, part: &mut Part) -> anyhow::Result<Ending> {
-        let found = self.marker().await?;
-        let low = Marker::low(self.run);
-        if !self.put(low, low.requires(found)).await? {
-            return Ok(Ending::Again(Again::NotOpened));
-        }
-        // What was written before the marker may still overtake it in the stream until the guard time is over.
-        self.tools.wait(self.tools.rules.guard).await?;
-        // Before the rows are read: a switch of feeders after this moment voids the verdict.
-        let form = self.form().await?;
-        let read = match self.rows(part).await? {
-            Ok(read) => read,
-            Err(rows) => return Ok(Ending::Again(Again::NoRoom(rows))),
-        };
-        // What was read must be in the stream before the closing marker is.
-        self.tools.wait(self.tools.rules.guard).await?;
-        self.tools.closing_turn().await?;
-        let high = Marker::high(self.run);
-        if !self.put(high, high.requires(None)).await? {
-            return Ok(Ending::Again(Again::TakenOver));
-        }
-        let closed = self.tools.moment();
-        let Some(report) = self.report().await? else { return Ok(Ending::Again(Again::NoReport)) };
-        if matches!(form, Form::Suspect { .. }) && !self.all_passed(closed).await? {
-            return Ok(Ending::Again(Again::NotPassed));
-        }
-        self.judge(&read, &report, form, why).await
-    }
-
-    /// Draws the conclusion and has it written, also where there is nothing to correct: a verdict takes the token, so
-    /// that no older report can correct after it.
-    async fn judge(&self, read: &Roster, report: &Report, form: Form, why: Cause) -> anyhow::Result<Ending> {
-        let Some(counter) = self.tools.counter(&self.key.counter).await? else {
-            return Ok(Ending::Again(Again::TokenGone));
-        };
-        let verdict = match verdict(read, report, &counter, form) {
-            Ok(verdict) => verdict,
-            Err(NoVerdict::NoWindow) => return Ok(Ending::Again(Again::TokenGone)),
-            Err(NoVerdict::Overflow(error)) => {
-                tracing::error!(key = %self.key, %error, "the rows weigh more than a counter holds");
-                return Ok(Ending::Again(Again::Void));
+    /// One attempt from its beginning to its end; about `expected` rows are known. Dropped anywhere it leaves nothing to
+    /// clean up.
+    pub(crate) async fn ended(mut self, expected: u64) -> anyhow::Result<Ending> {
+        let mut attempt = Attempt::new(self.key.clone(), self.run, expected, self.of.rules.attempt, roster());
+        let (mut input, mut effects) = (Input::Begin, Vec::new());
+        loop {
+            attempt.step(self.of.stream.now(), input, &mut effects);
+            match effects.pop().expect("an attempt that was answered asks on") {
+                Effect::End(ending) => return Ok(ending),
+                effect => input = self.carry_out(effect).await?,
             }
-        };
-        let token = counter.shards.get(&self.key.shard).and_then(|tally| tally.window);
-        let before = token.map_or(0, |token| token.rows);
-        let suspect = matches!(form, Form::Suspect { .. });
-        let judgement = Judgement { before, after: before.saturating_add(verdict.correction), suspect };
-        if !self.tools.rules.force && Rules::is_large(judgement.before, judgement.after) {
-            return Ok(Ending::Withheld(judgement));
         }
-        Ok(match self.write(&verdict, judgement, why).await? {
-            Judged::Stands => Ending::Judged(judgement),
-            Judged::Void | Judged::NotDone => Ending::Again(Again::Void),
+    }
+
+    async fn carry_out(&mut self, effect: Effect) -> anyhow::Result<Input> {
+        let Store { calls, ports, .. } = &self.of.store;
+        Ok(match effect {
+            Effect::TakeRoom(rows) => {
+                self.held = Some(calls.unless_stopped(self.of.rows.take(rows)).await?);
+                Input::Room(true)
+            }
+            Effect::GrowRoom(rows) => Input::Room(self.held.as_mut().is_some_and(|held| held.grow(rows))),
+            Effect::ReadMarker => {
+                let marker = calls.persist("read a marker", || ports.markers.marker(self.key)).await?;
+                self.of.store.paid(ITEM);
+                Input::Marker(marker)
+            }
+            Effect::PutMarker { marker, required } => Input::Put(self.put(marker, required).await?),
+            Effect::WakeAt(at) => {
+                calls.wait_until(at).await?;
+                Input::Woke
+            }
+            Effect::ReadCounter => Input::Counter(self.of.store.counter(&self.key.counter).await?),
+            Effect::ReadRows(after) => {
+                let page = self.of.store.page("read rows", || ports.rows.weights(self.key, after.as_ref())).await?;
+                Input::Rows(page.items, page.next)
+            }
+            Effect::TakeTurn => {
+                calls.wait_until(self.of.turns.take()).await?;
+                Input::Turn
+            }
+            Effect::ReadReport => {
+                let report = calls.persist("read a report", || ports.recounts.report(self.key, self.run)).await?;
+                self.of.store.paid(ITEM);
+                Input::Report(report)
+            }
+            Effect::ReadApplied => Input::Applied(self.of.stream.as_of().await?),
+            Effect::Judge(verdict, judgement) => Input::Judged(self.judge(&verdict, judgement).await?),
+            Effect::BackOff(mut tries) => {
+                let fault = Fault::Transient("another write was at the counter".to_owned());
+                calls.pause("write a verdict", fault, &mut tries).await?;
+                Input::Woke
+            }
+            Effect::End(_) => unreachable!("the end is not carried out"),
         })
     }
 
-    /// Sends the verdict until it is known to stand, or not known not to: that is void, whatever the reason.
-    async fn write(&self, verdict: &Verdict, judgement: Judgement, why: Cause) -> anyhow::Result<Judged> {
+    /// Puts a marker, once: after a fault the marker that stands says what became of it.
+    async fn put(&mut self, marker: Marker, required: Option<Marker>) -> anyhow::Result<MarkerPut> {
+        let Store { calls, ports, .. } = &self.of.store;
+        self.of.store.wrote(1);
+        Ok(match ports.markers.put_marker(self.key, marker, required).await {
+            Ok(put) => {
+                self.failed_puts = 0;
+                put
+            }
+            Err(fault) => {
+                calls.pause("put a marker", fault, &mut self.failed_puts).await?;
+                MarkerPut::Unclear
+            }
+        })
+    }
+
+    /// Sends a verdict, once: after a fault it is void.
+    async fn judge(&self, verdict: &Verdict, Judgement { before, after, .. }: Judgement) -> anyhow::Result<Judged> {
         let entry = LedgerEntry {
             counter: self.key.counter.clone(),
             shard: Some(self.key.shard),
-            at: self.tools.clock.now(),
+            at: self.of.store.now(),
             run: self.run,
-            by: self.tools.me.0.clone(),
-            before: judgement.before,
-            after: judgement.after,
-            why: why.label().to_owned(),
+            by: self.of.claims.me.0.clone(),
+            before,
+            after,
+            why: self.why.label().to_owned(),
         };
-        let mut tries = 0;
-        loop {
-            self.tools.spent.wrote(VERDICT);
-            match self.tools.ports.counts.judge(verdict, &entry).await {
-                Ok(Judged::NotDone) if tries < CONFLICTS => {
-                    let fault = Fault::Transient("another write was at the counter".to_owned());
-                    self.tools.pause("write a verdict", &fault, &mut tries).await?;
-                }
-                Ok(judged) => return Ok(judged),
-                Err(fault) if fault.is_retryable() => {
-                    self.tools.pause("write a verdict", &fault, &mut tries).await?;
-                    return Ok(Judged::Void);
-                }
-                Err(fault) => return Err(anyhow::anyhow!(fault).context("cannot write a verdict")),
+        self.of.store.wrote(VERDICT);
+        match self.of.store.ports.counts.judge(verdict, &entry).await {
+            Ok(judged) => Ok(judged),
+            Err(fault) => {
+                self.of.store.calls.pause("write a verdict", fault, &mut 0).await?;
+                Ok(Judged::Void)
             }
         }
     }
+}
 
-    async fn marker(&self) -> anyhow::Result<Option<Marker>> {
-        let marker = self.tools.persist("read a marker", || self.tools.ports.rows.marker(self.key)).await?;
-        self.tools.spent.read(ITEM);
-        Ok(marker)
-    }
+/// A roster under keys that no one can know who chooses ids.
+fn roster() -> Roster {
+    let keys = [RandomState::new(), RandomState::new()];
+    Roster::new(move |sort| {
+        let [high, low] = keys.each_ref().map(|key| u128::from(key.hash_one(sort)));
+        high << 64 | low
+    })
 }

@@ -4,8 +4,8 @@ use std::time::Duration;
 
 use tally_adapters::kafka::{self, KafkaArgs};
 use tally_core::ids::ShardCount;
-use tally_core::recount::CaptureLimits;
 use tally_core::tally::CutRules;
+use tally_core::window::CaptureLimits;
 use tally_service::{Invalid, Secret};
 
 use crate::args::Args;

@@ -34,9 +34,9 @@ pub use contract::{Again, Answer, Effect, End, Flushed, Input, RefusedBy, Reques
 use crate::fault::Fault;
 use crate::ids::{Ordinal, Sequence, StreamShardId};
 use crate::lineage::{Checkpoint, Picture};
-use crate::recount::{Captures, Report};
 use crate::tally::{Cut, Fold, Record};
 use crate::time::{Now, UnixMillis};
+use crate::window::{Captures, Report};
 
 use remembered::Remembered;
 use writing::Writing;

@@ -12,9 +12,9 @@ use thiserror::Error;
 pub use refusal::{Kin, Retry, after_refusal};
 
 use crate::ids::{Ordinal, Sequence, Shard};
-use crate::recount::WindowRun;
 use crate::time::UnixMillis;
 use crate::watermark::{Prune, Standing, Watermarks};
+use crate::window::WindowRun;
 
 /// One item of the counts table.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]

@@ -7,6 +7,7 @@ mod counter;
 mod member;
 mod reserved;
 mod row_key;
+mod run;
 mod shard;
 mod stream;
 mod text;
@@ -16,6 +17,7 @@ pub use counter::{BadCounterId, BadCounterName, CounterId, CounterKind, CounterN
 pub use member::MemberKey;
 pub use reserved::{RESERVED, ReservedKey};
 pub use row_key::{BadRowKey, RowKey};
+pub use run::{AuditRun, BadRunId, WindowRun};
 pub use shard::{BadShardCount, Shard, ShardCount, ShardSet};
 pub use stream::{BadSequence, Ordinal, Sequence, StreamLabel, StreamShardId, StreamTable};
 pub use text::{BadId, MAX_ID_BYTES, PostId, UserId, check_id};

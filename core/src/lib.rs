@@ -1,6 +1,7 @@
 #![doc = include_str!("../README.md")]
 
 pub mod apply;
+pub mod audit;
 pub mod backoff;
 pub mod batch;
 pub mod counter;
@@ -10,12 +11,12 @@ pub mod fence;
 pub mod ids;
 pub mod lineage;
 pub mod ports;
-pub mod recount;
 pub mod served;
 pub mod tally;
 pub mod time;
 pub mod watermark;
 pub mod weight;
+pub mod window;
 
 /// A map whose iteration order depends on its contents and history alone, never on a seed drawn at start.
 pub type Map<K, V> = hashbrown::HashMap<K, V, foldhash::fast::FixedState>;

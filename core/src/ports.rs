@@ -16,8 +16,10 @@ pub use cache::{Cache, Cached, FillToken};
 pub use checkpoints::{Checkpoints, Gap, GapId, Lease, LeaseTaken, Registry, ShardState, Worker};
 pub use counts::{Applied, Counts, Judged, LedgerEntry, Mended};
 pub use log::{Intake, OwnedPartition, Producer, Shelf};
-pub use recounts::{AuditSegment, Claimed, QueueReason, Queued, Recounts, RunState};
-pub use rows::{FencedRows, Like, MarkerPut, Rows, ScannedRow, Segment};
+pub use recounts::{
+    AuditSegment, AuditSegments, Claimed, Claims, Ledger, QueueReason, Queued, RecountQueue, Recounts, Reports, Runs,
+};
+pub use rows::{FencedRows, Like, MarkerPut, Markers, Rows, ScannedRow, Segment};
 pub use stream::{ChangeStream, Iterator, Position, Records, StreamFault, StreamInfo};
 
 use crate::fault::Fault;
@@ -37,5 +39,5 @@ pub struct Page<T> {
 }
 
 /// Where a long answer goes on: opaque, valid for the call that gave it, and for another process too.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Cursor(pub String);

@@ -7,7 +7,7 @@ use std::fmt;
 pub struct Weight(i64);
 
 /// What an item says it counts for, before anything relies on it.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum Stated {
     /// It has no `n`.
     #[default]

@@ -56,7 +56,7 @@ impl Ports {
         Self {
             counts: Arc::new(dynamodb::Counts::new(connection)),
             // Rows are only read here, and whoever reads one says in which shard it is.
-            rows: Arc::new(dynamodb::Likes::new(connection, ShardCount::DEFAULT)),
+            rows: Arc::new(dynamodb::Rows::new(connection)),
             checkpoints: Arc::new(dynamodb::Checkpoints::new(connection)),
             stream: Arc::new(dynamodb::Streams::new(connection)),
             recounts: Arc::new(dynamodb::Recounts::new(connection)),

@@ -13,7 +13,7 @@ use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use futures_util::{StreamExt, stream};
 use serde::Deserialize;
-use tally_adapters::dynamodb::{Checkpoints, Connection, Likes, Settings, ensure_tables};
+use tally_adapters::dynamodb::{Checkpoints, Connection, Likes, Rows, Settings, ensure_tables};
 use tally_adapters::kafka;
 use tally_consumer as consumer;
 use tally_core::fence::Offset;
@@ -109,7 +109,7 @@ async fn every_event_is_applied_or_a_dead_letter_for_its_reason() {
         .filter(|event| event.like)
         .filter_map(|event| Some((event.post.as_deref()?, event.user.as_deref()?)))
         .collect();
-    let rows = rows(&likes).await;
+    let rows = rows(&Rows::new(&connection)).await;
     let found: BTreeSet<(&str, &str)> = rows.iter().map(|(post, user)| (post.as_str(), user.as_str())).collect();
     assert_eq!(found, expected, "each accepted like is a row, and nothing else is");
     assert_eq!(emulator.stats().panics, 0);
@@ -172,11 +172,11 @@ async fn letters(settings: &kafka::Settings) -> BTreeMap<(u32, u64), String> {
     letters
 }
 
-async fn rows(likes: &Likes) -> BTreeSet<(String, String)> {
+async fn rows(table: &Rows) -> BTreeSet<(String, String)> {
     let mut rows = BTreeSet::new();
     let mut after = None;
     loop {
-        let page = likes.scan(Segment { index: 0, of: 1 }, after.as_ref()).await.unwrap();
+        let page = table.scan(Segment { index: 0, of: 1 }, after.as_ref()).await.unwrap();
         rows.extend(page.items.into_iter().map(|row| (row.pk.rsplit_once('#').unwrap().0.to_owned(), row.sort)));
         after = page.next;
         if after.is_none() {

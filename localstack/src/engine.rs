@@ -50,8 +50,9 @@ pub(crate) struct Store {
     pub(crate) emulator: Option<Emulator>,
     /// The address that people are told.
     pub(crate) url: String,
-    /// Rows and fences; the local stack itself only reads them.
-    pub(crate) rows: dynamodb::Likes,
+    /// Where the fences are; the local stack only reads them.
+    pub(crate) fences: dynamodb::Likes,
+    pub(crate) rows: dynamodb::Rows,
     pub(crate) counts: dynamodb::Counts,
     pub(crate) checkpoints: dynamodb::Checkpoints,
     pub(crate) stream: dynamodb::Streams,
@@ -129,7 +130,8 @@ impl Store {
 
     fn over(connection: Connection, emulator: Option<Emulator>, url: String) -> Self {
         Self {
-            rows: dynamodb::Likes::new(&connection, ShardCount::DEFAULT),
+            fences: dynamodb::Likes::new(&connection, ShardCount::DEFAULT),
+            rows: dynamodb::Rows::new(&connection),
             counts: dynamodb::Counts::new(&connection),
             checkpoints: dynamodb::Checkpoints::new(&connection),
             stream: dynamodb::Streams::new(&connection),

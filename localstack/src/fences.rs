@@ -17,7 +17,7 @@ pub(crate) struct FollowFences(pub(crate) Arc<Local>);
 impl FollowFences {
     async fn look(&self) {
         // Where they cannot be read now, writers wait until the next look.
-        let Ok(fences) = self.0.engines.store.rows.fences(TOPIC).await else { return };
+        let Ok(fences) = self.0.engines.store.fences.fences(TOPIC).await else { return };
         for (partition, fence) in &fences {
             self.0.gate.passed(partition.index, fence.offset);
         }

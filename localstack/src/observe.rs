@@ -4,10 +4,10 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
 
-use serde_json::Value;
+use tally_core::audit::RunRecord;
 use tally_core::ids::{CounterId, PostId};
 use tally_core::lineage::{Checkpoint, Listed};
-use tally_core::ports::{ChangeStream as _, Checkpoints as _, Recounts as _, RunState, StreamFault};
+use tally_core::ports::{ChangeStream as _, Checkpoints as _, Ledger as _, Runs as _, StreamFault};
 use tally_core::time::UnixMillis;
 use tally_service::{Stop, Task};
 use tokio::time::Instant;
@@ -139,7 +139,7 @@ impl Observer {
     }
 
     /// The last lines of the ledger, of posts that some recount named.
-    async fn corrections(&self, runs: &[RunState]) -> Vec<Correction> {
+    async fn corrections(&self, runs: &[RunRecord]) -> Vec<Correction> {
         let keys = runs.iter().flat_map(named);
         let posts: BTreeSet<PostId> = keys.filter_map(|key| PostId::new(post_of(&key)).ok()).take(POSTS).collect();
         let mut corrections = Vec::new();
@@ -204,31 +204,18 @@ fn tree(checkpoints: &[Checkpoint], listed: Vec<Listed>, now: UnixMillis) -> Vec
     shards
 }
 
-fn summary(run: &RunState) -> Value {
-    let mut record: Value = serde_json::from_str(&run.summary).unwrap_or_default();
-    record["summary"].take()
-}
-
 /// What recounts found in all: likes that counts were off by, and corrections.
-pub(crate) fn drift(runs: &[RunState]) -> Drift {
-    let number = |summary: &Value, field: &str| summary[field].as_u64().unwrap_or(0);
-    runs.iter().fold(Drift::default(), |drift, run| {
-        let summary = summary(run);
-        let found = number(&summary, "likes_added") + number(&summary, "likes_taken");
-        let corrected = number(&summary, "corrected") + number(&summary, "totals_mended");
-        Drift {
-            runs: drift.runs + u64::from(run.ended.is_some()),
-            found: drift.found + found,
-            corrected: drift.corrected + corrected,
-        }
+pub(crate) fn drift(runs: &[RunRecord]) -> Drift {
+    runs.iter().fold(Drift::default(), |drift, run| Drift {
+        runs: drift.runs + u64::from(run.ended.is_some()),
+        found: drift.found + run.summary.likes_added + run.summary.likes_taken,
+        corrected: drift.corrected + run.summary.corrected + run.summary.totals_mended,
     })
 }
 
-/// The row keys and posts that a run found wrong, as far as it lists them.
-fn named(run: &RunState) -> Vec<String> {
-    let summary = summary(run);
-    let examples = summary["examples"].as_array().map_or(&[][..], Vec::as_slice);
-    examples.iter().filter_map(|example| example["key"].as_str()).map(str::to_owned).collect()
+/// The row keys and counters that a run found wrong, as far as it lists them.
+fn named(run: &RunRecord) -> Vec<String> {
+    run.summary.examples.iter().map(|example| example.key.clone()).collect()
 }
 
 /// A total is named by its post alone, a shard by its row key.
@@ -250,8 +237,8 @@ impl Task for Observer {
 
 #[cfg(test)]
 mod tests {
+    use tally_core::audit::{AuditRun, Cause, Drift, RunScope, Summary};
     use tally_core::ids::Ordinal;
-    use tally_core::recount::AuditRun;
 
     use super::*;
 
@@ -298,16 +285,26 @@ mod tests {
 
     #[test]
     fn drift_is_what_all_runs_found_together() {
-        let run = |summary: &str, ended: Option<u64>| RunState {
+        let run = |summary: Summary, ended: Option<u64>| RunRecord {
             run: AuditRun::from(1),
             began: UnixMillis(0),
             ended: ended.map(UnixMillis),
-            scope: "audit".to_owned(),
-            summary: summary.to_owned(),
+            scope: RunScope::Audit,
+            dry_run: false,
+            audit: None,
+            summary,
         };
-        let first = r#"{"summary":{"likes_added":3,"likes_taken":1,"corrected":2,"totals_mended":1,"examples":[{"key":"p#1#4"},{"key":"q#"}]}}"#;
-        let found = drift(&[run(first, Some(1)), run("{}", None), run("torn", Some(2))]);
-        assert_eq!((found.runs, found.found, found.corrected), (2, 4, 3));
+        let example = |key: &str| Drift { key: key.to_owned(), before: 0, after: 1, cause: Cause::Drift };
+        let first = Summary {
+            likes_added: 3,
+            likes_taken: 1,
+            corrected: 2,
+            totals_mended: 1,
+            examples: vec![example("p#1#4"), example("q#")],
+            ..Summary::default()
+        };
+        let found = drift(&[run(first.clone(), Some(1)), run(Summary::default(), None)]);
+        assert_eq!((found.runs, found.found, found.corrected), (1, 4, 3));
         let posts: Vec<String> = named(&run(first, None)).iter().map(|key| post_of(key).to_owned()).collect();
         assert_eq!(posts, ["p#1", "q#"]);
     }

@@ -7,7 +7,7 @@ use anyhow::{Context, bail};
 use async_trait::async_trait;
 use tally_adapters::dynamodb::inject_drift;
 use tally_core::ids::{CounterId, PostId};
-use tally_core::ports::{Cache as _, Counts as _, Recounts as _};
+use tally_core::ports::{Cache as _, Counts as _, RecountQueue as _};
 use tally_core::served::Served;
 
 use crate::local::Local;

@@ -12,7 +12,7 @@ use tally_core::fault::Fault;
 use tally_core::ids::{Ordinal, Sequence, ShardCount, StreamLabel, StreamShardId};
 use tally_core::lineage::Loss;
 use tally_core::ports::{
-    Checkpoints as CheckpointsPort, Gap, Lease, LeaseTaken, Outcome, Recounts as _, Registry, ShardState, Worker,
+    Checkpoints as CheckpointsPort, Gap, Lease, LeaseTaken, Outcome, RecountQueue as _, Registry, ShardState, Worker,
 };
 use tally_core::time::UnixMillis;
 

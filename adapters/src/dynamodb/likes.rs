@@ -1,7 +1,11 @@
-//! The likes table: rows that move with a fence, rows read, and the recount's marker rows.
+//! The likes table: rows that move with a fence, rows read, and the markers beside them.
 
 mod fence;
+mod markers;
 mod rows;
+
+pub use markers::Markers;
+pub use rows::Rows;
 
 use async_trait::async_trait;
 use aws_sdk_dynamodb::types::{AttributeValue, Delete, Put, TransactWriteItem};
@@ -16,7 +20,7 @@ use super::fault::{Cancelled, cancelled, commit, fault, unless_refused};
 use super::item::{Item, Reader, item, number, text};
 use super::names::{PK, checkpoints, likes};
 
-/// The likes table and the fences that move with it.
+/// The rows and the fences that move with them, to be written.
 #[derive(Clone, Debug)]
 pub struct Likes {
     connection: Connection,

@@ -11,21 +11,22 @@ use async_trait::async_trait;
 use aws_sdk_dynamodb::operation::query::builders::QueryFluentBuilder;
 use aws_sdk_dynamodb::operation::update_item::builders::UpdateItemFluentBuilder;
 use aws_sdk_dynamodb::types::AttributeValue;
+use tally_core::audit::{AuditRun, RunRecord, Summary};
 use tally_core::fault::Fault;
 use tally_core::ids::{CounterId, RowKey};
 use tally_core::ports::{
-    AuditSegment, Claimed, Cursor, LedgerEntry, Outcome, Page, QueueReason, Queued, Recounts as RecountsPort, RunState,
-    Worker,
+    AuditSegment, AuditSegments, Claimed, Claims, Cursor, Ledger, LedgerEntry, Outcome, Page, QueueReason, Queued,
+    RecountQueue, Reports, Runs, Worker,
 };
-use tally_core::recount::{AuditRun, Report, WindowRun};
 use tally_core::time::UnixMillis;
+use tally_core::window::{Report, WindowRun};
 
 use super::connection::Connection;
 use super::cursor::{after_one, half_units, start_one};
 use super::expression::Aliases;
 use super::fault::{fault, unless_refused};
 use super::item::{Item, Reader, flag, item, number, text};
-use super::names::recounts::{ASKED, AT, DONE, ENDED, REASON, SUMMARY};
+use super::names::recounts::{ASKED, AT, DONE, ENDED, REASON};
 use super::names::{PK, SK};
 
 /// Where runs are kept.
@@ -37,7 +38,7 @@ const AUDIT: &str = "audit";
 
 /// How often a request for an audit is tried while others make one.
 const ATTEMPTS: usize = 10;
-/// For how long a window's report is of use (whoever waits for it waits for minutes, and then begins a new window), and
+/// For how long a window's report is of use (a window waits for it for minutes, and then a new one begins), and
 /// for how long it can be looked up that a count was proved and nothing corrected. (Corrections stay.)
 const HOUR: Duration = Duration::from_secs(3600);
 const DAY: Duration = Duration::from_secs(24 * HOUR.as_secs());
@@ -147,36 +148,38 @@ fn shares_of(run: AuditRun) -> String {
 }
 
 #[async_trait]
-impl RecountsPort for Recounts {
+impl Runs for Recounts {
     /// Safe to repeat: the latest summary stands, and a run that has ended stays as it is.
-    async fn put_run(&self, state: &RunState) -> Outcome<()> {
+    async fn put_run(&self, record: &RunRecord) -> Outcome<()> {
         let mut say = Aliases::default();
         let condition = format!("attribute_not_exists({})", say.name(ENDED));
-        self.put_if(codec::run_item(RUNS, state), say, condition).await
+        self.put_if(codec::run_item(RUNS, record), say, condition).await
     }
 
-    async fn run(&self, run: AuditRun) -> Outcome<Option<RunState>> {
+    async fn run(&self, run: AuditRun) -> Outcome<Option<RunRecord>> {
         let found = self.get(RUNS, &run.to_string()).await?;
         found.map(|found| codec::run(&Reader::new(self.table(), &found))).transpose()
     }
 
-    async fn runs(&self, limit: u32) -> Outcome<Vec<RunState>> {
+    async fn runs(&self, limit: u32) -> Outcome<Vec<RunRecord>> {
         let latest = self.query(RUNS).scan_index_forward(false).limit(i32::try_from(limit).unwrap_or(i32::MAX));
         let reply = latest.send().await.map_err(|error| fault(self.table(), &error))?;
         reply.items().iter().map(|found| codec::run(&Reader::new(self.table(), found))).collect()
     }
 
     /// Safe to repeat: what a worker says last stands.
-    async fn put_share(&self, run: AuditRun, worker: &Worker, share: &str, now: UnixMillis) -> Outcome<()> {
+    async fn put_share(&self, run: AuditRun, worker: &Worker, share: &Summary, now: UnixMillis) -> Outcome<()> {
         self.put(codec::share_item(&shares_of(run), worker, share, now)).await
     }
 
-    async fn shares(&self, run: AuditRun) -> Outcome<Vec<String>> {
+    async fn shares(&self, run: AuditRun) -> Outcome<Vec<Summary>> {
         let found = self.all(&shares_of(run)).await?;
-        let share = |found| Ok(Reader::new(self.table(), found).required_text(SUMMARY)?.to_owned());
-        found.iter().map(share).collect()
+        found.iter().map(|found| codec::share(&Reader::new(self.table(), found))).collect()
     }
+}
 
+#[async_trait]
+impl RecountQueue for Recounts {
     /// Safe to repeat: the reason first given stays, and one request more costs a recount at the most.
     async fn enqueue(&self, key: &RowKey, reason: QueueReason, now: UnixMillis) -> Outcome<()> {
         let mut say = Aliases::default();
@@ -247,7 +250,10 @@ impl RecountsPort for Recounts {
         let condition = format!("{}={}", say.name(AT), say.number(asked));
         self.delete_if(AUDIT, AUDIT, say, condition).await
     }
+}
 
+#[async_trait]
+impl Claims for Recounts {
     async fn claim(&self, what: &str, worker: &Worker, now: UnixMillis, stale: UnixMillis) -> Outcome<Claimed> {
         self.take(what, worker, now, stale).await
     }
@@ -255,8 +261,11 @@ impl RecountsPort for Recounts {
     async fn settle(&self, what: &str, worker: &Worker, done: bool) -> Outcome<()> {
         self.give_back(what, worker, done).await
     }
+}
 
-    /// Safe to repeat, by anybody: a segment that is done stays as it is.
+#[async_trait]
+impl AuditSegments for Recounts {
+    /// Safe to repeat, by any process: a segment that is done stays as it is.
     async fn put_segment(&self, run: AuditRun, segment: &AuditSegment, now: UnixMillis) -> Outcome<()> {
         let mut say = Aliases::default();
         let (done, yes) = (say.name(DONE), say.value(flag(true)));
@@ -268,7 +277,10 @@ impl RecountsPort for Recounts {
         let found = self.all(&segments_of(run)).await?;
         found.iter().map(|found| codec::segment(&Reader::new(self.table(), found))).collect()
     }
+}
 
+#[async_trait]
+impl Reports for Recounts {
     async fn put_report(&self, report: &Report, now: UnixMillis) -> Outcome<()> {
         self.write_report(report, now).await
     }
@@ -276,7 +288,10 @@ impl RecountsPort for Recounts {
     async fn report(&self, key: &RowKey, run: WindowRun) -> Outcome<Option<Report>> {
         self.read_report(key, run).await
     }
+}
 
+#[async_trait]
+impl Ledger for Recounts {
     async fn ledger(&self, counter: &CounterId, limit: u32) -> Outcome<Vec<LedgerEntry>> {
         let limit = i32::try_from(limit).unwrap_or(i32::MAX);
         let query = self.query(&ledger::of(counter)).scan_index_forward(false).limit(limit);

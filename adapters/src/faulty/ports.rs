@@ -1,6 +1,7 @@
 //! Every port, call by call behind the plan.
 
 use async_trait::async_trait;
+use tally_core::audit::{AuditRun, RunRecord, Summary};
 use tally_core::batch::Change;
 use tally_core::counter::{Counter, Update};
 use tally_core::fault::Fault;
@@ -10,15 +11,15 @@ use tally_core::ids::{
 };
 use tally_core::lineage::{Listed, Loss};
 use tally_core::ports::{
-    Applied, AuditSegment, Cache, Cached, ChangeStream, Checkpoints, Claimed, Counts, Cursor, FencedRows, FillToken,
-    Gap, Iterator, Judged, Lease, LeaseTaken, LedgerEntry, Like, MarkerPut, Mended, Outcome, Page, Position,
-    QueueReason, Queued, Records, Recounts, Registry, Rows, RunState, ScannedRow, Segment, ShardState, StreamFault,
-    StreamInfo, Worker,
+    Applied, AuditSegment, AuditSegments, Cache, Cached, ChangeStream, Checkpoints, Claimed, Claims, Counts, Cursor,
+    FencedRows, FillToken, Gap, Iterator, Judged, Lease, LeaseTaken, Ledger, LedgerEntry, Like, MarkerPut, Markers,
+    Mended, Outcome, Page, Position, QueueReason, Queued, Records, RecountQueue, Registry, Reports, Rows, Runs,
+    ScannedRow, Segment, ShardState, StreamFault, StreamInfo, Worker,
 };
-use tally_core::recount::{AuditRun, Marker, Report, Verdict, WindowRun};
 use tally_core::served::Served;
 use tally_core::time::UnixMillis;
 use tally_core::weight::Weight;
+use tally_core::window::{Marker, Report, Verdict, WindowRun};
 
 use super::Faulty;
 
@@ -74,7 +75,10 @@ impl<P: Rows> Rows for Faulty<P> {
     async fn scan(&self, segment: Segment, after: Option<&Cursor>) -> Outcome<Page<ScannedRow>> {
         self.call("scan", self.port.scan(segment, after)).await
     }
+}
 
+#[async_trait]
+impl<P: Markers> Markers for Faulty<P> {
     async fn marker(&self, key: &RowKey) -> Outcome<Option<Marker>> {
         self.call("marker", self.port.marker(key)).await
     }
@@ -199,29 +203,32 @@ impl<P: Checkpoints> Checkpoints for Faulty<P> {
 }
 
 #[async_trait]
-impl<P: Recounts> Recounts for Faulty<P> {
-    async fn put_run(&self, state: &RunState) -> Outcome<()> {
-        self.call("put_run", self.port.put_run(state)).await
+impl<P: Runs> Runs for Faulty<P> {
+    async fn put_run(&self, record: &RunRecord) -> Outcome<()> {
+        self.call("put_run", self.port.put_run(record)).await
     }
 
-    async fn run(&self, run: AuditRun) -> Outcome<Option<RunState>> {
+    async fn run(&self, run: AuditRun) -> Outcome<Option<RunRecord>> {
         self.call("run", self.port.run(run)).await
     }
 
-    async fn runs(&self, limit: u32) -> Outcome<Vec<RunState>> {
+    async fn runs(&self, limit: u32) -> Outcome<Vec<RunRecord>> {
         self.call("runs", self.port.runs(limit)).await
     }
 
-    async fn enqueue(&self, key: &RowKey, reason: QueueReason, now: UnixMillis) -> Outcome<()> {
-        self.call("enqueue", self.port.enqueue(key, reason, now)).await
-    }
-
-    async fn put_share(&self, run: AuditRun, worker: &Worker, share: &str, now: UnixMillis) -> Outcome<()> {
+    async fn put_share(&self, run: AuditRun, worker: &Worker, share: &Summary, now: UnixMillis) -> Outcome<()> {
         self.call("put_share", self.port.put_share(run, worker, share, now)).await
     }
 
-    async fn shares(&self, run: AuditRun) -> Outcome<Vec<String>> {
+    async fn shares(&self, run: AuditRun) -> Outcome<Vec<Summary>> {
         self.call("shares", self.port.shares(run)).await
+    }
+}
+
+#[async_trait]
+impl<P: RecountQueue> RecountQueue for Faulty<P> {
+    async fn enqueue(&self, key: &RowKey, reason: QueueReason, now: UnixMillis) -> Outcome<()> {
+        self.call("enqueue", self.port.enqueue(key, reason, now)).await
     }
 
     async fn queued(&self, after: Option<&Cursor>) -> Outcome<Page<Queued>> {
@@ -243,7 +250,10 @@ impl<P: Recounts> Recounts for Faulty<P> {
     async fn audit_done(&self, asked: UnixMillis) -> Outcome<()> {
         self.call("audit_done", self.port.audit_done(asked)).await
     }
+}
 
+#[async_trait]
+impl<P: Claims> Claims for Faulty<P> {
     async fn claim(&self, what: &str, worker: &Worker, now: UnixMillis, stale: UnixMillis) -> Outcome<Claimed> {
         self.call("claim", self.port.claim(what, worker, now, stale)).await
     }
@@ -251,7 +261,10 @@ impl<P: Recounts> Recounts for Faulty<P> {
     async fn settle(&self, what: &str, worker: &Worker, done: bool) -> Outcome<()> {
         self.call("settle", self.port.settle(what, worker, done)).await
     }
+}
 
+#[async_trait]
+impl<P: AuditSegments> AuditSegments for Faulty<P> {
     async fn put_segment(&self, run: AuditRun, segment: &AuditSegment, now: UnixMillis) -> Outcome<()> {
         self.call("put_segment", self.port.put_segment(run, segment, now)).await
     }
@@ -259,7 +272,10 @@ impl<P: Recounts> Recounts for Faulty<P> {
     async fn segments(&self, run: AuditRun) -> Outcome<Vec<AuditSegment>> {
         self.call("segments", self.port.segments(run)).await
     }
+}
 
+#[async_trait]
+impl<P: Reports> Reports for Faulty<P> {
     async fn put_report(&self, report: &Report, now: UnixMillis) -> Outcome<()> {
         self.call("put_report", self.port.put_report(report, now)).await
     }
@@ -267,7 +283,10 @@ impl<P: Recounts> Recounts for Faulty<P> {
     async fn report(&self, key: &RowKey, run: WindowRun) -> Outcome<Option<Report>> {
         self.call("report", self.port.report(key, run)).await
     }
+}
 
+#[async_trait]
+impl<P: Ledger> Ledger for Faulty<P> {
     async fn ledger(&self, counter: &CounterId, limit: u32) -> Outcome<Vec<LedgerEntry>> {
         self.call("ledger", self.port.ledger(counter, limit)).await
     }

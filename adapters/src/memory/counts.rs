@@ -7,8 +7,8 @@ use tally_core::counter::{Counter, Overflow, Update};
 use tally_core::fault::Fault;
 use tally_core::ids::{CounterId, RowKey};
 use tally_core::ports::{Applied, Counts as CountsPort, Cursor, Judged, LedgerEntry, Mended, Outcome, Page, Segment};
-use tally_core::recount::Verdict;
 use tally_core::time::UnixMillis;
+use tally_core::window::Verdict;
 
 use super::{Memory, PAGE, page, part_of};
 

@@ -7,15 +7,17 @@ use tally_core::batch::{Change, Limits};
 use tally_core::event::Action;
 use tally_core::fence::{Advance, Commit, Fence, Partition, Refused};
 use tally_core::ids::{MemberKey, ReservedKey, RowKey, ShardCount, UserId};
-use tally_core::ports::{Cursor, FencedRows, Like, MarkerPut, Outcome, Page, Rows, ScannedRow, Segment};
-use tally_core::recount::Marker;
+use tally_core::ports::{
+    Cursor, FencedRows, Like, MarkerPut, Markers as MarkersPort, Outcome, Page, Rows as RowsPort, ScannedRow, Segment,
+};
 use tally_core::tally::Image;
 use tally_core::time::UnixMillis;
 use tally_core::weight::{Stated, Weight};
+use tally_core::window::Marker;
 
 use super::{Memory, PAGE, State, page, pair, part_of, unpair};
 
-/// The twin of the likes table.
+/// The twin of the likes table, to be written.
 #[derive(Clone, Debug)]
 pub struct Likes {
     memory: Memory,
@@ -77,6 +79,18 @@ impl Likes {
         let at = self.memory.now();
         self.memory.state().write(pk.to_owned(), sort.to_owned(), Some(Row::Counted { at, stated }), at);
     }
+}
+
+/// The twin of the rows, to be read.
+#[derive(Clone, Debug)]
+pub struct Rows {
+    memory: Memory,
+}
+
+impl Rows {
+    pub(super) fn new(memory: Memory) -> Self {
+        Self { memory }
+    }
 
     /// What `item` makes of the rows of one key behind `after`, by sort key; those it makes nothing of are left out.
     fn of_key<T>(
@@ -95,6 +109,18 @@ impl Likes {
             Row::Marker(_) => None,
         });
         page(likes, limit)
+    }
+}
+
+/// The twin of the marker rows.
+#[derive(Clone, Debug)]
+pub struct Markers {
+    memory: Memory,
+}
+
+impl Markers {
+    pub(super) fn new(memory: Memory) -> Self {
+        Self { memory }
     }
 }
 
@@ -148,7 +174,7 @@ impl FencedRows for Likes {
 }
 
 #[async_trait]
-impl Rows for Likes {
+impl RowsPort for Rows {
     async fn like(&self, key: &RowKey, user: &UserId) -> Outcome<Option<Like>> {
         let state = self.memory.state();
         Ok(match state.likes.rows.get(&(key.to_string(), user.to_string())) {
@@ -188,7 +214,10 @@ impl Rows for Likes {
         });
         Ok(page(scanned, PAGE))
     }
+}
 
+#[async_trait]
+impl MarkersPort for Markers {
     async fn marker(&self, key: &RowKey) -> Outcome<Option<Marker>> {
         let state = self.memory.state();
         Ok(match state.likes.rows.get(&(key.to_string(), Marker::SORT_KEY.to_owned())) {

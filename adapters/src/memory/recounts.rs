@@ -3,13 +3,14 @@
 use std::collections::BTreeMap;
 
 use async_trait::async_trait;
+use tally_core::audit::{AuditRun, RunRecord, Summary};
 use tally_core::ids::{CounterId, RowKey, Shard};
 use tally_core::ports::{
-    AuditSegment, Claimed, Cursor, LedgerEntry, Outcome, Page, QueueReason, Queued, Recounts as RecountsPort, RunState,
-    Worker,
+    AuditSegment, AuditSegments, Claimed, Claims, Cursor, Ledger, LedgerEntry, Outcome, Page, QueueReason, Queued,
+    RecountQueue, Reports, Runs, Worker,
 };
-use tally_core::recount::{AuditRun, Report, WindowRun};
 use tally_core::time::UnixMillis;
+use tally_core::window::{Report, WindowRun};
 
 use super::{Memory, PAGE, page};
 
@@ -21,13 +22,13 @@ pub struct Recounts {
 
 #[derive(Debug, Default)]
 pub(super) struct Table {
-    runs: BTreeMap<AuditRun, RunState>,
+    runs: BTreeMap<AuditRun, RunRecord>,
     /// By row key as text, the order in which the queue is read.
     queue: BTreeMap<String, Queued>,
     audit: Option<UnixMillis>,
     claims: BTreeMap<String, Claim>,
     segments: BTreeMap<(AuditRun, u32), AuditSegment>,
-    shares: BTreeMap<(AuditRun, Worker), String>,
+    shares: BTreeMap<(AuditRun, Worker), Summary>,
     reports: BTreeMap<WindowRun, Report>,
     ledger: BTreeMap<(CounterId, UnixMillis, WindowRun, Option<Shard>), LedgerEntry>,
 }
@@ -56,34 +57,37 @@ impl Recounts {
 }
 
 #[async_trait]
-impl RecountsPort for Recounts {
-    async fn put_run(&self, state: &RunState) -> Outcome<()> {
+impl Runs for Recounts {
+    async fn put_run(&self, record: &RunRecord) -> Outcome<()> {
         let mut memory = self.memory.state();
-        if memory.recounts.runs.get(&state.run).is_none_or(|standing| standing.ended.is_none()) {
-            memory.recounts.runs.insert(state.run, state.clone());
+        if memory.recounts.runs.get(&record.run).is_none_or(|standing| standing.ended.is_none()) {
+            memory.recounts.runs.insert(record.run, record.clone());
         }
         Ok(())
     }
 
-    async fn run(&self, run: AuditRun) -> Outcome<Option<RunState>> {
+    async fn run(&self, run: AuditRun) -> Outcome<Option<RunRecord>> {
         Ok(self.memory.state().recounts.runs.get(&run).cloned())
     }
 
-    async fn runs(&self, limit: u32) -> Outcome<Vec<RunState>> {
+    async fn runs(&self, limit: u32) -> Outcome<Vec<RunRecord>> {
         Ok(self.memory.state().recounts.runs.values().rev().take(limit as usize).cloned().collect())
     }
 
-    async fn put_share(&self, run: AuditRun, worker: &Worker, share: &str, _: UnixMillis) -> Outcome<()> {
-        self.memory.state().recounts.shares.insert((run, worker.clone()), share.to_owned());
+    async fn put_share(&self, run: AuditRun, worker: &Worker, share: &Summary, _: UnixMillis) -> Outcome<()> {
+        self.memory.state().recounts.shares.insert((run, worker.clone()), share.clone());
         Ok(())
     }
 
-    async fn shares(&self, run: AuditRun) -> Outcome<Vec<String>> {
+    async fn shares(&self, run: AuditRun) -> Outcome<Vec<Summary>> {
         let state = self.memory.state();
         let of_run = state.recounts.shares.iter().filter(|((of, _), _)| *of == run);
         Ok(of_run.map(|(_, share)| share.clone()).collect())
     }
+}
 
+#[async_trait]
+impl RecountQueue for Recounts {
     async fn enqueue(&self, key: &RowKey, reason: QueueReason, _: UnixMillis) -> Outcome<()> {
         let mut state = self.memory.state();
         let first = || Queued { key: key.clone(), reason, asked: 0 };
@@ -120,7 +124,10 @@ impl RecountsPort for Recounts {
         self.memory.state().recounts.audit.take_if(|standing| *standing == asked);
         Ok(())
     }
+}
 
+#[async_trait]
+impl Claims for Recounts {
     async fn claim(&self, what: &str, worker: &Worker, now: UnixMillis, stale: UnixMillis) -> Outcome<Claimed> {
         let mut state = self.memory.state();
         match state.recounts.claims.get(what) {
@@ -144,7 +151,10 @@ impl RecountsPort for Recounts {
         }
         Ok(())
     }
+}
 
+#[async_trait]
+impl AuditSegments for Recounts {
     async fn put_segment(&self, run: AuditRun, segment: &AuditSegment, _: UnixMillis) -> Outcome<()> {
         let mut state = self.memory.state();
         let key = (run, segment.index);
@@ -158,7 +168,10 @@ impl RecountsPort for Recounts {
         let state = self.memory.state();
         Ok(state.recounts.segments.range((run, 0)..=(run, u32::MAX)).map(|(_, segment)| segment.clone()).collect())
     }
+}
 
+#[async_trait]
+impl Reports for Recounts {
     async fn put_report(&self, report: &Report, _: UnixMillis) -> Outcome<()> {
         self.memory.state().recounts.reports.insert(report.run, report.clone());
         Ok(())
@@ -167,7 +180,10 @@ impl RecountsPort for Recounts {
     async fn report(&self, key: &RowKey, run: WindowRun) -> Outcome<Option<Report>> {
         Ok(self.memory.state().recounts.reports.get(&run).filter(|report| report.key == *key).cloned())
     }
+}
 
+#[async_trait]
+impl Ledger for Recounts {
     async fn ledger(&self, counter: &CounterId, limit: u32) -> Outcome<Vec<LedgerEntry>> {
         let state = self.memory.state();
         let of_counter = state.recounts.ledger.iter().rev().filter(|((of, ..), _)| of == counter);

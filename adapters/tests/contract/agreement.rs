@@ -13,9 +13,9 @@ use tally_core::event::Action;
 use tally_core::fence::{Advance, Fence, Offset, TopicId};
 use tally_core::ids::{Ordinal, RowKey};
 use tally_core::ports::Applied;
-use tally_core::recount::{Form, Verdict, WindowRun};
 use tally_core::time::UnixMillis;
 use tally_core::watermark::Prune;
+use tally_core::window::{Form, Verdict, WindowRun};
 
 use crate::counts::{entry, shard, touch, update};
 use crate::engine::{Env, in_process, shards};

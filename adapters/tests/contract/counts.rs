@@ -5,10 +5,10 @@ use std::collections::BTreeMap;
 use tally_core::counter::{Counter, Feeder, Touch, Update};
 use tally_core::ids::{CounterId, Ordinal, RowKey, Shard};
 use tally_core::ports::{Applied, Counts, Judged, LedgerEntry, Mended, Segment};
-use tally_core::recount::{Form, Verdict, WindowRun};
 use tally_core::tally::MAX_TOUCHED;
 use tally_core::time::UnixMillis;
 use tally_core::watermark::Prune;
+use tally_core::window::{Form, Verdict, WindowRun};
 
 use crate::engine::Env;
 use crate::likes::post;

@@ -7,7 +7,7 @@ use std::time::{Duration, UNIX_EPOCH};
 use tally_adapters::dynamodb::{self, Access, Connection, Settings};
 use tally_adapters::memory::Memory;
 use tally_core::ids::ShardCount;
-use tally_core::ports::{ChangeStream, Checkpoints, Counts, FencedRows, Recounts, Rows};
+use tally_core::ports::{ChangeStream, Checkpoints, Counts, FencedRows, Markers, Recounts, Rows};
 use tally_core::time::UnixMillis;
 use tally_emulator::{Config, Emulator};
 
@@ -24,6 +24,7 @@ pub(crate) fn shards() -> ShardCount {
 pub(crate) struct Env {
     pub(crate) fenced: Arc<dyn FencedRows>,
     pub(crate) rows: Arc<dyn Rows>,
+    pub(crate) markers: Arc<dyn Markers>,
     pub(crate) counts: Arc<dyn Counts>,
     pub(crate) checkpoints: Arc<dyn Checkpoints>,
     pub(crate) recounts: Arc<dyn Recounts>,
@@ -33,10 +34,10 @@ pub(crate) struct Env {
 impl Env {
     pub(crate) fn twin() -> Self {
         let memory = Memory::new(BEGAN, 2);
-        let likes = memory.likes(shards());
         Self {
-            fenced: Arc::new(likes.clone()),
-            rows: Arc::new(likes),
+            fenced: Arc::new(memory.likes(shards())),
+            rows: Arc::new(memory.rows()),
+            markers: Arc::new(memory.markers()),
             counts: Arc::new(memory.counts()),
             checkpoints: Arc::new(memory.checkpoints()),
             recounts: Arc::new(memory.recounts()),
@@ -47,10 +48,10 @@ impl Env {
     pub(crate) async fn dynamodb(connection: &Connection) -> Self {
         dynamodb::ensure_tables(connection).await.unwrap();
         dynamodb::check_tables(connection).await.unwrap();
-        let likes = dynamodb::Likes::new(connection, shards());
         Self {
-            fenced: Arc::new(likes.clone()),
-            rows: Arc::new(likes),
+            fenced: Arc::new(dynamodb::Likes::new(connection, shards())),
+            rows: Arc::new(dynamodb::Rows::new(connection)),
+            markers: Arc::new(dynamodb::Markers::new(connection)),
             counts: Arc::new(dynamodb::Counts::new(connection)),
             checkpoints: Arc::new(dynamodb::Checkpoints::new(connection)),
             recounts: Arc::new(dynamodb::Recounts::new(connection)),

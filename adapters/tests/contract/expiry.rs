@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use tally_core::ids::RowKey;
 use tally_core::ports::{Judged, LedgerEntry};
-use tally_core::recount::{Form, Report, Verdict, WindowRun};
+use tally_core::window::{Form, Report, Verdict, WindowRun};
 
 use crate::counts::{entry, touch, update};
 use crate::engine::{BEGAN, Env, in_process};

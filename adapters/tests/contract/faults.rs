@@ -7,7 +7,7 @@ use tally_core::event::Action;
 use tally_core::fault::Fault;
 use tally_core::fence::{Advance, Commit, Next, Refused};
 use tally_core::ports::{Applied, Judged, MarkerPut};
-use tally_core::recount::{Form, Marker, Verdict};
+use tally_core::window::{Form, Marker, Verdict};
 use tally_emulator::{Emulator, Fault as Injected, Rule};
 use tokio::time::Instant;
 
@@ -78,10 +78,10 @@ async fn markers_and_verdicts_are_sent_once() {
     let lost = |operation| vec![Rule::new(Injected::DropReply).on(operation)];
     emulator.set_faults(lost("PutItem"));
     let before = sent(&emulator, "PutItem");
-    assert_eq!(env.rows.put_marker(&key, Marker::low(1.into()), None).await, Ok(MarkerPut::Unclear));
+    assert_eq!(env.markers.put_marker(&key, Marker::low(1.into()), None).await, Ok(MarkerPut::Unclear));
     assert_eq!(sent(&emulator, "PutItem"), before + 1);
     emulator.set_faults(vec![]);
-    assert_eq!(env.rows.marker(&key).await, Ok(Some(Marker::low(1.into()))), "unclear, and it stands");
+    assert_eq!(env.markers.marker(&key).await, Ok(Some(Marker::low(1.into()))), "unclear, and it stands");
 
     let window = tally_core::counter::Touch { window: Some(7.into()), ..touch(0, 0) };
     env.counts.apply(&post("p"), &update(1, 1, 1, vec![window])).await.unwrap();

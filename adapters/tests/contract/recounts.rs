@@ -3,11 +3,14 @@
 use std::time::Duration;
 
 use tally_core::Map;
+use tally_core::audit::{
+    AuditRecord, AuditRun, Cause, Cost, Drift, OpenAtStart, OpenGap, Plan, RunRecord, RunScope, Summary,
+};
 use tally_core::ids::{MemberKey, RowKey};
-use tally_core::ports::{AuditSegment, Claimed, Cursor, QueueReason, Queued, Recounts, RunState, Worker};
-use tally_core::recount::{AuditRun, Report};
+use tally_core::ports::{AuditSegment, Claimed, Cursor, GapId, QueueReason, Queued, Recounts, Worker};
 use tally_core::time::UnixMillis;
 use tally_core::weight::Weight;
+use tally_core::window::Report;
 
 use crate::engine::Env;
 
@@ -26,32 +29,52 @@ pub(crate) async fn contract(env: &Env) {
 }
 
 async fn the_latest_runs_come_first(port: &dyn Recounts) {
-    let state = |run: u128, began| RunState {
+    let state = |run: u128, began| RunRecord {
         run: run.into(),
         began: UnixMillis(began),
         ended: None,
-        scope: "everything".into(),
-        summary: String::new(),
+        scope: RunScope::Audit,
+        dry_run: run == 2,
+        audit: Some(AuditRecord {
+            plan: Plan { rows: 32, counters: 8, since: (run == 1).then_some(UnixMillis(3)) },
+            open: OpenAtStart {
+                began: UnixMillis(7),
+                gaps: vec![OpenGap { id: GapId("trimmed/a".into()), opened: UnixMillis(5) }],
+                asked: (run == 3).then_some(UnixMillis(9)),
+            },
+        }),
+        summary: Summary::default(),
     };
     for (run, began) in [(1, 500), (3, 900), (2, 700)] {
         port.put_run(&state(run, began)).await.unwrap();
     }
-    let ended = RunState { ended: Some(UnixMillis(990)), summary: r#"{"posts":7}"#.into(), ..state(3, 900) };
+    let ended = RunRecord { ended: Some(UnixMillis(990)), summary: found(7), ..state(3, 900) };
     port.put_run(&ended).await.unwrap();
     assert_eq!(port.run(3.into()).await, Ok(Some(ended.clone())));
     assert_eq!(port.run(9.into()).await, Ok(None));
     assert_eq!(port.runs(2).await, Ok(vec![ended.clone(), state(2, 700)]));
     port.put_run(&state(3, 900)).await.unwrap();
-    assert_eq!(port.run(3.into()).await, Ok(Some(ended)), "nobody takes its end back");
+    assert_eq!(port.run(3.into()).await, Ok(Some(ended)), "its end is not taken back");
+    let other = RunRecord { scope: RunScope::Queue, audit: None, ..state(4, 100) };
+    port.put_run(&other).await.unwrap();
+    assert_eq!(port.run(4.into()).await, Ok(Some(other)));
+}
+
+/// A summary of everything a summary can hold.
+fn found(posts: u64) -> Summary {
+    let mut summary = Summary { posts, cost: Cost { read_units: 3, write_units: 4 }, ..Summary::default() };
+    summary.corrected(Drift { key: "p\n#0".into(), before: -3, after: 5, cause: Cause::MissingCounter });
+    summary.misplaced(|| "\"u\" in \"p#3\"".into());
+    summary
 }
 
 async fn what_every_worker_of_a_run_has_found_is_kept(port: &dyn Recounts) {
     let run = AuditRun::from(31);
-    for (worker, share) in [("w-2", "1"), ("w-1", "2"), ("w-2", "3")] {
-        port.put_share(run, &Worker(worker.into()), share, NOW).await.unwrap();
+    for (worker, posts) in [("w-2", 1), ("w-1", 2), ("w-2", 3)] {
+        port.put_share(run, &Worker(worker.into()), &found(posts), NOW).await.unwrap();
     }
-    port.put_share(AuditRun::from(32), &Worker("w-1".into()), "9", NOW).await.unwrap();
-    assert_eq!(port.shares(run).await, Ok(vec!["2".to_owned(), "3".to_owned()]));
+    port.put_share(AuditRun::from(32), &Worker("w-1".into()), &found(9), NOW).await.unwrap();
+    assert_eq!(port.shares(run).await, Ok(vec![found(2), found(3)]));
     assert_eq!(port.shares(AuditRun::from(33)).await, Ok(vec![]));
 }
 
@@ -104,7 +127,7 @@ async fn a_claim_lasts_until_its_heartbeat_is_missed(port: &dyn Recounts) {
     assert_eq!(claim(&other, at(12)).await, Claimed::Taken);
     assert_eq!(claim(&other, at(19)).await, Claimed::Claimed);
     port.settle(what, &mine, true).await.unwrap();
-    assert_eq!(claim(&other, at(20)).await, Claimed::Claimed, "whoever lost it settles nothing");
+    assert_eq!(claim(&other, at(20)).await, Claimed::Claimed, "one who lost it settles nothing");
     port.settle(what, &other, false).await.unwrap();
     assert_eq!(claim(&mine, at(21)).await, Claimed::Claimed, "given back");
     for done in [true, false] {

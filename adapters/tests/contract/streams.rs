@@ -5,8 +5,8 @@ use std::collections::BTreeMap;
 use tally_core::event::Action;
 use tally_core::ids::{StreamLabel, StreamShardId};
 use tally_core::ports::{Position, StreamFault};
-use tally_core::recount::Marker;
 use tally_core::tally::{RawRecord, Record, RecordKind, read};
+use tally_core::window::Marker;
 
 use crate::engine::Env;
 use crate::likes::{post, user, write};
@@ -54,8 +54,8 @@ async fn every_change_is_one_record_and_no_change_is_none(env: &Env, label: &Str
     write(env, "streamed", Action::Unlike, &row, 4).await;
     write(env, "streamed", Action::Unlike, &row, 5).await;
     let marked = "streamed-marker#0".parse().unwrap();
-    env.rows.put_marker(&marked, Marker::low(7.into()), None).await.unwrap();
-    env.rows.put_marker(&marked, Marker::high(7.into()), Some(Marker::low(7.into()))).await.unwrap();
+    env.markers.put_marker(&marked, Marker::low(7.into()), None).await.unwrap();
+    env.markers.put_marker(&marked, Marker::high(7.into()), Some(Marker::low(7.into()))).await.unwrap();
 
     let mut by_key: BTreeMap<String, Vec<Record>> = BTreeMap::new();
     for (_, records) in every_shard(env, label).await {

@@ -14,15 +14,15 @@ mod tests {
     use tally_core::Map;
     use tally_core::ids::{CachePrefix, CounterId, Ordinal, Shard, ShardCount};
     use tally_core::ports::{
-        ChangeStream as _, Checkpoints as _, Counts as _, FencedRows as _, Position, QueueReason, Recounts as _,
-        Rows as _, Segment,
+        AuditSegments as _, ChangeStream as _, Checkpoints as _, Counts as _, FencedRows as _, Ledger as _,
+        Markers as _, Position, QueueReason, RecountQueue as _, Reports as _, Rows as _, Runs as _, Segment,
     };
     use tally_core::ports::{Lease, LedgerEntry, Registry};
-    use tally_core::recount::Marker;
     use tally_core::served::Served;
     use tally_core::tally::{Image, Quarantine, RawRecord, Record, RecordKind, read};
     use tally_core::time::UnixMillis;
     use tally_core::weight::Weight;
+    use tally_core::window::Marker;
     use tally_emulator::{Config, Emulator};
 
     use crate::raw;
@@ -63,12 +63,12 @@ mod tests {
         let shards = ShardCount::new(4).unwrap();
         for (post, member) in [("p", "u-1"), ("p", "u-2"), ("p#3", "日本"), ("p#views.0", ":#.")] {
             let key = tally_core::ids::RowKey::of(&likes(post), member, shards);
-            let like = ports.likes.like(&key, &user(member)).await.unwrap().unwrap();
+            let like = ports.rows.like(&key, &user(member)).await.unwrap().unwrap();
             assert_eq!((like.user, like.liked_at), (user(member), UnixMillis(77)), "{post}");
-            let weights = ports.likes.weights(&key, None).await.unwrap().items;
+            let weights = ports.rows.weights(&key, None).await.unwrap().items;
             assert!(weights.contains(&((&user(member)).into(), Weight::ONE)), "{post}: {weights:?}");
         }
-        assert_eq!(ports.likes.marker(&key("p#1")).await, Ok(Some(Marker::high(7.into()))));
+        assert_eq!(ports.markers.marker(&key("p#1")).await, Ok(Some(Marker::high(7.into()))));
     }
 
     #[tokio::test]
@@ -105,14 +105,14 @@ mod tests {
         ];
         raw::put(&emulator, &rows.iter().map(String::as_str).collect::<Vec<_>>()).await;
         let key = key("p#+views.3");
-        let weights = ports.likes.weights(&key, None).await.unwrap().items;
+        let weights = ports.rows.weights(&key, None).await.unwrap().items;
         let weights: Vec<_> = weights.iter().map(|(member, weight)| (member.as_str(), weight.get())).collect();
         let expected = [("\u{1}cell/views/3", 25), ("\u{1}cell/views/7", -Weight::MAX), ("member", 0)];
         assert_eq!(weights, expected);
-        let users = ports.likes.users(&key, None).await.unwrap().items;
+        let users = ports.rows.users(&key, None).await.unwrap().items;
         assert_eq!(users.iter().map(|user| user.as_str()).collect::<Vec<_>>(), ["member", "too much", "unreadable"]);
-        assert_eq!(ports.likes.likes(&key, None, None).await.unwrap().items, [], "none is a like");
-        let scanned = ports.likes.scan(Segment { index: 0, of: 1 }, None).await.unwrap().items;
+        assert_eq!(ports.rows.likes(&key, None, None).await.unwrap().items, [], "none is a like");
+        let scanned = ports.rows.scan(Segment { index: 0, of: 1 }, None).await.unwrap().items;
         let scanned: Vec<_> = scanned.iter().filter_map(|row| Some((row.sort.as_str(), row.weight()?.get()))).collect();
         assert_eq!(scanned, expected);
         let records = streamed(&ports).await;
@@ -181,7 +181,7 @@ mod tests {
         let (_, ports) = stored().await;
         let (port, run) = (&ports.recounts, script::run());
         assert_eq!(port.run(run.run).await, Ok(Some(run.clone())));
-        assert_eq!(port.shares(run.run).await, Ok(vec![r#"{"rows":2}"#.to_owned()]));
+        assert_eq!(port.shares(run.run).await, Ok(vec![script::found(2)]));
         assert_eq!(port.segments(run.run).await, Ok(vec![script::segment()]));
         let queued = port.queued(None).await.unwrap().items;
         let queued: Vec<_> = queued.iter().map(|queued| (queued.key.to_string(), queued.reason)).collect();

@@ -1,6 +1,9 @@
 //! What is written into the fixture's deployment: something of every kind, through the ports.
 
 use tally_adapters::dynamodb::{self, Connection};
+use tally_core::audit::{
+    AuditRecord, AuditRun, Cause, Cost, Drift, OpenAtStart, OpenGap, Plan, RunRecord, RunScope, Summary,
+};
 use tally_core::batch::Change;
 use tally_core::counter::{Feeder, Touch, Update};
 use tally_core::event::Action;
@@ -8,17 +11,20 @@ use tally_core::fence::{Advance, Commit, Fence, Offset, Partition, TopicId};
 use tally_core::ids::{CounterId, MemberKey, Ordinal, RowKey, Shard, ShardCount, StreamLabel, StreamShardId, UserId};
 use tally_core::lineage::Loss;
 use tally_core::ports::{
-    Applied, AuditSegment, ChangeStream, Checkpoints, Claimed, Counts, Cursor, FencedRows, Judged, LeaseTaken,
-    LedgerEntry, MarkerPut, Mended, QueueReason, Recounts, Rows, RunState, Worker,
+    Applied, AuditSegment, AuditSegments, ChangeStream, Checkpoints, Claimed, Claims, Counts, Cursor, FencedRows,
+    GapId, Judged, LeaseTaken, LedgerEntry, MarkerPut, Markers, Mended, QueueReason, RecountQueue, Reports, Runs,
+    Worker,
 };
-use tally_core::recount::{AuditRun, Form, Marker, Report, Verdict, WindowRun};
 use tally_core::time::UnixMillis;
 use tally_core::watermark::Prune;
 use tally_core::weight::Weight;
+use tally_core::window::{Form, Marker, Report, Verdict, WindowRun};
 
 /// The ports over one deployment.
 pub(crate) struct Ports {
     pub(crate) likes: dynamodb::Likes,
+    pub(crate) rows: dynamodb::Rows,
+    pub(crate) markers: dynamodb::Markers,
     pub(crate) counts: dynamodb::Counts,
     pub(crate) checkpoints: dynamodb::Checkpoints,
     pub(crate) recounts: dynamodb::Recounts,
@@ -30,6 +36,8 @@ impl Ports {
         dynamodb::ensure_tables(connection).await.unwrap();
         Self {
             likes: dynamodb::Likes::new(connection, ShardCount::new(4).unwrap()),
+            rows: dynamodb::Rows::new(connection),
+            markers: dynamodb::Markers::new(connection),
             counts: dynamodb::Counts::new(connection),
             checkpoints: dynamodb::Checkpoints::new(connection),
             recounts: dynamodb::Recounts::new(connection),
@@ -86,8 +94,8 @@ pub(crate) async fn rows(ports: &Ports) {
     assert_eq!(ports.likes.commit(&partition(), &advance, &gone).await, Commit::Done);
     let (opening, closing) = (Marker::low(7.into()), Marker::high(7.into()));
     let marked = key("p#1");
-    assert_eq!(ports.likes.put_marker(&marked, opening, None).await, Ok(MarkerPut::Put));
-    assert_eq!(ports.likes.put_marker(&marked, closing, Some(opening)).await, Ok(MarkerPut::Put));
+    assert_eq!(ports.markers.put_marker(&marked, opening, None).await, Ok(MarkerPut::Put));
+    assert_eq!(ports.markers.put_marker(&marked, closing, Some(opening)).await, Ok(MarkerPut::Put));
 }
 
 fn touch(k: u16, delta: i64) -> Touch {
@@ -152,9 +160,30 @@ pub(crate) async fn checkpoints(ports: &Ports) {
     }
 }
 
-pub(crate) fn run() -> RunState {
-    let (run, began) = (AuditRun::beginning(NOW, 5), NOW);
-    RunState { run, began, ended: Some(UnixMillis(NOW.0 + 9)), scope: "audit".into(), summary: r#"{"rows":3}"#.into() }
+/// An audit that has ended, with something in every field.
+pub(crate) fn run() -> RunRecord {
+    let gap = |id: &str, opened| OpenGap { id: GapId(id.into()), opened: UnixMillis(opened) };
+    let open = OpenAtStart {
+        began: NOW,
+        gaps: vec![gap("trimmed/shardId-1", NOW.0 - 1), gap("refused/counters", 5)],
+        asked: Some(UnixMillis(NOW.0 - 2)),
+    };
+    RunRecord {
+        run: AuditRun::beginning(NOW, 5),
+        began: NOW,
+        ended: Some(UnixMillis(NOW.0 + 9)),
+        scope: RunScope::Audit,
+        dry_run: false,
+        audit: Some(AuditRecord { plan: Plan { rows: 32, counters: 8, since: None }, open }),
+        summary: found(3),
+    }
+}
+
+pub(crate) fn found(rows: u64) -> Summary {
+    let mut summary = Summary { rows, cost: Cost { read_units: 12, write_units: 30 }, ..Summary::default() };
+    summary.corrected(Drift { key: "p#1#4".into(), before: 3, after: 5, cause: Cause::MissingCounter });
+    summary.misplaced(|| r#""u" in "p#3""#.into());
+    summary
 }
 
 pub(crate) fn segment() -> AuditSegment {
@@ -172,7 +201,7 @@ pub(crate) fn report() -> Report {
 pub(crate) async fn recounts(ports: &Ports) {
     let (port, run, at) = (&ports.recounts, run(), NOW);
     port.put_run(&run).await.unwrap();
-    port.put_share(run.run, &worker(), r#"{"rows":2}"#, at).await.unwrap();
+    port.put_share(run.run, &worker(), &found(2), at).await.unwrap();
     port.put_segment(run.run, &segment(), at).await.unwrap();
     for (queued, reason) in [("p#1", QueueReason::Negative), ("p#1", QueueReason::Asked), ("p#3#2", QueueReason::Drift)]
     {

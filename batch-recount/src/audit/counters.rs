@@ -1,39 +1,64 @@
-//! The scan of the counters: totals that are not their sums, and counts that no row was met of.
+//! Scans segments of the counters: totals that are not their sums, and counts that no row was met of.
+
+use std::sync::{Arc, Mutex, PoisonError};
 
 use futures_util::FutureExt;
 use futures_util::stream::{self, StreamExt, TryStreamExt};
+use tally_core::audit::{Doubt, Horizon, MetKeys, Plan, in_doubt};
 use tally_core::counter::Counter;
 use tally_core::ids::{CounterId, RowKey};
-use tally_core::ports::{AuditSegment, Outcome, Segment};
+use tally_core::ports::{Outcome, Segment};
 
-use super::Audit;
-use super::follow_up::Doubt;
-use super::look::Wrong;
-use super::seen::Met;
-use crate::totals::mend;
+use super::follow_ups::FollowUps;
+use crate::findings::Findings;
+use crate::recounter::Recounter;
 
-/// Row keys looked at together, and such batches at once.
+/// Row keys followed up together, and such batches at once.
 const TOGETHER: usize = 1_000;
 const BATCHES: usize = 4;
 
-impl Audit {
-    /// Checks one segment of the counts table. It is begun anew by whoever takes it over: what was repaired agrees then.
-    pub(super) async fn counters(&self, segment: Segment, state: AuditSegment) -> anyhow::Result<AuditSegment> {
-        let mut state = AuditSegment { unsettled: 0, ..state };
-        let mut cursor = None;
+/// The scans of one audit's counters.
+pub(super) struct CounterScans {
+    of: Recounter,
+    plan: Plan,
+    dry_run: bool,
+    findings: Arc<Findings>,
+    met: Arc<Mutex<MetKeys>>,
+    /// How far the stream was applied before the first row was read.
+    began: Arc<Horizon>,
+    follow_ups: Arc<FollowUps>,
+}
+
+impl CounterScans {
+    pub(super) fn new(
+        of: &Recounter,
+        plan: Plan,
+        dry_run: bool,
+        findings: &Arc<Findings>,
+        met: Arc<Mutex<MetKeys>>,
+        began: Arc<Horizon>,
+        follow_ups: Arc<FollowUps>,
+    ) -> Self {
+        Self { of: of.clone(), plan, dry_run, findings: Arc::clone(findings), met, began, follow_ups }
+    }
+
+    /// Checks one segment of the counts table; how many row keys this leaves unsettled. Begun anew by a process that
+    /// takes it over: what was repaired agrees then.
+    pub(super) async fn segment(&self, segment: Segment) -> anyhow::Result<u64> {
+        let (store, mut unsettled, mut cursor) = (&self.of.store, 0, None);
         loop {
-            let scan = || self.tools.ports.counts.scan(segment, cursor.as_ref());
-            let page = self.tools.page("scan counters", scan).await?;
-            state.unsettled += self.compared(page.items).await?;
+            let scan = || store.ports.counts.scan(segment, cursor.as_ref());
+            let page = store.page("scan counters", scan).await?;
+            unsettled += self.page(page.items).await?;
             cursor = page.next;
             if cursor.is_none() {
-                return Ok(state);
+                return Ok(unsettled);
             }
         }
     }
 
     /// Checks the counters of one page; how many row keys this leaves unsettled, a total counted as one.
-    async fn compared(&self, page: Vec<(CounterId, Outcome<Counter>)>) -> anyhow::Result<u64> {
+    async fn page(&self, page: Vec<(CounterId, Outcome<Counter>)>) -> anyhow::Result<u64> {
         let (mut counters, mut doubts, mut unreadable) = (Vec::new(), Vec::new(), 0);
         for (id, counter) in page {
             match counter {
@@ -52,12 +77,12 @@ impl Audit {
         let sum = |sum, unsettled| std::future::ready(Ok(sum + unsettled));
         let totals = stream::iter(counters)
             .map(|(id, counter)| self.total(id, counter).boxed())
-            .buffer_unordered(self.tools.rules.concurrency)
+            .buffer_unordered(self.of.rules.concurrency)
             .try_fold(0, sum)
             .await?;
         let batches: Vec<_> = doubts.chunks(TOGETHER).map(<[_]>::to_vec).collect();
         let keys = stream::iter(batches)
-            .map(|doubts| self.follow_up(doubts).boxed())
+            .map(|doubts| self.follow_ups.follow_up(doubts).boxed())
             .buffer_unordered(BATCHES)
             .try_fold(0, sum)
             .await?;
@@ -65,29 +90,22 @@ impl Audit {
     }
 
     async fn total(&self, id: CounterId, counter: Counter) -> anyhow::Result<u64> {
-        mend(&self.tools, &id, &counter, self.dry_run, &self.findings).await
+        self.of.windows.mend_total(&id, Some(counter), self.dry_run, &self.findings).await
     }
 
     fn is_meant(&self, counter: &Counter) -> bool {
         self.plan.since.is_none_or(|since| counter.updated_at >= since)
     }
 
-    /// The row keys of a counter that the scan of the rows has not settled, and what is in doubt about each.
+    /// The row keys of a counter that the scan of the rows has not settled.
     fn doubts(&self, id: &CounterId, counter: &Counter) -> Vec<(RowKey, Doubt)> {
-        let key = |shard| RowKey { counter: id.clone(), shard };
+        let shards = self.of.store.shards;
         if self.plan.since.is_some() {
-            return self.tools.shards.all().map(|shard| (key(shard), Doubt::Changed(0))).collect();
+            return shards.all().map(|shard| (RowKey { counter: id.clone(), shard }, Doubt::UNKNOWN)).collect();
         }
-        let unchanged = self.began.horizon.covers(Some(counter));
-        let doubt = |key: &RowKey| match self.seen.met(key, self.plan.rows) {
-            Met::Yes => None,
-            Met::No if unchanged => {
-                let wrong = Wrong::with(key, 0, Some(counter));
-                self.findings.proved(u64::from(wrong.is_none()));
-                wrong.map(Doubt::Wrong)
-            }
-            Met::No | Met::Unknown => Some(Doubt::Changed(0)),
-        };
-        counter.shards.keys().map(|shard| key(*shard)).filter_map(|key| doubt(&key).map(|doubt| (key, doubt))).collect()
+        let met = self.met.lock().unwrap_or_else(PoisonError::into_inner);
+        let (proved, doubts) = in_doubt(id, counter, &met, self.plan.rows, &self.began);
+        self.findings.proved(proved);
+        doubts
     }
 }

@@ -111,8 +111,8 @@ async fn calls_that_fail_every_way_there_is_delay_a_recount_and_never_mislead_it
         let key = drifting(&memory, &world, 3).await;
         let plan = Plan::seeded(seed, 12);
         let faulty = world.with(|ports| {
-            let likes = memory.likes(crate::world::shards());
-            ports.rows = Arc::new(Faulty::new(likes, plan.clone()));
+            ports.rows = Arc::new(Faulty::new(memory.rows(), plan.clone()));
+            ports.markers = Arc::new(Faulty::new(memory.markers(), plan.clone()));
             ports.counts = Arc::new(Faulty::new(memory.counts(), plan.clone()));
             ports.recounts = Arc::new(Faulty::new(memory.recounts(), plan.clone()));
             ports.checkpoints = Arc::new(Faulty::new(memory.checkpoints(), plan.clone()));

@@ -5,14 +5,17 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use tally_adapters::memory::Memory;
+use tally_batch_recount as recount;
+use tally_core::audit::Cause;
 use tally_core::counter::{Counter, Update};
 use tally_core::ids::{CounterId, MemberKey, RowKey, UserId};
 use tally_core::ports::{
-    Applied, Counts, Cursor, Judged, LedgerEntry, Like, MarkerPut, Mended, Outcome, Page, Rows, ScannedRow, Segment,
+    Applied, Counts, Cursor, Judged, LedgerEntry, Like, MarkerPut, Markers, Mended, Outcome, Page, Rows, ScannedRow,
+    Segment,
 };
-use tally_core::recount::{Marker, Phase, Verdict};
 use tally_core::time::UnixMillis;
 use tally_core::weight::Weight;
+use tally_core::window::{Marker, Phase, Verdict};
 use tally_service::Exit;
 use tokio::time::Instant;
 
@@ -37,6 +40,7 @@ type Ghost = (RowKey, Marker, Option<Marker>);
 #[derive(Clone)]
 struct Watched {
     rows: Arc<dyn Rows>,
+    markers: Arc<dyn Markers>,
     counts: Arc<dyn Counts>,
     calls: Arc<Mutex<Vec<(Instant, Call)>>>,
     /// Opening markers that arrive late: the caller hears nothing, and a copy is kept.
@@ -48,9 +52,10 @@ struct Watched {
 
 impl Watched {
     fn over(world: &World) -> (Self, World) {
-        let (rows, counts) = (Arc::clone(&world.ports.rows), Arc::clone(&world.ports.counts));
+        let recount::Ports { rows, markers, counts, .. } = world.ports.clone();
         let watched = Self {
             rows,
+            markers,
             counts,
             calls: Arc::default(),
             ghosts: Arc::default(),
@@ -60,6 +65,7 @@ impl Watched {
         let ports = watched.clone();
         let world = world.with(|to| {
             to.rows = Arc::new(ports.clone());
+            to.markers = Arc::new(ports.clone());
             to.counts = Arc::new(ports);
         });
         (watched, world)
@@ -88,16 +94,20 @@ impl Rows for Watched {
     async fn weights(&self, key: &RowKey, after: Option<&Cursor>) -> Outcome<Page<(MemberKey, Weight)>> {
         self.note(Call::Weights);
         if std::mem::take(&mut *self.intrude.lock().unwrap()) {
-            let standing = self.rows.marker(key).await?;
-            self.rows.put_marker(key, Marker::low(99.into()), standing).await?;
+            let standing = self.markers.marker(key).await?;
+            self.markers.put_marker(key, Marker::low(99.into()), standing).await?;
         }
         self.rows.weights(key, after).await
     }
     async fn scan(&self, segment: Segment, after: Option<&Cursor>) -> Outcome<Page<ScannedRow>> {
         self.rows.scan(segment, after).await
     }
+}
+
+#[async_trait]
+impl Markers for Watched {
     async fn marker(&self, key: &RowKey) -> Outcome<Option<Marker>> {
-        let marker = self.rows.marker(key).await?;
+        let marker = self.markers.marker(key).await?;
         self.note(Call::Marker(marker));
         Ok(marker)
     }
@@ -107,11 +117,11 @@ impl Rows for Watched {
             self.ghosts.lock().unwrap().push((key.clone(), marker, required));
             return Ok(MarkerPut::Unclear);
         }
-        let put = self.rows.put_marker(key, marker, required).await;
+        let put = self.markers.put_marker(key, marker, required).await;
         let late = std::mem::take(&mut *self.ghosts.lock().unwrap());
         for (key, marker, required) in late {
             // The late copy lands inside the window of the next run.
-            self.rows.put_marker(&key, marker, required).await?;
+            self.markers.put_marker(&key, marker, required).await?;
         }
         put
     }
@@ -268,18 +278,18 @@ async fn a_suspect_is_judged_by_the_switches_read_before_its_rows_and_once_every
     let judged = at(&first, |call| matches!(call, Call::Judge { .. }));
     assert!(judged > high + GUARD, "other shards may still have had changes of before the closing marker");
     world.exact(1).await;
-    assert_eq!(world.summary().await["drift"]["suspect"], 1);
+    assert_eq!(world.summary().await.drift[&Cause::Suspect], 1);
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_large_correction_is_withheld_until_somebody_insists() {
+async fn a_large_correction_is_withheld_until_a_person_insists() {
     let memory = Memory::new(BEGAN, 2);
     let world = World::twin(&memory);
     let _streamer = world.streamer("s");
     let key = one_key(&memory, &world, 5_000).await;
     assert_eq!(world.recount(&["--post", "p-0"]).await, Exit::FAILED);
     assert_eq!(world.counter(&post(0)).await.shards[&key.shard].rows, 5_001);
-    assert_eq!(world.summary().await["withheld"], 1);
+    assert_eq!(world.summary().await.withheld, 1);
     assert!(!world.counter(&post(0)).await.is_sound(), "no answer calls it exact any more");
     let queued = world.ports.recounts.queued(None).await.unwrap().items;
     assert_eq!(queued.iter().map(|queued| &queued.key).collect::<Vec<_>>(), [&key]);
@@ -297,5 +307,5 @@ async fn without_a_streamer_a_window_comes_to_nothing_and_is_said_so() {
     streamer.kill().await;
     assert_eq!(world.recount(&["--post", "p-0"]).await, Exit::FAILED);
     assert_eq!(world.counter(&post(0)).await.shards[&key.shard].rows, 4, "nothing was corrected without a report");
-    assert_eq!(world.summary().await["left"], 1);
+    assert_eq!(world.summary().await.left, 1);
 }

@@ -2,8 +2,8 @@
 
 use std::time::Duration;
 
-use serde_json::{Value, json};
 use tally_adapters::memory::Memory;
+use tally_core::audit::RunScope;
 use tally_core::ids::RowKey;
 use tally_core::lineage::Loss;
 use tally_core::ports::QueueReason;
@@ -23,14 +23,6 @@ async fn drifting(memory: &Memory, world: &World) {
     }
 }
 
-async fn latest(world: &World) -> tally_core::ports::RunState {
-    world.ports.recounts.runs(1).await.unwrap().remove(0)
-}
-
-fn found(run: &tally_core::ports::RunState) -> Value {
-    serde_json::from_str::<Value>(&run.summary).unwrap()["summary"].clone()
-}
-
 #[tokio::test(start_paused = true)]
 async fn two_processes_share_one_audit_and_the_run_says_what_both_have_found() {
     let memory = Memory::new(BEGAN, 2);
@@ -40,15 +32,13 @@ async fn two_processes_share_one_audit_and_the_run_says_what_both_have_found() {
     let slow = |world: &World, name: &str, line: &[&str]| world.start_with(name, line, |rules| rules.segments = 8);
     let one = slow(&world, "one", &["--read-units-per-second", "2"]);
     eventually("the run is known", async || !world.ports.recounts.runs(1).await.unwrap().is_empty()).await;
-    let run = latest(&world).await.run.to_string();
+    let run = world.latest().await.run.to_string();
     let two = slow(&world, "two", &["--resume", &run, "--read-units-per-second", "2"]);
     assert_eq!((ended(one).await, ended(two).await), (Exit::CLEAN, Exit::CLEAN));
-    let run = latest(&world).await;
+    let run = world.latest().await;
     let shares = world.ports.recounts.shares(run.run).await.unwrap();
-    let rows = |share: &String| serde_json::from_str::<Value>(share).unwrap()["rows"].as_u64().unwrap();
-    assert!(shares.len() == 2 && shares.iter().all(|share| rows(share) > 0), "both had a part in it");
-    let summary = found(&run);
-    assert_eq!((&summary["rows"], &summary["corrected"]), (&json!(POSTS * 25), &json!(POSTS / 2)));
+    assert!(shares.len() == 2 && shares.iter().all(|share| share.rows > 0), "both had a part in it");
+    assert_eq!((run.summary.rows, run.summary.corrected), (POSTS * 25, POSTS / 2));
     assert!(run.ended.is_some());
     world.exact(POSTS).await;
 }
@@ -69,15 +59,13 @@ async fn an_audit_that_died_in_the_midst_of_a_segment_goes_on_behind_what_was_se
     })
     .await;
     first.kill().await;
-    let run = latest(&world).await;
+    let run = world.latest().await;
     let before = world.ports.recounts.shares(run.run).await.unwrap();
     assert_eq!(ended(slow(&world, "second", &["--resume", &run.run.to_string()])).await, Exit::CLEAN);
     let shares = world.ports.recounts.shares(run.run).await.unwrap();
     let second = shares.iter().find(|share| !before.contains(share)).expect("the second has a share of its own");
-    let rows = serde_json::from_str::<Value>(second).unwrap()["rows"].as_u64().unwrap();
-    assert!(rows < POSTS * 25, "the second has counted everything once more");
-    let summary = found(&latest(&world).await);
-    assert_eq!(summary["windows"], json!(0), "the key it died in was looked at, not taken for a wrong one");
+    assert!(second.rows < POSTS * 25, "the second has counted everything once more");
+    assert_eq!(world.summary().await.windows, 0, "the key it died in was looked at, not taken for a wrong one");
 }
 
 #[tokio::test(start_paused = true)]
@@ -90,7 +78,7 @@ async fn a_dry_run_that_is_continued_stays_one_and_no_other_run_becomes_one() {
         let died = world.start("died", &[line, &["--read-units-per-second", "1"]].concat());
         tokio::time::sleep(Duration::from_secs(2)).await;
         died.kill().await;
-        let run = latest(&world).await.run.to_string();
+        let run = world.latest().await.run.to_string();
         let again = world.start("again", &[&["--resume", &run], other].concat()).ended().await;
         if line.is_empty() {
             assert!(!again.exit().is_clean(), "a run that corrects is not continued as a dry run");
@@ -127,6 +115,6 @@ async fn a_watcher_settles_what_is_flagged_beside_an_audit_that_cannot_settle_ev
     assert_eq!(world.recount(&["--post", "p-0", "--force"]).await, Exit::CLEAN);
     eventually("the gap is closed", async || world.ports.checkpoints.gaps().await.unwrap().is_empty()).await;
     let runs = world.ports.recounts.runs(1_000).await.unwrap();
-    assert_eq!(runs.iter().filter(|run| run.scope == "audit").count(), 1, "the table was scanned once");
+    assert_eq!(runs.iter().filter(|run| run.scope == RunScope::Audit).count(), 1, "the table was scanned once");
     world.exact(4).await;
 }

@@ -5,11 +5,11 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use clap::Parser;
-use serde_json::Value;
 use tally_adapters::dynamodb::{self, Connection, Settings};
-use tally_adapters::memory::{Likes, Memory};
+use tally_adapters::memory::Memory;
 use tally_batch_recount::{App, Args, Config, Job, Ports, Rules};
 use tally_change_streamer as streamer;
+use tally_core::audit::{RunRecord, Summary};
 use tally_core::batch::Change;
 use tally_core::counter::{Counter, ShardTally};
 use tally_core::event::Action;
@@ -52,16 +52,17 @@ pub(crate) struct World {
 impl World {
     /// Over the in-memory twins.
     pub(crate) fn twin(memory: &Memory) -> Self {
-        let likes: Likes = memory.likes(shards());
         let ports = Ports {
             stream: Arc::new(memory.streams()),
-            rows: Arc::new(likes.clone()),
+            rows: Arc::new(memory.rows()),
+            markers: Arc::new(memory.markers()),
             counts: Arc::new(memory.counts()),
             checkpoints: Arc::new(memory.checkpoints()),
             recounts: Arc::new(memory.recounts()),
             producer: None,
         };
-        Self { ports, clock: Clock::starting_at(BEGAN), fenced: Arc::new(likes), started: Arc::default() }
+        let (clock, fenced) = (Clock::starting_at(BEGAN), Arc::new(memory.likes(shards())));
+        Self { ports, clock, fenced, started: Arc::default() }
     }
 
     /// Over an emulator, through the SDK and without sockets.
@@ -91,7 +92,7 @@ impl World {
         Host::new(name).with_clock(self.clock).with_chance(Chance::seeded(seed))
     }
 
-    /// Starts a streamer of quick habits.
+    /// Starts a change-streamer that writes and polls often.
     pub(crate) fn streamer(&self, name: &str) -> Running {
         let mut rules = streamer::Rules::default();
         rules.cut.age = Duration::from_millis(20);
@@ -130,9 +131,12 @@ impl World {
     }
 
     /// The summary of the latest run.
-    pub(crate) async fn summary(&self) -> Value {
-        let run = self.ports.recounts.runs(1).await.unwrap().remove(0);
-        serde_json::from_str::<Value>(&run.summary).unwrap()["summary"].clone()
+    pub(crate) async fn summary(&self) -> Summary {
+        self.latest().await.summary
+    }
+
+    pub(crate) async fn latest(&self) -> RunRecord {
+        self.ports.recounts.runs(1).await.unwrap().remove(0)
     }
 
     pub(crate) async fn counter(&self, post: &CounterId) -> Counter {

@@ -5,8 +5,8 @@ use std::time::Duration;
 use tally_adapters::memory::Memory;
 use tally_change_streamer::Rules;
 use tally_core::ids::RowKey;
-use tally_core::recount::{Marker, Report, WindowRun};
 use tally_core::weight::Weight;
+use tally_core::window::{Marker, Report, WindowRun};
 
 use crate::world::{BEGAN, World, Writer, brisk, eventually, key, post, user};
 
@@ -25,8 +25,8 @@ impl Window {
     }
 
     async fn put(&self, marker: Marker) {
-        let standing = self.world.rows.marker(&self.key).await.unwrap();
-        self.world.rows.put_marker(&self.key, marker, standing).await.unwrap();
+        let standing = self.world.markers.marker(&self.key).await.unwrap();
+        self.world.markers.put_marker(&self.key, marker, standing).await.unwrap();
     }
 
     async fn low(&self) {

@@ -13,7 +13,7 @@ use tally_core::counter::Counter;
 use tally_core::event::Action;
 use tally_core::fence::{Advance, Commit, Fence, Offset, Partition, TopicId};
 use tally_core::ids::{CounterId, PostId, RowKey, ShardCount, StreamLabel, UserId};
-use tally_core::ports::{FencedRows, Gap, Rows, ShardState};
+use tally_core::ports::{FencedRows, Gap, Markers, Rows, ShardState};
 use tally_core::time::UnixMillis;
 use tally_emulator::{Config as EmulatorConfig, Emulator};
 use tally_service::{Chance, Clock, Host, Running};
@@ -42,7 +42,8 @@ pub(crate) fn key(post: &CounterId, user: &UserId) -> RowKey {
 #[derive(Clone)]
 pub(crate) struct World {
     pub(crate) ports: Ports,
-    pub(crate) rows: Arc<dyn Rows>,
+    rows: Arc<dyn Rows>,
+    pub(crate) markers: Arc<dyn Markers>,
     fenced: Arc<dyn FencedRows>,
     clock: Clock,
 }
@@ -50,7 +51,6 @@ pub(crate) struct World {
 impl World {
     /// Over the in-memory twins.
     pub(crate) fn twin(memory: &Memory) -> Self {
-        let likes = memory.likes(shards());
         let ports = Ports {
             stream: Arc::new(memory.streams()),
             counts: Arc::new(memory.counts()),
@@ -59,7 +59,8 @@ impl World {
             cache: None,
             feed: None,
         };
-        Self { ports, rows: Arc::new(likes.clone()), fenced: Arc::new(likes), clock: Clock::starting_at(BEGAN) }
+        let (rows, markers) = (Arc::new(memory.rows()), Arc::new(memory.markers()));
+        Self { ports, rows, markers, fenced: Arc::new(memory.likes(shards())), clock: Clock::starting_at(BEGAN) }
     }
 
     /// Over an emulator, through the SDK and without sockets.
@@ -74,8 +75,9 @@ impl World {
 
     /// Over the tables of `connection`.
     pub(crate) fn over(connection: &Connection, clock: Clock) -> Self {
-        let likes = dynamodb::Likes::new(connection, shards());
-        Self { ports: Ports::over(connection), rows: Arc::new(likes.clone()), fenced: Arc::new(likes), clock }
+        let (rows, markers) = (dynamodb::Rows::new(connection), dynamodb::Markers::new(connection));
+        let fenced = Arc::new(dynamodb::Likes::new(connection, shards()));
+        Self { ports: Ports::over(connection), rows: Arc::new(rows), markers: Arc::new(markers), fenced, clock }
     }
 
     /// Starts a streamer; each has a name of its own, and a seed.

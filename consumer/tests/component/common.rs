@@ -264,15 +264,15 @@ impl World {
 
     /// Every row there is.
     pub(crate) async fn rows(&self) -> BTreeMap<(String, String), UnixMillis> {
-        let likes = self.memory.likes(ShardCount::DEFAULT);
+        let table = self.memory.rows();
         let mut rows = BTreeMap::new();
         let mut after = None;
         loop {
-            let page = likes.scan(Segment { index: 0, of: 1 }, after.as_ref()).await.unwrap();
+            let page = table.scan(Segment { index: 0, of: 1 }, after.as_ref()).await.unwrap();
             for row in page.items {
                 let key = row.pk.parse().unwrap();
                 let user = UserId::new(&row.sort).unwrap();
-                let like = likes.like(&key, &user).await.unwrap().unwrap();
+                let like = table.like(&key, &user).await.unwrap().unwrap();
                 rows.insert((key.counter.post.to_string(), row.sort), like.liked_at);
             }
             after = page.next;

@@ -48,6 +48,7 @@ pub(crate) struct Stage {
     pub(crate) cluster: MockCluster<'static, DefaultProducerContext>,
     pub(crate) emulator: Emulator,
     pub(crate) likes: dynamodb::Likes,
+    rows: dynamodb::Rows,
     endpoint: String,
     producer: kafka::Producer,
     pub(crate) ledger: Ledger,
@@ -77,10 +78,10 @@ impl Stage {
         let connection = Connection::open(&settings).await;
         ensure_tables(&connection).await.unwrap();
         let producer = kafka::Producer::new(&kafka::Settings::plaintext(&cluster.bootstrap_servers())).unwrap();
-        let likes = dynamodb::Likes::new(&connection, ShardCount::DEFAULT);
+        let (likes, rows) = (dynamodb::Likes::new(&connection, ShardCount::DEFAULT), dynamodb::Rows::new(&connection));
         let (ends, poison) = ((0..PARTITIONS).map(|index| (index, 0)).collect(), Vec::new());
         let ledger = Ledger::new();
-        Self { cluster, emulator, likes, endpoint, producer, ledger, ends, poison, said: 0, _server: host }
+        Self { cluster, emulator, likes, rows, endpoint, producer, ledger, ends, poison, said: 0, _server: host }
     }
 
     pub(crate) fn broker_down(&self) {
@@ -187,7 +188,7 @@ impl Stage {
         let mut keys = BTreeSet::new();
         let mut after = None;
         loop {
-            let page = self.likes.scan(Segment { index: 0, of: 1 }, after.as_ref()).await.unwrap();
+            let page = self.rows.scan(Segment { index: 0, of: 1 }, after.as_ref()).await.unwrap();
             keys.extend(page.items.into_iter().map(|row| row.pk));
             after = page.next;
             if after.is_none() {
@@ -199,7 +200,7 @@ impl Stage {
             let key: RowKey = key.parse().unwrap();
             let mut after = None;
             loop {
-                let page = self.likes.likes(&key, after.as_ref(), None).await.unwrap();
+                let page = self.rows.likes(&key, after.as_ref(), None).await.unwrap();
                 rows.extend(page.items.into_iter().map(|like| {
                     let place = (key.counter.post.to_string(), like.user.to_string());
                     assert_eq!(key.shard, ShardCount::DEFAULT.shard_of(&like.user), "{place:?} is where it belongs");

@@ -8,10 +8,10 @@ use crate::fault::Fault;
 use crate::ids::{CounterId, RowKey, Sequence};
 use crate::lineage::{Loss, Picture};
 use crate::ports::{Applied, Outcome, QueueReason};
-use crate::recount::{CaptureLimits, Report};
 use crate::served::Served;
 use crate::tally::{Cut, CutRules, Record};
 use crate::time::UnixMillis;
+use crate::window::{CaptureLimits, Report};
 
 /// What bounds the work of one stream shard.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

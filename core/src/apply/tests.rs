@@ -4,11 +4,11 @@ use super::*;
 use crate::counter::{Counter, ShardTally, Update};
 use crate::ids::{CounterId, MemberKey, RowKey, Shard};
 use crate::ports::{Applied, QueueReason};
-use crate::recount::{CaptureLimits, Marker};
 use crate::served::Served;
 use crate::tally::{CutRules, RecordKind};
 use crate::watermark::{Prune, Standing};
 use crate::weight::Weight;
+use crate::window::{CaptureLimits, Marker};
 
 const RULES: Rules = Rules {
     cut: CutRules { records: 100, age: Duration::from_millis(100) },

@@ -10,10 +10,10 @@ use crate::counter::Counter;
 use crate::fault::Fault;
 use crate::ids::{CounterId, Ordinal, StreamShardId};
 use crate::lineage::Picture;
-use crate::recount::Report;
 use crate::served::Served;
 use crate::tally::{Boundary, CounterRecords, Prefix, UpdateContext};
 use crate::time::Now;
+use crate::window::Report;
 
 /// Ancestors that an update names. Feeders further away are found by asking again, and so are their watermarks.
 const ANCESTORS: usize = 6;

@@ -69,7 +69,7 @@ pub enum LeaseTaken {
 pub struct GapId(pub String);
 
 /// A loss of stream not yet repaired by an audit.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Gap {
     /// Its name.
     pub id: GapId,

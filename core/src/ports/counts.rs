@@ -5,8 +5,8 @@ use async_trait::async_trait;
 use super::{Cursor, Outcome, Page, Segment};
 use crate::counter::{Counter, Update};
 use crate::ids::{CounterId, RowKey, Shard};
-use crate::recount::{Verdict, WindowRun};
 use crate::time::UnixMillis;
+use crate::window::{Verdict, WindowRun};
 
 /// What became of an update.
 #[derive(Clone, Debug, PartialEq, Eq)]

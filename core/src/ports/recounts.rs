@@ -1,25 +1,31 @@
-//! The recounts table: runs, what is queued for one, the reports of windows, and the ledger.
+//! The recounts table, by what it is used for: runs, the queue, claims, the segments of audits, the reports of windows,
+//! and the ledger.
 
 use async_trait::async_trait;
 
 use super::{Cursor, LedgerEntry, Outcome, Page, Worker};
+use crate::audit::{AuditRun, RunRecord, Summary};
 use crate::ids::{CounterId, RowKey};
-use crate::recount::{AuditRun, Report, WindowRun};
 use crate::time::UnixMillis;
+use crate::window::{Report, WindowRun};
 
-/// A recount run as it is kept.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct RunState {
-    /// The run.
-    pub run: AuditRun,
-    /// When it began.
-    pub began: UnixMillis,
-    /// When it ended.
-    pub ended: Option<UnixMillis>,
-    /// What it was asked to do, as its command line says it.
-    pub scope: String,
-    /// Its summary so far, a JSON document.
-    pub summary: String,
+/// Runs of the recount, and what each process has found for them.
+#[async_trait]
+pub trait Runs: Send + Sync {
+    /// Puts a run's record. Safe to repeat: the latest summary stands, and a run that has ended stays as it ended.
+    async fn put_run(&self, record: &RunRecord) -> Outcome<()>;
+
+    /// A run's record.
+    async fn run(&self, run: AuditRun) -> Outcome<Option<RunRecord>>;
+
+    /// The latest runs, newest first: the ids of runs begin with their time.
+    async fn runs(&self, limit: u32) -> Outcome<Vec<RunRecord>>;
+
+    /// Puts what `worker` has found for `run` so far. Safe to repeat: what it says last stands.
+    async fn put_share(&self, run: AuditRun, worker: &Worker, share: &Summary, now: UnixMillis) -> Outcome<()>;
+
+    /// What each worker of `run` has found.
+    async fn shares(&self, run: AuditRun) -> Outcome<Vec<Summary>>;
 }
 
 /// Why a row key waits for a recount.
@@ -31,7 +37,7 @@ pub enum QueueReason {
     Negative,
     /// Two open stream shards fed it.
     Suspect,
-    /// Somebody asked.
+    /// A person asked for it.
     Asked,
 }
 
@@ -42,52 +48,13 @@ pub struct Queued {
     pub key: RowKey,
     /// Why it was queued first.
     pub reason: QueueReason,
-    /// How often it was asked for: whoever recounted it for fewer requests leaves it queued.
+    /// How often it was asked for: a recount of fewer requests leaves it queued.
     pub asked: u64,
 }
 
-/// Whether a piece of work could be claimed.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Claimed {
-    /// It is ours until the heartbeat is missed.
-    Claimed,
-    /// Another worker has it.
-    Taken,
-    /// It is done.
-    Done,
-}
-
-/// How far one segment of an audit has come.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct AuditSegment {
-    /// Its index.
-    pub index: u32,
-    /// Where the scan goes on.
-    pub cursor: Option<Cursor>,
-    /// Row keys that are neither proved nor repaired yet.
-    pub unsettled: u64,
-    /// Whether all of it was scanned.
-    pub done: bool,
-}
-
-/// What recounts remember.
+/// What waits for a recount: row keys, and an audit of everything.
 #[async_trait]
-pub trait Recounts: Send + Sync {
-    /// Puts a run's state. Safe to repeat: the latest summary stands, and one that has ended stays as it ended.
-    async fn put_run(&self, state: &RunState) -> Outcome<()>;
-
-    /// A run's state.
-    async fn run(&self, run: AuditRun) -> Outcome<Option<RunState>>;
-
-    /// The latest runs, newest first: the ids of runs begin with their time.
-    async fn runs(&self, limit: u32) -> Outcome<Vec<RunState>>;
-
-    /// Puts what `worker` has found for `run` so far, a JSON document. Safe to repeat: what it says last stands.
-    async fn put_share(&self, run: AuditRun, worker: &Worker, share: &str, now: UnixMillis) -> Outcome<()>;
-
-    /// What every worker of `run` has found.
-    async fn shares(&self, run: AuditRun) -> Outcome<Vec<String>>;
-
+pub trait RecountQueue: Send + Sync {
     /// Queues a row key. Safe to repeat: a key is queued once, for the reason first given.
     async fn enqueue(&self, key: &RowKey, reason: QueueReason, now: UnixMillis) -> Outcome<()>;
 
@@ -106,27 +73,71 @@ pub trait Recounts: Send + Sync {
 
     /// The audit that was queued as `asked` is done; one asked for since stays queued. Safe to repeat.
     async fn audit_done(&self, asked: UnixMillis) -> Outcome<()>;
+}
 
-    /// Claims a piece of work for `worker` until its heartbeat is older than `stale`. A courtesy between runs: nothing
-    /// that must be right relies on it. Safe to repeat.
+/// Whether a piece of work could be claimed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Claimed {
+    /// It is ours until the heartbeat is missed.
+    Claimed,
+    /// Another worker has it.
+    Taken,
+    /// It is done.
+    Done,
+}
+
+/// Claims keep two workers from doing the same work. A courtesy: nothing that must be right relies on them.
+#[async_trait]
+pub trait Claims: Send + Sync {
+    /// Claims a piece of work for `worker` until its heartbeat is older than `stale`. Safe to repeat: it is a heartbeat.
     async fn claim(&self, what: &str, worker: &Worker, now: UnixMillis, stale: UnixMillis) -> Outcome<Claimed>;
 
     /// The claimed work is done, or given back. Safe to repeat.
     async fn settle(&self, what: &str, worker: &Worker, done: bool) -> Outcome<()>;
+}
 
-    /// Puts how far a segment of an audit has come. Safe to repeat, by anybody: one that is done stays as it is.
+/// How far one segment of an audit has come.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct AuditSegment {
+    /// Its number.
+    pub index: u32,
+    /// Where the scan goes on.
+    pub cursor: Option<Cursor>,
+    /// Row keys that are neither proved nor repaired yet.
+    pub unsettled: u64,
+    /// Whether all of it was scanned.
+    pub done: bool,
+}
+
+/// The segments of audits.
+#[async_trait]
+pub trait AuditSegments: Send + Sync {
+    /// Puts how far a segment of an audit has come. Safe to repeat, by any process: one that is done stays as it is.
     async fn put_segment(&self, run: AuditRun, segment: &AuditSegment, now: UnixMillis) -> Outcome<()>;
 
     /// The segments of an audit.
     async fn segments(&self, run: AuditRun) -> Outcome<Vec<AuditSegment>>;
+}
 
-    /// Writes a window's report, its head last. Safe to repeat, by any worker: a complete report of one run is the same
-    /// whoever writes it.
+/// The reports of windows.
+#[async_trait]
+pub trait Reports: Send + Sync {
+    /// Writes a window's report, its head last. Safe to repeat, by any worker: complete reports of one window are the
+    /// same.
     async fn put_report(&self, report: &Report, now: UnixMillis) -> Outcome<()>;
 
     /// A window's report, if it is complete.
     async fn report(&self, key: &RowKey, run: WindowRun) -> Outcome<Option<Report>>;
+}
 
-    /// The ledger of a counter, newest first.
+/// The ledger of corrections, written with the counters themselves ([`Counts`](super::Counts)).
+#[async_trait]
+pub trait Ledger: Send + Sync {
+    /// The lines of a counter, newest first.
     async fn ledger(&self, counter: &CounterId, limit: u32) -> Outcome<Vec<LedgerEntry>>;
 }
+
+/// The whole table, for those who hand it on: every part can be had of it by itself.
+pub trait Recounts: Runs + RecountQueue + Claims + AuditSegments + Reports + Ledger {}
+
+impl<T: Runs + RecountQueue + Claims + AuditSegments + Reports + Ledger> Recounts for T {}

@@ -6,9 +6,9 @@ use super::{Cursor, Outcome, Page};
 use crate::batch::Change;
 use crate::fence::{Advance, Commit, Fence, Partition};
 use crate::ids::{MemberKey, ReservedKey, RowKey, UserId, check_id};
-use crate::recount::Marker;
 use crate::time::UnixMillis;
 use crate::weight::{Stated, Weight};
+use crate::window::Marker;
 
 /// Rows and fence together: all that the consumer writes.
 #[async_trait]
@@ -42,7 +42,7 @@ pub struct Like {
 }
 
 /// A row as a scan meets it: also one that stands where it should not.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct ScannedRow {
     /// `pk`.
     pub pk: String,
@@ -80,7 +80,7 @@ pub enum MarkerPut {
     Unclear,
 }
 
-/// Reading rows, and the markers beside them.
+/// Reading rows.
 #[async_trait]
 pub trait Rows: Send + Sync {
     /// `user`'s like in `key`, read consistently.
@@ -100,7 +100,11 @@ pub trait Rows: Send + Sync {
     /// One page of a table scan, keys and `n` only, read consistently; reserved rows that are no cells left out. The rows
     /// of a key follow each other, within a page and from page to page.
     async fn scan(&self, segment: Segment, after: Option<&Cursor>) -> Outcome<Page<ScannedRow>>;
+}
 
+/// The markers that a recount puts beside the rows.
+#[async_trait]
+pub trait Markers: Send + Sync {
     /// The marker of a row key, read consistently.
     async fn marker(&self, key: &RowKey) -> Outcome<Option<Marker>>;
 

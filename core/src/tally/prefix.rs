@@ -10,9 +10,9 @@ use super::{Record, RecordKind};
 use crate::Map;
 use crate::counter::{Feeder, Touch, Update};
 use crate::ids::{CounterId, Ordinal, RowKey, Sequence, Shard, ShardSet};
-use crate::recount::{Phase, WindowRun};
 use crate::time::UnixMillis;
 use crate::watermark::{Prune, Watermarks};
+use crate::window::{Phase, WindowRun};
 
 /// When a prefix ends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -256,8 +256,8 @@ impl UpdateContext<'_> {
 mod tests {
     use super::*;
     use crate::ids::{CounterId, MemberKey, PostId};
-    use crate::recount::Marker;
     use crate::weight::Weight;
+    use crate::window::Marker;
 
     const RULES: CutRules = CutRules { records: 100, age: Duration::from_millis(100) };
     const NOW: Duration = Duration::ZERO;

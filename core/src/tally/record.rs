@@ -3,9 +3,9 @@
 use thiserror::Error;
 
 use crate::ids::{BadRowKey, MemberKey, ReservedKey, RowKey, Sequence};
-use crate::recount::{Marker, Phase, WindowRun};
 use crate::time::UnixMillis;
 use crate::weight::{Stated, Weight};
+use crate::window::{Marker, Phase, WindowRun};
 
 /// A change record as the stream gives it, in our words.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]

@@ -18,8 +18,8 @@ use tally_core::ids::{CounterId, PostId, RowKey, Shard, ShardCount};
 use tally_core::ports::{
     Applied, ChangeStream, Checkpoints, Counts, Cursor, Judged, LedgerEntry, Mended, Outcome, Page, Producer, Segment,
 };
-use tally_core::recount::Verdict;
 use tally_core::time::UnixMillis;
+use tally_core::window::Verdict;
 use tally_count_api::{App, Config, Ports};
 use tally_service::{Clock, Host, Running};
 use tokio::net::{TcpListener, TcpStream};
@@ -204,7 +204,7 @@ impl Api {
         memory.checkpoints().config(Some(ShardCount::DEFAULT)).await.unwrap();
         let ports = Ports {
             counts: Arc::new(counts.clone()),
-            rows: Arc::new(memory.likes(ShardCount::DEFAULT)),
+            rows: Arc::new(memory.rows()),
             checkpoints: Arc::new(memory.checkpoints()),
             stream: Arc::new(memory.streams()),
             recounts: Arc::new(memory.recounts()),

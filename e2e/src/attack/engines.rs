@@ -6,7 +6,7 @@ use std::net::SocketAddr;
 use std::time::Duration;
 
 use anyhow::Context;
-use tally_adapters::dynamodb::{Checkpoints, Connection, Counts, Likes, Settings, Streams, ensure_tables};
+use tally_adapters::dynamodb::{Checkpoints, Connection, Counts, Likes, Rows, Settings, Streams, ensure_tables};
 use tally_adapters::kafka;
 use tally_core::ids::{ShardCount, StreamShardId};
 use tally_core::ports::{ChangeStream as _, Checkpoints as _, FencedRows as _};
@@ -47,6 +47,7 @@ pub(crate) struct Engines {
     pub(crate) redis: Option<Redis>,
     pub(crate) proxies: BTreeMap<Dependency, Proxy>,
     pub(crate) likes: Likes,
+    pub(crate) rows: Rows,
     pub(crate) counts: Counts,
     checkpoints: Checkpoints,
     stream: Streams,
@@ -84,6 +85,7 @@ impl Engines {
         ensure_tables(&connection).await?;
         Ok(Self {
             likes: Likes::new(&connection, ShardCount::DEFAULT),
+            rows: Rows::new(&connection),
             counts: Counts::new(&connection),
             checkpoints: Checkpoints::new(&connection),
             stream: Streams::new(&connection),

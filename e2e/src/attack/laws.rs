@@ -53,7 +53,7 @@ async fn scanned(engines: &Engines) -> anyhow::Result<BTreeSet<(String, String)>
     let mut rows = BTreeSet::new();
     let mut after = None;
     loop {
-        let page = engines.likes.scan(Segment { index: 0, of: 1 }, after.as_ref()).await?;
+        let page = engines.rows.scan(Segment { index: 0, of: 1 }, after.as_ref()).await?;
         // Recounts leave markers, which are no rows.
         let likes = page.items.into_iter().filter(|row| !row.sort.starts_with('\u{1}'));
         rows.extend(likes.map(|row| (row.pk, row.sort)));
@@ -69,7 +69,7 @@ async fn since_when(engines: &Engines, keys: impl Iterator<Item = &RowKey>, expe
     for key in keys {
         let mut after = None;
         loop {
-            let page = engines.likes.likes(key, after.as_ref(), None).await?;
+            let page = engines.rows.likes(key, after.as_ref(), None).await?;
             for like in page.items {
                 let place = (key.counter.post.as_str().to_owned(), like.user.as_str().to_owned());
                 let said = expected.get(&place);

@@ -64,7 +64,7 @@ pub async fn serve(config: Config) -> (SocketAddr, Running) {
     memory.checkpoints().config(None).await.expect("memory does not fail");
     let ports = Ports {
         counts: Arc::new(memory.counts()),
-        rows: Arc::new(memory.likes(ShardCount::DEFAULT)),
+        rows: Arc::new(memory.rows()),
         checkpoints: Arc::new(memory.checkpoints()),
         stream: Arc::new(memory.streams()),
         recounts: Arc::new(memory.recounts()),

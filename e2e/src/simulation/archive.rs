@@ -4,8 +4,8 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use tally_core::ids::{RowKey, Sequence, StreamShardId};
 use tally_core::ports::{ChangeStream, Position, StreamFault};
-use tally_core::recount::{Phase, WindowRun};
 use tally_core::tally::{Record, RecordKind, read};
+use tally_core::window::{Phase, WindowRun};
 
 /// Every record of the stream so far, by shard.
 #[derive(Debug, Default)]

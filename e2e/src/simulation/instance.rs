@@ -10,9 +10,9 @@ use tally_adapters::dynamodb::{self, Connection};
 use tally_batch_recount as recount;
 use tally_change_streamer as streamer;
 use tally_consumer as consumer;
-use tally_core::ports::{ChangeStream, Counts, FencedRows, Intake, Rows};
-use tally_core::recount::CaptureLimits;
+use tally_core::ports::{ChangeStream, Counts, FencedRows, Intake};
 use tally_core::tally::CutRules;
+use tally_core::window::CaptureLimits;
 use tally_service::{Chance, Clock, Ended, Host, Running, UnixMillis};
 use tokio::time::Instant;
 
@@ -105,6 +105,8 @@ impl Slot {
     ) -> Tables {
         let mut tables = Tables {
             likes: Arc::new(dynamodb::Likes::new(connection, profile.shards)),
+            rows: Arc::new(dynamodb::Rows::new(connection)),
+            markers: Arc::new(dynamodb::Markers::new(connection)),
             counts: Arc::new(dynamodb::Counts::new(connection)),
             checkpoints: Arc::new(dynamodb::Checkpoints::new(connection)),
             recounts: Arc::new(dynamodb::Recounts::new(connection)),
@@ -266,10 +268,10 @@ fn recount_app(profile: &Profile, mutant: Option<Mutant>, tables: Tables) -> rec
         force: true,
         ..recount::Rules::default()
     };
-    let mut rows = tables.likes as Arc<dyn Rows>;
+    let mut markers = tables.markers;
     if mutant == Some(Mutant::OneWait) {
         let wait = std::mem::take(&mut rules.guard);
-        rows = Arc::new(MutatedMarkers { inner: rows, wait });
+        markers = Arc::new(MutatedMarkers { inner: markers, wait });
     }
     let config = recount::Config {
         table_prefix: String::new(),
@@ -278,7 +280,8 @@ fn recount_app(profile: &Profile, mutant: Option<Mutant>, tables: Tables) -> rec
     };
     let ports = recount::Ports {
         stream: tables.stream,
-        rows,
+        rows: tables.rows,
+        markers,
         counts: tables.counts,
         checkpoints: tables.checkpoints,
         recounts: tables.recounts,

@@ -13,10 +13,10 @@ use tally_adapters::memory::{self, Memory, log::Broker};
 use tally_core::counter::Counter;
 use tally_core::ids::{CounterId, RowKey, Shard};
 use tally_core::ports::{
-    ChangeStream, Checkpoints, Counts, Cursor, FencedRows, Recounts, Rows, Segment, ShardState, Shelf,
+    ChangeStream, Checkpoints, Counts, Cursor, FencedRows, Markers, Recounts, Rows, Segment, ShardState, Shelf,
 };
-use tally_core::recount::WindowRun;
 use tally_core::time::UnixMillis;
+use tally_core::window::WindowRun;
 use tally_emulator::{Config, Emulator, Rule};
 use tally_service::Clock;
 
@@ -45,6 +45,7 @@ pub(crate) struct World {
 /// The tables' ports as nobody else has them: undisturbed.
 pub(crate) struct Calm {
     pub(crate) likes: dynamodb::Likes,
+    rows: dynamodb::Rows,
     pub(crate) counts: dynamodb::Counts,
     pub(crate) checkpoints: dynamodb::Checkpoints,
     pub(crate) recounts: dynamodb::Recounts,
@@ -72,6 +73,7 @@ impl World {
         broker.create_topic(LETTERS, 1);
         let calm = Calm {
             likes: dynamodb::Likes::new(&connection, profile.shards),
+            rows: dynamodb::Rows::new(&connection),
             counts: dynamodb::Counts::new(&connection),
             checkpoints: dynamodb::Checkpoints::new(&connection),
             recounts: dynamodb::Recounts::new(&connection),
@@ -106,7 +108,7 @@ impl World {
     pub(crate) async fn rows(&self) -> anyhow::Result<BTreeSet<(String, String)>> {
         let (mut rows, mut after): (_, Option<Cursor>) = (BTreeSet::new(), None);
         loop {
-            let page = Rows::scan(&self.calm.likes, Segment { index: 0, of: 1 }, after.as_ref()).await?;
+            let page = self.calm.rows.scan(Segment { index: 0, of: 1 }, after.as_ref()).await?;
             rows.extend(page.items.into_iter().map(|row| (row.pk, row.sort)));
             after = page.next;
             if after.is_none() {
@@ -223,6 +225,8 @@ impl Tamper {
 /// Ports of tables as a process holds them.
 pub(crate) struct Tables {
     pub(crate) likes: Arc<dynamodb::Likes>,
+    pub(crate) rows: Arc<dyn Rows>,
+    pub(crate) markers: Arc<dyn Markers>,
     pub(crate) counts: Arc<dyn Counts>,
     pub(crate) checkpoints: Arc<dyn Checkpoints>,
     pub(crate) recounts: Arc<dyn Recounts>,

@@ -6,9 +6,9 @@ use aws_sdk_dynamodb::types::AttributeValue;
 use tally_core::counter::{Counter, ShardTally, Window};
 use tally_core::ids::{Ordinal, Sequence, Shard};
 use tally_core::ports::Outcome;
-use tally_core::recount::WindowRun;
 use tally_core::time::UnixMillis;
 use tally_core::watermark::Watermarks;
+use tally_core::window::WindowRun;
 
 use super::super::item::{Item, Reader};
 use super::super::names::counts::{

@@ -3,8 +3,8 @@
 
 use aws_sdk_dynamodb::types::{AttributeValue, Update};
 use tally_core::ids::Shard;
-use tally_core::recount::{Form, Verdict};
 use tally_core::time::UnixMillis;
+use tally_core::window::{Form, Verdict};
 
 use super::super::expression::Aliases;
 use super::super::item::{Item, flag};

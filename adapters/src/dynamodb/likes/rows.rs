@@ -1,22 +1,21 @@
-//! Reading rows, and the marker rows beside them.
+//! Reading rows.
 
 use async_trait::async_trait;
 use aws_sdk_dynamodb::operation::query::builders::QueryFluentBuilder;
 use aws_sdk_dynamodb::types::{AttributeValue, ReturnConsumedCapacity};
 use tally_core::fault::Fault;
 use tally_core::ids::{MemberKey, RESERVED, ReservedKey, RowKey, UserId};
-use tally_core::ports::{Cursor, Like, MarkerPut, Outcome, Page, Rows, ScannedRow, Segment};
-use tally_core::recount::Marker;
+use tally_core::ports::{Cursor, Like, Outcome, Page, Rows as RowsPort, ScannedRow, Segment};
 use tally_core::time::UnixMillis;
 use tally_core::weight::{Stated, Weight};
 
+use super::super::connection::Connection;
 use super::super::cursor::{after_one, after_two, half_units, start_one, start_two};
-use super::super::expression::Aliases;
-use super::super::fault::{fault, is_refused};
-use super::super::item::{Item, Reader, item, text};
+use super::super::fault::fault;
+use super::super::item::{Item, Reader, text};
 use super::super::names::PK;
-use super::super::names::likes::{LIKED_AT, N, PHASE, RUN, USER_ID};
-use super::{Likes, row_key};
+use super::super::names::likes::{LIKED_AT, N, USER_ID};
+use super::row_key;
 
 /// Rows read at once. A page could be a megabyte, and at 256 units of the 3,000 that a partition has each second those
 /// beside it would feel it.
@@ -25,7 +24,18 @@ const ROWS: i32 = 1_000;
 /// The least sort key a user can have: reserved keys begin with U+0001, and ids hold no control character.
 const FIRST_USER: &str = " ";
 
-impl Likes {
+/// The rows, to be read.
+#[derive(Clone, Debug)]
+pub struct Rows {
+    connection: Connection,
+}
+
+impl Rows {
+    /// The rows of a deployment.
+    pub fn new(connection: &Connection) -> Self {
+        Self { connection: connection.clone() }
+    }
+
     /// A consistent query of one row key from the sort key `first` on, behind `after`.
     fn rows_of(&self, key: &RowKey, first: impl Into<String>, after: Option<&Cursor>) -> QueryFluentBuilder {
         let pk = key.to_string();
@@ -44,7 +54,7 @@ impl Likes {
             .return_consumed_capacity(ReturnConsumedCapacity::Total)
     }
 
-    /// The likes among `rows`; one that no consumer wrote is passed over, lest it hide everybody behind it.
+    /// The likes among `rows`; one that no consumer wrote is passed over, lest it hide those behind it.
     fn likes_in(&self, rows: &[Item]) -> Vec<Like> {
         rows.iter().filter_map(|row| self.like_in(row).ok()).collect()
     }
@@ -56,7 +66,7 @@ impl Likes {
 }
 
 #[async_trait]
-impl Rows for Likes {
+impl RowsPort for Rows {
     async fn like(&self, key: &RowKey, user: &UserId) -> Outcome<Option<Like>> {
         let table = &self.connection.tables.likes;
         let key = row_key(key.to_string(), text(user.as_str()));
@@ -125,56 +135,6 @@ impl Rows for Likes {
         let rows = reply.items.unwrap_or_default().into_iter().map(|row| scanned(table, row));
         let items = rows.filter(|row| row.as_ref().map_or(true, is_counted)).collect::<Outcome<_>>()?;
         Ok(Page { items, next, half_units })
-    }
-
-    async fn marker(&self, key: &RowKey) -> Outcome<Option<Marker>> {
-        let table = &self.connection.tables.likes;
-        let key = row_key(key.to_string(), text(Marker::SORT_KEY));
-        let get = self.connection.client.get_item().table_name(table).set_key(Some(key)).consistent_read(true);
-        let reply = get.send().await.map_err(|error| fault(table, &error))?;
-        let Some(found) = reply.item() else { return Ok(None) };
-        let reader = Reader::new(table, found);
-        Ok(Some(Marker { run: reader.required(RUN)?, phase: reader.required(PHASE)? }))
-    }
-
-    /// Sent once, by a client that repeats nothing: a second copy of an opening marker could open its window again.
-    async fn put_marker(&self, key: &RowKey, marker: Marker, required: Option<Marker>) -> Outcome<MarkerPut> {
-        let table = &self.connection.tables.likes;
-        let mut say = Aliases::default();
-        let condition = match required {
-            None => format!("attribute_not_exists({})", say.name(PK)),
-            Some(required) => {
-                let [run, phase] = say.names([RUN, PHASE]);
-                format!(
-                    "{run}={} AND {phase}={}",
-                    say.text(required.run.to_string()),
-                    say.text(required.phase.as_str())
-                )
-            }
-        };
-        let (names, values) = say.finish();
-        let put = self
-            .connection
-            .once
-            .put_item()
-            .table_name(table)
-            .set_item(Some(item([
-                (PK, text(key.to_string())),
-                (USER_ID, text(Marker::SORT_KEY)),
-                (RUN, text(marker.run.to_string())),
-                (PHASE, text(marker.phase.as_str())),
-            ])))
-            .condition_expression(condition)
-            .set_expression_attribute_names(names)
-            .set_expression_attribute_values(values);
-        let Err(error) = put.send().await else { return Ok(MarkerPut::Put) };
-        if is_refused(&error) {
-            return Ok(MarkerPut::Unclear);
-        }
-        match fault(table, &error) {
-            Fault::Transient(_) => Ok(MarkerPut::Unclear),
-            fault => Err(fault),
-        }
     }
 }
 

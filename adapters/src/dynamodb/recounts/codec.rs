@@ -2,7 +2,8 @@
 
 use std::fmt::Display;
 
-use tally_core::ports::{AuditSegment, Cursor, Outcome, QueueReason, Queued, RunState, Worker};
+use tally_core::audit::{BadRecord, RunRecord, Summary};
+use tally_core::ports::{AuditSegment, Cursor, Outcome, QueueReason, Queued, Worker};
 use tally_core::time::UnixMillis;
 
 use super::super::item::{Item, Reader, flag, item, number, text};
@@ -10,31 +11,35 @@ use super::super::names::recounts::{ASKED, BEGAN, CURSOR, DONE, ENDED, REASON, S
 use super::super::names::{PK, SK};
 use super::{SEASON, WEEK, expiry, padded};
 
-pub(super) fn run_item(pk: &str, state: &RunState) -> Item {
+pub(super) fn run_item(pk: &str, record: &RunRecord) -> Item {
     let mut encoded = item([
         (PK, text(pk)),
-        (SK, text(state.run.to_string())),
-        (BEGAN, number(state.began)),
-        (SCOPE, text(state.scope.as_str())),
-        (SUMMARY, text(state.summary.as_str())),
-        (TTL, expiry(state.began, SEASON)),
+        (SK, text(record.run.to_string())),
+        (BEGAN, number(record.began)),
+        (SCOPE, text(record.scope_text())),
+        (SUMMARY, text(record.to_stored())),
+        (TTL, expiry(record.began, SEASON)),
     ]);
-    encoded.extend(state.ended.map(|ended| (ENDED.to_owned(), number(ended))));
+    encoded.extend(record.ended.map(|ended| (ENDED.to_owned(), number(ended))));
     encoded
 }
 
-pub(super) fn run(reader: &Reader<'_>) -> Outcome<RunState> {
-    Ok(RunState {
-        run: reader.required(SK)?,
-        began: UnixMillis(reader.required_number(BEGAN)?),
-        ended: reader.number(ENDED)?.map(UnixMillis),
-        scope: reader.required_text(SCOPE)?.to_owned(),
-        summary: reader.required_text(SUMMARY)?.to_owned(),
+pub(super) fn run(reader: &Reader<'_>) -> Outcome<RunRecord> {
+    let times = (UnixMillis(reader.required_number(BEGAN)?), reader.number(ENDED)?.map(UnixMillis));
+    let (run, scope, record) = (reader.required(SK)?, reader.required_text(SCOPE)?, reader.required_text(SUMMARY)?);
+    RunRecord::from_stored(run, times, scope, record).map_err(|error| match &error {
+        BadRecord::Scope(_) => reader.malformed(SCOPE, error),
+        BadRecord::Malformed(_) => reader.malformed(SUMMARY, error),
     })
 }
 
-pub(super) fn share_item(pk: &str, worker: &Worker, share: &str, now: UnixMillis) -> Item {
-    item([(PK, text(pk)), (SK, text(worker.0.as_str())), (SUMMARY, text(share)), (TTL, expiry(now, WEEK))])
+pub(super) fn share_item(pk: &str, worker: &Worker, share: &Summary, now: UnixMillis) -> Item {
+    item([(PK, text(pk)), (SK, text(worker.0.as_str())), (SUMMARY, text(share.to_stored())), (TTL, expiry(now, WEEK))])
+}
+
+pub(super) fn share(reader: &Reader<'_>) -> Outcome<Summary> {
+    let share = reader.required_text(SUMMARY)?;
+    Summary::from_stored(share).map_err(|error| reader.malformed(SUMMARY, error))
 }
 
 pub(super) fn queued(reader: &Reader<'_>) -> Outcome<Queued> {

@@ -6,9 +6,9 @@ use aws_sdk_dynamodb::types::AttributeValue;
 use tally_core::Map;
 use tally_core::ids::{MemberKey, RowKey};
 use tally_core::ports::Outcome;
-use tally_core::recount::{Report, WindowRun};
 use tally_core::time::UnixMillis;
 use tally_core::weight::{Stated, Weight};
+use tally_core::window::{Report, WindowRun};
 
 use super::super::item::{Item, Reader, item, number, text};
 use super::super::names::recounts::{KEY, LIKING, NOT_LIKING, PARTS, TTL, WEIGHTS};

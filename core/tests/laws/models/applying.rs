@@ -9,9 +9,9 @@ use std::time::Duration;
 use foldhash::fast::FixedState;
 use tally_core::Map;
 use tally_core::apply::{Apply, Effect, Input, Rules};
-use tally_core::recount::CaptureLimits;
 use tally_core::tally::CutRules;
 use tally_core::time::{Now, UnixMillis};
+use tally_core::window::CaptureLimits;
 
 use crate::intern::{Interned, Number};
 

@@ -3,6 +3,7 @@
 //! Each world obeys every rule of the design; each of its mutants breaks exactly one, and the walk has to find out.
 
 mod applying;
+mod audit;
 mod fence;
 mod item;
 mod row_key;

@@ -1,12 +1,12 @@
 //! One row key with two users and the changes of its items, as the models of its recount share it.
 
-use tally_core::Map;
 use tally_core::counter::{Counter, ShardTally};
 use tally_core::ids::{MemberKey, RowKey, Sequence};
-use tally_core::recount::{Marker, Report, WindowRun};
+use tally_core::ports::Cursor;
 use tally_core::tally::{Record, RecordKind};
 use tally_core::time::UnixMillis;
 use tally_core::weight::Weight;
+use tally_core::window::{Input, Marker, Report, Roster, WindowRun};
 
 /// A set of the two users, a bit each.
 pub(super) type Users = u8;
@@ -48,12 +48,15 @@ pub(super) struct Touched {
 pub(super) struct TwoUsers {
     pub(super) key: RowKey,
     pub(super) users: [MemberKey; 2],
+    /// A roster without rows, of which all others are copies.
+    pub(super) roster: Roster,
 }
 
 impl TwoUsers {
     pub(super) fn new() -> Self {
         let users = ["0", "1"].map(|user| MemberKey::new(user).expect("a digit is an id"));
-        Self { key: "p#0".parse().expect("a row key"), users }
+        let roster = Roster::new(|sort| sort.bytes().fold(0, |print, byte| print << 8 | u128::from(byte)));
+        Self { key: "p#0".parse().expect("a row key"), users, roster }
     }
 
     /// What the stream says at `at`, as the fold reads it.
@@ -69,8 +72,10 @@ impl TwoUsers {
         Record { sequence: sequence(at), written: UnixMillis(0), kind }
     }
 
-    pub(super) fn named(&self, set: Users) -> Map<MemberKey, Weight> {
-        (0..2).filter(|user| has(set, *user)).map(|user| (self.users[user].clone(), Weight::ONE)).collect()
+    /// The page of rows that begins at `user`: one user a page.
+    pub(super) fn page(&self, rows: Users, user: usize) -> Input {
+        let row = has(rows, user).then(|| (self.users[user].clone(), Weight::ONE));
+        Input::Rows(row.into_iter().collect(), (user == 0).then(|| Cursor("1".to_owned())))
     }
 
     pub(super) fn touched(&self, report: &Report) -> Touched {

@@ -6,15 +6,16 @@
 use std::collections::VecDeque;
 use std::hash::BuildHasher;
 use std::sync::Arc;
+use std::time::Duration;
 
 use foldhash::fast::FixedState;
 use tally_core::apply::{Answer, Apply, Effect, Input, Request, RequestId};
 use tally_core::counter::{Counter, Feeder, ShardTally, Update};
 use tally_core::ids::{Ordinal, StreamShardId};
 use tally_core::lineage::{Checkpoint, Picture};
-use tally_core::ports::Applied;
-use tally_core::recount::{Form, Marker, Verdict, WindowRun, verdict};
+use tally_core::ports::{Applied, Judged, MarkerPut};
 use tally_core::time::{Now, UnixMillis};
+use tally_core::window::{self, Attempt, AttemptRules, Ending, Form, Phase, Verdict, WindowRun};
 
 use super::applying::{AGED, Machines, NOW, RULES};
 use super::item::Item;
@@ -83,36 +84,22 @@ enum Ruling {
     Suspect,
 }
 
-/// One run: what it has learnt so far.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-struct Run {
-    id: WindowRun,
-    ruling: Ruling,
-    switches: u64,
-    read: Users,
-}
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 enum Recounter {
     Idle,
-    Reading {
-        run: Run,
-        user: usize,
-    },
-    Closing {
-        run: Run,
-    },
-    /// The other stream shard had this many records when the closing marker was put.
-    Awaiting {
-        run: Run,
-        others: usize,
-    },
-    Judging {
-        run: Run,
-        others: usize,
-        correction: i64,
-    },
+    Trying(Box<Trying>),
     Done,
+}
+
+/// An attempt, and what it waits for.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+struct Trying {
+    attempt: Attempt,
+    asked: window::Effect,
+    /// How many records the other stream shard had when the closing marker was put.
+    others: Option<usize>,
+    /// What a mutant has read of the rows before the switches: of how many users, and who has a row.
+    early: (usize, Users),
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -121,15 +108,28 @@ enum Step {
     Write { user: usize, likes: bool },
     Apply { stream: usize },
     PutLow,
+    ReadSwitches,
     Read { user: usize },
     PutHigh,
     TakeReport,
+    Pass,
     Judge { correction: i64 },
     Void,
 }
 
 const MARKERS: usize = 0;
 const OTHER: usize = 1;
+/// Both of the users fit.
+const EXPECTED: u64 = 2;
+/// Every stream shard is far past any closing marker.
+const PASSED: window::Input = window::Input::Applied(Some(UnixMillis::MAX));
+
+const ATTEMPT: AttemptRules = AttemptRules {
+    guard: Duration::from_secs(1),
+    report: Duration::from_secs(1),
+    passing: Duration::from_secs(1),
+    force: true,
+};
 
 impl Split {
     fn new(writes: u8, runs: u8) -> Self {
@@ -222,65 +222,110 @@ impl Split {
         state.counter.tally(self.world.key.shard)
     }
 
+    /// A new attempt, up to its opening marker and the wait behind it.
     fn begin(&self, state: &State) -> State {
-        let tally = self.tally(state);
-        let ruling = if tally.suspect { Ruling::Suspect } else { Ruling::Plain };
-        let id = WindowRun::from(u128::from(state.runs) + 1);
-        let run = Run { id, ruling, switches: tally.switches, read: 0 };
-        let mut begun = State { runs: state.runs + 1, ..state.with(Recounter::Reading { run, user: 0 }) };
-        begun.streams[MARKERS].push(Entry::Marker(Marker::low(id)));
-        begun
+        let run = WindowRun::from(u128::from(state.runs) + 1);
+        let attempt = Attempt::new(self.world.key.clone(), run, EXPECTED, ATTEMPT, self.world.roster.clone());
+        let begun = State { runs: state.runs + 1, ..state.clone() };
+        let trying = Trying { attempt, asked: window::Effect::ReadMarker, others: None, early: (0, 0) };
+        self.told(begun, trying, window::Input::Begin)
     }
 
-    fn read(state: &State, run: Run, user: usize) -> State {
-        let run = Run { read: run.read | state.rows & 1 << user, ..run };
-        state.with(if user == 0 { Recounter::Reading { run, user: 1 } } else { Recounter::Closing { run } })
-    }
-
-    fn close(&self, state: &State, mut run: Run) -> State {
-        if !self.obeys(Rule::SwitchesBeforeRows) {
-            run.switches = self.tally(state).switches;
+    /// The state after the attempt is told `input`, and then all it asks for that nothing in this world can come between.
+    fn told(&self, mut state: State, mut trying: Trying, input: window::Input) -> State {
+        let (mut now, mut told, mut effects) = (Now::default(), Some(input), Vec::new());
+        while let Some(input) = told {
+            trying.attempt.step(now, input, &mut effects);
+            let asked = effects.pop().filter(|_| effects.is_empty()).expect("an attempt asks for one thing at a time");
+            now = Now::default();
+            told = match &asked {
+                window::Effect::TakeRoom(_) | window::Effect::GrowRoom(_) => Some(window::Input::Room(true)),
+                window::Effect::ReadMarker => Some(window::Input::Marker(None)),
+                window::Effect::TakeTurn => Some(window::Input::Turn),
+                window::Effect::WakeAt(until) => {
+                    now.at = *until;
+                    Some(window::Input::Woke)
+                }
+                window::Effect::PutMarker { marker, .. } if marker.phase == Phase::Low => {
+                    state.streams[MARKERS].push(Entry::Marker(*marker));
+                    Some(window::Input::Put(MarkerPut::Put))
+                }
+                window::Effect::ReadRows(after) if trying.early.0 == 2 => {
+                    Some(self.world.page(trying.early.1, usize::from(after.is_some())))
+                }
+                window::Effect::ReadApplied if !self.obeys(Rule::WaitForOthers) => Some(PASSED),
+                // The counter that the verdict is drawn from.
+                window::Effect::ReadCounter if trying.others.is_some() => {
+                    Some(window::Input::Counter(Some((*state.counter).clone())))
+                }
+                window::Effect::End(Ending::Judged(_)) => return state.with(Recounter::Done),
+                window::Effect::End(_) => return state.with(Recounter::Idle),
+                _ => None,
+            };
+            trying.asked = asked;
         }
-        let mut closed = state.with(Recounter::Awaiting { run, others: state.streams[OTHER].len() });
-        closed.streams[MARKERS].push(Entry::Marker(Marker::high(run.id)));
-        closed
+        state.with(Recounter::Trying(Box::new(trying)))
     }
 
-    fn form(run: Run) -> Form {
-        match run.ruling {
-            Ruling::Plain => Form::Plain,
-            Ruling::Suspect => Form::Suspect { switches: run.switches },
+    /// What may come of what the attempt has asked for.
+    fn answer(&self, state: &State, trying: &Trying, next: &mut Vec<(Step, State)>) {
+        let told = |state: State, input| self.told(state, trying.clone(), input);
+        match &trying.asked {
+            window::Effect::ReadCounter if trying.early.0 < 2 && !self.obeys(Rule::SwitchesBeforeRows) => {
+                let (user, read) = trying.early;
+                let early = (user + 1, read | state.rows & 1 << user);
+                next.push((
+                    Step::Read { user },
+                    state.with(Recounter::Trying(Box::new(Trying { early, ..trying.clone() }))),
+                ));
+            }
+            window::Effect::ReadCounter => {
+                let counter = window::Input::Counter(Some((*state.counter).clone()));
+                next.push((Step::ReadSwitches, told(state.clone(), counter)));
+            }
+            window::Effect::ReadRows(after) => {
+                let user = usize::from(after.is_some());
+                next.push((Step::Read { user }, told(state.clone(), self.world.page(state.rows, user))));
+            }
+            window::Effect::PutMarker { marker, .. } => {
+                let mut closed = state.clone();
+                closed.streams[MARKERS].push(Entry::Marker(*marker));
+                let trying = Trying { others: Some(state.streams[OTHER].len()), ..trying.clone() };
+                next.push((Step::PutHigh, self.told(closed, trying, window::Input::Put(MarkerPut::Put))));
+            }
+            window::Effect::ReadReport => {
+                let report = state.report.filter(|report| report.run == trying.attempt.run());
+                let report = report.map(|report| self.world.report(report.run, report.touched, report.likes));
+                next.extend(
+                    report.map(|report| (Step::TakeReport, told(state.clone(), window::Input::Report(Some(report))))),
+                );
+            }
+            window::Effect::ReadApplied => {
+                if trying.others.is_some_and(|others| state.applied[OTHER] >= others) {
+                    next.push((Step::Pass, told(state.clone(), PASSED)));
+                }
+            }
+            window::Effect::Judge(verdict, _) => next.push(self.judge(state, trying, verdict)),
+            other => panic!("nothing in this world answers {other:?}"),
         }
     }
 
-    fn take_report(&self, state: &State, run: Run, others: usize) -> Option<State> {
-        let Touched { run: id, touched, likes } = state.report.filter(|report| report.run == run.id)?;
-        let report = self.world.report(id, touched, likes);
-        let follows = verdict(&self.world.named(run.read), &report, &state.counter, Self::form(run))
-            .map_or(Recounter::Idle, |verdict| Recounter::Judging { run, others, correction: verdict.correction });
-        Some(state.with(follows))
-    }
-
-    fn may_judge(&self, state: &State, run: Run, others: usize) -> bool {
-        run.ruling == Ruling::Plain || state.applied[OTHER] >= others || !self.obeys(Rule::WaitForOthers)
-    }
-
-    fn judge(&self, state: &State, run: Run, correction: i64) -> (Step, State) {
-        let mut counter = state.counter.clone();
-        if run.ruling == Ruling::Plain && !self.obeys(Rule::PlainNotSuspect) {
+    fn judge(&self, state: &State, trying: &Trying, verdict: &Verdict) -> (Step, State) {
+        let told = |state: State, judged| self.told(state, trying.clone(), window::Input::Judged(judged));
+        let (mut counter, mut verdict) = (state.counter.clone(), verdict.clone());
+        if verdict.form == Form::Plain && !self.obeys(Rule::PlainNotSuspect) {
             counter = self.unsuspected(&counter, false);
         }
-        let mut form = Self::form(run);
-        if run.ruling == Ruling::Suspect && !self.obeys(Rule::SwitchesUnchanged) {
-            form = Form::Suspect { switches: self.tally(state).switches };
+        if verdict.form != Form::Plain && !self.obeys(Rule::SwitchesUnchanged) {
+            verdict.form = Form::Suspect { switches: self.tally(state).switches };
         }
-        let verdict = Verdict { key: self.world.key.clone(), run: run.id, correction, form };
         if !verdict.admitted_by(&counter) {
-            return (Step::Void, state.with(Recounter::Idle));
+            return (Step::Void, told(state.clone(), Judged::Void));
         }
         let counter = Item::new(verdict.apply((*counter).clone()).expect("a model counts in single digits"));
-        let judged = State { counter, verdict: Some(run.ruling), ..state.with(Recounter::Done) };
-        (Step::Judge { correction }, judged)
+        let form = Some(if verdict.form == Form::Plain { Ruling::Plain } else { Ruling::Suspect });
+        let judged = State { counter, verdict: form, ..state.clone() };
+        (Step::Judge { correction: verdict.correction }, told(judged, Judged::Stands))
     }
 }
 
@@ -338,19 +383,10 @@ impl Model for Split {
         for stream in (0..2).filter(|stream| state.applied[*stream] < state.streams[*stream].len()) {
             next.push((Step::Apply { stream }, self.apply(state, stream)));
         }
-        match state.recounter {
+        match &state.recounter {
             Recounter::Idle if state.runs < self.runs => next.push((Step::PutLow, self.begin(state))),
             Recounter::Idle | Recounter::Done => {}
-            Recounter::Reading { run, user } => next.push((Step::Read { user }, Self::read(state, run, user))),
-            Recounter::Closing { run } => next.push((Step::PutHigh, self.close(state, run))),
-            Recounter::Awaiting { run, others } => {
-                next.extend(self.take_report(state, run, others).map(|state| (Step::TakeReport, state)));
-            }
-            Recounter::Judging { run, others, correction } => {
-                if self.may_judge(state, run, others) {
-                    next.push(self.judge(state, run, correction));
-                }
-            }
+            Recounter::Trying(trying) => self.answer(state, trying, next),
         }
     }
 

@@ -15,10 +15,10 @@ use tally_core::fault::Fault;
 use tally_core::ids::{CounterId, MemberKey, Ordinal, PostId, RowKey, Shard};
 use tally_core::lineage::{Checkpoint, Picture};
 use tally_core::ports::Applied;
-use tally_core::recount::{CaptureLimits, Marker, Report};
 use tally_core::tally::{CutRules, Record, RecordKind};
 use tally_core::time::{Now, UnixMillis};
 use tally_core::weight::Weight;
+use tally_core::window::{CaptureLimits, Marker, Report};
 
 use super::cases;
 

@@ -1,16 +1,20 @@
 //! A recount window, and the audit's counting, against counting by hand.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use proptest::prelude::{Strategy, prop_assert, prop_assert_eq, proptest};
 use proptest::sample::select;
-use tally_core::Map;
+use tally_core::audit::{Horizon, ScanEffect, ScanInput, Scanner};
 use tally_core::counter::{Counter, ShardTally, Window};
-use tally_core::ids::{CounterId, MemberKey, PostId, RowKey, Shard};
-use tally_core::recount::{CaptureLimits, Captures, Form, Marker, Report, RowTally, WindowRun, exact_weight, verdict};
+use tally_core::ids::{CounterId, MemberKey, PostId, RowKey, Shard, ShardCount};
+use tally_core::ports::{Cursor, ScannedRow};
 use tally_core::tally::{Record, RecordKind};
-use tally_core::time::UnixMillis;
-use tally_core::weight::Weight;
+use tally_core::time::{Now, UnixMillis};
+use tally_core::weight::{Stated, Weight};
+use tally_core::window::{
+    CaptureLimits, Captures, Form, Marker, Report, Roster, Verdict, WindowRun, exact_weight, judgement,
+};
 
 use super::cases;
 
@@ -47,7 +51,7 @@ fn scan() -> impl Strategy<Value = Vec<(RowKey, Vec<i64>)>> {
 }
 
 struct Played {
-    read: Map<MemberKey, Weight>,
+    read: Roster,
     report: Report,
     weight_at_close: i64,
     weight_at_end: i64,
@@ -61,7 +65,7 @@ fn play(parts: [Vec<Happening>; 3]) -> Played {
     let run = WindowRun::from(7);
     let mut captures = Captures::new(CaptureLimits { members: MEMBERS, age: Duration::MAX });
     let mut rows = [Weight::ABSENT; MEMBERS];
-    let mut read = Map::default();
+    let mut read = Roster::new(|sort| sort.bytes().fold(0, |print, byte| print << 8 | u128::from(byte)));
     let (mut report, mut at_close) = (None, 0);
     let member = |member: usize| MemberKey::new(&member.to_string()).unwrap();
     let record = |kind| Record { sequence: 1.into(), written: UnixMillis(0), kind };
@@ -79,11 +83,12 @@ fn play(parts: [Vec<Happening>; 3]) -> Played {
                     captures.observe(&record(kind), Duration::ZERO);
                 }
                 Happening::Read(who) => {
-                    read.insert(member(who), rows[who]);
+                    read.extend(&[(member(who), rows[who])]);
                 }
             }
         }
     }
+    read.seal();
     Played { read, report: report.unwrap(), weight_at_close: at_close, weight_at_end: sum(rows) }
 }
 
@@ -102,7 +107,9 @@ proptest! {
         let window = Some(Window { run: played.report.run, rows: played.weight_at_close + drift });
         let tally = ShardTally { rows: played.weight_at_end + drift, window, ..ShardTally::default() };
         let counter = Counter { likes: tally.rows + others, shards: [(key().shard, tally)].into(), ..Counter::default() };
-        let verdict = verdict(&played.read, &played.report, &counter, Form::Plain).unwrap();
+        let (run, exact) = (played.report.run, exact_weight(&played.read, &played.report));
+        let judgement = judgement(run, exact, counter.shards.get(&key().shard), Form::Plain).unwrap();
+        let verdict = Verdict { key: key(), run, correction: judgement.correction(), form: Form::Plain };
         prop_assert_eq!(verdict.correction, -drift);
         prop_assert!(verdict.admitted_by(&counter));
         let corrected = verdict.apply(counter).unwrap();
@@ -112,20 +119,42 @@ proptest! {
     }
 
     #[test]
-    fn a_scan_weighs_the_rows_of_each_key_it_meets(keys in scan()) {
-        let mut tally = RowTally::default();
-        let mut counted = Vec::new();
-        for (key, weights) in &keys {
-            for weight in weights {
-                counted.extend(tally.push(key, Weight::new(*weight).unwrap()));
+    fn a_scan_weighs_the_rows_of_each_key_it_meets_wherever_its_pages_end(keys in scan(), size in 1..7usize) {
+        let rows: Vec<ScannedRow> = keys.iter().flat_map(|(key, weights)| rows(key, weights)).collect();
+        let (mut pages, mut scanner, mut effects) = (rows.chunks(size), Scanner::new(shards(), None), Vec::new());
+        let (mut weighed, mut input) = (Vec::new(), Some(ScanInput::Begin));
+        while let Some(told) = input.take() {
+            scanner.step(Now::default(), told, &mut effects);
+            for effect in effects.drain(..) {
+                match effect {
+                    ScanEffect::ReadHorizon => input = Some(ScanInput::Horizon(Arc::new(Horizon::default()))),
+                    ScanEffect::ReadPage(_) => {
+                        let page = pages.next().map(<[_]>::to_vec).unwrap_or_default();
+                        let next = (pages.len() > 0).then(|| Cursor(pages.len().to_string()));
+                        input = Some(ScanInput::Page(page, next));
+                    }
+                    ScanEffect::Compare(batch) => {
+                        weighed.extend(batch.keys.into_iter().map(|weighed| (weighed.key, weighed.rows, weighed.weight)));
+                    }
+                    ScanEffect::Misplaced(_) | ScanEffect::End => {}
+                }
             }
         }
-        counted.extend(tally.finish());
-        let counted: Vec<_> = counted.into_iter().map(|count| (count.key, count.rows, count.weight)).collect();
-        let sums: Vec<_> = keys
-            .into_iter()
-            .map(|(key, n)| (key, n.len() as u64, n.into_iter().map(i128::from).sum()))
-            .collect();
-        prop_assert_eq!(counted, sums);
+        let sums = keys.into_iter().map(|(key, n)| (key, n.len() as u64, n.into_iter().map(i128::from).sum()));
+        prop_assert_eq!(weighed, sums.collect::<Vec<(RowKey, u64, i128)>>());
     }
+}
+
+fn shards() -> ShardCount {
+    ShardCount::new(4).unwrap()
+}
+
+/// Rows of `key` that weigh so much.
+fn rows(key: &RowKey, weights: &[i64]) -> Vec<ScannedRow> {
+    let row = |(at, n): (usize, &i64)| ScannedRow {
+        pk: key.to_string(),
+        sort: format!("u-{at}"),
+        stated: Stated::Amount(Weight::new(*n).unwrap()),
+    };
+    weights.iter().enumerate().map(row).collect()
 }

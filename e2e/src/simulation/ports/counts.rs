@@ -8,8 +8,8 @@ use async_trait::async_trait;
 use tally_core::counter::{Counter, Update};
 use tally_core::ids::{CounterId, Ordinal, RowKey, Shard};
 use tally_core::ports::{Applied, Counts, Cursor, Judged, LedgerEntry, Mended, Outcome, Page, Segment};
-use tally_core::recount::{Verdict, WindowRun};
 use tally_core::time::UnixMillis;
+use tally_core::window::{Verdict, WindowRun};
 use tally_service::{Host, Stage};
 use tokio::time::Instant;
 

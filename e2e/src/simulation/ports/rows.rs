@@ -6,10 +6,9 @@ use std::time::Duration;
 use async_trait::async_trait;
 use tally_core::batch::Change;
 use tally_core::fence::{Advance, Commit, Fence, Partition};
-use tally_core::ids::{MemberKey, RowKey, UserId};
-use tally_core::ports::{Cursor, FencedRows, Like, MarkerPut, Outcome, Page, Rows, ScannedRow, Segment};
-use tally_core::recount::{Marker, Phase};
-use tally_core::weight::Weight;
+use tally_core::ids::RowKey;
+use tally_core::ports::{FencedRows, MarkerPut, Markers, Outcome};
+use tally_core::window::{Marker, Phase};
 
 /// How long it is until a batch is sent again.
 const AGAIN: Duration = Duration::from_millis(100);
@@ -52,32 +51,12 @@ impl FencedRows for MutatedRows {
 
 /// Markers of a recount that waits before the closing one alone: its own guard time is none.
 pub(crate) struct MutatedMarkers {
-    pub(crate) inner: Arc<dyn Rows>,
+    pub(crate) inner: Arc<dyn Markers>,
     pub(crate) wait: Duration,
 }
 
 #[async_trait]
-impl Rows for MutatedMarkers {
-    async fn like(&self, key: &RowKey, user: &UserId) -> Outcome<Option<Like>> {
-        self.inner.like(key, user).await
-    }
-
-    async fn likes(&self, key: &RowKey, after: Option<&Cursor>, limit: Option<u32>) -> Outcome<Page<Like>> {
-        self.inner.likes(key, after, limit).await
-    }
-
-    async fn weights(&self, key: &RowKey, after: Option<&Cursor>) -> Outcome<Page<(MemberKey, Weight)>> {
-        self.inner.weights(key, after).await
-    }
-
-    async fn users(&self, key: &RowKey, after: Option<&Cursor>) -> Outcome<Page<UserId>> {
-        self.inner.users(key, after).await
-    }
-
-    async fn scan(&self, segment: Segment, after: Option<&Cursor>) -> Outcome<Page<ScannedRow>> {
-        self.inner.scan(segment, after).await
-    }
-
+impl Markers for MutatedMarkers {
     async fn marker(&self, key: &RowKey) -> Outcome<Option<Marker>> {
         self.inner.marker(key).await
     }

@@ -13,10 +13,10 @@ use tally_core::lineage::Listed;
 use tally_core::ports::{
     ChangeStream, Checkpoints, Counts, Iterator, Position, Records, Recounts, StreamFault, StreamInfo,
 };
-use tally_core::recount::{Phase, Report, WindowRun};
 use tally_core::tally::{Record, RecordKind, read};
 use tally_core::time::UnixMillis;
 use tally_core::weight::Weight;
+use tally_core::window::{Phase, Report, WindowRun};
 use tally_service::{Host, Stage};
 
 use super::super::mutant::Mutant;

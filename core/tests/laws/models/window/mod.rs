@@ -12,7 +12,7 @@ use std::hash::BuildHasher;
 use foldhash::fast::FixedState;
 use tally_core::counter::{ShardTally, Update, contains};
 use tally_core::ids::Ordinal;
-use tally_core::recount::{Marker, WindowRun};
+use tally_core::window::{Attempt, Effect, Marker, WindowRun};
 
 use streamer::{Happening, Worker};
 
@@ -121,37 +121,13 @@ enum Ghost {
     Verdict { run: WindowRun, correction: i64 },
 }
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 enum Recounter {
     Idle,
-    Putting {
-        put: Put,
-        read: Users,
-    },
-    /// Does not know what became of its put.
-    Unsure {
-        put: Put,
-        read: Users,
-    },
-    SettlingLow {
-        run: WindowRun,
-    },
-    Reading {
-        run: WindowRun,
-        user: usize,
-        read: Users,
-    },
-    SettlingHigh {
-        run: WindowRun,
-        read: Users,
-    },
-    Awaiting {
-        run: WindowRun,
-        read: Users,
-    },
-    Judging {
-        run: WindowRun,
-        correction: i64,
+    /// An attempt, and what it waits for.
+    Trying {
+        attempt: Box<Attempt>,
+        asked: Box<Effect>,
     },
     Done,
 }

@@ -1,72 +1,122 @@
-//! What a recounter does: markers, reading the rows, and a verdict; and what late copies of its requests do.
+//! What a recounter does: the attempt that ships, told what the tables answer; and what late copies of its requests do.
 
-use tally_core::recount::{AfterPut, Form, Marker, Verdict, WindowRun, after_put, verdict};
+use std::time::Duration;
 
-use super::{Entry, Ghost, Item, Order, Put, Recounter, Recounts, Rule, State, Step, Users};
+use tally_core::ports::{Judged, MarkerPut};
+use tally_core::time::Now;
+use tally_core::window::{Attempt, AttemptRules, Effect, Ending, Form, Input, Verdict, WindowRun};
+
+use super::{Entry, Ghost, Item, Order, Put, Recounter, Recounts, Rule, State, Step};
+
+const RULES: AttemptRules = AttemptRules {
+    guard: Duration::from_secs(1),
+    report: Duration::from_secs(1),
+    passing: Duration::from_secs(1),
+    force: true,
+};
+
+/// Both of the users fit.
+const EXPECTED: u64 = 2;
+
+fn at(at: Duration) -> Now {
+    Now { at, ..Now::default() }
+}
 
 impl Recounts {
     pub(super) fn recount(&self, state: &State, recounter: usize, next: &mut Vec<(Step, State)>) {
-        match state.recounters[recounter] {
-            Recounter::Idle if state.runs < self.budget.runs => {
-                let run = state.runs + 1;
-                let marker = Marker::low(u128::from(run).into());
-                let put = Put { marker, required: marker.requires(state.marker) };
-                let begun = State { runs: run, ..state.with(recounter, Recounter::Putting { put, read: 0 }) };
-                next.push((Step::Begin { recounter, run }, begun));
-            }
-            Recounter::Idle | Recounter::Done => {}
-            Recounter::Putting { put, read } => self.put(state, recounter, put, read, next),
-            Recounter::Unsure { put, read } => {
-                let follows = match after_put(put.marker, state.marker) {
-                    AfterPut::Stands => self.stands(put.marker, read),
-                    AfterPut::Repeat => Recounter::Putting { put, read },
-                    AfterPut::Lost => Recounter::Idle,
-                };
-                next.push((Step::ReadMarker { recounter }, state.with(recounter, follows)));
-            }
-            Recounter::SettlingLow { run } => {
-                let reading = state.with(recounter, Recounter::Reading { run, user: 0, read: 0 });
-                next.push((Step::Settle { recounter }, State { settled: state.stream.len(), ..reading }));
-            }
-            Recounter::Reading { run, user, read } => {
-                let read = read | state.rows & 1 << user;
-                let follows = if user == 0 { Recounter::Reading { run, user: 1, read } } else { self.read(run, read) };
-                next.push((Step::Read { recounter, user }, state.with(recounter, follows)));
-            }
-            Recounter::SettlingHigh { run, read } => {
-                let putting = state.with(recounter, closing(run, read));
-                next.push((Step::Settle { recounter }, State { settled: state.stream.len(), ..putting }));
-            }
-            Recounter::Awaiting { run, read } => self.await_report(state, recounter, run, read, next),
-            Recounter::Judging { run, correction } => self.judge(state, recounter, run, correction, next),
+        match &state.recounters[recounter] {
+            Recounter::Idle if state.runs < self.budget.runs => next.push(self.begin(state, recounter)),
+            Recounter::Idle | Recounter::Done => return,
+            Recounter::Trying { attempt, asked } => self.answer(state, recounter, attempt, asked, next),
         }
-        let crashes = !matches!(state.recounters[recounter], Recounter::Idle | Recounter::Done);
-        if crashes && state.left.recounter_crashes > 0 {
+        if state.left.recounter_crashes > 0 && matches!(state.recounters[recounter], Recounter::Trying { .. }) {
             let mut crashed = state.with(recounter, Recounter::Idle);
             crashed.left.recounter_crashes -= 1;
             next.push((Step::CrashRecounter { recounter }, crashed));
         }
     }
 
-    fn waits(&self, rule: Rule) -> bool {
-        self.order == Order::SettlesWithin && self.obeys(rule)
+    /// A new attempt, up to its opening marker: the marker that stands is read at once.
+    fn begin(&self, state: &State, recounter: usize) -> (Step, State) {
+        let run = state.runs + 1;
+        let (key, roster) = (self.world.key.clone(), self.world.roster.clone());
+        let attempt = Attempt::new(key, WindowRun::from(u128::from(run)), EXPECTED, RULES, roster);
+        let begun = State { runs: run, ..self.told(state, recounter, &attempt, Now::default(), Input::Begin) };
+        let Recounter::Trying { attempt, asked } = &begun.recounters[recounter] else {
+            panic!("an attempt that ended")
+        };
+        assert_eq!(**asked, Effect::ReadMarker, "an attempt begins with the marker that stands");
+        let marker = Input::Marker(state.marker);
+        (Step::Begin { recounter, run }, self.told(&begun, recounter, attempt, Now::default(), marker))
     }
 
-    /// What follows a marker that stands.
-    fn stands(&self, marker: Marker, read: Users) -> Recounter {
-        let run = marker.run;
-        if marker == Marker::high(run) {
-            Recounter::Awaiting { run, read }
-        } else if self.waits(Rule::WaitAfterLow) {
-            Recounter::SettlingLow { run }
-        } else {
-            Recounter::Reading { run, user: 0, read: 0 }
+    /// The state after `recounter`'s attempt is told `input`, and then all it asks for that nothing in this world can
+    /// come between.
+    fn told(&self, state: &State, recounter: usize, attempt: &Attempt, now: Now, input: Input) -> State {
+        let (mut attempt, mut told) = (attempt.clone(), Some((now, input)));
+        let mut effects = Vec::new();
+        while let Some((now, input)) = told {
+            attempt.step(now, input, &mut effects);
+            let [effect] = effects.as_slice() else { panic!("an attempt asks for one thing at a time: {effects:?}") };
+            told = self.at_once(state, &attempt, effect);
+            if told.is_none() {
+                let follows = match effect {
+                    Effect::End(Ending::Judged(_)) => Recounter::Done,
+                    Effect::End(_) => Recounter::Idle,
+                    asked => Recounter::Trying { attempt: Box::new(attempt.clone()), asked: Box::new(asked.clone()) },
+                };
+                return state.with(recounter, follows);
+            }
+            effects.clear();
+        }
+        unreachable!("the loop ends with the last answer")
+    }
+
+    /// The answer to `asked` where there is but one, whatever else happens. A wait is one of them where the stream
+    /// keeps its order, or where a mutant does not wait.
+    fn at_once(&self, state: &State, attempt: &Attempt, asked: &Effect) -> Option<(Now, Input)> {
+        match asked {
+            Effect::TakeRoom(_) | Effect::GrowRoom(_) => Some((Now::default(), Input::Room(true))),
+            Effect::TakeTurn => Some((Now::default(), Input::Turn)),
+            Effect::ReadCounter => Some((Now::default(), Input::Counter(Some((*state.counter).clone())))),
+            Effect::WakeAt(until) => {
+                let settles = self.order == Order::SettlesWithin && self.obeys(which_wait(attempt, *until));
+                (!settles).then_some((at(*until), Input::Woke))
+            }
+            _ => None,
         }
     }
 
-    /// What follows once all rows are read.
-    fn read(&self, run: WindowRun, read: Users) -> Recounter {
-        if self.waits(Rule::WaitBeforeHigh) { Recounter::SettlingHigh { run, read } } else { closing(run, read) }
+    /// What may come of what an attempt has asked for.
+    fn answer(
+        &self,
+        state: &State,
+        recounter: usize,
+        attempt: &Attempt,
+        asked: &Effect,
+        next: &mut Vec<(Step, State)>,
+    ) {
+        let told = |state: &State, input| self.told(state, recounter, attempt, Now::default(), input);
+        match asked {
+            Effect::PutMarker { marker, required } => {
+                self.put(state, recounter, attempt, Put { marker: *marker, required: *required }, next);
+            }
+            Effect::ReadMarker => {
+                next.push((Step::ReadMarker { recounter }, told(state, Input::Marker(state.marker))));
+            }
+            Effect::WakeAt(until) => {
+                let settled = State { settled: state.stream.len(), ..state.clone() };
+                let woken = self.told(&settled, recounter, attempt, at(*until), Input::Woke);
+                next.push((Step::Settle { recounter }, woken));
+            }
+            Effect::ReadRows(after) => {
+                let user = usize::from(after.is_some());
+                next.push((Step::Read { recounter, user }, told(state, self.world.page(state.rows, user))));
+            }
+            Effect::ReadReport => self.await_report(state, recounter, attempt, next),
+            Effect::Judge(verdict, _) => self.judge(state, recounter, attempt, verdict, next),
+            other => panic!("nothing in this world answers {other:?}"),
+        }
     }
 
     /// A marker put reaches the table; nothing where its condition does not hold.
@@ -83,42 +133,36 @@ impl Recounts {
         }
     }
 
-    fn put(&self, state: &State, recounter: usize, put: Put, read: Users, next: &mut Vec<(Step, State)>) {
+    fn put(&self, state: &State, recounter: usize, attempt: &Attempt, put: Put, next: &mut Vec<(Step, State)>) {
         let marker = put.marker;
-        let unsure = Recounter::Unsure { put, read };
+        let told = |state: &State, put| self.told(state, recounter, attempt, Now::default(), Input::Put(put));
         let landed = self.landed(state, put);
         if landed.is_empty() {
-            next.push((Step::MarkerRefused { recounter }, state.with(recounter, unsure)));
+            next.push((Step::MarkerRefused { recounter }, told(state, MarkerPut::Unclear)));
         }
         let may_be_late = state.left.ghosts > 0 && state.ghost.is_none();
         for landed in landed {
-            next.push((Step::PutMarker { recounter, marker }, landed.with(recounter, self.stands(marker, read))));
             if may_be_late {
-                let late = landed.haunted(Ghost::Put(put)).with(recounter, self.stands(marker, read));
+                let late = told(&landed.haunted(Ghost::Put(put)), MarkerPut::Put);
                 next.push((Step::PutMarkerWithLateCopy { recounter, marker }, late));
             }
+            next.push((Step::PutMarker { recounter, marker }, told(&landed, MarkerPut::Put)));
         }
         if may_be_late {
-            let later = state.haunted(Ghost::Put(put)).with(recounter, unsure);
+            let later = told(&state.haunted(Ghost::Put(put)), MarkerPut::Unclear);
             next.push((Step::PutMarkerLater { recounter, marker }, later));
         }
     }
 
-    fn await_report(
-        &self,
-        state: &State,
-        recounter: usize,
-        run: WindowRun,
-        read: Users,
-        next: &mut Vec<(Step, State)>,
-    ) {
+    fn await_report(&self, state: &State, recounter: usize, attempt: &Attempt, next: &mut Vec<(Step, State)>) {
+        let run = attempt.run();
         if let Some(report) = state.reports.iter().find(|report| report.run == run) {
-            let report = self.world.report(run, report.touched, report.likes);
-            let follows = verdict(&self.world.named(read), &report, &state.counter, Form::Plain)
-                .map_or(Recounter::Idle, |verdict| Recounter::Judging { run, correction: verdict.correction });
-            next.push((Step::TakeReport { recounter }, state.with(recounter, follows)));
+            let report = Input::Report(Some(self.world.report(run, report.touched, report.likes)));
+            let taken = self.told(state, recounter, attempt, Now::default(), report);
+            next.push((Step::TakeReport { recounter }, taken));
         } else if state.none_will_report(run) {
-            next.push((Step::GiveUp { recounter }, state.with(recounter, Recounter::Idle)));
+            let given_up = self.told(state, recounter, attempt, at(RULES.report), Input::Report(None));
+            next.push((Step::GiveUp { recounter }, given_up));
         }
     }
 
@@ -137,18 +181,28 @@ impl Recounts {
         Some(State { counter, replaced: Vec::new(), proved: state.proved || proved, ..state.clone() })
     }
 
-    fn judge(&self, state: &State, recounter: usize, run: WindowRun, correction: i64, next: &mut Vec<(Step, State)>) {
-        let idle = state.with(recounter, Recounter::Idle);
+    fn judge(
+        &self,
+        state: &State,
+        recounter: usize,
+        attempt: &Attempt,
+        verdict: &Verdict,
+        next: &mut Vec<(Step, State)>,
+    ) {
+        assert_eq!(verdict.form, Form::Plain, "one stream shard makes no suspect");
+        let told = |state: &State, judged| self.told(state, recounter, attempt, Now::default(), Input::Judged(judged));
+        let (run, correction) = (verdict.run, verdict.correction);
         let Some(judged) = self.judged(state, run, correction) else {
-            next.push((Step::Void { recounter }, idle));
+            next.push((Step::Void { recounter }, told(state, Judged::Void)));
             return;
         };
-        next.push((Step::Judge { recounter, correction }, judged.with(recounter, Recounter::Done)));
+        next.push((Step::Judge { recounter, correction }, told(&judged, Judged::Stands)));
         if state.left.ghosts > 0 && state.ghost.is_none() {
-            let mut lost = judged.with(recounter, Recounter::Idle);
+            let mut lost = judged;
             lost.left.ghosts -= 1;
-            next.push((Step::JudgeWithLostAnswer { recounter }, lost));
-            next.push((Step::JudgeLater { recounter }, idle.haunted(Ghost::Verdict { run, correction })));
+            next.push((Step::JudgeWithLostAnswer { recounter }, told(&lost, Judged::Void)));
+            let later = state.haunted(Ghost::Verdict { run, correction });
+            next.push((Step::JudgeLater { recounter }, told(&later, Judged::Void)));
         }
     }
 
@@ -163,7 +217,9 @@ impl Recounts {
     }
 }
 
-fn closing(run: WindowRun, read: Users) -> Recounter {
-    let marker = Marker::high(run);
-    Recounter::Putting { put: Put { marker, required: marker.requires(None) }, read }
+/// Which of the two waits ends at `until`: the first is followed by the reading of the counter, for the form.
+fn which_wait(attempt: &Attempt, until: Duration) -> Rule {
+    let (mut woken, mut effects) = (attempt.clone(), Vec::new());
+    woken.step(at(until), Input::Woke, &mut effects);
+    if effects == [Effect::ReadCounter] { Rule::WaitAfterLow } else { Rule::WaitBeforeHigh }
 }

@@ -12,9 +12,9 @@ use tally_core::fault::Fault;
 use tally_core::ids::StreamShardId;
 use tally_core::lineage::{Checkpoint, Picture};
 use tally_core::ports::Applied;
-use tally_core::recount::{Marker, WindowRun};
 use tally_core::tally::RecordKind;
 use tally_core::time::{Now, UnixMillis};
+use tally_core::window::{Marker, WindowRun};
 
 use super::super::applying::{AGED, NOW, RULES};
 use super::{Entry, Recounts, Rule, SHARD, State, Step, Touched};

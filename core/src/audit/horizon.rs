@@ -10,7 +10,7 @@ use crate::lineage::Lineage;
 ///
 /// A checkpoint moves only once all records up to it are answered, so a counter none of whose watermarks lies beyond
 /// has taken nothing from the stream since. Unlike a time in the item, a late copy of an update cannot forge this.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Horizon {
     /// By stream shard; `None` where all of it was applied.
     reached: BTreeMap<Ordinal, Option<Sequence>>,

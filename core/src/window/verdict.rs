@@ -2,34 +2,14 @@
 
 use thiserror::Error;
 
-use super::{Report, WindowRun};
-use crate::Map;
-use crate::counter::{Counter, Overflow};
-use crate::ids::{MemberKey, RowKey};
+use super::{Report, Roster, WindowRun};
+use crate::counter::{Counter, Overflow, ShardTally};
+use crate::ids::RowKey;
 use crate::weight::Weight;
-
-/// The rows a window has read, each once, with their weights.
-pub trait Read {
-    /// What they weigh together.
-    fn total(&self) -> i128;
-
-    /// What the row of `member` weighed; nothing where there was none.
-    fn weight(&self, member: &MemberKey) -> Weight;
-}
-
-impl Read for Map<MemberKey, Weight> {
-    fn total(&self) -> i128 {
-        sum(self.values())
-    }
-
-    fn weight(&self, member: &MemberKey) -> Weight {
-        self.get(member).copied().unwrap_or_default()
-    }
-}
 
 /// What the rows weigh at the closing marker: those read and not touched as they were read, those touched as the stream
 /// has them last.
-pub fn exact_weight(read: &impl Read, report: &Report) -> i128 {
+pub fn exact_weight(read: &Roster, report: &Report) -> i128 {
     let touched: i128 = report.touched.keys().map(|member| i128::from(read.weight(member).get())).sum();
     read.total() - touched + sum(report.touched.values())
 }
@@ -41,7 +21,7 @@ fn sum<'a>(weights: impl Iterator<Item = &'a Weight>) -> i128 {
 
 /// What a run says about one row key's count. Also a correction of 0 is one: it takes the token, so that no older
 /// report can correct after it.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Verdict {
     /// The row key recounted.
     pub key: RowKey,
@@ -54,7 +34,7 @@ pub struct Verdict {
 }
 
 /// What a verdict relies on besides its token.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Form {
     /// One open stream shard feeds the row key: the counter is not suspect.
     Plain,
@@ -71,19 +51,48 @@ pub enum Form {
 pub enum NoVerdict {
     /// The counter holds no token of it: another verdict took it, or a later window replaced it.
     #[error("the counter holds no token of this window")]
-    NoWindow,
+    NoToken,
     /// The rows' weights or their distance to the counter are beyond what a counter holds.
     #[error(transparent)]
     Overflow(#[from] Overflow),
 }
 
-/// Draws the conclusion of a window from the rows read, the report, and the counter.
-pub fn verdict(read: &impl Read, report: &Report, counter: &Counter, form: Form) -> Result<Verdict, NoVerdict> {
-    let window = counter.shards.get(&report.key.shard).and_then(|tally| tally.window);
-    let window = window.filter(|window| window.run == report.run).ok_or(NoVerdict::NoWindow)?;
-    let exact = i64::try_from(exact_weight(read, report)).map_err(|_| Overflow)?;
-    let correction = exact.checked_sub(window.rows).ok_or(Overflow)?;
-    Ok(Verdict { key: report.key.clone(), run: report.run, correction, form })
+/// What a window has found: what the counter's token says, and what the rows weighed there.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Judgement {
+    /// Counted at the closing marker.
+    pub before: i64,
+    /// The rows' weight there.
+    pub after: i64,
+    /// Whether the count had been fed by two open stream shards.
+    pub suspect: bool,
+}
+
+impl Judgement {
+    /// The least correction that may be large.
+    pub const LARGE: u64 = 1000;
+    /// One part of so many of a row key's count, or of its rows, makes it so.
+    pub const LARGE_PART: u64 = 10;
+
+    /// What to add to the count.
+    pub fn correction(self) -> i64 {
+        self.after.saturating_sub(self.before)
+    }
+
+    /// Whether the correction is one that is not made unless a person insists.
+    pub fn is_large(self) -> bool {
+        let Self { before, after, .. } = self;
+        let (step, size) = (after.abs_diff(before), before.unsigned_abs().max(after.unsigned_abs()));
+        step >= Self::LARGE && step.saturating_mul(Self::LARGE_PART) >= size
+    }
+}
+
+/// Holds the rows' `exact` weight against the token of window `run` in the counter's shard.
+pub fn judgement(run: WindowRun, exact: i128, tally: Option<&ShardTally>, form: Form) -> Result<Judgement, NoVerdict> {
+    let token = tally.and_then(|tally| tally.window).filter(|token| token.run == run).ok_or(NoVerdict::NoToken)?;
+    let after = i64::try_from(exact).map_err(|_| Overflow)?;
+    after.checked_sub(token.rows).ok_or(Overflow)?;
+    Ok(Judgement { before: token.rows, after, suspect: matches!(form, Form::Suspect { .. }) })
 }
 
 impl Verdict {
@@ -116,6 +125,8 @@ impl Verdict {
 mod tests {
     use super::*;
     use crate::counter::{ShardTally, Window};
+    use crate::ids::MemberKey;
+    use crate::window::roster::by_name;
 
     fn counter(rows: i64, at_marker: i64, run: u128) -> Counter {
         let window = Some(Window { run: run.into(), rows: at_marker });
@@ -124,22 +135,36 @@ mod tests {
         Counter { likes: rows, shards: [(key.shard, tally)].into(), ..Counter::default() }
     }
 
-    fn weights(of: &[(&str, i64)]) -> Map<MemberKey, Weight> {
-        of.iter().map(|(name, n)| (MemberKey::new(name).unwrap(), Weight::new(*n).unwrap())).collect()
+    /// What a window that has read and captured these says of the counter.
+    fn verdict(read: &Roster, report: &Report, counter: &Counter, form: Form) -> Result<Verdict, NoVerdict> {
+        let tally = counter.shards.get(&report.key.shard);
+        let judgement = judgement(report.run, exact_weight(read, report), tally, form)?;
+        Ok(Verdict { key: report.key.clone(), run: report.run, correction: judgement.correction(), form })
     }
 
-    fn users(names: &[&str]) -> Map<MemberKey, Weight> {
-        names.iter().map(|name| (MemberKey::new(name).unwrap(), Weight::ONE)).collect()
+    fn row((name, n): &(&str, i64)) -> (MemberKey, Weight) {
+        (MemberKey::new(name).unwrap(), Weight::new(*n).unwrap())
+    }
+
+    fn weights(of: &[(&str, i64)]) -> Roster {
+        let mut roster = Roster::new(by_name);
+        roster.extend(&of.iter().map(row).collect::<Vec<_>>());
+        roster.seal();
+        roster
+    }
+
+    fn users(names: &[&str]) -> Roster {
+        weights(&names.iter().map(|name| (*name, 1)).collect::<Vec<_>>())
     }
 
     fn report(touched: &[(&str, i64)]) -> Report {
-        Report { key: "p#0".parse().unwrap(), run: 1.into(), touched: weights(touched) }
+        Report { key: "p#0".parse().unwrap(), run: 1.into(), touched: touched.iter().map(row).collect() }
     }
 
     #[test]
     fn a_row_touched_counts_as_the_stream_has_it_and_every_other_as_read() {
-        let read = users(&["stays", "left in the window", "came early"]);
-        let touched = report(&[("left in the window", 0), ("came late", 1), ("came early", 1), ("never", 0)]);
+        let read = users(&["stays", "left", "early"]);
+        let touched = report(&[("left", 0), ("late", 1), ("early", 1), ("never", 0)]);
         assert_eq!(exact_weight(&read, &touched), 3);
     }
 
@@ -184,7 +209,7 @@ mod tests {
 
     #[test]
     fn a_later_run_kills_an_older_report() {
-        assert_eq!(verdict(&users(&[]), &report(&[]), &counter(1, 1, 2), Form::Plain), Err(NoVerdict::NoWindow));
+        assert_eq!(verdict(&users(&[]), &report(&[]), &counter(1, 1, 2), Form::Plain), Err(NoVerdict::NoToken));
     }
 
     #[test]
@@ -198,5 +223,15 @@ mod tests {
         let verdict = in_form(Form::Suspect { switches: 4 });
         assert!(verdict.admitted_by(&counter));
         assert!(verdict.apply(counter.clone()).unwrap().is_sound());
+    }
+
+    #[test]
+    fn a_correction_is_large_by_number_and_by_share() {
+        let is_large = |before, after| Judgement { before, after, suspect: false }.is_large();
+        assert!(!is_large(0, 999));
+        assert!(is_large(0, 1000));
+        assert!(is_large(5000, 0));
+        assert!(!is_large(100_000, 101_000));
+        assert!(is_large(-600, 400));
     }
 }

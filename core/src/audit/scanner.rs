@@ -1,0 +1,186 @@
+//! The scan of one segment of the rows, as a machine without I/O: rows are weighed per row key in the order they come.
+//!
+//! The checkpoints are read before each page. A counter that is still within them when it is compared has taken nothing
+//! since before its rows were read. One row key is held at a time, whatever the segment's size.
+
+use std::sync::Arc;
+
+use super::Horizon;
+use crate::ids::{ReservedKey, RowKey, Shard, ShardCount};
+use crate::ports::{Cursor, ScannedRow};
+use crate::time::{Now, UnixMillis};
+
+/// A row key whose rows were all read.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct Weighed {
+    /// The row key.
+    pub key: RowKey,
+    /// How many rows it has.
+    pub rows: u64,
+    /// What they weigh together: 128 bits hold that of any number of rows a store could have.
+    pub weight: i128,
+    /// How the counter was before the first of them was read.
+    pub before: Before,
+}
+
+/// What tells whether a counter has changed since before its rows were read.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub enum Before {
+    /// Everything that every counter was sure to have then.
+    Applied(Arc<Horizon>),
+    /// The counter's version then; that of an item that is not there is 0.
+    Version(u64),
+    /// The first rows may have been read by another process: nothing tells.
+    Unknown,
+}
+
+/// The row keys that one page completed.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct Batch {
+    /// The row keys.
+    pub keys: Vec<Weighed>,
+    /// When the page had been read.
+    pub ended: UnixMillis,
+    /// Where the page began: everything before it is in earlier batches.
+    pub begin: Option<Cursor>,
+}
+
+/// What a scan asks for, or tells.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub enum ScanEffect {
+    /// Say what every counter is sure to have now; an older answer proves less, never too much.
+    ReadHorizon,
+    /// Read the page that begins here, consistently.
+    ReadPage(Option<Cursor>),
+    /// A row stands outside its member's shard, or is none that is counted.
+    Misplaced(ScannedRow),
+    /// Compare these row keys with their counters.
+    Compare(Batch),
+    /// Everything was read.
+    End,
+}
+
+/// What a scan is told.
+#[derive(Clone, Debug)]
+pub enum ScanInput {
+    /// Begin.
+    Begin,
+    /// What every counter is sure to have.
+    Horizon(Arc<Horizon>),
+    /// A page, and where the next begins.
+    Page(Vec<ScannedRow>, Option<Cursor>),
+}
+
+/// One scan under way.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct Scanner {
+    shards: ShardCount,
+    stage: Stage,
+    /// Where the page under way begins.
+    begin: Option<Cursor>,
+    current: Option<Current>,
+    /// Whether the first rows of the next row key may have been passed over.
+    amid: bool,
+    /// Row keys completed by the page under way.
+    done: Vec<Weighed>,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+enum Stage {
+    New,
+    Horizon,
+    Page(Arc<Horizon>),
+    Over,
+}
+
+/// The row key whose rows are coming; `None` where `pk` is none.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+struct Current {
+    pk: String,
+    weighed: Option<Weighed>,
+}
+
+impl Scanner {
+    /// A scan that begins at `begin`, of a deployment with so many shards.
+    pub fn new(shards: ShardCount, begin: Option<Cursor>) -> Self {
+        let amid = begin.is_some();
+        Self { shards, stage: Stage::New, begin, current: None, amid, done: Vec::new() }
+    }
+
+    /// Takes an input, and adds what follows to `effects`. `now.wall` is by the clock that is furthest ahead, ours or a
+    /// change-streamer's.
+    pub fn step(&mut self, now: Now, input: ScanInput, effects: &mut Vec<ScanEffect>) {
+        match (std::mem::replace(&mut self.stage, Stage::Over), input) {
+            (Stage::New, ScanInput::Begin) => self.next_page(effects),
+            (Stage::Horizon, ScanInput::Horizon(horizon)) => {
+                self.stage = Stage::Page(horizon);
+                effects.push(ScanEffect::ReadPage(self.begin.clone()));
+            }
+            (Stage::Page(horizon), ScanInput::Page(rows, next)) => {
+                for row in rows {
+                    self.row(row, &horizon, effects);
+                }
+                self.paged(now.wall, next, effects);
+            }
+            // Not waited for.
+            (stage, _) => self.stage = stage,
+        }
+    }
+
+    fn next_page(&mut self, effects: &mut Vec<ScanEffect>) {
+        self.stage = Stage::Horizon;
+        effects.push(ScanEffect::ReadHorizon);
+    }
+
+    fn row(&mut self, row: ScannedRow, horizon: &Arc<Horizon>, effects: &mut Vec<ScanEffect>) {
+        if self.current.as_ref().is_none_or(|current| current.pk != row.pk) {
+            self.complete();
+            let amid = std::mem::take(&mut self.amid);
+            let before = if amid { Before::Unknown } else { Before::Applied(Arc::clone(horizon)) };
+            let weighed = |key| Weighed { key, rows: 0, weight: 0, before };
+            self.current = Some(Current { pk: row.pk.clone(), weighed: row.pk.parse().ok().map(weighed) });
+        }
+        let weighed = self.current.as_mut().and_then(|current| current.weighed.as_mut());
+        let weight = row.weight();
+        let at_home = weighed.as_ref().is_some_and(|weighed| weighed.key.shard == home(&row.sort, self.shards));
+        // As the fold has it: a row counts for the key it stands under, wherever it belongs.
+        if let (Some(weighed), Some(weight)) = (weighed, weight) {
+            weighed.rows += 1;
+            weighed.weight += i128::from(weight.get());
+        }
+        if weight.is_none() || !at_home {
+            effects.push(ScanEffect::Misplaced(row));
+        }
+    }
+
+    /// The row key whose rows came has no more of them; one without a row that is counted is none.
+    fn complete(&mut self) {
+        let weighed = self.current.take().and_then(|current| current.weighed);
+        self.done.extend(weighed.filter(|weighed| weighed.rows > 0));
+    }
+
+    fn paged(&mut self, ended: UnixMillis, next: Option<Cursor>, effects: &mut Vec<ScanEffect>) {
+        let begin = std::mem::replace(&mut self.begin, next);
+        let over = self.begin.is_none();
+        if over {
+            self.complete();
+        }
+        if !self.done.is_empty() {
+            let keys = std::mem::take(&mut self.done);
+            effects.push(ScanEffect::Compare(Batch { keys, ended, begin }));
+        }
+        if over {
+            effects.push(ScanEffect::End);
+        } else {
+            self.next_page(effects);
+        }
+    }
+}
+
+/// The shard that a row of `sort` belongs in.
+fn home(sort: &str, shards: ShardCount) -> Shard {
+    match ReservedKey::read(sort) {
+        Some(ReservedKey::Cell { partition, .. }) => shards.shard_of_cell(partition),
+        _ => shards.shard_of(sort),
+    }
+}
