@@ -1,14 +1,13 @@
 //! The cache over Redis or Valkey, alone or as a cluster: two fixed scripts, and commands that both know.
 //!
 //! A key names deployment, counter and post. It holds a count in the one form that `tally_core::served` writes, or `0:` and
-//! a token while an API fills it. A script replaces a count by a newer one alone, so that no late or repeated
-//! write takes a version back.
+//! a token while an API fills it. A script replaces a count only where `Served::replaces` says so: a late or repeated
+//! write takes no version back.
 
 mod link;
 mod scripts;
 mod settings;
 mod silence;
-mod slot;
 
 use std::hash::{BuildHasher, Hasher, RandomState};
 use std::sync::Arc;
@@ -39,7 +38,7 @@ pub struct Cache {
     tokens: Tokens,
 }
 
-/// Draws what no other process draws.
+/// Draws tokens that no other process draws.
 #[derive(Clone, Debug)]
 struct Tokens {
     process: u128,
@@ -72,7 +71,7 @@ impl Cache {
     /// A cache that connects when it is first used, and again whenever it has to. Needs a tokio runtime around it.
     ///
     /// # Errors
-    /// An address that is none.
+    /// A malformed address.
     pub fn new(settings: &Settings) -> Outcome<Self> {
         let Settings { ttl, fill, .. } = *settings;
         let prefix = settings.prefix.clone();
@@ -127,7 +126,7 @@ impl CachePort for Cache {
         Ok(found.iter().map(cached).collect())
     }
 
-    /// Safe to repeat: the script replaces what is older, or as old and inexact, alone.
+    /// Safe to repeat: a count does not replace itself.
     async fn update(&self, values: &[(CounterId, Served)]) -> Outcome<usize> {
         let update = |(counter, served): &(CounterId, Served)| Command::Call {
             script: &UPDATE,
@@ -136,6 +135,7 @@ impl CachePort for Cache {
                 served.to_string(),
                 served.version.to_string(),
                 u8::from(served.exact).to_string(),
+                served.as_of.to_string(),
                 self.lifetime(),
             ],
         };
@@ -143,7 +143,8 @@ impl CachePort for Cache {
         Ok(replaced.iter().filter(|answer| **answer == Value::Int(1)).count())
     }
 
-    /// A repeated request that did get through finds its own token there, and is refused: the right then expires unused.
+    /// Safe to repeat: a copy of a request that got through finds its own token and is refused; the token then expires
+    /// unused.
     async fn begin_fill(&self, counter: &CounterId) -> Outcome<Option<FillToken>> {
         let token = self.tokens.token();
         let lifetime = self.fill.as_millis().max(1).to_string();
@@ -160,7 +161,7 @@ impl CachePort for Cache {
     }
 }
 
-/// What a key holds. A count of a form that this version does not know is as good as none.
+/// What a key holds. A count of a form that this version does not know is a miss.
 fn cached(value: &Value) -> Cached {
     let text = match value {
         Value::BulkString(bytes) => std::str::from_utf8(bytes).ok(),
@@ -174,7 +175,7 @@ fn is_unknown_script(error: &RedisError) -> bool {
     error.code() == Some("NOSCRIPT")
 }
 
-/// Whatever goes wrong with a cache passes: nothing depends on it, and nothing is gained by stopping over it.
+/// Every error of the cache is transient: no answer depends on the cache, and stopping for it would help nothing.
 fn fault(error: &RedisError) -> Fault {
     Fault::Transient(format!("redis: {error}"))
 }
@@ -203,7 +204,7 @@ mod tests {
     }
 
     #[test]
-    fn whatever_is_no_count_of_ours_is_a_miss() {
+    fn a_text_that_is_no_count_is_a_miss() {
         let served = Served { version: 3, likes: 2, ..Served::default() };
         let holds = |text: &str| cached(&Value::BulkString(text.as_bytes().to_vec()));
         assert_eq!(holds(&served.to_string()), Cached::Hit(served));

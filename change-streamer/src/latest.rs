@@ -71,7 +71,7 @@ impl Waiting {
     /// Whether a counter had to make room.
     fn put(&mut self, counter: CounterId, count: Served, limit: usize) -> bool {
         if let Some(known) = self.newest.get_mut(&counter) {
-            if count.is_newer_than(known) {
+            if count.replaces(known) {
                 *known = count;
             }
             return false;

@@ -12,6 +12,7 @@ pub mod ids;
 pub mod lineage;
 pub mod ports;
 pub mod served;
+pub mod standing;
 pub mod tally;
 pub mod time;
 pub mod watermark;

@@ -1,4 +1,4 @@
-//! A count as people are given it, and the one form in which the cache keeps it.
+//! A count as it is served, which of two is kept, and the one form in which the cache keeps it.
 
 use std::fmt;
 use std::str::FromStr;
@@ -9,15 +9,15 @@ use crate::counter::Counter;
 use crate::time::UnixMillis;
 
 /// A post's count, with how exact and how fresh it is known to be.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Served {
-    /// The total as stored; people are shown [`shown`](Self::shown).
+    /// The total as stored, negative too; answers give [`shown`](Self::shown).
     pub likes: i64,
-    /// The counter's version, 0 for a post nobody has liked.
+    /// The counter's version, 0 for a post without a counter.
     pub version: u64,
     /// Whether nothing says that the number may be wrong.
     pub exact: bool,
-    /// What the number is known to include: every change made before.
+    /// Every change that had reached the likes table by then is in the number.
     pub as_of: UnixMillis,
 }
 
@@ -29,14 +29,16 @@ impl Served {
         Self { likes, version, exact: sound && !open_gaps, as_of }
     }
 
-    /// The number to show: nothing has fewer than no likes.
+    /// The number to show: 0 for a negative total.
     pub fn shown(&self) -> u64 {
         u64::try_from(self.likes).unwrap_or(0)
     }
 
-    /// Whether this value may take `other`'s place in the cache.
-    pub fn is_newer_than(&self, other: &Self) -> bool {
-        self.version > other.version
+    /// Whether this value takes the place of `held`, a value of the same post, wherever one of them is kept: a newer
+    /// version does; of one version an exact value before an inexact one, and then the one with the later `as_of`. So
+    /// the same value is kept in whatever order values are offered.
+    pub fn replaces(&self, held: &Self) -> bool {
+        (self.version, self.exact, self.as_of) > (held.version, held.exact, held.as_of)
     }
 }
 
@@ -46,7 +48,7 @@ pub enum BadCached {
     /// Written by a version with another form.
     #[error("a cached count of an unknown format")]
     UnknownFormat,
-    /// Neither.
+    /// Of this version's form, with a field that cannot be read.
     #[error("a cached count that cannot be read")]
     Malformed,
 }

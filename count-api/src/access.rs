@@ -1,13 +1,10 @@
-//! What is said of every request: its id, one log event, and its metrics.
+//! What is recorded of every request: its id, one log event, and its metrics.
 
 use std::sync::Arc;
 use std::time::Duration;
 
-use axum::extract::{MatchedPath, Request, State};
 use axum::http::header::HeaderName;
-use axum::http::{HeaderMap, HeaderValue, Method, StatusCode};
-use axum::middleware::Next;
-use axum::response::Response;
+use axum::http::{HeaderMap, HeaderValue, Method, Response, StatusCode};
 use tally_service::Chance;
 use tokio::time::Instant;
 
@@ -15,18 +12,17 @@ use crate::error::{Answered, Problem};
 use crate::limits::Peer;
 use crate::metrics::Requests;
 
-/// The header with a request's id, taken from the client where it is fit to be logged.
+/// The header with a request's id: the client's own where it is fit to be logged.
 pub static REQUEST_ID: HeaderName = HeaderName::from_static("x-request-id");
 
 /// How much of a path is logged.
 const LOGGED_PATH: usize = 200;
 
-/// What the log and the metrics of requests need.
+/// Records requests. Clones share the metrics.
 #[derive(Clone)]
 pub struct Access {
-    /// Where new ids come from.
+    /// Draws new ids.
     pub chance: Chance,
-    /// By route, method and status.
     pub requests: Arc<Requests>,
 }
 
@@ -36,33 +32,13 @@ impl Access {
         given_id(headers).unwrap_or_else(|| fresh(self.chance.token()))
     }
 
-    /// Counts and logs an answer.
-    pub fn note(&self, entry: &Entry<'_>) {
-        self.requests.record(entry.route, entry.method, entry.status, entry.took);
-        entry.write();
+    /// Counts and logs `answer`, and tells the client the request's id.
+    pub fn answered<B>(&self, entry: Entry<'_>, answer: &mut Response<B>) {
+        let (status, took) = (answer.status(), entry.began.elapsed());
+        self.requests.record(entry.route, entry.method, status, took);
+        entry.write(status, answer.extensions().get::<Answered>().map(|answered| &answered.0), took);
+        answer.headers_mut().insert(&REQUEST_ID, entry.id);
     }
-}
-
-/// The outermost middleware.
-pub async fn observe(State(access): State<Access>, request: Request, next: Next) -> Response {
-    let began = Instant::now();
-    let id = access.request_id(request.headers());
-    let (method, target) = (request.method().clone(), request.uri().clone());
-    let route = request.extensions().get::<MatchedPath>().cloned();
-    let peer = request.extensions().get::<Peer>().cloned();
-    let mut response = next.run(request).await;
-    access.note(&Entry {
-        id: &id,
-        method: &method,
-        path: target.path(),
-        route: route.as_ref().map(MatchedPath::as_str),
-        peer: peer.as_ref(),
-        status: response.status(),
-        problem: response.extensions().get::<Answered>().map(|answered| &answered.0),
-        took: began.elapsed(),
-    });
-    response.headers_mut().insert(&REQUEST_ID, id);
-    response
 }
 
 fn given_id(headers: &HeaderMap) -> Option<HeaderValue> {
@@ -78,34 +54,26 @@ fn fresh(token: u64) -> HeaderValue {
     HeaderValue::from_bytes(digits.as_flattened()).expect("hexadecimal digits make a header")
 }
 
-/// A request and its answer, as they are counted and logged.
-#[derive(Clone, Copy, Debug)]
+/// A request, as it is counted and logged.
+#[derive(Clone, Debug)]
 pub struct Entry<'a> {
-    /// The request's id.
-    pub id: &'a HeaderValue,
-    /// Its method.
+    pub id: HeaderValue,
     pub method: &'a Method,
-    /// Its path. A query may hold what is nobody's business, so it is left out.
+    /// Without the query, which may hold what no log should.
     pub path: &'a str,
-    /// Which of our routes that is.
+    /// The route that took it.
     pub route: Option<&'a str>,
-    /// Where it came from.
-    pub peer: Option<&'a Peer>,
-    /// The answer's status.
-    pub status: StatusCode,
-    /// What was wrong, if anything was.
-    pub problem: Option<&'a Problem>,
-    /// How long the answer took.
-    pub took: Duration,
+    pub peer: &'a Peer,
+    pub began: Instant,
 }
 
 impl Entry<'_> {
     /// The log's only event of an answered request.
-    fn write(&self) {
-        let Self { route, status, problem, .. } = *self;
+    fn write(&self, status: StatusCode, problem: Option<&Problem>, took: Duration) {
+        let route = self.route;
         let path = &self.path[..self.path.floor_char_boundary(LOGGED_PATH)];
         let (request, method) = (self.id.to_str().unwrap_or_default(), self.method.as_str());
-        let (client, millis) = (self.peer.map(Peer::as_str), millis(self.took));
+        let (client, millis) = (self.peer.as_str(), millis(took));
         macro_rules! event {
             ($level:ident) => {
                 tracing::$level!(

@@ -1,4 +1,4 @@
-//! The command line and the environment, as written; what they mean together is the configuration's.
+//! The command line and the environment, as written. `config` validates them together.
 
 use std::net::SocketAddr;
 use std::path::PathBuf;
@@ -49,11 +49,11 @@ pub struct Args {
     #[arg(long, env = "TALLY_WRITE_RATE", default_value_t = 100, value_name = "COUNT", help_heading = "HTTP")]
     pub write_rate: u32,
 
-    /// How many proxies of ours stand in front, each adding to X-Forwarded-For; 0 takes the peer for the client
+    /// How many proxies of your own stand in front, each adding to X-Forwarded-For; 0 takes the peer for the client
     #[arg(long, env = "TALLY_FORWARDED_HOPS", default_value_t = 0, value_name = "COUNT", help_heading = "HTTP")]
     pub forwarded_hops: usize,
 
-    /// Whose pages may use the routes: origins, scheme and host, separated by commas, or `*`
+    /// The origins whose pages may use the routes: scheme and host, separated by commas, or `*`
     #[arg(long, env = "TALLY_CORS_ORIGINS", value_delimiter = ',', value_name = "ORIGIN,..", help_heading = "HTTP")]
     pub cors_origins: Vec<String>,
 
@@ -73,16 +73,16 @@ pub struct Args {
     #[arg(long, env = "TALLY_LOCAL_TTL", default_value = "100ms", value_parser = parse_duration, value_name = "SPAN", help_heading = "Reading")]
     pub local_ttl: Duration,
 
-    /// How many counts stay there at most
+    /// How many counts stay in this process's memory at most
     #[arg(long, env = "TALLY_LOCAL_POSTS", default_value_t = 100_000, value_name = "COUNT", help_heading = "Reading")]
     pub local_posts: u64,
 
     /// The shared cache: `redis://host:port`, `rediss://` with TLS, several nodes of a cluster separated by commas; `off`
-    /// or nothing reads the table alone
+    /// or an empty value reads the table alone
     #[arg(long, env = "TALLY_REDIS", hide_env_values = true, value_name = "URL", help_heading = "Reading")]
     pub redis: Option<Secret>,
 
-    /// The cache is in cluster mode, also where one address is given
+    /// The cache is in cluster mode even if one address is given
     #[arg(long, env = "TALLY_REDIS_CLUSTER", help_heading = "Reading")]
     pub redis_cluster: bool,
 
@@ -90,7 +90,7 @@ pub struct Args {
     #[arg(long, env = "TALLY_CACHE_BUDGET", default_value = "30ms", value_parser = parse_duration, value_name = "SPAN", help_heading = "Reading")]
     pub cache_budget: Duration,
 
-    /// Reads of the tables at once; past them the answer is 503 and when to come back
+    /// Concurrent reads of the tables; the excess waits 100 ms, then gets 503 with Retry-After
     #[arg(
         long,
         env = "TALLY_TABLE_CONCURRENCY",
@@ -108,7 +108,7 @@ pub struct Args {
     #[arg(long, env = "TALLY_LISTENERS", default_value_t = 5_000, value_name = "COUNT", help_heading = "Reading")]
     pub listeners: usize,
 
-    /// How often a stream of live counts says that it is there
+    /// How often an idle stream of live counts sends a comment
     #[arg(long, env = "TALLY_HEARTBEAT", default_value = "15s", value_parser = parse_duration, value_name = "SPAN", help_heading = "Reading")]
     pub heartbeat: Duration,
 

@@ -2,14 +2,9 @@
 
 use std::sync::Arc;
 
-use axum::extract::{Request, State};
 use axum::http::{HeaderMap, header};
-use axum::middleware::Next;
-use axum::response::{IntoResponse, Response};
 use subtle::ConstantTimeEq;
 use tally_service::Secret;
-
-use crate::error::Problem;
 
 /// The token a group of routes asks for; without one they are open.
 #[derive(Clone, Debug, Default)]
@@ -31,11 +26,6 @@ impl Guard {
         let Some(token) = &self.0 else { return true };
         bearer(headers).is_some_and(|given| given.ct_eq(token.expose().as_bytes()).into())
     }
-}
-
-/// The middleware of a guarded group of routes.
-pub async fn require(State(guard): State<Guard>, request: Request, next: Next) -> Response {
-    if guard.admits(request.headers()) { next.run(request).await } else { Problem::Unauthorised.into_response() }
 }
 
 fn bearer(headers: &HeaderMap) -> Option<&[u8]> {

@@ -14,7 +14,7 @@ use tower_http::cors::AllowOrigin;
 
 use crate::args::Args;
 use crate::read::Bounds;
-use crate::server::Limits;
+use crate::server::ConnectionLimits;
 
 /// How long a read of the tables may wait for its turn.
 const PATIENCE: Duration = Duration::from_millis(100);
@@ -22,21 +22,18 @@ const PATIENCE: Duration = Duration::from_millis(100);
 /// An API's configuration.
 #[derive(Clone, Debug)]
 pub struct Config {
-    /// Where the routes are served.
     pub listen: SocketAddr,
-    /// What clients may take before they have sent a request.
-    pub limits: Limits,
-    /// Requests a second that one client may read with, if that is limited.
+    pub limits: ConnectionLimits,
+    /// Requests a second that one client may read with; `None` is any number.
     pub read_rate: Option<NonZeroU32>,
-    /// Requests a second that one client may write with, if that is limited.
+    /// Requests a second that one client may write with; `None` is any number.
     pub write_rate: Option<NonZeroU32>,
-    /// Proxies of ours in front.
+    /// How many of the operator's own proxies stand in front.
     pub forwarded_hops: usize,
-    /// Whose pages may use the routes.
+    /// The origins whose pages may use the routes.
     pub cors: Option<AllowOrigin>,
     /// How long browsers and proxies may keep a count.
     pub max_age: Duration,
-    /// Who may use the routes.
     pub tokens: Tokens,
     /// How long a count stays in memory.
     pub local_ttl: Duration,
@@ -44,34 +41,32 @@ pub struct Config {
     pub local_posts: u64,
     /// How long the cache may take to answer.
     pub cache_budget: Duration,
-    /// How much of the tables one process may take.
     pub table: Bounds,
     /// Streams of live counts at once.
     pub listeners: usize,
-    /// How often such a stream says that it is there.
+    /// How often an idle stream of counts sends a comment.
     pub heartbeat: Duration,
     /// What every table's name begins with.
     pub table_prefix: String,
-    /// The number of shards this process was told the deployment has.
+    /// What `--shards` says, if it was given.
     pub shards: Option<ShardCount>,
-    /// The cache, if there is one.
     pub cache: Option<CacheAddress>,
     /// How Kafka is reached, if writes are taken.
     pub kafka: Option<kafka::Settings>,
-    /// How events are written where they are taken.
     pub write: WriteConfig,
+    /// Removes the rule that a reading's age counts when an answer is given.
+    #[cfg(feature = "mutants")]
+    pub ages_ignored: bool,
 }
 
-/// Bearer tokens; where there is none, the routes are open.
+/// Bearer tokens; without one, the routes are open.
 #[derive(Clone, Debug, Default)]
 pub struct Tokens {
-    /// For reading.
     pub read: Option<Secret>,
-    /// For writing.
     pub write: Option<Secret>,
 }
 
-/// Where the cache is.
+/// The cache's address.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct CacheAddress {
     /// One URL, or several nodes of a cluster.
@@ -83,9 +78,7 @@ pub struct CacheAddress {
 /// How events are written.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct WriteConfig {
-    /// The topic.
     pub topic: String,
-    /// What a record's key is.
     pub key: KeyScheme,
     /// How long an acknowledgement may take.
     pub budget: Duration,
@@ -96,7 +89,7 @@ impl Default for Config {
         let seconds = Duration::from_secs;
         Self {
             listen: SocketAddr::from(([127, 0, 0, 1], 8080)),
-            limits: Limits { connections: 10_000, head_time: seconds(10), unread_time: seconds(30) },
+            limits: ConnectionLimits { connections: 10_000, head_time: seconds(10), unread_time: seconds(30) },
             read_rate: None,
             write_rate: NonZeroU32::new(100),
             forwarded_hops: 0,
@@ -114,6 +107,8 @@ impl Default for Config {
             cache: None,
             kafka: None,
             write: WriteConfig { topic: "likes".to_owned(), key: KeyScheme::Post, budget: seconds(5) },
+            #[cfg(feature = "mutants")]
+            ages_ignored: false,
         }
     }
 }
@@ -136,7 +131,7 @@ impl TryFrom<Args> for Config {
         };
         Ok(Self {
             listen: args.listen,
-            limits: Limits {
+            limits: ConnectionLimits {
                 connections: args.connections,
                 head_time: args.header_time,
                 unread_time: args.unread_time,
@@ -158,6 +153,8 @@ impl TryFrom<Args> for Config {
             cache,
             kafka,
             write: WriteConfig { topic: args.topic, key: args.key, budget: args.write_budget },
+            #[cfg(feature = "mutants")]
+            ages_ignored: false,
         })
     }
 }
@@ -211,7 +208,7 @@ fn cache(redis: Option<&Secret>, cluster: bool) -> Result<Option<CacheAddress>, 
     Ok(Some(CacheAddress { nodes, cluster }))
 }
 
-/// Whose pages may use the routes, if any.
+/// The origins whose pages may use the routes, if any.
 fn cors(origins: &[String]) -> Result<Option<AllowOrigin>, &'static str> {
     let given: Vec<&str> = origins.iter().map(|origin| origin.trim()).filter(|origin| !origin.is_empty()).collect();
     match given[..] {

@@ -1,4 +1,4 @@
-//! A count as people are given it: what it says, and the bytes it is sent in.
+//! A count as it is answered: its fields, and the bytes they are sent in.
 
 use axum::http::HeaderValue;
 use bytes::Bytes;
@@ -9,30 +9,29 @@ use utoipa::ToSchema;
 
 use crate::watch::Edition;
 
-/// How many people like a post, and how far to trust that.
+/// How many users like a post, and how far to trust the number.
 #[derive(Clone, Debug, Serialize, ToSchema)]
 pub struct Count {
-    /// The post.
     #[serde(serialize_with = "as_text")]
     #[schema(value_type = String, example = "p-1")]
     post_id: PostId,
-    /// How many like it.
+    /// How many users like it.
     #[schema(example = 42)]
     likes: u64,
-    /// One more with every change; 0 for a post nobody has liked.
+    /// Grows with every change; 0 for a post without likes so far.
     #[schema(example = 57)]
     version: u64,
-    /// Whether nothing says that the number may be wrong. A recount repairs what may.
+    /// Whether the number is known to be right: it is what the likes table held at some moment since `as_of`. Where it is
+    /// not known, a recount is on its way.
     #[schema(example = true)]
     exact: bool,
     /// Every change that had reached the likes table by this moment is in the number; milliseconds since the Unix epoch.
-    /// A like or unlike still on its way there is not: this says nothing of when somebody pressed the button.
+    /// A like or unlike still on its way to the table is not.
     #[schema(example = 1_700_000_000_000_u64)]
     as_of: u64,
 }
 
 impl Count {
-    /// The count of `post` as it is shown.
     pub fn new(post_id: PostId, served: &Served) -> Self {
         let Served { version, exact, as_of, .. } = *served;
         Self { post_id, likes: served.shown(), version, exact, as_of: as_of.0 }
@@ -44,19 +43,16 @@ pub fn as_text<S: Serializer>(id: &impl AsRef<str>, serializer: S) -> Result<S::
     serializer.serialize_str(id.as_ref())
 }
 
-/// A count in the bytes it is sent in: written once, sent to everybody who asks meanwhile.
+/// An answer's bytes: written once, and sent to all clients that ask while the count is in memory.
 #[derive(Clone, Debug)]
-pub struct Shown {
-    /// Which state of the count it is.
+pub struct Rendered {
     pub edition: Edition,
-    /// The same as a header.
+    /// The edition as an ETag.
     pub tag: HeaderValue,
-    /// The answer's body.
     pub body: Bytes,
 }
 
-impl Shown {
-    /// The count of `post`, written out.
+impl Rendered {
     pub fn new(post: &PostId, served: &Served) -> Self {
         let edition = Edition::of(served);
         let tag = HeaderValue::from_str(&format!("W/\"{edition}\"")).expect("digits and a dot make a header");

@@ -1,5 +1,5 @@
-//! What can be wrong with a request or behind it, and the one place that makes it an answer: problem+json, as RFC 9457
-//! has it, with a `type` that stays.
+//! What can be wrong with a request or behind it, and the one place that makes it an answer: problem+json of RFC 9457 with a
+//! stable `type`.
 
 use std::borrow::Cow;
 use std::sync::Arc;
@@ -15,10 +15,10 @@ use utoipa::ToSchema;
 /// What every `type` begins with.
 const TYPE: &str = "urn:tally:problem:";
 
-/// How long to stay away from a store that is down, or from a process that has enough to do.
+/// The `Retry-After` of a store that is down, and of a process with too much to do.
 const SOON: Duration = Duration::from_secs(1);
 
-/// Which id of a request is meant.
+/// An id of a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum IdField {
     /// `post_id`
@@ -37,18 +37,12 @@ impl IdField {
     }
 }
 
-/// Why a request is not answered with what it asked for. The text is for the client: it tells nothing about what
-/// stands behind us.
+/// Why a request is refused. The text is for the client, and tells nothing about the systems behind this process.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 pub enum Problem {
     /// An id that no post or user can have.
     #[error("{}: {reason}", field.name())]
-    BadId {
-        /// Which.
-        field: IdField,
-        /// Why.
-        reason: BadId,
-    },
+    BadId { field: IdField, reason: BadId },
     /// A path with a `%` that does not begin an escape, or escapes that are not UTF-8.
     #[error("the path is not percent-encoded UTF-8")]
     BadPath,
@@ -58,7 +52,7 @@ pub enum Problem {
     /// A query with another parameter or value than the route has.
     #[error("query: {0}")]
     BadQuery(String),
-    /// A cursor that we did not give.
+    /// A cursor that this route never gave.
     #[error("the cursor is not one this route gave")]
     BadCursor,
     /// A body that is not what the route takes.
@@ -67,7 +61,6 @@ pub enum Problem {
     /// A body that is not declared as JSON.
     #[error("the body must be application/json")]
     NotJson,
-    /// A body longer than any we take.
     #[error("the body has more than {0} bytes")]
     BodyTooLarge(usize),
     /// A body where none is read.
@@ -76,52 +69,44 @@ pub enum Problem {
     /// A body that did not arrive in time.
     #[error("the body did not arrive in time")]
     SlowBody,
-    /// No token, or not the right one.
     #[error("a bearer token is required")]
     Unauthorised,
-    /// No such route.
     #[error("there is no such route")]
     NoRoute,
     /// A write where none are taken.
     #[error("this process takes no writes")]
     WritesOff,
-    /// Not a method of this route.
     #[error("the route has no such method")]
     NoMethod,
-    /// More requests than one client may make.
     #[error("too many requests from one client")]
     RateLimited {
-        /// When the next would be taken.
+        /// The wait until the next one is taken.
         after: Duration,
     },
     /// The table has as many reads under way as it is given.
     #[error("too many reads are under way")]
     Busy,
-    /// Nothing that knows the number can be reached.
+    /// Neither memory nor cache have the number, and the table cannot be read.
     #[error("the store cannot be reached")]
-    StoreAway(Cause),
+    StoreAway(LoggedCause),
     /// The event could not be acknowledged.
     #[error("the event was not acknowledged and may or may not count: send it again")]
-    BrokerAway(Cause),
-    /// As many listeners as are allowed.
+    BrokerAway(LoggedCause),
     #[error("too many listeners")]
     TooManyListeners,
-    /// A fault of our own.
     #[error("the request failed here")]
-    Internal(Cause),
+    Internal(LoggedCause),
 }
 
-/// What happened behind us, for the log alone.
+/// What went wrong behind this process: for the log, never for an answer.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Cause(Arc<str>);
+pub struct LoggedCause(Arc<str>);
 
-impl Cause {
-    /// The text of `cause`.
+impl LoggedCause {
     pub fn new(cause: &(impl ToString + ?Sized)) -> Self {
         Self(cause.to_string().into())
     }
 
-    /// For the log.
     pub fn as_str(&self) -> &str {
         &self.0
     }
@@ -135,17 +120,17 @@ pub struct Answered(pub Problem);
 #[derive(Debug, Serialize, ToSchema)]
 #[schema(title = "Problem")]
 pub struct ProblemDocument {
-    /// What kind of problem it is: stable, made for programs.
+    /// The kind of problem: stable, for programs.
     #[serde(rename = "type")]
     #[schema(example = "urn:tally:problem:bad-id")]
     kind: String,
-    /// The same for people.
+    /// The same in words.
     #[schema(example = "Bad id")]
     title: &'static str,
     /// The HTTP status.
     #[schema(minimum = 400, maximum = 599)]
     status: u16,
-    /// What is wrong with this very request.
+    /// What is wrong with this request.
     detail: String,
 }
 
@@ -186,15 +171,15 @@ impl Problem {
         self.kind().1
     }
 
-    /// What happened behind us, where something did.
-    pub fn cause(&self) -> Option<&Cause> {
+    /// What went wrong behind this process, if anything did.
+    pub fn cause(&self) -> Option<&LoggedCause> {
         match self {
             Self::StoreAway(cause) | Self::BrokerAway(cause) | Self::Internal(cause) => Some(cause),
             _ => None,
         }
     }
 
-    /// When it is worth trying again, where it is.
+    /// The wait before another try, where one may help.
     fn retry_after(&self) -> Option<Duration> {
         match self {
             Self::RateLimited { after } => Some(*after),
@@ -224,7 +209,7 @@ impl IntoResponse for Problem {
             Self::Unauthorised => {
                 headers.insert(header::WWW_AUTHENTICATE, HeaderValue::from_static("Bearer"));
             }
-            // What is left of a body nobody reads would be taken for the next request.
+            // The unread rest of the body would be taken for the next request.
             Self::UnexpectedBody | Self::BodyTooLarge(_) | Self::SlowBody => {
                 headers.insert(header::CONNECTION, HeaderValue::from_static("close"));
             }
@@ -235,12 +220,12 @@ impl IntoResponse for Problem {
     }
 }
 
-/// At least one second: `Retry-After: 0` would be an invitation.
+/// At least one second: `Retry-After: 0` would ask for the next try at once.
 fn whole_seconds(span: Duration) -> u64 {
     (span.as_secs() + u64::from(span.subsec_nanos() > 0)).max(1)
 }
 
-/// The text of something a client wrote, fit for an answer: cut, and without control characters.
+/// A client's text, made fit for an answer: cut, and without control characters.
 pub fn quoted(text: &str) -> Cow<'_, str> {
     const MOST: usize = 120;
     if text.len() <= MOST && !text.contains(char::is_control) {
@@ -254,7 +239,7 @@ mod tests {
     use super::*;
 
     fn every() -> Vec<Problem> {
-        let cause = || Cause::new("canary");
+        let cause = || LoggedCause::new("canary");
         vec![
             Problem::BadId { field: IdField::Post, reason: BadId::Empty },
             Problem::BadPath,
@@ -287,7 +272,7 @@ mod tests {
     }
 
     #[test]
-    fn no_answer_tells_what_happened_behind_us() {
+    fn no_answer_tells_what_went_wrong_behind_this_process() {
         for problem in every() {
             let body = serde_json::to_string(&problem.document()).unwrap();
             assert!(!body.contains("canary"), "{body}");
@@ -295,7 +280,7 @@ mod tests {
     }
 
     #[test]
-    fn what_may_be_tried_again_says_when_and_never_at_once() {
+    fn a_problem_that_may_pass_names_a_wait_of_at_least_a_second() {
         let header = |problem: Problem| {
             let response = problem.into_response();
             response.headers().get(header::RETRY_AFTER).map(|value| value.to_str().unwrap().to_owned())

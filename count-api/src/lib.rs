@@ -8,6 +8,7 @@ mod config;
 pub mod count;
 pub mod error;
 pub mod extract;
+pub mod gate;
 pub mod limits;
 pub mod metrics;
 pub mod read;

@@ -6,7 +6,7 @@ use std::num::NonZeroU32;
 use std::sync::Arc;
 use std::time::Duration;
 
-use axum::extract::{Request, State};
+use axum::extract::Request;
 use axum::http::{HeaderMap, Method, header};
 use axum::middleware::Next;
 use axum::response::{IntoResponse, Response};
@@ -20,10 +20,10 @@ use crate::error::Problem;
 /// The longest path with its query: two ids of 256 bytes with every byte escaped, or one and a cursor.
 pub const TARGET_BYTES: usize = 4 * 1024;
 
-/// How often clients not heard of for a while are forgotten.
+/// How often quiet clients are forgotten.
 const FORGET_EVERY: Duration = Duration::from_secs(30);
 
-/// The other end of the connection a request came over; the listener puts it there. Clones share its text.
+/// The address a connection came from; the listener puts it into each request. Clones share its text.
 #[derive(Clone, Debug)]
 pub struct Peer {
     address: IpAddr,
@@ -32,7 +32,7 @@ pub struct Peer {
 
 impl From<IpAddr> for Peer {
     fn from(address: IpAddr) -> Self {
-        // Written once for a connection and not for every line about it.
+        // Written out once for a connection, not for every line about it.
         Self { address, text: address.to_string().into() }
     }
 }
@@ -99,7 +99,7 @@ impl Rate {
         self.limiter.is_some()
     }
 
-    /// Whether who asks from `peer` with these headers may ask now; if so, it has.
+    /// Whether the client that asks from `peer` with these headers may ask now; if so, this request counts.
     pub fn admit(&self, peer: Option<&Peer>, headers: &HeaderMap) -> Result<(), Problem> {
         let Some(limiter) = &self.limiter else { return Ok(()) };
         let client = client(peer.map(|peer| peer.address), headers, self.hops);
@@ -109,16 +109,8 @@ impl Rate {
     }
 }
 
-/// The middleware of a group of routes with a rate.
-pub async fn rate(State(rate): State<Rate>, request: Request, next: Next) -> Response {
-    match rate.admit(request.extensions().get(), request.headers()) {
-        Ok(()) => next.run(request).await,
-        Err(problem) => problem.into_response(),
-    }
-}
-
-/// Who asks: the peer, or what the last of our own `hops` proxies was told. What stands further left in the header was
-/// written by strangers.
+/// The client: the peer, or the address that the last of our own `hops` proxies was told. What stands further left in the
+/// header was written by strangers.
 fn client(peer: Option<IpAddr>, headers: &HeaderMap, hops: usize) -> IpAddr {
     let forwarded = || {
         let last = headers.get_all(header::HeaderName::from_static("x-forwarded-for")).iter().next_back()?;
@@ -146,11 +138,9 @@ fn network(client: IpAddr) -> IpAddr {
     }
 }
 
-/// Forgets clients that have been quiet, so that the limits' memory follows who is there.
+/// Forgets clients that have been quiet, which bounds the limits' memory.
 pub struct Forgetting {
-    /// Whose.
     pub rates: Vec<Rate>,
-    /// When.
     pub clock: Clock,
 }
 
@@ -188,7 +178,7 @@ mod tests {
         let mut headers = HeaderMap::new();
         headers.append("x-forwarded-for", HeaderValue::from_static("6.6.6.6, 1.2.3.4, 10.0.0.1"));
         let asked = |hops| client(peer, &headers, hops).to_string();
-        assert_eq!(asked(0), "10.0.0.9", "a header anybody can write says nothing");
+        assert_eq!(asked(0), "10.0.0.9", "a header that any client can write says nothing");
         assert_eq!(asked(1), "10.0.0.1");
         assert_eq!(asked(2), "1.2.3.4");
         assert_eq!(asked(9), "10.0.0.9");

@@ -1,4 +1,4 @@
-//! What this process counts, and the handles of what it counts often.
+//! Every metric of this process, named once: the catalogue and the places that count use the same constants.
 
 use std::sync::OnceLock;
 use std::time::Duration;
@@ -6,6 +6,8 @@ use std::time::Duration;
 use axum::http::{Method, StatusCode};
 use metrics::{Counter, Histogram, counter, histogram};
 use tally_service::metrics::{Catalogue, Kind, Metric, Unit};
+
+use crate::routes::GET_LIKES;
 
 const fn metric(
     name: &'static str,
@@ -17,111 +19,127 @@ const fn metric(
     Metric { name, kind, unit, labels, description }
 }
 
+pub(crate) const HTTP_REQUESTS: Metric = metric(
+    "tally_http_requests_seconds",
+    Kind::Histogram,
+    Unit::Seconds,
+    &["route", "method", "status"],
+    "From a request's headers to its answer's.",
+);
+pub(crate) const HTTP_CONNECTIONS: Metric =
+    metric("tally_http_connections", Kind::Gauge, Unit::Count, &[], "Connections that are open.");
+pub(crate) const HTTP_REFUSED: Metric = metric(
+    "tally_http_refused_total",
+    Kind::Counter,
+    Unit::Count,
+    &["reason"],
+    "Connections that ended on something that is not a request we read: malformed, slow or over a limit.",
+);
+pub(crate) const READS: Metric = metric(
+    "tally_reads_total",
+    Kind::Counter,
+    Unit::Count,
+    &["layer"],
+    "Counts read, by the layer that had them: local, cache or table.",
+);
+pub(crate) const CACHE_FAULTS: Metric = metric(
+    "tally_cache_faults_total",
+    Kind::Counter,
+    Unit::Count,
+    &["reason"],
+    "Calls of the cache that failed, took too long, or were not made because the breaker is open.",
+);
+pub(crate) const CACHE_FILLS: Metric =
+    metric("tally_cache_fills_total", Kind::Counter, Unit::Count, &["outcome"], "Counts offered to the cache.");
+pub(crate) const TABLE_READS: Metric = metric(
+    "tally_table_reads_seconds",
+    Kind::Histogram,
+    Unit::Seconds,
+    &["outcome"],
+    "Reads of the tables, by their outcome.",
+);
+pub(crate) const TABLE_REFUSED: Metric = metric(
+    "tally_table_refused_total",
+    Kind::Counter,
+    Unit::Count,
+    &[],
+    "Reads not begun because as many were under way as are allowed.",
+);
+pub(crate) const STALENESS: Metric = metric(
+    "tally_staleness_seconds",
+    Kind::Gauge,
+    Unit::Seconds,
+    &[],
+    "How long ago the moment is up to which every count is known to be complete.",
+);
+pub(crate) const OPEN_GAPS: Metric =
+    metric("tally_open_gaps", Kind::Gauge, Unit::Count, &[], "Losses of stream not repaired yet: no answer is exact.");
+pub(crate) const STANDING_AGE: Metric = metric(
+    "tally_standing_age_seconds",
+    Kind::Gauge,
+    Unit::Seconds,
+    &[],
+    "How long ago the latest reading of stream shards and open gaps began; past 5 s no answer is called exact.",
+);
+pub(crate) const NEGATIVE_COUNTS: Metric = metric(
+    "tally_negative_counts_total",
+    Kind::Counter,
+    Unit::Count,
+    &["outcome"],
+    "Counts below zero met: queued for a recount, dropped because the queue was full, or failed to be queued.",
+);
+pub(crate) const LISTENERS: Metric =
+    metric("tally_listeners", Kind::Gauge, Unit::Count, &[], "Streams of live counts that are open.");
+pub(crate) const WATCHED_POSTS: Metric =
+    metric("tally_watched_posts", Kind::Gauge, Unit::Count, &[], "Posts with at least one listener.");
+pub(crate) const WRITES: Metric =
+    metric("tally_writes_total", Kind::Counter, Unit::Count, &["action", "outcome"], "Likes and unlikes taken.");
+
 /// Every metric of this process.
 pub const METRICS: Catalogue = Catalogue(&[
-    metric(
-        "tally_http_requests_seconds",
-        Kind::Histogram,
-        Unit::Seconds,
-        &["route", "method", "status"],
-        "From a request's headers to its answer's.",
-    ),
-    metric("tally_http_connections", Kind::Gauge, Unit::Count, &[], "Connections that are open."),
-    metric(
-        "tally_http_refused_total",
-        Kind::Counter,
-        Unit::Count,
-        &["reason"],
-        "Connections that ended on something that is not a request we read: malformed, slow or over a limit.",
-    ),
-    metric(
-        "tally_reads_total",
-        Kind::Counter,
-        Unit::Count,
-        &["layer"],
-        "Counts read, by the layer that had them: local, cache or table.",
-    ),
-    metric(
-        "tally_cache_faults_total",
-        Kind::Counter,
-        Unit::Count,
-        &["reason"],
-        "Calls of the cache that failed, took too long, or were not made because the breaker is open.",
-    ),
-    metric("tally_cache_fills_total", Kind::Counter, Unit::Count, &["outcome"], "Counts offered to the cache."),
-    metric(
-        "tally_table_reads_seconds",
-        Kind::Histogram,
-        Unit::Seconds,
-        &["outcome"],
-        "Reads of the tables, by what came of them.",
-    ),
-    metric(
-        "tally_table_refused_total",
-        Kind::Counter,
-        Unit::Count,
-        &[],
-        "Reads not begun because as many were under way as are allowed.",
-    ),
-    metric(
-        "tally_staleness_seconds",
-        Kind::Gauge,
-        Unit::Seconds,
-        &[],
-        "How long ago the moment is up to which every count is known to be complete.",
-    ),
-    metric("tally_open_gaps", Kind::Gauge, Unit::Count, &[], "Losses of stream not repaired yet: no answer is exact."),
-    metric(
-        "tally_standing_age_seconds",
-        Kind::Gauge,
-        Unit::Seconds,
-        &[],
-        "How long ago open gaps and stream shards were last read; past 5 s no answer is called exact.",
-    ),
-    metric(
-        "tally_negative_counts_total",
-        Kind::Counter,
-        Unit::Count,
-        &["outcome"],
-        "Counts below zero met: queued for a recount, dropped because the queue was full, or failed to be queued.",
-    ),
-    metric("tally_listeners", Kind::Gauge, Unit::Count, &[], "Streams of live counts that are open."),
-    metric("tally_watched_posts", Kind::Gauge, Unit::Count, &[], "Posts that somebody listens to."),
-    metric("tally_writes_total", Kind::Counter, Unit::Count, &["action", "outcome"], "Likes and unlikes taken."),
+    HTTP_REQUESTS,
+    HTTP_CONNECTIONS,
+    HTTP_REFUSED,
+    READS,
+    CACHE_FAULTS,
+    CACHE_FILLS,
+    TABLE_READS,
+    TABLE_REFUSED,
+    STALENESS,
+    OPEN_GAPS,
+    STANDING_AGE,
+    NEGATIVE_COUNTS,
+    LISTENERS,
+    WATCHED_POSTS,
+    WRITES,
 ]);
 
-/// Which layer a count came from.
+/// Counts read, by the layer that had them.
 #[derive(Clone, Debug)]
-pub struct Layers {
-    /// This process's memory.
+pub struct ReadCounters {
     pub local: Counter,
-    /// The shared cache.
     pub cache: Counter,
-    /// The table.
     pub table: Counter,
 }
 
-impl Default for Layers {
+impl Default for ReadCounters {
     fn default() -> Self {
-        let layer = |name: &'static str| counter!("tally_reads_total", "layer" => name);
+        let layer = |layer: &'static str| counter!(READS.name, "layer" => layer);
         Self { local: layer("local"), cache: layer("cache"), table: layer("table") }
     }
 }
 
-/// Answered requests. The one that is asked for most is kept at hand; the others are looked up.
+/// Answered requests. The handle of the most frequent one is kept; the others are looked up.
 #[derive(Debug, Default)]
 pub struct Requests {
     hot: OnceLock<Histogram>,
 }
 
 impl Requests {
-    /// The route asked for most.
-    const HOT: &str = "/v1/posts/{post_id}/likes";
-
-    /// Takes note of an answer; `route` is one of ours or none, so that the label is bounded.
+    /// Records an answer; `route` is one of ours or none, so that the label is bounded.
     pub fn record(&self, route: Option<&str>, method: &Method, status: StatusCode, took: Duration) {
-        if status == StatusCode::OK && method == Method::GET && route == Some(Self::HOT) {
-            self.hot.get_or_init(|| handle(Some(Self::HOT), method, status)).record(took);
+        if status == StatusCode::OK && method == Method::GET && route == Some(GET_LIKES) {
+            self.hot.get_or_init(|| handle(Some(GET_LIKES), method, status)).record(took);
         } else {
             handle(route, method, status).record(took);
         }
@@ -133,7 +151,7 @@ fn handle(route: Option<&str>, method: &Method, status: StatusCode) -> Histogram
     let known = [Method::GET, Method::HEAD, Method::POST, Method::PUT, Method::DELETE, Method::OPTIONS];
     let method = known.iter().find(|known| *known == method).map_or("other", Method::as_str).to_owned();
     histogram!(
-        "tally_http_requests_seconds",
+        HTTP_REQUESTS.name,
         "route" => route, "method" => method, "status" => status.as_str().to_owned()
     )
 }

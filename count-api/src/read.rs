@@ -1,55 +1,54 @@
-//! A count, from the nearest layer that has it: this process's memory, or one read of what stands behind it, which
-//! everybody who asks meanwhile waits for and nobody who leaves can end.
+//! A count, from the nearest place that has it: this process's memory, the shared cache, or the table.
+//!
+//! Of all requests for one counter one reads and the others wait for it. The read is a task of its own: a client that
+//! leaves does not end it, so clients with less patience than a slow table find its count when they come back.
 
 mod breaker;
 mod cache;
 mod layers;
 mod local;
 mod negative;
+mod path;
 mod standing;
 mod table;
 
 use std::sync::Arc;
 
 use futures_util::future::join_all;
+use parking_lot::Mutex;
 use tally_core::ids::CounterId;
 use tally_core::served::Served;
-use tally_service::{Stop, Task};
 use thiserror::Error;
-use tokio::sync::mpsc;
 use tokio::task::JoinSet;
 use tokio::time::Instant;
 
-pub use cache::{Filler, Fills, Layer};
-pub use layers::Layered;
-pub use local::{Kept, Local};
+pub use cache::{Filler, Fills, SharedCache};
+pub use layers::Layers;
+pub use local::{KeptCount, Local};
 pub use negative::{Negatives, Recounter};
-pub use standing::{FollowStanding, Source, Standing, View};
-pub use table::{Bounds, Table};
+pub use path::ReadPath;
+pub use standing::{FollowStanding, Judge, StandingSource};
+pub use table::{Bounds, TableGate};
 
-use local::{Found, Led};
+use local::ReadLead;
 
-use crate::count::Shown;
-use crate::error::{Cause, Problem};
+use crate::count::Rendered;
+use crate::error::{LoggedCause, Problem};
 
-/// Reads that may wait for their beginning.
-const WAITING: usize = 1_024;
-
-/// Reads under way at once: those the table is not given wait for it a moment, and are refused.
+/// Reads under way at once. More are refused: the table's gate lets far fewer through.
 const AT_ONCE: usize = 4_096;
 
 /// Why a number could not be had.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 pub enum NoAnswer {
-    /// The table has as many reads under way as it is given.
     #[error("as many reads of the table are under way as are allowed")]
     Busy,
-    /// It did not answer, or with a fault.
+    /// The table did not answer, or with a fault that passes.
     #[error("{}", .0.as_str())]
-    Away(Cause),
-    /// It will never take this request.
+    Away(LoggedCause),
+    /// The table will never answer this request.
     #[error("{}", .0.as_str())]
-    Refused(Cause),
+    Refused(LoggedCause),
 }
 
 impl From<NoAnswer> for Problem {
@@ -62,116 +61,82 @@ impl From<NoAnswer> for Problem {
     }
 }
 
-/// Reads counts. Clones share everything.
+/// Reads counts. Clones share everything; when the last one is dropped, the reads under way end.
 #[derive(Clone)]
-pub struct Reader(Arc<Near>);
+pub struct Reader(Arc<Shared>);
 
-/// What a reader has at hand.
-struct Near {
+struct Shared {
     local: Local,
-    layered: Arc<Layered>,
-    begin: mpsc::Sender<Vec<Led>>,
-}
-
-/// The task that does the reads: a client that leaves ends its waiting, not the read.
-pub struct Readings {
-    layered: Arc<Layered>,
-    begun: mpsc::Receiver<Vec<Led>>,
+    layers: Arc<Layers>,
+    reads: Mutex<JoinSet<()>>,
 }
 
 impl Reader {
-    /// A reader of `layered` that keeps in `local` what it read, and the task that reads.
-    pub fn new(local: Local, layered: Layered) -> (Self, Readings) {
-        let (begin, begun) = mpsc::channel(WAITING);
-        let layered = Arc::new(layered);
-        (Self(Arc::new(Near { local, layered: Arc::clone(&layered), begin })), Readings { layered, begun })
+    /// A reader of `layers` that keeps in `local` what it read.
+    pub fn new(local: Local, layers: Layers) -> Self {
+        Self(Arc::new(Shared { local, layers: Arc::new(layers), reads: Mutex::default() }))
     }
 
-    /// The count of `id`. However many ask at once, one of them has it read.
+    /// The count of `id`, judged now.
     pub async fn count(&self, id: &CounterId) -> Result<Served, NoAnswer> {
-        self.kept(id).await.map(|kept| self.judged(&kept))
+        self.kept(id).await.map(|kept| self.judged(kept.served()))
     }
 
-    /// The count of `id` as it is sent.
-    pub async fn shown(&self, id: &CounterId) -> Result<Shown, NoAnswer> {
-        self.kept(id).await.map(|kept| kept.shown(id, &self.judged(&kept)))
+    /// The count of `id`, judged now, in the bytes of its answer.
+    pub async fn rendered(&self, id: &CounterId) -> Result<Rendered, NoAnswer> {
+        self.kept(id).await.map(|kept| kept.rendered(id, &self.judged(kept.served())))
     }
 
-    /// The count of `id` as it is sent, if it is in memory `now` and was sent like that before.
-    pub fn at_hand(&self, id: &CounterId, now: Instant) -> Option<Shown> {
+    /// The same, if the count is in memory `now` and was answered in the same bytes before.
+    pub fn rendered_before(&self, id: &CounterId, now: Instant) -> Option<Rendered> {
         let kept = self.0.local.get(id, now)?;
-        let shown = kept.at_hand(&self.judged(&kept))?;
-        self.0.layered.layers.local.increment(1);
-        Some(shown)
+        let rendered = kept.rendered_before(&self.judged(kept.served()))?;
+        self.0.layers.counters.local.increment(1);
+        Some(rendered)
     }
 
-    /// The counts of `ids`, in their order: what is not in memory and not being read is read at once.
+    /// The counts of `ids`, in their order, judged now. Those neither in memory nor being read are read together.
     pub async fn counts(&self, ids: &[CounterId]) -> Vec<Result<Served, NoAnswer>> {
-        let (found, led) = self.0.local.find(ids);
-        self.begin(led);
-        let kept = join_all(found.into_iter().map(|found| self.arrived(found))).await;
-        kept.into_iter().map(|kept| kept.map(|kept| self.judged(&kept))).collect()
+        let read = self.read(ids).await;
+        read.into_iter().map(|read| read.map(|served| self.judged(served))).collect()
     }
 
-    async fn kept(&self, id: &CounterId) -> Result<Arc<Kept>, NoAnswer> {
+    /// The same as they arrived, for a caller that judges them when it answers.
+    pub async fn read(&self, ids: &[CounterId]) -> Vec<Result<Served, NoAnswer>> {
+        let (found, leads) = self.0.local.find(ids);
+        self.0.layers.counters.local.increment(found.iter().filter(|found| found.is_kept()).count() as u64);
+        self.begin(leads);
+        join_all(found.into_iter().map(async |found| found.count().await.map(|kept| kept.served()))).await
+    }
+
+    async fn kept(&self, id: &CounterId) -> Result<Arc<KeptCount>, NoAnswer> {
         if let Some(kept) = self.0.local.get(id, Instant::now()) {
-            self.0.layered.layers.local.increment(1);
+            self.0.layers.counters.local.increment(1);
             return Ok(kept);
         }
-        let (mut found, led) = self.0.local.find(std::slice::from_ref(id));
-        self.begin(led);
-        self.arrived(found.remove(0)).await
+        let (mut found, leads) = self.0.local.find(std::slice::from_ref(id));
+        self.begin(leads);
+        found.remove(0).count().await
     }
 
-    /// Has those read that it is for us to read. Where that cannot be, dropping them tells everybody.
-    fn begin(&self, led: Vec<Led>) {
-        if led.is_empty() {
+    /// Starts the reads this caller leads; dropping one fails its waiters.
+    fn begin(&self, leads: Vec<ReadLead>) {
+        if leads.is_empty() {
             return;
         }
-        match self.0.begin.try_send(led) {
-            Ok(()) => {}
-            Err(mpsc::error::TrySendError::Full(led)) => {
-                led.into_iter().for_each(|led| led.land(Err(NoAnswer::Busy)));
-            }
-            Err(mpsc::error::TrySendError::Closed(led)) => drop(led),
+        let mut reads = self.0.reads.lock();
+        // A read that panicked has been logged by the panic hook, and its leads were dropped.
+        while reads.try_join_next().is_some() {}
+        if reads.len() < AT_ONCE {
+            let layers = Arc::clone(&self.0.layers);
+            reads.spawn(async move { layers.read(leads).await });
+        } else {
+            drop(reads);
+            leads.into_iter().for_each(|lead| lead.finish(Err(NoAnswer::Busy)));
         }
     }
 
-    async fn arrived(&self, found: Found) -> Result<Arc<Kept>, NoAnswer> {
-        match found {
-            Found::Kept(kept) => {
-                self.0.layered.layers.local.increment(1);
-                Ok(kept)
-            }
-            Found::Flight(flight) => flight.landed().await,
-        }
+    fn judged(&self, served: Served) -> Served {
+        self.0.layers.judge.judge(served)
     }
-
-    fn judged(&self, kept: &Kept) -> Served {
-        self.0.layered.standing.now().judge(kept.served())
-    }
-}
-
-impl Task for Readings {
-    async fn run(mut self, stop: Stop) -> anyhow::Result<()> {
-        // Dropped with this task, and the reads with it: by then nobody waits for any.
-        let mut under_way = JoinSet::new();
-        loop {
-            tokio::select! {
-                biased;
-                () = stop.requested() => return Ok(()),
-                // A read that panicked has said so, and given itself up.
-                Some(_) = under_way.join_next() => {}
-                Some(led) = self.begun.recv(), if under_way.len() < AT_ONCE => {
-                    under_way.spawn(read(Arc::clone(&self.layered), led));
-                }
-            }
-        }
-    }
-}
-
-async fn read(layered: Arc<Layered>, led: Vec<Led>) {
-    let ids: Vec<CounterId> = led.iter().map(|led| led.id.clone()).collect();
-    let read = layered.read(&ids).await;
-    led.into_iter().zip(read).for_each(|(led, read)| led.land(read));
 }

@@ -1,4 +1,4 @@
-//! The routes, put together: what each answers is its module's, what all have in common is here.
+//! The routes, put together. What each answers stands in its module; what all have in common stands here.
 
 mod batch;
 mod count;
@@ -13,9 +13,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use axum::Router;
-use axum::extract::DefaultBodyLimit;
+use axum::extract::{DefaultBodyLimit, MatchedPath, Request};
 use axum::http::HeaderValue;
-use axum::middleware::{from_fn, from_fn_with_state};
+use axum::middleware::{Next, from_fn};
 use axum::response::{IntoResponse, Response};
 use axum::routing::put;
 use tally_core::ids::ShardCount;
@@ -28,104 +28,77 @@ use tower_http::cors::CorsLayer;
 use utoipa_axum::router::OpenApiRouter;
 use utoipa_axum::routes;
 
-use crate::access::{self, Access};
-use crate::auth::{self, Guard};
-use crate::error::{Cause, Problem};
-use crate::limits::{self, Rate};
-use crate::read::{Reader, Table};
+use crate::access::Access;
+use crate::auth::Guard;
+use crate::error::{LoggedCause, Problem};
+use crate::gate::Gate;
+use crate::limits;
+use crate::read::{Reader, TableGate};
 use crate::watch::Watches;
 
+pub(crate) use count::PATH as GET_LIKES;
 use docs::describe;
 pub use front::Front;
-use front::{Short, without_origin};
-pub use write::Outlet;
+use front::{ShortWay, without_origin};
+pub use write::EventWriter;
 
 /// Answers smaller than this are not worth compressing.
 const COMPRESSED_FROM: u64 = 1_024;
 
-/// What handlers work with. Clones share everything.
-#[derive(Clone)]
-pub struct Api(Arc<Parts>);
-
-/// The parts of an [`Api`].
-pub struct Parts {
-    /// Counts.
+/// What handlers work with.
+pub struct Handles {
     pub reader: Reader,
-    /// The gate of the tables.
-    pub table: Arc<Table>,
-    /// Rows.
+    pub table: Arc<TableGate>,
     pub rows: Arc<dyn Rows>,
     /// How many shards a post has.
     pub shards: ShardCount,
-    /// Live counts.
     pub watches: Watches,
-    /// How often a listener hears that we are there.
+    /// How often an idle stream of counts sends a comment.
     pub heartbeat: Duration,
-    /// How caches between us and people may keep a count.
+    /// How long browsers and proxies may keep a count.
     pub cache_control: HeaderValue,
-    /// Where events go, if writes are taken.
-    pub outlet: Option<Outlet>,
-    /// Shutdown.
+    /// `None` where no writes are taken.
+    pub writer: Option<EventWriter>,
     pub stop: Stop,
 }
 
-impl From<Parts> for Api {
-    fn from(parts: Parts) -> Self {
-        Self(Arc::new(parts))
-    }
-}
+/// The handlers' state.
+pub type Api = Arc<Handles>;
 
-impl std::ops::Deref for Api {
-    type Target = Parts;
-
-    fn deref(&self) -> &Parts {
-        &self.0
-    }
-}
-
-/// What all requests pass before they come to a handler.
+/// What requests pass before they come to a handler.
 #[derive(Clone)]
 pub struct Gates {
-    /// The log and metrics of requests.
     pub access: Access,
-    /// Who may read.
-    pub readers: Guard,
-    /// Who may write.
-    pub writers: Guard,
-    /// How often one client may read.
-    pub read_rate: Rate,
-    /// How often one client may write.
-    pub write_rate: Rate,
-    /// Whose pages may read our answers.
+    pub reads: Gate,
+    pub writes: Gate,
+    /// Which pages of other origins may read our answers.
     pub cors: Option<CorsLayer>,
 }
 
-/// All routes, behind their gates; `own` are those of whoever embeds us.
+/// All routes, behind their gates; `own` are those of the process that embeds this API.
 pub fn front(api: Api, gates: Gates, own: Router) -> Front {
-    let short = Short {
+    let short = ShortWay {
         reader: api.reader.clone(),
-        access: gates.access.clone(),
-        readers: gates.readers.clone(),
-        rate: gates.read_rate.clone(),
+        gate: gates.reads.clone(),
         cache_control: api.cache_control.clone(),
         cors: gates.cors.as_ref().map(without_origin),
     };
-    Front::new(router(api, gates, own), short)
+    Front { access: gates.access.clone(), short, routes: router(api, gates, own) }
 }
 
 fn router(api: Api, gates: Gates, own: Router) -> Router {
     let (reads, mut document) = reads().split_for_parts();
-    let mut routes = guarded(reads, gates.readers, gates.read_rate.clone());
-    if api.outlet.is_some() {
+    let mut routes = gates.reads.clone().before(reads);
+    if api.writer.is_some() {
         let (writes, described) = writes().split_for_parts();
         document.merge(described);
-        routes = routes.merge(guarded(writes, gates.writers, gates.write_rate));
+        routes = routes.merge(gates.writes.before(writes));
     } else {
-        // The path has other methods; that it has not these ones is no reason to say that it has no such method.
+        // The path has a GET. Without these two a PUT would be told that the method does not exist.
         let off = async || Problem::WritesOff;
         routes = routes.route(write::PATH, put(off).delete(off));
     }
-    let docs = rated(docs::routes(&describe(document)), gates.read_rate);
+    let docs = Gate { guard: Guard::default(), ..gates.reads }.before(docs::routes(&describe(document)));
     let routes = routes.with_state(api).merge(docs);
     let compressed = SizeAbove::new(COMPRESSED_FROM).and(NotForContentType::SSE).and(NotForContentType::IMAGES);
     let routes = routes
@@ -139,7 +112,22 @@ fn router(api: Api, gates: Gates, own: Router) -> Router {
         Some(cors) => routes.layer(cors),
         None => routes,
     };
-    routes.layer(CatchPanicLayer::custom(panicked)).layer(from_fn_with_state(gates.access, access::observe))
+    routes.layer(CatchPanicLayer::custom(panicked)).layer(from_fn(name_route))
+}
+
+/// Leaves the route's name with the answer, for the log and the metrics: they are written outside of the router.
+async fn name_route(request: Request, next: Next) -> Response {
+    let route = request.extensions().get::<MatchedPath>().cloned();
+    let mut answer = next.run(request).await;
+    if let Some(route) = route {
+        answer.extensions_mut().insert(route);
+    }
+    answer
+}
+
+/// The route that gave `answer`, where one did.
+fn route_of(answer: &Response) -> Option<MatchedPath> {
+    answer.extensions().get().cloned()
 }
 
 fn reads() -> OpenApiRouter<Api> {
@@ -155,17 +143,6 @@ fn writes() -> OpenApiRouter<Api> {
     OpenApiRouter::new().routes(routes!(write::like, write::unlike))
 }
 
-/// `routes` for those with the token, as often as one client may ask. A stranger's guesses are limited as well.
-fn guarded(routes: Router<Api>, guard: Guard, rate: Rate) -> Router<Api> {
-    let routes = if guard.is_closed() { routes.route_layer(from_fn_with_state(guard, auth::require)) } else { routes };
-    rated(routes, rate)
-}
-
-/// `routes` as often as one client may ask.
-fn rated<S: Clone + Send + Sync + 'static>(routes: Router<S>, rate: Rate) -> Router<S> {
-    if rate.is_limited() { routes.route_layer(from_fn_with_state(rate, limits::rate)) } else { routes }
-}
-
 /// The document of every route, as it is served when writes are taken.
 pub fn document() -> utoipa::openapi::OpenApi {
     let (_, mut document) = reads().split_for_parts();
@@ -177,5 +154,5 @@ pub fn document() -> utoipa::openapi::OpenApi {
 fn panicked(payload: Box<dyn std::any::Any + Send>) -> Response {
     let message = payload.downcast_ref::<&str>().copied();
     let message = message.or_else(|| payload.downcast_ref::<String>().map(String::as_str));
-    Problem::Internal(Cause::new(message.unwrap_or("a panic without a message"))).into_response()
+    Problem::Internal(LoggedCause::new(message.unwrap_or("a panic without a message"))).into_response()
 }

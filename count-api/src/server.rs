@@ -1,5 +1,5 @@
-//! The public listener: accepts connections within limits, says of each that ends badly why, and drains. What is served
-//! is the routes'.
+//! The public listener: accepts connections within limits, logs why one ended badly, and drains. What is served stands in
+//! the routes.
 
 mod alarm;
 mod connections;
@@ -25,6 +25,7 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 use crate::limits::Peer;
+use crate::metrics::{HTTP_CONNECTIONS, HTTP_REFUSED};
 use crate::routes::Front;
 
 use alarm::Alarm;
@@ -39,9 +40,9 @@ const HEADERS: usize = 64;
 /// How long to leave the listener alone when it fails, as it does when the process has no file descriptor left.
 const REST: Duration = Duration::from_millis(100);
 
-/// What clients may take before they have sent a request.
+/// Bounds of connections.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Limits {
+pub struct ConnectionLimits {
     /// Connections at once; more wait in the listener's queue.
     pub connections: usize,
     /// How long a request's head may take, and how long a connection may be idle before it.
@@ -54,17 +55,17 @@ pub struct Limits {
 pub struct Server {
     listener: TcpListener,
     front: Front,
-    limits: Limits,
+    limits: ConnectionLimits,
 }
 
 impl Server {
-    /// Serves what stands behind `front` on `listener`.
-    pub fn new(listener: TcpListener, front: Front, limits: Limits) -> Self {
+    /// Serves `front` on `listener`.
+    pub fn new(listener: TcpListener, front: Front, limits: ConnectionLimits) -> Self {
         Self { listener, front, limits }
     }
 
     async fn accept(&self, places: &Arc<Semaphore>) -> io::Result<(TcpStream, SocketAddr, OwnedSemaphorePermit)> {
-        let place = Arc::clone(places).acquire_owned().await.expect("nobody closes the semaphore");
+        let place = Arc::clone(places).acquire_owned().await.expect("the semaphore is never closed");
         let (stream, peer) = self.listener.accept().await?;
         // Answers are written at once, and events must not wait for the next one.
         stream.set_nodelay(true)?;
@@ -83,7 +84,7 @@ impl Server {
         http
     }
 
-    /// A connection, to its end: the client's, or the answer under way when `ending` is heard.
+    /// A connection to its end: the client closes it, or `ending` is heard and the answer under way is finished.
     fn serve(&self, stream: TcpStream, peer: SocketAddr, ending: Ending) -> impl Future<Output = ()> + Send + 'static {
         let (front, peer) = (self.front.clone(), Peer::from(peer.ip()));
         let answering = peer.clone();
@@ -96,7 +97,7 @@ impl Server {
         });
         let stream = TokioIo::new(Patient::new(stream, self.limits.unread_time));
         let connection = self.http().serve_connection(stream, service);
-        gauge!("tally_http_connections").increment(1);
+        gauge!(HTTP_CONNECTIONS.name).increment(1);
         async move {
             let mut connection = pin!(connection);
             let ended = match select(connection.as_mut(), ending).await {
@@ -110,12 +111,12 @@ impl Server {
                 Err(error) if !heard.explains(&error) => refused(&peer, &error),
                 Ok(()) | Err(_) => {}
             }
-            gauge!("tally_http_connections").decrement(1);
+            gauge!(HTTP_CONNECTIONS.name).decrement(1);
         }
     }
 }
 
-/// What came of a connection's requests.
+/// The requests of a connection.
 #[derive(Debug, Default)]
 struct Heard {
     asked: AtomicUsize,
@@ -123,8 +124,8 @@ struct Heard {
 }
 
 impl Heard {
-    /// Whether nothing is left to say of a connection that ended like this: it was of use and then stood idle, or its
-    /// client did not stay for an answer that has its line.
+    /// Whether an end like this needs no line of its own: the connection had requests and then stood idle, or its client
+    /// left before an answer that was logged.
     fn explains(&self, error: &hyper::Error) -> bool {
         let (asked, answered) = (self.asked.load(Ordering::Relaxed), self.answered.load(Ordering::Relaxed));
         asked > 0 && (error.is_timeout() || error.is_incomplete_message() && asked == answered)
@@ -144,7 +145,7 @@ fn refused(peer: &Peer, error: &hyper::Error) {
     } else {
         "broken_off"
     };
-    counter!("tally_http_refused_total", "reason" => reason).increment(1);
+    counter!(HTTP_REFUSED.name, "reason" => reason).increment(1);
     let cause = error.source().map(ToString::to_string);
     tracing::info!(target: "tally_count_api::access", client = peer.as_str(), reason, %error, cause, "refused");
 }

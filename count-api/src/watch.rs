@@ -1,21 +1,23 @@
-//! Live counts: each post that somebody listens to is read once an interval, however many listen, and every listener
-//! sees the newest count there is. What a listener is slow to read is replaced, never queued.
+//! Live counts: each post with a listener is read once an interval, however many listen, and every listener gets the newest
+//! count there is, judged when it is sent. What a listener is slow to read is replaced, never queued.
 
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
 use futures_util::StreamExt;
 use futures_util::stream;
 use metrics::gauge;
+use parking_lot::{Mutex, MutexGuard};
 use tally_core::Map;
 use tally_core::ids::CounterId;
 use tally_core::served::Served;
 use tally_service::{Clock, Stop, Task};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, watch};
 
-use crate::read::Reader;
+use crate::metrics::{LISTENERS, WATCHED_POSTS};
+use crate::read::{Judge, Reader};
 
-/// How often a post is read while somebody listens to it.
+/// How often a post with a listener is read.
 pub const EVERY: Duration = Duration::from_millis(250);
 
 /// Posts read together.
@@ -27,43 +29,52 @@ const AT_ONCE: usize = 8;
 /// The posts listened to. Clones share them.
 #[derive(Clone)]
 pub struct Watches {
-    posts: Arc<Mutex<Map<CounterId, watch::Sender<Served>>>>,
-    places: Arc<Semaphore>,
+    posts: Arc<Mutex<Map<CounterId, watch::Sender<Live>>>>,
+    permits: Arc<Semaphore>,
+    judge: Judge,
 }
 
-/// As many listen as may.
+/// The newest count of a post, as it arrived, and the edition it had when it was last judged.
+#[derive(Clone, Copy, Debug)]
+struct Live {
+    served: Served,
+    edition: Edition,
+}
+
+/// As many clients listen as may.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Full;
 
 impl Watches {
     /// Room for this many listeners.
-    pub fn new(listeners: usize) -> Self {
-        Self { posts: Arc::default(), places: Arc::new(Semaphore::new(listeners)) }
+    pub fn new(listeners: usize, judge: Judge) -> Self {
+        Self { posts: Arc::default(), permits: Arc::new(Semaphore::new(listeners)), judge }
     }
 
-    /// A place, before anything is read for whoever asks for it.
-    pub fn admit(&self) -> Result<Place, Full> {
-        let permit = Arc::clone(&self.places).try_acquire_owned().map_err(|_| Full)?;
-        gauge!("tally_listeners").increment(1);
-        Ok(Place { _permit: permit })
+    /// The permission to listen: to be had before anything is read for the client.
+    pub fn admit(&self) -> Result<ListenerPermit, Full> {
+        let permit = Arc::clone(&self.permits).try_acquire_owned().map_err(|_| Full)?;
+        gauge!(LISTENERS.name).increment(1);
+        Ok(ListenerPermit { _permit: permit })
     }
 
-    /// Listens to `id`, whose count was `now` a moment ago.
-    pub fn listen(&self, place: Place, id: &CounterId, now: Served) -> Listener {
+    /// Listens to `id`, whose count has just arrived as `served`.
+    pub fn listen(&self, permit: ListenerPermit, id: &CounterId, served: Served) -> Listener {
         let mut posts = self.posts();
-        let counts = match posts.get(id) {
+        let live = match posts.get(id) {
             Some(sender) => {
-                offer(sender, now);
+                self.offer(sender, served);
                 sender.subscribe()
             }
             None => {
-                let sender = watch::Sender::new(now);
-                let counts = sender.subscribe();
+                let edition = Edition::of(&self.judge.judge(served));
+                let sender = watch::Sender::new(Live { served, edition });
+                let live = sender.subscribe();
                 posts.insert(id.clone(), sender);
-                counts
+                live
             }
         };
-        Listener { counts, seen: None, _place: place }
+        Listener { live, judge: self.judge.clone(), seen: None, _permit: permit }
     }
 
     /// The posts still listened to; the others are forgotten.
@@ -78,39 +89,38 @@ impl Watches {
 
     fn publish(&self, id: &CounterId, served: Served) {
         if let Some(sender) = self.posts().get(id) {
-            offer(sender, served);
+            self.offer(sender, served);
         }
     }
 
-    fn posts(&self) -> MutexGuard<'_, Map<CounterId, watch::Sender<Served>>> {
-        self.posts.lock().unwrap_or_else(PoisonError::into_inner)
+    /// Keeps `served` if it replaces what is held, and wakes the listeners if what is held is another edition now.
+    fn offer(&self, sender: &watch::Sender<Live>, served: Served) {
+        sender.send_if_modified(|live| {
+            if served.replaces(&live.served) {
+                live.served = served;
+            }
+            let edition = Edition::of(&self.judge.judge(live.served));
+            std::mem::replace(&mut live.edition, edition) != edition
+        });
+    }
+
+    fn posts(&self) -> MutexGuard<'_, Map<CounterId, watch::Sender<Live>>> {
+        self.posts.lock()
     }
 }
 
-/// Tells listeners of `served` if it says something new. A layer that lags behind never takes them back.
-fn offer(sender: &watch::Sender<Served>, served: Served) {
-    sender.send_if_modified(|known| {
-        let news = served.version > known.version || (served.version == known.version && served.exact != known.exact);
-        if news {
-            *known = served;
-        }
-        news
-    });
-}
-
-/// One of the places there are for listeners.
-pub struct Place {
+/// The permission of one client to listen.
+pub struct ListenerPermit {
     _permit: OwnedSemaphorePermit,
 }
 
-impl Drop for Place {
+impl Drop for ListenerPermit {
     fn drop(&mut self) {
-        gauge!("tally_listeners").decrement(1);
+        gauge!(LISTENERS.name).decrement(1);
     }
 }
 
-/// What sets one state of a count apart from the next: its version, and whether it is exact. Also its ETag and its
-/// event's id.
+/// A state of a count: its version, and whether it is exact. It is the ETag of an answer and the id of an event.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Edition {
     version: u64,
@@ -137,15 +147,16 @@ impl std::fmt::Display for Edition {
     }
 }
 
-/// One who listens to one post.
+/// A client that listens to one post.
 pub struct Listener {
-    counts: watch::Receiver<Served>,
+    live: watch::Receiver<Live>,
+    judge: Judge,
     seen: Option<Edition>,
-    _place: Place,
+    _permit: ListenerPermit,
 }
 
 impl Listener {
-    /// Begins behind `seen`, which the listener had before it was cut off.
+    /// Begins behind `seen`, which the client had before it was cut off.
     #[must_use]
     pub fn resuming(self, seen: Option<Edition>) -> Self {
         Self { seen, ..self }
@@ -161,38 +172,38 @@ impl Listener {
         .take_until(stopping)
     }
 
+    /// The next edition. It is judged here, and not when it was published: the client may be slow, the process may have
+    /// stood still.
     async fn next(&mut self) -> Option<Served> {
         loop {
-            let served = *self.counts.borrow_and_update();
+            let held = self.live.borrow_and_update().served;
+            let served = self.judge.judge(held);
             let edition = Edition::of(&served);
             if self.seen != Some(edition) {
                 self.seen = Some(edition);
                 return Some(served);
             }
-            self.counts.changed().await.ok()?;
+            self.live.changed().await.ok()?;
         }
     }
 }
 
 /// The task that reads the posts listened to.
 pub struct Watcher {
-    /// Which.
     pub watches: Watches,
-    /// How.
     pub reader: Reader,
-    /// When.
     pub clock: Clock,
 }
 
 impl Watcher {
     async fn look(&self) {
         let posts = self.watches.listened();
-        gauge!("tally_watched_posts").set(u32::try_from(posts.len()).unwrap_or(u32::MAX));
+        gauge!(WATCHED_POSTS.name).set(u32::try_from(posts.len()).unwrap_or(u32::MAX));
         let reads = stream::iter(posts.chunks(TOGETHER));
         reads
             .for_each_concurrent(AT_ONCE, |posts| async move {
-                // Nobody is told of a failure: the next look makes up for it, and heartbeats go on.
-                for (id, read) in posts.iter().zip(self.reader.counts(posts).await) {
+                // A failure is not sent: the next look makes up for it, and the stream's comments go on.
+                for (id, read) in posts.iter().zip(self.reader.read(posts).await) {
                     if let Ok(served) = read {
                         self.watches.publish(id, served);
                     }
@@ -214,6 +225,9 @@ impl Task for Watcher {
 #[cfg(test)]
 mod tests {
     use futures_util::FutureExt;
+    use proptest::prelude::{ProptestConfig, any, proptest};
+    use tally_core::standing::{LIMIT, Reading};
+    use tally_core::time::UnixMillis;
     use tally_service::Switch;
 
     use super::*;
@@ -226,25 +240,80 @@ mod tests {
         CounterId::likes("p".parse().unwrap())
     }
 
+    /// Room for `listeners`, and the readings they are judged by.
+    fn watches(listeners: usize) -> (Watches, watch::Sender<Reading>) {
+        let (judge, readings) = Judge::of(Clock::starting_at(UnixMillis(0)));
+        (Watches::new(listeners, judge), readings)
+    }
+
+    fn listen(watches: &Watches, served: Served) -> Listener {
+        watches.listen(watches.admit().unwrap(), &likes(), served)
+    }
+
     #[tokio::test]
-    async fn a_listener_sees_the_count_now_and_then_only_what_is_new() {
-        let watches = Watches::new(9);
-        let mut listener = watches.listen(watches.admit().unwrap(), &likes(), served(3, true));
+    async fn a_listener_gets_the_count_now_and_then_only_what_is_new() {
+        let (watches, _readings) = watches(9);
+        let mut listener = listen(&watches, served(3, true));
         assert_eq!(listener.next().await, Some(served(3, true)));
-        watches.publish(&likes(), Served { as_of: tally_core::time::UnixMillis(9), ..served(3, true) });
-        watches.publish(&likes(), served(2, true));
-        assert_eq!(listener.next().now_or_never(), None, "the same edition, and an older one");
+        watches.publish(&likes(), Served { as_of: UnixMillis(9), ..served(3, true) });
         watches.publish(&likes(), served(3, false));
-        assert_eq!(listener.next().await, Some(served(3, false)));
+        watches.publish(&likes(), served(2, true));
+        assert_eq!(listener.next().now_or_never(), None, "the same edition, and values that replace nothing");
         watches.publish(&likes(), served(4, false));
+        assert_eq!(listener.next().await, Some(served(4, false)));
+        watches.publish(&likes(), served(4, true));
+        assert_eq!(listener.next().await, Some(served(4, true)));
+        watches.publish(&likes(), served(5, false));
         watches.publish(&likes(), served(6, false));
         assert_eq!(listener.next().await, Some(served(6, false)), "what it was slow to read was replaced");
     }
 
     #[tokio::test]
-    async fn who_comes_back_is_told_only_what_it_has_not_seen() {
-        let watches = Watches::new(9);
-        let resume = |seen| watches.listen(watches.admit().unwrap(), &likes(), served(3, true)).resuming(seen);
+    async fn a_listener_is_told_of_an_open_gap_although_the_version_stays() {
+        let (watches, readings) = watches(9);
+        let mut listener = listen(&watches, served(3, true));
+        assert_eq!(listener.next().await, Some(served(3, true)));
+        readings.send_modify(|reading| reading.open_gaps = true);
+        watches.publish(&likes(), served(3, true));
+        assert_eq!(listener.next().await, Some(served(3, false)));
+        readings.send_modify(|reading| reading.open_gaps = false);
+        watches.publish(&likes(), served(3, true));
+        assert_eq!(listener.next().await, Some(served(3, true)));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn an_event_is_judged_when_it_is_sent_and_not_when_it_was_published() {
+        let (watches, _readings) = watches(9);
+        let mut listener = listen(&watches, served(3, true));
+        watches.publish(&likes(), served(4, true));
+        tokio::time::advance(LIMIT + Duration::from_secs(1)).await;
+        assert_eq!(listener.next().await, Some(served(4, false)));
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::default() })]
+
+        #[test]
+        fn of_two_values_the_cores_order_decides_which_is_sent(
+            (version, other) in (0..3u64, 0..3u64),
+            (exact, other_exact) in any::<(bool, bool)>(),
+        ) {
+            let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
+            runtime.block_on(async {
+                let (watches, _readings) = watches(9);
+                let (first, second) = (served(version, exact), served(other, other_exact));
+                let mut listener = listen(&watches, first);
+                watches.publish(&likes(), second);
+                let kept = if second.replaces(&first) { second } else { first };
+                assert_eq!(listener.next().await, Some(kept));
+            });
+        }
+    }
+
+    #[tokio::test]
+    async fn a_client_that_reconnects_is_sent_only_what_it_has_not_seen() {
+        let (watches, _readings) = watches(9);
+        let resume = |seen| listen(&watches, served(3, true)).resuming(seen);
         let mut same = resume(Edition::parse("3.1"));
         assert_eq!(same.next().now_or_never(), None);
         for other in ["2.1", "3.0", "9.1", "3", "x"] {
@@ -254,9 +323,8 @@ mod tests {
 
     #[tokio::test]
     async fn many_listeners_of_a_post_are_one_watch_and_the_last_one_ends_it() {
-        let watches = Watches::new(9);
-        let listen = || watches.listen(watches.admit().unwrap(), &likes(), served(1, true));
-        let (one, two) = (listen(), listen());
+        let (watches, _readings) = watches(9);
+        let (one, two) = (listen(&watches, served(1, true)), listen(&watches, served(1, true)));
         assert_eq!(watches.listened(), [likes()]);
         drop(one);
         assert_eq!(watches.listened().len(), 1);
@@ -265,19 +333,18 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn listeners_are_bounded_and_a_place_is_given_back() {
-        let watches = Watches::new(1);
-        let place = watches.admit().unwrap();
+    async fn listeners_are_bounded_and_a_permit_is_given_back() {
+        let (watches, _readings) = watches(1);
+        let permit = watches.admit().unwrap();
         assert_eq!(watches.admit().err(), Some(Full));
-        drop(watches.listen(place, &likes(), served(1, true)));
+        drop(watches.listen(permit, &likes(), served(1, true)));
         assert!(watches.admit().is_ok());
     }
 
     #[tokio::test]
     async fn a_stop_ends_every_stream() {
-        let (watches, switch) = (Watches::new(9), Switch::new());
-        let listener = watches.listen(watches.admit().unwrap(), &likes(), served(1, true));
-        let mut counts = Box::pin(listener.counts(switch.stop()));
+        let ((watches, _readings), switch) = (watches(9), Switch::new());
+        let mut counts = Box::pin(listen(&watches, served(1, true)).counts(switch.stop()));
         assert_eq!(counts.next().await, Some(served(1, true)));
         switch.request();
         assert_eq!(counts.next().await, None);

@@ -43,7 +43,7 @@ export AWS_ENDPOINT_URL=http://127.0.0.1:$tables AWS_REGION=us-east-1 AWS_ACCESS
 "$target/$profile/examples/stage" "$tables" 100 2> "$work/stage.log" &
 pids+=($!)
 for _ in $(seq 300); do grep -q posts "$work/stage.log" && break; sleep 0.1; done
-# Nobody listens where the writes go: 503 has to be described, too.
+# No broker listens where the writes go: 503 has to be described, too.
 "$target/$profile/tally-count-api" --listen "127.0.0.1:$api" --admin-listen "127.0.0.1:$admin" \
     --brokers 127.0.0.1:1 --write-budget 50ms --log-format json 2> "$work/api.log" &
 pids+=($!)

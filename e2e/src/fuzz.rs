@@ -70,7 +70,7 @@ fn cache_value(data: &[u8]) {
     let Ok(text) = std::str::from_utf8(data) else { return };
     let Ok(served) = text.parse::<Served>() else { return };
     assert_eq!(served.to_string().parse(), Ok(served));
-    assert!(!served.is_newer_than(&served));
+    assert!(!served.replaces(&served));
 }
 
 /// A command line, one argument a line, is a configuration or an error that says something.

@@ -1,4 +1,4 @@
-//! The twin of the cache.
+//! The cache in memory: it keeps what `Served::replaces` keeps, as the real one's script does.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -65,12 +65,12 @@ impl CachePort for Cache {
         let mut state = self.memory.state();
         let mut replaced = 0;
         for (counter, served) in values {
-            let older = match state.cache.get(counter, now) {
-                Some(Slot::Value(cached)) => (served.version, served.exact) > (cached.version, cached.exact),
+            let replaces = match state.cache.get(counter, now) {
+                Some(Slot::Value(cached)) => served.replaces(cached),
                 Some(Slot::Filling { .. }) => true,
                 None => false,
             };
-            if older {
+            if replaces {
                 state.cache.slots.insert(counter.clone(), Slot::Value(*served));
                 replaced += 1;
             }

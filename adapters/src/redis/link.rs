@@ -1,22 +1,23 @@
-//! The connection: one server, or a cluster whose commands are grouped by slot; kept up by the client, and given up on
-//! soon.
+//! The connection: one server, or a cluster whose commands are grouped by slot. The client reconnects by itself; a cluster's
+//! connection that answers nothing is replaced here.
 
-use std::collections::BTreeMap;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
 use futures_util::future::join_all;
+use parking_lot::Mutex;
 use redis::aio::{ConnectionLike, ConnectionManager, ConnectionManagerConfig};
 use redis::cluster::ClusterClient;
 use redis::cluster_async::ClusterConnection;
+use redis::cluster_routing::Slot;
 use redis::{Client, Pipeline, RedisError, RedisResult, Value};
+use tally_core::Map;
 use tally_core::fault::Fault;
 use tally_core::ports::Outcome;
 use tokio::time::timeout;
 
 use super::settings::Settings;
-use super::silence::{Asked, Nth, Watch};
-use super::slot::slot;
+use super::silence::{Generation, Silence, Verdict};
 use super::{Command, is_unknown_script};
 
 /// Slots written to at once.
@@ -35,42 +36,38 @@ enum Way {
     Cluster(Arc<Cluster>),
 }
 
-/// A connection to a cluster that is given up for another once it answers nothing: where a node dies under load, the
-/// client's recovery can come to wait for requests that wait for it, and then never ends.
+/// A connection to a cluster that is replaced once it answers nothing: where a node dies under load, the client's recovery
+/// can come to wait for requests that wait for it, and then never ends.
 struct Cluster {
     client: ClusterClient,
-    standing: Mutex<Standing>,
+    current: Mutex<Current>,
 }
 
-struct Standing {
+struct Current {
     connection: ClusterConnection,
-    watch: Watch,
+    silence: Silence,
 }
 
 impl Cluster {
     fn new(client: ClusterClient, patience: Duration) -> Self {
-        let standing = Standing { connection: pending(&client), watch: Watch::new(patience) };
-        Self { client, standing: Mutex::new(standing) }
+        let current = Current { connection: pending(&client), silence: Silence::new(patience) };
+        Self { client, current: Mutex::new(current) }
     }
 
-    /// The connection to ask through, and which one it is.
-    fn asked(&self) -> (ClusterConnection, Nth) {
-        let mut standing = self.standing();
-        if standing.watch.asked() == Asked::InVain {
-            standing.connection = pending(&self.client);
+    /// The connection to ask through, and its generation.
+    fn connection(&self) -> (ClusterConnection, Generation) {
+        let mut current = self.current.lock();
+        if current.silence.asked() == Verdict::Replace {
+            current.connection = pending(&self.client);
         }
-        (standing.connection.clone(), standing.watch.nth())
+        (current.connection.clone(), current.silence.generation())
     }
 
     /// Takes note of what came through a connection: an error is an answer, too, but for silence.
-    fn answered<T>(&self, nth: Nth, answer: &RedisResult<T>) {
+    fn answered<T>(&self, generation: Generation, answer: &RedisResult<T>) {
         if !answer.as_ref().is_err_and(RedisError::is_timeout) {
-            self.standing().watch.answered(nth);
+            self.current.lock().silence.answered(generation);
         }
-    }
-
-    fn standing(&self) -> MutexGuard<'_, Standing> {
-        self.standing.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -83,7 +80,7 @@ impl Link {
         Ok(Self { way, settings: settings.clone() })
     }
 
-    /// The commands' answers, in their order. A timeout bounds all of it, also the wait for a connection.
+    /// The commands' answers, in their order. One timeout bounds all of it, the wait for a connection included.
     pub(super) async fn answers(&self, commands: &[Command<'_>]) -> RedisResult<Vec<Value>> {
         let answers = async {
             match &self.way {
@@ -121,8 +118,8 @@ fn pending(client: &ClusterClient) -> ClusterConnection {
     client.get_pending_async_connection_with_config(redis::cluster::ClusterConfig::new())
 }
 
-/// Sends commands of one server together; the scripts' texts only where it does not know them. Then it has carried out
-/// none of the calls: what one server knows is no matter of another's.
+/// Sends commands of one server together, scripts by their digests. A server that does not know a script has carried out
+/// none of the calls, and is sent the texts.
 async fn pipeline(connection: &(impl ConnectionLike + Clone), commands: &[&Command<'_>]) -> RedisResult<Vec<Value>> {
     match send(connection.clone(), commands, false).await {
         Err(error) if is_unknown_script(&error) => send(connection.clone(), commands, true).await,
@@ -145,13 +142,13 @@ async fn send(
     pipeline.query_async(&mut connection).await
 }
 
-/// Sends commands slot by slot, some slots at once, and puts the answers back in order. An error of one slot is that of
-/// all: what was sent may be sent again.
+/// Sends commands slot by slot, some slots at once, and puts the answers back in order. An error of one slot fails the
+/// whole call; every command may be sent again.
 async fn by_slot(cluster: &Cluster, commands: &[Command<'_>]) -> RedisResult<Vec<Value>> {
-    let (connection, nth) = cluster.asked();
-    let mut slots: BTreeMap<u16, Vec<usize>> = BTreeMap::new();
+    let (connection, generation) = cluster.connection();
+    let mut slots: Map<Slot, Vec<usize>> = Map::default();
     for (index, command) in commands.iter().enumerate() {
-        slots.entry(slot(command.key())).or_default().push(index);
+        slots.entry(Slot::for_key(command.key())).or_default().push(index);
     }
     let mut answers = vec![Value::Nil; commands.len()];
     let slots: Vec<_> = slots.into_values().collect();
@@ -162,7 +159,7 @@ async fn by_slot(cluster: &Cluster, commands: &[Command<'_>]) -> RedisResult<Vec
             async move { pipeline(connection, &calls).await }
         });
         for (indexes, answered) in some.iter().zip(join_all(sent).await) {
-            cluster.answered(nth, &answered);
+            cluster.answered(generation, &answered);
             for (index, answer) in indexes.iter().zip(answered?) {
                 answers[*index] = answer;
             }

@@ -1,73 +1,72 @@
-//! When a connection that answers nothing is given up for another. It knows nothing of connections: it is told of each
-//! asking and of each answer.
+//! When a connection that answers nothing is replaced. Pure: it is told of each request and of each answer.
 
 use std::time::Duration;
 
 use tokio::time::Instant;
 
-/// How often a connection is asked in vain before it may be given up: callers with less patience than ours go away before
-/// a slow answer, and what comes after it shows that nothing is wrong.
-const IN_VAIN: u32 = 3;
+/// Unanswered requests before a connection may be replaced: callers with less patience than ours leave before a slow
+/// answer, and the answer to a later request shows that the connection is fine.
+const UNANSWERED: u32 = 3;
 
 /// The longest that a new connection is waited for after others that answered nothing.
 const LONGEST: Duration = Duration::from_secs(10);
 
-/// What to do about an asking.
+/// What to do with the next request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Asked {
-    /// Ask the connection there is.
-    Again,
-    /// Ask a new one: that of before was asked in vain for too long.
-    InVain,
+pub(super) enum Verdict {
+    /// Send it over the present connection.
+    Keep,
+    /// Send it over a new one: the present one was silent for too long.
+    Replace,
 }
 
-/// The how manieth connection it is.
+/// Connection generation; answers from an older one are ignored.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Nth(u64);
+pub(super) struct Generation(u64);
 
-/// Watches over one connection after the other.
-pub(super) struct Watch {
-    nth: Nth,
-    /// How long the first may be silent, and any after an answer.
+/// Watches one connection after the other.
+pub(super) struct Silence {
+    generation: Generation,
+    /// How long the first connection may be silent, and any other after an answer.
     first: Duration,
-    /// How long this one may be: longer each time that a new one was silent, so that slow ones come to an answer.
+    /// How long the present one may be: twice as long with each silent one before it, so that a slow server is reached.
     patience: Duration,
-    silence: Option<Silence>,
+    unanswered: Option<Unanswered>,
 }
 
-/// Nothing has been answered since.
-struct Silence {
+/// The requests since the last answer.
+struct Unanswered {
     since: Instant,
-    asked: u32,
+    requests: u32,
 }
 
-impl Watch {
+impl Silence {
     pub(super) fn new(patience: Duration) -> Self {
-        Self { nth: Nth(0), first: patience, patience, silence: None }
+        Self { generation: Generation(0), first: patience, patience, unanswered: None }
     }
 
-    /// Which connection is asked.
-    pub(super) fn nth(&self) -> Nth {
-        self.nth
+    /// The present connection's generation.
+    pub(super) fn generation(&self) -> Generation {
+        self.generation
     }
 
-    /// Takes note of an asking.
-    pub(super) fn asked(&mut self) -> Asked {
-        let silence = self.silence.get_or_insert_with(|| Silence { since: Instant::now(), asked: 0 });
-        silence.asked += 1;
-        if silence.asked <= IN_VAIN || silence.since.elapsed() <= self.patience {
-            return Asked::Again;
+    /// Takes note of a request.
+    pub(super) fn asked(&mut self) -> Verdict {
+        let unanswered = self.unanswered.get_or_insert_with(|| Unanswered { since: Instant::now(), requests: 0 });
+        unanswered.requests += 1;
+        if unanswered.requests <= UNANSWERED || unanswered.since.elapsed() <= self.patience {
+            return Verdict::Keep;
         }
-        self.nth.0 += 1;
+        self.generation.0 += 1;
         self.patience = (self.patience * 2).min(LONGEST);
-        self.silence = Some(Silence { since: Instant::now(), asked: 1 });
-        Asked::InVain
+        self.unanswered = Some(Unanswered { since: Instant::now(), requests: 1 });
+        Verdict::Replace
     }
 
-    /// Takes note of an answer. One of a connection that was given up says nothing of that which is asked now.
-    pub(super) fn answered(&mut self, nth: Nth) {
-        if nth == self.nth {
-            self.silence = None;
+    /// Takes note of an answer.
+    pub(super) fn answered(&mut self, generation: Generation) {
+        if generation == self.generation {
+            self.unanswered = None;
             self.patience = self.first;
         }
     }
@@ -82,60 +81,60 @@ mod tests {
     const PATIENCE: Duration = Duration::from_secs(2);
     const MOMENT: Duration = Duration::from_millis(1);
 
-    /// How long it takes until a connection that is asked each moment is given up.
-    async fn silent(watch: &mut Watch) -> Duration {
+    /// How long it takes until a connection that is asked each moment is replaced.
+    async fn silent(silence: &mut Silence) -> Duration {
         let began = Instant::now();
-        while watch.asked() == Asked::Again {
+        while silence.asked() == Verdict::Keep {
             advance(MOMENT).await;
         }
         began.elapsed()
     }
 
     #[tokio::test(start_paused = true)]
-    async fn one_that_is_silent_for_too_long_is_given_up_and_none_that_was_hardly_asked() {
-        let mut watch = Watch::new(PATIENCE);
-        for _ in 0..IN_VAIN {
-            assert_eq!(watch.asked(), Asked::Again);
+    async fn a_connection_silent_for_too_long_is_replaced_and_one_hardly_asked_is_not() {
+        let mut silence = Silence::new(PATIENCE);
+        for _ in 0..UNANSWERED {
+            assert_eq!(silence.asked(), Verdict::Keep);
             advance(PATIENCE * 2).await;
         }
-        assert_eq!(watch.asked(), Asked::InVain);
-        let mut watch = Watch::new(PATIENCE);
-        assert_eq!(silent(&mut watch).await, PATIENCE + MOMENT);
+        assert_eq!(silence.asked(), Verdict::Replace);
+        let mut silence = Silence::new(PATIENCE);
+        assert_eq!(silent(&mut silence).await, PATIENCE + MOMENT);
     }
 
     #[tokio::test(start_paused = true)]
     async fn an_answer_ends_the_silence() {
-        let mut watch = Watch::new(PATIENCE);
+        let mut silence = Silence::new(PATIENCE);
         for _ in 0..10 {
-            for _ in 0..=IN_VAIN {
-                assert_eq!(watch.asked(), Asked::Again);
+            for _ in 0..=UNANSWERED {
+                assert_eq!(silence.asked(), Verdict::Keep);
                 advance(PATIENCE / 3).await;
             }
-            watch.answered(watch.nth());
+            silence.answered(silence.generation());
         }
     }
 
     #[tokio::test(start_paused = true)]
-    async fn each_is_waited_for_longer_than_the_one_before_until_one_answers() {
-        let mut watch = Watch::new(PATIENCE);
+    async fn each_new_connection_is_waited_for_longer_until_one_answers() {
+        let mut silence = Silence::new(PATIENCE);
         let mut waited = Vec::new();
         for _ in 0..5 {
-            waited.push(silent(&mut watch).await.as_secs());
+            waited.push(silent(&mut silence).await.as_secs());
         }
         assert_eq!(waited, [2, 4, 8, 10, 10]);
-        watch.answered(watch.nth());
-        assert_eq!(silent(&mut watch).await, PATIENCE + MOMENT);
+        silence.answered(silence.generation());
+        assert_eq!(silent(&mut silence).await, PATIENCE + MOMENT);
     }
 
     #[tokio::test(start_paused = true)]
-    async fn an_answer_of_one_given_up_says_nothing_of_the_next() {
-        let mut watch = Watch::new(PATIENCE);
-        let first = watch.nth();
-        silent(&mut watch).await;
-        assert_ne!(watch.nth(), first);
+    async fn an_answer_from_an_older_connection_is_ignored() {
+        let mut silence = Silence::new(PATIENCE);
+        let first = silence.generation();
+        silent(&mut silence).await;
+        assert_ne!(silence.generation(), first);
         let began = Instant::now();
-        while watch.asked() == Asked::Again {
-            watch.answered(first);
+        while silence.asked() == Verdict::Keep {
+            silence.answered(first);
             advance(MOMENT).await;
         }
         assert!(began.elapsed() > PATIENCE);

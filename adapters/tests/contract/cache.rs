@@ -1,4 +1,4 @@
-//! The cache: never replaced by an older value, filled only by whoever has the right to.
+//! The cache: filled only under a token, and of the values offered it keeps the one that `Served::replaces` keeps.
 
 use std::time::Duration;
 
@@ -6,6 +6,7 @@ use tally_adapters::memory::Memory;
 use tally_core::ids::CounterId;
 use tally_core::ports::{Cache, Cached};
 use tally_core::served::Served;
+use tally_core::time::UnixMillis;
 
 use crate::engine::BEGAN;
 use crate::likes::post;
@@ -17,6 +18,7 @@ pub(crate) async fn contract(cache: &dyn Cache, run: &str) {
     a_version_never_goes_back(cache, named("versions")).await;
     an_update_ends_a_fill_under_way(cache, named("overtaken")).await;
     an_exact_count_takes_the_place_of_an_inexact_one_of_its_version(cache, named("settled")).await;
+    the_cores_order_decides_what_is_kept(cache, |pair| named(&format!("order {pair}"))).await;
 }
 
 fn served(version: u64) -> Served {
@@ -71,6 +73,30 @@ async fn an_exact_count_takes_the_place_of_an_inexact_one_of_its_version(cache: 
         let replaces = update == standing && cached(cache, &post).await != Cached::Hit(standing);
         assert_eq!(cache.update(&[(post.clone(), update)]).await, Ok(usize::from(replaces)), "{update:?}");
         assert_eq!(cached(cache, &post).await, Cached::Hit(standing), "{update:?}");
+    }
+}
+
+/// Of every pair of values, one held and one offered, the cache keeps what the core's order keeps.
+async fn the_cores_order_decides_what_is_kept(cache: &dyn Cache, post: impl Fn(usize) -> CounterId) {
+    // Of one length and of several, and past what Lua's numbers hold.
+    let numbers = [0, 9, 10, 9_007_199_254_740_992, 9_007_199_254_740_993, u64::MAX];
+    let value = |version, exact, as_of| Served { likes: -7, version, exact, as_of: UnixMillis(as_of) };
+    let of_version =
+        |version: &u64| [(false, 9), (true, 9), (true, 10)].map(|(exact, as_of)| value(*version, exact, as_of));
+    let of_time = |as_of: &u64| value(10, true, *as_of);
+    let values: Vec<Served> = numbers.iter().flat_map(of_version).chain(numbers.iter().map(of_time)).collect();
+    let pairs = || values.iter().flat_map(|held| values.iter().map(move |offered| (*held, *offered)));
+    for (n, (held, _)) in pairs().enumerate() {
+        let token = cache.begin_fill(&post(n)).await.unwrap().unwrap();
+        assert_eq!(cache.fill(&post(n), &token, &held).await, Ok(true));
+    }
+    let offers: Vec<_> = pairs().enumerate().map(|(n, (_, offered))| (post(n), offered)).collect();
+    let replaced = pairs().filter(|(held, offered)| offered.replaces(held)).count();
+    assert_eq!(cache.update(&offers).await, Ok(replaced));
+    let posts: Vec<_> = offers.iter().map(|(post, _)| post.clone()).collect();
+    for ((held, offered), found) in pairs().zip(cache.get(&posts).await.unwrap()) {
+        let kept = if offered.replaces(&held) { offered } else { held };
+        assert_eq!(found, Cached::Hit(kept), "{offered:?} offered to {held:?}");
     }
 }
 

@@ -1,4 +1,4 @@
-//! The cache of served counts: never the truth, never replaced by an older value.
+//! The cache of served counts. It is never the truth, and a value in it is replaced only as `Served::replaces` says.
 
 use async_trait::async_trait;
 
@@ -11,7 +11,7 @@ use crate::served::Served;
 pub enum Cached {
     /// A count.
     Hit(Served),
-    /// Nothing, or a fill somebody has under way.
+    /// Nothing, or a fill under way.
     Miss,
 }
 
@@ -25,11 +25,11 @@ pub trait Cache: Send + Sync {
     /// What is cached, in the order asked.
     async fn get(&self, counters: &[CounterId]) -> Outcome<Vec<Cached>>;
 
-    /// Replaces values that are present and older; a fill under way counts as present and older. Safe to repeat: a
-    /// version never goes back. Answers how many were replaced.
+    /// Replaces the values present where [`Served::replaces`] says so, and fills under way. Safe to repeat: a value does not
+    /// replace itself. Answers how many were replaced.
     async fn update(&self, values: &[(CounterId, Served)]) -> Outcome<usize>;
 
-    /// Asks for the right to fill a missing key; `None` while somebody else has it or a value is there.
+    /// Asks for the right to fill a missing key; `None` while another caller has it or a value is there.
     async fn begin_fill(&self, counter: &CounterId) -> Outcome<Option<FillToken>>;
 
     /// Writes a value read from the table *after* the token was given, if the token is still there. Safe to repeat: the

@@ -1,14 +1,14 @@
-//! When to stop asking a dependency that does not answer, so that waiting for it is not added to every request.
+//! When to stop asking a dependency that does not answer: requests then do not wait for it.
 
-use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
+use parking_lot::{Mutex, MutexGuard};
 use tokio::time::Instant;
 
-/// How many calls in a row have to fail before the rest are spared.
+/// How many calls in a row have to fail before calls are skipped.
 const FAILURES: u32 = 5;
 
-/// How long the others are spared before one call tries again.
+/// How long calls are skipped before one of them tries again.
 const REST: Duration = Duration::from_millis(500);
 
 /// Opens after several failures in a row; then lets one call through at a time, at intervals, until one succeeds.
@@ -28,7 +28,7 @@ impl Breaker {
         match state.resting_until {
             None => true,
             Some(until) if now < until => false,
-            // This call is the trial. If nobody ever hears of it again, the next comes after another rest.
+            // This call is the trial. If its outcome is never reported, the next trial comes after another rest.
             Some(_) => {
                 state.resting_until = Some(now + REST);
                 true
@@ -52,8 +52,8 @@ impl Breaker {
         opens
     }
 
-    fn state(&self) -> std::sync::MutexGuard<'_, State> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.0.lock()
     }
 }
 
@@ -84,7 +84,7 @@ mod tests {
             breaker.failed(start);
         });
         assert!(breaker.admits(start + REST) && !breaker.admits(start + REST), "one trial");
-        assert!(breaker.admits(start + REST * 2), "also when nobody heard of the first again");
+        assert!(breaker.admits(start + REST * 2), "also when the outcome of the first is never reported");
         assert!(!breaker.failed(start + REST * 2), "it was open already");
         assert!(!breaker.admits(start + REST * 2) && breaker.admits(start + REST * 3));
     }

@@ -1,5 +1,4 @@
-//! The shared cache within a budget: what it says in time, and nothing otherwise. It may be away, slow or wrong in
-//! form; a read then goes to the table.
+//! The shared cache within a budget. A call that fails or takes longer counts as no answer, and the read goes to the table.
 
 use std::future::Future;
 use std::sync::Arc;
@@ -15,6 +14,7 @@ use tokio::sync::mpsc;
 use tokio::time::{Instant, timeout};
 
 use super::breaker::Breaker;
+use crate::metrics::{CACHE_FAULTS, CACHE_FILLS};
 
 /// Counts waiting to be written to the cache; more are dropped, and the next reader offers them again.
 const FILLS: usize = 1_024;
@@ -24,46 +24,46 @@ const FILLS_AT_ONCE: usize = 64;
 
 /// The shared cache, its budget and its breaker. Clones share them.
 #[derive(Clone)]
-pub struct Layer {
+pub struct SharedCache {
     cache: Arc<dyn Cache>,
     budget: Duration,
     breaker: Arc<Breaker>,
 }
 
-impl Layer {
+impl SharedCache {
     /// Gives every call of `cache` this long.
     pub fn new(cache: Arc<dyn Cache>, budget: Duration) -> Self {
         Self { cache, budget, breaker: Arc::default() }
     }
 
-    /// What is cached, in the order asked; nothing if the cache did not say in time.
+    /// What is cached, in the order asked; `None` if the cache did not answer in time.
     pub async fn get(&self, ids: &[CounterId]) -> Option<Vec<Cached>> {
         let cached = self.call(self.cache.get(ids)).await?;
         (cached.len() == ids.len()).then_some(cached)
     }
 
-    /// The right to fill each of `ids`, where nobody has it; in their order.
-    pub async fn begin_fills(&self, ids: &[CounterId]) -> Vec<Option<FillToken>> {
-        let asked = ids.iter().map(|id| self.call(self.cache.begin_fill(id)));
-        join_all(asked).await.into_iter().map(Option::flatten).collect()
+    /// The right to fill `id`, unless another reader has it.
+    pub async fn begin_fill(&self, id: &CounterId) -> Option<FillToken> {
+        self.call(self.cache.begin_fill(id)).await.flatten()
     }
 
-    async fn fill(&self, Fill { id, right, served }: Fill) {
+    /// Safe to repeat: the first copy takes the token's place, and a value does not replace itself.
+    async fn write(&self, Fill { id, right, served }: Fill) {
         let written = match right {
             Right::Fill(token) => self.call(self.cache.fill(&id, &token, &served)).await,
-            Right::Settle => self.call(self.cache.update(&[(id, served)])).await.map(|replaced| replaced > 0),
+            Right::Update => self.call(self.cache.update(&[(id, served)])).await.map(|replaced| replaced > 0),
         };
         let outcome = match written {
             Some(true) => "written",
             Some(false) => "overtaken",
             None => "failed",
         };
-        counter!("tally_cache_fills_total", "outcome" => outcome).increment(1);
+        counter!(CACHE_FILLS.name, "outcome" => outcome).increment(1);
     }
 
     async fn call<T>(&self, call: impl Future<Output = Outcome<T>>) -> Option<T> {
         if !self.breaker.admits(Instant::now()) {
-            counter!("tally_cache_faults_total", "reason" => "breaker_open").increment(1);
+            counter!(CACHE_FAULTS.name, "reason" => "breaker_open").increment(1);
             return None;
         }
         let (reason, said) = match timeout(self.budget, call).await {
@@ -74,7 +74,7 @@ impl Layer {
             Ok(Err(fault)) => (fault.class(), fault.to_string()),
             Err(_) => ("slow", format!("no answer within {:?}", self.budget)),
         };
-        counter!("tally_cache_faults_total", "reason" => reason).increment(1);
+        counter!(CACHE_FAULTS.name, "reason" => reason).increment(1);
         if self.breaker.failed(Instant::now()) {
             tracing::warn!(error = said, "the cache is away: reading the table");
         }
@@ -85,10 +85,10 @@ impl Layer {
 /// By what right a count is written to the cache.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Right {
-    /// It was missing, and this token was given for it before the count was read.
+    /// Nothing was cached, and this token was given before the count was read.
     Fill(FillToken),
-    /// An inexact count stood there, which whoever knows better may replace.
-    Settle,
+    /// Another count was cached, which this one may replace.
+    Update,
 }
 
 /// A count read from the table, to be written to the cache.
@@ -98,27 +98,27 @@ struct Fill {
     served: Served,
 }
 
-/// Where counts are left to be written to the cache, off the way of those who wait for them.
+/// The queue of counts to be written to the cache: the requests that read them do not wait for that.
 #[derive(Clone)]
 pub struct Fills(mpsc::Sender<Fill>);
 
 /// The task that writes them.
 pub struct Filler {
-    layer: Option<Layer>,
+    cache: Option<SharedCache>,
     fills: mpsc::Receiver<Fill>,
 }
 
 impl Fills {
     /// The queue, and the task at its end.
-    pub fn new(layer: Option<Layer>) -> (Self, Filler) {
+    pub fn new(cache: Option<SharedCache>) -> (Self, Filler) {
         let (sender, fills) = mpsc::channel(FILLS);
-        (Self(sender), Filler { layer, fills })
+        (Self(sender), Filler { cache, fills })
     }
 
-    /// Leaves a count that was read from the table after `right` was had.
+    /// Queues a count that was read from the table after `right` was had.
     pub(super) fn offer(&self, id: &CounterId, right: Right, served: Served) {
         if self.0.try_send(Fill { id: id.clone(), right, served }).is_err() {
-            counter!("tally_cache_fills_total", "outcome" => "dropped").increment(1);
+            counter!(CACHE_FILLS.name, "outcome" => "dropped").increment(1);
         }
     }
 }
@@ -127,8 +127,8 @@ impl Task for Filler {
     async fn run(mut self, stop: Stop) -> anyhow::Result<()> {
         let mut waiting = Vec::with_capacity(FILLS_AT_ONCE);
         while stop.unless_requested(self.fills.recv_many(&mut waiting, FILLS_AT_ONCE)).await? > 0 {
-            let Some(layer) = &self.layer else { continue };
-            join_all(waiting.drain(..).map(|fill| layer.fill(fill))).await;
+            let Some(cache) = &self.cache else { continue };
+            join_all(waiting.drain(..).map(|fill| cache.write(fill))).await;
         }
         Ok(())
     }
@@ -166,10 +166,10 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn a_silent_cache_costs_its_budget_a_few_times_and_then_nothing() {
         let (cache, began) = (Arc::new(Silent::default()), Instant::now());
-        let layer = Layer::new(cache.clone(), Duration::from_millis(30));
-        let ids = [CounterId::likes("p".parse().expect("an id"))];
+        let layer = SharedCache::new(cache.clone(), Duration::from_millis(30));
+        let id = [CounterId::likes("p".parse().unwrap())];
         for _ in 0..100 {
-            assert_eq!(layer.get(&ids).await, None);
+            assert_eq!(layer.get(&id).await, None);
         }
         assert_eq!((cache.0.load(Ordering::SeqCst), began.elapsed()), (5, Duration::from_millis(150)));
     }

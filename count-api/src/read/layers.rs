@@ -1,106 +1,104 @@
-//! The layers behind this process's memory: the shared cache, then the table. The table decides; no layer's value is
-//! ever made up.
+//! What stands behind this process's memory: the shared cache, then the table. Every number answered was read in one of
+//! them.
 
 use std::sync::Arc;
 
+use futures_util::future::join_all;
 use tally_core::counter::Counter;
 use tally_core::ids::CounterId;
 use tally_core::ports::{Cached, Counts};
 use tally_core::served::Served;
 
 use super::NoAnswer;
-use super::cache::{Fills, Layer, Right};
+use super::cache::{Fills, Right, SharedCache};
+use super::local::ReadLead;
 use super::negative::Negatives;
-use super::standing::View;
-use super::table::{Table, no_answer};
-use crate::error::Cause;
-use crate::metrics::Layers;
+use super::standing::Judge;
+use super::table::{TableGate, no_answer};
+use crate::error::LoggedCause;
+use crate::metrics::ReadCounters;
 
-/// What reading goes through, nearest first.
-pub struct Layered {
-    /// The shared cache; none is a supported way to run.
-    pub cache: Option<Layer>,
-    /// What the cache is given.
+pub struct Layers {
+    /// None is a supported way to run.
+    pub cache: Option<SharedCache>,
     pub fills: Fills,
-    /// The table.
-    pub table: Arc<Table>,
-    /// The counts in it.
+    pub table: Arc<TableGate>,
     pub counts: Arc<dyn Counts>,
-    /// How far a number can be trusted now.
-    pub standing: View,
-    /// Where counts below zero are reported.
+    pub judge: Judge,
     pub negatives: Negatives,
-    /// What is counted.
-    pub layers: Layers,
+    pub counters: ReadCounters,
 }
 
-impl Layered {
-    /// Counts in the order of `ids`, each of them once: the cache is asked once for all, the table once for the rest.
-    pub(super) async fn read(&self, ids: &[CounterId]) -> Vec<Result<Served, NoAnswer>> {
-        let answer = match &self.cache {
-            Some(cache) => cache.get(ids).await,
-            None => None,
-        };
-        // A cache that did not answer is not asked for the right to fill it, either: it would be waited for twice.
-        let answers = answer.is_some();
-        let cached: Vec<Option<Served>> = match answer {
-            Some(answer) => answer.into_iter().map(hit).collect(),
-            None => vec![None; ids.len()],
-        };
-        // What was called inexact for a gap may be exact now that there is none: the table knows.
-        let gaps = self.standing.now().open_gaps;
-        let settled = |cached: &Option<Served>| cached.filter(|served| served.exact || gaps);
-        let wanted: Vec<Wanted<'_>> = ids
-            .iter()
-            .zip(&cached)
-            .filter(|(_, cached)| settled(cached).is_none())
-            .map(|(id, cached)| Wanted { id, cached: *cached })
-            .collect();
-        self.layers.cache.increment((ids.len() - wanted.len()) as u64);
-        let mut read = self.read_table(&wanted, answers).await.into_iter();
-        let found: Vec<Result<Served, NoAnswer>> = cached
-            .iter()
-            .map(|cached| match (settled(cached), cached) {
-                (Some(served), _) => Ok(served),
-                (None, None) => read.next().unwrap_or_else(|| Err(others())),
-                // An inexact number that says so is better than none.
-                (None, Some(inexact)) => Ok(read.next().and_then(Result::ok).unwrap_or(*inexact)),
-            })
-            .collect();
-        for (id, served) in ids.iter().zip(&found) {
-            if let Ok(served) = served {
-                self.negatives.report(id, served);
-            }
-        }
-        found
+/// A counter to be read, and what is known of it so far.
+struct Ask {
+    lead: ReadLead,
+    /// What the cache has; `None` while it has not answered.
+    cached: Option<Cached>,
+    /// The right to write to the cache what the table answers.
+    right: Option<Right>,
+}
+
+impl Ask {
+    fn of(lead: ReadLead) -> Self {
+        Self { lead, cached: None, right: None }
     }
 
-    /// Reads the table. The right to fill the cache is asked for before, and `as_of` read before, so that neither says
-    /// more than the value holds.
-    async fn read_table(&self, wanted: &[Wanted<'_>], fill: bool) -> Vec<Result<Served, NoAnswer>> {
-        if wanted.is_empty() {
-            return Vec::new();
+    fn hit(&self) -> Option<Served> {
+        match self.cached {
+            Some(Cached::Hit(served)) => Some(served),
+            Some(Cached::Miss) | None => None,
         }
-        let rights = match &self.cache {
-            Some(cache) if fill => rights(cache, wanted).await,
-            Some(_) | None => vec![None; wanted.len()],
-        };
-        let standing = self.standing.now();
-        let ids: Vec<CounterId> = wanted.iter().map(|wanted| wanted.id.clone()).collect();
-        let counters = self.counters(&ids).await;
-        let mut read = Vec::with_capacity(ids.len());
-        for ((id, right), counter) in ids.iter().zip(rights).zip(counters) {
-            read.push(counter.map(|counter| {
-                let served = standing.serve(counter.as_ref());
-                // One without a counter stays out: ids nobody has would drive out those that are asked for.
-                if let (Some(right), Some(_)) = (right, counter) {
-                    self.fills.offer(id, right, served);
+    }
+}
+
+impl Layers {
+    /// Reads what `leads` name: the cache is asked once for all of them, the table once for the rest.
+    pub(super) async fn read(&self, leads: Vec<ReadLead>) {
+        let mut asks: Vec<Ask> = leads.into_iter().map(Ask::of).collect();
+        if let Some(cache) = &self.cache {
+            ask_cache(cache, &mut asks).await;
+        }
+        // The table may know what is cached as inexact to be exact; not while nothing may be called exact.
+        let may_be_exact = self.judge.allows_exact();
+        let mut left = Vec::new();
+        for ask in asks {
+            match ask.hit() {
+                Some(served) if served.exact || !may_be_exact => {
+                    self.counters.cache.increment(1);
+                    self.finish(ask.lead, Ok(served));
                 }
-                self.layers.table.increment(1);
-                served
-            }));
+                _ => left.push(ask),
+            }
         }
-        read
+        if !left.is_empty() {
+            if let Some(cache) = &self.cache {
+                take_rights(cache, &mut left).await;
+            }
+            self.ask_table(left).await;
+        }
+    }
+
+    /// The rights and the reading were had before the table is asked: neither says more than the answer holds.
+    async fn ask_table(&self, asks: Vec<Ask>) {
+        let reading = self.judge.reading();
+        let ids: Vec<CounterId> = asks.iter().map(|ask| ask.lead.id.clone()).collect();
+        let answers = self.counters(&ids).await;
+        for (ask, answer) in asks.into_iter().zip(answers) {
+            let cached = ask.hit();
+            let read = answer.map(|counter| {
+                let served = self.judge.arrived(&reading, counter.as_ref());
+                // A counter that is not there stays out: ids that no post has would drive out those asked for.
+                if let (Some(right), Some(_)) = (ask.right, counter)
+                    && cached.is_none_or(|cached| served.replaces(&cached))
+                {
+                    self.fills.offer(&ask.lead.id, right, served);
+                }
+                self.counters.table.increment(1);
+                served
+            });
+            // An inexact number that says so is better than none.
+            self.finish(ask.lead, read.or_else(|fault| cached.ok_or(fault)));
+        }
     }
 
     async fn counters(&self, ids: &[CounterId]) -> Vec<Result<Option<Counter>, NoAnswer>> {
@@ -111,38 +109,39 @@ impl Layered {
             Ok(counters) if counters.len() == ids.len() => {
                 counters.into_iter().map(|counter| counter.map_err(|fault| no_answer(&fault))).collect()
             }
-            Ok(_) => vec![Err(others()); ids.len()],
+            Ok(_) => {
+                let cause = LoggedCause::new("the table answered for other counters than were asked for");
+                vec![Err(NoAnswer::Away(cause)); ids.len()]
+            }
             Err(fault) => vec![Err(fault); ids.len()],
         }
     }
-}
 
-/// A counter to be read from the table, and what the cache said of it.
-struct Wanted<'a> {
-    id: &'a CounterId,
-    cached: Option<Served>,
-}
-
-/// What may be written to the cache of each: what is missing by whoever takes its token, what is inexact by anybody who
-/// knows better.
-async fn rights(cache: &Layer, wanted: &[Wanted<'_>]) -> Vec<Option<Right>> {
-    let missing: Vec<CounterId> =
-        wanted.iter().filter(|wanted| wanted.cached.is_none()).map(|wanted| wanted.id.clone()).collect();
-    let mut tokens = cache.begin_fills(&missing).await.into_iter();
-    let right = |wanted: &Wanted<'_>| match wanted.cached {
-        Some(_) => Some(Right::Settle),
-        None => tokens.next().flatten().map(Right::Fill),
-    };
-    wanted.iter().map(right).collect()
-}
-
-fn others() -> NoAnswer {
-    NoAnswer::Away(Cause::new("the table answered for other counters than were asked for"))
-}
-
-fn hit(cached: Cached) -> Option<Served> {
-    match cached {
-        Cached::Hit(served) => Some(served),
-        Cached::Miss => None,
+    fn finish(&self, lead: ReadLead, read: Result<Served, NoAnswer>) {
+        if let Ok(served) = &read {
+            self.negatives.report(&lead.id, served);
+        }
+        lead.finish(read);
     }
+}
+
+async fn ask_cache(cache: &SharedCache, asks: &mut [Ask]) {
+    let ids: Vec<CounterId> = asks.iter().map(|ask| ask.lead.id.clone()).collect();
+    let Some(found) = cache.get(&ids).await else { return };
+    for (ask, cached) in asks.iter_mut().zip(found) {
+        ask.cached = Some(cached);
+    }
+}
+
+/// Gets the right to write each of `asks` to the cache: a token where nothing is cached; where an inexact count is, the
+/// update that an exact one may replace it by. A cache that did not answer is not asked again: it would be waited for twice.
+async fn take_rights(cache: &SharedCache, asks: &mut [Ask]) {
+    join_all(asks.iter_mut().map(async |ask| {
+        ask.right = match ask.cached {
+            Some(Cached::Miss) => cache.begin_fill(&ask.lead.id).await.map(Right::Fill),
+            Some(Cached::Hit(_)) => Some(Right::Update),
+            None => None,
+        };
+    }))
+    .await;
 }

@@ -1,5 +1,4 @@
-//! Counts below zero: shown as none, and reported here, so that a recount finds out what is true. Off the way of the
-//! request that met one.
+//! Counts below zero: shown as 0, and queued here for a recount. The request that met one does not wait for that.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -14,21 +13,23 @@ use tally_service::{Clock, Stop, Task};
 use tokio::sync::mpsc;
 use tokio::time::Instant;
 
-/// Posts waiting to be looked at; more are dropped, and the next reader reports them again.
+use crate::metrics::NEGATIVE_COUNTS;
+
+/// Counters waiting to be queued; more are dropped, and the next read reports them again.
 const WAITING: usize = 256;
 
-/// How long a post that was queued is not queued again.
+/// How long a counter that was queued is not queued again.
 const QUEUED_FOR: Duration = Duration::from_secs(60);
 
-/// How many such posts are remembered. Past them some are queued twice, which says no more than once.
+/// How many such counters are remembered. Past them some are queued twice, which is harmless.
 const REMEMBERED: usize = 10_000;
 
-/// Where they are reported.
+/// Takes reports of counts below zero.
 #[derive(Clone)]
 pub struct Negatives(mpsc::Sender<CounterId>);
 
 impl Negatives {
-    /// The place, and the task that looks at what is left there.
+    /// The reports' queue, and the task at its end.
     pub fn new(counts: Arc<dyn Counts>, recounts: Arc<dyn Recounts>, clock: Clock) -> (Self, Recounter) {
         let (sender, counters) = mpsc::channel(WAITING);
         (Self(sender), Recounter { counts, recounts, clock, counters, queued: Map::default() })
@@ -37,12 +38,12 @@ impl Negatives {
     /// Reports `id` if its count is below zero.
     pub fn report(&self, id: &CounterId, served: &Served) {
         if served.likes < 0 && self.0.try_send(id.clone()).is_err() {
-            counter!("tally_negative_counts_total", "outcome" => "dropped").increment(1);
+            counter!(NEGATIVE_COUNTS.name, "outcome" => "dropped").increment(1);
         }
     }
 }
 
-/// Queues a recount of what is below zero.
+/// The task that queues recounts.
 pub struct Recounter {
     counts: Arc<dyn Counts>,
     recounts: Arc<dyn Recounts>,
@@ -63,7 +64,7 @@ impl Recounter {
                 "failed"
             }
         };
-        counter!("tally_negative_counts_total", "outcome" => outcome).increment(1);
+        counter!(NEGATIVE_COUNTS.name, "outcome" => outcome).increment(1);
         if outcome == "queued" {
             self.remember(id);
         }
@@ -79,6 +80,7 @@ impl Recounter {
         self.queued.insert(id, Instant::now());
     }
 
+    /// Safe to repeat: a key is in the queue once.
     async fn queue(&self, id: &CounterId) -> Outcome<()> {
         let Some(counter) = self.counts.counter(id).await? else { return Ok(()) };
         for shard in in_doubt(&counter) {
@@ -89,7 +91,7 @@ impl Recounter {
     }
 }
 
-/// The shards to recount: those below zero; all of them where none is and yet the total is.
+/// The shards to recount of a negative total: those below zero, or all where none is.
 fn in_doubt(counter: &Counter) -> Vec<Shard> {
     if counter.likes >= 0 {
         return Vec::new();
@@ -118,7 +120,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_below_zero_is_recounted_or_else_everything() {
+    fn the_shards_below_zero_are_recounted_or_else_all_of_them() {
         let counter = |likes, rows: &[i64]| {
             let shards = rows
                 .iter()

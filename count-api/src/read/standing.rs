@@ -1,5 +1,5 @@
-//! How far a number can be trusted now: whether a loss of stream is open, and up to when every count is complete.
-//! Read in the background, since no request should wait for it.
+//! What counts are judged by: the stream shards' `at` and the open gaps, read each second as `tally_core::standing` says.
+//! No request waits for it.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -12,76 +12,99 @@ use tally_core::ids::StreamLabel;
 use tally_core::lineage::Lineage;
 use tally_core::ports::{ChangeStream, Checkpoints, Outcome, StreamFault};
 use tally_core::served::Served;
-use tally_core::time::UnixMillis;
+use tally_core::standing::{Effect, Input, LIMIT, Reading, Readings};
+use tally_core::time::{Now, UnixMillis};
 use tally_service::{Clock, Host, Readiness, Stop, Task};
 use tokio::sync::watch;
 use tokio::time::timeout;
 
-/// How often it is read.
+use crate::metrics::{OPEN_GAPS, STALENESS, STANDING_AGE};
+
+/// The wait between two readings.
 const EVERY: Duration = Duration::from_secs(1);
 
-/// How old it may be before nobody can say that no gap is open.
-const STALE: Duration = Duration::from_secs(5);
+/// How long one reading may take. It calls nothing exact then, but says up to when counts are complete.
+const PATIENCE: Duration = Duration::from_secs(10);
 
-/// How often the stream is looked up: it changes when somebody switches it off and on.
+/// How often the table is asked which stream it has: an operator may switch it off and on.
 const STREAM_EVERY: Duration = Duration::from_secs(60);
 
-/// The condition of readiness it states.
+/// The condition of readiness that this task states.
 const CONDITION: &str = "table";
 
-/// What holds for every number read from now on.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Standing {
-    /// Whether a loss of stream is open, or may be: then nothing is exact.
-    pub open_gaps: bool,
-    /// Every change that had reached the likes table by then is in the counters.
-    pub as_of: UnixMillis,
-}
-
-impl Standing {
-    /// A counter that was read after this.
-    pub fn serve(&self, counter: Option<&Counter>) -> Served {
-        Served::new(counter, self.open_gaps, self.as_of)
-    }
-
-    /// A value kept somewhere since: a gap opened meanwhile makes it inexact, too.
-    pub fn judge(&self, served: Served) -> Served {
-        Served { exact: served.exact && !self.open_gaps, ..served }
-    }
-}
-
-/// The standing as readers see it.
+/// Judges counts by the latest reading, at the time of the call. Clones see the same readings.
 #[derive(Clone, Debug)]
-pub struct View(watch::Receiver<Standing>);
+pub struct Judge {
+    latest: watch::Receiver<Reading>,
+    clock: Clock,
+    #[cfg(feature = "mutants")]
+    ages_ignored: bool,
+}
 
-impl View {
-    /// The latest.
-    pub fn now(&self) -> Standing {
-        *self.0.borrow()
+impl Judge {
+    fn new(latest: watch::Receiver<Reading>, clock: Clock) -> Self {
+        Self {
+            latest,
+            clock,
+            #[cfg(feature = "mutants")]
+            ages_ignored: false,
+        }
     }
 
-    /// One that never changes.
+    /// A judge that takes a reading for as good as when it was made: the rule that the simulation removes.
+    #[cfg(feature = "mutants")]
+    #[must_use]
+    pub fn ignoring_ages(self, ages_ignored: bool) -> Self {
+        Self { ages_ignored, ..self }
+    }
+
+    /// A judge by readings that a test sends.
     #[cfg(test)]
-    pub fn fixed(standing: Standing) -> Self {
-        Self(watch::Sender::new(standing).subscribe())
+    pub fn of(clock: Clock) -> (Self, watch::Sender<Reading>) {
+        let latest = watch::Sender::new(Reading { began: clock.reading(), ..Reading::default() });
+        (Self::new(latest.subscribe(), clock), latest)
+    }
+
+    /// The latest reading: to be taken before a counter is asked for.
+    pub fn reading(&self) -> Reading {
+        *self.latest.borrow()
+    }
+
+    /// The count of `counter`, which arrived now and was asked for after `reading` was taken.
+    pub fn arrived(&self, reading: &Reading, counter: Option<&Counter>) -> Served {
+        reading.serve(counter, self.moment(reading))
+    }
+
+    /// A count that arrived before, as it may be answered now.
+    pub fn judge(&self, served: Served) -> Served {
+        let reading = self.latest.borrow();
+        reading.judge(served, self.moment(&reading))
+    }
+
+    /// Whether a count may be called exact now, as far as losses of stream go.
+    pub fn allows_exact(&self) -> bool {
+        let reading = self.latest.borrow();
+        reading.allows_exact(self.moment(&reading))
+    }
+
+    #[cfg(not(feature = "mutants"))]
+    fn moment(&self, _: &Reading) -> Now {
+        self.clock.reading()
+    }
+
+    #[cfg(feature = "mutants")]
+    fn moment(&self, reading: &Reading) -> Now {
+        if self.ages_ignored { reading.began } else { self.clock.reading() }
     }
 }
 
 /// Where it is read.
-pub struct Source {
-    /// Open gaps, and how far stream shards are applied.
+pub struct StandingSource {
     pub checkpoints: Arc<dyn Checkpoints>,
-    /// Which stream that is.
     pub stream: Arc<dyn ChangeStream>,
 }
 
-/// What was read.
-struct Facts {
-    gaps: usize,
-    as_of: Option<UnixMillis>,
-}
-
-impl Source {
+impl StandingSource {
     async fn label(&self) -> Outcome<StreamLabel> {
         let info = self.stream.info().await.map_err(|fault| match fault {
             StreamFault::Fault(fault) => fault,
@@ -90,81 +113,97 @@ impl Source {
         Ok(info.label)
     }
 
-    async fn facts(&self, label: &StreamLabel) -> Outcome<Facts> {
-        let gaps = self.checkpoints.gaps().await?.len();
+    async fn as_of(&self, label: &StreamLabel) -> Outcome<Option<UnixMillis>> {
         let shards = self.checkpoints.shards(label).await?;
-        let as_of = Lineage::new(shards.into_iter().map(|shard| shard.checkpoint), [], None).as_of();
-        Ok(Facts { gaps, as_of })
+        Ok(Lineage::new(shards.into_iter().map(|shard| shard.checkpoint), [], None).as_of())
+    }
+
+    async fn open_gaps(&self) -> Outcome<bool> {
+        let open = self.checkpoints.gaps().await?.len();
+        gauge!(OPEN_GAPS.name).set(u32::try_from(open).unwrap_or(u32::MAX));
+        Ok(open > 0)
+    }
+
+    /// One reading of the stream `label`, in the order that `standing` asks for. What it began is given up by the next.
+    async fn read(&self, label: &StreamLabel, mut readings: Readings, clock: Clock) -> Outcome<(Readings, Reading)> {
+        let mut effect = readings.step(clock.reading(), Input::Begin);
+        loop {
+            let answer = match effect {
+                Some(Effect::ReadShards) => Input::Shards(self.as_of(label).await?),
+                Some(Effect::ReadGaps) => Input::Gaps(self.open_gaps().await?),
+                Some(Effect::Learnt(reading)) => return Ok((readings, reading)),
+                None => return Err(Fault::Transient("a reading without a next step".to_owned())),
+            };
+            effect = readings.step(clock.reading(), answer);
+        }
     }
 }
 
-/// The task that keeps it.
+/// The task that reads.
 pub struct FollowStanding {
-    source: Source,
+    source: StandingSource,
     clock: Clock,
     readiness: Readiness,
     label: StreamLabel,
-    label_read: UnixMillis,
-    read: UnixMillis,
-    known: watch::Sender<Standing>,
+    /// When the table was last asked for its stream.
+    label_read: Duration,
+    readings: Readings,
+    latest: watch::Sender<Reading>,
 }
 
 impl FollowStanding {
-    /// Waits until it is known for the first time: nothing can be served before.
-    pub async fn begin(source: Source, host: &Host) -> anyhow::Result<Self> {
-        let label = host.wait_for(CONDITION, Backoff::STORE, || source.label()).await?;
-        let facts = host.wait_for(CONDITION, Backoff::STORE, || source.facts(&label)).await?;
+    /// Waits for the first reading: no count can be served before.
+    ///
+    /// # Errors
+    /// A fault that waiting does not mend, or a stop.
+    pub async fn begin(source: StandingSource, host: &Host) -> anyhow::Result<Self> {
         let (clock, readiness) = (host.clock(), host.readiness().clone());
-        let (known, now) = (watch::Sender::new(Standing::default()), clock.now());
-        let mut standing = Self { source, clock, readiness, label, label_read: now, read: now, known };
-        standing.learn(&facts);
-        Ok(standing)
+        let label = host.wait_for(CONDITION, Backoff::STORE, || source.label()).await?;
+        let label_read = clock.reading().at;
+        let first = || source.read(&label, Readings::default(), clock);
+        let (readings, reading) = host.wait_for(CONDITION, Backoff::STORE, first).await?;
+        let latest = watch::Sender::new(reading);
+        Ok(Self { source, clock, readiness, label, label_read, readings, latest })
     }
 
-    /// What readers see.
-    pub fn view(&self) -> View {
-        View(self.known.subscribe())
+    /// What judges by the readings of this task.
+    pub fn judge(&self) -> Judge {
+        Judge::new(self.latest.subscribe(), self.clock)
     }
 
-    fn learn(&mut self, facts: &Facts) {
-        // Counters never lose what they had: what was known stays known while a shard's successor is not numbered yet.
-        let as_of = facts.as_of.unwrap_or_default().max(self.known.borrow().as_of);
-        self.known.send_replace(Standing { open_gaps: facts.gaps > 0, as_of });
-        self.read = self.clock.now();
-        self.readiness.ready(CONDITION);
-        gauge!("tally_open_gaps").set(u32::try_from(facts.gaps).unwrap_or(u32::MAX));
-    }
-
-    async fn look(&mut self) -> Outcome<Facts> {
-        let now = self.clock.now();
-        if now.since(self.label_read) >= STREAM_EVERY {
+    async fn read(&mut self) -> Outcome<()> {
+        let now = self.clock.reading().at;
+        if now.saturating_sub(self.label_read) >= STREAM_EVERY {
             self.label = self.source.label().await?;
             self.label_read = now;
         }
-        self.source.facts(&self.label).await
+        let (readings, reading) = self.source.read(&self.label, self.readings, self.clock).await?;
+        self.readings = readings;
+        self.latest.send_replace(reading);
+        Ok(())
     }
 
     async fn follow(&mut self) {
-        match timeout(STALE, self.look()).await {
-            Ok(Ok(facts)) => self.learn(&facts),
-            Ok(Err(fault)) => self.doubt(&fault.to_string()),
-            Err(_) => self.doubt("no answer"),
+        match timeout(PATIENCE, self.read()).await {
+            Ok(Ok(())) => self.readiness.ready(CONDITION),
+            Ok(Err(fault)) => self.failed(&fault.to_string()),
+            Err(_) => self.failed("no answer"),
         }
-        let (now, standing) = (self.clock.now(), *self.known.borrow());
-        gauge!("tally_staleness_seconds").set(now.since(standing.as_of).as_secs_f64());
-        gauge!("tally_standing_age_seconds").set(now.since(self.read).as_secs_f64());
+        let (now, reading) = (self.clock.reading(), *self.latest.borrow());
+        gauge!(STALENESS.name).set(now.wall.since(reading.as_of).as_secs_f64());
+        gauge!(STANDING_AGE.name).set(reading.age(now).as_secs_f64());
     }
 
-    /// It could not be read: one miss says little, several that a gap may be open without our knowing.
-    fn doubt(&self, why: &str) {
-        if self.clock.now().since(self.read) < STALE {
+    /// One failure says little; after several the table is called away.
+    fn failed(&self, why: &str) {
+        if self.latest.borrow().age(self.clock.reading()) < LIMIT {
             return;
         }
-        self.readiness.not_ready(CONDITION, why);
-        let doubted = self.known.send_if_modified(|standing| !std::mem::replace(&mut standing.open_gaps, true));
-        if doubted {
+        let was_ready = self.readiness.report().conditions.get(CONDITION) == Some(&tally_service::Condition::Ready);
+        if was_ready {
             tracing::warn!(error = why, "gaps cannot be read: no answer is called exact");
         }
+        self.readiness.not_ready(CONDITION, why);
     }
 }
 

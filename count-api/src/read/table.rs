@@ -1,4 +1,4 @@
-//! The tables behind a gate: so many reads at once, each within a budget. Past the gate a caller is told to come back.
+//! The gate before the tables: a bounded number of reads at once, each within a budget. The excess is refused.
 
 use std::future::Future;
 use std::time::Duration;
@@ -10,52 +10,52 @@ use tokio::sync::Semaphore;
 use tokio::time::{Instant, timeout, timeout_at};
 
 use super::NoAnswer;
-use crate::error::Cause;
+use crate::error::LoggedCause;
+use crate::metrics::{TABLE_READS, TABLE_REFUSED};
 
-/// How much of the tables one process may take.
+/// Concurrent reads; the excess waits `patience`, then gets 503.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Bounds {
-    /// Reads at once.
     pub concurrency: usize,
-    /// How long one may wait for its turn.
+    /// How long a read may wait for its turn.
     pub patience: Duration,
-    /// How long one may take, its turn included.
+    /// How long a read may take, the wait for its turn included.
     pub budget: Duration,
 }
 
-/// The gate.
-pub struct Table {
+pub struct TableGate {
     bounds: Bounds,
     permits: Semaphore,
 }
 
-impl Table {
-    /// A gate this wide.
+impl TableGate {
     pub fn new(bounds: Bounds) -> Self {
         Self { bounds, permits: Semaphore::new(bounds.concurrency) }
     }
 
-    /// What `read` comes to, once it is its turn.
+    /// The outcome of `read`, once it is its turn.
     pub async fn read<T>(&self, read: impl Future<Output = Outcome<T>>) -> Result<T, NoAnswer> {
         let began = Instant::now();
         let turn = timeout(self.bounds.patience, self.permits.acquire()).await;
         let Ok(Ok(_permit)) = turn else {
-            counter!("tally_table_refused_total").increment(1);
+            counter!(TABLE_REFUSED.name).increment(1);
             return Err(NoAnswer::Busy);
         };
         let (outcome, result) = match timeout_at(began + self.bounds.budget, read).await {
             Ok(Ok(value)) => ("ok", Ok(value)),
             Ok(Err(fault)) => (fault.class(), Err(no_answer(&fault))),
-            Err(_) => ("slow", Err(NoAnswer::Away(Cause::new(&format!("no answer within {:?}", self.bounds.budget))))),
+            Err(_) => {
+                ("slow", Err(NoAnswer::Away(LoggedCause::new(&format!("no answer within {:?}", self.bounds.budget)))))
+            }
         };
-        histogram!("tally_table_reads_seconds", "outcome" => outcome).record(began.elapsed());
+        histogram!(TABLE_READS.name, "outcome" => outcome).record(began.elapsed());
         result
     }
 }
 
-/// What a fault of the tables means to whoever asked.
+/// What a fault of the tables means for the request.
 pub(super) fn no_answer(fault: &Fault) -> NoAnswer {
-    let cause = Cause::new(fault);
+    let cause = LoggedCause::new(fault);
     if let Fault::Poison(_) = fault { NoAnswer::Refused(cause) } else { NoAnswer::Away(cause) }
 }
 
@@ -65,9 +65,9 @@ mod tests {
 
     use super::*;
 
-    fn gate(concurrency: usize) -> Table {
+    fn gate(concurrency: usize) -> TableGate {
         let (patience, budget) = (Duration::from_millis(100), Duration::from_secs(2));
-        Table::new(Bounds { concurrency, patience, budget })
+        TableGate::new(Bounds { concurrency, patience, budget })
     }
 
     #[tokio::test(start_paused = true)]

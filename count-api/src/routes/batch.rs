@@ -14,7 +14,7 @@ use crate::read::NoAnswer;
 /// The most posts that can be asked for at once.
 const MOST: usize = 100;
 
-/// Which posts.
+/// The posts asked for.
 #[derive(Debug, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub(super) struct BatchRequest {
@@ -23,18 +23,18 @@ pub(super) struct BatchRequest {
     post_ids: Vec<String>,
 }
 
-/// Their counts.
+/// The posts' counts.
 #[derive(Debug, Serialize, ToSchema)]
 pub(super) struct BatchCounts {
     /// In the order asked.
     counts: Vec<Count>,
-    /// Posts whose counters are damaged, so that nobody can say their numbers; absent where there are none.
+    /// Posts whose counters are damaged and cannot be read; absent where there are none.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     #[schema(value_type = Vec<String>)]
     unreadable: Vec<String>,
 }
 
-/// How many people like each of up to a hundred posts
+/// How many users like each of up to a hundred posts
 #[utoipa::path(
     post,
     path = "/v1/likes:batchGet",

@@ -1,31 +1,32 @@
 //! The count of one post.
 
+use std::sync::LazyLock;
+
 use axum::extract::State;
 use axum::http::{HeaderMap, HeaderValue, Response, StatusCode, header};
 use bytes::Bytes;
 use tally_core::ids::CounterId;
 
 use super::Api;
-use crate::count::{Count, Shown};
+use crate::count::{Count, Rendered};
 use crate::error::{Problem, ProblemDocument};
 use crate::extract::Post;
 use crate::watch::Edition;
 
-/// The route.
-pub(super) const PATH: &str = "/v1/posts/{post_id}/likes";
+pub(crate) const PATH: &str = "/v1/posts/{post_id}/likes";
 
-/// What stands before and after the post in a path of the route.
-const AROUND: (&str, &str) = ("/v1/posts/", "/likes");
+/// What stands before and behind the post in a path of the route.
+static AROUND: LazyLock<(&str, &str)> =
+    LazyLock::new(|| PATH.split_once("{post_id}").expect("the route names its post"));
 
-/// What a count is written in.
 const JSON: HeaderValue = HeaderValue::from_static("application/json");
 
-/// How many people like a post
+/// How many users like a post
 ///
-/// A post that nobody liked has 0. The ETag changes with the number and with `exact`, not with `as_of`.
+/// A post without likes has 0. The ETag changes with the number and with `exact`, not with `as_of`.
 #[utoipa::path(
     get,
-    path = "/v1/posts/{post_id}/likes",
+    path = PATH,
     operation_id = "getLikes",
     tag = "counts",
     params(
@@ -46,8 +47,8 @@ pub(super) async fn count(
     Post(post): Post,
     headers: HeaderMap,
 ) -> Result<axum::response::Response, Problem> {
-    let shown = api.reader.shown(&CounterId::likes(post)).await?;
-    Ok(answer(shown, &headers, &api.cache_control))
+    let rendered = api.reader.rendered(&CounterId::likes(post)).await?;
+    Ok(answer(rendered, &headers, &api.cache_control))
 }
 
 /// The post whose count `path` asks for, before it is decoded.
@@ -55,15 +56,15 @@ pub(super) fn post(path: &str) -> Option<&str> {
     path.strip_prefix(AROUND.0)?.strip_suffix(AROUND.1).filter(|post| !post.contains('/'))
 }
 
-/// `shown`, or that the client has it already.
-pub(super) fn answer<B>(shown: Shown, asked: &HeaderMap, cache_control: &HeaderValue) -> Response<B>
+/// The count, or 304 where the client has this edition of it. A 304 says that the edition is judged the same now.
+pub(super) fn answer<B>(rendered: Rendered, asked: &HeaderMap, cache_control: &HeaderValue) -> Response<B>
 where
     B: Default + From<Bytes>,
 {
-    let known = is_known(asked, shown.edition);
-    let mut response = Response::new(if known { B::default() } else { B::from(shown.body) });
+    let known = is_known(asked, rendered.edition);
+    let mut response = Response::new(if known { B::default() } else { B::from(rendered.body) });
     let headers = response.headers_mut();
-    headers.insert(header::ETAG, shown.tag);
+    headers.insert(header::ETAG, rendered.tag);
     headers.insert(header::CACHE_CONTROL, cache_control.clone());
     if known {
         *response.status_mut() = StatusCode::NOT_MODIFIED;
@@ -91,7 +92,6 @@ mod tests {
 
     #[test]
     fn the_short_way_takes_the_same_paths_as_the_router() {
-        assert_eq!(format!("{}{{post_id}}{}", AROUND.0, AROUND.1), PATH);
         for (path, asked) in [
             ("/v1/posts/p-1/likes", Some("p-1")),
             ("/v1/posts/likes/likes", Some("likes")),

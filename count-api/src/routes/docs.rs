@@ -18,7 +18,7 @@ use utoipa::openapi::{
 use utoipa::{PartialSchema, ToSchema};
 use utoipa_swagger_ui::Config;
 
-use crate::error::{Cause, Problem, ProblemDocument};
+use crate::error::{LoggedCause, Problem, ProblemDocument};
 
 /// Where the document is.
 const DOCUMENT: &str = "/openapi.json";
@@ -26,15 +26,15 @@ const DOCUMENT: &str = "/openapi.json";
 /// The name of the token's scheme in the document.
 const BEARER: &str = "bearer";
 
-/// Every route may answer these, whatever it is asked.
+/// Every route may answer these.
 const ANYWHERE: [(&str, &str); 4] = [
     ("401", "A token is required, and this is not it"),
     ("414", "The path and query are too long"),
     ("429", "More requests than one client may make"),
-    ("503", "The number cannot be had now; it is never made up"),
+    ("503", "The store cannot be read now; no number is made up"),
 ];
 
-/// The page and the document: for everybody, and as often as one client may read.
+/// The page and the document, open to all clients.
 pub(super) fn routes(document: &OpenApi) -> Router {
     let document = Bytes::from(document.to_json().expect("the document is made of texts and numbers"));
     let config = Arc::new(Config::from(DOCUMENT));
@@ -57,7 +57,7 @@ fn asset(path: &RawPathParams, config: Arc<Config<'static>>) -> Response {
             let kind = HeaderValue::from_str(&file.content_type);
             let kind = kind.unwrap_or_else(|_| HeaderValue::from_static("application/octet-stream"));
             let policy = "default-src 'self'; style-src 'self' 'unsafe-inline'; img-src 'self' data:";
-            // Most of it is megabytes in the binary, which no answer needs a copy of.
+            // Megabytes in the binary: an answer borrows them.
             let bytes = match file.bytes {
                 Cow::Borrowed(bytes) => Bytes::from_static(bytes),
                 Cow::Owned(bytes) => Bytes::from(bytes),
@@ -70,19 +70,19 @@ fn asset(path: &RawPathParams, config: Arc<Config<'static>>) -> Response {
             (headers, bytes).into_response()
         }
         Ok(None) => Problem::NoRoute.into_response(),
-        Err(error) => Problem::Internal(Cause::new(&error)).into_response(),
+        Err(error) => Problem::Internal(LoggedCause::new(&error)).into_response(),
     }
 }
 
-/// What the routes say of themselves, and what holds for all of them.
+/// The document of the routes, with what holds for all of them.
 pub(super) fn describe(mut document: OpenApi) -> OpenApi {
     let license = LicenseBuilder::new().name("Apache-2.0").identifier(Some("Apache-2.0")).build();
     document.info = InfoBuilder::new()
         .title("Tally counts")
         .version(env!("CARGO_PKG_VERSION"))
         .description(Some(
-            "How many people like a post, how exact that is (`exact`) and how fresh (`as_of`). \
-             Errors are problem+json with a `type` that stays.",
+            "How many users like a post, whether that is exact (`exact`) and what it includes (`as_of`). \
+             Errors are problem+json with a stable `type`.",
         ))
         .license(Some(license))
         .build();

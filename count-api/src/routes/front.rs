@@ -1,10 +1,11 @@
-//! What every connection's requests come to: the routes, and before them the short way of what is asked for most, a count
-//! in memory, which passes the same gates without the router's machinery.
+//! What every connection's requests come to: the log and the metrics of requests around the routes, and before the routes
+//! one short way. It answers what is asked for most, a count in memory, without the router.
 
 use std::convert::Infallible;
 
 use axum::body::Body;
-use axum::http::{HeaderMap, HeaderValue, Method, Request, Response};
+use axum::http::{HeaderMap, HeaderValue, Method, Request, Response, header};
+use axum::response::IntoResponse;
 use axum::{BoxError, Router};
 use bytes::Bytes;
 use futures_util::future::{Either, ready};
@@ -16,9 +17,9 @@ use tower::{Layer, ServiceExt, service_fn};
 use tower_http::cors::CorsLayer;
 
 use super::count;
-use crate::access::{Access, Entry, REQUEST_ID};
-use crate::auth::Guard;
-use crate::limits::{Peer, Rate};
+use crate::access::{Access, Entry};
+use crate::gate::Gate;
+use crate::limits::Peer;
 use crate::read::Reader;
 
 /// The body of an answer: the bytes of a count, or what a route made.
@@ -27,16 +28,13 @@ pub(super) type Answer = OneOf<Full<Bytes>, Body>;
 /// All routes. Clones share everything.
 #[derive(Clone)]
 pub struct Front {
-    routes: Router,
-    short: Short,
+    pub(super) access: Access,
+    pub(super) short: ShortWay,
+    pub(super) routes: Router,
 }
 
 impl Front {
-    pub(super) fn new(routes: Router, short: Short) -> Self {
-        Self { routes, short }
-    }
-
-    /// The answer to `request`, which came from `peer`.
+    /// The answer to `request`, which came from `peer`. It is logged and counted, whichever way it took.
     pub fn answer<B>(
         &self,
         mut request: Request<B>,
@@ -46,59 +44,62 @@ impl Front {
         B: hyper::body::Body<Data = Bytes> + Send + 'static,
         B::Error: Into<BoxError>,
     {
-        if let Some(answer) = self.short.answer(&request, peer) {
-            return Either::Left(ready(Ok(answer.map(OneOf::Left))));
+        let began = Instant::now();
+        let id = self.access.request_id(request.headers());
+        if let Some(mut answer) = self.short.answer(&request, peer, began) {
+            let (method, path) = (request.method(), request.uri().path());
+            self.access.answered(Entry { id, method, path, route: Some(count::PATH), peer, began }, &mut answer);
+            return Either::Left(ready(Ok(answer)));
         }
         request.extensions_mut().insert(peer.clone());
-        Either::Right(self.routes.clone().oneshot(request).map_ok(|answer| answer.map(OneOf::Right)))
+        let (access, peer) = (self.access.clone(), peer.clone());
+        let (method, target) = (request.method().clone(), request.uri().clone());
+        Either::Right(self.routes.clone().oneshot(request).map_ok(move |answer| {
+            let route = super::route_of(&answer);
+            let mut answer = answer.map(OneOf::Right);
+            let route = route.as_ref().map(|route| route.as_str());
+            let entry = Entry { id, method: &method, path: target.path(), route, peer: &peer, began };
+            access.answered(entry, &mut answer);
+            answer
+        }))
     }
 }
 
-/// The short way: it answers what it can at once and in full, and leaves everything else to the routes, untouched.
+/// The short way: it passes the gate of the reads, and leaves to the routes what it cannot answer at once and in full.
 #[derive(Clone)]
-pub(super) struct Short {
+pub(super) struct ShortWay {
     pub(super) reader: Reader,
-    pub(super) access: Access,
-    pub(super) readers: Guard,
-    pub(super) rate: Rate,
+    pub(super) gate: Gate,
     pub(super) cache_control: HeaderValue,
-    /// Where pages of other origins may read: what an answer says of that to whoever names no origin.
+    /// Where pages of other origins may read: the headers that say so to a request without an origin.
     pub(super) cors: Option<HeaderMap>,
 }
 
-impl Short {
-    fn answer<B: hyper::body::Body>(&self, request: &Request<B>, peer: &Peer) -> Option<Response<Full<Bytes>>> {
-        let began = Instant::now();
+impl ShortWay {
+    fn answer<B: hyper::body::Body>(
+        &self,
+        request: &Request<B>,
+        peer: &Peer,
+        now: Instant,
+    ) -> Option<Response<Answer>> {
         let (path, headers) = (plain(request)?, request.headers());
-        if self.cors.is_some() && headers.contains_key(axum::http::header::ORIGIN) {
+        if self.cors.is_some() && headers.contains_key(header::ORIGIN) {
             return None;
         }
-        let shown = self.reader.at_hand(&CounterId::likes(PostId::new(count::post(path)?).ok()?), began)?;
-        // Who is refused is refused by the routes: what they say of it is said in one place.
-        if !self.readers.admits(headers) || self.rate.admit(Some(peer), headers).is_err() {
-            return None;
-        }
-        let id = self.access.request_id(headers);
-        let mut response: Response<Full<Bytes>> = count::answer(shown, headers, &self.cache_control);
+        let id = CounterId::likes(PostId::new(count::post(path)?).ok()?);
+        let rendered = self.reader.rendered_before(&id, now)?;
+        let mut answer = match self.gate.admits(Some(peer), headers) {
+            Ok(()) => count::answer(rendered, headers, &self.cache_control).map(OneOf::Left),
+            Err(problem) => problem.into_response().map(OneOf::Right),
+        };
         if let Some(cors) = &self.cors {
-            response.headers_mut().extend(cors.clone());
+            answer.headers_mut().extend(cors.clone());
         }
-        self.access.note(&Entry {
-            id: &id,
-            method: request.method(),
-            path,
-            route: Some(count::PATH),
-            peer: Some(peer),
-            status: response.status(),
-            problem: None,
-            took: began.elapsed(),
-        });
-        response.headers_mut().insert(&REQUEST_ID, id);
-        Some(response)
+        Some(answer)
     }
 }
 
-/// The path of a request that is nothing but a path: no other method, no query, no body, no escapes.
+/// The path of a request that is nothing but a path: a GET without a query, a body and escapes.
 fn plain<B: hyper::body::Body>(request: &Request<B>) -> Option<&str> {
     let (path, query) = (request.uri().path(), request.uri().query());
     let plain = request.method() == Method::GET && query.is_none() && request.body().is_end_stream();

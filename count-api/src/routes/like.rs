@@ -1,4 +1,4 @@
-//! Whether one user likes one post: from the row, which is the like.
+//! Whether one user likes one post: read from the row, which is the like.
 
 use axum::Json;
 use axum::extract::State;
@@ -11,7 +11,7 @@ use super::Api;
 use crate::error::{Problem, ProblemDocument};
 use crate::extract::PostAndUser;
 
-/// Whether a user likes a post.
+/// Whether a user likes a post
 #[derive(Debug, Serialize, ToSchema)]
 pub(super) struct LikeState {
     /// Whether the user likes it.
@@ -25,7 +25,7 @@ pub(super) struct LikeState {
 /// Whether a user likes a post
 #[utoipa::path(
     get,
-    path = "/v1/posts/{post_id}/likes/{user_id}",
+    path = super::write::PATH,
     operation_id = "getLike",
     tag = "likes",
     params(
@@ -44,7 +44,7 @@ pub(super) async fn like(
     let key = RowKey::of(&CounterId::likes(post), &user, api.shards);
     let row = api.table.read(api.rows.like(&key, &user)).await?;
     let liked_at = row.map(|like| like.liked_at.0);
-    // A person who has just pressed the button asks: nothing may stand between.
+    // A user who has just pressed the button asks: no proxy may answer from its cache.
     let fresh = (header::CACHE_CONTROL, HeaderValue::from_static("no-store"));
     Ok(([fresh], Json(LikeState { liked: liked_at.is_some(), liked_at })))
 }

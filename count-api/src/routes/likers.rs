@@ -1,5 +1,5 @@
-//! Who likes a post: its shards one after the other, each in the order of user ids. A cursor says in which shard to go
-//! on and where in it, so a page is the same whichever process gives it, and a like that stays is met exactly once.
+//! The users who like a post: its shards one after the other, each in the order of user ids. A cursor names the shard and
+//! the place in it, so any process can give the next page, and a like that stays is met exactly once.
 
 use axum::Json;
 use axum::extract::State;
@@ -16,7 +16,7 @@ use crate::error::{Problem, ProblemDocument};
 use crate::extract::{Asked, Post};
 use crate::read::NoAnswer;
 
-/// How many are listed when nobody says how many.
+/// How many are listed without a `limit`.
 const USUAL: u32 = 50;
 
 /// The most that are listed at once.
@@ -26,43 +26,43 @@ const MOST: u32 = 100;
 #[derive(Debug, Default, Deserialize, IntoParams)]
 #[serde(deny_unknown_fields)]
 #[into_params(parameter_in = Query)]
-pub(super) struct Which {
-    /// How many at most; 50 if it is not said.
+pub(super) struct LikersQuery {
+    /// How many at most; 50 by default.
     #[param(minimum = 1, maximum = 100)]
     limit: Option<u32>,
-    /// Where the page before ended: its `next`.
+    /// The `next` of the page before.
     cursor: Option<String>,
 }
 
-/// Some of those who like a post.
+/// A page of the users who like a post.
 #[derive(Debug, Serialize, ToSchema)]
 pub(super) struct Likers {
     /// The post.
     #[serde(serialize_with = "as_text")]
     #[schema(value_type = String, example = "p-1")]
     post_id: PostId,
-    /// Who, in no order that means anything.
+    /// The users, in no meaningful order.
     likers: Vec<Liker>,
     /// The cursor of the next page; absent on the last one.
     #[serde(skip_serializing_if = "Option::is_none")]
     next: Option<String>,
 }
 
-/// One who likes a post.
+/// A user who likes a post.
 #[derive(Debug, Serialize, ToSchema)]
 pub(super) struct Liker {
     /// The user.
     #[serde(serialize_with = "as_text")]
     #[schema(value_type = String, example = "u-1")]
     user_id: UserId,
-    /// Since when; milliseconds since the Unix epoch.
+    /// When the like was written; milliseconds since the Unix epoch.
     #[schema(example = 1_700_000_000_000_u64)]
     liked_at: u64,
 }
 
-/// Who likes a post
+/// Which users like a post
 ///
-/// Page by page. Somebody who likes the post all the while is on exactly one page.
+/// Page by page. A user who likes the post all the while is on exactly one page.
 #[utoipa::path(
     get,
     path = "/v1/posts/{post_id}/likers",
@@ -70,7 +70,7 @@ pub(super) struct Liker {
     tag = "likes",
     params(
         ("post_id" = String, Path, description = "1 to 256 bytes of UTF-8 without control characters"),
-        Which,
+        LikersQuery,
     ),
     responses(
         (status = 200, body = Likers, description = "A page of them"),
@@ -80,15 +80,15 @@ pub(super) struct Liker {
 pub(super) async fn likers(
     State(api): State<Api>,
     Post(post_id): Post,
-    Asked(Which { limit, cursor }): Asked<Which>,
+    Asked(LikersQuery { limit, cursor }): Asked<LikersQuery>,
 ) -> Result<Json<Likers>, Problem> {
     let limit = limit.unwrap_or(USUAL);
     if !(1..=MOST).contains(&limit) {
         return Err(Problem::BadQuery(format!("limit is from 1 to {MOST}")));
     }
     let place = match cursor {
-        Some(cursor) => Place::parse(&cursor, api.shards).ok_or(Problem::BadCursor)?,
-        None => Place::default(),
+        Some(cursor) => PagePosition::parse(&cursor, api.shards).ok_or(Problem::BadCursor)?,
+        None => PagePosition::default(),
     };
     let given = place.after.is_some();
     let read = api.table.read(page(&*api.rows, &post_id, api.shards, place, limit)).await;
@@ -105,9 +105,9 @@ async fn page(
     rows: &dyn Rows,
     post: &PostId,
     shards: ShardCount,
-    place: Place,
+    place: PagePosition,
     limit: u32,
-) -> Outcome<(Vec<Like>, Option<Place>)> {
+) -> Outcome<(Vec<Like>, Option<PagePosition>)> {
     let mut likes: Vec<Like> = Vec::new();
     let mut after = place.after;
     for shard in shards.all().skip(usize::from(place.shard)) {
@@ -115,7 +115,7 @@ async fn page(
         loop {
             let left = limit - u32::try_from(likes.len()).unwrap_or(limit).min(limit);
             if left == 0 {
-                return Ok((likes, Some(Place { shard: shard.index(), after })));
+                return Ok((likes, Some(PagePosition { shard: shard.index(), after })));
             }
             let part = rows.likes(&key, after.as_ref(), Some(left)).await?;
             likes.extend(part.items);
@@ -130,12 +130,12 @@ async fn page(
 
 /// Where a page begins: in which shard, and behind what in it.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-struct Place {
+struct PagePosition {
     shard: u16,
     after: Option<Cursor>,
 }
 
-impl Place {
+impl PagePosition {
     /// The format's number, so that another version does not mistake one for its own.
     const FORMAT: &str = "1";
 
@@ -150,7 +150,7 @@ impl Place {
     }
 }
 
-impl std::fmt::Display for Place {
+impl std::fmt::Display for PagePosition {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         let after = self.after.as_ref().map_or("", |after| &after.0);
         f.write_str(&URL_SAFE_NO_PAD.encode(format!("{}/{}/{after}", Self::FORMAT, self.shard)))
@@ -164,10 +164,10 @@ mod tests {
     #[test]
     fn a_cursor_comes_back_as_it_went_whatever_the_store_wrote_into_it() {
         for after in [None, Some("u-1"), Some("a/b/é#%\u{1}")] {
-            let place = Place { shard: 15, after: after.map(|after| Cursor(after.to_owned())) };
+            let place = PagePosition { shard: 15, after: after.map(|after| Cursor(after.to_owned())) };
             let text = place.to_string();
             assert!(text.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"-_".contains(&byte)), "{text}");
-            assert_eq!(Place::parse(&text, ShardCount::DEFAULT), Some(place));
+            assert_eq!(PagePosition::parse(&text, ShardCount::DEFAULT), Some(place));
         }
     }
 
@@ -177,7 +177,7 @@ mod tests {
         for text in
             ["", "1/0/", "?", &wrap(""), &wrap("1/0"), &wrap("2/0/"), &wrap("1/16/"), &wrap("1/x/"), &wrap("1/-1/")]
         {
-            assert_eq!(Place::parse(text, ShardCount::DEFAULT), None, "{text}");
+            assert_eq!(PagePosition::parse(text, ShardCount::DEFAULT), None, "{text}");
         }
     }
 }

@@ -16,13 +16,13 @@ use crate::error::{Problem, ProblemDocument};
 use crate::extract::Post;
 use crate::watch::Edition;
 
-/// Where a client that comes back says what it saw last.
+/// The header in which a client that reconnects names the last event it saw.
 static LAST_EVENT_ID: HeaderName = HeaderName::from_static("last-event-id");
 
 /// The count of a post now and at each change
 ///
-/// Each event's data is a count as `getLikes` answers it. Between changes a comment says that we are there. A client
-/// that comes back with `Last-Event-ID` is told the count only if it is another one.
+/// Each event's data is a count as `getLikes` answers it. Between changes the stream sends comments, so that it stays open.
+/// A client that reconnects with `Last-Event-ID` is sent the count only if its edition is another one.
 #[utoipa::path(
     get,
     path = "/v1/posts/{post_id}/likes:stream",
@@ -40,9 +40,9 @@ static LAST_EVENT_ID: HeaderName = HeaderName::from_static("last-event-id");
 pub(super) async fn stream(State(api): State<Api>, Post(post): Post, headers: HeaderMap) -> Result<Response, Problem> {
     let place = api.watches.admit().map_err(|_| Problem::TooManyListeners)?;
     let id = CounterId::likes(post);
-    let now = api.reader.count(&id).await?;
+    let read = api.reader.read(std::slice::from_ref(&id)).await.remove(0)?;
     let seen = headers.get(&LAST_EVENT_ID).and_then(|id| id.to_str().ok()).and_then(Edition::parse);
-    let listener = api.watches.listen(place, &id, now).resuming(seen);
+    let listener = api.watches.listen(place, &id, read).resuming(seen);
     let events = listener.counts(api.stop.clone()).map(move |served| Ok::<_, Infallible>(event(&id, &served)));
     let heartbeat = KeepAlive::new().interval(api.heartbeat);
     // Proxies that buffer would hold events back.

@@ -1,5 +1,5 @@
-//! Likes and unlikes taken over HTTP: each becomes an event in Kafka, and is answered once it is acknowledged there.
-//! Rows and counts follow as from any other producer.
+//! Likes and unlikes taken over HTTP: each becomes an event in Kafka, and is answered once Kafka acknowledged it. Rows and
+//! counts follow as from any other producer.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -22,15 +22,16 @@ use utoipa::ToSchema;
 use super::Api;
 use crate::config::WriteConfig;
 use crate::count::as_text;
-use crate::error::{Cause, Problem, ProblemDocument};
+use crate::error::{LoggedCause, Problem, ProblemDocument};
 use crate::extract::PostAndUser;
+use crate::metrics::WRITES;
 
-/// The route, also where writes are off.
+/// The route, where writes are off, too.
 pub(super) const PATH: &str = "/v1/posts/{post_id}/likes/{user_id}";
 
-/// Where events go.
+/// Writes likes and unlikes to Kafka as events.
 #[derive(Clone)]
-pub struct Outlet {
+pub struct EventWriter {
     producer: Arc<dyn Producer>,
     topic: String,
     key: KeyScheme,
@@ -39,14 +40,14 @@ pub struct Outlet {
     clock: Clock,
 }
 
-impl Outlet {
-    /// Events of a deployment with `shards`, through `producer`.
+impl EventWriter {
+    /// A writer of a deployment with `shards`, through `producer`.
     pub fn new(producer: Arc<dyn Producer>, config: WriteConfig, shards: ShardCount, clock: Clock) -> Self {
         let WriteConfig { topic, key, budget } = config;
         Self { producer, topic, key, shards, budget, clock }
     }
 
-    /// Writes one event. Safe to repeat: an event says what is to be, not what is to change.
+    /// Writes one event. Safe to repeat: an event states whether the user likes the post, not a change.
     async fn send(&self, post: &PostId, user: &UserId, action: Action) -> Result<UnixMillis, Problem> {
         let at = self.clock.now();
         let key = self.key.key(post, user, self.shards);
@@ -62,8 +63,8 @@ impl Outlet {
         let sent =
             sent.unwrap_or_else(|_| Err(Fault::Transient(format!("no acknowledgement within {:?}", self.budget))));
         let outcome = sent.as_ref().map_or_else(Fault::class, |_| "acknowledged");
-        counter!("tally_writes_total", "action" => name(action), "outcome" => outcome).increment(1);
-        sent.map(|_| at).map_err(|fault| Problem::BrokerAway(Cause::new(&fault)))
+        counter!(WRITES.name, "action" => name(action), "outcome" => outcome).increment(1);
+        sent.map(|_| at).map_err(|fault| Problem::BrokerAway(LoggedCause::new(&fault)))
     }
 }
 
@@ -74,7 +75,7 @@ fn name(action: Action) -> &'static str {
     }
 }
 
-/// An event that was taken.
+/// An acknowledged event.
 #[derive(Debug, Serialize, ToSchema)]
 pub(super) struct Accepted {
     /// The post.
@@ -95,10 +96,10 @@ pub(super) struct Accepted {
 
 /// A user likes a post
 ///
-/// Saying it twice is saying it once. The answer comes when the event is safe; rows and counts follow.
+/// Idempotent. The answer comes once Kafka has acknowledged the event; rows and counts follow.
 #[utoipa::path(
     put,
-    path = "/v1/posts/{post_id}/likes/{user_id}",
+    path = PATH,
     operation_id = "putLike",
     tag = "likes",
     params(
@@ -117,12 +118,12 @@ pub(super) async fn like(
     write(&api, post, user, Action::Like).await
 }
 
-/// A user does not like a post, or not any more
+/// A user no longer likes a post
 ///
-/// Saying it twice is saying it once. The answer comes when the event is safe; rows and counts follow.
+/// Idempotent. The answer comes once Kafka has acknowledged the event; rows and counts follow.
 #[utoipa::path(
     delete,
-    path = "/v1/posts/{post_id}/likes/{user_id}",
+    path = PATH,
     operation_id = "deleteLike",
     tag = "likes",
     params(
@@ -147,7 +148,7 @@ async fn write(
     user_id: UserId,
     action: Action,
 ) -> Result<(StatusCode, Json<Accepted>), Problem> {
-    let outlet = api.outlet.as_ref().ok_or(Problem::WritesOff)?;
-    let at = outlet.send(&post_id, &user_id, action).await?;
+    let writer = api.writer.as_ref().ok_or(Problem::WritesOff)?;
+    let at = writer.send(&post_id, &user_id, action).await?;
     Ok((StatusCode::ACCEPTED, Json(Accepted { post_id, user_id, action: name(action), ts: at.0 })))
 }

@@ -1,12 +1,13 @@
-//! The timer of one connection, which waits for one thing at a time and seldom to its end: an alarm that is left set when
-//! a wait is over costs less than one that is set and taken back with every request.
+//! The timer of one connection, which waits for one thing at a time and seldom to the end. A timer left running after a
+//! wait costs less than one set and cancelled with every request.
 
 use std::pin::Pin;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
 use hyper::rt;
+use parking_lot::{Mutex, MutexGuard};
 use tokio::time::{Instant, Sleep, sleep};
 
 /// The timer. Its waits share one alarm and are waited for by one task, one after the other.
@@ -20,7 +21,7 @@ impl Alarm {
     }
 
     fn lock(&self) -> MutexGuard<'_, Pin<Box<Sleep>>> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        self.0.lock()
     }
 }
 
@@ -86,7 +87,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_wait_that_begins_after_the_alarm_rang_for_nobody_is_as_long_as_any() {
+    async fn a_wait_that_begins_after_an_abandoned_one_ran_out_is_as_long_as_any() {
         let alarm = Alarm::new();
         assert_eq!(alarm.sleep(SECOND).now_or_never(), None);
         tokio::time::advance(5 * SECOND).await;

@@ -1,4 +1,4 @@
-//! The connections that are open: each hears when it should end, and all are waited for. How one ends is its own business.
+//! The open connections: each is told when it should end, and all are waited for.
 
 use std::collections::HashMap;
 use std::convert::Infallible;
@@ -7,9 +7,9 @@ use std::future::Future;
 use tokio::sync::oneshot;
 use tokio::task::{Id, JoinSet};
 
-/// What a connection hears of the end: that nobody holds the other side any more.
+/// Tells a connection to end, by being closed.
 ///
-/// Each connection has a channel of its own: a notice that all share takes a lock whenever one of them does anything.
+/// Each connection has a channel of its own: one that all share takes a lock whenever one of them does anything.
 pub(super) type Ending = oneshot::Receiver<Infallible>;
 
 /// The connections. Those that are open when this is dropped are dropped too.
@@ -71,11 +71,11 @@ mod tests {
             connections.open(|ending| async move {
                 let _ = ending.await;
                 heard.fetch_add(1, Ordering::Relaxed);
-                work.acquire().await.expect("nobody closes it").forget();
+                work.acquire().await.expect("it is never closed").forget();
             });
         }
         tokio::task::yield_now().await;
-        assert_eq!(heard.load(Ordering::Relaxed), 0, "nobody is told before the end");
+        assert_eq!(heard.load(Ordering::Relaxed), 0, "none is told before the end");
         let drained = timeout(Duration::from_secs(1), connections.drain());
         let working = async {
             tokio::task::yield_now().await;

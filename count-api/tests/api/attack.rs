@@ -136,7 +136,7 @@ async fn a_thousand_slow_connections_do_not_slow_a_good_client_down() {
                 b"POST /v1/likes:batchGet HTTP/1.1\r\nhost: x\r\ncontent-type: application/json\r\n\
                   content-length: 9999\r\n\r\n{",
             ];
-            // Whoever is shown the door comes back.
+            // A client whose connection was closed comes back.
             loop {
                 let mut stream = TcpStream::connect(address).await.unwrap();
                 let _ = stream.write_all(starts[n % 3]).await;

@@ -35,13 +35,13 @@ async fn a_count_says_how_many_and_how_far_to_trust_it() {
 }
 
 #[tokio::test]
-async fn a_post_that_nobody_liked_has_none() {
+async fn a_post_without_likes_has_none() {
     let api = Api::start(Config::default(), CACHED).await;
-    let answer = get(api.address, "/v1/posts/nobody/likes").await;
-    let expected = json!({"post_id": "nobody", "likes": 0, "version": 0, "exact": true, "as_of": BEGAN.0});
+    let answer = get(api.address, "/v1/posts/unliked/likes").await;
+    let expected = json!({"post_id": "unliked", "likes": 0, "version": 0, "exact": true, "as_of": BEGAN.0});
     assert_eq!((answer.status.as_u16(), answer.json()), (200, expected));
-    let held = api.memory.cache().get(&[post_id("nobody")]).await.unwrap();
-    assert_eq!(held, [Cached::Miss], "ids nobody has never fill the shared cache");
+    let held = api.memory.cache().get(&[post_id("unliked")]).await.unwrap();
+    assert_eq!(held, [Cached::Miss], "ids that no post has never fill the shared cache");
 }
 
 #[tokio::test]
@@ -288,7 +288,7 @@ async fn likers_are_paged_over_all_shards_each_exactly_once() {
         assert_eq!(seen.len(), users.len(), "limit {limit}");
         assert_eq!(seen.into_iter().collect::<std::collections::BTreeSet<_>>(), users, "limit {limit}");
     }
-    assert_eq!(get(api.address, "/v1/posts/nobody/likers").await.json(), json!({"post_id": "nobody", "likers": []}));
+    assert_eq!(get(api.address, "/v1/posts/unliked/likers").await.json(), json!({"post_id": "unliked", "likers": []}));
 }
 
 #[tokio::test]
@@ -440,13 +440,13 @@ async fn reading_and_writing_take_a_token_each() {
         assert_eq!(answer.status.as_u16(), status, "{method} {token:?}");
         assert_eq!(answer.header("www-authenticate"), (status == 401).then_some("Bearer"));
     }
-    assert_eq!(get(api.address, "/openapi.json").await.status, 200, "the document is for everybody");
+    assert_eq!(get(api.address, "/openapi.json").await.status, 200, "the document is open to all clients");
     let answer = ask("GET", Some("canary-read")).await;
     assert_eq!(answer.header("cache-control"), Some("no-store"));
 }
 
 #[tokio::test]
-async fn whatever_there_is_no_route_for_is_a_problem_too() {
+async fn a_path_without_a_route_is_a_problem_too() {
     let api = Api::start(Config::default(), WRITING).await;
     for target in ["/", "/v1", "/v1/posts", "/v1/posts/p", "/v1/likes", "/metrics", "/readyz", "/v1/posts/p/likes/"] {
         let answer = get(api.address, target).await;

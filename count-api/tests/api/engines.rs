@@ -7,6 +7,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::Duration;
 
+use http_body_util::Full;
 use tally_adapters::{dynamodb, redis};
 use tally_core::counter::{Feeder, Touch, Update};
 use tally_core::ids::{Ordinal, Sequence, Shard, ShardCount};
@@ -18,7 +19,7 @@ use tokio::sync::oneshot;
 use tokio::task::JoinSet;
 use tokio::time::Instant;
 
-use crate::harness::{BEGAN, eventually, get, post, post_id, serve};
+use crate::harness::{BEGAN, eventually, get, post, post_id, request, send, serve};
 
 /// The emulator behind a socket that can be closed and opened again, with everything in it.
 pub(crate) struct Tables {
@@ -71,6 +72,15 @@ impl Tables {
     pub(crate) async fn restart(&mut self) {
         let listener = TcpListener::bind(self.address).await.unwrap();
         self.serve(listener);
+    }
+
+    /// One operation as any client may call it.
+    pub(crate) async fn call(&self, operation: &str, body: &'static str) {
+        let target = format!("DynamoDB_20120810.{operation}");
+        let call =
+            request("POST", "/").header("x-amz-target", target).header("content-type", "application/x-amz-json-1.0");
+        let answer = send(self.address, call.body(Full::from(body)).unwrap()).await;
+        assert_eq!(answer.status, 200, "{answer:?}");
     }
 
     pub(crate) async fn connection(&self) -> dynamodb::Connection {

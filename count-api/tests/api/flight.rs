@@ -1,4 +1,4 @@
-//! Many asking at once: one of them reads, and past the gate nobody does.
+//! Many requests at once: one of them reads, and past the gate none does.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -6,43 +6,39 @@ use std::time::Duration;
 use futures_util::FutureExt;
 use futures_util::future::join_all;
 use tally_adapters::memory::Memory;
+use tally_core::ids::ShardCount;
 use tally_core::served::Served;
-use tally_count_api::Config;
-use tally_count_api::metrics::Layers;
-use tally_count_api::read::{Bounds, Fills, FollowStanding, Layer, Layered, Local, Negatives, Reader, Source, Table};
-use tally_service::{Clock, Host, Stage as Step};
+use tally_count_api::read::{Bounds, ReadPath, Reader};
+use tally_count_api::{Config, Ports};
+use tally_service::{Clock, Host};
 
 use crate::harness::{Api, BEGAN, Watched, With, counter, eventually, follow, get, post_id};
 
 const BOUNDS: Bounds =
     Bounds { concurrency: 256, patience: Duration::from_millis(100), budget: Duration::from_secs(20) };
 
-/// A reader and the host its reads run on.
+/// A reader and the host its tasks run on.
 struct Stage {
     reader: Reader,
     _host: Host,
 }
 
-/// A reader without a server around it, so that everybody who asks is known to have asked.
-async fn stage(memory: &Memory, counts: &Watched, ttl: Duration, cached: bool) -> Stage {
+/// A reader without a server around it: a call that was polled has asked.
+async fn stage(memory: &Memory, counts: &Watched, local_ttl: Duration, cached: bool) -> Stage {
     follow(memory).await;
     let host = Host::new("test").with_clock(Clock::starting_at(BEGAN));
-    let source = Source { checkpoints: Arc::new(memory.checkpoints()), stream: Arc::new(memory.streams()) };
-    let standing = FollowStanding::begin(source, &host).await.unwrap();
-    let layer = cached.then(|| Layer::new(Arc::new(memory.cache()), Duration::from_millis(50)));
-    let (fills, _) = Fills::new(layer.clone());
-    let (negatives, _) = Negatives::new(Arc::new(counts.clone()), Arc::new(memory.recounts()), host.clock());
-    let layered = Layered {
-        cache: layer,
-        fills,
-        table: Arc::new(Table::new(BOUNDS)),
+    let ports = Ports {
         counts: Arc::new(counts.clone()),
-        standing: standing.view(),
-        negatives,
-        layers: Layers::default(),
+        rows: Arc::new(memory.likes(ShardCount::DEFAULT)),
+        checkpoints: Arc::new(memory.checkpoints()),
+        stream: Arc::new(memory.streams()),
+        recounts: Arc::new(memory.recounts()),
+        cache: cached.then(|| Arc::new(memory.cache()) as _),
+        producer: None,
     };
-    let (reader, readings) = Reader::new(Local::new(1_000, ttl), layered);
-    host.spawn(Step::Output, "readings", readings);
+    let cache_budget = Duration::from_millis(50);
+    let config = Config { table: BOUNDS, local_posts: 1_000, local_ttl, cache_budget, ..Config::default() };
+    let reader = ReadPath::open(&config, &ports, &host).await.unwrap().reader;
     Stage { reader, _host: host }
 }
 
@@ -122,7 +118,7 @@ async fn a_read_whose_only_client_left_is_finished_and_kept() {
 }
 
 #[tokio::test]
-async fn a_failed_read_is_everybodys_and_is_not_remembered() {
+async fn a_failed_read_fails_all_who_wait_and_is_not_kept() {
     let memory = Memory::new(BEGAN, 2);
     let counts = Watched::new(memory.counts());
     let Stage { reader, _host } = stage(&memory, &counts, Duration::from_millis(100), false).await;

@@ -11,7 +11,7 @@ use tokio::time::timeout;
 
 use crate::harness::{Api, BEGAN, DEADLINE, With, eventually, get};
 
-/// One who listens, by hand: what a stream sends is text.
+/// A client that listens, by hand: what a stream sends is text.
 struct Listening {
     stream: TcpStream,
     text: String,
@@ -74,7 +74,7 @@ async fn a_listener_hears_the_count_now_and_at_each_change() {
 }
 
 #[tokio::test]
-async fn who_comes_back_hears_only_what_is_new() {
+async fn a_client_that_reconnects_hears_only_what_is_new() {
     let api = Api::start(quick(), With::default()).await;
     api.plant("p", 1, 1);
     let mut listening = Listening::to(api.address, "p", Some("1.1")).await;
@@ -106,7 +106,7 @@ async fn a_post_is_read_once_an_interval_however_many_listen() {
     let reads = api.counts.reads() - before;
     assert!((4..=10).contains(&reads), "{reads} reads for 4 changes and 50 listeners");
     drop(listening);
-    eventually("nobody listens any more, so nobody reads", async || {
+    eventually("no client listens any more, so the post is not read", async || {
         let before = api.counts.reads();
         tokio::time::sleep(Duration::from_millis(600)).await;
         api.counts.reads() == before

@@ -121,7 +121,7 @@ async fn a_table_that_is_not_up_yet_is_waited_for_by_name() {
     tables.stop().await;
     let process = Process::launch(&tables, &[]);
     eventually("it says what it waits for", async || {
-        process.said("waiting for dependency").is_some_and(|line| line["dependency"] == "table")
+        process.said("waiting for dependency").is_some_and(|line| line["dependency"] == "tables")
     })
     .await;
     tables.restart().await;
@@ -130,7 +130,23 @@ async fn a_table_that_is_not_up_yet_is_waited_for_by_name() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_deployment_that_nobody_has_created_yet_is_waited_for_and_never_created() {
+async fn a_table_of_another_shape_is_refused_by_name_at_the_start() {
+    let tables = Tables::start().await;
+    tables.call("DeleteTable", r#"{"TableName":"like_counts"}"#).await;
+    let other = r#"{"TableName":"like_counts","BillingMode":"PAY_PER_REQUEST",
+        "KeySchema":[{"AttributeName":"id","KeyType":"HASH"}],
+        "AttributeDefinitions":[{"AttributeName":"id","AttributeType":"S"}]}"#;
+    tables.call("CreateTable", other).await;
+    let mut command = command(&["--listen", "127.0.0.1:0", "--admin-listen", "off"]);
+    command.env("AWS_ENDPOINT_URL", format!("http://{}", tables.address));
+    let output = tokio::time::timeout(DEADLINE, command.output()).await.unwrap().unwrap();
+    let said = String::from_utf8(output.stderr).unwrap();
+    assert_eq!(output.status.code(), Some(1), "{said}");
+    assert!(said.contains("table like_counts") && said.contains("post_id"), "{said}");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_deployment_not_created_yet_is_waited_for_and_never_created() {
     let tables = Tables::deployed(None).await;
     let process = Process::launch(&tables, &["--shards", "8"]);
     eventually("it says what it waits for", async || {

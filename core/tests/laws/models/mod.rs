@@ -5,6 +5,7 @@
 mod applying;
 mod audit;
 mod fence;
+mod honesty;
 mod item;
 mod row_key;
 mod suspect;

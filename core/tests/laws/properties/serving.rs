@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use proptest::prelude::{Strategy, any, prop_assert, prop_assert_eq, proptest};
+use proptest::prelude::{Just, Strategy, any, prop_assert, prop_assert_eq, proptest};
 use tally_core::backoff::Backoff;
 use tally_core::served::Served;
 use tally_core::time::UnixMillis;
@@ -16,6 +16,12 @@ fn served() -> impl Strategy<Value = Served> {
         exact,
         as_of: UnixMillis(as_of),
     })
+}
+
+/// What stays of `offered` where one value is kept.
+fn kept(offered: &[Served]) -> Served {
+    let keep = |held: Served, value: &Served| if value.replaces(&held) { *value } else { held };
+    offered[1..].iter().fold(offered[0], keep)
 }
 
 proptest! {
@@ -35,24 +41,22 @@ proptest! {
     }
 
     #[test]
-    fn newer_is_a_strict_order_by_version(a in served(), b in served(), c in served()) {
-        prop_assert!(!a.is_newer_than(&a));
-        prop_assert!(!(a.is_newer_than(&b) && b.is_newer_than(&a)));
-        prop_assert!(!(a.is_newer_than(&b) && b.is_newer_than(&c)) || a.is_newer_than(&c));
-        prop_assert_eq!(a.is_newer_than(&b), a.version > b.version);
+    fn of_any_two_values_at_most_one_replaces_the_other_and_a_newer_version_always_does(a in served(), b in served()) {
+        prop_assert!(!a.replaces(&a));
+        prop_assert!(!(a.replaces(&b) && b.replaces(&a)));
+        prop_assert!(a.version <= b.version || a.replaces(&b));
+        prop_assert!(a.version != b.version || !a.exact || b.exact || a.replaces(&b));
     }
 
     #[test]
-    fn a_cached_version_never_goes_back(offered in proptest::collection::vec(served(), 1..20)) {
-        let mut cached = offered[0];
-        for value in &offered {
-            let before = cached.version;
-            if value.is_newer_than(&cached) {
-                cached = *value;
-            }
-            prop_assert!(cached.version >= before);
-        }
-        prop_assert_eq!(Some(cached.version), offered.iter().map(|value| value.version).max());
+    fn the_same_value_is_kept_in_whatever_order_values_are_offered(
+        (offered, shuffled) in proptest::collection::vec(served(), 1..20)
+            .prop_flat_map(|offered| (Just(offered.clone()), Just(offered).prop_shuffle())),
+    ) {
+        let known = |served: Served| (served.version, served.exact, served.as_of);
+        let (kept, other) = (kept(&offered), kept(&shuffled));
+        prop_assert_eq!(known(kept), known(other));
+        prop_assert!(offered.contains(&kept) && !offered.iter().any(|value| value.replaces(&kept)));
     }
 
     #[test]
