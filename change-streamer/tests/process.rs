@@ -15,7 +15,7 @@ mod tests {
     use tally_adapters::dynamodb::{self, Connection, Settings};
     use tally_adapters::kafka;
     use tally_core::event::partition_of;
-    use tally_core::ports::Shelf as _;
+    use tally_core::ports::TopicReader as _;
     use tally_emulator::{Config as EmulatorConfig, Emulator, Fault, Rule};
     use tally_service::Host;
     use tokio::net::TcpListener;
@@ -228,12 +228,12 @@ mod tests {
 
     /// Every message of `topic`: its partition, key and value, in the order of each partition.
     async fn messages(brokers: &str, topic: &str) -> Vec<(u32, Vec<u8>, serde_json::Value)> {
-        let shelf = kafka::Shelf::new(&kafka::Settings::plaintext(brokers), "reader", topic).unwrap();
+        let reader = kafka::TopicReader::new(&kafka::Settings::plaintext(brokers), "reader", topic).unwrap();
         let mut messages = Vec::new();
-        for (partition, log) in shelf.logs().await.unwrap() {
+        for (partition, log) in reader.logs().await.unwrap() {
             let mut from = log.start;
             loop {
-                let records = shelf.read(&partition, from, log.end).await.unwrap();
+                let records = reader.read(&partition, from, log.end).await.unwrap();
                 let Some(last) = records.last_offset() else { break };
                 messages.extend(records.iter().map(|record| {
                     let (key, value) = (record.key.unwrap().to_vec(), record.value.unwrap());

@@ -18,8 +18,8 @@ use rdkafka::mocking::MockCluster;
 use rdkafka::{ClientConfig, Message, Offset as At, TopicPartitionList};
 use serde::Deserialize;
 use tally_adapters::kafka::{Producer, Settings, Source};
-use tally_core::batch::{Batch, Limits, Taken};
-use tally_core::event::decode;
+use tally_core::batch::{Batch, BatchLimits, Taken};
+use tally_core::event::decode_value;
 use tally_core::fence::Offset;
 use tally_core::ports::log::{Outgoing, Rebalance};
 use tally_core::ports::{Intake, OwnedPartition, Producer as _};
@@ -114,7 +114,7 @@ fn bare_loop(consumer: &BaseConsumer) -> (usize, Duration) {
         let event: Bare<'_> = serde_json::from_slice(message.payload().expect("a value")).expect("an event");
         let rows = &mut rows[usize::try_from(message.partition()).expect("a partition")];
         rows.insert((event.post_id.to_owned(), event.user_id.to_owned()), (event.action == "like", event.ts));
-        if rows.len() == Limits::MAX_ROWS {
+        if rows.len() == BatchLimits::MAX_ROWS {
             kept += black_box(&rows).len();
             rows.clear();
         }
@@ -136,7 +136,7 @@ impl Reader {
         let mut source: Box<dyn Intake> =
             Box::new(Source::new(settings, "ours", TOPIC).expect("the settings are good"));
         loop {
-            if let Ok(Rebalance::Assigned(owned)) = source.rebalance().await
+            if let Ok(Rebalance::Assigned(owned)) = source.next().await
                 && owned.len() == 4
             {
                 return Self { source, owned };
@@ -156,7 +156,7 @@ impl Reader {
         loop {
             tokio::select! {
                 kept = &mut read => return (kept.expect("nothing panics").into_iter().sum(), start.elapsed()),
-                rebalance = self.source.rebalance() => drop(rebalance),
+                rebalance = self.source.next() => drop(rebalance),
             }
         }
     }
@@ -168,13 +168,13 @@ impl Reader {
 }
 
 async fn collapse(owned: &dyn OwnedPartition) -> usize {
-    let limits = Limits { rows: Limits::MAX_ROWS, bytes: usize::MAX, age: Duration::MAX };
+    let limits = BatchLimits { rows: BatchLimits::MAX_ROWS, bytes: usize::MAX, age: Duration::MAX };
     let mut batch = Batch::new(limits, Offset(0));
     let mut kept = 0;
     owned.start_at(Offset(0)).await.expect("the partition is ours");
     while batch.to() < Offset(EVENTS) {
         for record in owned.records().await.expect("the offset is there").iter() {
-            let event = decode(record.value, record.at).expect("an event");
+            let event = decode_value(record.value, record.at).expect("an event");
             let taken = batch.accept(record.offset, &event, record.weight(), Duration::ZERO);
             assert_eq!(taken, Taken::Taken);
             if batch.due(Duration::ZERO).is_some() {

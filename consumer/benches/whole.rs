@@ -14,8 +14,8 @@ use futures_util::StreamExt;
 use rdkafka::mocking::MockCluster;
 use tally_adapters::dynamodb::{Checkpoints, Connection, Likes, Settings, ensure_tables};
 use tally_adapters::kafka::{self, Producer, Source};
-use tally_consumer::{Action, App, Ports, ReadSettings};
-use tally_core::batch::{Change, Limits};
+use tally_consumer::{App, Mode, Ports, ReadSettings};
+use tally_core::batch::{BatchLimits, Change};
 use tally_core::event::{Action as Said, LikeEvent};
 use tally_core::fence::{Advance, Commit, Fence, Offset, Partition, TopicId};
 use tally_core::ids::{CounterId, PostId, ShardCount, UserId};
@@ -95,7 +95,7 @@ async fn chain(likes: &Likes, index: u32) {
     likes.create_fence(&partition, &fence).await.expect("the table takes a fence");
     while fence.offset.0 < EVENTS {
         let from = fence.offset.0;
-        let to = from + Limits::MAX_ROWS as u64;
+        let to = from + BatchLimits::MAX_ROWS as u64;
         let rows: Vec<_> = (from..to).map(|n| ids(index, n)).collect();
         let change = |(post, user)| Change { counter: post, user, action: Said::Like, at: UnixMillis(5) };
         let changes: Vec<Change<'_>> = rows.iter().map(|(post, user)| change((post, user))).collect();
@@ -122,9 +122,9 @@ async fn whole() -> f64 {
         rows: Box::new(move |_| Arc::new(rows)),
         join: Box::new(move || Ok(Box::new(Source::new(&join, "bench", "likes")?))),
         producer: Arc::new(producer),
-        shelf: Box::new(move |topic| Ok(Arc::new(kafka::Shelf::new(&settings, "bench-shelf", topic)?))),
+        reader: Box::new(move |topic| Ok(Arc::new(kafka::TopicReader::new(&settings, "bench-reader", topic)?))),
     };
-    let app = App::with_ports(Action::Consume, ReadSettings::default(), ports);
+    let app = App::with_ports(Mode::Consume, ReadSettings::default(), ports);
     let running = Running::start(app, Host::new("consumer"));
     let rate = rate(&likes).await;
     running.stop(Duration::from_secs(10)).await;

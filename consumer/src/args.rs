@@ -1,4 +1,4 @@
-//! The consumer's arguments; what they mean together is the configuration's business.
+//! The consumer's arguments. What they mean together is checked by the configuration.
 
 use std::time::Duration;
 
@@ -7,12 +7,12 @@ use tally_adapters::kafka::KafkaArgs;
 use tally_core::event::KeyScheme;
 use tally_service::{CommonArgs, StoreArgs, parse_duration};
 
-/// Turns the likes told to Kafka into rows of the likes table, exactly
+/// Writes the likes in Kafka as rows of the likes table, each exactly once
 #[derive(Parser, Clone, Debug)]
 #[command(name = "tally-consumer", version)]
 #[command(mut_arg("brokers", |arg| arg.help("Bootstrap servers, HOST:PORT separated by commas; required")))]
 pub struct Args {
-    /// Something to do instead of consuming
+    /// An operator's command, instead of consuming
     #[command(subcommand)]
     pub(crate) command: Option<Command>,
 
@@ -29,7 +29,7 @@ pub struct Args {
     #[arg(long, env = "TALLY_TOPIC", default_value = "likes", value_parser = tally_service::text(), value_name = "TOPIC")]
     pub(crate) topic: String,
 
-    /// Where records that are no events are kept; the topic's name with `.dlq` unless said otherwise
+    /// The topic for records that are not valid events. By default the topic's name followed by `.dlq`
     #[arg(long, env = "TALLY_DEAD_LETTER_TOPIC", value_parser = tally_service::text(), value_name = "TOPIC")]
     pub(crate) dead_letter_topic: Option<String>,
 
@@ -37,23 +37,23 @@ pub struct Args {
     #[arg(long, env = "TALLY_GROUP", default_value = "tally-consumer", value_parser = tally_service::text(), value_name = "GROUP")]
     pub(crate) group: String,
 
-    /// What producers put into the key: `post` or `post-shard`. A record that lies elsewhere is applied and counted
+    /// What producers put into the key: `post` or `post-shard`. A record in another partition than its key says is applied, and counted as misrouted
     #[arg(long, env = "TALLY_KEY", default_value_t = KeyScheme::Post, value_name = "SCHEME")]
     pub(crate) key: KeyScheme,
 
-    /// How long a record may wait for others before its batch is written
+    /// How long a record may wait in a batch before the batch is written
     #[arg(long, env = "TALLY_LINGER", default_value = "20ms", value_parser = parse_duration, value_name = "SPAN")]
     pub(crate) linger: Duration,
 
-    /// How many rows one transaction changes at most: 1 to 99
+    /// The most rows one transaction changes: 1 to 99
     #[arg(long, env = "TALLY_BATCH_ROWS", default_value_t = 99, value_name = "COUNT")]
     pub(crate) batch_rows: usize,
 
-    /// How many bytes of records one batch holds at most
+    /// The most bytes of records one batch holds
     #[arg(long, env = "TALLY_BATCH_BYTES", default_value_t = 1 << 20, value_name = "BYTES")]
     pub(crate) batch_bytes: usize,
 
-    /// How many transactions are under way at once, over all partitions
+    /// The most transactions under way at once, over all partitions
     #[arg(long, env = "TALLY_CONCURRENCY", default_value_t = 64, value_name = "COUNT")]
     pub(crate) concurrency: usize,
 }
@@ -64,58 +64,55 @@ impl AsRef<CommonArgs> for Args {
     }
 }
 
-/// What an operator does beside the running consumer.
 #[derive(Subcommand, Clone, Debug)]
 pub enum Command {
-    /// Dead letters: what could not be applied, and why
+    /// Dead letters: records that could not be applied, and why
     #[command(subcommand)]
     Dlq(DlqCommand),
-    /// Fences: how far each partition has come, and the way past an alarm
+    /// Fences: how far each partition is written, and how to move one after an alarm
     #[command(subcommand)]
     Fence(FenceCommand),
 }
 
-/// What is done with dead letters.
 #[derive(Subcommand, Clone, Debug)]
 pub enum DlqCommand {
-    /// Print the dead letters, and how many there are for each reason
+    /// Print dead letters, and how many there are for each reason
     List {
-        /// How many are printed one by one
+        /// The most that are printed one by one
         #[arg(long, default_value_t = 20, value_name = "COUNT")]
         limit: usize,
     },
-    /// Put those that are events now back on the topic, as if said now; a replay that was stopped goes on where it was
+    /// Send dead letters that decode as events now to the topic again, as if they had just happened. A replay that was stopped continues where it stopped
     Replay {
-        /// How many are looked at
+        /// The most that are read
         #[arg(long, default_value_t = 10_000, value_name = "COUNT")]
         limit: usize,
     },
 }
 
-/// What is done with fences.
 #[derive(Subcommand, Clone, Debug)]
 pub enum FenceCommand {
-    /// Print every fence beside its log
+    /// Print each partition's fence and log
     Show,
-    /// Move a fence by hand; every count is then taken for inexact until an audit has gone through
+    /// Move a fence by hand. From then on every count is served as inexact until an audit has finished
     Reset {
         /// The partition
         #[arg(long, value_name = "NUMBER")]
         partition: u32,
-        /// Where reading goes on: `start`, `end` or an offset
+        /// Where reading continues: `start`, `end` or an offset
         #[arg(long, value_name = "WHERE")]
         to: ResetTo,
     },
 }
 
-/// Where a fence is moved to.
+/// Where a fence is moved.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ResetTo {
-    /// To the first record the log has: everything still there is applied again.
+    /// The first record in the log: all that is still there is applied again.
     Start,
     /// Behind the last record: nothing that is there is applied.
     End,
-    /// To this offset.
+    /// This offset.
     Offset(u64),
 }
 

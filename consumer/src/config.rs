@@ -1,73 +1,62 @@
-//! The consumer's configuration: everything checked, also against each other, before the first connection.
+//! The consumer's configuration: each setting checked, alone and against the others, before the first connection.
 
 use std::time::Duration;
 
 use tally_adapters::{dynamodb, kafka};
-use tally_core::batch::Limits;
+use tally_core::batch::BatchLimits;
 use tally_core::event::KeyScheme;
 use tally_core::ids::ShardCount;
 use tally_service::Invalid;
 
 use crate::args::{Args, Command, DlqCommand, FenceCommand, ResetTo};
 
-/// More transactions at once than any topic has partitions for.
+/// More than any topic has partitions: one transaction is under way for each.
 const MAX_CONCURRENCY: usize = 10_000;
 
-/// What to run, and on what.
 #[derive(Clone, Debug)]
 pub struct Config {
-    /// What to do.
-    pub action: Action,
+    pub mode: Mode,
     /// How Kafka is reached.
     pub kafka: kafka::Settings,
     /// How the tables are reached.
     pub store: dynamodb::Settings,
-    /// Everything that is not a connection.
     pub settings: ReadSettings,
 }
 
-/// What the process is for.
+/// What the process does.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Action {
+pub enum Mode {
     /// Consume until stopped.
     Consume,
-    /// Print dead letters.
     ListLetters {
-        /// How many one by one.
+        /// The most that are printed one by one.
         limit: usize,
     },
-    /// Replay dead letters.
+    /// Send dead letters to the topic again.
     ReplayLetters {
-        /// How many at most.
+        /// The most that are read.
         limit: usize,
     },
-    /// Print fences.
     ShowFences,
-    /// Move a fence.
     ResetFence {
-        /// Whose.
         partition: u32,
-        /// Where to.
         to: ResetTo,
     },
 }
 
-/// How the topic is read and written down.
+/// How the topic is read and its rows are written.
 #[derive(Clone, Debug)]
 pub struct ReadSettings {
-    /// The topic of likes.
     pub topic: String,
-    /// The topic of dead letters.
     pub dead_letter_topic: String,
-    /// The group.
     pub group: String,
-    /// What producers key by.
+    /// What producers put into the key.
     pub key: KeyScheme,
     /// When a batch is written.
-    pub limits: Limits,
-    /// How many transactions are under way at once.
+    pub limits: BatchLimits,
+    /// The most transactions under way at once.
     pub concurrency: usize,
-    /// What the deployment is said to have been created with.
+    /// `--shards`: it has to be what the deployment was created with.
     pub shards: Option<ShardCount>,
 }
 
@@ -78,7 +67,7 @@ impl Default for ReadSettings {
             dead_letter_topic: "likes.dlq".to_owned(),
             group: "tally-consumer".to_owned(),
             key: KeyScheme::Post,
-            limits: Limits { rows: Limits::MAX_ROWS, bytes: 1 << 20, age: Duration::from_millis(20) },
+            limits: BatchLimits { rows: BatchLimits::MAX_ROWS, bytes: 1 << 20, age: Duration::from_millis(20) },
             concurrency: 64,
             shards: None,
         }
@@ -90,7 +79,7 @@ impl TryFrom<Args> for Config {
 
     fn try_from(args: Args) -> Result<Self, Invalid> {
         let mut invalid = Invalid::none();
-        invalid.ensure("batch-rows", (1..=Limits::MAX_ROWS).contains(&args.batch_rows), "must be 1 to 99");
+        invalid.ensure("batch-rows", (1..=BatchLimits::MAX_ROWS).contains(&args.batch_rows), "must be 1 to 99");
         invalid.ensure("batch-bytes", args.batch_bytes > 0, "must be more than nothing");
         invalid.ensure("concurrency", (1..=MAX_CONCURRENCY).contains(&args.concurrency), "must be 1 to 10000");
         invalid.ensure("linger", args.linger <= Duration::from_secs(60), "must be at most a minute");
@@ -103,18 +92,18 @@ impl TryFrom<Args> for Config {
             dead_letter_topic,
             group: args.group,
             key: args.key,
-            limits: Limits { rows: args.batch_rows, bytes: args.batch_bytes, age: args.linger },
+            limits: BatchLimits { rows: args.batch_rows, bytes: args.batch_bytes, age: args.linger },
             concurrency: args.concurrency,
             shards: args.store.shards,
         };
         match kafka {
-            Some(kafka) if invalid.is_empty() => Ok(Self { action: args.command.into(), kafka, store, settings }),
+            Some(kafka) if invalid.is_empty() => Ok(Self { mode: args.command.into(), kafka, store, settings }),
             _ => Err(invalid),
         }
     }
 }
 
-impl From<Option<Command>> for Action {
+impl From<Option<Command>> for Mode {
     fn from(command: Option<Command>) -> Self {
         match command {
             None => Self::Consume,
@@ -141,7 +130,7 @@ mod tests {
     fn the_dead_letter_topic_is_named_after_the_topic() {
         let config = config(&["--brokers", "b:9092", "--topic", "likes2"]).unwrap();
         assert_eq!(config.settings.dead_letter_topic, "likes2.dlq");
-        assert_eq!(config.action, Action::Consume);
+        assert_eq!(config.mode, Mode::Consume);
     }
 
     #[test]

@@ -1,27 +1,26 @@
-//! What an operator does with dead letters: look at them by reason, and put those that are events now back.
+//! An operator's commands on dead letters: list them by reason, and send those that decode as events now again.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use anyhow::Context;
-use tally_core::event::{KeyScheme, LikeEvent};
+use tally_core::event::{KeyScheme, LikeEvent, decode};
 use tally_core::fence::Offset;
 use tally_core::ids::ShardCount;
 use tally_core::ports::log::Outgoing;
-use tally_core::ports::{Producer, Shelf};
+use tally_core::ports::{Producer, TopicReader};
 
-use crate::event;
 use crate::letter::Letter;
 use crate::print;
 
 /// Prints up to `limit` dead letters, then how many there are by reason.
-pub(crate) async fn list(shelf: &dyn Shelf, limit: usize) -> anyhow::Result<()> {
+pub(crate) async fn list(reader: &dyn TopicReader, limit: usize) -> anyhow::Result<()> {
     let mut reasons: BTreeMap<&'static str, u64> = BTreeMap::new();
     let mut printed = 0;
-    for (partition, log) in shelf.logs().await.context("cannot look at the dead letters")? {
+    for (partition, log) in reader.logs().await.context("cannot look at the dead letters")? {
         let mut at = log.start;
         while at < log.end {
-            let records = shelf.read(&partition, at, log.end).await.context("cannot read dead letters")?;
+            let records = reader.read(&partition, at, log.end).await.context("cannot read dead letters")?;
             let Some(last) = records.last_offset() else { break };
             for letter in records.iter().map(Letter::read) {
                 *reasons.entry(letter.reason).or_default() += 1;
@@ -38,7 +37,7 @@ pub(crate) async fn list(shelf: &dyn Shelf, limit: usize) -> anyhow::Result<()> 
     print::line(&format!("total\t{total}"))
 }
 
-/// One line of JSON: what is printed may hold any character.
+/// One line of JSON, since a record may hold any character.
 fn described(letter: &Letter<'_>) -> String {
     #[derive(serde::Serialize)]
     struct Line<'a> {
@@ -58,17 +57,17 @@ fn described(letter: &Letter<'_>) -> String {
 /// What a replay did.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Replayed {
-    /// Put back on the topic.
+    /// Sent to the topic again.
     pub(crate) sent: u64,
-    /// Still no events.
+    /// Still not valid events.
     pub(crate) skipped: u64,
-    /// Of other topics, whose consumers share the dead-letter topic.
+    /// From other topics whose consumers share the dead-letter topic.
     pub(crate) foreign: u64,
 }
 
-/// Puts the dead letters of a topic back on it.
+/// Sends the dead letters of a topic to it again.
 pub(crate) struct Replay {
-    pub(crate) shelf: Arc<dyn Shelf>,
+    pub(crate) reader: Arc<dyn TopicReader>,
     pub(crate) producer: Arc<dyn Producer>,
     pub(crate) topic: String,
     pub(crate) key: KeyScheme,
@@ -76,16 +75,16 @@ pub(crate) struct Replay {
 }
 
 impl Replay {
-    /// Looks at `limit` dead letters at most, and never at one that was not there when it began, so that it ends even
-    /// if every letter comes back. It goes on where the last replay was; stopped in between, it may send some again.
+    /// Reads at most `limit` dead letters, and none that was written after it began, so that it ends even if every letter
+    /// comes back. It continues where the last replay stopped; one that was killed may send some letters again.
     pub(crate) async fn run(&self, limit: usize) -> anyhow::Result<Replayed> {
         let mut done = Replayed::default();
         let mut left = limit;
-        for (partition, log) in self.shelf.logs().await.context("cannot look at the dead letters")? {
-            let marked = self.shelf.bookmark(&partition).await.context("cannot read how far the last replay was")?;
+        for (partition, log) in self.reader.logs().await.context("cannot look at the dead letters")? {
+            let marked = self.reader.bookmark(&partition).await.context("cannot read how far the last replay was")?;
             let mut at = marked.unwrap_or(log.start).max(log.start);
             while at < log.end && left > 0 {
-                let records = self.shelf.read(&partition, at, log.end).await.context("cannot read dead letters")?;
+                let records = self.reader.read(&partition, at, log.end).await.context("cannot read dead letters")?;
                 let Some(last) = records.iter().take(left).last().map(|record| record.offset) else { break };
                 for letter in records.iter().take(left).map(Letter::read) {
                     self.put_back(&letter, &mut done).await?;
@@ -99,7 +98,7 @@ impl Replay {
     }
 
     async fn mark(&self, partition: &tally_core::fence::Partition, at: Offset) -> anyhow::Result<()> {
-        self.shelf.mark(partition, at).await.context("cannot write down how far the replay is")
+        self.reader.mark(partition, at).await.context("cannot write down how far the replay is")
     }
 
     async fn put_back(&self, letter: &Letter<'_>, done: &mut Replayed) -> anyhow::Result<()> {
@@ -107,7 +106,7 @@ impl Replay {
             done.foreign += 1;
             return Ok(());
         }
-        let Ok(event) = event::of(letter.record) else {
+        let Ok(event) = decode(letter.record) else {
             done.skipped += 1;
             return Ok(());
         };
@@ -125,7 +124,7 @@ impl Replay {
         Ok(())
     }
 
-    /// The key the event should have had: one that was wrong or missing would put it out of order again.
+    /// The key the event should have had: with a wrong or missing one it would be out of order again.
     fn key_of(&self, event: &LikeEvent<'_>) -> String {
         self.key.key(event.post(), event.user(), self.shards)
     }

@@ -1,21 +1,21 @@
-//! What an operator does with fences: look at them beside their logs, and move one past an alarm.
+//! An operator's commands on fences: print them with their logs, and move one after an alarm.
 
 use std::sync::Arc;
 
 use anyhow::{Context, bail};
 use tally_core::fence::{Fence, Load, Log, Offset, Partition, load};
 use tally_core::lineage::Loss;
-use tally_core::ports::{Checkpoints, FencedRows, Shelf};
+use tally_core::ports::{Checkpoints, FencedRows, TopicReader};
 use tally_service::UnixMillis;
 
 use crate::args::ResetTo;
 use crate::print;
 
-/// The fences of a topic, and the log they count in.
+/// The fences of a topic, and the logs they count in.
 pub(crate) struct Fences {
     pub(crate) rows: Arc<dyn FencedRows>,
     pub(crate) checkpoints: Arc<dyn Checkpoints>,
-    pub(crate) shelf: Arc<dyn Shelf>,
+    pub(crate) reader: Arc<dyn TopicReader>,
     pub(crate) topic: String,
 }
 
@@ -24,16 +24,17 @@ impl Fences {
     pub(crate) async fn show(&self) -> anyhow::Result<()> {
         let fences = self.rows.fences(&self.topic).await.context("cannot read the fences")?;
         print::line("partition\tfence\tcfg\tlog start\tlog end\ttopic id\tstate")?;
-        for (partition, log) in self.shelf.logs().await.context("cannot look at the topic")? {
+        for (partition, log) in self.reader.logs().await.context("cannot look at the topic")? {
             let fence = fences.iter().find(|(found, _)| *found == partition).map(|(_, fence)| fence);
             print::line(&described(partition.index, fence, &log))?;
         }
         Ok(())
     }
 
-    /// Moves the fence of a partition. The loss is recorded first, so that no count passes for exact in between.
+    /// Moves the fence of a partition. The loss is recorded first, so that no count is called exact in between. Safe to
+    /// repeat: the fence moves only if it still is as it was read, and a loss recorded twice is one.
     pub(crate) async fn reset(&self, index: u32, to: ResetTo, now: UnixMillis) -> anyhow::Result<()> {
-        let logs = self.shelf.logs().await.context("cannot look at the topic")?;
+        let logs = self.reader.logs().await.context("cannot look at the topic")?;
         let Some((partition, log)) = logs.into_iter().find(|(partition, _)| partition.index == index) else {
             bail!("`{}` has no partition {index}", self.topic);
         };

@@ -1,16 +1,16 @@
-//! How far behind each partition of ours is, and whether it still reads the log it thinks it reads: asked of the broker
-//! now and then, whatever the store is doing.
+//! Lag: how far behind each partition held here is, asked of the broker now and then, whatever the store is doing. What
+//! the broker says of the log is handed to the partition's worker as well.
 
 use std::collections::BTreeMap;
-use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::Duration;
 
-use tally_core::fence::{self, Fence, Load, Log, Offset};
+use tally_core::consume::Look;
+use tally_core::fence::{Fence, Log, Offset};
 use tally_core::ports::{Outcome, OwnedPartition};
 use tally_core::time::UnixMillis;
 use tally_service::{Clock, Stop, Task};
-use tokio::sync::watch;
+use tokio::sync::Notify;
 
 use crate::metrics;
 
@@ -21,10 +21,7 @@ const EVERY: Duration = Duration::from_secs(10);
 #[derive(Debug, Default)]
 pub(crate) struct Progress {
     reached: Mutex<Reached>,
-    /// How many partitions the topic has.
-    partitions: AtomicU32,
-    /// The log no longer fits the fence.
-    doubted: watch::Sender<bool>,
+    looked: Notify,
 }
 
 #[derive(Clone, Debug, Default)]
@@ -32,23 +29,27 @@ struct Reached {
     fence: Option<Fence>,
     /// When the oldest record that is not written was recorded, as far as is known.
     waiting: Option<UnixMillis>,
+    /// The last look at the log, until the worker takes it.
+    look: Option<Look>,
 }
 
 impl Progress {
-    /// The fence was read. What waits goes on waiting if it still stands where it stood.
+    /// The fence was read. What waits goes on waiting if the fence has not moved.
     pub(crate) fn loaded(&self, fence: &Fence) {
         let mut state = self.state();
         if state.fence.as_ref().is_none_or(|known| known.offset != fence.offset) {
             state.waiting = None;
         }
         state.fence = Some(fence.clone());
-        drop(state);
-        self.doubted.send_replace(false);
+        // A look from before is about an older fence.
+        state.look = None;
     }
 
     /// Everything before `fence` is written; the record recorded at `waiting` is the next, if it was read already.
     pub(crate) fn reached(&self, fence: &Fence, waiting: Option<UnixMillis>) {
-        *self.state() = Reached { fence: Some(fence.clone()), waiting };
+        let mut state = self.state();
+        state.fence = Some(fence.clone());
+        state.waiting = waiting;
     }
 
     /// A record recorded at `at` is not written; the oldest since the last write counts.
@@ -57,35 +58,31 @@ impl Progress {
         state.waiting = Some(state.waiting.map_or(at, |oldest| oldest.min(at)));
     }
 
-    /// The topic has so many partitions.
-    pub(crate) fn spread_over(&self, partitions: u32) {
-        self.partitions.store(partitions, Ordering::Relaxed);
-    }
-
-    /// How many partitions the topic has.
-    pub(crate) fn partitions(&self) -> u32 {
-        self.partitions.load(Ordering::Relaxed)
-    }
-
-    /// Completes when the fence read last no longer fits the log: the topic was re-created, or has lost records.
-    pub(crate) async fn doubted(&self) {
-        let mut doubted = self.doubted.subscribe();
-        // The sender is borrowed by this very call, so the channel is open.
-        let _ = doubted.wait_for(|doubted| *doubted).await;
-    }
-
-    /// Takes in what the broker says of the log; `fence` was read before it was asked. What is not read yet is at least
-    /// as old as the first look at it.
-    fn compare(&self, fence: Fence, log: &Log, now: UnixMillis) -> (u64, Duration) {
-        if let Load::Halt(_) = fence::load(Some(fence), log) {
-            self.doubted.send_replace(true);
+    /// The meter's next look at the log. Cancel safe.
+    pub(crate) async fn looked(&self) -> Look {
+        loop {
+            let look = self.state().look.take();
+            match look {
+                Some(look) => return look,
+                None => self.looked.notified().await,
+            }
         }
+    }
+
+    /// Takes in what the broker says of the log: records and time behind. What is not read yet is at least as old as the
+    /// first look at it.
+    fn look(&self, look: Look, now: UnixMillis) -> (u64, Duration) {
         let mut state = self.state();
-        let fence = state.fence.as_ref().map_or(log.end, |fence| fence.offset);
-        if fence < log.end {
+        let end = look.log.end;
+        let fence = state.fence.as_ref().map_or(end, |fence| fence.offset);
+        if fence < end {
             state.waiting.get_or_insert(now);
         }
-        lag(fence, log.end, state.waiting, now)
+        state.look = Some(look);
+        let behind = lag(fence, end, state.waiting, now);
+        drop(state);
+        self.looked.notify_one();
+        behind
     }
 
     fn fence(&self) -> Option<Fence> {
@@ -120,7 +117,7 @@ impl Board {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The partitions still held; the others show no lag any more, since it is another's now.
+    /// The partitions still held. The others show no lag: their lag is another consumer's to show.
     fn held(&self) -> Vec<(u32, Entry)> {
         let mut entries = self.entries();
         entries.retain(|index, entry| {
@@ -143,18 +140,18 @@ pub(crate) struct Meter {
 impl Meter {
     async fn measure(&self) {
         for (index, entry) in self.board.held() {
-            // Held for its own turn alone, and given up when asked: a partition is handed over with its last handle.
+            // Held while it is looked at and no longer, and let go when it is revoked: a partition is handed over with its
+            // last handle.
             let Some(log) = entry.log.upgrade() else { continue };
             let Some(fence) = entry.progress.fence() else { continue };
             let looked = tokio::select! {
                 biased;
-                _ = log.over() => continue,
+                _ = log.revoked() => continue,
                 looked = look(&*log) => looked,
             };
-            // A broker that does not answer is reported by whoever needs the answer.
-            let Ok((partitions, found)) = looked else { continue };
-            entry.progress.spread_over(partitions);
-            let (records, age) = entry.progress.compare(fence, &found, self.clock.now());
+            // A broker that does not answer is reported by the worker, which needs the answer.
+            let Ok((partitions, log)) = looked else { continue };
+            let (records, age) = entry.progress.look(Look { fence, log, partitions }, self.clock.now());
             metrics::lag(index, records, age);
         }
     }

@@ -1,5 +1,5 @@
-//! A dead letter: the record as it was, and headers that say where it came from and why it was not applied, in the
-//! names that Kafka Connect's tools read.
+//! A dead letter as it is stored: the record unchanged, with headers that say where it came from and why it was not
+//! applied, under the names that Kafka Connect's tools read.
 
 use tally_core::event::Rejection;
 use tally_core::fence::{Offset, Partition};
@@ -49,7 +49,7 @@ fn cut(mut message: String) -> String {
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Letter<'a> {
     pub(crate) record: Record<'a>,
-    /// Which record it is, if it says so.
+    /// Topic, partition and offset of the record, if the headers say so.
     pub(crate) from: Option<(&'a str, u32, Offset)>,
     /// Why it was not applied.
     pub(crate) reason: &'static str,
@@ -81,7 +81,7 @@ impl<'a> Letter<'a> {
 #[cfg(test)]
 mod tests {
     use tally_adapters::memory::log::Broker;
-    use tally_core::ports::Shelf;
+    use tally_core::ports::TopicReader;
     use tally_core::ports::log::Records;
     use tally_core::time::UnixMillis;
 
@@ -98,9 +98,9 @@ mod tests {
         let record = records.get(0).unwrap();
         write(&broker, "likes.dlq", &from, record, &Rejection::NotUtf8(0)).await.unwrap();
 
-        let shelf = broker.shelf("g", "likes.dlq");
-        let (partition, log) = shelf.logs().await.unwrap().remove(0);
-        let read = shelf.read(&partition, log.start, log.end).await.unwrap();
+        let reader = broker.reader("g", "likes.dlq");
+        let (partition, log) = reader.logs().await.unwrap().remove(0);
+        let read = reader.read(&partition, log.start, log.end).await.unwrap();
         let letter = Letter::read(read.get(0).unwrap());
         assert_eq!((letter.record.key, letter.record.value), (Some(&b"key"[..]), Some(&b"\xff"[..])));
         assert_eq!((letter.from, letter.reason), (Some(("likes", 3, Offset(41))), "not_utf8"));

@@ -4,7 +4,6 @@ mod app;
 mod args;
 mod config;
 mod dlq;
-mod event;
 mod fences;
 mod lag;
 mod letter;
@@ -14,6 +13,6 @@ mod print;
 mod trace;
 mod worker;
 
-pub use app::{App, OpenShelf, Ports};
+pub use app::{App, OpenTopic, Ports};
 pub use args::{Args, Command};
-pub use config::{Action, Config, ReadSettings};
+pub use config::{Config, Mode, ReadSettings};

@@ -1,7 +1,7 @@
-//! The task that is a member of the group: it polls Kafka and does nothing else, so that no store can make the group
-//! give us up, and it spawns a worker for each partition that becomes ours.
+//! The task that is a member of the group: it polls Kafka and does nothing else, so that a slow store cannot cost the
+//! membership, and it spawns a worker for each partition that is assigned.
 
-mod standing;
+mod health;
 
 use std::sync::Arc;
 
@@ -9,10 +9,10 @@ use tally_core::ports::log::Rebalance;
 use tally_core::ports::{Intake, OwnedPartition};
 use tally_service::{Stage, Stop, Task};
 
-use self::standing::Standing;
+use self::health::GroupHealth;
 use crate::lag::Board;
 use crate::metrics;
-use crate::worker::{Shared, Worker};
+use crate::worker::{PartitionWorker, Shared};
 
 pub(crate) struct Membership {
     pub(crate) intake: Box<dyn Intake>,
@@ -21,26 +21,26 @@ pub(crate) struct Membership {
 }
 
 impl Membership {
-    fn rebalanced(&self, rebalance: Rebalance, standing: &mut Standing) {
+    fn rebalanced(&self, rebalance: Rebalance, health: &mut GroupHealth) {
         match rebalance {
             Rebalance::Assigned(partitions) => {
                 metrics::assigned(partitions.len());
                 tracing::info!(partitions = ?indices(&partitions), "assigned");
-                standing.welcome();
-                partitions.into_iter().for_each(|partition| self.employ(partition));
+                health.joined();
+                partitions.into_iter().for_each(|partition| self.begin(partition));
             }
-            Rebalance::Ended(over, partitions) => {
-                metrics::ended(over, partitions.len());
+            Rebalance::Revoked(revocation, partitions) => {
+                metrics::revoked(revocation, partitions.len());
                 let partitions: Vec<u32> = partitions.iter().map(|partition| partition.index).collect();
-                tracing::info!(?partitions, why = over.label(), "asked back");
+                tracing::info!(?partitions, why = revocation.label(), "asked back");
             }
         }
     }
 
-    fn employ(&self, partition: Arc<dyn OwnedPartition>) {
+    fn begin(&self, partition: Arc<dyn OwnedPartition>) {
         let progress = self.board.enter(&partition);
         let name = format!("partition-{}", partition.partition().index);
-        let worker = Worker::new(partition, Arc::clone(&self.shared), progress);
+        let worker = PartitionWorker { log: partition, shared: Arc::clone(&self.shared), progress };
         self.shared.host.worker(Stage::Intake, &name, worker);
     }
 }
@@ -51,24 +51,24 @@ fn indices(partitions: &[Arc<dyn OwnedPartition>]) -> Vec<u32> {
 
 impl Task for Membership {
     async fn run(mut self, stop: Stop) -> anyhow::Result<()> {
-        let mut standing = Standing::new(self.shared.host.readiness());
+        let mut health = GroupHealth::new(self.shared.host.readiness());
         loop {
-            let rebalance = tokio::select! {
+            let next = tokio::select! {
                 biased;
                 () = stop.requested() => break,
-                rebalance = self.intake.rebalance() => rebalance,
-                () = standing.forgiven() => {
-                    standing.welcome();
+                next = self.intake.next() => next,
+                () = health.refusal_passed() => {
+                    health.joined();
                     continue;
                 }
             };
-            match rebalance {
-                Ok(rebalance) => self.rebalanced(rebalance, &mut standing),
-                Err(fault) => standing.failed(&fault)?,
+            match next {
+                Ok(rebalance) => self.rebalanced(rebalance, &mut health),
+                Err(fault) => health.failed(&fault)?,
             }
         }
         if stop.until_last_call(self.intake.leave()).await.is_err() {
-            tracing::warn!("the group was not left in time: it gives us up by itself");
+            tracing::warn!("the group was not left in time: it expels this member by itself");
         }
         Ok(())
     }

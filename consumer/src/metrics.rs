@@ -1,166 +1,130 @@
-//! The consumer's metrics: their catalogue, and one function for each thing that is measured.
+//! The consumer's metrics: one table, from which both the catalogue and the calls come, and one function for each thing
+//! that is measured.
 
 use std::time::Duration;
 
 use metrics::{counter, gauge, histogram};
-use tally_core::batch::{Events, Trigger};
+use tally_core::batch::Trigger;
 use tally_core::fault::Fault;
-use tally_core::ports::log::Over;
+use tally_core::ports::log::Revocation;
 use tally_service::metrics::{Catalogue, Kind, Metric, Unit};
 
-const fn metric(
-    name: &'static str,
-    kind: Kind,
-    unit: Unit,
-    labels: &'static [&'static str],
-    description: &'static str,
-) -> Metric {
-    Metric { name, kind, unit, labels, description }
+/// Makes a constant of each line, for the calls, and the catalogue of all of them.
+macro_rules! table {
+    ($($metric:ident: $kind:ident $unit:ident $name:literal $labels:expr, $description:literal;)*) => {
+        $(const $metric: Metric =
+            Metric { name: $name, kind: Kind::$kind, unit: Unit::$unit, labels: &$labels, description: $description };)*
+
+        /// Every metric of this binary.
+        pub const CATALOGUE: Catalogue = Catalogue(&[$($metric),*]);
+    };
 }
 
-/// Every metric of this binary.
-pub const CATALOGUE: Catalogue = Catalogue(&[
-    metric(
-        RECORDS,
-        Kind::Counter,
-        Unit::Count,
-        &["outcome"],
-        "Records taken: applied, rejected, or stale. Those of a transaction whose outcome was never told are not counted.",
-    ),
-    metric(
-        MISROUTED,
-        Kind::Counter,
-        Unit::Count,
-        &[],
-        "Events that lie in another partition than their key scheme says.",
-    ),
-    metric(DEAD_LETTERS, Kind::Counter, Unit::Count, &["reason"], "Dead letters acknowledged, by reason."),
-    metric(DEAD_LETTER_RETRIES, Kind::Counter, Unit::Count, &["class"], "Dead letters refused and tried again."),
-    metric(LAG, Kind::Gauge, Unit::Count, &["partition"], "Records between the fence and the end of the log."),
-    metric(
-        LAG_SECONDS,
-        Kind::Gauge,
-        Unit::Seconds,
-        &["partition"],
-        "Age of the oldest record not yet in the rows, or since one is known to be there; 0 when there is none.",
-    ),
-    metric(BATCH_ROWS, Kind::Histogram, Unit::Count, &[], "Rows a transaction changed."),
-    metric(
-        COLLAPSE,
-        Kind::Gauge,
-        Unit::Ratio,
-        &["partition"],
-        "Rows per event in the last batch: 1 where nothing collapsed.",
-    ),
-    metric(FLUSHES, Kind::Counter, Unit::Count, &["trigger"], "Batches written, by what made them due."),
-    metric(
-        FLUSH_SECONDS,
-        Kind::Histogram,
-        Unit::Seconds,
-        &["trigger"],
-        "Time from a batch being due to its rows being there.",
-    ),
-    metric(RETRIES, Kind::Counter, Unit::Count, &["call", "class"], "Calls tried again, by call and class of fault."),
-    metric(RELOADS, Kind::Counter, Unit::Count, &["cause"], "Fences read, by what made it necessary."),
-    metric(BISECTIONS, Kind::Counter, Unit::Count, &[], "Batches halved to find the row the table does not take."),
-    metric(REBALANCES, Kind::Counter, Unit::Count, &["kind"], "Partitions assigned, revoked and lost."),
-    metric(
-        PARTITIONS,
-        Kind::Gauge,
-        Unit::Count,
-        &["state"],
-        "Partitions held here: reading, or standing still with an alarm.",
-    ),
-    metric(ALARMS, Kind::Counter, Unit::Count, &["alarm"], "Partitions that came to stand still, by alarm."),
-    metric(KAFKA_ERRORS, Kind::Counter, Unit::Count, &["class"], "Errors reported by the Kafka client, by class."),
-]);
-
-const RECORDS: &str = "tally_consumer_records_total";
-const MISROUTED: &str = "tally_consumer_misrouted_records_total";
-const DEAD_LETTERS: &str = "tally_consumer_dead_letters_total";
-const DEAD_LETTER_RETRIES: &str = "tally_consumer_dead_letter_retries_total";
-const LAG: &str = "tally_consumer_lag_records";
-const LAG_SECONDS: &str = "tally_consumer_lag_seconds";
-const BATCH_ROWS: &str = "tally_consumer_batch_rows";
-const COLLAPSE: &str = "tally_consumer_collapse_ratio";
-const FLUSHES: &str = "tally_consumer_flushes_total";
-const FLUSH_SECONDS: &str = "tally_consumer_flush_seconds";
-const RETRIES: &str = "tally_consumer_retries_total";
-const RELOADS: &str = "tally_consumer_fence_reloads_total";
-const BISECTIONS: &str = "tally_consumer_bisections_total";
-const REBALANCES: &str = "tally_consumer_rebalanced_partitions_total";
-const PARTITIONS: &str = "tally_consumer_partitions";
-const ALARMS: &str = "tally_consumer_alarms_total";
-const KAFKA_ERRORS: &str = "tally_consumer_kafka_errors_total";
+table! {
+    RECORDS: Counter Count "tally_consumer_records_total" ["outcome"],
+        "Records taken: applied, rejected, or stale. Those of a transaction whose outcome was never told are not counted.";
+    MISROUTED: Counter Count "tally_consumer_misrouted_records_total" [],
+        "Events that lie in another partition than their key scheme says.";
+    DEAD_LETTERS: Counter Count "tally_consumer_dead_letters_total" ["reason"],
+        "Dead letters acknowledged, by reason.";
+    DEAD_LETTER_RETRIES: Counter Count "tally_consumer_dead_letter_retries_total" ["class"],
+        "Dead letters refused and tried again.";
+    LAG: Gauge Count "tally_consumer_lag_records" ["partition"],
+        "Records between the fence and the end of the log.";
+    LAG_SECONDS: Gauge Seconds "tally_consumer_lag_seconds" ["partition"],
+        "Age of the oldest record not yet in the rows, or since one is known to be there; 0 when there is none.";
+    BATCH_ROWS: Histogram Count "tally_consumer_batch_rows" [],
+        "Rows a transaction changed.";
+    COLLAPSE: Gauge Ratio "tally_consumer_collapse_ratio" ["partition"],
+        "Rows per event in the last batch: 1 where nothing collapsed.";
+    FLUSHES: Counter Count "tally_consumer_flushes_total" ["trigger"],
+        "Batches written, by what made them due.";
+    FLUSH_SECONDS: Histogram Seconds "tally_consumer_flush_seconds" ["trigger"],
+        "Time from a batch being due to its rows being there.";
+    RETRIES: Counter Count "tally_consumer_retries_total" ["call", "class"],
+        "Calls tried again, by call and class of fault.";
+    RELOADS: Counter Count "tally_consumer_fence_reloads_total" ["cause"],
+        "Fences read, by what made it necessary.";
+    BISECTIONS: Counter Count "tally_consumer_bisections_total" [],
+        "Batches halved to find the row the table does not take.";
+    REBALANCES: Counter Count "tally_consumer_rebalanced_partitions_total" ["kind"],
+        "Partitions assigned, revoked and lost.";
+    PARTITIONS: Gauge Count "tally_consumer_partitions" ["state"],
+        "Partitions held here: reading, or standing still with an alarm.";
+    ALARMS: Counter Count "tally_consumer_alarms_total" ["alarm"],
+        "Partitions that came to stand still, by alarm.";
+    KAFKA_ERRORS: Counter Count "tally_consumer_kafka_errors_total" ["class"],
+        "Errors reported by the Kafka client, by class.";
+}
 
 pub(crate) fn records(outcome: &'static str, count: u64) {
     if count > 0 {
-        counter!(RECORDS, "outcome" => outcome).increment(count);
+        counter!(RECORDS.name, RECORDS.labels[0] => outcome).increment(count);
     }
 }
 
 pub(crate) fn misrouted(count: u64) {
     if count > 0 {
-        counter!(MISROUTED).increment(count);
+        counter!(MISROUTED.name).increment(count);
     }
 }
 
 pub(crate) fn dead_letter(reason: &'static str) {
-    counter!(DEAD_LETTERS, "reason" => reason).increment(1);
+    counter!(DEAD_LETTERS.name, DEAD_LETTERS.labels[0] => reason).increment(1);
 }
 
 pub(crate) fn dead_letter_refused(fault: &Fault) {
-    counter!(DEAD_LETTER_RETRIES, "class" => fault.class()).increment(1);
+    counter!(DEAD_LETTER_RETRIES.name, DEAD_LETTER_RETRIES.labels[0] => fault.class()).increment(1);
 }
 
 #[expect(clippy::cast_precision_loss, reason = "a gauge is a float; offsets stay far below 2^53")]
 pub(crate) fn lag(partition: u32, records: u64, age: Duration) {
     let partition = partition.to_string();
-    gauge!(LAG, "partition" => partition.clone()).set(records as f64);
-    gauge!(LAG_SECONDS, "partition" => partition).set(age.as_secs_f64());
+    gauge!(LAG.name, LAG.labels[0] => partition.clone()).set(records as f64);
+    gauge!(LAG_SECONDS.name, LAG_SECONDS.labels[0] => partition).set(age.as_secs_f64());
 }
 
 #[expect(clippy::cast_precision_loss, reason = "a batch has far fewer events than 2^53")]
-pub(crate) fn flushed(partition: u32, trigger: Trigger, events: &Events, rows: usize, took: Duration) {
-    counter!(FLUSHES, "trigger" => trigger.label()).increment(1);
-    histogram!(FLUSH_SECONDS, "trigger" => trigger.label()).record(took);
-    histogram!(BATCH_ROWS).record(rows as f64);
-    if !events.is_empty() {
-        let ratio = rows as f64 / events.len() as f64;
-        gauge!(COLLAPSE, "partition" => partition.to_string()).set(ratio);
+pub(crate) fn flushed(partition: u32, trigger: Trigger, events: usize, rows: usize, took: Duration) {
+    counter!(FLUSHES.name, FLUSHES.labels[0] => trigger.label()).increment(1);
+    histogram!(FLUSH_SECONDS.name, FLUSH_SECONDS.labels[0] => trigger.label()).record(took);
+    histogram!(BATCH_ROWS.name).record(rows as f64);
+    if events > 0 {
+        let ratio = rows as f64 / events as f64;
+        gauge!(COLLAPSE.name, COLLAPSE.labels[0] => partition.to_string()).set(ratio);
     }
 }
 
 pub(crate) fn retried(call: &'static str, class: &'static str) {
-    counter!(RETRIES, "call" => call, "class" => class).increment(1);
+    counter!(RETRIES.name, RETRIES.labels[0] => call, RETRIES.labels[1] => class).increment(1);
 }
 
 pub(crate) fn reloaded(cause: &'static str) {
-    counter!(RELOADS, "cause" => cause).increment(1);
+    counter!(RELOADS.name, RELOADS.labels[0] => cause).increment(1);
 }
 
 pub(crate) fn bisected() {
-    counter!(BISECTIONS).increment(1);
+    counter!(BISECTIONS.name).increment(1);
 }
 
 pub(crate) fn assigned(partitions: usize) {
     rebalanced("assigned", partitions);
 }
 
-pub(crate) fn ended(over: Over, partitions: usize) {
-    rebalanced(over.label(), partitions);
+pub(crate) fn revoked(revocation: Revocation, partitions: usize) {
+    rebalanced(revocation.label(), partitions);
 }
 
 fn rebalanced(kind: &'static str, partitions: usize) {
-    counter!(REBALANCES, "kind" => kind).increment(partitions as u64);
+    counter!(REBALANCES.name, REBALANCES.labels[0] => kind).increment(partitions as u64);
 }
 
 pub(crate) fn alarm(name: &'static str) {
-    counter!(ALARMS, "alarm" => name).increment(1);
+    counter!(ALARMS.name, ALARMS.labels[0] => name).increment(1);
 }
 
 pub(crate) fn kafka_error(fault: &Fault) {
-    counter!(KAFKA_ERRORS, "class" => fault.class()).increment(1);
+    counter!(KAFKA_ERRORS.name, KAFKA_ERRORS.labels[0] => fault.class()).increment(1);
 }
 
 /// A partition counted in the state it is in, for as long as this lives.
@@ -176,14 +140,14 @@ impl InState {
     }
 
     fn enter(state: &'static str) -> Self {
-        gauge!(PARTITIONS, "state" => state).increment(1.0);
+        gauge!(PARTITIONS.name, PARTITIONS.labels[0] => state).increment(1.0);
         Self(state)
     }
 }
 
 impl Drop for InState {
     fn drop(&mut self) {
-        gauge!(PARTITIONS, "state" => self.0).decrement(1.0);
+        gauge!(PARTITIONS.name, PARTITIONS.labels[0] => self.0).decrement(1.0);
     }
 }
 

@@ -1,4 +1,4 @@
-//! W3C trace context of records: a batch's span names the spans that its records came from.
+//! W3C trace context of records: the span of a batch names the spans that its records came from.
 
 use std::fmt;
 
@@ -15,8 +15,15 @@ pub(crate) struct Links {
 }
 
 impl Links {
+    /// The links of `records`.
+    pub(crate) fn of<'a>(records: impl Iterator<Item = Record<'a>>) -> Self {
+        let mut links = Self::default();
+        records.for_each(|record| links.follow(record));
+        links
+    }
+
     /// Takes note of the span a record came from, if it names one.
-    pub(crate) fn follow(&mut self, record: Record<'_>) {
+    fn follow(&mut self, record: Record<'_>) {
         if record.headers().len() == 0 {
             return;
         }
@@ -27,11 +34,6 @@ impl Links {
             Some(link) if self.kept.len() < MAX_LINKS => self.kept.push(link),
             Some(_) => self.more += 1,
         }
-    }
-
-    /// The links so far; none are left.
-    pub(crate) fn take(&mut self) -> Self {
-        std::mem::take(self)
     }
 }
 
@@ -83,11 +85,8 @@ mod tests {
             let parent = format!("00-{:032x}-{:016x}-01", n / 2 + 1, 1);
             records.push(Offset(n), UnixMillis(0), None, None, [("traceparent", Some(parent.as_bytes()))]);
         }
-        let mut links = Links::default();
-        records.iter().for_each(|record| links.follow(record));
-        let said = links.take().to_string();
+        let said = Links::of(records.iter()).to_string();
         assert_eq!(said.matches('-').count(), MAX_LINKS, "{said}");
         assert!(said.ends_with(" and 8 more"), "{said}");
-        assert_eq!(links.to_string(), "");
     }
 }

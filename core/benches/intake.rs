@@ -11,8 +11,8 @@ use std::time::{Duration, Instant};
 
 use serde::Deserialize;
 use tally_core::Map;
-use tally_core::batch::{Batch, Limits, Taken};
-use tally_core::event::decode;
+use tally_core::batch::{Batch, BatchLimits, Taken};
+use tally_core::event::decode_value;
 use tally_core::fence::Offset;
 use tally_core::time::UnixMillis;
 
@@ -58,7 +58,7 @@ fn bare_loop(events: &[Vec<u8>]) -> usize {
     for value in events {
         let event: Bare<'_> = serde_json::from_slice(value).expect("generated events are valid");
         rows.insert((event.post_id.to_owned(), event.user_id.to_owned()), (event.action == "like", event.ts));
-        if rows.len() == Limits::MAX_ROWS {
+        if rows.len() == BatchLimits::MAX_ROWS {
             kept += black_box(&rows).len();
             rows.clear();
         }
@@ -67,11 +67,11 @@ fn bare_loop(events: &[Vec<u8>]) -> usize {
 }
 
 fn decode_and_collapse(events: &[Vec<u8>]) -> usize {
-    let limits = Limits { rows: Limits::MAX_ROWS, bytes: usize::MAX, age: Duration::MAX };
+    let limits = BatchLimits { rows: BatchLimits::MAX_ROWS, bytes: usize::MAX, age: Duration::MAX };
     let mut batch = Batch::new(limits, Offset(0));
     let mut kept = 0;
     for (offset, value) in events.iter().enumerate() {
-        let event = decode(Some(value), UnixMillis(0)).expect("generated events are valid");
+        let event = decode_value(Some(value), UnixMillis(0)).expect("generated events are valid");
         let taken = batch.accept(Offset(offset as u64), &event, value.len(), Duration::ZERO);
         assert_eq!(taken, Taken::Taken);
         if batch.due(Duration::ZERO).is_some() {

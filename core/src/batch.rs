@@ -1,8 +1,8 @@
-//! What of one Kafka partition is waiting to be written: events in order, collapsed to the last per (post, user),
-//! with the rejected records that must be acknowledged elsewhere first.
+//! What of one Kafka partition waits to be written: events in order, collapsed to the last per (post, user), and the
+//! rejected records whose dead letters have to be acknowledged first.
 
 use std::collections::BTreeSet;
-use std::hash::BuildHasher;
+use std::hash::{BuildHasher, Hash, Hasher};
 use std::time::Duration;
 
 use foldhash::fast::FixedState;
@@ -13,32 +13,32 @@ use crate::fence::Offset;
 use crate::ids::{CounterId, PostId, UserId};
 use crate::time::UnixMillis;
 
-/// When a batch is written. A transaction holds 100 items; one is the fence.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Limits {
-    /// Different rows, at most [`Limits::MAX_ROWS`].
+/// When a batch is written. A transaction holds 100 items, one of them the fence.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct BatchLimits {
+    /// Different rows, at most [`BatchLimits::MAX_ROWS`].
     pub rows: usize,
-    /// Bytes of record values read.
+    /// Bytes of records.
     pub bytes: usize,
-    /// Time since the first record.
+    /// Time since the first record was taken.
     pub age: Duration,
 }
 
-impl Limits {
-    /// One transaction's items, less the fence.
+impl BatchLimits {
+    /// The items of one transaction, less the fence.
     pub const MAX_ROWS: usize = 99;
 }
 
 /// Why a batch is written now.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Trigger {
-    /// It has as many rows as a transaction takes.
+    /// It has as many rows as it may have.
     Rows,
-    /// It has read as many bytes as it may hold.
+    /// It has as many bytes as it may have.
     Bytes,
     /// Its first record has waited long enough.
     Age,
-    /// The process is going away.
+    /// The partition is left.
     Shutdown,
 }
 
@@ -60,18 +60,16 @@ impl Trigger {
 pub enum Taken {
     /// It is in the batch.
     Taken,
-    /// It lies before the fence or was taken already: a replay.
+    /// It lies before the fence, or was taken already.
     Stale,
-    /// There is no room for its row: write the batch first.
+    /// There is no room for its row: the batch has to be written first.
     Full,
 }
 
 /// The state a row is to have.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Change<'a> {
-    /// The counter.
     pub counter: &'a CounterId,
-    /// The user.
     pub user: &'a UserId,
     /// Whether the row is to be there.
     pub action: Action,
@@ -79,29 +77,45 @@ pub struct Change<'a> {
     pub at: UnixMillis,
 }
 
+/// Where each row of a batch is, by its hash. It follows from the rows, so it takes no part in comparing batches.
+#[derive(Clone, Debug, Default)]
+struct RowIndex(HashTable<u32>);
+
+impl PartialEq for RowIndex {
+    fn eq(&self, _: &Self) -> bool {
+        true
+    }
+}
+
+impl Eq for RowIndex {}
+
+impl Hash for RowIndex {
+    fn hash<H: Hasher>(&self, _: &mut H) {}
+}
+
 /// Records of one partition, from an offset on, that are not written yet.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Batch {
-    limits: Limits,
-    taken: Events,
-    index: HashTable<u32>,
+    limits: BatchLimits,
+    taken: SealedBatch,
+    index: RowIndex,
     /// Offsets whose dead letter is not acknowledged.
     unacknowledged: BTreeSet<Offset>,
     bytes: usize,
     opened: Option<Duration>,
-    /// A record was turned away. Offsets may have holes, so whatever comes behind it is turned away too: taken, it
-    /// would let the fence pass the one that was not.
+    /// A record was turned away, and so is every one behind it: offsets may have holes, so a later record that was taken
+    /// would let the fence pass this one.
     full: bool,
 }
 
 impl Batch {
     /// An empty batch that starts at `from`.
-    pub fn new(limits: Limits, from: Offset) -> Self {
-        let limits = Limits { rows: limits.rows.clamp(1, Limits::MAX_ROWS), ..limits };
+    pub fn new(limits: BatchLimits, from: Offset) -> Self {
+        let limits = BatchLimits { rows: limits.rows.clamp(1, BatchLimits::MAX_ROWS), ..limits };
         Self {
             limits,
-            taken: Events::starting(from, limits.rows),
-            index: HashTable::new(),
+            taken: SealedBatch::starting(from, limits.rows),
+            index: RowIndex::default(),
             unacknowledged: BTreeSet::new(),
             bytes: 0,
             opened: None,
@@ -109,7 +123,7 @@ impl Batch {
         }
     }
 
-    /// Takes the event of the record at `offset`, whose value had `bytes`; `now` is a monotonic reading.
+    /// Takes the event of the record at `offset`, which weighs `bytes`; `now` is a monotonic reading.
     pub fn accept(&mut self, offset: Offset, event: &LikeEvent<'_>, bytes: usize, now: Duration) -> Taken {
         if offset < self.taken.to {
             return Taken::Stale;
@@ -123,7 +137,7 @@ impl Batch {
         Taken::Taken
     }
 
-    /// Takes note of a record that is no event. The batch cannot be sealed until
+    /// Takes a record that is no event. The batch cannot be sealed before
     /// [`dead_letter_acknowledged`](Self::dead_letter_acknowledged) is called for it.
     pub fn reject(&mut self, offset: Offset, bytes: usize, now: Duration) -> Taken {
         if offset < self.taken.to {
@@ -137,7 +151,7 @@ impl Batch {
         Taken::Taken
     }
 
-    /// The dead letter of the record at `offset` is safely written.
+    /// The dead letter of the record at `offset` is stored.
     pub fn dead_letter_acknowledged(&mut self, offset: Offset) {
         self.unacknowledged.remove(&offset);
     }
@@ -158,12 +172,12 @@ impl Batch {
         }
     }
 
-    /// When it will be due by age, if nothing else happens.
+    /// When it is due by age.
     pub fn due_at(&self) -> Option<Duration> {
         self.opened.map(|opened| opened.saturating_add(self.limits.age))
     }
 
-    /// Whether there is nothing to write, not even a fence to move.
+    /// Whether no record was taken, so that not even the fence has to move.
     pub fn is_empty(&self) -> bool {
         self.opened.is_none()
     }
@@ -173,14 +187,14 @@ impl Batch {
         self.taken.to
     }
 
-    /// Takes out what is waiting, leaving an empty batch that starts where this one ends. `None` while a dead letter
-    /// is unacknowledged: the fence must not pass a record that is neither applied nor safely put aside.
-    pub fn seal(&mut self) -> Option<Events> {
+    /// Takes out what waits, and leaves an empty batch that starts where this one ends. `None` while a dead letter is not
+    /// acknowledged: the fence must not pass a record that is neither applied nor stored as a dead letter.
+    pub fn seal(&mut self) -> Option<SealedBatch> {
         if !self.unacknowledged.is_empty() {
             return None;
         }
-        let next = Events::starting(self.taken.to, self.limits.rows);
-        self.index.clear();
+        let next = SealedBatch::starting(self.taken.to, self.limits.rows);
+        self.index.0.clear();
         self.bytes = 0;
         self.opened = None;
         self.full = false;
@@ -193,13 +207,13 @@ impl Batch {
         self.opened.get_or_insert(now);
     }
 
-    /// The row an event is about, added if there is room.
+    /// The row of an event, added if there is room.
     fn row_of(&mut self, event: &LikeEvent<'_>) -> Option<u32> {
         let (post, user) = (event.post(), event.user());
         let hash = hash_of(post, user);
         let rows = &mut self.taken.rows;
         let same = |row: &u32| rows[*row as usize].0.post.as_str() == post && rows[*row as usize].1.as_str() == user;
-        if let Some(row) = self.index.find(hash, same) {
+        if let Some(row) = self.index.0.find(hash, same) {
             return Some(*row);
         }
         if rows.len() >= self.limits.rows {
@@ -207,7 +221,7 @@ impl Batch {
         }
         let row = u32::try_from(rows.len()).expect("a batch has at most 99 rows");
         rows.push((CounterId::likes(PostId::checked(post)), UserId::checked(user)));
-        self.index.insert_unique(hash, row, |row| {
+        self.index.0.insert_unique(hash, row, |row| {
             let (counter, user) = &rows[*row as usize];
             hash_of(&counter.post, user)
         });
@@ -219,7 +233,7 @@ fn hash_of(post: &str, user: &str) -> u64 {
     FixedState::default().hash_one((post, user))
 }
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 struct Event {
     offset: Offset,
     row: u32,
@@ -227,41 +241,46 @@ struct Event {
     at: UnixMillis,
 }
 
-/// A sealed stretch of a partition: everything from one offset to another, ready to be one transaction.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Events {
+/// All of a partition from one offset to another, ready to be written in one transaction.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct SealedBatch {
     from: Offset,
     to: Offset,
     rows: Vec<(CounterId, UserId)>,
     events: Vec<Event>,
 }
 
-impl Events {
+impl SealedBatch {
     fn starting(from: Offset, rows: usize) -> Self {
         Self { from, to: from, rows: Vec::with_capacity(rows), events: Vec::with_capacity(rows) }
     }
 
-    /// The first offset covered.
+    /// The first offset.
     pub fn from(&self) -> Offset {
         self.from
     }
 
-    /// The offset after the last one covered.
+    /// The offset after the last one.
     pub fn to(&self) -> Offset {
         self.to
     }
 
-    /// How many events there are, before collapsing.
+    /// How many events there are before they are collapsed.
     pub fn len(&self) -> usize {
         self.events.len()
     }
 
-    /// Whether no row changes; the fence may still move, past rejected records.
+    /// How many rows they are about. A half counts the rows of the whole.
+    pub fn rows(&self) -> usize {
+        self.rows.len()
+    }
+
+    /// Whether no row changes. The fence may still move past rejected records.
     pub fn is_empty(&self) -> bool {
         self.events.is_empty()
     }
 
-    /// What the events amount to: the last of each (post, user), in the order the rows first appeared.
+    /// The last event of each (post, user), in the order in which the rows first appeared.
     pub fn changes(&self) -> Vec<Change<'_>> {
         let mut last: Vec<Option<&Event>> = vec![None; self.rows.len()];
         for event in &self.events {
@@ -273,8 +292,8 @@ impl Events {
         last.into_iter().zip(self.rows.iter().map(|(counter, user)| (counter, user))).filter_map(change).collect()
     }
 
-    /// Two stretches that follow each other and together are this one, each to be folded by itself; `None` where there
-    /// is no more than one event. Halving until one is left finds the event that the table will not take.
+    /// Two batches that follow each other and together are this one, each to be collapsed by itself; `None` where there
+    /// is at most one event. Halving until one is left finds the event that the table does not take.
     pub fn halves(&self) -> Option<(Self, Self)> {
         let middle = self.events.get(self.events.len() / 2).filter(|_| self.events.len() > 1)?.offset;
         let (before, after) = self.events.iter().partition(|event| event.offset < middle);
@@ -283,15 +302,15 @@ impl Events {
         Some((first, second))
     }
 
-    /// Where the only event is; `None` unless there is exactly one.
+    /// The offset of the only event; `None` unless there is exactly one.
     pub fn single(&self) -> Option<Offset> {
         if let [event] = self.events[..] { Some(event.offset) } else { None }
     }
 
-    /// The stretch without its events, once each of them has a dead letter: only the fence moves.
+    /// The same offsets without events, once each event has a dead letter: only the fence moves.
     #[must_use]
-    pub fn emptied(self) -> Self {
-        Self { rows: Vec::new(), events: Vec::new(), ..self }
+    pub fn emptied(&self) -> Self {
+        Self { from: self.from, to: self.to, rows: Vec::new(), events: Vec::new() }
     }
 }
 
@@ -299,7 +318,7 @@ impl Events {
 mod tests {
     use super::*;
 
-    const LIMITS: Limits = Limits { rows: 3, bytes: 1000, age: Duration::from_millis(20) };
+    const LIMITS: BatchLimits = BatchLimits { rows: 3, bytes: 1000, age: Duration::from_millis(20) };
     const NOW: Duration = Duration::from_secs(5);
 
     fn offer(batch: &mut Batch, offset: u64, user: &str, action: Action) -> Taken {
@@ -371,14 +390,14 @@ mod tests {
 
     #[test]
     fn no_limit_makes_a_batch_larger_than_a_transaction() {
-        let mut batch = Batch::new(Limits { rows: 5000, ..LIMITS }, Offset(0));
+        let mut batch = Batch::new(BatchLimits { rows: 5000, ..LIMITS }, Offset(0));
         let taken = (0..200).filter(|n| offer(&mut batch, *n, &n.to_string(), Action::Like) == Taken::Taken).count();
-        assert_eq!(taken, Limits::MAX_ROWS);
+        assert_eq!(taken, BatchLimits::MAX_ROWS);
     }
 
     #[test]
-    fn halving_ends_at_the_one_event_to_blame() {
-        let mut batch = Batch::new(Limits { rows: 99, ..LIMITS }, Offset(0));
+    fn halving_ends_at_the_one_event_that_is_refused() {
+        let mut batch = Batch::new(BatchLimits { rows: 99, ..LIMITS }, Offset(0));
         for offset in 0..10 {
             assert_eq!(offer(&mut batch, offset, &(offset % 3).to_string(), Action::Like), Taken::Taken);
         }

@@ -1,6 +1,6 @@
-//! What a producer says: the only decoder of events, from a record's bytes to a [`LikeEvent`] or a [`Rejection`].
+//! Events: the only decoder, from a record to a [`LikeEvent`] or a [`Rejection`].
 //!
-//! It never panics and never guesses: what it does not accept is rejected for a reason from a closed list, and kept.
+//! It never panics and never guesses: what it does not accept is rejected for a reason from a closed list.
 
 mod decode;
 mod rejection;
@@ -10,9 +10,9 @@ use std::borrow::Cow;
 
 use serde::Serialize;
 
-pub use decode::decode;
+pub use decode::{decode, decode_value};
 pub use rejection::{Field, Rejection};
-pub use routing::{KeyScheme, UnknownKeyScheme, partition_of};
+pub use routing::{KeyScheme, Routing, UnknownKeyScheme, partition_of};
 
 use crate::ids::{PostId, UserId};
 use crate::time::UnixMillis;
@@ -20,7 +20,7 @@ use crate::time::UnixMillis;
 /// The largest event value, in bytes.
 pub const MAX_EVENT_BYTES: usize = 64 * 1024;
 
-/// What the user did. Absolute, not a toggle: saying it twice changes nothing.
+/// What the user did. Not a toggle: an action repeated changes nothing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Action {
@@ -30,16 +30,14 @@ pub enum Action {
     Unlike,
 }
 
-/// One user's like or unlike of one post; its ids are known to be valid.
-///
-/// Decoded, it borrows from the record where it can: only an id written with escapes is copied.
+/// One user's like or unlike of one post, with valid ids. A decoded one borrows from its record: only an id written with
+/// escapes is copied.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LikeEvent<'a> {
     post: Cow<'a, str>,
     user: Cow<'a, str>,
-    /// What was done.
     pub action: Action,
-    /// When, as the producer states it; otherwise the record's own time.
+    /// When, as the producer states it; the record's own time otherwise.
     pub at: UnixMillis,
 }
 
@@ -49,12 +47,10 @@ impl<'a> LikeEvent<'a> {
         Self { post: Cow::Borrowed(post.as_str()), user: Cow::Borrowed(user.as_str()), action, at }
     }
 
-    /// The post's id.
     pub fn post(&self) -> &str {
         &self.post
     }
 
-    /// The user's id.
     pub fn user(&self) -> &str {
         &self.user
     }

@@ -1,8 +1,8 @@
 //! The consumer's fence: how far the rows of one Kafka partition have come, moved in the same transaction as the rows.
 //!
-//! Whether a request happened is never guessed. Any outcome but a plain success or a plain refusal means reading the
-//! fence again, and every row change carries the fence's condition: a late copy of an abandoned request finds the
-//! fence moved on, and does nothing.
+//! Whether a request happened is never guessed: every outcome but a success, or a refusal that says that nothing happened,
+//! means reading the fence again. Every row change carries the fence's condition, so a late copy of an abandoned request
+//! finds the fence moved and changes nothing.
 
 use std::fmt;
 
@@ -29,9 +29,7 @@ impl fmt::Display for Offset {
 /// One partition of one topic.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Partition {
-    /// The topic's name.
     pub topic: Box<str>,
-    /// The partition's number.
     pub index: u32,
 }
 
@@ -52,65 +50,54 @@ impl fmt::Display for TopicId {
 }
 
 /// The stored fence: rows equal the fold of the partition's events before `offset`.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Fence {
     /// The first event not yet in the rows.
     pub offset: Offset,
-    /// Moved by whoever changes what the rows' keys depend on, so that nobody writes by an older understanding.
+    /// Raised by each change of what the rows' keys depend on, and by each reset: a writer that knows an older value is
+    /// refused.
     pub cfg: u64,
-    /// The topic the offset counts in.
+    /// The topic that the offset counts in.
     pub topic: TopicId,
 }
 
-/// What the broker says of a partition's log now.
-#[derive(Clone, Debug, PartialEq, Eq)]
+/// What the broker says of a partition's log.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Log {
-    /// Which topic it is.
     pub topic: TopicId,
     /// The first record still there.
     pub start: Offset,
-    /// Where the next record will go.
+    /// The offset that the next record will have.
     pub end: Offset,
 }
 
-/// What to do with a partition just assigned.
+/// What to do with a partition whose fence and log are known.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Load {
-    /// No fence yet: create this one if there is still none, then load again.
+    /// There is no fence: create this one if there still is none, then read it.
     Create(Fence),
     /// Read from the fence's offset.
     Resume(Fence),
-    /// Leave the partition alone and raise the alarm: never reset by itself.
+    /// Leave the partition alone and raise the alarm. A fence is never reset but by an operator.
     Halt(Alarm),
 }
 
 /// Why a partition stands still until an operator has looked.
-#[derive(Clone, Debug, PartialEq, Eq, Error)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash, Error)]
 pub enum Alarm {
-    /// The topic was deleted and created again: its offsets mean other events now.
+    /// The topic was deleted and created again: its offsets count other events now.
     #[error("the topic is {found}, but the fence counts in {expected}: was it re-created")]
-    TopicReplaced {
-        /// The topic in the fence.
-        expected: TopicId,
-        /// The topic there is.
-        found: TopicId,
-    },
-    /// Events that were never applied have been deleted by retention.
+    TopicReplaced { expected: TopicId, found: TopicId },
+    /// Retention has deleted events that were never applied.
     #[error("the fence is at {fence}, but the log starts at {start}: {} events were deleted unread", .start.0.saturating_sub(.fence.0))]
     LogTruncated {
-        /// The fence's offset.
         fence: Offset,
-        /// The first record there is.
+        /// The first record still there.
         start: Offset,
     },
     /// The log has lost records that were applied.
     #[error("the fence is at {fence}, but the log ends at {end}: has the log lost its tail")]
-    BeyondLog {
-        /// The fence's offset.
-        fence: Offset,
-        /// Where the log ends.
-        end: Offset,
-    },
+    BeyondLog { fence: Offset, end: Offset },
 }
 
 impl Alarm {
@@ -124,7 +111,8 @@ impl Alarm {
     }
 }
 
-/// Decides where a partition is read from. The fence has to be read first, then everything else.
+/// Decides where a partition is read from. `stored` has to be read before `log`: a log read first may be that of an
+/// earlier topic.
 pub fn load(stored: Option<Fence>, log: &Log) -> Load {
     let Some(fence) = stored else {
         return Load::Create(Fence { offset: log.start, cfg: 0, topic: log.topic.clone() });
@@ -140,8 +128,8 @@ pub fn load(stored: Option<Fence>, log: &Log) -> Load {
     }
 }
 
-/// One step of the chain: part of every transaction that changes rows.
-#[derive(Clone, Debug, PartialEq, Eq)]
+/// The move of a fence, part of every transaction that changes rows.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Advance {
     /// The fence as this process knows it: the condition.
     pub from: Fence,
@@ -150,34 +138,34 @@ pub struct Advance {
 }
 
 impl Advance {
-    /// The condition: the stored fence is the one known. It makes repeating the transaction safe: a second copy finds
-    /// the offset moved.
+    /// The condition: the stored fence is the one known. It makes repeating the transaction safe, since a second copy
+    /// finds the offset moved.
     pub fn admitted_by(&self, stored: Option<&Fence>) -> bool {
         stored == Some(&self.from)
     }
 
-    /// The fence afterwards.
+    /// The fence after the transaction.
     pub fn reached(&self) -> Fence {
         Fence { offset: self.to, ..self.from.clone() }
     }
 }
 
-/// Why one item of a cancelled transaction refused, as the store says it.
+/// Why one item of a cancelled transaction was refused, as the store says.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Refused {
-    /// This item did not refuse.
+    /// This item was not refused.
     Nothing,
-    /// Another write of the same item was under way.
+    /// Another write of the item was under way.
     Conflict,
     /// The store had no capacity.
     Throttled,
     /// The condition did not hold.
     Condition,
-    /// The item is not one the table takes.
+    /// The table does not take such an item.
     Invalid,
-    /// The row key holds as much as one can.
+    /// The row key holds as much as a row key can.
     Full,
-    /// Anything else.
+    /// Another reason.
     Other,
 }
 
@@ -188,9 +176,9 @@ pub enum Commit {
     Done,
     /// It was cancelled for these reasons.
     Cancelled(Vec<Refused>),
-    /// The store would not even look at it, in its own words.
+    /// The store does not take the request; its own words.
     Invalid(String),
-    /// Nothing will be taken until somebody acts.
+    /// The store takes nothing until an operator acts.
     Fatal(String),
     /// It may have happened or not: a time-out, a lost connection, an error without an answer.
     Unknown(String),
@@ -201,18 +189,18 @@ pub enum Commit {
 pub enum Next {
     /// The batch is in the rows.
     Go,
-    /// Wait, then send the same request again: it certainly did not happen.
+    /// Wait, then send the same transaction again: it certainly did not happen.
     Again,
-    /// Read the fence again and go on from there, whatever it says.
+    /// Read the fence again and continue where it stands.
     Reload,
-    /// Some row in the batch is not acceptable: find it.
+    /// The table does not take a row of the batch: find it.
     Bisect,
-    /// Stop.
+    /// Stand still.
     Halt,
 }
 
 impl Commit {
-    /// Decides what follows. Only a cancellation for conflicts and throttling alone says that nothing happened.
+    /// Decides what follows. Only a cancellation for conflict and throttling alone says that nothing happened.
     pub fn next(&self) -> Next {
         match self {
             Self::Done => Next::Go,
@@ -227,7 +215,7 @@ impl Commit {
 fn after_cancellation(reasons: &[Refused]) -> Next {
     let given = || reasons.iter().filter(|reason| **reason != Refused::Nothing);
     if given().any(|reason| *reason == Refused::Condition || *reason == Refused::Other) || given().count() == 0 {
-        // Before all else: a sender whose fence is stale has no say about the rows.
+        // First of all: what a sender with a stale fence is told about rows says nothing.
         Next::Reload
     } else if given().any(|reason| *reason == Refused::Full) {
         Next::Halt
@@ -300,7 +288,7 @@ mod tests {
         assert_eq!(next(&[]), Next::Reload);
         assert_eq!(next(&[Nothing, Invalid]), Next::Bisect);
         assert_eq!(next(&[Nothing, Full]), Next::Halt);
-        assert_eq!(next(&[Condition, Full]), Next::Reload, "a stale sender has no say about the rows");
+        assert_eq!(next(&[Condition, Full]), Next::Reload, "a sender with a stale fence learns nothing about rows");
     }
 
     #[test]

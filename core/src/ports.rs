@@ -15,7 +15,7 @@ mod stream;
 pub use cache::{Cache, Cached, FillToken};
 pub use checkpoints::{Checkpoints, Gap, GapId, Lease, LeaseTaken, Registry, ShardState, Worker};
 pub use counts::{Applied, Counts, Judged, LedgerEntry, Mended};
-pub use log::{Intake, OwnedPartition, Producer, Shelf};
+pub use log::{Intake, OwnedPartition, Producer, TopicReader};
 pub use recounts::{
     AuditSegment, AuditSegments, Claimed, Claims, Ledger, QueueReason, Queued, RecountQueue, Recounts, Reports, Runs,
 };

@@ -8,7 +8,7 @@ mod store;
 use std::time::Duration;
 
 use clap::Parser;
-use tally_core::event::{Action, LikeEvent, decode};
+use tally_core::event::{Action, LikeEvent, decode_value};
 use tally_core::ids::{PostId, RowKey, UserId, check_id};
 use tally_core::served::Served;
 use tally_core::tally::{Fold, RawRecord, read};
@@ -39,7 +39,7 @@ pub const TARGETS: [Target; 9] = [
 /// A record's value is an event, or a rejection on the closed list; an event written again is the same event.
 fn event(data: &[u8]) {
     const RECORDED: UnixMillis = UnixMillis(7);
-    let event = match decode(Some(data), RECORDED) {
+    let event = match decode_value(Some(data), RECORDED) {
         Ok(event) => event,
         Err(rejection) => {
             assert!(tally_core::event::Rejection::REASONS.contains(&rejection.reason()));
@@ -53,7 +53,7 @@ fn event(data: &[u8]) {
     let post = PostId::new(event.post()).expect("an event's post is valid");
     let user = UserId::new(event.user()).expect("an event's user is valid");
     let written = LikeEvent::new(&post, &user, event.action, event.at).encode();
-    assert_eq!(decode(Some(&written), UnixMillis(0)), Ok(event.clone()));
+    assert_eq!(decode_value(Some(&written), UnixMillis(0)), Ok(event.clone()));
     assert!(matches!(event.action, Action::Like | Action::Unlike));
 }
 

@@ -19,7 +19,7 @@ use tally_consumer as consumer;
 use tally_core::fence::Offset;
 use tally_core::ids::ShardCount;
 use tally_core::ports::log::{Header, Outgoing};
-use tally_core::ports::{FencedRows, Producer, Rows, Segment, Shelf};
+use tally_core::ports::{FencedRows, Producer, Rows, Segment, TopicReader};
 use tally_count_api as api;
 use tally_e2e::fuzz::http::serve;
 use tally_emulator::Emulator;
@@ -138,25 +138,25 @@ async fn produce(settings: &kafka::Settings, events: &[Event]) -> BTreeMap<(u32,
 }
 
 fn consume(settings: &kafka::Settings, connection: &Connection, likes: Arc<Likes>) -> consumer::App {
-    let (join, shelf) = (settings.clone(), settings.clone());
+    let (join, reader) = (settings.clone(), settings.clone());
     let ports = consumer::Ports {
         checkpoints: Arc::new(Checkpoints::new(connection)),
         rows: Box::new(move |_| likes),
         join: Box::new(move || Ok(Box::new(kafka::Source::new(&join, "tally-consumer", "likes")?))),
         producer: Arc::new(kafka::Producer::new(settings).unwrap()),
-        shelf: Box::new(move |topic| Ok(Arc::new(kafka::Shelf::new(&shelf, "tally-dlq-replay", topic)?))),
+        reader: Box::new(move |topic| Ok(Arc::new(kafka::TopicReader::new(&reader, "tally-dlq-replay", topic)?))),
     };
-    consumer::App::with_ports(consumer::Action::Consume, consumer::ReadSettings::default(), ports)
+    consumer::App::with_ports(consumer::Mode::Consume, consumer::ReadSettings::default(), ports)
 }
 
 /// The reason of every dead letter, by the place its record came from.
 async fn letters(settings: &kafka::Settings) -> BTreeMap<(u32, u64), String> {
-    let shelf = kafka::Shelf::new(settings, "bad-input", "likes.dlq").unwrap();
+    let reader = kafka::TopicReader::new(settings, "bad-input", "likes.dlq").unwrap();
     let mut letters = BTreeMap::new();
-    for (partition, log) in shelf.logs().await.unwrap() {
+    for (partition, log) in reader.logs().await.unwrap() {
         let mut at: Offset = log.start;
         while at < log.end {
-            let records = shelf.read(&partition, at, log.end).await.unwrap();
+            let records = reader.read(&partition, at, log.end).await.unwrap();
             at = records.last_offset().expect("records up to the end of the log").next();
             for record in records.iter() {
                 let text = |name: &str| {

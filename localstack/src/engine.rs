@@ -9,7 +9,7 @@ use tally_adapters::dynamodb::{self, Connection};
 use tally_adapters::{kafka, redis};
 use tally_core::backoff::Backoff;
 use tally_core::ids::{CachePrefix, ShardCount};
-use tally_core::ports::Shelf as _;
+use tally_core::ports::TopicReader as _;
 use tally_emulator::Emulator;
 use tally_service::{Host, Secret, Stage, Stop};
 use tokio::net::TcpListener;
@@ -96,8 +96,8 @@ impl Kafka {
             }
             KafkaEngine::At(brokers) => {
                 let settings = kafka::Settings::plaintext(&brokers);
-                let shelf = kafka::Shelf::new(&settings, "tally-localstack", TOPIC)?;
-                let logs = host.wait_for("kafka", Backoff::STORE, || shelf.logs()).await?;
+                let reader = kafka::TopicReader::new(&settings, "tally-localstack", TOPIC)?;
+                let logs = host.wait_for("kafka", Backoff::STORE, || reader.logs()).await?;
                 let partitions = u32::try_from(logs.len()).context("more partitions than can be")?;
                 Ok(Self { settings, partitions, bootstrap: brokers, embedded: None })
             }

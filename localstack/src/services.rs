@@ -86,15 +86,15 @@ fn consumer_of(
     };
     move |host| {
         let (connection, kafka) = (connection.clone(), kafka.clone());
-        let (group, topic, shelf) = (settings.group.clone(), settings.topic.clone(), kafka.clone());
+        let (group, topic, reader) = (settings.group.clone(), settings.topic.clone(), kafka.clone());
         let ports = consumer::Ports {
             checkpoints: Arc::new(dynamodb::Checkpoints::new(&connection)),
             rows: Box::new(move |shards| Arc::new(dynamodb::Likes::new(&connection, shards))),
             join: Box::new(move || Ok(Box::new(kafka::Source::new(&kafka, &group, &topic)?))),
             producer: Arc::new(letters.clone()),
-            shelf: Box::new(move |topic| Ok(Arc::new(kafka::Shelf::new(&shelf, "tally-dlq-replay", topic)?))),
+            reader: Box::new(move |topic| Ok(Arc::new(kafka::TopicReader::new(&reader, "tally-dlq-replay", topic)?))),
         };
-        Ok(Running::start(consumer::App::with_ports(consumer::Action::Consume, settings.clone(), ports), host))
+        Ok(Running::start(consumer::App::with_ports(consumer::Mode::Consume, settings.clone(), ports), host))
     }
 }
 

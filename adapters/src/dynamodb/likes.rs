@@ -9,7 +9,7 @@ pub use rows::Rows;
 
 use async_trait::async_trait;
 use aws_sdk_dynamodb::types::{AttributeValue, Delete, Put, TransactWriteItem};
-use tally_core::batch::{Change, Limits};
+use tally_core::batch::{BatchLimits, Change};
 use tally_core::event::Action;
 use tally_core::fence::{Advance, Commit, Fence, Partition};
 use tally_core::ids::{RowKey, ShardCount};
@@ -81,7 +81,7 @@ impl FencedRows for Likes {
     /// Safe to repeat, by the SDK too: the fence's condition holds for one copy. The request's token, which the SDK
     /// draws anew for every call, is not relied upon: it ends after ten minutes, a zombie does not.
     async fn commit(&self, partition: &Partition, advance: &Advance, changes: &[Change<'_>]) -> Commit {
-        if changes.len() > Limits::MAX_ROWS {
+        if changes.len() > BatchLimits::MAX_ROWS {
             return Commit::Invalid(format!("{} rows in one transaction", changes.len()));
         }
         let tables = &self.connection.tables;

@@ -1,4 +1,4 @@
-//! What librdkafka calls back: rebalances, its log, and requests for a login token.
+//! librdkafka's callbacks: rebalances, its log, and requests for a login token.
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
@@ -13,21 +13,21 @@ use super::settings::{Sasl, Settings};
 /// What a rebalance asks for.
 #[derive(Debug)]
 pub(super) enum Change {
-    /// These partitions are ours.
+    /// These partitions are assigned to this member.
     Assigned(Vec<i32>),
-    /// These are asked back, and stay ours until they are unassigned.
+    /// The group wants these back. They stay assigned until they are unassigned.
     Revoked(Vec<i32>),
-    /// These are gone already.
+    /// These are lost already.
     Lost(Vec<i32>),
 }
 
-/// The callbacks of a client: quiet, since what matters arrives as an event as well and is reported from there.
+/// The callbacks of a client. They report little: what matters arrives as an event as well.
 #[derive(Default)]
 pub(super) struct Context {
     #[cfg(feature = "msk-iam")]
     iam: Option<super::iam::Iam>,
     changes: Option<UnboundedSender<Change>>,
-    /// What was said besides about the error being reported.
+    /// The explanation of the error that is being reported.
     reason: Mutex<String>,
 }
 
@@ -55,12 +55,12 @@ impl Context {
         self
     }
 
-    /// What the client said of the error that the last poll returned: the code alone names no broker and no offset.
+    /// The explanation of the error that the last poll returned: its code names no broker and no offset.
     pub(super) fn take_reason(&self) -> String {
         std::mem::take(&mut *self.reason())
     }
 
-    /// Whether the client has what it needs to log in. A token is asked for where its events are polled.
+    /// Whether the client has what it needs to log in. It asks for a token when its events are polled.
     pub(super) fn can_log_in(&self) -> bool {
         #[cfg(feature = "msk-iam")]
         return self.iam.as_ref().is_none_or(super::iam::Iam::has_token);
@@ -110,7 +110,7 @@ impl ConsumerContext for Context {
         } else if self.report(Change::Revoked(partitions)) {
             Ok(())
         } else {
-            // Nobody listens any more: the member is leaving.
+            // The member is leaving, and does not answer any more.
             unassign_held(consumer, list)
         };
         if let Err(error) = answered {

@@ -1,8 +1,8 @@
-//! Kafka inside this process: librdkafka's own in-memory cluster, which speaks the real protocol on loopback and is gone
-//! when it is dropped. For a stack on one machine and for tests.
+//! Kafka inside this process: librdkafka's own in-memory cluster, which speaks the real protocol on loopback and ends when
+//! it is dropped. For a stack on one machine and for tests.
 //!
-//! It keeps 5 MiB of each partition and trims what is older, acknowledged or not, read or not, without a word: whoever
-//! writes to it has to hold back. It picks its own port, and has one broker.
+//! It keeps 5 MiB of each partition and deletes what is older, acknowledged or not, read or not, without an error: its
+//! producers have to hold back. It picks its own port, and has one broker.
 
 use rdkafka::producer::{FutureProducer, Producer as _};
 use tally_core::ports::Outcome;
@@ -19,8 +19,8 @@ pub struct Embedded {
 }
 
 impl Embedded {
-    /// Starts a cluster that has these topics, each with so many partitions. Other topics come into being when they are
-    /// first written to.
+    /// Starts a cluster with these topics, each with so many partitions. Other topics are created when they are first
+    /// written to.
     ///
     /// # Errors
     /// A cluster that cannot be started, and a topic it does not take.
@@ -43,7 +43,7 @@ impl Embedded {
         Ok(Self { client, bootstrap })
     }
 
-    /// Where it listens, as clients are told.
+    /// The address for clients.
     pub fn bootstrap(&self) -> &str {
         &self.bootstrap
     }

@@ -1,30 +1,30 @@
-//! Which partitions are ours and which of them are asked back: the bookkeeping alone. What follows for the client is the
-//! poller's.
+//! Which partitions this member has, and which of them the group wants back: the bookkeeping alone. What follows for the
+//! client is carried out by the task that polls.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use tally_core::ports::log::{Over, Records};
+use tally_core::ports::log::{Records, Revocation};
 use tokio::time::Instant;
 
-use super::owned::Tenure;
+use super::owned::Assignment;
 
-/// A partition of ours as the poller sees it.
+/// A partition of this member, as the task that polls sees it.
 pub(super) struct Held {
-    pub(super) tenure: Arc<Tenure>,
-    /// What was read and not handed over yet.
+    pub(super) assignment: Arc<Assignment>,
+    /// What was read and not delivered yet.
     pub(super) read: Records,
-    /// Whether what is read belongs to the position last started at.
+    /// Whether it was started: what is read belongs to that position.
     pub(super) started: bool,
 }
 
-/// Stays asked back whose workers are not through yet.
+/// Assignments that were revoked and whose workers are not done.
 struct Handover {
-    tenures: Vec<Arc<Tenure>>,
+    assignments: Vec<Arc<Assignment>>,
     deadline: Instant,
 }
 
-/// Everything that is ours.
+/// All partitions of this member.
 #[derive(Default)]
 pub(super) struct Holdings {
     held: BTreeMap<i32, Held>,
@@ -32,53 +32,53 @@ pub(super) struct Holdings {
 }
 
 impl Holdings {
-    /// Begins a stay. An earlier one of the same partition that nobody has ended is lost.
-    pub(super) fn begin(&mut self, index: i32, tenure: Arc<Tenure>) {
-        let held = Held { tenure, read: Records::default(), started: false };
+    /// Begins an assignment. An earlier one of the same partition that was not ended is lost.
+    pub(super) fn begin(&mut self, index: i32, assignment: Arc<Assignment>) {
+        let held = Held { assignment, read: Records::default(), started: false };
         if let Some(before) = self.held.insert(index, held) {
-            before.tenure.end(Over::Lost);
+            before.assignment.end(Revocation::Lost);
         }
     }
 
-    /// These are gone already.
+    /// These are lost.
     pub(super) fn lose(&mut self, indices: &[i32]) {
         for held in indices.iter().filter_map(|index| self.held.remove(index)) {
-            held.tenure.end(Over::Lost);
+            held.assignment.end(Revocation::Lost);
         }
     }
 
-    /// Everything is gone.
+    /// All are lost.
     pub(super) fn lose_all(&mut self) {
         for held in std::mem::take(&mut self.held).into_values() {
-            held.tenure.end(Over::Lost);
+            held.assignment.end(Revocation::Lost);
         }
     }
 
-    /// These are asked back: their workers may finish until `deadline`, or until the one of a handover under way.
+    /// The group wants these back: their workers may finish until `deadline`, or until that of a handover under way.
     pub(super) fn ask_back(&mut self, indices: &[i32], deadline: Instant) {
-        let handover = self.handover.get_or_insert(Handover { tenures: Vec::new(), deadline });
+        let handover = self.handover.get_or_insert(Handover { assignments: Vec::new(), deadline });
         for held in indices.iter().filter_map(|index| self.held.get(index)) {
-            held.tenure.end(Over::Revoked);
-            handover.tenures.push(Arc::clone(&held.tenure));
+            held.assignment.end(Revocation::Revoked);
+            handover.assignments.push(Arc::clone(&held.assignment));
         }
     }
 
-    /// A worker is through with `tenure`. The partition to stop reading now, if there is one: those asked back are
-    /// stopped together.
-    pub(super) fn release(&mut self, tenure: &Arc<Tenure>) -> Option<i32> {
-        let (index, _) = self.held_by(tenure)?;
+    /// A worker is done with `assignment`. Answers the partition to stop reading now; `None` for one of a handover, whose
+    /// partitions are stopped together.
+    pub(super) fn release(&mut self, assignment: &Arc<Assignment>) -> Option<i32> {
+        let (index, _) = self.held_by(assignment)?;
         self.held.remove(&index);
-        let asked_back = |handover: &Handover| handover.tenures.iter().any(|asked| Arc::ptr_eq(asked, tenure));
-        (!self.handover.as_ref().is_some_and(asked_back)).then_some(index)
+        let in_handover = |handover: &Handover| handover.assignments.iter().any(|asked| Arc::ptr_eq(asked, assignment));
+        (!self.handover.as_ref().is_some_and(in_handover)).then_some(index)
     }
 
-    /// What is held of a stay that has not ended.
-    pub(super) fn held_by(&mut self, tenure: &Arc<Tenure>) -> Option<(i32, &mut Held)> {
-        let index = i32::try_from(tenure.partition.index).ok()?;
-        self.held.get_mut(&index).filter(|held| Arc::ptr_eq(&held.tenure, tenure)).map(|held| (index, held))
+    /// The partition of an assignment that has not ended.
+    pub(super) fn held_by(&mut self, assignment: &Arc<Assignment>) -> Option<(i32, &mut Held)> {
+        let index = i32::try_from(assignment.partition.index).ok()?;
+        self.held.get_mut(&index).filter(|held| Arc::ptr_eq(&held.assignment, assignment)).map(|held| (index, held))
     }
 
-    /// The stay that what is read of a partition belongs to.
+    /// The partition that a record of `index` belongs to.
     pub(super) fn reading(&mut self, index: i32) -> Option<&mut Held> {
         self.held.get_mut(&index).filter(|held| held.started)
     }
@@ -88,27 +88,27 @@ impl Holdings {
         self.held.values_mut().filter(|held| held.started)
     }
 
-    /// When the handover under way is over whether the workers are through or not.
+    /// When the handover under way ends, whether the workers are done or not.
     pub(super) fn deadline(&self) -> Option<Instant> {
         self.handover.as_ref().map(|handover| handover.deadline)
     }
 
-    /// Whether everybody is through with what is asked back, or time is up.
+    /// Whether all workers of the handover are done, or its time is up.
     pub(super) fn handed_over(&self) -> bool {
         self.handover.as_ref().is_some_and(|handover| {
-            let waiting = handover.tenures.iter().any(|tenure| self.holds(tenure));
+            let waiting = handover.assignments.iter().any(|assignment| self.holds(assignment));
             !waiting || Instant::now() >= handover.deadline
         })
     }
 
-    /// Ends the handover under way, ready or not. The partitions to stop reading, less those that are ours again by a
-    /// later stay; `None` where nothing was asked back.
+    /// Ends the handover under way. Answers the partitions to stop reading, without those that were assigned again
+    /// meanwhile; `None` where there is no handover.
     pub(super) fn finish_handover(&mut self) -> Option<Vec<i32>> {
         let handover = self.handover.take()?;
         let mut stopped = Vec::new();
-        for tenure in &handover.tenures {
-            let Ok(index) = i32::try_from(tenure.partition.index) else { continue };
-            if self.holds(tenure) {
+        for assignment in &handover.assignments {
+            let Ok(index) = i32::try_from(assignment.partition.index) else { continue };
+            if self.holds(assignment) {
                 self.held.remove(&index);
             }
             if !self.held.contains_key(&index) {
@@ -118,8 +118,8 @@ impl Holdings {
         Some(stopped)
     }
 
-    fn holds(&self, tenure: &Arc<Tenure>) -> bool {
-        self.held.values().any(|held| Arc::ptr_eq(&held.tenure, tenure))
+    fn holds(&self, assignment: &Arc<Assignment>) -> bool {
+        self.held.values().any(|held| Arc::ptr_eq(&held.assignment, assignment))
     }
 }
 
@@ -131,8 +131,8 @@ mod tests {
 
     use super::*;
 
-    fn tenure(index: u32) -> Arc<Tenure> {
-        Tenure::new(Partition { topic: "likes".into(), index })
+    fn assignment(index: u32) -> Arc<Assignment> {
+        Assignment::new(Partition { topic: "likes".into(), index })
     }
 
     fn soon() -> Instant {
@@ -142,9 +142,9 @@ mod tests {
     #[test]
     fn a_handover_waits_for_its_workers_and_stops_what_they_read_together() {
         let mut holdings = Holdings::default();
-        let (one, two, kept) = (tenure(1), tenure(2), tenure(3));
-        for (index, tenure) in [(1, &one), (2, &two), (3, &kept)] {
-            holdings.begin(index, Arc::clone(tenure));
+        let (one, two, kept) = (assignment(1), assignment(2), assignment(3));
+        for (index, assignment) in [(1, &one), (2, &two), (3, &kept)] {
+            holdings.begin(index, Arc::clone(assignment));
         }
         holdings.ask_back(&[1, 2], soon());
         assert_eq!(holdings.release(&one), None);
@@ -158,37 +158,37 @@ mod tests {
     }
 
     #[test]
-    fn a_partition_that_comes_back_while_its_handover_is_pending_stays_ours() {
+    fn a_partition_that_is_assigned_again_during_its_handover_stays_assigned() {
         let mut holdings = Holdings::default();
-        let (before, after) = (tenure(1), tenure(1));
+        let (before, after) = (assignment(1), assignment(1));
         holdings.begin(1, Arc::clone(&before));
         holdings.ask_back(&[1], soon());
         holdings.lose(&[1]);
-        assert_eq!(before.is_over(), Some(Over::Lost));
+        assert_eq!(before.is_revoked(), Some(Revocation::Lost));
         holdings.begin(1, Arc::clone(&after));
-        assert!(holdings.handed_over(), "the earlier stay is over");
-        assert_eq!(holdings.finish_handover(), Some(vec![]), "the later stay goes on");
+        assert!(holdings.handed_over(), "the earlier assignment is over");
+        assert_eq!(holdings.finish_handover(), Some(vec![]), "the later assignment goes on");
         assert!(holdings.held_by(&after).is_some());
-        assert_eq!(after.is_over(), None);
+        assert_eq!(after.is_revoked(), None);
     }
 
     #[test]
-    fn a_stay_begun_over_another_ends_it() {
+    fn an_assignment_ends_an_earlier_one_of_the_same_partition() {
         let mut holdings = Holdings::default();
-        let (before, after) = (tenure(1), tenure(1));
+        let (before, after) = (assignment(1), assignment(1));
         holdings.begin(1, Arc::clone(&before));
         holdings.ask_back(&[1], soon());
         holdings.begin(1, Arc::clone(&after));
-        assert_eq!(before.is_over(), Some(Over::Lost));
+        assert_eq!(before.is_revoked(), Some(Revocation::Lost));
         assert_eq!(holdings.release(&before), None, "it has nothing to give back");
         assert_eq!(holdings.finish_handover(), Some(vec![]));
         assert!(holdings.held_by(&after).is_some());
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_handover_ends_at_its_deadline_whoever_still_works() {
+    async fn a_handover_ends_at_its_deadline_whether_workers_are_done_or_not() {
         let mut holdings = Holdings::default();
-        let slow = tenure(1);
+        let slow = assignment(1);
         holdings.begin(1, Arc::clone(&slow));
         holdings.ask_back(&[1], soon());
         tokio::time::sleep(Duration::from_secs(9)).await;

@@ -1,4 +1,4 @@
-//! A partition that is ours: the bounded queue between the task that polls and the worker that takes, and the worker's
+//! A partition of this member: the bounded queue between the task that polls and the worker that takes, and the worker's
 //! handle.
 
 use std::collections::VecDeque;
@@ -14,14 +14,14 @@ use rdkafka::{Offset as At, TopicPartitionList};
 use tally_core::fault::Fault;
 use tally_core::fence::{Log, Offset, Partition};
 use tally_core::ports::Outcome;
-use tally_core::ports::log::{Header, Over, OwnedPartition, Records};
+use tally_core::ports::log::{Header, OwnedPartition, Records, Revocation};
 use tally_core::time::UnixMillis;
 use tokio::sync::mpsc::UnboundedSender;
 use tokio::sync::{Notify, oneshot, watch};
 
 use super::context::Context;
 use super::fault::fault_of;
-use super::{shelf, topic_id};
+use super::{reader, topic_id};
 
 /// A partition is paused when its queue weighs this much, and read on when it weighs half.
 pub(super) const QUEUE_WEIGHT: usize = 2 << 20;
@@ -32,19 +32,19 @@ const TIMEOUT: Duration = Duration::from_secs(10);
 /// What a worker asks of the task that polls.
 pub(super) enum Command {
     /// Read from here on.
-    Start(Arc<Tenure>, Offset, oneshot::Sender<Outcome<()>>),
+    Start(Arc<Assignment>, Offset, oneshot::Sender<Outcome<()>>),
     /// The queue has room again.
-    Resume(Arc<Tenure>),
-    /// The worker is through with the partition.
-    Release(Arc<Tenure>),
+    Resume(Arc<Assignment>),
+    /// The worker is done with the partition.
+    Release(Arc<Assignment>),
 }
 
-/// One stay of one partition with us, shared by the poller and the worker.
-pub(super) struct Tenure {
+/// One assignment of one partition, shared by the task that polls and the worker.
+pub(super) struct Assignment {
     pub(super) partition: Partition,
     queue: Mutex<Queue>,
     arrived: Notify,
-    over: watch::Sender<Option<Over>>,
+    revoked: watch::Sender<Option<Revocation>>,
 }
 
 #[derive(Default)]
@@ -55,12 +55,12 @@ struct Queue {
     fault: Option<Fault>,
 }
 
-impl Tenure {
+impl Assignment {
     pub(super) fn new(partition: Partition) -> Arc<Self> {
-        Arc::new(Self { partition, queue: Mutex::default(), arrived: Notify::new(), over: watch::Sender::new(None) })
+        Arc::new(Self { partition, queue: Mutex::default(), arrived: Notify::new(), revoked: watch::Sender::new(None) })
     }
 
-    /// Queues what was read. `true` if the queue is now so heavy that the partition is to be paused.
+    /// Queues what was read. `true` if the queue is so heavy now that the partition has to be paused.
     pub(super) fn deliver(&self, records: Records) -> bool {
         let mut queue = self.queue();
         queue.weight += records.weight();
@@ -72,7 +72,7 @@ impl Tenure {
         pause
     }
 
-    /// The position may not be readable: whoever waits for records hears so.
+    /// The position may not be readable: the next reading of records says so.
     pub(super) fn doubt(&self, fault: Fault) {
         self.queue().fault = Some(fault);
         self.arrived.notify_one();
@@ -83,10 +83,10 @@ impl Tenure {
         *self.queue() = Queue::default();
     }
 
-    /// It is no longer ours; the first reason stands unless the partition is lost meanwhile.
-    pub(super) fn end(&self, over: Over) {
-        self.over.send_if_modified(|state| {
-            let changes = state.is_none() || (over == Over::Lost && *state != Some(Over::Lost));
+    /// It is taken from this member. The first way counts, unless the partition is lost meanwhile.
+    pub(super) fn end(&self, over: Revocation) {
+        self.revoked.send_if_modified(|state| {
+            let changes = state.is_none() || (over == Revocation::Lost && *state != Some(Revocation::Lost));
             if changes {
                 *state = Some(over);
             }
@@ -94,13 +94,13 @@ impl Tenure {
         });
     }
 
-    /// Why it is over, once it is.
+    /// How it was taken from this member.
     #[cfg(test)]
-    pub(super) fn is_over(&self) -> Option<Over> {
-        *self.over.borrow()
+    pub(super) fn is_revoked(&self) -> Option<Revocation> {
+        *self.revoked.borrow()
     }
 
-    /// What waits to be taken.
+    /// The weight of what waits to be taken.
     #[cfg(test)]
     pub(super) fn weight(&self) -> usize {
         self.queue().weight
@@ -126,21 +126,21 @@ impl Tenure {
     }
 }
 
-/// The worker's end of a tenure; dropping it gives the partition back.
+/// The worker's handle; dropping it gives the partition back.
 pub(super) struct Handle {
-    tenure: Arc<Tenure>,
+    assignment: Arc<Assignment>,
     commands: UnboundedSender<Command>,
-    /// Weak, so that leaving the group is the poller's alone.
+    /// Weak: the task that polls decides when the group is left.
     consumer: Weak<StreamConsumer<Context>>,
 }
 
 impl Handle {
     pub(super) fn new(
-        tenure: &Arc<Tenure>,
+        assignment: &Arc<Assignment>,
         commands: &UnboundedSender<Command>,
         consumer: &Arc<StreamConsumer<Context>>,
     ) -> Self {
-        Self { tenure: Arc::clone(tenure), commands: commands.clone(), consumer: Arc::downgrade(consumer) }
+        Self { assignment: Arc::clone(assignment), commands: commands.clone(), consumer: Arc::downgrade(consumer) }
     }
 
     async fn blocking<T: Send + 'static>(
@@ -148,33 +148,35 @@ impl Handle {
         call: impl FnOnce(&StreamConsumer<Context>, &Partition) -> Outcome<T> + Send + 'static,
     ) -> Outcome<T> {
         let consumer = self.consumer.upgrade().ok_or_else(|| self.gone())?;
-        let partition = self.tenure.partition.clone();
+        let partition = self.assignment.partition.clone();
         let called = tokio::task::spawn_blocking(move || call(&consumer, &partition));
-        called.await.map_err(|error| Fault::Transient(format!("asking about {}: {error}", self.tenure.partition)))?
+        called
+            .await
+            .map_err(|error| Fault::Transient(format!("asking about {}: {error}", self.assignment.partition)))?
     }
 
     fn gone(&self) -> Fault {
-        Fault::Transient(format!("{} is no longer read here", self.tenure.partition))
+        Fault::Transient(format!("{} is no longer read here", self.assignment.partition))
     }
 }
 
 impl fmt::Debug for Handle {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_tuple("Handle").field(&self.tenure.partition).finish()
+        f.debug_tuple("Handle").field(&self.assignment.partition).finish()
     }
 }
 
 impl Drop for Handle {
     fn drop(&mut self) {
-        // A poller that is gone has nothing to give back.
-        let _ = self.commands.send(Command::Release(Arc::clone(&self.tenure)));
+        // If the task that polls has ended, the partition is given back already.
+        let _ = self.commands.send(Command::Release(Arc::clone(&self.assignment)));
     }
 }
 
 #[async_trait]
 impl OwnedPartition for Handle {
     fn partition(&self) -> &Partition {
-        &self.tenure.partition
+        &self.assignment.partition
     }
 
     async fn partitions(&self) -> Outcome<u32> {
@@ -190,43 +192,43 @@ impl OwnedPartition for Handle {
     async fn log(&self) -> Outcome<Log> {
         self.blocking(|consumer, partition| {
             let id = topic_id::read(consumer.client(), &partition.topic, TIMEOUT)?;
-            shelf::watermarks(consumer, partition, id)
+            reader::watermarks(consumer, partition, id)
         })
         .await
     }
 
     async fn start_at(&self, offset: Offset) -> Outcome<()> {
         let (done, started) = oneshot::channel();
-        let start = Command::Start(Arc::clone(&self.tenure), offset, done);
+        let start = Command::Start(Arc::clone(&self.assignment), offset, done);
         self.commands.send(start).map_err(|_| self.gone())?;
         started.await.map_err(|_| self.gone())?
     }
 
     async fn records(&self) -> Outcome<Arc<Records>> {
         loop {
-            match self.tenure.take()? {
+            match self.assignment.take()? {
                 Some((records, resume)) => {
                     if resume {
-                        // Without a poller nothing is read any more, paused or not.
-                        let _ = self.commands.send(Command::Resume(Arc::clone(&self.tenure)));
+                        // If the task that polls has ended, nothing is read any more.
+                        let _ = self.commands.send(Command::Resume(Arc::clone(&self.assignment)));
                     }
                     return Ok(records);
                 }
-                None => self.tenure.arrived.notified().await,
+                None => self.assignment.arrived.notified().await,
             }
         }
     }
 
-    async fn over(&self) -> Over {
-        let mut over = self.tenure.over.subscribe();
+    async fn revoked(&self) -> Revocation {
+        let mut over = self.assignment.revoked.subscribe();
         let ended = over.wait_for(Option::is_some).await;
-        // The sender lives in the tenure that this handle holds.
-        ended.ok().and_then(|over| *over).unwrap_or(Over::Lost)
+        // The sender lives in the assignment that this handle holds.
+        ended.ok().and_then(|over| *over).unwrap_or(Revocation::Lost)
     }
 
     fn finished(&self, offset: Offset) {
         let Some(consumer) = self.consumer.upgrade() else { return };
-        let partition = &self.tenure.partition;
+        let partition = &self.assignment.partition;
         let committed = list_of(partition, raw(offset)).and_then(|list| {
             let committed = consumer.commit(&list, CommitMode::Async);
             committed.map_err(|error| fault_of(&format!("committing {partition}"), &error))

@@ -1,4 +1,4 @@
-//! Writing records: idempotent, acknowledged by every replica that must have them, placed as Java's default does.
+//! Writes records: idempotent, acknowledged by every replica that must have them, partitioned as Java's default does.
 
 use std::sync::{Arc, PoisonError, RwLock};
 use std::time::Duration;
@@ -25,7 +25,7 @@ pub struct Producer(Arc<Shared>);
 struct Shared {
     settings: Settings,
     batching: Batching,
-    /// The client in use. One that has failed for good is replaced: it would refuse for ever.
+    /// The client in use. One that has failed for good refuses everything, and is replaced.
     client: RwLock<FutureProducer<Context>>,
 }
 
@@ -56,7 +56,7 @@ impl Producer {
         self.0.client.read().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    /// Puts a new client in the place of `failed`, unless somebody has.
+    /// Puts a new client in the place of `failed`, unless another caller has.
     fn replace(&self, failed: &FutureProducer<Context>) -> Outcome<()> {
         let mut client = self.0.client.write().unwrap_or_else(PoisonError::into_inner);
         if client.client().native_ptr() == failed.client().native_ptr() {

@@ -1,11 +1,11 @@
-//! How to reach Kafka: brokers and security, as librdkafka's own settings. Validating them together is the caller's.
+//! How to reach Kafka: brokers and security, as librdkafka's settings. The caller checks them against each other.
 
 use std::fmt;
 use std::path::PathBuf;
 
 use rdkafka::ClientConfig;
 
-/// Where Kafka is and how to speak to it.
+/// Where Kafka is and how to connect.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Settings {
     /// Bootstrap servers, `host:port` separated by commas.
@@ -14,7 +14,7 @@ pub struct Settings {
     pub security: Security,
 }
 
-/// Encryption and login; neither by default.
+/// Encryption and login; none by default.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Security {
     /// Encryption, where it is wanted. Needs the feature `tls`.
@@ -51,9 +51,7 @@ pub enum Sasl {
 /// A user and a password, which is never printed.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Credentials {
-    /// The user.
     pub user: String,
-    /// The password.
     pub password: String,
 }
 

@@ -1,5 +1,5 @@
-//! Membership of a group: the one task that polls librdkafka, hands records to their partitions' queues, and carries
-//! out what workers ask for.
+//! Membership of a group: polls librdkafka, delivers records to their partitions' queues, and carries out what workers ask
+//! for.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -13,7 +13,7 @@ use rdkafka::{ClientConfig, Offset as At, TopicPartitionList};
 use tally_core::fault::Fault;
 use tally_core::fence::{Offset, Partition};
 use tally_core::ports::Outcome;
-use tally_core::ports::log::{Intake, Over, OwnedPartition, Rebalance, Records};
+use tally_core::ports::log::{Intake, OwnedPartition, Rebalance, Records, Revocation};
 use tokio::runtime::Handle as Runtime;
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
 use tokio::sync::oneshot;
@@ -22,16 +22,16 @@ use tokio::time::Instant;
 use super::context::{Change, Context};
 use super::fault::{explained, fault_of};
 use super::holdings::Holdings;
-use super::owned::{Command, Handle, Tenure, list_of, push, raw};
+use super::owned::{Assignment, Command, Handle, list_of, push, raw};
 use super::settings::Settings;
 
-/// How many messages are taken before the queues are filled and commands are looked at.
+/// How many messages are taken before they are delivered and commands are looked at.
 const BURST: usize = 1024;
 
-/// How much of one partition is taken before it is handed over, so that a pause does not come late.
+/// How much of one partition is taken before it is delivered, so that a pause does not come late.
 const RUN_WEIGHT: usize = 512 << 10;
 
-/// How long workers may take to finish what they have under way when their partitions are asked back.
+/// How long workers may take to finish what they have under way when their partitions are revoked.
 const HANDOVER: Duration = Duration::from_secs(10);
 
 /// A member of a group that reads one topic.
@@ -83,39 +83,39 @@ impl Source {
         match change {
             Change::Assigned(partitions) => {
                 let handles = partitions.into_iter().map(|index| {
-                    let tenure = Tenure::new(self.name(index));
-                    let handle = Handle::new(&tenure, &self.asked, consumer);
-                    self.holdings.begin(index, tenure);
+                    let assignment = Assignment::new(self.name(index));
+                    let handle = Handle::new(&assignment, &self.asked, consumer);
+                    self.holdings.begin(index, assignment);
                     Arc::new(handle) as Arc<dyn OwnedPartition>
                 });
                 Rebalance::Assigned(handles.collect())
             }
             Change::Lost(partitions) => {
                 self.holdings.lose(&partitions);
-                self.ended(Over::Lost, &partitions)
+                self.ended(Revocation::Lost, &partitions)
             }
             Change::Revoked(partitions) => {
                 self.holdings.ask_back(&partitions, Instant::now() + HANDOVER);
-                self.ended(Over::Revoked, &partitions)
+                self.ended(Revocation::Revoked, &partitions)
             }
         }
     }
 
-    fn ended(&self, over: Over, partitions: &[i32]) -> Rebalance {
-        Rebalance::Ended(over, partitions.iter().map(|index| self.name(*index)).collect())
+    fn ended(&self, over: Revocation, partitions: &[i32]) -> Rebalance {
+        Rebalance::Revoked(over, partitions.iter().map(|index| self.name(*index)).collect())
     }
 
     fn obey(&mut self, command: Command, consumer: &StreamConsumer<Context>) {
         match command {
-            Command::Start(tenure, offset, done) => self.start(&tenure, offset, done, consumer),
-            Command::Resume(tenure) => {
-                if self.holdings.held_by(&tenure).is_some_and(|(_, held)| held.started) {
-                    let resumed = list_of(&tenure.partition, At::Invalid).map(|list| consumer.resume(&list));
+            Command::Start(assignment, offset, done) => self.start(&assignment, offset, done, consumer),
+            Command::Resume(assignment) => {
+                if self.holdings.held_by(&assignment).is_some_and(|(_, held)| held.started) {
+                    let resumed = list_of(&assignment.partition, At::Invalid).map(|list| consumer.resume(&list));
                     settled("resuming a partition", resumed);
                 }
             }
-            Command::Release(tenure) => {
-                if let Some(index) = self.holdings.release(&tenure) {
+            Command::Release(assignment) => {
+                if let Some(index) = self.holdings.release(&assignment) {
                     settled("releasing a partition", Ok(self.stop_reading(&[index], consumer)));
                 }
             }
@@ -124,27 +124,27 @@ impl Source {
 
     fn start(
         &mut self,
-        tenure: &Arc<Tenure>,
+        assignment: &Arc<Assignment>,
         offset: Offset,
         done: oneshot::Sender<Outcome<()>>,
         consumer: &StreamConsumer<Context>,
     ) {
-        let started = match self.holdings.held_by(tenure) {
-            None => Err(Fault::Transient(format!("{} is no longer ours", tenure.partition))),
+        let started = match self.holdings.held_by(assignment) {
+            None => Err(Fault::Transient(format!("{} is no longer assigned here", assignment.partition))),
             Some((_, held)) => {
                 held.read = Records::default();
-                let doing = |error| fault_of(&format!("starting {} at {offset}", tenure.partition), &error);
-                let started = restart(consumer, tenure, offset).map(|done| done.map_err(doing));
+                let doing = |error| fault_of(&format!("starting {} at {offset}", assignment.partition), &error);
+                let started = restart(consumer, assignment, offset).map(|done| done.map_err(doing));
                 let started = started.and_then(|done| done);
                 held.started = started.is_ok();
                 started
             }
         };
-        // A worker that does not wait any more will start anew.
+        // A worker that does not wait any more starts again.
         let _ = done.send(started);
     }
 
-    /// Takes `first` and whatever else has been fetched already, and hands it to the partitions.
+    /// Takes `first` and what else has been fetched already, and delivers it to the partitions.
     fn take<'m>(
         &mut self,
         first: KafkaResult<BorrowedMessage<'m>>,
@@ -168,14 +168,14 @@ impl Source {
                 }
             }
         }
-        self.hand_over_records(consumer);
+        self.deliver(consumer);
         taken
     }
 
-    fn hand_over_records(&mut self, consumer: &StreamConsumer<Context>) {
+    fn deliver(&mut self, consumer: &StreamConsumer<Context>) {
         for held in self.holdings.all_reading().filter(|held| !held.read.is_empty()) {
-            if held.tenure.deliver(std::mem::take(&mut held.read)) {
-                let paused = list_of(&held.tenure.partition, At::Invalid).map(|list| consumer.pause(&list));
+            if held.assignment.deliver(std::mem::take(&mut held.read)) {
+                let paused = list_of(&held.assignment.partition, At::Invalid).map(|list| consumer.pause(&list));
                 settled("pausing a partition", paused);
             }
         }
@@ -185,30 +185,30 @@ impl Source {
         let fault = explained(&format!("reading `{}`", self.topic), error, reason);
         let Some(code) = error.rdkafka_error_code() else { return Err(fault) };
         if concerns_the_log(code) {
-            self.holdings.all_reading().for_each(|held| held.tenure.doubt(fault.clone()));
+            self.holdings.all_reading().for_each(|held| held.assignment.doubt(fault.clone()));
         }
         if code == Code::AutoOffsetReset { Ok(()) } else { Err(fault) }
     }
 
-    /// Answers what was asked back, as far as that is still read.
+    /// Answers a revocation: stops reading what was revoked.
     fn finish_handover(&mut self, consumer: &StreamConsumer<Context>) {
         if let Some(partitions) = self.holdings.finish_handover() {
             settled("handing partitions over", Ok(self.stop_reading(&partitions, consumer)));
         }
     }
 
-    /// Unassigns these, less those that are not assigned, which would fail the whole call.
+    /// Unassigns those of `partitions` that are assigned: another would fail the whole call.
     fn stop_reading(&self, partitions: &[i32], consumer: &StreamConsumer<Context>) -> KafkaResult<()> {
         let assigned = consumer.assignment()?;
         let held = partitions.iter().copied().filter(|index| assigned.find_partition(&self.topic, *index).is_some());
         consumer.incremental_unassign(&self.list(held))
     }
 
-    /// The client, to be dropped: nothing is ours any more, and nothing that it waits for is left unanswered, for then
-    /// it would wait for ever.
+    /// The client, to be dropped, with every partition lost and every revocation answered: it would wait for the answer for
+    /// ever.
     fn part(&mut self) -> Option<Arc<StreamConsumer<Context>>> {
         let consumer = self.consumer.take()?;
-        // From here on the hook answers by itself.
+        // From here on the rebalance hook answers by itself.
         self.changes.close();
         while let Ok(change) = self.changes.try_recv() {
             if let Change::Revoked(partitions) = change {
@@ -229,22 +229,22 @@ fn config(settings: &Settings, group: &str) -> ClientConfig {
         .set("enable.auto.commit", "false")
         .set("enable.auto.offset.store", "false")
         .set("auto.offset.reset", "error")
-        // As short as brokers allow unless told otherwise: until then nobody reads on where a member died. To be wrong about
-        // a slow one costs a rebalance, and no row.
+        // As short as brokers allow by default: only then does another member read on where one died. A slow member that is
+        // taken for dead costs a rebalance, and no row.
         .set("session.timeout.ms", "6000")
         .set("heartbeat.interval.ms", "1000")
-        // A broker answers as soon as there is something; the one inside this process does not, and waits this long first.
+        // A broker answers as soon as it has records. The one inside this process does not, and waits this long first.
         .set("fetch.wait.max.ms", "50")
-        // Besides the bounded queue of a partition, librdkafka asks for more of it while it holds less than this...
+        // Beside the bounded queue of a partition, librdkafka asks for more of it while it holds less than this...
         .set("queued.max.messages.kbytes", "2048")
-        // Looking again a second later, as it does by default, would leave a worker without records meanwhile.
+        // By default it looks again a second later, and a worker would have no records meanwhile.
         .set("fetch.queue.backoff.ms", "10")
-        // ... and then for so much, as it lies in the log: compressed by the producer, and several times as large here.
+        // ... and then for so much, counted as it lies in the log: compressed, so it may be several times as large here.
         .set("fetch.message.max.bytes", "131072");
     config
 }
 
-/// Whether what is read after such an error may be of another log. None of them says which partition it is about.
+/// Whether records read after such an error may be those of another log. None of these names its partition.
 fn concerns_the_log(code: Code) -> bool {
     matches!(
         code,
@@ -269,22 +269,22 @@ fn settled(doing: &str, result: Outcome<KafkaResult<()>>) {
 
 /// Assigns the partition at `offset`, unassigning it first where it is being read from elsewhere. What is being read is
 /// the client's to say: an earlier start may have failed half-way.
-fn restart(consumer: &StreamConsumer<Context>, tenure: &Tenure, offset: Offset) -> Outcome<KafkaResult<()>> {
-    let list = list_of(&tenure.partition, raw(offset))?;
+fn restart(consumer: &StreamConsumer<Context>, assignment: &Assignment, offset: Offset) -> Outcome<KafkaResult<()>> {
+    let list = list_of(&assignment.partition, raw(offset))?;
     let positioned = || {
-        let index = i32::try_from(tenure.partition.index).unwrap_or(i32::MAX);
-        if consumer.assignment()?.find_partition(&tenure.partition.topic, index).is_some() {
+        let index = i32::try_from(assignment.partition.index).unwrap_or(i32::MAX);
+        if consumer.assignment()?.find_partition(&assignment.partition.topic, index).is_some() {
             consumer.incremental_unassign(&list)?;
         }
-        tenure.clear();
+        assignment.clear();
         consumer.incremental_assign(&list)?;
         consumer.resume(&list)
     };
     Ok(positioned())
 }
 
-/// Leaves the group, once nobody else is using the client: a call to the broker that is still under way, and that is
-/// bounded, would leave in our place and unseen.
+/// Leaves the group once no call uses the client any more: a call that is still under way would drop the client last, on
+/// another thread. Such calls are bounded.
 #[expect(clippy::disallowed_methods, reason = "on a thread of its own")]
 fn close(mut consumer: Arc<StreamConsumer<Context>>) {
     loop {
@@ -296,7 +296,7 @@ fn close(mut consumer: Arc<StreamConsumer<Context>>) {
     }
 }
 
-/// What became ready while the poller waited.
+/// What the task that polls was woken by.
 enum Woken<'a> {
     Change(Change),
     Command(Command),
@@ -306,7 +306,7 @@ enum Woken<'a> {
 
 #[async_trait]
 impl Intake for Source {
-    async fn rebalance(&mut self) -> Outcome<Rebalance> {
+    async fn next(&mut self) -> Outcome<Rebalance> {
         let consumer = self.consumer();
         let mut stream = consumer.stream();
         loop {

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use async_trait::async_trait;
-use tally_core::batch::{Change, Limits};
+use tally_core::batch::{BatchLimits, Change};
 use tally_core::event::Action;
 use tally_core::fence::{Advance, Commit, Fence, Partition, Refused};
 use tally_core::ids::{MemberKey, ReservedKey, RowKey, ShardCount, UserId};
@@ -136,7 +136,7 @@ impl FencedRows for Likes {
     }
 
     async fn commit(&self, partition: &Partition, advance: &Advance, changes: &[Change<'_>]) -> Commit {
-        if changes.len() > Limits::MAX_ROWS {
+        if changes.len() > BatchLimits::MAX_ROWS {
             return Commit::Invalid(format!("{} rows in one transaction", changes.len()));
         }
         let now = self.memory.now();

@@ -1,5 +1,5 @@
-//! Kafka's twin: topics of partitions, groups that rebalance when members come and go, and a broker that can be made to
-//! refuse, trim, lose its tail and re-create a topic. All under paused time: it waits for nothing but its own changes.
+//! Kafka in memory: topics of partitions, groups that rebalance when members come and go, and a broker that can be made to
+//! refuse, trim, lose its tail and re-create a topic. It runs under paused time: it waits for its own changes alone.
 
 mod state;
 
@@ -10,11 +10,13 @@ use async_trait::async_trait;
 use tally_core::fault::Fault;
 use tally_core::fence::{Log, Offset, Partition, TopicId};
 use tally_core::ports::Outcome;
-use tally_core::ports::log::{Intake, Outgoing, Over, OwnedPartition, Producer, Rebalance, Records, Shelf, Written};
+use tally_core::ports::log::{
+    self, Intake, Outgoing, OwnedPartition, Producer, Rebalance, Records, Revocation, Written,
+};
 use tally_core::time::UnixMillis;
 use tokio::sync::watch;
 
-use state::{Member, Notice, Owner, State, Stored, Tenure, Topic};
+use state::{Assignment, Member, Notice, Owner, State, Stored, Topic};
 
 /// How many records one read returns.
 const RUN: usize = 256;
@@ -26,7 +28,7 @@ pub struct Broker(Arc<Shared>);
 #[derive(Debug, Default)]
 struct Shared {
     state: Mutex<State>,
-    /// Moves with every change, for whoever waits for one.
+    /// Moves with every change, to wake those that wait for one.
     changed: watch::Sender<u64>,
 }
 
@@ -80,15 +82,14 @@ impl Broker {
         self.change(|state| state.down = down);
     }
 
-    /// Takes every partition of `group` away from whoever has it, as after a session time-out, and hands them out
-    /// again.
+    /// Takes every partition of `group` from its owner, as after a session time-out, and assigns them again.
     pub fn expire(&self, group: &str) {
         self.change(|state| {
             if let Some(group) = state.groups.get_mut(group) {
                 let taken: Vec<(u32, Owner)> = std::mem::take(&mut group.owners).into_iter().collect();
                 for (index, owner) in taken {
-                    owner.over.send_replace(Some(Over::Lost));
-                    group.tell(owner.member, Notice::Ended(Over::Lost, vec![index]));
+                    owner.revoked.send_replace(Some(Revocation::Lost));
+                    group.tell(owner.member, Notice::Revoked(Revocation::Lost, vec![index]));
                 }
             }
             state.balance_all();
@@ -109,8 +110,8 @@ impl Broker {
     }
 
     /// A reader of `topic` whose bookmarks belong to `group`.
-    pub fn shelf(&self, group: &str, topic: &str) -> Reader {
-        Reader { broker: self.clone(), group: group.to_owned(), topic: topic.to_owned() }
+    pub fn reader(&self, group: &str, topic: &str) -> TopicReader {
+        TopicReader { broker: self.clone(), group: group.to_owned(), topic: topic.to_owned() }
     }
 
     /// Writes a record with a time of its own, whether or not writes are refused.
@@ -163,24 +164,24 @@ pub struct Membership {
 
 #[async_trait]
 impl Intake for Membership {
-    async fn rebalance(&mut self) -> Outcome<Rebalance> {
+    async fn next(&mut self) -> Outcome<Rebalance> {
         let notice = self.broker.until(|state| {
             let member = state.groups.get_mut(&self.group)?.members.iter_mut().find(|member| member.id == self.id)?;
             (!member.inbox.is_empty()).then(|| member.inbox.remove(0))
         });
         Ok(match notice.await {
-            Notice::Ended(over, indices) => {
+            Notice::Revoked(over, indices) => {
                 let name = |index| Partition { topic: self.topic.as_str().into(), index };
-                Rebalance::Ended(over, indices.into_iter().map(name).collect())
+                Rebalance::Revoked(over, indices.into_iter().map(name).collect())
             }
-            Notice::Assigned(tenures) => {
-                let handle = |tenure: Tenure| {
-                    let partition = Partition { topic: self.topic.as_str().into(), index: tenure.index };
+            Notice::Assigned(assignments) => {
+                let handle = |assignment: Assignment| {
+                    let partition = Partition { topic: self.topic.as_str().into(), index: assignment.index };
                     let position = Mutex::new(None);
                     let (broker, group) = (self.broker.clone(), self.group.clone());
-                    Arc::new(Handle { broker, group, partition, tenure, position }) as Arc<dyn OwnedPartition>
+                    Arc::new(Handle { broker, group, partition, assignment, position }) as Arc<dyn OwnedPartition>
                 };
-                Rebalance::Assigned(tenures.into_iter().map(handle).collect())
+                Rebalance::Assigned(assignments.into_iter().map(handle).collect())
             }
         })
     }
@@ -196,7 +197,7 @@ impl Drop for Membership {
             group.owners.retain(|_, owner| {
                 let stays = owner.member != self.id;
                 if !stays {
-                    owner.over.send_replace(Some(Over::Lost));
+                    owner.revoked.send_replace(Some(Revocation::Lost));
                 }
                 stays
             });
@@ -210,7 +211,7 @@ struct Handle {
     broker: Broker,
     group: String,
     partition: Partition,
-    tenure: Tenure,
+    assignment: Assignment,
     /// Where the next read begins.
     position: Mutex<Option<Offset>>,
 }
@@ -220,9 +221,9 @@ impl Handle {
         self.position.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The next run, if there is one and the partition is still ours.
+    /// The next run, if there is one and the partition is not revoked.
     fn read(&self, state: &mut State) -> Option<Outcome<Arc<Records>>> {
-        let owned = self.tenure.over.borrow().is_none();
+        let owned = self.assignment.revoked.borrow().is_none();
         let mut position = self.position();
         let from = (*position).filter(|_| owned && !state.down)?;
         let stored = state.partition(&self.partition.topic, self.partition.index)?;
@@ -261,8 +262,8 @@ impl OwnedPartition for Handle {
     }
 
     async fn start_at(&self, offset: Offset) -> Outcome<()> {
-        if self.tenure.over.borrow().is_some() {
-            return Err(Fault::Transient(format!("{} is no longer ours", self.partition)));
+        if self.assignment.revoked.borrow().is_some() {
+            return Err(Fault::Transient(format!("{} is no longer assigned here", self.partition)));
         }
         *self.position() = Some(offset);
         Ok(())
@@ -272,11 +273,11 @@ impl OwnedPartition for Handle {
         self.broker.until(|state| self.read(state)).await
     }
 
-    async fn over(&self) -> Over {
-        let mut over = self.tenure.over.subscribe();
+    async fn revoked(&self) -> Revocation {
+        let mut over = self.assignment.revoked.subscribe();
         let ended = over.wait_for(Option::is_some).await;
-        // The sender lives in the tenure of this handle.
-        ended.ok().and_then(|over| *over).unwrap_or(Over::Lost)
+        // The sender lives in the assignment of this handle.
+        ended.ok().and_then(|over| *over).unwrap_or(Revocation::Lost)
     }
 
     fn finished(&self, offset: Offset) {
@@ -289,14 +290,14 @@ impl Drop for Handle {
     fn drop(&mut self) {
         self.broker.change(|state| {
             let Some(group) = state.groups.get_mut(&self.group) else { return };
-            let Some(owner) = group.owners.get_mut(&self.tenure.index) else { return };
-            if owner.tenure != self.tenure.id {
+            let Some(owner) = group.owners.get_mut(&self.assignment.index) else { return };
+            if owner.assignment != self.assignment.id {
                 return;
             }
-            if self.tenure.over.borrow().is_none() {
+            if self.assignment.revoked.borrow().is_none() {
                 owner.idle = true;
             } else {
-                group.owners.remove(&self.tenure.index);
+                group.owners.remove(&self.assignment.index);
                 state.balance_all();
             }
         });
@@ -318,14 +319,14 @@ impl Producer for Broker {
 
 /// A topic read by hand.
 #[derive(Clone, Debug)]
-pub struct Reader {
+pub struct TopicReader {
     broker: Broker,
     group: String,
     topic: String,
 }
 
 #[async_trait]
-impl Shelf for Reader {
+impl log::TopicReader for TopicReader {
     async fn logs(&self) -> Outcome<Vec<(Partition, Log)>> {
         let count = self.broker.state().topics.get(&self.topic).map_or(0, |topic| topic.partitions.len());
         let indices = 0..u32::try_from(count).unwrap_or(u32::MAX);

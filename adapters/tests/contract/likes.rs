@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use tally_core::batch::{Change, Limits};
+use tally_core::batch::{BatchLimits, Change};
 use tally_core::event::Action;
 use tally_core::fence::{Advance, Commit, Fence, Next, Offset, Partition, TopicId};
 use tally_core::ids::{CounterId, MemberKey, PostId, RowKey, UserId};
@@ -106,19 +106,19 @@ async fn a_fence_that_differs_in_any_part_refuses(env: &Env) {
 }
 
 async fn a_transaction_takes_as_many_rows_as_a_batch_may_have(env: &Env) {
-    let rows: Vec<_> = (0..Limits::MAX_ROWS).map(|n| (post("wide"), user(&format!("u-{n}")))).collect();
+    let rows: Vec<_> = (0..BatchLimits::MAX_ROWS).map(|n| (post("wide"), user(&format!("u-{n}")))).collect();
     write(env, "wide", Action::Like, &rows, 1).await;
     let mut found = 0;
     for shard in shards().all() {
         found += env.rows.users(&RowKey { counter: post("wide"), shard }, None).await.unwrap().items.len();
     }
-    assert_eq!(found, Limits::MAX_ROWS);
+    assert_eq!(found, BatchLimits::MAX_ROWS);
     write(env, "wide", Action::Unlike, &rows, 2).await;
 
     let (post, user) = (post("wide"), user("u"));
     let change = Change { counter: &post, user: &user, action: Action::Like, at: UnixMillis(1) };
     let advance = Advance { from: fence(2), to: Offset(3) };
-    let outcome = env.fenced.commit(&partition("wide", 0), &advance, &[change; Limits::MAX_ROWS + 1]).await;
+    let outcome = env.fenced.commit(&partition("wide", 0), &advance, &[change; BatchLimits::MAX_ROWS + 1]).await;
     assert!(matches!(outcome, Commit::Invalid(_)), "{outcome:?}");
 }
 

@@ -9,9 +9,9 @@ use rdkafka::client::DefaultClientContext;
 use rdkafka::mocking::MockCluster;
 use rdkafka::producer::DefaultProducerContext;
 use rdkafka::{ClientConfig, TopicPartitionList};
-use tally_adapters::kafka::{Producer as KafkaProducer, Settings, Shelf as KafkaShelf, Source};
+use tally_adapters::kafka::{Producer as KafkaProducer, Settings, Source, TopicReader as KafkaTopicReader};
 use tally_adapters::memory::log::Broker;
-use tally_core::ports::{Intake, Producer, Shelf};
+use tally_core::ports::{Intake, Producer, TopicReader};
 
 /// The environment variable that names brokers of another engine.
 const BROKERS: &str = "TALLY_TEST_BROKERS";
@@ -25,7 +25,7 @@ pub(crate) trait Engine {
     fn topic(&self) -> &str;
     fn join(&self) -> Box<dyn Intake>;
     fn producer(&self) -> Arc<dyn Producer>;
-    fn shelf(&self) -> Arc<dyn Shelf>;
+    fn reader(&self) -> Arc<dyn TopicReader>;
 }
 
 /// The twin, with the broker behind it.
@@ -49,8 +49,8 @@ impl Engine for Twin {
     fn producer(&self) -> Arc<dyn Producer> {
         Arc::new(self.0.clone())
     }
-    fn shelf(&self) -> Arc<dyn Shelf> {
-        Arc::new(self.0.shelf("marks", self.topic()))
+    fn reader(&self) -> Arc<dyn TopicReader> {
+        Arc::new(self.0.reader("marks", self.topic()))
     }
 }
 
@@ -130,8 +130,8 @@ impl Engine for Librdkafka {
     fn producer(&self) -> Arc<dyn Producer> {
         Arc::new(KafkaProducer::new(&self.settings()).unwrap())
     }
-    fn shelf(&self) -> Arc<dyn Shelf> {
-        Arc::new(KafkaShelf::new(&self.settings(), &format!("marks-{}", self.topic), &self.topic).unwrap())
+    fn reader(&self) -> Arc<dyn TopicReader> {
+        Arc::new(KafkaTopicReader::new(&self.settings(), &format!("marks-{}", self.topic), &self.topic).unwrap())
     }
 }
 

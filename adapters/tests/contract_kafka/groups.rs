@@ -1,9 +1,9 @@
-//! Groups: every partition has one owner, whoever comes and goes.
+//! Groups: every partition has one owner, whichever members come and go.
 
 use std::collections::BTreeSet;
 
 use futures_util::future::select_all;
-use tally_core::ports::log::Over;
+use tally_core::ports::log::Revocation;
 
 use crate::engine::{Engine, Librdkafka, PARTITIONS, PATIENCE, Twin, engines};
 use crate::fill;
@@ -19,14 +19,14 @@ async fn members_share_the_partitions_and_a_leaver_gives_its_back() {
         one.polled(two.owns(half)).await;
         assert_eq!(one.owned.len(), half);
         assert!(one.owned.keys().all(|index| !two.owned.contains_key(index)));
-        assert!(one.ended.iter().all(|(over, _)| *over == Over::Revoked), "{:?}", one.ended);
+        assert!(one.ended.iter().all(|(over, _)| *over == Revocation::Revoked), "{:?}", one.ended);
         two.owned.clear();
         tokio::join!(two.intake.leave(), one.owns(PARTITIONS as usize));
         one.intake.leave().await;
     }
 }
 
-/// Each partition has one owner, who reads it from its first record on; nobody has more than a fair share.
+/// Each partition has one owner, which reads it from its first record on; no member has more than its fair share.
 async fn share(members: &mut [Member], partitions: usize) {
     let fair = partitions / members.len();
     let shared = |members: &[Member]| {

@@ -13,11 +13,11 @@ use std::time::Duration;
 
 use rdkafka::admin::AdminOptions;
 use rdkafka::types::{RDKafkaApiKey, RDKafkaRespErr};
-use tally_adapters::kafka::Shelf as KafkaShelf;
+use tally_adapters::kafka::TopicReader as KafkaTopicReader;
 use tally_core::event::partition_of;
 use tally_core::fence::{Offset, Partition, TopicId};
 use tally_core::ports::log::Outgoing;
-use tally_core::ports::{Outcome, Shelf as _};
+use tally_core::ports::{Outcome, TopicReader as _};
 use tokio::time::Instant;
 
 use engine::{Engine, Librdkafka, PARTITIONS, Twin, engines, kafkas};
@@ -128,20 +128,20 @@ async fn what_retention_deleted_is_a_fault_to_read_and_the_log_says_where_it_beg
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_shelf_reads_to_a_bound_and_keeps_a_bookmark() {
+async fn a_topic_reader_reads_to_a_bound_and_keeps_a_bookmark() {
     for engine in engines().await {
         fill(&*engine, 2, 20).await;
-        let shelf = engine.shelf();
-        let logs = shelf.logs().await.unwrap();
+        let reader = engine.reader();
+        let logs = reader.logs().await.unwrap();
         let ends: Vec<(u32, u64)> = logs.iter().map(|(partition, log)| (partition.index, log.end.0)).collect();
         assert_eq!(ends, [(0, 0), (1, 0), (2, 20), (3, 0)]);
         let partition = Partition { topic: engine.topic().into(), index: 2 };
-        let read = shelf.read(&partition, Offset(5), Offset(9)).await.unwrap();
+        let read = reader.read(&partition, Offset(5), Offset(9)).await.unwrap();
         assert_eq!(read.iter().map(|record| record.offset.0).collect::<Vec<_>>(), [5, 6, 7, 8]);
-        assert!(shelf.read(&partition, Offset(9), Offset(9)).await.unwrap().is_empty());
-        assert_eq!(settled(async || shelf.bookmark(&partition).await).await, Ok(None));
-        settled(async || shelf.mark(&partition, Offset(9)).await).await.unwrap();
-        assert_eq!(settled(async || engine.shelf().bookmark(&partition).await).await, Ok(Some(Offset(9))));
+        assert!(reader.read(&partition, Offset(9), Offset(9)).await.unwrap().is_empty());
+        assert_eq!(settled(async || reader.bookmark(&partition).await).await, Ok(None));
+        settled(async || reader.mark(&partition, Offset(9)).await).await.unwrap();
+        assert_eq!(settled(async || engine.reader().bookmark(&partition).await).await, Ok(Some(Offset(9))));
     }
 }
 
@@ -159,9 +159,9 @@ async fn settled<T>(call: impl AsyncFn() -> Outcome<T>) -> Outcome<T> {
 }
 
 async fn topic_id(engine: &Librdkafka, topic: &str) -> TopicId {
-    let shelf = KafkaShelf::new(&engine.settings(), "marks", topic).unwrap();
-    let id = shelf.logs().await.unwrap().remove(0).1.topic;
-    assert_eq!(shelf.logs().await.unwrap().remove(0).1.topic, id, "an id is the topic's for its life");
+    let reader = KafkaTopicReader::new(&engine.settings(), "marks", topic).unwrap();
+    let id = reader.logs().await.unwrap().remove(0).1.topic;
+    assert_eq!(reader.logs().await.unwrap().remove(0).1.topic, id, "an id is the topic's for its life");
     id
 }
 

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use tally_core::fence::Offset;
-use tally_core::ports::log::{Over, Rebalance};
+use tally_core::ports::log::{Rebalance, Revocation};
 use tally_core::ports::{Intake, OwnedPartition};
 
 use crate::engine::{Engine, PATIENCE};
@@ -13,7 +13,7 @@ use crate::engine::{Engine, PATIENCE};
 pub(crate) struct Member {
     pub(crate) intake: Box<dyn Intake>,
     pub(crate) owned: BTreeMap<u32, Arc<dyn OwnedPartition>>,
-    pub(crate) ended: Vec<(Over, u32)>,
+    pub(crate) ended: Vec<(Revocation, u32)>,
 }
 
 impl Member {
@@ -22,11 +22,11 @@ impl Member {
     }
 
     pub(crate) async fn step(&mut self) {
-        match self.intake.rebalance().await {
+        match self.intake.next().await {
             Ok(Rebalance::Assigned(partitions)) => {
                 self.owned.extend(partitions.into_iter().map(|owned| (owned.partition().index, owned)));
             }
-            Ok(Rebalance::Ended(over, partitions)) => {
+            Ok(Rebalance::Revoked(over, partitions)) => {
                 for partition in partitions {
                     self.ended.push((over, partition.index));
                     self.owned.remove(&partition.index);

@@ -30,7 +30,7 @@ async fn put_aside(broker: &Broker, topic: &str, values: &[&[u8]]) {
 
 fn replay(broker: &Broker) -> Replay {
     Replay {
-        shelf: Arc::new(broker.shelf("replay", "likes.dlq")),
+        reader: Arc::new(broker.reader("replay", "likes.dlq")),
         producer: Arc::new(broker.clone()),
         topic: "likes".to_owned(),
         key: KeyScheme::Post,
@@ -39,7 +39,7 @@ fn replay(broker: &Broker) -> Replay {
 }
 
 async fn replayed(broker: &Broker) -> Vec<(u32, u64)> {
-    let logs = broker.shelf("test", "likes").logs().await.unwrap();
+    let logs = broker.reader("test", "likes").logs().await.unwrap();
     logs.into_iter().map(|(partition, log)| (partition.index, log.end.0 - log.start.0)).collect()
 }
 
@@ -50,9 +50,9 @@ async fn a_replay_puts_events_back_under_their_key_and_skips_what_still_is_none(
     assert_eq!(done, Replayed { sent: 2, skipped: 1, foreign: 0 });
     let home = tally_core::event::partition_of(b"p", 4);
     assert!(replayed(&broker).await.iter().all(|(index, count)| *count == if *index == home { 2 } else { 0 }));
-    let shelf = broker.shelf("test", "likes");
+    let reader = broker.reader("test", "likes");
     let partition = Partition { topic: "likes".into(), index: home };
-    let records = shelf.read(&partition, Offset(0), Offset(9)).await.unwrap();
+    let records = reader.read(&partition, Offset(0), Offset(9)).await.unwrap();
     let first = records.get(0).unwrap();
     assert_eq!((first.key, first.value), (Some(&b"p"[..]), Some(EVENT)));
     let headers: Vec<_> = first.headers().collect();
@@ -80,9 +80,9 @@ async fn a_letter_of_another_topic_is_not_put_on_this_one() {
 #[tokio::test]
 async fn a_letter_is_described_in_one_line_whatever_it_says() {
     let broker = broker(&[b"\n"]).await;
-    let shelf = broker.shelf("test", "likes.dlq");
-    let (partition, log) = shelf.logs().await.unwrap().remove(0);
-    let records = shelf.read(&partition, log.start, log.end).await.unwrap();
+    let reader = broker.reader("test", "likes.dlq");
+    let (partition, log) = reader.logs().await.unwrap().remove(0);
+    let records = reader.read(&partition, log.start, log.end).await.unwrap();
     let line = described(&Letter::read(records.get(0).unwrap()));
     assert_eq!(
         line,

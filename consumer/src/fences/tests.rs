@@ -24,7 +24,7 @@ async fn world() -> World {
     let fences = Fences {
         rows: Arc::new(memory.likes(ShardCount::DEFAULT)),
         checkpoints: Arc::new(memory.checkpoints()),
-        shelf: Arc::new(broker.shelf("test", "likes")),
+        reader: Arc::new(broker.reader("test", "likes")),
         topic: "likes".to_owned(),
     };
     World { broker, memory, fences }
@@ -41,7 +41,7 @@ async fn a_reset_moves_offset_and_topic_raises_cfg_and_opens_a_gap() {
     fences.rows.create_fence(&partition(), &stale).await.unwrap();
     broker.trim("likes", 0, 1);
     fences.reset(0, ResetTo::Start, NOW).await.unwrap();
-    let log = fences.shelf.logs().await.unwrap().remove(0).1;
+    let log = fences.reader.logs().await.unwrap().remove(0).1;
     let moved = fences.rows.fence(&partition()).await.unwrap().unwrap();
     assert_eq!(moved, Fence { offset: Offset(1), cfg: 3, topic: log.topic });
     let gaps = memory.checkpoints().gaps().await.unwrap();

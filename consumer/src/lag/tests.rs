@@ -3,16 +3,13 @@ use std::future::pending;
 use async_trait::async_trait;
 use futures_util::FutureExt;
 use tally_core::fence::{Partition, TopicId};
-use tally_core::ports::log::{Over, Records};
+use tally_core::ports::log::{Records, Revocation};
+use tokio::sync::watch;
 
 use super::*;
 
 fn fence(offset: u64) -> Fence {
     Fence { offset: Offset(offset), cfg: 0, topic: TopicId("t".into()) }
-}
-
-fn log(topic: &str, start: u64, end: u64) -> Log {
-    Log { topic: TopicId(topic.into()), start: Offset(start), end: Offset(end) }
 }
 
 #[test]
@@ -37,33 +34,37 @@ fn the_oldest_waiting_record_stands_until_the_fence_moves() {
     assert_eq!(progress.state().waiting, None);
 }
 
+fn look(fence_at: u64, end: u64) -> Look {
+    let log = Log { topic: TopicId("t".into()), start: Offset(0), end: Offset(end) };
+    Look { fence: fence(fence_at), log, partitions: 1 }
+}
+
 #[test]
 fn a_partition_that_reads_nothing_is_behind_and_gets_older() {
     let progress = Progress::default();
     progress.loaded(&fence(3));
-    assert_eq!(progress.compare(fence(3), &log("t", 0, 8), UnixMillis(1_000)), (5, Duration::ZERO));
-    assert_eq!(progress.compare(fence(3), &log("t", 0, 9), UnixMillis(4_000)), (6, Duration::from_secs(3)));
+    assert_eq!(progress.look(look(3, 8), UnixMillis(1_000)), (5, Duration::ZERO));
+    assert_eq!(progress.look(look(3, 9), UnixMillis(4_000)), (6, Duration::from_secs(3)));
 }
 
 #[test]
-fn a_log_that_no_longer_fits_the_fence_is_told_until_the_fence_is_read_again() {
-    for misfit in [log("later", 0, 9), log("t", 4, 9), log("t", 0, 2)] {
-        let progress = Progress::default();
-        progress.loaded(&fence(3));
-        progress.compare(fence(3), &log("t", 0, 3), UnixMillis(0));
-        assert!(progress.doubted().now_or_never().is_none());
-        progress.compare(fence(3), &misfit, UnixMillis(0));
-        assert!(progress.doubted().now_or_never().is_some(), "{misfit:?}");
-        progress.loaded(&fence(3));
-        assert!(progress.doubted().now_or_never().is_none());
-    }
+fn the_worker_gets_the_last_look_once_and_none_from_before_the_fence_was_read() {
+    let progress = Progress::default();
+    progress.loaded(&fence(3));
+    progress.look(look(3, 8), UnixMillis(0));
+    progress.look(look(3, 9), UnixMillis(0));
+    assert_eq!(progress.looked().now_or_never(), Some(look(3, 9)));
+    assert_eq!(progress.looked().now_or_never(), None);
+    progress.look(look(3, 9), UnixMillis(0));
+    progress.loaded(&fence(4));
+    assert_eq!(progress.looked().now_or_never(), None);
 }
 
 /// A partition whose broker never answers.
 #[derive(Debug)]
 struct Unanswered {
     partition: Partition,
-    over: watch::Receiver<bool>,
+    revoked: watch::Receiver<bool>,
 }
 
 #[async_trait]
@@ -83,21 +84,21 @@ impl OwnedPartition for Unanswered {
     async fn records(&self) -> Outcome<Arc<Records>> {
         pending().await
     }
-    async fn over(&self) -> Over {
-        self.over.clone().wait_for(|over| *over).await.unwrap();
-        Over::Revoked
+    async fn revoked(&self) -> Revocation {
+        self.revoked.clone().wait_for(|revoked| *revoked).await.unwrap();
+        Revocation::Revoked
     }
     fn finished(&self, _offset: Offset) {}
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_broker_that_does_not_answer_holds_no_partition_back_from_its_handover() {
-    let over = watch::Sender::new(false);
+async fn a_broker_that_does_not_answer_delays_no_handover() {
+    let revoked = watch::Sender::new(false);
     let board = Board::default();
     let owned: Vec<Arc<dyn OwnedPartition>> = (0..2)
         .map(|index| {
             let partition = Partition { topic: "likes".into(), index };
-            Arc::new(Unanswered { partition, over: over.subscribe() }) as Arc<dyn OwnedPartition>
+            Arc::new(Unanswered { partition, revoked: revoked.subscribe() }) as Arc<dyn OwnedPartition>
         })
         .collect();
     let progress: Vec<_> = owned.iter().map(|log| board.enter(log)).collect();
@@ -106,7 +107,7 @@ async fn a_broker_that_does_not_answer_holds_no_partition_back_from_its_handover
     let mut measuring = std::pin::pin!(meter.measure());
     assert!(measuring.as_mut().now_or_never().is_none(), "it waits for the first");
     assert_eq!(Arc::strong_count(&owned[1]), 1, "and holds no other meanwhile");
-    over.send_replace(true);
-    tokio::time::timeout(Duration::from_secs(1), measuring).await.expect("it gives up what is asked back");
+    revoked.send_replace(true);
+    tokio::time::timeout(Duration::from_secs(1), measuring).await.expect("it lets go of what is revoked");
     assert!(owned.iter().all(|log| Arc::strong_count(log) == 1));
 }

@@ -8,7 +8,7 @@ use std::time::Duration;
 use async_trait::async_trait;
 use tally_adapters::memory::Memory;
 use tally_adapters::memory::log::Broker;
-use tally_consumer::{Action, App, Ports, ReadSettings};
+use tally_consumer::{App, Mode, Ports, ReadSettings};
 use tally_core::batch::Change;
 use tally_core::event::{Action as Said, LikeEvent};
 use tally_core::fault::Fault;
@@ -172,10 +172,10 @@ struct MoodyIntake {
 
 #[async_trait]
 impl Intake for MoodyIntake {
-    async fn rebalance(&mut self) -> Outcome<Rebalance> {
+    async fn next(&mut self) -> Outcome<Rebalance> {
         tokio::select! {
             Some(fault) = self.mood.faults.recv() => Err(fault),
-            rebalance = self.inner.rebalance() => rebalance,
+            rebalance = self.inner.next() => rebalance,
         }
     }
 
@@ -217,17 +217,17 @@ impl World {
     }
 
     fn start(&mut self, rows: Arc<dyn FencedRows>, join: Join) -> Running {
-        let shelves = self.broker.clone();
+        let readers = self.broker.clone();
         let ports = Ports {
             checkpoints: Arc::new(self.memory.checkpoints()),
             rows: Box::new(move |_| rows),
             join,
             producer: Arc::new(self.broker.clone()),
-            shelf: Box::new(move |topic| Ok(Arc::new(shelves.shelf("replay", topic)))),
+            reader: Box::new(move |topic| Ok(Arc::new(readers.reader("replay", topic)))),
         };
         self.seed += 1;
         let host = Host::new("consumer").with_clock(Clock::starting_at(NOW)).with_chance(Chance::seeded(self.seed));
-        Running::start(App::with_ports(Action::Consume, self.settings.clone(), ports), host)
+        Running::start(App::with_ports(Mode::Consume, self.settings.clone(), ports), host)
     }
 
     /// The same with a group whose errors and whose leaving are a test's to say.
@@ -299,13 +299,13 @@ impl World {
 
     /// The dead letters: where each came from, and why.
     pub(crate) async fn letters(&self) -> Vec<(u32, u64, String)> {
-        use tally_core::ports::Shelf;
-        let shelf = self.broker.shelf("test", DLQ);
+        use tally_core::ports::TopicReader;
+        let reader = self.broker.reader("test", DLQ);
         let mut letters = Vec::new();
-        for (partition, log) in shelf.logs().await.unwrap() {
+        for (partition, log) in reader.logs().await.unwrap() {
             let mut at = log.start;
             while at < log.end {
-                let read = shelf.read(&partition, at, log.end).await.unwrap();
+                let read = reader.read(&partition, at, log.end).await.unwrap();
                 at = read.last_offset().unwrap().next();
                 letters.extend(read.iter().map(|record| {
                     let text = |name: &str| {

@@ -69,7 +69,7 @@ async fn a_lost_partition_is_dropped_at_once_and_its_zombie_is_refused_by_the_fe
     let hold = Arc::clone(&held);
     let mut first = true;
     world.table.script(move |_| {
-        let lost = Commit::Unknown("nobody waits for it".to_owned());
+        let lost = Commit::Unknown("no answer".to_owned());
         if std::mem::take(&mut first) { Answer::SayAndDoLater(lost, Arc::clone(&hold)) } else { Answer::Truth }
     });
     let consumer = world.consumer();

@@ -5,7 +5,7 @@ use std::time::Duration;
 use tally_core::event::Action::Like;
 use tally_core::fault::Fault;
 use tally_core::fence::{Commit, Fence, Partition};
-use tally_core::ports::{FencedRows, Shelf};
+use tally_core::ports::{FencedRows, TopicReader};
 
 use crate::common::{self, Answer, World, eventually, stop};
 
@@ -39,7 +39,7 @@ async fn a_refusal_of_dead_letters_is_forgotten_with_the_partition() {
     let consumer = world.consumer();
     let readiness = consumer.host().readiness().clone();
     eventually("it shows", async || readiness.report().conditions.contains_key("dead-letters-0")).await;
-    // Whoever has the partition next is not refused even once.
+    // The next owner of the partition is not refused even once.
     world.broker.refuse_writes(common::DLQ, None);
     world.broker.expire(common::GROUP);
     world.reaches(0, 1).await;
@@ -102,7 +102,7 @@ async fn a_fence_reset_to_another_topic_has_its_own_dead_letters() {
     world.put(0, b"k", Some(b"{"));
     let partition = Partition { topic: common::TOPIC.into(), index: 0 };
     let seen = world.table.fence(&partition).await.unwrap().unwrap();
-    let log = world.broker.shelf("test", common::TOPIC).logs().await.unwrap().remove(0).1;
+    let log = world.broker.reader("test", common::TOPIC).logs().await.unwrap().remove(0).1;
     let to = Fence { topic: log.topic, ..seen.clone() };
     assert!(world.table.reset_fence(&partition, &seen, &to).await.unwrap());
     world.reaches(0, 1).await;

@@ -1,7 +1,8 @@
 //! The consumer as a process of its own, over real librdkafka, real HTTP and real signals.
 //!
-//! Sizes fit a change's checks; the full ones are asked for by variables: `TALLY_TEST_EVENTS=200000`,
-//! `TALLY_TEST_KILLS=20`, `TALLY_TEST_STOPS=100`, `TALLY_TEST_OUTAGE=60` (seconds), `TALLY_TEST_THROTTLE=30` (seconds).
+//! Sizes fit a change's checks. Variables ask for more: `TALLY_TEST_EVENTS=200000`, `TALLY_TEST_KILLS=20`,
+//! `TALLY_TEST_STOPS=100`, and for outages that last longer than it takes to feel them: `TALLY_TEST_OUTAGE=60` and
+//! `TALLY_TEST_THROTTLE=30`, in seconds.
 
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on fails there")]
 #![expect(clippy::print_stdout, reason = "a run says what it compared")]
@@ -15,11 +16,13 @@ use tally_core::fence::{Fence, Offset, TopicId};
 use tally_core::ports::FencedRows;
 use tally_emulator::{Fault, Rule};
 
-use stage::{Stage, checked, eventually, sized};
+use stage::{Stage, checked, eventually, eventually_after, sized};
 
 /// A backlog of records that compress so well that the in-process cluster keeps all of them.
 const BACKLOG: u64 = 40_000;
 const PADDING: usize = 4_000;
+/// Requests that an outage refuses before memory is looked at: nine tries of each partition.
+const REFUSED: u64 = 108;
 /// What a consumer of twelve partitions may hold of it, and itself.
 const MEMORY: u64 = 144 << 20;
 
@@ -93,7 +96,9 @@ async fn a_consumer_that_is_killed_again_and_again_leaves_exact_rows() {
         let mut consumer = stage.consumer(&[]);
         consumer.says("reading from the fence").await;
         stage.say(1_500).await;
-        tokio::time::sleep(Duration::from_millis(37 * kill % 400)).await;
+        // Each time further into the work: before it, amid it, and with little left.
+        let left = stage.behind().await.saturating_sub(kill % 5 * 300);
+        eventually("as much is written", async || stage.behind().await <= left).await;
         consumer.signal("KILL");
         assert_eq!(consumer.exit().await, None);
     }
@@ -125,21 +130,21 @@ async fn a_whole_topic_read_by_a_group_without_offsets_writes_nothing() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_broker_that_is_down_is_waited_for_by_name() {
-    let outage = Duration::from_secs(sized("TALLY_TEST_OUTAGE", 5));
+    let outage = Duration::from_secs(sized("TALLY_TEST_OUTAGE", 0));
     let mut stage = Stage::set().await;
     stage.broker_down();
     let mut consumer = stage.consumer(&[]);
     consumer.says(r#""dependency":"kafka""#).await;
     assert!(consumer.get("/readyz").contains("503"), "{}", consumer.get("/readyz"));
-    assert!(consumer.get("/metrics").contains("tally_consumer_kafka_errors_total"));
-    tokio::time::sleep(outage).await;
+    eventually_after(outage, "the outage is felt", async || consumer.kafka_errors() > 0).await;
     assert!(consumer.is_running());
     stage.broker_up();
     stage.say(500).await;
     stage.caught_up().await;
     assert!(consumer.get("/readyz").starts_with("HTTP/1.1 200"));
+    let errors = consumer.kafka_errors();
     stage.broker_down();
-    tokio::time::sleep(outage).await;
+    eventually_after(outage, "the outage is felt", async || consumer.kafka_errors() > errors).await;
     assert!(consumer.is_running());
     stage.broker_up();
     stage.say(500).await;
@@ -150,7 +155,7 @@ async fn a_broker_that_is_down_is_waited_for_by_name() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_throttled_table_and_a_refusing_dead_letter_topic_cost_time_and_are_named() {
-    let span = Duration::from_secs(sized("TALLY_TEST_THROTTLE", 4));
+    let span = Duration::from_secs(sized("TALLY_TEST_THROTTLE", 0));
     let mut stage = Stage::set().await;
     let throttle = Rule::new(Fault::Throttle).table("likes").chance(0.8);
     stage.say(4_000).await;
@@ -160,9 +165,8 @@ async fn a_throttled_table_and_a_refusing_dead_letter_topic_cost_time_and_are_na
     stage.emulator.set_faults(vec![throttle]);
     let consumer = stage.consumer(&[]);
     consumer.says("a dead letter is not acknowledged").await;
-    // Throttled for a while once it is felt: joining the group may take longer than that while.
     consumer.says("the store is busy").await;
-    tokio::time::sleep(span).await;
+    eventually_after(span, "many are throttled", async || stage.emulator.stats().fired("throttle") >= 100).await;
     stage.emulator.set_faults(vec![]);
     stage.caught_up().await;
     let metrics = consumer.get("/metrics");
@@ -181,7 +185,7 @@ async fn a_throttled_table_and_a_refusing_dead_letter_topic_cost_time_and_are_na
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_table_that_is_down_costs_time_alone_and_memory_stays_bounded() {
-    let span = Duration::from_secs(sized("TALLY_TEST_OUTAGE", 12));
+    let span = Duration::from_secs(sized("TALLY_TEST_OUTAGE", 0));
     let mut stage = Stage::set().await;
     let consumer = stage.consumer(&[]);
     consumer.says("reading from the fence").await;
@@ -189,12 +193,13 @@ async fn a_table_that_is_down_costs_time_alone_and_memory_stays_bounded() {
         .emulator
         .set_faults(vec![Rule::new(Fault::Outage).table("likes"), Rule::new(Fault::Outage).table("checkpoints")]);
     stage.say_padded(BACKLOG, PADDING).await;
-    tokio::time::sleep(span).await;
+    // By then a partition has waited for seconds between its tries, and taken in all it may.
+    eventually_after(span, "many are refused", async || stage.emulator.stats().fired("outage") >= REFUSED).await;
     if let Some(peak) = consumer.peak_memory() {
         println!("{} MiB at most, of a backlog of {} MiB", peak >> 20, (BACKLOG * PADDING as u64) >> 20);
         assert!(peak < MEMORY, "{peak} bytes");
     }
-    assert!(!consumer.log().contains(r#""why":"lost""#), "the group has not given it up");
+    assert!(!consumer.log().contains(r#""why":"lost""#), "it is still a member");
     stage.emulator.set_faults(vec![]);
     stage.caught_up().await;
     stage.check().await;
@@ -248,8 +253,15 @@ async fn sigterm_at_any_moment_exits_0_inside_the_grace() {
     for stop in 0..sized("TALLY_TEST_STOPS", 6) {
         stage.say(300).await;
         let mut consumer = stage.consumer(&["--shutdown-grace", "15s"]);
-        consumer.says("starting").await;
-        tokio::time::sleep(Duration::from_millis(stop * 811 % 5_000)).await;
+        let waiting = stage.behind().await;
+        match stop % 6 {
+            0 => consumer.says("starting").await,
+            1 => consumer.says("admin listening").await,
+            2 => consumer.says("assigned").await,
+            3 => consumer.says("reading from the fence").await,
+            4 => eventually("something is written", async || stage.behind().await < waiting).await,
+            _ => stage.caught_up().await,
+        }
         let began = tokio::time::Instant::now();
         consumer.signal("TERM");
         assert_eq!(consumer.exit().await, Some(0), "{}", consumer.log());
@@ -259,6 +271,16 @@ async fn sigterm_at_any_moment_exits_0_inside_the_grace() {
     stage.caught_up().await;
     stage.check().await;
     last.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_table_without_its_stream_ends_the_start_and_is_named() {
+    let stage = Stage::set().await;
+    stage.switch_stream_off().await;
+    let mut consumer = stage.consumer(&[]);
+    assert_eq!(consumer.exit().await, Some(1));
+    let said = consumer.log();
+    assert!(said.contains("table likes: its stream has to carry NEW_AND_OLD_IMAGES"), "{said}");
 }
 
 #[test]

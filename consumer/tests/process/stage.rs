@@ -1,5 +1,5 @@
-//! A stage for real processes: librdkafka's in-process cluster, the emulator on a loopback port, producers with a
-//! ledger, and consumers that are ended whatever becomes of a test.
+//! What the process tests run on: librdkafka's in-process cluster, the emulator on a loopback port, producers with a
+//! ledger, and consumers that end with their test, also where it fails.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs::File;
@@ -11,6 +11,8 @@ use std::sync::Mutex;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
+use aws_sdk_dynamodb::config::{BehaviorVersion, Credentials, Region};
+use aws_sdk_dynamodb::types::StreamSpecification;
 use futures_util::StreamExt;
 use rdkafka::mocking::MockCluster;
 use rdkafka::producer::DefaultProducerContext;
@@ -20,7 +22,7 @@ use tally_core::event::{Action, LikeEvent, partition_of};
 use tally_core::fence::Partition;
 use tally_core::ids::{PostId, RowKey, ShardCount, UserId};
 use tally_core::ports::log::Outgoing;
-use tally_core::ports::{FencedRows, Producer, Rows, Segment, Shelf};
+use tally_core::ports::{FencedRows, Producer, Rows, Segment, TopicReader};
 use tally_core::time::UnixMillis;
 use tally_emulator::{Config, Emulator};
 use tally_service::{Host, Stage as Step};
@@ -31,7 +33,7 @@ pub(crate) const PARTITIONS: u32 = 12;
 /// Long enough for rebalances of the in-process cluster, which take up to fifteen seconds each.
 const PATIENCE: Duration = Duration::from_secs(150);
 
-/// Since when a like is there, for each (post, user) that was ever spoken of.
+/// Since when a like is there, for each (post, user) of any event.
 pub(crate) type Ledger = BTreeMap<(String, String), Option<UnixMillis>>;
 
 /// Likes that are there, and since when.
@@ -84,8 +86,21 @@ impl Stage {
         Self { cluster, emulator, likes, rows, endpoint, producer, ledger, ends, poison, said: 0, _server: host }
     }
 
+    /// Switches the stream of the likes table off.
+    pub(crate) async fn switch_stream_off(&self) {
+        let config = aws_sdk_dynamodb::Config::builder()
+            .behavior_version(BehaviorVersion::latest())
+            .region(Region::new("us-east-1"))
+            .endpoint_url(&self.endpoint)
+            .credentials_provider(Credentials::new("local", "local", None, None, "local"))
+            .http_client(self.emulator.http_client());
+        let client = aws_sdk_dynamodb::Client::from_conf(config.build());
+        let off = StreamSpecification::builder().stream_enabled(false).build().unwrap();
+        client.update_table().table_name("likes").stream_specification(off).send().await.unwrap();
+    }
+
     pub(crate) fn broker_down(&self) {
-        let _nobody_forks = FORKING.lock().unwrap();
+        let _no_fork = FORKING.lock().unwrap();
         self.cluster.broker_down(-1).unwrap();
     }
 
@@ -98,7 +113,7 @@ impl Stage {
         self.say_padded(count, 0).await;
     }
 
-    /// The same, each with `padding` bytes of a field that nobody knows.
+    /// The same, each with `padding` bytes in an unknown field.
     pub(crate) async fn say_padded(&mut self, count: u64, padding: usize) {
         let records: Vec<_> = (self.said..self.said + count).map(|n| self.draw(n, padding)).collect();
         self.said += count;
@@ -218,12 +233,12 @@ impl Stage {
     /// Where each dead letter came from, in order.
     async fn letters(&self) -> Vec<(u32, u64)> {
         let settings = kafka::Settings::plaintext(&self.cluster.bootstrap_servers());
-        let shelf = kafka::Shelf::new(&settings, "stage", "likes.dlq").unwrap();
+        let reader = kafka::TopicReader::new(&settings, "stage", "likes.dlq").unwrap();
         let mut letters = Vec::new();
-        for (partition, log) in shelf.logs().await.unwrap() {
+        for (partition, log) in reader.logs().await.unwrap() {
             let mut at = log.start;
             while at < log.end {
-                let records = shelf.read(&partition, at, log.end).await.unwrap();
+                let records = reader.read(&partition, at, log.end).await.unwrap();
                 at = records.last_offset().unwrap().next();
                 letters.extend(records.iter().map(|record| {
                     let text = |name: &str| {
@@ -367,6 +382,13 @@ impl Consumer {
         assert_eq!(self.exit().await, Some(0), "{}", self.log());
     }
 
+    /// How many errors of the Kafka client it has counted.
+    pub(crate) fn kafka_errors(&self) -> u64 {
+        let metrics = self.get("/metrics");
+        let values = metrics.lines().filter(|line| line.starts_with("tally_consumer_kafka_errors_total{"));
+        values.map(|line| line.rsplit(' ').next().unwrap().parse::<u64>().unwrap()).sum()
+    }
+
     /// What its admin listener answers.
     pub(crate) fn get(&self, path: &str) -> String {
         let log = self.log();
@@ -394,10 +416,15 @@ impl Drop for Consumer {
     }
 }
 
-pub(crate) async fn eventually(what: &str, mut holds: impl AsyncFnMut() -> bool) {
-    let deadline = Instant::now() + PATIENCE;
-    while !holds().await {
-        assert!(Instant::now() < deadline, "never: {what}");
+pub(crate) async fn eventually(what: &str, holds: impl AsyncFnMut() -> bool) {
+    eventually_after(Duration::ZERO, what, holds).await;
+}
+
+/// Waits until `holds`, and for `span` at least: zero unless a longer run is asked for.
+pub(crate) async fn eventually_after(span: Duration, what: &str, mut holds: impl AsyncFnMut() -> bool) {
+    let began = Instant::now();
+    while !holds().await || began.elapsed() < span {
+        assert!(began.elapsed() < span + PATIENCE, "never: {what}");
         tokio::time::sleep(Duration::from_millis(50)).await;
     }
 }

@@ -1,4 +1,4 @@
-//! Bytes to event: one pass over the JSON, borrowing the ids, then the checks in the order of the reasons.
+//! Decodes a record to an event: one pass over the JSON that borrows the ids, then the checks in the order of the reasons.
 
 use std::borrow::Cow;
 use std::fmt;
@@ -7,14 +7,27 @@ use serde::de::{Deserialize, DeserializeSeed, Deserializer, IgnoredAny, MapAcces
 
 use super::{Action, Field, LikeEvent, MAX_EVENT_BYTES, Rejection};
 use crate::ids::{BadId, check_id};
+use crate::ports::log::Record;
 use crate::time::UnixMillis;
+
+/// Decodes a record. In CloudEvents' binary mode the attributes are headers and the value is the event itself, so the
+/// header `ce_specversion` has to name a version that is known; every other record is decoded by its value alone.
+pub fn decode(record: Record<'_>) -> Result<LikeEvent<'_>, Rejection> {
+    if record.headers().len() > 0
+        && let Some(version) = record.header("ce_specversion")
+        && !version.starts_with(b"1.")
+    {
+        return Err(UNKNOWN_VERSION);
+    }
+    decode_value(record.value, record.at)
+}
 
 /// Decodes a record's value; `recorded` is the record's own time, for an event that states none.
 ///
 /// An object with `specversion` and without ids of its own is a CloudEvents envelope, and its `data` is the event
 /// (CloudEvents attribute names have no underscore, so neither can be mistaken for the other). A field given twice
 /// counts as given last, as JSON parsers at large have it. Unknown fields are ignored.
-pub fn decode(value: Option<&[u8]>, recorded: UnixMillis) -> Result<LikeEvent<'_>, Rejection> {
+pub fn decode_value(value: Option<&[u8]>, recorded: UnixMillis) -> Result<LikeEvent<'_>, Rejection> {
     let value = value.filter(|value| !value.is_empty()).ok_or(Rejection::EmptyValue)?;
     if value.len() > MAX_EVENT_BYTES {
         return Err(Rejection::TooLarge(value.len()));
@@ -27,6 +40,8 @@ pub fn decode(value: Option<&[u8]>, recorded: UnixMillis) -> Result<LikeEvent<'_
     }
 }
 
+const UNKNOWN_VERSION: Rejection = Rejection::BadEnvelope("specversion is not 1.x");
+
 fn parse(text: &str) -> serde_json::Result<Parsed<'_>> {
     let mut json = serde_json::Deserializer::from_str(text);
     let parsed = Layer::Outer.deserialize(&mut json)?;
@@ -38,7 +53,7 @@ fn parse(text: &str) -> serde_json::Result<Parsed<'_>> {
 fn open(envelope: Fields<'_>) -> Result<Fields<'_>, Rejection> {
     match envelope.specversion {
         Some(Scalar::Text(version)) if version.starts_with("1.") => {}
-        _ => return Err(Rejection::BadEnvelope("specversion is not 1.x")),
+        _ => return Err(UNKNOWN_VERSION),
     }
     match envelope.data.map(|data| *data) {
         None => Err(Rejection::BadEnvelope("there is no data")),
@@ -97,7 +112,7 @@ fn id<'a>(
     }
 }
 
-/// How deep in the document we are: only the outermost object can be an envelope.
+/// The depth in the document: only the outermost object can be an envelope.
 #[derive(Clone, Copy, PartialEq)]
 enum Layer {
     Outer,
@@ -112,7 +127,7 @@ impl<'de> DeserializeSeed<'de> for Layer {
     }
 }
 
-/// A value that is wanted only as far as its type: drained, so that what follows it can be read.
+/// Visits a value of which only the type is wanted: it is read to its end, so that what follows it can be read.
 macro_rules! drain_as {
     ($value:expr) => {
         fn visit_bool<E>(self, _: bool) -> Result<Self::Value, E> {
@@ -248,17 +263,19 @@ impl<'de> Deserialize<'de> for Scalar<'de> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::fence::Offset;
+    use crate::ports::log::{Header, Records};
 
     const RECORDED: UnixMillis = UnixMillis(77);
 
     fn reason(value: &str) -> &'static str {
-        decode(Some(value.as_bytes()), RECORDED).map_or_else(|rejection| rejection.reason(), |_| "accepted")
+        decode_value(Some(value.as_bytes()), RECORDED).map_or_else(|rejection| rejection.reason(), |_| "accepted")
     }
 
     #[test]
     fn the_documented_event_is_accepted_and_its_ids_are_borrowed() {
         let value = br#"{"post_id":"p-1","user_id":"u-1","action":"like","ts":1700000000000,"event_id":"optional"}"#;
-        let event = decode(Some(value), RECORDED).unwrap();
+        let event = decode_value(Some(value), RECORDED).unwrap();
         assert_eq!((event.post(), event.user(), event.action), ("p-1", "u-1", Action::Like));
         assert_eq!(event.at, UnixMillis(1_700_000_000_000));
         assert!(matches!((&event.post, &event.user), (Cow::Borrowed(_), Cow::Borrowed(_))));
@@ -270,16 +287,16 @@ mod tests {
             r#"{"post_id":"p","user_id":"u","action":"unlike"}"#,
             r#"{"post_id":"p","user_id":"u","action":"unlike","ts":null}"#,
         ] {
-            let event = decode(Some(value.as_bytes()), RECORDED).unwrap();
+            let event = decode_value(Some(value.as_bytes()), RECORDED).unwrap();
             assert_eq!((event.action, event.at), (Action::Unlike, RECORDED));
         }
     }
 
     #[test]
     fn each_way_to_be_wrong_has_its_reason() {
-        assert_eq!(decode(None, RECORDED), Err(Rejection::EmptyValue));
-        assert_eq!(decode(Some(b""), RECORDED), Err(Rejection::EmptyValue));
-        assert_eq!(decode(Some(b"{\"a\":\"\xff\"}"), RECORDED), Err(Rejection::NotUtf8(6)));
+        assert_eq!(decode_value(None, RECORDED), Err(Rejection::EmptyValue));
+        assert_eq!(decode_value(Some(b""), RECORDED), Err(Rejection::EmptyValue));
+        assert_eq!(decode_value(Some(b"{\"a\":\"\xff\"}"), RECORDED), Err(Rejection::NotUtf8(6)));
         for (value, expected) in [
             (" ", "not_json"),
             ("{", "not_json"),
@@ -345,18 +362,44 @@ mod tests {
     #[test]
     fn a_field_given_twice_counts_as_given_last() {
         let value = br#"{"post_id":1,"user_id":"u","action":"like","post_id":"p","action":"unlike"}"#;
-        let event = decode(Some(value), RECORDED).unwrap();
+        let event = decode_value(Some(value), RECORDED).unwrap();
         assert_eq!((event.post(), event.action), ("p", Action::Unlike));
     }
 
     #[test]
-    fn deep_nesting_is_refused_or_skipped_and_never_overflows_the_stack() {
+    fn nesting_of_any_depth_is_skipped_where_it_is_ignored_and_never_overflows_the_stack() {
         let deep = |n: usize| format!("{}{}", "[".repeat(n), "]".repeat(n));
-        for depth in [200, 30_000] {
+        for depth in [1, 127, 128, 200, 30_000] {
             let ignored = format!(r#"{{"post_id":"p","user_id":"u","action":"like","x":{}}}"#, deep(depth));
-            assert!(["accepted", "not_json"].contains(&reason(&ignored)), "depth {depth}");
-            assert!(["not_an_object", "not_json"].contains(&reason(&deep(depth))), "depth {depth}");
+            assert_eq!(reason(&ignored), "accepted", "depth {depth}");
+            let user = format!(r#"{{"post_id":"p","user_id":{},"action":"like"}}"#, deep(depth));
+            assert_eq!(reason(&user), "bad_user_id", "depth {depth}");
+            assert_eq!(reason(&deep(depth)), "not_an_object", "depth {depth}");
         }
+    }
+
+    #[test]
+    fn both_modes_of_cloud_events_are_accepted_and_other_versions_are_not() {
+        const EVENT: &[u8] = br#"{"post_id":"p","user_id":"u","action":"like","ts":5}"#;
+        let reason = |value: Option<&[u8]>, headers: &[Header<'_>]| {
+            let mut records = Records::default();
+            records.push(Offset(0), RECORDED, None, value, headers.iter().copied());
+            decode(records.get(0).unwrap()).map_or_else(|rejection| rejection.reason(), |_| "accepted")
+        };
+        let version = |version: Option<&'static [u8]>| [("ce_id", Some(&b"1"[..])), ("ce_specversion", version)];
+        assert_eq!(reason(Some(EVENT), &version(Some(b"1.0"))), "accepted");
+        assert_eq!(reason(Some(EVENT), &version(Some(b"1.1"))), "accepted");
+        assert_eq!(reason(Some(EVENT), &version(Some(b"0.3"))), "bad_envelope");
+        assert_eq!(reason(Some(EVENT), &version(Some(b"10"))), "bad_envelope");
+        assert_eq!(reason(None, &version(Some(b"0.3"))), "bad_envelope");
+        assert_eq!(reason(None, &version(Some(b"1.0"))), "empty_value");
+        assert_eq!(reason(Some(EVENT), &version(None)), "accepted", "a header without a value names no version");
+        assert_eq!(reason(Some(EVENT), &[]), "accepted");
+        assert_eq!(reason(Some(b"{}"), &version(Some(b"1.0"))), "missing_field");
+        let structured = [br#"{"specversion":"1.0","id":"1","data":"#, EVENT, b"}"].concat();
+        assert_eq!(reason(Some(&structured), &[("content-type", Some(b"application/cloudevents+json"))]), "accepted");
+        let both = version(Some(b"1.0"));
+        assert_eq!(reason(Some(&structured), &both), "accepted", "an envelope inside binary mode is opened");
     }
 
     #[test]

@@ -1,4 +1,4 @@
-//! Why a record is no event: the closed list that dead letters, metrics and `dlq list` speak.
+//! Why a record is no event: the closed list of reasons that dead letters, metrics and `dlq list` use.
 
 use std::fmt;
 
@@ -8,13 +8,10 @@ use super::MAX_EVENT_BYTES;
 use crate::ids::BadId;
 
 /// A field every event has.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Field {
-    /// `post_id`
     Post,
-    /// `user_id`
     User,
-    /// `action`
     Action,
 }
 
@@ -28,8 +25,9 @@ impl fmt::Display for Field {
     }
 }
 
-/// Why a record was not applied. Data, not an error: it goes to the dead-letter topic and is finished once acknowledged there.
-#[derive(Clone, Debug, PartialEq, Eq, Error)]
+/// Why a record was not applied. It is data, not an error: the record is finished once the dead-letter topic has
+/// acknowledged it.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, Error)]
 pub enum Rejection {
     /// A tombstone or an empty value.
     #[error("the value is empty")]
@@ -49,10 +47,10 @@ pub enum Rejection {
     /// A required field is absent.
     #[error("{0} is missing")]
     MissingField(Field),
-    /// `post_id` is not a valid id; `None` where it is not even a text.
+    /// `post_id` is not a valid id; `None` where it is not a text.
     #[error("post_id: {}", id_fault(*.0))]
     BadPostId(Option<BadId>),
-    /// `user_id` is not a valid id; `None` where it is not even a text.
+    /// `user_id` is not a valid id; `None` where it is not a text.
     #[error("user_id: {}", id_fault(*.0))]
     BadUserId(Option<BadId>),
     /// `action` is neither `like` nor `unlike`.
@@ -64,7 +62,7 @@ pub enum Rejection {
     /// A CloudEvents envelope of another version or without the event as its `data`.
     #[error("CloudEvents envelope: {0}")]
     BadEnvelope(&'static str),
-    /// A valid event that the table would not take; the store's own words.
+    /// A valid event that the table does not take; the store's own words.
     #[error("refused by the store: {0}")]
     RefusedByStore(String),
 }

@@ -1,23 +1,24 @@
-//! Which partition a record belongs to: one key scheme and one partitioner per topic, or one user's events lose their order.
+//! Which partition a record belongs to. A topic has one key scheme and one partitioner: with more, one user's events lose
+//! their order.
 
 use std::fmt;
 use std::str::FromStr;
 
 use thiserror::Error;
 
+use super::LikeEvent;
 use crate::ids::ShardCount;
 
-/// What our own producers put in a record's key.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+/// What producers put in a record's key.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum KeyScheme {
-    /// The post's id: all of a post's events in one partition.
+    /// The post's id: all events of a post are in one partition.
     #[default]
     Post,
-    /// `post_id#shard`: a celebrity's post spreads over the partitions, each user's events still in one.
+    /// `post_id#shard`: the events of a post are spread over the partitions, each user's still in one.
     PostShard,
 }
 
-/// A key scheme that does not exist.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 #[error("a key scheme is \"post\" or \"post-shard\", not {0:?}")]
 pub struct UnknownKeyScheme(pub String);
@@ -53,6 +54,28 @@ impl fmt::Display for KeyScheme {
     }
 }
 
+/// Where a topic's records belong.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Routing {
+    /// What producers put in the key.
+    pub scheme: KeyScheme,
+    /// How many shards a post has.
+    pub shards: ShardCount,
+    /// How many partitions the topic has.
+    pub partitions: u32,
+}
+
+impl Routing {
+    /// Whether `event` belongs into `partition`.
+    pub fn fits(&self, event: &LikeEvent<'_>, partition: u32) -> bool {
+        let belongs = match self.scheme {
+            KeyScheme::Post => partition_of(event.post().as_bytes(), self.partitions),
+            scheme => partition_of(scheme.key(event.post(), event.user(), self.shards).as_bytes(), self.partitions),
+        };
+        belongs == partition
+    }
+}
+
 /// Where Kafka's default partitioner sends `key` in a topic of `partitions`: murmur2, sign bit cleared.
 pub fn partition_of(key: &[u8], partitions: u32) -> u32 {
     (murmur2(key) & 0x7fff_ffff) % partitions.max(1)
@@ -79,6 +102,9 @@ fn murmur2(key: &[u8]) -> u32 {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::event::Action;
+    use crate::ids::{PostId, UserId};
+    use crate::time::UnixMillis;
 
     /// Kafka's own published vectors for its Java partitioner.
     #[test]
@@ -102,5 +128,16 @@ mod tests {
         let key = KeyScheme::PostShard.key("p#1", "u-1", shards);
         assert_eq!(key, "p#1#10", "the shard of u-1 is pinned");
         assert!("random".parse::<KeyScheme>().is_err());
+    }
+    #[test]
+    fn an_event_fits_the_partition_of_its_key_and_no_other() {
+        let (post, user) = (PostId::new("p").unwrap(), UserId::new("u").unwrap());
+        let event = LikeEvent::new(&post, &user, Action::Like, UnixMillis(5));
+        for scheme in [KeyScheme::Post, KeyScheme::PostShard] {
+            let routing = Routing { scheme, shards: ShardCount::DEFAULT, partitions: 12 };
+            let fitting: Vec<u32> = (0..12).filter(|partition| routing.fits(&event, *partition)).collect();
+            let key = scheme.key("p", "u", ShardCount::DEFAULT);
+            assert_eq!(fitting, [partition_of(key.as_bytes(), 12)]);
+        }
     }
 }

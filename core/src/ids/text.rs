@@ -11,7 +11,7 @@ use thiserror::Error;
 pub const MAX_ID_BYTES: usize = 256;
 
 /// Why a text is no id.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Error)]
 pub enum BadId {
     /// Nothing at all.
     #[error("an id is empty")]

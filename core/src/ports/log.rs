@@ -1,5 +1,5 @@
-//! The log of events: partitions of a topic as a member of a group is given them, and records written and read outside
-//! of any group. Which record is an event, and where reading starts, is the caller's business.
+//! The log of events: partitions of a topic as a group gives them to a member, and records written and read outside of any
+//! group. Which record is an event, and where reading starts, is the caller's to decide.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -10,26 +10,24 @@ use super::Outcome;
 use crate::fence::{Log, Offset, Partition};
 use crate::time::UnixMillis;
 
-/// A header of a record: its name and, mostly, a value.
+/// A header of a record: its name, and its value if it has one.
 pub type Header<'a> = (&'a str, Option<&'a [u8]>);
 
 /// One record of a partition.
 #[derive(Clone, Copy, Debug)]
 pub struct Record<'a> {
-    /// Where it stands.
     pub offset: Offset,
     /// When it was written; the epoch where the log does not say.
     pub at: UnixMillis,
-    /// Its key.
     pub key: Option<&'a [u8]>,
-    /// Its value; `None` is a tombstone.
+    /// `None` is a tombstone.
     pub value: Option<&'a [u8]>,
     records: &'a Records,
     headers: &'a [HeaderSpan],
 }
 
 impl<'a> Record<'a> {
-    /// Its headers, in their order; a name may come twice.
+    /// Its headers in order; a name may occur twice.
     pub fn headers(self) -> impl ExactSizeIterator<Item = Header<'a>> {
         self.headers.iter().map(move |span| {
             let name = std::str::from_utf8(&self.records.bytes[span.name.clone()]);
@@ -43,25 +41,25 @@ impl<'a> Record<'a> {
         self.headers().filter(|(found, _)| *found == name).last().and_then(|(_, value)| value)
     }
 
-    /// What it weighs in memory: its bytes and a flat charge, so that many empty records are not free.
+    /// Its weight in memory: its bytes and a flat charge, so that empty records are not free.
     pub fn weight(self) -> usize {
         let headers: usize = self.headers().map(|(name, value)| name.len() + value.map_or(0, <[u8]>::len)).sum();
         FLAT_WEIGHT + self.key.map_or(0, <[u8]>::len) + self.value.map_or(0, <[u8]>::len) + headers
     }
 }
 
-/// What a record weighs besides its bytes.
+/// A record's weight beside its bytes.
 const FLAT_WEIGHT: usize = 128;
 
 /// Consecutive records of one partition in one buffer.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Records {
     bytes: Vec<u8>,
     items: Vec<Item>,
     headers: Vec<HeaderSpan>,
 }
 
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 struct Item {
     offset: Offset,
     at: UnixMillis,
@@ -70,14 +68,14 @@ struct Item {
     headers: Range<usize>,
 }
 
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 struct HeaderSpan {
     name: Range<usize>,
     value: Option<Range<usize>>,
 }
 
 impl Records {
-    /// Copies one more record in, behind those there are.
+    /// Copies a record in, behind those that are there.
     pub fn push<'h>(
         &mut self,
         offset: Offset,
@@ -96,12 +94,10 @@ impl Records {
         self.items.push(Item { offset, at, key, value, headers: first..self.headers.len() });
     }
 
-    /// How many there are.
     pub fn len(&self) -> usize {
         self.items.len()
     }
 
-    /// Whether there is none.
     pub fn is_empty(&self) -> bool {
         self.items.is_empty()
     }
@@ -125,6 +121,13 @@ impl Records {
         self.get(index)
     }
 
+    /// Those from `from` up to `to`, in order.
+    pub fn between(&self, from: Offset, to: Offset) -> impl Iterator<Item = Record<'_>> {
+        let first = self.items.partition_point(|item| item.offset < from);
+        let last = self.items.partition_point(|item| item.offset < to);
+        (first..last).map(|index| self.get(index).expect("the index is below the length"))
+    }
+
     /// All of them, in order.
     pub fn iter(&self) -> impl ExactSizeIterator<Item = Record<'_>> {
         (0..self.items.len()).map(|index| self.get(index).expect("the index is below the length"))
@@ -135,7 +138,7 @@ impl Records {
         self.items.last().map(|item| item.offset)
     }
 
-    /// What they weigh in memory.
+    /// Their weight in memory.
     pub fn weight(&self) -> usize {
         self.bytes.len() + self.items.len() * FLAT_WEIGHT
     }
@@ -147,17 +150,17 @@ impl Records {
     }
 }
 
-/// Why a partition is no longer ours.
+/// How a partition is taken from its member.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Over {
-    /// It is asked back: finish what is under way, in bounded time, and drop the handle.
+pub enum Revocation {
+    /// The group wants it back: finish what is under way, in bounded time, and drop the handle.
     Revoked,
-    /// Somebody else may have it already: drop the handle at once.
+    /// Another member may have it already: drop the handle at once.
     Lost,
 }
 
-impl Over {
-    /// The reason, as a metric label.
+impl Revocation {
+    /// The metric label.
     pub fn label(self) -> &'static str {
         match self {
             Self::Revoked => "revoked",
@@ -166,97 +169,93 @@ impl Over {
     }
 }
 
-/// What a group's rebalance means for this member.
+/// What a rebalance of the group means for this member.
 #[derive(Debug)]
 pub enum Rebalance {
-    /// These are ours now.
+    /// These are its own now.
     Assigned(Vec<Arc<dyn OwnedPartition>>),
-    /// These are not; their handles say so too.
-    Ended(Over, Vec<Partition>),
+    /// These are taken from it; their handles say so too.
+    Revoked(Revocation, Vec<Partition>),
 }
 
 /// Membership of a group that shares the partitions of one topic.
 #[async_trait]
 pub trait Intake: Send {
-    /// The next rebalance. Polling it is what reads records and keeps the membership alive, so whoever holds it does
-    /// nothing else. Cancel safe. A retryable fault says what is wrong meanwhile, and the membership goes on.
-    async fn rebalance(&mut self) -> Outcome<Rebalance>;
+    /// Reads records into the partitions' queues and keeps the membership alive, until the next rebalance. It has to be
+    /// called all the time, by a task that does nothing else. Cancel safe. After a fault that may pass the membership goes
+    /// on.
+    async fn next(&mut self) -> Outcome<Rebalance>;
 
-    /// Leaves the group, so that others need not wait for a time-out.
+    /// Leaves the group, so that the other members need not wait for a time-out.
     async fn leave(self: Box<Self>);
 }
 
-/// A partition that is ours until it says otherwise. Dropping the last reference gives it back.
+/// A partition of this member until [`revoked`](Self::revoked) completes. Dropping the last reference gives it back.
 #[async_trait]
 pub trait OwnedPartition: std::fmt::Debug + Send + Sync {
-    /// Which one.
     fn partition(&self) -> &Partition;
 
     /// How many partitions the topic has.
     async fn partitions(&self) -> Outcome<u32>;
 
-    /// What the broker says of the log now.
+    /// What the broker says of the log.
     async fn log(&self) -> Outcome<Log>;
 
-    /// Reads from `offset` on. What was read from elsewhere before is dropped, also what is still on its way.
+    /// Reads from `offset` on. Records read from an earlier position are dropped, those on their way included. Safe to
+    /// repeat: the last call counts.
     async fn start_at(&self, offset: Offset) -> Outcome<()>;
 
-    /// The next records from the position last started at; pending while there are none. A fault means that the
-    /// position cannot be read: look at the log again. Cancel safe.
+    /// The next records from the position that was started at last; pending while there are none. A fault means that the
+    /// position cannot be read, or may be that of another log. Cancel safe.
     async fn records(&self) -> Outcome<Arc<Records>>;
 
-    /// Completes when the partition is no longer ours.
-    async fn over(&self) -> Over;
+    /// Completes when the partition is taken from this member.
+    async fn revoked(&self) -> Revocation;
 
-    /// Everything before `offset` is dealt with: for tools that show lag. Nothing relies on it.
+    /// Tells Kafka that everything before `offset` is done, for tools that show lag. Nothing relies on it, so it is safe to
+    /// repeat and may be lost.
     fn finished(&self, offset: Offset);
 }
 
 /// A record to be written.
 #[derive(Clone, Copy, Debug)]
 pub struct Outgoing<'a> {
-    /// Where to.
     pub topic: &'a str,
-    /// Which partition; by the key where none is named.
+    /// The partition; `None` lets the key decide.
     pub partition: Option<u32>,
-    /// Its key.
     pub key: Option<&'a [u8]>,
-    /// Its value.
     pub value: Option<&'a [u8]>,
-    /// Its headers.
     pub headers: &'a [Header<'a>],
 }
 
 /// Where a record was written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Written {
-    /// The partition.
     pub partition: u32,
-    /// The offset.
     pub offset: Offset,
 }
 
-/// Writing records.
 #[async_trait]
 pub trait Producer: Send + Sync {
-    /// Writes a record and returns once every replica that must have it does. Its partition is that of Kafka's default
-    /// partitioner. After a fault the record may be there all the same: writing again may write it twice.
+    /// Writes a record and returns once every replica that must have it does. Kafka's default partitioner chooses the
+    /// partition. After a fault the record may be there all the same, so a repeat may write it twice: what is written has
+    /// to bear that.
     async fn send(&self, record: Outgoing<'_>) -> Outcome<Written>;
 }
 
-/// A topic read from end to end by a person or a tool, outside of any group.
+/// Reads a topic from end to end outside of any group: an operator's command or a tool.
 #[async_trait]
-pub trait Shelf: Send + Sync {
+pub trait TopicReader: Send + Sync {
     /// The logs of all its partitions, in order.
     async fn logs(&self) -> Outcome<Vec<(Partition, Log)>>;
 
-    /// Some of the records of `partition` from `from` up to `to`; none where there are none.
+    /// Some of the records of `partition` from `from` up to `to`, in order; none at the end.
     async fn read(&self, partition: &Partition, from: Offset, to: Offset) -> Outcome<Records>;
 
-    /// Where the last reading of `partition` was marked to end.
+    /// Where reading of `partition` was last marked to continue.
     async fn bookmark(&self, partition: &Partition) -> Outcome<Option<Offset>>;
 
-    /// Marks where reading is to go on. Safe to repeat.
+    /// Marks where reading is to continue. Safe to repeat: the last mark counts.
     async fn mark(&self, partition: &Partition, at: Offset) -> Outcome<()>;
 }
 

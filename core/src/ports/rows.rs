@@ -20,7 +20,7 @@ pub trait FencedRows: Send + Sync {
     async fn create_fence(&self, partition: &Partition, fence: &Fence) -> Outcome<()>;
 
     /// Changes the rows and moves the fence, all or nothing, if the fence is as `advance` knows it. At most
-    /// [`Limits::MAX_ROWS`](crate::batch::Limits::MAX_ROWS) changes. Safe to repeat, by anybody and at any time: a
+    /// [`BatchLimits::MAX_ROWS`](crate::batch::BatchLimits::MAX_ROWS) changes. Safe to repeat, by anybody and at any time: a
     /// second copy finds the fence moved.
     async fn commit(&self, partition: &Partition, advance: &Advance, changes: &[Change<'_>]) -> Commit;
 

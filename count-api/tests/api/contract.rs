@@ -7,7 +7,7 @@ use http_body_util::Full;
 use serde_json::json;
 use tally_core::ids::{RowKey, ShardCount};
 use tally_core::lineage::Loss;
-use tally_core::ports::{Cache, Cached, ChangeStream, Checkpoints, FillToken, QueueReason, Recounts, Shelf};
+use tally_core::ports::{Cache, Cached, ChangeStream, Checkpoints, FillToken, QueueReason, Recounts, TopicReader};
 use tally_core::time::UnixMillis;
 use tally_count_api::{Config, Tokens};
 use tally_service::Secret;
@@ -316,10 +316,10 @@ async fn a_write_is_an_event_and_is_answered_once_it_is_acknowledged() {
         let (status, body) = (answer.status.as_u16(), answer.json());
         assert_eq!((status, &body["action"], &body["user_id"]), (202, &json!(action), &json!("u/1")));
     }
-    let shelf = api.broker.shelf("test", "likes");
+    let reader = api.broker.reader("test", "likes");
     let mut values = Vec::new();
-    for (partition, log) in shelf.logs().await.unwrap() {
-        let records = shelf.read(&partition, log.start, log.end).await.unwrap();
+    for (partition, log) in reader.logs().await.unwrap() {
+        let records = reader.read(&partition, log.start, log.end).await.unwrap();
         values.extend(records.iter().map(|record| {
             assert_eq!(record.key, Some(&b"p#1"[..]));
             serde_json::from_slice::<serde_json::Value>(record.value.unwrap()).unwrap()

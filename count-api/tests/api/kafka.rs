@@ -7,7 +7,7 @@ use std::time::Duration;
 use tally_adapters::kafka;
 use tally_core::event::{Action, KeyScheme, decode, partition_of};
 use tally_core::ids::ShardCount;
-use tally_core::ports::Shelf;
+use tally_core::ports::TopicReader;
 use tally_count_api::{Config, WriteConfig};
 
 use crate::harness::{Api, ask, eventually};
@@ -35,12 +35,12 @@ async fn what_was_accepted_is_in_kafka_where_every_producer_would_have_put_it() 
             assert_eq!(answer.status, 202, "{answer:?}");
             accepted.insert((format!("p#{}", n % 7), format!("u-{n}"), action == Action::Like));
         }
-        let shelf = kafka::Shelf::new(&kafka::Settings::plaintext(kafka.bootstrap()), "test", "likes").unwrap();
+        let reader = kafka::TopicReader::new(&kafka::Settings::plaintext(kafka.bootstrap()), "test", "likes").unwrap();
         let mut found = BTreeSet::new();
-        for (partition, log) in shelf.logs().await.unwrap() {
-            let records = shelf.read(&partition, log.start, log.end).await.unwrap();
+        for (partition, log) in reader.logs().await.unwrap() {
+            let records = reader.read(&partition, log.start, log.end).await.unwrap();
             for record in records.iter() {
-                let event = decode(record.value, record.at).unwrap();
+                let event = decode(record).unwrap();
                 let expected = key.key(event.post(), event.user(), ShardCount::DEFAULT);
                 assert_eq!(record.key, Some(expected.as_bytes()));
                 assert_eq!(partition.index, partition_of(expected.as_bytes(), PARTITIONS), "{expected}");
@@ -77,7 +77,7 @@ async fn past_the_rate_nothing_reaches_kafka() {
     }
     let accepted = statuses.iter().filter(|status| **status == 202).count();
     assert!((2..4).contains(&accepted) && statuses.contains(&429), "{statuses:?}");
-    let shelf = kafka::Shelf::new(&kafka::Settings::plaintext(kafka.bootstrap()), "test", "likes").unwrap();
-    let logs = shelf.logs().await.unwrap();
+    let reader = kafka::TopicReader::new(&kafka::Settings::plaintext(kafka.bootstrap()), "test", "likes").unwrap();
+    let logs = reader.logs().await.unwrap();
     assert_eq!(logs[0].1.end.0, accepted as u64);
 }

@@ -216,7 +216,7 @@ fn consumer_app(
         lossy: true,
         coverage: world.coverage.clone(),
     };
-    let shelf = world.broker.clone();
+    let reader = world.broker.clone();
     let ports = consumer::Ports {
         checkpoints: tables.checkpoints,
         rows: Box::new(move |_| rows),
@@ -225,9 +225,9 @@ fn consumer_app(
             Ok(Box::new(GatedIntake { inner, gate: behind, held: None }) as Box<dyn Intake>)
         }),
         producer: Arc::new(producer),
-        shelf: Box::new(move |topic| Ok(Arc::new(shelf.shelf("by-hand", topic)))),
+        reader: Box::new(move |topic| Ok(Arc::new(reader.reader("by-hand", topic)))),
     };
-    consumer::App::with_ports(consumer::Action::Consume, settings, ports)
+    consumer::App::with_ports(consumer::Mode::Consume, settings, ports)
 }
 
 fn streamer_app(world: &World, profile: &Profile, tables: Tables, gate: &Gate, chance: &Chance) -> streamer::App {

@@ -7,7 +7,7 @@ use async_trait::async_trait;
 use tally_adapters::memory::log::Broker;
 use tally_core::fault::Fault;
 use tally_core::fence::{Log, Offset, Partition};
-use tally_core::ports::log::{Outgoing, Over, Rebalance, Records, Written};
+use tally_core::ports::log::{Outgoing, Rebalance, Records, Revocation, Written};
 use tally_core::ports::{Intake, Outcome, OwnedPartition, Producer};
 use tally_service::Chance;
 
@@ -24,13 +24,13 @@ pub(crate) struct GatedIntake {
 
 #[async_trait]
 impl Intake for GatedIntake {
-    async fn rebalance(&mut self) -> Outcome<Rebalance> {
+    async fn next(&mut self) -> Outcome<Rebalance> {
         loop {
             self.gate.pass().await;
             if let Some(held) = self.held.take() {
                 return held.map(|rebalance| gated(rebalance, &self.gate));
             }
-            self.held = Some(self.inner.rebalance().await);
+            self.held = Some(self.inner.next().await);
         }
     }
 
@@ -45,7 +45,7 @@ fn gated(rebalance: Rebalance, gate: &Gate) -> Rebalance {
             let behind = |inner| Arc::new(GatedPartition { inner, gate: gate.clone() }) as Arc<dyn OwnedPartition>;
             Rebalance::Assigned(partitions.into_iter().map(behind).collect())
         }
-        ended @ Rebalance::Ended(..) => ended,
+        ended @ Rebalance::Revoked(..) => ended,
     }
 }
 
@@ -81,8 +81,8 @@ impl OwnedPartition for GatedPartition {
         self.inner.records().await
     }
 
-    async fn over(&self) -> Over {
-        let over = self.inner.over().await;
+    async fn revoked(&self) -> Revocation {
+        let over = self.inner.revoked().await;
         self.gate.pass().await;
         over
     }

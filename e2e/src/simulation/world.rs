@@ -13,7 +13,7 @@ use tally_adapters::memory::{self, Memory, log::Broker};
 use tally_core::counter::Counter;
 use tally_core::ids::{CounterId, RowKey, Shard};
 use tally_core::ports::{
-    ChangeStream, Checkpoints, Counts, Cursor, FencedRows, Markers, Recounts, Rows, Segment, ShardState, Shelf,
+    ChangeStream, Checkpoints, Counts, Cursor, FencedRows, Markers, Recounts, Rows, Segment, ShardState, TopicReader,
 };
 use tally_core::time::UnixMillis;
 use tally_core::window::WindowRun;
@@ -138,12 +138,12 @@ impl World {
 
     /// Which records have a dead letter.
     pub(crate) async fn letters(&self) -> anyhow::Result<BTreeSet<(u32, u64)>> {
-        let shelf = self.broker.shelf("observer", LETTERS);
+        let reader = self.broker.reader("observer", LETTERS);
         let mut found = BTreeSet::new();
-        for (partition, log) in shelf.logs().await? {
+        for (partition, log) in reader.logs().await? {
             let mut at = log.start;
             while at < log.end {
-                let records = shelf.read(&partition, at, log.end).await?;
+                let records = reader.read(&partition, at, log.end).await?;
                 for record in records.iter() {
                     let number = |name| {
                         let text = std::str::from_utf8(record.header(name)?).ok()?;

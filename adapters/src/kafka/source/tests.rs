@@ -38,7 +38,7 @@ async fn fill(settings: &Settings, count: u64, value: impl Fn(u64) -> Vec<u8>) {
 async fn rebalance(source: &mut Source) -> Rebalance {
     let waited = tokio::time::timeout(PATIENCE, async {
         loop {
-            match source.rebalance().await {
+            match source.next().await {
                 Ok(rebalance) => return rebalance,
                 Err(fault) => assert!(fault.is_retryable(), "{fault}"),
             }
@@ -50,25 +50,25 @@ async fn rebalance(source: &mut Source) -> Rebalance {
 async fn assigned(source: &mut Source) -> Vec<Arc<dyn OwnedPartition>> {
     match rebalance(source).await {
         Rebalance::Assigned(partitions) => partitions,
-        ended @ Rebalance::Ended(..) => panic!("{ended:?}"),
+        ended @ Rebalance::Revoked(..) => panic!("{ended:?}"),
     }
 }
 
 /// What waits to be taken.
 fn weight(source: &mut Source) -> usize {
-    source.holdings.all_reading().map(|held| held.tenure.weight()).sum()
+    source.holdings.all_reading().map(|held| held.assignment.weight()).sum()
 }
 
 /// Polls the membership for `span`, in which nothing may be taken away.
 async fn polled(source: &mut Source, span: Duration) {
     let deadline = Instant::now() + span;
-    while let Ok(rebalance) = tokio::time::timeout_at(deadline, source.rebalance()).await {
-        assert!(!matches!(rebalance, Ok(Rebalance::Ended(..))), "{rebalance:?}");
+    while let Ok(rebalance) = tokio::time::timeout_at(deadline, source.next()).await {
+        assert!(!matches!(rebalance, Ok(Rebalance::Revoked(..))), "{rebalance:?}");
     }
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_member_whose_workers_take_nothing_is_not_given_up_on() {
+async fn a_member_whose_workers_take_nothing_stays_in_the_group() {
     let (_cluster, settings) = cluster(1);
     // More than a queue holds, so that the partition is paused.
     fill(&settings, 1_000, |_| vec![b'x'; 4_000]).await;
@@ -80,7 +80,7 @@ async fn a_member_whose_workers_take_nothing_is_not_given_up_on() {
     let handle = Arc::clone(&owned[0]);
     tokio::select! {
         started = handle.start_at(Offset(0)) => started.unwrap(),
-        rebalance = source.rebalance() => panic!("{rebalance:?}"),
+        rebalance = source.next() => panic!("{rebalance:?}"),
     }
     polled(&mut source, Duration::from_secs(20)).await;
     drop((handle, owned));
@@ -88,7 +88,7 @@ async fn a_member_whose_workers_take_nothing_is_not_given_up_on() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn what_nobody_takes_stays_bounded_in_memory() {
+async fn records_that_are_not_taken_stay_bounded_in_memory() {
     let (_cluster, settings) = cluster(1);
     // Four times of what a queue holds; digits that compress to half and no further.
     let digits = |n: u64| {
@@ -105,7 +105,7 @@ async fn what_nobody_takes_stays_bounded_in_memory() {
     let owned = assigned(&mut source).await;
     tokio::select! {
         started = owned[0].start_at(Offset(0)) => started.unwrap(),
-        rebalance = source.rebalance() => panic!("{rebalance:?}"),
+        rebalance = source.next() => panic!("{rebalance:?}"),
     }
     let deadline = Instant::now() + PATIENCE;
     while weight(&mut source) < QUEUE_WEIGHT {
@@ -121,7 +121,7 @@ async fn what_nobody_takes_stays_bounded_in_memory() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn leaving_ends_while_a_partition_is_asked_back_and_its_worker_still_has_it() {
+async fn leaving_ends_although_a_worker_still_holds_a_revoked_partition() {
     let (_cluster, settings) = cluster(2);
     let mut one = Source::new(&settings, "readers", "likes").unwrap();
     let owned = assigned(&mut one).await;
@@ -130,11 +130,11 @@ async fn leaving_ends_while_a_partition_is_asked_back_and_its_worker_still_has_i
         // It may be told that it has nothing yet.
         while assigned(&mut two).await.is_empty() {}
     };
-    let asked_back = tokio::select! {
+    let revoked = tokio::select! {
         rebalance = rebalance(&mut one) => rebalance,
         () = waits => panic!("nothing is free yet"),
     };
-    assert!(matches!(asked_back, Rebalance::Ended(Over::Revoked, _)), "{asked_back:?}");
+    assert!(matches!(revoked, Rebalance::Revoked(Revocation::Revoked, _)), "{revoked:?}");
     let left = tokio::time::timeout(Duration::from_secs(20), Box::new(one).leave());
     left.await.expect("leaving does not wait for a worker");
     drop(owned);

@@ -1,4 +1,4 @@
-//! What the twin's broker knows: topics with their records, and groups with who owns what.
+//! The state of the broker in memory: topics with their records, and groups with the owners of their partitions.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -7,7 +7,7 @@ use tally_core::event::partition_of;
 use tally_core::fault::Fault;
 use tally_core::fence::{Offset, Partition, TopicId};
 use tally_core::ports::Outcome;
-use tally_core::ports::log::{Outgoing, Over, Records, Written};
+use tally_core::ports::log::{Outgoing, Records, Revocation, Written};
 use tally_core::time::UnixMillis;
 use tokio::sync::watch;
 
@@ -16,7 +16,7 @@ pub(super) struct State {
     pub(super) topics: BTreeMap<String, Topic>,
     pub(super) groups: BTreeMap<String, Group>,
     pub(super) bookmarks: BTreeMap<(String, Partition), Offset>,
-    /// Ids given to topics, members and tenures.
+    /// Ids given to topics, members and assignments.
     pub(super) next: u64,
     pub(super) down: bool,
     /// Topics that refuse writes, and with what.
@@ -59,24 +59,24 @@ pub(super) struct Member {
 
 #[derive(Debug)]
 pub(super) enum Notice {
-    Assigned(Vec<Tenure>),
-    Ended(Over, Vec<u32>),
+    Assigned(Vec<Assignment>),
+    Revoked(Revocation, Vec<u32>),
 }
 
 #[derive(Debug)]
 pub(super) struct Owner {
     pub(super) member: u64,
-    pub(super) tenure: u64,
-    pub(super) over: Arc<watch::Sender<Option<Over>>>,
-    /// Its handle is gone although nobody asked for it: the group does not know, and the member is still the owner.
+    pub(super) assignment: u64,
+    pub(super) revoked: Arc<watch::Sender<Option<Revocation>>>,
+    /// Its handle was dropped though it was not revoked. The group does not know, and the member is still the owner.
     pub(super) idle: bool,
 }
 
 #[derive(Debug)]
-pub(super) struct Tenure {
+pub(super) struct Assignment {
     pub(super) index: u32,
     pub(super) id: u64,
-    pub(super) over: Arc<watch::Sender<Option<Over>>>,
+    pub(super) revoked: Arc<watch::Sender<Option<Revocation>>>,
 }
 
 impl State {
@@ -136,29 +136,29 @@ impl Stored {
 impl Group {
     pub(super) fn balance(&mut self, partitions: u32, next: &mut u64) {
         let members: Vec<u64> = self.members.iter().map(|member| member.id).collect();
-        let mut given: BTreeMap<u64, Vec<Tenure>> = BTreeMap::new();
+        let mut given: BTreeMap<u64, Vec<Assignment>> = BTreeMap::new();
         for index in 0..partitions {
             let turn = members[index as usize % members.len()];
             match self.owners.get(&index) {
                 Some(owner) if owner.member == turn => {}
                 Some(owner) if !owner.idle => {
                     let member = owner.member;
-                    let asked = owner.over.send_if_modified(|over| over.replace(Over::Revoked).is_none());
+                    let asked = owner.revoked.send_if_modified(|over| over.replace(Revocation::Revoked).is_none());
                     if asked {
-                        self.tell(member, Notice::Ended(Over::Revoked, vec![index]));
+                        self.tell(member, Notice::Revoked(Revocation::Revoked, vec![index]));
                     }
                 }
                 _ => {
                     *next += 1;
-                    let over = Arc::new(watch::Sender::new(None));
-                    let owner = Owner { member: turn, tenure: *next, over: Arc::clone(&over), idle: false };
+                    let revoked = Arc::new(watch::Sender::new(None));
+                    let owner = Owner { member: turn, assignment: *next, revoked: Arc::clone(&revoked), idle: false };
                     self.owners.insert(index, owner);
-                    given.entry(turn).or_default().push(Tenure { index, id: *next, over });
+                    given.entry(turn).or_default().push(Assignment { index, id: *next, revoked });
                 }
             }
         }
-        for (member, tenures) in given {
-            self.tell(member, Notice::Assigned(tenures));
+        for (member, assignments) in given {
+            self.tell(member, Notice::Assigned(assignments));
         }
     }
 

@@ -3,7 +3,7 @@
 use super::*;
 
 async fn assigned(member: &mut Membership) -> Vec<Arc<dyn OwnedPartition>> {
-    match member.rebalance().await {
+    match member.next().await {
         Ok(Rebalance::Assigned(partitions)) => partitions,
         other => panic!("{other:?}"),
     }
@@ -17,7 +17,7 @@ async fn a_partition_given_back_unasked_stays_with_its_member_until_another_want
     drop(assigned(&mut one).await);
     tokio::select! {
         biased;
-        again = one.rebalance() => panic!("the group handed it out again by itself: {again:?}"),
+        again = one.next() => panic!("the group handed it out again by itself: {again:?}"),
         () = std::future::ready(()) => {}
     }
     let mut two = broker.join("readers", "likes");

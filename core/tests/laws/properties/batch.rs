@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use proptest::prelude::{Just, Strategy, any, prop_assert, prop_assert_eq, proptest};
 use proptest::sample::select;
-use tally_core::batch::{Batch, Events, Limits, Taken};
+use tally_core::batch::{Batch, BatchLimits, SealedBatch, Taken};
 use tally_core::event::{Action, LikeEvent};
 use tally_core::fence::Offset;
 use tally_core::ids::{PostId, UserId};
@@ -50,14 +50,14 @@ fn one_by_one(said: &[Said], mut rows: Rows) -> Rows {
     rows
 }
 
-fn collapsed(events: &Events, mut rows: Rows) -> Rows {
+fn collapsed(events: &SealedBatch, mut rows: Rows) -> Rows {
     for change in events.changes() {
         apply(&mut rows, &change.counter.post, change.user, change.action, change.at.0);
     }
     rows
 }
 
-fn halved(events: &Events, rows: Rows) -> Rows {
+fn halved(events: &SealedBatch, rows: Rows) -> Rows {
     match events.halves() {
         Some((first, second)) => halved(&second, halved(&first, rows)),
         None => collapsed(events, rows),
@@ -66,7 +66,7 @@ fn halved(events: &Events, rows: Rows) -> Rows {
 
 /// A batch of `said`, with holes in the offsets where `rejected` says that a record was none.
 fn batch(said: &[Said], rejected: &[bool]) -> Batch {
-    let limits = Limits { rows: Limits::MAX_ROWS, bytes: usize::MAX, age: Duration::MAX };
+    let limits = BatchLimits { rows: BatchLimits::MAX_ROWS, bytes: usize::MAX, age: Duration::MAX };
     let mut batch = Batch::new(limits, Offset(0));
     let mut offset = Offset(0);
     for (said, rejected) in said.iter().zip(rejected) {
@@ -114,7 +114,7 @@ proptest! {
 
     #[test]
     fn a_batch_sealed_anywhere_comes_to_the_same((said, _) in history(), cuts in proptest::collection::vec(any::<bool>(), 40)) {
-        let limits = Limits { rows: 3, bytes: usize::MAX, age: Duration::MAX };
+        let limits = BatchLimits { rows: 3, bytes: usize::MAX, age: Duration::MAX };
         let mut batch = Batch::new(limits, Offset(0));
         let mut rows = Rows::new();
         let mut fence = Offset(0);

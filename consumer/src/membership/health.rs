@@ -1,4 +1,4 @@
-//! How we stand with the group: what its errors mean for readiness, and when they are reason enough to end.
+//! What the group's errors mean: for readiness, and for whether the process ends.
 
 use std::time::Duration;
 
@@ -9,22 +9,23 @@ use tokio::time::Instant;
 
 use crate::metrics;
 
-/// The readiness condition: whether the group has us, and takes what we send.
+/// The readiness condition: whether this process is a member and is not refused.
 const CONDITION: &str = "kafka";
 
 /// How often an error that goes on is logged.
 const REMINDER: Duration = Duration::from_secs(10);
 
-/// How long a login or a permission may be refused to a member that had it, before the process ends for whoever starts
-/// it to read its credentials anew.
+/// How long a login or a permission may be refused to a member that had it. Then the process ends, so that it is started
+/// again with fresh credentials.
 const PATIENCE: Duration = Duration::from_secs(300);
 
 /// Silence after which a refusal has passed: the client repeats one that lasts at least every half minute.
 const QUIET: Duration = Duration::from_secs(60);
 
-pub(super) struct Standing {
+/// How this member fares with its group.
+pub(super) struct GroupHealth {
     readiness: Readiness,
-    /// Partitions were assigned at least once, so that the settings are right.
+    /// Partitions were assigned at least once, so the settings are right.
     joined: bool,
     refused: Option<Refused>,
     logged: Option<Instant>,
@@ -35,28 +36,31 @@ struct Refused {
     last: Instant,
 }
 
-impl Standing {
+impl GroupHealth {
     pub(super) fn new(readiness: &Readiness) -> Self {
         readiness.not_ready(CONDITION, "waiting for an assignment");
         Self { readiness: readiness.clone(), joined: false, refused: None, logged: None }
     }
 
-    /// The group has us.
-    pub(super) fn welcome(&mut self) {
+    /// Partitions were assigned, or a refusal has passed.
+    pub(super) fn joined(&mut self) {
         (self.joined, self.refused) = (true, None);
         self.readiness.ready(CONDITION);
     }
 
     /// Completes when a refusal has passed.
-    pub(super) async fn forgiven(&self) {
+    pub(super) async fn refusal_passed(&self) {
         match &self.refused {
             Some(refused) => tokio::time::sleep_until(refused.last + QUIET).await,
             None => std::future::pending().await,
         }
     }
 
-    /// Takes in an error. A broker that is not there is waited for; what is refused from the start ends the process, and
-    /// so does what stays refused.
+    /// Takes in an error. A broker that does not answer is waited for. A refusal ends the process if it comes before the
+    /// first assignment, or lasts.
+    ///
+    /// # Errors
+    /// The refusal.
     pub(super) fn failed(&mut self, fault: &Fault) -> anyhow::Result<()> {
         metrics::kafka_error(fault);
         if fault.is_retryable() {
@@ -82,7 +86,7 @@ impl Standing {
         Ok(())
     }
 
-    /// Whether an error is to be logged, rather than passed over as one of many.
+    /// Whether an error is logged: one every ten seconds.
     fn is_due(&mut self) -> bool {
         let due = self.logged.is_none_or(|at| at.elapsed() >= REMINDER);
         if due {
@@ -102,44 +106,44 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn a_refusal_from_the_start_ends_the_process_and_names_itself() {
-        let mut standing = Standing::new(&Readiness::new());
-        standing.failed(&Fault::Transient("no broker".to_owned())).unwrap();
-        assert!(standing.failed(&refused()).unwrap_err().to_string().contains("login refused"));
+        let mut health = GroupHealth::new(&Readiness::new());
+        health.failed(&Fault::Transient("no broker".to_owned())).unwrap();
+        assert!(health.failed(&refused()).unwrap_err().to_string().contains("login refused"));
     }
 
     #[tokio::test(start_paused = true)]
     async fn a_member_shows_a_passing_refusal_and_outlives_it() {
         let readiness = Readiness::new();
-        let mut standing = Standing::new(&readiness);
-        standing.welcome();
+        let mut health = GroupHealth::new(&readiness);
+        health.joined();
         for _ in 0..4 {
-            standing.failed(&refused()).unwrap();
+            health.failed(&refused()).unwrap();
             assert!(!readiness.report().ready);
             tokio::time::sleep(Duration::from_secs(30)).await;
         }
         let began = Instant::now();
-        standing.forgiven().await;
+        health.refusal_passed().await;
         assert_eq!(began.elapsed(), QUIET - Duration::from_secs(30));
-        standing.welcome();
+        health.joined();
         assert!(readiness.report().ready);
         tokio::time::sleep(PATIENCE).await;
-        standing.failed(&refused()).unwrap();
+        health.failed(&refused()).unwrap();
     }
 
     #[tokio::test(start_paused = true)]
     async fn a_refusal_that_lasts_ends_the_process_and_a_record_that_cannot_be_read_does_not() {
-        let mut standing = Standing::new(&Readiness::new());
-        standing.welcome();
+        let mut health = GroupHealth::new(&Readiness::new());
+        health.joined();
         let unreadable = Fault::Poison("bad compression".to_owned());
         for _ in 0..=10 {
-            standing.failed(&unreadable).unwrap();
+            health.failed(&unreadable).unwrap();
             tokio::time::sleep(Duration::from_secs(30)).await;
         }
-        standing.welcome();
+        health.joined();
         for _ in 0..10 {
-            standing.failed(&refused()).unwrap();
+            health.failed(&refused()).unwrap();
             tokio::time::sleep(Duration::from_secs(30)).await;
         }
-        assert!(standing.failed(&refused()).is_err());
+        assert!(health.failed(&refused()).is_err());
     }
 }

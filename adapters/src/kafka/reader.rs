@@ -1,4 +1,4 @@
-//! A topic read from end to end outside of any group; bookmarks are a group's committed offsets.
+//! Reads a topic from end to end outside of any group; its bookmarks are the committed offsets of a group.
 
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
@@ -26,14 +26,14 @@ const TIMEOUT: Duration = Duration::from_secs(10);
 const RECORDS: usize = 1000;
 const WEIGHT: usize = 4 << 20;
 
-/// One topic, to be read by hand.
+/// Reads one topic.
 #[derive(Clone)]
-pub struct Shelf {
+pub struct TopicReader {
     topic: Box<str>,
     consumer: Arc<Mutex<BaseConsumer<Context>>>,
 }
 
-impl Shelf {
+impl TopicReader {
     /// A reader of `topic` whose bookmarks belong to `group`.
     ///
     /// # Errors
@@ -66,7 +66,7 @@ impl Shelf {
 }
 
 #[async_trait]
-impl log::Shelf for Shelf {
+impl log::TopicReader for TopicReader {
     async fn logs(&self) -> Outcome<Vec<(Partition, Log)>> {
         let topic = self.topic.clone();
         self.blocking(move |consumer| logs(consumer, &topic)).await
@@ -99,7 +99,7 @@ impl log::Shelf for Shelf {
     }
 }
 
-/// Polls until the client can log in: nobody else polls it, and only a poll asks for a token.
+/// Polls until the client can log in: only a poll asks for a token, and no other task polls this client.
 #[expect(clippy::disallowed_methods, reason = "a deadline of a blocking call, on a thread of its own")]
 fn log_in(consumer: &BaseConsumer<Context>) -> Outcome<()> {
     let deadline = Instant::now() + TIMEOUT;
@@ -107,7 +107,7 @@ fn log_in(consumer: &BaseConsumer<Context>) -> Outcome<()> {
         if Instant::now() >= deadline {
             return Err(Fault::Transient("logging in to kafka: no token in time".to_owned()));
         }
-        // Nothing is assigned: whatever comes is an error that the call itself will report.
+        // Nothing is assigned, so this can only be an error, which the call itself will report.
         drop(consumer.poll(Duration::from_millis(100)));
     }
     Ok(())

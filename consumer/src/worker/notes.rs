@@ -1,0 +1,118 @@
+//! The machine's notes as metrics, log lines, readiness and lag.
+
+use std::sync::Arc;
+
+use tally_core::consume::{Consume, Halt, Note};
+use tally_core::fence::{Fence, Offset, Partition};
+use tally_service::Readiness;
+use tracing::Span;
+
+use crate::lag::Progress;
+use crate::metrics;
+use crate::trace::Links;
+
+/// Where the notes of one partition go.
+pub(super) struct Notes {
+    partition: Partition,
+    progress: Arc<Progress>,
+    readiness: Readiness,
+    /// Why the fence was read last.
+    cause: &'static str,
+    /// The state the partition is counted in.
+    state: Option<metrics::InState>,
+    /// The span of the batch that is being written.
+    flush: Span,
+}
+
+impl Notes {
+    pub(super) fn new(partition: &Partition, progress: Arc<Progress>, readiness: Readiness) -> Self {
+        Self { partition: partition.clone(), progress, readiness, cause: "", state: None, flush: Span::none() }
+    }
+
+    /// The span of the batch that is being written.
+    pub(super) fn span(&self) -> &Span {
+        &self.flush
+    }
+
+    /// Takes a note of `machine`.
+    pub(super) fn take(&mut self, note: Note, machine: &Consume) {
+        match note {
+            Note::Loading(cause) => {
+                (self.state, self.cause) = (None, cause.label());
+                metrics::reloaded(self.cause);
+            }
+            Note::Loaded(fence) => self.progress.loaded(&fence),
+            Note::Reading(Fence { offset, cfg, .. }) => {
+                tracing::info!(%offset, cfg, cause = self.cause, "reading from the fence");
+                self.readiness.forget(&self.condition());
+                self.state = Some(metrics::InState::reading());
+            }
+            Note::Retrying { call, class, tries, why } => self.retrying(call, class, tries, &why),
+            Note::Taken { stale, misrouted, oldest } => {
+                if let Some(oldest) = oldest {
+                    self.progress.waiting(oldest);
+                }
+                metrics::records("stale", stale);
+                metrics::misrouted(misrouted);
+            }
+            Note::Sealed { trigger, from, to } => {
+                let (partition, links) = (&self.partition, Links::of(machine.records(from, to)).to_string());
+                self.flush = tracing::info_span!("flush", %partition, %from, %to, trigger = trigger.label(), links);
+            }
+            Note::Applied(events) => metrics::records("applied", events as u64),
+            Note::Bisected => metrics::bisected(),
+            Note::Flushed { trigger, events, rows, took } => {
+                self.flush = Span::none();
+                metrics::flushed(self.partition.index, trigger, events, rows, took);
+            }
+            Note::Advanced { fence, waiting } => self.progress.reached(&fence, waiting),
+            Note::Doubted { cause, why } => {
+                let cause = cause.label();
+                tracing::warn!(partition = %self.partition, cause, why, "reading the fence again");
+                (self.state, self.flush) = (None, Span::none());
+            }
+            Note::Halted { halt, again } => self.halted(&halt, again),
+        }
+    }
+
+    /// The partition is left: it is no reason to be ready or not any more.
+    pub(super) fn left(&mut self, fence: Option<Offset>, unsent: bool) {
+        if let Some(fence) = fence {
+            let partition = &self.partition;
+            tracing::info!(%partition, %fence, unsent, "leaving; the next owner reads again what was not sent");
+        }
+        self.readiness.forget(&self.condition());
+    }
+
+    fn retrying(&self, call: &'static str, class: &'static str, tries: u32, why: &str) {
+        metrics::retried(call, class);
+        if tries.is_power_of_two() {
+            let partition = &self.partition;
+            self.flush.in_scope(|| match call {
+                "commit" => tracing::warn!(%partition, tries, why, "the store is busy: sending again"),
+                _ => tracing::warn!(%partition, call, tries, error = why, "trying again"),
+            });
+        }
+    }
+
+    /// The partition stands still, aloud, until it is time to look again.
+    fn halted(&mut self, halt: &Halt, again: bool) {
+        tracing::error!(partition = %self.partition, alarm = halt.name(), "standing still: {halt}");
+        if !again {
+            metrics::alarm(halt.name());
+        }
+        self.readiness.not_ready(&self.condition(), halt.to_string());
+        (self.state, self.flush) = (Some(metrics::InState::halted()), Span::none());
+    }
+
+    /// The name under which readiness knows this partition.
+    fn condition(&self) -> String {
+        format!("partition-{}", self.partition.index)
+    }
+}
+
+impl Drop for Notes {
+    fn drop(&mut self) {
+        self.readiness.forget(&self.condition());
+    }
+}

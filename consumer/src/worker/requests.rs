@@ -1,0 +1,62 @@
+//! The machine's requests as calls of the ports: one at a time, each answered by one input.
+
+use std::sync::Arc;
+
+use futures_util::future::BoxFuture;
+use tally_core::consume::{Effect, Input, Transaction};
+use tally_core::ports::OwnedPartition;
+use tracing::{Instrument, Span};
+
+use super::Shared;
+
+/// What requests are made of.
+pub(super) struct Requests {
+    pub(super) log: Arc<dyn OwnedPartition>,
+    pub(super) shared: Arc<Shared>,
+}
+
+impl Requests {
+    /// Begins `request`, inside `span`.
+    pub(super) fn begin(&self, request: Effect, span: &Span) -> BoxFuture<'static, Input> {
+        let (log, shared) = (Arc::clone(&self.log), Arc::clone(&self.shared));
+        match request {
+            Effect::Commit(transaction) => Box::pin(commit(log, shared, transaction).instrument(span.clone())),
+            Effect::BackOff { attempt } => Box::pin(async move {
+                shared.host.clock().sleep(shared.pause(attempt)).await;
+                Input::Waited
+            }),
+            request => Box::pin(load(log, shared, request)),
+        }
+    }
+}
+
+/// Safe to repeat: the transaction carries the fence's condition.
+async fn commit(log: Arc<dyn OwnedPartition>, shared: Arc<Shared>, transaction: Transaction) -> Input {
+    let Transaction { advance, batch } = transaction;
+    let _permit = shared.permits.acquire().await.expect("the semaphore is never closed");
+    Input::Committed(shared.rows.commit(log.partition(), &advance, &batch.changes()).await)
+}
+
+/// The requests of a load, and the wait before the next one. Each is safe to repeat.
+async fn load(log: Arc<dyn OwnedPartition>, shared: Arc<Shared>, request: Effect) -> Input {
+    let (rows, partition) = (&shared.rows, log.partition());
+    match request {
+        Effect::ReadFence => Input::Fence(rows.fence(partition).await),
+        Effect::ReadLog => Input::Log(log.log().await),
+        Effect::CreateFence(fence) => {
+            tracing::info!(%partition, offset = %fence.offset, topic_id = %fence.topic, "creating the fence");
+            Input::FenceStored(rows.create_fence(partition, &fence).await)
+        }
+        Effect::NameTopic { seen, told } => {
+            tracing::warn!(%partition, topic_id = %told.topic, "the broker tells topic ids now: the fence takes its");
+            Input::FenceStored(rows.reset_fence(partition, &seen, &told).await.map(drop))
+        }
+        Effect::CountPartitions => Input::Partitions(log.partitions().await),
+        Effect::StartAt(offset) => Input::Started(log.start_at(offset).await),
+        Effect::Rest(span) => {
+            shared.host.clock().sleep(span).await;
+            Input::Waited
+        }
+        other => unreachable!("{other:?} is no request"),
+    }
+}

@@ -1,0 +1,299 @@
+//! One Kafka partition becoming rows: where it is read from, which records are written together, and what follows from
+//! each answer. Sending, waiting and drawing jitter are its runner's.
+//!
+//! The rules, in the order in which a partition meets them:
+//!
+//! 1. The stored fence is read before the log, and reading starts at the fence.
+//! 2. Records gather into a batch until it is due. A record that is no event gets a dead letter, and the batch is not
+//!    sealed before every dead letter in it is acknowledged.
+//! 3. One transaction is under way at a time. It moves the fence and changes the rows, or does neither.
+//! 4. Anything but a success, or a refusal for conflict or throttling alone, means reading the fence again.
+//! 5. A row that the table does not take is found by halving the batch; its record becomes a dead letter.
+//! 6. A log that does not fit the fence, and a store that refuses for good, make the partition stand still with an alarm.
+
+mod effect;
+mod lane;
+mod letters;
+mod load;
+mod outcome;
+mod reading;
+mod write;
+
+use std::sync::Arc;
+use std::time::Duration;
+
+pub use effect::{Cause, Effect, Halt, Input, Leave, Look, Note, Transaction};
+pub use letters::Letter;
+
+use crate::batch::BatchLimits;
+use crate::event::KeyScheme;
+use crate::fence::{self, Load, Offset, Partition};
+use crate::ids::ShardCount;
+use crate::ports::log::Record;
+use crate::time::Now;
+
+use letters::Letters;
+use load::{Loading, Progress};
+use reading::{Context, Reading, Then};
+
+/// How long a partition stands still before its fence and log are read again.
+const RECHECK: Duration = Duration::from_secs(30);
+
+/// How long a revoked partition may still be drained.
+const DRAIN: Duration = Duration::from_secs(5);
+
+/// What one partition is consumed with.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct Setup {
+    /// The partition.
+    pub partition: Partition,
+    /// When a batch is written.
+    pub limits: BatchLimits,
+    /// What producers put into the key.
+    pub key: KeyScheme,
+    /// How many shards a post's rows have.
+    pub shards: ShardCount,
+}
+
+/// The machine of one partition, from its assignment until it is left.
+///
+/// Its runner calls [`step`](Self::step) with what happened, carries out the effects, and while [`reads`](Self::reads)
+/// holds also asks for records. At most one of the requests that have an answer is under way at a time, dead letters
+/// apart; an answer that is not waited for changes nothing.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct Consume {
+    setup: Arc<Setup>,
+    phase: Phase,
+    letters: Letters,
+    /// Nothing new may be begun.
+    leaving: bool,
+    /// When what is under way is given up.
+    deadline: Option<Duration>,
+    /// How many loads in a row led to nothing written; `None` once something was written since the last one.
+    fruitless: Option<u32>,
+    /// Why the partition stood still last, unless it has read since.
+    halted: Option<Halt>,
+    /// The log no longer fits the fence.
+    doubted: bool,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+enum Phase {
+    /// Before the first input.
+    New,
+    /// The fence and the log are being read.
+    Loading(Loading),
+    /// Records are read and written.
+    Reading(Box<Reading>),
+    /// Waits before the fence is read again.
+    Resting(Cause),
+    /// Over.
+    Left,
+}
+
+impl Consume {
+    /// A partition that is not assigned yet.
+    pub fn new(setup: Setup) -> Self {
+        Self {
+            setup: Arc::new(setup),
+            phase: Phase::New,
+            letters: Letters::default(),
+            leaving: false,
+            deadline: None,
+            fruitless: Some(0),
+            halted: None,
+            doubted: false,
+        }
+    }
+
+    /// Takes in what happened at `now`, and appends what is to be done, in order.
+    pub fn step(&mut self, now: Now, input: Input, effects: &mut Vec<Effect>) {
+        let now = now.at;
+        match input {
+            Input::Assigned => self.load(Cause::Assigned, effects),
+            Input::Leave(leave) => self.leave(leave, now, effects),
+            Input::Looked(look) => self.looked(look, now, effects),
+            Input::Woke => self.woke(now, effects),
+            Input::Waited => self.waited(now, effects),
+            Input::LetterStored(letter) => self.letter_stored(&letter, now, effects),
+            Input::LetterRefused(letter) => self.letters.refused(letter, effects),
+            Input::Records(records) => self.reading(now, effects, |reading, context| reading.read(records, context)),
+            Input::Committed(commit) => {
+                self.reading(now, effects, |reading, context| reading.committed(&commit, context));
+            }
+            answer => self.loading(answer, now, effects),
+        }
+    }
+
+    /// Whether the next records are wanted.
+    pub fn reads(&self) -> bool {
+        matches!(&self.phase, Phase::Reading(reading) if reading.lane.is_gathering())
+    }
+
+    /// When [`Input::Woke`] is due, if nothing else happens.
+    pub fn wake_at(&self) -> Option<Duration> {
+        let due = match &self.phase {
+            Phase::Reading(reading) => reading.lane.due_at(),
+            Phase::Left => return None,
+            _ => None,
+        };
+        [due, self.deadline].into_iter().flatten().min()
+    }
+
+    /// The records read from `from` up to `to`, as far as they are still held.
+    pub fn records(&self, from: Offset, to: Offset) -> impl Iterator<Item = Record<'_>> {
+        let reading = if let Phase::Reading(reading) = &self.phase { Some(reading) } else { None };
+        let runs = reading.into_iter().flat_map(|reading| &reading.runs);
+        runs.flat_map(move |run| run.between(from, to))
+    }
+
+    fn load(&mut self, cause: Cause, effects: &mut Vec<Effect>) {
+        self.doubted = false;
+        self.letters.forget_unacknowledged();
+        effects.push(Effect::Note(Note::Loading(cause)));
+        self.phase = Phase::Loading(Loading::begin(effects));
+    }
+
+    fn loading(&mut self, answer: Input, now: Duration, effects: &mut Vec<Effect>) {
+        let Phase::Loading(loading) = &mut self.phase else { return };
+        match loading.answered(answer, &self.setup.partition, effects) {
+            Progress::GoesOn => {}
+            Progress::Done(fence, partitions) => {
+                self.letters.prune(&fence);
+                effects.push(Effect::Note(Note::Reading(fence.clone())));
+                self.phase = Phase::Reading(Box::new(Reading::new(self.setup.limits, fence, partitions, now)));
+            }
+            Progress::Halt(halt) => {
+                self.fruitless = Some(0);
+                self.halt(halt, effects);
+            }
+        }
+    }
+
+    /// Does `act` where records are read, and what follows from it.
+    fn reading(
+        &mut self,
+        now: Duration,
+        effects: &mut Vec<Effect>,
+        act: impl FnOnce(&mut Reading, &mut Context<'_>) -> Then,
+    ) {
+        let Phase::Reading(reading) = &mut self.phase else { return };
+        let mut context = Context {
+            setup: &self.setup,
+            letters: &mut self.letters,
+            leaving: self.leaving,
+            doubted: &mut self.doubted,
+            fruitless: &mut self.fruitless,
+            now,
+            effects,
+        };
+        let then = act(reading, &mut context);
+        match then {
+            Then::GoOn => {}
+            Then::End => self.end(effects),
+            Then::Halt(halt) => {
+                self.fruitless = Some(self.fruitless.map_or(0, |loads| loads.saturating_add(1)));
+                self.halt(halt, effects);
+            }
+            Then::Reload(cause, why) => self.reload(cause, why, effects),
+        }
+    }
+
+    /// Reads the fence again, at once unless the last load led nowhere.
+    fn reload(&mut self, cause: Cause, why: String, effects: &mut Vec<Effect>) {
+        effects.push(Effect::Note(Note::Doubted { cause, why }));
+        self.halted = None;
+        if self.leaving {
+            return self.end(effects);
+        }
+        match self.fruitless {
+            None => {
+                self.fruitless = Some(0);
+                self.load(cause, effects);
+            }
+            Some(attempt) => {
+                self.fruitless = Some(attempt.saturating_add(1));
+                self.phase = Phase::Resting(cause);
+                effects.push(Effect::BackOff { attempt });
+            }
+        }
+    }
+
+    /// Stands still until it is time to look again.
+    fn halt(&mut self, halt: Halt, effects: &mut Vec<Effect>) {
+        let again = self.halted.as_ref() == Some(&halt);
+        effects.push(Effect::Note(Note::Halted { halt: halt.clone(), again }));
+        self.halted = Some(halt);
+        if self.leaving {
+            return self.end(effects);
+        }
+        self.phase = Phase::Resting(Cause::Recheck);
+        effects.push(Effect::Rest(RECHECK));
+    }
+
+    fn waited(&mut self, now: Duration, effects: &mut Vec<Effect>) {
+        match &mut self.phase {
+            Phase::Resting(cause) => {
+                let cause = *cause;
+                self.load(cause, effects);
+            }
+            Phase::Loading(loading) => loading.waited(effects),
+            Phase::Reading(_) => self.reading(now, effects, |reading, context| reading.waited(context)),
+            Phase::New | Phase::Left => {}
+        }
+    }
+
+    fn woke(&mut self, now: Duration, effects: &mut Vec<Effect>) {
+        if self.deadline.is_some_and(|deadline| now >= deadline) {
+            self.end(effects);
+        } else {
+            self.reading(now, effects, Reading::gather);
+        }
+    }
+
+    /// Nothing new is begun. What is under way is finished, unless there is no time for it; a write that is given up may
+    /// still happen, and the fence decides about it.
+    fn leave(&mut self, leave: Leave, now: Duration, effects: &mut Vec<Effect>) {
+        self.leaving = true;
+        match leave {
+            Leave::AtOnce => return self.end(effects),
+            Leave::Revoked => _ = self.deadline.get_or_insert(now.saturating_add(DRAIN)),
+            Leave::Stopping => {}
+        }
+        match &self.phase {
+            Phase::Reading(_) => self.reading(now, effects, Reading::gather),
+            _ => self.end(effects),
+        }
+    }
+
+    fn end(&mut self, effects: &mut Vec<Effect>) {
+        match std::mem::replace(&mut self.phase, Phase::Left) {
+            Phase::Left => {}
+            Phase::Reading(reading) => {
+                let fence = reading.lane.offset();
+                effects.push(Effect::TellKafka(fence));
+                effects.push(Effect::Left { fence: Some(fence), unsent: reading.has_unsent() });
+            }
+            _ => effects.push(Effect::Left { fence: None, unsent: false }),
+        }
+    }
+
+    /// A look at the log beside the running reader: a topic that grew, was created again or has lost records is noticed
+    /// although nothing says so.
+    fn looked(&mut self, look: Look, now: Duration, effects: &mut Vec<Effect>) {
+        let Phase::Reading(reading) = &mut self.phase else { return };
+        reading.partitions = look.partitions;
+        if let Load::Halt(_) = fence::load(Some(look.fence), &look.log) {
+            self.doubted = true;
+            self.reading(now, effects, Reading::gather);
+        }
+    }
+
+    fn letter_stored(&mut self, letter: &Letter, now: Duration, effects: &mut Vec<Effect>) {
+        self.letters.stored(letter);
+        self.reading(now, effects, |reading, context| reading.letter_stored(letter, context));
+    }
+}
+
+#[cfg(test)]
+mod tests;

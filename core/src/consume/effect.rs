@@ -1,0 +1,265 @@
+//! What the machine of a partition is told, and what it asks for.
+
+use std::fmt;
+use std::sync::Arc;
+use std::time::Duration;
+
+use super::Letter;
+use crate::batch::{SealedBatch, Trigger};
+use crate::fence::{Advance, Alarm, Commit, Fence, Log, Offset};
+use crate::ports::Outcome;
+use crate::ports::log::Records;
+use crate::time::UnixMillis;
+
+/// What happened.
+#[derive(Clone, Debug)]
+pub enum Input {
+    /// The partition was assigned: the first input.
+    Assigned,
+    /// The stored fence, if there is one.
+    Fence(Outcome<Option<Fence>>),
+    /// What the broker says of the log.
+    Log(Outcome<Log>),
+    /// A fence was created or its topic named, or another writer came first: it is read again either way.
+    FenceStored(Outcome<()>),
+    /// How many partitions the topic has.
+    Partitions(Outcome<u32>),
+    /// Records are read from where it was asked.
+    Started(Outcome<()>),
+    /// The next records. A fault means that the position cannot be read.
+    Records(Outcome<Arc<Records>>),
+    /// How the transaction ended.
+    Committed(Commit),
+    /// The dead-letter topic has acknowledged this letter.
+    LetterStored(Arc<Letter>),
+    /// The dead-letter topic did not take this letter.
+    LetterRefused(Arc<Letter>),
+    /// The wait asked for is over.
+    Waited,
+    /// The time of [`wake_at`](super::Consume::wake_at) has come.
+    Woke,
+    /// The log was looked at while it was read.
+    Looked(Look),
+    /// The partition has to be given back.
+    Leave(Leave),
+}
+
+/// A look at the log beside the running reader.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Look {
+    /// The fence as it was known before the broker was asked.
+    pub fence: Fence,
+    /// What the broker said.
+    pub log: Log,
+    /// How many partitions the topic has.
+    pub partitions: u32,
+}
+
+/// Why a partition is given back, and so how much may still be finished.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Leave {
+    /// The process stops: what is gathered is written.
+    Stopping,
+    /// The group wants the partition back: what is gathered is written, within five seconds.
+    Revoked,
+    /// The partition is lost, or the process has no more time: what is under way is dropped.
+    AtOnce,
+}
+
+/// What is to be done. The requests say which input answers them; an answer may fail to come only after
+/// [`Left`](Self::Left).
+#[derive(Clone, Debug)]
+pub enum Effect {
+    /// Read the stored fence, consistently. Answered by [`Input::Fence`].
+    ReadFence,
+    /// Ask the broker about the log. Answered by [`Input::Log`].
+    ReadLog,
+    /// Store this fence if there is none. Answered by [`Input::FenceStored`]. Safe to repeat: a fence that is there stays.
+    CreateFence(Fence),
+    /// Replace the fence `seen` by `told`, which has the topic's id where `seen` has its name. Answered by
+    /// [`Input::FenceStored`]. Safe to repeat: the condition holds once.
+    NameTopic {
+        /// The fence that has to stand.
+        seen: Fence,
+        /// The fence to put in its place.
+        told: Fence,
+    },
+    /// Ask how many partitions the topic has. Answered by [`Input::Partitions`].
+    CountPartitions,
+    /// Read from this offset on, and drop what was read from elsewhere. Answered by [`Input::Started`].
+    StartAt(Offset),
+    /// Send this transaction. Answered by [`Input::Committed`]. Safe to repeat, also by a late copy: it carries the
+    /// fence's condition.
+    Commit(Transaction),
+    /// Write this dead letter, after the wait of a try that follows `tries` failed ones. Answered by
+    /// [`Input::LetterStored`] or [`Input::LetterRefused`]. Repeating it is harmless: where it came from identifies it.
+    StoreLetter {
+        /// The letter.
+        letter: Arc<Letter>,
+        /// How often it was refused.
+        tries: u32,
+    },
+    /// Wait for the part that is drawn of [`Backoff::STORE`](crate::backoff::Backoff::STORE)'s `attempt`. Answered by
+    /// [`Input::Waited`].
+    BackOff {
+        /// Which repeat follows, from 0.
+        attempt: u32,
+    },
+    /// Wait exactly so long. Answered by [`Input::Waited`].
+    Rest(Duration),
+    /// Tell Kafka that everything before this offset is done: tools show lag by it, and nothing relies on it.
+    TellKafka(Offset),
+    /// A fact for metrics and logs.
+    Note(Note),
+    /// The partition is let go: no answer is waited for any more.
+    Left {
+        /// How far the rows have come, where that is known.
+        fence: Option<Offset>,
+        /// Whether records were read that are not written: the next owner reads them again.
+        unsent: bool,
+    },
+}
+
+/// One transaction: the fence's move, and the rows that go with it.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct Transaction {
+    /// The fence's move, and its condition.
+    pub advance: Advance,
+    /// What the rows become.
+    pub batch: Arc<SealedBatch>,
+}
+
+/// A fact for metrics and logs.
+#[derive(Clone, Debug)]
+pub enum Note {
+    /// The fence is being read, for this reason. Dead letters that are not acknowledged are dropped.
+    Loading(Cause),
+    /// This fence was read.
+    Loaded(Fence),
+    /// Records are read from this fence on.
+    Reading(Fence),
+    /// A call failed and is sent again after a wait.
+    Retrying {
+        /// The call.
+        call: &'static str,
+        /// The class of its fault.
+        class: &'static str,
+        /// How often it has failed.
+        tries: u32,
+        /// What was answered.
+        why: String,
+    },
+    /// Records were taken into the batch.
+    Taken {
+        /// Those before the fence, left out.
+        stale: u64,
+        /// Those in another partition than their key says.
+        misrouted: u64,
+        /// When the oldest of them was recorded.
+        oldest: Option<UnixMillis>,
+    },
+    /// A batch is about to be written.
+    Sealed {
+        /// What made it due.
+        trigger: Trigger,
+        /// Its first offset.
+        from: Offset,
+        /// The offset behind it.
+        to: Offset,
+    },
+    /// So many events are in the rows.
+    Applied(usize),
+    /// A batch was halved to find the row that the table does not take.
+    Bisected,
+    /// A whole batch is written.
+    Flushed {
+        /// What made it due.
+        trigger: Trigger,
+        /// How many events it had.
+        events: usize,
+        /// How many rows they were.
+        rows: usize,
+        /// How long it took from being due.
+        took: Duration,
+    },
+    /// The fence has moved.
+    Advanced {
+        /// Where it stands.
+        fence: Fence,
+        /// When the next record was recorded, if it was read already.
+        waiting: Option<UnixMillis>,
+    },
+    /// The fence has to be read again.
+    Doubted {
+        /// The kind of reason.
+        cause: Cause,
+        /// The reason.
+        why: String,
+    },
+    /// The partition stands still.
+    Halted {
+        /// Why.
+        halt: Halt,
+        /// Whether it stood still for the same reason before, and has read nothing since.
+        again: bool,
+    },
+}
+
+/// What made it necessary to read the fence.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Cause {
+    /// The partition was assigned.
+    Assigned,
+    /// A transaction's outcome is not known.
+    Unknown,
+    /// The fence was not the one known.
+    Condition,
+    /// A transaction was cancelled without a reason that says what happened.
+    Unclear,
+    /// The log cannot be read at the position, or may be another log.
+    Position,
+    /// The partition stood still for a while.
+    Recheck,
+}
+
+impl Cause {
+    /// The cause, as a metric label.
+    pub fn label(self) -> &'static str {
+        match self {
+            Self::Assigned => "assigned",
+            Self::Unknown => "unknown",
+            Self::Condition => "condition",
+            Self::Unclear => "unclear",
+            Self::Position => "position",
+            Self::Recheck => "recheck",
+        }
+    }
+}
+
+/// Why a partition stands still.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub enum Halt {
+    /// Fence and log do not fit.
+    Alarm(Alarm),
+    /// A dependency refuses, and will until an operator acts; its own words.
+    Refused(String),
+}
+
+impl Halt {
+    /// The alarm's name, as a metric label.
+    pub fn name(&self) -> &'static str {
+        match self {
+            Self::Alarm(alarm) => alarm.name(),
+            Self::Refused(_) => "refused",
+        }
+    }
+}
+
+impl fmt::Display for Halt {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Alarm(alarm) => alarm.fmt(f),
+            Self::Refused(text) => f.write_str(text),
+        }
+    }
+}

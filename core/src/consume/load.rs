@@ -1,0 +1,149 @@
+//! From an assignment to a position: the fence first, then the log, then where to read; a call that fails for a while is
+//! sent again.
+
+use super::effect::{Effect, Halt, Input, Note};
+use crate::fence::{self, Fence, Load, Log, Partition};
+
+/// One load under way.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub(super) struct Loading {
+    call: Call,
+    /// How often the call has failed.
+    tries: u32,
+    /// The call failed and is sent again after the wait.
+    waits: bool,
+}
+
+/// The call that is under way, with what is known when it is made.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+enum Call {
+    Fence,
+    Log(Option<Fence>),
+    CreateFence(Fence),
+    NameTopic { seen: Fence, told: Fence },
+    Partitions(Fence),
+    StartAt { fence: Fence, partitions: u32 },
+}
+
+/// What an answer comes to.
+pub(super) enum Progress {
+    GoesOn,
+    /// Records are read from this fence on, of a topic with so many partitions.
+    Done(Fence, u32),
+    Halt(Halt),
+}
+
+/// What follows a call that succeeded.
+enum Next {
+    Ask(Call),
+    Read(Fence, u32),
+    Halt(Halt),
+}
+
+impl Loading {
+    /// Asks for the fence.
+    pub(super) fn begin(effects: &mut Vec<Effect>) -> Self {
+        let loading = Self { call: Call::Fence, tries: 0, waits: false };
+        effects.push(loading.call.effect());
+        loading
+    }
+
+    /// Takes in an answer; one that was not waited for changes nothing.
+    pub(super) fn answered(&mut self, answer: Input, partition: &Partition, effects: &mut Vec<Effect>) -> Progress {
+        if self.waits {
+            return Progress::GoesOn;
+        }
+        let next = match (&self.call, answer) {
+            (Call::Fence, Input::Fence(stored)) => stored.map(|stored| after_fence(stored, effects)),
+            (Call::Log(stored), Input::Log(log)) => log.map(|log| after_log(stored.clone(), &log, partition)),
+            (Call::CreateFence(_) | Call::NameTopic { .. }, Input::FenceStored(done)) => {
+                done.map(|()| Next::Ask(Call::Fence))
+            }
+            (Call::Partitions(fence), Input::Partitions(count)) => {
+                count.map(|partitions| Next::Ask(Call::StartAt { fence: fence.clone(), partitions }))
+            }
+            (Call::StartAt { fence, partitions }, Input::Started(done)) => {
+                done.map(|()| Next::Read(fence.clone(), *partitions))
+            }
+            _ => return Progress::GoesOn,
+        };
+        match next {
+            Ok(Next::Ask(call)) => {
+                effects.push(call.effect());
+                (self.call, self.tries) = (call, 0);
+                Progress::GoesOn
+            }
+            Ok(Next::Read(fence, partitions)) => Progress::Done(fence, partitions),
+            Ok(Next::Halt(halt)) => Progress::Halt(halt),
+            Err(fault) if fault.is_retryable() => {
+                self.tries = self.tries.saturating_add(1);
+                self.waits = true;
+                let (call, class, tries) = (self.call.name(), fault.class(), self.tries);
+                effects.push(Effect::Note(Note::Retrying { call, class, tries, why: fault.to_string() }));
+                effects.push(Effect::BackOff { attempt: tries - 1 });
+                Progress::GoesOn
+            }
+            Err(fault) => Progress::Halt(Halt::Refused(format!("{}: {fault}", self.call.name()))),
+        }
+    }
+
+    /// The wait is over: the same call again. Each of them is safe to repeat.
+    pub(super) fn waited(&mut self, effects: &mut Vec<Effect>) {
+        if std::mem::take(&mut self.waits) {
+            effects.push(self.call.effect());
+        }
+    }
+}
+
+impl Call {
+    /// The call, as a metric label.
+    fn name(&self) -> &'static str {
+        match self {
+            Self::Fence => "fence",
+            Self::Log(_) => "log",
+            Self::CreateFence(_) => "create_fence",
+            Self::NameTopic { .. } => "reset_fence",
+            Self::Partitions(_) => "partitions",
+            Self::StartAt { .. } => "start_at",
+        }
+    }
+
+    fn effect(&self) -> Effect {
+        match self {
+            Self::Fence => Effect::ReadFence,
+            Self::Log(_) => Effect::ReadLog,
+            Self::CreateFence(fence) => Effect::CreateFence(fence.clone()),
+            Self::NameTopic { seen, told } => Effect::NameTopic { seen: seen.clone(), told: told.clone() },
+            Self::Partitions(_) => Effect::CountPartitions,
+            Self::StartAt { fence, .. } => Effect::StartAt(fence.offset),
+        }
+    }
+}
+
+/// Only now is the log asked for: one read before the fence may be that of another topic.
+fn after_fence(stored: Option<Fence>, effects: &mut Vec<Effect>) -> Next {
+    if let Some(fence) = &stored {
+        // Before the log is asked: a partition that gets no further is behind all the same.
+        effects.push(Effect::Note(Note::Loaded(fence.clone())));
+    }
+    Next::Ask(Call::Log(stored))
+}
+
+fn after_log(stored: Option<Fence>, log: &Log, partition: &Partition) -> Next {
+    if let Some((seen, told)) = stored.as_ref().and_then(|seen| Some((seen, told_since(seen, partition, log)?))) {
+        return Next::Ask(Call::NameTopic { seen: seen.clone(), told });
+    }
+    match fence::load(stored, log) {
+        Load::Create(fence) => Next::Ask(Call::CreateFence(fence)),
+        Load::Resume(fence) => Next::Ask(Call::Partitions(fence)),
+        Load::Halt(alarm) => Next::Halt(Halt::Alarm(alarm)),
+    }
+}
+
+/// The fence with the topic's id, where it was written when the broker told none and the topic's name stood for it. The
+/// other way round is an alarm: a broker that has told ids does not stop.
+fn told_since(seen: &Fence, partition: &Partition, log: &Log) -> Option<Fence> {
+    let named = |topic: &str| *topic == *partition.topic;
+    let told = named(&seen.topic.0) && !named(&log.topic.0);
+    told.then(|| Fence { topic: log.topic.clone(), ..seen.clone() })
+}

@@ -1,0 +1,231 @@
+//! Between two loads: runs of records are kept until the fence has passed them, and the lane's batches are written one
+//! after another.
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+use std::time::Duration;
+
+use super::Setup;
+use super::effect::{Cause, Effect, Halt, Note};
+use super::lane::{Lane, Stage};
+use super::letters::{Letter, Letters};
+use super::outcome;
+use super::write::{Split, Writing};
+use crate::batch::{BatchLimits, Trigger};
+use crate::event::Rejection;
+use crate::fence::{Commit, Fence, Next};
+use crate::ports::Outcome;
+use crate::ports::log::Records;
+
+/// How often Kafka is told how far the partition is.
+const TELL_EVERY: Duration = Duration::from_secs(5);
+
+/// What is read and not behind the fence, and the lane that writes it.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub(super) struct Reading {
+    /// A row that the table refuses is put aside with its record, so a run is kept until the fence has passed it.
+    pub(super) runs: VecDeque<Arc<Records>>,
+    pub(super) lane: Lane,
+    /// How many partitions the topic has, as far as is known: a topic may grow.
+    pub(super) partitions: u32,
+    /// When Kafka was told last.
+    told: Duration,
+}
+
+/// What the rest of the machine lends for one step of reading.
+pub(super) struct Context<'a> {
+    pub(super) setup: &'a Setup,
+    pub(super) letters: &'a mut Letters,
+    pub(super) leaving: bool,
+    /// The log no longer fits the fence, or cannot be read.
+    pub(super) doubted: &'a mut bool,
+    /// Loads that led to nothing written.
+    pub(super) fruitless: &'a mut Option<u32>,
+    pub(super) now: Duration,
+    pub(super) effects: &'a mut Vec<Effect>,
+}
+
+impl Context<'_> {
+    fn note(&mut self, note: Note) {
+        self.effects.push(Effect::Note(note));
+    }
+}
+
+/// What follows a step of reading.
+pub(super) enum Then {
+    GoOn,
+    /// The fence has to be read again.
+    Reload(Cause, String),
+    /// The partition stands still.
+    Halt(Halt),
+    /// The partition is left.
+    End,
+}
+
+impl Reading {
+    pub(super) fn new(limits: BatchLimits, fence: Fence, partitions: u32, now: Duration) -> Self {
+        Self { runs: VecDeque::new(), lane: Lane::new(limits, fence), partitions, told: now }
+    }
+
+    /// Whether records were read that are not written.
+    pub(super) fn has_unsent(&self) -> bool {
+        !self.lane.is_gathering() || !self.lane.batch.is_empty() || !self.runs.is_empty()
+    }
+
+    pub(super) fn read(&mut self, records: Outcome<Arc<Records>>, context: &mut Context<'_>) -> Then {
+        match records {
+            Ok(records) => self.runs.push_back(records),
+            Err(fault) if self.lane.is_gathering() => {
+                return Then::Reload(Cause::Position, format!("cannot read on: {fault}"));
+            }
+            // Once the batch under way is written.
+            Err(_) => *context.doubted = true,
+        }
+        self.gather(context)
+    }
+
+    /// Takes records until the batch is due, and begins to write it.
+    pub(super) fn gather(&mut self, context: &mut Context<'_>) -> Then {
+        if !self.lane.is_gathering() {
+            return Then::GoOn;
+        }
+        if context.leaving && self.lane.batch.is_empty() {
+            return Then::End;
+        }
+        if *context.doubted {
+            return Then::Reload(Cause::Position, "the log no longer fits the fence".to_owned());
+        }
+        let due = self.lane.take(&self.runs, self.partitions, context);
+        match due.or((context.leaving && !self.lane.batch.is_empty()).then_some(Trigger::Shutdown)) {
+            Some(trigger) => {
+                self.lane.stage = Stage::Due { trigger, since: context.now };
+                self.seal(context);
+                Then::GoOn
+            }
+            None => Then::GoOn,
+        }
+    }
+
+    /// Writes the batch that is due, once every dead letter in it is acknowledged.
+    fn seal(&mut self, context: &mut Context<'_>) {
+        let Stage::Due { trigger, since } = self.lane.stage else { return };
+        let Some(batch) = self.lane.batch.seal() else { return };
+        context.note(Note::Sealed { trigger, from: batch.from(), to: batch.to() });
+        let writing = Writing::new(trigger, since, batch);
+        context.effects.push(Effect::Commit(writing.transaction(&self.lane.fence)));
+        self.lane.stage = Stage::Writing(writing);
+    }
+
+    /// Decides what follows a transaction. An unknown outcome never means that nothing happened.
+    pub(super) fn committed(&mut self, commit: &Commit, context: &mut Context<'_>) -> Then {
+        let Stage::Writing(writing) = &mut self.lane.stage else { return Then::GoOn };
+        if !writing.awaits_answer() {
+            return Then::GoOn;
+        }
+        match commit.next() {
+            Next::Go => {
+                context.effects.push(Effect::Note(Note::Applied(writing.part().len())));
+                self.lane.fence.offset = writing.part().to();
+                *context.fruitless = None;
+                self.next_part(context)
+            }
+            Next::Again => {
+                let tries = writing.refused_for_now();
+                let (class, why) = (outcome::class_of(commit), outcome::summary(commit));
+                context.note(Note::Retrying { call: "commit", class, tries, why });
+                context.effects.push(Effect::BackOff { attempt: tries - 1 });
+                Then::GoOn
+            }
+            Next::Reload => Then::Reload(outcome::cause_of(commit), outcome::summary(commit)),
+            Next::Bisect => self.bisect(outcome::summary(commit), context),
+            Next::Halt => {
+                let changes = writing.part().changes();
+                Then::Halt(Halt::Refused(outcome::refusal(commit, &changes, context.setup.shards)))
+            }
+        }
+    }
+
+    /// Looks for the row that the table does not take: by halves, until one event is left, which is put aside.
+    fn bisect(&mut self, refused: String, context: &mut Context<'_>) -> Then {
+        let Stage::Writing(writing) = &mut self.lane.stage else { return Then::GoOn };
+        match writing.split() {
+            Split::Halved => {
+                context.note(Note::Bisected);
+                self.next_part(context)
+            }
+            Split::Culprit(offset) => {
+                let run = self.runs.iter().find(|run| run.at(offset).is_some());
+                let run = run.expect("a run is kept until the fence has passed it");
+                let letter = self.lane.letter(run, offset, Rejection::RefusedByStore(refused));
+                context.letters.send(letter, context.effects);
+                Then::GoOn
+            }
+            // Nothing but the fence is left to blame.
+            Split::Fence => Then::Halt(Halt::Refused(format!("the store refuses the fence: {refused}"))),
+        }
+    }
+
+    /// A wait is over: the same transaction again. It certainly did not happen.
+    pub(super) fn waited(&mut self, context: &mut Context<'_>) -> Then {
+        if let Stage::Writing(writing) = &mut self.lane.stage
+            && writing.again()
+        {
+            context.effects.push(Effect::Commit(writing.transaction(&self.lane.fence)));
+        }
+        Then::GoOn
+    }
+
+    /// An acknowledgement counts for the configuration of the fence that its record was read under.
+    pub(super) fn letter_stored(&mut self, letter: &Letter, context: &mut Context<'_>) -> Then {
+        if letter.cfg != self.lane.fence.cfg {
+            return Then::GoOn;
+        }
+        self.lane.batch.dead_letter_acknowledged(letter.offset);
+        match &mut self.lane.stage {
+            Stage::Gathering => Then::GoOn,
+            Stage::Due { .. } => {
+                self.seal(context);
+                Then::GoOn
+            }
+            Stage::Writing(writing) => {
+                if writing.put_aside(letter.offset) {
+                    self.next_part(context)
+                } else {
+                    Then::GoOn
+                }
+            }
+        }
+    }
+
+    /// Writes what is left of the batch, or goes on gathering.
+    fn next_part(&mut self, context: &mut Context<'_>) -> Then {
+        let Stage::Writing(writing) = &mut self.lane.stage else { return Then::GoOn };
+        if writing.next() {
+            context.effects.push(Effect::Commit(writing.transaction(&self.lane.fence)));
+            return Then::GoOn;
+        }
+        let (trigger, took) = (writing.trigger, context.now.saturating_sub(writing.since));
+        context.note(Note::Flushed { trigger, events: writing.events, rows: writing.rows, took });
+        self.lane.stage = Stage::Gathering;
+        self.advanced(trigger, context);
+        self.gather(context)
+    }
+
+    /// The fence has moved: lets go of what lies behind it, and tells Kafka now and then.
+    fn advanced(&mut self, trigger: Trigger, context: &mut Context<'_>) {
+        let fence = &self.lane.fence;
+        while self.runs.front().and_then(|run| run.last_offset()).is_some_and(|last| last < fence.offset) {
+            self.runs.pop_front();
+            let (run, index) = self.lane.next;
+            self.lane.next = if run == 0 { (0, 0) } else { (run - 1, index) };
+        }
+        let (run, index) = self.lane.next;
+        let waiting = self.runs.get(run).and_then(|run| run.get(index)).map(|record| record.at);
+        context.letters.prune(fence);
+        context.effects.push(Effect::Note(Note::Advanced { fence: fence.clone(), waiting }));
+        if trigger == Trigger::Shutdown || context.now.saturating_sub(self.told) >= TELL_EVERY {
+            self.told = context.now;
+            context.effects.push(Effect::TellKafka(fence.offset));
+        }
+    }
+}
