@@ -279,7 +279,7 @@ def structures():
         nested = "[" * depth + "]" * depth
         accept("structures", post, user, value=text(post_id=post, user_id=user, action="like")[:-1] + f',"x":{nested}}}'.encode())
         reject("structures", "not_an_object", nested.encode())
-    # Deep, but JSON: it says nothing we need, and harms nobody's stack.
+    # Deep, but JSON: it says nothing we need, and overflows no stack.
     for depth in [200, 1000, 10_000, 30_000]:
         reject("structures", "not_an_object", b"[" * depth + b"]" * depth)
     for depth in [200, 1000]:

@@ -4,3 +4,4 @@ pub mod attack;
 mod crowd;
 pub mod fuzz;
 pub mod simulation;
+mod undisturbed;

@@ -21,6 +21,11 @@ async fn counts_are_exact_whatever_is_killed_put_to_sleep_or_replaced() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn no_answer_says_exact_and_is_not_around_a_loss_of_stream() {
+    short(&[Campaign::Losses]).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn counts_are_exact_whatever_the_network_does() {
     short(&[Campaign::Network, Campaign::Outages, Campaign::Departures]).await;
 }

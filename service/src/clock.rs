@@ -1,5 +1,6 @@
 //! What time it is and how to wait: the only place that reads a clock.
 
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use tally_core::time::Now;
@@ -20,6 +21,8 @@ enum Wall {
     System,
     /// This at the origin, moving with tokio's time.
     Since(UnixMillis),
+    /// This at the origin, and both times moved on by so many milliseconds since.
+    Stepped(UnixMillis, &'static AtomicU64),
 }
 
 impl Clock {
@@ -33,16 +36,29 @@ impl Clock {
         Self { origin: Instant::now(), wall: Wall::Since(base) }
     }
 
+    /// A clock that says `base`, and moves only when `stepped` does: for a test that breaks the rule that time is read when
+    /// it is needed.
+    pub fn stepping(base: UnixMillis, stepped: &'static AtomicU64) -> Self {
+        Self { origin: Instant::now(), wall: Wall::Stepped(base, stepped) }
+    }
+
     pub fn now(&self) -> UnixMillis {
         match self.wall {
             Wall::System => system_now(),
-            Wall::Since(base) => base.plus(self.origin.elapsed()),
+            Wall::Since(base) | Wall::Stepped(base, _) => base.plus(self.monotonic()),
+        }
+    }
+
+    fn monotonic(&self) -> Duration {
+        match self.wall {
+            Wall::System | Wall::Since(_) => self.origin.elapsed(),
+            Wall::Stepped(_, stepped) => Duration::from_millis(stepped.load(Ordering::Relaxed)),
         }
     }
 
     /// One reading of both times, as machines take it. Clones of a clock read the same monotonic time.
     pub fn reading(&self) -> Now {
-        Now { at: self.origin.elapsed(), wall: self.now() }
+        Now { at: self.monotonic(), wall: self.now() }
     }
 
     pub async fn sleep(&self, span: Duration) {

@@ -8,7 +8,7 @@ use anyhow::ensure;
 
 use super::http::Answer;
 
-/// Answers by status, and the first of those that nobody may ever be given.
+/// Answers by status, and the first of those that no client may ever be given.
 #[derive(Debug, Default)]
 pub(crate) struct Answers(Mutex<Heard>);
 

@@ -2,6 +2,7 @@
 
 mod departures;
 mod kills;
+mod losses;
 mod network;
 mod outages;
 mod rolling;
@@ -21,6 +22,7 @@ use super::process::GRACE;
 use super::recounts::Attempts;
 use super::service::Service;
 use super::stage::{Judgement, Stage, Table};
+use crate::simulation::laws::Count;
 
 /// How long bad weather may last with the in-process Kafka. Clients give up what they wait for and ask again, and when all
 /// that a black hole held for minutes arrives at once, a second wish of one member to join ends that Kafka by an assertion,
@@ -40,8 +42,10 @@ pub enum Campaign {
     Network,
     /// Each dependency away for long
     Outages,
-    /// Everybody is stopped while a dependency is silent
+    /// All processes are stopped while a dependency is silent
     Departures,
+    /// Pieces of the stream are lost while the API is asked, stands still, and has a slow store
+    Losses,
 }
 
 impl Campaign {
@@ -49,7 +53,7 @@ impl Campaign {
     pub fn short(self) -> Extent {
         let (rounds, seconds) = match self {
             Self::Kills | Self::Rolling => (1, 0),
-            Self::Zombies => (2, 0),
+            Self::Zombies | Self::Losses => (2, 0),
             Self::Network => (1, 1),
             Self::Outages => (1, 3),
             Self::Departures => (1, 5),
@@ -70,6 +74,7 @@ impl Campaign {
             Self::Network => network::run(stage, extent).await,
             Self::Outages => outages::run(stage, extent).await,
             Self::Departures => departures::run(stage, extent).await,
+            Self::Losses => losses::run(stage, extent).await,
         }
     }
 }
@@ -83,6 +88,7 @@ impl fmt::Display for Campaign {
             Self::Network => "network",
             Self::Outages => "outages",
             Self::Departures => "departures",
+            Self::Losses => "losses",
         })
     }
 }
@@ -128,7 +134,7 @@ impl Deeds {
 /// in this process; the report. Everything drawn follows from `seed`; when things happen to processes does not.
 ///
 /// # Errors
-/// A law was broken, somebody died who was not killed, or something that was to be done did not bite.
+/// A law was broken, a process died that was not killed, or something that was to be done was not felt.
 pub async fn fight(
     program: &Path,
     broker: Option<SocketAddr>,
@@ -159,7 +165,7 @@ pub async fn fight(
 }
 
 fn report(head: &str, deeds: &Deeds, judgement: &Judgement, cached: bool) -> String {
-    let Judgement { said, compared, recount, before, during, answers, drained } = judgement;
+    let Judgement { said, compared, recount, before, during, answers, honest, drained } = judgement;
     let mut text = format!("{head}\n");
     for (what, recoveries) in &deeds.table {
         let _ = writeln!(text, "  {what:<28} {recoveries}");
@@ -173,6 +179,8 @@ fn report(head: &str, deeds: &Deeds, judgement: &Judgement, cached: bool) -> Str
         let _ = writeln!(text, "  memory of a {service:<10} {before} MiB before, {during} MiB at most");
     }
     let _ = writeln!(text, "  answers of the api          {answers}");
+    let Count { answers, exact, lies } = honest;
+    let _ = writeln!(text, "  counts answered             {answers}, {exact} of them said exact, {lies} lies");
     let _ = writeln!(text, "  events said                 {said}");
     let _ = writeln!(text, "  rows == what was said       {}", compared.rows);
     let _ =

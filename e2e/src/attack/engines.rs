@@ -1,5 +1,5 @@
 //! What the services depend on, each behind a proxy of its own: Kafka, the tables, the cache. Ports that go by no proxy
-//! and see no fault of the network are for whoever judges.
+//! and see no fault of the network are for the judgement.
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
@@ -17,6 +17,8 @@ use tokio::net::TcpListener;
 
 use super::proxy::{Protocol, Proxy};
 use super::redis::Redis;
+use crate::simulation::history::History;
+use crate::undisturbed;
 
 pub(crate) const TOPIC: &str = "likes";
 const PARTITIONS: u32 = 12;
@@ -39,13 +41,17 @@ impl Dependency {
     }
 }
 
-/// The engines, their proxies, and ports for whoever judges.
+/// The engines, their proxies, and ports for the judgement.
 pub(crate) struct Engines {
     pub(crate) emulator: Emulator,
     /// By no proxy, as all below.
     pub(crate) broker: SocketAddr,
     pub(crate) redis: Option<Redis>,
     pub(crate) proxies: BTreeMap<Dependency, Proxy>,
+    /// Before the tables' proxy, for the API alone.
+    pub(crate) api_tables: Proxy,
+    /// The rows of every post over time.
+    pub(crate) history: History,
     pub(crate) likes: Likes,
     pub(crate) rows: Rows,
     pub(crate) counts: Counts,
@@ -83,6 +89,9 @@ impl Engines {
         }
         let connection = Connection::in_process(&Settings::local(""), emulator.http_client(), host.clock().now());
         ensure_tables(&connection).await?;
+        let tables = proxies.get(&Dependency::DynamoDb).map(Proxy::address).context("the tables have a proxy")?;
+        let api_tables = Proxy::start(host, tables, Protocol::Any).await?;
+        let history = History::of(&emulator)?;
         Ok(Self {
             likes: Likes::new(&connection, ShardCount::DEFAULT),
             rows: Rows::new(&connection),
@@ -93,6 +102,8 @@ impl Engines {
             broker,
             redis,
             proxies,
+            api_tables,
+            history,
             _cluster: cluster,
         })
     }
@@ -106,6 +117,7 @@ impl Engines {
     pub(crate) fn calm(&self) {
         self.emulator.set_faults(Vec::new());
         self.proxies.values().for_each(Proxy::calm);
+        self.api_tables.calm();
     }
 
     /// Now and then a request is late, lost after it was done, or done long after its client has given up.
@@ -144,6 +156,17 @@ impl Engines {
     pub(crate) async fn without_ghosts(&self) -> anyhow::Result<()> {
         let landed = async || self.emulator.stats().ghosts_pending == 0;
         super::wait::until("every late request to land", Duration::from_secs(330), landed).await?;
+        Ok(())
+    }
+
+    /// Drops every record of the stream; says how many there were.
+    pub(crate) fn trim(&self) -> anyhow::Result<usize> {
+        Ok(self.emulator.trim("likes", None, None)?)
+    }
+
+    /// Switches the stream on or off.
+    pub(crate) async fn switch_stream(&self, on: bool) -> anyhow::Result<()> {
+        anyhow::ensure!(undisturbed::switch_stream(&self.emulator, on).await, "the stream could not be switched");
         Ok(())
     }
 

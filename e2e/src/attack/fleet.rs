@@ -1,5 +1,5 @@
 //! The processes of the pipeline: two or more consumers and streamers, an API, and recounts now and then; each place is
-//! filled again by whoever empties it.
+//! filled again by the campaign that empties it.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -18,6 +18,8 @@ use super::service::Service;
 pub(crate) struct Launcher {
     program: PathBuf,
     endpoint: String,
+    /// Where the API finds the tables.
+    api_endpoint: String,
     brokers: String,
     redis: String,
 }
@@ -28,7 +30,8 @@ impl Launcher {
         let address = |dependency| engines.address(dependency).context("every engine has a proxy");
         let redis = engines.address(Dependency::Redis).map_or_else(|| "off".to_owned(), redis::url);
         let endpoint = format!("http://{}", address(Dependency::DynamoDb)?);
-        Ok(Self { program, endpoint, brokers: address(Dependency::Kafka)?.to_string(), redis })
+        let api_endpoint = format!("http://{}", engines.api_tables.address());
+        Ok(Self { program, endpoint, api_endpoint, brokers: address(Dependency::Kafka)?.to_string(), redis })
     }
 
     /// Starts a process of `service`, with `more` arguments.
@@ -42,8 +45,9 @@ impl Launcher {
             Service::Api => vec!["--redis", &self.redis, "--listen", "127.0.0.1:0", "--table-budget", "8s"],
         });
         args.extend(more);
+        let endpoint = if service == Service::Api { &self.api_endpoint } else { &self.endpoint };
         let environment = [
-            ("AWS_ENDPOINT_URL", self.endpoint.as_str()),
+            ("AWS_ENDPOINT_URL", endpoint.as_str()),
             ("AWS_REGION", "us-east-1"),
             ("AWS_ACCESS_KEY_ID", "local"),
             ("AWS_SECRET_ACCESS_KEY", "local"),
@@ -118,14 +122,14 @@ impl Fleet {
         self.of(Service::Api).next().expect("a fleet has an api").process()
     }
 
-    /// Fills a place anew; whoever was there is out of it.
+    /// Fills a place anew; the process that was there has to be gone.
     pub(crate) fn refill(&self, slot: &Slot) -> anyhow::Result<Arc<Process>> {
         let fresh = Arc::new(self.launcher.start(slot.service, &[])?);
         *slot.lock() = Arc::clone(&fresh);
         Ok(fresh)
     }
 
-    /// Waits until everybody is ready.
+    /// Waits until every process is ready.
     pub(crate) async fn ready(&self) -> anyhow::Result<()> {
         for slot in &self.slots {
             slot.process().ready().await?;
@@ -133,7 +137,7 @@ impl Fleet {
         Ok(())
     }
 
-    /// Nobody has ended by itself.
+    /// No process has ended by itself.
     pub(crate) fn all_running(&self) -> anyhow::Result<()> {
         for slot in &self.slots {
             let process = slot.process();
@@ -142,7 +146,7 @@ impl Fleet {
         Ok(())
     }
 
-    /// Notes how much memory everybody had so far. A process that is about to end is noted before.
+    /// Notes how much memory each process has had so far; call it before one ends.
     pub(crate) fn weigh(&self) {
         self.slots.iter().for_each(|slot| self.memory.saw(slot.service, slot.process().peak_memory()));
     }
@@ -152,12 +156,12 @@ impl Fleet {
         self.memory.most()
     }
 
-    /// What everybody said last, under a heading.
+    /// The end of every log, under a heading.
     pub(crate) fn tails(&self, heading: &str) -> String {
         self.slots.iter().fold(heading.to_owned(), |text, slot| text + "\n" + &slot.process().tail())
     }
 
-    /// Ends everybody in order; how long the slowest drained.
+    /// Stops every process in order; how long the slowest drained.
     pub(crate) async fn stop(&self) -> anyhow::Result<Duration> {
         let mut slowest = Duration::ZERO;
         for slot in &self.slots {

@@ -19,7 +19,12 @@ pub(crate) struct Answer {
 
 /// Asks `address` for `path`; `None` where there was no whole answer.
 pub(crate) async fn get(address: SocketAddr, path: &str) -> Option<Answer> {
-    timeout(LIMIT, asked(address, path)).await.ok()?
+    get_within(address, path, LIMIT).await
+}
+
+/// The same, where the answer may take this long.
+pub(crate) async fn get_within(address: SocketAddr, path: &str, limit: Duration) -> Option<Answer> {
+    timeout(limit, asked(address, path)).await.ok()?
 }
 
 async fn asked(address: SocketAddr, path: &str) -> Option<Answer> {

@@ -38,7 +38,7 @@ pub(crate) async fn judge(engines: &Engines, fleet: &Fleet, expected: &Likes) ->
     exact(&Quiet { rows: &by_key, counters: &counters, shards })?;
     let counted: BTreeSet<&CounterId> = counters.keys().collect();
     let missing = by_key.keys().find(|key| !counted.contains(&key.counter));
-    ensure!(missing.is_none(), "{missing:?} has rows, and nobody counts them");
+    ensure!(missing.is_none(), "{missing:?} has rows, and no counter");
     let gaps = engines.open_gaps().await?;
     ensure!(gaps == 0, "{gaps} gaps are open, and nothing of the stream was lost");
     let cached = cache(engines, &counters).await?;

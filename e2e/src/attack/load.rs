@@ -1,9 +1,9 @@
-//! Whoever speaks while the pipeline is attacked, and whoever reads.
+//! The load while the pipeline is attacked: one producer of events, and readers of counts.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use anyhow::ensure;
+use anyhow::{Context as _, ensure};
 use futures_util::{StreamExt as _, stream};
 use tally_adapters::kafka;
 use tally_core::ports::log::Outgoing;
@@ -18,6 +18,7 @@ use super::http;
 use super::ledger::{CROWD, Ledger, Saying, behind};
 use crate::crowd::Crowd;
 use crate::simulation::chance::Draws;
+use crate::simulation::laws::Honesty;
 
 /// Between two breaths of the speaker.
 const BREATH: Duration = Duration::from_millis(100);
@@ -25,11 +26,14 @@ const BREATH: Duration = Duration::from_millis(100);
 /// Events of one breath: two hundred a second.
 const WORDS: u64 = 20;
 
+/// The longest that a question may wait for its answer: no process stands still for longer.
+const STANDSTILL: Duration = Duration::from_secs(60);
+
 /// Events that may wait. The in-process cluster keeps 5 MiB of a partition, and forgets what is older without a word;
 /// this many events are less than that, all of them about one post.
 const ROOM: u64 = 20_000;
 
-/// The ledger, shared by whoever writes it and whoever judges by it.
+/// The ledger, shared by the producer and the judgement.
 #[derive(Clone, Debug)]
 pub(crate) struct Shared(Arc<Mutex<Ledger>>);
 
@@ -81,15 +85,33 @@ async fn utter(producer: kafka::Producer, ledger: Shared, sayings: Vec<Saying>) 
     Ok(())
 }
 
-/// Asks the API for one count after another until it is stopped.
-pub(crate) async fn read(fleet: Arc<Fleet>, answers: Arc<Answers>, chance: Chance, stop: Stop) -> anyhow::Result<()> {
+/// Between two questions of one reader.
+const QUESTIONS: Duration = Duration::from_millis(50);
+
+/// Asks the API for one count after another until it is stopped, and has each judged.
+pub(crate) async fn read(
+    fleet: Arc<Fleet>,
+    answers: Arc<Answers>,
+    honesty: Honesty,
+    chance: Chance,
+    stop: Stop,
+) -> anyhow::Result<()> {
     let posts: Vec<String> = CROWD.all_counters().map(|id| format!("/v1/posts/{}/likes", id.post)).collect();
     while !stop.is_requested() {
         // A process that is only just starting has no address to be asked at.
         if let Some(address) = fleet.api().public() {
-            answers.hear(http::get(address, &posts[chance.place(posts.len())]).await);
+            // A process that stands still answers when it goes on.
+            let asked = http::get_within(address, &posts[chance.place(posts.len())], STANDSTILL);
+            // A reader that is stopped does not wait for a process that stands still.
+            let Ok(answer) = stop.unless_requested(asked).await else { return Ok(()) };
+            if let Some(answer) = answer.as_ref().filter(|answer| answer.status == 200) {
+                let count = serde_json::from_str(&answer.body);
+                // Lies are counted: how many there are says more than the first.
+                let _ = honesty.lie(&count.with_context(|| format!("an answer that is no count: {answer:?}"))?);
+            }
+            answers.hear(answer);
         }
-        sleep(Duration::from_millis(20)).await;
+        sleep(QUESTIONS).await;
     }
     Ok(())
 }

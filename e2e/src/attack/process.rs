@@ -1,4 +1,4 @@
-//! One process of a service: begun, signalled, asked, measured, and gone when nobody holds it any more.
+//! One process of a service: started, signalled, asked, measured, and killed when its handle is dropped.
 
 use std::fs::File;
 use std::net::SocketAddr;

@@ -52,7 +52,7 @@ struct Shared {
 }
 
 impl Proxy {
-    /// Listens on a free port of the loopback, for whoever wants to reach `target`.
+    /// Listens on a free port of the loopback, in the place of `target`.
     pub(crate) async fn start(host: &Host, target: SocketAddr, protocol: Protocol) -> anyhow::Result<Self> {
         let listener = TcpListener::bind("127.0.0.1:0").await.context("no port for a proxy")?;
         let address = listener.local_addr()?;
@@ -64,7 +64,7 @@ impl Proxy {
             let mut connections = JoinSet::new();
             while let Ok(accepted) = stop.unless_requested(listener.accept()).await {
                 while connections.try_join_next().is_some() {}
-                // One that was given up before it was taken is nobody's loss.
+                // Its client gave up before it was accepted.
                 let Ok((client, _)) = accepted else { continue };
                 connections.spawn(Arc::clone(&serving).serve(client));
             }
@@ -94,7 +94,7 @@ impl Proxy {
     }
 }
 
-/// The end of a connection that nobody asked for.
+/// A connection that did not end in order.
 #[derive(Debug)]
 struct Broken;
 

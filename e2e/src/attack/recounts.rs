@@ -37,6 +37,14 @@ pub(crate) async fn audit(launcher: &Launcher) -> anyhow::Result<Found> {
     finished(&process, code, began.elapsed())
 }
 
+/// Runs a full audit to its end, which may have much to correct and leaves nothing wrong.
+pub(crate) async fn repair(launcher: &Launcher) -> anyhow::Result<()> {
+    let process = launcher.start(Service::Recount, &[])?;
+    let code = process.exit(QUIET).await?;
+    ensure!(code == Some(0), "a recount left counts wrong, and ended with {code:?}\n{}", process.tail());
+    Ok(())
+}
+
 /// Recounts all of `post` while it changes; `None` if that came to no end. Counts are never wrong, so that it may find
 /// nothing, whatever happens meanwhile.
 pub(crate) async fn attempt(launcher: &Launcher, post: &str) -> anyhow::Result<Option<Found>> {

@@ -18,7 +18,7 @@ pub(crate) struct Nap {
 const SHORTEST: u64 = 5_000;
 const LONGEST: u64 = 120_000;
 
-/// Sleeps of consumers and streamers in turn: most of them short, a few so long that everybody has given the sleeper up.
+/// Sleeps of consumers and streamers in turn: most of them short, a few so long that the others have given the sleeper up.
 pub(crate) fn naps(chance: &Chance, count: usize) -> Vec<Nap> {
     let span = || match chance.below(100) {
         0..80 => chance.millis(SHORTEST, 12_000),

@@ -1,4 +1,4 @@
-//! Where a campaign is fought: the engines, the fleet over them, whoever speaks and reads meanwhile, and the judgement at
+//! Where a campaign is fought: the engines, the fleet over them, the load meanwhile, and the judgement at
 //! the end.
 
 use std::collections::BTreeMap;
@@ -21,26 +21,34 @@ use super::process::GRACE;
 use super::recounts::{self, Found};
 use super::service::Service;
 use super::wait::until;
+use crate::simulation::laws::{Count, Honesty};
 
 /// How long the pipeline may take to catch up. The in-process cluster lets a group wait for almost a session at each step
-/// of a rebalance, and somebody who was killed costs several, after the session in which nobody knows it.
+/// of a rebalance, and a member that was killed costs several, after the session in which the group does not know it.
 const PATIENCE: Duration = Duration::from_secs(300);
 
 /// How long the pipeline is under load before the attack begins: what it needs then is what it needs.
 const WARM: Duration = Duration::from_secs(4);
+
+/// Readers of counts.
+const READERS: usize = 8;
+
+/// How much a process's clock and the tables' may differ: both are this machine's, in milliseconds.
+const SETTLES: Duration = Duration::from_millis(10);
 
 /// Everything a campaign needs.
 pub(crate) struct Stage {
     pub(crate) engines: Arc<Engines>,
     pub(crate) fleet: Arc<Fleet>,
     pub(crate) answers: Arc<Answers>,
+    pub(crate) honesty: Honesty,
     pub(crate) seed: u64,
     pub(crate) chance: Chance,
     pub(crate) clock: Clock,
     ledger: Shared,
     before: BTreeMap<Service, u64>,
     speaker: Follower,
-    reader: Follower,
+    readers: Vec<Follower>,
     host: Host,
 }
 
@@ -52,6 +60,7 @@ pub(crate) struct Judgement {
     pub(crate) before: BTreeMap<Service, u64>,
     pub(crate) during: BTreeMap<Service, u64>,
     pub(crate) answers: String,
+    pub(crate) honest: Count,
     pub(crate) drained: Duration,
 }
 
@@ -71,22 +80,26 @@ impl Stage {
             let (engines, ledger) = (Arc::clone(&engines), ledger.clone());
             follow(&host, "speaker", move |stop| load::speak(engines, ledger, stop))
         };
-        let reader = {
-            let (fleet, answers, chance) = (Arc::clone(&fleet), Arc::clone(&answers), chance.fork());
-            follow(&host, "reader", move |stop| load::read(fleet, answers, chance, stop))
+        let honesty = Honesty::of(engines.history.clone(), SETTLES);
+        let reader = |nth| {
+            let (fleet, answers, honesty) = (Arc::clone(&fleet), Arc::clone(&answers), honesty.clone());
+            let chance = chance.fork();
+            follow(&host, &format!("reader {nth}"), move |stop| load::read(fleet, answers, honesty, chance, stop))
         };
+        let readers = (0..READERS).map(reader).collect();
         let clock = host.clock();
         let mut stage = Self {
             engines,
             fleet,
             answers,
+            honesty,
             seed,
             chance,
             clock,
             ledger,
             before: BTreeMap::new(),
             speaker,
-            reader,
+            readers,
             host,
         };
         stage.clock.sleep(WARM).await;
@@ -113,16 +126,23 @@ impl Stage {
         }
     }
 
-    /// Nobody has died that was not killed, and neither speaker nor reader has given up.
+    /// Waits until so many rows have come or gone from now on.
+    pub(crate) async fn changed(&self, rows: u64) -> anyhow::Result<()> {
+        let enough = self.engines.history.changes() + rows;
+        until("rows to change", PATIENCE, async || self.engines.history.changes() >= enough).await?;
+        Ok(())
+    }
+
+    /// No process has died that was not killed, and neither the producer nor a reader has given up.
     pub(crate) fn all_well(&self) -> anyhow::Result<()> {
         self.fleet.all_running()?;
         self.speaker.well()?;
-        self.reader.well()?;
+        self.readers.iter().try_for_each(Follower::well)?;
         self.answers.judge()
     }
 
-    /// Ends the attack: everything passes, everybody stops speaking, all becomes quiet; then the laws, a recount that
-    /// has to find nothing, and an end in order.
+    /// Ends the attack: everything passes, the producer stops, all becomes quiet; then the laws, a recount that has to
+    /// find nothing, and an end in order.
     pub(crate) async fn judge(self) -> anyhow::Result<Judgement> {
         self.engines.calm();
         self.all_well()?;
@@ -139,17 +159,20 @@ impl Stage {
         let recount = recounts::audit(&self.fleet.launcher).await?;
         ensure!(recount.rows == compared.rows as u64, "the recount saw {} of {compared:?}", recount.rows);
         laws::judge(&self.engines, &self.fleet, &expected).await.context("after the recount")?;
-        self.reader.stop().await;
+        for reader in &self.readers {
+            reader.stop().await;
+        }
         self.fleet.all_running()?;
         self.answers.judge()?;
         let during = self.fleet.memory();
         let drained = self.fleet.stop().await?;
-        ensure!(drained < GRACE, "somebody drained for {drained:?}");
+        ensure!(drained < GRACE, "a process drained for {drained:?}");
         ensure!(self.engines.emulator.stats().panics == 0, "the emulator panicked");
         let ended = self.host.stop();
         ensure!(!ended.is_requested(), "the stage itself was stopped");
         let answers = self.answers.to_string();
-        Ok(Judgement { said, compared, recount, before: self.before, during, answers, drained })
+        let honest = self.honesty.verdict()?;
+        Ok(Judgement { said, compared, recount, before: self.before, during, answers, honest, drained })
     }
 }
 

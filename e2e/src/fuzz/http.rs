@@ -50,7 +50,7 @@ fn api() -> SocketAddr {
                 let mut config = Config::default();
                 (config.limits.head_time, config.limits.unread_time) = (SOON, SOON);
                 let (address, running) = serve(config).await;
-                send.send(address).expect("somebody waits for the address");
+                send.send(address).expect("the receiver waits for the address");
                 let _ = running.ended().await;
             });
         });

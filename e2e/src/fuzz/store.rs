@@ -1,4 +1,5 @@
-//! What comes out of the tables and the stream, whoever wrote it there: real adapters over an emulator that is given any bytes.
+//! What comes out of the tables and the stream, as any writer may have left it: real adapters over an emulator that is given
+//! any bytes.
 
 use std::cell::RefCell;
 

@@ -1,23 +1,84 @@
-//! The change stream as it was before anybody could lose a piece of it: what verdicts are held against.
+//! The change stream with every record it ever showed, those among them that were lost since: what verdicts are held
+//! against.
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use tally_core::ids::{RowKey, Sequence, StreamShardId};
+use tally_core::ids::{RowKey, Sequence, StreamLabel, StreamShardId};
 use tally_core::ports::{ChangeStream, Position, StreamFault};
 use tally_core::tally::{Record, RecordKind, read};
 use tally_core::window::{Phase, WindowRun};
 
-/// Every record of the stream so far, by shard.
+/// Every record so far, by the lives of the stream: each ends when the stream is switched off.
+#[derive(Debug)]
+pub(crate) struct Archive(Vec<Life>);
+
+/// One life of the stream.
 #[derive(Debug, Default)]
-pub(crate) struct Archive {
+struct Life {
+    label: Option<StreamLabel>,
+    /// The rows that there were when it began, which it does not show.
+    rows: BTreeMap<RowKey, i64>,
     shards: BTreeMap<StreamShardId, Vec<Record>>,
     finished: BTreeSet<StreamShardId>,
 }
 
+impl Default for Archive {
+    fn default() -> Self {
+        Self(vec![Life::default()])
+    }
+}
+
 impl Archive {
-    /// Takes over whatever has become visible since.
+    /// Takes over what has become visible of the running stream since.
     pub(crate) async fn follow(&mut self, stream: &dyn ChangeStream) -> Result<(), StreamFault> {
         let label = stream.info().await?.label;
+        self.last().label = Some(label);
+        self.last().follow(stream).await
+    }
+
+    /// Takes over what is left of a stream that was just switched off.
+    pub(crate) async fn finish(&mut self, stream: &dyn ChangeStream) -> Result<(), StreamFault> {
+        self.last().follow(stream).await
+    }
+
+    /// The stream was just switched on again, where there were these rows.
+    pub(crate) fn begin(&mut self, rows: BTreeMap<RowKey, i64>) {
+        self.0.push(Life { rows, ..Life::default() });
+    }
+
+    fn last(&mut self) -> &mut Life {
+        self.0.last_mut().expect("the first life begins with the archive")
+    }
+
+    /// The last record of each shard of the running stream.
+    pub(crate) fn ends(&self) -> impl Iterator<Item = (&StreamShardId, Sequence)> {
+        let shards = self.0.last().into_iter().flat_map(|life| &life.shards);
+        shards.filter_map(|(id, records)| Some((id, records.last()?.sequence)))
+    }
+
+    /// Where the window of `run` on `key` was closed.
+    pub(crate) fn closing(&self, key: &RowKey, run: WindowRun) -> Option<(&StreamShardId, Sequence)> {
+        let closes = |record: &&Record| match &record.kind {
+            RecordKind::Marker { key: at, marker } => at == key && marker.run == run && marker.phase == Phase::High,
+            _ => false,
+        };
+        let mut shards = self.0.iter().flat_map(|life| &life.shards);
+        shards.find_map(|(id, records)| Some((id, records.iter().find(closes)?.sequence)))
+    }
+
+    /// The rows of `key` at a place of a stream shard: sequences order all shards of one life.
+    pub(crate) fn rows_at(&self, key: &RowKey, shard: &StreamShardId, end: Sequence) -> i64 {
+        let Some(life) = self.0.iter().find(|life| life.shards.contains_key(shard)) else { return 0 };
+        let of_key = |record: &&Record| matches!(&record.kind, RecordKind::Row { key: at, .. } if at == key);
+        let before = life.shards.values().flatten().filter(|record| record.sequence < end);
+        let began = life.rows.get(key).copied().unwrap_or(0);
+        began + before.filter(of_key).map(Record::delta).sum::<i64>()
+    }
+}
+
+impl Life {
+    async fn follow(&mut self, stream: &dyn ChangeStream) -> Result<(), StreamFault> {
+        let Some(label) = self.label.clone() else { return Ok(()) };
         for listed in stream.shards(&label).await? {
             if self.finished.contains(&listed.id) {
                 continue;
@@ -44,26 +105,5 @@ impl Archive {
             }
         }
         Ok(())
-    }
-
-    /// The last record of each shard that is kept here.
-    pub(crate) fn ends(&self) -> impl Iterator<Item = (&StreamShardId, Sequence)> {
-        self.shards.iter().filter_map(|(id, records)| Some((id, records.last()?.sequence)))
-    }
-
-    /// Where the window of `run` on `key` was closed.
-    pub(crate) fn closing(&self, key: &RowKey, run: WindowRun) -> Option<(&StreamShardId, Sequence)> {
-        let closes = |record: &&Record| match &record.kind {
-            RecordKind::Marker { key: at, marker } => at == key && marker.run == run && marker.phase == Phase::High,
-            _ => false,
-        };
-        self.shards.iter().find_map(|(id, records)| Some((id, records.iter().find(closes)?.sequence)))
-    }
-
-    /// The rows of `key` at a place of the stream: sequences order all shards.
-    pub(crate) fn rows_at(&self, key: &RowKey, end: Sequence) -> i64 {
-        let of_key = |record: &&Record| matches!(&record.kind, RecordKind::Row { key: at, .. } if at == key);
-        let before = self.shards.values().flatten().filter(|record| record.sequence < end);
-        before.filter(of_key).map(Record::delta).sum()
     }
 }

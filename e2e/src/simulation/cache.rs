@@ -38,17 +38,34 @@ pub(crate) struct WatchedCache {
     pub(crate) chance: Chance,
     /// Calls that fail, in a hundred.
     pub(crate) failing: u64,
+    /// A mutant's: where a newer version comes, the older one stays, under the newer one's `as_of`.
+    pub(crate) keeps_older: bool,
     pub(crate) breaches: Breaches,
     pub(crate) coverage: Coverage,
 }
 
 impl WatchedCache {
-    async fn version(&self, id: &CounterId) -> Outcome<Option<u64>> {
+    async fn cached(&self, id: &CounterId) -> Outcome<Option<Served>> {
         let cached = self.inner.get(std::slice::from_ref(id)).await?;
         Ok(cached.first().and_then(|cached| match cached {
-            Cached::Hit(served) => Some(served.version),
+            Cached::Hit(served) => Some(*served),
             Cached::Miss => None,
         }))
+    }
+
+    async fn version(&self, id: &CounterId) -> Outcome<Option<u64>> {
+        Ok(self.cached(id).await?.map(|served| served.version))
+    }
+
+    /// Puts the value that is there in the place of a newer one, as if it were as young.
+    async fn keep_older(&self, id: &CounterId, newer: &Served) -> Outcome<bool> {
+        let Some(older) = self.cached(id).await?.filter(|older| older.version < newer.version) else {
+            return Ok(false);
+        };
+        self.inner.evict(id);
+        let Some(token) = self.inner.begin_fill(id).await? else { return Ok(false) };
+        let kept = Served { likes: older.likes, version: older.version, ..*newer };
+        self.inner.fill(id, &token, &kept).await
     }
 
     /// A value is in the cache where another was: never an older one.
@@ -83,6 +100,9 @@ impl Cache for WatchedCache {
         self.gate.pass().await;
         let mut replaced = 0;
         for (id, served) in values {
+            if self.keeps_older && self.keep_older(id, served).await? {
+                continue;
+            }
             let before = self.version(id).await?;
             replaced += self.inner.update(&[(id.clone(), *served)]).await?;
             self.replaced(id, before).await?;

@@ -167,14 +167,14 @@ impl Simulate {
             }
             match (median(&found, &ran), found.first_key_value()) {
                 (Some(median), Some((seed, how))) => line(&format!(
-                    "{:<4} found {} times in {} schedules, median {median}; first by seed {seed}: {how}",
+                    "{:<18} found {} times in {} schedules, median {median}; first by seed {seed}: {how}",
                     mutant.name(),
                     found.len(),
                     ran.len(),
                     how = how.chars().take(HOW).collect::<String>(),
                 ))?,
                 _ => {
-                    line(&format!("{:<4} not found in {} schedules", mutant.name(), ran.len()))?;
+                    line(&format!("{:<18} not found in {} schedules", mutant.name(), ran.len()))?;
                     missed.push(mutant.name());
                 }
             }
@@ -209,6 +209,8 @@ struct Tally {
     events: u64,
     verdicts: u64,
     rows: u64,
+    answers: u64,
+    exact: u64,
     virtual_ms: u64,
     faults: BTreeMap<String, u64>,
 }
@@ -220,6 +222,8 @@ impl Tally {
         self.events += outcome.events;
         self.verdicts += outcome.verdicts;
         self.rows += outcome.rows;
+        self.answers += outcome.answers;
+        self.exact += outcome.exact;
         self.virtual_ms += outcome.virtual_ms;
         for (kind, count) in &outcome.faults {
             *self.faults.entry(kind.clone()).or_default() += count;
@@ -227,10 +231,10 @@ impl Tally {
     }
 
     fn print(&self) -> anyhow::Result<()> {
-        let Self { schedules, broken, events, verdicts, rows, .. } = self;
+        let Self { schedules, broken, events, verdicts, rows, answers, exact, .. } = self;
         let hours = self.virtual_ms / 3_600_000;
         line(&format!(
-            "{schedules} schedules, {broken} broke a law; {events} events, {rows} rows at the end, {verdicts} verdicts checked, {hours} virtual hours"
+            "{schedules} schedules, {broken} broke a law; {events} events, {rows} rows at the end, {verdicts} verdicts checked, {answers} answers judged of which {exact} said exact, {hours} virtual hours"
         ))?;
         self.faults.iter().try_for_each(|(kind, count)| line(&format!("  {kind:<22} {count}")))?;
         let missing: Vec<&str> = kinds().filter(|kind| !self.faults.contains_key(*kind)).collect();

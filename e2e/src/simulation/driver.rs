@@ -6,6 +6,7 @@ use tally_core::fault::Fault;
 use tally_core::ids::{CounterId, RowKey};
 use tally_core::ports::{Cache as _, Counts as _, LedgerEntry, QueueReason, Recounts as _};
 use tally_core::served::Served;
+use tally_core::time::UnixMillis;
 use tally_emulator::Rule;
 use tally_service::Chance;
 use tokio::time::Instant;
@@ -18,6 +19,7 @@ use super::laws::Injection;
 use super::mutant::Mutant;
 use super::profile::Profile;
 use super::world::World;
+use crate::undisturbed::switch_stream;
 
 /// The table whose stream is followed.
 const LIKES: &str = "likes";
@@ -31,15 +33,19 @@ pub(crate) enum Deed {
     Freeze,
     /// Another consumer joins, or one leaves.
     Rebalance,
-    /// The group gives everybody up.
+    /// The group gives all its members up.
     Expire,
     Split,
     Roll,
-    /// Records are trimmed before they are read.
+    /// All records that there are are trimmed; streamers may have read them.
     Trim,
-    /// Everybody stands still for longer than an iterator lives.
+    /// Streamers stand still, and what was written meanwhile is trimmed before they go on.
+    Lapse,
+    /// The stream is switched off, and on again a little later.
+    Switch,
+    /// Every process stands still for longer than an iterator lives.
     Pause,
-    /// Nobody runs for longer than records are kept.
+    /// No process works for longer than records are kept.
     Day,
     BrokerDown,
     LettersRefused,
@@ -48,6 +54,8 @@ pub(crate) enum Deed {
     Fill,
     /// No request arrives.
     Outage,
+    /// Every request takes a second or more.
+    Slow,
     /// A process comes back with a wrong clock.
     Skew,
     /// Row keys are queued for a recount.
@@ -58,7 +66,7 @@ pub(crate) enum Deed {
 
 impl Deed {
     /// All of them that do something.
-    pub(crate) const ALL: [Self; 18] = [
+    pub(crate) const ALL: [Self; 21] = [
         Self::Crash,
         Self::Stop,
         Self::Freeze,
@@ -67,6 +75,8 @@ impl Deed {
         Self::Split,
         Self::Roll,
         Self::Trim,
+        Self::Lapse,
+        Self::Switch,
         Self::Pause,
         Self::Day,
         Self::BrokerDown,
@@ -74,6 +84,7 @@ impl Deed {
         Self::Evict,
         Self::Fill,
         Self::Outage,
+        Self::Slow,
         Self::Skew,
         Self::Ask,
         Self::Inject,
@@ -91,6 +102,8 @@ impl Deed {
             Self::Split => "shard_split",
             Self::Roll => "shard_roll",
             Self::Trim => "trim",
+            Self::Lapse => "trim_unread",
+            Self::Switch => "stream_switched",
             Self::Pause => "pause",
             Self::Day => "day_long_outage",
             Self::BrokerDown => "broker_down",
@@ -98,6 +111,7 @@ impl Deed {
             Self::Evict => "cache_evicted",
             Self::Fill => "cache_filled_late",
             Self::Outage => "store_outage",
+            Self::Slow => "store_slow",
             Self::Skew => "clock_jump",
             Self::Ask => "recount_asked",
             Self::Inject => "drift_injected",
@@ -116,8 +130,10 @@ pub(crate) struct Driver {
     /// Every line of the ledger so far: those of verdicts of nothing are not kept there for long.
     pub(crate) ledger: Vec<LedgerEntry>,
     pub(crate) injections: Vec<Injection>,
-    /// Row keys somebody asked to be recounted.
+    /// Row keys that were queued for a recount.
     pub(crate) asked: Vec<RowKey>,
+    /// When what streamers have not read is trimmed.
+    pub(crate) lapse: Option<Instant>,
     /// When the broker, dead letters and the store are well again.
     pub(crate) broker_back: Option<Instant>,
     pub(crate) letters_back: Option<Instant>,
@@ -129,6 +145,9 @@ pub(crate) struct Driver {
 impl Driver {
     /// One deed, drawn.
     pub(crate) async fn act(&mut self) -> anyhow::Result<()> {
+        if self.lapse.take_if(|lapse| *lapse <= Instant::now()).is_some() && self.trim().await? {
+            self.world.coverage.fired(Deed::Lapse.name());
+        }
         let total: u64 = self.profile.deeds.iter().map(|(_, weight)| weight).sum();
         let mut drawn = self.chance.below(total);
         let mut deed = Deed::Nothing;
@@ -160,6 +179,11 @@ impl Driver {
             Deed::Split => self.world.emulator.split_shard(LIKES, None, None).is_ok(),
             Deed::Roll => self.world.emulator.roll_shards(LIKES, None).is_ok(),
             Deed::Trim => self.trim().await?,
+            Deed::Lapse => {
+                self.begin_lapse();
+                false
+            }
+            Deed::Switch => self.switch().await?,
             Deed::Pause => self.pause().await?,
             Deed::Day => self.day().await?,
             Deed::BrokerDown => {
@@ -180,6 +204,13 @@ impl Driver {
             Deed::Outage => {
                 self.world.set_rules(&[Rule::new(tally_emulator::Fault::Outage)]);
                 self.store_back = Some(soon);
+                true
+            }
+            Deed::Slow => {
+                let (least, most) = (self.chance.between(200, 2_000), self.chance.between(2_000, 3_000));
+                let slow = Rule::new(tally_emulator::Fault::Latency { min_ms: least, max_ms: most });
+                self.world.set_rules(&[slow]);
+                self.store_back = Some(Instant::now() + self.chance.millis(1_000, 30_000));
                 true
             }
             Deed::Skew => self.skew().await,
@@ -233,9 +264,9 @@ impl Driver {
     }
 
     fn freeze(&mut self) -> bool {
-        let longest = if self.chance.happens(10) { 20_000 } else { self.profile.pace * 8 };
+        let longest = if self.chance.happens(10) { 30_000 } else { self.profile.longest_nap };
         let (wire, log) = (self.chance.millis(200, longest), self.chance.millis(0, 3_000));
-        let Some(slot) = self.alive(None) else { return false };
+        let Some(slot) = self.alive(self.profile.sleepers) else { return false };
         let slot = &mut self.slots[slot];
         let thaw = Instant::now() + wire;
         slot.freeze((thaw, thaw + log));
@@ -284,6 +315,29 @@ impl Driver {
         Ok(trimmed > 0)
     }
 
+    /// Freezes all streamers; a moment before they go on, what they have not read is trimmed.
+    fn begin_lapse(&mut self) {
+        let lapse = Instant::now() + self.chance.millis(500, 6_000);
+        let thaw = lapse + Duration::from_millis(self.profile.pace + 1_000);
+        self.slots.iter_mut().filter(|slot| slot.role == Role::Streamer).for_each(|slot| slot.freeze((thaw, thaw)));
+        self.lapse = Some(lapse);
+    }
+
+    /// Switches the stream off and on. What reached it before is kept first, whenever it is shown.
+    async fn switch(&mut self) -> anyhow::Result<bool> {
+        self.keep().await?;
+        anyhow::ensure!(switch_stream(&self.world.emulator, false).await, "the stream could not be switched off");
+        let away = self.chance.millis(0, 4_000);
+        let shown = self.profile.engine.stream_delay + Duration::from_millis(10);
+        tokio::time::sleep(shown).await;
+        let Self { world, archive, .. } = self;
+        world.calmly(archive.finish(&world.calm.stream)).await?;
+        tokio::time::sleep(away).await;
+        anyhow::ensure!(switch_stream(&self.world.emulator, true).await, "the stream could not be switched on");
+        self.archive.begin(self.world.history.now());
+        Ok(true)
+    }
+
     async fn pause(&mut self) -> anyhow::Result<bool> {
         let thaw = Instant::now() + Duration::from_secs(16 * 60);
         self.slots.iter_mut().for_each(|slot| slot.freeze((thaw, thaw)));
@@ -292,15 +346,24 @@ impl Driver {
         Ok(true)
     }
 
-    /// Nobody runs for 25 hours. What reached the stream before is kept first, late ghosts included.
+    /// No process runs for 25 hours, but that some APIs stand still and go on first. What reached the stream before is
+    /// kept, late ghosts included.
     async fn day(&mut self) -> anyhow::Result<bool> {
+        let over = Instant::now() + Duration::from_secs(25 * 3600);
         for slot in &mut self.slots {
+            if slot.role == Role::Api && slot.life.is_some() && self.chance.happens(70) {
+                slot.freeze((over, over));
+                continue;
+            }
             slot.kill().await;
-            slot.due = Some(Instant::now() + Duration::from_secs(25 * 3600));
+            slot.due = Some(over);
         }
         tokio::time::sleep(Duration::from_secs(600)).await;
         self.keep().await?;
-        tokio::time::sleep(Duration::from_secs(25 * 3600 - 600)).await;
+        tokio::time::sleep_until(over).await;
+        self.world.pulse.beat();
+        self.slots.iter_mut().for_each(|slot| slot.thaw(over));
+        tokio::time::sleep(self.chance.millis(0, 10_000)).await;
         Ok(true)
     }
 
@@ -311,7 +374,8 @@ impl Driver {
         let Some(token) = cache.begin_fill(&id).await? else { return Ok(false) };
         let counter = self.world.calmly(calm.counts.counter(&id)).await?;
         tokio::time::sleep(self.chance.millis(0, 2_000)).await;
-        let served = Served::new(counter.as_ref(), false, self.world.clock.now());
+        // It has not looked at gaps, nor at how far the stream is applied: it claims nothing.
+        let served = Served::new(counter.as_ref(), true, UnixMillis(0));
         cache.fill(&id, &token, &served).await?;
         Ok(true)
     }
@@ -353,6 +417,7 @@ impl Driver {
         let amount = if self.chance.happens(50) { -amount } else { amount };
         let injected = self.world.tamper().inject(&key, amount).await;
         if injected {
+            self.world.honesty.injected(&key.counter, amount);
             self.injections.push(Injection { key: key.clone(), amount, applied: counter.watermarks });
             let enqueue = self.world.calm.recounts.enqueue(&key, QueueReason::Drift, self.world.clock.now());
             self.world.calmly(enqueue).await?;

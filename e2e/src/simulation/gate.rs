@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::task::{Poll, Waker};
 
-/// A gate; clones are the same one. Whoever waits is let through in the order of waiting.
+/// A gate; clones are the same one. Those that wait are let through in the order of waiting.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Gate(Arc<Shared>);
 
@@ -17,12 +17,12 @@ struct Shared {
 }
 
 impl Gate {
-    /// Lets nobody through any more.
+    /// Lets nothing through any more.
     pub(crate) fn shut(&self) {
         self.0.shut.store(true, Ordering::Relaxed);
     }
 
-    /// Lets everybody through.
+    /// Lets everything through.
     pub(crate) fn open(&self) {
         self.0.shut.store(false, Ordering::Relaxed);
         let waiting = std::mem::take(&mut *self.0.waiting.lock().unwrap_or_else(PoisonError::into_inner));

@@ -10,18 +10,20 @@ use tally_adapters::dynamodb::{self, Connection};
 use tally_batch_recount as recount;
 use tally_change_streamer as streamer;
 use tally_consumer as consumer;
-use tally_core::ports::{ChangeStream, Counts, FencedRows, Intake};
+use tally_core::ports::{Cache, ChangeStream, Checkpoints, Counts, FencedRows, Intake, Rows};
 use tally_core::tally::CutRules;
 use tally_core::window::CaptureLimits;
-use tally_service::{Chance, Clock, Ended, Host, Running, UnixMillis};
+use tally_count_api as api;
+use tally_service::{Chance, Clock, Ended, Host, Running, Standstill, UnixMillis};
 use tokio::time::Instant;
 
 use super::cache::WatchedCache;
+use super::door::Door;
 use super::events::{LETTERS, TOPIC};
 use super::gate::Gate;
 use super::kafka::{GatedIntake, GatedProducer};
 use super::mutant::Mutant;
-use super::ports::{MutatedCounts, MutatedMarkers, MutatedRows, MutatedStream, Shadows};
+use super::ports::{MutatedCheckpoints, MutatedCounts, MutatedMarkers, MutatedRows, MutatedStream, Shadows, Watch};
 use super::profile::Profile;
 use super::wire::Wire;
 use super::world::{Tables, World, settings};
@@ -35,6 +37,7 @@ pub(crate) enum Role {
     Consumer,
     Streamer,
     Recounter,
+    Api,
 }
 
 /// A place for a process, which may have several lives.
@@ -44,6 +47,8 @@ pub(crate) struct Slot {
     pub(crate) life: Option<Life>,
     /// When it is started again.
     pub(crate) due: Option<Instant>,
+    /// Where an API is asked.
+    pub(crate) door: Door,
     lives: u64,
     shadows: Shadows,
 }
@@ -53,22 +58,26 @@ pub(crate) struct Life {
     running: Running,
     wire: Gate,
     log: Gate,
+    /// Stops an API's tasks as well: what it knows grows old unseen.
+    tasks: Standstill,
     /// When the store, and then the log, may be reached again.
     pub(crate) thaws: Option<(Instant, Instant)>,
 }
 
 impl Slot {
-    /// A place with nobody in it yet.
+    /// A place with no process in it yet.
     pub(crate) fn new(role: Role, nth: u64) -> Self {
         let name = match role {
             Role::Consumer => format!("consumer-{nth}"),
             Role::Streamer => format!("streamer-{nth}"),
             Role::Recounter => format!("recounter-{nth}"),
+            Role::Api => format!("api-{nth}"),
         };
-        Self { role, name, life: None, due: Some(Instant::now()), lives: 0, shadows: Shadows::default() }
+        let (due, door, shadows) = (Some(Instant::now()), Door::default(), Shadows::default());
+        Self { role, name, life: None, due, door, lives: 0, shadows }
     }
 
-    /// Starts the process, whose clock is `skew` ahead of the world's, or behind where `behind` says so.
+    /// Starts the process, whose clock says `now`.
     pub(crate) fn start(
         &mut self,
         world: &World,
@@ -83,15 +92,31 @@ impl Slot {
         (wire.mutant, wire.rude) = (mutant, !profile.claims);
         let (gate, log) = (wire.gate.clone(), Gate::default());
         let connection = Connection::in_process(&settings(), wire, world.clock.now());
-        let host = Host::new(&self.name).with_clock(Clock::starting_at(now)).with_chance(chance.fork());
-        let tables = self.tables(&connection, world, profile, mutant, &host);
+        let (host, tasks) = (Host::new(&self.name), Standstill::default());
+        let (clock, watch) = match mutant {
+            Some(Mutant::AgeByPoller) if self.role == Role::Api => {
+                let (clock, watch) = Watch::starting_at(now);
+                (clock, Some(watch))
+            }
+            _ => (Clock::starting_at(now), None),
+        };
+        let host = host.with_clock(clock).with_chance(chance.fork());
+        let tables = self.tables(&connection, world, profile, mutant, &host, watch);
         let running = match self.role {
             Role::Consumer => Running::start(consumer_app(world, profile, mutant, tables, &log, chance), host),
-            Role::Streamer => Running::start(streamer_app(world, profile, tables, &gate, chance), host),
+            Role::Streamer => Running::start(streamer_app(world, profile, tables, &gate, chance, mutant), host),
             Role::Recounter => Running::start(recount_app(profile, mutant, tables), host),
+            Role::Api => {
+                let (app, front) = api_app(world, profile, tables, &gate, chance, mutant).in_process();
+                self.door.open(front);
+                Running::start(app, host.with_standstill(tasks.clone()))
+            }
         };
+        if self.role == Role::Streamer {
+            world.honesty.clock_is_ahead(now.since(world.clock.now()));
+        }
         world.trace.note(&format!("{} life {}", self.name, self.lives));
-        self.life = Some(Life { running, wire: gate, log, thaws: None });
+        self.life = Some(Life { running, wire: gate, log, tasks, thaws: None });
     }
 
     /// Ports of the tables, but for the rule that `mutant` breaks.
@@ -102,6 +127,7 @@ impl Slot {
         profile: &Profile,
         mutant: Option<Mutant>,
         host: &Host,
+        watch: Option<Watch>,
     ) -> Tables {
         let mut tables = Tables {
             likes: Arc::new(dynamodb::Likes::new(connection, profile.shards)),
@@ -129,6 +155,17 @@ impl Slot {
                 label: Mutex::default(),
             });
         }
+        let misread = mutant.is_of_reading() && self.role == Role::Api;
+        if misread || mutant == Mutant::NoHold && self.role == Role::Streamer {
+            tables.checkpoints = Arc::new(MutatedCheckpoints {
+                inner: tables.checkpoints as Arc<dyn Checkpoints>,
+                mutant,
+                truth: world.calm.checkpoints.clone(),
+                host: world.host.clone(),
+                earlier: Mutex::default(),
+                watch,
+            });
+        }
         let counted = matches!(mutant, Mutant::Pipelined | Mutant::NoFloor | Mutant::NoBoundary | Mutant::SilentZero);
         if counted {
             tables.counts = Arc::new(MutatedCounts {
@@ -142,13 +179,14 @@ impl Slot {
         tables
     }
 
-    /// The end of the process that nobody asked for, if there was one.
+    /// The end of the process that it was not asked for, if there was one.
     pub(crate) fn ended(&self) -> Option<Ended> {
         self.life.as_ref()?.running.ended().now_or_never()
     }
 
     /// Ends it as a crash does.
     pub(crate) async fn kill(&mut self) {
+        self.door.close();
         if let Some(life) = self.life.take() {
             life.running.kill().await;
         }
@@ -158,8 +196,10 @@ impl Slot {
     pub(crate) async fn stop(&mut self) -> bool {
         match self.life.take() {
             Some(life) => {
+                self.door.close();
                 life.wire.open();
                 life.log.open();
+                life.tasks.end();
                 life.running.stop(Duration::from_secs(30)).await.exit().is_clean()
             }
             None => true,
@@ -171,6 +211,10 @@ impl Slot {
         if let Some(life) = &mut self.life {
             life.wire.shut();
             life.log.shut();
+            if self.role == Role::Api {
+                self.door.standstill.begin();
+                life.tasks.begin();
+            }
             life.thaws = Some(thaws);
         }
     }
@@ -181,6 +225,8 @@ impl Slot {
         let Some((wire, log)) = life.thaws else { return };
         if now >= wire {
             life.wire.open();
+            self.door.standstill.end();
+            life.tasks.end();
         }
         if now >= log {
             life.log.open();
@@ -230,7 +276,14 @@ fn consumer_app(
     consumer::App::with_ports(consumer::Mode::Consume, settings, ports)
 }
 
-fn streamer_app(world: &World, profile: &Profile, tables: Tables, gate: &Gate, chance: &Chance) -> streamer::App {
+fn streamer_app(
+    world: &World,
+    profile: &Profile,
+    tables: Tables,
+    gate: &Gate,
+    chance: &Chance,
+    mutant: Option<Mutant>,
+) -> streamer::App {
     let rules = streamer::Rules {
         cut: CutRules { records: profile.prefix, age: Duration::from_millis(20) },
         poll: streamer::PollRules { busy: Duration::from_millis(25), idle: Duration::from_millis(500) },
@@ -239,14 +292,7 @@ fn streamer_app(world: &World, profile: &Profile, tables: Tables, gate: &Gate, c
         window: CaptureLimits { members: 10_000, age: Duration::from_secs(3_600) },
         ..streamer::Rules::default()
     };
-    let cache = WatchedCache {
-        inner: world.cache.clone(),
-        gate: gate.clone(),
-        chance: chance.fork(),
-        failing: profile.cache_failing,
-        breaches: world.breaches.clone(),
-        coverage: world.coverage.clone(),
-    };
+    let cache = watched_cache(world, profile, gate, chance, mutant);
     let config =
         streamer::Config { table_prefix: String::new(), shards: Some(profile.shards), cache: None, feed: None, rules };
     let ports = streamer::Ports {
@@ -254,10 +300,51 @@ fn streamer_app(world: &World, profile: &Profile, tables: Tables, gate: &Gate, c
         counts: tables.counts,
         checkpoints: tables.checkpoints,
         recounts: tables.recounts,
-        cache: Some(Arc::new(cache)),
+        cache: Some(cache),
         feed: None,
     };
     streamer::App::with_ports(config, ports)
+}
+
+fn api_app(
+    world: &World,
+    profile: &Profile,
+    tables: Tables,
+    gate: &Gate,
+    chance: &Chance,
+    mutant: Option<Mutant>,
+) -> api::App {
+    let cache = profile.cached.then(|| watched_cache(world, profile, gate, chance, mutant));
+    let table = api::read::Bounds { budget: profile.table_budget, ..api::Config::default().table };
+    let config = api::Config { local_ttl: profile.local_ttl, table, ..api::Config::default() };
+    let ports = api::Ports {
+        counts: tables.counts,
+        rows: tables.likes,
+        checkpoints: tables.checkpoints,
+        stream: tables.stream,
+        recounts: tables.recounts,
+        cache,
+        producer: None,
+    };
+    api::App::with_ports(config, ports)
+}
+
+fn watched_cache(
+    world: &World,
+    profile: &Profile,
+    gate: &Gate,
+    chance: &Chance,
+    mutant: Option<Mutant>,
+) -> Arc<dyn Cache> {
+    Arc::new(WatchedCache {
+        inner: world.cache.clone(),
+        gate: gate.clone(),
+        chance: chance.fork(),
+        failing: profile.cache_failing,
+        keeps_older: mutant == Some(Mutant::OlderVersionKept),
+        breaches: world.breaches.clone(),
+        coverage: world.coverage.clone(),
+    })
 }
 
 fn recount_app(profile: &Profile, mutant: Option<Mutant>, tables: Tables) -> recount::App {

@@ -1,5 +1,6 @@
-//! What must be true: whenever anybody looks, when all is quiet, and of everything that recounts have said.
+//! What must be true: at every look, in every answer, when all is quiet, and of everything that recounts have found.
 
+mod honest;
 mod quiet;
 mod verdicts;
 
@@ -11,6 +12,7 @@ use tally_core::ids::{CounterId, Ordinal, RowKey, ShardCount, StreamShardId};
 use tally_core::lineage::Checkpoint;
 use tally_core::watermark::{Standing, Watermarks};
 
+pub(crate) use honest::{Answer, Count, Honesty};
 pub(crate) use quiet::{Quiet, exact, held};
 pub(crate) use verdicts::Verdicts;
 
@@ -23,7 +25,7 @@ pub(crate) struct Injection {
     pub(crate) applied: Watermarks,
 }
 
-/// What was seen at the last look, for nothing may go back.
+/// What was seen at the last look: nothing of it may go back.
 #[derive(Debug, Default)]
 pub(crate) struct Seen {
     fences: BTreeMap<u32, (u64, u64)>,

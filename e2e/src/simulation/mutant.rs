@@ -1,4 +1,5 @@
-//! The fourteen rules that the models found necessary, each of which the simulation can break.
+//! The rules that the models found necessary, each of which the simulation can break: fourteen about rows and counts, six
+//! about what an answer says of itself.
 
 use clap::ValueEnum;
 
@@ -48,11 +49,23 @@ pub enum Mutant {
     /// An unknown outcome is taken for a failure: the old batch is sent under a fence read afresh.
     #[value(name = "C2")]
     Presumed,
+    /// The API never looks at open gaps.
+    GapsIgnored,
+    /// The API takes the youngest `at` of the stream shards for its `as_of`, and not the oldest.
+    AsOfTooYoung,
+    /// The cache keeps an older version where a newer one comes, under the newer one's `as_of`.
+    OlderVersionKept,
+    /// A streamer goes on behind a loss as soon as it is recorded.
+    NoHold,
+    /// The API reads the gaps before the stream shards' `at`, and not after.
+    GapsBeforeShards,
+    /// The API judges the age of what it knows when it reads it anew, and not when it answers.
+    AgeByPoller,
 }
 
 impl Mutant {
     /// All of them, in the order of the catalogue.
-    pub const ALL: [Self; 14] = [
+    pub const ALL: [Self; 20] = [
         Self::Pipelined,
         Self::NoFloor,
         Self::SinkingFloor,
@@ -67,6 +80,12 @@ impl Mutant {
         Self::SilentZero,
         Self::NoFence,
         Self::Presumed,
+        Self::GapsIgnored,
+        Self::AsOfTooYoung,
+        Self::OlderVersionKept,
+        Self::NoHold,
+        Self::GapsBeforeShards,
+        Self::AgeByPoller,
     ];
 
     /// Its name in the catalogue.
@@ -76,6 +95,18 @@ impl Mutant {
 
     /// Whether what it breaks is a part of recounting.
     pub(crate) fn is_of_recount(self) -> bool {
-        !matches!(self, Self::Pipelined | Self::NoFloor | Self::SinkingFloor | Self::NoFence | Self::Presumed)
+        let of_counting = [Self::Pipelined, Self::NoFloor, Self::SinkingFloor, Self::NoFence, Self::Presumed];
+        !of_counting.contains(&self) && !self.is_of_honesty()
+    }
+
+    /// Whether what it breaks is what an answer says of itself.
+    pub(crate) fn is_of_honesty(self) -> bool {
+        let of_recording = matches!(self, Self::NoHold | Self::OlderVersionKept);
+        of_recording || self.is_of_reading()
+    }
+
+    /// Whether what it breaks is how the API reads what it judges answers by.
+    pub(crate) fn is_of_reading(self) -> bool {
+        matches!(self, Self::GapsIgnored | Self::AsOfTooYoung | Self::GapsBeforeShards | Self::AgeByPoller)
     }
 }

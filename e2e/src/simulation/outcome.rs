@@ -24,6 +24,12 @@ pub struct Outcome {
     pub rows: u64,
     /// Verdicts checked.
     pub verdicts: u64,
+    /// Answers of the API that were judged.
+    #[serde(default)]
+    pub answers: u64,
+    /// Those that said that they were exact.
+    #[serde(default)]
+    pub exact: u64,
     /// How long it took in virtual time.
     pub virtual_ms: u64,
     /// The last lines of the trace, where they were asked for.

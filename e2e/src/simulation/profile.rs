@@ -45,8 +45,20 @@ pub(crate) struct Profile {
     pub(crate) pace: u64,
     /// How often every open stream shard is closed and continued by another.
     pub(crate) rolls: Option<Duration>,
-    /// Whom crashes strike alone, if not everybody.
+    /// API instances, the readers of each, and the longest wait between two questions of one in milliseconds.
+    pub(crate) apis: u64,
+    pub(crate) readers: u64,
+    pub(crate) reader_pace: u64,
+    /// Whether the API uses the cache.
+    pub(crate) cached: bool,
+    /// How long an API keeps a count, and how long it waits for the table.
+    pub(crate) local_ttl: Duration,
+    pub(crate) table_budget: Duration,
+    /// The only role that crashes strike, where it is not any.
     pub(crate) victims: Option<Role>,
+    /// The only role that is frozen, where it is not any, and for how long at most in most cases, in milliseconds.
+    pub(crate) sleepers: Option<Role>,
+    pub(crate) longest_nap: u64,
     /// What is done to the pipeline, and how often relative to the rest.
     pub(crate) deeds: Vec<(Deed, u64)>,
 }
@@ -54,12 +66,14 @@ pub(crate) struct Profile {
 impl Profile {
     /// The schedule that `chance` draws.
     pub(crate) fn draw(chance: &Chance, events: u64, mutant: Option<Mutant>, without: &BTreeSet<String>) -> Self {
+        let honesty = mutant.is_none_or(Mutant::is_of_honesty);
         let lossy = match mutant {
             Some(Mutant::CaptureOverTrim) => true,
-            Some(_) => false,
-            None => chance.happens(25),
+            Some(mutant) => mutant.is_of_honesty(),
+            None => chance.happens(40),
         };
-        let recounting = mutant.is_none_or(Mutant::is_of_recount) && (mutant.is_some() || chance.happens(70));
+        let recounting = mutant.is_none_or(|mutant| mutant.is_of_recount() || mutant.is_of_honesty())
+            && (mutant.is_some() || chance.happens(70));
         let crowd = Crowd {
             posts: if mutant.is_some() { chance.between(1, 4) } else { chance.between(2, 12) },
             users: chance.between(20, 200),
@@ -84,9 +98,18 @@ impl Profile {
             cache_failing: chance.pick(&[0, 5, 30]),
             pace: chance.pick(&[200, 600, 1_500]),
             rolls: chance.pick(&[None, Some(Duration::from_secs(20)), Some(Duration::from_secs(60))]),
+            apis: if honesty { chance.between(1, 2) } else { 0 },
+            readers: chance.between(1, 2),
+            reader_pace: chance.pick(&[100, 300, 800]),
+            cached: chance.happens(75),
+            local_ttl: Duration::from_millis(chance.pick(&[0, 100, 1_000])),
+            table_budget: Duration::from_millis(chance.pick(&[2_000, 8_000])),
             victims: None,
+            sleepers: None,
+            longest_nap: 0,
             deeds: deeds(lossy, recounting, if events < SHORT { 4 } else { 1 }),
         };
+        profile.longest_nap = profile.pace * 8;
         if let Some(mutant) = mutant {
             profile.target(mutant, chance);
         }
@@ -151,6 +174,19 @@ impl Profile {
                 (self.victims, self.pace, self.steps) = (Some(Role::Streamer), 600, 200);
                 weigh(Deed::Crash, 15);
             }
+            Mutant::GapsIgnored | Mutant::NoHold | Mutant::GapsBeforeShards | Mutant::AgeByPoller => {
+                self.longest_nap = 30_000;
+                weigh(Deed::Lapse, 12);
+                weigh(Deed::Switch, 6);
+                weigh(Deed::Freeze, 12);
+                weigh(Deed::Slow, 6);
+                self.sleepers = Some(Role::Api);
+            }
+            Mutant::AsOfTooYoung => {
+                (self.engine.shards, self.sleepers) = (4, Some(Role::Streamer));
+                weigh(Deed::Freeze, 12);
+            }
+            Mutant::OlderVersionKept => (self.cached, self.cache_failing) = (true, 0),
             Mutant::AppliedNotCaptured => (self.streamers, self.leases) = (2, false),
             Mutant::NoBoundary | Mutant::SilentZero => {}
             Mutant::OneWait => {
@@ -222,13 +258,14 @@ fn deeds(lossy: bool, recounting: bool, rare: u64) -> Vec<(Deed, u64)> {
         (Deed::Evict, 5),
         (Deed::Fill, 8),
         (Deed::Outage, 2),
+        (Deed::Slow, 2),
         (Deed::Skew, 2),
     ];
     if recounting {
         deeds.extend([(Deed::Ask, 6), (Deed::Inject, 3)]);
     }
     if lossy {
-        deeds.extend([(Deed::Trim, 4), (Deed::Day, rare)]);
+        deeds.extend([(Deed::Trim, 3), (Deed::Lapse, 4), (Deed::Switch, 2), (Deed::Day, rare)]);
     }
     deeds
 }

@@ -29,7 +29,7 @@ pub(crate) struct Wire {
     pub(crate) emulator: SharedHttpClient,
     pub(crate) gate: Gate,
     pub(crate) mutant: Option<Mutant>,
-    /// Claims are taken whoever has them: what recounts say must not rely on that courtesy.
+    /// Claims are taken also where another recounter has them: no verdict may rely on that courtesy.
     pub(crate) rude: bool,
     pub(crate) trace: Trace,
     pub(crate) coverage: Coverage,

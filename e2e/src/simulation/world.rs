@@ -6,7 +6,6 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::Context;
-use bytes::Bytes;
 use serde_json::{Value, json};
 use tally_adapters::dynamodb::{self, Connection, Settings};
 use tally_adapters::memory::{self, Memory, log::Broker};
@@ -18,14 +17,18 @@ use tally_core::ports::{
 use tally_core::time::UnixMillis;
 use tally_core::window::WindowRun;
 use tally_emulator::{Config, Emulator, Rule};
-use tally_service::Clock;
+use tally_service::{Clock, Host};
 
 use super::cache::Breaches;
 use super::coverage::Coverage;
 use super::events::{LETTERS, TOPIC};
+use super::history::History;
+use super::laws::Honesty;
 use super::profile::Profile;
+use super::readers::Pulse;
 use super::trace::Trace;
 use super::wire::Wire;
+use crate::undisturbed;
 
 /// When every schedule begins.
 const BEGAN: UnixMillis = UnixMillis(1_700_000_000_000);
@@ -39,10 +42,15 @@ pub(crate) struct World {
     pub(crate) trace: Trace,
     pub(crate) coverage: Coverage,
     pub(crate) breaches: Breaches,
+    pub(crate) history: History,
+    pub(crate) honesty: Honesty,
+    pub(crate) pulse: Pulse,
+    /// What the harness itself runs beside the processes.
+    pub(crate) host: Host,
     pub(crate) calm: Calm,
 }
 
-/// The tables' ports as nobody else has them: undisturbed.
+/// The harness's own ports of the tables, which no fault of a process reaches.
 pub(crate) struct Calm {
     pub(crate) likes: dynamodb::Likes,
     rows: dynamodb::Rows,
@@ -68,6 +76,8 @@ impl World {
         let wire = Wire::new("observer", &emulator, &trace, &coverage);
         let connection = Connection::in_process(&settings(), wire, BEGAN);
         dynamodb::ensure_tables(&connection).await.context("cannot create the tables")?;
+        let history = History::of(&emulator)?;
+        let honesty = Honesty::of(history.clone(), profile.engine.stream_delay + profile.engine.stream_reorder);
         let broker = Broker::new();
         broker.create_topic(TOPIC, profile.partitions);
         broker.create_topic(LETTERS, 1);
@@ -81,10 +91,11 @@ impl World {
         };
         let cache = Memory::new(BEGAN, 1).cache();
         let clock = Clock::starting_at(BEGAN);
-        Ok(Self { emulator, broker, cache, clock, trace, coverage, breaches: Breaches::default(), calm })
+        let (breaches, pulse, host) = (Breaches::default(), Pulse::new(), Host::new("harness").with_clock(clock));
+        Ok(Self { emulator, broker, cache, clock, trace, coverage, breaches, history, honesty, pulse, host, calm })
     }
 
-    /// What `look` finds while no request fails and none is late: nothing happens meanwhile.
+    /// What `look` finds while no request fails and none is late, so that no time passes meanwhile.
     pub(crate) async fn calmly<T>(&self, look: impl Future<Output = T>) -> T {
         let rules = self.emulator.faults();
         self.emulator.set_faults(Vec::new());
@@ -173,7 +184,7 @@ impl World {
     }
 }
 
-/// Changes counters behind everybody's back.
+/// Changes counters by hand, which no process is told of.
 #[derive(Clone)]
 pub(crate) struct Tamper(Emulator);
 
@@ -209,16 +220,7 @@ impl Tamper {
     async fn update(&self, id: &CounterId, mut body: Value) -> bool {
         body["TableName"] = json!("like_counts");
         body["Key"] = json!({"post_id": {"S": id.stored()}});
-        let request = http::Request::post("http://in-process.invalid/")
-            .header("x-amz-target", "DynamoDB_20120810.UpdateItem")
-            .header("authorization", "observer")
-            .body(Bytes::from(body.to_string()))
-            .expect("every part is valid");
-        let rules = self.0.faults();
-        self.0.set_faults(Vec::new());
-        let answered = self.0.handle(request).await;
-        self.0.set_faults(rules);
-        answered.is_ok_and(|response| response.status().is_success())
+        undisturbed::send(&self.0, "UpdateItem", &body).await
     }
 }
 

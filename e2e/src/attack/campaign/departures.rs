@@ -1,5 +1,5 @@
-//! A deployment at the worst time: everybody is stopped at once while a dependency is silent. What cannot be finished is
-//! dropped in time, and whoever comes next goes on from there.
+//! A deployment at the worst time: all processes are stopped at once while a dependency is silent. What cannot be finished
+//! is dropped in time, and the processes that follow go on from there.
 
 use anyhow::ensure;
 use futures_util::future::try_join_all;
@@ -22,15 +22,14 @@ pub(super) async fn run(stage: &Stage, extent: Extent) -> anyhow::Result<Deeds> 
             stage.clock.sleep(extent.span).await;
             stage.all_well()?;
             stage.fleet.weigh();
-            let everybody =
-                stage.fleet.slots().iter().map(async |slot| anyhow::Ok((slot, slot.process().stop().await?)));
-            let (drained, _) = tokio::try_join!(try_join_all(everybody), recount.stop())?;
+            let all = stage.fleet.slots().iter().map(async |slot| anyhow::Ok((slot, slot.process().stop().await?)));
+            let (drained, _) = tokio::try_join!(try_join_all(all), recount.stop())?;
             for (slot, took) in drained {
                 deeds.recovered(format!("{}, silent {}", slot.service, dependency.name()), took);
                 stage.fleet.refill(slot)?;
             }
             let bites = proxy.bites().since(before);
-            ensure!(bites.felt(Mode::Blackhole), "nobody felt the silence of {}: {bites:?}", dependency.name());
+            ensure!(bites.felt(Mode::Blackhole), "no process felt the silence of {}: {bites:?}", dependency.name());
             proxy.calm();
             let began = Instant::now();
             stage.fleet.ready().await?;

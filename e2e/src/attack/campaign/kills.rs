@@ -1,5 +1,5 @@
-//! Processes that are killed without a word, each at a moment of its own, the others' or nobody's: all four services at
-//! once, while requests go wrong now and then.
+//! Processes that are killed with SIGKILL at moments that have nothing to do with each other: all four services, while
+//! requests go wrong now and then.
 
 use std::time::Duration;
 

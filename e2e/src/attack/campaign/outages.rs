@@ -1,5 +1,5 @@
-//! A dependency that is away for long: nobody dies, nobody grows, somebody says what is missing, and soon after its
-//! return all is well.
+//! A dependency that is away for long: no process dies or grows, readiness names what is missing, and soon after its return
+//! all is well.
 
 use std::time::Duration;
 
@@ -38,7 +38,7 @@ pub(super) async fn run(stage: &Stage, extent: Extent) -> anyhow::Result<Deeds> 
     Ok(deeds)
 }
 
-/// Somebody who cannot work without it is not ready, and says why. The cache is nobody's need.
+/// A process that cannot work without it is not ready, and says why. Every process can work without the cache.
 async fn named(stage: &Stage, dependency: Dependency) -> anyhow::Result<()> {
     let (service, name) = match dependency {
         Dependency::Redis => return Ok(()),

@@ -1,5 +1,5 @@
-//! A deployment: each process is stopped in order and replaced, one after the other, under load. Nobody but the API's
-//! own clients may notice, and they only while their single server is away.
+//! A deployment: each process is stopped in order and replaced, one after the other, under load. Only the API's own clients
+//! may notice, and only while the one API is away.
 
 use anyhow::ensure;
 

@@ -43,7 +43,7 @@ impl Advertised {
 }
 
 /// A connection's answers as they come in. They go on whole: a piece held back at its end could be the end of an answer
-/// that somebody waits for.
+/// that a client waits for.
 pub(super) struct Frames<'a> {
     advertised: &'a Advertised,
     partial: Vec<u8>,

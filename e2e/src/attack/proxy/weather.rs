@@ -26,6 +26,13 @@ pub(crate) enum Mode {
     },
 }
 
+impl Mode {
+    /// Every exchange of a request and its answer takes about so long.
+    pub(crate) fn late(exchange: Duration) -> Self {
+        Self::Slow { delay: exchange / 2, bytes_per_second: 1 << 30 }
+    }
+}
+
 /// What a proxy has done.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Bites {

@@ -49,7 +49,8 @@ impl Verdicts {
     pub(crate) fn found_the_rows(&self, archive: &Archive) -> anyhow::Result<()> {
         for (key, of_key) in &self.0 {
             for (closed, entry) in of_key {
-                let rows = archive.rows_at(key, *closed);
+                let (shard, _) = archive.closing(key, entry.run).context("a verdict without a closing marker")?;
+                let rows = archive.rows_at(key, shard, *closed);
                 ensure!(
                     entry.after == rows,
                     "a verdict on {key} by run {} found {} rows, and {rows} stood at its closing marker",
@@ -72,8 +73,8 @@ impl Verdicts {
         for (key, of_key) in &self.0 {
             let mut corrected = 0;
             for (closed, entry) in of_key {
-                let (shard, _) = archive.closing(key, entry.run).context("a verdict without a closing marker")?;
-                let shard = seen.ordinal(shard).context("a verdict in a stream shard without a number")?;
+                let (id, _) = archive.closing(key, entry.run).context("a verdict without a closing marker")?;
+                let shard = seen.ordinal(id).context("a verdict in a stream shard without a number")?;
                 let before_it = |injection: &&Injection| {
                     injection.key == *key
                         && match injection.applied.standing(shard) {
@@ -83,7 +84,7 @@ impl Verdicts {
                         }
                 };
                 let injected: i64 = injections.iter().filter(before_it).map(|injection| injection.amount).sum();
-                let counted = archive.rows_at(key, *closed) + injected + corrected;
+                let counted = archive.rows_at(key, id, *closed) + injected + corrected;
                 ensure!(
                     entry.before == counted,
                     "a verdict on {key} by run {} knew of {} counted rows, and {counted} were counted at its closing marker",

@@ -23,7 +23,7 @@ const ONE_PREFIX: Duration = Duration::from_millis(500);
 pub(crate) struct MutatedCounts {
     pub(crate) inner: Arc<dyn Counts>,
     pub(crate) mutant: Mutant,
-    /// Where an update goes on whose answer nobody waits for.
+    /// Where an update goes on whose answer is not waited for.
     pub(crate) host: Host,
     pub(crate) tamper: Tamper,
     pub(crate) earlier: Mutex<BTreeMap<CounterId, Earlier>>,

@@ -1,0 +1,115 @@
+//! How many rows each row key has had, and since when. The store tells it of every change, so that it knows also what no
+//! stream shows: rows written while the stream was switched off, records that were trimmed.
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use tally_core::ids::{CounterId, RESERVED, RowKey, Shard};
+use tally_core::time::UnixMillis;
+use tally_emulator::value::{Item, Value};
+use tally_emulator::{Changed, ControlError, Emulator};
+
+/// The table of rows.
+const LIKES: &str = "likes";
+
+/// The rows of every row key over time; clones are the same.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct History(Arc<Mutex<Keys>>);
+
+/// For each row key its number of rows after each change, in the order of time.
+type Keys = BTreeMap<CounterId, BTreeMap<Shard, Vec<(UnixMillis, i64)>>>;
+
+impl History {
+    /// The history of the rows in `emulator` from now on.
+    pub(crate) fn of(emulator: &Emulator) -> Result<Self, ControlError> {
+        let history = Self::default();
+        let kept = history.clone();
+        emulator.watch(LIKES, move |changed| kept.keep(&changed))?;
+        Ok(history)
+    }
+
+    fn keep(&self, changed: &Changed) {
+        let Some(key) = changed.new.as_ref().or(changed.old.as_ref()).and_then(row_key) else { return };
+        let change = i64::from(changed.new.is_some()) - i64::from(changed.old.is_some());
+        if change != 0 {
+            self.add(key, UnixMillis(changed.at_ms), change);
+        }
+    }
+
+    fn add(&self, RowKey { counter, shard }: RowKey, at: UnixMillis, change: i64) {
+        let mut keys = self.keys();
+        let changes = keys.entry(counter).or_default().entry(shard).or_default();
+        let rows = changes.last().map_or(0, |(_, rows)| *rows);
+        changes.push((at, rows + change));
+    }
+
+    /// The sum of the least, and of the greatest, numbers of rows that the keys of `counter` have had from `from` on. What
+    /// was changed at that very moment counts both as before and as after it.
+    pub(crate) fn bounds(&self, counter: &CounterId, from: UnixMillis) -> (i64, i64) {
+        let keys = self.keys();
+        let shards = keys.get(counter).into_iter().flat_map(BTreeMap::values);
+        shards.fold((0, 0), |(least, greatest), changes| {
+            let later = changes.partition_point(|(at, _)| *at < from);
+            let before = later.checked_sub(1).map_or(0, |nth| changes[nth].1);
+            let rows = changes[later..].iter().map(|(_, rows)| *rows);
+            let (low, high) = rows.fold((before, before), |(low, high), rows| (low.min(rows), high.max(rows)));
+            (least + low, greatest + high)
+        })
+    }
+
+    /// How often a row came or went so far.
+    pub(crate) fn changes(&self) -> u64 {
+        self.keys().values().flat_map(BTreeMap::values).map(|changes| changes.len() as u64).sum()
+    }
+
+    /// How many rows every row key has now.
+    pub(crate) fn now(&self) -> BTreeMap<RowKey, i64> {
+        let keys = self.keys();
+        let rows = keys.iter().flat_map(|(counter, shards)| {
+            let last = |changes: &Vec<(UnixMillis, i64)>| changes.last().map_or(0, |(_, rows)| *rows);
+            shards.iter().map(move |(shard, changes)| (RowKey { counter: counter.clone(), shard: *shard }, last(changes)))
+        });
+        rows.collect()
+    }
+
+    fn keys(&self) -> MutexGuard<'_, Keys> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// The row key of an item, unless it is a marker.
+fn row_key(item: &Item) -> Option<RowKey> {
+    let text = |name| match item.get(name) {
+        Some(Value::S(text)) => Some(text.as_str()),
+        _ => None,
+    };
+    let user = text("user_id")?;
+    if user.starts_with(RESERVED) {
+        return None;
+    }
+    text("pk")?.parse().ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use tally_core::ids::PostId;
+
+    use super::*;
+
+    #[test]
+    fn the_bounds_are_sums_over_row_keys_of_what_each_had_since() {
+        let history = History::default();
+        let likes = |post| CounterId::likes(PostId::new(post).expect("an id"));
+        for (shard, at, change) in [(0, 10, 1), (0, 20, 1), (0, 30, -1), (1, 20, 1), (1, 40, 1)] {
+            let shard = Shard::new(shard).expect("a shard");
+            history.add(RowKey { counter: likes("p"), shard }, UnixMillis(at), change);
+        }
+        let bounds = |from| history.bounds(&likes("p"), UnixMillis(from));
+        assert_eq!(bounds(0), (0, 4));
+        assert_eq!(bounds(20), (1, 4), "a change at that moment is before it and after it");
+        assert_eq!(bounds(21), (2, 4), "one key has had 1 to 2, the other 1 to 2");
+        assert_eq!(bounds(31), (2, 3));
+        assert_eq!(bounds(41), (3, 3));
+        assert_eq!(history.bounds(&likes("q"), UnixMillis(0)), (0, 0));
+    }
+}

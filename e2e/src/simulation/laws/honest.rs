@@ -1,0 +1,186 @@
+//! Honesty: what an answer says of itself has to be true at the moment it is given, not only when all is quiet.
+//!
+//! An answer with `exact: true` and `as_of` = t says: every change made before t is in this number, and nothing that was
+//! lost is missing from it. A count is a sum over row keys, each of which has been followed up to a moment of its own. So
+//! the number must be a sum of values that its row keys had between t and the answer, and lies between the sum of the
+//! least and the sum of the greatest of them. Answers with `exact: false` claim nothing and are not judged.
+//!
+//! The law is as strict as is lawful. It makes room for four things alone, each only as far as the schedule has done it:
+//! - a change made at t itself may be in the number or not;
+//! - the stream may show a change late, or behind a later one, by the delay and the reordering it was drawn with (nothing
+//!   in most schedules), and `as_of` comes from streamers' clocks, which may be ahead by as much as the schedule has set
+//!   one ahead (nothing before it does). The design bears two seconds of each; a schedule that has none is given none;
+//! - the answer ends the span when its reader has it, which is later than when the API made it;
+//! - a counter that was changed by hand says nothing of it: until a recount has undone the change, the number may differ
+//!   by what was put in, and by no more.
+
+use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+use std::time::Duration;
+
+use serde::Deserialize;
+use tally_core::ids::{CounterId, PostId};
+use tally_core::time::UnixMillis;
+
+use super::super::history::History;
+
+/// A count as the API answers it.
+#[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
+pub(crate) struct Answer {
+    pub(crate) post_id: String,
+    pub(crate) likes: u64,
+    pub(crate) version: u64,
+    pub(crate) exact: bool,
+    pub(crate) as_of: u64,
+}
+
+/// The law, and what it has judged; clones are the same.
+#[derive(Clone, Debug)]
+pub(crate) struct Honesty(Arc<Judged>);
+
+#[derive(Debug)]
+struct Judged {
+    history: History,
+    /// How late, and how far out of order, the stream may show a change.
+    settles: Duration,
+    /// How far ahead of the store's clock a streamer's clock has been, in milliseconds.
+    ahead: AtomicU64,
+    /// What was put into counters by hand: the sum of what lowered each, and of what raised it.
+    injected: Mutex<BTreeMap<String, (i64, i64)>>,
+    answers: AtomicU64,
+    exact: AtomicU64,
+    lies: AtomicU64,
+    first_lie: OnceLock<String>,
+}
+
+/// How many answers were judged, how many of them said that they were exact, and how many were lies.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Count {
+    pub(crate) answers: u64,
+    pub(crate) exact: u64,
+    pub(crate) lies: u64,
+}
+
+impl Honesty {
+    /// Of answers about the rows of `history`, whose changes the stream shows in order after `settles` at most.
+    pub(crate) fn of(history: History, settles: Duration) -> Self {
+        let (ahead, injected) = (AtomicU64::new(0), Mutex::default());
+        let (answers, exact, lies) = (AtomicU64::new(0), AtomicU64::new(0), AtomicU64::new(0));
+        let first_lie = OnceLock::new();
+        Self(Arc::new(Judged { history, settles, ahead, injected, answers, exact, lies, first_lie }))
+    }
+
+    /// From now on `as_of` may be `by` ahead: a streamer has a clock that is.
+    pub(crate) fn clock_is_ahead(&self, by: Duration) {
+        self.0.ahead.fetch_max(u64::try_from(by.as_millis()).unwrap_or(u64::MAX), Ordering::Relaxed);
+    }
+
+    /// `counter` was changed by `amount`, which its rows were not.
+    pub(crate) fn injected(&self, counter: &CounterId, amount: i64) {
+        let mut injected = self.0.injected.lock().unwrap_or_else(PoisonError::into_inner);
+        let (lowered, raised) = injected.entry(counter.stored().into_owned()).or_default();
+        *lowered += amount.min(0);
+        *raised += amount.max(0);
+    }
+
+    /// The lie that `answer` is, if it is one; its reader has it now.
+    pub(crate) fn lie(&self, answer: &Answer) -> Option<String> {
+        let Judged { history, settles, ahead, injected, answers, exact, lies, first_lie } = &*self.0;
+        answers.fetch_add(1, Ordering::Relaxed);
+        if !answer.exact {
+            return None;
+        }
+        exact.fetch_add(1, Ordering::Relaxed);
+        let ahead = Duration::from_millis(ahead.load(Ordering::Relaxed));
+        let from = UnixMillis(answer.as_of).minus(*settles).minus(ahead);
+        let (least, greatest) = history.bounds(&CounterId::likes(PostId::new(&answer.post_id).ok()?), from);
+        let injected = injected.lock().unwrap_or_else(PoisonError::into_inner);
+        let (lowered, raised) = injected.get(&answer.post_id).copied().unwrap_or_default();
+        let likes = i64::try_from(answer.likes).unwrap_or(i64::MAX);
+        // Fewer than none are answered as none.
+        let lawful = (least + lowered).max(0)..=(greatest + raised).max(0);
+        if lawful.contains(&likes) {
+            return None;
+        }
+        lies.fetch_add(1, Ordering::Relaxed);
+        let Answer { post_id, version, as_of, .. } = answer;
+        let lie = format!(
+            "{post_id} was answered as exactly {likes} (version {version}, as of {as_of}), and its rows have been between \
+             {} and {} from {from} on",
+            lawful.start(),
+            lawful.end()
+        );
+        first_lie.get_or_init(|| lie.clone());
+        Some(lie)
+    }
+
+    /// What was judged, if none of it was a lie.
+    pub(crate) fn verdict(&self) -> anyhow::Result<Count> {
+        let count = self.count();
+        let first = self.0.first_lie.get();
+        anyhow::ensure!(first.is_none(), "{count:?}; the first lie: {first:?}");
+        Ok(count)
+    }
+
+    /// What was judged so far.
+    pub(crate) fn count(&self) -> Count {
+        let [answers, exact, lies] =
+            [&self.0.answers, &self.0.exact, &self.0.lies].map(|count| count.load(Ordering::Relaxed));
+        Count { answers, exact, lies }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use tally_core::ids::{RowKey, Shard};
+
+    use super::*;
+
+    fn likes() -> CounterId {
+        CounterId::likes(PostId::new("p").expect("an id"))
+    }
+
+    /// Rows that go 20, 10 at 1,000 and 13 at 2,000.
+    fn honesty(settles: u64) -> Honesty {
+        let history = History::default();
+        let key = RowKey { counter: likes(), shard: Shard::new(0).expect("a shard") };
+        for (at, change) in [(1, 20), (1_000, -10), (2_000, 3)] {
+            history.add(key.clone(), UnixMillis(at), change);
+        }
+        Honesty::of(history, Duration::from_millis(settles))
+    }
+
+    fn answer(likes: u64, as_of: u64) -> Answer {
+        Answer { post_id: "p".to_owned(), likes, version: 7, exact: true, as_of }
+    }
+
+    #[test]
+    fn a_number_that_the_rows_never_had_is_a_lie_and_one_they_had_before_as_of_is_too() {
+        let honesty = honesty(0);
+        assert_eq!(honesty.lie(&answer(20, 900)), None);
+        assert_eq!(honesty.lie(&answer(12, 1_500)), None, "between what they had");
+        assert!(honesty.lie(&answer(23, 900)).is_some());
+        assert!(honesty.lie(&answer(20, 1_001)).is_some());
+        assert!(honesty.lie(&answer(10, 2_001)).is_some());
+        assert_eq!(honesty.lie(&Answer { exact: false, ..answer(23, 900) }), None, "it claims nothing");
+        assert_eq!(honesty.count(), Count { answers: 6, exact: 5, lies: 3 });
+    }
+
+    #[test]
+    fn room_is_made_for_a_late_stream_a_clock_ahead_and_what_was_put_in_by_hand() {
+        let (strict, late) = (honesty(0), honesty(400));
+        assert!(strict.lie(&answer(20, 1_400)).is_some());
+        assert_eq!(late.lie(&answer(20, 1_400)), None);
+        strict.clock_is_ahead(Duration::from_millis(400));
+        strict.clock_is_ahead(Duration::from_millis(200));
+        assert_eq!(strict.lie(&answer(20, 1_400)), None);
+        assert!(strict.lie(&answer(20, 1_401)).is_some());
+        assert!(late.lie(&answer(17, 2_500)).is_some());
+        late.injected(&likes(), 4);
+        late.injected(&likes(), -2);
+        assert_eq!(late.lie(&answer(17, 2_500)), None);
+        assert_eq!(late.lie(&answer(11, 2_500)), None);
+        assert!(late.lie(&answer(18, 2_500)).is_some());
+    }
+}

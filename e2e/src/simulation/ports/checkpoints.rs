@@ -1,0 +1,181 @@
+//! Checkpoints and gaps in a mutant's hands: read by an API that misjudges them, or recorded too late by a streamer.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use async_trait::async_trait;
+use tally_adapters::dynamodb;
+use tally_core::ids::{Ordinal, Sequence, ShardCount, StreamLabel, StreamShardId};
+use tally_core::lineage::{HOLD, Loss};
+use tally_core::ports::{Checkpoints, Gap, Lease, LeaseTaken, Outcome, Registry, ShardState, Worker};
+use tally_core::time::UnixMillis;
+use tally_service::{Clock, Host, Stage, Stop};
+use tokio::time::Instant;
+
+use super::super::mutant::Mutant;
+
+/// How long it is until a loss is recorded again after a fault.
+const AGAIN: Duration = Duration::from_millis(50);
+
+/// The checkpoints, but for one rule.
+pub(crate) struct MutatedCheckpoints {
+    pub(crate) inner: Arc<dyn Checkpoints>,
+    pub(crate) mutant: Mutant,
+    /// The same tables by a way that lasts longer than the process.
+    pub(crate) truth: dynamodb::Checkpoints,
+    /// Where a loss is recorded late.
+    pub(crate) host: Host,
+    /// The gaps as the last reading of them found them.
+    pub(crate) earlier: Mutex<Option<Vec<Gap>>>,
+    /// Moves the process's clock to where it should be.
+    pub(crate) watch: Option<Watch>,
+}
+
+/// A process's clock that moves only when the process reads checkpoints.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Watch {
+    origin: Instant,
+    stepped: &'static AtomicU64,
+}
+
+impl Watch {
+    /// A clock that says `now`, and what moves it. Each life of a process leaks one number.
+    pub(crate) fn starting_at(now: UnixMillis) -> (Clock, Self) {
+        let stepped: &'static AtomicU64 = Box::leak(Box::default());
+        (Clock::stepping(now, stepped), Self { origin: Instant::now(), stepped })
+    }
+
+    fn look(self) {
+        let passed = u64::try_from(self.origin.elapsed().as_millis()).unwrap_or(u64::MAX);
+        self.stepped.store(passed, Ordering::Relaxed);
+    }
+}
+
+impl MutatedCheckpoints {
+    /// Records `loss` as late as it takes that a streamer which holds goes on at once behind the record.
+    fn record_late(&self, loss: &Loss, now: UnixMillis) {
+        let (truth, loss) = (self.truth.clone(), loss.clone());
+        self.host.worker(Stage::Output, "late gap", move |_: Stop| async move {
+            tokio::time::sleep(HOLD).await;
+            while truth.open_gap(&loss, now.plus(HOLD)).await.is_err() {
+                tokio::time::sleep(AGAIN).await;
+            }
+            Ok(())
+        });
+    }
+
+    fn look(&self) {
+        self.watch.iter().for_each(|watch| watch.look());
+    }
+
+    fn earlier(&self) -> MutexGuard<'_, Option<Vec<Gap>>> {
+        self.earlier.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+#[async_trait]
+impl Checkpoints for MutatedCheckpoints {
+    async fn shards(&self, label: &StreamLabel) -> Outcome<Vec<ShardState>> {
+        self.look();
+        let mut shards = self.inner.shards(label).await?;
+        self.look();
+        if self.mutant == Mutant::AsOfTooYoung {
+            let youngest = shards.iter().map(|state| state.checkpoint.at).max().unwrap_or_default();
+            shards.iter_mut().for_each(|state| state.checkpoint.at = youngest);
+        }
+        Ok(shards)
+    }
+
+    async fn gaps(&self) -> Outcome<Vec<Gap>> {
+        match self.mutant {
+            Mutant::GapsIgnored => Ok(Vec::new()),
+            // Those that were read last are from before the shards.
+            Mutant::GapsBeforeShards => {
+                let gaps = self.inner.gaps().await?;
+                Ok(self.earlier().replace(gaps.clone()).unwrap_or(gaps))
+            }
+            Mutant::AgeByPoller => {
+                self.look();
+                let gaps = self.inner.gaps().await;
+                self.look();
+                gaps
+            }
+            _ => self.inner.gaps().await,
+        }
+    }
+
+    async fn open_gap(&self, loss: &Loss, now: UnixMillis) -> Outcome<Gap> {
+        if self.mutant == Mutant::NoHold {
+            self.record_late(loss, now);
+            return Ok(Gap::of(loss, now));
+        }
+        self.inner.open_gap(loss, now).await
+    }
+
+    async fn registry(&self, label: &StreamLabel) -> Outcome<Option<Registry>> {
+        self.inner.registry(label).await
+    }
+
+    async fn number(
+        &self,
+        label: &StreamLabel,
+        shard: &StreamShardId,
+        parent: Option<&StreamShardId>,
+        at: UnixMillis,
+    ) -> Outcome<Ordinal> {
+        self.inner.number(label, shard, parent, at).await
+    }
+
+    async fn advance(
+        &self,
+        label: &StreamLabel,
+        shard: &StreamShardId,
+        sequence: Sequence,
+        at: UnixMillis,
+    ) -> Outcome<()> {
+        self.inner.advance(label, shard, sequence, at).await
+    }
+
+    async fn refresh(&self, label: &StreamLabel, shard: &StreamShardId, at: UnixMillis) -> Outcome<()> {
+        self.inner.refresh(label, shard, at).await
+    }
+
+    async fn close(&self, label: &StreamLabel, shard: &StreamShardId, at: UnixMillis) -> Outcome<()> {
+        self.inner.close(label, shard, at).await
+    }
+
+    async fn forget(&self, label: &StreamLabel, shard: &StreamShardId) -> Outcome<()> {
+        self.inner.forget(label, shard).await
+    }
+
+    async fn raise_floor(&self, label: &StreamLabel, floor: Ordinal) -> Outcome<()> {
+        self.inner.raise_floor(label, floor).await
+    }
+
+    async fn lease(
+        &self,
+        label: &StreamLabel,
+        shard: &StreamShardId,
+        holder: &Worker,
+        seen: Option<&Lease>,
+    ) -> Outcome<LeaseTaken> {
+        self.inner.lease(label, shard, holder, seen).await
+    }
+
+    async fn release(&self, label: &StreamLabel, shard: &StreamShardId, holder: &Worker) -> Outcome<()> {
+        self.inner.release(label, shard, holder).await
+    }
+
+    async fn close_gap(&self, gap: &Gap) -> Outcome<()> {
+        self.inner.close_gap(gap).await
+    }
+
+    async fn config(&self, shards: Option<ShardCount>) -> Outcome<ShardCount> {
+        self.inner.config(shards).await
+    }
+
+    async fn deployed(&self) -> Outcome<Option<ShardCount>> {
+        self.inner.deployed().await
+    }
+}

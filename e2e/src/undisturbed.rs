@@ -1,0 +1,30 @@
+//! Requests to the emulator that no fault reaches and that are answered at once: what an operator does, or what a test does
+//! by hand.
+
+use bytes::Bytes;
+use serde_json::{Value, json};
+use tally_emulator::Emulator;
+
+/// Sends a request; whether it was carried out.
+pub(crate) async fn send(emulator: &Emulator, operation: &str, body: &Value) -> bool {
+    let request = http::Request::post("http://in-process.invalid/")
+        .header("x-amz-target", format!("DynamoDB_20120810.{operation}"))
+        .header("authorization", "observer")
+        .body(Bytes::from(body.to_string()))
+        .expect("every part is valid");
+    let rules = emulator.faults();
+    emulator.set_faults(Vec::new());
+    let answered = emulator.handle(request).await;
+    emulator.set_faults(rules);
+    answered.is_ok_and(|response| response.status().is_success())
+}
+
+/// Switches the stream of the likes table on or off; whether it was switched.
+pub(crate) async fn switch_stream(emulator: &Emulator, on: bool) -> bool {
+    let specification = if on {
+        json!({"StreamEnabled": true, "StreamViewType": "NEW_AND_OLD_IMAGES"})
+    } else {
+        json!({"StreamEnabled": false})
+    };
+    send(emulator, "UpdateTable", &json!({"TableName": "likes", "StreamSpecification": specification})).await
+}
