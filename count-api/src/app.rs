@@ -7,7 +7,7 @@ use anyhow::Context;
 use axum::Router;
 use axum::http::{HeaderName, HeaderValue, Method, header};
 use tally_adapters::{Deployment, dynamodb, kafka, redis};
-use tally_core::ids::{CachePrefix, ShardCount};
+use tally_core::ids::CachePrefix;
 use tally_core::ports::{Cache, ChangeStream, Checkpoints, Counts, Producer, Recounts, Rows};
 use tally_service::metrics::Catalogue;
 use tally_service::{Host, Program, Secret, Stage, http};

@@ -19,7 +19,7 @@ use tally_consumer as consumer;
 use tally_core::fence::Offset;
 use tally_core::ids::ShardCount;
 use tally_core::ports::log::{Header, Outgoing};
-use tally_core::ports::{FencedRows, Producer, Rows, Segment, TopicReader};
+use tally_core::ports::{FencedRows, Producer, Rows as _, Segment, TopicReader};
 use tally_count_api as api;
 use tally_e2e::fuzz::http::serve;
 use tally_emulator::Emulator;

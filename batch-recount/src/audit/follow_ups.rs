@@ -53,7 +53,7 @@ impl FollowUps {
                     FollowUpEffect::Proved(proved) => self.findings.proved(proved),
                     FollowUpEffect::Differs(drift) => self.findings.differs(drift),
                     FollowUpEffect::Repair(keys) => {
-                        repairs.extend(keys.into_iter().map(|key| self.repair(key).boxed()))
+                        repairs.extend(keys.into_iter().map(|key| self.repair(key).boxed()));
                     }
                     FollowUpEffect::End(unsettled) => return Ok(unsettled),
                 }

@@ -7,7 +7,9 @@ use http_body_util::Full;
 use serde_json::json;
 use tally_core::ids::{RowKey, ShardCount};
 use tally_core::lineage::Loss;
-use tally_core::ports::{Cache, Cached, ChangeStream, Checkpoints, FillToken, QueueReason, Recounts, TopicReader};
+use tally_core::ports::{
+    Cache, Cached, ChangeStream, Checkpoints, FillToken, QueueReason, RecountQueue as _, TopicReader,
+};
 use tally_core::time::UnixMillis;
 use tally_count_api::{Config, Tokens};
 use tally_service::Secret;

@@ -6,7 +6,6 @@ use std::time::Duration;
 use futures_util::FutureExt;
 use futures_util::future::join_all;
 use tally_adapters::memory::Memory;
-use tally_core::ids::ShardCount;
 use tally_core::served::Served;
 use tally_count_api::read::{Bounds, ReadPath, Reader};
 use tally_count_api::{Config, Ports};
@@ -29,7 +28,7 @@ async fn stage(memory: &Memory, counts: &Watched, local_ttl: Duration, cached: b
     let host = Host::new("test").with_clock(Clock::starting_at(BEGAN));
     let ports = Ports {
         counts: Arc::new(counts.clone()),
-        rows: Arc::new(memory.likes(ShardCount::DEFAULT)),
+        rows: Arc::new(memory.rows()),
         checkpoints: Arc::new(memory.checkpoints()),
         stream: Arc::new(memory.streams()),
         recounts: Arc::new(memory.recounts()),

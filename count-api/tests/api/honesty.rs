@@ -47,7 +47,7 @@ impl World {
         let counts = Watched::new(Faulty::new(memory.counts(), plan.clone()));
         let ports = Ports {
             counts: Arc::new(counts.clone()),
-            rows: Arc::new(memory.likes(ShardCount::DEFAULT)),
+            rows: Arc::new(memory.rows()),
             checkpoints: Arc::new(Faulty::new(memory.checkpoints(), plan.clone())),
             stream: Arc::new(memory.streams()),
             recounts: Arc::new(memory.recounts()),

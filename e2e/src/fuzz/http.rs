@@ -6,7 +6,6 @@ use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use tally_adapters::memory::Memory;
-use tally_core::ids::ShardCount;
 use tally_core::ports::Checkpoints;
 use tally_core::time::UnixMillis;
 use tally_count_api::{App, Config, Ports};

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use tally_core::fault::Fault;
 use tally_core::ids::{CounterId, RowKey};
-use tally_core::ports::{Cache as _, Counts as _, LedgerEntry, QueueReason, Recounts as _};
+use tally_core::ports::{Cache as _, Counts as _, Ledger as _, LedgerEntry, QueueReason, RecountQueue as _};
 use tally_core::served::Served;
 use tally_core::time::UnixMillis;
 use tally_emulator::Rule;

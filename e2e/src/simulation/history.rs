@@ -36,7 +36,7 @@ impl History {
         }
     }
 
-    fn add(&self, RowKey { counter, shard }: RowKey, at: UnixMillis, change: i64) {
+    pub(crate) fn add(&self, RowKey { counter, shard }: RowKey, at: UnixMillis, change: i64) {
         let mut keys = self.keys();
         let changes = keys.entry(counter).or_default().entry(shard).or_default();
         let rows = changes.last().map_or(0, |(_, rows)| *rows);
@@ -67,7 +67,9 @@ impl History {
         let keys = self.keys();
         let rows = keys.iter().flat_map(|(counter, shards)| {
             let last = |changes: &Vec<(UnixMillis, i64)>| changes.last().map_or(0, |(_, rows)| *rows);
-            shards.iter().map(move |(shard, changes)| (RowKey { counter: counter.clone(), shard: *shard }, last(changes)))
+            shards
+                .iter()
+                .map(move |(shard, changes)| (RowKey { counter: counter.clone(), shard: *shard }, last(changes)))
         });
         rows.collect()
     }

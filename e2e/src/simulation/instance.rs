@@ -10,7 +10,7 @@ use tally_adapters::dynamodb::{self, Connection};
 use tally_batch_recount as recount;
 use tally_change_streamer as streamer;
 use tally_consumer as consumer;
-use tally_core::ports::{Cache, ChangeStream, Checkpoints, Counts, FencedRows, Intake, Rows};
+use tally_core::ports::{Cache, ChangeStream, Checkpoints, Counts, FencedRows, Intake};
 use tally_core::tally::CutRules;
 use tally_core::window::CaptureLimits;
 use tally_count_api as api;
@@ -319,7 +319,7 @@ fn api_app(
     let config = api::Config { local_ttl: profile.local_ttl, table, ..api::Config::default() };
     let ports = api::Ports {
         counts: tables.counts,
-        rows: tables.likes,
+        rows: tables.rows,
         checkpoints: tables.checkpoints,
         stream: tables.stream,
         recounts: tables.recounts,

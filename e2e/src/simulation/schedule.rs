@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use anyhow::{Context, bail, ensure};
-use tally_core::ports::{Cache as _, Cached, Recounts as _};
+use tally_core::ports::{Cache as _, Cached, RecountQueue as _};
 use tally_service::Chance;
 use tokio::time::Instant;
 

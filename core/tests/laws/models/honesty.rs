@@ -229,12 +229,12 @@ impl World {
     fn changed(&self, state: &mut State) {
         if self.cache {
             state.counted.version += 1;
-            state.update = self.from_streamer(state).or(state.update);
+            state.update = self.sent_by_streamer(state).or(state.update);
         }
     }
 
     /// The count that the streamer sends to the cache, judged by its own reading.
-    fn from_streamer(&self, state: &State) -> Option<Served> {
+    fn sent_by_streamer(&self, state: &State) -> Option<Served> {
         let (reading, counter, now) = (state.follower.reading?, state.counted.item(), self.time(state.tick));
         Some(match self.obeys(Rule::StreamerAge) {
             true => reading.serve(Some(&counter), now),

@@ -190,9 +190,9 @@ impl Consumer {
     }
 
     /// The dead-letter topic acknowledges `letter`.
-    pub(super) fn take_letter(&mut self, letter: Arc<Letter>, life: Life, rules: &Consumers) {
+    pub(super) fn take_letter(&mut self, letter: &Letter, life: Life, rules: &Consumers) {
         let cfg = if rules.obeys(Rule::LetterOfItsCfg) { letter.cfg } else { self.mutant.cfg };
-        self.take(Input::LetterStored(Arc::new(Letter { cfg, ..(*letter).clone() })), life, rules);
+        self.take(Input::LetterStored(Arc::new(Letter { cfg, ..letter.clone() })), life, rules);
     }
 }
 

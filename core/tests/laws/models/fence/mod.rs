@@ -250,7 +250,7 @@ impl Consumers {
                 self.tell(&mut unanswered, i, Input::LetterRefused(Arc::clone(&letter)));
                 next.push((Step::LetterUnanswered { consumer, at }, unanswered));
             }
-            Arc::make_mut(&mut stored.consumers[i]).take_letter(letter, state.life, self);
+            Arc::make_mut(&mut stored.consumers[i]).take_letter(&letter, state.life, self);
             next.push((Step::LetterStored { consumer, at }, stored));
         }
     }
