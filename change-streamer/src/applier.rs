@@ -78,7 +78,7 @@ impl Applier {
                 match effect {
                     Effect::Ask(id, request) => answers.push(stores.ask(&self.shard, id, request, stop)),
                     Effect::Publish(counter, served) => stores.publish(&counter, served),
-                    Effect::Ended(End::Applied(at)) => return closing.close(&self.shard, at, stop).await,
+                    Effect::Ended(End::ShardApplied(at)) => return closing.close(&self.shard, at, stop).await,
                     Effect::Ended(end) => return self.shard.ended(end),
                     event => self.shard.tell(event),
                 }
@@ -150,7 +150,7 @@ impl StreamShard {
             End::Finished => {
                 tracing::info!(stream_shard = %self.ordinal, "the stream shard was finished by another worker");
             }
-            End::Stopped | End::Applied(_) => {}
+            End::Stopped | End::ShardApplied(_) => {}
         }
         Ok(())
     }

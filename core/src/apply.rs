@@ -205,7 +205,7 @@ impl Apply {
             match (cut, self.reader_ended) {
                 (Some(cut), _) => self.write(cut, now, effects),
                 (None, Some(_)) if !self.fold.is_empty() => self.write(Cut::Stop, now, effects),
-                (None, Some(ReaderEnded::AtEndOfShard)) => self.end(End::Applied(self.stored), effects),
+                (None, Some(ReaderEnded::AtEndOfShard)) => self.end(End::ShardApplied(self.stored), effects),
                 (None, Some(ReaderEnded::ByRequest)) => self.end(End::Stopped, effects),
                 (None, None) if now.at >= self.refresh_at => self.refresh(now, effects),
                 (None, None) => return,

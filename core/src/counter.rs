@@ -1,7 +1,6 @@
-//! A post's counter item, the one conditional update that changes it, and what to do when the update is refused.
+//! The item of one counter, the conditional update that changes it, and what follows when the update is refused.
 //!
-//! The store evaluates the same conditions on its side; [`Counter::refusal`] is their meaning, and the in-memory store
-//! runs it directly.
+//! The store evaluates the conditions on its side. [`Counter::refusal`] says what they mean; the in-memory store runs it.
 
 mod refusal;
 
@@ -9,17 +8,17 @@ use std::collections::BTreeMap;
 
 use thiserror::Error;
 
-pub use refusal::{Kin, Retry, after_refusal};
+pub use refusal::{ClosedAncestry, Retry, after_refusal};
 
 use crate::ids::{Ordinal, Sequence, Shard};
 use crate::time::UnixMillis;
-use crate::watermark::{Prune, Standing, Watermarks};
+use crate::watermark::{Prune, Reach, Watermarks};
 use crate::window::WindowRun;
 
 /// One item of the counts table.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Counter {
-    /// `likes`: the total that is served. Stored negative when it comes to that.
+    /// `likes`: the total that is served. A negative total is stored as it is.
     pub likes: i64,
     /// `version`: one more with every change.
     pub version: u64,
@@ -27,14 +26,14 @@ pub struct Counter {
     pub updated_at: UnixMillis,
     /// `w<g>` and `fl`.
     pub watermarks: Watermarks,
-    /// What there is per shard of the post.
+    /// Its shards.
     pub shards: BTreeMap<Shard, ShardTally>,
 }
 
-/// The attributes of one shard of a post, in its counter.
+/// What a counter keeps of one of its shards.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ShardTally {
-    /// `s<k>`: rows, as far as the stream has been applied.
+    /// `s<k>`: the rows' weights, as far as the stream is applied.
     pub rows: i64,
     /// `o<k>`: the stream shard that last changed it.
     pub feeder: Option<Ordinal>,
@@ -55,7 +54,7 @@ pub struct Window {
     pub rows: i64,
 }
 
-/// Addition went past 64 bits: no count of likes does, so the item is damaged.
+/// An addition left 64 bits: no right count does, so the item is damaged.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
 #[error("a count leaves the range of 64 bits")]
 pub struct Overflow;
@@ -66,7 +65,7 @@ impl Counter {
         self.shards.values().try_fold(0i64, |sum, shard| sum.checked_add(shard.rows)).ok_or(Overflow)
     }
 
-    /// Whether nothing in the item itself says that the total may be wrong. (An open gap in the stream may, too.)
+    /// Whether the total may be right as far as the item says. (It may be wrong all the same while a gap is open.)
     pub fn is_sound(&self) -> bool {
         self.likes >= 0 && self.shards.values().all(|shard| !shard.suspect) && self.sum() == Ok(self.likes)
     }
@@ -115,8 +114,8 @@ impl Counter {
     }
 }
 
-/// One conditional update of a counter by one stream shard. Repeating it is safe: the watermark it sets is the
-/// watermark its condition wants absent.
+/// One conditional update of a counter by one stream shard. Repeating it is safe: its condition wants the watermark absent
+/// that it sets.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Update {
     /// `g`: the stream shard the records came from.
@@ -125,9 +124,9 @@ pub struct Update {
     pub first: Sequence,
     /// The last record contained: the new watermark.
     pub last: Sequence,
-    /// Now.
+    /// When it was made.
     pub at: UnixMillis,
-    /// What changes, each shard of the post at most once.
+    /// What changes, each shard at most once.
     pub touched: Vec<Touch>,
     /// Stream shards that may have fed before without contest: the nearest closed ancestors of `shard`.
     pub ancestors: Vec<Ordinal>,
@@ -137,12 +136,12 @@ pub struct Update {
     pub prune: Option<Prune>,
 }
 
-/// What an update does to one shard of the post.
+/// What an update does to one shard.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Touch {
     /// The shard.
     pub shard: Shard,
-    /// Rows gained or lost; 0 for a marker.
+    /// Weight gained or lost; 0 for a marker.
     pub delta: i64,
     /// How the stream shard comes to feed this shard.
     pub feeder: Feeder,
@@ -194,9 +193,9 @@ pub enum Refusal {
 
 /// Whether `counter` has everything of `shard` up to `sequence`.
 pub fn contains(counter: &Counter, shard: Ordinal, sequence: Sequence) -> bool {
-    match counter.watermarks.standing(shard) {
-        Standing::Untouched => false,
-        Standing::Through(mark) => mark >= sequence,
-        Standing::Finished => true,
+    match counter.watermarks.reach(shard) {
+        Reach::Untouched => false,
+        Reach::Through(mark) => mark >= sequence,
+        Reach::Finished => true,
     }
 }

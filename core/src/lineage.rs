@@ -15,7 +15,7 @@ pub use hold::Hold;
 pub use loss::{HOLD, Loss, OUTAGE_LIMIT, first_sight, outage};
 pub use picture::Picture;
 
-use crate::counter::Kin;
+use crate::counter::ClosedAncestry;
 use crate::ids::{Ordinal, Sequence, StreamShardId};
 use crate::time::UnixMillis;
 
@@ -202,7 +202,7 @@ impl Lineage {
     }
 }
 
-impl Kin for Lineage {
+impl ClosedAncestry for Lineage {
     fn is_closed_ancestor(&self, shard: Ordinal, of: Ordinal) -> bool {
         let (Some(shard), Some(of)) = (self.by_ordinal(shard), self.by_ordinal(of)) else { return false };
         shard.closed && self.line(&of.id).skip(1).any(|ancestor| *ancestor == shard.id)

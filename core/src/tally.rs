@@ -1,6 +1,6 @@
 //! The fold: from change records of the likes table to what each counter gains.
 //!
-//! The streamer and the recount both read records through here, so that they can never disagree on what a row is.
+//! The streamer and the recount both read records with these functions, so that they cannot disagree on what a row is.
 
 mod prefix;
 mod record;

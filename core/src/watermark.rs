@@ -1,5 +1,5 @@
-//! What a counter already contains: for each stream shard the last record it took in, and a floor below which every
-//! shard is done with.
+//! What a counter already contains: for each stream shard the last record in it, and a floor up to which every stream shard
+//! is finished.
 //!
 //! The watermark moves in the same write as the count, so a record is counted once, however many workers send it and however
 //! often. A floor takes the place of the watermarks of finished shards. Time would be no safe rule for dropping them: a
@@ -16,38 +16,37 @@ pub struct Watermarks {
     floor: Option<Ordinal>,
 }
 
-/// Where a counter stands with one stream shard.
+/// How much of one stream shard a counter contains.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Standing {
+pub enum Reach {
     /// Nothing of this shard is in the counter.
     Untouched,
     /// Everything up to this record is in the counter.
     Through(Sequence),
-    /// The shard is at or below the floor: all of it is in, and it may never change the counter again.
+    /// All of the shard is in the counter, and it may never change it again: the shard is at or below the floor.
     Finished,
 }
 
 impl Watermarks {
-    /// Watermarks as stored.
     pub fn new(marks: BTreeMap<Ordinal, Sequence>, floor: Option<Ordinal>) -> Self {
         Self { marks, floor }
     }
 
-    /// Where the counter stands with stream shard `shard`.
-    pub fn standing(&self, shard: Ordinal) -> Standing {
+    /// How much of the stream shard `shard` the counter contains.
+    pub fn reach(&self, shard: Ordinal) -> Reach {
         match self.marks.get(&shard) {
-            Some(mark) => Standing::Through(*mark),
-            None if self.floor.is_some_and(|floor| floor >= shard) => Standing::Finished,
-            None => Standing::Untouched,
+            Some(mark) => Reach::Through(*mark),
+            None if self.floor.is_some_and(|floor| floor >= shard) => Reach::Finished,
+            None => Reach::Untouched,
         }
     }
 
     /// The condition of an update whose first record is `first`: none of it is in the counter yet.
     pub fn admits(&self, shard: Ordinal, first: Sequence) -> bool {
-        match self.standing(shard) {
-            Standing::Untouched => true,
-            Standing::Through(mark) => mark < first,
-            Standing::Finished => false,
+        match self.reach(shard) {
+            Reach::Untouched => true,
+            Reach::Through(mark) => mark < first,
+            Reach::Finished => false,
         }
     }
 
@@ -56,7 +55,7 @@ impl Watermarks {
         self.floor.is_none_or(|current| current <= floor)
     }
 
-    /// Takes note that everything of `shard` up to `last` is in the counter.
+    /// Everything of `shard` up to `last` is in the counter now.
     pub fn advance(&mut self, shard: Ordinal, last: Sequence) {
         self.marks.insert(shard, last);
     }
@@ -76,7 +75,7 @@ impl Watermarks {
         (!finished.is_empty()).then_some(Prune { floor, finished })
     }
 
-    /// The marks there are, by stream shard.
+    /// The watermarks, by stream shard.
     pub fn marks(&self) -> &BTreeMap<Ordinal, Sequence> {
         &self.marks
     }

@@ -195,7 +195,7 @@ pub enum End {
     Stopped,
     /// The stream shard has ended and all of it is applied: it may be closed. Everything written before this time was
     /// applied while it was open.
-    Applied(UnixMillis),
+    ShardApplied(UnixMillis),
     /// Another worker has finished the stream shard.
     Finished,
     /// The store refuses every such request until an operator acts.

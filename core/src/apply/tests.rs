@@ -6,7 +6,7 @@ use crate::ids::{CounterId, MemberKey, RowKey, Shard};
 use crate::ports::{Applied, QueueReason};
 use crate::served::Served;
 use crate::tally::{CutRules, RecordKind};
-use crate::watermark::{Prune, Standing};
+use crate::watermark::{Prune, Reach};
 use crate::weight::Weight;
 use crate::window::{CaptureLimits, Marker};
 
@@ -406,7 +406,7 @@ fn at_the_end_of_the_shard_everything_is_applied_before_it_may_be_closed() {
     bench.take(through(1));
     assert!(matches!(bench.request(), Request::MoveCheckpoint { .. }));
     bench.answer(Answer::Done);
-    assert!(bench.is_told(&Effect::Ended(End::Applied(UnixMillis(2_000)))));
+    assert!(bench.is_told(&Effect::Ended(End::ShardApplied(UnixMillis(2_000)))));
 }
 
 #[test]
@@ -462,7 +462,7 @@ fn a_counter_that_the_update_made_negative_is_queued_before_the_checkpoint_moves
     bench.age();
     let tally = ShardTally { suspect: true, rows: -1, ..ShardTally::default() };
     let wrong = Counter { shards: [(Shard::new(0).unwrap(), tally)].into(), ..through(1) };
-    assert_eq!(wrong.watermarks.standing(SHARD), Standing::Through(1.into()));
+    assert_eq!(wrong.watermarks.reach(SHARD), Reach::Through(1.into()));
     bench.refuse(wrong);
     assert_eq!(bench.request(), &Request::Queue("p#0".parse().unwrap(), QueueReason::Suspect));
     bench.answer(Answer::Done);

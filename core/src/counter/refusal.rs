@@ -3,10 +3,10 @@
 
 use super::{Counter, Feeder, Touch, Update};
 use crate::ids::{Ordinal, Sequence};
-use crate::watermark::Standing;
+use crate::watermark::Reach;
 
-/// What the sender knows of other stream shards.
-pub trait Kin {
+/// What the sender of an update knows of other stream shards.
+pub trait ClosedAncestry {
     /// Whether `shard` is closed, all its records applied everywhere, and an ancestor of `of`.
     fn is_closed_ancestor(&self, shard: Ordinal, of: Ordinal) -> bool;
 }
@@ -20,32 +20,33 @@ pub enum Retry {
     Finished,
     /// The same, changed so that this refusal cannot recur.
     Changed(Update),
-    /// Nothing explains the refusal: wait, and send the same.
+    /// The counter shows no reason: wait, and send the same.
     Unexplained,
 }
 
-/// Decides what follows the refusal of `update` by `counter`; `None` where the item did not exist, which refuses as an
-/// empty one does.
-pub fn after_refusal(update: &Update, counter: Option<&Counter>, kin: &impl Kin) -> Retry {
+/// Decides what follows when `counter` refuses `update`. `None` is a counter that is not there: it refuses what an empty one
+/// would.
+pub fn after_refusal(update: &Update, counter: Option<&Counter>, ancestry: &impl ClosedAncestry) -> Retry {
     let absent = Counter::default();
     let counter = counter.unwrap_or(&absent);
-    match counter.watermarks.standing(update.shard) {
-        Standing::Through(mark) if mark >= update.first => return Retry::After(mark),
-        Standing::Finished => return Retry::Finished,
-        Standing::Through(_) | Standing::Untouched => {}
+    match counter.watermarks.reach(update.shard) {
+        Reach::Through(mark) if mark >= update.first => return Retry::After(mark),
+        Reach::Finished => return Retry::Finished,
+        Reach::Through(_) | Reach::Untouched => {}
     }
     let floor_is_higher = |prune: &_| !counter.watermarks.admits_floor(*prune);
     let prune = update.prune.clone().filter(|prune| !floor_is_higher(&prune.floor));
-    let touched = update.touched.iter().map(|touch| Touch { feeder: feeder(update, counter, touch, kin), ..*touch });
+    let touched =
+        update.touched.iter().map(|touch| Touch { feeder: feeder(update, counter, touch, ancestry), ..*touch });
     let changed = Update { prune, touched: touched.collect(), ..update.clone() };
     if changed == *update { Retry::Unexplained } else { Retry::Changed(changed) }
 }
 
-/// How `update` may come to feed the shard of `touch`, given who fed it last.
-fn feeder(update: &Update, counter: &Counter, touch: &Touch, kin: &impl Kin) -> Feeder {
+/// How `update` may feed the shard of `touch`, given the stream shard that fed it last.
+fn feeder(update: &Update, counter: &Counter, touch: &Touch, ancestry: &impl ClosedAncestry) -> Feeder {
     match counter.shards.get(&touch.shard).and_then(|tally| tally.feeder) {
         Some(from) if !update.feeds_after(from) => {
-            if kin.is_closed_ancestor(from, update.shard) {
+            if ancestry.is_closed_ancestor(from, update.shard) {
                 Feeder::Inherit { from }
             } else {
                 Feeder::Contest { from }
@@ -64,7 +65,7 @@ mod tests {
     use crate::watermark::Prune;
 
     struct Family(Vec<Ordinal>);
-    impl Kin for Family {
+    impl ClosedAncestry for Family {
         fn is_closed_ancestor(&self, shard: Ordinal, _: Ordinal) -> bool {
             self.0.contains(&shard)
         }

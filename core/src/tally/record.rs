@@ -1,4 +1,4 @@
-//! One change record: a row that came, stayed or went, a recount marker, or something that is none of our rows.
+//! One change record: a row that was put or deleted, a recount marker, or a record of another shape.
 
 use thiserror::Error;
 
@@ -7,7 +7,7 @@ use crate::time::UnixMillis;
 use crate::weight::{Stated, Weight};
 use crate::window::{Marker, Phase, WindowRun};
 
-/// A change record as the stream gives it, in our words.
+/// A change record as the stream gives it: the attributes that decide something.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct RawRecord {
     /// Its position, as the service writes it.
@@ -24,7 +24,7 @@ pub struct RawRecord {
     pub after: Option<Image>,
 }
 
-/// The attributes of an item image that decide something.
+/// An item before or after a change: the attributes that decide something.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Image {
     /// `run` of a marker.
@@ -35,7 +35,7 @@ pub struct Image {
     pub stated: Stated,
 }
 
-/// A change record understood.
+/// A change record of a known shape, or the reason why it has none.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Record {
     /// Its position.
@@ -49,11 +49,11 @@ pub struct Record {
 /// What a change record says.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum RecordKind {
-    /// A row that is counted changed.
+    /// A row that counts was put, changed or deleted.
     Row {
-        /// Where it lives.
+        /// Its partition key.
         key: RowKey,
-        /// Whose it is.
+        /// Its sort key.
         member: MemberKey,
         /// What it weighed.
         before: Weight,
@@ -67,13 +67,13 @@ pub enum RecordKind {
         /// The run and its phase.
         marker: Marker,
     },
-    /// A reserved sort key that says nothing to the fold.
+    /// An item under another reserved sort key, which counts nothing.
     Reserved,
-    /// None of our rows: counted, reported, passed over.
+    /// A record of another shape: reported and passed over.
     Foreign(Quarantine),
 }
 
-/// Why a change record is none of our rows.
+/// Why a change record is of no known shape.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
 pub enum Quarantine {
     /// The key is not two texts.
@@ -85,7 +85,7 @@ pub enum Quarantine {
     /// `user_id` is no id.
     #[error("its user id is not valid")]
     BadUser,
-    /// Neither image: the stream does not carry what counting needs.
+    /// It has neither image, so the stream is not set up for counting.
     #[error("it has neither an old nor a new image")]
     NoImages,
     /// A marker of a form this version does not know.
@@ -120,7 +120,7 @@ impl Record {
     }
 }
 
-/// Understands a change record. `None` where even its position is unreadable: nothing after it can be ordered then.
+/// Reads a change record. `None` where its position is unreadable: nothing can be ordered behind it then.
 pub fn read(raw: &RawRecord) -> Option<Record> {
     let sequence = raw.sequence.parse().ok()?;
     Some(Record { sequence, written: raw.written, kind: kind(raw).unwrap_or_else(RecordKind::Foreign) })

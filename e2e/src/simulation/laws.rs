@@ -10,7 +10,7 @@ use anyhow::ensure;
 use tally_core::counter::Counter;
 use tally_core::ids::{CounterId, Ordinal, RowKey, ShardCount, StreamShardId};
 use tally_core::lineage::Checkpoint;
-use tally_core::watermark::{Standing, Watermarks};
+use tally_core::watermark::{Reach, Watermarks};
 
 pub(crate) use honest::{Answer, Count, Honesty};
 pub(crate) use quiet::{Quiet, exact, held};
@@ -81,10 +81,10 @@ impl Seen {
             let (floor, was) = (after.watermarks.floor(), before.watermarks.floor());
             ensure!(floor >= was, "the floor of {id} went from {was:?} to {floor:?}");
             for (shard, mark) in before.watermarks.marks() {
-                let stands = match after.watermarks.standing(*shard) {
-                    Standing::Through(now) => now >= *mark,
-                    Standing::Finished => true,
-                    Standing::Untouched => false,
+                let stands = match after.watermarks.reach(*shard) {
+                    Reach::Through(now) => now >= *mark,
+                    Reach::Finished => true,
+                    Reach::Untouched => false,
                 };
                 ensure!(stands, "the watermark of {id} for stream shard {shard} is gone or went back: {after:?}");
             }

@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 
 use proptest::prelude::{Strategy, any, prop_assert, prop_assert_eq, proptest};
 use proptest::sample::Index;
-use tally_core::counter::Kin;
+use tally_core::counter::ClosedAncestry;
 use tally_core::ids::{Ordinal, StreamShardId};
 use tally_core::lineage::{Checkpoint, Lineage, Listed};
 use tally_core::time::UnixMillis;

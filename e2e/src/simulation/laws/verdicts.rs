@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 use anyhow::{Context, ensure};
 use tally_core::ids::{RowKey, Sequence};
 use tally_core::ports::LedgerEntry;
-use tally_core::watermark::Standing;
+use tally_core::watermark::Reach;
 
 use super::super::archive::Archive;
 use super::{Injection, Seen};
@@ -77,10 +77,10 @@ impl Verdicts {
                 let shard = seen.ordinal(id).context("a verdict in a stream shard without a number")?;
                 let before_it = |injection: &&Injection| {
                     injection.key == *key
-                        && match injection.applied.standing(shard) {
-                            Standing::Untouched => true,
-                            Standing::Through(mark) => mark < *closed,
-                            Standing::Finished => false,
+                        && match injection.applied.reach(shard) {
+                            Reach::Untouched => true,
+                            Reach::Through(mark) => mark < *closed,
+                            Reach::Finished => false,
                         }
                 };
                 let injected: i64 = injections.iter().filter(before_it).map(|injection| injection.amount).sum();

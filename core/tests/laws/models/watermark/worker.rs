@@ -129,7 +129,7 @@ impl Streamers {
                     }
                     Effect::Ask(id, Request::Queue(..)) => happenings.push_back(Happening::Done(*id)),
                     Effect::Ask(_, other) => panic!("likes alone lead to {other:?}"),
-                    Effect::Ended(End::Applied(_)) => worker.waits = Waits::Close,
+                    Effect::Ended(End::ShardApplied(_)) => worker.waits = Waits::Close,
                     Effect::Ended(_) => return state.with(at, None),
                     Effect::Flushed(_) => worker.waits = Waits::Records,
                     Effect::Publish(..) | Effect::Refused(_) | Effect::PutAside(..) | Effect::WindowClosed(_) => {}
