@@ -8,7 +8,7 @@ use proptest::option;
 use proptest::prelude::*;
 use proptest::sample::subsequence;
 use tally_core::batch::Change;
-use tally_core::counter::{Counter, Feeder, Kin, Retry, Touch, Update, after_refusal};
+use tally_core::counter::{ClosedAncestry, Counter, Feeder, Retry, Touch, Update, after_refusal};
 use tally_core::event::Action;
 use tally_core::fence::{Advance, Fence, Offset, TopicId};
 use tally_core::ids::{Ordinal, RowKey};
@@ -96,7 +96,7 @@ fn asked() -> impl Strategy<Value = Asked> {
 
 /// Shard 1 is closed, and an ancestor of everybody.
 struct Family;
-impl Kin for Family {
+impl ClosedAncestry for Family {
     fn is_closed_ancestor(&self, shard: Ordinal, _: Ordinal) -> bool {
         shard == Ordinal(1)
     }
