@@ -56,7 +56,7 @@ pub struct Args {
     #[arg(long, env = "TALLY_LEASE", default_value = "6s", value_parser = parse_duration, value_name = "SPAN", help_heading = "Stream")]
     pub lease: Duration,
 
-    /// Read every stream shard, whoever else does: right, and as often as there are workers
+    /// Read every stream shard, also those of other workers: right, and as often as there are workers
     #[arg(long, env = "TALLY_NO_LEASES", help_heading = "Stream")]
     pub no_leases: bool,
 

@@ -42,7 +42,7 @@ pub(crate) struct Born {
 
 impl Closing {
     /// Closes `shard`, all of which is applied; everything written before `at` was, when it was still open. Repeating
-    /// it is safe. A stop leaves it open: whoever reads it next finds the same end.
+    /// it is safe. A stop leaves it open: the next worker that reads it finds the same end.
     ///
     /// # Errors
     /// A store that will not go on; [`Stopped`](tally_service::Stopped).
@@ -55,7 +55,7 @@ impl Closing {
         let close = || self.checkpoints.close(&shard.label, &shard.id, at);
         self.patience.persist("close a stream shard", Until::LastCall(stop), close).await?;
         tracing::info!(stream_shard = %shard.ordinal, children = children.len(), "stream shard closed");
-        // Whoever misses it finds the children in the next listing.
+        // Where it is missed, the next listing has the children.
         let _ = self.born.try_send(Born { label: shard.label.clone(), children });
         Ok(())
     }

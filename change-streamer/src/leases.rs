@@ -32,7 +32,7 @@ impl Beats {
         self.0.get(id).is_some_and(|(_, since)| now.saturating_sub(*since) >= limit)
     }
 
-    /// How long until a lease that is not stale yet would be, if it stands still. One that nobody wants counts as well, once.
+    /// How long until a lease that is not stale yet would be, if it stands still. One that no worker wants counts as well, once.
     pub(crate) fn until_stale(&self, now: Duration, limit: Duration) -> Option<Duration> {
         let left = self.0.values().filter_map(|(_, since)| (*since + limit).checked_sub(now));
         left.filter(|left| !left.is_zero()).min()
@@ -44,7 +44,7 @@ impl Beats {
 pub(crate) struct Offer<'a> {
     pub(crate) id: &'a StreamShardId,
     pub(crate) lease: Option<&'a Lease>,
-    /// The lease has stood still: whoever held it is gone.
+    /// The lease has stood still: its holder is gone.
     pub(crate) is_stale: bool,
 }
 
@@ -59,13 +59,13 @@ impl Offer<'_> {
 pub(crate) struct Plan {
     /// Ours: to be renewed.
     pub(crate) renew: Vec<StreamShardId>,
-    /// Nobody's.
+    /// Without a holder.
     pub(crate) take: Vec<StreamShardId>,
-    /// Somebody's who has more than we do.
+    /// Held by a worker that has more than this one.
     pub(crate) steal: Vec<StreamShardId>,
 }
 
-/// Decides for `me`: everybody's share is equal, whatever is nobody's is taken by those below it, and only then does a
+/// Decides for `me`: all shares are equal, shards without a holder are taken by workers below their share, and only then does a
 /// worker with less take from the one with most; half of what it lacks at a time, for others may do the same.
 pub(crate) fn plan(me: &Worker, offers: &[Offer<'_>]) -> Plan {
     let is_mine = |offer: &&Offer<'_>| offer.lease.is_some_and(|lease| lease.holder == *me);
@@ -76,7 +76,7 @@ pub(crate) fn plan(me: &Worker, offers: &[Offer<'_>]) -> Plan {
     });
     let share = offers.len().div_ceil(loads.len());
 
-    // Everybody goes through the others' shards in an order of their own, so that not all want the same one.
+    // Each worker goes through the others' shards in an order of its own, so that not all want the same one.
     let mut others: Vec<_> = offers.iter().filter(|offer| !is_mine(offer)).collect();
     others.sort_by_key(|offer| FixedState::default().hash_one((&me.0, offer.id.as_str())));
     let free = others.iter().filter(|offer| offer.holder().is_none());

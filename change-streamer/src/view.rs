@@ -1,4 +1,4 @@
-//! What this process knows of the stream right now, shared by whoever reads, writes or serves from it.
+//! What this process knows of the stream right now, shared by its readers, appliers and publishers.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};

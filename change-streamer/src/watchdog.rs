@@ -1,4 +1,4 @@
-//! That no stream shard is forgotten: every known one is closed, read by somebody, waiting for its parent, or reported.
+//! That no stream shard is forgotten: every known one is closed, read by a worker, waiting for its parent, or reported.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -17,7 +17,7 @@ pub(crate) enum State {
     Elsewhere,
     /// Not to be read yet: a parent is not closed, or it is listed no more.
     Waiting,
-    /// To be read, and by nobody; or gone, to whoever tries.
+    /// To be read, and read by no worker; or gone when a worker tries to read it.
     Orphaned,
 }
 
@@ -76,7 +76,7 @@ impl Census {
     }
 }
 
-/// Remembers since when a shard has been nobody's.
+/// Remembers since when a shard has had no reader.
 #[derive(Debug)]
 pub(crate) struct Watchdog {
     patience: Duration,
@@ -84,12 +84,12 @@ pub(crate) struct Watchdog {
 }
 
 impl Watchdog {
-    /// Reports shards that have been nobody's for longer than `patience`.
+    /// Reports shards that have had no reader for longer than `patience`.
     pub(crate) fn new(patience: Duration) -> Self {
         Self { patience, since: BTreeMap::new() }
     }
 
-    /// The shards that have been nobody's for too long.
+    /// The shards that have had no reader for too long.
     pub(crate) fn forgotten(&mut self, census: &Census, now: Duration) -> Vec<StreamShardId> {
         self.since = census.orphans().map(|id| (id.clone(), self.since.get(id).copied().unwrap_or(now))).collect();
         let forgotten = self.since.iter().filter(|(_, since)| now.saturating_sub(**since) > self.patience);

@@ -47,7 +47,7 @@ pub struct Checkpoint {
     pub sequence: Option<Sequence>,
     /// Everything is: it will not be read again.
     pub closed: bool,
-    /// When somebody last knew the checkpoint to be true.
+    /// When a worker last knew the checkpoint to be true.
     pub at: UnixMillis,
 }
 
@@ -330,7 +330,7 @@ mod tests {
         let at = |checkpoints: Vec<Checkpoint>, listing: Vec<Listed>| Lineage::new(checkpoints, listing, None).as_of();
         let open = vec![numbered("a", None, 1, true), numbered("b", None, 5, false), numbered("c", None, 7, false)];
         assert_eq!(at(open.clone(), vec![]), Some(UnixMillis(5000)));
-        assert_eq!(at(open, vec![listed("new", None)]), None, "nobody has read the new shard yet");
+        assert_eq!(at(open, vec![listed("new", None)]), None, "the new shard is not read yet");
     }
 
     #[test]

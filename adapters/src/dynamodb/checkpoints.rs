@@ -251,7 +251,7 @@ impl CheckpointsPort for Checkpoints {
         self.update_if(&shard::id(label, shard), say, update, condition).await.map(|_| ())
     }
 
-    /// Safe to repeat: the time of the gap, and that of the audit, move forward. The gap comes first: whoever dies
+    /// Safe to repeat: the time of the gap, and that of the audit, move forward. The gap comes first: a process that dies
     /// in between leaves every answer inexact, and meets the same loss again.
     async fn open_gap(&self, loss: &Loss, now: UnixMillis) -> Outcome<Gap> {
         let gap = self.put_gap(Gap::of(loss, now)).await?;

@@ -14,7 +14,7 @@ use tally_core::fence::{Commit, Refused};
 use tally_core::ports::{Outcome, StreamFault};
 
 /// Classes the failure of a call about `what`, usually a table. `Poison` is kept for a request that the service will
-/// not look at: callers may give up a like over it, so an error nobody knows is fatal instead.
+/// not look at: callers may give up a like over it, so an unknown error is fatal instead.
 pub(super) fn fault<E: Error + ProvideErrorMetadata + 'static>(what: &str, error: &SdkError<E>) -> Fault {
     match error {
         SdkError::ServiceError(context) => of_service(what, context.err(), context.raw().status().as_u16()),

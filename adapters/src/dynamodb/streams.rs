@@ -90,7 +90,7 @@ impl Streams {
         Ok(created)
     }
 
-    /// Never a default: a stream that looks as old as its table may hide rows that nobody followed.
+    /// Never a default: a stream that looks as old as its table may hide rows that no streamer followed.
     fn when(&self, time: Option<&DateTime>, what: &str) -> Result<UnixMillis, Fault> {
         time.map(millis).ok_or_else(|| Fault::Fatal(format!("{}: no creation time of its {what}", self.table())))
     }

@@ -31,7 +31,7 @@ pub(super) struct Table {
 struct Kept {
     checkpoint: Checkpoint,
     holder: Option<Worker>,
-    /// Never falls, also where nobody holds the lease: no later lease looks like an earlier one.
+    /// Never falls, also where no worker holds the lease: no later lease looks like an earlier one.
     beat: u64,
 }
 

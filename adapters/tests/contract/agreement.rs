@@ -94,7 +94,7 @@ fn asked() -> impl Strategy<Value = Asked> {
     ]
 }
 
-/// Shard 1 is closed, and an ancestor of everybody.
+/// Shard 1 is closed, and an ancestor of all the others.
 struct Family;
 impl ClosedAncestry for Family {
     fn is_closed_ancestor(&self, shard: Ordinal, _: Ordinal) -> bool {

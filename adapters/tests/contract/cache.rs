@@ -30,7 +30,7 @@ async fn cached(cache: &dyn Cache, post: &CounterId) -> Cached {
 }
 
 async fn a_value_is_filled_under_a_token(cache: &dyn Cache, post: CounterId, other: CounterId) {
-    assert_eq!(cache.update(&[(post.clone(), served(9))]).await, Ok(0), "nobody asked for it");
+    assert_eq!(cache.update(&[(post.clone(), served(9))]).await, Ok(0), "no reader asked for it");
     let token = cache.begin_fill(&post).await.unwrap().unwrap();
     assert_eq!(cache.begin_fill(&post).await, Ok(None), "one fill at a time");
     assert_eq!(cached(cache, &post).await, Cached::Miss);

@@ -84,7 +84,7 @@ async fn a_checkpoint_moves_forward_only(port: &dyn Checkpoints) {
     let closed = state(port, &label).await.checkpoint;
     assert_eq!((closed.closed, closed.sequence), (true, Some(1_000_000.into())));
 
-    let stranger = "nobody numbered this".into();
+    let stranger = "never numbered".into();
     for outcome in [port.advance(&label, &stranger, 1.into(), NOW).await, port.refresh(&label, &stranger, NOW).await] {
         assert!(matches!(outcome, Err(Fault::Fatal(_))), "{outcome:?}");
     }

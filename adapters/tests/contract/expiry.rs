@@ -1,4 +1,4 @@
-//! What recounts leave behind, and for how long: whoever runs one every few minutes must not pay for it for ever.
+//! What recounts leave behind, and for how long: an operator who runs one every few minutes must not pay for it for ever.
 
 use std::time::Duration;
 

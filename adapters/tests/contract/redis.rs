@@ -111,14 +111,14 @@ async fn a_replica_takes_a_dead_nodes_place_with_its_counts_and_is_written_to() 
     let found = loop {
         match cache.get(&posts).await {
             Ok(found) => break found,
-            Err(fault) => assert!(fault.is_retryable() && Instant::now() < deadline, "nobody took over: {fault}"),
+            Err(fault) => assert!(fault.is_retryable() && Instant::now() < deadline, "no replica took over: {fault}"),
         }
     };
     assert_eq!(found, vec![Cached::Hit(served(1)); 60]);
     let newer: Vec<_> = posts.iter().map(|post| (post.clone(), served(2))).collect();
     // The client may not have learnt yet where all of the dead node's slots are now.
     while let Err(fault) = cache.update(&newer).await {
-        assert!(fault.is_retryable() && Instant::now() < deadline, "nobody takes updates: {fault}");
+        assert!(fault.is_retryable() && Instant::now() < deadline, "no node takes updates: {fault}");
     }
     assert_eq!(cache.get(&posts).await, Ok(vec![Cached::Hit(served(2)); 60]));
     nodes[1].restart();
@@ -148,7 +148,7 @@ async fn a_node_that_dies_while_many_write_stops_nobody_for_longer_than_its_repl
             }
             let deadline = Instant::now() + DEADLINE;
             while let Err(fault) = cache.update(&newer(&posts, version)).await {
-                assert!(fault.is_retryable() && Instant::now() < deadline, "nobody takes updates: {fault}");
+                assert!(fault.is_retryable() && Instant::now() < deadline, "no node takes updates: {fault}");
                 tokio::time::sleep(Duration::from_millis(100)).await;
             }
         })

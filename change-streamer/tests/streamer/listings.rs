@@ -1,5 +1,5 @@
 //! Listings and shards that are not what they should be: what can still be read is read, what cannot is recorded, and
-//! whoever looks after the process is told.
+//! readiness says so.
 
 use std::sync::Arc;
 use std::time::Duration;

@@ -185,7 +185,7 @@ async fn records_of_another_shape_are_passed_over_and_the_shard_goes_on() {
         ("order-7", "u"),
         ("p-0#0x", "u"),
         ("#1", "u"),
-        ("p-0#0", "\u{1}nobody knows"),
+        ("p-0#0", "\u{1}unknown"),
         (&long, "u"),
         ("p-0#1", &long[..900]),
     ] {

@@ -1,6 +1,6 @@
 //! When a piece of the stream is lost, or may be: the rules that open a gap.
 //!
-//! While a gap is open nobody knows which posts it touched, so every answer says that it may not be exact, until a
+//! While a gap is open it is not known which posts it touched, so every answer says that it may not be exact, until a
 //! full audit that began afterwards has proved or repaired every key.
 
 use std::time::Duration;
@@ -31,7 +31,7 @@ pub enum Loss {
     /// The service trimmed records behind a checkpoint.
     #[error("records of stream shard {0} were trimmed before they were read")]
     Trimmed(StreamShardId),
-    /// Nobody read a shard for longer than records are sure to be kept.
+    /// No worker read a shard for longer than records are sure to be kept.
     #[error("stream shard {shard} was last read {}s before", .unread.as_secs())]
     Outage {
         /// The shard.

@@ -84,7 +84,7 @@ pub enum AfterPut {
     Stands,
     /// It does not stand yet, and may be put again under the same condition.
     Repeat,
-    /// Somebody else's marker stands: begin a new run.
+    /// Another attempt's marker stands: begin a new run.
     Lost,
 }
 

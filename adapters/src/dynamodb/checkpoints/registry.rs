@@ -27,7 +27,7 @@ pub(super) fn decode(reader: &Reader<'_>) -> Outcome<Registry> {
 
 impl Checkpoints {
     /// Gives the next number of `registry` to the shard of `checkpoint`, if it still is the next and the shard has none:
-    /// one transaction. `None` where somebody else was faster. Safe to repeat: both conditions hold once.
+    /// one transaction. `None` where another worker was faster. Safe to repeat: both conditions hold once.
     pub(super) async fn give(
         &self,
         label: &StreamLabel,

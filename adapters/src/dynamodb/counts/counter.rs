@@ -15,7 +15,7 @@ use super::super::names::counts::{
     FEEDER, FLOOR, LIKES, ROWS, SUSPECT, SWITCHES, UPDATED_AT, VERSION, WATERMARK, WINDOW_ROWS, WINDOW_RUN,
 };
 
-/// The counter that `item` is; `reader` reads the same item. Attributes nobody here knows are passed over.
+/// The counter that `item` is; `reader` reads the same item. Attributes of an unknown name are passed over.
 pub(super) fn decode(reader: &Reader<'_>, item: &Item) -> Outcome<Counter> {
     let mut counter = Counter::default();
     let mut marks: BTreeMap<Ordinal, Sequence> = BTreeMap::new();

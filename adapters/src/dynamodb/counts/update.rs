@@ -142,7 +142,7 @@ impl Writer {
     }
 }
 
-/// What `Feeder::Usual` admits besides nobody: a list of values, and everything up to one.
+/// What `Feeder::Usual` admits besides an absent feeder: a list of values, and everything up to one.
 struct Kin {
     listed: String,
     through: Option<String>,

@@ -27,7 +27,7 @@ const WEIGHED_BYTES: usize = 32;
 const SETS: [(&str, Weight); 2] = [(LIKING, Weight::ONE), (NOT_LIKING, Weight::ABSENT)];
 
 impl Recounts {
-    /// Safe to repeat, by any worker: every part of a run is the same whoever writes it, and only a head makes it count.
+    /// Safe to repeat, by any worker: every part of a run is the same, whichever worker writes it, and only a head makes it count.
     pub(super) async fn write_report(&self, report: &Report, now: UnixMillis) -> Outcome<()> {
         let pk = pk(report.run);
         let parts = parts(&report.touched);

@@ -110,7 +110,7 @@ impl Drop for Server {
     }
 }
 
-/// Three nodes that share the slots, then whoever stands in for them: a replica of each, or nobody.
+/// Three nodes that share the slots, then those that stand in for them: a replica of each, or none.
 pub(super) fn three_nodes(replicated: bool) -> Option<Vec<Server>> {
     let thirds = [0..=5460, 5461..=10_922, 10_923..=16_383];
     let replicas = if replicated { thirds.len() } else { 0 };

@@ -117,7 +117,7 @@ proptest! {
         for pick in picks.iter().take(parents.len()) {
             let lineage = Lineage::new(numbered(&parents, &closed), listing(&parents), floor);
             let readable: Vec<_> = lineage.readable().collect();
-            prop_assert!(!readable.is_empty(), "somebody can always go on");
+            prop_assert!(!readable.is_empty(), "some shard can always be read on");
             let next = readable[pick.index(readable.len())].ordinal;
             closed[usize::try_from(next.0).unwrap() - 1] = true;
             let through = Lineage::new(numbered(&parents, &closed), listing(&parents), floor).closed_through();
