@@ -150,6 +150,35 @@ impl Profile {
                 weigh(Deed::Roll, 8);
                 self.rules.push(ghosts(chance.between(20, 60), 30_000, 0).on("UpdateItem").table("like_counts"));
             }
+            Mutant::UnchainedMarker
+            | Mutant::NoToken
+            | Mutant::CaptureOverTrim
+            | Mutant::UnopenedReport
+            | Mutant::CaptureOverResume => self.target_windows(mutant, chance),
+            Mutant::AppliedNotCaptured => (self.streamers, self.leases) = (2, false),
+            Mutant::GapsIgnored
+            | Mutant::NoHold
+            | Mutant::GapsBeforeShards
+            | Mutant::AgeByPoller
+            | Mutant::AsOfTooYoung
+            | Mutant::OlderVersionKept => self.target_honesty(mutant),
+            Mutant::NoBoundary | Mutant::SilentZero => {}
+            Mutant::OneWait => {
+                self.engine.stream_delay = Duration::from_millis(800);
+                self.engine.stream_reorder = Duration::from_millis(800);
+            }
+        }
+        if mutant.is_of_recount() {
+            self.recounters = self.recounters.max(1);
+            self.deeds.push((Deed::Ask, 25));
+            self.steps = self.steps.max(60);
+        }
+    }
+
+    /// The same for a mutant that spoils windows by what it forgets.
+    fn target_windows(&mut self, mutant: Mutant, chance: &Chance) {
+        let mut weigh = |deed: Deed, weight: u64| self.deeds.push((deed, weight));
+        match mutant {
             Mutant::UnchainedMarker => {
                 (self.recounters, self.claims, self.streamers) = (2, false, 2);
                 weigh(Deed::Crash, 12);
@@ -168,12 +197,19 @@ impl Profile {
                 self.victims = Some(Role::Streamer);
                 weigh(Deed::Crash, 12);
             }
-            Mutant::CaptureOverResume => {
+            _ => {
                 // Both have to begin anew inside one window.
                 (self.streamers, self.leases, self.recounters) = (2, false, 2);
                 (self.victims, self.pace, self.steps) = (Some(Role::Streamer), 600, 200);
                 weigh(Deed::Crash, 15);
             }
+        }
+    }
+
+    /// The same for a mutant that makes answers lie.
+    fn target_honesty(&mut self, mutant: Mutant) {
+        let mut weigh = |deed: Deed, weight: u64| self.deeds.push((deed, weight));
+        match mutant {
             Mutant::GapsIgnored | Mutant::NoHold | Mutant::GapsBeforeShards | Mutant::AgeByPoller => {
                 self.longest_nap = 30_000;
                 weigh(Deed::Lapse, 12);
@@ -186,18 +222,7 @@ impl Profile {
                 (self.engine.shards, self.sleepers) = (4, Some(Role::Streamer));
                 weigh(Deed::Freeze, 12);
             }
-            Mutant::OlderVersionKept => (self.cached, self.cache_failing) = (true, 0),
-            Mutant::AppliedNotCaptured => (self.streamers, self.leases) = (2, false),
-            Mutant::NoBoundary | Mutant::SilentZero => {}
-            Mutant::OneWait => {
-                self.engine.stream_delay = Duration::from_millis(800);
-                self.engine.stream_reorder = Duration::from_millis(800);
-            }
-        }
-        if mutant.is_of_recount() {
-            self.recounters = self.recounters.max(1);
-            self.deeds.push((Deed::Ask, 25));
-            self.steps = self.steps.max(60);
+            _ => (self.cached, self.cache_failing) = (true, 0),
         }
     }
 }

@@ -66,23 +66,8 @@ async fn schedule(order: &Order) -> Outcome {
         Err(error) => return Outcome { broken: Some(format!("{error:#}")), ..outcome },
     };
     world.set_rules(&profile.rules);
-    let mut slots = Vec::new();
-    let places = [
-        (Role::Consumer, profile.consumers),
-        (Role::Streamer, profile.streamers),
-        (Role::Recounter, profile.recounters),
-        (Role::Api, profile.apis),
-    ];
-    for (role, count) in places {
-        slots.extend((1..=count).map(|nth| Slot::new(role, nth)));
-    }
-    for slot in slots.iter().filter(|slot| slot.role == Role::Api) {
-        for nth in 1..=profile.readers {
-            let (name, door) = (format!("reader-{nth} of {}", slot.name), slot.door.clone());
-            let (crowd, pace) = (profile.crowd, profile.reader_pace);
-            Reader { name, door, chance: chance.fork(), crowd, pace }.start(&world.host, &world);
-        }
-    }
+    let slots = places(&profile);
+    start_readers(&world, &profile, &slots, &chance);
     let roll = profile.rolls.map(|every| began + every);
     let driver = Driver {
         world,
@@ -126,6 +111,28 @@ async fn schedule(order: &Order) -> Outcome {
         slot.kill().await;
     }
     outcome
+}
+
+/// A place for each process of the pipeline, still empty.
+fn places(profile: &Profile) -> Vec<Slot> {
+    let places = [
+        (Role::Consumer, profile.consumers),
+        (Role::Streamer, profile.streamers),
+        (Role::Recounter, profile.recounters),
+        (Role::Api, profile.apis),
+    ];
+    places.into_iter().flat_map(|(role, count)| (1..=count).map(move |nth| Slot::new(role, nth))).collect()
+}
+
+/// Readers at the door of every API, until the schedule ends.
+fn start_readers(world: &World, profile: &Profile, slots: &[Slot], chance: &Chance) {
+    for slot in slots.iter().filter(|slot| slot.role == Role::Api) {
+        for nth in 1..=profile.readers {
+            let (name, door) = (format!("reader-{nth} of {}", slot.name), slot.door.clone());
+            let (crowd, pace) = (profile.crowd, profile.reader_pace);
+            Reader { name, door, chance: chance.fork(), crowd, pace }.start(&world.host, world);
+        }
+    }
 }
 
 /// A schedule under way, with what is held against it.

@@ -1,0 +1,96 @@
+//! What may be done to a pipeline between two looks at it.
+
+/// Something that happens to the pipeline.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Deed {
+    Nothing,
+    Crash,
+    Stop,
+    Freeze,
+    /// Another consumer joins, or one leaves.
+    Rebalance,
+    /// The group gives all its members up.
+    Expire,
+    Split,
+    Roll,
+    /// All records that there are are trimmed; streamers may have read them.
+    Trim,
+    /// Streamers stand still, and what was written meanwhile is trimmed before they go on.
+    Lapse,
+    /// The stream is switched off, and on again a little later.
+    Switch,
+    /// Every process stands still for longer than an iterator lives.
+    Pause,
+    /// No process works for longer than records are kept.
+    Day,
+    BrokerDown,
+    LettersRefused,
+    Evict,
+    /// A reader fills the cache, slowly.
+    Fill,
+    /// No request arrives.
+    Outage,
+    /// Every request takes a second or more.
+    Slow,
+    /// A process comes back with a wrong clock.
+    Skew,
+    /// Row keys are queued for a recount.
+    Ask,
+    /// A counter is changed by hand.
+    Inject,
+}
+
+impl Deed {
+    /// All of them that do something.
+    pub(crate) const ALL: [Self; 21] = [
+        Self::Crash,
+        Self::Stop,
+        Self::Freeze,
+        Self::Rebalance,
+        Self::Expire,
+        Self::Split,
+        Self::Roll,
+        Self::Trim,
+        Self::Lapse,
+        Self::Switch,
+        Self::Pause,
+        Self::Day,
+        Self::BrokerDown,
+        Self::LettersRefused,
+        Self::Evict,
+        Self::Fill,
+        Self::Outage,
+        Self::Slow,
+        Self::Skew,
+        Self::Ask,
+        Self::Inject,
+    ];
+
+    /// Its name in the counts of what was done.
+    pub(crate) fn name(self) -> &'static str {
+        match self {
+            Self::Nothing => "nothing",
+            Self::Crash => "crash",
+            Self::Stop => "stop",
+            Self::Freeze => "freeze",
+            Self::Rebalance => "rebalance",
+            Self::Expire => "group_expired",
+            Self::Split => "shard_split",
+            Self::Roll => "shard_roll",
+            Self::Trim => "trim",
+            Self::Lapse => "trim_unread",
+            Self::Switch => "stream_switched",
+            Self::Pause => "pause",
+            Self::Day => "day_long_outage",
+            Self::BrokerDown => "broker_down",
+            Self::LettersRefused => "dead_letters_refused",
+            Self::Evict => "cache_evicted",
+            Self::Fill => "cache_filled_late",
+            Self::Outage => "store_outage",
+            Self::Slow => "store_slow",
+            Self::Skew => "clock_jump",
+            Self::Ask => "recount_asked",
+            Self::Inject => "drift_injected",
+        }
+    }
+}
