@@ -2,9 +2,10 @@
 //! the broker says of the log is handed to the partition's worker as well.
 
 use std::collections::BTreeMap;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::sync::{Arc, Weak};
 use std::time::Duration;
 
+use parking_lot::{Mutex, MutexGuard};
 use tally_core::consume::Look;
 use tally_core::fence::{Fence, Log, Offset};
 use tally_core::ports::{Outcome, OwnedPartition};
@@ -90,7 +91,7 @@ impl Progress {
     }
 
     fn state(&self) -> MutexGuard<'_, Reached> {
-        self.reached.lock().unwrap_or_else(PoisonError::into_inner)
+        self.reached.lock()
     }
 }
 
@@ -114,7 +115,7 @@ impl Board {
     }
 
     fn entries(&self) -> MutexGuard<'_, BTreeMap<u32, Entry>> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        self.0.lock()
     }
 
     /// The partitions still held. The others show no lag: their lag is another consumer's to show.

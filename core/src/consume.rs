@@ -33,7 +33,7 @@ use crate::ports::log::Record;
 use crate::time::Now;
 
 use letters::Letters;
-use load::{Loading, Progress};
+use load::{Loaded, Loading};
 use reading::{Context, Reading, Then};
 
 /// How long a partition stands still before its fence and log are read again.
@@ -110,7 +110,7 @@ impl Consume {
     pub fn step(&mut self, now: Now, input: Input, effects: &mut Vec<Effect>) {
         let now = now.at;
         match input {
-            Input::Assigned => self.load(Cause::Assigned, effects),
+            Input::Assigned if self.phase == Phase::New => self.load(Cause::Assigned, effects),
             Input::Leave(leave) => self.leave(leave, now, effects),
             Input::Looked(look) => self.looked(look, now, effects),
             Input::Woke => self.woke(now, effects),
@@ -157,13 +157,13 @@ impl Consume {
     fn loading(&mut self, answer: Input, now: Duration, effects: &mut Vec<Effect>) {
         let Phase::Loading(loading) = &mut self.phase else { return };
         match loading.answered(answer, &self.setup.partition, effects) {
-            Progress::GoesOn => {}
-            Progress::Done(fence, partitions) => {
+            Loaded::NotYet => {}
+            Loaded::From(fence, partitions) => {
                 self.letters.prune(&fence);
                 effects.push(Effect::Note(Note::Reading(fence.clone())));
                 self.phase = Phase::Reading(Box::new(Reading::new(self.setup.limits, fence, partitions, now)));
             }
-            Progress::Halt(halt) => {
+            Loaded::Halt(halt) => {
                 self.fruitless = Some(0);
                 self.halt(halt, effects);
             }

@@ -1,5 +1,5 @@
-//! How a command line says where Kafka is: the arguments, the same for every binary, and their check against each other
-//! and against what this build can do.
+//! The arguments that say where Kafka is, the same for every binary, checked against each other and against what this
+//! build supports.
 
 use std::path::PathBuf;
 
@@ -10,7 +10,7 @@ use super::{Credentials, MSK_IAM, Sasl, Security, Settings, TLS, Tls};
 
 /// Where Kafka is and how to log in.
 ///
-/// A binary says on its own arguments what it does with brokers, or without:
+/// A binary states in its own arguments what it uses brokers for, and whether it needs them:
 /// `#[command(mut_arg("brokers", |arg| arg.help("Bootstrap servers, ..; required")))]`.
 #[derive(Args, Clone, Debug, Default, PartialEq, Eq)]
 #[command(next_help_heading = "Kafka", about = None, long_about = None)]
@@ -19,23 +19,23 @@ pub struct KafkaArgs {
     #[arg(long, env = "TALLY_BROKERS", value_parser = tally_service::text(), value_name = "LIST")]
     pub brokers: Option<String>,
 
-    /// Speak TLS to the brokers
+    /// Connect to the brokers by TLS
     #[arg(long, env = "TALLY_TLS")]
     pub tls: bool,
 
-    /// Certificates to trust, PEM; the system's unless said otherwise
+    /// Certificates to trust, PEM. By default the system's
     #[arg(long, env = "TALLY_TLS_CA", value_name = "FILE")]
     pub tls_ca: Option<PathBuf>,
 
-    /// The certificate to show to the brokers, PEM
+    /// The client certificate, PEM
     #[arg(long, env = "TALLY_TLS_CERTIFICATE", value_name = "FILE")]
     pub tls_certificate: Option<PathBuf>,
 
-    /// The key of that certificate, PEM
+    /// The key of the client certificate, PEM
     #[arg(long, env = "TALLY_TLS_KEY", value_name = "FILE")]
     pub tls_key: Option<PathBuf>,
 
-    /// How to log in
+    /// How to log in to the brokers
     #[arg(long, env = "TALLY_SASL", value_enum, value_name = "MECHANISM")]
     pub sasl: Option<Mechanism>,
 
@@ -43,7 +43,7 @@ pub struct KafkaArgs {
     #[arg(long, env = "TALLY_SASL_USER", value_parser = tally_service::text(), value_name = "USER")]
     pub sasl_user: Option<String>,
 
-    /// The user's password; better given as a variable or a file
+    /// The user's password. A flag is visible to other users of the machine: prefer the variable or the file
     #[arg(long, env = "TALLY_SASL_PASSWORD", hide_env_values = true, value_name = "PASSWORD")]
     pub sasl_password: Option<Secret>,
 
@@ -56,10 +56,9 @@ pub struct KafkaArgs {
     pub msk_region: Option<String>,
 }
 
-/// A way to log in.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum Mechanism {
-    /// User and password as they are
+    /// User and password in plain text
     Plain,
     /// A proof of the password, with SHA-256
     ScramSha256,
@@ -70,10 +69,10 @@ pub enum Mechanism {
 }
 
 impl KafkaArgs {
-    /// The settings, where there are any: what is said of Kafka without brokers is a mistake.
+    /// The settings, if any argument is given. Arguments without brokers are a mistake.
     ///
     /// # Errors
-    /// Everything that is wrong.
+    /// Every mistake.
     pub fn optional(self) -> Result<Option<Settings>, Invalid> {
         if self == Self::default() { Ok(None) } else { Settings::try_from(self).map(Some) }
     }
@@ -104,7 +103,7 @@ fn is_address(broker: &str) -> bool {
 }
 
 fn tls(args: &KafkaArgs, invalid: &mut Invalid) -> Option<Tls> {
-    invalid.ensure("tls", !args.tls || TLS, "this build speaks no TLS: build it with the feature `tls`");
+    invalid.ensure("tls", !args.tls || TLS, "this build supports no TLS: build it with the feature `tls`");
     for (flag, file) in
         [("tls-ca", &args.tls_ca), ("tls-certificate", &args.tls_certificate), ("tls-key", &args.tls_key)]
     {
@@ -140,13 +139,13 @@ fn sasl(args: &KafkaArgs, invalid: &mut Invalid) -> Option<Sasl> {
     let region_wanted = args.sasl == Some(Mechanism::MskIam);
     invalid.ensure("msk-region", region_wanted || args.msk_region.is_none(), "contradicts a login that is not msk-iam");
     let scram = matches!(args.sasl, Some(Mechanism::ScramSha256 | Mechanism::ScramSha512));
-    invalid.ensure("sasl", !scram || TLS, "this build knows no SCRAM: build it with the feature `tls`");
+    invalid.ensure("sasl", !scram || TLS, "this build supports no SCRAM: build it with the feature `tls`");
     match args.sasl? {
         Mechanism::Plain => credentials(args, invalid).map(Sasl::Plain),
         Mechanism::ScramSha256 => credentials(args, invalid).map(Sasl::ScramSha256),
         Mechanism::ScramSha512 => credentials(args, invalid).map(Sasl::ScramSha512),
         Mechanism::MskIam => {
-            invalid.ensure("sasl", MSK_IAM, "this build knows no IAM: build it with the feature `msk-iam`");
+            invalid.ensure("sasl", MSK_IAM, "this build supports no IAM: build it with the feature `msk-iam`");
             invalid.ensure("tls", args.tls, "missing, while --sasl msk-iam needs it");
             invalid.require("msk-region", args.msk_region.clone()).map(|region| Sasl::MskIam { region })
         }
@@ -193,12 +192,12 @@ mod tests {
     const BY_PASSWORD: [&str; 6] = ["--sasl", "plain", "--sasl-user", "u", "--sasl-password", "canary-7"];
 
     #[test]
-    fn brokers_alone_are_spoken_to_in_plain_text() {
+    fn brokers_alone_are_connected_to_without_tls() {
         assert_eq!(settings(&[]), Ok(Settings::plaintext("b:9092")));
     }
 
     #[test]
-    fn where_kafka_is_optional_nothing_said_is_none_and_anything_said_needs_brokers() {
+    fn where_kafka_is_optional_no_argument_is_none_and_any_argument_needs_brokers() {
         assert_eq!(args(&[]).optional(), Ok(None));
         assert_eq!(args(&["--brokers", "b:9092"]).optional(), Ok(Some(Settings::plaintext("b:9092"))));
         for line in [&["--tls"][..], &["--sasl", "msk-iam"], &BY_PASSWORD, &["--msk-region", "eu-west-1"]] {
@@ -239,7 +238,7 @@ mod tests {
     }
 
     #[test]
-    fn what_this_build_cannot_do_is_refused_by_the_name_of_its_feature() {
+    fn what_this_build_does_not_support_is_refused_with_the_name_of_its_feature() {
         let said = |line: &[&str]| settings(line).err().unwrap_or_default();
         assert_eq!(said(&["--tls"]).contains("feature `tls`"), !TLS);
         assert_eq!(said(&["--sasl", "scram-sha256"]).contains("feature `tls`"), !TLS);

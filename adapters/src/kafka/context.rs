@@ -1,7 +1,6 @@
 //! librdkafka's callbacks: rebalances, its log, and requests for a login token.
 
-use std::sync::{Mutex, MutexGuard, PoisonError};
-
+use parking_lot::{Mutex, MutexGuard};
 use rdkafka::consumer::{BaseConsumer, Consumer, ConsumerContext};
 use rdkafka::error::{KafkaError, KafkaResult};
 use rdkafka::types::RDKafkaRespErr;
@@ -69,7 +68,7 @@ impl Context {
     }
 
     fn reason(&self) -> MutexGuard<'_, String> {
-        self.reason.lock().unwrap_or_else(PoisonError::into_inner)
+        self.reason.lock()
     }
 
     fn report(&self, change: Change) -> bool {

@@ -1,10 +1,11 @@
 //! Login tokens for MSK: a request signed with the AWS credentials of the environment.
 
 use std::error::Error;
-use std::sync::{Mutex, PoisonError};
+
 use std::time::Duration;
 
 use aws_config::Region;
+use parking_lot::Mutex;
 use rdkafka::client::OAuthToken;
 use tokio::runtime::Handle;
 use tokio::time::Instant;
@@ -27,7 +28,7 @@ impl Iam {
 
     /// Whether a token was signed lately enough to log in with.
     pub(super) fn has_token(&self) -> bool {
-        let signed = *self.signed.lock().unwrap_or_else(PoisonError::into_inner);
+        let signed = *self.signed.lock();
         signed.is_some_and(|at| at.elapsed() < FRESH)
     }
 
@@ -40,7 +41,7 @@ impl Iam {
             runtime.block_on(aws_msk_iam_sasl_signer::generate_auth_token(region)).map_err(|error| error.to_string())
         });
         let (token, lifetime_ms) = signing.join().map_err(|_| "the signer panicked")??;
-        *self.signed.lock().unwrap_or_else(PoisonError::into_inner) = Some(Instant::now());
+        *self.signed.lock() = Some(Instant::now());
         Ok(OAuthToken { token, principal_name: "tally".to_owned(), lifetime_ms })
     }
 }

@@ -1,9 +1,10 @@
 //! Writes records: idempotent, acknowledged by every replica that must have them, partitioned as Java's default does.
 
-use std::sync::{Arc, PoisonError, RwLock};
+use std::sync::Arc;
 use std::time::Duration;
 
 use async_trait::async_trait;
+use parking_lot::RwLock;
 use rdkafka::message::{Header, OwnedHeaders};
 use rdkafka::producer::{FutureProducer, FutureRecord, Producer as _};
 use tally_core::fault::Fault;
@@ -53,12 +54,12 @@ impl Producer {
     }
 
     fn client(&self) -> FutureProducer<Context> {
-        self.0.client.read().unwrap_or_else(PoisonError::into_inner).clone()
+        self.0.client.read().clone()
     }
 
     /// Puts a new client in the place of `failed`, unless another caller has.
     fn replace(&self, failed: &FutureProducer<Context>) -> Outcome<()> {
-        let mut client = self.0.client.write().unwrap_or_else(PoisonError::into_inner);
+        let mut client = self.0.client.write();
         if client.client().native_ptr() == failed.client().native_ptr() {
             *client = connect(&self.0.settings, self.0.batching)?;
         }

@@ -1,9 +1,10 @@
 //! Reads a topic from end to end outside of any group; its bookmarks are the committed offsets of a group.
 
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use async_trait::async_trait;
+use parking_lot::Mutex;
 use rdkafka::Offset as At;
 use rdkafka::TopicPartitionList;
 use rdkafka::consumer::{BaseConsumer, CommitMode, Consumer};
@@ -57,7 +58,7 @@ impl TopicReader {
     ) -> Outcome<T> {
         let consumer = Arc::clone(&self.consumer);
         let called = tokio::task::spawn_blocking(move || {
-            let consumer = consumer.lock().unwrap_or_else(PoisonError::into_inner);
+            let consumer = consumer.lock();
             log_in(&consumer)?;
             call(&consumer)
         });

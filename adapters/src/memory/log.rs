@@ -4,9 +4,10 @@
 mod state;
 
 use std::fmt;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 
 use async_trait::async_trait;
+use parking_lot::{Mutex, MutexGuard};
 use tally_core::fault::Fault;
 use tally_core::fence::{Log, Offset, Partition, TopicId};
 use tally_core::ports::Outcome;
@@ -126,7 +127,7 @@ impl Broker {
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
-        self.0.state.lock().unwrap_or_else(PoisonError::into_inner)
+        self.0.state.lock()
     }
 
     /// What `look` finds, as soon as it finds something.
@@ -218,7 +219,7 @@ struct Handle {
 
 impl Handle {
     fn position(&self) -> MutexGuard<'_, Option<Offset>> {
-        self.position.lock().unwrap_or_else(PoisonError::into_inner)
+        self.position.lock()
     }
 
     /// The next run, if there is one and the partition is not revoked.

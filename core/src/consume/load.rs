@@ -26,10 +26,10 @@ enum Call {
 }
 
 /// What an answer comes to.
-pub(super) enum Progress {
-    GoesOn,
+pub(super) enum Loaded {
+    NotYet,
     /// Records are read from this fence on, of a topic with so many partitions.
-    Done(Fence, u32),
+    From(Fence, u32),
     Halt(Halt),
 }
 
@@ -49,9 +49,9 @@ impl Loading {
     }
 
     /// Takes in an answer; one that was not waited for changes nothing.
-    pub(super) fn answered(&mut self, answer: Input, partition: &Partition, effects: &mut Vec<Effect>) -> Progress {
+    pub(super) fn answered(&mut self, answer: Input, partition: &Partition, effects: &mut Vec<Effect>) -> Loaded {
         if self.waits {
-            return Progress::GoesOn;
+            return Loaded::NotYet;
         }
         let next = match (&self.call, answer) {
             (Call::Fence, Input::Fence(stored)) => stored.map(|stored| after_fence(stored, effects)),
@@ -65,25 +65,25 @@ impl Loading {
             (Call::StartAt { fence, partitions }, Input::Started(done)) => {
                 done.map(|()| Next::Read(fence.clone(), *partitions))
             }
-            _ => return Progress::GoesOn,
+            _ => return Loaded::NotYet,
         };
         match next {
             Ok(Next::Ask(call)) => {
                 effects.push(call.effect());
                 (self.call, self.tries) = (call, 0);
-                Progress::GoesOn
+                Loaded::NotYet
             }
-            Ok(Next::Read(fence, partitions)) => Progress::Done(fence, partitions),
-            Ok(Next::Halt(halt)) => Progress::Halt(halt),
+            Ok(Next::Read(fence, partitions)) => Loaded::From(fence, partitions),
+            Ok(Next::Halt(halt)) => Loaded::Halt(halt),
             Err(fault) if fault.is_retryable() => {
                 self.tries = self.tries.saturating_add(1);
                 self.waits = true;
                 let (call, class, tries) = (self.call.name(), fault.class(), self.tries);
                 effects.push(Effect::Note(Note::Retrying { call, class, tries, why: fault.to_string() }));
                 effects.push(Effect::BackOff { attempt: tries - 1 });
-                Progress::GoesOn
+                Loaded::NotYet
             }
-            Err(fault) => Progress::Halt(Halt::Refused(format!("{}: {fault}", self.call.name()))),
+            Err(fault) => Loaded::Halt(Halt::Refused(format!("{}: {fault}", self.call.name()))),
         }
     }
 

@@ -62,7 +62,7 @@ impl Consumer {
         consumer
     }
 
-    /// The machine is told `input`, and what it asks for is carried out as far as it concerns this consumer alone. `life` is the
+    /// The machine is told `input`, and what it asks for is carried out as far as no other process sees it. `life` is the
     /// topic's now.
     pub(super) fn take(&mut self, input: Input, life: Life, rules: &Consumers) {
         self.take_at(Duration::ZERO, input, life, rules);
