@@ -101,7 +101,7 @@ impl Registry {
     /// # Errors
     /// The first call that failed; the next look starts over.
     pub(crate) async fn look(&mut self, stop: &Stop) -> anyhow::Result<Sight> {
-        let losses = self.view.losses();
+        let (losses, began) = (self.view.losses(), self.clock.reading());
         let open_gaps = !self.checkpoints.gaps().await?.is_empty();
         let listed_anew = match self.list_if_due().await {
             // What is known can be followed meanwhile, also where the stream was switched off: it may come back.
@@ -126,7 +126,7 @@ impl Registry {
         // A shard that is gone or overlooked holds others up: look again soon.
         self.listing.wanted |= lineage.vanished(&lineage).next().is_some();
         self.tidy(&lineage).await?;
-        self.view.show(lineage.clone(), open_gaps, losses);
+        self.view.show(began, lineage.clone(), open_gaps, losses);
         Ok(Sight { info: self.info.clone(), lineage, states, refused: self.listing.refused.clone() })
     }
 

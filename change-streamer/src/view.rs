@@ -4,6 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use tally_core::lineage::{Lineage, Picture};
+use tally_core::time::Now;
 use tokio::sync::watch;
 
 /// The latest picture. Clones share it.
@@ -29,19 +30,18 @@ impl View {
     pub(crate) fn lost(&self) {
         self.losses.fetch_add(1, Ordering::SeqCst);
         self.picture.send_modify(|picture| {
-            let Picture { lineage, closed_through, as_of, .. } = &**picture;
-            let (lineage, closed_through, as_of) = (lineage.clone(), *closed_through, *as_of);
-            *picture = Arc::new(Picture { lineage, closed_through, open_gaps: true, as_of });
+            *picture = Arc::new(Picture { open_gaps: true, ..Picture::clone(picture) });
         });
     }
 
-    /// A new picture; `open_gaps` was read when this process had noticed `losses`.
-    pub(crate) fn show(&self, lineage: Lineage, open_gaps: bool, losses: u64) {
+    /// A new picture, whose reading began at `began`; `open_gaps` was read when this process had noticed `losses`.
+    pub(crate) fn show(&self, began: Now, lineage: Lineage, open_gaps: bool, losses: u64) {
         self.picture.send_modify(|picture| {
             // While a shard has no checkpoint yet, what was known to be included before still is.
             let as_of = lineage.as_of().unwrap_or(picture.as_of);
             let open_gaps = open_gaps || self.losses() != losses;
-            *picture = Arc::new(Picture { closed_through: lineage.closed_through(), lineage, open_gaps, as_of });
+            let (began, closed_through) = (Some(began), lineage.closed_through());
+            *picture = Arc::new(Picture { began, closed_through, lineage, open_gaps, as_of });
         });
     }
 }
@@ -55,9 +55,9 @@ mod tests {
         let view = View::default();
         let losses = view.losses();
         view.lost();
-        view.show(Lineage::default(), false, losses);
+        view.show(Now::default(), Lineage::default(), false, losses);
         assert!(view.now().open_gaps);
-        view.show(Lineage::default(), false, view.losses());
+        view.show(Now::default(), Lineage::default(), false, view.losses());
         assert!(!view.now().open_gaps);
     }
 }

@@ -5,6 +5,7 @@ use crate::counter::{Counter, ShardTally, Update};
 use crate::ids::{CounterId, MemberKey, RowKey, Shard};
 use crate::ports::{Applied, QueueReason};
 use crate::served::Served;
+use crate::standing::LIMIT;
 use crate::tally::{CutRules, RecordKind};
 use crate::watermark::{Prune, Reach};
 use crate::weight::Weight;
@@ -17,6 +18,8 @@ const RULES: Rules = Rules {
 };
 const SHARD: Ordinal = Ordinal(5);
 const SECOND: Duration = Duration::from_secs(1);
+/// When each test begins.
+const BEGAN: Now = Now { at: Duration::ZERO, wall: UnixMillis(9_000) };
 
 /// A machine, and what it has asked for and not been answered.
 struct Bench {
@@ -46,7 +49,7 @@ impl Bench {
 
     fn step(&mut self, input: Input) {
         let mut effects = Vec::new();
-        self.machine.step(Now { at: self.now, wall: UnixMillis(9_000) }, input, &mut effects);
+        self.machine.step(Now { at: self.now, ..BEGAN }, input, &mut effects);
         for effect in effects {
             match effect {
                 Effect::Ask(id, request) => self.asked.push((id, request)),
@@ -443,7 +446,8 @@ fn watermarks_of_finished_shards_seen_in_a_reply_are_pruned_by_the_next_update()
 
 #[test]
 fn a_count_is_published_with_what_it_surely_includes_and_not_as_exact_while_a_gap_is_open() {
-    let known = |open_gaps, as_of| Picture { open_gaps, as_of: UnixMillis(as_of), ..Picture::default() };
+    let began = Some(BEGAN);
+    let known = |open_gaps, as_of| Picture { began, open_gaps, as_of: UnixMillis(as_of), ..Picture::default() };
     for (before, after, exact) in [(false, false, true), (true, false, false), (false, true, false)] {
         let mut bench = Bench::with(RULES, known(before, 3_000));
         bench.read(&[row(1, "p#0")]);
@@ -453,6 +457,23 @@ fn a_count_is_published_with_what_it_surely_includes_and_not_as_exact_while_a_ga
         let served = Served { exact, as_of: UnixMillis(3_000), ..Served::default() };
         assert!(bench.is_told(&Effect::Publish(likes("p"), served)), "{:?}", bench.told);
     }
+}
+
+#[test]
+fn a_count_that_comes_under_a_picture_too_old_to_know_of_a_gap_is_not_published_as_exact() {
+    for (began, exact) in [(Some(BEGAN), true), (None, false)] {
+        let mut bench = Bench::with(RULES, Picture { began, ..Picture::default() });
+        bench.read(&[row(1, "p#0")]);
+        bench.age();
+        bench.take(through(1));
+        assert!(bench.is_told(&Effect::Publish(likes("p"), Served { exact, ..Served::default() })), "{:?}", bench.told);
+    }
+    let mut bench = Bench::with(RULES, Picture { began: Some(BEGAN), ..Picture::default() });
+    bench.read(&[row(1, "p#0")]);
+    bench.age();
+    bench.now += LIMIT;
+    bench.take(through(1));
+    assert!(bench.is_told(&Effect::Publish(likes("p"), Served::default())), "{:?}", bench.told);
 }
 
 #[test]

@@ -11,6 +11,7 @@ use crate::fault::Fault;
 use crate::ids::{CounterId, Ordinal, StreamShardId};
 use crate::lineage::Picture;
 use crate::served::Served;
+use crate::standing::Reading;
 use crate::tally::{Boundary, CounterRecords, Prefix, UpdateContext};
 use crate::time::Now;
 use crate::window::Report;
@@ -65,10 +66,12 @@ impl Basis {
     }
 
     /// A counter that the store has just shown, as it is published. It includes what every counter included before the
-    /// prefix was begun; a gap that was open then, or is now, says that it may be wrong.
+    /// prefix was begun. A gap that was open then, or is now, says that it may be wrong; so does a picture that is too old
+    /// to know of a gap.
     pub(super) fn served(&self, counter: &Counter, around: &Surroundings<'_>) -> Served {
-        let open_gaps = self.picture.open_gaps || around.latest.open_gaps;
-        Served::new(Some(counter), open_gaps, self.picture.as_of)
+        let reading = self.picture.reading();
+        let open_gaps = reading.open_gaps || around.latest.open_gaps;
+        Reading { open_gaps, ..reading }.serve(Some(counter), around.now)
     }
 }
 
