@@ -50,7 +50,7 @@ pub enum Input {
     Answered(RequestId, Answer),
     /// A newer picture of the stream.
     Picture(Arc<Picture>),
-    /// The time of [`Apply::wake_at`] has come.
+    /// The time of [`Apply::wake_at`](super::Apply::wake_at) has come.
     Woke,
 }
 
