@@ -21,8 +21,8 @@ pub struct Count {
     /// Grows with every change; 0 for a post without likes so far.
     #[schema(example = 57)]
     version: u64,
-    /// Whether the number is known to be right: it is what the likes table held at some moment since `as_of`. Where it is
-    /// not known, a recount is on its way.
+    /// Whether the likes table is known to have held this number at some moment since `as_of`. While changes are known to be
+    /// lost and not repaired yet, no number is exact.
     #[schema(example = true)]
     exact: bool,
     /// Every change that had reached the likes table by this moment is in the number; milliseconds since the Unix epoch.

@@ -76,9 +76,9 @@ impl Tables {
 
     /// One operation as any client may call it.
     pub(crate) async fn call(&self, operation: &str, body: &'static str) {
-        let target = format!("DynamoDB_20120810.{operation}");
-        let call =
-            request("POST", "/").header("x-amz-target", target).header("content-type", "application/x-amz-json-1.0");
+        let (target, signed) = (format!("DynamoDB_20120810.{operation}"), "AWS4-HMAC-SHA256 Credential=local");
+        let call = request("POST", "/").header("x-amz-target", target).header("authorization", signed);
+        let call = call.header("content-type", "application/x-amz-json-1.0");
         let answer = send(self.address, call.body(Full::from(body)).unwrap()).await;
         assert_eq!(answer.status, 200, "{answer:?}");
     }
