@@ -171,7 +171,11 @@ impl Apply {
             Input::EndOfShard => self.reader_ended = Some(ReaderEnded::AtEndOfShard),
             Input::ReaderStopped => self.reader_ended = Some(ReaderEnded::ByRequest),
             Input::Answered(id, answer) => self.answered(id, answer, now, effects),
-            Input::Picture(picture) => self.picture = picture,
+            // Begins nothing: the runner hands in a picture right before another input, which may be records.
+            Input::Picture(picture) => {
+                self.picture = picture;
+                return;
+            }
             Input::Woke => {}
         }
         self.gather(now, effects);

@@ -48,7 +48,7 @@ pub enum Input {
     ReaderStopped,
     /// A request was answered.
     Answered(RequestId, Answer),
-    /// A newer picture of the stream.
+    /// A newer picture of the stream. Begins nothing by itself.
     Picture(Arc<Picture>),
     /// The time of [`Apply::wake_at`](super::Apply::wake_at) has come.
     Woke,

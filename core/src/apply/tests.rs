@@ -489,3 +489,14 @@ fn a_counter_that_the_update_made_negative_is_queued_before_the_checkpoint_moves
     bench.answer(Answer::Done);
     assert!(matches!(bench.request(), Request::MoveCheckpoint { .. }));
 }
+
+#[test]
+fn a_picture_begins_nothing_so_that_records_handed_in_right_behind_it_find_room() {
+    let mut bench = Bench::new();
+    bench.read(&[row(1, "p#0")]);
+    bench.now += RULES.cut.age;
+    bench.step(Input::Picture(Arc::new(Picture::default())));
+    assert!(bench.machine.wants_more(), "{:?}", bench.told);
+    bench.read(&[row(2, "p#0")]);
+    assert!(!bench.machine.wants_more(), "the prefix was due");
+}
