@@ -2,12 +2,13 @@
 
 mod deed;
 
+use std::collections::BTreeSet;
 use std::time::Duration;
 
 pub(crate) use deed::Deed;
 
 use tally_core::fault::Fault;
-use tally_core::ids::{CounterId, RowKey};
+use tally_core::ids::{CounterId, RowKey, StreamShardId};
 use tally_core::ports::{Cache as _, Counts as _, Ledger as _, LedgerEntry, QueueReason, RecountQueue as _};
 use tally_core::served::Served;
 use tally_core::time::UnixMillis;
@@ -215,10 +216,15 @@ impl Driver {
         Ok(())
     }
 
+    /// Trims what there is of the stream shards that have a checkpoint. The service trims nothing that is younger than a
+    /// day, and a shard of that age has one: a loss in a shard without could not be noticed by anything.
     async fn trim(&mut self) -> anyhow::Result<bool> {
         self.keep().await?;
+        let states = self.world.calmly(self.world.states()).await?;
+        let followed = states.into_iter().map(|state| state.checkpoint).filter(|known| known.sequence.is_some());
+        let followed: BTreeSet<StreamShardId> = followed.map(|known| known.id).collect();
         let mut trimmed = 0;
-        for (shard, end) in self.archive.ends() {
+        for (shard, end) in self.archive.ends().filter(|(shard, _)| followed.contains(*shard)) {
             trimmed += self.world.emulator.trim(LIKES, Some(shard.as_str()), Some(end.wire())).unwrap_or(0);
         }
         Ok(trimmed > 0)
