@@ -51,7 +51,7 @@ impl Ports {
     }
 }
 
-/// A recount, wired.
+/// A recount and the ports it works on.
 pub struct App {
     config: Config,
     ports: Ports,
@@ -78,7 +78,7 @@ impl App {
         Ok(Self { tables: Some(connection), ..Self::with_ports(config, ports) })
     }
 
-    /// Over any ports.
+    /// A recount over `ports`, whatever is behind them.
     pub fn with_ports(config: Config, ports: Ports) -> Self {
         Self { config, ports, tables: None }
     }

@@ -29,7 +29,7 @@ use rows::RowScans;
 /// Row keys left that are remembered one by one.
 const LEFT: usize = 10_000;
 
-/// A part in an audit.
+/// This process's part in an audit.
 pub(crate) struct AuditPart {
     of: Recounter,
     plan: Plan,

@@ -43,17 +43,17 @@ pub struct RecountConfig {
 /// What to recount.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Scope {
-    /// Everything.
+    /// Every row key and every total.
     Audit,
-    /// Everything, continuing this run.
+    /// The same, as a part of this run.
     Resume(AuditRun),
     /// These posts.
     Posts(Vec<PostId>),
     /// Posts whose counts have changed since.
     Since(Since),
-    /// What is queued.
+    /// What is in the queue now.
     Queue,
-    /// What gets queued, until stopped.
+    /// What comes into the queue, until stopped.
     Watch,
 }
 
@@ -112,7 +112,7 @@ impl Default for Rules {
 /// What to erase.
 #[derive(Clone, Debug, PartialEq)]
 pub struct EraseConfig {
-    /// Whose likes.
+    /// The user or the post.
     pub subject: Subject,
     /// Where events go; `None` for a dry run.
     pub kafka: Option<kafka::Settings>,

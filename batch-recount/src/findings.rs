@@ -77,7 +77,7 @@ impl Findings {
     }
 }
 
-/// This process's share in a run.
+/// What this process has found and spent in a run.
 #[derive(Clone)]
 pub(crate) struct Share {
     pub(crate) run: AuditRun,

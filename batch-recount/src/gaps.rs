@@ -10,7 +10,7 @@ use crate::store::Store;
 
 /// An audit that has left row keys unsettled, all of which are queued.
 pub(crate) struct Remainder {
-    /// What it found open when it began.
+    /// The gaps and the request that were open when the audit began.
     pub(crate) open: OpenAtStart,
     pub(crate) keys: Vec<RowKey>,
 }

@@ -40,7 +40,7 @@ impl Progress {
         Self { bar, quiet: false, expected, ..Self::silent(clock) }
     }
 
-    /// Nowhere: for recounts inside a service that watches.
+    /// Shows nothing: for the recounts of a watching process.
     pub(crate) fn silent(clock: Clock) -> Self {
         let began = clock.reading().at;
         Self { clock, began, bar: None, quiet: true, expected: 0, segments: Mutex::default() }

@@ -35,7 +35,7 @@ pub(crate) struct Desk {
     pub(crate) clock: Clock,
 }
 
-/// `/v1/recounts`.
+/// The routes under `/v1/recounts`.
 pub(crate) fn routes(desk: Desk) -> Router {
     Router::new().route("/v1/recounts", get(list).post(ask)).route("/v1/recounts/{run}", get(one)).with_state(desk)
 }

@@ -20,7 +20,7 @@ pub(crate) struct HeldRows {
 }
 
 impl RowBudget {
-    /// So many at once.
+    /// A budget of `rows` held at once.
     pub(crate) fn of(rows: usize) -> Self {
         Self { free: Arc::new(Semaphore::new(rows)), all: u32::try_from(rows).unwrap_or(u32::MAX) }
     }

@@ -18,7 +18,7 @@ pub(crate) struct Turns {
 }
 
 impl Turns {
-    /// The first is now.
+    /// The first turn is now.
     pub(crate) fn new(clock: Clock) -> Self {
         Self { clock, next: Mutex::default() }
     }

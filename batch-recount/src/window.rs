@@ -129,7 +129,7 @@ impl<'a> Window<'a> {
     }
 }
 
-/// A roster under keys that no one can know who chooses ids.
+/// A roster whose fingerprints are drawn under random keys, so that chosen ids cannot be made to collide.
 fn roster() -> Roster {
     let keys = [RandomState::new(), RandomState::new()];
     Roster::new(move |sort| {

@@ -27,7 +27,7 @@ pub struct Likes {
 #[derive(Debug, Default)]
 pub(super) struct Tables {
     fences: BTreeMap<Partition, Fence>,
-    /// By `pk` and `user_id`.
+    /// Each item under its `pk` and `user_id`.
     rows: BTreeMap<(String, String), Row>,
 }
 
@@ -74,7 +74,7 @@ impl Likes {
         self.plant_stating(pk, sort, Stated::Nothing);
     }
 
-    /// The same with an `n`.
+    /// Puts the same; the row says that it counts for `stated`.
     pub fn plant_stating(&self, pk: &str, sort: &str, stated: Stated) {
         let at = self.memory.now();
         self.memory.state().write(pk.to_owned(), sort.to_owned(), Some(Row::Counted { at, stated }), at);

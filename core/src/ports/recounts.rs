@@ -82,7 +82,7 @@ pub enum Claimed {
     Claimed,
     /// Another worker has it.
     Taken,
-    /// It is done.
+    /// The work is done.
     Done,
 }
 
@@ -99,7 +99,7 @@ pub trait Claims: Send + Sync {
 /// How far one segment of an audit has come.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct AuditSegment {
-    /// Its number.
+    /// The segment, from 0.
     pub index: u32,
     /// Where the scan goes on.
     pub cursor: Option<Cursor>,

@@ -20,7 +20,7 @@ pub trait FencedRows: Send + Sync {
     async fn create_fence(&self, partition: &Partition, fence: &Fence) -> Outcome<()>;
 
     /// Changes the rows and moves the fence, all or nothing, if the fence is as `advance` knows it. At most
-    /// [`BatchLimits::MAX_ROWS`](crate::batch::BatchLimits::MAX_ROWS) changes. Safe to repeat, by anybody and at any time: a
+    /// [`BatchLimits::MAX_ROWS`](crate::batch::BatchLimits::MAX_ROWS) changes. Safe to repeat, by any process and at any time: a
     /// second copy finds the fence moved.
     async fn commit(&self, partition: &Partition, advance: &Advance, changes: &[Change<'_>]) -> Commit;
 
@@ -35,20 +35,20 @@ pub trait FencedRows: Send + Sync {
 /// A like that is there.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Like {
-    /// Who likes.
+    /// The user who gave it.
     pub user: UserId,
-    /// Since when.
+    /// When it was given.
     pub liked_at: UnixMillis,
 }
 
 /// A row as a scan meets it: also one that stands where it should not.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct ScannedRow {
-    /// `pk`.
+    /// The row's partition key.
     pub pk: String,
-    /// `user_id`.
+    /// The row's sort key.
     pub sort: String,
-    /// `n`.
+    /// What the row says that it counts for.
     pub stated: Stated,
 }
 
@@ -65,16 +65,16 @@ impl ScannedRow {
 /// One of `of` parts of a table scan.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Segment {
-    /// Which, from 0.
+    /// Its number, from 0.
     pub index: u32,
-    /// Of how many.
+    /// The number of parts.
     pub of: u32,
 }
 
 /// What became of a marker put.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum MarkerPut {
-    /// It stands.
+    /// The marker stands.
     Put,
     /// Another marker stood there, or the outcome is not known: read the marker to decide.
     Unclear,

@@ -54,7 +54,7 @@ pub enum Effect {
     ReadMarker,
     /// Put `marker` if `required` stands. Sent once: a second copy of an opening marker could open its window again.
     PutMarker {
-        /// The marker.
+        /// The marker to put.
         marker: Marker,
         /// The marker it may replace.
         required: Option<Marker>,
@@ -75,7 +75,7 @@ pub enum Effect {
     Judge(Verdict, Judgement),
     /// Back off, as before the try that follows so many: another write was at the counter.
     BackOff(u32),
-    /// It is over.
+    /// The attempt is over.
     End(Ending),
 }
 

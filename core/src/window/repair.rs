@@ -37,7 +37,7 @@ pub enum RepairEffect {
         /// Corrections.
         corrections: u32,
     },
-    /// It is over.
+    /// The repair is over.
     End(Repaired),
 }
 
