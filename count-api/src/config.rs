@@ -54,9 +54,6 @@ pub struct Config {
     /// How Kafka is reached, if writes are taken.
     pub kafka: Option<kafka::Settings>,
     pub write: WriteConfig,
-    /// Removes the rule that a reading's age counts when an answer is given.
-    #[cfg(feature = "mutants")]
-    pub ages_ignored: bool,
 }
 
 /// Bearer tokens; without one, the routes are open.
@@ -107,8 +104,6 @@ impl Default for Config {
             cache: None,
             kafka: None,
             write: WriteConfig { topic: "likes".to_owned(), key: KeyScheme::Post, budget: seconds(5) },
-            #[cfg(feature = "mutants")]
-            ages_ignored: false,
         }
     }
 }
@@ -153,8 +148,6 @@ impl TryFrom<Args> for Config {
             cache,
             kafka,
             write: WriteConfig { topic: args.topic, key: args.key, budget: args.write_budget },
-            #[cfg(feature = "mutants")]
-            ages_ignored: false,
         })
     }
 }

@@ -24,8 +24,6 @@ impl ReadPath {
         let source = StandingSource { checkpoints: ports.checkpoints.clone(), stream: ports.stream.clone() };
         let standing = FollowStanding::begin(source, host).await?;
         let judge = standing.judge();
-        #[cfg(feature = "mutants")]
-        let judge = judge.ignoring_ages(config.ages_ignored);
 
         let table = Arc::new(TableGate::new(config.table));
         let cache = ports.cache.clone().map(|cache| SharedCache::new(cache, config.cache_budget));

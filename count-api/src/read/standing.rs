@@ -13,7 +13,7 @@ use tally_core::lineage::Lineage;
 use tally_core::ports::{ChangeStream, Checkpoints, Outcome, StreamFault};
 use tally_core::served::Served;
 use tally_core::standing::{Effect, Input, LIMIT, Reading, Readings};
-use tally_core::time::{Now, UnixMillis};
+use tally_core::time::UnixMillis;
 use tally_service::{Clock, Host, Readiness, Stop, Task};
 use tokio::sync::watch;
 use tokio::time::timeout;
@@ -37,32 +37,14 @@ const CONDITION: &str = "table";
 pub struct Judge {
     latest: watch::Receiver<Reading>,
     clock: Clock,
-    #[cfg(feature = "mutants")]
-    ages_ignored: bool,
 }
 
 impl Judge {
-    fn new(latest: watch::Receiver<Reading>, clock: Clock) -> Self {
-        Self {
-            latest,
-            clock,
-            #[cfg(feature = "mutants")]
-            ages_ignored: false,
-        }
-    }
-
-    /// A judge that takes a reading for as good as when it was made: the rule that the simulation removes.
-    #[cfg(feature = "mutants")]
-    #[must_use]
-    pub fn ignoring_ages(self, ages_ignored: bool) -> Self {
-        Self { ages_ignored, ..self }
-    }
-
     /// A judge by readings that a test sends.
     #[cfg(test)]
     pub fn of(clock: Clock) -> (Self, watch::Sender<Reading>) {
         let latest = watch::Sender::new(Reading { began: clock.reading(), ..Reading::default() });
-        (Self::new(latest.subscribe(), clock), latest)
+        (Self { latest: latest.subscribe(), clock }, latest)
     }
 
     /// The latest reading: to be taken before a counter is asked for.
@@ -72,29 +54,17 @@ impl Judge {
 
     /// The count of `counter`, which arrived now and was asked for after `reading` was taken.
     pub fn arrived(&self, reading: &Reading, counter: Option<&Counter>) -> Served {
-        reading.serve(counter, self.moment(reading))
+        reading.serve(counter, self.clock.reading())
     }
 
     /// A count that arrived before, as it may be answered now.
     pub fn judge(&self, served: Served) -> Served {
-        let reading = self.latest.borrow();
-        reading.judge(served, self.moment(&reading))
+        self.latest.borrow().judge(served, self.clock.reading())
     }
 
     /// Whether a count may be called exact now, as far as losses of stream go.
     pub fn allows_exact(&self) -> bool {
-        let reading = self.latest.borrow();
-        reading.allows_exact(self.moment(&reading))
-    }
-
-    #[cfg(not(feature = "mutants"))]
-    fn moment(&self, _: &Reading) -> Now {
-        self.clock.reading()
-    }
-
-    #[cfg(feature = "mutants")]
-    fn moment(&self, reading: &Reading) -> Now {
-        if self.ages_ignored { reading.began } else { self.clock.reading() }
+        self.latest.borrow().allows_exact(self.clock.reading())
     }
 }
 
@@ -168,7 +138,7 @@ impl FollowStanding {
 
     /// What judges by the readings of this task.
     pub fn judge(&self) -> Judge {
-        Judge::new(self.latest.subscribe(), self.clock)
+        Judge { latest: self.latest.subscribe(), clock: self.clock }
     }
 
     async fn read(&mut self) -> Outcome<()> {
