@@ -1,5 +1,9 @@
 //! The machine step by step: what it asks for, in which order, and what each answer leads to.
 
+mod bench;
+
+use bench::Bench;
+
 use super::*;
 use crate::counter::{Counter, ShardTally, Update};
 use crate::ids::{CounterId, MemberKey, RowKey, Shard};
@@ -20,105 +24,6 @@ const SHARD: Ordinal = Ordinal(5);
 const SECOND: Duration = Duration::from_secs(1);
 /// When each test begins.
 const BEGAN: Now = Now { at: Duration::ZERO, wall: UnixMillis(9_000) };
-
-/// A machine, and what it has asked for and not been answered.
-struct Bench {
-    machine: Apply,
-    now: Duration,
-    asked: Vec<(RequestId, Request)>,
-    told: Vec<Effect>,
-}
-
-impl Bench {
-    fn new() -> Self {
-        Self::with(RULES, Picture::default())
-    }
-
-    fn with(rules: Rules, picture: Picture) -> Self {
-        let checkpoint = Checkpoint {
-            id: "shard-5".into(),
-            parent: None,
-            ordinal: SHARD,
-            sequence: None,
-            closed: false,
-            at: UnixMillis(1_000),
-        };
-        let machine = Apply::new(&checkpoint, rules, Arc::new(picture), Now::default());
-        Self { machine, now: Duration::ZERO, asked: Vec::new(), told: Vec::new() }
-    }
-
-    fn step(&mut self, input: Input) {
-        let mut effects = Vec::new();
-        self.machine.step(Now { at: self.now, ..BEGAN }, input, &mut effects);
-        for effect in effects {
-            match effect {
-                Effect::Ask(id, request) => self.asked.push((id, request)),
-                told => self.told.push(told),
-            }
-        }
-    }
-
-    fn read(&mut self, records: &[Record]) {
-        self.step(Input::Records(records.to_vec()));
-    }
-
-    /// Lets what is gathered grow old enough.
-    fn age(&mut self) {
-        self.now += RULES.cut.age;
-        self.step(Input::Woke);
-    }
-
-    /// Answers the request asked for first.
-    fn answer(&mut self, answer: Answer) {
-        let (id, _) = self.asked.remove(0);
-        self.step(Input::Answered(id, answer));
-    }
-
-    fn take(&mut self, counter: Counter) {
-        self.answer(Answer::Updated(Ok(Applied::Taken(counter))));
-    }
-
-    fn refuse(&mut self, counter: Counter) {
-        self.answer(Answer::Updated(Ok(Applied::Refused(Some(counter)))));
-    }
-
-    fn fail(&mut self, fault: Fault) {
-        self.answer(Answer::Updated(Err(fault)));
-    }
-
-    /// The only update that is unanswered.
-    fn update(&self) -> &Update {
-        match &self.asked[..] {
-            [(_, Request::Update { update, .. })] => update,
-            other => panic!("not one update: {other:?}"),
-        }
-    }
-
-    /// The only request that is unanswered.
-    fn request(&self) -> &Request {
-        match &self.asked[..] {
-            [(_, request)] => request,
-            other => panic!("not one request: {other:?}"),
-        }
-    }
-
-    /// Answers everything as a store without other writers would, until nothing is asked for.
-    fn settle(&mut self) {
-        while let Some((_, request)) = self.asked.first() {
-            match request {
-                Request::Update { update, .. } => self.take(Counter::default().updated(&update.clone()).unwrap()),
-                Request::MarkSuspect(_) => self.answer(Answer::Marked(true)),
-                Request::ReadCounter(_) => self.answer(Answer::Read(None)),
-                Request::PutReport { .. } => self.answer(Answer::Reported(Ok(()))),
-                _ => self.answer(Answer::Done),
-            }
-        }
-    }
-
-    fn is_told(&self, wanted: &Effect) -> bool {
-        self.told.contains(wanted)
-    }
-}
 
 fn transient() -> Fault {
     Fault::Transient("no answer".to_owned())
