@@ -5,7 +5,7 @@ use anyhow::ensure;
 use tally_core::backoff::Backoff;
 use tally_core::fault::Fault;
 use tally_core::ids::ShardCount;
-use tally_core::ports::Checkpoints;
+use tally_core::ports::DeploymentConfig;
 use tally_service::Host;
 
 use crate::dynamodb::{self, Connection};
@@ -15,7 +15,7 @@ use crate::dynamodb::{self, Connection};
 pub struct Deployment<'a> {
     /// The tables to check; `None` where the ports are not over tables.
     pub tables: Option<&'a Connection>,
-    pub checkpoints: &'a dyn Checkpoints,
+    pub checkpoints: &'a dyn DeploymentConfig,
     /// What `--shards` says; it has to be what the deployment was created with.
     pub shards: Option<ShardCount>,
 }

@@ -20,7 +20,7 @@ use tally_adapters::dynamodb::{self, Connection, Settings};
 use tally_adapters::memory::Memory;
 use tally_batch_recount::{App, Args, Config, Ports};
 use tally_core::ids::ShardCount;
-use tally_core::ports::{ChangeStream, Checkpoints};
+use tally_core::ports::{ChangeStream, DeploymentConfig as _, StreamRegistry as _};
 use tally_core::time::UnixMillis;
 use tally_emulator::Emulator;
 use tally_service::{Clock, Host, How, Running};

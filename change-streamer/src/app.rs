@@ -1,6 +1,6 @@
 //! The composition root: which adapter serves which port, and which task does what.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -10,35 +10,31 @@ use tally_core::apply;
 use tally_core::backoff::Backoff;
 use tally_core::ids::CachePrefix;
 use tally_core::ports::{Cache, ChangeStream, Checkpoints, Counts, Producer, Recounts, StreamInfo, Worker};
+use tally_core::shards::{self, Shards, Sharing};
 use tally_service::metrics::Catalogue;
 use tally_service::{Host, Patience, Program, Stage};
-use tokio::sync::mpsc;
-use tokio::time::Instant;
+use tokio::sync::watch;
 
 use crate::applier::Applying;
 use crate::args::Args;
 use crate::cache::CacheUpdates;
-use crate::closing::Closing;
+use crate::calls::{Calls, fault};
 use crate::config::{CacheAddress, Config, Rules};
-use crate::directory::Directory;
 use crate::feed::FeedTopic;
-use crate::follow::{Follow, Handover, Held, Sharing, Tools};
-use crate::gaps::Gaps;
+use crate::follow::Follow;
 use crate::latest::LatestCounts;
-use crate::leases::Beats;
 use crate::metrics;
 use crate::publisher::Publisher;
-use crate::registry::{Registry, fault};
+use crate::readers::Readers;
+use crate::reports::Reports;
 use crate::slots::Slots;
 use crate::stores::Stores;
-use crate::view::View;
-use crate::watchdog::Watchdog;
 
 /// Posts that may wait for the cache, or for the feed, before the oldest is dropped.
 const WAITING: usize = 100_000;
 
-/// Between two looks at the shards where there are no leases to renew.
-const LONE_BEAT: Duration = Duration::from_secs(2);
+/// The longest wait between two looks at the shards: a reading of the gaps that is some seconds old calls no count exact.
+const LOOK: Duration = Duration::from_secs(2);
 
 /// What the streamer works on.
 #[derive(Clone)]
@@ -150,59 +146,44 @@ fn patience(host: &Host) -> Patience {
 
 /// Starts the tasks.
 fn spawn(host: &Host, rules: &Rules, ports: &Ports, info: StreamInfo) {
-    let (view, patience) = (View::default(), patience(host));
-    let gaps = Gaps { checkpoints: Arc::clone(&ports.checkpoints), view, patience: patience.clone() };
-    let (born, births) = mpsc::channel(1024);
-    let directory = Directory::new(Arc::clone(&ports.stream));
-    let closing = Closing {
-        directory: directory.clone(),
-        checkpoints: Arc::clone(&ports.checkpoints),
-        patience: patience.clone(),
-        born,
-    };
+    let patience = patience(host);
+    let (reports, reported) = Reports::new();
+    let pictures = watch::Sender::default();
     let stores = Stores::new(
         Arc::clone(&ports.counts),
         Arc::clone(&ports.recounts),
-        gaps.clone(),
+        Arc::clone(&ports.checkpoints),
+        reports.clone(),
+        patience.clone(),
         rules.concurrency,
         spawn_publishers(host, ports),
     );
     let applying = Applying {
         stores: Arc::new(stores),
-        view: gaps.view.clone(),
-        closing,
+        pictures: pictures.subscribe(),
+        reports,
         rules: apply::Rules { cut: rules.cut, window: rules.window, concurrency: rules.concurrency },
         slots: Slots::default(),
     };
-    let stream = Arc::clone(&ports.stream);
-    let registry = Registry::new(stream, directory, gaps.clone(), host.clock(), rules.discover, info);
-    let sharing = rules.lease.map(|stale| {
-        let sharing = Sharing { me: Worker(format!("{:016x}", host.chance().token())), stale, held: Held::default() };
-        let handover = Handover {
-            me: sharing.me.clone(),
-            held: sharing.held.clone(),
-            checkpoints: Arc::clone(&ports.checkpoints),
-            patience: patience.clone(),
-        };
-        host.spawn(Stage::Support, "handover", handover);
-        sharing
-    });
-    let stale = rules.lease.unwrap_or(LONE_BEAT * 3);
-    let follow = Follow {
+    let me = rules.lease.map(|_| Worker(format!("{:016x}", host.chance().token())));
+    let readers = Readers {
         host: host.clone(),
-        registry,
-        checkpoints: Arc::clone(&ports.checkpoints),
-        tools: Tools { stream: Arc::clone(&ports.stream), gaps, poll: rules.poll, applying },
-        sharing,
-        beat: stale / 3,
-        born: births,
-        watchdog: Watchdog::new(stale * 3),
-        beats: Beats::default(),
+        stream: Arc::clone(&ports.stream),
+        patience: patience.clone(),
+        poll: rules.poll,
+        applying,
         running: BTreeMap::new(),
-        gone: BTreeSet::new(),
-        origin: Instant::now(),
     };
-    host.spawn(Stage::Intake, "follow", follow);
+    let machine = Shards::new(following(rules, me.as_ref()), info);
+    let calls = Calls { stream: Arc::clone(&ports.stream), checkpoints: Arc::clone(&ports.checkpoints), patience, me };
+    host.spawn(Stage::Support, "follow", Follow::new(host.clone(), machine, calls, readers, reported, pictures));
+}
+
+/// How the stream is followed: a lease is renewed three times before it is stale, or more often.
+fn following(rules: &Rules, me: Option<&Worker>) -> shards::Rules {
+    let stale = rules.lease.unwrap_or(LOOK * 3);
+    let sharing = me.map(|me| Sharing { me: me.clone(), stale });
+    shards::Rules { sharing, look: LOOK.min(stale / 3), listing: rules.discover, unread: stale * 3 }
 }
 
 /// Starts the publishers; the queues that they empty.

@@ -9,23 +9,22 @@ use tally_core::apply::{Apply, Effect, End, Input, Rules, WindowEnd};
 use tally_core::lineage::{Checkpoint, Picture};
 use tally_core::tally::{Record, RecordKind};
 use tally_service::{Stop, Stopped, Task};
-use tokio::sync::mpsc;
+use tokio::sync::{mpsc, watch};
 use tokio::time::{Instant, sleep_until};
 
-use crate::closing::Closing;
 use crate::metrics::{self, Ages};
 use crate::reader::Read;
+use crate::reports::Reports;
 use crate::shard::StreamShard;
 use crate::slots::Slots;
 use crate::stores::Stores;
-use crate::view::View;
 
 /// What the appliers of one process share.
 #[derive(Clone)]
 pub(crate) struct Applying {
     pub(crate) stores: Arc<Stores>,
-    pub(crate) view: View,
-    pub(crate) closing: Closing,
+    pub(crate) pictures: watch::Receiver<Arc<Picture>>,
+    pub(crate) reports: Reports,
     pub(crate) rules: Rules,
     pub(crate) slots: Slots,
 }
@@ -51,13 +50,13 @@ impl Applier {
     ) -> Self {
         let ages = Ages::new(shared.slots.take());
         tracing::info!(shard = %shard.id, ordinal = %shard.ordinal, slot = ages.slot(), "reading a stream shard");
-        let picture = shared.view.now();
+        let picture = Arc::clone(&shared.pictures.borrow());
         let machine = Apply::new(checkpoint, shared.rules, Arc::clone(&picture), shared.stores.clock().reading());
         Self { shared, shard, reads, machine, picture, ages }
     }
 
     async fn follow(mut self, stop: &Stop) -> anyhow::Result<()> {
-        let Applying { stores, view, closing, .. } = &self.shared;
+        let Applying { stores, pictures, reports, .. } = &self.shared;
         let (clock, mut effects) = (stores.clock(), Vec::new());
         let mut answers = FuturesUnordered::new();
         loop {
@@ -68,7 +67,7 @@ impl Applier {
                 read = self.reads.recv(), if self.machine.wants_more() => self.shard.passed_on(read),
                 () = sleep_until(wake.unwrap_or_else(Instant::now)), if wake.is_some() => Input::Woke,
             };
-            let (now, latest) = (clock.reading(), view.now());
+            let (now, latest) = (clock.reading(), Arc::clone(&pictures.borrow()));
             if !Arc::ptr_eq(&latest, &self.picture) {
                 self.picture = Arc::clone(&latest);
                 self.machine.step(now, Input::Picture(latest), &mut effects);
@@ -78,7 +77,7 @@ impl Applier {
                 match effect {
                     Effect::Ask(id, request) => answers.push(stores.ask(&self.shard, id, request, stop)),
                     Effect::Publish(counter, served) => stores.publish(&counter, served),
-                    Effect::Ended(End::ShardApplied(at)) => return closing.close(&self.shard, at, stop).await,
+                    Effect::Ended(End::ShardApplied(at)) => return Ok(reports.applied(&self.shard.id, at).await?),
                     Effect::Ended(end) => return self.shard.ended(end),
                     event => self.shard.tell(event),
                 }

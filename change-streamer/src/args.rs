@@ -52,7 +52,7 @@ pub struct Args {
     #[arg(long, env = "TALLY_DISCOVER", default_value = "30s", value_parser = parse_duration, value_name = "SPAN", help_heading = "Stream")]
     pub discover: Duration,
 
-    /// How long a lease may stand still before another worker takes it over; it is renewed three times as often
+    /// How long a lease may stand still before another worker takes it over; it is renewed at least three times as often
     #[arg(long, env = "TALLY_LEASE", default_value = "6s", value_parser = parse_duration, value_name = "SPAN", help_heading = "Stream")]
     pub lease: Duration,
 

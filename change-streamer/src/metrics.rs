@@ -1,5 +1,6 @@
 //! The streamer's metrics: their catalogue, and one function for each thing that is measured.
 
+use std::collections::BTreeMap;
 use std::time::Duration;
 
 use metrics::{Gauge, counter, gauge, histogram};
@@ -7,11 +8,11 @@ use tally_core::apply::{Flushed, RefusedBy, WindowEnd};
 use tally_core::fault::Fault;
 use tally_core::lineage::Loss;
 use tally_core::ports::QueueReason;
+use tally_core::shards::Place;
 use tally_core::tally::{Quarantine, Record, RecordKind};
 use tally_service::metrics::{Catalogue, Kind, Metric, Unit};
 
 use crate::slots::Slot;
-use crate::watchdog::Census;
 
 const fn metric(
     name: &'static str,
@@ -214,10 +215,10 @@ pub(crate) fn followed(followed: bool) {
     gauge!(FOLLOWED).set(if followed { 1.0 } else { 0.0 });
 }
 
-pub(crate) fn census(census: &Census) {
-    for (state, count) in census.counts() {
+pub(crate) fn places(places: &BTreeMap<Place, usize>) {
+    for (place, count) in places {
         #[expect(clippy::cast_precision_loss, reason = "there are far fewer than 2^52 stream shards")]
-        gauge!(SHARDS, "state" => state).set(count as f64);
+        gauge!(SHARDS, "state" => place.label()).set(*count as f64);
     }
 }
 

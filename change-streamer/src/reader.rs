@@ -5,7 +5,6 @@ mod pace;
 mod tip;
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
 
 pub use pace::PollRules;
 use tally_core::ids::Sequence;
@@ -16,10 +15,10 @@ use tally_core::time::UnixMillis;
 use tally_service::{Patience, Stop, Stopped, Task, Until};
 use tokio::sync::mpsc;
 
-use crate::gaps::Gaps;
 use crate::metrics;
 use crate::reader::pace::Pace;
 use crate::reader::tip::{Shown, Tip};
+use crate::reports::Reports;
 use crate::shard::StreamShard;
 
 /// The most records one read may answer with: what the service allows.
@@ -42,17 +41,16 @@ pub(crate) enum Read {
 pub(crate) struct Source {
     pub(crate) stream: Arc<dyn ChangeStream>,
     pub(crate) shard: StreamShard,
-    /// Set where the service knows no such shard.
-    pub(crate) gone: Arc<AtomicBool>,
+    pub(crate) reports: Reports,
+    pub(crate) patience: Patience,
 }
 
 /// The reader of one stream shard.
 pub(crate) struct Reader {
     stream: Arc<dyn ChangeStream>,
-    gaps: Gaps,
-    patience: Patience,
     shard: StreamShard,
-    gone: Arc<AtomicBool>,
+    reports: Reports,
+    patience: Patience,
     pace: Pace,
     tip: Tip,
     position: Position,
@@ -75,8 +73,7 @@ enum Next {
 impl Reader {
     /// Starts behind `checkpoint`, as read just now.
     pub(crate) fn new(
-        Source { stream, shard, gone }: Source,
-        gaps: Gaps,
+        Source { stream, shard, reports, patience }: Source,
         checkpoint: &Checkpoint,
         poll: PollRules,
         reads: mpsc::Sender<Read>,
@@ -84,10 +81,9 @@ impl Reader {
         let position = checkpoint.sequence.map_or(Position::Oldest, Position::After);
         Self {
             stream,
-            patience: gaps.patience.clone(),
-            gaps,
             shard,
-            gone,
+            reports,
+            patience,
             pace: Pace::new(poll),
             tip: Tip::new(poll.idle),
             position,
@@ -120,7 +116,7 @@ impl Reader {
         };
         let now = self.patience.clock().now();
         if let Some(loss) = outage(&contact, now) {
-            self.lost(&loss, stop).await?;
+            self.lost(loss, stop).await?;
             self.contact = now;
         }
         self.tip.moved();
@@ -130,10 +126,10 @@ impl Reader {
             match stop.unless_requested(asked).await? {
                 Ok(iterator) => return Ok(Next::At(iterator)),
                 Err(StreamFault::Trimmed) if self.position != Position::Oldest => {
-                    self.lost(&Loss::Trimmed(self.shard.id.clone()), stop).await?;
+                    self.lost(Loss::Trimmed(self.shard.id.clone()), stop).await?;
                     self.position = Position::Oldest;
                 }
-                Err(StreamFault::Gone) => return Ok(self.gone()),
+                Err(StreamFault::Gone) => return self.gone(stop).await,
                 Err(other) => self.pause(other, &mut tries, stop).await?,
             }
         }
@@ -155,11 +151,11 @@ impl Reader {
                     return Ok(Next::Anew);
                 }
                 Err(StreamFault::Trimmed) => {
-                    self.lost(&Loss::Trimmed(self.shard.id.clone()), stop).await?;
+                    self.lost(Loss::Trimmed(self.shard.id.clone()), stop).await?;
                     self.position = Position::Oldest;
                     return Ok(Next::Anew);
                 }
-                Err(StreamFault::Gone) => return Ok(self.gone()),
+                Err(StreamFault::Gone) => return self.gone(stop).await,
                 Err(other) => self.pause(other, &mut tries, stop).await?,
             }
         }
@@ -187,7 +183,7 @@ impl Reader {
                 Some(_) => {}
                 None => {
                     self.pass(Read::Records(std::mem::take(&mut records)), stop).await?;
-                    self.lost(&Loss::Unreadable(self.shard.id.clone()), stop).await?;
+                    self.lost(Loss::Unreadable(self.shard.id.clone()), stop).await?;
                 }
             }
         }
@@ -212,30 +208,30 @@ impl Reader {
         }
     }
 
-    /// Records a loss and waits until what lies behind it may be applied; the applier learns that the stream is broken
+    /// Reports a loss and waits until what lies behind it may be applied; the applier learns that the stream is broken
     /// here.
-    async fn lost(&mut self, loss: &Loss, stop: &Stop) -> anyhow::Result<()> {
+    async fn lost(&mut self, loss: Loss, stop: &Stop) -> anyhow::Result<()> {
         metrics::stream_read("lost");
-        self.gaps.hold(loss, Until::Requested(stop)).await?;
+        self.reports.lost(loss, Until::Requested(stop)).await?;
         self.pass(Read::Break, stop).await
     }
 
-    fn gone(&self) -> Next {
+    async fn gone(&self, stop: &Stop) -> anyhow::Result<Next> {
         tracing::warn!(shard = %self.shard.id, "the stream shard is gone");
         metrics::stream_read("gone");
-        self.gone.store(true, Ordering::Relaxed);
-        Next::Nothing
+        stop.unless_requested(self.reports.gone(&self.shard.id)).await??;
+        Ok(Next::Nothing)
     }
 
     async fn pause(&self, fault: StreamFault, tries: &mut u32, stop: &Stop) -> anyhow::Result<()> {
-        let fault = crate::registry::fault(fault);
+        let fault = crate::calls::fault(fault);
         metrics::stream_read(fault.class());
         let what = format!("read stream shard {}", self.shard.id);
         self.patience.pause(&what, fault, tries, Until::Requested(stop)).await
     }
 
     async fn pass(&self, read: Read, stop: &Stop) -> anyhow::Result<()> {
-        // An applier that is gone has reason to: the shard turned out to be finished.
+        // The applier ends first where the shard turns out to be finished.
         stop.unless_requested(self.reads.send(read)).await?.map_err(|_| Stopped.into())
     }
 }

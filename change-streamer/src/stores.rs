@@ -11,9 +11,9 @@ use tally_core::served::Served;
 use tally_service::{Clock, Patience, Stop, Until};
 use tokio::sync::Semaphore;
 
-use crate::gaps::Gaps;
 use crate::latest::LatestCounts;
 use crate::metrics;
+use crate::reports::Reports;
 use crate::shard::StreamShard;
 
 /// The stores of one process.
@@ -21,7 +21,7 @@ pub(crate) struct Stores {
     counts: Arc<dyn Counts>,
     recounts: Arc<dyn Recounts>,
     checkpoints: Arc<dyn Checkpoints>,
-    gaps: Gaps,
+    reports: Reports,
     patience: Patience,
     /// One for each counter update that may be under way, whatever stream shard it comes from.
     permits: Semaphore,
@@ -33,12 +33,13 @@ impl Stores {
     pub(crate) fn new(
         counts: Arc<dyn Counts>,
         recounts: Arc<dyn Recounts>,
-        gaps: Gaps,
+        checkpoints: Arc<dyn Checkpoints>,
+        reports: Reports,
+        patience: Patience,
         concurrency: usize,
         publishing: Vec<LatestCounts>,
     ) -> Self {
-        let (checkpoints, patience) = (Arc::clone(&gaps.checkpoints), gaps.patience.clone());
-        Self { counts, recounts, checkpoints, gaps, patience, permits: Semaphore::new(concurrency), publishing }
+        Self { counts, recounts, checkpoints, reports, patience, permits: Semaphore::new(concurrency), publishing }
     }
 
     pub(crate) fn clock(&self) -> Clock {
@@ -98,7 +99,7 @@ impl Stores {
                 let marked = patience.persist("mark a count that lacks records", until, mark).await?;
                 return Ok(Answer::Marked(marked.is_some()));
             }
-            Request::OpenGap(loss) => self.gaps.hold(&loss, until).await?,
+            Request::OpenGap(loss) => self.reports.lost(loss, until).await?,
             Request::Queue(key, reason) => {
                 tracing::warn!(%key, ?reason, "queued for a recount");
                 metrics::queued(reason);

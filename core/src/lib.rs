@@ -13,6 +13,7 @@ pub mod ids;
 pub mod lineage;
 pub mod ports;
 pub mod served;
+pub mod shards;
 pub mod standing;
 pub mod tally;
 pub mod time;

@@ -24,42 +24,42 @@ use crate::time::UnixMillis;
 pub const MEMORY: Duration = Duration::from_secs(30 * 3600);
 
 /// A stream shard as the service lists it.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Listed {
     /// Its name.
     pub id: StreamShardId,
     /// The shard it continues.
     pub parent: Option<StreamShardId>,
-    /// Whether the service writes to it no more.
+    /// Whether the service has stopped writing to it.
     pub ended: bool,
 }
 
 /// A stream shard as our checkpoint has it.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Checkpoint {
     /// Its name.
     pub id: StreamShardId,
     /// The shard it continues.
     pub parent: Option<StreamShardId>,
-    /// The number it was given.
+    /// Its number.
     pub ordinal: Ordinal,
-    /// Everything up to here is in the counters.
+    /// Every record up to this one is in the counters.
     pub sequence: Option<Sequence>,
-    /// Everything is: it will not be read again.
+    /// All of its records are in the counters, or lost under a gap: it is not read again.
     pub closed: bool,
-    /// When a worker last knew the checkpoint to be true.
+    /// Everything written to the shard before this time is in the counters.
     pub at: UnixMillis,
 }
 
 /// Everything known of one stream's shards at one moment.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Lineage {
     shards: BTreeMap<StreamShardId, Known>,
     /// Every shard with a number up to this one is closed, also those whose checkpoints are gone.
     floor: Option<Ordinal>,
 }
 
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 struct Known {
     parent: Option<StreamShardId>,
     checkpoint: Option<Checkpoint>,
@@ -90,7 +90,7 @@ impl Lineage {
             known.listed = true;
             known.parent = known.parent.take().or(listed.parent);
         }
-        // Whatever a closed shard continues was closed before it, and may have been forgotten since.
+        // The parent of a closed shard was closed before it, and may have been forgotten since.
         let unclosed = shards.values().filter(|known| !known.is_closed());
         let unknown: Vec<_> = unclosed.filter_map(|known| known.parent.clone()).collect();
         for parent in unknown {
@@ -122,21 +122,15 @@ impl Lineage {
             .filter(|checkpoint| !checkpoint.closed)
     }
 
-    /// Shards that are not closed and that the service lists no more: their unread records are lost. Only those absent
-    /// from an `earlier` lineage's listing as well count: one listing may leave a shard out by mistake.
-    pub fn vanished<'a>(&'a self, earlier: &'a Self) -> impl Iterator<Item = &'a StreamShardId> {
-        let listed_earlier = |id: &StreamShardId| earlier.shards.get(id).is_some_and(|known| known.listed);
-        let known_earlier = |id: &StreamShardId| earlier.shards.contains_key(id);
-        self.shards
-            .iter()
-            .filter(|(id, known)| !known.listed && !self.is_closed(id))
-            .map(|(id, _)| id)
-            .filter(move |id| known_earlier(id) && !listed_earlier(id))
+    /// Shards that are not closed and that the listing leaves out. One listing may do so by mistake; if the service has no
+    /// such shard any more, its unread records are lost.
+    pub fn left_out(&self) -> impl Iterator<Item = &StreamShardId> {
+        self.shards.iter().filter(|(_, known)| !known.listed && !known.is_closed()).map(|(id, _)| id)
     }
 
-    /// Closed shards whose checkpoints nothing asks for any more: at or below the floor, neither they nor a child of
-    /// theirs listed, no child of theirs still to be closed, and closed for so long that the service cannot list them
-    /// again. A shard forgotten too early would get a second number, and be counted a second time.
+    /// Closed shards whose checkpoints can be dropped: at or below the floor, not listed, with no child that is listed or
+    /// still to be closed, and closed for so long that the service cannot list them again. A shard forgotten too early
+    /// would get a second number, and be counted a second time.
     pub fn forgettable(&self, now: UnixMillis) -> impl Iterator<Item = &StreamShardId> {
         let asks_for_parent = |known: &&Known| known.listed || !known.is_closed();
         let asked_for: BTreeSet<_> =
@@ -174,6 +168,11 @@ impl Lineage {
         let open = self.shards.iter().filter(|(id, _)| !self.is_closed(id));
         let at = open.map(|(_, known)| known.checkpoint.as_ref().map(|shard| shard.at));
         at.collect::<Option<Vec<_>>>()?.into_iter().min()
+    }
+
+    /// The checkpoint of `id`, if it has one.
+    pub fn checkpoint(&self, id: &StreamShardId) -> Option<&Checkpoint> {
+        self.shards.get(id)?.checkpoint.as_ref()
     }
 
     /// Every checkpoint.
@@ -259,13 +258,10 @@ mod tests {
     }
 
     #[test]
-    fn a_shard_missing_from_two_listings_has_vanished_unless_it_is_closed() {
-        let checkpoints = || [numbered("p", None, 1, false), numbered("q", None, 2, true)];
-        let both = [listed("p", None), listed("q", None)];
-        let seen = Lineage::new(checkpoints(), both, None);
-        let once = Lineage::new(checkpoints(), [], None);
-        assert!(names(once.vanished(&seen)).is_empty(), "one listing may be wrong");
-        assert_eq!(names(once.vanished(&once)), ["p"]);
+    fn a_listing_leaves_out_what_is_known_and_not_closed() {
+        let checkpoints = [numbered("p", None, 1, false), numbered("q", None, 2, true), numbered("r", None, 3, false)];
+        let lineage = Lineage::new(checkpoints, [listed("r", None), listed("s", Some("unheard of"))], None);
+        assert_eq!(names(lineage.left_out()), ["p", "unheard of"]);
     }
 
     #[test]

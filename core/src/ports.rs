@@ -13,7 +13,10 @@ mod rows;
 mod stream;
 
 pub use cache::{Cache, Cached, FillToken};
-pub use checkpoints::{Checkpoints, Gap, GapId, Lease, LeaseTaken, Registry, ShardState, Worker};
+pub use checkpoints::{
+    Checkpoints, DeploymentConfig, Gap, GapId, Gaps, Lease, LeaseTaken, Leases, Positions, Registry, ShardState,
+    StreamRegistry, Worker,
+};
 pub use counts::{Applied, Counts, Judged, LedgerEntry, Mended};
 pub use log::{Intake, OwnedPartition, Producer, TopicReader};
 pub use recounts::{

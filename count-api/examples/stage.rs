@@ -13,7 +13,7 @@ use futures_util::{StreamExt, TryStreamExt, stream};
 use tally_adapters::dynamodb;
 use tally_core::counter::{Feeder, Touch, Update};
 use tally_core::ids::{CounterId, Ordinal, PostId, Sequence, Shard};
-use tally_core::ports::{ChangeStream, Checkpoints, Counts};
+use tally_core::ports::{ChangeStream, Counts, DeploymentConfig as _, StreamRegistry as _};
 use tally_core::time::UnixMillis;
 use tally_emulator::Emulator;
 use tally_service::Host;

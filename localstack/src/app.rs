@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use tally_adapters::kafka;
 use tally_core::backoff::Backoff;
-use tally_core::ports::{Checkpoints as _, Producer, RecountQueue as _};
+use tally_core::ports::{DeploymentConfig as _, Producer, RecountQueue as _};
 use tally_service::metrics::Catalogue;
 use tally_service::{Host, Program, Stage, Stop};
 

@@ -7,7 +7,7 @@ use std::time::Duration;
 use tally_core::audit::RunRecord;
 use tally_core::ids::{CounterId, PostId};
 use tally_core::lineage::{Checkpoint, Listed};
-use tally_core::ports::{ChangeStream as _, Checkpoints as _, Ledger as _, Runs as _, StreamFault};
+use tally_core::ports::{ChangeStream as _, Gaps as _, Ledger as _, Positions as _, Runs as _, StreamFault};
 use tally_core::time::UnixMillis;
 use tally_service::{Stop, Task};
 use tokio::time::Instant;

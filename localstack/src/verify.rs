@@ -16,7 +16,9 @@ use tally_core::backoff::Backoff;
 use tally_core::counter::Counter;
 use tally_core::ids::CounterId;
 use tally_core::lineage::Lineage;
-use tally_core::ports::{ChangeStream as _, Checkpoints as _, Counts as _, Cursor, Rows as _, Runs as _, Segment};
+use tally_core::ports::{
+    ChangeStream as _, Counts as _, Cursor, DeploymentConfig as _, Positions as _, Rows as _, Runs as _, Segment,
+};
 use tally_core::time::UnixMillis;
 use tally_service::Stop;
 use tokio::time::Instant;

@@ -12,7 +12,8 @@ use tally_core::fault::Fault;
 use tally_core::ids::{Ordinal, Sequence, ShardCount, StreamLabel, StreamShardId};
 use tally_core::lineage::Loss;
 use tally_core::ports::{
-    Checkpoints as CheckpointsPort, Gap, Lease, LeaseTaken, Outcome, RecountQueue as _, Registry, ShardState, Worker,
+    DeploymentConfig, Gap, Gaps, Lease, LeaseTaken, Leases, Outcome, Positions, RecountQueue as _, Registry,
+    ShardState, StreamRegistry, Worker,
 };
 use tally_core::time::UnixMillis;
 
@@ -117,15 +118,7 @@ pub(super) async fn under(connection: &Connection, prefix: &str) -> Outcome<Vec<
 }
 
 #[async_trait]
-impl CheckpointsPort for Checkpoints {
-    async fn shards(&self, label: &StreamLabel) -> Outcome<Vec<ShardState>> {
-        let found = under(&self.connection, &shard::prefix(label)).await?;
-        let states = found.iter().map(|(id, item)| shard::decode(id, &Reader::new(self.table(), item)));
-        let mut states = states.collect::<Outcome<Vec<_>>>()?;
-        states.sort_by_key(|state| state.checkpoint.ordinal);
-        Ok(states)
-    }
-
+impl StreamRegistry for Checkpoints {
     async fn registry(&self, label: &StreamLabel) -> Outcome<Option<Registry>> {
         let found = self.get(&registry::id(label)).await?;
         found.map(|item| registry::decode(&Reader::new(self.table(), &item))).transpose()
@@ -154,6 +147,21 @@ impl CheckpointsPort for Checkpoints {
             }
         }
         Err(Fault::Transient(format!("{}: too many workers number the shards of {label}", self.table())))
+    }
+
+    async fn raise_floor(&self, label: &StreamLabel, floor: Ordinal) -> Outcome<()> {
+        self.raise(label, floor).await
+    }
+}
+
+#[async_trait]
+impl Positions for Checkpoints {
+    async fn shards(&self, label: &StreamLabel) -> Outcome<Vec<ShardState>> {
+        let found = under(&self.connection, &shard::prefix(label)).await?;
+        let states = found.iter().map(|(id, item)| shard::decode(id, &Reader::new(self.table(), item)));
+        let mut states = states.collect::<Outcome<Vec<_>>>()?;
+        states.sort_by_key(|state| state.checkpoint.ordinal);
+        Ok(states)
     }
 
     /// Safe to repeat: the checkpoint moves forward only.
@@ -212,11 +220,10 @@ impl CheckpointsPort for Checkpoints {
             .set_expression_attribute_values(values);
         unless_refused(self.table(), delete.send().await).map(|_| ())
     }
+}
 
-    async fn raise_floor(&self, label: &StreamLabel, floor: Ordinal) -> Outcome<()> {
-        self.raise(label, floor).await
-    }
-
+#[async_trait]
+impl Leases for Checkpoints {
     /// Safe to repeat: the beat moves, so a second copy is refused.
     async fn lease(
         &self,
@@ -250,7 +257,10 @@ impl CheckpointsPort for Checkpoints {
         let (update, condition) = (format!("REMOVE {owner}"), format!("{owner}={ours}"));
         self.update_if(&shard::id(label, shard), say, update, condition).await.map(|_| ())
     }
+}
 
+#[async_trait]
+impl Gaps for Checkpoints {
     /// Safe to repeat: the time of the gap, and that of the audit, move forward. The gap comes first: a process that dies
     /// in between leaves every answer inexact, and meets the same loss again.
     async fn open_gap(&self, loss: &Loss, now: UnixMillis) -> Outcome<Gap> {
@@ -266,7 +276,10 @@ impl CheckpointsPort for Checkpoints {
     async fn close_gap(&self, gap: &Gap) -> Outcome<()> {
         self.remove_gap(gap).await
     }
+}
 
+#[async_trait]
+impl DeploymentConfig for Checkpoints {
     /// Safe to repeat: what is there stays.
     async fn config(&self, shards: Option<ShardCount>) -> Outcome<ShardCount> {
         let mut say = Aliases::default();

@@ -11,10 +11,11 @@ use tally_core::ids::{
 };
 use tally_core::lineage::{Listed, Loss};
 use tally_core::ports::{
-    Applied, AuditSegment, AuditSegments, Cache, Cached, ChangeStream, Checkpoints, Claimed, Claims, Counts, Cursor,
-    FencedRows, FillToken, Gap, Iterator, Judged, Lease, LeaseTaken, Ledger, LedgerEntry, Like, MarkerPut, Markers,
-    Mended, Outcome, Page, Position, QueueReason, Queued, Records, RecountQueue, Registry, Reports, Rows, Runs,
-    ScannedRow, Segment, ShardState, StreamFault, StreamInfo, Worker,
+    Applied, AuditSegment, AuditSegments, Cache, Cached, ChangeStream, Claimed, Claims, Counts, Cursor,
+    DeploymentConfig, FencedRows, FillToken, Gap, Gaps, Iterator, Judged, Lease, LeaseTaken, Leases, Ledger,
+    LedgerEntry, Like, MarkerPut, Markers, Mended, Outcome, Page, Position, Positions, QueueReason, Queued, Records,
+    RecountQueue, Registry, Reports, Rows, Runs, ScannedRow, Segment, ShardState, StreamFault, StreamInfo,
+    StreamRegistry, Worker,
 };
 use tally_core::served::Served;
 use tally_core::time::UnixMillis;
@@ -122,11 +123,7 @@ impl<P: Counts> Counts for Faulty<P> {
 }
 
 #[async_trait]
-impl<P: Checkpoints> Checkpoints for Faulty<P> {
-    async fn shards(&self, label: &StreamLabel) -> Outcome<Vec<ShardState>> {
-        self.call("shards", self.port.shards(label)).await
-    }
-
+impl<P: StreamRegistry> StreamRegistry for Faulty<P> {
     async fn registry(&self, label: &StreamLabel) -> Outcome<Option<Registry>> {
         self.call("registry", self.port.registry(label)).await
     }
@@ -139,6 +136,17 @@ impl<P: Checkpoints> Checkpoints for Faulty<P> {
         at: UnixMillis,
     ) -> Outcome<Ordinal> {
         self.call("number", self.port.number(label, shard, parent, at)).await
+    }
+
+    async fn raise_floor(&self, label: &StreamLabel, floor: Ordinal) -> Outcome<()> {
+        self.call("raise_floor", self.port.raise_floor(label, floor)).await
+    }
+}
+
+#[async_trait]
+impl<P: Positions> Positions for Faulty<P> {
+    async fn shards(&self, label: &StreamLabel) -> Outcome<Vec<ShardState>> {
+        self.call("shards", self.port.shards(label)).await
     }
 
     async fn advance(
@@ -162,11 +170,10 @@ impl<P: Checkpoints> Checkpoints for Faulty<P> {
     async fn forget(&self, label: &StreamLabel, shard: &StreamShardId) -> Outcome<()> {
         self.call("forget", self.port.forget(label, shard)).await
     }
+}
 
-    async fn raise_floor(&self, label: &StreamLabel, floor: Ordinal) -> Outcome<()> {
-        self.call("raise_floor", self.port.raise_floor(label, floor)).await
-    }
-
+#[async_trait]
+impl<P: Leases> Leases for Faulty<P> {
     async fn lease(
         &self,
         label: &StreamLabel,
@@ -180,7 +187,10 @@ impl<P: Checkpoints> Checkpoints for Faulty<P> {
     async fn release(&self, label: &StreamLabel, shard: &StreamShardId, holder: &Worker) -> Outcome<()> {
         self.call("release", self.port.release(label, shard, holder)).await
     }
+}
 
+#[async_trait]
+impl<P: Gaps> Gaps for Faulty<P> {
     async fn open_gap(&self, loss: &Loss, now: UnixMillis) -> Outcome<Gap> {
         self.call("open_gap", self.port.open_gap(loss, now)).await
     }
@@ -192,7 +202,10 @@ impl<P: Checkpoints> Checkpoints for Faulty<P> {
     async fn close_gap(&self, gap: &Gap) -> Outcome<()> {
         self.call("close_gap", self.port.close_gap(gap)).await
     }
+}
 
+#[async_trait]
+impl<P: DeploymentConfig> DeploymentConfig for Faulty<P> {
     async fn config(&self, shards: Option<ShardCount>) -> Outcome<ShardCount> {
         self.call("config", self.port.config(shards)).await
     }

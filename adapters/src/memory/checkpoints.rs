@@ -7,7 +7,8 @@ use tally_core::fault::Fault;
 use tally_core::ids::{Ordinal, Sequence, ShardCount, StreamLabel, StreamShardId};
 use tally_core::lineage::{Checkpoint, Loss};
 use tally_core::ports::{
-    Checkpoints as CheckpointsPort, Gap, GapId, Lease, LeaseTaken, Outcome, Registry, ShardState, Worker,
+    DeploymentConfig, Gap, GapId, Gaps, Lease, LeaseTaken, Leases, Outcome, Positions, Registry, ShardState,
+    StreamRegistry, Worker,
 };
 use tally_core::time::UnixMillis;
 
@@ -54,16 +55,7 @@ impl Checkpoints {
 }
 
 #[async_trait]
-impl CheckpointsPort for Checkpoints {
-    async fn shards(&self, label: &StreamLabel) -> Outcome<Vec<ShardState>> {
-        let state = self.memory.state();
-        let of_label = state.checkpoints.shards.iter().filter(|((stream, _), _)| stream == label);
-        let states = of_label.map(|(_, kept)| ShardState { checkpoint: kept.checkpoint.clone(), lease: kept.lease() });
-        let mut states: Vec<ShardState> = states.collect();
-        states.sort_by_key(|state| state.checkpoint.ordinal);
-        Ok(states)
-    }
-
+impl StreamRegistry for Checkpoints {
     async fn registry(&self, label: &StreamLabel) -> Outcome<Option<Registry>> {
         Ok(self.memory.state().checkpoints.registries.get(label).copied())
     }
@@ -90,6 +82,25 @@ impl CheckpointsPort for Checkpoints {
         let checkpoint = Checkpoint { id, parent, ordinal, sequence: None, closed: false, at };
         table.shards.insert(key, Kept { checkpoint, holder: None, beat: 0 });
         Ok(ordinal)
+    }
+
+    async fn raise_floor(&self, label: &StreamLabel, floor: Ordinal) -> Outcome<()> {
+        if let Some(registry) = self.memory.state().checkpoints.registries.get_mut(label) {
+            registry.floor = registry.floor.max(Some(floor));
+        }
+        Ok(())
+    }
+}
+
+#[async_trait]
+impl Positions for Checkpoints {
+    async fn shards(&self, label: &StreamLabel) -> Outcome<Vec<ShardState>> {
+        let state = self.memory.state();
+        let of_label = state.checkpoints.shards.iter().filter(|((stream, _), _)| stream == label);
+        let states = of_label.map(|(_, kept)| ShardState { checkpoint: kept.checkpoint.clone(), lease: kept.lease() });
+        let mut states: Vec<ShardState> = states.collect();
+        states.sort_by_key(|state| state.checkpoint.ordinal);
+        Ok(states)
     }
 
     async fn advance(
@@ -127,14 +138,10 @@ impl CheckpointsPort for Checkpoints {
         }
         Ok(())
     }
+}
 
-    async fn raise_floor(&self, label: &StreamLabel, floor: Ordinal) -> Outcome<()> {
-        if let Some(registry) = self.memory.state().checkpoints.registries.get_mut(label) {
-            registry.floor = registry.floor.max(Some(floor));
-        }
-        Ok(())
-    }
-
+#[async_trait]
+impl Leases for Checkpoints {
     async fn lease(
         &self,
         label: &StreamLabel,
@@ -162,7 +169,10 @@ impl CheckpointsPort for Checkpoints {
         }
         Ok(())
     }
+}
 
+#[async_trait]
+impl Gaps for Checkpoints {
     async fn open_gap(&self, loss: &Loss, now: UnixMillis) -> Outcome<Gap> {
         let mut state = self.memory.state();
         let met = Gap::of(loss, now);
@@ -185,7 +195,10 @@ impl CheckpointsPort for Checkpoints {
         }
         Ok(())
     }
+}
 
+#[async_trait]
+impl DeploymentConfig for Checkpoints {
     async fn config(&self, shards: Option<ShardCount>) -> Outcome<ShardCount> {
         let mut state = self.memory.state();
         Ok(*state.checkpoints.config.get_or_insert(shards.unwrap_or(ShardCount::DEFAULT)))

@@ -14,8 +14,9 @@ mod tests {
     use tally_core::Map;
     use tally_core::ids::{CachePrefix, CounterId, Ordinal, Shard, ShardCount};
     use tally_core::ports::{
-        AuditSegments as _, ChangeStream as _, Checkpoints as _, Counts as _, FencedRows as _, Ledger as _,
-        Markers as _, Position, QueueReason, RecountQueue as _, Reports as _, Rows as _, Runs as _, Segment,
+        AuditSegments as _, ChangeStream as _, Counts as _, DeploymentConfig as _, FencedRows as _, Gaps as _,
+        Ledger as _, Markers as _, Position, Positions as _, QueueReason, RecountQueue as _, Reports as _, Rows as _,
+        Runs as _, Segment, StreamRegistry as _,
     };
     use tally_core::ports::{Lease, LedgerEntry, Registry};
     use tally_core::served::Served;

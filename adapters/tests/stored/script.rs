@@ -11,9 +11,9 @@ use tally_core::fence::{Advance, Commit, Fence, Offset, Partition, TopicId};
 use tally_core::ids::{CounterId, MemberKey, Ordinal, RowKey, Shard, ShardCount, StreamLabel, StreamShardId, UserId};
 use tally_core::lineage::Loss;
 use tally_core::ports::{
-    Applied, AuditSegment, AuditSegments, ChangeStream, Checkpoints, Claimed, Claims, Counts, Cursor, FencedRows,
-    GapId, Judged, LeaseTaken, LedgerEntry, MarkerPut, Markers, Mended, QueueReason, RecountQueue, Reports, Runs,
-    Worker,
+    Applied, AuditSegment, AuditSegments, ChangeStream, Claimed, Claims, Counts, Cursor, DeploymentConfig, FencedRows,
+    GapId, Gaps, Judged, LeaseTaken, Leases, LedgerEntry, MarkerPut, Markers, Mended, Positions, QueueReason,
+    RecountQueue, Reports, Runs, StreamRegistry, Worker,
 };
 use tally_core::time::UnixMillis;
 use tally_core::watermark::Prune;

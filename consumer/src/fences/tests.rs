@@ -2,7 +2,10 @@ use tally_adapters::memory::Memory;
 use tally_adapters::memory::log::Broker;
 use tally_core::fence::TopicId;
 use tally_core::ids::ShardCount;
-use tally_core::ports::log::{Outgoing, Producer};
+use tally_core::ports::{
+    Gaps as _,
+    log::{Outgoing, Producer},
+};
 
 use super::*;
 

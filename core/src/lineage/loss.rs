@@ -26,7 +26,7 @@ const FIRST_SIGHT_LIMIT: Duration = Duration::from_secs(20 * 3600);
 const SAME_BIRTH: Duration = Duration::from_secs(1);
 
 /// Something of the stream that was never applied is gone, or may be.
-#[derive(Clone, Debug, PartialEq, Eq, Error)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash, Error)]
 pub enum Loss {
     /// The service trimmed records behind a checkpoint.
     #[error("records of stream shard {0} were trimmed before they were read")]
@@ -42,7 +42,7 @@ pub enum Loss {
     /// A shard that was not closed is listed no more.
     #[error("stream shard {0} is gone and was not read to its end")]
     Vanished(StreamShardId),
-    /// The stream may have existed before anybody followed it, or rows before the stream.
+    /// The stream may have existed before a worker followed it, or rows before the stream.
     #[error("stream {0} was not followed from the table's first row on")]
     Unfollowed(StreamLabel),
     /// The service sent a record whose position cannot be read, so it has no place in any count.

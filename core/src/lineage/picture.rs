@@ -6,7 +6,7 @@ use crate::standing::Reading;
 use crate::time::{Now, UnixMillis};
 
 /// The stream at one moment. An old picture is safe to apply by: what is closed stays closed.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Picture {
     /// When its reading began: before shards and gaps were asked for. A picture never read calls no count exact.
     pub began: Option<Now>,

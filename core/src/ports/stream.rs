@@ -10,7 +10,7 @@ use crate::tally::RawRecord;
 use crate::time::UnixMillis;
 
 /// One life of a table's stream.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct StreamInfo {
     /// Its label.
     pub label: StreamLabel,

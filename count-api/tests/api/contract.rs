@@ -8,7 +8,7 @@ use serde_json::json;
 use tally_core::ids::{RowKey, ShardCount};
 use tally_core::lineage::Loss;
 use tally_core::ports::{
-    Cache, Cached, ChangeStream, Checkpoints, FillToken, QueueReason, RecountQueue as _, TopicReader,
+    Cache, Cached, ChangeStream, FillToken, Gaps as _, Positions as _, QueueReason, RecountQueue as _, TopicReader,
 };
 use tally_core::time::UnixMillis;
 use tally_count_api::{Config, Tokens};

@@ -11,7 +11,9 @@ use http_body_util::Full;
 use tally_adapters::{dynamodb, redis};
 use tally_core::counter::{Feeder, Touch, Update};
 use tally_core::ids::{Ordinal, Sequence, Shard, ShardCount};
-use tally_core::ports::{Applied, Cache, Cached, ChangeStream, Checkpoints, Counts, RecountQueue as _};
+use tally_core::ports::{
+    Applied, Cache, Cached, ChangeStream, Counts, DeploymentConfig as _, RecountQueue as _, StreamRegistry as _,
+};
 use tally_count_api::{Config, Ports};
 use tally_emulator::Emulator;
 use tokio::net::TcpListener;

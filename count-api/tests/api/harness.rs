@@ -16,7 +16,8 @@ use tally_core::counter::{Counter, ShardTally, Update};
 use tally_core::fault::Fault;
 use tally_core::ids::{CounterId, PostId, RowKey, Shard, ShardCount};
 use tally_core::ports::{
-    Applied, ChangeStream, Checkpoints, Counts, Cursor, Judged, LedgerEntry, Mended, Outcome, Page, Producer, Segment,
+    Applied, ChangeStream, Counts, Cursor, DeploymentConfig as _, Judged, LedgerEntry, Mended, Outcome, Page, Producer,
+    Segment, StreamRegistry as _,
 };
 use tally_core::time::UnixMillis;
 use tally_core::window::Verdict;

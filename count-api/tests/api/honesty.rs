@@ -14,7 +14,7 @@ use tally_adapters::faulty::{Failure, Faulty, Plan};
 use tally_adapters::memory::Memory;
 use tally_core::ids::ShardCount;
 use tally_core::lineage::{HOLD, Loss};
-use tally_core::ports::{Cache, Cached, ChangeStream, Checkpoints, Gap};
+use tally_core::ports::{Cache, Cached, ChangeStream, DeploymentConfig as _, Gap, Gaps as _, Positions as _};
 use tally_core::served::Served;
 use tally_core::time::UnixMillis;
 use tally_count_api::limits::Peer;

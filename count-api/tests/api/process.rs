@@ -6,7 +6,7 @@ use std::process::Stdio;
 use std::sync::{Arc, Mutex};
 use tally_adapters::dynamodb;
 use tally_core::ids::ShardCount;
-use tally_core::ports::Checkpoints;
+use tally_core::ports::DeploymentConfig as _;
 use tokio::io::{AsyncBufReadExt, BufReader};
 use tokio::process::{Child, Command};
 use tokio::task::JoinSet;

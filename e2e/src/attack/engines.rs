@@ -9,7 +9,7 @@ use anyhow::Context;
 use tally_adapters::dynamodb::{Checkpoints, Connection, Counts, Likes, Rows, Settings, Streams, ensure_tables};
 use tally_adapters::kafka;
 use tally_core::ids::{ShardCount, StreamShardId};
-use tally_core::ports::{ChangeStream as _, Checkpoints as _, FencedRows as _};
+use tally_core::ports::{ChangeStream as _, FencedRows as _, Gaps as _, Positions as _};
 use tally_core::time::UnixMillis;
 use tally_emulator::{Config, Emulator, Fault, Rule};
 use tally_service::{Host, Stage, Stop};

@@ -6,7 +6,7 @@ use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use tally_adapters::memory::Memory;
-use tally_core::ports::Checkpoints;
+use tally_core::ports::DeploymentConfig as _;
 use tally_core::time::UnixMillis;
 use tally_count_api::{App, Config, Ports};
 use tally_service::{Clock, Host, Running};

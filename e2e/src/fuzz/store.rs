@@ -8,7 +8,9 @@ use http::Request;
 use tally_adapters::dynamodb::{Checkpoints, Connection, Likes, Settings, Streams, ensure_tables};
 use tally_core::fence::Partition;
 use tally_core::ids::{ShardCount, StreamLabel};
-use tally_core::ports::{ChangeStream, Checkpoints as _, FencedRows, Position};
+use tally_core::ports::{
+    ChangeStream, DeploymentConfig as _, FencedRows, Gaps as _, Position, Positions as _, StreamRegistry as _,
+};
 use tally_core::time::UnixMillis;
 use tally_emulator::{Config, Emulator};
 use tokio::runtime::Runtime;

@@ -8,6 +8,7 @@ mod fence;
 mod honesty;
 mod item;
 mod row_key;
+mod shards;
 mod suspect;
 mod watermark;
 mod window;

@@ -8,7 +8,10 @@ use async_trait::async_trait;
 use tally_adapters::dynamodb;
 use tally_core::ids::{Ordinal, Sequence, ShardCount, StreamLabel, StreamShardId};
 use tally_core::lineage::{HOLD, Loss};
-use tally_core::ports::{Checkpoints, Gap, Lease, LeaseTaken, Outcome, Registry, ShardState, Worker};
+use tally_core::ports::{
+    Checkpoints, DeploymentConfig, Gap, Gaps, Lease, LeaseTaken, Leases, Outcome, Positions, Registry, ShardState,
+    StreamRegistry, Worker,
+};
 use tally_core::time::UnixMillis;
 use tally_service::{Clock, Host, Stage, Stop};
 use tokio::time::Instant;
@@ -75,44 +78,7 @@ impl MutatedCheckpoints {
 }
 
 #[async_trait]
-impl Checkpoints for MutatedCheckpoints {
-    async fn shards(&self, label: &StreamLabel) -> Outcome<Vec<ShardState>> {
-        self.look();
-        let mut shards = self.inner.shards(label).await?;
-        self.look();
-        if self.mutant == Mutant::AsOfTooYoung {
-            let youngest = shards.iter().map(|state| state.checkpoint.at).max().unwrap_or_default();
-            shards.iter_mut().for_each(|state| state.checkpoint.at = youngest);
-        }
-        Ok(shards)
-    }
-
-    async fn gaps(&self) -> Outcome<Vec<Gap>> {
-        match self.mutant {
-            Mutant::GapsIgnored => Ok(Vec::new()),
-            // Those that were read last are from before the shards.
-            Mutant::GapsBeforeShards => {
-                let gaps = self.inner.gaps().await?;
-                Ok(self.earlier().replace(gaps.clone()).unwrap_or(gaps))
-            }
-            Mutant::AgeByPoller => {
-                self.look();
-                let gaps = self.inner.gaps().await;
-                self.look();
-                gaps
-            }
-            _ => self.inner.gaps().await,
-        }
-    }
-
-    async fn open_gap(&self, loss: &Loss, now: UnixMillis) -> Outcome<Gap> {
-        if self.mutant == Mutant::NoHold {
-            self.record_late(loss, now);
-            return Ok(Gap::of(loss, now));
-        }
-        self.inner.open_gap(loss, now).await
-    }
-
+impl StreamRegistry for MutatedCheckpoints {
     async fn registry(&self, label: &StreamLabel) -> Outcome<Option<Registry>> {
         self.inner.registry(label).await
     }
@@ -125,6 +91,24 @@ impl Checkpoints for MutatedCheckpoints {
         at: UnixMillis,
     ) -> Outcome<Ordinal> {
         self.inner.number(label, shard, parent, at).await
+    }
+
+    async fn raise_floor(&self, label: &StreamLabel, floor: Ordinal) -> Outcome<()> {
+        self.inner.raise_floor(label, floor).await
+    }
+}
+
+#[async_trait]
+impl Positions for MutatedCheckpoints {
+    async fn shards(&self, label: &StreamLabel) -> Outcome<Vec<ShardState>> {
+        self.look();
+        let mut shards = self.inner.shards(label).await?;
+        self.look();
+        if self.mutant == Mutant::AsOfTooYoung {
+            let youngest = shards.iter().map(|state| state.checkpoint.at).max().unwrap_or_default();
+            shards.iter_mut().for_each(|state| state.checkpoint.at = youngest);
+        }
+        Ok(shards)
     }
 
     async fn advance(
@@ -148,11 +132,10 @@ impl Checkpoints for MutatedCheckpoints {
     async fn forget(&self, label: &StreamLabel, shard: &StreamShardId) -> Outcome<()> {
         self.inner.forget(label, shard).await
     }
+}
 
-    async fn raise_floor(&self, label: &StreamLabel, floor: Ordinal) -> Outcome<()> {
-        self.inner.raise_floor(label, floor).await
-    }
-
+#[async_trait]
+impl Leases for MutatedCheckpoints {
     async fn lease(
         &self,
         label: &StreamLabel,
@@ -166,11 +149,43 @@ impl Checkpoints for MutatedCheckpoints {
     async fn release(&self, label: &StreamLabel, shard: &StreamShardId, holder: &Worker) -> Outcome<()> {
         self.inner.release(label, shard, holder).await
     }
+}
+
+#[async_trait]
+impl Gaps for MutatedCheckpoints {
+    async fn open_gap(&self, loss: &Loss, now: UnixMillis) -> Outcome<Gap> {
+        if self.mutant == Mutant::NoHold {
+            self.record_late(loss, now);
+            return Ok(Gap::of(loss, now));
+        }
+        self.inner.open_gap(loss, now).await
+    }
+
+    async fn gaps(&self) -> Outcome<Vec<Gap>> {
+        match self.mutant {
+            Mutant::GapsIgnored => Ok(Vec::new()),
+            // Those that were read last are from before the shards.
+            Mutant::GapsBeforeShards => {
+                let gaps = self.inner.gaps().await?;
+                Ok(self.earlier().replace(gaps.clone()).unwrap_or(gaps))
+            }
+            Mutant::AgeByPoller => {
+                self.look();
+                let gaps = self.inner.gaps().await;
+                self.look();
+                gaps
+            }
+            _ => self.inner.gaps().await,
+        }
+    }
 
     async fn close_gap(&self, gap: &Gap) -> Outcome<()> {
         self.inner.close_gap(gap).await
     }
+}
 
+#[async_trait]
+impl DeploymentConfig for MutatedCheckpoints {
     async fn config(&self, shards: Option<ShardCount>) -> Outcome<ShardCount> {
         self.inner.config(shards).await
     }

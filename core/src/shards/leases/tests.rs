@@ -17,8 +17,8 @@ impl Table {
         let offers: Vec<_> = self
             .shards
             .iter()
-            .map(|(id, lease)| Offer {
-                id,
+            .map(|(shard, lease)| Offer {
+                shard,
                 lease: lease.as_ref(),
                 is_stale: lease.as_ref().is_some_and(|lease| gone.contains(&lease.holder)),
             })
@@ -32,10 +32,10 @@ impl Table {
         self.rounds += 1;
         plans.rotate_left(self.rounds % workers.len());
         for (me, seen, plan) in plans {
-            for id in plan.renew.iter().chain(&plan.take).chain(&plan.steal) {
-                if self.shards[id] == seen[id] {
-                    let beat = seen[id].as_ref().map_or(0, |lease| lease.beat + 1);
-                    self.shards.insert(id.clone(), Some(Lease { holder: me.clone(), beat }));
+            for (shard, _) in plan {
+                if self.shards[&shard] == seen[&shard] {
+                    let beat = seen[&shard].as_ref().map_or(0, |lease| lease.beat + 1);
+                    self.shards.insert(shard, Some(Lease { holder: me.clone(), beat }));
                 }
             }
         }
@@ -62,7 +62,8 @@ fn one_worker_takes_everything_and_keeps_it() {
     table.round(&workers, &BTreeSet::new());
     assert_eq!(table.loads(&workers), [7]);
     let plan = table.plan(&workers[0], &BTreeSet::new());
-    assert_eq!((plan.renew.len(), plan.take.len(), plan.steal.len()), (7, 0, 0));
+    assert_eq!(plan.iter().filter(|(_, change)| *change == Change::Renewed).count(), 7);
+    assert_eq!(plan.len(), 7);
 }
 
 #[test]
@@ -77,10 +78,9 @@ fn any_number_of_workers_comes_to_equal_shares_and_then_rests() {
         }
         let loads = table.loads(&workers);
         assert!(is_balanced(&loads, shards), "{shards} shards: {loads:?}");
-        let idle = workers.iter().all(|me| {
-            let plan = table.plan(me, &BTreeSet::new());
-            plan.take.is_empty() && plan.steal.is_empty()
-        });
+        let idle = workers
+            .iter()
+            .all(|me| table.plan(me, &BTreeSet::new()).iter().all(|(_, change)| *change == Change::Renewed));
         assert!(idle, "{shards} shards over {} workers keep moving", workers.len());
     }
 }
@@ -100,18 +100,23 @@ fn what_a_worker_that_is_gone_held_is_shared_by_the_others() {
 }
 
 #[test]
-fn a_lease_is_stale_when_its_beat_stood_still_for_as_long_as_we_watched() {
-    let id: StreamShardId = "s".into();
-    let lease = |beat| Lease { holder: Worker("a".into()), beat };
-    let (mut beats, limit) = (Beats::default(), Duration::from_secs(6));
-    let at = Duration::from_secs;
-    beats.observe([(&id, &lease(1))], at(100));
-    assert!(!beats.is_stale(&id, at(105), limit), "how long it stood still before we looked is not known");
-    beats.observe([(&id, &lease(1))], at(106));
-    assert!(beats.is_stale(&id, at(106), limit));
-    beats.observe([(&id, &lease(2))], at(107));
-    assert!(!beats.is_stale(&id, at(112), limit));
-    assert_eq!(beats.until_stale(at(112), limit), Some(at(1)));
-    assert!(beats.is_stale(&id, at(113), limit));
-    assert_eq!(beats.until_stale(at(113), limit), None, "nothing is to be waited for where it has come to pass");
+fn a_lease_is_stale_once_it_has_stood_still_for_as_long_as_it_was_watched() {
+    let shard: StreamShardId = "s".into();
+    let sharing = Sharing { me: Worker("me".into()), stale: Duration::from_secs(6) };
+    let mut leases = KnownLeases::default();
+    let observe = |leases: &mut KnownLeases, holder: &str, beat| {
+        let mut effects = Vec::new();
+        let lease = Lease { holder: Worker(holder.into()), beat };
+        leases.observe([(shard.clone(), lease)].into(), &sharing, &mut effects);
+        effects
+    };
+    let watched = [Effect::Wait(Wait::Stale(shard.clone()), sharing.stale)];
+    assert_eq!(observe(&mut leases, "a", 1), watched, "how long it stood still before is not known");
+    assert_eq!(observe(&mut leases, "a", 1), [], "it is watched already");
+    assert!(leases.is_elsewhere(&shard, &sharing.me));
+    leases.stood_still(shard.clone());
+    assert!(!leases.is_elsewhere(&shard, &sharing.me));
+    assert_eq!(observe(&mut leases, "a", 2), watched);
+    assert!(leases.is_elsewhere(&shard, &sharing.me), "it has moved");
+    assert_eq!(observe(&mut leases, "me", 3), [], "one's own is renewed, not watched");
 }

@@ -1,0 +1,18 @@
+//! What a deployment was created with.
+
+use async_trait::async_trait;
+
+use crate::ids::ShardCount;
+use crate::ports::Outcome;
+
+/// The settings that all processes of a deployment share.
+#[async_trait]
+pub trait DeploymentConfig: Send + Sync {
+    /// What the deployment was created with, created now with `shards`, or the default, if it was not. The answer may
+    /// differ from `shards`, and then decides. Safe to repeat: what is there stays.
+    async fn config(&self, shards: Option<ShardCount>) -> Outcome<ShardCount>;
+
+    /// What the deployment was created with, read consistently; `None` before it was. For processes that only read: they
+    /// must not decide what others are about to.
+    async fn deployed(&self) -> Outcome<Option<ShardCount>>;
+}

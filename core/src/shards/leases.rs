@@ -1,0 +1,143 @@
+//! Who reads which stream shard: shares the work, and guards nothing. Two workers on one shard do the work twice and count
+//! it once, so nothing here has to be right for the counts to be.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::hash::BuildHasher;
+use std::time::Duration;
+
+use foldhash::fast::FixedState;
+
+use super::{Effect, Wait};
+use crate::ids::StreamShardId;
+use crate::ports::{Lease, Worker};
+
+/// How work is shared.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct Sharing {
+    /// This worker.
+    pub me: Worker,
+    /// How long a lease may stand still before another worker takes it.
+    pub stale: Duration,
+}
+
+/// What taking a lease changes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Change {
+    /// It was ours.
+    Renewed,
+    /// No living worker had it.
+    Taken,
+    /// A worker that has more than we do had it.
+    Stolen,
+}
+
+impl Change {
+    /// The change, as a metric label.
+    pub fn label(self) -> &'static str {
+        match self {
+            Self::Renewed => "renewed",
+            Self::Taken => "taken",
+            Self::Stolen => "stolen",
+        }
+    }
+}
+
+/// The leases as they were seen last.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
+pub(super) struct KnownLeases {
+    seen: BTreeMap<StreamShardId, Lease>,
+    /// Leases that have stood still for too long, by this process's own time: clocks are not compared.
+    stale: BTreeSet<StreamShardId>,
+    /// Leases that are ours, or may be.
+    pub(super) held: BTreeSet<StreamShardId>,
+}
+
+impl KnownLeases {
+    /// Takes note of the leases as they stand now: one that has moved is not stale, and neither is one of our own.
+    pub(super) fn observe(
+        &mut self,
+        leases: BTreeMap<StreamShardId, Lease>,
+        Sharing { me, stale }: &Sharing,
+        effects: &mut Vec<Effect>,
+    ) {
+        for (shard, lease) in &leases {
+            if self.seen.get(shard) != Some(lease) {
+                self.stale.remove(shard);
+                if lease.holder != *me {
+                    effects.push(Effect::Wait(Wait::Stale(shard.clone()), *stale));
+                }
+            }
+        }
+        self.stale.retain(|shard| leases.contains_key(shard));
+        self.seen = leases;
+    }
+
+    /// The lease of `shard` has stood still since it was last seen to move.
+    pub(super) fn stood_still(&mut self, shard: StreamShardId) {
+        if self.seen.contains_key(&shard) {
+            self.stale.insert(shard);
+        }
+    }
+
+    /// Who says to read `shard`, whether or not it does.
+    pub(super) fn offer<'a>(&'a self, shard: &'a StreamShardId) -> Offer<'a> {
+        Offer { shard, lease: self.seen.get(shard), is_stale: self.stale.contains(shard) }
+    }
+
+    /// Whether another worker reads `shard`, as far as its lease says.
+    pub(super) fn is_elsewhere(&self, shard: &StreamShardId, me: &Worker) -> bool {
+        self.offer(shard).holder().is_some_and(|holder| holder != me)
+    }
+}
+
+/// A stream shard to be read, and who says to do it.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Offer<'a> {
+    pub(super) shard: &'a StreamShardId,
+    pub(super) lease: Option<&'a Lease>,
+    /// The lease has stood still: its holder is gone.
+    pub(super) is_stale: bool,
+}
+
+impl Offer<'_> {
+    fn holder(&self) -> Option<&Worker> {
+        self.lease.filter(|_| !self.is_stale).map(|lease| &lease.holder)
+    }
+}
+
+/// What to do about the leases now.
+pub(super) type Plan = Vec<(StreamShardId, Change)>;
+
+/// Decides for `me`: each worker's share is equal; a free shard is taken by a worker below its share, and only then does
+/// a worker with less steal from the one with most, half of what it lacks at a time, since others may do the same.
+pub(super) fn plan(me: &Worker, offers: &[Offer<'_>]) -> Plan {
+    let is_mine = |offer: &&Offer<'_>| offer.lease.is_some_and(|lease| lease.holder == *me);
+    let mut plan: Plan = offers.iter().filter(is_mine).map(|offer| (offer.shard.clone(), Change::Renewed)).collect();
+    let mut loads: BTreeMap<&Worker, usize> = BTreeMap::from([(me, 0)]);
+    offers.iter().filter(|offer| !is_mine(offer)).filter_map(Offer::holder).for_each(|holder| {
+        *loads.entry(holder).or_default() += 1;
+    });
+    let share = offers.len().div_ceil(loads.len());
+
+    // Each worker goes through the others' shards in an order of its own, so that not all want the same one.
+    let mut others: Vec<_> = offers.iter().filter(|offer| !is_mine(offer)).collect();
+    others.sort_by_key(|offer| FixedState::default().hash_one((&me.0, offer.shard.as_str())));
+    let free = others.iter().filter(|offer| offer.holder().is_none());
+    let taken: Vec<_> = free.take(share.saturating_sub(plan.len())).map(|offer| offer.shard.clone()).collect();
+    plan.extend(taken.into_iter().map(|shard| (shard, Change::Taken)));
+
+    for _ in 0..share.saturating_sub(plan.len()).div_ceil(2) {
+        let Some((richest, load)) = loads.iter().max_by_key(|(_, load)| **load).map(|(who, load)| (*who, *load)) else {
+            break;
+        };
+        let is_planned = |shard| plan.iter().any(|(planned, _)| planned == shard);
+        let prey = others.iter().find(|offer| offer.holder() == Some(richest) && !is_planned(offer.shard));
+        let Some(prey) = prey.filter(|_| load >= plan.len() + 2) else { break };
+        plan.push((prey.shard.clone(), Change::Stolen));
+        loads.insert(richest, load - 1);
+    }
+    plan
+}
+
+#[cfg(test)]
+mod tests;
