@@ -217,3 +217,110 @@ impl FollowUp {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::audit::Cause;
+    use crate::counter::ShardTally;
+
+    const GUARD: Duration = Duration::from_secs(2);
+
+    fn key(text: &str) -> RowKey {
+        text.parse().unwrap()
+    }
+
+    fn counter(rows: i64, version: u64) -> Counter {
+        let tally = ShardTally { rows, ..ShardTally::default() };
+        Counter { version, shards: [(key("p#0").shard, tally)].into(), ..Counter::default() }
+    }
+
+    /// Plays a follow-up of row keys with one row each. `counter` says what the n-th reading of a row key's counter is.
+    fn play(doubts: &[(&str, Doubt)], dry_run: bool, counter: impl Fn(&str, usize) -> Counter) -> Vec<FollowUpEffect> {
+        let doubts = doubts.iter().map(|(text, doubt)| (key(text), *doubt)).collect();
+        let mut follow_up = FollowUp::new(doubts, GUARD, dry_run);
+        let (mut inputs, mut told, mut reading) = (vec![FollowUpInput::Begin], Vec::new(), 0);
+        while let Some(input) = inputs.pop() {
+            let mut effects = Vec::new();
+            follow_up.step(Now { wall: UnixMillis(9), ..Now::default() }, input, &mut effects);
+            for effect in effects {
+                match &effect {
+                    FollowUpEffect::ReadCounters(ids) => {
+                        let counters = ids.iter().rev().map(|id| counter(&id.post, reading));
+                        inputs.extend(counters.map(|counter| FollowUpInput::Counter(Ok(Some(counter)))));
+                        reading += 1;
+                    }
+                    FollowUpEffect::CountRows(keys) => inputs.push(FollowUpInput::Rows(vec![(1, 1); keys.len()])),
+                    FollowUpEffect::AwaitApplied(past) => {
+                        assert_eq!(*past, UnixMillis(9).plus(GUARD));
+                        inputs.push(FollowUpInput::Applied(Some(UnixMillis(past.0 + 1))));
+                    }
+                    FollowUpEffect::Repair(keys) => {
+                        inputs.splice(0..0, keys.iter().map(|_| FollowUpInput::Repaired(Repaired::Left)));
+                    }
+                    _ => {}
+                }
+                told.push(effect);
+            }
+        }
+        told
+    }
+
+    fn repairs(told: &[FollowUpEffect]) -> Vec<(String, Option<Cause>)> {
+        let repairs = told.iter().filter_map(|effect| match effect {
+            FollowUpEffect::Repair(keys) => Some(keys),
+            _ => None,
+        });
+        let repair = |Candidate { key, wrong }: &Candidate| (key.to_string(), wrong.map(|wrong| wrong.cause));
+        repairs.flatten().map(repair).collect()
+    }
+
+    #[test]
+    fn what_agrees_and_stood_still_is_proved_by_a_look() {
+        let told = play(&[("p#0", Doubt::UNKNOWN), ("q#0", Doubt::UNKNOWN)], false, |_, _| counter(1, 5));
+        assert!(told.contains(&FollowUpEffect::Proved(2)) && repairs(&told).is_empty());
+        assert_eq!(told.last(), Some(&FollowUpEffect::End(0)));
+    }
+
+    #[test]
+    fn what_keeps_changing_gets_a_window_after_two_looks_and_the_most_wrong_first() {
+        let moving = |post: &str, reading| counter(if post == "p" { 2 } else { 50 }, reading as u64);
+        let told = play(&[("p#0", Doubt::UNKNOWN), ("q#0", Doubt::UNKNOWN)], false, moving);
+        assert_eq!(repairs(&told), [("q#0".to_owned(), None), ("p#0".to_owned(), None)]);
+        assert_eq!(told.iter().filter(|effect| matches!(effect, FollowUpEffect::CountRows(_))).count(), 2);
+        assert_eq!(told.last(), Some(&FollowUpEffect::End(2)), "both were left");
+    }
+
+    #[test]
+    fn what_is_wrong_for_certain_or_has_many_rows_gets_a_window_at_once() {
+        let wrong = Wrong { cause: Cause::Negative, counted: -1, weight: 1 };
+        let many = Doubt::Changed { rows: MANY + 1, by: 0 };
+        let told = play(&[("p#0", Doubt::Wrong(wrong)), ("q#0", many)], false, |_, _| counter(1, 5));
+        assert_eq!(repairs(&told), [("p#0".to_owned(), Some(Cause::Negative)), ("q#0".to_owned(), None)]);
+        assert!(!told.iter().any(|effect| matches!(effect, FollowUpEffect::ReadCounters(_))));
+    }
+
+    #[test]
+    fn a_dry_run_shows_what_differs_and_opens_no_window() {
+        let doubts = [("p#0", Doubt::UNKNOWN), ("q#0", Doubt::Unreadable), ("r#0", Doubt::UNKNOWN)];
+        let told = play(&doubts, true, |post, reading| match post {
+            "p" => counter(4, 5),
+            _ => counter(1, reading as u64),
+        });
+        let shown = Drift { key: "p#0".to_owned(), before: 4, after: 1, cause: Cause::Drift };
+        assert!(told.contains(&FollowUpEffect::Differs(shown)) && repairs(&told).is_empty());
+        assert_eq!(told.last(), Some(&FollowUpEffect::End(3)), "also what cannot be read or proved");
+    }
+
+    #[test]
+    fn an_answer_that_is_not_waited_for_changes_nothing() {
+        let mut follow_up = FollowUp::new(vec![(key("p#0"), Doubt::UNKNOWN)], GUARD, false);
+        follow_up.step(Now::default(), FollowUpInput::Begin, &mut Vec::new());
+        let before = follow_up.clone();
+        for input in [FollowUpInput::Begin, FollowUpInput::Rows(vec![(1, 1)]), FollowUpInput::Applied(None)] {
+            let mut effects = Vec::new();
+            follow_up.step(Now::default(), input, &mut effects);
+            assert_eq!((&follow_up, effects), (&before, Vec::new()));
+        }
+    }
+}

@@ -171,3 +171,91 @@ impl Audit {
         effects.push(AuditEffect::End(unsettled));
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::ports::GapId;
+
+    const PLAN: Plan = Plan { rows: 2, counters: 1, since: None };
+    const GUARD: Duration = Duration::from_millis(10);
+    const NOW: Now = Now { at: Duration::from_secs(1), wall: UnixMillis(1_000) };
+
+    fn gap() -> Gap {
+        Gap { id: GapId("a".to_owned()), kind: String::new(), detail: String::new(), opened: UnixMillis(5) }
+    }
+
+    fn open() -> Option<OpenAtStart> {
+        Some(OpenAtStart::new(UnixMillis(9), &[gap()], Some(UnixMillis(7))))
+    }
+
+    fn done(indices: &[u32], unsettled: u64) -> AuditInput {
+        let segment = |index: &u32| AuditSegment { index: *index, cursor: None, unsettled, done: true };
+        AuditInput::Segments(indices.iter().map(segment).collect())
+    }
+
+    fn tell(audit: &mut Audit, input: AuditInput) -> Vec<AuditEffect> {
+        let mut effects = Vec::new();
+        audit.step(NOW, input, &mut effects);
+        effects
+    }
+
+    fn begun(open: Option<OpenAtStart>) -> Audit {
+        let mut audit = Audit::new(PLAN, open, GUARD);
+        assert_eq!(tell(&mut audit, AuditInput::Begin), [AuditEffect::ReadSegments]);
+        audit
+    }
+
+    #[test]
+    fn counters_are_scanned_once_all_rows_are_and_the_stream_has_passed_them() {
+        let mut audit = begun(None);
+        assert_eq!(tell(&mut audit, done(&[], 0)), [AuditEffect::Work(vec![0, 1])]);
+        let whole = Some(UnixMillis(900));
+        assert_eq!(tell(&mut audit, AuditInput::Worked { any: true, whole }), [AuditEffect::ReadSegments]);
+        let past = UnixMillis(910);
+        assert_eq!(tell(&mut audit, done(&[0, 1], 0)), [AuditEffect::AwaitApplied(past)]);
+        for early in [None, Some(past)] {
+            assert_eq!(tell(&mut audit, AuditInput::Applied(early)), [AuditEffect::AwaitApplied(past)]);
+        }
+        assert_eq!(tell(&mut audit, AuditInput::Applied(Some(UnixMillis(911)))), [AuditEffect::ReadSegments]);
+        assert_eq!(tell(&mut audit, done(&[0, 1], 3)), [AuditEffect::Work(vec![2])]);
+        let worked = AuditInput::Worked { any: true, whole: None };
+        assert_eq!(tell(&mut audit, worked), [AuditEffect::ReadSegments]);
+        assert_eq!(tell(&mut audit, done(&[0, 1, 2], 3)), [AuditEffect::End(9)]);
+    }
+
+    #[test]
+    fn segments_that_other_processes_work_on_are_waited_for_and_so_is_all_that_they_may_have_read() {
+        let mut audit = begun(None);
+        assert_eq!(tell(&mut audit, done(&[0], 0)), [AuditEffect::Work(vec![1])]);
+        let until = NOW.at + OTHERS;
+        let none = AuditInput::Worked { any: false, whole: None };
+        assert_eq!(tell(&mut audit, none), [AuditEffect::WakeAt(until)]);
+        assert_eq!(tell(&mut audit, AuditInput::Woke), [AuditEffect::WakeAt(until)], "too early");
+        let mut effects = Vec::new();
+        audit.step(Now { at: until, ..NOW }, AuditInput::Woke, &mut effects);
+        assert_eq!(effects, [AuditEffect::ReadSegments]);
+        assert_eq!(tell(&mut audit, done(&[0, 1], 0)), [AuditEffect::AwaitApplied(NOW.wall.plus(GUARD))]);
+    }
+
+    /// An audit whose segments are all done.
+    fn through(open: Option<OpenAtStart>, unsettled: u64) -> (Audit, Vec<AuditEffect>) {
+        let mut audit = begun(open);
+        tell(&mut audit, done(&[0, 1, 2], unsettled));
+        tell(&mut audit, AuditInput::Applied(Some(UnixMillis::MAX)));
+        let effects = tell(&mut audit, done(&[0, 1, 2], unsettled));
+        (audit, effects)
+    }
+
+    #[test]
+    fn gaps_and_the_request_are_closed_if_nothing_is_left_unsettled() {
+        let (mut audit, effects) = through(open(), 0);
+        assert_eq!(effects, [AuditEffect::ReadGaps]);
+        let other = Gap { opened: UnixMillis(6), ..gap() };
+        let closed = tell(&mut audit, AuditInput::Gaps(vec![other, gap()]));
+        let expected = [AuditEffect::CloseGap(gap()), AuditEffect::TakeOffQueue(UnixMillis(7)), AuditEffect::End(0)];
+        assert_eq!(closed, expected);
+        assert_eq!(through(open(), 1).1, [AuditEffect::End(3)]);
+        assert_eq!(through(None, 0).1, [AuditEffect::End(0)], "a dry run, or a part of everything");
+    }
+}

@@ -40,7 +40,7 @@ pub enum ProofEffect {
     AwaitApplied(UnixMillis),
     /// Read these counters, consistently, and answer with each of them in this order.
     ReadCounters(Vec<CounterId>),
-    /// It is over.
+    /// The comparison is over.
     End {
         /// Row keys proved.
         proved: u64,

@@ -184,3 +184,90 @@ fn home(sort: &str, shards: ShardCount) -> Shard {
         _ => shards.shard_of(sort),
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::ids::Ordinal;
+    use crate::lineage::{Checkpoint, Lineage};
+    use crate::weight::Stated;
+
+    /// What every counter was sure to have at one of several moments.
+    fn horizon(moment: u64) -> Arc<Horizon> {
+        let shard = Checkpoint {
+            id: "s".into(),
+            parent: None,
+            ordinal: Ordinal(1),
+            sequence: Some(moment.into()),
+            closed: false,
+            at: UnixMillis(moment),
+        };
+        Arc::new(Horizon::of(&Lineage::new([shard], [], None)))
+    }
+
+    /// Plays a scan of pages of rows, each given as row key and member; page n is read behind horizon n, at time n.
+    fn scan(begin: Option<&str>, pages: &[&[(&str, &str)]]) -> Vec<ScanEffect> {
+        let shards = ShardCount::new(1).unwrap();
+        let mut scanner = Scanner::new(shards, begin.map(|begin| Cursor(begin.to_owned())));
+        let (mut page, mut input, mut effects, mut told) = (0, Some(ScanInput::Begin), Vec::new(), Vec::new());
+        while let Some(given) = input.take() {
+            scanner.step(Now { wall: UnixMillis(page as u64), ..Now::default() }, given, &mut effects);
+            for effect in effects.drain(..) {
+                match effect {
+                    ScanEffect::ReadHorizon => input = Some(ScanInput::Horizon(horizon(page as u64 + 1))),
+                    ScanEffect::ReadPage(_) => {
+                        let row = |(pk, sort): &(&str, &str)| ScannedRow {
+                            pk: (*pk).to_owned(),
+                            sort: (*sort).to_owned(),
+                            stated: Stated::Nothing,
+                        };
+                        let rows = pages[page].iter().map(row).collect();
+                        page += 1;
+                        input = Some(ScanInput::Page(rows, (page < pages.len()).then(|| Cursor(page.to_string()))));
+                    }
+                    effect => told.push(effect),
+                }
+            }
+        }
+        assert_eq!(told.pop(), Some(ScanEffect::End));
+        told
+    }
+
+    fn weighed(key: &str, rows: u64, before: Before) -> Weighed {
+        Weighed { key: key.parse().unwrap(), rows, weight: rows.into(), before }
+    }
+
+    fn batch(keys: Vec<Weighed>, ended: u64, begin: Option<&str>) -> ScanEffect {
+        let begin = begin.map(|begin| Cursor(begin.to_owned()));
+        ScanEffect::Compare(Batch { keys, ended: UnixMillis(ended), begin })
+    }
+
+    #[test]
+    fn a_row_key_over_several_pages_is_compared_by_what_was_applied_before_the_first() {
+        let told = scan(None, &[&[("a#0", "1"), ("b#0", "1")], &[("b#0", "2")], &[("b#0", "3"), ("c#0", "1")]]);
+        let first = batch(vec![weighed("a#0", 1, Before::Applied(horizon(1)))], 1, None);
+        let rest = [weighed("b#0", 3, Before::Applied(horizon(1))), weighed("c#0", 1, Before::Applied(horizon(3)))];
+        assert_eq!(told, [first, batch(rest.to_vec(), 3, Some("2"))], "the second page completes nothing");
+    }
+
+    #[test]
+    fn the_first_row_key_of_a_scan_that_is_continued_may_have_rows_before() {
+        let told = scan(Some("0"), &[&[("a#0", "7"), ("b#0", "1")]]);
+        let keys = vec![weighed("a#0", 1, Before::Unknown), weighed("b#0", 1, Before::Applied(horizon(1)))];
+        assert_eq!(told, [batch(keys, 1, Some("0"))]);
+    }
+
+    #[test]
+    fn a_misplaced_row_is_told_and_counts_where_it_stands_and_one_of_no_member_counts_nowhere() {
+        let told = scan(None, &[&[("a#3", "1"), ("b#0", "\u{7f}"), ("no key", "1")]]);
+        let misplaced: Vec<&str> = told
+            .iter()
+            .filter_map(|effect| match effect {
+                ScanEffect::Misplaced(row) => Some(row.pk.as_str()),
+                _ => None,
+            })
+            .collect();
+        assert_eq!(misplaced, ["a#3", "b#0", "no key"]);
+        assert_eq!(told.last(), Some(&batch(vec![weighed("a#3", 1, Before::Applied(horizon(1)))], 1, None)));
+    }
+}

@@ -16,7 +16,7 @@ pub enum TotalEffect {
     ReadCounter,
     /// The total is wrong, and a dry run leaves it so.
     Differs(WrongTotal),
-    /// It is over.
+    /// The total is settled.
     End(TotalEnding),
 }
 

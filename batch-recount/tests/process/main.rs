@@ -1,10 +1,13 @@
-//! The recount as processes of their own, over an emulator on the loopback and a change-streamer beside it: kill -9, two
-//! at once, and what one holds of a large table. Ends everything it starts. The whole of it is asked for by
-//! `RECOUNT_KILLS=50` and `RECOUNT_MEMORY_ROWS=100000,2000000`.
+//! Recounts as processes of their own, over an emulator on the loopback and a change-streamer beside it: kill -9, two at
+//! once, and the memory that one needs for a large table. `RECOUNT_KILLS=50` and `RECOUNT_MEMORY_ROWS=100000,2000000`
+//! make these tests larger.
+
+#[cfg(test)]
+mod relay;
 
 #[cfg(test)]
 #[expect(dead_code, reason = "the tests' world, of which processes need a part")]
-#[path = "recount/world.rs"]
+#[path = "../recount/world.rs"]
 mod world;
 
 #[cfg(test)]
@@ -21,9 +24,11 @@ mod tests {
     use tokio::net::TcpListener;
     use tokio::time::Instant;
 
+    use crate::relay::Relay;
     use crate::world::{World, Writer, client, drift, key, post, shards, user};
 
-    const PATIENCE: Duration = Duration::from_secs(300);
+    const DEADLINE: Duration = Duration::from_secs(300);
+    const POLL: Duration = Duration::from_millis(20);
     const POSTS: u64 = 4;
     const WRONG: i64 = 5;
 
@@ -31,18 +36,27 @@ mod tests {
         std::env::var(variable).ok().and_then(|size| size.parse().ok()).unwrap_or(default)
     }
 
+    /// Polls until `holds`.
+    async fn polled(what: &str, mut holds: impl AsyncFnMut() -> bool) {
+        let deadline = Instant::now() + DEADLINE;
+        while !holds().await {
+            assert!(Instant::now() < deadline, "never: {what}");
+            tokio::time::sleep(POLL).await;
+        }
+    }
+
     /// A recount, ended when dropped.
     struct Process(Child);
 
     impl Process {
-        fn start(endpoint: &str, line: &[&str]) -> Self {
+        fn start(relay: &Relay, line: &[&str]) -> Self {
             let mut command = Command::new(env!("CARGO_BIN_EXE_tally-batch-recount"));
             let tally = std::env::vars_os().filter(|(name, _)| name.to_string_lossy().starts_with("TALLY_"));
             tally.for_each(|(name, _)| _ = command.env_remove(name));
             command
                 .args(["--admin-listen", "off", "--log", "error"])
                 .args(line)
-                .env("AWS_ENDPOINT_URL", endpoint)
+                .env("AWS_ENDPOINT_URL", relay.endpoint())
                 .env("AWS_REGION", "us-east-1")
                 .env("AWS_ACCESS_KEY_ID", "local")
                 .env("AWS_SECRET_ACCESS_KEY", "local")
@@ -56,20 +70,24 @@ mod tests {
             self.0.wait().expect("the child is ours");
         }
 
-        /// Its exit code, and the most memory it was seen to hold, in KiB; 0 where the system does not say.
+        /// Whether it has ended by itself.
+        fn has_ended(&mut self) -> bool {
+            self.0.try_wait().expect("the child is ours").is_some()
+        }
+
+        /// Waits for its end. Returns its exit code and the most memory it was seen to hold, in KiB; 0 where the system
+        /// does not say.
         async fn ended(mut self) -> (Option<i32>, u64) {
-            let (deadline, mut most) = (Instant::now() + PATIENCE, 0);
-            loop {
+            let mut most = 0;
+            polled("the recount ends", async || {
                 let status = std::fs::read_to_string(format!("/proc/{}/status", self.0.id())).unwrap_or_default();
                 let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:"));
                 let held = line.and_then(|line| line.trim().trim_end_matches(" kB").parse().ok()).unwrap_or(0);
                 most = most.max(held);
-                if let Some(status) = self.0.try_wait().expect("the child is ours") {
-                    return (status.code(), most);
-                }
-                assert!(Instant::now() < deadline, "still running");
-                tokio::time::sleep(Duration::from_millis(50)).await;
-            }
+                self.has_ended()
+            })
+            .await;
+            (self.0.wait().expect("the child is ours").code(), most)
         }
     }
 
@@ -81,23 +99,24 @@ mod tests {
         }
     }
 
-    /// An emulator on the loopback, and its tables.
+    /// An emulator on the loopback, its tables, and the way recounts take to it.
     struct Served {
         emulator: Emulator,
-        endpoint: String,
+        relay: Relay,
         world: World,
     }
 
     async fn served(with: impl AsyncFnOnce(&Served)) {
         let emulator = Emulator::new(Config { shards: 2, ..Config::default() });
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
-        let endpoint = format!("http://{}", listener.local_addr().unwrap());
+        let address = listener.local_addr().unwrap();
         let test = async {
-            let settings = Settings { endpoint: Some(endpoint.clone()), ..Settings::local("") };
+            let settings = Settings { endpoint: Some(format!("http://{address}")), ..Settings::local("") };
             let connection = Connection::open(&settings).await;
             dynamodb::ensure_tables(&connection).await.unwrap();
             let world = World::over(&connection, Host::new("world").clock());
-            with(&Served { emulator: emulator.clone(), endpoint, world }).await;
+            let relay = Relay::to(address).await;
+            with(&Served { emulator: emulator.clone(), relay, world }).await;
         };
         tokio::select! {
             ended = emulator.serve(listener, std::future::pending()) => panic!("the emulator stopped: {ended:?}"),
@@ -105,7 +124,7 @@ mod tests {
         }
     }
 
-    /// A row key of each post, all of them wrong.
+    /// Fills the tables. Returns a row key of each post, each with a wrong count.
     async fn wrong(served: &Served, writer: &mut Writer) -> Vec<RowKey> {
         writer.fill(0..POSTS, 12).await;
         served.world.quiet().await;
@@ -116,7 +135,7 @@ mod tests {
         keys
     }
 
-    /// How often `key` was corrected: each time by what was wrong, and by nothing else.
+    /// How often `key` was corrected. Panics if a correction was not by what was wrong.
     async fn corrections(world: &World, key: &RowKey) -> usize {
         let ledger = world.ports.recounts.ledger(&key.counter, 10_000).await.unwrap();
         let corrections: Vec<i64> = ledger.iter().map(|line| line.after - line.before).filter(|by| *by != 0).collect();
@@ -131,23 +150,26 @@ mod tests {
             let _streamer = world.streamer("s");
             let mut writer = Writer::new(world, 1).await;
             let keys = wrong(served, &mut writer).await;
+            assert_eq!(Process::start(&served.relay, &[]).ended().await.0, Some(0));
+            let length = served.relay.carried();
             let mut injected = vec![1; keys.len()];
             for _ in 0..size("RECOUNT_KILLS", 3) {
-                let process = Process::start(&served.endpoint, &[]);
-                let until = Instant::now() + writer.chance.up_to(Duration::from_secs(16));
-                while Instant::now() < until {
-                    writer.churn(&post(0), 1, 20).await;
-                    tokio::time::sleep(Duration::from_millis(100)).await;
-                }
-                process.kill();
                 for (key, injected) in keys.iter().zip(&mut injected) {
                     if corrections(world, key).await == *injected {
                         drift(&client(&served.emulator), key, WRONG).await;
                         *injected += 1;
                     }
                 }
+                let mut process = Process::start(&served.relay, &[]);
+                let end = served.relay.carried() + writer.chance.token() % length;
+                polled("the recount comes to its point", async || {
+                    writer.churn(&post(0), 1, 20).await;
+                    served.relay.carried() >= end || process.has_ended()
+                })
+                .await;
+                process.kill();
             }
-            assert_eq!(Process::start(&served.endpoint, &[]).ended().await.0, Some(0));
+            assert_eq!(Process::start(&served.relay, &[]).ended().await.0, Some(0));
             for (key, injected) in keys.iter().zip(injected) {
                 assert_eq!(corrections(world, key).await, injected);
             }
@@ -157,13 +179,13 @@ mod tests {
     }
 
     #[tokio::test(flavor = "multi_thread")]
-    async fn two_recounts_at_once_correct_everything_once() {
+    async fn two_recounts_at_once_correct_each_row_key_once() {
         served(async |served| {
             let world = &served.world;
             let _streamer = world.streamer("s");
             let mut writer = Writer::new(world, 1).await;
             let keys = wrong(served, &mut writer).await;
-            let start = || Process::start(&served.endpoint, &[]);
+            let start = || Process::start(&served.relay, &[]);
             let (one, two) = tokio::join!(start().ended(), start().ended());
             assert_eq!((one.0, two.0), (Some(0), Some(0)));
             for key in &keys {
@@ -183,10 +205,10 @@ mod tests {
                 let world = &served.world;
                 fill(&client(&served.emulator), rows).await;
                 world.ports.checkpoints.config(Some(shards())).await.unwrap();
-                let process = Process::start(&served.endpoint, &["--dry-run"]);
+                let process = Process::start(&served.relay, &["--dry-run"]);
                 let (code, most) = tokio::select! {
                     ended = process.ended() => ended,
-                    () = nothing_to_do(world) => unreachable!("it goes on"),
+                    () = nothing_to_do(world, &served.relay) => unreachable!("it goes on"),
                 };
                 assert_eq!(code, Some(0));
                 println!("{rows} rows: {most} KiB held at most");
@@ -197,17 +219,18 @@ mod tests {
         assert!(held[1] <= held[0] * 3 / 2 + 16_384, "{held:?} KiB");
     }
 
-    /// A streamer whose stream holds nothing new.
-    async fn nothing_to_do(world: &World) {
+    /// Does what a streamer does whose stream holds nothing new, as often as recounts ask for something.
+    async fn nothing_to_do(world: &World, relay: &Relay) {
         let (stream, checkpoints) = (&world.ports.stream, &world.ports.checkpoints);
         let label = stream.info().await.unwrap().label;
+        let mut carried = relay.watch();
         loop {
             for shard in stream.shards(&label).await.unwrap() {
                 let now = world.clock.now();
                 checkpoints.number(&label, &shard.id, shard.parent.as_ref(), now).await.unwrap();
                 checkpoints.refresh(&label, &shard.id, now).await.unwrap();
             }
-            tokio::time::sleep(Duration::from_millis(100)).await;
+            carried.changed().await.unwrap();
         }
     }
 
