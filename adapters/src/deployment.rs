@@ -1,5 +1,5 @@
-//! What a process does before its own work: it waits for the tables, checks them, and learns with how many shards a post
-//! was created.
+//! What a process does before its own work: it waits for the tables, checks them, and learns how many shards each post has in
+//! this deployment.
 
 use anyhow::ensure;
 use tally_core::backoff::Backoff;

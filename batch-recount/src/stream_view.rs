@@ -10,7 +10,7 @@ use std::time::Duration;
 use tally_core::audit::Horizon;
 use tally_core::fault::Fault;
 use tally_core::lineage::Lineage;
-use tally_core::ports::{ChangeStream, Checkpoints, StreamFault};
+use tally_core::ports::{ChangeStream, Checkpoints};
 use tally_core::time::{Now, UnixMillis};
 use tokio::sync::Mutex;
 
@@ -102,24 +102,16 @@ impl StreamView {
     /// What the stream and its checkpoints say now. The checkpoints are read first: where they say that a shard is
     /// closed, a listing read later has its children.
     async fn lineage(&self) -> anyhow::Result<Lineage> {
-        let info = || async { self.stream.info().await.map_err(fault) };
+        let info = || async { self.stream.info().await.map_err(Fault::from) };
         let label = self.calls.persist("look at the stream", info).await?.label;
         let states = self.calls.persist("read checkpoints", || self.checkpoints.shards(&label)).await?;
         let registry = self.calls.persist("read the registry", || self.checkpoints.registry(&label)).await?;
         let open = states.iter().filter(|state| !state.checkpoint.closed).map(|state| state.checkpoint.at);
         self.lead.see(open, self.calls.clock().now(), self.rules.guard);
-        let listing = || async { self.stream.shards(&label).await.map_err(fault) };
+        let listing = || async { self.stream.shards(&label).await.map_err(Fault::from) };
         let listing = self.calls.persist("list stream shards", listing).await?;
         let floor = registry.and_then(|registry| registry.floor);
         Ok(Lineage::new(states.into_iter().map(|state| state.checkpoint), listing, floor))
-    }
-}
-
-/// A stream fault as any other: losses are the change-streamer's business.
-fn fault(fault: StreamFault) -> Fault {
-    match fault {
-        StreamFault::Fault(fault) => fault,
-        other => Fault::Transient(other.to_string()),
     }
 }
 

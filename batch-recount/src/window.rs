@@ -3,7 +3,7 @@
 use std::hash::{BuildHasher, RandomState};
 
 use tally_core::audit::Cause;
-use tally_core::fault::Fault;
+use tally_core::backoff::Backoff;
 use tally_core::ids::RowKey;
 use tally_core::ports::{Judged, LedgerEntry, MarkerPut};
 use tally_core::window::{Attempt, Effect, Ending, Input, Judgement, Marker, Roster, Verdict, WindowRun};
@@ -81,9 +81,8 @@ impl<'a> Window<'a> {
             }
             Effect::ReadApplied => Input::Applied(self.of.stream.as_of().await?),
             Effect::Judge(verdict, judgement) => Input::Judged(self.judge(&verdict, judgement).await?),
-            Effect::BackOff(mut tries) => {
-                let fault = Fault::Transient("another write was at the counter".to_owned());
-                calls.pause("write a verdict", fault, &mut tries).await?;
+            Effect::BackOff(tries) => {
+                calls.wait(Backoff::STORE.wait(tries, self.of.chance.fraction())).await?;
                 Input::Woke
             }
             Effect::End(_) => unreachable!("the end is not carried out"),

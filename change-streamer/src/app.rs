@@ -4,10 +4,11 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use anyhow::{Context, ensure};
-use tally_adapters::{dynamodb, kafka, redis};
+use anyhow::Context;
+use tally_adapters::{Deployment, dynamodb, kafka, redis};
 use tally_core::apply;
 use tally_core::backoff::Backoff;
+use tally_core::fault::Fault;
 use tally_core::ids::CachePrefix;
 use tally_core::ports::{Cache, ChangeStream, Checkpoints, Counts, Producer, Recounts, StreamInfo, Worker};
 use tally_core::shards::{self, Shards, Sharing};
@@ -18,7 +19,7 @@ use tokio::sync::watch;
 use crate::applier::Applying;
 use crate::args::Args;
 use crate::cache::CacheUpdates;
-use crate::calls::{Calls, fault};
+use crate::calls::Calls;
 use crate::config::{CacheAddress, Config, Rules};
 use crate::feed::FeedTopic;
 use crate::follow::Follow;
@@ -125,15 +126,11 @@ fn open_cache(address: &CacheAddress, table_prefix: &str) -> anyhow::Result<Arc<
 impl tally_service::App for App {
     async fn start(self, host: Host) -> anyhow::Result<()> {
         let Self { config, ports, tables } = self;
-        if let Some(connection) = &tables {
-            host.wait_for("tables", Backoff::STORE, || dynamodb::check_tables(connection)).await?;
-        }
-        let created = host.wait_for("checkpoints", Backoff::STORE, || ports.checkpoints.config(config.shards)).await?;
-        if let Some(told) = config.shards {
-            ensure!(told == created, "--shards is {told}, but this deployment was created with {created}");
-        }
+        let checkpoints = &*ports.checkpoints;
+        Deployment { tables: tables.as_ref(), checkpoints, shards: config.shards }.create(&host).await?;
         let stream = &ports.stream;
-        let info = host.wait_for("stream", Backoff::STORE, || async { stream.info().await.map_err(fault) }).await?;
+        let info =
+            host.wait_for("stream", Backoff::STORE, || async { stream.info().await.map_err(Fault::from) }).await?;
         spawn(&host, &config.rules, &ports, info);
         Ok(())
     }

@@ -47,7 +47,7 @@ impl Calls {
             },
             _ => self.list().await,
         };
-        described.map_err(fault).unwrap_or_else(|fault| {
+        described.map_err(Fault::from).unwrap_or_else(|fault| {
             metrics::faulted(&fault);
             tracing::warn!(error = %fault, "the stream's shards could not be listed");
             Answer::Failed(fault)
@@ -68,7 +68,7 @@ impl Calls {
             Request::Probe(shard) => match self.stream.iterator(label, shard, Position::Oldest).await {
                 Ok(_) => Answer::Readable(true),
                 Err(StreamFault::Gone | StreamFault::Trimmed) => Answer::Readable(false),
-                Err(other) => return Err(fault(other)),
+                Err(other) => return Err(other.into()),
             },
             _ => Answer::Gaps(!self.checkpoints.gaps().await?.is_empty()),
         })
@@ -151,13 +151,5 @@ fn once(outcome: Outcome<Answer>) -> anyhow::Result<Answer> {
             Ok(Answer::Failed(fault))
         }
         outcome => outcome.map_err(|fault| anyhow!(fault).context("cannot follow the stream")),
-    }
-}
-
-/// A stream's fault where its own kinds mean nothing: a stream that is gone will have a successor, or none.
-pub(crate) fn fault(fault: StreamFault) -> Fault {
-    match fault {
-        StreamFault::Fault(fault) => fault,
-        other => Fault::Transient(other.to_string()),
     }
 }

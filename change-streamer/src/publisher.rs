@@ -8,7 +8,7 @@ use tally_core::fault::Fault;
 use tally_core::ids::CounterId;
 use tally_core::ports::Outcome;
 use tally_core::served::Served;
-use tally_service::{Chance, Clock, Patience, Stop, Stopped, Task, Until};
+use tally_service::{Chance, Clock, Patience, Stop, Task, Until};
 
 use crate::latest::LatestCounts;
 
@@ -64,37 +64,16 @@ impl<D: Destination> Publisher<D> {
         }
     }
 
-    /// [`publish`](Self::publish) for as long as it takes, but for a moment only once the process is to end: what the
-    /// destination has not taken by then is dropped.
-    async fn publish_in_time(&self, stop: &Stop) -> Result<Outcome<()>, Stopped> {
-        let too_late = async {
-            stop.requested().await;
-            self.patience.clock().sleep(LAST_SEND).await;
-        };
-        tokio::select! {
-            biased;
-            outcome = self.publish() => Ok(outcome),
-            () = too_late => Err(Stopped),
-            () = stop.last_call() => Err(Stopped),
-        }
-    }
-
-    /// Publishes until the process is to end. No fault of a destination is worth more than another try.
+    /// Publishes until the process is to end. Every fault of a destination leads to another try; none ends the process.
     async fn follow(&self, stop: &Stop) -> anyhow::Result<()> {
         loop {
             stop.unless_requested(self.latest.filled()).await?;
             let mut tries = 0u32;
             let publish = || {
                 tries += 1;
-                async {
-                    match self.publish_in_time(stop).await {
-                        Ok(Err(fault)) => Err(Fault::Transient(fault.to_string())),
-                        Ok(Ok(())) => Ok(Ok(())),
-                        Err(stopped) => Ok(Err(stopped)),
-                    }
-                }
+                async { self.publish().await.map_err(|fault| Fault::Transient(fault.to_string())) }
             };
-            self.patience.persist(D::NAME, Until::Requested(stop), publish).await??;
+            self.patience.persist(D::NAME, Until::Requested(stop), publish).await?;
             if tries > 1 {
                 tracing::info!(destination = D::NAME, "counts are taken again");
             }
@@ -112,12 +91,22 @@ impl<D: Destination> Publisher<D> {
 
 impl<D: Destination> Task for Publisher<D> {
     async fn run(self, stop: Stop) -> anyhow::Result<()> {
-        // The only end is a request to stop; what waits then is sent once.
-        let _ = self.follow(&stop).await;
-        match self.publish_in_time(&stop).await {
-            Ok(Ok(())) => {}
-            Ok(Err(fault)) => Self::failed(&fault, 1),
-            Err(Stopped) => tracing::warn!(destination = D::NAME, "counts are not taken in time, and dropped"),
+        let publish = async {
+            // The only end is a request to stop; what waits then is sent once.
+            let _ = self.follow(&stop).await;
+            self.publish().await
+        };
+        let too_late = async {
+            stop.requested().await;
+            self.patience.clock().sleep(LAST_SEND).await;
+        };
+        tokio::select! {
+            biased;
+            sent = publish => if let Err(fault) = sent {
+                Self::failed(&fault, 1);
+            },
+            () = too_late => tracing::warn!(destination = D::NAME, "counts are not taken in time, and dropped"),
+            () = stop.last_call() => tracing::warn!(destination = D::NAME, "counts are not taken in time, and dropped"),
         }
         Ok(())
     }

@@ -7,6 +7,7 @@ mod tip;
 use std::sync::Arc;
 
 pub use pace::PollRules;
+use tally_core::fault::Fault;
 use tally_core::ids::Sequence;
 use tally_core::lineage::{Checkpoint, Loss, outage};
 use tally_core::ports::{ChangeStream, Iterator, Position, Records, StreamFault};
@@ -224,7 +225,7 @@ impl Reader {
     }
 
     async fn pause(&self, fault: StreamFault, tries: &mut u32, stop: &Stop) -> anyhow::Result<()> {
-        let fault = crate::calls::fault(fault);
+        let fault = Fault::from(fault);
         metrics::stream_read(fault.class());
         let what = format!("read stream shard {}", self.shard.id);
         self.patience.pause(&what, fault, tries, Until::Requested(stop)).await

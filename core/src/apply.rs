@@ -163,7 +163,7 @@ impl Apply {
     pub fn step(&mut self, now: Now, input: Input, effects: &mut Vec<Effect>) {
         match input {
             Input::Records(records) => {
-                debug_assert!(self.wants_more(), "nothing is taken from the reader while a prefix is written");
+                assert!(self.wants_more(), "records were handed in while a prefix is written: they would be lost");
                 self.page = Page { records, taken: 0 };
             }
             Input::UpTo(at) => self.read_up_to = self.read_up_to.max(at),

@@ -71,7 +71,7 @@ pub struct Consume {
     deadline: Option<Duration>,
     /// How many loads in a row led to nothing written; `None` once something was written since the last one.
     fruitless: Option<u32>,
-    /// Why the partition stood still last, unless it has read since.
+    /// Why the partition stood still last, unless it has written something since.
     halted: Option<Halt>,
     /// The log no longer fits the fence.
     doubted: bool,
@@ -132,11 +132,10 @@ impl Consume {
 
     /// When [`Input::Woke`] is due, if nothing else happens.
     pub fn wake_at(&self) -> Option<Duration> {
-        let due = match &self.phase {
-            Phase::Reading(reading) => reading.lane.due_at(),
-            Phase::Left => return None,
-            _ => None,
-        };
+        if self.phase == Phase::Left {
+            return None;
+        }
+        let due = if let Phase::Reading(reading) = &self.phase { reading.lane.due_at() } else { None };
         [due, self.deadline].into_iter().flatten().min()
     }
 
@@ -188,6 +187,9 @@ impl Consume {
             effects,
         };
         let then = act(reading, &mut context);
+        if self.fruitless.is_none() {
+            self.halted = None;
+        }
         match then {
             Then::GoOn => {}
             Then::End => self.end(effects),
@@ -267,6 +269,7 @@ impl Consume {
     }
 
     fn end(&mut self, effects: &mut Vec<Effect>) {
+        self.letters.forget_unacknowledged();
         match std::mem::replace(&mut self.phase, Phase::Left) {
             Phase::Left => {}
             Phase::Reading(reading) => {

@@ -37,9 +37,10 @@ pub struct ShardTally {
     pub rows: i64,
     /// `o<k>`: the stream shard that last changed it.
     pub feeder: Option<Ordinal>,
-    /// `x<k>`: how often the feeder changed from one open stream shard to another.
+    /// `x<k>`: how often the feeder changed from one open stream shard to another, or the shard was marked as suspect.
     pub switches: u64,
-    /// `sus<k>`: two open stream shards fed it, so a plain recount window cannot prove it.
+    /// `sus<k>`: it may be wrong, since two open stream shards fed it, or an update of it was refused for good. A plain
+    /// recount window cannot prove it.
     pub suspect: bool,
     /// `hr<k>` and `hs<k>`.
     pub window: Option<Window>,

@@ -186,7 +186,7 @@ impl Lineage {
     }
 
     /// `id` and its ancestors as far as they are known, nearest first. Ends where a faulty listing runs in a circle.
-    fn line<'a>(&'a self, id: &'a StreamShardId) -> impl Iterator<Item = &'a StreamShardId> {
+    pub fn line<'a>(&'a self, id: &'a StreamShardId) -> impl Iterator<Item = &'a StreamShardId> {
         let mut seen = BTreeSet::new();
         std::iter::successors(Some(id), |id| self.shards.get(*id)?.parent.as_ref())
             .take_while(move |id| seen.insert(*id))

@@ -11,7 +11,7 @@
 //!    nothing asks for any more are dropped.
 //! 4. **Share.** Leases are renewed, taken and stolen, and readers started and stopped accordingly.
 //!
-//! Whatever step 3 changed is looked at again before step 4. One request is under way at a time; only losses are recorded
+//! Where step 3 numbers or closes a shard, the look begins anew before step 4. One request is under way at a time; only losses are recorded
 //! beside it, for the readers and appliers that met them and wait.
 //!
 //! No lease is trusted: two workers may do everything here at the same time, twice, and late. What must not be done twice
@@ -137,7 +137,9 @@ impl Shards {
     pub fn step(&mut self, now: Now, input: Input, effects: &mut Vec<Effect>) {
         match input {
             Input::Woke(wait) => self.woke(now, wait, effects),
-            Input::Answered(Request::Record(behind, _), _) => self.losses.recorded(behind, now, effects),
+            Input::Answered(Request::Record(behind, loss), Answer::Done) => {
+                self.losses.recorded(behind, &loss, now, effects);
+            }
             Input::Answered(request, answer) if self.asked.as_ref() == Some(&request) => {
                 self.asked = None;
                 self.answered(now, request, answer, effects);
@@ -216,7 +218,7 @@ impl Shards {
 
     /// A loss was met: from now on this process calls nothing exact, until it reads that no gap is open.
     fn meet(&mut self, behind: Behind, loss: Loss, effects: &mut Vec<Effect>) {
-        self.losses.meet(behind.clone());
+        self.losses.meet(behind.clone(), loss.clone());
         if !self.picture.open_gaps {
             Arc::make_mut(&mut self.picture).open_gaps = true;
             effects.push(Effect::Show(Arc::clone(&self.picture)));

@@ -41,7 +41,7 @@ struct Live {
     edition: Edition,
 }
 
-/// As many clients listen as may.
+/// No more clients may listen.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Full;
 

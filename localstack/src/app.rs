@@ -3,9 +3,8 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use tally_adapters::kafka;
-use tally_core::backoff::Backoff;
-use tally_core::ports::{DeploymentConfig as _, Producer, RecountQueue as _};
+use tally_adapters::{Deployment, kafka};
+use tally_core::ports::{Producer, RecountQueue as _};
 use tally_service::metrics::Catalogue;
 use tally_service::{Host, Program, Stage, Stop};
 
@@ -45,7 +44,7 @@ impl tally_service::App for App {
         let Config { engines, shards, api, load, duration, verify, chaos, seed, recount_every } = self.config;
         let engines = Engines::open(engines, &host).await?;
         // Services that only read would wait for those that write to say how many shards there are.
-        host.wait_for("deployment", Backoff::STORE, || engines.store.checkpoints.config(shards)).await?;
+        Deployment { tables: None, checkpoints: &engines.store.checkpoints, shards }.create(&host).await?;
         let local = Arc::new(Local::new(engines, api.local_addr()?, load, &host));
         local.screen.say(&banner(&local, chaos));
         host.spawn(Stage::Support, "fences", FollowFences(Arc::clone(&local)));

@@ -23,7 +23,7 @@ use tally_core::window::Verdict;
 use self::counter::decode;
 use super::connection::Connection;
 use super::cursor::{after_one, half_units, start_one};
-use super::fault::{Cancelled, cancelled, fault, unless_refused};
+use super::fault::{Cancelled, cancelled, fault};
 use super::item::{Item, Reader, item, text};
 use super::names::counts::POST_ID;
 use super::recounts::ledger;
@@ -167,16 +167,15 @@ impl CountsPort for Counts {
 
     /// Safe to repeat: the mark it sets is the one its condition wants not to be there.
     async fn suspect(&self, row_key: &RowKey, now: UnixMillis) -> Outcome<()> {
-        let request = verdict::suspicion(row_key.shard, now);
+        let (expression, names, values) = verdict::suspicion(row_key.shard, now);
         let update = self.connection.client.update_item().table_name(self.table()).set_key(Some(key(&row_key.counter)));
         let sent = update
-            .update_expression(request.update)
-            .condition_expression(request.condition)
-            .set_expression_attribute_names(request.names)
-            .set_expression_attribute_values(request.values)
+            .update_expression(expression)
+            .set_expression_attribute_names(names)
+            .set_expression_attribute_values(values)
             .send()
             .await;
-        unless_refused(self.table(), sent).map(|_| ())
+        sent.map(|_| ()).map_err(|error| fault(self.table(), &error))
     }
 
     async fn scan(&self, segment: Segment, after: Option<&Cursor>) -> Outcome<Page<(CounterId, Outcome<Counter>)>> {

@@ -41,6 +41,7 @@ const ATTEMPTS: usize = 10;
 /// For how long a window's report is of use (a window waits for it for minutes, and then a new one begins), and
 /// for how long it can be looked up that a count was proved and nothing corrected. (Corrections stay.)
 const HOUR: Duration = Duration::from_secs(3600);
+/// What the longer times are made of.
 const DAY: Duration = Duration::from_secs(24 * HOUR.as_secs());
 /// For how long claims, and how far an audit has come, are of use.
 const WEEK: Duration = Duration::from_secs(7 * DAY.as_secs());

@@ -88,11 +88,10 @@ impl CountsPort for Counts {
         let mut state = self.memory.state();
         let counter = state.counts.counters.entry(key.counter.clone()).or_default();
         let tally = counter.shards.entry(key.shard).or_default();
-        if !tally.suspect {
-            tally.suspect = true;
-            counter.version += 1;
-            counter.updated_at = now;
-        }
+        tally.suspect = true;
+        tally.switches += 1;
+        counter.version += 1;
+        counter.updated_at = now;
         Ok(())
     }
 

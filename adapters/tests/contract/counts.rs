@@ -22,7 +22,7 @@ pub(crate) async fn contract(env: &Env) {
     counters_come_in_the_order_asked(port).await;
     a_scan_meets_every_counter_once(port).await;
     a_verdict_takes_its_token_and_leaves_a_line(env).await;
-    a_count_in_doubt_is_marked_once_until_a_verdict_in_the_suspect_form(env).await;
+    a_count_in_doubt_is_marked_until_a_verdict_whose_rows_were_read_behind_the_last_mark(env).await;
     a_total_is_mended_once(env).await;
 }
 
@@ -204,24 +204,26 @@ async fn a_verdict_takes_its_token_and_leaves_a_line(env: &Env) {
     assert_eq!(env.recounts.ledger(&post, 1).await, Ok(lines[..1].to_vec()));
 }
 
-async fn a_count_in_doubt_is_marked_once_until_a_verdict_in_the_suspect_form(env: &Env) {
+async fn a_count_in_doubt_is_marked_until_a_verdict_whose_rows_were_read_behind_the_last_mark(env: &Env) {
     let (port, post, now) = (&*env.counts, post("doubted"), UnixMillis(77));
     let key = RowKey { counter: post.clone(), shard: shard(2) };
     for _ in 0..2 {
         port.suspect(&key, now).await.unwrap();
     }
     let marked = port.counter(&post).await.unwrap().unwrap();
-    assert_eq!((marked.likes, marked.version, marked.updated_at), (0, 1, now), "also where there was no counter");
+    assert_eq!((marked.likes, marked.version, marked.updated_at), (0, 2, now), "also where there was no counter");
     assert!(marked.shards[&shard(2)].suspect && !marked.is_sound());
     let run = WindowRun::from(9);
     let window = Touch { window: Some(run), ..touch(2, 0) };
     let counter = taken(port, &post, &update(1, 1, 1, vec![window])).await;
     assert!(counter.shards[&shard(2)].suspect, "an update takes no suspicion away");
-    let verdict = Verdict { key, run, correction: 4, form: Form::Suspect { switches: 0 } };
-    assert_eq!(port.judge(&verdict, &entry(&post, run, 30)).await, Ok(Judged::Stands));
+    let verdict = |switches| Verdict { key: key.clone(), run, correction: 4, form: Form::Suspect { switches } };
+    let voided = port.judge(&verdict(1), &entry(&post, run, 30)).await;
+    assert_eq!(voided, Ok(Judged::Void), "marked again since the rows were read");
+    assert_eq!(port.judge(&verdict(2), &entry(&post, run, 30)).await, Ok(Judged::Stands));
     let judged = port.counter(&post).await.unwrap().unwrap();
     assert!(judged.is_sound());
-    assert_eq!((judged.likes, judged.version), (4, 3));
+    assert_eq!((judged.likes, judged.version), (4, 4));
 }
 
 async fn a_total_is_mended_once(env: &Env) {

@@ -116,7 +116,7 @@ pub enum Request {
         /// Why it is sent once more.
         again: Option<Again>,
     },
-    /// Move the checkpoint. It never moves back.
+    /// Move the checkpoint. Its position never moves back.
     MoveCheckpoint {
         /// Everything up to here is in the counters.
         to: Sequence,

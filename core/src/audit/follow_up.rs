@@ -100,7 +100,8 @@ impl FollowUp {
     /// change-streamer's.
     pub fn step(&mut self, now: Now, input: FollowUpInput, effects: &mut Vec<FollowUpEffect>) {
         if let FollowUpInput::Repaired(repaired) = input {
-            self.repairing -= 1;
+            let Some(repairing) = self.repairing.checked_sub(1) else { return };
+            self.repairing = repairing;
             self.unsettled += u64::from(repaired == Repaired::Left);
             return self.end_if_settled(effects);
         }

@@ -13,7 +13,7 @@ use crate::ids::{CounterId, RowKey};
 /// Fingerprints kept, of eight bytes each; a larger table has its counts without rows looked up one by one.
 const MOST: usize = 1_000_000;
 
-/// Row keys met by one process. Two keys share a fingerprint of 64 bits once in ten million audits of a million keys.
+/// Row keys met by one process. Two keys share a fingerprint of 64 bits less than once in ten million audits of a million keys.
 #[derive(Debug, Default)]
 pub struct MetKeys {
     keys: HashSet<u64, FixedState>,

@@ -41,7 +41,8 @@ pub struct Batch {
     pub keys: Vec<Weighed>,
     /// When the page had been read.
     pub ended: UnixMillis,
-    /// Where the page began: everything before it is in earlier batches.
+    /// Where the page began. Once this batch and all before it are settled, a scan continued here misses no row key: the one
+    /// whose last row lies before it is in this batch.
     pub begin: Option<Cursor>,
 }
 

@@ -34,7 +34,8 @@ pub struct WrongTotal {
 /// How the mending of a total ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum TotalEnding {
-    /// It is the sum, or there is no counter any more.
+    /// It is the sum, or there is no counter any more. Where the answer to our own write was lost, this does not say that
+    /// we mended it.
     Right,
     /// It was set to the sum.
     Mended(WrongTotal),

@@ -200,7 +200,7 @@ pub enum Note {
     Halted {
         /// Why.
         halt: Halt,
-        /// Whether it stood still for the same reason before, and has read nothing since.
+        /// Whether it stood still for the same reason before, and has written nothing since.
         again: bool,
     },
 }

@@ -102,7 +102,7 @@ impl Call {
             Self::Fence => "fence",
             Self::Log(_) => "log",
             Self::CreateFence(_) => "create_fence",
-            Self::NameTopic { .. } => "reset_fence",
+            Self::NameTopic { .. } => "name_topic",
             Self::Partitions(_) => "partitions",
             Self::StartAt { .. } => "start_at",
         }

@@ -214,7 +214,7 @@ impl Reading {
     /// The fence has moved: lets go of what lies behind it, and tells Kafka now and then.
     fn advanced(&mut self, trigger: Trigger, context: &mut Context<'_>) {
         let fence = &self.lane.fence;
-        while self.runs.front().and_then(|run| run.last_offset()).is_some_and(|last| last < fence.offset) {
+        while self.runs.front().is_some_and(|run| run.last_offset().is_none_or(|last| last < fence.offset)) {
             self.runs.pop_front();
             let (run, index) = self.lane.next;
             self.lane.next = if run == 0 { (0, 0) } else { (run - 1, index) };

@@ -457,3 +457,20 @@ fn a_flush_is_noted_whole_with_the_time_since_it_was_due() {
     });
     assert_eq!(flushed, Some((Trigger::Rows, 4, 3, Duration::from_millis(30))));
 }
+
+#[test]
+fn a_partition_that_has_written_since_it_stood_still_says_so_anew() {
+    let mut driven = Driven::reading(&fence(0, 0));
+    for (written, again) in [(false, false), (false, true), (true, false)] {
+        let from = if written { 3 } else { 0 };
+        if written {
+            driven.step(records(0, &["a", "b", "c"]));
+            driven.step(Input::Committed(Commit::Done));
+        }
+        driven.step(records(from, &["a", "b", "c"]));
+        driven.step(cancelled(Refused::Full));
+        assert_eq!(driven.halt().1, again);
+        driven.step(Input::Waited);
+        driven.load(&fence(0, 0));
+    }
+}

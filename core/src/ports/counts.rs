@@ -80,8 +80,8 @@ pub trait Counts: Send + Sync {
     async fn mend_total(&self, id: &CounterId, version: u64, sum: i64, entry: &LedgerEntry) -> Outcome<Mended>;
 
     /// Marks the count of a row key as one that may be wrong, creating it, so that no answer calls it exact until a
-    /// verdict in the suspect form. Safe to repeat: what is marked stays as it is. A copy that comes after the verdict
-    /// costs another recount, and no count.
+    /// verdict in the suspect form whose rows were read behind this mark: each mark counts as a switch. Safe to repeat: a
+    /// copy voids a verdict or costs another recount, and no count.
     async fn suspect(&self, key: &RowKey, now: UnixMillis) -> Outcome<()>;
 
     /// One page of all counters, read consistently. One that cannot be read fails alone.

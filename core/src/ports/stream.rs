@@ -59,6 +59,16 @@ pub enum StreamFault {
     Fault(#[from] Fault),
 }
 
+impl From<StreamFault> for Fault {
+    /// Where the stream's own kinds mean nothing: a stream that is gone will have a successor, or none.
+    fn from(fault: StreamFault) -> Self {
+        match fault {
+            StreamFault::Fault(fault) => fault,
+            other => Self::Transient(other.to_string()),
+        }
+    }
+}
+
 /// A table's change stream.
 #[async_trait]
 pub trait ChangeStream: Send + Sync {

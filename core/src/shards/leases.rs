@@ -79,7 +79,7 @@ impl KnownLeases {
         }
     }
 
-    /// Who says to read `shard`, whether or not it does.
+    /// The lease of `shard`, if it has one, and whether it has stood still.
     pub(super) fn offer<'a>(&'a self, shard: &'a StreamShardId) -> Offer<'a> {
         Offer { shard, lease: self.seen.get(shard), is_stale: self.stale.contains(shard) }
     }
@@ -90,7 +90,7 @@ impl KnownLeases {
     }
 }
 
-/// A stream shard to be read, and who says to do it.
+/// A stream shard to be read, with its lease.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Offer<'a> {
     pub(super) shard: &'a StreamShardId,

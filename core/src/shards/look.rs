@@ -39,6 +39,10 @@ impl Shards {
     }
 
     pub(super) fn ask(&mut self, request: Request, effects: &mut Vec<Effect>) {
+        if let Request::Lease { shard, .. } = &request {
+            // From now on it may be ours, whether or not the answer is still awaited when the process stops.
+            self.leases.held.insert(shard.clone());
+        }
         self.asked = Some(request.clone());
         effects.push(Effect::Ask(request));
     }

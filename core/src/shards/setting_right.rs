@@ -49,16 +49,18 @@ impl Shards {
         let lineage = &self.picture.lineage;
         for shard in lineage.unnumbered() {
             let parent = lineage.parent(shard);
-            // Nothing was written to a shard before its parent was read up to where it was known to be.
-            let at = self.applied_before(parent);
+            // A child's first record is younger than everything that its parent's checkpoint covers, so what holds for the
+            // nearest ancestor with a number holds for it, too.
+            let at = self.applied_before(shard);
             self.todo.push_back(Request::Number { shard: shard.clone(), parent: parent.cloned(), at });
         }
     }
 
     /// The time before which everything written to `shard` is known to be applied.
-    fn applied_before(&self, shard: Option<&StreamShardId>) -> UnixMillis {
-        let known = shard.and_then(|shard| self.picture.lineage.checkpoint(shard));
-        known.map_or(self.info.created, |known| known.at)
+    fn applied_before(&self, shard: &StreamShardId) -> UnixMillis {
+        let lineage = &self.picture.lineage;
+        let nearest = lineage.line(shard).find_map(|shard| lineage.checkpoint(shard));
+        nearest.map_or(self.info.created, |known| known.at)
     }
 
     /// Closes shards that are applied to their end. Their children have numbers by then, so that at no moment records that
@@ -80,7 +82,7 @@ impl Shards {
         for shard in lineage.left_out() {
             let is_numbered = lineage.checkpoint(shard).is_some();
             if is_numbered && self.losses.may_pass(&Behind::Shard(shard.clone())) == Some(true) {
-                self.todo.push_back(Request::Close { shard: shard.clone(), at: self.applied_before(Some(shard)) });
+                self.todo.push_back(Request::Close { shard: shard.clone(), at: self.applied_before(shard) });
             }
         }
     }

@@ -63,7 +63,6 @@ impl Shards {
         match answer {
             Answer::Leased(LeaseTaken::Taken(_)) => {
                 self.start(&shard, effects);
-                self.leases.held.insert(shard);
             }
             Answer::Leased(LeaseTaken::Lost) => {
                 self.leases.held.remove(&shard);
@@ -74,9 +73,7 @@ impl Shards {
                 }
             }
             // Whether it is ours the next look sees; until then nothing about its reader changes.
-            _ => {
-                self.leases.held.insert(shard);
-            }
+            _ => {}
         }
     }
 

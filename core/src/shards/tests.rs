@@ -144,6 +144,20 @@ fn shards_without_a_number_get_one_ancestors_first_and_are_looked_at_again_befor
 }
 
 #[test]
+fn a_child_numbered_together_with_its_parent_is_dated_like_the_nearest_ancestor_that_has_a_number() {
+    let mut bench = Bench::new(None);
+    bench.listing = vec![listed("g", None), listed("p", Some("g")), listed("c", Some("p"))];
+    let mut known = state("g", None, 1, false);
+    known.checkpoint.at = UnixMillis(NOW.wall.0 + 5_000);
+    let at = known.checkpoint.at;
+    bench.states = vec![known];
+    let number =
+        |name: &str, parent: &str| Effect::Ask(Request::Number { shard: name.into(), parent: Some(parent.into()), at });
+    assert_eq!(bench.look(), [number("p", "g")]);
+    assert_eq!(bench.done(Answer::Done), [number("c", "p")]);
+}
+
+#[test]
 fn a_shard_that_two_listings_leave_out_is_asked_for_recorded_held_behind_and_closed() {
     let mut bench = Bench::new(None);
     bench.listing = vec![listed("c", Some("p"))];
@@ -198,6 +212,23 @@ fn of_a_stream_first_seen_late_nothing_is_numbered_before_the_hold_is_over() {
     assert_eq!(bench.open, []);
     bench.step_at(SECOND * 8, Input::Woke(Wait::Hold(Behind::Stream)));
     assert!(matches!(bench.open[..], [Request::Number { .. }]));
+}
+
+#[test]
+fn the_record_of_an_earlier_streams_loss_begins_no_hold_behind_that_of_the_next_stream() {
+    let mut bench = Bench::new(None);
+    bench.info.created = UnixMillis(0);
+    bench.machine = Shards::new(rules(None), bench.info.clone());
+    bench.registry = None;
+    bench.look();
+    bench.info.label = "new".into();
+    bench.look();
+    assert_eq!(bench.open.len(), 2, "each stream has a loss of its own");
+    bench.waits.clear();
+    bench.done(Answer::Done);
+    assert_eq!(bench.waits, [], "the answer is about the stream before");
+    bench.done(Answer::Done);
+    assert!(matches!(bench.waits[..], [(Wait::Hold(Behind::Stream), _)]));
 }
 
 #[test]
@@ -368,4 +399,15 @@ fn a_worker_that_leaves_takes_on_nothing_records_what_is_lost_and_gives_its_leas
     assert!(matches!(effects[..], [Effect::Ask(Request::Record(..))]));
     assert_eq!(bench.step(Input::Release), [Effect::Ask(Request::Release("a".into()))]);
     assert_eq!(bench.step(Input::Release), []);
+}
+
+#[test]
+fn a_lease_that_is_being_taken_while_the_worker_leaves_is_given_back() {
+    let mut bench = Bench::new(Some("me"));
+    bench.listing = vec![listed("a", None)];
+    bench.states = vec![state("a", None, 1, false)];
+    bench.look();
+    bench.step(Input::Leave);
+    bench.done(Answer::Leased(LeaseTaken::Taken(Lease { holder: Worker("me".into()), beat: 1 })));
+    assert_eq!(bench.step(Input::Release), [Effect::Ask(Request::Release("a".into()))]);
 }

@@ -2,8 +2,8 @@
 
 use super::{Again, Ending, Judgement};
 
-/// Corrections of one row key before it is left alone: each after the first is an alarm.
-const CORRECTIONS: u32 = 3;
+/// The most corrections of one row key: each after the first is an alarm, and after the last the row key is left alone.
+const CORRECTIONS: u32 = 4;
 
 /// What became of a row key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -90,20 +90,27 @@ impl Repair {
                 if let Again::NoRoom(read) = again {
                     self.expected = read.saturating_mul(2);
                 }
-                effects.push(RepairEffect::Rest(self.failed));
                 self.failed += 1;
+                if self.failed < self.most {
+                    effects.push(RepairEffect::Rest(self.failed - 1));
+                } else {
+                    self.give_up(effects);
+                }
             }
         }
     }
 
     fn attempt(&self, effects: &mut Vec<RepairEffect>) {
-        let Self { most, failed, corrections, .. } = *self;
-        if failed < most && corrections <= CORRECTIONS {
+        if self.failed < self.most && self.corrections < CORRECTIONS {
             effects.push(RepairEffect::Attempt(self.expected));
         } else {
-            let given_up = RepairEffect::GivenUp { failed, corrections };
-            effects.extend([given_up, RepairEffect::End(Repaired::Left)]);
+            self.give_up(effects);
         }
+    }
+
+    fn give_up(&self, effects: &mut Vec<RepairEffect>) {
+        let Self { failed, corrections, .. } = *self;
+        effects.extend([RepairEffect::GivenUp { failed, corrections }, RepairEffect::End(Repaired::Left)]);
     }
 }
 

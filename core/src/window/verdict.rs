@@ -64,7 +64,7 @@ pub struct Judgement {
     pub before: i64,
     /// The rows' weight there.
     pub after: i64,
-    /// Whether the count had been fed by two open stream shards.
+    /// Whether the count was suspect.
     pub suspect: bool,
 }
 

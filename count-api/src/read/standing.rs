@@ -10,7 +10,7 @@ use tally_core::counter::Counter;
 use tally_core::fault::Fault;
 use tally_core::ids::StreamLabel;
 use tally_core::lineage::Lineage;
-use tally_core::ports::{ChangeStream, Checkpoints, Outcome, StreamFault};
+use tally_core::ports::{ChangeStream, Checkpoints, Outcome};
 use tally_core::served::Served;
 use tally_core::standing::{Effect, Input, LIMIT, Reading, Readings};
 use tally_core::time::UnixMillis;
@@ -23,7 +23,7 @@ use crate::metrics::{OPEN_GAPS, STALENESS, STANDING_AGE};
 /// The wait between two readings.
 const EVERY: Duration = Duration::from_secs(1);
 
-/// How long one reading may take. It calls nothing exact then, but says up to when counts are complete.
+/// How long one reading may take. One that took longer than [`LIMIT`] calls no count exact, but its `as_of` still holds.
 const PATIENCE: Duration = Duration::from_secs(10);
 
 /// How often the table is asked which stream it has: an operator may switch it off and on.
@@ -76,10 +76,7 @@ pub struct StandingSource {
 
 impl StandingSource {
     async fn label(&self) -> Outcome<StreamLabel> {
-        let info = self.stream.info().await.map_err(|fault| match fault {
-            StreamFault::Fault(fault) => fault,
-            other => Fault::Transient(other.to_string()),
-        })?;
+        let info = self.stream.info().await.map_err(Fault::from)?;
         Ok(info.label)
     }
 

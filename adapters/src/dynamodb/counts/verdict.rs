@@ -6,10 +6,9 @@ use tally_core::ids::Shard;
 use tally_core::time::UnixMillis;
 use tally_core::window::{Form, Verdict};
 
-use super::super::expression::Aliases;
+use super::super::expression::{Aliases, Names, Values};
 use super::super::item::{Item, flag};
 use super::super::names::counts::{LIKES, ROWS, SUSPECT, SWITCHES, UPDATED_AT, VERSION, WINDOW_ROWS, WINDOW_RUN};
-use super::update::Expressions;
 
 /// The update of a verdict, under the token it takes.
 pub(super) fn update(table: &str, key: Item, verdict: &Verdict) -> Update {
@@ -49,15 +48,16 @@ pub(super) fn mending(table: &str, key: Item, version: u64, sum: i64) -> Update 
     finish(table, key, say, format!("SET {likes}={sum} ADD {at} {one}"), format!("{at}={seen}"))
 }
 
-/// The update that marks the count of shard `k` as one that may be wrong, unless it is marked.
-pub(super) fn suspicion(k: Shard, now: UnixMillis) -> Expressions {
+/// The update that marks the count of shard `k` as one that may be wrong. It has no condition: each copy voids the verdicts
+/// whose rows were read before it.
+pub(super) fn suspicion(k: Shard, now: UnixMillis) -> (String, Option<Names>, Option<Values>) {
     let mut say = Aliases::default();
     let [likes, version, at] = say.names([LIKES, VERSION, UPDATED_AT]);
-    let suspect = say.name(format!("{SUSPECT}{k}"));
+    let (suspect, switches) = (say.name(format!("{SUSPECT}{k}")), say.name(format!("{SWITCHES}{k}")));
     let (yes, now, none, one) = (say.value(flag(true)), say.number(now), say.number(0), say.number(1));
-    let update = format!("SET {suspect}={yes},{at}={now},{likes}=if_not_exists({likes},{none}) ADD {version} {one}");
+    let set = format!("SET {suspect}={yes},{at}={now},{likes}=if_not_exists({likes},{none})");
     let (names, values) = say.finish();
-    Expressions { update, condition: format!("attribute_not_exists({suspect})"), names, values }
+    (format!("{set} ADD {version} {one},{switches} {one}"), names, values)
 }
 
 fn finish(table: &str, key: Item, say: Aliases, update: String, condition: String) -> Update {
