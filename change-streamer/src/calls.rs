@@ -47,7 +47,12 @@ impl Calls {
             },
             _ => self.list().await,
         };
-        described.map_err(Fault::from).unwrap_or_else(|fault| {
+        let described = described.map_err(|fault| match fault {
+            // Waiting alone does not mend it: the process is not ready while the table has no stream.
+            StreamFault::Off(_) => Fault::Fatal(fault.to_string()),
+            other => other.into(),
+        });
+        described.unwrap_or_else(|fault| {
             metrics::faulted(&fault);
             tracing::warn!(error = %fault, "the stream's shards could not be listed");
             Answer::Failed(fault)

@@ -5,7 +5,6 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use anyhow::anyhow;
 use futures_util::future::BoxFuture;
 use futures_util::stream::{FuturesUnordered, StreamExt};
 use tally_core::lineage::Picture;
@@ -70,29 +69,28 @@ impl Follow {
                     Input::Woke(wait)
                 }
             };
-            self.step(input)?;
+            self.step(input);
             let ended = self.readers.ended();
             // What they reported before they ended comes first.
             if self.reports.is_empty() {
                 for shard in ended {
                     self.readers.forget(&shard);
-                    self.step(Input::Ended(shard))?;
+                    self.step(Input::Ended(shard));
                 }
             }
         }
     }
 
-    fn step(&mut self, input: Input) -> anyhow::Result<()> {
+    fn step(&mut self, input: Input) {
         let mut effects = std::mem::take(&mut self.effects);
         self.machine.step(self.host.clock().reading(), input, &mut effects);
         for effect in effects.drain(..) {
-            self.carry_out(effect)?;
+            self.carry_out(effect);
         }
         self.effects = effects;
-        Ok(())
     }
 
-    fn carry_out(&mut self, effect: Effect) -> anyhow::Result<()> {
+    fn carry_out(&mut self, effect: Effect) {
         let label = self.machine.label();
         match effect {
             Effect::Ask(request) => {
@@ -111,15 +109,13 @@ impl Follow {
             }
             Effect::Tell(event) => health::tell(&event),
             Effect::Report(health) => health::report(&health, self.host.readiness()),
-            Effect::Fail(fault) => return Err(anyhow!(fault).context("cannot follow the stream")),
         }
-        Ok(())
     }
 
     /// Gives the leases back once everything read was written, so that others need not wait for them to go stale.
     async fn release(&mut self, stop: &Stop) -> anyhow::Result<()> {
         self.answers.clear();
-        self.step(Input::Release)?;
+        self.step(Input::Release);
         // This comes last, and so perhaps after the last call: there is a moment for it all the same.
         let farewell = async {
             stop.last_call().await;

@@ -65,7 +65,7 @@ impl Streams {
     }
 
     /// What the table's streams are called before their labels.
-    fn arns_in(&self, table: &TableDescription) -> Result<String, Fault> {
+    fn arns_in(&self, table: &TableDescription) -> Result<String, StreamFault> {
         let (arn, label) = (table.latest_stream_arn(), table.latest_stream_label());
         let arns = arn.zip(label).and_then(|(arn, label)| arn.strip_suffix(label));
         arns.map(str::to_owned).ok_or_else(|| self.has_no_stream())
@@ -95,8 +95,8 @@ impl Streams {
         time.map(millis).ok_or_else(|| Fault::Fatal(format!("{}: no creation time of its {what}", self.table())))
     }
 
-    fn has_no_stream(&self) -> Fault {
-        Fault::Fatal(format!("table {} has no stream", self.table()))
+    fn has_no_stream(&self) -> StreamFault {
+        StreamFault::Off(self.table().to_owned())
     }
 
     /// One page of a description, behind the shard `after`.
@@ -141,7 +141,7 @@ impl ChangeStream for Streams {
         let label = table.latest_stream_label().ok_or_else(|| self.has_no_stream())?;
         let specification = table.stream_specification();
         if specification.is_none_or(|specification| !specification.stream_enabled()) {
-            return Err(self.has_no_stream().into());
+            return Err(self.has_no_stream());
         }
         let view = specification.and_then(|specification| specification.stream_view_type());
         if view != Some(&StreamViewType::NewAndOldImages) {

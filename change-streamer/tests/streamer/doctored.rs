@@ -53,7 +53,7 @@ impl Doctored {
 impl ChangeStream for Doctored {
     async fn info(&self) -> Result<StreamInfo, StreamFault> {
         if self.ills().off {
-            return Err(Fault::Fatal("table likes has no stream".to_owned()).into());
+            return Err(StreamFault::Off("likes".to_owned()));
         }
         self.stream.info().await
     }

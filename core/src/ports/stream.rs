@@ -54,6 +54,9 @@ pub enum StreamFault {
     /// The stream or the shard is not there any more.
     #[error("the stream shard does not exist")]
     Gone,
+    /// The table has no stream: it was switched off, or never on. It may be switched on at any time.
+    #[error("table {0} has no stream")]
+    Off(String),
     /// Anything a call can fail with.
     #[error(transparent)]
     Fault(#[from] Fault),

@@ -73,8 +73,6 @@ pub enum Effect {
     Tell(Event),
     /// What has become of the stream shards, at the end of each look.
     Report(Health),
-    /// The stream cannot be followed, and waiting does not help.
-    Fail(Fault),
 }
 
 /// Something for the log.

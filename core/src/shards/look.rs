@@ -87,18 +87,16 @@ impl Shards {
         }
     }
 
-    /// The shards could not be listed. What is known of them can be followed meanwhile, also where the stream was switched
-    /// off: it may come back.
+    /// The shards could not be listed. What is known of them can be followed meanwhile. Also where the stream was switched
+    /// off the worker stays: it may come back.
     fn not_listed(&mut self, fault: Fault, effects: &mut Vec<Effect>) {
         self.search_failed();
         self.listing.is_old = true;
         if self.listing.is_complete {
             self.listing.refused = (!fault.is_retryable()).then(|| fault.to_string());
             self.ask(Request::Registry, effects);
-        } else if fault.is_retryable() {
-            self.give_up_look(fault, effects);
         } else {
-            effects.push(Effect::Fail(fault));
+            self.give_up_look(fault, effects);
         }
     }
 

@@ -367,6 +367,19 @@ fn without_an_open_shard_or_without_a_stream_that_is_said() {
 }
 
 #[test]
+fn a_stream_switched_off_before_its_first_listing_is_looked_for_again() {
+    let mut bench = Bench::new(None);
+    let mut effects = Vec::new();
+    bench.machine.step(NOW, Input::Woke(Wait::Look), &mut effects);
+    let fault = Fault::Fatal("no stream".into());
+    let effects = bench.step(Input::Answered(Request::List, Answer::Failed(fault.clone())));
+    assert_eq!(health(&effects).trouble, Some(Trouble::Unknown(fault)));
+    bench.states = vec![state("a", None, 1, false)];
+    bench.listing = vec![listed("a", None)];
+    assert!(bench.look().contains(&Effect::Read(bench.states[0].checkpoint.clone())));
+}
+
+#[test]
 fn a_table_that_has_another_stream_is_followed_there_and_the_old_shards_are_left() {
     let mut bench = Bench::new(None);
     bench.listing = vec![listed("a", None)];

@@ -163,7 +163,7 @@ impl Course {
             self.driver.act().await?;
             let pace = self.driver.chance.millis(20, self.driver.profile.pace);
             tokio::time::sleep(pace).await;
-            self.unbroken().await?;
+            self.unbroken()?;
             if step % LOOK == 0 {
                 self.look().await?;
             }
@@ -171,16 +171,16 @@ impl Course {
         Ok(())
     }
 
-    /// No process has ended by itself, and nothing was seen to break on the way. Only where a table has no stream may a
-    /// recount or an API end, which need one: it is started again, as every deployment does.
-    async fn unbroken(&mut self) -> anyhow::Result<()> {
+    /// No process has ended by itself, and nothing was seen to break on the way.
+    fn unbroken(&mut self) -> anyhow::Result<()> {
         for slot in &mut self.driver.slots {
-            let Some(end) = slot.ended() else { continue };
-            let text = end.to_string();
-            let needs_stream = matches!(slot.role, Role::Recounter | Role::Api);
-            ensure!(needs_stream && text.contains("has no stream"), "{} ended by itself: {text}", slot.name);
-            slot.kill().await;
-            slot.due = Some(Instant::now() + Duration::from_secs(1));
+            let end = slot.ended();
+            ensure!(
+                end.is_none(),
+                "{} ended by itself: {}",
+                slot.name,
+                end.map(|end| end.to_string()).unwrap_or_default()
+            );
         }
         if let Some(breach) = self.driver.world.breaches.first() {
             bail!(breach);
@@ -233,7 +233,7 @@ impl Course {
         let mut since = None;
         loop {
             tokio::time::sleep(Duration::from_millis(500)).await;
-            self.unbroken().await?;
+            self.unbroken()?;
             self.driver.tick();
             ensure!(Instant::now() < deadline, "no rest: {}", self.unrest().await?);
             let world = &self.driver.world;
@@ -342,7 +342,7 @@ impl Course {
         let deadline = Instant::now() + RECOUNT;
         loop {
             tokio::time::sleep(Duration::from_secs(2)).await;
-            self.unbroken().await?;
+            self.unbroken()?;
             let world = &self.driver.world;
             world.pulse.beat();
             if world.calmly(world.is_recounted()).await? {

@@ -77,7 +77,6 @@ impl World {
                             *reader = Reader { position: state.shards[shard].trimmed, waits: false };
                         }
                     }
-                    Effect::Fail(fault) => panic!("{fault}"),
                     Effect::Show(_) | Effect::Tell(_) | Effect::Report(_) => {}
                 }
             }
