@@ -5,7 +5,6 @@ use std::sync::{Arc, Mutex, MutexGuard};
 
 use async_trait::async_trait;
 use tally_adapters::memory::Streams;
-use tally_core::fault::Fault;
 use tally_core::ids::{StreamLabel, StreamShardId};
 use tally_core::lineage::Listed;
 use tally_core::ports::{ChangeStream, Iterator, Position, Records, StreamFault, StreamInfo};

@@ -80,7 +80,7 @@ impl Stage {
             let (engines, ledger) = (Arc::clone(&engines), ledger.clone());
             follow(&host, "speaker", move |stop| load::speak(engines, ledger, stop))
         };
-        let honesty = Honesty::of(engines.history.clone(), SETTLES);
+        let honesty = Honesty::of(engines.history.clone(), SETTLES, Duration::ZERO);
         let reader = |nth| {
             let (fleet, answers, honesty) = (Arc::clone(&fleet), Arc::clone(&answers), honesty.clone());
             let chance = chance.fork();

@@ -242,7 +242,8 @@ impl Driver {
     async fn switch(&mut self) -> anyhow::Result<bool> {
         self.keep().await?;
         anyhow::ensure!(switch_stream(&self.world.emulator, false).await, "the stream could not be switched off");
-        let away = self.chance.millis(0, 4_000);
+        // A stream that comes within a second of its table counts as born with it; no store is switched that fast.
+        let away = self.chance.millis(1_100, 4_000);
         let shown = self.profile.engine.stream_delay + Duration::from_millis(10);
         tokio::time::sleep(shown).await;
         let Self { world, archive, .. } = self;

@@ -3,6 +3,7 @@
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
 
 use tally_core::ids::{CounterId, RESERVED, RowKey, Shard};
 use tally_core::time::UnixMillis;
@@ -43,16 +44,14 @@ impl History {
         changes.push((at, rows + change));
     }
 
-    /// The sum of the least, and of the greatest, numbers of rows that the keys of `counter` have had from `from` on. What
-    /// was changed at that very moment counts both as before and as after it.
-    pub(crate) fn bounds(&self, counter: &CounterId, from: UnixMillis) -> (i64, i64) {
+    /// The sum of the least, and of the greatest, numbers of rows that the keys of `counter` have had from `from` on, as a
+    /// stream shows them that may show two changes of one key in the other order if they lie no more than `reorder` apart.
+    /// What was changed at `from` itself counts both as before and as after it.
+    pub(crate) fn bounds(&self, counter: &CounterId, from: UnixMillis, reorder: Duration) -> (i64, i64) {
         let keys = self.keys();
         let shards = keys.get(counter).into_iter().flat_map(BTreeMap::values);
         shards.fold((0, 0), |(least, greatest), changes| {
-            let later = changes.partition_point(|(at, _)| *at < from);
-            let before = later.checked_sub(1).map_or(0, |nth| changes[nth].1);
-            let rows = changes[later..].iter().map(|(_, rows)| *rows);
-            let (low, high) = rows.fold((before, before), |(low, high), rows| (low.min(rows), high.max(rows)));
+            let (low, high) = key_bounds(changes, from, reorder);
             (least + low, greatest + high)
         })
     }
@@ -77,6 +76,26 @@ impl History {
     fn keys(&self) -> MutexGuard<'_, Keys> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
+}
+
+/// The least and the greatest number of rows of one key. Of the changes no more than `reorder` before the latest that was
+/// shown, any may not have been shown yet; all before them have.
+fn key_bounds(changes: &[(UnixMillis, i64)], from: UnixMillis, reorder: Duration) -> (i64, i64) {
+    let rows = |first: usize| first.checked_sub(1).map_or(0, |nth| changes[nth].1);
+    let later = changes.partition_point(|(at, _)| *at < from);
+    let (mut low, mut high) = (rows(later), rows(later));
+    for latest in later..changes.len() {
+        let since = changes[latest].0.minus(reorder);
+        let open = later + changes[later..=latest].partition_point(|(at, _)| *at < since);
+        let shown = (open..=latest).map(|nth| rows(nth + 1) - rows(nth));
+        let (lost, won) = shown.fold((0, 0), |(lost, won), change| (lost + change.min(0), won + change.max(0)));
+        if reorder.is_zero() {
+            (low, high) = (low.min(rows(latest + 1)), high.max(rows(latest + 1)));
+        } else {
+            (low, high) = (low.min(rows(open) + lost), high.max(rows(open) + won));
+        }
+    }
+    (low, high)
 }
 
 /// The row key of an item, unless it is a marker.
@@ -106,12 +125,27 @@ mod tests {
             let shard = Shard::new(shard).expect("a shard");
             history.add(RowKey { counter: likes("p"), shard }, UnixMillis(at), change);
         }
-        let bounds = |from| history.bounds(&likes("p"), UnixMillis(from));
+        let bounds = |from| history.bounds(&likes("p"), UnixMillis(from), Duration::ZERO);
         assert_eq!(bounds(0), (0, 4));
         assert_eq!(bounds(20), (1, 4), "a change at that moment is before it and after it");
         assert_eq!(bounds(21), (2, 4), "one key has had 1 to 2, the other 1 to 2");
         assert_eq!(bounds(31), (2, 3));
         assert_eq!(bounds(41), (3, 3));
-        assert_eq!(history.bounds(&likes("q"), UnixMillis(0)), (0, 0));
+        assert_eq!(history.bounds(&likes("q"), UnixMillis(0), Duration::ZERO), (0, 0));
+    }
+
+    #[test]
+    fn changes_that_the_stream_may_show_in_the_other_order_widen_the_bounds_and_others_do_not() {
+        let history = History::default();
+        let likes = || CounterId::likes(PostId::new("p").expect("an id"));
+        for (at, change) in [(10, 5), (100, -1), (110, 1), (500, -1), (600, 1)] {
+            let shard = Shard::new(0).expect("a shard");
+            history.add(RowKey { counter: likes(), shard }, UnixMillis(at), change);
+        }
+        let bounds = |reorder| history.bounds(&likes(), UnixMillis(50), Duration::from_millis(reorder));
+        assert_eq!(bounds(0), (4, 5));
+        assert_eq!(bounds(9), (4, 5));
+        assert_eq!(bounds(10), (4, 6), "the later of two came first");
+        assert_eq!(bounds(99), (4, 6), "and so does no more than one pair at a time");
     }
 }

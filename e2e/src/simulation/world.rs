@@ -78,7 +78,7 @@ impl World {
         let connection = Connection::in_process(&settings(), wire, BEGAN);
         dynamodb::ensure_tables(&connection).await.context("cannot create the tables")?;
         let history = History::of(&emulator)?;
-        let honesty = Honesty::of(history.clone(), profile.engine.stream_delay + profile.engine.stream_reorder);
+        let honesty = Honesty::of(history.clone(), profile.engine.stream_delay, profile.engine.stream_reorder);
         let broker = Broker::new();
         broker.create_topic(TOPIC, profile.partitions);
         broker.create_topic(LETTERS, 1);

@@ -42,8 +42,10 @@ pub(crate) struct Honesty(Arc<Judged>);
 #[derive(Debug)]
 struct Judged {
     history: History,
-    /// How late, and how far out of order, the stream may show a change.
-    settles: Duration,
+    /// How late the stream may show a change.
+    delay: Duration,
+    /// How far apart two changes may be that it shows in the other order.
+    reorder: Duration,
     /// How far ahead of the store's clock a streamer's clock has been, in milliseconds.
     ahead: AtomicU64,
     /// What was put into counters by hand: the sum of what lowered each, and of what raised it.
@@ -63,12 +65,12 @@ pub(crate) struct Count {
 }
 
 impl Honesty {
-    /// Of answers about the rows of `history`, whose changes the stream shows in order after `settles` at most.
-    pub(crate) fn of(history: History, settles: Duration) -> Self {
+    /// Of answers about the rows of `history`, whose changes the stream shows after `delay` and `reorder` at most.
+    pub(crate) fn of(history: History, delay: Duration, reorder: Duration) -> Self {
         let (ahead, injected) = (AtomicU64::new(0), Mutex::default());
         let (answers, exact, lies) = (AtomicU64::new(0), AtomicU64::new(0), AtomicU64::new(0));
         let first_lie = OnceLock::new();
-        Self(Arc::new(Judged { history, settles, ahead, injected, answers, exact, lies, first_lie }))
+        Self(Arc::new(Judged { history, delay, reorder, ahead, injected, answers, exact, lies, first_lie }))
     }
 
     /// From now on `as_of` may be `by` ahead: a streamer has a clock that is.
@@ -86,15 +88,15 @@ impl Honesty {
 
     /// The lie that `answer` is, if it is one; its reader has it now.
     pub(crate) fn lie(&self, answer: &Answer) -> Option<String> {
-        let Judged { history, settles, ahead, injected, answers, exact, lies, first_lie } = &*self.0;
+        let Judged { history, delay, reorder, ahead, injected, answers, exact, lies, first_lie } = &*self.0;
         answers.fetch_add(1, Ordering::Relaxed);
         if !answer.exact {
             return None;
         }
         exact.fetch_add(1, Ordering::Relaxed);
         let ahead = Duration::from_millis(ahead.load(Ordering::Relaxed));
-        let from = UnixMillis(answer.as_of).minus(*settles).minus(ahead);
-        let (least, greatest) = history.bounds(&CounterId::likes(PostId::new(&answer.post_id).ok()?), from);
+        let from = UnixMillis(answer.as_of).minus(*delay).minus(*reorder).minus(ahead);
+        let (least, greatest) = history.bounds(&CounterId::likes(PostId::new(&answer.post_id).ok()?), from, *reorder);
         let injected = injected.lock().unwrap_or_else(PoisonError::into_inner);
         let (lowered, raised) = injected.get(&answer.post_id).copied().unwrap_or_default();
         let likes = i64::try_from(answer.likes).unwrap_or(i64::MAX);
@@ -148,7 +150,7 @@ mod tests {
         for (at, change) in [(1, 20), (1_000, -10), (2_000, 3)] {
             history.add(key.clone(), UnixMillis(at), change);
         }
-        Honesty::of(history, Duration::from_millis(settles))
+        Honesty::of(history, Duration::from_millis(settles), Duration::ZERO)
     }
 
     fn answer(likes: u64, as_of: u64) -> Answer {
