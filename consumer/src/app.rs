@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use anyhow::Context;
 use tally_adapters::{Deployment, dynamodb, kafka};
+use tally_core::event::KeyScheme;
 use tally_core::ids::ShardCount;
 use tally_core::ports::{Checkpoints, FencedRows, Intake, Outcome, Producer, TopicReader};
 use tally_service::metrics::Catalogue;
@@ -14,9 +15,11 @@ use crate::args::{Args, ResetTo};
 use crate::config::{Config, Mode, ReadSettings};
 use crate::dlq::{self, Replay};
 use crate::fences::Fences;
+use crate::import::{Import, ImportSettings};
 use crate::lag::{Board, Meter};
 use crate::membership::Membership;
 use crate::metrics;
+use crate::misrouted::Warning;
 use crate::worker::Shared;
 
 /// The group whose committed offsets say how far replays have come.
@@ -81,7 +84,15 @@ impl App {
         let rows = (self.ports.rows)(shards);
         let intake = (self.ports.join)().context("cannot join the group")?;
         let Self { settings, ports: Ports { producer, .. }, .. } = self;
-        let shared = Arc::new(Shared { rows, producer, settings, shards, permits, host: host.clone() });
+        let shared = Arc::new(Shared {
+            rows,
+            producer,
+            settings,
+            shards,
+            permits,
+            host: host.clone(),
+            misrouted: Warning::default(),
+        });
         let board = Board::default();
         host.spawn(Stage::Support, "lag", Meter { board: board.clone(), clock: host.clock() });
         // The membership outlives the partitions' workers, which give their partitions back to it.
@@ -119,6 +130,19 @@ impl App {
         Ok(Fences { rows: rows(shards), checkpoints, reader, topic: self.settings.topic })
     }
 
+    fn import(self, host: &Host, shards: ShardCount, settings: ImportSettings) -> anyhow::Result<()> {
+        let ReadSettings { topic, key, .. } = self.settings;
+        let reader = (self.ports.reader)(&topic).context("cannot set up a reader")?;
+        let import = Import { reader, producer: self.ports.producer, topic, key, shards, host: host.clone(), settings };
+        host.job("import", move |stop| import.run(stop));
+        Ok(())
+    }
+
+    /// Whether the deployment is needed: an import whose keys name no shard needs Kafka alone.
+    fn needs_tables(&self) -> bool {
+        !matches!(self.mode, Mode::Import(_)) || self.settings.key == KeyScheme::PostShard
+    }
+
     fn show_fences(self, host: &Host, shards: ShardCount) -> anyhow::Result<()> {
         let fences = self.fences(shards)?;
         host.job("fence show", move |stop| async move {
@@ -143,13 +167,14 @@ impl tally_service::App for App {
     async fn start(self, host: Host) -> anyhow::Result<()> {
         let (checkpoints, shards) = (&*self.ports.checkpoints, self.settings.shards);
         let deployment = Deployment { tables: self.tables.as_ref(), checkpoints, shards };
-        let shards = deployment.create(&host).await?;
-        match self.mode {
+        let shards = if self.needs_tables() { deployment.create(&host).await? } else { ShardCount::DEFAULT };
+        match self.mode.clone() {
             Mode::Consume => self.consume(&host, shards),
             Mode::ListLetters { limit } => self.list_letters(&host, limit),
             Mode::ReplayLetters { limit } => self.replay_letters(&host, shards, limit),
             Mode::ShowFences => self.show_fences(&host, shards),
             Mode::ResetFence { partition, to } => self.reset_fence(&host, shards, partition, to),
+            Mode::Import(settings) => self.import(&host, shards, *settings),
         }
     }
 }

@@ -7,6 +7,8 @@ use tally_adapters::kafka::KafkaArgs;
 use tally_core::event::KeyScheme;
 use tally_service::{CommonArgs, StoreArgs, parse_duration};
 
+use crate::import::ImportArgs;
+
 /// Writes the likes in Kafka as rows of the likes table, each exactly once
 #[derive(Parser, Clone, Debug)]
 #[command(name = "tally-consumer", version)]
@@ -72,6 +74,7 @@ pub enum Command {
     /// Fences: how far each partition is written, and how to move one after an alarm
     #[command(subcommand)]
     Fence(FenceCommand),
+    Import(ImportArgs),
 }
 
 #[derive(Subcommand, Clone, Debug)]

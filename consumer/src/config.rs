@@ -9,6 +9,7 @@ use tally_core::ids::ShardCount;
 use tally_service::Invalid;
 
 use crate::args::{Args, Command, DlqCommand, FenceCommand, ResetTo};
+use crate::import::ImportSettings;
 
 /// More than any topic has partitions: one transaction is under way for each.
 const MAX_CONCURRENCY: usize = 10_000;
@@ -24,7 +25,7 @@ pub struct Config {
 }
 
 /// What the process does.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Mode {
     /// Consume until stopped.
     Consume,
@@ -42,6 +43,8 @@ pub enum Mode {
         partition: u32,
         to: ResetTo,
     },
+    /// Send likes from a file to the topic.
+    Import(Box<ImportSettings>),
 }
 
 /// How the topic is read and its rows are written.
@@ -111,6 +114,7 @@ impl From<Option<Command>> for Mode {
             Some(Command::Dlq(DlqCommand::Replay { limit })) => Self::ReplayLetters { limit },
             Some(Command::Fence(FenceCommand::Show)) => Self::ShowFences,
             Some(Command::Fence(FenceCommand::Reset { partition, to })) => Self::ResetFence { partition, to },
+            Some(Command::Import(import)) => Self::Import(Box::new(import.into())),
         }
     }
 }

@@ -23,6 +23,7 @@ use self::notes::Notes;
 use self::requests::Requests;
 use crate::config::ReadSettings;
 use crate::lag::Progress;
+use crate::misrouted::Warning;
 
 /// What all partitions share.
 pub(crate) struct Shared {
@@ -33,6 +34,8 @@ pub(crate) struct Shared {
     /// One permit for each transaction that may be under way.
     pub(crate) permits: Semaphore,
     pub(crate) host: Host,
+    /// When misrouted events were warned about last.
+    pub(crate) misrouted: Warning,
 }
 
 impl Shared {
@@ -78,7 +81,7 @@ impl Runner {
             requests: Requests { log: Arc::clone(&log), shared: Arc::clone(&shared) },
             under_way: None,
             letters: Letters::new(log.partition(), &shared),
-            notes: Notes::new(log.partition(), Arc::clone(&progress), shared.host.readiness().clone()),
+            notes: Notes::new(log.partition(), Arc::clone(&progress), &shared),
             log,
             progress,
         }

@@ -22,7 +22,7 @@ mod write;
 use std::sync::Arc;
 use std::time::Duration;
 
-pub use effect::{Cause, Effect, Halt, Input, Leave, Look, Note, Transaction};
+pub use effect::{Cause, Effect, Halt, Input, Leave, Look, Misrouted, Note, Transaction};
 pub use letters::Letter;
 
 use crate::batch::BatchLimits;

@@ -7,12 +7,14 @@ use tally_core::fence::{Fence, Offset, Partition};
 use tally_service::Readiness;
 use tracing::Span;
 
+use super::Shared;
 use crate::lag::Progress;
 use crate::metrics;
 use crate::trace::Links;
 
 /// Where the notes of one partition go.
 pub(super) struct Notes {
+    shared: Arc<Shared>,
     partition: Partition,
     progress: Arc<Progress>,
     readiness: Readiness,
@@ -25,8 +27,10 @@ pub(super) struct Notes {
 }
 
 impl Notes {
-    pub(super) fn new(partition: &Partition, progress: Arc<Progress>, readiness: Readiness) -> Self {
-        Self { partition: partition.clone(), progress, readiness, cause: "", state: None, flush: Span::none() }
+    pub(super) fn new(partition: &Partition, progress: Arc<Progress>, shared: &Arc<Shared>) -> Self {
+        let (shared, readiness) = (Arc::clone(shared), shared.host.readiness().clone());
+        let partition = partition.clone();
+        Self { shared, partition, progress, readiness, cause: "", state: None, flush: Span::none() }
     }
 
     /// The span of the batch that is being written.
@@ -53,7 +57,11 @@ impl Notes {
                     self.progress.waiting(oldest);
                 }
                 metrics::records("stale", stale);
-                metrics::misrouted(misrouted);
+                if let Some(misrouted) = misrouted {
+                    metrics::misrouted(misrouted.events);
+                    let last = machine.records(misrouted.last, misrouted.last.next()).next();
+                    self.shared.misrouted.warn(&self.shared, &self.partition, misrouted, last);
+                }
             }
             Note::Sealed { trigger, from, to } => {
                 let (partition, links) = (&self.partition, Links::of(machine.records(from, to)).to_string());

@@ -156,6 +156,15 @@ impl Stage {
         (post, value, false)
     }
 
+    /// Writes one event under `key` into `partition`, with the header `source` if it is given.
+    pub(crate) async fn put(&mut self, partition: u32, key: &str, value: &[u8], source: Option<&str>) {
+        let headers: Vec<_> = source.map(|source| ("ce_source", Some(source.as_bytes()))).into_iter().collect();
+        let (topic, partition, key) = ("likes", Some(partition), Some(key.as_bytes()));
+        let record = Outgoing { topic, partition, key, value: Some(value), headers: &headers };
+        let written = self.producer.send(record).await.expect("the cluster takes events");
+        self.ends.insert(written.partition, written.offset.0 + 1);
+    }
+
     /// Records said and not yet behind a fence.
     pub(crate) async fn behind(&self) -> u64 {
         let fences = self.likes.fences("likes").await.unwrap_or_default();

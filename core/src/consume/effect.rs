@@ -129,6 +129,16 @@ pub struct Transaction {
     pub batch: Arc<SealedBatch>,
 }
 
+/// Events that lie in another partition than their key scheme says.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Misrouted {
+    pub events: u64,
+    /// The last of them.
+    pub last: Offset,
+    /// How many partitions the topic has.
+    pub partitions: u32,
+}
+
 /// A fact for metrics and logs.
 #[derive(Clone, Debug)]
 pub enum Note {
@@ -153,8 +163,8 @@ pub enum Note {
     Taken {
         /// Those before the fence, left out.
         stale: u64,
-        /// Those in another partition than their key says.
-        misrouted: u64,
+        /// Those in another partition than their key scheme says, if there are any.
+        misrouted: Option<Misrouted>,
         /// When the oldest of them was recorded.
         oldest: Option<UnixMillis>,
     },

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::Setup;
-use super::effect::{Effect, Note};
+use super::effect::{Effect, Misrouted, Note};
 use super::letters::Letter;
 use super::reading::Context;
 use super::write::Writing;
@@ -42,7 +42,7 @@ pub(super) enum Stage {
 #[derive(Default)]
 struct Seen {
     stale: u64,
-    misrouted: u64,
+    misrouted: Option<Misrouted>,
     oldest: Option<UnixMillis>,
 }
 
@@ -123,7 +123,10 @@ impl Lane {
             Ok(event) => {
                 let taken = self.batch.accept(offset, &event, weight, now);
                 let index = context.setup.partition.index;
-                seen.misrouted += u64::from(taken == Taken::Taken && !routing.fits(&event, index));
+                if taken == Taken::Taken && !routing.fits(&event, index) {
+                    let events = seen.misrouted.map_or(0, |misrouted| misrouted.events) + 1;
+                    seen.misrouted = Some(Misrouted { events, last: offset, partitions: routing.partitions });
+                }
                 taken
             }
             Err(rejection) => {

@@ -438,11 +438,13 @@ fn records_are_counted_as_stale_before_the_fence_and_as_misrouted_outside_their_
     };
     let mut driven = Driven::reading(&fence(2, 0));
     driven.step(records(0, &["a", "b", "c"]));
-    assert_eq!(taken(&driven), Some((2, 0, Some(UnixMillis(2)))));
+    assert_eq!(taken(&driven), Some((2, None, Some(UnixMillis(2)))));
     let fits = crate::event::partition_of(b"p", 12) == 0;
     driven.step(Input::Looked(Look { fence: fence(2, 0), log: log("id", 0, 9), partitions: 12 }));
-    driven.step(records(3, &["d"]));
-    assert_eq!(taken(&driven), Some((0, u64::from(!fits), Some(UnixMillis(3)))));
+    assert!(!fits, "the records of this test are in partition 0");
+    driven.step(records(3, &["d", "e"]));
+    let misrouted = Misrouted { events: 2, last: Offset(4), partitions: 12 };
+    assert_eq!(taken(&driven), Some((0, Some(misrouted), Some(UnixMillis(3)))));
 }
 
 #[test]

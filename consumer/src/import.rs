@@ -1,0 +1,211 @@
+//! `import`: sends likes from a file to the topic of likes, where the consumers write them like any others.
+//!
+//! Events are sent in the file's order, so the last line about a user and a post wins. After a fault everything from the
+//! failed event on is sent again, in that order: an event says what is, not what changes, so repeats end in the same rows.
+
+mod args;
+mod lines;
+mod pace;
+mod parse;
+mod place;
+mod rejected;
+mod window;
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use anyhow::{Context, ensure};
+use tally_core::event::KeyScheme;
+use tally_core::ids::ShardCount;
+use tally_core::ports::{Producer, TopicReader};
+use tally_service::{Exit, Host, Patience, Stop, Stopped, Until};
+
+use self::lines::Lines;
+use self::pace::Paced;
+use self::parse::Parser;
+use self::place::{Place, Whose};
+use self::rejected::Rejected;
+use self::window::{Fate, Window};
+use crate::print;
+
+pub(crate) use args::ImportArgs;
+pub use args::{Format, ImportSettings, Source};
+
+/// How often the place is written down, and how often the log says how far the import is.
+const NOTE_EVERY: Duration = Duration::from_secs(1);
+const SAY_EVERY: Duration = Duration::from_secs(5);
+
+/// Sends the lines of one file.
+pub(crate) struct Import {
+    pub(crate) reader: Arc<dyn TopicReader>,
+    pub(crate) producer: Arc<dyn Producer>,
+    pub(crate) topic: String,
+    pub(crate) key: KeyScheme,
+    pub(crate) shards: ShardCount,
+    pub(crate) host: Host,
+    pub(crate) settings: ImportSettings,
+}
+
+/// An import under way.
+struct Run {
+    patience: Patience,
+    settings: ImportSettings,
+    parser: Parser,
+    window: Window,
+    place: Place,
+    rejected: Rejected,
+    /// The place as it was when it was last written down, and when that and the last log line were.
+    noted: (u64, Duration),
+    said: (u64, Duration),
+}
+
+impl Import {
+    /// Imports what the place does not say is imported. Safe to repeat: what was sent and not noted is sent again.
+    ///
+    /// # Errors
+    /// A file that cannot be read, a topic that cannot be written, and more rejected lines than are allowed.
+    pub(crate) async fn run(self, stop: Stop) -> anyhow::Result<Exit> {
+        let (mut run, lines) = self.open(&stop).await?;
+        let rate = if run.settings.dry_run { None } else { Some(run.settings.rate) };
+        let mut paced = Paced::new(lines, rate, run.patience.clock());
+        let end = run.send_all(&mut paced, &stop).await;
+        run.note()?;
+        run.summary()?;
+        match end {
+            Ok(()) if run.place.rejected() == 0 => Ok(Exit::CLEAN),
+            Err(error) if !error.is::<Stopped>() => Err(error),
+            end => {
+                if end.is_err() {
+                    print::line(&format!("stopped before line {}", run.place.lines + 1))?;
+                }
+                Ok(Exit::FAILED)
+            }
+        }
+    }
+
+    async fn open(self, stop: &Stop) -> anyhow::Result<(Run, Lines)> {
+        let Self { reader, producer, topic, key, shards, host, settings } = self;
+        let patience = Patience::new(host.clock(), host.chance().clone()).on_fault(|what, fault, tries| {
+            if tries.is_power_of_two() {
+                tracing::warn!(tries, error = %fault, "cannot {what}: trying again");
+            }
+        });
+        let look = format!("look at the topic `{topic}`");
+        let logs = patience.persist(&look, Until::Requested(stop), || reader.logs()).await?;
+        let partitions = u32::try_from(logs.len()).unwrap_or(u32::MAX);
+        let Some((_, log)) = logs.into_iter().next() else { anyhow::bail!("the topic `{topic}` has no partitions") };
+        let mut lines = Lines::open(&settings.source)?;
+        let first = lines.first().context("cannot read the file")?;
+        let mut parser = Parser::new(settings.format, &first, settings.ts)?;
+        parser.key = (key, shards);
+        let whose = Whose::new(&topic, &log.topic, key, settings.format, &first);
+        let kept = if settings.dry_run { None } else { settings.progress.as_deref() };
+        let place = Place::open(kept, whose)?;
+        if place.lines > 0 {
+            parser.behind_the_first();
+            tracing::info!(lines = place.lines, sent = place.sent, "going on behind what was imported before");
+        }
+        lines.skip_to(place.bytes, place.lines).context("cannot go on where the import was")?;
+        let rejected = Rejected::open(settings.rejected.as_deref(), place.rejected_bytes)?;
+        let producer = (!settings.dry_run).then_some(producer);
+        let window = Window::new(producer, &topic, partitions);
+        let now = patience.clock().reading().at;
+        let (noted, said) = ((place.lines, now), (place.lines, now));
+        Ok((Run { patience, settings, parser, window, place, rejected, noted, said }, lines))
+    }
+}
+
+impl Run {
+    async fn send_all(&mut self, lines: &mut Paced, stop: &Stop) -> anyhow::Result<()> {
+        let (mut through, mut tries) = (false, 0);
+        while !(through && self.window.is_empty()) {
+            let room = !through && self.window.has_room();
+            tokio::select! {
+                biased;
+                () = stop.requested() => return Err(Stopped.into()),
+                done = self.window.front(), if !self.window.is_empty() => match done {
+                    Ok(()) => {
+                        tries = 0;
+                        self.finish()?;
+                    }
+                    Err(fault) => {
+                        let what = format!("send line {}", self.place.lines + 1);
+                        self.patience.pause(&what, fault, &mut tries, Until::Requested(stop)).await?;
+                        self.window.send_again().await;
+                    }
+                },
+                line = lines.next(), if room => match line? {
+                    Some(line) => {
+                        let fate = self.parser.fate(&line.text, self.patience.clock().now());
+                        self.window.push(line, fate).await;
+                    }
+                    None => through = true,
+                },
+            }
+            self.keep_up()?;
+        }
+        Ok(())
+    }
+
+    /// Counts the line at the window's front, whose fate is known.
+    fn finish(&mut self) -> anyhow::Result<()> {
+        let Some(done) = self.window.pop() else { return Ok(()) };
+        match &done.fate {
+            Fate::Blank => self.place.blank += 1,
+            Fate::Event(_) => self.place.sent += 1,
+            Fate::Rejected(wrong) => {
+                self.place.reject(wrong.reason);
+                self.place.rejected_bytes = self.rejected.write(&done.line, wrong)?;
+            }
+        }
+        (self.place.bytes, self.place.lines) = (done.line.end, done.line.number);
+        if let Fate::Rejected(wrong) = &done.fate {
+            let (most, number) = (self.settings.max_rejected, done.line.number);
+            ensure!(
+                self.place.rejected() <= most,
+                "more than {most} lines are no events, the last one line {number}: {}; --max-rejected allows more",
+                wrong.message
+            );
+        }
+        Ok(())
+    }
+
+    /// Writes the place down, and says how far it is, each now and then.
+    fn keep_up(&mut self) -> anyhow::Result<()> {
+        let now = self.patience.clock().reading().at;
+        if self.noted.0 != self.place.lines && now.saturating_sub(self.noted.1) >= NOTE_EVERY {
+            self.note()?;
+            self.noted = (self.place.lines, now);
+        }
+        let since = now.saturating_sub(self.said.1);
+        if since >= SAY_EVERY {
+            let Place { lines, sent, bytes, .. } = self.place;
+            let seconds = since.as_secs().max(1);
+            let (rejected, per_second) = (self.place.rejected(), (lines - self.said.0) / seconds);
+            let percent = self.settings.source.size().map(|size| bytes * 100 / size.max(1));
+            tracing::info!(lines, sent, rejected, per_second, percent, "importing");
+            self.said = (lines, now);
+        }
+        Ok(())
+    }
+
+    fn note(&self) -> anyhow::Result<()> {
+        self.place.save().context("cannot write down how far the import is")
+    }
+
+    fn summary(&self) -> anyhow::Result<()> {
+        let Place { lines, sent, blank, .. } = self.place;
+        let did = if self.settings.dry_run { "would send" } else { "sent" };
+        print::line(&format!("lines\t{lines}\n{did}\t{sent}\nblank\t{blank}\nrejected\t{}", self.place.rejected()))?;
+        self.place.reasons().try_for_each(|(reason, count)| print::line(&format!("  {reason}\t{count}")))?;
+        match self.rejected.path() {
+            Some(path) if self.place.rejected() > 0 => {
+                print::line(&format!("rejected lines are in\t{}", path.display()))
+            }
+            _ => Ok(()),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,183 @@
+//! What an import is told on the command line.
+
+use std::path::{Path, PathBuf};
+use std::str::FromStr;
+
+use clap::{Args, ValueEnum};
+use tally_core::time::UnixMillis;
+
+/// Send likes from a file to the topic of likes, where consumers write them like any others. An import that was stopped
+/// continues where it stopped
+///
+/// Each line is an event, as NDJSON or CSV. Exits with 0 if every line was sent, with 1 if some were rejected or the
+/// import was stopped. Lines that are no events are counted by reason and written to the file of --rejected.
+#[derive(Args, Clone, Debug)]
+pub struct ImportArgs {
+    /// The file to read; `-` is standard input
+    #[arg(value_name = "FILE")]
+    file: Source,
+
+    /// How the lines are written. By default CSV where the file's name ends in `.csv`, NDJSON otherwise
+    #[arg(long, value_enum, value_name = "FORMAT")]
+    format: Option<Format>,
+
+    /// The most lines a second. Live likes share the tables' capacity with them
+    #[arg(long, default_value_t = 1_000, value_parser = clap::value_parser!(u32).range(1..=10_000_000), value_name = "COUNT")]
+    rate: u32,
+
+    /// When the likes of lines that state no `ts` happened, in milliseconds since 1970. By default when they are sent
+    #[arg(long, value_parser = clap::value_parser!(u64).range(..=UnixMillis::MAX.0), value_name = "MILLIS")]
+    ts: Option<u64>,
+
+    /// Where to keep how far the import is. By default the file's name followed by `.progress`; none for standard input
+    #[arg(long, value_name = "FILE")]
+    progress: Option<PathBuf>,
+
+    /// Where to write the lines that are no events. By default the file's name followed by `.rejected`; none for standard
+    /// input and in a dry run. The first 20 are logged
+    #[arg(long, value_name = "FILE")]
+    rejected: Option<PathBuf>,
+
+    /// Give up when more lines than this are no events
+    #[arg(long, default_value_t = 1_000, value_name = "COUNT")]
+    max_rejected: u64,
+
+    /// Read and check everything, look at the topic, and send nothing
+    #[arg(long)]
+    dry_run: bool,
+}
+
+/// How lines are written.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum Format {
+    /// Each line is an event as JSON, as it would be in Kafka
+    Ndjson,
+    /// The first line names the columns: post_id, user_id, and if wanted action and ts; others are ignored. A line
+    /// without an action is a like
+    Csv,
+}
+
+impl Format {
+    pub(super) fn name(self) -> &'static str {
+        match self {
+            Self::Ndjson => "ndjson",
+            Self::Csv => "csv",
+        }
+    }
+}
+
+/// Where lines come from.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Source {
+    /// Standard input.
+    Stdin,
+    /// A file.
+    File(PathBuf),
+}
+
+impl Source {
+    /// How many bytes there are, where that is known.
+    pub(super) fn size(&self) -> Option<u64> {
+        match self {
+            Self::Stdin => None,
+            Self::File(path) => std::fs::metadata(path).ok().filter(|file| file.is_file()).map(|file| file.len()),
+        }
+    }
+
+    /// A file beside it.
+    fn beside(&self, ending: &str) -> Option<PathBuf> {
+        match self {
+            Self::Stdin => None,
+            Self::File(path) => Some(PathBuf::from(format!("{}.{ending}", path.display()))),
+        }
+    }
+
+    fn is_named_csv(&self) -> bool {
+        let csv = |path: &Path| path.extension().is_some_and(|ending| ending.eq_ignore_ascii_case("csv"));
+        matches!(self, Self::File(path) if csv(path))
+    }
+}
+
+impl FromStr for Source {
+    type Err = &'static str;
+
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        match text {
+            "" => Err("name a file, or `-` for standard input"),
+            "-" => Ok(Self::Stdin),
+            path => Ok(Self::File(path.into())),
+        }
+    }
+}
+
+/// An import, as it is to be done.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ImportSettings {
+    pub source: Source,
+    pub format: Format,
+    /// The most lines a second.
+    pub rate: u32,
+    pub ts: Option<UnixMillis>,
+    pub progress: Option<PathBuf>,
+    pub rejected: Option<PathBuf>,
+    pub max_rejected: u64,
+    pub dry_run: bool,
+}
+
+impl From<ImportArgs> for ImportSettings {
+    fn from(args: ImportArgs) -> Self {
+        let ImportArgs { file, format, rate, ts, progress, rejected, max_rejected, dry_run } = args;
+        let default = if file.is_named_csv() { Format::Csv } else { Format::Ndjson };
+        Self {
+            format: format.unwrap_or(default),
+            rate,
+            ts: ts.map(UnixMillis),
+            progress: progress.or_else(|| file.beside("progress")),
+            rejected: rejected.or_else(|| if dry_run { None } else { file.beside("rejected") }),
+            max_rejected,
+            dry_run,
+            source: file,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::Parser;
+
+    use super::*;
+
+    #[derive(Parser)]
+    struct Line {
+        #[command(flatten)]
+        import: ImportArgs,
+    }
+
+    fn settings(args: &[&str]) -> Result<ImportSettings, String> {
+        let args = std::iter::once(&"import").chain(args);
+        Line::try_parse_from(args).map(|line| line.import.into()).map_err(|error| error.to_string())
+    }
+
+    #[test]
+    fn a_file_keeps_its_place_beside_itself_and_standard_input_keeps_none() {
+        let file = settings(&["likes.CSV"]).unwrap();
+        assert_eq!((file.format, file.progress), (Format::Csv, Some("likes.CSV.progress".into())));
+        assert_eq!(file.rejected, Some("likes.CSV.rejected".into()));
+        let input = settings(&["-"]).unwrap();
+        assert_eq!((input.format, input.progress, input.rejected), (Format::Ndjson, None, None));
+        assert_eq!(settings(&["likes.csv", "--dry-run"]).unwrap().rejected, None, "that of the import stays");
+        assert_eq!(settings(&["-", "--progress", "p"]).unwrap().progress, Some("p".into()));
+        assert_eq!(settings(&["likes.csv", "--format", "ndjson"]).unwrap().format, Format::Ndjson);
+    }
+
+    #[test]
+    fn what_makes_no_sense_is_refused_by_the_name_of_its_flag() {
+        for [flag, value] in
+            [["--rate", "0"], ["--ts", "253402300800000"], ["--max-rejected", "many"], ["--format", "xml"]]
+        {
+            let said = settings(&["f", flag, value]).unwrap_err();
+            assert!(said.contains(flag), "{flag} {value}: {said}");
+        }
+        assert!(settings(&[""]).is_err() && settings(&[]).is_err());
+    }
+}

@@ -1,0 +1,223 @@
+//! The lines of a file or of standard input, each with where it ends, in bounded memory.
+
+use std::fs::File;
+use std::io::{self, BufRead, BufReader, Read};
+
+use anyhow::Context;
+use tally_core::event::MAX_EVENT_BYTES;
+
+use super::args::Source;
+
+/// How many lines, and about how many bytes, are read at once.
+const CHUNK: usize = 512;
+const CHUNK_BYTES: usize = 1 << 20;
+
+/// What Windows programs put before a text.
+const BYTE_ORDER_MARK: &[u8] = b"\xef\xbb\xbf";
+
+/// One line, without its end.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Line {
+    /// Counted from 1.
+    pub(super) number: u64,
+    /// How many bytes of the file are behind it, its end included.
+    pub(super) end: u64,
+    pub(super) text: Text,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum Text {
+    Whole(Vec<u8>),
+    /// Longer than any event: only its length is kept, and how it begins.
+    TooLong(usize, Vec<u8>),
+}
+
+impl Text {
+    /// What was kept of it.
+    pub(super) fn kept(&self) -> &[u8] {
+        match self {
+            Self::Whole(text) | Self::TooLong(_, text) => text,
+        }
+    }
+}
+
+/// Reads lines one after another.
+pub(super) struct Lines {
+    input: BufReader<Box<dyn Read + Send>>,
+    number: u64,
+    end: u64,
+    /// The first line, if it was looked at and not taken.
+    first: Option<Line>,
+}
+
+impl Lines {
+    pub(super) fn open(source: &Source) -> anyhow::Result<Self> {
+        let input: Box<dyn Read + Send> = match source {
+            Source::Stdin => Box::new(io::stdin()),
+            Source::File(path) => {
+                Box::new(File::open(path).with_context(|| format!("cannot open `{}`", path.display()))?)
+            }
+        };
+        Ok(Self::new(input))
+    }
+
+    pub(super) fn new(input: Box<dyn Read + Send>) -> Self {
+        Self { input: BufReader::with_capacity(1 << 16, input), number: 0, end: 0, first: None }
+    }
+
+    /// The first line, which stays the next one to be read. Empty where there is none.
+    pub(super) fn first(&mut self) -> io::Result<Vec<u8>> {
+        if self.number == 0 {
+            self.first = self.line()?;
+        }
+        Ok(self.first.as_ref().map(|line| line.text.kept().to_vec()).unwrap_or_default())
+    }
+
+    /// Goes on behind the first `bytes`, which are `lines` lines.
+    pub(super) fn skip_to(&mut self, bytes: u64, lines: u64) -> io::Result<()> {
+        if bytes == 0 {
+            return Ok(());
+        }
+        let left = bytes.saturating_sub(self.end);
+        let skipped = io::copy(&mut self.input.by_ref().take(left), &mut io::sink())?;
+        if skipped < left {
+            return Err(io::Error::new(
+                io::ErrorKind::UnexpectedEof,
+                format!("the file has {} bytes, and {bytes} of it were imported", self.end + skipped),
+            ));
+        }
+        (self.number, self.end, self.first) = (lines, bytes, None);
+        Ok(())
+    }
+
+    /// The next lines: those that can be had without waiting, and at least one; none at the end.
+    pub(super) fn chunk(&mut self) -> io::Result<Vec<Line>> {
+        let (mut chunk, mut bytes) = (Vec::new(), 0);
+        while let Some(line) = self.line()? {
+            bytes += line.text.kept().len();
+            chunk.push(line);
+            if chunk.len() >= CHUNK || bytes >= CHUNK_BYTES || !self.input.buffer().contains(&b'\n') {
+                break;
+            }
+        }
+        Ok(chunk)
+    }
+
+    fn line(&mut self) -> io::Result<Option<Line>> {
+        if let Some(line) = self.first.take() {
+            return Ok(Some(line));
+        }
+        let (mut text, mut len) = (Vec::new(), 0);
+        let ended = loop {
+            let buffer = match self.input.fill_buf() {
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
+                buffer => buffer?,
+            };
+            if buffer.is_empty() {
+                break false;
+            }
+            let (part, ended) = match buffer.iter().position(|byte| *byte == b'\n') {
+                Some(at) => (&buffer[..at], true),
+                None => (buffer, false),
+            };
+            // One byte more than is allowed, for a carriage return.
+            let room = (MAX_EVENT_BYTES + 1).saturating_sub(text.len());
+            text.extend_from_slice(&part[..part.len().min(room)]);
+            let used = part.len() + usize::from(ended);
+            len += part.len();
+            self.end += used as u64;
+            self.input.consume(used);
+            if ended {
+                break true;
+            }
+        };
+        if !ended && len == 0 {
+            return Ok(None);
+        }
+        self.number += 1;
+        if text.len() == len && text.last() == Some(&b'\r') {
+            text.pop();
+            len -= 1;
+        }
+        if self.number == 1 && text.starts_with(BYTE_ORDER_MARK) {
+            text.drain(..BYTE_ORDER_MARK.len());
+            len -= BYTE_ORDER_MARK.len();
+        }
+        let text = if len > MAX_EVENT_BYTES {
+            text.truncate(MAX_EVENT_BYTES);
+            Text::TooLong(len, text)
+        } else {
+            Text::Whole(text)
+        };
+        Ok(Some(Line { number: self.number, end: self.end, text }))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn lines(text: &[u8]) -> Lines {
+        Lines::new(Box::new(io::Cursor::new(text.to_vec())))
+    }
+
+    fn all(mut lines: Lines) -> Vec<(u64, u64, String)> {
+        let mut found = Vec::new();
+        loop {
+            let chunk = lines.chunk().unwrap();
+            if chunk.is_empty() {
+                return found;
+            }
+            found.extend(
+                chunk
+                    .iter()
+                    .map(|line| (line.number, line.end, String::from_utf8_lossy(line.text.kept()).into_owned())),
+            );
+        }
+    }
+
+    fn line(number: u64, end: u64, text: &str) -> (u64, u64, String) {
+        (number, end, text.to_owned())
+    }
+
+    #[test]
+    fn each_line_says_where_it_ends_whatever_ends_it() {
+        let found = all(lines(b"\xef\xbb\xbfa\r\n\nbc"));
+        assert_eq!(found, [line(1, 6, "a"), line(2, 7, ""), line(3, 9, "bc")]);
+        assert_eq!(all(lines(b"")), []);
+        assert_eq!(all(lines(b"\n")), [line(1, 1, "")]);
+    }
+
+    #[test]
+    fn reading_goes_on_behind_any_line_and_refuses_a_file_that_became_shorter() {
+        let text = b"first\nsecond\nthird\n";
+        for (bytes, read, rest) in [(6, 1, "second"), (13, 2, "third")] {
+            let mut lines = lines(text);
+            assert_eq!(lines.first().unwrap(), b"first");
+            lines.skip_to(bytes, read).unwrap();
+            assert_eq!(all(lines)[0].2, rest);
+        }
+        let mut whole = lines(text);
+        assert_eq!(whole.first().unwrap(), b"first");
+        assert_eq!(all(whole)[0], line(1, 6, "first"), "the first line is read all the same");
+        assert!(lines(text).skip_to(20, 3).is_err());
+        assert!(lines(text).skip_to(19, 3).is_ok());
+    }
+
+    #[test]
+    fn a_line_without_end_costs_bounded_memory_and_the_next_one_is_read() {
+        let long = [vec![b'x'; 3 * MAX_EVENT_BYTES], b"\nnext\n".to_vec()].concat();
+        let mut lines = lines(&long);
+        let mut chunk = lines.chunk().unwrap();
+        let Text::TooLong(len, kept) = &chunk[0].text else { panic!("{:?}", chunk[0]) };
+        assert_eq!((*len, kept.len()), (3 * MAX_EVENT_BYTES, MAX_EVENT_BYTES));
+        chunk.extend(lines.chunk().unwrap());
+        assert_eq!(chunk[1].text, Text::Whole(b"next".to_vec()));
+        let exact = [vec![b'x'; MAX_EVENT_BYTES], b"\r\n".to_vec()].concat();
+        assert!(matches!(all_texts(&exact)[..], [Text::Whole(_)]));
+    }
+
+    fn all_texts(text: &[u8]) -> Vec<Text> {
+        lines(text).chunk().unwrap().into_iter().map(|line| line.text).collect()
+    }
+}

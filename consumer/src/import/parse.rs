@@ -1,0 +1,225 @@
+//! What a line is: an event with the key that it has in Kafka, nothing, or wrong for a reason.
+//!
+//! CSV becomes JSON first, so that the one decoder says what an event is.
+
+use anyhow::{Context, bail};
+use csv_core::{ReadRecordResult, Reader};
+use serde_json::{Map, Value};
+use tally_core::event::{KeyScheme, Rejection, decode_value};
+use tally_core::ids::ShardCount;
+use tally_core::time::UnixMillis;
+
+use super::args::Format;
+use super::lines::Text;
+use super::window::{Event, Fate, Wrong};
+
+/// The most columns a CSV file may have.
+const COLUMNS: usize = 256;
+
+/// Reads the lines of one file.
+pub(super) struct Parser {
+    csv: Option<Csv>,
+    ts: Option<UnixMillis>,
+    /// How an event's key is made.
+    pub(super) key: (KeyScheme, ShardCount),
+}
+
+impl Parser {
+    /// A parser of a file whose first line is `first`. Events that state no time happened at `ts`.
+    ///
+    /// # Errors
+    /// A CSV file whose first line does not name the columns.
+    pub(super) fn new(format: Format, first: &[u8], ts: Option<UnixMillis>) -> anyhow::Result<Self> {
+        let csv = match format {
+            Format::Ndjson => None,
+            Format::Csv => Some(Csv::new(first)?),
+        };
+        Ok(Self { csv, ts, key: (KeyScheme::Post, ShardCount::DEFAULT) })
+    }
+
+    /// Reading goes on behind the first line, which an import before this one has read.
+    pub(super) fn behind_the_first(&mut self) {
+        if let Some(csv) = &mut self.csv {
+            csv.is_first = false;
+        }
+    }
+
+    /// What a line is. One without a time of its own happened at `now`, unless another time was given.
+    pub(super) fn fate(&mut self, text: &Text, now: UnixMillis) -> Fate {
+        let line = match text {
+            Text::TooLong(len, _) => return Fate::Rejected(Rejection::TooLarge(*len).into()),
+            Text::Whole(line) => line,
+        };
+        if line.trim_ascii().is_empty() {
+            return Fate::Blank;
+        }
+        let at = self.ts.unwrap_or(now);
+        let event = match &mut self.csv {
+            None => event(line, at, self.key),
+            Some(csv) => match csv.json(line) {
+                Ok(Some(json)) => event(&json, at, self.key),
+                Ok(None) => return Fate::Blank,
+                Err(wrong) => Err(wrong),
+            },
+        };
+        event.map_or_else(Fate::Rejected, Fate::Event)
+    }
+}
+
+/// The event of a JSON text, written anew: its time is stated, and what is no part of it is left out.
+fn event(json: &[u8], at: UnixMillis, (scheme, shards): (KeyScheme, ShardCount)) -> Result<Event, Wrong> {
+    let event = decode_value(Some(json), at)?;
+    let key = scheme.key(event.post(), event.user(), shards).into_bytes();
+    Ok(Event { key, value: event.encode() })
+}
+
+/// Where the columns are, and what reads them.
+struct Csv {
+    reader: Reader,
+    columns: usize,
+    post: usize,
+    user: usize,
+    action: Option<usize>,
+    ts: Option<usize>,
+    /// The first line is no event.
+    is_first: bool,
+}
+
+impl Csv {
+    fn new(first: &[u8]) -> anyhow::Result<Self> {
+        let mut reader = Reader::new();
+        let names = split(&mut reader, first).map_err(|wrong| anyhow::anyhow!(wrong.message));
+        let names = names.context("the first line has to name the columns")?;
+        let named = |name: &str| names.iter().position(|found| found.trim() == name);
+        let (Some(post), Some(user)) = (named("post_id"), named("user_id")) else {
+            bail!("the first line has to name the columns post_id and user_id; it names {}", names.join(", "));
+        };
+        let (action, ts) = (named("action"), named("ts"));
+        Ok(Self { reader, columns: names.len(), post, user, action, ts, is_first: true })
+    }
+
+    /// The line as JSON; `None` for the one that names the columns.
+    fn json(&mut self, line: &[u8]) -> Result<Option<Vec<u8>>, Wrong> {
+        if std::mem::take(&mut self.is_first) {
+            return Ok(None);
+        }
+        let fields = split(&mut self.reader, line)?;
+        if fields.len() != self.columns {
+            return Err(no_csv(format!("it has {} fields, and the first line has {}", fields.len(), self.columns)));
+        }
+        let text = |at: usize| Value::String(fields[at].clone());
+        let mut json = Map::new();
+        json.insert("post_id".to_owned(), text(self.post));
+        json.insert("user_id".to_owned(), text(self.user));
+        json.insert("action".to_owned(), self.action.map_or_else(|| "like".into(), text));
+        if let Some(ts) = self.ts.map(|at| fields[at].as_str()).filter(|ts| !ts.is_empty()) {
+            json.insert("ts".to_owned(), ts.parse::<u64>().map_or_else(|_| ts.into(), Value::from));
+        }
+        Ok(Some(serde_json::to_vec(&json).expect("strings and integers always serialise")))
+    }
+}
+
+/// The fields of one line.
+fn split(reader: &mut Reader, line: &[u8]) -> Result<Vec<String>, Wrong> {
+    std::str::from_utf8(line).map_err(|error| Rejection::NotUtf8(error.valid_up_to()))?;
+    reader.reset();
+    let mut ended = line.to_vec();
+    ended.push(b'\n');
+    let (mut bytes, mut ends) = (vec![0; ended.len()], [0; COLUMNS]);
+    let (result, _, _, fields) = reader.read_record(&ended, &mut bytes, &mut ends);
+    match result {
+        ReadRecordResult::Record => {}
+        ReadRecordResult::InputEmpty => return Err(no_csv("a quote is not closed in the line it was opened in")),
+        _ => return Err(no_csv(format!("it has more than {COLUMNS} fields"))),
+    }
+    let starts = std::iter::once(&0).chain(&ends);
+    let fields = starts.zip(&ends[..fields]).map(|(from, to)| String::from_utf8_lossy(&bytes[*from..*to]).into_owned());
+    Ok(fields.collect())
+}
+
+fn no_csv(message: impl Into<String>) -> Wrong {
+    Wrong { reason: "not_csv", message: message.into() }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const NOW: UnixMillis = UnixMillis(77);
+
+    fn whole(line: &str) -> Text {
+        Text::Whole(line.as_bytes().to_vec())
+    }
+
+    /// What the lines behind the first are: each event's key and value, or the reason it is none.
+    fn csv(header: &str, lines: &[&str]) -> Vec<String> {
+        let mut parser = Parser::new(Format::Csv, header.as_bytes(), None).unwrap();
+        assert_eq!(parser.fate(&whole(header), NOW), Fate::Blank);
+        lines.iter().map(|line| described(parser.fate(&whole(line), NOW))).collect()
+    }
+
+    fn described(fate: Fate) -> String {
+        match fate {
+            Fate::Blank => "blank".to_owned(),
+            Fate::Rejected(wrong) => wrong.reason.to_owned(),
+            Fate::Event(event) => {
+                format!("{} {}", String::from_utf8_lossy(&event.key), String::from_utf8_lossy(&event.value))
+            }
+        }
+    }
+
+    fn said(post: &str, user: &str, action: &str, ts: u64) -> String {
+        format!(r#"{post} {{"post_id":"{post}","user_id":"{user}","action":"{action}","ts":{ts}}}"#)
+    }
+
+    #[test]
+    fn a_csv_line_is_an_event_by_the_names_of_its_columns() {
+        let found =
+            csv("created,user_id,ts,post_id", &["x,u,1700000000000,p", "x,\"a,\"\"b\"\"\",,p", " ", "x,u,5,p,"]);
+        let quoted = r#"a,\"b\""#;
+        assert_eq!(
+            found,
+            [
+                said("p", "u", "like", 1_700_000_000_000),
+                said("p", quoted, "like", 77),
+                "blank".into(),
+                "not_csv".into()
+            ]
+        );
+        let found = csv("post_id,user_id,action", &["p,u,unlike", "p,u,", "p,\"u", "p,u", ",u,like", "p,\u{1}u,like"]);
+        let unlike = said("p", "u", "unlike", 77);
+        assert_eq!(found, [unlike.as_str(), "bad_action", "not_csv", "not_csv", "bad_post_id", "bad_user_id"]);
+        for ts in ["1.5", "2024-01-01", "-1", "253402300800000"] {
+            assert_eq!(csv("post_id,user_id,ts", &[&format!("p,u,{ts}")]), ["bad_timestamp"], "{ts}");
+        }
+    }
+
+    #[test]
+    fn a_csv_file_has_to_name_its_columns() {
+        for header in ["", "p,u", "post_id", "\"post_id", "POST_ID,USER_ID"] {
+            assert!(Parser::new(Format::Csv, header.as_bytes(), None).is_err(), "{header}");
+        }
+    }
+
+    #[test]
+    fn a_json_line_is_what_it_would_be_in_kafka_with_its_time_stated() {
+        let mut parser = Parser::new(Format::Ndjson, b"", Some(UnixMillis(9))).unwrap();
+        let line = r#"{"specversion":"1.0","data":{"post_id":"p","user_id":"u","action":"unlike","x":[1]}}"#;
+        assert_eq!(described(parser.fate(&whole(line), NOW)), said("p", "u", "unlike", 9));
+        assert_eq!(described(parser.fate(&whole("{"), NOW)), "not_json");
+        assert_eq!(described(parser.fate(&Text::Whole(b"\"\xff\"".to_vec()), NOW)), "not_utf8");
+        assert_eq!(described(parser.fate(&Text::TooLong(70_000, Vec::new()), NOW)), "too_large");
+        assert_eq!(described(parser.fate(&whole("  \t"), NOW)), "blank");
+    }
+
+    #[test]
+    fn the_key_follows_the_scheme() {
+        let mut parser = Parser::new(Format::Ndjson, b"", None).unwrap();
+        parser.key = (KeyScheme::PostShard, ShardCount::DEFAULT);
+        let Fate::Event(event) = parser.fate(&whole(r#"{"post_id":"p#1","user_id":"u-1","action":"like"}"#), NOW)
+        else {
+            panic!("an event")
+        };
+        assert_eq!(event.key, b"p#1#10");
+    }
+}

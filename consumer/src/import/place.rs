@@ -1,0 +1,123 @@
+//! How far an import is, kept in a file beside the imported one, so that an import that was stopped goes on there.
+
+use std::collections::BTreeMap;
+use std::io::Write;
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context, ensure};
+use serde::{Deserialize, Serialize};
+use tally_core::event::KeyScheme;
+use tally_core::fence::TopicId;
+
+use super::args::Format;
+
+/// How much of the first line is kept, to know the file again.
+const FIRST: usize = 200;
+
+/// Which import a place belongs to.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(super) struct Whose {
+    topic: String,
+    /// A topic that was created again has none of what was sent before.
+    topic_id: String,
+    key: String,
+    format: String,
+    first_line: String,
+}
+
+impl Whose {
+    pub(super) fn new(topic: &str, id: &TopicId, key: KeyScheme, format: Format, first: &[u8]) -> Self {
+        let first_line = String::from_utf8_lossy(&first[..first.len().min(FIRST)]).into_owned();
+        Self {
+            topic: topic.to_owned(),
+            topic_id: id.to_string(),
+            key: key.to_string(),
+            format: format.name().to_owned(),
+            first_line,
+        }
+    }
+
+    /// The first thing in which two imports differ.
+    fn difference(&self, other: &Self) -> Option<String> {
+        let pairs = [
+            ("topic", &self.topic, &other.topic),
+            ("topic id", &self.topic_id, &other.topic_id),
+            ("key scheme", &self.key, &other.key),
+            ("format", &self.format, &other.format),
+            ("first line", &self.first_line, &other.first_line),
+        ];
+        let (what, was, is) = pairs.into_iter().find(|(_, was, is)| was != is)?;
+        Some(format!("its {what} is {was:?}, and this import's is {is:?}"))
+    }
+}
+
+/// Everything before it is acknowledged by Kafka, or rejected and said to be.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(super) struct Place {
+    whose: Whose,
+    pub(super) bytes: u64,
+    pub(super) lines: u64,
+    pub(super) sent: u64,
+    pub(super) blank: u64,
+    rejected: BTreeMap<String, u64>,
+    /// How long the file of rejected lines is.
+    pub(super) rejected_bytes: u64,
+    #[serde(skip)]
+    path: Option<PathBuf>,
+}
+
+impl Place {
+    /// The place kept at `path`, or the beginning.
+    ///
+    /// # Errors
+    /// A file that is no place, or that of another import.
+    pub(super) fn open(path: Option<&Path>, whose: Whose) -> anyhow::Result<Self> {
+        let fresh = Self {
+            whose,
+            bytes: 0,
+            lines: 0,
+            sent: 0,
+            blank: 0,
+            rejected: BTreeMap::new(),
+            rejected_bytes: 0,
+            path: path.map(Path::to_owned),
+        };
+        let Some(path) = path.filter(|path| path.exists()) else { return Ok(fresh) };
+        let named = || format!("`{}`, which says how far an import was", path.display());
+        let kept = std::fs::read(path).with_context(|| format!("cannot read {}", named()))?;
+        let kept: Self = serde_json::from_slice(&kept).with_context(|| format!("cannot understand {}", named()))?;
+        let difference = kept.whose.difference(&fresh.whose);
+        ensure!(
+            difference.is_none(),
+            "{} is of another import: {}. Name another with --progress, or remove it to import from the beginning",
+            path.display(),
+            difference.unwrap_or_default()
+        );
+        Ok(Self { path: fresh.path, ..kept })
+    }
+
+    /// Writes it down. Safe to repeat; a crash leaves the old or the new one.
+    pub(super) fn save(&self) -> anyhow::Result<()> {
+        let Some(path) = &self.path else { return Ok(()) };
+        let new = PathBuf::from(format!("{}.new", path.display()));
+        let mut file = std::fs::File::create(&new)?;
+        serde_json::to_writer_pretty(&mut file, self)?;
+        file.write_all(b"\n")?;
+        file.sync_all()?;
+        Ok(std::fs::rename(&new, path)?)
+    }
+
+    pub(super) fn reject(&mut self, reason: &'static str) {
+        *self.rejected.entry(reason.to_owned()).or_default() += 1;
+    }
+
+    /// How many lines were rejected.
+    pub(super) fn rejected(&self) -> u64 {
+        self.rejected.values().sum()
+    }
+
+    /// How many for each reason.
+    pub(super) fn reasons(&self) -> impl Iterator<Item = (&str, u64)> {
+        self.rejected.iter().map(|(reason, count)| (reason.as_str(), *count))
+    }
+}

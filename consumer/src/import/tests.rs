@@ -1,0 +1,265 @@
+use std::path::PathBuf;
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicU32, Ordering};
+
+use async_trait::async_trait;
+use tally_adapters::memory::log::Broker;
+use tally_core::event::{decode, partition_of};
+use tally_core::fault::Fault;
+use tally_core::fence::Offset;
+use tally_core::ports::Outcome;
+use tally_core::ports::log::{Outgoing, Written};
+use tally_service::Switch;
+
+use super::args::Format;
+use super::*;
+
+const PARTITIONS: u32 = 4;
+
+/// A folder that goes with its test.
+struct Folder(PathBuf);
+
+impl Folder {
+    fn new() -> Self {
+        static NEXT: AtomicU32 = AtomicU32::new(0);
+        let name = format!("tally-import-{}-{}", std::process::id(), NEXT.fetch_add(1, Ordering::Relaxed));
+        let path = std::env::temp_dir().join(name);
+        std::fs::create_dir_all(&path).unwrap();
+        Self(path)
+    }
+
+    fn settings(&self, text: &str) -> ImportSettings {
+        let file = self.0.join("likes");
+        std::fs::write(&file, text).unwrap();
+        ImportSettings {
+            source: Source::File(file),
+            format: Format::Ndjson,
+            rate: 1_000_000,
+            ts: None,
+            progress: Some(self.0.join("progress")),
+            rejected: Some(self.0.join("rejected")),
+            max_rejected: 10,
+            dry_run: false,
+        }
+    }
+
+    fn rejected(&self) -> Vec<(u64, String)> {
+        let text = std::fs::read_to_string(self.0.join("rejected")).unwrap_or_default();
+        let entry = |line: &str| {
+            let entry: serde_json::Value = serde_json::from_str(line).unwrap();
+            (entry["line"].as_u64().unwrap(), entry["reason"].as_str().unwrap().to_owned())
+        };
+        text.lines().map(entry).collect()
+    }
+}
+
+impl Drop for Folder {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_dir_all(&self.0);
+    }
+}
+
+/// A broker that does what a test says of the sends that come: the first is number 1.
+struct Moody {
+    broker: Broker,
+    sends: AtomicU32,
+    mood: Box<dyn Fn(u32) -> Option<Fault> + Send + Sync>,
+    /// What is in the log, in order.
+    log: Mutex<Vec<Vec<u8>>>,
+}
+
+#[async_trait]
+impl Producer for Moody {
+    async fn send(&self, record: Outgoing<'_>) -> Outcome<Written> {
+        let send = self.sends.fetch_add(1, Ordering::Relaxed) + 1;
+        let outcome = match (self.mood)(send) {
+            Some(fault) => Err(fault),
+            None => {
+                self.log.lock().unwrap().push(record.value.unwrap().to_vec());
+                self.broker.send(record).await
+            }
+        };
+        // The answer takes a while, so that others are under way.
+        tokio::time::sleep(Duration::from_millis(3)).await;
+        outcome
+    }
+}
+
+fn broker() -> Broker {
+    let broker = Broker::new();
+    broker.create_topic("likes", PARTITIONS);
+    broker
+}
+
+fn moody(broker: &Broker, mood: impl Fn(u32) -> Option<Fault> + Send + Sync + 'static) -> Arc<Moody> {
+    Arc::new(Moody { broker: broker.clone(), sends: AtomicU32::new(0), mood: Box::new(mood), log: Mutex::default() })
+}
+
+fn import(broker: &Broker, producer: Arc<dyn Producer>, settings: ImportSettings) -> Import {
+    Import {
+        reader: Arc::new(broker.reader("import", "likes")),
+        producer,
+        topic: "likes".to_owned(),
+        key: KeyScheme::Post,
+        shards: ShardCount::DEFAULT,
+        host: Host::new("import"),
+        settings,
+    }
+}
+
+async fn imported(broker: &Broker, settings: ImportSettings) -> anyhow::Result<Exit> {
+    import(broker, Arc::new(broker.clone()), settings).run(Switch::new().stop()).await
+}
+
+/// What is in the topic: post, user, action and time of each event, in order, by partition.
+async fn events(broker: &Broker) -> Vec<(String, String, String, u64)> {
+    let reader = broker.reader("test", "likes");
+    let mut events = Vec::new();
+    for (partition, log) in reader.logs().await.unwrap() {
+        let mut at = Offset(0);
+        while at < log.end {
+            let records = reader.read(&partition, at, log.end).await.unwrap();
+            at = records.last_offset().unwrap().next();
+            for record in records.iter() {
+                let event = decode(record).unwrap();
+                assert_eq!(record.key, Some(event.post().as_bytes()));
+                assert_eq!(partition.index, partition_of(event.post().as_bytes(), PARTITIONS));
+                events.push((event.post().into(), event.user().into(), format!("{:?}", event.action), event.at.0));
+            }
+        }
+    }
+    events
+}
+
+fn line(post: usize, user: usize, action: &str) -> String {
+    format!("{{\"post_id\":\"p{post}\",\"user_id\":\"u{user}\",\"action\":\"{action}\",\"ts\":{user}}}\n")
+}
+
+#[tokio::test]
+async fn each_line_is_an_event_in_its_partition_and_wrong_ones_are_named() {
+    let (broker, folder) = (broker(), Folder::new());
+    let text =
+        format!("{}{}\n{{\n{}{{\"post_id\":\"p\"}}", line(1, 1, "like"), line(2, 2, "unlike"), line(1, 3, "like"));
+    assert_eq!(imported(&broker, folder.settings(&text)).await.unwrap(), Exit::FAILED, "two lines were rejected");
+    let mut found = events(&broker).await;
+    found.sort();
+    let event = |post: &str, user: &str, action: &str, ts| (post.to_owned(), user.to_owned(), action.to_owned(), ts);
+    assert_eq!(found, [event("p1", "u1", "Like", 1), event("p1", "u3", "Like", 3), event("p2", "u2", "Unlike", 2)]);
+    assert_eq!(folder.rejected(), [(4, "not_json".to_owned()), (6, "missing_field".to_owned())]);
+}
+
+#[tokio::test]
+async fn the_last_line_about_a_user_and_a_post_is_last_in_the_log_whatever_fails() {
+    let (broker, folder) = (broker(), Folder::new());
+    let text: String = (0..300).map(|n| line(n % 3, n % 7, if n % 2 == 0 { "like" } else { "unlike" })).collect();
+    // Some fail alone, and the ones behind them are in the log before them.
+    let producer =
+        moody(&broker, |send| (send % 50 == 7 && send < 900).then(|| Fault::Transient("no answer".to_owned())));
+    let import = import(&broker, Arc::clone(&producer) as _, folder.settings(&text));
+    assert_eq!(import.run(Switch::new().stop()).await.unwrap(), Exit::CLEAN);
+    let last = |lines: Vec<Vec<u8>>| {
+        let mut last = std::collections::BTreeMap::new();
+        for value in lines {
+            let event: serde_json::Value = serde_json::from_slice(&value).unwrap();
+            last.insert((event["post_id"].to_string(), event["user_id"].to_string()), event["action"].to_string());
+        }
+        last
+    };
+    let sent = producer.log.lock().unwrap().clone();
+    assert!(sent.len() > 300, "some were sent again");
+    assert_eq!(last(sent), last(text.lines().map(|line| line.as_bytes().to_vec()).collect()));
+}
+
+#[tokio::test]
+async fn an_import_that_was_stopped_goes_on_where_it_stopped_and_names_no_wrong_line_twice() {
+    let (broker, folder) = (broker(), Folder::new());
+    let mut lines: Vec<String> = (0..1_000).map(|n| line(n % 9, n, "like")).collect();
+    lines.insert(3, "{\n".to_owned());
+    lines.insert(900, "[]\n".to_owned());
+    let settings = folder.settings(&lines.concat());
+    let switch = Switch::new();
+    let stopping = switch.clone();
+    let producer = moody(&broker, move |send| {
+        if send == 400 {
+            stopping.request();
+        }
+        None
+    });
+    let slow = ImportSettings { rate: 20_000, ..settings.clone() };
+    assert_eq!(import(&broker, producer, slow).run(switch.stop()).await.unwrap(), Exit::FAILED);
+    let there = events(&broker).await.len();
+    assert!((400..900).contains(&there), "{there} were sent before it stopped");
+    assert_eq!(imported(&broker, settings.clone()).await.unwrap(), Exit::FAILED);
+    let mut users: Vec<String> = events(&broker).await.into_iter().map(|(_, user, ..)| user).collect();
+    users.sort();
+    users.dedup();
+    assert_eq!(users.len(), 1_000);
+    assert_eq!(folder.rejected(), [(4, "not_json".to_owned()), (901, "not_an_object".to_owned())]);
+    let there = events(&broker).await.len();
+    assert_eq!(imported(&broker, settings).await.unwrap(), Exit::FAILED, "wrong lines are still wrong");
+    assert_eq!(events(&broker).await.len(), there, "nothing is left to send");
+}
+
+#[tokio::test]
+async fn a_csv_import_goes_on_behind_any_line() {
+    let (broker, folder) = (broker(), Folder::new());
+    let text = "user_id,post_id\nu1,p\nu2,p\n";
+    let settings =
+        ImportSettings { format: Format::Csv, ts: Some(tally_core::time::UnixMillis(5)), ..folder.settings(text) };
+    assert_eq!(imported(&broker, settings.clone()).await.unwrap(), Exit::CLEAN);
+    // The file grows.
+    folder.settings(&format!("{text}u3,p\n"));
+    assert_eq!(imported(&broker, settings).await.unwrap(), Exit::CLEAN);
+    let found: Vec<_> = events(&broker).await.into_iter().map(|(post, user, _, ts)| (post, user, ts)).collect();
+    assert_eq!(found, ["u1", "u2", "u3"].map(|user| ("p".to_owned(), user.to_owned(), 5)));
+}
+
+#[tokio::test]
+async fn a_place_that_belongs_to_another_import_is_refused() {
+    let (broker, folder) = (broker(), Folder::new());
+    let settings = folder.settings(&line(1, 1, "like"));
+    assert_eq!(imported(&broker, settings.clone()).await.unwrap(), Exit::CLEAN);
+    broker.create_topic("likes", PARTITIONS);
+    let said = imported(&broker, settings.clone()).await.unwrap_err().to_string();
+    assert!(said.contains("topic id"), "{said}");
+    assert_eq!(events(&broker).await, []);
+    std::fs::remove_file(settings.progress.as_ref().unwrap()).unwrap();
+    assert_eq!(imported(&broker, settings.clone()).await.unwrap(), Exit::CLEAN);
+    let said = imported(&broker, folder.settings(&line(2, 2, "like"))).await.unwrap_err().to_string();
+    assert!(said.contains("first line"), "{said}");
+}
+
+#[tokio::test]
+async fn a_dry_run_sends_nothing_and_keeps_no_place() {
+    let (broker, folder) = (broker(), Folder::new());
+    let text = format!("{}{{\n", line(1, 1, "like"));
+    let dry = ImportSettings { dry_run: true, ..folder.settings(&text) };
+    assert_eq!(imported(&broker, dry.clone()).await.unwrap(), Exit::FAILED);
+    assert_eq!(events(&broker).await, []);
+    assert!(!dry.progress.unwrap().exists());
+    assert_eq!(folder.rejected(), [(2, "not_json".to_owned())]);
+}
+
+#[tokio::test]
+async fn an_import_of_something_else_is_given_up_soon() {
+    let (broker, folder) = (broker(), Folder::new());
+    let text = "this is no event\n".repeat(500);
+    let said = imported(&broker, folder.settings(&text)).await.unwrap_err().to_string();
+    assert!(said.contains("more than 10 lines are no events") && said.contains("--max-rejected"), "{said}");
+    assert_eq!(folder.rejected().len(), 11);
+}
+
+#[tokio::test]
+async fn a_topic_that_grows_under_an_import_ends_it() {
+    let (broker, folder) = (broker(), Folder::new());
+    let growing = broker.clone();
+    let text: String = (0..200).map(|n| line(n, n, "like")).collect();
+    let producer = moody(&broker, move |send| {
+        if send == 1 {
+            growing.create_topic("likes", PARTITIONS + 3);
+        }
+        None
+    });
+    let said = import(&broker, producer, folder.settings(&text)).run(Switch::new().stop()).await.unwrap_err();
+    assert!(format!("{said:#}").contains("were partitions added?"), "{said:#}");
+}
