@@ -121,6 +121,13 @@ impl Error {
         Self { reasons, ..Self::new(Kind::TransactionCanceled, message) }
     }
 
+    /// A transaction of so many actions whose nth does not fit its table.
+    pub(crate) fn cancelled_by(nth: usize, actions: usize, invalid: Self) -> Self {
+        let mut reasons = vec![Reason::NONE; actions];
+        reasons[nth] = Reason::new("ValidationError", invalid.message);
+        Self::cancelled(reasons)
+    }
+
     pub(crate) fn body(&self) -> Vec<u8> {
         let mut out = Writer::new();
         out.object(|out| {

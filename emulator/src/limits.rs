@@ -21,7 +21,7 @@ pub(crate) const BATCH_GETS: usize = 100;
 pub(crate) const BATCH_GET_BYTES: usize = 16 * MIB;
 /// Actions in one transaction.
 pub(crate) const TRANSACTION_ACTIONS: usize = 100;
-/// All items of one transaction together.
+/// What one writing transaction sends, and the items one reading transaction reads.
 pub(crate) const TRANSACTION_BYTES: usize = 4 * MIB;
 /// Characters of a ClientRequestToken.
 pub(crate) const TOKEN_CHARS: usize = 36;
