@@ -62,7 +62,7 @@ async fn it_ends_with_zero_on_sigterm_while_a_connection_is_open() {
 #[tokio::test]
 async fn the_control_routes_answer_only_when_they_were_asked_for() {
     let quiet = Running::start(&[]);
-    assert!(request(&quiet.address, "GET", "/_control/stats", "").await.starts_with("HTTP/1.1 400 "));
+    assert!(request(&quiet.address, "GET", "/_control/stats", "").await.starts_with("HTTP/1.1 404 "));
     let controlled = Running::start(&["--control"]);
     let address = &controlled.address;
     assert!(request(address, "GET", "/_control/stats", "").await.contains(r#""panics":0"#));
