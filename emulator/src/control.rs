@@ -1,9 +1,13 @@
 //! What a test or a person can do to the emulator from outside the protocol: split, roll, trim, advance the clock, set faults, read counts.
 
+mod guard;
+
 use std::collections::BTreeMap;
+use std::net::IpAddr;
 use std::time::Duration;
 
 use bytes::Bytes;
+use http::request::Parts;
 use http::{HeaderValue, Method, Response, StatusCode, header};
 use serde::Deserialize;
 use serde_json::json;
@@ -185,12 +189,24 @@ struct FaultCommand {
     rules: Vec<Rule>,
 }
 
-/// Answers a control route: JSON in, JSON out, 400 with an `error` when it was not carried out.
-pub(crate) fn answer(emulator: &Emulator, method: &Method, route: &str, body: &[u8]) -> Response<Bytes> {
-    let (status, value) = match command(emulator, method, route, body) {
+/// Answers a control route: JSON in, JSON out, 400 with an `error` when it was not carried out. `here` is the address that
+/// the connection came to.
+pub(crate) fn answer(
+    emulator: &Emulator,
+    head: &Parts,
+    here: Option<IpAddr>,
+    route: &str,
+    body: &[u8],
+) -> Response<Bytes> {
+    let outcome = guard::check(head, here).map_err(|(status, why)| (status, why.to_owned())).and_then(|()| {
+        command(emulator, &head.method, route, body).map_err(|error| match error {
+            ControlError::NoRoute(_) => (StatusCode::NOT_FOUND, error.to_string()),
+            _ => (StatusCode::BAD_REQUEST, error.to_string()),
+        })
+    });
+    let (status, value) = match outcome {
         Ok(value) => (StatusCode::OK, value),
-        Err(error @ ControlError::NoRoute(_)) => (StatusCode::NOT_FOUND, json!({"error": error.to_string()})),
-        Err(error) => (StatusCode::BAD_REQUEST, json!({"error": error.to_string()})),
+        Err((status, error)) => (status, json!({"error": error})),
     };
     let mut response = Response::new(value.to_string().into());
     *response.status_mut() = status;

@@ -5,11 +5,18 @@ use http::{HeaderValue, Method, Request, Response, StatusCode, header};
 use xxhash_rust::xxh64::xxh64;
 
 use crate::error::{Error, Kind};
-use crate::limits::REQUEST_BYTES;
+use crate::limits::{HEAD_BYTES, REQUEST_BYTES};
 use crate::op::Call;
 
 /// Reads a request, up to what its operation asks for.
 pub(crate) fn open(request: &Request<Bytes>) -> Result<Call, Error> {
+    if head_bytes(request) > HEAD_BYTES {
+        let most = format!("The request's line and headers have exceeded the maximum of {HEAD_BYTES} bytes");
+        return Err(Error::new(Kind::Serialization, most));
+    }
+    if request.uri().path() != "/" {
+        return Err(Error::new(Kind::UnknownPath, ""));
+    }
     if request.method() != Method::POST {
         return Err(Error::new(Kind::UnknownOperation, ""));
     }
@@ -21,6 +28,14 @@ pub(crate) fn open(request: &Request<Bytes>) -> Result<Call, Error> {
     }
     let target = request.headers().get("x-amz-target").and_then(|target| target.to_str().ok());
     Call::decode(target.unwrap_or_default(), request.body())
+}
+
+/// Bytes of a request's line and headers.
+fn head_bytes(request: &Request<Bytes>) -> usize {
+    let line = request.method().as_str().len() + request.uri().path_and_query().map_or(0, |path| path.as_str().len());
+    let headers = request.headers().iter().map(|(name, value)| name.as_str().len() + value.len());
+    // Colons, spaces and line ends.
+    line + headers.sum::<usize>() + 4 * request.headers().len()
 }
 
 /// The refusal of a body that is over the limit.

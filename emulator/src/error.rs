@@ -10,6 +10,7 @@ pub(crate) enum Kind {
     Validation,
     Serialization,
     UnknownOperation,
+    UnknownPath,
     MissingAuthenticationToken,
     RequestEntityTooLarge,
     ResourceNotFound,
@@ -32,7 +33,7 @@ impl Kind {
         match self {
             Self::Validation => "com.amazon.coral.validate#ValidationException",
             Self::Serialization => "com.amazon.coral.service#SerializationException",
-            Self::UnknownOperation => "com.amazon.coral.service#UnknownOperationException",
+            Self::UnknownOperation | Self::UnknownPath => "com.amazon.coral.service#UnknownOperationException",
             Self::MissingAuthenticationToken => "com.amazon.coral.service#MissingAuthenticationTokenException",
             Self::RequestEntityTooLarge => "com.amazon.coral.service#RequestEntityTooLargeException",
             Self::Throttling => "com.amazon.coral.availability#ThrottlingException",
@@ -56,6 +57,7 @@ impl Kind {
 
     pub(crate) fn status(self) -> u16 {
         match self {
+            Self::UnknownPath => 404,
             Self::RequestEntityTooLarge => 413,
             Self::InternalServer => 500,
             _ => 400,
@@ -119,6 +121,13 @@ impl Error {
             codes.join(", ")
         );
         Self { reasons, ..Self::new(Kind::TransactionCanceled, message) }
+    }
+
+    /// A transaction of so many actions whose nth does not fit its table.
+    pub(crate) fn cancelled_by(nth: usize, actions: usize, invalid: Self) -> Self {
+        let mut reasons = vec![Reason::NONE; actions];
+        reasons[nth] = Reason::new("ValidationError", invalid.message);
+        Self::cancelled(reasons)
     }
 
     pub(crate) fn body(&self) -> Vec<u8> {

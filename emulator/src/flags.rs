@@ -7,7 +7,6 @@ use std::time::{Duration, UNIX_EPOCH};
 use anyhow::{Context, bail, ensure};
 use clap::Parser;
 use tally_emulator::{Config, Rule};
-use tracing_subscriber::EnvFilter;
 
 /// An in-memory DynamoDB and DynamoDB Streams over the real wire protocol, with stream shards that split and faults on demand.
 #[derive(Debug, Parser)]
@@ -75,14 +74,10 @@ pub(crate) struct Flags {
 
     /// What to log, on standard error, as a tracing filter.
     #[arg(long, env = "TALLY_EMULATOR_LOG", default_value = "warn")]
-    log: String,
+    pub(crate) log: String,
 }
 
 impl Flags {
-    pub(crate) fn log_filter(&self) -> EnvFilter {
-        EnvFilter::new(&self.log)
-    }
-
     pub(crate) fn into_config(self) -> anyhow::Result<Config> {
         ensure!(
             self.stream_reorder <= self.stream_delay,
@@ -90,7 +85,7 @@ impl Flags {
         );
         let faults = match &self.faults {
             None => Vec::new(),
-            Some(path) => rules(path).with_context(|| format!("reading the fault rules in {}", path.display()))?,
+            Some(path) => rules(path).with_context(|| format!("--faults {}", path.display()))?,
         };
         Ok(Config {
             seed: self.seed,

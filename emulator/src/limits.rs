@@ -1,5 +1,7 @@
 //! DynamoDB's published limits, one constant each; leaves their enforcement to the operations.
 
+use std::ops::RangeInclusive;
+
 pub(crate) const KIB: usize = 1024;
 pub(crate) const MIB: usize = 1024 * KIB;
 
@@ -21,7 +23,7 @@ pub(crate) const BATCH_GETS: usize = 100;
 pub(crate) const BATCH_GET_BYTES: usize = 16 * MIB;
 /// Actions in one transaction.
 pub(crate) const TRANSACTION_ACTIONS: usize = 100;
-/// All items of one transaction together.
+/// What one writing transaction sends, and the items one reading transaction reads.
 pub(crate) const TRANSACTION_BYTES: usize = 4 * MIB;
 /// Characters of a ClientRequestToken.
 pub(crate) const TOKEN_CHARS: usize = 36;
@@ -31,12 +33,22 @@ pub(crate) const TOKEN_MILLIS: u64 = 10 * 60 * 1000;
 pub(crate) const RECORDS: usize = 1000;
 /// Shards on one page of DescribeStream.
 pub(crate) const SHARDS_PAGE: usize = 100;
+/// Characters of a stream's name.
+pub(crate) const ARN_CHARS: RangeInclusive<usize> = 37..=1024;
+/// Characters of a shard's name.
+pub(crate) const SHARD_ID_CHARS: RangeInclusive<usize> = 28..=65;
 /// Streams on one page of ListStreams.
 pub(crate) const STREAMS_PAGE: usize = 100;
 /// Tables on one page of ListTables.
 pub(crate) const TABLES_PAGE: usize = 100;
 /// How long a shard iterator can be used.
 pub(crate) const ITERATOR_MILLIS: u64 = 15 * 60 * 1000;
+/// The line and headers of a request.
+pub(crate) const HEAD_BYTES: usize = 16 * KIB;
+/// The longest name of an attribute, key attributes excepted.
+pub(crate) const NAME_BYTES: usize = 64 * KIB - 1;
+/// The longest name of an attribute of a key, and of one that an index projects by name.
+pub(crate) const KEY_NAME_BYTES: usize = 255;
 /// Segments of a parallel scan.
 pub(crate) const SEGMENTS: u64 = 1_000_000;
 /// Local secondary indexes of one table.

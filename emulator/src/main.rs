@@ -2,13 +2,15 @@
 
 mod flags;
 
-use std::io::Write;
+use std::io::{self, Write};
+use std::process::ExitCode;
 
 use anyhow::Context;
 use clap::Parser;
-use tally_emulator::Emulator;
+use tally_emulator::{Config, Emulator};
 use tokio::net::TcpListener;
 use tokio::signal::unix::{SignalKind, signal};
+use tracing_subscriber::EnvFilter;
 
 use crate::flags::Flags;
 
@@ -16,14 +18,40 @@ use crate::flags::Flags;
 #[global_allocator]
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
+/// The configuration is wrong (`EX_CONFIG` of sysexits.h).
+const WRONG_CONFIGURATION: u8 = 78;
+
 #[tokio::main(flavor = "current_thread")]
-async fn main() -> anyhow::Result<()> {
-    let flags = Flags::parse();
-    tracing_subscriber::fmt().with_env_filter(flags.log_filter()).with_writer(std::io::stderr).init();
+async fn main() -> ExitCode {
+    let flags = match Flags::try_parse() {
+        Ok(flags) => flags,
+        Err(error) => {
+            // Help and version go to standard output and are no error. A closed pipe is not either.
+            let _ = error.print();
+            return if error.use_stderr() { WRONG_CONFIGURATION.into() } else { ExitCode::SUCCESS };
+        }
+    };
+    let (config, listener) = match prepare(flags).await {
+        Ok(prepared) => prepared,
+        Err(error) => return failed(&error, WRONG_CONFIGURATION),
+    };
+    serve(config, listener).await.map_or_else(|error| failed(&error, 1), |()| ExitCode::SUCCESS)
+}
+
+/// Everything that the flags can have wrong, a port that is taken included.
+async fn prepare(flags: Flags) -> anyhow::Result<(Config, TcpListener)> {
+    let filter = EnvFilter::try_new(&flags.log).with_context(|| format!("--log {:?}", flags.log))?;
+    // A log that cannot be written is no reason to stop serving.
+    tracing_subscriber::fmt().with_env_filter(filter).with_writer(io::stderr).log_internal_errors(false).init();
     let address = (flags.host, flags.port);
-    let emulator = Emulator::new(flags.into_config()?);
-    let listener =
-        TcpListener::bind(address).await.with_context(|| format!("listening on {}:{}", address.0, address.1))?;
+    let config = flags.into_config()?;
+    let listener = TcpListener::bind(address).await;
+    let listener = listener.with_context(|| format!("--host {} --port {}: cannot listen", address.0, address.1))?;
+    Ok((config, listener))
+}
+
+async fn serve(config: Config, listener: TcpListener) -> anyhow::Result<()> {
+    let emulator = Emulator::new(config);
     let mut terminate = signal(SignalKind::terminate()).context("listening for SIGTERM")?;
     let stop = async move {
         tokio::select! {
@@ -31,6 +59,11 @@ async fn main() -> anyhow::Result<()> {
             _ = tokio::signal::ctrl_c() => {}
         }
     };
-    writeln!(std::io::stdout(), "listening on http://{}", listener.local_addr().context("reading the port")?)?;
+    writeln!(io::stdout(), "listening on http://{}", listener.local_addr().context("reading the port")?)?;
     emulator.serve(listener, stop).await.context("serving")
+}
+
+fn failed(error: &anyhow::Error, code: u8) -> ExitCode {
+    let _ = writeln!(io::stderr(), "error: tally-emulator: {error:#}");
+    code.into()
 }

@@ -58,10 +58,17 @@ impl Number {
         self.checked_add(Self { mantissa: -other.mantissa, exponent: other.exponent })
     }
 
-    /// The number as an integer, if it is one and fits.
-    pub fn to_i64(self) -> Option<i64> {
-        let power = 10i128.checked_pow(u32::try_from(self.exponent).ok()?)?;
-        i64::try_from(self.mantissa.checked_mul(power)?).ok()
+    /// The least integer that is not below the number, if it fits.
+    pub fn ceiling(self) -> Option<i64> {
+        let power = 10i128.checked_pow(u32::from(self.exponent.unsigned_abs()));
+        let whole = match power {
+            Some(power) if self.exponent >= 0 => self.mantissa.checked_mul(power)?,
+            Some(power) => self.mantissa.div_euclid(power) + i128::from(self.mantissa.rem_euclid(power) != 0),
+            None if self.exponent >= 0 => return None,
+            // More places than a mantissa has digits: between -1 and 1, and not 0.
+            None => i128::from(self.mantissa > 0),
+        };
+        i64::try_from(whole).ok()
     }
 
     /// Bytes this number counts for in an item's size: one, and one for each two significant digits, and one for the sign.
@@ -184,7 +191,8 @@ impl<'a> Literal<'a> {
         let total = self.whole.len() + self.fraction.len();
         let leading_zeros = self.digits().take_while(is_zero).count();
         if leading_zeros == total {
-            return Ok(Number::ZERO);
+            // Zero is judged by the power of ten it is written with.
+            return check_range(self.power, 1).map(|()| Number::ZERO);
         }
         let trailing_zeros = self.digits().rev().take_while(is_zero).count();
         let significant = total - leading_zeros - trailing_zeros;
@@ -211,7 +219,8 @@ fn scan_power(text: &[u8]) -> Option<i64> {
     if digits.is_empty() || !digits.iter().all(u8::is_ascii_digit) {
         return None;
     }
-    let power = digits.iter().fold(0i64, |power, byte| power.saturating_mul(10).saturating_add(i64::from(byte - b'0')));
+    let power =
+        digits.iter().try_fold(0i64, |power, byte| power.checked_mul(10)?.checked_add(i64::from(byte - b'0')))?;
     Some(if negative { -power } else { power })
 }
 

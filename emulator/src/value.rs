@@ -138,6 +138,9 @@ pub(crate) const MAX_DEPTH: usize = 32;
 pub(crate) const NESTED_TOO_DEEP: &str =
     "Nesting Levels have exceeded supported limits: Attributes in the item have nested levels beyond supported limit";
 
+/// What is said of a name over [`crate::limits::NAME_BYTES`].
+pub(crate) const NAME_TOO_LONG: &str = "Attribute name is too large, must be less than 65536 bytes";
+
 /// What a map or list counts for beside its elements, each of which counts one more than its size.
 const CONTAINER_SIZE: usize = 3;
 

@@ -18,13 +18,28 @@ struct Running {
 impl Running {
     /// Starts the binary on a free port and waits for its first line.
     fn start(flags: &[&str]) -> Self {
+        Self::start_with(flags, Stdio::inherit())
+    }
+
+    fn start_with(flags: &[&str], stderr: Stdio) -> Self {
         let mut command = Command::new(env!("CARGO_BIN_EXE_tally-emulator"));
-        let mut child = command.args(["--port", "0"]).args(flags).stdout(Stdio::piped()).spawn().unwrap();
+        command.args(["--port", "0"]).args(flags).stdout(Stdio::piped()).stderr(stderr);
+        let mut child = command.spawn().unwrap();
         let mut line = String::new();
         BufReader::new(child.stdout.as_mut().unwrap()).read_line(&mut line).unwrap();
         let address =
             line.trim_end().strip_prefix("listening on http://").expect("the first line says where").to_owned();
         Self { child, address }
+    }
+}
+
+impl Running {
+    /// Sends SIGTERM, and says what it ended with.
+    async fn terminate(mut self) -> Option<i32> {
+        let pid = self.child.id().to_string();
+        assert!(Command::new("kill").args(["-TERM", &pid]).status().unwrap().success());
+        let ended = tokio::task::spawn_blocking(move || self.child.wait());
+        tokio::time::timeout(Duration::from_secs(10), ended).await.expect("it ends soon").unwrap().unwrap().code()
     }
 }
 
@@ -35,12 +50,17 @@ impl Drop for Running {
     }
 }
 
+/// A request of a program that knows where it sends a command.
 async fn request(address: &str, method: &str, path: &str, body: &str) -> String {
+    let headers = format!("Host: {address}\r\nContent-Type: application/json\r\n");
+    request_with(address, method, path, &headers, body).await
+}
+
+async fn request_with(address: &str, method: &str, path: &str, headers: &str, body: &str) -> String {
     let mut connection = TcpStream::connect(address).await.unwrap();
-    let text = format!(
-        "{method} {path} HTTP/1.1\r\nHost: x\r\nConnection: close\r\nContent-Length: {}\r\n\r\n{body}",
-        body.len()
-    );
+    let length = body.len();
+    let text =
+        format!("{method} {path} HTTP/1.1\r\n{headers}Connection: close\r\nContent-Length: {length}\r\n\r\n{body}");
     connection.write_all(text.as_bytes()).await.unwrap();
     let mut answer = String::new();
     connection.read_to_string(&mut answer).await.unwrap();
@@ -49,20 +69,52 @@ async fn request(address: &str, method: &str, path: &str, body: &str) -> String 
 
 #[tokio::test]
 async fn it_ends_with_zero_on_sigterm_while_a_connection_is_open() {
-    let mut running = Running::start(&[]);
+    let running = Running::start(&[]);
     let _open = TcpStream::connect(&running.address).await.unwrap();
     assert!(request(&running.address, "GET", "/", "").await.starts_with("HTTP/1.1 200 "));
-    let pid = running.child.id().to_string();
-    assert!(Command::new("kill").args(["-TERM", &pid]).status().unwrap().success());
-    let ended = tokio::task::spawn_blocking(move || running.child.wait());
-    let status = tokio::time::timeout(Duration::from_secs(10), ended).await.expect("it ends soon").unwrap().unwrap();
-    assert_eq!(status.code(), Some(0));
+    assert_eq!(running.terminate().await, Some(0));
+}
+
+#[tokio::test]
+async fn it_ends_with_zero_when_nothing_can_be_logged() {
+    let full = std::fs::File::options().write(true).open("/dev/full").unwrap();
+    let running = Running::start_with(&["--log", "trace"], full.into());
+    // A request that never ends is cut off in the end, which is worth a line.
+    let mut endless = TcpStream::connect(&running.address).await.unwrap();
+    endless.write_all(b"POST / HTTP/1.1\r\nHost: x\r\nContent-Length: 9\r\n\r\nhalf").await.unwrap();
+    assert!(request(&running.address, "GET", "/", "").await.starts_with("HTTP/1.1 200 "));
+    assert_eq!(running.terminate().await, Some(0));
+}
+
+/// Ends with 78 and says why in one line.
+fn refused(flags: &[&str], words: &str) {
+    let output = Command::new(env!("CARGO_BIN_EXE_tally-emulator")).args(flags).output().unwrap();
+    let said = String::from_utf8(output.stderr).unwrap();
+    assert_eq!(output.status.code(), Some(78), "{flags:?}: {said}");
+    assert!(said.contains(words), "{flags:?} is answered with {said}");
+    assert!(output.stdout.is_empty());
+}
+
+#[test]
+fn a_wrong_configuration_ends_it_with_78() {
+    refused(&["--dance"], "--dance");
+    refused(&["--shards", "0"], "--shards");
+    refused(&["--stream-retention", "1d"], "--stream-retention");
+    refused(&["--stream-reorder", "1s"], "--stream-reorder");
+    refused(&["--faults", "/nowhere"], "--faults /nowhere");
+    refused(&["--log", "tally_emulator=shout"], "--log");
+    refused(&["--host", "192.0.2.1", "--port", "0"], "--host 192.0.2.1");
+    let taken = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let port = taken.local_addr().unwrap().port().to_string();
+    refused(&["--port", &port], &format!("--port {port}"));
+    let help = Command::new(env!("CARGO_BIN_EXE_tally-emulator")).arg("--help").output().unwrap();
+    assert_eq!(help.status.code(), Some(0));
 }
 
 #[tokio::test]
 async fn the_control_routes_answer_only_when_they_were_asked_for() {
     let quiet = Running::start(&[]);
-    assert!(request(&quiet.address, "GET", "/_control/stats", "").await.starts_with("HTTP/1.1 400 "));
+    assert!(request(&quiet.address, "GET", "/_control/stats", "").await.starts_with("HTTP/1.1 404 "));
     let controlled = Running::start(&["--control"]);
     let address = &controlled.address;
     assert!(request(address, "GET", "/_control/stats", "").await.contains(r#""panics":0"#));
@@ -71,4 +123,30 @@ async fn the_control_routes_answer_only_when_they_were_asked_for() {
     assert!(request(address, "POST", "/_control/clock", r#"{"advance_ms":5}"#).await.contains("now_ms"));
     assert!(request(address, "POST", "/_control/split", r#"{"table":"none"}"#).await.starts_with("HTTP/1.1 400 "));
     assert!(request(address, "POST", "/_control/dance", "{}").await.starts_with("HTTP/1.1 404 "));
+}
+
+#[tokio::test]
+async fn a_page_of_another_site_can_neither_command_nor_read() {
+    let controlled = Running::start(&["--control"]);
+    let address = &controlled.address;
+    let json = "Content-Type: application/json\r\n";
+    let clock = r#"{"advance_ms":5}"#;
+    for (headers, status) in [
+        ("Host: evil.example\r\n".to_owned(), 403),
+        (format!("Host: {address}\r\nOrigin: http://evil.example\r\n"), 403),
+        (format!("Host: {address}\r\nOrigin: null\r\n"), 403),
+        (format!("Host: {address}\r\nHost: evil.example\r\n"), 403),
+        (format!("Host: {address}\r\nOrigin: http://{address}\r\n"), 200),
+        (format!("Host: localhost:{}\r\n", address.rsplit(':').next().unwrap()), 200),
+    ] {
+        let expected = format!("HTTP/1.1 {status} ");
+        let posted = request_with(address, "POST", "/_control/clock", &format!("{headers}{json}"), clock).await;
+        assert!(posted.starts_with(&expected), "{headers}{posted}");
+        let read = request_with(address, "GET", "/_control/stats", &headers, "").await;
+        assert!(read.starts_with(&expected) && read.contains("panics") == (status == 200), "{headers}{read}");
+        assert!(!read.to_lowercase().contains("access-control-allow"), "{read}");
+    }
+    let form = format!("Host: {address}\r\nContent-Type: text/plain\r\n");
+    let posted = request_with(address, "POST", "/_control/clock", &form, clock).await;
+    assert!(posted.starts_with("HTTP/1.1 415 ") && posted.contains("application/json"), "{posted}");
 }

@@ -50,7 +50,8 @@ def put(table, item):
 
 def control(route, **command):
     body = json.dumps(command).encode()
-    request = urllib.request.Request(f"{ENDPOINT}/_control/{route}", data=body, method="POST")
+    request = urllib.request.Request(f"{ENDPOINT}/_control/{route}", data=body, method="POST",
+                                     headers={"Content-Type": "application/json"})
     with urllib.request.urlopen(request, timeout=30) as answer:
         return json.load(answer)
 

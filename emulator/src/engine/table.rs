@@ -163,10 +163,10 @@ pub(crate) fn index_key(schema: &Schema, range: &KeyAttribute, item: &Item) -> O
 /// A time more than five years gone is taken for a mistake and never expires, as in DynamoDB.
 const MISTAKE_SECONDS: u64 = 5 * 365 * 24 * 3600;
 
-/// The epoch second an item expires at.
+/// The epoch second an item expires at: the one its attribute names, or the next one after a fraction.
 fn expires(item: &Item, attribute: &str) -> Option<u64> {
     match item.get(attribute)? {
-        Value::N(number) => number.to_i64().and_then(|second| u64::try_from(second).ok()),
+        Value::N(number) => number.ceiling().and_then(|second| u64::try_from(second).ok()),
         _ => None,
     }
 }

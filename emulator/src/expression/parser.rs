@@ -8,8 +8,8 @@ use crate::value::{Invalid, Value};
 
 const MAX_SIZE: usize = 4096;
 const MAX_OPERATORS: usize = 300;
-/// How deep parentheses may nest, so that no expression exhausts the stack.
-const MAX_NESTING: usize = 100;
+/// How deep parentheses may nest: none is redundant only if an operator stands between two of them.
+const MAX_NESTING: usize = MAX_OPERATORS;
 const MAX_PATH_LEVELS: usize = 32;
 const MAX_INDEX: usize = i32::MAX as usize;
 
@@ -117,6 +117,10 @@ impl<'a> Parser<'a> {
         }
         let count = self.operators;
         Err(self.invalid(format!("The expression contains too many operators; operator count: {count}")))
+    }
+
+    pub(super) fn misused(&self, function: &str) -> Invalid {
+        self.invalid(format!("The function is not allowed to be used this way in an expression; function: {function}"))
     }
 
     pub(super) fn redundant_parentheses(&self) -> Invalid {

@@ -2,7 +2,8 @@
 
 use std::collections::BTreeMap;
 
-use crate::value::{Invalid, Value};
+use crate::limits::NAME_BYTES;
+use crate::value::{Invalid, NAME_TOO_LONG, Value};
 
 const MAX_KEY_SIZE: usize = 255;
 const MAX_TOTAL_SIZE: usize = 2 * 1024 * 1024;
@@ -31,6 +32,11 @@ impl Placeholders {
         if let Some((key, _)) = names.iter().find(|(_, slot)| slot.content.is_empty()) {
             return Err(Invalid::new(format!(
                 "ExpressionAttributeNames contains invalid value: Empty attribute name for key {key}"
+            )));
+        }
+        if let Some((key, _)) = names.iter().find(|(_, slot)| slot.content.len() > NAME_BYTES) {
+            return Err(Invalid::new(format!(
+                "ExpressionAttributeNames contains invalid value: {NAME_TOO_LONG} for key {key}"
             )));
         }
         let names_size: usize = names.iter().map(|(key, slot)| key.len() + slot.content.len()).sum();

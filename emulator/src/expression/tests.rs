@@ -114,12 +114,20 @@ fn the_deepest_nesting_fits_a_small_stack() {
     ]
     .iter()
     .flat_map(|text| deepest(text))
-    .chain([format!("{}n = :five{}", "(NOT ".repeat(99), ")".repeat(99))])
+    .chain([deepest_conditions().0, deepest_conditions().1])
     .collect();
     let small = std::thread::Builder::new().stack_size(1 << 20);
     let parsing = small.spawn(move || texts.iter().for_each(|text| attempt(text))).unwrap();
     assert!(parsing.join().is_ok());
-    assert!(!holds(&format!("{}n = :five{}", "(NOT ".repeat(99), ")".repeat(99))));
+    let (negations, alternatives) = deepest_conditions();
+    assert!(!holds(&negations) && holds(&alternatives));
+}
+
+/// As many operators as an expression may have, each in parentheses of its own.
+fn deepest_conditions() -> (String, String) {
+    let negations = format!("{}n = :five{}", "(NOT ".repeat(299), ")".repeat(299));
+    let alternatives = format!("n > :five{}{}", " OR (n = :five".repeat(149), ")".repeat(149));
+    (negations, alternatives)
 }
 
 #[test]

@@ -62,6 +62,11 @@ impl Update {
         }
     }
 
+    /// Whether it can only take away: with such an update a missing item stays missing.
+    pub fn only_removes(&self) -> bool {
+        self.0.iter().all(|action| matches!(action.verb, Verb::Remove | Verb::Delete(_)))
+    }
+
     /// The item as it is after the update; every operand is read from the item as it was before.
     pub fn apply(&self, item: &Item) -> Result<Item, Invalid> {
         apply::apply(&self.0, item)

@@ -16,7 +16,8 @@ fn numbers_are_returned_written_out_without_superfluous_zeros() {
         ("0", "0"),
         ("-0", "0"),
         ("0.000", "0"),
-        ("0E999999999999999999999", "0"),
+        ("0E125", "0"),
+        ("0e-130", "0"),
         ("007", "7"),
         ("+1", "1"),
         ("-1.50", "-1.5"),
@@ -49,6 +50,8 @@ fn what_is_no_number_is_refused_by_name() {
     assert_eq!(refusal(""), NOT_A_NUMBER);
     for text in
         ["abc", "1x", "-", "+", ".", "e5", "1e", "1e+", "--1", "1.2.3", " 1", "1 ", "NaN", "Infinity", "0x1", "١"]
+            .into_iter()
+            .chain(["1e9223372036854775808", "1E-99999999999999999999999", "0e99999999999999999999"])
     {
         assert_eq!(refusal(text), format!("{NOT_A_NUMBER}: {text}"));
     }
@@ -56,10 +59,10 @@ fn what_is_no_number_is_refused_by_name() {
 
 #[test]
 fn the_range_and_the_precision_end_where_dynamodb_ends_them() {
-    for text in ["1E126", "-1E126", "10E125", "1e100000000", "1E99999999999999999999999"] {
+    for text in ["1E126", "-1E126", "10E125", "1e100000000", "1e9223372036854775807", "0e126", "-0.0E999999999"] {
         assert_eq!(refusal(text), OVERFLOW, "{text}");
     }
-    for text in ["1E-131", "-0.1E-130", "1E-99999999999999999999999"] {
+    for text in ["1E-131", "-0.1E-130", "1E-9223372036854775807", "0e-131"] {
         assert_eq!(refusal(text), UNDERFLOW, "{text}");
     }
     for text in ["123456789012345678901234567890123456789", "1.00000000000000000000000000000000000001"] {
@@ -92,13 +95,17 @@ fn addition_is_exact_or_refused() {
 }
 
 #[test]
-fn a_number_is_an_integer_only_if_it_is_one() {
-    assert_eq!(number("1700000000").to_i64(), Some(1_700_000_000));
-    assert_eq!(number("12e3").to_i64(), Some(12_000));
-    assert_eq!(number("-9223372036854775808").to_i64(), Some(i64::MIN));
-    assert_eq!(number("9223372036854775808").to_i64(), None);
-    assert_eq!(number("1.5").to_i64(), None);
-    assert_eq!(number("1e125").to_i64(), None);
+fn the_ceiling_is_the_least_integer_that_is_not_below() {
+    assert_eq!(number("1700000000").ceiling(), Some(1_700_000_000));
+    assert_eq!(number("12e3").ceiling(), Some(12_000));
+    assert_eq!(number("-9223372036854775808").ceiling(), Some(i64::MIN));
+    assert_eq!(number("9223372036854775808").ceiling(), None);
+    for (text, above) in
+        [("1.5", 2), ("-1.5", -1), ("0.001", 1), ("-0.001", 0), ("0", 0), ("1e-130", 1), ("-1e-130", 0)]
+    {
+        assert_eq!(number(text).ceiling(), Some(above), "{text}");
+    }
+    assert_eq!(number("1e125").ceiling(), None);
 }
 
 #[test]

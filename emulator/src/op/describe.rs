@@ -73,15 +73,30 @@ impl Operation for ListTables {
 
 /// An answer whose only member describes a table.
 pub(super) fn described(member: &str, table: &Table, status: &str) -> Vec<u8> {
+    let mut description = standing(table, status);
+    description["CreationDateTime"] = json!(seconds(table.created));
+    description["AttributeDefinitions"] = attribute_definitions(table);
+    description["KeySchema"] = key_schema(&table.schema.hash, table.schema.range.as_ref());
+    if !table.indexes.is_empty() {
+        let indexes = table.indexes.iter().map(|index| described_index(table, index));
+        description["LocalSecondaryIndexes"] = indexes.collect();
+    }
+    Writer::document(|out| out.key(member).serialize(&description))
+}
+
+/// The answer about a table that is deleted, which no longer says what its keys and indexes were.
+pub(super) fn described_deleted(table: &Table) -> Vec<u8> {
+    Writer::document(|out| out.key("TableDescription").serialize(&standing(table, "DELETING")))
+}
+
+/// What is said of a table in every state.
+fn standing(table: &Table, status: &str) -> serde_json::Value {
     let (read, write) = table.provisioned.unwrap_or((0, 0));
     let mut description = json!({
         "TableName": table.name,
         "TableArn": table.arn,
         "TableId": table.id,
         "TableStatus": status,
-        "CreationDateTime": seconds(table.created),
-        "AttributeDefinitions": attribute_definitions(table),
-        "KeySchema": key_schema(&table.schema.hash, table.schema.range.as_ref()),
         "ProvisionedThroughput": {
             "NumberOfDecreasesToday": 0, "ReadCapacityUnits": read, "WriteCapacityUnits": write,
         },
@@ -94,16 +109,12 @@ pub(super) fn described(member: &str, table: &Table, status: &str) -> Vec<u8> {
             "BillingMode": "PAY_PER_REQUEST", "LastUpdateToPayPerRequestDateTime": seconds(table.created),
         });
     }
-    if !table.indexes.is_empty() {
-        let indexes = table.indexes.iter().map(|index| described_index(table, index));
-        description["LocalSecondaryIndexes"] = indexes.collect();
-    }
     if let Some(stream) = &table.stream {
         description["StreamSpecification"] = json!({"StreamEnabled": true, "StreamViewType": stream.view.name()});
         description["LatestStreamLabel"] = json!(stream.label);
         description["LatestStreamArn"] = json!(stream.arn);
     }
-    Writer::document(|out| out.key(member).serialize(&description))
+    description
 }
 
 fn described_index(table: &Table, index: &LocalIndex) -> serde_json::Value {

@@ -9,7 +9,7 @@ use crate::engine::key::Key;
 use crate::engine::rows::Range;
 use crate::engine::schema::KeyAttribute;
 use crate::error::Error;
-use crate::expression::{KeyCondition, KeyRange};
+use crate::expression::{KeyCondition, KeyRange, RangeCondition};
 use crate::value::{Item, Value, Values};
 
 use super::Operation;
@@ -76,12 +76,24 @@ impl Operation for Query {
         refuse_key_filter(source, &expressions)?;
         let mut range = Key::collection(&selected.hash, selected.range.as_ref());
         let forward = self.scan_index_forward.unwrap_or(true);
+        let single = finds_one_at_most(source, &selected);
         if let Some(start) = &self.exclusive_start_key {
             resume(&mut range, source.start(start)?, forward)?;
+            if single {
+                return Err(Error::validation("The query can return at most one row and cannot be restarted"));
+            }
         }
+        // Where there is nothing behind the first item, a limit of one has cut nothing off.
+        let limit = limit.filter(|_| !single);
         let ask = Ask { source, range, forward, limit, select, expressions: &expressions, as_of, consistent, report };
         Ok(ask.answer())
     }
+}
+
+/// Whether the condition names a whole key of the table, which one item can have.
+fn finds_one_at_most(source: Source<'_>, selected: &KeyRange) -> bool {
+    let names_range = matches!(selected.range, Some(RangeCondition::Eq(_)));
+    source.index.is_none() && (source.table.schema.range.is_none() || names_range)
 }
 
 /// Narrows an interval to what stands behind a key in the direction of reading.

@@ -10,7 +10,7 @@ use crate::engine::log::Record;
 use crate::engine::shard::{Shard, key_text};
 use crate::engine::stream::Stream;
 use crate::error::{Error, Kind};
-use crate::limits::{PAGE_BYTES, RECORDS, SHARDS_PAGE, STREAMS_PAGE};
+use crate::limits::{ARN_CHARS, PAGE_BYTES, RECORDS, SHARD_ID_CHARS, SHARDS_PAGE, STREAMS_PAGE};
 use crate::wire::json::Writer;
 
 use super::Operation;
@@ -37,6 +37,7 @@ impl Operation for ListStreams {
         let mut streams: Vec<&Stream> = engine.streams().filter(wanted).collect();
         streams.sort_unstable_by(|a, b| a.arn.cmp(&b.arn));
         if let Some(start) = &self.exclusive_start_stream_arn {
+            check_arn("exclusiveStartStreamArn", start)?;
             streams.retain(|stream| stream.arn > *start);
         }
         let (page, more) = streams.split_at(streams.len().min(limit));
@@ -66,6 +67,35 @@ fn page_limit(limit: Option<i64>, most: usize) -> Result<usize, Error> {
         return Err(constraint("limit", &limit.to_string(), &rule));
     }
     Ok(limit)
+}
+
+/// The stream that a request names.
+fn named_stream(arn: Option<String>, engine: &Engine) -> Result<&Stream, Error> {
+    let arn = required("streamArn", arn)?;
+    check_arn("streamArn", &arn)?;
+    engine.stream(&arn)
+}
+
+/// Whether a text can be the name of a stream.
+fn check_arn(parameter: &str, arn: &str) -> Result<(), Error> {
+    if !ARN_CHARS.contains(&arn.len()) {
+        let rule = format!(
+            "Member must have length less than or equal to {}, Member must have length greater than or equal to {}",
+            ARN_CHARS.end(),
+            ARN_CHARS.start()
+        );
+        return Err(constraint(parameter, arn, &rule));
+    }
+    let parts: Vec<&str> = arn.splitn(6, ':').collect();
+    let ["arn", "aws", "dynamodb", region, account, resource] = parts[..] else { return Err(malformed_arn()) };
+    let ["table", table, "stream", label] = resource.split('/').collect::<Vec<_>>()[..] else {
+        return Err(malformed_arn());
+    };
+    if [region, account, table, label].contains(&"") { Err(malformed_arn()) } else { Ok(()) }
+}
+
+fn malformed_arn() -> Error {
+    Error::validation("Invalid StreamArn")
 }
 
 /// Whether a stream's name, or a token that begins with one, is about this table.
@@ -99,7 +129,7 @@ impl Operation for DescribeStream {
 
     fn run(self, engine: &mut Engine) -> Result<Vec<u8>, Error> {
         let limit = page_limit(self.limit, SHARDS_PAGE)?;
-        let stream = engine.stream(&required("streamArn", self.stream_arn)?)?;
+        let stream = named_stream(self.stream_arn, engine)?;
         let parent = self.shard_filter.map(|filter| filter.parent()).transpose()?;
         let start = self.exclusive_start_shard_id;
         let shards: Vec<&Shard> = stream
@@ -130,7 +160,12 @@ impl ShardFilter {
     fn parent(self) -> Result<String, Error> {
         let filter_type = required("shardFilter.type", self.filter_type)?;
         one_of("shardFilter.type", Some(&filter_type), &[("CHILD_SHARDS", ())])?;
-        required("shardFilter.shardId", self.shard_id)
+        let shard_id = required("shardFilter.shardId", self.shard_id)?;
+        if SHARD_ID_CHARS.contains(&shard_id.len()) && shard_id.starts_with("shardId-") {
+            return Ok(shard_id);
+        }
+        let rule = "Member must satisfy regular expression pattern: shardId-[0-9]{20}-[0-9a-f]{8,36}";
+        Err(constraint("shardFilter.shardId", &shard_id, rule))
     }
 }
 
@@ -174,7 +209,7 @@ impl Operation for GetShardIterator {
 
     fn run(self, engine: &mut Engine) -> Result<Vec<u8>, Error> {
         let now = engine.now;
-        let stream = engine.stream(&required("streamArn", self.stream_arn)?)?;
+        let stream = named_stream(self.stream_arn, engine)?;
         let shard_id = required("shardId", self.shard_id)?;
         let shard = stream.shard(&shard_id).ok_or_else(|| no_shard(&shard_id, stream))?;
         let given = required("shardIteratorType", self.shard_iterator_type)?;

@@ -1,48 +1,19 @@
 //! CreateTable, UpdateTable and DeleteTable. A table is ready at once.
 
+mod definitions;
+
 use serde::Deserialize;
 
 use crate::engine::Engine;
 use crate::engine::rows::Rows;
-use crate::engine::schema::{KeyAttribute, KeyType, Schema};
 use crate::engine::stream::{Stream, StreamView};
-use crate::engine::table::{LocalIndex, Projected, Provisioned, Table};
+use crate::engine::table::{Provisioned, Table};
 use crate::error::{Error, Kind};
-use crate::limits::LOCAL_INDEXES;
 
+use self::definitions::{AttributeDefinition, Definitions, KeyElement, LocalIndexRequest};
 use super::Operation;
-use super::describe::described;
-use super::params::{Unsupported, check_table_name, constraint, one_of, refuse, wrong_length};
-
-#[derive(Debug, Deserialize)]
-#[serde(rename_all = "PascalCase")]
-struct AttributeDefinition {
-    attribute_name: String,
-    attribute_type: String,
-}
-
-#[derive(Debug, Deserialize)]
-#[serde(rename_all = "PascalCase")]
-struct KeyElement {
-    attribute_name: String,
-    key_type: String,
-}
-
-#[derive(Debug, Deserialize)]
-#[serde(rename_all = "PascalCase")]
-struct LocalIndexRequest {
-    index_name: String,
-    key_schema: Vec<KeyElement>,
-    projection: Option<ProjectionRequest>,
-}
-
-#[derive(Debug, Deserialize)]
-#[serde(rename_all = "PascalCase")]
-struct ProjectionRequest {
-    projection_type: Option<String>,
-    #[serde(default)]
-    non_key_attributes: Vec<String>,
-}
+use super::describe::{described, described_deleted};
+use super::params::{Unsupported, check_table_name, constraint, one_of, refuse};
 
 #[derive(Debug, Deserialize)]
 #[serde(rename_all = "PascalCase")]
@@ -101,7 +72,7 @@ impl Operation for CreateTable {
         ])?;
         refuse_protection(self.deletion_protection_enabled)?;
         check_table_name(&self.table_name)?;
-        let definitions = Definitions(self.attribute_definitions);
+        let definitions = Definitions::new(self.attribute_definitions)?;
         let schema = definitions.schema(&self.key_schema)?;
         let indexes = definitions.indexes(self.local_secondary_indexes, &schema)?;
         definitions.refuse_unused(&schema, &indexes)?;
@@ -190,106 +161,6 @@ fn provisioned(mode: Option<&str>, throughput: Option<Throughput>) -> Result<Pro
     }
 }
 
-/// The declared types of key attributes.
-struct Definitions(Vec<AttributeDefinition>);
-
-impl Definitions {
-    fn key_attribute(&self, name: &str) -> Result<KeyAttribute, Error> {
-        let found = self.0.iter().find(|definition| definition.attribute_name == name).ok_or_else(|| {
-            Error::parameters(format!(
-                "Some index key attributes are not defined in AttributeDefinitions. Keys: [{name}]"
-            ))
-        })?;
-        let key_type = KeyType::parse(&found.attribute_type).ok_or_else(|| {
-            constraint(
-                "attributeDefinitions.attributeType",
-                &found.attribute_type,
-                "Member must satisfy enum value set: [B, N, S]",
-            )
-        })?;
-        if name.is_empty() || name.len() > 255 {
-            return Err(wrong_length("attributeDefinitions.attributeName", 255));
-        }
-        Ok(KeyAttribute { name: name.to_owned(), key_type })
-    }
-
-    fn schema(&self, elements: &[KeyElement]) -> Result<Schema, Error> {
-        let (hash, range) = match elements {
-            [hash] => (hash, None),
-            [hash, range] => (hash, Some(range)),
-            _ => {
-                return Err(wrong_length("keySchema", 2));
-            }
-        };
-        if hash.key_type != "HASH" || range.is_some_and(|range| range.key_type != "RANGE") {
-            return Err(Error::validation(
-                "Invalid KeySchema: The first KeySchemaElement is not a HASH key type, or the second is not a RANGE key type",
-            ));
-        }
-        if range.is_some_and(|range| range.attribute_name == hash.attribute_name) {
-            return Err(Error::validation(
-                "Both the Hash Key and the Range Key element in the KeySchema have the same name",
-            ));
-        }
-        Ok(Schema {
-            hash: self.key_attribute(&hash.attribute_name)?,
-            range: range.map(|range| self.key_attribute(&range.attribute_name)).transpose()?,
-        })
-    }
-
-    fn indexes(&self, requests: Vec<LocalIndexRequest>, schema: &Schema) -> Result<Vec<LocalIndex>, Error> {
-        let invalid = |message: String| Error::parameters(message);
-        if requests.len() > LOCAL_INDEXES {
-            return Err(invalid(format!("Number of LocalSecondaryIndexes exceeds per-table limit of {LOCAL_INDEXES}")));
-        }
-        let mut indexes: Vec<LocalIndex> = Vec::new();
-        for request in requests {
-            let name = request.index_name;
-            check_table_name(&name)?;
-            let own = self.schema(&request.key_schema)?;
-            let Some(range) = own.range.filter(|_| own.hash == schema.hash && schema.range.is_some()) else {
-                return Err(invalid(format!(
-                    "Index {name} needs the table's HASH key and a RANGE key of its own: \
-                     Local Secondary indices are not allowed on hash tables, only hash and range tables"
-                )));
-            };
-            if indexes.iter().any(|index| index.name == name) {
-                return Err(invalid(format!("Duplicate index name: {name}")));
-            }
-            let projection =
-                request.projection.ok_or_else(|| invalid(format!("Projection is missing of index {name}")))?;
-            let projected = projected(projection)?;
-            indexes.push(LocalIndex { name, range, projected, rows: Rows::default() });
-        }
-        Ok(indexes)
-    }
-
-    /// Types may be declared of key attributes only.
-    fn refuse_unused(&self, schema: &Schema, indexes: &[LocalIndex]) -> Result<(), Error> {
-        let used =
-            |name: &str| schema.names().any(|key| key == name) || indexes.iter().any(|index| index.range.name == name);
-        match self.0.iter().find(|definition| !used(&definition.attribute_name)) {
-            None => Ok(()),
-            Some(unused) => Err(Error::parameters(format!(
-                "Some AttributeDefinitions are not used. AttributeDefinitions: [{}]",
-                unused.attribute_name
-            ))),
-        }
-    }
-}
-
-fn projected(request: ProjectionRequest) -> Result<Projected, Error> {
-    let words = [("", 0), ("ALL", 1), ("KEYS_ONLY", 2), ("INCLUDE", 3)];
-    match (one_of("projection.projectionType", request.projection_type.as_deref(), &words)?, request.non_key_attributes)
-    {
-        (1, names) if names.is_empty() => Ok(Projected::All),
-        (2, names) if names.is_empty() => Ok(Projected::KeysOnly),
-        (3, names) if !names.is_empty() => Ok(Projected::Include(names)),
-        (0, _) => Err(Error::parameters("Unknown ProjectionType: null")),
-        _ => Err(Error::parameters("ProjectionType and NonKeyAttributes do not fit together")),
-    }
-}
-
 /// Changes a table's billing, or switches its stream.
 #[derive(Debug, Deserialize)]
 #[serde(rename_all = "PascalCase")]
@@ -342,10 +213,10 @@ impl Operation for UpdateTable {
         if let Some(specification) = self.stream_specification {
             match specification.view()? {
                 Some(_) if streams => {
-                    return Err(Error::new(
-                        Kind::ResourceInUse,
-                        format!("Table already has an enabled stream: TableName: {}", self.table_name),
-                    ));
+                    return Err(Error::validation(format!(
+                        "Table already has an enabled stream: TableName: {}",
+                        self.table_name
+                    )));
                 }
                 None if !streams => {
                     return Err(Error::validation(format!(
@@ -391,6 +262,6 @@ impl Operation for DeleteTable {
         let table = gone.ok_or_else(|| {
             Error::not_found(format!("Requested resource not found: Table: {} not found", self.table_name))
         })?;
-        Ok(described("TableDescription", &table, "DELETING"))
+        Ok(described_deleted(&table))
     }
 }

@@ -111,13 +111,18 @@ impl Operation for TransactWriteItems {
         }
         let mut fingerprint = Fingerprint::new();
         let mut actions = Vec::with_capacity(self.transact_items.len());
+        let mut bytes = 0;
         for item in self.transact_items {
             let (verb, parameters) = item.into_parameters()?;
             check_table_name(&parameters.table)?;
+            bytes += parameters.bytes();
             if token.is_some() {
                 parameters.fingerprint(verb, &mut fingerprint);
             }
             actions.push(parameters.parse(verb)?);
+        }
+        if bytes > TRANSACTION_BYTES {
+            return Err(Error::validation("Transaction request payload size cannot exceed 4 MB"));
         }
         let keys = keys_of(&actions, engine)?;
         let fingerprint = fingerprint.finish();
@@ -160,11 +165,14 @@ impl Hasher for Fingerprint {
 }
 
 /// The places of a transaction's items, each of which may appear once.
+///
+/// The first action that does not fit its table cancels the transaction before any condition is looked at.
 fn keys_of(actions: &[Action], engine: &Engine) -> Result<Vec<Key>, Error> {
     let mut seen = HashSet::with_capacity(actions.len());
     let mut keys = Vec::with_capacity(actions.len());
-    for action in actions {
-        let key = action.key(engine.table(&action.table)?)?;
+    for (nth, action) in actions.iter().enumerate() {
+        let key = action.key(engine.table(&action.table)?);
+        let key = key.map_err(|error| Error::cancelled_by(nth, actions.len(), error))?;
         if !seen.insert((action.table.as_str(), key.clone())) {
             return Err(Error::validation("Transaction request cannot include multiple operations on one item"));
         }
@@ -183,12 +191,8 @@ fn carry_out(mut actions: Vec<Action>, keys: Vec<Key>, engine: &mut Engine) -> R
         let reason = |plan: Result<Plan, Refused>| plan.err().map_or(Reason::NONE, Refused::into_reason);
         return Err(Error::cancelled(plans.into_iter().map(reason).collect()));
     }
-    let plans: Vec<(Action, Plan)> = actions.into_iter().zip(plans.into_iter().flatten()).collect();
-    if plans.iter().map(|(_, plan)| plan.bytes()).sum::<usize>() > TRANSACTION_BYTES {
-        return Err(too_large());
-    }
     let mut consumed = Consumed::default();
-    for (action, plan) in plans {
+    for (action, plan) in actions.into_iter().zip(plans.into_iter().flatten()) {
         plan.consume(engine.table(&action.table)?, 2, &mut consumed);
         if action.verb != Verb::Check {
             engine.write(&action.table, &plan.key, plan.new.as_ref())?;
@@ -205,10 +209,6 @@ fn replay(actions: &[Action], keys: &[Key], engine: &Engine) -> Result<Consumed,
         consumed.add(&action.table, 2 * read_halves(size, true));
     }
     Ok(consumed)
-}
-
-fn too_large() -> Error {
-    Error::validation("The items of the transaction together have exceeded the maximum allowed size of 4 MB")
 }
 
 fn check_actions(count: usize) -> Result<(), Error> {
@@ -259,14 +259,16 @@ impl Operation for TransactGetItems {
         check_actions(self.transact_items.len())?;
         let mut seen = HashSet::new();
         let mut consumed = Consumed::default();
-        let mut found = Vec::with_capacity(self.transact_items.len());
+        let count = self.transact_items.len();
+        let mut found = Vec::with_capacity(count);
         let mut bytes = 0;
-        for item in self.transact_items {
+        for (nth, item) in self.transact_items.into_iter().enumerate() {
             let get = super::params::required("get", item.get)?;
             check_table_name(&get.table_name)?;
             let projection = parse_projection(get.projection_expression.as_deref(), get.expression_attribute_names)?;
             let table = engine.table(&get.table_name)?;
-            let key = table.schema.key_of(&required_item("key", get.key)?)?;
+            let key = table.schema.key_of(&required_item("key", get.key)?);
+            let key = key.map_err(|error| Error::cancelled_by(nth, count, error))?;
             let image = table.rows.get(&key, None);
             let size = image.map_or(0, Image::size);
             bytes += size;
@@ -277,7 +279,9 @@ impl Operation for TransactGetItems {
             }
         }
         if bytes > TRANSACTION_BYTES {
-            return Err(too_large());
+            return Err(Error::validation(
+                "The items of the transaction together have exceeded the maximum allowed size of 4 MB",
+            ));
         }
         Ok(Writer::document(|out| {
             out.key("Responses").array(|out| {

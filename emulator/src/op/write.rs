@@ -36,6 +36,15 @@ pub(super) struct Parameters {
 }
 
 impl Parameters {
+    /// Bytes of what was sent, which is what a transaction's limit is about; what is stored does not count.
+    pub(super) fn bytes(&self) -> usize {
+        let texts = self.update.iter().chain(&self.condition).map(String::len).sum::<usize>();
+        let names = self.names.iter().flatten().map(|(key, name)| key.len() + name.len()).sum::<usize>();
+        let values = self.values.iter().flat_map(|values| &values.0).map(|(key, value)| key.len() + value.size());
+        let items = self.item.iter().chain(&self.key).map(Item::size).sum::<usize>();
+        texts + names + values.sum::<usize>() + items
+    }
+
     /// Feeds everything that distinguishes this write from another one.
     pub(super) fn fingerprint(&self, verb: Verb, hasher: &mut impl Hasher) {
         verb.hash(hasher);
@@ -147,6 +156,8 @@ impl Action {
             Verb::Put => Some(std::mem::take(&mut self.subject)),
             Verb::Delete => None,
             Verb::Check => return Ok(Plan { key, old: old.cloned(), new: None }),
+            // Not even its paths are looked at.
+            Verb::Update if old.is_none() && self.update.as_ref().is_some_and(Update::only_removes) => None,
             Verb::Update => {
                 let before = before.unwrap_or_else(|| self.subject.clone());
                 let after = match &self.update {

@@ -1,6 +1,7 @@
 //! Values as DynamoDB's JSON, and why a body cannot be read; leaves the requests around them to the operations.
 
 mod read;
+mod tag;
 #[cfg(test)]
 mod tests;
 mod write;
@@ -28,9 +29,26 @@ impl From<serde_json::Error> for Refusal {
         let message = located.strip_suffix(&position).unwrap_or(&located);
         match message.strip_prefix(VALIDATION) {
             Some(rule) if error.is_data() => Self::Validation(Invalid::new(rule)),
+            _ if error.is_data() => absent(message).unwrap_or_else(|| Self::Serialization(message.to_owned())),
             _ => Self::Serialization(message.to_owned()),
         }
     }
+}
+
+/// The refusal of a member that is not there; null is as good as absent.
+fn absent(message: &str) -> Option<Refusal> {
+    let name = message.strip_prefix("missing field `").and_then(|rest| rest.strip_suffix('`'));
+    let at = match name {
+        Some(name) => {
+            let (first, rest) = name.split_at_checked(1)?;
+            format!(" at '{}{rest}'", first.to_ascii_lowercase())
+        }
+        None if message.starts_with("invalid type: null, ") => String::new(),
+        None => return None,
+    };
+    let rule =
+        format!("1 validation error detected: Value null{at} failed to satisfy constraint: Member must not be null");
+    Some(Refusal::Validation(Invalid::new(rule)))
 }
 
 /// `ExpressionAttributeValues` as they come: a refusal of one names its key.

@@ -36,7 +36,7 @@ impl Term {
     fn condition(self, parser: &mut Parser<'_>) -> Result<Box<Node>, Invalid> {
         match self.kind {
             TermKind::Condition(node) | TermKind::Function(_, node) => Ok(node),
-            TermKind::Operand(Operand::Size(_)) => Err(misused(parser, "size")),
+            TermKind::Operand(Operand::Size(_)) => Err(parser.misused("size")),
             TermKind::Operand(_) => Err(parser.syntax_error()),
         }
     }
@@ -44,14 +44,10 @@ impl Term {
     fn operand(self, parser: &mut Parser<'_>) -> Result<Operand, Invalid> {
         match self.kind {
             TermKind::Operand(operand) => Ok(operand),
-            TermKind::Function(name, _) => Err(misused(parser, name)),
+            TermKind::Function(name, _) => Err(parser.misused(name)),
             TermKind::Condition(_) => Err(parser.syntax_error()),
         }
     }
-}
-
-fn misused(parser: &Parser<'_>, function: &str) -> Invalid {
-    parser.invalid(format!("The function is not allowed to be used this way in an expression; function: {function}"))
 }
 
 fn disjunction(parser: &mut Parser<'_>) -> Result<Term, Invalid> {

@@ -132,6 +132,14 @@ fn updates_without_meaning_are_refused_in_dynamodbs_words() {
             "Incorrect number of operands for operator or function; operator or function: if_not_exists, number of operands: 1".to_owned(),
         ),
         (
+            "SET x = list_append(list_append(l, :list), :list)",
+            "The function is not allowed to be used this way in an expression; function: list_append".to_owned(),
+        ),
+        (
+            "SET x = list_append(:list, list_append(l, :list))",
+            "The function is not allowed to be used this way in an expression; function: list_append".to_owned(),
+        ),
+        (
             "SET x = if_not_exists(:a, s)",
             "Operator or function requires a document path; operator or function: if_not_exists".to_owned(),
         ),

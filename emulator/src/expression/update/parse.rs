@@ -134,6 +134,9 @@ fn function(parser: &mut Parser<'_>, name: &str, arguments: Vec<Operand>) -> Res
         )));
     };
     if name == "list_append" {
+        if [&first, &second].iter().any(|operand| matches!(operand, Operand::ListAppend(..))) {
+            return Err(parser.misused(name));
+        }
         check_literals(parser, name, "L", [&first, &second]);
         return Ok(Operand::ListAppend(Box::new(first), Box::new(second)));
     }

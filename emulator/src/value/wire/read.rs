@@ -9,9 +9,11 @@ use bytes::Bytes;
 use serde::de::{self, DeserializeSeed, IgnoredAny, MapAccess, SeqAccess, Visitor};
 use serde::{Deserialize, Deserializer};
 
+use super::tag::Tag;
 use super::{VALIDATION, Values};
+use crate::limits::NAME_BYTES;
 use crate::number::Number;
-use crate::value::{Item, MAX_DEPTH, NESTED_TOO_DEEP, Value};
+use crate::value::{Item, MAX_DEPTH, NAME_TOO_LONG, NESTED_TOO_DEEP, Value};
 
 const NO_TYPE: &str = "Supplied AttributeValue is empty, must contain exactly one of the supported datatypes";
 const TWO_TYPES: &str =
@@ -58,63 +60,6 @@ impl Place<'_> {
 
     fn invalid_parameter<E: de::Error>(self, rule: impl fmt::Display) -> E {
         self.invalid(format_args!("One or more parameter values were invalid: {rule}"))
-    }
-}
-
-#[derive(Clone, Copy)]
-enum Tag {
-    S,
-    N,
-    B,
-    Bool,
-    Null,
-    M,
-    L,
-    Ss,
-    Ns,
-    Bs,
-    Unknown,
-}
-
-impl Tag {
-    fn java_class(self) -> &'static str {
-        match self {
-            Self::S | Self::N => "String",
-            Self::B => "ByteBuffer",
-            Self::Bool | Self::Null => "Boolean",
-            Self::M => "Map",
-            Self::L | Self::Ss | Self::Ns | Self::Bs | Self::Unknown => "List",
-        }
-    }
-}
-
-impl<'de> Deserialize<'de> for Tag {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        struct TagVisitor;
-        impl Visitor<'_> for TagVisitor {
-            type Value = Tag;
-
-            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-                f.write_str("a type tag")
-            }
-
-            fn visit_str<E>(self, tag: &str) -> Result<Tag, E> {
-                Ok(match tag {
-                    "S" => Tag::S,
-                    "N" => Tag::N,
-                    "B" => Tag::B,
-                    "BOOL" => Tag::Bool,
-                    "NULL" => Tag::Null,
-                    "M" => Tag::M,
-                    "L" => Tag::L,
-                    "SS" => Tag::Ss,
-                    "NS" => Tag::Ns,
-                    "BS" => Tag::Bs,
-                    _ => Tag::Unknown,
-                })
-            }
-        }
-        deserializer.deserialize_identifier(TagVisitor)
     }
 }
 
@@ -350,6 +295,16 @@ struct Attributes<'a> {
     placeholders: bool,
 }
 
+impl Attributes<'_> {
+    fn check_name<E: de::Error>(&self, name: &str) -> Result<(), E> {
+        match name.len() {
+            0 => Err(self.place.invalid_parameter("Empty attribute name")),
+            1..=NAME_BYTES => Ok(()),
+            _ => Err(self.place.invalid_parameter(NAME_TOO_LONG)),
+        }
+    }
+}
+
 impl<'de> Visitor<'de> for Attributes<'_> {
     type Value = BTreeMap<String, Value>;
 
@@ -361,6 +316,9 @@ impl<'de> Visitor<'de> for Attributes<'_> {
         let mut map = BTreeMap::new();
         while let Some(name) = attributes.next_key::<String>()? {
             let place = if self.placeholders { Place { placeholder: Some(&name), ..self.place } } else { self.place };
+            if !self.placeholders {
+                self.check_name(&name)?;
+            }
             let value = attributes.next_value_seed(Tagged(place))?;
             map.insert(name, value);
         }

@@ -1,0 +1,161 @@
+//! What a new table's keys and indexes are to be: the declared types, and how key schemas and projections use them.
+
+use serde::Deserialize;
+
+use crate::engine::rows::Rows;
+use crate::engine::schema::{KeyAttribute, KeyType, Schema};
+use crate::engine::table::{LocalIndex, Projected};
+use crate::error::Error;
+use crate::limits::{KEY_NAME_BYTES, LOCAL_INDEXES};
+use crate::op::params::{check_table_name, constraint, one_of, wrong_length};
+
+#[derive(Debug, Deserialize)]
+#[serde(rename_all = "PascalCase")]
+pub(super) struct AttributeDefinition {
+    attribute_name: String,
+    attribute_type: String,
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(rename_all = "PascalCase")]
+pub(super) struct KeyElement {
+    attribute_name: String,
+    key_type: String,
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(rename_all = "PascalCase")]
+pub(super) struct LocalIndexRequest {
+    index_name: String,
+    key_schema: Vec<KeyElement>,
+    projection: Option<ProjectionRequest>,
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(rename_all = "PascalCase")]
+struct ProjectionRequest {
+    projection_type: Option<String>,
+    #[serde(default)]
+    non_key_attributes: Vec<String>,
+}
+
+/// The declared types of key attributes.
+pub(super) struct Definitions(Vec<AttributeDefinition>);
+
+impl Definitions {
+    /// The definitions as they came, each of another name.
+    pub(super) fn new(definitions: Vec<AttributeDefinition>) -> Result<Self, Error> {
+        for (nth, AttributeDefinition { attribute_name: name, .. }) in definitions.iter().enumerate() {
+            check_key_name("attributeDefinitions.attributeName", name)?;
+            if definitions[..nth].iter().any(|earlier| earlier.attribute_name == *name) {
+                return Err(Error::validation(format!("Attribute Name is duplicated: {name}")));
+            }
+        }
+        Ok(Self(definitions))
+    }
+
+    fn key_attribute(&self, name: &str) -> Result<KeyAttribute, Error> {
+        let found = self.0.iter().find(|definition| definition.attribute_name == name).ok_or_else(|| {
+            Error::parameters(format!(
+                "Some index key attributes are not defined in AttributeDefinitions. Keys: [{name}]"
+            ))
+        })?;
+        let key_type = KeyType::parse(&found.attribute_type).ok_or_else(|| {
+            constraint(
+                "attributeDefinitions.attributeType",
+                &found.attribute_type,
+                "Member must satisfy enum value set: [B, N, S]",
+            )
+        })?;
+        Ok(KeyAttribute { name: name.to_owned(), key_type })
+    }
+
+    pub(super) fn schema(&self, elements: &[KeyElement]) -> Result<Schema, Error> {
+        let (hash, range) = match elements {
+            [hash] => (hash, None),
+            [hash, range] => (hash, Some(range)),
+            _ => {
+                return Err(wrong_length("keySchema", 2));
+            }
+        };
+        for element in elements {
+            check_key_name("keySchema.attributeName", &element.attribute_name)?;
+        }
+        if hash.key_type != "HASH" || range.is_some_and(|range| range.key_type != "RANGE") {
+            return Err(Error::validation(
+                "Invalid KeySchema: The first KeySchemaElement is not a HASH key type, or the second is not a RANGE key type",
+            ));
+        }
+        if range.is_some_and(|range| range.attribute_name == hash.attribute_name) {
+            return Err(Error::validation(
+                "Both the Hash Key and the Range Key element in the KeySchema have the same name",
+            ));
+        }
+        Ok(Schema {
+            hash: self.key_attribute(&hash.attribute_name)?,
+            range: range.map(|range| self.key_attribute(&range.attribute_name)).transpose()?,
+        })
+    }
+
+    pub(super) fn indexes(&self, requests: Vec<LocalIndexRequest>, schema: &Schema) -> Result<Vec<LocalIndex>, Error> {
+        let invalid = |message: String| Error::parameters(message);
+        if requests.len() > LOCAL_INDEXES {
+            return Err(invalid(format!("Number of LocalSecondaryIndexes exceeds per-table limit of {LOCAL_INDEXES}")));
+        }
+        let mut indexes: Vec<LocalIndex> = Vec::new();
+        for request in requests {
+            let name = request.index_name;
+            check_table_name(&name)?;
+            let own = self.schema(&request.key_schema)?;
+            let Some(range) = own.range.filter(|_| own.hash == schema.hash && schema.range.is_some()) else {
+                return Err(invalid(format!(
+                    "Index {name} needs the table's HASH key and a RANGE key of its own: \
+                     Local Secondary indices are not allowed on hash tables, only hash and range tables"
+                )));
+            };
+            if indexes.iter().any(|index| index.name == name) {
+                return Err(invalid(format!("Duplicate index name: {name}")));
+            }
+            let projection =
+                request.projection.ok_or_else(|| invalid(format!("Projection is missing of index {name}")))?;
+            let projected = projected(projection)?;
+            indexes.push(LocalIndex { name, range, projected, rows: Rows::default() });
+        }
+        Ok(indexes)
+    }
+
+    /// Types may be declared of key attributes only.
+    pub(super) fn refuse_unused(&self, schema: &Schema, indexes: &[LocalIndex]) -> Result<(), Error> {
+        let used =
+            |name: &str| schema.names().any(|key| key == name) || indexes.iter().any(|index| index.range.name == name);
+        match self.0.iter().find(|definition| !used(&definition.attribute_name)) {
+            None => Ok(()),
+            Some(unused) => Err(Error::parameters(format!(
+                "Some AttributeDefinitions are not used. AttributeDefinitions: [{}]",
+                unused.attribute_name
+            ))),
+        }
+    }
+}
+
+fn check_key_name(parameter: &str, name: &str) -> Result<(), Error> {
+    if (1..=KEY_NAME_BYTES).contains(&name.len()) { Ok(()) } else { Err(wrong_length(parameter, KEY_NAME_BYTES)) }
+}
+
+fn projected(request: ProjectionRequest) -> Result<Projected, Error> {
+    for (nth, name) in request.non_key_attributes.iter().enumerate() {
+        check_key_name("projection.nonKeyAttributes", name)?;
+        if request.non_key_attributes[..nth].contains(name) {
+            return Err(Error::parameters(format!("Duplicate element in NonKeyAttributes: {name}")));
+        }
+    }
+    let words = [("", 0), ("ALL", 1), ("KEYS_ONLY", 2), ("INCLUDE", 3)];
+    match (one_of("projection.projectionType", request.projection_type.as_deref(), &words)?, request.non_key_attributes)
+    {
+        (1, names) if names.is_empty() => Ok(Projected::All),
+        (2, names) if names.is_empty() => Ok(Projected::KeysOnly),
+        (3, names) if !names.is_empty() => Ok(Projected::Include(names)),
+        (0, _) => Err(Error::parameters("Unknown ProjectionType: null")),
+        _ => Err(Error::parameters("ProjectionType and NonKeyAttributes do not fit together")),
+    }
+}
