@@ -19,7 +19,9 @@ static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 #[tokio::main(flavor = "current_thread")]
 async fn main() -> anyhow::Result<()> {
     let flags = Flags::parse();
-    tracing_subscriber::fmt().with_env_filter(flags.log_filter()).with_writer(std::io::stderr).init();
+    // An event that cannot be written is dropped: said on standard error, it would end the process.
+    let log = tracing_subscriber::fmt().with_env_filter(flags.log_filter()).with_writer(std::io::stderr);
+    log.log_internal_errors(false).init();
     let address = (flags.host, flags.port);
     let emulator = Emulator::new(flags.into_config()?);
     let listener =
