@@ -67,6 +67,15 @@ pub enum Listen {
 #[error("not an address to listen on: write IP:PORT, such as 127.0.0.1:9090 or [::1]:9090, or `off`")]
 pub struct BadListen;
 
+impl Listen {
+    /// Whether a listener here leaves none for `other`. Port 0 is another one each time.
+    pub fn takes(self, other: SocketAddr) -> bool {
+        let Self::At(ours) = self else { return false };
+        let same_ip = ours.ip() == other.ip() || ours.ip().is_unspecified() || other.ip().is_unspecified();
+        ours.port() == other.port() && ours.port() != 0 && same_ip
+    }
+}
+
 impl FromStr for Listen {
     type Err = BadListen;
 
@@ -165,6 +174,15 @@ mod tests {
             assert!(error.contains(flag), "{flag} {value:?}: {error}");
         }
         assert!(parse(&["--admin-listen", "off", "--shards", "256", "--brokers", "b:9092"]).is_ok());
+    }
+
+    #[test]
+    fn two_listeners_on_one_address_are_noticed() {
+        let takes = |ours: &str, other: &str| ours.parse::<Listen>().unwrap().takes(other.parse().unwrap());
+        assert!(takes("127.0.0.1:9090", "127.0.0.1:9090") && takes("0.0.0.0:9090", "127.0.0.1:9090"));
+        assert!(takes("127.0.0.1:9090", "[::]:9090"));
+        assert!(!takes("127.0.0.1:9090", "127.0.0.2:9090") && !takes("127.0.0.1:9090", "127.0.0.1:9091"));
+        assert!(!takes("127.0.0.1:0", "127.0.0.1:0") && !takes("off", "127.0.0.1:9090"));
     }
 
     #[test]

@@ -4,25 +4,31 @@ use std::fmt;
 
 use thiserror::Error;
 
-/// The name of a setting, without dashes: `table-prefix` is the flag `--table-prefix` and the variable
-/// `TALLY_TABLE_PREFIX`.
+/// A setting by its name.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Setting(String);
+pub struct Setting(Name);
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+enum Name {
+    /// Without dashes: `table-prefix` is the flag `--table-prefix` and the variable `TALLY_TABLE_PREFIX`.
+    Flag(String),
+    /// A variable without a flag.
+    Variable(String),
+}
 
 impl Setting {
     /// The setting of this flag, with or without its dashes.
     pub fn new(flag: &str) -> Self {
-        Self(flag.trim_start_matches('-').to_owned())
-    }
-
-    pub fn variable(&self) -> String {
-        format!("TALLY_{}", self.0.to_uppercase().replace('-', "_"))
+        Self(Name::Flag(flag.trim_start_matches('-').to_owned()))
     }
 }
 
 impl fmt::Display for Setting {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "--{} ({})", self.0, self.variable())
+        match &self.0 {
+            Name::Flag(flag) => write!(f, "--{flag} (TALLY_{})", flag.to_uppercase().replace('-', "_")),
+            Name::Variable(variable) => f.write_str(variable),
+        }
     }
 }
 
@@ -60,6 +66,11 @@ impl Invalid {
 
     pub fn add(&mut self, flag: &str, problem: impl Into<String>) {
         self.0.push((Setting::new(flag), problem.into()));
+    }
+
+    /// States a problem of a variable that has no flag, such as AWS's.
+    pub fn add_variable(&mut self, variable: &str, problem: impl Into<String>) {
+        self.0.push((Setting(Name::Variable(variable.to_owned())), problem.into()));
     }
 
     /// The value, whose absence is a problem.
@@ -118,11 +129,12 @@ mod tests {
         invalid.ensure("--table-prefix", false, "must be short");
         invalid.ensure("linger", true, "never said");
         invalid.extend(Invalid::setting("tls-key", "needs --tls-cert"));
+        invalid.add_variable("AWS_REGION", "empty");
         assert_eq!(
             invalid.to_string(),
             "--brokers (TALLY_BROKERS): missing, and there is no default; \
              --shards (TALLY_SHARDS): invalid digit found in string; --table-prefix (TALLY_TABLE_PREFIX): must be short; \
-             --tls-key (TALLY_TLS_KEY): needs --tls-cert"
+             --tls-key (TALLY_TLS_KEY): needs --tls-cert; AWS_REGION: empty"
         );
     }
 }

@@ -7,6 +7,7 @@ mod clock;
 mod config;
 mod duration;
 mod exit;
+mod files;
 mod host;
 pub mod http;
 pub mod metrics;
@@ -19,6 +20,7 @@ mod stop;
 mod supervisor;
 mod task;
 pub mod telemetry;
+mod variables;
 mod wait;
 
 pub use args::{BadListen, CommonArgs, Listen, StoreArgs, reference, text};
@@ -27,6 +29,7 @@ pub use clock::Clock;
 pub use config::{Invalid, Setting};
 pub use duration::{BadDuration, parse_duration};
 pub use exit::Exit;
+pub use files::open_files;
 pub use host::{App, Host, Running};
 pub use http::{Limits, Server};
 pub use patience::{Patience, Until};
@@ -38,6 +41,7 @@ pub use stop::{Stop, Stopped, Switch};
 pub use supervisor::{Shutdown, Supervisor, Worker};
 pub use tally_core::time::UnixMillis;
 pub use task::{Ended, How, Stage, Task};
+pub use variables::unlisted;
 
 /// Every process makes many small allocations on many threads.
 #[global_allocator]

@@ -4,7 +4,7 @@ mod recorder;
 
 use std::fmt;
 
-use metrics::{describe_counter, describe_gauge, describe_histogram, gauge};
+use metrics::{counter, describe_counter, describe_gauge, describe_histogram, gauge};
 
 pub use recorder::{Exposition, Folding, install};
 
@@ -43,14 +43,26 @@ pub struct Metric {
 #[derive(Clone, Copy, Debug)]
 pub struct Catalogue(pub &'static [Metric]);
 
-/// What every process has, whatever its own catalogue says.
-pub const COMMON: Catalogue = Catalogue(&[Metric {
-    name: "tally_build_info",
-    kind: Kind::Gauge,
+/// Lines of the log that standard error did not take.
+pub(crate) const DROPPED_LINES: Metric = Metric {
+    name: "tally_log_dropped_lines_total",
+    kind: Kind::Counter,
     unit: Unit::Count,
-    labels: &["service", "version"],
-    description: "Always 1; says what is running.",
-}]);
+    labels: &[],
+    description: "Lines of the log dropped, as standard error could not be written.",
+};
+
+/// What every process has, whatever its own catalogue says.
+pub const COMMON: Catalogue = Catalogue(&[
+    Metric {
+        name: "tally_build_info",
+        kind: Kind::Gauge,
+        unit: Unit::Count,
+        labels: &["service", "version"],
+        description: "Always 1; says what is running.",
+    },
+    DROPPED_LINES,
+]);
 
 impl Catalogue {
     /// Tells the recorder what each metric is.
@@ -102,6 +114,7 @@ pub fn announce(service: &str, version: &str, catalogue: &Catalogue) {
     COMMON.describe();
     catalogue.describe();
     gauge!("tally_build_info", "service" => service.to_owned(), "version" => version.to_owned()).set(1.0);
+    counter!(DROPPED_LINES.name).increment(0);
 }
 
 #[cfg(test)]
@@ -114,7 +127,10 @@ mod tests {
 
     #[test]
     fn a_catalogue_prints_one_line_a_metric() {
-        insta::assert_snapshot!(COMMON, @"tally_build_info{service,version} gauge, count: Always 1; says what is running.");
+        insta::assert_snapshot!(COMMON, @"
+        tally_build_info{service,version} gauge, count: Always 1; says what is running.
+        tally_log_dropped_lines_total{} counter, count: Lines of the log dropped, as standard error could not be written.
+        ");
     }
 
     #[test]

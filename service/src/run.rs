@@ -13,6 +13,7 @@ use tokio::signal::unix::{Signal, SignalKind, signal};
 use crate::metrics::{self, Catalogue};
 use crate::{
     App, CommonArgs, Ended, Exit, Host, How, Invalid, Limits, Listen, Running, Server, Stage, admin, http, telemetry,
+    variables,
 };
 
 /// How long blocked threads may delay the end of a process that has stopped everything else.
@@ -31,6 +32,11 @@ pub trait Program: App {
     /// What validation could not see, such as a certificate that does not load.
     fn build(config: Self::Config) -> impl Future<Output = anyhow::Result<Self>> + Send;
 
+    /// What is wrong with variables that are no arguments, such as AWS's, as far as it can be known without a connection.
+    fn environment(_args: &Self::Args) -> Invalid {
+        Invalid::none()
+    }
+
     /// Where to serve the admin routes; a subcommand that runs beside the service says [`Listen::Off`].
     fn admin_listen(args: &Self::Args) -> Listen {
         args.as_ref().admin_listen
@@ -39,7 +45,8 @@ pub trait Program: App {
 
 /// Runs `P` as this process: from its command line to the exit code that `main` returns.
 pub fn run<P: Program>() -> ExitCode {
-    let command = P::Args::command();
+    let mut command = P::Args::command();
+    command.build();
     let (name, version) = (command.get_name().to_owned(), command.get_version().unwrap_or("unknown").to_owned());
     let args = match P::Args::try_parse() {
         Ok(args) => args,
@@ -51,9 +58,11 @@ pub fn run<P: Program>() -> ExitCode {
     };
     let common = args.as_ref().clone();
     let admin = P::admin_listen(&args);
-    let config = match P::Config::try_from(args) {
-        Ok(config) => config,
-        Err(invalid) => {
+    let mut invalid = variables::unknown(&command, environment());
+    invalid.extend(P::environment(&args));
+    let config = match P::Config::try_from(args).map_err(|other| invalid.extend(other)) {
+        Ok(config) if invalid.is_empty() => config,
+        _ => {
             let _ = writeln!(std::io::stderr(), "error: {name}: {invalid}");
             return Exit::CONFIG.into();
         }
@@ -67,6 +76,12 @@ pub fn run<P: Program>() -> ExitCode {
     let exit = process.run::<P>(config);
     telemetry::write_out();
     exit.into()
+}
+
+/// The variables of this process that are text.
+fn environment() -> impl Iterator<Item = (String, String)> {
+    std::env::vars_os()
+        .filter_map(|(name, value)| Some((name.into_string().ok()?, value.to_string_lossy().into_owned())))
 }
 
 struct Process {
@@ -87,7 +102,7 @@ impl Process {
         };
         let exit = runtime.block_on(Box::pin(self.serve::<P>(config))).unwrap_or_else(|error| {
             tracing::error!(error = format!("{error:#}"), "cannot start");
-            Exit::FAILED
+            if error.chain().any(|cause| cause.is::<Invalid>()) { Exit::CONFIG } else { Exit::FAILED }
         });
         runtime.shutdown_timeout(LEFTOVERS);
         exit
@@ -154,9 +169,12 @@ fn report(end: &Ended) {
     }
 }
 
+/// The signals that stop a process: of an orchestrator, of a person, and of a terminal or a session that is gone.
 struct Signals {
     terminate: Signal,
     interrupt: Signal,
+    /// `None` where the process was started to ignore it, as `nohup` does.
+    hangup: Option<Signal>,
 }
 
 struct Caught {
@@ -166,13 +184,32 @@ struct Caught {
 
 impl Signals {
     fn listen() -> std::io::Result<Self> {
-        Ok(Self { terminate: signal(SignalKind::terminate())?, interrupt: signal(SignalKind::interrupt())? })
+        let [terminate, interrupt] = [SignalKind::terminate(), SignalKind::interrupt()].map(signal);
+        let hangup = (!ignores_hangups()).then(|| signal(SignalKind::hangup())).transpose()?;
+        Ok(Self { terminate: terminate?, interrupt: interrupt?, hangup })
     }
 
     async fn next(&mut self) -> Caught {
         tokio::select! {
             _ = self.terminate.recv() => Caught { name: "SIGTERM", number: 15 },
             _ = self.interrupt.recv() => Caught { name: "SIGINT", number: 2 },
+            _ = heard(&mut self.hangup) => Caught { name: "SIGHUP", number: 1 },
         }
     }
+}
+
+/// The next signal; pending where it is not listened for.
+async fn heard(signal: &mut Option<Signal>) -> Option<()> {
+    match signal {
+        Some(signal) => signal.recv().await,
+        None => std::future::pending().await,
+    }
+}
+
+/// Whether hangups were ignored when this process was started. Only Linux says so.
+fn ignores_hangups() -> bool {
+    let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
+    let ignored = status.lines().find_map(|line| line.strip_prefix("SigIgn:"));
+    let ignored = ignored.and_then(|mask| u64::from_str_radix(mask.trim(), 16).ok());
+    ignored.is_some_and(|mask| mask & 1 != 0)
 }

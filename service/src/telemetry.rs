@@ -60,7 +60,7 @@ pub fn install(format: LogFormat, filter: &Filter) {
 /// Writes what is still gathered: for the end of the process.
 pub fn write_out() {
     if let Some(stderr) = STDERR.get() {
-        let _ = stderr.write_out();
+        stderr.write_out();
     }
 }
 
@@ -69,7 +69,8 @@ where
     W: for<'w> MakeWriter<'w> + Send + Sync + 'static,
 {
     let filter = EnvFilter::builder().parse_lossy(&filter.0);
-    let builder = tracing_subscriber::fmt().with_env_filter(filter).with_ansi(false);
+    // What goes wrong in writing an event would be printed on standard error, and end the process where that fails.
+    let builder = tracing_subscriber::fmt().with_env_filter(filter).with_ansi(false).log_internal_errors(false);
     match format {
         LogFormat::Json => {
             Box::new(builder.fmt_fields(json::Members).event_format(json::Object).with_writer(writer).finish())

@@ -44,7 +44,11 @@ impl Service {
     fn start(args: &[&str]) -> Self {
         let defaults = ["--greeting", "hello", "--interval", "20ms", "--log-format", "json"];
         let args: Vec<&str> = defaults.into_iter().chain(args.iter().copied()).collect();
-        let mut child = heartbeat(&args).spawn().expect("the example starts");
+        Self::of(&mut heartbeat(&args))
+    }
+
+    fn of(command: &mut Command) -> Self {
+        let mut child = command.spawn().expect("the example starts");
         let (sender, log) = channel();
         let stderr = BufReader::new(child.stderr.take().expect("stderr is piped"));
         std::thread::spawn(move || {
@@ -139,8 +143,8 @@ fn it_serves_its_admin_routes_and_its_own() {
 }
 
 #[test]
-fn either_signal_drains_what_was_sent_and_exits_0() {
-    for signal in ["TERM", "INT"] {
+fn each_signal_drains_what_was_sent_and_exits_0() {
+    for signal in ["TERM", "INT", "HUP"] {
         let (mut service, _) = Service::ready(&[]);
         service.until("beat");
         service.signal(signal);
@@ -176,6 +180,65 @@ fn a_task_that_ends_early_fails_or_panics_exits_1_and_is_named() {
         let span = serde_json::json!([{"name": "task", "service": "tally-heartbeat", "task": "voice"}]);
         assert_eq!(drained["spans"], span, "an event names its own task alone");
     }
+}
+
+/// An address that was free a moment ago.
+fn free_address() -> String {
+    let listener = std::net::TcpListener::bind("127.0.0.1:0").expect("a port is free");
+    listener.local_addr().expect("a listener has an address").to_string()
+}
+
+/// Waits until some lines of the log were dropped, and says so by the metric.
+fn until_lines_are_dropped(address: &str) {
+    let deadline = Instant::now() + DEADLINE;
+    let dropped = || -> Option<u64> {
+        TcpStream::connect(address).ok()?;
+        let metrics = get(address, "/metrics").1;
+        metrics.lines().find_map(|line| line.strip_prefix("tally_log_dropped_lines_total "))?.parse().ok()
+    };
+    while dropped().is_none_or(|lines| lines < 5) {
+        assert!(Instant::now() < deadline, "{address}: {:?}", dropped());
+    }
+}
+
+#[test]
+fn a_log_on_a_full_disk_ends_no_process() {
+    for format in ["json", "pretty"] {
+        let address = free_address();
+        let full = std::fs::OpenOptions::new().write(true).open("/dev/full").expect("this machine has /dev/full");
+        let args = ["--greeting", "hello", "--interval", "5ms", "--admin-listen", &address, "--log-format", format];
+        let mut child = heartbeat(&args).stderr(full).spawn().expect("the example starts");
+        until_lines_are_dropped(&address);
+        let sent = Command::new("kill").arg(child.id().to_string()).status();
+        assert!(sent.expect("kill runs").success());
+        assert_eq!(child.wait().expect("the child is ours").code(), Some(0), "{format}");
+    }
+}
+
+#[test]
+fn a_reader_of_the_log_that_leaves_ends_no_process() {
+    let (mut service, address) = Service::ready(&[]);
+    // The thread that reads the pipe ends with its channel.
+    drop(std::mem::replace(&mut service.log, channel().1));
+    until_lines_are_dropped(&address);
+    service.signal("TERM");
+    assert_eq!(service.child.wait().expect("the child is ours").code(), Some(0));
+}
+
+#[test]
+fn a_hangup_that_was_told_to_be_ignored_is_ignored() {
+    let plain =
+        heartbeat(&["--greeting", "hello", "--interval", "20ms", "--log-format", "json", "--admin-listen", "off"]);
+    let mut nohup = Command::new("nohup");
+    nohup.arg(plain.get_program()).args(plain.get_args());
+    nohup.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
+    let mut service = Service::of(&mut nohup);
+    service.until("beat");
+    service.signal("HUP");
+    service.until("beat");
+    service.signal("TERM");
+    assert!(!has(&service.seen, "stopping"), "{:#?}", service.seen);
+    assert_eq!(service.exit().0, Some(0));
 }
 
 #[test]

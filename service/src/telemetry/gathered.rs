@@ -1,14 +1,20 @@
 //! A writer that gathers the events logged for every request and writes many of them at once, on a thread of its own, so
 //! that no request waits for a disk. Every other event is written at once, after all that was gathered before it.
+//!
+//! Lines that cannot be written are dropped and counted: a log on a full disk, or one that is read no longer, ends no
+//! process.
 
 use std::io::{self, Write};
 use std::mem;
 use std::sync::Arc;
 use std::time::Duration;
 
+use metrics::counter;
 use parking_lot::{Condvar, Mutex};
 use tracing::{Level, Metadata};
 use tracing_subscriber::fmt::MakeWriter;
+
+use crate::metrics::DROPPED_LINES as DROPPED;
 
 /// The last part of the target of events that are gathered.
 const GATHERED: &str = "::access";
@@ -32,25 +38,80 @@ impl<W> Clone for Gathered<W> {
 }
 
 struct Shared<W> {
-    lines: Mutex<Vec<u8>>,
+    lines: Mutex<Lines>,
     /// Locked before `lines` are taken and until they are written, so that lines keep their order.
     out: Mutex<Out<W>>,
     begun: Condvar,
     many: Condvar,
 }
 
+/// What waits to be written.
+struct Lines {
+    bytes: Vec<u8>,
+    /// Lines that were dropped before the log could be written again, until that is said.
+    dropped: u64,
+}
+
+impl Lines {
+    fn is_empty(&self) -> bool {
+        self.bytes.is_empty() && self.dropped == 0
+    }
+}
+
 struct Out<W> {
     writer: W,
     /// What is being written, and room for lines from then on.
     taken: Vec<u8>,
+    /// The last line that was written is a part of one.
+    torn: bool,
+    /// Lines dropped since the last that was written.
+    dropped: u64,
+}
+
+impl<W: Write> Out<W> {
+    /// Writes what was taken, as far as that can be done. How many lines were dropped before, if any can be written again.
+    fn put(&mut self) -> u64 {
+        let Self { writer, taken, torn, dropped } = self;
+        // The rest of a line that was begun is gone.
+        let resumed = if *torn && !taken.is_empty() { write_some(writer, b"\n") == 1 } else { true };
+        let written = if resumed { write_some(writer, taken) } else { 0 };
+        let _ = writer.flush();
+        if written > 0 {
+            *torn = taken[written - 1] != b'\n';
+        }
+        let lost = taken[written..].iter().filter(|byte| **byte == b'\n').count() as u64;
+        taken.clear();
+        taken.shrink_to(MANY);
+        if lost > 0 {
+            counter!(DROPPED.name).increment(lost);
+            *dropped += lost;
+            return 0;
+        }
+        if written > 0 { mem::take(dropped) } else { 0 }
+    }
+}
+
+/// Writes until nothing is left or the writer fails: how many bytes it took.
+fn write_some(writer: &mut impl Write, bytes: &[u8]) -> usize {
+    let mut written = 0;
+    while written < bytes.len() {
+        match writer.write(&bytes[written..]) {
+            Ok(0) => break,
+            Ok(more) => written += more,
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+            Err(_) => break,
+        }
+    }
+    written
 }
 
 impl<W: Write + Send + 'static> Gathered<W> {
     /// Gathers what goes to `writer`; a thread has to run [`attend`](Self::attend).
     pub(super) fn new(writer: W) -> Self {
-        let [lines, taken] = [Vec::with_capacity(MANY), Vec::with_capacity(MANY)];
-        let out = Mutex::new(Out { writer, taken });
-        Self(Arc::new(Shared { lines: Mutex::new(lines), out, begun: Condvar::new(), many: Condvar::new() }))
+        let [bytes, taken] = [Vec::with_capacity(MANY), Vec::with_capacity(MANY)];
+        let out = Mutex::new(Out { writer, taken, torn: false, dropped: 0 });
+        let lines = Mutex::new(Lines { bytes, dropped: 0 });
+        Self(Arc::new(Shared { lines, out, begun: Condvar::new(), many: Condvar::new() }))
     }
 
     /// Writes what was gathered when there is much of it or it has waited long enough; never returns.
@@ -58,59 +119,65 @@ impl<W: Write + Send + 'static> Gathered<W> {
         let Shared { begun, many, .. } = &*self.0;
         loop {
             // Woken by the first line, this thread would write that line alone.
-            let few = |lines: &mut Vec<u8>| lines.len() < MANY;
+            let few = |lines: &mut Lines| lines.bytes.len() < MANY && lines.dropped == 0;
             let mut lines = self.0.lines.lock();
             many.wait_while_for(&mut lines, few, LATEST);
             if lines.is_empty() {
                 begun.wait_while(&mut lines, |lines| lines.is_empty());
-            } else {
-                drop(lines);
-                // A log that cannot be written has no place to say so.
-                let _ = self.write_out();
+                continue;
+            }
+            let dropped = mem::take(&mut lines.dropped);
+            drop(lines);
+            self.write_out();
+            if dropped > 0 {
+                tracing::warn!(lines = dropped, "dropped: they could not be written to standard error");
             }
         }
     }
 
-    pub(super) fn write_out(&self) -> io::Result<()> {
+    pub(super) fn write_out(&self) {
         let mut out = self.0.out.lock();
-        let Out { writer, taken } = &mut *out;
-        mem::swap(taken, &mut *self.0.lines.lock());
-        let written = writer.write_all(taken).and_then(|()| writer.flush());
-        taken.clear();
-        taken.shrink_to(MANY);
-        written
+        mem::swap(&mut out.taken, &mut self.0.lines.lock().bytes);
+        let dropped = out.put();
+        drop(out);
+        if dropped > 0 {
+            self.0.lines.lock().dropped += dropped;
+            self.0.begun.notify_one();
+            self.0.many.notify_one();
+        }
     }
 }
 
 impl<W: Write + Send + 'static> MakeWriter<'_> for Gathered<W> {
-    type Writer = Lines<W>;
+    type Writer = EventWriter<W>;
 
-    fn make_writer(&self) -> Lines<W> {
-        Lines { gathered: self.clone(), at_once: true }
+    fn make_writer(&self) -> EventWriter<W> {
+        EventWriter { gathered: self.clone(), at_once: true }
     }
 
-    fn make_writer_for(&self, meta: &Metadata<'_>) -> Lines<W> {
+    fn make_writer_for(&self, meta: &Metadata<'_>) -> EventWriter<W> {
         let at_once = *meta.level() < Level::INFO || !meta.target().ends_with(GATHERED);
-        Lines { gathered: self.clone(), at_once }
+        EventWriter { gathered: self.clone(), at_once }
     }
 }
 
-/// The writer of one event, which is handed over whole.
-pub(super) struct Lines<W> {
+/// The writer of one event, which is handed over whole. It never fails: an error would be printed where the event could not
+/// be, and that ends the process.
+pub(super) struct EventWriter<W> {
     gathered: Gathered<W>,
     at_once: bool,
 }
 
-impl<W: Write + Send + 'static> Write for Lines<W> {
+impl<W: Write + Send + 'static> Write for EventWriter<W> {
     fn write(&mut self, event: &[u8]) -> io::Result<usize> {
         let Shared { begun, many, .. } = &*self.gathered.0;
         let mut lines = self.gathered.0.lines.lock();
-        let before = lines.len();
-        lines.extend_from_slice(event);
-        let now = lines.len();
+        let before = lines.bytes.len();
+        lines.bytes.extend_from_slice(event);
+        let now = lines.bytes.len();
         drop(lines);
         if self.at_once || now >= MOST {
-            self.gathered.write_out()?;
+            self.gathered.write_out();
         } else {
             if before == 0 {
                 begun.notify_one();
@@ -123,6 +190,7 @@ impl<W: Write + Send + 'static> Write for Lines<W> {
     }
 
     fn flush(&mut self) -> io::Result<()> {
-        self.gathered.write_out()
+        self.gathered.write_out();
+        Ok(())
     }
 }

@@ -122,7 +122,7 @@ fn events_of_requests_are_gathered_and_any_other_event_writes_them_out_in_order(
         assert_eq!(captured.text().lines().count(), 5);
         tracing::info!(target: "tally_test::access", "sixth");
     });
-    gathered.write_out().unwrap();
+    gathered.write_out();
     let text = captured.text();
     let said = text.lines().map(|line| serde_json::from_str::<Value>(line).unwrap()["message"].clone());
     assert_eq!(said.collect::<Vec<_>>(), ["first", "second", "third", "fourth", "fifth", "sixth"]);
@@ -178,6 +178,56 @@ fn a_request_does_not_wait_for_a_disk_and_lines_keep_their_order() {
     let text = captured.text();
     let numbers = text.lines().map(|line| serde_json::from_str::<Value>(line).unwrap()["number"].as_u64().unwrap());
     assert!(numbers.eq(0..=EVENTS), "{} lines", text.lines().count());
+}
+
+/// A log on a disk with room for so many bytes.
+#[derive(Clone, Default)]
+struct Disk {
+    room: Arc<Mutex<usize>>,
+    written: Captured,
+}
+
+impl Write for Disk {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        let mut room = self.room.lock();
+        let fits = bytes.len().min(*room);
+        if fits == 0 && !bytes.is_empty() {
+            return Err(io::ErrorKind::StorageFull.into());
+        }
+        *room -= fits;
+        self.written.write(&bytes[..fits])
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+#[test]
+fn lines_that_cannot_be_written_are_dropped_and_said_later_and_nothing_panics() {
+    let disk = Disk::default();
+    let gathered = Gathered::new(disk.clone());
+    let attended = gathered.clone();
+    let subscribed = subscriber(LogFormat::Json, &"info".parse().unwrap(), gathered.clone());
+    let said = subscriber(LogFormat::Json, &"info".parse().unwrap(), gathered);
+    std::thread::spawn(move || tracing::subscriber::with_default(said, || attended.attend()));
+    tracing::subscriber::with_default(subscribed, || {
+        *disk.room.lock() = 20;
+        tracing::info!("begun, and the disk is full");
+        tracing::info!("lost");
+        *disk.room.lock() = 1 << 20;
+        tracing::info!("first");
+    });
+    let began = tokio::time::Instant::now();
+    while !disk.written.text().contains("they could not be written") {
+        assert!(began.elapsed() < std::time::Duration::from_secs(30), "{}", disk.written.text());
+        std::thread::yield_now();
+    }
+    let text = disk.written.text();
+    let (torn, whole) = text.split_once('\n').unwrap();
+    assert_eq!(torn.len(), 20, "{torn}");
+    let events: Vec<Value> = whole.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+    assert_eq!((&events[0]["message"], &events[1]["lines"], events.len()), (&"first".into(), &2.into(), 2));
 }
 
 fn gathered() -> (Captured, Gathered<Captured>) {

@@ -1,0 +1,204 @@
+//! Which `TALLY_*` variables there are: one that no program has is most likely a mistake, which nothing else would tell.
+
+use std::collections::BTreeSet;
+
+use clap::{Command, CommandFactory};
+
+use crate::Invalid;
+
+/// What the name of each begins with.
+const OURS: &str = "TALLY_";
+
+/// The variables of every Tally program, since all of them may share one environment.
+const OF_PROGRAMS: &[&str] = &[
+    "TALLY_ADMIN_LISTEN",
+    "TALLY_API_PORT",
+    "TALLY_BATCH_BYTES",
+    "TALLY_BATCH_ROWS",
+    "TALLY_BROKERS",
+    "TALLY_CACHE_BUDGET",
+    "TALLY_CHAOS",
+    "TALLY_CONCURRENCY",
+    "TALLY_CONNECTIONS",
+    "TALLY_CORS_ORIGINS",
+    "TALLY_COUNTS_TOPIC",
+    "TALLY_DEAD_LETTER_TOPIC",
+    "TALLY_DISCOVER",
+    "TALLY_DURATION",
+    "TALLY_DYNAMODB_ENDPOINT",
+    "TALLY_DYNAMODB_PORT",
+    "TALLY_EMULATOR_CONTROL",
+    "TALLY_EMULATOR_EPOCH",
+    "TALLY_EMULATOR_FAULTS",
+    "TALLY_EMULATOR_HOST",
+    "TALLY_EMULATOR_LOG",
+    "TALLY_EMULATOR_PORT",
+    "TALLY_EMULATOR_READ_LAG",
+    "TALLY_EMULATOR_REGION",
+    "TALLY_EMULATOR_ROLL_AFTER",
+    "TALLY_EMULATOR_SEED",
+    "TALLY_EMULATOR_SHARDS",
+    "TALLY_EMULATOR_SPLIT_AFTER",
+    "TALLY_EMULATOR_SPLIT_COLLECTIONS",
+    "TALLY_EMULATOR_STREAM_DELAY",
+    "TALLY_EMULATOR_STREAM_REORDER",
+    "TALLY_EMULATOR_STREAM_RETENTION",
+    "TALLY_FLUSH_RECORDS",
+    "TALLY_FORCE",
+    "TALLY_FORWARDED_HOPS",
+    "TALLY_GROUP",
+    "TALLY_HEADER_TIME",
+    "TALLY_HEARTBEAT",
+    "TALLY_HOT_SHARE",
+    "TALLY_KAFKA_PORT",
+    "TALLY_KEY",
+    "TALLY_LEASE",
+    "TALLY_LINGER",
+    "TALLY_LISTEN",
+    "TALLY_LISTENERS",
+    "TALLY_LOCAL_POSTS",
+    "TALLY_LOCAL_TTL",
+    "TALLY_LOG",
+    "TALLY_LOG_FORMAT",
+    "TALLY_MAX_AGE",
+    "TALLY_MSK_REGION",
+    "TALLY_NO_LEASES",
+    "TALLY_NO_LOAD",
+    "TALLY_POLL_IDLE",
+    "TALLY_POSTS",
+    "TALLY_RATE",
+    "TALLY_READ_RATE",
+    "TALLY_READ_TOKEN_FILE",
+    "TALLY_READ_UNITS_PER_SECOND",
+    "TALLY_RECOUNT_EVERY",
+    "TALLY_REDIS",
+    "TALLY_REDIS_CLUSTER",
+    "TALLY_SASL",
+    "TALLY_SASL_PASSWORD",
+    "TALLY_SASL_PASSWORD_FILE",
+    "TALLY_SASL_USER",
+    "TALLY_SEED",
+    "TALLY_SHARDS",
+    "TALLY_SHUTDOWN_GRACE",
+    "TALLY_STREAM_RETENTION",
+    "TALLY_TABLE_BUDGET",
+    "TALLY_TABLE_CONCURRENCY",
+    "TALLY_TABLE_PREFIX",
+    "TALLY_TLS",
+    "TALLY_TLS_CA",
+    "TALLY_TLS_CERTIFICATE",
+    "TALLY_TLS_KEY",
+    "TALLY_TOPIC",
+    "TALLY_UNLIKE_RATIO",
+    "TALLY_UNREAD_TIME",
+    "TALLY_USERS",
+    "TALLY_VERIFY",
+    "TALLY_WATCH",
+    "TALLY_WINDOW_LIMIT",
+    "TALLY_WRITE_BUDGET",
+    "TALLY_WRITE_RATE",
+    "TALLY_WRITE_TOKEN_FILE",
+];
+
+/// What the names of variables begin with that tests, benches and their scripts read.
+const OF_TESTS: &[&str] = &[
+    "TALLY_BENCH_",
+    "TALLY_CI_",
+    "TALLY_CONTRACT_",
+    "TALLY_FUZZ_",
+    "TALLY_MODELS",
+    "TALLY_REDIS_SERVER",
+    "TALLY_STREAMER_",
+    "TALLY_TEST_",
+];
+
+/// Every variable of `given` that neither `command` nor any Tally program nor a test has, with the nearest that one has.
+pub(crate) fn unknown(command: &Command, given: impl Iterator<Item = (String, String)>) -> Invalid {
+    let own = of_command(command);
+    let known: BTreeSet<&str> = own.iter().map(String::as_str).chain(OF_PROGRAMS.iter().copied()).collect();
+    let mut invalid = Invalid::none();
+    let given: BTreeSet<(String, String)> = given.filter(|(name, _)| name.starts_with(OURS)).collect();
+    for (name, value) in &given {
+        let expected = known.contains(name.as_str()) || OF_TESTS.iter().any(|prefix| name.starts_with(prefix));
+        if expected || is_service_link(name, value) {
+            continue;
+        }
+        let nearest = known.iter().min_by_key(|known| strsim::damerau_levenshtein(known, name));
+        let nearest = nearest.map(|nearest| format!(": is it {nearest}")).unwrap_or_default();
+        invalid.add_variable(name, format!("no Tally program has such a setting{nearest}"));
+    }
+    invalid
+}
+
+/// The variables of a program that the list of all does not have, for the program's test to find none.
+pub fn unlisted<A: CommandFactory>() -> Vec<String> {
+    let mut command = A::command();
+    command.build();
+    of_command(&command).into_iter().filter(|name| !OF_PROGRAMS.contains(&name.as_str())).collect()
+}
+
+/// The variables of a command and of its subcommands.
+fn of_command(command: &Command) -> BTreeSet<String> {
+    let own = command.get_arguments().filter_map(|argument| argument.get_env()?.to_str().map(str::to_owned));
+    own.chain(command.get_subcommands().flat_map(of_command)).collect()
+}
+
+/// Whether Kubernetes has set it, which tells every container of each service of the namespace: one called `tally-consumer`
+/// is `TALLY_CONSUMER_PORT=tcp://..` and some more.
+fn is_service_link(name: &str, value: &str) -> bool {
+    let of_a_port = ["_TCP", "_UDP", "_SCTP"].iter().any(|protocol| name.contains(protocol));
+    name.contains("_SERVICE_HOST")
+        || name.contains("_SERVICE_PORT")
+        || name.contains("_PORT_") && of_a_port
+        || name.ends_with("_PORT") && value.contains("://")
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::Parser;
+
+    use super::*;
+
+    /// Tests its variables
+    #[derive(Parser)]
+    #[command(name = "tally-test")]
+    struct TestArgs {
+        #[arg(long, env = "TALLY_OWN")]
+        _own: Option<String>,
+    }
+
+    fn refused(given: &[(&str, &str)]) -> String {
+        let given = given.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned()));
+        unknown(&TestArgs::command(), given).to_string()
+    }
+
+    #[test]
+    fn a_variable_that_no_program_has_is_refused_with_the_nearest_and_without_its_value() {
+        assert_eq!(
+            refused(&[("TALLY_BROKER", "canary"), ("TALLY_OVN", "")]),
+            "TALLY_BROKER: no Tally program has such a setting: is it TALLY_BROKERS; \
+             TALLY_OVN: no Tally program has such a setting: is it TALLY_OWN"
+        );
+    }
+
+    #[test]
+    fn those_of_any_program_of_tests_of_others_and_of_kubernetes_are_accepted() {
+        let accepted = [
+            ("TALLY_OWN", ""),
+            ("TALLY_LISTENERS", "1"),
+            ("TALLY_TEST_EVENTS", "1"),
+            ("HOME", "/"),
+            ("TALLY_CONSUMER_SERVICE_HOST", "10.0.0.1"),
+            ("TALLY_CONSUMER_SERVICE_PORT_ADMIN", "9091"),
+            ("TALLY_CONSUMER_PORT", "tcp://10.0.0.1:9091"),
+            ("TALLY_CONSUMER_PORT_9091_TCP_ADDR", "10.0.0.1"),
+        ];
+        assert_eq!(refused(&accepted), "");
+        assert!(refused(&[("TALLY_CONSUMER_PORT", "9091")]).contains("TALLY_CONSUMER_PORT"));
+    }
+
+    #[test]
+    fn a_program_that_has_a_variable_which_is_not_on_the_list_of_all_is_found() {
+        assert_eq!(unlisted::<TestArgs>(), ["TALLY_OWN"]);
+    }
+}
