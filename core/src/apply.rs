@@ -7,7 +7,8 @@
 //!    two unanswered updates: the next prefix waits for every answer. After an unknown outcome the same update is sent
 //!    again; a refusal is settled by [`after_refusal`](crate::counter::after_refusal).
 //! 4. **Close the window.** A closing marker gets an update of its own once all others are answered, and then the window's
-//!    report is written, whatever became of that update: another worker may have been first.
+//!    report is written, also if that update was refused: another worker may have been first. Only where a counter says
+//!    that the stream shard is finished is there no report.
 //! 5. **Checkpoint.** The checkpoint moves behind the prefix, and gathering goes on.
 //!
 //! While nothing comes, the checkpoint's time is refreshed. The machine ends where the stream shard does, with everything

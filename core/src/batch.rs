@@ -62,7 +62,8 @@ pub enum Taken {
     Taken,
     /// It lies before the fence, or was taken already.
     Stale,
-    /// There is no room for its row: the batch has to be written first.
+    /// There is no room for its row: the batch has to be written first. A batch that is asked whether it is due before each
+    /// record never says this.
     Full,
 }
 

@@ -7,7 +7,8 @@
 //! 2. Records gather into a batch until it is due. A record that is no event gets a dead letter, and the batch is not
 //!    sealed before every dead letter in it is acknowledged.
 //! 3. One transaction is under way at a time. It moves the fence and changes the rows, or does neither.
-//! 4. Anything but a success, or a refusal for conflict or throttling alone, means reading the fence again.
+//! 4. A refusal for conflict or throttling alone means that nothing happened: the same transaction is sent again. After an
+//!    unknown outcome, or a refusal that says that the fence has moved, the fence is read again.
 //! 5. A row that the table does not take is found by halving the batch; its record becomes a dead letter.
 //! 6. A log that does not fit the fence, and a store that refuses for good, make the partition stand still with an alarm.
 
@@ -59,7 +60,8 @@ pub struct Setup {
 ///
 /// Its runner calls [`step`](Self::step) with what happened, carries out the effects, and while [`reads`](Self::reads)
 /// holds also asks for records. At most one of the requests that have an answer is under way at a time, dead letters
-/// apart; an answer that is not waited for changes nothing.
+/// apart; an answer that is not waited for changes nothing. Records are the exception: behind [`Effect::StartAt`] none may be
+/// handed in that were read from an earlier position.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Consume {
     setup: Arc<Setup>,
@@ -69,11 +71,11 @@ pub struct Consume {
     leaving: bool,
     /// When what is under way is given up.
     deadline: Option<Duration>,
-    /// How many loads in a row led to nothing written; `None` once something was written since the last one.
+    /// How many reloads before the next one led to nothing written, which sets its wait; `None`: the next is at once.
     fruitless: Option<u32>,
     /// Why the partition stood still last, unless it has written something since.
     halted: Option<Halt>,
-    /// The log no longer fits the fence.
+    /// The log no longer fits the fence, or cannot be read.
     doubted: bool,
 }
 

@@ -1,7 +1,6 @@
 //! The consumer's fence: how far the rows of one Kafka partition have come, moved in the same transaction as the rows.
 //!
-//! Whether a request happened is never guessed: every outcome but a success, or a refusal that says that nothing happened,
-//! means reading the fence again. Every row change carries the fence's condition, so a late copy of an abandoned request
+//! Whether a request happened is never guessed: after an unknown outcome the fence is read again. Every row change carries the fence's condition, so a late copy of an abandoned request
 //! finds the fence moved and changes nothing.
 
 use std::fmt;
@@ -200,7 +199,8 @@ pub enum Next {
 }
 
 impl Commit {
-    /// Decides what follows. Only a cancellation for conflict and throttling alone says that nothing happened.
+    /// Decides what follows. A cancellation for conflict and throttling alone, and a request that the store calls invalid, say
+    /// that nothing happened.
     pub fn next(&self) -> Next {
         match self {
             Self::Done => Next::Go,

@@ -108,6 +108,7 @@ impl FollowUp {
         match (std::mem::replace(&mut self.stage, Stage::Looked), input) {
             (Stage::New(doubts), FollowUpInput::Begin) => self.begin(doubts, effects),
             (Stage::Versions(mut versions), FollowUpInput::Counter(counter)) => {
+                // 0, also of a counter that cannot be read, only ever proves one that is still absent.
                 versions.push(counter.ok().flatten().map_or(0, |counter| counter.version));
                 if versions.len() < self.open.len() {
                     self.stage = Stage::Versions(versions);

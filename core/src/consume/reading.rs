@@ -39,7 +39,7 @@ pub(super) struct Context<'a> {
     pub(super) leaving: bool,
     /// The log no longer fits the fence, or cannot be read.
     pub(super) doubted: &'a mut bool,
-    /// Loads that led to nothing written.
+    /// Reloads that led to nothing written.
     pub(super) fruitless: &'a mut Option<u32>,
     pub(super) now: Duration,
     pub(super) effects: &'a mut Vec<Effect>,
@@ -93,7 +93,7 @@ impl Reading {
             return Then::End;
         }
         if *context.doubted {
-            return Then::Reload(Cause::Position, "the log no longer fits the fence".to_owned());
+            return Then::Reload(Cause::Position, "the log no longer fits the fence, or cannot be read".to_owned());
         }
         let due = self.lane.take(&self.runs, self.partitions, context);
         match due.or((context.leaving && !self.lane.batch.is_empty()).then_some(Trigger::Shutdown)) {

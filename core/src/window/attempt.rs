@@ -113,7 +113,7 @@ pub struct Attempt {
     run: WindowRun,
     rules: AttemptRules,
     stage: Stage,
-    /// Rows that may be held.
+    /// Rows that room was asked for.
     room: u64,
     roster: Roster,
     /// Where the next page of rows begins.

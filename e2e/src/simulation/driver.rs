@@ -9,6 +9,7 @@ pub(crate) use deed::Deed;
 
 use tally_core::fault::Fault;
 use tally_core::ids::{CounterId, RowKey, StreamShardId};
+use tally_core::lineage::HOLD;
 use tally_core::ports::{Cache as _, Counts as _, Ledger as _, LedgerEntry, QueueReason, RecountQueue as _};
 use tally_core::served::Served;
 use tally_core::time::UnixMillis;
@@ -24,6 +25,7 @@ use super::laws::Injection;
 use super::mutant::Mutant;
 use super::profile::Profile;
 use super::world::World;
+use crate::crowd::Crowd;
 use crate::undisturbed::switch_stream;
 
 /// The table whose stream is followed.
@@ -235,7 +237,21 @@ impl Driver {
         let lapse = Instant::now() + self.chance.millis(500, 6_000);
         let thaw = lapse + Duration::from_millis(self.profile.pace + 1_000);
         self.slots.iter_mut().filter(|slot| slot.role == Role::Streamer).for_each(|slot| slot.freeze((thaw, thaw)));
+        if self.profile.oversleep {
+            let late = thaw + HOLD + self.chance.millis(500, 3_000);
+            self.slots.iter_mut().filter(|slot| slot.role == Role::Api).for_each(|slot| slot.freeze((late, late)));
+        }
         self.lapse = Some(lapse);
+    }
+
+    /// Who says what now.
+    pub(crate) fn crowd(&self) -> Crowd {
+        let crowd = self.profile.crowd;
+        match (self.profile.ebb, self.lapse) {
+            (false, _) => crowd,
+            (true, Some(_)) => Crowd { unlikes: 90, ..crowd },
+            (true, None) => Crowd { unlikes: 10, ..crowd },
+        }
     }
 
     /// Switches the stream off and on. What reached it before is kept first, whenever it is shown.

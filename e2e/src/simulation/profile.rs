@@ -39,6 +39,11 @@ pub(crate) struct Profile {
     pub(crate) claims: bool,
     /// Whether pieces of the stream are lost.
     pub(crate) lossy: bool,
+    /// Whether users unlike while a lapse lasts and like before and after it: a count that lacks what was lost is then one
+    /// that the rows never had.
+    pub(crate) ebb: bool,
+    /// Whether APIs stand still from the beginning of a lapse until what lies behind its loss is applied.
+    pub(crate) oversleep: bool,
     /// Cache calls that fail, in a hundred.
     pub(crate) cache_failing: u64,
     /// The longest wait of a step, in milliseconds.
@@ -95,6 +100,8 @@ impl Profile {
             prefix: chance.pick(&[3, 20, 4_000]),
             claims: chance.happens(70),
             lossy,
+            ebb: false,
+            oversleep: false,
             cache_failing: chance.pick(&[0, 5, 30]),
             pace: chance.pick(&[200, 600, 1_500]),
             rolls: chance.pick(&[None, Some(Duration::from_secs(20)), Some(Duration::from_secs(60))]),
@@ -214,9 +221,13 @@ impl Profile {
                 self.longest_nap = 30_000;
                 weigh(Deed::Lapse, 12);
                 weigh(Deed::Switch, 6);
-                weigh(Deed::Freeze, 12);
+                self.oversleep = matches!(mutant, Mutant::GapsBeforeShards | Mutant::AgeByPoller);
+                if !self.oversleep {
+                    weigh(Deed::Freeze, 12);
+                }
                 weigh(Deed::Slow, 6);
                 self.sleepers = Some(Role::Api);
+                self.ebb = true;
             }
             Mutant::AsOfTooYoung => {
                 (self.engine.shards, self.sleepers) = (4, Some(Role::Streamer));

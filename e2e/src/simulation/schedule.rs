@@ -155,8 +155,8 @@ impl Course {
         for step in 0..steps {
             let due = self.driver.profile.events * (step + 1) / steps;
             while self.events.len() < due {
-                let Driver { world, chance, profile, .. } = &self.driver;
-                self.events.say(&world.broker, chance, profile.crowd, world.clock.now());
+                let Driver { world, chance, .. } = &self.driver;
+                self.events.say(&world.broker, chance, self.driver.crowd(), world.clock.now());
             }
             self.driver.world.pulse.beat();
             self.driver.tick();
