@@ -9,7 +9,8 @@
 //! 3. One transaction is under way at a time. It moves the fence and changes the rows, or does neither.
 //! 4. Anything but a success, or a refusal for conflict or throttling alone, means reading the fence again.
 //! 5. A row that the table does not take is found by halving the batch; its record becomes a dead letter.
-//! 6. A log that does not fit the fence, and a store that refuses for good, make the partition stand still with an alarm.
+//! 6. A log that does not fit the fence, and a store that refuses for good, make the partition stand still with an alarm;
+//!    so does one that refuses record after record.
 
 mod effect;
 mod lane;
@@ -38,6 +39,9 @@ use reading::{Context, Reading, Then};
 
 /// How long a partition stands still before its fence and log are read again.
 const RECHECK: Duration = Duration::from_secs(30);
+
+/// How many records in a row the store may refuse, with none taken between them, before the store is to blame and not they.
+const REFUSED: u32 = 16;
 
 /// How long a revoked partition may still be drained.
 const DRAIN: Duration = Duration::from_secs(5);
@@ -71,6 +75,8 @@ pub struct Consume {
     deadline: Option<Duration>,
     /// How many loads in a row led to nothing written; `None` once something was written since the last one.
     fruitless: Option<u32>,
+    /// How many records the store has refused since it took one.
+    refused: u32,
     /// Why the partition stood still last, unless it has read since.
     halted: Option<Halt>,
     /// The log no longer fits the fence.
@@ -101,6 +107,7 @@ impl Consume {
             leaving: false,
             deadline: None,
             fruitless: Some(0),
+            refused: 0,
             halted: None,
             doubted: false,
         }
@@ -184,6 +191,7 @@ impl Consume {
             leaving: self.leaving,
             doubted: &mut self.doubted,
             fruitless: &mut self.fruitless,
+            refused: &mut self.refused,
             now,
             effects,
         };

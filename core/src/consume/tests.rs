@@ -1,5 +1,7 @@
 //! The machine step by step: what it asks for, in which order, and what it makes of each answer.
 
+mod refusing;
+
 use super::*;
 use crate::batch::Trigger;
 use crate::event::{Action, LikeEvent, Rejection};
