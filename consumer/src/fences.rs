@@ -70,7 +70,7 @@ fn described(index: u32, fence: Option<&Fence>, log: &Log) -> String {
     let (offset, cfg) =
         fence.map_or(("-".to_owned(), "-".to_owned()), |fence| (fence.offset.to_string(), fence.cfg.to_string()));
     let state = match load(fence.cloned(), log) {
-        Load::Create(_) => "not read yet".to_owned(),
+        Load::Create => "not read yet".to_owned(),
         Load::Resume(fence) => format!("{} behind", log.end.0 - fence.offset.0),
         Load::Halt(alarm) => format!("{}: {alarm}", alarm.name()),
     };
