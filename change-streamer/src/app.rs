@@ -4,15 +4,15 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use anyhow::{Context, ensure};
-use tally_adapters::{dynamodb, kafka, redis};
+use anyhow::Context;
+use tally_adapters::{Deployment, dynamodb, kafka, redis};
 use tally_core::apply;
 use tally_core::backoff::Backoff;
 use tally_core::ids::CachePrefix;
 use tally_core::ports::{Cache, ChangeStream, Checkpoints, Counts, Producer, Recounts, StreamInfo, Worker};
 use tally_core::shards::{self, Shards, Sharing};
 use tally_service::metrics::Catalogue;
-use tally_service::{Host, Patience, Program, Stage};
+use tally_service::{Host, Invalid, Patience, Program, Stage};
 use tokio::sync::watch;
 
 use crate::applier::Applying;
@@ -125,13 +125,8 @@ fn open_cache(address: &CacheAddress, table_prefix: &str) -> anyhow::Result<Arc<
 impl tally_service::App for App {
     async fn start(self, host: Host) -> anyhow::Result<()> {
         let Self { config, ports, tables } = self;
-        if let Some(connection) = &tables {
-            host.wait_for("tables", Backoff::STORE, || dynamodb::check_tables(connection)).await?;
-        }
-        let created = host.wait_for("checkpoints", Backoff::STORE, || ports.checkpoints.config(config.shards)).await?;
-        if let Some(told) = config.shards {
-            ensure!(told == created, "--shards is {told}, but this deployment was created with {created}");
-        }
+        let (tables, checkpoints) = (tables.as_ref(), &*ports.checkpoints);
+        Deployment { tables, checkpoints, shards: config.shards }.create(&host).await?;
         let stream = &ports.stream;
         let info = host.wait_for("stream", Backoff::STORE, || async { stream.info().await.map_err(fault) }).await?;
         spawn(&host, &config.rules, &ports, info);
@@ -214,5 +209,9 @@ impl Program for App {
 
     async fn build(config: Config) -> anyhow::Result<Self> {
         Self::new(config).await
+    }
+
+    fn environment(_: &Args) -> Invalid {
+        dynamodb::environment()
     }
 }
