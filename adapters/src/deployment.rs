@@ -6,9 +6,9 @@ use tally_core::backoff::Backoff;
 use tally_core::fault::Fault;
 use tally_core::ids::ShardCount;
 use tally_core::ports::DeploymentConfig;
-use tally_service::Host;
+use tally_service::{Host, Invalid};
 
-use crate::dynamodb::{self, Connection};
+use crate::dynamodb::{self, Connection, Missing};
 
 /// The deployment that a process is part of.
 #[derive(Clone, Copy)]
@@ -47,7 +47,17 @@ impl Deployment<'_> {
 
     async fn check_tables(self, host: &Host) -> anyhow::Result<()> {
         let Some(connection) = self.tables else { return Ok(()) };
-        host.wait_for("tables", Backoff::STORE, || dynamodb::check_tables(connection)).await
+        let missing = host.wait_for("tables", Backoff::STORE, || async {
+            let missing = connection.missing().await?;
+            if missing.is_none() {
+                dynamodb::check_tables(connection).await?;
+            }
+            Ok(missing)
+        });
+        let Some(Missing { variable, problem }) = missing.await? else { return Ok(()) };
+        let mut invalid = Invalid::none();
+        invalid.add_variable(variable, problem);
+        Err(invalid.into())
     }
 
     fn agree(self, created: ShardCount) -> anyhow::Result<ShardCount> {

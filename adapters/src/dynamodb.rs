@@ -7,6 +7,9 @@ mod counts;
 mod cursor;
 #[cfg(feature = "testkit")]
 mod drift;
+mod endpoint;
+#[cfg(feature = "args")]
+mod environment;
 mod expression;
 mod fault;
 mod item;
@@ -20,10 +23,13 @@ mod tables;
 mod template;
 
 pub use checkpoints::Checkpoints;
-pub use connection::Connection;
+pub use connection::{Connection, Missing};
 pub use counts::Counts;
 #[cfg(feature = "testkit")]
 pub use drift::inject_drift;
+pub use endpoint::check_endpoint;
+#[cfg(feature = "args")]
+pub use environment::environment;
 pub use likes::{Likes, Markers, Rows};
 pub use names::Tables;
 pub use recounts::Recounts;

@@ -29,6 +29,7 @@ mod fault;
 mod holdings;
 #[cfg(feature = "msk-iam")]
 mod iam;
+mod mark;
 mod owned;
 mod producer;
 mod reader;
@@ -37,7 +38,7 @@ mod source;
 mod topic_id;
 
 #[cfg(feature = "args")]
-pub use args::{KafkaArgs, Mechanism};
+pub use args::{KafkaArgs, Mechanism, check_brokers, topic};
 #[cfg(feature = "embedded")]
 pub use embedded::Embedded;
 pub use producer::Producer;

@@ -15,7 +15,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use async_trait::async_trait;
-use redis::{Cmd, RedisError, Value, cmd};
+use redis::{Cmd, IntoConnectionInfo as _, RedisError, Value, cmd};
 use tally_core::fault::Fault;
 use tally_core::ids::{CachePrefix, CounterId};
 use tally_core::ports::{Cache as CachePort, Cached, FillToken, Outcome};
@@ -24,6 +24,15 @@ use tally_core::served::Served;
 use self::link::Link;
 use self::scripts::{FILL, Script, UPDATE};
 pub use self::settings::Settings;
+
+/// Checks that `url` is the address of a server or of a node.
+///
+/// # Errors
+/// What it has to look like; never the URL, which may carry a password.
+pub fn check_node(url: &str) -> Result<(), &'static str> {
+    let is_node = ["redis://", "rediss://"].iter().any(|scheme| url.starts_with(scheme));
+    if is_node && url.into_connection_info().is_ok() { Ok(()) } else { Err("not a URL such as redis://127.0.0.1:6379") }
+}
 
 /// What a key under filling begins with: no count's format is 0.
 const FILLING: &str = "0:";

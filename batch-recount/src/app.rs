@@ -8,7 +8,7 @@ use futures_util::FutureExt;
 use tally_adapters::{Deployment, dynamodb, kafka};
 use tally_core::ports::{ChangeStream, Checkpoints, Counts, Markers, Producer, Recounts, Rows};
 use tally_service::metrics::Catalogue;
-use tally_service::{Exit, Host, Listen, Program};
+use tally_service::{Exit, Host, Invalid, Listen, Program};
 
 use crate::args::Args;
 use crate::config::{Config, Job, RecountConfig, Rules, Scope};
@@ -129,6 +129,10 @@ impl Program for App {
 
     async fn build(config: Config) -> anyhow::Result<Self> {
         Self::new(config).await
+    }
+
+    fn environment(_: &Args) -> Invalid {
+        dynamodb::environment()
     }
 
     fn admin_listen(args: &Args) -> Listen {

@@ -1,7 +1,7 @@
 //! The command line and the environment, as written; what they mean together is the configuration's.
 
 use clap::{Args as ClapArgs, Parser, Subcommand};
-use tally_adapters::kafka::KafkaArgs;
+use tally_adapters::kafka::{self, KafkaArgs};
 use tally_core::audit::AuditRun;
 use tally_core::event::KeyScheme;
 use tally_core::ids::{PostId, UserId};
@@ -93,7 +93,7 @@ pub struct EraseArgs {
     pub dry_run: bool,
 
     /// The topic of likes
-    #[arg(long, env = "TALLY_TOPIC", default_value = "likes", value_parser = tally_service::text(), value_name = "TOPIC")]
+    #[arg(long, env = "TALLY_TOPIC", default_value = "likes", value_parser = kafka::topic, value_name = "TOPIC")]
     pub topic: String,
 
     /// The topic's key scheme: post or post-shard
@@ -123,6 +123,7 @@ mod tests {
     #[test]
     fn help_is_the_reference() {
         insta::assert_snapshot!(tally_service::reference::<Args>());
+        assert_eq!(tally_service::unlisted::<Args>(), [""; 0], "the list of all programs' variables is service's");
     }
 
     #[test]

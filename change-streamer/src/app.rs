@@ -13,7 +13,7 @@ use tally_core::ids::CachePrefix;
 use tally_core::ports::{Cache, ChangeStream, Checkpoints, Counts, Producer, Recounts, StreamInfo, Worker};
 use tally_core::shards::{self, Shards, Sharing};
 use tally_service::metrics::Catalogue;
-use tally_service::{Host, Patience, Program, Stage};
+use tally_service::{Host, Invalid, Patience, Program, Stage};
 use tokio::sync::watch;
 
 use crate::applier::Applying;
@@ -126,8 +126,8 @@ fn open_cache(address: &CacheAddress, table_prefix: &str) -> anyhow::Result<Arc<
 impl tally_service::App for App {
     async fn start(self, host: Host) -> anyhow::Result<()> {
         let Self { config, ports, tables } = self;
-        let checkpoints = &*ports.checkpoints;
-        Deployment { tables: tables.as_ref(), checkpoints, shards: config.shards }.create(&host).await?;
+        let (tables, checkpoints) = (tables.as_ref(), &*ports.checkpoints);
+        Deployment { tables, checkpoints, shards: config.shards }.create(&host).await?;
         let stream = &ports.stream;
         let info =
             host.wait_for("stream", Backoff::STORE, || async { stream.info().await.map_err(Fault::from) }).await?;
@@ -211,5 +211,9 @@ impl Program for App {
 
     async fn build(config: Config) -> anyhow::Result<Self> {
         Self::new(config).await
+    }
+
+    fn environment(_: &Args) -> Invalid {
+        dynamodb::environment()
     }
 }

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use clap::Parser;
-use tally_adapters::kafka::KafkaArgs;
+use tally_adapters::kafka::{self, KafkaArgs};
 use tally_service::{CommonArgs, Secret, StoreArgs, parse_duration};
 
 /// Follows the stream of like rows and keeps the counts, and the cache, right
@@ -29,7 +29,7 @@ pub struct Args {
     pub redis_cluster: bool,
 
     /// Publish new counts to this topic, keyed by post: a hint, of which a crash can lose some
-    #[arg(long, env = "TALLY_COUNTS_TOPIC", value_parser = tally_service::text(), value_name = "TOPIC", help_heading = "Cache and feed")]
+    #[arg(long, env = "TALLY_COUNTS_TOPIC", value_parser = kafka::topic, value_name = "TOPIC", help_heading = "Cache and feed")]
     pub counts_topic: Option<String>,
 
     /// How long change records are gathered before they are written
@@ -78,5 +78,6 @@ mod tests {
     #[test]
     fn help_is_the_reference() {
         insta::assert_snapshot!(tally_service::reference::<Args>());
+        assert_eq!(tally_service::unlisted::<Args>(), [""; 0], "the list of all programs' variables is service's");
     }
 }

@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use tally_adapters::kafka::{self, KafkaArgs};
+use tally_adapters::redis;
 use tally_core::ids::ShardCount;
 use tally_core::tally::CutRules;
 use tally_core::window::CaptureLimits;
@@ -129,13 +130,12 @@ fn feed(topic: Option<String>, kafka: KafkaArgs) -> Result<Option<FeedConfig>, I
 }
 
 /// The cache's address, or none where it is switched off.
-fn cache(redis: &Secret, cluster: bool) -> Result<Option<CacheAddress>, &'static str> {
-    if redis.expose() == "off" {
+fn cache(address: &Secret, cluster: bool) -> Result<Option<CacheAddress>, &'static str> {
+    if address.expose() == "off" {
         return Ok(None);
     }
-    let nodes: Vec<Secret> = redis.expose().split(',').map(|url| Secret::from(url.trim().to_owned())).collect();
-    let is_url = |node: &Secret| ["redis://", "rediss://"].iter().any(|scheme| node.expose().starts_with(scheme));
-    if !nodes.iter().all(is_url) {
+    let nodes: Vec<Secret> = address.expose().split(',').map(|url| Secret::from(url.trim().to_owned())).collect();
+    if nodes.iter().any(|node| redis::check_node(node.expose()).is_err()) {
         return Err("write redis://HOST:PORT, rediss://HOST:PORT, or `off`");
     }
     let cluster = cluster || nodes.len() > 1;
@@ -167,7 +167,9 @@ mod tests {
         assert_eq!(one.cache.map(|cache| (cache.nodes.len(), cache.cluster)), Some((1, false)));
         let many = config(&["--redis", "redis://a:1, redis://b:1"]).unwrap();
         assert_eq!(many.cache.map(|cache| (cache.nodes.len(), cache.cluster)), Some((2, true)));
-        assert!(config(&["--redis", "cache:6379"]).unwrap_err().contains("--redis"));
+        for bad in ["cache:6379", "redis://", "redis://cache:99999", "redis://a:1,", "rediss://:6379"] {
+            assert!(config(&["--redis", bad]).unwrap_err().contains("--redis"), "{bad}");
+        }
     }
 
     #[test]

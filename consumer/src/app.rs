@@ -8,13 +8,13 @@ use tally_core::event::KeyScheme;
 use tally_core::ids::ShardCount;
 use tally_core::ports::{Checkpoints, FencedRows, Intake, Outcome, Producer, TopicReader};
 use tally_service::metrics::Catalogue;
-use tally_service::{Exit, Host, Listen, Program, Stage};
+use tally_service::{Exit, Host, Invalid, Listen, Program, Stage};
 use tokio::sync::Semaphore;
 
-use crate::args::{Args, ResetTo};
+use crate::args::Args;
 use crate::config::{Config, Mode, ReadSettings};
 use crate::dlq::{self, Replay};
-use crate::fences::Fences;
+use crate::fences::{Fences, Reset};
 use crate::import::{Import, ImportSettings};
 use crate::lag::{Board, Meter};
 use crate::membership::Membership;
@@ -67,7 +67,17 @@ impl App {
                 let connection = connection.clone();
                 move |shards| Arc::new(dynamodb::Likes::new(&connection, shards))
             }),
-            join: Box::new(move || Ok(Box::new(kafka::Source::new(&join, &group, &topic)?))),
+            join: Box::new({
+                let connection = connection.clone();
+                move || {
+                    let source = kafka::Source::new(&join, &group, &topic)?;
+                    // The tables are checked by now, which says what they are.
+                    Ok(Box::new(match connection.deployment() {
+                        Some(deployment) => source.of_deployment(deployment),
+                        None => source,
+                    }))
+                }
+            }),
             producer: Arc::new(producer),
             reader: Box::new(move |topic| Ok(Arc::new(kafka::TopicReader::new(&kafka, REPLAY_GROUP, topic)?))),
         };
@@ -109,14 +119,15 @@ impl App {
         Ok(())
     }
 
-    fn replay_letters(self, host: &Host, shards: ShardCount, limit: usize) -> anyhow::Result<()> {
+    fn replay_letters(self, host: &Host, shards: ShardCount, limit: usize, dry_run: bool) -> anyhow::Result<()> {
         let reader = (self.ports.reader)(&self.settings.dead_letter_topic).context("cannot set up a reader")?;
         let ReadSettings { topic, key, .. } = self.settings;
-        let replay = Replay { reader, producer: self.ports.producer, topic, key, shards };
+        let replay = Replay { reader, producer: self.ports.producer, topic, key, shards, dry_run };
         host.job("dlq replay", move |stop| async move {
             let done = stop.unless_requested(replay.run(limit)).await??;
+            let sent = if dry_run { "would be replayed" } else { "replayed" };
             crate::print::line(&format!(
-                "replayed\t{}\nskipped\t{}\nof other topics\t{}",
+                "{sent}\t{}\nskipped\t{}\nof other topics\t{}",
                 done.sent, done.skipped, done.foreign
             ))?;
             Ok(Exit::CLEAN)
@@ -152,11 +163,11 @@ impl App {
         Ok(())
     }
 
-    fn reset_fence(self, host: &Host, shards: ShardCount, partition: u32, to: ResetTo) -> anyhow::Result<()> {
+    fn reset_fence(self, host: &Host, shards: ShardCount, reset: Reset) -> anyhow::Result<()> {
         let fences = self.fences(shards)?;
         let now = host.clock().now();
         host.job("fence reset", move |stop| async move {
-            stop.unless_requested(fences.reset(partition, to, now)).await??;
+            stop.unless_requested(fences.reset(reset, now)).await??;
             Ok(Exit::CLEAN)
         });
         Ok(())
@@ -171,9 +182,11 @@ impl tally_service::App for App {
         match self.mode.clone() {
             Mode::Consume => self.consume(&host, shards),
             Mode::ListLetters { limit } => self.list_letters(&host, limit),
-            Mode::ReplayLetters { limit } => self.replay_letters(&host, shards, limit),
+            Mode::ReplayLetters { limit, dry_run } => self.replay_letters(&host, shards, limit, dry_run),
             Mode::ShowFences => self.show_fences(&host, shards),
-            Mode::ResetFence { partition, to } => self.reset_fence(&host, shards, partition, to),
+            Mode::ResetFence { partition, to, dry_run } => {
+                self.reset_fence(&host, shards, Reset { partition, to, dry_run })
+            }
             Mode::Import(settings) => self.import(&host, shards, *settings),
         }
     }
@@ -186,6 +199,10 @@ impl Program for App {
 
     async fn build(config: Config) -> anyhow::Result<Self> {
         Self::new(config).await
+    }
+
+    fn environment(_: &Args) -> Invalid {
+        dynamodb::environment()
     }
 
     fn admin_listen(args: &Args) -> Listen {

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use clap::{Parser, Subcommand};
-use tally_adapters::kafka::KafkaArgs;
+use tally_adapters::kafka::{self, KafkaArgs};
 use tally_core::event::KeyScheme;
 use tally_service::{CommonArgs, StoreArgs, parse_duration};
 
@@ -12,6 +12,7 @@ use crate::import::ImportArgs;
 /// Writes the likes in Kafka as rows of the likes table, each exactly once
 #[derive(Parser, Clone, Debug)]
 #[command(name = "tally-consumer", version)]
+#[command(mut_arg("admin_listen", |arg| arg.default_value("127.0.0.1:9091")))]
 #[command(mut_arg("brokers", |arg| arg.help("Bootstrap servers, HOST:PORT separated by commas; required")))]
 pub struct Args {
     /// An operator's command, instead of consuming
@@ -28,35 +29,36 @@ pub struct Args {
     pub(crate) store: StoreArgs,
 
     /// The topic of likes
-    #[arg(long, env = "TALLY_TOPIC", default_value = "likes", value_parser = tally_service::text(), value_name = "TOPIC")]
+    #[arg(long, env = "TALLY_TOPIC", default_value = "likes", value_parser = kafka::topic, value_name = "TOPIC", help_heading = "Topic")]
     pub(crate) topic: String,
 
     /// The topic for records that are not valid events. By default the topic's name followed by `.dlq`
-    #[arg(long, env = "TALLY_DEAD_LETTER_TOPIC", value_parser = tally_service::text(), value_name = "TOPIC")]
+    #[arg(long, env = "TALLY_DEAD_LETTER_TOPIC", value_parser = kafka::topic, value_name = "TOPIC", help_heading = "Topic")]
     pub(crate) dead_letter_topic: Option<String>,
 
-    /// The group whose members share the topic's partitions
-    #[arg(long, env = "TALLY_GROUP", default_value = "tally-consumer", value_parser = tally_service::text(), value_name = "GROUP")]
-    pub(crate) group: String,
+    /// The group whose members share the topic's partitions, all of one deployment. By default `tally-consumer` behind the
+    /// table prefix
+    #[arg(long, env = "TALLY_GROUP", value_parser = tally_service::text(), value_name = "GROUP", help_heading = "Topic")]
+    pub(crate) group: Option<String>,
 
     /// What producers put into the key: `post` or `post-shard`. A record in another partition than its key says is applied, and counted as misrouted
-    #[arg(long, env = "TALLY_KEY", default_value_t = KeyScheme::Post, value_name = "SCHEME")]
+    #[arg(long, env = "TALLY_KEY", default_value_t = KeyScheme::Post, value_name = "SCHEME", help_heading = "Topic")]
     pub(crate) key: KeyScheme,
 
     /// How long a record may wait in a batch before the batch is written
-    #[arg(long, env = "TALLY_LINGER", default_value = "20ms", value_parser = parse_duration, value_name = "SPAN")]
+    #[arg(long, env = "TALLY_LINGER", default_value = "20ms", value_parser = parse_duration, value_name = "SPAN", help_heading = "Batches")]
     pub(crate) linger: Duration,
 
     /// The most rows one transaction changes: 1 to 99
-    #[arg(long, env = "TALLY_BATCH_ROWS", default_value_t = 99, value_name = "COUNT")]
+    #[arg(long, env = "TALLY_BATCH_ROWS", default_value_t = 99, value_name = "COUNT", help_heading = "Batches")]
     pub(crate) batch_rows: usize,
 
     /// The most bytes of records one batch holds
-    #[arg(long, env = "TALLY_BATCH_BYTES", default_value_t = 1 << 20, value_name = "BYTES")]
+    #[arg(long, env = "TALLY_BATCH_BYTES", default_value_t = 1 << 20, value_name = "BYTES", help_heading = "Batches")]
     pub(crate) batch_bytes: usize,
 
     /// The most transactions under way at once, over all partitions
-    #[arg(long, env = "TALLY_CONCURRENCY", default_value_t = 64, value_name = "COUNT")]
+    #[arg(long, env = "TALLY_CONCURRENCY", default_value_t = 64, value_name = "COUNT", help_heading = "Batches")]
     pub(crate) concurrency: usize,
 }
 
@@ -90,6 +92,9 @@ pub enum DlqCommand {
         /// The most that are read
         #[arg(long, default_value_t = 10_000, value_name = "COUNT")]
         limit: usize,
+        /// Count what would be sent, and send nothing
+        #[arg(long)]
+        dry_run: bool,
     },
 }
 
@@ -105,6 +110,9 @@ pub enum FenceCommand {
         /// Where reading continues: `start`, `end` or an offset
         #[arg(long, value_name = "WHERE")]
         to: ResetTo,
+        /// Say what would be moved, and move nothing
+        #[arg(long)]
+        dry_run: bool,
     },
 }
 
@@ -138,6 +146,7 @@ mod tests {
     #[test]
     fn help_is_the_reference() {
         insta::assert_snapshot!(tally_service::reference::<Args>());
+        assert_eq!(tally_service::unlisted::<Args>(), [""; 0], "the list of all programs' variables is service's");
     }
 
     #[test]

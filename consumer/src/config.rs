@@ -37,14 +37,24 @@ pub enum Mode {
     ReplayLetters {
         /// The most that are read.
         limit: usize,
+        /// Count them alone.
+        dry_run: bool,
     },
     ShowFences,
     ResetFence {
         partition: u32,
         to: ResetTo,
+        /// Say what would be done alone.
+        dry_run: bool,
     },
     /// Send likes from a file to the topic.
     Import(Box<ImportSettings>),
+}
+
+/// The group of a deployment that is not told another: two deployments in one group would share its topic out between
+/// them, and each would miss what the other takes.
+pub fn group_of(table_prefix: &str) -> String {
+    format!("{table_prefix}tally-consumer")
 }
 
 /// How the topic is read and its rows are written.
@@ -68,7 +78,7 @@ impl Default for ReadSettings {
         Self {
             topic: "likes".to_owned(),
             dead_letter_topic: "likes.dlq".to_owned(),
-            group: "tally-consumer".to_owned(),
+            group: group_of(""),
             key: KeyScheme::Post,
             limits: BatchLimits { rows: BatchLimits::MAX_ROWS, bytes: 1 << 20, age: Duration::from_millis(20) },
             concurrency: 64,
@@ -88,12 +98,15 @@ impl TryFrom<Args> for Config {
         invalid.ensure("linger", args.linger <= Duration::from_secs(60), "must be at most a minute");
         let dead_letter_topic = args.dead_letter_topic.unwrap_or_else(|| format!("{}.dlq", args.topic));
         invalid.ensure("dead-letter-topic", dead_letter_topic != args.topic, "is the topic of likes itself");
+        if let Err(problem) = kafka::topic(&dead_letter_topic) {
+            invalid.add("dead-letter-topic", problem);
+        }
         let kafka = kafka::Settings::try_from(args.kafka).map_err(|other| invalid.extend(other)).ok();
         let store = dynamodb::Settings { table_prefix: args.store.table_prefix, ..dynamodb::Settings::default() };
         let settings = ReadSettings {
             topic: args.topic,
             dead_letter_topic,
-            group: args.group,
+            group: args.group.unwrap_or_else(|| group_of(&store.table_prefix)),
             key: args.key,
             limits: BatchLimits { rows: args.batch_rows, bytes: args.batch_bytes, age: args.linger },
             concurrency: args.concurrency,
@@ -111,9 +124,11 @@ impl From<Option<Command>> for Mode {
         match command {
             None => Self::Consume,
             Some(Command::Dlq(DlqCommand::List { limit })) => Self::ListLetters { limit },
-            Some(Command::Dlq(DlqCommand::Replay { limit })) => Self::ReplayLetters { limit },
+            Some(Command::Dlq(DlqCommand::Replay { limit, dry_run })) => Self::ReplayLetters { limit, dry_run },
             Some(Command::Fence(FenceCommand::Show)) => Self::ShowFences,
-            Some(Command::Fence(FenceCommand::Reset { partition, to })) => Self::ResetFence { partition, to },
+            Some(Command::Fence(FenceCommand::Reset { partition, to, dry_run })) => {
+                Self::ResetFence { partition, to, dry_run }
+            }
             Some(Command::Import(import)) => Self::Import(Box::new(import.into())),
         }
     }
@@ -135,6 +150,21 @@ mod tests {
         let config = config(&["--brokers", "b:9092", "--topic", "likes2"]).unwrap();
         assert_eq!(config.settings.dead_letter_topic, "likes2.dlq");
         assert_eq!(config.mode, Mode::Consume);
+    }
+
+    #[test]
+    fn a_group_belongs_to_its_deployment_unless_another_is_named() {
+        let group = |args: &[&str]| config(&[&["--brokers", "b:9092"], args].concat()).unwrap().settings.group;
+        assert_eq!(group(&[]), "tally-consumer");
+        assert_eq!(group(&["--table-prefix", "blue-"]), "blue-tally-consumer");
+        assert_eq!(group(&["--table-prefix", "blue-", "--group", "g"]), "g");
+    }
+
+    #[test]
+    fn a_dead_letter_topic_whose_name_would_be_too_long_is_refused() {
+        let long = "x".repeat(246);
+        let said = config(&["--brokers", "b:9092", "--topic", &long]).unwrap_err().to_string();
+        assert!(said.starts_with("--dead-letter-topic"), "{said}");
     }
 
     #[test]

@@ -46,11 +46,14 @@ fn described(letter: &Letter<'_>) -> String {
         offset: Option<u64>,
         reason: &'a str,
         message: &'a str,
+        #[serde(skip_serializing_if = "Option::is_none")]
+        cut_from: Option<u64>,
     }
     let (topic, partition, offset) = letter
         .from
         .map_or((None, None, None), |(topic, partition, offset)| (Some(topic), Some(partition), Some(offset.0)));
-    let line = Line { topic, partition, offset, reason: letter.reason, message: letter.message };
+    let line =
+        Line { topic, partition, offset, reason: letter.reason, message: letter.message, cut_from: letter.cut_from };
     serde_json::to_string(&line).expect("strings and integers always serialise")
 }
 
@@ -59,7 +62,7 @@ fn described(letter: &Letter<'_>) -> String {
 pub(crate) struct Replayed {
     /// Sent to the topic again.
     pub(crate) sent: u64,
-    /// Still not valid events.
+    /// Still not valid events, or cut.
     pub(crate) skipped: u64,
     /// From other topics whose consumers share the dead-letter topic.
     pub(crate) foreign: u64,
@@ -72,6 +75,8 @@ pub(crate) struct Replay {
     pub(crate) topic: String,
     pub(crate) key: KeyScheme,
     pub(crate) shards: ShardCount,
+    /// Send nothing, and do not write down how far it was.
+    pub(crate) dry_run: bool,
 }
 
 impl Replay {
@@ -91,7 +96,9 @@ impl Replay {
                 }
                 left -= records.len().min(left);
                 at = last.next();
-                self.mark(&partition, at).await?;
+                if !self.dry_run {
+                    self.mark(&partition, at).await?;
+                }
             }
         }
         Ok(done)
@@ -106,10 +113,15 @@ impl Replay {
             done.foreign += 1;
             return Ok(());
         }
-        let Ok(event) = decode(letter.record) else {
+        let event = decode(letter.record).ok().filter(|_| letter.cut_from.is_none());
+        let Some(event) = event else {
             done.skipped += 1;
             return Ok(());
         };
+        if self.dry_run {
+            done.sent += 1;
+            return Ok(());
+        }
         let key = self.key_of(&event);
         let headers = letter.original_headers();
         let record = Outgoing {

@@ -11,6 +11,15 @@ use tally_service::UnixMillis;
 use crate::args::ResetTo;
 use crate::print;
 
+/// A move that an operator asks for.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Reset {
+    pub(crate) partition: u32,
+    pub(crate) to: ResetTo,
+    /// Say what would be done, and do nothing.
+    pub(crate) dry_run: bool,
+}
+
 /// The fences of a topic, and the logs they count in.
 pub(crate) struct Fences {
     pub(crate) rows: Arc<dyn FencedRows>,
@@ -33,7 +42,8 @@ impl Fences {
 
     /// Moves the fence of a partition. The loss is recorded first, so that no count is called exact in between. Safe to
     /// repeat: the fence moves only if it still is as it was read, and a loss recorded twice is one.
-    pub(crate) async fn reset(&self, index: u32, to: ResetTo, now: UnixMillis) -> anyhow::Result<()> {
+    pub(crate) async fn reset(&self, reset: Reset, now: UnixMillis) -> anyhow::Result<()> {
+        let Reset { partition: index, to, dry_run } = reset;
         let logs = self.reader.logs().await.context("cannot look at the topic")?;
         let Some((partition, log)) = logs.into_iter().find(|(partition, _)| partition.index == index) else {
             bail!("`{}` has no partition {index}", self.topic);
@@ -42,6 +52,13 @@ impl Fences {
             bail!("{partition} has no fence yet: a consumer creates it");
         };
         let fence = Fence { offset: target(to, &log)?, topic: log.topic.clone(), cfg: seen.cfg };
+        if dry_run {
+            let Fence { offset, topic, .. } = &fence;
+            let (from, behind) = (seen.offset, log.end.0.saturating_sub(offset.0));
+            return print::line(&format!(
+                "{partition}: would be moved from {from} to {offset} of topic {topic}, {behind} behind; nothing was changed"
+            ));
+        }
         let loss = Loss::FenceReset(partition.to_string().into());
         self.checkpoints.open_gap(&loss, now).await.context("cannot record the loss")?;
         let moved = self.rows.reset_fence(&partition, &seen, &fence).await.context("cannot move the fence")?;
@@ -70,7 +87,7 @@ fn described(index: u32, fence: Option<&Fence>, log: &Log) -> String {
     let (offset, cfg) =
         fence.map_or(("-".to_owned(), "-".to_owned()), |fence| (fence.offset.to_string(), fence.cfg.to_string()));
     let state = match load(fence.cloned(), log) {
-        Load::Create(_) => "not read yet".to_owned(),
+        Load::Create => "not read yet".to_owned(),
         Load::Resume(fence) => format!("{} behind", log.end.0 - fence.offset.0),
         Load::Halt(alarm) => format!("{}: {alarm}", alarm.name()),
     };

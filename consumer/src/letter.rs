@@ -1,7 +1,10 @@
 //! A dead letter as it is stored: the record unchanged, with headers that say where it came from and why it was not
-//! applied, under the names that Kafka Connect's tools read.
+//! applied, under the names that Kafka Connect's tools read. Of a record that the topic does not take whole the letter has
+//! what fits, and headers that say what the whole was.
 
+use sha2::{Digest, Sha256};
 use tally_core::event::Rejection;
+use tally_core::fault::Fault;
 use tally_core::fence::{Offset, Partition};
 use tally_core::ports::Outcome;
 use tally_core::ports::log::{Header, Outgoing, Producer, Record, Written};
@@ -14,19 +17,76 @@ const STAGE: &str = "__connect.errors.stage";
 const CLASS: &str = "__connect.errors.class.name";
 const MESSAGE: &str = "__connect.errors.exception.message";
 
+/// What headers begin with that Kafka Connect does not know.
+const OURS: &str = "__tally.errors.";
+const VALUE_BYTES: &str = "__tally.errors.value.bytes";
+const VALUE_SHA256: &str = "__tally.errors.value.sha256";
+const KEY_BYTES: &str = "__tally.errors.key.bytes";
+const HEADERS: &str = "__tally.errors.headers";
+
 /// The longest message kept, in bytes.
 const MAX_MESSAGE: usize = 1024;
 
-/// Writes the dead letter of `record` to `topic`. Writing it again is harmless: where it came from identifies it.
+/// How much of a record its letter keeps, where the topic does not take it whole: the most first.
+const CUTS: [Cut; 3] = [
+    Cut { value: 64 * 1024, key: usize::MAX, headers: true },
+    Cut { value: 4 * 1024, key: usize::MAX, headers: true },
+    Cut { value: 256, key: 256, headers: false },
+];
+
+#[derive(Clone, Copy, Debug)]
+struct Cut {
+    /// The most bytes of the value.
+    value: usize,
+    /// The most bytes of the key.
+    key: usize,
+    /// Whether the record's own headers are kept.
+    headers: bool,
+}
+
+/// How much of a record its letter has.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Stored {
+    Whole,
+    /// What fits; why the topic did not take the whole.
+    Cut(String),
+}
+
+/// Writes the dead letter of `record` to `topic`: whole, or as much of it as the topic takes. Writing it again is harmless:
+/// where it came from identifies it.
 pub(crate) async fn write(
     producer: &dyn Producer,
     topic: &str,
     from: &Partition,
     record: Record<'_>,
     rejection: &Rejection,
+) -> Outcome<Stored> {
+    let refused = match send(producer, topic, from, record, rejection, None).await {
+        Ok(_) => return Ok(Stored::Whole),
+        // It is about this record. Any other fault is about the topic, or the way there.
+        Err(Fault::Poison(refused)) => refused,
+        Err(fault) => return Err(fault),
+    };
+    for cut in CUTS.into_iter().filter(|cut| cut.shortens(record)) {
+        match send(producer, topic, from, record, rejection, Some(cut)).await {
+            Ok(_) => return Ok(Stored::Cut(refused)),
+            Err(Fault::Poison(_)) => {}
+            Err(fault) => return Err(fault),
+        }
+    }
+    Err(Fault::Poison(refused))
+}
+
+async fn send(
+    producer: &dyn Producer,
+    topic: &str,
+    from: &Partition,
+    record: Record<'_>,
+    rejection: &Rejection,
+    cut: Option<Cut>,
 ) -> Outcome<Written> {
     let (partition, offset) = (from.index.to_string(), record.offset.to_string());
-    let message = cut(rejection.to_string());
+    let message = shortened(rejection.to_string());
     let stage = if matches!(rejection, Rejection::RefusedByStore(_)) { "TASK_PUT" } else { "VALUE_CONVERTER" };
     let why: [Header<'_>; 6] = [
         (TOPIC, Some(from.topic.as_bytes())),
@@ -36,11 +96,43 @@ pub(crate) async fn write(
         (CLASS, Some(rejection.reason().as_bytes())),
         (MESSAGE, Some(message.as_bytes())),
     ];
-    let headers: Vec<Header<'_>> = record.headers().chain(why).collect();
-    producer.send(Outgoing { topic, partition: None, key: record.key, value: record.value, headers: &headers }).await
+    let Some(cut) = cut else {
+        let headers: Vec<Header<'_>> = record.headers().chain(why).collect();
+        let whole = Outgoing { topic, partition: None, key: record.key, value: record.value, headers: &headers };
+        return producer.send(whole).await;
+    };
+    let was = whole(record);
+    let was = was.iter().map(|(name, value)| (*name, Some(value.as_bytes())));
+    let own = record.headers().filter(|_| cut.headers);
+    let headers: Vec<Header<'_>> = own.chain(why).chain(was).collect();
+    let key = record.key.map(|key| &key[..key.len().min(cut.key)]);
+    let value = record.value.map(|value| &value[..value.len().min(cut.value)]);
+    producer.send(Outgoing { topic, partition: None, key, value, headers: &headers }).await
 }
 
-fn cut(mut message: String) -> String {
+/// What a record was before it was cut, as headers.
+fn whole(record: Record<'_>) -> Vec<(&'static str, String)> {
+    let value = record.value.unwrap_or_default();
+    let sha256 = Sha256::digest(value).iter().map(|byte| format!("{byte:02x}")).collect();
+    let key = record.key.map_or(0, <[u8]>::len);
+    vec![
+        (VALUE_BYTES, value.len().to_string()),
+        (VALUE_SHA256, sha256),
+        (KEY_BYTES, key.to_string()),
+        (HEADERS, record.headers().len().to_string()),
+    ]
+}
+
+impl Cut {
+    /// Whether anything of `record` is left out.
+    fn shortens(self, record: Record<'_>) -> bool {
+        let longer = |bytes: Option<&[u8]>, most| bytes.is_some_and(|bytes| bytes.len() > most);
+        let headers = record.headers().len() > 0 && !self.headers;
+        longer(record.value, self.value) || longer(record.key, self.key) || headers
+    }
+}
+
+fn shortened(mut message: String) -> String {
     message.truncate(message.floor_char_boundary(MAX_MESSAGE));
     message
 }
@@ -54,6 +146,8 @@ pub(crate) struct Letter<'a> {
     /// Why it was not applied.
     pub(crate) reason: &'static str,
     pub(crate) message: &'a str,
+    /// How many bytes the value had, where the letter has only some of the record.
+    pub(crate) cut_from: Option<u64>,
 }
 
 impl<'a> Letter<'a> {
@@ -69,12 +163,13 @@ impl<'a> Letter<'a> {
                 .and_then(|((topic, partition), offset)| Some((topic, u32::try_from(partition).ok()?, Offset(offset)))),
             reason: Rejection::REASONS.into_iter().find(|reason| *reason == said).unwrap_or("unknown"),
             message: text(MESSAGE).unwrap_or_default(),
+            cut_from: number(VALUE_BYTES),
         }
     }
 
     /// The headers the record had before it was put aside.
     pub(crate) fn original_headers(&self) -> Vec<Header<'a>> {
-        self.record.headers().filter(|(name, _)| !name.starts_with(PREFIX)).collect()
+        self.record.headers().filter(|(name, _)| !name.starts_with(PREFIX) && !name.starts_with(OURS)).collect()
     }
 }
 
@@ -109,10 +204,69 @@ mod tests {
         assert_eq!(letter.record.header("__connect.errors.stage"), Some(&b"VALUE_CONVERTER"[..]));
     }
 
+    /// A topic that takes records of so many bytes.
+    struct Narrow {
+        broker: Broker,
+        bytes: usize,
+    }
+
+    #[async_trait::async_trait]
+    impl Producer for Narrow {
+        async fn send(&self, record: Outgoing<'_>) -> Outcome<Written> {
+            let headers: usize =
+                record.headers.iter().map(|(name, value)| name.len() + value.map_or(0, <[u8]>::len)).sum();
+            let bytes = record.key.map_or(0, <[u8]>::len) + record.value.map_or(0, <[u8]>::len) + headers;
+            if bytes > self.bytes {
+                return Err(Fault::Poison("too large".to_owned()));
+            }
+            self.broker.send(record).await
+        }
+    }
+
+    #[tokio::test]
+    async fn of_a_record_that_the_topic_does_not_take_the_letter_has_what_fits_and_says_what_the_whole_was() {
+        let (key, value, header) = (vec![b'k'; 3_000], vec![b'v'; 3 << 20], vec![b'h'; 3_000]);
+        for (bytes, kept) in [
+            (4 << 20, (3_000, 3 << 20, 1)),
+            (1 << 20, (3_000, 64 << 10, 1)),
+            (20_000, (3_000, 4096, 1)),
+            (3_000, (256, 256, 0)),
+        ] {
+            let broker = Broker::new();
+            broker.create_topic("likes.dlq", 1);
+            let mut records = Records::default();
+            records.push(Offset(41), UnixMillis(9), Some(&key), Some(&value), [("trace", Some(&header[..]))]);
+            let from = Partition { topic: "likes".into(), index: 3 };
+            let (record, narrow) = (records.get(0).unwrap(), Narrow { broker: broker.clone(), bytes });
+            let stored = write(&narrow, "likes.dlq", &from, record, &Rejection::NotUtf8(0)).await.unwrap();
+            let is_cut = kept.1 < value.len();
+            assert_eq!(stored, if is_cut { Stored::Cut("too large".to_owned()) } else { Stored::Whole });
+
+            let reader = broker.reader("g", "likes.dlq");
+            let (partition, log) = reader.logs().await.unwrap().remove(0);
+            let read = reader.read(&partition, log.start, log.end).await.unwrap();
+            let letter = Letter::read(read.get(0).unwrap());
+            let of = |bytes: Option<&[u8]>| bytes.map(<[u8]>::len).unwrap();
+            assert_eq!((of(letter.record.key), of(letter.record.value), letter.original_headers().len()), kept);
+            assert_eq!((letter.from, letter.reason), (Some(("likes", 3, Offset(41))), "not_utf8"));
+            assert_eq!(letter.cut_from, is_cut.then_some(3 << 20));
+            let sha256 = letter.record.header(VALUE_SHA256).map(String::from_utf8_lossy);
+            // printf 'v%.0s' $(seq 3145728) | sha256sum
+            let known = "e8d7c15d292488902443b878901b19d1d65721212b594bd13ff9f911f0aecb21";
+            assert_eq!(sha256.as_deref(), is_cut.then_some(known));
+        }
+        let narrow = Narrow { broker: Broker::new(), bytes: 0 };
+        let mut records = Records::default();
+        records.push(Offset(0), UnixMillis(9), None, Some(b"x"), []);
+        let from = Partition { topic: "likes".into(), index: 3 };
+        let refused = write(&narrow, "likes.dlq", &from, records.get(0).unwrap(), &Rejection::NotUtf8(0)).await;
+        assert_eq!(refused, Err(Fault::Poison("too large".to_owned())));
+    }
+
     #[test]
     fn a_long_message_is_cut_between_characters() {
-        let cut = cut("é".repeat(MAX_MESSAGE));
-        assert_eq!(cut.len(), MAX_MESSAGE);
-        assert!(cut.chars().all(|c| c == 'é'));
+        let message = shortened("é".repeat(MAX_MESSAGE));
+        assert_eq!(message.len(), MAX_MESSAGE);
+        assert!(message.chars().all(|c| c == 'é'));
     }
 }

@@ -17,5 +17,5 @@ mod worker;
 
 pub use app::{App, OpenTopic, Ports};
 pub use args::{Args, Command};
-pub use config::{Config, Mode, ReadSettings};
+pub use config::{Config, Mode, ReadSettings, group_of};
 pub use import::{Format, ImportSettings, Source};

@@ -10,7 +10,8 @@
 //! 4. A refusal for conflict or throttling alone means that nothing happened: the same transaction is sent again. After an
 //!    unknown outcome, or a refusal that says that the fence has moved, the fence is read again.
 //! 5. A row that the table does not take is found by halving the batch; its record becomes a dead letter.
-//! 6. A log that does not fit the fence, and a store that refuses for good, make the partition stand still with an alarm.
+//! 6. A log that does not fit the fence, and a store that refuses for good, make the partition stand still with an alarm;
+//!    so does one that refuses record after record.
 
 mod effect;
 mod lane;
@@ -39,6 +40,9 @@ use reading::{Context, Reading, Then};
 
 /// How long a partition stands still before its fence and log are read again.
 const RECHECK: Duration = Duration::from_secs(30);
+
+/// How many records in a row the store may refuse, with none taken between them, before the store is to blame and not they.
+const REFUSED: u32 = 16;
 
 /// How long a revoked partition may still be drained.
 const DRAIN: Duration = Duration::from_secs(5);
@@ -73,6 +77,8 @@ pub struct Consume {
     deadline: Option<Duration>,
     /// How many reloads before the next one led to nothing written, which sets its wait; `None`: the next is at once.
     fruitless: Option<u32>,
+    /// How many records the store has refused since it took one.
+    refused: u32,
     /// Why the partition stood still last, unless it has written something since.
     halted: Option<Halt>,
     /// The log no longer fits the fence, or cannot be read.
@@ -103,6 +109,7 @@ impl Consume {
             leaving: false,
             deadline: None,
             fruitless: Some(0),
+            refused: 0,
             halted: None,
             doubted: false,
         }
@@ -185,6 +192,7 @@ impl Consume {
             leaving: self.leaving,
             doubted: &mut self.doubted,
             fruitless: &mut self.fruitless,
+            refused: &mut self.refused,
             now,
             effects,
         };

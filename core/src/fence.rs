@@ -73,8 +73,8 @@ pub struct Log {
 /// What to do with a partition whose fence and log are known.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Load {
-    /// There is no fence: create this one if there still is none, then read it.
-    Create(Fence),
+    /// There is no fence: create the [`first`] if there still is none, then read it.
+    Create,
     /// Read from the fence's offset.
     Resume(Fence),
     /// Leave the partition alone and raise the alarm. A fence is never reset but by an operator.
@@ -113,9 +113,7 @@ impl Alarm {
 /// Decides where a partition is read from. `stored` has to be read before `log`: a log read first may be that of an
 /// earlier topic.
 pub fn load(stored: Option<Fence>, log: &Log) -> Load {
-    let Some(fence) = stored else {
-        return Load::Create(Fence { offset: log.start, cfg: 0, topic: log.topic.clone() });
-    };
+    let Some(fence) = stored else { return Load::Create };
     if fence.topic != log.topic {
         Load::Halt(Alarm::TopicReplaced { expected: fence.topic, found: log.topic.clone() })
     } else if fence.offset < log.start {
@@ -125,6 +123,14 @@ pub fn load(stored: Option<Fence>, log: &Log) -> Load {
     } else {
         Load::Resume(fence)
     }
+}
+
+/// The first fence of partition `index` of a topic that had so many `partitions` when it was first read: at the log's start,
+/// as what was deleted before that was never promised. A partition that was added since begins with its first record ever:
+/// records deleted before it was seen are an alarm, as on any other partition.
+pub fn first(log: &Log, index: u32, partitions: u32) -> Fence {
+    let offset = if index < partitions { log.start } else { Offset(0) };
+    Fence { offset, cfg: 0, topic: log.topic.clone() }
 }
 
 /// The move of a fence, part of every transaction that changes rows.
@@ -240,8 +246,19 @@ mod tests {
 
     #[test]
     fn a_partition_without_a_fence_gets_one_at_the_start_of_its_log() {
+        let log = log("t1", 5, 9);
+        assert_eq!(load(None, &log), Load::Create);
         let created = Fence { offset: Offset(5), cfg: 0, topic: TopicId("t1".into()) };
-        assert_eq!(load(None, &log("t1", 5, 9)), Load::Create(created));
+        assert_eq!(first(&log, 11, 12), created);
+    }
+
+    #[test]
+    fn an_added_partition_begins_with_its_first_record_and_one_that_is_gone_is_an_alarm() {
+        let added = first(&log("t1", 5, 9), 12, 12);
+        assert_eq!(added.offset, Offset(0));
+        let Load::Halt(alarm) = load(Some(added.clone()), &log("t1", 5, 9)) else { panic!() };
+        assert_eq!(alarm.to_string(), "the fence is at 0, but the log starts at 5: 5 events were deleted unread");
+        assert_eq!(load(Some(added.clone()), &log("t1", 0, 9)), Load::Resume(added));
     }
 
     #[test]

@@ -10,7 +10,7 @@ use tally_adapters::{Deployment, dynamodb, kafka, redis};
 use tally_core::ids::CachePrefix;
 use tally_core::ports::{Cache, ChangeStream, Checkpoints, Counts, Producer, Recounts, Rows};
 use tally_service::metrics::Catalogue;
-use tally_service::{Host, Program, Secret, Stage, http};
+use tally_service::{Host, Invalid, Program, Secret, Stage, http};
 use tokio::net::TcpListener;
 use tokio::sync::oneshot;
 use tower_http::cors::{AllowOrigin, CorsLayer};
@@ -168,7 +168,8 @@ impl tally_service::App for App {
         }
         if let Some(listener) = listener {
             tracing::info!(address = %listener.local_addr()?, writes, "listening");
-            host.spawn(Stage::Intake, "server", Server::new(listener, front, config.limits));
+            let limits = config.limits.within(tally_service::open_files());
+            host.spawn(Stage::Intake, "server", Server::new(listener, front, limits));
         }
         Ok(())
     }
@@ -181,6 +182,10 @@ impl Program for App {
 
     async fn build(config: Config) -> anyhow::Result<Self> {
         Self::new(config).await
+    }
+
+    fn environment(_: &Args) -> Invalid {
+        dynamodb::environment()
     }
 }
 

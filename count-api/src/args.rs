@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::Parser;
-use tally_adapters::kafka::KafkaArgs;
+use tally_adapters::kafka::{self, KafkaArgs};
 use tally_core::event::KeyScheme;
 use tally_service::{CommonArgs, Secret, StoreArgs, parse_duration};
 
@@ -113,7 +113,7 @@ pub struct Args {
     pub heartbeat: Duration,
 
     /// The topic of likes
-    #[arg(long, env = "TALLY_TOPIC", default_value = "likes", value_parser = tally_service::text(), value_name = "TOPIC", help_heading = "Writing")]
+    #[arg(long, env = "TALLY_TOPIC", default_value = "likes", value_parser = kafka::topic, value_name = "TOPIC", help_heading = "Writing")]
     pub topic: String,
 
     /// What a record's key is, the same for every producer of the topic: `post` or `post-shard`
@@ -138,5 +138,6 @@ mod tests {
     #[test]
     fn help_is_the_reference() {
         insta::assert_snapshot!(tally_service::reference::<Args>());
+        assert_eq!(tally_service::unlisted::<Args>(), [""; 0], "the list of all programs' variables is service's");
     }
 }

@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use axum::http::{HeaderValue, Uri};
-use tally_adapters::kafka;
+use tally_adapters::{kafka, redis};
 use tally_core::event::KeyScheme;
 use tally_core::ids::ShardCount;
 use tally_service::{Invalid, Secret};
@@ -114,6 +114,8 @@ impl TryFrom<Args> for Config {
     fn try_from(args: Args) -> Result<Self, Invalid> {
         let mut invalid = Invalid::none();
         check(&args, &mut invalid);
+        let taken = args.common.admin_listen.takes(args.listen);
+        invalid.ensure("listen", !taken, "is the address of --admin-listen, too");
         let cache = invalid.accept("redis", cache(args.redis.as_ref(), args.redis_cluster));
         let cors = invalid.accept("cors-origins", cors(&args.cors_origins));
         let kafka = args.kafka.optional().map_err(|other| invalid.extend(other)).ok();
@@ -190,11 +192,10 @@ fn token(flag: &str, file: Option<PathBuf>, invalid: &mut Invalid) -> Option<Sec
 }
 
 /// The cache's address, or none where it is switched off.
-fn cache(redis: Option<&Secret>, cluster: bool) -> Result<Option<CacheAddress>, &'static str> {
-    let Some(redis) = redis.filter(|redis| !["", "off"].contains(&redis.expose())) else { return Ok(None) };
-    let nodes: Vec<Secret> = redis.expose().split(',').map(|url| Secret::from(url.trim().to_owned())).collect();
-    let is_url = |node: &Secret| ["redis://", "rediss://"].iter().any(|scheme| node.expose().starts_with(scheme));
-    if !nodes.iter().all(is_url) {
+fn cache(address: Option<&Secret>, cluster: bool) -> Result<Option<CacheAddress>, &'static str> {
+    let Some(address) = address.filter(|address| !["", "off"].contains(&address.expose())) else { return Ok(None) };
+    let nodes: Vec<Secret> = address.expose().split(',').map(|url| Secret::from(url.trim().to_owned())).collect();
+    if nodes.iter().any(|node| redis::check_node(node.expose()).is_err()) {
         return Err("write redis://HOST:PORT, rediss://HOST:PORT, or `off`");
     }
     let cluster = cluster || nodes.len() > 1;

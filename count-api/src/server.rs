@@ -37,6 +37,9 @@ const HEAD_BYTES: usize = 16 * 1024;
 /// Headers of a request.
 const HEADERS: usize = 64;
 
+/// Files beside the connections: 256 connections of the admin listener, those to the tables, and some more.
+const OTHERS: usize = 768;
+
 /// How long to leave the listener alone when it fails, as it does when the process has no file descriptor left.
 const REST: Duration = Duration::from_millis(100);
 
@@ -56,6 +59,27 @@ pub struct Server {
     listener: TcpListener,
     front: Front,
     limits: ConnectionLimits,
+}
+
+impl ConnectionLimits {
+    /// The same within what this process may have open, with room left for everything else: the listener of the probes, the
+    /// tables, the cache and Kafka.
+    #[must_use]
+    pub fn within(self, open_files: Option<u64>) -> Self {
+        let Some(open_files) = open_files else { return self };
+        let open_files = usize::try_from(open_files).unwrap_or(usize::MAX);
+        let room = (open_files - OTHERS.min(open_files / 2)).max(1);
+        if room >= self.connections {
+            return self;
+        }
+        tracing::warn!(
+            connections = room,
+            asked = self.connections,
+            open_files,
+            "fewer connections are taken than --connections says: this process may not open more files (ulimit -n)"
+        );
+        Self { connections: room, ..self }
+    }
 }
 
 impl Server {
@@ -179,5 +203,22 @@ impl Task for Server {
             tracing::warn!(connections = connections.len(), "dropping connections that did not finish");
         }
         Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn connections_leave_room_for_other_files_and_are_as_many_as_asked_where_there_is_room() {
+        let limits = |connections| ConnectionLimits { connections, head_time: REST, unread_time: REST };
+        let within = |connections, open_files| limits(connections).within(open_files).connections;
+        assert_eq!(within(10_000, None), 10_000);
+        assert_eq!(within(10_000, Some(20_000)), 10_000);
+        assert_eq!(within(10_000, Some(10_000)), 10_000 - OTHERS);
+        assert_eq!(within(10_000, Some(1024)), 512);
+        assert_eq!(within(100, Some(1024)), 100);
+        assert_eq!(within(10_000, Some(1)), 1);
     }
 }

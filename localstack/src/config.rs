@@ -4,6 +4,7 @@ use std::io::ErrorKind;
 use std::net::{Ipv4Addr, SocketAddr, TcpListener};
 use std::time::Duration;
 
+use tally_adapters::{dynamodb, kafka, redis};
 use tally_core::ids::ShardCount;
 use tally_service::{Invalid, Listen, Secret};
 
@@ -75,10 +76,12 @@ impl TryFrom<Args> for Config {
     fn try_from(args: Args) -> Result<Self, Invalid> {
         let mut invalid = Invalid::none();
         check(&args, &mut invalid);
-        if let Listen::At(address) = args.common.admin_listen {
-            // The admin listener binds it later; a port that is taken is named here, before anything starts.
-            listen("admin-listen", address, &mut invalid);
-        }
+        // The admin listener binds it later; a port that is taken, also by another flag, is named here, before anything
+        // starts.
+        let _held = match args.common.admin_listen {
+            Listen::At(address) => listen("admin-listen", address, &mut invalid),
+            Listen::Off => None,
+        };
         let mut here = |flag, port| listen(flag, SocketAddr::from((Ipv4Addr::LOCALHOST, port)), &mut invalid);
         let kafka = match args.brokers {
             Some(brokers) => Some(KafkaEngine::At(brokers)),
@@ -138,9 +141,13 @@ fn check(args: &Args, invalid: &mut Invalid) {
     invalid.ensure("chaos", !args.chaos || embedded, "contradicts --dynamodb-endpoint: faults are the emulator's");
     let long = args.stream_retention >= Duration::from_secs(60);
     invalid.ensure("stream-retention", long, "must be at least 1m, or records are gone before they are read");
-    let http = args.dynamodb_endpoint.as_ref().is_none_or(|url| url.starts_with("http://"));
+    let brokers = args.brokers.as_deref().is_none_or(|list| kafka::check_brokers(list).is_ok());
+    invalid.ensure("brokers", brokers, "must be HOST:PORT, several separated by commas");
+    let is_http = |url: &String| url.starts_with("http://") && dynamodb::check_endpoint(url).is_ok();
+    let http = args.dynamodb_endpoint.as_ref().is_none_or(is_http);
     invalid.ensure("dynamodb-endpoint", http, "must be http://HOST:PORT");
-    let redis = args.redis.as_ref().is_none_or(|url| url.expose().starts_with("redis://"));
+    let is_redis = |url: &Secret| url.expose().starts_with("redis://") && redis::check_node(url.expose()).is_ok();
+    let redis = args.redis.as_ref().is_none_or(is_redis);
     invalid.ensure("redis", redis, "must be redis://HOST:PORT");
 }
 

@@ -81,6 +81,7 @@ fn consumer_of(
     let settings = consumer::ReadSettings {
         topic: TOPIC.to_owned(),
         dead_letter_topic: DEAD_LETTERS.to_owned(),
+        group: consumer::group_of(&engines.table_prefix),
         shards,
         ..Default::default()
     };

@@ -1,18 +1,22 @@
 //! The SDK's clients, set up once and shared by every port.
 
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use aws_config::retry::RetryConfig;
 use aws_config::stalled_stream_protection::StalledStreamProtectionConfig;
 use aws_config::timeout::TimeoutConfig;
 use aws_config::{BehaviorVersion, Region, SdkConfig};
-use aws_sdk_dynamodb::config::{Credentials, HttpClient, SharedCredentialsProvider};
+use aws_credential_types::provider::error::CredentialsError;
+use aws_sdk_dynamodb::config::{Credentials, HttpClient, ProvideCredentials as _, SharedCredentialsProvider};
 use aws_smithy_async::rt::sleep::TokioSleep;
 use aws_smithy_async::time::TimeSource;
+use tally_core::fault::Fault;
+use tally_core::ports::Outcome;
 use tally_core::time::UnixMillis;
 use tokio::time::Instant;
 
+use super::fault::in_one_line;
 use super::names::Tables;
 use super::settings::{Access, Settings};
 
@@ -25,6 +29,19 @@ pub struct Connection {
     /// Sends every request once, for writes whose repetition has to be decided by the caller.
     pub(super) once: aws_sdk_dynamodb::Client,
     pub(super) streams: aws_sdk_dynamodbstreams::Client,
+    /// What tells these tables from those of any other deployment, once they were checked.
+    pub(super) deployment: Arc<OnceLock<String>>,
+    region: Option<Region>,
+    credentials: Option<SharedCredentialsProvider>,
+}
+
+/// What requests cannot be signed without.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Missing {
+    /// The variable that is most often used to name it.
+    pub variable: &'static str,
+    /// What would help.
+    pub problem: String,
 }
 
 impl Connection {
@@ -68,6 +85,33 @@ impl Connection {
         Self::over(&config, settings)
     }
 
+    /// What tells this deployment from any other: the resource name of its likes table, account and region included. Known
+    /// once the tables were checked.
+    pub fn deployment(&self) -> Option<&str> {
+        self.deployment.get().map(String::as_str)
+    }
+
+    /// What is missing to sign requests, after everything was asked that might know: variables, profiles, roles and the
+    /// instance.
+    ///
+    /// # Errors
+    /// Somewhere that should know it and did not answer.
+    pub async fn missing(&self) -> Outcome<Option<Missing>> {
+        if self.region.is_none() {
+            let problem = "missing: neither it nor AWS_DEFAULT_REGION, a profile or the instance names a region";
+            return Ok(Some(Missing { variable: "AWS_REGION", problem: problem.to_owned() }));
+        }
+        let Some(credentials) = &self.credentials else { return Ok(None) };
+        match credentials.provide_credentials().await {
+            Ok(_) => Ok(None),
+            Err(error @ CredentialsError::CredentialsNotLoaded(_)) => {
+                let problem = format!("missing, and no profile or role has credentials: {}", in_one_line(&error));
+                Ok(Some(Missing { variable: "AWS_ACCESS_KEY_ID", problem }))
+            }
+            Err(error) => Err(Fault::Transient(format!("AWS credentials: {}", in_one_line(&error)))),
+        }
+    }
+
     /// The names of the tables.
     pub fn tables(&self) -> &Tables {
         &self.tables
@@ -80,6 +124,9 @@ impl Connection {
             client: aws_sdk_dynamodb::Client::new(config),
             once: aws_sdk_dynamodb::Client::from_conf(once),
             streams: aws_sdk_dynamodbstreams::Client::new(config),
+            deployment: Arc::default(),
+            region: config.region().cloned(),
+            credentials: config.credentials_provider(),
         }
     }
 }

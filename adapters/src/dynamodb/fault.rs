@@ -6,7 +6,7 @@
 
 use std::error::Error;
 
-use aws_sdk_dynamodb::error::{DisplayErrorContext, ProvideErrorMetadata, SdkError};
+use aws_sdk_dynamodb::error::{ProvideErrorMetadata, SdkError};
 use aws_sdk_dynamodb::operation::transact_write_items::{TransactWriteItemsError, TransactWriteItemsOutput};
 use aws_sdk_dynamodb::types::CancellationReason;
 use tally_core::fault::Fault;
@@ -18,9 +18,23 @@ use tally_core::ports::{Outcome, StreamFault};
 pub(super) fn fault<E: Error + ProvideErrorMetadata + 'static>(what: &str, error: &SdkError<E>) -> Fault {
     match error {
         SdkError::ServiceError(context) => of_service(what, context.err(), context.raw().status().as_u16()),
-        SdkError::ConstructionFailure(_) => Fault::Fatal(format!("{what}: {}", DisplayErrorContext(error))),
-        _ => Fault::Transient(format!("{what}: {}", DisplayErrorContext(error))),
+        SdkError::ConstructionFailure(_) => Fault::Fatal(format!("{what}: {}", in_one_line(error))),
+        _ => Fault::Transient(format!("{what}: {}", in_one_line(error))),
     }
+}
+
+/// An error and its causes, from the outermost to the first, each once. The SDK's own form adds how the error is built.
+pub(super) fn in_one_line(error: &dyn Error) -> String {
+    let mut told: Vec<String> = Vec::new();
+    let mut cause = Some(error);
+    while let Some(error) = cause {
+        let text = error.to_string().split_whitespace().collect::<Vec<_>>().join(" ");
+        if !text.is_empty() && told.last().is_none_or(|before| !before.ends_with(&text)) {
+            told.push(text);
+        }
+        cause = error.source();
+    }
+    told.join(": ")
 }
 
 fn of_service(what: &str, error: &impl ProvideErrorMetadata, status: u16) -> Fault {
@@ -195,6 +209,14 @@ mod tests {
         assert_eq!(said(400, "InvalidSignatureException", "does not match").class(), "fatal");
         let message = said(400, "AccessDeniedException", "no").to_string();
         assert_eq!(message, "likes: AccessDeniedException: no");
+    }
+
+    #[test]
+    fn an_error_without_an_answer_is_one_line_of_its_causes_and_nothing_of_how_it_is_built() {
+        let refused = ConnectorError::io(std::io::Error::other("tcp connect\n  error: refused").into());
+        let error: SdkError<PutItemError> = SdkError::dispatch_failure(refused);
+        let message = fault("likes", &error).to_string();
+        assert_eq!(message, "likes: dispatch failure: io error: tcp connect error: refused");
     }
 
     #[test]

@@ -33,6 +33,14 @@ impl Likes {
         Self { connection: connection.clone(), shards }
     }
 
+    /// How many partitions `topic` had at first, if that was written down; read consistently.
+    async fn seen(&self, topic: &str) -> Outcome<Option<u32>> {
+        let table = &self.connection.tables.checkpoints;
+        let get = self.connection.client.get_item().table_name(table).set_key(Some(fence::topic_key(topic)));
+        let reply = get.consistent_read(true).send().await.map_err(|error| fault(table, &error))?;
+        reply.item().map(|found| Reader::new(table, found).required_number(checkpoints::PARTITIONS)).transpose()
+    }
+
     /// A change of one row, absolute: a present row is the like.
     fn write(&self, change: &Change<'_>) -> TransactWriteItem {
         let pk = RowKey::of(change.counter, change.user, self.shards).to_string();
@@ -67,6 +75,24 @@ impl FencedRows for Likes {
         let get = self.connection.client.get_item().table_name(table).set_key(Some(fence::key(partition)));
         let reply = get.consistent_read(true).send().await.map_err(|error| fault(table, &error))?;
         reply.item().map(|found| fence::decode(&Reader::new(table, found))).transpose()
+    }
+
+    /// Safe to repeat: put only where nothing stands.
+    async fn first_seen(&self, topic: &str, partitions: u32) -> Outcome<u32> {
+        if let Some(seen) = self.seen(topic).await? {
+            return Ok(seen);
+        }
+        // A deployment from before this was written down has fences.
+        let fences = self.fences(topic).await?;
+        let seen = fences.last().map_or(partitions, |(last, _)| last.index + 1);
+        let table = &self.connection.tables.checkpoints;
+        let put = self.connection.client.put_item().table_name(table).set_item(Some(fence::encode_topic(topic, seen)));
+        let sent =
+            put.condition_expression("attribute_not_exists(#id)").expression_attribute_names("#id", checkpoints::ID);
+        match unless_refused(table, sent.send().await)? {
+            Some(_) => Ok(seen),
+            None => Ok(self.seen(topic).await?.unwrap_or(seen)),
+        }
     }
 
     /// Safe to repeat: put only where nothing stands.

@@ -74,6 +74,8 @@ pub(super) mod checkpoints {
     pub(in crate::dynamodb) const OFFSET: &str = "offset";
     pub(in crate::dynamodb) const CFG: &str = "cfg";
     pub(in crate::dynamodb) const TOPIC_ID: &str = "topic_id";
+    /// Of a topic: how many it had at first.
+    pub(in crate::dynamodb) const PARTITIONS: &str = "partitions";
     /// Of a stream shard's checkpoint.
     pub(in crate::dynamodb) const ORDINAL: &str = "ordinal";
     pub(in crate::dynamodb) const PARENT: &str = "parent";

@@ -24,7 +24,12 @@ pub async fn check_tables(connection: &Connection) -> Outcome<()> {
     for shape in shapes(connection) {
         check_keys(&shape, &describe(connection, shape.name).await?)?;
     }
-    check_likes(&connection.tables.likes, &describe(connection, &connection.tables.likes).await?)
+    let likes = describe(connection, &connection.tables.likes).await?;
+    if let Some(name) = likes.table_arn() {
+        // The first to say so is as right as any other.
+        let _ = connection.deployment.set(name.to_owned());
+    }
+    check_likes(&connection.tables.likes, &likes)
 }
 
 fn shapes(connection: &Connection) -> [Shape<'_>; 4] {

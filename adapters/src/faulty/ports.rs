@@ -38,6 +38,10 @@ impl<P: FencedRows> FencedRows for Faulty<P> {
         self.call("fence", self.port.fence(partition)).await
     }
 
+    async fn first_seen(&self, topic: &str, partitions: u32) -> Outcome<u32> {
+        self.call("first_seen", self.port.first_seen(topic, partitions)).await
+    }
+
     async fn create_fence(&self, partition: &Partition, fence: &Fence) -> Outcome<()> {
         self.call("create_fence", self.port.create_fence(partition, fence)).await
     }

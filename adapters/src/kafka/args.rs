@@ -8,6 +8,9 @@ use tally_service::{Invalid, Secret};
 
 use super::{Credentials, MSK_IAM, Sasl, Security, Settings, TLS, Tls};
 
+/// The longest name of a topic.
+const TOPIC_BYTES: usize = 249;
+
 /// Where Kafka is and how to log in.
 ///
 /// A binary states in its own arguments what it uses brokers for, and whether it needs them:
@@ -85,8 +88,7 @@ impl TryFrom<KafkaArgs> for Settings {
         let mut invalid = Invalid::none();
         let brokers = invalid.require("brokers", args.brokers.clone());
         if let Some(brokers) = &brokers {
-            let wrong = brokers.split(',').find(|broker| !is_address(broker));
-            invalid.ensure("brokers", wrong.is_none(), "every broker is HOST:PORT");
+            let _ = invalid.accept("brokers", check_brokers(brokers));
         }
         let tls = tls(&args, &mut invalid);
         let sasl = sasl(&args, &mut invalid);
@@ -95,6 +97,25 @@ impl TryFrom<KafkaArgs> for Settings {
             _ => Err(invalid),
         }
     }
+}
+
+/// Checks a list of bootstrap servers.
+///
+/// # Errors
+/// What it has to look like.
+pub fn check_brokers(list: &str) -> Result<(), &'static str> {
+    if list.split(',').all(is_address) { Ok(()) } else { Err("every broker is HOST:PORT") }
+}
+
+/// The name of a topic as Kafka takes it. A clap `value_parser`.
+///
+/// # Errors
+/// What a name may have.
+pub fn topic(text: &str) -> Result<String, &'static str> {
+    let legal = (1..=TOPIC_BYTES).contains(&text.len())
+        && text.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"._-".contains(&byte))
+        && ![".", ".."].contains(&text);
+    if legal { Ok(text.to_owned()) } else { Err("a topic's name is at most 249 letters, digits and ._-") }
 }
 
 fn is_address(broker: &str) -> bool {
@@ -214,6 +235,16 @@ mod tests {
         for bad in ["b", "b:", ":9092", "b:0", "b:65536", "a:1,", "a:1,b"] {
             let said = Settings::try_from(args(&["--brokers", bad])).unwrap_err().to_string();
             assert!(said.contains("--brokers") && said.contains("HOST:PORT"), "{bad}: {said}");
+        }
+    }
+
+    #[test]
+    fn a_topic_has_a_name_that_kafka_takes() {
+        for good in ["likes", "likes.dlq", "a_b-C.9", "...", &"x".repeat(249)] {
+            assert!(topic(good).is_ok(), "{good}");
+        }
+        for bad in ["", ".", "..", "a b", "a/b", "é", "a#b", "a,b", &"x".repeat(250)] {
+            assert!(topic(bad).is_err(), "{bad}");
         }
     }
 

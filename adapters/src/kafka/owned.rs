@@ -22,6 +22,7 @@ use tokio::sync::{Notify, oneshot, watch};
 
 use super::context::Context;
 use super::fault::fault_of;
+use super::mark::sign;
 use super::{reader, topic_id};
 
 /// A partition is paused when its queue weighs this much, and read on when it weighs half.
@@ -133,6 +134,8 @@ pub(super) struct Handle {
     commands: UnboundedSender<Command>,
     /// Weak: the task that polls decides when the group is left.
     consumer: Weak<StreamConsumer<Context>>,
+    /// Whose offsets they are that it commits.
+    deployment: Option<Arc<str>>,
 }
 
 impl Handle {
@@ -140,8 +143,14 @@ impl Handle {
         assignment: &Arc<Assignment>,
         commands: &UnboundedSender<Command>,
         consumer: &Arc<StreamConsumer<Context>>,
+        deployment: Option<&Arc<str>>,
     ) -> Self {
-        Self { assignment: Arc::clone(assignment), commands: commands.clone(), consumer: Arc::downgrade(consumer) }
+        Self {
+            assignment: Arc::clone(assignment),
+            commands: commands.clone(),
+            consumer: Arc::downgrade(consumer),
+            deployment: deployment.cloned(),
+        }
     }
 
     async fn blocking<T: Send + 'static>(
@@ -230,7 +239,10 @@ impl OwnedPartition for Handle {
     fn finished(&self, offset: Offset) {
         let Some(consumer) = self.consumer.upgrade() else { return };
         let partition = &self.assignment.partition;
-        let committed = list_of(partition, raw(offset)).and_then(|list| {
+        let committed = list_of(partition, raw(offset)).and_then(|mut list| {
+            if let Some(deployment) = &self.deployment {
+                sign(&mut list, deployment);
+            }
             let committed = consumer.commit(&list, CommitMode::Async);
             committed.map_err(|error| fault_of(&format!("committing {partition}"), &error))
         });

@@ -19,6 +19,9 @@ use super::settings::Settings;
 /// How long a record may be under way before its outcome counts as unknown.
 const DELIVERY: Duration = Duration::from_secs(30);
 
+/// The largest record that is sent: a broker reads requests of 100 MiB (`socket.request.max.bytes`).
+const MOST_BYTES: &str = "100663296";
+
 /// A producer; clones share its connections.
 #[derive(Clone)]
 pub struct Producer(Arc<Shared>);
@@ -85,8 +88,8 @@ fn connect(settings: &Settings, batching: Batching) -> Outcome<FutureProducer<Co
         .set("partitioner", "murmur2_random")
         .set("compression.type", batching.compression)
         .set("linger.ms", batching.linger)
-        // A dead letter is a record with headers added: it may be larger than the record was allowed to be.
-        .set("message.max.bytes", "2097152")
+        // What a record may have is for its topic to say. Past this a broker drops the connection instead of an answer.
+        .set("message.max.bytes", MOST_BYTES)
         .set("delivery.timeout.ms", DELIVERY.as_millis().to_string());
     let client = config.create_with_context(Context::new(settings));
     client.map_err(|error| fault_of("creating a producer", &error))

@@ -22,6 +22,7 @@ use tokio::time::Instant;
 use super::context::{Change, Context};
 use super::fault::{explained, fault_of};
 use super::holdings::Holdings;
+use super::mark::Mark;
 use super::owned::{Assignment, Command, Handle, list_of, push, raw};
 use super::settings::Settings;
 
@@ -37,6 +38,11 @@ const HANDOVER: Duration = Duration::from_secs(10);
 /// A member of a group that reads one topic.
 pub struct Source {
     topic: Box<str>,
+    group: Box<str>,
+    /// What tells the deployment that reads from any other.
+    deployment: Option<Arc<str>>,
+    /// Whether it has begun to join the group.
+    entered: bool,
     /// `None` once it has left.
     consumer: Option<Arc<StreamConsumer<Context>>>,
     changes: UnboundedReceiver<Change>,
@@ -54,15 +60,42 @@ impl Source {
         Self::configured(&config(settings, group), Context::new(settings), topic)
     }
 
+    /// The same as a member of `deployment`. It joins no group in which another deployment has read the topic: the two would
+    /// share it out between them, and each would miss what the other takes. Offsets it commits say whose they are.
+    #[must_use]
+    pub fn of_deployment(mut self, deployment: &str) -> Self {
+        self.deployment = Some(deployment.into());
+        self
+    }
+
     fn configured(config: &ClientConfig, context: Context, topic: &str) -> Outcome<Self> {
         let (changed, changes) = unbounded_channel();
         let consumer: KafkaResult<StreamConsumer<Context>> = config.create_with_context(context.reporting(changed));
         let consumer = consumer.map_err(|error| fault_of("creating a consumer", &error))?;
-        let subscribed = consumer.subscribe(&[topic]);
-        subscribed.map_err(|error| fault_of(&format!("subscribing to `{topic}`"), &error))?;
         let (asked, commands) = unbounded_channel();
         let (consumer, holdings) = (Some(Arc::new(consumer)), Holdings::default());
-        Ok(Self { topic: topic.into(), consumer, changes, commands, asked, holdings })
+        let (topic, group) = (topic.into(), config.get("group.id").unwrap_or_default().into());
+        Ok(Self { topic, group, deployment: None, entered: false, consumer, changes, commands, asked, holdings })
+    }
+
+    /// Joins the group, unless it is another deployment's. Cancel safe: nothing is joined before all is known.
+    async fn enter(&mut self, consumer: &Arc<StreamConsumer<Context>>) -> Outcome<()> {
+        if let Some(deployment) = &self.deployment {
+            let mark =
+                Mark { topic: self.topic.clone(), group: self.group.clone(), deployment: Arc::clone(deployment) };
+            let asked = Arc::clone(consumer);
+            let asking = tokio::task::spawn_blocking(move || mark.check(&asked));
+            // Meanwhile the client is polled: only then does it log in.
+            let mut stream = consumer.stream();
+            tokio::select! {
+                checked = asking => checked.map_err(|error| Fault::Transient(format!("asking the group: {error}")))??,
+                Some(Err(error)) = stream.next() => return self.failed(&error, &consumer.context().take_reason()),
+            }
+        }
+        let subscribed = consumer.subscribe(&[&self.topic]);
+        subscribed.map_err(|error| fault_of(&format!("subscribing to `{}`", self.topic), &error))?;
+        self.entered = true;
+        Ok(())
     }
 
     fn consumer(&self) -> Arc<StreamConsumer<Context>> {
@@ -84,7 +117,7 @@ impl Source {
             Change::Assigned(partitions) => {
                 let handles = partitions.into_iter().map(|index| {
                     let assignment = Assignment::new(self.name(index));
-                    let handle = Handle::new(&assignment, &self.asked, consumer);
+                    let handle = Handle::new(&assignment, &self.asked, consumer, self.deployment.as_ref());
                     self.holdings.begin(index, assignment);
                     Arc::new(handle) as Arc<dyn OwnedPartition>
                 });
@@ -237,6 +270,8 @@ fn config(settings: &Settings, group: &str) -> ClientConfig {
         .set("fetch.wait.max.ms", "50")
         // Beside the bounded queue of a partition, librdkafka asks for more of it while it holds less than this...
         .set("queued.max.messages.kbytes", "2048")
+        // Partitions that are added are read within this, and not after minutes.
+        .set("topic.metadata.refresh.interval.ms", "10000")
         // By default it looks again a second later, and a worker would have no records meanwhile.
         .set("fetch.queue.backoff.ms", "10")
         // ... and then for so much, counted as it lies in the log: compressed, so it may be several times as large here.
@@ -308,6 +343,9 @@ enum Woken<'a> {
 impl Intake for Source {
     async fn next(&mut self) -> Outcome<Rebalance> {
         let consumer = self.consumer();
+        if !self.entered {
+            self.enter(&consumer).await?;
+        }
         let mut stream = consumer.stream();
         loop {
             if self.holdings.handed_over() {

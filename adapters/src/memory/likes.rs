@@ -27,6 +27,8 @@ pub struct Likes {
 #[derive(Debug, Default)]
 pub(super) struct Tables {
     fences: BTreeMap<Partition, Fence>,
+    /// How many partitions each topic had at first.
+    first_seen: BTreeMap<String, u32>,
     /// Each item under its `pk` and `user_id`.
     rows: BTreeMap<(String, String), Row>,
 }
@@ -128,6 +130,13 @@ impl Markers {
 impl FencedRows for Likes {
     async fn fence(&self, partition: &Partition) -> Outcome<Option<Fence>> {
         Ok(self.memory.state().likes.fences.get(partition).cloned())
+    }
+
+    async fn first_seen(&self, topic: &str, partitions: u32) -> Outcome<u32> {
+        let mut state = self.memory.state();
+        let fences = state.likes.fences.keys().filter(|fenced| *fenced.topic == *topic);
+        let seen = fences.map(|fenced| fenced.index + 1).max().unwrap_or(partitions);
+        Ok(*state.likes.first_seen.entry(topic.to_owned()).or_insert(seen))
     }
 
     async fn create_fence(&self, partition: &Partition, fence: &Fence) -> Outcome<()> {

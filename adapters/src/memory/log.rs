@@ -50,6 +50,16 @@ impl Broker {
         });
     }
 
+    /// Adds empty partitions to a topic.
+    pub fn add_partitions(&self, topic: &str, count: usize) {
+        self.change(|state| {
+            if let Some(topic) = state.topics.get_mut(topic) {
+                topic.partitions.extend((0..count).map(|_| Stored::default()));
+            }
+            state.balance_all();
+        });
+    }
+
     /// Deletes the records of a partition before `start`, as retention does.
     pub fn trim(&self, topic: &str, index: u32, start: u64) {
         self.change(|state| {

@@ -15,6 +15,7 @@ use crate::engine::{Env, shards};
 
 pub(crate) async fn contract(env: &Env) {
     a_fence_is_created_once(env).await;
+    the_partitions_a_topic_had_at_first_are_written_down_once_or_told_by_its_fences(env).await;
     rows_and_fence_move_together_or_not_at_all(env).await;
     a_fence_that_differs_in_any_part_refuses(env).await;
     a_transaction_takes_as_many_rows_as_a_batch_may_have(env).await;
@@ -62,6 +63,15 @@ async fn a_fence_is_created_once(env: &Env) {
     env.fenced.create_fence(&partition, &fence(5)).await.unwrap();
     env.fenced.create_fence(&partition, &fence(9)).await.unwrap();
     assert_eq!(env.fenced.fence(&partition).await, Ok(Some(fence(5))));
+}
+
+async fn the_partitions_a_topic_had_at_first_are_written_down_once_or_told_by_its_fences(env: &Env) {
+    for partitions in [12, 24] {
+        assert_eq!(env.fenced.first_seen("grown", partitions).await, Ok(12));
+    }
+    env.fenced.create_fence(&partition("earlier", 3), &fence(0)).await.unwrap();
+    assert_eq!(env.fenced.first_seen("earlier", 24).await, Ok(4), "from before it was written down");
+    assert_eq!(env.fenced.fences("grown").await, Ok(vec![]), "it is no fence");
 }
 
 async fn rows_and_fence_move_together_or_not_at_all(env: &Env) {

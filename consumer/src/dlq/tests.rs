@@ -35,6 +35,7 @@ fn replay(broker: &Broker) -> Replay {
         topic: "likes".to_owned(),
         key: KeyScheme::Post,
         shards: ShardCount::DEFAULT,
+        dry_run: false,
     }
 }
 
@@ -66,6 +67,16 @@ async fn a_replay_is_bounded_and_goes_on_where_it_was() {
     assert_eq!(replay.run(4).await.unwrap(), Replayed { sent: 4, ..Replayed::default() });
     assert_eq!(replay.run(100).await.unwrap(), Replayed { sent: 6, ..Replayed::default() });
     assert_eq!(replay.run(100).await.unwrap(), Replayed::default(), "nothing is put back twice");
+}
+
+#[tokio::test]
+async fn a_dry_run_counts_what_would_be_sent_and_a_replay_then_sends_it() {
+    let broker = broker(&[EVENT, b"{", EVENT]).await;
+    let dry = Replay { dry_run: true, ..replay(&broker) };
+    let would = dry.run(100).await.unwrap();
+    assert_eq!(replayed(&broker).await.iter().map(|(_, count)| count).sum::<u64>(), 0);
+    assert_eq!(replay(&broker).run(100).await.unwrap(), would);
+    assert_eq!(would, Replayed { sent: 2, skipped: 1, foreign: 0 });
 }
 
 #[tokio::test]

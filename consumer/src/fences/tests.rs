@@ -37,13 +37,28 @@ fn partition() -> Partition {
     Partition { topic: "likes".into(), index: 0 }
 }
 
+fn reset(partition: u32, to: ResetTo) -> Reset {
+    Reset { partition, to, dry_run: false }
+}
+
+#[tokio::test]
+async fn a_dry_run_changes_nothing_and_refuses_what_a_reset_would() {
+    let World { memory, fences, .. } = world().await;
+    let fence = Fence { offset: Offset(3), cfg: 2, topic: TopicId("gone".into()) };
+    fences.rows.create_fence(&partition(), &fence).await.unwrap();
+    fences.reset(Reset { dry_run: true, ..reset(0, ResetTo::Start) }, NOW).await.unwrap();
+    assert!(fences.reset(Reset { dry_run: true, ..reset(0, ResetTo::Offset(6)) }, NOW).await.is_err());
+    assert_eq!(fences.rows.fence(&partition()).await.unwrap(), Some(fence));
+    assert_eq!(memory.checkpoints().gaps().await.unwrap(), []);
+}
+
 #[tokio::test]
 async fn a_reset_moves_offset_and_topic_raises_cfg_and_opens_a_gap() {
     let World { broker, memory, fences } = world().await;
     let stale = Fence { offset: Offset(3), cfg: 2, topic: TopicId("gone".into()) };
     fences.rows.create_fence(&partition(), &stale).await.unwrap();
     broker.trim("likes", 0, 1);
-    fences.reset(0, ResetTo::Start, NOW).await.unwrap();
+    fences.reset(reset(0, ResetTo::Start), NOW).await.unwrap();
     let log = fences.reader.logs().await.unwrap().remove(0).1;
     let moved = fences.rows.fence(&partition()).await.unwrap().unwrap();
     assert_eq!(moved, Fence { offset: Offset(1), cfg: 3, topic: log.topic });
@@ -56,13 +71,13 @@ async fn a_reset_moves_offset_and_topic_raises_cfg_and_opens_a_gap() {
 #[tokio::test]
 async fn a_reset_outside_the_log_or_of_an_unknown_partition_is_refused_and_opens_no_gap() {
     let World { memory, fences, .. } = world().await;
-    assert!(fences.reset(0, ResetTo::Start, NOW).await.unwrap_err().to_string().contains("no fence yet"));
+    assert!(fences.reset(reset(0, ResetTo::Start), NOW).await.unwrap_err().to_string().contains("no fence yet"));
     let fence = Fence { offset: Offset(3), cfg: 0, topic: TopicId("t".into()) };
     fences.rows.create_fence(&partition(), &fence).await.unwrap();
-    assert!(fences.reset(0, ResetTo::Offset(6), NOW).await.is_err());
-    assert!(fences.reset(9, ResetTo::End, NOW).await.is_err());
+    assert!(fences.reset(reset(0, ResetTo::Offset(6)), NOW).await.is_err());
+    assert!(fences.reset(reset(9, ResetTo::End), NOW).await.is_err());
     assert_eq!(memory.checkpoints().gaps().await.unwrap(), []);
-    fences.reset(0, ResetTo::Offset(5), NOW).await.unwrap();
+    fences.reset(reset(0, ResetTo::Offset(5)), NOW).await.unwrap();
 }
 
 #[test]

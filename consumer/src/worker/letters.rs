@@ -9,7 +9,8 @@ use tally_core::consume::{Input, Letter, Note};
 use tally_core::fence::Partition;
 
 use super::Shared;
-use crate::{letter, metrics};
+use crate::letter::{self, Stored};
+use crate::metrics;
 
 /// The dead letters of one partition.
 pub(super) struct Letters {
@@ -65,7 +66,11 @@ async fn deliver(shared: Arc<Shared>, partition: Partition, letter: Arc<Letter>,
     let (topic, readiness) = (&shared.settings.dead_letter_topic, shared.host.readiness());
     let (offset, rejection) = (letter.offset, &letter.rejection);
     match letter::write(&*shared.producer, topic, &partition, letter.record(), rejection).await {
-        Ok(_) => {
+        Ok(stored) => {
+            if let Stored::Cut(why) = stored {
+                let bytes = letter.record().value.map_or(0, <[u8]>::len);
+                tracing::warn!(%partition, %offset, topic, bytes, why, "the dead letter has a part of the record alone");
+            }
             // Also where another letter was refused: the topic takes dead letters.
             readiness.forget(&condition(&partition));
             metrics::records("rejected", 1);

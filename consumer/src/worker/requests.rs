@@ -43,6 +43,7 @@ async fn load(log: Arc<dyn OwnedPartition>, shared: Arc<Shared>, request: Effect
     match request {
         Effect::ReadFence => Input::Fence(rows.fence(partition).await),
         Effect::ReadLog => Input::Log(log.log().await),
+        Effect::RecallPartitions(partitions) => Input::FirstSeen(rows.first_seen(&partition.topic, partitions).await),
         Effect::CreateFence(fence) => {
             tracing::info!(%partition, offset = %fence.offset, topic_id = %fence.topic, "creating the fence");
             Input::FenceStored(rows.create_fence(partition, &fence).await)

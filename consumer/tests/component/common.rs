@@ -86,6 +86,10 @@ impl FencedRows for Table {
         self.inner.fence(partition).await
     }
 
+    async fn first_seen(&self, topic: &str, partitions: u32) -> Outcome<u32> {
+        self.inner.first_seen(topic, partitions).await
+    }
+
     async fn create_fence(&self, partition: &Partition, fence: &Fence) -> Outcome<()> {
         self.inner.create_fence(partition, fence).await
     }

@@ -145,3 +145,34 @@ async fn a_fence_from_before_the_broker_told_topic_ids_takes_the_id_and_goes_on(
     assert_eq!(world.rows().await, *world.expected());
     stop(consumer).await;
 }
+
+#[tokio::test(start_paused = true)]
+async fn records_of_an_added_partition_that_were_deleted_before_they_were_read_are_an_alarm() {
+    let mut world = World::new(1);
+    world.say(0, "a", Like);
+    // What was deleted before the deployment was there was never promised.
+    world.broker.trim(common::TOPIC, 0, 1);
+    world.forget(0, "a");
+    world.say(0, "b", Like);
+    let first = world.consumer();
+    world.reaches(0, 2).await;
+    stop(first).await;
+
+    world.broker.add_partitions(common::TOPIC, 2);
+    for user in ["c", "d", "e"] {
+        world.say(1, user, Like);
+        world.say(2, user, Like);
+    }
+    world.broker.trim(common::TOPIC, 1, 2);
+    for user in ["c", "d", "e"] {
+        world.forget(1, user);
+    }
+    let second = world.consumer();
+    world.reaches(2, 3).await;
+    let readiness = second.host().readiness().clone();
+    eventually("the alarm shows", async || readiness.report().conditions.contains_key("partition-1")).await;
+    let condition = format!("{:?}", readiness.report().conditions["partition-1"]);
+    assert!(condition.contains("2 events were deleted unread"), "{condition}");
+    assert_eq!(world.rows().await, *world.expected());
+    stop(second).await;
+}

@@ -131,6 +131,17 @@ async fn a_whole_topic_read_by_a_group_without_offsets_writes_nothing() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_bad_record_of_three_mebibytes_becomes_a_dead_letter_and_holds_nothing_up() {
+    let mut stage = Stage::set().await;
+    let consumer = stage.consumer(&[]);
+    stage.say_large(3 << 20).await;
+    stage.say(300).await;
+    stage.caught_up().await;
+    stage.check().await;
+    consumer.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_broker_that_is_down_is_waited_for_by_name() {
     let outage = Duration::from_secs(sized("TALLY_TEST_OUTAGE", 0));
     let mut stage = Stage::set().await;

@@ -134,6 +134,16 @@ impl Stage {
         }
     }
 
+    /// Says a record that is no event and has so many bytes.
+    pub(crate) async fn say_large(&mut self, bytes: usize) {
+        let value = pad(7, bytes);
+        let (key, value) = (Some(&b"p"[..]), Some(value.as_bytes()));
+        let record = Outgoing { topic: "likes", partition: None, key, value, headers: &[] };
+        let written = self.producer.send(record).await.expect("the cluster takes it");
+        self.ends.insert(written.partition, written.offset.0 + 1);
+        self.poison.push((written.partition, written.offset.0));
+    }
+
     /// The record of event `n`: its post, its value, and whether it is poison.
     fn draw(&mut self, n: u64, padding: usize) -> (PostId, Vec<u8>, bool) {
         let draw = n.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 20;

@@ -20,6 +20,8 @@ pub enum Input {
     Fence(Outcome<Option<Fence>>),
     /// What the broker says of the log.
     Log(Outcome<Log>),
+    /// How many partitions the topic had when the deployment first read it.
+    FirstSeen(Outcome<u32>),
     /// A fence was created or its topic named, or another writer came first: it is read again either way.
     FenceStored(Outcome<()>),
     /// How many partitions the topic has.
@@ -74,6 +76,9 @@ pub enum Effect {
     ReadFence,
     /// Ask the broker about the log. Answered by [`Input::Log`].
     ReadLog,
+    /// Recall how many partitions the topic had when the deployment first read it: so many, if that is not known. Answered by
+    /// [`Input::FirstSeen`]. Safe to repeat: what is there already stays.
+    RecallPartitions(u32),
     /// Store this fence if there is none. Answered by [`Input::FenceStored`]. Safe to repeat: a fence that is there stays.
     CreateFence(Fence),
     /// Replace the fence `seen` by `told`, which has the topic's id where `seen` has its name. Answered by

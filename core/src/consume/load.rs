@@ -19,10 +19,22 @@ pub(super) struct Loading {
 enum Call {
     Fence,
     Log(Option<Fence>),
+    /// Before a fence is created.
+    Count(Log),
+    FirstSeen {
+        log: Log,
+        partitions: u32,
+    },
     CreateFence(Fence),
-    NameTopic { seen: Fence, told: Fence },
+    NameTopic {
+        seen: Fence,
+        told: Fence,
+    },
     Partitions(Fence),
-    StartAt { fence: Fence, partitions: u32 },
+    StartAt {
+        fence: Fence,
+        partitions: u32,
+    },
 }
 
 /// What an answer comes to.
@@ -56,6 +68,12 @@ impl Loading {
         let next = match (&self.call, answer) {
             (Call::Fence, Input::Fence(stored)) => stored.map(|stored| after_fence(stored, effects)),
             (Call::Log(stored), Input::Log(log)) => log.map(|log| after_log(stored.clone(), &log, partition)),
+            (Call::Count(log), Input::Partitions(count)) => {
+                count.map(|partitions| Next::Ask(Call::FirstSeen { log: log.clone(), partitions }))
+            }
+            (Call::FirstSeen { log, .. }, Input::FirstSeen(first)) => {
+                first.map(|first| Next::Ask(Call::CreateFence(fence::first(log, partition.index, first))))
+            }
             (Call::CreateFence(_) | Call::NameTopic { .. }, Input::FenceStored(done)) => {
                 done.map(|()| Next::Ask(Call::Fence))
             }
@@ -101,6 +119,8 @@ impl Call {
         match self {
             Self::Fence => "fence",
             Self::Log(_) => "log",
+            Self::Count(_) => "partitions",
+            Self::FirstSeen { .. } => "first_seen",
             Self::CreateFence(_) => "create_fence",
             Self::NameTopic { .. } => "name_topic",
             Self::Partitions(_) => "partitions",
@@ -112,9 +132,10 @@ impl Call {
         match self {
             Self::Fence => Effect::ReadFence,
             Self::Log(_) => Effect::ReadLog,
+            Self::FirstSeen { partitions, .. } => Effect::RecallPartitions(*partitions),
             Self::CreateFence(fence) => Effect::CreateFence(fence.clone()),
             Self::NameTopic { seen, told } => Effect::NameTopic { seen: seen.clone(), told: told.clone() },
-            Self::Partitions(_) => Effect::CountPartitions,
+            Self::Count(_) | Self::Partitions(_) => Effect::CountPartitions,
             Self::StartAt { fence, .. } => Effect::StartAt(fence.offset),
         }
     }
@@ -134,7 +155,7 @@ fn after_log(stored: Option<Fence>, log: &Log, partition: &Partition) -> Next {
         return Next::Ask(Call::NameTopic { seen: seen.clone(), told });
     }
     match fence::load(stored, log) {
-        Load::Create(fence) => Next::Ask(Call::CreateFence(fence)),
+        Load::Create => Next::Ask(Call::Count(log.clone())),
         Load::Resume(fence) => Next::Ask(Call::Partitions(fence)),
         Load::Halt(alarm) => Next::Halt(Halt::Alarm(alarm)),
     }

@@ -5,12 +5,12 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::Setup;
 use super::effect::{Cause, Effect, Halt, Note};
 use super::lane::{Lane, Stage};
 use super::letters::{Letter, Letters};
 use super::outcome;
 use super::write::{Split, Writing};
+use super::{REFUSED, Setup};
 use crate::batch::{BatchLimits, Trigger};
 use crate::event::Rejection;
 use crate::fence::{Commit, Fence, Next};
@@ -41,6 +41,8 @@ pub(super) struct Context<'a> {
     pub(super) doubted: &'a mut bool,
     /// Reloads that led to nothing written.
     pub(super) fruitless: &'a mut Option<u32>,
+    /// Records that the store has refused since it took one.
+    pub(super) refused: &'a mut u32,
     pub(super) now: Duration,
     pub(super) effects: &'a mut Vec<Effect>,
 }
@@ -127,6 +129,9 @@ impl Reading {
                 context.effects.push(Effect::Note(Note::Applied(writing.part().len())));
                 self.lane.fence.offset = writing.part().to();
                 *context.fruitless = None;
+                if writing.part().rows() > 0 {
+                    *context.refused = 0;
+                }
                 self.next_part(context)
             }
             Next::Again => {
@@ -153,7 +158,11 @@ impl Reading {
                 context.note(Note::Bisected);
                 self.next_part(context)
             }
+            Split::Culprit(offset) if *context.refused >= REFUSED => Then::Halt(Halt::Refused(format!(
+                "the store takes no record, {REFUSED} in a row were put aside: {offset}: {refused}"
+            ))),
             Split::Culprit(offset) => {
+                *context.refused += 1;
                 let run = self.runs.iter().find(|run| run.at(offset).is_some());
                 let run = run.expect("a run is kept until the fence has passed it");
                 let letter = self.lane.letter(run, offset, Rejection::RefusedByStore(refused));

@@ -1,5 +1,7 @@
 //! The machine step by step: what it asks for, in which order, and what it makes of each answer.
 
+mod refusing;
+
 use super::*;
 use crate::batch::Trigger;
 use crate::event::{Action, LikeEvent, Rejection};
@@ -141,6 +143,10 @@ fn the_fence_is_read_before_the_log_and_reading_starts_at_the_fence() {
     driven.step(Input::Fence(Ok(None)));
     assert!(matches!(driven.asked(), Effect::ReadLog));
     driven.step(Input::Log(Ok(log("id", 7, 9))));
+    assert!(matches!(driven.asked(), Effect::CountPartitions));
+    driven.step(Input::Partitions(Ok(12)));
+    assert!(matches!(driven.asked(), Effect::RecallPartitions(12)));
+    driven.step(Input::FirstSeen(Ok(12)));
     assert!(matches!(driven.asked(), Effect::CreateFence(created) if *created == fence(7, 0)));
     driven.step(Input::FenceStored(Ok(())));
     assert!(matches!(driven.asked(), Effect::ReadFence), "another consumer may have been first");

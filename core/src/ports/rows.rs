@@ -16,6 +16,10 @@ pub trait FencedRows: Send + Sync {
     /// The fence of `partition`, read consistently; `None` before its first creation.
     async fn fence(&self, partition: &Partition) -> Outcome<Option<Fence>>;
 
+    /// How many partitions `topic` had when this deployment first read it: `partitions`, if that was not written down yet,
+    /// which this does. Where it was not, and there are fences, they say it. Safe to repeat: what is there already stays.
+    async fn first_seen(&self, topic: &str, partitions: u32) -> Outcome<u32>;
+
     /// Creates the fence if there is none. Safe to repeat: what is there already stays.
     async fn create_fence(&self, partition: &Partition, fence: &Fence) -> Outcome<()>;
 

@@ -25,7 +25,13 @@ pub(crate) struct Process {
 
 pub(crate) fn command(args: &[&str]) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_tally-count-api"));
-    command.args(args).kill_on_drop(true).stdin(Stdio::null());
+    command.args(args);
+    surrounded(command)
+}
+
+/// With the variables that every process has here.
+fn surrounded(mut command: Command) -> Command {
+    command.kill_on_drop(true).stdin(Stdio::null());
     command.env_remove("TALLY_REDIS").env("AWS_REGION", "us-east-1");
     command.env("AWS_ACCESS_KEY_ID", "local").env("AWS_SECRET_ACCESS_KEY", "canary-aws-secret");
     command
@@ -40,7 +46,19 @@ impl Process {
     /// The same, not waited for.
     pub(crate) fn launch(tables: &Tables, args: &[&str]) -> Self {
         let always = ["--listen", "127.0.0.1:0", "--admin-listen", "127.0.0.1:0", "--log-format", "json"];
-        let mut command = command(&[&always, args].concat());
+        Self::spawn(tables, command(&[&always, args].concat()))
+    }
+
+    /// The same with at most `files` open files.
+    fn limited(tables: &Tables, files: u32) -> Self {
+        let script = format!("ulimit -n {files} && exec \"$0\" \"$@\"");
+        let mut limited = Command::new("sh");
+        limited.args(["-c", &script, env!("CARGO_BIN_EXE_tally-count-api")]);
+        limited.args(["--listen", "127.0.0.1:0", "--admin-listen", "127.0.0.1:0", "--log-format", "json"]);
+        Self::spawn(tables, surrounded(limited))
+    }
+
+    fn spawn(tables: &Tables, mut command: Command) -> Self {
         command.env("AWS_ENDPOINT_URL", format!("http://{}", tables.address));
         let mut child = command.stdout(Stdio::null()).stderr(Stdio::piped()).spawn().unwrap();
         let lines = Arc::<Mutex<Vec<String>>>::default();
@@ -173,6 +191,11 @@ async fn bad_settings_are_named_and_checked_without_a_connection() {
         (&["--no-such-flag"][..], "--no-such-flag"),
         (&["--listen", "x"], "--listen"),
         (&["--redis", "r:6379"], "--redis"),
+        (&["--redis", "redis://"], "--redis"),
+        (&["--redis", "redis://canary:99999"], "--redis"),
+        (&["--topic", "li kes", "--brokers", "b:9092"], "--topic"),
+        (&["--listen", "127.0.0.1:9090"], "--listen"),
+        (&["--listen", "127.0.0.1:99999"], "--listen"),
         (&["--key", "random"], "--key"),
         (&["--local-ttl", "100"], "--local-ttl"),
         (&["--write-token-file", "/etc/hostname"], "--write-token-file"),
@@ -182,6 +205,63 @@ async fn bad_settings_are_named_and_checked_without_a_connection() {
         assert_eq!(code, Some(78), "{args:?}");
         assert!(said.contains(named) && !said.contains("canary"), "{said}");
     }
+}
+
+#[tokio::test]
+async fn bad_variables_are_named_and_checked_without_a_connection() {
+    for (name, value) in [
+        ("AWS_REGION", ""),
+        ("AWS_ENDPOINT_URL", "canary"),
+        ("AWS_ENDPOINT_URL", "http://canary:99999"),
+        ("AWS_SECRET_ACCESS_KEY", ""),
+        ("TALLY_LISTENN", "canary"),
+    ] {
+        let output = command(&["--check"]).env(name, value).output().await.unwrap();
+        let said = String::from_utf8([output.stdout, output.stderr].concat()).unwrap();
+        assert_eq!(output.status.code(), Some(78), "{name}={value}: {said}");
+        assert!(said.contains(name) && !said.contains("canary") && said.lines().count() == 1, "{said}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn no_region_and_no_credentials_are_said_by_name_in_one_line() {
+    let tables = Tables::start().await;
+    for (missing, named) in [("AWS_REGION", "AWS_REGION"), ("AWS_ACCESS_KEY_ID", "AWS_ACCESS_KEY_ID")] {
+        // Without the instance it cannot be known either, before the first request.
+        for check in [&[][..], &["--check"]] {
+            let mut command = command(&[&["--listen", "127.0.0.1:0", "--admin-listen", "off"], check].concat());
+            command.env("AWS_ENDPOINT_URL", format!("http://{}", tables.address)).env("HOME", "/nowhere");
+            command.env_remove("AWS_DEFAULT_REGION").env_remove(missing).env("AWS_EC2_METADATA_DISABLED", "true");
+            if missing == "AWS_ACCESS_KEY_ID" {
+                command.env_remove("AWS_SECRET_ACCESS_KEY");
+            }
+            let output = tokio::time::timeout(DEADLINE, command.output()).await.unwrap().unwrap();
+            let said = String::from_utf8(output.stderr).unwrap();
+            assert_eq!(output.status.code(), Some(78), "{said}");
+            assert!(said.contains(&format!("{named}: missing")) && said.lines().count() == 1, "{said}");
+        }
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn with_few_open_files_fewer_connections_are_taken_aloud_and_the_probes_are_answered() {
+    let tables = Tables::start().await;
+    let mut process = Process::limited(&tables, 128).ready().await;
+    let said = process
+        .said("fewer connections are taken than --connections says: this process may not open more files (ulimit -n)");
+    assert_eq!(
+        (&said.as_ref().unwrap()["connections"], &said.as_ref().unwrap()["asked"]),
+        (&64.into(), &10_000.into())
+    );
+    let mut idle = Vec::new();
+    for _ in 0..200 {
+        idle.push(tokio::net::TcpStream::connect(process.address).await.unwrap());
+    }
+    for path in ["/livez", "/readyz", "/metrics"] {
+        assert_eq!(get(process.admin, path).await.status, 200, "{path}");
+    }
+    drop(idle);
+    assert_eq!(process.end().await, Some(0));
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

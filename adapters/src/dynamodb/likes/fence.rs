@@ -6,7 +6,7 @@ use tally_core::ports::Outcome;
 
 use super::super::expression::Aliases;
 use super::super::item::{Item, Reader, item, number, text};
-use super::super::names::checkpoints::{CFG, ID, OFFSET, TOPIC_ID};
+use super::super::names::checkpoints::{CFG, ID, OFFSET, PARTITIONS, TOPIC_ID};
 
 /// Where the fences of `topic` are kept; a topic's name has no slash.
 pub(super) fn prefix(topic: &str) -> String {
@@ -15,6 +15,17 @@ pub(super) fn prefix(topic: &str) -> String {
 
 pub(super) fn key(partition: &Partition) -> Item {
     item([(ID, text(format!("{}{}", prefix(&partition.topic), partition.index)))])
+}
+
+/// Where it stands how many partitions `topic` had at first.
+pub(super) fn topic_key(topic: &str) -> Item {
+    item([(ID, text(format!("kafka/{topic}")))])
+}
+
+pub(super) fn encode_topic(topic: &str, partitions: u32) -> Item {
+    let mut encoded = topic_key(topic);
+    encoded.extend(item([(PARTITIONS, number(partitions))]));
+    encoded
 }
 
 pub(super) fn encode(partition: &Partition, fence: &Fence) -> Item {

@@ -3,7 +3,7 @@ use std::time::Duration;
 use rdkafka::mocking::MockCluster;
 use rdkafka::producer::DefaultProducerContext;
 use tally_core::ports::Producer as _;
-use tally_core::ports::log::Outgoing;
+use tally_core::ports::log::{self, Outgoing};
 
 use super::super::Producer;
 use super::super::owned::QUEUE_WEIGHT;
@@ -139,4 +139,31 @@ async fn leaving_ends_although_a_worker_still_holds_a_revoked_partition() {
     left.await.expect("leaving does not wait for a worker");
     drop(owned);
     Box::new(two).leave().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_deployment_does_not_join_the_group_of_another() {
+    let (_cluster, settings) = cluster(1);
+    let member = |deployment: &str| Source::new(&settings, "readers", "likes").unwrap().of_deployment(deployment);
+    let mut first = member("blue");
+    let owned = assigned(&mut first).await;
+    owned[0].finished(Offset(0));
+    let reader = super::super::TopicReader::new(&settings, "readers", "likes").unwrap();
+    let deadline = Instant::now() + PATIENCE;
+    while log::TopicReader::bookmark(&reader, owned[0].partition()).await.unwrap().is_none() {
+        assert!(Instant::now() < deadline, "nothing was committed");
+        polled(&mut first, Duration::from_millis(100)).await;
+    }
+    drop(owned);
+    Box::new(first).leave().await;
+
+    let mut other = member("green");
+    let fault = other.next().await.unwrap_err();
+    let Fault::Fatal(said) = &fault else { panic!("{fault}") };
+    assert!(said.contains("blue") && said.contains("green") && said.contains("`readers`"), "{said}");
+    Box::new(other).leave().await;
+
+    let mut again = member("blue");
+    assert_eq!(assigned(&mut again).await.len(), 1);
+    Box::new(again).leave().await;
 }

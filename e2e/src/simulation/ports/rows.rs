@@ -22,6 +22,10 @@ impl FencedRows for MutatedRows {
         self.0.fence(partition).await
     }
 
+    async fn first_seen(&self, topic: &str, partitions: u32) -> Outcome<u32> {
+        self.0.first_seen(topic, partitions).await
+    }
+
     async fn create_fence(&self, partition: &Partition, fence: &Fence) -> Outcome<()> {
         self.0.create_fence(partition, fence).await
     }

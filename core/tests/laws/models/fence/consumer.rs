@@ -99,6 +99,7 @@ impl Consumer {
             Effect::CreateFence(fence) => self.ask = Some(Ask::Create(fence)),
             Effect::NameTopic { .. } => unreachable!("this broker tells no topic ids"),
             Effect::CountPartitions => return Some(Input::Partitions(Ok(1))),
+            Effect::RecallPartitions(partitions) => return Some(Input::FirstSeen(Ok(partitions))),
             Effect::StartAt(offset) => {
                 if rules.obeys(Rule::StartAnew) || self.at == 0 {
                     self.at = offset.0;

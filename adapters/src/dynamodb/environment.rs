@@ -1,0 +1,121 @@
+//! What can be wrong with the standard AWS variables, as far as it can be known without asking over a network: the SDK
+//! passes over some of it in silence, and finds the rest at the first request.
+
+use aws_config::meta::region::ProvideRegion as _;
+use aws_config::profile::region::ProfileFileRegionProvider;
+use futures_util::FutureExt as _;
+use tally_service::Invalid;
+
+use super::check_endpoint;
+
+/// Where another endpoint than the region's own is named.
+const ENDPOINTS: [&str; 3] = ["AWS_ENDPOINT_URL", "AWS_ENDPOINT_URL_DYNAMODB", "AWS_ENDPOINT_URL_DYNAMODB_STREAMS"];
+
+/// What says that credentials come from elsewhere than from variables.
+const OTHER_CREDENTIALS: [&str; 5] = [
+    "AWS_PROFILE",
+    "AWS_CONTAINER_CREDENTIALS_RELATIVE_URI",
+    "AWS_CONTAINER_CREDENTIALS_FULL_URI",
+    "AWS_WEB_IDENTITY_TOKEN_FILE",
+    "AWS_SHARED_CREDENTIALS_FILE",
+];
+
+/// What is wrong with this process's AWS variables.
+pub fn environment() -> Invalid {
+    // Files are read without waiting.
+    let of_profile = ProfileFileRegionProvider::new().region().now_or_never().flatten().is_some();
+    let home = std::env::home_dir().map(|home| home.join(".aws"));
+    let profiles = home.is_some_and(|folder| folder.join("credentials").exists() || folder.join("config").exists());
+    problems(|name| std::env::var(name).ok(), of_profile, profiles)
+}
+
+/// The same for any variables, with whether a profile names a region, and whether there are profiles at all.
+fn problems(get: impl Fn(&str) -> Option<String>, region_of_profile: bool, profiles: bool) -> Invalid {
+    let mut invalid = Invalid::none();
+    let no_instance = get("AWS_EC2_METADATA_DISABLED").is_some_and(|value| value.eq_ignore_ascii_case("true"));
+    // The first that is there counts, also where it is empty.
+    match ["AWS_REGION", "AWS_DEFAULT_REGION"].into_iter().find_map(|name| Some((name, get(name)?))) {
+        Some((name, region)) if !is_region(&region) => {
+            invalid.add_variable(name, "not the name of a region, such as eu-west-1");
+        }
+        None if no_instance && !region_of_profile => {
+            invalid.add_variable("AWS_REGION", format!("missing, {NO_PROFILE} names a region"));
+        }
+        _ => {}
+    }
+    let given = |name: &str| get(name).is_some_and(|value| !value.is_empty());
+    match ["AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"].map(given) {
+        [true, false] => invalid.add_variable("AWS_SECRET_ACCESS_KEY", "missing, while AWS_ACCESS_KEY_ID is given"),
+        [false, true] => invalid.add_variable("AWS_ACCESS_KEY_ID", "missing, while AWS_SECRET_ACCESS_KEY is given"),
+        [false, false] if no_instance && !profiles && !OTHER_CREDENTIALS.into_iter().any(given) => {
+            invalid.add_variable("AWS_ACCESS_KEY_ID", format!("missing, {NO_PROFILE} or role has credentials"));
+        }
+        _ => {}
+    }
+    for name in ENDPOINTS {
+        if let Some(endpoint) = get(name).filter(|endpoint| !endpoint.is_empty())
+            && let Err(problem) = check_endpoint(&endpoint)
+        {
+            invalid.add_variable(name, problem);
+        }
+    }
+    invalid
+}
+
+const NO_PROFILE: &str = "and no profile";
+
+fn is_region(text: &str) -> bool {
+    !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_lowercase() || byte.is_ascii_digit() || byte == b'-')
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn said(variables: &[(&str, &str)], profiles: bool) -> String {
+        let get = |name: &str| variables.iter().find(|(found, _)| *found == name).map(|(_, value)| (*value).to_owned());
+        problems(get, profiles, profiles).to_string()
+    }
+
+    const GOOD: [(&str, &str); 3] =
+        [("AWS_REGION", "eu-west-1"), ("AWS_ACCESS_KEY_ID", "canary"), ("AWS_SECRET_ACCESS_KEY", "canary")];
+    const NO_INSTANCE: (&str, &str) = ("AWS_EC2_METADATA_DISABLED", "true");
+
+    #[test]
+    fn what_is_complete_or_may_come_from_elsewhere_is_accepted() {
+        assert_eq!(said(&GOOD, false), "");
+        assert_eq!(said(&[], false), "", "an instance may know");
+        assert_eq!(said(&[NO_INSTANCE], true), "", "a profile knows");
+        let role = [NO_INSTANCE, ("AWS_DEFAULT_REGION", "us-gov-east-1"), ("AWS_WEB_IDENTITY_TOKEN_FILE", "/t")];
+        assert_eq!(said(&role, false), "");
+        assert_eq!(said(&[("AWS_ENDPOINT_URL", "")], false), "", "which is none");
+    }
+
+    #[test]
+    fn what_is_missing_is_named() {
+        assert_eq!(
+            said(&[NO_INSTANCE], false),
+            "AWS_REGION: missing, and no profile names a region; \
+             AWS_ACCESS_KEY_ID: missing, and no profile or role has credentials"
+        );
+        assert!(said(&GOOD[..2], false).starts_with("AWS_SECRET_ACCESS_KEY: missing"));
+        assert!(said(&[GOOD[0], GOOD[2]], false).starts_with("AWS_ACCESS_KEY_ID: missing"));
+        assert!(said(&[("AWS_REGION", "x"), ("AWS_ACCESS_KEY_ID", "canary")], false).contains("AWS_SECRET"));
+    }
+
+    #[test]
+    fn an_empty_region_and_a_url_that_is_none_are_named_without_any_value() {
+        for (name, bad) in [
+            ("AWS_REGION", ""),
+            ("AWS_DEFAULT_REGION", ""),
+            ("AWS_REGION", "eu west"),
+            ("AWS_ENDPOINT_URL", "canary"),
+            ("AWS_ENDPOINT_URL_DYNAMODB", "http://canary:99999"),
+            ("AWS_ENDPOINT_URL_DYNAMODB_STREAMS", "ftp://canary"),
+        ] {
+            let said = said(&[(name, bad)], false);
+            assert!(said.starts_with(&format!("{name}: not ")) && !said.contains("canary"), "{name}={bad}: {said}");
+        }
+        assert!(said(&[("AWS_REGION", ""), ("AWS_DEFAULT_REGION", "eu-west-1")], false).starts_with("AWS_REGION: not"));
+    }
+}
