@@ -177,7 +177,7 @@ impl tally_service::App for App {
 impl Program for App {
     type Args = Args;
     type Config = Config;
-    const METRICS: Catalogue = METRICS;
+    const METRICS: &'static [Catalogue] = &[METRICS];
 
     async fn build(config: Config) -> anyhow::Result<Self> {
         Self::new(config).await

@@ -7,7 +7,6 @@ use std::time::Duration;
 use axum::Json;
 use axum::extract::State;
 use axum::http::StatusCode;
-use metrics::counter;
 use serde::Serialize;
 use tally_core::event::{Action, KeyScheme, LikeEvent};
 use tally_core::fault::Fault;
@@ -63,7 +62,7 @@ impl EventWriter {
         let sent =
             sent.unwrap_or_else(|_| Err(Fault::Transient(format!("no acknowledgement within {:?}", self.budget))));
         let outcome = sent.as_ref().map_or_else(Fault::class, |_| "acknowledged");
-        counter!(WRITES.name, "action" => name(action), "outcome" => outcome).increment(1);
+        WRITES.counter(&[name(action), outcome]).increment(1);
         sent.map(|_| at).map_err(|fault| Problem::BrokerAway(LoggedCause::new(&fault)))
     }
 }
