@@ -1,10 +1,12 @@
 //! What a test or a person can do to the emulator from outside the protocol: split, roll, trim, advance the clock, set faults, read counts.
 
 use std::collections::BTreeMap;
+use std::net::IpAddr;
 use std::time::Duration;
 
 use bytes::Bytes;
-use http::{HeaderValue, Method, Response, StatusCode, header};
+use http::request::Parts;
+use http::{HeaderMap, HeaderValue, Method, Response, StatusCode, header};
 use serde::Deserialize;
 use serde_json::json;
 
@@ -35,6 +37,9 @@ pub enum ControlError {
     Unreadable(String),
     #[error("no control route {0}")]
     NoRoute(String),
+    /// A page in a browser asked, or may have.
+    #[error("control routes are for programs on this machine: {0}")]
+    Foreign(&'static str),
 }
 
 impl Emulator {
@@ -186,9 +191,11 @@ struct FaultCommand {
 }
 
 /// Answers a control route: JSON in, JSON out, 400 with an `error` when it was not carried out.
-pub(crate) fn answer(emulator: &Emulator, method: &Method, route: &str, body: &[u8]) -> Response<Bytes> {
-    let (status, value) = match command(emulator, method, route, body) {
+pub(crate) fn answer(emulator: &Emulator, head: &Parts, route: &str, body: &[u8]) -> Response<Bytes> {
+    let done = from_a_program(&head.headers).and_then(|()| command(emulator, &head.method, route, body));
+    let (status, value) = match done {
         Ok(value) => (StatusCode::OK, value),
+        Err(error @ ControlError::Foreign(_)) => (StatusCode::FORBIDDEN, json!({"error": error.to_string()})),
         Err(error @ ControlError::NoRoute(_)) => (StatusCode::NOT_FOUND, json!({"error": error.to_string()})),
         Err(error) => (StatusCode::BAD_REQUEST, json!({"error": error.to_string()})),
     };
@@ -196,6 +203,25 @@ pub(crate) fn answer(emulator: &Emulator, method: &Method, route: &str, body: &[
     *response.status_mut() = status;
     response.headers_mut().insert(header::CONTENT_TYPE, HeaderValue::from_static("application/json"));
     response
+}
+
+/// Whether a program sent the request. Any page that a person has open can send requests to loopback, and reads the answers
+/// under a name that a name server points here.
+fn from_a_program(headers: &HeaderMap) -> Result<(), ControlError> {
+    if headers.contains_key(header::ORIGIN) {
+        return Err(ControlError::Foreign("a page sent the request"));
+    }
+    let host = headers.get(header::HOST).and_then(|host| host.to_str().ok()).unwrap_or_default();
+    let name = match host.rsplit_once(':') {
+        Some((name, port)) if port.bytes().all(|byte| byte.is_ascii_digit()) => name,
+        _ => host,
+    };
+    let address = name.strip_prefix('[').and_then(|name| name.strip_suffix(']')).unwrap_or(name);
+    if name.eq_ignore_ascii_case("localhost") || address.parse::<IpAddr>().is_ok() {
+        Ok(())
+    } else {
+        Err(ControlError::Foreign("the host is neither an address nor localhost"))
+    }
 }
 
 fn command(emulator: &Emulator, method: &Method, route: &str, body: &[u8]) -> Result<serde_json::Value, ControlError> {
@@ -232,4 +258,38 @@ fn command(emulator: &Emulator, method: &Method, route: &str, body: &[u8]) -> Re
 
 fn read<T: serde::de::DeserializeOwned>(body: &[u8]) -> Result<T, ControlError> {
     serde_json::from_slice(body).map_err(|error| ControlError::Unreadable(error.to_string()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn asked(host: &'static str, origin: Option<&'static str>) -> Result<(), ControlError> {
+        let mut headers = HeaderMap::new();
+        headers.insert(header::HOST, HeaderValue::from_static(host));
+        headers.extend(origin.map(|origin| (header::ORIGIN, HeaderValue::from_static(origin))));
+        from_a_program(&headers)
+    }
+
+    #[test]
+    fn programs_on_this_machine_may_ask() {
+        for host in ["127.0.0.1:8000", "localhost:8000", "LOCALHOST", "[::1]:8000", "172.17.0.2:8000"] {
+            assert_eq!(asked(host, None), Ok(()), "{host}");
+        }
+    }
+
+    #[test]
+    fn no_page_may_ask_whatever_its_name_points_to() {
+        for (host, origin) in [
+            ("127.0.0.1:8000", Some("http://evil.example")),
+            ("127.0.0.1:8000", Some("null")),
+            ("127.0.0.1:8000", Some("http://127.0.0.1:8000")),
+            ("evil.example:8000", None),
+            ("localhost.evil.example", None),
+            ("", None),
+        ] {
+            assert!(matches!(asked(host, origin), Err(ControlError::Foreign(_))), "{host} {origin:?}");
+        }
+        assert!(from_a_program(&HeaderMap::new()).is_err());
+    }
 }

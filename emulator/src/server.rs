@@ -77,7 +77,7 @@ impl Emulator {
         let Some(body) = read(body).await? else { return Ok(self.answer(Err(envelope::too_large()))) };
         let path = head.uri.path();
         if let Some(route) = path.strip_prefix("/_control/").filter(|_| self.has_control_routes()) {
-            return Ok(control::answer(self, &head.method, route, &body));
+            return Ok(control::answer(self, &head, route, &body));
         }
         if head.method == Method::GET && path == "/" {
             return Ok(Response::new(Bytes::from_static(b"healthy: tally-emulator\n")));

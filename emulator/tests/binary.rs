@@ -36,11 +36,15 @@ impl Drop for Running {
 }
 
 async fn request(address: &str, method: &str, path: &str, body: &str) -> String {
-    let mut connection = TcpStream::connect(address).await.unwrap();
     let text = format!(
-        "{method} {path} HTTP/1.1\r\nHost: x\r\nConnection: close\r\nContent-Length: {}\r\n\r\n{body}",
+        "{method} {path} HTTP/1.1\r\nHost: {address}\r\nConnection: close\r\nContent-Length: {}\r\n\r\n{body}",
         body.len()
     );
+    exchange(address, &text).await
+}
+
+async fn exchange(address: &str, text: &str) -> String {
+    let mut connection = TcpStream::connect(address).await.unwrap();
     connection.write_all(text.as_bytes()).await.unwrap();
     let mut answer = String::new();
     connection.read_to_string(&mut answer).await.unwrap();
@@ -71,4 +75,14 @@ async fn the_control_routes_answer_only_when_they_were_asked_for() {
     assert!(request(address, "POST", "/_control/clock", r#"{"advance_ms":5}"#).await.contains("now_ms"));
     assert!(request(address, "POST", "/_control/split", r#"{"table":"none"}"#).await.starts_with("HTTP/1.1 400 "));
     assert!(request(address, "POST", "/_control/dance", "{}").await.starts_with("HTTP/1.1 404 "));
+    let trim = |host: &str, origin: &str| {
+        format!(
+            "POST /_control/trim HTTP/1.1\r\nHost: {host}\r\n{origin}Content-Type: text/plain\r\nConnection: close\r\n\
+             Content-Length: 17\r\n\r\n{{\"table\":\"likes\"}}"
+        )
+    };
+    for foreign in [trim(address, "Origin: http://evil.example\r\n"), trim("evil.example:8000", "")] {
+        assert!(exchange(address, &foreign).await.starts_with("HTTP/1.1 403 "), "{foreign}");
+    }
+    assert!(exchange(address, &trim(address, "")).await.starts_with("HTTP/1.1 400 "), "there is no such table");
 }

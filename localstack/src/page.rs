@@ -3,7 +3,6 @@
 mod assets;
 mod problem;
 mod routes;
-mod same_site;
 
 use serde::{Deserialize, Serialize};
 use thiserror::Error;
