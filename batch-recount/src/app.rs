@@ -125,7 +125,7 @@ async fn run(of: Recounter, job: Job) -> anyhow::Result<Exit> {
 impl Program for App {
     type Args = Args;
     type Config = Config;
-    const METRICS: Catalogue = metrics::CATALOGUE;
+    const METRICS: &'static [Catalogue] = &[metrics::CATALOGUE];
 
     async fn build(config: Config) -> anyhow::Result<Self> {
         Self::new(config).await

@@ -53,7 +53,7 @@ impl AuditPart {
         // How far the stream was applied before the first row was read.
         let began = Arc::clone(&of.stream.recent().await?.horizon);
         let left = Arc::<Left>::default();
-        let follow_ups = Arc::new(FollowUps::new(of, dry_run, findings, &left));
+        let follow_ups = Arc::new(FollowUps::new(of, dry_run, findings, &left, &progress));
         let proofs = Proofs::new(of, findings);
         let rows = RowScans::new(of, plan, findings, &progress, proofs, Arc::clone(&follow_ups));
         let counters = CounterScans::new(of, plan, dry_run, findings, rows.met(), began, follow_ups);
@@ -153,7 +153,8 @@ impl AuditPart {
         match self.plan.segment(state.index) {
             SegmentOf::Rows(segment) => self.rows.segment(segment, state, scan, |state| self.save(state)).await,
             SegmentOf::Counters(segment) => {
-                let unsettled = self.counters.segment(segment).await?;
+                let read = || self.progress.read(state.index);
+                let unsettled = self.counters.segment(segment, read).await?;
                 Ok(AuditSegment { unsettled, ..state })
             }
         }
@@ -164,6 +165,7 @@ impl AuditPart {
         let read = || store.ports.recounts.segments(self.share.run);
         let segments = store.persist("read an audit's segments", read).await?;
         store.read_items(segments.len().div_ceil(8));
+        segments.iter().filter(|segment| segment.done).for_each(|segment| self.progress.done(segment.index));
         Ok(segments)
     }
 

@@ -1,27 +1,41 @@
 //! What a recount measures: each name is here once, for the catalogue and for the calls.
 
-use metrics::{counter, gauge};
 use tally_core::audit::Cause;
 use tally_core::fault::Fault;
 use tally_core::time::UnixMillis;
-use tally_service::metrics::{Catalogue, Kind, Metric, Unit};
+use tally_service::metrics::{Catalogue, Kind, Label, Metric, Unit};
 
-const fn count(name: &'static str, labels: &'static [&'static str], description: &'static str) -> Metric {
+const fn count(name: &'static str, labels: &'static [Label], description: &'static str) -> Metric {
     Metric { name, kind: Kind::Counter, unit: Unit::Count, labels, description }
 }
 
 const ROWS: Metric = count("tally_recount_rows_total", &[], "Rows counted by audits.");
-const KEYS: Metric =
-    count("tally_recount_keys_total", &["outcome"], "Row keys audited, by outcome: proved, repaired, left.");
-const DRIFT_FOUND: Metric =
-    count("tally_recount_drift_found_total", &["cause"], "Counts found to differ from their rows, by cause.");
-const CORRECTED: Metric =
-    count("tally_recount_corrected_total", &["what"], "Corrections written: of a shard, of a total.");
-const LIKES_CORRECTED: Metric =
-    count("tally_recount_likes_corrected_total", &["sign"], "Likes added and taken away by corrections.");
+const KEYS: Metric = count(
+    "tally_recount_keys_total",
+    &[Label::of("outcome", &["proved", "repaired", "left"])],
+    "Row keys audited, by outcome: proved right as they were, repaired by a correction, left unsettled.",
+);
+const DRIFT_FOUND: Metric = count(
+    "tally_recount_drift_found_total",
+    &[Label::of("cause", CAUSES)],
+    "Counts found to differ from their rows, by cause.",
+);
+const CORRECTED: Metric = count(
+    "tally_recount_corrected_total",
+    &[Label::of("what", &["shard", "total"])],
+    "Corrections written: of a shard, of a total.",
+);
+const LIKES_CORRECTED: Metric = count(
+    "tally_recount_likes_corrected_total",
+    &[Label::of("sign", &["plus", "minus"])],
+    "Likes added and taken away by corrections.",
+);
 const WITHHELD: Metric = count("tally_recount_withheld_total", &[], "Large corrections not made for want of --force.");
-const WINDOWS: Metric =
-    count("tally_recount_windows_total", &["outcome"], "Windows ended, by outcome: judged, or why the run began anew.");
+const WINDOWS: Metric = count(
+    "tally_recount_windows_total",
+    &[Label::of("outcome", ENDINGS)],
+    "Windows ended, by outcome: judged, or why the run began anew.",
+);
 const ALARMS: Metric = count(
     "tally_recount_alarms_total",
     &[],
@@ -30,16 +44,34 @@ const ALARMS: Metric = count(
 const MISPLACED_ROWS: Metric =
     count("tally_recount_misplaced_rows_total", &[], "Rows found outside their user's shard.");
 const GAPS_CLOSED: Metric = count("tally_recount_gaps_closed_total", &[], "Gaps that an audit has closed.");
-const UNITS: Metric = count("tally_recount_units_total", &["kind"], "Read and write units spent.");
-const FAULTS: Metric = count("tally_recount_faults_total", &["class"], "Failed calls that were tried again.");
+const UNITS: Metric =
+    count("tally_recount_units_total", &[Label::of("kind", &["read", "write"])], "Read and write units spent.");
+const FAULTS: Metric =
+    count("tally_recount_faults_total", &[Label::of("class", Fault::CLASSES)], "Failed calls that were tried again.");
 const UNLIKES: Metric = count("tally_recount_unlikes_total", &[], "Unlikes produced by erasures.");
 const LAST_SUCCESS: Metric = Metric {
-    name: "tally_recount_last_success_seconds",
+    name: "tally_recount_last_success_timestamp_seconds",
     kind: Kind::Gauge,
-    unit: Unit::Seconds,
-    labels: &["scope"],
+    unit: Unit::Timestamp,
+    labels: &[Label::of("scope", &["audit", "since", "posts", "queue"])],
     description: "When a recount last ended with no drift left, in seconds since 1970.",
 };
+
+/// What may be wrong with a count.
+const CAUSES: &[&str] = &["asked", "drift", "missing_counter", "no_rows", "negative", "suspect", "unproved", "total"];
+/// How a window may end.
+const ENDINGS: &[&str] = &[
+    "judged",
+    "withheld",
+    "not_opened",
+    "taken_over",
+    "no_report",
+    "token_gone",
+    "not_passed",
+    "void",
+    "overflow",
+    "no_room",
+];
 
 /// Every metric of a recount.
 pub const CATALOGUE: Catalogue = Catalogue(&[
@@ -60,58 +92,58 @@ pub const CATALOGUE: Catalogue = Catalogue(&[
 ]);
 
 pub(crate) fn rows(count: u64) {
-    counter!(ROWS.name).increment(count);
+    ROWS.counter(&[]).increment(count);
 }
 
 pub(crate) fn keys(outcome: &'static str, count: u64) {
-    counter!(KEYS.name, "outcome" => outcome).increment(count);
+    KEYS.counter(&[outcome]).increment(count);
 }
 
 pub(crate) fn drift(cause: Cause) {
-    counter!(DRIFT_FOUND.name, "cause" => cause.label()).increment(1);
+    DRIFT_FOUND.counter(&[cause.label()]).increment(1);
 }
 
 pub(crate) fn corrected(what: &'static str, correction: i64) {
-    counter!(CORRECTED.name, "what" => what).increment(1);
+    CORRECTED.counter(&[what]).increment(1);
     let sign = if correction < 0 { "minus" } else { "plus" };
-    counter!(LIKES_CORRECTED.name, "sign" => sign).increment(correction.unsigned_abs());
+    LIKES_CORRECTED.counter(&[sign]).increment(correction.unsigned_abs());
 }
 
 pub(crate) fn withheld() {
-    counter!(WITHHELD.name).increment(1);
+    WITHHELD.counter(&[]).increment(1);
 }
 
 pub(crate) fn window(outcome: &'static str) {
-    counter!(WINDOWS.name, "outcome" => outcome).increment(1);
+    WINDOWS.counter(&[outcome]).increment(1);
 }
 
 pub(crate) fn alarm() {
-    counter!(ALARMS.name).increment(1);
+    ALARMS.counter(&[]).increment(1);
 }
 
 pub(crate) fn misplaced(count: u64) {
-    counter!(MISPLACED_ROWS.name).increment(count);
+    MISPLACED_ROWS.counter(&[]).increment(count);
 }
 
 pub(crate) fn gap_closed() {
-    counter!(GAPS_CLOSED.name).increment(1);
+    GAPS_CLOSED.counter(&[]).increment(1);
 }
 
 pub(crate) fn units(kind: &'static str, units: u64) {
-    counter!(UNITS.name, "kind" => kind).increment(units);
+    UNITS.counter(&[kind]).increment(units);
 }
 
 pub(crate) fn faulted(fault: &Fault) {
-    counter!(FAULTS.name, "class" => fault.class()).increment(1);
+    FAULTS.counter(&[fault.class()]).increment(1);
 }
 
 pub(crate) fn unlikes(count: u64) {
-    counter!(UNLIKES.name).increment(count);
+    UNLIKES.counter(&[]).increment(count);
 }
 
 pub(crate) fn succeeded(scope: &'static str, at: UnixMillis) {
     #[expect(clippy::cast_precision_loss, reason = "seconds since 1970 stay far below 2^52")]
-    gauge!(LAST_SUCCESS.name, "scope" => scope).set((at.0 / 1000) as f64);
+    LAST_SUCCESS.gauge(&[scope]).set((at.0 / 1000) as f64);
 }
 
 #[cfg(test)]

@@ -9,6 +9,7 @@ use tally_core::ports::{QueueReason, Queued};
 use tally_core::window::Repaired;
 
 use crate::findings::Findings;
+use crate::progress::Progress;
 use crate::recounter::Recounter;
 use crate::store::Store;
 
@@ -17,6 +18,7 @@ pub(crate) struct ByName<'a> {
     pub(crate) of: &'a Recounter,
     pub(crate) dry_run: bool,
     pub(crate) findings: &'a Findings,
+    pub(crate) progress: &'a Progress,
 }
 
 impl ByName<'_> {
@@ -27,8 +29,9 @@ impl ByName<'_> {
         loop {
             let queued = || store.ports.recounts.queued(cursor.as_ref());
             let page = store.page("read the queue", queued).await?;
+            self.progress.asked(page.items.len());
             left += stream::iter(page.items)
-                .map(|queued| self.queued(queued).boxed())
+                .map(|queued| self.settled(self.queued(queued)).boxed())
                 .buffer_unordered(self.of.rules.concurrency)
                 .try_fold(0, |sum, left| std::future::ready(Ok(sum + left)))
                 .await?;
@@ -46,14 +49,22 @@ impl ByName<'_> {
             keys.extend(keys_of(&self.of.store, post).await?);
             self.findings.counters(1);
         }
+        self.progress.asked(keys.len());
         let mut left = stream::iter(keys)
-            .map(|key| self.asked(key).boxed())
+            .map(|key| self.settled(self.asked(key)).boxed())
             .buffer_unordered(self.of.rules.concurrency)
             .try_fold(0, |sum, left| std::future::ready(Ok(sum + left)))
             .await?;
         for post in posts {
             left += self.total(&CounterId::likes(post.clone())).await?;
         }
+        Ok(left)
+    }
+
+    /// What `recount` of one row key comes to, once it is over.
+    async fn settled(&self, recount: impl Future<Output = anyhow::Result<u64>>) -> anyhow::Result<u64> {
+        let left = recount.await?;
+        self.progress.settled();
         Ok(left)
     }
 

@@ -17,7 +17,7 @@ use crate::config::Scope;
 use crate::findings::Share;
 use crate::gaps::{self, Remainder};
 use crate::metrics;
-use crate::progress::Progress;
+use crate::progress::{Progress, Tables};
 use crate::queue::ByName;
 use crate::recounter::Recounter;
 use crate::store::Store;
@@ -59,8 +59,6 @@ impl Run {
     /// A run to be continued that does not exist, is over, was no audit, or corrects where a dry run is asked for.
     pub(crate) async fn begin(of: &Recounter, scope: &Scope, dry_run: bool, silent: bool) -> anyhow::Result<Self> {
         let clock = of.store.calls.clock();
-        let expected = if silent { None } else { Some(expected_rows(&of.store).await?) };
-        let progress = Arc::new(expected.map_or_else(|| Progress::silent(clock), |rows| Progress::new(rows, clock)));
         let segments = of.rules.segments;
         let (record, work) = match scope {
             Scope::Resume(run) => {
@@ -80,8 +78,12 @@ impl Run {
             Scope::Queue | Scope::Watch => (new(of, RunScope::Queue, dry_run), Work::Queue),
         };
         tracing::info!(run = %record.run, scope = record.scope_text(), "recount begins");
+        let progress = match silent {
+            true => Progress::silent(clock),
+            false => Progress::new(tables(&of.store, &work, &record.summary).await?, clock),
+        };
         let share = Share::new(record.run, &of.store, &of.claims.me);
-        Ok(Self { of: of.clone(), record, work, share, progress })
+        Ok(Self { of: of.clone(), record, work, share, progress: Arc::new(progress) })
     }
 
     /// Does the work.
@@ -107,7 +109,7 @@ impl Run {
     /// How many row keys are left unsettled, and which.
     async fn work(&self) -> anyhow::Result<(u64, Option<Remainder>)> {
         let (dry_run, findings) = (self.record.dry_run, &*self.share.findings);
-        let by_name = ByName { of: &self.of, dry_run, findings };
+        let by_name = ByName { of: &self.of, dry_run, findings, progress: &self.progress };
         Ok(match &self.work {
             Work::Queue => (by_name.queue().await?, None),
             Work::Posts(posts) => (by_name.posts(posts).await?, None),
@@ -127,9 +129,13 @@ impl Run {
     async fn report(&self) -> Infallible {
         loop {
             self.of.store.calls.clock().sleep(REPORT).await;
-            self.progress.report(&self.share.own());
-            if let Err(error) = self.put(None, 0).await {
-                tracing::debug!(%error, "the run's record was not kept");
+            let own = self.share.own();
+            match self.put(None, 0).await {
+                Ok(whole) => self.progress.report(&own, &whole),
+                Err(error) => {
+                    tracing::debug!(%error, "the run's record was not kept");
+                    self.progress.report(&own, &own);
+                }
             }
         }
     }
@@ -166,9 +172,15 @@ async fn resumed(store: &Store, run: AuditRun, dry_run: bool) -> anyhow::Result<
     Ok((record, audit))
 }
 
-/// How many rows the latest finished audit has counted.
-async fn expected_rows(store: &Store) -> anyhow::Result<u64> {
+/// What the latest finished audit has met in the tables, where this run reads all of them, too.
+async fn tables(store: &Store, work: &Work, so_far: &Summary) -> anyhow::Result<Option<Tables>> {
+    let Work::Audit(AuditRecord { plan, .. }) = work else { return Ok(None) };
+    let read = so_far.rows + so_far.posts;
+    if plan.since.is_some() {
+        return Ok(Some(Tables { read, ..Tables::default() }));
+    }
     let runs = store.persist("read earlier runs", || store.ports.recounts.runs(EARLIER)).await?;
     let audit = runs.iter().find(|run| run.scope == RunScope::Audit && run.ended.is_some());
-    Ok(audit.map_or(0, |audit| audit.summary.rows))
+    let (rows, counters) = audit.map_or((0, 0), |audit| (audit.summary.rows, audit.summary.posts));
+    Ok(Some(Tables { rows, counters, read }))
 }

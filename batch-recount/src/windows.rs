@@ -61,12 +61,12 @@ impl Windows {
         if repaired == Repaired::Left {
             self.store.disown(key).await?;
         }
-        metrics::keys(if repaired == Repaired::Proved { "repaired" } else { "left" }, 1);
         Ok(repaired)
     }
 
     async fn repaired(&self, key: &RowKey, why: Cause, findings: &Findings) -> anyhow::Result<Repaired> {
         let mut repair = Repair::new(self.rules.attempts, self.counted(key).await?);
+        let mut changed = false;
         let mut effects = Vec::new();
         repair.step(RepairInput::Begin, &mut effects);
         loop {
@@ -80,12 +80,18 @@ impl Windows {
                         self.store.calls.wait(BETWEEN.wait(failed, self.chance.fraction())).await?;
                         repair.step(RepairInput::Rested, &mut effects);
                     }
-                    RepairEffect::Corrected { judgement, alarm } => corrected(key, why, judgement, alarm, findings),
+                    RepairEffect::Corrected { judgement, alarm } => {
+                        changed = true;
+                        corrected(key, why, judgement, alarm, findings);
+                    }
                     RepairEffect::Withheld(judgement) => withheld(key, why, judgement, findings),
                     RepairEffect::GivenUp { failed, corrections } => {
                         tracing::error!(%key, failed, corrections, "a row key could not be recounted and is left as it is");
                     }
-                    RepairEffect::End(repaired) => return Ok(repaired),
+                    RepairEffect::End(repaired) => {
+                        metrics::keys(outcome(repaired, changed), 1);
+                        return Ok(repaired);
+                    }
                 }
             }
         }
@@ -113,9 +119,19 @@ fn unless_poison(key: &RowKey, repaired: anyhow::Result<Repaired>) -> anyhow::Re
     match repaired {
         Err(error) if matches!(error.downcast_ref(), Some(Fault::Poison(_))) => {
             tracing::error!(%key, error = format!("{error:#}"), "a row key cannot be recounted");
+            metrics::keys("left", 1);
             Ok(Repaired::Left)
         }
         repaired => repaired,
+    }
+}
+
+/// What became of a row key, as a metric label: only what was changed was repaired.
+fn outcome(repaired: Repaired, changed: bool) -> &'static str {
+    match repaired {
+        Repaired::Proved if changed => "repaired",
+        Repaired::Proved => "proved",
+        Repaired::Left => "left",
     }
 }
 

@@ -207,7 +207,7 @@ fn spawn_publishers(host: &Host, ports: &Ports) -> Vec<LatestCounts> {
 impl Program for App {
     type Args = Args;
     type Config = Config;
-    const METRICS: Catalogue = metrics::CATALOGUE;
+    const METRICS: &'static [Catalogue] = &[metrics::CATALOGUE];
 
     async fn build(config: Config) -> anyhow::Result<Self> {
         Self::new(config).await

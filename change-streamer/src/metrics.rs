@@ -3,14 +3,14 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use metrics::{Gauge, counter, gauge, histogram};
+use metrics::{Gauge, gauge};
 use tally_core::apply::{Flushed, RefusedBy, WindowEnd};
 use tally_core::fault::Fault;
 use tally_core::lineage::Loss;
 use tally_core::ports::QueueReason;
 use tally_core::shards::Place;
 use tally_core::tally::{Quarantine, Record, RecordKind};
-use tally_service::metrics::{Catalogue, Kind, Metric, Unit};
+use tally_service::metrics::{Catalogue, Kind, Label, Metric, Unit};
 
 use crate::slots::Slot;
 
@@ -18,88 +18,144 @@ const fn metric(
     name: &'static str,
     kind: Kind,
     unit: Unit,
-    labels: &'static [&'static str],
+    labels: &'static [Label],
     description: &'static str,
 ) -> Metric {
     Metric { name, kind, unit, labels, description }
 }
 
+const fn count(name: &'static str, labels: &'static [Label], description: &'static str) -> Metric {
+    metric(name, Kind::Counter, Unit::Count, labels, description)
+}
+
+const SLOT: Label = Label::learnt("slot");
+const CUT: &[Label] = &[Label::of("cut", &["size", "age", "boundary", "width", "stop"])];
+
+const STREAM_AGE: Metric = metric(
+    "tally_stream_age_seconds",
+    Kind::Gauge,
+    Unit::Seconds,
+    &[SLOT],
+    "How far behind a stream shard read here is; a slot is given to the next shard when one is done, 0 in between.",
+);
+const SHARDS: Metric = metric(
+    "tally_stream_shards",
+    Kind::Gauge,
+    Unit::Count,
+    &[Label::of("state", &["closed", "here", "elsewhere", "waiting", "orphaned"])],
+    "Known stream shards by state.",
+);
+const FOLLOWED: Metric = metric(
+    "tally_stream_followed",
+    Kind::Gauge,
+    Unit::Count,
+    &[],
+    "1 while the table has a stream and none of its shards is forgotten, otherwise 0.",
+);
+const RECORDS: Metric =
+    count("tally_stream_records_total", &[Label::of("kind", KINDS)], "Change records read, by kind.");
+const QUARANTINED: Metric = count(
+    "tally_stream_quarantined_total",
+    &[Label::of(
+        "reason",
+        &["no_key", "bad_row_key", "bad_user", "no_images", "bad_marker", "bad_weight", "refused_by_store"],
+    )],
+    "Change records that are none of our rows, and updates the store will never take.",
+);
+const READS: Metric = count(
+    "tally_stream_reads_total",
+    &[Label::of(
+        "outcome",
+        &["records", "empty", "expired", "lost", "gone", "transient", "throttled", "poison", "fatal"],
+    )],
+    "Reads of the stream, by outcome.",
+);
+const GAPS: Metric = count(
+    "tally_stream_gaps_total",
+    &[Label::of("kind", &["trimmed", "outage", "vanished", "unfollowed", "unreadable", "refused", "fence_reset"])],
+    "Losses of stream recorded, by kind.",
+);
+const FLUSH_POSTS: Metric =
+    metric("tally_flush_posts", Kind::Histogram, Unit::Count, CUT, "Posts written in one flush.");
+const FLUSH_RECORDS: Metric =
+    metric("tally_flush_records", Kind::Histogram, Unit::Count, CUT, "Change records covered by one flush.");
+const FLUSH_SECONDS: Metric =
+    metric("tally_flush_duration_seconds", Kind::Histogram, Unit::Seconds, CUT, "Time one flush took.");
+const UPDATES: Metric = count("tally_updates_total", &[], "Counter updates the store has taken.");
+const REFUSED: Metric = count(
+    "tally_updates_refused_total",
+    &[Label::of("cause", &["applied", "finished", "floor", "feeder", "unexplained"])],
+    "Counter updates refused by their condition.",
+);
+const FAULTS: Metric =
+    count("tally_faults_total", &[Label::of("class", Fault::CLASSES)], "Failed calls that were tried again.");
+const QUEUED: Metric = count(
+    "tally_recounts_queued_total",
+    &[Label::of("reason", &["drift", "negative", "suspect", "asked"])],
+    "Row keys queued for a recount.",
+);
+const WINDOWS: Metric = count(
+    "tally_windows_reported_total",
+    &[Label::of("outcome", &["reported", "incomplete", "failed"])],
+    "Recount windows closed, by outcome.",
+);
+const LEASES: Metric = count(
+    "tally_leases_total",
+    &[Label::of("change", &["renewed", "taken", "stolen", "lost", "handed_over"])],
+    "Leases taken, stolen, lost and handed over.",
+);
+const CHECKPOINT_AGE: Metric = metric(
+    "tally_checkpoint_age_seconds",
+    Kind::Gauge,
+    Unit::Seconds,
+    &[SLOT],
+    "Time since the stored checkpoint of a stream shard read here was last known to be true, by slot.",
+);
+const CACHE_UPDATES: Metric = count(
+    "tally_cache_updates_total",
+    &[Label::of("outcome", &["replaced", "absent_or_newer", "failed", "dropped"])],
+    "Counts offered to the cache, by outcome.",
+);
+const FEED_MESSAGES: Metric = count(
+    "tally_feed_messages_total",
+    &[Label::of("outcome", &["sent", "failed", "dropped"])],
+    "Counts offered to the feed, by outcome.",
+);
+
 /// Every metric of the streamer.
 pub const CATALOGUE: Catalogue = Catalogue(&[
-    metric(
-        STREAM_AGE,
-        Kind::Gauge,
-        Unit::Seconds,
-        &["slot"],
-        "How far behind a stream shard read here is; a slot is given to the next shard when one is done, 0 in between.",
-    ),
-    metric(SHARDS, Kind::Gauge, Unit::Count, &["state"], "Known stream shards by state."),
-    metric(
-        FOLLOWED,
-        Kind::Gauge,
-        Unit::Count,
-        &[],
-        "1 while the table has a stream and none of its shards is forgotten, otherwise 0.",
-    ),
-    metric(RECORDS, Kind::Counter, Unit::Count, &["kind"], "Change records read, by kind."),
-    metric(
-        QUARANTINED,
-        Kind::Counter,
-        Unit::Count,
-        &["reason"],
-        "Change records that are none of our rows, and updates the store will never take.",
-    ),
-    metric(READS, Kind::Counter, Unit::Count, &["outcome"], "Reads of the stream, by outcome."),
-    metric(GAPS, Kind::Counter, Unit::Count, &["kind"], "Losses of stream recorded, by kind."),
-    metric(FLUSH_POSTS, Kind::Histogram, Unit::Count, &["cut"], "Posts written in one flush."),
-    metric(FLUSH_RECORDS, Kind::Histogram, Unit::Count, &["cut"], "Change records covered by one flush."),
-    metric(FLUSH_SECONDS, Kind::Histogram, Unit::Seconds, &["cut"], "Time one flush took."),
-    metric(UPDATES, Kind::Counter, Unit::Count, &[], "Counter updates the store has taken."),
-    metric(REFUSED, Kind::Counter, Unit::Count, &["cause"], "Counter updates refused by their condition."),
-    metric(FAULTS, Kind::Counter, Unit::Count, &["class"], "Failed calls that were tried again."),
-    metric(QUEUED, Kind::Counter, Unit::Count, &["reason"], "Row keys queued for a recount."),
-    metric(WINDOWS, Kind::Counter, Unit::Count, &["outcome"], "Recount windows closed, by outcome."),
-    metric(LEASES, Kind::Counter, Unit::Count, &["change"], "Leases taken, stolen, lost and handed over."),
-    metric(
-        CHECKPOINT_AGE,
-        Kind::Gauge,
-        Unit::Seconds,
-        &["slot"],
-        "Time since the stored checkpoint of a stream shard read here was last known to be true, by slot.",
-    ),
-    metric(CACHE_UPDATES, Kind::Counter, Unit::Count, &["outcome"], "Counts offered to the cache, by outcome."),
-    metric(FEED_MESSAGES, Kind::Counter, Unit::Count, &["outcome"], "Counts offered to the feed, by outcome."),
+    STREAM_AGE,
+    SHARDS,
+    FOLLOWED,
+    RECORDS,
+    QUARANTINED,
+    READS,
+    GAPS,
+    FLUSH_POSTS,
+    FLUSH_RECORDS,
+    FLUSH_SECONDS,
+    UPDATES,
+    REFUSED,
+    FAULTS,
+    QUEUED,
+    WINDOWS,
+    LEASES,
+    CHECKPOINT_AGE,
+    CACHE_UPDATES,
+    FEED_MESSAGES,
 ]);
 
-const STREAM_AGE: &str = "tally_stream_age_seconds";
-const SHARDS: &str = "tally_stream_shards";
-const FOLLOWED: &str = "tally_stream_followed";
-const RECORDS: &str = "tally_stream_records_total";
-const QUARANTINED: &str = "tally_stream_quarantined_total";
-const READS: &str = "tally_stream_reads_total";
-const GAPS: &str = "tally_stream_gaps_total";
-const FLUSH_POSTS: &str = "tally_flush_posts";
-const FLUSH_RECORDS: &str = "tally_flush_records";
-const FLUSH_SECONDS: &str = "tally_flush_duration_seconds";
-const UPDATES: &str = "tally_updates_total";
-const REFUSED: &str = "tally_updates_refused_total";
-const FAULTS: &str = "tally_faults_total";
-const QUEUED: &str = "tally_recounts_queued_total";
-const WINDOWS: &str = "tally_windows_reported_total";
-const LEASES: &str = "tally_leases_total";
-const CHECKPOINT_AGE: &str = "tally_checkpoint_age_seconds";
-const CACHE_UPDATES: &str = "tally_cache_updates_total";
-const FEED_MESSAGES: &str = "tally_feed_messages_total";
+/// What a change record may be.
+const KINDS: &[&str] = &["liked", "unliked", "unchanged", "marker", "reserved", "foreign"];
 
 /// Counts a page of records at once, each kind by itself.
 pub(crate) fn records_read(records: &[Record]) {
-    const KINDS: [&str; 6] = ["liked", "unliked", "unchanged", "marker", "reserved", "foreign"];
     let mut counts = [0; KINDS.len()];
     for record in records {
         counts[kind(record)] += 1;
     }
-    for (kind, count) in KINDS.into_iter().zip(counts).filter(|(_, count)| *count > 0) {
-        counter!(RECORDS, "kind" => kind).increment(count);
+    for (kind, count) in KINDS.iter().zip(counts).filter(|(_, count)| *count > 0) {
+        RECORDS.counter(&[kind]).increment(count);
     }
 }
 
@@ -118,40 +174,40 @@ fn kind(record: &Record) -> usize {
 }
 
 pub(crate) fn quarantined(quarantine: Quarantine) {
-    counter!(QUARANTINED, "reason" => quarantine.reason()).increment(1);
+    QUARANTINED.counter(&[quarantine.reason()]).increment(1);
 }
 
 pub(crate) fn update_quarantined() {
-    counter!(QUARANTINED, "reason" => "refused_by_store").increment(1);
+    QUARANTINED.counter(&["refused_by_store"]).increment(1);
 }
 
 pub(crate) fn stream_read(outcome: &'static str) {
-    counter!(READS, "outcome" => outcome).increment(1);
+    READS.counter(&[outcome]).increment(1);
 }
 
 pub(crate) fn lost(loss: &Loss) {
-    counter!(GAPS, "kind" => loss.kind()).increment(1);
+    GAPS.counter(&[loss.kind()]).increment(1);
 }
 
 pub(crate) fn flushed(flushed: &Flushed) {
     let cut = flushed.cut.label();
     #[expect(clippy::cast_precision_loss, reason = "a flush has far fewer than 2^52 of either")]
     let (posts, records) = (flushed.counters as f64, flushed.records as f64);
-    histogram!(FLUSH_POSTS, "cut" => cut).record(posts);
-    histogram!(FLUSH_RECORDS, "cut" => cut).record(records);
-    histogram!(FLUSH_SECONDS, "cut" => cut).record(flushed.took);
+    FLUSH_POSTS.histogram(&[cut]).record(posts);
+    FLUSH_RECORDS.histogram(&[cut]).record(records);
+    FLUSH_SECONDS.histogram(&[cut]).record(flushed.took);
 }
 
 pub(crate) fn updated() {
-    counter!(UPDATES).increment(1);
+    UPDATES.counter(&[]).increment(1);
 }
 
 pub(crate) fn refused(by: RefusedBy) {
-    counter!(REFUSED, "cause" => by.label()).increment(1);
+    REFUSED.counter(&[by.label()]).increment(1);
 }
 
 pub(crate) fn faulted(fault: &Fault) {
-    counter!(FAULTS, "class" => fault.class()).increment(1);
+    FAULTS.counter(&[fault.class()]).increment(1);
 }
 
 pub(crate) fn queued(reason: QueueReason) {
@@ -161,7 +217,7 @@ pub(crate) fn queued(reason: QueueReason) {
         QueueReason::Suspect => "suspect",
         QueueReason::Asked => "asked",
     };
-    counter!(QUEUED, "reason" => reason).increment(1);
+    QUEUED.counter(&[reason]).increment(1);
 }
 
 pub(crate) fn window(end: &WindowEnd) {
@@ -170,11 +226,11 @@ pub(crate) fn window(end: &WindowEnd) {
         WindowEnd::Incomplete => "incomplete",
         WindowEnd::Failed(..) => "failed",
     };
-    counter!(WINDOWS, "outcome" => outcome).increment(1);
+    WINDOWS.counter(&[outcome]).increment(1);
 }
 
 pub(crate) fn lease(change: &'static str, count: usize) {
-    counter!(LEASES, "change" => change).increment(count as u64);
+    LEASES.counter(&[change]).increment(count as u64);
 }
 
 /// The ages of one stream shard read here; 0 once they are dropped.
@@ -187,8 +243,8 @@ pub(crate) struct Ages {
 impl Ages {
     pub(crate) fn new(slot: Slot) -> Self {
         let number = slot.number().to_string();
-        let behind = gauge!(STREAM_AGE, "slot" => number.clone());
-        let checkpoint = gauge!(CHECKPOINT_AGE, "slot" => number);
+        let behind = gauge!(STREAM_AGE.name, SLOT.name => number.clone());
+        let checkpoint = gauge!(CHECKPOINT_AGE.name, SLOT.name => number);
         Self { behind, checkpoint, slot }
     }
 
@@ -212,22 +268,22 @@ impl Drop for Ages {
 
 /// Whether the table's stream is followed as it should be.
 pub(crate) fn followed(followed: bool) {
-    gauge!(FOLLOWED).set(if followed { 1.0 } else { 0.0 });
+    FOLLOWED.gauge(&[]).set(if followed { 1.0 } else { 0.0 });
 }
 
 pub(crate) fn places(places: &BTreeMap<Place, usize>) {
     for (place, count) in places {
         #[expect(clippy::cast_precision_loss, reason = "there are far fewer than 2^52 stream shards")]
-        gauge!(SHARDS, "state" => place.label()).set(*count as f64);
+        SHARDS.gauge(&[place.label()]).set(*count as f64);
     }
 }
 
 pub(crate) fn cached(outcome: &'static str, count: usize) {
-    counter!(CACHE_UPDATES, "outcome" => outcome).increment(count as u64);
+    CACHE_UPDATES.counter(&[outcome]).increment(count as u64);
 }
 
 pub(crate) fn fed(outcome: &'static str, count: usize) {
-    counter!(FEED_MESSAGES, "outcome" => outcome).increment(count as u64);
+    FEED_MESSAGES.counter(&[outcome]).increment(count as u64);
 }
 
 #[cfg(test)]

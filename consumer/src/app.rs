@@ -195,7 +195,7 @@ impl tally_service::App for App {
 impl Program for App {
     type Args = Args;
     type Config = Config;
-    const METRICS: Catalogue = metrics::CATALOGUE;
+    const METRICS: &'static [Catalogue] = &[metrics::CATALOGUE];
 
     async fn build(config: Config) -> anyhow::Result<Self> {
         Self::new(config).await

@@ -3,11 +3,37 @@
 
 use std::time::Duration;
 
-use metrics::{counter, gauge, histogram};
+use metrics::gauge;
 use tally_core::batch::Trigger;
 use tally_core::fault::Fault;
 use tally_core::ports::log::Revocation;
-use tally_service::metrics::{Catalogue, Kind, Metric, Unit};
+use tally_service::metrics::{Catalogue, Kind, Label, Metric, Unit};
+
+/// What made a batch due.
+const TRIGGERS: Label = Label::of("trigger", &["rows", "bytes", "age", "shutdown"]);
+const CLASS: Label = Label::of("class", Fault::CLASSES);
+const PARTITION: Label = Label::learnt("partition");
+const CALL: Label =
+    Label::of("call", &["fence", "log", "create_fence", "reset_fence", "partitions", "start_at", "commit"]);
+/// Why a record is no event.
+const REASON: Label = Label::of(
+    "reason",
+    &[
+        "empty_value",
+        "too_large",
+        "not_utf8",
+        "not_json",
+        "not_an_object",
+        "missing_field",
+        "bad_post_id",
+        "bad_user_id",
+        "bad_action",
+        "bad_timestamp",
+        "bad_envelope",
+        "refused_by_store",
+    ],
+);
+const CAUSE: Label = Label::of("cause", &["assigned", "unknown", "condition", "unclear", "position", "recheck"]);
 
 /// Makes a constant of each line, for the calls, and the catalogue of all of them.
 macro_rules! table {
@@ -21,90 +47,92 @@ macro_rules! table {
 }
 
 table! {
-    RECORDS: Counter Count "tally_consumer_records_total" ["outcome"],
+    RECORDS: Counter Count "tally_consumer_records_total" [Label::of("outcome", &["applied", "rejected", "stale"])],
         "Records taken: applied, rejected, or stale. Those of a transaction whose outcome was never told are not counted.";
     MISROUTED: Counter Count "tally_consumer_misrouted_records_total" [],
         "Events that lie in another partition than their key scheme says.";
-    DEAD_LETTERS: Counter Count "tally_consumer_dead_letters_total" ["reason"],
+    DEAD_LETTERS: Counter Count "tally_consumer_dead_letters_total" [REASON],
         "Dead letters acknowledged, by reason.";
-    DEAD_LETTER_RETRIES: Counter Count "tally_consumer_dead_letter_retries_total" ["class"],
+    DEAD_LETTER_RETRIES: Counter Count "tally_consumer_dead_letter_retries_total" [CLASS],
         "Dead letters refused and tried again.";
-    LAG: Gauge Count "tally_consumer_lag_records" ["partition"],
+    LAG: Gauge Count "tally_consumer_lag_records" [PARTITION],
         "Records between the fence and the end of the log.";
-    LAG_SECONDS: Gauge Seconds "tally_consumer_lag_seconds" ["partition"],
+    LAG_SECONDS: Gauge Seconds "tally_consumer_lag_seconds" [PARTITION],
         "Age of the oldest record not yet in the rows, or since one is known to be there; 0 when there is none.";
     BATCH_ROWS: Histogram Count "tally_consumer_batch_rows" [],
         "Rows a transaction changed.";
-    COLLAPSE: Gauge Ratio "tally_consumer_collapse_ratio" ["partition"],
+    COLLAPSE: Gauge Ratio "tally_consumer_collapse_ratio" [PARTITION],
         "Rows per event in the last batch: 1 where nothing collapsed.";
-    FLUSHES: Counter Count "tally_consumer_flushes_total" ["trigger"],
+    FLUSHES: Counter Count "tally_consumer_flushes_total" [TRIGGERS],
         "Batches written, by what made them due.";
-    FLUSH_SECONDS: Histogram Seconds "tally_consumer_flush_seconds" ["trigger"],
+    FLUSH_SECONDS: Histogram Seconds "tally_consumer_flush_seconds" [TRIGGERS],
         "Time from a batch being due to its rows being there.";
-    RETRIES: Counter Count "tally_consumer_retries_total" ["call", "class"],
+    RETRIES: Counter Count "tally_consumer_retries_total" [CALL, CLASS],
         "Calls tried again, by call and class of fault.";
-    RELOADS: Counter Count "tally_consumer_fence_reloads_total" ["cause"],
+    RELOADS: Counter Count "tally_consumer_fence_reloads_total" [CAUSE],
         "Fences read, by what made it necessary.";
     BISECTIONS: Counter Count "tally_consumer_bisections_total" [],
         "Batches halved to find the row the table does not take.";
-    REBALANCES: Counter Count "tally_consumer_rebalanced_partitions_total" ["kind"],
+    REBALANCES: Counter Count "tally_consumer_rebalanced_partitions_total"
+        [Label::of("kind", &["assigned", "revoked", "lost"])],
         "Partitions assigned, revoked and lost.";
-    PARTITIONS: Gauge Count "tally_consumer_partitions" ["state"],
+    PARTITIONS: Gauge Count "tally_consumer_partitions" [Label::of("state", &["reading", "halted"])],
         "Partitions held here: reading, or standing still with an alarm.";
-    ALARMS: Counter Count "tally_consumer_alarms_total" ["alarm"],
+    ALARMS: Counter Count "tally_consumer_alarms_total"
+        [Label::of("alarm", &["topic_replaced", "log_truncated", "beyond_log", "refused"])],
         "Partitions that came to stand still, by alarm.";
-    KAFKA_ERRORS: Counter Count "tally_consumer_kafka_errors_total" ["class"],
+    KAFKA_ERRORS: Counter Count "tally_consumer_kafka_errors_total" [CLASS],
         "Errors reported by the Kafka client, by class.";
 }
 
 pub(crate) fn records(outcome: &'static str, count: u64) {
     if count > 0 {
-        counter!(RECORDS.name, RECORDS.labels[0] => outcome).increment(count);
+        RECORDS.counter(&[outcome]).increment(count);
     }
 }
 
 pub(crate) fn misrouted(count: u64) {
     if count > 0 {
-        counter!(MISROUTED.name).increment(count);
+        MISROUTED.counter(&[]).increment(count);
     }
 }
 
 pub(crate) fn dead_letter(reason: &'static str) {
-    counter!(DEAD_LETTERS.name, DEAD_LETTERS.labels[0] => reason).increment(1);
+    DEAD_LETTERS.counter(&[reason]).increment(1);
 }
 
 pub(crate) fn dead_letter_refused(fault: &Fault) {
-    counter!(DEAD_LETTER_RETRIES.name, DEAD_LETTER_RETRIES.labels[0] => fault.class()).increment(1);
+    DEAD_LETTER_RETRIES.counter(&[fault.class()]).increment(1);
 }
 
 #[expect(clippy::cast_precision_loss, reason = "a gauge is a float; offsets stay far below 2^53")]
 pub(crate) fn lag(partition: u32, records: u64, age: Duration) {
     let partition = partition.to_string();
-    gauge!(LAG.name, LAG.labels[0] => partition.clone()).set(records as f64);
-    gauge!(LAG_SECONDS.name, LAG_SECONDS.labels[0] => partition).set(age.as_secs_f64());
+    gauge!(LAG.name, PARTITION.name => partition.clone()).set(records as f64);
+    gauge!(LAG_SECONDS.name, PARTITION.name => partition).set(age.as_secs_f64());
 }
 
 #[expect(clippy::cast_precision_loss, reason = "a batch has far fewer events than 2^53")]
 pub(crate) fn flushed(partition: u32, trigger: Trigger, events: usize, rows: usize, took: Duration) {
-    counter!(FLUSHES.name, FLUSHES.labels[0] => trigger.label()).increment(1);
-    histogram!(FLUSH_SECONDS.name, FLUSH_SECONDS.labels[0] => trigger.label()).record(took);
-    histogram!(BATCH_ROWS.name).record(rows as f64);
+    FLUSHES.counter(&[trigger.label()]).increment(1);
+    FLUSH_SECONDS.histogram(&[trigger.label()]).record(took);
+    BATCH_ROWS.histogram(&[]).record(rows as f64);
     if events > 0 {
         let ratio = rows as f64 / events as f64;
-        gauge!(COLLAPSE.name, COLLAPSE.labels[0] => partition.to_string()).set(ratio);
+        gauge!(COLLAPSE.name, PARTITION.name => partition.to_string()).set(ratio);
     }
 }
 
 pub(crate) fn retried(call: &'static str, class: &'static str) {
-    counter!(RETRIES.name, RETRIES.labels[0] => call, RETRIES.labels[1] => class).increment(1);
+    RETRIES.counter(&[call, class]).increment(1);
 }
 
 pub(crate) fn reloaded(cause: &'static str) {
-    counter!(RELOADS.name, RELOADS.labels[0] => cause).increment(1);
+    RELOADS.counter(&[cause]).increment(1);
 }
 
 pub(crate) fn bisected() {
-    counter!(BISECTIONS.name).increment(1);
+    BISECTIONS.counter(&[]).increment(1);
 }
 
 pub(crate) fn assigned(partitions: usize) {
@@ -116,15 +144,15 @@ pub(crate) fn revoked(revocation: Revocation, partitions: usize) {
 }
 
 fn rebalanced(kind: &'static str, partitions: usize) {
-    counter!(REBALANCES.name, REBALANCES.labels[0] => kind).increment(partitions as u64);
+    REBALANCES.counter(&[kind]).increment(partitions as u64);
 }
 
 pub(crate) fn alarm(name: &'static str) {
-    counter!(ALARMS.name, ALARMS.labels[0] => name).increment(1);
+    ALARMS.counter(&[name]).increment(1);
 }
 
 pub(crate) fn kafka_error(fault: &Fault) {
-    counter!(KAFKA_ERRORS.name, KAFKA_ERRORS.labels[0] => fault.class()).increment(1);
+    KAFKA_ERRORS.counter(&[fault.class()]).increment(1);
 }
 
 /// A partition counted in the state it is in, for as long as this lives.
@@ -140,14 +168,14 @@ impl InState {
     }
 
     fn enter(state: &'static str) -> Self {
-        gauge!(PARTITIONS.name, PARTITIONS.labels[0] => state).increment(1.0);
+        PARTITIONS.gauge(&[state]).increment(1.0);
         Self(state)
     }
 }
 
 impl Drop for InState {
     fn drop(&mut self) {
-        gauge!(PARTITIONS.name, PARTITIONS.labels[0] => self.0).decrement(1.0);
+        PARTITIONS.gauge(&[self.0]).decrement(1.0);
     }
 }
 

@@ -20,6 +20,9 @@ pub enum Fault {
 }
 
 impl Fault {
+    /// Every [class](Self::class).
+    pub const CLASSES: &'static [&'static str] = &["transient", "throttled", "poison", "fatal"];
+
     /// Whether the same request may succeed later.
     pub fn is_retryable(&self) -> bool {
         matches!(self, Self::Transient(_) | Self::Throttled(_))
@@ -33,5 +36,17 @@ impl Fault {
             Self::Poison(_) => "poison",
             Self::Fatal(_) => "fatal",
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_class_is_listed() {
+        let faults =
+            [Fault::Transient, Fault::Throttled, Fault::Poison, Fault::Fatal].map(|fault| fault(String::new()));
+        assert_eq!(faults.each_ref().map(Fault::class), Fault::CLASSES);
     }
 }

@@ -72,6 +72,7 @@ pub struct App {
     /// The tables to check at the start; none over given ports.
     tables: Option<dynamodb::Connection>,
     own: Router,
+    own_pages: bool,
 }
 
 impl App {
@@ -91,7 +92,7 @@ impl App {
 
     /// Over any ports; those decide whether there is a cache and whether writes are taken.
     pub fn with_ports(config: Config, ports: Ports) -> Self {
-        Self { config, ports, listener: None, in_process: None, tables: None, own: Router::new() }
+        Self { config, ports, listener: None, in_process: None, tables: None, own: Router::new(), own_pages: false }
     }
 
     /// Serves on `listener` instead of one of its own.
@@ -112,6 +113,13 @@ impl App {
     #[must_use]
     pub fn with_routes(self, own: Router) -> Self {
         Self { own, ..self }
+    }
+
+    /// Answers programs and pages of its own host alone, of a host that is this machine for certain: for a process on a
+    /// person's machine, whose browser has other pages open.
+    #[must_use]
+    pub fn for_own_pages(self) -> Self {
+        Self { own_pages: true, ..self }
     }
 }
 
@@ -144,7 +152,7 @@ impl tally_service::App for App {
 
         let watches = Watches::new(config.listeners, judge);
         let watcher = Watcher { watches: watches.clone(), reader: reader.clone(), clock: host.clock() };
-        let gates = gates(&config, &host);
+        let gates = gates(&config, self.own_pages, &host);
         let rates = vec![gates.reads.rate.clone(), gates.writes.rate.clone()];
         let api = Arc::new(Handles {
             reader,
@@ -178,7 +186,7 @@ impl tally_service::App for App {
 impl Program for App {
     type Args = Args;
     type Config = Config;
-    const METRICS: Catalogue = METRICS;
+    const METRICS: &'static [Catalogue] = &[METRICS];
 
     async fn build(config: Config) -> anyhow::Result<Self> {
         Self::new(config).await
@@ -189,7 +197,7 @@ impl Program for App {
     }
 }
 
-fn gates(config: &Config, host: &Host) -> Gates {
+fn gates(config: &Config, own_pages: bool, host: &Host) -> Gates {
     let gate = |rate, token: &Option<Secret>| Gate {
         rate: Rate::new(rate, config.forwarded_hops),
         guard: Guard::new(token.clone()),
@@ -198,6 +206,7 @@ fn gates(config: &Config, host: &Host) -> Gates {
         access: Access { chance: host.chance().fork(), requests: Arc::new(Requests::default()) },
         reads: gate(config.read_rate, &config.tokens.read),
         writes: gate(config.write_rate, &config.tokens.write),
+        own_pages,
         cors: config.cors.clone().map(cors),
     }
 }

@@ -7,13 +7,14 @@ use tally_core::ids::PostId;
 use tally_core::served::Served;
 use utoipa::ToSchema;
 
+use crate::routes::Id;
 use crate::watch::Edition;
 
 /// How many users like a post, and how far to trust the number.
 #[derive(Clone, Debug, Serialize, ToSchema)]
 pub struct Count {
     #[serde(serialize_with = "as_text")]
-    #[schema(value_type = String, example = "p-1")]
+    #[schema(value_type = Id)]
     post_id: PostId,
     /// How many users like it.
     #[schema(example = 42)]

@@ -2,6 +2,7 @@
 //! stable `type`.
 
 use std::borrow::Cow;
+use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -11,6 +12,7 @@ use serde::Serialize;
 use tally_core::ids::BadId;
 use thiserror::Error;
 use utoipa::ToSchema;
+use utoipa::openapi::schema::{ObjectBuilder, Schema, Type};
 
 /// What every `type` begins with.
 const TYPE: &str = "urn:tally:problem:";
@@ -18,21 +20,31 @@ const TYPE: &str = "urn:tally:problem:";
 /// The `Retry-After` of a store that is down, and of a process with too much to do.
 const SOON: Duration = Duration::from_secs(1);
 
-/// An id of a request.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum IdField {
-    /// `post_id`
-    Post,
-    /// `user_id`
-    User,
+/// What of a request is wrong: a parameter of its path or query, or a member of its body, and which element of it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Parameter {
+    pub name: Cow<'static, str>,
+    /// Its place in a list, from 0.
+    pub index: Option<usize>,
 }
 
-impl IdField {
-    /// Its name in paths and bodies.
-    pub fn name(self) -> &'static str {
-        match self {
-            Self::Post => "post_id",
-            Self::User => "user_id",
+impl Parameter {
+    /// A whole parameter.
+    pub const fn named(name: &'static str) -> Self {
+        Self { name: Cow::Borrowed(name), index: None }
+    }
+
+    /// An element of a list.
+    pub const fn element(name: &'static str, index: usize) -> Self {
+        Self { name: Cow::Borrowed(name), index: Some(index) }
+    }
+}
+
+impl fmt::Display for Parameter {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.index {
+            Some(index) => write!(f, "{}[{index}]", self.name),
+            None => f.write_str(&self.name),
         }
     }
 }
@@ -40,9 +52,15 @@ impl IdField {
 /// Why a request is refused. The text is for the client, and tells nothing about the systems behind this process.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 pub enum Problem {
+    /// No host, or two of them.
+    #[error("a request names one host")]
+    BadHost,
+    /// Another site's page asked, where none but our own may.
+    #[error("{0}")]
+    Foreign(&'static str),
     /// An id that no post or user can have.
-    #[error("{}: {reason}", field.name())]
-    BadId { field: IdField, reason: BadId },
+    #[error("{parameter}: {reason}")]
+    BadId { parameter: Parameter, reason: BadId },
     /// A path with a `%` that does not begin an escape, or escapes that are not UTF-8.
     #[error("the path is not percent-encoded UTF-8")]
     BadPath,
@@ -50,14 +68,14 @@ pub enum Problem {
     #[error("the path and query have {0} bytes, more than any route takes")]
     PathTooLong(usize),
     /// A query with another parameter or value than the route has.
-    #[error("query: {0}")]
-    BadQuery(String),
+    #[error("query: {}", about(.parameter.as_ref(), .why))]
+    BadQuery { parameter: Option<Parameter>, why: String },
     /// A cursor that this route never gave.
-    #[error("the cursor is not one this route gave")]
+    #[error("cursor: it is not one that this route gave")]
     BadCursor,
     /// A body that is not what the route takes.
-    #[error("body: {0}")]
-    BadBody(String),
+    #[error("body: {}", about(.parameter.as_ref(), .why))]
+    BadBody { parameter: Option<Parameter>, why: String },
     /// A body that is not declared as JSON.
     #[error("the body must be application/json")]
     NotJson,
@@ -98,6 +116,10 @@ pub enum Problem {
     Internal(LoggedCause),
 }
 
+fn about(parameter: Option<&Parameter>, why: &str) -> String {
+    parameter.map_or_else(|| why.to_owned(), |parameter| format!("{parameter}: {why}"))
+}
+
 /// What went wrong behind this process: for the log, never for an answer.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LoggedCause(Arc<str>);
@@ -122,28 +144,72 @@ pub struct Answered(pub Problem);
 pub struct ProblemDocument {
     /// The kind of problem: stable, for programs.
     #[serde(rename = "type")]
-    #[schema(example = "urn:tally:problem:bad-id")]
+    #[schema(schema_with = problem_type)]
     kind: String,
     /// The same in words.
     #[schema(example = "Bad id")]
     title: &'static str,
     /// The HTTP status.
-    #[schema(minimum = 400, maximum = 599)]
+    #[schema(minimum = 400, maximum = 599, example = 400)]
     status: u16,
     /// What is wrong with this request.
+    #[schema(example = "post_ids[3]: an id is empty")]
     detail: String,
+    /// The parameter, or the member of the body, that is wrong; absent where it is none of them.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(value_type = String, example = "post_ids")]
+    parameter: Option<String>,
+    /// Where it is a list: the place of the element that is wrong, from 0.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(value_type = u32, example = 3)]
+    index: Option<usize>,
+}
+
+fn problem_type() -> Schema {
+    let types = Problem::NAMES.map(|name| format!("{TYPE}{name}"));
+    let kinds = ObjectBuilder::new().schema_type(Type::String).enum_values(Some(types));
+    let kinds = kinds.description(Some("The kind of problem: stable, for programs."));
+    kinds.examples([format!("{TYPE}bad-id")]).build().into()
 }
 
 impl Problem {
+    /// Every [name](Self::name).
+    const NAMES: [&'static str; 22] = [
+        "bad-host",
+        "foreign",
+        "bad-id",
+        "bad-path",
+        "path-too-long",
+        "bad-query",
+        "bad-cursor",
+        "bad-body",
+        "not-json",
+        "body-too-large",
+        "unexpected-body",
+        "slow-body",
+        "unauthorised",
+        "no-route",
+        "writes-off",
+        "no-method",
+        "rate-limited",
+        "busy",
+        "store-away",
+        "broker-away",
+        "too-many-listeners",
+        "internal",
+    ];
+
     /// The status, the last part of the type, and the title.
     fn kind(&self) -> (StatusCode, &'static str, &'static str) {
         match self {
+            Self::BadHost => (StatusCode::BAD_REQUEST, "bad-host", "Bad host"),
+            Self::Foreign(_) => (StatusCode::FORBIDDEN, "foreign", "Foreign page"),
             Self::BadId { .. } => (StatusCode::BAD_REQUEST, "bad-id", "Bad id"),
             Self::BadPath => (StatusCode::BAD_REQUEST, "bad-path", "Bad path"),
             Self::PathTooLong(_) => (StatusCode::URI_TOO_LONG, "path-too-long", "Path too long"),
-            Self::BadQuery(_) => (StatusCode::BAD_REQUEST, "bad-query", "Bad query"),
+            Self::BadQuery { .. } => (StatusCode::BAD_REQUEST, "bad-query", "Bad query"),
             Self::BadCursor => (StatusCode::BAD_REQUEST, "bad-cursor", "Bad cursor"),
-            Self::BadBody(_) => (StatusCode::BAD_REQUEST, "bad-body", "Bad body"),
+            Self::BadBody { .. } => (StatusCode::BAD_REQUEST, "bad-body", "Bad body"),
             Self::NotJson => (StatusCode::UNSUPPORTED_MEDIA_TYPE, "not-json", "Not JSON"),
             Self::BodyTooLarge(_) => (StatusCode::PAYLOAD_TOO_LARGE, "body-too-large", "Body too large"),
             Self::UnexpectedBody => (StatusCode::BAD_REQUEST, "unexpected-body", "Unexpected body"),
@@ -179,6 +245,16 @@ impl Problem {
         }
     }
 
+    /// What of the request is wrong, where that is one parameter.
+    fn parameter(&self) -> Option<Parameter> {
+        match self {
+            Self::BadId { parameter, .. } => Some(parameter.clone()),
+            Self::BadQuery { parameter, .. } | Self::BadBody { parameter, .. } => parameter.clone(),
+            Self::BadCursor => Some(Parameter::named("cursor")),
+            _ => None,
+        }
+    }
+
     /// The wait before another try, where one may help.
     fn retry_after(&self) -> Option<Duration> {
         match self {
@@ -191,7 +267,15 @@ impl Problem {
     /// The body of the answer.
     pub fn document(&self) -> ProblemDocument {
         let (status, name, title) = self.kind();
-        ProblemDocument { kind: format!("{TYPE}{name}"), title, status: status.as_u16(), detail: self.to_string() }
+        let parameter = self.parameter();
+        ProblemDocument {
+            kind: format!("{TYPE}{name}"),
+            title,
+            status: status.as_u16(),
+            detail: self.to_string(),
+            index: parameter.as_ref().and_then(|parameter| parameter.index),
+            parameter: parameter.map(|parameter| parameter.name.into_owned()),
+        }
     }
 }
 
@@ -210,7 +294,7 @@ impl IntoResponse for Problem {
                 headers.insert(header::WWW_AUTHENTICATE, HeaderValue::from_static("Bearer"));
             }
             // The unread rest of the body would be taken for the next request.
-            Self::UnexpectedBody | Self::BodyTooLarge(_) | Self::SlowBody => {
+            Self::BadHost | Self::UnexpectedBody | Self::BodyTooLarge(_) | Self::SlowBody => {
                 headers.insert(header::CONNECTION, HeaderValue::from_static("close"));
             }
             _ => {}
@@ -241,12 +325,14 @@ mod tests {
     fn every() -> Vec<Problem> {
         let cause = || LoggedCause::new("canary");
         vec![
-            Problem::BadId { field: IdField::Post, reason: BadId::Empty },
+            Problem::BadHost,
+            Problem::Foreign("another page sent the request"),
+            Problem::BadId { parameter: Parameter::element("post_ids", 3), reason: BadId::Empty },
             Problem::BadPath,
             Problem::PathTooLong(9_999),
-            Problem::BadQuery("limit".to_owned()),
+            Problem::BadQuery { parameter: Some(Parameter::named("limit")), why: "too many".to_owned() },
             Problem::BadCursor,
-            Problem::BadBody("expected a list".to_owned()),
+            Problem::BadBody { parameter: None, why: "expected a list".to_owned() },
             Problem::NotJson,
             Problem::BodyTooLarge(65_536),
             Problem::UnexpectedBody,
@@ -269,6 +355,19 @@ mod tests {
         let lines: Vec<String> =
             every().iter().map(|problem| format!("{} {}{}", problem.status().as_u16(), TYPE, problem.name())).collect();
         insta::assert_snapshot!(lines.join("\n"));
+        assert_eq!(every().iter().map(Problem::name).collect::<Vec<_>>(), Problem::NAMES, "the document lists them");
+    }
+
+    #[test]
+    fn a_problem_names_what_of_the_request_is_wrong() {
+        let said = |problem: Problem| serde_json::to_value(problem.document()).unwrap();
+        let id = said(Problem::BadId { parameter: Parameter::element("post_ids", 3), reason: BadId::Empty });
+        assert_eq!(id["detail"], "post_ids[3]: an id is empty");
+        assert_eq!((&id["parameter"], &id["index"]), (&"post_ids".into(), &3.into()));
+        let query = said(Problem::BadQuery { parameter: Some(Parameter::named("limit")), why: "too many".to_owned() });
+        assert_eq!((&query["detail"], &query["parameter"]), (&"query: limit: too many".into(), &"limit".into()));
+        assert_eq!((said(Problem::BadCursor)["parameter"].as_str(), query.get("index")), (Some("cursor"), None));
+        assert_eq!(said(Problem::NoRoute).get("parameter"), None);
     }
 
     #[test]

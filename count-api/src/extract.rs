@@ -11,10 +11,15 @@ use bytes::{Bytes, BytesMut};
 use futures_util::StreamExt;
 use http_body_util::{BodyExt, LengthLimitError, Limited};
 use serde::de::DeserializeOwned;
+use serde_path_to_error::{Path, Segment};
 use tally_core::ids::{PostId, UserId};
 use tokio::time::timeout;
 
-use crate::error::{IdField, Problem, quoted};
+use crate::error::{Parameter, Problem, quoted};
+
+/// The ids' names in the paths of routes.
+const POST: &str = "post_id";
+const USER: &str = "user_id";
 
 /// The longest body: a hundred ids of 256 bytes, each written with escapes.
 pub const BODY_BYTES: usize = 192 * 1024;
@@ -46,8 +51,8 @@ impl<S: Send + Sync> FromRequestParts<S> for PostAndUser {
 
     async fn from_request_parts(parts: &mut Parts, state: &S) -> Result<Self, Problem> {
         let params = params(parts, state).await?;
-        let user = UserId::new(param(&params, IdField::User)?);
-        let user = user.map_err(|reason| Problem::BadId { field: IdField::User, reason })?;
+        let user = UserId::new(param(&params, USER)?);
+        let user = user.map_err(|reason| Problem::BadId { parameter: Parameter::named(USER), reason })?;
         Ok(Self(post(&params)?, user))
     }
 }
@@ -57,11 +62,12 @@ async fn params<S: Send + Sync>(parts: &mut Parts, state: &S) -> Result<RawPathP
 }
 
 fn post(params: &RawPathParams) -> Result<PostId, Problem> {
-    PostId::new(param(params, IdField::Post)?).map_err(|reason| Problem::BadId { field: IdField::Post, reason })
+    let post = PostId::new(param(params, POST)?);
+    post.map_err(|reason| Problem::BadId { parameter: Parameter::named(POST), reason })
 }
 
-fn param(params: &RawPathParams, field: IdField) -> Result<&str, Problem> {
-    let found = params.iter().find(|(name, _)| *name == field.name());
+fn param<'a>(params: &'a RawPathParams, name: &str) -> Result<&'a str, Problem> {
+    let found = params.iter().find(|(found, _)| *found == name);
     found.map(|(_, value)| value).ok_or(Problem::BadPath)
 }
 
@@ -75,10 +81,31 @@ impl<T: DeserializeOwned, S: Send + Sync> FromRequestParts<S> for Asked<T> {
     async fn from_request_parts(parts: &mut Parts, state: &S) -> Result<Self, Problem> {
         let query = Query::from_request_parts(parts, state).await;
         query.map(|Query(asked)| Self(asked)).map_err(|rejection: QueryRejection| {
-            let body = rejection.body_text();
-            Problem::BadQuery(quoted(body.rsplit(": ").next().unwrap_or_default()).into_owned())
+            let text = rejection.body_text();
+            bad_query(text.split_once(": ").map_or(&*text, |(_, why)| why))
         })
     }
+}
+
+/// Why a query was not read, as serde says it: about a field by its path, or by its name.
+fn bad_query(why: &str) -> Problem {
+    let is_name = |name: &str| !name.is_empty() && name.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'_');
+    let (name, why) = match why.split_once(": ") {
+        Some((path, why)) if is_name(path) => (Some(path), why),
+        _ => (named_field(why), why),
+    };
+    Problem::BadQuery { parameter: name.map(parameter_named), why: quoted(why).into_owned() }
+}
+
+/// The field that an error of serde's is about.
+fn named_field(why: &str) -> Option<&str> {
+    let begins = ["unknown field `", "missing field `", "duplicate field `"];
+    begins.iter().find_map(|begin| why.strip_prefix(begin))?.split('`').next()
+}
+
+/// A parameter by the name that a client gave it.
+fn parameter_named(name: &str) -> Parameter {
+    Parameter { name: quoted(name).into_owned().into(), index: None }
 }
 
 /// A JSON body, read within its limits of size and time.
@@ -93,9 +120,28 @@ impl<T: DeserializeOwned, S: Send + Sync> FromRequest<S> for Json<T> {
             return Err(Problem::NotJson);
         }
         let body = timeout(BODY_TIME, read(request.into_body())).await.map_err(|_| Problem::SlowBody)??;
-        let read = serde_json::from_slice(&body);
-        read.map(Self).map_err(|error| Problem::BadBody(quoted(&error.to_string()).into_owned()))
+        serde_json::from_slice(&body).map(Self).map_err(|error| bad_body::<T>(&body, &error))
     }
+}
+
+/// Why a body is not what the route takes. It is read once more for the place of the fault.
+fn bad_body<T: DeserializeOwned>(body: &[u8], error: &serde_json::Error) -> Problem {
+    let again = serde_path_to_error::deserialize::<_, T>(&mut serde_json::Deserializer::from_slice(body));
+    let why = error.to_string();
+    let parameter = again.err().and_then(|fault| parameter_at(fault.path()));
+    let parameter = parameter.or_else(|| named_field(&why).map(parameter_named));
+    Problem::BadBody { parameter, why: quoted(&why).into_owned() }
+}
+
+/// The member of a body at `path`, or an element of it.
+fn parameter_at(path: &Path) -> Option<Parameter> {
+    let mut segments = path.iter();
+    let Some(Segment::Map { key }) = segments.next() else { return None };
+    let index = match segments.next() {
+        Some(Segment::Seq { index }) => Some(*index),
+        _ => None,
+    };
+    Some(Parameter { index, ..parameter_named(key) })
 }
 
 async fn read(body: Body) -> Result<Bytes, Problem> {
@@ -105,7 +151,7 @@ async fn read(body: Body) -> Result<Bytes, Problem> {
     while let Some(part) = body.next().await {
         let part = part.map_err(|error| match error.is::<LengthLimitError>() {
             true => Problem::BodyTooLarge(BODY_BYTES),
-            false => Problem::BadBody("it ended early".to_owned()),
+            false => Problem::BadBody { parameter: None, why: "it ended early".to_owned() },
         })?;
         total += part.len();
         // What is too much is dropped as it comes, up to a bound, so that its sender hears the refusal.
@@ -120,4 +166,28 @@ fn is_json(headers: &HeaderMap) -> bool {
     let Some(Ok(kind)) = headers.get(header::CONTENT_TYPE).map(|value| value.to_str()) else { return false };
     let essence = kind.split(';').next().unwrap_or_default().trim();
     essence.eq_ignore_ascii_case("application/json")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_wrong_with_a_query_is_said_of_its_parameter() {
+        for (why, name, said) in [
+            ("limit: invalid digit found in string", Some("limit"), "query: limit: invalid digit found in string"),
+            (
+                "unknown field `x`, expected `limit` or `cursor`",
+                Some("x"),
+                "query: x: unknown field `x`, expected `limit` or `cursor`",
+            ),
+            ("duplicate field `limit`", Some("limit"), "query: limit: duplicate field `limit`"),
+            ("it ended early", None, "query: it ended early"),
+        ] {
+            let problem = bad_query(why);
+            assert_eq!(problem.to_string(), said);
+            let Problem::BadQuery { parameter, .. } = problem else { panic!("another problem") };
+            assert_eq!(parameter.map(|parameter| parameter.to_string()).as_deref(), name);
+        }
+    }
 }

@@ -4,8 +4,8 @@ use std::sync::OnceLock;
 use std::time::Duration;
 
 use axum::http::{Method, StatusCode};
-use metrics::{Counter, Histogram, counter, histogram};
-use tally_service::metrics::{Catalogue, Kind, Metric, Unit};
+use metrics::{Counter, Histogram, histogram};
+use tally_service::metrics::{Catalogue, Kind, Label, Metric, Unit};
 
 use crate::routes::GET_LIKES;
 
@@ -13,7 +13,7 @@ const fn metric(
     name: &'static str,
     kind: Kind,
     unit: Unit,
-    labels: &'static [&'static str],
+    labels: &'static [Label],
     description: &'static str,
 ) -> Metric {
     Metric { name, kind, unit, labels, description }
@@ -23,7 +23,7 @@ pub(crate) const HTTP_REQUESTS: Metric = metric(
     "tally_http_requests_seconds",
     Kind::Histogram,
     Unit::Seconds,
-    &["route", "method", "status"],
+    &[Label::learnt("route"), Label::learnt("method"), Label::learnt("status")],
     "From a request's headers to its answer's.",
 );
 pub(crate) const HTTP_CONNECTIONS: Metric =
@@ -32,30 +32,35 @@ pub(crate) const HTTP_REFUSED: Metric = metric(
     "tally_http_refused_total",
     Kind::Counter,
     Unit::Count,
-    &["reason"],
+    &[Label::of("reason", &["slow", "too_large", "malformed", "unread", "broken_off"])],
     "Connections that ended on something that is not a request we read: malformed, slow or over a limit.",
 );
 pub(crate) const READS: Metric = metric(
     "tally_reads_total",
     Kind::Counter,
     Unit::Count,
-    &["layer"],
+    &[Label::of("layer", &["local", "cache", "table"])],
     "Counts read, by the layer that had them: local, cache or table.",
 );
 pub(crate) const CACHE_FAULTS: Metric = metric(
     "tally_cache_faults_total",
     Kind::Counter,
     Unit::Count,
-    &["reason"],
+    &[Label::of("reason", &["transient", "throttled", "poison", "fatal", "slow", "breaker_open"])],
     "Calls of the cache that failed, took too long, or were not made because the breaker is open.",
 );
-pub(crate) const CACHE_FILLS: Metric =
-    metric("tally_cache_fills_total", Kind::Counter, Unit::Count, &["outcome"], "Counts offered to the cache.");
+pub(crate) const CACHE_FILLS: Metric = metric(
+    "tally_cache_fills_total",
+    Kind::Counter,
+    Unit::Count,
+    &[Label::of("outcome", &["written", "overtaken", "failed", "dropped"])],
+    "Counts offered to the cache.",
+);
 pub(crate) const TABLE_READS: Metric = metric(
     "tally_table_reads_seconds",
     Kind::Histogram,
     Unit::Seconds,
-    &["outcome"],
+    &[Label::of("outcome", &["ok", "transient", "throttled", "poison", "fatal", "slow"])],
     "Reads of the tables, by their outcome.",
 );
 pub(crate) const TABLE_REFUSED: Metric = metric(
@@ -85,15 +90,23 @@ pub(crate) const NEGATIVE_COUNTS: Metric = metric(
     "tally_negative_counts_total",
     Kind::Counter,
     Unit::Count,
-    &["outcome"],
+    &[Label::of("outcome", &["queued", "dropped", "failed"])],
     "Counts below zero met: queued for a recount, dropped because the queue was full, or failed to be queued.",
 );
 pub(crate) const LISTENERS: Metric =
     metric("tally_listeners", Kind::Gauge, Unit::Count, &[], "Streams of live counts that are open.");
 pub(crate) const WATCHED_POSTS: Metric =
     metric("tally_watched_posts", Kind::Gauge, Unit::Count, &[], "Posts with at least one listener.");
-pub(crate) const WRITES: Metric =
-    metric("tally_writes_total", Kind::Counter, Unit::Count, &["action", "outcome"], "Likes and unlikes taken.");
+pub(crate) const WRITES: Metric = metric(
+    "tally_writes_total",
+    Kind::Counter,
+    Unit::Count,
+    &[
+        Label::of("action", &["like", "unlike"]),
+        Label::of("outcome", &["acknowledged", "transient", "throttled", "poison", "fatal"]),
+    ],
+    "Likes and unlikes taken.",
+);
 
 /// Every metric of this process.
 pub const METRICS: Catalogue = Catalogue(&[
@@ -124,7 +137,7 @@ pub struct ReadCounters {
 
 impl Default for ReadCounters {
     fn default() -> Self {
-        let layer = |layer: &'static str| counter!(READS.name, "layer" => layer);
+        let layer = |layer| READS.counter(&[layer]);
         Self { local: layer("local"), cache: layer("cache"), table: layer("table") }
     }
 }
@@ -158,7 +171,17 @@ fn handle(route: Option<&str>, method: &Method, status: StatusCode) -> Histogram
 
 #[cfg(test)]
 mod tests {
+    use tally_core::fault::Fault;
+
     use super::*;
+
+    #[test]
+    fn every_class_of_fault_is_an_outcome_that_the_catalogue_knows() {
+        for metric in [CACHE_FAULTS, TABLE_READS, WRITES] {
+            let label = metric.labels.last().unwrap();
+            assert!(Fault::CLASSES.iter().all(|class| label.values.contains(class)), "{}: {label}", metric.name);
+        }
+    }
 
     #[test]
     fn the_catalogue_is_what_dashboards_rely_on() {

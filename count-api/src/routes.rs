@@ -6,6 +6,7 @@ mod docs;
 mod front;
 mod like;
 mod likers;
+mod schema;
 mod stream;
 mod write;
 
@@ -40,6 +41,7 @@ pub(crate) use count::PATH as GET_LIKES;
 use docs::describe;
 pub use front::Front;
 use front::{ShortWay, without_origin};
+pub(crate) use schema::Id;
 pub use write::EventWriter;
 
 /// Answers smaller than this are not worth compressing.
@@ -71,6 +73,8 @@ pub struct Gates {
     pub access: Access,
     pub reads: Gate,
     pub writes: Gate,
+    /// Whether none but programs and pages of this very host are answered.
+    pub own_pages: bool,
     /// Which pages of other origins may read our answers.
     pub cors: Option<CorsLayer>,
 }
@@ -83,7 +87,8 @@ pub fn front(api: Api, gates: Gates, own: Router) -> Front {
         cache_control: api.cache_control.clone(),
         cors: gates.cors.as_ref().map(without_origin),
     };
-    Front { access: gates.access.clone(), short, routes: router(api, gates, own) }
+    let (access, own_pages) = (gates.access.clone(), gates.own_pages);
+    Front { access, own_pages, short, routes: router(api, gates, own) }
 }
 
 fn router(api: Api, gates: Gates, own: Router) -> Router {

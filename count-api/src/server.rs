@@ -18,7 +18,6 @@ use hyper::body::Incoming;
 use hyper::server::conn::http1;
 use hyper::service::service_fn;
 use hyper_util::rt::TokioIo;
-use metrics::{counter, gauge};
 use tally_service::http::Patient;
 use tally_service::{Stop, Task};
 use tokio::net::{TcpListener, TcpStream};
@@ -121,7 +120,7 @@ impl Server {
         });
         let stream = TokioIo::new(Patient::new(stream, self.limits.unread_time));
         let connection = self.http().serve_connection(stream, service);
-        gauge!(HTTP_CONNECTIONS.name).increment(1);
+        HTTP_CONNECTIONS.gauge(&[]).increment(1);
         async move {
             let mut connection = pin!(connection);
             let ended = match select(connection.as_mut(), ending).await {
@@ -135,7 +134,7 @@ impl Server {
                 Err(error) if !heard.explains(&error) => refused(&peer, &error),
                 Ok(()) | Err(_) => {}
             }
-            gauge!(HTTP_CONNECTIONS.name).decrement(1);
+            HTTP_CONNECTIONS.gauge(&[]).decrement(1);
         }
     }
 }
@@ -169,7 +168,7 @@ fn refused(peer: &Peer, error: &hyper::Error) {
     } else {
         "broken_off"
     };
-    counter!(HTTP_REFUSED.name, "reason" => reason).increment(1);
+    HTTP_REFUSED.counter(&[reason]).increment(1);
     let cause = error.source().map(ToString::to_string);
     tracing::info!(target: "tally_count_api::access", client = peer.as_str(), reason, %error, cause, "refused");
 }

@@ -6,7 +6,6 @@ use std::time::Duration;
 
 use futures_util::StreamExt;
 use futures_util::stream;
-use metrics::gauge;
 use parking_lot::{Mutex, MutexGuard};
 use tally_core::Map;
 use tally_core::ids::CounterId;
@@ -54,7 +53,7 @@ impl Watches {
     /// The permission to listen: to be had before anything is read for the client.
     pub fn admit(&self) -> Result<ListenerPermit, Full> {
         let permit = Arc::clone(&self.permits).try_acquire_owned().map_err(|_| Full)?;
-        gauge!(LISTENERS.name).increment(1);
+        LISTENERS.gauge(&[]).increment(1);
         Ok(ListenerPermit { _permit: permit })
     }
 
@@ -116,7 +115,7 @@ pub struct ListenerPermit {
 
 impl Drop for ListenerPermit {
     fn drop(&mut self) {
-        gauge!(LISTENERS.name).decrement(1);
+        LISTENERS.gauge(&[]).decrement(1);
     }
 }
 
@@ -198,7 +197,7 @@ pub struct Watcher {
 impl Watcher {
     async fn look(&self) {
         let posts = self.watches.listened();
-        gauge!(WATCHED_POSTS.name).set(u32::try_from(posts.len()).unwrap_or(u32::MAX));
+        WATCHED_POSTS.gauge(&[]).set(u32::try_from(posts.len()).unwrap_or(u32::MAX));
         let reads = stream::iter(posts.chunks(TOGETHER));
         reads
             .for_each_concurrent(AT_ONCE, |posts| async move {

@@ -353,6 +353,8 @@ def http_paths():
         ask("http paths", [400, 404, 308, 307], "GET", trick)
     for method in ["TRACE", "PATCH", "PROPFIND", "BREW", "DELETE", "POST", "PUT"]:
         ask("http paths", [405, 404, 501], method, "/v1/posts/p/likes")
+    for method in ["TRACE", "PATCH", "PROPFIND"]:
+        ask("http paths", [405], method, "/v1/posts/p/likes", [], b"{}")
 
 
 def http_bodies():
@@ -389,6 +391,9 @@ def http_headers():
         b"GET http://169.254.169.254/latest HTTP/1.1\r\nhost: x\r\nconnection: close\r\n\r\n", b"CONNECT evil:443 HTTP/1.1\r\nhost: x\r\nconnection: close\r\n\r\n", b"*1\r\n$4\r\nPING\r\n", b"EVAL \"x\" 0\r\n",
     ]:
         ask("http framing", [400, 404, 405, 411, 415, 422, 431, 501, 505, None], None, None, raw=raw)
+    for version, hosts, status in [("1.1", [], 400), ("1.1", ["x", "x"], 400), ("1.1", ["x", "y"], 400), ("1.0", ["x", "y"], 400), ("1.0", [], 200)]:
+        lines = [f"GET /v1/posts/p/likes HTTP/{version}", *[f"host: {host}" for host in hosts], "connection: close", "", ""]
+        ask("http framing", [status], None, None, raw="\r\n".join(lines).encode())
 
 
 def main():

@@ -129,18 +129,14 @@ fn banner(local: &Local, chaos: bool) -> String {
 impl Program for App {
     type Args = Args;
     type Config = Config;
-    /// Those of the four services.
-    const METRICS: Catalogue = Catalogue(&[]);
+    const METRICS: &'static [Catalogue] = &[
+        tally_consumer::metrics::CATALOGUE,
+        tally_change_streamer::CATALOGUE,
+        tally_batch_recount::CATALOGUE,
+        tally_count_api::metrics::METRICS,
+    ];
 
     async fn build(config: Config) -> anyhow::Result<Self> {
-        for services in [
-            tally_consumer::metrics::CATALOGUE,
-            tally_change_streamer::CATALOGUE,
-            tally_batch_recount::CATALOGUE,
-            tally_count_api::metrics::METRICS,
-        ] {
-            services.describe();
-        }
         Ok(Self::new(config))
     }
 }

@@ -20,6 +20,7 @@ impl Board {
             staleness: None,
             drift: Drift::default(),
             open_gaps: 0,
+            recount: None,
             shards: Vec::new(),
             parts: Vec::new(),
             ledger: Vec::new(),

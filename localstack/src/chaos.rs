@@ -10,6 +10,8 @@ use tally_core::ports::RecountQueue as _;
 use tally_emulator::{Emulator, Fault, Rule};
 use tally_service::{Stop, Task};
 
+use crate::happened::Deed;
+use crate::keeper::Service;
 use crate::local::Local;
 
 /// How late a request may be carried out after its client gave up.
@@ -68,21 +70,39 @@ impl Chaos {
         Some(Self { local: Arc::clone(local), emulator, seed })
     }
 
+    /// Lets it happen and says so; nothing is said of what could not be done.
     async fn happen(&self, happening: Happening) {
         tracing::info!(?happening, "chaos");
+        if let Some(deed) = self.done(happening).await {
+            self.local.happened.note(deed);
+            self.local.screen.say(&format!("   chaos: {deed}"));
+        }
+    }
+
+    async fn done(&self, happening: Happening) -> Option<Deed> {
         let Local { engines, services, clock, .. } = &*self.local;
         let likes = engines.store.likes();
         match happening {
             // A shard too narrow to be split is left whole.
-            Happening::Split => drop(self.emulator.split_shard(likes, None, None)),
-            Happening::Roll => drop(self.emulator.roll_shards(likes, None)),
-            Happening::KillConsumer => services.consumer.kill(),
-            Happening::KillStreamer => services.streamer.kill(),
-            Happening::EmptyCache => engines.cache.empty(),
+            Happening::Split => self.emulator.split_shard(likes, None, None).ok().map(|_| Deed::ShardSplit),
+            Happening::Roll => self.emulator.roll_shards(likes, None).ok().map(|_| Deed::ShardsRolled),
+            Happening::KillConsumer => Some(killed(&services.consumer)),
+            Happening::KillStreamer => Some(killed(&services.streamer)),
+            Happening::EmptyCache => {
+                engines.cache.empty();
+                Some(Deed::CacheEmptied)
+            }
             // A request that fails is made another time.
-            Happening::Recount => drop(engines.store.recounts.enqueue_audit(clock.now()).await),
+            Happening::Recount => {
+                engines.store.recounts.enqueue_audit(clock.now()).await.ok().map(|()| Deed::RecountAsked)
+            }
         }
     }
+}
+
+fn killed(service: &Service) -> Deed {
+    service.kill();
+    Deed::Killed(service.name())
 }
 
 impl Task for Chaos {

@@ -11,6 +11,7 @@ mod control;
 mod engine;
 mod fences;
 mod gate;
+mod happened;
 mod keeper;
 mod ledger;
 mod load;

@@ -11,6 +11,7 @@ use crate::config::LoadConfig;
 use crate::control::Control;
 use crate::engine::Engines;
 use crate::gate::Gate;
+use crate::happened::Happened;
 use crate::ledger::Ledger;
 use crate::names::Names;
 use crate::page::Endpoints;
@@ -32,6 +33,7 @@ pub(crate) struct Local {
     pub(crate) staleness: Staleness,
     /// Likes put into counters by hand, signs ignored.
     pub(crate) injected: AtomicU64,
+    pub(crate) happened: Happened,
     pub(crate) board: Board,
     pub(crate) screen: Screen,
 }
@@ -60,6 +62,7 @@ impl Local {
             gate: Arc::new(Gate::new(partitions)),
             staleness: Staleness::default(),
             injected: AtomicU64::default(),
+            happened: Happened::default(),
             board: Board::new(endpoints, load.map_or(0, |load| load.rate), host.clock().now()),
             screen: Screen::new(),
             engines,

@@ -1,30 +1,28 @@
 //! Looks at the stack once a second, through the services' own ports, and puts what it saw on the board.
 
-use std::collections::BTreeSet;
+mod recounts;
+
 use std::sync::Arc;
 use std::time::Duration;
 
-use tally_core::audit::RunRecord;
-use tally_core::ids::{CounterId, PostId};
 use tally_core::lineage::{Checkpoint, Listed};
-use tally_core::ports::{ChangeStream as _, Gaps as _, Ledger as _, Positions as _, Runs as _, StreamFault};
+use tally_core::ports::{ChangeStream as _, Gaps as _, Positions as _, StreamFault};
 use tally_core::time::UnixMillis;
 use tally_service::{Stop, Task};
 use tokio::time::Instant;
 
 use crate::local::Local;
-use crate::page::{Correction, Drift, Limit, Load, Part, PartState, ShardState, StreamShard};
+use crate::page::{Limit, Load, Part, PartState, ShardState, StreamShard};
 use crate::services::Services;
+use recounts::Recounts;
+pub(crate) use recounts::drift;
 
 /// How often it looks.
 const EVERY: Duration = Duration::from_secs(1);
 /// How many looks until it looks at the recounts again, which takes a query for each post corrected.
 const RECOUNTS_EVERY: u32 = 3;
-/// Runs looked through.
-const RUNS: u32 = 200;
-/// Posts and corrections shown.
+/// Posts shown.
 const POSTS: usize = 12;
-const CORRECTIONS: usize = 20;
 /// Posts among which the hottest are looked for.
 const RANKED: usize = 2_000;
 /// The share of the rate it aims at that the load has to make.
@@ -34,6 +32,7 @@ const ENOUGH: f64 = 0.9;
 pub(crate) struct Observer {
     local: Arc<Local>,
     looks: u32,
+    recounts: Recounts,
     /// When it looked last, and what the load had done then.
     last: (Instant, Done),
 }
@@ -53,7 +52,7 @@ struct Done {
 
 impl Observer {
     pub(crate) fn new(local: Arc<Local>) -> Self {
-        Self { local, looks: 0, last: (Instant::now(), Done::default()) }
+        Self { local, looks: 0, recounts: Recounts::default(), last: (Instant::now(), Done::default()) }
     }
 
     /// One look. What cannot be read now stays as it was seen last.
@@ -76,11 +75,10 @@ impl Observer {
         if let Ok(shards) = self.shards(now).await {
             seen.shards = shards;
         }
-        if self.looks.is_multiple_of(RECOUNTS_EVERY)
-            && let Ok(runs) = store.recounts.runs(RUNS).await
-        {
-            seen.drift = drift(&runs);
-            seen.ledger = self.corrections(&runs).await;
+        if self.looks.is_multiple_of(RECOUNTS_EVERY) {
+            self.recounts.look(store).await;
+            (seen.drift, seen.recount) = (self.recounts.drift, self.recounts.recount);
+            seen.ledger.clone_from(&self.recounts.ledger);
         }
         seen.load = self.load();
         self.looks += 1;
@@ -137,30 +135,6 @@ impl Observer {
         let checkpoints: Vec<_> = states.into_iter().map(|state| state.checkpoint).collect();
         Ok(tree(&checkpoints, listed, now))
     }
-
-    /// The last lines of the ledger, of posts that some recount named.
-    async fn corrections(&self, runs: &[RunRecord]) -> Vec<Correction> {
-        let keys = runs.iter().flat_map(named);
-        let posts: BTreeSet<PostId> = keys.filter_map(|key| PostId::new(post_of(&key)).ok()).take(POSTS).collect();
-        let mut corrections = Vec::new();
-        for post in &posts {
-            let recounts = &self.local.engines.store.recounts;
-            let counter = CounterId::likes(post.clone());
-            let Ok(lines) = recounts.ledger(&counter, u32::try_from(CORRECTIONS).unwrap_or(u32::MAX)).await else {
-                continue;
-            };
-            corrections.extend(lines.into_iter().map(|line| Correction {
-                at: line.at.0,
-                post_id: line.counter.post.to_string(),
-                before: line.before,
-                after: line.after,
-                why: line.why,
-            }));
-        }
-        corrections.sort_by_key(|line| std::cmp::Reverse(line.at));
-        corrections.truncate(CORRECTIONS);
-        corrections
-    }
 }
 
 #[expect(clippy::cast_precision_loss, reason = "a second has far fewer than 2^52 events")]
@@ -204,28 +178,6 @@ fn tree(checkpoints: &[Checkpoint], listed: Vec<Listed>, now: UnixMillis) -> Vec
     shards
 }
 
-/// What recounts found in all: likes that counts were off by, and corrections.
-pub(crate) fn drift(runs: &[RunRecord]) -> Drift {
-    runs.iter().fold(Drift::default(), |drift, run| Drift {
-        runs: drift.runs + u64::from(run.ended.is_some()),
-        found: drift.found + run.summary.likes_added + run.summary.likes_taken,
-        corrected: drift.corrected + run.summary.corrected + run.summary.totals_mended,
-    })
-}
-
-/// The row keys and counters that a run found wrong, as far as it lists them.
-fn named(run: &RunRecord) -> Vec<String> {
-    run.summary.examples.iter().map(|example| example.key.clone()).collect()
-}
-
-/// A total is named by its post alone, a shard by its row key.
-fn post_of(key: &str) -> &str {
-    match key.rsplit_once('#') {
-        Some((post, shard)) if !shard.is_empty() && shard.bytes().all(|byte| byte.is_ascii_digit()) => post,
-        _ => key,
-    }
-}
-
 impl Task for Observer {
     async fn run(mut self, stop: Stop) -> anyhow::Result<()> {
         loop {
@@ -237,7 +189,6 @@ impl Task for Observer {
 
 #[cfg(test)]
 mod tests {
-    use tally_core::audit::{AuditRun, Cause, Drift, RunScope, Summary};
     use tally_core::ids::Ordinal;
 
     use super::*;
@@ -281,31 +232,5 @@ mod tests {
         assert_eq!(limit(1_000, &start, &done(500, 3, true), 1.0), Some(Limit::Generator));
         assert_eq!(limit(1_000, &done(0, 0, false), &done(100, 0, true), 1.0), None, "it was paused meanwhile");
         assert_eq!(limit(0, &done(0, 0, false), &done(0, 0, false), 1.0), None, "there is no load");
-    }
-
-    #[test]
-    fn drift_is_what_all_runs_found_together() {
-        let run = |summary: Summary, ended: Option<u64>| RunRecord {
-            run: AuditRun::from(1),
-            began: UnixMillis(0),
-            ended: ended.map(UnixMillis),
-            scope: RunScope::Audit,
-            dry_run: false,
-            audit: None,
-            summary,
-        };
-        let example = |key: &str| Drift { key: key.to_owned(), before: 0, after: 1, cause: Cause::Drift };
-        let first = Summary {
-            likes_added: 3,
-            likes_taken: 1,
-            corrected: 2,
-            totals_mended: 1,
-            examples: vec![example("p#1#4"), example("q#")],
-            ..Summary::default()
-        };
-        let found = drift(&[run(first.clone(), Some(1)), run(Summary::default(), None)]);
-        assert_eq!((found.runs, found.found, found.corrected), (1, 4, 3));
-        let posts: Vec<String> = named(&run(first, None)).iter().map(|key| post_of(key).to_owned()).collect();
-        assert_eq!(posts, ["p#1", "q#"]);
     }
 }

@@ -3,7 +3,6 @@
 mod assets;
 mod problem;
 mod routes;
-mod same_site;
 
 use serde::{Deserialize, Serialize};
 use thiserror::Error;
@@ -46,8 +45,10 @@ pub struct Snapshot {
     pub shards: Vec<StreamShard>,
     /// The services and engines of the stack, in the order data flows.
     pub parts: Vec<Part>,
-    /// The last corrections, newest first.
-    pub ledger: Vec<Correction>,
+    /// The last recount of everything, or the one under way.
+    pub recount: Option<Recount>,
+    /// Posts whose counts were corrected, the last one first.
+    pub ledger: Vec<Corrected>,
     /// Posts worth showing, hottest first.
     pub posts: Vec<String>,
 }
@@ -144,12 +145,39 @@ pub enum PartState {
     Down,
 }
 
+/// A recount of everything.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+pub struct Recount {
+    /// When, in milliseconds since 1970; it goes on while it has no end.
+    pub began: u64,
+    pub ended: Option<u64>,
+    /// Rows counted so far.
+    pub rows: u64,
+    /// Parts of the tables that are settled, of how many.
+    pub segments_done: usize,
+    pub segments: u32,
+    /// Counts found to differ, and counts and totals corrected.
+    pub found: u64,
+    pub corrected: u64,
+}
+
+/// What corrections have done to one post's count. Those that changed nothing are not among them.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Corrected {
+    pub post_id: String,
+    /// Corrections, and by how many likes in all.
+    pub corrections: u64,
+    pub by: i64,
+    pub last: Correction,
+}
+
 /// One line of the correction ledger.
-#[derive(Clone, Debug, Serialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Correction {
     /// When, in milliseconds since 1970.
     pub at: u64,
-    pub post_id: String,
+    /// Of which part of the post's count; none where the total was mended.
+    pub shard: Option<u16>,
     pub before: i64,
     pub after: i64,
     pub why: String,

@@ -132,6 +132,6 @@ fn api_of(engines: &Engines, plan: Plan) -> impl Fn(Host) -> anyhow::Result<Runn
     move |host| {
         let listener = tokio::net::TcpListener::from_std(plan.listener.try_clone()?)?;
         let app = api::App::with_ports(config.clone(), ports.clone()).listening_on(listener);
-        Ok(Running::start(app.with_routes(plan.routes.clone()), host))
+        Ok(Running::start(app.with_routes(plan.routes.clone()).for_own_pages(), host))
     }
 }

@@ -73,11 +73,17 @@ impl Session {
     }
 
     async fn compare(&self, stop: &Stop) -> anyhow::Result<Exit> {
+        let Local { engines, happened, screen, .. } = &*self.local;
+        let faults = engines.store.emulator.as_ref().map(|emulator| emulator.stats().faults).unwrap_or_default();
+        let happened = happened.lines(&faults);
+        if !happened.is_empty() {
+            screen.say(&format!("what went wrong on purpose\n{}", happened.join("\n")));
+        }
         if !self.verify {
             return Ok(Exit::CLEAN);
         }
         let comparison = verify::run(&self.local, stop).await?;
-        self.local.screen.say(&comparison.to_string());
+        screen.say(&comparison.to_string());
         Ok(if comparison.is_clean() { Exit::CLEAN } else { Exit::FAILED })
     }
 }

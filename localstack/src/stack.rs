@@ -10,6 +10,7 @@ use tally_core::ids::{CounterId, PostId};
 use tally_core::ports::{Cache as _, Counts as _, RecountQueue as _};
 use tally_core::served::Served;
 
+use crate::happened::Deed;
 use crate::local::Local;
 use crate::page::{Command, Refusal, Snapshot, Stack};
 
@@ -21,6 +22,7 @@ impl LocalStack {
             bail!(Refusal(format!("there is no service `{name}`")));
         };
         service.kill();
+        self.0.happened.note(Deed::Killed(service.name()));
         Ok(format!("{name} was killed as in a crash: it starts again in a second, from its checkpoints"))
     }
 
@@ -30,6 +32,9 @@ impl LocalStack {
             bail!(Refusal("the cache is a real Redis: stop and start it where it runs".to_owned()));
         }
         cache.switch(on);
+        if !on {
+            self.0.happened.note(Deed::CacheStopped);
+        }
         Ok(if on { "the cache is back, empty" } else { "the cache is gone: counts are read from the table" }.to_owned())
     }
 
@@ -45,6 +50,7 @@ impl LocalStack {
             bail!(Refusal(format!("{post} has never been liked, so it has no counter")));
         }
         self.0.injected.fetch_add(by.unsigned_abs(), Ordering::Relaxed);
+        self.0.happened.note(Deed::DriftInjected);
         // The next like of the post would bring the number to the cache; a person should not have to wait for one.
         let counter = store.counts.counter(&id).await?;
         let served = Served::new(counter.as_ref(), false, self.0.clock.now());
@@ -55,6 +61,7 @@ impl LocalStack {
 
     async fn recount(&self) -> anyhow::Result<String> {
         self.0.engines.store.recounts.enqueue_audit(self.0.clock.now()).await?;
+        self.0.happened.note(Deed::RecountAsked);
         Ok("a recount of everything is queued: it begins within seconds".to_owned())
     }
 
@@ -64,6 +71,7 @@ impl LocalStack {
             bail!(Refusal("DynamoDB is a real one, and splits its stream shards itself".to_owned()));
         };
         let children = emulator.split_shard(store.likes(), None, None).map_err(|error| Refusal(error.to_string()))?;
+        self.0.happened.note(Deed::ShardSplit);
         Ok(format!("the busiest stream shard was split: {} children", children.len()))
     }
 

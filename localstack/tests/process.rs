@@ -39,7 +39,11 @@ struct Stack {
 
 impl Stack {
     fn start(args: &[&str]) -> Self {
-        let mut child = command(&ANY_PORT).args(args).stderr(Stdio::inherit()).spawn().unwrap();
+        Self::start_on(&ANY_PORT, args)
+    }
+
+    fn start_on(ports: &[&str], args: &[&str]) -> Self {
+        let mut child = command(ports).args(args).stderr(Stdio::inherit()).spawn().unwrap();
         let (sender, lines) = channel();
         let stdout = BufReader::new(child.stdout.take().unwrap());
         std::thread::spawn(move || stdout.lines().map_while(Result::ok).try_for_each(|line| sender.send(line)));
@@ -89,12 +93,20 @@ impl Drop for Stack {
 
 /// Posts JSON; the status line and what follows it.
 fn post(url: &str, path: &str, body: &str) -> String {
-    let address = url.trim_start_matches("http://").trim_end_matches('/');
-    let mut stream = TcpStream::connect(address).unwrap();
+    let address = address_in(url);
     let length = body.len();
     let head =
         format!("POST {path} HTTP/1.1\r\nhost: {address}\r\ncontent-type: application/json\r\nconnection: close\r\n");
-    write!(stream, "{head}content-length: {length}\r\n\r\n{body}").unwrap();
+    exchange(address, &format!("{head}content-length: {length}\r\n\r\n{body}"))
+}
+
+fn address_in(url: &str) -> &str {
+    url.trim_start_matches("http://").trim_end_matches('/')
+}
+
+fn exchange(address: &str, request: &str) -> String {
+    let mut stream = TcpStream::connect(address).unwrap();
+    stream.write_all(request.as_bytes()).unwrap();
     let mut answer = String::new();
     stream.read_to_string(&mut answer).unwrap();
     answer
@@ -125,6 +137,59 @@ fn a_count_put_wrong_by_hand_is_found() {
     let (said, code) = stack.end();
     assert_eq!(code, Some(1), "{said}");
     assert!(said.contains("post-1#0:") && said.contains("post-1:") && !said.contains("user-"), "{said}");
+}
+
+#[test]
+fn no_page_of_another_site_reads_or_likes() {
+    let mut stack = Stack::start(&["--no-load"]);
+    let page = stack.until("page ").split_whitespace().last().unwrap().to_owned();
+    stack.until("ready");
+    let address = address_in(&page);
+    let ask = |line: &str, host: &str, origin: &str| {
+        exchange(address, &format!("{line} HTTP/1.1\r\nhost: {host}\r\n{origin}connection: close\r\n\r\n"))
+    };
+    for line in ["GET /", "GET /local/state", "GET /local/events", "GET /v1/posts/p/likes", "PUT /v1/posts/p/likes/u"] {
+        // A name that a name server points here, and a page that knows the address.
+        for (host, origin) in [("evil.example:8080", ""), (address, "origin: http://evil.example\r\n")] {
+            let answer = ask(line, host, origin);
+            assert!(answer.starts_with("HTTP/1.1 403 "), "{line} {host} {origin}: {answer}");
+        }
+    }
+    let own = format!("origin: http://{address}\r\n");
+    assert!(ask("GET /local/state", address, "").starts_with("HTTP/1.1 200 "));
+    assert!(ask("PUT /v1/posts/p/likes/u", address, &own).starts_with("HTTP/1.1 202 "));
+}
+
+#[test]
+fn every_metric_of_the_four_services_has_its_help_and_counters_begin_at_nothing() {
+    let taken = TcpListener::bind("127.0.0.1:0").unwrap();
+    let admin = taken.local_addr().unwrap().to_string();
+    drop(taken);
+    let mut stack = Stack::start_on(&ANY_PORT[..6], &["--no-load", "--admin-listen", &admin]);
+    stack.until("ready");
+    let metrics = exchange(&admin, &format!("GET /metrics HTTP/1.1\r\nhost: {admin}\r\nconnection: close\r\n\r\n"));
+    let types = metrics.lines().filter_map(|line| line.strip_prefix("# TYPE "));
+    let helpless: Vec<&str> =
+        types.filter(|kind| !metrics.contains(&format!("# HELP {} ", kind.split(' ').next().unwrap()))).collect();
+    assert_eq!(helpless, [""; 0], "{metrics}");
+    for line in [
+        "tally_consumer_alarms_total{alarm=\"log_truncated\"} 0",
+        "tally_stream_gaps_total{kind=\"trimmed\"} 0",
+        "tally_recount_keys_total{outcome=\"repaired\"} 0",
+        "tally_writes_total{action=\"like\",outcome=\"acknowledged\"} 0",
+        "# TYPE process_cpu_seconds_total counter",
+    ] {
+        assert!(metrics.lines().any(|found| found == line), "{line}: {metrics}");
+    }
+}
+
+#[test]
+fn chaos_says_what_it_does_and_the_end_what_was_done() {
+    let stack = Stack::start(&["--chaos", "--seed", "7", "--duration", "12s", "--rate", "200", "--posts", "5"]);
+    let (said, code) = stack.end();
+    assert_eq!(code, Some(0), "{said}");
+    assert!(said.contains("   chaos: "), "{said}");
+    assert!(said.contains("\n  on purpose ") && said.contains("\n  requests ") && said.contains("throttle "), "{said}");
 }
 
 #[test]

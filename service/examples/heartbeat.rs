@@ -87,13 +87,13 @@ impl TryFrom<Args> for Config {
     }
 }
 
-const METRICS: Catalogue = Catalogue(&[Metric {
+const BEATS: Metric = Metric {
     name: "tally_heartbeats_total",
     kind: Kind::Counter,
     unit: Unit::Count,
     labels: &[],
     description: "Beats that were said.",
-}]);
+};
 
 struct Heartbeat {
     config: Config,
@@ -102,7 +102,7 @@ struct Heartbeat {
 impl Program for Heartbeat {
     type Args = Args;
     type Config = Config;
-    const METRICS: Catalogue = METRICS;
+    const METRICS: &'static [Catalogue] = &[Catalogue(&[BEATS])];
 
     async fn build(config: Config) -> anyhow::Result<Self> {
         Ok(Self { config })
@@ -166,7 +166,7 @@ impl Task for Voice {
         let mut said = 0u64;
         while let Some(beat) = self.beats.recv().await {
             tracing::info!(beat, greeting = self.greeting, "beat");
-            metrics::counter!("tally_heartbeats_total").increment(1);
+            BEATS.counter(&[]).increment(1);
             said += 1;
         }
         tracing::info!(said, "drained");

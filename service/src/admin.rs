@@ -7,7 +7,7 @@ use axum::routing::get;
 use axum::{Json, Router};
 
 use crate::Readiness;
-use crate::metrics::Exposition;
+use crate::metrics::{Exposition, process};
 
 const BODY_BYTES: usize = 64 * 1024;
 
@@ -28,5 +28,5 @@ async fn readyz(State(readiness): State<Readiness>) -> impl IntoResponse {
 }
 
 async fn metrics(State(exposition): State<Exposition>) -> impl IntoResponse {
-    ([(header::CONTENT_TYPE, "text/plain; version=0.0.4")], exposition.render())
+    ([(header::CONTENT_TYPE, "text/plain; version=0.0.4")], exposition.render() + &process::render())
 }

@@ -1,6 +1,7 @@
 //! Serves a router over HTTP/1.1 within limits, and drains it.
 
 mod patient;
+pub mod same_site;
 
 use std::io;
 use std::net::SocketAddr;
@@ -9,6 +10,10 @@ use std::time::Duration;
 
 use anyhow::Context;
 use axum::Router;
+use axum::extract::Request;
+use axum::http::{HeaderMap, StatusCode, Version, header};
+use axum::middleware::{Next, from_fn};
+use axum::response::{IntoResponse, Response};
 use hyper_util::rt::{TokioIo, TokioTimer};
 use hyper_util::server::graceful::GracefulShutdown;
 use hyper_util::service::TowerToHyperService;
@@ -53,6 +58,24 @@ pub async fn bind(flag: &str, address: SocketAddr) -> anyhow::Result<TcpListener
     listener.with_context(|| format!("cannot listen on {address}, set by {}", Setting::new(flag)))
 }
 
+/// Whether a request with these headers names one host, as each of HTTP/1.1 has to. With none or with two of them, proxies
+/// and servers may take it for requests of different sites.
+pub fn names_one_host(version: Version, headers: &HeaderMap) -> bool {
+    let mut hosts = headers.get_all(header::HOST).iter();
+    match (hosts.next(), hosts.next()) {
+        (Some(_), more) => more.is_none(),
+        (None, _) => version < Version::HTTP_11,
+    }
+}
+
+async fn only_of_one_host(request: Request, next: Next) -> Response {
+    if names_one_host(request.version(), request.headers()) {
+        next.run(request).await
+    } else {
+        (StatusCode::BAD_REQUEST, [(header::CONNECTION, "close")], "a request names one host\n").into_response()
+    }
+}
+
 /// A listener and what it serves, as a task: on request it stops accepting and lets answers under way finish.
 #[derive(Debug)]
 pub struct Server {
@@ -63,7 +86,7 @@ pub struct Server {
 
 impl Server {
     pub fn new(listener: TcpListener, router: Router, limits: Limits) -> Self {
-        Self { listener, router, limits }
+        Self { listener, router: router.layer(from_fn(only_of_one_host)), limits }
     }
 
     async fn accept(&self, connections: &Arc<Semaphore>) -> io::Result<(TcpStream, impl Drop + Send + 'static)> {

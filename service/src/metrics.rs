@@ -1,10 +1,13 @@
 //! The metrics a process has: a catalogue to declare them in, and the recorder that renders them for Prometheus.
 
+pub mod process;
 mod recorder;
 
 use std::fmt;
 
-use metrics::{counter, describe_counter, describe_gauge, describe_histogram, gauge};
+use metrics::{
+    Counter, Gauge, Histogram, counter, describe_counter, describe_gauge, describe_histogram, gauge, histogram,
+};
 
 pub use recorder::{Exposition, Folding, install};
 
@@ -22,6 +25,8 @@ pub enum Unit {
     /// So many of what the name says.
     Count,
     Seconds,
+    /// Seconds since 1970: a moment, not a span.
+    Timestamp,
     Bytes,
     /// A share, from 0 to 1.
     Ratio,
@@ -34,9 +39,32 @@ pub struct Metric {
     pub name: &'static str,
     pub kind: Kind,
     pub unit: Unit,
-    /// Label names; their values are bounded sets, never ids of posts or users.
-    pub labels: &'static [&'static str],
+    pub labels: &'static [Label],
     pub description: &'static str,
+}
+
+/// A label. Its values are a bounded set, never ids of posts or users.
+#[derive(Clone, Copy, Debug)]
+pub struct Label {
+    pub name: &'static str,
+    /// Every value it may have; none where a process learns them, as the numbers of partitions.
+    pub values: &'static [&'static str],
+}
+
+impl Label {
+    /// A label with these values and no others.
+    pub const fn of(name: &'static str, values: &'static [&'static str]) -> Self {
+        Self { name, values }
+    }
+
+    /// A label whose values are learnt.
+    pub const fn learnt(name: &'static str) -> Self {
+        Self { name, values: &[] }
+    }
+
+    fn may_be(&self, value: &str) -> bool {
+        self.values.is_empty() || self.values.contains(&value)
+    }
 }
 
 /// Every metric of a binary: described from here when it starts, and snapshot by a test through `Display`.
@@ -58,7 +86,7 @@ pub const COMMON: Catalogue = Catalogue(&[
         name: "tally_build_info",
         kind: Kind::Gauge,
         unit: Unit::Count,
-        labels: &["service", "version"],
+        labels: &[Label::learnt("service"), Label::learnt("version")],
         description: "Always 1; says what is running.",
     },
     DROPPED_LINES,
@@ -77,6 +105,16 @@ impl Catalogue {
         }
     }
 
+    /// Begins every counter at 0 whose labels' values are known: a rate over a counter that appears with its first
+    /// increment misses that increment.
+    pub fn begin(&self) {
+        for metric in self.0.iter().filter(|metric| metric.kind == Kind::Counter) {
+            for values in metric.combinations() {
+                metric.counter(&values).increment(0);
+            }
+        }
+    }
+
     /// Names that break the house's rules, for the catalogue's test to find none.
     pub fn misnamed(&self) -> Vec<&'static str> {
         self.0.iter().filter(|metric| !metric.is_well_named()).map(|metric| metric.name).collect()
@@ -84,11 +122,48 @@ impl Catalogue {
 }
 
 impl Metric {
+    /// The counter with these values, in the order of the labels.
+    pub fn counter(&self, values: &[&'static str]) -> Counter {
+        counter!(self.name, self.labelled(values))
+    }
+
+    /// The gauge with these values, in the order of the labels.
+    pub fn gauge(&self, values: &[&'static str]) -> Gauge {
+        gauge!(self.name, self.labelled(values))
+    }
+
+    /// The histogram with these values, in the order of the labels.
+    pub fn histogram(&self, values: &[&'static str]) -> Histogram {
+        histogram!(self.name, self.labelled(values))
+    }
+
+    fn labelled(&self, values: &[&'static str]) -> Vec<metrics::Label> {
+        debug_assert_eq!(self.labels.len(), values.len(), "{}", self.name);
+        let labels = self.labels.iter().zip(values);
+        labels
+            .map(|(label, value)| {
+                debug_assert!(label.may_be(value), "{} has no {}={value}", self.name, label.name);
+                metrics::Label::from_static_parts(label.name, value)
+            })
+            .collect()
+    }
+
+    /// Every combination of its labels' values; none where a value is learnt.
+    fn combinations(&self) -> Vec<Vec<&'static str>> {
+        self.labels.iter().fold(vec![Vec::new()], |begun, label| {
+            let longer = begun.iter().flat_map(|begun| {
+                label.values.iter().map(|value| begun.iter().copied().chain([*value]).collect::<Vec<_>>())
+            });
+            longer.collect()
+        })
+    }
+
     fn is_well_named(&self) -> bool {
         let stem = self.name.strip_suffix("_total");
         let unit = match self.unit {
             Unit::Count => "",
             Unit::Seconds => "_seconds",
+            Unit::Timestamp => "_timestamp_seconds",
             Unit::Bytes => "_bytes",
             Unit::Ratio => "_ratio",
         };
@@ -96,6 +171,7 @@ impl Metric {
             && self.name.bytes().all(|b| b.is_ascii_lowercase() || b.is_ascii_digit() || b == b'_')
             && (self.kind == Kind::Counter) == stem.is_some()
             && stem.unwrap_or(self.name).ends_with(unit)
+            && (self.unit == Unit::Timestamp || !self.name.ends_with("_timestamp_seconds"))
     }
 }
 
@@ -103,16 +179,26 @@ impl fmt::Display for Catalogue {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         for Metric { name, kind, unit, labels, description } in self.0 {
             let (kind, unit) = (format!("{kind:?}").to_lowercase(), format!("{unit:?}").to_lowercase());
+            let labels: Vec<String> = labels.iter().map(ToString::to_string).collect();
             writeln!(f, "{name}{{{}}} {kind}, {unit}: {description}", labels.join(","))?;
         }
         Ok(())
     }
 }
 
-/// Describes `catalogue` and what every process has, and says what is running.
-pub fn announce(service: &str, version: &str, catalogue: &Catalogue) {
-    COMMON.describe();
-    catalogue.describe();
+impl fmt::Display for Label {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { name, values } = self;
+        if values.is_empty() { f.write_str(name) } else { write!(f, "{name}={}", values.join("|")) }
+    }
+}
+
+/// Describes `catalogues` and what every process has, begins their counters, and says what is running.
+pub fn announce(service: &str, version: &str, catalogues: &[Catalogue]) {
+    for catalogue in catalogues.iter().chain([&COMMON]) {
+        catalogue.describe();
+        catalogue.begin();
+    }
     gauge!("tally_build_info", "service" => service.to_owned(), "version" => version.to_owned()).set(1.0);
     counter!(DROPPED_LINES.name).increment(0);
 }
@@ -122,7 +208,8 @@ mod tests {
     use super::*;
 
     const fn metric(name: &'static str, kind: Kind, unit: Unit) -> Metric {
-        Metric { name, kind, unit, labels: &["topic", "partition"], description: "A thing." }
+        const LABELS: &[Label] = &[Label::of("way", &["in", "out"]), Label::learnt("partition")];
+        Metric { name, kind, unit, labels: LABELS, description: "A thing." }
     }
 
     #[test]
@@ -134,11 +221,24 @@ mod tests {
     }
 
     #[test]
+    fn a_label_prints_the_values_it_may_have() {
+        const CATALOGUE: Catalogue = Catalogue(&[metric("tally_records_total", Kind::Counter, Unit::Count)]);
+        insta::assert_snapshot!(CATALOGUE, @"tally_records_total{way=in|out,partition} counter, count: A thing.");
+    }
+
+    #[test]
+    #[should_panic(expected = "tally_records_total has no way=up")]
+    fn a_value_that_the_catalogue_does_not_name_is_a_bug() {
+        metric("tally_records_total", Kind::Counter, Unit::Count).counter(&["up", "3"]).increment(1);
+    }
+
+    #[test]
     fn names_carry_their_unit_and_counters_their_suffix() {
         const GOOD: Catalogue = Catalogue(&[
             metric("tally_records_total", Kind::Counter, Unit::Count),
             metric("tally_lag_seconds", Kind::Gauge, Unit::Seconds),
             metric("tally_read_bytes_total", Kind::Counter, Unit::Bytes),
+            metric("tally_end_timestamp_seconds", Kind::Gauge, Unit::Timestamp),
         ]);
         const BAD: Catalogue = Catalogue(&[
             metric("records_total", Kind::Counter, Unit::Count),
@@ -146,23 +246,46 @@ mod tests {
             metric("tally_open_total", Kind::Gauge, Unit::Count),
             metric("tally_lag", Kind::Gauge, Unit::Seconds),
             metric("tally_Lag_seconds", Kind::Gauge, Unit::Seconds),
+            metric("tally_end_seconds", Kind::Gauge, Unit::Timestamp),
+            metric("tally_end_timestamp_seconds", Kind::Gauge, Unit::Seconds),
         ]);
         assert_eq!(GOOD.misnamed(), [""; 0]);
-        assert_eq!(BAD.misnamed().len(), 5);
+        assert_eq!(BAD.misnamed().len(), 7);
         assert_eq!(COMMON.misnamed(), [""; 0]);
     }
 
     #[test]
     fn every_caller_shares_one_recorder_and_histograms_have_buckets_by_unit() {
         let (first, second) = (install(), install());
-        announce("tally-test", "1.2.3", &COMMON);
+        const ERRORS: Metric = Metric {
+            name: "tally_test_errors_total",
+            kind: Kind::Counter,
+            unit: Unit::Count,
+            labels: &[Label::of("call", &["get", "put"]), Label::of("class", &["mild", "bad"])],
+            description: "Errors.",
+        };
+        const RECORDS: Metric =
+            Metric { name: "tally_test_records_total", labels: &[Label::learnt("partition")], ..ERRORS };
+        const CATALOGUE: Catalogue = Catalogue(&[ERRORS, RECORDS]);
+        announce("tally-test", "1.2.3", &[CATALOGUE]);
+        ERRORS.counter(&["put", "mild"]).increment(2);
         metrics::histogram!("tally_test_seconds").record(0.02);
         metrics::histogram!("tally_test_rows").record(99.0);
         let rendered = second.render();
         assert!(rendered.contains(r#"tally_build_info{service="tally-test",version="1.2.3"} 1"#), "{rendered}");
         assert!(rendered.contains("# HELP tally_build_info Always 1; says what is running."), "{rendered}");
+        let errors: Vec<&str> = rendered.lines().filter(|line| line.starts_with("tally_test_errors_total{")).collect();
+        assert_eq!(errors.len(), 4, "{rendered}");
+        assert!(errors.contains(&r#"tally_test_errors_total{call="get",class="bad"} 0"#), "{errors:?}");
+        assert!(errors.contains(&r#"tally_test_errors_total{call="put",class="mild"} 2"#), "{errors:?}");
+        assert!(!rendered.contains("tally_test_records_total{"), "a partition is learnt: {rendered}");
         assert!(rendered.contains(r#"tally_test_seconds_bucket{le="0.025"} 1"#), "{rendered}");
         assert!(rendered.contains(r#"tally_test_rows_bucket{le="100"} 1"#), "{rendered}");
-        assert_eq!(first.render(), second.render());
+        let lines = |exposition: &Exposition| {
+            let mut lines: Vec<String> = exposition.render().lines().map(str::to_owned).collect();
+            lines.sort();
+            lines
+        };
+        assert_eq!(lines(&first), lines(&second));
     }
 }

@@ -24,7 +24,8 @@ pub trait Program: App {
     /// Its arguments, with the common ones among them.
     type Args: Parser + AsRef<CommonArgs>;
     type Config: TryFrom<Self::Args, Error = Invalid> + Send;
-    const METRICS: Catalogue;
+    /// Its metrics: of every service that it runs.
+    const METRICS: &'static [Catalogue];
 
     /// Builds the service on real adapters; no connection is needed yet.
     ///
@@ -117,7 +118,7 @@ impl Process {
             app = P::build(config) => app?,
         };
         let host = Host::new(&self.name);
-        self.observe(&P::METRICS, &host, app.routes(&host)).await?;
+        self.observe(P::METRICS, &host, app.routes(&host)).await?;
         let running = Running::start(app, host);
         let early = tokio::select! {
             biased;
@@ -134,9 +135,9 @@ impl Process {
     }
 
     /// Makes the service visible: its metrics, and the admin listener that outlives every other task.
-    async fn observe(&self, catalogue: &Catalogue, host: &Host, own: Router) -> anyhow::Result<()> {
+    async fn observe(&self, catalogues: &[Catalogue], host: &Host, own: Router) -> anyhow::Result<()> {
         let exposition = metrics::install();
-        metrics::announce(&self.name, &self.version, catalogue);
+        metrics::announce(&self.name, &self.version, catalogues);
         host.spawn(Stage::Support, "folding", metrics::Folding(exposition.clone()));
         let Listen::At(address) = self.admin else { return Ok(()) };
         let listener = http::bind("admin-listen", address).await?;

@@ -138,6 +138,11 @@ fn it_serves_its_admin_routes_and_its_own() {
     let (status, metrics) = get(&address, "/metrics");
     assert_eq!(status, 200);
     assert!(metrics.contains(r#"tally_build_info{service="tally-heartbeat",version="#), "{metrics}");
+    for line in metrics.lines().filter_map(|line| line.strip_prefix("# TYPE ")) {
+        let name = line.split(' ').next().expect("a type has a name");
+        assert!(metrics.contains(&format!("# HELP {name} ")), "{name} has no help: {metrics}");
+    }
+    assert!(metrics.contains("\nprocess_resident_memory_bytes "), "{metrics}");
     service.signal("TERM");
     assert_eq!(service.exit().0, Some(0));
 }
@@ -343,6 +348,21 @@ fn a_client_that_never_finishes_its_headers_is_dropped_and_holds_nobody_up() {
     let mut slow = TcpStream::connect(&address).unwrap();
     slow.write_all(b"GET /livez HTTP/1.1\r\n").unwrap();
     assert_eq!(get(&address, "/livez").0, 200);
+    service.signal("TERM");
+    assert_eq!(service.exit().0, Some(0));
+}
+
+#[test]
+fn a_counter_is_there_from_the_start_and_a_request_names_one_host() {
+    let (service, address) = Service::ready(&["--interval", "1h"]);
+    assert!(get(&address, "/metrics").1.contains("\ntally_heartbeats_total 0\n"));
+    for hosts in ["", "host: x\r\nhost: y\r\n"] {
+        let mut stream = TcpStream::connect(&address).expect("the admin listener accepts");
+        write!(stream, "GET /livez HTTP/1.1\r\n{hosts}\r\n").expect("the listener reads");
+        let mut answer = String::new();
+        stream.read_to_string(&mut answer).expect("the answer ends");
+        assert!(answer.starts_with("HTTP/1.1 400 "), "{hosts:?}: {answer}");
+    }
     service.signal("TERM");
     assert_eq!(service.exit().0, Some(0));
 }

@@ -43,12 +43,15 @@ impl CounterScans {
     }
 
     /// Checks one segment of the counts table; how many row keys this leaves unsettled. Begun anew by a process that
-    /// takes it over: what was repaired agrees then.
-    pub(super) async fn segment(&self, segment: Segment) -> anyhow::Result<u64> {
+    /// takes it over: what was repaired agrees then. Says when everything is `read`.
+    pub(super) async fn segment(&self, segment: Segment, read: impl Fn()) -> anyhow::Result<u64> {
         let (store, mut unsettled, mut cursor) = (&self.of.store, 0, None);
         loop {
             let scan = || store.ports.counts.scan(segment, cursor.as_ref());
             let page = store.page("scan counters", scan).await?;
+            if page.next.is_none() {
+                read();
+            }
             unsettled += self.page(page.items).await?;
             cursor = page.next;
             if cursor.is_none() {

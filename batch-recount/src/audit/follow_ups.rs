@@ -11,6 +11,7 @@ use tokio::sync::Semaphore;
 
 use super::Left;
 use crate::findings::Findings;
+use crate::progress::Progress;
 use crate::recounter::Recounter;
 
 /// The follow-ups of one audit.
@@ -19,6 +20,7 @@ pub(super) struct FollowUps {
     dry_run: bool,
     findings: Arc<Findings>,
     left: Arc<Left>,
+    progress: Arc<Progress>,
     /// Row keys whose rows are counted at once, and row keys recounted by windows.
     counts: Semaphore,
     repairs: Semaphore,
@@ -28,13 +30,22 @@ pub(super) struct FollowUps {
 type Answers<'a> = BoxStream<'a, anyhow::Result<FollowUpInput>>;
 
 impl FollowUps {
-    pub(super) fn new(of: &Recounter, dry_run: bool, findings: &Arc<Findings>, left: &Arc<Left>) -> Self {
+    pub(super) fn new(
+        of: &Recounter,
+        dry_run: bool,
+        findings: &Arc<Findings>,
+        left: &Arc<Left>,
+        progress: &Arc<Progress>,
+    ) -> Self {
         let [counts, repairs] = [(); 2].map(|()| Semaphore::new(of.rules.concurrency));
-        Self { of: of.clone(), dry_run, findings: Arc::clone(findings), left: Arc::clone(left), counts, repairs }
+        let (findings, left, progress) = (Arc::clone(findings), Arc::clone(left), Arc::clone(progress));
+        Self { of: of.clone(), dry_run, findings, left, progress, counts, repairs }
     }
 
     /// Settles row keys; how many this leaves unsettled.
     pub(super) async fn follow_up(&self, doubts: Vec<(RowKey, Doubt)>) -> anyhow::Result<u64> {
+        self.progress.doubted(doubts.len());
+        let mut undecided = doubts.len() as u64;
         let mut machine = FollowUp::new(doubts, self.of.rules.guard, self.dry_run);
         let (mut answers, mut repairs): (Answers<'_>, _) = (stream::empty().boxed(), FuturesUnordered::new());
         let (mut input, mut effects) = (FollowUpInput::Begin, Vec::new());
@@ -50,12 +61,22 @@ impl FollowUps {
                         let passed = async move { self.of.stream.passed(past).await };
                         answers = stream::once(passed).map_ok(|as_of| FollowUpInput::Applied(Some(as_of))).boxed();
                     }
-                    FollowUpEffect::Proved(proved) => self.findings.proved(proved),
+                    FollowUpEffect::Proved(proved) => {
+                        undecided = undecided.saturating_sub(proved);
+                        self.progress.looked(proved);
+                        self.findings.proved(proved);
+                    }
                     FollowUpEffect::Differs(drift) => self.findings.differs(drift),
                     FollowUpEffect::Repair(keys) => {
+                        undecided = undecided.saturating_sub(keys.len() as u64);
+                        self.progress.asked(keys.len());
                         repairs.extend(keys.into_iter().map(|key| self.repair(key).boxed()));
                     }
-                    FollowUpEffect::End(unsettled) => return Ok(unsettled),
+                    FollowUpEffect::End(unsettled) => {
+                        // What cannot be read, and what a dry run leaves as it is.
+                        self.progress.looked(undecided);
+                        return Ok(unsettled);
+                    }
                 }
             }
             input = tokio::select! {
@@ -82,6 +103,7 @@ impl FollowUps {
         let _turn = self.repairs.acquire().await.expect("the semaphore is never closed");
         let why = wrong.map_or(Cause::Unproved, |wrong| wrong.cause);
         let repaired = self.of.windows.repair(&key, why, &self.findings).await?;
+        self.progress.settled();
         if repaired == Repaired::Left {
             self.left.add(key);
         }

@@ -163,6 +163,7 @@ impl<'a> Scan<'a> {
         self.of.progress.rows(page.items.len() as u64);
         if page.next.is_none() {
             self.turn = None;
+            self.of.progress.read(self.segment.index);
         }
         self.tell(ScanInput::Page(page.items, page.next));
         Ok(())

@@ -5,7 +5,6 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use futures_util::future::join_all;
-use metrics::counter;
 use tally_core::ids::CounterId;
 use tally_core::ports::{Cache, Cached, FillToken, Outcome};
 use tally_core::served::Served;
@@ -58,12 +57,12 @@ impl SharedCache {
             Some(false) => "overtaken",
             None => "failed",
         };
-        counter!(CACHE_FILLS.name, "outcome" => outcome).increment(1);
+        CACHE_FILLS.counter(&[outcome]).increment(1);
     }
 
     async fn call<T>(&self, call: impl Future<Output = Outcome<T>>) -> Option<T> {
         if !self.breaker.admits(Instant::now()) {
-            counter!(CACHE_FAULTS.name, "reason" => "breaker_open").increment(1);
+            CACHE_FAULTS.counter(&["breaker_open"]).increment(1);
             return None;
         }
         let (reason, said) = match timeout(self.budget, call).await {
@@ -74,7 +73,7 @@ impl SharedCache {
             Ok(Err(fault)) => (fault.class(), fault.to_string()),
             Err(_) => ("slow", format!("no answer within {:?}", self.budget)),
         };
-        counter!(CACHE_FAULTS.name, "reason" => reason).increment(1);
+        CACHE_FAULTS.counter(&[reason]).increment(1);
         if self.breaker.failed(Instant::now()) {
             tracing::warn!(error = said, "the cache is away: reading the table");
         }
@@ -118,7 +117,7 @@ impl Fills {
     /// Queues a count that was read from the table after `right` was had.
     pub(super) fn offer(&self, id: &CounterId, right: Right, served: Served) {
         if self.0.try_send(Fill { id: id.clone(), right, served }).is_err() {
-            counter!(CACHE_FILLS.name, "outcome" => "dropped").increment(1);
+            CACHE_FILLS.counter(&["dropped"]).increment(1);
         }
     }
 }

@@ -3,7 +3,6 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use metrics::counter;
 use tally_core::Map;
 use tally_core::counter::Counter;
 use tally_core::ids::{CounterId, RowKey, Shard};
@@ -38,7 +37,7 @@ impl Negatives {
     /// Reports `id` if its count is below zero.
     pub fn report(&self, id: &CounterId, served: &Served) {
         if served.likes < 0 && self.0.try_send(id.clone()).is_err() {
-            counter!(NEGATIVE_COUNTS.name, "outcome" => "dropped").increment(1);
+            NEGATIVE_COUNTS.counter(&["dropped"]).increment(1);
         }
     }
 }
@@ -64,7 +63,7 @@ impl Recounter {
                 "failed"
             }
         };
-        counter!(NEGATIVE_COUNTS.name, "outcome" => outcome).increment(1);
+        NEGATIVE_COUNTS.counter(&[outcome]).increment(1);
         if outcome == "queued" {
             self.remember(id);
         }

@@ -4,7 +4,6 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use metrics::gauge;
 use tally_core::backoff::Backoff;
 use tally_core::counter::Counter;
 use tally_core::fault::Fault;
@@ -87,7 +86,7 @@ impl StandingSource {
 
     async fn open_gaps(&self) -> Outcome<bool> {
         let open = self.checkpoints.gaps().await?.len();
-        gauge!(OPEN_GAPS.name).set(u32::try_from(open).unwrap_or(u32::MAX));
+        OPEN_GAPS.gauge(&[]).set(u32::try_from(open).unwrap_or(u32::MAX));
         Ok(open > 0)
     }
 
@@ -157,8 +156,8 @@ impl FollowStanding {
             Err(_) => self.failed("no answer"),
         }
         let (now, reading) = (self.clock.reading(), *self.latest.borrow());
-        gauge!(STALENESS.name).set(now.wall.since(reading.as_of).as_secs_f64());
-        gauge!(STANDING_AGE.name).set(reading.age(now).as_secs_f64());
+        STALENESS.gauge(&[]).set(now.wall.since(reading.as_of).as_secs_f64());
+        STANDING_AGE.gauge(&[]).set(reading.age(now).as_secs_f64());
     }
 
     /// One failure says little; after several the table is called away.

@@ -3,7 +3,6 @@
 use std::future::Future;
 use std::time::Duration;
 
-use metrics::{counter, histogram};
 use tally_core::fault::Fault;
 use tally_core::ports::Outcome;
 use tokio::sync::Semaphore;
@@ -38,7 +37,7 @@ impl TableGate {
         let began = Instant::now();
         let turn = timeout(self.bounds.patience, self.permits.acquire()).await;
         let Ok(Ok(_permit)) = turn else {
-            counter!(TABLE_REFUSED.name).increment(1);
+            TABLE_REFUSED.counter(&[]).increment(1);
             return Err(NoAnswer::Busy);
         };
         let (outcome, result) = match timeout_at(began + self.bounds.budget, read).await {
@@ -48,7 +47,7 @@ impl TableGate {
                 ("slow", Err(NoAnswer::Away(LoggedCause::new(&format!("no answer within {:?}", self.bounds.budget)))))
             }
         };
-        histogram!(TABLE_READS.name, "outcome" => outcome).record(began.elapsed());
+        TABLE_READS.histogram(&[outcome]).record(began.elapsed());
         result
     }
 }

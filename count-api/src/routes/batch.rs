@@ -6,20 +6,24 @@ use tally_core::ids::{CounterId, PostId};
 use utoipa::ToSchema;
 
 use super::Api;
+use super::schema::Id;
 use crate::count::Count;
-use crate::error::{IdField, Problem, ProblemDocument};
+use crate::error::{Parameter, Problem, ProblemDocument};
 use crate::extract::Json;
 use crate::read::NoAnswer;
 
 /// The most posts that can be asked for at once.
 const MOST: usize = 100;
 
+/// What a body calls them.
+const POST_IDS: &str = "post_ids";
+
 /// The posts asked for.
 #[derive(Debug, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub(super) struct BatchRequest {
-    /// Their ids: none to a hundred, each 1 to 256 bytes of UTF-8 without control characters.
-    #[schema(max_items = 100, example = json!(["p-1", "p-2"]))]
+    /// Their ids: none to a hundred.
+    #[schema(value_type = Vec<Id>, max_items = 100, example = json!(["p-1", "p-2"]))]
     post_ids: Vec<String>,
 }
 
@@ -30,11 +34,13 @@ pub(super) struct BatchCounts {
     counts: Vec<Count>,
     /// Posts whose counters are damaged and cannot be read; absent where there are none.
     #[serde(skip_serializing_if = "Vec::is_empty")]
-    #[schema(value_type = Vec<String>)]
+    #[schema(value_type = Vec<Id>, example = json!(["p-3"]))]
     unreadable: Vec<String>,
 }
 
 /// How many users like each of up to a hundred posts
+///
+/// The counts come in the order asked; a post asked for twice is answered twice.
 #[utoipa::path(
     post,
     path = "/v1/likes:batchGet",
@@ -71,8 +77,12 @@ pub(super) async fn counts(
 
 fn likes(asked: &BatchRequest) -> Result<Vec<CounterId>, Problem> {
     if asked.post_ids.len() > MOST {
-        return Err(Problem::BadBody(format!("{} post_ids are more than {MOST}", asked.post_ids.len())));
+        let (parameter, given) = (Some(Parameter::named(POST_IDS)), asked.post_ids.len());
+        return Err(Problem::BadBody { parameter, why: format!("{given} are more than {MOST}") });
     }
-    let post = |id: &String| PostId::new(id).map_err(|reason| Problem::BadId { field: IdField::Post, reason });
-    asked.post_ids.iter().map(|id| post(id).map(CounterId::likes)).collect()
+    let post = |(index, id): (usize, &String)| {
+        let bad = |reason| Problem::BadId { parameter: Parameter::element(POST_IDS, index), reason };
+        PostId::new(id).map(CounterId::likes).map_err(bad)
+    };
+    asked.post_ids.iter().enumerate().map(post).collect()
 }

@@ -8,6 +8,7 @@ use bytes::Bytes;
 use tally_core::ids::CounterId;
 
 use super::Api;
+use super::schema::Id;
 use crate::count::{Count, Rendered};
 use crate::error::{Problem, ProblemDocument};
 use crate::extract::Post;
@@ -30,8 +31,8 @@ const JSON: HeaderValue = HeaderValue::from_static("application/json");
     operation_id = "getLikes",
     tag = "counts",
     params(
-        ("post_id" = String, Path, description = "1 to 256 bytes of UTF-8 without control characters"),
-        ("If-None-Match" = Option<String>, Header, description = "An ETag given before"),
+        ("post_id" = Id, Path, description = "The post", example = "p-1"),
+        ("If-None-Match" = Option<String>, Header, description = "An ETag given before", example = "W/\"57.1\""),
     ),
     responses(
         (status = 200, body = Count, description = "The number", headers(

@@ -10,10 +10,13 @@ use axum::http::{HeaderName, HeaderValue, header};
 use axum::response::{IntoResponse, Redirect, Response};
 use axum::routing::get;
 use bytes::Bytes;
+use utoipa::openapi::path::{Operation, Parameter};
+use utoipa::openapi::schema::{Schema, SchemaType, Type};
 use utoipa::openapi::security::{Http, HttpAuthScheme, SecurityRequirement, SecurityScheme};
+use utoipa::openapi::tag::TagBuilder;
 use utoipa::openapi::{
-    ComponentsBuilder, Content, Header, InfoBuilder, LicenseBuilder, OpenApi, PathItem, Ref, ResponseBuilder,
-    path::Operation,
+    ComponentsBuilder, ContactBuilder, Content, Header, InfoBuilder, LicenseBuilder, OpenApi, PathItem, Ref, RefOr,
+    ResponseBuilder, ServerBuilder,
 };
 use utoipa::{PartialSchema, ToSchema};
 use utoipa_swagger_ui::Config;
@@ -27,11 +30,18 @@ const DOCUMENT: &str = "/openapi.json";
 const BEARER: &str = "bearer";
 
 /// Every route may answer these.
-const ANYWHERE: [(&str, &str); 4] = [
+const ANYWHERE: [(&str, &str); 5] = [
     ("401", "A token is required, and this is not it"),
+    ("403", "Another site's page asks a process that answers pages of its own host alone"),
     ("414", "The path and query are too long"),
     ("429", "More requests than one client may make"),
     ("503", "The store cannot be read now; no number is made up"),
+];
+
+/// What operations are grouped by.
+const TAGS: [(&str, &str); 2] = [
+    ("counts", "How many users like a post, as a number with its age and certainty"),
+    ("likes", "Which users like a post, and saying so"),
 ];
 
 /// The page and the document, open to all clients.
@@ -84,8 +94,16 @@ pub(super) fn describe(mut document: OpenApi) -> OpenApi {
             "How many users like a post, whether that is exact (`exact`) and what it includes (`as_of`). \
              Errors are problem+json with a stable `type`.",
         ))
+        .contact(Some(ContactBuilder::new().name(Some("Tally")).build()))
         .license(Some(license))
         .build();
+    let server = |url: &str, description: &str| ServerBuilder::new().url(url).description(Some(description)).build();
+    document.servers = Some(vec![
+        server("/", "The process that serves this document"),
+        server("http://127.0.0.1:8080", "The local stack"),
+    ]);
+    let tag = |(name, description): (&str, &str)| TagBuilder::new().name(name).description(Some(description)).build();
+    document.tags = Some(TAGS.map(tag).to_vec());
     let bearer = SecurityScheme::Http(Http::new(HttpAuthScheme::Bearer));
     let components = document.components.take().unwrap_or_else(|| ComponentsBuilder::new().build());
     let components = ComponentsBuilder::from(components)
@@ -105,6 +123,7 @@ fn describe_operation(operation: &mut Operation) {
     // Open unless the process was given a token.
     operation.security =
         Some(vec![SecurityRequirement::default(), SecurityRequirement::new::<_, [&str; 0], _>(BEARER, [])]);
+    operation.parameters.iter_mut().flatten().for_each(never_null);
     for (status, description) in ANYWHERE {
         let problem = Content::new(Some(Ref::from_schema_name(ProblemDocument::name())));
         let mut response = ResponseBuilder::new().description(description).content("application/problem+json", problem);
@@ -114,5 +133,17 @@ fn describe_operation(operation: &mut Operation) {
             response = response.header("retry-after", header);
         }
         operation.responses.responses.insert(status.to_owned(), response.build().into());
+    }
+}
+
+/// A parameter that may be left out is not null where it is given.
+fn never_null(parameter: &mut RefOr<Parameter>) {
+    let RefOr::T(parameter) = parameter else { return };
+    let Some(RefOr::T(Schema::Object(schema))) = &mut parameter.schema else { return };
+    if let SchemaType::Array(types) = &mut schema.schema_type {
+        types.retain(|kind| *kind != Type::Null);
+        if let [kind] = types.as_slice() {
+            schema.schema_type = SchemaType::Type(kind.clone());
+        }
     }
 }

@@ -12,12 +12,14 @@ use futures_util::future::{Either, ready};
 use futures_util::{FutureExt, TryFutureExt};
 use http_body_util::{Either as OneOf, Full};
 use tally_core::ids::{CounterId, PostId};
+use tally_service::http::{names_one_host, same_site};
 use tokio::time::Instant;
 use tower::{Layer, ServiceExt, service_fn};
 use tower_http::cors::CorsLayer;
 
 use super::count;
 use crate::access::{Access, Entry};
+use crate::error::Problem;
 use crate::gate::Gate;
 use crate::limits::Peer;
 use crate::read::Reader;
@@ -29,6 +31,7 @@ pub(super) type Answer = OneOf<Full<Bytes>, Body>;
 #[derive(Clone)]
 pub struct Front {
     pub(super) access: Access,
+    pub(super) own_pages: bool,
     pub(super) short: ShortWay,
     pub(super) routes: Router,
 }
@@ -46,9 +49,13 @@ impl Front {
     {
         let began = Instant::now();
         let id = self.access.request_id(request.headers());
-        if let Some(mut answer) = self.short.answer(&request, peer, began) {
+        let at_once = match self.admits(&request) {
+            Ok(()) => self.short.answer(&request, peer, began).map(|answer| (Some(count::PATH), answer)),
+            Err(problem) => Some((None, problem.into_response().map(OneOf::Right))),
+        };
+        if let Some((route, mut answer)) = at_once {
             let (method, path) = (request.method(), request.uri().path());
-            self.access.answered(Entry { id, method, path, route: Some(count::PATH), peer, began }, &mut answer);
+            self.access.answered(Entry { id, method, path, route, peer, began }, &mut answer);
             return Either::Left(ready(Ok(answer)));
         }
         request.extensions_mut().insert(peer.clone());
@@ -62,6 +69,16 @@ impl Front {
             access.answered(entry, &mut answer);
             answer
         }))
+    }
+}
+
+impl Front {
+    /// What holds for every request before anything looks at what it asks.
+    fn admits<B>(&self, request: &Request<B>) -> Result<(), Problem> {
+        if !names_one_host(request.version(), request.headers()) {
+            return Err(Problem::BadHost);
+        }
+        if self.own_pages { same_site::check(request.headers()).map_err(Problem::Foreign) } else { Ok(()) }
     }
 }
 

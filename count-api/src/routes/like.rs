@@ -8,29 +8,33 @@ use tally_core::ids::{CounterId, RowKey};
 use utoipa::ToSchema;
 
 use super::Api;
+use super::schema::Id;
 use crate::error::{Problem, ProblemDocument};
 use crate::extract::PostAndUser;
 
-/// Whether a user likes a post
+/// Whether a user likes a post, and since when.
 #[derive(Debug, Serialize, ToSchema)]
 pub(super) struct LikeState {
     /// Whether the user likes it.
+    #[schema(example = true)]
     liked: bool,
-    /// Since when, if so; milliseconds since the Unix epoch.
+    /// Since when, if so; milliseconds since the Unix epoch. Absent otherwise.
     #[serde(skip_serializing_if = "Option::is_none")]
-    #[schema(example = 1_700_000_000_000_u64)]
+    #[schema(value_type = u64, example = 1_700_000_000_000_u64)]
     liked_at: Option<u64>,
 }
 
 /// Whether a user likes a post
+///
+/// Read from the user's row: it shows a like or unlike as soon as that has come from Kafka to the table.
 #[utoipa::path(
     get,
     path = super::write::PATH,
     operation_id = "getLike",
     tag = "likes",
     params(
-        ("post_id" = String, Path, description = "1 to 256 bytes of UTF-8 without control characters"),
-        ("user_id" = String, Path, description = "1 to 256 bytes of UTF-8 without control characters"),
+        ("post_id" = Id, Path, description = "The post", example = "p-1"),
+        ("user_id" = Id, Path, description = "The user", example = "u-1"),
     ),
     responses(
         (status = 200, body = LikeState, description = "Whether, and since when"),

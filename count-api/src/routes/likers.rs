@@ -11,8 +11,9 @@ use tally_core::ports::{Cursor, Like, Outcome, Rows};
 use utoipa::{IntoParams, ToSchema};
 
 use super::Api;
+use super::schema::Id;
 use crate::count::as_text;
-use crate::error::{Problem, ProblemDocument};
+use crate::error::{Parameter, Problem, ProblemDocument};
 use crate::extract::{Asked, Post};
 use crate::read::NoAnswer;
 
@@ -28,9 +29,10 @@ const MOST: u32 = 100;
 #[into_params(parameter_in = Query)]
 pub(super) struct LikersQuery {
     /// How many at most; 50 by default.
-    #[param(minimum = 1, maximum = 100)]
+    #[param(minimum = 1, maximum = 100, default = 50, example = 50)]
     limit: Option<u32>,
     /// The `next` of the page before.
+    #[param(example = "MS8wL3UtMQ")]
     cursor: Option<String>,
 }
 
@@ -39,12 +41,13 @@ pub(super) struct LikersQuery {
 pub(super) struct Likers {
     /// The post.
     #[serde(serialize_with = "as_text")]
-    #[schema(value_type = String, example = "p-1")]
+    #[schema(value_type = Id)]
     post_id: PostId,
     /// The users, in no meaningful order.
     likers: Vec<Liker>,
     /// The cursor of the next page; absent on the last one.
     #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(value_type = String, example = "MS8wL3UtMQ")]
     next: Option<String>,
 }
 
@@ -53,7 +56,7 @@ pub(super) struct Likers {
 pub(super) struct Liker {
     /// The user.
     #[serde(serialize_with = "as_text")]
-    #[schema(value_type = String, example = "u-1")]
+    #[schema(value_type = Id)]
     user_id: UserId,
     /// When the like was written; milliseconds since the Unix epoch.
     #[schema(example = 1_700_000_000_000_u64)]
@@ -69,7 +72,7 @@ pub(super) struct Liker {
     operation_id = "listLikers",
     tag = "likes",
     params(
-        ("post_id" = String, Path, description = "1 to 256 bytes of UTF-8 without control characters"),
+        ("post_id" = Id, Path, description = "The post", example = "p-1"),
         LikersQuery,
     ),
     responses(
@@ -84,7 +87,8 @@ pub(super) async fn likers(
 ) -> Result<Json<Likers>, Problem> {
     let limit = limit.unwrap_or(USUAL);
     if !(1..=MOST).contains(&limit) {
-        return Err(Problem::BadQuery(format!("limit is from 1 to {MOST}")));
+        let parameter = Some(Parameter::named("limit"));
+        return Err(Problem::BadQuery { parameter, why: format!("it is from 1 to {MOST}") });
     }
     let place = match cursor {
         Some(cursor) => PagePosition::parse(&cursor, api.shards).ok_or(Problem::BadCursor)?,

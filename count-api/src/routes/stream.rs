@@ -11,6 +11,7 @@ use tally_core::ids::CounterId;
 use tally_core::served::Served;
 
 use super::Api;
+use super::schema::Id;
 use crate::count::Count;
 use crate::error::{Problem, ProblemDocument};
 use crate::extract::Post;
@@ -29,11 +30,12 @@ static LAST_EVENT_ID: HeaderName = HeaderName::from_static("last-event-id");
     operation_id = "streamLikes",
     tag = "counts",
     params(
-        ("post_id" = String, Path, description = "1 to 256 bytes of UTF-8 without control characters"),
-        ("Last-Event-ID" = Option<String>, Header, description = "The id of the last event seen"),
+        ("post_id" = Id, Path, description = "The post", example = "p-1"),
+        ("Last-Event-ID" = Option<String>, Header, description = "The id of the last event seen", example = "57.1"),
     ),
     responses(
-        (status = 200, body = String, content_type = "text/event-stream", description = "Events until either side ends"),
+        (status = 200, body = String, content_type = "text/event-stream", description = "Events until either side ends",
+            example = "id: 57.1\ndata: {\"post_id\":\"p-1\",\"likes\":42,\"version\":57,\"exact\":true,\"as_of\":1700000000000}\n\n"),
         (status = 400, body = ProblemDocument, content_type = "application/problem+json", description = "Not a post's id"),
     ),
 )]

@@ -7,7 +7,6 @@ use std::time::Duration;
 use axum::Json;
 use axum::extract::State;
 use axum::http::StatusCode;
-use metrics::counter;
 use serde::Serialize;
 use tally_core::event::{Action, KeyScheme, LikeEvent};
 use tally_core::fault::Fault;
@@ -18,8 +17,10 @@ use tally_core::time::UnixMillis;
 use tally_service::Clock;
 use tokio::time::timeout;
 use utoipa::ToSchema;
+use utoipa::openapi::schema::{ObjectBuilder, Schema, Type};
 
 use super::Api;
+use super::schema::Id;
 use crate::config::WriteConfig;
 use crate::count::as_text;
 use crate::error::{LoggedCause, Problem, ProblemDocument};
@@ -63,7 +64,7 @@ impl EventWriter {
         let sent =
             sent.unwrap_or_else(|_| Err(Fault::Transient(format!("no acknowledgement within {:?}", self.budget))));
         let outcome = sent.as_ref().map_or_else(Fault::class, |_| "acknowledged");
-        counter!(WRITES.name, "action" => name(action), "outcome" => outcome).increment(1);
+        WRITES.counter(&[name(action), outcome]).increment(1);
         sent.map(|_| at).map_err(|fault| Problem::BrokerAway(LoggedCause::new(&fault)))
     }
 }
@@ -80,14 +81,13 @@ fn name(action: Action) -> &'static str {
 pub(super) struct Accepted {
     /// The post.
     #[serde(serialize_with = "as_text")]
-    #[schema(value_type = String, example = "p-1")]
+    #[schema(value_type = Id)]
     post_id: PostId,
     /// The user.
     #[serde(serialize_with = "as_text")]
-    #[schema(value_type = String, example = "u-1")]
+    #[schema(value_type = Id)]
     user_id: UserId,
-    /// What was done: `like` or `unlike`.
-    #[schema(example = "like")]
+    #[schema(schema_with = action)]
     action: &'static str,
     /// The event's time; milliseconds since the Unix epoch.
     #[schema(example = 1_700_000_000_000_u64)]
@@ -103,8 +103,8 @@ pub(super) struct Accepted {
     operation_id = "putLike",
     tag = "likes",
     params(
-        ("post_id" = String, Path, description = "1 to 256 bytes of UTF-8 without control characters"),
-        ("user_id" = String, Path, description = "1 to 256 bytes of UTF-8 without control characters"),
+        ("post_id" = Id, Path, description = "The post", example = "p-1"),
+        ("user_id" = Id, Path, description = "The user", example = "u-1"),
     ),
     responses(
         (status = 202, body = Accepted, description = "The event is acknowledged"),
@@ -127,8 +127,8 @@ pub(super) async fn like(
     operation_id = "deleteLike",
     tag = "likes",
     params(
-        ("post_id" = String, Path, description = "1 to 256 bytes of UTF-8 without control characters"),
-        ("user_id" = String, Path, description = "1 to 256 bytes of UTF-8 without control characters"),
+        ("post_id" = Id, Path, description = "The post", example = "p-1"),
+        ("user_id" = Id, Path, description = "The user", example = "u-1"),
     ),
     responses(
         (status = 202, body = Accepted, description = "The event is acknowledged"),
@@ -140,6 +140,12 @@ pub(super) async fn unlike(
     PostAndUser(post, user): PostAndUser,
 ) -> Result<(StatusCode, Json<Accepted>), Problem> {
     write(&api, post, user, Action::Unlike).await
+}
+
+fn action() -> Schema {
+    let actions = [Action::Like, Action::Unlike].map(name);
+    let schema = ObjectBuilder::new().schema_type(Type::String).enum_values(Some(actions));
+    schema.description(Some("What was done.")).examples([name(Action::Like)]).build().into()
 }
 
 async fn write(

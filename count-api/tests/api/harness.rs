@@ -190,15 +190,30 @@ impl Api {
         let broker = Broker::new();
         broker.create_topic("likes", 4);
         let producer = with.writes.then(|| Arc::new(broker.clone()) as _);
-        Self::over(config, with.cache, broker, producer).await
+        Self::over(config, with.cache, broker, producer, serve).await
+    }
+
+    /// An API that answers programs and pages of its own host alone.
+    pub(crate) async fn for_own_pages(with: With) -> Self {
+        let broker = Broker::new();
+        broker.create_topic("likes", 4);
+        let producer = with.writes.then(|| Arc::new(broker.clone()) as _);
+        let serve = async |config, ports| serve_app(App::with_ports(config, ports).for_own_pages()).await;
+        Self::over(Config::default(), with.cache, broker, producer, serve).await
     }
 
     /// An API that writes to `producer`.
     pub(crate) async fn writing_to(producer: Arc<dyn Producer>, config: Config) -> Self {
-        Self::over(config, false, Broker::new(), Some(producer)).await
+        Self::over(config, false, Broker::new(), Some(producer), serve).await
     }
 
-    async fn over(config: Config, cache: bool, broker: Broker, producer: Option<Arc<dyn Producer>>) -> Self {
+    async fn over(
+        config: Config,
+        cache: bool,
+        broker: Broker,
+        producer: Option<Arc<dyn Producer>>,
+        serve: impl AsyncFnOnce(Config, Ports) -> (SocketAddr, Running),
+    ) -> Self {
         let memory = Memory::new(BEGAN, 2);
         let counts = Watched::new(memory.counts());
         follow(&memory).await;
@@ -223,10 +238,14 @@ impl Api {
 
 /// Serves `ports` on a free port of this machine.
 pub(crate) async fn serve(config: Config, ports: Ports) -> (SocketAddr, Running) {
+    serve_app(App::with_ports(config, ports)).await
+}
+
+async fn serve_app(app: App) -> (SocketAddr, Running) {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = listener.local_addr().unwrap();
-    let app = App::with_ports(config, ports).listening_on(listener);
-    let running = Running::start(app, Host::new("count-api").with_clock(Clock::starting_at(BEGAN)));
+    let running =
+        Running::start(app.listening_on(listener), Host::new("count-api").with_clock(Clock::starting_at(BEGAN)));
     timeout(DEADLINE, running.ready()).await.expect("ready in time").expect("no early end");
     (address, running)
 }

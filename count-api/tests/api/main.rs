@@ -14,6 +14,8 @@ mod flight;
 #[cfg(test)]
 mod harness;
 #[cfg(test)]
+mod headers;
+#[cfg(test)]
 mod honesty;
 #[cfg(test)]
 mod kafka;

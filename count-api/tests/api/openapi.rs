@@ -48,6 +48,16 @@ fn every_reference_leads_somewhere_and_every_operation_is_complete() {
             );
         }
     }
+    let text = document.to_string();
+    assert!(!text.contains("\"null\""), "a value that is absent is left out");
+    assert!(document["servers"][0]["url"].is_string());
+    let tags: BTreeSet<_> = document["tags"].as_array().unwrap().iter().map(|tag| tag["name"].as_str()).collect();
+    for (path, _, operation) in operations(&document) {
+        assert!(operation["tags"].as_array().unwrap().iter().all(|tag| tags.contains(&tag.as_str())), "{path}");
+        assert!(operation["description"].is_string(), "{path}");
+    }
+    let id = &document["components"]["schemas"]["Id"];
+    assert!(id["pattern"].is_string() && id["maxLength"] == 256, "{id}");
     let mut references = Vec::new();
     collect(&document, &mut references);
     assert!(!references.is_empty());

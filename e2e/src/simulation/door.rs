@@ -7,6 +7,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use anyhow::ensure;
 use bytes::Bytes;
 use http::Request;
+use http::header::HOST;
 use http_body_util::{BodyExt as _, Full};
 use tally_count_api::limits::Peer;
 use tally_count_api::routes::Front;
@@ -60,11 +61,11 @@ impl Door {
     pub(crate) async fn ask(&self, posts: &[&str]) -> anyhow::Result<Option<Vec<Answer>>> {
         let Some((life, front)) = self.front() else { return Ok(None) };
         let request = match posts {
-            [post] => Request::get(format!("/v1/posts/{post}/likes")).body(Full::default())?,
+            [post] => Request::get(format!("/v1/posts/{post}/likes")).header(HOST, "door").body(Full::default())?,
             posts => {
                 let body = serde_json::json!({ "post_ids": posts }).to_string();
-                let request = Request::post("/v1/likes:batchGet").header("content-type", "application/json");
-                request.body(Full::new(Bytes::from(body)))?
+                let request = Request::post("/v1/likes:batchGet").header(HOST, "door");
+                request.header("content-type", "application/json").body(Full::new(Bytes::from(body)))?
             }
         };
         let peer = Peer::from(IpAddr::V4(Ipv4Addr::LOCALHOST));

@@ -8,8 +8,6 @@ use super::Refusal;
 
 #[derive(Debug)]
 pub(super) enum Problem {
-    /// Another site's page asked.
-    Foreign(&'static str),
     /// It makes no sense as things are.
     Refused(Refusal),
     /// It was tried, and failed.
@@ -37,7 +35,6 @@ struct Document {
 impl IntoResponse for Problem {
     fn into_response(self) -> Response {
         let (status, kind, title, detail) = match self {
-            Self::Foreign(why) => (StatusCode::FORBIDDEN, "urn:tally:problem:foreign", "Foreign page", why.to_owned()),
             Self::Refused(refusal) => {
                 (StatusCode::CONFLICT, "urn:tally:problem:refused", "Not possible now", refusal.to_string())
             }

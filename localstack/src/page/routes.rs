@@ -1,4 +1,5 @@
-//! The routes of the page: its files, snapshots and actions. They are merged into the API's own.
+//! The routes of the page: its files, snapshots and actions. They are merged into the API's own, and its listener lets
+//! none but our own pages and programs come to them.
 
 use std::convert::Infallible;
 use std::sync::Arc;
@@ -7,7 +8,6 @@ use std::time::Duration;
 use axum::Router;
 use axum::extract::State;
 use axum::http::{HeaderMap, HeaderName, header};
-use axum::middleware::from_fn;
 use axum::response::Json;
 use axum::response::sse::{Event, Sse};
 use axum::routing::{get, post};
@@ -19,7 +19,7 @@ use tokio::time::{MissedTickBehavior, interval};
 
 use super::assets::ASSETS;
 use super::problem::Problem;
-use super::{Command, Snapshot, Stack, same_site};
+use super::{Command, Snapshot, Stack};
 
 /// How often an open page gets a snapshot.
 const EVERY: Duration = Duration::from_secs(1);
@@ -42,7 +42,7 @@ pub fn routes(stack: Arc<dyn Stack>, stop: Stop) -> Router {
     files
         .route("/local/events", get(watch))
         .route("/local/state", get(async |State(stack): State<Arc<dyn Stack>>| (FRESH, Json(stack.snapshot()))))
-        .route("/local/actions", post(act).layer(from_fn(same_site::only)))
+        .route("/local/actions", post(act))
         .with_state(stack)
 }
 

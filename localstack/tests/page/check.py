@@ -265,8 +265,38 @@ def injected_drift_is_found_by_a_recount(browser):
     act(browser, "Inject drift")
     browser.until("the count is wrong", lambda: number(browser, "#focus .count") == 8)
     act(browser, "Run a recount")
+    browser.until("the recount says how far it is", lambda: "segments settled" in browser.text("#recount-said"), 120)
     browser.until("the ledger has it", lambda: post in browser.text("#ledger"), 300)
     browser.until("the count is right", lambda: number(browser, "#focus .count") == 1)
+    cells = "return [...document.querySelectorAll('#ledger tr')].map((row) => [...row.cells].map((cell) => cell.textContent));"
+    of_post = lambda: [row for row in browser.run(cells) if post in row[1]]
+    (row,) = of_post()
+    before, after = (int(count) for count in row[2].split(" → "))
+    assert before - after == 7 and int(row[3].replace("−", "-")) == -7, row
+    browser.until("the recount says how it ended", lambda: "The last one took" in browser.text("#recount-said"), 300)
+    # Lines that changed nothing hide no correction, and none of them is shown.
+    act(browser, "Run a recount")
+    browser.until("another recount is under way", lambda: "Under way" in browser.text("#recount-said"), 120)
+    browser.until("and ends", lambda: "The last one took" in browser.text("#recount-said"), 300)
+    assert len(of_post()) == 1, browser.run(cells)
+    same = [row for row in browser.run(cells) if row[2].split(" → ")[0] == row[2].split(" → ")[1]]
+    assert same == [], same
+
+
+def exact_says_what_it_means(browser):
+    browser.until("a count is there", lambda: browser.text("#focus .exact") == "exact")
+    assert "found by a recount" in browser.run("return document.querySelector('#focus .exact').title")
+
+
+def the_hottest_posts_stand_in_the_order_of_the_numbers_shown(browser):
+    shown = "return [...document.querySelectorAll('#hot .count')].map((node) => Number(node.textContent.replaceAll(',', '')))" \
+        ".filter((number) => !Number.isNaN(number));"
+    browser.until("there are some", lambda: len(browser.run(shown)) >= 5)
+    before = browser.run(shown)
+    for _ in range(2):
+        browser.until("the numbers move", lambda: browser.run(shown) != before)
+        before = browser.run(shown)
+        assert before == sorted(before, reverse=True), before
 
 
 AT_A_DESK = [
@@ -283,6 +313,8 @@ AT_A_DESK = [
     a_split_grows_the_tree,
     the_cache_goes_and_the_counts_stay,
     injected_drift_is_found_by_a_recount,
+    exact_says_what_it_means,
+    the_hottest_posts_stand_in_the_order_of_the_numbers_shown,
     every_text_can_be_read_light_and_dark,
 ]
 
@@ -305,7 +337,28 @@ def a_finger_meets_no_small_button(browser):
     assert small == [], small
 
 
-ON_A_PHONE = [the_figures_and_the_counts_move, nothing_is_wider_than_a_phone, a_finger_meets_no_small_button]
+def the_count_stays_beside_the_buttons_that_change_it(browser):
+    browser.until("a count is there", lambda: number(browser, "#focus .count") is not None)
+    for button in ("Kill the consumer", "Inject drift", "Run a recount", "Pause the load"):
+        seen = browser.run(
+            "const all = [...document.querySelectorAll('#actions button')];"
+            "all.find((button) => button.textContent === arguments[0]).scrollIntoView({block: 'end'});"
+            "const at = document.querySelector('#beside').getBoundingClientRect();"
+            "const top = document.elementFromPoint(at.left + at.width / 2, at.top + at.height / 2);"
+            "return [at.top >= 0 && at.bottom <= innerHeight && at.height > 0, top?.closest('#beside') !== null];",
+            button,
+        )
+        assert seen == [True, True], f"{button}: {seen}"
+        same = "return document.querySelector('#beside .count').textContent === document.querySelector('#focus .count').textContent;"
+        assert browser.run(same), button
+
+
+ON_A_PHONE = [
+    the_figures_and_the_counts_move,
+    nothing_is_wider_than_a_phone,
+    a_finger_meets_no_small_button,
+    the_count_stays_beside_the_buttons_that_change_it,
+]
 
 
 def look(browser, url, checks):
@@ -395,6 +448,10 @@ def watched_to_its_end(driver, url):
         print("watching", flush=True)
         sys.stdin.readline()
         browser.until("the page says that the stack is gone", lambda: "Connection lost" in browser.text("#connection"))
+        tint = "return getComputedStyle(document.querySelector('#focus .exact')).color;"
+        soft = "const probe = document.createElement('i'); probe.className = 'aside'; document.body.append(probe);" \
+            " const { color } = getComputedStyle(probe); probe.remove(); return color;"
+        browser.until("nothing is called exact in green", lambda: browser.run(tint) == browser.run(soft))
         print("ok   the_page_says_that_the_stack_is_gone", flush=True)
         # Now come the answers that it gave before.
         browser.run("release()")

@@ -45,6 +45,7 @@ impl Stack for Double {
             open_gaps: 0,
             shards: vec![shard],
             parts: Vec::new(),
+            recount: None,
             ledger: Vec::new(),
             posts: vec![HOSTILE.to_owned()],
         }

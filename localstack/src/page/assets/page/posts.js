@@ -5,6 +5,12 @@ import { follow, post as send, request } from "./live.js";
 
 const EVERY = 1000;
 const SHOWN = 7;
+// So long after a finger has left the list nothing moves in it.
+const STILL = 3_000;
+const EXACT = {
+  true: "The rows had this number at some moment since the time beside it. Damage that nothing has noticed yet is found by a recount.",
+  false: "A loss is known and not repaired yet, or how things stand was not read for some seconds. A recount repairs what is wrong.",
+};
 const utf8 = new TextEncoder();
 
 /** What is wrong with an id; nothing if it may be one. */
@@ -26,14 +32,16 @@ export function posts(now) {
   const counts = new Map();
   const mine = new Map();
   const busy = new Set();
+  let candidates = [];
   let shown = [];
+  let touched = -Infinity;
   let focus = null;
   let user = sessionStorage.getItem("user") ?? `you-${crypto.getRandomValues(new Uint16Array(1))[0].toString(16).padStart(4, "0")}`;
   let unfollow = null;
   let reached = true;
   let turn = 0;
 
-  const listed = () => [...new Set([focus, ...shown])].filter((post) => post !== null);
+  const listed = () => [...new Set([focus, ...candidates, ...shown])].filter((post) => post !== null);
 
   // What is seen of one post, large or in the list.
   function view(post, large) {
@@ -62,6 +70,7 @@ export function posts(now) {
     if (!known) return;
     say(view.count, number(known.likes));
     mark(view.exact, "data-exact", known.exact);
+    mark(view.exact, "title", EXACT[known.exact]);
     say(view.exact, known.exact ? "exact" : "not exact");
     const age = known.as_of ? span(Math.max(0, now() - known.as_of)) : null;
     say(view.fresh, age === null ? "age unknown" : large ? `as of ${age} ago` : age);
@@ -71,10 +80,31 @@ export function posts(now) {
   const hot = byId("hot");
   const showList = list(hot, (post) => post, (post) => view(post, false), fill);
   const showFocus = list(byId("focus"), (post) => post, (post) => view(post, true), fill);
+  const beside = byId("beside");
+  const [besideId, besideCount, besideExact] = ["id", "count", "exact"].map((name) => el("span", { class: name }));
+  beside.append(besideId, besideCount, besideExact);
   const draw = () => {
+    rank();
     showList(shown);
     showFocus(focus === null ? [] : [focus]);
+    // The same once more beside the buttons that change it: on a phone the post itself is far up.
+    const known = counts.get(focus);
+    beside.hidden = known === undefined;
+    if (beside.hidden) return;
+    say(besideId, focus);
+    say(besideCount, number(known.likes));
+    mark(besideExact, "data-exact", known.exact);
+    say(besideExact, known.exact ? "exact" : "not exact");
   };
+
+  // Ordered by the numbers shown. While a person is using the list it stays as it is: nothing moves under a finger.
+  function rank() {
+    const pointed = matchMedia("(hover: hover)").matches && hot.matches(":hover");
+    if (pointed || hot.querySelector(":focus-visible") || performance.now() - touched < STILL) return;
+    const likes = (post) => counts.get(post)?.likes ?? -1;
+    shown = [...candidates].sort((a, b) => likes(b) - likes(a) || (likes(a) < 0 ? 0 : a < b ? -1 : 1)).slice(0, SHOWN);
+  }
+  hot.addEventListener("touchstart", () => (touched = performance.now()), { passive: true });
 
   const tell = (text, bad = false) => {
     const said = byId("said");
@@ -121,7 +151,8 @@ export function posts(now) {
     const asked = listed();
     if (asked.length === 0 || document.hidden) return;
     turn += 1;
-    const own = new Set([focus, shown[turn % shown.length], ...asked.filter((post) => !mine.has(post))]);
+    // Of the list one by one: each is a request of its own.
+    const own = new Set([focus, shown[turn % shown.length], ...[focus, ...shown].filter((post) => !mine.has(post))]);
     try {
       const answer = await send("/v1/likes:batchGet", { post_ids: asked });
       answer.counts.forEach(take);
@@ -132,6 +163,7 @@ export function posts(now) {
       if (reached) tell(`No counts: ${error.message}.`, true);
       reached = false;
     }
+    mark(document.documentElement, "data-counts", reached ? "live" : "lost");
     draw();
   }
 
@@ -203,17 +235,10 @@ export function posts(now) {
   if (named()) show(named());
 
   return {
-    /**
-     * Posts worth showing, hottest first. One that is shown stays where it is while it is worth it at all, or while
-     * a person is using it: nothing moves under a finger.
-     */
+    /** Posts worth showing, about the hottest first. */
     offer(hottest) {
-      const stays = (post, at) => hottest.includes(post) || hot.children[at]?.matches(":hover, :focus-within");
-      const kept = shown.map((post, at) => (stays(post, at) ? post : null));
-      const fresh = hottest.filter((post) => !kept.includes(post));
-      while (kept.length < SHOWN) kept.push(null);
-      shown = kept.map((post) => post ?? fresh.shift()).filter((post) => post != null);
-      if (focus === null && shown.length > 0) show(shown[0]);
+      candidates = hottest;
+      if (focus === null && candidates.length > 0) show(candidates[0]);
       draw();
     },
     /** Forgets what was known: another stack is there now. */

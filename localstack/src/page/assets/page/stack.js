@@ -32,12 +32,13 @@ export function stack() {
     say(one.lag, shard.lag_ms == null ? "–" : span(shard.lag_ms));
     mark(one.lag, "data-late", (shard.lag_ms ?? 0) > LATE);
   });
-  const lineOf = ({ at, post_id, before, after }) => `${at} ${before} ${after} ${post_id}`;
-  const showLedger = list(byId("ledger"), lineOf, correction, (one, line) => {
-    say(one.when, clock(line.at));
-    say(one.post, line.post_id);
-    say(one.why, line.why);
-    say(one.change, `${number(line.before)} → ${number(line.after)}`);
+  const showLedger = list(byId("ledger"), ({ post_id }) => post_id, correction, (one, { post_id, corrections, by, last }) => {
+    say(one.when, clock(last.at));
+    say(one.post, post_id);
+    say(one.why, last.shard === null ? `total, ${last.why}` : `shard ${last.shard}, ${last.why}`);
+    say(one.change, `${number(last.before)} → ${number(last.after)}`);
+    say(one.sum, `${by > 0 ? "+" : ""}${number(by)}`);
+    one.sum.title = corrections === 1 ? "1 correction" : `${number(corrections)} corrections, together`;
   });
 
   return (snapshot) => {
@@ -71,6 +72,7 @@ export function stack() {
     showLedger(snapshot.ledger.slice(0, LEDGER));
     byId("no-ledger").hidden = snapshot.ledger.length > 0;
     byId("corrections").hidden = snapshot.ledger.length === 0;
+    showRecount(snapshot);
     settle(snapshot);
   };
 }
@@ -88,8 +90,27 @@ function shard(id) {
 }
 
 function correction() {
-  const [when, post, why, change] = [el("td"), el("span", { class: "id" }), el("span", { class: "why" }), el("td", { class: "number" })];
-  return { root: el("tr", {}, when, el("td", {}, post, " ", why), change), when, post, why, change };
+  const [when, post, why] = [el("td"), el("span", { class: "id" }), el("span", { class: "why" })];
+  const [change, sum] = [el("td", { class: "number" }), el("td", { class: "number" })];
+  return { root: el("tr", {}, when, el("td", {}, post, " ", why), change, sum), when, post, why, change, sum };
+}
+
+const counts = (count) => (count === 1 ? "1 count" : `${number(count)} counts`);
+
+/** How far the recount is, or what the last one came to. */
+function showRecount({ at, recount, rows }) {
+  byId("recount").hidden = recount === null;
+  if (recount === null) return;
+  const { began, ended, segments, segments_done: done, corrected } = recount;
+  const bar = byId("recount-done");
+  bar.hidden = ended !== null;
+  bar.max = Math.max(segments, 1);
+  bar.value = done;
+  const read = `${number(recount.rows)} of about ${number(Math.max(rows, recount.rows))} rows read`;
+  const said = ended === null
+    ? `Under way for ${span(Math.max(0, at - began))}: ${read}, ${done} of ${segments} segments settled, ${counts(corrected)} corrected so far.`
+    : `The last one took ${span(ended - began)} and corrected ${counts(corrected)}; it ended at ${clock(ended)}.`;
+  say(byId("recount-said"), said);
 }
 
 /** Children behind their parents. Of what is read to its end, only the parents of what is not are shown. */

@@ -1,35 +1,28 @@
-//! Takes actions from our own page only: any page that a person has open can send requests to loopback.
+//! Which requests come from a site of our own: any page that a person has open can send requests to loopback, and a name
+//! server may point any name there.
 
 use std::net::IpAddr;
 
-use axum::extract::Request;
 use axum::http::{HeaderMap, HeaderValue, header};
-use axum::middleware::Next;
-use axum::response::{IntoResponse, Response};
 
-use super::problem::Problem;
-
-/// Lets requests of our page and of programs through.
-pub(super) async fn only(request: Request, next: Next) -> Response {
-    match own(request.headers()) {
-        Ok(()) => next.run(request).await,
-        Err(why) => Problem::Foreign(why).into_response(),
-    }
-}
-
-fn own(headers: &HeaderMap) -> Result<(), &'static str> {
+/// Whether the request names a host that is certain to be this machine and, where a page sends it, comes from a page of that
+/// very host. Programs name no page.
+///
+/// # Errors
+/// Why it is refused.
+pub fn check(headers: &HeaderMap) -> Result<(), &'static str> {
     let text = |value: &HeaderValue| value.to_str().ok().map(str::to_ascii_lowercase);
     let host = headers.get(header::HOST).and_then(text).ok_or("the request names no host")?;
     if !is_certain(&host) {
         return Err("the host is a name that any name server may point here");
     }
-    // A browser always says which page posts; a program says nothing.
+    // A browser says which page asks, but for a page that reads from its own host.
     let Some(origin) = headers.get(header::ORIGIN) else { return Ok(()) };
     let same = text(origin).is_some_and(|origin| origin.strip_prefix("http://") == Some(&host));
     same.then_some(()).ok_or("another page sent the request")
 }
 
-/// Whether `host` is loopback without asking a name server.
+/// Whether `host` is an address or loopback without asking a name server.
 fn is_certain(host: &str) -> bool {
     let name = match host.rsplit_once(':') {
         Some((name, port)) if port.bytes().all(|byte| byte.is_ascii_digit()) => name,
@@ -49,7 +42,7 @@ mod tests {
         if let Some(origin) = origin {
             headers.insert(header::ORIGIN, origin.parse().unwrap());
         }
-        own(&headers)
+        check(&headers)
     }
 
     #[test]
@@ -75,6 +68,6 @@ mod tests {
             assert!(asked(host, Some(&format!("http://{host}"))).is_err(), "{host}");
             assert!(asked(host, None).is_err(), "{host}");
         }
-        assert!(own(&HeaderMap::new()).is_err(), "no host at all");
+        assert!(check(&HeaderMap::new()).is_err(), "no host at all");
     }
 }
