@@ -7,6 +7,7 @@ use tally_core::fault::Fault;
 use tally_core::ids::{StreamLabel, StreamShardId};
 use tally_core::ports::{ChangeStream, Checkpoints, Lease, LeaseTaken, Outcome, Position, StreamFault, Worker};
 use tally_core::shards::{Answer, Change, Input, Request};
+use tally_core::time::UnixMillis;
 use tally_service::Patience;
 
 use crate::metrics;
@@ -32,6 +33,7 @@ impl Calls {
             Request::Registry | Request::States | Request::Gaps | Request::Probe(_) => {
                 once(self.read(&label, &request).await)?
             }
+            Request::Number { shard, parent, at } => once(self.number(&label, shard, parent.as_ref(), *at).await)?,
             Request::Lease { shard, seen, change } => once(self.lease(&label, shard, seen.as_ref(), *change).await)?,
             _ => self.write(&label, &request).await.map(|()| Answer::Done)?,
         };
@@ -79,6 +81,18 @@ impl Calls {
         })
     }
 
+    async fn number(
+        &self,
+        label: &StreamLabel,
+        shard: &StreamShardId,
+        parent: Option<&StreamShardId>,
+        at: UnixMillis,
+    ) -> Outcome<Answer> {
+        let ordinal = self.checkpoints.number(label, shard, parent, at).await?;
+        tracing::info!(%shard, %ordinal, parent = parent.map(StreamShardId::as_str), "stream shard found");
+        Ok(Answer::Done)
+    }
+
     async fn lease(
         &self,
         label: &StreamLabel,
@@ -102,12 +116,6 @@ impl Calls {
     async fn write(&self, label: &StreamLabel, request: &Request) -> anyhow::Result<()> {
         let checkpoints = &self.checkpoints;
         match request {
-            Request::Number { shard, parent, at } => {
-                let number = || checkpoints.number(label, shard, parent.as_ref(), *at);
-                let ordinal = self.persist("number a stream shard", number).await?;
-                let parent = parent.as_ref().map(StreamShardId::as_str);
-                tracing::info!(%shard, %ordinal, parent, "stream shard found");
-            }
             Request::Close { shard, at } => {
                 self.persist("close a stream shard", || checkpoints.close(label, shard, *at)).await?;
                 tracing::info!(%shard, "stream shard closed");

@@ -137,12 +137,14 @@ impl StreamRegistry for Checkpoints {
             if let Some(item) = self.get(&id).await? {
                 return Ok(Ordinal(Reader::new(self.table(), &item).required_number(ORDINAL)?));
             }
-            let standing = self.registry(label).await?;
-            let registry = match standing {
-                Some(registry) => registry,
-                None => Registry::after(self.greatest_next(label.table()).await?),
+            let (registry, begins) = match self.registry(label).await? {
+                Some(registry) => (registry, None),
+                None => {
+                    let earlier = self.latest_before(label).await?;
+                    (Registry::after(earlier.as_ref().map(|(_, registry)| registry.next)), Some(earlier))
+                }
             };
-            if let Some(given) = self.give(label, &shard::new(&id, parent, at), registry, standing.is_none()).await? {
+            if let Some(given) = self.give(label, &shard::new(&id, parent, at), registry, begins).await? {
                 return Ok(given);
             }
         }

@@ -73,9 +73,26 @@ impl StreamRegistry for Checkpoints {
         if let Some(kept) = table.shards.get(&key) {
             return Ok(kept.checkpoint.ordinal);
         }
-        let registries = table.registries.iter().filter(|(stream, _)| stream.table() == label.table());
-        let greatest = registries.map(|(_, registry)| registry.next).max();
-        let registry = table.registries.entry(label.clone()).or_insert_with(|| Registry::after(greatest));
+        if !table.registries.contains_key(label) {
+            let of_table = |stream: &StreamLabel| stream.table() == label.table();
+            if let Some(later) =
+                table.registries.keys().find(|other| of_table(other) && other.as_str() > label.as_str())
+            {
+                return Err(Fault::Transient(format!(
+                    "{label} is not the table's stream any more: {later} came later"
+                )));
+            }
+            let earlier =
+                table.registries.iter_mut().filter(|(stream, _)| of_table(stream)).map(|(_, registry)| registry);
+            let greatest = earlier.max_by_key(|registry| registry.next).map(|registry| {
+                let next = registry.next;
+                // As in the store: of two streams that begin at once only one takes it.
+                registry.next = Ordinal(next.0 + 1);
+                next
+            });
+            table.registries.insert(label.clone(), Registry::after(greatest));
+        }
+        let registry = table.registries.get_mut(label).expect("it was put");
         let ordinal = registry.next;
         registry.next = Ordinal(ordinal.0 + 1);
         let (id, parent) = (shard.clone(), parent.cloned());

@@ -27,8 +27,9 @@ fn shard(name: &str) -> StreamShardId {
     name.into()
 }
 
-async fn numbered(port: &dyn Checkpoints, label: &str) -> (StreamLabel, StreamShardId) {
-    let (label, shard) = (label.into(), shard("s"));
+/// A stream shard with a number, of a table that has one stream.
+async fn numbered(port: &dyn Checkpoints, table: &'static str) -> (StreamLabel, StreamShardId) {
+    let (label, shard) = (StreamLabel::new(StreamTable::named(table), "1"), shard("s"));
     port.number(&label, &shard, None, NOW).await.unwrap();
     (label, shard)
 }
@@ -54,7 +55,15 @@ async fn a_shard_is_numbered_once_and_no_number_is_given_twice(port: &dyn Checkp
     let started = Registry { next: Ordinal(behind.next.0 + 1), ..behind };
     assert_eq!(port.registry(&other).await, Ok(Some(started)));
 
-    assert_eq!(port.registry(&label).await, Ok(Some(Registry { next: Ordinal(4), floor: None })));
+    let passed = Registry { next: Ordinal(5), floor: None };
+    assert_eq!(port.registry(&label).await, Ok(Some(passed)), "of two streams that begin at once one takes its number");
+
+    let earlier = port.number(&"before".into(), &root, None, NOW).await;
+    assert!(
+        matches!(earlier, Err(Fault::Transient(_))),
+        "{earlier:?}: its floor would cover the later stream's shards"
+    );
+    assert_eq!(port.registry(&"before".into()).await, Ok(None));
 
     let elsewhere = StreamLabel::new(StreamTable::named("changes"), label.as_str());
     assert_eq!(port.registry(&elsewhere).await, Ok(None), "the same label of another table");

@@ -116,6 +116,11 @@ impl StreamTable {
     pub fn has(self, stored: &str) -> bool {
         stored.split_once(Self::SEPARATOR).map(|(table, _)| table) == self.0
     }
+
+    /// The stream of this table that is stored as `stored`.
+    pub fn label(self, stored: &str) -> StreamLabel {
+        StreamLabel::new(self, stored.split_once(Self::SEPARATOR).map_or(stored, |(_, label)| label))
+    }
 }
 
 /// One life of one table's stream: switched off and on again, it gets another label.

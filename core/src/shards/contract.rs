@@ -99,7 +99,7 @@ pub enum Request {
     States,
     /// Read whether a loss of stream is open, consistently. -> [`Answer::Gaps`]
     Gaps,
-    /// Give a stream shard its number, unless it has one. -> [`Answer::Done`]
+    /// Give a stream shard its number, unless it has one. -> [`Answer::Done`] or [`Answer::Failed`]
     Number {
         /// Its name.
         shard: StreamShardId,

@@ -80,6 +80,11 @@ impl Shards {
             (Request::Registry | Request::States | Request::Gaps, Answer::Failed(fault)) => {
                 self.give_up_look(fault, effects);
             }
+            // The table may have another stream by now: the next look lists it.
+            (Request::Number { .. }, Answer::Failed(fault)) => {
+                self.listing.wanted = true;
+                self.give_up_look(fault, effects);
+            }
             (request, answer) => {
                 self.done(request, answer, effects);
                 self.go_on(effects);

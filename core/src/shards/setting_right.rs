@@ -111,7 +111,7 @@ impl Shards {
     /// What follows from the answer to something done.
     pub(super) fn done(&mut self, request: Request, answer: Answer, effects: &mut Vec<Effect>) {
         match (request, answer) {
-            (Request::Number { .. }, _) => self.look.changed = true,
+            (Request::Number { .. }, Answer::Done) => self.look.changed = true,
             (Request::Close { shard, .. }, _) => {
                 self.look.changed = true;
                 self.ends.remove(&shard);

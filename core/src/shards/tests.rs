@@ -144,6 +144,20 @@ fn shards_without_a_number_get_one_ancestors_first_and_are_looked_at_again_befor
 }
 
 #[test]
+fn a_number_that_is_not_given_leads_to_a_new_listing() {
+    let mut bench = Bench::new(None);
+    bench.listing = vec![listed("a", None)];
+    bench.look();
+    let fault = Fault::Transient("a later stream".into());
+    let effects = bench.done(Answer::Failed(fault.clone()));
+    assert_eq!(health(&effects).trouble, Some(Trouble::Unknown(fault)));
+    bench.info.label = "new".into();
+    bench.step(Input::Woke(Wait::Spacing));
+    let effects = bench.step(Input::Woke(Wait::Look));
+    assert_eq!(effects[0], Effect::Tell(Event::NewStream("new".into())));
+}
+
+#[test]
 fn a_child_numbered_together_with_its_parent_is_dated_like_the_nearest_ancestor_that_has_a_number() {
     let mut bench = Bench::new(None);
     bench.listing = vec![listed("g", None), listed("p", Some("g")), listed("c", Some("p"))];

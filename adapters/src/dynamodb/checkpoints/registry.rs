@@ -1,7 +1,8 @@
 //! The numbers given to a stream's shards, and the floor below which all are closed.
 
 use aws_sdk_dynamodb::types::{Put, TransactWriteItem, Update};
-use tally_core::ids::{Ordinal, StreamLabel, StreamTable};
+use tally_core::fault::Fault;
+use tally_core::ids::{Ordinal, StreamLabel};
 use tally_core::ports::{Outcome, Registry};
 
 use super::super::expression::Aliases;
@@ -27,13 +28,16 @@ pub(super) fn decode(reader: &Reader<'_>) -> Outcome<Registry> {
 
 impl Checkpoints {
     /// Gives the next number of `registry` to the shard of `checkpoint`, if it still is the next and the shard has none:
-    /// one transaction. `None` where another worker was faster. Safe to repeat: both conditions hold once.
+    /// one transaction. `None` where another worker was faster. Safe to repeat: the conditions hold once.
+    ///
+    /// A registry that `begins` takes a number from the one before it, so that of two streams that begin at once behind
+    /// the same one only one does.
     pub(super) async fn give(
         &self,
         label: &StreamLabel,
         checkpoint: &Item,
         registry: Registry,
-        is_new: bool,
+        begins: Option<Option<(StreamLabel, Registry)>>,
     ) -> Outcome<Option<Ordinal>> {
         let given = registry.next;
         let mut numbered = checkpoint.clone();
@@ -45,24 +49,38 @@ impl Checkpoints {
             .expression_attribute_names("#id", ID)
             .build()
             .expect("table and item are set");
-        let step = TransactWriteItem::builder().update(self.step(label, registry, is_new)).build();
+        let step = |update| TransactWriteItem::builder().update(update).build();
         let put = TransactWriteItem::builder().put(put).build();
-        let sent = self.connection.client.transact_write_items().transact_items(put).transact_items(step).send().await;
-        match sent.map_err(|error| cancelled(self.table(), &error)) {
+        let request = self.connection.client.transact_write_items().transact_items(put);
+        let mut request = request.transact_items(step(self.step(label, registry, begins.is_some())));
+        if let Some((before, standing)) = begins.flatten() {
+            request = request.transact_items(step(self.step(&before, standing, false)));
+        }
+        match request.send().await.map_err(|error| cancelled(self.table(), &error)) {
             Ok(_) => Ok(Some(given)),
             Err(Cancelled::Condition) => Ok(None),
             Err(Cancelled::Conflict(fault) | Cancelled::Fault(fault)) => Err(fault),
         }
     }
 
-    /// The greatest next number of any stream that `table` has had, where it had one: read once in the life of a stream.
-    pub(super) async fn greatest_next(&self, table: StreamTable) -> Outcome<Option<Ordinal>> {
-        let found = under(&self.connection, PREFIX).await?;
-        let registries = found
-            .iter()
-            .filter(|(stream, _)| table.has(stream))
-            .map(|(_, item)| decode(&Reader::new(self.table(), item)));
-        Ok(registries.collect::<Outcome<Vec<_>>>()?.into_iter().map(|registry| registry.next).max())
+    /// The latest stream that the table of `label` had before it, with its registry: read once in the life of a stream.
+    ///
+    /// # Errors
+    /// The table has had a later one since: a worker that still follows `label` has to list anew.
+    pub(super) async fn latest_before(&self, label: &StreamLabel) -> Outcome<Option<(StreamLabel, Registry)>> {
+        let (mut latest, table) = (None::<(StreamLabel, Registry)>, label.table());
+        for (stored, item) in under(&self.connection, PREFIX).await?.iter().filter(|(stored, _)| table.has(stored)) {
+            let (other, registry) = (table.label(stored), decode(&Reader::new(self.table(), item))?);
+            if other.as_str() > label.as_str() {
+                return Err(Fault::Transient(format!(
+                    "{label} is not the table's stream any more: {other} came later"
+                )));
+            }
+            if latest.as_ref().is_none_or(|(_, greatest)| greatest.next < registry.next) {
+                latest = Some((other, registry));
+            }
+        }
+        Ok(latest)
     }
 
     /// The registry's step past the number given, which creates it where it is new.

@@ -41,7 +41,9 @@ pub trait StreamRegistry: Send + Sync {
     ///
     /// No number is given twice to streams of one table, whatever the label, for counters tell stream shards apart by
     /// their numbers alone: the registry of a new label begins [`Registry::ROOM`] behind the greatest `next` of all
-    /// earlier ones of its table, and its floor says that everything before is done with.
+    /// earlier ones of its table, and its floor says that everything before is done with. So no earlier label may begin
+    /// behind a later one: that is a fault that passes, for a worker that lists the stream anew. Labels are times, and
+    /// compare as such.
     async fn number(
         &self,
         label: &StreamLabel,
