@@ -12,6 +12,8 @@ use tally_service::metrics::{Catalogue, Kind, Label, Metric, Unit};
 /// What made a batch due.
 const TRIGGERS: Label = Label::of("trigger", &["rows", "bytes", "age", "shutdown"]);
 const CLASS: Label = Label::of("class", Fault::CLASSES);
+/// What is worth trying again; a conflict is another writer's transaction on the same rows.
+const AGAIN: Label = Label::of("class", &["transient", "throttled", "conflict"]);
 const PARTITION: Label = Label::learnt("partition");
 const CALL: Label =
     Label::of("call", &["fence", "log", "create_fence", "reset_fence", "partitions", "start_at", "commit"]);
@@ -67,7 +69,7 @@ table! {
         "Batches written, by what made them due.";
     FLUSH_SECONDS: Histogram Seconds "tally_consumer_flush_seconds" [TRIGGERS],
         "Time from a batch being due to its rows being there.";
-    RETRIES: Counter Count "tally_consumer_retries_total" [CALL, CLASS],
+    RETRIES: Counter Count "tally_consumer_retries_total" [CALL, AGAIN],
         "Calls tried again, by call and class of fault.";
     RELOADS: Counter Count "tally_consumer_fence_reloads_total" [CAUSE],
         "Fences read, by what made it necessary.";

@@ -211,5 +211,7 @@ async fn strike(address: SocketAddr, request: &[u8], hang_up: bool) -> Option<u1
     let mut answer = Vec::new();
     let _ = timeout(PATIENCE, stream.read_to_end(&mut answer)).await.expect("the connection ends");
     let head = String::from_utf8_lossy(answer.get(..12)?).into_owned();
-    head.strip_prefix("HTTP/1.1 ")?.parse().ok()
+    // A request of 1.0 is answered in 1.0.
+    let status = head.strip_prefix("HTTP/1.1 ").or_else(|| head.strip_prefix("HTTP/1.0 "));
+    status?.parse().ok()
 }
