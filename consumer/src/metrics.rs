@@ -15,8 +15,7 @@ const CLASS: Label = Label::of("class", Fault::CLASSES);
 /// What is worth trying again; a conflict is another writer's transaction on the same rows.
 const AGAIN: Label = Label::of("class", &["transient", "throttled", "conflict"]);
 const PARTITION: Label = Label::learnt("partition");
-const CALL: Label =
-    Label::of("call", &["fence", "log", "create_fence", "reset_fence", "partitions", "start_at", "commit"]);
+const CALL: Label = Label::of("call", tally_core::consume::CALLS);
 /// Why a record is no event.
 const REASON: Label = Label::of(
     "reason",

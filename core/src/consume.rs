@@ -26,6 +26,7 @@ use std::time::Duration;
 
 pub use effect::{Cause, Effect, Halt, Input, Leave, Look, Misrouted, Note, Transaction};
 pub use letters::Letter;
+pub use load::CALLS;
 
 use crate::batch::BatchLimits;
 use crate::event::KeyScheme;

@@ -4,7 +4,7 @@
 #   count-api/tests/schemathesis.sh [--required] [examples per operation, default 50]
 #
 # Needs python3 with pip's access to a package index the first time. Where it has to be skipped it says so and ends with 0,
-# or with 1 where it is required.
+# or with 1 where it is required. TALLY_TEST_BIN names a folder that has the programs; without it they are built.
 # The tables are an emulator's, so nothing outside this machine is touched.
 set -euo pipefail
 cd "$(dirname "$0")/../.."
@@ -14,7 +14,7 @@ if [ "${1:-}" = --required ]; then required=1; shift; fi
 examples=${1:-50}
 venv=${SCHEMATHESIS_VENV:-${TMPDIR:-/tmp}/tally-schemathesis}
 profile=${PROFILE:-debug}
-target=${CARGO_TARGET_DIR:-target}
+programs=${TALLY_TEST_BIN:-${CARGO_TARGET_DIR:-target}/$profile}
 
 skip() { echo "skipped: $1"; exit "$required"; }
 
@@ -24,8 +24,10 @@ if [ ! -x "$venv/bin/schemathesis" ]; then
     "$venv/bin/pip" install --quiet schemathesis openapi-spec-validator || skip "schemathesis cannot be installed"
 fi
 
-flag=$([ "$profile" = release ] && echo --release || true)
-cargo build --quiet $flag -p tally-count-api --bins --example stage
+if [ -z "${TALLY_TEST_BIN:-}" ]; then
+    flag=$([ "$profile" = release ] && echo --release || true)
+    cargo build --quiet $flag -p tally-count-api --bins --example stage
+fi
 
 work=$(mktemp -d)
 pids=()
@@ -40,11 +42,11 @@ port() { python3 -c 'import socket; s = socket.socket(); s.bind(("127.0.0.1", 0)
 tables=$(port) api=$(port) admin=$(port)
 
 export AWS_ENDPOINT_URL=http://127.0.0.1:$tables AWS_REGION=us-east-1 AWS_ACCESS_KEY_ID=local AWS_SECRET_ACCESS_KEY=local
-"$target/$profile/examples/stage" "$tables" 100 2> "$work/stage.log" &
+"$programs/examples/stage" "$tables" 100 2> "$work/stage.log" &
 pids+=($!)
 for _ in $(seq 300); do grep -q posts "$work/stage.log" && break; sleep 0.1; done
 # No broker listens where the writes go: 503 has to be described, too.
-"$target/$profile/tally-count-api" --listen "127.0.0.1:$api" --admin-listen "127.0.0.1:$admin" \
+"$programs/tally-count-api" --listen "127.0.0.1:$api" --admin-listen "127.0.0.1:$admin" \
     --brokers 127.0.0.1:1 --write-budget 50ms --log-format json 2> "$work/api.log" &
 pids+=($!)
 for _ in $(seq 300); do

@@ -42,7 +42,7 @@ until_true() {
 
 # start_stack [FLAG..]: the whole pipeline in one process, on any ports; sets API, BROKERS and DYNAMODB.
 start_stack() {
-  "$TALLY_TEST_BIN/tally-localstack" --no-load --api-port 0 --kafka-port 0 --dynamodb-port 0 --admin-listen off \
+  "$TALLY_TEST_BIN/tally-localstack" --api-port 0 --kafka-port 0 --dynamodb-port 0 --admin-listen off \
     --log-format json "$@" >"$SCRATCH/stack.out" 2>"$SCRATCH/stack.log" &
   local pid=$!
   PIDS+=("$pid")

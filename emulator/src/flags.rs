@@ -1,11 +1,12 @@
 //! The command line: every knob of the configuration, as a flag and as an environment variable.
 
+use std::ffi::OsString;
 use std::net::{IpAddr, Ipv4Addr};
 use std::path::PathBuf;
 use std::time::{Duration, UNIX_EPOCH};
 
-use anyhow::{Context, bail, ensure};
-use clap::Parser;
+use anyhow::{Context, anyhow, bail, ensure};
+use clap::{CommandFactory, Parser};
 use tally_emulator::{Config, Rule};
 
 /// An in-memory DynamoDB and DynamoDB Streams over the real wire protocol, with stream shards that split and faults on demand.
@@ -106,6 +107,26 @@ impl Flags {
     }
 }
 
+/// What the name of every variable of the emulator begins with.
+const OURS: &str = "TALLY_EMULATOR_";
+
+/// What is wrong with the first variable that is named like one of the emulator's and is none: most likely a mistake, which
+/// nothing else would tell.
+pub(crate) fn unknown_variable(given: impl Iterator<Item = OsString>) -> Option<anyhow::Error> {
+    let command = Flags::command();
+    let own = command.get_arguments().filter_map(|argument| argument.get_env()?.to_str());
+    let own: Vec<&str> = own.collect();
+    // Kubernetes tells every container of a service called `tally-emulator` where it is.
+    let is_service_link = |name: &str| name.contains("_SERVICE_") || name.starts_with("TALLY_EMULATOR_PORT_");
+    let given = given.filter_map(|name| name.into_string().ok());
+    let unknown =
+        given.filter(|name| name.starts_with(OURS) && !own.contains(&name.as_str()) && !is_service_link(name));
+    unknown.min().map(|name| {
+        let nearest = own.iter().min_by_key(|own| strsim::damerau_levenshtein(own, &name)).copied().unwrap_or(OURS);
+        anyhow!("{name}: the emulator has no such setting: is it {nearest}")
+    })
+}
+
 fn rules(path: &std::path::Path) -> anyhow::Result<Vec<Rule>> {
     Ok(serde_json::from_str(&std::fs::read_to_string(path)?)?)
 }
@@ -128,9 +149,21 @@ fn duration(text: &str) -> anyhow::Result<Duration> {
 
 #[cfg(test)]
 mod tests {
-    use clap::CommandFactory;
-
     use super::*;
+
+    #[test]
+    fn a_variable_that_the_emulator_has_not_is_refused_with_the_nearest() {
+        let refused = |names: &[&str]| {
+            let problem = unknown_variable(names.iter().map(OsString::from));
+            problem.map(|problem| problem.to_string())
+        };
+        assert_eq!(
+            refused(&["TALLY_EMULATOR_SEDE", "TALLY_EMULATOR_SEED"]).as_deref(),
+            Some("TALLY_EMULATOR_SEDE: the emulator has no such setting: is it TALLY_EMULATOR_SEED")
+        );
+        let others = ["TALLY_RATE", "TALLY_EMULATOR_SERVICE_HOST", "TALLY_EMULATOR_PORT_8000_TCP", "PATH"];
+        assert_eq!(refused(&others), None, "other programs' and Kubernetes' own");
+    }
 
     #[test]
     fn the_flags_are_consistent() {

@@ -23,6 +23,9 @@ const WRONG_CONFIGURATION: u8 = 78;
 
 #[tokio::main(flavor = "current_thread")]
 async fn main() -> ExitCode {
+    if let Some(problem) = flags::unknown_variable(std::env::vars_os().map(|(name, _)| name)) {
+        return failed(&problem, WRONG_CONFIGURATION);
+    }
     let flags = match Flags::try_parse() {
         Ok(flags) => flags,
         Err(error) => {

@@ -103,6 +103,7 @@ const OF_PROGRAMS: &[&str] = &[
 /// What the names of variables begin with that tests, benches and their scripts read.
 const OF_TESTS: &[&str] = &[
     "TALLY_BENCH_",
+    "TALLY_CHECK_",
     "TALLY_CI_",
     "TALLY_CONTRACT_",
     "TALLY_FUZZ_",

@@ -3,14 +3,17 @@
 use std::sync::{Arc, OnceLock};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use aws_config::retry::RetryConfig;
-use aws_config::stalled_stream_protection::StalledStreamProtectionConfig;
-use aws_config::timeout::TimeoutConfig;
-use aws_config::{BehaviorVersion, Region, SdkConfig};
 use aws_credential_types::provider::error::CredentialsError;
-use aws_sdk_dynamodb::config::{Credentials, HttpClient, ProvideCredentials as _, SharedCredentialsProvider};
+use aws_sdk_dynamodb::config::retry::RetryConfig;
+use aws_sdk_dynamodb::config::timeout::TimeoutConfig;
+use aws_sdk_dynamodb::config::{
+    BehaviorVersion, Credentials, HttpClient, ProvideCredentials as _, Region, SharedCredentialsProvider,
+    StalledStreamProtectionConfig,
+};
 use aws_smithy_async::rt::sleep::TokioSleep;
 use aws_smithy_async::time::TimeSource;
+use aws_types::SdkConfig;
+use aws_types::sdk_config::Builder;
 use tally_core::fault::Fault;
 use tally_core::ports::Outcome;
 use tally_core::time::UnixMillis;
@@ -45,21 +48,14 @@ pub struct Missing {
 }
 
 impl Connection {
-    /// Over the network, as the standard AWS variables and `settings` say. Opens no connection yet.
+    /// Over the network, as `settings` and, unless the engine is a local one, the standard AWS variables say. Opens no
+    /// connection yet. A local engine is spoken to without TLS.
     pub async fn open(settings: &Settings) -> Self {
-        let mut loader = aws_config::defaults(BehaviorVersion::latest())
-            .retry_config(retries(settings))
-            .timeout_config(timeouts(settings));
-        if let Some(endpoint) = &settings.endpoint {
-            loader = loader.endpoint_url(endpoint);
-        }
-        if let Some(region) = &settings.region {
-            loader = loader.region(Region::new(region.clone()));
-        }
-        if settings.access == Access::Local {
-            loader = loader.credentials_provider(local_credentials());
-        }
-        Self::over(&loader.load().await, settings)
+        let config = match settings.access {
+            Access::Environment => standard(settings).await,
+            Access::Local => local(settings).http_client(aws_smithy_http_client::Builder::new().build_http()).build(),
+        };
+        Self::over(&config, settings)
     }
 
     /// Over an HTTP client that needs no network, such as an emulator's in this process. Sleeps and time-outs follow
@@ -67,16 +63,7 @@ impl Connection {
     /// time. Waits before a repetition are drawn at random inside the SDK: where one seed has to give one run, set
     /// `attempts` to 1.
     pub fn in_process(settings: &Settings, http: impl HttpClient + 'static, began: UnixMillis) -> Self {
-        let region = settings.region.clone().unwrap_or_else(|| "us-east-1".to_owned());
-        let endpoint = settings.endpoint.clone().unwrap_or_else(|| "http://in-process.invalid".to_owned());
-        let config = SdkConfig::builder()
-            .behavior_version(BehaviorVersion::latest())
-            .region(Region::new(region))
-            .endpoint_url(endpoint)
-            .credentials_provider(SharedCredentialsProvider::new(local_credentials()))
-            .retry_config(retries(settings))
-            .timeout_config(timeouts(settings))
-            .sleep_impl(TokioSleep::new())
+        let config = local(settings)
             .time_source(TokioTime::starting_at(began))
             // Nothing can stall on its way, and the watch over it wakes up all the time.
             .stalled_stream_protection(StalledStreamProtectionConfig::disabled())
@@ -98,8 +85,7 @@ impl Connection {
     /// Somewhere that should know it and did not answer.
     pub async fn missing(&self) -> Outcome<Option<Missing>> {
         if self.region.is_none() {
-            let problem = "missing: neither it nor AWS_DEFAULT_REGION, a profile or the instance names a region";
-            return Ok(Some(Missing { variable: "AWS_REGION", problem: problem.to_owned() }));
+            return Ok(Some(Missing { variable: "AWS_REGION", problem: NO_REGION.to_owned() }));
         }
         let Some(credentials) = &self.credentials else { return Ok(None) };
         match credentials.provide_credentials().await {
@@ -131,6 +117,48 @@ impl Connection {
     }
 }
 
+const NO_REGION: &str = if cfg!(feature = "aws") {
+    "missing: neither it nor AWS_DEFAULT_REGION, a profile or the instance names a region"
+} else {
+    "of no use: this program was built without the feature `aws`"
+};
+
+/// What the standard AWS variables, profiles, roles and the instance say, and `settings` before them.
+#[cfg(feature = "aws")]
+async fn standard(settings: &Settings) -> SdkConfig {
+    let mut loader = aws_config::defaults(BehaviorVersion::latest())
+        .retry_config(retries(settings))
+        .timeout_config(timeouts(settings));
+    if let Some(endpoint) = &settings.endpoint {
+        loader = loader.endpoint_url(endpoint);
+    }
+    if let Some(region) = &settings.region {
+        loader = loader.region(Region::new(region.clone()));
+    }
+    loader.load().await
+}
+
+/// Neither region nor credentials: nothing can be signed, and [`Connection::missing`] says why.
+#[cfg(not(feature = "aws"))]
+async fn standard(_: &Settings) -> SdkConfig {
+    SdkConfig::builder().behavior_version(BehaviorVersion::latest()).build()
+}
+
+/// For an engine on this machine or in this process, but for the HTTP client.
+fn local(settings: &Settings) -> Builder {
+    let region = settings.region.clone().unwrap_or_else(|| "us-east-1".to_owned());
+    let endpoint = settings.endpoint.clone().unwrap_or_else(|| "http://in-process.invalid".to_owned());
+    let credentials = Credentials::new("local", "local", None, None, "local");
+    SdkConfig::builder()
+        .behavior_version(BehaviorVersion::latest())
+        .region(Region::new(region))
+        .endpoint_url(endpoint)
+        .credentials_provider(SharedCredentialsProvider::new(credentials))
+        .retry_config(retries(settings))
+        .timeout_config(timeouts(settings))
+        .sleep_impl(TokioSleep::new())
+}
+
 fn retries(settings: &Settings) -> RetryConfig {
     match settings.attempts {
         0 | 1 => RetryConfig::disabled(),
@@ -143,10 +171,6 @@ fn timeouts(settings: &Settings) -> TimeoutConfig {
         .connect_timeout(settings.connect_timeout)
         .operation_attempt_timeout(settings.attempt_timeout)
         .build()
-}
-
-fn local_credentials() -> Credentials {
-    Credentials::new("local", "local", None, None, "local")
 }
 
 /// Wall time that moves with tokio's.

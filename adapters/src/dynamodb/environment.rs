@@ -1,9 +1,6 @@
 //! What can be wrong with the standard AWS variables, as far as it can be known without asking over a network: the SDK
 //! passes over some of it in silence, and finds the rest at the first request.
 
-use aws_config::meta::region::ProvideRegion as _;
-use aws_config::profile::region::ProfileFileRegionProvider;
-use futures_util::FutureExt as _;
 use tally_service::Invalid;
 
 use super::check_endpoint;
@@ -22,11 +19,25 @@ const OTHER_CREDENTIALS: [&str; 5] = [
 
 /// What is wrong with this process's AWS variables.
 pub fn environment() -> Invalid {
-    // Files are read without waiting.
-    let of_profile = ProfileFileRegionProvider::new().region().now_or_never().flatten().is_some();
     let home = std::env::home_dir().map(|home| home.join(".aws"));
     let profiles = home.is_some_and(|folder| folder.join("credentials").exists() || folder.join("config").exists());
-    problems(|name| std::env::var(name).ok(), of_profile, profiles)
+    problems(|name| std::env::var(name).ok(), region_of_profile(), profiles)
+}
+
+/// Whether a profile names a region.
+#[cfg(feature = "aws")]
+fn region_of_profile() -> bool {
+    use aws_config::meta::region::ProvideRegion as _;
+    use futures_util::FutureExt as _;
+
+    // Files are read without waiting.
+    aws_config::profile::region::ProfileFileRegionProvider::new().region().now_or_never().flatten().is_some()
+}
+
+/// Nothing here reads profiles.
+#[cfg(not(feature = "aws"))]
+fn region_of_profile() -> bool {
+    false
 }
 
 /// The same for any variables, with whether a profile names a region, and whether there are profiles at all.

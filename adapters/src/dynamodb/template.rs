@@ -1,7 +1,7 @@
-//! Tables created from the CloudFormation template that production creates them from: the one list of them. Knows as
-//! much of such a template as this one uses.
+//! Tables created as the CloudFormation template has them that production creates them from. What an engine on one machine
+//! needs of it is kept as JSON beside this file, so that the local stack is built without a reader of YAML; a test holds the
+//! two against each other.
 
-use std::collections::BTreeMap;
 use std::time::Duration;
 
 use aws_sdk_dynamodb::error::{BuildError, ProvideErrorMetadata as _};
@@ -18,10 +18,8 @@ use super::connection::Connection;
 use super::fault::fault;
 use super::tables::describe;
 
-/// The template.
-const TEMPLATE: &str = include_str!("../../../infra/data.yaml");
-/// What a table is called among resources.
-const TABLE: &str = "AWS::DynamoDB::Table";
+/// The tables of `infra/data.yaml`.
+const TABLES: &str = include_str!("tables.json");
 /// How the template writes the prefix of a table's name.
 const PREFIX: &str = "${TablePrefix}";
 
@@ -49,24 +47,10 @@ pub async fn ensure_tables(connection: &Connection) -> Outcome<()> {
 
 /// The tables of the template, their names behind `prefix`.
 fn tables(prefix: &str) -> Outcome<Vec<Table>> {
-    let template: Template =
-        serde_saphyr::from_str(TEMPLATE).map_err(|error| Fault::Fatal(format!("template: {error}")))?;
-    let tables = template.resources.into_values().filter(|resource| resource.r#type == TABLE);
+    let tables: Vec<Table> =
+        serde_json::from_str(TABLES).map_err(|error| Fault::Fatal(format!("tables.json: {error}")))?;
     let named = |table: Table| Table { name: table.name.replace(PREFIX, prefix), ..table };
-    Ok(tables.map(|resource| named(resource.properties)).collect())
-}
-
-#[derive(Debug, Deserialize)]
-#[serde(rename_all = "PascalCase")]
-struct Template {
-    resources: BTreeMap<String, Resource>,
-}
-
-#[derive(Debug, Deserialize)]
-#[serde(rename_all = "PascalCase")]
-struct Resource {
-    r#type: String,
-    properties: Table,
+    Ok(tables.into_iter().map(named).collect())
 }
 
 #[derive(Debug, PartialEq, Deserialize)]
@@ -81,12 +65,6 @@ struct Table {
     local_secondary_indexes: Vec<Index>,
     stream_specification: Option<Stream>,
     time_to_live_specification: Option<Expiry>,
-    /// Means nothing to an engine on one machine.
-    #[serde(rename = "PointInTimeRecoverySpecification")]
-    _recovery: serde::de::IgnoredAny,
-    /// Means nothing either.
-    #[serde(rename = "SSESpecification")]
-    _encryption: serde::de::IgnoredAny,
 }
 
 #[derive(Debug, PartialEq, Deserialize)]
@@ -202,6 +180,26 @@ async fn wait_until_active(connection: &Connection, table: &str) -> Outcome<()> 
 mod tests {
     use super::*;
     use crate::dynamodb::Tables;
+
+    /// What means nothing to an engine on one machine.
+    const ELSEWHERE: [&str; 2] = ["PointInTimeRecoverySpecification", "SSESpecification"];
+
+    #[test]
+    fn the_tables_are_those_of_the_template() {
+        let template = include_str!("../../../infra/data.yaml");
+        let template: serde_json::Value = serde_saphyr::from_str(template).unwrap();
+        let resources = template["Resources"].as_object().unwrap().values();
+        let tables = resources.filter(|resource| resource["Type"] == "AWS::DynamoDB::Table").map(|resource| {
+            let mut table = resource["Properties"].clone();
+            table.as_object_mut().unwrap().retain(|field, _| !ELSEWHERE.contains(&field.as_str()));
+            table
+        });
+        let mut tables: Vec<serde_json::Value> = tables.collect();
+        tables.sort_by_key(|table| table["TableName"].to_string());
+        let tables = serde_json::Value::Array(tables);
+        let written: serde_json::Value = serde_json::from_str(TABLES).unwrap();
+        assert!(written == tables, "write into tables.json:\n{tables:#}");
+    }
 
     #[test]
     fn the_template_has_the_tables_that_the_code_names() {

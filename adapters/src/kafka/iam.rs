@@ -4,7 +4,7 @@ use std::error::Error;
 
 use std::time::Duration;
 
-use aws_config::Region;
+use aws_sdk_dynamodb::config::Region;
 use parking_lot::Mutex;
 use rdkafka::client::OAuthToken;
 use tokio::runtime::Handle;

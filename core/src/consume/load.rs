@@ -113,8 +113,12 @@ impl Loading {
     }
 }
 
+/// Every call that may be tried again, as a metric label: those here, and `commit`.
+pub const CALLS: &[&str] =
+    &["fence", "log", "create_fence", "name_topic", "first_seen", "partitions", "start_at", "commit"];
+
 impl Call {
-    /// The call, as a metric label.
+    /// The call, as a metric label: one of [`CALLS`].
     fn name(&self) -> &'static str {
         match self {
             Self::Fence => "fence",

@@ -76,7 +76,9 @@ impl Checkpoints {
                     "{label} is not the table's stream any more: {other} came later"
                 )));
             }
-            if latest.as_ref().is_none_or(|(_, greatest)| greatest.next < registry.next) {
+            // Its own may have come since it was looked for: the step that begins it is refused then.
+            let is_earlier = other.as_str() < label.as_str();
+            if is_earlier && latest.as_ref().is_none_or(|(_, greatest)| greatest.next < registry.next) {
                 latest = Some((other, registry));
             }
         }
@@ -116,5 +118,32 @@ impl Checkpoints {
         let update = format!("SET {name}={raised}");
         let condition = format!("attribute_exists({next}) AND (attribute_not_exists({name}) OR {name}<{raised})");
         self.update_if(&id(label), say, update, condition).await.map(|_| ())
+    }
+}
+
+#[cfg(test)]
+#[cfg(feature = "testkit")]
+mod tests {
+    use tally_core::ports::StreamRegistry as _;
+    use tally_core::time::UnixMillis;
+    use tally_emulator::{Config, Emulator};
+
+    use super::*;
+    use crate::dynamodb::{Connection, Settings, ensure_tables};
+
+    #[tokio::test]
+    async fn a_stream_that_another_worker_has_begun_meanwhile_is_not_before_itself() {
+        let emulator = Emulator::new(Config::default());
+        let connection = Connection::in_process(&Settings::local(""), emulator.http_client(), UnixMillis(0));
+        ensure_tables(&connection).await.unwrap();
+        let checkpoints = Checkpoints::new(&connection);
+        let [earlier, later] = ["2026-01-01T00:00:00.000", "2026-01-02T00:00:00.000"].map(StreamLabel::from);
+        let shard = "shardId-1".into();
+        for label in [&earlier, &later] {
+            checkpoints.number(label, &shard, None, UnixMillis(1)).await.unwrap();
+        }
+        let before = checkpoints.latest_before(&later).await.unwrap();
+        assert_eq!(before.map(|(label, _)| label), Some(earlier.clone()));
+        assert!(checkpoints.latest_before(&earlier).await.is_err(), "a later one has come");
     }
 }
