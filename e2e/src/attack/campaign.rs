@@ -58,7 +58,8 @@ impl Campaign {
             Self::Outages => (1, 3),
             Self::Departures => (1, 5),
         };
-        Extent { rounds, span: Duration::from_secs(seconds) }
+        // Beside whatever else the machine does.
+        Extent { rounds, span: Duration::from_secs(seconds), recovery: Duration::from_secs(120) }
     }
 
     /// Consumers, and streamers: where many sleep, enough that several do while one is awake.
@@ -100,6 +101,8 @@ pub struct Extent {
     pub rounds: usize,
     /// How long bad weather lasts.
     pub span: Duration,
+    /// How long a recovery from it may take.
+    pub recovery: Duration,
 }
 
 /// What a campaign did, apart from what became of it.

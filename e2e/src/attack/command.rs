@@ -10,6 +10,9 @@ use tokio::signal::unix::{SignalKind, signal};
 
 use super::campaign::{Campaign, Extent, fight};
 
+/// How long a recovery from bad weather may take on a machine that does nothing else.
+const RECOVERY: Duration = Duration::from_secs(30);
+
 /// Attack real processes of every service with signals and a bad network
 #[derive(Args, Clone, Debug)]
 pub struct Attack {
@@ -38,8 +41,11 @@ impl Attack {
     pub fn run(self) -> anyhow::Result<()> {
         let Self { campaign, rounds, seconds, seed, broker } = self;
         let short = campaign.short();
-        let extent =
-            Extent { rounds: rounds.unwrap_or(short.rounds), span: seconds.map_or(short.span, Duration::from_secs) };
+        let extent = Extent {
+            rounds: rounds.unwrap_or(short.rounds),
+            span: seconds.map_or(short.span, Duration::from_secs),
+            recovery: RECOVERY,
+        };
         let program = std::env::current_exe().context("cannot tell which program this is")?;
         let runtime = tokio::runtime::Runtime::new().context("cannot start a runtime")?;
         let campaigns = [(campaign, extent)];

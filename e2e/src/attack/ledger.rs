@@ -12,7 +12,7 @@ use crate::crowd::Crowd;
 const FIRST: u64 = 1_700_000_000_000;
 
 /// Few posts and few users, so that most events change what earlier ones did.
-pub(crate) const CROWD: Crowd = Crowd { posts: 60, users: 120, hot: 15, unlikes: 35 };
+pub(crate) const CROWD: Crowd = Crowd { posts: 20, users: 120, hot: 15, unlikes: 35 };
 
 /// Rows as they are or have to be: for each post and user since when.
 pub(crate) type Likes = BTreeMap<(String, String), UnixMillis>;

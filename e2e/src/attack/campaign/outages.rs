@@ -12,9 +12,6 @@ use super::super::stage::Stage;
 use super::super::wait::until;
 use super::{Deeds, Extent};
 
-/// How long a recovery may take.
-const RECOVERY: Duration = Duration::from_secs(30);
-
 pub(super) async fn run(stage: &Stage, extent: Extent) -> anyhow::Result<Deeds> {
     let mut deeds = Deeds::default();
     let kinds = [("reset", Mode::Reset), ("blackhole", Mode::Blackhole)];
@@ -32,7 +29,7 @@ pub(super) async fn run(stage: &Stage, extent: Extent) -> anyhow::Result<Deeds> 
                 tokio::try_join!(stage.caught_up(Service::Consumer), stage.caught_up(Service::Streamer))?;
             let recovery = rows.max(counts);
             deeds.recovered(format!("{} {kind}", dependency.name()), recovery);
-            ensure!(recovery < RECOVERY, "{} {kind}: recovery took {recovery:?}", dependency.name());
+            ensure!(recovery < extent.recovery, "{} {kind}: recovery took {recovery:?}", dependency.name());
         }
     }
     Ok(deeds)
