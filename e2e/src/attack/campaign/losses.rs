@@ -26,6 +26,9 @@ const SLOW: Duration = Duration::from_millis(2_500);
 /// Changes of rows that have to be lost, so that a count without them is another.
 const LOST: u64 = 40;
 
+/// Answers that say exact before the next loss.
+const EXACT: u64 = 200;
+
 /// How long a loss may take to be noticed: a new stream is looked for now and then.
 const NOTICED: Duration = Duration::from_secs(120);
 
@@ -83,7 +86,7 @@ async fn loss(stage: &Stage, trimmed: bool, nap: Option<Duration>) -> anyhow::Re
     let gaps = stage.engines.open_gaps().await?;
     ensure!(gaps == 0, "{gaps} gaps are open after a recount");
     let before = stage.honesty.count().exact;
-    until("the api to say exact again", HONEST, async || stage.honesty.count().exact > before).await?;
+    until("the api to say exact again", HONEST, async || stage.honesty.count().exact >= before + EXACT).await?;
     stage.all_well()?;
     Ok(began.elapsed())
 }
