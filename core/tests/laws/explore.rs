@@ -1,7 +1,7 @@
 //! Walks every state a model can reach, breadth first: each state once, the shortest way to a broken law, and whether the
 //! goal can still be reached from everywhere. Each walk prints one line: whose test it is, what came of it, how many states.
 //!
-//! `TALLY_MODELS=large` asks for the larger bounds ([`bounds`]), which take hours and gigabytes: a nightly run.
+//! `TALLY_MODELS=large` asks for the larger bounds ([`bounds`]), which take minutes and gigabytes: a nightly run.
 
 use std::fmt::{Debug, Write as _};
 use std::hash::{BuildHasher, Hash};
