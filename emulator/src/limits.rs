@@ -55,3 +55,9 @@ pub(crate) const SEGMENTS: u64 = 1_000_000;
 pub(crate) const LOCAL_INDEXES: usize = 5;
 /// Longest life of a request its client gave up on: an older signature is refused.
 pub(crate) const GHOST_MILLIS: u64 = 5 * 60 * 1000;
+/// Partitions of a new table that is on demand: what its first 4,000 write units a second need.
+pub(crate) const ON_DEMAND_PARTITIONS: u64 = 4;
+/// Read units a second that one partition bears.
+pub(crate) const PARTITION_READS: u64 = 3000;
+/// Write units a second that one partition bears.
+pub(crate) const PARTITION_WRITES: u64 = 1000;

@@ -207,6 +207,34 @@ async fn pages_end_at_a_megabyte_and_limits_count_what_was_read() {
     assert_eq!((&second["Count"], second.get("LastEvaluatedKey")), (&json!(2), None));
 }
 
+/// Of a table with one small item.
+#[tokio::test(start_paused = true)]
+async fn a_scan_costs_a_unit_for_each_partition_that_it_comes_by() {
+    let emulator = started(Config::default()).await;
+    put(&emulator, "a", 1).await;
+    let scan = json!({"TableName": "rows", "ReturnConsumedCapacity": "TOTAL"});
+    let cost = async |more: Value| {
+        let mut scan = scan.clone();
+        scan.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
+        call(&emulator, "Scan", scan).await.unwrap()["ConsumedCapacity"]["CapacityUnits"].as_f64().unwrap()
+    };
+    assert_eq!(cost(json!({})).await, 2.0);
+    assert_eq!(cost(json!({"ConsistentRead": true})).await, 4.0);
+    for segment in 0..4 {
+        assert_eq!(cost(json!({"Segment": segment, "TotalSegments": 4})).await, 0.5, "segment {segment} is a partition");
+        assert_eq!(cost(json!({"Segment": segment, "TotalSegments": 8})).await, 0.5, "segment {segment} is half of one");
+    }
+    // A page ends at its last item, a scan that goes on begins there.
+    let first = cost(json!({"Limit": 1})).await;
+    let rest = cost(json!({"ExclusiveStartKey": key("a")})).await;
+    assert_eq!(first + rest, 2.5, "the partition of the item is paid for twice");
+
+    let few = json!({"ReadCapacityUnits": 3000, "WriteCapacityUnits": 1});
+    let provisioned = json!({"TableName": "rows", "BillingMode": "PROVISIONED", "ProvisionedThroughput": few});
+    call(&emulator, "UpdateTable", provisioned).await.unwrap();
+    assert_eq!(cost(json!({})).await, 1.0, "3000 read units and one write unit take two partitions");
+}
+
 #[tokio::test(start_paused = true)]
 async fn a_transaction_costs_twice() {
     let emulator = started(Config::default()).await;

@@ -58,7 +58,7 @@ impl Campaign {
             Self::Outages => (1, 3),
             Self::Departures => (1, 5),
         };
-        // Beside whatever else the machine does.
+        // The short form runs with the tests, on machines that do other work as well; the long form holds the 30 s.
         Extent { rounds, span: Duration::from_secs(seconds), recovery: Duration::from_secs(120) }
     }
 

@@ -15,7 +15,7 @@ use super::stage::Stage;
 use crate::simulation::chance::Draws;
 
 /// How long a full audit may take when all is quiet.
-const QUIET: Duration = Duration::from_secs(600);
+const QUIET: Duration = Duration::from_secs(300);
 
 /// How long a recount may go on under attack. A window is one streamer's, and begun anew when that one is gone, so that
 /// a recount among killed and sleeping ones may come to nothing.

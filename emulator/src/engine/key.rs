@@ -49,6 +49,17 @@ impl Key {
         self.hash
     }
 
+    /// Which of `count` equal parts of the space of hashes it is in.
+    pub(crate) fn partition(&self, count: u64) -> u64 {
+        partition(self.hash, count)
+    }
+
+    /// Which of `count` equal parts of the space of hashes lies before this position.
+    pub(crate) fn partition_before(&self, count: u64) -> u64 {
+        // A position without parts is the first of its hash, so nothing of that hash lies before it.
+        partition(if self.parts.is_empty() { self.hash.saturating_sub(1) } else { self.hash }, count)
+    }
+
     /// The start of the collection this key belongs to, or of the hash, which is where a table with an LSI may be cut.
     pub(crate) fn start_of_hash(&self) -> Self {
         Self::at_hash(self.hash)
@@ -92,6 +103,11 @@ impl Key {
         let high = high.max(low.clone());
         (Bound::Included(low), Bound::Excluded(high))
     }
+}
+
+fn partition(hash: u64, count: u64) -> u64 {
+    let part = (u128::from(hash) * u128::from(count)) >> 64;
+    u64::try_from(part).expect("a part is below their count")
 }
 
 /// The first byte string behind all that begin with this one.

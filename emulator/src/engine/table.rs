@@ -13,6 +13,7 @@ use super::watch::Watch;
 use crate::clock::{Millis, millis};
 use crate::config::Config;
 use crate::error::Error;
+use crate::limits::{ON_DEMAND_PARTITIONS, PARTITION_READS, PARTITION_WRITES};
 use crate::value::{Item, Value};
 
 /// What a local index shows of an item.
@@ -76,6 +77,14 @@ pub(crate) struct Context<'a> {
 }
 
 impl Table {
+    /// How many partitions the table begins with. The server never splits one.
+    pub(crate) fn partitions(&self) -> u64 {
+        let Some((read, write)) = self.provisioned else { return ON_DEMAND_PARTITIONS };
+        // A provisioned table begins with as many as its units ask for, the sum rounded up.
+        let asked = read.saturating_mul(PARTITION_WRITES).saturating_add(write.saturating_mul(PARTITION_READS));
+        asked.div_ceil(PARTITION_READS * PARTITION_WRITES).max(1)
+    }
+
     pub(crate) fn index(&self, name: &str) -> Result<&LocalIndex, Error> {
         self.indexes
             .iter()

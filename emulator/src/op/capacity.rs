@@ -24,7 +24,7 @@ impl Report {
 }
 
 /// Half units, so that the half unit of an eventually consistent read stays exact.
-type Halves = u64;
+pub(super) type Halves = u64;
 
 /// Write units of an item of this many bytes, in halves.
 pub(super) fn write_halves(bytes: usize) -> Halves {

@@ -1,5 +1,8 @@
 //! One page of a Query or Scan: what it evaluates, where it ends, and what it shows.
 
+use std::collections::BTreeMap;
+use std::ops::Bound;
+
 use crate::clock::Millis;
 use crate::engine::image::Image;
 use crate::engine::key::Key;
@@ -11,7 +14,7 @@ use crate::limits::PAGE_BYTES;
 use crate::value::Item;
 use crate::wire::json::Writer;
 
-use super::capacity::{Consumed, Report, read_halves};
+use super::capacity::{Consumed, Halves, Report, read_halves};
 use super::params::{ReadExpressions, one_of};
 
 /// `Select`, once it was checked against the rest of the request.
@@ -153,7 +156,7 @@ impl Ask<'_> {
                 self.source.write_last_key(out, last);
             }
             let mut consumed = Consumed::default();
-            let halves = read_halves(page.bytes, self.consistent);
+            let halves = self.halves(&page);
             let table = &self.source.table.name;
             match self.source.index {
                 None => consumed.add(table, halves),
@@ -164,13 +167,33 @@ impl Ask<'_> {
         out.finish()
     }
 
+    /// What the page costs: each partition that it came by rounds up by itself, also one that had nothing for it.
+    fn halves(&self, page: &Page<'_>) -> Halves {
+        let count = self.source.table.partitions();
+        let first = match &self.range.0 {
+            Bound::Unbounded => 0,
+            Bound::Included(key) | Bound::Excluded(key) => key.partition(count),
+        };
+        let last = match &self.range.1 {
+            Bound::Unbounded => count - 1,
+            Bound::Included(key) => key.partition(count),
+            Bound::Excluded(key) => key.partition_before(count),
+        };
+        // Only a scan sees several, and it goes forward.
+        let last = if page.cut { page.partitions.keys().next_back().copied().unwrap_or(first) } else { last };
+        let read: Halves = page.partitions.values().map(|bytes| read_halves(*bytes, self.consistent)).sum();
+        let came_by = last.max(first) - first + 1;
+        read + (came_by - page.partitions.len() as u64) * read_halves(0, self.consistent)
+    }
+
     fn read<'s>(&'s self, page: &mut Page<'s>, mut out: Option<&mut Writer>) {
-        for (_, image) in self.source.rows().range(self.range.clone(), self.forward, self.as_of) {
+        for (key, image) in self.source.rows().range(self.range.clone(), self.forward, self.as_of) {
             if page.scanned > 0 && page.bytes + image.size() > PAGE_BYTES {
                 page.cut = true;
                 return;
             }
             page.bytes += image.size();
+            *page.partitions.entry(key.partition(self.source.table.partitions())).or_default() += image.size();
             page.scanned += 1;
             page.last = Some(image);
             if let Some(out) = out.as_deref_mut() {
@@ -215,6 +238,8 @@ struct Page<'a> {
     count: usize,
     scanned: usize,
     bytes: usize,
+    /// The bytes read of each partition of the table.
+    partitions: BTreeMap<u64, usize>,
     last: Option<&'a Image>,
     /// It ended before what was asked for did, or may have.
     cut: bool,
