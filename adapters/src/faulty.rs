@@ -122,7 +122,7 @@ mod tests {
     }
 
     fn fence(offset: u64) -> Fence {
-        Fence { offset: Offset(offset), cfg: 0, topic: TopicId("t".into()) }
+        Fence::new(Offset(offset), 0, TopicId("t".into()))
     }
 
     fn likes(plan: &Plan) -> (Likes, Faulty<Likes>) {

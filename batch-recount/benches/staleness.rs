@@ -125,7 +125,7 @@ impl Bench {
     async fn write(&self, writer: u64, until: Instant) -> Result<()> {
         let rows = dynamodb::Likes::new(&self.connection, ShardCount::DEFAULT);
         let partition = Partition { topic: format!("t{}", self.rounds).into(), index: u32::try_from(writer)? };
-        let mut fence = Fence { offset: Offset(0), cfg: 0, topic: TopicId("t".into()) };
+        let mut fence = Fence::new(Offset(0), 0, TopicId("t".into()));
         rows.create_fence(&partition, &fence).await?;
         let mut ticks = interval(Duration::from_millis(100));
         ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
@@ -137,7 +137,7 @@ impl Bench {
             let users = (first..first + each).map(name).collect::<Result<Vec<_>, _>>()?;
             let (action, at) = (Action::Like, self.clock.now());
             let changes: Vec<Change<'_>> =
-                users.iter().map(|user| Change { counter: &self.post, user, action, at }).collect();
+                users.iter().map(|user| Change::like(&self.post, user, action, at)).collect();
             let advance = Advance { from: fence.clone(), to: Offset(first + each) };
             let committed = rows.commit(&partition, &advance, &changes).await;
             ensure!(committed == Commit::Done, "{committed:?}");

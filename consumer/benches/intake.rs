@@ -19,6 +19,7 @@ use rdkafka::{ClientConfig, Message, Offset as At, TopicPartitionList};
 use serde::Deserialize;
 use tally_adapters::kafka::{Producer, Settings, Source};
 use tally_core::batch::{Batch, BatchLimits, Taken};
+use tally_core::definitions::Definitions;
 use tally_core::event::decode_value;
 use tally_core::fence::Offset;
 use tally_core::ports::log::{Outgoing, Rebalance};
@@ -170,11 +171,12 @@ impl Reader {
 async fn collapse(owned: &dyn OwnedPartition) -> usize {
     let limits = BatchLimits { rows: BatchLimits::MAX_ROWS, bytes: usize::MAX, age: Duration::MAX };
     let mut batch = Batch::new(limits, Offset(0));
+    let likes = Definitions::likes_alone();
     let mut kept = 0;
     owned.start_at(Offset(0)).await.expect("the partition is ours");
     while batch.to() < Offset(EVENTS) {
         for record in owned.records().await.expect("the offset is there").iter() {
-            let event = decode_value(record.value, record.at).expect("an event");
+            let event = decode_value(record.value, record.at, &likes).expect("an event");
             let taken = batch.accept(record.offset, &event, record.weight(), Duration::ZERO);
             assert_eq!(taken, Taken::Taken);
             if batch.due(Duration::ZERO).is_some() {

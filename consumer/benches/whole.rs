@@ -91,13 +91,13 @@ async fn bare_loop() -> f64 {
 
 async fn chain(likes: &Likes, index: u32) {
     let partition = Partition { topic: "likes".into(), index };
-    let mut fence = Fence { offset: Offset(0), cfg: 0, topic: TopicId("t".into()) };
+    let mut fence = Fence::new(Offset(0), 0, TopicId("t".into()));
     likes.create_fence(&partition, &fence).await.expect("the table takes a fence");
     while fence.offset.0 < EVENTS {
         let from = fence.offset.0;
         let to = from + BatchLimits::MAX_ROWS as u64;
         let rows: Vec<_> = (from..to).map(|n| ids(index, n)).collect();
-        let change = |(post, user)| Change { counter: post, user, action: Said::Like, at: UnixMillis(5) };
+        let change = |(post, user)| Change::like(post, user, Said::Like, UnixMillis(5));
         let changes: Vec<Change<'_>> = rows.iter().map(|(post, user)| change((post, user))).collect();
         let advance = Advance { from: fence.clone(), to: Offset(to) };
         assert_eq!(likes.commit(&partition, &advance, &changes).await, Commit::Done);

@@ -1,5 +1,6 @@
 //! The composition root: real adapters or given ports, and the tasks of a consumer.
 
+use std::path::PathBuf;
 use std::sync::Arc;
 
 use anyhow::Context;
@@ -12,7 +13,8 @@ use tally_service::{Exit, Host, Invalid, Listen, Program, Stage};
 use tokio::sync::Semaphore;
 
 use crate::args::Args;
-use crate::config::{Config, Mode, ReadSettings};
+use crate::config::{Config, Mode, ReadSettings, Replaying};
+use crate::counters::{self, Counters};
 use crate::dlq::{self, Replay};
 use crate::fences::{Fences, Reset};
 use crate::import::{Import, ImportSettings};
@@ -93,9 +95,10 @@ impl App {
         let permits = Semaphore::new(self.settings.concurrency);
         let rows = (self.ports.rows)(shards);
         let intake = (self.ports.join)().context("cannot join the group")?;
-        let Self { settings, ports: Ports { producer, .. }, .. } = self;
+        let Self { settings, ports: Ports { checkpoints: deployment, producer, .. }, .. } = self;
         let shared = Arc::new(Shared {
             rows,
+            deployment,
             producer,
             settings,
             shards,
@@ -119,17 +122,24 @@ impl App {
         Ok(())
     }
 
-    fn replay_letters(self, host: &Host, shards: ShardCount, limit: usize, dry_run: bool) -> anyhow::Result<()> {
+    fn replay_letters(self, host: &Host, shards: ShardCount, asked: Replaying) -> anyhow::Result<()> {
         let reader = (self.ports.reader)(&self.settings.dead_letter_topic).context("cannot set up a reader")?;
         let ReadSettings { topic, key, .. } = self.settings;
-        let replay = Replay { reader, producer: self.ports.producer, topic, key, shards, dry_run };
+        let Ports { checkpoints, producer, .. } = self.ports;
+        let Replaying { limit, sums, dry_run } = asked;
         host.job("dlq replay", move |stop| async move {
+            let defined = checkpoints.definitions().await.context("cannot read the counters")?;
+            let definitions = defined.said_in(&topic);
+            let replay = Replay { reader, producer, topic, key, shards, definitions, sums, dry_run };
             let done = stop.unless_requested(replay.run(limit)).await??;
             let sent = if dry_run { "would be replayed" } else { "replayed" };
             crate::print::line(&format!(
                 "{sent}\t{}\nskipped\t{}\nof other topics\t{}",
                 done.sent, done.skipped, done.foreign
             ))?;
+            if done.sums > 0 {
+                crate::print::line(&format!("of sums, not sent without --sums\t{}", done.sums))?;
+            }
             Ok(Exit::CLEAN)
         });
         Ok(())
@@ -146,6 +156,19 @@ impl App {
         let reader = (self.ports.reader)(&topic).context("cannot set up a reader")?;
         let import = Import { reader, producer: self.ports.producer, topic, key, shards, host: host.clone(), settings };
         host.job("import", move |stop| import.run(stop));
+        Ok(())
+    }
+
+    fn counters(self, host: &Host, file: Option<PathBuf>) -> anyhow::Result<()> {
+        let counters = Counters { deployment: self.ports.checkpoints };
+        let wanted = file.as_deref().map(counters::read).transpose()?;
+        host.job("counters", move |stop| async move {
+            match wanted {
+                None => stop.unless_requested(counters.list()).await??,
+                Some(wanted) => stop.unless_requested(counters.apply(&wanted)).await??,
+            }
+            Ok(Exit::CLEAN)
+        });
         Ok(())
     }
 
@@ -182,11 +205,11 @@ impl tally_service::App for App {
         match self.mode.clone() {
             Mode::Consume => self.consume(&host, shards),
             Mode::ListLetters { limit } => self.list_letters(&host, limit),
-            Mode::ReplayLetters { limit, dry_run } => self.replay_letters(&host, shards, limit, dry_run),
+            Mode::ReplayLetters(asked) => self.replay_letters(&host, shards, asked),
             Mode::ShowFences => self.show_fences(&host, shards),
-            Mode::ResetFence { partition, to, dry_run } => {
-                self.reset_fence(&host, shards, Reset { partition, to, dry_run })
-            }
+            Mode::ResetFence(reset) => self.reset_fence(&host, shards, reset),
+            Mode::ListCounters => self.counters(&host, None),
+            Mode::ApplyCounters(file) => self.counters(&host, Some(file)),
             Mode::Import(settings) => self.import(&host, shards, *settings),
         }
     }

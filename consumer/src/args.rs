@@ -1,8 +1,9 @@
 //! The consumer's arguments. What they mean together is checked by the configuration.
 
+use std::path::PathBuf;
 use std::time::Duration;
 
-use clap::{Parser, Subcommand};
+use clap::{Parser, Subcommand, ValueEnum};
 use tally_adapters::kafka::{self, KafkaArgs};
 use tally_core::event::KeyScheme;
 use tally_service::{CommonArgs, StoreArgs, parse_duration};
@@ -77,6 +78,21 @@ pub enum Command {
     #[command(subcommand)]
     Fence(FenceCommand),
     Import(ImportArgs),
+    /// Counters: which ones the deployment has, and how to define more
+    #[command(subcommand)]
+    Counters(CountersCommand),
+}
+
+#[derive(Subcommand, Clone, Debug)]
+pub enum CountersCommand {
+    /// Print the counters, likes first
+    List,
+    /// Define the counters of a file, beside those that are there. None that is there can change or go
+    Apply {
+        /// A TOML file with a table `[[counters]]` for each: `name`, `kind` (`set` or `sum`), `add`, and if need be `remove`, `subject`, `member`, `topic`. `-` is the standard input
+        #[arg(value_name = "FILE")]
+        file: PathBuf,
+    },
 }
 
 #[derive(Subcommand, Clone, Debug)]
@@ -92,6 +108,9 @@ pub enum DlqCommand {
         /// The most that are read
         #[arg(long, default_value_t = 10_000, value_name = "COUNT")]
         limit: usize,
+        /// Send what adds to a sum, too. A letter that is sent twice counts twice, and a replay that was killed may send some twice
+        #[arg(long)]
+        sums: bool,
         /// Count what would be sent, and send nothing
         #[arg(long)]
         dry_run: bool,
@@ -107,19 +126,34 @@ pub enum FenceCommand {
         /// The partition
         #[arg(long, value_name = "NUMBER")]
         partition: u32,
-        /// Where reading continues: `start`, `end` or an offset
+        /// Where reading continues: `start` (the log's, or the fence where that is further; with `--back` the log's), `end` or an offset
         #[arg(long, value_name = "WHERE")]
         to: ResetTo,
+        /// The fence may be moved to before where it is: what lies between is applied again, and no sum counts it twice
+        #[arg(long)]
+        back: bool,
+        /// Where offsets begin anew: whether what adds to sums and is in the log by now is left out or counted
+        #[arg(long, value_name = "WHAT")]
+        sums: Option<SumsAnew>,
         /// Say what would be moved, and move nothing
         #[arg(long)]
         dry_run: bool,
     },
 }
 
+/// What becomes of events that add to sums and lie in a log whose offsets begin anew.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum SumsAnew {
+    /// They are left out: they were counted before.
+    Skip,
+    /// They are counted: they were not.
+    Count,
+}
+
 /// Where a fence is moved.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ResetTo {
-    /// The first record in the log: all that is still there is applied again.
+    /// The first record in the log, or the fence where that is behind it.
     Start,
     /// Behind the last record: nothing that is there is applied.
     End,

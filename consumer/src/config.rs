@@ -1,5 +1,6 @@
 //! The consumer's configuration: each setting checked, alone and against the others, before the first connection.
 
+use std::path::PathBuf;
 use std::time::Duration;
 
 use tally_adapters::{dynamodb, kafka};
@@ -8,7 +9,8 @@ use tally_core::event::KeyScheme;
 use tally_core::ids::ShardCount;
 use tally_service::Invalid;
 
-use crate::args::{Args, Command, DlqCommand, FenceCommand, ResetTo};
+use crate::args::{Args, Command, CountersCommand, DlqCommand, FenceCommand};
+use crate::fences::Reset;
 use crate::import::ImportSettings;
 
 /// More than any topic has partitions: one transaction is under way for each.
@@ -34,21 +36,26 @@ pub enum Mode {
         limit: usize,
     },
     /// Send dead letters to the topic again.
-    ReplayLetters {
-        /// The most that are read.
-        limit: usize,
-        /// Count them alone.
-        dry_run: bool,
-    },
+    ReplayLetters(Replaying),
     ShowFences,
-    ResetFence {
-        partition: u32,
-        to: ResetTo,
-        /// Say what would be done alone.
-        dry_run: bool,
-    },
+    ResetFence(Reset),
     /// Send likes from a file to the topic.
     Import(Box<ImportSettings>),
+    /// Print the deployment's counters.
+    ListCounters,
+    /// Define the counters of a file.
+    ApplyCounters(PathBuf),
+}
+
+/// How dead letters are sent again.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Replaying {
+    /// The most that are read.
+    pub limit: usize,
+    /// Those that add to a sum, too.
+    pub sums: bool,
+    /// Count them alone.
+    pub dry_run: bool,
 }
 
 /// The group of a deployment that is not told another: two deployments in one group would share its topic out between
@@ -124,11 +131,15 @@ impl From<Option<Command>> for Mode {
         match command {
             None => Self::Consume,
             Some(Command::Dlq(DlqCommand::List { limit })) => Self::ListLetters { limit },
-            Some(Command::Dlq(DlqCommand::Replay { limit, dry_run })) => Self::ReplayLetters { limit, dry_run },
-            Some(Command::Fence(FenceCommand::Show)) => Self::ShowFences,
-            Some(Command::Fence(FenceCommand::Reset { partition, to, dry_run })) => {
-                Self::ResetFence { partition, to, dry_run }
+            Some(Command::Dlq(DlqCommand::Replay { limit, sums, dry_run })) => {
+                Self::ReplayLetters(Replaying { limit, sums, dry_run })
             }
+            Some(Command::Fence(FenceCommand::Show)) => Self::ShowFences,
+            Some(Command::Fence(FenceCommand::Reset { partition, to, back, sums, dry_run })) => {
+                Self::ResetFence(Reset { partition, to, back, sums, dry_run })
+            }
+            Some(Command::Counters(CountersCommand::List)) => Self::ListCounters,
+            Some(Command::Counters(CountersCommand::Apply { file })) => Self::ApplyCounters(file),
             Some(Command::Import(import)) => Self::Import(Box::new(import.into())),
         }
     }

@@ -4,7 +4,8 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use anyhow::Context;
-use tally_core::event::{KeyScheme, LikeEvent, decode};
+use tally_core::definitions::Definitions;
+use tally_core::event::{KeyScheme, decode};
 use tally_core::fence::Offset;
 use tally_core::ids::ShardCount;
 use tally_core::ports::log::Outgoing;
@@ -64,6 +65,8 @@ pub(crate) struct Replayed {
     pub(crate) sent: u64,
     /// Still not valid events, or cut.
     pub(crate) skipped: u64,
+    /// What adds to a sum, which has to be asked for.
+    pub(crate) sums: u64,
     /// From other topics whose consumers share the dead-letter topic.
     pub(crate) foreign: u64,
 }
@@ -75,6 +78,10 @@ pub(crate) struct Replay {
     pub(crate) topic: String,
     pub(crate) key: KeyScheme,
     pub(crate) shards: ShardCount,
+    /// What is an event, of those said in the topic.
+    pub(crate) definitions: Definitions,
+    /// Send what adds to a sum as well: a letter that is sent twice counts twice.
+    pub(crate) sums: bool,
     /// Send nothing, and do not write down how far it was.
     pub(crate) dry_run: bool,
 }
@@ -113,16 +120,21 @@ impl Replay {
             done.foreign += 1;
             return Ok(());
         }
-        let event = decode(letter.record).ok().filter(|_| letter.cut_from.is_none());
+        let event = decode(letter.record, &self.definitions).ok().filter(|_| letter.cut_from.is_none());
         let Some(event) = event else {
             done.skipped += 1;
             return Ok(());
         };
+        if event.member().is_none() && !self.sums {
+            done.sums += 1;
+            return Ok(());
+        }
         if self.dry_run {
             done.sent += 1;
             return Ok(());
         }
-        let key = self.key_of(&event);
+        // With a wrong or missing key it would be out of order again.
+        let key = self.key.key_of(&event, self.shards);
         let headers = letter.original_headers();
         let record = Outgoing {
             topic: &self.topic,
@@ -134,11 +146,6 @@ impl Replay {
         self.producer.send(record).await.context("cannot put a dead letter back")?;
         done.sent += 1;
         Ok(())
-    }
-
-    /// The key the event should have had: with a wrong or missing one it would be out of order again.
-    fn key_of(&self, event: &LikeEvent<'_>) -> String {
-        self.key.key(event.post(), event.user(), self.shards)
     }
 }
 

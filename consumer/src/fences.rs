@@ -3,21 +3,27 @@
 use std::sync::Arc;
 
 use anyhow::{Context, bail};
-use tally_core::fence::{Fence, Load, Log, Offset, Partition, load};
+use tally_core::definitions::Definitions;
+use tally_core::fence::{Fence, Load, Log, Offset, Partition, Terms, load};
+use tally_core::ids::CounterKind;
 use tally_core::lineage::Loss;
 use tally_core::ports::{Checkpoints, FencedRows, TopicReader};
 use tally_service::UnixMillis;
 
-use crate::args::ResetTo;
+use crate::args::{ResetTo, SumsAnew};
 use crate::print;
 
 /// A move that an operator asks for.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Reset {
-    pub(crate) partition: u32,
-    pub(crate) to: ResetTo,
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Reset {
+    pub partition: u32,
+    pub to: ResetTo,
+    /// The fence may be moved to before where it is.
+    pub back: bool,
+    /// What becomes of what adds to sums, where offsets begin anew.
+    pub sums: Option<SumsAnew>,
     /// Say what would be done, and do nothing.
-    pub(crate) dry_run: bool,
+    pub dry_run: bool,
 }
 
 /// The fences of a topic, and the logs they count in.
@@ -43,7 +49,7 @@ impl Fences {
     /// Moves the fence of a partition. The loss is recorded first, so that no count is called exact in between. Safe to
     /// repeat: the fence moves only if it still is as it was read, and a loss recorded twice is one.
     pub(crate) async fn reset(&self, reset: Reset, now: UnixMillis) -> anyhow::Result<()> {
-        let Reset { partition: index, to, dry_run } = reset;
+        let Reset { partition: index, dry_run, .. } = reset;
         let logs = self.reader.logs().await.context("cannot look at the topic")?;
         let Some((partition, log)) = logs.into_iter().find(|(partition, _)| partition.index == index) else {
             bail!("`{}` has no partition {index}", self.topic);
@@ -51,7 +57,8 @@ impl Fences {
         let Some(seen) = self.rows.fence(&partition).await.context("cannot read the fence")? else {
             bail!("{partition} has no fence yet: a consumer creates it");
         };
-        let fence = Fence { offset: target(to, &log)?, topic: log.topic.clone(), cfg: seen.cfg };
+        let defined = self.checkpoints.definitions().await.context("cannot read the counters")?;
+        let fence = moved(reset, &seen, &log, &defined)?;
         if dry_run {
             let Fence { offset, topic, .. } = &fence;
             let (from, behind) = (seen.offset, log.end.0.saturating_sub(offset.0));
@@ -72,6 +79,37 @@ impl Fences {
 fn report(partition: &Partition, seen: &Fence, to: &Fence) -> anyhow::Result<()> {
     let (from, to) = (seen.offset, to.offset);
     print::line(&format!("{partition}: moved from {from} to {to}; counts are inexact until an audit has gone through"))
+}
+
+/// The fence as the operator wants it. Sums have no cure for an event that counts twice, so that what was applied before is
+/// stated: by `redo` where the fence moves back, by a new generation where offsets begin anew.
+fn moved(reset: Reset, seen: &Fence, log: &Log, defined: &Definitions) -> anyhow::Result<Fence> {
+    let Reset { to, back, sums, .. } = reset;
+    let anew = seen.topic != log.topic || seen.offset > log.end;
+    let asked = target(to, log)?;
+    let (offset, terms) = if anew {
+        let has_sums = defined.iter().any(|definition| definition.kind() == CounterKind::Sum);
+        let sums_from = match sums {
+            Some(SumsAnew::Skip) => log.end,
+            Some(SumsAnew::Count) => Offset(0),
+            None if has_sums => bail!(
+                "offsets begin anew, and a sum may have some of these events already: say `--sums skip` to leave out what \
+                 is in the log now, or `--sums count` to count it"
+            ),
+            None => Offset(0),
+        };
+        (asked, Terms { generation: seen.terms.generation + 1, redo: None, sums_from, ..seen.terms })
+    } else if to == ResetTo::Start && !back {
+        (asked.max(seen.offset), seen.terms)
+    } else if asked < seen.offset {
+        if !back {
+            bail!("the fence is at {}: to move it back to {asked}, say `--back` as well", seen.offset);
+        }
+        (asked, Terms { redo: seen.terms.redo.max(Some(seen.offset)), ..seen.terms })
+    } else {
+        (asked, seen.terms)
+    };
+    Ok(Fence { offset, topic: log.topic.clone(), terms, ..seen.clone() })
 }
 
 fn target(to: ResetTo, log: &Log) -> anyhow::Result<Offset> {

@@ -3,6 +3,7 @@
 mod app;
 mod args;
 mod config;
+mod counters;
 mod dlq;
 mod fences;
 mod import;

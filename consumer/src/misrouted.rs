@@ -4,7 +4,7 @@
 use std::time::Duration;
 
 use parking_lot::Mutex;
-use tally_core::consume::Misrouted;
+use tally_core::consume::{Consume, Misrouted};
 use tally_core::event::{decode, partition_of};
 use tally_core::fence::Partition;
 use tally_core::ports::log::Record;
@@ -27,12 +27,13 @@ struct Told {
 }
 
 impl Warning {
-    /// Takes note of `misrouted` events in `partition`, the last of which is `last`, and warns if it is time to.
-    pub(crate) fn warn(&self, shared: &Shared, partition: &Partition, misrouted: Misrouted, last: Option<Record<'_>>) {
+    /// Takes note of `misrouted` events in `partition`, whose machine still holds them, and warns if it is time to.
+    pub(crate) fn warn(&self, shared: &Shared, partition: &Partition, machine: &Consume, misrouted: Misrouted) {
         let Some(events) = self.due(shared.host.clock().reading().at, misrouted.events) else { return };
+        let last = machine.records(misrouted.last, misrouted.last.next()).next();
         let expected = last.and_then(|record| {
-            let event = decode(record).ok()?;
-            Some(shared.settings.key.key(event.post(), event.user(), shared.shards))
+            let event = decode(record, machine.definitions()?).ok()?;
+            Some(shared.settings.key.key_of(&event, shared.shards))
         });
         let key = last.and_then(|record| record.key);
         let why = why(key, expected.as_deref(), partition.index, misrouted.partitions);

@@ -13,7 +13,7 @@ use futures_util::future::BoxFuture;
 use tally_core::backoff::Backoff;
 use tally_core::consume::{Consume, Effect, Input, Setup};
 use tally_core::ids::ShardCount;
-use tally_core::ports::{FencedRows, OwnedPartition, Producer};
+use tally_core::ports::{Checkpoints, FencedRows, OwnedPartition, Producer};
 use tally_service::{Clock, Host, Stop, Task};
 use tokio::sync::Semaphore;
 
@@ -28,6 +28,7 @@ use crate::misrouted::Warning;
 /// What all partitions share.
 pub(crate) struct Shared {
     pub(crate) rows: Arc<dyn FencedRows>,
+    pub(crate) deployment: Arc<dyn Checkpoints>,
     pub(crate) producer: Arc<dyn Producer>,
     pub(crate) settings: ReadSettings,
     pub(crate) shards: ShardCount,

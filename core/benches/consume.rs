@@ -12,6 +12,7 @@ use std::time::{Duration, Instant};
 
 use tally_core::batch::{Batch, BatchLimits, Taken};
 use tally_core::consume::{Consume, Effect, Input, Setup};
+use tally_core::definitions::Definitions;
 use tally_core::event::{KeyScheme, Routing, decode};
 use tally_core::fence::{Commit, Fence, Log, Offset, Partition, TopicId};
 use tally_core::ids::ShardCount;
@@ -52,6 +53,7 @@ fn limits() -> BatchLimits {
 /// Decodes and collapses each run, and seals a batch whenever it is due.
 fn bare_loop(runs: &[Arc<Records>]) -> usize {
     let routing = Routing { scheme: KeyScheme::Post, shards: ShardCount::DEFAULT, partitions: 1 };
+    let likes = Definitions::likes_alone();
     let mut batch = Batch::new(limits(), Offset(0));
     let mut rows = 0;
     let mut seal = |batch: &mut Batch| {
@@ -62,7 +64,7 @@ fn bare_loop(runs: &[Arc<Records>]) -> usize {
         if batch.due(Duration::ZERO).is_some() {
             seal(&mut batch);
         }
-        let event = decode(record).expect("generated events are valid");
+        let event = decode(record, &likes).expect("generated events are valid");
         let taken = batch.accept(record.offset, &event, record.weight(), Duration::ZERO);
         assert!(taken == Taken::Taken && routing.fits(&event, 0));
     }
@@ -76,7 +78,7 @@ fn machine(runs: &[Arc<Records>]) -> usize {
     let setup = Setup { partition, limits: limits(), key: KeyScheme::Post, shards: ShardCount::DEFAULT };
     let (mut machine, mut effects, mut rows) = (Consume::new(setup), Vec::new(), 0);
     let topic = TopicId("id".into());
-    let fence = Fence { offset: Offset(0), cfg: 0, topic: topic.clone() };
+    let fence = Fence::new(Offset(0), 0, topic.clone());
     let log = Log { topic, start: Offset(0), end: Offset(EVENTS as u64) };
     for input in [
         Input::Assigned,

@@ -12,6 +12,7 @@ use std::time::{Duration, Instant};
 use serde::Deserialize;
 use tally_core::Map;
 use tally_core::batch::{Batch, BatchLimits, Taken};
+use tally_core::definitions::Definitions;
 use tally_core::event::decode_value;
 use tally_core::fence::Offset;
 use tally_core::time::UnixMillis;
@@ -69,9 +70,10 @@ fn bare_loop(events: &[Vec<u8>]) -> usize {
 fn decode_and_collapse(events: &[Vec<u8>]) -> usize {
     let limits = BatchLimits { rows: BatchLimits::MAX_ROWS, bytes: usize::MAX, age: Duration::MAX };
     let mut batch = Batch::new(limits, Offset(0));
+    let likes = Definitions::likes_alone();
     let mut kept = 0;
     for (offset, value) in events.iter().enumerate() {
-        let event = decode_value(Some(value), UnixMillis(0)).expect("generated events are valid");
+        let event = decode_value(Some(value), UnixMillis(0), &likes).expect("generated events are valid");
         let taken = batch.accept(Offset(offset as u64), &event, value.len(), Duration::ZERO);
         assert_eq!(taken, Taken::Taken);
         if batch.due(Duration::ZERO).is_some() {

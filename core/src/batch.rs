@@ -1,5 +1,5 @@
-//! What of one Kafka partition waits to be written: events in order, collapsed to the last per (post, user), and the
-//! rejected records whose dead letters have to be acknowledged first.
+//! What of one Kafka partition waits to be written: events in order, collapsed to the last of each member and the sum of each
+//! cell, and the rejected records whose dead letters have to be acknowledged first.
 
 use std::collections::BTreeSet;
 use std::hash::{BuildHasher, Hash, Hasher};
@@ -8,9 +8,9 @@ use std::time::Duration;
 use foldhash::fast::FixedState;
 use hashbrown::HashTable;
 
-use crate::event::{Action, LikeEvent};
+use crate::event::{Action, Deed, Event};
 use crate::fence::Offset;
-use crate::ids::{CounterId, PostId, UserId};
+use crate::ids::{CounterId, CounterName, PostId, RowKey, ShardCount, UserId};
 use crate::time::UnixMillis;
 
 /// When a batch is written. A transaction holds 100 items, one of them the fence.
@@ -38,6 +38,8 @@ pub enum Trigger {
     Bytes,
     /// Its first record has waited long enough.
     Age,
+    /// A record behind it needs a definition that is not in force.
+    Definitions,
     /// The partition is left.
     Shutdown,
 }
@@ -49,6 +51,7 @@ impl Trigger {
             Self::Rows => "rows",
             Self::Bytes => "bytes",
             Self::Age => "age",
+            Self::Definitions => "definitions",
             Self::Shutdown => "shutdown",
         }
     }
@@ -67,15 +70,58 @@ pub enum Taken {
     Full,
 }
 
-/// The state a row is to have.
+/// What becomes of one row.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub struct Change<'a> {
-    pub counter: &'a CounterId,
-    pub user: &'a UserId,
-    /// Whether the row is to be there.
-    pub action: Action,
-    /// When the user did it.
-    pub at: UnixMillis,
+pub enum Change<'a> {
+    /// The state a member's row is to have: written twice, it is the same.
+    Member {
+        counter: &'a CounterId,
+        /// The member: a user, or what else the counter's definition names.
+        user: &'a UserId,
+        /// Whether the row is to be there.
+        present: bool,
+        /// When that was said.
+        at: UnixMillis,
+    },
+    /// What the partition's cell of a sum gains, and never 0. Written twice it would count twice: it stands under the cell's
+    /// own condition beside the fence's.
+    Cell {
+        counter: &'a CounterId,
+        /// What is added; less than 0 is taken off.
+        add: i64,
+        /// The first offset whose events are in it: the cell must have nothing from there on.
+        from: Offset,
+    },
+}
+
+impl<'a> Change<'a> {
+    /// What a like or unlike does.
+    pub fn like(counter: &'a CounterId, user: &'a UserId, action: Action, at: UnixMillis) -> Self {
+        Self::Member { counter, user, present: action == Action::Like, at }
+    }
+
+    /// The member put or taken away; `None` of a cell.
+    pub fn user(&self) -> Option<&'a UserId> {
+        match self {
+            Self::Member { user, .. } => Some(user),
+            Self::Cell { .. } => None,
+        }
+    }
+
+    /// The counter changed.
+    pub fn counter(&self) -> &'a CounterId {
+        match self {
+            Self::Member { counter, .. } | Self::Cell { counter, .. } => counter,
+        }
+    }
+
+    /// Where its row is, for a partition of this number.
+    pub fn row_key(&self, partition: u32, shards: ShardCount) -> RowKey {
+        match self {
+            Self::Member { counter, user, .. } => RowKey::of(counter, user, shards),
+            Self::Cell { counter, .. } => RowKey::of_cell(counter, partition, shards),
+        }
+    }
 }
 
 /// Where each row of a batch is, by its hash. It follows from the rows, so it takes no part in comparing batches.
@@ -125,7 +171,7 @@ impl Batch {
     }
 
     /// Takes the event of the record at `offset`, which weighs `bytes`; `now` is a monotonic reading.
-    pub fn accept(&mut self, offset: Offset, event: &LikeEvent<'_>, bytes: usize, now: Duration) -> Taken {
+    pub fn accept(&mut self, offset: Offset, event: &Event<'_>, bytes: usize, now: Duration) -> Taken {
         if offset < self.taken.to {
             return Taken::Stale;
         }
@@ -133,7 +179,11 @@ impl Batch {
             self.full = true;
             return Taken::Full;
         };
-        self.taken.events.push(Event { offset, row, action: event.action, at: event.at });
+        let does = match event.deed {
+            Deed::Member { present, .. } => Does::Member(present),
+            Deed::Amount(n) => Does::Cell(n),
+        };
+        self.taken.events.push(Taking { offset, row, does, at: event.at });
         self.count(offset, bytes, now);
         Taken::Taken
     }
@@ -209,11 +259,14 @@ impl Batch {
     }
 
     /// The row of an event, added if there is room.
-    fn row_of(&mut self, event: &LikeEvent<'_>) -> Option<u32> {
-        let (post, user) = (event.post(), event.user());
-        let hash = hash_of(post, user);
+    fn row_of(&mut self, event: &Event<'_>) -> Option<u32> {
+        let (name, subject, member) = (&event.counter, event.subject(), event.member());
+        let hash = hash_of(name, subject, member);
         let rows = &mut self.taken.rows;
-        let same = |row: &u32| rows[*row as usize].0.post.as_str() == post && rows[*row as usize].1.as_str() == user;
+        let same = |row: &u32| {
+            let Row { counter, user } = &rows[*row as usize];
+            counter.post.as_str() == subject && user.as_deref() == member && counter.name == *name
+        };
         if let Some(row) = self.index.0.find(hash, same) {
             return Some(*row);
         }
@@ -221,25 +274,43 @@ impl Batch {
             return None;
         }
         let row = u32::try_from(rows.len()).expect("a batch has at most 99 rows");
-        rows.push((CounterId::likes(PostId::checked(post)), UserId::checked(user)));
+        let counter = CounterId { post: PostId::checked(subject), name: name.clone() };
+        rows.push(Row { counter, user: member.map(UserId::checked) });
         self.index.0.insert_unique(hash, row, |row| {
-            let (counter, user) = &rows[*row as usize];
-            hash_of(&counter.post, user)
+            let Row { counter, user } = &rows[*row as usize];
+            hash_of(&counter.name, &counter.post, user.as_deref())
         });
         Some(row)
     }
 }
 
-fn hash_of(post: &str, user: &str) -> u64 {
-    FixedState::default().hash_one((post, user))
+fn hash_of(name: &CounterName, subject: &str, member: Option<&str>) -> u64 {
+    FixedState::default().hash_one((name, subject, member))
+}
+
+/// One row of a batch: a member's, or the partition's cell of a sum.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+struct Row {
+    counter: CounterId,
+    /// `None` of a cell.
+    user: Option<UserId>,
+}
+
+/// What one event does to its row.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+struct Taking {
+    offset: Offset,
+    row: u32,
+    does: Does,
+    at: UnixMillis,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-struct Event {
-    offset: Offset,
-    row: u32,
-    action: Action,
-    at: UnixMillis,
+enum Does {
+    /// The member is to be there, or gone.
+    Member(bool),
+    /// The cell gains so much.
+    Cell(i64),
 }
 
 /// All of a partition from one offset to another, ready to be written in one transaction.
@@ -247,8 +318,8 @@ struct Event {
 pub struct SealedBatch {
     from: Offset,
     to: Offset,
-    rows: Vec<(CounterId, UserId)>,
-    events: Vec<Event>,
+    rows: Vec<Row>,
+    events: Vec<Taking>,
 }
 
 impl SealedBatch {
@@ -281,16 +352,40 @@ impl SealedBatch {
         self.events.is_empty()
     }
 
-    /// The last event of each (post, user), in the order in which the rows first appeared.
+    /// The last event of each member and the sum of each cell, in the order in which the rows first appeared.
     pub fn changes(&self) -> Vec<Change<'_>> {
-        let mut last: Vec<Option<&Event>> = vec![None; self.rows.len()];
+        self.changes_behind(|_| self.from)
+    }
+
+    /// The same, where `first` says of a cell from which offset on events are to be added to it.
+    pub fn changes_behind(&self, first: impl Fn(&CounterId) -> Offset) -> Vec<Change<'_>> {
+        let mut made: Vec<Option<Change<'_>>> = vec![None; self.rows.len()];
+        let mut from: Vec<Option<Offset>> = Vec::new();
         for event in &self.events {
-            last[event.row as usize] = Some(event);
+            let (index, Row { counter, user }) = (event.row as usize, &self.rows[event.row as usize]);
+            match (event.does, user) {
+                (Does::Member(present), Some(user)) => {
+                    made[index] = Some(Change::Member { counter, user, present, at: event.at });
+                }
+                (Does::Cell(n), _) => {
+                    if from.is_empty() {
+                        from.resize(self.rows.len(), None);
+                    }
+                    let from = *from[index].get_or_insert_with(|| first(counter).max(self.from));
+                    let before = if let Some(Change::Cell { add, .. }) = made[index] { add } else { 0 };
+                    let n = if event.offset < from { 0 } else { n };
+                    // A batch's events are far fewer than would leave 64 bits.
+                    made[index] = Some(Change::Cell { counter, add: before.saturating_add(n), from });
+                }
+                (Does::Member(_), None) => unreachable!("a member's event has a member's row"),
+            }
         }
-        let change = |(event, (counter, user)): (Option<&Event>, _)| {
-            event.map(|event| Change { counter, user, action: event.action, at: event.at })
-        };
-        last.into_iter().zip(self.rows.iter().map(|(counter, user)| (counter, user))).filter_map(change).collect()
+        made.into_iter().flatten().filter(|change| !matches!(change, Change::Cell { add: 0, .. })).collect()
+    }
+
+    /// The counters whose cells the batch adds to.
+    pub fn cells(&self) -> impl Iterator<Item = &CounterId> {
+        self.rows.iter().filter(|row| row.user.is_none()).map(|row| &row.counter)
     }
 
     /// Two batches that follow each other and together are this one, each to be collapsed by itself; `None` where there
@@ -318,13 +413,15 @@ impl SealedBatch {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::event::LikeEvent;
 
     const LIMITS: BatchLimits = BatchLimits { rows: 3, bytes: 1000, age: Duration::from_millis(20) };
     const NOW: Duration = Duration::from_secs(5);
 
     fn offer(batch: &mut Batch, offset: u64, user: &str, action: Action) -> Taken {
         let (post, user) = (PostId::new("p").unwrap(), UserId::new(user).unwrap());
-        batch.accept(Offset(offset), &LikeEvent::new(&post, &user, action, UnixMillis(offset)), 100, NOW)
+        let event = LikeEvent::new(&post, &user, action, UnixMillis(offset)).into();
+        batch.accept(Offset(offset), &event, 100, NOW)
     }
 
     #[test]
@@ -362,7 +459,7 @@ mod tests {
         assert_eq!(offer(&mut batch, 5, "a", Action::Like), Taken::Full);
         assert_eq!(batch.reject(Offset(6), 1, NOW), Taken::Full);
         let sealed = batch.seal().unwrap();
-        assert_eq!((sealed.to(), sealed.changes()[0].action), (Offset(4), Action::Unlike));
+        assert!(matches!((sealed.to(), sealed.changes()[0]), (Offset(4), Change::Member { present: false, .. })));
         assert_eq!(offer(&mut batch, 4, "d", Action::Like), Taken::Taken);
     }
 

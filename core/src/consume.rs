@@ -10,11 +10,16 @@
 //! 4. A refusal for conflict or throttling alone means that nothing happened: the same transaction is sent again. After an
 //!    unknown outcome, or a refusal that says that the fence has moved, the fence is read again.
 //! 5. A row that the table does not take is found by halving the batch; its record becomes a dead letter.
-//! 6. A log that does not fit the fence, and a store that refuses for good, make the partition stand still with an alarm;
+//! 6. Records are decoded by the definitions that the fence states. One whose action none of them has makes the deployment's
+//!    list be read; if the list has it, the batch before it is written, the fence is made to state the list, and is read again.
+//! 7. What a partition has added to a sum stands in its cell under a condition of its own. A cell ahead of a fence that was not
+//!    moved back by its own command is an alarm.
+//! 8. A log that does not fit the fence, and a store that refuses for good, make the partition stand still with an alarm;
 //!    so does one that refuses record after record.
 
 mod effect;
 mod lane;
+mod learning;
 mod letters;
 mod load;
 mod outcome;
@@ -24,13 +29,14 @@ mod write;
 use std::sync::Arc;
 use std::time::Duration;
 
-pub use effect::{Cause, Effect, Halt, Input, Leave, Look, Misrouted, Note, Transaction};
+pub use effect::{Cause, Effect, Halt, Input, Leave, Look, Misrouted, Note, Replacing, Transaction};
 pub use letters::Letter;
 pub use load::CALLS;
 
 use crate::batch::BatchLimits;
+use crate::definitions::Definitions;
 use crate::event::KeyScheme;
-use crate::fence::{self, Load, Offset, Partition};
+use crate::fence::{self, Alarm, Fence, Load, Offset, Partition};
 use crate::ids::ShardCount;
 use crate::ports::log::Record;
 use crate::time::Now;
@@ -84,6 +90,8 @@ pub struct Consume {
     halted: Option<Halt>,
     /// The log no longer fits the fence, or cannot be read.
     doubted: bool,
+    /// A cell is ahead of this fence, if the fence still stands.
+    ahead: Option<(Fence, Alarm)>,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -113,6 +121,7 @@ impl Consume {
             refused: 0,
             halted: None,
             doubted: false,
+            ahead: None,
         }
     }
 
@@ -131,13 +140,29 @@ impl Consume {
             Input::Committed(commit) => {
                 self.reading(now, effects, |reading, context| reading.committed(&commit, context));
             }
+            Input::Cells(reached) => self.reading(now, effects, |reading, context| reading.cells(reached, context)),
+            Input::Definitions(list) if self.is_reading() => {
+                self.reading(now, effects, |reading, context| reading.defined(list, context));
+            }
+            Input::FenceStored(stored) if self.is_reading() => {
+                self.reading(now, effects, |reading, _| reading.replaced(&stored));
+            }
             answer => self.loading(answer, now, effects),
         }
     }
 
     /// Whether the next records are wanted.
     pub fn reads(&self) -> bool {
-        matches!(&self.phase, Phase::Reading(reading) if reading.lane.is_gathering())
+        matches!(&self.phase, Phase::Reading(reading) if reading.reads())
+    }
+
+    fn is_reading(&self) -> bool {
+        matches!(self.phase, Phase::Reading(_))
+    }
+
+    /// What records are decoded by, while they are read.
+    pub fn definitions(&self) -> Option<&Definitions> {
+        if let Phase::Reading(reading) = &self.phase { Some(reading.learning.definitions()) } else { None }
     }
 
     /// When [`Input::Woke`] is due, if nothing else happens.
@@ -165,12 +190,21 @@ impl Consume {
 
     fn loading(&mut self, answer: Input, now: Duration, effects: &mut Vec<Effect>) {
         let Phase::Loading(loading) = &mut self.phase else { return };
+        if let (Input::Fence(Ok(Some(fence))), Some((seen, _))) = (&answer, &self.ahead) {
+            // The cell was read first, so a fence that has not moved since was behind it all along.
+            let confirmed = fence == seen;
+            let ahead = self.ahead.take().filter(|_| confirmed);
+            if let Some((_, alarm)) = ahead {
+                return self.halt(Halt::Alarm(alarm), effects);
+            }
+        }
         match loading.answered(answer, &self.setup.partition, effects) {
             Loaded::NotYet => {}
-            Loaded::From(fence, partitions) => {
+            Loaded::From(fence, definitions, partitions) => {
                 self.letters.prune(&fence);
                 effects.push(Effect::Note(Note::Reading(fence.clone())));
-                self.phase = Phase::Reading(Box::new(Reading::new(self.setup.limits, fence, partitions, now)));
+                let reading = Reading::new(&self.setup, fence, definitions, partitions, now);
+                self.phase = Phase::Reading(Box::new(reading));
             }
             Loaded::Halt(halt) => {
                 self.fruitless = Some(0);
@@ -209,6 +243,12 @@ impl Consume {
                 self.halt(halt, effects);
             }
             Then::Reload(cause, why) => self.reload(cause, why, effects),
+            Then::Confirm(fence, alarm) => {
+                let (why, halted) = (alarm.to_string(), self.halted.take());
+                self.ahead = Some((fence, alarm));
+                self.reload(Cause::Cell, why, effects);
+                self.halted = halted;
+            }
         }
     }
 

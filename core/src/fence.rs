@@ -7,6 +7,8 @@ use std::fmt;
 
 use thiserror::Error;
 
+use crate::ids::CounterId;
+
 /// A record's place in its Kafka partition.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Offset(pub u64);
@@ -58,6 +60,53 @@ pub struct Fence {
     pub cfg: u64,
     /// The topic that the offset counts in.
     pub topic: TopicId,
+    /// What else holds from this fence on. It changes only with `cfg`.
+    pub terms: Terms,
+}
+
+/// What a partition is read by. A fence that states none of it has the least of each.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub struct Terms {
+    /// How many of the deployment's definitions are in force; 0: likes alone.
+    pub defs: u32,
+    /// Raised when offsets begin anew: what a cell has from before is no sign that an event was counted.
+    pub generation: u64,
+    /// Up to here events were applied before the fence was moved back: below it each cell is read before it is added to.
+    pub redo: Option<Offset>,
+    /// What adds to a sum counts from here on: an operator who began anew has said so. 0: all does.
+    pub sums_from: Offset,
+}
+
+/// How far a cell has come, as it is stored beside its amount.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Reached {
+    /// The first offset that is not in it.
+    pub to: Offset,
+    /// The generation that the offset is of.
+    pub generation: u64,
+}
+
+impl Reached {
+    /// The condition of a cell's write, whose first event is at `from`: without it a sum has no cure for an event that is
+    /// added twice, and no recount would see it.
+    pub fn admits(stored: Option<Self>, generation: u64, from: Offset) -> bool {
+        let behind = |stored: Self| {
+            stored.generation < generation || (stored.generation == generation && stored.to <= from)
+        };
+        stored.is_none_or(behind)
+    }
+}
+
+impl Fence {
+    /// A fence that states no terms.
+    pub fn new(offset: Offset, cfg: u64, topic: TopicId) -> Self {
+        Self { offset, cfg, topic, terms: Terms::default() }
+    }
+
+    /// Whether events at the fence may be in cells already.
+    pub fn is_redoing(&self) -> bool {
+        self.terms.redo.is_some_and(|redo| self.offset < redo)
+    }
 }
 
 /// What the broker says of a partition's log.
@@ -97,6 +146,9 @@ pub enum Alarm {
     /// The log has lost records that were applied.
     #[error("the fence is at {fence}, but the log ends at {end}: has the log lost its tail")]
     BeyondLog { fence: Offset, end: Offset },
+    /// The fence was moved back without a word of it: events behind it are in a sum already.
+    #[error("the fence is at {fence}, but the cell of `{counter}` has events up to {to}: was the fence moved back by hand")]
+    CellAhead { fence: Offset, counter: CounterId, to: Offset },
 }
 
 impl Alarm {
@@ -106,6 +158,7 @@ impl Alarm {
             Self::TopicReplaced { .. } => "topic_replaced",
             Self::LogTruncated { .. } => "log_truncated",
             Self::BeyondLog { .. } => "beyond_log",
+            Self::CellAhead { .. } => "cell_ahead",
         }
     }
 }
@@ -130,7 +183,7 @@ pub fn load(stored: Option<Fence>, log: &Log) -> Load {
 /// records deleted before it was seen are an alarm, as on any other partition.
 pub fn first(log: &Log, index: u32, partitions: u32) -> Fence {
     let offset = if index < partitions { log.start } else { Offset(0) };
-    Fence { offset, cfg: 0, topic: log.topic.clone() }
+    Fence::new(offset, 0, log.topic.clone())
 }
 
 /// The move of a fence, part of every transaction that changes rows.
@@ -205,6 +258,16 @@ pub enum Next {
 }
 
 impl Commit {
+    /// The changes, by their place behind the fence, whose own condition did not hold while the fence's did.
+    pub fn cells_refused(&self) -> impl Iterator<Item = usize> {
+        let reasons = match self {
+            Self::Cancelled(reasons) if reasons.first() == Some(&Refused::Nothing) => &reasons[1..],
+            _ => &[],
+        };
+        let refused = |(place, reason): (usize, &Refused)| (*reason == Refused::Condition).then_some(place);
+        reasons.iter().enumerate().filter_map(refused)
+    }
+
     /// Decides what follows. A cancellation for conflict and throttling alone, and a request that the store calls invalid, say
     /// that nothing happened.
     pub fn next(&self) -> Next {
@@ -241,14 +304,14 @@ mod tests {
     }
 
     fn fence(offset: u64) -> Fence {
-        Fence { offset: Offset(offset), cfg: 3, topic: TopicId("t1".into()) }
+        Fence::new(Offset(offset), 3, TopicId("t1".into()))
     }
 
     #[test]
     fn a_partition_without_a_fence_gets_one_at_the_start_of_its_log() {
         let log = log("t1", 5, 9);
         assert_eq!(load(None, &log), Load::Create);
-        let created = Fence { offset: Offset(5), cfg: 0, topic: TopicId("t1".into()) };
+        let created = Fence::new(Offset(5), 0, TopicId("t1".into()));
         assert_eq!(first(&log, 11, 12), created);
     }
 

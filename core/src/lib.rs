@@ -6,6 +6,7 @@ pub mod backoff;
 pub mod batch;
 pub mod consume;
 pub mod counter;
+pub mod definitions;
 pub mod event;
 pub mod fault;
 pub mod fence;

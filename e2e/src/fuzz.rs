@@ -8,8 +8,9 @@ mod store;
 use std::time::Duration;
 
 use clap::Parser;
-use tally_core::event::{Action, LikeEvent, decode_value};
-use tally_core::ids::{PostId, RowKey, UserId, check_id};
+use tally_core::definitions::{Definitions, Direction, Entry};
+use tally_core::event::{Deed, MAX_AMOUNT, Said, decode_value, encode};
+use tally_core::ids::{RowKey, UserId, check_id};
 use tally_core::served::Served;
 use tally_core::tally::{Fold, RawRecord, read};
 use tally_core::time::UnixMillis;
@@ -39,7 +40,8 @@ pub const TARGETS: [Target; 9] = [
 /// A record's value is an event, or a rejection on the closed list; an event written again is the same event.
 fn event(data: &[u8]) {
     const RECORDED: UnixMillis = UnixMillis(7);
-    let event = match decode_value(Some(data), RECORDED) {
+    let definitions = four();
+    let event = match decode_value(Some(data), RECORDED, &definitions) {
         Ok(event) => event,
         Err(rejection) => {
             assert!(tally_core::event::Rejection::REASONS.contains(&rejection.reason()));
@@ -47,14 +49,35 @@ fn event(data: &[u8]) {
             return;
         }
     };
-    for id in [event.post(), event.user()] {
-        assert_eq!(check_id(id), Ok(()));
-    }
-    let post = PostId::new(event.post()).expect("an event's post is valid");
-    let user = UserId::new(event.user()).expect("an event's user is valid");
-    let written = LikeEvent::new(&post, &user, event.action, event.at).encode();
-    assert_eq!(decode_value(Some(&written), UnixMillis(0)), Ok(event.clone()));
-    assert!(matches!(event.action, Action::Like | Action::Unlike));
+    assert_eq!(check_id(event.subject()), Ok(()));
+    let definition = definitions.named(event.counter.as_str()).expect("an event's counter is defined");
+    let member = event.member().map(|member| UserId::new(member).expect("an event's member is valid"));
+    let (direction, said) = match (&event.deed, &member) {
+        (Deed::Member { present, .. }, Some(member)) => (*present, Said::Member(member)),
+        (Deed::Amount(n), _) => {
+            assert!((1..=MAX_AMOUNT).contains(&n.abs()));
+            (*n > 0, Said::Amount(u32::try_from(n.abs()).expect("an amount is small")))
+        }
+        (Deed::Member { .. }, None) => unreachable!("a member's event has a member"),
+    };
+    let direction = if direction { Direction::Add } else { Direction::Remove };
+    let written = encode(definition, event.subject(), direction, said, event.at).expect("it was said, so there is a way to");
+    assert_eq!(decode_value(Some(&written), UnixMillis(0), &definitions), Ok(event));
+}
+
+/// Likes, another set, one of another subject, and a sum that goes both ways.
+fn four() -> Definitions {
+    let entry = |name: &str, kind: &str, add: &str| Entry {
+        name: name.into(),
+        kind: kind.into(),
+        add: add.into(),
+        remove: Some(format!("un{add}")),
+        ..Entry::default()
+    };
+    let replies = Entry { member: Some("reply_id".into()), ..entry("replies", "set", "reply") };
+    let tagged =
+        Entry { subject: Some("hashtag".into()), member: Some("post_id".into()), ..entry("tagged", "set", "tag") };
+    Definitions::new(&[replies, tagged, entry("views", "sum", "view")]).expect("they are well formed")
 }
 
 /// A text is a row key in one way only, and its post is everything before the last `#`.

@@ -1,6 +1,7 @@
 //! The checkpoints table: the registry of stream shards, how far each is applied, leases, open gaps, and what the
 //! deployment was created with.
 
+mod definitions;
 mod gaps;
 mod registry;
 mod shard;
@@ -8,6 +9,7 @@ mod shard;
 use async_trait::async_trait;
 use aws_sdk_dynamodb::operation::update_item::builders::UpdateItemFluentBuilder;
 use aws_sdk_dynamodb::types::ReturnValue;
+use tally_core::definitions::Definitions;
 use tally_core::fault::Fault;
 use tally_core::ids::{Ordinal, Sequence, ShardCount, StreamLabel, StreamShardId};
 use tally_core::lineage::Loss;
@@ -21,7 +23,7 @@ use super::connection::Connection;
 use super::expression::Aliases;
 use super::fault::{fault, unless_refused};
 use super::item::{Item, Reader, flag, item, text};
-use super::names::checkpoints::{AT, BEAT, CLOSED, CONFIG, ID, ORDINAL, OWNER, SEQUENCE, SHARDS};
+use super::names::checkpoints::{AT, BEAT, CLOSED, CONFIG, COUNTERS, ID, ORDINAL, OWNER, SEQUENCE, SHARDS};
 use super::recounts::Recounts;
 
 /// The checkpoints table, and the queue of audits beside it.
@@ -296,5 +298,23 @@ impl DeploymentConfig for Checkpoints {
 
     async fn deployed(&self) -> Outcome<Option<ShardCount>> {
         self.get(CONFIG).await?.map(|found| self.shard_count(&found)).transpose()
+    }
+
+    async fn definitions(&self) -> Outcome<Definitions> {
+        let found = self.get(CONFIG).await?.unwrap_or_default();
+        definitions::decode(&Reader::new(self.table(), &found))
+    }
+
+    /// Safe to repeat: the list that has to stand is another afterwards.
+    async fn define(&self, seen: &Definitions, to: &Definitions) -> Outcome<bool> {
+        let mut say = Aliases::default();
+        let (id, counters) = (say.name(ID), say.name(COUNTERS));
+        let condition = if *seen == Definitions::likes_alone() {
+            format!("attribute_exists({id}) AND attribute_not_exists({counters})")
+        } else {
+            format!("{counters}={}", say.value(definitions::encode(seen)))
+        };
+        let update = format!("SET {counters}={}", say.value(definitions::encode(to)));
+        Ok(self.update_if(CONFIG, say, update, condition).await?.is_some())
     }
 }

@@ -105,6 +105,15 @@ impl<'a> Reader<'a> {
         entries.map(number).collect()
     }
 
+    /// The elements of a list, if it is there.
+    pub(super) fn list(&self, name: &str) -> Outcome<Option<&'a [AttributeValue]>> {
+        match self.item.get(name) {
+            None => Ok(None),
+            Some(AttributeValue::L(elements)) => Ok(Some(elements)),
+            Some(_) => Err(self.malformed(name, "not a list")),
+        }
+    }
+
     /// The entries of a map, if it is there.
     pub(super) fn map(&self, name: &str) -> Outcome<Option<&'a Item>> {
         match self.item.get(name) {

@@ -1,5 +1,6 @@
 //! The likes table: rows that move with a fence, rows read, and the markers beside them.
 
+mod cell;
 mod fence;
 mod markers;
 mod rows;
@@ -10,9 +11,8 @@ pub use rows::Rows;
 use async_trait::async_trait;
 use aws_sdk_dynamodb::types::{AttributeValue, Delete, Put, TransactWriteItem};
 use tally_core::batch::{BatchLimits, Change};
-use tally_core::event::Action;
-use tally_core::fence::{Advance, Commit, Fence, Partition};
-use tally_core::ids::{RowKey, ShardCount};
+use tally_core::fence::{Advance, Commit, Fence, Partition, Reached};
+use tally_core::ids::{CounterId, ShardCount};
 use tally_core::ports::{FencedRows, Outcome};
 
 use super::connection::Connection;
@@ -41,24 +41,28 @@ impl Likes {
         reply.item().map(|found| Reader::new(table, found).required_number(checkpoints::PARTITIONS)).transpose()
     }
 
-    /// A change of one row, absolute: a present row is the like.
-    fn write(&self, change: &Change<'_>) -> TransactWriteItem {
-        let pk = RowKey::of(change.counter, change.user, self.shards).to_string();
+    /// A change of one row: a member's is absolute, a cell's is under a condition of its own.
+    fn write(&self, partition: &Partition, advance: &Advance, change: &Change<'_>) -> TransactWriteItem {
+        let pk = change.row_key(partition.index, self.shards).to_string();
         let table = &self.connection.tables.likes;
         let complete = "table and key are set";
-        match change.action {
-            Action::Like => {
+        match change {
+            Change::Member { counter, user, present: true, at } => {
                 let put = Put::builder().table_name(table).set_item(Some(item([
                     (PK, text(pk)),
-                    (likes::USER_ID, text(change.user.as_str())),
-                    (likes::POST_ID, text(change.counter.post.as_str())),
-                    (likes::LIKED_AT, number(change.at)),
+                    (likes::USER_ID, text(user.as_str())),
+                    (likes::POST_ID, text(counter.post.as_str())),
+                    (likes::LIKED_AT, number(at)),
                 ])));
                 TransactWriteItem::builder().put(put.build().expect(complete)).build()
             }
-            Action::Unlike => {
-                let delete = Delete::builder().table_name(table).set_key(Some(row_key(pk, text(change.user.as_str()))));
+            Change::Member { user, present: false, .. } => {
+                let delete = Delete::builder().table_name(table).set_key(Some(row_key(pk, text(user.as_str()))));
                 TransactWriteItem::builder().delete(delete.build().expect(complete)).build()
+            }
+            Change::Cell { add, from, .. } => {
+                let key = row_key(pk, text(cell::sort(partition)));
+                cell::add(table, key, *add, *from, advance)
             }
         }
     }
@@ -104,6 +108,10 @@ impl FencedRows for Likes {
         unless_refused(table, sent.send().await).map(|_| ())
     }
 
+    async fn cells(&self, partition: &Partition, counters: &[CounterId]) -> Outcome<Vec<Option<Reached>>> {
+        cell::read(&self.connection, partition, counters, self.shards).await
+    }
+
     /// Safe to repeat, by the SDK too: the fence's condition holds for one copy. The request's token, which the SDK
     /// draws anew for every call, is not relied upon: it ends after ten minutes, a zombie does not.
     async fn commit(&self, partition: &Partition, advance: &Advance, changes: &[Change<'_>]) -> Commit {
@@ -112,7 +120,7 @@ impl FencedRows for Likes {
         }
         let tables = &self.connection.tables;
         let fence = fence::advance(&tables.checkpoints, partition, &advance.from, &advance.reached());
-        let items = std::iter::once(fence).chain(changes.iter().map(|change| self.write(change))).collect();
+        let items = std::iter::once(fence).chain(changes.iter().map(|change| self.write(partition, advance, change))).collect();
         let sent = self.connection.client.transact_write_items().set_transact_items(Some(items)).send().await;
         commit(&tables.likes, sent)
     }

@@ -42,6 +42,9 @@ pub(super) mod likes {
     pub(in crate::dynamodb) const LIKED_AT: &str = "liked_at";
     /// What a row counts for, where that is not 1.
     pub(in crate::dynamodb) const N: &str = "n";
+    /// Of a cell: the first offset that is not in it, and the generation that the offset is of.
+    pub(in crate::dynamodb) const TO: &str = "to";
+    pub(in crate::dynamodb) const GENERATION: &str = "gen";
     /// Of a marker row.
     pub(in crate::dynamodb) const RUN: &str = "run";
     /// Of a marker row.
@@ -74,6 +77,10 @@ pub(super) mod checkpoints {
     pub(in crate::dynamodb) const OFFSET: &str = "offset";
     pub(in crate::dynamodb) const CFG: &str = "cfg";
     pub(in crate::dynamodb) const TOPIC_ID: &str = "topic_id";
+    pub(in crate::dynamodb) const DEFS: &str = "defs";
+    pub(in crate::dynamodb) const GENERATION: &str = "gen";
+    pub(in crate::dynamodb) const REDO: &str = "redo";
+    pub(in crate::dynamodb) const SUMS_FROM: &str = "sums_from";
     /// Of a topic: how many it had at first.
     pub(in crate::dynamodb) const PARTITIONS: &str = "partitions";
     /// Of a stream shard's checkpoint.
@@ -94,6 +101,8 @@ pub(super) mod checkpoints {
     pub(in crate::dynamodb) const OPENED: &str = "opened";
     /// Of the configuration.
     pub(in crate::dynamodb) const SHARDS: &str = "shards";
+    /// Of the configuration: the list of definitions.
+    pub(in crate::dynamodb) const COUNTERS: &str = "counters";
 
     /// The key of all open gaps.
     pub(in crate::dynamodb) const GAPS: &str = "gaps";

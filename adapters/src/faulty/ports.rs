@@ -5,10 +5,11 @@ use tally_core::audit::{AuditRun, RunRecord, Summary};
 use tally_core::batch::Change;
 use tally_core::counter::{Counter, Update};
 use tally_core::fault::Fault;
-use tally_core::fence::{Advance, Commit, Fence, Partition};
+use tally_core::fence::{Advance, Commit, Fence, Partition, Reached};
 use tally_core::ids::{
     CounterId, MemberKey, Ordinal, RowKey, Sequence, ShardCount, StreamLabel, StreamShardId, UserId,
 };
+use tally_core::definitions::Definitions;
 use tally_core::lineage::{Listed, Loss};
 use tally_core::ports::{
     Applied, AuditSegment, AuditSegments, Cache, Cached, ChangeStream, Claimed, Claims, Counts, Cursor,
@@ -44,6 +45,10 @@ impl<P: FencedRows> FencedRows for Faulty<P> {
 
     async fn create_fence(&self, partition: &Partition, fence: &Fence) -> Outcome<()> {
         self.call("create_fence", self.port.create_fence(partition, fence)).await
+    }
+
+    async fn cells(&self, partition: &Partition, counters: &[CounterId]) -> Outcome<Vec<Option<Reached>>> {
+        self.call("cells", self.port.cells(partition, counters)).await
     }
 
     async fn commit(&self, partition: &Partition, advance: &Advance, changes: &[Change<'_>]) -> Commit {
@@ -216,6 +221,14 @@ impl<P: DeploymentConfig> DeploymentConfig for Faulty<P> {
 
     async fn deployed(&self) -> Outcome<Option<ShardCount>> {
         self.call("deployed", self.port.deployed()).await
+    }
+
+    async fn definitions(&self) -> Outcome<Definitions> {
+        self.call("definitions", self.port.definitions()).await
+    }
+
+    async fn define(&self, seen: &Definitions, to: &Definitions) -> Outcome<bool> {
+        self.call("define", self.port.define(seen, to)).await
     }
 }
 

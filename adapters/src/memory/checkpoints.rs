@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 
 use async_trait::async_trait;
+use tally_core::definitions::Definitions;
 use tally_core::fault::Fault;
 use tally_core::ids::{Ordinal, Sequence, ShardCount, StreamLabel, StreamShardId};
 use tally_core::lineage::{Checkpoint, Loss};
@@ -26,6 +27,8 @@ pub(super) struct Table {
     registries: BTreeMap<StreamLabel, Registry>,
     gaps: BTreeMap<GapId, Gap>,
     config: Option<ShardCount>,
+    /// The counters that were defined.
+    definitions: Definitions,
 }
 
 #[derive(Debug)]
@@ -223,5 +226,18 @@ impl DeploymentConfig for Checkpoints {
 
     async fn deployed(&self) -> Outcome<Option<ShardCount>> {
         Ok(self.memory.state().checkpoints.config)
+    }
+
+    async fn definitions(&self) -> Outcome<Definitions> {
+        Ok(self.memory.state().checkpoints.definitions.clone())
+    }
+
+    async fn define(&self, seen: &Definitions, to: &Definitions) -> Outcome<bool> {
+        let mut state = self.memory.state();
+        let stands = state.checkpoints.config.is_some() && state.checkpoints.definitions == *seen;
+        if stands {
+            state.checkpoints.definitions = to.clone();
+        }
+        Ok(stands)
     }
 }

@@ -4,9 +4,8 @@ use std::collections::BTreeMap;
 
 use async_trait::async_trait;
 use tally_core::batch::{BatchLimits, Change};
-use tally_core::event::Action;
-use tally_core::fence::{Advance, Commit, Fence, Partition, Refused};
-use tally_core::ids::{MemberKey, ReservedKey, RowKey, ShardCount, UserId};
+use tally_core::fence::{Advance, Commit, Fence, Partition, Reached, Refused};
+use tally_core::ids::{CounterId, MemberKey, ReservedKey, RowKey, ShardCount, UserId};
 use tally_core::ports::{
     Cursor, FencedRows, Like, MarkerPut, Markers as MarkersPort, Outcome, Page, Rows as RowsPort, ScannedRow, Segment,
 };
@@ -37,13 +36,22 @@ pub(super) struct Tables {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Row {
     Counted { at: UnixMillis, stated: Stated },
+    Cell { n: i64, reached: Reached },
     Marker(Marker),
 }
 
 impl Row {
+    fn stated(self) -> Stated {
+        match self {
+            Self::Counted { stated, .. } => stated,
+            Self::Cell { n, .. } => Weight::new(n).map_or(Stated::Unreadable, Stated::Amount),
+            Self::Marker(_) => Stated::Nothing,
+        }
+    }
+
     fn image(self) -> Image {
         match self {
-            Self::Counted { stated, .. } => Image { stated, ..Image::default() },
+            Self::Counted { .. } | Self::Cell { .. } => Image { stated: self.stated(), ..Image::default() },
             Self::Marker(Marker { run, phase }) => {
                 Image { run: Some(run.to_string()), phase: Some(phase.as_str().to_owned()), stated: Stated::Nothing }
             }
@@ -52,6 +60,14 @@ impl Row {
 }
 
 impl State {
+    /// How far the cell under `key` has come.
+    fn reached(&self, key: &(String, String)) -> Option<Reached> {
+        match self.likes.rows.get(key) {
+            Some(Row::Cell { reached, .. }) => Some(*reached),
+            _ => None,
+        }
+    }
+
     /// Sets or removes a row; a change that changes nothing leaves no record.
     fn write(&mut self, pk: String, sort: String, row: Option<Row>, now: UnixMillis) {
         let key = (pk, sort);
@@ -69,6 +85,11 @@ impl State {
 impl Likes {
     pub(super) fn new(memory: Memory, shards: ShardCount) -> Self {
         Self { memory, shards }
+    }
+
+    fn cell_key(&self, partition: &Partition, counter: &CounterId) -> (String, String) {
+        let sort = ReservedKey::Cell { topic: &partition.topic, partition: partition.index };
+        (RowKey::of_cell(counter, partition.index, self.shards).to_string(), sort.to_string())
     }
 
     /// Puts a like that no fence has anything to do with, anywhere: for drift, misplaced rows and foreign ones.
@@ -108,6 +129,7 @@ impl Rows {
         let of_key = state.likes.rows.range((pk.clone(), after.to_owned())..).take_while(|((row, _), _)| *row == pk);
         let likes = of_key.filter(|((_, user), _)| user.as_str() > after).filter_map(|((_, user), row)| match row {
             Row::Counted { at, stated } => Some((item(user, *at, *stated)?, user.clone())),
+            Row::Cell { .. } => Some((item(user, UnixMillis(0), row.stated())?, user.clone())),
             Row::Marker(_) => None,
         });
         page(likes, limit)
@@ -144,6 +166,11 @@ impl FencedRows for Likes {
         Ok(())
     }
 
+    async fn cells(&self, partition: &Partition, counters: &[CounterId]) -> Outcome<Vec<Option<Reached>>> {
+        let state = self.memory.state();
+        Ok(counters.iter().map(|counter| state.reached(&self.cell_key(partition, counter))).collect())
+    }
+
     async fn commit(&self, partition: &Partition, advance: &Advance, changes: &[Change<'_>]) -> Commit {
         if changes.len() > BatchLimits::MAX_ROWS {
             return Commit::Invalid(format!("{} rows in one transaction", changes.len()));
@@ -154,12 +181,38 @@ impl FencedRows for Likes {
             let reasons = std::iter::once(Refused::Condition).chain(changes.iter().map(|_| Refused::Nothing));
             return Commit::Cancelled(reasons.collect());
         }
+        let generation = advance.from.terms.generation;
+        let refused: Vec<Refused> = changes
+            .iter()
+            .map(|change| match change {
+                Change::Cell { from, .. } => {
+                    let stored = state.reached(&self.cell_key(partition, change.counter()));
+                    if Reached::admits(stored, generation, *from) { Refused::Nothing } else { Refused::Condition }
+                }
+                Change::Member { .. } => Refused::Nothing,
+            })
+            .collect();
+        if refused.contains(&Refused::Condition) {
+            return Commit::Cancelled(std::iter::once(Refused::Nothing).chain(refused).collect());
+        }
         state.likes.fences.insert(partition.clone(), advance.reached());
         for change in changes {
-            let pk = RowKey::of(change.counter, change.user, self.shards).to_string();
-            let row =
-                (change.action == Action::Like).then_some(Row::Counted { at: change.at, stated: Stated::Nothing });
-            state.write(pk, change.user.to_string(), row, now);
+            let pk = change.row_key(partition.index, self.shards).to_string();
+            match change {
+                Change::Member { user, present, at, .. } => {
+                    let row = present.then_some(Row::Counted { at: *at, stated: Stated::Nothing });
+                    state.write(pk, user.to_string(), row, now);
+                }
+                Change::Cell { counter, add, .. } => {
+                    let key = self.cell_key(partition, counter);
+                    let before = match state.likes.rows.get(&key) {
+                        Some(Row::Cell { n, .. }) => *n,
+                        _ => 0,
+                    };
+                    let cell = Row::Cell { n: before + add, reached: Reached { to: advance.to, generation } };
+                    state.write(key.0, key.1, Some(cell), now);
+                }
+            }
         }
         Commit::Done
     }
@@ -218,7 +271,7 @@ impl RowsPort for Rows {
         let rows = rows.filter(|((pk, _), _)| part_of(pk, segment.of) == segment.index);
         let rows = rows.filter(|((_, sort), _)| ReservedKey::read(sort).is_none_or(ReservedKey::is_counted));
         let scanned = rows.map(|((pk, sort), row)| {
-            let stated = row.image().stated;
+            let stated = row.stated();
             (ScannedRow { pk: pk.clone(), sort: sort.clone(), stated }, pair(pk, sort))
         });
         Ok(page(scanned, PAGE))

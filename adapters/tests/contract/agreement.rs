@@ -159,7 +159,7 @@ async fn offer(twin: &Env, real: &Env, (behind, cfg, same_topic, rows): &Offered
     let partition = partition("t", 3);
     let standing = twin.fenced.fence(&partition).await.unwrap().map_or(0, |fence| fence.offset.0);
     let topic = TopicId(if *same_topic { "t-1".into() } else { "t-2".into() });
-    let from = Fence { offset: Offset(standing.saturating_sub(*behind)), cfg: *cfg, topic };
+    let from = Fence::new(Offset(standing.saturating_sub(*behind)), *cfg, topic);
     let advance = Advance { to: from.offset.next(), from };
     let rows: Vec<_> = rows
         .iter()

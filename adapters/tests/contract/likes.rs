@@ -30,7 +30,7 @@ pub(crate) fn partition(topic: &str, index: u32) -> Partition {
 }
 
 pub(crate) fn fence(offset: u64) -> Fence {
-    Fence { offset: Offset(offset), cfg: 0, topic: TopicId("t-1".into()) }
+    Fence::new(Offset(offset), 0, TopicId("t-1".into()))
 }
 
 pub(crate) fn post(id: &str) -> CounterId {
@@ -53,7 +53,7 @@ pub(crate) async fn write(env: &Env, topic: &str, action: Action, rows: &[(Count
     };
     let advance = Advance { to: from.offset.next(), from };
     let changes: Vec<_> =
-        rows.iter().map(|(post, user)| Change { counter: post, user, action, at: UnixMillis(at) }).collect();
+        rows.iter().map(|(post, user)| Change::like(post, user, action, UnixMillis(at))).collect();
     assert_eq!(env.fenced.commit(&partition, &advance, &changes).await, Commit::Done);
 }
 
@@ -83,13 +83,13 @@ async fn rows_and_fence_move_together_or_not_at_all(env: &Env) {
         let (post, user) = (post(post_id), user(user_id));
         let key = RowKey::of(&post, &user, shards());
         let from = fence(5 + 2 * n as u64);
-        let like = Change { counter: &post, user: &user, action: Action::Like, at: UnixMillis(77) };
+        let like = Change::like(&post, &user, Action::Like, UnixMillis(77));
         let advance = Advance { from: from.clone(), to: from.offset.next() };
         assert_eq!(env.fenced.commit(&partition, &advance, &[like]).await, Commit::Done);
         let found = env.rows.like(&key, &user).await.unwrap().unwrap();
         assert_eq!((found.user.clone(), found.liked_at), (user.clone(), UnixMillis(77)));
 
-        let unlike = Change { action: Action::Unlike, ..like };
+        let unlike = Change::like(&post, &user, Action::Unlike, UnixMillis(77));
         let late = env.fenced.commit(&partition, &advance, &[unlike]).await;
         assert_eq!(late.next(), Next::Reload, "{late:?}");
         assert_eq!(env.rows.like(&key, &user).await.unwrap(), Some(found), "a late copy changes nothing");

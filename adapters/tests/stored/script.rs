@@ -65,7 +65,7 @@ pub(crate) fn partition() -> Partition {
 }
 
 pub(crate) fn fence(offset: u64) -> Fence {
-    Fence { offset: Offset(offset), cfg: 2, topic: TopicId("t-1".into()) }
+    Fence::new(Offset(offset), 2, TopicId("t-1".into()))
 }
 
 pub(crate) fn label() -> StreamLabel {

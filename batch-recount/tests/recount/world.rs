@@ -251,7 +251,7 @@ pub(crate) struct Writer {
 impl Writer {
     pub(crate) async fn new(world: &World, seed: u64) -> Self {
         let partition = Partition { topic: format!("t{seed}").into(), index: 0 };
-        let fence = Fence { offset: Offset(0), cfg: 0, topic: TopicId("t".into()) };
+        let fence = Fence::new(Offset(0), 0, TopicId("t".into()));
         world.fenced.create_fence(&partition, &fence).await.unwrap();
         Self { world: world.clone(), partition, fence, chance: Chance::seeded(seed) }
     }
@@ -265,7 +265,7 @@ impl Writer {
             let owned: Vec<_> = changes.iter().map(change).collect();
             let changes: Vec<Change<'_>> = owned
                 .iter()
-                .map(|(post, user, action)| Change { counter: post, user, action: *action, at: BEGAN })
+                .map(|(post, user, action)| Change::like(post, user, *action, BEGAN))
                 .collect();
             let committed = self.world.fenced.commit(&self.partition, &advance, &changes).await;
             assert_eq!(committed, Commit::Done);

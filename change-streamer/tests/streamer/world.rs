@@ -199,7 +199,7 @@ pub(crate) struct Writer {
 impl Writer {
     pub(crate) async fn new(world: &World, seed: u64) -> Self {
         let partition = Partition { topic: format!("t{seed}").into(), index: 0 };
-        let fence = Fence { offset: Offset(0), cfg: 0, topic: TopicId("t".into()) };
+        let fence = Fence::new(Offset(0), 0, TopicId("t".into()));
         world.fenced.create_fence(&partition, &fence).await.unwrap();
         let chance = Chance::seeded(seed);
         Self { world: world.clone(), partition, fence, chance, waiting: BTreeMap::new(), changes: 0 }
@@ -240,7 +240,7 @@ impl Writer {
         let to = Offset(self.fence.offset.0 + 1);
         let advance = Advance { from: self.fence.clone(), to };
         let waiting = std::mem::take(&mut self.waiting);
-        let change = |((post, user), action): (_, &Action)| Change { counter: post, user, action: *action, at: BEGAN };
+        let change = |((post, user), action): (_, &Action)| Change::like(post, user, *action, BEGAN);
         let changes: Vec<Change<'_>> =
             waiting.iter().map(|((post, user), action)| change(((post, user), action))).collect();
         let committed = self.world.fenced.commit(&self.partition, &advance, &changes).await;

@@ -44,7 +44,7 @@ fn reset(partition: u32, to: ResetTo) -> Reset {
 #[tokio::test]
 async fn a_dry_run_changes_nothing_and_refuses_what_a_reset_would() {
     let World { memory, fences, .. } = world().await;
-    let fence = Fence { offset: Offset(3), cfg: 2, topic: TopicId("gone".into()) };
+    let fence = Fence::new(Offset(3), 2, TopicId("gone".into()));
     fences.rows.create_fence(&partition(), &fence).await.unwrap();
     fences.reset(Reset { dry_run: true, ..reset(0, ResetTo::Start) }, NOW).await.unwrap();
     assert!(fences.reset(Reset { dry_run: true, ..reset(0, ResetTo::Offset(6)) }, NOW).await.is_err());
@@ -55,13 +55,13 @@ async fn a_dry_run_changes_nothing_and_refuses_what_a_reset_would() {
 #[tokio::test]
 async fn a_reset_moves_offset_and_topic_raises_cfg_and_opens_a_gap() {
     let World { broker, memory, fences } = world().await;
-    let stale = Fence { offset: Offset(3), cfg: 2, topic: TopicId("gone".into()) };
+    let stale = Fence::new(Offset(3), 2, TopicId("gone".into()));
     fences.rows.create_fence(&partition(), &stale).await.unwrap();
     broker.trim("likes", 0, 1);
     fences.reset(reset(0, ResetTo::Start), NOW).await.unwrap();
     let log = fences.reader.logs().await.unwrap().remove(0).1;
     let moved = fences.rows.fence(&partition()).await.unwrap().unwrap();
-    assert_eq!(moved, Fence { offset: Offset(1), cfg: 3, topic: log.topic });
+    assert_eq!(moved, Fence::new(Offset(1), 3, log.topic));
     let gaps = memory.checkpoints().gaps().await.unwrap();
     assert_eq!(gaps.len(), 1);
     assert_eq!(gaps[0].kind, "fence_reset");
@@ -72,7 +72,7 @@ async fn a_reset_moves_offset_and_topic_raises_cfg_and_opens_a_gap() {
 async fn a_reset_outside_the_log_or_of_an_unknown_partition_is_refused_and_opens_no_gap() {
     let World { memory, fences, .. } = world().await;
     assert!(fences.reset(reset(0, ResetTo::Start), NOW).await.unwrap_err().to_string().contains("no fence yet"));
-    let fence = Fence { offset: Offset(3), cfg: 0, topic: TopicId("t".into()) };
+    let fence = Fence::new(Offset(3), 0, TopicId("t".into()));
     fences.rows.create_fence(&partition(), &fence).await.unwrap();
     assert!(fences.reset(reset(0, ResetTo::Offset(6)), NOW).await.is_err());
     assert!(fences.reset(reset(9, ResetTo::End), NOW).await.is_err());
@@ -83,7 +83,7 @@ async fn a_reset_outside_the_log_or_of_an_unknown_partition_is_refused_and_opens
 #[test]
 fn a_line_says_what_a_consumer_would_do() {
     let log = Log { topic: TopicId("t".into()), start: Offset(2), end: Offset(9) };
-    let fence = |offset| Fence { offset: Offset(offset), cfg: 1, topic: TopicId("t".into()) };
+    let fence = |offset| Fence::new(Offset(offset), 1, TopicId("t".into()));
     assert_eq!(described(4, Some(&fence(5)), &log), "4\t5\t1\t2\t9\tt\t4 behind");
     assert!(described(4, Some(&fence(1)), &log).contains("log_truncated"));
     assert!(described(4, None, &log).ends_with("not read yet"));

@@ -5,7 +5,8 @@
 use anyhow::{Context, bail};
 use csv_core::{ReadRecordResult, Reader};
 use serde_json::{Map, Value};
-use tally_core::event::{KeyScheme, Rejection, decode_value};
+use tally_core::definitions::Definitions;
+use tally_core::event::{KeyScheme, LikeEvent, Rejection, decode_value};
 use tally_core::ids::ShardCount;
 use tally_core::time::UnixMillis;
 
@@ -68,9 +69,10 @@ impl Parser {
 
 /// The event of a JSON text, written anew: its time is stated, and what is no part of it is left out.
 fn event(json: &[u8], at: UnixMillis, (scheme, shards): (KeyScheme, ShardCount)) -> Result<Event, Wrong> {
-    let event = decode_value(Some(json), at)?;
-    let key = scheme.key(event.post(), event.user(), shards).into_bytes();
-    Ok(Event { key, value: event.encode() })
+    let event = decode_value(Some(json), at, &Definitions::likes_alone())?;
+    let key = scheme.key_of(&event, shards).into_bytes();
+    let like = LikeEvent::of(&event).expect("where likes are alone every event is about them");
+    Ok(Event { key, value: like.encode() })
 }
 
 /// Where the columns are, and what reads them.

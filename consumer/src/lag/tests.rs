@@ -9,7 +9,7 @@ use tokio::sync::watch;
 use super::*;
 
 fn fence(offset: u64) -> Fence {
-    Fence { offset: Offset(offset), cfg: 0, topic: TopicId("t".into()) }
+    Fence::new(Offset(offset), 0, TopicId("t".into()))
 }
 
 #[test]

@@ -46,8 +46,9 @@ impl Notes {
                 metrics::reloaded(self.cause);
             }
             Note::Loaded(fence) => self.progress.loaded(&fence),
-            Note::Reading(Fence { offset, cfg, .. }) => {
-                tracing::info!(%offset, cfg, cause = self.cause, "reading from the fence");
+            Note::Reading(Fence { offset, cfg, terms, .. }) => {
+                let counters = terms.defs.max(1);
+                tracing::info!(%offset, cfg, counters, cause = self.cause, "reading from the fence");
                 self.readiness.forget(&self.condition());
                 self.state = Some(metrics::InState::reading());
             }
@@ -59,8 +60,7 @@ impl Notes {
                 metrics::records("stale", stale);
                 if let Some(misrouted) = misrouted {
                     metrics::misrouted(misrouted.events);
-                    let last = machine.records(misrouted.last, misrouted.last.next()).next();
-                    self.shared.misrouted.warn(&self.shared, &self.partition, misrouted, last);
+                    self.shared.misrouted.warn(&self.shared, &self.partition, machine, misrouted);
                 }
             }
             Note::Sealed { trigger, from, to } => {

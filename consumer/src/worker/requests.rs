@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use futures_util::future::BoxFuture;
-use tally_core::consume::{Effect, Input, Transaction};
+use tally_core::consume::{Effect, Input, Replacing, Transaction};
 use tally_core::ports::OwnedPartition;
 use tracing::{Instrument, Span};
 
@@ -32,9 +32,9 @@ impl Requests {
 
 /// Safe to repeat: the transaction carries the fence's condition.
 async fn commit(log: Arc<dyn OwnedPartition>, shared: Arc<Shared>, transaction: Transaction) -> Input {
-    let Transaction { advance, batch } = transaction;
     let _permit = shared.permits.acquire().await.expect("the semaphore is never closed");
-    Input::Committed(shared.rows.commit(log.partition(), &advance, &batch.changes()).await)
+    let changes = transaction.changes();
+    Input::Committed(shared.rows.commit(log.partition(), &transaction.advance, &changes).await)
 }
 
 /// The requests of a load, and the wait before the next one. Each is safe to repeat.
@@ -48,10 +48,19 @@ async fn load(log: Arc<dyn OwnedPartition>, shared: Arc<Shared>, request: Effect
             tracing::info!(%partition, offset = %fence.offset, topic_id = %fence.topic, "creating the fence");
             Input::FenceStored(rows.create_fence(partition, &fence).await)
         }
-        Effect::NameTopic { seen, told } => {
-            tracing::warn!(%partition, topic_id = %told.topic, "the broker tells topic ids now: the fence takes its");
-            Input::FenceStored(rows.reset_fence(partition, &seen, &told).await.map(drop))
+        Effect::ReplaceFence { seen, by, why } => {
+            match why {
+                Replacing::TopicNamed => {
+                    tracing::warn!(%partition, topic_id = %by.topic, "the broker tells topic ids now: the fence takes its");
+                }
+                Replacing::Definitions => {
+                    tracing::info!(%partition, counters = by.terms.defs, "more counters are defined: the fence states them");
+                }
+            }
+            Input::FenceStored(rows.reset_fence(partition, &seen, &by).await.map(drop))
         }
+        Effect::ReadDefinitions => Input::Definitions(shared.deployment.definitions().await),
+        Effect::ReadCells(counters) => Input::Cells(rows.cells(partition, &counters).await),
         Effect::CountPartitions => Input::Partitions(log.partitions().await),
         Effect::StartAt(offset) => Input::Started(log.start_at(offset).await),
         Effect::Rest(span) => {

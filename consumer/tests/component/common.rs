@@ -80,6 +80,30 @@ impl Table {
     }
 }
 
+/// A change that outlives its batch.
+enum Owned {
+    Member(CounterId, UserId, bool, UnixMillis),
+    Cell(CounterId, i64, Offset),
+}
+
+impl From<&Change<'_>> for Owned {
+    fn from(change: &Change<'_>) -> Self {
+        match *change {
+            Change::Member { counter, user, present, at } => Self::Member(counter.clone(), user.clone(), present, at),
+            Change::Cell { counter, add, from } => Self::Cell(counter.clone(), add, from),
+        }
+    }
+}
+
+impl Owned {
+    fn change(&self) -> Change<'_> {
+        match self {
+            Self::Member(counter, user, present, at) => Change::Member { counter, user, present: *present, at: *at },
+            Self::Cell(counter, add, from) => Change::Cell { counter, add: *add, from: *from },
+        }
+    }
+}
+
 #[async_trait]
 impl FencedRows for Table {
     async fn fence(&self, partition: &Partition) -> Outcome<Option<Fence>> {
@@ -94,8 +118,12 @@ impl FencedRows for Table {
         self.inner.create_fence(partition, fence).await
     }
 
+    async fn cells(&self, partition: &Partition, counters: &[CounterId]) -> Outcome<Vec<Option<Reached>>> {
+        self.inner.cells(partition, counters).await
+    }
+
     async fn commit(&self, partition: &Partition, advance: &Advance, changes: &[Change<'_>]) -> Commit {
-        let users = changes.iter().map(|change| change.user.to_string()).collect();
+        let users = changes.iter().filter_map(|change| Some(change.user()?.to_string())).collect();
         let asked = Asked { partition: partition.index, from: advance.from.offset.0, to: advance.to.0, users };
         let answer = self.script.lock().unwrap().as_mut().map_or(Answer::Truth, |script| script(&asked));
         self.asked.lock().unwrap().push(asked);
@@ -112,15 +140,11 @@ impl FencedRows for Table {
             }
             Answer::SayAndDoLater(commit, when) => {
                 let (inner, partition, advance) = (Arc::clone(&self.inner), partition.clone(), advance.clone());
-                let owned: Vec<_> =
-                    changes.iter().map(|c| (c.counter.clone(), c.user.clone(), c.action, c.at)).collect();
+                let owned: Vec<_> = changes.iter().map(Owned::from).collect();
                 let host = Host::new("ghost");
                 host.worker(tally_service::Stage::Work, "ghost", move |_: tally_service::Stop| async move {
                     when.notified().await;
-                    let changes: Vec<Change<'_>> = owned
-                        .iter()
-                        .map(|(post, user, action, at)| Change { counter: post, user, action: *action, at: *at })
-                        .collect();
+                    let changes: Vec<Change<'_>> = owned.iter().map(Owned::change).collect();
                     inner.commit(&partition, &advance, &changes).await;
                     Ok(())
                 });

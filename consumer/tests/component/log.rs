@@ -135,7 +135,7 @@ async fn a_fence_from_before_the_broker_told_topic_ids_takes_the_id_and_goes_on(
         world.say(0, user, Like);
     }
     let partition = Partition { topic: common::TOPIC.into(), index: 0 };
-    let named = Fence { offset: Offset(1), cfg: 4, topic: TopicId(common::TOPIC.into()) };
+    let named = Fence::new(Offset(1), 4, TopicId(common::TOPIC.into()));
     world.table.create_fence(&partition, &named).await.unwrap();
     world.forget(0, "a");
     let consumer = world.consumer();

@@ -223,7 +223,7 @@ async fn a_table_that_is_down_costs_time_alone_and_memory_stays_bounded() {
 async fn a_fence_that_does_not_fit_stops_its_partition_and_an_operator_moves_it() {
     let mut stage = Stage::set().await;
     stage.say(1_000).await;
-    let fence = |offset, topic: &str| Fence { offset: Offset(offset), cfg: 0, topic: TopicId(topic.into()) };
+    let fence = |offset, topic: &str| Fence::new(Offset(offset), 0, TopicId(topic.into()));
     stage.likes.create_fence(&Stage::partition(3), &fence(0, "another topic")).await.unwrap();
     let consumer = stage.consumer(&[]);
     consumer.says("standing still").await;

@@ -5,8 +5,10 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::Letter;
-use crate::batch::{SealedBatch, Trigger};
-use crate::fence::{Advance, Alarm, Commit, Fence, Log, Offset};
+use crate::batch::{Change, SealedBatch, Trigger};
+use crate::definitions::Definitions;
+use crate::fence::{Advance, Alarm, Commit, Fence, Log, Offset, Reached, Terms};
+use crate::ids::CounterId;
 use crate::ports::Outcome;
 use crate::ports::log::Records;
 use crate::time::UnixMillis;
@@ -22,8 +24,12 @@ pub enum Input {
     Log(Outcome<Log>),
     /// How many partitions the topic had when the deployment first read it.
     FirstSeen(Outcome<u32>),
-    /// A fence was created or its topic named, or another writer came first: it is read again either way.
+    /// A fence was created or replaced, or another writer came first: it is read again either way.
     FenceStored(Outcome<()>),
+    /// The deployment's definitions.
+    Definitions(Outcome<Definitions>),
+    /// How far the cells that were asked for have come, in their order; `None` where there is none.
+    Cells(Outcome<Vec<Option<Reached>>>),
     /// How many partitions the topic has.
     Partitions(Outcome<u32>),
     /// Records are read from where it was asked.
@@ -81,14 +87,20 @@ pub enum Effect {
     RecallPartitions(u32),
     /// Store this fence if there is none. Answered by [`Input::FenceStored`]. Safe to repeat: a fence that is there stays.
     CreateFence(Fence),
-    /// Replace the fence `seen` by `told`, which has the topic's id where `seen` has its name. Answered by
-    /// [`Input::FenceStored`]. Safe to repeat: the condition holds once.
-    NameTopic {
+    /// Replace the fence `seen` by `by`, with its `cfg` one higher. Answered by [`Input::FenceStored`]. Safe to repeat: the
+    /// condition holds once.
+    ReplaceFence {
         /// The fence that has to stand.
         seen: Fence,
         /// The fence to put in its place.
-        told: Fence,
+        by: Fence,
+        /// Why.
+        why: Replacing,
     },
+    /// Read the deployment's definitions, consistently. Answered by [`Input::Definitions`].
+    ReadDefinitions,
+    /// Read how far these counters' cells of this partition have come, consistently. Answered by [`Input::Cells`].
+    ReadCells(Vec<CounterId>),
     /// Ask how many partitions the topic has. Answered by [`Input::Partitions`].
     CountPartitions,
     /// Read from this offset on, and drop what was read from elsewhere. Answered by [`Input::Started`].
@@ -125,6 +137,15 @@ pub enum Effect {
     },
 }
 
+/// Why a fence is replaced.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Replacing {
+    /// The broker tells topic ids now, and the fence has the topic's name in its place.
+    TopicNamed,
+    /// There are more definitions than it states.
+    Definitions,
+}
+
 /// One transaction: the fence's move, and the rows that go with it.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Transaction {
@@ -132,6 +153,22 @@ pub struct Transaction {
     pub advance: Advance,
     /// What the rows become.
     pub batch: Arc<SealedBatch>,
+    /// How far the cells have come that may have events of the batch already, in the order of the batch's cells; empty where
+    /// none has.
+    pub reached: Vec<Option<Reached>>,
+}
+
+impl Transaction {
+    /// What it changes, beside the fence.
+    pub fn changes(&self) -> Vec<Change<'_>> {
+        let Terms { generation, sums_from, .. } = self.advance.from.terms;
+        let cells: Vec<_> = self.batch.cells().zip(&self.reached).collect();
+        self.batch.changes_behind(|counter| {
+            let reached = cells.iter().find(|(cell, _)| *cell == counter).and_then(|(_, reached)| **reached);
+            let reached = reached.filter(|reached| reached.generation == generation);
+            reached.map_or(sums_from, |reached| reached.to.max(sums_from))
+        })
+    }
 }
 
 /// Events that lie in another partition than their key scheme says.
@@ -235,6 +272,10 @@ pub enum Cause {
     Position,
     /// The partition stood still for a while.
     Recheck,
+    /// More definitions were taken.
+    Definitions,
+    /// A cell may be ahead of the fence.
+    Cell,
 }
 
 impl Cause {
@@ -247,6 +288,8 @@ impl Cause {
             Self::Unclear => "unclear",
             Self::Position => "position",
             Self::Recheck => "recheck",
+            Self::Definitions => "definitions",
+            Self::Cell => "cell",
         }
     }
 }

@@ -8,11 +8,12 @@ use std::time::Duration;
 
 use super::Setup;
 use super::effect::{Effect, Misrouted, Note};
+use super::learning::Learning;
 use super::letters::Letter;
 use super::reading::Context;
 use super::write::Writing;
 use crate::batch::{Batch, BatchLimits, Taken, Trigger};
-use crate::event::{Rejection, Routing, decode};
+use crate::event::{Event, Rejection, Routing, decode};
 use crate::fence::{Fence, Offset};
 use crate::ports::log::{Record, Records};
 use crate::time::UnixMillis;
@@ -36,6 +37,16 @@ pub(super) enum Stage {
     Due { trigger: Trigger, since: Duration },
     /// A sealed batch is being written.
     Writing(Writing),
+}
+
+/// Where a pass over the records has stopped.
+pub(super) enum Stopped {
+    /// The batch is due.
+    Due(Trigger),
+    /// Nothing is left.
+    AtTheEnd,
+    /// The next record has this action, which no definition in force has.
+    Unknown(Box<str>),
 }
 
 /// What one pass over the records has seen.
@@ -66,27 +77,36 @@ impl Lane {
         self.batch.due_at().filter(|_| self.is_gathering())
     }
 
-    /// Takes what was read into the batch, until it is due or nothing is left.
+    /// Takes what was read into the batch, until it is due, a record is not understood, or nothing is left.
     pub(super) fn take(
         &mut self,
         runs: &VecDeque<Arc<Records>>,
+        learning: &Learning,
         partitions: u32,
         context: &mut Context<'_>,
-    ) -> Option<Trigger> {
+    ) -> Stopped {
         let Setup { key: scheme, shards, .. } = *context.setup;
         let routing = Routing { scheme, shards, partitions };
         let mut seen = Seen::default();
-        let due = loop {
+        let stopped = loop {
             if let Some(trigger) = self.batch.due(context.now) {
-                break Some(trigger);
+                break Stopped::Due(trigger);
             }
-            let Some(run) = runs.get(self.next.0) else { break None };
+            let Some(run) = runs.get(self.next.0) else { break Stopped::AtTheEnd };
             let Some(record) = run.get(self.next.1) else {
                 self.next = (self.next.0 + 1, 0);
                 continue;
             };
-            match self.offer(run, record, &routing, &mut seen, context) {
-                Taken::Full => break Some(Trigger::Rows),
+            let offered = match decode(record, learning.definitions()) {
+                Err(Rejection::BadAction(Some(action)))
+                    if record.offset >= self.batch.to() && !learning.is_settled(record.offset) =>
+                {
+                    break Stopped::Unknown(action);
+                }
+                decoded => self.offer(run, record, decoded, &routing, &mut seen, context),
+            };
+            match offered {
+                Taken::Full => break Stopped::Due(Trigger::Rows),
                 Taken::Stale => seen.stale += 1,
                 Taken::Taken => seen.oldest = Some(seen.oldest.map_or(record.at, |oldest| oldest.min(record.at))),
             }
@@ -96,7 +116,7 @@ impl Lane {
         if stale > 0 || oldest.is_some() {
             context.effects.push(Effect::Note(Note::Taken { stale, misrouted, oldest }));
         }
-        due
+        stopped
     }
 
     /// The dead letter of the record at `offset` of `run`.
@@ -109,6 +129,7 @@ impl Lane {
         &mut self,
         run: &Arc<Records>,
         record: Record<'_>,
+        decoded: Result<Event<'_>, Rejection>,
         routing: &Routing,
         seen: &mut Seen,
         context: &mut Context<'_>,
@@ -119,7 +140,7 @@ impl Lane {
             self.batch.dead_letter_acknowledged(offset);
             return taken;
         }
-        match decode(record) {
+        match decoded {
             Ok(event) => {
                 let taken = self.batch.accept(offset, &event, weight, now);
                 let index = context.setup.partition.index;

@@ -1,7 +1,8 @@
 //! From an assignment to a position: the fence first, then the log, then where to read; a call that fails for a while is
 //! sent again.
 
-use super::effect::{Effect, Halt, Input, Note};
+use super::effect::{Effect, Halt, Input, Note, Replacing};
+use crate::definitions::Definitions;
 use crate::fence::{self, Fence, Load, Log, Partition};
 
 /// One load under way.
@@ -30,9 +31,11 @@ enum Call {
         seen: Fence,
         told: Fence,
     },
-    Partitions(Fence),
+    Definitions(Fence),
+    Partitions(Fence, Definitions),
     StartAt {
         fence: Fence,
+        definitions: Definitions,
         partitions: u32,
     },
 }
@@ -40,15 +43,15 @@ enum Call {
 /// What an answer comes to.
 pub(super) enum Loaded {
     NotYet,
-    /// Records are read from this fence on, of a topic with so many partitions.
-    From(Fence, u32),
+    /// Records are read from this fence on, by these definitions, of a topic with so many partitions.
+    From(Fence, Definitions, u32),
     Halt(Halt),
 }
 
 /// What follows a call that succeeded.
 enum Next {
     Ask(Call),
-    Read(Fence, u32),
+    Read(Fence, Definitions, u32),
     Halt(Halt),
 }
 
@@ -77,11 +80,13 @@ impl Loading {
             (Call::CreateFence(_) | Call::NameTopic { .. }, Input::FenceStored(done)) => {
                 done.map(|()| Next::Ask(Call::Fence))
             }
-            (Call::Partitions(fence), Input::Partitions(count)) => {
-                count.map(|partitions| Next::Ask(Call::StartAt { fence: fence.clone(), partitions }))
+            (Call::Definitions(fence), Input::Definitions(list)) => list.map(|list| after_definitions(fence, &list)),
+            (Call::Partitions(fence, definitions), Input::Partitions(count)) => {
+                let (fence, definitions) = (fence.clone(), definitions.clone());
+                count.map(|partitions| Next::Ask(Call::StartAt { fence, definitions, partitions }))
             }
-            (Call::StartAt { fence, partitions }, Input::Started(done)) => {
-                done.map(|()| Next::Read(fence.clone(), *partitions))
+            (Call::StartAt { fence, definitions, partitions }, Input::Started(done)) => {
+                done.map(|()| Next::Read(fence.clone(), definitions.clone(), *partitions))
             }
             _ => return Loaded::NotYet,
         };
@@ -91,7 +96,7 @@ impl Loading {
                 (self.call, self.tries) = (call, 0);
                 Loaded::NotYet
             }
-            Ok(Next::Read(fence, partitions)) => Loaded::From(fence, partitions),
+            Ok(Next::Read(fence, definitions, partitions)) => Loaded::From(fence, definitions, partitions),
             Ok(Next::Halt(halt)) => Loaded::Halt(halt),
             Err(fault) if fault.is_retryable() => {
                 self.tries = self.tries.saturating_add(1);
@@ -113,9 +118,19 @@ impl Loading {
     }
 }
 
-/// Every call that may be tried again, as a metric label: those here, and `commit`.
-pub const CALLS: &[&str] =
-    &["fence", "log", "create_fence", "name_topic", "first_seen", "partitions", "start_at", "commit"];
+/// Every call that may be tried again, as a metric label: those here, `cells`, and `commit`.
+pub const CALLS: &[&str] = &[
+    "fence",
+    "log",
+    "create_fence",
+    "name_topic",
+    "first_seen",
+    "definitions",
+    "partitions",
+    "start_at",
+    "cells",
+    "commit",
+];
 
 impl Call {
     /// The call, as a metric label: one of [`CALLS`].
@@ -127,7 +142,8 @@ impl Call {
             Self::FirstSeen { .. } => "first_seen",
             Self::CreateFence(_) => "create_fence",
             Self::NameTopic { .. } => "name_topic",
-            Self::Partitions(_) => "partitions",
+            Self::Definitions(_) => "definitions",
+            Self::Partitions(..) => "partitions",
             Self::StartAt { .. } => "start_at",
         }
     }
@@ -138,8 +154,11 @@ impl Call {
             Self::Log(_) => Effect::ReadLog,
             Self::FirstSeen { partitions, .. } => Effect::RecallPartitions(*partitions),
             Self::CreateFence(fence) => Effect::CreateFence(fence.clone()),
-            Self::NameTopic { seen, told } => Effect::NameTopic { seen: seen.clone(), told: told.clone() },
-            Self::Count(_) | Self::Partitions(_) => Effect::CountPartitions,
+            Self::NameTopic { seen, told } => {
+                Effect::ReplaceFence { seen: seen.clone(), by: told.clone(), why: Replacing::TopicNamed }
+            }
+            Self::Definitions(_) => Effect::ReadDefinitions,
+            Self::Count(_) | Self::Partitions(..) => Effect::CountPartitions,
             Self::StartAt { fence, .. } => Effect::StartAt(fence.offset),
         }
     }
@@ -160,8 +179,21 @@ fn after_log(stored: Option<Fence>, log: &Log, partition: &Partition) -> Next {
     }
     match fence::load(stored, log) {
         Load::Create => Next::Ask(Call::Count(log.clone())),
-        Load::Resume(fence) => Next::Ask(Call::Partitions(fence)),
+        Load::Resume(fence) if fence.terms.defs > 0 => Next::Ask(Call::Definitions(fence)),
+        Load::Resume(fence) => Next::Ask(Call::Partitions(fence, Definitions::likes_alone())),
         Load::Halt(alarm) => Next::Halt(Halt::Alarm(alarm)),
+    }
+}
+
+/// Those that the fence states are in force, whatever else is defined by now.
+fn after_definitions(fence: &Fence, list: &Definitions) -> Next {
+    let stated = fence.terms.defs;
+    match list.first(stated) {
+        Some(definitions) => Next::Ask(Call::Partitions(fence.clone(), definitions)),
+        None => Next::Halt(Halt::Refused(format!(
+            "the fence states {stated} counters, but `config` defines {}: was it put back to an older state",
+            list.iter().len()
+        ))),
     }
 }
 

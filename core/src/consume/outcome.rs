@@ -3,7 +3,7 @@
 use super::effect::Cause;
 use crate::batch::Change;
 use crate::fence::{Commit, Refused};
-use crate::ids::{RowKey, ShardCount};
+use crate::ids::ShardCount;
 
 /// Why the same transaction is sent again.
 pub(super) fn class_of(outcome: &Commit) -> &'static str {
@@ -28,10 +28,10 @@ pub(super) fn summary(outcome: &Commit) -> String {
 }
 
 /// An outcome for the operator: row keys by name, since it is one of those that is full.
-pub(super) fn refusal(outcome: &Commit, changes: &[Change<'_>], shards: ShardCount) -> String {
+pub(super) fn refusal(outcome: &Commit, changes: &[Change<'_>], partition: u32, shards: ShardCount) -> String {
     described(outcome, |item| {
         let change = item.checked_sub(1).and_then(|row| changes.get(row));
-        let key = change.map(|change| RowKey::of(change.counter, change.user.as_str(), shards));
+        let key = change.map(|change| change.row_key(partition, shards));
         key.map_or("the fence".to_owned(), |key| format!("row key `{key}`"))
     })
 }

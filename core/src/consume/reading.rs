@@ -5,15 +5,17 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::effect::{Cause, Effect, Halt, Note};
-use super::lane::{Lane, Stage};
+use super::effect::{Cause, Effect, Halt, Note, Replacing};
+use super::lane::{Lane, Stage, Stopped};
+use super::learning::Learning;
 use super::letters::{Letter, Letters};
 use super::outcome;
-use super::write::{Split, Writing};
+use super::write::{Cells, Split, Writing};
 use super::{REFUSED, Setup};
-use crate::batch::{BatchLimits, Trigger};
+use crate::batch::Trigger;
+use crate::definitions::Definitions;
 use crate::event::Rejection;
-use crate::fence::{Commit, Fence, Next};
+use crate::fence::{Alarm, Commit, Fence, Next, Offset, Reached, Terms};
 use crate::ports::Outcome;
 use crate::ports::log::Records;
 
@@ -26,6 +28,7 @@ pub(super) struct Reading {
     /// A row that the table refuses is put aside with its record, so a run is kept until the fence has passed it.
     pub(super) runs: VecDeque<Arc<Records>>,
     pub(super) lane: Lane,
+    pub(super) learning: Learning,
     /// How many partitions the topic has, as far as is known: a topic may grow.
     pub(super) partitions: u32,
     /// When Kafka was told last.
@@ -58,6 +61,8 @@ pub(super) enum Then {
     GoOn,
     /// The fence has to be read again.
     Reload(Cause, String),
+    /// The fence has to be read again: if it is this one still, the alarm is true.
+    Confirm(Fence, Alarm),
     /// The partition stands still.
     Halt(Halt),
     /// The partition is left.
@@ -65,8 +70,14 @@ pub(super) enum Then {
 }
 
 impl Reading {
-    pub(super) fn new(limits: BatchLimits, fence: Fence, partitions: u32, now: Duration) -> Self {
-        Self { runs: VecDeque::new(), lane: Lane::new(limits, fence), partitions, told: now }
+    pub(super) fn new(setup: &Setup, fence: Fence, definitions: Definitions, partitions: u32, now: Duration) -> Self {
+        let learning = Learning::new(definitions, &setup.partition.topic, fence.offset);
+        Self { runs: VecDeque::new(), lane: Lane::new(setup.limits, fence), learning, partitions, told: now }
+    }
+
+    /// Whether the next records are wanted.
+    pub(super) fn reads(&self) -> bool {
+        self.lane.is_gathering() && self.learning.is_idle()
     }
 
     /// Whether records were read that are not written.
@@ -97,7 +108,20 @@ impl Reading {
         if *context.doubted {
             return Then::Reload(Cause::Position, "the log no longer fits the fence, or cannot be read".to_owned());
         }
-        let due = self.lane.take(&self.runs, self.partitions, context);
+        if !self.learning.is_idle() && !context.leaving {
+            return self.learn(context);
+        }
+        let due = match self.lane.take(&self.runs, &self.learning, self.partitions, context) {
+            Stopped::Due(trigger) => Some(trigger),
+            Stopped::AtTheEnd => None,
+            Stopped::Unknown(action) if !context.leaving => {
+                let polled = self.runs.back().and_then(|run| run.last_offset()).map_or(self.lane.offset(), Offset::next);
+                self.learning.ask(action, polled);
+                context.effects.push(Effect::ReadDefinitions);
+                return Then::GoOn;
+            }
+            Stopped::Unknown(_) => None,
+        };
         match due.or((context.leaving && !self.lane.batch.is_empty()).then_some(Trigger::Shutdown)) {
             Some(trigger) => {
                 self.lane.stage = Stage::Due { trigger, since: context.now };
@@ -108,13 +132,86 @@ impl Reading {
         }
     }
 
+    /// Once it is known that a definition is to be taken: writes what lies before its first event, then has the fence state it.
+    fn learn(&mut self, context: &mut Context<'_>) -> Then {
+        let Some(count) = self.learning.wanted() else { return Then::GoOn };
+        if !self.lane.batch.is_empty() {
+            self.lane.stage = Stage::Due { trigger: Trigger::Definitions, since: context.now };
+            self.seal(context);
+            return Then::GoOn;
+        }
+        if self.learning.change() {
+            let seen = self.lane.fence.clone();
+            let by = Fence { terms: Terms { defs: count, ..seen.terms }, ..seen.clone() };
+            context.effects.push(Effect::ReplaceFence { seen, by, why: Replacing::Definitions });
+        }
+        Then::GoOn
+    }
+
+    /// The deployment's definitions, which a record needs that is not understood.
+    pub(super) fn defined(&mut self, list: Outcome<Definitions>, context: &mut Context<'_>) -> Then {
+        if !self.learning.asks() {
+            return Then::GoOn;
+        }
+        match list {
+            Ok(list) => match self.learning.learnt(list) {
+                Ok(()) => self.gather(context),
+                Err(why) => Then::Halt(Halt::Refused(why)),
+            },
+            Err(fault) if fault.is_retryable() => {
+                let tries = self.learning.failed();
+                context.note(Note::Retrying { call: "definitions", class: fault.class(), tries, why: fault.to_string() });
+                context.effects.push(Effect::BackOff { attempt: tries - 1 });
+                Then::GoOn
+            }
+            Err(fault) => Then::Halt(Halt::Refused(format!("definitions: {fault}"))),
+        }
+    }
+
+    /// The fence was replaced, or was not the one known: it is read again either way.
+    pub(super) fn replaced(&self, stored: &Outcome<()>) -> Then {
+        if !self.learning.changes() {
+            return Then::GoOn;
+        }
+        let why = stored.as_ref().map_or_else(ToString::to_string, |()| "more counters are defined".to_owned());
+        Then::Reload(Cause::Definitions, why)
+    }
+
+    /// How far the cells have come that were asked for.
+    pub(super) fn cells(&mut self, reached: Outcome<Vec<Option<Reached>>>, context: &mut Context<'_>) -> Then {
+        let Stage::Writing(writing) = &mut self.lane.stage else { return Then::GoOn };
+        let reached = match reached {
+            Ok(reached) => reached,
+            Err(fault) if fault.is_retryable() => {
+                let Some(tries) = writing.cells_failed() else { return Then::GoOn };
+                context.note(Note::Retrying { call: "cells", class: fault.class(), tries, why: fault.to_string() });
+                context.effects.push(Effect::BackOff { attempt: tries - 1 });
+                return Then::GoOn;
+            }
+            Err(fault) => return Then::Halt(Halt::Refused(format!("cells: {fault}"))),
+        };
+        match writing.cells(reached, &self.lane.fence) {
+            Cells::NotAsked => Then::GoOn,
+            Cells::Send(effect) => {
+                context.effects.push(effect);
+                Then::GoOn
+            }
+            Cells::Doubted(Some((counter, to))) => {
+                let fence = self.lane.fence.clone();
+                let alarm = Alarm::CellAhead { fence: fence.offset, counter, to };
+                Then::Confirm(fence, alarm)
+            }
+            Cells::Doubted(None) => Then::Reload(Cause::Condition, "a cell was not as it had to be".to_owned()),
+        }
+    }
+
     /// Writes the batch that is due, once every dead letter in it is acknowledged.
     fn seal(&mut self, context: &mut Context<'_>) {
         let Stage::Due { trigger, since } = self.lane.stage else { return };
         let Some(batch) = self.lane.batch.seal() else { return };
         context.note(Note::Sealed { trigger, from: batch.from(), to: batch.to() });
-        let writing = Writing::new(trigger, since, batch);
-        context.effects.push(Effect::Commit(writing.transaction(&self.lane.fence)));
+        let mut writing = Writing::new(trigger, since, batch);
+        context.effects.push(writing.send(&self.lane.fence));
         self.lane.stage = Stage::Writing(writing);
     }
 
@@ -141,11 +238,16 @@ impl Reading {
                 context.effects.push(Effect::BackOff { attempt: tries - 1 });
                 Then::GoOn
             }
+            // A cell that has events from below `redo` was read before it was added to.
+            Next::Reload if commit.cells_refused().next().is_some() && !self.lane.fence.is_redoing() => {
+                context.effects.push(writing.doubt());
+                Then::GoOn
+            }
             Next::Reload => Then::Reload(outcome::cause_of(commit), outcome::summary(commit)),
             Next::Bisect => self.bisect(outcome::summary(commit), context),
             Next::Halt => {
                 let changes = writing.part().changes();
-                Then::Halt(Halt::Refused(outcome::refusal(commit, &changes, context.setup.shards)))
+                Then::Halt(Halt::Refused(outcome::refusal(commit, &changes, context.setup.partition.index, context.setup.shards)))
             }
         }
     }
@@ -176,10 +278,10 @@ impl Reading {
 
     /// A wait is over: the same transaction again. It certainly did not happen.
     pub(super) fn waited(&mut self, context: &mut Context<'_>) -> Then {
-        if let Stage::Writing(writing) = &mut self.lane.stage
-            && writing.again()
-        {
-            context.effects.push(Effect::Commit(writing.transaction(&self.lane.fence)));
+        if let Stage::Writing(writing) = &mut self.lane.stage {
+            context.effects.extend(writing.again(&self.lane.fence));
+        } else if self.learning.asks() {
+            context.effects.push(Effect::ReadDefinitions);
         }
         Then::GoOn
     }
@@ -210,7 +312,7 @@ impl Reading {
     fn next_part(&mut self, context: &mut Context<'_>) -> Then {
         let Stage::Writing(writing) = &mut self.lane.stage else { return Then::GoOn };
         if writing.next() {
-            context.effects.push(Effect::Commit(writing.transaction(&self.lane.fence)));
+            context.effects.push(writing.send(&self.lane.fence));
             return Then::GoOn;
         }
         let (trigger, took) = (writing.trigger, context.now.saturating_sub(writing.since));

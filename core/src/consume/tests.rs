@@ -4,7 +4,7 @@ mod leaving;
 mod refusing;
 
 use super::*;
-use crate::batch::Trigger;
+use crate::batch::{Change, Trigger};
 use crate::event::{Action, LikeEvent, Rejection};
 use crate::fault::Fault;
 use crate::fence::{Advance, Alarm, Commit, Fence, Log, Refused, TopicId};
@@ -26,7 +26,7 @@ fn partition() -> Partition {
 }
 
 fn fence(offset: u64, cfg: u64) -> Fence {
-    Fence { offset: Offset(offset), cfg, topic: TopicId("id".into()) }
+    Fence::new(Offset(offset), cfg, TopicId("id".into()))
 }
 
 fn log(topic: &str, start: u64, end: u64) -> Log {
@@ -36,6 +36,12 @@ fn log(topic: &str, start: u64, end: u64) -> Log {
 fn value(user: &str) -> Vec<u8> {
     let (post, user) = (PostId::new("p").unwrap(), UserId::new(user).unwrap());
     LikeEvent::new(&post, &user, Action::Like, UnixMillis(5)).encode()
+}
+
+/// The members whose rows a transaction changes.
+fn users_of(transaction: &Transaction) -> Vec<String> {
+    let changes = transaction.changes();
+    changes.iter().map(|change| if let Change::Member { user, .. } = change { user.to_string() } else { "a cell".into() }).collect()
 }
 
 /// Records from `from` on; an empty user is a tombstone.
@@ -180,7 +186,7 @@ fn a_fence_that_has_the_topics_name_takes_its_id_once_the_broker_tells_it() {
     let seen = Fence { topic: TopicId("likes".into()), ..fence(3, 1) };
     driven.step(Input::Fence(Ok(Some(seen.clone()))));
     driven.step(Input::Log(Ok(log("id", 0, 9))));
-    assert!(matches!(driven.asked(), Effect::NameTopic { seen: s, told } if *s == seen && *told == fence(3, 1)));
+    assert!(matches!(driven.asked(), Effect::ReplaceFence { seen: s, by, why: Replacing::TopicNamed } if *s == seen && *by == fence(3, 1)));
     driven.step(Input::FenceStored(Ok(())));
     driven.load(&fence(3, 2));
 }
@@ -308,7 +314,7 @@ fn a_row_that_the_table_refuses_is_found_and_put_aside_and_the_others_are_writte
             continue;
         }
         let transaction = driven.transaction();
-        let users: Vec<_> = transaction.batch.changes().iter().map(|change| change.user.to_string()).collect();
+        let users = users_of(&transaction);
         if users.iter().any(|user| user == "bad") {
             driven.step(Input::Committed(Commit::Invalid("not welcome".to_owned())));
         } else {

@@ -4,9 +4,10 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::effect::Transaction;
+use super::effect::{Effect, Transaction};
 use crate::batch::{SealedBatch, Trigger};
-use crate::fence::{Advance, Fence, Offset};
+use crate::fence::{Advance, Fence, Offset, Reached};
+use crate::ids::CounterId;
 
 /// What is left of a sealed batch.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -20,7 +21,9 @@ pub(super) struct Writing {
     part: Arc<SealedBatch>,
     /// The parts behind this one, the next one last.
     rest: Vec<SealedBatch>,
-    /// How often this part was refused for conflict or throttling.
+    /// How far the part's cells have come, where that had to be read.
+    reached: Vec<Option<Reached>>,
+    /// How often this part was refused for conflict or throttling, or its cells could not be read.
     tries: u32,
     waits_for: WaitsFor,
 }
@@ -31,8 +34,23 @@ enum WaitsFor {
     Answer,
     /// The end of a wait, to send the same again.
     Pause,
+    /// What the part's cells have, before it is sent.
+    Cells,
+    /// The end of a wait, to read them again.
+    CellsPause,
+    /// What the part's cells have: one of them was refused.
+    Doubt,
     /// The dead letter of the part's only event.
     Letter(Offset),
+}
+
+/// What follows once it is known how far the part's cells have come.
+pub(super) enum Cells {
+    NotAsked,
+    /// The part is sent.
+    Send(Effect),
+    /// A cell was in doubt: this one is ahead of the fence up to there, or none is.
+    Doubted(Option<(CounterId, Offset)>),
 }
 
 /// What is done about a part that the table does not take.
@@ -49,16 +67,70 @@ impl Writing {
     pub(super) fn new(trigger: Trigger, since: Duration, batch: SealedBatch) -> Self {
         let (events, rows) = (batch.len(), batch.rows());
         let part = Arc::new(batch);
-        Self { trigger, since, events, rows, part, rest: Vec::new(), tries: 0, waits_for: WaitsFor::Answer }
+        Self { trigger, since, events, rows, part, rest: Vec::new(), reached: Vec::new(), tries: 0, waits_for: WaitsFor::Answer }
     }
 
     pub(super) fn part(&self) -> &SealedBatch {
         &self.part
     }
 
-    /// The part as a transaction: from the fence as it is known to the part's end.
-    pub(super) fn transaction(&self, fence: &Fence) -> Transaction {
-        Transaction { advance: Advance { from: fence.clone(), to: self.part.to() }, batch: Arc::clone(&self.part) }
+    /// What sends the part: the transaction from the fence as it is known to the part's end. Where the fence was moved back,
+    /// its cells are read first.
+    pub(super) fn send(&mut self, fence: &Fence) -> Effect {
+        if fence.is_redoing() && self.part.cells().next().is_some() {
+            self.waits_for = WaitsFor::Cells;
+            return self.read_cells();
+        }
+        self.reached = Vec::new();
+        self.commit(fence)
+    }
+
+    fn commit(&mut self, fence: &Fence) -> Effect {
+        self.waits_for = WaitsFor::Answer;
+        let advance = Advance { from: fence.clone(), to: self.part.to() };
+        Effect::Commit(Transaction { advance, batch: Arc::clone(&self.part), reached: self.reached.clone() })
+    }
+
+    fn read_cells(&self) -> Effect {
+        Effect::ReadCells(self.part.cells().cloned().collect())
+    }
+
+    /// A cell refused the part while the fence did not: asks how far the cells have come.
+    pub(super) fn doubt(&mut self) -> Effect {
+        self.waits_for = WaitsFor::Doubt;
+        self.read_cells()
+    }
+
+    /// How far the part's cells have come.
+    pub(super) fn cells(&mut self, reached: Vec<Option<Reached>>, fence: &Fence) -> Cells {
+        match self.waits_for {
+            WaitsFor::Cells => {
+                self.reached = reached;
+                Cells::Send(self.commit(fence))
+            }
+            WaitsFor::Doubt => {
+                let generation = fence.terms.generation;
+                let ahead = |reached: Option<Reached>| {
+                    reached.filter(|_| !Reached::admits(reached, generation, fence.offset))
+                };
+                let mut cells = self.part.cells().zip(reached);
+                let ahead = cells.find_map(|(counter, reached)| Some((counter.clone(), ahead(reached)?.to)));
+                Cells::Doubted(ahead)
+            }
+            _ => Cells::NotAsked,
+        }
+    }
+
+    /// The cells could not be read, and are read again after a wait. How often that has been so.
+    pub(super) fn cells_failed(&mut self) -> Option<u32> {
+        if !matches!(self.waits_for, WaitsFor::Cells | WaitsFor::Doubt) {
+            return None;
+        }
+        if self.waits_for == WaitsFor::Cells {
+            self.waits_for = WaitsFor::CellsPause;
+        }
+        self.tries = self.tries.saturating_add(1);
+        Some(self.tries)
     }
 
     pub(super) fn awaits_answer(&self) -> bool {
@@ -72,13 +144,14 @@ impl Writing {
         self.tries
     }
 
-    /// The wait is over: whether there was one.
-    pub(super) fn again(&mut self) -> bool {
-        let waited = self.waits_for == WaitsFor::Pause;
-        if waited {
-            self.waits_for = WaitsFor::Answer;
+    /// The wait is over: what is sent again, where there was one.
+    pub(super) fn again(&mut self, fence: &Fence) -> Option<Effect> {
+        match self.waits_for {
+            WaitsFor::Pause => Some(self.commit(fence)),
+            WaitsFor::CellsPause => Some(self.send(fence)),
+            WaitsFor::Doubt => Some(self.read_cells()),
+            _ => None,
         }
-        waited
     }
 
     /// The table does not take the part.

@@ -5,21 +5,22 @@ use std::fmt;
 
 use serde::de::{Deserialize, DeserializeSeed, Deserializer, IgnoredAny, MapAccess, SeqAccess, Visitor};
 
-use super::{Action, Field, LikeEvent, MAX_EVENT_BYTES, Rejection};
-use crate::ids::{BadId, check_id};
+use super::{Deed, Event, Field, MAX_AMOUNT, MAX_EVENT_BYTES, Rejection};
+use crate::definitions::{Definition, Definitions, Direction, MemberField, SubjectField};
+use crate::ids::{BadId, CounterKind, CounterName, check_id};
 use crate::ports::log::Record;
 use crate::time::UnixMillis;
 
-/// Decodes a record. In CloudEvents' binary mode the attributes are headers and the value is the event itself, so the
+/// Decodes a record by the definitions that are in force. In CloudEvents' binary mode the attributes are headers and the value is the event itself, so the
 /// header `ce_specversion` has to name a version that is known; every other record is decoded by its value alone.
-pub fn decode(record: Record<'_>) -> Result<LikeEvent<'_>, Rejection> {
+pub fn decode<'a>(record: Record<'a>, definitions: &Definitions) -> Result<Event<'a>, Rejection> {
     if record.headers().len() > 0
         && let Some(version) = record.header("ce_specversion")
         && !version.starts_with(b"1.")
     {
         return Err(UNKNOWN_VERSION);
     }
-    decode_value(record.value, record.at)
+    decode_value(record.value, record.at, definitions)
 }
 
 /// Decodes a record's value; `recorded` is the record's own time, for an event that states none.
@@ -27,7 +28,11 @@ pub fn decode(record: Record<'_>) -> Result<LikeEvent<'_>, Rejection> {
 /// An object with `specversion` and without ids of its own is a CloudEvents envelope, and its `data` is the event
 /// (CloudEvents attribute names have no underscore, so neither can be mistaken for the other). A field given twice
 /// counts as given last, as JSON parsers at large have it. Unknown fields are ignored.
-pub fn decode_value(value: Option<&[u8]>, recorded: UnixMillis) -> Result<LikeEvent<'_>, Rejection> {
+pub fn decode_value<'a>(
+    value: Option<&'a [u8]>,
+    recorded: UnixMillis,
+    definitions: &Definitions,
+) -> Result<Event<'a>, Rejection> {
     let value = value.filter(|value| !value.is_empty()).ok_or(Rejection::EmptyValue)?;
     if value.len() > MAX_EVENT_BYTES {
         return Err(Rejection::TooLarge(value.len()));
@@ -35,8 +40,8 @@ pub fn decode_value(value: Option<&[u8]>, recorded: UnixMillis) -> Result<LikeEv
     let text = std::str::from_utf8(value).map_err(|error| Rejection::NotUtf8(error.valid_up_to()))?;
     match parse(text).map_err(|error| Rejection::NotJson(error.to_string()))? {
         Parsed::Other => Err(Rejection::NotAnObject),
-        Parsed::Object(fields) if fields.is_envelope() => open(fields)?.event(recorded),
-        Parsed::Object(fields) => fields.event(recorded),
+        Parsed::Object(fields) if fields.is_envelope() => open(fields)?.event(recorded, definitions),
+        Parsed::Object(fields) => fields.event(recorded, definitions),
     }
 }
 
@@ -74,6 +79,12 @@ struct Fields<'a> {
     user_id: Option<Scalar<'a>>,
     action: Option<Scalar<'a>>,
     ts: Option<Scalar<'a>>,
+    /// What other counters than likes need.
+    hashtag: Option<Scalar<'a>>,
+    reply_id: Option<Scalar<'a>>,
+    event_id: Option<Scalar<'a>>,
+    member: Option<Scalar<'a>>,
+    n: Option<Scalar<'a>>,
     specversion: Option<Scalar<'a>>,
     data: Option<Box<Parsed<'a>>>,
 }
@@ -83,21 +94,78 @@ impl<'a> Fields<'a> {
         self.specversion.is_some() && self.post_id.is_none() && self.user_id.is_none()
     }
 
-    fn event(self, recorded: UnixMillis) -> Result<LikeEvent<'a>, Rejection> {
-        Ok(LikeEvent {
-            post: id(self.post_id, Field::Post, Rejection::BadPostId)?,
-            user: id(self.user_id, Field::User, Rejection::BadUserId)?,
-            action: match self.action.ok_or(Rejection::MissingField(Field::Action))? {
-                Scalar::Text(action) if action == "like" => Action::Like,
-                Scalar::Text(action) if action == "unlike" => Action::Unlike,
-                _ => return Err(Rejection::BadAction),
-            },
+    /// The event: its action says by which definition it is read. Without one that is a text it is held to be about likes,
+    /// so that what else is wrong is named first.
+    fn event(mut self, recorded: UnixMillis, definitions: &Definitions) -> Result<Event<'a>, Rejection> {
+        let Some(Scalar::Text(action)) = self.action.take_if(|action| matches!(action, Scalar::Text(_))) else {
+            let bad = self.action.is_some();
+            self.subject(SubjectField::Post)?;
+            self.user()?;
+            return Err(if bad { Rejection::BadAction(None) } else { Rejection::MissingField(Field::Action) });
+        };
+        let Some((definition, direction)) = definitions.acted_on(&action) else {
+            return Err(Rejection::BadAction(Some(action.into())));
+        };
+        Ok(Event {
+            counter: definition.name.clone(),
+            subject: self.subject(definition.subject)?,
+            deed: self.deed(definition, direction)?,
             at: match self.ts {
                 None | Some(Scalar::Null) => recorded,
                 Some(Scalar::Whole(ms)) if ms <= UnixMillis::MAX.0 => UnixMillis(ms),
                 Some(_) => return Err(Rejection::BadTimestamp),
             },
         })
+    }
+
+    fn subject(&mut self, field: SubjectField) -> Result<Cow<'a, str>, Rejection> {
+        let value = match field {
+            SubjectField::Post => self.post_id.take(),
+            SubjectField::Hashtag => self.hashtag.take(),
+        };
+        let bad = if field == SubjectField::Post { Rejection::BadPostId } else { Rejection::BadHashtag };
+        id(value, Field::Subject(field), bad)
+    }
+
+    fn user(&mut self) -> Result<Cow<'a, str>, Rejection> {
+        id(self.user_id.take(), Field::User, Rejection::BadUserId)
+    }
+
+    fn member(&mut self, field: MemberField) -> Result<Cow<'a, str>, Rejection> {
+        let value = match field {
+            MemberField::User => self.user_id.take(),
+            MemberField::Reply => self.reply_id.take(),
+            MemberField::Event => self.event_id.take(),
+            MemberField::Post => self.post_id.take(),
+            MemberField::Member => self.member.take(),
+        };
+        match value {
+            Some(Scalar::Text(text)) => {
+                check_id(&text).map(|()| text).map_err(|fault| Rejection::BadMember(field, Some(fault)))
+            }
+            _ => Err(Rejection::BadMember(field, None)),
+        }
+    }
+
+    fn deed(&mut self, definition: &Definition, direction: Direction) -> Result<Deed<'a>, Rejection> {
+        let adds = direction == Direction::Add;
+        match definition.kind() {
+            CounterKind::Set => {
+                // Its reasons are as old as the likes themselves.
+                let likes = definition.name == CounterName::LIKES;
+                let id = if likes { self.user()? } else { self.member(definition.member)? };
+                Ok(Deed::Member { id, present: adds })
+            }
+            CounterKind::Sum => {
+                let n = match self.n.take() {
+                    None | Some(Scalar::Null) => 1,
+                    Some(Scalar::Whole(n)) => i64::try_from(n).unwrap_or(i64::MAX),
+                    Some(_) => return Err(Rejection::BadAmount),
+                };
+                let amount = if (1..=MAX_AMOUNT).contains(&n) { n } else { return Err(Rejection::BadAmount) };
+                Ok(Deed::Amount(if adds { amount } else { -amount }))
+            }
+        }
     }
 }
 
@@ -175,6 +243,11 @@ impl<'de> Visitor<'de> for Layer {
                 Name::UserId => fields.user_id = Some(map.next_value()?),
                 Name::Action => fields.action = Some(map.next_value()?),
                 Name::Ts => fields.ts = Some(map.next_value()?),
+                Name::Hashtag => fields.hashtag = Some(map.next_value()?),
+                Name::ReplyId => fields.reply_id = Some(map.next_value()?),
+                Name::EventId => fields.event_id = Some(map.next_value()?),
+                Name::Member => fields.member = Some(map.next_value()?),
+                Name::N => fields.n = Some(map.next_value()?),
                 Name::SpecVersion if self == Self::Outer => fields.specversion = Some(map.next_value()?),
                 Name::Data if self == Self::Outer => {
                     fields.data = Some(Box::new(map.next_value_seed(Self::Inner)?));
@@ -193,6 +266,11 @@ enum Name {
     UserId,
     Action,
     Ts,
+    Hashtag,
+    ReplyId,
+    EventId,
+    Member,
+    N,
     SpecVersion,
     Data,
     Unknown,
@@ -212,6 +290,11 @@ impl<'de> Deserialize<'de> for Name {
                     "user_id" => Name::UserId,
                     "action" => Name::Action,
                     "ts" => Name::Ts,
+                    "hashtag" => Name::Hashtag,
+                    "reply_id" => Name::ReplyId,
+                    "event_id" => Name::EventId,
+                    "member" => Name::Member,
+                    "n" => Name::N,
                     "specversion" => Name::SpecVersion,
                     "data" => Name::Data,
                     _ => Name::Unknown,
@@ -263,22 +346,31 @@ impl<'de> Deserialize<'de> for Scalar<'de> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::definitions::Entry;
     use crate::fence::Offset;
     use crate::ports::log::{Header, Records};
 
     const RECORDED: UnixMillis = UnixMillis(77);
 
+    fn likes() -> Definitions {
+        Definitions::likes_alone()
+    }
+
+    fn present(event: &Event<'_>) -> bool {
+        matches!(event.deed, Deed::Member { present: true, .. })
+    }
+
     fn reason(value: &str) -> &'static str {
-        decode_value(Some(value.as_bytes()), RECORDED).map_or_else(|rejection| rejection.reason(), |_| "accepted")
+        decode_value(Some(value.as_bytes()), RECORDED, &likes()).map_or_else(|rejection| rejection.reason(), |_| "accepted")
     }
 
     #[test]
     fn the_documented_event_is_accepted_and_its_ids_are_borrowed() {
         let value = br#"{"post_id":"p-1","user_id":"u-1","action":"like","ts":1700000000000,"event_id":"optional"}"#;
-        let event = decode_value(Some(value), RECORDED).unwrap();
-        assert_eq!((event.post(), event.user(), event.action), ("p-1", "u-1", Action::Like));
+        let event = decode_value(Some(value), RECORDED, &likes()).unwrap();
+        assert_eq!((event.subject(), event.member(), present(&event)), ("p-1", Some("u-1"), true));
         assert_eq!(event.at, UnixMillis(1_700_000_000_000));
-        assert!(matches!((&event.post, &event.user), (Cow::Borrowed(_), Cow::Borrowed(_))));
+        assert!(matches!(&event, Event { subject: Cow::Borrowed(_), deed: Deed::Member { id: Cow::Borrowed(_), .. }, .. }));
     }
 
     #[test]
@@ -287,16 +379,16 @@ mod tests {
             r#"{"post_id":"p","user_id":"u","action":"unlike"}"#,
             r#"{"post_id":"p","user_id":"u","action":"unlike","ts":null}"#,
         ] {
-            let event = decode_value(Some(value.as_bytes()), RECORDED).unwrap();
-            assert_eq!((event.action, event.at), (Action::Unlike, RECORDED));
+            let event = decode_value(Some(value.as_bytes()), RECORDED, &likes()).unwrap();
+            assert_eq!((present(&event), event.at), (false, RECORDED));
         }
     }
 
     #[test]
     fn each_way_to_be_wrong_has_its_reason() {
-        assert_eq!(decode_value(None, RECORDED), Err(Rejection::EmptyValue));
-        assert_eq!(decode_value(Some(b""), RECORDED), Err(Rejection::EmptyValue));
-        assert_eq!(decode_value(Some(b"{\"a\":\"\xff\"}"), RECORDED), Err(Rejection::NotUtf8(6)));
+        assert_eq!(decode_value(None, RECORDED, &likes()), Err(Rejection::EmptyValue));
+        assert_eq!(decode_value(Some(b""), RECORDED, &likes()), Err(Rejection::EmptyValue));
+        assert_eq!(decode_value(Some(b"{\"a\":\"\xff\"}"), RECORDED, &likes()), Err(Rejection::NotUtf8(6)));
         for (value, expected) in [
             (" ", "not_json"),
             ("{", "not_json"),
@@ -362,8 +454,8 @@ mod tests {
     #[test]
     fn a_field_given_twice_counts_as_given_last() {
         let value = br#"{"post_id":1,"user_id":"u","action":"like","post_id":"p","action":"unlike"}"#;
-        let event = decode_value(Some(value), RECORDED).unwrap();
-        assert_eq!((event.post(), event.action), ("p", Action::Unlike));
+        let event = decode_value(Some(value), RECORDED, &likes()).unwrap();
+        assert_eq!((event.subject(), present(&event)), ("p", false));
     }
 
     #[test]
@@ -384,7 +476,7 @@ mod tests {
         let reason = |value: Option<&[u8]>, headers: &[Header<'_>]| {
             let mut records = Records::default();
             records.push(Offset(0), RECORDED, None, value, headers.iter().copied());
-            decode(records.get(0).unwrap()).map_or_else(|rejection| rejection.reason(), |_| "accepted")
+            decode(records.get(0).unwrap(), &likes()).map_or_else(|rejection| rejection.reason(), |_| "accepted")
         };
         let version = |version: Option<&'static [u8]>| [("ce_id", Some(&b"1"[..])), ("ce_specversion", version)];
         assert_eq!(reason(Some(EVENT), &version(Some(b"1.0"))), "accepted");
@@ -413,11 +505,73 @@ mod tests {
             Rejection::MissingField(Field::Action),
             Rejection::BadPostId(None),
             Rejection::BadUserId(Some(BadId::Empty)),
-            Rejection::BadAction,
+            Rejection::BadHashtag(None),
+            Rejection::BadMember(MemberField::Reply, None),
+            Rejection::BadAction(None),
+            Rejection::BadAmount,
             Rejection::BadTimestamp,
             Rejection::BadEnvelope(""),
             Rejection::RefusedByStore(String::new()),
         ];
         assert_eq!(one_of_each.map(|rejection| rejection.reason()), Rejection::REASONS);
+    }
+
+    fn many() -> Definitions {
+        let entry = |name: &str, kind: &str, add: &str| Entry {
+            name: name.into(),
+            kind: kind.into(),
+            add: add.into(),
+            remove: Some(format!("un{add}")),
+            ..Entry::default()
+        };
+        let replies = Entry { member: Some("reply_id".into()), ..entry("replies", "set", "reply") };
+        let tagged = Entry {
+            subject: Some("hashtag".into()),
+            member: Some("post_id".into()),
+            ..entry("tagged", "set", "tag")
+        };
+        Definitions::new(&[replies, tagged, entry("views", "sum", "view")]).unwrap()
+    }
+
+    #[test]
+    fn the_action_says_which_fields_an_event_needs() {
+        let of = |value: &str| {
+            let (many, value) = (many(), value.to_owned().into_bytes());
+            let event = decode_value(Some(&value), RECORDED, &many).unwrap();
+            format!("{} {} {:?}", event.counter, event.subject(), event.deed)
+        };
+        for (value, expected) in [
+            (r#"{"post_id":"p","user_id":"u","action":"like"}"#, r#"likes p Member { id: "u", present: true }"#),
+            (r#"{"post_id":"p","action":"unreply","reply_id":"r"}"#, r#"replies p Member { id: "r", present: false }"#),
+            (r#"{"hashtag":"h","action":"tag","post_id":"p"}"#, r#"tagged h Member { id: "p", present: true }"#),
+            (r#"{"post_id":"p","action":"view"}"#, "views p Amount(1)"),
+            (r#"{"post_id":"p","action":"view","n":null}"#, "views p Amount(1)"),
+            (r#"{"post_id":"p","action":"view","n":1000000}"#, "views p Amount(1000000)"),
+            (r#"{"post_id":"p","action":"unview","n":25}"#, "views p Amount(-25)"),
+        ] {
+            assert_eq!(of(value), expected, "{value}");
+        }
+    }
+
+    #[test]
+    fn each_way_to_be_wrong_about_another_counter_has_its_reason() {
+        for (value, expected) in [
+            (r#"{"post_id":"p","action":"view","n":0}"#, "bad_amount"),
+            (r#"{"post_id":"p","action":"view","n":-1}"#, "bad_amount"),
+            (r#"{"post_id":"p","action":"view","n":1.0}"#, "bad_amount"),
+            (r#"{"post_id":"p","action":"view","n":1000001}"#, "bad_amount"),
+            (r#"{"post_id":"p","action":"view","n":"1"}"#, "bad_amount"),
+            (r#"{"action":"view"}"#, "missing_field"),
+            (r#"{"post_id":"p","action":"reply"}"#, "bad_member"),
+            (r#"{"post_id":"p","action":"reply","reply_id":7}"#, "bad_member"),
+            (r#"{"post_id":"p","action":"reply","reply_id":""}"#, "bad_member"),
+            (r#"{"post_id":"p","action":"tag"}"#, "missing_field"),
+            (r#"{"hashtag":7,"post_id":"p","action":"tag"}"#, "bad_hashtag"),
+            (r#"{"hashtag":"h","action":"tag"}"#, "bad_member"),
+            (r#"{"action":"see"}"#, "bad_action"),
+        ] {
+            let rejection = decode_value(Some(value.as_bytes()), RECORDED, &many()).unwrap_err();
+            assert_eq!(rejection.reason(), expected, "{value}");
+        }
     }
 }

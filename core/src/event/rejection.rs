@@ -4,13 +4,15 @@ use std::fmt;
 
 use thiserror::Error;
 
-use super::MAX_EVENT_BYTES;
+use super::{MAX_AMOUNT, MAX_EVENT_BYTES};
+use crate::definitions::{MemberField, SubjectField};
 use crate::ids::BadId;
 
-/// A field every event has.
+/// A field that an event must have.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Field {
-    Post,
+    /// What is counted.
+    Subject(SubjectField),
     User,
     Action,
 }
@@ -18,7 +20,7 @@ pub enum Field {
 impl fmt::Display for Field {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
-            Self::Post => "post_id",
+            Self::Subject(field) => field.as_str(),
             Self::User => "user_id",
             Self::Action => "action",
         })
@@ -53,9 +55,18 @@ pub enum Rejection {
     /// `user_id` is not a valid id; `None` where it is not a text.
     #[error("user_id: {}", id_fault(*.0))]
     BadUserId(Option<BadId>),
-    /// `action` is neither `like` nor `unlike`.
-    #[error("action is neither \"like\" nor \"unlike\"")]
-    BadAction,
+    /// `hashtag` is not a valid id; `None` where it is not a text.
+    #[error("hashtag: {}", id_fault(*.0))]
+    BadHashtag(Option<BadId>),
+    /// The member of a set other than likes is not a valid id; `None` where it is absent or not a text.
+    #[error("{} names the member: {}", .0.as_str(), id_fault(*.1))]
+    BadMember(MemberField, Option<BadId>),
+    /// No counter has this `action`; `None` where it is not a text.
+    #[error("action: {}", action_fault(.0.as_deref()))]
+    BadAction(Option<Box<str>>),
+    /// `n` is not a whole number from 1 to [`MAX_AMOUNT`].
+    #[error("n is not a whole number from 1 to {MAX_AMOUNT}")]
+    BadAmount,
     /// `ts` is not a whole number of milliseconds since the epoch, up to the year 9999.
     #[error("ts is not a whole number of milliseconds since the epoch")]
     BadTimestamp,
@@ -69,7 +80,7 @@ pub enum Rejection {
 
 impl Rejection {
     /// Every reason there is.
-    pub const REASONS: [&'static str; 12] = [
+    pub const REASONS: [&'static str; 15] = [
         "empty_value",
         "too_large",
         "not_utf8",
@@ -78,7 +89,10 @@ impl Rejection {
         "missing_field",
         "bad_post_id",
         "bad_user_id",
+        "bad_hashtag",
+        "bad_member",
         "bad_action",
+        "bad_amount",
         "bad_timestamp",
         "bad_envelope",
         "refused_by_store",
@@ -95,7 +109,10 @@ impl Rejection {
             Self::MissingField(_) => "missing_field",
             Self::BadPostId(_) => "bad_post_id",
             Self::BadUserId(_) => "bad_user_id",
-            Self::BadAction => "bad_action",
+            Self::BadHashtag(_) => "bad_hashtag",
+            Self::BadMember(..) => "bad_member",
+            Self::BadAction(_) => "bad_action",
+            Self::BadAmount => "bad_amount",
             Self::BadTimestamp => "bad_timestamp",
             Self::BadEnvelope(_) => "bad_envelope",
             Self::RefusedByStore(_) => "refused_by_store",
@@ -105,4 +122,10 @@ impl Rejection {
 
 fn id_fault(fault: Option<BadId>) -> String {
     fault.map_or_else(|| "an id is a text".to_owned(), |fault| fault.to_string())
+}
+
+fn action_fault(action: Option<&str>) -> String {
+    // A text of any length may stand there, and the reason goes into a header.
+    let cut = |action: &str| action.chars().take(64).collect::<String>();
+    action.map_or_else(|| "an action is a text".to_owned(), |action| format!("no counter has {:?}", cut(action)))
 }

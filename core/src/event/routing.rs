@@ -6,7 +6,7 @@ use std::str::FromStr;
 
 use thiserror::Error;
 
-use super::LikeEvent;
+use super::Event;
 use crate::ids::ShardCount;
 
 /// What producers put in a record's key.
@@ -30,6 +30,11 @@ impl KeyScheme {
             Self::Post => post.to_owned(),
             Self::PostShard => format!("{post}#{}", shards.shard_of(user)),
         }
+    }
+
+    /// The key of an event. One of a sum is in order with no other, so that its subject's does.
+    pub fn key_of(self, event: &Event<'_>, shards: ShardCount) -> String {
+        event.member().map_or_else(|| event.subject().to_owned(), |member| self.key(event.subject(), member, shards))
     }
 }
 
@@ -66,11 +71,12 @@ pub struct Routing {
 }
 
 impl Routing {
-    /// Whether `event` belongs into `partition`.
-    pub fn fits(&self, event: &LikeEvent<'_>, partition: u32) -> bool {
+    /// Whether `event` belongs into `partition`. What is added to a sum may come by any.
+    pub fn fits(&self, event: &Event<'_>, partition: u32) -> bool {
+        let Some(member) = event.member() else { return true };
         let belongs = match self.scheme {
-            KeyScheme::Post => partition_of(event.post().as_bytes(), self.partitions),
-            scheme => partition_of(scheme.key(event.post(), event.user(), self.shards).as_bytes(), self.partitions),
+            KeyScheme::Post => partition_of(event.subject().as_bytes(), self.partitions),
+            scheme => partition_of(scheme.key(event.subject(), member, self.shards).as_bytes(), self.partitions),
         };
         belongs == partition
     }
@@ -102,7 +108,7 @@ fn murmur2(key: &[u8]) -> u32 {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::event::Action;
+    use crate::event::{Action, LikeEvent};
     use crate::ids::{PostId, UserId};
     use crate::time::UnixMillis;
 
@@ -132,7 +138,7 @@ mod tests {
     #[test]
     fn an_event_fits_the_partition_of_its_key_and_no_other() {
         let (post, user) = (PostId::new("p").unwrap(), UserId::new("u").unwrap());
-        let event = LikeEvent::new(&post, &user, Action::Like, UnixMillis(5));
+        let event = LikeEvent::new(&post, &user, Action::Like, UnixMillis(5)).into();
         for scheme in [KeyScheme::Post, KeyScheme::PostShard] {
             let routing = Routing { scheme, shards: ShardCount::DEFAULT, partitions: 12 };
             let fitting: Vec<u32> = (0..12).filter(|partition| routing.fits(&event, *partition)).collect();

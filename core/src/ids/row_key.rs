@@ -40,6 +40,11 @@ impl RowKey {
     pub fn of(counter: &CounterId, member: &str, shards: ShardCount) -> Self {
         Self { counter: counter.clone(), shard: shards.shard_of(member) }
     }
+
+    /// The row key of the cell that Kafka partition `index` has in `counter`: two partitions never share a cell.
+    pub fn of_cell(counter: &CounterId, index: u32, shards: ShardCount) -> Self {
+        Self { counter: counter.clone(), shard: shards.shard_of_cell(index) }
+    }
 }
 
 impl fmt::Display for RowKey {

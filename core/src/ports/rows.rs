@@ -4,8 +4,8 @@ use async_trait::async_trait;
 
 use super::{Cursor, Outcome, Page};
 use crate::batch::Change;
-use crate::fence::{Advance, Commit, Fence, Partition};
-use crate::ids::{MemberKey, ReservedKey, RowKey, UserId, check_id};
+use crate::fence::{Advance, Commit, Fence, Partition, Reached};
+use crate::ids::{CounterId, MemberKey, ReservedKey, RowKey, UserId, check_id};
 use crate::time::UnixMillis;
 use crate::weight::{Stated, Weight};
 use crate::window::Marker;
@@ -23,7 +23,12 @@ pub trait FencedRows: Send + Sync {
     /// Creates the fence if there is none. Safe to repeat: what is there already stays.
     async fn create_fence(&self, partition: &Partition, fence: &Fence) -> Outcome<()>;
 
-    /// Changes the rows and moves the fence, all or nothing, if the fence is as `advance` knows it. At most
+    /// How far the cells of `partition` in these counters have come, read consistently, in their order; `None` where there is
+    /// none.
+    async fn cells(&self, partition: &Partition, counters: &[CounterId]) -> Outcome<Vec<Option<Reached>>>;
+
+    /// Changes the rows and moves the fence, all or nothing, if the fence is as `advance` knows it and each cell is as
+    /// [`Reached::admits`] wants it. At most
     /// [`BatchLimits::MAX_ROWS`](crate::batch::BatchLimits::MAX_ROWS) changes. Safe to repeat, by any process and at any time: a
     /// second copy finds the fence moved.
     async fn commit(&self, partition: &Partition, advance: &Advance, changes: &[Change<'_>]) -> Commit;
@@ -31,7 +36,7 @@ pub trait FencedRows: Send + Sync {
     /// Every fence of `topic`, for people.
     async fn fences(&self, topic: &str) -> Outcome<Vec<(Partition, Fence)>>;
 
-    /// An operator's way past an alarm: replaces the fence if it is still `seen`, with its `cfg` one higher. `false`
+    /// Replaces the fence if it is still `seen`, with its `cfg` one higher: its terms change in no other way. `false`
     /// where it was not. Safe to repeat: the condition holds once.
     async fn reset_fence(&self, partition: &Partition, seen: &Fence, to: &Fence) -> Outcome<bool>;
 }

@@ -5,7 +5,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use tally_adapters::kafka;
-use tally_core::event::{Action, KeyScheme, decode, partition_of};
+use tally_core::definitions::Definitions;
+use tally_core::event::{Action, Deed, KeyScheme, decode, partition_of};
 use tally_core::ids::ShardCount;
 use tally_core::ports::TopicReader;
 use tally_count_api::{Config, WriteConfig};
@@ -40,11 +41,12 @@ async fn what_was_accepted_is_in_kafka_where_every_producer_would_have_put_it() 
         for (partition, log) in reader.logs().await.unwrap() {
             let records = reader.read(&partition, log.start, log.end).await.unwrap();
             for record in records.iter() {
-                let event = decode(record).unwrap();
-                let expected = key.key(event.post(), event.user(), ShardCount::DEFAULT);
+                let event = decode(record, &Definitions::likes_alone()).unwrap();
+                let expected = key.key_of(&event, ShardCount::DEFAULT);
                 assert_eq!(record.key, Some(expected.as_bytes()));
                 assert_eq!(partition.index, partition_of(expected.as_bytes(), PARTITIONS), "{expected}");
-                found.insert((event.post().to_owned(), event.user().to_owned(), event.action == Action::Like));
+                let Deed::Member { id, present } = &event.deed else { panic!("{event:?}") };
+                found.insert((event.subject().to_owned(), id.clone().into_owned(), *present));
             }
         }
         assert_eq!(found, accepted);

@@ -2,6 +2,7 @@
 
 use async_trait::async_trait;
 
+use crate::definitions::Definitions;
 use crate::ids::ShardCount;
 use crate::ports::Outcome;
 
@@ -15,4 +16,11 @@ pub trait DeploymentConfig: Send + Sync {
     /// What the deployment was created with, read consistently; `None` before it was. For processes that only read: they
     /// must not decide what others are about to.
     async fn deployed(&self) -> Outcome<Option<ShardCount>>;
+
+    /// The deployment's counters, read consistently; likes alone where none were defined.
+    async fn definitions(&self) -> Outcome<Definitions>;
+
+    /// Replaces the counters `seen` by `to`, which has the same ones first; `false` where others stand. Safe to repeat: a
+    /// repetition after a success answers `false`.
+    async fn define(&self, seen: &Definitions, to: &Definitions) -> Outcome<bool>;
 }

@@ -2,6 +2,7 @@
 
 use proptest::prelude::{Strategy, any, prop_assert, prop_assert_eq, prop_assert_ne, proptest};
 use proptest::sample::{Index, select};
+use tally_core::definitions::Definitions;
 use tally_core::event::{Action, KeyScheme, LikeEvent, Rejection, decode_value, partition_of};
 use tally_core::ids::{CounterId, PostId, RowKey, Sequence, Shard, ShardCount, UserId};
 use tally_core::time::UnixMillis;
@@ -62,10 +63,12 @@ fn damaged(mut value: Vec<u8>, damage: Damage) -> Vec<u8> {
 
 /// An accepted event has valid ids and survives; a refused one has a reason from the list.
 fn check(value: &[u8]) {
-    match decode_value(Some(value), RECORDED) {
+    let likes = Definitions::likes_alone();
+    match decode_value(Some(value), RECORDED, &likes) {
         Ok(event) => {
-            assert!(PostId::new(event.post()).is_ok() && UserId::new(event.user()).is_ok());
-            assert_eq!(decode_value(Some(&event.encode()), UnixMillis(0)), Ok(event));
+            let like = LikeEvent::of(&event).expect("there are likes alone");
+            assert!(PostId::new(event.subject()).is_ok() && UserId::new(event.member().unwrap()).is_ok());
+            assert_eq!(decode_value(Some(&like.encode()), UnixMillis(0), &likes), Ok(event));
         }
         Err(rejection) => assert!(Rejection::REASONS.contains(&rejection.reason())),
     }
@@ -85,7 +88,7 @@ proptest! {
         let (post, user) = (PostId::new(&post).unwrap(), UserId::new(&user).unwrap());
         let event = LikeEvent::new(&post, &user, action, UnixMillis(at));
         let value = event.encode();
-        prop_assert_eq!(decode_value(Some(&value), RECORDED), Ok(event));
+        prop_assert_eq!(decode_value(Some(&value), RECORDED, &Definitions::likes_alone()), Ok(event.into()));
     }
 
     #[test]

@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use tally_adapters::dynamodb;
+use tally_core::definitions::Definitions;
 use tally_core::ids::{Ordinal, Sequence, ShardCount, StreamLabel, StreamShardId};
 use tally_core::lineage::{HOLD, Loss};
 use tally_core::ports::{
@@ -189,5 +190,13 @@ impl DeploymentConfig for MutatedCheckpoints {
 
     async fn deployed(&self) -> Outcome<Option<ShardCount>> {
         self.inner.deployed().await
+    }
+
+    async fn definitions(&self) -> Outcome<Definitions> {
+        self.inner.definitions().await
+    }
+
+    async fn define(&self, seen: &Definitions, to: &Definitions) -> Outcome<bool> {
+        self.inner.define(seen, to).await
     }
 }

@@ -5,8 +5,8 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use tally_core::batch::Change;
-use tally_core::fence::{Advance, Commit, Fence, Partition};
-use tally_core::ids::RowKey;
+use tally_core::fence::{Advance, Commit, Fence, Partition, Reached};
+use tally_core::ids::{CounterId, RowKey};
 use tally_core::ports::{FencedRows, MarkerPut, Markers, Outcome};
 use tally_core::window::{Marker, Phase};
 
@@ -28,6 +28,10 @@ impl FencedRows for MutatedRows {
 
     async fn create_fence(&self, partition: &Partition, fence: &Fence) -> Outcome<()> {
         self.0.create_fence(partition, fence).await
+    }
+
+    async fn cells(&self, partition: &Partition, counters: &[CounterId]) -> Outcome<Vec<Option<Reached>>> {
+        self.0.cells(partition, counters).await
     }
 
     async fn commit(&self, partition: &Partition, advance: &Advance, changes: &[Change<'_>]) -> Commit {

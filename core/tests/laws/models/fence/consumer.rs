@@ -8,6 +8,7 @@ use tally_core::batch::BatchLimits;
 use tally_core::consume::{Consume, Effect, Input, Leave, Letter, Note, Setup};
 use tally_core::event::{Action, KeyScheme, LikeEvent};
 use tally_core::fault::Fault;
+use tally_core::definitions::Definitions;
 use tally_core::fence::{Fence, Log, Offset, Partition};
 use tally_core::ids::{PostId, ShardCount, UserId};
 use tally_core::ports::log::Records;
@@ -97,7 +98,9 @@ impl Consumer {
             }
             Effect::ReadLog => self.ask = Some(Ask::Log),
             Effect::CreateFence(fence) => self.ask = Some(Ask::Create(fence)),
-            Effect::NameTopic { .. } => unreachable!("this broker tells no topic ids"),
+            Effect::ReplaceFence { .. } => unreachable!("this broker tells no topic ids, and nothing is defined"),
+            Effect::ReadDefinitions => return Some(Input::Definitions(Ok(Definitions::likes_alone()))),
+            Effect::ReadCells(_) => unreachable!("there are no sums"),
             Effect::CountPartitions => return Some(Input::Partitions(Ok(1))),
             Effect::RecallPartitions(partitions) => return Some(Input::FirstSeen(Ok(partitions))),
             Effect::StartAt(offset) => {

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use tally_core::batch::SealedBatch;
+use tally_core::batch::{Change, SealedBatch};
 use tally_core::event::Action;
 use tally_core::fence::{Advance, Commit, Fence, Offset, Refused, TopicId};
 
@@ -26,7 +26,7 @@ pub(super) struct Known {
 
 impl Known {
     pub(super) fn fence(self) -> Fence {
-        Fence { offset: Offset(self.offset), cfg: self.cfg, topic: topic() }
+        Fence::new(Offset(self.offset), self.cfg, topic())
     }
 
     fn of(fence: &Fence) -> Self {
@@ -75,14 +75,17 @@ impl Table {
     pub(super) fn land(&mut self, request: &Request, rules: &Consumers) -> Commit {
         let changes = request.batch.changes();
         let user = |user: &str| user.parse::<u8>().expect("users are numbers here");
-        if changes.iter().any(|change| user(change.user.as_str()) == UNWELCOME) {
+        let unwelcome = |change: &Change<'_>| matches!(change, Change::Member { user: id, .. } if user(id) == UNWELCOME);
+        if changes.iter().any(unwelcome) {
             return Commit::Invalid("not welcome".to_owned());
         }
         if !self.admits(&request.advance, rules) {
             return Commit::Cancelled(vec![Refused::Condition, Refused::Nothing]);
         }
         for change in changes {
-            apply(&mut self.rows, user(change.user.as_str()), change.action);
+            if let Change::Member { user: id, present, .. } = change {
+                apply(&mut self.rows, user(id), if present { Action::Like } else { Action::Unlike });
+            }
         }
         self.fence = Some(Known::of(&request.advance.reached()));
         Commit::Done

@@ -1,0 +1,104 @@
+//! The definitions that a partition is read by, and how it comes to more of them.
+//!
+//! A record is decoded by the definitions that the fence states, and by no others: so every worker decodes it alike. Where
+//! none of them has its action, the deployment's list is read, after the record was polled: an action that was defined before it
+//! was said is in that list. If the list has it, the fence is made to state the whole list; if not, the record is rejected.
+
+use crate::definitions::Definitions;
+use crate::fence::Offset;
+
+/// What is in force, what is known beside it, and what is being done about the difference.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub(super) struct Learning {
+    /// All that the fence states.
+    stated: Definitions,
+    /// Of these, what is said in the partition's topic.
+    here: Definitions,
+    /// Records before this one were polled before the list was read last, and it had none of the actions they lack.
+    settled: Offset,
+    topic: Box<str>,
+    stage: Stage,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+enum Stage {
+    Idle,
+    /// The list is being read for a record that has this action, and so for all that were polled by then.
+    Asking {
+        action: Box<str>,
+        polled: Offset,
+        tries: u32,
+    },
+    /// The list has the action, and so many entries.
+    Wanted(u32),
+    /// The fence is being replaced.
+    Changing,
+}
+
+impl Learning {
+    pub(super) fn new(stated: Definitions, topic: &str, fence: Offset) -> Self {
+        let here = stated.said_in(topic);
+        Self { stated, here, settled: fence, topic: topic.into(), stage: Stage::Idle }
+    }
+
+    /// What a record is decoded by.
+    pub(super) fn definitions(&self) -> &Definitions {
+        &self.here
+    }
+
+    /// Whether a record at `offset` whose action is unknown is known to be none.
+    pub(super) fn is_settled(&self, offset: Offset) -> bool {
+        offset < self.settled
+    }
+
+    pub(super) fn is_idle(&self) -> bool {
+        self.stage == Stage::Idle
+    }
+
+    pub(super) fn asks(&self) -> bool {
+        matches!(self.stage, Stage::Asking { .. })
+    }
+
+    pub(super) fn changes(&self) -> bool {
+        self.stage == Stage::Changing
+    }
+
+    /// The list is read for `action`; every record before `polled` was polled by now.
+    pub(super) fn ask(&mut self, action: Box<str>, polled: Offset) {
+        self.stage = Stage::Asking { action, polled, tries: 0 };
+    }
+
+    /// The list could not be read: how often that has been so.
+    pub(super) fn failed(&mut self) -> u32 {
+        let Stage::Asking { tries, .. } = &mut self.stage else { return 1 };
+        *tries = tries.saturating_add(1);
+        *tries
+    }
+
+    /// Takes in the list that was read.
+    pub(super) fn learnt(&mut self, list: Definitions) -> Result<(), String> {
+        let Stage::Asking { action, polled, .. } = &self.stage else { return Ok(()) };
+        if !self.stated.precede(&list) {
+            return Err("the counters in `config` are not those that the fence states, and more: \
+                        was it put back to an older state"
+                .to_owned());
+        }
+        self.stage = if list.said_in(&self.topic).acted_on(action).is_some() {
+            Stage::Wanted(list.count())
+        } else {
+            self.settled = self.settled.max(*polled);
+            Stage::Idle
+        };
+        Ok(())
+    }
+
+    /// How many entries the fence is to state, once the batch before it is written.
+    pub(super) fn wanted(&self) -> Option<u32> {
+        if let Stage::Wanted(count) = self.stage { Some(count) } else { None }
+    }
+
+    /// The fence is replaced now: whether it was not already.
+    pub(super) fn change(&mut self) -> bool {
+        !std::mem::replace(&mut self.stage, Stage::Changing).eq(&Stage::Changing)
+    }
+}

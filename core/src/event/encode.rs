@@ -1,0 +1,44 @@
+//! An event to be sent, by the definition of its counter.
+
+use serde::ser::{SerializeMap as _, Serializer as _};
+
+use crate::definitions::{Definition, Direction};
+use crate::ids::UserId;
+use crate::time::UnixMillis;
+
+/// Whom or how much an event is about.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Said<'a> {
+    /// A member of a set.
+    Member(&'a UserId),
+    /// An amount of a sum.
+    Amount(u32),
+}
+
+/// The value of a record that says this; `None` where the definition has no action of that direction.
+pub fn encode(
+    definition: &Definition,
+    subject: &str,
+    direction: Direction,
+    said: Said<'_>,
+    at: UnixMillis,
+) -> Option<Vec<u8>> {
+    let action = definition.action(direction)?;
+    let mut value = Vec::with_capacity(96);
+    let mut json = serde_json::Serializer::new(&mut value);
+    let written: Result<(), serde_json::Error> = (|| {
+        let mut map = json.serialize_map(None)?;
+        map.serialize_entry(definition.subject.as_str(), subject)?;
+        if let Said::Member(member) = said {
+            map.serialize_entry(definition.member.as_str(), member.as_str())?;
+        }
+        map.serialize_entry("action", action)?;
+        if let Said::Amount(n) = said {
+            map.serialize_entry("n", &n)?;
+        }
+        map.serialize_entry("ts", &at)?;
+        map.end()
+    })();
+    written.expect("strings and integers always serialise");
+    Some(value)
+}
