@@ -195,6 +195,7 @@ impl Consume {
             let confirmed = fence == seen;
             let ahead = self.ahead.take().filter(|_| confirmed);
             if let Some((_, alarm)) = ahead {
+                self.fruitless = Some(0);
                 return self.halt(Halt::Alarm(alarm), effects);
             }
         }

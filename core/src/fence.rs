@@ -90,9 +90,8 @@ impl Reached {
     /// The condition of a cell's write, whose first event is at `from`: without it a sum has no cure for an event that is
     /// added twice, and no recount would see it.
     pub fn admits(stored: Option<Self>, generation: u64, from: Offset) -> bool {
-        let behind = |stored: Self| {
-            stored.generation < generation || (stored.generation == generation && stored.to <= from)
-        };
+        let behind =
+            |stored: Self| stored.generation < generation || (stored.generation == generation && stored.to <= from);
         stored.is_none_or(behind)
     }
 }
@@ -147,7 +146,9 @@ pub enum Alarm {
     #[error("the fence is at {fence}, but the log ends at {end}: has the log lost its tail")]
     BeyondLog { fence: Offset, end: Offset },
     /// The fence was moved back without a word of it: events behind it are in a sum already.
-    #[error("the fence is at {fence}, but the cell of `{counter}` has events up to {to}: was the fence moved back by hand")]
+    #[error(
+        "the fence is at {fence}, but the cell of `{counter}` has events up to {to}: was the fence moved back by hand"
+    )]
     CellAhead { fence: Offset, counter: CounterId, to: Offset },
 }
 

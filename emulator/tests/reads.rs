@@ -221,8 +221,16 @@ async fn a_scan_costs_a_unit_for_each_partition_that_it_comes_by() {
     assert_eq!(cost(json!({})).await, 2.0);
     assert_eq!(cost(json!({"ConsistentRead": true})).await, 4.0);
     for segment in 0..4 {
-        assert_eq!(cost(json!({"Segment": segment, "TotalSegments": 4})).await, 0.5, "segment {segment} is a partition");
-        assert_eq!(cost(json!({"Segment": segment, "TotalSegments": 8})).await, 0.5, "segment {segment} is half of one");
+        assert_eq!(
+            cost(json!({"Segment": segment, "TotalSegments": 4})).await,
+            0.5,
+            "segment {segment} is a partition"
+        );
+        assert_eq!(
+            cost(json!({"Segment": segment, "TotalSegments": 8})).await,
+            0.5,
+            "segment {segment} is half of one"
+        );
     }
     // A page ends at its last item, a scan that goes on begins there.
     let first = cost(json!({"Limit": 1})).await;

@@ -308,9 +308,9 @@ impl DeploymentConfig for Checkpoints {
     /// Safe to repeat: the list that has to stand is another afterwards.
     async fn define(&self, seen: &Definitions, to: &Definitions) -> Outcome<bool> {
         let mut say = Aliases::default();
-        let (id, counters) = (say.name(ID), say.name(COUNTERS));
+        let counters = say.name(COUNTERS);
         let condition = if *seen == Definitions::likes_alone() {
-            format!("attribute_exists({id}) AND attribute_not_exists({counters})")
+            format!("attribute_exists({}) AND attribute_not_exists({counters})", say.name(ID))
         } else {
             format!("{counters}={}", say.value(definitions::encode(seen)))
         };

@@ -120,7 +120,8 @@ impl FencedRows for Likes {
         }
         let tables = &self.connection.tables;
         let fence = fence::advance(&tables.checkpoints, partition, &advance.from, &advance.reached());
-        let items = std::iter::once(fence).chain(changes.iter().map(|change| self.write(partition, advance, change))).collect();
+        let items =
+            std::iter::once(fence).chain(changes.iter().map(|change| self.write(partition, advance, change))).collect();
         let sent = self.connection.client.transact_write_items().set_transact_items(Some(items)).send().await;
         commit(&tables.likes, sent)
     }

@@ -4,12 +4,12 @@ use async_trait::async_trait;
 use tally_core::audit::{AuditRun, RunRecord, Summary};
 use tally_core::batch::Change;
 use tally_core::counter::{Counter, Update};
+use tally_core::definitions::Definitions;
 use tally_core::fault::Fault;
 use tally_core::fence::{Advance, Commit, Fence, Partition, Reached};
 use tally_core::ids::{
     CounterId, MemberKey, Ordinal, RowKey, Sequence, ShardCount, StreamLabel, StreamShardId, UserId,
 };
-use tally_core::definitions::Definitions;
 use tally_core::lineage::{Listed, Loss};
 use tally_core::ports::{
     Applied, AuditSegment, AuditSegments, Cache, Cached, ChangeStream, Claimed, Claims, Counts, Cursor,

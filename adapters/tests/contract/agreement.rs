@@ -166,10 +166,8 @@ async fn offer(twin: &Env, real: &Env, (behind, cfg, same_topic, rows): &Offered
         .map(|((p, u), (like, at))| (post(&format!("p{p}#")), user(&format!("u{u}")), *like, UnixMillis(*at)))
         .collect();
     let action = |like: &bool| if *like { Action::Like } else { Action::Unlike };
-    let changes: Vec<_> = rows
-        .iter()
-        .map(|(post, user, like, at)| Change { counter: post, user, action: action(like), at: *at })
-        .collect();
+    let changes: Vec<_> =
+        rows.iter().map(|(post, user, like, at)| Change::like(post, user, action(like), *at)).collect();
     let expected = twin.fenced.commit(&partition, &advance, &changes).await;
     assert_eq!(real.fenced.commit(&partition, &advance, &changes).await, expected, "{advance:?}");
     assert_eq!(real.fenced.fence(&partition).await, twin.fenced.fence(&partition).await);

@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use tally_core::definitions::{Definitions, Entry};
 use tally_core::fault::Fault;
 use tally_core::ids::{Ordinal, ShardCount, StreamLabel, StreamShardId, StreamTable};
 use tally_core::lineage::Loss;
@@ -21,6 +22,7 @@ pub(crate) async fn contract(env: &Env) {
     a_lease_is_taken_by_whoever_saw_it_last(port).await;
     a_loss_is_one_gap_and_queues_an_audit(env).await;
     what_the_deployment_was_created_with_decides(port).await;
+    counters_are_defined_by_comparing_with_those_that_stand(port).await;
 }
 
 fn shard(name: &str) -> StreamShardId {
@@ -179,4 +181,31 @@ async fn what_the_deployment_was_created_with_decides(port: &dyn Checkpoints) {
     assert_eq!(port.deployed().await, Ok(Some(count(64))));
     assert_eq!(port.config(Some(count(16))).await, Ok(count(64)));
     assert_eq!(port.config(None).await, Ok(count(64)));
+}
+
+async fn counters_are_defined_by_comparing_with_those_that_stand(port: &dyn Checkpoints) {
+    let entry = |name: &str, kind: &str| Entry {
+        name: name.to_owned(),
+        kind: kind.to_owned(),
+        add: format!("{name}-add"),
+        ..Entry::default()
+    };
+    let full = Entry {
+        remove: Some("untag".to_owned()),
+        subject: Some("hashtag".to_owned()),
+        member: Some("post_id".to_owned()),
+        topic: Some("tags".to_owned()),
+        ..entry("tagged", "set")
+    };
+    let list = |entries: &[Entry]| Definitions::new(entries).unwrap();
+    let (none, some) = (Definitions::likes_alone(), list(&[full.clone()]));
+    let all = list(&[full, entry("views", "sum")]);
+    assert_eq!(port.definitions().await, Ok(none.clone()));
+    assert_eq!(port.define(&some, &all).await, Ok(false), "they are not the ones that stand");
+    assert_eq!(port.define(&none, &some).await, Ok(true));
+    assert_eq!(port.define(&none, &some).await, Ok(false), "a repetition finds them there");
+    assert_eq!(port.definitions().await, Ok(some.clone()));
+    assert_eq!(port.define(&some, &all).await, Ok(true));
+    assert_eq!(port.definitions().await, Ok(all));
+    assert_eq!(port.deployed().await, Ok(Some(ShardCount::new(64).unwrap())), "what else is there stays");
 }

@@ -106,7 +106,7 @@ async fn a_ghost_finds_the_fence_moved() {
     write(&env, "t", Action::Like, &row, 1).await;
     let ghost = Injected::Ghost { max_delay_ms: 60_000, hang_ms: 0 };
     emulator.set_faults(vec![Rule::new(ghost).on("TransactWriteItems").calls(1, 3)]);
-    let change = tally_core::batch::Change { counter: &row[0].0, user: &row[0].1, action: Action::Unlike, at: BEGAN };
+    let change = tally_core::batch::Change::like(&row[0].0, &row[0].1, Action::Unlike, BEGAN);
     let advance = Advance { from: fence(1), to: fence(2).offset };
     let outcome = env.fenced.commit(&partition("t", 0), &advance, &[change]).await;
     assert!(matches!(outcome, Commit::Unknown(_)), "{outcome:?}");

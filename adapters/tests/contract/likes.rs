@@ -52,8 +52,7 @@ pub(crate) async fn write(env: &Env, topic: &str, action: Action, rows: &[(Count
         }
     };
     let advance = Advance { to: from.offset.next(), from };
-    let changes: Vec<_> =
-        rows.iter().map(|(post, user)| Change::like(post, user, action, UnixMillis(at))).collect();
+    let changes: Vec<_> = rows.iter().map(|(post, user)| Change::like(post, user, action, UnixMillis(at))).collect();
     assert_eq!(env.fenced.commit(&partition, &advance, &changes).await, Commit::Done);
 }
 
@@ -126,7 +125,7 @@ async fn a_transaction_takes_as_many_rows_as_a_batch_may_have(env: &Env) {
     write(env, "wide", Action::Unlike, &rows, 2).await;
 
     let (post, user) = (post("wide"), user("u"));
-    let change = Change { counter: &post, user: &user, action: Action::Like, at: UnixMillis(1) };
+    let change = Change::like(&post, &user, Action::Like, UnixMillis(1));
     let advance = Advance { from: fence(2), to: Offset(3) };
     let outcome = env.fenced.commit(&partition("wide", 0), &advance, &[change; BatchLimits::MAX_ROWS + 1]).await;
     assert!(matches!(outcome, Commit::Invalid(_)), "{outcome:?}");

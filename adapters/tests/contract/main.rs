@@ -6,6 +6,8 @@ mod agreement;
 #[cfg(test)]
 mod cache;
 #[cfg(test)]
+mod cells;
+#[cfg(test)]
 mod checkpoints;
 #[cfg(test)]
 mod counts;
@@ -41,4 +43,4 @@ macro_rules! contract {
     };
 }
 
-contract!(twin, emulator_in_process, emulator_over_http, elsewhere => [likes, streams, counts, checkpoints, recounts]);
+contract!(twin, emulator_in_process, emulator_over_http, elsewhere => [likes, cells, streams, counts, checkpoints, recounts]);

@@ -85,7 +85,7 @@ pub(crate) async fn rows(ports: &Ports) {
     ports.likes.create_fence(&partition(), &fence(5)).await.unwrap();
     let rows = [("p", "u-1"), ("p", "u-2"), ("p#3", "日本"), ("p#views.0", ":#."), ("p", "gone")];
     let ids: Vec<_> = rows.iter().map(|(post, member)| (likes(post), user(member))).collect();
-    let change = |(counter, user), action, at| Change { counter, user, action, at: UnixMillis(at) };
+    let change = |(counter, user), action, at| Change::like(counter, user, action, UnixMillis(at));
     let liked: Vec<_> = ids.iter().map(|(counter, user)| change((counter, user), Action::Like, 77)).collect();
     let advance = Advance { from: fence(5), to: Offset(10) };
     assert_eq!(ports.likes.commit(&partition(), &advance, &liked).await, Commit::Done);

@@ -13,7 +13,8 @@ use tally_adapters::memory::Memory;
 use tally_batch_recount::{App, Args, Config};
 use tally_core::audit::Cause;
 use tally_core::counter::{Counter, ShardTally};
-use tally_core::event::{Action, decode_value};
+use tally_core::definitions::Definitions;
+use tally_core::event::{Action, LikeEvent, decode_value};
 use tally_core::fence::Offset;
 use tally_core::ids::RowKey;
 use tally_core::ports::log::{Outgoing, Written};
@@ -225,8 +226,8 @@ async fn an_erasure_produces_an_unlike_for_every_like_and_a_dry_run_none() {
     let unlikes = taken();
     assert_eq!(unlikes.len(), 30);
     for (key, value) in &unlikes {
-        let event = decode_value(Some(value), BEGAN).unwrap();
-        assert_eq!((key.as_str(), event.action), ("p-2", Action::Unlike));
+        let event = decode_value(Some(value), BEGAN, &Definitions::likes_alone()).unwrap();
+        assert_eq!((key.as_str(), LikeEvent::of(&event).unwrap().action), ("p-2", Action::Unlike));
     }
     let dry = world.with(|ports| ports.producer = None);
     assert_eq!(dry.recount(&["erase", "--post", "p-2", "--dry-run"]).await, Exit::CLEAN);

@@ -263,10 +263,8 @@ impl Writer {
             let advance = Advance { from: self.fence.clone(), to };
             let change = |(post, user, action): &'_ (CounterId, UserId, Action)| (post.clone(), user.clone(), *action);
             let owned: Vec<_> = changes.iter().map(change).collect();
-            let changes: Vec<Change<'_>> = owned
-                .iter()
-                .map(|(post, user, action)| Change::like(post, user, *action, BEGAN))
-                .collect();
+            let changes: Vec<Change<'_>> =
+                owned.iter().map(|(post, user, action)| Change::like(post, user, *action, BEGAN)).collect();
             let committed = self.world.fenced.commit(&self.partition, &advance, &changes).await;
             assert_eq!(committed, Commit::Done);
             self.fence.offset = to;

@@ -115,7 +115,8 @@ impl Reading {
             Stopped::Due(trigger) => Some(trigger),
             Stopped::AtTheEnd => None,
             Stopped::Unknown(action) if !context.leaving => {
-                let polled = self.runs.back().and_then(|run| run.last_offset()).map_or(self.lane.offset(), Offset::next);
+                let polled =
+                    self.runs.back().and_then(|run| run.last_offset()).map_or(self.lane.offset(), Offset::next);
                 self.learning.ask(action, polled);
                 context.effects.push(Effect::ReadDefinitions);
                 return Then::GoOn;
@@ -160,7 +161,12 @@ impl Reading {
             },
             Err(fault) if fault.is_retryable() => {
                 let tries = self.learning.failed();
-                context.note(Note::Retrying { call: "definitions", class: fault.class(), tries, why: fault.to_string() });
+                context.note(Note::Retrying {
+                    call: "definitions",
+                    class: fault.class(),
+                    tries,
+                    why: fault.to_string(),
+                });
                 context.effects.push(Effect::BackOff { attempt: tries - 1 });
                 Then::GoOn
             }
@@ -247,7 +253,12 @@ impl Reading {
             Next::Bisect => self.bisect(outcome::summary(commit), context),
             Next::Halt => {
                 let changes = writing.part().changes();
-                Then::Halt(Halt::Refused(outcome::refusal(commit, &changes, context.setup.partition.index, context.setup.shards)))
+                Then::Halt(Halt::Refused(outcome::refusal(
+                    commit,
+                    &changes,
+                    context.setup.partition.index,
+                    context.setup.shards,
+                )))
             }
         }
     }

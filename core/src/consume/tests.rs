@@ -41,7 +41,10 @@ fn value(user: &str) -> Vec<u8> {
 /// The members whose rows a transaction changes.
 fn users_of(transaction: &Transaction) -> Vec<String> {
     let changes = transaction.changes();
-    changes.iter().map(|change| if let Change::Member { user, .. } = change { user.to_string() } else { "a cell".into() }).collect()
+    changes
+        .iter()
+        .map(|change| if let Change::Member { user, .. } = change { user.to_string() } else { "a cell".into() })
+        .collect()
 }
 
 /// Records from `from` on; an empty user is a tombstone.
@@ -186,7 +189,9 @@ fn a_fence_that_has_the_topics_name_takes_its_id_once_the_broker_tells_it() {
     let seen = Fence { topic: TopicId("likes".into()), ..fence(3, 1) };
     driven.step(Input::Fence(Ok(Some(seen.clone()))));
     driven.step(Input::Log(Ok(log("id", 0, 9))));
-    assert!(matches!(driven.asked(), Effect::ReplaceFence { seen: s, by, why: Replacing::TopicNamed } if *s == seen && *by == fence(3, 1)));
+    assert!(
+        matches!(driven.asked(), Effect::ReplaceFence { seen: s, by, why: Replacing::TopicNamed } if *s == seen && *by == fence(3, 1))
+    );
     driven.step(Input::FenceStored(Ok(())));
     driven.load(&fence(3, 2));
 }

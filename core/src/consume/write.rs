@@ -67,7 +67,17 @@ impl Writing {
     pub(super) fn new(trigger: Trigger, since: Duration, batch: SealedBatch) -> Self {
         let (events, rows) = (batch.len(), batch.rows());
         let part = Arc::new(batch);
-        Self { trigger, since, events, rows, part, rest: Vec::new(), reached: Vec::new(), tries: 0, waits_for: WaitsFor::Answer }
+        Self {
+            trigger,
+            since,
+            events,
+            rows,
+            part,
+            rest: Vec::new(),
+            reached: Vec::new(),
+            tries: 0,
+            waits_for: WaitsFor::Answer,
+        }
     }
 
     pub(super) fn part(&self) -> &SealedBatch {
@@ -110,9 +120,8 @@ impl Writing {
             }
             WaitsFor::Doubt => {
                 let generation = fence.terms.generation;
-                let ahead = |reached: Option<Reached>| {
-                    reached.filter(|_| !Reached::admits(reached, generation, fence.offset))
-                };
+                let ahead =
+                    |reached: Option<Reached>| reached.filter(|_| !Reached::admits(reached, generation, fence.offset));
                 let mut cells = self.part.cells().zip(reached);
                 let ahead = cells.find_map(|(counter, reached)| Some((counter.clone(), ahead(reached)?.to)));
                 Cells::Doubted(ahead)

@@ -361,7 +361,8 @@ mod tests {
     }
 
     fn reason(value: &str) -> &'static str {
-        decode_value(Some(value.as_bytes()), RECORDED, &likes()).map_or_else(|rejection| rejection.reason(), |_| "accepted")
+        decode_value(Some(value.as_bytes()), RECORDED, &likes())
+            .map_or_else(|rejection| rejection.reason(), |_| "accepted")
     }
 
     #[test]
@@ -370,7 +371,10 @@ mod tests {
         let event = decode_value(Some(value), RECORDED, &likes()).unwrap();
         assert_eq!((event.subject(), event.member(), present(&event)), ("p-1", Some("u-1"), true));
         assert_eq!(event.at, UnixMillis(1_700_000_000_000));
-        assert!(matches!(&event, Event { subject: Cow::Borrowed(_), deed: Deed::Member { id: Cow::Borrowed(_), .. }, .. }));
+        assert!(matches!(
+            &event,
+            Event { subject: Cow::Borrowed(_), deed: Deed::Member { id: Cow::Borrowed(_), .. }, .. }
+        ));
     }
 
     #[test]
@@ -525,11 +529,8 @@ mod tests {
             ..Entry::default()
         };
         let replies = Entry { member: Some("reply_id".into()), ..entry("replies", "set", "reply") };
-        let tagged = Entry {
-            subject: Some("hashtag".into()),
-            member: Some("post_id".into()),
-            ..entry("tagged", "set", "tag")
-        };
+        let tagged =
+            Entry { subject: Some("hashtag".into()), member: Some("post_id".into()), ..entry("tagged", "set", "tag") };
         Definitions::new(&[replies, tagged, entry("views", "sum", "view")]).unwrap()
     }
 

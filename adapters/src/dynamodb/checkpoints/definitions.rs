@@ -27,7 +27,8 @@ pub(super) fn decode(reader: &Reader<'_>) -> Outcome<Definitions> {
             Some(AttributeValue::S(text)) => Ok(Some(text.clone())),
             Some(_) => Err(reader.malformed(COUNTERS, format!("{name} is not a text"))),
         };
-        let required = |name: &str| field(name)?.ok_or_else(|| reader.malformed(COUNTERS, format!("{name} is missing")));
+        let required =
+            |name: &str| field(name)?.ok_or_else(|| reader.malformed(COUNTERS, format!("{name} is missing")));
         Ok(Entry {
             name: required("name")?,
             kind: required("kind")?,

@@ -4,6 +4,7 @@
 
 mod applying;
 mod audit;
+mod counters;
 mod fence;
 mod honesty;
 mod item;

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use proptest::prelude::{Just, Strategy, any, prop_assert, prop_assert_eq, proptest};
 use proptest::sample::select;
-use tally_core::batch::{Batch, BatchLimits, SealedBatch, Taken, Change};
+use tally_core::batch::{Batch, BatchLimits, Change, SealedBatch, Taken};
 use tally_core::event::{Action, LikeEvent};
 use tally_core::fence::Offset;
 use tally_core::ids::{PostId, UserId};

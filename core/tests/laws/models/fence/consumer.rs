@@ -6,9 +6,9 @@ use std::time::Duration;
 
 use tally_core::batch::BatchLimits;
 use tally_core::consume::{Consume, Effect, Input, Leave, Letter, Note, Setup};
+use tally_core::definitions::Definitions;
 use tally_core::event::{Action, KeyScheme, LikeEvent};
 use tally_core::fault::Fault;
-use tally_core::definitions::Definitions;
 use tally_core::fence::{Fence, Log, Offset, Partition};
 use tally_core::ids::{PostId, ShardCount, UserId};
 use tally_core::ports::log::Records;

@@ -75,7 +75,8 @@ impl Table {
     pub(super) fn land(&mut self, request: &Request, rules: &Consumers) -> Commit {
         let changes = request.batch.changes();
         let user = |user: &str| user.parse::<u8>().expect("users are numbers here");
-        let unwelcome = |change: &Change<'_>| matches!(change, Change::Member { user: id, .. } if user(id) == UNWELCOME);
+        let unwelcome =
+            |change: &Change<'_>| matches!(change, Change::Member { user: id, .. } if user(id) == UNWELCOME);
         if changes.iter().any(unwelcome) {
             return Commit::Invalid("not welcome".to_owned());
         }

@@ -1,0 +1,247 @@
+//! Two consumers on one partition of several counters, neither of them its owner. Counters are defined while records wait; what
+//! is added to a sum must count once, although transactions time out and land late, consumers crash, and an operator moves the
+//! fence back, by its command or by hand.
+//!
+//! In every state the rows are the fold of the events before the fence, a cell holds what was ever before a fence, and an action
+//! that was said after it was defined has no dead letter.
+
+mod consumer;
+mod table;
+mod tests;
+
+use std::hash::BuildHasher;
+use std::sync::Arc;
+
+use foldhash::fast::FixedState;
+use tally_core::consume::Input;
+use tally_core::fence::Commit;
+
+use self::consumer::{Ask, Consumer};
+use self::table::{Request, Table};
+use crate::explore::Model;
+
+/// A rule of the design that a mutant leaves out.
+#[derive(Clone, Copy, PartialEq)]
+enum Rule {
+    /// The list is read after the record was polled whose action is unknown.
+    ListAfterRecord,
+    /// A cell's write carries the cell's own condition.
+    CellCondition,
+    /// Below `redo` only events that a cell has not are folded.
+    FoldsBehindCell,
+    /// The fence's condition covers `cfg`, so that a late request from before a reset is refused.
+    CfgInCondition,
+}
+
+/// What a record says.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+enum Said {
+    /// A user likes.
+    Like,
+    /// So many views.
+    View(u8),
+    /// A retweet, which is defined at some moment.
+    Later,
+}
+
+/// What an operator does, once.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+enum Operator {
+    Nothing,
+    /// Defines retweets.
+    Defines,
+    /// Moves the fence to the log's start with `fence reset --back`.
+    MovesBack,
+    /// Writes another offset into the fence's item.
+    EditsBack,
+}
+
+struct Counters {
+    removed: &'static [Rule],
+    log: &'static [Said],
+    operator: Operator,
+    /// How many transactions may time out or crash with their sender.
+    faults: u8,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+struct State {
+    /// How many of the log's records were said.
+    said: usize,
+    table: Table,
+    /// Retweets are defined; those from here on were said afterwards.
+    defined: Option<usize>,
+    operator: Operator,
+    /// Dead letters that are stored, a bit each.
+    letters: u8,
+    consumers: [Arc<Consumer>; 2],
+    ghosts: Vec<Request>,
+    faults: u8,
+}
+
+#[derive(Clone, Copy, Debug)]
+#[expect(dead_code, reason = "the fields are for the printed trace")]
+enum Step {
+    Say(Said),
+    Operate(Operator),
+    Answer { consumer: usize },
+    Read { consumer: usize, to: usize },
+    TimeOut { consumer: usize },
+    Crash { consumer: usize },
+    GhostLands { to: u64 },
+    GhostDies,
+}
+
+impl Counters {
+    fn obeys(&self, rule: Rule) -> bool {
+        !self.removed.contains(&rule)
+    }
+
+    fn tell(&self, state: &mut State, i: usize, input: Input) {
+        let stored = Arc::make_mut(&mut state.consumers[i]).take(input, state.defined.is_some(), self);
+        state.letters |= stored;
+    }
+
+    /// Answers what consumer `i` has asked for.
+    fn answer(&self, state: &State, i: usize, next: &mut Vec<(Step, State)>) {
+        let Some(ask) = state.consumers[i].ask.clone() else { return };
+        let mut answered = state.clone();
+        let input = match ask {
+            Ask::Fence => Input::Fence(Ok(state.table.fence())),
+            Ask::Log => Input::Log(Ok(table::log(state.said))),
+            Ask::Create(fence) => {
+                answered.table.create(&fence);
+                Input::FenceStored(Ok(()))
+            }
+            Ask::Replace { seen, by } => {
+                answered.table.replace(&seen, &by);
+                Input::FenceStored(Ok(()))
+            }
+            Ask::Definitions => Input::Definitions(Ok(table::definitions(state.defined.is_some()))),
+            Ask::Cells => Input::Cells(Ok(vec![state.table.reached()])),
+            Ask::Commit(request) => {
+                if state.faults > 0 {
+                    let late = state.clone().with_ghost(&request);
+                    let mut timed_out = late.clone();
+                    self.tell(&mut timed_out, i, Input::Committed(Commit::Unknown("no answer".to_owned())));
+                    next.push((Step::TimeOut { consumer: i }, timed_out));
+                    next.push((Step::Crash { consumer: i }, late.restarted(i, self)));
+                }
+                Input::Committed(answered.table.land(&request, self))
+            }
+        };
+        self.tell(&mut answered, i, input);
+        next.push((Step::Answer { consumer: i }, answered));
+    }
+
+    /// A consumer takes the records up to one of those there are, and what it has is due then.
+    fn read(&self, state: &State, i: usize, next: &mut Vec<(Step, State)>) {
+        for to in state.consumers[i].at + 1..=state.said {
+            let mut read = state.clone();
+            let letters = Arc::make_mut(&mut read.consumers[i]).read(self.log, to, state.defined.is_some(), self);
+            read.letters |= letters;
+            next.push((Step::Read { consumer: i, to }, read));
+        }
+    }
+
+    fn operate(&self, state: &State) -> Option<State> {
+        let mut done = state.clone();
+        done.operator = Operator::Nothing;
+        match state.operator {
+            Operator::Nothing => return None,
+            Operator::Defines => done.defined = Some(state.said),
+            Operator::MovesBack => done.table.move_back(true)?,
+            Operator::EditsBack => done.table.move_back(false)?,
+        }
+        Some(done)
+    }
+}
+
+impl State {
+    fn with_ghost(mut self, request: &Request) -> Self {
+        self.faults -= 1;
+        self.ghosts.push(request.clone());
+        self.ghosts.sort_unstable_by_key(Request::order);
+        self
+    }
+
+    fn restarted(mut self, i: usize, rules: &Counters) -> Self {
+        self.consumers[i] = Arc::new(Consumer::assigned(rules));
+        self
+    }
+}
+
+impl Model for Counters {
+    type State = State;
+    type Step = Step;
+
+    fn initial(&self) -> Vec<State> {
+        let consumer = Arc::new(Consumer::assigned(self));
+        vec![State {
+            said: 0,
+            table: Table::default(),
+            defined: None,
+            operator: self.operator,
+            letters: 0,
+            consumers: [Arc::clone(&consumer), consumer],
+            ghosts: Vec::new(),
+            faults: self.faults,
+        }]
+    }
+
+    fn steps(&self, state: &State, next: &mut Vec<(Step, State)>) {
+        if let Some(said) = self.log.get(state.said) {
+            next.push((Step::Say(*said), State { said: state.said + 1, ..state.clone() }));
+        }
+        if let Some(done) = self.operate(state) {
+            next.push((Step::Operate(state.operator), done));
+        }
+        for i in 0..state.consumers.len() {
+            self.answer(state, i, next);
+            if state.consumers[i].machine.reads() {
+                self.read(state, i, next);
+            }
+            // Also one that has nothing to write would not see that the fence was moved.
+            if state.consumers[i].ask.is_none() {
+                next.push((Step::Crash { consumer: i }, state.clone().restarted(i, self)));
+            }
+        }
+        for n in 0..state.ghosts.len() {
+            let mut dead = state.clone();
+            let ghost = dead.ghosts.remove(n);
+            let mut landed = dead.clone();
+            landed.table.land(&ghost, self);
+            next.push((Step::GhostLands { to: ghost.advance.to.0 }, landed));
+            next.push((Step::GhostDies, dead));
+        }
+        // The consumers are alike: states that differ in which is which are one.
+        for (_, state) in next {
+            state.consumers.sort_by_cached_key(|consumer| FixedState::default().hash_one(consumer));
+        }
+    }
+
+    fn violation(&self, state: &State) -> Option<String> {
+        let later = |offset: &usize| self.log[*offset] == Said::Later;
+        let lost = state.defined.and_then(|defined| {
+            (defined..self.log.len()).filter(later).find(|offset| state.letters & (1 << offset) != 0)
+        });
+        if let Some(offset) = lost {
+            return Some(format!("{REJECTED}: {offset}"));
+        }
+        let (least, most, counted) = state.table.expected(self.log, state.letters);
+        let rows = state.table.rows;
+        if (0..rows.len()).any(|row| rows[row] < least[row] || rows[row] > most[row]) {
+            return Some(format!("{ROWS}: {rows:?}, and {least:?} to {most:?}"));
+        }
+        (state.table.sum() != counted).then(|| format!("{SUM}: {} and not {counted}", state.table.sum()))
+    }
+
+    fn is_goal(&self, state: &State) -> bool {
+        let done = state.table.offset() == Some(self.log.len() as u64) || state.table.is_edited();
+        done && state.operator == Operator::Nothing && state.ghosts.is_empty()
+    }
+}
+
+const ROWS: &str = "the rows are not the fold of the events before the fence";
+const SUM: &str = "the cell is not the sum of what was ever before the fence";
+const REJECTED: &str = "an action that was said after it was defined has a dead letter";
