@@ -10,31 +10,16 @@ use tally_core::ports::log::Revocation;
 use tally_service::metrics::{Catalogue, Kind, Label, Metric, Unit};
 
 /// What made a batch due.
-const TRIGGERS: Label = Label::of("trigger", &["rows", "bytes", "age", "shutdown"]);
+const TRIGGERS: Label = Label::of("trigger", &["rows", "bytes", "age", "definitions", "shutdown"]);
 const CLASS: Label = Label::of("class", Fault::CLASSES);
 /// What is worth trying again; a conflict is another writer's transaction on the same rows.
 const AGAIN: Label = Label::of("class", &["transient", "throttled", "conflict"]);
 const PARTITION: Label = Label::learnt("partition");
 const CALL: Label = Label::of("call", tally_core::consume::CALLS);
 /// Why a record is no event.
-const REASON: Label = Label::of(
-    "reason",
-    &[
-        "empty_value",
-        "too_large",
-        "not_utf8",
-        "not_json",
-        "not_an_object",
-        "missing_field",
-        "bad_post_id",
-        "bad_user_id",
-        "bad_action",
-        "bad_timestamp",
-        "bad_envelope",
-        "refused_by_store",
-    ],
-);
-const CAUSE: Label = Label::of("cause", &["assigned", "unknown", "condition", "unclear", "position", "recheck"]);
+const REASON: Label = Label::of("reason", &tally_core::event::Rejection::REASONS);
+const CAUSE: Label =
+    Label::of("cause", &["assigned", "unknown", "condition", "unclear", "position", "recheck", "definitions", "cell"]);
 
 /// Makes a constant of each line, for the calls, and the catalogue of all of them.
 macro_rules! table {
@@ -80,7 +65,7 @@ table! {
     PARTITIONS: Gauge Count "tally_consumer_partitions" [Label::of("state", &["reading", "halted"])],
         "Partitions held here: reading, or standing still with an alarm.";
     ALARMS: Counter Count "tally_consumer_alarms_total"
-        [Label::of("alarm", &["topic_replaced", "log_truncated", "beyond_log", "refused"])],
+        [Label::of("alarm", &["topic_replaced", "log_truncated", "beyond_log", "cell_ahead", "refused"])],
         "Partitions that came to stand still, by alarm.";
     KAFKA_ERRORS: Counter Count "tally_consumer_kafka_errors_total" [CLASS],
         "Errors reported by the Kafka client, by class.";

@@ -259,14 +259,12 @@ pub enum Next {
 }
 
 impl Commit {
-    /// The changes, by their place behind the fence, whose own condition did not hold while the fence's did.
-    pub fn cells_refused(&self) -> impl Iterator<Item = usize> {
-        let reasons = match self {
-            Self::Cancelled(reasons) if reasons.first() == Some(&Refused::Nothing) => &reasons[1..],
-            _ => &[],
-        };
-        let refused = |(place, reason): (usize, &Refused)| (*reason == Refused::Condition).then_some(place);
-        reasons.iter().enumerate().filter_map(refused)
+    /// Whether the condition of a row did not hold while the fence's did: only cells have one.
+    pub fn refuses_a_cell(&self) -> bool {
+        let Self::Cancelled(reasons) = self else { return false };
+        reasons
+            .split_first()
+            .is_some_and(|(fence, rows)| *fence == Refused::Nothing && rows.contains(&Refused::Condition))
     }
 
     /// Decides what follows. A cancellation for conflict and throttling alone, and a request that the store calls invalid, say

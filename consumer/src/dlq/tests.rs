@@ -1,4 +1,5 @@
 use tally_adapters::memory::log::Broker;
+use tally_core::definitions::{Definitions, Entry};
 use tally_core::event::Rejection;
 use tally_core::fence::Partition;
 use tally_core::ports::log::Records;
@@ -35,6 +36,8 @@ fn replay(broker: &Broker) -> Replay {
         topic: "likes".to_owned(),
         key: KeyScheme::Post,
         shards: ShardCount::DEFAULT,
+        definitions: Definitions::likes_alone(),
+        sums: false,
         dry_run: false,
     }
 }
@@ -48,7 +51,7 @@ async fn replayed(broker: &Broker) -> Vec<(u32, u64)> {
 async fn a_replay_puts_events_back_under_their_key_and_skips_what_still_is_none() {
     let broker = broker(&[EVENT, b"{", EVENT]).await;
     let done = replay(&broker).run(100).await.unwrap();
-    assert_eq!(done, Replayed { sent: 2, skipped: 1, foreign: 0 });
+    assert_eq!(done, Replayed { sent: 2, skipped: 1, ..Replayed::default() });
     let home = tally_core::event::partition_of(b"p", 4);
     assert!(replayed(&broker).await.iter().all(|(index, count)| *count == if *index == home { 2 } else { 0 }));
     let reader = broker.reader("test", "likes");
@@ -76,7 +79,19 @@ async fn a_dry_run_counts_what_would_be_sent_and_a_replay_then_sends_it() {
     let would = dry.run(100).await.unwrap();
     assert_eq!(replayed(&broker).await.iter().map(|(_, count)| count).sum::<u64>(), 0);
     assert_eq!(replay(&broker).run(100).await.unwrap(), would);
-    assert_eq!(would, Replayed { sent: 2, skipped: 1, foreign: 0 });
+    assert_eq!(would, Replayed { sent: 2, skipped: 1, ..Replayed::default() });
+}
+
+#[tokio::test]
+async fn what_adds_to_a_sum_is_put_back_only_where_that_is_asked_for() {
+    const VIEW: &[u8] = br#"{"post_id":"p","action":"view"}"#;
+    let views = Entry { name: "views".into(), kind: "sum".into(), add: "view".into(), ..Entry::default() };
+    let definitions = Definitions::new(&[views]).unwrap();
+    let broker = broker(&[EVENT, VIEW]).await;
+    let careful = Replay { definitions, dry_run: true, ..replay(&broker) };
+    assert_eq!(careful.run(9).await.unwrap(), Replayed { sent: 1, sums: 1, ..Replayed::default() });
+    let asked = Replay { sums: true, ..careful };
+    assert_eq!(asked.run(9).await.unwrap(), Replayed { sent: 2, ..Replayed::default() });
 }
 
 #[tokio::test]
@@ -84,7 +99,7 @@ async fn a_letter_of_another_topic_is_not_put_on_this_one() {
     let broker = broker(&[EVENT]).await;
     put_aside(&broker, "dislikes", &[EVENT, EVENT]).await;
     let done = replay(&broker).run(100).await.unwrap();
-    assert_eq!(done, Replayed { sent: 1, skipped: 0, foreign: 2 });
+    assert_eq!(done, Replayed { sent: 1, foreign: 2, ..Replayed::default() });
     assert_eq!(replayed(&broker).await.iter().map(|(_, count)| count).sum::<u64>(), 1);
 }
 

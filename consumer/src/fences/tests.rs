@@ -1,5 +1,6 @@
 use tally_adapters::memory::Memory;
 use tally_adapters::memory::log::Broker;
+use tally_core::definitions::Entry;
 use tally_core::fence::TopicId;
 use tally_core::ids::ShardCount;
 use tally_core::ports::{
@@ -38,7 +39,7 @@ fn partition() -> Partition {
 }
 
 fn reset(partition: u32, to: ResetTo) -> Reset {
-    Reset { partition, to, dry_run: false }
+    Reset { partition, to, back: false, sums: None, dry_run: false }
 }
 
 #[tokio::test]
@@ -61,7 +62,8 @@ async fn a_reset_moves_offset_and_topic_raises_cfg_and_opens_a_gap() {
     fences.reset(reset(0, ResetTo::Start), NOW).await.unwrap();
     let log = fences.reader.logs().await.unwrap().remove(0).1;
     let moved = fences.rows.fence(&partition()).await.unwrap().unwrap();
-    assert_eq!(moved, Fence::new(Offset(1), 3, log.topic));
+    let terms = Terms { generation: 1, ..Terms::default() };
+    assert_eq!(moved, Fence { terms, ..Fence::new(Offset(1), 3, log.topic) });
     let gaps = memory.checkpoints().gaps().await.unwrap();
     assert_eq!(gaps.len(), 1);
     assert_eq!(gaps[0].kind, "fence_reset");
@@ -78,6 +80,42 @@ async fn a_reset_outside_the_log_or_of_an_unknown_partition_is_refused_and_opens
     assert!(fences.reset(reset(9, ResetTo::End), NOW).await.is_err());
     assert_eq!(memory.checkpoints().gaps().await.unwrap(), []);
     fences.reset(reset(0, ResetTo::Offset(5)), NOW).await.unwrap();
+}
+
+fn log(topic: &str, start: u64, end: u64) -> Log {
+    Log { topic: TopicId(topic.into()), start: Offset(start), end: Offset(end) }
+}
+
+fn views() -> Definitions {
+    let views = Entry { name: "views".into(), kind: "sum".into(), add: "view".into(), ..Entry::default() };
+    Definitions::new(&[views]).unwrap()
+}
+
+#[test]
+fn a_fence_moves_back_only_where_that_is_asked_for_and_says_how_far_it_was() {
+    let (log, seen) = (log("t", 2, 9), Fence::new(Offset(6), 1, TopicId("t".into())));
+    let to = |to, back| moved(Reset { back, ..reset(0, to) }, &seen, &log, &views());
+    assert_eq!(to(ResetTo::Start, false).unwrap().offset, Offset(6), "it is past the log's start");
+    assert!(to(ResetTo::Offset(3), false).unwrap_err().to_string().contains("--back"));
+    let back = to(ResetTo::Offset(3), true).unwrap();
+    assert_eq!((back.offset, back.terms), (Offset(3), Terms { redo: Some(Offset(6)), ..Terms::default() }));
+    let further = moved(Reset { back: true, ..reset(0, ResetTo::Start) }, &back, &log, &views()).unwrap();
+    assert_eq!((further.offset, further.terms.redo), (Offset(2), Some(Offset(6))), "the greatest it ever was");
+    assert_eq!(to(ResetTo::End, false).unwrap(), Fence::new(Offset(9), 1, TopicId("t".into())));
+}
+
+#[test]
+fn where_offsets_begin_anew_an_operator_says_what_becomes_of_sums() {
+    let seen = Fence::new(Offset(6), 1, TopicId("t".into()));
+    for log in [log("another", 0, 9), log("t", 0, 5)] {
+        let to = |sums, defined: &Definitions| moved(Reset { sums, ..reset(0, ResetTo::Start) }, &seen, &log, defined);
+        assert!(to(None, &views()).unwrap_err().to_string().contains("--sums skip"));
+        let terms = |sums, defined| to(sums, &defined).unwrap().terms;
+        let anew = Terms { generation: 1, ..Terms::default() };
+        assert_eq!(terms(None, Definitions::likes_alone()), anew);
+        assert_eq!(terms(Some(SumsAnew::Count), views()), anew);
+        assert_eq!(terms(Some(SumsAnew::Skip), views()), Terms { sums_from: log.end, ..anew });
+    }
 }
 
 #[test]

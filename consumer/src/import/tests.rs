@@ -4,7 +4,8 @@ use std::sync::atomic::{AtomicU32, Ordering};
 
 use async_trait::async_trait;
 use tally_adapters::memory::log::Broker;
-use tally_core::event::{decode, partition_of};
+use tally_core::definitions::Definitions;
+use tally_core::event::{LikeEvent, decode, partition_of};
 use tally_core::fault::Fault;
 use tally_core::fence::Offset;
 use tally_core::ports::Outcome;
@@ -121,10 +122,12 @@ async fn events(broker: &Broker) -> Vec<(String, String, String, u64)> {
             let records = reader.read(&partition, at, log.end).await.unwrap();
             at = records.last_offset().unwrap().next();
             for record in records.iter() {
-                let event = decode(record).unwrap();
-                assert_eq!(record.key, Some(event.post().as_bytes()));
-                assert_eq!(partition.index, partition_of(event.post().as_bytes(), PARTITIONS));
-                events.push((event.post().into(), event.user().into(), format!("{:?}", event.action), event.at.0));
+                let event = decode(record, &Definitions::likes_alone()).unwrap();
+                let (post, user) = (event.subject(), event.member().unwrap());
+                assert_eq!(record.key, Some(post.as_bytes()));
+                assert_eq!(partition.index, partition_of(post.as_bytes(), PARTITIONS));
+                let action = LikeEvent::of(&event).unwrap().action;
+                events.push((post.into(), user.into(), format!("{action:?}"), event.at.0));
             }
         }
     }

@@ -3,6 +3,7 @@
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on fails there")]
 
 mod common;
+mod counters;
 mod group;
 mod letters;
 mod log;

@@ -244,8 +244,8 @@ impl Reading {
                 context.effects.push(Effect::BackOff { attempt: tries - 1 });
                 Then::GoOn
             }
-            // A cell that has events from below `redo` was read before it was added to.
-            Next::Reload if commit.cells_refused().next().is_some() && !self.lane.fence.is_redoing() => {
+            // Below `redo` each cell was read before it was added to.
+            Next::Reload if writing.adds_to_cells() && commit.refuses_a_cell() && !self.lane.fence.is_redoing() => {
                 context.effects.push(writing.doubt());
                 Then::GoOn
             }

@@ -1,5 +1,6 @@
 //! The machine step by step: what it asks for, in which order, and what it makes of each answer.
 
+mod counters;
 mod leaving;
 mod refusing;
 

@@ -87,7 +87,7 @@ impl Writing {
     /// What sends the part: the transaction from the fence as it is known to the part's end. Where the fence was moved back,
     /// its cells are read first.
     pub(super) fn send(&mut self, fence: &Fence) -> Effect {
-        if fence.is_redoing() && self.part.cells().next().is_some() {
+        if fence.is_redoing() && self.adds_to_cells() {
             self.waits_for = WaitsFor::Cells;
             return self.read_cells();
         }
@@ -140,6 +140,10 @@ impl Writing {
         }
         self.tries = self.tries.saturating_add(1);
         Some(self.tries)
+    }
+
+    pub(super) fn adds_to_cells(&self) -> bool {
+        self.part.cells().next().is_some()
     }
 
     pub(super) fn awaits_answer(&self) -> bool {
