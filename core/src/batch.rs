@@ -1,6 +1,8 @@
 //! What of one Kafka partition waits to be written: events in order, collapsed to the last of each member and the sum of each
 //! cell, and the rejected records whose dead letters have to be acknowledged first.
 
+mod change;
+
 use std::collections::BTreeSet;
 use std::hash::{BuildHasher, Hash, Hasher};
 use std::time::Duration;
@@ -8,9 +10,11 @@ use std::time::Duration;
 use foldhash::fast::FixedState;
 use hashbrown::HashTable;
 
-use crate::event::{Action, Deed, Event};
+pub use change::Change;
+
+use crate::event::{Deed, Event};
 use crate::fence::Offset;
-use crate::ids::{CounterId, CounterName, PostId, RowKey, ShardCount, UserId};
+use crate::ids::{CounterId, CounterName, PostId, UserId};
 use crate::time::UnixMillis;
 
 /// When a batch is written. A transaction holds 100 items, one of them the fence.
@@ -68,60 +72,6 @@ pub enum Taken {
     /// There is no room for its row: the batch has to be written first. A batch that is asked whether it is due before each
     /// record never says this.
     Full,
-}
-
-/// What becomes of one row.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Change<'a> {
-    /// The state a member's row is to have: written twice, it is the same.
-    Member {
-        counter: &'a CounterId,
-        /// The member: a user, or what else the counter's definition names.
-        user: &'a UserId,
-        /// Whether the row is to be there.
-        present: bool,
-        /// When that was said.
-        at: UnixMillis,
-    },
-    /// What the partition's cell of a sum gains, and never 0. Written twice it would count twice: it stands under the cell's
-    /// own condition beside the fence's.
-    Cell {
-        counter: &'a CounterId,
-        /// What is added; less than 0 is taken off.
-        add: i64,
-        /// The first offset whose events are in it: the cell must have nothing from there on.
-        from: Offset,
-    },
-}
-
-impl<'a> Change<'a> {
-    /// What a like or unlike does.
-    pub fn like(counter: &'a CounterId, user: &'a UserId, action: Action, at: UnixMillis) -> Self {
-        Self::Member { counter, user, present: action == Action::Like, at }
-    }
-
-    /// The member put or taken away; `None` of a cell.
-    pub fn user(&self) -> Option<&'a UserId> {
-        match self {
-            Self::Member { user, .. } => Some(user),
-            Self::Cell { .. } => None,
-        }
-    }
-
-    /// The counter changed.
-    pub fn counter(&self) -> &'a CounterId {
-        match self {
-            Self::Member { counter, .. } | Self::Cell { counter, .. } => counter,
-        }
-    }
-
-    /// Where its row is, for a partition of this number.
-    pub fn row_key(&self, partition: u32, shards: ShardCount) -> RowKey {
-        match self {
-            Self::Member { counter, user, .. } => RowKey::of(counter, user, shards),
-            Self::Cell { counter, .. } => RowKey::of_cell(counter, partition, shards),
-        }
-    }
 }
 
 /// Where each row of a batch is, by its hash. It follows from the rows, so it takes no part in comparing batches.
@@ -413,7 +363,7 @@ impl SealedBatch {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::event::LikeEvent;
+    use crate::event::{Action, LikeEvent};
 
     const LIMITS: BatchLimits = BatchLimits { rows: 3, bytes: 1000, age: Duration::from_millis(20) };
     const NOW: Duration = Duration::from_secs(5);
