@@ -7,6 +7,7 @@
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on fails there")]
 #![expect(clippy::print_stdout, reason = "a run says what it compared")]
 
+mod counters;
 mod import;
 mod routing;
 mod stage;

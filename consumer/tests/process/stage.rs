@@ -50,7 +50,7 @@ pub(crate) struct Stage {
     pub(crate) cluster: MockCluster<'static, DefaultProducerContext>,
     pub(crate) emulator: Emulator,
     pub(crate) likes: dynamodb::Likes,
-    rows: dynamodb::Rows,
+    pub(crate) rows: dynamodb::Rows,
     endpoint: String,
     producer: kafka::Producer,
     pub(crate) ledger: Ledger,

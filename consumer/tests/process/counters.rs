@@ -1,0 +1,95 @@
+//! Sums through kills, lost replies and ghosts: every record counts once.
+
+use std::io::Write as _;
+use std::process::Stdio;
+
+use tally_core::ports::{Rows as _, Segment};
+
+use crate::faults;
+use crate::stage::{Stage, eventually, sized};
+
+const DEFINED: &str = r#"
+[[counters]]
+name = "retweets"
+kind = "set"
+add = "retweet"
+remove = "unretweet"
+
+[[counters]]
+name = "views"
+kind = "sum"
+add = "view"
+remove = "unview"
+"#;
+
+/// Runs `counters apply -` with `text` as its input; what it said.
+async fn apply(stage: &Stage, text: &str) -> (Option<i32>, String) {
+    let mut command = stage.command(&["counters", "apply", "-"]);
+    let mut child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+    child.stdin.take().unwrap().write_all(text.as_bytes()).unwrap();
+    let output = tokio::task::spawn_blocking(move || child.wait_with_output().unwrap()).await.unwrap();
+    (
+        output.status.code(),
+        format!("{}{}", String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr)),
+    )
+}
+
+/// What all cells and all retweets weigh.
+async fn weighed(stage: &Stage) -> (i64, i64) {
+    let (mut views, mut retweets, mut after) = (0, 0, None);
+    loop {
+        let page = stage.rows.scan(Segment { index: 0, of: 1 }, after.as_ref()).await.unwrap();
+        for row in &page.items {
+            let weight = row.weight().unwrap().get();
+            match row.pk.rsplit('#').next().unwrap().split_once('.') {
+                Some(("+views", _)) => views += weight,
+                Some(("retweets", _)) => retweets += weight,
+                _ => {}
+            }
+        }
+        after = page.next;
+        if after.is_none() {
+            return (views, retweets);
+        }
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn every_record_of_a_sum_counts_once_whatever_is_killed_and_lost() {
+    let mut stage = Stage::set().await;
+    let first = stage.consumer(&[]);
+    first.says("reading from the fence").await;
+    let (code, said) = apply(&stage, DEFINED).await;
+    assert_eq!(code, Some(0), "{said}");
+    assert!(said.starts_with("defined retweets\ndefined views\n"), "{said}");
+    let (code, said) = apply(&stage, &DEFINED.replace("sum", "set")).await;
+    assert_eq!(code, Some(1));
+    assert!(said.contains("views") && said.contains("no part of it may change"), "{said}");
+
+    stage.emulator.set_faults(faults());
+    let (mut expected, mut running) = (0, Some(first));
+    for round in 0..=sized("TALLY_TEST_KILLS", 2) {
+        let mut consumer = running.take().unwrap_or_else(|| stage.consumer(&[]));
+        for n in 0..240 {
+            let (post, amount) = (n % 7, 1 + (n * 31 + round) % 100);
+            let (action, sign) = if n % 11 == 3 { ("unview", -1) } else { ("view", 1) };
+            let value = format!(r#"{{"post_id":"p-{post}","action":"{action}","n":{amount}}}"#);
+            stage.put(u32::try_from(n % 12).unwrap(), "p", value.as_bytes(), None).await;
+            expected += sign * i64::try_from(amount).unwrap();
+        }
+        let left = stage.behind().await.saturating_sub(80 * (round + 1));
+        eventually("as much is written", async || stage.behind().await <= left).await;
+        consumer.signal("KILL");
+        assert_eq!(consumer.exit().await, None);
+    }
+    for user in ["a", "b", "a"] {
+        let value = format!(r#"{{"post_id":"p-1","user_id":"{user}","action":"retweet"}}"#);
+        stage.put(3, "p-1", value.as_bytes(), None).await;
+    }
+    let last = stage.consumer(&[]);
+    stage.caught_up().await;
+    eventually("every ghost has landed", async || stage.emulator.stats().ghosts_pending == 0).await;
+    assert_eq!(weighed(&stage).await, (expected, 2));
+    assert_eq!(stage.rows().await.len(), 2, "and the retweets are its only members");
+    last.stop().await;
+}
