@@ -70,6 +70,7 @@ const ENDINGS: &[&str] = &[
     "not_passed",
     "void",
     "overflow",
+    "unreadable",
     "no_room",
 ];
 

@@ -108,13 +108,13 @@ impl Store {
         answers.buffered(REQUESTS).map_ok(|counters| stream::iter(counters).map(Ok)).try_flatten().fuse().boxed()
     }
 
-    /// How many rows `key` has, and what they weigh.
+    /// How many rows `key` has, and what they weigh as far as that is readable.
     pub(crate) async fn weigh(&self, key: &RowKey) -> anyhow::Result<(u64, i128)> {
         let (mut rows, mut weight, mut after) = (0, 0, None);
         loop {
             let page = self.page("read rows", || self.ports.rows.weights(key, after.as_ref())).await?;
             rows += page.items.len() as u64;
-            weight += page.items.iter().map(|(_, weight)| i128::from(weight.get())).sum::<i128>();
+            weight += page.items.iter().filter_map(|(_, weight)| Some(i128::from((*weight)?.get()))).sum::<i128>();
             after = page.next;
             if after.is_none() {
                 return Ok((rows, weight));

@@ -68,7 +68,11 @@ impl<'a> Window<'a> {
             Effect::ReadCounter => Input::Counter(self.of.store.counter(&self.key.counter).await?),
             Effect::ReadRows(after) => {
                 let page = self.of.store.page("read rows", || ports.rows.weights(self.key, after.as_ref())).await?;
-                Input::Rows(page.items, page.next)
+                let readable = |(member, weight): (_, Option<_>)| Some((member, weight?));
+                match page.items.into_iter().map(readable).collect() {
+                    Some(rows) => Input::Rows(rows, page.next),
+                    None => Input::Unreadable,
+                }
             }
             Effect::TakeTurn => {
                 calls.wait_until(self.of.turns.take()).await?;

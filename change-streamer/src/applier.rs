@@ -118,9 +118,17 @@ impl StreamShard {
     }
 
     fn warn_of_foreign(&self, record: &Record) {
-        if let RecordKind::Foreign(reason) = &record.kind {
-            metrics::quarantined(*reason);
-            tracing::warn!(stream_shard = %self.ordinal, sequence = %record.sequence, %reason, "a change record is none of our rows");
+        let (stream_shard, sequence) = (self.ordinal, &record.sequence);
+        match &record.kind {
+            RecordKind::Foreign(reason) => {
+                metrics::quarantined(*reason);
+                tracing::warn!(%stream_shard, %sequence, %reason, "a change record is none of our rows");
+            }
+            RecordKind::Unreadable { key, .. } => {
+                metrics::unreadable();
+                tracing::warn!(%stream_shard, %sequence, row_key = %key, "a row's weight is not readable: its count is in doubt");
+            }
+            _ => {}
         }
     }
 

@@ -146,7 +146,7 @@ pub const CATALOGUE: Catalogue = Catalogue(&[
 ]);
 
 /// What a change record may be.
-const KINDS: &[&str] = &["liked", "unliked", "unchanged", "marker", "reserved", "foreign"];
+const KINDS: &[&str] = &["liked", "unliked", "unchanged", "marker", "reserved", "foreign", "unreadable"];
 
 /// Counts a page of records at once, each kind by itself.
 pub(crate) fn records_read(records: &[Record]) {
@@ -170,11 +170,16 @@ fn kind(record: &Record) -> usize {
         RecordKind::Marker { .. } => 3,
         RecordKind::Reserved => 4,
         RecordKind::Foreign(_) => 5,
+        RecordKind::Unreadable { .. } => 6,
     }
 }
 
 pub(crate) fn quarantined(quarantine: Quarantine) {
     QUARANTINED.counter(&[quarantine.reason()]).increment(1);
+}
+
+pub(crate) fn unreadable() {
+    QUARANTINED.counter(&["bad_weight"]).increment(1);
 }
 
 pub(crate) fn update_quarantined() {

@@ -39,7 +39,8 @@ pub struct ShardTally {
     pub feeder: Option<Ordinal>,
     /// `x<k>`: how often the feeder changed from one open stream shard to another, or the shard was marked as suspect.
     pub switches: u64,
-    /// `sus<k>`: it may be wrong, since two open stream shards fed it, or an update of it was refused for good. A plain
+    /// `sus<k>`: it may be wrong, since two open stream shards fed it, an update of it was refused for good, or the weight of
+    /// one of its rows is not readable. A plain
     /// recount window cannot prove it.
     pub suspect: bool,
     /// `hr<k>` and `hs<k>`.
@@ -103,7 +104,7 @@ impl Counter {
             }
             tally.rows = tally.rows.checked_add(touch.delta).ok_or(Overflow)?;
             tally.feeder = Some(update.shard);
-            if let Feeder::Contest { .. } = touch.feeder {
+            if touch.makes_suspect() {
                 tally.switches += 1;
                 tally.suspect = true;
             }
@@ -148,6 +149,15 @@ pub struct Touch {
     pub feeder: Feeder,
     /// The run whose closing marker this update stands for; its delta is 0, so that the token holds the rows exactly there.
     pub window: Option<WindowRun>,
+    /// It may be wrong from now on: the weight of one of its rows is not readable.
+    pub doubt: bool,
+}
+
+impl Touch {
+    /// Whether the shard is marked as suspect with it.
+    pub fn makes_suspect(&self) -> bool {
+        self.doubt || matches!(self.feeder, Feeder::Contest { .. })
+    }
 }
 
 /// What an update expects of a shard's last feeder.

@@ -69,7 +69,7 @@ fn likes(n: u64, at: UnixMillis) -> Update {
         first: Sequence::from(1),
         last: Sequence::from(1),
         at,
-        touched: vec![Touch { shard, delta, feeder: Feeder::Usual, window: None }],
+        touched: vec![Touch { shard, delta, feeder: Feeder::Usual, window: None, doubt: false }],
         ancestors: Vec::new(),
         closed_through: None,
         prune: None,

@@ -78,7 +78,7 @@ impl<P: Rows> Rows for Faulty<P> {
         self.call("users", self.port.users(key, after)).await
     }
 
-    async fn weights(&self, key: &RowKey, after: Option<&Cursor>) -> Outcome<Page<(MemberKey, Weight)>> {
+    async fn weights(&self, key: &RowKey, after: Option<&Cursor>) -> Outcome<Page<(MemberKey, Option<Weight>)>> {
         self.call("weights", self.port.weights(key, after)).await
     }
 

@@ -255,10 +255,10 @@ impl RowsPort for Rows {
         Ok(self.of_key(key, after, PAGE, |user, _, _| UserId::new(user).ok()))
     }
 
-    async fn weights(&self, key: &RowKey, after: Option<&Cursor>) -> Outcome<Page<(MemberKey, Weight)>> {
+    async fn weights(&self, key: &RowKey, after: Option<&Cursor>) -> Outcome<Page<(MemberKey, Option<Weight>)>> {
         let weight = |sort: &str, _, stated: Stated| {
             let member = MemberKey::new(sort)?;
-            let weight = stated.weight(member.is_cell())?;
+            let weight = stated.weight(member.is_cell());
             Some((member, weight))
         };
         Ok(self.of_key(key, after, PAGE, weight))

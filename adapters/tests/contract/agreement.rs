@@ -47,11 +47,11 @@ fn feeder() -> impl Strategy<Value = Feeder> {
 }
 
 fn touches() -> impl Strategy<Value = Vec<Touch>> {
-    let one = (-2..4i64, feeder(), option::weighted(0.2, 1..4u128));
+    let one = (-2..4i64, feeder(), option::weighted(0.2, 1..4u128), prop::bool::weighted(0.1));
     btree_map(0..3u16, one, 0..=3).prop_map(|touched| {
-        let touch = |(k, (delta, feeder, run)): (u16, (i64, Feeder, Option<u128>))| match run {
+        let touch = |(k, (delta, feeder, run, doubt)): (u16, (i64, Feeder, Option<u128>, bool))| match run {
             Some(run) => Touch { feeder, window: Some(run.into()), ..touch(k, 0) },
-            None => Touch { feeder, ..touch(k, delta) },
+            None => Touch { feeder, doubt, ..touch(k, delta) },
         };
         touched.into_iter().map(touch).collect()
     })
@@ -224,7 +224,7 @@ fn the_sequences_drawn_meet_every_verdict() {
     let mut runner = proptest::test_runner::TestRunner::deterministic();
     let mut met: BTreeMap<String, u32> = BTreeMap::new();
     let mut count = |what: String| *met.entry(what).or_default() += 1;
-    for _ in 0..200 {
+    for _ in 0..400 {
         let sequence = vec(updates(), 1..30).new_tree(&mut runner).unwrap().current();
         let mut counter = Counter::default();
         for update in sequence {

@@ -31,7 +31,7 @@ async fn sum(env: &Env, partition: &Partition) -> i64 {
     let cell = format!("\u{1}cell/{}/{}", partition.topic, partition.index);
     let rows = env.rows.weights(&key, None).await.unwrap().items;
     let found = rows.iter().find(|(member, _)| *member == MemberKey::new(&cell).unwrap());
-    found.map_or(0, |(_, weight)| weight.get())
+    found.map_or(0, |(_, weight)| weight.unwrap().get())
 }
 
 async fn reached(env: &Env, partition: &Partition) -> Option<Reached> {

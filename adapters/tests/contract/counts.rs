@@ -31,7 +31,7 @@ pub(crate) fn shard(k: u16) -> Shard {
 }
 
 pub(crate) fn touch(k: u16, delta: i64) -> Touch {
-    Touch { shard: shard(k), delta, feeder: Feeder::Usual, window: None }
+    Touch { shard: shard(k), delta, feeder: Feeder::Usual, window: None, doubt: false }
 }
 
 /// Records `first` to `last` of stream shard `g`.

@@ -171,7 +171,7 @@ async fn rows_are_paged_in_the_order_of_users(env: &Env) {
     let users = env.rows.users(&key, None).await.unwrap();
     assert_eq!((users.items.iter().collect::<Vec<_>>(), users.next), (expected.clone(), None));
     let weights = env.rows.weights(&key, None).await.unwrap();
-    let expected: Vec<_> = expected.into_iter().map(|user| (MemberKey::from(user), Weight::ONE)).collect();
+    let expected: Vec<_> = expected.into_iter().map(|user| (MemberKey::from(user), Some(Weight::ONE))).collect();
     assert_eq!((weights.items, weights.next), (expected, None));
 }
 

@@ -99,7 +99,7 @@ pub(crate) async fn rows(ports: &Ports) {
 }
 
 fn touch(k: u16, delta: i64) -> Touch {
-    Touch { shard: Shard::new(k).unwrap(), delta, feeder: Feeder::Usual, window: None }
+    Touch { shard: Shard::new(k).unwrap(), delta, feeder: Feeder::Usual, window: None, doubt: false }
 }
 
 fn update(g: u64, first: u64, last: u64, touched: Vec<Touch>) -> Update {

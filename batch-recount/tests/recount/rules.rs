@@ -91,7 +91,7 @@ impl Rows for Watched {
     async fn users(&self, key: &RowKey, after: Option<&Cursor>) -> Outcome<Page<UserId>> {
         self.rows.users(key, after).await
     }
-    async fn weights(&self, key: &RowKey, after: Option<&Cursor>) -> Outcome<Page<(MemberKey, Weight)>> {
+    async fn weights(&self, key: &RowKey, after: Option<&Cursor>) -> Outcome<Page<(MemberKey, Option<Weight>)>> {
         self.note(Call::Weights);
         if std::mem::take(&mut *self.intrude.lock().unwrap()) {
             let standing = self.markers.marker(key).await?;

@@ -147,7 +147,7 @@ impl World {
         let (mut rows, mut after) = (0, None);
         loop {
             let page = self.ports.rows.weights(key, after.as_ref()).await.unwrap();
-            rows += page.items.iter().map(|(_, weight)| weight.get()).sum::<i64>();
+            rows += page.items.iter().map(|(_, weight)| weight.expect("it is readable").get()).sum::<i64>();
             after = page.next;
             if after.is_none() {
                 return rows;

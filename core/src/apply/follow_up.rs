@@ -4,7 +4,7 @@
 use std::collections::VecDeque;
 
 use super::Request;
-use crate::counter::{Counter, Feeder, Touch, Update};
+use crate::counter::{Counter, Touch, Update};
 use crate::ids::{CounterId, RowKey, Shard};
 use crate::lineage::Loss;
 use crate::ports::QueueReason;
@@ -41,10 +41,10 @@ pub(super) fn after_taken(update: &Update, counter: &Counter) -> VecDeque<Follow
     let reason = |touch: &Touch| {
         let rows = counter.shards.get(&touch.shard)?.rows;
         let fell = rows < 0 && rows.saturating_sub(touch.delta) >= 0;
-        match touch.feeder {
-            Feeder::Contest { .. } => Some(QueueReason::Suspect),
-            _ if fell || total_fell => Some(QueueReason::Negative),
-            _ => None,
+        if touch.makes_suspect() {
+            Some(QueueReason::Suspect)
+        } else {
+            (fell || total_fell).then_some(QueueReason::Negative)
         }
     };
     queued(update, reason)
@@ -79,6 +79,7 @@ fn queued(update: &Update, reason: impl Fn(&Touch) -> Option<QueueReason>) -> Ve
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::counter::Feeder;
     use crate::counter::ShardTally;
     use crate::ids::Ordinal;
     use crate::time::UnixMillis;
@@ -93,7 +94,7 @@ mod tests {
             first: 1.into(),
             last: 2.into(),
             at: UnixMillis(0),
-            touched: vec![Touch { shard: shard(), delta, feeder, window: None }],
+            touched: vec![Touch { shard: shard(), delta, feeder, window: None, doubt: false }],
             ancestors: vec![],
             closed_through: None,
             prune: None,

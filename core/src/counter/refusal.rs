@@ -73,7 +73,8 @@ mod tests {
     const STRANGERS: Family = Family(vec![]);
 
     fn update(shard: u64, first: u64, last: u64) -> Update {
-        let touch = Touch { shard: Shard::new(0).unwrap(), delta: 1, feeder: Feeder::Usual, window: None };
+        let touch =
+            Touch { shard: Shard::new(0).unwrap(), delta: 1, feeder: Feeder::Usual, window: None, doubt: false };
         Update {
             shard: Ordinal(shard),
             first: first.into(),

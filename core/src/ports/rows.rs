@@ -103,8 +103,8 @@ pub trait Rows: Send + Sync {
     async fn users(&self, key: &RowKey, after: Option<&Cursor>) -> Outcome<Page<UserId>>;
 
     /// The rows of `key` with what they weigh, behind `after`, read consistently: what the fold counts, whatever else is
-    /// in them. Markers, rows of no valid member and those of unreadable weight are left out, as the fold does.
-    async fn weights(&self, key: &RowKey, after: Option<&Cursor>) -> Outcome<Page<(MemberKey, Weight)>>;
+    /// in them; `None` where that is not readable. Markers and rows of no valid member are left out, as the fold does.
+    async fn weights(&self, key: &RowKey, after: Option<&Cursor>) -> Outcome<Page<(MemberKey, Option<Weight>)>>;
 
     /// One page of a table scan, keys and `n` only, read consistently; reserved rows that are no cells left out. The rows
     /// of a key follow each other, within a page and from page to page.

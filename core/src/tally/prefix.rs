@@ -75,6 +75,7 @@ impl Fold {
         }
         match &record.kind {
             RecordKind::Row { key, .. } if record.delta() != 0 => self.gathered.touch(key, record)?,
+            RecordKind::Unreadable { key, .. } => self.gathered.touch(key, record)?,
             RecordKind::Marker { key, marker } if marker.phase == Phase::Low => self.gathered.touch(key, record)?,
             RecordKind::Marker { key, marker } => {
                 self.gathered.boundary =
@@ -141,7 +142,8 @@ impl Prefix {
         let delta = record.delta();
         let moved = counter.moved.checked_add(delta.unsigned_abs()).filter(|moved| *moved <= i64::MAX.unsigned_abs());
         counter.moved = moved.ok_or(Cut::Width)?;
-        counter.push(record.sequence, key.shard, delta);
+        let doubt = matches!(record.kind, RecordKind::Unreadable { .. });
+        counter.push(Entry { sequence: record.sequence, shard: key.shard, delta, doubt });
         Ok(())
     }
 }
@@ -171,6 +173,8 @@ struct Entry {
     sequence: Sequence,
     shard: Shard,
     delta: i64,
+    /// What the row weighed or weighs is not known.
+    doubt: bool,
 }
 
 /// What an update needs besides the records.
@@ -189,9 +193,9 @@ pub struct UpdateContext<'a> {
 }
 
 impl CounterRecords {
-    fn push(&mut self, sequence: Sequence, shard: Shard, delta: i64) {
-        self.touched.insert(shard);
-        self.records.push(Entry { sequence, shard, delta });
+    fn push(&mut self, entry: Entry) {
+        self.touched.insert(entry.shard);
+        self.records.push(entry);
     }
 
     /// How many records there are.
@@ -209,7 +213,7 @@ impl CounterRecords {
     pub fn after(&self, applied: Sequence) -> Self {
         let mut left = Self { moved: self.moved, ..Self::default() };
         for entry in self.records.iter().filter(|entry| entry.sequence > applied) {
-            left.push(entry.sequence, entry.shard, entry.delta);
+            left.push(*entry);
         }
         left
     }
@@ -217,19 +221,22 @@ impl CounterRecords {
     /// The one update that takes all of them into the counter; `None` where there are none.
     pub fn update(&self, context: &UpdateContext<'_>) -> Option<Update> {
         let (first, last) = (self.records.first()?.sequence, self.records.last()?.sequence);
-        let mut deltas: BTreeMap<Shard, i64> = BTreeMap::new();
+        let mut gained: BTreeMap<Shard, (i64, bool)> = BTreeMap::new();
         for entry in &self.records {
-            *deltas.entry(entry.shard).or_default() += entry.delta;
+            let (delta, doubt) = gained.entry(entry.shard).or_default();
+            *delta += entry.delta;
+            *doubt |= entry.doubt;
         }
-        let touch = |(shard, delta)| Touch { shard, delta, feeder: Feeder::Usual, window: None };
-        Some(context.update(first, last, deltas.into_iter().map(touch).collect()))
+        let touch = |(shard, (delta, doubt))| Touch { shard, delta, feeder: Feeder::Usual, window: None, doubt };
+        Some(context.update(first, last, gained.into_iter().map(touch).collect()))
     }
 }
 
 impl Boundary {
     /// The update that puts the window's token beside the rows exactly there.
     pub fn update(&self, context: &UpdateContext<'_>) -> Update {
-        let touch = Touch { shard: self.key.shard, delta: 0, feeder: Feeder::Usual, window: Some(self.run) };
+        let touch =
+            Touch { shard: self.key.shard, delta: 0, feeder: Feeder::Usual, window: Some(self.run), doubt: false };
         context.update(self.sequence, self.sequence, vec![touch])
     }
 }
@@ -314,6 +321,23 @@ mod tests {
         fold.push(&row(7, "p#0", true, true), NOW).unwrap();
         let prefix = fold.take();
         assert_eq!((prefix.counters.len(), prefix.last, prefix.records), (0, Some(7.into()), 1));
+    }
+
+    #[test]
+    fn a_row_of_unreadable_weight_casts_doubt_and_adds_nothing() {
+        let mut fold = Fold::new(RULES);
+        let kind = RecordKind::Unreadable { key: "p#2".parse().unwrap(), member: MemberKey::new("u").unwrap() };
+        fold.push(&row(1, "p#2", false, true), NOW).unwrap();
+        fold.push(&Record { sequence: 2.into(), written: UnixMillis(0), kind }, NOW).unwrap();
+        fold.push(&row(3, "p#0", false, true), NOW).unwrap();
+        let update = fold.take().counters[&likes("p")].update(&context()).unwrap();
+        let touched: Vec<_> =
+            update.touched.iter().map(|touch| (touch.shard.index(), touch.delta, touch.doubt)).collect();
+        assert_eq!(touched, [(0, 1, false), (2, 1, true)]);
+        let counter = crate::counter::Counter::default().updated(&update).unwrap();
+        let tally = &counter.shards[&Shard::new(2).unwrap()];
+        assert_eq!((tally.rows, tally.switches, tally.suspect), (1, 1, true));
+        assert!(!counter.is_sound());
     }
 
     #[test]

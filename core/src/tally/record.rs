@@ -60,6 +60,14 @@ pub enum RecordKind {
         /// What it weighs now.
         after: Weight,
     },
+    /// A row that counts was put, changed or deleted, and what it weighed or weighs is no integer in its range: its counter is
+    /// not known until it is recounted.
+    Unreadable {
+        /// Its partition key.
+        key: RowKey,
+        /// Its sort key.
+        member: MemberKey,
+    },
     /// A recount window was opened or closed.
     Marker {
         /// The row key recounted.
@@ -91,9 +99,6 @@ pub enum Quarantine {
     /// A marker of a form this version does not know.
     #[error("its recount marker is not readable")]
     BadMarker,
-    /// What a row states to count for, before or after, is no integer in its range.
-    #[error("its weight is not readable")]
-    BadWeight,
 }
 
 impl Quarantine {
@@ -105,7 +110,6 @@ impl Quarantine {
             Self::BadUser => "bad_user",
             Self::NoImages => "no_images",
             Self::BadMarker => "bad_marker",
-            Self::BadWeight => "bad_weight",
         }
     }
 }
@@ -139,11 +143,13 @@ fn kind(raw: &RawRecord) -> Result<RecordKind, Quarantine> {
     }
     let member = MemberKey::new(sort).ok_or(Quarantine::BadUser)?;
     let weight = |image: &Option<Image>| match image {
-        None => Ok(Weight::ABSENT),
-        Some(image) => image.stated.weight(member.is_cell()).ok_or(Quarantine::BadWeight),
+        None => Some(Weight::ABSENT),
+        Some(image) => image.stated.weight(member.is_cell()),
     };
-    let (before, after) = (weight(&raw.before)?, weight(&raw.after)?);
-    Ok(RecordKind::Row { key, member, before, after })
+    Ok(match (weight(&raw.before), weight(&raw.after)) {
+        (Some(before), Some(after)) => RecordKind::Row { key, member, before, after },
+        _ => RecordKind::Unreadable { key, member },
+    })
 }
 
 fn marker(key: RowKey, image: Option<&Image>) -> Result<RecordKind, Quarantine> {
@@ -197,7 +203,7 @@ mod tests {
     }
 
     #[test]
-    fn a_row_whose_weight_is_unreadable_before_or_after_is_foreign() {
+    fn a_row_whose_weight_is_unreadable_before_or_after_changes_its_counter_by_nothing_that_is_known() {
         let one = Stated::number("1");
         for (sort, before, after) in [
             ("u", Stated::Unreadable, one),
@@ -205,7 +211,8 @@ mod tests {
             ("\u{1}cell/views/3", one, Stated::Nothing),
         ] {
             let read = kind_of(&weighing(sort, before, after));
-            assert_eq!(read, RecordKind::Foreign(Quarantine::BadWeight), "{sort:?}");
+            let (key, member) = ("p#+views.0".parse().unwrap(), MemberKey::new(sort).unwrap());
+            assert_eq!(read, RecordKind::Unreadable { key, member }, "{sort:?}");
         }
     }
 

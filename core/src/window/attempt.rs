@@ -96,6 +96,8 @@ pub enum Input {
     Counter(Option<Counter>),
     /// A page of rows, and where the next begins.
     Rows(Vec<(MemberKey, Weight)>, Option<Cursor>),
+    /// A page has a row whose weight is not readable.
+    Unreadable,
     /// This window may close.
     Turn,
     /// The report, if it is complete.
@@ -214,6 +216,7 @@ impl Attempt {
             (Stage::Putting(_) | Stage::Checking(_), input) => self.marked(now, input),
             (Stage::Form, Input::Counter(counter)) => Some(self.formed(counter.as_ref())),
             (Stage::Rows, Input::Rows(rows, next)) => Some(self.read(now, &rows, next)),
+            (Stage::Rows, Input::Unreadable) => Some(again(Again::Unreadable)),
             (Stage::MoreRoom, Input::Room(true)) => {
                 self.room = self.roster.len();
                 Some(self.paged(now))

@@ -59,6 +59,11 @@ impl Captures {
                 self.touch(key, member, *after, now);
                 None
             }
+            // What the row key weighs is not known, so nothing can be said of its window.
+            RecordKind::Unreadable { key, .. } => {
+                self.close(key);
+                None
+            }
             RecordKind::Marker { key, marker: Marker { run, phase: Phase::Low } } => {
                 self.open(key, *run, now);
                 None
@@ -188,6 +193,12 @@ mod tests {
     fn another_runs_opening_marker_ends_the_first_window() {
         assert_eq!(last_report(&[low(1), row("a", true), low(R), high(R)]), Some(vec![]));
         assert_eq!(last_report(&[low(1), low(R), high(1)]), None);
+    }
+
+    #[test]
+    fn a_window_with_a_row_of_unreadable_weight_gives_no_report() {
+        let unreadable = record(RecordKind::Unreadable { key: key(), member: MemberKey::new("a").unwrap() });
+        assert_eq!(last_report(&[low(R), unreadable, row("b", true), high(R)]), None);
     }
 
     #[test]

@@ -92,7 +92,8 @@ impl Tables {
 
     pub(crate) async fn plant(&self, post: &str, likes: i64) {
         let counts = dynamodb::Counts::new(&self.connection().await);
-        let touch = Touch { shard: Shard::new(0).unwrap(), delta: likes, feeder: Feeder::Usual, window: None };
+        let touch =
+            Touch { shard: Shard::new(0).unwrap(), delta: likes, feeder: Feeder::Usual, window: None, doubt: false };
         let update = Update {
             shard: Ordinal(1),
             first: Sequence::from(1),

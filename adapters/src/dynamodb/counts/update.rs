@@ -110,7 +110,7 @@ impl Writer {
             let (run, none) = (self.say.text(run.to_string()), self.say.number(0));
             self.set.push(format_args!("{window_run}={run},{window_rows}=if_not_exists({rows},{none})"));
         }
-        if let Feeder::Contest { .. } = touch.feeder {
+        if touch.makes_suspect() {
             let (switches, suspect) = (self.say.name(format!("{SWITCHES}{k}")), self.say.name(format!("{SUSPECT}{k}")));
             let yes = self.say.value(AttributeValue::Bool(true));
             self.add.push(format_args!("{switches} {}", self.one));
@@ -187,10 +187,11 @@ mod tests {
     /// What the store allows in one expression.
     const OPERATORS: usize = 300;
 
+    /// Each shard is marked as suspect on the way.
     fn widest(feeder: Feeder) -> Update {
         let sequence: Sequence = "9".repeat(Sequence::DIGITS).parse().unwrap();
         let shard = |k: usize| Shard::new(u16::try_from(255 - k).unwrap()).unwrap();
-        let touch = |k| Touch { shard: shard(k), delta: -1_000_000, feeder, window: None };
+        let touch = |k| Touch { shard: shard(k), delta: -1_000_000, feeder, window: None, doubt: true };
         Update {
             shard: Ordinal(99_999),
             first: sequence,

@@ -96,7 +96,7 @@ impl RowsPort for Rows {
         Ok(Page { items, next, half_units: half_units(reply.consumed_capacity()) })
     }
 
-    async fn weights(&self, key: &RowKey, after: Option<&Cursor>) -> Outcome<Page<(MemberKey, Weight)>> {
+    async fn weights(&self, key: &RowKey, after: Option<&Cursor>) -> Outcome<Page<(MemberKey, Option<Weight>)>> {
         let table = &self.connection.tables.likes;
         let query = self.rows_of(key, RESERVED, after).projection_expression("#user,#n").limit(ROWS);
         let query = query.expression_attribute_names("#n", N);
@@ -105,7 +105,7 @@ impl RowsPort for Rows {
         let rows = rows.collect::<Outcome<Vec<_>>>()?;
         let weight = |(sort, stated): (&str, Stated)| {
             let member = MemberKey::new(sort)?;
-            let weight = stated.weight(member.is_cell())?;
+            let weight = stated.weight(member.is_cell());
             Some((member, weight))
         };
         let items = rows.into_iter().filter_map(weight).collect();

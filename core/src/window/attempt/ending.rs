@@ -30,6 +30,8 @@ pub enum Again {
     Void,
     /// The rows weigh more than a counter holds.
     Overflow,
+    /// A row's weight is not readable.
+    Unreadable,
     /// So many rows were read, and could not be held beside those of other windows.
     NoRoom(u64),
 }
@@ -45,6 +47,7 @@ impl Again {
             Self::NotPassed => "not_passed",
             Self::Void => "void",
             Self::Overflow => "overflow",
+            Self::Unreadable => "unreadable",
             Self::NoRoom(_) => "no_room",
         }
     }

@@ -82,7 +82,7 @@ impl Shadow {
                 let reports = unopened || window.run == Some(marker.run);
                 reports.then(|| Report { key: key.clone(), run: marker.run, touched: window.touched })
             }
-            RecordKind::Reserved | RecordKind::Foreign(_) => None,
+            RecordKind::Unreadable { .. } | RecordKind::Reserved | RecordKind::Foreign(_) => None,
         }
     }
 }
