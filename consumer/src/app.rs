@@ -1,6 +1,6 @@
 //! The composition root: real adapters or given ports, and the tasks of a consumer.
 
-use std::path::PathBuf;
+use std::path::Path;
 use std::sync::Arc;
 
 use anyhow::Context;
@@ -159,9 +159,9 @@ impl App {
         Ok(())
     }
 
-    fn counters(self, host: &Host, file: Option<PathBuf>) -> anyhow::Result<()> {
+    fn counters(self, host: &Host, file: Option<&Path>) -> anyhow::Result<()> {
         let counters = Counters { deployment: self.ports.checkpoints };
-        let wanted = file.as_deref().map(counters::read).transpose()?;
+        let wanted = file.map(counters::read).transpose()?;
         host.job("counters", move |stop| async move {
             match wanted {
                 None => stop.unless_requested(counters.list()).await??,
@@ -209,7 +209,7 @@ impl tally_service::App for App {
             Mode::ShowFences => self.show_fences(&host, shards),
             Mode::ResetFence(reset) => self.reset_fence(&host, shards, reset),
             Mode::ListCounters => self.counters(&host, None),
-            Mode::ApplyCounters(file) => self.counters(&host, Some(file)),
+            Mode::ApplyCounters(file) => self.counters(&host, Some(&file)),
             Mode::Import(settings) => self.import(&host, shards, *settings),
         }
     }

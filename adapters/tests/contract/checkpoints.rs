@@ -198,7 +198,7 @@ async fn counters_are_defined_by_comparing_with_those_that_stand(port: &dyn Chec
         ..entry("tagged", "set")
     };
     let list = |entries: &[Entry]| Definitions::new(entries).unwrap();
-    let (none, some) = (Definitions::likes_alone(), list(&[full.clone()]));
+    let (none, some) = (Definitions::likes_alone(), list(std::slice::from_ref(&full)));
     let all = list(&[full, entry("views", "sum")]);
     assert_eq!(port.definitions().await, Ok(none.clone()));
     assert_eq!(port.define(&some, &all).await, Ok(false), "they are not the ones that stand");

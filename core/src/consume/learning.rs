@@ -76,9 +76,9 @@ impl Learning {
     }
 
     /// Takes in the list that was read.
-    pub(super) fn learnt(&mut self, list: Definitions) -> Result<(), String> {
+    pub(super) fn learnt(&mut self, list: &Definitions) -> Result<(), String> {
         let Stage::Asking { action, polled, .. } = &self.stage else { return Ok(()) };
-        if !self.stated.precede(&list) {
+        if !self.stated.precede(list) {
             return Err("the counters in `config` are not those that the fence states, and more: \
                         was it put back to an older state"
                 .to_owned());

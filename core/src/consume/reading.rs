@@ -155,7 +155,7 @@ impl Reading {
             return Then::GoOn;
         }
         match list {
-            Ok(list) => match self.learning.learnt(list) {
+            Ok(list) => match self.learning.learnt(&list) {
                 Ok(()) => self.gather(context),
                 Err(why) => Then::Halt(Halt::Refused(why)),
             },

@@ -101,9 +101,9 @@ impl Consumer {
     /// Reads the records up to `to`; what it has then is due.
     pub(super) fn read(&mut self, log: &[Said], to: usize, defined: bool, rules: &Counters) -> u8 {
         let mut letters = 0;
-        for offset in self.at..to {
+        for (offset, said) in log.iter().enumerate().take(to).skip(self.at) {
             let mut records = Records::default();
-            let value = match log[offset] {
+            let value = match said {
                 Said::Like => r#"{"post_id":"p","user_id":"u","action":"like"}"#.to_owned(),
                 Said::View(n) => format!(r#"{{"post_id":"p","action":"view","n":{n}}}"#),
                 Said::Later => r#"{"post_id":"p","user_id":"u","action":"retweet"}"#.to_owned(),

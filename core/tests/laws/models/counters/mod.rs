@@ -56,6 +56,7 @@ enum Operator {
     EditsBack,
 }
 
+#[derive(Clone, Copy)]
 struct Counters {
     removed: &'static [Rule],
     log: &'static [Said],
@@ -230,7 +231,7 @@ impl Model for Counters {
         }
         let (least, most, counted) = state.table.expected(self.log, state.letters);
         let rows = state.table.rows;
-        if (0..rows.len()).any(|row| rows[row] < least[row] || rows[row] > most[row]) {
+        if (0..rows.len()).any(|row| (least[row] && !rows[row]) || (rows[row] && !most[row])) {
             return Some(format!("{ROWS}: {rows:?}, and {least:?} to {most:?}"));
         }
         (state.table.sum() != counted).then(|| format!("{SUM}: {} and not {counted}", state.table.sum()))
