@@ -10,7 +10,7 @@ use thiserror::Error;
 
 pub use refusal::{ClosedAncestry, Retry, after_refusal};
 
-use crate::ids::{Ordinal, Sequence, Shard};
+use crate::ids::{CounterKind, Ordinal, Sequence, Shard};
 use crate::time::UnixMillis;
 use crate::watermark::{Prune, Reach, Watermarks};
 use crate::window::WindowRun;
@@ -67,9 +67,15 @@ impl Counter {
         self.shards.values().try_fold(0i64, |sum, shard| sum.checked_add(shard.rows)).ok_or(Overflow)
     }
 
-    /// Whether the total may be right as far as the item says. (It may be wrong all the same while a gap is open.)
+    /// Whether a set's total may be right as far as the item says. (It may be wrong all the same while a gap is open.)
     pub fn is_sound(&self) -> bool {
-        self.likes >= 0 && self.shards.values().all(|shard| !shard.suspect) && self.sum() == Ok(self.likes)
+        self.is_sound_as(CounterKind::Set)
+    }
+
+    /// The same of a counter of a kind: a set has no fewer members than none, a sum may well be below zero.
+    pub fn is_sound_as(&self, kind: CounterKind) -> bool {
+        let possible = self.likes >= 0 || kind == CounterKind::Sum;
+        possible && self.shards.values().all(|shard| !shard.suspect) && self.sum() == Ok(self.likes)
     }
 
     /// Why `update` would be refused; `None` where it would be taken.

@@ -6,6 +6,7 @@ use std::str::FromStr;
 use thiserror::Error;
 
 use crate::counter::Counter;
+use crate::ids::CounterKind;
 use crate::time::UnixMillis;
 
 /// A post's count, with how exact and how fresh it is known to be.
@@ -22,16 +23,26 @@ pub struct Served {
 }
 
 impl Served {
-    /// The count of `counter`, while the stream has open gaps or not; a post without a counter has no likes.
+    /// The count of a set's `counter`, while the stream has open gaps or not; a post without a counter has no likes.
     pub fn new(counter: Option<&Counter>, open_gaps: bool, as_of: UnixMillis) -> Self {
-        let sound = counter.is_none_or(Counter::is_sound);
+        Self::of(CounterKind::Set, counter, open_gaps, as_of)
+    }
+
+    /// The same of a counter of a kind: a sum may be negative and exact.
+    pub fn of(kind: CounterKind, counter: Option<&Counter>, open_gaps: bool, as_of: UnixMillis) -> Self {
+        let sound = counter.is_none_or(|counter| counter.is_sound_as(kind));
         let (likes, version) = counter.map_or((0, 0), |counter| (counter.likes, counter.version));
         Self { likes, version, exact: sound && !open_gaps, as_of }
     }
 
-    /// The number to show: 0 for a negative total.
+    /// The number to show of a set: 0 for a negative total.
     pub fn shown(&self) -> u64 {
         u64::try_from(self.likes).unwrap_or(0)
+    }
+
+    /// The number to show of a counter of a kind: a sum's total as it is.
+    pub fn value(&self, kind: CounterKind) -> i64 {
+        if kind == CounterKind::Sum { self.likes } else { self.likes.max(0) }
     }
 
     /// Whether this value takes the place of `held`, a value of the same post, wherever one of them is kept: a newer
@@ -84,6 +95,8 @@ impl FromStr for Served {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::counter::ShardTally;
+    use crate::ids::Shard;
 
     #[test]
     fn a_cached_count_has_the_documented_form() {
@@ -101,6 +114,18 @@ mod tests {
         let counter = Counter { likes: -3, version: 7, ..Counter::default() };
         let served = Served::new(Some(&counter), false, UnixMillis(1));
         assert_eq!((served.likes, served.shown(), served.exact), (-3, 0, false));
+    }
+
+    #[test]
+    fn a_negative_sum_is_shown_as_it_is_and_may_be_exact() {
+        let rows = ShardTally { rows: -3, ..ShardTally::default() };
+        let shards = [(Shard::new(0).unwrap(), rows)].into();
+        let counter = Counter { likes: -3, version: 7, shards, ..Counter::default() };
+        let of = |kind| Served::of(kind, Some(&counter), false, UnixMillis(1));
+        let [sum, set] = [CounterKind::Sum, CounterKind::Set].map(|kind| (of(kind).value(kind), of(kind).exact));
+        assert_eq!((sum, set), ((-3, true), (0, false)));
+        let suspect = Counter { likes: -2, ..counter.clone() };
+        assert!(!Served::of(CounterKind::Sum, Some(&suspect), false, UnixMillis(1)).exact, "its shards sum up to -3");
     }
 
     #[test]

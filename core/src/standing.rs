@@ -13,6 +13,7 @@ use std::time::Duration;
 pub use readings::{Effect, Input, Readings};
 
 use crate::counter::Counter;
+use crate::ids::CounterKind;
 use crate::lineage::HOLD;
 use crate::served::Served;
 use crate::time::{Now, UnixMillis};
@@ -46,10 +47,15 @@ impl Reading {
         !self.open_gaps && self.age(now) <= LIMIT
     }
 
-    /// The count of `counter`, which was asked for after this reading had ended and arrived `now`. A post without a counter
-    /// has no likes.
+    /// The count of a set's `counter`, which was asked for after this reading had ended and arrived `now`. A post without a
+    /// counter has no likes.
     pub fn serve(&self, counter: Option<&Counter>, now: Now) -> Served {
-        Served::new(counter, !self.allows_exact(now), self.as_of)
+        self.serve_as(CounterKind::Set, counter, now)
+    }
+
+    /// The same of a counter of a kind.
+    pub fn serve_as(&self, kind: CounterKind, counter: Option<&Counter>, now: Now) -> Served {
+        Served::of(kind, counter, !self.allows_exact(now), self.as_of)
     }
 
     /// A count that was called exact, or not, when it arrived: exact only if it may be called so `now`, too.

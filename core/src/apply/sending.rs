@@ -131,7 +131,7 @@ impl Sending {
     }
 
     fn publish(&self, counter: &Counter, basis: &Basis, around: &mut Surroundings<'_>) {
-        let served = basis.served(counter, around);
+        let served = basis.served(self.counter.name.kind(), counter, around);
         around.asking.effects.push(Effect::Publish(self.counter.clone(), served));
     }
 }

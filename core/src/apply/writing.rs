@@ -8,7 +8,7 @@ use super::{Answer, Asking, RequestId, Written};
 use crate::Map;
 use crate::counter::Counter;
 use crate::fault::Fault;
-use crate::ids::{CounterId, Ordinal, StreamShardId};
+use crate::ids::{CounterId, CounterKind, Ordinal, StreamShardId};
 use crate::lineage::Picture;
 use crate::served::Served;
 use crate::standing::Reading;
@@ -68,10 +68,10 @@ impl Basis {
     /// A counter that the store has just shown, as it is published. It includes what every counter included before the
     /// prefix was begun. A gap that was open then, or is now, says that it may be wrong; so does a picture that is too old
     /// to know of a gap.
-    pub(super) fn served(&self, counter: &Counter, around: &Surroundings<'_>) -> Served {
+    pub(super) fn served(&self, kind: CounterKind, counter: &Counter, around: &Surroundings<'_>) -> Served {
         let reading = self.picture.reading();
         let open_gaps = reading.open_gaps || around.latest.open_gaps;
-        Reading { open_gaps, ..reading }.serve(Some(counter), around.now)
+        Reading { open_gaps, ..reading }.serve_as(kind, Some(counter), around.now)
     }
 }
 

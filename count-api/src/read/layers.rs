@@ -86,7 +86,7 @@ impl Layers {
         for (ask, answer) in asks.into_iter().zip(answers) {
             let cached = ask.hit();
             let read = answer.map(|counter| {
-                let served = self.judge.arrived(&reading, counter.as_ref());
+                let served = self.judge.arrived(&reading, &ask.lead.id, counter.as_ref());
                 // A counter that is not there stays out: ids that no post has would drive out those asked for.
                 if let (Some(right), Some(_)) = (ask.right, counter)
                     && cached.is_none_or(|cached| served.replaces(&cached))

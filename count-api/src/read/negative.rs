@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use tally_core::Map;
 use tally_core::counter::Counter;
-use tally_core::ids::{CounterId, RowKey, Shard};
+use tally_core::ids::{CounterId, CounterKind, RowKey, Shard};
 use tally_core::ports::{Counts, Outcome, QueueReason, Recounts};
 use tally_core::served::Served;
 use tally_service::{Clock, Stop, Task};
@@ -34,9 +34,10 @@ impl Negatives {
         (Self(sender), Recounter { counts, recounts, clock, counters, queued: Map::default() })
     }
 
-    /// Reports `id` if its count is below zero.
+    /// Reports `id` if it is a set and its count is below zero.
     pub fn report(&self, id: &CounterId, served: &Served) {
-        if served.likes < 0 && self.0.try_send(id.clone()).is_err() {
+        let wrong = served.likes < 0 && id.name.kind() == CounterKind::Set;
+        if wrong && self.0.try_send(id.clone()).is_err() {
             NEGATIVE_COUNTS.counter(&["dropped"]).increment(1);
         }
     }

@@ -7,7 +7,7 @@ use std::time::Duration;
 use tally_core::backoff::Backoff;
 use tally_core::counter::Counter;
 use tally_core::fault::Fault;
-use tally_core::ids::StreamLabel;
+use tally_core::ids::{CounterId, StreamLabel};
 use tally_core::lineage::Lineage;
 use tally_core::ports::{ChangeStream, Checkpoints, Outcome};
 use tally_core::served::Served;
@@ -51,9 +51,9 @@ impl Judge {
         *self.latest.borrow()
     }
 
-    /// The count of `counter`, which arrived now and was asked for after `reading` was taken.
-    pub fn arrived(&self, reading: &Reading, counter: Option<&Counter>) -> Served {
-        reading.serve(counter, self.clock.reading())
+    /// The count of `id`'s `counter`, which arrived now and was asked for after `reading` was taken.
+    pub fn arrived(&self, reading: &Reading, id: &CounterId, counter: Option<&Counter>) -> Served {
+        reading.serve_as(id.name.kind(), counter, self.clock.reading())
     }
 
     /// A count that arrived before, as it may be answered now.
