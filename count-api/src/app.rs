@@ -19,6 +19,7 @@ use crate::access::{Access, REQUEST_ID};
 use crate::args::Args;
 use crate::auth::Guard;
 use crate::config::{CacheAddress, Config};
+use crate::definitions::FollowDefinitions;
 use crate::gate::Gate;
 use crate::limits::{Forgetting, Rate};
 use crate::metrics::{METRICS, Requests};
@@ -148,6 +149,7 @@ impl tally_service::App for App {
         let checkpoints = &*ports.checkpoints;
         let deployment = Deployment { tables: self.tables.as_ref(), checkpoints, shards: config.shards };
         let shards = deployment.join(&host).await?;
+        let definitions = FollowDefinitions::begin(ports.checkpoints.clone(), &host).await?;
         let ReadPath { reader, judge, table } = ReadPath::open(&config, &ports, &host).await?;
 
         let watches = Watches::new(config.listeners, judge);
@@ -159,6 +161,7 @@ impl tally_service::App for App {
             table,
             rows: ports.rows,
             shards,
+            defined: definitions.defined(),
             watches,
             heartbeat: config.heartbeat,
             cache_control: cache_control(config.max_age, gates.reads.guard.is_closed()),
@@ -168,6 +171,7 @@ impl tally_service::App for App {
         let writes = api.writer.is_some();
         let front = front(api, gates, self.own);
 
+        host.spawn(Stage::Support, "definitions", definitions);
         host.spawn(Stage::Support, "forgetting", Forgetting { rates, clock: host.clock() });
         host.spawn(Stage::Work, "watcher", watcher);
         if let Some(in_process) = self.in_process {

@@ -91,6 +91,15 @@ pub enum Problem {
     Unauthorised,
     #[error("there is no such route")]
     NoRoute,
+    /// A counter that is not defined, or not for such a subject.
+    #[error("there is no such counter")]
+    UnknownCounter,
+    /// Members of a sum, or amounts of a set.
+    #[error("{0}")]
+    WrongKind(&'static str),
+    /// An action that the counter's definition does not have.
+    #[error("{0}")]
+    NoAction(&'static str),
     /// A write where none are taken.
     #[error("this process takes no writes")]
     WritesOff,
@@ -174,7 +183,7 @@ fn problem_type() -> Schema {
 
 impl Problem {
     /// Every [name](Self::name).
-    const NAMES: [&'static str; 22] = [
+    const NAMES: [&'static str; 25] = [
         "bad-host",
         "foreign",
         "bad-id",
@@ -189,6 +198,9 @@ impl Problem {
         "slow-body",
         "unauthorised",
         "no-route",
+        "unknown-counter",
+        "wrong-kind",
+        "no-action",
         "writes-off",
         "no-method",
         "rate-limited",
@@ -216,6 +228,9 @@ impl Problem {
             Self::SlowBody => (StatusCode::REQUEST_TIMEOUT, "slow-body", "Slow body"),
             Self::Unauthorised => (StatusCode::UNAUTHORIZED, "unauthorised", "Unauthorised"),
             Self::NoRoute => (StatusCode::NOT_FOUND, "no-route", "No such route"),
+            Self::UnknownCounter => (StatusCode::NOT_FOUND, "unknown-counter", "Unknown counter"),
+            Self::WrongKind(_) => (StatusCode::CONFLICT, "wrong-kind", "Wrong kind of counter"),
+            Self::NoAction(_) => (StatusCode::CONFLICT, "no-action", "No such action"),
             Self::WritesOff => (StatusCode::NOT_FOUND, "writes-off", "Writes are off"),
             Self::NoMethod => (StatusCode::METHOD_NOT_ALLOWED, "no-method", "No such method"),
             Self::RateLimited { .. } => (StatusCode::TOO_MANY_REQUESTS, "rate-limited", "Too many requests"),
@@ -339,6 +354,9 @@ mod tests {
             Problem::SlowBody,
             Problem::Unauthorised,
             Problem::NoRoute,
+            Problem::UnknownCounter,
+            Problem::WrongKind("it is a sum"),
+            Problem::NoAction("nothing is taken off"),
             Problem::WritesOff,
             Problem::NoMethod,
             Problem::RateLimited { after: Duration::from_millis(2_001) },

@@ -18,10 +18,10 @@ use tokio::time::timeout;
 use crate::error::{Parameter, Problem, quoted};
 
 /// The ids' names in the paths of routes.
-const POST: &str = "post_id";
+pub(crate) const POST: &str = "post_id";
 const USER: &str = "user_id";
 
-/// The longest body: a hundred ids of 256 bytes, each written with escapes.
+/// The longest body: a hundred ids of 256 bytes, each written with escapes, or four hundred without.
 pub const BODY_BYTES: usize = 192 * 1024;
 
 /// How much of a body that is too long is read all the same.
@@ -57,7 +57,8 @@ impl<S: Send + Sync> FromRequestParts<S> for PostAndUser {
     }
 }
 
-async fn params<S: Send + Sync>(parts: &mut Parts, state: &S) -> Result<RawPathParams, Problem> {
+/// The parameters of a path, each percent-decoded once.
+pub(crate) async fn params<S: Send + Sync>(parts: &mut Parts, state: &S) -> Result<RawPathParams, Problem> {
     RawPathParams::from_request_parts(parts, state).await.map_err(|_| Problem::BadPath)
 }
 
@@ -66,7 +67,8 @@ fn post(params: &RawPathParams) -> Result<PostId, Problem> {
     post.map_err(|reason| Problem::BadId { parameter: Parameter::named(POST), reason })
 }
 
-fn param<'a>(params: &'a RawPathParams, name: &str) -> Result<&'a str, Problem> {
+/// The parameter `name`, which the route's path has.
+pub(crate) fn param<'a>(params: &'a RawPathParams, name: &str) -> Result<&'a str, Problem> {
     let found = params.iter().find(|(found, _)| *found == name);
     found.map(|(_, value)| value).ok_or(Problem::BadPath)
 }

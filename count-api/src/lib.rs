@@ -6,6 +6,7 @@ mod args;
 pub mod auth;
 mod config;
 pub mod count;
+pub mod definitions;
 pub mod error;
 pub mod extract;
 pub mod gate;
@@ -14,6 +15,7 @@ pub mod metrics;
 pub mod read;
 pub mod routes;
 pub mod server;
+pub mod value;
 pub mod watch;
 
 pub use app::{App, Ports};

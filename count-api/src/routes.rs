@@ -2,6 +2,7 @@
 
 mod batch;
 mod count;
+mod counters;
 mod docs;
 mod front;
 mod like;
@@ -31,6 +32,7 @@ use utoipa_axum::routes;
 
 use crate::access::Access;
 use crate::auth::Guard;
+use crate::definitions::Defined;
 use crate::error::{LoggedCause, Problem};
 use crate::gate::Gate;
 use crate::limits;
@@ -54,6 +56,8 @@ pub struct Handles {
     pub rows: Arc<dyn Rows>,
     /// How many shards a post has.
     pub shards: ShardCount,
+    /// Which counters there are.
+    pub defined: Defined,
     pub watches: Watches,
     /// How often an idle stream of counts sends a comment.
     pub heartbeat: Duration,
@@ -142,6 +146,10 @@ fn reads() -> OpenApiRouter<Api> {
         .routes(routes!(stream::stream))
         .routes(routes!(like::like))
         .routes(routes!(likers::likers))
+        .routes(routes!(counters::list))
+        .routes(routes!(counters::read::counter))
+        .routes(routes!(counters::read::counters))
+        .routes(routes!(counters::batch::counts))
 }
 
 fn writes() -> OpenApiRouter<Api> {

@@ -20,7 +20,7 @@ pub(crate) const PATH: &str = "/v1/posts/{post_id}/likes";
 static AROUND: LazyLock<(&str, &str)> =
     LazyLock::new(|| PATH.split_once("{post_id}").expect("the route names its post"));
 
-const JSON: HeaderValue = HeaderValue::from_static("application/json");
+pub(super) const JSON: HeaderValue = HeaderValue::from_static("application/json");
 
 /// How many users like a post
 ///
@@ -75,13 +75,18 @@ where
     response
 }
 
-/// Whether the client has this edition: the comparison is weak, as for every `If-None-Match`.
+/// Whether the client has this edition.
 fn is_known(headers: &HeaderMap, edition: Edition) -> bool {
+    knows(headers, |tag| Edition::parse(tag) == Some(edition))
+}
+
+/// Whether the client has what one of its tags stands for: the comparison is weak, as for every `If-None-Match`.
+pub(super) fn knows(headers: &HeaderMap, is_current: impl Fn(&str) -> bool) -> bool {
     let tags = headers.get_all(header::IF_NONE_MATCH).iter().filter_map(|value| value.to_str().ok());
     tags.flat_map(|value| value.split(',')).map(str::trim).any(|tag| {
         let opaque = tag.strip_prefix("W/").unwrap_or(tag);
         let quoted = opaque.strip_prefix('"').and_then(|tag| tag.strip_suffix('"'));
-        tag == "*" || quoted.and_then(Edition::parse) == Some(edition)
+        tag == "*" || quoted.is_some_and(&is_current)
     })
 }
 

@@ -39,9 +39,10 @@ const ANYWHERE: [(&str, &str); 5] = [
 ];
 
 /// What operations are grouped by.
-const TAGS: [(&str, &str); 2] = [
+const TAGS: [(&str, &str); 3] = [
     ("counts", "How many users like a post, as a number with its age and certainty"),
     ("likes", "Which users like a post, and saying so"),
+    ("counters", "Every counter of a post or a hashtag: sets, which have members, and sums, which have amounts"),
 ];
 
 /// The page and the document, open to all clients.

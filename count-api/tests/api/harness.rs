@@ -10,15 +10,17 @@ use bytes::Bytes;
 use http_body_util::{BodyExt, Full};
 use hyper::{Request, Response, StatusCode};
 use hyper_util::rt::TokioIo;
-use tally_adapters::memory::Memory;
 use tally_adapters::memory::log::Broker;
+use tally_adapters::memory::{self, Memory};
 use tally_core::counter::{Counter, ShardTally, Update};
+use tally_core::definitions::{Definitions, Entry};
 use tally_core::fault::Fault;
 use tally_core::ids::{CounterId, PostId, RowKey, Shard, ShardCount};
 use tally_core::ports::{
-    Applied, ChangeStream, Counts, Cursor, DeploymentConfig as _, Judged, LedgerEntry, Mended, Outcome, Page, Producer,
-    Segment, StreamRegistry as _,
+    Applied, Cache, Cached, ChangeStream, Counts, Cursor, DeploymentConfig as _, FillToken, Judged, LedgerEntry,
+    Mended, Outcome, Page, Producer, Segment, StreamRegistry as _,
 };
+use tally_core::served::Served;
 use tally_core::time::UnixMillis;
 use tally_core::window::Verdict;
 use tally_count_api::{App, Config, Ports};
@@ -106,6 +108,35 @@ pub(crate) fn post_id(text: &str) -> CounterId {
     CounterId::likes(PostId::new(text).unwrap())
 }
 
+/// Sets and sums of posts and of hashtags, with and without an action that takes away.
+pub(crate) fn several() -> Definitions {
+    let entry = |name: &str, kind: &str, add: &str, remove: Option<&str>| Entry {
+        name: name.to_owned(),
+        kind: kind.to_owned(),
+        add: add.to_owned(),
+        remove: remove.map(str::to_owned),
+        ..Entry::default()
+    };
+    let hashtag = Some("hashtag".to_owned());
+    let tagged =
+        Entry { subject: hashtag.clone(), member: Some("post_id".to_owned()), ..entry("posts", "set", "tag", None) };
+    Definitions::new(&[
+        entry("retweets", "set", "retweet", Some("unretweet")),
+        Entry { member: Some("reply_id".to_owned()), ..entry("replies", "set", "reply", None) },
+        entry("views", "sum", "view", None),
+        entry("score", "sum", "up", Some("down")),
+        Entry { topic: Some("posts".to_owned()), ..tagged },
+        Entry { subject: hashtag, ..entry("searches", "sum", "search", None) },
+    ])
+    .unwrap()
+}
+
+/// The counter `name` of [`several`].
+pub(crate) fn counter_id(subject: &str, name: &str) -> CounterId {
+    let name = several().named(name).unwrap().name.clone();
+    CounterId { post: PostId::new(subject).unwrap(), name }
+}
+
 /// The counts of a memory, counted as they are read, held back and refused on demand.
 #[derive(Clone)]
 pub(crate) struct Watched {
@@ -169,11 +200,36 @@ impl Counts for Watched {
     }
 }
 
+/// The cache of a memory, whose readings are counted.
+struct Asked {
+    inner: memory::Cache,
+    calls: Arc<AtomicUsize>,
+}
+
+#[async_trait]
+impl Cache for Asked {
+    async fn get(&self, ids: &[CounterId]) -> Outcome<Vec<Cached>> {
+        self.calls.fetch_add(1, Ordering::SeqCst);
+        self.inner.get(ids).await
+    }
+    async fn update(&self, values: &[(CounterId, Served)]) -> Outcome<usize> {
+        self.inner.update(values).await
+    }
+    async fn begin_fill(&self, id: &CounterId) -> Outcome<Option<FillToken>> {
+        self.inner.begin_fill(id).await
+    }
+    async fn fill(&self, id: &CounterId, token: &FillToken, served: &Served) -> Outcome<bool> {
+        self.inner.fill(id, token, served).await
+    }
+}
+
 /// An API over memory.
 pub(crate) struct Api {
     pub(crate) address: SocketAddr,
     pub(crate) memory: Memory,
     pub(crate) counts: Watched,
+    /// How often the cache was asked for counts.
+    pub(crate) cached: Arc<AtomicUsize>,
     pub(crate) broker: Broker,
     pub(crate) running: Running,
 }
@@ -190,6 +246,19 @@ impl Api {
         let broker = Broker::new();
         broker.create_topic("likes", 4);
         let producer = with.writes.then(|| Arc::new(broker.clone()) as _);
+        Self::over(config, with.cache, broker, producer, serve).await
+    }
+
+    /// An API of a deployment with several counters, which writes to the topics `likes` and `posts`.
+    pub(crate) async fn counting(config: Config, with: With) -> Self {
+        let broker = Broker::new();
+        broker.create_topic("likes", 4);
+        broker.create_topic("posts", 1);
+        let producer = with.writes.then(|| Arc::new(broker.clone()) as _);
+        let serve = async |config, ports: Ports| {
+            assert_eq!(ports.checkpoints.define(&Definitions::likes_alone(), &several()).await, Ok(true));
+            serve(config, ports).await
+        };
         Self::over(config, with.cache, broker, producer, serve).await
     }
 
@@ -215,7 +284,7 @@ impl Api {
         serve: impl AsyncFnOnce(Config, Ports) -> (SocketAddr, Running),
     ) -> Self {
         let memory = Memory::new(BEGAN, 2);
-        let counts = Watched::new(memory.counts());
+        let (counts, cached) = (Watched::new(memory.counts()), Arc::default());
         follow(&memory).await;
         memory.checkpoints().config(Some(ShardCount::DEFAULT)).await.unwrap();
         let ports = Ports {
@@ -224,15 +293,20 @@ impl Api {
             checkpoints: Arc::new(memory.checkpoints()),
             stream: Arc::new(memory.streams()),
             recounts: Arc::new(memory.recounts()),
-            cache: cache.then(|| Arc::new(memory.cache()) as _),
+            cache: cache.then(|| Arc::new(Asked { inner: memory.cache(), calls: Arc::clone(&cached) }) as _),
             producer,
         };
         let (address, running) = serve(config, ports).await;
-        Self { address, memory, counts, broker, running }
+        Self { address, memory, counts, cached, broker, running }
     }
 
     pub(crate) fn plant(&self, post: &str, likes: i64, version: u64) {
         self.memory.counts().plant(&post_id(post), counter(likes, version));
+    }
+
+    /// The same of any counter of [`several`].
+    pub(crate) fn plant_counter(&self, subject: &str, name: &str, value: i64, version: u64) {
+        self.memory.counts().plant(&counter_id(subject, name), counter(value, version));
     }
 }
 

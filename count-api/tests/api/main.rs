@@ -6,6 +6,8 @@ mod attack;
 #[cfg(test)]
 mod contract;
 #[cfg(test)]
+mod counters;
+#[cfg(test)]
 mod drain;
 #[cfg(test)]
 mod engines;

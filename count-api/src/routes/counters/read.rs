@@ -1,0 +1,150 @@
+//! What one counter of a post comes to, and what all of them do. Hashtags have the same routes.
+
+use std::collections::BTreeMap;
+
+use axum::body::Body;
+use axum::extract::State;
+use axum::http::{HeaderMap, HeaderValue, Response, StatusCode, header};
+use serde::Serialize;
+use tally_core::definitions::SubjectField;
+use tally_core::ids::{CounterId, CounterName, PostId};
+use tally_core::served::Served;
+use utoipa::ToSchema;
+
+use super::chosen::Chosen;
+use crate::error::{Problem, ProblemDocument};
+use crate::read::NoAnswer;
+use crate::routes::Api;
+use crate::routes::count::{JSON, knows};
+use crate::routes::schema::Id;
+use crate::value::{CounterValue, Figures, Subject, as_text};
+use crate::watch::Edition;
+
+/// What one counter of a post comes to
+///
+/// A post of which nothing was counted has 0. The ETag changes with the number and with `exact`, not with `as_of`.
+#[utoipa::path(
+    get,
+    path = "/v1/posts/{post_id}/counters/{counter}",
+    operation_id = "readCounter",
+    tag = "counters",
+    params(
+        ("post_id" = Id, Path, description = "The post", example = "p-1"),
+        ("counter" = String, Path, description = "The counter's name", example = "retweets"),
+        ("If-None-Match" = Option<String>, Header, description = "An ETag given before", example = "W/\"57.1\""),
+    ),
+    responses(
+        (status = 200, body = CounterValue, description = "The number", headers(
+            ("etag" = String, description = "The number's version, and whether it is exact"),
+            ("cache-control" = String, description = "How long the answer may be kept"),
+        ), example = json!({"post_id": "p-1", "counter": "retweets", "value": 42, "version": 57, "exact": true, "as_of": 1_700_000_000_000_u64})),
+        (status = 304, description = "The number is the one already known"),
+        (status = 400, body = ProblemDocument, content_type = "application/problem+json", description = "Not an id of a post"),
+        (status = 404, body = ProblemDocument, content_type = "application/problem+json", description = "No such counter"),
+    ),
+)]
+pub(in crate::routes) async fn counter(
+    State(api): State<Api>,
+    chosen: Chosen,
+    headers: HeaderMap,
+) -> Result<Response<Body>, Problem> {
+    let served = api.reader.count(&chosen.id()).await?;
+    let value = CounterValue::new(&chosen.subject, &chosen.definition.name, &served);
+    Ok(answer(&value, &Edition::of(&served).to_string(), &headers, &api.cache_control))
+}
+
+/// What the counters of a post, or of a hashtag, come to.
+#[derive(Debug, Serialize, ToSchema)]
+pub(in crate::routes) struct CounterValues {
+    /// The post; absent where a hashtag was asked about.
+    #[serde(skip_serializing_if = "Option::is_none", serialize_with = "as_text")]
+    #[schema(value_type = Id)]
+    post_id: Option<PostId>,
+    /// The hashtag; absent where a post was asked about.
+    #[serde(skip_serializing_if = "Option::is_none", serialize_with = "as_text")]
+    #[schema(value_type = Id)]
+    hashtag: Option<PostId>,
+    /// Every counter, by its name.
+    counters: BTreeMap<String, Figures>,
+    /// Counters that are damaged and cannot be read; absent where there are none.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    unreadable: Vec<String>,
+}
+
+/// What every counter of a post comes to
+///
+/// All of them in one read. The ETag changes with each of the numbers and with its `exact`.
+#[utoipa::path(
+    get,
+    path = "/v1/posts/{post_id}/counters",
+    operation_id = "readCounters",
+    tag = "counters",
+    params(
+        ("post_id" = Id, Path, description = "The post", example = "p-1"),
+        ("If-None-Match" = Option<String>, Header, description = "An ETag given before", example = "W/\"57.1_3.1\""),
+    ),
+    responses(
+        (status = 200, body = CounterValues, description = "The numbers", headers(
+            ("etag" = String, description = "Each number's version, and whether it is exact"),
+            ("cache-control" = String, description = "How long the answer may be kept"),
+        ), example = json!({"post_id": "p-1", "counters": {
+            "retweets": {"value": 42, "version": 57, "exact": true, "as_of": 1_700_000_000_000_u64},
+            "views": {"value": 1_300, "version": 90, "exact": true, "as_of": 1_700_000_000_000_u64}
+        }})),
+        (status = 304, description = "The numbers are those already known"),
+        (status = 400, body = ProblemDocument, content_type = "application/problem+json", description = "Not an id of a post"),
+    ),
+)]
+pub(in crate::routes) async fn counters(
+    State(api): State<Api>,
+    subject: Subject,
+    headers: HeaderMap,
+) -> Result<Response<Body>, Problem> {
+    let names: Vec<CounterName> = api.defined.of(subject.field).into_iter().map(|it| it.name).collect();
+    let ids: Vec<CounterId> = names.iter().map(|name| subject.counter(name)).collect();
+    let (post_id, hashtag) = (subject.named(SubjectField::Post), subject.named(SubjectField::Hashtag));
+    let mut values = CounterValues { post_id, hashtag, counters: BTreeMap::new(), unreadable: Vec::new() };
+    let mut editions = Vec::with_capacity(names.len());
+    for (name, read) in names.iter().zip(api.reader.counts(&ids).await) {
+        match readable(&subject.counter(name), read)? {
+            Some(served) => {
+                editions.push(Edition::of(&served).to_string());
+                values.counters.insert(name.to_string(), Figures::new(name, &served));
+            }
+            None => {
+                editions.push(String::new());
+                values.unreadable.push(name.to_string());
+            }
+        }
+    }
+    Ok(answer(&values, &editions.join("_"), &headers, &api.cache_control))
+}
+
+/// A count of several; `None` of a counter that is damaged, which fails none of the others.
+pub(super) fn readable(id: &CounterId, read: Result<Served, NoAnswer>) -> Result<Option<Served>, Problem> {
+    match read {
+        Ok(served) => Ok(Some(served)),
+        Err(NoAnswer::Refused(cause)) => {
+            tracing::warn!(counter = %id, cause = cause.as_str(), "a counter cannot be read");
+            Ok(None)
+        }
+        Err(fault) => Err(fault.into()),
+    }
+}
+
+/// `value`, or 304 where the client has this edition of it.
+fn answer(value: &impl Serialize, edition: &str, asked: &HeaderMap, cache_control: &HeaderValue) -> Response<Body> {
+    let known = knows(asked, |tag| tag == edition);
+    let body = || serde_json::to_vec(value).expect("texts and numbers always serialise");
+    let mut response = Response::new(if known { Body::empty() } else { Body::from(body()) });
+    let headers = response.headers_mut();
+    let tag = HeaderValue::from_str(&format!("W/\"{edition}\"")).expect("digits, dots and underscores make a header");
+    headers.insert(header::ETAG, tag);
+    headers.insert(header::CACHE_CONTROL, cache_control.clone());
+    if known {
+        *response.status_mut() = StatusCode::NOT_MODIFIED;
+    } else {
+        headers.insert(header::CONTENT_TYPE, JSON);
+    }
+    response
+}

@@ -1,0 +1,99 @@
+//! A counter's value as it is answered, whatever is counted and for whatever subject.
+
+use serde::Serialize;
+use tally_core::definitions::SubjectField;
+use tally_core::ids::{CounterId, CounterName, PostId};
+use tally_core::served::Served;
+use utoipa::ToSchema;
+
+use crate::routes::Id;
+
+/// What is counted for: a post, or a hashtag.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Subject {
+    pub field: SubjectField,
+    pub id: PostId,
+}
+
+impl Subject {
+    /// A post.
+    pub fn post(id: PostId) -> Self {
+        Self { field: SubjectField::Post, id }
+    }
+
+    /// Its counter of a name.
+    pub fn counter(&self, name: &CounterName) -> CounterId {
+        CounterId { post: self.id.clone(), name: name.clone() }
+    }
+
+    /// Its id, where it is a subject of this field.
+    pub fn named(&self, field: SubjectField) -> Option<PostId> {
+        (self.field == field).then(|| self.id.clone())
+    }
+}
+
+/// A counter's number, and how far to trust it.
+#[derive(Clone, Copy, Debug, Serialize, ToSchema)]
+pub struct Figures {
+    /// How many members a set has; what a sum comes to, which may be less than 0.
+    #[schema(example = 42)]
+    value: i64,
+    /// Grows with every change; 0 where nothing was counted so far.
+    #[schema(example = 57)]
+    version: u64,
+    /// Whether the table is known to have held this number at some moment since `as_of`.
+    #[schema(example = true)]
+    exact: bool,
+    /// Every change that had reached the table by this moment is in the number; milliseconds since the Unix epoch.
+    #[schema(example = 1_700_000_000_000_u64)]
+    as_of: u64,
+}
+
+impl Figures {
+    /// Those of the counter `name`.
+    pub fn new(name: &CounterName, served: &Served) -> Self {
+        let Served { version, exact, as_of, .. } = *served;
+        Self { value: served.value(name.kind()), version, exact, as_of: as_of.0 }
+    }
+}
+
+/// What one counter of a post or of a hashtag comes to.
+#[derive(Clone, Debug, Serialize, ToSchema)]
+pub struct CounterValue {
+    /// The post; absent where a hashtag's counter was asked for.
+    #[serde(skip_serializing_if = "Option::is_none", serialize_with = "as_text")]
+    #[schema(value_type = Id)]
+    post_id: Option<PostId>,
+    /// The hashtag; absent where a post's counter was asked for.
+    #[serde(skip_serializing_if = "Option::is_none", serialize_with = "as_text")]
+    #[schema(value_type = Id)]
+    hashtag: Option<PostId>,
+    /// Which counter.
+    #[schema(example = "retweets")]
+    counter: String,
+    #[serde(flatten)]
+    figures: Figures,
+    /// Whether the member that was asked about is in it; absent of a sum, and where no member was asked about.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(value_type = bool, example = true)]
+    mine: Option<bool>,
+}
+
+impl CounterValue {
+    /// The value of `name` of `subject`.
+    pub fn new(subject: &Subject, name: &CounterName, served: &Served) -> Self {
+        let (post_id, hashtag) = (subject.named(SubjectField::Post), subject.named(SubjectField::Hashtag));
+        Self { post_id, hashtag, counter: name.to_string(), figures: Figures::new(name, served), mine: None }
+    }
+
+    /// The same, with whether a member is in it.
+    #[must_use]
+    pub fn with_mine(self, mine: Option<bool>) -> Self {
+        Self { mine, ..self }
+    }
+}
+
+/// Serialises an id that may be absent as its text.
+pub fn as_text<S: serde::Serializer>(id: &Option<PostId>, serializer: S) -> Result<S::Ok, S::Error> {
+    id.as_ref().map(PostId::as_str).serialize(serializer)
+}
