@@ -60,7 +60,7 @@ fn well_formed(request: &Request) -> Result<(), Problem> {
     if !is_escaped_well(request.uri().path().as_bytes()) {
         return Err(Problem::BadPath);
     }
-    // Only one route reads a body, and it is the only one to be posted to. A method that no route has is refused as such.
+    // The routes that read a body are those to be posted to. A method that no route has is refused as such.
     let bodiless = [Method::GET, Method::HEAD, Method::PUT, Method::DELETE];
     if bodiless.contains(request.method()) && !request.body().is_end_stream() {
         return Err(Problem::UnexpectedBody);

@@ -102,10 +102,10 @@ pub(crate) const WRITES: Metric = metric(
     Kind::Counter,
     Unit::Count,
     &[
-        Label::of("action", &["like", "unlike"]),
+        Label::of("action", &["like", "unlike", "put", "remove", "increment", "decrement"]),
         Label::of("outcome", &["acknowledged", "transient", "throttled", "poison", "fatal"]),
     ],
-    "Likes and unlikes taken.",
+    "Likes and unlikes taken; put, remove, increment and decrement by the routes of every counter.",
 );
 
 /// Every metric of this process.

@@ -19,7 +19,7 @@ use axum::extract::{DefaultBodyLimit, MatchedPath, Request};
 use axum::http::HeaderValue;
 use axum::middleware::{Next, from_fn};
 use axum::response::{IntoResponse, Response};
-use axum::routing::put;
+use axum::routing::{post, put};
 use tally_core::ids::ShardCount;
 use tally_core::ports::Rows;
 use tally_service::Stop;
@@ -103,9 +103,12 @@ fn router(api: Api, gates: Gates, own: Router) -> Router {
         document.merge(described);
         routes = routes.merge(gates.writes.before(writes));
     } else {
-        // The path has a GET. Without these two a PUT would be told that the method does not exist.
+        // The paths of members have a GET. Without these two a PUT would be told that the method does not exist.
         let off = async || Problem::WritesOff;
-        routes = routes.route(write::PATH, put(off).delete(off));
+        for path in [write::PATH, counters::members::PATH] {
+            routes = routes.route(path, put(off).delete(off));
+        }
+        routes = routes.route(counters::events::PATH, post(off));
     }
     let docs = Gate { guard: Guard::default(), ..gates.reads }.before(docs::routes(&describe(document)));
     let routes = routes.with_state(api).merge(docs);
@@ -150,10 +153,15 @@ fn reads() -> OpenApiRouter<Api> {
         .routes(routes!(counters::read::counter))
         .routes(routes!(counters::read::counters))
         .routes(routes!(counters::batch::counts))
+        .routes(routes!(counters::members::member))
+        .routes(routes!(counters::members::members))
 }
 
 fn writes() -> OpenApiRouter<Api> {
-    OpenApiRouter::new().routes(routes!(write::like, write::unlike))
+    OpenApiRouter::new()
+        .routes(routes!(write::like, write::unlike))
+        .routes(routes!(counters::members::put, counters::members::remove))
+        .routes(routes!(counters::events::event))
 }
 
 /// The document of every route, as it is served when writes are taken.

@@ -1,7 +1,10 @@
 //! Every counter that the deployment defines. What is asked of one stands in the modules; which there are stands here.
 
+mod accepted;
 pub(super) mod batch;
 mod chosen;
+pub(super) mod events;
+pub(super) mod members;
 pub(super) mod read;
 
 use axum::Json;

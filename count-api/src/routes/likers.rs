@@ -10,8 +10,8 @@ use tally_core::ids::{CounterId, PostId, RowKey, Shard, ShardCount, UserId};
 use tally_core::ports::{Cursor, Like, Outcome, Rows};
 use utoipa::{IntoParams, ToSchema};
 
-use super::Api;
 use super::schema::Id;
+use super::{Api, Handles};
 use crate::count::as_text;
 use crate::error::{Parameter, Problem, ProblemDocument};
 use crate::extract::{Asked, Post};
@@ -30,10 +30,10 @@ const MOST: u32 = 100;
 pub(super) struct LikersQuery {
     /// How many at most; 50 by default.
     #[param(minimum = 1, maximum = 100, default = 50, example = 50)]
-    limit: Option<u32>,
+    pub(super) limit: Option<u32>,
     /// The `next` of the page before.
     #[param(example = "MS8wL3UtMQ")]
-    cursor: Option<String>,
+    pub(super) cursor: Option<String>,
 }
 
 /// A page of the users who like a post.
@@ -85,6 +85,19 @@ pub(super) async fn likers(
     Post(post_id): Post,
     Asked(LikersQuery { limit, cursor }): Asked<LikersQuery>,
 ) -> Result<Json<Likers>, Problem> {
+    let counter = CounterId::likes(post_id.clone());
+    let (likes, next) = listed(&api, &counter, limit, cursor).await?;
+    let likers = likes.into_iter().map(|like| Liker { user_id: like.user, liked_at: like.liked_at.0 }).collect();
+    Ok(Json(Likers { post_id, likers, next }))
+}
+
+/// A page of the members of `counter`, and the cursor of the next one.
+pub(super) async fn listed(
+    api: &Handles,
+    counter: &CounterId,
+    limit: Option<u32>,
+    cursor: Option<String>,
+) -> Result<(Vec<Like>, Option<String>), Problem> {
     let limit = limit.unwrap_or(USUAL);
     if !(1..=MOST).contains(&limit) {
         let parameter = Some(Parameter::named("limit"));
@@ -95,19 +108,18 @@ pub(super) async fn likers(
         None => PagePosition::default(),
     };
     let given = place.after.is_some();
-    let read = api.table.read(page(&*api.rows, &post_id, api.shards, place, limit)).await;
+    let read = api.table.read(page(&*api.rows, counter, api.shards, place, limit)).await;
     let (likes, next) = read.map_err(|fault| match fault {
         NoAnswer::Refused(_) if given => Problem::BadCursor,
         other => other.into(),
     })?;
-    let likers = likes.into_iter().map(|like| Liker { user_id: like.user, liked_at: like.liked_at.0 }).collect();
-    Ok(Json(Likers { post_id, likers, next: next.map(|place| place.to_string()) }))
+    Ok((likes, next.map(|place| place.to_string())))
 }
 
-/// At most `limit` likes from `place` on, and where the rest begins.
+/// At most `limit` members of `counter` from `place` on, and where the rest begins.
 async fn page(
     rows: &dyn Rows,
-    post: &PostId,
+    counter: &CounterId,
     shards: ShardCount,
     place: PagePosition,
     limit: u32,
@@ -115,7 +127,7 @@ async fn page(
     let mut likes: Vec<Like> = Vec::new();
     let mut after = place.after;
     for shard in shards.all().skip(usize::from(place.shard)) {
-        let key = RowKey { counter: CounterId::likes(post.clone()), shard };
+        let key = RowKey { counter: counter.clone(), shard };
         loop {
             let left = limit - u32::try_from(likes.len()).unwrap_or(limit).min(limit);
             if left == 0 {

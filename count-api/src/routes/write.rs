@@ -1,4 +1,4 @@
-//! Likes and unlikes taken over HTTP: each becomes an event in Kafka, and is answered once Kafka acknowledged it. Rows and
+//! Writes taken over HTTP, and those of likes and unlikes: each becomes an event in Kafka, and is answered once Kafka acknowledged it. Rows and
 //! counts follow as from any other producer.
 
 use std::sync::Arc;
@@ -8,7 +8,8 @@ use axum::Json;
 use axum::extract::State;
 use axum::http::StatusCode;
 use serde::Serialize;
-use tally_core::event::{Action, KeyScheme, LikeEvent};
+use tally_core::definitions::{Definition, Direction};
+use tally_core::event::{Action, KeyScheme, LikeEvent, Said, encode};
 use tally_core::fault::Fault;
 use tally_core::ids::{PostId, ShardCount, UserId};
 use tally_core::ports::Producer;
@@ -30,7 +31,10 @@ use crate::metrics::WRITES;
 /// The route, where writes are off, too.
 pub(super) const PATH: &str = "/v1/posts/{post_id}/likes/{user_id}";
 
-/// Writes likes and unlikes to Kafka as events.
+/// What is said where a definition has no action that takes away.
+const NO_REMOVAL: &str = "the counter's definition has no action that takes away";
+
+/// Writes to Kafka as events what clients say.
 #[derive(Clone)]
 pub struct EventWriter {
     producer: Arc<dyn Producer>,
@@ -48,24 +52,45 @@ impl EventWriter {
         Self { producer, topic, key, shards, budget, clock }
     }
 
-    /// Writes one event. Safe to repeat: an event states whether the user likes the post, not a change.
+    /// Writes one like or unlike. Safe to repeat: an event states whether the user likes the post, not a change.
     async fn send(&self, post: &PostId, user: &UserId, action: Action) -> Result<UnixMillis, Problem> {
         let at = self.clock.now();
         let key = self.key.key(post, user, self.shards);
         let value = LikeEvent::new(post, user, action, at).encode();
-        let record = Outgoing {
-            topic: &self.topic,
-            partition: None,
-            key: Some(key.as_bytes()),
-            value: Some(&value),
-            headers: &[],
+        self.acknowledged(&self.topic, &key, &value, name(action)).await.map(|()| at)
+    }
+
+    /// Writes one event about a counter of `subject`, in the definition's topic where it has one. Safe to repeat of a set;
+    /// of a sum each event counts.
+    ///
+    /// # Errors
+    /// The definition has no action of that direction, or Kafka did not acknowledge the event.
+    pub(super) async fn say(
+        &self,
+        definition: &Definition,
+        subject: &PostId,
+        direction: Direction,
+        said: Said<'_>,
+    ) -> Result<UnixMillis, Problem> {
+        let (at, topic) = (self.clock.now(), definition.topic.as_deref().unwrap_or(&self.topic));
+        let value = encode(definition, subject, direction, said, at).ok_or(Problem::NoAction(NO_REMOVAL))?;
+        let (key, label) = match said {
+            Said::Member(member) => (self.key.key(subject, member, self.shards), ["put", "remove"]),
+            Said::Amount(_) => (subject.as_str().to_owned(), ["increment", "decrement"]),
         };
+        let label = label[usize::from(direction == Direction::Remove)];
+        self.acknowledged(topic, &key, &value, label).await.map(|()| at)
+    }
+
+    /// Sends a record, and waits until Kafka has it.
+    async fn acknowledged(&self, topic: &str, key: &str, value: &[u8], label: &'static str) -> Result<(), Problem> {
+        let record = Outgoing { topic, partition: None, key: Some(key.as_bytes()), value: Some(value), headers: &[] };
         let sent = timeout(self.budget, self.producer.send(record)).await;
         let sent =
             sent.unwrap_or_else(|_| Err(Fault::Transient(format!("no acknowledgement within {:?}", self.budget))));
         let outcome = sent.as_ref().map_or_else(Fault::class, |_| "acknowledged");
-        WRITES.counter(&[name(action), outcome]).increment(1);
-        sent.map(|_| at).map_err(|fault| Problem::BrokerAway(LoggedCause::new(&fault)))
+        WRITES.counter(&[label, outcome]).increment(1);
+        sent.map(|_| ()).map_err(|fault| Problem::BrokerAway(LoggedCause::new(&fault)))
     }
 }
 

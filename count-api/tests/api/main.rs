@@ -6,6 +6,8 @@ mod attack;
 #[cfg(test)]
 mod contract;
 #[cfg(test)]
+mod counter_writes;
+#[cfg(test)]
 mod counters;
 #[cfg(test)]
 mod drain;

@@ -1,9 +1,9 @@
-//! The counter that a path names: of a post or of a hashtag, and defined.
+//! The counter that a path names: of a post or of a hashtag, defined, and of the kind that the route is for.
 
 use axum::extract::FromRequestParts;
 use axum::http::request::Parts;
 use tally_core::definitions::{Definition, SubjectField};
-use tally_core::ids::{CounterId, PostId};
+use tally_core::ids::{CounterId, CounterKind, PostId, UserId};
 
 use crate::error::{Parameter, Problem};
 use crate::extract::{POST, param, params};
@@ -13,6 +13,7 @@ use crate::value::Subject;
 /// The names of a path's parameters.
 const HASHTAG: &str = "hashtag";
 const COUNTER: &str = "counter";
+const MEMBER: &str = "member";
 
 impl<S: Send + Sync> FromRequestParts<S> for Subject {
     type Rejection = Problem;
@@ -39,6 +40,10 @@ impl Chosen {
     pub(in crate::routes) fn id(&self) -> CounterId {
         self.subject.counter(&self.definition.name)
     }
+
+    fn is(&self, kind: CounterKind, otherwise: &'static str) -> Result<(), Problem> {
+        if self.definition.kind() == kind { Ok(()) } else { Err(Problem::WrongKind(otherwise)) }
+    }
 }
 
 impl FromRequestParts<Api> for Chosen {
@@ -49,5 +54,49 @@ impl FromRequestParts<Api> for Chosen {
         let params = params(parts, api).await?;
         let definition = api.defined.named(subject.field, param(&params, COUNTER)?)?;
         Ok(Self { subject, definition })
+    }
+}
+
+/// A set.
+#[derive(Clone, Debug)]
+pub(in crate::routes) struct ChosenSet(pub(in crate::routes) Chosen);
+
+impl FromRequestParts<Api> for ChosenSet {
+    type Rejection = Problem;
+
+    async fn from_request_parts(parts: &mut Parts, api: &Api) -> Result<Self, Problem> {
+        let chosen = Chosen::from_request_parts(parts, api).await?;
+        chosen.is(CounterKind::Set, "the counter is a sum, which has no members")?;
+        Ok(Self(chosen))
+    }
+}
+
+/// A set, and a member that it may have.
+#[derive(Clone, Debug)]
+pub(in crate::routes) struct ChosenMember(pub(in crate::routes) Chosen, pub(in crate::routes) UserId);
+
+impl FromRequestParts<Api> for ChosenMember {
+    type Rejection = Problem;
+
+    async fn from_request_parts(parts: &mut Parts, api: &Api) -> Result<Self, Problem> {
+        let ChosenSet(chosen) = ChosenSet::from_request_parts(parts, api).await?;
+        let params = params(parts, api).await?;
+        let member = UserId::new(param(&params, MEMBER)?);
+        let member = member.map_err(|reason| Problem::BadId { parameter: Parameter::named(MEMBER), reason })?;
+        Ok(Self(chosen, member))
+    }
+}
+
+/// A sum.
+#[derive(Clone, Debug)]
+pub(in crate::routes) struct ChosenSum(pub(in crate::routes) Chosen);
+
+impl FromRequestParts<Api> for ChosenSum {
+    type Rejection = Problem;
+
+    async fn from_request_parts(parts: &mut Parts, api: &Api) -> Result<Self, Problem> {
+        let chosen = Chosen::from_request_parts(parts, api).await?;
+        chosen.is(CounterKind::Sum, "the counter is a set, which has members")?;
+        Ok(Self(chosen))
     }
 }
