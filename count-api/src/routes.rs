@@ -27,7 +27,7 @@ use tower_http::catch_panic::CatchPanicLayer;
 use tower_http::compression::CompressionLayer;
 use tower_http::compression::predicate::{NotForContentType, Predicate, SizeAbove};
 use tower_http::cors::CorsLayer;
-use utoipa_axum::router::OpenApiRouter;
+use utoipa_axum::router::{OpenApiRouter, UtoipaMethodRouter};
 use utoipa_axum::routes;
 
 use crate::access::Access;
@@ -40,6 +40,7 @@ use crate::read::{Reader, TableGate};
 use crate::watch::Watches;
 
 pub(crate) use count::PATH as GET_LIKES;
+use counters::hashtags::{of_hashtags, path_of_hashtags};
 use docs::describe;
 pub use front::Front;
 use front::{ShortWay, without_origin};
@@ -105,10 +106,14 @@ fn router(api: Api, gates: Gates, own: Router) -> Router {
     } else {
         // The paths of members have a GET. Without these two a PUT would be told that the method does not exist.
         let off = async || Problem::WritesOff;
-        for path in [write::PATH, counters::members::PATH] {
+        let members = counters::members::PATH;
+        for path in [write::PATH, members, &path_of_hashtags(members)] {
             routes = routes.route(path, put(off).delete(off));
         }
-        routes = routes.route(counters::events::PATH, post(off));
+        let events = counters::events::PATH;
+        for path in [events, &path_of_hashtags(events)] {
+            routes = routes.route(path, post(off));
+        }
     }
     let docs = Gate { guard: Guard::default(), ..gates.reads }.before(docs::routes(&describe(document)));
     let routes = routes.with_state(api).merge(docs);
@@ -143,25 +148,36 @@ fn route_of(answer: &Response) -> Option<MatchedPath> {
 }
 
 fn reads() -> OpenApiRouter<Api> {
-    OpenApiRouter::new()
+    let likes = OpenApiRouter::new()
         .routes(routes!(count::count))
         .routes(routes!(batch::counts))
         .routes(routes!(stream::stream))
         .routes(routes!(like::like))
-        .routes(routes!(likers::likers))
-        .routes(routes!(counters::list))
-        .routes(routes!(counters::read::counter))
-        .routes(routes!(counters::read::counters))
-        .routes(routes!(counters::batch::counts))
-        .routes(routes!(counters::members::member))
-        .routes(routes!(counters::members::members))
+        .routes(routes!(likers::likers));
+    let several = likes.routes(routes!(counters::list)).routes(routes!(counters::batch::counts));
+    of_each_subject(
+        several,
+        [
+            routes!(counters::read::counter),
+            routes!(counters::read::counters),
+            routes!(counters::members::member),
+            routes!(counters::members::members),
+        ],
+    )
 }
 
 fn writes() -> OpenApiRouter<Api> {
-    OpenApiRouter::new()
-        .routes(routes!(write::like, write::unlike))
-        .routes(routes!(counters::members::put, counters::members::remove))
-        .routes(routes!(counters::events::event))
+    let likes = OpenApiRouter::new().routes(routes!(write::like, write::unlike));
+    let counters = [routes!(counters::members::put, counters::members::remove), routes!(counters::events::event)];
+    of_each_subject(likes, counters)
+}
+
+/// `router` with `routes` of posts, and with the same of hashtags.
+fn of_each_subject<const N: usize>(
+    router: OpenApiRouter<Api>,
+    routes: [UtoipaMethodRouter<Api>; N],
+) -> OpenApiRouter<Api> {
+    routes.into_iter().fold(router, |router, routes| router.routes(routes.clone()).routes(of_hashtags(routes)))
 }
 
 /// The document of every route, as it is served when writes are taken.

@@ -4,6 +4,7 @@ mod accepted;
 pub(super) mod batch;
 mod chosen;
 pub(super) mod events;
+pub(super) mod hashtags;
 pub(super) mod members;
 pub(super) mod read;
 

@@ -18,6 +18,8 @@ mod flight;
 #[cfg(test)]
 mod harness;
 #[cfg(test)]
+mod hashtags;
+#[cfg(test)]
 mod headers;
 #[cfg(test)]
 mod honesty;

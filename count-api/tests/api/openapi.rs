@@ -87,11 +87,26 @@ async fn what_is_described_is_served_and_writes_are_described_only_where_they_ar
         let served = get(api.address, "/openapi.json").await;
         assert_eq!(served.header("content-type"), Some("application/json"));
         let described = operations(&served.json());
-        assert_eq!(described.len(), if writes { 16 } else { 11 });
+        assert_eq!(described.len(), if writes { 23 } else { 15 });
         for (path, method, _) in described {
-            let counter = if path.ends_with("/events") { "views" } else { "likes" };
+            let counter = match (path.contains("{hashtag}"), path.ends_with("/events")) {
+                (false, events) => {
+                    if events {
+                        "views"
+                    } else {
+                        "likes"
+                    }
+                }
+                (true, events) => {
+                    if events {
+                        "searches"
+                    } else {
+                        "posts"
+                    }
+                }
+            };
             let target = path.replace("{post_id}", "p").replace("{user_id}", "u").replace("{member}", "u");
-            let target = target.replace("{counter}", counter);
+            let target = target.replace("{counter}", counter).replace("{hashtag}", "h");
             if path.ends_with(":stream") {
                 continue;
             }
