@@ -17,8 +17,11 @@ use tally_service::{Clock, Stop, Task};
 
 use crate::error::Problem;
 
-/// The longest path with its query: two ids of 256 bytes with every byte escaped, or one and a cursor.
-pub const TARGET_BYTES: usize = 4 * 1024;
+/// The longest path: two ids of 256 bytes with every byte escaped.
+pub const PATH_BYTES: usize = 4 * 1024;
+
+/// The longest query: a cursor, or a hundred ids of usual length.
+pub const QUERY_BYTES: usize = 8 * 1024;
 
 /// How often quiet clients are forgotten.
 const FORGET_EVERY: Duration = Duration::from_secs(30);
@@ -53,9 +56,9 @@ pub async fn shape(request: Request, next: Next) -> Response {
 }
 
 fn well_formed(request: &Request) -> Result<(), Problem> {
-    let target = request.uri().path_and_query().map_or("", |target| target.as_str());
-    if target.len() > TARGET_BYTES {
-        return Err(Problem::PathTooLong(target.len()));
+    let (path, query) = (request.uri().path().len(), request.uri().query().map_or(0, str::len));
+    if path > PATH_BYTES || query > QUERY_BYTES {
+        return Err(Problem::PathTooLong(path + query));
     }
     if !is_escaped_well(request.uri().path().as_bytes()) {
         return Err(Problem::BadPath);

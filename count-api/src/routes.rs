@@ -154,7 +154,10 @@ fn reads() -> OpenApiRouter<Api> {
         .routes(routes!(stream::stream))
         .routes(routes!(like::like))
         .routes(routes!(likers::likers));
-    let several = likes.routes(routes!(counters::list)).routes(routes!(counters::batch::counts));
+    let several = likes
+        .routes(routes!(counters::list))
+        .routes(routes!(counters::batch::counts))
+        .routes(routes!(counters::stream::posts));
     of_each_subject(
         several,
         [
@@ -162,6 +165,7 @@ fn reads() -> OpenApiRouter<Api> {
             routes!(counters::read::counters),
             routes!(counters::members::member),
             routes!(counters::members::members),
+            routes!(counters::stream::one),
         ],
     )
 }

@@ -52,9 +52,16 @@ impl Watches {
 
     /// The permission to listen: to be had before anything is read for the client.
     pub fn admit(&self) -> Result<ListenerPermit, Full> {
-        let permit = Arc::clone(&self.permits).try_acquire_owned().map_err(|_| Full)?;
+        self.admit_many(1)
+    }
+
+    /// The permission of one client to listen to several posts, which takes the place of as many listeners: each of them
+    /// may be a post that is read for this client alone.
+    pub fn admit_many(&self, posts: usize) -> Result<ListenerPermit, Full> {
+        let posts = u32::try_from(posts).map_err(|_| Full)?;
+        let permit = Arc::clone(&self.permits).try_acquire_many_owned(posts).map_err(|_| Full)?;
         LISTENERS.gauge(&[]).increment(1);
-        Ok(ListenerPermit { _permit: permit })
+        Ok(ListenerPermit { _place: Arc::new(Place { _permit: permit }) })
     }
 
     /// Listens to `id`, whose count has just arrived as `served`.
@@ -108,12 +115,17 @@ impl Watches {
     }
 }
 
-/// The permission of one client to listen.
+/// The permission of one client to listen. It is given back with the last of its clones.
+#[derive(Clone)]
 pub struct ListenerPermit {
+    _place: Arc<Place>,
+}
+
+struct Place {
     _permit: OwnedSemaphorePermit,
 }
 
-impl Drop for ListenerPermit {
+impl Drop for Place {
     fn drop(&mut self) {
         LISTENERS.gauge(&[]).decrement(1);
     }
@@ -338,6 +350,19 @@ mod tests {
         assert_eq!(watches.admit().err(), Some(Full));
         drop(watches.listen(permit, &likes(), served(1, true)));
         assert!(watches.admit().is_ok());
+    }
+
+    #[tokio::test]
+    async fn a_client_that_listens_to_several_posts_has_the_places_of_as_many_until_its_last_listener_is_gone() {
+        let (watches, _readings) = watches(3);
+        assert_eq!(watches.admit_many(4).err(), Some(Full));
+        let permit = watches.admit_many(3).unwrap();
+        let listeners = [permit.clone(), permit].map(|permit| watches.listen(permit, &likes(), served(1, true)));
+        let [one, two] = listeners;
+        drop(one);
+        assert_eq!(watches.admit().err(), Some(Full));
+        drop(two);
+        assert!(watches.admit_many(3).is_ok());
     }
 
     #[tokio::test]

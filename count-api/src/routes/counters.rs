@@ -7,6 +7,7 @@ pub(super) mod events;
 pub(super) mod hashtags;
 pub(super) mod members;
 pub(super) mod read;
+pub(super) mod stream;
 
 use axum::Json;
 use axum::extract::State;

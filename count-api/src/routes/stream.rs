@@ -18,7 +18,7 @@ use crate::extract::Post;
 use crate::watch::Edition;
 
 /// The header in which a client that reconnects names the last event it saw.
-static LAST_EVENT_ID: HeaderName = HeaderName::from_static("last-event-id");
+pub(super) static LAST_EVENT_ID: HeaderName = HeaderName::from_static("last-event-id");
 
 /// The count of a post now and at each change
 ///

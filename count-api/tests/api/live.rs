@@ -1,5 +1,6 @@
 //! Live counts over server-sent events.
 
+use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use std::time::Duration;
 
@@ -19,13 +20,30 @@ struct Listening {
 
 impl Listening {
     async fn to(address: SocketAddr, post: &str, last: Option<&str>) -> Self {
-        let mut stream = TcpStream::connect(address).await.unwrap();
-        let last = last.map_or_else(String::new, |last| format!("last-event-id: {last}\r\n"));
-        let head = format!("GET /v1/posts/{post}/likes:stream HTTP/1.1\r\nhost: x\r\n{last}\r\n");
-        stream.write_all(head.as_bytes()).await.unwrap();
-        let mut listening = Self { stream, text: String::new() };
+        Self::at(address, &format!("/v1/posts/{post}/likes:stream"), last).await
+    }
+
+    async fn at(address: SocketAddr, target: &str, last: Option<&str>) -> Self {
+        let mut listening = Self::raw(address, target, last).await;
         listening.until("\r\n\r\n").await;
         listening
+    }
+
+    async fn raw(address: SocketAddr, target: &str, last: Option<&str>) -> Self {
+        let mut stream = TcpStream::connect(address).await.unwrap();
+        let last = last.map_or_else(String::new, |last| format!("last-event-id: {last}\r\n"));
+        let head = format!("GET {target} HTTP/1.1\r\nhost: x\r\n{last}\r\n");
+        stream.write_all(head.as_bytes()).await.unwrap();
+        Self { stream, text: String::new() }
+    }
+
+    /// The status that `target` is answered with.
+    async fn answered(address: SocketAddr, target: &str) -> u16 {
+        let listening = Self::raw(address, target, None).await;
+        let mut head = [0; 12];
+        let mut stream = listening.stream;
+        stream.read_exact(&mut head).await.unwrap();
+        std::str::from_utf8(&head[9..]).unwrap().parse().unwrap()
     }
 
     /// What came up to and with `mark`.
@@ -42,6 +60,15 @@ impl Listening {
             }
         };
         timeout(DEADLINE, found).await.expect("it comes in time")
+    }
+
+    /// The next event of a stream of several counters: its name, its id where it has one, and its data.
+    async fn named(&mut self) -> (String, Option<String>, Value) {
+        self.until("event: ").await;
+        let event = self.until("\n\n").await;
+        let line = |name: &str| event.lines().find_map(|line| line.strip_prefix(name)).map(str::to_owned);
+        let (name, data) = (event.lines().next().unwrap(), line("data: ").unwrap());
+        (name.to_owned(), line("id: "), serde_json::from_str(&data).unwrap())
     }
 
     /// The next event: its id and its data.
@@ -144,4 +171,98 @@ async fn open_streams_do_not_hold_up_the_end() {
     assert!(began.elapsed() < Duration::from_secs(5), "{:?}", began.elapsed());
     let mut rest = String::new();
     listening.stream.read_to_string(&mut rest).await.unwrap();
+}
+
+/// What each of the next `events` says of its post and counter: their values.
+async fn values(listening: &mut Listening, events: usize) -> BTreeMap<(String, String), i64> {
+    let mut values = BTreeMap::new();
+    for _ in 0..events {
+        let (name, _, data) = listening.named().await;
+        assert_eq!(data["counter"], json!(name));
+        values.insert((data["post_id"].as_str().unwrap().to_owned(), name), data["value"].as_i64().unwrap());
+    }
+    values
+}
+
+fn of(expected: &[(&str, &str, i64)]) -> BTreeMap<(String, String), i64> {
+    expected.iter().map(|(post, name, value)| (((*post).to_owned(), (*name).to_owned()), *value)).collect()
+}
+
+#[tokio::test]
+async fn a_listener_hears_every_counter_of_a_post_now_and_at_each_change() {
+    let api = Api::counting(quick(), With::default()).await;
+    api.plant("p", 1, 1);
+    api.plant_counter("p", "score", -2, 3);
+    let target = "/v1/posts/p/counters:stream";
+    let mut listening = Listening::at(api.address, target, None).await;
+    listening.until("retry: 2000\n\n").await;
+    let now =
+        of(&[("p", "likes", 1), ("p", "retweets", 0), ("p", "replies", 0), ("p", "views", 0), ("p", "score", -2)]);
+    assert_eq!(values(&mut listening, 5).await, now);
+    api.plant_counter("p", "views", 9, 4);
+    let (name, id, data) = listening.named().await;
+    let expected =
+        json!({"post_id": "p", "counter": "views", "value": 9, "version": 4, "exact": true, "as_of": BEGAN.0});
+    assert_eq!((name.as_str(), id.as_deref(), data), ("views", Some("1.1_0.1_0.1_4.1_3.1"), expected));
+    listening.until(":\n").await;
+    let mut again = Listening::at(api.address, target, Some("1.1_0.1_0.1_4.1_2.1")).await;
+    assert_eq!(values(&mut again, 1).await, of(&[("p", "score", -2)]), "only what is another edition");
+    assert!(!again.until(":\n").await.contains("data"));
+}
+
+#[tokio::test]
+async fn one_connection_listens_to_a_page_of_posts() {
+    let api = Api::counting(Config { listeners: 3, ..quick() }, With::default()).await;
+    api.plant_counter("q", "retweets", 5, 1);
+    let page = "/v1/counters:stream?post_id=p&post_id=q&post_id=p";
+    let mut listening = Listening::at(api.address, page, None).await;
+    listening.until("retry: 2000\n\n").await;
+    let now = values(&mut listening, 10).await;
+    assert_eq!((now.len(), now[&("q".to_owned(), "retweets".to_owned())]), (10, 5));
+    api.plant_counter("p", "score", -1, 1);
+    assert_eq!(values(&mut listening, 1).await, of(&[("p", "score", -1)]));
+    let answer = get(api.address, page).await;
+    assert_eq!(
+        (answer.status.as_u16(), answer.problem().as_str()),
+        (503, "too-many-listeners"),
+        "2 of 3 places are taken"
+    );
+    drop(listening);
+    eventually("the places are free again, all of them", async || {
+        Listening::answered(api.address, "/v1/counters:stream?post_id=a&post_id=b&post_id=c").await == 200
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn a_page_is_one_to_a_hundred_posts_and_its_stream_costs_a_read_of_each_hundred_counters() {
+    let api = Api::counting(quick(), With::default()).await;
+    let page = |posts: usize| {
+        let ids: Vec<String> = (0..posts).map(|n| format!("post_id=01890a5d-ac96-774b-bcce-b302099a{n:04}")).collect();
+        format!("/v1/counters:stream?{}", ids.join("&"))
+    };
+    for (target, problem) in [
+        (page(0), "bad-query"),
+        (page(101), "bad-query"),
+        ("/v1/counters:stream".to_owned(), "bad-query"),
+        ("/v1/counters:stream?post_id=p&x=1".to_owned(), "bad-query"),
+        ("/v1/counters:stream?post_id=p&post_id=%00".to_owned(), "bad-id"),
+    ] {
+        let answer = get(api.address, &target).await;
+        assert_eq!((answer.status.as_u16(), answer.problem().as_str()), (400, problem), "{target}");
+    }
+    assert_eq!(api.counts.reads(), 0);
+    let mut listening = Listening::at(api.address, &page(100), None).await;
+    assert_eq!(values(&mut listening, 500).await.len(), 500);
+    assert!(api.running.stop(Duration::from_secs(20)).await.exit().is_clean());
+}
+
+#[tokio::test]
+async fn the_counters_of_a_hashtag_are_listened_to_as_well() {
+    let api = Api::counting(quick(), With::default()).await;
+    let mut listening = Listening::at(api.address, "/v1/hashtags/rust/counters:stream", None).await;
+    let mut names =
+        [listening.named().await, listening.named().await].map(|(name, _, data)| (name, data["hashtag"].clone()));
+    names.sort_unstable_by(|one, other| one.0.cmp(&other.0));
+    assert_eq!(names, ["posts", "searches"].map(|name| (name.to_owned(), json!("rust"))));
 }

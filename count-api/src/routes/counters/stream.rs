@@ -1,0 +1,230 @@
+//! Live counters, as server-sent events: all of one post or hashtag, and those of a page of posts over one connection.
+
+use std::convert::Infallible;
+use std::fmt;
+use std::time::Duration;
+
+use axum::extract::State;
+use axum::http::{HeaderMap, HeaderName, HeaderValue};
+use axum::response::sse::{Event, KeepAlive, Sse};
+use axum::response::{IntoResponse, Response};
+use futures_util::stream::{self, BoxStream};
+use futures_util::{Stream, StreamExt};
+use tally_core::definitions::SubjectField;
+use tally_core::ids::{CounterName, PostId};
+use tally_core::served::Served;
+
+use super::read::readable;
+use crate::error::{Parameter, Problem, ProblemDocument};
+use crate::extract::{Asked, POST};
+use crate::routes::schema::Id;
+use crate::routes::stream::LAST_EVENT_ID;
+use crate::routes::{Api, Handles};
+use crate::value::{CounterValue, Subject};
+use crate::watch::Edition;
+
+/// The most posts that one connection listens to.
+const MOST: usize = 100;
+
+/// How long a client waits before it connects again.
+const RETRY: Duration = Duration::from_secs(2);
+
+/// Every counter of a post now and at each change
+///
+/// Each event is named after its counter, and its data is what `readCounter` answers. Between changes the stream sends
+/// comments, so that it stays open. A client that reconnects with `Last-Event-ID` is sent only what is another edition. A
+/// counter that is defined meanwhile is in the next connection.
+#[utoipa::path(
+    get,
+    path = "/v1/posts/{post_id}/counters:stream",
+    operation_id = "streamCounters",
+    tag = "counters",
+    params(
+        ("post_id" = Id, Path, description = "The post", example = "p-1"),
+        ("Last-Event-ID" = Option<String>, Header, description = "The id of the last event seen", example = "57.1_3.1"),
+    ),
+    responses(
+        (status = 200, body = String, content_type = "text/event-stream", description = "Events until either side ends",
+            example = "retry: 2000\n\nevent: retweets\nid: 57.1_3.1\ndata: {\"post_id\":\"p-1\",\"counter\":\"retweets\",\"value\":42,\"version\":57,\"exact\":true,\"as_of\":1700000000000}\n\n"),
+        (status = 400, body = ProblemDocument, content_type = "application/problem+json", description = "Not an id of a post"),
+    ),
+)]
+pub(in crate::routes) async fn one(
+    State(api): State<Api>,
+    subject: Subject,
+    headers: HeaderMap,
+) -> Result<Response, Problem> {
+    let names = names(&api, subject.field);
+    let last = headers.get(&LAST_EVENT_ID).and_then(|id| id.to_str().ok());
+    let mut seen =
+        last.and_then(|id| Editions::parse(id, names.len())).unwrap_or_else(|| Editions::unseen(names.len()));
+    let changes = listen(&api, &[subject], &names, &seen).await?;
+    let events = changes.map(move |change| {
+        seen.0[change.counter] = Some(Edition::of(&change.served));
+        change.event().id(seen.to_string())
+    });
+    Ok(answer(events, api.heartbeat))
+}
+
+/// Every counter of up to a hundred posts now and at each change
+///
+/// One connection for a page of posts. Each event is named after its counter, and its data, with the post's id, is what
+/// `readCounter` answers. A client that reconnects is sent every number again. Each post takes the place of a listener.
+#[utoipa::path(
+    get,
+    path = "/v1/counters:stream",
+    operation_id = "streamCountersOfPosts",
+    tag = "counters",
+    params(
+        ("post_id" = Vec<Id>, Query, description = "The posts, 1 to 100", min_items = 1, max_items = 100, example = json!(["p-1", "p-2"])),
+    ),
+    responses(
+        (status = 200, body = String, content_type = "text/event-stream", description = "Events until either side ends",
+            example = "retry: 2000\n\nevent: retweets\ndata: {\"post_id\":\"p-1\",\"counter\":\"retweets\",\"value\":42,\"version\":57,\"exact\":true,\"as_of\":1700000000000}\n\n"),
+        (status = 400, body = ProblemDocument, content_type = "application/problem+json", description = "Not 1 to 100 ids of posts"),
+    ),
+)]
+pub(in crate::routes) async fn posts(
+    State(api): State<Api>,
+    Asked(asked): Asked<Vec<(String, String)>>,
+) -> Result<Response, Problem> {
+    let (posts, names) = (posts_of(asked)?, names(&api, SubjectField::Post));
+    let changes = listen(&api, &posts, &names, &Editions::unseen(names.len())).await?;
+    Ok(answer(changes.map(|change| change.event()), api.heartbeat))
+}
+
+/// The posts of a query, each once.
+fn posts_of(asked: Vec<(String, String)>) -> Result<Vec<Subject>, Problem> {
+    let bad = |why: String| Problem::BadQuery { parameter: Some(Parameter::named(POST)), why };
+    let mut posts: Vec<Subject> = Vec::new();
+    for (index, (name, id)) in asked.iter().enumerate() {
+        if name != POST {
+            return Err(bad(format!("it is the only parameter, and {:?} is another", crate::error::quoted(name))));
+        }
+        let id = PostId::new(id);
+        let id = id.map_err(|reason| Problem::BadId { parameter: Parameter::element(POST, index), reason })?;
+        if !posts.iter().any(|post| post.id == id) {
+            posts.push(Subject::post(id));
+        }
+        if posts.len() > MOST {
+            return Err(bad(format!("more than {MOST} posts")));
+        }
+    }
+    if posts.is_empty() { Err(bad("it is missing".to_owned())) } else { Ok(posts) }
+}
+
+fn names(api: &Handles, subject: SubjectField) -> Vec<CounterName> {
+    api.defined.of(subject).into_iter().map(|definition| definition.name).collect()
+}
+
+/// A counter as it is now.
+struct Change {
+    subject: Subject,
+    name: CounterName,
+    /// Its place among the counters listened to.
+    counter: usize,
+    served: Served,
+}
+
+impl Change {
+    fn event(&self) -> Event {
+        let value = CounterValue::new(&self.subject, &self.name, &self.served);
+        let data = serde_json::to_string(&value).expect("texts and numbers always serialise");
+        Event::default().event(self.name.as_str()).data(data)
+    }
+}
+
+/// What becomes of the counters `names` of `subjects`, from behind what was `seen` of each. One that is damaged is left out.
+async fn listen(
+    api: &Handles,
+    subjects: &[Subject],
+    names: &[CounterName],
+    seen: &Editions,
+) -> Result<impl Stream<Item = Change> + Send + use<>, Problem> {
+    let place = api.watches.admit_many(subjects.len()).map_err(|_| Problem::TooManyListeners)?;
+    let wanted: Vec<_> = subjects.iter().flat_map(|subject| names.iter().map(move |name| (subject, name))).collect();
+    let ids: Vec<_> = wanted.iter().map(|(subject, name)| subject.counter(name)).collect();
+    let read = api.reader.read(&ids).await;
+    let mut counters: Vec<BoxStream<'static, Change>> = Vec::with_capacity(ids.len());
+    for (nth, (id, read)) in ids.iter().zip(read).enumerate() {
+        let Some(served) = readable(id, read)? else { continue };
+        let counter = nth % names.len().max(1);
+        let listener = api.watches.listen(place.clone(), id, served).resuming(seen.0[counter]);
+        let (subject, name) = (wanted[nth].0.clone(), id.name.clone());
+        let change = move |served| Change { subject: subject.clone(), name: name.clone(), counter, served };
+        counters.push(listener.counts(api.stop.clone()).map(change).boxed());
+    }
+    Ok(stream::select_all(counters))
+}
+
+fn answer(events: impl Stream<Item = Event> + Send + 'static, heartbeat: Duration) -> Response {
+    let retry = stream::once(async { Event::default().retry(RETRY) });
+    let events = retry.chain(events).map(Ok::<_, Infallible>);
+    // Proxies that buffer would hold events back.
+    let unbuffered = [(HeaderName::from_static("x-accel-buffering"), HeaderValue::from_static("no"))];
+    (unbuffered, Sse::new(events).keep_alive(KeepAlive::new().interval(heartbeat))).into_response()
+}
+
+/// What a client has seen of each counter: the id of an event.
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct Editions(Vec<Option<Edition>>);
+
+impl Editions {
+    fn unseen(counters: usize) -> Self {
+        Self(vec![None; counters])
+    }
+
+    /// What `text` says of so many counters, or of the first of them: counters are only ever added at the end.
+    fn parse(text: &str, counters: usize) -> Option<Self> {
+        let seen = text.split('_').take(counters + 1);
+        let seen = seen.map(|one| if one.is_empty() { Some(None) } else { Edition::parse(one).map(Some) });
+        let mut seen = seen.collect::<Option<Vec<_>>>()?;
+        if seen.len() > counters {
+            return None;
+        }
+        seen.resize(counters, None);
+        Some(Self(seen))
+    }
+}
+
+impl fmt::Display for Editions {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for (nth, seen) in self.0.iter().enumerate() {
+            if nth > 0 {
+                f.write_str("_")?;
+            }
+            if let Some(edition) = seen {
+                write!(f, "{edition}")?;
+            }
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_was_seen_comes_back_as_it_went_also_to_counters_that_were_added() {
+        for text in ["57.1_3.0", "57.1_", "_3.1", "_"] {
+            assert_eq!(Editions::parse(text, 2).unwrap().to_string(), text);
+        }
+        assert_eq!(Editions::parse("57.1", 3).unwrap().to_string(), "57.1__");
+        for text in ["57.1_3.1_1.1", "57", "x_3.1", "57.1 3.1"] {
+            assert_eq!(Editions::parse(text, 2), None, "{text}");
+        }
+    }
+
+    #[test]
+    fn a_query_names_posts_and_nothing_else_each_once() {
+        let asked = |pairs: &[(&str, &str)]| {
+            let pairs = pairs.iter().map(|(name, id)| ((*name).to_owned(), (*id).to_owned()));
+            posts_of(pairs.collect()).map(|posts| posts.len()).map_err(|problem| problem.name())
+        };
+        assert_eq!(asked(&[("post_id", "a"), ("post_id", "b"), ("post_id", "a")]), Ok(2));
+        assert_eq!(asked(&[]), Err("bad-query"));
+        assert_eq!(asked(&[("post_id", "a"), ("x", "b")]), Err("bad-query"));
+        assert_eq!(asked(&[("post_id", "")]), Err("bad-id"));
+    }
+}
