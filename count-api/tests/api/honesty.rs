@@ -12,6 +12,7 @@ use http_body_util::{BodyExt, Full};
 use serde_json::{Value, json};
 use tally_adapters::faulty::{Failure, Faulty, Plan};
 use tally_adapters::memory::Memory;
+use tally_core::definitions::Definitions;
 use tally_core::ids::ShardCount;
 use tally_core::lineage::{HOLD, Loss};
 use tally_core::ports::{Cache, Cached, ChangeStream, DeploymentConfig as _, Gap, Gaps as _, Positions as _};
@@ -23,7 +24,7 @@ use tally_count_api::{App, Config, Ports};
 use tally_service::{Clock, Host, Running, Standstill};
 use tokio::time::{Instant, sleep, timeout};
 
-use crate::harness::{Answer, BEGAN, Watched, counter, follow, post_id, request};
+use crate::harness::{Answer, BEGAN, Watched, counter, follow, post_id, request, several};
 
 const SECOND: Duration = Duration::from_secs(1);
 
@@ -289,4 +290,27 @@ async fn around_a_loss_no_answer_is_called_exact_that_was_not_so_however_slow_th
             assert!(exact > 0 || millis == 2_500, "nothing is ever exact at {millis} ms");
         }
     }
+}
+
+#[tokio::test(start_paused = true)]
+async fn definitions_that_cannot_be_read_stay_as_they_were_and_no_request_waits_for_them() {
+    let world = World::start(not_kept(), false).await;
+    let names = async || {
+        let began = Instant::now();
+        let listed = world.ask(request("GET", "/v1/counters").body(Full::default()).unwrap()).await.json();
+        assert_eq!(began.elapsed(), Duration::ZERO);
+        listed["counters"].as_array().unwrap().len()
+    };
+    for failure in [Failure::Dropped, Failure::Throttled, Failure::Late(3600 * SECOND)] {
+        world.plan.fail_next("definitions", failure);
+    }
+    let checkpoints = world.memory.checkpoints();
+    assert_eq!(checkpoints.define(&Definitions::likes_alone(), &several()).await, Ok(true));
+    sleep(10 * SECOND).await;
+    assert_eq!((names().await, world.get().await["exact"].clone()), (1, json!(true)));
+    sleep(10 * SECOND).await;
+    assert_eq!(names().await, 7);
+    (0..3).for_each(|_| world.plan.fail_next("definitions", Failure::Dropped));
+    sleep(3 * SECOND).await;
+    assert_eq!(names().await, 7, "none is taken away");
 }
