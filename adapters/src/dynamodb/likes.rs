@@ -3,6 +3,7 @@
 mod cell;
 mod fence;
 mod markers;
+mod present;
 mod rows;
 
 pub use markers::Markers;

@@ -70,6 +70,10 @@ impl<P: Rows> Rows for Faulty<P> {
         self.call("like", self.port.like(key, user)).await
     }
 
+    async fn present(&self, keys: &[RowKey], member: &UserId) -> Outcome<Vec<bool>> {
+        self.call("present", self.port.present(keys, member)).await
+    }
+
     async fn likes(&self, key: &RowKey, after: Option<&Cursor>, limit: Option<u32>) -> Outcome<Page<Like>> {
         self.call("likes", self.port.likes(key, after, limit)).await
     }

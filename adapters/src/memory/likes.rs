@@ -245,6 +245,12 @@ impl RowsPort for Rows {
         })
     }
 
+    async fn present(&self, keys: &[RowKey], member: &UserId) -> Outcome<Vec<bool>> {
+        let state = self.memory.state();
+        let row = |key: &RowKey| state.likes.rows.get(&(key.to_string(), member.to_string()));
+        Ok(keys.iter().map(|key| matches!(row(key), Some(Row::Counted { .. }))).collect())
+    }
+
     async fn likes(&self, key: &RowKey, after: Option<&Cursor>, limit: Option<u32>) -> Outcome<Page<Like>> {
         let limit = limit.map_or(PAGE, |limit| PAGE.min(limit as usize));
         let like = |user: &str, liked_at, _| Some(Like { user: UserId::new(user).ok()?, liked_at });

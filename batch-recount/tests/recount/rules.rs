@@ -85,6 +85,9 @@ impl Rows for Watched {
     async fn like(&self, key: &RowKey, user: &UserId) -> Outcome<Option<Like>> {
         self.rows.like(key, user).await
     }
+    async fn present(&self, keys: &[RowKey], member: &UserId) -> Outcome<Vec<bool>> {
+        self.rows.present(keys, member).await
+    }
     async fn likes(&self, key: &RowKey, after: Option<&Cursor>, limit: Option<u32>) -> Outcome<Page<Like>> {
         self.rows.likes(key, after, limit).await
     }

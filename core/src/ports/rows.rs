@@ -95,6 +95,9 @@ pub trait Rows: Send + Sync {
     /// `user`'s like in `key`, read consistently.
     async fn like(&self, key: &RowKey, user: &UserId) -> Outcome<Option<Like>>;
 
+    /// Whether `member` has a row in each of `keys`, in their order, read consistently and together.
+    async fn present(&self, keys: &[RowKey], member: &UserId) -> Outcome<Vec<bool>>;
+
     /// The likes of one row key in the order of user ids, behind `after`, read consistently; reserved rows left out.
     async fn likes(&self, key: &RowKey, after: Option<&Cursor>, limit: Option<u32>) -> Outcome<Page<Like>>;
 

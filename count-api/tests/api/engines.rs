@@ -10,7 +10,8 @@ use std::time::Duration;
 use http_body_util::Full;
 use tally_adapters::{dynamodb, redis};
 use tally_core::counter::{Feeder, Touch, Update};
-use tally_core::ids::{Ordinal, Sequence, Shard, ShardCount};
+use tally_core::definitions::Definitions;
+use tally_core::ids::{Ordinal, RowKey, Sequence, Shard, ShardCount};
 use tally_core::ports::{
     Applied, Cache, Cached, ChangeStream, Counts, DeploymentConfig as _, RecountQueue as _, StreamRegistry as _,
 };
@@ -21,7 +22,7 @@ use tokio::sync::oneshot;
 use tokio::task::JoinSet;
 use tokio::time::Instant;
 
-use crate::harness::{BEGAN, eventually, get, post, post_id, request, send, serve};
+use crate::harness::{BEGAN, counter_id, eventually, get, post, post_id, request, send, serve, several};
 
 /// The emulator behind a socket that can be closed and opened again, with everything in it.
 pub(crate) struct Tables {
@@ -211,6 +212,34 @@ async fn what_was_read_from_the_table_is_in_redis_and_what_redis_has_is_served()
     assert_eq!(get(address, "/v1/posts/p/likes").await.json()["likes"], 6);
     let batch = post(address, "/v1/likes:batchGet", r#"{"post_ids":["p","q"]}"#).await.json();
     assert_eq!(batch["counts"][0]["version"], 9);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_page_of_posts_is_a_request_for_each_hundred_numbers_and_each_hundred_rows_of_a_member() {
+    let tables = Tables::start().await;
+    let checkpoints = dynamodb::Checkpoints::new(&tables.connection().await);
+    assert_eq!(checkpoints.define(&Definitions::likes_alone(), &several()).await, Ok(true));
+    let key = RowKey::of(&counter_id("p7", "retweets"), "u", ShardCount::DEFAULT);
+    let row = format!(r#"{{"TableName":"likes","Item":{{"pk":{{"S":"{key}"}},"user_id":{{"S":"u"}}}}}}"#);
+    tables.call("PutItem", row.leak()).await;
+    let config = Config { local_ttl: Duration::ZERO, ..Config::default() };
+    let (address, _running) = serve(config, ports(&tables, None).await).await;
+    let batches = || tables.emulator.stats().requests.get("BatchGetItem").copied().unwrap_or_default();
+    for (posts, requests) in [(25, 1 + 1), (100, 4 + 3)] {
+        let before = batches();
+        let ids: Vec<String> = (0..posts).map(|n| format!("p{n}")).collect();
+        let names = ["views", "likes", "retweets", "replies"];
+        let body = serde_json::json!({"post_ids": ids, "counters": names, "member": "u"}).to_string();
+        let counts = post(address, "/v1/counters:batchGet", &body).await.json();
+        let counts = counts["counts"].as_array().unwrap();
+        let mine: Vec<_> =
+            counts.iter().filter(|it| it["mine"] == true).map(|it| (&it["post_id"], &it["counter"])).collect();
+        assert_eq!((counts.len(), mine), (posts * 4, vec![(&"p7".into(), &"retweets".into())]));
+        assert_eq!(batches() - before, requests, "{posts} posts");
+    }
+    let twice = r#"{"post_ids":["p7","p7"],"counters":["retweets"],"member":"u"}"#;
+    let twice = post(address, "/v1/counters:batchGet", twice).await.json();
+    assert_eq!((&twice["counts"][0]["mine"], &twice["counts"][1]["mine"]), (&true.into(), &true.into()));
 }
 
 /// Readers that never rest and check every answer.

@@ -15,6 +15,7 @@ use super::super::fault::fault;
 use super::super::item::{Item, Reader, text};
 use super::super::names::PK;
 use super::super::names::likes::{LIKED_AT, N, USER_ID};
+use super::present::present;
 use super::row_key;
 
 /// Rows read at once. A page could be a megabyte, and at 256 units of the 3,000 that a partition has each second those
@@ -73,6 +74,10 @@ impl RowsPort for Rows {
         let get = self.connection.client.get_item().table_name(table).set_key(Some(key)).consistent_read(true);
         let reply = get.send().await.map_err(|error| fault(table, &error))?;
         reply.item().map(|row| self.like_in(row)).transpose()
+    }
+
+    async fn present(&self, keys: &[RowKey], member: &UserId) -> Outcome<Vec<bool>> {
+        present(&self.connection, keys, member).await
     }
 
     async fn likes(&self, key: &RowKey, after: Option<&Cursor>, limit: Option<u32>) -> Outcome<Page<Like>> {

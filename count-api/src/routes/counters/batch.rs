@@ -1,13 +1,9 @@
 //! Several counters of several posts at once: what a page of posts shows.
 
-use std::sync::Arc;
-
 use axum::extract::State;
-use futures_util::{StreamExt, TryStreamExt, stream};
 use serde::{Deserialize, Serialize};
 use tally_core::definitions::{Definition, SubjectField};
 use tally_core::ids::{CounterId, CounterKind, PostId, RowKey, UserId};
-use tally_core::ports::{Outcome, Rows};
 use utoipa::ToSchema;
 
 use super::read::readable;
@@ -19,9 +15,6 @@ use crate::value::{CounterValue, Subject};
 
 /// The most numbers that can be asked for at once.
 const MOST: usize = 400;
-
-/// Rows of a member that are read side by side.
-const ROWS_AT_ONCE: usize = 32;
 
 /// What a body calls its members.
 const POST_IDS: &str = "post_ids";
@@ -94,7 +87,7 @@ pub(in crate::routes) async fn counts(
     State(api): State<Api>,
     Json(asked): Json<CountersRequest>,
 ) -> Result<axum::Json<BatchValues>, Problem> {
-    let (posts, definitions, member) = checked(&api, &asked)?;
+    let Wanted { posts, definitions, member } = checked(&api, &asked)?;
     let each =
         |post: &PostId| definitions.iter().map(|it| CounterId { post: post.clone(), name: it.name.clone() }).collect();
     let ids: Vec<CounterId> = posts.iter().flat_map(|post: &PostId| -> Vec<CounterId> { each(post) }).collect();
@@ -120,20 +113,19 @@ async fn mine(api: &Handles, ids: &[CounterId], member: Option<&UserId>) -> Resu
     if keys.is_empty() {
         return Ok(vec![None; ids.len()]);
     }
-    let mut present = api.table.read(present(Arc::clone(&api.rows), keys, member)).await?.into_iter();
+    let mut present = api.table.read(api.rows.present(&keys, member)).await?.into_iter();
     Ok(ids.iter().map(|id| if id.name.kind() == CounterKind::Set { present.next() } else { None }).collect())
 }
 
-async fn present(rows: Arc<dyn Rows>, keys: Vec<RowKey>, member: &UserId) -> Outcome<Vec<bool>> {
-    let row = |key| {
-        let rows = &rows;
-        async move { rows.like(&key, member).await }
-    };
-    stream::iter(keys).map(row).buffered(ROWS_AT_ONCE).map_ok(|row| row.is_some()).try_collect().await
+/// What is asked for.
+struct Wanted {
+    posts: Vec<PostId>,
+    definitions: Vec<Definition>,
+    member: Option<UserId>,
 }
 
 /// What is asked for, once each part of it is known to be well formed.
-fn checked(api: &Handles, asked: &CountersRequest) -> Result<(Vec<PostId>, Vec<Definition>, Option<UserId>), Problem> {
+fn checked(api: &Handles, asked: &CountersRequest) -> Result<Wanted, Problem> {
     let definitions = match &asked.counters {
         None => api.defined.of(SubjectField::Post),
         Some(names) => {
@@ -152,5 +144,5 @@ fn checked(api: &Handles, asked: &CountersRequest) -> Result<(Vec<PostId>, Vec<D
     let posts = asked.post_ids.iter().enumerate().map(post).collect::<Result<_, _>>()?;
     let member = asked.member.as_deref().map(UserId::new).transpose();
     let member = member.map_err(|reason| Problem::BadId { parameter: Parameter::named(MEMBER), reason })?;
-    Ok((posts, definitions, member))
+    Ok(Wanted { posts, definitions, member })
 }

@@ -88,13 +88,13 @@ pub(in crate::routes) async fn posts(
     State(api): State<Api>,
     Asked(asked): Asked<Vec<(String, String)>>,
 ) -> Result<Response, Problem> {
-    let (posts, names) = (posts_of(asked)?, names(&api, SubjectField::Post));
+    let (posts, names) = (posts_of(&asked)?, names(&api, SubjectField::Post));
     let changes = listen(&api, &posts, &names, &Editions::unseen(names.len())).await?;
     Ok(answer(changes.map(|change| change.event()), api.heartbeat))
 }
 
 /// The posts of a query, each once.
-fn posts_of(asked: Vec<(String, String)>) -> Result<Vec<Subject>, Problem> {
+fn posts_of(asked: &[(String, String)]) -> Result<Vec<Subject>, Problem> {
     let bad = |why: String| Problem::BadQuery { parameter: Some(Parameter::named(POST)), why };
     let mut posts: Vec<Subject> = Vec::new();
     for (index, (name, id)) in asked.iter().enumerate() {
@@ -219,8 +219,8 @@ mod tests {
     #[test]
     fn a_query_names_posts_and_nothing_else_each_once() {
         let asked = |pairs: &[(&str, &str)]| {
-            let pairs = pairs.iter().map(|(name, id)| ((*name).to_owned(), (*id).to_owned()));
-            posts_of(pairs.collect()).map(|posts| posts.len()).map_err(|problem| problem.name())
+            let pairs: Vec<_> = pairs.iter().map(|(name, id)| ((*name).to_owned(), (*id).to_owned())).collect();
+            posts_of(&pairs).map(|posts| posts.len()).map_err(|problem| problem.name())
         };
         assert_eq!(asked(&[("post_id", "a"), ("post_id", "b"), ("post_id", "a")]), Ok(2));
         assert_eq!(asked(&[]), Err("bad-query"));
