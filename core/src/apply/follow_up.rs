@@ -5,7 +5,7 @@ use std::collections::VecDeque;
 
 use super::Request;
 use crate::counter::{Counter, Touch, Update};
-use crate::ids::{CounterId, RowKey, Shard};
+use crate::ids::{CounterId, CounterKind, RowKey, Shard};
 use crate::lineage::Loss;
 use crate::ports::QueueReason;
 
@@ -72,6 +72,14 @@ pub(super) fn after_poison(update: &Update) -> VecDeque<FollowUp> {
     marks.chain([FollowUp::ReadCounter]).chain(queued).collect()
 }
 
+/// What of `follow_ups` holds for a counter of a kind: a sum may be below zero, and is not recounted for that.
+pub(super) fn of_kind(kind: CounterKind, mut follow_ups: VecDeque<FollowUp>) -> VecDeque<FollowUp> {
+    if kind == CounterKind::Sum {
+        follow_ups.retain(|follow_up| !matches!(follow_up, FollowUp::Queue(_, QueueReason::Negative)));
+    }
+    follow_ups
+}
+
 fn queued(update: &Update, reason: impl Fn(&Touch) -> Option<QueueReason>) -> VecDeque<FollowUp> {
     update.touched.iter().filter_map(|touch| Some(FollowUp::Queue(touch.shard, reason(touch)?))).collect()
 }
@@ -113,6 +121,16 @@ mod tests {
         assert_eq!(after_taken(&update(-2, Feeder::Usual), &counter(5, -3, false)), []);
         assert_eq!(after_taken(&update(-2, Feeder::Usual), &counter(-1, 4, false)), negative, "the total fell");
         assert_eq!(after_taken(&update(1, Feeder::Usual), &counter(5, 4, false)), []);
+    }
+
+    #[test]
+    fn a_sum_is_queued_as_suspect_and_never_for_being_below_zero() {
+        let contest = update(-1, Feeder::Contest { from: Ordinal(7) });
+        for (kind, queued) in [(CounterKind::Set, 1), (CounterKind::Sum, 0)] {
+            let fell = after_taken(&update(-2, Feeder::Usual), &counter(-1, -1, false));
+            let suspect = after_taken(&contest, &counter(-1, -1, true));
+            assert_eq!((of_kind(kind, fell).len(), of_kind(kind, suspect).len()), (queued, 1), "{kind:?}");
+        }
     }
 
     #[test]

@@ -4,7 +4,7 @@
 use std::collections::VecDeque;
 use std::sync::Arc;
 
-use super::follow_up::{FollowUp, after_known, after_poison, after_taken};
+use super::follow_up::{FollowUp, after_known, after_poison, after_taken, of_kind};
 use super::writing::{Basis, Surroundings};
 use super::{Again, Answer, Effect, RefusedBy, Request};
 use crate::counter::{Counter, Retry, Update, after_refusal};
@@ -66,7 +66,7 @@ impl Sending {
         match outcome {
             Ok(Applied::Taken(counter)) => {
                 self.note(&counter, basis, around);
-                self.follow_ups = after_taken(&self.update, &counter);
+                self.follow_ups = of_kind(self.counter.name.kind(), after_taken(&self.update, &counter));
                 self.follow_up()
             }
             Ok(Applied::Refused(counter)) => self.refused(counter.as_ref(), basis, around),
@@ -94,7 +94,7 @@ impl Sending {
                         // Another worker was first, or an earlier copy whose reply was lost.
                         let counter = counter.expect("a counter that is not there has no records");
                         self.note(counter, basis, around);
-                        self.follow_ups = after_known(&self.update, counter);
+                        self.follow_ups = of_kind(self.counter.name.kind(), after_known(&self.update, counter));
                         self.follow_up()
                     }
                 }
