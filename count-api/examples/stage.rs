@@ -1,4 +1,4 @@
-//! Tables for the scripts beside: an emulator with everything the API reads, and posts with likes. Prints where it
+//! Tables for the scripts beside: an emulator with everything the API reads, several counters, and posts with likes. Prints where it
 //! listens once they are there, and serves until it is ended.
 //!
 //! ```text
@@ -12,6 +12,7 @@ use anyhow::Context;
 use futures_util::{StreamExt, TryStreamExt, stream};
 use tally_adapters::dynamodb;
 use tally_core::counter::{Feeder, Touch, Update};
+use tally_core::definitions::{Definitions, Entry};
 use tally_core::ids::{CounterId, Ordinal, PostId, Sequence, Shard};
 use tally_core::ports::{ChangeStream, Counts, DeploymentConfig as _, StreamRegistry as _};
 use tally_core::time::UnixMillis;
@@ -53,12 +54,31 @@ async fn plant(connection: &dynamodb::Connection, posts: u64) -> anyhow::Result<
         checkpoints.number(&label, &shard.id, shard.parent.as_ref(), now).await?;
     }
     checkpoints.config(None).await?;
+    checkpoints.define(&Definitions::likes_alone(), &several()?).await?;
     let counts = dynamodb::Counts::new(connection);
     let planted = stream::iter(1..=posts).map(|n| {
         let counts = counts.clone();
         async move { anyhow::Ok(counts.apply(&CounterId::likes(PostId::new(&format!("p{n}"))?), &likes(n, now)).await?) }
     });
     planted.buffer_unordered(AT_ONCE).try_for_each(async |_| Ok(())).await
+}
+
+/// Counters of each kind, of posts and of hashtags.
+fn several() -> anyhow::Result<Definitions> {
+    let entry = |name: &str, kind: &str, subject: &str, [add, remove]: [&str; 2]| Entry {
+        name: name.to_owned(),
+        kind: kind.to_owned(),
+        add: add.to_owned(),
+        remove: Some(remove.to_owned()),
+        subject: Some(subject.to_owned()),
+        ..Entry::default()
+    };
+    Ok(Definitions::new(&[
+        entry("retweets", "set", "post_id", ["retweet", "unretweet"]),
+        entry("views", "sum", "post_id", ["view", "unview"]),
+        entry("posts", "set", "hashtag", ["tag", "untag"]),
+        entry("searches", "sum", "hashtag", ["search", "unsearch"]),
+    ])?)
 }
 
 fn likes(n: u64, at: UnixMillis) -> Update {
