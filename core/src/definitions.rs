@@ -294,7 +294,7 @@ mod tests {
     #[test]
     fn likes_come_first_whether_they_are_stated_or_not() {
         let likes = entry("likes", "set", "like", Some("unlike"));
-        let stated = list(&[&[likes.clone()], &four()[..]].concat());
+        let stated = list(&[std::slice::from_ref(&likes), &four()[..]].concat());
         assert_eq!(stated, list(&four()));
         assert_eq!(stated.iter().next().unwrap(), &Definition::likes());
         assert_eq!(list(&[]), Definitions::likes_alone());
@@ -325,7 +325,7 @@ mod tests {
     #[test]
     fn a_list_grows_at_its_end_and_nothing_that_stands_changes() {
         let [retweets, replies, views] = four();
-        let stands = list(&[retweets.clone()]);
+        let stands = list(std::slice::from_ref(&retweets));
         let grown = stands.grown(&list(&[views.clone(), replies])).unwrap();
         let names: Vec<_> = grown.iter().map(|definition| definition.name.as_str()).collect();
         assert_eq!(names, ["likes", "retweets", "views", "replies"]);

@@ -13,7 +13,7 @@ fn driven_on(driven: &mut Driven, refuses: impl Fn(&[String]) -> bool) -> u32 {
         }
         match driven.effects.iter().find(|effect| matches!(effect, Effect::Commit(_) | Effect::Rest(_))) {
             Some(Effect::Commit(transaction)) => {
-                let users = users_of(&transaction);
+                let users = users_of(transaction);
                 let refused = Commit::Invalid("wrong key".to_owned());
                 driven.step(Input::Committed(if refuses(&users) { refused } else { Commit::Done }));
             }
