@@ -11,6 +11,7 @@ use tally_service::{Host, Program, Stage, Stop};
 use crate::args::Args;
 use crate::chaos::Chaos;
 use crate::config::{Config, LoadConfig};
+use crate::counters::{self, Counted};
 use crate::engine::{Engines, TOPIC};
 use crate::fences::FollowFences;
 use crate::gate::Gated;
@@ -45,7 +46,8 @@ impl tally_service::App for App {
         let engines = Engines::open(engines, &host).await?;
         // Services that only read would wait for those that write to say how many shards there are.
         Deployment { tables: None, checkpoints: &engines.store.checkpoints, shards }.create(&host).await?;
-        let local = Arc::new(Local::new(engines, api.local_addr()?, load, &host));
+        let counters = counters::define(&engines.store.checkpoints, &host).await?;
+        let local = Arc::new(Local::new(engines, counters, api.local_addr()?, load, &host));
         local.screen.say(&banner(&local, chaos));
         host.spawn(Stage::Support, "fences", FollowFences(Arc::clone(&local)));
         host.spawn(Stage::Support, "observer", Observer::new(Arc::clone(&local)));
@@ -103,10 +105,12 @@ async fn remind(local: Arc<Local>, every: Duration, stop: Stop) -> anyhow::Resul
 
 /// What people read first.
 fn banner(local: &Local, chaos: bool) -> String {
-    let Local { engines, load, .. } = local;
+    let Local { engines, counters, load, .. } = local;
     let Endpoints { kafka, dynamodb, api } = local.board.snapshot().endpoints;
     let gone = if engines.are_embedded() { ", gone when it ends" } else { "" };
     let kept = if engines.kafka.embedded.is_some() { "; keeps 5 MiB of a partition" } else { "" };
+    let counters: Vec<&str> = counters.defined().map(Counted::name).collect();
+    let counters = counters.join(", ");
     let load = match load {
         None => "none: like something on the page".to_owned(),
         Some(LoadConfig { rate, posts, users, .. }) => {
@@ -122,6 +126,7 @@ fn banner(local: &Local, chaos: bool) -> String {
          API        {api}/v1/posts/post-1/likes   docs at {api}/docs\n  \
          Kafka      {kafka}   topic {TOPIC}, keyed by post id, murmur2{kept}\n  \
          DynamoDB   {dynamodb}\n  \
+         counters   {counters}\n  \
          load       {load}{chaos}\n"
     )
 }

@@ -8,6 +8,7 @@ mod chaos;
 mod client;
 mod config;
 mod control;
+mod counters;
 mod engine;
 mod fences;
 mod gate;

@@ -9,6 +9,7 @@ use tally_service::{Clock, Host};
 use crate::board::Board;
 use crate::config::LoadConfig;
 use crate::control::Control;
+use crate::counters::Counters;
 use crate::engine::Engines;
 use crate::gate::Gate;
 use crate::happened::Happened;
@@ -24,6 +25,8 @@ pub(crate) struct Local {
     pub(crate) clock: Clock,
     pub(crate) engines: Engines,
     pub(crate) services: Services,
+    /// What the load says, of what the deployment has.
+    pub(crate) counters: Counters,
     /// Where the API and the page are served.
     pub(crate) api: SocketAddr,
     pub(crate) load: Option<LoadConfig>,
@@ -39,7 +42,13 @@ pub(crate) struct Local {
 }
 
 impl Local {
-    pub(crate) fn new(engines: Engines, api: SocketAddr, load: Option<LoadConfig>, host: &Host) -> Self {
+    pub(crate) fn new(
+        engines: Engines,
+        counters: Counters,
+        api: SocketAddr,
+        load: Option<LoadConfig>,
+        host: &Host,
+    ) -> Self {
         let partitions = engines.kafka.partitions;
         let run = format!("{:08x}", host.chance().token() >> 32);
         let run = (!engines.are_embedded()).then_some(run.as_str());
@@ -55,6 +64,7 @@ impl Local {
         Self {
             clock: host.clock(),
             services: Services::new(host),
+            counters,
             api,
             load,
             control: Control::default(),

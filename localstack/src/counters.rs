@@ -1,0 +1,147 @@
+//! The counters that the local stack begins with: likes, retweets, replies and views. It defines them where nothing is
+//! defined, and leaves every other list as it is.
+
+use anyhow::Context as _;
+use tally_core::backoff::Backoff;
+use tally_core::definitions::{Definition, Definitions, Entry};
+use tally_core::ports::DeploymentConfig;
+use tally_service::Host;
+
+/// A counter of the load.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum Counted {
+    Likes,
+    Retweets,
+    Replies,
+    Views,
+}
+
+impl Counted {
+    pub(crate) const ALL: [Self; 4] = [Self::Likes, Self::Retweets, Self::Replies, Self::Views];
+
+    pub(crate) fn name(self) -> &'static str {
+        match self {
+            Self::Likes => "likes",
+            Self::Retweets => "retweets",
+            Self::Replies => "replies",
+            Self::Views => "views",
+        }
+    }
+
+    /// How it is defined here; likes are there without it.
+    fn entry(self) -> Option<Entry> {
+        let entry = |kind: &str, add: &str| Entry {
+            name: self.name().to_owned(),
+            kind: kind.to_owned(),
+            add: add.to_owned(),
+            ..Entry::default()
+        };
+        let removed = |by: &str| Some(by.to_owned());
+        match self {
+            Self::Likes => None,
+            Self::Retweets => Some(Entry { remove: removed("unretweet"), ..entry("set", "retweet") }),
+            Self::Replies => {
+                Some(Entry { remove: removed("unreply"), member: Some("reply_id".to_owned()), ..entry("set", "reply") })
+            }
+            Self::Views => Some(entry("sum", "view")),
+        }
+    }
+}
+
+/// All four as a list.
+fn wanted() -> anyhow::Result<Definitions> {
+    let entries: Vec<Entry> = Counted::ALL.into_iter().filter_map(Counted::entry).collect();
+    Definitions::new(&entries).context("the local stack's own counters")
+}
+
+/// Those of the four that a deployment has, defined as they are here.
+#[derive(Clone, Debug)]
+pub(crate) struct Counters([Option<Definition>; 4]);
+
+impl Counters {
+    fn of(stands: &Definitions) -> anyhow::Result<Self> {
+        let wanted = wanted()?;
+        let found = |counted: Counted| {
+            let ours = wanted.named(counted.name());
+            stands.named(counted.name()).filter(|its| Some(*its) == ours).cloned()
+        };
+        Ok(Self(Counted::ALL.map(found)))
+    }
+
+    /// Its definition; `None` where the deployment has none, or another.
+    pub(crate) fn definition(&self, counted: Counted) -> Option<&Definition> {
+        self.0[counted as usize].as_ref()
+    }
+
+    /// Those that are defined.
+    pub(crate) fn defined(&self) -> impl Iterator<Item = Counted> {
+        Counted::ALL.into_iter().filter(|counted| self.definition(*counted).is_some())
+    }
+}
+
+/// Defines the four where nothing is defined. Safe to repeat: a list that stands stays as it is.
+///
+/// # Errors
+/// A store that cannot be had, and a stop.
+pub(crate) async fn define(deployment: &dyn DeploymentConfig, host: &Host) -> anyhow::Result<Counters> {
+    let wanted = wanted()?;
+    let stands = host
+        .wait_for("counters", Backoff::STORE, || async {
+            let seen = deployment.definitions().await?;
+            if seen != Definitions::likes_alone() {
+                return Ok(seen);
+            }
+            if deployment.define(&seen, &wanted).await? {
+                return Ok(wanted.clone());
+            }
+            // Another process was faster, or this call was repeated after it had succeeded.
+            deployment.definitions().await
+        })
+        .await?;
+    Counters::of(&stands)
+}
+
+#[cfg(test)]
+pub(crate) mod tests {
+    use tally_adapters::memory::Memory;
+    use tally_core::ids::ShardCount;
+    use tally_core::time::UnixMillis;
+    use tally_service::Host;
+
+    use super::*;
+
+    /// All four.
+    pub(crate) fn all() -> Counters {
+        Counters::of(&wanted().unwrap()).unwrap()
+    }
+
+    async fn deployed() -> impl DeploymentConfig {
+        let deployment = Memory::new(UnixMillis(0), 1).checkpoints();
+        deployment.config(Some(ShardCount::DEFAULT)).await.unwrap();
+        deployment
+    }
+
+    #[tokio::test]
+    async fn four_counters_are_defined_once_and_a_second_start_finds_them() {
+        let deployment = deployed().await;
+        for _ in 0..2 {
+            let counters = define(&deployment, &Host::new("test")).await.unwrap();
+            assert_eq!(counters.defined().collect::<Vec<_>>(), Counted::ALL);
+            assert_eq!(deployment.definitions().await.unwrap().iter().len(), 4);
+        }
+        let all = all();
+        let marked = |counted| all.definition(counted).unwrap().name.marked();
+        assert_eq!(Counted::ALL.map(marked), ["likes", "retweets", "replies", "+views"]);
+    }
+
+    #[tokio::test]
+    async fn a_list_that_stands_stays_and_what_it_defines_otherwise_is_not_ours() {
+        let deployment = deployed().await;
+        let views = Entry { add: "see".to_owned(), ..Counted::Views.entry().unwrap() };
+        let other = Definitions::new(&[Counted::Retweets.entry().unwrap(), views]).unwrap();
+        assert!(deployment.define(&Definitions::likes_alone(), &other).await.unwrap());
+        let counters = define(&deployment, &Host::new("test")).await.unwrap();
+        assert_eq!(deployment.definitions().await, Ok(other));
+        assert_eq!(counters.defined().collect::<Vec<_>>(), [Counted::Likes, Counted::Retweets]);
+    }
+}
