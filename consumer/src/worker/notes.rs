@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use tally_core::consume::{Consume, Halt, Note};
+use tally_core::consume::{Cause, Consume, Halt, Note};
 use tally_core::fence::{Fence, Offset, Partition};
 use tally_service::Readiness;
 use tracing::Span;
@@ -75,8 +75,12 @@ impl Notes {
             }
             Note::Advanced { fence, waiting } => self.progress.reached(&fence, waiting),
             Note::Doubted { cause, why } => {
-                let cause = cause.label();
-                tracing::warn!(partition = %self.partition, cause, why, "reading the fence again");
+                let partition = &self.partition;
+                match cause {
+                    // As it should be, once for each definition.
+                    Cause::Definitions => tracing::info!(%partition, why, "reading the fence again"),
+                    _ => tracing::warn!(%partition, cause = cause.label(), why, "reading the fence again"),
+                }
                 (self.state, self.flush) = (None, Span::none());
             }
             Note::Halted { halt, again } => self.halted(&halt, again),
