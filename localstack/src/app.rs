@@ -4,6 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use tally_adapters::{Deployment, kafka};
+use tally_core::ids::PostId;
 use tally_core::ports::{Producer, RecountQueue as _};
 use tally_service::metrics::Catalogue;
 use tally_service::{Host, Program, Stage, Stop};
@@ -105,12 +106,13 @@ async fn remind(local: Arc<Local>, every: Duration, stop: Stop) -> anyhow::Resul
 
 /// What people read first.
 fn banner(local: &Local, chaos: bool) -> String {
-    let Local { engines, counters, load, .. } = local;
+    let Local { engines, counters, load, ledger, .. } = local;
     let Endpoints { kafka, dynamodb, api } = local.board.snapshot().endpoints;
     let gone = if engines.are_embedded() { ", gone when it ends" } else { "" };
     let kept = if engines.kafka.embedded.is_some() { "; keeps 5 MiB of a partition" } else { "" };
     let counters: Vec<&str> = counters.defined().map(Counted::name).collect();
     let counters = counters.join(", ");
+    let post = ledger.names().posts().first().map_or("post-1", PostId::as_str);
     let load = match load {
         None => "none: like something on the page".to_owned(),
         Some(LoadConfig { rate, posts, users, .. }) => {
@@ -123,7 +125,7 @@ fn banner(local: &Local, chaos: bool) -> String {
     format!(
         "tally: the whole pipeline on this machine{gone}\n\n  \
          page       {api}/\n  \
-         API        {api}/v1/posts/post-1/likes   docs at {api}/docs\n  \
+         API        {api}/v1/posts/{post}/likes   docs at {api}/docs\n  \
          Kafka      {kafka}   topic {TOPIC}, keyed by post id, murmur2{kept}\n  \
          DynamoDB   {dynamodb}\n  \
          counters   {counters}\n  \

@@ -23,19 +23,21 @@ pub struct Args {
     #[arg(long, env = "TALLY_NO_LOAD", help_heading = "Load")]
     pub no_load: bool,
 
-    /// Likes and unlikes a second to aim at; the load makes fewer where it is held back or has no more to give
+    /// Events a second to aim at, most of them likes and unlikes; the load makes fewer where it is held back or has no more
+    /// to give
     #[arg(long, env = "TALLY_RATE", default_value_t = 500, value_name = "COUNT", help_heading = "Load")]
     pub rate: u32,
 
-    /// Posts that the load likes
+    /// Posts that the load is about
     #[arg(long, env = "TALLY_POSTS", default_value_t = 100, value_name = "COUNT", help_heading = "Load")]
     pub posts: u32,
 
-    /// Users of the load; a user likes a post at most once, so there are at most posts times users rows
+    /// Users of the load; a user likes a post at most once and retweets it at most once, so there are at most posts times users
+    /// rows of each
     #[arg(long, env = "TALLY_USERS", default_value_t = 1000, value_name = "COUNT", help_heading = "Load")]
     pub users: u32,
 
-    /// Share of the events that are unlikes: 0 to 1
+    /// Share of the likes, retweets and replies that are taken back: 0 to 1
     #[arg(long, env = "TALLY_UNLIKE_RATIO", default_value_t = 0.3, value_name = "SHARE", help_heading = "Load")]
     pub unlike_ratio: f64,
 

@@ -4,6 +4,7 @@
 use anyhow::Context as _;
 use tally_core::backoff::Backoff;
 use tally_core::definitions::{Definition, Definitions, Entry};
+use tally_core::ids::{CounterId, PostId};
 use tally_core::ports::DeploymentConfig;
 use tally_service::Host;
 
@@ -76,6 +77,12 @@ impl Counters {
     /// Those that are defined.
     pub(crate) fn defined(&self) -> impl Iterator<Item = Counted> {
         Counted::ALL.into_iter().filter(|counted| self.definition(*counted).is_some())
+    }
+
+    /// The counter of `post`, where it is defined.
+    pub(crate) fn id(&self, counted: Counted, post: &PostId) -> Option<CounterId> {
+        let name = self.definition(counted)?.name.clone();
+        Some(CounterId { post: post.clone(), name })
     }
 }
 

@@ -1,31 +1,73 @@
-//! The load's ledger of truth: for each post and user the last action that Kafka acknowledged. What the tables say is
-//! compared with it, and never fed into it.
+//! The load's ledger of truth: what Kafka acknowledged last for each member of each set of each post, and what it
+//! acknowledged in all for each sum. What the tables say is compared with it, and never fed into it.
+
+mod amounts;
+mod pairs;
+mod replies;
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use tally_core::event::Action;
+use tally_core::definitions::Direction;
 
-use crate::names::Names;
+use crate::counters::Counted;
+use crate::names::{Names, Reply};
 
-/// A bit for each post and user: whether the last acknowledged action was a like. A pair without any action has no like,
-/// as in the tables.
-///
-/// One writer for each user at a time, so that a pair's actions are recorded in the order in which they were
-/// acknowledged.
+pub(crate) use amounts::{Amount, Amounts};
+pub(crate) use pairs::Pairs;
+pub(crate) use replies::{LIVE, Replies};
+
+/// One event of the load.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Event {
+    pub(crate) post: usize,
+    pub(crate) deed: Deed,
+}
+
+/// What an event does to one counter of its post.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Deed {
+    Like { user: u32, direction: Direction },
+    Retweet { user: u32, direction: Direction },
+    Reply { reply: Reply, direction: Direction },
+    View { amount: u32 },
+}
+
+impl Deed {
+    /// The counter that it changes.
+    pub(crate) fn counted(self) -> Counted {
+        match self {
+            Self::Like { .. } => Counted::Likes,
+            Self::Retweet { .. } => Counted::Retweets,
+            Self::Reply { .. } => Counted::Replies,
+            Self::View { .. } => Counted::Views,
+        }
+    }
+}
+
+/// One writer for each user, and for each lane's replies, at a time: so what is said of a member is recorded in the order
+/// in which it was acknowledged.
 #[derive(Debug)]
 pub(crate) struct Ledger {
     names: Names,
-    words: Vec<AtomicU64>,
-    per_post: usize,
+    likes: Pairs,
+    retweets: Pairs,
+    replies: Replies,
+    views: Amounts,
     events: AtomicU64,
 }
 
 impl Ledger {
-    /// Without any like.
+    /// Without any event.
     pub(crate) fn new(names: Names) -> Self {
-        let per_post = (names.users() as usize).div_ceil(64);
-        let words = std::iter::repeat_with(AtomicU64::default).take(names.posts().len() * per_post).collect();
-        Self { names, words, per_post, events: AtomicU64::new(0) }
+        let (posts, users) = (names.posts().len(), names.users());
+        Self {
+            likes: Pairs::new(posts, users),
+            retweets: Pairs::new(posts, users),
+            replies: Replies::new(names.lanes()),
+            views: Amounts::new(posts),
+            names,
+            events: AtomicU64::new(0),
+        }
     }
 
     pub(crate) fn names(&self) -> &Names {
@@ -33,74 +75,70 @@ impl Ledger {
     }
 
     /// Records what Kafka has acknowledged.
-    pub(crate) fn acknowledged(&self, post: usize, user: u32, action: Action) {
-        let (word, bit) = self.place(post, user);
-        match action {
-            Action::Like => word.fetch_or(bit, Ordering::Relaxed),
-            Action::Unlike => word.fetch_and(!bit, Ordering::Relaxed),
-        };
+    pub(crate) fn acknowledged(&self, event: Event) {
+        let Event { post, deed } = event;
+        match deed {
+            Deed::Like { user, direction } => self.likes.say(post, user, direction),
+            Deed::Retweet { user, direction } => self.retweets.say(post, user, direction),
+            Deed::Reply { reply, direction } => self.replies.say(post, reply, direction),
+            Deed::View { amount } => self.views.acknowledged(post, amount),
+        }
         self.events.fetch_add(1, Ordering::Relaxed);
     }
 
-    pub(crate) fn likes(&self, post: usize, user: u32) -> bool {
-        let (word, bit) = self.place(post, user);
-        word.load(Ordering::Relaxed) & bit != 0
+    /// Records a view that may be in the log or not.
+    pub(crate) fn unknown_view(&self, post: usize, amount: u32) {
+        self.views.unknown(post, amount);
     }
 
-    pub(crate) fn count(&self, post: usize) -> u64 {
-        let words = &self.words[post * self.per_post..(post + 1) * self.per_post];
-        words.iter().map(|word| u64::from(word.load(Ordering::Relaxed).count_ones())).sum()
+    pub(crate) fn likes(&self) -> &Pairs {
+        &self.likes
     }
 
-    pub(crate) fn total(&self) -> u64 {
-        self.words.iter().map(|word| u64::from(word.load(Ordering::Relaxed).count_ones())).sum()
+    pub(crate) fn retweets(&self) -> &Pairs {
+        &self.retweets
     }
 
+    pub(crate) fn replies(&self) -> &Replies {
+        &self.replies
+    }
+
+    pub(crate) fn views(&self) -> &Amounts {
+        &self.views
+    }
+
+    /// Rows that members have by it.
+    pub(crate) fn rows(&self) -> u64 {
+        self.likes.total() + self.retweets.total() + self.replies.total()
+    }
+
+    /// Events that were acknowledged.
     pub(crate) fn events(&self) -> u64 {
         self.events.load(Ordering::Relaxed)
-    }
-
-    fn place(&self, post: usize, user: u32) -> (&AtomicU64, u64) {
-        let user = user as usize;
-        (&self.words[post * self.per_post + user / 64], 1 << (user % 64))
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use std::collections::BTreeMap;
-
-    use rand::rngs::StdRng;
-    use rand::{RngExt, SeedableRng};
-
     use super::*;
 
     #[test]
-    fn it_equals_the_fold_of_what_was_acknowledged() {
-        let (posts, users) = (3, 130);
-        let (ledger, mut fold) = (Ledger::new(Names::new(3, users, 0, None)), BTreeMap::new());
-        let mut draw = StdRng::seed_from_u64(5);
-        for _ in 0..5_000 {
-            let (post, user) = (draw.random_range(0..posts), draw.random_range(0..users));
-            let action = if draw.random_bool(0.4) { Action::Unlike } else { Action::Like };
-            ledger.acknowledged(post, user, action);
-            fold.insert((post, user), action == Action::Like);
+    fn an_event_changes_its_own_counter_alone() {
+        let ledger = Ledger::new(Names::new(2, 3, 0, None));
+        let add = Direction::Add;
+        let reply = Reply { lane: 1, nth: 0 };
+        for deed in [
+            Deed::Like { user: 2, direction: add },
+            Deed::Retweet { user: 1, direction: add },
+            Deed::Reply { reply, direction: add },
+            Deed::View { amount: 7 },
+        ] {
+            ledger.acknowledged(Event { post: 1, deed });
         }
-        for post in 0..posts {
-            let liking = |user: &u32| fold.get(&(post, *user)).copied().unwrap_or(false);
-            assert!((0..users).all(|user| ledger.likes(post, user) == liking(&user)));
-            assert_eq!(ledger.count(post), (0..users).filter(liking).count() as u64);
-        }
-        assert_eq!(ledger.total(), fold.values().filter(|likes| **likes).count() as u64);
-        assert_eq!(ledger.events(), 5_000);
-    }
-
-    #[test]
-    fn an_action_acknowledged_twice_is_recorded_once() {
-        let ledger = Ledger::new(Names::new(1, 1, 0, None));
-        for (action, total) in [(Action::Unlike, 0), (Action::Like, 1), (Action::Like, 1), (Action::Unlike, 0)] {
-            ledger.acknowledged(0, 0, action);
-            assert_eq!(ledger.total(), total);
-        }
+        assert_eq!((ledger.likes().has(1, 2), ledger.likes().total()), (true, 1));
+        assert_eq!((ledger.retweets().has(1, 1), ledger.retweets().total()), (true, 1));
+        assert_eq!(ledger.replies().live(1), [(0, 1)]);
+        assert_eq!((ledger.views().of(1), ledger.views().of(0)), (Amount { known: 7, open: 0 }, Amount::default()));
+        assert_eq!((ledger.rows(), ledger.events()), (3, 4));
     }
 }

@@ -1,20 +1,24 @@
-//! The load: users who like and unlike posts through a real Kafka producer.
+//! The load: users who like, retweet, reply and view through a real Kafka producer.
 //!
-//! Every user belongs to one lane, and a lane writes its next event only once the one before is acknowledged, so the
-//! order of one user's events is the order in which they are drawn. Where the outcome of a write is unknown the lane
-//! writes the same event again until it is acknowledged: an event that is in the log twice changes nothing, and nothing
-//! newer of that user can stand between the two.
+//! Every user belongs to one lane, and so does every reply. A lane writes its next event only once the one before is
+//! acknowledged, so the order of one member's events is the order in which they are drawn. Where the outcome of a write is
+//! unknown the lane writes the same event again until it is acknowledged: an event of a set that is in the log twice changes
+//! nothing, and nothing newer of that member can stand between the two.
+//!
+//! A view is written once: in the log twice it counts twice. The producer is idempotent, so what it repeats by itself is in
+//! the log once; but where it gives a record up, that record may be in the log or not, and the ledger has its amount as
+//! open.
 
+mod draw;
 mod pace;
 
 use std::sync::Arc;
 use std::time::Duration;
 
 use futures_util::future::join_all;
-use rand::rngs::StdRng;
-use rand::{RngExt, SeedableRng};
 use tally_core::backoff::Backoff;
-use tally_core::event::{Action, LikeEvent};
+use tally_core::definitions::Direction;
+use tally_core::event::{Said, encode};
 use tally_core::ports::Producer;
 use tally_core::ports::log::Outgoing;
 use tally_service::{Chance, Stop, Stopped, Task};
@@ -22,12 +26,11 @@ use tokio::time::Instant;
 
 use crate::config::LoadConfig;
 use crate::engine::TOPIC;
+use crate::ledger::{Deed, Event};
 use crate::local::Local;
 
+use draw::Draw;
 use pace::Pace;
-
-/// Events under way at once, at most.
-const LANES: u32 = 4_096;
 
 /// Between two tries of the same event.
 const AGAIN: Backoff = Backoff { base: Duration::from_millis(20), cap: Duration::from_secs(1) };
@@ -41,27 +44,43 @@ pub(crate) struct Writer {
 }
 
 impl Writer {
-    /// Writes one event again and again until it is acknowledged. Safe to repeat: the event says what is, not what changes.
-    pub(crate) async fn write(&self, post: usize, user: u32, action: Action, stop: &Stop) -> Result<(), Stopped> {
+    /// Writes one event: of a set again and again until it is acknowledged, of a sum once. An event of a counter that the
+    /// deployment has not is left out.
+    pub(crate) async fn write(&self, event: Event, stop: &Stop) -> Result<(), Stopped> {
         let Local { ledger, clock, .. } = &*self.local;
-        let (post_id, user_id) = (&ledger.names().posts()[post], ledger.names().user(user));
-        let value = LikeEvent::new(post_id, &user_id, action, clock.now()).encode();
-        let key = post_id.as_str().as_bytes();
+        let Some(value) = self.value(event) else { return Ok(()) };
+        let key = ledger.names().posts()[event.post].as_str().as_bytes();
         let record = Outgoing { topic: TOPIC, partition: None, key: Some(key), value: Some(&value), headers: &[] };
         let mut tries = 0;
         loop {
-            match stop.unless_requested(self.producer.send(record)).await? {
-                Ok(_) => break,
-                Err(fault) => {
-                    tracing::warn!(error = %fault, "an event was not acknowledged: it is written again");
-                    let pause = AGAIN.wait(tries, self.chance.fraction());
-                    stop.unless_requested(clock.sleep(pause)).await?;
-                    tries += 1;
-                }
+            let Err(fault) = stop.unless_requested(self.producer.send(record)).await? else { break };
+            if let Deed::View { amount } = event.deed {
+                tracing::warn!(error = %fault, "a view was not acknowledged: it may count or not");
+                ledger.unknown_view(event.post, amount);
+                return Ok(());
             }
+            tracing::warn!(error = %fault, "an event was not acknowledged: it is written again");
+            let pause = AGAIN.wait(tries, self.chance.fraction());
+            stop.unless_requested(clock.sleep(pause)).await?;
+            tries += 1;
         }
-        ledger.acknowledged(post, user, action);
+        ledger.acknowledged(event);
         Ok(())
+    }
+
+    fn value(&self, event: Event) -> Option<Vec<u8>> {
+        let Local { ledger, counters, clock, .. } = &*self.local;
+        let (names, definition) = (ledger.names(), counters.definition(event.deed.counted())?);
+        let of = |direction, said: Said<'_>| {
+            encode(definition, names.posts()[event.post].as_str(), direction, said, clock.now())
+        };
+        match event.deed {
+            Deed::Like { user, direction } | Deed::Retweet { user, direction } => {
+                of(direction, Said::Member(&names.user(user)))
+            }
+            Deed::Reply { reply, direction } => of(direction, Said::Member(&names.reply(reply))),
+            Deed::View { amount } => of(Direction::Add, Said::Amount(amount)),
+        }
     }
 }
 
@@ -76,31 +95,30 @@ pub(crate) struct Load {
 impl Task for Load {
     async fn run(self, stop: Stop) -> anyhow::Result<()> {
         let pace = Pace::new(self.config.rate);
-        let lanes = self.config.users.min(LANES);
-        let lanes = (0..lanes).map(|first| {
-            let draw = StdRng::seed_from_u64(self.seed ^ u64::from(first).wrapping_mul(0x9e37_79b9_7f4a_7c15));
-            let lane = Lane { load: &self, pace: &pace, first, step: lanes, draw };
-            lane.run(&stop)
+        let lanes = self.writer.local.ledger.names().lanes();
+        let lanes = (0..lanes).map(|lane| {
+            let draw = Draw::new(self.config, self.seed, lane, lanes);
+            Lane { load: &self, pace: &pace, lane, draw }.run(&stop)
         });
         join_all(lanes).await.into_iter().collect::<Result<(), Stopped>>()?;
         Ok(())
     }
 }
 
-/// Every `step`th user from the `first` on.
+/// A part of the users, and what they say one after the other.
 struct Lane<'a> {
     load: &'a Load,
     pace: &'a Pace,
-    first: u32,
-    step: u32,
-    draw: StdRng,
+    lane: u32,
+    draw: Draw,
 }
 
 impl Lane<'_> {
     async fn run(mut self, stop: &Stop) -> Result<(), Stopped> {
+        let writer = &self.load.writer;
         while self.turn(stop).await? {
-            let (post, user, action) = self.draw();
-            self.load.writer.write(post, user, action, stop).await?;
+            let event = self.draw.event(|| writer.local.ledger.replies().live(self.lane));
+            writer.write(event, stop).await?;
         }
         Ok(())
     }
@@ -126,14 +144,5 @@ impl Lane<'_> {
             }
         })
         .await
-    }
-
-    fn draw(&mut self) -> (usize, u32, Action) {
-        let LoadConfig { posts, users, unlike_ratio, hot_share, .. } = self.load.config;
-        let post = if self.draw.random_bool(hot_share) { 0 } else { self.draw.random_range(0..posts) };
-        let mine = (users - self.first).div_ceil(self.step);
-        let user = self.first + self.step * self.draw.random_range(0..mine);
-        let action = if self.draw.random_bool(unlike_ratio) { Action::Unlike } else { Action::Like };
-        (post as usize, user, action)
     }
 }

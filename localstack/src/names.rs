@@ -1,11 +1,12 @@
-//! The ids of the load's posts and users.
-
-use std::fmt::Write as _;
+//! The ids of the load's posts, users and replies.
 
 use tally_core::event::partition_of;
 use tally_core::ids::{PostId, UserId};
 
-/// The load's ids: numbered posts, then one probe post for each partition, and numbered users.
+/// Lanes of the load, at most. Each writes one event at a time, and has users and replies of its own.
+const LANES: u32 = 4_096;
+
+/// The load's ids: numbered posts, then one probe post for each partition, numbered users, and the replies of each lane.
 #[derive(Clone, Debug)]
 pub(crate) struct Names {
     posts: Vec<PostId>,
@@ -13,19 +14,33 @@ pub(crate) struct Names {
     users: u32,
     /// What a user's id has before its number.
     user: String,
+    /// What a reply's id has before its numbers.
+    reply: String,
+}
+
+/// One reply: the lane that said it, and its number there, from 0.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct Reply {
+    pub(crate) lane: u32,
+    pub(crate) nth: u64,
 }
 
 impl Names {
-    /// Ids of `posts` posts and `users` users. A `run` in the users' ids tells them from those of earlier runs, where an
-    /// engine outlives this process.
+    /// Ids of `posts` posts and `users` users. Where an engine outlives this process, a `run` in them tells them from
+    /// those of earlier runs: in users and replies, since each of their rows is compared, and in posts, since what earlier
+    /// runs added to a sum cannot be told from what this one adds.
     pub(crate) fn new(posts: u32, users: u32, partitions: u32, run: Option<&str>) -> Self {
-        let named = (0..posts).map(|n| post(&format!("post-{}", n + 1)));
+        let run = run.map(|run| format!("{run}-")).unwrap_or_default();
+        let named = (0..posts).map(|n| post(&format!("post-{run}{}", n + 1)));
         let probes = (0..partitions).map(|partition| probe(partition, partitions));
-        let mut user = String::from("user-");
-        if let Some(run) = run {
-            let _ = write!(user, "{run}-");
+        let posts: Vec<PostId> = named.collect();
+        Self {
+            load_posts: posts.len(),
+            posts: posts.into_iter().chain(probes).collect(),
+            users,
+            user: format!("user-{run}"),
+            reply: format!("reply-{run}"),
         }
-        Self { posts: named.chain(probes).collect(), load_posts: posts as usize, users, user }
     }
 
     /// Every post, probes last.
@@ -51,12 +66,35 @@ impl Names {
         UserId::new(&format!("{}{}", self.user, index + 1)).expect("letters, digits and dashes make an id")
     }
 
+    /// How many lanes the load has.
+    pub(crate) fn lanes(&self) -> u32 {
+        self.users.min(LANES)
+    }
+
+    pub(crate) fn reply(&self, reply: Reply) -> UserId {
+        let Reply { lane, nth } = reply;
+        let id = format!("{}{}-{}", self.reply, lane + 1, nth + 1);
+        UserId::new(&id).expect("letters, digits and dashes make an id")
+    }
+
     /// The user's index, if `id` is of the load.
     pub(crate) fn user_index(&self, id: &str) -> Option<u32> {
-        let number = id.strip_prefix(&self.user)?;
-        let index = number.parse::<u32>().ok()?.checked_sub(1)?;
-        (index < self.users && !number.starts_with(['0', '+'])).then_some(index)
+        let index = numbered(id.strip_prefix(&self.user)?)?;
+        u32::try_from(index).ok().filter(|index| *index < self.users)
     }
+
+    /// Which reply `id` is, if it is of the load.
+    pub(crate) fn reply_of(&self, id: &str) -> Option<Reply> {
+        let (lane, nth) = id.strip_prefix(&self.reply)?.split_once('-')?;
+        let lane = u32::try_from(numbered(lane)?).ok().filter(|lane| *lane < self.lanes())?;
+        Some(Reply { lane, nth: numbered(nth)? })
+    }
+}
+
+/// The number that `text` counts from 1, counted from 0; `None` for one written in another way.
+fn numbered(text: &str) -> Option<u64> {
+    let plain = !text.starts_with(['0', '+']);
+    text.parse::<u64>().ok().filter(|_| plain)?.checked_sub(1)
 }
 
 fn post(name: &str) -> PostId {
@@ -83,6 +121,27 @@ mod tests {
                 assert_eq!(names.user_index(other), None, "{other}");
             }
         }
+    }
+
+    #[test]
+    fn a_reply_is_known_by_exactly_its_own_id() {
+        for run in [None, Some("a1")] {
+            let names = Names::new(3, 20, 4, run);
+            for reply in [Reply { lane: 0, nth: 0 }, Reply { lane: 19, nth: 1_000_000 }] {
+                assert_eq!(names.reply_of(names.reply(reply).as_str()), Some(reply));
+            }
+            for other in ["reply-0-1", "reply-1-0", "reply-21-1", "reply-1-01", "reply-1", "reply-b2-1-1", "user-1"] {
+                assert_eq!(names.reply_of(other), None, "{other}");
+            }
+        }
+    }
+
+    #[test]
+    fn two_runs_over_one_engine_share_no_post_but_probes() {
+        let [one, other] = ["a1", "b2"].map(|run| Names::new(3, 1, 2, Some(run)));
+        let shared: Vec<_> = one.posts().iter().filter(|post| other.posts().contains(post)).collect();
+        assert_eq!(shared, one.posts()[one.probes()].iter().collect::<Vec<_>>());
+        assert_eq!((one.posts()[0].as_str(), one.load_posts()), ("post-a1-1", 3));
     }
 
     #[test]

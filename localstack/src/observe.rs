@@ -64,7 +64,7 @@ impl Observer {
         seen.at = now.0;
         seen.rows = match &store.emulator {
             Some(emulator) => emulator.stats().tables.get(store.likes()).map_or(0, |table| table.items as u64),
-            None => ledger.total(),
+            None => ledger.rows(),
         };
         seen.staleness = staleness.recent();
         seen.parts = self.parts();
@@ -122,7 +122,7 @@ impl Observer {
         let ledger = &self.local.ledger;
         let ranked = ledger.names().load_posts().min(RANKED);
         let mut posts: Vec<usize> = (0..ranked).collect();
-        posts.sort_by_cached_key(|post| std::cmp::Reverse(ledger.count(*post)));
+        posts.sort_by_cached_key(|post| std::cmp::Reverse(ledger.likes().count(*post)));
         posts.truncate(POSTS);
         posts.iter().map(|post| ledger.names().posts()[*post].to_string()).collect()
     }

@@ -8,11 +8,12 @@
 
 use std::time::Duration;
 
-use tally_core::event::Action;
+use tally_core::definitions::Direction;
 use tally_service::{Stop, Stopped, Task};
 use tokio::time::Instant;
 
 use crate::client::Client;
+use crate::ledger::{Deed, Event};
 use crate::load::Writer;
 
 /// The mean time between two samples of one probe.
@@ -36,12 +37,13 @@ pub(crate) struct Probe {
 impl Probe {
     async fn sample(&self, client: &Client, stop: &Stop) -> Result<(), Stopped> {
         let Some(before) = self.likes(client, stop).await? else { return Ok(()) };
-        let (action, after) = if self.writer.local.ledger.likes(self.post, USER) {
-            (Action::Unlike, before.saturating_sub(1))
+        let (direction, after) = if self.writer.local.ledger.likes().has(self.post, USER) {
+            (Direction::Remove, before.saturating_sub(1))
         } else {
-            (Action::Like, before + 1)
+            (Direction::Add, before + 1)
         };
-        self.writer.write(self.post, USER, action, stop).await?;
+        let event = Event { post: self.post, deed: Deed::Like { user: USER, direction } };
+        self.writer.write(event, stop).await?;
         let acknowledged = Instant::now();
         while acknowledged.elapsed() < GIVE_UP && self.likes(client, stop).await? != Some(after) {
             stop.unless_requested(tokio::time::sleep(ASK_EVERY)).await?;

@@ -4,8 +4,10 @@
 //! that moment. The wait is bounded; what is not reached is reported, and the comparison is made all the same.
 
 mod compare;
+mod differences;
+mod rows;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::future::Future;
 use std::sync::atomic::Ordering;
@@ -14,7 +16,7 @@ use std::time::Duration;
 use serde_json::json;
 use tally_core::backoff::Backoff;
 use tally_core::counter::Counter;
-use tally_core::ids::CounterId;
+use tally_core::ids::{CounterId, CounterKind, CounterName};
 use tally_core::lineage::Lineage;
 use tally_core::ports::{
     ChangeStream as _, Counts as _, Cursor, DeploymentConfig as _, Positions as _, Rows as _, Runs as _, Segment,
@@ -28,7 +30,9 @@ use crate::local::Local;
 use crate::observe;
 use crate::page::{Drift, Staleness};
 
-use compare::{Differences, Rows, counters_with_rows, rows_with_ledger, served_with_rows};
+use compare::{Compared, compared, counters_with_rows, rows_with_ledger, served_with_rows};
+use differences::Differences;
+use rows::Rows;
 
 /// How long each step towards quiet may take.
 const PATIENCE: Duration = Duration::from_secs(120);
@@ -42,7 +46,7 @@ const BATCH: usize = 100;
 const WHOLE: Segment = Segment { index: 0, of: 1 };
 
 /// The counts table as it was read.
-type Counters = BTreeMap<CounterId, Counter>;
+type CountsTable = BTreeMap<CounterId, Counter>;
 
 #[derive(Clone, Copy, Debug)]
 enum Step {
@@ -76,7 +80,9 @@ impl Step {
 #[derive(Debug)]
 pub(crate) struct Comparison {
     pub(crate) events: u64,
-    pub(crate) rows: u64,
+    pub(crate) compared: BTreeMap<CounterName, Compared>,
+    /// Views that were never acknowledged: each counts once, or not at all.
+    pub(crate) open: i64,
     pub(crate) posts: usize,
     pub(crate) staleness: (Option<Staleness>, u64),
     pub(crate) drift: Drift,
@@ -108,8 +114,9 @@ impl Verify<'_> {
         }
         Ok(Comparison {
             events: ledger.events(),
-            rows: rows.total(),
-            posts: counters.len(),
+            compared: compared(&rows, &counters),
+            open: ledger.views().total().open,
+            posts: counters.keys().map(|id| &id.post).collect::<BTreeSet<_>>().len(),
             staleness: staleness.overall(),
             drift,
             unreached,
@@ -162,7 +169,7 @@ impl Verify<'_> {
     }
 
     /// The tables, compared with the ledger and with each other.
-    async fn tables(&self) -> anyhow::Result<(Rows, Counters, Differences)> {
+    async fn tables(&self) -> anyhow::Result<(Rows, CountsTable, Differences)> {
         let (store, ledger) = (&self.0.engines.store, &self.0.ledger);
         let shards = self.persist(|| store.checkpoints.config(None)).await?;
         let (mut rows, mut after): (_, Option<Cursor>) = (Rows::default(), None);
@@ -185,16 +192,17 @@ impl Verify<'_> {
                 break;
             }
         }
-        let mut differences = rows_with_ledger(&rows, ledger);
+        let mut differences = rows_with_ledger(&rows, ledger, &self.0.counters);
         differences.extend(counters_with_rows(&counters, &rows));
         Ok((rows, counters, differences))
     }
 
-    /// What the API answers for every post with a counter and for the load's own, once it had time to forget what it
-    /// remembers.
-    async fn answers(&self, rows: &Rows, counters: &Counters) -> anyhow::Result<Differences> {
+    /// What the API answers about the likes of every post that has any and of the load's own, once it had time to forget
+    /// what it remembers.
+    async fn answers(&self, rows: &Rows, counters: &CountsTable) -> anyhow::Result<Differences> {
         let own = self.0.ledger.names().posts().iter().cloned().map(CounterId::likes);
-        let mut ids: Vec<CounterId> = counters.keys().cloned().chain(own).collect();
+        let likes = counters.keys().filter(|id| id.name == CounterName::LIKES).cloned();
+        let mut ids: Vec<CounterId> = likes.chain(own).collect();
         ids.sort_unstable();
         ids.dedup();
         let deadline = Instant::now() + MEMORY;
@@ -250,11 +258,21 @@ impl fmt::Display for Comparison {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         writeln!(
             f,
-            "compared: each row of the load's users with what was said last, every count with its rows, every answer with its count"
+            "compared: each row of the load with what was said last, each sum with what was acknowledged, every count with its \
+             rows, every answer about likes with its count"
         )?;
-        for (name, value) in [("events", self.events), ("rows", self.rows), ("posts", self.posts as u64)] {
-            writeln!(f, "  {name:<12} {value}")?;
+        writeln!(f, "  {:<12} {}", "events", self.events)?;
+        for (name, Compared { rows, counts, total }) in &self.compared {
+            let rows_are = match name.kind() {
+                CounterKind::Set => "rows",
+                CounterKind::Sum => "cells",
+            };
+            writeln!(f, "  {:<12} {rows} {rows_are}, {counts} counts that come to {total}", name.as_str())?;
         }
+        if self.open > 0 {
+            writeln!(f, "  {:<12} {} views were never acknowledged, and may count or not", "open", self.open)?;
+        }
+        writeln!(f, "  {:<12} {}", "posts", self.posts)?;
         match self.staleness {
             (Some(Staleness { p50_ms, p99_ms }), samples) => {
                 writeln!(f, "  {:<12} p50 {p50_ms:.0} ms, p99 {p99_ms:.0} ms ({samples} samples)", "staleness")?;

@@ -3,124 +3,166 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use tally_core::counter::Counter;
-use tally_core::ids::{CounterId, RowKey, Shard, ShardCount};
-use tally_core::ports::ScannedRow;
-use tally_core::weight::Weight;
+use tally_core::ids::{CounterId, CounterName};
 
-use crate::ledger::Ledger;
-use crate::names::Names;
+use super::differences::Differences;
+use super::rows::{CounterRows, Rows};
+use crate::counters::{Counted, Counters};
+use crate::ledger::{Amount, Ledger, Pairs};
+use crate::names::{Names, Reply};
 
-/// Differences listed one by one; beyond them only their number is kept.
-const LISTED: usize = 20;
-
-/// The likes table as it was read.
-#[derive(Debug, Default)]
-pub(crate) struct Rows {
-    counters: BTreeMap<CounterId, CounterRows>,
-    total: u64,
-    astray: Differences,
+/// What was compared of all counters of one name.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Compared {
+    /// Rows of a set, or cells of a sum.
+    pub(crate) rows: u64,
+    /// Counters.
+    pub(crate) counts: u64,
+    /// What the counters come to together.
+    pub(crate) total: i64,
 }
 
-/// The rows of one counter.
-#[derive(Debug, Default)]
-struct CounterRows {
-    shards: BTreeMap<Shard, i64>,
-    /// Those of the load's users.
-    users: BTreeSet<u32>,
-}
-
-impl CounterRows {
-    fn total(&self) -> i64 {
-        self.shards.values().sum()
+/// What there is to compare, by the counters' name.
+pub(super) fn compared(rows: &Rows, counters: &BTreeMap<CounterId, Counter>) -> BTreeMap<CounterName, Compared> {
+    let mut all = BTreeMap::<CounterName, Compared>::new();
+    for (id, found) in rows.iter() {
+        all.entry(id.name.clone()).or_default().rows += found.rows;
     }
+    for (id, counter) in counters {
+        let compared = all.entry(id.name.clone()).or_default();
+        compared.counts += 1;
+        compared.total += counter.likes;
+    }
+    all
 }
 
-impl Rows {
-    pub(crate) fn take(&mut self, row: &ScannedRow, names: &Names, shards: ShardCount) {
-        self.total += 1;
-        let key: RowKey = match row.pk.parse() {
-            Ok(key) => key,
-            Err(error) => return self.astray.add(|| format!("row {:?}: {error}", row.pk)),
-        };
-        let home = shards.shard_of(&row.sort);
-        if key.shard != home {
-            self.astray.add(|| format!("row of {:?} in {:?}: belongs in shard {home}", row.sort, row.pk));
-        }
-        let counter = self.counters.entry(key.counter).or_default();
-        *counter.shards.entry(key.shard).or_default() += row.weight().map_or(0, Weight::get);
-        counter.users.extend(names.user_index(&row.sort));
-    }
-
-    pub(crate) fn total(&self) -> u64 {
-        self.total
-    }
-}
-
-/// What differs, and how often.
-#[derive(Clone, Debug, Default)]
-pub(crate) struct Differences {
-    pub(crate) count: u64,
-    /// The first of them.
-    pub(crate) listed: Vec<String>,
-}
-
-impl Differences {
-    pub(crate) fn add(&mut self, what: impl FnOnce() -> String) {
-        self.count += 1;
-        if self.listed.len() < LISTED {
-            self.listed.push(what());
-        }
-    }
-
-    pub(crate) fn extend(&mut self, other: Self) {
-        self.count += other.count;
-        self.listed.extend(other.listed);
-        self.listed.truncate(LISTED);
-    }
-}
-
-/// Compares the rows of the load's users with the ledger, pair by pair.
-pub(crate) fn rows_with_ledger(rows: &Rows, ledger: &Ledger) -> Differences {
-    let (names, no_users) = (ledger.names(), BTreeSet::new());
+/// Compares the rows of the load with the ledger, counter by counter: each member of each post, what was added to each
+/// post, and all posts together.
+pub(super) fn rows_with_ledger(rows: &Rows, ledger: &Ledger, counters: &Counters) -> Differences {
     let mut differences = rows.astray.clone();
-    for (index, post) in names.posts().iter().enumerate() {
-        let liking = rows.counters.get(&CounterId::likes(post.clone())).map_or(&no_users, |counter| &counter.users);
-        for user in 0..names.users() {
-            let (said, row) = (ledger.likes(index, user), liking.contains(&user));
-            if said != row {
-                let (said, row) = if said { ("a like", "no row") } else { ("no like", "a row") };
-                differences.add(|| format!("{} of {post}: {said} was said last, and there is {row}", names.user(user)));
-            }
-        }
+    for counted in counters.defined() {
+        let found = Found { rows, counters, counted };
+        differences.extend(match counted {
+            Counted::Likes => found.users_with(ledger.likes(), ledger.names()),
+            Counted::Retweets => found.users_with(ledger.retweets(), ledger.names()),
+            Counted::Replies => found.replies_with(ledger),
+            Counted::Views => found.amounts_with(ledger),
+        });
     }
     differences
 }
 
+/// The rows of one of the load's counters, in all its posts.
+struct Found<'a> {
+    rows: &'a Rows,
+    counters: &'a Counters,
+    counted: Counted,
+}
+
+impl<'a> Found<'a> {
+    /// Each of the load's posts: its index, its counter and that counter's rows.
+    fn posts(&self, names: &'a Names) -> impl Iterator<Item = (usize, CounterId, &'a CounterRows)> {
+        let ids = names.posts().iter().map(|post| self.counters.id(self.counted, post));
+        ids.enumerate()
+            .filter_map(|(index, id)| id.map(|id| (index, self.rows.of(&id), id)))
+            .map(|(index, found, id)| (index, id, found))
+    }
+
+    fn users_with(&self, said: &Pairs, names: &Names) -> Differences {
+        let (mut differences, mut total) = (Differences::default(), 0);
+        for (index, id, found) in self.posts(names) {
+            total += found.users.len() as u64;
+            for user in 0..names.users() {
+                member(&mut differences, said.has(index, user), found.users.contains(&user), || {
+                    format!("{} of {id}", names.user(user))
+                });
+            }
+        }
+        self.in_all(&mut differences, said.total(), total);
+        differences
+    }
+
+    fn replies_with(&self, ledger: &Ledger) -> Differences {
+        let (mut differences, mut total, names) = (Differences::default(), 0, ledger.names());
+        let mut said = BTreeMap::<usize, BTreeSet<Reply>>::new();
+        for (reply, post) in ledger.replies().all() {
+            said.entry(post).or_default().insert(reply);
+        }
+        for (index, id, found) in self.posts(names) {
+            total += found.replies.len() as u64;
+            let said = said.remove(&index).unwrap_or_default();
+            for reply in said.symmetric_difference(&found.replies) {
+                member(&mut differences, said.contains(reply), found.replies.contains(reply), || {
+                    format!("{} of {id}", names.reply(*reply))
+                });
+            }
+        }
+        self.in_all(&mut differences, ledger.replies().total(), total);
+        differences
+    }
+
+    fn amounts_with(&self, ledger: &Ledger) -> Differences {
+        let (mut differences, mut total) = (Differences::default(), 0);
+        for (index, id, found) in self.posts(ledger.names()) {
+            total += found.total();
+            amount(&mut differences, ledger.views().of(index), found.total(), || id.to_string());
+        }
+        amount(&mut differences, ledger.views().total(), total, || format!("{} of all posts", self.counted.name()));
+        differences
+    }
+
+    fn in_all(&self, differences: &mut Differences, said: u64, rows: u64) {
+        if said != rows {
+            let name = self.counted.name();
+            differences
+                .add(|| format!("{name} of all posts: {said} were said and not taken back, there are {rows} rows"));
+        }
+    }
+}
+
+fn member(differences: &mut Differences, said: bool, row: bool, whose: impl FnOnce() -> String) {
+    match (said, row) {
+        (true, false) => differences.add(|| format!("{}: it was said last, and there is no row", whose())),
+        (false, true) => {
+            differences.add(|| format!("{}: it was taken back or never said, and there is a row", whose()))
+        }
+        _ => {}
+    }
+}
+
+fn amount(differences: &mut Differences, said: Amount, found: i64, whose: impl FnOnce() -> String) {
+    if !said.admits(found) {
+        let Amount { known, open } = said;
+        let open = if open == 0 { String::new() } else { format!(" and up to {open} more may count") };
+        differences.add(|| format!("{}: {known} was acknowledged{open}, the cells hold {found}", whose()));
+    }
+}
+
 /// Compares every counter with the rows, those of other users included: each shard, and the total.
-pub(crate) fn counters_with_rows(counters: &BTreeMap<CounterId, Counter>, rows: &Rows) -> Differences {
+pub(super) fn counters_with_rows(counters: &BTreeMap<CounterId, Counter>, rows: &Rows) -> Differences {
     let mut differences = Differences::default();
-    let (no_rows, no_counter) = (CounterRows::default(), Counter::default());
-    for id in rows.counters.keys().chain(counters.keys()).collect::<BTreeSet<_>>() {
-        let (found, counter) = (rows.counters.get(id).unwrap_or(&no_rows), counters.get(id).unwrap_or(&no_counter));
+    let no_counter = Counter::default();
+    for id in rows.iter().map(|(id, _)| id).chain(counters.keys()).collect::<BTreeSet<_>>() {
+        let (found, counter) = (rows.of(id), counters.get(id).unwrap_or(&no_counter));
         for shard in found.shards.keys().chain(counter.shards.keys()).collect::<BTreeSet<_>>() {
             let there = found.shards.get(shard).copied().unwrap_or(0);
             let counted = counter.shards.get(shard).map_or(0, |tally| tally.rows);
             if there != counted {
-                differences.add(|| format!("{id}#{shard}: {there} rows, counted {counted}"));
+                differences.add(|| format!("{id}#{shard}: the rows come to {there}, counted {counted}"));
             }
         }
         if counter.likes != found.total() {
-            differences.add(|| format!("{id}: {} rows, a total of {}", found.total(), counter.likes));
+            differences.add(|| format!("{id}: the rows come to {}, a total of {}", found.total(), counter.likes));
         }
     }
     differences
 }
 
 /// Compares what the API answers with the rows.
-pub(crate) fn served_with_rows(served: &BTreeMap<CounterId, u64>, rows: &Rows) -> Differences {
+pub(super) fn served_with_rows(served: &BTreeMap<CounterId, u64>, rows: &Rows) -> Differences {
     let mut differences = Differences::default();
     for (id, shown) in served {
-        let there = rows.counters.get(id).map_or(0, CounterRows::total);
+        let there = rows.of(id).total();
         if i64::try_from(*shown) != Ok(there) {
             differences.add(|| format!("{id}: {there} rows, the API answers {shown}"));
         }
@@ -129,97 +171,4 @@ pub(crate) fn served_with_rows(served: &BTreeMap<CounterId, u64>, rows: &Rows) -
 }
 
 #[cfg(test)]
-mod tests {
-    use tally_core::counter::ShardTally;
-    use tally_core::event::Action;
-    use tally_core::weight::Stated;
-
-    use super::*;
-
-    struct World {
-        ledger: Ledger,
-        rows: Rows,
-        counters: BTreeMap<CounterId, Counter>,
-    }
-
-    fn row(pk: String, user: &str) -> ScannedRow {
-        ScannedRow { pk, sort: user.to_owned(), stated: Stated::Nothing }
-    }
-
-    fn likes(names: &Names, post: usize) -> CounterId {
-        CounterId::likes(names.posts()[post].clone())
-    }
-
-    /// Every third of 30 users likes the first of two posts, and a stranger does.
-    fn world() -> World {
-        let (ledger, mut rows) = (Ledger::new(Names::new(2, 30, 1, None)), Rows::default());
-        let names = ledger.names();
-        let (shards, post) = (ShardCount::DEFAULT, names.posts()[0].clone());
-        let mut counter = Counter::default();
-        let users = (0..30).step_by(3).map(|user| names.user(user).to_string()).chain(["stranger".to_owned()]);
-        for user in users {
-            let shard = shards.shard_of(&user);
-            rows.take(&row(format!("{post}#{shard}"), &user), names, shards);
-            counter.shards.entry(shard).or_insert_with(ShardTally::default).rows += 1;
-            counter.likes += 1;
-        }
-        (0..30).step_by(3).for_each(|user| ledger.acknowledged(0, user, Action::Like));
-        World { rows, counters: BTreeMap::from([(CounterId::likes(post), counter)]), ledger }
-    }
-
-    #[test]
-    fn what_agrees_has_no_differences_and_strangers_are_counted_too() {
-        let World { ledger, rows, counters } = world();
-        let names = ledger.names();
-        assert_eq!(rows_with_ledger(&rows, &ledger).count, 0);
-        assert_eq!(counters_with_rows(&counters, &rows).count, 0);
-        let served = BTreeMap::from([(likes(names, 0), 11), (likes(names, 1), 0)]);
-        assert_eq!((served_with_rows(&served, &rows).count, rows.total()), (0, 11));
-    }
-
-    #[test]
-    fn a_lost_row_and_one_that_should_be_gone_are_found() {
-        let World { ledger, rows, .. } = world();
-        ledger.acknowledged(1, 5, Action::Like);
-        ledger.acknowledged(0, 3, Action::Unlike);
-        let found = rows_with_ledger(&rows, &ledger);
-        let expected = [
-            "user-4 of post-1: no like was said last, and there is a row",
-            "user-6 of post-2: a like was said last, and there is no row",
-        ];
-        assert_eq!((found.count, found.listed), (2, expected.map(str::to_owned).to_vec()));
-    }
-
-    #[test]
-    fn a_count_off_by_one_is_found_in_its_shard_in_the_total_and_in_the_answer() {
-        let World { ledger, rows, mut counters } = world();
-        let names = ledger.names();
-        let counter = counters.get_mut(&likes(names, 0)).unwrap();
-        counter.likes += 1;
-        assert_eq!(counters_with_rows(&counters, &rows).listed, ["post-1: 11 rows, a total of 12"]);
-        let counter = counters.get_mut(&likes(names, 0)).unwrap();
-        counter.shards.first_entry().unwrap().get_mut().rows += 1;
-        assert_eq!(counters_with_rows(&counters, &rows).count, 2);
-        assert_eq!(
-            counters_with_rows(&BTreeMap::new(), &rows).count,
-            1 + counters[&likes(names, 0)].shards.len() as u64
-        );
-        let served = BTreeMap::from([(likes(names, 0), 12)]);
-        assert_eq!(served_with_rows(&served, &rows).listed, ["post-1: 11 rows, the API answers 12"]);
-    }
-
-    #[test]
-    fn a_row_that_stands_where_it_should_not_is_a_difference_and_long_lists_are_cut() {
-        let World { ledger, mut rows, .. } = world();
-        let names = ledger.names();
-        let shards = ShardCount::DEFAULT;
-        let user = "stranger";
-        let elsewhere = (shards.shard_of(user).index() + 1) % 16;
-        rows.take(&row(format!("post-1#{elsewhere}"), user), names, shards);
-        rows.take(&row("torn".to_owned(), user), names, shards);
-        assert_eq!(rows_with_ledger(&rows, &ledger).count, 2);
-        (0..30).for_each(|user| ledger.acknowledged(1, user, Action::Like));
-        let found = rows_with_ledger(&rows, &ledger);
-        assert_eq!((found.count, found.listed.len()), (32, LISTED));
-    }
-}
+mod tests;

@@ -1,0 +1,179 @@
+//! One post of two with likes, retweets, replies and views, and what is found when one of them is put wrong.
+
+use tally_core::counter::ShardTally;
+use tally_core::definitions::Direction;
+use tally_core::ids::{ReservedKey, RowKey, ShardCount};
+use tally_core::ports::ScannedRow;
+use tally_core::weight::{Stated, Weight};
+
+use super::super::differences::LISTED;
+use super::*;
+use crate::counters::tests::all;
+use crate::ledger::{Deed, Event};
+
+const SHARDS: ShardCount = ShardCount::DEFAULT;
+
+struct World {
+    ledger: Ledger,
+    rows: Rows,
+    counters: BTreeMap<CounterId, Counter>,
+}
+
+impl World {
+    fn differences(&self) -> Vec<String> {
+        rows_with_ledger(&self.rows, &self.ledger, &all()).listed
+    }
+
+    fn id(&self, counted: Counted, post: usize) -> CounterId {
+        all().id(counted, &self.ledger.names().posts()[post]).unwrap()
+    }
+
+    fn say(&self, post: usize, deed: Deed) {
+        self.ledger.acknowledged(Event { post, deed });
+    }
+
+    /// A row, and its count.
+    fn put(&mut self, id: &CounterId, sort: &str, amount: Option<i64>) {
+        let key = match ReservedKey::read(sort) {
+            Some(ReservedKey::Cell { partition, .. }) => RowKey::of_cell(id, partition, SHARDS),
+            _ => RowKey::of(id, sort, SHARDS),
+        };
+        let stated = amount.map_or(Stated::Nothing, |n| Stated::Amount(Weight::new(n).unwrap()));
+        let row = ScannedRow { pk: key.to_string(), sort: sort.to_owned(), stated };
+        self.rows.take(&row, self.ledger.names(), SHARDS);
+        let counter = self.counters.entry(id.clone()).or_default();
+        counter.shards.entry(key.shard).or_insert_with(ShardTally::default).rows += amount.unwrap_or(1);
+        counter.likes += amount.unwrap_or(1);
+    }
+}
+
+fn like(user: u32) -> Deed {
+    Deed::Like { user, direction: Direction::Add }
+}
+
+fn reply(nth: u64, direction: Direction) -> Deed {
+    Deed::Reply { reply: Reply { lane: 2, nth }, direction }
+}
+
+/// Every third of 30 users likes the first of two posts, every fifth retweets it, one has replied three times; a stranger
+/// likes it. It has 60 views.
+fn world() -> World {
+    let ledger = Ledger::new(Names::new(2, 30, 1, None));
+    let mut world = World { ledger, rows: Rows::default(), counters: BTreeMap::new() };
+    let [likes, retweets, replies, views] = Counted::ALL.map(|counted| world.id(counted, 0));
+    for user in (0..30).step_by(3) {
+        world.say(0, like(user));
+        world.put(&likes, &format!("user-{}", user + 1), None);
+    }
+    world.put(&likes, "stranger", None);
+    for user in (0..30).step_by(5) {
+        world.say(0, Deed::Retweet { user, direction: Direction::Add });
+        world.put(&retweets, &format!("user-{}", user + 1), None);
+    }
+    for nth in 0..3 {
+        world.say(0, reply(nth, Direction::Add));
+        world.put(&replies, &format!("reply-3-{}", nth + 1), None);
+    }
+    world.say(0, Deed::View { amount: 35 });
+    world.say(0, Deed::View { amount: 25 });
+    world.put(&views, "\u{1}cell/likes/7", Some(60));
+    world
+}
+
+#[test]
+fn what_agrees_has_no_differences_and_strangers_are_counted_too() {
+    let world = world();
+    assert_eq!(world.differences(), [""; 0]);
+    assert_eq!(counters_with_rows(&world.counters, &world.rows).count, 0);
+    let served = BTreeMap::from([(world.id(Counted::Likes, 0), 11), (world.id(Counted::Likes, 1), 0)]);
+    assert_eq!(served_with_rows(&served, &world.rows).count, 0);
+    let compared = compared(&world.rows, &world.counters);
+    let of = |counted| compared[&world.id(counted, 0).name];
+    assert_eq!(of(Counted::Likes), Compared { rows: 11, counts: 1, total: 11 });
+    assert_eq!(of(Counted::Retweets), Compared { rows: 6, counts: 1, total: 6 });
+    assert_eq!(of(Counted::Replies), Compared { rows: 3, counts: 1, total: 3 });
+    assert_eq!(of(Counted::Views), Compared { rows: 1, counts: 1, total: 60 });
+}
+
+#[test]
+fn a_lost_row_and_one_that_should_be_gone_are_found() {
+    let world = world();
+    world.say(1, like(5));
+    world.say(0, Deed::Like { user: 3, direction: Direction::Remove });
+    let expected = [
+        "user-4 of post-1: it was taken back or never said, and there is a row",
+        "user-6 of post-2: it was said last, and there is no row",
+    ];
+    assert_eq!(world.differences(), expected);
+    world.say(1, Deed::Retweet { user: 2, direction: Direction::Add });
+    let expected = [
+        "user-3 of post-2 retweets: it was said last, and there is no row",
+        "retweets of all posts: 7 were said and not taken back, there are 6 rows",
+    ];
+    assert_eq!(world.differences()[2..], expected);
+}
+
+#[test]
+fn a_reply_that_is_lost_or_was_never_said_is_found() {
+    let mut world = world();
+    world.say(1, reply(3, Direction::Add));
+    world.say(0, reply(1, Direction::Remove));
+    let id = world.id(Counted::Replies, 1);
+    world.put(&id, "reply-3-9", None);
+    let expected = [
+        "reply-3-2 of post-1 replies: it was taken back or never said, and there is a row",
+        "reply-3-4 of post-2 replies: it was said last, and there is no row",
+        "reply-3-9 of post-2 replies: it was taken back or never said, and there is a row",
+        "replies of all posts: 3 were said and not taken back, there are 4 rows",
+    ];
+    assert_eq!(world.differences(), expected);
+}
+
+#[test]
+fn a_sum_off_by_one_is_found_and_an_open_view_may_count_or_not() {
+    let mut world = world();
+    let id = world.id(Counted::Views, 0);
+    world.put(&id, "\u{1}cell/likes/8", Some(1));
+    let expected = [
+        "post-1 +views: 60 was acknowledged, the cells hold 61",
+        "views of all posts: 60 was acknowledged, the cells hold 61",
+    ];
+    assert_eq!(world.differences(), expected);
+    world.ledger.unknown_view(0, 2);
+    assert_eq!(world.differences(), [""; 0]);
+    world.put(&id, "\u{1}cell/likes/9", Some(2));
+    assert_eq!(
+        world.differences()[0],
+        "post-1 +views: 60 was acknowledged and up to 2 more may count, the cells hold 63"
+    );
+}
+
+#[test]
+fn a_count_off_by_one_is_found_in_its_shard_in_the_total_and_in_the_answer() {
+    let mut world = world();
+    for counted in Counted::ALL {
+        let id = world.id(counted, 0);
+        let right = world.counters.clone();
+        let counter = world.counters.get_mut(&id).unwrap();
+        let total = counter.likes;
+        counter.likes += 1;
+        let found = counters_with_rows(&world.counters, &world.rows);
+        assert_eq!(found.listed, [format!("{id}: the rows come to {total}, a total of {}", total + 1)]);
+        let counter = world.counters.get_mut(&id).unwrap();
+        counter.shards.first_entry().unwrap().get_mut().rows += 1;
+        assert_eq!(counters_with_rows(&world.counters, &world.rows).count, 2);
+        world.counters.remove(&id);
+        assert_eq!(counters_with_rows(&world.counters, &world.rows).count, 1 + right[&id].shards.len() as u64);
+        world.counters = right;
+    }
+    let served = BTreeMap::from([(world.id(Counted::Likes, 0), 12)]);
+    assert_eq!(served_with_rows(&served, &world.rows).listed, ["post-1: 11 rows, the API answers 12"]);
+}
+
+#[test]
+fn long_lists_are_cut() {
+    let world = world();
+    (0..30).for_each(|user| world.say(1, like(user)));
+    let found = rows_with_ledger(&world.rows, &world.ledger, &all());
+    assert_eq!((found.count, found.listed.len()), (31, LISTED));
+}
