@@ -57,7 +57,10 @@ fn wanted() -> anyhow::Result<Definitions> {
 
 /// Those of the four that a deployment has, defined as they are here.
 #[derive(Clone, Debug)]
-pub(crate) struct Counters([Option<Definition>; 4]);
+pub(crate) struct Counters {
+    stands: Definitions,
+    found: [Option<Definition>; 4],
+}
 
 impl Counters {
     fn of(stands: &Definitions) -> anyhow::Result<Self> {
@@ -66,12 +69,17 @@ impl Counters {
             let ours = wanted.named(counted.name());
             stands.named(counted.name()).filter(|its| Some(*its) == ours).cloned()
         };
-        Ok(Self(Counted::ALL.map(found)))
+        Ok(Self { stands: stands.clone(), found: Counted::ALL.map(found) })
     }
 
     /// Its definition; `None` where the deployment has none, or another.
     pub(crate) fn definition(&self, counted: Counted) -> Option<&Definition> {
-        self.0[counted as usize].as_ref()
+        self.found[counted as usize].as_ref()
+    }
+
+    /// All that the deployment has.
+    pub(crate) fn all(&self) -> &Definitions {
+        &self.stands
     }
 
     /// Those that are defined.

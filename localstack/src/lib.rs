@@ -13,6 +13,7 @@ mod engine;
 mod fences;
 mod gate;
 mod happened;
+mod heard;
 mod keeper;
 mod ledger;
 mod load;

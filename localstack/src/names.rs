@@ -12,6 +12,8 @@ pub(crate) struct Names {
     posts: Vec<PostId>,
     load_posts: usize,
     users: u32,
+    /// What the id of one of the load's posts has before its number.
+    post: String,
     /// What a user's id has before its number.
     user: String,
     /// What a reply's id has before its numbers.
@@ -38,6 +40,7 @@ impl Names {
             load_posts: posts.len(),
             posts: posts.into_iter().chain(probes).collect(),
             users,
+            post: format!("post-{run}"),
             user: format!("user-{run}"),
             reply: format!("reply-{run}"),
         }
@@ -77,6 +80,12 @@ impl Names {
         UserId::new(&id).expect("letters, digits and dashes make an id")
     }
 
+    /// The post's index, if `id` is one of the load's; probes are not looked for.
+    pub(crate) fn post_index(&self, id: &str) -> Option<usize> {
+        let index = numbered(id.strip_prefix(&self.post)?)?;
+        usize::try_from(index).ok().filter(|index| *index < self.load_posts)
+    }
+
     /// The user's index, if `id` is of the load.
     pub(crate) fn user_index(&self, id: &str) -> Option<u32> {
         let index = numbered(id.strip_prefix(&self.user)?)?;
@@ -113,9 +122,11 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_user_is_known_by_exactly_its_own_id() {
+    fn a_user_and_a_post_are_known_by_exactly_their_own_ids() {
         for run in [None, Some("a1")] {
             let names = Names::new(3, 20, 4, run);
+            assert!((0..3).all(|n| names.post_index(names.posts()[n].as_str()) == Some(n)));
+            assert_eq!(names.post_index("post-4"), None);
             assert!((0..20).all(|n| names.user_index(names.user(n).as_str()) == Some(n)));
             for other in ["user-0", "user-21", "user-01", "user-+1", "user-", "someone", "user-b2-1"] {
                 assert_eq!(names.user_index(other), None, "{other}");

@@ -32,8 +32,15 @@ impl Amounts {
         self.0[post][0].fetch_add(amount.into(), Ordering::Relaxed);
     }
 
-    pub(super) fn unknown(&self, post: usize, amount: u32) {
+    /// May be in the log or not.
+    pub(crate) fn unknown(&self, post: usize, amount: u32) {
         self.0[post][1].fetch_add(amount.into(), Ordering::Relaxed);
+    }
+
+    /// What was unknown is acknowledged.
+    pub(crate) fn settled(&self, post: usize, amount: u32) {
+        self.acknowledged(post, amount);
+        self.0[post][1].fetch_sub(amount.into(), Ordering::Relaxed);
     }
 
     pub(crate) fn of(&self, post: usize) -> Amount {
@@ -64,5 +71,7 @@ mod tests {
         amounts.unknown(0, 2);
         assert_eq!(admitted(amounts.of(0)), [26, 27, 28]);
         assert_eq!(amounts.total(), Amount { known: 30, open: 2 });
+        amounts.settled(0, 2);
+        assert_eq!(admitted(amounts.of(0)), [28]);
     }
 }
