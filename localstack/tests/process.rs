@@ -120,10 +120,7 @@ fn after_a_short_load_every_row_and_every_count_is_what_was_said() {
     assert!(said.contains("differences  0"), "{said}");
     for (counter, rows) in [("likes", "rows"), ("retweets", "rows"), ("replies", "rows"), ("views", "cells")] {
         let compared = said.lines().find(|line| line.trim_start().starts_with(&format!("{counter} ")));
-        assert!(
-            compared.is_some_and(|line| line.contains(&format!(" {rows}, 5 counts "))) || counter == "likes",
-            "{said}"
-        );
+        assert!(compared.is_some_and(|line| line.contains(&format!(" {rows}, "))), "{counter}: {said}");
     }
 }
 

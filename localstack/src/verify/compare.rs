@@ -124,7 +124,7 @@ fn member(differences: &mut Differences, said: bool, row: bool, whose: impl FnOn
     match (said, row) {
         (true, false) => differences.add(|| format!("{}: it was said last, and there is no row", whose())),
         (false, true) => {
-            differences.add(|| format!("{}: it was taken back or never said, and there is a row", whose()))
+            differences.add(|| format!("{}: it was taken back or never said, and there is a row", whose()));
         }
         _ => {}
     }
