@@ -12,6 +12,7 @@ mod endpoint;
 mod environment;
 mod expression;
 mod fault;
+mod instance;
 mod item;
 mod likes;
 mod names;

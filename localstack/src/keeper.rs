@@ -106,7 +106,7 @@ where
             ended = running.ended() => {
                 tracing::error!(service = name, "{ended}");
                 running.kill().await;
-                if ended.task == "start" && matches!(ended.how, How::Failed(_)) {
+                if ended.task == "start" && matches!(ended.how, How::Failed(_) | How::Misconfigured(_)) {
                     return Err(anyhow!("{name} cannot start: {ended}"));
                 }
                 End::Died

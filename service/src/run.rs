@@ -103,7 +103,7 @@ impl Process {
         };
         let exit = runtime.block_on(Box::pin(self.serve::<P>(config))).unwrap_or_else(|error| {
             tracing::error!(error = format!("{error:#}"), "cannot start");
-            if error.chain().any(|cause| cause.is::<Invalid>()) { Exit::CONFIG } else { Exit::FAILED }
+            if Invalid::is_behind(&error) { Exit::CONFIG } else { Exit::FAILED }
         });
         runtime.shutdown_timeout(LEFTOVERS);
         exit

@@ -7,7 +7,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::pin::Pin;
 use std::task::Poll;
 
-use crate::{Exit, Stop, Stopped};
+use crate::{Exit, Invalid, Stop, Stopped};
 
 /// A part of a process that runs until it is asked to stop: a struct with this method, or a closure.
 pub trait Task: Send + 'static {
@@ -71,6 +71,8 @@ pub enum How {
     Early,
     /// It returned an error; this is its text, with its causes.
     Failed(String),
+    /// The same, where the configuration is what is wrong, as some of it is found out over a connection alone.
+    Misconfigured(String),
     /// It panicked, with this message.
     Panicked(String),
     /// It ignored the stop until the grace was over and was aborted.
@@ -84,6 +86,7 @@ impl Ended {
     pub fn exit(&self) -> Exit {
         match self.how {
             How::Finished(exit) => exit,
+            How::Misconfigured(_) => Exit::CONFIG,
             How::Early | How::Failed(_) | How::Panicked(_) | How::Overran => Exit::FAILED,
         }
     }
@@ -94,7 +97,7 @@ impl fmt::Display for Ended {
         let task = &self.task;
         match &self.how {
             How::Early => write!(f, "task `{task}` ended early"),
-            How::Failed(error) => write!(f, "task `{task}` failed: {error}"),
+            How::Failed(error) | How::Misconfigured(error) => write!(f, "task `{task}` failed: {error}"),
             How::Panicked(message) => write!(f, "task `{task}` panicked: {message}"),
             How::Overran => write!(f, "task `{task}` did not stop within the grace and was aborted"),
             How::Finished(_) => write!(f, "job `{task}` finished"),
@@ -120,6 +123,9 @@ impl Expectation {
             Outcome::Aborted => None,
             Outcome::Panicked(message) => Some(How::Panicked(message)),
             Outcome::Returned(Err(error)) if stopping && error.is::<Stopped>() => None,
+            Outcome::Returned(Err(error)) if Invalid::is_behind(&error) => {
+                Some(How::Misconfigured(format!("{error:#}")))
+            }
             Outcome::Returned(Err(error)) => Some(How::Failed(format!("{error:#}"))),
             Outcome::Returned(Ok(exit)) => match self {
                 Self::Runs => (!stopping).then_some(How::Early),

@@ -20,6 +20,10 @@ use crate::task::panic_message;
 use gathered::Gathered;
 use one_line::OneLine;
 
+/// What is written less of, unless the filter names it: the SDK warns of each place that has no credentials with a dump of
+/// its request, and what follows is said by name.
+const QUIET: &str = "aws_config=error";
+
 static STDERR: OnceLock<Gathered<io::Stderr>> = OnceLock::new();
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
@@ -68,7 +72,7 @@ fn subscriber<W>(format: LogFormat, filter: &Filter, writer: W) -> Box<dyn Subsc
 where
     W: for<'w> MakeWriter<'w> + Send + Sync + 'static,
 {
-    let filter = EnvFilter::builder().parse_lossy(&filter.0);
+    let filter = EnvFilter::builder().parse_lossy(format!("{QUIET},{}", filter.0));
     // What goes wrong in writing an event would be printed on standard error, and end the process where that fails.
     let builder = tracing_subscriber::fmt().with_env_filter(filter).with_ansi(false).log_internal_errors(false);
     match format {

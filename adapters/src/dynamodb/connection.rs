@@ -20,6 +20,7 @@ use tally_core::time::UnixMillis;
 use tokio::time::Instant;
 
 use super::fault::in_one_line;
+use super::instance;
 use super::names::Tables;
 use super::settings::{Access, Settings};
 
@@ -90,10 +91,8 @@ impl Connection {
         let Some(credentials) = &self.credentials else { return Ok(None) };
         match credentials.provide_credentials().await {
             Ok(_) => Ok(None),
-            Err(error @ CredentialsError::CredentialsNotLoaded(_)) => {
-                let problem = format!("missing, and no profile or role has credentials: {}", in_one_line(&error));
-                Ok(Some(Missing { variable: "AWS_ACCESS_KEY_ID", problem }))
-            }
+            Err(error @ CredentialsError::CredentialsNotLoaded(_)) => Ok(Some(no_credentials(&in_one_line(&error)))),
+            Err(error) if instance::has_none(&error) => Ok(Some(no_credentials("the instance gives none"))),
             Err(error) => Err(Fault::Transient(format!("AWS credentials: {}", in_one_line(&error)))),
         }
     }
@@ -115,6 +114,11 @@ impl Connection {
             credentials: config.credentials_provider(),
         }
     }
+}
+
+fn no_credentials(why: &str) -> Missing {
+    let problem = format!("missing, and no profile or role has credentials: {why}");
+    Missing { variable: "AWS_ACCESS_KEY_ID", problem }
 }
 
 const NO_REGION: &str = if cfg!(feature = "aws") {

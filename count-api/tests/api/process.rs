@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex};
 use tally_adapters::dynamodb;
 use tally_core::ids::ShardCount;
 use tally_core::ports::DeploymentConfig as _;
-use tokio::io::{AsyncBufReadExt, BufReader};
+use tokio::io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt, BufReader};
 use tokio::process::{Child, Command};
 use tokio::task::JoinSet;
 
@@ -239,6 +239,43 @@ async fn no_region_and_no_credentials_are_said_by_name_in_one_line() {
             let said = String::from_utf8(output.stderr).unwrap();
             assert_eq!(output.status.code(), Some(78), "{said}");
             assert!(said.contains(&format!("{named}: missing")) && said.lines().count() == 1, "{said}");
+        }
+    }
+}
+
+/// An instance's own service that answers every request with 403.
+async fn forbidding() -> (SocketAddr, JoinSet<()>) {
+    let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let (address, mut answering) = (listener.local_addr().unwrap(), JoinSet::new());
+    answering.spawn(async move {
+        while let Ok((mut connection, _)) = listener.accept().await {
+            let _ = connection.read(&mut [0; 4096]).await;
+            let forbidden = b"HTTP/1.1 403 Forbidden\r\ncontent-length: 0\r\nconnection: close\r\n\r\n";
+            let _ = connection.write_all(forbidden).await;
+        }
+    });
+    (address, answering)
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_the_instance_does_not_know_either_is_said_by_name_in_one_line() {
+    let tables = Tables::start().await;
+    let (forbidding, _answering) = forbidding().await;
+    for instance in ["http://127.0.0.1:1".to_owned(), format!("http://{forbidding}")] {
+        for missing in ["AWS_REGION", "AWS_ACCESS_KEY_ID"] {
+            let mut command = command(&["--listen", "127.0.0.1:0", "--admin-listen", "off"]);
+            command.env("AWS_ENDPOINT_URL", format!("http://{}", tables.address)).env("HOME", "/nowhere");
+            command.env_remove("AWS_DEFAULT_REGION").env_remove("AWS_EC2_METADATA_DISABLED").env_remove(missing);
+            command.env("AWS_EC2_METADATA_SERVICE_ENDPOINT", &instance);
+            if missing == "AWS_ACCESS_KEY_ID" {
+                command.env_remove("AWS_SECRET_ACCESS_KEY");
+            }
+            let output = tokio::time::timeout(DEADLINE, command.output()).await.unwrap().unwrap();
+            let said = String::from_utf8(output.stderr).unwrap();
+            assert_eq!(output.status.code(), Some(78), "{said}");
+            let aloud: Vec<&str> = said.lines().filter(|line| !line.contains(" INFO ")).collect();
+            assert_eq!(aloud.len(), 1, "{said}");
+            assert!(aloud[0].contains(&format!("{missing}: missing")), "{said}");
         }
     }
 }
