@@ -152,3 +152,16 @@ fn withheld(key: &RowKey, why: Cause, judgement: Judgement, findings: &Findings)
     tracing::warn!(%key, before, after, "a large correction was withheld: run with --force");
     findings.withheld(Drift { key: key.to_string(), before, after, cause: why.when_it_differs() });
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_what_was_changed_was_repaired() {
+        let outcomes =
+            [(Repaired::Proved, false), (Repaired::Proved, true), (Repaired::Left, false), (Repaired::Left, true)]
+                .map(|(repaired, changed)| outcome(repaired, changed));
+        assert_eq!(outcomes, ["proved", "repaired", "left", "left"]);
+    }
+}
