@@ -27,11 +27,18 @@ pub(crate) struct Session {
 }
 
 impl Session {
-    /// Runs until its time is over or it is stopped.
+    /// Runs until its time is over or it is stopped, says what was done on purpose, and compares where its time was over.
     ///
     /// # Errors
     /// What it cannot go on after.
     pub(crate) async fn run(mut self, stop: Stop) -> anyhow::Result<Exit> {
+        let over = self.until_over(&stop).await;
+        self.say_what_happened();
+        over?;
+        self.compare(&stop).await
+    }
+
+    async fn until_over(&mut self, stop: &Stop) -> anyhow::Result<()> {
         for service in self.local.services.all() {
             stop.unless_requested(service.ready()).await?;
         }
@@ -56,7 +63,7 @@ impl Session {
         }
         line.request_stop();
         stop.unless_requested(line.ended()).await?;
-        self.compare(&stop).await
+        Ok(())
     }
 
     /// Starts load and probes.
@@ -72,18 +79,21 @@ impl Session {
         workers
     }
 
-    async fn compare(&self, stop: &Stop) -> anyhow::Result<Exit> {
+    fn say_what_happened(&self) {
         let Local { engines, happened, screen, .. } = &*self.local;
         let faults = engines.store.emulator.as_ref().map(|emulator| emulator.stats().faults).unwrap_or_default();
         let happened = happened.lines(&faults);
         if !happened.is_empty() {
             screen.say(&format!("what went wrong on purpose\n{}", happened.join("\n")));
         }
+    }
+
+    async fn compare(&self, stop: &Stop) -> anyhow::Result<Exit> {
         if !self.verify {
             return Ok(Exit::CLEAN);
         }
         let comparison = verify::run(&self.local, stop).await?;
-        screen.say(&comparison.to_string());
+        self.local.screen.say(&comparison.to_string());
         Ok(if comparison.is_clean() { Exit::CLEAN } else { Exit::FAILED })
     }
 }

@@ -197,6 +197,15 @@ fn chaos_says_what_it_does_and_the_end_what_was_done() {
 }
 
 #[test]
+fn what_was_done_is_said_at_the_end_that_a_person_makes_too() {
+    let mut stack = Stack::start(&["--chaos", "--seed", "7", "--rate", "200", "--posts", "5"]);
+    stack.until("   chaos: ");
+    assert_eq!(stack.interrupt().1, Some(0));
+    let (said, _) = stack.end();
+    assert!(said.contains("what went wrong on purpose") && said.contains("\n  on purpose "), "{said}");
+}
+
+#[test]
 fn ctrl_c_ends_it_within_five_seconds_whatever_it_is_doing() {
     let moments: [(&[&str], &str); 4] = [
         (&[], "load "),
