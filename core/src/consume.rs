@@ -203,6 +203,8 @@ impl Consume {
             Loaded::NotYet => {}
             Loaded::From(fence, definitions, partitions) => {
                 self.letters.prune(&fence);
+                // At once, although nothing is done yet: what is told is marked as this deployment's.
+                effects.push(Effect::TellKafka(fence.offset));
                 effects.push(Effect::Note(Note::Reading(fence.clone())));
                 let reading = Reading::new(&self.setup, fence, definitions, partitions, now);
                 self.phase = Phase::Reading(Box::new(reading));

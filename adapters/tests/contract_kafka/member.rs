@@ -18,7 +18,11 @@ pub(crate) struct Member {
 
 impl Member {
     pub(crate) fn new(engine: &dyn Engine) -> Self {
-        Self { intake: engine.join(), owned: BTreeMap::new(), ended: Vec::new() }
+        Self::of(engine.join())
+    }
+
+    pub(crate) fn of(intake: Box<dyn Intake>) -> Self {
+        Self { intake, owned: BTreeMap::new(), ended: Vec::new() }
     }
 
     pub(crate) async fn step(&mut self) {

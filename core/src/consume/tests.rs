@@ -352,9 +352,10 @@ fn a_store_that_refuses_the_bare_fence_and_a_full_row_key_stand_still() {
 }
 
 #[test]
-fn kafka_is_told_now_and_then() {
+fn kafka_is_told_when_reading_begins_and_now_and_then() {
     let told = |driven: &Driven| driven.effects.iter().any(|effect| matches!(effect, Effect::TellKafka(_)));
     let mut driven = Driven::reading(&fence(0, 0));
+    assert!(told(&driven), "reading begins");
     for (seconds, expected) in [(0u64, false), (4, false), (5, true), (9, false), (10, true)] {
         driven.now = Duration::from_secs(seconds);
         let from = driven.machine.reads().then(|| next_offset(&driven)).unwrap();
