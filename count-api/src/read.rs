@@ -5,6 +5,7 @@
 
 mod breaker;
 mod cache;
+mod heard;
 mod layers;
 mod local;
 mod negative;
@@ -23,6 +24,7 @@ use tokio::task::JoinSet;
 use tokio::time::Instant;
 
 pub use cache::{Filler, Fills, SharedCache};
+pub use heard::{AskCounts, Heard};
 pub use layers::Layers;
 pub use local::{KeptCount, Local};
 pub use negative::{Negatives, Recounter};

@@ -11,6 +11,7 @@ use tally_core::served::Served;
 
 use super::NoAnswer;
 use super::cache::{Fills, Right, SharedCache};
+use super::heard::Heard;
 use super::local::ReadLead;
 use super::negative::Negatives;
 use super::standing::Judge;
@@ -24,6 +25,7 @@ pub struct Layers {
     pub fills: Fills,
     pub table: Arc<TableGate>,
     pub counts: Arc<dyn Counts>,
+    pub heard: Arc<Heard>,
     pub judge: Judge,
     pub negatives: Negatives,
     pub counters: ReadCounters,
@@ -103,10 +105,11 @@ impl Layers {
 
     async fn counters(&self, ids: &[CounterId]) -> Vec<Result<Option<Counter>, NoAnswer>> {
         if let [id] = ids {
-            return vec![self.table.read(self.counts.counter(id)).await];
+            return vec![self.table.read(self.heard.of(self.counts.counter(id))).await];
         }
-        match self.table.read(self.counts.counters(ids)).await {
+        match self.table.read(self.heard.of(self.counts.counters(ids))).await {
             Ok(counters) if counters.len() == ids.len() => {
+                counters.iter().for_each(|counter| self.heard.note(counter));
                 counters.into_iter().map(|counter| counter.map_err(|fault| no_answer(&fault))).collect()
             }
             Ok(_) => {

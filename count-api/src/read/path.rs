@@ -4,7 +4,10 @@ use std::sync::Arc;
 
 use tally_service::{Host, Stage};
 
-use super::{Fills, FollowStanding, Judge, Layers, Local, Negatives, Reader, SharedCache, StandingSource, TableGate};
+use super::{
+    AskCounts, Fills, FollowStanding, Heard, Judge, Layers, Local, Negatives, Reader, SharedCache, StandingSource,
+    TableGate,
+};
 use crate::app::Ports;
 use crate::config::Config;
 use crate::metrics::ReadCounters;
@@ -29,16 +32,20 @@ impl ReadPath {
         let cache = ports.cache.clone().map(|cache| SharedCache::new(cache, config.cache_budget));
         let (fills, filler) = Fills::new(cache.clone());
         let (negatives, recounter) = Negatives::new(ports.counts.clone(), ports.recounts.clone(), host.clock());
+        let heard = Arc::<Heard>::default();
         let layers = Layers {
             cache,
             fills,
             table: Arc::clone(&table),
             counts: ports.counts.clone(),
+            heard: Arc::clone(&heard),
             judge: judge.clone(),
             negatives,
             counters: ReadCounters::default(),
         };
         let reader = Reader::new(Local::new(config.local_posts, config.local_ttl), layers);
+        let (counts, readiness) = (ports.counts.clone(), host.readiness().clone());
+        host.spawn(Stage::Support, "asking", AskCounts { heard, counts, clock: host.clock(), readiness });
         host.spawn(Stage::Support, "standing", standing);
         host.spawn(Stage::Output, "filler", filler);
         host.spawn(Stage::Output, "recounter", recounter);

@@ -3,6 +3,7 @@
 use serde_json::Value;
 use std::net::SocketAddr;
 use std::process::Stdio;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use tally_adapters::dynamodb;
 use tally_core::ids::ShardCount;
@@ -241,6 +242,28 @@ async fn no_region_and_no_credentials_are_said_by_name_in_one_line() {
             assert!(said.contains(&format!("{named}: missing")) && said.lines().count() == 1, "{said}");
         }
     }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn it_is_not_ready_while_the_counts_table_is_gone_and_ready_again_by_itself() {
+    let tables = Tables::start().await;
+    tables.plant("p", 3).await;
+    let mut process = Process::start(&tables, &[]).await;
+    tables.call("DeleteTable", r#"{"TableName":"like_counts"}"#).await;
+    let asked = AtomicUsize::new(0);
+    eventually("it is not ready", async || {
+        let post = asked.fetch_add(1, Ordering::Relaxed);
+        assert_eq!(get(process.address, &format!("/v1/posts/asked-{post}/likes")).await.status, 503);
+        get(process.admin, "/readyz").await.status == 503
+    })
+    .await;
+    let said = String::from_utf8(get(process.admin, "/readyz").await.body.to_vec()).unwrap();
+    assert!(said.contains("counts") && said.contains("like_counts"), "{said}");
+
+    dynamodb::ensure_tables(&tables.connection().await).await.unwrap();
+    eventually("it is ready", async || get(process.admin, "/readyz").await.status == 200).await;
+    assert_eq!(get(process.address, "/v1/posts/asked-1/likes").await.status, 200);
+    assert_eq!(process.end().await, Some(0));
 }
 
 /// An instance's own service that answers every request with 403.
