@@ -204,10 +204,19 @@ pub(crate) fn answer(
             _ => (StatusCode::BAD_REQUEST, error.to_string()),
         })
     });
-    let (status, value) = match outcome {
-        Ok(value) => (StatusCode::OK, value),
-        Err((status, error)) => (status, json!({"error": error})),
-    };
+    match outcome {
+        Ok(value) => answered(StatusCode::OK, &value),
+        Err((status, error)) => answered(status, &json!({"error": error})),
+    }
+}
+
+/// The answer to a request that a page of another site sent, whatever it asks for.
+pub(crate) fn refusal(head: &Parts, here: Option<IpAddr>) -> Option<Response<Bytes>> {
+    let (status, why) = guard::check_sender(head, here).err()?;
+    Some(answered(status, &json!({"error": why})))
+}
+
+fn answered(status: StatusCode, value: &serde_json::Value) -> Response<Bytes> {
     let mut response = Response::new(value.to_string().into());
     *response.status_mut() = status;
     response.headers_mut().insert(header::CONTENT_TYPE, HeaderValue::from_static("application/json"));

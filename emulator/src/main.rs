@@ -56,14 +56,26 @@ async fn prepare(flags: Flags) -> anyhow::Result<(Config, TcpListener)> {
 async fn serve(config: Config, listener: TcpListener) -> anyhow::Result<()> {
     let emulator = Emulator::new(config);
     let mut terminate = signal(SignalKind::terminate()).context("listening for SIGTERM")?;
+    // Where the process was started to ignore them, as `nohup` does, hangups stay ignored.
+    let mut hangup =
+        (!ignores_hangups()).then(|| signal(SignalKind::hangup())).transpose().context("listening for SIGHUP")?;
     let stop = async move {
         tokio::select! {
             _ = terminate.recv() => {}
+            Some(_) = async { hangup.as_mut()?.recv().await } => {}
             _ = tokio::signal::ctrl_c() => {}
         }
     };
     writeln!(io::stdout(), "listening on http://{}", listener.local_addr().context("reading the port")?)?;
     emulator.serve(listener, stop).await.context("serving")
+}
+
+/// Whether hangups were ignored when this process was started. Only Linux says so.
+fn ignores_hangups() -> bool {
+    let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
+    let ignored = status.lines().find_map(|line| line.strip_prefix("SigIgn:"));
+    let ignored = ignored.and_then(|mask| u64::from_str_radix(mask.trim(), 16).ok());
+    ignored.is_some_and(|mask| mask & 1 != 0)
 }
 
 fn failed(error: &anyhow::Error, code: u8) -> ExitCode {

@@ -77,6 +77,9 @@ impl Emulator {
     async fn respond(&self, request: Request<Incoming>, here: Option<IpAddr>) -> Result<Response<Bytes>, Lost> {
         let (head, body) = request.into_parts();
         let Some(body) = read(body).await? else { return Ok(self.answer(Err(envelope::too_large()))) };
+        if let Some(refusal) = control::refusal(&head, here) {
+            return Ok(refusal);
+        }
         let path = head.uri.path();
         if let Some(route) = path.strip_prefix("/_control/").filter(|_| self.has_control_routes()) {
             return Ok(control::answer(self, &head, here, route, &body));

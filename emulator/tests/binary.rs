@@ -35,9 +35,13 @@ impl Running {
 
 impl Running {
     /// Sends SIGTERM, and says what it ended with.
-    async fn terminate(mut self) -> Option<i32> {
+    async fn terminate(self) -> Option<i32> {
+        self.end_by("-TERM").await
+    }
+
+    async fn end_by(mut self, signal: &str) -> Option<i32> {
         let pid = self.child.id().to_string();
-        assert!(Command::new("kill").args(["-TERM", &pid]).status().unwrap().success());
+        assert!(Command::new("kill").args([signal, &pid]).status().unwrap().success());
         let ended = tokio::task::spawn_blocking(move || self.child.wait());
         tokio::time::timeout(Duration::from_secs(10), ended).await.expect("it ends soon").unwrap().unwrap().code()
     }
@@ -149,4 +153,29 @@ async fn a_page_of_another_site_can_neither_command_nor_read() {
     let form = format!("Host: {address}\r\nContent-Type: text/plain\r\n");
     let posted = request_with(address, "POST", "/_control/clock", &form, clock).await;
     assert!(posted.starts_with("HTTP/1.1 415 ") && posted.contains("application/json"), "{posted}");
+}
+
+#[tokio::test]
+async fn a_page_of_another_site_gets_nothing_of_the_tables_either() {
+    let running = Running::start(&[]);
+    let address = &running.address;
+    let program = "X-Amz-Target: DynamoDB_20120810.ListTables\r\nAuthorization: AWS4-HMAC-SHA256 Credential=local\r\n\
+                   Content-Type: application/x-amz-json-1.0\r\n";
+    for (headers, status) in [
+        ("Host: evil.example\r\n".to_owned(), 403),
+        ("Host: evil.example\r\nOrigin: http://evil.example\r\n".to_owned(), 403),
+        (format!("Host: {address}\r\nOrigin: http://evil.example\r\n"), 403),
+        (format!("Host: {address}\r\nOrigin: null\r\n"), 403),
+        (format!("Host: {address}\r\n"), 200),
+    ] {
+        let answer = request_with(address, "POST", "/", &format!("{headers}{program}"), "{}").await;
+        assert!(answer.starts_with(&format!("HTTP/1.1 {status} ")), "{headers}{answer}");
+        assert_eq!(answer.contains("TableNames"), status == 200, "{headers}{answer}");
+    }
+}
+
+#[tokio::test]
+async fn it_ends_with_zero_when_its_terminal_is_gone() {
+    let running = Running::start(&[]);
+    assert_eq!(running.end_by("-HUP").await, Some(0));
 }

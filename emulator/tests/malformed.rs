@@ -53,7 +53,7 @@ impl Server {
         let exchange = async {
             let mut connection = TcpStream::connect(self.address).await.unwrap();
             let head = format!(
-                "POST / HTTP/1.1\r\nHost: x\r\nConnection: close\r\n{headers}Content-Length: {}\r\n\r\n",
+                "POST / HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n{headers}Content-Length: {}\r\n\r\n",
                 body.len()
             );
             connection.write_all(head.as_bytes()).await.unwrap();

@@ -19,6 +19,14 @@ pub(crate) fn check(head: &Parts, here: Option<IpAddr>) -> Result<(), Refusal> {
     Ok(())
 }
 
+/// Refuses what a page of another site sends at all. A program that names no host is none.
+pub(crate) fn check_sender(head: &Parts, here: Option<IpAddr>) -> Result<(), Refusal> {
+    if !head.headers.contains_key(HOST) && !head.headers.contains_key(ORIGIN) {
+        return Ok(());
+    }
+    own(head, here).map_err(|why| (StatusCode::FORBIDDEN, why))
+}
+
 fn own(head: &Parts, here: Option<IpAddr>) -> Result<(), &'static str> {
     let mut hosts = head.headers.get_all(HOST).iter();
     let (Some(host), None) = (hosts.next().and_then(text), hosts.next()) else {
