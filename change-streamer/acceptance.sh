@@ -8,24 +8,24 @@ crate=(-p tally-change-streamer --release)
 
 # 300,000 changes over 20,000 posts, a third of them of one: 8 shards that split, faults, double workers, 20 crashes.
 storm() {
-    TALLY_STREAMER_CHANGES=300000 TALLY_STREAMER_POSTS=20000 \
+    TALLY_TEST_CHANGES=300000 TALLY_TEST_POSTS=20000 \
         timeout 3600 cargo test "${crate[@]}" --test streamer -- --nocapture --test-threads 1 acceptance::
 }
 
 # A million changes with two streamers and no leases on every shard. Only when it is named.
 million() {
-    TALLY_STREAMER_CHANGES=1000000 TALLY_STREAMER_POSTS=20000 \
+    TALLY_TEST_CHANGES=1000000 TALLY_TEST_POSTS=20000 \
         timeout 7200 cargo test "${crate[@]}" --test streamer -- --nocapture acceptance::two_streamers
 }
 
 # Every other law of the streamer, with ten times the seeds.
 laws() {
-    TALLY_STREAMER_SEEDS=240 timeout 1800 cargo test "${crate[@]}" --lib --test streamer -- --skip acceptance::
+    TALLY_TEST_SEEDS=240 timeout 1800 cargo test "${crate[@]}" --lib --test streamer -- --skip acceptance::
 }
 
 # Real processes: 20 times kill -9, a minute of SIGSTOP with a takeover, a minute idle, the feed over a Kafka.
 processes() {
-    TALLY_STREAMER_KILLS=20 TALLY_STREAMER_STOPPED=60 TALLY_STREAMER_IDLE=60 \
+    TALLY_TEST_KILLS=20 TALLY_TEST_STOPPED=60 TALLY_TEST_IDLE=60 \
         timeout 1800 cargo test "${crate[@]}" --test process -- --nocapture --test-threads 1
 }
 

@@ -1,5 +1,5 @@
 //! The streamer as processes of their own, over an emulator on the loopback: signals, crashes, zombies. Ends everything
-//! it starts. `TALLY_STREAMER_KILLS=20 TALLY_STREAMER_STOPPED=60` is the whole of it.
+//! it starts. `TALLY_TEST_KILLS=20 TALLY_TEST_STOPPED=60` is the whole of it.
 
 #[cfg(test)]
 #[expect(dead_code, reason = "the tests' world, of which processes need a part")]
@@ -169,7 +169,7 @@ mod tests {
         served(faults(), async |Served { world, endpoint, .. }| {
             let mut processes = vec![Process::start(endpoint), Process::start(endpoint)];
             let mut writer = Writer::new(world, 2).await;
-            for _ in 0..size("TALLY_STREAMER_KILLS", 4) {
+            for _ in 0..size("TALLY_TEST_KILLS", 4) {
                 writer.churn(400, 60, 80).await;
                 tokio::time::sleep(writer.chance.up_to(Duration::from_secs(2))).await;
                 processes.swap_remove(usize::try_from(writer.chance.token() % 2).unwrap()).kill();
@@ -200,7 +200,7 @@ mod tests {
             let asleep = Instant::now();
             writer.churn(800, 30, 60).await;
             world.exact((0..30).map(post)).await;
-            let rest = Duration::from_secs(size("TALLY_STREAMER_STOPPED", 5));
+            let rest = Duration::from_secs(size("TALLY_TEST_STOPPED", 5));
             while asleep.elapsed() < rest {
                 writer.churn(99, 30, 60).await;
                 tokio::time::sleep(Duration::from_millis(500)).await;
@@ -307,7 +307,7 @@ mod tests {
             tokio::time::sleep(Duration::from_secs(3)).await;
             let calls = || emulator.stats().requests.values().sum::<u64>();
             let (used, made, began) = (process.used(), calls(), Instant::now());
-            tokio::time::sleep(Duration::from_secs(size("TALLY_STREAMER_IDLE", 10))).await;
+            tokio::time::sleep(Duration::from_secs(size("TALLY_TEST_IDLE", 10))).await;
             let (used, made, took) = (process.used() - used, calls() - made, began.elapsed().as_secs_f64());
             let share = 100.0 * used.as_secs_f64() / took;
             #[expect(clippy::cast_precision_loss, reason = "there are few calls")]

@@ -101,17 +101,11 @@ const OF_PROGRAMS: &[&str] = &[
 ];
 
 /// What the names of variables begin with that tests, benches and their scripts read.
-const OF_TESTS: &[&str] = &[
-    "TALLY_BENCH_",
-    "TALLY_CHECK_",
-    "TALLY_CI_",
-    "TALLY_CONTRACT_",
-    "TALLY_FUZZ_",
-    "TALLY_MODELS",
-    "TALLY_REDIS_SERVER",
-    "TALLY_STREAMER_",
-    "TALLY_TEST_",
-];
+const OF_TESTS: &[&str] =
+    &["TALLY_BENCH_", "TALLY_CHECK_", "TALLY_CI_", "TALLY_CONTRACT_", "TALLY_FUZZ_", "TALLY_TEST_"];
+
+/// The others that they read.
+const WHOLE_OF_TESTS: &[&str] = &["TALLY_MODELS", "TALLY_REDIS_SERVER"];
 
 /// Every variable of `given` that neither `command` nor any Tally program nor a test has, with the nearest that one has.
 pub(crate) fn unknown(command: &Command, given: impl Iterator<Item = (String, String)>) -> Invalid {
@@ -120,8 +114,9 @@ pub(crate) fn unknown(command: &Command, given: impl Iterator<Item = (String, St
     let mut invalid = Invalid::none();
     let given: BTreeSet<(String, String)> = given.filter(|(name, _)| name.starts_with(OURS)).collect();
     for (name, value) in &given {
-        let expected = known.contains(name.as_str()) || OF_TESTS.iter().any(|prefix| name.starts_with(prefix));
-        if expected || is_service_link(name, value) {
+        let of_tests =
+            WHOLE_OF_TESTS.contains(&name.as_str()) || OF_TESTS.iter().any(|prefix| name.starts_with(prefix));
+        if of_tests || known.contains(name.as_str()) || is_service_link(name, value) {
             continue;
         }
         let nearest = known.iter().min_by_key(|known| strsim::damerau_levenshtein(known, name));
@@ -196,6 +191,14 @@ mod tests {
         ];
         assert_eq!(refused(&accepted), "");
         assert!(refused(&[("TALLY_CONSUMER_PORT", "9091")]).contains("TALLY_CONSUMER_PORT"));
+    }
+
+    #[test]
+    fn what_only_begins_like_a_variable_of_tests_is_refused() {
+        assert_eq!(refused(&[("TALLY_MODELS", "large"), ("TALLY_REDIS_SERVER", "redis-server")]), "");
+        for mistaken in ["TALLY_MODELSX", "TALLY_REDIS_SERVERS", "TALLY_STREAMER_ANYTHING"] {
+            assert!(refused(&[(mistaken, "")]).starts_with(mistaken), "{mistaken}");
+        }
     }
 
     #[test]

@@ -1,5 +1,5 @@
 //! Everything together, over the emulator through the real SDK: splitting shards, faults, several workers. The size is
-//! one for every change; `TALLY_STREAMER_CHANGES=300000 TALLY_STREAMER_POSTS=20000` is the whole of it (build with
+//! one for every change; `TALLY_TEST_CHANGES=300000 TALLY_TEST_POSTS=20000` is the whole of it (build with
 //! `--release`).
 
 use std::time::Duration;
@@ -47,7 +47,7 @@ async fn stormy(seed: u64) -> (World, Emulator) {
 
 /// Writes the load while `between` does what it does now and then.
 async fn load(world: &World, seed: u64, mut between: impl AsyncFnMut(&mut Writer, u64)) -> u64 {
-    let (changes, posts) = (size("TALLY_STREAMER_CHANGES", 6_000), size("TALLY_STREAMER_POSTS", 400));
+    let (changes, posts) = (size("TALLY_TEST_CHANGES", 6_000), size("TALLY_TEST_POSTS", 400));
     let mut writer = Writer::new(world, seed).await;
     let chunk = 300;
     for nth in 0..changes / chunk {
@@ -123,7 +123,7 @@ async fn two_streamers_without_leases_on_every_shard_are_exact() {
 async fn streamers_killed_at_random_20_times_are_exact() {
     let (world, emulator) = stormy(3).await;
     let mut running = vec![world.start("a", brisk()), world.start("b", brisk())];
-    let (mut kills, every) = (0, (size("TALLY_STREAMER_CHANGES", 6_000) / 300 / 20).max(1));
+    let (mut kills, every) = (0, (size("TALLY_TEST_CHANGES", 6_000) / 300 / 20).max(1));
     let posts = load(&world, 3, async |writer, nth| {
         if nth % every == 0 && kills < 20 {
             kills += 1;

@@ -56,7 +56,7 @@ async fn schedule(seed: u64, rules: Rules) {
 }
 
 fn seeds() -> u64 {
-    std::env::var("TALLY_STREAMER_SEEDS").ok().and_then(|seeds| seeds.parse().ok()).unwrap_or(24)
+    std::env::var("TALLY_TEST_SEEDS").ok().and_then(|seeds| seeds.parse().ok()).unwrap_or(24)
 }
 
 #[tokio::test(start_paused = true)]
