@@ -24,6 +24,7 @@ impl Board {
             shards: Vec::new(),
             parts: Vec::new(),
             ledger: Vec::new(),
+            ledger_more: 0,
             posts: Vec::new(),
         }))
     }

@@ -79,6 +79,7 @@ impl Observer {
             self.recounts.look(store).await;
             (seen.drift, seen.recount) = (self.recounts.drift, self.recounts.recount);
             seen.ledger.clone_from(&self.recounts.ledger);
+            seen.ledger_more = self.recounts.more;
         }
         seen.load = self.load();
         self.looks += 1;

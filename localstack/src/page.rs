@@ -49,6 +49,8 @@ pub struct Snapshot {
     pub recount: Option<Recount>,
     /// Posts whose counts were corrected, the last one first.
     pub ledger: Vec<Corrected>,
+    /// How many more there are.
+    pub ledger_more: u64,
     /// Posts worth showing, hottest first.
     pub posts: Vec<String>,
 }

@@ -11,6 +11,8 @@ use crate::page::{Corrected, Correction, Drift, Recount};
 const RUNS: u32 = 200;
 /// Posts whose corrections are shown.
 const POSTS: usize = 12;
+/// Posts whose ledger is read: what a run names need not have been changed.
+const LOOKED: usize = 40;
 /// Lines of one post's ledger that are looked through. Most of them say that nothing had to be changed.
 const LINES: u32 = 500;
 
@@ -20,6 +22,8 @@ pub(super) struct Recounts {
     pub(super) drift: Drift,
     pub(super) recount: Option<Recount>,
     pub(super) ledger: Vec<Corrected>,
+    /// Posts that were corrected and are not on `ledger`.
+    pub(super) more: u64,
     /// The posts that runs named when the ledger was read, and the corrections there were.
     read: Option<(Vec<PostId>, u64)>,
 }
@@ -37,7 +41,10 @@ impl Recounts {
         }
         let now = (named(&runs), self.drift.corrected);
         if self.read.as_ref() != Some(&now) {
-            self.ledger = corrected(store, &now.0).await;
+            let mut all = corrected(store, &now.0).await;
+            self.more = all.len().saturating_sub(POSTS) as u64;
+            all.truncate(POSTS);
+            self.ledger = all;
             self.read = Some(now);
         }
     }
@@ -66,15 +73,16 @@ pub(crate) fn drift(runs: &[RunRecord]) -> Drift {
     })
 }
 
-/// The posts that runs found wrong, as far as they list them, the newest first.
+/// The posts that runs found wrong and may have corrected, as far as they list them, the newest first.
 fn named(runs: &[RunRecord]) -> Vec<PostId> {
     let mut posts = Vec::new();
-    for example in runs.iter().flat_map(|run| run.summary.examples.iter().rev()) {
+    let corrects = runs.iter().filter(|run| !run.dry_run);
+    for example in corrects.flat_map(|run| run.summary.examples.iter().rev()) {
         let Ok(post) = PostId::new(post_of(&example.key)) else { continue };
         if !posts.contains(&post) {
             posts.push(post);
         }
-        if posts.len() == POSTS {
+        if posts.len() == LOOKED {
             break;
         }
     }
@@ -153,18 +161,19 @@ mod tests {
     }
 
     #[test]
-    fn the_posts_shown_are_those_of_the_newest_runs() {
+    fn the_posts_looked_at_are_those_of_the_newest_runs_that_corrected() {
         let example = |key: &str| Drift { key: key.to_owned(), before: 0, after: 1, cause: Cause::Drift };
         let wrong = |keys: &[&str]| {
             let examples = keys.iter().map(|key| example(key)).collect();
             run(Summary { examples, ..Summary::default() }, None)
         };
-        let many: Vec<String> = (0..20).map(|n| format!("a{n}#1")).collect();
+        let many: Vec<String> = (0..50).map(|n| format!("a{n}#1")).collect();
         let many: Vec<&str> = many.iter().map(String::as_str).collect();
-        let posts = named(&[wrong(&["p#1#4", "q#", "z#0", "z#1"]), wrong(&many)]);
+        let dry = RunRecord { dry_run: true, ..wrong(&["dry#1"]) };
+        let posts = named(&[dry, wrong(&["p#1#4", "q#", "z#0", "z#1"]), wrong(&many)]);
         let posts: Vec<&str> = posts.iter().map(PostId::as_str).collect();
-        assert_eq!(posts[..5], ["z", "q#", "p#1", "a19", "a18"]);
-        assert_eq!(posts.len(), POSTS);
+        assert_eq!(posts[..5], ["z", "q#", "p#1", "a49", "a48"]);
+        assert_eq!(posts.len(), LOOKED);
     }
 
     #[test]

@@ -47,6 +47,7 @@ impl Stack for Double {
             parts: Vec::new(),
             recount: None,
             ledger: Vec::new(),
+            ledger_more: 0,
             posts: vec![HOSTILE.to_owned()],
         }
     }

@@ -70,6 +70,9 @@ export function stack() {
     byId("earlier").hidden = hidden === 0;
     say(byId("earlier"), `and ${number(hidden)} earlier, read to ${hidden === 1 ? "its end" : "their ends"}`);
     showLedger(snapshot.ledger.slice(0, LEDGER));
+    const unshown = Math.max(snapshot.ledger.length - LEDGER, 0) + snapshot.ledger_more;
+    byId("more-corrected").hidden = unshown === 0;
+    say(byId("more-corrected"), `and ${number(unshown)} more ${unshown === 1 ? "post" : "posts"}`);
     byId("no-ledger").hidden = snapshot.ledger.length > 0;
     byId("corrections").hidden = snapshot.ledger.length === 0;
     showRecount(snapshot);
