@@ -22,7 +22,7 @@ use tokio::sync::oneshot;
 use tokio::time::Instant;
 
 use super::context::{Change, Context};
-use super::fault::{explained, fault_of};
+use super::fault::{concerns_the_log, explained, fault_of};
 use super::holdings::Holdings;
 use super::mark::{Mark, Unchecked};
 use super::owned::{Assignment, Command, Handle, list_of, push, raw};
@@ -266,20 +266,6 @@ impl Source {
         self.holdings.lose_all();
         Some(consumer)
     }
-}
-
-/// Whether records read after such an error may be those of another log. None of these names its partition.
-fn concerns_the_log(code: Code) -> bool {
-    matches!(
-        code,
-        Code::AutoOffsetReset
-            | Code::AllBrokersDown
-            | Code::UnknownTopicOrPartition
-            | Code::UnknownTopicId
-            | Code::UnknownTopic
-            | Code::UnknownPartition
-            | Code::TopicAuthorizationFailed
-    )
 }
 
 fn settled(doing: &str, result: Outcome<KafkaResult<()>>) {
