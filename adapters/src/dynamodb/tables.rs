@@ -109,7 +109,9 @@ mod tests {
         let complete = described(&[PK, USER_ID], Some(StreamViewType::NewAndOldImages));
         let with = |name: &str| {
             let index = LocalSecondaryIndexDescription::builder().index_name(name).build();
-            check_likes("likes", &TableDescription { local_secondary_indexes: Some(vec![index]), ..complete.clone() })
+            let mut table = complete.clone();
+            table.local_secondary_indexes = Some(vec![index]);
+            check_likes("likes", &table)
         };
         for checked in [check_likes("likes", &complete), with("other")] {
             let Err(Fault::Fatal(message)) = checked else { panic!() };
