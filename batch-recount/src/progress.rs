@@ -180,7 +180,15 @@ impl Progress {
                 took: self.elapsed(),
             }
         });
-        Estimate { scan, followed_up, now }.seconds_left()
+        let left = Estimate { scan, followed_up, now }.seconds_left();
+        // How long a segment takes to close that is read and has nothing to be settled is not known.
+        left.filter(|left| *left > left::LEAST || !self.only_closes())
+    }
+
+    /// Whether segments of whole tables are read to their end, every one of them, and not done.
+    fn only_closes(&self) -> bool {
+        let segments = self.segments();
+        self.tables.is_some() && segments.read.len() >= segments.all.len() && segments.done.len() < segments.all.len()
     }
 }
 
@@ -263,6 +271,17 @@ mod tests {
         let progress = audit(Tables { read: 600, ..TABLES }, clock);
         clock.sleep(Duration::from_secs(10)).await;
         assert_eq!(left(&progress, 700), json!(30.0), "300 are left at 10 a second");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn nothing_is_said_of_the_time_left_while_segments_only_close() {
+        let clock = Clock::starting_at(UnixMillis(0));
+        let progress = audit(TABLES, clock);
+        clock.sleep(Duration::from_secs(10)).await;
+        (0..4).for_each(|segment| progress.read(segment));
+        assert_eq!(left(&progress, 900), json!(null));
+        (0..4).for_each(|segment| progress.done(segment));
+        assert_eq!(left(&progress, 900), json!(1.0));
     }
 
     #[test]

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 /// No run that still says how far it is ends sooner.
-const LEAST: f64 = 1.0;
+pub(super) const LEAST: f64 = 1.0;
 
 /// What is known when a run's end is estimated.
 #[derive(Clone, Copy, Debug)]
