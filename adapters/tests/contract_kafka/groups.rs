@@ -89,7 +89,7 @@ async fn mark_when_asked(kafka: &Librdkafka, member: &mut Member) {
         match member.intake.next().await {
             Ok(Rebalance::Revoked(..)) => break,
             Ok(Rebalance::Assigned(more)) => {
-                member.owned.extend(more.into_iter().map(|one| (one.partition().index, one)))
+                member.owned.extend(more.into_iter().map(|one| (one.partition().index, one)));
             }
             Err(fault) => assert!(fault.is_retryable(), "{fault}"),
         }
