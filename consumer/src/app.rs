@@ -160,7 +160,7 @@ impl App {
     }
 
     fn counters(self, host: &Host, file: Option<&Path>) -> anyhow::Result<()> {
-        let counters = Counters { deployment: self.ports.checkpoints };
+        let counters = Counters { deployment: self.ports.checkpoints, topic: self.settings.topic };
         let wanted = file.map(counters::read).transpose()?;
         host.job("counters", move |stop| async move {
             match wanted {

@@ -129,7 +129,7 @@ pub enum FenceCommand {
         /// Where reading continues: `start` (the log's, or the fence where that is further; with `--back` the log's), `end` or an offset
         #[arg(long, value_name = "WHERE")]
         to: ResetTo,
-        /// The fence may be moved to before where it is: what lies between is applied again, and no sum counts it twice
+        /// The fence may be moved to before where it is: what lies between is applied again, and no sum counts it twice. A sum has no event that an earlier reset passed over. To where the fence is already: the way on after `cell_ahead`
         #[arg(long)]
         back: bool,
         /// Where offsets begin anew: whether what adds to sums and is in the log by now is left out or counted

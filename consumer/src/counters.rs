@@ -17,6 +17,8 @@ const ATTEMPTS: usize = 5;
 /// The deployment's counters.
 pub(crate) struct Counters {
     pub(crate) deployment: Arc<dyn Checkpoints>,
+    /// The topic of the counters that name none.
+    pub(crate) topic: String,
 }
 
 /// Reads a file of definitions; `-` is the standard input.
@@ -54,6 +56,15 @@ impl Counters {
 
     /// Defines what of `wanted` is not there yet, all or nothing. Safe to repeat: what is there already is the same.
     pub(crate) async fn apply(&self, wanted: &Definitions) -> anyhow::Result<()> {
+        let theirs = |topic: &Option<Box<str>>| topic.as_deref() == Some(&self.topic);
+        if let Some(definition) = wanted.iter().find(|definition| theirs(&definition.topic)) {
+            bail!(
+                "counter {:?} takes the topic `{}` for itself, and what other counters say there would be rejected: leave its \
+                 topic out",
+                definition.name.as_str(),
+                self.topic
+            );
+        }
         for _ in 0..ATTEMPTS {
             let seen = self.deployment.definitions().await.context("cannot read the counters")?;
             let grown = seen.grown(wanted)?;
@@ -105,7 +116,7 @@ mod tests {
     async fn deployed() -> Counters {
         let deployment = Memory::new(UnixMillis(0), 1).checkpoints();
         deployment.config(Some(ShardCount::DEFAULT)).await.unwrap();
-        Counters { deployment: Arc::new(deployment) }
+        Counters { deployment: Arc::new(deployment), topic: "likes".to_owned() }
     }
 
     #[tokio::test]
@@ -124,6 +135,7 @@ mod tests {
         counters.apply(&parse(FILE).unwrap()).await.unwrap();
         let before = counters.deployment.definitions().await;
         for changed in [
+            format!("{FILE}\n[[counters]]\nname = \"more\"\nkind = \"sum\"\nadd = \"more\"\ntopic = \"likes\""),
             FILE.replace("sum", "set"),
             FILE.replace("\"view\"", "\"see\""),
             format!("{FILE}\n[[counters]]\nname = \"more\"\nkind = \"sum\"\nadd = \"unlike\""),

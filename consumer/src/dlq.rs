@@ -71,6 +71,15 @@ pub(crate) struct Replayed {
     pub(crate) foreign: u64,
 }
 
+/// What became of a letter.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Put {
+    /// It is sent, or will never be.
+    Done,
+    /// It adds to a sum, and that was not asked for.
+    LeftOut,
+}
+
 /// Sends the dead letters of a topic to it again.
 pub(crate) struct Replay {
     pub(crate) reader: Arc<dyn TopicReader>,
@@ -95,16 +104,20 @@ impl Replay {
         for (partition, log) in self.reader.logs().await.context("cannot look at the dead letters")? {
             let marked = self.reader.bookmark(&partition).await.context("cannot read how far the last replay was")?;
             let mut at = marked.unwrap_or(log.start).max(log.start);
+            let mut passed = None;
             while at < log.end && left > 0 {
                 let records = self.reader.read(&partition, at, log.end).await.context("cannot read dead letters")?;
                 let Some(last) = records.iter().take(left).last().map(|record| record.offset) else { break };
-                for letter in records.iter().take(left).map(Letter::read) {
-                    self.put_back(&letter, &mut done).await?;
+                for record in records.iter().take(left) {
+                    if self.put_back(&Letter::read(record), &mut done).await? == Put::LeftOut {
+                        passed.get_or_insert(record.offset);
+                    }
                 }
                 left -= records.len().min(left);
                 at = last.next();
                 if !self.dry_run {
-                    self.mark(&partition, at).await?;
+                    // The next replay begins with what this one has left out.
+                    self.mark(&partition, passed.unwrap_or(at)).await?;
                 }
             }
         }
@@ -115,23 +128,23 @@ impl Replay {
         self.reader.mark(partition, at).await.context("cannot write down how far the replay is")
     }
 
-    async fn put_back(&self, letter: &Letter<'_>, done: &mut Replayed) -> anyhow::Result<()> {
+    async fn put_back(&self, letter: &Letter<'_>, done: &mut Replayed) -> anyhow::Result<Put> {
         if letter.from.is_none_or(|(topic, ..)| topic != self.topic) {
             done.foreign += 1;
-            return Ok(());
+            return Ok(Put::Done);
         }
         let event = decode(letter.record, &self.definitions).ok().filter(|_| letter.cut_from.is_none());
         let Some(event) = event else {
             done.skipped += 1;
-            return Ok(());
+            return Ok(Put::Done);
         };
         if event.member().is_none() && !self.sums {
             done.sums += 1;
-            return Ok(());
+            return Ok(Put::LeftOut);
         }
         if self.dry_run {
             done.sent += 1;
-            return Ok(());
+            return Ok(Put::Done);
         }
         // With a wrong or missing key it would be out of order again.
         let key = self.key.key_of(&event, self.shards);
@@ -145,7 +158,7 @@ impl Replay {
         };
         self.producer.send(record).await.context("cannot put a dead letter back")?;
         done.sent += 1;
-        Ok(())
+        Ok(Put::Done)
     }
 }
 

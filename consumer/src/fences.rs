@@ -101,11 +101,12 @@ fn moved(reset: Reset, seen: &Fence, log: &Log, defined: &Definitions) -> anyhow
         (asked, Terms { generation: seen.terms.generation + 1, redo: None, sums_from, ..seen.terms })
     } else if to == ResetTo::Start && !back {
         (asked.max(seen.offset), seen.terms)
+    } else if back && asked <= seen.offset {
+        // The greatest offset that it can ever have had: below it each cell is read, which costs a read and no more. A fence
+        // that was moved back by hand does not say how far it was.
+        (asked, Terms { redo: seen.terms.redo.max(Some(log.end)), ..seen.terms })
     } else if asked < seen.offset {
-        if !back {
-            bail!("the fence is at {}: to move it back to {asked}, say `--back` as well", seen.offset);
-        }
-        (asked, Terms { redo: seen.terms.redo.max(Some(seen.offset)), ..seen.terms })
+        bail!("the fence is at {}: to move it back to {asked}, say `--back` as well", seen.offset)
     } else {
         (asked, seen.terms)
     };

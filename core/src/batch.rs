@@ -322,15 +322,17 @@ impl SealedBatch {
                         from.resize(self.rows.len(), None);
                     }
                     let from = *from[index].get_or_insert_with(|| first(counter).max(self.from));
+                    if event.offset < from {
+                        continue;
+                    }
                     let before = if let Some(Change::Cell { add, .. }) = made[index] { add } else { 0 };
-                    let n = if event.offset < from { 0 } else { n };
                     // A batch's events are far fewer than would leave 64 bits.
                     made[index] = Some(Change::Cell { counter, add: before.saturating_add(n), from });
                 }
                 (Does::Member(_), None) => unreachable!("a member's event has a member's row"),
             }
         }
-        made.into_iter().flatten().filter(|change| !matches!(change, Change::Cell { add: 0, .. })).collect()
+        made.into_iter().flatten().collect()
     }
 
     /// The counters whose cells the batch adds to.

@@ -170,7 +170,7 @@ impl Consume {
         if self.phase == Phase::Left {
             return None;
         }
-        let due = if let Phase::Reading(reading) = &self.phase { reading.lane.due_at() } else { None };
+        let due = if let Phase::Reading(reading) = &self.phase { reading.due_at() } else { None };
         [due, self.deadline].into_iter().flatten().min()
     }
 

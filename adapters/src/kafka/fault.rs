@@ -45,20 +45,6 @@ pub(super) fn explained(doing: &str, error: &KafkaError, reason: &str) -> Fault 
     }
 }
 
-/// Whether records read after such an error may be those of another log. None of these names its partition.
-pub(super) fn concerns_the_log(code: Code) -> bool {
-    matches!(
-        code,
-        Code::AutoOffsetReset
-            | Code::AllBrokersDown
-            | Code::UnknownTopicOrPartition
-            | Code::UnknownTopicId
-            | Code::UnknownTopic
-            | Code::UnknownPartition
-            | Code::TopicAuthorizationFailed
-    )
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -7,7 +7,6 @@ use rdkafka::consumer::{Consumer, StreamConsumer};
 use rdkafka::{Offset as At, TopicPartitionList};
 use tally_core::fault::Fault;
 use tally_core::ports::Outcome;
-use tokio::task::JoinHandle;
 
 use super::context::Context;
 use super::fault::fault_of;
@@ -48,29 +47,6 @@ impl Mark {
             "group `{group}` reads `{topic}` for another deployment, {other}: give this one, {deployment}, a --group of its \
              own, which costs nothing, as no offset is taken from a group"
         )))
-    }
-}
-
-/// What was assigned, and the question whose group it is.
-pub(super) struct Unchecked {
-    assigned: Vec<i32>,
-    asking: JoinHandle<Outcome<()>>,
-}
-
-impl Unchecked {
-    /// Asks at once.
-    pub(super) fn new(mark: Mark, consumer: &Arc<StreamConsumer<Context>>, assigned: Vec<i32>) -> Self {
-        let consumer = Arc::clone(consumer);
-        Self { assigned, asking: tokio::task::spawn_blocking(move || mark.check(&consumer)) }
-    }
-
-    /// The answer. Cancel safe until it has come.
-    pub(super) async fn answer(&mut self) -> Outcome<()> {
-        (&mut self.asking).await.map_err(|error| Fault::Transient(format!("asking the group: {error}")))?
-    }
-
-    pub(super) fn into_assigned(self) -> Vec<i32> {
-        self.assigned
     }
 }
 

@@ -1,8 +1,6 @@
 //! Membership of a group: polls librdkafka, delivers records to their partitions' queues, and carries out what workers ask
 //! for.
 
-mod config;
-
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -22,12 +20,11 @@ use tokio::sync::oneshot;
 use tokio::time::Instant;
 
 use super::context::{Change, Context};
-use super::fault::{concerns_the_log, explained, fault_of};
+use super::fault::{explained, fault_of};
 use super::holdings::Holdings;
-use super::mark::{Mark, Unchecked};
+use super::mark::Mark;
 use super::owned::{Assignment, Command, Handle, list_of, push, raw};
 use super::settings::Settings;
-use config::config;
 
 /// How many messages are taken before they are delivered and commands are looked at.
 const BURST: usize = 1024;
@@ -52,8 +49,6 @@ pub struct Source {
     commands: UnboundedReceiver<Command>,
     asked: UnboundedSender<Command>,
     holdings: Holdings,
-    /// What was assigned, and is not taken before it is known whose group it is.
-    unchecked: Option<Unchecked>,
 }
 
 impl Source {
@@ -80,18 +75,20 @@ impl Source {
         let (asked, commands) = unbounded_channel();
         let (consumer, holdings) = (Some(Arc::new(consumer)), Holdings::default());
         let (topic, group) = (topic.into(), config.get("group.id").unwrap_or_default().into());
-        let (deployment, entered, unchecked) = (None, false, None);
-        Ok(Self { topic, group, deployment, entered, consumer, changes, commands, asked, holdings, unchecked })
+        Ok(Self { topic, group, deployment: None, entered: false, consumer, changes, commands, asked, holdings })
     }
 
     /// Joins the group, unless it is another deployment's. Cancel safe: nothing is joined before all is known.
     async fn enter(&mut self, consumer: &Arc<StreamConsumer<Context>>) -> Outcome<()> {
-        if let Some(mark) = self.mark() {
-            let mut asking = Unchecked::new(mark, consumer, Vec::new());
+        if let Some(deployment) = &self.deployment {
+            let mark =
+                Mark { topic: self.topic.clone(), group: self.group.clone(), deployment: Arc::clone(deployment) };
+            let asked = Arc::clone(consumer);
+            let asking = tokio::task::spawn_blocking(move || mark.check(&asked));
             // Meanwhile the client is polled: only then does it log in.
             let mut stream = consumer.stream();
             tokio::select! {
-                checked = asking.answer() => checked?,
+                checked = asking => checked.map_err(|error| Fault::Transient(format!("asking the group: {error}")))??,
                 Some(Err(error)) = stream.next() => return self.failed(&error, &consumer.context().take_reason()),
             }
         }
@@ -99,17 +96,6 @@ impl Source {
         subscribed.map_err(|error| fault_of(&format!("subscribing to `{}`", self.topic), &error))?;
         self.entered = true;
         Ok(())
-    }
-
-    /// The mark of the deployment that reads, if it has one.
-    fn mark(&self) -> Option<Mark> {
-        let deployment = Arc::clone(self.deployment.as_ref()?);
-        Some(Mark { topic: self.topic.clone(), group: self.group.clone(), deployment })
-    }
-
-    /// Asks once more whose group it is before `assigned` is taken: two deployments that joined at once have found no mark.
-    fn ask(&mut self, assigned: Vec<i32>, consumer: &Arc<StreamConsumer<Context>>) {
-        self.unchecked = self.mark().map(|mark| Unchecked::new(mark, consumer, assigned));
     }
 
     fn consumer(&self) -> Arc<StreamConsumer<Context>> {
@@ -268,6 +254,45 @@ impl Source {
     }
 }
 
+fn config(settings: &Settings, group: &str) -> ClientConfig {
+    let mut config = settings.client();
+    config
+        .set("group.id", group)
+        .set("partition.assignment.strategy", "cooperative-sticky")
+        .set("enable.auto.commit", "false")
+        .set("enable.auto.offset.store", "false")
+        .set("auto.offset.reset", "error")
+        // As short as brokers allow by default: only then does another member read on where one died. A slow member that is
+        // taken for dead costs a rebalance, and no row.
+        .set("session.timeout.ms", "6000")
+        .set("heartbeat.interval.ms", "1000")
+        // A broker answers as soon as it has records. The one inside this process does not, and waits this long first.
+        .set("fetch.wait.max.ms", "50")
+        // Beside the bounded queue of a partition, librdkafka asks for more of it while it holds less than this...
+        .set("queued.max.messages.kbytes", "2048")
+        // Partitions that are added are read within this, and not after minutes.
+        .set("topic.metadata.refresh.interval.ms", "10000")
+        // By default it looks again a second later, and a worker would have no records meanwhile.
+        .set("fetch.queue.backoff.ms", "10")
+        // ... and then for so much, counted as it lies in the log: compressed, so it may be several times as large here.
+        .set("fetch.message.max.bytes", "131072");
+    config
+}
+
+/// Whether records read after such an error may be those of another log. None of these names its partition.
+fn concerns_the_log(code: Code) -> bool {
+    matches!(
+        code,
+        Code::AutoOffsetReset
+            | Code::AllBrokersDown
+            | Code::UnknownTopicOrPartition
+            | Code::UnknownTopicId
+            | Code::UnknownTopic
+            | Code::UnknownPartition
+            | Code::TopicAuthorizationFailed
+    )
+}
+
 fn settled(doing: &str, result: Outcome<KafkaResult<()>>) {
     let fault = match result {
         Ok(Ok(())) => return,
@@ -308,7 +333,6 @@ fn close(mut consumer: Arc<StreamConsumer<Context>>) {
 
 /// What the task that polls was woken by.
 enum Woken<'a> {
-    Checked(Outcome<()>),
     Change(Change),
     Command(Command),
     Message(KafkaResult<BorrowedMessage<'a>>),
@@ -330,24 +354,12 @@ impl Intake for Source {
             let deadline = self.holdings.deadline();
             let woken = tokio::select! {
                 biased;
-                checked = answer(&mut self.unchecked) => Woken::Checked(checked),
-                change = self.changes.recv(), if self.unchecked.is_none() => Woken::Change(change.expect("the client that reports is held")),
+                change = self.changes.recv() => Woken::Change(change.expect("the client that reports is held")),
                 command = self.commands.recv() => Woken::Command(command.expect("a sender is held to make handles of")),
                 message = stream.next() => Woken::Message(message.expect("a stream of messages never ends")),
                 () = until(deadline) => Woken::Deadline,
             };
             match woken {
-                Woken::Checked(checked) => {
-                    let assigned = self.unchecked.take().map(Unchecked::into_assigned).unwrap_or_default();
-                    if let Err(fault) = checked {
-                        self.ask(assigned, &consumer);
-                        return Err(fault);
-                    }
-                    return Ok(self.changed(Change::Assigned(assigned), &consumer));
-                }
-                Woken::Change(Change::Assigned(assigned)) if self.deployment.is_some() && !assigned.is_empty() => {
-                    self.ask(assigned, &consumer);
-                }
                 Woken::Change(change) => return Ok(self.changed(change, &consumer)),
                 Woken::Command(command) => self.obey(command, &consumer),
                 Woken::Message(first) => {
@@ -366,14 +378,6 @@ impl Intake for Source {
         if let Err(error) = left {
             tracing::warn!(%error, "cannot leave the group");
         }
-    }
-}
-
-/// Whether what was assigned may be taken; pending where nothing waits.
-async fn answer(unchecked: &mut Option<Unchecked>) -> Outcome<()> {
-    match unchecked {
-        Some(unchecked) => unchecked.answer().await,
-        None => std::future::pending().await,
     }
 }
 

@@ -11,7 +11,6 @@ use rdkafka::producer::DefaultProducerContext;
 use rdkafka::{ClientConfig, TopicPartitionList};
 use tally_adapters::kafka::{Producer as KafkaProducer, Settings, Source, TopicReader as KafkaTopicReader};
 use tally_adapters::memory::log::Broker;
-use tally_core::fence::{Offset, Partition};
 use tally_core::ports::{Intake, Producer, TopicReader};
 
 /// The environment variable that names brokers of another engine.
@@ -111,20 +110,6 @@ impl Librdkafka {
 }
 
 impl Librdkafka {
-    /// A member that reads for `deployment`.
-    pub(crate) fn join_for(&self, deployment: &str) -> Box<dyn Intake> {
-        let group = format!("{GROUP}-{}", self.topic);
-        let source = Source::new(&self.settings(), &group, &self.topic).unwrap();
-        Box::new(source.of_deployment(deployment))
-    }
-
-    /// What `group` has committed of a partition.
-    pub(crate) async fn committed(&self, partition: &Partition) -> Option<Offset> {
-        let group = format!("{GROUP}-{}", self.topic);
-        let reader = KafkaTopicReader::new(&self.settings(), &group, &self.topic).unwrap();
-        reader.bookmark(partition).await.unwrap()
-    }
-
     /// As retention would: everything of a partition before `start`. The in-process cluster cannot.
     pub(crate) async fn delete_before(&self, index: u32, start: u64) {
         let mut offsets = TopicPartitionList::new();

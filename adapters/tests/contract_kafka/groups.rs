@@ -3,10 +3,9 @@
 use std::collections::BTreeSet;
 
 use futures_util::future::select_all;
-use tally_core::fence::Offset;
-use tally_core::ports::log::{Rebalance, Revocation};
+use tally_core::ports::log::Revocation;
 
-use crate::engine::{Engine, Librdkafka, PARTITIONS, PATIENCE, Twin, engines, kafkas};
+use crate::engine::{Engine, Librdkafka, PARTITIONS, PATIENCE, Twin, engines};
 use crate::fill;
 use crate::member::Member;
 
@@ -81,59 +80,4 @@ async fn of_three_members_who_come_and_go_each_reads_its_share_of_12_partitions(
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn of_three_members_who_come_and_go_each_reads_its_share_of_64_partitions() {
     three_members_share(64).await;
-}
-
-/// Until something is asked back: then all that is owned is marked, and given back only after that.
-async fn mark_when_asked(kafka: &Librdkafka, member: &mut Member) {
-    loop {
-        match member.intake.next().await {
-            Ok(Rebalance::Revoked(..)) => break,
-            Ok(Rebalance::Assigned(more)) => {
-                member.owned.extend(more.into_iter().map(|one| (one.partition().index, one)));
-            }
-            Err(fault) => assert!(fault.is_retryable(), "{fault}"),
-        }
-    }
-    for owned in member.owned.values() {
-        owned.finished(Offset(0));
-        while kafka.committed(owned.partition()).await.is_none() {
-            tokio::task::yield_now().await;
-        }
-    }
-    member.owned.clear();
-}
-
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn of_two_deployments_that_find_no_mark_the_second_is_refused_before_it_reads() {
-    for kafka in kafkas(PARTITIONS).await {
-        let mut blue = Member::of(kafka.join_for("blue"));
-        blue.owns(PARTITIONS as usize).await;
-        // It has joined once something is asked back from the first, and before anything was committed.
-        let mut green = kafka.join_for("green");
-        let refused = async {
-            loop {
-                match green.next().await {
-                    Ok(Rebalance::Assigned(owned)) => assert!(owned.is_empty(), "it reads {owned:?}"),
-                    Err(fault) if !fault.is_retryable() => return fault.to_string(),
-                    _ => {}
-                }
-            }
-        };
-        let marked = async {
-            mark_when_asked(&kafka, &mut blue).await;
-            loop {
-                blue.step().await;
-            }
-        };
-        let said = tokio::time::timeout(PATIENCE, async {
-            tokio::select! {
-                said = refused => said,
-                () = marked => unreachable!("a member is polled for ever"),
-            }
-        });
-        let said = said.await.expect("a refusal in time");
-        assert!(said.contains("blue") && said.contains("green"), "{said}");
-        blue.owned.clear();
-        tokio::join!(green.leave(), blue.intake.leave());
-    }
 }

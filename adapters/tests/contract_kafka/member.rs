@@ -18,11 +18,7 @@ pub(crate) struct Member {
 
 impl Member {
     pub(crate) fn new(engine: &dyn Engine) -> Self {
-        Self::of(engine.join())
-    }
-
-    pub(crate) fn of(intake: Box<dyn Intake>) -> Self {
-        Self { intake, owned: BTreeMap::new(), ended: Vec::new() }
+        Self { intake: engine.join(), owned: BTreeMap::new(), ended: Vec::new() }
     }
 
     pub(crate) async fn step(&mut self) {

@@ -88,10 +88,17 @@ async fn what_adds_to_a_sum_is_put_back_only_where_that_is_asked_for() {
     let views = Entry { name: "views".into(), kind: "sum".into(), add: "view".into(), ..Entry::default() };
     let definitions = Definitions::new(&[views]).unwrap();
     let broker = broker(&[EVENT, VIEW]).await;
-    let careful = Replay { definitions, dry_run: true, ..replay(&broker) };
+    let careful = Replay { definitions, ..replay(&broker) };
     assert_eq!(careful.run(9).await.unwrap(), Replayed { sent: 1, sums: 1, ..Replayed::default() });
+    assert_eq!(replayed(&broker).await.iter().map(|(_, count)| count).sum::<u64>(), 1);
     let asked = Replay { sums: true, ..careful };
-    assert_eq!(asked.run(9).await.unwrap(), Replayed { sent: 2, ..Replayed::default() });
+    assert_eq!(
+        asked.run(9).await.unwrap(),
+        Replayed { sent: 1, ..Replayed::default() },
+        "it was not passed over for good"
+    );
+    assert_eq!(replayed(&broker).await.iter().map(|(_, count)| count).sum::<u64>(), 2);
+    assert_eq!(asked.run(9).await.unwrap(), Replayed::default());
 }
 
 #[tokio::test]

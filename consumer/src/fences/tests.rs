@@ -92,15 +92,21 @@ fn views() -> Definitions {
 }
 
 #[test]
-fn a_fence_moves_back_only_where_that_is_asked_for_and_says_how_far_it_was() {
+fn a_fence_moves_back_only_where_that_is_asked_for_and_says_how_far_it_may_have_been() {
     let (log, seen) = (log("t", 2, 9), Fence::new(Offset(6), 1, TopicId("t".into())));
     let to = |to, back| moved(Reset { back, ..reset(0, to) }, &seen, &log, &views());
     assert_eq!(to(ResetTo::Start, false).unwrap().offset, Offset(6), "it is past the log's start");
     assert!(to(ResetTo::Offset(3), false).unwrap_err().to_string().contains("--back"));
     let back = to(ResetTo::Offset(3), true).unwrap();
-    assert_eq!((back.offset, back.terms), (Offset(3), Terms { redo: Some(Offset(6)), ..Terms::default() }));
+    assert_eq!((back.offset, back.terms), (Offset(3), Terms { redo: Some(Offset(9)), ..Terms::default() }));
     let further = moved(Reset { back: true, ..reset(0, ResetTo::Start) }, &back, &log, &views()).unwrap();
-    assert_eq!((further.offset, further.terms.redo), (Offset(2), Some(Offset(6))), "the greatest it ever was");
+    assert_eq!((further.offset, further.terms.redo), (Offset(2), Some(Offset(9))));
+    let stays = to(ResetTo::Offset(6), true).unwrap();
+    assert_eq!(
+        (stays.offset, stays.terms.redo),
+        (Offset(6), Some(Offset(9))),
+        "a fence that was moved by hand goes on"
+    );
     assert_eq!(to(ResetTo::End, false).unwrap(), Fence::new(Offset(9), 1, TopicId("t".into())));
 }
 

@@ -18,8 +18,8 @@ pub enum Change<'a> {
         /// When that was said.
         at: UnixMillis,
     },
-    /// What the partition's cell of a sum gains, and never 0. Written twice it would count twice: it stands under the cell's
-    /// own condition beside the fence's.
+    /// What the partition's cell of a sum gains. Written twice it would count twice: it stands under the cell's own condition
+    /// beside the fence's. Also 0 is written: the cell has to say up to where it has the events.
     Cell {
         counter: &'a CounterId,
         /// What is added; less than 0 is taken off.

@@ -45,8 +45,8 @@ pub(super) enum Stopped {
     Due(Trigger),
     /// Nothing is left.
     AtTheEnd,
-    /// The next record has this action, which no definition in force has.
-    Unknown(Box<str>),
+    /// The next record, at this offset, has this action, which no definition in force has.
+    Unknown(Box<str>, Offset),
 }
 
 /// What one pass over the records has seen.
@@ -101,7 +101,7 @@ impl Lane {
                 Err(Rejection::BadAction(Some(action)))
                     if record.offset >= self.batch.to() && !learning.is_settled(record.offset) =>
                 {
-                    break Stopped::Unknown(action);
+                    break Stopped::Unknown(action, record.offset);
                 }
                 decoded => self.offer(run, record, decoded, &routing, &mut seen, context),
             };

@@ -99,6 +99,8 @@ impl Learning {
 
     /// The fence is replaced now: whether it was not already.
     pub(super) fn change(&mut self) -> bool {
-        !std::mem::replace(&mut self.stage, Stage::Changing).eq(&Stage::Changing)
+        let begins = self.stage != Stage::Changing;
+        self.stage = Stage::Changing;
+        begins
     }
 }

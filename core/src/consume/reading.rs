@@ -15,7 +15,7 @@ use super::{REFUSED, Setup};
 use crate::batch::Trigger;
 use crate::definitions::Definitions;
 use crate::event::Rejection;
-use crate::fence::{Alarm, Commit, Fence, Next, Offset, Reached, Terms};
+use crate::fence::{Alarm, Commit, Fence, Next, Reached, Terms};
 use crate::ports::Outcome;
 use crate::ports::log::Records;
 
@@ -80,6 +80,11 @@ impl Reading {
         self.lane.is_gathering() && self.learning.is_idle()
     }
 
+    /// When what is gathered is due by age. While the list of definitions is read it waits for that.
+    pub(super) fn due_at(&self) -> Option<Duration> {
+        self.lane.due_at().filter(|_| self.learning.is_idle())
+    }
+
     /// Whether records were read that are not written.
     pub(super) fn has_unsent(&self) -> bool {
         !self.lane.is_gathering() || !self.lane.batch.is_empty() || !self.runs.is_empty()
@@ -114,14 +119,13 @@ impl Reading {
         let due = match self.lane.take(&self.runs, &self.learning, self.partitions, context) {
             Stopped::Due(trigger) => Some(trigger),
             Stopped::AtTheEnd => None,
-            Stopped::Unknown(action) if !context.leaving => {
-                let polled =
-                    self.runs.back().and_then(|run| run.last_offset()).map_or(self.lane.offset(), Offset::next);
-                self.learning.ask(action, polled);
+            Stopped::Unknown(action, at) if !context.leaving => {
+                let last = self.runs.back().and_then(|run| run.last_offset()).map_or(at, |last| last.max(at));
+                self.learning.ask(action, last.next());
                 context.effects.push(Effect::ReadDefinitions);
                 return Then::GoOn;
             }
-            Stopped::Unknown(_) => None,
+            Stopped::Unknown(..) => None,
         };
         match due.or((context.leaving && !self.lane.batch.is_empty()).then_some(Trigger::Shutdown)) {
             Some(trigger) => {
@@ -252,7 +256,8 @@ impl Reading {
             Next::Reload => Then::Reload(outcome::cause_of(commit), outcome::summary(commit)),
             Next::Bisect => self.bisect(outcome::summary(commit), context),
             Next::Halt => {
-                let changes = writing.part().changes();
+                let sent = writing.transaction(&self.lane.fence);
+                let changes = sent.changes();
                 Then::Halt(Halt::Refused(outcome::refusal(
                     commit,
                     &changes,

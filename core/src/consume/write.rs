@@ -84,8 +84,7 @@ impl Writing {
         &self.part
     }
 
-    /// What sends the part: the transaction from the fence as it is known to the part's end. Where the fence was moved back,
-    /// its cells are read first.
+    /// What sends the part. Where the fence was moved back, its cells are read first.
     pub(super) fn send(&mut self, fence: &Fence) -> Effect {
         if fence.is_redoing() && self.adds_to_cells() {
             self.waits_for = WaitsFor::Cells;
@@ -97,8 +96,13 @@ impl Writing {
 
     fn commit(&mut self, fence: &Fence) -> Effect {
         self.waits_for = WaitsFor::Answer;
+        Effect::Commit(self.transaction(fence))
+    }
+
+    /// The part as a transaction: from the fence as it is known to the part's end.
+    pub(super) fn transaction(&self, fence: &Fence) -> Transaction {
         let advance = Advance { from: fence.clone(), to: self.part.to() };
-        Effect::Commit(Transaction { advance, batch: Arc::clone(&self.part), reached: self.reached.clone() })
+        Transaction { advance, batch: Arc::clone(&self.part), reached: self.reached.clone() }
     }
 
     fn read_cells(&self) -> Effect {

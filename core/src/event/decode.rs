@@ -152,7 +152,7 @@ impl<'a> Fields<'a> {
         let adds = direction == Direction::Add;
         match definition.kind() {
             CounterKind::Set => {
-                // Its reasons are as old as the likes themselves.
+                // Likes have reasons of their own, which dead letters and tools know.
                 let likes = definition.name == CounterName::LIKES;
                 let id = if likes { self.user()? } else { self.member(definition.member)? };
                 Ok(Deed::Member { id, present: adds })

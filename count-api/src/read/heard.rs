@@ -23,10 +23,11 @@ const PATIENCE: Duration = Duration::from_secs(10);
 /// The condition of readiness that the task states.
 const CONDITION: &str = "counts";
 
-/// What reads of the counts table have come to. A fault that passes says nothing: then the others would get no answer either.
+/// What reads of the counts table have come to. A fault that passes by itself is not counted: another instance of the API would
+/// have it, too.
 #[derive(Debug, Default)]
 pub struct Heard {
-    /// Reads in a row that no later one can do better than.
+    /// Reads in a row that the table has refused for good.
     failed: AtomicU32,
 }
 
@@ -60,19 +61,25 @@ pub struct AskCounts {
 }
 
 impl AskCounts {
+    /// Whether the process is not ready for the table's sake.
+    fn is_stated(&self) -> bool {
+        self.readiness.report().conditions.contains_key(CONDITION)
+    }
+
     async fn ask(&self, any: &CounterId) {
         let answer = timeout(PATIENCE, self.heard.of(self.counts.counter(any))).await;
         match answer {
-            Ok(Ok(_)) => {
+            Ok(Ok(_)) if self.is_stated() => {
                 tracing::info!("the counts table answers again");
-                self.readiness.ready(CONDITION);
+                self.readiness.forget(CONDITION);
             }
             Ok(Err(Fault::Fatal(why))) => {
-                if !self.readiness.report().conditions.contains_key(CONDITION) {
+                if !self.is_stated() {
                     tracing::error!(error = why, "the counts table gives no answers");
                 }
                 self.readiness.not_ready(CONDITION, why);
             }
+            Ok(Ok(_)) => {}
             Ok(Err(_)) | Err(_) => {}
         }
     }
@@ -82,7 +89,8 @@ impl Task for AskCounts {
     async fn run(self, stop: Stop) -> anyhow::Result<()> {
         let any = CounterId::likes(PostId::new("readiness")?);
         while stop.unless_requested(self.clock.sleep(EVERY)).await.is_ok() {
-            if self.heard.fails() {
+            // What requests have heard since then says nothing of readiness: the task alone takes it back.
+            if self.heard.fails() || self.is_stated() {
                 self.ask(&any).await;
             }
         }
