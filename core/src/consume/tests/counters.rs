@@ -55,6 +55,7 @@ fn an_action_that_was_defined_meanwhile_is_taken_by_a_new_fence_once_what_lies_b
     driven.step(said(0, &[LIKE, VIEW]));
     assert!(matches!(driven.asked(), Effect::ReadDefinitions));
     assert!(!driven.machine.reads(), "nothing more is read until that is settled");
+    assert_eq!(driven.machine.wake_at(), None, "nor does what is gathered wake the machine again and again");
     driven.step(Input::Definitions(Ok(views())));
     assert_eq!(driven.transaction().advance.to, Offset(1));
     driven.step(Input::Committed(Commit::Done));
