@@ -1,6 +1,5 @@
 //! One post of two with likes, retweets, replies and views, and what is found when one of them is put wrong.
 
-use tally_core::counter::ShardTally;
 use tally_core::definitions::Direction;
 use tally_core::ids::{ReservedKey, RowKey, ShardCount};
 use tally_core::ports::ScannedRow;
@@ -42,7 +41,7 @@ impl World {
         let row = ScannedRow { pk: key.to_string(), sort: sort.to_owned(), stated };
         self.rows.take(&row, self.ledger.names(), SHARDS);
         let counter = self.counters.entry(id.clone()).or_default();
-        counter.shards.entry(key.shard).or_insert_with(ShardTally::default).rows += amount.unwrap_or(1);
+        counter.shards.entry(key.shard).or_default().rows += amount.unwrap_or(1);
         counter.likes += amount.unwrap_or(1);
     }
 }
