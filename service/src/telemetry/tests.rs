@@ -21,6 +21,7 @@ impl Captured {
     }
 
     fn subscriber(&self, format: LogFormat) -> Box<dyn Subscriber + Send + Sync> {
+        attend();
         let writer = self.clone();
         subscriber(format, &"trace".parse().unwrap(), move || writer.clone())
     }
@@ -35,6 +36,15 @@ impl Write for Captured {
     fn flush(&mut self) -> io::Result<()> {
         Ok(())
     }
+}
+
+/// Has every place that logs be attended to from its first event on. Where a thread that nothing listens to comes to such a
+/// place first, tracing may take it for one that is of no interest to any thread.
+fn attend() {
+    static ONCE: std::sync::Once = std::sync::Once::new();
+    ONCE.call_once(|| {
+        tracing::subscriber::set_global_default(tracing_subscriber::registry()).expect("no other is set")
+    });
 }
 
 fn logged(format: LogFormat, emit: impl FnOnce()) -> String {
@@ -111,6 +121,7 @@ fn installing_twice_is_no_panic_and_a_panic_is_an_event() {
 fn events_of_requests_are_gathered_and_any_other_event_writes_them_out_in_order() {
     let (captured, gathered) = gathered();
     let format = LogFormat::Json;
+    attend();
     tracing::subscriber::with_default(subscriber(format, &"info".parse().unwrap(), gathered.clone()), || {
         tracing::info!(target: "tally_test::access", "first");
         tracing::info!(target: "tally_test::access", "second");
@@ -133,6 +144,7 @@ fn what_is_gathered_is_bounded_in_bytes_and_in_time() {
     const EVENTS: usize = 1_000;
     let (captured, gathered) = gathered();
     let attended = gathered.clone();
+    attend();
     tracing::subscriber::with_default(subscriber(LogFormat::Json, &"info".parse().unwrap(), gathered), || {
         for _ in 0..EVENTS {
             tracing::info!(target: "tally_test::access", text = "x".repeat(5_000), "request");
@@ -164,6 +176,7 @@ fn a_request_does_not_wait_for_a_disk_and_lines_keep_their_order() {
     let disk = captured.0.lock();
     let (done, answered) = std::sync::mpsc::channel();
     let speaker = std::thread::spawn(move || {
+        attend();
         tracing::subscriber::with_default(subscriber(LogFormat::Json, &"info".parse().unwrap(), gathered), || {
             for number in 0..EVENTS {
                 tracing::info!(target: "tally_test::access", number, text = "x".repeat(1_000), "request");
@@ -210,6 +223,7 @@ fn lines_that_cannot_be_written_are_dropped_and_said_later_and_nothing_panics() 
     let attended = gathered.clone();
     let subscribed = subscriber(LogFormat::Json, &"info".parse().unwrap(), gathered.clone());
     let said = subscriber(LogFormat::Json, &"info".parse().unwrap(), gathered);
+    attend();
     std::thread::spawn(move || tracing::subscriber::with_default(said, || attended.attend()));
     tracing::subscriber::with_default(subscribed, || {
         *disk.room.lock() = 20;
