@@ -43,7 +43,7 @@ impl Write for Captured {
 fn attend() {
     static ONCE: std::sync::Once = std::sync::Once::new();
     ONCE.call_once(|| {
-        tracing::subscriber::set_global_default(tracing_subscriber::registry()).expect("no other is set")
+        tracing::subscriber::set_global_default(tracing_subscriber::registry()).expect("no other is set");
     });
 }
 
