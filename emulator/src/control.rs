@@ -210,7 +210,7 @@ pub(crate) fn answer(
     }
 }
 
-/// The answer to a request that a page of another site sent, whatever it asks for.
+/// The answer to every request that a page of another site sent.
 pub(crate) fn refusal(head: &Parts, here: Option<IpAddr>) -> Option<Response<Bytes>> {
     let (status, why) = guard::check_sender(head, here).err()?;
     Some(answered(status, &json!({"error": why})))

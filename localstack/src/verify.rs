@@ -13,10 +13,12 @@ use std::future::Future;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
+use anyhow::Context as _;
 use serde_json::json;
 use tally_core::backoff::Backoff;
 use tally_core::counter::Counter;
-use tally_core::ids::{CounterId, CounterKind, CounterName};
+use tally_core::definitions::SubjectField;
+use tally_core::ids::{CounterId, CounterKind, CounterName, PostId};
 use tally_core::lineage::Lineage;
 use tally_core::ports::{
     ChangeStream as _, Counts as _, Cursor, DeploymentConfig as _, Positions as _, Rows as _, Runs as _, Segment,
@@ -40,7 +42,8 @@ const PATIENCE: Duration = Duration::from_secs(120);
 const MEMORY: Duration = Duration::from_secs(5);
 /// Between two looks.
 const LOOK_EVERY: Duration = Duration::from_millis(100);
-const BATCH: usize = 100;
+/// The most counters in one question to the API.
+const MOST: usize = 400;
 
 /// All of one table, in one part.
 const WHOLE: Segment = Segment { index: 0, of: 1 };
@@ -197,18 +200,18 @@ impl Verify<'_> {
         Ok((rows, counters, differences))
     }
 
-    /// What the API answers about the likes of every post that has any and of the load's own, once it had time to forget
-    /// what it remembers.
+    /// What the API answers about every post that has a counter and of the load's own, once it had time to forget what it
+    /// remembers. A hashtag's counters have other routes, and are not asked for.
     async fn answers(&self, rows: &Rows, counters: &CountsTable) -> anyhow::Result<Differences> {
-        let own = self.0.ledger.names().posts().iter().cloned().map(CounterId::likes);
-        let likes = counters.keys().filter(|id| id.name == CounterName::LIKES).cloned();
-        let mut ids: Vec<CounterId> = likes.chain(own).collect();
-        ids.sort_unstable();
-        ids.dedup();
+        let of_posts = self.0.counters.all().iter().filter(|definition| definition.subject == SubjectField::Post);
+        let names: Vec<CounterName> = of_posts.map(|definition| definition.name.clone()).collect();
+        let known = counters.keys().filter(|id| names.contains(&id.name)).map(|id| &id.post);
+        let posts: BTreeSet<&PostId> = known.chain(self.0.ledger.names().posts()).collect();
+        let posts: Vec<&PostId> = posts.into_iter().collect();
         let deadline = Instant::now() + MEMORY;
         let client = Client::new(self.0.api);
         loop {
-            let differences = served_with_rows(&ask(&client, &ids).await?, rows);
+            let differences = served_with_rows(&ask(&client, &posts, &names).await?, rows);
             if differences.count == 0 || Instant::now() >= deadline {
                 return Ok(differences);
             }
@@ -234,15 +237,22 @@ impl Verify<'_> {
     }
 }
 
-async fn ask(client: &Client, ids: &[CounterId]) -> anyhow::Result<BTreeMap<CounterId, u64>> {
+/// The counters called `names` of each of `posts`, as the API answers.
+async fn ask(client: &Client, posts: &[&PostId], names: &[CounterName]) -> anyhow::Result<BTreeMap<CounterId, i64>> {
     let mut served = BTreeMap::new();
-    for batch in ids.chunks(BATCH) {
-        let posts: Vec<&str> = batch.iter().map(|id| id.post.as_str()).collect();
-        let answer = client.post("/v1/likes:batchGet", &json!({"post_ids": posts})).await?;
+    let called: Vec<&str> = names.iter().map(CounterName::as_str).collect();
+    for batch in posts.chunks((MOST / names.len().max(1)).max(1)) {
+        let ids: Vec<&str> = batch.iter().map(|post| post.as_str()).collect();
+        let answer = client.post("/v1/counters:batchGet", &json!({"post_ids": ids, "counters": called})).await?;
         let counts = answer["counts"].as_array().map_or(&[][..], Vec::as_slice);
-        anyhow::ensure!(counts.len() == batch.len(), "the API answered for {} of {} posts", counts.len(), batch.len());
-        let shown = counts.iter().map(|count| count["likes"].as_u64().unwrap_or(u64::MAX));
-        served.extend(batch.iter().cloned().zip(shown));
+        let asked = batch.iter().flat_map(|post| names.iter().map(|name| (*post, name)));
+        let asked: Vec<CounterId> =
+            asked.map(|(post, name)| CounterId { post: post.clone(), name: name.clone() }).collect();
+        anyhow::ensure!(counts.len() == asked.len(), "the API answered {} of {} counters", counts.len(), asked.len());
+        for (id, count) in asked.into_iter().zip(counts) {
+            let shown = count["value"].as_i64().with_context(|| format!("{id}: the API answers {count}"))?;
+            served.insert(id, shown);
+        }
     }
     Ok(served)
 }
@@ -258,8 +268,8 @@ impl fmt::Display for Comparison {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         writeln!(
             f,
-            "compared: each row of the load with what was said last, each sum with what was acknowledged, every count with its \
-             rows, every answer about likes with its count"
+            "compared: each row of the load with what was said last, each sum with what was acknowledged, every count and \
+             every answer about a post with its rows"
         )?;
         writeln!(f, "  {:<12} {}", "events", self.events)?;
         for (name, Compared { rows, counts, total }) in &self.compared {

@@ -42,7 +42,7 @@ fn feeder() -> impl Strategy<Value = Feeder> {
     prop_oneof![
         4 => Just(Feeder::Usual),
         1 => (1..5u64).prop_map(|from| Feeder::Inherit { from: Ordinal(from) }),
-        2 => (1..5u64).prop_map(|from| Feeder::Contest { from: Ordinal(from) }),
+        4 => (1..4u64).prop_map(|from| Feeder::Contest { from: Ordinal(from) }),
     ]
 }
 
@@ -65,7 +65,7 @@ fn prune(g: u64) -> impl Strategy<Value = Option<Prune>> {
         let most = finished.len();
         subsequence(finished, 0..=most).prop_map(move |finished| Prune { floor: Ordinal(floor), finished })
     };
-    if g < 2 { Just(None).boxed() } else { option::weighted(0.25, (1..g).prop_flat_map(of)).boxed() }
+    if g < 2 { Just(None).boxed() } else { option::weighted(0.4, (1..g).prop_flat_map(of)).boxed() }
 }
 
 fn updates() -> impl Strategy<Value = Update> {
@@ -224,7 +224,7 @@ fn the_sequences_drawn_meet_every_verdict() {
     let mut runner = proptest::test_runner::TestRunner::deterministic();
     let mut met: BTreeMap<String, u32> = BTreeMap::new();
     let mut count = |what: String| *met.entry(what).or_default() += 1;
-    for _ in 0..400 {
+    for _ in 0..200 {
         let sequence = vec(updates(), 1..30).new_tree(&mut runner).unwrap().current();
         let mut counter = Counter::default();
         for update in sequence {

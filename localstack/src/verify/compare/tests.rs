@@ -84,7 +84,8 @@ fn what_agrees_has_no_differences_and_strangers_are_counted_too() {
     let world = world();
     assert_eq!(world.differences(), [""; 0]);
     assert_eq!(counters_with_rows(&world.counters, &world.rows).count, 0);
-    let served = BTreeMap::from([(world.id(Counted::Likes, 0), 11), (world.id(Counted::Likes, 1), 0)]);
+    let right = [(Counted::Likes, 0, 11), (Counted::Likes, 1, 0), (Counted::Views, 0, 60), (Counted::Retweets, 0, 6)];
+    let served = right.map(|(counted, post, value)| (world.id(counted, post), value)).into();
     assert_eq!(served_with_rows(&served, &world.rows).count, 0);
     let compared = compared(&world.rows, &world.counters);
     let of = |counted| compared[&world.id(counted, 0).name];
@@ -165,8 +166,10 @@ fn a_count_off_by_one_is_found_in_its_shard_in_the_total_and_in_the_answer() {
         assert_eq!(counters_with_rows(&world.counters, &world.rows).count, 1 + right[&id].shards.len() as u64);
         world.counters = right;
     }
-    let served = BTreeMap::from([(world.id(Counted::Likes, 0), 12)]);
-    assert_eq!(served_with_rows(&served, &world.rows).listed, ["post-1: 11 rows, the API answers 12"]);
+    let served = BTreeMap::from([(world.id(Counted::Likes, 0), 12), (world.id(Counted::Views, 0), 35)]);
+    let expected =
+        ["post-1: the rows come to 11, the API answers 12", "post-1 +views: the rows come to 60, the API answers 35"];
+    assert_eq!(served_with_rows(&served, &world.rows).listed, expected);
 }
 
 #[test]
