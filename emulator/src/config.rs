@@ -34,6 +34,10 @@ pub struct Config {
     pub first_sequence: u128,
     /// A read without `ConsistentRead` answers with the state of some moment within this bound.
     pub read_lag: Duration,
+    /// Write units that the items of one partition key may use in a second; `None` for no limit.
+    pub key_write_units: Option<u32>,
+    /// Read units that the items of one partition key may use in a second; `None` for no limit.
+    pub key_read_units: Option<u32>,
     /// Faults from the start; [`crate::Emulator::set_faults`] replaces them.
     pub faults: Vec<Rule>,
     /// Whether the server answers the control routes.
@@ -56,6 +60,8 @@ impl Default for Config {
             stream_reorder: Duration::ZERO,
             first_sequence: 100_000_000_000_000_000_000,
             read_lag: Duration::from_millis(100),
+            key_write_units: None,
+            key_read_units: None,
             faults: Vec::new(),
             control: false,
         }

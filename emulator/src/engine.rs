@@ -9,6 +9,7 @@ pub(crate) mod schema;
 pub(crate) mod shard;
 pub(crate) mod stream;
 pub(crate) mod table;
+pub(crate) mod throughput;
 pub(crate) mod tokens;
 pub(crate) mod watch;
 
@@ -20,6 +21,7 @@ use rand::{RngExt, SeedableRng};
 use self::key::Key;
 use self::stream::Stream;
 use self::table::{Context, Stored, Table};
+use self::throughput::{Throughput, Use};
 use self::tokens::Tokens;
 use crate::clock::{Millis, millis};
 use crate::config::Config;
@@ -33,6 +35,7 @@ pub(crate) struct Engine {
     /// The moment of the request at hand.
     pub(crate) now: Millis,
     pub(crate) tokens: Tokens,
+    throughput: Throughput,
     tables: BTreeMap<String, Table>,
     /// Streams that were switched off and can still be read.
     retired: Vec<Stream>,
@@ -44,6 +47,7 @@ impl Engine {
     pub(crate) fn new(config: Config, now: Millis) -> Self {
         Self {
             rng: StdRng::seed_from_u64(config.seed),
+            throughput: Throughput::new(config.key_read_units, config.key_write_units),
             config,
             now,
             tokens: Tokens::default(),
@@ -129,6 +133,23 @@ impl Engine {
         let mut context = Context { now: self.now, config: &self.config, rng: &mut self.rng, by_service: false };
         table.write(key, new, &mut context);
         Ok(())
+    }
+
+    /// Refuses a request of `key` in `table` where that key has used up what it may.
+    pub(crate) fn admit(&self, used: Use, table: &str, key: &Key) -> Result<(), Error> {
+        if !self.throughput.limits(used) {
+            return Ok(());
+        }
+        self.throughput.admit(used, self.table(table)?, key, self.now)
+    }
+
+    /// Adds what a request of `key` in `table` used, in half units.
+    pub(crate) fn spend(&mut self, used: Use, table: &str, key: &Key, halves: u64) {
+        if self.throughput.limits(used)
+            && let Some(table) = self.tables.get(table)
+        {
+            self.throughput.spend(used, table, key, halves, self.now);
+        }
     }
 
     /// The moment a read sees: now when it asked for consistency, otherwise somewhere within the lag.

@@ -1,6 +1,7 @@
 //! What a request can be refused with, in DynamoDB's names, statuses and body; leaves the deciding to the operations.
 
 use crate::engine::image::Image;
+use crate::engine::throughput::Use;
 use crate::value::{Invalid, Refusal};
 use crate::wire::json::Writer;
 
@@ -73,7 +74,15 @@ pub(crate) struct Reason {
     pub(crate) item: Option<Image>,
 }
 
+/// What a request is told that was more than there is capacity for.
+const TOO_MUCH: &str = "Throughput exceeds the current capacity of your table or index.";
+
 impl Reason {
+    /// There is no capacity for this action.
+    pub(crate) fn throttled() -> Self {
+        Self::new("ThrottlingError", TOO_MUCH)
+    }
+
     /// The action was fine; another one cancelled the transaction.
     pub(crate) const NONE: Self = Self { code: "None", message: None, item: None };
 
@@ -90,11 +99,20 @@ pub(crate) struct Error {
     pub(crate) item: Option<Image>,
     /// One reason for each action of a cancelled transaction.
     pub(crate) reasons: Vec<Reason>,
+    /// Which limit refused it, and of which resource.
+    pub(crate) limit: Option<Limit>,
+}
+
+/// A limit, as an element of `ThrottlingReasons` names it.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct Limit {
+    reason: &'static str,
+    resource: String,
 }
 
 impl Error {
     pub(crate) fn new(kind: Kind, message: impl Into<String>) -> Self {
-        Self { kind, message: message.into(), item: None, reasons: Vec::new() }
+        Self { kind, message: message.into(), item: None, reasons: Vec::new(), limit: None }
     }
 
     pub(crate) fn validation(message: impl Into<String>) -> Self {
@@ -112,6 +130,17 @@ impl Error {
 
     pub(crate) fn condition_failed(item: Option<Image>) -> Self {
         Self { item, ..Self::new(Kind::ConditionalCheckFailed, "The conditional request failed") }
+    }
+
+    /// The items of one partition key took more than they may.
+    pub(crate) fn key_is_hot(used: Use, resource: &str, on_demand: bool) -> Self {
+        let reason = match used {
+            Use::Read => "TableReadKeyRangeThroughputExceeded",
+            Use::Write => "TableWriteKeyRangeThroughputExceeded",
+        };
+        let kind = if on_demand { Kind::Throttling } else { Kind::ProvisionedThroughputExceeded };
+        let limit = Limit { reason, resource: resource.to_owned() };
+        Self { limit: Some(limit), ..Self::new(kind, TOO_MUCH) }
     }
 
     pub(crate) fn cancelled(reasons: Vec<Reason>) -> Self {
@@ -139,6 +168,16 @@ impl Error {
             out.key(message).string(&self.message);
             if let Some(item) = &self.item {
                 out.key("Item").image(item);
+            }
+            if let Some(limit) = &self.limit {
+                // The two exceptions that have this member spell it differently.
+                let key = if self.kind == Kind::Throttling { "throttlingReasons" } else { "ThrottlingReasons" };
+                out.key(key).array(|out| {
+                    out.object(|out| {
+                        out.key("reason").string(limit.reason);
+                        out.key("resource").string(&limit.resource);
+                    });
+                });
             }
             if self.kind == Kind::TransactionCanceled {
                 out.key("CancellationReasons").array(|out| self.reasons.iter().for_each(|reason| reason.write(out)));

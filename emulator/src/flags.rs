@@ -53,6 +53,14 @@ pub(crate) struct Flags {
     #[arg(long, env = "TALLY_EMULATOR_READ_LAG", default_value = "100ms", value_parser = duration)]
     read_lag: Duration,
 
+    /// Write units that the items of one partition key may use in a second; more is throttled, with the reasons that the real store gives, which lets each have 1000.
+    #[arg(long, env = "TALLY_EMULATOR_KEY_WRITE_UNITS", value_parser = clap::value_parser!(u32).range(1..))]
+    key_write_units: Option<u32>,
+
+    /// Read units that the items of one partition key may use in a second; the real store lets each have 3000.
+    #[arg(long, env = "TALLY_EMULATOR_KEY_READ_UNITS", value_parser = clap::value_parser!(u32).range(1..))]
+    key_read_units: Option<u32>,
+
     /// Seed of the random generator.
     #[arg(long, env = "TALLY_EMULATOR_SEED", default_value_t = 0)]
     seed: u64,
@@ -100,6 +108,8 @@ impl Flags {
             stream_delay: self.stream_delay,
             stream_reorder: self.stream_reorder,
             read_lag: self.read_lag,
+            key_write_units: self.key_write_units,
+            key_read_units: self.key_read_units,
             faults,
             control: self.control,
             ..Config::default()

@@ -111,9 +111,7 @@ impl Call {
     /// How this request is refused when a fault says so and it is not to be carried out.
     pub(crate) fn refused_by(&self, fault: Fault, rng: &mut StdRng) -> Error {
         let reason = match fault {
-            Fault::Throttle => {
-                Reason::new("ThrottlingError", "Throughput exceeds the current capacity of your table or index.")
-            }
+            Fault::Throttle => Reason::throttled(),
             Fault::Conflict => Reason::new("TransactionConflict", "Transaction is ongoing for the item"),
             _ => {
                 return Error::new(

@@ -78,6 +78,10 @@ pub(crate) struct Context<'a> {
 
 impl Table {
     /// How many partitions the table begins with. The server never splits one.
+    pub(crate) fn is_on_demand(&self) -> bool {
+        self.provisioned.is_none()
+    }
+
     pub(crate) fn partitions(&self) -> u64 {
         let Some((read, write)) = self.provisioned else { return ON_DEMAND_PARTITIONS };
         // A provisioned table begins with as many as its units ask for, the sum rounded up.

@@ -10,7 +10,9 @@ use rand::rngs::StdRng;
 pub(crate) use self::get::BatchGetItem;
 pub(crate) use self::write::BatchWriteItem;
 use super::params::wrong_length;
+use crate::engine::Engine;
 use crate::engine::key::Key;
+use crate::engine::throughput::Use;
 use crate::error::Error;
 
 /// A batch has at least one element for each table and not too many in all.
@@ -33,6 +35,20 @@ fn refuse_duplicates<'a>(keys: impl Iterator<Item = &'a Key>) -> Result<(), Erro
         }
     }
     Ok(())
+}
+
+/// Refuses a batch whose every key is hot: of one that has others, the hot ones are left out.
+fn refuse_all_hot<'a>(
+    used: Use,
+    mut places: impl Iterator<Item = (&'a str, &'a Key)>,
+    engine: &Engine,
+) -> Result<(), Error> {
+    let mut last = Ok(());
+    let all = places.all(|(table, key)| {
+        last = engine.admit(used, table, key);
+        last.is_err()
+    });
+    if all { last } else { Ok(()) }
 }
 
 /// Which of a batch's elements are not done: when only a part is to be, at least one is not and at least one is.

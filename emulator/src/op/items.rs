@@ -4,14 +4,15 @@ use serde::Deserialize;
 
 use crate::engine::Engine;
 use crate::engine::image::Image;
+use crate::engine::throughput::Use;
 use crate::error::Error;
 use crate::value::{Item, Values};
 use crate::wire::json::Writer;
 
 use super::Operation;
-use super::capacity::{Consumed, Report, read_halves};
+use super::capacity::{Consumed, Report, read_halves, write_halves};
 use super::params::{Names, ReturnValues, Unsupported, check_table_name, parse_projection, refuse, required_item};
-use super::write::{Action, Parameters, Plan, Refused, Verb};
+use super::write::{Action, Parameters, Plan, Verb};
 
 /// Stores an item whole.
 #[derive(Debug, Deserialize)]
@@ -168,7 +169,17 @@ impl Answer {
         check_table_name(&parameters.table)?;
         let mut action = parameters.parse(verb)?;
         let table = engine.table(&action.table)?;
-        let plan = action.plan(action.key(table)?, table).map_err(Refused::into_error)?;
+        let key = action.key(table)?;
+        engine.admit(Use::Write, &action.table, &key)?;
+        let plan = match action.plan(key.clone(), table) {
+            Ok(plan) => plan,
+            Err(refused) => {
+                let before = write_halves(table.rows.get(&key, None).map_or(0, Image::size));
+                engine.spend(Use::Write, &action.table, &key, before);
+                return Err(refused.into_error());
+            }
+        };
+        let halves = write_halves(plan.bytes());
         let mut consumed = Consumed::default();
         plan.consume(table, 1, &mut consumed);
         let answer = Writer::document(|out| {
@@ -176,6 +187,7 @@ impl Answer {
             consumed.write_one(out, self.report);
         });
         let Plan { key, new, .. } = plan;
+        engine.spend(Use::Write, &action.table, &key, halves);
         engine.write(&action.table, &key, new.as_ref())?;
         Ok(answer)
     }
@@ -237,10 +249,13 @@ impl Operation for GetItem {
         let projection = parse_projection(self.projection_expression.as_deref(), self.expression_attribute_names)?;
         let as_of = engine.as_of(consistent);
         let table = engine.table(&self.table_name)?;
-        let found = table.rows.get(&table.schema.key_of(&key)?, as_of);
+        let key = table.schema.key_of(&key)?;
+        engine.admit(Use::Read, &self.table_name, &key)?;
+        let found = table.rows.get(&key, as_of);
         let mut consumed = Consumed::default();
-        consumed.add(&table.name, read_halves(found.map_or(0, Image::size), consistent));
-        Ok(Writer::document(|out| {
+        let halves = read_halves(found.map_or(0, Image::size), consistent);
+        consumed.add(&table.name, halves);
+        let answer = Writer::document(|out| {
             if let Some(image) = found {
                 out.key("Item");
                 match &projection {
@@ -249,6 +264,8 @@ impl Operation for GetItem {
                 }
             }
             consumed.write_one(out, report);
-        }))
+        });
+        engine.spend(Use::Read, &self.table_name, &key, halves);
+        Ok(answer)
     }
 }

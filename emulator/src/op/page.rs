@@ -140,10 +140,11 @@ pub(super) struct Ask<'a> {
 }
 
 impl Ask<'_> {
-    /// Reads the page and writes the answer.
-    pub(super) fn answer(&self) -> Vec<u8> {
+    /// Reads the page and writes the answer; the page's cost beside it.
+    pub(super) fn answer(&self) -> (Vec<u8>, Halves) {
         let mut out = Writer::new();
         let mut page = Page::default();
+        let mut cost = 0;
         out.object(|out| {
             if self.select == Select::Count {
                 self.read(&mut page, None);
@@ -157,6 +158,7 @@ impl Ask<'_> {
             }
             let mut consumed = Consumed::default();
             let halves = self.halves(&page);
+            cost = halves;
             let table = &self.source.table.name;
             match self.source.index {
                 None => consumed.add(table, halves),
@@ -164,7 +166,7 @@ impl Ask<'_> {
             }
             consumed.write_one(out, self.report);
         });
-        out.finish()
+        (out.finish(), cost)
     }
 
     /// What the page costs: each partition that it came by rounds up by itself, also one that had nothing for it.

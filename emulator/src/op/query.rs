@@ -8,6 +8,7 @@ use crate::engine::Engine;
 use crate::engine::key::Key;
 use crate::engine::rows::Range;
 use crate::engine::schema::KeyAttribute;
+use crate::engine::throughput::Use;
 use crate::error::Error;
 use crate::expression::{KeyCondition, KeyRange, RangeCondition};
 use crate::value::{Item, Value, Values};
@@ -74,6 +75,8 @@ impl Operation for Query {
         let selected = condition.resolve(&source.table.schema.hash.name, source.range_name())?;
         check_types(source, &selected)?;
         refuse_key_filter(source, &expressions)?;
+        let collection = Key::new(&selected.hash, &[]);
+        engine.admit(Use::Read, &self.table_name, &collection)?;
         let mut range = Key::collection(&selected.hash, selected.range.as_ref());
         let forward = self.scan_index_forward.unwrap_or(true);
         let single = finds_one_at_most(source, &selected);
@@ -86,7 +89,9 @@ impl Operation for Query {
         // Where there is nothing behind the first item, a limit of one has cut nothing off.
         let limit = limit.filter(|_| !single);
         let ask = Ask { source, range, forward, limit, select, expressions: &expressions, as_of, consistent, report };
-        Ok(ask.answer())
+        let (answer, halves) = ask.answer();
+        engine.spend(Use::Read, &self.table_name, &collection, halves);
+        Ok(answer)
     }
 }
 

@@ -80,7 +80,7 @@ impl Operation for Scan {
         }
         let ask =
             Ask { source, range, forward: true, limit, select, expressions: &expressions, as_of, consistent, report };
-        Ok(ask.answer())
+        Ok(ask.answer().0)
     }
 }
 

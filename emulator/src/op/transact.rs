@@ -9,13 +9,14 @@ use xxhash_rust::xxh64::Xxh64;
 use crate::engine::Engine;
 use crate::engine::image::Image;
 use crate::engine::key::Key;
+use crate::engine::throughput::Use;
 use crate::error::{Error, Reason};
 use crate::limits::{TOKEN_CHARS, TRANSACTION_ACTIONS, TRANSACTION_BYTES};
 use crate::value::{Item, Values};
 use crate::wire::json::Writer;
 
 use super::Operation;
-use super::capacity::{Consumed, Report, read_halves};
+use super::capacity::{Consumed, Report, read_halves, write_halves};
 use super::items::refuse_metrics;
 use super::params::{Names, check_table_name, parse_projection, required_item, wrong_length};
 use super::write::{Action, Parameters, Plan, Refused, Verb};
@@ -181,19 +182,36 @@ fn keys_of(actions: &[Action], engine: &Engine) -> Result<Vec<Key>, Error> {
     Ok(keys)
 }
 
+/// Cancels a transaction that has hot keys, with a reason at the place of each of them.
+fn refuse_hot<'a>(used: Use, places: impl Iterator<Item = (&'a str, &'a Key)>, engine: &Engine) -> Result<(), Error> {
+    let reason = |(table, key)| engine.admit(used, table, key).map_or_else(|_| Reason::throttled(), |()| Reason::NONE);
+    let reasons: Vec<Reason> = places.map(reason).collect();
+    if reasons.iter().any(|reason| *reason != Reason::NONE) {
+        return Err(Error::cancelled(reasons));
+    }
+    Ok(())
+}
+
 /// Does everything, or nothing.
 fn carry_out(mut actions: Vec<Action>, keys: Vec<Key>, engine: &mut Engine) -> Result<Consumed, Error> {
+    refuse_hot(Use::Write, actions.iter().map(|action| action.table.as_str()).zip(&keys), engine)?;
     let mut plans = Vec::with_capacity(actions.len());
-    for (action, key) in actions.iter_mut().zip(keys) {
-        plans.push(action.plan(key, engine.table(&action.table)?));
+    for (action, key) in actions.iter_mut().zip(&keys) {
+        plans.push(action.plan(key.clone(), engine.table(&action.table)?));
     }
     if plans.iter().any(Result::is_err) {
+        // It was prepared, and that is half of what a transaction costs.
+        for (action, key) in actions.iter().zip(&keys) {
+            let size = engine.table(&action.table)?.rows.get(key, None).map_or(0, Image::size);
+            engine.spend(Use::Write, &action.table, key, write_halves(size));
+        }
         let reason = |plan: Result<Plan, Refused>| plan.err().map_or(Reason::NONE, Refused::into_reason);
         return Err(Error::cancelled(plans.into_iter().map(reason).collect()));
     }
     let mut consumed = Consumed::default();
     for (action, plan) in actions.into_iter().zip(plans.into_iter().flatten()) {
         plan.consume(engine.table(&action.table)?, 2, &mut consumed);
+        engine.spend(Use::Write, &action.table, &plan.key, 2 * write_halves(plan.bytes()));
         if action.verb != Verb::Check {
             engine.write(&action.table, &plan.key, plan.new.as_ref())?;
         }
@@ -261,6 +279,7 @@ impl Operation for TransactGetItems {
         let mut consumed = Consumed::default();
         let count = self.transact_items.len();
         let mut found = Vec::with_capacity(count);
+        let mut read = Vec::with_capacity(count);
         let mut bytes = 0;
         for (nth, item) in self.transact_items.into_iter().enumerate() {
             let get = super::params::required("get", item.get)?;
@@ -272,18 +291,21 @@ impl Operation for TransactGetItems {
             let image = table.rows.get(&key, None);
             let size = image.map_or(0, Image::size);
             bytes += size;
-            consumed.add(&table.name, 2 * read_halves(size, true));
+            let halves = 2 * read_halves(size, true);
+            consumed.add(&table.name, halves);
             found.push((image, projection));
-            if !seen.insert((get.table_name, key)) {
+            if !seen.insert((get.table_name.clone(), key.clone())) {
                 return Err(Error::validation("Transaction request cannot include multiple operations on one item"));
             }
+            read.push((get.table_name, key, halves));
         }
         if bytes > TRANSACTION_BYTES {
             return Err(Error::validation(
                 "The items of the transaction together have exceeded the maximum allowed size of 4 MB",
             ));
         }
-        Ok(Writer::document(|out| {
+        refuse_hot(Use::Read, read.iter().map(|(table, key, _)| (table.as_str(), key)), engine)?;
+        let answer = Writer::document(|out| {
             out.key("Responses").array(|out| {
                 for (image, projection) in &found {
                     out.object(|out| match (image, projection) {
@@ -294,6 +316,10 @@ impl Operation for TransactGetItems {
                 }
             });
             consumed.write_all(out, report, Some("ReadCapacityUnits"));
-        }))
+        });
+        for (table, key, halves) in read {
+            engine.spend(Use::Read, &table, &key, halves);
+        }
+        Ok(answer)
     }
 }

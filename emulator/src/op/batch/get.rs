@@ -4,17 +4,18 @@ use std::collections::BTreeMap;
 
 use serde::Deserialize;
 
-use super::{check_count, left_out, refuse_duplicates};
+use super::{check_count, left_out, refuse_all_hot, refuse_duplicates};
 use crate::clock::Millis;
 use crate::engine::Engine;
 use crate::engine::image::Image;
 use crate::engine::key::Key;
 use crate::engine::table::Table;
+use crate::engine::throughput::Use;
 use crate::error::Error;
 use crate::expression::Projection;
 use crate::limits::{BATCH_GET_BYTES, BATCH_GETS};
 use crate::op::Operation;
-use crate::op::capacity::{Consumed, Report, read_halves};
+use crate::op::capacity::{Consumed, Halves, Report, read_halves};
 use crate::op::params::{Names, Unsupported, check_table_name, parse_projection, refuse, required};
 use crate::value::Item;
 use crate::wire::json::Writer;
@@ -112,11 +113,16 @@ impl BatchGetItem {
             let as_of = engine.as_of(reads.consistent);
             checked.push((name, reads, as_of));
         }
-        let mut left_out = left_out(count, partly, &mut engine.rng).into_iter();
-        let engine = &*engine;
+        let places =
+            || checked.iter().flat_map(|(name, reads, _)| reads.keys.iter().map(move |(key, _)| (name.as_str(), key)));
+        refuse_all_hot(Use::Read, places(), engine)?;
+        let left_out = left_out(count, partly, &mut engine.rng).into_iter();
+        let hot = places().map(|(name, key)| engine.admit(Use::Read, name, key).is_err());
+        let left_out: Vec<bool> = left_out.zip(hot).map(|(is_left, is_hot)| is_left || is_hot).collect();
+        let mut left_out = left_out.into_iter();
         let tables = checked.iter().map(|(name, ..)| engine.table(name)).collect::<Result<Vec<_>, _>>()?;
         let mut progress = Progress::default();
-        Ok(Writer::document(|out| {
+        let answer = Writer::document(|out| {
             out.key("Responses").object(|out| {
                 for ((name, reads, as_of), table) in checked.iter().zip(tables) {
                     out.key(name).array(|out| reads.read(table, *as_of, &mut left_out, &mut progress, out));
@@ -131,7 +137,11 @@ impl BatchGetItem {
                 }
             });
             progress.consumed.write_all(out, report, None);
-        }))
+        });
+        for (table, key, halves) in progress.read {
+            engine.spend(Use::Read, &table, &key, halves);
+        }
+        Ok(answer)
     }
 }
 
@@ -141,6 +151,8 @@ struct Progress {
     bytes: usize,
     consumed: Consumed,
     left: BTreeMap<String, Vec<Item>>,
+    /// What was read of which table, and what it cost.
+    read: Vec<(String, Key, Halves)>,
 }
 
 impl BatchReads {
@@ -161,7 +173,9 @@ impl BatchReads {
                 continue;
             }
             progress.bytes += size;
-            progress.consumed.add(&table.name, read_halves(size, self.consistent));
+            let halves = read_halves(size, self.consistent);
+            progress.consumed.add(&table.name, halves);
+            progress.read.push((table.name.clone(), key.clone(), halves));
             match (found, &self.projection) {
                 (None, _) => {}
                 (Some(image), None) => out.image(image),

@@ -4,15 +4,16 @@ use std::collections::BTreeMap;
 
 use serde::Deserialize;
 
-use super::{check_count, left_out, refuse_duplicates};
+use super::{check_count, left_out, refuse_all_hot, refuse_duplicates};
 use crate::engine::Engine;
 use crate::engine::image::Image;
 use crate::engine::key::Key;
 use crate::engine::table::{Stored, Table};
+use crate::engine::throughput::Use;
 use crate::error::Error;
 use crate::limits::BATCH_WRITES;
 use crate::op::Operation;
-use crate::op::capacity::{Consumed, Report};
+use crate::op::capacity::{Consumed, Report, write_halves};
 use crate::op::items::refuse_metrics;
 use crate::op::params::{check_table_name, required};
 use crate::op::write::{Plan, check_item};
@@ -114,16 +115,19 @@ impl BatchWriteItem {
             }
             refuse_duplicates(writes[first..].iter().map(|(_, write)| &write.key))?;
         }
+        let places = || writes.iter().map(|(name, write)| (name.as_str(), &write.key));
+        refuse_all_hot(Use::Write, places(), engine)?;
         let left_out = left_out(writes.len(), partly, &mut engine.rng);
         let mut consumed = Consumed::default();
         let mut left: BTreeMap<String, Vec<PutOrDelete>> = BTreeMap::new();
         for ((name, write), is_left) in writes.into_iter().zip(left_out) {
-            if is_left {
+            if is_left || engine.admit(Use::Write, &name, &write.key).is_err() {
                 left.entry(name).or_default().push(write.request);
             } else {
                 let table = engine.table(&name)?;
                 let plan = write.plan(table);
                 plan.consume(table, 1, &mut consumed);
+                engine.spend(Use::Write, &name, &plan.key, write_halves(plan.bytes()));
                 engine.write(&name, &plan.key, plan.new.as_ref())?;
             }
         }
