@@ -3,6 +3,7 @@
 use std::time::{Duration, SystemTime};
 
 use crate::fault::Rule;
+use crate::latency::Latency;
 
 /// How an emulator behaves. [`Config::default`] is a quiet DynamoDB: four shards, a little read lag, no faults.
 #[derive(Clone, Debug)]
@@ -34,6 +35,10 @@ pub struct Config {
     pub first_sequence: u128,
     /// A read without `ConsistentRead` answers with the state of some moment within this bound.
     pub read_lag: Duration,
+    /// How long a transaction takes to be answered; `None` for no time.
+    pub transaction_latency: Option<Latency>,
+    /// How long every other request takes.
+    pub latency: Option<Latency>,
     /// Write units that the items of one partition key may use in a second; `None` for no limit.
     pub key_write_units: Option<u32>,
     /// Read units that the items of one partition key may use in a second; `None` for no limit.
@@ -60,10 +65,22 @@ impl Default for Config {
             stream_reorder: Duration::ZERO,
             first_sequence: 100_000_000_000_000_000_000,
             read_lag: Duration::from_millis(100),
+            transaction_latency: None,
+            latency: None,
             key_write_units: None,
             key_read_units: None,
             faults: Vec::new(),
             control: false,
+        }
+    }
+}
+
+impl Config {
+    /// How long an answer to `operation` takes.
+    pub(crate) fn latency_of(&self, operation: &str) -> Option<Latency> {
+        match operation {
+            "TransactWriteItems" | "TransactGetItems" => self.transaction_latency,
+            _ => self.latency,
         }
     }
 }

@@ -16,6 +16,7 @@ use crate::engine::Engine;
 use crate::envelope;
 use crate::error::{Error, Kind};
 use crate::fault::{Fault, Faults, Verdict};
+use crate::latency::Latency;
 use crate::limits::GHOST_MILLIS;
 use crate::op::Call;
 
@@ -177,7 +178,12 @@ impl State {
     fn decide(&mut self, call: &Call) -> Verdict {
         let operation = call.operation();
         *self.requests.entry(operation).or_default() += 1;
-        self.faults.decide(operation, |table| call.touches(table), self.engine.now, &mut self.engine.rng)
+        let Engine { now, rng, config, .. } = &mut self.engine;
+        let mut verdict = self.faults.decide(operation, |table| call.touches(table), *now, rng);
+        if let Some((least, most)) = config.latency_of(operation).map(Latency::bounds) {
+            verdict.delay(least, most, rng);
+        }
+        verdict
     }
 
     fn run(&mut self, call: Call, partly: bool) -> Result<Vec<u8>, Error> {

@@ -180,6 +180,16 @@ pub(crate) struct Verdict {
     pub(crate) fault: Option<Fault>,
 }
 
+impl Verdict {
+    /// Adds a delay of `least` to `most` milliseconds, some of it on the way here.
+    pub(crate) fn delay(&mut self, least: Millis, most: Millis, rng: &mut StdRng) {
+        let delay = rng.random_range(least..=most.max(least));
+        let before = rng.random_range(0..=delay);
+        self.before += Duration::from_millis(before);
+        self.after += Duration::from_millis(delay - before);
+    }
+}
+
 /// The rules in force and the count of what they did, by operation and fault.
 #[derive(Debug, Default)]
 pub(crate) struct Faults {
@@ -215,12 +225,7 @@ impl Faults {
                 continue;
             }
             match armed.rule.fault {
-                Fault::Latency { min_ms, max_ms } => {
-                    let delay = rng.random_range(min_ms..=max_ms.max(min_ms));
-                    let before = rng.random_range(0..=delay);
-                    verdict.before += Duration::from_millis(before);
-                    verdict.after += Duration::from_millis(delay - before);
-                }
+                Fault::Latency { min_ms, max_ms } => verdict.delay(min_ms, max_ms, rng),
                 _ if verdict.fault.is_some() => continue,
                 fault => verdict.fault = Some(fault),
             }

@@ -5,9 +5,9 @@ use std::net::{IpAddr, Ipv4Addr};
 use std::path::PathBuf;
 use std::time::{Duration, UNIX_EPOCH};
 
-use anyhow::{Context, anyhow, bail, ensure};
+use anyhow::{Context, anyhow, ensure};
 use clap::{CommandFactory, Parser};
-use tally_emulator::{Config, Rule};
+use tally_emulator::{Config, Latency, Rule, parse_duration};
 
 /// An in-memory DynamoDB and DynamoDB Streams over the real wire protocol, with stream shards that split and faults on demand.
 #[derive(Debug, Parser)]
@@ -26,11 +26,11 @@ pub(crate) struct Flags {
     shards: u32,
 
     /// How long stream records and closed shards can be read.
-    #[arg(long, env = "TALLY_EMULATOR_STREAM_RETENTION", default_value = "24h", value_parser = duration)]
+    #[arg(long, env = "TALLY_EMULATOR_STREAM_RETENTION", default_value = "24h", value_parser = parse_duration)]
     stream_retention: Duration,
 
     /// Age at which an open shard is closed and continued by a child; 0 is never.
-    #[arg(long, env = "TALLY_EMULATOR_ROLL_AFTER", default_value = "4h", value_parser = duration)]
+    #[arg(long, env = "TALLY_EMULATOR_ROLL_AFTER", default_value = "4h", value_parser = parse_duration)]
     roll_after: Duration,
 
     /// Records after which a shard is split.
@@ -42,16 +42,24 @@ pub(crate) struct Flags {
     split_collections: bool,
 
     /// A change appears in the stream at some moment within this bound.
-    #[arg(long, env = "TALLY_EMULATOR_STREAM_DELAY", default_value = "0ms", value_parser = duration)]
+    #[arg(long, env = "TALLY_EMULATOR_STREAM_DELAY", default_value = "0ms", value_parser = parse_duration)]
     stream_delay: Duration,
 
     /// Changes of different items may change places in the stream within this bound; at most the stream delay.
-    #[arg(long, env = "TALLY_EMULATOR_STREAM_REORDER", default_value = "0ms", value_parser = duration)]
+    #[arg(long, env = "TALLY_EMULATOR_STREAM_REORDER", default_value = "0ms", value_parser = parse_duration)]
     stream_reorder: Duration,
 
     /// Reads without ConsistentRead answer with the state of some moment within this bound.
-    #[arg(long, env = "TALLY_EMULATOR_READ_LAG", default_value = "100ms", value_parser = duration)]
+    #[arg(long, env = "TALLY_EMULATOR_READ_LAG", default_value = "100ms", value_parser = parse_duration)]
     read_lag: Duration,
+
+    /// How long a transaction takes to be answered, each time within these bounds: 20ms..40ms is what the real store takes.
+    #[arg(long, env = "TALLY_EMULATOR_TRANSACTION_LATENCY", value_name = "SPAN..SPAN")]
+    transaction_latency: Option<Latency>,
+
+    /// How long every other request takes: 3ms..8ms is what the real store takes.
+    #[arg(long, env = "TALLY_EMULATOR_LATENCY", value_name = "SPAN..SPAN")]
+    latency: Option<Latency>,
 
     /// Write units that the items of one partition key may use in a second; more is throttled, with the reasons that the real store gives, which lets each have 1000.
     #[arg(long, env = "TALLY_EMULATOR_KEY_WRITE_UNITS", value_parser = clap::value_parser!(u32).range(1..))]
@@ -108,6 +116,8 @@ impl Flags {
             stream_delay: self.stream_delay,
             stream_reorder: self.stream_reorder,
             read_lag: self.read_lag,
+            transaction_latency: self.transaction_latency,
+            latency: self.latency,
             key_write_units: self.key_write_units,
             key_read_units: self.key_read_units,
             faults,
@@ -141,22 +151,6 @@ fn rules(path: &std::path::Path) -> anyhow::Result<Vec<Rule>> {
     Ok(serde_json::from_str(&std::fs::read_to_string(path)?)?)
 }
 
-/// A whole number with a unit: `250ms`, `30s`, `15m`, `24h`.
-fn duration(text: &str) -> anyhow::Result<Duration> {
-    let digits = text.find(|c: char| !c.is_ascii_digit()).unwrap_or(text.len());
-    let (number, unit) = text.split_at(digits);
-    let number: u64 = number.parse().context("a duration is a whole number and a unit: 250ms, 30s, 15m, 24h")?;
-    let millis = match unit {
-        "ms" => 1,
-        "s" => 1000,
-        "m" => 60_000,
-        "h" => 3_600_000,
-        "" if number == 0 => 0,
-        _ => bail!("a duration needs a unit: ms, s, m or h"),
-    };
-    Ok(Duration::from_millis(number.checked_mul(millis).context("the duration is too long")?))
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -184,16 +178,6 @@ mod tests {
     fn the_defaults_of_the_flags_are_those_of_the_library() {
         let flags = Flags::parse_from(["tally-emulator"]).into_config().unwrap();
         assert_eq!(format!("{flags:?}"), format!("{:?}", Config::default()));
-    }
-
-    #[test]
-    fn durations_have_units() {
-        assert_eq!(duration("24h").unwrap(), Duration::from_secs(86_400));
-        assert_eq!(duration("250ms").unwrap(), Duration::from_millis(250));
-        assert_eq!(duration("0").unwrap(), Duration::ZERO);
-        for wrong in ["", "5", "h", "1d", "-1s", "1.5s", "99999999999999999999h", "9999999999999999h"] {
-            assert!(duration(wrong).is_err(), "{wrong}");
-        }
     }
 
     #[test]

@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use clap::Parser;
+use tally_emulator::Latency;
 use tally_service::{CommonArgs, Secret, StoreArgs, parse_duration};
 
 /// Runs the whole pipeline on this machine, in one process: engines, services, a load, and a page to watch it
@@ -91,6 +92,25 @@ pub struct Args {
     /// How long the embedded DynamoDB keeps records of its stream, which are most of what it has in memory
     #[arg(long, env = "TALLY_STREAM_RETENTION", default_value = "15m", value_parser = parse_duration, value_name = "SPAN", help_heading = "Engines")]
     pub stream_retention: Duration,
+
+    /// How long the embedded DynamoDB takes for a transaction, each time within these bounds: 20ms..40ms is what the real one
+    /// takes
+    #[arg(long, env = "TALLY_STORE_LATENCY", value_name = "SPAN..SPAN", help_heading = "Engines")]
+    pub store_latency: Option<Latency>,
+
+    /// How long the embedded DynamoDB takes for every other request: 3ms..8ms is what the real one takes
+    #[arg(long, env = "TALLY_STORE_CALL_LATENCY", value_name = "SPAN..SPAN", help_heading = "Engines")]
+    pub store_call_latency: Option<Latency>,
+
+    /// Write units that the items of one partition key may use in a second in the embedded DynamoDB; the real one lets each
+    /// have 1000
+    #[arg(long, env = "TALLY_KEY_WRITE_UNITS", value_parser = clap::value_parser!(u32).range(1..), value_name = "COUNT", help_heading = "Engines")]
+    pub key_write_units: Option<u32>,
+
+    /// Read units that the items of one partition key may use in a second in the embedded DynamoDB; the real one lets each
+    /// have 3000
+    #[arg(long, env = "TALLY_KEY_READ_UNITS", value_parser = clap::value_parser!(u32).range(1..), value_name = "COUNT", help_heading = "Engines")]
+    pub key_read_units: Option<u32>,
 
     /// How often everything is recounted; with 0s only when it is asked for
     #[arg(long, env = "TALLY_RECOUNT_EVERY", default_value = "5m", value_parser = parse_duration, value_name = "SPAN", help_heading = "Engines")]

@@ -38,7 +38,6 @@ pub struct EngineConfig {
     pub redis: Option<Secret>,
     /// What every table's name begins with.
     pub table_prefix: String,
-    pub seed: u64,
 }
 
 #[derive(Debug)]
@@ -53,8 +52,7 @@ pub enum StoreEngine {
     /// The emulator in this process.
     Embedded {
         listener: TcpListener,
-        /// How long stream records are kept.
-        retention: Duration,
+        emulated: Box<tally_emulator::Config>,
     },
     At(String),
 }
@@ -83,15 +81,15 @@ impl TryFrom<Args> for Config {
             Listen::Off => None,
         };
         let mut here = |flag, port| listen(flag, SocketAddr::from((Ipv4Addr::LOCALHOST, port)), &mut invalid);
+        let emulated = Box::new(emulated(&args));
         let kafka = match args.brokers {
             Some(brokers) => Some(KafkaEngine::At(brokers)),
             None => here("kafka-port", args.kafka_port).map(KafkaEngine::Embedded),
         };
-        let retention = args.stream_retention;
         let store = match args.dynamodb_endpoint {
             Some(endpoint) => Some(StoreEngine::At(endpoint)),
             None => {
-                here("dynamodb-port", args.dynamodb_port).map(|listener| StoreEngine::Embedded { listener, retention })
+                here("dynamodb-port", args.dynamodb_port).map(|listener| StoreEngine::Embedded { listener, emulated })
             }
         };
         let api = here("api-port", args.api_port);
@@ -106,13 +104,7 @@ impl TryFrom<Args> for Config {
             hot_share: args.hot_share,
         };
         Ok(Self {
-            engines: EngineConfig {
-                kafka,
-                store,
-                redis: args.redis,
-                table_prefix: args.store.table_prefix,
-                seed: args.seed,
-            },
+            engines: EngineConfig { kafka, store, redis: args.redis, table_prefix: args.store.table_prefix },
             shards: args.store.shards,
             api,
             load: (!args.no_load).then_some(load),
@@ -122,6 +114,19 @@ impl TryFrom<Args> for Config {
             seed: args.seed,
             recount_every: Some(args.recount_every).filter(|every| !every.is_zero()),
         })
+    }
+}
+
+/// The embedded DynamoDB as it is asked for.
+fn emulated(args: &Args) -> tally_emulator::Config {
+    tally_emulator::Config {
+        seed: args.seed,
+        stream_retention: args.stream_retention,
+        transaction_latency: args.store_latency,
+        latency: args.store_call_latency,
+        key_write_units: args.key_write_units,
+        key_read_units: args.key_read_units,
+        ..tally_emulator::Config::default()
     }
 }
 
@@ -139,6 +144,15 @@ fn check(args: &Args, invalid: &mut Invalid) {
     invalid.ensure("verify", !args.verify || !args.no_load, "contradicts --no-load");
     let embedded = args.dynamodb_endpoint.is_none();
     invalid.ensure("chaos", !args.chaos || embedded, "contradicts --dynamodb-endpoint: faults are the emulator's");
+    let set = [
+        ("store-latency", args.store_latency.is_some()),
+        ("store-call-latency", args.store_call_latency.is_some()),
+        ("key-write-units", args.key_write_units.is_some()),
+        ("key-read-units", args.key_read_units.is_some()),
+    ];
+    for (flag, given) in set {
+        invalid.ensure(flag, !given || embedded, "contradicts --dynamodb-endpoint: it is the emulator's");
+    }
     let long = args.stream_retention >= Duration::from_secs(60);
     invalid.ensure("stream-retention", long, "must be at least 1m, or records are gone before they are read");
     let brokers = args.brokers.as_deref().is_none_or(|list| kafka::check_brokers(list).is_ok());
@@ -198,6 +212,13 @@ mod tests {
         }
         assert!(config(&["--posts=100000", "--users=100000"]).unwrap_err().contains("--users"));
         assert!(config(&["--chaos", "--dynamodb-endpoint=http://localhost:4566"]).unwrap_err().contains("--chaos"));
+        let of_the_emulator =
+            ["--store-latency=1ms", "--store-call-latency=1ms", "--key-write-units=1", "--key-read-units=1"];
+        for flag in of_the_emulator {
+            let said = config(&[flag, "--dynamodb-endpoint=http://localhost:4566"]).unwrap_err();
+            assert!(said.contains(flag.split('=').next().unwrap()), "{said}");
+        }
+        assert!(config(&["--store-latency=40ms..20ms"]).unwrap_err().contains("shorter"));
         assert!(config(&["--verify", "--duration=1s", "--no-load"]).unwrap_err().contains("--no-load"));
     }
 

@@ -65,13 +65,13 @@ impl Engines {
     /// # Errors
     /// An engine that cannot be had.
     pub(crate) async fn open(config: EngineConfig, host: &Host) -> anyhow::Result<Self> {
-        let EngineConfig { kafka, store, redis, mut table_prefix, seed } = config;
+        let EngineConfig { kafka, store, redis, mut table_prefix } = config;
         if matches!((&kafka, &store), (KafkaEngine::Embedded(_), StoreEngine::At(_))) && table_prefix.is_empty() {
             // The topic ends with this process, and fences in it mean nothing to the next one: so each run has its tables.
             table_prefix = format!("local-{:08x}-", host.chance().token() >> 32);
         }
         let kafka = Kafka::open(kafka, host).await?;
-        let store = Store::open(store, &table_prefix, seed, host).await?;
+        let store = Store::open(store, &table_prefix, host).await?;
         let cache = open_cache(redis.as_ref(), &table_prefix, host)?;
         host.wait_for("tables", Backoff::STORE, || dynamodb::ensure_tables(&store.connection)).await?;
         Ok(Self { kafka, store, cache, table_prefix })
@@ -106,12 +106,11 @@ impl Kafka {
 }
 
 impl Store {
-    async fn open(engine: StoreEngine, prefix: &str, seed: u64, host: &Host) -> anyhow::Result<Self> {
+    async fn open(engine: StoreEngine, prefix: &str, host: &Host) -> anyhow::Result<Self> {
         let settings = dynamodb::Settings::local(prefix);
         match engine {
-            StoreEngine::Embedded { listener, retention } => {
-                let config = tally_emulator::Config { seed, stream_retention: retention, ..Default::default() };
-                let emulator = Emulator::new(config);
+            StoreEngine::Embedded { listener, emulated } => {
+                let emulator = Emulator::new(*emulated);
                 let listener = TcpListener::from_std(listener)?;
                 let address = listener.local_addr()?;
                 let served = emulator.clone();
