@@ -24,6 +24,8 @@ pub(super) struct Consumer {
     pub(super) at: usize,
     /// What a mutant read of the list before its records.
     stale: bool,
+    /// The request that a mutant sends again once it has read the fence.
+    pub(super) kept: Option<Request>,
 }
 
 /// What the machine asks of what consumers share.
@@ -43,7 +45,7 @@ impl Consumer {
         let limits = BatchLimits { rows: 4, bytes: usize::MAX, age: AGE };
         let partition = Partition { topic: "likes".into(), index: 0 };
         let machine = Consume::new(Setup { partition, limits, key: KeyScheme::Post, shards: ShardCount::DEFAULT });
-        let mut consumer = Self { machine, ask: None, at: 0, stale: false };
+        let mut consumer = Self { machine, ask: None, at: 0, stale: false, kept: None };
         consumer.take(Input::Assigned, false, rules);
         consumer
     }
@@ -55,6 +57,9 @@ impl Consumer {
 
     fn take_at(&mut self, at: Duration, input: Input, defined: bool, rules: &Counters) -> u8 {
         if !matches!(input, Input::Records(_) | Input::Woke) {
+            if matches!(input, Input::Fence(_)) {
+                self.kept = None;
+            }
             self.ask = None;
         }
         let (mut letters, mut inputs, mut effects) = (0, vec![input], Vec::new());
@@ -105,7 +110,10 @@ impl Consumer {
             let mut records = Records::default();
             let value = match said {
                 Said::Like => r#"{"post_id":"p","user_id":"u","action":"like"}"#.to_owned(),
-                Said::View(n) => format!(r#"{{"post_id":"p","action":"view","n":{n}}}"#),
+                Said::Vote(n) => {
+                    let action = if *n < 0 { "down" } else { "up" };
+                    format!(r#"{{"post_id":"p","action":"{action}","n":{}}}"#, n.unsigned_abs())
+                }
                 Said::Later => r#"{"post_id":"p","user_id":"u","action":"retweet"}"#.to_owned(),
             };
             records.push(Offset(offset as u64), UnixMillis(0), None, Some(value.as_bytes()), []);

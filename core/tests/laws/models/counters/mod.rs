@@ -31,6 +31,14 @@ enum Rule {
     FoldsBehindCell,
     /// The fence's condition covers `cfg`, so that a late request from before a reset is refused.
     CfgInCondition,
+    /// Every transaction carries the fence's condition.
+    FenceCondition,
+    /// After an unknown outcome what was read is read again, and not sent again under the fence as it stands then.
+    ReloadAfterUnknown,
+    /// A partition adds to a sum in one cell, and in no other.
+    OwnCell,
+    /// A cell is written also where it gains 0: it says up to where it has the events.
+    ZeroIsWritten,
 }
 
 /// What a record says.
@@ -38,8 +46,8 @@ enum Rule {
 enum Said {
     /// A user likes.
     Like,
-    /// So many views.
-    View(u8),
+    /// So many votes, up or down.
+    Vote(i8),
     /// A retweet, which is defined at some moment.
     Later,
 }
@@ -50,9 +58,9 @@ enum Operator {
     Nothing,
     /// Defines retweets.
     Defines,
-    /// Moves the fence to the log's start with `fence reset --back`.
+    /// Moves the fence to an offset before it with `fence reset --back`.
     MovesBack,
-    /// Writes another offset into the fence's item.
+    /// Writes an offset before it into the fence's item.
     EditsBack,
 }
 
@@ -84,7 +92,7 @@ struct State {
 #[expect(dead_code, reason = "the fields are for the printed trace")]
 enum Step {
     Say(Said),
-    Operate(Operator),
+    Operate { to: u64 },
     Answer { consumer: usize },
     Read { consumer: usize, to: usize },
     TimeOut { consumer: usize },
@@ -108,7 +116,12 @@ impl Counters {
         let Some(ask) = state.consumers[i].ask.clone() else { return };
         let mut answered = state.clone();
         let input = match ask {
-            Ask::Fence => Input::Fence(Ok(state.table.fence())),
+            Ask::Fence => {
+                if let Some(kept) = &state.consumers[i].kept {
+                    answered.table.land_afresh(kept, self);
+                }
+                Input::Fence(Ok(answered.table.fence()))
+            }
             Ask::Log => Input::Log(Ok(table::log(state.said))),
             Ask::Create(fence) => {
                 answered.table.create(&fence);
@@ -119,11 +132,20 @@ impl Counters {
                 Input::FenceStored(Ok(()))
             }
             Ask::Definitions => Input::Definitions(Ok(table::definitions(state.defined.is_some()))),
-            Ask::Cells => Input::Cells(Ok(vec![state.table.reached()])),
+            Ask::Cells => Input::Cells(Ok(vec![state.table.reached(0)])),
             Ask::Commit(request) => {
+                if let Some(other) = request.in_the_other_cell(self) {
+                    let mut elsewhere = state.clone();
+                    let commit = elsewhere.table.land(&other, self);
+                    self.tell(&mut elsewhere, i, Input::Committed(commit));
+                    next.push((Step::Answer { consumer: i }, elsewhere));
+                }
                 if state.faults > 0 {
                     let late = state.clone().with_ghost(&request);
                     let mut timed_out = late.clone();
+                    if !self.obeys(Rule::ReloadAfterUnknown) {
+                        Arc::make_mut(&mut timed_out.consumers[i]).kept = Some(request.clone());
+                    }
                     self.tell(&mut timed_out, i, Input::Committed(Commit::Unknown("no answer".to_owned())));
                     next.push((Step::TimeOut { consumer: i }, timed_out));
                     next.push((Step::Crash { consumer: i }, late.restarted(i, self)));
@@ -145,16 +167,21 @@ impl Counters {
         }
     }
 
-    fn operate(&self, state: &State) -> Option<State> {
-        let mut done = state.clone();
-        done.operator = Operator::Nothing;
+    fn operate(&self, state: &State, next: &mut Vec<(Step, State)>) {
+        let done = State { operator: Operator::Nothing, ..state.clone() };
         match state.operator {
-            Operator::Nothing => return None,
-            Operator::Defines => done.defined = Some(state.said),
-            Operator::MovesBack => done.table.move_back(true)?,
-            Operator::EditsBack => done.table.move_back(false)?,
+            Operator::Nothing => {}
+            Operator::Defines => {
+                next.push((Step::Operate { to: 0 }, State { defined: Some(state.said), ..done }));
+            }
+            Operator::MovesBack | Operator::EditsBack => {
+                for to in 0..state.table.offset().unwrap_or(0) {
+                    let mut moved = done.clone();
+                    moved.table.move_back(to, state.operator == Operator::MovesBack);
+                    next.push((Step::Operate { to }, moved));
+                }
+            }
         }
-        Some(done)
     }
 }
 
@@ -194,9 +221,7 @@ impl Model for Counters {
         if let Some(said) = self.log.get(state.said) {
             next.push((Step::Say(*said), State { said: state.said + 1, ..state.clone() }));
         }
-        if let Some(done) = self.operate(state) {
-            next.push((Step::Operate(state.operator), done));
-        }
+        self.operate(state, next);
         for i in 0..state.consumers.len() {
             self.answer(state, i, next);
             if state.consumers[i].machine.reads() {
@@ -244,5 +269,5 @@ impl Model for Counters {
 }
 
 const ROWS: &str = "the rows are not the fold of the events before the fence";
-const SUM: &str = "the cell is not the sum of what was ever before the fence";
+const SUM: &str = "the sum is not that of what was ever before the fence";
 const REJECTED: &str = "an action that was said after it was defined has a dead letter";

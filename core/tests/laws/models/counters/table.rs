@@ -19,25 +19,33 @@ pub(super) struct Request {
     rows: Rows,
     /// What the cell gains, and from which offset on.
     cell: Option<(i64, u64)>,
+    /// Which cell that is: always the first, but for a mutant.
+    place: usize,
 }
 
 impl Request {
     pub(super) fn of(transaction: &Transaction, rules: &Counters) -> Self {
-        let mut request = Self { advance: transaction.advance.clone(), rows: [false; 2], cell: None };
+        let mut request = Self { advance: transaction.advance.clone(), rows: [false; 2], cell: None, place: 0 };
         let folded = Transaction { reached: Vec::new(), ..transaction.clone() };
         let changes = if rules.obeys(Rule::FoldsBehindCell) { transaction.changes() } else { folded.changes() };
         for change in changes {
             match change {
                 Change::Member { counter, .. } => request.rows[usize::from(counter.name.as_str() != "likes")] = true,
+                Change::Cell { add: 0, .. } if !rules.obeys(Rule::ZeroIsWritten) => {}
                 Change::Cell { add, from, .. } => request.cell = Some((add, from.0)),
             }
         }
         request
     }
 
+    /// The same to the second cell, which only a mutant adds to.
+    pub(super) fn in_the_other_cell(&self, rules: &Counters) -> Option<Self> {
+        (self.cell.is_some() && !rules.obeys(Rule::OwnCell)).then(|| Self { place: 1, ..self.clone() })
+    }
+
     /// One order for equal sets of requests.
-    pub(super) fn order(&self) -> (u64, Offset, Offset, Option<(i64, u64)>) {
-        (self.advance.from.cfg, self.advance.from.offset, self.advance.to, self.cell)
+    pub(super) fn order(&self) -> (u64, Offset, Offset, Option<(i64, u64)>, usize) {
+        (self.advance.from.cfg, self.advance.from.offset, self.advance.to, self.cell, self.place)
     }
 }
 
@@ -46,7 +54,7 @@ pub(super) struct Table {
     fence: Option<Arc<Fence>>,
     /// Members never leave here, so rows are what was before any fence.
     pub(super) rows: Rows,
-    cell: Option<(i64, Reached)>,
+    cells: [Option<(i64, Reached)>; 2],
     /// The greatest offset that the fence ever had.
     highest: u64,
     edited: bool,
@@ -65,12 +73,12 @@ impl Table {
         self.edited
     }
 
-    pub(super) fn reached(&self) -> Option<Reached> {
-        self.cell.map(|(_, reached)| reached)
+    pub(super) fn reached(&self, place: usize) -> Option<Reached> {
+        self.cells[place].map(|(_, reached)| reached)
     }
 
     pub(super) fn sum(&self) -> i64 {
-        self.cell.map_or(0, |(n, _)| n)
+        self.cells.iter().flatten().map(|(n, _)| n).sum()
     }
 
     pub(super) fn create(&mut self, fence: &Fence) {
@@ -83,13 +91,20 @@ impl Table {
         }
     }
 
-    /// An operator moves the fence to the log's start: `None` where it is there. By hand nothing says how far it was.
-    pub(super) fn move_back(&mut self, stated: bool) -> Option<()> {
-        let fence = self.fence().filter(|fence| fence.offset.0 > 0)?;
+    /// An operator moves the fence to an offset before it. By hand nothing says how far it was.
+    pub(super) fn move_back(&mut self, to: u64, stated: bool) {
+        let fence = self.fence().expect("only a fence that is there has an offset before it");
         let terms = if stated { Terms { redo: Some(fence.offset), ..fence.terms } } else { fence.terms };
-        self.fence = Some(Arc::new(Fence { offset: Offset(0), cfg: fence.cfg + 1, terms, ..fence }));
+        self.fence = Some(Arc::new(Fence { offset: Offset(to), cfg: fence.cfg + 1, terms, ..fence }));
         self.edited |= !stated;
-        Some(())
+    }
+
+    /// A mutant's request reaches the table under the fence that stands.
+    pub(super) fn land_afresh(&mut self, request: &Request, rules: &Counters) {
+        if let Some(fence) = self.fence() {
+            let advance = Advance { from: fence, ..request.advance.clone() };
+            self.land(&Request { advance, ..request.clone() }, rules);
+        }
     }
 
     /// A transaction reaches the table.
@@ -101,13 +116,13 @@ impl Table {
             Fence { cfg, terms, ..fence }
         });
         let count = request.rows.iter().filter(|row| **row).count();
-        if !advance.admitted_by(stored.as_ref()) {
+        if rules.obeys(Rule::FenceCondition) && !advance.admitted_by(stored.as_ref()) {
             return Commit::Cancelled(vec![Refused::Condition; 1]);
         }
         let generation = advance.from.terms.generation;
         if let Some((_, from)) = request.cell
             && rules.obeys(Rule::CellCondition)
-            && !Reached::admits(self.reached(), generation, Offset(from))
+            && !Reached::admits(self.reached(request.place), generation, Offset(from))
         {
             let reasons = std::iter::repeat_n(Refused::Nothing, 1 + count);
             return Commit::Cancelled(reasons.chain([Refused::Condition]).collect());
@@ -116,7 +131,8 @@ impl Table {
             *row |= put;
         }
         if let Some((add, _)) = request.cell {
-            self.cell = Some((self.sum() + add, Reached { to: advance.to, generation }));
+            let before = self.cells[request.place].map_or(0, |(n, _)| n);
+            self.cells[request.place] = Some((before + add, Reached { to: advance.to, generation }));
         }
         self.fence = Some(Arc::new(advance.reached()));
         self.highest = self.highest.max(advance.to.0);
@@ -134,7 +150,7 @@ impl Table {
                     least[1] |= letters & (1 << offset) == 0;
                     most[1] = true;
                 }
-                Said::View(n) => sum += i64::from(*n),
+                Said::Vote(n) => sum += i64::from(*n),
             }
         }
         (least, most, sum)
@@ -145,7 +161,7 @@ pub(super) fn log(said: usize) -> Log {
     Log { topic: TopicId("likes".into()), start: Offset(0), end: Offset(said as u64) }
 }
 
-/// Likes and views; retweets as well once they are defined.
+/// Likes and votes; retweets as well once they are defined.
 pub(super) fn definitions(all: bool) -> Definitions {
     let entry = |name: &str, kind: &str, add: &str| Entry {
         name: name.to_owned(),
@@ -153,7 +169,8 @@ pub(super) fn definitions(all: bool) -> Definitions {
         add: add.to_owned(),
         ..Entry::default()
     };
-    let mut entries = vec![entry("views", "sum", "view")];
+    let votes = Entry { remove: Some("down".to_owned()), ..entry("votes", "sum", "up") };
+    let mut entries = vec![votes];
     entries.extend(all.then(|| entry("retweets", "set", "retweet")));
     Definitions::new(&entries).expect("they are well formed")
 }
