@@ -1,4 +1,4 @@
-//! One row key fed by two open stream shards: the marker and one user in the first, the other user in the second.
+//! One row key fed by two open stream shards: the marker and one row in the first, the other row in the second.
 //!
 //! A plain verdict may be wrong then, but the counter says so once everything is applied; the suspect form, which
 //! waits and looks at the switches, is exact.
@@ -19,7 +19,7 @@ use tally_core::window::{self, Attempt, AttemptRules, Ending, Form, Phase, Verdi
 
 use super::applying::{AGED, Machines, NOW, RULES};
 use super::item::Item;
-use super::row_key::{Entry, Touched, TwoUsers, Users, folded, has};
+use super::row_key::{Entry, Kind, Row, Rows, Touched, TwoRows, folded};
 use crate::explore::{Model, breaks, holds, holds_and_ends_well};
 use crate::intern::{Interned, Number};
 
@@ -44,7 +44,7 @@ struct Split {
     /// Whether the counter is under suspicion from the start.
     suspect: bool,
     removed: Option<Rule>,
-    world: TwoUsers,
+    world: TwoRows,
     machines: Machines<Happening>,
     counters: Interned<Item>,
 }
@@ -62,8 +62,8 @@ enum Happening {
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 struct State {
-    rows: Users,
-    rows_at_first: Users,
+    rows: Rows,
+    rows_at_first: Rows,
     /// The records of either stream shard, and how many of them are applied.
     streams: [Vec<Entry>; 2],
     applied: [usize; 2],
@@ -98,18 +98,18 @@ struct Trying {
     asked: window::Effect,
     /// How many records the other stream shard had when the closing marker was put.
     others: Option<usize>,
-    /// What a mutant has read of the rows before the switches: of how many users, and who has a row.
-    early: (usize, Users),
+    /// What a mutant has read of the rows before the switches: how many, and what.
+    early: (usize, Rows),
 }
 
 #[derive(Clone, Copy, Debug)]
 #[expect(dead_code, reason = "the fields are for the printed trace")]
 enum Step {
-    Write { user: usize, likes: bool },
+    Write { row: usize, after: Row },
     Apply { stream: usize },
     PutLow,
     ReadSwitches,
-    Read { user: usize },
+    Read { row: usize },
     PutHigh,
     TakeReport,
     Pass,
@@ -119,7 +119,7 @@ enum Step {
 
 const MARKERS: usize = 0;
 const OTHER: usize = 1;
-/// Both of the users fit.
+/// Both of the rows fit.
 const EXPECTED: u64 = 2;
 /// Every stream shard is far past any closing marker.
 const PASSED: window::Input = window::Input::Applied(Some(UnixMillis::MAX));
@@ -132,9 +132,9 @@ const ATTEMPT: AttemptRules = AttemptRules {
 };
 
 impl Split {
-    fn new(writes: u8, runs: u8) -> Self {
+    fn new(kind: Kind, writes: u8, runs: u8) -> Self {
         let counters = Interned::new(|item: &Item| FixedState::default().hash_one(item));
-        let (world, machines) = (TwoUsers::new(), Machines::new());
+        let (world, machines) = (TwoRows::new(kind), Machines::new());
         Self { writes, runs, suspect: false, removed: None, world, machines, counters }
     }
 
@@ -227,7 +227,7 @@ impl Split {
         let run = WindowRun::from(u128::from(state.runs) + 1);
         let attempt = Attempt::new(self.world.key.clone(), run, EXPECTED, ATTEMPT, self.world.roster.clone());
         let begun = State { runs: state.runs + 1, ..state.clone() };
-        let trying = Trying { attempt, asked: window::Effect::ReadMarker, others: None, early: (0, 0) };
+        let trying = Trying { attempt, asked: window::Effect::ReadMarker, others: None, early: (0, [None; 2]) };
         self.told(begun, trying, window::Input::Begin)
     }
 
@@ -272,10 +272,11 @@ impl Split {
         let told = |state: State, input| self.told(state, trying.clone(), input);
         match &trying.asked {
             window::Effect::ReadCounter if trying.early.0 < 2 && !self.obeys(Rule::SwitchesBeforeRows) => {
-                let (user, read) = trying.early;
-                let early = (user + 1, read | state.rows & 1 << user);
+                let (row, mut read) = trying.early;
+                read[row] = state.rows[row];
+                let early = (row + 1, read);
                 next.push((
-                    Step::Read { user },
+                    Step::Read { row },
                     state.with(Recounter::Trying(Box::new(Trying { early, ..trying.clone() }))),
                 ));
             }
@@ -284,8 +285,8 @@ impl Split {
                 next.push((Step::ReadSwitches, told(state.clone(), counter)));
             }
             window::Effect::ReadRows(after) => {
-                let user = usize::from(after.is_some());
-                next.push((Step::Read { user }, told(state.clone(), self.world.page(state.rows, user))));
+                let row = usize::from(after.is_some());
+                next.push((Step::Read { row }, told(state.clone(), self.world.page(state.rows, row))));
             }
             window::Effect::PutMarker { marker, .. } => {
                 let mut closed = state.clone();
@@ -295,7 +296,7 @@ impl Split {
             }
             window::Effect::ReadReport => {
                 let report = state.report.filter(|report| report.run == trying.attempt.run());
-                let report = report.map(|report| self.world.report(report.run, report.touched, report.likes));
+                let report = report.map(|report| self.world.report(report));
                 next.extend(
                     report.map(|report| (Step::TakeReport, told(state.clone(), window::Input::Report(Some(report))))),
                 );
@@ -339,7 +340,7 @@ impl State {
     }
 
     /// The rows as far as both streams are applied.
-    fn rows_applied(&self) -> Users {
+    fn rows_applied(&self) -> Rows {
         let applied = (0..2).flat_map(|stream| &self.streams[stream][..self.applied[stream]]);
         folded(self.rows_at_first, applied)
     }
@@ -350,7 +351,8 @@ impl Model for Split {
     type Step = Step;
 
     fn initial(&self) -> Vec<State> {
-        let state = |rows: Users, drift: i64| {
+        let state = |weights: [i64; 2], drift: i64| {
+            let rows = self.world.rows(weights);
             let feeder = self.suspect.then_some(Ordinal(2));
             let tally = ShardTally { suspect: self.suspect, feeder, ..ShardTally::default() };
             let counter = self.world.counter(rows, drift, tally);
@@ -368,16 +370,19 @@ impl Model for Split {
                 verdict: None,
             }
         };
-        (0..4).flat_map(|rows| [-1, 0, 1].map(|drift| state(rows, drift))).collect()
+        let weights = [[0, 0], [1, 0], [0, 1], [1, 1]].into_iter();
+        weights.flat_map(|weights| [-1, 0, 1].map(|drift| state(weights, drift))).collect()
     }
 
     fn steps(&self, state: &State, next: &mut Vec<(Step, State)>) {
         if state.writes > 0 {
-            for user in 0..2 {
-                let mut written = State { writes: state.writes - 1, rows: state.rows ^ 1 << user, ..state.clone() };
-                let likes = has(written.rows, user);
-                written.streams[user].push(Entry::Row { user, likes });
-                next.push((Step::Write { user, likes }, written));
+            for (row, before) in state.rows.into_iter().enumerate() {
+                for after in self.world.written(row, before) {
+                    let mut written = State { writes: state.writes - 1, ..state.clone() };
+                    written.rows[row] = after;
+                    written.streams[row].push(Entry::Row { row, before, after });
+                    next.push((Step::Write { row, after }, written));
+                }
             }
         }
         for stream in (0..2).filter(|stream| state.applied[*stream] < state.streams[*stream].len()) {
@@ -392,7 +397,7 @@ impl Model for Split {
 
     fn violation(&self, state: &State) -> Option<String> {
         let tally = self.tally(state);
-        let right = tally.rows == i64::from(state.rows_applied().count_ones());
+        let right = Some(tally.rows) == self.world.weight(state.rows_applied());
         match state.verdict {
             Some(Ruling::Suspect) if !right => Some(INEXACT.to_owned()),
             Some(Ruling::Plain) if !right && !tally.suspect && state.is_drained() => Some(UNFLAGGED.to_owned()),
@@ -408,30 +413,43 @@ impl Model for Split {
 const INEXACT: &str = "a suspect row key was judged wrongly";
 const UNFLAGGED: &str = "a wrong count is not flagged though everything is applied";
 
+/// Two members, and a cell beside one.
+const KINDS: [Kind; 2] = [Kind::Members, Kind::CellAndMember];
+
 #[test]
 fn a_wrong_count_of_a_split_row_key_is_flagged_once_everything_is_applied() {
-    holds(&Split::new(3, 2));
+    for kind in KINDS {
+        holds(&Split::new(kind, 3, 2));
+    }
 }
 
 #[test]
 fn the_suspect_form_is_exact_and_stays_within_reach() {
-    let model = Split { suspect: true, ..Split::new(2, 7) };
-    holds_and_ends_well(&model);
+    for kind in KINDS {
+        let model = Split { suspect: true, ..Split::new(kind, 2, 7) };
+        holds_and_ends_well(&model);
+    }
 }
 
 #[test]
 fn a_plain_verdict_over_a_suspicion_hides_a_wrong_count() {
-    breaks(&Split::new(3, 2).without(Rule::PlainNotSuspect), UNFLAGGED);
+    for kind in KINDS {
+        breaks(&Split::new(kind, 3, 2).without(Rule::PlainNotSuspect), UNFLAGGED);
+    }
 }
 
 #[test]
 fn a_contest_that_is_not_flagged_hides_a_wrong_count() {
-    breaks(&Split::new(3, 2).without(Rule::ContestFlags), UNFLAGGED);
+    for kind in KINDS {
+        breaks(&Split::new(kind, 3, 2).without(Rule::ContestFlags), UNFLAGGED);
+    }
 }
 
 #[test]
 fn each_condition_of_the_suspect_form_is_needed() {
     for rule in [Rule::SwitchesBeforeRows, Rule::WaitForOthers, Rule::SwitchesUnchanged] {
-        breaks(&Split { suspect: true, ..Split::new(3, 3).without(rule) }, INEXACT);
+        for kind in KINDS {
+            breaks(&Split { suspect: true, ..Split::new(kind, 3, 3).without(rule) }, INEXACT);
+        }
     }
 }

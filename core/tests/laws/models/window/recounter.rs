@@ -3,10 +3,11 @@
 use std::time::Duration;
 
 use tally_core::ports::{Judged, MarkerPut};
-use tally_core::time::Now;
+use tally_core::time::{Now, UnixMillis};
+use tally_core::weight::Weight;
 use tally_core::window::{Attempt, AttemptRules, Effect, Ending, Form, Input, Verdict, WindowRun};
 
-use super::{Entry, Ghost, Item, Order, Put, Recounter, Recounts, Rule, State, Step};
+use super::{Entry, Ghost, Item, Order, Put, Recounter, Recounts, Rule, State, Step, Touched};
 
 const RULES: AttemptRules = AttemptRules {
     guard: Duration::from_secs(1),
@@ -24,10 +25,11 @@ fn at(at: Duration) -> Now {
 
 impl Recounts {
     pub(super) fn recount(&self, state: &State, recounter: usize, next: &mut Vec<(Step, State)>) {
+        let begins = state.runs < self.budget.runs && (!self.patient || self.world.weight(state.rows).is_some());
         match &state.recounters[recounter] {
-            Recounter::Idle if state.runs < self.budget.runs => next.push(self.begin(state, recounter)),
+            Recounter::Idle if begins => next.push(self.begin(state, recounter)),
             Recounter::Idle | Recounter::Done => return,
-            Recounter::Trying { attempt, asked } => self.answer(state, recounter, attempt, asked, next),
+            Recounter::Trying { attempt, asked, .. } => self.answer(state, recounter, attempt, asked, next),
         }
         if state.left.recounter_crashes > 0 && matches!(state.recounters[recounter], Recounter::Trying { .. }) {
             let mut crashed = state.with(recounter, Recounter::Idle);
@@ -42,7 +44,7 @@ impl Recounts {
         let (key, roster) = (self.world.key.clone(), self.world.roster.clone());
         let attempt = Attempt::new(key, WindowRun::from(u128::from(run)), EXPECTED, RULES, roster);
         let begun = State { runs: run, ..self.told(state, recounter, &attempt, Now::default(), Input::Begin) };
-        let Recounter::Trying { attempt, asked } = &begun.recounters[recounter] else {
+        let Recounter::Trying { attempt, asked, .. } = &begun.recounters[recounter] else {
             panic!("an attempt that ended")
         };
         assert_eq!(**asked, Effect::ReadMarker, "an attempt begins with the marker that stands");
@@ -63,7 +65,10 @@ impl Recounts {
                 let follows = match effect {
                     Effect::End(Ending::Judged(_)) => Recounter::Done,
                     Effect::End(_) => Recounter::Idle,
-                    asked => Recounter::Trying { attempt: Box::new(attempt.clone()), asked: Box::new(asked.clone()) },
+                    asked => {
+                        let (attempt, asked) = (Box::new(attempt.clone()), Box::new(asked.clone()));
+                        Recounter::Trying { attempt, asked, read: state.recounters[recounter].read() }
+                    }
                 };
                 return state.with(recounter, follows);
             }
@@ -78,6 +83,8 @@ impl Recounts {
         match asked {
             Effect::TakeRoom(_) | Effect::GrowRoom(_) => Some((Now::default(), Input::Room(true))),
             Effect::TakeTurn => Some((Now::default(), Input::Turn)),
+            // There is one stream shard, and its report is written behind the closing marker.
+            Effect::ReadApplied => Some((Now::default(), Input::Applied(Some(UnixMillis::MAX)))),
             Effect::ReadCounter => Some((Now::default(), Input::Counter(Some((*state.counter).clone())))),
             Effect::WakeAt(until) => {
                 let settles = self.order == Order::SettlesWithin && self.obeys(which_wait(attempt, *until));
@@ -110,8 +117,9 @@ impl Recounts {
                 next.push((Step::Settle { recounter }, woken));
             }
             Effect::ReadRows(after) => {
-                let user = usize::from(after.is_some());
-                next.push((Step::Read { recounter, user }, told(state, self.world.page(state.rows, user))));
+                let row = usize::from(after.is_some());
+                let read = if self.obeys(Rule::LastWeight) { state.clone() } else { state.with_read(recounter, row) };
+                next.push((Step::Read { recounter, row }, told(&read, self.world.page(state.rows, row))));
             }
             Effect::ReadReport => self.await_report(state, recounter, attempt, next),
             Effect::Judge(verdict, _) => self.judge(state, recounter, attempt, verdict, next),
@@ -157,7 +165,9 @@ impl Recounts {
     fn await_report(&self, state: &State, recounter: usize, attempt: &Attempt, next: &mut Vec<(Step, State)>) {
         let run = attempt.run();
         if let Some(report) = state.reports.iter().find(|report| report.run == run) {
-            let report = Input::Report(Some(self.world.report(run, report.touched, report.likes)));
+            let report =
+                if self.obeys(Rule::LastWeight) { *report } else { self.with_changes(state, recounter, *report) };
+            let report = Input::Report(Some(self.world.report(report)));
             let taken = self.told(state, recounter, attempt, Now::default(), report);
             next.push((Step::TakeReport { recounter }, taken));
         } else if state.none_will_report(run) {
@@ -166,13 +176,27 @@ impl Recounts {
         }
     }
 
+    /// What a mutant takes for a report: each touched row as the attempt has read it, and the window's changes of it.
+    fn with_changes(&self, state: &State, recounter: usize, mut report: Touched) -> Touched {
+        let read = state.recounters[recounter].read();
+        for (row, weight) in report.weights.iter_mut().enumerate().filter(|(_, weight)| weight.is_some()) {
+            let changes = state.within(report.run).iter().enumerate().filter_map(|(at, entry)| match entry {
+                Entry::Row { row: changed, .. } if *changed == row => Some(self.world.record(*entry, at).delta()),
+                _ => None,
+            });
+            let alone = std::array::from_fn(|other| read[other].filter(|_| other == row));
+            *weight = Weight::new(self.world.weight(alone).expect("it was read") + changes.sum::<i64>());
+        }
+        report
+    }
+
     /// A verdict reaches the counter; `None` where its condition does not hold.
-    fn judged(&self, state: &State, run: WindowRun, correction: i64) -> Option<State> {
+    fn judged(&self, state: &State, run: WindowRun, correction: i64, form: Form) -> Option<State> {
         let proved = state.closed_after_trim(run);
         if correction == 0 && !self.obeys(Rule::TokenForNothing) {
             return Some(State { proved: state.proved || proved, ..state.clone() });
         }
-        let verdict = Verdict { key: self.world.key.clone(), run, correction, form: Form::Plain };
+        let verdict = Verdict { key: self.world.key.clone(), run, correction, form };
         let admitted = verdict.admitted_by(&state.counter) || state.replaced.contains(&run);
         if self.obeys(Rule::Token) && !admitted {
             return None;
@@ -189,10 +213,9 @@ impl Recounts {
         verdict: &Verdict,
         next: &mut Vec<(Step, State)>,
     ) {
-        assert_eq!(verdict.form, Form::Plain, "one stream shard makes no suspect");
         let told = |state: &State, judged| self.told(state, recounter, attempt, Now::default(), Input::Judged(judged));
-        let (run, correction) = (verdict.run, verdict.correction);
-        let Some(judged) = self.judged(state, run, correction) else {
+        let Verdict { run, correction, form, .. } = *verdict;
+        let Some(judged) = self.judged(state, run, correction, form) else {
             next.push((Step::Void { recounter }, told(state, Judged::Void)));
             return;
         };
@@ -201,7 +224,7 @@ impl Recounts {
             let mut lost = judged;
             lost.left.ghosts -= 1;
             next.push((Step::JudgeWithLostAnswer { recounter }, told(&lost, Judged::Void)));
-            let later = state.haunted(Ghost::Verdict { run, correction });
+            let later = state.haunted(Ghost::Verdict { run, correction, form });
             next.push((Step::JudgeLater { recounter }, told(&later, Judged::Void)));
         }
     }
@@ -210,7 +233,7 @@ impl Recounts {
         let gone = State { ghost: None, ..state.clone() };
         let landed = match ghost {
             Ghost::Put(put) => self.landed(&gone, put),
-            Ghost::Verdict { run, correction } => self.judged(&gone, run, correction).into_iter().collect(),
+            Ghost::Verdict { run, correction, form } => self.judged(&gone, run, correction, form).into_iter().collect(),
         };
         next.extend(landed.into_iter().map(|landed| (Step::GhostLands, landed)));
         next.push((Step::GhostDies, gone));

@@ -6,6 +6,7 @@
 use std::collections::VecDeque;
 use std::sync::Arc;
 
+use tally_core::Map;
 use tally_core::apply::{Answer, Apply, Effect, Input, Request, RequestId, WindowEnd};
 use tally_core::counter::{Update, contains};
 use tally_core::fault::Fault;
@@ -14,10 +15,11 @@ use tally_core::lineage::{Checkpoint, Picture};
 use tally_core::ports::Applied;
 use tally_core::tally::RecordKind;
 use tally_core::time::{Now, UnixMillis};
-use tally_core::window::{Marker, WindowRun};
+use tally_core::weight::Weight;
+use tally_core::window::{Marker, Report, WindowRun};
 
 use super::super::applying::{AGED, NOW, RULES};
-use super::{Entry, Recounts, Rule, SHARD, State, Step, Touched};
+use super::{Entry, Item, Recounts, Rule, SHARD, State, Step, Touched};
 use crate::intern::Number;
 
 /// A worker: its machine, and what that waits for.
@@ -206,7 +208,7 @@ impl Recounts {
                         }
                     }
                     Effect::Ask(id, Request::PutReport { report, .. }) => {
-                        state.workers[worker].waits = Waits::Report(*id, self.world.touched(report));
+                        state.workers[worker].waits = Waits::Report(*id, self.reported(self.world.touched(report)));
                     }
                     Effect::Ask(id, Request::MoveCheckpoint { .. } | Request::Queue(..)) => {
                         happenings.push_back(Happening::Done(*id));
@@ -241,7 +243,7 @@ impl Recounts {
     /// An update reaches the counter; its answer.
     fn send(&self, state: &mut State, id: RequestId, update: &Update) -> Happening {
         let replaced = state.counter.tally(self.world.key.shard).window.map(|window| window.run);
-        let taken = state.take(update);
+        let taken = self.take(state, update);
         if taken && update.touched[0].window.is_some() && !self.obeys(Rule::NewerTokenReplaces) {
             state.replaced.extend(replaced);
         }
@@ -249,12 +251,56 @@ impl Recounts {
         if taken { Happening::Taken(id, counter) } else { Happening::Refused(id, counter) }
     }
 
-    /// A mutant reports a window whose opening marker was not seen.
+    /// Applies `update` if the counter takes it.
+    fn take(&self, state: &mut State, update: &Update) -> bool {
+        if state.counter.refusal(update).is_some() {
+            return false;
+        }
+        let (shard, doubted) = (self.world.key.shard, update.touched.iter().any(|touch| touch.doubt));
+        let before = state.counter.tally(shard);
+        let mut counter = (*state.counter.after(update)).clone();
+        let tally = counter.shards.entry(shard).or_default();
+        if doubted && !self.obeys(Rule::DoubtMarksSuspect) {
+            tally.suspect = before.suspect;
+        }
+        if doubted && !self.obeys(Rule::DoubtCountsAsSwitch) {
+            tally.switches = before.switches;
+        }
+        state.counter = Item::new(counter);
+        true
+    }
+
+    /// A report as it is written; a mutant says only whether each row is there.
+    fn reported(&self, report: Touched) -> Touched {
+        let presence = |weight: Weight| Weight::of_presence(weight != Weight::ABSENT);
+        let weights = report.weights.map(|weight| weight.map(presence));
+        if self.obeys(Rule::WeightReported) { report } else { Touched { weights, ..report } }
+    }
+
+    /// A mutant reports also a window that has captured an unreadable weight: what else it has captured.
+    fn report_unreadable(&self, state: &mut State, run: WindowRun) {
+        let records = state.within(run).iter().enumerate().map(|(at, entry)| self.world.record(*entry, at).kind);
+        let (mut captured, mut unreadable) = (Map::default(), false);
+        for kind in records {
+            match kind {
+                RecordKind::Row { member, after, .. } => _ = captured.insert(member, after),
+                RecordKind::Unreadable { .. } => unreadable = true,
+                _ => {}
+            }
+        }
+        if unreadable && !self.obeys(Rule::UnreadableEndsCapture) {
+            state.report(self.world.touched(&Report { key: self.world.key.clone(), run, touched: captured }));
+        }
+    }
+
+    /// A window is incomplete: a mutant reports it although its opening marker was not seen.
     fn report_unseen(&self, state: &mut State, worker: usize) {
         let closing = state.workers[worker].position - 1;
-        if let (false, Entry::Marker(marker)) = (self.obeys(Rule::OpeningSeen), state.stream[closing]) {
-            state.report(Touched { run: marker.run, touched: 0, likes: 0 });
+        let Entry::Marker(marker) = state.stream[closing] else { return };
+        if !self.obeys(Rule::OpeningSeen) {
+            state.report(Touched { run: marker.run, weights: [None; 2] });
         }
+        self.report_unreadable(state, marker.run);
     }
 }
 

@@ -6,7 +6,7 @@ use crate::explore::{breaks, holds, holds_and_ends_well};
 #[test]
 fn a_window_is_exact_while_two_workers_race_and_crash() {
     let budget = Budget { writes: 2, runs: 1, worker_crashes: 1, ..Budget::default() };
-    let model = Recounts { drifts: &[-1, 0, 1], rows: &[0b00, 0b01, 0b11], ..Recounts::new(2, 1, budget) };
+    let model = Recounts { drifts: &[-1, 0, 1], rows: &[[0, 0], [1, 0], [1, 1]], ..Recounts::new(2, 1, budget) };
     holds(&model);
 }
 
