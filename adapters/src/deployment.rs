@@ -1,21 +1,35 @@
 //! What a process does before its own work: it waits for the tables, checks them, and learns how many shards each post has in
-//! this deployment.
+//! this deployment. From then on it follows in which format the deployment is written.
+
+use std::sync::Arc;
+use std::time::Duration;
 
 use anyhow::ensure;
 use tally_core::backoff::Backoff;
 use tally_core::fault::Fault;
+use tally_core::format::Format;
 use tally_core::ids::ShardCount;
 use tally_core::ports::DeploymentConfig;
-use tally_service::{Host, Invalid};
+use tally_service::{Clock, Host, Invalid, Stage, Stop, Task};
+use tokio::time::timeout;
 
 use crate::dynamodb::{self, Connection, Missing};
 
+/// What the start waits for.
+const NAME: &str = "deployment";
+
+/// The wait between two looks at the format.
+const EVERY: Duration = Duration::from_secs(1);
+
+/// How long one look may take.
+const PATIENCE: Duration = Duration::from_secs(10);
+
 /// The deployment that a process is part of.
-#[derive(Clone, Copy)]
+#[derive(Clone)]
 pub struct Deployment<'a> {
     /// The tables to check; `None` where the ports are not over tables.
     pub tables: Option<&'a Connection>,
-    pub checkpoints: &'a dyn DeploymentConfig,
+    pub checkpoints: Arc<dyn DeploymentConfig>,
     /// What `--shards` says; it has to be what the deployment was created with.
     pub shards: Option<ShardCount>,
 }
@@ -25,11 +39,15 @@ impl Deployment<'_> {
     /// configuration is put only where there is none.
     ///
     /// # Errors
-    /// Tables of another shape, another number of shards, a fault that waiting does not mend, or a stop.
+    /// Tables of another shape, a format that this build does not know, another number of shards, a fault that waiting does
+    /// not mend, or a stop.
     pub async fn create(self, host: &Host) -> anyhow::Result<ShardCount> {
         self.check_tables(host).await?;
-        let created = || self.checkpoints.config(self.shards);
-        self.agree(host.wait_for("deployment", Backoff::STORE, created).await?)
+        if let Some(stated) = host.wait_for(NAME, Backoff::STORE, || self.checkpoints.format()).await? {
+            stated.known()?;
+        }
+        let created = host.wait_for(NAME, Backoff::STORE, || self.checkpoints.config(self.shards)).await?;
+        self.follow(created, host)
     }
 
     /// For a process that only reads: it waits until one that writes has created the deployment.
@@ -38,14 +56,15 @@ impl Deployment<'_> {
     /// The same.
     pub async fn join(self, host: &Host) -> anyhow::Result<ShardCount> {
         self.check_tables(host).await?;
-        let created = || async {
-            let missing = || Fault::Transient("no consumer or change-streamer has created it yet".to_owned());
-            self.checkpoints.deployed().await?.ok_or_else(missing)
-        };
-        self.agree(host.wait_for("deployment", Backoff::STORE, created).await?)
+        let missing = || Fault::Transient("no consumer or change-streamer has created it yet".to_owned());
+        let stated = || async { self.checkpoints.format().await?.ok_or_else(missing) };
+        host.wait_for(NAME, Backoff::STORE, stated).await?.known()?;
+        let created = || async { self.checkpoints.deployed().await?.ok_or_else(missing) };
+        let created = host.wait_for(NAME, Backoff::STORE, created).await?;
+        self.follow(created, host)
     }
 
-    async fn check_tables(self, host: &Host) -> anyhow::Result<()> {
+    async fn check_tables(&self, host: &Host) -> anyhow::Result<()> {
         let Some(connection) = self.tables else { return Ok(()) };
         let missing = host.wait_for("tables", Backoff::STORE, || async {
             let missing = connection.missing().await?;
@@ -60,34 +79,75 @@ impl Deployment<'_> {
         Err(invalid.into())
     }
 
-    fn agree(self, created: ShardCount) -> anyhow::Result<ShardCount> {
+    /// From here on the process stops by itself once the deployment is written in a format that this build does not know.
+    fn follow(self, created: ShardCount, host: &Host) -> anyhow::Result<ShardCount> {
         let told = self.shards.unwrap_or(created);
         ensure!(told == created, "--shards is {told}, but this deployment was created with {created}");
+        let checkpoints = self.checkpoints;
+        host.spawn(Stage::Intake, "format", FollowFormat { checkpoints, clock: host.clock() });
         Ok(created)
+    }
+}
+
+/// The task that looks each second at what the deployment is written in.
+struct FollowFormat {
+    checkpoints: Arc<dyn DeploymentConfig>,
+    clock: Clock,
+}
+
+impl FollowFormat {
+    /// A look that fails says nothing about the format, and neither does a configuration that is not there: the process
+    /// goes on.
+    async fn look(&self) -> anyhow::Result<()> {
+        let why = match timeout(PATIENCE, self.checkpoints.recent_format()).await {
+            Ok(Ok(stated)) => return Ok(stated.map_or(Ok(()), Format::known)?),
+            Ok(Err(fault)) => fault.to_string(),
+            Err(_) => format!("no answer within {PATIENCE:?}"),
+        };
+        tracing::debug!(error = why, "the deployment's format cannot be read");
+        Ok(())
+    }
+}
+
+impl Task for FollowFormat {
+    async fn run(self, stop: Stop) -> anyhow::Result<()> {
+        while stop.unless_requested(self.clock.sleep(EVERY)).await.is_ok() {
+            stop.unless_requested(self.look()).await??;
+        }
+        Ok(())
     }
 }
 
 #[cfg(test)]
 #[cfg(feature = "testkit")]
 mod tests {
+    use tally_core::format::UnknownFormat;
     use tally_core::time::UnixMillis;
-    use tally_service::Clock;
+    use tally_service::{Exit, How, Running};
 
     use super::*;
+    use crate::faulty::{Failure, Faulty, Plan};
     use crate::memory::Memory;
 
     fn shards(count: u64) -> Option<ShardCount> {
         Some(ShardCount::new(count).unwrap())
     }
 
+    fn host() -> Host {
+        Host::new("test").with_clock(Clock::starting_at(UnixMillis(0)))
+    }
+
+    fn deployment(checkpoints: impl DeploymentConfig + 'static, shards: Option<ShardCount>) -> Deployment<'static> {
+        Deployment { tables: None, checkpoints: Arc::new(checkpoints), shards }
+    }
+
     #[tokio::test(start_paused = true)]
     async fn a_reader_waits_for_a_writer_and_both_refuse_another_number_of_shards() {
-        let memory = Memory::new(UnixMillis(0), 1);
-        let checkpoints = memory.checkpoints();
-        let host = Host::new("test").with_clock(Clock::starting_at(UnixMillis(0)));
-        let of = |shards| Deployment { tables: None, checkpoints: &checkpoints, shards };
+        let checkpoints = Memory::new(UnixMillis(0), 1).checkpoints();
+        let host = host();
+        let of = |shards| deployment(checkpoints.clone(), shards);
         let (read, created) = tokio::join!(of(None).join(&host), async {
-            host.clock().sleep(std::time::Duration::from_secs(60)).await;
+            host.clock().sleep(Duration::from_secs(60)).await;
             of(shards(8)).create(&host).await
         });
         assert_eq!((read.unwrap(), created.unwrap()), (shards(8).unwrap(), shards(8).unwrap()));
@@ -95,5 +155,47 @@ mod tests {
             let message = refused.unwrap_err().to_string();
             assert_eq!(message, "--shards is 16, but this deployment was created with 8");
         }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_format_that_is_not_known_is_neither_joined_nor_created_in() {
+        for format in [Format::Number(7), Format::Number(0), Format::Other] {
+            let checkpoints = Memory::new(UnixMillis(0), 1).checkpoints();
+            checkpoints.config(shards(8)).await.unwrap();
+            checkpoints.state_format(format);
+            let of = || deployment(checkpoints.clone(), shards(8));
+            for refused in [of().create(&host()).await, of().join(&host()).await] {
+                assert_eq!(refused.unwrap_err().downcast_ref(), Some(&UnknownFormat(format)));
+            }
+        }
+    }
+
+    /// A service that does nothing but join.
+    struct Joins(Deployment<'static>);
+
+    impl tally_service::App for Joins {
+        async fn start(self, host: Host) -> anyhow::Result<()> {
+            self.0.join(&host).await.map(|_| ())
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_format_that_changes_ends_the_process_by_name_and_looks_that_fail_do_not() {
+        let checkpoints = Memory::new(UnixMillis(0), 1).checkpoints();
+        checkpoints.config(None).await.unwrap();
+        let plan = Plan::default();
+        let running = Running::start(Joins(deployment(Faulty::new(checkpoints.clone(), plan.clone()), None)), host());
+        running.ready().await.unwrap();
+        let failures = [Failure::Dropped, Failure::Throttled, Failure::Late(PATIENCE * 2), Failure::Conflict];
+        failures.into_iter().for_each(|failure| plan.fail_next("recent_format", failure));
+        while plan.fired() < 4 {
+            running.host().clock().sleep(EVERY).await;
+        }
+        running.host().clock().sleep(EVERY * 3).await;
+        checkpoints.state_format(Format::Number(7));
+        let end = running.ended().await;
+        assert_eq!((end.task.as_str(), end.exit()), ("format", Exit::FORMAT));
+        assert_eq!(end.how, How::UnknownFormat(UnknownFormat(Format::Number(7))));
+        assert_eq!(end.to_string(), "task `format` failed: the deployment is written in format 7, this build knows 1");
     }
 }

@@ -92,7 +92,7 @@ impl tally_service::App for App {
 
     async fn start(self, host: Host) -> anyhow::Result<()> {
         let Self { config, ports, tables } = self;
-        let (tables, checkpoints) = (tables.as_ref(), &*ports.checkpoints);
+        let (tables, checkpoints) = (tables.as_ref(), ports.checkpoints.clone());
         // A recount creates nothing: a process that writes rows says what the deployment is.
         let shards = Deployment { tables, checkpoints, shards: config.shards }.join(&host).await?;
         let rules = match &config.job {

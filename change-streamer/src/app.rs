@@ -126,7 +126,7 @@ fn open_cache(address: &CacheAddress, table_prefix: &str) -> anyhow::Result<Arc<
 impl tally_service::App for App {
     async fn start(self, host: Host) -> anyhow::Result<()> {
         let Self { config, ports, tables } = self;
-        let (tables, checkpoints) = (tables.as_ref(), &*ports.checkpoints);
+        let (tables, checkpoints) = (tables.as_ref(), ports.checkpoints.clone());
         Deployment { tables, checkpoints, shards: config.shards }.create(&host).await?;
         let stream = &ports.stream;
         let info =

@@ -199,7 +199,7 @@ impl App {
 
 impl tally_service::App for App {
     async fn start(self, host: Host) -> anyhow::Result<()> {
-        let (checkpoints, shards) = (&*self.ports.checkpoints, self.settings.shards);
+        let (checkpoints, shards) = (self.ports.checkpoints.clone(), self.settings.shards);
         let deployment = Deployment { tables: self.tables.as_ref(), checkpoints, shards };
         let shards = if self.needs_tables() { deployment.create(&host).await? } else { ShardCount::DEFAULT };
         match self.mode.clone() {

@@ -10,6 +10,7 @@ pub mod definitions;
 pub mod event;
 pub mod fault;
 pub mod fence;
+pub mod format;
 pub mod ids;
 pub mod lineage;
 pub mod ports;

@@ -146,7 +146,7 @@ impl tally_service::App for App {
             listener = Some(http::bind("listen", self.config.listen).await?);
         }
         let (config, ports) = (self.config, self.ports);
-        let checkpoints = &*ports.checkpoints;
+        let checkpoints = ports.checkpoints.clone();
         let deployment = Deployment { tables: self.tables.as_ref(), checkpoints, shards: config.shards };
         let shards = deployment.join(&host).await?;
         let definitions = FollowDefinitions::begin(ports.checkpoints.clone(), &host).await?;

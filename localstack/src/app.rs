@@ -47,7 +47,8 @@ impl tally_service::App for App {
         let Config { engines, shards, api, load, duration, verify, chaos, seed, recount_every } = self.config;
         let engines = Engines::open(engines, &host).await?;
         // Services that only read would wait for those that write to say how many shards there are.
-        Deployment { tables: None, checkpoints: &engines.store.checkpoints, shards }.create(&host).await?;
+        let checkpoints = Arc::new(engines.store.checkpoints.clone());
+        Deployment { tables: None, checkpoints, shards }.create(&host).await?;
         let counters = counters::define(&engines.store.checkpoints, &host).await?;
         let local = Arc::new(Local::new(engines, counters, api.local_addr()?, load, &host));
         local.screen.say(&banner(&local, chaos));

@@ -106,6 +106,9 @@ where
             ended = running.ended() => {
                 tracing::error!(service = name, "{ended}");
                 running.kill().await;
+                if let How::UnknownFormat(found) = ended.how {
+                    return Err(found.into());
+                }
                 if ended.task == "start" && matches!(ended.how, How::Failed(_) | How::Misconfigured(_)) {
                     return Err(anyhow!("{name} cannot start: {ended}"));
                 }

@@ -43,7 +43,11 @@ impl Stack {
     }
 
     fn start_on(ports: &[&str], args: &[&str]) -> Self {
-        let mut child = command(ports).args(args).stderr(Stdio::inherit()).spawn().unwrap();
+        Self::spawn(command(ports).args(args).stderr(Stdio::inherit()))
+    }
+
+    fn spawn(command: &mut Command) -> Self {
+        let mut child = command.spawn().unwrap();
         let (sender, lines) = channel();
         let stdout = BufReader::new(child.stdout.take().unwrap());
         std::thread::spawn(move || stdout.lines().map_while(Result::ok).try_for_each(|line| sender.send(line)));
@@ -204,6 +208,27 @@ fn what_was_done_is_said_at_the_end_that_a_person_makes_too() {
     assert_eq!(stack.interrupt().1, Some(0));
     let (said, _) = stack.end();
     assert!(said.contains("what went wrong on purpose") && said.contains("\n  on purpose "), "{said}");
+}
+
+#[test]
+fn a_format_that_is_not_known_ends_the_whole_stack_by_name() {
+    let mut stack = Stack::spawn(command(&ANY_PORT).arg("--no-load"));
+    let mut said = stack.child.stderr.take().unwrap();
+    let store = stack.until("  DynamoDB ").split_whitespace().last().unwrap().to_owned();
+    stack.until("ready");
+    let address = address_in(&store);
+    let body = r##"{"TableName":"checkpoints","Key":{"id":{"S":"config"}},"UpdateExpression":"SET #f=:f",
+        "ExpressionAttributeNames":{"#f":"format"},"ExpressionAttributeValues":{":f":{"N":"7"}}}"##;
+    let head = "x-amz-target: DynamoDB_20120810.UpdateItem\r\nauthorization: test\r\nconnection: close\r\n";
+    let length = body.len();
+    let request = format!("POST / HTTP/1.1\r\nhost: {address}\r\n{head}content-length: {length}\r\n\r\n{body}");
+    let answer = exchange(address, &request);
+    assert!(answer.starts_with("HTTP/1.1 200 "), "{answer}");
+    let (_, code) = stack.end();
+    let mut log = String::new();
+    said.read_to_string(&mut log).unwrap();
+    assert_eq!(code, Some(65), "{log}");
+    assert!(log.contains("the deployment is written in format 7, this build knows 1"), "{log}");
 }
 
 #[test]

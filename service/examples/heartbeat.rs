@@ -12,6 +12,7 @@ use anyhow::bail;
 use axum::Router;
 use axum::routing::get;
 use clap::{Parser, ValueEnum};
+use tally_core::format::Format;
 use tally_service::metrics::{Catalogue, Kind, Metric, Unit};
 use tally_service::{App, Clock, CommonArgs, Exit, Host, Invalid, Program, Secret, Stage, Stop, Task, parse_duration};
 use tokio::sync::mpsc;
@@ -61,6 +62,8 @@ enum Misbehaviour {
     Panic,
     /// The source ignores every stop
     Hang,
+    /// What is stored turns out to be in a format that is not known
+    ForeignFormat,
     /// The service is a job that is done, with code 1
     FinishWithDrift,
 }
@@ -123,6 +126,9 @@ impl App for Heartbeat {
         }
         let (sender, beats) = mpsc::channel(16);
         host.spawn(Stage::Intake, "pulse", Pulse { clock: host.clock(), interval, misbehave, beats: sender });
+        if misbehave == Some(Misbehaviour::ForeignFormat) {
+            host.spawn(Stage::Intake, "format", |_: Stop| async { Ok(Format::Number(7).known()?) });
+        }
         host.spawn(Stage::Work, "voice", Voice { greeting, beats });
         Ok(())
     }
@@ -147,7 +153,7 @@ impl Task for Pulse {
                 Some(Misbehaviour::Fail) => bail!("the heart stopped"),
                 Some(Misbehaviour::Panic) => panic!("the heart broke\nin two"),
                 Some(Misbehaviour::Hang) => std::future::pending().await,
-                Some(Misbehaviour::FinishWithDrift) | None => {}
+                Some(Misbehaviour::ForeignFormat | Misbehaviour::FinishWithDrift) | None => {}
             }
         }
         tracing::info!(sent = beat, "no more beats");

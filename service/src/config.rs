@@ -68,11 +68,6 @@ impl Invalid {
         self.0.push((Setting::new(flag), problem.into()));
     }
 
-    /// Whether `error` comes of a configuration that is wrong.
-    pub(crate) fn is_behind(error: &anyhow::Error) -> bool {
-        error.chain().any(|cause| cause.is::<Self>())
-    }
-
     /// States a problem of a variable that has no flag, such as AWS's.
     pub fn add_variable(&mut self, variable: &str, problem: impl Into<String>) {
         self.0.push((Setting(Name::Variable(variable.to_owned())), problem.into()));

@@ -1,6 +1,10 @@
-//! How a process ends: its exit codes, and nothing about why.
+//! How a process ends: its exit codes, and which errors have one of their own.
 
 use std::process::ExitCode;
+
+use tally_core::format::UnknownFormat;
+
+use crate::Invalid;
 
 /// The code a process ends with.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -11,8 +15,21 @@ impl Exit {
     pub const CLEAN: Self = Self(0);
     /// A task failed, start-up failed, a task overran the grace, or a job found what it looks for.
     pub const FAILED: Self = Self(1);
+    /// What the deployment has stored is in a format that this build does not know (`EX_DATAERR` of sysexits.h).
+    pub const FORMAT: Self = Self(65);
     /// The configuration is wrong (`EX_CONFIG` of sysexits.h).
     pub const CONFIG: Self = Self(78);
+
+    /// What a process ends with that cannot go on after `error`.
+    pub fn after(error: &anyhow::Error) -> Self {
+        if error.chain().any(|cause| cause.is::<UnknownFormat>()) {
+            Self::FORMAT
+        } else if error.chain().any(|cause| cause.is::<Invalid>()) {
+            Self::CONFIG
+        } else {
+            Self::FAILED
+        }
+    }
 
     /// Ended at once by a second signal, as shells report it.
     pub fn signal(number: u8) -> Self {

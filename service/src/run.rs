@@ -103,7 +103,7 @@ impl Process {
         };
         let exit = runtime.block_on(Box::pin(self.serve::<P>(config))).unwrap_or_else(|error| {
             tracing::error!(error = format!("{error:#}"), "cannot start");
-            if Invalid::is_behind(&error) { Exit::CONFIG } else { Exit::FAILED }
+            Exit::after(&error)
         });
         runtime.shutdown_timeout(LEFTOVERS);
         exit
@@ -131,6 +131,11 @@ impl Process {
                 Some(end)
             }
         };
+        if let Some(end @ Ended { how: How::UnknownFormat(_), .. }) = &early {
+            // Draining would write in a form that the deployment has left. Ending as in a crash loses nothing.
+            running.kill().await;
+            return Ok(end.exit());
+        }
         Ok(self.stop(running, signals, early).await)
     }
 

@@ -7,6 +7,8 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::pin::Pin;
 use std::task::Poll;
 
+use tally_core::format::UnknownFormat;
+
 use crate::{Exit, Invalid, Stop, Stopped};
 
 /// A part of a process that runs until it is asked to stop: a struct with this method, or a closure.
@@ -73,6 +75,8 @@ pub enum How {
     Failed(String),
     /// The same, where the configuration is what is wrong, as some of it is found out over a connection alone.
     Misconfigured(String),
+    /// What is stored is in a format that this build does not know: it may neither read nor write another item.
+    UnknownFormat(UnknownFormat),
     /// It panicked, with this message.
     Panicked(String),
     /// It ignored the stop until the grace was over and was aborted.
@@ -87,8 +91,19 @@ impl Ended {
         match self.how {
             How::Finished(exit) => exit,
             How::Misconfigured(_) => Exit::CONFIG,
+            How::UnknownFormat(_) => Exit::FORMAT,
             How::Early | How::Failed(_) | How::Panicked(_) | How::Overran => Exit::FAILED,
         }
+    }
+}
+
+impl How {
+    fn after(error: &anyhow::Error) -> Self {
+        if let Some(found) = error.chain().find_map(|cause| cause.downcast_ref::<UnknownFormat>()) {
+            return Self::UnknownFormat(*found);
+        }
+        let text = format!("{error:#}");
+        if error.chain().any(|cause| cause.is::<Invalid>()) { Self::Misconfigured(text) } else { Self::Failed(text) }
     }
 }
 
@@ -96,6 +111,7 @@ impl fmt::Display for Ended {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let task = &self.task;
         match &self.how {
+            How::UnknownFormat(found) => write!(f, "task `{task}` failed: {found}"),
             How::Early => write!(f, "task `{task}` ended early"),
             How::Failed(error) | How::Misconfigured(error) => write!(f, "task `{task}` failed: {error}"),
             How::Panicked(message) => write!(f, "task `{task}` panicked: {message}"),
@@ -123,10 +139,7 @@ impl Expectation {
             Outcome::Aborted => None,
             Outcome::Panicked(message) => Some(How::Panicked(message)),
             Outcome::Returned(Err(error)) if stopping && error.is::<Stopped>() => None,
-            Outcome::Returned(Err(error)) if Invalid::is_behind(&error) => {
-                Some(How::Misconfigured(format!("{error:#}")))
-            }
-            Outcome::Returned(Err(error)) => Some(How::Failed(format!("{error:#}"))),
+            Outcome::Returned(Err(error)) => Some(How::after(&error)),
             Outcome::Returned(Ok(exit)) => match self {
                 Self::Runs => (!stopping).then_some(How::Early),
                 Self::MayEnd => None,

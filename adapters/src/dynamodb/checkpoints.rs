@@ -2,6 +2,7 @@
 //! deployment was created with.
 
 mod definitions;
+mod deployment;
 mod gaps;
 mod registry;
 mod shard;
@@ -9,13 +10,12 @@ mod shard;
 use async_trait::async_trait;
 use aws_sdk_dynamodb::operation::update_item::builders::UpdateItemFluentBuilder;
 use aws_sdk_dynamodb::types::ReturnValue;
-use tally_core::definitions::Definitions;
 use tally_core::fault::Fault;
-use tally_core::ids::{Ordinal, Sequence, ShardCount, StreamLabel, StreamShardId};
+use tally_core::ids::{Ordinal, Sequence, StreamLabel, StreamShardId};
 use tally_core::lineage::Loss;
 use tally_core::ports::{
-    DeploymentConfig, Gap, Gaps, Lease, LeaseTaken, Leases, Outcome, Positions, RecountQueue as _, Registry,
-    ShardState, StreamRegistry, Worker,
+    Gap, Gaps, Lease, LeaseTaken, Leases, Outcome, Positions, RecountQueue as _, Registry, ShardState, StreamRegistry,
+    Worker,
 };
 use tally_core::time::UnixMillis;
 
@@ -23,7 +23,7 @@ use super::connection::Connection;
 use super::expression::Aliases;
 use super::fault::{fault, unless_refused};
 use super::item::{Item, Reader, flag, item, text};
-use super::names::checkpoints::{AT, BEAT, CLOSED, CONFIG, COUNTERS, ID, ORDINAL, OWNER, SEQUENCE, SHARDS};
+use super::names::checkpoints::{AT, BEAT, CLOSED, ID, ORDINAL, OWNER, SEQUENCE};
 use super::recounts::Recounts;
 
 /// The checkpoints table, and the queue of audits beside it.
@@ -68,12 +68,6 @@ impl Checkpoints {
             .await;
         let reply = unless_refused(self.table(), sent)?;
         Ok(reply.map(|reply| reply.attributes.unwrap_or_default()))
-    }
-
-    /// What a configuration item says.
-    fn shard_count(&self, config: &Item) -> Outcome<ShardCount> {
-        let reader = Reader::new(self.table(), config);
-        ShardCount::new(reader.required_number(SHARDS)?).map_err(|error| reader.malformed(SHARDS, error))
     }
 
     /// After a refusal that is fine if the shard has a checkpoint, and a mistake if it has none.
@@ -279,42 +273,5 @@ impl Gaps for Checkpoints {
 
     async fn close_gap(&self, gap: &Gap) -> Outcome<()> {
         self.remove_gap(gap).await
-    }
-}
-
-#[async_trait]
-impl DeploymentConfig for Checkpoints {
-    /// Safe to repeat: what is there stays.
-    async fn config(&self, shards: Option<ShardCount>) -> Outcome<ShardCount> {
-        let mut say = Aliases::default();
-        let (name, wanted) = (say.name(SHARDS), say.number(shards.unwrap_or(ShardCount::DEFAULT)));
-        let (id, update) = (say.name(ID), format!("SET {name}={wanted}"));
-        let found = match self.update_if(CONFIG, say, update, format!("attribute_not_exists({id})")).await? {
-            Some(created) => Some(created),
-            None => self.get(CONFIG).await?,
-        };
-        self.shard_count(&found.unwrap_or_default())
-    }
-
-    async fn deployed(&self) -> Outcome<Option<ShardCount>> {
-        self.get(CONFIG).await?.map(|found| self.shard_count(&found)).transpose()
-    }
-
-    async fn definitions(&self) -> Outcome<Definitions> {
-        let found = self.get(CONFIG).await?.unwrap_or_default();
-        definitions::decode(&Reader::new(self.table(), &found))
-    }
-
-    /// Safe to repeat: the list that has to stand is another afterwards.
-    async fn define(&self, seen: &Definitions, to: &Definitions) -> Outcome<bool> {
-        let mut say = Aliases::default();
-        let counters = say.name(COUNTERS);
-        let condition = if *seen == Definitions::likes_alone() {
-            format!("attribute_exists({}) AND attribute_not_exists({counters})", say.name(ID))
-        } else {
-            format!("{counters}={}", say.value(definitions::encode(seen)))
-        };
-        let update = format!("SET {counters}={}", say.value(definitions::encode(to)));
-        Ok(self.update_if(CONFIG, say, update, condition).await?.is_some())
     }
 }

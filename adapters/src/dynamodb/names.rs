@@ -101,6 +101,8 @@ pub(super) mod checkpoints {
     pub(in crate::dynamodb) const OPENED: &str = "opened";
     /// Of the configuration.
     pub(in crate::dynamodb) const SHARDS: &str = "shards";
+    /// Of the configuration: in which form everything is written.
+    pub(in crate::dynamodb) const FORMAT: &str = "format";
     /// Of the configuration: the list of definitions.
     pub(in crate::dynamodb) const COUNTERS: &str = "counters";
 

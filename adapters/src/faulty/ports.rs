@@ -7,6 +7,7 @@ use tally_core::counter::{Counter, Update};
 use tally_core::definitions::Definitions;
 use tally_core::fault::Fault;
 use tally_core::fence::{Advance, Commit, Fence, Partition, Reached};
+use tally_core::format::Format;
 use tally_core::ids::{
     CounterId, MemberKey, Ordinal, RowKey, Sequence, ShardCount, StreamLabel, StreamShardId, UserId,
 };
@@ -225,6 +226,14 @@ impl<P: DeploymentConfig> DeploymentConfig for Faulty<P> {
 
     async fn deployed(&self) -> Outcome<Option<ShardCount>> {
         self.call("deployed", self.port.deployed()).await
+    }
+
+    async fn format(&self) -> Outcome<Option<Format>> {
+        self.call("format", self.port.format()).await
+    }
+
+    async fn recent_format(&self) -> Outcome<Option<Format>> {
+        self.call("recent_format", self.port.recent_format()).await
     }
 
     async fn definitions(&self) -> Outcome<Definitions> {

@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use async_trait::async_trait;
 use tally_core::definitions::Definitions;
 use tally_core::fault::Fault;
+use tally_core::format::Format;
 use tally_core::ids::{Ordinal, Sequence, ShardCount, StreamLabel, StreamShardId};
 use tally_core::lineage::{Checkpoint, Loss};
 use tally_core::ports::{
@@ -27,6 +28,8 @@ pub(super) struct Table {
     registries: BTreeMap<StreamLabel, Registry>,
     gaps: BTreeMap<GapId, Gap>,
     config: Option<ShardCount>,
+    /// What the deployment states that it is written in; none is the first one.
+    format: Option<Format>,
     /// The counters that were defined.
     definitions: Definitions,
 }
@@ -48,6 +51,11 @@ impl Kept {
 impl Checkpoints {
     pub(super) fn new(memory: Memory) -> Self {
         Self { memory }
+    }
+
+    /// Has the deployment state that it is written in `format`.
+    pub fn state_format(&self, format: Format) {
+        self.memory.state().checkpoints.format = Some(format);
     }
 
     fn change<T>(&self, label: &StreamLabel, shard: &StreamShardId, change: impl FnOnce(&mut Kept) -> T) -> Outcome<T> {
@@ -226,6 +234,16 @@ impl DeploymentConfig for Checkpoints {
 
     async fn deployed(&self) -> Outcome<Option<ShardCount>> {
         Ok(self.memory.state().checkpoints.config)
+    }
+
+    async fn format(&self) -> Outcome<Option<Format>> {
+        let state = self.memory.state();
+        let stated = state.checkpoints.format.unwrap_or(Format::Number(Format::WRITTEN));
+        Ok(state.checkpoints.config.map(|_| stated))
+    }
+
+    async fn recent_format(&self) -> Outcome<Option<Format>> {
+        self.format().await
     }
 
     async fn definitions(&self) -> Outcome<Definitions> {

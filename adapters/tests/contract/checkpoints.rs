@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use tally_core::definitions::{Definitions, Entry};
 use tally_core::fault::Fault;
+use tally_core::format::Format;
 use tally_core::ids::{Ordinal, ShardCount, StreamLabel, StreamShardId, StreamTable};
 use tally_core::lineage::Loss;
 use tally_core::ports::{Checkpoints, Gap, Lease, LeaseTaken, Registry, ShardState, Worker};
@@ -177,10 +178,15 @@ async fn a_loss_is_one_gap_and_queues_an_audit(env: &Env) {
 async fn what_the_deployment_was_created_with_decides(port: &dyn Checkpoints) {
     let count = |n| ShardCount::new(n).unwrap();
     assert_eq!(port.deployed().await, Ok(None), "asking decides nothing");
+    assert_eq!(port.format().await, Ok(None));
+    assert_eq!(port.recent_format().await, Ok(None));
     assert_eq!(port.config(Some(count(64))).await, Ok(count(64)));
     assert_eq!(port.deployed().await, Ok(Some(count(64))));
     assert_eq!(port.config(Some(count(16))).await, Ok(count(64)));
     assert_eq!(port.config(None).await, Ok(count(64)));
+    let written = Some(Format::Number(Format::WRITTEN));
+    assert_eq!(port.format().await, Ok(written));
+    assert!([Ok(None), Ok(written)].contains(&port.recent_format().await), "it may be late");
 }
 
 async fn counters_are_defined_by_comparing_with_those_that_stand(port: &dyn Checkpoints) {

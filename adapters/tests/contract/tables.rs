@@ -19,18 +19,21 @@ async fn tables_are_created_once_and_then_pass_the_check() {
 #[cfg(feature = "args")]
 #[tokio::test]
 async fn no_process_creates_or_joins_a_deployment_whose_tables_do_not_fit() {
+    use std::sync::Arc;
+
     use tally_adapters::Deployment;
     use tally_adapters::dynamodb::Checkpoints;
     use tally_service::Host;
 
     let ((_, connection), host) = (in_process(), Host::new("test"));
     let checkpoints = Checkpoints::new(&connection);
-    let deployment = Deployment { tables: Some(&connection), checkpoints: &checkpoints, shards: None };
-    for refused in [deployment.create(&host).await, deployment.join(&host).await] {
+    let checkpoints = Arc::new(checkpoints);
+    let deployment = Deployment { tables: Some(&connection), checkpoints, shards: None };
+    for refused in [deployment.clone().create(&host).await, deployment.clone().join(&host).await] {
         let error = format!("{:#}", refused.unwrap_err());
         assert!(error.starts_with("cannot use tables: likes: ResourceNotFoundException"), "{error}");
     }
     ensure_tables(&connection).await.unwrap();
-    let created = deployment.create(&host).await.unwrap();
+    let created = deployment.clone().create(&host).await.unwrap();
     assert_eq!(deployment.join(&host).await.unwrap(), created);
 }

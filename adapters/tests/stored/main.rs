@@ -12,6 +12,7 @@ mod tests {
 
     use tally_adapters::dynamodb::{Connection, Settings};
     use tally_core::Map;
+    use tally_core::format::Format;
     use tally_core::ids::{CachePrefix, CounterId, Ordinal, Shard, ShardCount};
     use tally_core::ports::{
         AuditSegments as _, ChangeStream as _, Counts as _, DeploymentConfig as _, FencedRows as _, Gaps as _,
@@ -52,10 +53,12 @@ mod tests {
         script::write(&ports).await;
         let written = raw::lines(&emulator).await;
         for (written, held) in written.iter().zip(ITEMS.lines()) {
-            // Two changes since, neither of a form: a mark of doubt counts as a switch, and the registry of a stream takes
-            // a number from the one before it. Items without them are read all the same.
+            // Three changes since, none of a form: a mark of doubt counts as a switch, the registry of a stream takes a
+            // number from the one before it, and the configuration states its format. Items without them are read all the
+            // same.
             let written = written.replace(r#""version":{"N":"1"},"x2":{"N":"1"}}"#, r#""version":{"N":"1"}}"#);
             let written = written.replace(r#"13:20.000"},"next":{"N":"4"}}"#, r#"13:20.000"},"next":{"N":"3"}}"#);
+            let written = written.replace(r#"{"format":{"N":"1"},"id":{"S":"config"}"#, r#"{"id":{"S":"config"}"#);
             assert_eq!(written, held);
         }
         assert_eq!(written.len(), ITEMS.lines().count());
@@ -166,6 +169,7 @@ mod tests {
         let (_, ports) = stored().await;
         let port = &ports.checkpoints;
         assert_eq!(port.deployed().await, Ok(ShardCount::new(4).ok()));
+        assert_eq!(port.format().await, Ok(Some(Format::Number(1))), "none is stated");
         let registry = Registry { next: Ordinal(3), floor: Some(Ordinal(1)) };
         assert_eq!(port.registry(&label()).await, Ok(Some(registry)));
         let [root, child] = &port.shards(&label()).await.unwrap()[..] else { panic!("two shards are stored") };
@@ -180,6 +184,27 @@ mod tests {
         let mut ids: Vec<_> = gaps.iter().map(|gap| gap.id.0.as_str()).collect();
         ids.sort_unstable();
         assert_eq!(ids, ["refused/counters", "trimmed/shardId-child", "unfollowed/2023-11-14T22:13:20.000"]);
+    }
+
+    #[tokio::test]
+    async fn opening_a_deployment_of_before_adds_its_format_and_rewrites_nothing() {
+        let (emulator, ports) = stored().await;
+        for _ in 0..2 {
+            assert_eq!(ports.checkpoints.config(None).await, Ok(ShardCount::new(4).unwrap()));
+            let opened = raw::lines(&emulator).await;
+            let opened: Vec<_> = opened.iter().map(|item| item.replace(r#""format":{"N":"1"},"#, "")).collect();
+            assert_eq!(opened, ITEMS.lines().collect::<Vec<_>>());
+            assert_eq!(ports.checkpoints.format().await, Ok(Some(Format::Number(1))));
+        }
+        for (stated, format) in
+            [("N\":\"7", Format::Number(7)), ("N\":\"-1", Format::Other), ("S\":\"1", Format::Other)]
+        {
+            let config =
+                format!(r#"checkpoints {{"id":{{"S":"config"}},"shards":{{"N":"4"}},"format":{{"{stated}"}}}}"#);
+            raw::put(&emulator, &[&config]).await;
+            assert_eq!(ports.checkpoints.config(None).await, Ok(ShardCount::new(4).unwrap()));
+            assert_eq!(ports.checkpoints.format().await, Ok(Some(format)), "what is stated stays");
+        }
     }
 
     #[tokio::test]

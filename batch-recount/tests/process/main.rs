@@ -12,6 +12,7 @@ mod world;
 
 #[cfg(test)]
 mod tests {
+    use std::io::Read;
     use std::process::{Child, Command, Stdio};
     use std::time::Duration;
 
@@ -50,6 +51,14 @@ mod tests {
 
     impl Process {
         fn start(relay: &Relay, line: &[&str]) -> Self {
+            Self::spawn(&mut Self::command(relay, line))
+        }
+
+        fn spawn(command: &mut Command) -> Self {
+            Self(command.spawn().expect("the binary starts"))
+        }
+
+        fn command(relay: &Relay, line: &[&str]) -> Command {
             let mut command = Command::new(env!("CARGO_BIN_EXE_tally-batch-recount"));
             let tally = std::env::vars_os().filter(|(name, _)| name.to_string_lossy().starts_with("TALLY_"));
             tally.for_each(|(name, _)| _ = command.env_remove(name));
@@ -62,7 +71,7 @@ mod tests {
                 .env("AWS_SECRET_ACCESS_KEY", "local")
                 .stdin(Stdio::null())
                 .stdout(Stdio::null());
-            Self(command.spawn().expect("the binary starts"))
+            command
         }
 
         fn kill(mut self) {
@@ -176,6 +185,47 @@ mod tests {
             world.exact(POSTS).await;
         })
         .await;
+    }
+
+    /// How a recount ended by itself, and how often it named a format.
+    async fn said(mut process: Process) -> (Option<i32>, usize) {
+        let mut log = process.0.stderr.take().expect("stderr is piped");
+        polled("it ends", async || process.has_ended()).await;
+        let mut text = String::new();
+        log.read_to_string(&mut text).expect("a log is text");
+        let named = text.matches("the deployment is written in format 7, this build knows 1").count();
+        (process.0.wait().expect("the child is ours").code(), named)
+    }
+
+    #[tokio::test(flavor = "multi_thread")]
+    async fn a_format_that_is_not_known_ends_the_start_and_one_that_comes_later_ends_the_watcher() {
+        served(async |served| {
+            let world = &served.world;
+            let streamer = world.streamer("s");
+            let mut writer = Writer::new(world, 1).await;
+            let keys = wrong(served, &mut writer).await;
+            let watching = Process::spawn(Process::command(&served.relay, &["--watch"]).stderr(Stdio::piped()));
+            world.ports.recounts.enqueue_audit(world.clock.now()).await.unwrap();
+            polled("it corrects", async || corrections(world, &keys[0]).await > 0).await;
+            drop(streamer);
+            write_in(served, 7).await;
+            assert_eq!(said(watching).await, (Some(65), 1));
+            let refused = Process::spawn(Process::command(&served.relay, &[]).stderr(Stdio::piped()));
+            assert_eq!(said(refused).await, (Some(65), 1));
+            write_in(served, 1).await;
+            let _streamer = world.streamer("t");
+            assert_eq!(Process::start(&served.relay, &[]).ended().await.0, Some(0));
+            world.exact(POSTS).await;
+        })
+        .await;
+    }
+
+    /// Has the deployment state that it is written in `format`.
+    async fn write_in(served: &Served, format: u64) {
+        let update = client(&served.emulator).update_item().table_name("checkpoints");
+        let update = update.key("id", text("config".to_owned())).update_expression("SET #f=:f");
+        let update = update.expression_attribute_names("#f", "format");
+        update.expression_attribute_values(":f", number(format)).send().await.unwrap();
     }
 
     #[tokio::test(flavor = "multi_thread")]

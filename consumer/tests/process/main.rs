@@ -8,6 +8,7 @@
 #![expect(clippy::print_stdout, reason = "a run says what it compared")]
 
 mod counters;
+mod format;
 mod import;
 mod routing;
 mod stage;

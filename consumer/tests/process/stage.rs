@@ -12,7 +12,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
 use aws_sdk_dynamodb::config::{BehaviorVersion, Credentials, Region};
-use aws_sdk_dynamodb::types::StreamSpecification;
+use aws_sdk_dynamodb::types::{AttributeValue, StreamSpecification};
 use futures_util::StreamExt;
 use rdkafka::mocking::MockCluster;
 use rdkafka::producer::DefaultProducerContext;
@@ -86,17 +86,29 @@ impl Stage {
         Self { cluster, emulator, likes, rows, endpoint, producer, ledger, ends, poison, said: 0, _server: host }
     }
 
-    /// Switches the stream of the likes table off.
-    pub(crate) async fn switch_stream_off(&self) {
+    /// A client without sockets.
+    fn client(&self) -> aws_sdk_dynamodb::Client {
         let config = aws_sdk_dynamodb::Config::builder()
             .behavior_version(BehaviorVersion::latest())
             .region(Region::new("us-east-1"))
             .endpoint_url(&self.endpoint)
             .credentials_provider(Credentials::new("local", "local", None, None, "local"))
             .http_client(self.emulator.http_client());
-        let client = aws_sdk_dynamodb::Client::from_conf(config.build());
+        aws_sdk_dynamodb::Client::from_conf(config.build())
+    }
+
+    /// Has the deployment state that it is written in `format`.
+    pub(crate) async fn write_in(&self, format: u32) {
+        let update = self.client().update_item().table_name("checkpoints");
+        let update = update.key("id", AttributeValue::S("config".to_owned())).update_expression("SET #f=:f");
+        let update = update.expression_attribute_names("#f", "format");
+        update.expression_attribute_values(":f", AttributeValue::N(format.to_string())).send().await.unwrap();
+    }
+
+    /// Switches the stream of the likes table off.
+    pub(crate) async fn switch_stream_off(&self) {
         let off = StreamSpecification::builder().stream_enabled(false).build().unwrap();
-        client.update_table().table_name("likes").stream_specification(off).send().await.unwrap();
+        self.client().update_table().table_name("likes").stream_specification(off).send().await.unwrap();
     }
 
     pub(crate) fn broker_down(&self) {

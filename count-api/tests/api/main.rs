@@ -16,6 +16,8 @@ mod engines;
 #[cfg(test)]
 mod flight;
 #[cfg(test)]
+mod format;
+#[cfg(test)]
 mod harness;
 #[cfg(test)]
 mod hashtags;

@@ -3,6 +3,7 @@
 use async_trait::async_trait;
 
 use crate::definitions::Definitions;
+use crate::format::Format;
 use crate::ids::ShardCount;
 use crate::ports::Outcome;
 
@@ -10,12 +11,19 @@ use crate::ports::Outcome;
 #[async_trait]
 pub trait DeploymentConfig: Send + Sync {
     /// What the deployment was created with, created now with `shards`, or the default, if it was not. The answer may
-    /// differ from `shards`, and then decides. Safe to repeat: what is there stays.
+    /// differ from `shards`, and then decides. A deployment that states no format states the first one from now on. Safe to
+    /// repeat: what is there stays.
     async fn config(&self, shards: Option<ShardCount>) -> Outcome<ShardCount>;
 
     /// What the deployment was created with, read consistently; `None` before it was. For processes that only read: they
     /// must not decide what others are about to.
     async fn deployed(&self) -> Outcome<Option<ShardCount>>;
+
+    /// In which format the deployment is written, read consistently; `None` before it was created.
+    async fn format(&self) -> Outcome<Option<Format>>;
+
+    /// The same as it was at some moment just before, at half the price: for asking again and again.
+    async fn recent_format(&self) -> Outcome<Option<Format>>;
 
     /// The deployment's counters, read consistently; likes alone where none were defined.
     async fn definitions(&self) -> Outcome<Definitions>;

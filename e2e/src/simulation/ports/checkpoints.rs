@@ -7,6 +7,7 @@ use std::time::Duration;
 use async_trait::async_trait;
 use tally_adapters::dynamodb;
 use tally_core::definitions::Definitions;
+use tally_core::format::Format;
 use tally_core::ids::{Ordinal, Sequence, ShardCount, StreamLabel, StreamShardId};
 use tally_core::lineage::{HOLD, Loss};
 use tally_core::ports::{
@@ -190,6 +191,14 @@ impl DeploymentConfig for MutatedCheckpoints {
 
     async fn deployed(&self) -> Outcome<Option<ShardCount>> {
         self.inner.deployed().await
+    }
+
+    async fn format(&self) -> Outcome<Option<Format>> {
+        self.inner.format().await
+    }
+
+    async fn recent_format(&self) -> Outcome<Option<Format>> {
+        self.inner.recent_format().await
     }
 
     async fn definitions(&self) -> Outcome<Definitions> {

@@ -1,0 +1,40 @@
+//! A deployment in a format that the consumer does not know: it does not start there, and stops when the format changes.
+
+use super::stage::{Stage, eventually};
+
+const NAMED: &str = "the deployment is written in format 7, this build knows 1";
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_format_that_is_not_known_ends_the_start_and_one_that_comes_later_ends_the_process() {
+    let mut stage = Stage::set().await;
+    let mut one = stage.consumer(&[]);
+    one.says("reading from the fence").await;
+    stage.write_in(7).await;
+    assert_eq!(one.exit().await, Some(65));
+    let mut two = stage.consumer(&[]);
+    assert_eq!(two.exit().await, Some(65));
+    for consumer in [&one, &two] {
+        assert_eq!(consumer.log().matches(NAMED).count(), 1, "{}", consumer.log());
+    }
+    let command = stage.run(&["fence", "show"]).await;
+    assert_eq!(command.status.code(), Some(65), "{command:?}");
+    stage.write_in(1).await;
+    stage.say(300).await;
+    let three = stage.consumer(&[]);
+    stage.caught_up().await;
+    stage.check().await;
+    three.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_store_that_does_not_answer_for_the_format_ends_nothing() {
+    let stage = Stage::set().await;
+    let consumer = stage.consumer(&[]);
+    consumer.says("reading from the fence").await;
+    let refused = tally_emulator::Rule::new(tally_emulator::Fault::Throttle).on("GetItem");
+    stage.emulator.set_faults(vec![refused]);
+    // The client itself asks three times for each look.
+    eventually("several looks have failed", async || stage.emulator.stats().fired("throttle") >= 9).await;
+    stage.emulator.set_faults(vec![]);
+    consumer.stop().await;
+}

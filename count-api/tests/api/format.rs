@@ -1,0 +1,36 @@
+//! A deployment in a format that the API does not know: it does not start there, and stops when the format changes.
+
+use crate::engines::Tables;
+use crate::harness::DEADLINE;
+use crate::process::Process;
+
+const NAMED: &str = "the deployment is written in format 7, this build knows 1";
+
+/// The request that has the deployment state that it is written in a format.
+macro_rules! write_in {
+    ($format:literal) => {
+        concat!(
+            r#"{"TableName":"checkpoints","Key":{"id":{"S":"config"}},"UpdateExpression":"SET #f=:f","#,
+            r##""ExpressionAttributeNames":{"#f":"format"},"ExpressionAttributeValues":{":f":{"N":""##,
+            $format,
+            r#""}}}"#
+        )
+    };
+}
+
+/// How it ended, and how many lines name the format.
+async fn ended(mut process: Process) -> (Option<i32>, usize) {
+    let code = tokio::time::timeout(DEADLINE, process.child.wait()).await.expect("it ends").unwrap().code();
+    (code, process.lines().iter().filter(|line| line.contains(NAMED)).count())
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_format_that_is_not_known_ends_the_start_and_one_that_comes_later_ends_the_process() {
+    let tables = Tables::start().await;
+    let running = Process::start(&tables, &[]).await;
+    tables.call("UpdateItem", write_in!("7")).await;
+    assert_eq!(ended(running).await, (Some(65), 1));
+    assert_eq!(ended(Process::launch(&tables, &[])).await, (Some(65), 1));
+    tables.call("UpdateItem", write_in!("1")).await;
+    assert_eq!(Process::start(&tables, &[]).await.end().await, Some(0));
+}
