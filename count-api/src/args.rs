@@ -104,7 +104,7 @@ pub struct Args {
     #[arg(long, env = "TALLY_TABLE_BUDGET", default_value = "2s", value_parser = parse_duration, value_name = "SPAN", help_heading = "Reading")]
     pub table_budget: Duration,
 
-    /// Streams of live counts at once
+    /// Posts that streams of live counts listen to at once; each stream counts each of its posts
     #[arg(long, env = "TALLY_LISTENERS", default_value_t = 5_000, value_name = "COUNT", help_heading = "Reading")]
     pub listeners: usize,
 

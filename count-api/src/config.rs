@@ -42,7 +42,7 @@ pub struct Config {
     /// How long the cache may take to answer.
     pub cache_budget: Duration,
     pub table: Bounds,
-    /// Streams of live counts at once.
+    /// Posts that streams of live counts listen to at once.
     pub listeners: usize,
     /// How often an idle stream of counts sends a comment.
     pub heartbeat: Duration,

@@ -95,8 +95,13 @@ pub(crate) const NEGATIVE_COUNTS: Metric = metric(
 );
 pub(crate) const LISTENERS: Metric =
     metric("tally_listeners", Kind::Gauge, Unit::Count, &[], "Streams of live counts that are open.");
-pub(crate) const WATCHED_POSTS: Metric =
-    metric("tally_watched_posts", Kind::Gauge, Unit::Count, &[], "Posts with at least one listener.");
+pub(crate) const WATCHED_COUNTERS: Metric = metric(
+    "tally_watched_counters",
+    Kind::Gauge,
+    Unit::Count,
+    &[],
+    "Counters of posts and hashtags with at least one listener: each is read four times a second.",
+);
 pub(crate) const WRITES: Metric = metric(
     "tally_writes_total",
     Kind::Counter,
@@ -123,7 +128,7 @@ pub const METRICS: Catalogue = Catalogue(&[
     STANDING_AGE,
     NEGATIVE_COUNTS,
     LISTENERS,
-    WATCHED_POSTS,
+    WATCHED_COUNTERS,
     WRITES,
 ]);
 

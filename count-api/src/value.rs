@@ -1,4 +1,4 @@
-//! A counter's value as it is answered, whatever is counted and for whatever subject.
+//! A counter's value as it is answered: a set's and a sum's, of a post and of a hashtag.
 
 use serde::Serialize;
 use tally_core::definitions::SubjectField;
@@ -24,11 +24,6 @@ impl Subject {
     /// Its counter of a name.
     pub fn counter(&self, name: &CounterName) -> CounterId {
         CounterId { post: self.id.clone(), name: name.clone() }
-    }
-
-    /// Its id, where it is a subject of this field.
-    pub fn named(&self, field: SubjectField) -> Option<PostId> {
-        (self.field == field).then(|| self.id.clone())
     }
 }
 
@@ -57,17 +52,31 @@ impl Figures {
     }
 }
 
-/// What one counter of a post or of a hashtag comes to.
+/// Which subject an answer is about, in the field that names such a one.
 #[derive(Clone, Debug, Serialize, ToSchema)]
-pub struct CounterValue {
-    /// The post; absent where a hashtag's counter was asked for.
+pub struct Named {
+    /// The post; absent where a hashtag was asked about.
     #[serde(skip_serializing_if = "Option::is_none", serialize_with = "as_text")]
     #[schema(value_type = Id)]
     post_id: Option<PostId>,
-    /// The hashtag; absent where a post's counter was asked for.
+    /// The hashtag; absent where a post was asked about.
     #[serde(skip_serializing_if = "Option::is_none", serialize_with = "as_text")]
     #[schema(value_type = Id)]
     hashtag: Option<PostId>,
+}
+
+impl From<&Subject> for Named {
+    fn from(Subject { field, id }: &Subject) -> Self {
+        let is = |asked: SubjectField| (*field == asked).then(|| id.clone());
+        Self { post_id: is(SubjectField::Post), hashtag: is(SubjectField::Hashtag) }
+    }
+}
+
+/// What one counter of a post or of a hashtag comes to.
+#[derive(Clone, Debug, Serialize, ToSchema)]
+pub struct CounterValue {
+    #[serde(flatten)]
+    subject: Named,
     /// Which counter.
     #[schema(example = "retweets")]
     counter: String,
@@ -82,8 +91,8 @@ pub struct CounterValue {
 impl CounterValue {
     /// The value of `name` of `subject`.
     pub fn new(subject: &Subject, name: &CounterName, served: &Served) -> Self {
-        let (post_id, hashtag) = (subject.named(SubjectField::Post), subject.named(SubjectField::Hashtag));
-        Self { post_id, hashtag, counter: name.to_string(), figures: Figures::new(name, served), mine: None }
+        let (subject, figures) = (Named::from(subject), Figures::new(name, served));
+        Self { subject, counter: name.to_string(), figures, mine: None }
     }
 
     /// The same, with whether a member is in it.
@@ -94,6 +103,6 @@ impl CounterValue {
 }
 
 /// Serialises an id that may be absent as its text.
-pub fn as_text<S: serde::Serializer>(id: &Option<PostId>, serializer: S) -> Result<S::Ok, S::Error> {
+fn as_text<S: serde::Serializer>(id: &Option<PostId>, serializer: S) -> Result<S::Ok, S::Error> {
     id.as_ref().map(PostId::as_str).serialize(serializer)
 }

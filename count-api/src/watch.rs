@@ -1,4 +1,4 @@
-//! Live counts: each post with a listener is read once an interval, however many listen, and every listener gets the newest
+//! Live counts: each counter with a listener is read once an interval, however many listen, and every listener gets the newest
 //! count there is, judged when it is sent. What a listener is slow to read is replaced, never queued.
 
 use std::sync::Arc;
@@ -13,27 +13,27 @@ use tally_core::served::Served;
 use tally_service::{Clock, Stop, Task};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, watch};
 
-use crate::metrics::{LISTENERS, WATCHED_POSTS};
+use crate::metrics::{LISTENERS, WATCHED_COUNTERS};
 use crate::read::{Judge, Reader};
 
-/// How often a post with a listener is read.
+/// How often a counter with a listener is read.
 pub const EVERY: Duration = Duration::from_millis(250);
 
-/// Posts read together.
+/// Counters read together.
 const TOGETHER: usize = 100;
 
 /// Such reads at once.
 const AT_ONCE: usize = 8;
 
-/// The posts listened to. Clones share them.
+/// The counters listened to. Clones share them.
 #[derive(Clone)]
 pub struct Watches {
-    posts: Arc<Mutex<Map<CounterId, watch::Sender<Live>>>>,
+    counters: Arc<Mutex<Map<CounterId, watch::Sender<Live>>>>,
     permits: Arc<Semaphore>,
     judge: Judge,
 }
 
-/// The newest count of a post, as it arrived, and the edition it had when it was last judged.
+/// The newest count of a counter, as it arrived, and the edition it had when it was last judged.
 #[derive(Clone, Copy, Debug)]
 struct Live {
     served: Served,
@@ -45,18 +45,18 @@ struct Live {
 pub struct Full;
 
 impl Watches {
-    /// Room for this many listeners.
-    pub fn new(listeners: usize, judge: Judge) -> Self {
-        Self { posts: Arc::default(), permits: Arc::new(Semaphore::new(listeners)), judge }
+    /// Room for this many posts that clients listen to: one counts once for each client, with one counter or with all.
+    pub fn new(posts: usize, judge: Judge) -> Self {
+        Self { counters: Arc::default(), permits: Arc::new(Semaphore::new(posts)), judge }
     }
 
-    /// The permission to listen: to be had before anything is read for the client.
+    /// The permission to listen to one post: to be had before anything is read for the client.
     pub fn admit(&self) -> Result<ListenerPermit, Full> {
         self.admit_many(1)
     }
 
-    /// The permission of one client to listen to several posts, which takes the place of as many listeners: each of them
-    /// may be a post that is read for this client alone.
+    /// The permission of one client to listen to several posts, or hashtags. Each takes a place: it may be read for this
+    /// client alone. What a place costs is a read of as many counters as the client listens to there.
     pub fn admit_many(&self, posts: usize) -> Result<ListenerPermit, Full> {
         let posts = u32::try_from(posts).map_err(|_| Full)?;
         let permit = Arc::clone(&self.permits).try_acquire_many_owned(posts).map_err(|_| Full)?;
@@ -66,8 +66,8 @@ impl Watches {
 
     /// Listens to `id`, whose count has just arrived as `served`.
     pub fn listen(&self, permit: ListenerPermit, id: &CounterId, served: Served) -> Listener {
-        let mut posts = self.posts();
-        let live = match posts.get(id) {
+        let mut counters = self.counters();
+        let live = match counters.get(id) {
             Some(sender) => {
                 self.offer(sender, served);
                 sender.subscribe()
@@ -76,25 +76,25 @@ impl Watches {
                 let edition = Edition::of(&self.judge.judge(served));
                 let sender = watch::Sender::new(Live { served, edition });
                 let live = sender.subscribe();
-                posts.insert(id.clone(), sender);
+                counters.insert(id.clone(), sender);
                 live
             }
         };
         Listener { live, judge: self.judge.clone(), seen: None, _permit: permit }
     }
 
-    /// The posts still listened to; the others are forgotten.
+    /// The counters still listened to; the others are forgotten.
     fn listened(&self) -> Vec<CounterId> {
-        let mut posts = self.posts();
-        posts.retain(|_, sender| sender.receiver_count() > 0);
-        if posts.len() < posts.capacity() / 4 {
-            posts.shrink_to_fit();
+        let mut counters = self.counters();
+        counters.retain(|_, sender| sender.receiver_count() > 0);
+        if counters.len() < counters.capacity() / 4 {
+            counters.shrink_to_fit();
         }
-        posts.keys().cloned().collect()
+        counters.keys().cloned().collect()
     }
 
     fn publish(&self, id: &CounterId, served: Served) {
-        if let Some(sender) = self.posts().get(id) {
+        if let Some(sender) = self.counters().get(id) {
             self.offer(sender, served);
         }
     }
@@ -110,8 +110,8 @@ impl Watches {
         });
     }
 
-    fn posts(&self) -> MutexGuard<'_, Map<CounterId, watch::Sender<Live>>> {
-        self.posts.lock()
+    fn counters(&self) -> MutexGuard<'_, Map<CounterId, watch::Sender<Live>>> {
+        self.counters.lock()
     }
 }
 
@@ -158,7 +158,7 @@ impl std::fmt::Display for Edition {
     }
 }
 
-/// A client that listens to one post.
+/// A client that listens to one counter.
 pub struct Listener {
     live: watch::Receiver<Live>,
     judge: Judge,
@@ -199,7 +199,7 @@ impl Listener {
     }
 }
 
-/// The task that reads the posts listened to.
+/// The task that reads the counters listened to.
 pub struct Watcher {
     pub watches: Watches,
     pub reader: Reader,
@@ -208,13 +208,13 @@ pub struct Watcher {
 
 impl Watcher {
     async fn look(&self) {
-        let posts = self.watches.listened();
-        WATCHED_POSTS.gauge(&[]).set(u32::try_from(posts.len()).unwrap_or(u32::MAX));
-        let reads = stream::iter(posts.chunks(TOGETHER));
+        let counters = self.watches.listened();
+        WATCHED_COUNTERS.gauge(&[]).set(u32::try_from(counters.len()).unwrap_or(u32::MAX));
+        let reads = stream::iter(counters.chunks(TOGETHER));
         reads
-            .for_each_concurrent(AT_ONCE, |posts| async move {
+            .for_each_concurrent(AT_ONCE, |counters| async move {
                 // A failure is not sent: the next look makes up for it, and the stream's comments go on.
-                for (id, read) in posts.iter().zip(self.reader.read(posts).await) {
+                for (id, read) in counters.iter().zip(self.reader.read(counters).await) {
                     if let Ok(served) = read {
                         self.watches.publish(id, served);
                     }

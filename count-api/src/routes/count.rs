@@ -20,7 +20,7 @@ pub(crate) const PATH: &str = "/v1/posts/{post_id}/likes";
 static AROUND: LazyLock<(&str, &str)> =
     LazyLock::new(|| PATH.split_once("{post_id}").expect("the route names its post"));
 
-pub(super) const JSON: HeaderValue = HeaderValue::from_static("application/json");
+const JSON: HeaderValue = HeaderValue::from_static("application/json");
 
 /// How many users like a post
 ///
@@ -63,9 +63,15 @@ where
     B: Default + From<Bytes>,
 {
     let known = is_known(asked, rendered.edition);
-    let mut response = Response::new(if known { B::default() } else { B::from(rendered.body) });
+    answered((!known).then(|| B::from(rendered.body)), rendered.tag, cache_control)
+}
+
+/// The `body` of an edition with this tag, or 304 without one.
+pub(super) fn answered<B: Default>(body: Option<B>, tag: HeaderValue, cache_control: &HeaderValue) -> Response<B> {
+    let known = body.is_none();
+    let mut response = Response::new(body.unwrap_or_default());
     let headers = response.headers_mut();
-    headers.insert(header::ETAG, rendered.tag);
+    headers.insert(header::ETAG, tag);
     headers.insert(header::CACHE_CONTROL, cache_control.clone());
     if known {
         *response.status_mut() = StatusCode::NOT_MODIFIED;

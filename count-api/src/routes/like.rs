@@ -4,13 +4,17 @@ use axum::Json;
 use axum::extract::State;
 use axum::http::{HeaderName, HeaderValue, header};
 use serde::Serialize;
-use tally_core::ids::{CounterId, RowKey};
+use tally_core::ids::{CounterId, RowKey, UserId};
 use utoipa::ToSchema;
 
-use super::Api;
-use super::schema::Id;
+use super::schema::LikePath;
+use super::{Api, Handles};
 use crate::error::{Problem, ProblemDocument};
 use crate::extract::PostAndUser;
+
+/// A user who has just pressed the button asks: no proxy may answer from its cache.
+pub(super) const FRESH: [(HeaderName, HeaderValue); 1] =
+    [(header::CACHE_CONTROL, HeaderValue::from_static("no-store"))];
 
 /// Whether a user likes a post, and since when.
 #[derive(Debug, Serialize, ToSchema)]
@@ -32,10 +36,7 @@ pub(super) struct LikeState {
     path = super::write::PATH,
     operation_id = "getLike",
     tag = "likes",
-    params(
-        ("post_id" = Id, Path, description = "The post", example = "p-1"),
-        ("user_id" = Id, Path, description = "The user", example = "u-1"),
-    ),
+    params(LikePath),
     responses(
         (status = 200, body = LikeState, description = "Whether, and since when"),
         (status = 400, body = ProblemDocument, content_type = "application/problem+json", description = "Not an id"),
@@ -45,10 +46,13 @@ pub(super) async fn like(
     State(api): State<Api>,
     PostAndUser(post, user): PostAndUser,
 ) -> Result<([(HeaderName, HeaderValue); 1], Json<LikeState>), Problem> {
-    let key = RowKey::of(&CounterId::likes(post), &user, api.shards);
-    let row = api.table.read(api.rows.like(&key, &user)).await?;
-    let liked_at = row.map(|like| like.liked_at.0);
-    // A user who has just pressed the button asks: no proxy may answer from its cache.
-    let fresh = (header::CACHE_CONTROL, HeaderValue::from_static("no-store"));
-    Ok(([fresh], Json(LikeState { liked: liked_at.is_some(), liked_at })))
+    let liked_at = since(&api, &CounterId::likes(post), &user).await?;
+    Ok((FRESH, Json(LikeState { liked: liked_at.is_some(), liked_at })))
+}
+
+/// Since when `member` is in `counter`, if it is; milliseconds since the Unix epoch.
+pub(super) async fn since(api: &Handles, counter: &CounterId, member: &UserId) -> Result<Option<u64>, Problem> {
+    let key = RowKey::of(counter, member, api.shards);
+    let row = api.table.read(api.rows.like(&key, member)).await?;
+    Ok(row.map(|row| row.liked_at.0))
 }

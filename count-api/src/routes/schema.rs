@@ -1,11 +1,11 @@
-//! What the document says of an id.
+//! What the document says of ids and of the paths that several operations have.
 
 use std::borrow::Cow;
 
 use tally_core::ids::MAX_ID_BYTES;
 use utoipa::openapi::RefOr;
 use utoipa::openapi::schema::{ObjectBuilder, Schema, Type};
-use utoipa::{PartialSchema, ToSchema};
+use utoipa::{IntoParams, PartialSchema, ToSchema};
 
 /// No control characters: C0, DEL and C1, in an escape that the regular expressions of every client's language know.
 const PATTERN: &str = r"^[^\x00-\x1f\x7f-\x9f]+$";
@@ -26,4 +26,33 @@ impl ToSchema for Id {
     fn name() -> Cow<'static, str> {
         Cow::Borrowed("Id")
     }
+}
+
+/// The path of one like.
+#[derive(IntoParams)]
+#[into_params(parameter_in = Path)]
+#[expect(dead_code, reason = "it describes what extractors read")]
+pub(super) struct LikePath {
+    /// The post
+    #[param(value_type = Id, example = "p-1")]
+    post_id: String,
+    /// The user
+    #[param(value_type = Id, example = "u-1")]
+    user_id: String,
+}
+
+/// The path of one member of a set.
+#[derive(IntoParams)]
+#[into_params(parameter_in = Path)]
+#[expect(dead_code, reason = "it describes what extractors read")]
+pub(super) struct MemberPath {
+    /// The post
+    #[param(value_type = Id, example = "p-1")]
+    post_id: String,
+    /// The set's name
+    #[param(example = "retweets")]
+    counter: String,
+    /// The member
+    #[param(value_type = Id, example = "u-1")]
+    member: String,
 }

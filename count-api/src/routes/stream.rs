@@ -1,12 +1,13 @@
 //! Live counts of one post, as server-sent events.
 
 use std::convert::Infallible;
+use std::time::Duration;
 
 use axum::extract::State;
 use axum::http::{HeaderMap, HeaderName, HeaderValue};
 use axum::response::sse::{Event, KeepAlive, Sse};
 use axum::response::{IntoResponse, Response};
-use futures_util::StreamExt;
+use futures_util::{Stream, StreamExt};
 use tally_core::ids::CounterId;
 use tally_core::served::Served;
 
@@ -45,11 +46,16 @@ pub(super) async fn stream(State(api): State<Api>, Post(post): Post, headers: He
     let read = api.reader.read(std::slice::from_ref(&id)).await.remove(0)?;
     let seen = headers.get(&LAST_EVENT_ID).and_then(|id| id.to_str().ok()).and_then(Edition::parse);
     let listener = api.watches.listen(place, &id, read).resuming(seen);
-    let events = listener.counts(api.stop.clone()).map(move |served| Ok::<_, Infallible>(event(&id, &served)));
-    let heartbeat = KeepAlive::new().interval(api.heartbeat);
+    let events = listener.counts(api.stop.clone()).map(move |served| event(&id, &served));
+    Ok(answer(events, api.heartbeat))
+}
+
+/// `events` as they come, and a comment after each `heartbeat` without one.
+pub(super) fn answer(events: impl Stream<Item = Event> + Send + 'static, heartbeat: Duration) -> Response {
+    let events = Sse::new(events.map(Ok::<_, Infallible>)).keep_alive(KeepAlive::new().interval(heartbeat));
     // Proxies that buffer would hold events back.
     let unbuffered = [(HeaderName::from_static("x-accel-buffering"), HeaderValue::from_static("no"))];
-    Ok((unbuffered, Sse::new(events).keep_alive(heartbeat)).into_response())
+    (unbuffered, events).into_response()
 }
 
 fn event(id: &CounterId, served: &Served) -> Event {

@@ -21,7 +21,7 @@ use utoipa::ToSchema;
 use utoipa::openapi::schema::{ObjectBuilder, Schema, Type};
 
 use super::Api;
-use super::schema::Id;
+use super::schema::{Id, LikePath};
 use crate::config::WriteConfig;
 use crate::count::as_text;
 use crate::error::{LoggedCause, Problem, ProblemDocument};
@@ -127,10 +127,7 @@ pub(super) struct Accepted {
     path = PATH,
     operation_id = "putLike",
     tag = "likes",
-    params(
-        ("post_id" = Id, Path, description = "The post", example = "p-1"),
-        ("user_id" = Id, Path, description = "The user", example = "u-1"),
-    ),
+    params(LikePath),
     responses(
         (status = 202, body = Accepted, description = "The event is acknowledged"),
         (status = 400, body = ProblemDocument, content_type = "application/problem+json", description = "Not an id"),
@@ -151,10 +148,7 @@ pub(super) async fn like(
     path = PATH,
     operation_id = "deleteLike",
     tag = "likes",
-    params(
-        ("post_id" = Id, Path, description = "The post", example = "p-1"),
-        ("user_id" = Id, Path, description = "The user", example = "u-1"),
-    ),
+    params(LikePath),
     responses(
         (status = 202, body = Accepted, description = "The event is acknowledged"),
         (status = 400, body = ProblemDocument, content_type = "application/problem+json", description = "Not an id"),

@@ -10,7 +10,7 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 use tokio::time::timeout;
 
-use crate::harness::{Api, BEGAN, DEADLINE, With, eventually, get};
+use crate::harness::{Api, BEGAN, DAMAGED, DEADLINE, With, eventually, get};
 
 /// A client that listens, by hand: what a stream sends is text.
 struct Listening {
@@ -265,4 +265,21 @@ async fn the_counters_of_a_hashtag_are_listened_to_as_well() {
         [listening.named().await, listening.named().await].map(|(name, _, data)| (name, data["hashtag"].clone()));
     names.sort_unstable_by(|one, other| one.0.cmp(&other.0));
     assert_eq!(names, ["posts", "searches"].map(|name| (name.to_owned(), json!("rust"))));
+}
+
+#[tokio::test]
+async fn a_stream_of_nothing_stays_open_until_the_process_stops() {
+    let api = Api::counting(quick(), With::default()).await;
+    let damaged = format!("/v1/posts/{DAMAGED}/counters:stream");
+    for target in [damaged.as_str(), "/v1/hashtags/damaged/counters:stream"] {
+        let mut listening = Listening::at(api.address, target, None).await;
+        listening.until("retry: 2000\n\n").await;
+        for _ in 0..3 {
+            assert_eq!(listening.until(":\n").await.matches("data").count(), 0, "{target}");
+        }
+    }
+    let mut listening = Listening::at(api.address, &damaged, None).await;
+    listening.until(":\n").await;
+    assert!(api.running.stop(Duration::from_secs(20)).await.exit().is_clean());
+    timeout(DEADLINE, listening.stream.read_to_string(&mut String::new())).await.expect("it ends in time").unwrap();
 }

@@ -3,28 +3,21 @@
 use axum::Json;
 use axum::http::StatusCode;
 use serde::Serialize;
-use tally_core::definitions::{Direction, SubjectField};
+use tally_core::definitions::Direction;
 use tally_core::event::Said;
-use tally_core::ids::PostId;
 use utoipa::ToSchema;
 
 use super::chosen::Chosen;
 use crate::error::Problem;
 use crate::routes::Handles;
 use crate::routes::schema::Id;
-use crate::value::as_text;
+use crate::value::Named;
 
 /// An acknowledged event about a counter.
 #[derive(Debug, Serialize, ToSchema)]
 pub(in crate::routes) struct CounterAccepted {
-    /// The post; absent where a hashtag is counted.
-    #[serde(skip_serializing_if = "Option::is_none", serialize_with = "as_text")]
-    #[schema(value_type = Id)]
-    post_id: Option<PostId>,
-    /// The hashtag; absent where a post is counted.
-    #[serde(skip_serializing_if = "Option::is_none", serialize_with = "as_text")]
-    #[schema(value_type = Id)]
-    hashtag: Option<PostId>,
+    #[serde(flatten)]
+    subject: Named,
     /// Which counter.
     #[schema(example = "retweets")]
     counter: String,
@@ -59,8 +52,7 @@ pub(super) async fn write(
         Said::Amount(n) => (None, Some(n)),
     };
     let accepted = CounterAccepted {
-        post_id: subject.named(SubjectField::Post),
-        hashtag: subject.named(SubjectField::Hashtag),
+        subject: Named::from(subject),
         counter: definition.name.to_string(),
         action: definition.action(direction).unwrap_or_default().to_owned(),
         member,

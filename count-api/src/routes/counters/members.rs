@@ -2,11 +2,10 @@
 
 use axum::Json;
 use axum::extract::State;
-use axum::http::{HeaderName, HeaderValue, StatusCode, header};
+use axum::http::{HeaderName, HeaderValue, StatusCode};
 use serde::Serialize;
-use tally_core::definitions::{Direction, SubjectField};
+use tally_core::definitions::Direction;
 use tally_core::event::Said;
-use tally_core::ids::{PostId, RowKey};
 use utoipa::ToSchema;
 
 use super::accepted::{CounterAccepted, write};
@@ -14,9 +13,10 @@ use super::chosen::{ChosenMember, ChosenSet};
 use crate::error::{Problem, ProblemDocument};
 use crate::extract::Asked;
 use crate::routes::Api;
+use crate::routes::like::{FRESH, since};
 use crate::routes::likers::{LikersQuery, listed};
-use crate::routes::schema::Id;
-use crate::value::as_text;
+use crate::routes::schema::{Id, MemberPath};
+use crate::value::Named;
 
 /// The route, where writes are off, too.
 pub(in crate::routes) const PATH: &str = "/v1/posts/{post_id}/counters/{counter}/members/{member}";
@@ -41,11 +41,7 @@ pub(in crate::routes) struct MemberState {
     path = PATH,
     operation_id = "getMember",
     tag = "counters",
-    params(
-        ("post_id" = Id, Path, description = "The post", example = "p-1"),
-        ("counter" = String, Path, description = "The set's name", example = "retweets"),
-        ("member" = Id, Path, description = "The member", example = "u-1"),
-    ),
+    params(MemberPath),
     responses(
         (status = 200, body = MemberState, description = "Whether, and since when"),
         (status = 400, body = ProblemDocument, content_type = "application/problem+json", description = "Not an id"),
@@ -57,25 +53,15 @@ pub(in crate::routes) async fn member(
     State(api): State<Api>,
     ChosenMember(chosen, member): ChosenMember,
 ) -> Result<([(HeaderName, HeaderValue); 1], Json<MemberState>), Problem> {
-    let key = RowKey::of(&chosen.id(), &member, api.shards);
-    let row = api.table.read(api.rows.like(&key, &member)).await?;
-    let since = row.map(|row| row.liked_at.0);
-    // A user who has just pressed the button asks: no proxy may answer from its cache.
-    let fresh = (header::CACHE_CONTROL, HeaderValue::from_static("no-store"));
-    Ok(([fresh], Json(MemberState { present: since.is_some(), since })))
+    let since = since(&api, &chosen.id(), &member).await?;
+    Ok((FRESH, Json(MemberState { present: since.is_some(), since })))
 }
 
 /// A page of the members of a set.
 #[derive(Debug, Serialize, ToSchema)]
 pub(in crate::routes) struct Members {
-    /// The post; absent where a hashtag was asked about.
-    #[serde(skip_serializing_if = "Option::is_none", serialize_with = "as_text")]
-    #[schema(value_type = Id)]
-    post_id: Option<PostId>,
-    /// The hashtag; absent where a post was asked about.
-    #[serde(skip_serializing_if = "Option::is_none", serialize_with = "as_text")]
-    #[schema(value_type = Id)]
-    hashtag: Option<PostId>,
+    #[serde(flatten)]
+    subject: Named,
     /// Which counter.
     #[schema(example = "retweets")]
     counter: String,
@@ -127,8 +113,7 @@ pub(in crate::routes) async fn members(
     let (rows, next) = listed(&api, &chosen.id(), limit, cursor).await?;
     let member = |row: tally_core::ports::Like| Member { member: row.user.as_str().to_owned(), since: row.liked_at.0 };
     Ok(Json(Members {
-        post_id: chosen.subject.named(SubjectField::Post),
-        hashtag: chosen.subject.named(SubjectField::Hashtag),
+        subject: Named::from(&chosen.subject),
         counter: chosen.definition.name.to_string(),
         members: rows.into_iter().map(member).collect(),
         next,
@@ -143,11 +128,7 @@ pub(in crate::routes) async fn members(
     path = PATH,
     operation_id = "putMember",
     tag = "counters",
-    params(
-        ("post_id" = Id, Path, description = "The post", example = "p-1"),
-        ("counter" = String, Path, description = "The set's name", example = "retweets"),
-        ("member" = Id, Path, description = "The member", example = "u-1"),
-    ),
+    params(MemberPath),
     responses(
         (status = 202, body = CounterAccepted, description = "The event is acknowledged", example = json!({
             "post_id": "p-1", "counter": "retweets", "action": "retweet", "member": "u-1", "ts": 1_700_000_000_000_u64
@@ -173,11 +154,7 @@ pub(in crate::routes) async fn put(
     path = PATH,
     operation_id = "deleteMember",
     tag = "counters",
-    params(
-        ("post_id" = Id, Path, description = "The post", example = "p-1"),
-        ("counter" = String, Path, description = "The set's name", example = "retweets"),
-        ("member" = Id, Path, description = "The member", example = "u-1"),
-    ),
+    params(MemberPath),
     responses(
         (status = 202, body = CounterAccepted, description = "The event is acknowledged", example = json!({
             "post_id": "p-1", "counter": "retweets", "action": "unretweet", "member": "u-1", "ts": 1_700_000_000_000_u64

@@ -4,10 +4,9 @@ use std::collections::BTreeMap;
 
 use axum::body::Body;
 use axum::extract::State;
-use axum::http::{HeaderMap, HeaderValue, Response, StatusCode, header};
+use axum::http::{HeaderMap, HeaderValue, Response};
 use serde::Serialize;
-use tally_core::definitions::SubjectField;
-use tally_core::ids::{CounterId, CounterName, PostId};
+use tally_core::ids::{CounterId, CounterName};
 use tally_core::served::Served;
 use utoipa::ToSchema;
 
@@ -15,9 +14,9 @@ use super::chosen::Chosen;
 use crate::error::{Problem, ProblemDocument};
 use crate::read::NoAnswer;
 use crate::routes::Api;
-use crate::routes::count::{JSON, knows};
+use crate::routes::count::{answered, knows};
 use crate::routes::schema::Id;
-use crate::value::{CounterValue, Figures, Subject, as_text};
+use crate::value::{CounterValue, Figures, Named, Subject};
 use crate::watch::Edition;
 
 /// What one counter of a post comes to
@@ -56,14 +55,8 @@ pub(in crate::routes) async fn counter(
 /// What the counters of a post, or of a hashtag, come to.
 #[derive(Debug, Serialize, ToSchema)]
 pub(in crate::routes) struct CounterValues {
-    /// The post; absent where a hashtag was asked about.
-    #[serde(skip_serializing_if = "Option::is_none", serialize_with = "as_text")]
-    #[schema(value_type = Id)]
-    post_id: Option<PostId>,
-    /// The hashtag; absent where a post was asked about.
-    #[serde(skip_serializing_if = "Option::is_none", serialize_with = "as_text")]
-    #[schema(value_type = Id)]
-    hashtag: Option<PostId>,
+    #[serde(flatten)]
+    subject: Named,
     /// Every counter, by its name.
     counters: BTreeMap<String, Figures>,
     /// Counters that are damaged and cannot be read; absent where there are none.
@@ -102,8 +95,8 @@ pub(in crate::routes) async fn counters(
 ) -> Result<Response<Body>, Problem> {
     let names: Vec<CounterName> = api.defined.of(subject.field).into_iter().map(|it| it.name).collect();
     let ids: Vec<CounterId> = names.iter().map(|name| subject.counter(name)).collect();
-    let (post_id, hashtag) = (subject.named(SubjectField::Post), subject.named(SubjectField::Hashtag));
-    let mut values = CounterValues { post_id, hashtag, counters: BTreeMap::new(), unreadable: Vec::new() };
+    let (named, counters) = (Named::from(&subject), BTreeMap::new());
+    let mut values = CounterValues { subject: named, counters, unreadable: Vec::new() };
     let mut editions = Vec::with_capacity(names.len());
     for (name, read) in names.iter().zip(api.reader.counts(&ids).await) {
         match readable(&subject.counter(name), read)? {
@@ -135,16 +128,7 @@ pub(super) fn readable(id: &CounterId, read: Result<Served, NoAnswer>) -> Result
 /// `value`, or 304 where the client has this edition of it.
 fn answer(value: &impl Serialize, edition: &str, asked: &HeaderMap, cache_control: &HeaderValue) -> Response<Body> {
     let known = knows(asked, |tag| tag == edition);
-    let body = || serde_json::to_vec(value).expect("texts and numbers always serialise");
-    let mut response = Response::new(if known { Body::empty() } else { Body::from(body()) });
-    let headers = response.headers_mut();
     let tag = HeaderValue::from_str(&format!("W/\"{edition}\"")).expect("digits, dots and underscores make a header");
-    headers.insert(header::ETAG, tag);
-    headers.insert(header::CACHE_CONTROL, cache_control.clone());
-    if known {
-        *response.status_mut() = StatusCode::NOT_MODIFIED;
-    } else {
-        headers.insert(header::CONTENT_TYPE, JSON);
-    }
-    response
+    let body = || Body::from(serde_json::to_vec(value).expect("texts and numbers always serialise"));
+    answered((!known).then(body), tag, cache_control)
 }

@@ -1,13 +1,12 @@
 //! Live counters, as server-sent events: all of one post or hashtag, and those of a page of posts over one connection.
 
-use std::convert::Infallible;
 use std::fmt;
 use std::time::Duration;
 
 use axum::extract::State;
-use axum::http::{HeaderMap, HeaderName, HeaderValue};
-use axum::response::sse::{Event, KeepAlive, Sse};
-use axum::response::{IntoResponse, Response};
+use axum::http::HeaderMap;
+use axum::response::Response;
+use axum::response::sse::Event;
 use futures_util::stream::{self, BoxStream};
 use futures_util::{Stream, StreamExt};
 use tally_core::definitions::SubjectField;
@@ -18,7 +17,7 @@ use super::read::readable;
 use crate::error::{Parameter, Problem, ProblemDocument};
 use crate::extract::{Asked, POST};
 use crate::routes::schema::Id;
-use crate::routes::stream::LAST_EVENT_ID;
+use crate::routes::stream::{self as live, LAST_EVENT_ID};
 use crate::routes::{Api, Handles};
 use crate::value::{CounterValue, Subject};
 use crate::watch::Edition;
@@ -134,7 +133,8 @@ impl Change {
     }
 }
 
-/// What becomes of the counters `names` of `subjects`, from behind what was `seen` of each. One that is damaged is left out.
+/// What becomes of the counters `names` of `subjects`, from behind what was `seen` of each, until the process stops. One
+/// that is damaged is left out.
 async fn listen(
     api: &Handles,
     subjects: &[Subject],
@@ -154,15 +154,15 @@ async fn listen(
         let change = move |served| Change { subject: subject.clone(), name: name.clone(), counter, served };
         counters.push(listener.counts(api.stop.clone()).map(change).boxed());
     }
-    Ok(stream::select_all(counters))
+    // Where nothing is listened to, an end would make clients connect again and again.
+    let stop = api.stop.clone();
+    let silence = stream::pending().take_until(async move { stop.requested().await });
+    Ok(stream::select_all(counters).chain(silence))
 }
 
 fn answer(events: impl Stream<Item = Event> + Send + 'static, heartbeat: Duration) -> Response {
     let retry = stream::once(async { Event::default().retry(RETRY) });
-    let events = retry.chain(events).map(Ok::<_, Infallible>);
-    // Proxies that buffer would hold events back.
-    let unbuffered = [(HeaderName::from_static("x-accel-buffering"), HeaderValue::from_static("no"))];
-    (unbuffered, Sse::new(events).keep_alive(KeepAlive::new().interval(heartbeat))).into_response()
+    live::answer(retry.chain(events), heartbeat)
 }
 
 /// What a client has seen of each counter: the id of an event.
