@@ -31,7 +31,7 @@ pub use drift::inject_drift;
 pub use endpoint::check_endpoint;
 #[cfg(feature = "args")]
 pub use environment::environment;
-pub use likes::{Likes, Markers, Rows};
+pub use likes::{Likes, Maps, Markers, Rows};
 pub use names::Tables;
 pub use recounts::Recounts;
 pub use settings::{Access, Settings};

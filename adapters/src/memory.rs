@@ -22,7 +22,7 @@ use tokio::time::Instant;
 pub use cache::Cache;
 pub use checkpoints::Checkpoints;
 pub use counts::Counts;
-pub use likes::{Likes, Markers, Rows};
+pub use likes::{Likes, Maps, Markers, Rows};
 pub use recounts::Recounts;
 pub use streams::Streams;
 
@@ -74,6 +74,11 @@ impl Memory {
     /// The markers beside the rows.
     pub fn markers(&self) -> Markers {
         Markers::new(self.clone())
+    }
+
+    /// The maps of sets.
+    pub fn maps(&self) -> Maps {
+        Maps::new(self.clone())
     }
 
     /// The change stream of the likes table.

@@ -8,6 +8,7 @@ mod cache;
 mod checkpoints;
 mod counts;
 pub mod log;
+mod maps;
 mod recounts;
 mod rows;
 mod stream;
@@ -19,6 +20,7 @@ pub use checkpoints::{
 };
 pub use counts::{Applied, Counts, Judged, LedgerEntry, Mended};
 pub use log::{Intake, OwnedPartition, Producer, TopicReader};
+pub use maps::CounterMaps;
 pub use recounts::{
     AuditSegment, AuditSegments, Claimed, Claims, Ledger, QueueReason, Queued, RecountQueue, Recounts, Reports, Runs,
 };

@@ -95,6 +95,15 @@ impl<'a> Reader<'a> {
         }
     }
 
+    /// The members of a set of numbers, as they are written; absent is empty.
+    pub(super) fn number_set(&self, name: &str) -> Outcome<&'a [String]> {
+        match self.item.get(name) {
+            None => Ok(&[]),
+            Some(AttributeValue::Ns(numbers)) => Ok(numbers),
+            Some(_) => Err(self.malformed(name, "not a set of numbers")),
+        }
+    }
+
     /// The entries of a map of numbers, as they are written; absent is empty.
     pub(super) fn numbers(&self, name: &str) -> Outcome<Vec<(&'a str, &'a str)>> {
         let entries = self.map(name)?.into_iter().flatten();

@@ -2,10 +2,12 @@
 
 mod cell;
 mod fence;
+mod maps;
 mod markers;
 mod present;
 mod rows;
 
+pub use maps::Maps;
 pub use markers::Markers;
 pub use rows::Rows;
 

@@ -47,6 +47,13 @@ pub(super) mod likes {
     pub(in crate::dynamodb) const GENERATION: &str = "gen";
     /// Of a marker row.
     pub(in crate::dynamodb) const RUN: &str = "run";
+    /// Of a map: every shard count that rows may be under, the one where new rows are put, the one asked for, who or what
+    /// decided, and when it was put.
+    pub(in crate::dynamodb) const HOMES: &str = "homes";
+    pub(in crate::dynamodb) const NEWEST: &str = "newest";
+    pub(in crate::dynamodb) const ASKED: &str = "asked";
+    pub(in crate::dynamodb) const DECIDED_BY: &str = "decided_by";
+    pub(in crate::dynamodb) const AT: &str = "at";
     /// Of a marker row.
     pub(in crate::dynamodb) const PHASE: &str = "phase";
     /// The local index, and the attribute it sorts by, which no row carries: a table with a local index keeps the rows
@@ -105,6 +112,8 @@ pub(super) mod checkpoints {
     pub(in crate::dynamodb) const FORMAT: &str = "format";
     /// Of the configuration: the list of definitions.
     pub(in crate::dynamodb) const COUNTERS: &str = "counters";
+    /// Of the configuration: how often a change of a counter's map was announced.
+    pub(in crate::dynamodb) const HOMES: &str = "homes";
 
     /// The key of all open gaps.
     pub(in crate::dynamodb) const GAPS: &str = "gaps";

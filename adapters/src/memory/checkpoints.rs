@@ -30,6 +30,8 @@ pub(super) struct Table {
     config: Option<ShardCount>,
     /// What the deployment states that it is written in; none is the first one.
     format: Option<Format>,
+    /// How often a change of a counter's map was announced.
+    pub(super) homes: u64,
     /// The counters that were defined.
     definitions: Definitions,
 }

@@ -1,10 +1,13 @@
 //! The twin of the likes table and the fences that move with it.
 
+mod maps;
+
 use std::collections::BTreeMap;
 
 use async_trait::async_trait;
 use tally_core::batch::{BatchLimits, Change};
 use tally_core::fence::{Advance, Commit, Fence, Partition, Reached, Refused};
+use tally_core::homes::CounterMap;
 use tally_core::ids::{CounterId, MemberKey, ReservedKey, RowKey, ShardCount, UserId};
 use tally_core::ports::{
     Cursor, FencedRows, Like, MarkerPut, Markers as MarkersPort, Outcome, Page, Rows as RowsPort, ScannedRow, Segment,
@@ -13,6 +16,8 @@ use tally_core::tally::Image;
 use tally_core::time::UnixMillis;
 use tally_core::weight::{Stated, Weight};
 use tally_core::window::Marker;
+
+pub use maps::Maps;
 
 use super::{Memory, PAGE, State, page, pair, part_of, unpair};
 
@@ -32,12 +37,13 @@ pub(super) struct Tables {
     rows: BTreeMap<(String, String), Row>,
 }
 
-/// A row, or the marker that stands among rows.
+/// A row, or the marker or the map that stands among rows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Row {
     Counted { at: UnixMillis, stated: Stated },
     Cell { n: i64, reached: Reached },
     Marker(Marker),
+    Map(CounterMap),
 }
 
 impl Row {
@@ -45,13 +51,15 @@ impl Row {
         match self {
             Self::Counted { stated, .. } => stated,
             Self::Cell { n, .. } => Weight::new(n).map_or(Stated::Unreadable, Stated::Amount),
-            Self::Marker(_) => Stated::Nothing,
+            Self::Marker(_) | Self::Map(_) => Stated::Nothing,
         }
     }
 
     fn image(self) -> Image {
         match self {
-            Self::Counted { .. } | Self::Cell { .. } => Image { stated: self.stated(), ..Image::default() },
+            Self::Counted { .. } | Self::Cell { .. } | Self::Map(_) => {
+                Image { stated: self.stated(), ..Image::default() }
+            }
             Self::Marker(Marker { run, phase }) => {
                 Image { run: Some(run.to_string()), phase: Some(phase.as_str().to_owned()), stated: Stated::Nothing }
             }
@@ -130,7 +138,7 @@ impl Rows {
         let likes = of_key.filter(|((_, user), _)| user.as_str() > after).filter_map(|((_, user), row)| match row {
             Row::Counted { at, stated } => Some((item(user, *at, *stated)?, user.clone())),
             Row::Cell { .. } => Some((item(user, UnixMillis(0), row.stated())?, user.clone())),
-            Row::Marker(_) => None,
+            Row::Marker(_) | Row::Map(_) => None,
         });
         page(likes, limit)
     }

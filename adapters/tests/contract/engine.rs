@@ -7,7 +7,7 @@ use std::time::{Duration, UNIX_EPOCH};
 use tally_adapters::dynamodb::{self, Access, Connection, Settings};
 use tally_adapters::memory::Memory;
 use tally_core::ids::ShardCount;
-use tally_core::ports::{ChangeStream, Checkpoints, Counts, FencedRows, Markers, Recounts, Rows};
+use tally_core::ports::{ChangeStream, Checkpoints, CounterMaps, Counts, FencedRows, Markers, Recounts, Rows};
 use tally_core::time::UnixMillis;
 use tally_emulator::{Config, Emulator};
 
@@ -25,6 +25,7 @@ pub(crate) struct Env {
     pub(crate) fenced: Arc<dyn FencedRows>,
     pub(crate) rows: Arc<dyn Rows>,
     pub(crate) markers: Arc<dyn Markers>,
+    pub(crate) maps: Arc<dyn CounterMaps>,
     pub(crate) counts: Arc<dyn Counts>,
     pub(crate) checkpoints: Arc<dyn Checkpoints>,
     pub(crate) recounts: Arc<dyn Recounts>,
@@ -38,6 +39,7 @@ impl Env {
             fenced: Arc::new(memory.likes(shards())),
             rows: Arc::new(memory.rows()),
             markers: Arc::new(memory.markers()),
+            maps: Arc::new(memory.maps()),
             counts: Arc::new(memory.counts()),
             checkpoints: Arc::new(memory.checkpoints()),
             recounts: Arc::new(memory.recounts()),
@@ -52,6 +54,7 @@ impl Env {
             fenced: Arc::new(dynamodb::Likes::new(connection, shards())),
             rows: Arc::new(dynamodb::Rows::new(connection)),
             markers: Arc::new(dynamodb::Markers::new(connection)),
+            maps: Arc::new(dynamodb::Maps::new(connection)),
             counts: Arc::new(dynamodb::Counts::new(connection)),
             checkpoints: Arc::new(dynamodb::Checkpoints::new(connection)),
             recounts: Arc::new(dynamodb::Recounts::new(connection)),

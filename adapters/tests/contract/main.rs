@@ -20,6 +20,8 @@ mod faults;
 #[cfg(test)]
 mod likes;
 #[cfg(test)]
+mod maps;
+#[cfg(test)]
 mod recounts;
 #[cfg(all(test, feature = "redis"))]
 mod redis;
@@ -43,4 +45,4 @@ macro_rules! contract {
     };
 }
 
-contract!(twin, emulator_in_process, emulator_over_http, elsewhere => [likes, cells, streams, counts, checkpoints, recounts]);
+contract!(twin, emulator_in_process, emulator_over_http, elsewhere => [likes, cells, maps, streams, counts, checkpoints, recounts]);

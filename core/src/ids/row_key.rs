@@ -41,6 +41,11 @@ impl RowKey {
         Self { counter: counter.clone(), shard: shards.shard_of(member) }
     }
 
+    /// The first row key of `counter`, which it has with any number of shards.
+    pub fn first(counter: &CounterId) -> Self {
+        Self { counter: counter.clone(), shard: Shard::FIRST }
+    }
+
     /// The row key of the cell that Kafka partition `index` has in `counter`: two partitions never share a cell.
     pub fn of_cell(counter: &CounterId, index: u32, shards: ShardCount) -> Self {
         Self { counter: counter.clone(), shard: shards.shard_of_cell(index) }

@@ -10,6 +10,9 @@ use xxhash_rust::xxh64::xxh64;
 pub struct Shard(u16);
 
 impl Shard {
+    /// The shard that every counter has.
+    pub const FIRST: Self = Self(0);
+
     /// Shard `k`, if some deployment could have it.
     pub fn new(k: u16) -> Option<Self> {
         (k < ShardCount::MAX.0).then_some(Self(k))

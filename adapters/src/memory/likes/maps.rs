@@ -1,0 +1,53 @@
+//! The twin of the maps that stand among the rows of sets.
+
+use async_trait::async_trait;
+use tally_core::homes::CounterMap;
+use tally_core::ids::{CounterId, ReservedKey, RowKey};
+use tally_core::ports::{CounterMaps, Outcome};
+
+use super::{Memory, Row};
+
+/// The twin of the maps of sets.
+#[derive(Clone, Debug)]
+pub struct Maps {
+    memory: Memory,
+}
+
+impl Maps {
+    pub(in crate::memory) fn new(memory: Memory) -> Self {
+        Self { memory }
+    }
+}
+
+fn key(counter: &CounterId) -> (String, String) {
+    (RowKey::first(counter).to_string(), ReservedKey::Homes.to_string())
+}
+
+#[async_trait]
+impl CounterMaps for Maps {
+    async fn map(&self, counter: &CounterId) -> Outcome<Option<CounterMap>> {
+        Ok(match self.memory.state().likes.rows.get(&key(counter)) {
+            Some(Row::Map(map)) => Some(*map),
+            _ => None,
+        })
+    }
+
+    async fn put_map(&self, counter: &CounterId, seen: Option<&CounterMap>, map: &CounterMap) -> Outcome<bool> {
+        let (now, key) = (self.memory.now(), key(counter));
+        let mut state = self.memory.state();
+        if state.likes.rows.get(&key).copied() != seen.copied().map(Row::Map) {
+            return Ok(false);
+        }
+        state.write(key.0, key.1, Some(Row::Map(*map)), now);
+        Ok(true)
+    }
+
+    async fn announced(&self) -> Outcome<u64> {
+        Ok(self.memory.state().checkpoints.homes)
+    }
+
+    async fn announce(&self) -> Outcome<()> {
+        self.memory.state().checkpoints.homes += 1;
+        Ok(())
+    }
+}

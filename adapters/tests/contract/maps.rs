@@ -1,0 +1,99 @@
+//! The maps of sets, and that nothing which counts or lists rows sees them.
+
+use tally_core::event::Action;
+use tally_core::homes::{CounterMap, DecidedBy, Homes};
+use tally_core::ids::{CounterId, CounterKind, CounterName, PostId, RowKey, ShardCount};
+use tally_core::ports::{Position, Segment};
+use tally_core::tally::{RecordKind, read};
+use tally_core::time::UnixMillis;
+
+use crate::engine::{Env, shards};
+use crate::likes::{post, user, write};
+
+pub(crate) async fn contract(env: &Env) {
+    a_map_is_put_where_it_is_as_it_was_read(env).await;
+    announcements_are_counted(env).await;
+    a_map_is_no_row(env).await;
+}
+
+fn map(homes: &[u64], newest: u64, asked: Option<u64>, decided_by: DecidedBy, at: u64) -> CounterMap {
+    let count = |n: u64| ShardCount::new(n).unwrap();
+    let homes: Homes = homes.iter().map(|home| count(*home)).collect();
+    CounterMap::new(homes, count(newest), asked.map(count), decided_by, UnixMillis(at)).unwrap()
+}
+
+fn retweets(id: &str) -> CounterId {
+    let name = CounterName::new("retweets", CounterKind::Set).unwrap();
+    CounterId { post: PostId::new(id).unwrap(), name }
+}
+
+async fn a_map_is_put_where_it_is_as_it_was_read(env: &Env) {
+    let (port, id) = (&env.maps, post("mapped#3"));
+    assert_eq!(port.map(&id).await, Ok(None));
+    let first = map(&[4], 4, Some(32), DecidedBy::FollowersCount, 100);
+    let second = map(&[4, 64], 64, None, DecidedBy::Heat, 101);
+    assert_eq!(port.put_map(&id, Some(&second), &first).await, Ok(false), "none stands");
+    assert_eq!(port.put_map(&id, None, &first).await, Ok(true));
+    assert_eq!(port.put_map(&id, None, &first).await, Ok(false), "a repetition finds it there");
+    assert_eq!(port.map(&id).await, Ok(Some(first)));
+    assert_eq!(port.put_map(&id, Some(&first), &second).await, Ok(true));
+    assert_eq!(port.put_map(&id, Some(&first), &second).await, Ok(false));
+    assert_eq!(port.map(&id).await, Ok(Some(second)));
+    assert_eq!(port.map(&retweets("mapped#3")).await, Ok(None), "each counter has a map of its own");
+}
+
+async fn announcements_are_counted(env: &Env) {
+    env.checkpoints.config(Some(shards())).await.unwrap();
+    let before = env.maps.announced().await.unwrap();
+    for nth in 1..=2 {
+        env.maps.announce().await.unwrap();
+        assert_eq!(env.maps.announced().await, Ok(before + nth));
+    }
+    assert_eq!(env.checkpoints.deployed().await, Ok(Some(shards())), "what else is configured stays");
+}
+
+/// Listings, erasing and recounts read rows by these calls, and the streamer by the change stream.
+async fn a_map_is_no_row(env: &Env) {
+    for (id, topic) in [(post("unseen"), "unseen"), (retweets("unseen"), "unseen.retweets")] {
+        let first = RowKey::first(&id);
+        let member = (0..).map(|n| user(&format!("u-{n}"))).find(|user| RowKey::of(&id, user, shards()) == first);
+        let member = member.expect("some user is in shard 0");
+        write(env, topic, Action::Like, &[(id.clone(), member.clone())], 1).await;
+        let stored = map(&[4], 4, Some(8), DecidedBy::NumberOfShards, 1);
+        assert_eq!(env.maps.put_map(&id, None, &stored).await, Ok(true));
+        let likes = env.rows.likes(&first, None, None).await.unwrap().items;
+        assert_eq!(likes.into_iter().map(|like| like.user).collect::<Vec<_>>(), [member.clone()]);
+        assert_eq!(env.rows.users(&first, None).await.unwrap().items, [member.clone()]);
+        let weights = env.rows.weights(&first, None).await.unwrap().items;
+        assert_eq!(weights, [((&member).into(), Some(tally_core::weight::Weight::ONE))]);
+        let (pk, mut scanned, mut after) = (first.to_string(), Vec::new(), None);
+        loop {
+            let page = env.rows.scan(Segment { index: 0, of: 1 }, after.as_ref()).await.unwrap();
+            scanned.extend(page.items.into_iter().filter(|row| row.pk == pk).map(|row| row.sort));
+            after = page.next;
+            if after.is_none() {
+                break;
+            }
+        }
+        assert_eq!(scanned, [member.to_string()]);
+        let counted = records(env).await.into_iter().filter(|(row, _)| *row == pk).map(|(_, kind)| kind);
+        let counted: Vec<bool> = counted.map(|kind| matches!(kind, RecordKind::Row { .. })).collect();
+        assert_eq!(counted, [true, false], "the member and then the map, which the fold passes over");
+        assert_eq!(env.markers.marker(&first).await, Ok(None));
+    }
+}
+
+/// Every change record, with its partition key.
+async fn records(env: &Env) -> Vec<(String, RecordKind)> {
+    let stream = env.stream.info().await.unwrap().label;
+    let mut found = Vec::new();
+    for shard in env.stream.shards(&stream).await.unwrap() {
+        let mut at = Some(env.stream.iterator(&stream, &shard.id, Position::Oldest).await.unwrap());
+        while let Some(iterator) = at {
+            let page = env.stream.records(&iterator, 1000).await.unwrap();
+            found.extend(page.records.iter().map(|raw| (raw.pk.clone().unwrap(), read(raw).unwrap().kind)));
+            at = page.next.filter(|_| !page.records.is_empty());
+        }
+    }
+    found
+}
