@@ -8,7 +8,7 @@ use axum::Router;
 use axum::http::{HeaderName, HeaderValue, Method, header};
 use tally_adapters::{Deployment, dynamodb, kafka, redis};
 use tally_core::ids::CachePrefix;
-use tally_core::ports::{Cache, ChangeStream, Checkpoints, Counts, Producer, Recounts, Rows};
+use tally_core::ports::{Cache, ChangeStream, Checkpoints, CounterMaps, Counts, Producer, Recounts, Rows};
 use tally_service::metrics::Catalogue;
 use tally_service::{Host, Invalid, Program, Secret, Stage, http};
 use tokio::net::TcpListener;
@@ -19,6 +19,7 @@ use crate::access::{Access, REQUEST_ID};
 use crate::args::Args;
 use crate::auth::Guard;
 use crate::config::{CacheAddress, Config};
+use crate::create::Creator;
 use crate::definitions::FollowDefinitions;
 use crate::gate::Gate;
 use crate::limits::{Forgetting, Rate};
@@ -36,6 +37,8 @@ const PREFLIGHT: Duration = Duration::from_secs(600);
 pub struct Ports {
     pub counts: Arc<dyn Counts>,
     pub rows: Arc<dyn Rows>,
+    /// Over how many shards sets are spread.
+    pub maps: Arc<dyn CounterMaps>,
     /// Open gaps, and how far the stream is applied.
     pub checkpoints: Arc<dyn Checkpoints>,
     /// The likes table's stream.
@@ -55,6 +58,7 @@ impl Ports {
             counts: Arc::new(dynamodb::Counts::new(connection)),
             // Rows are only read here, and each call names the row's shard.
             rows: Arc::new(dynamodb::Rows::new(connection)),
+            maps: Arc::new(dynamodb::Maps::new(connection)),
             checkpoints: Arc::new(dynamodb::Checkpoints::new(connection)),
             stream: Arc::new(dynamodb::Streams::new(connection)),
             recounts: Arc::new(dynamodb::Recounts::new(connection)),
@@ -163,6 +167,7 @@ impl tally_service::App for App {
             shards,
             defined: definitions.defined(),
             watches,
+            creator: Creator { maps: ports.maps, deployment: shards, clock: host.clock() },
             heartbeat: config.heartbeat,
             cache_control: cache_control(config.max_age, gates.reads.guard.is_closed()),
             writer: ports.producer.map(|producer| EventWriter::new(producer, config.write, shards, host.clock())),
@@ -206,10 +211,15 @@ fn gates(config: &Config, own_pages: bool, host: &Host) -> Gates {
         rate: Rate::new(rate, config.forwarded_hops),
         guard: Guard::new(token.clone()),
     };
+    let writes = gate(config.write_rate, &config.tokens.write);
+    // An administrator's request is a write of its client's rate.
+    let admin = config.tokens.admin.clone().map(|token| Guard::new(Some(token)));
+    let admin = Gate { guard: admin.unwrap_or_else(|| writes.guard.clone()), ..writes.clone() };
     Gates {
         access: Access { chance: host.chance().fork(), requests: Arc::new(Requests::default()) },
         reads: gate(config.read_rate, &config.tokens.read),
-        writes: gate(config.write_rate, &config.tokens.write),
+        writes,
+        admin,
         own_pages,
         cors: config.cors.clone().map(cors),
     }

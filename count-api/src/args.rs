@@ -69,6 +69,10 @@ pub struct Args {
     #[arg(long, env = "TALLY_WRITE_TOKEN_FILE", value_name = "FILE", help_heading = "HTTP")]
     pub write_token_file: Option<PathBuf>,
 
+    /// The file with the bearer token that createCounter takes; without it that takes the token of writing
+    #[arg(long, env = "TALLY_ADMIN_TOKEN_FILE", value_name = "FILE", help_heading = "HTTP")]
+    pub admin_token_file: Option<PathBuf>,
+
     /// How long a count stays in this process's memory; 0 turns that off
     #[arg(long, env = "TALLY_LOCAL_TTL", default_value = "100ms", value_parser = parse_duration, value_name = "SPAN", help_heading = "Reading")]
     pub local_ttl: Duration,

@@ -61,6 +61,8 @@ pub struct Config {
 pub struct Tokens {
     pub read: Option<Secret>,
     pub write: Option<Secret>,
+    /// Where there is none, the write token is asked for.
+    pub admin: Option<Secret>,
 }
 
 /// The cache's address.
@@ -122,6 +124,7 @@ impl TryFrom<Args> for Config {
         let tokens = Tokens {
             read: token("read-token-file", args.read_token_file, &mut invalid),
             write: token("write-token-file", args.write_token_file, &mut invalid),
+            admin: token("admin-token-file", args.admin_token_file, &mut invalid),
         };
         let (Some(cache), Some(cors), Some(kafka), true) = (cache, cors, kafka, invalid.is_empty()) else {
             return Err(invalid);
@@ -182,8 +185,10 @@ fn check(args: &Args, invalid: &mut Invalid) {
     for (flag, span) in spans {
         invalid.ensure(flag, !span.is_zero(), "must be more than nothing");
     }
-    let token_without_writes = args.write_token_file.is_some() && args.kafka.brokers.is_none();
-    invalid.ensure("write-token-file", !token_without_writes, "guards nothing: without --brokers no writes are taken");
+    for (flag, file) in [("write-token-file", &args.write_token_file), ("admin-token-file", &args.admin_token_file)] {
+        let guards_something = file.is_none() || args.kafka.brokers.is_some();
+        invalid.ensure(flag, guards_something, "guards nothing: without --brokers no writes are taken");
+    }
 }
 
 fn token(flag: &str, file: Option<PathBuf>, invalid: &mut Invalid) -> Option<Secret> {
@@ -263,6 +268,7 @@ mod tests {
             "--cors-origins=canary",
             "--read-token-file=/nowhere",
             "--write-token-file=/nowhere",
+            "--admin-token-file=/nowhere",
         ];
         let error = config(&bad).unwrap_err();
         for flag in bad.iter().filter_map(|flag| flag.split('=').next()) {

@@ -100,6 +100,9 @@ pub enum Problem {
     /// An action that the counter's definition does not have.
     #[error("{0}")]
     NoAction(&'static str),
+    /// A number of shards beside another one that was asked for before.
+    #[error("the counter was created with {0} shards")]
+    OtherShards(u16),
     /// A write where none are taken.
     #[error("this process takes no writes")]
     WritesOff,
@@ -183,7 +186,7 @@ fn problem_type() -> Schema {
 
 impl Problem {
     /// Every [name](Self::name).
-    const NAMES: [&'static str; 25] = [
+    const NAMES: [&'static str; 26] = [
         "bad-host",
         "foreign",
         "bad-id",
@@ -201,6 +204,7 @@ impl Problem {
         "unknown-counter",
         "wrong-kind",
         "no-action",
+        "other-shards",
         "writes-off",
         "no-method",
         "rate-limited",
@@ -231,6 +235,7 @@ impl Problem {
             Self::UnknownCounter => (StatusCode::NOT_FOUND, "unknown-counter", "Unknown counter"),
             Self::WrongKind(_) => (StatusCode::CONFLICT, "wrong-kind", "Wrong kind of counter"),
             Self::NoAction(_) => (StatusCode::CONFLICT, "no-action", "No such action"),
+            Self::OtherShards(_) => (StatusCode::CONFLICT, "other-shards", "Other number of shards"),
             Self::WritesOff => (StatusCode::NOT_FOUND, "writes-off", "Writes are off"),
             Self::NoMethod => (StatusCode::METHOD_NOT_ALLOWED, "no-method", "No such method"),
             Self::RateLimited { .. } => (StatusCode::TOO_MANY_REQUESTS, "rate-limited", "Too many requests"),
@@ -357,6 +362,7 @@ mod tests {
             Problem::UnknownCounter,
             Problem::WrongKind("it is a sum"),
             Problem::NoAction("nothing is taken off"),
+            Problem::OtherShards(32),
             Problem::WritesOff,
             Problem::NoMethod,
             Problem::RateLimited { after: Duration::from_millis(2_001) },

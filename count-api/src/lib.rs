@@ -6,6 +6,7 @@ mod args;
 pub mod auth;
 mod config;
 pub mod count;
+pub mod create;
 pub mod definitions;
 pub mod error;
 pub mod extract;

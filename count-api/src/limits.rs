@@ -3,10 +3,10 @@
 
 use std::net::{IpAddr, Ipv6Addr, SocketAddr};
 use std::num::NonZeroU32;
-use std::sync::Arc;
+use std::sync::{Arc, LazyLock};
 use std::time::Duration;
 
-use axum::extract::Request;
+use axum::extract::{MatchedPath, Request};
 use axum::http::{HeaderMap, Method, header};
 use axum::middleware::Next;
 use axum::response::{IntoResponse, Response};
@@ -16,12 +16,16 @@ use hyper::body::Body as _;
 use tally_service::{Clock, Stop, Task};
 
 use crate::error::Problem;
+use crate::routes::puts_with_a_body;
 
 /// The longest path: two ids of 256 bytes with every byte escaped.
 pub const PATH_BYTES: usize = 4 * 1024;
 
 /// The longest query: a cursor, or a hundred ids of usual length.
 pub const QUERY_BYTES: usize = 8 * 1024;
+
+/// The routes whose PUT has a body.
+static PUTS_WITH_A_BODY: LazyLock<[String; 2]> = LazyLock::new(puts_with_a_body);
 
 /// How often quiet clients are forgotten.
 const FORGET_EVERY: Duration = Duration::from_secs(30);
@@ -63,12 +67,17 @@ fn well_formed(request: &Request) -> Result<(), Problem> {
     if !is_escaped_well(request.uri().path().as_bytes()) {
         return Err(Problem::BadPath);
     }
-    // The routes that read a body are those to be posted to. A method that no route has is refused as such.
+    // The routes that read a body are those to be posted to, and one. A method that no route has is refused as such.
     let bodiless = [Method::GET, Method::HEAD, Method::PUT, Method::DELETE];
-    if bodiless.contains(request.method()) && !request.body().is_end_stream() {
+    if bodiless.contains(request.method()) && !request.body().is_end_stream() && !puts_a_body(request) {
         return Err(Problem::UnexpectedBody);
     }
     Ok(())
+}
+
+fn puts_a_body(request: &Request) -> bool {
+    let route = request.extensions().get::<MatchedPath>();
+    request.method() == Method::PUT && route.is_some_and(|route| PUTS_WITH_A_BODY.iter().any(|it| it == route.as_str()))
 }
 
 /// Whether every `%` begins an escape: one that does not would be a second spelling of another id.

@@ -17,6 +17,7 @@ use std::sync::Arc;
 
 use futures_util::future::join_all;
 use parking_lot::Mutex;
+use tally_core::counter::Counter;
 use tally_core::ids::CounterId;
 use tally_core::served::Served;
 use thiserror::Error;
@@ -109,6 +110,15 @@ impl Reader {
         self.0.layers.counters.local.increment(found.iter().filter(|found| found.is_kept()).count() as u64);
         self.begin(leads);
         join_all(found.into_iter().map(async |found| found.count().await.map(|kept| kept.served()))).await
+    }
+
+    /// The count of `id` as the table has it, judged now, and the whole counter.
+    pub async fn detailed(&self, id: &CounterId) -> Result<(Served, Option<Counter>), NoAnswer> {
+        let layers = &self.0.layers;
+        let reading = layers.judge.reading();
+        let counter = layers.table.read(layers.heard.of(layers.counts.counter(id))).await?;
+        let served = layers.judge.arrived(&reading, id, counter.as_ref());
+        Ok((self.judged(served), counter))
     }
 
     async fn kept(&self, id: &CounterId) -> Result<Arc<KeptCount>, NoAnswer> {

@@ -5,6 +5,7 @@ mod count;
 mod counters;
 mod docs;
 mod front;
+mod gathering;
 mod like;
 mod likers;
 mod schema;
@@ -32,6 +33,7 @@ use utoipa_axum::routes;
 
 use crate::access::Access;
 use crate::auth::Guard;
+use crate::create::Creator;
 use crate::definitions::Defined;
 use crate::error::{LoggedCause, Problem};
 use crate::gate::Gate;
@@ -60,6 +62,7 @@ pub struct Handles {
     /// Which counters there are.
     pub defined: Defined,
     pub watches: Watches,
+    pub creator: Creator,
     /// How often an idle stream of counts sends a comment.
     pub heartbeat: Duration,
     /// How long browsers and proxies may keep a count.
@@ -78,6 +81,8 @@ pub struct Gates {
     pub access: Access,
     pub reads: Gate,
     pub writes: Gate,
+    /// What spends capacity: who may write may not do that as well.
+    pub admin: Gate,
     /// Whether none but programs and pages of this very host are answered.
     pub own_pages: bool,
     /// Which pages of other origins may read our answers.
@@ -100,15 +105,20 @@ fn router(api: Api, gates: Gates, own: Router) -> Router {
     let (reads, mut document) = reads().split_for_parts();
     let mut routes = gates.reads.clone().before(reads);
     if api.writer.is_some() {
-        let (writes, described) = writes().split_for_parts();
-        document.merge(described);
-        routes = routes.merge(gates.writes.before(writes));
+        for (gate, behind) in [(gates.writes, writes()), (gates.admin, administration())] {
+            let (behind, described) = behind.split_for_parts();
+            document.merge(described);
+            routes = routes.merge(gate.before(behind));
+        }
     } else {
         // The paths of members have a GET. Without these two a PUT would be told that the method does not exist.
         let off = async || Problem::WritesOff;
         let members = counters::members::PATH;
         for path in [write::PATH, members, &path_of_hashtags(members)] {
             routes = routes.route(path, put(off).delete(off));
+        }
+        for path in puts_with_a_body() {
+            routes = routes.route(&path, put(off));
         }
         let events = counters::events::PATH;
         for path in [events, &path_of_hashtags(events)] {
@@ -176,6 +186,15 @@ fn writes() -> OpenApiRouter<Api> {
     of_each_subject(likes, counters)
 }
 
+fn administration() -> OpenApiRouter<Api> {
+    of_each_subject(OpenApiRouter::new(), [routes!(counters::create::create)])
+}
+
+/// The routes whose PUT has a body.
+pub(crate) fn puts_with_a_body() -> [String; 2] {
+    [counters::create::PATH.to_owned(), path_of_hashtags(counters::create::PATH)]
+}
+
 /// `router` with `routes` of posts, and with the same of hashtags.
 fn of_each_subject<const N: usize>(
     router: OpenApiRouter<Api>,
@@ -188,6 +207,7 @@ fn of_each_subject<const N: usize>(
 pub fn document() -> utoipa::openapi::OpenApi {
     let (_, mut document) = reads().split_for_parts();
     document.merge(writes().split_for_parts().1);
+    document.merge(administration().split_for_parts().1);
     describe(document)
 }
 

@@ -12,6 +12,7 @@ const OURS: &str = "TALLY_";
 /// The variables of every Tally program, since all of them may share one environment.
 const OF_PROGRAMS: &[&str] = &[
     "TALLY_ADMIN_LISTEN",
+    "TALLY_ADMIN_TOKEN_FILE",
     "TALLY_API_PORT",
     "TALLY_BATCH_BYTES",
     "TALLY_BATCH_ROWS",

@@ -62,8 +62,8 @@ async fn a_map_is_no_row(env: &Env) {
         let stored = map(&[4], 4, Some(8), DecidedBy::NumberOfShards, 1);
         assert_eq!(env.maps.put_map(&id, None, &stored).await, Ok(true));
         let likes = env.rows.likes(&first, None, None).await.unwrap().items;
-        assert_eq!(likes.into_iter().map(|like| like.user).collect::<Vec<_>>(), [member.clone()]);
-        assert_eq!(env.rows.users(&first, None).await.unwrap().items, [member.clone()]);
+        assert!(likes.iter().map(|like| &like.user).eq([&member]));
+        assert_eq!(env.rows.users(&first, None).await.unwrap().items, std::slice::from_ref(&member));
         let weights = env.rows.weights(&first, None).await.unwrap().items;
         assert_eq!(weights, [((&member).into(), Some(tally_core::weight::Weight::ONE))]);
         let (pk, mut scanned, mut after) = (first.to_string(), Vec::new(), None);

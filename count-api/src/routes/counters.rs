@@ -3,6 +3,8 @@
 mod accepted;
 pub(super) mod batch;
 mod chosen;
+pub(super) mod create;
+mod detail;
 pub(super) mod events;
 pub(super) mod hashtags;
 pub(super) mod members;

@@ -12,8 +12,8 @@ use tally_core::definitions::{Definition, Direction};
 use tally_core::event::{Action, KeyScheme, LikeEvent, Said, encode};
 use tally_core::fault::Fault;
 use tally_core::ids::{PostId, ShardCount, UserId};
-use tally_core::ports::Producer;
 use tally_core::ports::log::Outgoing;
+use tally_core::ports::{Outcome, Producer};
 use tally_core::time::UnixMillis;
 use tally_service::Clock;
 use tokio::time::timeout;
@@ -21,6 +21,7 @@ use utoipa::ToSchema;
 use utoipa::openapi::schema::{ObjectBuilder, Schema, Type};
 
 use super::Api;
+use super::gathering::Gatherings;
 use super::schema::{Id, LikePath};
 use crate::config::WriteConfig;
 use crate::count::as_text;
@@ -43,13 +44,14 @@ pub struct EventWriter {
     shards: ShardCount,
     budget: Duration,
     clock: Clock,
+    gatherings: Gatherings,
 }
 
 impl EventWriter {
     /// A writer of a deployment with `shards`, through `producer`.
     pub fn new(producer: Arc<dyn Producer>, config: WriteConfig, shards: ShardCount, clock: Clock) -> Self {
         let WriteConfig { topic, key, budget } = config;
-        Self { producer, topic, key, shards, budget, clock }
+        Self { producer, topic, key, shards, budget, clock, gatherings: Gatherings::default() }
     }
 
     /// Writes one like or unlike. Safe to repeat: an event states whether the user likes the post, not a change.
@@ -57,11 +59,12 @@ impl EventWriter {
         let at = self.clock.now();
         let key = self.key.key(post, user, self.shards);
         let value = LikeEvent::new(post, user, action, at).encode();
-        self.acknowledged(&self.topic, &key, &value, name(action)).await.map(|()| at)
+        let sent = self.acknowledged(&self.topic, &key, &value).await;
+        told(name(action), sent.map(|()| at))
     }
 
-    /// Writes one event about a counter of `subject`, in the definition's topic where it has one. Safe to repeat of a set;
-    /// of a sum each event counts.
+    /// Writes what is said of a counter of `subject`, in the definition's topic where it has one. Safe to repeat of a set; of
+    /// a sum each amount counts, and those said at once are one event.
     ///
     /// # Errors
     /// The definition has no action of that direction, or Kafka did not acknowledge the event.
@@ -72,26 +75,49 @@ impl EventWriter {
         direction: Direction,
         said: Said<'_>,
     ) -> Result<UnixMillis, Problem> {
+        definition.action(direction).ok_or(Problem::NoAction(NO_REMOVAL))?;
+        let removes = usize::from(direction == Direction::Remove);
+        match said {
+            Said::Member(member) => {
+                let key = self.key.key(subject, member, self.shards);
+                told(["put", "remove"][removes], self.event(definition, subject, direction, said, &key).await)
+            }
+            Said::Amount(n) => {
+                let sent = self.gatherings.add(self, definition, subject, direction, n).await;
+                told(["increment", "decrement"][removes], sent)
+            }
+        }
+    }
+
+    /// Sends one event about a counter of `subject`: when it is said to have happened.
+    pub(super) async fn event(
+        &self,
+        definition: &Definition,
+        subject: &PostId,
+        direction: Direction,
+        said: Said<'_>,
+        key: &str,
+    ) -> Outcome<UnixMillis> {
         let (at, topic) = (self.clock.now(), definition.topic.as_deref().unwrap_or(&self.topic));
-        let value = encode(definition, subject, direction, said, at).ok_or(Problem::NoAction(NO_REMOVAL))?;
-        let (key, label) = match said {
-            Said::Member(member) => (self.key.key(subject, member, self.shards), ["put", "remove"]),
-            Said::Amount(_) => (subject.as_str().to_owned(), ["increment", "decrement"]),
-        };
-        let label = label[usize::from(direction == Direction::Remove)];
-        self.acknowledged(topic, &key, &value, label).await.map(|()| at)
+        let value = encode(definition, subject, direction, said, at);
+        let value = value.ok_or_else(|| Fault::Poison(NO_REMOVAL.to_owned()))?;
+        self.acknowledged(topic, key, &value).await.map(|()| at)
     }
 
     /// Sends a record, and waits until Kafka has it.
-    async fn acknowledged(&self, topic: &str, key: &str, value: &[u8], label: &'static str) -> Result<(), Problem> {
+    async fn acknowledged(&self, topic: &str, key: &str, value: &[u8]) -> Outcome<()> {
         let record = Outgoing { topic, partition: None, key: Some(key.as_bytes()), value: Some(value), headers: &[] };
         let sent = timeout(self.budget, self.producer.send(record)).await;
-        let sent =
-            sent.unwrap_or_else(|_| Err(Fault::Transient(format!("no acknowledgement within {:?}", self.budget))));
-        let outcome = sent.as_ref().map_or_else(Fault::class, |_| "acknowledged");
-        WRITES.counter(&[label, outcome]).increment(1);
-        sent.map(|_| ()).map_err(|fault| Problem::BrokerAway(LoggedCause::new(&fault)))
+        let late = || Err(Fault::Transient(format!("no acknowledgement within {:?}", self.budget)));
+        sent.unwrap_or_else(|_| late()).map(|_| ())
     }
+}
+
+/// What the client of a write of this kind is told. Each write is counted, also where several are one event.
+fn told<T>(action: &'static str, sent: Outcome<T>) -> Result<T, Problem> {
+    let outcome = sent.as_ref().map_or_else(Fault::class, |_| "acknowledged");
+    WRITES.counter(&[action, outcome]).increment(1);
+    sent.map_err(|fault| Problem::BrokerAway(LoggedCause::new(&fault)))
 }
 
 fn name(action: Action) -> &'static str {

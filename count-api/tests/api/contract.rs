@@ -411,7 +411,7 @@ async fn a_count_from_memory_is_the_same_answer_as_one_that_was_read() {
 
 #[tokio::test]
 async fn a_token_is_asked_for_also_where_the_count_is_in_memory() {
-    let tokens = Tokens { read: Some(Secret::from("canary-read".to_owned())), write: None };
+    let tokens = Tokens { read: Some(Secret::from("canary-read".to_owned())), ..Tokens::default() };
     let api = Api::start(Config { tokens, local_ttl: Duration::from_secs(10), ..uncached() }, With::default()).await;
     let ask = async |token: &'static str| {
         let request = request("GET", "/v1/posts/p/likes").header("authorization", token);
@@ -425,7 +425,7 @@ async fn a_token_is_asked_for_also_where_the_count_is_in_memory() {
 #[tokio::test]
 async fn reading_and_writing_take_a_token_each() {
     let secret = |text: &str| Some(Secret::from(text.to_owned()));
-    let tokens = Tokens { read: secret("canary-read"), write: secret("canary-write") };
+    let tokens = Tokens { read: secret("canary-read"), write: secret("canary-write"), admin: None };
     let api = Api::start(Config { tokens, ..Config::default() }, WRITING).await;
     let ask = async |method: &str, token: Option<&str>| {
         let mut request = request(method, "/v1/posts/p/likes/u");

@@ -14,7 +14,7 @@ use crate::harness::{Api, BEGAN, With, ask, counter_id, get, post, several};
 const WRITING: With = With { cache: false, writes: true };
 
 /// The values of a topic's records, each with its key; all are events of the definitions.
-async fn written(api: &Api, topic: &str) -> Vec<(String, Value)> {
+pub(crate) async fn written(api: &Api, topic: &str) -> Vec<(String, Value)> {
     let reader = api.broker.reader("test", topic);
     let mut found = Vec::new();
     for (partition, log) in reader.logs().await.unwrap() {
@@ -179,7 +179,7 @@ async fn writes_take_the_token_and_the_rate_of_writes_and_are_off_without_broker
         let answer = ask(closed.address, method, target).await;
         assert_eq!((answer.status.as_u16(), answer.problem().as_str()), (404, "writes-off"), "{method} {target}");
     }
-    let tokens = Tokens { read: None, write: Some(Secret::from("canary-write".to_owned())) };
+    let tokens = Tokens { write: Some(Secret::from("canary-write".to_owned())), ..Tokens::default() };
     let api = Api::counting(Config { tokens, ..Config::default() }, WRITING).await;
     assert_eq!(ask(api.address, "PUT", targets[0]).await.status, 401);
     assert_eq!(post(api.address, targets[1], increment).await.status, 401);

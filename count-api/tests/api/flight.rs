@@ -29,6 +29,7 @@ async fn stage(memory: &Memory, counts: &Watched, local_ttl: Duration, cached: b
     let ports = Ports {
         counts: Arc::new(counts.clone()),
         rows: Arc::new(memory.rows()),
+        maps: Arc::new(memory.maps()),
         checkpoints: Arc::new(memory.checkpoints()),
         stream: Arc::new(memory.streams()),
         recounts: Arc::new(memory.recounts()),

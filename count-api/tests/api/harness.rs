@@ -10,15 +10,17 @@ use bytes::Bytes;
 use http_body_util::{BodyExt, Full};
 use hyper::{Request, Response, StatusCode};
 use hyper_util::rt::TokioIo;
+use parking_lot::Mutex;
 use tally_adapters::memory::log::Broker;
 use tally_adapters::memory::{self, Memory};
 use tally_core::counter::{Counter, ShardTally, Update};
 use tally_core::definitions::{Definitions, Entry};
 use tally_core::fault::Fault;
+use tally_core::homes::CounterMap;
 use tally_core::ids::{CounterId, PostId, RowKey, Shard, ShardCount};
 use tally_core::ports::{
-    Applied, Cache, Cached, ChangeStream, Counts, Cursor, DeploymentConfig as _, FillToken, Judged, LedgerEntry,
-    Mended, Outcome, Page, Producer, Segment, StreamRegistry as _,
+    Applied, Cache, Cached, ChangeStream, CounterMaps, Counts, Cursor, DeploymentConfig as _, FillToken, Judged,
+    LedgerEntry, Mended, Outcome, Page, Producer, Segment, StreamRegistry as _,
 };
 use tally_core::served::Served;
 use tally_core::time::UnixMillis;
@@ -91,6 +93,11 @@ pub(crate) async fn get(address: SocketAddr, target: &str) -> Answer {
 
 pub(crate) async fn post(address: SocketAddr, target: &str, body: &str) -> Answer {
     let request = request("POST", target).header("content-type", "application/json");
+    send(address, request.body(Full::from(body.to_owned())).unwrap()).await
+}
+
+pub(crate) async fn put(address: SocketAddr, target: &str, body: &str) -> Answer {
+    let request = request("PUT", target).header("content-type", "application/json");
     send(address, request.body(Full::from(body.to_owned())).unwrap()).await
 }
 
@@ -200,6 +207,48 @@ impl Counts for Watched {
     }
 }
 
+/// The maps of a memory: the calls are noted, and one of them ends badly on demand.
+#[derive(Clone)]
+pub(crate) struct Maps {
+    inner: memory::Maps,
+    pub(crate) calls: Arc<Mutex<Vec<&'static str>>>,
+    /// The call that fails, once: whether it is carried out all the same.
+    pub(crate) failing: Arc<Mutex<Option<(usize, bool)>>>,
+}
+
+impl Maps {
+    fn new(memory: &Memory) -> Self {
+        Self { inner: memory.maps(), calls: Arc::default(), failing: Arc::default() }
+    }
+
+    async fn call<T>(&self, name: &'static str, call: impl Future<Output = Outcome<T>>) -> Outcome<T> {
+        let nth = self.calls.lock().len();
+        self.calls.lock().push(name);
+        let fails = self.failing.lock().filter(|(fails, _)| *fails == nth);
+        let Some((_, carried_out)) = fails else { return call.await };
+        if carried_out {
+            call.await?;
+        }
+        Err(Fault::Transient("canary: no answer".to_owned()))
+    }
+}
+
+#[async_trait]
+impl CounterMaps for Maps {
+    async fn map(&self, counter: &CounterId) -> Outcome<Option<CounterMap>> {
+        self.call("map", self.inner.map(counter)).await
+    }
+    async fn put_map(&self, counter: &CounterId, seen: Option<&CounterMap>, map: &CounterMap) -> Outcome<bool> {
+        self.call("put_map", self.inner.put_map(counter, seen, map)).await
+    }
+    async fn announced(&self) -> Outcome<u64> {
+        self.inner.announced().await
+    }
+    async fn announce(&self) -> Outcome<()> {
+        self.call("announce", self.inner.announce()).await
+    }
+}
+
 /// The cache of a memory, whose readings are counted.
 struct Asked {
     inner: memory::Cache,
@@ -228,6 +277,7 @@ pub(crate) struct Api {
     pub(crate) address: SocketAddr,
     pub(crate) memory: Memory,
     pub(crate) counts: Watched,
+    pub(crate) maps: Maps,
     /// How often the cache was asked for counts.
     pub(crate) cached: Arc<AtomicUsize>,
     pub(crate) broker: Broker,
@@ -255,11 +305,12 @@ impl Api {
         broker.create_topic("likes", 4);
         broker.create_topic("posts", 1);
         let producer = with.writes.then(|| Arc::new(broker.clone()) as _);
-        let serve = async |config, ports: Ports| {
-            assert_eq!(ports.checkpoints.define(&Definitions::likes_alone(), &several()).await, Ok(true));
-            serve(config, ports).await
-        };
-        Self::over(config, with.cache, broker, producer, serve).await
+        Self::over(config, with.cache, broker, producer, serve_several).await
+    }
+
+    /// The same over a broker and a producer of its own.
+    pub(crate) async fn counting_over(config: Config, broker: Broker, producer: Arc<dyn Producer>) -> Self {
+        Self::over(config, false, broker, Some(producer), serve_several).await
     }
 
     /// An API that answers programs and pages of its own host alone.
@@ -285,11 +336,13 @@ impl Api {
     ) -> Self {
         let memory = Memory::new(BEGAN, 2);
         let (counts, cached) = (Watched::new(memory.counts()), Arc::default());
+        let maps = Maps::new(&memory);
         follow(&memory).await;
         memory.checkpoints().config(Some(ShardCount::DEFAULT)).await.unwrap();
         let ports = Ports {
             counts: Arc::new(counts.clone()),
             rows: Arc::new(memory.rows()),
+            maps: Arc::new(maps.clone()),
             checkpoints: Arc::new(memory.checkpoints()),
             stream: Arc::new(memory.streams()),
             recounts: Arc::new(memory.recounts()),
@@ -297,7 +350,7 @@ impl Api {
             producer,
         };
         let (address, running) = serve(config, ports).await;
-        Self { address, memory, counts, cached, broker, running }
+        Self { address, memory, counts, maps, cached, broker, running }
     }
 
     pub(crate) fn plant(&self, post: &str, likes: i64, version: u64) {
@@ -313,6 +366,12 @@ impl Api {
 /// Serves `ports` on a free port of this machine.
 pub(crate) async fn serve(config: Config, ports: Ports) -> (SocketAddr, Running) {
     serve_app(App::with_ports(config, ports)).await
+}
+
+/// The same with the counters of [`several`].
+async fn serve_several(config: Config, ports: Ports) -> (SocketAddr, Running) {
+    assert_eq!(ports.checkpoints.define(&Definitions::likes_alone(), &several()).await, Ok(true));
+    serve(config, ports).await
 }
 
 async fn serve_app(app: App) -> (SocketAddr, Running) {

@@ -49,6 +49,7 @@ impl World {
         let ports = Ports {
             counts: Arc::new(counts.clone()),
             rows: Arc::new(memory.rows()),
+            maps: Arc::new(memory.maps()),
             checkpoints: Arc::new(Faulty::new(memory.checkpoints(), plan.clone())),
             stream: Arc::new(memory.streams()),
             recounts: Arc::new(memory.recounts()),

@@ -10,6 +10,8 @@ mod counter_writes;
 #[cfg(test)]
 mod counters;
 #[cfg(test)]
+mod create;
+#[cfg(test)]
 mod drain;
 #[cfg(test)]
 mod engines;
@@ -17,6 +19,8 @@ mod engines;
 mod flight;
 #[cfg(test)]
 mod format;
+#[cfg(test)]
+mod gathering;
 #[cfg(test)]
 mod harness;
 #[cfg(test)]

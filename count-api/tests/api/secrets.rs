@@ -17,6 +17,7 @@ async fn no_credential_is_ever_seen() {
         folder.join(name).to_str().unwrap().to_owned()
     };
     let (read, write) = (file("read", "canary-read-token\n"), file("write", "canary-write-token\n"));
+    let admin = file("admin", "canary-admin-token\n");
     // A server that refuses the password, or one that is not there: both have something to say about the address.
     let server = RedisServer::start().await;
     let host = server.as_ref().map_or("127.0.0.1:1".to_owned(), |server| server.url().replace("redis://", ""));
@@ -24,12 +25,13 @@ async fn no_credential_is_ever_seen() {
     let login = ["--sasl", "plain", "--sasl-user", "u", "--sasl-password", "canary-sasl-password"];
     let args =
         ["--read-token-file", &read, "--write-token-file", &write, "--redis", &redis, "--brokers", "127.0.0.1:1"];
-    let args = [&args[..], &login, &["--write-budget", "300ms", "--log", "debug"]].concat();
+    let args =
+        [&args[..], &["--admin-token-file", &admin], &login, &["--write-budget", "300ms", "--log", "debug"]].concat();
     let mut process = Process::start(&tables, &args).await;
     let mut seen = String::new();
-    for token in ["canary-read-token", "canary-write-token", "canary-wrong"] {
+    for token in ["canary-read-token", "canary-write-token", "canary-admin-token", "canary-wrong"] {
         for (method, target) in
-            [("GET", "/v1/posts/p/likes"), ("PUT", "/v1/posts/p/likes/u"), ("GET", "/v1/posts/%zz/likes")]
+            [("GET", "/v1/posts/p/likes"), ("PUT", "/v1/posts/p/counters/likes"), ("GET", "/v1/posts/%zz/likes")]
         {
             let request = request(method, target).header("authorization", format!("Bearer {token}"));
             let answer = send(process.address, request.body(Full::default()).unwrap()).await;

@@ -64,6 +64,7 @@ pub async fn serve(config: Config) -> (SocketAddr, Running) {
     let ports = Ports {
         counts: Arc::new(memory.counts()),
         rows: Arc::new(memory.rows()),
+        maps: Arc::new(memory.maps()),
         checkpoints: Arc::new(memory.checkpoints()),
         stream: Arc::new(memory.streams()),
         recounts: Arc::new(memory.recounts()),

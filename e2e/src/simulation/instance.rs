@@ -133,6 +133,7 @@ impl Slot {
             likes: Arc::new(dynamodb::Likes::new(connection, profile.shards)),
             rows: Arc::new(dynamodb::Rows::new(connection)),
             markers: Arc::new(dynamodb::Markers::new(connection)),
+            maps: Arc::new(dynamodb::Maps::new(connection)),
             counts: Arc::new(dynamodb::Counts::new(connection)),
             checkpoints: Arc::new(dynamodb::Checkpoints::new(connection)),
             recounts: Arc::new(dynamodb::Recounts::new(connection)),
@@ -320,6 +321,7 @@ fn api_app(
     let ports = api::Ports {
         counts: tables.counts,
         rows: tables.rows,
+        maps: tables.maps,
         checkpoints: tables.checkpoints,
         stream: tables.stream,
         recounts: tables.recounts,

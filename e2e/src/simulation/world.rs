@@ -12,8 +12,8 @@ use tally_adapters::memory::{self, Memory, log::Broker};
 use tally_core::counter::Counter;
 use tally_core::ids::{CounterId, RowKey, Shard};
 use tally_core::ports::{
-    ChangeStream, Checkpoints, Counts, Cursor, FencedRows, Gaps as _, Markers, Positions as _, RecountQueue as _,
-    Recounts, Rows, Segment, ShardState, TopicReader,
+    ChangeStream, Checkpoints, CounterMaps, Counts, Cursor, FencedRows, Gaps as _, Markers, Positions as _,
+    RecountQueue as _, Recounts, Rows, Segment, ShardState, TopicReader,
 };
 use tally_core::time::UnixMillis;
 use tally_core::window::WindowRun;
@@ -229,6 +229,7 @@ impl Tamper {
 pub(crate) struct Tables {
     pub(crate) likes: Arc<dynamodb::Likes>,
     pub(crate) rows: Arc<dyn Rows>,
+    pub(crate) maps: Arc<dyn CounterMaps>,
     pub(crate) markers: Arc<dyn Markers>,
     pub(crate) counts: Arc<dyn Counts>,
     pub(crate) checkpoints: Arc<dyn Checkpoints>,

@@ -46,8 +46,9 @@ fn one() -> u32 {
 
 /// An amount is added to a sum, or taken off it
 ///
-/// *Not* idempotent: each event that Kafka acknowledged counts, so a request that is sent again after an answer was lost may
-/// count twice. The answer comes once Kafka has acknowledged the event; the number follows.
+/// *Not* idempotent: each amount counts that was acknowledged, so a request that is sent again after an answer was lost may
+/// count twice. The answer comes once Kafka has acknowledged the event; the number follows. Amounts that several clients
+/// add to one sum within a few milliseconds are one event, and each client is answered for its own.
 #[utoipa::path(
     post,
     path = PATH,

@@ -11,7 +11,9 @@ use tally_core::served::Served;
 use utoipa::ToSchema;
 
 use super::chosen::Chosen;
+use super::detail::{CounterDetail, Detail, DetailQuery, detailed};
 use crate::error::{Problem, ProblemDocument};
+use crate::extract::Asked;
 use crate::read::NoAnswer;
 use crate::routes::Api;
 use crate::routes::count::{answered, knows};
@@ -21,32 +23,38 @@ use crate::watch::Edition;
 
 /// What one counter of a post comes to
 ///
-/// A post of which nothing was counted has 0. The ETag changes with the number and with `exact`, not with `as_of`.
+/// A post of which nothing was counted has 0. The ETag changes with the number and with `exact`, not with `as_of`. With
+/// `detail=shards` the answer has the counter's shards as well, and no ETag.
 #[utoipa::path(
     get,
-    path = "/v1/posts/{post_id}/counters/{counter}",
+    path = super::create::PATH,
     operation_id = "readCounter",
     tag = "counters",
     params(
         ("post_id" = Id, Path, description = "The post", example = "p-1"),
         ("counter" = String, Path, description = "The counter's name", example = "retweets"),
         ("If-None-Match" = Option<String>, Header, description = "An ETag given before", example = "W/\"57.1\""),
+        DetailQuery,
     ),
     responses(
-        (status = 200, body = CounterValue, description = "The number", headers(
+        (status = 200, body = CounterDetail, description = "The number", headers(
             ("etag" = String, description = "The number's version, and whether it is exact"),
             ("cache-control" = String, description = "How long the answer may be kept"),
         ), example = json!({"post_id": "p-1", "counter": "retweets", "value": 42, "version": 57, "exact": true, "as_of": 1_700_000_000_000_u64})),
         (status = 304, description = "The number is the one already known"),
-        (status = 400, body = ProblemDocument, content_type = "application/problem+json", description = "Not an id of a post"),
+        (status = 400, body = ProblemDocument, content_type = "application/problem+json", description = "Not an id of a post, or another query"),
         (status = 404, body = ProblemDocument, content_type = "application/problem+json", description = "No such counter"),
     ),
 )]
 pub(in crate::routes) async fn counter(
     State(api): State<Api>,
     chosen: Chosen,
+    Asked(DetailQuery { detail }): Asked<DetailQuery>,
     headers: HeaderMap,
 ) -> Result<Response<Body>, Problem> {
+    if detail == Some(Detail::Shards) {
+        return detailed(&api, &chosen).await;
+    }
     let served = api.reader.count(&chosen.id()).await?;
     let value = CounterValue::new(&chosen.subject, &chosen.definition.name, &served);
     Ok(answer(&value, &Edition::of(&served).to_string(), &headers, &api.cache_control))

@@ -1,0 +1,102 @@
+//! A counter's number with what stands in each of its shards.
+
+use axum::Json;
+use axum::response::IntoResponse;
+use serde::{Deserialize, Serialize};
+use tally_core::counter::Counter;
+use tally_core::homes::CounterMap;
+use tally_core::ids::{CounterKind, Shard};
+use utoipa::{IntoParams, ToSchema};
+
+use super::chosen::Chosen;
+use crate::error::Problem;
+use crate::routes::Handles;
+use crate::routes::like::FRESH;
+use crate::value::CounterValue;
+
+/// The query.
+#[derive(Debug, Default, Deserialize, IntoParams)]
+#[serde(deny_unknown_fields)]
+#[into_params(parameter_in = Query)]
+pub(in crate::routes) struct DetailQuery {
+    /// `shards`: also which shards the counter has, and what stands in each. Read from the tables, and not to be kept.
+    #[param(inline, example = "shards")]
+    pub(in crate::routes) detail: Option<Detail>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, ToSchema)]
+#[serde(rename_all = "lowercase")]
+pub(in crate::routes) enum Detail {
+    Shards,
+}
+
+/// What one counter comes to and, where `detail=shards` was asked for, its shards.
+#[derive(Debug, Serialize, ToSchema)]
+pub(in crate::routes) struct CounterDetail {
+    #[serde(flatten)]
+    value: CounterValue,
+    /// Over how many shards the members of a set may be spread: each number that was ever in use. Absent without
+    /// `detail=shards`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(value_type = Vec<u16>, example = json!([16]))]
+    homes: Option<Vec<u16>>,
+    /// The one of them by which new members are put. Absent without `detail=shards`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(value_type = u16, example = 16)]
+    newest: Option<u16>,
+    /// What createCounter was asked for, if it was. Absent without `detail=shards`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(value_type = u16, example = 32)]
+    asked: Option<u16>,
+    /// What decided: `deployment`, `number_of_shards`, `followers_count` or `heat`. Absent without `detail=shards`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(value_type = String, example = "deployment")]
+    decided_by: Option<&'static str>,
+    /// Of a sum: what decides how its events are spread. Absent without `detail=shards`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(value_type = String, example = "writer")]
+    policy: Option<&'static str>,
+    /// What stands in each shard. Absent without `detail=shards`.
+    #[schema(required = false)]
+    shards: Vec<ShardValue>,
+}
+
+/// One shard of a counter.
+#[derive(Debug, Serialize, ToSchema)]
+pub(in crate::routes) struct ShardValue {
+    /// Its number, from 0.
+    #[schema(example = 3)]
+    shard: u16,
+    /// What it adds to the counter's value.
+    #[schema(example = 42)]
+    value: i64,
+}
+
+/// The number of `chosen` and its shards, from the tables.
+pub(super) async fn detailed(api: &Handles, chosen: &Chosen) -> Result<axum::response::Response, Problem> {
+    let id = chosen.id();
+    let (served, counter) = api.reader.detailed(&id).await?;
+    let is_set = id.name.kind() == CounterKind::Set;
+    let stored = if is_set { api.table.read(api.creator.maps.map(&id)).await? } else { None };
+    let map = stored.unwrap_or_else(|| CounterMap::absent(api.shards));
+    let detail = CounterDetail {
+        value: CounterValue::new(&chosen.subject, &id.name, &served),
+        homes: is_set.then(|| map.homes().iter().map(|home| home.get()).collect()),
+        newest: is_set.then(|| map.newest().get()),
+        asked: map.asked.map(|asked| asked.get()),
+        decided_by: is_set.then(|| map.decided_by.as_str()),
+        policy: (!is_set).then_some("writer"),
+        shards: values(counter.as_ref(), map.homes().greatest().all()),
+    };
+    Ok((FRESH, Json(detail)).into_response())
+}
+
+/// What stands in each of `shards`, and in those besides that the counter has.
+fn values(counter: Option<&Counter>, shards: impl Iterator<Item = Shard>) -> Vec<ShardValue> {
+    let stored = counter.map(|counter| &counter.shards);
+    let mut all: Vec<Shard> = shards.chain(stored.into_iter().flat_map(|stored| stored.keys().copied())).collect();
+    all.sort_unstable();
+    all.dedup();
+    let value = |shard| stored.and_then(|stored| stored.get(&shard)).map_or(0, |tally| tally.rows);
+    all.into_iter().map(|shard| ShardValue { shard: shard.index(), value: value(shard) }).collect()
+}

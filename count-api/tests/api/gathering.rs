@@ -1,0 +1,151 @@
+//! Amounts of one sum that are said at once: how many events they become, and what each client is told.
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use async_trait::async_trait;
+use futures_util::future::join_all;
+use serde_json::json;
+use tally_adapters::memory::log::Broker;
+use tally_core::fault::Fault;
+use tally_core::ports::log::{Outgoing, Written};
+use tally_core::ports::{Outcome, Producer};
+use tally_count_api::Config;
+use tokio::io::AsyncWriteExt;
+use tokio::net::TcpStream;
+use tokio::sync::watch;
+
+use crate::counter_writes::written;
+use crate::harness::{Answer, Api, eventually, post};
+
+/// A producer that counts what it is given, and answers once it is let.
+#[derive(Clone)]
+struct Counting {
+    broker: Broker,
+    /// How many records were handed over.
+    begun: Arc<watch::Sender<usize>>,
+    open: Arc<watch::Sender<bool>>,
+    failing: Arc<AtomicBool>,
+}
+
+impl Counting {
+    fn new() -> Self {
+        let broker = Broker::new();
+        broker.create_topic("likes", 4);
+        let (begun, open) = (Arc::new(watch::Sender::new(0)), Arc::new(watch::Sender::new(true)));
+        Self { broker, begun, open, failing: Arc::default() }
+    }
+
+    fn begun(&self) -> usize {
+        *self.begun.borrow()
+    }
+}
+
+#[async_trait]
+impl Producer for Counting {
+    async fn send(&self, record: Outgoing<'_>) -> Outcome<Written> {
+        self.begun.send_modify(|begun| *begun += 1);
+        let _ = self.open.subscribe().wait_for(|open| *open).await;
+        if self.failing.load(Ordering::SeqCst) {
+            return Err(Fault::Transient("canary: the broker is away".to_owned()));
+        }
+        self.broker.send(record).await
+    }
+}
+
+async fn started() -> (Counting, Api) {
+    let producer = Counting::new();
+    let api = Api::counting_over(Config::default(), producer.broker.clone(), Arc::new(producer.clone())).await;
+    (producer, api)
+}
+
+/// What `clients` are answered that each say the same at once.
+async fn at_once(address: SocketAddr, target: &str, body: &str, clients: usize) -> Vec<Answer> {
+    join_all((0..clients).map(|_| post(address, target, body))).await
+}
+
+/// The action and amount of each record.
+async fn events(api: &Api) -> Vec<(String, u64)> {
+    let written = written(api, "likes").await.into_iter();
+    written.map(|(_, event)| (event["action"].as_str().unwrap().to_owned(), event["n"].as_u64().unwrap())).collect()
+}
+
+#[tokio::test]
+async fn amounts_said_at_once_are_fewer_events_and_each_client_is_answered_for_its_own() {
+    let (producer, api) = started().await;
+    let body = r#"{"action":"increment","n":3}"#;
+    for answer in at_once(api.address, "/v1/posts/p/counters/score/events", body, 200).await {
+        let said = answer.json();
+        assert_eq!((answer.status.as_u16(), &said["n"], &said["action"]), (202, &json!(3), &json!("up")));
+    }
+    let events = events(&api).await;
+    assert_eq!(events.iter().map(|(_, n)| n).sum::<u64>(), 600, "each amount is in one event");
+    assert!(producer.begun() < 200 && producer.begun() == events.len(), "{} records for 200 amounts", producer.begun());
+}
+
+#[tokio::test]
+async fn what_is_added_and_what_is_taken_off_and_other_counters_are_events_of_their_own() {
+    let (_, api) = started().await;
+    let (add, take) = (r#"{"action":"increment"}"#, r#"{"action":"decrement","n":2}"#);
+    let both = ["p", "q"].map(|post_id| format!("/v1/posts/{post_id}/counters/score/events"));
+    let views = "/v1/posts/p/counters/views/events".to_owned();
+    let said = [(&both[0], add), (&both[0], take), (&both[1], add), (&views, add)];
+    let answers = join_all(said.iter().map(|(target, body)| post(api.address, target, body))).await;
+    assert!(answers.iter().all(|answer| answer.status == 202));
+    let mut events = written(&api, "likes").await;
+    events.sort_by_key(|(key, event)| (key.clone(), event["action"].to_string()));
+    let events: Vec<_> = events.iter().map(|(key, event)| (key.as_str(), &event["action"], &event["n"])).collect();
+    let (up, down, view) = (json!("up"), json!("down"), json!("view"));
+    assert_eq!(
+        events,
+        [("p", &down, &json!(2)), ("p", &up, &json!(1)), ("p", &view, &json!(1)), ("q", &up, &json!(1))]
+    );
+}
+
+#[tokio::test]
+async fn no_event_has_more_than_its_most() {
+    let (_, api) = started().await;
+    let body = r#"{"action":"increment","n":400000}"#;
+    let answers = at_once(api.address, "/v1/posts/p/counters/views/events", body, 7).await;
+    assert!(answers.iter().all(|answer| answer.status == 202));
+    let events = events(&api).await;
+    assert!(events.iter().all(|(_, n)| *n <= 1_000_000), "{events:?}");
+    assert_eq!(events.iter().map(|(_, n)| n).sum::<u64>(), 2_800_000);
+}
+
+#[tokio::test]
+async fn an_event_that_fails_fails_for_every_client_in_it() {
+    let (producer, api) = started().await;
+    producer.failing.store(true, Ordering::SeqCst);
+    let body = r#"{"action":"increment"}"#;
+    for answer in at_once(api.address, "/v1/posts/p/counters/views/events", body, 20).await {
+        assert_eq!((answer.status.as_u16(), answer.problem().as_str()), (503, "broker-away"));
+        assert!(!String::from_utf8_lossy(&answer.body).contains("canary"));
+    }
+    producer.failing.store(false, Ordering::SeqCst);
+    assert_eq!(post(api.address, "/v1/posts/p/counters/views/events", body).await.status, 202);
+    assert_eq!(events(&api).await, [("view".to_owned(), 1)], "what failed is not added to a later event");
+}
+
+#[tokio::test]
+async fn a_client_that_leaves_neither_takes_its_amount_away_nor_doubles_it() {
+    let (producer, api) = started().await;
+    producer.open.send_replace(false);
+    let body = r#"{"action":"increment","n":7}"#;
+    let mut leaving = TcpStream::connect(api.address).await.unwrap();
+    let head = format!(
+        "POST /v1/posts/p/counters/views/events HTTP/1.1\r\nhost: localhost\r\ncontent-type: application/json\r\ncontent-length: {}\r\n\r\n{body}",
+        body.len()
+    );
+    leaving.write_all(head.as_bytes()).await.unwrap();
+    producer.begun.subscribe().wait_for(|begun| *begun == 1).await.unwrap();
+    drop(leaving);
+    let staying = tokio::join!(post(api.address, "/v1/posts/p/counters/views/events", body), async {
+        producer.begun.subscribe().wait_for(|begun| *begun == 2).await.unwrap();
+        producer.open.send_replace(true);
+    });
+    assert_eq!(staying.0.status, 202);
+    eventually("both amounts are written", async || events(&api).await.len() == 2).await;
+    assert_eq!(events(&api).await, [("view".to_owned(), 7), ("view".to_owned(), 7)]);
+}
