@@ -1,8 +1,10 @@
-//! The public listener: accepts connections within limits, logs why one ended badly, and drains. What is served stands in
-//! the routes.
+//! The public listener: accepts connections within limits, in HTTP/1 or HTTP/2, logs why one ended badly, and drains. What is
+//! served stands in the routes.
 
 mod alarm;
+mod begun;
 mod connections;
+mod http2;
 
 use std::error::Error as _;
 use std::io;
@@ -22,12 +24,14 @@ use tally_service::http::Patient;
 use tally_service::{Stop, Task};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+use tokio::time::timeout;
 
 use crate::limits::Peer;
 use crate::metrics::{HTTP_CONNECTIONS, HTTP_REFUSED};
 use crate::routes::Front;
 
 use alarm::Alarm;
+use begun::Begun;
 use connections::{Connections, Ending};
 
 /// Bytes of a request's line and headers. hyper reads no less than 8 KiB at once.
@@ -47,7 +51,8 @@ const REST: Duration = Duration::from_millis(100);
 pub struct ConnectionLimits {
     /// Connections at once; more wait in the listener's queue.
     pub connections: usize,
-    /// How long a request's head may take, and how long a connection may be idle before it.
+    /// How long a request's head may take, and how long a connection may be idle before it; also how long its first bytes may
+    /// take, which tell the version.
     pub head_time: Duration,
     /// How long an answer may wait for its client to read any of it.
     pub unread_time: Duration,
@@ -95,48 +100,64 @@ impl Server {
         Ok((stream, peer, place))
     }
 
-    /// How a connection is served: each has a timer of its own.
-    fn http(&self) -> http1::Builder {
-        let mut http = http1::Builder::new();
-        http.timer(Alarm::new())
-            .header_read_timeout(self.limits.head_time)
-            .max_header_size(HEAD_BYTES)
-            .max_headers(HEADERS)
-            // Most answers are small: a copy costs less than a call with two parts.
-            .writev(false);
-        http
-    }
-
     /// A connection to its end: the client closes it, or `ending` is heard and the answer under way is finished.
     fn serve(&self, stream: TcpStream, peer: SocketAddr, ending: Ending) -> impl Future<Output = ()> + Send + 'static {
-        let (front, peer) = (self.front.clone(), Peer::from(peer.ip()));
-        let answering = peer.clone();
-        let heard = Arc::new(Heard::default());
-        let hearing = Arc::clone(&heard);
-        let service = service_fn(move |request: hyper::Request<Incoming>| {
-            let heard = Arc::clone(&hearing);
-            heard.asked.fetch_add(1, Ordering::Relaxed);
-            front.answer(request, &answering).inspect(move |_| _ = heard.answered.fetch_add(1, Ordering::Relaxed))
-        });
-        let stream = TokioIo::new(Patient::new(stream, self.limits.unread_time));
-        let connection = self.http().serve_connection(stream, service);
+        let (front, peer, limits) = (self.front.clone(), Peer::from(peer.ip()), self.limits);
         HTTP_CONNECTIONS.gauge(&[]).increment(1);
         async move {
-            let mut connection = pin!(connection);
-            let ended = match select(connection.as_mut(), ending).await {
-                Either::Left((ended, _)) => ended,
-                Either::Right(_) => {
-                    connection.as_mut().graceful_shutdown();
-                    connection.await
-                }
-            };
-            match ended {
-                Err(error) if !heard.explains(&error) => refused(&peer, &error),
-                Ok(()) | Err(_) => {}
+            let stream = Patient::new(stream, limits.unread_time);
+            match select(pin!(timeout(limits.head_time, Begun::of(stream))), ending).await {
+                Either::Left((Ok(Ok(begun)), ending)) => version(begun, front, peer, limits, ending).await,
+                // A client that leaves before it asked for anything.
+                Either::Left((Ok(Err(_)), _)) | Either::Right(_) => {}
+                Either::Left((Err(_), _)) => slow(&peer),
             }
             HTTP_CONNECTIONS.gauge(&[]).decrement(1);
         }
     }
+}
+
+/// Serves a connection in the version that it began in.
+async fn version(begun: Begun<Patient<TcpStream>>, front: Front, peer: Peer, limits: ConnectionLimits, ending: Ending) {
+    let (is_http2, stream, heard) = (begun.is_http2(), TokioIo::new(begun), Arc::new(Heard::default()));
+    if is_http2 {
+        match http2::serve(stream, front, peer.clone(), Arc::clone(&heard), limits.head_time, ending).await {
+            http2::Ended::Broken(error) if !heard.all_answered() => refused(&peer, &error),
+            http2::Ended::Idle => slow(&peer),
+            http2::Ended::Well | http2::Ended::Broken(_) => {}
+        }
+        return;
+    }
+    let (answering, hearing) = (peer.clone(), Arc::clone(&heard));
+    let service = service_fn(move |request: hyper::Request<Incoming>| {
+        let heard = Arc::clone(&hearing);
+        heard.asked.fetch_add(1, Ordering::Relaxed);
+        front.answer(request, &answering).inspect(move |_| _ = heard.answered.fetch_add(1, Ordering::Relaxed))
+    });
+    let mut connection = pin!(http1(limits.head_time).serve_connection(stream, service));
+    let ended = match select(connection.as_mut(), ending).await {
+        Either::Left((ended, _)) => ended,
+        Either::Right(_) => {
+            connection.as_mut().graceful_shutdown();
+            connection.await
+        }
+    };
+    match ended {
+        Err(error) if !heard.explains(&error) => refused(&peer, &error),
+        Ok(()) | Err(_) => {}
+    }
+}
+
+/// How a connection of HTTP/1 is served: each has a timer of its own.
+fn http1(head_time: Duration) -> http1::Builder {
+    let mut http = http1::Builder::new();
+    http.timer(Alarm::new())
+        .header_read_timeout(head_time)
+        .max_header_size(HEAD_BYTES)
+        .max_headers(HEADERS)
+        // Most answers are small: a copy costs less than a call with two parts.
+        .writev(false);
+    http
 }
 
 /// The requests of a connection.
@@ -152,6 +173,12 @@ impl Heard {
     fn explains(&self, error: &hyper::Error) -> bool {
         let (asked, answered) = (self.asked.load(Ordering::Relaxed), self.answered.load(Ordering::Relaxed));
         asked > 0 && (error.is_timeout() || error.is_incomplete_message() && asked == answered)
+    }
+
+    /// Whether it had requests, and each has its answer.
+    fn all_answered(&self) -> bool {
+        let (asked, answered) = (self.asked.load(Ordering::Relaxed), self.answered.load(Ordering::Relaxed));
+        asked > 0 && asked == answered
     }
 }
 
@@ -171,6 +198,12 @@ fn refused(peer: &Peer, error: &hyper::Error) {
     HTTP_REFUSED.counter(&[reason]).increment(1);
     let cause = error.source().map(ToString::to_string);
     tracing::info!(target: "tally_count_api::access", client = peer.as_str(), reason, %error, cause, "refused");
+}
+
+/// The same about one without a request in the time that one may take.
+fn slow(peer: &Peer) {
+    HTTP_REFUSED.counter(&["slow"]).increment(1);
+    tracing::info!(target: "tally_count_api::access", client = peer.as_str(), reason = "slow", "refused");
 }
 
 fn is_unread(error: &hyper::Error) -> bool {

@@ -30,6 +30,8 @@ mod headers;
 #[cfg(test)]
 mod honesty;
 #[cfg(test)]
+mod http2;
+#[cfg(test)]
 mod kafka;
 #[cfg(test)]
 mod live;

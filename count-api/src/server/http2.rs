@@ -1,0 +1,173 @@
+//! Connections that speak HTTP/2 without TLS from their first byte on: what each may have, and when it ends.
+
+use std::pin::{Pin, pin};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+use axum::http::header::{CONNECTION, HOST, HeaderValue};
+use futures_util::FutureExt;
+use hyper::body::{Body, Frame, Incoming, SizeHint};
+use hyper::rt::{Executor, Read, Write};
+use hyper::server::conn::http2;
+use hyper::service::service_fn;
+use hyper::{Request, Version};
+use parking_lot::Mutex;
+use tokio::task::JoinSet;
+
+use super::connections::Ending;
+use super::{HEAD_BYTES, Heard};
+use crate::limits::Peer;
+use crate::routes::Front;
+
+/// Requests under way at once on one connection.
+const STREAMS: u32 = 100;
+
+/// What a client may send before it is read: of one request, and of all of a connection.
+const STREAM_BYTES: u32 = 64 * 1024;
+const CONNECTION_BYTES: u32 = 256 * 1024;
+
+/// What is kept of one answer that its client does not take.
+const UNTAKEN_BYTES: usize = 64 * 1024;
+
+/// Requests that a client takes back before they are looked at, and ones refused for their form, before it is hung up on.
+const TAKEN_BACK: usize = 20;
+const REFUSED: usize = 64;
+
+/// How a connection ended.
+#[derive(Debug)]
+pub(super) enum Ended {
+    /// As connections do, or with nothing to say about it.
+    Well,
+    /// No request came in the time that one may take.
+    Idle,
+    Broken(hyper::Error),
+}
+
+/// Serves a connection to its end. One without a request for `head_time` is told to end, and hung up on after the same again.
+pub(super) async fn serve<S>(
+    stream: S,
+    front: Front,
+    peer: Peer,
+    heard: Arc<Heard>,
+    head_time: Duration,
+    mut ending: Ending,
+) -> Ended
+where
+    S: Read + Write + Unpin + Send + 'static,
+{
+    let open = Arc::new(AtomicUsize::new(0));
+    let (opening, hearing) = (Arc::clone(&open), Arc::clone(&heard));
+    let service = service_fn(move |mut request: Request<Incoming>| {
+        let (heard, place) = (Arc::clone(&hearing), Place::of(&opening));
+        heard.asked.fetch_add(1, Ordering::Relaxed);
+        name_host(&mut request);
+        front.answer(request, &peer).map(move |answer| {
+            heard.answered.fetch_add(1, Ordering::Relaxed);
+            answer.map(|mut answer| {
+                answer.headers_mut().remove(CONNECTION);
+                answer.map(|body| Placed { body, _place: place })
+            })
+        })
+    });
+    let mut connection = pin!(builder().serve_connection(stream, service));
+    let (mut told, mut before, mut quiet) = (false, 0, 0);
+    loop {
+        tokio::select! {
+            biased;
+            ended = connection.as_mut() => return ended.map_or_else(Ended::Broken, |()| Ended::Well),
+            _ = &mut ending, if !told => {
+                told = true;
+                connection.as_mut().graceful_shutdown();
+            }
+            () = tokio::time::sleep(head_time) => {
+                let asked = heard.asked.load(Ordering::Relaxed);
+                let is_quiet = asked == before && open.load(Ordering::Relaxed) == 0;
+                (before, quiet) = (asked, if is_quiet { quiet + 1 } else { 0 });
+                match quiet {
+                    0 => {}
+                    1 => connection.as_mut().graceful_shutdown(),
+                    _ => return if asked == 0 { Ended::Idle } else { Ended::Well },
+                }
+            }
+        }
+    }
+}
+
+fn builder() -> http2::Builder<Streams> {
+    let mut http = http2::Builder::new(Streams::default());
+    http.max_concurrent_streams(STREAMS)
+        .max_header_list_size(u32::try_from(HEAD_BYTES).expect("a head is small"))
+        .initial_stream_window_size(STREAM_BYTES)
+        .initial_connection_window_size(CONNECTION_BYTES)
+        .max_send_buf_size(UNTAKEN_BYTES)
+        .max_pending_accept_reset_streams(TAKEN_BACK)
+        .max_local_error_reset_streams(REFUSED);
+    http
+}
+
+/// A request of HTTP/2 names its host in `:authority`: here it says so in `Host`, as everything behind expects. One that
+/// names another host there names two.
+fn name_host(request: &mut Request<Incoming>) {
+    debug_assert_eq!(request.version(), Version::HTTP_2);
+    let authority = request.uri().authority().and_then(|authority| HeaderValue::from_str(authority.as_str()).ok());
+    let Some(authority) = authority else { return };
+    let headers = request.headers_mut();
+    let same = headers.get(HOST).is_some_and(|host| host.as_bytes().eq_ignore_ascii_case(authority.as_bytes()));
+    if !same {
+        headers.append(HOST, authority);
+    }
+}
+
+/// The requests of one connection, each a task. They end with it.
+#[derive(Clone, Default)]
+struct Streams(Arc<Mutex<JoinSet<()>>>);
+
+impl<F: Future<Output = ()> + Send + 'static> Executor<F> for Streams {
+    fn execute(&self, stream: F) {
+        let mut streams = self.0.lock();
+        // One that panicked has said so.
+        while streams.try_join_next().is_some() {}
+        streams.spawn(stream);
+    }
+}
+
+/// The place of a request, from its head to the end of its answer.
+struct Place(Arc<AtomicUsize>);
+
+impl Place {
+    fn of(open: &Arc<AtomicUsize>) -> Self {
+        open.fetch_add(1, Ordering::Relaxed);
+        Self(Arc::clone(open))
+    }
+}
+
+impl Drop for Place {
+    fn drop(&mut self) {
+        self.0.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
+/// An answer that keeps its place until it is taken.
+struct Placed<B> {
+    body: B,
+    _place: Place,
+}
+
+impl<B: Body + Unpin> Body for Placed<B> {
+    type Data = B::Data;
+    type Error = B::Error;
+
+    fn poll_frame(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<B::Data>, B::Error>>> {
+        Pin::new(&mut self.get_mut().body).poll_frame(cx)
+    }
+
+    fn is_end_stream(&self) -> bool {
+        self.body.is_end_stream()
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        self.body.size_hint()
+    }
+}
