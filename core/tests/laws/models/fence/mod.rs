@@ -9,10 +9,7 @@ mod consumer;
 mod table;
 mod tests;
 
-use std::hash::BuildHasher;
 use std::sync::Arc;
-
-use foldhash::fast::FixedState;
 
 use tally_core::consume::Input;
 use tally_core::event::Action;
@@ -20,6 +17,7 @@ use tally_core::fence::Commit;
 
 use self::consumer::{Ask, Consumer};
 use self::table::{Place, Request, Table};
+use super::late;
 use crate::explore::Model;
 
 /// A rule of the consumer that a mutant leaves out.
@@ -153,11 +151,10 @@ impl Consumers {
                 next.push((Step::Crash { consumer: i }, state.clone().restarted(i, self)));
             }
         }
-        for n in 0..state.ghosts.len() {
-            let mut dead = state.clone();
-            let ghost = dead.ghosts.remove(n);
+        for (ghost, ghosts) in late::each_ghost(&state.ghosts) {
+            let dead = State { ghosts, ..state.clone() };
             let mut landed = dead.clone();
-            landed.table.land(&ghost, self);
+            landed.table.land(ghost, self);
             next.push((Step::GhostLands { to: ghost.advance.to.0 }, landed));
             next.push((Step::GhostDies, dead));
         }
@@ -259,8 +256,7 @@ impl Consumers {
 impl State {
     fn with_ghost(mut self, request: &Request) -> Self {
         self.faults -= 1;
-        self.ghosts.push(request.clone());
-        self.ghosts.sort_unstable_by_key(Request::order);
+        late::give_up(&mut self.ghosts, request, Request::order);
         self
     }
 
@@ -308,10 +304,7 @@ impl Model for Consumers {
 
     fn steps(&self, state: &State, next: &mut Vec<(Step, State)>) {
         self.every_step(state, next);
-        // The consumers are alike: states that differ in which is which are one.
-        for (_, state) in next {
-            state.consumers.sort_by_cached_key(|consumer| FixedState::default().hash_one(consumer));
-        }
+        next.iter_mut().for_each(|(_, state)| late::in_one_order(&mut state.consumers));
     }
 
     fn violation(&self, state: &State) -> Option<String> {
