@@ -150,16 +150,25 @@ impl Streamers {
 
     /// The shard of the post that a record is about.
     fn key(&self, shard: usize, at: u8) -> Shard {
-        let own = self.records().position(|record| record == (shard, at)).expect("the record exists");
-        let index = if self.keys == Keys::Own { own } else { 0 };
+        let index = if self.keys == Keys::Own { self.place(shard, at) } else { 0 };
         Shard::new(u16::try_from(index).expect("records are few")).expect("records are few")
+    }
+
+    /// What a record adds: no two records, and no two sets of them, add the same.
+    fn weight(&self, shard: usize, at: u8) -> i64 {
+        1 << self.place(shard, at)
+    }
+
+    fn place(&self, shard: usize, at: u8) -> usize {
+        self.records().position(|record| record == (shard, at)).expect("the record exists")
     }
 
     fn record(&self, shard: usize, at: u8) -> Record {
         let counter = CounterId::likes("p".parse().expect("an id"));
         let key = RowKey { counter, shard: self.key(shard, at) };
-        let member = MemberKey::new("u").expect("an id");
-        let kind = RecordKind::Row { key, member, before: Weight::ABSENT, after: Weight::ONE };
+        let member = MemberKey::new("\u{1}cell/views/0").expect("a cell");
+        let after = Weight::new(self.weight(shard, at)).expect("records are few");
+        let kind = RecordKind::Row { key, member, before: Weight::ABSENT, after };
         Record { sequence: sequence(at), written: UnixMillis(0), kind }
     }
 
@@ -282,7 +291,7 @@ impl Model for Streamers {
         let (mut counter, mut checkpoints) = (Counter::default(), vec![0; self.lengths.len()]);
         if self.parent_closed {
             checkpoints[0] = self.lengths[0];
-            let rows = i64::from(self.lengths[0]);
+            let rows = (1..=self.lengths[0]).map(|at| self.weight(0, at)).sum();
             let tally = ShardTally { rows, feeder: Some(ordinal(0)), ..ShardTally::default() };
             counter = Counter { likes: rows, shards: [(self.key(0, 1), tally)].into(), ..counter };
             counter.watermarks.advance(ordinal(0), sequence(self.lengths[0]));
@@ -319,8 +328,9 @@ impl Model for Streamers {
         let (mut all, mut contained) = ([0; 8], [0; 8]);
         for (shard, at) in self.records() {
             let key = usize::from(self.key(shard, at).index());
-            all[key] += 1;
-            contained[key] += i64::from(contains(&counter, ordinal(shard), sequence(at)));
+            let weight = self.weight(shard, at);
+            all[key] += weight;
+            contained[key] += weight * i64::from(contains(&counter, ordinal(shard), sequence(at)));
         }
         let mut rows = [0; 8];
         for (key, tally) in &counter.shards {

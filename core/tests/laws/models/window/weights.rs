@@ -34,12 +34,12 @@ fn a_window_over_weights_is_exact_while_two_workers_race_and_crash() {
 
 #[test]
 fn a_window_over_weights_is_exact_though_the_stream_reorders_what_has_not_settled() {
-    holds(&reordered(weighing(Kind::CellAndMember, 1, 2)));
+    holds(&reordered(weighing(Kind::CellAndMember, 2, 2)));
 }
 
 #[test]
 fn a_window_over_a_cell_alone_is_exact_though_the_stream_reorders_and_a_worker_crashes() {
-    holds(&crashing(reordered(weighing(Kind::CellAlone, 1, 3))));
+    holds(&crashing(reordered(weighing(Kind::CellAlone, bounds(1, 2), 3))));
 }
 
 #[test]
