@@ -1,5 +1,7 @@
 //! Keys of counters survive being written down, whatever is in an id, and no two things share one.
 
+use std::collections::HashSet;
+
 use proptest::prelude::{Strategy, any, prop_assert, prop_assert_eq, proptest};
 use proptest::sample::select;
 use tally_core::ids::{
@@ -54,8 +56,70 @@ fn prefix() -> impl Strategy<Value = String> {
     proptest::prop_oneof![1 => select(vec!["", "a", "likes", "a-", "a."]).prop_map(str::to_owned), 1 => "[a-zA-Z0-9_.-]{0,8}"]
 }
 
+/// What follows the last `#`, or the U+001F, of a key that is no counter's.
+fn foreign_name() -> impl Strategy<Value = String> {
+    let known = select(vec!["likes", "+likes", "", "+", "++views", "Views", "3", "views+", "views.", "vi#ews", "é"]);
+    proptest::prop_oneof![2 => known.prop_map(str::to_owned), 1 => "[+A-Z0-9_][+.:a-z0-9]{0,6}"].prop_filter(
+        "it is no name",
+        |name| {
+            let plain = name.strip_prefix('+').unwrap_or(name);
+            plain == "likes" || CounterName::new(plain, CounterKind::Set).is_err()
+        },
+    )
+}
+
+/// Every id of one to four of the characters that keys are made of.
+fn short_ids() -> Vec<String> {
+    let longer = |ids: &Vec<String>| {
+        let grown = ids.iter().flat_map(|id| ["#", ".", "+", ":", "/", "0", "v"].map(|end| format!("{id}{end}")));
+        grown.collect::<Vec<_>>()
+    };
+    let lengths = std::iter::successors(Some(vec![String::new()]), |ids| Some(longer(ids)));
+    lengths.skip(1).take(4).flatten().collect()
+}
+
+/// All of them together, and not by chance: subjects, counters, shards and deployments that differ have keys that differ.
+#[test]
+fn no_two_counters_of_short_ids_share_a_key() {
+    let name = |name, kind| CounterName::new(name, kind).unwrap();
+    let names = [CounterName::LIKES, name("v", CounterKind::Set), name("v", CounterKind::Sum)];
+    let deployments = ["", "v", "0", "likes"].map(CachePrefix::of_tables);
+    let (mut rows, mut counts, mut cached, mut counters) = (HashSet::new(), HashSet::new(), HashSet::new(), 0);
+    for id in short_ids() {
+        for name in &names {
+            let counter = CounterId { post: PostId::new(&id).unwrap(), name: name.clone() };
+            for shard in [0, 3].map(|k| Shard::new(k).unwrap()) {
+                let key = RowKey { counter: counter.clone(), shard };
+                assert_eq!(key.to_string().parse(), Ok(key.clone()));
+                assert!(rows.insert(key.to_string()), "{key}");
+            }
+            assert_eq!(counter.stored().parse(), Ok(counter.clone()));
+            assert!(counts.insert(counter.stored().into_owned()), "{counter:?}");
+            for deployment in &deployments {
+                assert!(cached.insert(deployment.key(&counter)), "{deployment:?} {counter:?}");
+            }
+            counters += 1;
+        }
+    }
+    assert_eq!((rows.len(), counts.len(), cached.len()), (2 * counters, counters, 4 * counters));
+}
+
 proptest! {
     #![proptest_config(cases(1024))]
+
+    #[test]
+    fn a_key_that_names_no_counter_is_foreign(post in hostile(), name in foreign_name(), shard in 0..ShardCount::MAX.get()) {
+        let mut rows = vec![format!("{post}#views.{shard}.{shard}"), format!("{post}#+views.0{shard}")];
+        // A `#` in the name begins it anew, and a dot ends it.
+        if !name.contains(['#', '.']) {
+            rows.push(format!("{post}#{name}.{shard}"));
+        }
+        for row in rows {
+            prop_assert!(row.parse::<RowKey>().is_err(), "{row}");
+        }
+        let stored = format!("{post}\u{1f}{name}");
+        prop_assert!(stored.parse::<CounterId>().is_err(), "{stored}");
+    }
 
     #[test]
     fn a_row_key_survives_being_written(key in row_key()) {
