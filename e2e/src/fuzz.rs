@@ -5,15 +5,20 @@
 pub mod http;
 mod store;
 
+use std::collections::BTreeMap;
 use std::time::Duration;
 
 use clap::Parser;
+use tally_core::counter::{Counter, Overflow};
 use tally_core::definitions::{Definitions, Direction, Entry};
 use tally_core::event::{Deed, MAX_AMOUNT, Said, decode_value, encode};
-use tally_core::ids::{RowKey, UserId, check_id};
+use tally_core::ids::{
+    CachePrefix, CounterId, CounterName, MemberKey, Ordinal, ReservedKey, RowKey, Shard, UserId, check_id,
+};
 use tally_core::served::Served;
-use tally_core::tally::{Fold, RawRecord, read};
+use tally_core::tally::{CutRules, Fold, Prefix, RawRecord, Record, RecordKind, UpdateContext, read};
 use tally_core::time::UnixMillis;
+use tally_core::weight::Weight;
 
 /// A function that takes any bytes.
 #[derive(Clone, Copy, Debug)]
@@ -25,10 +30,11 @@ pub struct Target {
 }
 
 /// All of them.
-pub const TARGETS: [Target; 9] = [
+pub const TARGETS: [Target; 10] = [
     Target { name: "event", run: event },
     Target { name: "row_key", run: row_key },
     Target { name: "stream_record", run: store::stream_record },
+    Target { name: "counter", run: store::counter },
     Target { name: "cache_value", run: cache_value },
     Target { name: "http", run: http::http },
     Target { name: "configuration", run: configuration },
@@ -40,7 +46,7 @@ pub const TARGETS: [Target; 9] = [
 /// A record's value is an event, or a rejection on the closed list; an event written again is the same event.
 fn event(data: &[u8]) {
     const RECORDED: UnixMillis = UnixMillis(7);
-    let definitions = four();
+    let definitions = of_every_kind();
     let event = match decode_value(Some(data), RECORDED, &definitions) {
         Ok(event) => event,
         Err(rejection) => {
@@ -66,27 +72,46 @@ fn event(data: &[u8]) {
     assert_eq!(decode_value(Some(&written), UnixMillis(0), &definitions), Ok(event));
 }
 
-/// Likes, another set, one of another subject, and a sum that goes both ways.
-fn four() -> Definitions {
-    let entry = |name: &str, kind: &str, add: &str| Entry {
-        name: name.into(),
-        kind: kind.into(),
-        add: add.into(),
-        remove: Some(format!("un{add}")),
-        ..Entry::default()
-    };
-    let replies = Entry { member: Some("reply_id".into()), ..entry("replies", "set", "reply") };
-    let tagged =
-        Entry { subject: Some("hashtag".into()), member: Some("post_id".into()), ..entry("tagged", "set", "tag") };
-    Definitions::new(&[replies, tagged, entry("views", "sum", "view")]).expect("they are well formed")
+/// A counter of each kind of subject and member, with a way back and without.
+fn of_every_kind() -> Definitions {
+    let entries: Vec<Entry> =
+        serde_json::from_str(include_str!("../../core/tests/vectors/counters.json")).expect("it is a list of entries");
+    Definitions::new(&entries).expect("they are well formed")
 }
 
-/// A text is a row key in one way only, and its post is everything before the last `#`.
+/// A text is a row key, a key of the counts table and a sort key in one way only each.
 fn row_key(data: &[u8]) {
     let Ok(text) = std::str::from_utf8(data) else { return };
-    let Ok(key) = text.parse::<RowKey>() else { return };
-    assert_eq!(key.to_string(), text);
-    assert_eq!(text.rsplit_once('#').map(|(post, _)| post), Some(key.counter.post.as_str()));
+    if let Ok(key) = text.parse::<RowKey>() {
+        assert_eq!(key.to_string(), text);
+        assert_eq!(text.rsplit_once('#').map(|(post, _)| post), Some(key.counter.post.as_str()));
+        named_once(&key.counter);
+    }
+    if let Ok(counter) = text.parse::<CounterId>() {
+        assert_eq!(counter.stored(), text);
+        named_once(&counter);
+    }
+    if let Some(member) = MemberKey::new(text) {
+        assert_eq!((member.as_str(), member.is_cell()), (text, check_id(text).is_err()));
+    }
+    if let Some(reserved) = ReservedKey::read(text) {
+        assert_eq!(reserved.to_string(), text);
+        assert_eq!(reserved.is_counted(), MemberKey::new(text).is_some());
+    }
+}
+
+/// A counter is found again by each of its keys, and by its name and its kind.
+fn named_once(counter: &CounterId) {
+    let shard = Shard::new(3).expect("a counter has that many");
+    let row = RowKey { counter: counter.clone(), shard };
+    assert_eq!(row.to_string().parse(), Ok(row));
+    assert_eq!(counter.stored().parse().as_ref(), Ok(counter));
+    assert_eq!(CounterName::new(counter.name.as_str(), counter.name.kind()).as_ref(), Ok(&counter.name));
+    let cached = CachePrefix::of_tables("test").key(counter);
+    let (prefix, bare) = cached.split_once('/').expect("a prefix ends in a slash");
+    assert_eq!((prefix, bare), ("test", CachePrefix::default().key(counter).as_str()));
+    let (name, post) = bare.split_once(':').expect("a colon stands behind the name");
+    assert_eq!((name, post), (counter.name.marked(), counter.post.as_str()));
 }
 
 /// A cached text is a count or is refused; a count written again is the same count.
@@ -122,16 +147,69 @@ fn configured<A: Parser, C: TryFrom<A, Error = tally_service::Invalid>>(args: &[
     }
 }
 
-/// Reads records as the streamer does, and folds them.
+/// Reads records as the streamer does, folds them, and counts what comes of it.
 fn fold(records: &[RawRecord]) {
-    let mut fold = Fold::new(tally_core::tally::CutRules { records: 3, age: Duration::from_secs(1) });
+    let mut fold = Fold::new(CutRules { records: 3, age: Duration::from_secs(1) });
+    let mut counted = Counted::default();
     for raw in records {
         let Some(record) = read(raw) else { continue };
-        assert!((-1..=1).contains(&record.delta()));
+        assert!(record.delta().abs() <= 2 * Weight::MAX);
+        counted.observe(&record);
         if fold.push(&record, Duration::ZERO).is_err() {
-            fold.take();
+            counted.take(&fold.take());
             assert_eq!(fold.push(&record, Duration::ZERO), Ok(()), "an empty prefix takes any record");
         }
     }
-    assert!(fold.take().records <= records.len());
+    let rest = fold.take();
+    assert!(rest.records <= records.len());
+    counted.take(&rest);
+    counted.judge();
+}
+
+/// Counters that are given the same prefixes again and again, and what their row keys weigh.
+#[derive(Default)]
+struct Counted {
+    counters: BTreeMap<CounterId, Result<Counter, Overflow>>,
+    rows: BTreeMap<RowKey, BTreeMap<String, Option<i64>>>,
+}
+
+impl Counted {
+    fn observe(&mut self, record: &Record) {
+        let (key, member, weight) = match &record.kind {
+            RecordKind::Row { key, member, after, .. } => (key, member, Some(after.get())),
+            RecordKind::Unreadable { key, member } => (key, member, None),
+            _ => return,
+        };
+        self.rows.entry(key.clone()).or_default().insert(member.as_str().to_owned(), weight);
+    }
+
+    fn take(&mut self, prefix: &Prefix) {
+        for (id, records) in &prefix.counters {
+            let context = UpdateContext {
+                shard: Ordinal(1),
+                now: UnixMillis(0),
+                ancestors: &[],
+                closed_through: None,
+                seen: None,
+            };
+            let Some(update) = records.update(&context) else { continue };
+            let counter = self.counters.entry(id.clone()).or_insert_with(|| Ok(Counter::default()));
+            *counter = counter.clone().and_then(|counter| counter.updated(&update));
+        }
+    }
+
+    /// A counter whose rows are all readable has their sum, or leaves 64 bits; any other is suspect.
+    fn judge(&self) {
+        for (key, rows) in &self.rows {
+            let Some(Ok(counter)) = self.counters.get(&key.counter) else { continue };
+            let tally = counter.shards.get(&key.shard);
+            if rows.values().all(Option::is_some) && !tally.is_some_and(|tally| tally.suspect) {
+                let sum: i128 = rows.values().flatten().map(|weight| i128::from(*weight)).sum();
+                assert_eq!(i128::from(tally.map_or(0, |tally| tally.rows)), sum, "{key}");
+            } else {
+                assert!(tally.is_some_and(|tally| tally.suspect && tally.switches > 0), "{key}");
+                assert!(!counter.is_sound_as(key.counter.name.kind()));
+            }
+        }
+    }
 }

@@ -50,7 +50,7 @@ fn corpus(target: &str) -> Vec<(String, Vec<u8>)> {
 
 /// A few changes: bytes flipped, taken out, doubled, put in, and ends exchanged with another input.
 fn mutate(input: &[u8], other: &[u8], rng: &mut StdRng) -> Vec<u8> {
-    const WORDS: [&[u8]; 16] = [
+    const WORDS: [&[u8]; 22] = [
         b"\"",
         b"{",
         b"}",
@@ -67,6 +67,12 @@ fn mutate(input: &[u8], other: &[u8], rng: &mut StdRng) -> Vec<u8> {
         b"\xf0\x9f\x98\x80",
         b"(",
         b" AND ",
+        b"\x1f",
+        b"+",
+        b"\n",
+        b"1.5",
+        b"9000000000000000000",
+        b"99999999999999999999999999999999999999",
     ];
     let mut data = input.to_vec();
     for _ in 0..rng.random_range(1..=4) {

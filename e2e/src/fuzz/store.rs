@@ -5,11 +5,13 @@ use std::cell::RefCell;
 
 use bytes::Bytes;
 use http::Request;
-use tally_adapters::dynamodb::{Checkpoints, Connection, Likes, Settings, Streams, ensure_tables};
+use tally_adapters::dynamodb::{Checkpoints, Connection, Counts, Likes, Rows, Settings, Streams, ensure_tables};
+use tally_core::counter::{Feeder, Touch, Update};
 use tally_core::fence::Partition;
-use tally_core::ids::{ShardCount, StreamLabel};
+use tally_core::ids::{Ordinal, RowKey, Shard, ShardCount, StreamLabel};
 use tally_core::ports::{
-    ChangeStream, DeploymentConfig as _, FencedRows, Gaps as _, Position, Positions as _, StreamRegistry as _,
+    Applied, ChangeStream, Counts as _, DeploymentConfig as _, FencedRows, Gaps as _, Position, Positions as _,
+    Rows as _, Segment, StreamRegistry as _,
 };
 use tally_core::time::UnixMillis;
 use tally_emulator::{Config, Emulator};
@@ -79,18 +81,42 @@ impl World {
         (status, body)
     }
 
+    /// Reads all rows as a recount does: by a scan, and by each row key.
+    async fn read_rows(&self) {
+        let (rows, mut after) = (Rows::new(&self.connection), None);
+        loop {
+            let page = rows.scan(Segment { index: 0, of: 1 }, after.as_ref()).await.expect("rows are scanned");
+            for row in &page.items {
+                let Ok(key) = row.pk.parse::<RowKey>() else { continue };
+                let weights = rows.weights(&key, None).await.expect("a row key is read, whatever stands in it");
+                let mut known = weights.items.iter();
+                let known = known.find(|(member, _)| member.as_str() == row.sort).map(|(_, weight)| *weight);
+                assert_eq!(known.flatten(), row.weight(), "a scan and a row key say the same of {row:?}");
+            }
+            after = page.next;
+            if after.is_none() {
+                return;
+            }
+        }
+    }
+
     async fn put(&self, table: &str, item: &[u8]) -> bool {
         let body = [format!(r#"{{"TableName":"{table}","Item":"#).as_bytes(), item, b"}"].concat();
         self.send("PutItem", body).await.0 == 200
     }
 }
 
-/// Whatever item stands in the likes table, its records are read and folded.
+/// Whatever items stand in the likes table, one a line, they are read, and their records are read and folded.
 pub(super) fn stream_record(data: &[u8]) {
     within(async |world| {
-        if !world.put("likes", data).await {
+        let mut is_any = false;
+        for item in data.split(|byte| *byte == b'\n') {
+            is_any |= world.put("likes", item).await;
+        }
+        if !is_any {
             return;
         }
+        world.read_rows().await;
         let shards = world.stream.shards(&world.label).await.expect("the stream is listed");
         for shard in shards {
             let iterator = world.stream.iterator(&world.label, &shard.id, Position::Oldest).await.expect("given");
@@ -99,6 +125,45 @@ pub(super) fn stream_record(data: &[u8]) {
             super::fold(&records.records);
         }
     });
+}
+
+/// Whatever stands in the counts table, it is read or refused, and an update adds what it says or nothing.
+pub(super) fn counter(data: &[u8]) {
+    const GAINED: i64 = 5;
+    within(async |world| {
+        if !world.put("like_counts", &with_key(r#""post_id":{"S":"p"}"#, data)).await {
+            return;
+        }
+        let (counts, id) = (Counts::new(&world.connection), "p".parse().expect("an id"));
+        let before = counts.counter(&id).await;
+        let page = counts.scan(Segment { index: 0, of: 1 }, None).await.expect("the table is scanned");
+        assert!(page.items.iter().all(|(scanned, _)| *scanned == id));
+        let shard = Shard::new(3).expect("a shard");
+        let touch = Touch { shard, delta: GAINED, feeder: Feeder::Usual, window: None, doubt: false };
+        let update = Update {
+            shard: Ordinal(9),
+            first: 1.into(),
+            last: 2.into(),
+            at: BEGAN,
+            touched: vec![touch],
+            ancestors: vec![],
+            closed_through: None,
+            prune: None,
+        };
+        let after = counts.apply(&id, &update).await;
+        if let (Ok(Some(before)), Ok(Applied::Taken(after))) = (before, after) {
+            assert_eq!(before.likes.checked_add(GAINED), Some(after.likes));
+        }
+        let key = r#"{"TableName":"like_counts","Key":{"post_id":{"S":"p"}}}"#;
+        assert_eq!(world.send("DeleteItem", key.into()).await.0, 200);
+    });
+}
+
+/// An item of the key attribute `key` and what else `data` has.
+fn with_key(key: &str, data: &[u8]) -> Vec<u8> {
+    let members = data.trim_ascii().strip_prefix(b"{").unwrap_or(data);
+    let comma: &[u8] = if members.trim_ascii() == b"}" { b"" } else { b"," };
+    [b"{", key.as_bytes(), comma, members].concat()
 }
 
 /// Whatever stands in the checkpoints table, it is read or refused.
@@ -114,10 +179,7 @@ pub(super) fn checkpoint(data: &[u8]) {
         ];
         let (which, attributes) = data.split_first().unwrap_or((&0, b""));
         let id = &ids[usize::from(*which) % ids.len()];
-        let members = attributes.trim_ascii().strip_prefix(b"{").unwrap_or(attributes);
-        let comma: &[u8] = if members.trim_ascii() == b"}" { b"" } else { b"," };
-        let item = [format!(r#"{{"id":{{"S":"{id}"}}"#).as_bytes(), comma, members].concat();
-        if !world.put("checkpoints", &item).await {
+        if !world.put("checkpoints", &with_key(&format!(r#""id":{{"S":"{id}"}}"#), attributes)).await {
             return;
         }
         let checkpoints = Checkpoints::new(&world.connection);
