@@ -35,6 +35,7 @@ mod producer;
 mod reader;
 mod settings;
 mod source;
+mod spreading;
 mod topic_id;
 
 #[cfg(feature = "args")]
@@ -45,6 +46,7 @@ pub use producer::Producer;
 pub use reader::TopicReader;
 pub use settings::{Credentials, Sasl, Security, Settings, Tls};
 pub use source::Source;
+pub use spreading::Spreading;
 
 /// Whether this build supports TLS to Kafka, which SCRAM and IAM need.
 pub const TLS: bool = cfg!(feature = "tls");

@@ -17,6 +17,7 @@ pub mod lineage;
 pub mod ports;
 pub mod served;
 pub mod shards;
+pub mod spread;
 pub mod standing;
 pub mod tally;
 pub mod time;

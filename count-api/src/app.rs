@@ -1,14 +1,17 @@
 //! The composition root: real adapters or others, the read path, the routes behind their gates, and the tasks.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::Context;
 use axum::Router;
 use axum::http::{HeaderName, HeaderValue, Method, header};
+use tally_adapters::kafka::Spreading;
 use tally_adapters::{Deployment, dynamodb, kafka, redis};
-use tally_core::ids::CachePrefix;
+use tally_core::ids::{CachePrefix, ShardCount};
 use tally_core::ports::{Cache, ChangeStream, Checkpoints, CounterMaps, Counts, Producer, Recounts, Rows};
+use tally_core::spread::SumPolicy;
 use tally_service::metrics::Catalogue;
 use tally_service::{Host, Invalid, Program, Secret, Stage, http};
 use tokio::net::TcpListener;
@@ -24,6 +27,7 @@ use crate::definitions::FollowDefinitions;
 use crate::gate::Gate;
 use crate::limits::{Forgetting, Rate};
 use crate::metrics::{METRICS, Requests};
+use crate::partitions::{FollowPartitions, Sources};
 use crate::read::ReadPath;
 use crate::routes::{EventWriter, Front, Gates, Handles, front};
 use crate::server::Server;
@@ -31,6 +35,9 @@ use crate::watch::{Watcher, Watches};
 
 /// How long browsers may remember which origins are allowed.
 const PREFLIGHT: Duration = Duration::from_secs(600);
+
+/// The group that a reader of topics says it is of; it joins none and commits nothing.
+const READER: &str = "tally-count-api";
 
 /// What the API reads and writes through.
 #[derive(Clone)]
@@ -78,6 +85,9 @@ pub struct App {
     tables: Option<dynamodb::Connection>,
     own: Router,
     own_pages: bool,
+    spreading: Spreading,
+    /// Where partitions are looked at; none where another part of the process does that, or all is left to keys.
+    partitions: Option<Sources>,
 }
 
 impl App {
@@ -92,12 +102,36 @@ impl App {
         let mut ports = Ports::over(&connection);
         ports.cache = config.cache.as_ref().map(|address| open_cache(address, &config.table_prefix)).transpose()?;
         ports.producer = config.kafka.as_ref().map(open_producer).transpose()?;
-        Ok(Self { tables: Some(connection), ..Self::with_ports(config, ports) })
+        let spreads = config.write.sums != SumPolicy::Post;
+        let partitions = config.kafka.clone().filter(|_| spreads).map(|settings| sources(settings, &connection));
+        Ok(Self { tables: Some(connection), partitions, ..Self::with_ports(config, ports) })
     }
 
     /// Over any ports; those decide whether there is a cache and whether writes are taken.
     pub fn with_ports(config: Config, ports: Ports) -> Self {
-        Self { config, ports, listener: None, in_process: None, tables: None, own: Router::new(), own_pages: false }
+        Self {
+            spreading: Spreading::new(config.write.sums),
+            config,
+            ports,
+            listener: None,
+            in_process: None,
+            tables: None,
+            own: Router::new(),
+            own_pages: false,
+            partitions: None,
+        }
+    }
+
+    /// Sends sums where `spreading` says, which another part of the process tells of the partitions.
+    #[must_use]
+    pub fn spreading(self, spreading: Spreading) -> Self {
+        Self { spreading, partitions: None, ..self }
+    }
+
+    /// Looks at partitions and fences there.
+    #[must_use]
+    pub fn following(self, partitions: Sources) -> Self {
+        Self { partitions: Some(partitions), ..self }
     }
 
     /// Serves on `listener` instead of one of its own.
@@ -138,6 +172,14 @@ fn open_cache(address: &CacheAddress, table_prefix: &str) -> anyhow::Result<Arc<
     Ok(Arc::new(redis::Cache::new(&settings).context("cannot set up the cache")?))
 }
 
+/// The topics of a cluster, and the fences of `connection`'s tables.
+fn sources(settings: kafka::Settings, connection: &dynamodb::Connection) -> Sources {
+    let topics = move |topic: &str| Ok(Arc::new(kafka::TopicReader::new(&settings, READER, topic)?) as Arc<_>);
+    // Only fences are read through it, which know no shards.
+    let fences = Arc::new(dynamodb::Likes::new(connection, ShardCount::DEFAULT));
+    Sources { topics: Arc::new(topics), fences }
+}
+
 fn open_producer(settings: &kafka::Settings) -> anyhow::Result<Arc<dyn Producer>> {
     let producer = kafka::Producer::new(settings);
     Ok(Arc::new(producer.context("cannot set up writing to Kafka")?))
@@ -154,6 +196,7 @@ impl tally_service::App for App {
         let deployment = Deployment { tables: self.tables.as_ref(), checkpoints, shards: config.shards };
         let shards = deployment.join(&host).await?;
         let definitions = FollowDefinitions::begin(ports.checkpoints.clone(), &host).await?;
+        let (defined, topic) = (definitions.defined(), config.write.topic.clone());
         let ReadPath { reader, judge, table } = ReadPath::open(&config, &ports, &host).await?;
 
         let watches = Watches::new(config.listeners, judge);
@@ -170,12 +213,19 @@ impl tally_service::App for App {
             creator: Creator { maps: ports.maps, deployment: shards, clock: host.clock() },
             heartbeat: config.heartbeat,
             cache_control: cache_control(config.max_age, gates.reads.guard.is_closed()),
-            writer: ports.producer.map(|producer| EventWriter::new(producer, config.write, shards, host.clock())),
+            writer: ports
+                .producer
+                .map(|producer| EventWriter::new(producer, config.write, shards, self.spreading.clone(), &host)),
             stop: host.stop(),
         });
         let writes = api.writer.is_some();
         let front = front(api, gates, self.own);
 
+        if let Some(sources) = self.partitions {
+            let (spreading, clock, readers) = (self.spreading, host.clock(), BTreeMap::new());
+            let follow = FollowPartitions { sources, spreading, defined, topic, clock, readers };
+            host.spawn(Stage::Support, "partitions", follow);
+        }
         host.spawn(Stage::Support, "definitions", definitions);
         host.spawn(Stage::Support, "forgetting", Forgetting { rates, clock: host.clock() });
         host.spawn(Stage::Work, "watcher", watcher);

@@ -7,6 +7,7 @@ use std::time::Duration;
 use clap::Parser;
 use tally_adapters::kafka::{self, KafkaArgs};
 use tally_core::event::KeyScheme;
+use tally_core::spread::SumPolicy;
 use tally_service::{CommonArgs, Secret, StoreArgs, parse_duration};
 
 /// What brokers are for here.
@@ -123,6 +124,10 @@ pub struct Args {
     /// What a record's key is, the same for every producer of the topic: `post` or `post-shard`
     #[arg(long, env = "TALLY_KEY", default_value_t = KeyScheme::Post, value_name = "SCHEME", help_heading = "Writing")]
     pub key: KeyScheme,
+
+    /// How events of a busy sum are spread over partitions: `post` (not at all), `round-robin`, `random` or `least-lag`
+    #[arg(long, env = "TALLY_SUM_POLICY", default_value_t = SumPolicy::Post, value_name = "POLICY", help_heading = "Writing")]
+    pub sum_policy: SumPolicy,
 
     /// How long an acknowledgement may take
     #[arg(long, env = "TALLY_WRITE_BUDGET", default_value = "5s", value_parser = parse_duration, value_name = "SPAN", help_heading = "Writing")]

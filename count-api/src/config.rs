@@ -9,6 +9,7 @@ use axum::http::{HeaderValue, Uri};
 use tally_adapters::{kafka, redis};
 use tally_core::event::KeyScheme;
 use tally_core::ids::ShardCount;
+use tally_core::spread::SumPolicy;
 use tally_service::{Invalid, Secret};
 use tower_http::cors::AllowOrigin;
 
@@ -79,6 +80,8 @@ pub struct CacheAddress {
 pub struct WriteConfig {
     pub topic: String,
     pub key: KeyScheme,
+    /// Over which partitions a busy sum's events go.
+    pub sums: SumPolicy,
     /// How long an acknowledgement may take.
     pub budget: Duration,
 }
@@ -105,7 +108,12 @@ impl Default for Config {
             shards: None,
             cache: None,
             kafka: None,
-            write: WriteConfig { topic: "likes".to_owned(), key: KeyScheme::Post, budget: seconds(5) },
+            write: WriteConfig {
+                topic: "likes".to_owned(),
+                key: KeyScheme::Post,
+                sums: SumPolicy::Post,
+                budget: seconds(5),
+            },
         }
     }
 }
@@ -152,7 +160,7 @@ impl TryFrom<Args> for Config {
             shards: args.store.shards,
             cache,
             kafka,
-            write: WriteConfig { topic: args.topic, key: args.key, budget: args.write_budget },
+            write: WriteConfig { topic: args.topic, key: args.key, sums: args.sum_policy, budget: args.write_budget },
         })
     }
 }

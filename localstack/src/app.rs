@@ -44,13 +44,13 @@ impl App {
 
 impl tally_service::App for App {
     async fn start(self, host: Host) -> anyhow::Result<()> {
-        let Config { engines, shards, api, load, duration, verify, chaos, seed, recount_every } = self.config;
+        let Config { engines, shards, api, sums, load, duration, verify, chaos, seed, recount_every } = self.config;
         let engines = Engines::open(engines, &host).await?;
         // Services that only read would wait for those that write to say how many shards there are.
         let checkpoints = Arc::new(engines.store.checkpoints.clone());
         Deployment { tables: None, checkpoints, shards }.create(&host).await?;
         let counters = counters::define(&engines.store.checkpoints, &host).await?;
-        let local = Arc::new(Local::new(engines, counters, api.local_addr()?, load, &host));
+        let local = Arc::new(Local::new(engines, counters, api.local_addr()?, load, sums, &host));
         local.screen.say(&banner(&local, chaos));
         host.spawn(Stage::Support, "fences", FollowFences(Arc::clone(&local)));
         host.spawn(Stage::Support, "observer", Observer::new(Arc::clone(&local)));
@@ -59,6 +59,7 @@ impl tally_service::App for App {
             shards,
             listener: api,
             routes: page::routes(Arc::new(LocalStack(Arc::clone(&local))), host.stop()),
+            sums: local.sums.clone(),
             producer: Arc::new(Heard { producer: gated(&local, &producer, HTTP_BYTES), local: Arc::clone(&local) }),
         };
         local.services.start(&local.engines, plan, &host)?;

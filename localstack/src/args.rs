@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use clap::Parser;
 use tally_emulator::Latency;
+use tally_core::spread::SumPolicy;
 use tally_service::{CommonArgs, Secret, StoreArgs, parse_duration};
 
 /// Runs the whole pipeline on this machine, in one process: engines, services, a load, and a page to watch it
@@ -45,6 +46,11 @@ pub struct Args {
     /// Share of the events that are about the first post: 0 to 1
     #[arg(long, env = "TALLY_HOT_SHARE", default_value_t = 0.1, value_name = "SHARE", help_heading = "Load")]
     pub hot_share: f64,
+
+    /// How views of a busy post are spread over partitions, those over HTTP too: `post` (not at all), `round-robin`, `random` or
+    /// `least-lag`
+    #[arg(long, env = "TALLY_SUM_POLICY", default_value_t = SumPolicy::Post, value_name = "POLICY", help_heading = "Load")]
+    pub sum_policy: SumPolicy,
 
     /// How long the load lasts; the process ends after it. Without it everything runs until Ctrl-C
     #[arg(long, env = "TALLY_DURATION", value_parser = parse_duration, value_name = "SPAN", help_heading = "Load")]

@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use tally_adapters::{dynamodb, kafka, redis};
 use tally_core::ids::ShardCount;
+use tally_core::spread::SumPolicy;
 use tally_service::{Invalid, Listen, Secret};
 
 use crate::args::Args;
@@ -19,6 +20,8 @@ pub struct Config {
     /// Shards of a post, unless the deployment decides.
     pub shards: Option<ShardCount>,
     pub api: TcpListener,
+    /// Over which partitions a busy post's views go.
+    pub sums: SumPolicy,
     /// `None` for no load.
     pub load: Option<LoadConfig>,
     /// How long the load runs; without one, until the process is stopped.
@@ -107,6 +110,7 @@ impl TryFrom<Args> for Config {
             engines: EngineConfig { kafka, store, redis: args.redis, table_prefix: args.store.table_prefix },
             shards: args.store.shards,
             api,
+            sums: args.sum_policy,
             load: (!args.no_load).then_some(load),
             duration: args.duration,
             verify: args.verify,

@@ -1,4 +1,5 @@
-//! Follows the fences: how far the rows have come in each partition, for the gate.
+//! Follows the fences: how far the rows have come in each partition, for the gate and for the choice of
+//! partitions of sums.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -21,6 +22,7 @@ impl FollowFences {
         for (partition, fence) in &fences {
             self.0.gate.passed(partition.index, fence.offset);
         }
+        self.0.sums.seen(TOPIC, &self.0.gate.lags());
     }
 }
 

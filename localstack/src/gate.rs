@@ -72,8 +72,13 @@ impl Gate {
 
     /// Records that were acknowledged and are not behind their fences.
     pub(crate) fn backlog(&self) -> u64 {
+        self.lags().iter().sum()
+    }
+
+    /// Records of each partition that were acknowledged and are not behind its fence.
+    pub(crate) fn lags(&self) -> Vec<u64> {
         let partitions = self.partitions.iter().map(Mutex::lock);
-        partitions.map(|occupancy| occupancy.end.0.saturating_sub(occupancy.fence.0)).sum()
+        partitions.map(|occupancy| occupancy.end.0.saturating_sub(occupancy.fence.0)).collect()
     }
 
     /// Records behind all fences together.

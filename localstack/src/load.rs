@@ -25,6 +25,7 @@ use tally_service::{Chance, Stop, Stopped, Task};
 use tokio::time::Instant;
 
 use crate::config::LoadConfig;
+use crate::counters::Counted;
 use crate::engine::TOPIC;
 use crate::ledger::{Deed, Event};
 use crate::local::Local;
@@ -50,7 +51,8 @@ impl Writer {
         let Local { ledger, clock, .. } = &*self.local;
         let Some(value) = self.value(event) else { return Ok(()) };
         let key = ledger.names().posts()[event.post].as_str().as_bytes();
-        let record = Outgoing { topic: TOPIC, partition: None, key: Some(key), value: Some(&value), headers: &[] };
+        let partition = self.partition(event);
+        let record = Outgoing { topic: TOPIC, partition, key: Some(key), value: Some(&value), headers: &[] };
         let mut tries = 0;
         loop {
             let Err(fault) = stop.unless_requested(self.producer.send(record)).await? else { break };
@@ -66,6 +68,14 @@ impl Writer {
         }
         ledger.acknowledged(event);
         Ok(())
+    }
+
+    /// Where a view goes; `None` leaves it to the key, as all else.
+    fn partition(&self, event: Event) -> Option<u32> {
+        let Local { ledger, counters, sums, clock, .. } = &*self.local;
+        let Deed::View { .. } = event.deed else { return None };
+        let counter = counters.id(Counted::Views, &ledger.names().posts()[event.post])?;
+        sums.partition(TOPIC, &counter, clock.reading().at, self.chance.token())
     }
 
     fn value(&self, event: Event) -> Option<Vec<u8>> {

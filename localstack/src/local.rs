@@ -4,6 +4,8 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
 
+use tally_adapters::kafka::Spreading;
+use tally_core::spread::SumPolicy;
 use tally_service::{Clock, Host};
 
 use crate::board::Board;
@@ -33,6 +35,8 @@ pub(crate) struct Local {
     pub(crate) control: Control,
     pub(crate) ledger: Ledger,
     pub(crate) gate: Arc<Gate>,
+    /// Where views go.
+    pub(crate) sums: Spreading,
     pub(crate) staleness: Staleness,
     /// Likes put into counters by hand, signs ignored.
     pub(crate) injected: AtomicU64,
@@ -47,6 +51,7 @@ impl Local {
         counters: Counters,
         api: SocketAddr,
         load: Option<LoadConfig>,
+        sums: SumPolicy,
         host: &Host,
     ) -> Self {
         let partitions = engines.kafka.partitions;
@@ -70,6 +75,7 @@ impl Local {
             control: Control::default(),
             ledger: Ledger::new(names),
             gate: Arc::new(Gate::new(partitions)),
+            sums: Spreading::new(sums),
             staleness: Staleness::default(),
             injected: AtomicU64::default(),
             happened: Happened::default(),

@@ -33,6 +33,8 @@ pub(crate) struct Plan {
     pub(crate) routes: Router,
     /// Writes the likes taken over HTTP.
     pub(crate) producer: Arc<dyn Producer>,
+    /// Where the amounts taken over HTTP go.
+    pub(crate) sums: kafka::Spreading,
 }
 
 impl Services {
@@ -132,6 +134,7 @@ fn api_of(engines: &Engines, plan: Plan) -> impl Fn(Host) -> anyhow::Result<Runn
     move |host| {
         let listener = tokio::net::TcpListener::from_std(plan.listener.try_clone()?)?;
         let app = api::App::with_ports(config.clone(), ports.clone()).listening_on(listener);
-        Ok(Running::start(app.with_routes(plan.routes.clone()).for_own_pages(), host))
+        let app = app.with_routes(plan.routes.clone()).spreading(plan.sums.clone());
+        Ok(Running::start(app.for_own_pages(), host))
     }
 }

@@ -108,7 +108,8 @@ fn murmur2(key: &[u8]) -> u32 {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::event::{Action, LikeEvent};
+    use crate::definitions::{Definitions, Entry};
+    use crate::event::{Action, LikeEvent, decode_value};
     use crate::ids::{PostId, UserId};
     use crate::time::UnixMillis;
 
@@ -135,6 +136,19 @@ mod tests {
         assert_eq!(key, "p#1#10", "the shard of u-1 is pinned");
         assert!("random".parse::<KeyScheme>().is_err());
     }
+
+    #[test]
+    fn what_is_added_to_a_sum_fits_every_partition_whatever_the_key_scheme() {
+        let views = Entry { name: "views".into(), kind: "sum".into(), add: "view".into(), ..Entry::default() };
+        let defined = Definitions::new(&[views]).unwrap();
+        let value = br#"{"post_id":"p","action":"view","user_id":"u"}"#;
+        let event = decode_value(Some(value), UnixMillis(5), &defined).unwrap();
+        for scheme in [KeyScheme::Post, KeyScheme::PostShard] {
+            let routing = Routing { scheme, shards: ShardCount::DEFAULT, partitions: 12 };
+            assert!((0..12).all(|partition| routing.fits(&event, partition)));
+        }
+    }
+
     #[test]
     fn an_event_fits_the_partition_of_its_key_and_no_other() {
         let (post, user) = (PostId::new("p").unwrap(), UserId::new("u").unwrap());

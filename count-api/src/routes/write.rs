@@ -8,14 +8,15 @@ use axum::Json;
 use axum::extract::State;
 use axum::http::StatusCode;
 use serde::Serialize;
+use tally_adapters::kafka::Spreading;
 use tally_core::definitions::{Definition, Direction};
 use tally_core::event::{Action, KeyScheme, LikeEvent, Said, encode};
 use tally_core::fault::Fault;
-use tally_core::ids::{PostId, ShardCount, UserId};
+use tally_core::ids::{CounterId, PostId, ShardCount, UserId};
 use tally_core::ports::log::Outgoing;
 use tally_core::ports::{Outcome, Producer};
 use tally_core::time::UnixMillis;
-use tally_service::Clock;
+use tally_service::{Chance, Clock, Host};
 use tokio::time::timeout;
 use utoipa::ToSchema;
 use utoipa::openapi::schema::{ObjectBuilder, Schema, Type};
@@ -42,16 +43,25 @@ pub struct EventWriter {
     topic: String,
     key: KeyScheme,
     shards: ShardCount,
+    spreading: Spreading,
     budget: Duration,
     clock: Clock,
+    chance: Chance,
     gatherings: Gatherings,
 }
 
 impl EventWriter {
-    /// A writer of a deployment with `shards`, through `producer`.
-    pub fn new(producer: Arc<dyn Producer>, config: WriteConfig, shards: ShardCount, clock: Clock) -> Self {
-        let WriteConfig { topic, key, budget } = config;
-        Self { producer, topic, key, shards, budget, clock, gatherings: Gatherings::default() }
+    /// A writer of a deployment with `shards`, through `producer`, which sends sums to the partitions that `spreading` chooses.
+    pub fn new(
+        producer: Arc<dyn Producer>,
+        config: WriteConfig,
+        shards: ShardCount,
+        spreading: Spreading,
+        host: &Host,
+    ) -> Self {
+        let WriteConfig { topic, key, budget, .. } = config;
+        let (clock, chance) = (host.clock(), host.chance().fork());
+        Self { producer, topic, key, shards, spreading, budget, clock, chance, gatherings: Gatherings::default() }
     }
 
     /// Writes one like or unlike. Safe to repeat: an event states whether the user likes the post, not a change.
@@ -59,7 +69,7 @@ impl EventWriter {
         let at = self.clock.now();
         let key = self.key.key(post, user, self.shards);
         let value = LikeEvent::new(post, user, action, at).encode();
-        let sent = self.acknowledged(&self.topic, &key, &value).await;
+        let sent = self.acknowledged(&self.topic, None, &key, &value).await;
         told(name(action), sent.map(|()| at))
     }
 
@@ -101,12 +111,22 @@ impl EventWriter {
         let (at, topic) = (self.clock.now(), definition.topic.as_deref().unwrap_or(&self.topic));
         let value = encode(definition, subject, direction, said, at);
         let value = value.ok_or_else(|| Fault::Poison(NO_REMOVAL.to_owned()))?;
-        self.acknowledged(topic, key, &value).await.map(|()| at)
+        let partition = match said {
+            Said::Member(_) => None,
+            Said::Amount(_) => self.partition(topic, definition, subject),
+        };
+        self.acknowledged(topic, partition, key, &value).await.map(|()| at)
+    }
+
+    /// Where the next event of a sum goes; `None` leaves it to the key.
+    fn partition(&self, topic: &str, definition: &Definition, subject: &PostId) -> Option<u32> {
+        let counter = CounterId { post: subject.clone(), name: definition.name.clone() };
+        self.spreading.partition(topic, &counter, self.clock.reading().at, self.chance.token())
     }
 
     /// Sends a record, and waits until Kafka has it.
-    async fn acknowledged(&self, topic: &str, key: &str, value: &[u8]) -> Outcome<()> {
-        let record = Outgoing { topic, partition: None, key: Some(key.as_bytes()), value: Some(value), headers: &[] };
+    async fn acknowledged(&self, topic: &str, partition: Option<u32>, key: &str, value: &[u8]) -> Outcome<()> {
+        let record = Outgoing { topic, partition, key: Some(key.as_bytes()), value: Some(value), headers: &[] };
         let sent = timeout(self.budget, self.producer.send(record)).await;
         let late = || Err(Fault::Transient(format!("no acknowledgement within {:?}", self.budget)));
         sent.unwrap_or_else(|_| late()).map(|_| ())

@@ -313,6 +313,18 @@ impl Api {
         Self::over(config, false, broker, Some(producer), serve_several).await
     }
 
+    /// The same, as `wire` has it.
+    pub(crate) async fn wired(config: Config, with: With, wire: impl Fn(App) -> App) -> Self {
+        let broker = Broker::new();
+        broker.create_topic("likes", 4);
+        let producer = with.writes.then(|| Arc::new(broker.clone()) as _);
+        let serve = async |config, ports: Ports| {
+            assert_eq!(ports.checkpoints.define(&Definitions::likes_alone(), &several()).await, Ok(true));
+            serve_app(wire(App::with_ports(config, ports))).await
+        };
+        Self::over(config, with.cache, broker, producer, serve).await
+    }
+
     /// An API that answers programs and pages of its own host alone.
     pub(crate) async fn for_own_pages(with: With) -> Self {
         let broker = Broker::new();

@@ -9,6 +9,7 @@ use tally_core::definitions::Definitions;
 use tally_core::event::{Action, Deed, KeyScheme, decode, partition_of};
 use tally_core::ids::ShardCount;
 use tally_core::ports::TopicReader;
+use tally_core::spread::SumPolicy;
 use tally_count_api::{Config, WriteConfig};
 
 use crate::harness::{Api, ask, eventually};
@@ -21,7 +22,7 @@ async fn api(kafka: &kafka::Embedded, config: Config) -> Api {
 }
 
 fn writing(key: KeyScheme, budget: Duration) -> Config {
-    Config { write: WriteConfig { topic: "likes".to_owned(), key, budget }, ..Config::default() }
+    Config { write: WriteConfig { topic: "likes".to_owned(), key, sums: SumPolicy::Post, budget }, ..Config::default() }
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

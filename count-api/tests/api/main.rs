@@ -41,3 +41,5 @@ mod openapi;
 mod process;
 #[cfg(test)]
 mod secrets;
+#[cfg(test)]
+mod sum_policy;

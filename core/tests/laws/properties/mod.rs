@@ -7,6 +7,7 @@ mod events;
 mod ids;
 mod lineage;
 mod serving;
+mod spread;
 mod window;
 
 use proptest::prelude::{ProptestConfig, Strategy};

@@ -1,0 +1,46 @@
+//! The partitions that a process sends sums to, by topic: `tally_core::spread`, shared by all that send.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use parking_lot::Mutex;
+use tally_core::Map;
+use tally_core::ids::CounterId;
+use tally_core::spread::{Spread, SumPolicy};
+
+/// The choices of one process; clones share them.
+#[derive(Clone, Debug)]
+pub struct Spreading(Arc<Shared>);
+
+#[derive(Debug)]
+struct Shared {
+    policy: SumPolicy,
+    topics: Mutex<Map<String, Spread>>,
+}
+
+impl Spreading {
+    /// Leaves all to the keys, until a topic's partitions are [`seen`](Self::seen).
+    pub fn new(policy: SumPolicy) -> Self {
+        Self(Arc::new(Shared { policy, topics: Mutex::default() }))
+    }
+
+    pub fn policy(&self) -> SumPolicy {
+        self.0.policy
+    }
+
+    /// `topic` has so many partitions, with so many records waiting in each.
+    pub fn seen(&self, topic: &str, lags: &[u64]) {
+        let mut topics = self.0.topics.lock();
+        let spread = topics.entry_ref(topic).or_insert_with(|| Spread::new(self.0.policy));
+        spread.seen(lags);
+    }
+
+    /// The partition of the next event of `counter`; `None` leaves it to the key. `now` and `draw` are those of
+    /// [`Spread::choose`].
+    pub fn partition(&self, topic: &str, counter: &CounterId, now: Duration, draw: u64) -> Option<u32> {
+        if self.0.policy == SumPolicy::Post {
+            return None;
+        }
+        self.0.topics.lock().get_mut(topic)?.choose(counter, now, draw)
+    }
+}

@@ -1,0 +1,143 @@
+//! Policies, widths and families as examples; `properties::spread` has the laws.
+
+use super::*;
+use crate::event::partition_of;
+use crate::ids::{CounterKind, CounterName, PostId};
+
+fn views(post: &str) -> CounterId {
+    CounterId { post: PostId::new(post).unwrap(), name: CounterName::new("views", CounterKind::Sum).unwrap() }
+}
+
+/// A producer of a topic with twelve partitions, none of them behind.
+fn spread(policy: SumPolicy) -> Spread {
+    let mut spread = Spread::new(policy);
+    spread.seen(&[0; 12]);
+    spread
+}
+
+/// Sends `rate` events of `counter` in each of so many seconds, from `second` on; where those of the last one went.
+fn seconds(spread: &mut Spread, counter: &CounterId, second: u64, count: u64, rate: u64) -> Vec<Option<u32>> {
+    let mut last = Vec::new();
+    for second in second..second + count {
+        last = (0..rate)
+            .map(|nth| spread.choose(counter, Duration::from_micros(second * 1_000_000 + nth * 1_000_000 / rate), nth))
+            .collect();
+    }
+    last
+}
+
+fn partitions(sent: &[Option<u32>]) -> Vec<u32> {
+    let mut partitions: Vec<u32> = sent.iter().flatten().copied().collect();
+    partitions.sort_unstable();
+    partitions.dedup();
+    partitions
+}
+
+#[test]
+fn a_policy_is_read_as_it_is_written() {
+    for policy in SumPolicy::ALL {
+        assert_eq!(policy.to_string().parse(), Ok(policy));
+    }
+    assert_eq!("hash".parse::<SumPolicy>(), Err(UnknownSumPolicy("hash".to_owned())));
+    assert_eq!(SumPolicy::default(), SumPolicy::Post);
+}
+
+#[test]
+fn by_post_the_key_decides_at_any_rate_and_so_it_does_before_the_partitions_are_known() {
+    let mut by_post = spread(SumPolicy::Post);
+    let sent = seconds(&mut by_post, &views("p"), 0, 3, 50_000);
+    assert!(sent.iter().all(Option::is_none));
+    let mut unknowing = Spread::new(SumPolicy::RoundRobin);
+    let sent = seconds(&mut unknowing, &views("p"), 0, 3, 50_000);
+    assert!(sent.iter().all(Option::is_none));
+}
+
+#[test]
+fn a_quiet_counter_stays_in_its_keys_partition_and_a_busy_one_spreads_from_there() {
+    for policy in [SumPolicy::RoundRobin, SumPolicy::Random, SumPolicy::LeastLag] {
+        let (mut spread, counter) = (spread(policy), views("p"));
+        assert_eq!(partitions(&seconds(&mut spread, &counter, 0, 5, 10_000)), [0; 0], "{policy}");
+        let sent = seconds(&mut spread, &counter, 5, 4, 36_000);
+        assert_eq!((spread.width(&counter), partitions(&sent).len()), (4, 4), "{policy}");
+        assert!(sent.contains(&Some(partition_of(b"p", 12))), "{policy}");
+        assert_eq!(spread.width(&views("q")), 1);
+    }
+}
+
+#[test]
+fn a_width_doubles_above_ten_thousand_halves_below_two_and_a_half_and_rests_between() {
+    let (mut spread, counter) = (spread(SumPolicy::RoundRobin), views("p"));
+    let mut second = 0;
+    let mut at = |rate: u64| {
+        seconds(&mut spread, &counter, second, 6, rate);
+        second += 6;
+        spread.width(&counter)
+    };
+    let widths = [10_000, 10_100, 5_000, 4_900, 39_000, 10_100, 9_900, 200_000, 29_000, 1].map(&mut at);
+    assert_eq!(widths, [1, 2, 2, 1, 4, 4, 2, 12, 6, 1]);
+}
+
+#[test]
+fn after_a_silence_a_counter_begins_anew() {
+    let (mut spread, counter) = (spread(SumPolicy::RoundRobin), views("p"));
+    seconds(&mut spread, &counter, 0, 4, 36_000);
+    assert_eq!(spread.width(&counter), 4);
+    assert_eq!(spread.choose(&counter, Duration::from_secs(600), 0), None);
+    assert_eq!(spread.width(&counter), 1);
+}
+
+#[test]
+fn in_turn_means_that_all_get_the_same() {
+    let (mut spread, counter) = (spread(SumPolicy::RoundRobin), views("p"));
+    let sent = seconds(&mut spread, &counter, 0, 4, 36_000);
+    for partition in partitions(&sent) {
+        let share = sent.iter().filter(|chosen| **chosen == Some(partition)).count();
+        assert_eq!(share, 9_000);
+    }
+}
+
+#[test]
+fn the_least_lag_wins_and_what_was_sent_since_counts() {
+    let (mut spread, counter) = (spread(SumPolicy::LeastLag), views("p"));
+    seconds(&mut spread, &counter, 0, 4, 36_000);
+    let family = family::family(&counter, 12);
+    let mut lags = [0; 12];
+    for partition in &family[1..4] {
+        lags[*partition as usize] = 1_000;
+    }
+    spread.seen(&lags);
+    let at = Duration::from_micros(4_000_000);
+    let sent: Vec<Option<u32>> = (0..1_004).map(|_| spread.choose(&counter, at, 0)).collect();
+    assert!(sent[..1_000].iter().all(|chosen| *chosen == Some(family[0])));
+    assert_eq!(partitions(&sent[1_000..]).len(), 4, "then they are level");
+}
+
+#[test]
+fn an_added_partition_makes_every_counter_begin_anew() {
+    let (mut spread, counter) = (spread(SumPolicy::RoundRobin), views("p"));
+    seconds(&mut spread, &counter, 0, 4, 36_000);
+    spread.seen(&[0; 13]);
+    assert_eq!(spread.width(&counter), 1);
+}
+
+#[test]
+fn what_is_remembered_is_bounded_and_quiet_counters_make_room() {
+    let mut spread = spread(SumPolicy::RoundRobin);
+    for nth in 0..MOST_COUNTERS + 5 {
+        assert_eq!(spread.choose(&views(&format!("p-{nth}")), Duration::ZERO, 0), None);
+    }
+    assert_eq!(spread.counters.len(), MOST_COUNTERS);
+    let busy = views("busy");
+    seconds(&mut spread, &busy, 2, 4, 36_000);
+    assert_eq!(spread.width(&busy), 4);
+    for nth in 0..2 * MOST_COUNTERS {
+        spread.choose(&views(&format!("q-{nth}")), Duration::from_secs(6), 0);
+    }
+    assert_eq!((spread.width(&busy), spread.counters.len()), (4, MOST_COUNTERS), "a busy one is kept");
+}
+
+/// Another order would be another partition for a counter while producers of two versions run.
+#[test]
+fn families_are_pinned() {
+    assert_eq!(family::family(&views("p"), 12)[..4], [2, 0, 4, 1]);
+}

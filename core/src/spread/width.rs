@@ -1,0 +1,62 @@
+//! Over how many partitions one counter is spread: a number that follows its rate, and rests where the rate does.
+
+use std::time::Duration;
+
+/// How long events are counted before the width is looked at.
+pub(super) const WINDOW: Duration = Duration::from_secs(1);
+
+/// Events a second in each partition above which there are to be twice as many partitions, and below which half as many.
+/// Twice the lower one is less than the upper one, so that no change is taken back at the same rate.
+const MOST: u128 = 10_000;
+const LEAST: u128 = 2_500;
+
+/// A width, and the events since it was looked at.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Width {
+    width: u32,
+    since: Duration,
+    events: u64,
+}
+
+impl Width {
+    pub(super) fn new(now: Duration) -> Self {
+        Self { width: 1, since: now, events: 0 }
+    }
+
+    pub(super) fn get(self) -> u32 {
+        self.width
+    }
+
+    /// Counts an event at `now`; the width that it is sent under, of `most` partitions.
+    pub(super) fn count(&mut self, now: Duration, most: u32) -> u32 {
+        let over = now.saturating_sub(self.since);
+        if over >= WINDOW {
+            *self = Self { width: self.after(over, most), since: now, events: 0 };
+        }
+        self.events += 1;
+        self.width
+    }
+
+    /// Whether it would begin anew with the next event: what is known of it is worth nothing.
+    pub(super) fn is_idle(self, now: Duration) -> bool {
+        let over = now.saturating_sub(self.since);
+        over >= WINDOW && self.after(over, u32::MAX) == 1
+    }
+
+    /// The width after its events took so long: doubled once, or halved for each window.
+    fn after(self, over: Duration, most: u32) -> u32 {
+        let over = over.as_millis().max(1);
+        let millievents = u128::from(self.events) * 1_000;
+        let mut width = self.width.min(most);
+        if millievents > MOST * u128::from(width) * over {
+            return width.saturating_mul(2).min(most);
+        }
+        for _ in 0..over / WINDOW.as_millis() {
+            if width == 1 || millievents >= LEAST * u128::from(width) * over {
+                break;
+            }
+            width /= 2;
+        }
+        width
+    }
+}

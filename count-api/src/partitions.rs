@@ -1,0 +1,100 @@
+//! What is known of the partitions that sums are spread over: how many there are, and how many records wait in each.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use futures_util::future::try_join_all;
+use tally_adapters::kafka::Spreading;
+use tally_core::ids::CounterKind;
+use tally_core::ports::{FencedRows, Outcome, TopicReader};
+use tally_core::spread::SumPolicy;
+use tally_service::{Clock, Stop, Task};
+use tokio::time::timeout;
+
+use crate::definitions::Defined;
+
+/// The wait between two looks: at how much waits, and at how many partitions there are.
+const LAGS: Duration = Duration::from_secs(1);
+const PARTITIONS: Duration = Duration::from_secs(30);
+
+/// How long one look may take.
+const PATIENCE: Duration = Duration::from_secs(10);
+
+/// Reads a topic by its name.
+pub type Topics = Arc<dyn Fn(&str) -> Outcome<Arc<dyn TopicReader>> + Send + Sync>;
+
+/// Where partitions and their fences are looked up.
+#[derive(Clone)]
+pub struct Sources {
+    pub topics: Topics,
+    pub fences: Arc<dyn FencedRows>,
+}
+
+/// The task that looks. What it cannot see stays as it was; until it has seen a topic, keys decide.
+pub(crate) struct FollowPartitions {
+    pub(crate) sources: Sources,
+    pub(crate) spreading: Spreading,
+    pub(crate) defined: Defined,
+    /// The topic of sums whose definition names none.
+    pub(crate) topic: String,
+    pub(crate) clock: Clock,
+    pub(crate) readers: BTreeMap<String, Arc<dyn TopicReader>>,
+}
+
+impl FollowPartitions {
+    async fn look(&mut self) {
+        let defined = self.defined.all();
+        let sums = defined.iter().filter(|definition| definition.kind() == CounterKind::Sum);
+        let mut topics: Vec<&str> = sums.map(|sum| sum.topic.as_deref().unwrap_or(&self.topic)).collect();
+        topics.sort_unstable();
+        topics.dedup();
+        for topic in topics {
+            let reader = match self.readers.get(topic) {
+                Some(reader) => Ok(Arc::clone(reader)),
+                None => (self.sources.topics)(topic),
+            };
+            let seen = match reader {
+                Ok(reader) => {
+                    let reader = self.readers.entry(topic.to_owned()).or_insert(reader);
+                    let fences = (self.spreading.policy() == SumPolicy::LeastLag).then_some(&*self.sources.fences);
+                    timeout(PATIENCE, lags(&**reader, fences)).await
+                }
+                Err(fault) => Ok(Err(fault)),
+            };
+            match seen {
+                Ok(Ok(lags)) => self.spreading.seen(topic, &lags),
+                Ok(Err(fault)) => tracing::debug!(topic, error = %fault, "the partitions cannot be seen"),
+                Err(_) => tracing::debug!(topic, "the partitions cannot be seen within {PATIENCE:?}"),
+            }
+        }
+    }
+
+    fn every(&self) -> Duration {
+        if self.spreading.policy() == SumPolicy::LeastLag { LAGS } else { PARTITIONS }
+    }
+}
+
+impl Task for FollowPartitions {
+    async fn run(mut self, stop: Stop) -> anyhow::Result<()> {
+        while stop.unless_requested(self.look()).await.is_ok() {
+            stop.unless_requested(self.clock.sleep(self.every())).await?;
+        }
+        Ok(())
+    }
+}
+
+/// How many records each partition has behind its fence; with no fences to look at, none. A partition that no consumer has
+/// begun with has all its records waiting.
+async fn lags(reader: &dyn TopicReader, fences: Option<&dyn FencedRows>) -> Outcome<Vec<u64>> {
+    let logs = reader.logs().await?;
+    let Some(fences) = fences else { return Ok(vec![0; logs.len()]) };
+    let lags = logs.iter().map(async |(partition, log)| {
+        let done = fences.fence(partition).await?.map_or(log.start, |fence| fence.offset);
+        Ok(log.end.0.saturating_sub(done.0))
+    });
+    try_join_all(lags).await
+}
+
+#[cfg(test)]
+mod tests;

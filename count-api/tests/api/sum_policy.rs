@@ -1,0 +1,89 @@
+//! Where the events of a busy sum go: a producer's choice, which changes nothing of what they count.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use tally_adapters::kafka::Spreading;
+use tally_adapters::memory::Memory;
+use tally_core::event::{Deed, decode};
+use tally_core::ids::ShardCount;
+use tally_core::ports::TopicReader;
+use tally_core::spread::SumPolicy;
+use tally_count_api::{App, Config, Sources};
+
+use crate::harness::{Api, BEGAN, With, counter_id, eventually, post, several};
+
+const WRITING: With = With { cache: false, writes: true };
+
+/// What stands in each partition about the sum.
+async fn amounts(api: &Api) -> BTreeMap<u32, i64> {
+    let reader = api.broker.reader("test", "likes");
+    let mut found = BTreeMap::new();
+    for (partition, log) in reader.logs().await.unwrap() {
+        for record in reader.read(&partition, log.start, log.end).await.unwrap().iter() {
+            let event = decode(record, &several().said_in("likes")).unwrap();
+            let Deed::Amount(n) = event.deed else { panic!("{event:?}") };
+            *found.entry(partition.index).or_default() += n;
+        }
+    }
+    found
+}
+
+async fn increment(api: &Api, times: usize) {
+    for _ in 0..times {
+        let answer = post(api.address, "/v1/posts/p/counters/views/events", r#"{"action":"increment","n":25}"#).await;
+        assert_eq!(answer.status.as_u16(), 202);
+    }
+}
+
+/// When a test's other sender is busy: long after the API's own clock, so that nothing of the API's ends a second of it.
+const LATER: Duration = Duration::from_secs(1_000_000);
+
+/// A second of over 10,000 events of the counter, and the first of the next.
+fn busy(spreading: &Spreading) {
+    let counter = counter_id("p", "views");
+    for _ in 0..10_002 {
+        spreading.partition("likes", &counter, LATER, 0);
+    }
+    spreading.partition("likes", &counter, LATER + Duration::from_secs(1), 0);
+}
+
+#[tokio::test]
+async fn a_busy_sums_events_go_to_several_partitions_and_a_quiet_ones_where_its_key_says() {
+    let spreading = Spreading::new(SumPolicy::RoundRobin);
+    let shared = spreading.clone();
+    let api = Api::wired(Config::default(), WRITING, move |app: App| app.spreading(shared.clone())).await;
+    increment(&api, 2).await;
+    assert_eq!(amounts(&api).await.len(), 1, "nothing is known of the partitions");
+    spreading.seen("likes", &[0; 4]);
+    increment(&api, 2).await;
+    assert_eq!(amounts(&api).await.into_values().collect::<Vec<_>>(), [100]);
+    busy(&spreading);
+    increment(&api, 4).await;
+    let mut amounts: Vec<i64> = amounts(&api).await.into_values().collect();
+    amounts.sort_unstable();
+    assert_eq!(amounts, [50, 150]);
+}
+
+#[tokio::test]
+async fn an_api_looks_at_the_partitions_by_itself() {
+    let spreading = Spreading::new(SumPolicy::LeastLag);
+    let shared = spreading.clone();
+    let api = Api::wired(Config::default(), WRITING, move |app: App| app.spreading(shared.clone())).await;
+    let broker = api.broker.clone();
+    drop(api);
+    let fences = Arc::new(Memory::new(BEGAN, 1).likes(ShardCount::DEFAULT));
+    let topics = Arc::new(move |topic: &str| Ok(Arc::new(broker.reader("test", topic)) as Arc<dyn TopicReader>));
+    let sources = Sources { topics, fences };
+    let shared = spreading.clone();
+    let _api = Api::wired(Config::default(), WRITING, move |app: App| {
+        app.spreading(shared.clone()).following(sources.clone())
+    })
+    .await;
+    eventually("the partitions are seen", || async {
+        busy(&spreading);
+        spreading.partition("likes", &counter_id("p", "views"), LATER + Duration::from_secs(1), 0).is_some()
+    })
+    .await;
+}
