@@ -91,6 +91,11 @@ impl Tables {
         dynamodb::Connection::open(&dynamodb::Settings { endpoint, ..dynamodb::Settings::local("") }).await
     }
 
+    /// How often an operation was asked for.
+    pub(crate) fn requests(&self, operation: &str) -> u64 {
+        self.emulator.stats().requests.get(operation).copied().unwrap_or_default()
+    }
+
     pub(crate) async fn plant(&self, post: &str, likes: i64) {
         let counts = dynamodb::Counts::new(&self.connection().await);
         let touch =
@@ -224,7 +229,7 @@ async fn a_page_of_posts_is_a_request_for_each_hundred_numbers_and_each_hundred_
     tables.call("PutItem", row.leak()).await;
     let config = Config { local_ttl: Duration::ZERO, ..Config::default() };
     let (address, _running) = serve(config, ports(&tables, None).await).await;
-    let batches = || tables.emulator.stats().requests.get("BatchGetItem").copied().unwrap_or_default();
+    let batches = || tables.requests("BatchGetItem");
     for (posts, requests) in [(25, 1 + 1), (100, 4 + 3)] {
         let before = batches();
         let ids: Vec<String> = (0..posts).map(|n| format!("p{n}")).collect();

@@ -38,6 +38,8 @@ mod live;
 #[cfg(test)]
 mod openapi;
 #[cfg(test)]
+mod pipelined;
+#[cfg(test)]
 mod process;
 #[cfg(test)]
 mod secrets;

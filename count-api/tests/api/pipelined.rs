@@ -1,0 +1,87 @@
+//! A page of posts from the cache over its wire: a stand-in of Redis that answers nothing until all is asked.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
+
+use tally_adapters::{dynamodb, redis};
+use tally_core::definitions::Definitions;
+use tally_core::ports::DeploymentConfig as _;
+use tally_count_api::{Config, Ports};
+use tokio::io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt, BufReader};
+use tokio::net::{TcpListener, TcpStream};
+use tokio::task::JoinSet;
+
+use crate::engines::Tables;
+use crate::harness::{post, serve, several};
+
+/// 25 posts with four counters.
+const PAGE: usize = 100;
+
+/// Answers each other command at once, and a hundred `GET`s together: asked one after the other, none would be.
+async fn answer_together(stream: TcpStream, pages: Arc<AtomicUsize>) -> std::io::Result<()> {
+    let mut stream = BufReader::new(stream);
+    let mut asked = 0;
+    while let Some(command) = command(&mut stream).await? {
+        if command != "GET" {
+            stream.get_mut().write_all(b"+OK\r\n").await?;
+            continue;
+        }
+        asked += 1;
+        if asked == PAGE {
+            asked = 0;
+            pages.fetch_add(1, Ordering::SeqCst);
+            let value = "1:7:5:1:1700000000000";
+            let answers = format!("${}\r\n{value}\r\n", value.len()).repeat(PAGE);
+            stream.get_mut().write_all(answers.as_bytes()).await?;
+        }
+    }
+    Ok(())
+}
+
+/// The name of the next command; none at the end.
+async fn command(stream: &mut BufReader<TcpStream>) -> std::io::Result<Option<String>> {
+    let Some(parts) = length(stream, '*').await? else { return Ok(None) };
+    let mut name = None;
+    for _ in 0..parts {
+        let length = length(stream, '$').await?.unwrap_or(0);
+        let mut text = vec![0; length + 2];
+        stream.read_exact(&mut text).await?;
+        name.get_or_insert_with(|| String::from_utf8_lossy(&text[..length]).to_uppercase());
+    }
+    Ok(name)
+}
+
+async fn length(stream: &mut BufReader<TcpStream>, mark: char) -> std::io::Result<Option<usize>> {
+    let mut line = String::new();
+    stream.read_line(&mut line).await?;
+    Ok(line.trim_end().strip_prefix(mark).and_then(|digits| digits.parse().ok()))
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_page_of_posts_that_is_cached_is_one_pipeline_and_no_request_to_the_table() {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let url = format!("redis://{}", listener.local_addr().unwrap());
+    let (pages, mut tasks) = (Arc::<AtomicUsize>::default(), JoinSet::new());
+    let counted = Arc::clone(&pages);
+    tasks.spawn(async move {
+        let mut served = JoinSet::new();
+        while let Ok((stream, _)) = listener.accept().await {
+            served.spawn(answer_together(stream, Arc::clone(&counted)));
+        }
+    });
+    let tables = Tables::start().await;
+    let connection = tables.connection().await;
+    let checkpoints = dynamodb::Checkpoints::new(&connection);
+    assert_eq!(checkpoints.define(&Definitions::likes_alone(), &several()).await, Ok(true));
+    let cache = redis::Cache::new(&redis::Settings::at(vec![url])).unwrap();
+    let ports = Ports { cache: Some(Arc::new(cache)), ..Ports::over(&connection) };
+    let config = Config { local_ttl: Duration::ZERO, cache_budget: Duration::from_secs(20), ..Config::default() };
+    let (address, _running) = serve(config, ports).await;
+    let ids: Vec<String> = (0..25).map(|n| format!("p{n}")).collect();
+    let body = serde_json::json!({"post_ids": ids, "counters": ["views", "likes", "retweets", "replies"]});
+    let answer = post(address, "/v1/counters:batchGet", &body.to_string()).await.json();
+    let counts = answer["counts"].as_array().unwrap();
+    assert!(counts.len() == PAGE && counts.iter().all(|it| it["value"] == 5), "{answer}");
+    assert_eq!((pages.load(Ordering::SeqCst), tables.requests("BatchGetItem")), (1, 0));
+}
