@@ -17,6 +17,7 @@ mod trace;
 mod worker;
 
 pub use app::{App, OpenTopic, Ports};
-pub use args::{Args, Command};
+pub use args::{Args, Command, ResetTo};
 pub use config::{Config, Mode, ReadSettings, group_of};
+pub use fences::Reset;
 pub use import::{Format, ImportSettings, Source};

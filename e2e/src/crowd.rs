@@ -22,15 +22,25 @@ pub(crate) struct Crowd {
 impl Crowd {
     /// Who says what about which post.
     pub(crate) fn draw(&self, chance: &Chance) -> (PostId, UserId, Action) {
-        let post = post(if chance.happens(self.hot) { 0 } else { chance.below(self.posts) });
+        let post = self.post(chance);
         let user = user(chance.below(self.users));
         let action = if chance.happens(self.unlikes) { Action::Unlike } else { Action::Like };
         (post, user, action)
     }
 
+    /// What something is said about.
+    pub(crate) fn post(&self, chance: &Chance) -> PostId {
+        post(if chance.happens(self.hot) { 0 } else { chance.below(self.posts) })
+    }
+
+    /// Every post there can be.
+    pub(crate) fn posts(&self) -> impl Iterator<Item = PostId> + use<> {
+        (0..self.posts).map(post)
+    }
+
     /// The likes of every post there can be.
     pub(crate) fn all_counters(&self) -> impl Iterator<Item = CounterId> + use<> {
-        (0..self.posts).map(post).map(CounterId::likes)
+        self.posts().map(CounterId::likes)
     }
 }
 
@@ -38,6 +48,7 @@ fn post(nth: u64) -> PostId {
     PostId::new(&format!("p-{nth}")).expect("a letter and digits are an id")
 }
 
-fn user(nth: u64) -> UserId {
+/// One of the users.
+pub(crate) fn user(nth: u64) -> UserId {
     UserId::new(&format!("u-{nth}")).expect("a letter and digits are an id")
 }

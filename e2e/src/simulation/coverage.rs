@@ -6,10 +6,12 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use super::driver::Deed;
 
 /// Kinds of faults that are not deeds.
-const OTHERS: [&str; 12] = [
+const OTHERS: [&str; 15] = [
     "acknowledgement_lost",
     "cache_failed",
+    "cell_ahead",
     "conflict",
+    "counters_defined",
     "drop_reply",
     "ghost",
     "ghost_applied",
@@ -17,6 +19,7 @@ const OTHERS: [&str; 12] = [
     "iterator_expired",
     "latency",
     "poison",
+    "said_before_defined",
     "throttle",
     "unprocessed",
 ];

@@ -9,12 +9,72 @@ use bytes::Bytes;
 use http::Request;
 use http::header::HOST;
 use http_body_util::{BodyExt as _, Full};
+use serde_json::{Value, json};
+use tally_core::ids::{CounterId, CounterName, PostId};
 use tally_count_api::limits::Peer;
 use tally_count_api::routes::Front;
 use tally_service::Standstill;
 use tokio::sync::oneshot;
 
 use super::laws::Answer;
+
+/// What a client asks.
+#[derive(Clone, Debug)]
+pub(crate) enum Question {
+    /// The likes of posts.
+    Likes(Vec<PostId>),
+    /// One counter.
+    One(CounterId),
+    /// Every counter of a post.
+    All(PostId),
+    /// These counters of each of these posts.
+    Several(Vec<PostId>, Vec<CounterName>),
+}
+
+impl Question {
+    fn request(&self) -> anyhow::Result<Request<Full<Bytes>>> {
+        let get = |path: String| Request::get(path).header(HOST, "door").body(Full::default());
+        let post = |path: &str, body: &Value| {
+            let request = Request::post(path).header(HOST, "door").header("content-type", "application/json");
+            request.body(Full::new(Bytes::from(body.to_string())))
+        };
+        let texts = |posts: &[PostId]| posts.iter().map(|post| post.as_str().to_owned()).collect::<Vec<_>>();
+        Ok(match self {
+            Self::Likes(posts) if posts.len() == 1 => get(format!("/v1/posts/{}/likes", posts[0]))?,
+            Self::Likes(posts) => post("/v1/likes:batchGet", &json!({ "post_ids": texts(posts) }))?,
+            Self::One(id) => get(format!("/v1/posts/{}/counters/{}", id.post, id.name))?,
+            Self::All(post) => get(format!("/v1/posts/{post}/counters"))?,
+            Self::Several(posts, names) => {
+                let names: Vec<&str> = names.iter().map(CounterName::as_str).collect();
+                post("/v1/counters:batchGet", &json!({ "post_ids": texts(posts), "counters": names }))?
+            }
+        })
+    }
+
+    /// Whether the API may not know yet what it is asked for.
+    fn may_be_undefined(&self) -> bool {
+        !matches!(self, Self::Likes(_))
+    }
+
+    /// The counts in the body of an answer.
+    fn answers(&self, mut body: Value) -> anyhow::Result<Vec<Answer>> {
+        let counts = match self {
+            Self::Likes(posts) if posts.len() == 1 => json!([body]),
+            Self::One(_) => json!([body]),
+            Self::Likes(_) | Self::Several(..) => body["counts"].take(),
+            Self::All(post) => {
+                let figures = body["counters"].as_object_mut().into_iter().flatten();
+                let named = figures.map(|(name, figures)| {
+                    figures["post_id"] = json!(post.as_str());
+                    figures["counter"] = json!(name);
+                    figures.take()
+                });
+                named.collect()
+            }
+        };
+        Ok(serde_json::from_value(counts)?)
+    }
+}
 
 /// The door of one instance; clones are the same.
 #[derive(Clone, Default)]
@@ -56,18 +116,11 @@ impl Door {
         Some((behind.life, behind.front.clone()?))
     }
 
-    /// What the instance answers to a question for `posts`; `None` where there is no instance, or none any more when it
-    /// would have answered, or no count.
-    pub(crate) async fn ask(&self, posts: &[&str]) -> anyhow::Result<Option<Vec<Answer>>> {
+    /// What the instance answers; `None` where there is no instance, or none any more when it would have answered, or no
+    /// count, or it does not know of a counter yet.
+    pub(crate) async fn ask(&self, question: &Question) -> anyhow::Result<Option<Vec<Answer>>> {
         let Some((life, front)) = self.front() else { return Ok(None) };
-        let request = match posts {
-            [post] => Request::get(format!("/v1/posts/{post}/likes")).header(HOST, "door").body(Full::default())?,
-            posts => {
-                let body = serde_json::json!({ "post_ids": posts }).to_string();
-                let request = Request::post("/v1/likes:batchGet").header(HOST, "door");
-                request.header("content-type", "application/json").body(Full::new(Bytes::from(body)))?
-            }
-        };
+        let request = question.request()?;
         let peer = Peer::from(IpAddr::V4(Ipv4Addr::LOCALHOST));
         let exchange = async {
             let Ok(response) = front.answer(request, &peer).await;
@@ -76,13 +129,12 @@ impl Door {
             anyhow::Ok((head.status, body.to_bytes()))
         };
         let (status, body) = self.standstill.hold(exchange).await?;
-        if self.behind().life != life || status == http::StatusCode::SERVICE_UNAVAILABLE {
+        let undefined = status == http::StatusCode::NOT_FOUND && question.may_be_undefined();
+        if self.behind().life != life || status == http::StatusCode::SERVICE_UNAVAILABLE || undefined {
             return Ok(None);
         }
         ensure!(status == http::StatusCode::OK, "the api answered {status}: {body:?}");
-        let counts: serde_json::Value = serde_json::from_slice(&body)?;
-        let counts = if posts.len() == 1 { serde_json::json!([counts]) } else { counts["counts"].clone() };
-        Ok(Some(serde_json::from_value(counts)?))
+        question.answers(serde_json::from_slice(&body)?).map(Some)
     }
 
     fn behind(&self) -> MutexGuard<'_, Behind> {

@@ -1,12 +1,15 @@
 //! What is done to the pipeline between two steps of a schedule.
 
+mod counters;
 mod deed;
 
 use std::collections::BTreeSet;
 use std::time::Duration;
 
+pub(crate) use counters::{Edit, Garbled};
 pub(crate) use deed::Deed;
 
+use tally_core::definitions::Definitions;
 use tally_core::fault::Fault;
 use tally_core::ids::{CounterId, RowKey, StreamShardId};
 use tally_core::lineage::HOLD;
@@ -37,6 +40,8 @@ pub(crate) struct Driver {
     pub(crate) profile: Profile,
     pub(crate) mutant: Option<Mutant>,
     pub(crate) chance: Chance,
+    /// What draws what is about other counters than likes.
+    pub(crate) other: Chance,
     pub(crate) slots: Vec<Slot>,
     pub(crate) archive: Archive,
     /// Every line of the ledger so far: those of verdicts of nothing are not kept there for long.
@@ -44,6 +49,12 @@ pub(crate) struct Driver {
     pub(crate) injections: Vec<Injection>,
     /// Row keys that were queued for a recount.
     pub(crate) asked: Vec<RowKey>,
+    /// The counters that are defined by now.
+    pub(crate) defined: Definitions,
+    pub(crate) garbled: Vec<Garbled>,
+    pub(crate) edits: Vec<Edit>,
+    /// Partitions whose fence was ever moved by hand.
+    pub(crate) edited: BTreeSet<u32>,
     /// When what streamers have not read is trimmed.
     pub(crate) lapse: Option<Instant>,
     /// When the broker, dead letters and the store are well again.
@@ -109,7 +120,7 @@ impl Driver {
                 true
             }
             Deed::Evict => {
-                self.profile.crowd.all_counters().for_each(|id| self.world.cache.evict(&id));
+                self.profile.counters().for_each(|id| self.world.cache.evict(&id));
                 true
             }
             Deed::Fill => self.fill().await?,
@@ -128,6 +139,7 @@ impl Driver {
             Deed::Skew => self.skew().await,
             Deed::Ask => self.ask().await?,
             Deed::Inject => self.inject().await?,
+            other => self.perform_on_counters(other).await?.unwrap_or(false),
         })
     }
 
@@ -207,7 +219,9 @@ impl Driver {
     pub(crate) async fn keep(&mut self) -> anyhow::Result<()> {
         let Self { world, profile, archive, ledger, .. } = self;
         world.calmly(archive.follow(&world.calm.stream)).await?;
-        for id in profile.crowd.all_counters() {
+        let counters = world.calmly(world.counters(profile.counters())).await?;
+        // A line of the ledger is written with its counter.
+        for id in counters.into_iter().filter(|(_, counter)| counter.version > 0).map(|(id, _)| id) {
             let lines = world.calmly(world.calm.recounts.ledger(&id, 100_000)).await?;
             for line in lines {
                 if !ledger.contains(&line) {
@@ -323,7 +337,7 @@ impl Driver {
     }
 
     async fn ask(&mut self) -> anyhow::Result<bool> {
-        let ids: Vec<CounterId> = self.profile.crowd.all_counters().collect();
+        let ids: Vec<CounterId> = self.profile.counters().collect();
         let counters = self.world.calmly(self.world.counters(ids.into_iter())).await?;
         for (id, counter) in counters {
             for shard in counter.shards.keys().filter(|_| self.chance.happens(60)) {
@@ -359,7 +373,7 @@ impl Driver {
     }
 
     fn counter(&self) -> CounterId {
-        let ids: Vec<CounterId> = self.profile.crowd.all_counters().collect();
+        let ids: Vec<CounterId> = self.profile.counters().collect();
         ids[self.chance.place(ids.len())].clone()
     }
 }

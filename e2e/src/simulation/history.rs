@@ -1,12 +1,13 @@
-//! How many rows each row key has had, and since when. The store tells it of every change, so that it knows also what no
+//! What the rows of each row key have weighed, and since when. The store tells it of every change, so that it knows also what no
 //! stream shows: rows written while the stream was switched off, records that were trimmed.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use tally_core::ids::{CounterId, RESERVED, RowKey, Shard};
+use tally_core::ids::{CounterId, MemberKey, RowKey, Shard};
 use tally_core::time::UnixMillis;
+use tally_core::weight::{Stated, Weight};
 use tally_emulator::value::{Item, Value};
 use tally_emulator::{Changed, ControlError, Emulator};
 
@@ -15,10 +16,17 @@ const LIKES: &str = "likes";
 
 /// The rows of every row key over time; clones are the same.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct History(Arc<Mutex<Keys>>);
+pub(crate) struct History(Arc<Mutex<Kept>>);
 
-/// For each row key its number of rows after each change, in the order of time.
+/// For each row key what its rows weigh after each change, in the order of time.
 type Keys = BTreeMap<CounterId, BTreeMap<Shard, Vec<(UnixMillis, i64)>>>;
+
+#[derive(Debug, Default)]
+struct Kept {
+    keys: Keys,
+    /// How many rows of a counter are not readable, where some are, and since when.
+    unreadable: BTreeMap<CounterId, (i64, UnixMillis)>,
+}
 
 impl History {
     /// The history of the rows in `emulator` from now on.
@@ -30,25 +38,48 @@ impl History {
     }
 
     fn keep(&self, changed: &Changed) {
-        let Some(key) = changed.new.as_ref().or(changed.old.as_ref()).and_then(row_key) else { return };
-        let change = i64::from(changed.new.is_some()) - i64::from(changed.old.is_some());
+        let Some((key, is_cell)) = changed.new.as_ref().or(changed.old.as_ref()).and_then(row_key) else { return };
+        let at = UnixMillis(changed.at_ms);
+        let weight =
+            |item: &Option<Item>| item.as_ref().map_or(Some(Weight::ABSENT), |item| stated(item).weight(is_cell));
+        let (old, new) = (weight(&changed.old), weight(&changed.new));
+        let unreadable = i64::from(new.is_none()) - i64::from(old.is_none());
+        if unreadable != 0 {
+            self.unreadable(&key.counter, at, unreadable);
+        }
+        let change = new.unwrap_or_default().less(old.unwrap_or_default());
         if change != 0 {
-            self.add(key, UnixMillis(changed.at_ms), change);
+            self.add(key, at, change);
         }
     }
 
     pub(crate) fn add(&self, RowKey { counter, shard }: RowKey, at: UnixMillis, change: i64) {
-        let mut keys = self.keys();
+        let keys = &mut self.kept().keys;
         let changes = keys.entry(counter).or_default().entry(shard).or_default();
         let rows = changes.last().map_or(0, |(_, rows)| *rows);
         changes.push((at, rows + change));
     }
 
-    /// The sum of the least, and of the greatest, numbers of rows that the keys of `counter` have had from `from` on, as a
+    /// So many more rows of `counter` are not readable; less than 0 of them are gone.
+    pub(crate) fn unreadable(&self, counter: &CounterId, at: UnixMillis, more: i64) {
+        let unreadable = &mut self.kept().unreadable;
+        let (rows, _) = unreadable.entry(counter.clone()).or_insert((0, at));
+        *rows += more;
+        if *rows <= 0 {
+            unreadable.remove(counter);
+        }
+    }
+
+    /// Since when some row of `counter` is not readable, if one is.
+    pub(crate) fn unreadable_since(&self, counter: &CounterId) -> Option<UnixMillis> {
+        self.kept().unreadable.get(counter).map(|(_, since)| *since)
+    }
+
+    /// The sum of the least, and of the greatest, weights that the keys of `counter` have had from `from` on, as a
     /// stream shows them that may show two changes of one key in the other order if they lie no more than `reorder` apart.
     /// What was changed at `from` itself counts both as before and as after it.
     pub(crate) fn bounds(&self, counter: &CounterId, from: UnixMillis, reorder: Duration) -> (i64, i64) {
-        let keys = self.keys();
+        let keys = &self.kept().keys;
         let shards = keys.get(counter).into_iter().flat_map(BTreeMap::values);
         shards.fold((0, 0), |(least, greatest), changes| {
             let (low, high) = key_bounds(changes, from, reorder);
@@ -56,14 +87,14 @@ impl History {
         })
     }
 
-    /// How often a row came or went so far.
+    /// How often what a row weighs has changed so far.
     pub(crate) fn changes(&self) -> u64 {
-        self.keys().values().flat_map(BTreeMap::values).map(|changes| changes.len() as u64).sum()
+        self.kept().keys.values().flat_map(BTreeMap::values).map(|changes| changes.len() as u64).sum()
     }
 
-    /// How many rows every row key has now.
+    /// What the rows of every row key weigh now.
     pub(crate) fn now(&self) -> BTreeMap<RowKey, i64> {
-        let keys = self.keys();
+        let keys = &self.kept().keys;
         let rows = keys.iter().flat_map(|(counter, shards)| {
             let last = |changes: &Vec<(UnixMillis, i64)>| changes.last().map_or(0, |(_, rows)| *rows);
             shards
@@ -73,12 +104,12 @@ impl History {
         rows.collect()
     }
 
-    fn keys(&self) -> MutexGuard<'_, Keys> {
+    fn kept(&self) -> MutexGuard<'_, Kept> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-/// The least and the greatest number of rows of one key. Of the changes no more than `reorder` before the latest that was
+/// The least and the greatest weight of one key's rows. Of the changes no more than `reorder` before the latest that was
 /// shown, any may not have been shown yet; all before them have.
 fn key_bounds(changes: &[(UnixMillis, i64)], from: UnixMillis, reorder: Duration) -> (i64, i64) {
     let rows = |first: usize| first.checked_sub(1).map_or(0, |nth| changes[nth].1);
@@ -98,17 +129,23 @@ fn key_bounds(changes: &[(UnixMillis, i64)], from: UnixMillis, reorder: Duration
     (low, high)
 }
 
-/// The row key of an item, unless it is a marker.
-fn row_key(item: &Item) -> Option<RowKey> {
+/// The row key of an item and whether it is a cell, unless it is one that does not count.
+fn row_key(item: &Item) -> Option<(RowKey, bool)> {
     let text = |name| match item.get(name) {
         Some(Value::S(text)) => Some(text.as_str()),
         _ => None,
     };
-    let user = text("user_id")?;
-    if user.starts_with(RESERVED) {
-        return None;
+    let member = MemberKey::new(text("user_id")?)?;
+    Some((text("pk")?.parse().ok()?, member.is_cell()))
+}
+
+/// What an item says that it counts for.
+fn stated(item: &Item) -> Stated {
+    match item.get("n") {
+        None => Stated::Nothing,
+        Some(Value::N(n)) => Stated::number(&n.to_string()),
+        Some(_) => Stated::Unreadable,
     }
-    text("pk")?.parse().ok()
 }
 
 #[cfg(test)]

@@ -14,7 +14,7 @@ use tally_core::ports::{Cache, ChangeStream, Checkpoints, Counts, FencedRows, In
 use tally_core::tally::CutRules;
 use tally_core::window::CaptureLimits;
 use tally_count_api as api;
-use tally_service::{Chance, Clock, Ended, Host, Running, Standstill, UnixMillis};
+use tally_service::{Chance, Clock, Condition, Ended, Host, Running, Standstill, UnixMillis};
 use tokio::time::Instant;
 
 use super::cache::WatchedCache;
@@ -185,6 +185,18 @@ impl Slot {
         self.life.as_ref()?.running.ended().now_or_never()
     }
 
+    /// The partitions that it leaves alone because a cell is ahead of the fence.
+    pub(crate) fn ahead(&self) -> Vec<u32> {
+        let conditions = self.life.as_ref().map(|life| life.running.host().readiness().report().conditions);
+        let stands = |(name, condition): (String, Condition)| match condition {
+            Condition::NotReady(why) if why.contains("but the cell of") => {
+                name.strip_prefix("partition-")?.parse().ok()
+            }
+            _ => None,
+        };
+        conditions.into_iter().flatten().filter_map(stands).collect()
+    }
+
     /// Ends it as a crash does.
     pub(crate) async fn kill(&mut self) {
         self.door.close();
@@ -244,13 +256,6 @@ fn consumer_app(
     gate: &Gate,
     chance: &Chance,
 ) -> consumer::App {
-    let settings = consumer::ReadSettings {
-        topic: TOPIC.to_owned(),
-        dead_letter_topic: LETTERS.to_owned(),
-        group: GROUP.to_owned(),
-        shards: Some(profile.shards),
-        ..consumer::ReadSettings::default()
-    };
     let (broker, behind) = (world.broker.clone(), gate.clone());
     let rows: Arc<dyn FencedRows> = match mutant {
         Some(Mutant::Presumed) => Arc::new(MutatedRows(tables.likes)),
@@ -274,7 +279,18 @@ fn consumer_app(
         producer: Arc::new(producer),
         reader: Box::new(move |topic| Ok(Arc::new(reader.reader("by-hand", topic)))),
     };
-    consumer::App::with_ports(consumer::Mode::Consume, settings, ports)
+    consumer::App::with_ports(consumer::Mode::Consume, read_settings(profile), ports)
+}
+
+/// What every mode of the consumer is set up with.
+pub(crate) fn read_settings(profile: &Profile) -> consumer::ReadSettings {
+    consumer::ReadSettings {
+        topic: TOPIC.to_owned(),
+        dead_letter_topic: LETTERS.to_owned(),
+        group: GROUP.to_owned(),
+        shards: Some(profile.shards),
+        ..consumer::ReadSettings::default()
+    }
 }
 
 fn streamer_app(

@@ -2,6 +2,7 @@
 
 mod honest;
 mod quiet;
+mod rows;
 mod verdicts;
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -13,7 +14,8 @@ use tally_core::lineage::Checkpoint;
 use tally_core::watermark::{Reach, Watermarks};
 
 pub(crate) use honest::{Answer, Count, Honesty};
-pub(crate) use quiet::{Quiet, exact, held};
+pub(crate) use quiet::{Quiet, exact, held, said};
+pub(crate) use rows::{Place, rows_fold, weights};
 pub(crate) use verdicts::Verdicts;
 
 /// Drift put into a counter by hand.
@@ -28,7 +30,6 @@ pub(crate) struct Injection {
 /// What was seen at the last look: nothing of it may go back.
 #[derive(Debug, Default)]
 pub(crate) struct Seen {
-    fences: BTreeMap<u32, (u64, u64)>,
     checkpoints: BTreeMap<StreamShardId, Checkpoint>,
     counters: BTreeMap<CounterId, Counter>,
     ordinals: BTreeMap<StreamShardId, Ordinal>,
@@ -38,19 +39,6 @@ impl Seen {
     /// The number a stream shard was given.
     pub(crate) fn ordinal(&self, shard: &StreamShardId) -> Option<Ordinal> {
         self.ordinals.get(shard).copied()
-    }
-
-    /// Fences never go back.
-    pub(crate) fn fences(&mut self, now: BTreeMap<u32, (u64, u64)>) -> anyhow::Result<()> {
-        for (partition, before) in &self.fences {
-            let after = now.get(partition);
-            ensure!(
-                after.is_some_and(|after| after.0 >= before.0 && after.1 >= before.1),
-                "the fence of partition {partition} went from {before:?} to {after:?}"
-            );
-        }
-        self.fences = now;
-        Ok(())
     }
 
     /// Checkpoints move forward, closed stays closed, and a number is for ever.

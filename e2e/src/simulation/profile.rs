@@ -4,13 +4,14 @@
 use std::collections::BTreeSet;
 use std::time::Duration;
 
-use tally_core::ids::ShardCount;
+use tally_core::ids::{CounterId, CounterName, ShardCount};
 use tally_emulator::{Config, Fault, Rule};
 use tally_service::Chance;
 
 use super::chance::Draws;
 use super::driver::Deed;
 use super::instance::Role;
+use super::mix::Mix;
 use super::mutant::Mutant;
 use crate::crowd::Crowd;
 
@@ -21,6 +22,8 @@ const SHORT: u64 = 600;
 #[derive(Clone, Debug)]
 pub(crate) struct Profile {
     pub(crate) crowd: Crowd,
+    /// What is counted beside likes.
+    pub(crate) mix: Mix,
     /// Events said; steps they are said in.
     pub(crate) events: u64,
     pub(crate) steps: u64,
@@ -69,8 +72,13 @@ pub(crate) struct Profile {
 }
 
 impl Profile {
-    /// The schedule that `chance` draws.
-    pub(crate) fn draw(chance: &Chance, events: u64, mutant: Option<Mutant>, without: &BTreeSet<String>) -> Self {
+    /// The schedule that `chance` draws; `other` draws what is about other counters than likes.
+    pub(crate) fn draw(
+        [chance, other]: [&Chance; 2],
+        events: u64,
+        mutant: Option<Mutant>,
+        without: &BTreeSet<String>,
+    ) -> Self {
         let honesty = mutant.is_none_or(Mutant::is_of_honesty);
         let lossy = match mutant {
             Some(Mutant::CaptureOverTrim) => true,
@@ -79,16 +87,13 @@ impl Profile {
         };
         let recounting = mutant.is_none_or(|mutant| mutant.is_of_recount() || mutant.is_of_honesty())
             && (mutant.is_some() || chance.happens(70));
-        let crowd = Crowd {
-            posts: if mutant.is_some() { chance.between(1, 4) } else { chance.between(2, 12) },
-            users: chance.between(20, 200),
-            hot: chance.pick(&[0, 30, 60]),
-            unlikes: chance.between(20, 50),
-        };
+        let crowd = crowd(chance, mutant.is_some());
+        let steps = (events / 12).clamp(40, 1_000);
         let mut profile = Self {
             crowd,
+            mix: Mix::default(),
             events,
-            steps: (events / 12).clamp(40, 1_000),
+            steps,
             partitions: u32::try_from(chance.between(1, 4)).unwrap_or(1),
             shards: ShardCount::new(chance.pick(&[1, 2, 4])).expect("powers of two"),
             engine: engine(chance),
@@ -117,6 +122,9 @@ impl Profile {
             deeds: deeds(lossy, recounting, if events < SHORT { 4 } else { 1 }),
         };
         profile.longest_nap = profile.pace * 8;
+        if mutant.is_none() {
+            profile.count_more(other);
+        }
         if let Some(mutant) = mutant {
             profile.target(mutant, chance);
         }
@@ -125,21 +133,30 @@ impl Profile {
         profile
     }
 
+    /// There are other counters than likes, and what can go wrong with them does.
+    fn count_more(&mut self, other: &Chance) {
+        self.mix = Mix::draw(other, self.steps);
+        self.deeds.push((Deed::Garble, 3));
+        if !self.mix.early {
+            // A record that was passed before it was defined is in no sum, or is, once its fence goes back.
+            self.deeds.extend([(Deed::MoveBack, 5), (Deed::EditFence, 3)]);
+        }
+    }
+
+    /// Every counter that there can be.
+    pub(crate) fn counters(&self) -> impl Iterator<Item = CounterId> {
+        let names: Vec<CounterName> = self.mix.names().collect();
+        self.crowd.posts().flat_map(move |post| {
+            let each = |name: &CounterName| CounterId { post: post.clone(), name: name.clone() };
+            names.iter().map(each).collect::<Vec<_>>()
+        })
+    }
+
     /// Gives `mutant` what it needs to go wrong; the laws know nothing of it.
     fn target(&mut self, mutant: Mutant, chance: &Chance) {
         let mut weigh = |deed: Deed, weight: u64| self.deeds.push((deed, weight));
         match mutant {
-            Mutant::NoFence | Mutant::Presumed => {
-                (self.consumers, self.recounters) = (2, 0);
-                weigh(Deed::Freeze, 12);
-                weigh(Deed::Expire, 8);
-                let rule = match mutant {
-                    Mutant::NoFence => ghosts(chance.between(20, 80), 5_000, 0),
-                    // Without an answer for so long that many a freeze comes before it, and another's batch as well.
-                    _ => ghosts(chance.between(100, 400), 5_000, 2_000),
-                };
-                self.rules.push(rule.on("TransactWriteItems"));
-            }
+            Mutant::NoFence | Mutant::Presumed => self.target_rows(mutant, chance),
             Mutant::Pipelined => {
                 self.prefix = 3;
                 self.rules.push(ghosts(chance.between(20, 80), 3_000, 200).on("UpdateItem").table("like_counts"));
@@ -180,6 +197,20 @@ impl Profile {
             self.deeds.push((Deed::Ask, 25));
             self.steps = self.steps.max(60);
         }
+    }
+
+    /// The same for a mutant that spoils rows.
+    fn target_rows(&mut self, mutant: Mutant, chance: &Chance) {
+        let mut weigh = |deed: Deed, weight: u64| self.deeds.push((deed, weight));
+        (self.consumers, self.recounters) = (2, 0);
+        weigh(Deed::Freeze, 12);
+        weigh(Deed::Expire, 8);
+        let rule = match mutant {
+            Mutant::NoFence => ghosts(chance.between(20, 80), 5_000, 0),
+            // Without an answer for so long that many a freeze comes before it, and another's batch as well.
+            _ => ghosts(chance.between(100, 400), 5_000, 2_000),
+        };
+        self.rules.push(rule.on("TransactWriteItems"));
     }
 
     /// The same for a mutant that spoils windows by what it forgets.
@@ -233,6 +264,16 @@ impl Profile {
             }
             _ => (self.cached, self.cache_failing) = (true, 0),
         }
+    }
+}
+
+/// Few posts for a mutant: more happens to each.
+fn crowd(chance: &Chance, few: bool) -> Crowd {
+    Crowd {
+        posts: if few { chance.between(1, 4) } else { chance.between(2, 12) },
+        users: chance.between(20, 200),
+        hot: chance.pick(&[0, 30, 60]),
+        unlikes: chance.between(20, 50),
     }
 }
 

@@ -9,13 +9,13 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
+use tally_core::ids::{CounterId, CounterName, PostId};
 use tally_service::{Chance, Host, Stage, Stop};
 use tokio::time::{Instant, sleep, timeout};
 
 use super::chance::Draws;
-use super::door::Door;
+use super::door::{Door, Question};
 use super::world::World;
-use crate::crowd::Crowd;
 
 /// How long a client waits for an answer: longer than an instance stands still in most cases.
 const PATIENCE: Duration = Duration::from_secs(40);
@@ -53,7 +53,8 @@ pub(crate) struct Reader {
     pub(crate) name: String,
     pub(crate) door: Door,
     pub(crate) chance: Chance,
-    pub(crate) crowd: Crowd,
+    /// What it asks for: those of one post follow each other, likes first.
+    pub(crate) counters: Vec<CounterId>,
     /// The longest wait between two questions, in milliseconds, while something happens.
     pub(crate) pace: u64,
 }
@@ -63,7 +64,8 @@ impl Reader {
     pub(crate) fn start(self, host: &Host, world: &World) {
         let (honesty, breaches) = (world.honesty.clone(), world.breaches.clone());
         let (trace, pulse) = (world.trace.clone(), world.pulse.clone());
-        let posts: Vec<String> = self.crowd.all_counters().map(|id| id.post.as_str().to_owned()).collect();
+        let mut posts: Vec<PostId> = self.counters.iter().map(|id| id.post.clone()).collect();
+        posts.dedup();
         let name = self.name.clone();
         host.worker(Stage::Intake, &name, move |_: Stop| async move {
             let mut wait = Duration::ZERO;
@@ -90,11 +92,28 @@ impl Reader {
         });
     }
 
-    /// The posts of the next question: one, or several at once.
-    fn draw<'a>(&self, posts: &'a [String]) -> Vec<&'a str> {
-        let one = |_| posts[self.chance.place(posts.len())].as_str();
+    /// The next question: about likes, or where there are other counters about any of them.
+    fn draw(&self, posts: &[PostId]) -> Question {
+        if self.counters.len() == posts.len() || self.chance.happens(40) {
+            return Question::Likes(self.some(posts));
+        }
+        let one = self.counters[self.chance.place(self.counters.len())].clone();
+        match self.chance.below(3) {
+            0 => Question::One(one),
+            1 => Question::All(one.post),
+            _ => {
+                let names: Vec<CounterName> = self.counters.iter().map(|id| id.name.clone()).collect();
+                let names = self.some(&names[..names.len() / posts.len()]);
+                Question::Several(self.some(posts), names)
+            }
+        }
+    }
+
+    /// One of `all`, or several at once.
+    fn some<T: Clone + Ord>(&self, all: &[T]) -> Vec<T> {
+        let one = |_| all[self.chance.place(all.len())].clone();
         let several = if self.chance.happens(30) { self.chance.between(2, 6) } else { 1 };
-        let mut drawn: Vec<&str> = (0..several).map(one).collect();
+        let mut drawn: Vec<T> = (0..several).map(one).collect();
         drawn.sort_unstable();
         drawn.dedup();
         drawn

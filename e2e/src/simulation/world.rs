@@ -12,8 +12,8 @@ use tally_adapters::memory::{self, Memory, log::Broker};
 use tally_core::counter::Counter;
 use tally_core::ids::{CounterId, RowKey, Shard};
 use tally_core::ports::{
-    ChangeStream, Checkpoints, CounterMaps, Counts, Cursor, FencedRows, Gaps as _, Markers, Positions as _,
-    RecountQueue as _, Recounts, Rows, Segment, ShardState, TopicReader,
+    ChangeStream, Checkpoints, CounterMaps, Counts, Cursor, Gaps as _, Markers, Positions as _, RecountQueue as _, Recounts,
+    Rows, ScannedRow, Segment, ShardState, TopicReader,
 };
 use tally_core::time::UnixMillis;
 use tally_core::window::WindowRun;
@@ -25,6 +25,7 @@ use super::coverage::Coverage;
 use super::events::{LETTERS, TOPIC};
 use super::history::History;
 use super::laws::Honesty;
+use super::moves::Moves;
 use super::profile::Profile;
 use super::readers::Pulse;
 use super::trace::Trace;
@@ -44,6 +45,7 @@ pub(crate) struct World {
     pub(crate) coverage: Coverage,
     pub(crate) breaches: Breaches,
     pub(crate) history: History,
+    pub(crate) moves: Moves,
     pub(crate) honesty: Honesty,
     pub(crate) pulse: Pulse,
     /// What the harness itself runs beside the processes.
@@ -53,7 +55,6 @@ pub(crate) struct World {
 
 /// The harness's own ports of the tables, which no fault of a process reaches.
 pub(crate) struct Calm {
-    pub(crate) likes: dynamodb::Likes,
     rows: dynamodb::Rows,
     pub(crate) counts: dynamodb::Counts,
     pub(crate) checkpoints: dynamodb::Checkpoints,
@@ -77,13 +78,12 @@ impl World {
         let wire = Wire::new("observer", &emulator, &trace, &coverage);
         let connection = Connection::in_process(&settings(), wire, BEGAN);
         dynamodb::ensure_tables(&connection).await.context("cannot create the tables")?;
-        let history = History::of(&emulator)?;
+        let (history, moves) = (History::of(&emulator)?, Moves::of(&emulator)?);
         let honesty = Honesty::of(history.clone(), profile.engine.stream_delay, profile.engine.stream_reorder);
         let broker = Broker::new();
         broker.create_topic(TOPIC, profile.partitions);
         broker.create_topic(LETTERS, 1);
         let calm = Calm {
-            likes: dynamodb::Likes::new(&connection, profile.shards),
             rows: dynamodb::Rows::new(&connection),
             counts: dynamodb::Counts::new(&connection),
             checkpoints: dynamodb::Checkpoints::new(&connection),
@@ -93,7 +93,21 @@ impl World {
         let cache = Memory::new(BEGAN, 1).cache();
         let clock = Clock::starting_at(BEGAN);
         let (breaches, pulse, host) = (Breaches::default(), Pulse::new(), Host::new("harness").with_clock(clock));
-        Ok(Self { emulator, broker, cache, clock, trace, coverage, breaches, history, honesty, pulse, host, calm })
+        Ok(Self {
+            emulator,
+            broker,
+            cache,
+            clock,
+            trace,
+            coverage,
+            breaches,
+            history,
+            moves,
+            honesty,
+            pulse,
+            host,
+            calm,
+        })
     }
 
     /// What `look` finds while no request fails and none is late, so that no time passes meanwhile.
@@ -110,18 +124,12 @@ impl World {
         self.emulator.set_faults(rules.to_vec());
     }
 
-    /// How far each partition's fence is.
-    pub(crate) async fn fences(&self) -> anyhow::Result<BTreeMap<u32, (u64, u64)>> {
-        let fences = self.calm.likes.fences(TOPIC).await?;
-        Ok(fences.into_iter().map(|(partition, fence)| (partition.index, (fence.offset.0, fence.cfg))).collect())
-    }
-
-    /// Every row there is, by its row key.
-    pub(crate) async fn rows(&self) -> anyhow::Result<BTreeSet<(String, String)>> {
-        let (mut rows, mut after): (_, Option<Cursor>) = (BTreeSet::new(), None);
+    /// Every row there is.
+    pub(crate) async fn rows(&self) -> anyhow::Result<Vec<ScannedRow>> {
+        let (mut rows, mut after): (_, Option<Cursor>) = (Vec::new(), None);
         loop {
             let page = self.calm.rows.scan(Segment { index: 0, of: 1 }, after.as_ref()).await?;
-            rows.extend(page.items.into_iter().map(|row| (row.pk, row.sort)));
+            rows.extend(page.items);
             after = page.next;
             if after.is_none() {
                 return Ok(rows);
@@ -134,12 +142,9 @@ impl World {
         &self,
         ids: impl Iterator<Item = CounterId>,
     ) -> anyhow::Result<BTreeMap<CounterId, Counter>> {
-        let mut counters = BTreeMap::new();
-        for id in ids {
-            let counter = self.calm.counts.counter(&id).await?.unwrap_or_default();
-            counters.insert(id, counter);
-        }
-        Ok(counters)
+        let ids: Vec<CounterId> = ids.collect();
+        let found = self.calm.counts.counters(&ids).await?;
+        ids.into_iter().zip(found).map(|(id, found)| Ok((id, found?.unwrap_or_default()))).collect()
     }
 
     /// The stream shards' checkpoints.

@@ -91,7 +91,10 @@ impl Pool {
         let output = command.stderr(Stdio::piped()).output().context("cannot start a schedule")?;
         let said = String::from_utf8_lossy(&output.stderr);
         ensure!(output.status.success(), "schedule {} ended with {}: {said}", order.seed, output.status);
-        let mut outcome: Outcome = serde_json::from_slice(&output.stdout).context("cannot read an outcome")?;
+        // Operators' commands print before it.
+        let printed = output.stdout.trim_ascii_end();
+        let last = printed.rsplit(|byte| *byte == b'\n').next().unwrap_or_default();
+        let mut outcome: Outcome = serde_json::from_slice(last).context("cannot read an outcome")?;
         if let Some(broken) = outcome.broken.as_mut().filter(|_| said.contains("panicked")) {
             *broken = format!("{broken}: {}", said.trim());
         }

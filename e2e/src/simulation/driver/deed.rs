@@ -38,11 +38,17 @@ pub(crate) enum Deed {
     Ask,
     /// A counter is changed by hand.
     Inject,
+    /// Rows whose weight is not readable are put beside a counter's, and taken away after a while.
+    Garble,
+    /// An operator moves a fence back by command.
+    MoveBack,
+    /// A fence is moved back by hand, and an operator sees to it after a while.
+    EditFence,
 }
 
 impl Deed {
     /// All of them that do something.
-    pub(crate) const ALL: [Self; 21] = [
+    pub(crate) const ALL: [Self; 24] = [
         Self::Crash,
         Self::Stop,
         Self::Freeze,
@@ -64,6 +70,9 @@ impl Deed {
         Self::Skew,
         Self::Ask,
         Self::Inject,
+        Self::Garble,
+        Self::MoveBack,
+        Self::EditFence,
     ];
 
     /// Its name in the counts of what was done.
@@ -91,6 +100,9 @@ impl Deed {
             Self::Skew => "clock_jump",
             Self::Ask => "recount_asked",
             Self::Inject => "drift_injected",
+            Self::Garble => "weight_unreadable",
+            Self::MoveBack => "fence_moved_back",
+            Self::EditFence => "fence_edited",
         }
     }
 }

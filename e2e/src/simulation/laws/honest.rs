@@ -13,26 +13,39 @@
 //! - the answer ends the span when its reader has it, which is later than when the API made it;
 //! - a counter that was changed by hand says nothing of it: until a recount has undone the change, the number may differ
 //!   by what was put in, and by no more.
+//!
+//! A row whose weight is not readable counts for nothing, and no answer is exact while there is one: from the moment that
+//! `as_of` says on it is known to be there.
 
 use std::collections::BTreeMap;
+use std::fmt::Write as _;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::time::Duration;
 
 use serde::Deserialize;
-use tally_core::ids::{CounterId, PostId};
+use tally_core::ids::{CounterId, CounterKind, CounterName, PostId};
 use tally_core::time::UnixMillis;
 
 use super::super::history::History;
+use super::super::mix::named;
 
 /// A count as the API answers it.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
 pub(crate) struct Answer {
     pub(crate) post_id: String,
-    pub(crate) likes: u64,
+    #[serde(default = "likes")]
+    pub(crate) counter: String,
+    #[serde(alias = "likes")]
+    pub(crate) value: i64,
     pub(crate) version: u64,
     pub(crate) exact: bool,
     pub(crate) as_of: u64,
+}
+
+/// What answers are about that name no counter.
+fn likes() -> String {
+    CounterName::LIKES.to_string()
 }
 
 /// The law, and what it has judged; clones are the same.
@@ -96,23 +109,28 @@ impl Honesty {
         exact.fetch_add(1, Ordering::Relaxed);
         let ahead = Duration::from_millis(ahead.load(Ordering::Relaxed));
         let from = UnixMillis(answer.as_of).minus(*delay).minus(*reorder).minus(ahead);
-        let (least, greatest) = history.bounds(&CounterId::likes(PostId::new(&answer.post_id).ok()?), from, *reorder);
+        let id = CounterId { post: PostId::new(&answer.post_id).ok()?, name: named(&answer.counter) };
+        let (least, greatest) = history.bounds(&id, from, *reorder);
         let injected = injected.lock().unwrap_or_else(PoisonError::into_inner);
-        let (lowered, raised) = injected.get(&answer.post_id).copied().unwrap_or_default();
-        let likes = i64::try_from(answer.likes).unwrap_or(i64::MAX);
+        let (lowered, raised) = injected.get(&*id.stored()).copied().unwrap_or_default();
         // Fewer than none are answered as none.
-        let lawful = (least + lowered).max(0)..=(greatest + raised).max(0);
-        if lawful.contains(&likes) {
+        let least_shown = if id.name.kind() == CounterKind::Set { 0 } else { i64::MIN };
+        let lawful = (least + lowered).max(least_shown)..=(greatest + raised).max(least_shown);
+        let unreadable = history.unreadable_since(&id).filter(|since| *since < from);
+        if lawful.contains(&answer.value) && unreadable.is_none() {
             return None;
         }
         lies.fetch_add(1, Ordering::Relaxed);
-        let Answer { post_id, version, as_of, .. } = answer;
-        let lie = format!(
-            "{post_id} was answered as exactly {likes} (version {version}, as of {as_of}), and its rows have been between \
+        let Answer { value, version, as_of, .. } = answer;
+        let mut lie = format!(
+            "{id} was answered as exactly {value} (version {version}, as of {as_of}), and its rows have been between \
              {} and {} from {from} on",
             lawful.start(),
             lawful.end()
         );
+        if let Some(since) = unreadable {
+            let _ = write!(lie, ", and one of them is not readable since {since}");
+        }
         first_lie.get_or_init(|| lie.clone());
         Some(lie)
     }
@@ -139,22 +157,22 @@ mod tests {
 
     use super::*;
 
-    fn likes() -> CounterId {
-        CounterId::likes(PostId::new("p").expect("an id"))
+    fn of_post(name: CounterName) -> CounterId {
+        CounterId { post: PostId::new("p").expect("an id"), name }
     }
 
     /// Rows that go 20, 10 at 1,000 and 13 at 2,000.
     fn honesty(settles: u64) -> Honesty {
         let history = History::default();
-        let key = RowKey { counter: likes(), shard: Shard::new(0).expect("a shard") };
+        let key = RowKey { counter: of_post(CounterName::LIKES), shard: Shard::new(0).expect("a shard") };
         for (at, change) in [(1, 20), (1_000, -10), (2_000, 3)] {
             history.add(key.clone(), UnixMillis(at), change);
         }
         Honesty::of(history, Duration::from_millis(settles), Duration::ZERO)
     }
 
-    fn answer(likes: u64, as_of: u64) -> Answer {
-        Answer { post_id: "p".to_owned(), likes, version: 7, exact: true, as_of }
+    fn answer(value: i64, as_of: u64) -> Answer {
+        Answer { post_id: "p".to_owned(), counter: "likes".to_owned(), value, version: 7, exact: true, as_of }
     }
 
     #[test]
@@ -179,10 +197,33 @@ mod tests {
         assert_eq!(strict.lie(&answer(20, 1_400)), None);
         assert!(strict.lie(&answer(20, 1_401)).is_some());
         assert!(late.lie(&answer(17, 2_500)).is_some());
-        late.injected(&likes(), 4);
-        late.injected(&likes(), -2);
+        late.injected(&of_post(CounterName::LIKES), 4);
+        late.injected(&of_post(CounterName::LIKES), -2);
         assert_eq!(late.lie(&answer(17, 2_500)), None);
         assert_eq!(late.lie(&answer(11, 2_500)), None);
         assert!(late.lie(&answer(18, 2_500)).is_some());
+    }
+
+    #[test]
+    fn a_sum_may_be_below_zero_and_likes_and_sums_of_one_post_are_apart() {
+        let history = History::default();
+        let key = RowKey { counter: of_post(named("score")), shard: Shard::new(0).expect("a shard") };
+        history.add(key, UnixMillis(1), -5);
+        let honesty = Honesty::of(history, Duration::ZERO, Duration::ZERO);
+        let score = |value| Answer { counter: "score".to_owned(), ..answer(value, 10) };
+        assert_eq!(honesty.lie(&score(-5)), None);
+        assert!(honesty.lie(&score(0)).is_some() && honesty.lie(&score(-6)).is_some());
+        assert_eq!(honesty.lie(&answer(0, 10)), None);
+    }
+
+    #[test]
+    fn no_answer_is_exact_while_a_row_is_not_readable_that_was_there_before_as_of() {
+        let honesty = honesty(0);
+        let counter = of_post(CounterName::LIKES);
+        honesty.0.history.unreadable(&counter, UnixMillis(2_500), 1);
+        assert_eq!(honesty.lie(&answer(13, 2_500)), None, "it may not be known yet");
+        assert!(honesty.lie(&answer(13, 2_501)).is_some());
+        honesty.0.history.unreadable(&counter, UnixMillis(2_600), -1);
+        assert_eq!(honesty.lie(&answer(13, 2_700)), None);
     }
 }

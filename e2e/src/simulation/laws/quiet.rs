@@ -1,4 +1,4 @@
-//! Counts against rows, when all is quiet.
+//! Counts against rows, and against what was said, when all is quiet.
 
 use std::collections::BTreeMap;
 
@@ -8,6 +8,7 @@ use tally_core::ids::{CounterId, RowKey, ShardCount};
 
 /// Rows and counters when nothing is on its way.
 pub(crate) struct Quiet<'a> {
+    /// What the rows of each row key weigh.
     pub(crate) rows: &'a BTreeMap<RowKey, i64>,
     pub(crate) counters: &'a BTreeMap<CounterId, Counter>,
     pub(crate) shards: ShardCount,
@@ -36,7 +37,7 @@ pub(crate) fn exact(quiet: &Quiet<'_>) -> anyhow::Result<()> {
         );
     }
     for (id, counter) in quiet.counters {
-        ensure!(counter.is_sound(), "the counter of {id} says that it may be wrong: {counter:?}");
+        ensure!(counter.is_sound_as(id.name.kind()), "the counter of {id} says that it may be wrong: {counter:?}");
     }
     Ok(())
 }
@@ -52,5 +53,16 @@ pub(crate) fn held(quiet: &Quiet<'_>, changes: &BTreeMap<RowKey, i64>) -> anyhow
             quiet.counters[&key.counter]
         );
     }
+    Ok(())
+}
+
+/// Every count is what was said, without a look at the rows.
+pub(crate) fn said(quiet: &Quiet<'_>, totals: &BTreeMap<&CounterId, i64>) -> anyhow::Result<()> {
+    for (id, counter) in quiet.counters {
+        let total = totals.get(id).copied().unwrap_or(0);
+        ensure!(counter.likes == total, "{id} is counted as {}, and what was said comes to {total}", counter.likes);
+    }
+    let uncounted = totals.iter().find(|(id, total)| **total != 0 && !quiet.counters.contains_key(*id));
+    ensure!(uncounted.is_none(), "{uncounted:?} was said, and there is no such counter");
     Ok(())
 }
