@@ -20,15 +20,18 @@ pub(in crate::routes) const PATH: &str = "/v1/posts/{post_id}/counters/{counter}
 
 /// What shards are decided by: a number, or else how many see the post.
 #[derive(Debug, Default, Deserialize, ToSchema)]
-#[serde(deny_unknown_fields, default)]
+#[serde(deny_unknown_fields)]
 pub(in crate::routes) struct ShardsRequest {
     /// How many: a power of two from the deployment's number of shards to 64. It wins over the other fields.
+    #[serde(default)]
     #[schema(value_type = u64, minimum = 1, maximum = 256, example = 32)]
     number_of_shards: Option<u64>,
     /// How many follow the post's author.
+    #[serde(default)]
     #[schema(value_type = u64, example = 50_000_000)]
     followers_count: Option<u64>,
     /// Who sees the post; `public` where it is left out.
+    #[serde(default)]
     #[schema(value_type = PostType)]
     post_type: Option<PostType>,
 }
