@@ -13,13 +13,14 @@ const POLICY: &str = "default-src 'none'; script-src 'self'; style-src 'self'; i
 const SCRIPT: &str = "text/javascript; charset=utf-8";
 
 /// Every file, by its path.
-pub(super) static ASSETS: [Asset; 9] = [
+pub(super) static ASSETS: [Asset; 10] = [
     Asset { path: "/", kind: "text/html; charset=utf-8", text: include_str!("assets/index.html") },
     Asset { path: "/page.css", kind: "text/css; charset=utf-8", text: include_str!("assets/page.css") },
     Asset { path: "/favicon.svg", kind: "image/svg+xml", text: include_str!("assets/favicon.svg") },
     Asset { path: "/page.js", kind: SCRIPT, text: include_str!("assets/page.js") },
     Asset { path: "/page/dom.js", kind: SCRIPT, text: include_str!("assets/page/dom.js") },
     Asset { path: "/page/live.js", kind: SCRIPT, text: include_str!("assets/page/live.js") },
+    Asset { path: "/page/counters.js", kind: SCRIPT, text: include_str!("assets/page/counters.js") },
     Asset { path: "/page/chart.js", kind: SCRIPT, text: include_str!("assets/page/chart.js") },
     Asset { path: "/page/posts.js", kind: SCRIPT, text: include_str!("assets/page/posts.js") },
     Asset { path: "/page/stack.js", kind: SCRIPT, text: include_str!("assets/page/stack.js") },

@@ -132,6 +132,38 @@ def heart(browser):
     return browser.run("return document.querySelector('#focus .heart').getAttribute('aria-pressed')")
 
 
+def every_counter_of_a_post_is_shown_and_can_be_used(browser):
+    show(browser, f"checked-{secrets.token_hex(4)}")
+    counted = lambda name: number(browser, f'#focus .others [data-counter="{name}"] .count')  # noqa: E731
+    for name in ("retweets", "replies", "views"):
+        browser.until(f"{name} are shown", lambda: counted(name) == 0)
+    used = lambda name: browser.find(f'#focus .use[data-counter="{name}"]')  # noqa: E731
+    pressed = "return document.querySelector('#focus .use[data-counter=\"retweets\"]').getAttribute('aria-pressed')"
+    for wanted, count in (("true", 1), ("false", 0)):
+        used("retweets").click()
+        browser.until("the button shows it", lambda: browser.run(pressed) == wanted)
+        browser.until("the retweets follow", lambda: counted("retweets") == count)
+        idle(browser)
+    for count in (1, 2):
+        used("replies").click()
+        browser.until("each reply counts", lambda: counted("replies") == count)
+        idle(browser)
+        used("views").click()
+        browser.until("each view counts", lambda: counted("views") == count)
+        idle(browser)
+    assert number(browser, "#focus .count") == 0, "likes are a counter of their own"
+    browser.run("document.querySelector('#focus .use[data-counter=\"retweets\"]').focus()")
+    browser.press(" ")
+    browser.until("a space retweets", lambda: counted("retweets") == 1)
+    assert browser.run("return document.activeElement.matches('#focus .use[data-counter=\"retweets\"]')"), "focus stays"
+    exact = "return [...document.querySelectorAll('#focus .others .exact')].map((node) => node.textContent)"
+    browser.until("each says how sure it is", lambda: browser.run(exact) == ["exact"] * 3)
+
+
+def idle(browser):
+    browser.until("nothing is under way", lambda: not browser.run("return document.querySelector('#focus [aria-busy=\"true\"]')"))
+
+
 def windows_beyond_the_browsers_connections_stay_alive(browser):
     first, url = browser.window(), browser.run("return location.href")
     more = []
@@ -302,6 +334,7 @@ def the_hottest_posts_stand_in_the_order_of_the_numbers_shown(browser):
 AT_A_DESK = [
     the_figures_and_the_counts_move,
     a_like_appears_in_a_second_window_and_an_unlike_too,
+    every_counter_of_a_post_is_shown_and_can_be_used,
     windows_beyond_the_browsers_connections_stay_alive,
     a_hostile_id_is_a_text_and_can_be_liked,
     an_id_that_is_none_is_refused_in_words,
@@ -355,6 +388,7 @@ def the_count_stays_beside_the_buttons_that_change_it(browser):
 
 ON_A_PHONE = [
     the_figures_and_the_counts_move,
+    every_counter_of_a_post_is_shown_and_can_be_used,
     nothing_is_wider_than_a_phone,
     a_finger_meets_no_small_button,
     the_count_stays_beside_the_buttons_that_change_it,

@@ -23,8 +23,8 @@ async function place(places) {
   return null;
 }
 
-/** Reads events until the source breaks, is silent for longer than `silence`, or `signal` aborts. */
-function listen(url, silence, signal, heard) {
+/** Reads events of these `names` until the source breaks, is silent for longer than `silence`, or `signal` aborts. */
+function listen(url, names, silence, signal, heard) {
   return new Promise((ended) => {
     const source = new EventSource(url);
     let timer;
@@ -41,25 +41,26 @@ function listen(url, silence, signal, heard) {
     alive();
     signal.addEventListener("abort", end);
     source.onerror = end;
-    source.onmessage = (event) => {
+    const take = (event) => {
       alive();
       heard(JSON.parse(event.data), "events");
     };
+    for (const name of names) source.addEventListener(name, take);
   });
 }
 
 /**
- * Follows `events` (a URL), or `ask()` while there is no place, until the function it returns is called.
+ * Follows `events` (a URL; those called `names`, or without a name), or `ask()` while there is no place, until the function it returns is called.
  * `heard(value, how)` is told each value; `lost()` that there was none.
  */
-export function follow({ places, events, silence, ask, heard, lost }) {
+export function follow({ places, events, names = ["message"], silence, ask, heard, lost }) {
   const over = new AbortController();
   const tell = (value, how) => over.signal.aborted || heard(value, how);
   (async () => {
     while (!over.signal.aborted) {
       const leave = await place(places);
       if (leave) {
-        if (!over.signal.aborted) await listen(events, silence, over.signal, tell);
+        if (!over.signal.aborted) await listen(events, names, silence, over.signal, tell);
         leave();
         if (!over.signal.aborted) lost?.();
       } else if (ask) {

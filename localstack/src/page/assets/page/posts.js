@@ -1,5 +1,6 @@
-// Posts: their counts as they move, and liking and unliking them by hand, all through the public API.
+// Posts: their counters as they move, and using them by hand, all through the public API.
 
+import { COUNTERS, others } from "./counters.js";
 import { byId, clock, el, list, mark, number, say, span } from "./dom.js";
 import { follow, post as send, request } from "./live.js";
 
@@ -13,6 +14,9 @@ const EXACT = {
 };
 const utf8 = new TextEncoder();
 
+/** A name that there is not yet. */
+const fresh = () => [...crypto.getRandomValues(new Uint8Array(8))].map((byte) => byte.toString(16).padStart(2, "0")).join("");
+
 /** What is wrong with an id; nothing if it may be one. */
 function fault(id) {
   if (id === "") return "is empty";
@@ -24,11 +28,12 @@ function fault(id) {
   return null;
 }
 
-const likesOf = (post) => `/v1/posts/${encodeURIComponent(post)}/likes`;
-const likeOf = (post, user) => `${likesOf(post)}/${encodeURIComponent(user)}`;
+const countersOf = (post) => `/v1/posts/${encodeURIComponent(post)}/counters`;
+const memberOf = (post, counter, member) => `${countersOf(post)}/${counter}/members/${encodeURIComponent(member)}`;
 
 /** The posts of the page; `now()` is the stack's time. */
 export function posts(now) {
+  // By post: the value of each counter, and in which of them this person is.
   const counts = new Map();
   const mine = new Map();
   const busy = new Set();
@@ -48,7 +53,7 @@ export function posts(now) {
     const heart = el("button", { type: "button", class: "heart" }, el("span", { class: "sign", "aria-hidden": "true" }));
     const label = el("span", { class: large ? "label" : "label hidden" });
     heart.append(label);
-    heart.addEventListener("click", () => toggle(post));
+    heart.addEventListener("click", () => use(post, "likes"));
     const name = large ? el("h3", { class: "id" }, post) : el("button", { type: "button", class: "id" }, post);
     if (!large) name.addEventListener("click", () => show(post));
     const count = el("span", { class: "count" }, "–");
@@ -56,19 +61,22 @@ export function posts(now) {
     const fresh = el("span", { class: "fresh" });
     const root = large ? el("article", { class: "post" }) : el("li", { class: "post" });
     root.append(heart, name, el("span", { class: "numbers" }, count, exact, fresh));
-    return { root, post, large, heart, label, name, count, exact, fresh };
+    const rest = large ? others((counter) => use(post, counter)) : null;
+    if (rest) root.append(rest.root);
+    return { root, post, large, heart, label, name, count, exact, fresh, rest };
   }
 
   function fill(view) {
     const { post, large } = view;
-    const known = counts.get(post);
-    const liked = mine.get(post) ?? false;
+    const known = counts.get(post)?.likes;
+    const liked = mine.get(post)?.likes ?? false;
+    view.rest?.fill(counts.get(post), mine.get(post) ?? {}, (counter) => busy.has(`${counter} ${post}`), EXACT);
     mark(view.heart, "aria-pressed", liked);
-    mark(view.heart, "aria-busy", busy.has(post));
+    mark(view.heart, "aria-busy", busy.has(`likes ${post}`));
     say(view.label, large ? (liked ? "Liked" : "Like") : `${liked ? "Liked" : "Like"} ${post}`);
     if (!large) mark(view.name, "aria-current", post === focus);
     if (!known) return;
-    say(view.count, number(known.likes));
+    say(view.count, number(known.value));
     mark(view.exact, "data-exact", known.exact);
     mark(view.exact, "title", EXACT[known.exact]);
     say(view.exact, known.exact ? "exact" : "not exact");
@@ -88,11 +96,11 @@ export function posts(now) {
     showList(shown);
     showFocus(focus === null ? [] : [focus]);
     // The same once more beside the buttons that change it: on a phone the post itself is far up.
-    const known = counts.get(focus);
+    const known = counts.get(focus)?.likes;
     beside.hidden = known === undefined;
     if (beside.hidden) return;
     say(besideId, focus);
-    say(besideCount, number(known.likes));
+    say(besideCount, number(known.value));
     mark(besideExact, "data-exact", known.exact);
     say(besideExact, known.exact ? "exact" : "not exact");
   };
@@ -101,7 +109,7 @@ export function posts(now) {
   function rank() {
     const pointed = matchMedia("(hover: hover)").matches && hot.matches(":hover");
     if (pointed || hot.querySelector(":focus-visible") || performance.now() - touched < STILL) return;
-    const likes = (post) => counts.get(post)?.likes ?? -1;
+    const likes = (post) => counts.get(post)?.likes?.value ?? -1;
     shown = [...candidates].sort((a, b) => likes(b) - likes(a) || (likes(a) < 0 ? 0 : a < b ? -1 : 1)).slice(0, SHOWN);
   }
   hot.addEventListener("touchstart", () => (touched = performance.now()), { passive: true });
@@ -114,9 +122,11 @@ export function posts(now) {
 
   /** Takes a count, unless a newer one is known: answers may overtake each other. */
   function take(count) {
-    const known = counts.get(count.post_id);
+    const all = counts.get(count.post_id) ?? {};
+    const known = all[count.counter];
     if (known && known.version > count.version) return;
-    counts.set(count.post_id, known && known.version === count.version && known.as_of > count.as_of ? { ...count, as_of: known.as_of } : count);
+    const same = known && known.version === count.version && known.as_of > count.as_of;
+    counts.set(count.post_id, { ...all, [count.counter]: same ? { ...count, as_of: known.as_of } : count });
   }
 
   function show(post) {
@@ -138,7 +148,8 @@ export function posts(now) {
     if (focus === null || document.hidden) return;
     unfollow = follow({
       places: ["tally-post-1", "tally-post-2"],
-      events: `${likesOf(focus)}:stream`,
+      events: `${countersOf(focus)}:stream`,
+      names: Object.keys(COUNTERS),
       heard: (count) => {
         take(count);
         draw();
@@ -146,17 +157,17 @@ export function posts(now) {
     });
   }
 
-  /** Asks for every count shown, which also says how fresh it is, and for some of our own likes. */
+  /** Asks for every count shown, which also says how fresh it is, and for what this person is in. */
   async function tick() {
     const asked = listed();
     if (asked.length === 0 || document.hidden) return;
-    turn += 1;
-    // Of the list one by one: each is a request of its own.
-    const own = new Set([focus, shown[turn % shown.length], ...[focus, ...shown].filter((post) => !mine.has(post))]);
+    const person = user;
+    // What is begun or ends meanwhile says more of this person than what was asked for before.
+    const before = turn;
     try {
-      const answer = await send("/v1/likes:batchGet", { post_ids: asked });
+      const answer = await send("/v1/counters:batchGet", { post_ids: asked, counters: Object.keys(COUNTERS), member: person });
       answer.counts.forEach(take);
-      await Promise.all([...own].filter((post) => post != null).map(refresh));
+      if (person === user && before === turn) answer.counts.forEach(own);
       if (!reached) tell("The counts are back.");
       reached = true;
     } catch (error) {
@@ -167,44 +178,49 @@ export function posts(now) {
     draw();
   }
 
-  async function refresh(post) {
-    const asked = user;
-    const { liked } = await request(likeOf(post, asked));
-    if (asked === user && !busy.has(post)) mine.set(post, liked);
+  /** Takes whether this person is in a counter, unless they are just changing it. */
+  function own({ post_id: post, counter, mine: present }) {
+    if (present === undefined || busy.has(`${counter} ${post}`)) return;
+    mine.set(post, { ...mine.get(post), [counter]: present });
   }
 
-  /** Likes or unlikes; one at a time, since the order of one user's events is what counts. */
-  async function toggle(post) {
-    if (busy.has(post)) return;
-    const wanted = !(mine.get(post) ?? false);
-    const verb = wanted ? "Liked" : "Unliked";
+  /** Does what the counter's button says; one at a time, since the order of one person's events is what counts. */
+  async function use(post, counter) {
+    const { verb, done, undone, member: kind } = COUNTERS[counter];
+    const key = `${counter} ${post}`;
+    if (busy.has(key)) return;
+    const toggles = undone !== undefined;
+    const wanted = !(toggles && mine.get(post)?.[counter]);
+    const member = kind === "person" ? user : `reply-${fresh()}`;
+    const said = `${wanted ? done : undone} ${post}`;
     const began = performance.now();
     const took = () => span(performance.now() - began);
-    busy.add(post);
-    mine.set(post, wanted);
+    busy.add(key);
+    turn += 1;
+    if (toggles) mine.set(post, { ...mine.get(post), [counter]: wanted });
     draw();
     try {
-      await request(likeOf(post, user), { method: wanted ? "PUT" : "DELETE" });
+      if (kind) await request(memberOf(post, counter, member), { method: wanted ? "PUT" : "DELETE" });
+      else await send(`${countersOf(post)}/${counter}/events`, { action: "increment" });
       const acknowledged = took();
-      if (await landed(post, wanted)) {
-        tell(`${verb} ${post}: Kafka acknowledged after ${acknowledged}, the row shows it after ${took()}.`);
-      } else {
-        tell(`${verb} ${post}: Kafka acknowledged after ${acknowledged}, but no row shows it after ${took()}.`, true);
-      }
+      if (!kind) tell(`${said}: Kafka acknowledged after ${acknowledged}, the number follows.`);
+      else if (await landed(post, counter, member, wanted)) tell(`${said}: Kafka acknowledged after ${acknowledged}, the row shows it after ${took()}.`);
+      else tell(`${said}: Kafka acknowledged after ${acknowledged}, but no row shows it after ${took()}.`, true);
     } catch (error) {
       tell(`${verb} ${post}? ${error.message}.`, true);
+      if (toggles) mine.set(post, { ...mine.get(post), [counter]: undefined });
     }
-    busy.delete(post);
-    await refresh(post).catch(() => mine.delete(post));
+    busy.delete(key);
+    turn += 1;
     await tick();
   }
 
   /** Whether the row says what is wanted, sooner or later. */
-  async function landed(post, wanted) {
+  async function landed(post, counter, member, wanted) {
     const until = performance.now() + 20_000;
     while (performance.now() < until) {
-      const { liked } = await request(likeOf(post, user)).catch(() => ({}));
-      if (liked === wanted) return true;
+      const { present } = await request(memberOf(post, counter, member)).catch(() => ({}));
+      if (present === wanted) return true;
       await new Promise((done) => setTimeout(done, 50));
     }
     return false;
