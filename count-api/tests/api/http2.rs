@@ -184,12 +184,31 @@ fn frame(kind: u8, flags: u8, stream: u32, payload: &[u8]) -> Vec<u8> {
     [&length[1..], &[kind, flags], &stream.to_be_bytes(), payload].concat()
 }
 
+/// The codes with which a connection was told to end.
+fn codes(mut frames: &[u8]) -> Vec<u32> {
+    const GO_AWAY: u8 = 7;
+    let mut codes = Vec::new();
+    while let Some((head, rest)) = frames.split_at_checked(9) {
+        let length = usize::from(head[1]) << 8 | usize::from(head[2]);
+        let Some((payload, rest)) = rest.split_at_checked(length) else { break };
+        if head[3] == GO_AWAY {
+            codes.push(u32::from_be_bytes(payload[4..8].try_into().unwrap()));
+        }
+        frames = rest;
+    }
+    codes
+}
+
 #[tokio::test]
 async fn a_flood_of_requests_taken_back_is_hung_up_on() {
     const HEADERS: u8 = 1;
     const RESET: u8 = 3;
     const SETTINGS: u8 = 4;
-    let api = Api::start(Config::default(), With::default()).await;
+    const ENHANCE_YOUR_CALM: u32 = 11;
+    let mut config = Config::default();
+    // Nothing but the flood ends it here.
+    config.limits.head_time = 2 * DEADLINE;
+    let api = Api::start(config, With::default()).await;
     let mut stream = TcpStream::connect(api.address).await.unwrap();
     let mut flood = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n".to_vec();
     flood.extend(frame(SETTINGS, 0, 0, &[]));
@@ -205,5 +224,6 @@ async fn a_flood_of_requests_taken_back_is_hung_up_on() {
     let flooding = async { _ = writing.write_all(&flood).await };
     let hung_up = async { _ = timeout(DEADLINE, reading.read_to_end(&mut rest)).await.expect("it is hung up on") };
     tokio::join!(flooding, hung_up);
+    assert!(codes(&rest).contains(&ENHANCE_YOUR_CALM), "{:?}", codes(&rest));
     assert_eq!(get(api.address, "/v1/posts/p/likes").await.status, 200, "others are answered");
 }
