@@ -1,6 +1,6 @@
 //! Keys of counters survive being written down, whatever is in an id, and no two things share one.
 
-use std::collections::HashSet;
+use std::collections::BTreeSet;
 
 use proptest::prelude::{Strategy, any, prop_assert, prop_assert_eq, proptest};
 use proptest::sample::select;
@@ -84,7 +84,7 @@ fn no_two_counters_of_short_ids_share_a_key() {
     let name = |name, kind| CounterName::new(name, kind).unwrap();
     let names = [CounterName::LIKES, name("v", CounterKind::Set), name("v", CounterKind::Sum)];
     let deployments = ["", "v", "0", "likes"].map(CachePrefix::of_tables);
-    let (mut rows, mut counts, mut cached, mut counters) = (HashSet::new(), HashSet::new(), HashSet::new(), 0);
+    let (mut rows, mut counts, mut cached, mut counters) = (BTreeSet::new(), BTreeSet::new(), BTreeSet::new(), 0);
     for id in short_ids() {
         for name in &names {
             let counter = CounterId { post: PostId::new(&id).unwrap(), name: name.clone() };
