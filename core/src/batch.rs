@@ -129,11 +129,11 @@ impl Batch {
             self.full = true;
             return Taken::Full;
         };
-        let does = match event.deed {
-            Deed::Member { present, .. } => Does::Member(present),
-            Deed::Amount(n) => Does::Cell(n),
+        let deed = match event.deed {
+            Deed::Member { present, .. } => RowDeed::Member(present),
+            Deed::Amount(n) => RowDeed::Amount(n),
         };
-        self.taken.events.push(Taking { offset, row, does, at: event.at });
+        self.taken.events.push(RowEvent { offset, row, deed, at: event.at });
         self.count(offset, bytes, now);
         Taken::Taken
     }
@@ -246,21 +246,22 @@ struct Row {
     user: Option<UserId>,
 }
 
-/// What one event does to its row.
+/// One event, and which row of its batch it is about.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-struct Taking {
+struct RowEvent {
     offset: Offset,
     row: u32,
-    does: Does,
+    deed: RowDeed,
     at: UnixMillis,
 }
 
+/// What an event does to its row: its [`Deed`] without the member's id, which the row has.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-enum Does {
-    /// The member is to be there, or gone.
+enum RowDeed {
+    /// The member's row is to be there, or gone.
     Member(bool),
     /// The cell gains so much.
-    Cell(i64),
+    Amount(i64),
 }
 
 /// All of a partition from one offset to another, ready to be written in one transaction.
@@ -269,7 +270,7 @@ pub struct SealedBatch {
     from: Offset,
     to: Offset,
     rows: Vec<Row>,
-    events: Vec<Taking>,
+    events: Vec<RowEvent>,
 }
 
 impl SealedBatch {
@@ -313,11 +314,11 @@ impl SealedBatch {
         let mut from: Vec<Option<Offset>> = Vec::new();
         for event in &self.events {
             let (index, Row { counter, user }) = (event.row as usize, &self.rows[event.row as usize]);
-            match (event.does, user) {
-                (Does::Member(present), Some(user)) => {
+            match (event.deed, user) {
+                (RowDeed::Member(present), Some(user)) => {
                     made[index] = Some(Change::Member { counter, user, present, at: event.at });
                 }
-                (Does::Cell(n), _) => {
+                (RowDeed::Amount(n), _) => {
                     if from.is_empty() {
                         from.resize(self.rows.len(), None);
                     }
@@ -329,7 +330,7 @@ impl SealedBatch {
                     // A batch's events are far fewer than would leave 64 bits.
                     made[index] = Some(Change::Cell { counter, add: before.saturating_add(n), from });
                 }
-                (Does::Member(_), None) => unreachable!("a member's event has a member's row"),
+                (RowDeed::Member(_), None) => unreachable!("a member's event has a member's row"),
             }
         }
         made.into_iter().flatten().collect()

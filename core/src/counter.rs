@@ -40,8 +40,7 @@ pub struct ShardTally {
     /// `x<k>`: how often the feeder changed from one open stream shard to another, or the shard was marked as suspect.
     pub switches: u64,
     /// `sus<k>`: it may be wrong, since two open stream shards fed it, an update of it was refused for good, or the weight of
-    /// one of its rows is not readable. A plain
-    /// recount window cannot prove it.
+    /// one of its rows is not readable. A plain recount window cannot prove it.
     pub suspect: bool,
     /// `hr<k>` and `hs<k>`.
     pub window: Option<Window>,

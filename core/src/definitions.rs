@@ -146,7 +146,7 @@ pub enum BadDefinitions {
         /// What is wrong with it.
         why: BadEntry,
     },
-    /// Two entries have one name, whatever their kinds.
+    /// Two entries have the same name; not even a set and a sum may share one.
     #[error("counter {0:?} is defined twice")]
     NamedTwice(String),
     /// Two entries have one action.

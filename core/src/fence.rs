@@ -1,7 +1,7 @@
 //! The consumer's fence: how far the rows of one Kafka partition have come, moved in the same transaction as the rows.
 //!
-//! Whether a request happened is never guessed: after an unknown outcome the fence is read again. Every row change carries the fence's condition, so a late copy of an abandoned request
-//! finds the fence moved and changes nothing.
+//! Whether a request happened is never guessed: after an unknown outcome the fence is read again. Every row change carries the
+//! fence's condition, so a late copy of an abandoned request finds the fence moved and changes nothing.
 
 use std::fmt;
 

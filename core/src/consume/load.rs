@@ -185,7 +185,8 @@ fn after_log(stored: Option<Fence>, log: &Log, partition: &Partition) -> Next {
     }
 }
 
-/// Those that the fence states are in force, whatever else is defined by now.
+/// Takes the definitions that the fence states. Entries that were added to the list since then are not in force in this
+/// partition yet.
 fn after_definitions(fence: &Fence, list: &Definitions) -> Next {
     let stated = fence.terms.defs;
     match list.first(stated) {

@@ -11,8 +11,9 @@ use crate::ids::{BadId, CounterKind, CounterName, check_id};
 use crate::ports::log::Record;
 use crate::time::UnixMillis;
 
-/// Decodes a record by the definitions that are in force. In CloudEvents' binary mode the attributes are headers and the value is the event itself, so the
-/// header `ce_specversion` has to name a version that is known; every other record is decoded by its value alone.
+/// Decodes a record by the definitions that are in force. In CloudEvents' binary mode the attributes are headers and the value
+/// is the event itself, so the header `ce_specversion` has to name a version that is known; every other record is decoded by
+/// its value alone.
 pub fn decode<'a>(record: Record<'a>, definitions: &Definitions) -> Result<Event<'a>, Rejection> {
     if record.headers().len() > 0
         && let Some(version) = record.header("ce_specversion")
@@ -521,31 +522,25 @@ mod tests {
         assert_eq!(one_of_each.map(|rejection| rejection.reason()), Rejection::REASONS);
     }
 
-    fn many() -> Definitions {
-        let entry = |name: &str, kind: &str, add: &str| Entry {
-            name: name.into(),
-            kind: kind.into(),
-            add: add.into(),
-            remove: Some(format!("un{add}")),
-            ..Entry::default()
-        };
-        let replies = Entry { member: Some("reply_id".into()), ..entry("replies", "set", "reply") };
-        let tagged =
-            Entry { subject: Some("hashtag".into()), member: Some("post_id".into()), ..entry("tagged", "set", "tag") };
-        Definitions::new(&[replies, tagged, entry("views", "sum", "view")]).unwrap()
+    /// A counter of each kind of subject and member, with a way back and without.
+    fn of_every_kind() -> Definitions {
+        let entries: Vec<Entry> = serde_json::from_str(include_str!("../../tests/vectors/counters.json")).unwrap();
+        Definitions::new(&entries).unwrap()
     }
 
     #[test]
     fn the_action_says_which_fields_an_event_needs() {
         let of = |value: &str| {
-            let (many, value) = (many(), value.to_owned().into_bytes());
-            let event = decode_value(Some(&value), RECORDED, &many).unwrap();
+            let (definitions, value) = (of_every_kind(), value.to_owned().into_bytes());
+            let event = decode_value(Some(&value), RECORDED, &definitions).unwrap();
             format!("{} {} {:?}", event.counter, event.subject(), event.deed)
         };
         for (value, expected) in [
             (r#"{"post_id":"p","user_id":"u","action":"like"}"#, r#"likes p Member { id: "u", present: true }"#),
             (r#"{"post_id":"p","action":"unreply","reply_id":"r"}"#, r#"replies p Member { id: "r", present: false }"#),
             (r#"{"hashtag":"h","action":"tag","post_id":"p"}"#, r#"tagged h Member { id: "p", present: true }"#),
+            (r#"{"post_id":"p","action":"open","event_id":"e"}"#, r#"opens p Member { id: "e", present: true }"#),
+            (r#"{"post_id":"p","action":"unlabel","member":"m"}"#, r#"labels p Member { id: "m", present: false }"#),
             (r#"{"post_id":"p","action":"view"}"#, "views p Amount(1)"),
             (r#"{"post_id":"p","action":"view","n":null}"#, "views p Amount(1)"),
             (r#"{"post_id":"p","action":"view","n":1000000}"#, "views p Amount(1000000)"),
@@ -572,7 +567,7 @@ mod tests {
             (r#"{"hashtag":"h","action":"tag"}"#, "bad_member"),
             (r#"{"action":"see"}"#, "bad_action"),
         ] {
-            let rejection = decode_value(Some(value.as_bytes()), RECORDED, &many()).unwrap_err();
+            let rejection = decode_value(Some(value.as_bytes()), RECORDED, &of_every_kind()).unwrap_err();
             assert_eq!(rejection.reason(), expected, "{value}");
         }
     }
