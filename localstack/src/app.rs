@@ -16,7 +16,7 @@ use crate::counters::{self, Counted};
 use crate::engine::{Engines, TOPIC};
 use crate::fences::FollowFences;
 use crate::gate::Gated;
-use crate::heard::Heard;
+use crate::ledger_producer::LedgerProducer;
 use crate::load::Writer;
 use crate::local::Local;
 use crate::observe::Observer;
@@ -60,7 +60,10 @@ impl tally_service::App for App {
             listener: api,
             routes: page::routes(Arc::new(LocalStack(Arc::clone(&local))), host.stop()),
             sums: local.sums.clone(),
-            producer: Arc::new(Heard { producer: gated(&local, &producer, HTTP_BYTES), local: Arc::clone(&local) }),
+            producer: Arc::new(LedgerProducer {
+                producer: gated(&local, &producer, HTTP_BYTES),
+                local: Arc::clone(&local),
+            }),
         };
         local.services.start(&local.engines, plan, &host)?;
         if let Some(every) = recount_every {

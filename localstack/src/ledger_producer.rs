@@ -15,7 +15,7 @@ use crate::names::Names;
 
 /// A producer whose views of the load's posts are in the ledger: open until they are acknowledged, also where the caller
 /// gives up before.
-pub(crate) struct Heard {
+pub(crate) struct LedgerProducer {
     pub(crate) producer: Arc<dyn Producer>,
     pub(crate) local: Arc<Local>,
 }
@@ -30,7 +30,7 @@ fn view(record: &Outgoing<'_>, counters: &Counters, names: &Names) -> Option<(us
 }
 
 #[async_trait]
-impl Producer for Heard {
+impl Producer for LedgerProducer {
     async fn send(&self, record: Outgoing<'_>) -> Outcome<Written> {
         let Local { counters, ledger, .. } = &*self.local;
         let Some((post, amount)) = view(&record, counters, ledger.names()) else {
