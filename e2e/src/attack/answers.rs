@@ -10,10 +10,10 @@ use super::http::Answer;
 
 /// Answers by status, and the first of those that no client may ever be given.
 #[derive(Debug, Default)]
-pub(crate) struct Answers(Mutex<Heard>);
+pub(crate) struct Answers(Mutex<Received>);
 
 #[derive(Clone, Debug, Default)]
-struct Heard {
+struct Received {
     by_status: BTreeMap<u16, u64>,
     none: u64,
     busy: Option<Answer>,
@@ -23,47 +23,47 @@ struct Heard {
 impl Answers {
     /// Takes one in; `None` is a connection that was refused or broken.
     pub(crate) fn hear(&self, answer: Option<Answer>) {
-        let mut heard = self.heard();
+        let mut received = self.received();
         let Some(answer) = answer else {
-            heard.none += 1;
+            received.none += 1;
             return;
         };
-        *heard.by_status.entry(answer.status).or_default() += 1;
+        *received.by_status.entry(answer.status).or_default() += 1;
         match answer.status {
             200 => {}
-            503 => heard.busy = Some(answer),
-            _ => heard.wrong = heard.wrong.take().or(Some(answer)),
+            503 => received.busy = Some(answer),
+            _ => received.wrong = received.wrong.take().or(Some(answer)),
         }
     }
 
     /// How many had this status.
     pub(crate) fn with(&self, status: u16) -> u64 {
-        self.heard().by_status.get(&status).copied().unwrap_or(0)
+        self.received().by_status.get(&status).copied().unwrap_or(0)
     }
 
     /// The last answer that was none but a request to come back.
     pub(crate) fn busy(&self) -> Option<Answer> {
-        self.heard().busy.clone()
+        self.received().busy.clone()
     }
 
     /// Counts, or 503: the API has nothing else to say of a post.
     pub(crate) fn judge(&self) -> anyhow::Result<()> {
-        let heard = self.heard();
-        ensure!(heard.wrong.is_none(), "the api answered {:?}", heard.wrong);
-        ensure!(heard.by_status.contains_key(&200), "the api never gave a count: {:?}", heard.by_status);
+        let received = self.received();
+        ensure!(received.wrong.is_none(), "the api answered {:?}", received.wrong);
+        ensure!(received.by_status.contains_key(&200), "the api never gave a count: {:?}", received.by_status);
         Ok(())
     }
 
-    fn heard(&self) -> MutexGuard<'_, Heard> {
+    fn received(&self) -> MutexGuard<'_, Received> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
 impl fmt::Display for Answers {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let heard = self.heard();
-        heard.by_status.iter().try_for_each(|(status, count)| write!(f, "{status}: {count}, "))?;
-        write!(f, "no connection or no answer: {}", heard.none)
+        let received = self.received();
+        received.by_status.iter().try_for_each(|(status, count)| write!(f, "{status}: {count}, "))?;
+        write!(f, "no connection or no answer: {}", received.none)
     }
 }
 

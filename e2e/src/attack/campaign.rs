@@ -168,7 +168,7 @@ pub async fn fight(
 }
 
 fn report(head: &str, deeds: &Deeds, judgement: &Judgement, cached: bool) -> String {
-    let Judgement { said, compared, recount, before, during, answers, honest, drained } = judgement;
+    let Judgement { said, doubtful, compared, recount, before, during, answers, honest, drained } = judgement;
     let mut text = format!("{head}\n");
     for (what, recoveries) in &deeds.table {
         let _ = writeln!(text, "  {what:<28} {recoveries}");
@@ -184,12 +184,15 @@ fn report(head: &str, deeds: &Deeds, judgement: &Judgement, cached: bool) -> Str
     let _ = writeln!(text, "  answers of the api          {answers}");
     let Count { answers, exact, lies } = honest;
     let _ = writeln!(text, "  counts answered             {answers}, {exact} of them said exact, {lies} lies");
-    let _ = writeln!(text, "  events said                 {said}");
-    let _ = writeln!(text, "  rows == what was said       {}", compared.rows);
-    let _ =
-        writeln!(text, "  counts == rows              {} posts; so does the api answer, all exact", compared.counters);
+    let _ = writeln!(text, "  events said                 {said}, {doubtful} amounts of unknown outcome");
+    let _ = writeln!(text, "  rows == what was said       {}, {} of them cells", compared.rows, compared.cells);
+    let _ = writeln!(
+        text,
+        "  counts == rows              {} counters; so does the api answer, all exact",
+        compared.counters
+    );
     let cache =
-        if cached { format!("{} posts, none stale", compared.cached) } else { "no redis-server here".to_owned() };
+        if cached { format!("{} counters, none stale", compared.cached) } else { "no redis-server here".to_owned() };
     let _ = writeln!(text, "  cached                      {cache}");
     let took = recount.took.as_secs_f64();
     let _ =

@@ -5,11 +5,12 @@ use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use std::time::Duration;
 
-use anyhow::Context;
+use anyhow::{Context, ensure};
 use tally_adapters::dynamodb::{Checkpoints, Connection, Counts, Likes, Rows, Settings, Streams, ensure_tables};
 use tally_adapters::kafka;
+use tally_core::definitions::Definitions;
 use tally_core::ids::{ShardCount, StreamShardId};
-use tally_core::ports::{ChangeStream as _, FencedRows as _, Gaps as _, Positions as _};
+use tally_core::ports::{ChangeStream as _, DeploymentConfig as _, FencedRows as _, Gaps as _, Positions as _};
 use tally_core::time::UnixMillis;
 use tally_emulator::{Config, Emulator, Fault, Rule};
 use tally_service::{Host, Stage, Stop};
@@ -89,6 +90,10 @@ impl Engines {
         }
         let connection = Connection::in_process(&Settings::local(""), emulator.http_client(), host.clock().now());
         ensure_tables(&connection).await?;
+        let checkpoints = Checkpoints::new(&connection);
+        checkpoints.config(Some(ShardCount::DEFAULT)).await?;
+        let defined = checkpoints.define(&Definitions::likes_alone(), &super::ledger::definitions()).await?;
+        ensure!(defined, "the counters are defined by another");
         let tables = proxies.get(&Dependency::DynamoDb).map(Proxy::address).context("the tables have a proxy")?;
         let api_tables = Proxy::start(host, tables, Protocol::Any).await?;
         let history = History::of(&emulator)?;
@@ -96,7 +101,7 @@ impl Engines {
             likes: Likes::new(&connection, ShardCount::DEFAULT),
             rows: Rows::new(&connection),
             counts: Counts::new(&connection),
-            checkpoints: Checkpoints::new(&connection),
+            checkpoints,
             stream: Streams::new(&connection),
             emulator,
             broker,

@@ -1,19 +1,20 @@
-//! What must be true when all is quiet: rows are what was said, counts are the rows, and the cache and the API say so.
+//! What must be true when all is quiet: rows and cells are what was said, counts are what they weigh, and the cache and the
+//! API say so.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use anyhow::{Context, ensure};
 use tally_core::counter::Counter;
-use tally_core::ids::{CounterId, RowKey, ShardCount};
+use tally_core::ids::{CounterId, CounterKind, CounterName, RESERVED, RowKey, ShardCount};
 use tally_core::ports::{Cache as _, Cached, Counts as _, Rows as _, Segment};
 
 use super::engines::Engines;
 use super::fleet::Fleet;
 use super::http;
-use super::ledger::{CROWD, Likes};
+use super::ledger::{Truth, Weights, all_counters};
 use super::wait::until;
-use crate::simulation::laws::{Quiet, by_key, exact, rows_are};
+use crate::simulation::laws::{Quiet, exact};
 
 /// How long the cache and the API may take to say what the counters say: they follow.
 const FOLLOW: Duration = Duration::from_secs(20);
@@ -22,18 +23,21 @@ const FOLLOW: Duration = Duration::from_secs(20);
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Compared {
     pub(crate) rows: usize,
+    pub(crate) cells: usize,
     pub(crate) counters: usize,
     pub(crate) cached: usize,
 }
 
 /// Holds everything against everything.
-pub(crate) async fn judge(engines: &Engines, fleet: &Fleet, expected: &Likes) -> anyhow::Result<Compared> {
+pub(crate) async fn judge(engines: &Engines, fleet: &Fleet, truth: &Truth) -> anyhow::Result<Compared> {
     let shards = ShardCount::DEFAULT;
     let rows = scanned(engines).await?;
-    let fold = expected.keys().cloned().collect();
-    rows_are(&rows, &fold, shards)?;
-    let by_key = by_key(&rows);
-    since_when(engines, by_key.keys(), expected).await?;
+    truth.is_in(&rows, shards)?;
+    let mut by_key: BTreeMap<RowKey, i64> = BTreeMap::new();
+    for ((pk, _), weight) in &rows {
+        *by_key.entry(pk.parse()?).or_default() += weight;
+    }
+    since_when(engines, by_key.keys(), truth).await?;
     let counters = counters(engines).await?;
     exact(&Quiet { rows: &by_key, counters: &counters, shards })?;
     let counted: BTreeSet<&CounterId> = counters.keys().collect();
@@ -45,18 +49,20 @@ pub(crate) async fn judge(engines: &Engines, fleet: &Fleet, expected: &Likes) ->
     answers(fleet, &counters).await?;
     // Answering may have filled it.
     let cached = cache(engines, &counters).await?.max(cached);
-    Ok(Compared { rows: rows.len(), counters: counters.len(), cached })
+    let cells = rows.keys().filter(|(_, sort)| sort.starts_with(RESERVED)).count();
+    Ok(Compared { rows: rows.len(), cells, counters: counters.len(), cached })
 }
 
-/// Every row as its key and its user.
-async fn scanned(engines: &Engines) -> anyhow::Result<BTreeSet<(String, String)>> {
-    let mut rows = BTreeSet::new();
+/// Every row that counts, and what it weighs.
+async fn scanned(engines: &Engines) -> anyhow::Result<Weights> {
+    let mut rows = Weights::new();
     let mut after = None;
     loop {
         let page = engines.rows.scan(Segment { index: 0, of: 1 }, after.as_ref()).await?;
-        // Recounts leave markers, which are no rows.
-        let likes = page.items.into_iter().filter(|row| !row.sort.starts_with('\u{1}'));
-        rows.extend(likes.map(|row| (row.pk, row.sort)));
+        for row in page.items {
+            let weight = row.weight().with_context(|| format!("{row:?} has no weight"))?;
+            rows.insert((row.pk, row.sort), weight.get());
+        }
         after = page.next;
         if after.is_none() {
             return Ok(rows);
@@ -65,14 +71,14 @@ async fn scanned(engines: &Engines) -> anyhow::Result<BTreeSet<(String, String)>
 }
 
 /// Rows also say since when, and that is when the last event said.
-async fn since_when(engines: &Engines, keys: impl Iterator<Item = &RowKey>, expected: &Likes) -> anyhow::Result<()> {
-    for key in keys {
+async fn since_when(engines: &Engines, keys: impl Iterator<Item = &RowKey>, truth: &Truth) -> anyhow::Result<()> {
+    for key in keys.filter(|key| key.counter.name.kind() == CounterKind::Set) {
         let mut after = None;
         loop {
             let page = engines.rows.likes(key, after.as_ref(), None).await?;
             for like in page.items {
-                let place = (key.counter.post.as_str().to_owned(), like.user.as_str().to_owned());
-                let said = expected.get(&place);
+                let place = (key.counter.clone(), like.user.as_str().to_owned());
+                let said = truth.members.get(&place);
                 ensure!(said == Some(&like.liked_at), "{place:?} is since {}, and {said:?} was said", like.liked_at);
             }
             after = page.next;
@@ -125,16 +131,21 @@ async fn cache(engines: &Engines, counters: &BTreeMap<CounterId, Counter>) -> an
 /// The API says what the counters say, and that it is exact.
 async fn answers(fleet: &Fleet, counters: &BTreeMap<CounterId, Counter>) -> anyhow::Result<()> {
     let address = fleet.api().public().context("the api listens nowhere")?;
-    for id in CROWD.all_counters() {
-        let likes = counters.get(&id).map_or(0, |counter| counter.likes);
-        let mut said = None;
-        let right = until("the api to follow", FOLLOW, async || {
-            said = http::get(address, &format!("/v1/posts/{}/likes", id.post)).await;
-            let Some(answer) = &said else { return false };
-            let Ok(body) = serde_json::from_str::<serde_json::Value>(&answer.body) else { return false };
-            body["likes"] == likes && body["exact"] == true
-        });
-        right.await.with_context(|| format!("{id} has {likes} likes, and the api says {said:?}"))?;
+    for id in all_counters() {
+        let count = counters.get(&id).map_or(0, |counter| counter.likes);
+        let of_post = format!("/v1/posts/{}", id.post);
+        let mut routes = vec![(format!("{of_post}/counters/{}", id.name), "value")];
+        routes.extend((id.name == CounterName::LIKES).then(|| (format!("{of_post}/likes"), "likes")));
+        for (path, field) in routes {
+            let mut said = None;
+            let right = until("the api to follow", FOLLOW, async || {
+                said = http::get(address, &path).await;
+                let Some(answer) = &said else { return false };
+                let Ok(body) = serde_json::from_str::<serde_json::Value>(&answer.body) else { return false };
+                body[field] == count && body["exact"] == true
+            });
+            right.await.with_context(|| format!("{id} is {count}, and the api says {said:?} to {path}"))?;
+        }
     }
     Ok(())
 }

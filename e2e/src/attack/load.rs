@@ -53,14 +53,15 @@ pub(crate) async fn speak(engines: Arc<Engines>, ledger: Shared, stop: Stop) -> 
     while !stop.is_requested() {
         let ends = ledger.look().ends().clone();
         if behind(&ends, &engines.fences().await) < ROOM {
-            let sayings: Vec<_> = {
+            let mut sayings: Vec<_> = {
                 let mut ledger = ledger.look();
                 (0..WORDS).map(|_| ledger.say()).collect()
             };
             // What was not acknowledged may be in the log all the same. Said again from the first word to the last, the
-            // last word is the last.
+            // last word is the last. What adds to a sum is not said again: it would count again.
             while let Err(fault) = utter(producer.clone(), ledger.clone(), sayings.clone()).await {
                 ensure!(fault.is_retryable(), "kafka takes no events: {fault}");
+                sayings.retain(Saying::may_be_repeated);
             }
         }
         sleep(BREATH).await;
@@ -68,27 +69,35 @@ pub(crate) async fn speak(engines: Arc<Engines>, ledger: Shared, stop: Stop) -> 
     Ok(())
 }
 
-/// Writes events in their order, and waits until each is acknowledged.
+/// Writes events in their order, and waits until each is acknowledged or given up.
 async fn utter(producer: kafka::Producer, ledger: Shared, sayings: Vec<Saying>) -> Outcome<()> {
     let sent = stream::iter(sayings).map(move |saying| {
         let producer = producer.clone();
         async move {
-            let (key, value) = (Some(&saying.key[..]), Some(&saying.value[..]));
-            producer.send(Outgoing { topic: TOPIC, partition: None, key, value, headers: &[] }).await
+            let (key, value) = (saying.key.as_deref(), Some(&saying.value[..]));
+            let sent = producer.send(Outgoing { topic: TOPIC, partition: None, key, value, headers: &[] }).await;
+            (saying, sent)
         }
     });
     let mut sent = sent.buffered(500);
-    while let Some(written) = sent.next().await {
-        let written = written?;
-        ledger.look().written(written.partition, written.offset.0);
+    let mut outcome = Ok(());
+    while let Some((saying, sent)) = sent.next().await {
+        match sent {
+            Ok(written) => ledger.look().written(&saying, written.partition, written.offset.0),
+            Err(fault) => {
+                ledger.look().unacknowledged(&saying);
+                outcome = Err(fault);
+            }
+        }
     }
-    Ok(())
+    outcome
 }
 
 /// Between two questions of one reader.
 const QUESTIONS: Duration = Duration::from_millis(50);
 
-/// Asks the API for one count after another until it is stopped, and has each judged.
+/// Asks the API for one post's likes after another until it is stopped, and has each judged; in between for all counters of
+/// a post.
 pub(crate) async fn read(
     fleet: Arc<Fleet>,
     answers: Arc<Answers>,
@@ -96,15 +105,18 @@ pub(crate) async fn read(
     chance: Chance,
     stop: Stop,
 ) -> anyhow::Result<()> {
-    let posts: Vec<String> = CROWD.all_counters().map(|id| format!("/v1/posts/{}/likes", id.post)).collect();
+    let posts: Vec<String> = CROWD.all_counters().map(|id| format!("/v1/posts/{}", id.post)).collect();
     while !stop.is_requested() {
         // A process that is only just starting has no address to be asked at.
         if let Some(address) = fleet.api().public() {
             // A process that stands still answers when it goes on.
-            let asked = http::get_within(address, &posts[chance.place(posts.len())], STANDSTILL);
+            let of_likes = chance.happens(75);
+            let route = if of_likes { "likes" } else { "counters" };
+            let path = format!("{}/{route}", posts[chance.place(posts.len())]);
+            let asked = http::get_within(address, &path, STANDSTILL);
             // A reader that is stopped does not wait for a process that stands still.
             let Ok(answer) = stop.unless_requested(asked).await else { return Ok(()) };
-            if let Some(answer) = answer.as_ref().filter(|answer| answer.status == 200) {
+            if let Some(answer) = answer.as_ref().filter(|answer| answer.status == 200 && of_likes) {
                 let count = serde_json::from_str(&answer.body);
                 // Lies are counted: how many there are says more than the first.
                 let _ = honesty.lie(&count.with_context(|| format!("an answer that is no count: {answer:?}"))?);

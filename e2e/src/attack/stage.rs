@@ -55,6 +55,7 @@ pub(crate) struct Stage {
 /// How a campaign went.
 pub(crate) struct Judgement {
     pub(crate) said: u64,
+    pub(crate) doubtful: usize,
     pub(crate) compared: Compared,
     pub(crate) recount: Found,
     pub(crate) before: BTreeMap<Service, u64>,
@@ -151,14 +152,14 @@ impl Stage {
         self.engines.without_ghosts().await?;
         self.caught_up(Service::Consumer).await?;
         self.caught_up(Service::Streamer).await?;
-        let (said, expected) = {
+        let (said, truth) = {
             let ledger = self.ledger.look();
-            (ledger.said(), ledger.rows())
+            (ledger.said(), ledger.truth())
         };
-        let compared = laws::judge(&self.engines, &self.fleet, &expected).await?;
+        let compared = laws::judge(&self.engines, &self.fleet, &truth).await?;
         let recount = recounts::audit(&self.fleet.launcher).await?;
         ensure!(recount.rows == compared.rows as u64, "the recount saw {} of {compared:?}", recount.rows);
-        laws::judge(&self.engines, &self.fleet, &expected).await.context("after the recount")?;
+        laws::judge(&self.engines, &self.fleet, &truth).await.context("after the recount")?;
         for reader in &self.readers {
             reader.stop().await;
         }
@@ -172,7 +173,8 @@ impl Stage {
         ensure!(!ended.is_requested(), "the stage itself was stopped");
         let answers = self.answers.to_string();
         let honest = self.honesty.verdict()?;
-        Ok(Judgement { said, compared, recount, before: self.before, during, answers, honest, drained })
+        let doubtful = truth.doubtful();
+        Ok(Judgement { said, doubtful, compared, recount, before: self.before, during, answers, honest, drained })
     }
 }
 
