@@ -17,7 +17,7 @@ use crate::simulation::chance::Draws;
 const FIRST: u64 = 1_700_000_000_000;
 
 /// Few posts and few users, so that most events change what earlier ones did, and a recount has few row keys to prove.
-pub(crate) const CROWD: Crowd = Crowd { posts: 8, users: 120, hot: 15, unlikes: 35 };
+pub(crate) const CROWD: Crowd = Crowd { posts: 5, users: 120, hot: 15, unlikes: 35 };
 
 /// The share of events that add to a sum, in percent.
 const AMOUNTS: u64 = 50;
