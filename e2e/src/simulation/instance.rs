@@ -90,6 +90,7 @@ impl Slot {
         self.due = None;
         let mut wire = Wire::new(&self.name, &world.emulator, &world.trace, &world.coverage);
         (wire.mutant, wire.rude) = (mutant, !profile.claims);
+        wire.shadows = self.shadows.clone();
         let (gate, log) = (wire.gate.clone(), Gate::default());
         let connection = Connection::in_process(&settings(), wire, world.clock.now());
         let (host, tasks) = (Host::new(&self.name), Standstill::default());
@@ -140,11 +141,7 @@ impl Slot {
             stream: Arc::new(dynamodb::Streams::new(connection)),
         };
         let Some(mutant) = mutant else { return tables };
-        let shadowed = matches!(
-            mutant,
-            Mutant::CaptureOverTrim | Mutant::UnopenedReport | Mutant::CaptureOverResume | Mutant::AppliedNotCaptured
-        );
-        if shadowed && self.role == Role::Streamer {
+        if mutant.is_of_captures() && self.role == Role::Streamer {
             tables.stream = Arc::new(MutatedStream {
                 inner: tables.stream as Arc<dyn ChangeStream>,
                 mutant,

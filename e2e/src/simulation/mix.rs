@@ -65,6 +65,13 @@ impl Mix {
         Self { planned, early: chance.happens(40), share: chance.pick(&[40, 60, 80]) }
     }
 
+    /// The same with everything defined at once, and most of it said to sums: for what is about them.
+    pub(crate) fn of_sums(self) -> Self {
+        let mut planned: Vec<_> = self.planned.into_iter().map(|(_, definition)| (0, definition)).collect();
+        planned.sort_by_key(|(_, definition)| definition.kind() == CounterKind::Set);
+        Self { planned, early: false, share: 80 }
+    }
+
     /// Whether there are likes alone.
     pub(crate) fn is_empty(&self) -> bool {
         self.planned.is_empty()

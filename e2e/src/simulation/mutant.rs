@@ -1,5 +1,5 @@
 //! The rules that the models found necessary, each of which the simulation can break: fourteen about rows and counts, six
-//! about what an answer says of itself.
+//! about what an answer says of itself, three about sums.
 
 use clap::ValueEnum;
 
@@ -61,11 +61,17 @@ pub enum Mutant {
     GapsBeforeShards,
     /// The API judges the age of what it knows when it reads it anew, and not when it answers.
     AgeByPoller,
+    /// A report says which rows were there, and not what they weighed.
+    PresenceKept,
+    /// What changed inside a window is added to what was read, and does not take its place.
+    DeltasAdded,
+    /// A cell is written without its own condition.
+    CellUnguarded,
 }
 
 impl Mutant {
     /// All of them, in the order of the catalogue.
-    pub const ALL: [Self; 20] = [
+    pub const ALL: [Self; 23] = [
         Self::Pipelined,
         Self::NoFloor,
         Self::SinkingFloor,
@@ -86,6 +92,9 @@ impl Mutant {
         Self::NoHold,
         Self::GapsBeforeShards,
         Self::AgeByPoller,
+        Self::PresenceKept,
+        Self::DeltasAdded,
+        Self::CellUnguarded,
     ];
 
     /// Its name in the catalogue.
@@ -95,8 +104,20 @@ impl Mutant {
 
     /// Whether what it breaks is a part of recounting.
     pub(crate) fn is_of_recount(self) -> bool {
-        let of_counting = [Self::Pipelined, Self::NoFloor, Self::SinkingFloor, Self::NoFence, Self::Presumed];
+        let of_counting =
+            [Self::Pipelined, Self::NoFloor, Self::SinkingFloor, Self::NoFence, Self::Presumed, Self::CellUnguarded];
         !of_counting.contains(&self) && !self.is_of_honesty()
+    }
+
+    /// Whether captures are kept for it beside the service's own.
+    pub(crate) fn is_of_captures(self) -> bool {
+        let by_other_rules = matches!(self, Self::CaptureOverTrim | Self::UnopenedReport | Self::CaptureOverResume);
+        by_other_rules || matches!(self, Self::AppliedNotCaptured | Self::DeltasAdded)
+    }
+
+    /// Whether what it breaks is about sums alone: the schedules of the others say likes.
+    pub(crate) fn is_of_sums(self) -> bool {
+        matches!(self, Self::PresenceKept | Self::DeltasAdded | Self::CellUnguarded)
     }
 
     /// Whether what it breaks is what an answer says of itself.

@@ -122,7 +122,7 @@ impl Profile {
             deeds: deeds(lossy, recounting, if events < SHORT { 4 } else { 1 }),
         };
         profile.longest_nap = profile.pace * 8;
-        if mutant.is_none() {
+        if mutant.is_none_or(Mutant::is_of_sums) {
             profile.count_more(other);
         }
         if let Some(mutant) = mutant {
@@ -186,6 +186,14 @@ impl Profile {
             | Mutant::AgeByPoller
             | Mutant::AsOfTooYoung
             | Mutant::OlderVersionKept => self.target_honesty(mutant),
+            Mutant::PresenceKept | Mutant::DeltasAdded => {
+                self.talk();
+                self.mix = std::mem::take(&mut self.mix).of_sums();
+            }
+            Mutant::CellUnguarded => {
+                self.mix = std::mem::take(&mut self.mix).of_sums();
+                weigh(Deed::EditFence, 8);
+            }
             Mutant::NoBoundary | Mutant::SilentZero => {}
             Mutant::OneWait => {
                 self.engine.stream_delay = Duration::from_millis(800);
@@ -211,6 +219,14 @@ impl Profile {
             _ => ghosts(chance.between(100, 400), 5_000, 2_000),
         };
         self.rules.push(rule.on("TransactWriteItems"));
+    }
+
+    /// Something is said all the time about few row keys, and little else happens: windows open, are read and close in the
+    /// middle of it.
+    fn talk(&mut self) {
+        (self.crowd.posts, self.shards) = (1, ShardCount::new(1).expect("a power of two"));
+        (self.pace, self.steps, self.prefix) = (300, 300, 4_000);
+        self.deeds = vec![(Deed::Nothing, 60), (Deed::Crash, 2)];
     }
 
     /// The same for a mutant that spoils windows by what it forgets.

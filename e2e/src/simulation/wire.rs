@@ -1,5 +1,7 @@
 //! What lies between one process's SDK and the emulator: its gate, the trace of what passed, and the conditions that a
-//! mutant leaves out of its requests.
+//! mutant leaves out of its requests, or what it says in them.
+
+mod report;
 
 use std::fmt::Write as _;
 use std::time::Duration;
@@ -17,6 +19,7 @@ use tally_emulator::Emulator;
 use super::coverage::Coverage;
 use super::gate::Gate;
 use super::mutant::Mutant;
+use super::ports::Shadows;
 use super::trace::Trace;
 
 /// How often a mutant whose markers are plain puts repeats one.
@@ -29,6 +32,8 @@ pub(crate) struct Wire {
     pub(crate) emulator: SharedHttpClient,
     pub(crate) gate: Gate,
     pub(crate) mutant: Option<Mutant>,
+    /// What a mutant's streamer has of windows.
+    pub(crate) shadows: Shadows,
     /// Claims are taken also where another recounter has them: no verdict may rely on that courtesy.
     pub(crate) rude: bool,
     pub(crate) trace: Trace,
@@ -43,6 +48,7 @@ impl Wire {
             emulator: emulator.http_client(),
             gate: Gate::default(),
             mutant: None,
+            shadows: Shadows::default(),
             rude: false,
             trace: trace.clone(),
             coverage: coverage.clone(),
@@ -111,6 +117,8 @@ fn operation_of(request: &HttpRequest) -> String {
 enum Weakened {
     /// It goes as it is.
     Not,
+    /// It says something else.
+    Changed,
     /// Its condition always holds.
     Unconditional,
     /// The same, and it is repeated when no answer comes.
@@ -122,8 +130,12 @@ impl Wire {
     fn weaken(&self, operation: &str, request: &mut HttpRequest) -> Weakened {
         let meant = match operation {
             "UpdateItem" => self.rude || self.mutant == Some(Mutant::SinkingFloor),
-            "PutItem" => self.mutant == Some(Mutant::UnchainedMarker),
-            "TransactWriteItems" => matches!(self.mutant, Some(Mutant::NoFence | Mutant::NoToken)),
+            "PutItem" => {
+                matches!(self.mutant, Some(Mutant::UnchainedMarker | Mutant::PresenceKept | Mutant::DeltasAdded))
+            }
+            "TransactWriteItems" => {
+                matches!(self.mutant, Some(Mutant::NoFence | Mutant::NoToken | Mutant::CellUnguarded))
+            }
             _ => false,
         };
         let body = request.body().bytes().filter(|_| meant);
@@ -146,6 +158,11 @@ impl Wire {
         match self.mutant {
             Some(Mutant::NoFence) => of_transaction(body, |update| is_about(update, "checkpoints")),
             Some(Mutant::NoToken) => of_transaction(body, |update| is_about(update, "like_counts") && removes(update)),
+            Some(Mutant::CellUnguarded) => of_transaction(body, |update| is_about(update, "likes")),
+            Some(Mutant::PresenceKept) if is_about(body, "recounts") => report::by_presence(&mut body["Item"]),
+            Some(Mutant::DeltasAdded) if is_about(body, "recounts") => {
+                report::by_deltas(&mut body["Item"], &self.shadows)
+            }
             Some(Mutant::SinkingFloor) if is_about(body, "like_counts") && removes(body) => last_clause(body),
             Some(Mutant::UnchainedMarker) if is_about(body, "likes") && always(body) => Weakened::Repeated,
             _ => Weakened::Not,

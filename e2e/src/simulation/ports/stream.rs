@@ -33,16 +33,31 @@ struct Shadow {
     last: Option<Sequence>,
     trimmed: bool,
     open: BTreeMap<RowKey, Window>,
+    /// How much each row gained or lost inside the windows that were closed.
+    deltas: BTreeMap<WindowRun, Deltas>,
 }
+
+/// What rows gained or lost, by their sort keys.
+pub(crate) type Deltas = BTreeMap<String, i64>;
 
 #[derive(Debug, Default)]
 struct Window {
     /// The run whose opening marker was seen.
     run: Option<WindowRun>,
     touched: Map<MemberKey, Weight>,
+    deltas: Deltas,
 }
 
 impl Shadows {
+    /// How much each row gained or lost inside the window of `run`, if all of it was seen.
+    pub(crate) fn deltas(&self, run: &str) -> Option<Deltas> {
+        let of_run = |shadow: &Shadow| {
+            let mut closed = shadow.deltas.iter();
+            closed.find(|(closed, _)| closed.to_string() == run).map(|(_, deltas)| deltas.clone())
+        };
+        self.of().values().find_map(of_run)
+    }
+
     fn of(&self) -> MutexGuard<'_, BTreeMap<StreamShardId, Shadow>> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -65,18 +80,25 @@ impl Shadow {
                 // Without a look at the opening marker, every key has a window open.
                 let unopened = mutant == Mutant::UnopenedReport;
                 if unopened || self.open.contains_key(key) {
-                    self.open.entry(key.clone()).or_default().touched.insert(member.clone(), *after);
+                    let window = self.open.entry(key.clone()).or_default();
+                    window.touched.insert(member.clone(), *after);
+                    *window.deltas.entry(member.as_str().to_owned()).or_default() += record.delta();
                 }
                 None
             }
             RecordKind::Marker { key, marker } if marker.phase == Phase::Low => {
                 if self.open.get(key).is_none_or(|window| window.run != Some(marker.run)) {
-                    self.open.insert(key.clone(), Window { run: Some(marker.run), touched: Map::default() });
+                    self.open.insert(key.clone(), Window { run: Some(marker.run), ..Window::default() });
                 }
                 None
             }
             RecordKind::Marker { key, marker } => {
                 let window = self.open.remove(key);
+                if mutant == Mutant::DeltasAdded {
+                    let window = window.filter(|window| window.run == Some(marker.run));
+                    self.deltas.extend(window.map(|window| (marker.run, window.deltas)));
+                    return None;
+                }
                 let unopened = mutant == Mutant::UnopenedReport;
                 let window = window.or_else(|| unopened.then(Window::default))?;
                 let reports = unopened || window.run == Some(marker.run);
