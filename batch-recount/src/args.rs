@@ -24,9 +24,13 @@ pub struct Args {
     #[command(flatten)]
     pub store: StoreArgs,
 
-    /// Recount this post, every shard of it, by windows alone; may be given more than once
+    /// Recount this post, every shard of each of its counters, by windows alone; may be given more than once
     #[arg(long, value_name = "ID", help_heading = "Mode", conflicts_with_all = ["since", "candidates_only", "watch", "resume"])]
     pub post: Vec<PostId>,
+
+    /// Of the posts given, recount this counter alone, by its name; may be given more than once
+    #[arg(long, value_name = "NAME", help_heading = "Mode", requires = "post")]
+    pub counter: Vec<String>,
 
     /// Look only at posts whose counts have changed since: a span such as 24h, or milliseconds since 1970
     #[arg(long, value_name = "WHEN", help_heading = "Mode", conflicts_with_all = ["candidates_only", "watch", "resume"])]
@@ -71,8 +75,9 @@ const SHARED: [&str; 7] = ["check", "log_format", "log", "shutdown_grace", "admi
 /// What else the binary does.
 #[derive(Subcommand, Clone, Debug)]
 pub enum Command {
-    /// Take back every like of a user, or of a post, by producing the unlikes: rows, counts and followers agree, and the
-    /// consumer stays the only writer of rows
+    /// Take a user out of every set, or every member out of a post's sets, by producing unlikes and what takes others back:
+    /// rows, counts and followers agree, and the consumer stays the only writer of rows. Exits with 1 where there are members
+    /// that no action takes back
     Erase(EraseArgs),
 }
 
@@ -80,19 +85,23 @@ pub enum Command {
 #[derive(ClapArgs, Clone, Debug)]
 #[command(mut_arg("brokers", |arg| arg.help("Bootstrap servers, HOST:PORT separated by commas; required unless --dry-run")))]
 pub struct EraseArgs {
-    /// Erase every like of this user: reads the whole table
+    /// Erase this user's likes, retweets and whatever else has users as members: reads the whole table
     #[arg(long, value_name = "ID", required_unless_present = "post", conflicts_with = "post")]
     pub user: Option<UserId>,
 
-    /// Erase every like of this post
+    /// Erase every like of this post, and the members of its other sets
     #[arg(long, value_name = "ID")]
     pub post: Option<PostId>,
+
+    /// Erase from this set alone, by its name; may be given more than once
+    #[arg(long, value_name = "NAME")]
+    pub counter: Vec<String>,
 
     /// Count what would be erased, and produce nothing
     #[arg(long)]
     pub dry_run: bool,
 
-    /// The topic of likes
+    /// The topic of likes, and of each counter whose definition names no other
     #[arg(long, env = "TALLY_TOPIC", default_value = "likes", value_parser = kafka::topic, value_name = "TOPIC")]
     pub topic: String,
 

@@ -47,8 +47,8 @@ pub enum Scope {
     Audit,
     /// The same, as a part of this run.
     Resume(AuditRun),
-    /// These posts.
-    Posts(Vec<PostId>),
+    /// These counters of these posts, by their names; with none all of them.
+    Posts { posts: Vec<PostId>, counters: Vec<String> },
     /// Posts whose counts have changed since.
     Since(Since),
     /// What is in the queue now.
@@ -114,6 +114,8 @@ impl Default for Rules {
 pub struct EraseConfig {
     /// The user or the post.
     pub subject: Subject,
+    /// The sets to erase from, by their names; with none all of them.
+    pub counters: Vec<String>,
     /// Where events go; `None` for a dry run.
     pub kafka: Option<kafka::Settings>,
     pub topic: String,
@@ -175,7 +177,9 @@ impl TryFrom<Args> for RecountConfig {
         invalid.ensure("read-units-per-second", args.read_units_per_second != Some(0), "must be at least 1");
         let scope = match args.resume {
             Some(run) => Scope::Resume(run),
-            None if !args.post.is_empty() => Scope::Posts(distinct(args.post)),
+            None if !args.post.is_empty() => {
+                Scope::Posts { posts: distinct(args.post), counters: distinct(args.counter) }
+            }
             None => match args.since {
                 Some(since) => Scope::Since(since),
                 None if args.candidates_only => Scope::Queue,
@@ -193,10 +197,10 @@ impl TryFrom<Args> for RecountConfig {
     }
 }
 
-fn distinct(mut posts: Vec<PostId>) -> Vec<PostId> {
-    posts.sort_unstable();
-    posts.dedup();
-    posts
+fn distinct<T: Ord>(mut named: Vec<T>) -> Vec<T> {
+    named.sort_unstable();
+    named.dedup();
+    named
 }
 
 impl TryFrom<EraseArgs> for EraseConfig {
@@ -213,7 +217,14 @@ impl TryFrom<EraseArgs> for EraseConfig {
         }
         let missing = || Invalid::setting("brokers", "missing, and only --dry-run does without");
         let kafka = if args.dry_run { None } else { Some(args.kafka.optional()?.ok_or_else(missing)?) };
-        Ok(Self { subject, kafka, topic: args.topic, key: args.key, read_units: args.read_units_per_second })
+        Ok(Self {
+            subject,
+            counters: distinct(args.counter),
+            kafka,
+            topic: args.topic,
+            key: args.key,
+            read_units: args.read_units_per_second,
+        })
     }
 }
 
@@ -244,7 +255,13 @@ mod tests {
     #[test]
     fn each_mode_is_its_flag_and_two_exclude_each_other() {
         let post = |id: &str| PostId::new(id).unwrap();
-        assert_eq!(scope(&["--post", "b", "--post", "a", "--post", "b"]), Scope::Posts(vec![post("a"), post("b")]));
+        let posts = |counters: &[&str]| Scope::Posts {
+            posts: vec![post("a"), post("b")],
+            counters: counters.iter().map(|name| (*name).to_owned()).collect(),
+        };
+        assert_eq!(scope(&["--post", "b", "--post", "a", "--post", "b"]), posts(&[]));
+        let named = ["--post", "b", "--post", "a", "--counter", "views", "--counter", "likes", "--counter", "views"];
+        assert_eq!(scope(&named), posts(&["likes", "views"]));
         assert_eq!(scope(&["--candidates-only"]), Scope::Queue);
         assert_eq!(scope(&["--watch"]), Scope::Watch);
         assert_eq!(scope(&["--resume", &"0".repeat(32)]), Scope::Resume(0.into()));

@@ -1,167 +1,187 @@
-//! Erasure: an unlike for every like of a user or of a post, produced through the topic, so that rows, counts and
-//! followers agree and the consumer stays the only writer of rows.
+//! Erasure: the remove action of each set for every member that is a user, or that a post has, produced through the topic, so
+//! that rows, counts and followers agree and the consumer stays the only writer of rows.
 
+use std::collections::BTreeMap;
 use std::io::{IsTerminal, Write};
+use std::sync::Arc;
 
 use futures_util::FutureExt;
 use futures_util::stream::{self, StreamExt, TryStreamExt};
 use serde_json::json;
-use tally_core::ids::{CounterId, CounterName, PostId, RowKey, UserId};
+use tally_core::definitions::{Definition, Direction};
+use tally_core::event::{Said, encode};
+use tally_core::ids::{CounterId, PostId, RowKey, UserId};
 use tally_core::ports::log::Outgoing;
 use tally_core::ports::{Producer, Segment};
 use tally_service::Exit;
 
 use crate::config::{EraseConfig, Subject};
+use crate::counters::{defined, sets};
 use crate::metrics;
 use crate::store::Store;
 
 /// Events under way at once.
 const AT_ONCE: usize = 256;
-/// Parts of the table read at once for a user's likes.
+/// Parts of the table read at once for a user's rows.
 const SEGMENTS: u32 = 8;
 
 /// What an erasure came to.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Erased {
-    /// Likes found.
+    /// Members found in sets that they can be taken out of.
     pub(crate) found: u64,
-    /// Unlikes that Kafka has acknowledged.
+    /// Events that Kafka has acknowledged.
     pub(crate) produced: u64,
+    /// By name: members found in sets that no action takes one out of.
+    pub(crate) left: BTreeMap<String, u64>,
 }
 
-/// A like to be taken back.
+/// A member to be taken out of a set.
 struct Taken {
-    post: PostId,
-    user: UserId,
+    set: Arc<Definition>,
+    subject: PostId,
+    member: UserId,
 }
 
-/// Erases, and reports. `producer` is `None` for a dry run.
+/// What an erasure works with; `producer` is `None` for a dry run.
+struct Erasing<'a> {
+    store: &'a Store,
+    config: &'a EraseConfig,
+    sets: Vec<Arc<Definition>>,
+    producer: Option<&'a dyn Producer>,
+}
+
+/// Erases, and reports. `producer` is `None` for a dry run. Not clean where members were found that no action takes out.
 pub(crate) async fn erase(
     store: &Store,
     config: &EraseConfig,
     producer: Option<&dyn Producer>,
 ) -> anyhow::Result<Exit> {
+    let are_users = matches!(config.subject, Subject::User(_));
+    let sets = sets(&defined(store).await?, &config.counters, are_users)?.into_iter().map(Arc::new).collect();
+    let erasing = Erasing { store, config, sets, producer };
     let erased = match &config.subject {
-        Subject::Post(post) => of_post(store, post, config, producer).await?,
-        Subject::User(user) => of_user(store, user, config, producer).await?,
+        Subject::Post(post) => erasing.of_post(post).await?,
+        Subject::User(user) => erasing.of_user(user).await?,
     };
-    print(erased, producer.is_none(), store);
-    Ok(Exit::CLEAN)
+    for (counter, members) in &erased.left {
+        tracing::error!(counter, members, "cannot be erased from: no action takes a member out of it");
+    }
+    let exit = if erased.left.is_empty() { Exit::CLEAN } else { Exit::FAILED };
+    print(&erased, producer.is_none(), store);
+    Ok(exit)
 }
 
-async fn of_post(
-    store: &Store,
-    post: &PostId,
-    config: &EraseConfig,
-    producer: Option<&dyn Producer>,
-) -> anyhow::Result<Erased> {
-    let mut erased = Erased::default();
-    let counter = CounterId::likes(post.clone());
-    for shard in store.shards.all() {
-        let (key, mut after) = (RowKey { counter: counter.clone(), shard }, None);
+impl Erasing<'_> {
+    async fn of_post(&self, post: &PostId) -> anyhow::Result<Erased> {
+        let (store, mut erased) = (self.store, Erased::default());
+        for set in &self.sets {
+            let counter = CounterId { post: post.clone(), name: set.name.clone() };
+            for shard in store.shards.all() {
+                let (key, mut after) = (RowKey { counter: counter.clone(), shard }, None);
+                loop {
+                    let page = store.page("read rows", || store.ports.rows.users(&key, after.as_ref())).await?;
+                    let members = page.items.into_iter();
+                    let taken = members.map(|member| Taken { set: Arc::clone(set), subject: post.clone(), member });
+                    erased.add(self.take_out(taken.collect()).await?);
+                    after = page.next;
+                    if after.is_none() {
+                        break;
+                    }
+                }
+            }
+        }
+        Ok(erased)
+    }
+
+    async fn of_user(&self, user: &UserId) -> anyhow::Result<Erased> {
+        let parts = (0..SEGMENTS).map(|index| Segment { index, of: SEGMENTS });
+        stream::iter(parts)
+            .map(|segment| self.in_segment(segment, user).boxed())
+            .buffer_unordered(SEGMENTS as usize)
+            .try_fold(Erased::default(), |mut sum, erased| {
+                sum.add(erased);
+                std::future::ready(Ok(sum))
+            })
+            .await
+    }
+
+    async fn in_segment(&self, segment: Segment, user: &UserId) -> anyhow::Result<Erased> {
+        let (store, mut erased, mut after) = (self.store, Erased::default(), None);
         loop {
-            let page = store.page("read rows", || store.ports.rows.users(&key, after.as_ref())).await?;
-            let likes = page.items.into_iter().map(|user| Taken { post: post.clone(), user }).collect();
-            erased.add(take_back(store, likes, config, producer).await?);
+            let page = store.page("scan rows", || store.ports.rows.scan(segment, after.as_ref())).await?;
+            let theirs = page.items.iter().filter(|row| row.sort == user.as_str());
+            let ids = theirs.filter_map(|row| row.pk.parse::<RowKey>().ok()).map(|key| key.counter);
+            let taken = ids.filter_map(|id| {
+                let set = self.sets.iter().find(|set| set.name == id.name)?;
+                Some(Taken { set: Arc::clone(set), subject: id.post, member: user.clone() })
+            });
+            erased.add(self.take_out(taken.collect()).await?);
             after = page.next;
             if after.is_none() {
-                break;
+                return Ok(erased);
             }
         }
     }
-    Ok(erased)
-}
 
-async fn of_user(
-    store: &Store,
-    user: &UserId,
-    config: &EraseConfig,
-    producer: Option<&dyn Producer>,
-) -> anyhow::Result<Erased> {
-    let parts = (0..SEGMENTS).map(|index| Segment { index, of: SEGMENTS });
-    stream::iter(parts)
-        .map(|segment| in_segment(store, segment, user, config, producer).boxed())
-        .buffer_unordered(SEGMENTS as usize)
-        .try_fold(Erased::default(), |mut sum, erased| {
-            sum.add(erased);
-            std::future::ready(Ok(sum))
-        })
-        .await
-}
-
-async fn in_segment(
-    store: &Store,
-    segment: Segment,
-    user: &UserId,
-    config: &EraseConfig,
-    producer: Option<&dyn Producer>,
-) -> anyhow::Result<Erased> {
-    let (mut erased, mut after) = (Erased::default(), None);
-    loop {
-        let page = store.page("scan rows", || store.ports.rows.scan(segment, after.as_ref())).await?;
-        let theirs = page.items.iter().filter(|row| row.sort == user.as_str());
-        let ids = theirs.filter_map(|row| row.pk.parse::<RowKey>().ok()).map(|key| key.counter);
-        let likes = ids.filter(|id| id.name == CounterName::LIKES);
-        let likes = likes.map(|id| Taken { post: id.post, user: user.clone() }).collect();
-        erased.add(take_back(store, likes, config, producer).await?);
-        after = page.next;
-        if after.is_none() {
-            return Ok(erased);
+    /// Produces what takes each member out. Safe to repeat: taking one out again changes nothing.
+    async fn take_out(&self, taken: Vec<Taken>) -> anyhow::Result<Erased> {
+        let mut erased = Erased::default();
+        let (taken, stay): (Vec<_>, Vec<_>) = taken.into_iter().partition(|taken| taken.set.remove.is_some());
+        for Taken { set, .. } in stay {
+            *erased.left.entry(set.name.to_string()).or_default() += 1;
         }
+        erased.found = taken.len() as u64;
+        let Some(producer) = self.producer else { return Ok(erased) };
+        erased.produced = stream::iter(taken)
+            .map(|taken| self.produce(taken, producer).boxed())
+            .buffer_unordered(AT_ONCE)
+            .try_fold(0, |sum, ()| std::future::ready(Ok(sum + 1)))
+            .await?;
+        metrics::unlikes(erased.produced);
+        Ok(erased)
     }
-}
 
-/// Produces the unlikes of `likes`. Safe to repeat: a second unlike changes nothing.
-async fn take_back(
-    store: &Store,
-    likes: Vec<Taken>,
-    config: &EraseConfig,
-    producer: Option<&dyn Producer>,
-) -> anyhow::Result<Erased> {
-    let found = likes.len() as u64;
-    let Some(producer) = producer else { return Ok(Erased { found, produced: 0 }) };
-    let produced = stream::iter(likes)
-        .map(|like| unlike(store, like, config, producer).boxed())
-        .buffer_unordered(AT_ONCE)
-        .try_fold(0, |sum, ()| std::future::ready(Ok(sum + 1)))
-        .await?;
-    metrics::unlikes(produced);
-    Ok(Erased { found, produced })
-}
-
-async fn unlike(store: &Store, like: Taken, config: &EraseConfig, producer: &dyn Producer) -> anyhow::Result<()> {
-    let Taken { post, user } = like;
-    let key = config.key.key(&post, &user, store.shards);
-    let at = store.now();
-    let event = json!({"post_id": &*post, "user_id": &*user, "action": "unlike", "ts": at}).to_string();
-    let send = || {
-        producer.send(Outgoing {
-            topic: &config.topic,
-            partition: None,
-            key: Some(key.as_bytes()),
-            value: Some(event.as_bytes()),
-            headers: &[],
-        })
-    };
-    store.persist("produce an unlike", send).await.map(|_| ())
+    async fn produce(&self, taken: Taken, producer: &dyn Producer) -> anyhow::Result<()> {
+        let (Taken { set, subject, member }, Self { store, config, .. }) = (taken, self);
+        let key = config.key.key(&subject, &member, store.shards);
+        let event = encode(&set, &subject, Direction::Remove, Said::Member(&member), store.now());
+        let event = event.expect("sets without a remove action were left out");
+        let send = || {
+            producer.send(Outgoing {
+                topic: set.topic.as_deref().unwrap_or(&config.topic),
+                partition: None,
+                key: Some(key.as_bytes()),
+                value: Some(&event),
+                headers: &[],
+            })
+        };
+        store.persist("produce what takes a member out", send).await.map(|_| ())
+    }
 }
 
 impl Erased {
     fn add(&mut self, other: Self) {
         self.found += other.found;
         self.produced += other.produced;
+        for (counter, members) in other.left {
+            *self.left.entry(counter).or_default() += members;
+        }
     }
 }
 
-fn print(erased: Erased, dry_run: bool, store: &Store) {
-    let (Erased { found, produced }, cost) = (erased, store.cost());
+fn print(erased: &Erased, dry_run: bool, store: &Store) {
+    let (Erased { found, produced, left }, cost) = (erased, store.cost());
     tracing::info!(found, produced, dry_run, "erasure ends");
     // A closed pipe is no failure of the erasure.
     let mut out = std::io::stdout();
     let _ = if out.is_terminal() {
         let so = if dry_run { " (dry run)" } else { "" };
-        writeln!(out, "likes found {found}, unlikes produced {produced}{so}, read units {}", cost.read_units)
+        let left: u64 = left.values().sum();
+        let left = if left > 0 { format!(", {left} cannot be taken back") } else { String::new() };
+        writeln!(out, "found {found}, taken back {produced}{so}{left}, read units {}", cost.read_units)
     } else {
-        writeln!(out, "{}", json!({"erased": {"found": found, "produced": produced, "dry_run": dry_run, "cost": cost}}))
+        let erased = json!({"found": found, "produced": produced, "left": left, "dry_run": dry_run, "cost": cost});
+        writeln!(out, "{}", json!({"erased": erased}))
     };
 }

@@ -8,6 +8,7 @@ mod calls;
 mod claims;
 mod config;
 mod cost;
+mod counters;
 mod erase;
 mod findings;
 mod gaps;

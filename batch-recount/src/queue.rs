@@ -4,10 +4,11 @@ use futures_util::FutureExt;
 use futures_util::stream::{self, StreamExt, TryStreamExt};
 use tally_core::audit::{Cause, Drift, Wrong};
 use tally_core::counter::Counter;
-use tally_core::ids::{CounterId, PostId, RowKey};
+use tally_core::ids::{CounterId, CounterKind, PostId, RowKey};
 use tally_core::ports::{QueueReason, Queued};
 use tally_core::window::Repaired;
 
+use crate::counters::{chosen, defined};
 use crate::findings::Findings;
 use crate::progress::Progress;
 use crate::recounter::Recounter;
@@ -42,21 +43,32 @@ impl ByName<'_> {
         }
     }
 
-    /// Recounts `posts`, every row key of each, by windows; how many row keys are left unsettled.
-    pub(crate) async fn posts(&self, posts: &[PostId]) -> anyhow::Result<u64> {
-        let mut keys = Vec::new();
+    /// Recounts the counters `names` of `posts`, all counters where none is named, every row key of each, by windows; how
+    /// many row keys are left unsettled.
+    pub(crate) async fn posts(&self, posts: &[PostId], names: &[String]) -> anyhow::Result<u64> {
+        let store = &self.of.store;
+        let chosen = chosen(&defined(store).await?, names)?;
+        let (mut counters, mut keys) = (Vec::new(), Vec::new());
         for post in posts {
-            keys.extend(keys_of(&self.of.store, post).await?);
-            self.findings.counters(1);
+            let before = keys.len();
+            for of in &chosen {
+                let counter = CounterId { post: post.clone(), name: of.name.clone() };
+                keys.extend(keys_of(store, &counter).await?);
+                counters.push(counter);
+            }
+            if keys.len() == before {
+                tracing::warn!(%post, "this post has none of these counters and never had one");
+            }
         }
+        self.findings.counters(counters.len() as u64);
         self.progress.asked(keys.len());
         let mut left = stream::iter(keys)
             .map(|key| self.settled(self.asked(key)).boxed())
             .buffer_unordered(self.of.rules.concurrency)
             .try_fold(0, |sum, left| std::future::ready(Ok(sum + left)))
             .await?;
-        for post in posts {
-            left += self.total(&CounterId::likes(post.clone())).await?;
+        for counter in &counters {
+            left += self.total(counter).await?;
         }
         Ok(left)
     }
@@ -117,21 +129,23 @@ async fn is_used(store: &Store, key: &RowKey) -> anyhow::Result<bool> {
     if counters.iter().any(|counter| counter.as_ref().map_or(true, is_counted)) {
         return Ok(true);
     }
+    // A page of a sum's cells is a request, as one like is.
+    if key.counter.name.kind() == CounterKind::Sum {
+        let cells = || store.ports.rows.weights(key, None);
+        return Ok(!store.page("look for a cell", cells).await?.items.is_empty());
+    }
     let first = || store.ports.rows.likes(key, None, Some(1));
     Ok(!store.page("look for a row", first).await?.items.is_empty())
 }
 
-/// The row keys of `post` with anything to count.
-async fn keys_of(store: &Store, post: &PostId) -> anyhow::Result<Vec<RowKey>> {
-    let (counter, mut keys) = (CounterId::likes(post.clone()), Vec::new());
+/// The row keys of `counter` with anything to count.
+async fn keys_of(store: &Store, counter: &CounterId) -> anyhow::Result<Vec<RowKey>> {
+    let mut keys = Vec::new();
     for shard in store.shards.all() {
         let key = RowKey { counter: counter.clone(), shard };
         if is_used(store, &key).await? {
             keys.push(key);
         }
-    }
-    if keys.is_empty() {
-        tracing::warn!(%post, "this post has no likes and never had any");
     }
     Ok(keys)
 }

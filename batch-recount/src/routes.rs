@@ -13,11 +13,14 @@ use futures_util::stream::{self, StreamExt, TryStreamExt};
 use serde::Deserialize;
 use serde_json::{Value, json};
 use tally_core::audit::{AuditRun, RunRecord};
+use tally_core::definitions::Definition;
 use tally_core::fault::Fault;
 use tally_core::ids::{CounterId, PostId, RowKey, ShardCount};
 use tally_core::ports::{Checkpoints, Outcome, QueueReason, RecountQueue, Runs};
 use tally_core::time::UnixMillis;
 use tally_service::Clock;
+
+use crate::counters::chosen;
 
 /// Runs listed.
 const LISTED: u32 = 100;
@@ -40,12 +43,14 @@ pub(crate) fn routes(desk: Desk) -> Router {
     Router::new().route("/v1/recounts", get(list).post(ask)).route("/v1/recounts/{run}", get(one)).with_state(desk)
 }
 
-/// A request for recounts: of posts, or of everything.
+/// A request for recounts: of posts, all their counters or those named, or of everything.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Asked {
     #[serde(default)]
     post_ids: Vec<String>,
+    #[serde(default)]
+    counters: Vec<String>,
     #[serde(default)]
     audit: bool,
 }
@@ -74,15 +79,19 @@ async fn ask(
     let posts = posts.map_err(|error| Problem::bad(&format!("a post id: {error}")))?;
     let (shards, now) = (desk.checkpoints.deployed().await?, desk.clock.now());
     let shards = shards.ok_or(Problem::new(StatusCode::SERVICE_UNAVAILABLE, "the deployment is not created yet"))?;
-    let queued = enqueue(&*desk.queue, keys_of(&posts, shards), now).await?;
+    let named = chosen(&desk.checkpoints.definitions().await?, &asked.counters);
+    let named = named.map_err(|error| Problem::bad(&error.to_string()))?;
+    let queued = enqueue(&*desk.queue, keys_of(&posts, &named, shards), now).await?;
     if asked.audit {
         desk.queue.enqueue_audit(now).await?;
     }
     Ok((StatusCode::ACCEPTED, Json(json!({"row_keys_queued": queued, "audit_queued": asked.audit}))))
 }
 
-fn keys_of(posts: &[PostId], shards: ShardCount) -> Vec<RowKey> {
-    let ids = posts.iter().cloned().map(CounterId::likes);
+fn keys_of(posts: &[PostId], named: &[Definition], shards: ShardCount) -> Vec<RowKey> {
+    let ids = posts
+        .iter()
+        .flat_map(|post| named.iter().map(move |of| CounterId { post: post.clone(), name: of.name.clone() }));
     ids.flat_map(|counter| shards.all().map(move |shard| RowKey { counter: counter.clone(), shard })).collect()
 }
 

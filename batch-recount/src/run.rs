@@ -41,7 +41,7 @@ pub(crate) struct Run {
 enum Work {
     Audit(AuditRecord),
     Queue,
-    Posts(Vec<PostId>),
+    Posts { posts: Vec<PostId>, counters: Vec<String> },
 }
 
 /// What a run has come to.
@@ -74,7 +74,10 @@ impl Run {
                 let audit = AuditRecord { plan, open: OpenAtStart::default() };
                 (new(of, RunScope::Since, dry_run), Work::Audit(audit))
             }
-            Scope::Posts(posts) => (new(of, RunScope::Posts, dry_run), Work::Posts(posts.clone())),
+            Scope::Posts { posts, counters } => {
+                let work = Work::Posts { posts: posts.clone(), counters: counters.clone() };
+                (new(of, RunScope::Posts, dry_run), work)
+            }
             Scope::Queue | Scope::Watch => (new(of, RunScope::Queue, dry_run), Work::Queue),
         };
         tracing::info!(run = %record.run, scope = record.scope_text(), "recount begins");
@@ -112,7 +115,7 @@ impl Run {
         let by_name = ByName { of: &self.of, dry_run, findings, progress: &self.progress };
         Ok(match &self.work {
             Work::Queue => (by_name.queue().await?, None),
-            Work::Posts(posts) => (by_name.posts(posts).await?, None),
+            Work::Posts { posts, counters } => (by_name.posts(posts, counters).await?, None),
             Work::Audit(AuditRecord { plan, open }) => {
                 let progress = Arc::clone(&self.progress);
                 let part = AuditPart::new(&self.of, *plan, dry_run, self.share.clone(), progress).await?;
@@ -146,7 +149,7 @@ impl Run {
         let summary = Summary { left, ..self.share.sum().await? };
         let audit = match &self.work {
             Work::Audit(audit) => Some(audit.clone()),
-            Work::Queue | Work::Posts(_) => None,
+            Work::Queue | Work::Posts { .. } => None,
         };
         let record = RunRecord { ended, audit, summary, ..self.record.clone() };
         let store = &self.of.store;

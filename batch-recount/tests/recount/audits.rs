@@ -16,12 +16,13 @@ use tally_core::counter::{Counter, ShardTally};
 use tally_core::definitions::Definitions;
 use tally_core::event::{Action, LikeEvent, decode_value};
 use tally_core::fence::Offset;
-use tally_core::ids::RowKey;
+use tally_core::ids::{RowKey, UserId};
 use tally_core::ports::log::{Outgoing, Written};
 use tally_core::ports::{Outcome, Producer, QueueReason};
 use tally_service::{App as _, Exit, Host};
 use tower::ServiceExt;
 
+use crate::weights::{defined, set};
 use crate::world::{BEGAN, World, Writer, drifted, ended, eventually, key, post, shards, user};
 
 const POSTS: u64 = 12;
@@ -235,6 +236,61 @@ async fn an_erasure_produces_an_unlike_for_every_like_and_a_dry_run_none() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn an_erasure_sends_each_set_its_own_remove_action_and_says_which_sets_have_none() {
+    let memory = Memory::new(BEGAN, 2);
+    let kept = Kept::default();
+    let world = World::twin(&memory).with(|ports| ports.producer = Some(Arc::new(kept.clone())));
+    world.ports.checkpoints.config(Some(shards())).await.unwrap();
+    assert_eq!(world.ports.checkpoints.define(&Definitions::likes_alone(), &defined()).await, Ok(true));
+    for (counter, members) in [
+        ("likes", &["u-1", "u-2"][..]),
+        ("retweets", &["u-1"]),
+        ("replies", &["u-1"]),
+        ("followers", &["u-1"]),
+        ("viewers", &["u-1", "u-3"]),
+    ] {
+        for member in members.iter().map(|member| UserId::new(member).unwrap()) {
+            memory.likes(shards()).plant(&key(&set(counter), &member).to_string(), &member);
+        }
+    }
+    let erase = async |line: &[&str]| {
+        let exit = world.recount(&[&["erase", "--brokers", "b:1"], line].concat()).await;
+        let mut said: Vec<_> = std::mem::take(&mut *kept.0.lock().unwrap());
+        said.sort();
+        let said = said.iter().map(|(_, value)| {
+            let event = decode_value(Some(value), BEGAN, &defined()).unwrap();
+            let action = serde_json::from_slice::<Value>(value).unwrap()["action"].as_str().unwrap().to_owned();
+            format!("{action} {} {}", event.subject(), event.member().unwrap())
+        });
+        let mut said: Vec<String> = said.collect();
+        said.sort();
+        (exit, said)
+    };
+    let users = ["unfollow p-0 u-1", "unlike p-0 u-1", "unretweet p-0 u-1"].map(str::to_owned);
+    assert_eq!(erase(&["--user", "u-1"]).await, (Exit::FAILED, users.to_vec()), "as a viewer the user is left");
+    let post = ["unlike p-0 u-1", "unlike p-0 u-2", "unreply p-0 u-1", "unretweet p-0 u-1"];
+    assert_eq!(erase(&["--post", "p-0"]).await, (Exit::FAILED, post.map(str::to_owned).to_vec()));
+    assert_eq!(
+        erase(&["--post", "p-0", "--counter", "followers"]).await,
+        (Exit::CLEAN, users[..1].to_vec()),
+        "a hashtag's"
+    );
+    let likes = ["unlike p-0 u-1", "unlike p-0 u-2"].map(str::to_owned);
+    assert_eq!(erase(&["--post", "p-0", "--counter", "likes"]).await, (Exit::CLEAN, likes.to_vec()));
+    for (line, why) in [
+        (
+            ["--post", "p-0", "--counter", "views"],
+            "counter views cannot be erased from: it is a sum, which has no members",
+        ),
+        (["--user", "u-1", "--counter", "replies"], "counter replies cannot be erased from: its members are no users"),
+        (["--post", "p-0", "--counter", "nope"], "there is no counter nope"),
+    ] {
+        let end = world.start("recount", &[&["erase", "--brokers", "b:1"], &line[..]].concat()).ended().await;
+        assert!(end.to_string().ends_with(why), "{end}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
 async fn runs_are_listed_and_asked_for_over_http() {
     let memory = Memory::new(BEGAN, 2);
     let world = World::twin(&memory);
@@ -251,9 +307,11 @@ async fn runs_are_listed_and_asked_for_over_http() {
     };
     let asked = send("POST", "/v1/recounts", r#"{"post_ids":["p-0"],"audit":true}"#).await;
     assert_eq!(asked, (StatusCode::ACCEPTED, json!({"row_keys_queued": 4, "audit_queued": true})));
+    let named = send("POST", "/v1/recounts", r#"{"post_ids":["p-0"],"counters":["likes"]}"#).await;
+    assert_eq!(named, (StatusCode::ACCEPTED, json!({"row_keys_queued": 4, "audit_queued": false})));
     assert_eq!(world.ports.recounts.queued(None).await.unwrap().items.len(), 4);
     assert_eq!(world.ports.recounts.audit_queued().await.unwrap(), Some(BEGAN), "by the host's clock");
-    for bad in ["{}", r#"{"post_ids":["\u0001"]}"#, "{"] {
+    for bad in ["{}", r#"{"post_ids":["p-0"],"counters":["views"]}"#, r#"{"post_ids":["\u0001"]}"#, "{"] {
         let (status, problem) = send("POST", "/v1/recounts", bad).await;
         assert_eq!((status, &problem["status"]), (StatusCode::BAD_REQUEST, &json!(400)), "{bad}");
     }

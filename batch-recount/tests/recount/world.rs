@@ -207,7 +207,7 @@ pub(crate) fn client(emulator: &Emulator) -> aws_sdk_dynamodb::Client {
 pub(crate) async fn drift(client: &aws_sdk_dynamodb::Client, key: &RowKey, by: i64) {
     use aws_sdk_dynamodb::types::AttributeValue;
     let update = client.update_item().table_name("like_counts");
-    let update = update.key("post_id", AttributeValue::S(key.counter.post.to_string()));
+    let update = update.key("post_id", AttributeValue::S(key.counter.stored().into_owned()));
     let update = update.update_expression("ADD #s :by, #l :by, #v :one");
     let names = [("#s", format!("s{}", key.shard)), ("#l", "likes".to_owned()), ("#v", "version".to_owned())];
     let update = names.into_iter().fold(update, |update, (alias, name)| update.expression_attribute_names(alias, name));
