@@ -39,39 +39,40 @@ pub fn decode_value<'a>(
         return Err(Rejection::TooLarge(value.len()));
     }
     let text = std::str::from_utf8(value).map_err(|error| Rejection::NotUtf8(error.valid_up_to()))?;
-    match parse(text).map_err(|error| Rejection::NotJson(error.to_string()))? {
+    let mut fields = Fields::default();
+    match parse(text, &mut fields).map_err(|error| Rejection::NotJson(error.to_string()))? {
         Parsed::Other => Err(Rejection::NotAnObject),
-        Parsed::Object(fields) if fields.is_envelope() => open(fields)?.event(recorded, definitions),
-        Parsed::Object(fields) => fields.event(recorded, definitions),
+        Parsed::Object if fields.is_envelope() => open(&mut fields)?.event(recorded, definitions),
+        Parsed::Object => fields.event(recorded, definitions),
     }
 }
 
 const UNKNOWN_VERSION: Rejection = Rejection::BadEnvelope("specversion is not 1.x");
 
-fn parse(text: &str) -> serde_json::Result<Parsed<'_>> {
+fn parse<'a>(text: &'a str, fields: &mut Fields<'a>) -> serde_json::Result<Parsed> {
     let mut json = serde_json::Deserializer::from_str(text);
-    let parsed = Layer::Outer.deserialize(&mut json)?;
+    let parsed = Document { layer: Layer::Outer, fields }.deserialize(&mut json)?;
     json.end()?;
     Ok(parsed)
 }
 
 /// The event inside a CloudEvents envelope.
-fn open(envelope: Fields<'_>) -> Result<Fields<'_>, Rejection> {
-    match envelope.specversion {
+fn open<'f, 'a>(envelope: &'f mut Fields<'a>) -> Result<&'f mut Fields<'a>, Rejection> {
+    match &envelope.specversion {
         Some(Scalar::Text(version)) if version.starts_with("1.") => {}
         _ => return Err(UNKNOWN_VERSION),
     }
-    match envelope.data.map(|data| *data) {
+    match &mut envelope.data {
         None => Err(Rejection::BadEnvelope("there is no data")),
-        Some(Parsed::Other) => Err(Rejection::BadEnvelope("data is not an object")),
-        Some(Parsed::Object(fields)) => Ok(fields),
+        Some((Parsed::Other, _)) => Err(Rejection::BadEnvelope("data is not an object")),
+        Some((Parsed::Object, fields)) => Ok(fields),
     }
 }
 
-/// A JSON document as far as an event needs it.
-#[expect(clippy::large_enum_variant, reason = "a box would be an allocation for each event")]
-enum Parsed<'a> {
-    Object(Fields<'a>),
+/// What a JSON document is, as far as an event needs it.
+#[derive(Clone, Copy)]
+enum Parsed {
+    Object,
     Other,
 }
 
@@ -88,7 +89,7 @@ struct Fields<'a> {
     member: Option<Scalar<'a>>,
     n: Option<Scalar<'a>>,
     specversion: Option<Scalar<'a>>,
-    data: Option<Box<Parsed<'a>>>,
+    data: Option<(Parsed, Box<Fields<'a>>)>,
 }
 
 impl<'a> Fields<'a> {
@@ -98,7 +99,7 @@ impl<'a> Fields<'a> {
 
     /// The event: its action says by which definition it is read. Without one that is a text it is held to be about likes,
     /// so that what else is wrong is named first.
-    fn event(mut self, recorded: UnixMillis, definitions: &Definitions) -> Result<Event<'a>, Rejection> {
+    fn event(&mut self, recorded: UnixMillis, definitions: &Definitions) -> Result<Event<'a>, Rejection> {
         let Some(Scalar::Text(action)) = self.action.take_if(|action| matches!(action, Scalar::Text(_))) else {
             let bad = self.action.is_some();
             self.subject(SubjectField::Post)?;
@@ -112,9 +113,9 @@ impl<'a> Fields<'a> {
             counter: definition.name.clone(),
             subject: self.subject(definition.subject)?,
             deed: self.deed(definition, direction)?,
-            at: match self.ts {
+            at: match &self.ts {
                 None | Some(Scalar::Null) => recorded,
-                Some(Scalar::Whole(ms)) if ms <= UnixMillis::MAX.0 => UnixMillis(ms),
+                Some(Scalar::Whole(ms)) if *ms <= UnixMillis::MAX.0 => UnixMillis(*ms),
                 Some(_) => return Err(Rejection::BadTimestamp),
             },
         })
@@ -189,10 +190,16 @@ enum Layer {
     Inner,
 }
 
-impl<'de> DeserializeSeed<'de> for Layer {
-    type Value = Parsed<'de>;
+/// A document whose fields are read into their place: to hand them on by value costs more than to read some of them.
+struct Document<'f, 'de> {
+    layer: Layer,
+    fields: &'f mut Fields<'de>,
+}
 
-    fn deserialize<D: Deserializer<'de>>(self, json: D) -> Result<Parsed<'de>, D::Error> {
+impl<'de> DeserializeSeed<'de> for Document<'_, 'de> {
+    type Value = Parsed;
+
+    fn deserialize<D: Deserializer<'de>>(self, json: D) -> Result<Parsed, D::Error> {
         json.deserialize_any(self)
     }
 }
@@ -216,8 +223,8 @@ macro_rules! drain_as {
     };
 }
 
-impl<'de> Visitor<'de> for Layer {
-    type Value = Parsed<'de>;
+impl<'de> Visitor<'de> for Document<'_, 'de> {
+    type Value = Parsed;
 
     fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("any JSON value")
@@ -238,7 +245,7 @@ impl<'de> Visitor<'de> for Layer {
     }
 
     fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Self::Value, A::Error> {
-        let mut fields = Fields::default();
+        let Self { layer, fields } = self;
         while let Some(name) = map.next_key()? {
             match name {
                 Name::PostId => fields.post_id = Some(map.next_value()?),
@@ -250,16 +257,18 @@ impl<'de> Visitor<'de> for Layer {
                 Name::EventId => fields.event_id = Some(map.next_value()?),
                 Name::Member => fields.member = Some(map.next_value()?),
                 Name::N => fields.n = Some(map.next_value()?),
-                Name::SpecVersion if self == Self::Outer => fields.specversion = Some(map.next_value()?),
-                Name::Data if self == Self::Outer => {
-                    fields.data = Some(Box::new(map.next_value_seed(Self::Inner)?));
+                Name::SpecVersion if layer == Layer::Outer => fields.specversion = Some(map.next_value()?),
+                Name::Data if layer == Layer::Outer => {
+                    let mut inner = Box::<Fields<'_>>::default();
+                    let parsed = map.next_value_seed(Document { layer: Layer::Inner, fields: &mut inner })?;
+                    fields.data = Some((parsed, inner));
                 }
                 Name::SpecVersion | Name::Data | Name::Unknown => {
                     map.next_value::<IgnoredAny>()?;
                 }
             }
         }
-        Ok(Parsed::Object(fields))
+        Ok(Parsed::Object)
     }
 }
 
