@@ -19,6 +19,10 @@ use crate::ids::CounterId;
 use family::family;
 use width::{WINDOW, Width};
 
+/// How many more records may wait in a partition than twice the fewest, and it is still taken: so many wait where 10,000 a second
+/// are written in time.
+const LEVEL: u64 = 1_000;
+
 /// How many counters a producer remembers the rates of. Events of more go where their key says.
 const MOST_COUNTERS: usize = 10_000;
 
@@ -32,7 +36,7 @@ pub enum SumPolicy {
     RoundRobin,
     /// Each event of a busy counter goes to one of its partitions by chance.
     Random,
-    /// Each event of a busy counter goes to the one of its partitions with the fewest records waiting.
+    /// A busy counter's events go to those of its partitions where few records wait, the same to each.
     LeastLag,
 }
 
@@ -134,8 +138,10 @@ impl Spread {
             SumPolicy::RoundRobin => counted.turn % width,
             SumPolicy::Random => usize::try_from(draw % width as u64).unwrap_or(0),
             SumPolicy::LeastLag => {
-                let waits = |place: &usize| waiting(family[*place]).lag.saturating_add(waiting(family[*place]).sent);
-                (0..width).min_by_key(waits).unwrap_or(0)
+                let least = family.iter().map(|partition| waiting(*partition).lag).min().unwrap_or(0);
+                let most = least.saturating_mul(2).saturating_add(LEVEL);
+                let level = (0..width).filter(|place| waiting(family[*place]).lag <= most);
+                level.min_by_key(|place| waiting(family[*place]).sent).unwrap_or(0)
             }
         };
         let chosen = family[place];

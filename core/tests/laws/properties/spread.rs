@@ -67,13 +67,14 @@ proptest! {
     ) {
         let lags: Vec<u64> = lags[..partitions as usize].iter().map(|lag| u64::from(*lag)).collect();
         let (mut one, mut other) = (Spread::new(policies.0), Spread::new(policies.1));
-        one.seen(&vec![0; partitions as usize]);
-        other.seen(&lags);
+        let level = vec![0; partitions as usize];
         let mut smaller = BTreeSet::from([partition_of(counter.post.as_bytes(), partitions)]);
         for (nth, rate) in [9_000u64, 18_000, 36_000, 72_000, 72_000, 72_000].into_iter().enumerate() {
             // The first second of a rate ends with the width that it asks for.
-            for spread in [&mut one, &mut other] {
+            for (spread, lags) in [(&mut one, &level), (&mut other, &lags)] {
+                spread.seen(lags);
                 second(spread, &counter, 2 * nth as u64, rate, partitions);
+                spread.seen(lags);
             }
             let (chosen, width) = second(&mut one, &counter, 2 * nth as u64 + 1, rate, partitions);
             let (others, also) = second(&mut other, &counter, 2 * nth as u64 + 1, rate, partitions);
