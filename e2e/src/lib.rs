@@ -3,5 +3,8 @@
 pub mod attack;
 mod crowd;
 pub mod fuzz;
+pub mod meter;
+pub mod pipeline;
+pub mod policies;
 pub mod simulation;
 mod undisturbed;

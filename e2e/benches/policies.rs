@@ -1,0 +1,28 @@
+//! All policies of sending a busy sum, in one run: `cargo bench -p tally-e2e --bench policies` prints the table of
+//! consumer/README.md. Time is paused and requests are as slow as those of the real store, so that the figures are the same
+//! on every machine, but for random latencies of tasks that one clock wakes at once.
+
+#![expect(clippy::print_stdout, reason = "a bench prints its figures")]
+
+use tally_core::spread::SumPolicy;
+use tally_e2e::policies::{HEAD, Scenario, measure};
+
+/// Views for each row on one partition, at 10,000 a second.
+const FLOOR: f64 = 100.0;
+
+#[tokio::main(flavor = "current_thread")]
+async fn main() -> anyhow::Result<()> {
+    tokio::time::pause();
+    println!("{HEAD}");
+    for (views, likes) in [(10_000, 0), (40_000, 0), (40_000, 4_000)] {
+        for policy in SumPolicy::ALL {
+            let figures = measure(Scenario { policy, views, likes }).await?;
+            println!("{figures}");
+            assert!(
+                figures.width > 1 || views > 10_000 || figures.events_a_row >= FLOOR,
+                "at least {FLOOR} events a row"
+            );
+        }
+    }
+    Ok(())
+}

@@ -1,0 +1,123 @@
+//! Counts what a process asks of the store: calls, rows and capacity units, by operation and table.
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use aws_smithy_runtime_api::client::http::{
+    HttpClient, HttpConnector, HttpConnectorFuture, HttpConnectorSettings, SharedHttpClient, SharedHttpConnector,
+};
+use aws_smithy_runtime_api::client::orchestrator::{HttpRequest, HttpResponse};
+use aws_smithy_runtime_api::client::result::ConnectorError;
+use aws_smithy_runtime_api::client::runtime_components::RuntimeComponents;
+use aws_smithy_types::body::SdkBody;
+use serde_json::Value;
+use tally_emulator::Emulator;
+
+/// What says in a request that its answer is to state the units.
+const REPORT: &str = r#""ReturnConsumedCapacity":"TOTAL""#;
+
+/// What was counted.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Counted {
+    /// Calls that were carried out, by operation.
+    pub calls: BTreeMap<String, u64>,
+    /// Members put, members deleted, and cells added to, in transactions that were carried out.
+    pub rows: [u64; 3],
+    /// Units of writes that were carried out, by table.
+    pub units: BTreeMap<String, f64>,
+}
+
+impl Counted {
+    /// Calls of an operation.
+    pub fn calls(&self, operation: &str) -> u64 {
+        self.calls.get(operation).copied().unwrap_or_default()
+    }
+
+    /// Write units of a table.
+    pub fn units(&self, table: &str) -> f64 {
+        self.units.get(table).copied().unwrap_or_default()
+    }
+}
+
+/// A way to the emulator that counts; clones count together.
+#[derive(Clone, Debug)]
+pub struct Meter {
+    emulator: SharedHttpClient,
+    counted: Arc<Mutex<Counted>>,
+}
+
+impl Meter {
+    /// One that has counted nothing.
+    pub fn new(emulator: &Emulator) -> Self {
+        Self { emulator: emulator.http_client(), counted: Arc::default() }
+    }
+
+    /// What was counted since the last call.
+    pub fn take(&self) -> Counted {
+        std::mem::take(&mut *self.counted.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    fn passed(&self, operation: &str, rows: [u64; 3], answer: &[u8]) {
+        let mut counted = self.counted.lock().unwrap_or_else(PoisonError::into_inner);
+        *counted.calls.entry(operation.to_owned()).or_default() += 1;
+        counted.rows.iter_mut().zip(rows).for_each(|(sum, rows)| *sum += rows);
+        let answer: Value = serde_json::from_slice(answer).unwrap_or_default();
+        let consumed = &answer["ConsumedCapacity"];
+        let each = consumed.as_array().map_or(std::slice::from_ref(consumed), Vec::as_slice);
+        for of in each {
+            if let (Some(table), Some(units)) = (of["TableName"].as_str(), of["CapacityUnits"].as_f64()) {
+                *counted.units.entry(table.to_owned()).or_default() += units;
+            }
+        }
+    }
+}
+
+impl HttpClient for Meter {
+    fn http_connector(&self, settings: &HttpConnectorSettings, components: &RuntimeComponents) -> SharedHttpConnector {
+        SharedHttpConnector::new(Line { meter: self.clone(), far: self.emulator.http_connector(settings, components) })
+    }
+}
+
+#[derive(Clone, Debug)]
+struct Line {
+    meter: Meter,
+    far: SharedHttpConnector,
+}
+
+impl HttpConnector for Line {
+    fn call(&self, request: HttpRequest) -> HttpConnectorFuture {
+        let this = self.clone();
+        HttpConnectorFuture::new(async move { this.exchange(request).await })
+    }
+}
+
+impl Line {
+    async fn exchange(&self, mut request: HttpRequest) -> Result<HttpResponse, ConnectorError> {
+        let target = request.headers().get("x-amz-target").unwrap_or_default();
+        let operation = target.rsplit('.').next().unwrap_or_default().to_owned();
+        let is_write = ["PutItem", "UpdateItem", "DeleteItem", "TransactWriteItems"].contains(&operation.as_str());
+        let rows = if is_write { reporting(&mut request) } else { [0; 3] };
+        let answer = self.far.call(request).await?;
+        if answer.status().is_success() {
+            self.meter.passed(&operation, rows, answer.body().bytes().filter(|_| is_write).unwrap_or_default());
+        }
+        Ok(answer)
+    }
+}
+
+/// Asks for the units of a write; the rows that it changes.
+fn reporting(request: &mut HttpRequest) -> [u64; 3] {
+    let Some(text) = request.body().bytes().and_then(|bytes| std::str::from_utf8(bytes).ok()) else { return [0; 3] };
+    let body: Value = serde_json::from_str(text).unwrap_or_default();
+    if body.get("ReturnConsumedCapacity").is_none() {
+        let asking = text.replacen('{', &format!("{{{REPORT},"), 1);
+        request.headers_mut().insert("content-length", asking.len().to_string());
+        *request.body_mut() = SdkBody::from(asking);
+    }
+    let items = body["TransactItems"].as_array().map(Vec::as_slice).unwrap_or_default();
+    ["Put", "Delete", "Update"].map(|kind| items.iter().filter(|item| is_about_rows(&item[kind])).count() as u64)
+}
+
+fn is_about_rows(write: &Value) -> bool {
+    write["TableName"].as_str().is_some_and(|table| table.ends_with("likes"))
+}

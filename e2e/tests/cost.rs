@@ -1,0 +1,81 @@
+//! What counting costs: calls, rows, bytes and write units of a pipeline without faults, under paused time.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use tally_core::event::partition_of;
+use tally_core::ids::{CounterId, PostId};
+use tally_core::ports::Counts as _;
+use tally_core::ports::log::Outgoing;
+use tally_core::spread::SumPolicy;
+use tally_core::time::UnixMillis;
+use tally_e2e::pipeline::{Pipeline, TOPIC};
+use tally_e2e::policies::{Scenario, measure};
+
+const PARTITIONS: u32 = 4;
+const POSTS: u64 = 60;
+const EVENTS: u64 = 6_000;
+
+/// Likes and unlikes, the same in every run: one in seven takes back what was said of the post four rounds before.
+fn events() -> impl Iterator<Item = (String, String, &'static str)> {
+    (0..EVENTS).map(|nth| {
+        let said = nth.checked_sub(POSTS * 4).filter(|_| nth % 7 == 4);
+        let (who, action) = said.map_or((nth, "like"), |who| (who, "unlike"));
+        (format!("post-{}", nth % POSTS), format!("user-{who}"), action)
+    })
+}
+
+/// What stays of them, by post.
+fn likes() -> BTreeMap<String, i64> {
+    let mut liked: BTreeMap<String, std::collections::BTreeSet<String>> = BTreeMap::new();
+    for (post, user, action) in events() {
+        let users = liked.entry(post).or_default();
+        if action == "like" {
+            users.insert(user)
+        } else {
+            users.remove(&user)
+        };
+    }
+    liked.into_iter().map(|(post, users)| (post, i64::try_from(users.len()).expect("a few thousand"))).collect()
+}
+
+/// The figures are those of the version before there were other counters, where this test printed the same.
+#[tokio::test(start_paused = true)]
+async fn a_deployment_of_likes_alone_pays_nothing_for_other_counters() {
+    let mut pipeline = Pipeline::new(PARTITIONS).await.unwrap();
+    for (post, user, action) in events() {
+        let value = format!(r#"{{"post_id":"{post}","user_id":"{user}","action":"{action}","ts":1700000000000}}"#);
+        let partition = Some(partition_of(post.as_bytes(), PARTITIONS));
+        let (key, value) = (Some(post.as_bytes()), Some(value.as_bytes()));
+        let record = Outgoing { topic: TOPIC, partition, key, value, headers: &[] };
+        pipeline.broker.append(record, UnixMillis(1_700_000_000_000)).unwrap();
+    }
+    pipeline.start(Vec::new());
+    for (post, expected) in likes() {
+        let id = CounterId::likes(PostId::new(&post).unwrap());
+        let counted = async || pipeline.counts.counter(&id).await.unwrap().is_some_and(|it| it.likes == expected);
+        while !counted().await {
+            pipeline.clock.sleep(Duration::from_millis(10)).await;
+        }
+    }
+    let [consumer, streamer] = pipeline.meters.each_ref().map(tally_e2e::meter::Meter::take);
+    let calls = [("GetItem", 12), ("PutItem", 5), ("Scan", 1), ("TransactWriteItems", 60), ("UpdateItem", 1)];
+    assert_eq!(consumer.calls, calls.map(|(operation, calls)| (operation.to_owned(), calls)).into());
+    assert_eq!(consumer.rows, [4_878, 823, 0], "members put and deleted, and no cell");
+    assert_eq!((consumer.units("likes"), consumer.units("checkpoints")), (11_402.0, 126.0));
+    assert_eq!((streamer.calls("UpdateItem"), streamer.calls("TransactWriteItems")), (247, 4));
+    assert_eq!((streamer.calls("GetItem"), streamer.calls("Scan"), streamer.calls("Query")), (13, 3, 0));
+    assert_eq!((streamer.units("like_counts"), streamer.units("checkpoints")), (239.0, 24.0));
+    let stats = pipeline.emulator.stats();
+    let stored =
+        ["likes", "like_counts", "checkpoints"].map(|table| (stats.tables[table].items, stats.tables[table].bytes));
+    assert_eq!(stored, [(4_354, 221_368), (60, 21_195), (11, 909)], "items and bytes");
+    pipeline.stop().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn ten_thousand_views_of_one_post_a_second_are_at_least_a_hundred_for_each_row_that_is_written() {
+    let figures = measure(Scenario { policy: SumPolicy::Post, views: 10_000, likes: 0 }).await.unwrap();
+    assert_eq!(figures.width, 1);
+    assert!(figures.events_a_row >= 100.0, "{figures}");
+}
