@@ -2,6 +2,8 @@
 //! files as the first version wrote it. The code of today writes the same bytes, and reads them.
 
 #[cfg(test)]
+mod counters;
+#[cfg(test)]
 mod raw;
 #[cfg(test)]
 mod script;
@@ -33,7 +35,7 @@ mod tests {
     const ITEMS: &str = include_str!("items.txt");
     const CACHED: &str = include_str!("cached.txt");
 
-    async fn deployment() -> (Emulator, Ports) {
+    pub(crate) async fn deployment() -> (Emulator, Ports) {
         let epoch = Some(UNIX_EPOCH + Duration::from_millis(NOW.0));
         let emulator = Emulator::new(Config { epoch, ..Config::default() });
         let connection = Connection::in_process(&Settings::local(""), emulator.http_client(), NOW);
