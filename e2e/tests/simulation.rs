@@ -52,7 +52,7 @@ fn mutants_are_found_and_nothing_is_once_they_are_spared() {
         let order = |seed| Order { seed, events: EVENTS, mutant: Some(mutant), ..Order::default() };
         let mut found = None;
         pool()
-            .each((1..=30).map(order), false, |outcome| {
+            .each((1..=12).map(order), false, |outcome| {
                 if outcome.broken.is_some() && !outcome.endless {
                     found = Some(outcome.seed);
                 }

@@ -194,7 +194,8 @@ impl Profile {
                 self.mix = std::mem::take(&mut self.mix).of_sums();
                 weigh(Deed::EditFence, 8);
             }
-            Mutant::NoBoundary | Mutant::SilentZero => {}
+            Mutant::NoBoundary => self.talk(),
+            Mutant::SilentZero => {}
             Mutant::OneWait => {
                 self.engine.stream_delay = Duration::from_millis(800);
                 self.engine.stream_reorder = Duration::from_millis(800);
