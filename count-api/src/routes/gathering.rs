@@ -28,7 +28,7 @@ const AT_ONCE: usize = 4_096;
 /// What is added to which sum, or taken off it.
 type Key = (CounterId, Direction);
 
-/// The events that gather. Clones share them; when the last one is dropped, those under way end.
+/// The events that gather, and those under way, which end with the process. Clones share them.
 #[derive(Clone, Default)]
 pub(super) struct Gatherings {
     open: Arc<Mutex<Map<Key, Gathering>>>,

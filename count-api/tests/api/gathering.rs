@@ -15,9 +15,10 @@ use tally_count_api::Config;
 use tokio::io::AsyncWriteExt;
 use tokio::net::TcpStream;
 use tokio::sync::watch;
+use tokio::time::timeout;
 
 use crate::counter_writes::written;
-use crate::harness::{Answer, Api, eventually, post};
+use crate::harness::{Answer, Api, DEADLINE, eventually, post};
 
 /// A producer that counts what it is given, and answers once it is let.
 #[derive(Clone)]
@@ -39,6 +40,11 @@ impl Counting {
 
     fn begun(&self) -> usize {
         *self.begun.borrow()
+    }
+
+    async fn has_begun(&self, records: usize) {
+        let mut begun = self.begun.subscribe();
+        timeout(DEADLINE, begun.wait_for(|begun| *begun == records)).await.expect("it begins in time").unwrap();
     }
 }
 
@@ -139,10 +145,10 @@ async fn a_client_that_leaves_neither_takes_its_amount_away_nor_doubles_it() {
         body.len()
     );
     leaving.write_all(head.as_bytes()).await.unwrap();
-    producer.begun.subscribe().wait_for(|begun| *begun == 1).await.unwrap();
+    producer.has_begun(1).await;
     drop(leaving);
     let staying = tokio::join!(post(api.address, "/v1/posts/p/counters/views/events", body), async {
-        producer.begun.subscribe().wait_for(|begun| *begun == 2).await.unwrap();
+        producer.has_begun(2).await;
         producer.open.send_replace(true);
     });
     assert_eq!(staying.0.status, 202);
