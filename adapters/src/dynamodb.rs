@@ -1,6 +1,7 @@
 //! The ports over DynamoDB and DynamoDB Streams, through the SDK. What a condition means and what follows from a
 //! refusal is decided in `tally_core`; here it is put into requests, and replies into our words.
 
+mod batch;
 mod checkpoints;
 mod connection;
 mod counts;

@@ -1,5 +1,7 @@
 //! The SDK's clients, set up once and shared by every port.
 
+use std::collections::hash_map::RandomState;
+use std::hash::{BuildHasher as _, Hasher as _};
 use std::sync::{Arc, OnceLock};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
@@ -19,6 +21,7 @@ use tally_core::ports::Outcome;
 use tally_core::time::UnixMillis;
 use tokio::time::Instant;
 
+use super::batch::Jitter;
 use super::fault::in_one_line;
 use super::instance;
 use super::names::Tables;
@@ -35,6 +38,7 @@ pub struct Connection {
     pub(super) streams: aws_sdk_dynamodbstreams::Client,
     /// What tells these tables from those of any other deployment, once they were checked.
     pub(super) deployment: Arc<OnceLock<String>>,
+    pub(super) jitter: Jitter,
     region: Option<Region>,
     credentials: Option<SharedCredentialsProvider>,
 }
@@ -56,7 +60,7 @@ impl Connection {
             Access::Environment => standard(settings).await,
             Access::Local => local(settings).http_client(aws_smithy_http_client::Builder::new().build_http()).build(),
         };
-        Self::over(&config, settings)
+        Self::over(&config, settings, RandomState::new().build_hasher().finish())
     }
 
     /// Over an HTTP client that needs no network, such as an emulator's in this process. Sleeps and time-outs follow
@@ -70,7 +74,7 @@ impl Connection {
             .stalled_stream_protection(StalledStreamProtectionConfig::disabled())
             .http_client(http)
             .build();
-        Self::over(&config, settings)
+        Self::over(&config, settings, began.0)
     }
 
     /// What tells this deployment from any other: the resource name of its likes table, account and region included. Known
@@ -91,7 +95,9 @@ impl Connection {
         let Some(credentials) = &self.credentials else { return Ok(None) };
         match credentials.provide_credentials().await {
             Ok(_) => Ok(None),
-            Err(error @ CredentialsError::CredentialsNotLoaded(_)) => Ok(Some(no_credentials(&in_one_line(&error)))),
+            Err(error @ CredentialsError::CredentialsNotLoaded(_)) if !instance::is_silent(&error) => {
+                Ok(Some(no_credentials(&in_one_line(&error))))
+            }
             Err(error) if instance::has_none(&error) => Ok(Some(no_credentials("the instance gives none"))),
             Err(error) => Err(Fault::Transient(format!("AWS credentials: {}", in_one_line(&error)))),
         }
@@ -102,7 +108,7 @@ impl Connection {
         &self.tables
     }
 
-    fn over(config: &SdkConfig, settings: &Settings) -> Self {
+    fn over(config: &SdkConfig, settings: &Settings, seed: u64) -> Self {
         let once = aws_sdk_dynamodb::config::Builder::from(config).retry_config(RetryConfig::disabled()).build();
         Self {
             tables: Arc::new(Tables::with_prefix(&settings.table_prefix)),
@@ -110,6 +116,7 @@ impl Connection {
             once: aws_sdk_dynamodb::Client::from_conf(once),
             streams: aws_sdk_dynamodbstreams::Client::new(config),
             deployment: Arc::default(),
+            jitter: Jitter::seeded(seed),
             region: config.region().cloned(),
             credentials: config.credentials_provider(),
         }

@@ -10,9 +10,8 @@ use async_trait::async_trait;
 use aws_sdk_dynamodb::error::SdkError;
 use aws_sdk_dynamodb::operation::update_item::UpdateItemError;
 use aws_sdk_dynamodb::types::{
-    KeysAndAttributes, ReturnConsumedCapacity, ReturnValue, ReturnValuesOnConditionCheckFailure, TransactWriteItem,
+    ReturnConsumedCapacity, ReturnValue, ReturnValuesOnConditionCheckFailure, TransactWriteItem,
 };
-use tally_core::backoff::Backoff;
 use tally_core::counter::{Counter, Update};
 use tally_core::fault::Fault;
 use tally_core::ids::{CounterId, RowKey};
@@ -21,17 +20,13 @@ use tally_core::time::UnixMillis;
 use tally_core::window::Verdict;
 
 use self::counter::decode;
+use super::batch;
 use super::connection::Connection;
 use super::cursor::{after_one, half_units, start_one};
 use super::fault::{Cancelled, cancelled, fault};
 use super::item::{Item, Reader, item, text};
 use super::names::counts::POST_ID;
 use super::recounts::ledger;
-
-/// The most items one batch read takes.
-const BATCH: usize = 100;
-/// How often keys that a batch read left out are asked for again.
-const ROUNDS: u32 = 8;
 
 /// The counts table.
 #[derive(Clone, Debug)]
@@ -70,29 +65,6 @@ impl Counts {
         let line = TransactWriteItem::builder().put(ledger::put(&self.connection.tables.recounts, entry)).build();
         let sent = self.connection.once.transact_write_items().transact_items(change).transact_items(line).send().await;
         sent.map(|_| ()).map_err(|error| cancelled(self.table(), &error))
-    }
-
-    /// The counters there are among `ids`, which are distinct and no more than one batch takes, by their keys.
-    async fn batch(&self, ids: &[&CounterId]) -> Outcome<HashMap<String, Outcome<Counter>>> {
-        let mut found = HashMap::with_capacity(ids.len());
-        let mut asked: Vec<Item> = ids.iter().map(|id| key(id)).collect();
-        for round in 0..ROUNDS {
-            let keys = KeysAndAttributes::builder().set_keys(Some(asked)).consistent_read(true).build();
-            let keys = keys.expect("keys are set");
-            let get = self.connection.client.batch_get_item().request_items(self.table(), keys);
-            let reply = get.send().await.map_err(|error| fault(self.table(), &error))?;
-            for item in reply.responses().and_then(|tables| tables.get(self.table())).into_iter().flatten() {
-                let id = Reader::new(self.table(), item).required_text(POST_ID)?;
-                found.insert(id.to_owned(), self.decoded(item));
-            }
-            let left = reply.unprocessed_keys.and_then(|mut tables| tables.remove(self.table()));
-            asked = left.map(|left| left.keys).unwrap_or_default();
-            if asked.is_empty() {
-                return Ok(found);
-            }
-            tokio::time::sleep(Backoff::STORE.ceiling(round)).await;
-        }
-        Err(Fault::Throttled(format!("{}: {} keys of a batch were never read", self.table(), asked.len())))
     }
 }
 
@@ -137,9 +109,12 @@ impl CountsPort for Counts {
         let mut distinct: Vec<&CounterId> = ids.iter().collect();
         distinct.sort_unstable();
         distinct.dedup();
-        let mut found = HashMap::new();
-        for ids in distinct.chunks(BATCH) {
-            found.extend(self.batch(ids).await?);
+        let keys = distinct.iter().map(|id| key(id)).collect();
+        let items = batch::read(&self.connection, self.table(), keys, None).await?;
+        let mut found = HashMap::with_capacity(items.len());
+        for item in &items {
+            let id = Reader::new(self.table(), item).required_text(POST_ID)?;
+            found.insert(id.to_owned(), self.decoded(item));
         }
         Ok(ids.iter().map(|id| found.get(&*id.stored()).cloned().transpose()).collect())
     }

@@ -5,20 +5,19 @@ use std::error::Error;
 #[cfg(feature = "aws")]
 use aws_config::imds::client::error::{ImdsError, TokenError};
 #[cfg(feature = "aws")]
-use aws_smithy_runtime_api::client::{orchestrator::HttpResponse, result::SdkError};
+use aws_config::meta::ProviderChainError;
+use aws_credential_types::provider::error::CredentialsError;
+#[cfg(feature = "aws")]
+use aws_smithy_runtime_api::client::{
+    orchestrator::HttpResponse,
+    result::{ConnectorError, SdkError},
+};
 
-/// Whether the instance refuses to give credentials, as one on which the service is switched off, or cannot be reached:
-/// waiting does not mend that. An error of its own does pass.
+/// Whether the instance refuses to give credentials, by its answer or by taking no connection, as one on which the service is
+/// switched off: waiting does not mend that. Silence, and an error of its own, do pass.
 #[cfg(feature = "aws")]
 pub(super) fn has_none(error: &(dyn Error + 'static)) -> bool {
-    let mut cause = Some(error);
-    while let Some(error) = cause {
-        if let Some(answered) = error.downcast_ref::<ImdsError>() {
-            return refuses(answered);
-        }
-        cause = error.source();
-    }
-    false
+    found::<ImdsError>(error).is_some_and(refuses)
 }
 
 #[cfg(feature = "aws")]
@@ -26,12 +25,50 @@ fn refuses(error: &ImdsError) -> bool {
     match error {
         ImdsError::FailedToLoadToken(_) => {
             let asked = error.source().and_then(|cause| cause.downcast_ref::<SdkError<TokenError, HttpResponse>>());
-            let status = asked.and_then(SdkError::raw_response).map(|answer| answer.status().as_u16());
-            status.is_none_or(|status| status < 500)
+            match asked.and_then(SdkError::raw_response) {
+                Some(answer) => answer.status().is_client_error(),
+                None => takes_no_connection(error),
+            }
         }
         ImdsError::ErrorResponse(context) => context.response().status().is_client_error(),
         _ => false,
     }
+}
+
+/// Whether what gave no credentials is an instance that took the question, or never got it, and said nothing.
+#[cfg(feature = "aws")]
+pub(super) fn is_silent(error: &CredentialsError) -> bool {
+    let asked = error.source().and_then(|cause| cause.downcast_ref::<ProviderChainError<CredentialsError>>());
+    asked.is_some_and(|chain| {
+        chain.attempts().iter().any(|attempt| {
+            let unanswered = found::<ConnectorError>(attempt.error()).is_some();
+            unanswered && !takes_no_connection(attempt.error())
+        })
+    })
+}
+
+#[cfg(feature = "aws")]
+fn takes_no_connection(error: &(dyn Error + 'static)) -> bool {
+    found::<std::io::Error>(error).is_some_and(|error| error.kind() == std::io::ErrorKind::ConnectionRefused)
+}
+
+/// What of this type is behind an error.
+#[cfg(feature = "aws")]
+fn found<'a, E: Error + 'static>(error: &'a (dyn Error + 'static)) -> Option<&'a E> {
+    let mut cause = Some(error);
+    while let Some(error) = cause {
+        if let Some(found) = error.downcast_ref() {
+            return Some(found);
+        }
+        cause = error.source();
+    }
+    None
+}
+
+/// No instance is asked.
+#[cfg(not(feature = "aws"))]
+pub(super) fn is_silent(_: &CredentialsError) -> bool {
+    false
 }
 
 /// No instance is asked.

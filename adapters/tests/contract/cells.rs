@@ -13,7 +13,7 @@ pub(crate) async fn contract(env: &Env) {
     two_partitions_have_two_cells_and_neither_is_a_member(env).await;
 }
 
-fn views(post: &str) -> CounterId {
+pub(crate) fn views(post: &str) -> CounterId {
     let name = CounterName::new("views", CounterKind::Sum).unwrap();
     CounterId { post: PostId::new(post).unwrap(), name }
 }

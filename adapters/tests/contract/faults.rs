@@ -3,16 +3,19 @@
 use std::time::Duration;
 
 use tally_adapters::dynamodb::{Connection, Settings};
+use tally_core::batch::Change;
 use tally_core::event::Action;
 use tally_core::fault::Fault;
-use tally_core::fence::{Advance, Commit, Next, Refused};
+use tally_core::fence::{Advance, Commit, Next, Offset, Reached, Refused};
+use tally_core::ids::RowKey;
 use tally_core::ports::{Applied, Judged, MarkerPut};
 use tally_core::window::{Form, Marker, Verdict};
 use tally_emulator::{Emulator, Fault as Injected, Rule};
 use tokio::time::Instant;
 
+use crate::cells::views;
 use crate::counts::{entry, touch, update};
-use crate::engine::{BEGAN, Env, in_process};
+use crate::engine::{BEGAN, Env, in_process, shards};
 use crate::likes::{fence, partition, post, user, write};
 
 async fn env() -> (Emulator, Env) {
@@ -142,4 +145,52 @@ async fn keys_that_a_batch_left_out_are_asked_for_again() {
     let found = env.counts.counters(&posts).await.unwrap();
     assert!(found.iter().all(|counter| matches!(counter, Ok(Some(counter)) if counter.likes == 1)));
     assert!(sent(&emulator, "BatchGetItem") >= 3);
+}
+
+#[tokio::test(start_paused = true)]
+async fn cells_and_rows_that_a_batch_left_out_are_asked_for_again_after_a_wait_and_for_a_while() {
+    let (emulator, env) = env().await;
+    let partition = partition("sums", 0);
+    env.fenced.create_fence(&partition, &fence(0)).await.unwrap();
+    let (views, users): (Vec<_>, Vec<_>) = (0..90).map(|n| (views(&format!("p-{n}")), user(&format!("u-{n}")))).unzip();
+    let cells: Vec<_> = views.iter().map(|counter| Change::Cell { counter, add: 1, from: Offset(0) }).collect();
+    let advance = Advance { from: fence(0), to: Offset(1) };
+    assert_eq!(env.fenced.commit(&partition, &advance, &cells).await, Commit::Done);
+    let pairs: Vec<_> = views.iter().map(|counter| (post(counter.post.as_str()), users[0].clone())).collect();
+    write(&env, "t", Action::Like, &pairs, 1).await;
+    let keys: Vec<_> = pairs.iter().map(|(post, user)| RowKey::of(post, user, shards())).collect();
+
+    let left_out = |rule: Rule| vec![rule.on("BatchGetItem")];
+    emulator.set_faults(left_out(Rule::new(Injected::Unprocessed).calls(1, 3)));
+    let began = Instant::now();
+    let there = Some(Reached { to: Offset(1), generation: 0 });
+    assert_eq!(env.fenced.cells(&partition, &views).await, Ok(vec![there; views.len()]));
+    emulator.set_faults(left_out(Rule::new(Injected::Unprocessed).calls(1, 3)));
+    assert_eq!(env.rows.present(&keys, &users[0]).await, Ok(vec![true; keys.len()]));
+    assert!(began.elapsed() > Duration::ZERO, "it waited");
+
+    emulator.set_faults(left_out(Rule::new(Injected::Unprocessed)));
+    let (mut whole, mut given_up, mut waits) = (0, 0, std::collections::BTreeSet::new());
+    for _ in 0..40 {
+        let (began, asked) = (Instant::now(), sent(&emulator, "BatchGetItem"));
+        match env.fenced.cells(&partition, &views).await {
+            Ok(found) => {
+                assert_eq!(found, vec![there; views.len()]);
+                whole += 1;
+            }
+            Err(Fault::Throttled(message)) => {
+                assert!(
+                    message.starts_with("table likes: ") && message.ends_with("were left out 8 times"),
+                    "{message}"
+                );
+                assert_eq!(sent(&emulator, "BatchGetItem") - asked, 8);
+                given_up += 1;
+            }
+            Err(other) => panic!("{other:?}"),
+        }
+        assert!(began.elapsed() < Duration::from_millis(3_200), "{:?}", began.elapsed());
+        waits.insert(began.elapsed());
+    }
+    println!("{whole} read whole, {given_up} given up");
+    assert!(whole > 0 && waits.len() > 20, "no two wait alike: {waits:?}");
 }

@@ -266,13 +266,18 @@ async fn it_is_not_ready_while_the_counts_table_is_gone_and_ready_again_by_itsel
     assert_eq!(process.end().await, Some(0));
 }
 
-/// An instance's own service that answers every request with 403.
-async fn forbidding() -> (SocketAddr, JoinSet<()>) {
+/// An instance's own service that answers every request with 403, or takes it and says nothing.
+async fn instance(answers: bool) -> (SocketAddr, JoinSet<()>) {
     let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
     let (address, mut answering) = (listener.local_addr().unwrap(), JoinSet::new());
     answering.spawn(async move {
+        let mut silent = Vec::new();
         while let Ok((mut connection, _)) = listener.accept().await {
             let _ = connection.read(&mut [0; 4096]).await;
+            if !answers {
+                silent.push(connection);
+                continue;
+            }
             let forbidden = b"HTTP/1.1 403 Forbidden\r\ncontent-length: 0\r\nconnection: close\r\n\r\n";
             let _ = connection.write_all(forbidden).await;
         }
@@ -283,7 +288,7 @@ async fn forbidding() -> (SocketAddr, JoinSet<()>) {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn what_the_instance_does_not_know_either_is_said_by_name_in_one_line() {
     let tables = Tables::start().await;
-    let (forbidding, _answering) = forbidding().await;
+    let (forbidding, _answering) = instance(true).await;
     for instance in ["http://127.0.0.1:1".to_owned(), format!("http://{forbidding}")] {
         for missing in ["AWS_REGION", "AWS_ACCESS_KEY_ID"] {
             let mut command = command(&["--listen", "127.0.0.1:0", "--admin-listen", "off"]);
@@ -333,4 +338,19 @@ async fn another_number_of_shards_than_the_deployments_is_refused_and_both_are_n
     let said = String::from_utf8(output.stderr).unwrap();
     assert_eq!(output.status.code(), Some(1), "{said}");
     assert!(said.contains("--shards is 16") && said.contains("created with 8"), "{said}");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_instance_that_does_not_answer_is_waited_for() {
+    let tables = Tables::start().await;
+    let (silent, _silent) = instance(false).await;
+    let mut command = command(&["--listen", "127.0.0.1:0", "--admin-listen", "off", "--log-format", "json"]);
+    command.env("HOME", "/nowhere").env_remove("AWS_EC2_METADATA_DISABLED");
+    command.env_remove("AWS_ACCESS_KEY_ID").env_remove("AWS_SECRET_ACCESS_KEY");
+    command.env("AWS_EC2_METADATA_SERVICE_ENDPOINT", format!("http://{silent}"));
+    let mut process = Process::spawn(&tables, command);
+    eventually("it says what it waits for", async || process.said("waiting for dependency").is_some()).await;
+    let said = process.said("waiting for dependency").unwrap();
+    assert!(said["dependency"] == "tables" && said["error"].as_str().unwrap().contains("AWS credentials"), "{said}");
+    assert_eq!(process.end().await, Some(0));
 }

@@ -1,24 +1,17 @@
 //! The cell of a sum that one Kafka partition adds to.
 
-use aws_sdk_dynamodb::types::{KeysAndAttributes, TransactWriteItem, Update};
-use tally_core::fault::Fault;
+use aws_sdk_dynamodb::types::{TransactWriteItem, Update};
 use tally_core::fence::{Advance, Offset, Partition, Reached};
 use tally_core::ids::{CounterId, ReservedKey, RowKey, ShardCount};
 use tally_core::ports::Outcome;
 
+use super::super::batch;
 use super::super::connection::Connection;
 use super::super::expression::Aliases;
-use super::super::fault::fault;
 use super::super::item::{Item, Reader, text};
 use super::super::names::PK;
 use super::super::names::likes::{GENERATION, N, TO, USER_ID};
 use super::row_key;
-
-/// The keys of one BatchGetItem.
-const KEYS: usize = 100;
-
-/// How often what a BatchGetItem left out is asked for again before that is a fault.
-const ASKED: usize = 10;
 
 /// The sort key of a partition's cells.
 pub(super) fn sort(partition: &Partition) -> String {
@@ -57,21 +50,8 @@ pub(super) async fn read(
     let table = &connection.tables.likes;
     let pks: Vec<String> =
         counters.iter().map(|counter| RowKey::of_cell(counter, partition.index, shards).to_string()).collect();
-    let mut found: Vec<Item> = Vec::new();
-    for pks in pks.chunks(KEYS) {
-        let keys: Vec<Item> = pks.iter().map(|pk| row_key(pk.clone(), text(sort(partition)))).collect();
-        let mut asked = KeysAndAttributes::builder().set_keys(Some(keys)).consistent_read(true).build().ok();
-        for _ in 0..ASKED {
-            let Some(keys) = asked.take() else { break };
-            let reply = connection.client.batch_get_item().request_items(table, keys).send().await;
-            let reply = reply.map_err(|error| fault(table, &error))?;
-            found.extend(reply.responses.unwrap_or_default().remove(table).unwrap_or_default());
-            asked = reply.unprocessed_keys.unwrap_or_default().remove(table);
-        }
-        if asked.is_some() {
-            return Err(Fault::Throttled(format!("table {table}: cells were left out {ASKED} times")));
-        }
-    }
+    let keys = pks.iter().map(|pk| row_key(pk.clone(), text(sort(partition)))).collect();
+    let found = batch::read(connection, table, keys, None).await?;
     pks.iter()
         .map(|pk| {
             let of_pk = found.iter().map(|cell| Reader::new(table, cell)).find(|cell| cell.required_text(PK) == Ok(pk));
