@@ -89,7 +89,7 @@ pub(crate) async fn stopped() -> Stack {
         let counted = likes().into_keys().map(|post| counter(&post, "likes", CounterKind::Set));
         let prefix = CachePrefix::of_tables("");
         let mut counted = counted;
-        let counted = counted.find(|counter| prefix.key(counter).to_string() == key).unwrap();
+        let counted = counted.find(|counter| prefix.key(counter) == key).unwrap();
         let token = stack.cache.begin_fill(&counted).await.unwrap().expect("it is empty");
         assert_eq!(stack.cache.fill(&counted, &token, &served).await, Ok(true));
     }
