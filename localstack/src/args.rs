@@ -3,8 +3,8 @@
 use std::time::Duration;
 
 use clap::Parser;
-use tally_emulator::Latency;
 use tally_core::spread::SumPolicy;
+use tally_emulator::Latency;
 use tally_service::{CommonArgs, Secret, StoreArgs, parse_duration};
 
 /// Runs the whole pipeline on this machine, in one process: engines, services, a load, and a page to watch it

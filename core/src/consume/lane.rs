@@ -99,7 +99,7 @@ impl Lane {
             };
             let offered = match decode(record, learning.definitions()) {
                 Err(Rejection::BadAction(Some(action)))
-                    if record.offset >= self.batch.to() && !learning.is_settled(record.offset) =>
+                    if record.offset >= self.batch.to() && !learning.is_settled(record.offset, &action) =>
                 {
                     break Stopped::Unknown(action, record.offset);
                 }

@@ -2,7 +2,8 @@
 //!
 //! A record is decoded by the definitions that the fence states, and by no others: so every worker decodes it alike. Where
 //! none of them has its action, the deployment's list is read, after the record was polled: an action that was defined before it
-//! was said is in that list. If the list has it, the fence is made to state the whole list; if not, the record is rejected.
+//! was said is in that list. If the list has it, the fence is made to state the whole list; if not, the record is rejected, and so
+//! is every other one polled by then whose action the list lacks.
 
 use crate::definitions::Definitions;
 use crate::fence::Offset;
@@ -14,8 +15,10 @@ pub(super) struct Learning {
     stated: Definitions,
     /// Of these, what is said in the partition's topic.
     here: Definitions,
-    /// Records before this one were polled before the list was read last, and it had none of the actions they lack.
+    /// Records before this one were polled before the list was read last.
     settled: Offset,
+    /// What that list has for this topic. It may have more than is in force: not every action that a record lacks is none.
+    listed: Definitions,
     topic: Box<str>,
     stage: Stage,
 }
@@ -38,7 +41,7 @@ enum Stage {
 impl Learning {
     pub(super) fn new(stated: Definitions, topic: &str, fence: Offset) -> Self {
         let here = stated.said_in(topic);
-        Self { stated, here, settled: fence, topic: topic.into(), stage: Stage::Idle }
+        Self { stated, listed: here.clone(), here, settled: fence, topic: topic.into(), stage: Stage::Idle }
     }
 
     /// What a record is decoded by.
@@ -46,9 +49,9 @@ impl Learning {
         &self.here
     }
 
-    /// Whether a record at `offset` whose action is unknown is known to be none.
-    pub(super) fn is_settled(&self, offset: Offset) -> bool {
-        offset < self.settled
+    /// Whether `action`, which is not in force, is known to be none for a record at `offset`.
+    pub(super) fn is_settled(&self, offset: Offset, action: &str) -> bool {
+        offset < self.settled && self.listed.acted_on(action).is_none()
     }
 
     pub(super) fn is_idle(&self) -> bool {
@@ -83,12 +86,14 @@ impl Learning {
                         was it put back to an older state"
                 .to_owned());
         }
-        self.stage = if list.said_in(&self.topic).acted_on(action).is_some() {
+        let listed = list.said_in(&self.topic);
+        self.stage = if listed.acted_on(action).is_some() {
             Stage::Wanted(list.count())
         } else {
             self.settled = self.settled.max(*polled);
             Stage::Idle
         };
+        self.listed = listed;
         Ok(())
     }
 

@@ -12,8 +12,8 @@ use tally_adapters::memory::{self, Memory, log::Broker};
 use tally_core::counter::Counter;
 use tally_core::ids::{CounterId, RowKey, Shard};
 use tally_core::ports::{
-    ChangeStream, Checkpoints, CounterMaps, Counts, Cursor, Gaps as _, Markers, Positions as _, RecountQueue as _, Recounts,
-    Rows, ScannedRow, Segment, ShardState, TopicReader,
+    ChangeStream, Checkpoints, CounterMaps, Counts, Cursor, Gaps as _, Markers, Positions as _, RecountQueue as _,
+    Recounts, Rows, ScannedRow, Segment, ShardState, TopicReader,
 };
 use tally_core::time::UnixMillis;
 use tally_core::window::WindowRun;

@@ -131,7 +131,7 @@ impl Operation for TransactWriteItems {
             Some(token) => engine.tokens.is_done(token, fingerprint, engine.now)?,
             None => false,
         };
-        let consumed = if replayed { replay(&actions, &keys, engine)? } else { carry_out(actions, keys, engine)? };
+        let consumed = if replayed { replay(&actions, &keys, engine)? } else { carry_out(actions, &keys, engine)? };
         if let Some(token) = token.filter(|_| !replayed) {
             engine.tokens.remember(token, fingerprint, engine.now);
         }
@@ -193,15 +193,15 @@ fn refuse_hot<'a>(used: Use, places: impl Iterator<Item = (&'a str, &'a Key)>, e
 }
 
 /// Does everything, or nothing.
-fn carry_out(mut actions: Vec<Action>, keys: Vec<Key>, engine: &mut Engine) -> Result<Consumed, Error> {
-    refuse_hot(Use::Write, actions.iter().map(|action| action.table.as_str()).zip(&keys), engine)?;
+fn carry_out(mut actions: Vec<Action>, keys: &[Key], engine: &mut Engine) -> Result<Consumed, Error> {
+    refuse_hot(Use::Write, actions.iter().map(|action| action.table.as_str()).zip(keys), engine)?;
     let mut plans = Vec::with_capacity(actions.len());
-    for (action, key) in actions.iter_mut().zip(&keys) {
+    for (action, key) in actions.iter_mut().zip(keys) {
         plans.push(action.plan(key.clone(), engine.table(&action.table)?));
     }
     if plans.iter().any(Result::is_err) {
         // It was prepared, and that is half of what a transaction costs.
-        for (action, key) in actions.iter().zip(&keys) {
+        for (action, key) in actions.iter().zip(keys) {
             let size = engine.table(&action.table)?.rows.get(key, None).map_or(0, Image::size);
             engine.spend(Use::Write, &action.table, key, write_halves(size));
         }

@@ -88,6 +88,17 @@ fn an_action_that_nothing_defines_is_rejected_after_one_look_for_all_that_were_p
 }
 
 #[test]
+fn an_action_that_the_list_has_is_taken_although_one_polled_with_it_is_in_no_list() {
+    let mut driven = Driven::reading(&fence(0, 0));
+    driven.step(said(0, &[LOVE, VIEW]));
+    assert!(matches!(driven.asked(), Effect::ReadDefinitions));
+    driven.step(Input::Definitions(Ok(views())));
+    assert!(matches!(driven.asked(), Effect::ReadDefinitions), "views are defined, and not in force yet");
+    let letters: Vec<_> = driven.letters().iter().map(|(letter, _)| letter.offset.0).collect();
+    assert_eq!(letters, [0]);
+}
+
+#[test]
 fn a_list_that_lacks_what_the_fence_states_makes_the_partition_stand_still() {
     let mut driven = Driven::assigned();
     driven.step(Input::Fence(Ok(Some(stating(0, 1)))));

@@ -103,22 +103,22 @@ impl Consumer {
         None
     }
 
-    /// Reads the records up to `to`; what it has then is due.
+    /// Reads the records up to `to`, which were polled together; what it has then is due.
     pub(super) fn read(&mut self, log: &[Said], to: usize, defined: bool, rules: &Counters) -> u8 {
-        let mut letters = 0;
+        let mut records = Records::default();
         for (offset, said) in log.iter().enumerate().take(to).skip(self.at) {
-            let mut records = Records::default();
             let value = match said {
                 Said::Like => r#"{"post_id":"p","user_id":"u","action":"like"}"#.to_owned(),
                 Said::Vote(n) => {
                     let action = if *n < 0 { "down" } else { "up" };
                     format!(r#"{{"post_id":"p","action":"{action}","n":{}}}"#, n.unsigned_abs())
                 }
+                Said::Never => r#"{"post_id":"p","user_id":"u","action":"love"}"#.to_owned(),
                 Said::Later => r#"{"post_id":"p","user_id":"u","action":"retweet"}"#.to_owned(),
             };
             records.push(Offset(offset as u64), UnixMillis(0), None, Some(value.as_bytes()), []);
-            letters |= self.take(Input::Records(Ok(Arc::new(records))), defined, rules);
         }
+        let letters = self.take(Input::Records(Ok(Arc::new(records))), defined, rules);
         self.at = to;
         letters | self.take_at(AGE, Input::Woke, defined, rules)
     }

@@ -49,6 +49,8 @@ enum Said {
     Vote(i8),
     /// A retweet, which is defined at some moment.
     Later,
+    /// What nothing ever defines.
+    Never,
 }
 
 /// What an operator does, once.

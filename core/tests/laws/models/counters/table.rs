@@ -150,6 +150,7 @@ impl Table {
                     least[1] |= letters & (1 << offset) == 0;
                     most[1] = true;
                 }
+                Said::Never => {}
                 Said::Vote(n) => sum += i64::from(*n),
             }
         }

@@ -1,7 +1,7 @@
 //! The runs: the rules together hold, and each left out alone breaks what it is for.
 
 use super::Operator::{Defines, EditsBack, MovesBack, Nothing};
-use super::Said::{Later, Like, Vote};
+use super::Said::{Later, Like, Never, Vote};
 use super::{Counters, REJECTED, Rule, SUM, Said};
 use crate::explore::{bounds, breaks, holds, holds_and_ends_well};
 
@@ -27,6 +27,15 @@ fn without(removed: &'static [Rule], counters: Counters) -> Counters {
 #[test]
 fn an_action_is_never_rejected_once_it_was_defined_before_it_was_said() {
     holds_and_ends_well(&defined_meanwhile());
+}
+
+/// What a look at the list says of one action says nothing of another, though both were polled before it.
+#[test]
+fn nor_is_it_rejected_beside_an_action_that_nothing_defines() {
+    holds_and_ends_well(&Counters {
+        log: bounds::<&[Said]>(&[Never, Later], &[Never, Later, Later]),
+        ..defined_meanwhile()
+    });
 }
 
 #[test]
