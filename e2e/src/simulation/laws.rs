@@ -9,7 +9,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use anyhow::ensure;
 use tally_core::counter::Counter;
-use tally_core::ids::{CounterId, Ordinal, RowKey, ShardCount, StreamShardId};
+use tally_core::ids::{CounterId, Ordinal, RowKey, StreamShardId};
 use tally_core::lineage::Checkpoint;
 use tally_core::watermark::{Reach, Watermarks};
 
@@ -80,36 +80,4 @@ impl Seen {
         self.counters = now;
         Ok(())
     }
-}
-
-/// A user has one row a post at most, and it stands in the user's own shard; the rows are the fold.
-pub(crate) fn rows_are(
-    rows: &BTreeSet<(String, String)>,
-    fold: &BTreeSet<(String, String)>,
-    shards: ShardCount,
-) -> anyhow::Result<()> {
-    let mut found = BTreeSet::new();
-    for (pk, user) in rows {
-        let key: RowKey = pk.parse()?;
-        ensure!(key.shard == shards.shard_of(user), "the row of {user} stands in {pk}");
-        ensure!(
-            found.insert((key.counter.post.as_str().to_owned(), user.clone())),
-            "{user} likes {} twice",
-            key.counter
-        );
-    }
-    let missing = fold.difference(&found).next();
-    ensure!(missing.is_none(), "a row is missing: {missing:?}");
-    let spare = found.difference(fold).next();
-    ensure!(spare.is_none(), "a row is there that should not be: {spare:?}");
-    Ok(())
-}
-
-/// How many rows each row key has.
-pub(crate) fn by_key(rows: &BTreeSet<(String, String)>) -> BTreeMap<RowKey, i64> {
-    let mut counted = BTreeMap::new();
-    for key in rows.iter().filter_map(|(pk, _)| pk.parse::<RowKey>().ok()) {
-        *counted.entry(key).or_default() += 1;
-    }
-    counted
 }
