@@ -4,7 +4,7 @@
 use std::collections::VecDeque;
 
 use super::Request;
-use crate::counter::{Counter, Touch, Update};
+use crate::counter::{Counter, ShardTally, Touch, Update};
 use crate::ids::{CounterId, CounterKind, RowKey, Shard};
 use crate::lineage::Loss;
 use crate::ports::QueueReason;
@@ -39,15 +39,20 @@ pub(super) fn after_taken(update: &Update, counter: &Counter) -> VecDeque<Follow
     let total = update.total().unwrap_or(0);
     let total_fell = counter.likes < 0 && counter.likes.saturating_sub(total) >= 0;
     let reason = |touch: &Touch| {
-        let rows = counter.shards.get(&touch.shard)?.rows;
-        let fell = rows < 0 && rows.saturating_sub(touch.delta) >= 0;
-        if touch.makes_suspect() {
+        let tally = counter.shards.get(&touch.shard)?;
+        let fell = tally.rows < 0 && tally.rows.saturating_sub(touch.delta) >= 0;
+        if touch.makes_suspect() || is_beyond(tally) {
             Some(QueueReason::Suspect)
         } else {
             (fell || total_fell).then_some(QueueReason::Negative)
         }
     };
     queued(update, reason)
+}
+
+/// Whether what stands in the store is beyond 64 bits: it is read as the nearest that is not, and as suspect.
+fn is_beyond(tally: &ShardTally) -> bool {
+    tally.suspect && matches!(tally.rows, i64::MIN | i64::MAX)
 }
 
 /// After everything of an update turned out to be in the counter: queues its shards that stand negative or suspect. The
@@ -88,7 +93,6 @@ fn queued(update: &Update, reason: impl Fn(&Touch) -> Option<QueueReason>) -> Ve
 mod tests {
     use super::*;
     use crate::counter::Feeder;
-    use crate::counter::ShardTally;
     use crate::ids::Ordinal;
     use crate::time::UnixMillis;
 
@@ -139,6 +143,15 @@ mod tests {
         let contest = update(1, Feeder::Contest { from: Ordinal(7) });
         assert_eq!(after_taken(&contest, &counter(5, 4, true)), suspect);
         assert_eq!(after_taken(&update(1, Feeder::Usual), &counter(5, 4, true)), [], "it was queued before");
+    }
+
+    #[test]
+    fn a_count_beyond_64_bits_is_queued_as_suspect() {
+        let suspect = [FollowUp::Queue(shard(), QueueReason::Suspect)];
+        for nearest in [i64::MIN, i64::MAX] {
+            assert_eq!(after_taken(&update(1, Feeder::Usual), &counter(5, nearest, true)), suspect);
+        }
+        assert_eq!(after_taken(&update(1, Feeder::Usual), &counter(5, i64::MAX, false)), [], "it is within");
     }
 
     #[test]
