@@ -16,7 +16,7 @@ use tower::ServiceExt;
 use crate::double::{Double, HOSTILE};
 
 const HOST: &str = "127.0.0.1:8080";
-const FILES: [(&str, &str); 9] = [
+const FILES: [(&str, &str); 10] = [
     ("/", "text/html; charset=utf-8"),
     ("/page.css", "text/css; charset=utf-8"),
     ("/favicon.svg", "image/svg+xml"),
@@ -24,6 +24,7 @@ const FILES: [(&str, &str); 9] = [
     ("/page/dom.js", "text/javascript; charset=utf-8"),
     ("/page/live.js", "text/javascript; charset=utf-8"),
     ("/page/chart.js", "text/javascript; charset=utf-8"),
+    ("/page/counters.js", "text/javascript; charset=utf-8"),
     ("/page/posts.js", "text/javascript; charset=utf-8"),
     ("/page/stack.js", "text/javascript; charset=utf-8"),
 ];
