@@ -85,7 +85,8 @@ pub enum Command {
 #[derive(ClapArgs, Clone, Debug)]
 #[command(mut_arg("brokers", |arg| arg.help("Bootstrap servers, HOST:PORT separated by commas; required unless --dry-run")))]
 pub struct EraseArgs {
-    /// Erase this user's likes, retweets and whatever else has users as members: reads the whole table
+    /// Erase this user's rows of every counter that has users as members, likes and retweets among them: reads the
+    /// whole table
     #[arg(long, value_name = "ID", required_unless_present = "post", conflicts_with = "post")]
     pub user: Option<UserId>,
 

@@ -14,7 +14,9 @@
 //!    list be read; if the list has it, the batch before it is written, the fence is made to state the list, and is read again.
 //! 7. What a partition has added to a sum stands in its cell under a condition of its own. A cell ahead of a fence that was not
 //!    moved back by its own command is an alarm.
-//! 8. A log that does not fit the fence, and a store that refuses for good, make the partition stand still with an alarm;
+//! 8. A fence may be moved by an operator. A partition that writes learns that from its next write; one that has written nothing
+//!    for a minute looks at its fence.
+//! 9. A log that does not fit the fence, and a store that refuses for good, make the partition stand still with an alarm;
 //!    so does one that refuses record after record.
 
 mod effect;
@@ -146,6 +148,9 @@ impl Consume {
             }
             Input::FenceStored(stored) if self.is_reading() => {
                 self.reading(now, effects, |reading, _| reading.replaced(&stored));
+            }
+            Input::Fence(stored) if self.is_reading() => {
+                self.reading(now, effects, |reading, context| reading.looked_at(&stored, context));
             }
             answer => self.loading(answer, now, effects),
         }
@@ -303,7 +308,7 @@ impl Consume {
         if self.deadline.is_some_and(|deadline| now >= deadline) {
             self.end(effects);
         } else {
-            self.reading(now, effects, Reading::gather);
+            self.reading(now, effects, Reading::woke);
         }
     }
 

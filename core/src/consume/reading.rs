@@ -22,6 +22,9 @@ use crate::ports::log::Records;
 /// How often Kafka is told how far the partition is.
 const TELL_EVERY: Duration = Duration::from_secs(5);
 
+/// How long nothing is written before the fence is looked at: an operator may have moved it.
+const QUIET: Duration = Duration::from_secs(60);
+
 /// What is read and not behind the fence, and the lane that writes it.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(super) struct Reading {
@@ -33,6 +36,10 @@ pub(super) struct Reading {
     pub(super) partitions: u32,
     /// When Kafka was told last.
     told: Duration,
+    /// When the fence was last known to be where it is here.
+    confirmed: Duration,
+    /// The fence is being looked at.
+    looks: bool,
 }
 
 /// What the rest of the machine lends for one step of reading.
@@ -72,17 +79,45 @@ pub(super) enum Then {
 impl Reading {
     pub(super) fn new(setup: &Setup, fence: Fence, definitions: Definitions, partitions: u32, now: Duration) -> Self {
         let learning = Learning::new(definitions, &setup.partition.topic, fence.offset);
-        Self { runs: VecDeque::new(), lane: Lane::new(setup.limits, fence), learning, partitions, told: now }
+        let lane = Lane::new(setup.limits, fence);
+        Self { runs: VecDeque::new(), lane, learning, partitions, told: now, confirmed: now, looks: false }
     }
 
     /// Whether the next records are wanted.
     pub(super) fn reads(&self) -> bool {
-        self.lane.is_gathering() && self.learning.is_idle()
+        self.lane.is_gathering() && self.learning.is_idle() && !self.looks
     }
 
-    /// When what is gathered is due by age. While the list of definitions is read it waits for that.
+    /// When what is gathered is due by age, or the fence is looked at because nothing is written. While the list of
+    /// definitions or the fence is read, both wait for that.
     pub(super) fn due_at(&self) -> Option<Duration> {
-        self.lane.due_at().filter(|_| self.learning.is_idle())
+        let waits_for_records = self.reads() && self.lane.batch.is_empty();
+        let look = waits_for_records.then(|| self.confirmed.saturating_add(QUIET));
+        self.lane.due_at().filter(|_| self.reads()).or(look)
+    }
+
+    /// The time of [`due_at`](Self::due_at) has come.
+    pub(super) fn woke(&mut self, context: &mut Context<'_>) -> Then {
+        let then = self.gather(context);
+        let waits_for_records = self.reads() && self.lane.batch.is_empty();
+        if matches!(then, Then::GoOn) && waits_for_records && context.now >= self.confirmed.saturating_add(QUIET) {
+            self.looks = true;
+            context.effects.push(Effect::ReadFence);
+        }
+        then
+    }
+
+    /// The fence was looked at. A look that failed is made again later: what is written is held against the fence anyway.
+    pub(super) fn looked_at(&mut self, stored: &Outcome<Option<Fence>>, context: &mut Context<'_>) -> Then {
+        if !std::mem::take(&mut self.looks) {
+            return Then::GoOn;
+        }
+        self.confirmed = context.now;
+        match stored {
+            Err(fault) if fault.is_retryable() => self.gather(context),
+            Ok(Some(stored)) if *stored == self.lane.fence => self.gather(context),
+            _ => Then::Reload(Cause::Condition, "the fence is no longer where it was".to_owned()),
+        }
     }
 
     /// Whether records were read that are not written.
@@ -109,6 +144,9 @@ impl Reading {
         }
         if context.leaving && self.lane.batch.is_empty() {
             return Then::End;
+        }
+        if self.looks {
+            return Then::GoOn;
         }
         if *context.doubted {
             return Then::Reload(Cause::Position, "the log no longer fits the fence, or cannot be read".to_owned());
@@ -235,6 +273,7 @@ impl Reading {
             Next::Go => {
                 context.effects.push(Effect::Note(Note::Applied(writing.part().len())));
                 self.lane.fence.offset = writing.part().to();
+                self.confirmed = context.now;
                 *context.fruitless = None;
                 if writing.part().rows() > 0 {
                     *context.refused = 0;

@@ -185,6 +185,46 @@ fn a_log_that_does_not_fit_stands_still_aloud_once_and_is_looked_at_again() {
 }
 
 #[test]
+fn a_partition_with_nothing_to_write_looks_at_its_fence_once_a_minute_and_follows_one_that_was_moved() {
+    let mut driven = Driven::reading(&fence(5, 1));
+    let minute = Duration::from_secs(60);
+    assert_eq!(driven.machine.wake_at(), Some(minute));
+    driven.now = minute;
+    driven.step(Input::Woke);
+    assert!(matches!(driven.asked(), Effect::ReadFence));
+    assert!(!driven.machine.reads(), "one request at a time");
+    driven.step(Input::Fence(Ok(Some(fence(5, 1)))));
+    assert!(driven.effects.is_empty() && driven.machine.reads());
+
+    driven.step(records(5, &["u"]));
+    driven.now += AGE;
+    driven.step(Input::Woke);
+    let _ = driven.transaction();
+    driven.step(Input::Committed(Commit::Done));
+    assert_eq!(driven.machine.wake_at(), Some(driven.now + minute), "a write that holds shows the fence, too");
+
+    driven.now += minute;
+    driven.step(Input::Woke);
+    driven.step(Input::Fence(Err(busy())));
+    assert!(driven.effects.is_empty() && driven.machine.reads(), "the next look is soon enough");
+    driven.now += minute;
+    driven.step(Input::Woke);
+    driven.step(Input::Fence(Ok(Some(fence(2, 2)))));
+    driven.load(&fence(2, 2));
+}
+
+#[test]
+fn records_that_come_while_the_fence_is_looked_at_are_written_behind_the_look() {
+    let mut driven = Driven::reading(&fence(5, 1));
+    driven.now = Duration::from_secs(60);
+    driven.step(Input::Woke);
+    driven.step(records(5, &["u", "v", "w"]));
+    assert!(driven.effects.is_empty(), "{:?}", driven.effects);
+    driven.step(Input::Fence(Ok(Some(fence(5, 1)))));
+    assert_eq!(steps(&driven.transaction()), (5, 8));
+}
+
+#[test]
 fn a_fence_that_has_the_topics_name_takes_its_id_once_the_broker_tells_it() {
     let mut driven = Driven::assigned();
     let seen = Fence { topic: TopicId("likes".into()), ..fence(3, 1) };
@@ -229,7 +269,7 @@ fn a_batch_is_written_by_rows_by_age_and_one_at_a_time() {
     assert_eq!(steps(&driven.transaction()), (3, 5));
     driven.step(Input::Committed(Commit::Done));
     assert!(driven.machine.reads());
-    assert_eq!(driven.machine.wake_at(), None);
+    assert_eq!(driven.machine.wake_at(), Some(AGE + Duration::from_secs(60)), "nothing is gathered: the next look");
 }
 
 #[test]

@@ -88,7 +88,7 @@ impl World {
             let page = rows.scan(Segment { index: 0, of: 1 }, after.as_ref()).await.expect("rows are scanned");
             for row in &page.items {
                 let Ok(key) = row.pk.parse::<RowKey>() else { continue };
-                let weights = rows.weights(&key, None).await.expect("a row key is read, whatever stands in it");
+                let weights = rows.weights(&key, None).await.expect("a row key is read with any items in it");
                 let mut known = weights.items.iter();
                 let known = known.find(|(member, _)| member.as_str() == row.sort).map(|(_, weight)| *weight);
                 assert_eq!(known.flatten(), row.weight(), "a scan and a row key say the same of {row:?}");
@@ -106,7 +106,7 @@ impl World {
     }
 }
 
-/// Whatever items stand in the likes table, one a line, they are read, and their records are read and folded.
+/// Any items in the likes table, one a line, are read, and their records are read and folded.
 pub(super) fn stream_record(data: &[u8]) {
     within(async |world| {
         let mut is_any = false;
@@ -127,7 +127,7 @@ pub(super) fn stream_record(data: &[u8]) {
     });
 }
 
-/// Whatever stands in the counts table, it is read or refused, and an update adds what it says or nothing.
+/// Any item in the counts table is read or refused, and an update adds what it says or nothing.
 pub(super) fn counter(data: &[u8]) {
     const GAINED: i64 = 5;
     within(async |world| {
@@ -168,7 +168,7 @@ fn with_key(key: &str, data: &[u8]) -> Vec<u8> {
     [b"{", key.as_bytes(), comma, members].concat()
 }
 
-/// Whatever stands in the checkpoints table, it is read or refused.
+/// Any item in the checkpoints table is read or refused.
 pub(super) fn checkpoint(data: &[u8]) {
     within(async |world| {
         let label = &world.label;

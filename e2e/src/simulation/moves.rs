@@ -64,6 +64,11 @@ impl Moves {
         self.kept().by_hand = Some((partition, offset));
     }
 
+    /// No move that was expected is still to come.
+    pub(crate) fn expect_no_more(&self) {
+        self.kept().by_hand = None;
+    }
+
     /// How many there are.
     pub(crate) fn len(&self) -> usize {
         self.kept().moves.len()
