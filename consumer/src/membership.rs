@@ -5,6 +5,7 @@ mod health;
 
 use std::sync::Arc;
 
+use anyhow::bail;
 use tally_core::ports::log::Rebalance;
 use tally_core::ports::{Intake, OwnedPartition};
 use tally_service::{Stage, Stop, Task};
@@ -21,7 +22,9 @@ pub(crate) struct Membership {
 }
 
 impl Membership {
-    fn rebalanced(&self, rebalance: Rebalance, health: &mut GroupHealth) {
+    /// # Errors
+    /// The group is another deployment's, too.
+    fn rebalanced(&self, rebalance: Rebalance, health: &mut GroupHealth) -> anyhow::Result<()> {
         match rebalance {
             Rebalance::Assigned(partitions) => {
                 metrics::assigned(partitions.len());
@@ -34,7 +37,9 @@ impl Membership {
                 let partitions: Vec<u32> = partitions.iter().map(|partition| partition.index).collect();
                 tracing::info!(?partitions, why = revocation.label(), "asked back");
             }
+            Rebalance::Foreign(why) => bail!("cannot use kafka: {why}"),
         }
+        Ok(())
     }
 
     fn begin(&self, partition: Arc<dyn OwnedPartition>) {
@@ -63,7 +68,7 @@ impl Task for Membership {
                 }
             };
             match next {
-                Ok(rebalance) => self.rebalanced(rebalance, &mut health),
+                Ok(rebalance) => self.rebalanced(rebalance, &mut health)?,
                 Err(fault) => health.failed(&fault)?,
             }
         }

@@ -1,6 +1,9 @@
 //! Membership of a group: polls librdkafka, delivers records to their partitions' queues, and carries out what workers ask
 //! for.
 
+mod claim;
+mod config;
+
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -19,6 +22,8 @@ use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
 use tokio::sync::oneshot;
 use tokio::time::Instant;
 
+use self::claim::Claim;
+use self::config::config;
 use super::context::{Change, Context};
 use super::fault::{explained, fault_of};
 use super::holdings::Holdings;
@@ -39,8 +44,8 @@ const HANDOVER: Duration = Duration::from_secs(10);
 pub struct Source {
     topic: Box<str>,
     group: Box<str>,
-    /// What tells the deployment that reads from any other.
-    deployment: Option<Arc<str>>,
+    /// The deployment that reads, where offsets say whose they are.
+    claim: Option<Claim>,
     /// Whether it has begun to join the group.
     entered: bool,
     /// `None` once it has left.
@@ -64,7 +69,8 @@ impl Source {
     /// share it out between them, and each would miss what the other takes. Offsets it commits say whose they are.
     #[must_use]
     pub fn of_deployment(mut self, deployment: &str) -> Self {
-        self.deployment = Some(deployment.into());
+        let (topic, group) = (self.topic.clone(), self.group.clone());
+        self.claim = Some(Claim::new(Mark { topic, group, deployment: deployment.into() }));
         self
     }
 
@@ -75,20 +81,16 @@ impl Source {
         let (asked, commands) = unbounded_channel();
         let (consumer, holdings) = (Some(Arc::new(consumer)), Holdings::default());
         let (topic, group) = (topic.into(), config.get("group.id").unwrap_or_default().into());
-        Ok(Self { topic, group, deployment: None, entered: false, consumer, changes, commands, asked, holdings })
+        Ok(Self { topic, group, claim: None, entered: false, consumer, changes, commands, asked, holdings })
     }
 
     /// Joins the group, unless it is another deployment's. Cancel safe: nothing is joined before all is known.
     async fn enter(&mut self, consumer: &Arc<StreamConsumer<Context>>) -> Outcome<()> {
-        if let Some(deployment) = &self.deployment {
-            let mark =
-                Mark { topic: self.topic.clone(), group: self.group.clone(), deployment: Arc::clone(deployment) };
-            let asked = Arc::clone(consumer);
-            let asking = tokio::task::spawn_blocking(move || mark.check(&asked));
+        if let Some(claim) = &mut self.claim {
             // Meanwhile the client is polled: only then does it log in.
             let mut stream = consumer.stream();
             tokio::select! {
-                checked = asking => checked.map_err(|error| Fault::Transient(format!("asking the group: {error}")))??,
+                checked = claim.ask(consumer) => checked?,
                 Some(Err(error)) = stream.next() => return self.failed(&error, &consumer.context().take_reason()),
             }
         }
@@ -115,9 +117,13 @@ impl Source {
     fn changed(&mut self, change: Change, consumer: &Arc<StreamConsumer<Context>>) -> Rebalance {
         match change {
             Change::Assigned(partitions) => {
+                let deployment = self.claim.as_mut().map(|claim| {
+                    claim.assigned();
+                    Arc::clone(claim.deployment())
+                });
                 let handles = partitions.into_iter().map(|index| {
                     let assignment = Assignment::new(self.name(index));
-                    let handle = Handle::new(&assignment, &self.asked, consumer, self.deployment.as_ref());
+                    let handle = Handle::new(&assignment, &self.asked, consumer, deployment.as_ref());
                     self.holdings.begin(index, assignment);
                     Arc::new(handle) as Arc<dyn OwnedPartition>
                 });
@@ -254,31 +260,6 @@ impl Source {
     }
 }
 
-fn config(settings: &Settings, group: &str) -> ClientConfig {
-    let mut config = settings.client();
-    config
-        .set("group.id", group)
-        .set("partition.assignment.strategy", "cooperative-sticky")
-        .set("enable.auto.commit", "false")
-        .set("enable.auto.offset.store", "false")
-        .set("auto.offset.reset", "error")
-        // As short as brokers allow by default: only then does another member read on where one died. A slow member that is
-        // taken for dead costs a rebalance, and no row.
-        .set("session.timeout.ms", "6000")
-        .set("heartbeat.interval.ms", "1000")
-        // A broker answers as soon as it has records. The one inside this process does not, and waits this long first.
-        .set("fetch.wait.max.ms", "50")
-        // Beside the bounded queue of a partition, librdkafka asks for more of it while it holds less than this...
-        .set("queued.max.messages.kbytes", "2048")
-        // Partitions that are added are read within this, and not after minutes.
-        .set("topic.metadata.refresh.interval.ms", "10000")
-        // By default it looks again a second later, and a worker would have no records meanwhile.
-        .set("fetch.queue.backoff.ms", "10")
-        // ... and then for so much, counted as it lies in the log: compressed, so it may be several times as large here.
-        .set("fetch.message.max.bytes", "131072");
-    config
-}
-
 /// Whether records read after such an error may be those of another log. None of these names its partition.
 fn concerns_the_log(code: Code) -> bool {
     matches!(
@@ -336,6 +317,7 @@ enum Woken<'a> {
     Change(Change),
     Command(Command),
     Message(KafkaResult<BorrowedMessage<'a>>),
+    Lost(String),
     Deadline,
 }
 
@@ -357,6 +339,7 @@ impl Intake for Source {
                 change = self.changes.recv() => Woken::Change(change.expect("the client that reports is held")),
                 command = self.commands.recv() => Woken::Command(command.expect("a sender is held to make handles of")),
                 message = stream.next() => Woken::Message(message.expect("a stream of messages never ends")),
+                why = lost(&mut self.claim, &consumer) => Woken::Lost(why),
                 () = until(deadline) => Woken::Deadline,
             };
             match woken {
@@ -367,6 +350,7 @@ impl Intake for Source {
                     self.take(first, more, &consumer)?;
                     tokio::task::yield_now().await;
                 }
+                Woken::Lost(why) => return Ok(Rebalance::Foreign(why)),
                 Woken::Deadline => {}
             }
         }
@@ -378,6 +362,14 @@ impl Intake for Source {
         if let Err(error) = left {
             tracing::warn!(%error, "cannot leave the group");
         }
+    }
+}
+
+/// Why the group has to be left; pending where none claims it. Cancel safe.
+async fn lost(claim: &mut Option<Claim>, consumer: &Arc<StreamConsumer<Context>>) -> String {
+    match claim {
+        Some(claim) => claim.lost(consumer).await,
+        None => std::future::pending().await,
     }
 }
 

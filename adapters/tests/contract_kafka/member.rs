@@ -32,6 +32,7 @@ impl Member {
                     self.owned.remove(&partition.index);
                 }
             }
+            Ok(Rebalance::Foreign(why)) => panic!("{why}"),
             Err(fault) => assert!(fault.is_retryable(), "{fault}"),
         }
     }

@@ -176,6 +176,8 @@ pub enum Rebalance {
     Assigned(Vec<Arc<dyn OwnedPartition>>),
     /// These are taken from it; their handles say so too.
     Revoked(Revocation, Vec<Partition>),
+    /// The group has to be left: another deployment reads the topic in it, and the two share it out between them.
+    Foreign(String),
 }
 
 /// Membership of a group that shares the partitions of one topic.

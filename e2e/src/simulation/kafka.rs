@@ -45,7 +45,7 @@ fn gated(rebalance: Rebalance, gate: &Gate) -> Rebalance {
             let behind = |inner| Arc::new(GatedPartition { inner, gate: gate.clone() }) as Arc<dyn OwnedPartition>;
             Rebalance::Assigned(partitions.into_iter().map(behind).collect())
         }
-        ended @ Rebalance::Revoked(..) => ended,
+        ended @ (Rebalance::Revoked(..) | Rebalance::Foreign(_)) => ended,
     }
 }
 

@@ -50,7 +50,7 @@ async fn rebalance(source: &mut Source) -> Rebalance {
 async fn assigned(source: &mut Source) -> Vec<Arc<dyn OwnedPartition>> {
     match rebalance(source).await {
         Rebalance::Assigned(partitions) => partitions,
-        ended @ Rebalance::Revoked(..) => panic!("{ended:?}"),
+        ended @ (Rebalance::Revoked(..) | Rebalance::Foreign(_)) => panic!("{ended:?}"),
     }
 }
 
@@ -166,4 +166,41 @@ async fn a_deployment_does_not_join_the_group_of_another() {
     let mut again = member("blue");
     assert_eq!(assigned(&mut again).await.len(), 1);
     Box::new(again).leave().await;
+}
+
+/// Partitions of a topic that has two; it begins to read each that is assigned, which signs it.
+async fn begun(source: &mut Source, held: &mut Vec<Arc<dyn OwnedPartition>>) -> Option<String> {
+    match rebalance(source).await {
+        Rebalance::Assigned(partitions) => {
+            partitions.iter().for_each(|partition| partition.finished(Offset(0)));
+            held.extend(partitions);
+            None
+        }
+        Rebalance::Revoked(..) => {
+            held.clear();
+            None
+        }
+        Rebalance::Foreign(why) => Some(why),
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn of_two_deployments_that_join_one_group_at_once_each_is_told_and_ends() {
+    let (_cluster, settings) = cluster(2);
+    let member = |deployment: &str| Source::new(&settings, "readers", "likes").unwrap().of_deployment(deployment);
+    // Both have joined before either has signed.
+    let (mut blue, mut green) = (member("blue"), member("green"));
+    let (mut blues, mut greens) = (Vec::new(), Vec::new());
+    let told = async |source: &mut Source, held: &mut Vec<Arc<dyn OwnedPartition>>| loop {
+        if let Some(why) = begun(source, held).await {
+            return why;
+        }
+    };
+    let both = async { tokio::join!(told(&mut blue, &mut blues), told(&mut green, &mut greens)) };
+    let (one, two) = tokio::time::timeout(3 * PATIENCE, both).await.expect("each is told");
+    for why in [one, two] {
+        assert!(why.contains("blue") && why.contains("green") && why.contains("`readers`"), "{why}");
+    }
+    drop((blues, greens));
+    tokio::join!(Box::new(blue).leave(), Box::new(green).leave());
 }
