@@ -119,7 +119,7 @@ impl Server {
 
 /// Serves a connection in the version that it began in.
 async fn version(begun: Begun<Patient<TcpStream>>, front: Front, peer: Peer, limits: ConnectionLimits, ending: Ending) {
-    let (is_http2, stream, heard) = (begun.is_http2(), TokioIo::new(begun), Arc::new(Heard::default()));
+    let (is_http2, stream, heard) = (begun.is_http2(), TokioIo::new(begun), Arc::new(Exchanges::default()));
     if is_http2 {
         match http2::serve(stream, front, peer.clone(), Arc::clone(&heard), limits.head_time, ending).await {
             http2::Ended::Broken(error) if !heard.all_answered() => refused(&peer, &error),
@@ -162,12 +162,12 @@ fn http1(head_time: Duration) -> http1::Builder {
 
 /// The requests of a connection.
 #[derive(Debug, Default)]
-struct Heard {
+struct Exchanges {
     asked: AtomicUsize,
     answered: AtomicUsize,
 }
 
-impl Heard {
+impl Exchanges {
     /// Whether an end like this needs no line of its own: the connection had requests and then stood idle, or its client
     /// left before an answer that was logged.
     fn explains(&self, error: &hyper::Error) -> bool {

@@ -107,21 +107,14 @@ async fn counters_of_one_post_are_counted_apart() {
 
 /// Likes, retweets, viewers that no action takes out, replies, tags of a hashtag, and views.
 pub(crate) fn defined() -> Definitions {
-    let entry = |name: &str, kind: &str, add: &str, remove: Option<&str>| Entry {
-        name: name.to_owned(),
-        kind: kind.to_owned(),
-        add: add.to_owned(),
-        remove: remove.map(str::to_owned),
-        ..Entry::default()
-    };
-    let replies = Entry { member: Some("reply_id".to_owned()), ..entry("replies", "set", "reply", Some("unreply")) };
+    let replies = Entry { member: Some("reply_id".to_owned()), ..Entry::set("replies", "reply", Some("unreply")) };
     let followers = Entry {
         subject: Some("hashtag".to_owned()),
         topic: Some("tags".to_owned()),
-        ..entry("followers", "set", "follow", Some("unfollow"))
+        ..Entry::set("followers", "follow", Some("unfollow"))
     };
-    let sets = [entry("retweets", "set", "retweet", Some("unretweet")), entry("viewers", "set", "saw", None)];
-    let views = entry("views", "sum", "view", None);
+    let sets = [Entry::set("retweets", "retweet", Some("unretweet")), Entry::set("viewers", "saw", None)];
+    let views = Entry::sum("views", "view", None);
     Definitions::new(&[&sets[..], &[replies, followers, views]].concat()).unwrap()
 }
 

@@ -85,7 +85,7 @@ async fn a_dry_run_counts_what_would_be_sent_and_a_replay_then_sends_it() {
 #[tokio::test]
 async fn what_adds_to_a_sum_is_put_back_only_where_that_is_asked_for() {
     const VIEW: &[u8] = br#"{"post_id":"p","action":"view"}"#;
-    let views = Entry { name: "views".into(), kind: "sum".into(), add: "view".into(), ..Entry::default() };
+    let views = Entry::sum("views", "view", None);
     let definitions = Definitions::new(&[views]).unwrap();
     let broker = broker(&[EVENT, VIEW]).await;
     let careful = Replay { definitions, ..replay(&broker) };

@@ -87,7 +87,7 @@ fn log(topic: &str, start: u64, end: u64) -> Log {
 }
 
 fn views() -> Definitions {
-    let views = Entry { name: "views".into(), kind: "sum".into(), add: "view".into(), ..Entry::default() };
+    let views = Entry::sum("views", "view", None);
     Definitions::new(&[views]).unwrap()
 }
 

@@ -30,6 +30,23 @@ pub struct Entry {
     pub topic: Option<String>,
 }
 
+impl Entry {
+    /// A set of users that a post has, said in the deployment's topic.
+    pub fn set(name: &str, add: &str, remove: Option<&str>) -> Self {
+        Self::of("set", name, add, remove)
+    }
+
+    /// A sum of a post, said in the deployment's topic.
+    pub fn sum(name: &str, add: &str, remove: Option<&str>) -> Self {
+        Self::of("sum", name, add, remove)
+    }
+
+    fn of(kind: &str, name: &str, add: &str, remove: Option<&str>) -> Self {
+        let (name, kind, add) = (name.to_owned(), kind.to_owned(), add.to_owned());
+        Self { name, kind, add, remove: remove.map(str::to_owned), ..Self::default() }
+    }
+}
+
 /// What is wrong with an entry.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 pub enum BadEntry {

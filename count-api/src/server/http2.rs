@@ -17,7 +17,7 @@ use parking_lot::Mutex;
 use tokio::task::JoinSet;
 
 use super::connections::Ending;
-use super::{HEAD_BYTES, Heard};
+use super::{Exchanges, HEAD_BYTES};
 use crate::limits::Peer;
 use crate::routes::Front;
 
@@ -50,7 +50,7 @@ pub(super) async fn serve<S>(
     stream: S,
     front: Front,
     peer: Peer,
-    heard: Arc<Heard>,
+    heard: Arc<Exchanges>,
     head_time: Duration,
     mut ending: Ending,
 ) -> Ended

@@ -117,23 +117,16 @@ pub(crate) fn post_id(text: &str) -> CounterId {
 
 /// Sets and sums of posts and of hashtags, with and without an action that takes away.
 pub(crate) fn several() -> Definitions {
-    let entry = |name: &str, kind: &str, add: &str, remove: Option<&str>| Entry {
-        name: name.to_owned(),
-        kind: kind.to_owned(),
-        add: add.to_owned(),
-        remove: remove.map(str::to_owned),
-        ..Entry::default()
-    };
     let hashtag = Some("hashtag".to_owned());
     let tagged =
-        Entry { subject: hashtag.clone(), member: Some("post_id".to_owned()), ..entry("posts", "set", "tag", None) };
+        Entry { subject: hashtag.clone(), member: Some("post_id".to_owned()), ..Entry::set("posts", "tag", None) };
     Definitions::new(&[
-        entry("retweets", "set", "retweet", Some("unretweet")),
-        Entry { member: Some("reply_id".to_owned()), ..entry("replies", "set", "reply", None) },
-        entry("views", "sum", "view", None),
-        entry("score", "sum", "up", Some("down")),
+        Entry::set("retweets", "retweet", Some("unretweet")),
+        Entry { member: Some("reply_id".to_owned()), ..Entry::set("replies", "reply", None) },
+        Entry::sum("views", "view", None),
+        Entry::sum("score", "up", Some("down")),
         Entry { topic: Some("posts".to_owned()), ..tagged },
-        Entry { subject: hashtag, ..entry("searches", "sum", "search", None) },
+        Entry { subject: hashtag, ..Entry::sum("searches", "search", None) },
     ])
     .unwrap()
 }

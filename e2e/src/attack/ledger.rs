@@ -33,15 +33,8 @@ pub(crate) type Place = (CounterId, String);
 
 /// What every post has: likes, retweets, replies and views.
 pub(crate) fn definitions() -> Definitions {
-    let entry = |name: &str, kind: &str, add: &str, remove: Option<&str>| Entry {
-        name: name.to_owned(),
-        kind: kind.to_owned(),
-        add: add.to_owned(),
-        remove: remove.map(str::to_owned),
-        ..Entry::default()
-    };
-    let replies = Entry { member: Some("reply_id".to_owned()), ..entry("replies", "set", "reply", Some("unreply")) };
-    let entries = [entry("retweets", "set", "retweet", Some("unretweet")), replies, entry(SUM, "sum", "view", None)];
+    let replies = Entry { member: Some("reply_id".to_owned()), ..Entry::set("replies", "reply", Some("unreply")) };
+    let entries = [Entry::set("retweets", "retweet", Some("unretweet")), replies, Entry::sum(SUM, "view", None)];
     Definitions::new(&entries).expect("they are well formed")
 }
 

@@ -24,15 +24,8 @@ fn views_a_second() -> u64 {
 }
 
 fn definitions() -> Definitions {
-    let entry = |name: &str, kind: &str, add: &str, remove: Option<&str>| Entry {
-        name: name.to_owned(),
-        kind: kind.to_owned(),
-        add: add.to_owned(),
-        remove: remove.map(str::to_owned),
-        ..Entry::default()
-    };
-    let retweets = entry("retweets", "set", "retweet", Some("unretweet"));
-    Definitions::new(&[retweets, entry("views", "sum", "view", None)]).unwrap()
+    let retweets = Entry::set("retweets", "retweet", Some("unretweet"));
+    Definitions::new(&[retweets, Entry::sum("views", "view", None)]).unwrap()
 }
 
 /// Views that are said all the time, each by another partition, and what they come to.

@@ -5,7 +5,7 @@ use crate::definitions::{Definitions, Entry};
 use crate::fence::{Reached, Terms};
 
 fn views() -> Definitions {
-    let views = Entry { name: "views".into(), kind: "sum".into(), add: "view".into(), ..Entry::default() };
+    let views = Entry::sum("views", "view", None);
     Definitions::new(&[views]).unwrap()
 }
 
