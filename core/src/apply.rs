@@ -206,7 +206,7 @@ impl Apply {
     /// Gathers until something has to be written, stored or waited for.
     fn gather(&mut self, now: Now, effects: &mut Vec<Effect>) {
         while self.phase == Phase::Gathering {
-            let cut = self.take_records(now.at);
+            let cut = self.take_records(now);
             match (cut, self.reader_ended) {
                 (Some(cut), _) => self.write(cut, now, effects),
                 (None, Some(_)) if !self.fold.is_empty() => self.write(Cut::Stop, now, effects),
@@ -219,22 +219,22 @@ impl Apply {
     }
 
     /// Takes records of the page until the prefix has to be written; why it has to.
-    fn take_records(&mut self, at: Duration) -> Option<Cut> {
+    fn take_records(&mut self, now: Now) -> Option<Cut> {
         while let Some(record) = self.page.records.get(self.page.taken) {
-            if let Err(cut) = self.fold.push(record, at) {
+            if let Err(cut) = self.fold.push(record, now) {
                 return Some(cut);
             }
             // Also records that some counter has already: they were touched inside the window all the same.
-            if let Some(report) = self.captures.observe(record, at) {
+            if let Some(report) = self.captures.observe(record, now.at) {
                 self.report = Some(report);
             }
             self.page.taken += 1;
-            if let Some(cut) = self.fold.due(at) {
+            if let Some(cut) = self.fold.due(now.at) {
                 return Some(cut);
             }
         }
         self.page = Page::default();
-        self.fold.due(at)
+        self.fold.due(now.at)
     }
 
     /// Begins to write what was gathered.

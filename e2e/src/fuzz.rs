@@ -17,7 +17,7 @@ use tally_core::ids::{
 };
 use tally_core::served::Served;
 use tally_core::tally::{CutRules, Fold, Prefix, RawRecord, Record, RecordKind, UpdateContext, read};
-use tally_core::time::UnixMillis;
+use tally_core::time::{Now, UnixMillis};
 use tally_core::weight::Weight;
 
 /// A function that takes any bytes.
@@ -150,14 +150,15 @@ fn configured<A: Parser, C: TryFrom<A, Error = tally_service::Invalid>>(args: &[
 /// Reads records as the streamer does, folds them, and counts what comes of it.
 fn fold(records: &[RawRecord]) {
     let mut fold = Fold::new(CutRules { records: 3, age: Duration::from_secs(1) });
+    let now = Now { at: Duration::ZERO, wall: UnixMillis(0) };
     let mut counted = Counted::default();
     for raw in records {
         let Some(record) = read(raw) else { continue };
         assert!(record.delta().abs() <= 2 * Weight::MAX);
         counted.observe(&record);
-        if fold.push(&record, Duration::ZERO).is_err() {
+        if fold.push(&record, now).is_err() {
             counted.take(&fold.take());
-            assert_eq!(fold.push(&record, Duration::ZERO), Ok(()), "an empty prefix takes any record");
+            assert_eq!(fold.push(&record, now), Ok(()), "an empty prefix takes any record");
         }
     }
     let rest = fold.take();

@@ -23,7 +23,7 @@ const RULES: Rules = Rules {
 const SHARD: Ordinal = Ordinal(5);
 const SECOND: Duration = Duration::from_secs(1);
 /// When each test begins.
-const BEGAN: Now = Now { at: Duration::ZERO, wall: UnixMillis(9_000) };
+const BEGAN: Now = Now { at: Duration::ZERO, wall: UnixMillis(4_000) };
 
 fn transient() -> Fault {
     Fault::Transient("no answer".to_owned())

@@ -10,7 +10,7 @@ use super::{Record, RecordKind};
 use crate::Map;
 use crate::counter::{Feeder, Touch, Update};
 use crate::ids::{CounterId, Ordinal, RowKey, Sequence, Shard, ShardSet};
-use crate::time::UnixMillis;
+use crate::time::{Now, UnixMillis};
 use crate::watermark::{Prune, Watermarks};
 use crate::window::{Phase, WindowRun};
 
@@ -21,6 +21,25 @@ pub struct CutRules {
     pub records: usize,
     /// Time since the first record.
     pub age: Duration,
+}
+
+/// How far behind a reader may be before it gathers for longer. Records say when they were written to the second, and clocks differ.
+const BEHIND: Duration = Duration::from_secs(2);
+
+/// The longest that records are gathered for that, and the most.
+const LONGEST: Duration = Duration::from_secs(5);
+const MOST: usize = 32_000;
+
+impl CutRules {
+    /// What they become for a reader that is `lag` behind: it gathers a quarter of what it is too late, so that the busier
+    /// it is, the more records share an update.
+    #[must_use]
+    pub fn behind(self, lag: Duration) -> Self {
+        let age = (lag.saturating_sub(BEHIND) / 4).min(LONGEST).max(self.age);
+        let times = age.as_millis() / self.age.as_millis().max(1);
+        let records = self.records.saturating_mul(usize::try_from(times).unwrap_or(usize::MAX));
+        Self { records: records.min(MOST).max(self.records), age }
+    }
 }
 
 /// Why a prefix ends here.
@@ -58,6 +77,8 @@ pub const MAX_TOUCHED: usize = 48;
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Fold {
     rules: CutRules,
+    /// Those of the prefix that is gathered.
+    now: CutRules,
     gathered: Prefix,
     opened: Option<Duration>,
 }
@@ -65,13 +86,16 @@ pub struct Fold {
 impl Fold {
     /// An empty fold.
     pub fn new(rules: CutRules) -> Self {
-        Self { rules, gathered: Prefix::default(), opened: None }
+        Self { rules, now: rules, gathered: Prefix::default(), opened: None }
     }
 
     /// Takes the next record, or says that the prefix has to be written before it.
-    pub fn push(&mut self, record: &Record, now: Duration) -> Result<(), Cut> {
+    pub fn push(&mut self, record: &Record, now: Now) -> Result<(), Cut> {
         if self.gathered.boundary.is_some() {
             return Err(Cut::Boundary);
+        }
+        if self.is_empty() {
+            self.now = self.rules.behind(now.wall.since(record.written));
         }
         match &record.kind {
             RecordKind::Row { key, .. } if record.delta() != 0 => self.gathered.touch(key, record)?,
@@ -86,7 +110,7 @@ impl Fold {
         self.gathered.last = Some(record.sequence);
         self.gathered.written = self.gathered.written.max(record.written);
         self.gathered.records += 1;
-        self.opened.get_or_insert(now);
+        self.opened.get_or_insert(now.at);
         Ok(())
     }
 
@@ -94,7 +118,7 @@ impl Fold {
     pub fn due(&self, now: Duration) -> Option<Cut> {
         if self.gathered.boundary.is_some() {
             Some(Cut::Boundary)
-        } else if self.gathered.records >= self.rules.records {
+        } else if self.gathered.records >= self.now.records {
             Some(Cut::Size)
         } else {
             self.due_at().filter(|due| now >= *due).map(|_| Cut::Age)
@@ -103,7 +127,7 @@ impl Fold {
 
     /// When it will be due by age, if nothing else happens.
     pub fn due_at(&self) -> Option<Duration> {
-        self.opened.map(|opened| opened.saturating_add(self.rules.age))
+        self.opened.map(|opened| opened.saturating_add(self.now.age))
     }
 
     /// Whether nothing is gathered.
@@ -267,7 +291,7 @@ mod tests {
     use crate::window::Marker;
 
     const RULES: CutRules = CutRules { records: 100, age: Duration::from_millis(100) };
-    const NOW: Duration = Duration::ZERO;
+    const NOW: Now = Now { at: Duration::ZERO, wall: UnixMillis(0) };
 
     fn row(sequence: u64, key: &str, before: bool, after: bool) -> Record {
         weighing(sequence, key, Weight::of_presence(before), Weight::of_presence(after))
@@ -297,7 +321,7 @@ mod tests {
         let mut fold = Fold::new(RULES);
         fold.push(&row(1, "p#0", false, true), NOW).unwrap();
         fold.push(&marker(2, "p#0", Phase::High), NOW).unwrap();
-        assert_eq!(fold.due(NOW), Some(Cut::Boundary));
+        assert_eq!(fold.due(NOW.at), Some(Cut::Boundary));
         assert_eq!(fold.push(&row(3, "q#0", false, true), NOW), Err(Cut::Boundary));
         let prefix = fold.take();
         let boundary = prefix.boundary.unwrap().update(&context());
@@ -343,11 +367,37 @@ mod tests {
     #[test]
     fn a_prefix_is_due_by_size_and_by_age() {
         let mut fold = Fold::new(CutRules { records: 2, ..RULES });
-        assert_eq!(fold.due(NOW + RULES.age), None);
+        assert_eq!(fold.due(RULES.age), None);
         fold.push(&row(1, "p#0", false, true), NOW).unwrap();
-        assert_eq!(fold.due(NOW + RULES.age), Some(Cut::Age));
+        assert_eq!(fold.due(RULES.age), Some(Cut::Age));
         fold.push(&row(2, "p#0", false, true), NOW).unwrap();
-        assert_eq!(fold.due(NOW), Some(Cut::Size));
+        assert_eq!(fold.due(NOW.at), Some(Cut::Size));
+    }
+
+    #[test]
+    fn the_further_behind_the_longer_a_prefix_is_gathered_up_to_a_bound() {
+        let behind = |seconds| {
+            let CutRules { records, age } = RULES.behind(Duration::from_secs(seconds));
+            (records, age.as_millis())
+        };
+        assert_eq!([behind(0), behind(2)], [(100, 100); 2], "records say when they were written to the second");
+        assert_eq!([behind(4), behind(10)], [(500, 500), (2_000, 2_000)]);
+        assert_eq!([behind(22), behind(100_000)], [(5_000, 5_000); 2]);
+        let large = CutRules { records: 40_000, age: Duration::from_secs(9) };
+        assert_eq!(large.behind(Duration::from_secs(60)), large, "what is set is the least");
+
+        let mut fold = Fold::new(CutRules { records: 2, ..RULES });
+        let late = Now { wall: UnixMillis(6_000), ..NOW };
+        for sequence in 1..20 {
+            fold.push(&row(sequence, "p#0", false, true), late).unwrap();
+            assert_eq!(fold.due(Duration::from_millis(999)), None);
+        }
+        assert_eq!(fold.due(Duration::from_secs(1)), Some(Cut::Age));
+        fold.push(&row(20, "p#0", false, true), late).unwrap();
+        assert_eq!(fold.due(NOW.at), Some(Cut::Size));
+        fold.take();
+        fold.push(&row(21, "p#0", false, true), NOW).unwrap();
+        assert_eq!(fold.due(RULES.age), Some(Cut::Age), "one that has caught up gathers as before");
     }
 
     #[test]

@@ -9,7 +9,7 @@ use tally_core::counter::{Counter, Retry, after_refusal, contains};
 use tally_core::ids::{CounterId, MemberKey, Ordinal, PostId, RowKey, Shard, StreamShardId};
 use tally_core::lineage::{Checkpoint, Lineage};
 use tally_core::tally::{CounterRecords, CutRules, Fold, Record, RecordKind, UpdateContext};
-use tally_core::time::UnixMillis;
+use tally_core::time::{Now, UnixMillis};
 use tally_core::watermark::Prune;
 use tally_core::weight::Weight;
 
@@ -51,7 +51,7 @@ fn records(history: &[Touched]) -> (Vec<Record>, BTreeMap<RowOf, Weight>) {
     (records, rows)
 }
 
-const NOW: Duration = Duration::ZERO;
+const NOW: Now = Now { at: Duration::ZERO, wall: UnixMillis(0) };
 
 proptest! {
     #![proptest_config(cases(256))]
