@@ -4,6 +4,7 @@ use std::time::{Duration, SystemTime};
 
 use crate::fault::Rule;
 use crate::latency::Latency;
+use crate::policies::Policies;
 
 /// How an emulator behaves. [`Config::default`] is a quiet DynamoDB: four shards, a little read lag, no faults.
 #[derive(Clone, Debug)]
@@ -45,6 +46,8 @@ pub struct Config {
     pub key_read_units: Option<u32>,
     /// Faults from the start; [`crate::Emulator::set_faults`] replaces them.
     pub faults: Vec<Rule>,
+    /// What the role that a request's access key names may do; without them every key may do everything.
+    pub policies: Option<Policies>,
     /// Whether the server answers the control routes.
     pub control: bool,
 }
@@ -70,6 +73,7 @@ impl Default for Config {
             key_write_units: None,
             key_read_units: None,
             faults: Vec::new(),
+            policies: None,
             control: false,
         }
     }

@@ -127,6 +127,17 @@ impl Emulator {
         self.state().faults.rules()
     }
 
+    /// The grants of the policies that no request has needed so far, each as `ROLE: ACTION on TABLE`.
+    pub fn unused_grants(&self) -> Vec<String> {
+        let state = self.state();
+        state.engine.config.policies.as_ref().map(|policies| policies.unused(&state.uses)).unwrap_or_default()
+    }
+
+    /// What policies refused, in the same words, and how often.
+    pub fn refused(&self) -> BTreeMap<String, u64> {
+        self.state().uses.refused()
+    }
+
     /// What the emulator did and holds.
     pub fn stats(&self) -> Stats {
         let state = self.state();
@@ -250,6 +261,7 @@ fn command(emulator: &Emulator, method: &Method, route: &str, body: &[u8]) -> Re
             Ok(json!({"rules": emulator.faults()}))
         }
         ("GET", "fault") => Ok(json!({"rules": emulator.faults()})),
+        ("GET", "grants") => Ok(json!({"unused": emulator.unused_grants(), "refused": emulator.refused()})),
         ("GET", "stats") => Ok(json!(emulator.stats())),
         _ => Err(ControlError::NoRoute(route.to_owned())),
     }

@@ -19,6 +19,7 @@ use crate::fault::{Fault, Faults, Verdict};
 use crate::latency::Latency;
 use crate::limits::GHOST_MILLIS;
 use crate::op::Call;
+use crate::policies::Uses;
 
 /// An in-memory DynamoDB. Clones are handles to the same one.
 #[derive(Clone, Debug)]
@@ -42,6 +43,7 @@ pub(crate) struct State {
     pub(crate) ghosts_applied: u64,
     pub(crate) panics: u64,
     pub(crate) requests: BTreeMap<&'static str, u64>,
+    pub(crate) uses: Uses,
     received: u64,
 }
 
@@ -70,6 +72,7 @@ impl Emulator {
             ghosts_applied: 0,
             panics: 0,
             requests: BTreeMap::new(),
+            uses: Uses::default(),
             received: 0,
         };
         Self { shared: Arc::new(Shared { clock, control, state: Mutex::new(state) }) }
@@ -130,6 +133,14 @@ impl Emulator {
     pub(crate) fn answer(&self, outcome: Result<Vec<u8>, Error>) -> Response<Bytes> {
         let nth = self.state().next_request();
         envelope::seal(outcome, nth)
+    }
+
+    /// Refuses what the policies, if there are any, do not allow. Who is in this process needs no role.
+    pub(crate) fn admit(&self, request: &Request<Bytes>) -> Result<(), Error> {
+        let mut state = self.state();
+        let State { engine, uses, .. } = &mut *state;
+        let Some(policies) = &engine.config.policies else { return Ok(()) };
+        policies.admit(request, &engine.config.region, uses)
     }
 
     /// Whether the control routes were asked for.

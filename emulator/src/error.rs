@@ -13,6 +13,8 @@ pub(crate) enum Kind {
     UnknownOperation,
     UnknownPath,
     MissingAuthenticationToken,
+    UnrecognizedClient,
+    AccessDenied,
     RequestEntityTooLarge,
     ResourceNotFound,
     ResourceInUse,
@@ -36,6 +38,8 @@ impl Kind {
             Self::Serialization => "com.amazon.coral.service#SerializationException",
             Self::UnknownOperation | Self::UnknownPath => "com.amazon.coral.service#UnknownOperationException",
             Self::MissingAuthenticationToken => "com.amazon.coral.service#MissingAuthenticationTokenException",
+            Self::UnrecognizedClient => "com.amazon.coral.service#UnrecognizedClientException",
+            Self::AccessDenied => "com.amazon.coral.service#AccessDeniedException",
             Self::RequestEntityTooLarge => "com.amazon.coral.service#RequestEntityTooLargeException",
             Self::Throttling => "com.amazon.coral.availability#ThrottlingException",
             Self::ResourceNotFound => "com.amazonaws.dynamodb.v20120810#ResourceNotFoundException",
@@ -163,8 +167,9 @@ impl Error {
         let mut out = Writer::new();
         out.object(|out| {
             out.key("__type").string(self.kind.wire_name());
-            // A cancelled transaction spells it with a capital letter; clients read both.
-            let message = if self.kind == Kind::TransactionCanceled { "Message" } else { "message" };
+            // These two spell it with a capital letter; clients read both.
+            let is_capital = matches!(self.kind, Kind::TransactionCanceled | Kind::AccessDenied);
+            let message = if is_capital { "Message" } else { "message" };
             out.key(message).string(&self.message);
             if let Some(item) = &self.item {
                 out.key("Item").image(item);

@@ -7,7 +7,7 @@ use std::time::{Duration, UNIX_EPOCH};
 
 use anyhow::{Context, anyhow, ensure};
 use clap::{CommandFactory, Parser};
-use tally_emulator::{Config, Latency, Rule, parse_duration};
+use tally_emulator::{Config, Latency, Policies, Rule, parse_duration};
 
 /// An in-memory DynamoDB and DynamoDB Streams over the real wire protocol, with stream shards that split and faults on demand.
 #[derive(Debug, Parser)]
@@ -85,6 +85,10 @@ pub(crate) struct Flags {
     #[arg(long, env = "TALLY_EMULATOR_FAULTS")]
     faults: Option<PathBuf>,
 
+    /// CloudFormation template with roles. The access key of a request then names its role, and what that role's policies do not allow is refused; `root` may do everything. At the end, what was granted and not needed is listed.
+    #[arg(long, env = "TALLY_EMULATOR_POLICIES", value_name = "FILE")]
+    policies: Option<PathBuf>,
+
     /// Answer the control routes under /_control/.
     #[arg(long, env = "TALLY_EMULATOR_CONTROL")]
     control: bool,
@@ -104,6 +108,14 @@ impl Flags {
             None => Vec::new(),
             Some(path) => rules(path).with_context(|| format!("--faults {}", path.display()))?,
         };
+        let policies = self.policies.as_ref().map(|path| {
+            let template = std::fs::read_to_string(path).map_err(anyhow::Error::from);
+            let read = template.and_then(|template| {
+                let template: serde_json::Value = serde_saphyr::from_str(&template)?;
+                Ok(Policies::of(&template)?)
+            });
+            read.with_context(|| format!("--policies {}", path.display()))
+        });
         Ok(Config {
             seed: self.seed,
             epoch: self.epoch.map(|seconds| UNIX_EPOCH + Duration::from_secs(seconds)),
@@ -121,6 +133,7 @@ impl Flags {
             key_write_units: self.key_write_units,
             key_read_units: self.key_read_units,
             faults,
+            policies: policies.transpose()?,
             control: self.control,
             ..Config::default()
         })

@@ -54,6 +54,7 @@ async fn prepare(flags: Flags) -> anyhow::Result<(Config, TcpListener)> {
 }
 
 async fn serve(config: Config, listener: TcpListener) -> anyhow::Result<()> {
+    let is_under_policies = config.policies.is_some();
     let emulator = Emulator::new(config);
     let mut terminate = signal(SignalKind::terminate()).context("listening for SIGTERM")?;
     // Where the process was started to ignore them, as `nohup` does, hangups stay ignored.
@@ -67,7 +68,26 @@ async fn serve(config: Config, listener: TcpListener) -> anyhow::Result<()> {
         }
     };
     writeln!(io::stdout(), "listening on http://{}", listener.local_addr().context("reading the port")?)?;
-    emulator.serve(listener, stop).await.context("serving")
+    emulator.serve(listener, stop).await.context("serving")?;
+    if is_under_policies {
+        report(&emulator).context("reporting")?;
+    }
+    Ok(())
+}
+
+/// What the policies granted without need, and what they refused.
+fn report(emulator: &Emulator) -> io::Result<()> {
+    let (unused, refused) = (emulator.unused_grants(), emulator.refused());
+    let mut out = io::stdout().lock();
+    writeln!(out, "unused grants: {}", unused.len())?;
+    for grant in unused {
+        writeln!(out, "  {grant}")?;
+    }
+    writeln!(out, "refused: {}", refused.values().sum::<u64>())?;
+    for (what, times) in refused {
+        writeln!(out, "  {what}, {times} times")?;
+    }
+    Ok(())
 }
 
 /// Whether hangups were ignored when this process was started. Only Linux says so.

@@ -87,7 +87,11 @@ impl Emulator {
         if head.method == Method::GET && path == "/" {
             return Ok(Response::new(Bytes::from_static(b"healthy: tally-emulator\n")));
         }
-        self.handle(Request::from_parts(head, body)).await
+        let request = Request::from_parts(head, body);
+        if let Err(error) = self.admit(&request) {
+            return Ok(self.answer(Err(error)));
+        }
+        self.handle(request).await
     }
 }
 

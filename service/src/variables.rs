@@ -12,6 +12,7 @@ const OURS: &str = "TALLY_";
 /// The variables of every Tally program, since all of them may share one environment.
 const OF_PROGRAMS: &[&str] = &[
     "TALLY_ADMIN_LISTEN",
+    "TALLY_ADMIN_TOKEN",
     "TALLY_ADMIN_TOKEN_FILE",
     "TALLY_API_PORT",
     "TALLY_BATCH_BYTES",
@@ -33,6 +34,7 @@ const OF_PROGRAMS: &[&str] = &[
     "TALLY_EMULATOR_FAULTS",
     "TALLY_EMULATOR_HOST",
     "TALLY_EMULATOR_LOG",
+    "TALLY_EMULATOR_POLICIES",
     "TALLY_EMULATOR_PORT",
     "TALLY_EMULATOR_READ_LAG",
     "TALLY_EMULATOR_REGION",
@@ -71,6 +73,7 @@ const OF_PROGRAMS: &[&str] = &[
     "TALLY_POSTS",
     "TALLY_RATE",
     "TALLY_READ_RATE",
+    "TALLY_READ_TOKEN",
     "TALLY_READ_TOKEN_FILE",
     "TALLY_READ_UNITS_PER_SECOND",
     "TALLY_RECOUNT_EVERY",
@@ -103,6 +106,7 @@ const OF_PROGRAMS: &[&str] = &[
     "TALLY_WINDOW_LIMIT",
     "TALLY_WRITE_BUDGET",
     "TALLY_WRITE_RATE",
+    "TALLY_WRITE_TOKEN",
     "TALLY_WRITE_TOKEN_FILE",
 ];
 

@@ -1,0 +1,121 @@
+//! One GET without TLS, from the connection to the end of the answer within one span.
+
+use std::fmt;
+use std::io::{self, Read, Write};
+use std::net::{TcpStream, ToSocketAddrs};
+use std::str::FromStr;
+use std::time::{Duration, Instant};
+
+use http::Uri;
+
+/// Of an answer no more is read than this.
+const ANSWER_BYTES: u64 = 4096;
+
+/// What is asked: a host, a port and a path.
+#[derive(Clone, Debug)]
+pub(crate) struct Target(Uri);
+
+/// An answer: its status, and what of its body was read.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) struct Found {
+    pub(crate) status: u16,
+    pub(crate) body: String,
+}
+
+impl Target {
+    /// Asks, and gives up when `within` has passed.
+    ///
+    /// # Errors
+    /// No connection, no whole answer in time, or one that is no HTTP.
+    pub(crate) fn ask(&self, within: Duration) -> io::Result<Found> {
+        let deadline = Instant::now() + within;
+        let mut stream = self.connect(deadline)?;
+        let path = self.0.path_and_query().map_or("/", |path| path.as_str());
+        let host = self.0.authority().map_or("", |authority| authority.as_str());
+        stream.set_write_timeout(Some(left(deadline)?))?;
+        write!(stream, "GET {path} HTTP/1.0\r\nHost: {host}\r\nConnection: close\r\n\r\n")?;
+        let mut answer = Vec::new();
+        let mut part = [0; 1024];
+        // Each read has what is left of the span, so that an answer that trickles does not prolong it.
+        while answer.len() < usize::try_from(ANSWER_BYTES).unwrap_or(usize::MAX) {
+            stream.set_read_timeout(Some(left(deadline)?))?;
+            match stream.read(&mut part)? {
+                0 => break,
+                read => answer.extend_from_slice(&part[..read]),
+            }
+        }
+        understand(&answer).ok_or_else(|| io::Error::other("what it says is no HTTP"))
+    }
+
+    /// The first of the host's addresses that takes the connection.
+    fn connect(&self, deadline: Instant) -> io::Result<TcpStream> {
+        let host = self.0.host().unwrap_or_default().trim_matches(['[', ']']);
+        let mut refused = io::Error::other("the name has no address");
+        for address in (host, self.0.port_u16().unwrap_or(80)).to_socket_addrs()? {
+            match TcpStream::connect_timeout(&address, left(deadline)?) {
+                Ok(stream) => return Ok(stream),
+                Err(error) => refused = error,
+            }
+        }
+        Err(refused)
+    }
+}
+
+/// What remains until `deadline`.
+fn left(deadline: Instant) -> io::Result<Duration> {
+    let left = deadline.saturating_duration_since(Instant::now());
+    if left.is_zero() { Err(io::ErrorKind::TimedOut.into()) } else { Ok(left) }
+}
+
+fn understand(answer: &[u8]) -> Option<Found> {
+    let answer = String::from_utf8_lossy(answer);
+    let (head, body) = answer.split_once("\r\n\r\n")?;
+    let (version, rest) = head.split_once(' ')?;
+    let status = rest.get(..3)?.parse().ok().filter(|_| version.starts_with("HTTP/1."))?;
+    Some(Found { status, body: body.to_owned() })
+}
+
+impl FromStr for Target {
+    type Err = &'static str;
+
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        let uri: Uri = text.parse().map_err(|_| "not a URL")?;
+        match uri.scheme_str() {
+            Some("http") if uri.host().is_some_and(|host| !host.is_empty()) => Ok(Self(uri)),
+            Some("https") => Err("probes have no TLS: ask the admin port of the service itself"),
+            _ => Err("write a URL such as http://127.0.0.1:9090/livez"),
+        }
+    }
+}
+
+impl fmt::Display for Target {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.fmt(f)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_answer_is_its_status_and_its_body() {
+        let found = understand(b"HTTP/1.1 503 Service Unavailable\r\nx: y\r\n\r\nnot ready");
+        assert_eq!(found, Some(Found { status: 503, body: "not ready".to_owned() }));
+        for other in
+            [&b""[..], b"HTTP/1.1 200", b"SSH-2.0 200 \r\n\r\n", b"HTTP/1.1 2\r\n\r\n", b"HTTP/1.1 abc\r\n\r\n"]
+        {
+            assert_eq!(understand(other), None, "{}", String::from_utf8_lossy(other));
+        }
+    }
+
+    #[test]
+    fn a_target_is_a_url_without_tls() {
+        for good in ["http://127.0.0.1:9090/livez", "http://[::1]:9090/readyz?x=y", "http://api"] {
+            assert!(good.parse::<Target>().is_ok(), "{good}");
+        }
+        for bad in ["", "livez", "127.0.0.1:9090", "https://api/livez", "ftp://api", "http://"] {
+            assert!(bad.parse::<Target>().is_err(), "{bad}");
+        }
+    }
+}

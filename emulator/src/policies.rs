@@ -1,0 +1,173 @@
+//! What roles may do: the DynamoDB statements of their policies, as a CloudFormation template has them. The access key of a
+//! request names its role. Reading templates is [`template`]'s; what a request needs is [`needs`]'s.
+
+mod needs;
+mod template;
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use bytes::Bytes;
+use http::{Request, header};
+
+use self::needs::Need;
+use crate::error::{Error, Kind};
+
+pub use self::template::BadPolicies;
+
+/// The access key that may do everything, as an account's own may: for creating tables and for judging afterwards.
+pub const ROOT: &str = "root";
+
+/// Roles by their names in the template, and what each is granted.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Policies(BTreeMap<String, Vec<Grant>>);
+
+/// One action on one resource. Both may hold `*`.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+struct Grant {
+    action: String,
+    resource: String,
+}
+
+/// What became of requests under policies: the grants that admitted one, and what was refused, how often.
+#[derive(Debug, Default)]
+pub(crate) struct Uses {
+    used: BTreeSet<(String, usize)>,
+    refused: BTreeMap<String, u64>,
+}
+
+impl Policies {
+    /// The roles of a CloudFormation template.
+    ///
+    /// # Errors
+    /// No roles, or a statement that cannot be judged here.
+    pub fn of(template: &serde_json::Value) -> Result<Self, BadPolicies> {
+        template::roles_of(template)
+    }
+
+    /// The names of the roles.
+    pub fn roles(&self) -> impl Iterator<Item = &str> {
+        self.0.keys().map(String::as_str)
+    }
+
+    /// Admits a request, or refuses it as DynamoDB does.
+    pub(crate) fn admit(&self, request: &Request<Bytes>, region: &str, uses: &mut Uses) -> Result<(), Error> {
+        // Without a signature it is refused for that.
+        if !request.headers().contains_key(header::AUTHORIZATION) {
+            return Ok(());
+        }
+        let key = access_key(request).unwrap_or_default();
+        if key == ROOT {
+            return Ok(());
+        }
+        let Some(grants) = self.0.get(key) else {
+            let unknown = "The security token included in the request is invalid.";
+            return Err(Error::new(Kind::UnrecognizedClient, unknown));
+        };
+        let needs = needs::of(request, region);
+        let by: Vec<Option<usize>> =
+            needs.iter().map(|need| grants.iter().position(|grant| grant.covers(need))).collect();
+        if let Some((need, _)) = needs.iter().zip(&by).find(|(_, by)| by.is_none()) {
+            *uses.refused.entry(format!("{key}: {} on {}", need.action, short(&need.resource))).or_default() += 1;
+            return Err(Error::new(Kind::AccessDenied, need.denied_to(key)));
+        }
+        uses.used.extend(by.into_iter().flatten().map(|nth| (key.to_owned(), nth)));
+        Ok(())
+    }
+
+    /// The grants that no request has needed so far.
+    pub(crate) fn unused(&self, uses: &Uses) -> Vec<String> {
+        let all = self
+            .0
+            .iter()
+            .flat_map(|(role, grants)| grants.iter().enumerate().map(move |(nth, grant)| (role, nth, grant)));
+        all.filter(|(role, nth, _)| !uses.used.contains(&((*role).clone(), *nth)))
+            .map(|(role, _, grant)| format!("{role}: {} on {}", grant.action, short(&grant.resource)))
+            .collect()
+    }
+}
+
+impl Uses {
+    /// What was refused, and how often.
+    pub(crate) fn refused(&self) -> BTreeMap<String, u64> {
+        self.refused.clone()
+    }
+}
+
+impl Grant {
+    fn covers(&self, need: &Need) -> bool {
+        matches(&self.action, &need.action) && matches(&self.resource, &need.resource)
+    }
+}
+
+impl Need {
+    fn denied_to(&self, role: &str) -> String {
+        let Self { action, resource } = self;
+        format!(
+            "User: arn:aws:sts::000000000000:assumed-role/{role}/local is not authorized to perform: {action} on resource: \
+             {resource} because no identity-based policy allows the {action} action"
+        )
+    }
+}
+
+/// A resource without what every one begins with.
+fn short(resource: &str) -> &str {
+    resource.split_once(":table/").map_or(resource, |(_, table)| table)
+}
+
+fn access_key(request: &Request<Bytes>) -> Option<&str> {
+    let header = request.headers().get(header::AUTHORIZATION)?.to_str().ok()?;
+    let (_, credential) = header.split_once("Credential=")?;
+    credential.split(['/', ',']).next()
+}
+
+/// Whether a text fits a pattern, in which `*` is any text and `?` any character.
+fn matches(pattern: &str, text: &str) -> bool {
+    let (pattern, text): (Vec<char>, Vec<char>) = (pattern.chars().collect(), text.chars().collect());
+    let (mut at, mut from) = (0, 0);
+    // Where the last star is, and where the text goes on if that star takes one character more.
+    let mut star: Option<(usize, usize)> = None;
+    while from < text.len() {
+        match pattern.get(at) {
+            Some('*') => {
+                star = Some((at, from));
+                at += 1;
+            }
+            Some(&expected) if expected == '?' || expected == text[from] => {
+                at += 1;
+                from += 1;
+            }
+            _ => {
+                let Some((starred, taken)) = star else { return false };
+                star = Some((starred, taken + 1));
+                at = starred + 1;
+                from = taken + 1;
+            }
+        }
+    }
+    pattern[at..].iter().all(|&rest| rest == '*')
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_star_is_any_text_and_a_question_mark_any_character() {
+        for (pattern, text) in [
+            ("a", "a"),
+            ("*", ""),
+            ("*likes", "likes"),
+            ("*likes", "t-likes-likes"),
+            ("table/*likes/stream/*", "table/t-likes/stream/2026"),
+            ("a?c", "abc"),
+            ("*a*b*", "xaybz"),
+        ] {
+            assert!(matches(pattern, text), "{pattern} {text}");
+        }
+        for (pattern, text) in
+            [("a", "b"), ("", "a"), ("*likes", "like_counts"), ("*likes", "likes/stream/x"), ("a?c", "ac")]
+        {
+            assert!(!matches(pattern, text), "{pattern} {text}");
+        }
+    }
+}

@@ -1,0 +1,102 @@
+//! What a request needs to be granted: actions, each on a resource.
+
+use bytes::Bytes;
+use http::Request;
+use serde_json::{Map, Value};
+
+/// One action on one resource.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Need {
+    pub(super) action: String,
+    pub(super) resource: String,
+}
+
+/// What a request needs. An action of a transaction needs what it would need alone; a request whose resources cannot be
+/// read needs its action on everything, which no grant of a table covers.
+pub(super) fn of(request: &Request<Bytes>, region: &str) -> Vec<Need> {
+    let target = request.headers().get("x-amz-target").and_then(|target| target.to_str().ok()).unwrap_or_default();
+    let operation = target.rsplit('.').next().unwrap_or_default();
+    let body: Value = serde_json::from_slice(request.body()).unwrap_or_default();
+    let arn = |table: &str| match table.starts_with("arn:") {
+        true => table.to_owned(),
+        false => format!("arn:aws:dynamodb:{region}:000000000000:table/{table}"),
+    };
+    let need = |operation: &str, resource: String| Need { action: format!("dynamodb:{operation}"), resource };
+    let text = |name: &str| body[name].as_str();
+    match operation {
+        "TransactWriteItems" | "TransactGetItems" => {
+            let actions = body["TransactItems"].as_array().into_iter().flatten().filter_map(Value::as_object).flatten();
+            actions.map(|(kind, of)| need(alone(kind), arn(of["TableName"].as_str().unwrap_or_default()))).collect()
+        }
+        "BatchGetItem" | "BatchWriteItem" => {
+            let tables = body["RequestItems"].as_object().into_iter().flat_map(Map::keys);
+            tables.map(|table| need(operation, arn(table))).collect()
+        }
+        "ListTables" | "ListStreams" => vec![need(operation, "*".to_owned())],
+        _ => {
+            // An iterator begins with its stream's name.
+            let of_iterator = text("ShardIterator").and_then(|token| token.split('|').next());
+            let resource = match (text("TableName"), text("StreamArn").or(of_iterator), text("IndexName")) {
+                (Some(table), _, Some(index)) => format!("{}/index/{index}", arn(table)),
+                (Some(table), _, None) => arn(table),
+                (None, Some(stream), _) => stream.to_owned(),
+                (None, None, _) => "*".to_owned(),
+            };
+            vec![need(operation, resource)]
+        }
+    }
+}
+
+/// The operation that an action of a transaction is by itself.
+fn alone(kind: &str) -> &'static str {
+    match kind {
+        "Put" => "PutItem",
+        "Update" => "UpdateItem",
+        "Delete" => "DeleteItem",
+        "Get" => "GetItem",
+        _ => "ConditionCheckItem",
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn needs(target: &str, body: &str) -> Vec<String> {
+        let request =
+            Request::builder().header("x-amz-target", target).body(Bytes::copy_from_slice(body.as_bytes())).unwrap();
+        of(&request, "r").into_iter().map(|need| format!("{} {}", need.action, need.resource)).collect()
+    }
+
+    #[test]
+    fn every_kind_of_request_names_what_it_touches() {
+        let table = |name: &str| format!("arn:aws:dynamodb:r:000000000000:table/{name}");
+        let expect =
+            |target: &str, body: &str, expected: &[String]| assert_eq!(needs(target, body), expected, "{target}");
+        expect("DynamoDB_20120810.GetItem", r#"{"TableName":"a"}"#, &[format!("dynamodb:GetItem {}", table("a"))]);
+        expect(
+            "DynamoDB_20120810.Query",
+            r#"{"TableName":"a","IndexName":"i"}"#,
+            &[format!("dynamodb:Query {}/index/i", table("a"))],
+        );
+        expect(
+            "DynamoDB_20120810.BatchGetItem",
+            r#"{"RequestItems":{"a":{},"b":{}}}"#,
+            &["a", "b"].map(|name| format!("dynamodb:BatchGetItem {}", table(name))),
+        );
+        expect(
+            "DynamoDB_20120810.TransactWriteItems",
+            r#"{"TransactItems":[{"Put":{"TableName":"a"}},{"Update":{"TableName":"b"}},{"Delete":{"TableName":"a"}},
+                {"ConditionCheck":{"TableName":"c"}}]}"#,
+            &[("PutItem", "a"), ("UpdateItem", "b"), ("DeleteItem", "a"), ("ConditionCheckItem", "c")]
+                .map(|(action, name)| format!("dynamodb:{action} {}", table(name))),
+        );
+        let stream = format!("{}/stream/2026", table("a"));
+        let iterator = format!(r#"{{"ShardIterator":"{stream}|1|xyz"}}"#);
+        expect("DynamoDBStreams_20120810.GetRecords", &iterator, &[format!("dynamodb:GetRecords {stream}")]);
+        let described = format!(r#"{{"StreamArn":"{stream}"}}"#);
+        expect("DynamoDBStreams_20120810.DescribeStream", &described, &[format!("dynamodb:DescribeStream {stream}")]);
+        expect("DynamoDB_20120810.ListTables", "{}", &["dynamodb:ListTables *".to_owned()]);
+        expect("DynamoDB_20120810.GetItem", "no JSON", &["dynamodb:GetItem *".to_owned()]);
+    }
+}

@@ -1,0 +1,124 @@
+//! The roles of a CloudFormation template and their statements about DynamoDB. Other services' statements are passed over;
+//! what would change a judgement and is not understood here is refused.
+
+use std::collections::BTreeMap;
+
+use serde_json::Value;
+
+use super::{Grant, Policies, ROOT};
+
+/// Why a template's policies cannot be used.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum BadPolicies {
+    #[error("it has no role with a statement about DynamoDB")]
+    NoRoles,
+    #[error("{role}: {what}")]
+    Statement { role: String, what: String },
+}
+
+pub(super) fn roles_of(template: &Value) -> Result<Policies, BadPolicies> {
+    let mut roles = BTreeMap::new();
+    for (role, resource) in template["Resources"].as_object().into_iter().flatten() {
+        if resource["Type"] != "AWS::IAM::Role" {
+            continue;
+        }
+        let wrong = |what: String| BadPolicies::Statement { role: role.clone(), what };
+        if role == ROOT {
+            return Err(wrong("the name of the key that may do everything".to_owned()));
+        }
+        let mut grants = Vec::new();
+        for policy in list(&resource["Properties"]["Policies"]) {
+            for statement in list(&policy["PolicyDocument"]["Statement"]) {
+                grants.extend(grants_of(statement).map_err(wrong)?);
+            }
+        }
+        if !grants.is_empty() {
+            roles.insert(role.clone(), grants);
+        }
+    }
+    if roles.is_empty() { Err(BadPolicies::NoRoles) } else { Ok(Policies(roles)) }
+}
+
+/// A value that may stand for a list of one.
+fn list(value: &Value) -> &[Value] {
+    match value {
+        Value::Null => &[],
+        Value::Array(values) => values,
+        one => std::slice::from_ref(one),
+    }
+}
+
+/// Each action of a statement on each of its resources.
+fn grants_of(statement: &Value) -> Result<Vec<Grant>, String> {
+    let fields = statement.as_object().ok_or("a statement that is no mapping")?;
+    let texts = |name: &str| -> Result<Vec<String>, String> {
+        let text = |value: &Value| value.as_str().map(as_pattern).ok_or_else(|| format!("{name}: {value} is no text"));
+        list(&statement[name]).iter().map(text).collect()
+    };
+    if !fields.contains_key("Action") {
+        return Err("a statement without Action".to_owned());
+    }
+    let actions = texts("Action")?;
+    if !actions.iter().any(|action| action.starts_with("dynamodb:") || action.starts_with('*')) {
+        return Ok(Vec::new());
+    }
+    let unknown = fields.keys().find(|field| !["Sid", "Effect", "Action", "Resource"].contains(&field.as_str()));
+    if let Some(field) = unknown {
+        return Err(format!("{field} of a statement about DynamoDB cannot be judged"));
+    }
+    if statement["Effect"] != "Allow" {
+        return Err(format!("Effect: {} cannot be judged", statement["Effect"]));
+    }
+    let resources = texts("Resource")?;
+    let each = actions.iter().flat_map(|action| resources.iter().map(move |resource| (action, resource)));
+    Ok(each.map(|(action, resource)| Grant { action: action.clone(), resource: resource.clone() }).collect())
+}
+
+/// A text of a template as a pattern: what a parameter stands for may be anything.
+fn as_pattern(text: &str) -> String {
+    let mut pattern = String::new();
+    let mut rest = text;
+    while let Some((before, from)) = rest.split_once("${") {
+        pattern.push_str(before);
+        pattern.push('*');
+        rest = from.split_once('}').map_or("", |(_, after)| after);
+    }
+    pattern + rest
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    use serde_json::json;
+
+    fn role(statement: &Value) -> Value {
+        let policy = json!({"PolicyName": "p", "PolicyDocument": {"Statement": [statement]}});
+        json!({"Resources": {"Reader": {"Type": "AWS::IAM::Role", "Properties": {"Policies": [policy]}}}})
+    }
+
+    #[test]
+    fn parameters_stand_for_anything_and_other_services_are_passed_over() {
+        let arn = "arn:${AWS::Partition}:dynamodb:${AWS::Region}:${AWS::AccountId}:table/${Prefix}likes";
+        let statement = json!({"Effect": "Allow", "Action": ["dynamodb:GetItem"], "Resource": arn});
+        let policies = roles_of(&role(&statement)).unwrap();
+        let grant = Grant { action: "dynamodb:GetItem".into(), resource: "arn:*:dynamodb:*:*:table/*likes".into() };
+        assert_eq!(policies, Policies([("Reader".to_owned(), vec![grant])].into()));
+        let other = json!({"Effect": "Deny", "Action": "logs:PutLogEvents", "Resource": "*", "Condition": {}});
+        assert_eq!(roles_of(&role(&other)), Err(BadPolicies::NoRoles));
+    }
+
+    #[test]
+    fn what_cannot_be_judged_is_refused() {
+        for (statement, why) in [
+            (json!({"Effect": "Deny", "Action": "dynamodb:GetItem", "Resource": "x"}), "Effect"),
+            (json!({"Effect": "Allow", "Action": "dynamodb:GetItem", "NotResource": "x"}), "NotResource"),
+            (json!({"Effect": "Allow", "Action": "*", "Resource": "x", "Condition": {}}), "Condition"),
+            (json!({"Effect": "Allow", "NotAction": "dynamodb:GetItem", "Resource": "x"}), "without Action"),
+            (json!({"Effect": "Allow", "Action": "dynamodb:GetItem", "Resource": [{"a": "b"}]}), "is no text"),
+        ] {
+            let refused = roles_of(&role(&statement)).unwrap_err().to_string();
+            assert!(refused.starts_with("Reader: ") && refused.contains(why), "{refused}");
+        }
+    }
+}
