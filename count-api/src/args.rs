@@ -66,13 +66,46 @@ pub struct Args {
     #[arg(long, env = "TALLY_READ_TOKEN_FILE", value_name = "FILE", help_heading = "HTTP")]
     pub read_token_file: Option<PathBuf>,
 
+    /// The same token, itself. A flag is visible to other users of the machine: prefer the variable or the file
+    #[arg(
+        long,
+        env = "TALLY_READ_TOKEN",
+        hide_env_values = true,
+        conflicts_with = "read_token_file",
+        value_name = "TOKEN",
+        help_heading = "HTTP"
+    )]
+    pub read_token: Option<Secret>,
+
     /// The file with the bearer token that writing takes; without it writing is open
     #[arg(long, env = "TALLY_WRITE_TOKEN_FILE", value_name = "FILE", help_heading = "HTTP")]
     pub write_token_file: Option<PathBuf>,
 
+    /// The same token, itself. A flag is visible to other users of the machine: prefer the variable or the file
+    #[arg(
+        long,
+        env = "TALLY_WRITE_TOKEN",
+        hide_env_values = true,
+        conflicts_with = "write_token_file",
+        value_name = "TOKEN",
+        help_heading = "HTTP"
+    )]
+    pub write_token: Option<Secret>,
+
     /// The file with the bearer token that createCounter takes; without it that takes the token of writing
     #[arg(long, env = "TALLY_ADMIN_TOKEN_FILE", value_name = "FILE", help_heading = "HTTP")]
     pub admin_token_file: Option<PathBuf>,
+
+    /// The same token, itself. A flag is visible to other users of the machine: prefer the variable or the file
+    #[arg(
+        long,
+        env = "TALLY_ADMIN_TOKEN",
+        hide_env_values = true,
+        conflicts_with = "admin_token_file",
+        value_name = "TOKEN",
+        help_heading = "HTTP"
+    )]
+    pub admin_token: Option<Secret>,
 
     /// How long a count stays in this process's memory; 0 turns that off
     #[arg(long, env = "TALLY_LOCAL_TTL", default_value = "100ms", value_parser = parse_duration, value_name = "SPAN", help_heading = "Reading")]

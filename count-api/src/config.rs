@@ -130,9 +130,9 @@ impl TryFrom<Args> for Config {
         let cors = invalid.accept("cors-origins", cors(&args.cors_origins));
         let kafka = args.kafka.optional().map_err(|other| invalid.extend(other)).ok();
         let tokens = Tokens {
-            read: token("read-token-file", args.read_token_file, &mut invalid),
-            write: token("write-token-file", args.write_token_file, &mut invalid),
-            admin: token("admin-token-file", args.admin_token_file, &mut invalid),
+            read: token("read-token", args.read_token, args.read_token_file, &mut invalid),
+            write: token("write-token", args.write_token, args.write_token_file, &mut invalid),
+            admin: token("admin-token", args.admin_token, args.admin_token_file, &mut invalid),
         };
         let (Some(cache), Some(cors), Some(kafka), true) = (cache, cors, kafka, invalid.is_empty()) else {
             return Err(invalid);
@@ -193,15 +193,26 @@ fn check(args: &Args, invalid: &mut Invalid) {
     for (flag, span) in spans {
         invalid.ensure(flag, !span.is_zero(), "must be more than nothing");
     }
-    for (flag, file) in [("write-token-file", &args.write_token_file), ("admin-token-file", &args.admin_token_file)] {
-        let guards_something = file.is_none() || args.kafka.brokers.is_some();
+    let of_writing = [
+        ("write-token-file", args.write_token_file.is_some()),
+        ("write-token", args.write_token.is_some()),
+        ("admin-token-file", args.admin_token_file.is_some()),
+        ("admin-token", args.admin_token.is_some()),
+    ];
+    for (flag, is_given) in of_writing {
+        let guards_something = !is_given || args.kafka.brokers.is_some();
         invalid.ensure(flag, guards_something, "guards nothing: without --brokers no writes are taken");
     }
 }
 
-fn token(flag: &str, file: Option<PathBuf>, invalid: &mut Invalid) -> Option<Secret> {
+/// A token that is given itself, or the one in a file. An empty one would open what it is to guard to a header without any.
+fn token(flag: &str, itself: Option<Secret>, file: Option<PathBuf>, invalid: &mut Invalid) -> Option<Secret> {
+    if let Some(token) = itself {
+        invalid.ensure(flag, !token.expose().is_empty(), "is empty");
+        return Some(token);
+    }
     let read = Secret::read(&file?).map_err(|error| format!("{error:#}"));
-    invalid.accept(flag, read)
+    invalid.accept(&format!("{flag}-file"), read)
 }
 
 /// The cache's address, or none where it is switched off.
@@ -296,6 +307,35 @@ mod tests {
         assert!(matches!(kafka.security.sasl, Some(kafka::Sasl::Plain(_))));
         let error = config(&login).unwrap_err();
         assert!(error.contains("--brokers (TALLY_BROKERS): missing") && !error.contains("canary"), "{error}");
+    }
+
+    #[test]
+    fn a_token_comes_from_a_file_or_from_itself_and_is_never_shown() {
+        let given = [
+            "--brokers",
+            "b:9092",
+            "--read-token",
+            "canary-r",
+            "--write-token",
+            "canary-w",
+            "--admin-token",
+            "canary-a",
+        ];
+        let tokens = config(&given).unwrap().tokens;
+        assert!(!format!("{tokens:?}").contains("canary"));
+        let exposed = [&tokens.read, &tokens.write, &tokens.admin].map(|token| token.as_ref().map(Secret::expose));
+        assert_eq!(exposed, [Some("canary-r"), Some("canary-w"), Some("canary-a")]);
+        for flag in ["--read-token", "--write-token", "--admin-token"] {
+            let file = format!("{flag}-file=/nowhere");
+            let both = config(&["--brokers", "b:9092", flag, "canary", &file]).unwrap_err();
+            assert!(both.contains("cannot be used with") && !both.contains("canary"), "{both}");
+            let empty = config(&["--brokers", "b:9092", flag, ""]).unwrap_err();
+            assert!(empty.contains(&format!("{flag} (")) && empty.contains("is empty"), "{empty}");
+        }
+        for flag in ["--write-token", "--admin-token"] {
+            let error = config(&[flag, "canary"]).unwrap_err();
+            assert!(error.contains("guards nothing") && !error.contains("canary"), "{error}");
+        }
     }
 
     #[test]
