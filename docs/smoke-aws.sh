@@ -70,7 +70,7 @@ fi
 
 say "creating the tables $PREFIX.."
 aws cloudformation deploy --stack-name "${PREFIX}data" --template-file infra/data.yaml \
-  --parameter-overrides "TablePrefix=$PREFIX" PointInTimeRecovery=false --no-fail-on-empty-changeset >/dev/null
+  --parameter-overrides "TablePrefix=$PREFIX" PointInTimeRecovery=false DeletionProtection=false --no-fail-on-empty-changeset >/dev/null
 
 free() { python3 -c 'import socket; s = socket.socket(); s.bind(("127.0.0.1", 0)); print(s.getsockname()[1])'; }
 start() {

@@ -3,8 +3,8 @@
 # Takes the standard AWS variables, and TABLE_PREFIX.
 set -eu
 
-# Restoring to a point in time is nothing an emulator needs to do.
-set -- --template-file "$1" --parameter-overrides PointInTimeRecovery=false
+# Restoring to a point in time is nothing an emulator needs to do, and what is on it may go.
+set -- --template-file "$1" --parameter-overrides PointInTimeRecovery=false DeletionProtection=false
 if [ -n "${TABLE_PREFIX:-}" ]; then
   set -- "$@" "TablePrefix=$TABLE_PREFIX"
 fi

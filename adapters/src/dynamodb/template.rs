@@ -181,24 +181,85 @@ mod tests {
     use super::*;
     use crate::dynamodb::Tables;
 
-    /// What means nothing to an engine on one machine.
-    const ELSEWHERE: [&str; 2] = ["PointInTimeRecoverySpecification", "SSESpecification"];
+    use serde_json::Value;
+
+    /// What means nothing to an engine on one machine: how a table is paid, kept and found.
+    const ELSEWHERE: [&str; 7] = [
+        "DeletionProtectionEnabled",
+        "OnDemandThroughput",
+        "PointInTimeRecoverySpecification",
+        "ProvisionedThroughput",
+        "SSESpecification",
+        "Tags",
+        "WarmThroughput",
+    ];
+
+    /// The tables of a template as `tables.json` has them. What is no table is passed over, and so is what means nothing
+    /// here; a field that is neither that nor known, or a table of another kind, is refused by its name: tables without it
+    /// would be others.
+    fn tables_of(template: &str) -> Result<Value, String> {
+        let template: Value = serde_saphyr::from_str(template).map_err(|error| error.to_string())?;
+        let mut tables = Vec::new();
+        for (name, resource) in template["Resources"].as_object().ok_or("no resources")? {
+            match resource["Type"].as_str().unwrap_or_default() {
+                "AWS::DynamoDB::Table" => {}
+                kind if kind.starts_with("AWS::DynamoDB::") => return Err(format!("{name}: {kind}")),
+                _ => continue,
+            }
+            let mut table = resource["Properties"].clone();
+            let fields = table.as_object_mut().ok_or_else(|| format!("{name}: no properties"))?;
+            fields.retain(|field, _| !ELSEWHERE.contains(&field.as_str()));
+            for value in fields.values_mut() {
+                // A reference to a parameter is read as the parameter's name.
+                let parameter = value.as_str().and_then(|text| template["Parameters"][text].get("Default"));
+                if let Some(default) = parameter {
+                    *value = default.clone();
+                }
+            }
+            serde_json::from_value::<Table>(table.clone()).map_err(|error| format!("{name}: {error}"))?;
+            tables.push(table);
+        }
+        tables.sort_by_key(|table| table["TableName"].to_string());
+        Ok(Value::Array(tables))
+    }
+
+    const TEMPLATE: &str = include_str!("../../../infra/data.yaml");
 
     #[test]
     fn the_tables_are_those_of_the_template() {
-        let template = include_str!("../../../infra/data.yaml");
-        let template: serde_json::Value = serde_saphyr::from_str(template).unwrap();
-        let resources = template["Resources"].as_object().unwrap().values();
-        let tables = resources.filter(|resource| resource["Type"] == "AWS::DynamoDB::Table").map(|resource| {
-            let mut table = resource["Properties"].clone();
-            table.as_object_mut().unwrap().retain(|field, _| !ELSEWHERE.contains(&field.as_str()));
-            table
-        });
-        let mut tables: Vec<serde_json::Value> = tables.collect();
-        tables.sort_by_key(|table| table["TableName"].to_string());
-        let tables = serde_json::Value::Array(tables);
-        let written: serde_json::Value = serde_json::from_str(TABLES).unwrap();
+        let tables = tables_of(TEMPLATE).unwrap();
+        let written: Value = serde_json::from_str(TABLES).unwrap();
         assert!(written == tables, "write into tables.json:\n{tables:#}");
+    }
+
+    #[test]
+    fn what_means_nothing_here_is_passed_over() {
+        let without = TEMPLATE.lines().filter(|line| !line.contains("DeletionProtectionEnabled:"));
+        assert_eq!(tables_of(&without.collect::<Vec<_>>().join("\n")), tables_of(TEMPLATE));
+        let key = TEMPLATE.replace("\nOutputs:", "\n  Key:\n    Type: AWS::KMS::Key\n\nOutputs:");
+        assert_ne!(key, TEMPLATE);
+        assert_eq!(tables_of(&key), tables_of(TEMPLATE));
+    }
+
+    #[test]
+    fn what_would_make_another_table_is_refused_by_its_name() {
+        let with =
+            |field: &str| TEMPLATE.replacen("      KeySchema:\n", &format!("      {field}\n      KeySchema:\n"), 1);
+        for field in [
+            "GlobalSecondaryIndexes: []",
+            "TableClass: STANDARD",
+            "KinesisStreamSpecification: {}",
+            "ImportSourceSpecification: {}",
+        ] {
+            let name = field.split(':').next().unwrap_or_default();
+            let refused = tables_of(&with(field)).unwrap_err();
+            assert!(refused.contains(&format!("unknown field `{name}`")), "{refused}");
+        }
+        let global = TEMPLATE.replacen("Type: AWS::DynamoDB::Table\n", "Type: AWS::DynamoDB::GlobalTable\n", 1);
+        assert!(tables_of(&global).unwrap_err().contains("AWS::DynamoDB::GlobalTable"));
+        let projected =
+            TEMPLATE.replace("{ ProjectionType: KEYS_ONLY }", "{ ProjectionType: INCLUDE, NonKeyAttributes: [n] }");
+        assert!(tables_of(&projected).unwrap_err().contains("unknown field `NonKeyAttributes`"));
     }
 
     #[test]
