@@ -27,8 +27,8 @@ pub(super) fn roles_of(template: &Value) -> Result<Policies, BadPolicies> {
             return Err(wrong("the name of the key that may do everything".to_owned()));
         }
         let mut grants = Vec::new();
-        for policy in list(&resource["Properties"]["Policies"]) {
-            for statement in list(&policy["PolicyDocument"]["Statement"]) {
+        for policy in mappings(&resource["Properties"]["Policies"]) {
+            for statement in mappings(&policy["PolicyDocument"]["Statement"]) {
                 grants.extend(grants_of(statement).map_err(wrong)?);
             }
         }
@@ -37,6 +37,15 @@ pub(super) fn roles_of(template: &Value) -> Result<Policies, BadPolicies> {
         }
     }
     if roles.is_empty() { Err(BadPolicies::NoRoles) } else { Ok(Policies(roles)) }
+}
+
+/// The mappings of a list, and those that a choice in it (`!If`, read as a list of its own) may become.
+fn mappings(value: &Value) -> Vec<&Value> {
+    match value {
+        Value::Object(_) => vec![value],
+        Value::Array(values) => values.iter().flat_map(mappings).collect(),
+        _ => Vec::new(),
+    }
 }
 
 /// A value that may stand for a list of one.
@@ -50,7 +59,7 @@ fn list(value: &Value) -> &[Value] {
 
 /// Each action of a statement on each of its resources.
 fn grants_of(statement: &Value) -> Result<Vec<Grant>, String> {
-    let fields = statement.as_object().ok_or("a statement that is no mapping")?;
+    let fields = statement.as_object().ok_or("no mapping")?;
     let texts = |name: &str| -> Result<Vec<String>, String> {
         let text = |value: &Value| value.as_str().map(as_pattern).ok_or_else(|| format!("{name}: {value} is no text"));
         list(&statement[name]).iter().map(text).collect()
@@ -104,6 +113,8 @@ mod tests {
         let policies = roles_of(&role(&statement)).unwrap();
         let grant = Grant { action: "dynamodb:GetItem".into(), resource: "arn:*:dynamodb:*:*:table/*likes".into() };
         assert_eq!(policies, Policies([("Reader".to_owned(), vec![grant])].into()));
+        let choice = json!(["HasKey", statement, "AWS::NoValue"]);
+        assert_eq!(roles_of(&role(&choice)).unwrap(), policies, "a choice grants what either side does");
         let other = json!({"Effect": "Deny", "Action": "logs:PutLogEvents", "Resource": "*", "Condition": {}});
         assert_eq!(roles_of(&role(&other)), Err(BadPolicies::NoRoles));
     }
