@@ -1,5 +1,7 @@
 //! A server under policies, through the SDK: a role may do what its policies allow, and the rest is refused as DynamoDB does.
 
+#![cfg(test)]
+
 use aws_config::Region;
 use aws_sdk_dynamodb::Client;
 use aws_sdk_dynamodb::config::{Credentials, SharedCredentialsProvider};
@@ -11,9 +13,10 @@ use aws_sdk_dynamodb::types::{
 use serde_json::json;
 use tally_emulator::{Config, Emulator, Policies, ROOT};
 use tokio::net::TcpListener;
+use tokio::task::JoinSet;
 
 /// A server on a port of its own, and a client of it for each access key.
-async fn serve() -> (Emulator, impl Fn(&str) -> Client) {
+async fn serve() -> (Emulator, impl Fn(&str) -> Client, JoinSet<std::io::Result<()>>) {
     let allow = |actions: &[&str], table: &str| {
         let table = format!(
             "arn:${{AWS::Partition}}:dynamodb:${{AWS::Region}}:${{AWS::AccountId}}:table/${{TablePrefix}}{table}"
@@ -28,7 +31,8 @@ async fn serve() -> (Emulator, impl Fn(&str) -> Client) {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let url = format!("http://{}", listener.local_addr().unwrap());
     let server = emulator.clone();
-    tokio::spawn(async move { server.serve(listener, std::future::pending()).await });
+    let mut tasks = JoinSet::new();
+    tasks.spawn(async move { server.serve(listener, std::future::pending()).await });
     let client = move |key: &str| {
         let credentials = Credentials::new(key, "secret", None, None, "test");
         let config = aws_sdk_dynamodb::Config::builder()
@@ -38,7 +42,7 @@ async fn serve() -> (Emulator, impl Fn(&str) -> Client) {
             .credentials_provider(SharedCredentialsProvider::new(credentials));
         Client::from_conf(config.build())
     };
-    (emulator, client)
+    (emulator, client, tasks)
 }
 
 async fn create(client: &Client, table: &str) -> Result<(), String> {
@@ -56,7 +60,7 @@ fn id(of: &str) -> AttributeValue {
 
 #[tokio::test]
 async fn a_role_may_do_what_its_policies_allow_and_nothing_else() {
-    let (emulator, client) = serve().await;
+    let (emulator, client, _server) = serve().await;
     let (root, writer) = (client(ROOT), client("Writer"));
     for table in ["t-rows", "t-state"] {
         create(&root, table).await.unwrap();
@@ -89,7 +93,7 @@ async fn a_role_may_do_what_its_policies_allow_and_nothing_else() {
 
 #[tokio::test]
 async fn a_transaction_needs_what_each_of_its_actions_needs_alone() {
-    let (_, client) = serve().await;
+    let (_, client, _server) = serve().await;
     let (root, writer) = (client(ROOT), client("Writer"));
     for table in ["rows", "state"] {
         create(&root, table).await.unwrap();
@@ -110,7 +114,7 @@ async fn a_transaction_needs_what_each_of_its_actions_needs_alone() {
 
 #[tokio::test]
 async fn a_key_that_names_no_role_is_not_known() {
-    let (_, client) = serve().await;
+    let (_, client, _server) = serve().await;
     let refused = client("Reader").list_tables().send().await.unwrap_err();
     assert_eq!(refused.code(), Some("UnrecognizedClientException"));
 }

@@ -12,7 +12,7 @@ use tally_core::definitions::Definitions;
 use tally_core::ids::{ShardCount, StreamShardId};
 use tally_core::ports::{ChangeStream as _, DeploymentConfig as _, FencedRows as _, Gaps as _, Positions as _};
 use tally_core::time::UnixMillis;
-use tally_emulator::{Config, Emulator, Fault, Rule};
+use tally_emulator::{Config, Emulator, Fault, Policies, Rule};
 use tally_service::{Host, Stage, Stop};
 use tokio::net::TcpListener;
 
@@ -23,6 +23,8 @@ use crate::undisturbed;
 
 pub(crate) const TOPIC: &str = "likes";
 const PARTITIONS: u32 = 12;
+
+const ROLES: &str = include_str!("../../../infra/roles.yaml");
 
 /// What a service depends on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -72,7 +74,10 @@ impl Engines {
                 (broker, Some(cluster))
             }
         };
-        let config = Config { shards: 4, split_after: Some(4_000), max_open_shards: 8, ..Config::default() };
+        // Each process may do what its role on AWS may, and no more.
+        let roles: serde_json::Value = serde_saphyr::from_str(ROLES).context("infra/roles.yaml")?;
+        let policies = Some(Policies::of(&roles).context("infra/roles.yaml")?);
+        let config = Config { shards: 4, split_after: Some(4_000), max_open_shards: 8, policies, ..Config::default() };
         let emulator = Emulator::new(config);
         let listener = TcpListener::bind("127.0.0.1:0").await.context("no port for the tables")?;
         let tables = listener.local_addr()?;

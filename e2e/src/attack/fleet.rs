@@ -49,7 +49,7 @@ impl Launcher {
         let environment = [
             ("AWS_ENDPOINT_URL", endpoint.as_str()),
             ("AWS_REGION", "us-east-1"),
-            ("AWS_ACCESS_KEY_ID", "local"),
+            ("AWS_ACCESS_KEY_ID", service.role()),
             ("AWS_SECRET_ACCESS_KEY", "local"),
         ];
         Process::start(&self.program, service, &args, &environment)

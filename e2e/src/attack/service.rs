@@ -32,6 +32,16 @@ impl Service {
         }
     }
 
+    /// Its role in `infra/roles.yaml`.
+    pub(crate) fn role(self) -> &'static str {
+        match self {
+            Self::Consumer => "ConsumerRole",
+            Self::Streamer => "StreamerRole",
+            Self::Recount => "RecountRole",
+            Self::Api => "ApiRole",
+        }
+    }
+
     /// The service by whose name this program was called.
     pub fn called() -> Option<Self> {
         let name = std::env::args_os().next()?;

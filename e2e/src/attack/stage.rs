@@ -169,6 +169,8 @@ impl Stage {
         let drained = self.fleet.stop().await?;
         ensure!(drained < GRACE, "a process drained for {drained:?}");
         ensure!(self.engines.emulator.stats().panics == 0, "the emulator panicked");
+        let refused = self.engines.emulator.refused();
+        ensure!(refused.is_empty(), "infra/roles.yaml does not allow what a service does: {refused:?}");
         let ended = self.host.stop();
         ensure!(!ended.is_requested(), "the stage itself was stopped");
         let answers = self.answers.to_string();
