@@ -57,8 +57,8 @@ pub struct Args {
     #[arg(long, env = "TALLY_FORCE", help_heading = "Mode")]
     pub force: bool,
 
-    /// Row keys being recounted at once
-    #[arg(long, env = "TALLY_CONCURRENCY", default_value_t = 64, value_name = "COUNT", help_heading = "Pace")]
+    /// Windows open at once
+    #[arg(long, env = "TALLY_CONCURRENCY", default_value_t = 256, value_name = "COUNT", help_heading = "Pace")]
     pub concurrency: usize,
 
     /// Read units a second at most; a throttled store slows it down in any case

@@ -77,7 +77,7 @@ pub struct Rules {
     pub claim: Duration,
     /// Windows opened on one row key before it is left as it is.
     pub windows: u32,
-    /// Row keys being recounted at once.
+    /// Windows open at once.
     pub concurrency: usize,
     /// Rows that windows hold at once, at 16 bytes each; a row key of more has them all.
     pub held: usize,
@@ -99,7 +99,7 @@ impl Default for Rules {
             passing: Duration::from_secs(120),
             claim: Duration::from_secs(60),
             windows: 12,
-            concurrency: 64,
+            concurrency: 256,
             held: 4_000_000,
             segments: 16,
             read_units: None,

@@ -45,6 +45,16 @@ impl Findings {
         summary.differs(drift);
     }
 
+    /// Row keys that a comparison left in doubt.
+    pub(crate) fn doubted(&self, keys: u64) {
+        self.lock().doubted += keys;
+    }
+
+    /// Those of them that are settled, or left.
+    pub(crate) fn settled(&self, keys: u64) {
+        self.lock().settled += keys;
+    }
+
     /// Something differs, and a dry run leaves it so.
     pub(crate) fn differs(&self, drift: Drift) {
         metrics::drift(drift.cause);

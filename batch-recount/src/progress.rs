@@ -158,6 +158,8 @@ impl Progress {
             "seconds_left": left.map(f64::round),
             "segments_done": segments.done.len(),
             "segments": segments.all.len(),
+            "row_keys_in_doubt": own.doubted,
+            "row_keys_settled": own.settled,
             "found": own.found(),
             "corrected": own.corrected,
         }})

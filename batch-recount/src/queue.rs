@@ -6,7 +6,7 @@ use tally_core::audit::{Cause, Drift, Wrong};
 use tally_core::counter::Counter;
 use tally_core::ids::{CounterId, CounterKind, PostId, RowKey};
 use tally_core::ports::{QueueReason, Queued};
-use tally_core::window::Repaired;
+use tally_core::window::{Proof, Repaired};
 
 use crate::counters::{chosen, defined};
 use crate::findings::Findings;
@@ -87,7 +87,7 @@ impl ByName<'_> {
         }
         // A person may ask for what never was: a window would make a counter of it.
         let is_used = *reason != QueueReason::Asked || is_used(&self.of.store, key).await?;
-        if is_used && self.of.windows.repair(key, (*reason).into(), self.findings).await? == Repaired::Left {
+        if is_used && self.repair(key, (*reason).into()).await? == Repaired::Left {
             return Ok(1);
         }
         let left = self.total(&key.counter).await?;
@@ -101,8 +101,11 @@ impl ByName<'_> {
         if self.dry_run {
             return self.compared(&key).await;
         }
-        let repaired = self.of.windows.repair(&key, Cause::Asked, self.findings).await?;
-        Ok(u64::from(repaired == Repaired::Left))
+        Ok(u64::from(self.repair(&key, Cause::Asked).await? == Repaired::Left))
+    }
+
+    async fn repair(&self, key: &RowKey, why: Cause) -> anyhow::Result<Repaired> {
+        self.of.windows.repair(key, why, Proof::Attempt, self.findings).await
     }
 
     async fn total(&self, id: &CounterId) -> anyhow::Result<u64> {

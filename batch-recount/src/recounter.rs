@@ -16,6 +16,7 @@ use crate::metrics;
 use crate::row_budget::RowBudget;
 use crate::store::Store;
 use crate::stream_view::{StreamRules, StreamView};
+use crate::trails::Trails;
 use crate::turns::Turns;
 use crate::windows::{WindowRules, Windows};
 
@@ -25,6 +26,7 @@ pub(crate) struct Recounter {
     pub(crate) store: Store,
     pub(crate) claims: Claims,
     pub(crate) stream: Arc<StreamView>,
+    pub(crate) trails: Arc<Trails>,
     pub(crate) windows: Windows,
     pub(crate) rules: Rules,
 }
@@ -60,6 +62,7 @@ impl Recounter {
             turns: Arc::new(Turns::new(clock)),
             chance,
         };
-        Self { store, claims, stream, windows, rules }
+        let trails = Arc::new(Trails::new(&store, &stream));
+        Self { store, claims, stream, trails, windows, rules }
     }
 }

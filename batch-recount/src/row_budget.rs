@@ -1,17 +1,18 @@
-//! How many rows the windows of one process hold at once, so that row keys of any size are recounted in bounded memory.
+//! How many rows the windows and looks of one process hold at once, so that row keys of any size are recounted in bounded
+//! memory.
 
 use std::sync::Arc;
 
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
-/// Rows that may be held, by all windows together.
+/// Rows that may be held, by all windows and looks together.
 #[derive(Debug)]
 pub(crate) struct RowBudget {
     free: Arc<Semaphore>,
     all: u32,
 }
 
-/// The rows that one window may hold; given back when it is dropped.
+/// The rows that one window or look may hold; given back when it is dropped.
 #[derive(Debug)]
 pub(crate) struct HeldRows {
     permit: OwnedSemaphorePermit,
@@ -34,6 +35,13 @@ impl RowBudget {
 }
 
 impl HeldRows {
+    /// Nothing yet.
+    pub(crate) fn none_of(budget: &RowBudget) -> Self {
+        let free = Arc::clone(&budget.free);
+        let permit = Arc::clone(&free).try_acquire_many_owned(0).expect("no row is always free");
+        Self { permit, free, all: budget.all }
+    }
+
     /// Whether `rows` may be held, by this window's own or with what is free. Never waits: two windows that each hold
     /// some would deadlock.
     pub(crate) fn grow(&mut self, rows: u64) -> bool {

@@ -23,7 +23,7 @@ use crate::recounter::Recounter;
 use crate::store::Store;
 
 /// How often a run says how far it is, to people and to the table.
-const REPORT: Duration = Duration::from_secs(5);
+const REPORT: Duration = Duration::from_secs(2);
 
 /// Runs whose summaries are looked through for how many rows to expect.
 const EARLIER: u32 = 20;

@@ -9,6 +9,7 @@ use std::time::Duration;
 
 use tally_core::audit::Horizon;
 use tally_core::fault::Fault;
+use tally_core::ids::StreamLabel;
 use tally_core::lineage::Lineage;
 use tally_core::ports::{ChangeStream, Checkpoints};
 use tally_core::time::{Now, UnixMillis};
@@ -27,6 +28,9 @@ pub(crate) struct Applied {
     pub(crate) horizon: Arc<Horizon>,
     /// The least `at` over the open stream shards.
     pub(crate) as_of: Option<UnixMillis>,
+    /// The stream, and all that is known of its shards.
+    pub(crate) label: StreamLabel,
+    pub(crate) lineage: Lineage,
     /// When it was begun.
     taken: Duration,
 }
@@ -39,6 +43,13 @@ pub(crate) struct StreamView {
     rules: StreamRules,
     lead: Lead,
     latest: Mutex<Option<Arc<Applied>>>,
+}
+
+impl Applied {
+    /// How many stream shards are open, as far as they are met.
+    pub(crate) fn open(&self) -> usize {
+        self.lineage.checkpoints().filter(|shard| !shard.closed).count()
+    }
 }
 
 /// When something is said about the stream.
@@ -71,14 +82,15 @@ impl StreamView {
         if let Some(applied) = latest.as_ref().filter(|applied| taken.saturating_sub(applied.taken) < AGE) {
             return Ok(Arc::clone(applied));
         }
-        let lineage = self.lineage().await?;
-        let applied = Applied { horizon: Arc::new(Horizon::of(&lineage)), as_of: lineage.as_of(), taken };
+        let (label, lineage) = self.lineage().await?;
+        let horizon = Arc::new(Horizon::of(&lineage));
+        let applied = Applied { horizon, as_of: lineage.as_of(), label, lineage, taken };
         Ok(Arc::clone(latest.insert(Arc::new(applied))))
     }
 
     /// Up to when every open stream shard is applied, read now.
     pub(crate) async fn as_of(&self) -> anyhow::Result<Option<UnixMillis>> {
-        Ok(self.lineage().await?.as_of())
+        Ok(self.lineage().await?.1.as_of())
     }
 
     /// Up to when every open stream shard is applied, once that is after `past`. Without a change-streamer this does not
@@ -101,7 +113,7 @@ impl StreamView {
 
     /// What the stream and its checkpoints say now. The checkpoints are read first: where they say that a shard is
     /// closed, a listing read later has its children.
-    async fn lineage(&self) -> anyhow::Result<Lineage> {
+    async fn lineage(&self) -> anyhow::Result<(StreamLabel, Lineage)> {
         let info = || async { self.stream.info().await.map_err(Fault::from) };
         let label = self.calls.persist("look at the stream", info).await?.label;
         let states = self.calls.persist("read checkpoints", || self.checkpoints.shards(&label)).await?;
@@ -111,7 +123,8 @@ impl StreamView {
         let listing = || async { self.stream.shards(&label).await.map_err(Fault::from) };
         let listing = self.calls.persist("list stream shards", listing).await?;
         let floor = registry.and_then(|registry| registry.floor);
-        Ok(Lineage::new(states.into_iter().map(|state| state.checkpoint), listing, floor))
+        let lineage = Lineage::new(states.into_iter().map(|state| state.checkpoint), listing, floor);
+        Ok((label, lineage))
     }
 }
 

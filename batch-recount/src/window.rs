@@ -75,7 +75,8 @@ impl<'a> Window<'a> {
                 }
             }
             Effect::TakeTurn => {
-                calls.wait_until(self.of.turns.take()).await?;
+                let open = self.of.stream.recent().await?.open();
+                calls.wait_until(self.of.turns.take(open)).await?;
                 Input::Turn
             }
             Effect::ReadReport => {
@@ -133,7 +134,7 @@ impl<'a> Window<'a> {
 }
 
 /// A roster whose fingerprints are drawn under random keys, so that chosen ids cannot be made to collide.
-fn roster() -> Roster {
+pub(crate) fn roster() -> Roster {
     let keys = [RandomState::new(), RandomState::new()];
     Roster::new(move |sort| {
         let [high, low] = keys.each_ref().map(|key| u128::from(key.hash_one(sort)));

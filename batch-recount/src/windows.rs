@@ -7,7 +7,9 @@ use tally_core::audit::{Cause, Drift};
 use tally_core::backoff::Backoff;
 use tally_core::fault::Fault;
 use tally_core::ids::RowKey;
-use tally_core::window::{AttemptRules, Ending, Judgement, Repair, RepairEffect, RepairInput, Repaired, WindowRun};
+use tally_core::window::{
+    AttemptRules, Ending, Judgement, Proof, Repair, RepairEffect, RepairInput, Repaired, WindowRun,
+};
 use tally_service::Chance;
 
 use crate::claims::Claims;
@@ -50,10 +52,16 @@ impl Windows {
 
     /// Recounts `key` exactly, and writes down in `findings` what it came to. A row key that is left is marked, so that
     /// every answer says that it may be wrong, and queued.
-    pub(crate) async fn repair(&self, key: &RowKey, why: Cause, findings: &Findings) -> anyhow::Result<Repaired> {
+    pub(crate) async fn repair(
+        &self,
+        key: &RowKey,
+        why: Cause,
+        proof: Proof,
+        findings: &Findings,
+    ) -> anyhow::Result<Repaired> {
         let claim = format!("repair/{key}");
         self.claims.wait_for(&claim, self.claims.pace()).await?;
-        let repaired = self.claims.with_heartbeat(&claim, self.repaired(key, why, findings)).await;
+        let repaired = self.claims.with_heartbeat(&claim, self.repaired(key, why, proof, findings)).await;
         // Also after a failure, so that no other process has to wait for the claim to grow stale.
         let given_back = self.claims.settle(&claim, false).await;
         let repaired = unless_poison(key, repaired)?;
@@ -64,8 +72,8 @@ impl Windows {
         Ok(repaired)
     }
 
-    async fn repaired(&self, key: &RowKey, why: Cause, findings: &Findings) -> anyhow::Result<Repaired> {
-        let mut repair = Repair::new(self.rules.attempts, self.counted(key).await?);
+    async fn repaired(&self, key: &RowKey, why: Cause, proof: Proof, findings: &Findings) -> anyhow::Result<Repaired> {
+        let mut repair = Repair::new(self.rules.attempts, self.counted(key).await?, proof);
         let mut changed = false;
         let mut effects = Vec::new();
         repair.step(RepairInput::Begin, &mut effects);
@@ -130,6 +138,7 @@ fn unless_poison(key: &RowKey, repaired: anyhow::Result<Repaired>) -> anyhow::Re
 fn outcome(repaired: Repaired, changed: bool) -> &'static str {
     match repaired {
         Repaired::Proved if changed => "repaired",
+        Repaired::Corrected => "repaired",
         Repaired::Proved => "proved",
         Repaired::Left => "left",
     }

@@ -16,7 +16,7 @@ use crate::watermark::{Prune, Reach, Watermarks};
 use crate::window::WindowRun;
 
 /// One item of the counts table.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Counter {
     /// `likes`: the total that is served. A negative total is stored as it is.
     pub likes: i64,
@@ -31,7 +31,7 @@ pub struct Counter {
 }
 
 /// What a counter keeps of one of its shards.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub struct ShardTally {
     /// `s<k>`: the rows' weights, as far as the stream is applied.
     pub rows: i64,
@@ -47,7 +47,7 @@ pub struct ShardTally {
 }
 
 /// A recount window's token: the run, and the shard's rows at the position of its closing marker.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Window {
     /// `hr<k>`.
     pub run: WindowRun,

@@ -10,7 +10,7 @@ use std::collections::BTreeMap;
 use crate::ids::{Ordinal, Sequence};
 
 /// The watermarks of one counter.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Watermarks {
     marks: BTreeMap<Ordinal, Sequence>,
     floor: Option<Ordinal>,

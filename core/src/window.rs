@@ -16,6 +16,8 @@ pub use crate::ids::WindowRun;
 pub use attempt::{Again, Attempt, AttemptRules, Effect, Ending, Input};
 pub use capture::{Capture, CaptureLimits, Captures, Report};
 pub use marker::{AfterPut, Marker, Phase, UnknownPhase, after_put};
-pub use repair::{Repair, RepairEffect, RepairInput, Repaired};
+pub use repair::{Proof, Repair, RepairEffect, RepairInput, Repaired};
 pub use roster::Roster;
+#[cfg(test)]
+pub(crate) use roster::by_name;
 pub use verdict::{Form, Judgement, NoVerdict, Verdict, exact_weight, judgement};

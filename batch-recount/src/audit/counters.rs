@@ -16,6 +16,8 @@ use crate::recounter::Recounter;
 /// Row keys followed up together, and such batches at once.
 const TOGETHER: usize = 1_000;
 const BATCHES: usize = 4;
+/// Totals looked at at once.
+const TOTALS: usize = 64;
 
 /// The scans of one audit's counters.
 pub(super) struct CounterScans {
@@ -80,7 +82,7 @@ impl CounterScans {
         let sum = |sum, unsettled| std::future::ready(Ok(sum + unsettled));
         let totals = stream::iter(counters)
             .map(|(id, counter)| self.total(id, counter).boxed())
-            .buffer_unordered(self.of.rules.concurrency)
+            .buffer_unordered(TOTALS)
             .try_fold(0, sum)
             .await?;
         let batches: Vec<_> = doubts.chunks(TOGETHER).map(<[_]>::to_vec).collect();

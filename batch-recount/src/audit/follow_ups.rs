@@ -3,16 +3,24 @@
 use std::sync::Arc;
 
 use futures_util::FutureExt;
-use futures_util::stream::{self, BoxStream, FuturesUnordered, StreamExt, TryStreamExt};
-use tally_core::audit::{Candidate, Cause, Doubt, FollowUp, FollowUpEffect, FollowUpInput};
+use futures_util::future::BoxFuture;
+use futures_util::stream::{self, BoxStream, FuturesUnordered, Stream, StreamExt, TryStreamExt};
+use tally_core::audit::{Candidate, Cause, Doubt, FollowUp, FollowUpEffect, FollowUpInput, RowsRead};
 use tally_core::ids::RowKey;
-use tally_core::window::Repaired;
+use tally_core::window::{Proof, Repaired, Roster};
 use tokio::sync::Semaphore;
 
 use super::Left;
 use crate::findings::Findings;
+use crate::places::Places;
 use crate::progress::Progress;
 use crate::recounter::Recounter;
+use crate::row_budget::HeldRows;
+use crate::trails::Followed;
+use crate::window::roster;
+
+/// Row keys whose rows are read at once.
+const COUNTS: usize = 64;
 
 /// The follow-ups of one audit.
 pub(super) struct FollowUps {
@@ -21,13 +29,27 @@ pub(super) struct FollowUps {
     findings: Arc<Findings>,
     left: Arc<Left>,
     progress: Arc<Progress>,
-    /// Row keys whose rows are counted at once, and row keys recounted by windows.
     counts: Semaphore,
-    repairs: Semaphore,
+    /// Row keys recounted by windows at once, the most wrong first.
+    repairs: Places,
 }
 
-/// The answers to what a follow-up has asked for last.
-type Answers<'a> = BoxStream<'a, anyhow::Result<FollowUpInput>>;
+/// One follow-up under way.
+struct Under<'a> {
+    of: &'a FollowUps,
+    /// Row keys that are neither settled nor left.
+    undecided: u64,
+    /// The answers to what was asked for last.
+    answers: Answers<'a>,
+    repairs: FuturesUnordered<Repair<'a>>,
+    trail: Option<Arc<Followed>>,
+    /// The rows that the look under way may hold.
+    held: Vec<HeldRows>,
+}
+
+/// Answers, each with the rows that it holds.
+type Answers<'a> = BoxStream<'a, anyhow::Result<(FollowUpInput, Vec<HeldRows>)>>;
+type Repair<'a> = BoxFuture<'a, anyhow::Result<(RowKey, Repaired)>>;
 
 impl FollowUps {
     pub(super) fn new(
@@ -37,7 +59,7 @@ impl FollowUps {
         left: &Arc<Left>,
         progress: &Arc<Progress>,
     ) -> Self {
-        let [counts, repairs] = [(); 2].map(|()| Semaphore::new(of.rules.concurrency));
+        let (counts, repairs) = (Semaphore::new(COUNTS), Places::new(of.rules.concurrency));
         let (findings, left, progress) = (Arc::clone(findings), Arc::clone(left), Arc::clone(progress));
         Self { of: of.clone(), dry_run, findings, left, progress, counts, repairs }
     }
@@ -45,68 +67,154 @@ impl FollowUps {
     /// Settles row keys; how many this leaves unsettled.
     pub(super) async fn follow_up(&self, doubts: Vec<(RowKey, Doubt)>) -> anyhow::Result<u64> {
         self.progress.doubted(doubts.len());
-        let mut undecided = doubts.len() as u64;
+        self.findings.doubted(doubts.len() as u64);
+        let mut under = Under {
+            of: self,
+            undecided: doubts.len() as u64,
+            answers: stream::empty().boxed(),
+            repairs: FuturesUnordered::new(),
+            trail: None,
+            held: Vec::new(),
+        };
         let mut machine = FollowUp::new(doubts, self.of.rules.guard, self.dry_run);
-        let (mut answers, mut repairs): (Answers<'_>, _) = (stream::empty().boxed(), FuturesUnordered::new());
         let (mut input, mut effects) = (FollowUpInput::Begin, Vec::new());
         loop {
             machine.step(self.of.stream.now(), input, &mut effects);
             for effect in effects.drain(..) {
-                match effect {
-                    FollowUpEffect::ReadCounters(ids) => {
-                        answers = self.of.store.each_counter(&ids).map_ok(FollowUpInput::Counter).boxed();
-                    }
-                    FollowUpEffect::CountRows(keys) => answers = stream::once(self.weigh(keys)).boxed(),
-                    FollowUpEffect::AwaitApplied(past) => {
-                        let passed = async move { self.of.stream.passed(past).await };
-                        answers = stream::once(passed).map_ok(|as_of| FollowUpInput::Applied(Some(as_of))).boxed();
-                    }
-                    FollowUpEffect::Proved(proved) => {
-                        undecided = undecided.saturating_sub(proved);
-                        self.progress.looked(proved);
-                        self.findings.proved(proved);
-                    }
-                    FollowUpEffect::Differs(drift) => self.findings.differs(drift),
-                    FollowUpEffect::Repair(keys) => {
-                        undecided = undecided.saturating_sub(keys.len() as u64);
-                        self.progress.asked(keys.len());
-                        repairs.extend(keys.into_iter().map(|key| self.repair(key).boxed()));
-                    }
-                    FollowUpEffect::End(unsettled) => {
-                        // What cannot be read, and what a dry run leaves as it is.
-                        self.progress.looked(undecided);
-                        return Ok(unsettled);
-                    }
+                if let Some(unsettled) = under.carry_out(effect).await? {
+                    return Ok(unsettled);
                 }
             }
-            input = tokio::select! {
-                biased;
-                Some(answer) = answers.next() => answer?,
-                Some(repaired) = repairs.next() => FollowUpInput::Repaired(repaired?),
-                else => unreachable!("a follow-up that waits for nothing has ended"),
-            };
+            input = under.answer().await?;
         }
     }
 
-    async fn weigh(&self, keys: Vec<RowKey>) -> anyhow::Result<FollowUpInput> {
-        let weighed = stream::iter(keys).map(|key| self.weigh_one(key).boxed()).buffered(self.of.rules.concurrency);
-        Ok(FollowUpInput::Rows(weighed.try_collect().await?))
+    /// The rows of row keys, in their order.
+    async fn all_rows(&self, keys: Vec<RowKey>) -> anyhow::Result<(FollowUpInput, Vec<HeldRows>)> {
+        let read = stream::iter(keys).map(|key| self.rows(key).boxed()).buffered(COUNTS);
+        let (rows, held): (Vec<_>, Vec<_>) = read.try_collect::<Vec<_>>().await?.into_iter().unzip();
+        Ok((FollowUpInput::Rows(rows), held.into_iter().flatten().collect()))
     }
 
-    async fn weigh_one(&self, key: RowKey) -> anyhow::Result<(u64, i128)> {
+    /// The rows of one row key, held where there is room for them.
+    async fn rows(&self, key: RowKey) -> anyhow::Result<(RowsRead, Option<HeldRows>)> {
         let _turn = self.counts.acquire().await.expect("the semaphore is never closed");
-        self.of.store.weigh(&key).await
+        let store = &self.of.store;
+        let (mut read, mut after) = (RowsRead { rows: 0, weight: 0, roster: Some(roster()) }, None);
+        let mut held = HeldRows::none_of(&self.of.windows.rows);
+        loop {
+            let page = store.page("read rows", || store.ports.rows.weights(&key, after.as_ref())).await?;
+            read.rows += page.items.len() as u64;
+            let weights = page.items.iter().filter_map(|(_, weight)| *weight);
+            read.weight += weights.map(|weight| i128::from(weight.get())).sum::<i128>();
+            let readable: Option<Vec<_>> =
+                page.items.into_iter().map(|(member, weight)| Some((member, weight?))).collect();
+            read.roster = read.roster.zip(readable).filter(|_| held.grow(read.rows)).map(|(mut roster, rows)| {
+                roster.extend(&rows);
+                roster
+            });
+            after = page.next;
+            if after.is_none() {
+                read.roster.iter_mut().for_each(Roster::seal);
+                let held = read.roster.is_some().then_some(held);
+                return Ok((read, held));
+            }
+        }
     }
 
     /// Recounts a row key by windows once it is its turn.
-    async fn repair(&self, Candidate { key, wrong }: Candidate) -> anyhow::Result<Repaired> {
-        let _turn = self.repairs.acquire().await.expect("the semaphore is never closed");
+    async fn repair(&self, candidate: Candidate) -> anyhow::Result<(RowKey, Repaired)> {
+        let Candidate { key, wrong, by, corrected } = candidate;
+        let _place = self.repairs.take(by).await;
         let why = wrong.map_or(Cause::Unproved, |wrong| wrong.cause);
-        let repaired = self.of.windows.repair(&key, why, &self.findings).await?;
+        let proof = if corrected { Proof::AfterLook } else { Proof::Look };
+        let repaired = self.of.windows.repair(&key, why, proof, &self.findings).await?;
         self.progress.settled();
         if repaired == Repaired::Left {
-            self.left.add(key);
+            self.left.add(key.clone());
         }
-        Ok(repaired)
+        Ok((key, repaired))
+    }
+}
+
+/// Answers that hold no rows.
+fn plain<'a>(inputs: impl Stream<Item = anyhow::Result<FollowUpInput>> + Send + 'a) -> Answers<'a> {
+    inputs.map_ok(|input| (input, Vec::new())).boxed()
+}
+
+impl<'a> Under<'a> {
+    /// Carries out `effect`; how many row keys are left unsettled, where it is the end.
+    async fn carry_out(&mut self, effect: FollowUpEffect) -> anyhow::Result<Option<u64>> {
+        let FollowUps { of: recounter, findings, progress, .. } = self.of;
+        match effect {
+            FollowUpEffect::BeginTrail => {
+                self.held.clear();
+                self.trail = recounter.trails.begin().await?;
+                self.answers = stream::iter([Ok((FollowUpInput::TrailBegun, Vec::new()))]).boxed();
+            }
+            FollowUpEffect::ReadCounters(ids) => {
+                self.answers = plain(recounter.store.each_counter(&ids).map_ok(FollowUpInput::Counter));
+            }
+            FollowUpEffect::CountRows(keys) => self.answers = stream::once(self.of.all_rows(keys)).boxed(),
+            FollowUpEffect::AwaitApplied(past) => {
+                let passed = stream::once(recounter.stream.passed(past));
+                self.answers = plain(passed.map_ok(|as_of| FollowUpInput::Applied(Some(as_of))));
+            }
+            FollowUpEffect::ReadTrail(of) => {
+                let trail = self.trail.clone();
+                let touched = async move {
+                    match trail {
+                        Some(trail) => recounter.trails.touched(&trail, &of).await,
+                        None => Ok(vec![None; of.len()]),
+                    }
+                };
+                self.answers = plain(stream::once(touched).map_ok(FollowUpInput::Touched));
+            }
+            FollowUpEffect::Proved(proved) => {
+                self.held.clear();
+                findings.proved(proved);
+                progress.looked(proved);
+                self.decided(proved);
+            }
+            FollowUpEffect::Confirmed(confirmed) => self.decided(confirmed),
+            FollowUpEffect::Differs(drift) => findings.differs(drift),
+            FollowUpEffect::Repair(candidates) => {
+                progress.asked(candidates.len());
+                let of = self.of;
+                self.repairs.extend(candidates.into_iter().map(|candidate| of.repair(candidate).boxed()));
+            }
+            FollowUpEffect::End(unsettled) => {
+                // What cannot be read, and what a dry run leaves as it is.
+                progress.looked(self.undecided);
+                self.decided(self.undecided);
+                return Ok(Some(unsettled));
+            }
+        }
+        Ok(None)
+    }
+
+    /// The next thing that becomes known.
+    async fn answer(&mut self) -> anyhow::Result<FollowUpInput> {
+        tokio::select! {
+            biased;
+            Some(answer) = self.answers.next() => {
+                let (answer, held) = answer?;
+                self.held.extend(held);
+                Ok(answer)
+            }
+            Some(repaired) = self.repairs.next() => {
+                let (key, repaired) = repaired?;
+                if repaired != Repaired::Corrected {
+                    self.decided(1);
+                }
+                Ok(FollowUpInput::Repaired(key, repaired))
+            }
+            else => unreachable!("a follow-up that waits for nothing has ended"),
+        }
+    }
+
+    fn decided(&mut self, keys: u64) {
+        self.undecided = self.undecided.saturating_sub(keys);
+        self.of.findings.settled(keys);
     }
 }

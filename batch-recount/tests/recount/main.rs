@@ -9,6 +9,8 @@ mod doubts;
 #[cfg(test)]
 mod faults;
 #[cfg(test)]
+mod moving;
+#[cfg(test)]
 mod rules;
 #[cfg(test)]
 mod sharing;

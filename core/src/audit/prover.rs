@@ -31,6 +31,13 @@ pub enum Doubt {
 impl Doubt {
     /// Nothing was compared yet.
     pub const UNKNOWN: Self = Self::Changed { rows: 0, by: 0 };
+
+    /// What it seems that a count is wrong by, where rows and counter were read at different moments.
+    pub(super) fn seeming(key: &RowKey, rows: u64, weight: i128, counter: Option<&Counter>) -> Self {
+        let tally = counter.and_then(|counter| counter.shards.get(&key.shard));
+        let by = weight.abs_diff(tally.map_or(0, |tally| tally.rows).into());
+        Self::Changed { rows, by: u64::try_from(by).unwrap_or(u64::MAX) }
+    }
 }
 
 /// What a comparison asks for, or tells.
@@ -128,8 +135,7 @@ impl Prover {
         let doubt = match counter {
             Err(_) => Some(Doubt::Unreadable),
             Ok(counter) if !weighed.before.still_holds(counter.as_ref()) => {
-                let by = weighed.weight.abs_diff(counted(counter.as_ref(), &weighed.key).into());
-                Some(Doubt::Changed { rows: weighed.rows, by: u64::try_from(by).unwrap_or(u64::MAX) })
+                Some(Doubt::seeming(&weighed.key, weighed.rows, weighed.weight, counter.as_ref()))
             }
             Ok(counter) => Wrong::with(&weighed.key, weighed.weight, counter.as_ref()).map(Doubt::Wrong),
         };
@@ -145,12 +151,7 @@ impl Before {
     fn still_holds(&self, counter: Option<&Counter>) -> bool {
         match self {
             Self::Applied(horizon) => horizon.covers(counter),
-            Self::Version(before) => counter.map_or(0, |counter| counter.version) == *before,
             Self::Unknown => false,
         }
     }
-}
-
-fn counted(counter: Option<&Counter>, key: &RowKey) -> i64 {
-    counter.and_then(|counter| counter.shards.get(&key.shard)).map_or(0, |tally| tally.rows)
 }

@@ -28,8 +28,6 @@ pub struct Weighed {
 pub enum Before {
     /// Everything that every counter was sure to have then.
     Applied(Arc<Horizon>),
-    /// The counter's version then; that of an item that is not there is 0.
-    Version(u64),
     /// The first rows may have been read by another process: nothing tells.
     Unknown,
 }

@@ -106,6 +106,12 @@ pub struct Summary {
     pub rows: u64,
     /// Row keys proved without a window.
     pub proved: u64,
+    /// Row keys that the first comparison left in doubt, since they moved or differ.
+    #[serde(skip_serializing_if = "is_zero")]
+    pub doubted: u64,
+    /// Those of them that are settled, or left.
+    #[serde(skip_serializing_if = "is_zero")]
+    pub settled: u64,
     /// Counts that differed, by cause.
     pub drift: BTreeMap<Cause, u64>,
     /// Corrections of row keys.
@@ -138,6 +144,11 @@ pub struct Summary {
     pub misplaced: Vec<String>,
 }
 
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "as serde calls it")]
+fn is_zero(n: &u64) -> bool {
+    *n == 0
+}
+
 impl Summary {
     /// Counts that differed.
     pub fn found(&self) -> u64 {
@@ -152,6 +163,8 @@ impl Summary {
         self.posts += other.posts;
         self.rows += other.rows;
         self.proved += other.proved;
+        self.doubted += other.doubted;
+        self.settled += other.settled;
         self.corrected += other.corrected;
         self.totals_mended += other.totals_mended;
         self.likes_added += other.likes_added;

@@ -37,6 +37,11 @@ impl Wrong {
         Some(Self { cause, counted, weight })
     }
 
+    /// By how much.
+    pub fn by(self) -> u64 {
+        u64::try_from(self.weight.abs_diff(self.counted.into())).unwrap_or(u64::MAX)
+    }
+
     /// As it is listed in a summary.
     pub fn drift(self, key: &RowKey) -> Drift {
         let limit = if self.weight < 0 { i64::MIN } else { i64::MAX };

@@ -316,7 +316,7 @@ impl Attempt {
             let (until, look) = (now.at + look, (look * 2).min(LOOKS.1));
             return (Stage::NextReport { look, until }, Effect::WakeAt(until));
         };
-        let exact = exact_weight(&self.roster, &report);
+        let exact = exact_weight(&self.roster, &report.touched);
         self.roster.clear();
         match self.form {
             Form::Plain => (Stage::Counter { exact }, Effect::ReadCounter),

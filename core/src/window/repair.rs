@@ -10,6 +10,8 @@ const CORRECTIONS: u32 = 4;
 pub enum Repaired {
     /// An attempt has proved the count, after a correction or without.
     Proved,
+    /// It was corrected for the first time, and is to be looked at once more: only where that was agreed on.
+    Corrected,
     /// It may be wrong still: a correction was withheld, attempts kept failing, or a second one disagreed.
     Left,
 }
@@ -61,13 +63,25 @@ pub struct Repair {
     expected: u64,
     failed: u32,
     corrections: u32,
+    proof: Proof,
+}
+
+/// What proves a count that was corrected.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Proof {
+    /// A second attempt.
+    Attempt,
+    /// A look, by the one who asked for the repair.
+    Look,
+    /// The look could not tell, or found a difference: attempts, and a correction is an alarm.
+    AfterLook,
 }
 
 impl Repair {
     /// A repair that gives up after `most` attempts without a verdict; the counter says that there are about `counted`
     /// rows.
-    pub fn new(most: u32, counted: u64) -> Self {
-        Self { most, expected: counted, failed: 0, corrections: 0 }
+    pub fn new(most: u32, counted: u64, proof: Proof) -> Self {
+        Self { most, expected: counted, failed: 0, corrections: u32::from(proof == Proof::AfterLook), proof }
     }
 
     /// Takes an input, and adds what follows to `effects`.
@@ -81,7 +95,11 @@ impl Repair {
             RepairInput::Ended(Ending::Judged(judgement)) => {
                 self.corrections += 1;
                 effects.push(RepairEffect::Corrected { judgement, alarm: self.corrections > 1 });
-                self.attempt(effects);
+                if self.proof == Proof::Look {
+                    effects.push(RepairEffect::End(Repaired::Corrected));
+                } else {
+                    self.attempt(effects);
+                }
             }
             RepairInput::Ended(Ending::Withheld(judgement)) => {
                 effects.extend([RepairEffect::Withheld(judgement), RepairEffect::End(Repaired::Left)]);
@@ -124,7 +142,11 @@ mod tests {
 
     /// Every effect of a repair whose attempts end so, one after the other; a rest ends at once.
     fn played(endings: &[Ending]) -> Vec<RepairEffect> {
-        let (mut repair, mut effects, mut all) = (Repair::new(3, 7), Vec::new(), Vec::new());
+        played_for(Proof::Attempt, endings)
+    }
+
+    fn played_for(proof: Proof, endings: &[Ending]) -> Vec<RepairEffect> {
+        let (mut repair, mut effects, mut all) = (Repair::new(3, 7, proof), Vec::new(), Vec::new());
         let mut endings = endings.iter();
         let mut input = Some(RepairInput::Begin);
         while let Some(given) = input.take() {
@@ -157,6 +179,17 @@ mod tests {
         let effects = played(&[judged(5, 3), judged(4, 3), judged(3, 3)]);
         let alarms = effects.iter().filter(|effect| matches!(effect, RepairEffect::Corrected { alarm: true, .. }));
         assert_eq!(alarms.count(), 1);
+        assert_eq!(effects.last(), Some(&RepairEffect::End(Repaired::Left)));
+    }
+
+    #[test]
+    fn a_correction_that_a_look_is_to_prove_ends_the_repair_and_a_second_one_is_an_alarm() {
+        let effects = played_for(Proof::Look, &[judged(5, 3)]);
+        assert_eq!(effects.last(), Some(&RepairEffect::End(Repaired::Corrected)));
+        assert_eq!(played_for(Proof::Look, &[judged(3, 3)]).last(), Some(&RepairEffect::End(Repaired::Proved)));
+        assert_eq!(played_for(Proof::AfterLook, &[judged(3, 3)]).last(), Some(&RepairEffect::End(Repaired::Proved)));
+        let effects = played_for(Proof::AfterLook, &[judged(4, 3), judged(3, 3)]);
+        assert!(matches!(effects[1], RepairEffect::Corrected { alarm: true, .. }), "{effects:?}");
         assert_eq!(effects.last(), Some(&RepairEffect::End(Repaired::Left)));
     }
 

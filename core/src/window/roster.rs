@@ -101,7 +101,7 @@ impl fmt::Debug for Roster {
 
 /// The fingerprint of a short sort key: its bytes.
 #[cfg(test)]
-pub(super) fn by_name(sort: &str) -> u128 {
+pub(crate) fn by_name(sort: &str) -> u128 {
     sort.bytes().fold(0, |print, byte| print << 8 | u128::from(byte))
 }
 

@@ -2,16 +2,17 @@
 
 use thiserror::Error;
 
-use super::{Report, Roster, WindowRun};
+use super::{Roster, WindowRun};
+use crate::Map;
 use crate::counter::{Counter, Overflow, ShardTally};
-use crate::ids::RowKey;
+use crate::ids::{MemberKey, RowKey};
 use crate::weight::Weight;
 
-/// What the rows weigh at the closing marker: those read and not touched as they were read, those touched as the stream
-/// has them last.
-pub fn exact_weight(read: &Roster, report: &Report) -> i128 {
-    let touched: i128 = report.touched.keys().map(|member| i128::from(read.weight(member).get())).sum();
-    read.total() - touched + sum(report.touched.values())
+/// What the rows weigh where the stream was followed to: those read and not touched as they were read, those touched as
+/// the stream has them last.
+pub fn exact_weight(read: &Roster, touched: &Map<MemberKey, Weight>) -> i128 {
+    let as_read: i128 = touched.keys().map(|member| i128::from(read.weight(member).get())).sum();
+    read.total() - as_read + sum(touched.values())
 }
 
 /// 128 bits hold the sum of any number of weights that fits a memory.
@@ -125,7 +126,7 @@ impl Verdict {
 mod tests {
     use super::*;
     use crate::counter::{ShardTally, Window};
-    use crate::ids::MemberKey;
+    use crate::window::Report;
     use crate::window::roster::by_name;
 
     fn counter(rows: i64, at_marker: i64, run: u128) -> Counter {
@@ -138,7 +139,7 @@ mod tests {
     /// What a window that has read and captured these says of the counter.
     fn verdict(read: &Roster, report: &Report, counter: &Counter, form: Form) -> Result<Verdict, NoVerdict> {
         let tally = counter.shards.get(&report.key.shard);
-        let judgement = judgement(report.run, exact_weight(read, report), tally, form)?;
+        let judgement = judgement(report.run, exact_weight(read, &report.touched), tally, form)?;
         Ok(Verdict { key: report.key.clone(), run: report.run, correction: judgement.correction(), form })
     }
 
@@ -165,7 +166,7 @@ mod tests {
     fn a_row_touched_counts_as_the_stream_has_it_and_every_other_as_read() {
         let read = users(&["stays", "left", "early"]);
         let touched = report(&[("left", 0), ("late", 1), ("early", 1), ("never", 0)]);
-        assert_eq!(exact_weight(&read, &touched), 3);
+        assert_eq!(exact_weight(&read, &touched.touched), 3);
     }
 
     /// The weight read may have any part of the window's changes in it, so neither presence nor the sum of the changes
@@ -174,7 +175,7 @@ mod tests {
     fn a_touched_row_counts_its_last_weight_whatever_it_weighed_when_it_was_read() {
         let touched = report(&[("a", 12), ("b", -4), ("gone", 0)]);
         for read in [&[("a", 5), ("b", 0), ("c", 100)][..], &[("a", 12), ("b", -4), ("gone", 7), ("c", 100)]] {
-            assert_eq!(exact_weight(&weights(read), &touched), 108);
+            assert_eq!(exact_weight(&weights(read), &touched.touched), 108);
         }
     }
 

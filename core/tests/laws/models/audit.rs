@@ -4,6 +4,7 @@
 //! A row key is called proved only if its count was right at one moment since its scan began, and a gap closes only by an
 //! audit that began after it and has proved or repaired every row key.
 
+mod looks;
 mod tests;
 
 use std::sync::Arc;
@@ -12,16 +13,19 @@ use std::time::Duration;
 
 use tally_core::audit::{
     Audit, AuditEffect, AuditInput, Doubt, FollowUp, FollowUpEffect, FollowUpInput, Horizon, OpenAtStart, Plan,
-    ProofEffect, ProofInput, Prover, ScanEffect, ScanInput, Scanner,
+    ProofEffect, ProofInput, Prover, RowsRead, ScanEffect, ScanInput, Scanner, Touched, Trail,
 };
 use tally_core::counter::{Counter, ShardTally};
-use tally_core::ids::{Ordinal, RowKey, Sequence, ShardCount};
+use tally_core::ids::{MemberKey, Ordinal, RowKey, Sequence, ShardCount};
 use tally_core::lineage::{Checkpoint, Lineage};
 use tally_core::ports::{AuditSegment, Gap, GapId, ScannedRow};
+use tally_core::tally::{Image, RawRecord};
 use tally_core::time::{Now, UnixMillis};
 use tally_core::watermark::Watermarks;
-use tally_core::weight::Stated;
-use tally_core::window::Repaired;
+use tally_core::weight::{Stated, Weight};
+use tally_core::window::{Repaired, Roster};
+
+use looks::LookedAt;
 
 use crate::explore::{Model, bounds, breaks, holds};
 
@@ -32,6 +36,16 @@ enum Rule {
     HorizonBeforeRows,
     /// A look compares the counter's version after its rows with the one before.
     VersionCompared,
+    /// The trail begins before the rows are read.
+    TrailBeforeRows,
+    /// The trail is read up to where the counter stands.
+    TrailRead,
+    /// Of the trail only what the counter contains is put in the rows' place.
+    TrailCut,
+    /// Rows and trail are held against the counter read last.
+    LastCounter,
+    /// What the records say takes the place of the rows they touched: it is not added to them.
+    InTheirPlace,
     /// Counters are read once every stream shard has passed the reading of the rows.
     RowsPassed,
     /// A gap closes only while it is the one that was open when the audit began.
@@ -121,8 +135,7 @@ enum Doing {
     Follow {
         follow_up: FollowUp,
         asked: FollowUpEffect,
-        /// The version before the rows, once it is read.
-        version: Option<u64>,
+        look: LookedAt,
     },
 }
 
@@ -157,9 +170,9 @@ impl Audits {
         self.removed != Some(rule)
     }
 
-    fn counter(&self, state: &State, key: usize) -> Counter {
-        let Counted { rows, version, mark } = state.counters[key];
-        let marks = (mark > 0).then(|| (SHARD, Sequence::from(mark as u64)));
+    fn counter(&self, key: usize, counted: Counted) -> Counter {
+        let Counted { rows, version, mark } = counted;
+        let marks = (mark > 0).then(|| (SHARD, position(mark)));
         let tally = ShardTally { rows, ..ShardTally::default() };
         Counter {
             likes: rows,
@@ -206,8 +219,8 @@ impl Audits {
                 let proved = self.prove(state, process, prover.clone(), asked);
                 next.extend(proved.map(|state| (Step::Prove { process }, state)));
             }
-            Doing::Follow { follow_up, asked, version } => {
-                self.follow(state, process, follow_up, asked, *version, next);
+            Doing::Follow { follow_up, asked, look } => {
+                self.follow(state, process, follow_up, asked, *look, next);
             }
         }
     }
@@ -304,7 +317,7 @@ impl Audits {
         let (mut after, key, mut effects) = (state.clone(), state.processes[process].key(), Vec::new());
         let input = match asked {
             ProofEffect::AwaitApplied(past) => ProofInput::Applied(Some(self.as_of(state, *past)?)),
-            ProofEffect::ReadCounters(_) => ProofInput::Counter(Ok(Some(self.counter(state, key)))),
+            ProofEffect::ReadCounters(_) => ProofInput::Counter(Ok(Some(self.counter(key, state.counters[key])))),
             ProofEffect::End { .. } => panic!("it is over"),
         };
         prover.step(input, &mut effects);
@@ -318,82 +331,6 @@ impl Audits {
         Some(after)
     }
 
-    fn doubted(&self, state: &mut State, process: usize, doubts: Vec<(RowKey, Doubt)>) {
-        let follow_up = FollowUp::new(doubts, Duration::ZERO, false);
-        self.tell_follow_up(state, process, follow_up, FollowUpInput::Begin, None);
-    }
-
-    fn tell_follow_up(
-        &self,
-        state: &mut State,
-        process: usize,
-        mut follow_up: FollowUp,
-        input: FollowUpInput,
-        version: Option<u64>,
-    ) {
-        let mut effects = Vec::new();
-        follow_up.step(state.now(), input, &mut effects);
-        for effect in effects {
-            match effect {
-                FollowUpEffect::Proved(proved) => state.proved(process, proved),
-                FollowUpEffect::End(unsettled) => return self.segment_done(state, process, unsettled),
-                asked => {
-                    let follow_up = follow_up.clone();
-                    state.processes[process].doing = Doing::Follow { follow_up, asked, version };
-                }
-            }
-        }
-    }
-
-    fn follow(
-        &self,
-        state: &State,
-        process: usize,
-        follow_up: &FollowUp,
-        asked: &FollowUpEffect,
-        version: Option<u64>,
-        next: &mut Vec<(Step, State)>,
-    ) {
-        let key = state.processes[process].key();
-        let tell = |mut state: State, input, version| {
-            self.tell_follow_up(&mut state, process, follow_up.clone(), input, version);
-            state
-        };
-        let step = Step::Follow { process };
-        match asked {
-            FollowUpEffect::ReadCounters(_) => {
-                let counter = self.counter(state, key);
-                let before = version.is_none().then_some(counter.version);
-                let seen = version.filter(|_| !self.obeys(Rule::VersionCompared)).unwrap_or(counter.version);
-                let counter = Counter { version: seen, ..counter };
-                next.push((step, tell(state.clone(), FollowUpInput::Counter(Ok(Some(counter))), before)));
-            }
-            FollowUpEffect::CountRows(_) => {
-                let rows = Self::rows(state, key).len() as u64;
-                next.push((step, tell(state.clone(), FollowUpInput::Rows(vec![(rows, rows.into())]), version)));
-            }
-            FollowUpEffect::AwaitApplied(past) => {
-                let as_of = self.as_of(state, *past);
-                let applied = |as_of| tell(state.clone(), FollowUpInput::Applied(Some(as_of)), version);
-                next.extend(as_of.map(|as_of| (step, applied(as_of))));
-            }
-            FollowUpEffect::Repair(_) => {
-                let mut repaired = state.clone();
-                repaired.counters[key].rows -= state.drift(key);
-                repaired.counters[key].version += 1;
-                let repaired = tell(repaired, FollowUpInput::Repaired(Repaired::Proved), version);
-                next.push((Step::Repair { process }, repaired));
-                if state.left.failures > 0 {
-                    let mut failed = state.clone();
-                    failed.left.failures -= 1;
-                    let left = tell(failed, FollowUpInput::Repaired(Repaired::Left), version);
-                    next.push((Step::LeaveUnrepaired { process }, left));
-                }
-            }
-            other => panic!("nothing in this world answers {other:?}"),
-        }
-    }
-
     fn segment_done(&self, state: &mut State, process: usize, unsettled: u64) {
         let of = &mut state.processes[process];
         of.doing = Doing::Nothing;
@@ -404,6 +341,11 @@ impl Audits {
         }
         self.next_segment(state, process);
     }
+}
+
+/// The position of the last of so many changes; there was a record before the first.
+fn position(changes: usize) -> Sequence {
+    Sequence::from(changes as u64 + 1)
 }
 
 fn gap(opened: UnixMillis) -> Gap {
@@ -429,7 +371,11 @@ impl State {
     }
 
     fn lineage(&self) -> Lineage {
-        let sequence = (self.checkpoint > 0).then(|| Sequence::from(self.checkpoint as u64));
+        self.lineage_at(self.checkpoint)
+    }
+
+    fn lineage_at(&self, checkpoint: usize) -> Lineage {
+        let sequence = Some(position(checkpoint));
         let shard =
             Checkpoint { id: "s".into(), parent: None, ordinal: SHARD, sequence, closed: false, at: self.as_of() };
         Lineage::new([shard], [], None)

@@ -98,7 +98,7 @@ proptest! {
     #[test]
     fn a_window_weighs_the_rows_at_its_closing_marker(parts in window()) {
         let played = play(parts);
-        prop_assert_eq!(exact_weight(&played.read, &played.report), i128::from(played.weight_at_close));
+        prop_assert_eq!(exact_weight(&played.read, &played.report.touched), i128::from(played.weight_at_close));
     }
 
     #[test]
@@ -107,7 +107,7 @@ proptest! {
         let window = Some(Window { run: played.report.run, rows: played.weight_at_close + drift });
         let tally = ShardTally { rows: played.weight_at_end + drift, window, ..ShardTally::default() };
         let counter = Counter { likes: tally.rows + others, shards: [(key().shard, tally)].into(), ..Counter::default() };
-        let (run, exact) = (played.report.run, exact_weight(&played.read, &played.report));
+        let (run, exact) = (played.report.run, exact_weight(&played.read, &played.report.touched));
         let judgement = judgement(run, exact, counter.shards.get(&key().shard), Form::Plain).unwrap();
         let verdict = Verdict { key: key(), run, correction: judgement.correction(), form: Form::Plain };
         prop_assert_eq!(verdict.correction, -drift);

@@ -92,6 +92,15 @@ fn each_reading_has_its_place() {
 }
 
 #[test]
+fn a_key_that_moved_is_proved_only_where_its_counter_stands() {
+    let rules = [Rule::TrailBeforeRows, Rule::TrailRead, Rule::TrailCut, Rule::LastCounter, Rule::InTheirPlace];
+    holds(&Audits::new(1, Budget { writes: 3, trims: 0, failures: 0 }));
+    for rule in rules {
+        breaks(&Audits::new(1, Budget { writes: 3, trims: 0, failures: 0 }).without(rule), WRONG);
+    }
+}
+
+#[test]
 fn a_gap_opened_anew_is_not_closed_by_the_audit_that_began_before() {
     breaks(&Audits::new(1, USUAL).without(Rule::OpenAtStart), CLOSED);
 }
