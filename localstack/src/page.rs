@@ -158,6 +158,9 @@ pub struct Recount {
     /// Parts of the tables that are settled, of how many.
     pub segments_done: usize,
     pub segments: u32,
+    /// Row keys that moved or differ, and those of them that are settled.
+    pub doubted: u64,
+    pub settled: u64,
     /// Counts found to differ, and counts and totals corrected.
     pub found: u64,
     pub corrected: u64,

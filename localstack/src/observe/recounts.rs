@@ -59,6 +59,8 @@ fn recount(run: &RunRecord, segments_done: usize) -> Recount {
         rows: run.summary.rows,
         segments_done: done,
         segments,
+        doubted: run.summary.doubted,
+        settled: run.summary.settled,
         found: run.summary.found(),
         corrected: run.summary.corrected + run.summary.totals_mended,
     }
