@@ -33,7 +33,9 @@ impl Target {
         let path = self.0.path_and_query().map_or("/", |path| path.as_str());
         let host = self.0.authority().map_or("", |authority| authority.as_str());
         stream.set_write_timeout(Some(left(deadline)?))?;
-        write!(stream, "GET {path} HTTP/1.0\r\nHost: {host}\r\nConnection: close\r\n\r\n")?;
+        // In one piece: a server that answers the first of several may have gone before the last.
+        let request = format!("GET {path} HTTP/1.0\r\nHost: {host}\r\nConnection: close\r\n\r\n");
+        stream.write_all(request.as_bytes())?;
         let mut answer = Vec::new();
         let mut part = [0; 1024];
         // Each read has what is left of the span, so that an answer that trickles does not prolong it.

@@ -17,10 +17,13 @@ fn serve(answer: impl FnOnce(TcpStream) + Send + 'static) -> (String, thread::Jo
     let url = format!("http://{}/livez", listener.local_addr().expect("it is bound"));
     let served = thread::spawn(move || {
         let (mut stream, _) = listener.accept().expect("a client connects");
-        let mut asked = [0; 1024];
-        let read = stream.read(&mut asked).expect("a client asks");
+        let (mut asked, mut part) = (String::new(), [0; 1024]);
+        while !asked.ends_with("\r\n\r\n") {
+            let read = stream.read(&mut part).expect("a client asks");
+            asked.push_str(&String::from_utf8_lossy(&part[..read]));
+        }
         answer(stream);
-        String::from_utf8_lossy(&asked[..read]).into_owned()
+        asked
     });
     (url, served)
 }

@@ -2,7 +2,7 @@
 
 #![cfg(test)]
 
-use std::io::{BufRead, BufReader};
+use std::io::{BufRead, BufReader, Read};
 use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
@@ -106,6 +106,8 @@ fn a_wrong_configuration_ends_it_with_78() {
     refused(&["--stream-retention", "1d"], "--stream-retention");
     refused(&["--stream-reorder", "1s"], "--stream-reorder");
     refused(&["--faults", "/nowhere"], "--faults /nowhere");
+    refused(&["--policies", "/nowhere"], "--policies /nowhere");
+    refused(&["--policies", concat!(env!("CARGO_MANIFEST_DIR"), "/../infra/data.yaml")], "no role");
     refused(&["--log", "tally_emulator=shout"], "--log");
     refused(&["--host", "192.0.2.1", "--port", "0"], "--host 192.0.2.1");
     let taken = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
@@ -113,6 +115,19 @@ fn a_wrong_configuration_ends_it_with_78() {
     refused(&["--port", &port], &format!("--port {port}"));
     let help = Command::new(env!("CARGO_BIN_EXE_tally-emulator")).arg("--help").output().unwrap();
     assert_eq!(help.status.code(), Some(0));
+}
+
+#[tokio::test]
+async fn under_policies_it_says_at_its_end_what_was_granted_without_need() {
+    let roles = concat!(env!("CARGO_MANIFEST_DIR"), "/../infra/roles.yaml");
+    let mut running = Running::start(&["--policies", roles, "--control"]);
+    let grants = request(&running.address, "GET", "/_control/grants", "").await;
+    assert!(grants.contains(r#""ConsumerRole: dynamodb:PutItem on *likes""#), "{grants}");
+    let mut out = running.child.stdout.take().expect("it is read by this test");
+    assert_eq!(running.terminate().await, Some(0));
+    let mut said = String::new();
+    out.read_to_string(&mut said).unwrap();
+    assert!(said.contains("\n  ApiRole: dynamodb:Query on *likes\n") && said.ends_with("refused: 0\n"), "{said}");
 }
 
 #[tokio::test]
