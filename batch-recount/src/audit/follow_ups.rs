@@ -19,8 +19,8 @@ use crate::row_budget::HeldRows;
 use crate::trails::Followed;
 use crate::window::roster;
 
-/// Row keys whose rows are read at once.
-const COUNTS: usize = 64;
+/// Row keys whose rows are read at once: what is written beside them waits behind few reads.
+const COUNTS: usize = 16;
 
 /// The follow-ups of one audit.
 pub(super) struct FollowUps {
