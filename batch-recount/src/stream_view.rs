@@ -45,13 +45,6 @@ pub(crate) struct StreamView {
     latest: Mutex<Option<Arc<Applied>>>,
 }
 
-impl Applied {
-    /// How many stream shards are open, as far as they are met.
-    pub(crate) fn open(&self) -> usize {
-        self.lineage.checkpoints().filter(|shard| !shard.closed).count()
-    }
-}
-
 /// When something is said about the stream.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct StreamRules {

@@ -1,20 +1,22 @@
 //! Whose turn it is to close a window: each closing marker makes the change-streamer cut a flush of one stream shard, and
 //! many at once would hold up what is written meanwhile.
 
+use std::collections::BTreeMap;
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
+use tally_core::ids::Ordinal;
 use tally_service::Clock;
 
-/// Between two closing markers of one process in one stream shard, on average.
+/// Between two closing markers of one process in one stream shard.
 const BETWEEN: Duration = Duration::from_millis(50);
 
 /// The turns of one process.
 #[derive(Debug)]
 pub(crate) struct Turns {
     clock: Clock,
-    /// When the next window may close.
-    next: Mutex<Duration>,
+    /// When the next window may close, by the stream shard that fed the row key last.
+    next: Mutex<BTreeMap<Option<Ordinal>, Duration>>,
 }
 
 impl Turns {
@@ -23,12 +25,12 @@ impl Turns {
         Self { clock, next: Mutex::default() }
     }
 
-    /// Takes the next turn where so many stream shards are open, and says when it is.
-    pub(crate) fn take(&self, open: usize) -> Duration {
-        let between = BETWEEN / u32::try_from(open.max(1)).unwrap_or(u32::MAX);
+    /// Takes the next turn of row keys fed by `feeder`, and says when it is.
+    pub(crate) fn take(&self, feeder: Option<Ordinal>) -> Duration {
         let mut next = self.next.lock().unwrap_or_else(PoisonError::into_inner);
+        let next = next.entry(feeder).or_default();
         let turn = (*next).max(self.clock.reading().at);
-        *next = turn + between;
+        *next = turn + BETWEEN;
         turn
     }
 }
@@ -43,10 +45,10 @@ mod tests {
     async fn turns_are_apart_and_one_that_nothing_waited_for_is_not_made_up_for() {
         let clock = Clock::starting_at(UnixMillis(0));
         let turns = Turns::new(clock);
-        let take = || turns.take(1);
+        let take = || turns.take(Some(Ordinal(1)));
         assert_eq!([take(), take(), take()], [Duration::ZERO, BETWEEN, BETWEEN * 2]);
         clock.sleep(Duration::from_secs(9)).await;
         let later = Duration::from_secs(9);
-        assert_eq!([take(), turns.take(5), take()], [later, later + BETWEEN, later + BETWEEN + BETWEEN / 5]);
+        assert_eq!([take(), turns.take(None), take()], [later, later, later + BETWEEN]);
     }
 }

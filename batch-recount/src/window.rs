@@ -4,7 +4,7 @@ use std::hash::{BuildHasher, RandomState};
 
 use tally_core::audit::Cause;
 use tally_core::backoff::Backoff;
-use tally_core::ids::RowKey;
+use tally_core::ids::{Ordinal, RowKey};
 use tally_core::ports::{Judged, LedgerEntry, MarkerPut};
 use tally_core::window::{Attempt, Effect, Ending, Input, Judgement, Marker, Roster, Verdict, WindowRun};
 
@@ -23,6 +23,8 @@ pub(crate) struct Window<'a> {
     run: WindowRun,
     why: Cause,
     held: Option<HeldRows>,
+    /// The stream shard that fed the row key last.
+    feeder: Option<Ordinal>,
     /// Marker puts that failed, one after the other.
     failed_puts: u32,
 }
@@ -30,7 +32,7 @@ pub(crate) struct Window<'a> {
 impl<'a> Window<'a> {
     /// A window on `key`, under the name `run`, which no other has.
     pub(crate) fn new(of: &'a Windows, key: &'a RowKey, run: WindowRun, why: Cause) -> Self {
-        Self { of, key, run, why, held: None, failed_puts: 0 }
+        Self { of, key, run, why, held: None, feeder: None, failed_puts: 0 }
     }
 
     /// One attempt from its beginning to its end; about `expected` rows are known. Dropped anywhere it leaves nothing to
@@ -65,7 +67,11 @@ impl<'a> Window<'a> {
                 calls.wait_until(at).await?;
                 Input::Woke
             }
-            Effect::ReadCounter => Input::Counter(self.of.store.counter(&self.key.counter).await?),
+            Effect::ReadCounter => {
+                let counter = self.of.store.counter(&self.key.counter).await?;
+                self.feeder = counter.as_ref().and_then(|counter| counter.shards.get(&self.key.shard)?.feeder);
+                Input::Counter(counter)
+            }
             Effect::ReadRows(after) => {
                 let page = self.of.store.page("read rows", || ports.rows.weights(self.key, after.as_ref())).await?;
                 let readable = |(member, weight): (_, Option<_>)| Some((member, weight?));
@@ -75,8 +81,7 @@ impl<'a> Window<'a> {
                 }
             }
             Effect::TakeTurn => {
-                let open = self.of.stream.recent().await?.open();
-                calls.wait_until(self.of.turns.take(open)).await?;
+                calls.wait_until(self.of.turns.take(self.feeder)).await?;
                 Input::Turn
             }
             Effect::ReadReport => {
