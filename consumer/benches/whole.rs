@@ -17,7 +17,7 @@ use tally_adapters::kafka::{self, Producer, Source};
 use tally_consumer::{App, Mode, Ports, ReadSettings};
 use tally_core::batch::{BatchLimits, Change};
 use tally_core::event::{Action as Said, LikeEvent};
-use tally_core::fence::{Advance, Commit, Fence, Offset, Partition, TopicId};
+use tally_core::fence::{Advance, Commit, Fence, Offset, Partition, TopicId, least_of_each};
 use tally_core::ids::{CounterId, PostId, ShardCount, UserId};
 use tally_core::ports::log::Outgoing;
 use tally_core::ports::{FencedRows, Producer as _};
@@ -141,7 +141,7 @@ async fn rate(likes: &Likes) -> f64 {
 async fn until_fences(likes: &Likes, holds: impl Fn(u64) -> bool) -> (Instant, u64) {
     loop {
         let fences = likes.fences("likes").await.expect("the table answers");
-        let sum = fences.iter().map(|(_, fence)| fence.offset.0).sum();
+        let sum = least_of_each(&fences).values().map(|offset| offset.0).sum();
         if holds(sum) {
             return (now(), sum);
         }

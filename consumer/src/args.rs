@@ -5,7 +5,9 @@ use std::time::Duration;
 
 use clap::{Parser, Subcommand, ValueEnum};
 use tally_adapters::kafka::{self, KafkaArgs};
+use tally_core::consume::LanePolicy;
 use tally_core::event::KeyScheme;
+use tally_core::ids::LaneCount;
 use tally_service::{CommonArgs, StoreArgs, parse_duration};
 
 use crate::import::ImportArgs;
@@ -61,6 +63,19 @@ pub struct Args {
     /// The most transactions under way at once, over all partitions
     #[arg(long, env = "TALLY_CONCURRENCY", default_value_t = 64, value_name = "COUNT", help_heading = "Batches")]
     pub(crate) concurrency: usize,
+
+    /// Lanes of a partition: 1, 2, 4, 8 or 16, or `auto`, which follows its batches
+    #[arg(long, env = "TALLY_LANES", default_value = "1", value_parser = parse_lanes, value_name = "COUNT", help_heading = "Batches")]
+    pub(crate) lanes: LanePolicy,
+}
+
+/// What `--lanes` says.
+fn parse_lanes(text: &str) -> Result<LanePolicy, &'static str> {
+    if text == "auto" {
+        return Ok(LanePolicy::Adaptive);
+    }
+    let lanes = text.parse().ok().and_then(LaneCount::new);
+    lanes.map(LanePolicy::Pinned).ok_or("write `auto`, 1, 2, 4, 8 or 16")
 }
 
 impl AsRef<CommonArgs> for Args {

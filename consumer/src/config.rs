@@ -5,8 +5,9 @@ use std::time::Duration;
 
 use tally_adapters::{dynamodb, kafka};
 use tally_core::batch::BatchLimits;
+use tally_core::consume::LanePolicy;
 use tally_core::event::KeyScheme;
-use tally_core::ids::ShardCount;
+use tally_core::ids::{LaneCount, ShardCount};
 use tally_service::Invalid;
 
 use crate::args::{Args, Command, CountersCommand, DlqCommand, FenceCommand};
@@ -76,6 +77,8 @@ pub struct ReadSettings {
     pub limits: BatchLimits,
     /// The most transactions under way at once.
     pub concurrency: usize,
+    /// What decides how many lanes a partition has.
+    pub lanes: LanePolicy,
     /// `--shards`: it has to be what the deployment was created with.
     pub shards: Option<ShardCount>,
 }
@@ -89,6 +92,7 @@ impl Default for ReadSettings {
             key: KeyScheme::Post,
             limits: BatchLimits { rows: BatchLimits::MAX_ROWS, bytes: 1 << 20, age: Duration::from_millis(20) },
             concurrency: 64,
+            lanes: LanePolicy::Pinned(LaneCount::ONE),
             shards: None,
         }
     }
@@ -117,6 +121,7 @@ impl TryFrom<Args> for Config {
             key: args.key,
             limits: BatchLimits { rows: args.batch_rows, bytes: args.batch_bytes, age: args.linger },
             concurrency: args.concurrency,
+            lanes: args.lanes,
             shards: args.store.shards,
         };
         match kafka {

@@ -4,8 +4,8 @@ use std::sync::Arc;
 
 use anyhow::{Context, bail};
 use tally_core::definitions::Definitions;
-use tally_core::fence::{Fence, Load, Log, Offset, Partition, Terms, load};
-use tally_core::ids::CounterKind;
+use tally_core::fence::{self, Fence, Log, Offset, Partition, Terms, unfit};
+use tally_core::ids::{CounterKind, Lane};
 use tally_core::lineage::Loss;
 use tally_core::ports::{Checkpoints, FencedRows, TopicReader};
 use tally_service::UnixMillis;
@@ -40,8 +40,13 @@ impl Fences {
         let fences = self.rows.fences(&self.topic).await.context("cannot read the fences")?;
         print::line("partition\tfence\tcfg\tlog start\tlog end\ttopic id\tstate")?;
         for (partition, log) in self.reader.logs().await.context("cannot look at the topic")? {
-            let fence = fences.iter().find(|(found, _)| *found == partition).map(|(_, fence)| fence);
-            print::line(&described(partition.index, fence, &log))?;
+            let lanes: Vec<_> = fences.iter().filter(|(of, _)| *of == partition).map(|(_, fence)| fence).collect();
+            if lanes.is_empty() {
+                print::line(&described(partition.index, None, &log))?;
+            }
+            for fence in lanes {
+                print::line(&described(partition.index, Some(fence), &log))?;
+            }
         }
         Ok(())
     }
@@ -54,40 +59,42 @@ impl Fences {
         let Some((partition, log)) = logs.into_iter().find(|(partition, _)| partition.index == index) else {
             bail!("`{}` has no partition {index}", self.topic);
         };
-        let Some(seen) = self.rows.fence(&partition).await.context("cannot read the fence")? else {
+        let Some(seen) = self.rows.lanes(&partition).await.context("cannot read the fence")? else {
             bail!("{partition} has no fence yet: a consumer creates it");
         };
         let defined = self.checkpoints.definitions().await.context("cannot read the counters")?;
-        let fence = moved(reset, &seen, &log, &defined)?;
+        let fences = moved(reset, &seen, &log, &defined)?;
         if dry_run {
-            let Fence { offset, topic, .. } = &fence;
-            let (from, behind) = (seen.offset, log.end.0.saturating_sub(offset.0));
+            let (offset, topic) = (fences.least().offset, fences.topic());
+            let (from, behind) = (seen.least().offset, log.end.0.saturating_sub(offset.0));
             return print::line(&format!(
                 "{partition}: would be moved from {from} to {offset} of topic {topic}, {behind} behind; nothing was changed"
             ));
         }
         let loss = Loss::FenceReset(partition.to_string().into());
         self.checkpoints.open_gap(&loss, now).await.context("cannot record the loss")?;
-        let moved = self.rows.reset_fence(&partition, &seen, &fence).await.context("cannot move the fence")?;
+        let moved = self.rows.replace_fences(&partition, &seen, &fences).await.context("cannot move the fence")?;
         if !moved {
             bail!("the fence of {partition} was moved meanwhile: stop the consumers of this partition, or try again");
         }
-        report(&partition, &seen, &fence)
+        report(&partition, &seen, &fences)
     }
 }
 
-fn report(partition: &Partition, seen: &Fence, to: &Fence) -> anyhow::Result<()> {
-    let (from, to) = (seen.offset, to.offset);
+fn report(partition: &Partition, seen: &fence::Fences, to: &fence::Fences) -> anyhow::Result<()> {
+    let (from, to) = (seen.least().offset, to.least().offset);
     print::line(&format!("{partition}: moved from {from} to {to}; counts are inexact until an audit has gone through"))
 }
 
-/// The fence as the operator wants it. Sums have no cure for an event that counts twice, so that what was applied before is
-/// stated: by `redo` where the fence moves back, by a new generation where offsets begin anew.
-fn moved(reset: Reset, seen: &Fence, log: &Log, defined: &Definitions) -> anyhow::Result<Fence> {
+/// The fences as the operator wants them: no lane is moved back unless that is asked for, and then none is moved forward. Sums have
+/// no cure for an event that counts twice, so that what was applied before is stated: by `redo` where lanes move back, by a new
+/// generation where offsets begin anew.
+fn moved(reset: Reset, seen: &fence::Fences, log: &Log, defined: &Definitions) -> anyhow::Result<fence::Fences> {
     let Reset { to, back, sums, .. } = reset;
-    let anew = seen.topic != log.topic || seen.offset > log.end;
+    let (least, furthest, terms) = (seen.least().offset, seen.furthest(), seen.terms());
+    let anew = *seen.topic() != log.topic || furthest > log.end;
     let asked = target(to, log)?;
-    let (offset, terms) = if anew {
+    if anew {
         let has_sums = defined.iter().any(|definition| definition.kind() == CounterKind::Sum);
         let sums_from = match sums {
             Some(SumsAnew::Skip) => log.end,
@@ -98,19 +105,19 @@ fn moved(reset: Reset, seen: &Fence, log: &Log, defined: &Definitions) -> anyhow
             ),
             None => Offset(0),
         };
-        (asked, Terms { generation: seen.terms.generation + 1, redo: None, sums_from, ..seen.terms })
-    } else if to == ResetTo::Start && !back {
-        (asked.max(seen.offset), seen.terms)
-    } else if back && asked <= seen.offset {
-        // The greatest offset that it can ever have had: below it each cell is read, which costs a read and no more. A fence
+        let terms = Terms { generation: terms.generation + 1, redo: None, sums_from, ..terms };
+        return Ok(seen.reset(&log.topic, terms, |_| asked));
+    }
+    if back && asked <= furthest {
+        // The greatest offset that a lane can ever have had: below it each cell is read, which costs a read and no more. A fence
         // that was moved back by hand does not say how far it was.
-        (asked, Terms { redo: seen.terms.redo.max(Some(log.end)), ..seen.terms })
-    } else if asked < seen.offset {
-        bail!("the fence is at {}: to move it back to {asked}, say `--back` as well", seen.offset)
-    } else {
-        (asked, seen.terms)
-    };
-    Ok(Fence { offset, topic: log.topic.clone(), terms, ..seen.clone() })
+        let terms = Terms { redo: terms.redo.max(Some(log.end)), ..terms };
+        return Ok(seen.reset(&log.topic, terms, |fence| fence.offset.min(asked)));
+    }
+    if to != ResetTo::Start && asked < least {
+        bail!("the fence is at {least}: to move it back to {asked}, say `--back` as well");
+    }
+    Ok(seen.reset(&log.topic, terms, |fence| fence.offset.max(asked)))
 }
 
 fn target(to: ResetTo, log: &Log) -> anyhow::Result<Offset> {
@@ -122,16 +129,18 @@ fn target(to: ResetTo, log: &Log) -> anyhow::Result<Offset> {
     }
 }
 
+/// The line of one lane's fence.
 fn described(index: u32, fence: Option<&Fence>, log: &Log) -> String {
-    let (offset, cfg) =
-        fence.map_or(("-".to_owned(), "-".to_owned()), |fence| (fence.offset.to_string(), fence.cfg.to_string()));
-    let state = match load(fence.cloned(), log) {
-        Load::Create => "not read yet".to_owned(),
-        Load::Resume(fence) => format!("{} behind", log.end.0 - fence.offset.0),
-        Load::Halt(alarm) => format!("{}: {alarm}", alarm.name()),
-    };
     let Log { topic, start, end } = log;
-    format!("{index}\t{offset}\t{cfg}\t{start}\t{end}\t{topic}\t{state}")
+    let Some(Fence { lane, offset, cfg, topic: counted, .. }) = fence else {
+        return format!("{index}\t-\t-\t{start}\t{end}\t{topic}\tnot read yet");
+    };
+    let state = match unfit(counted, *offset, *offset, log) {
+        None => format!("{} behind", end.0 - offset.0),
+        Some(alarm) => format!("{}: {alarm}", alarm.name()),
+    };
+    let place = if *lane == Lane::FIRST { index.to_string() } else { format!("{index}/{lane}") };
+    format!("{place}\t{offset}\t{cfg}\t{start}\t{end}\t{topic}\t{state}")
 }
 
 #[cfg(test)]

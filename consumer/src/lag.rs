@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use parking_lot::{Mutex, MutexGuard};
 use tally_core::consume::Look;
-use tally_core::fence::{Fence, Log, Offset};
+use tally_core::fence::{Fence, Fences, Log, Offset};
 use tally_core::ports::{Outcome, OwnedPartition};
 use tally_core::time::UnixMillis;
 use tally_service::{Clock, Stop, Task};
@@ -27,7 +27,10 @@ pub(crate) struct Progress {
 
 #[derive(Clone, Debug, Default)]
 struct Reached {
+    /// The least lane's.
     fence: Option<Fence>,
+    /// The offset of the lane that is furthest ahead.
+    furthest: Offset,
     /// When the oldest record that is not written was recorded, as far as is known.
     waiting: Option<UnixMillis>,
     /// The last look at the log, until the worker takes it.
@@ -35,21 +38,21 @@ struct Reached {
 }
 
 impl Progress {
-    /// The fence was read. What waits goes on waiting if the fence has not moved.
-    pub(crate) fn loaded(&self, fence: &Fence) {
-        let mut state = self.state();
+    /// The fences were read. What waits goes on waiting if the fence has not moved.
+    pub(crate) fn loaded(&self, fences: &Fences) {
+        let (fence, mut state) = (fences.least(), self.state());
         if state.fence.as_ref().is_none_or(|known| known.offset != fence.offset) {
             state.waiting = None;
         }
-        state.fence = Some(fence.clone());
+        (state.fence, state.furthest) = (Some(fence.clone()), fences.furthest());
         // A look from before is about an older fence.
         state.look = None;
     }
 
-    /// Everything before `fence` is written; the record recorded at `waiting` is the next, if it was read already.
-    pub(crate) fn reached(&self, fence: &Fence, waiting: Option<UnixMillis>) {
+    /// Everything before `fence` is written, and some lane is at `furthest`; the record recorded at `waiting` is the next, if it was read already.
+    pub(crate) fn reached(&self, fence: &Fence, furthest: Offset, waiting: Option<UnixMillis>) {
         let mut state = self.state();
-        state.fence = Some(fence.clone());
+        (state.fence, state.furthest) = (Some(fence.clone()), furthest);
         state.waiting = waiting;
     }
 
@@ -86,8 +89,10 @@ impl Progress {
         behind
     }
 
-    fn fence(&self) -> Option<Fence> {
-        self.state().fence.clone()
+    /// The least lane's fence, and the offset of the lane that is furthest ahead.
+    fn fences(&self) -> Option<(Fence, Offset)> {
+        let state = self.state();
+        Some((state.fence.clone()?, state.furthest))
     }
 
     fn state(&self) -> MutexGuard<'_, Reached> {
@@ -144,7 +149,7 @@ impl Meter {
             // Held while it is looked at and no longer, and let go when it is revoked: a partition is handed over with its
             // last handle.
             let Some(log) = entry.log.upgrade() else { continue };
-            let Some(fence) = entry.progress.fence() else { continue };
+            let Some((fence, furthest)) = entry.progress.fences() else { continue };
             let looked = tokio::select! {
                 biased;
                 _ = log.revoked() => continue,
@@ -152,7 +157,7 @@ impl Meter {
             };
             // A broker that does not answer is reported by the worker, which needs the answer.
             let Ok((partitions, log)) = looked else { continue };
-            let (records, age) = entry.progress.look(Look { fence, log, partitions }, self.clock.now());
+            let (records, age) = entry.progress.look(Look { fence, furthest, log, partitions }, self.clock.now());
             metrics::lag(index, records, age);
         }
     }

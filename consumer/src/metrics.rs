@@ -6,11 +6,12 @@ use std::time::Duration;
 use metrics::gauge;
 use tally_core::batch::Trigger;
 use tally_core::fault::Fault;
+use tally_core::ids::LaneCount;
 use tally_core::ports::log::Revocation;
 use tally_service::metrics::{Catalogue, Kind, Label, Metric, Unit};
 
 /// What made a batch due.
-const TRIGGERS: Label = Label::of("trigger", &["rows", "bytes", "age", "definitions", "shutdown"]);
+const TRIGGERS: Label = Label::of("trigger", &["rows", "bytes", "age", "definitions", "lanes", "follow", "shutdown"]);
 const CLASS: Label = Label::of("class", Fault::CLASSES);
 /// What is worth trying again; a conflict is another writer's transaction on the same rows.
 const AGAIN: Label = Label::of("class", &["transient", "throttled", "conflict"]);
@@ -18,8 +19,10 @@ const PARTITION: Label = Label::learnt("partition");
 const CALL: Label = Label::of("call", tally_core::consume::CALLS);
 /// Why a record is no event.
 const REASON: Label = Label::of("reason", &tally_core::event::Rejection::REASONS);
-const CAUSE: Label =
-    Label::of("cause", &["assigned", "unknown", "condition", "unclear", "position", "recheck", "definitions", "cell"]);
+const CAUSE: Label = Label::of(
+    "cause",
+    &["assigned", "unknown", "condition", "unclear", "position", "recheck", "definitions", "lanes", "cell"],
+);
 
 /// Makes a constant of each line, for the calls, and the catalogue of all of them.
 macro_rules! table {
@@ -64,6 +67,8 @@ table! {
         "Partitions assigned, revoked and lost.";
     PARTITIONS: Gauge Count "tally_consumer_partitions" [Label::of("state", &["reading", "halted"])],
         "Partitions held here: reading, or standing still with an alarm.";
+    LANES: Gauge Count "tally_consumer_lanes" [PARTITION],
+        "Lanes a partition held here has: chains of transactions side by side.";
     ALARMS: Counter Count "tally_consumer_alarms_total"
         [Label::of("alarm", &["topic_replaced", "log_truncated", "beyond_log", "cell_ahead", "refused"])],
         "Partitions that came to stand still, by alarm.";
@@ -139,6 +144,26 @@ pub(crate) fn alarm(name: &'static str) {
 
 pub(crate) fn kafka_error(fault: &Fault) {
     KAFKA_ERRORS.counter(&[fault.class()]).increment(1);
+}
+
+/// How many lanes a partition has, shown for as long as this lives.
+pub(crate) struct Lanes(String);
+
+impl Lanes {
+    pub(crate) fn of(partition: u32) -> Self {
+        Self(partition.to_string())
+    }
+
+    #[expect(clippy::cast_precision_loss, reason = "a partition has 16 lanes at most")]
+    pub(crate) fn show(&self, lanes: LaneCount) {
+        gauge!(LANES.name, PARTITION.name => self.0.clone()).set(lanes.get() as f64);
+    }
+}
+
+impl Drop for Lanes {
+    fn drop(&mut self) {
+        gauge!(LANES.name, PARTITION.name => self.0.clone()).set(0.0);
+    }
 }
 
 /// A partition counted in the state it is in, for as long as this lives.

@@ -5,11 +5,11 @@ mod leaving;
 mod letters;
 mod notes;
 mod requests;
+mod under_way;
 
 use std::sync::Arc;
 use std::time::Duration;
 
-use futures_util::future::BoxFuture;
 use tally_core::backoff::Backoff;
 use tally_core::consume::{Consume, Effect, Input, Setup};
 use tally_core::ids::ShardCount;
@@ -21,6 +21,7 @@ use self::leaving::Leaving;
 use self::letters::Letters;
 use self::notes::Notes;
 use self::requests::Requests;
+use self::under_way::UnderWay;
 use crate::config::ReadSettings;
 use crate::lag::Progress;
 use crate::misrouted::Warning;
@@ -60,8 +61,7 @@ struct Runner {
     progress: Arc<Progress>,
     leaving: Leaving,
     requests: Requests,
-    /// The one request that is under way.
-    under_way: Option<BoxFuture<'static, Input>>,
+    under_way: UnderWay,
     letters: Letters,
     notes: Notes,
 }
@@ -74,13 +74,14 @@ impl Runner {
             limits: shared.settings.limits,
             key: shared.settings.key,
             shards: shared.shards,
+            lanes: shared.settings.lanes,
         };
         Self {
             machine: Consume::new(setup),
             clock: shared.host.clock(),
             leaving: Leaving::new(Arc::clone(&log), stop),
             requests: Requests { log: Arc::clone(&log), shared: Arc::clone(&shared) },
-            under_way: None,
+            under_way: UnderWay::default(),
             letters: Letters::new(log.partition(), &shared),
             notes: Notes::new(log.partition(), Arc::clone(&progress), &shared),
             log,
@@ -95,7 +96,7 @@ impl Runner {
             biased;
             leave = self.leaving.next() => Input::Leave(leave),
             look = self.progress.looked(), if self.machine.reads() => Input::Looked(look),
-            input = answer(&mut self.under_way) => input,
+            input = self.under_way.next() => input,
             input = self.letters.next() => input,
             records = self.log.records(), if self.machine.reads() => Input::Records(records),
             () = sleep_until(self.clock, wake_at) => Input::Woke,
@@ -109,6 +110,7 @@ impl Runner {
             match effect {
                 Effect::Note(note) => {
                     self.letters.heed(&note);
+                    self.under_way.heed(&note);
                     self.notes.take(note, &self.machine);
                 }
                 Effect::StoreLetter { letter, tries } => self.letters.send(letter, tries),
@@ -117,7 +119,7 @@ impl Runner {
                     self.notes.left(fence, unsent);
                     goes_on = false;
                 }
-                request => self.under_way = Some(self.requests.begin(request, self.notes.span())),
+                request => self.under_way.begin(request, &self.requests, &self.notes),
             }
         }
         goes_on
@@ -136,14 +138,6 @@ impl Task for PartitionWorker {
             input = runner.next().await;
         }
     }
-}
-
-/// The answer of the request that is under way; pending while there is none. Cancel safe.
-async fn answer(under_way: &mut Option<BoxFuture<'static, Input>>) -> Input {
-    let Some(request) = under_way else { return std::future::pending().await };
-    let input = request.await;
-    *under_way = None;
-    input
 }
 
 /// Completes when the clock's monotonic time is `at`.

@@ -11,11 +11,11 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use tally_core::batch::{Batch, BatchLimits, Taken};
-use tally_core::consume::{Consume, Effect, Input, Setup};
+use tally_core::consume::{Consume, Effect, Input, LanePolicy, Setup};
 use tally_core::definitions::Definitions;
 use tally_core::event::{KeyScheme, Routing, decode};
 use tally_core::fence::{Commit, Fence, Log, Offset, Partition, TopicId};
-use tally_core::ids::ShardCount;
+use tally_core::ids::{Lane, LaneCount, ShardCount};
 use tally_core::ports::log::Records;
 use tally_core::time::{Now, UnixMillis};
 
@@ -75,14 +75,20 @@ fn bare_loop(runs: &[Arc<Records>]) -> usize {
 /// The machine with a store that takes everything at once.
 fn machine(runs: &[Arc<Records>]) -> usize {
     let partition = Partition { topic: "likes".into(), index: 0 };
-    let setup = Setup { partition, limits: limits(), key: KeyScheme::Post, shards: ShardCount::DEFAULT };
+    let setup = Setup {
+        partition,
+        limits: limits(),
+        key: KeyScheme::Post,
+        shards: ShardCount::DEFAULT,
+        lanes: LanePolicy::Pinned(LaneCount::ONE),
+    };
     let (mut machine, mut effects, mut rows) = (Consume::new(setup), Vec::new(), 0);
     let topic = TopicId("id".into());
     let fence = Fence::new(Offset(0), 0, topic.clone());
     let log = Log { topic, start: Offset(0), end: Offset(EVENTS as u64) };
     for input in [
         Input::Assigned,
-        Input::Fence(Ok(Some(fence))),
+        Input::Fence(Ok(Some(fence.into()))),
         Input::Log(Ok(log)),
         Input::Partitions(Ok(1)),
         Input::Started(Ok(())),
@@ -104,7 +110,7 @@ fn drive(machine: &mut Consume, input: Input, effects: &mut Vec<Effect>, rows: &
         for effect in effects.drain(..) {
             if let Effect::Commit(transaction) = effect {
                 *rows += black_box(transaction.batch.changes()).len();
-                next = Some(Input::Committed(Commit::Done));
+                next = Some(Input::Committed(Lane::FIRST, Commit::Done));
             }
         }
     }

@@ -44,6 +44,10 @@ pub enum Trigger {
     Age,
     /// A record behind it needs a definition that is not in force.
     Definitions,
+    /// The partition is about to have more lanes or fewer.
+    Lanes,
+    /// It is empty, and its lane's fence is far behind what was read.
+    Follow,
     /// The partition is left.
     Shutdown,
 }
@@ -56,6 +60,8 @@ impl Trigger {
             Self::Bytes => "bytes",
             Self::Age => "age",
             Self::Definitions => "definitions",
+            Self::Lanes => "lanes",
+            Self::Follow => "follow",
             Self::Shutdown => "shutdown",
         }
     }
@@ -178,6 +184,11 @@ impl Batch {
         self.opened.map(|opened| opened.saturating_add(self.limits.age))
     }
 
+    /// Whether it takes another record, whatever that is.
+    pub fn has_room(&self) -> bool {
+        self.taken.rows.len() < self.limits.rows && self.bytes < self.limits.bytes && !self.full
+    }
+
     /// Whether no record was taken, so that not even the fence has to move.
     pub fn is_empty(&self) -> bool {
         self.opened.is_none()
@@ -191,9 +202,15 @@ impl Batch {
     /// Takes out what waits, and leaves an empty batch that starts where this one ends. `None` while a dead letter is not
     /// acknowledged: the fence must not pass a record that is neither applied nor stored as a dead letter.
     pub fn seal(&mut self) -> Option<SealedBatch> {
+        self.seal_to(self.taken.to)
+    }
+
+    /// The same, where everything up to `to` that is not in it belongs to others: it ends there.
+    pub fn seal_to(&mut self, to: Offset) -> Option<SealedBatch> {
         if !self.unacknowledged.is_empty() {
             return None;
         }
+        self.taken.to = self.taken.to.max(to);
         let next = SealedBatch::starting(self.taken.to, self.limits.rows);
         self.index.0.clear();
         self.bytes = 0;

@@ -6,12 +6,15 @@
 //! 1. The stored fence is read before the log, and reading starts at the fence.
 //! 2. Records gather into a batch until it is due. A record that is no event gets a dead letter, and the batch is not
 //!    sealed before every dead letter in it is acknowledged.
-//! 3. One transaction is under way at a time. It moves the fence and changes the rows, or does neither.
+//! 3. A partition has one lane or several, each with a fence of its own. An event's lane follows from what it is about; what is
+//!    no event goes through lane 0. A lane has one transaction under way at a time. It moves the lane's fence and changes the
+//!    rows, or does neither. How far the partition is, is how far its least lane is.
 //! 4. A refusal for conflict or throttling alone means that nothing happened: the same transaction is sent again. After an
 //!    unknown outcome, or a refusal that says that the fence has moved, the fence is read again.
 //! 5. A row that the table does not take is found by halving the batch; its record becomes a dead letter.
-//! 6. Records are decoded by the definitions that the fence states. One whose action none of them has makes the deployment's
-//!    list be read; if the list has it, the batch before it is written, the fence is made to state the list, and is read again.
+//! 6. Records are decoded by the definitions that the fence states. One whose action none of them has stops all lanes and makes the
+//!    deployment's list be read. More definitions, and more lanes or fewer, are taken where all lanes have come to one offset: in
+//!    one transaction over all fences, behind which they are read again.
 //! 7. What a partition has added to a sum stands in its cell under a condition of its own. A cell ahead of a fence that was not
 //!    moved back by its own command is an alarm.
 //! 8. A fence may be moved by an operator. A partition that writes learns that from its next write; one that has written nothing
@@ -19,14 +22,18 @@
 //! 9. A log that does not fit the fence, and a store that refuses for good, make the partition stand still with an alarm;
 //!    so does one that refuses record after record.
 
+mod chain;
+mod change;
 mod effect;
-mod lane;
 mod learning;
 mod letters;
 mod load;
 mod outcome;
+mod pace;
 mod reading;
+mod runs;
 mod write;
+mod writing;
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -34,11 +41,12 @@ use std::time::Duration;
 pub use effect::{Cause, Effect, Halt, Input, Leave, Look, Misrouted, Note, Replacing, Transaction};
 pub use letters::Letter;
 pub use load::CALLS;
+pub use pace::LanePolicy;
 
 use crate::batch::BatchLimits;
 use crate::definitions::Definitions;
 use crate::event::KeyScheme;
-use crate::fence::{self, Alarm, Fence, Load, Offset, Partition};
+use crate::fence::{self, Alarm, Fence, Offset, Partition};
 use crate::ids::ShardCount;
 use crate::ports::log::Record;
 use crate::time::Now;
@@ -67,13 +75,16 @@ pub struct Setup {
     pub key: KeyScheme,
     /// How many shards a post's rows have.
     pub shards: ShardCount,
+    /// What decides how many lanes the partition has.
+    pub lanes: LanePolicy,
 }
 
 /// The machine of one partition, from its assignment until it is left.
 ///
 /// Its runner calls [`step`](Self::step) with what happened, carries out the effects, and while [`reads`](Self::reads)
-/// holds also asks for records. At most one of the requests that have an answer is under way at a time, dead letters
-/// apart; an answer that is not waited for changes nothing. Records are the exception: behind [`Effect::StartAt`] none may be
+/// holds also asks for records. Of the requests that have an answer each lane has at most one under way at a time, and so has the
+/// partition, dead letters apart; behind [`Note::Loading`] none of before is waited for. An answer that is not waited for changes
+/// nothing. Records are the exception: behind [`Effect::StartAt`] none may be
 /// handed in that were read from an earlier position.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Consume {
@@ -133,16 +144,21 @@ impl Consume {
         match input {
             Input::Assigned if self.phase == Phase::New => self.load(Cause::Assigned, effects),
             Input::Leave(leave) => self.leave(leave, now, effects),
-            Input::Looked(look) => self.looked(look, now, effects),
+            Input::Looked(look) => self.looked(&look, now, effects),
             Input::Woke => self.woke(now, effects),
-            Input::Waited => self.waited(now, effects),
+            Input::Waited(None) => self.waited(now, effects),
+            Input::Waited(Some(lane)) => {
+                self.reading(now, effects, |reading, context| reading.waited_in(lane, context));
+            }
             Input::LetterStored(letter) => self.letter_stored(&letter, now, effects),
             Input::LetterRefused(letter) => self.letters.refused(letter, effects),
             Input::Records(records) => self.reading(now, effects, |reading, context| reading.read(records, context)),
-            Input::Committed(commit) => {
-                self.reading(now, effects, |reading, context| reading.committed(&commit, context));
+            Input::Committed(lane, commit) => {
+                self.reading(now, effects, |reading, context| reading.committed(lane, &commit, context));
             }
-            Input::Cells(reached) => self.reading(now, effects, |reading, context| reading.cells(reached, context)),
+            Input::Cells(lane, reached) => {
+                self.reading(now, effects, |reading, context| reading.cells(lane, reached, context));
+            }
             Input::Definitions(list) if self.is_reading() => {
                 self.reading(now, effects, |reading, context| reading.defined(list, context));
             }
@@ -158,7 +174,7 @@ impl Consume {
 
     /// Whether the next records are wanted.
     pub fn reads(&self) -> bool {
-        matches!(&self.phase, Phase::Reading(reading) if reading.reads())
+        matches!(&self.phase, Phase::Reading(reading) if reading.reads() && !self.doubted && !self.leaving)
     }
 
     fn is_reading(&self) -> bool {
@@ -176,13 +192,14 @@ impl Consume {
             return None;
         }
         let due = if let Phase::Reading(reading) = &self.phase { reading.due_at() } else { None };
+        let due = due.filter(|_| !self.doubted);
         [due, self.deadline].into_iter().flatten().min()
     }
 
     /// The records read from `from` up to `to`, as far as they are still held.
     pub fn records(&self, from: Offset, to: Offset) -> impl Iterator<Item = Record<'_>> {
         let reading = if let Phase::Reading(reading) = &self.phase { Some(reading) } else { None };
-        let runs = reading.into_iter().flat_map(|reading| &reading.runs);
+        let runs = reading.into_iter().flat_map(|reading| reading.runs.iter());
         runs.flat_map(move |run| run.between(from, to))
     }
 
@@ -195,9 +212,9 @@ impl Consume {
 
     fn loading(&mut self, answer: Input, now: Duration, effects: &mut Vec<Effect>) {
         let Phase::Loading(loading) = &mut self.phase else { return };
-        if let (Input::Fence(Ok(Some(fence))), Some((seen, _))) = (&answer, &self.ahead) {
+        if let (Input::Fence(Ok(Some(fences))), Some((seen, _))) = (&answer, &self.ahead) {
             // The cell was read first, so a fence that has not moved since was behind it all along.
-            let confirmed = fence == seen;
+            let confirmed = fences.get(seen.lane) == Some(seen);
             let ahead = self.ahead.take().filter(|_| confirmed);
             if let Some((_, alarm)) = ahead {
                 self.fruitless = Some(0);
@@ -206,12 +223,12 @@ impl Consume {
         }
         match loading.answered(answer, &self.setup.partition, effects) {
             Loaded::NotYet => {}
-            Loaded::From(fence, definitions, partitions) => {
-                self.letters.prune(&fence);
+            Loaded::From(fences, definitions, partitions) => {
+                self.letters.prune(fences.least());
                 // At once, although nothing is done yet: what is told is marked as this deployment's.
-                effects.push(Effect::TellKafka(fence.offset));
-                effects.push(Effect::Note(Note::Reading(fence.clone())));
-                let reading = Reading::new(&self.setup, fence, definitions, partitions, now);
+                effects.push(Effect::TellKafka(fences.least().offset));
+                effects.push(Effect::Note(Note::Reading(fences.clone())));
+                let reading = Reading::new(&self.setup, &fences, definitions, partitions, now);
                 self.phase = Phase::Reading(Box::new(reading));
             }
             Loaded::Halt(halt) => {
@@ -275,7 +292,7 @@ impl Consume {
             Some(attempt) => {
                 self.fruitless = Some(attempt.saturating_add(1));
                 self.phase = Phase::Resting(cause);
-                effects.push(Effect::BackOff { attempt });
+                effects.push(Effect::BackOff { lane: None, attempt });
             }
         }
     }
@@ -332,7 +349,7 @@ impl Consume {
         match std::mem::replace(&mut self.phase, Phase::Left) {
             Phase::Left => {}
             Phase::Reading(reading) => {
-                let fence = reading.lane.offset();
+                let fence = reading.least().offset;
                 effects.push(Effect::TellKafka(fence));
                 effects.push(Effect::Left { fence: Some(fence), unsent: reading.has_unsent() });
             }
@@ -342,10 +359,10 @@ impl Consume {
 
     /// A look at the log beside the running reader: a topic that grew, was created again or has lost records is noticed
     /// although nothing says so.
-    fn looked(&mut self, look: Look, now: Duration, effects: &mut Vec<Effect>) {
+    fn looked(&mut self, look: &Look, now: Duration, effects: &mut Vec<Effect>) {
         let Phase::Reading(reading) = &mut self.phase else { return };
         reading.partitions = look.partitions;
-        if let Load::Halt(_) = fence::load(Some(look.fence), &look.log) {
+        if fence::unfit(&look.fence.topic, look.fence.offset, look.furthest, &look.log).is_some() {
             self.doubted = true;
             self.reading(now, effects, Reading::gather);
         }

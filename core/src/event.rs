@@ -17,7 +17,7 @@ pub use encode::{Said, encode};
 pub use rejection::{Field, Rejection};
 pub use routing::{KeyScheme, Routing, UnknownKeyScheme, partition_of};
 
-use crate::ids::{CounterName, PostId, UserId};
+use crate::ids::{CounterId, CounterName, Lane, LaneCount, PostId, UserId};
 use crate::time::UnixMillis;
 
 /// The largest event value, in bytes.
@@ -64,6 +64,15 @@ impl Event<'_> {
         match &self.deed {
             Deed::Member { id, .. } => Some(id),
             Deed::Amount(_) => None,
+        }
+    }
+
+    /// Which of so many lanes of its partition it goes through: a member's own, or its sum's.
+    pub fn lane(&self, lanes: LaneCount) -> Lane {
+        match self.member() {
+            _ if lanes == LaneCount::ONE => Lane::FIRST,
+            Some(member) => lanes.lane_of_member(member),
+            None => lanes.lane_of_sum(&CounterId { post: PostId::checked(&self.subject), name: self.counter.clone() }),
         }
     }
 }

@@ -7,7 +7,11 @@ use std::fmt;
 
 use thiserror::Error;
 
-use crate::ids::CounterId;
+mod fences;
+
+pub use fences::{Fences, Torn, least_of_each};
+
+use crate::ids::{CounterId, Lane, LaneCount};
 
 /// A record's place in its Kafka partition.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -50,10 +54,12 @@ impl fmt::Display for TopicId {
     }
 }
 
-/// The stored fence: rows equal the fold of the partition's events before `offset`.
+/// The stored fence of one lane: the rows of the lane's members equal the fold of the lane's events before `offset`.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Fence {
-    /// The first event not yet in the rows.
+    /// Whose it is.
+    pub lane: Lane,
+    /// The lane's first event not yet in the rows.
     pub offset: Offset,
     /// Raised by each change of what the rows' keys depend on, and by each reset: a writer that knows an older value is
     /// refused.
@@ -64,9 +70,11 @@ pub struct Fence {
     pub terms: Terms,
 }
 
-/// What a partition is read by. A fence that states none of it has the least of each.
+/// What a partition is read by, in all its lanes. A fence that states none of it has the least of each.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Terms {
+    /// How many lanes the partition has.
+    pub lanes: LaneCount,
     /// How many of the deployment's definitions are in force; 0: likes alone.
     pub defs: u32,
     /// Raised when offsets begin anew: what a cell has from before is no sign that an event was counted.
@@ -97,9 +105,9 @@ impl Reached {
 }
 
 impl Fence {
-    /// A fence that states no terms.
+    /// The fence of a partition of one lane that states no terms.
     pub fn new(offset: Offset, cfg: u64, topic: TopicId) -> Self {
-        Self { offset, cfg, topic, terms: Terms::default() }
+        Self { lane: Lane::FIRST, offset, cfg, topic, terms: Terms::default() }
     }
 
     /// Whether events at the fence may be in cells already.
@@ -123,8 +131,8 @@ pub struct Log {
 pub enum Load {
     /// There is no fence: create the [`first`] if there still is none, then read it.
     Create,
-    /// Read from the fence's offset.
-    Resume(Fence),
+    /// Read from the least lane's offset.
+    Resume(Fences),
     /// Leave the partition alone and raise the alarm. A fence is never reset but by an operator.
     Halt(Alarm),
 }
@@ -166,16 +174,24 @@ impl Alarm {
 
 /// Decides where a partition is read from. `stored` has to be read before `log`: a log read first may be that of an
 /// earlier topic.
-pub fn load(stored: Option<Fence>, log: &Log) -> Load {
-    let Some(fence) = stored else { return Load::Create };
-    if fence.topic != log.topic {
-        Load::Halt(Alarm::TopicReplaced { expected: fence.topic, found: log.topic.clone() })
-    } else if fence.offset < log.start {
-        Load::Halt(Alarm::LogTruncated { fence: fence.offset, start: log.start })
-    } else if fence.offset > log.end {
-        Load::Halt(Alarm::BeyondLog { fence: fence.offset, end: log.end })
+pub fn load(stored: Option<Fences>, log: &Log) -> Load {
+    let Some(fences) = stored else { return Load::Create };
+    match unfit(fences.topic(), fences.least().offset, fences.furthest(), log) {
+        Some(alarm) => Load::Halt(alarm),
+        None => Load::Resume(fences),
+    }
+}
+
+/// What is wrong with a partition whose lanes are between `least` and `furthest`, if `log` is what there is to read.
+pub fn unfit(topic: &TopicId, least: Offset, furthest: Offset, log: &Log) -> Option<Alarm> {
+    if *topic != log.topic {
+        Some(Alarm::TopicReplaced { expected: topic.clone(), found: log.topic.clone() })
+    } else if least < log.start {
+        Some(Alarm::LogTruncated { fence: least, start: log.start })
+    } else if furthest > log.end {
+        Some(Alarm::BeyondLog { fence: furthest, end: log.end })
     } else {
-        Load::Resume(fence)
+        None
     }
 }
 
@@ -318,21 +334,21 @@ mod tests {
     fn an_added_partition_begins_with_its_first_record_and_one_that_is_gone_is_an_alarm() {
         let added = first(&log("t1", 5, 9), 12, 12);
         assert_eq!(added.offset, Offset(0));
-        let Load::Halt(alarm) = load(Some(added.clone()), &log("t1", 5, 9)) else { panic!() };
+        let Load::Halt(alarm) = load(Some(added.clone().into()), &log("t1", 5, 9)) else { panic!() };
         assert_eq!(alarm.to_string(), "the fence is at 0, but the log starts at 5: 5 events were deleted unread");
-        assert_eq!(load(Some(added.clone()), &log("t1", 0, 9)), Load::Resume(added));
+        assert_eq!(load(Some(added.clone().into()), &log("t1", 0, 9)), Load::Resume(added.into()));
     }
 
     #[test]
     fn reading_goes_on_at_the_fence_and_nowhere_else() {
         for offset in [5, 7, 9] {
-            assert_eq!(load(Some(fence(offset)), &log("t1", 5, 9)), Load::Resume(fence(offset)));
+            assert_eq!(load(Some(fence(offset).into()), &log("t1", 5, 9)), Load::Resume(fence(offset).into()));
         }
     }
 
     #[test]
     fn a_log_the_fence_does_not_fit_halts_the_partition() {
-        let alarm = |log: &Log, offset| match load(Some(fence(offset)), log) {
+        let alarm = |log: &Log, offset| match load(Some(fence(offset).into()), log) {
             Load::Halt(alarm) => alarm.name(),
             other => panic!("{other:?}"),
         };
@@ -349,7 +365,8 @@ mod tests {
         assert_eq!(moved, fence(8));
         let other_cfg = Fence { cfg: 4, ..fence(5) };
         let other_topic = Fence { topic: TopicId("t2".into()), ..fence(5) };
-        for stored in [None, Some(&moved), Some(&other_cfg), Some(&other_topic)] {
+        let other_lane = Fence { lane: Lane::new(1).unwrap(), ..fence(5) };
+        for stored in [None, Some(&moved), Some(&other_cfg), Some(&other_topic), Some(&other_lane)] {
             assert!(!advance.admitted_by(stored), "{stored:?}");
         }
     }

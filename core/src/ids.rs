@@ -4,6 +4,7 @@
 
 mod cache_key;
 mod counter;
+mod lane;
 mod member;
 mod reserved;
 mod row_key;
@@ -14,6 +15,7 @@ mod text;
 
 pub use cache_key::CachePrefix;
 pub use counter::{BadCounterId, BadCounterName, CounterId, CounterKind, CounterName};
+pub use lane::{Lane, LaneCount};
 pub use member::MemberKey;
 pub use reserved::{RESERVED, ReservedKey};
 pub use row_key::{BadRowKey, RowKey};

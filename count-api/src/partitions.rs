@@ -90,7 +90,7 @@ async fn lags(reader: &dyn TopicReader, fences: Option<&dyn FencedRows>) -> Outc
     let logs = reader.logs().await?;
     let Some(fences) = fences else { return Ok(vec![0; logs.len()]) };
     let lags = logs.iter().map(async |(partition, log)| {
-        let done = fences.fence(partition).await?.map_or(log.start, |fence| fence.offset);
+        let done = fences.lanes(partition).await?.map_or(log.start, |fences| fences.least().offset);
         Ok(log.end.0.saturating_sub(done.0))
     });
     try_join_all(lags).await

@@ -7,6 +7,7 @@ use std::time::Duration;
 use anyhow::Context;
 use tally_core::definitions::{Definitions, Entry};
 use tally_core::event::partition_of;
+use tally_core::fence::least_of_each;
 use tally_core::ids::{CounterId, CounterKind, CounterName, PostId, Shard, ShardCount};
 use tally_core::ports::log::Outgoing;
 use tally_core::ports::{Counts as _, DeploymentConfig as _, FencedRows as _, TopicReader as _};
@@ -196,8 +197,8 @@ impl Run {
     /// How many records wait in each partition.
     async fn lags(&self) -> anyhow::Result<Vec<u64>> {
         let logs = self.pipeline.broker.reader("observer", TOPIC).logs().await?;
-        let fences = self.pipeline.fences.fences(TOPIC).await?;
-        let done = |index| fences.iter().find(|(at, _)| at.index == index).map_or(0, |(_, fence)| fence.offset.0);
+        let done = least_of_each(&self.pipeline.fences.fences(TOPIC).await?);
+        let done = |index| done.get(&index).map_or(0, |offset| offset.0);
         Ok(logs.into_iter().map(|(partition, log)| log.end.0.saturating_sub(done(partition.index))).collect())
     }
 }

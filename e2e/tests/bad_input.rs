@@ -16,7 +16,7 @@ use serde::Deserialize;
 use tally_adapters::dynamodb::{Checkpoints, Connection, Likes, Rows, Settings, ensure_tables};
 use tally_adapters::kafka;
 use tally_consumer as consumer;
-use tally_core::fence::Offset;
+use tally_core::fence::{Offset, least_of_each};
 use tally_core::ids::ShardCount;
 use tally_core::ports::log::{Header, Outgoing};
 use tally_core::ports::{FencedRows, Producer, Rows as _, Segment, TopicReader};
@@ -85,7 +85,7 @@ async fn every_event_is_applied_or_a_dead_letter_for_its_reason() {
     loop {
         let fences = likes.fences("likes").await.unwrap();
         let reached: BTreeMap<u32, u64> =
-            fences.into_iter().map(|(partition, fence)| (partition.index, fence.offset.0)).collect();
+            least_of_each(&fences).into_iter().map(|(index, offset)| (index, offset.0)).collect();
         if sent.keys().all(|(partition, offset)| reached.get(partition).is_some_and(|fence| fence > offset)) {
             break;
         }

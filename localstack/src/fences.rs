@@ -4,6 +4,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use tally_core::fence::least_of_each;
 use tally_core::ports::FencedRows;
 use tally_service::{Stop, Task};
 
@@ -19,8 +20,8 @@ impl FollowFences {
     async fn look(&self) {
         // Where they cannot be read now, writers wait until the next look.
         let Ok(fences) = self.0.engines.store.fences.fences(TOPIC).await else { return };
-        for (partition, fence) in &fences {
-            self.0.gate.passed(partition.index, fence.offset);
+        for (index, offset) in least_of_each(&fences) {
+            self.0.gate.passed(index, offset);
         }
         self.0.sums.seen(TOPIC, &self.0.gate.lags());
     }

@@ -57,6 +57,7 @@ const OF_PROGRAMS: &[&str] = &[
     "TALLY_KEY",
     "TALLY_KEY_READ_UNITS",
     "TALLY_KEY_WRITE_UNITS",
+    "TALLY_LANES",
     "TALLY_LEASE",
     "TALLY_LINGER",
     "TALLY_LISTEN",

@@ -8,6 +8,7 @@ use std::error::Error;
 
 use aws_sdk_dynamodb::error::{ProvideErrorMetadata, SdkError};
 use aws_sdk_dynamodb::operation::transact_write_items::{TransactWriteItemsError, TransactWriteItemsOutput};
+use aws_sdk_dynamodb::operation::update_item::{UpdateItemError, UpdateItemOutput};
 use aws_sdk_dynamodb::types::CancellationReason;
 use tally_core::fault::Fault;
 use tally_core::fence::{Commit, Refused};
@@ -92,7 +93,23 @@ pub(super) fn commit(
     if let Some(TransactWriteItemsError::TransactionCanceledException(cancelled)) = error.as_service_error() {
         return Commit::Cancelled(cancelled.cancellation_reasons().iter().map(refused).collect());
     }
-    match fault(what, &error) {
+    of_fault(fault(what, &error))
+}
+
+/// What became of a fence's move that is no transaction: nothing else changes by it. What holds of [`commit`] holds of it.
+pub(super) fn commit_alone(what: &str, result: Result<UpdateItemOutput, SdkError<UpdateItemError>>) -> Commit {
+    let Err(error) = result else { return Commit::Done };
+    if is_refused(&error) {
+        return Commit::Cancelled(vec![Refused::Condition]);
+    }
+    if error.code() == Some("TransactionConflictException") {
+        return Commit::Cancelled(vec![Refused::Conflict]);
+    }
+    of_fault(fault(what, &error))
+}
+
+fn of_fault(fault: Fault) -> Commit {
+    match fault {
         Fault::Transient(message) => Commit::Unknown(message),
         Fault::Throttled(_) => Commit::Cancelled(vec![Refused::Throttled]),
         Fault::Poison(message) => Commit::Invalid(message),

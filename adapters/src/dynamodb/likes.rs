@@ -12,14 +12,16 @@ pub use markers::Markers;
 pub use rows::Rows;
 
 use async_trait::async_trait;
-use aws_sdk_dynamodb::types::{AttributeValue, Delete, Put, TransactWriteItem};
+use aws_sdk_dynamodb::types::{AttributeValue, Delete, Get, Put, TransactGetItem, TransactWriteItem};
 use tally_core::batch::{BatchLimits, Change};
-use tally_core::fence::{Advance, Commit, Fence, Partition, Reached};
-use tally_core::ids::{CounterId, ShardCount};
+use tally_core::fault::Fault;
+use tally_core::fence::{Advance, Commit, Fence, Fences, Partition, Reached};
+use tally_core::ids::{CounterId, Lane, LaneCount, ShardCount};
 use tally_core::ports::{FencedRows, Outcome};
 
+use self::fence::Moved;
 use super::connection::Connection;
-use super::fault::{Cancelled, cancelled, commit, fault, unless_refused};
+use super::fault::{Cancelled, cancelled, commit, commit_alone, fault, unless_refused};
 use super::item::{Item, Reader, item, number, text};
 use super::names::{PK, checkpoints, likes};
 
@@ -42,6 +44,47 @@ impl Likes {
         let get = self.connection.client.get_item().table_name(table).set_key(Some(fence::topic_key(topic)));
         let reply = get.consistent_read(true).send().await.map_err(|error| fault(table, &error))?;
         reply.item().map(|found| Reader::new(table, found).required_number(checkpoints::PARTITIONS)).transpose()
+    }
+
+    /// The fences of so many lanes, of one moment. Where lanes change meanwhile they do not fit, and are read again.
+    async fn together(&self, partition: &Partition, lanes: LaneCount) -> Outcome<Fences> {
+        let table = &self.connection.tables.checkpoints;
+        let get = |lane| {
+            let get = Get::builder().table_name(table).set_key(Some(fence::key(partition, lane)));
+            TransactGetItem::builder().get(get.build().expect("table and key are set")).build()
+        };
+        let items = lanes.all().map(get).collect();
+        let sent = self.connection.client.transact_get_items().set_transact_items(Some(items)).send().await;
+        let reply = sent.map_err(|error| fault(table, &error))?;
+        let mut fences = Vec::with_capacity(lanes.get());
+        for (lane, found) in lanes.all().zip(reply.responses()) {
+            let Some(found) = found.item() else { break };
+            fences.push(fence::decode(&Reader::new(table, found), lane)?);
+        }
+        match fences.first() {
+            Some(first) if first.terms.lanes == lanes => Fences::together(fences)
+                .map_err(|torn| Fault::Fatal(format!("table {table}: the fences of {partition}: {torn}"))),
+            _ => Err(Fault::Transient(format!("table {table}: the lanes of {partition} changed while they were read"))),
+        }
+    }
+
+    /// A lane that has nothing to write follows the others: its fence alone, for half of what a transaction costs.
+    async fn follow(&self, partition: &Partition, advance: &Advance) -> Commit {
+        let table = &self.connection.tables.checkpoints;
+        let Moved { update, condition, names, values } = fence::moved(&advance.from, &advance.reached());
+        let sent = self
+            .connection
+            .client
+            .update_item()
+            .table_name(table)
+            .set_key(Some(fence::key(partition, advance.from.lane)))
+            .update_expression(update)
+            .condition_expression(condition)
+            .set_expression_attribute_names(names)
+            .set_expression_attribute_values(values)
+            .send()
+            .await;
+        commit_alone(table, sent)
     }
 
     /// A change of one row: a member's is absolute, a cell's is under a condition of its own.
@@ -79,9 +122,15 @@ fn row_key(pk: String, user: AttributeValue) -> Item {
 impl FencedRows for Likes {
     async fn fence(&self, partition: &Partition) -> Outcome<Option<Fence>> {
         let table = &self.connection.tables.checkpoints;
-        let get = self.connection.client.get_item().table_name(table).set_key(Some(fence::key(partition)));
+        let get = self.connection.client.get_item().table_name(table).set_key(Some(fence::key(partition, Lane::FIRST)));
         let reply = get.consistent_read(true).send().await.map_err(|error| fault(table, &error))?;
-        reply.item().map(|found| fence::decode(&Reader::new(table, found))).transpose()
+        reply.item().map(|found| fence::decode(&Reader::new(table, found), Lane::FIRST)).transpose()
+    }
+
+    async fn lanes(&self, partition: &Partition) -> Outcome<Option<Fences>> {
+        let Some(first) = self.fence(partition).await? else { return Ok(None) };
+        let lanes = first.terms.lanes;
+        if lanes == LaneCount::ONE { Ok(Some(first.into())) } else { self.together(partition, lanes).await.map(Some) }
     }
 
     /// Safe to repeat: put only where nothing stands.
@@ -121,6 +170,9 @@ impl FencedRows for Likes {
         if changes.len() > BatchLimits::MAX_ROWS {
             return Commit::Invalid(format!("{} rows in one transaction", changes.len()));
         }
+        if changes.is_empty() && advance.from.terms.lanes > LaneCount::ONE {
+            return self.follow(partition, advance).await;
+        }
         let tables = &self.connection.tables;
         let fence = fence::advance(&tables.checkpoints, partition, &advance.from, &advance.reached());
         let items =
@@ -134,19 +186,19 @@ impl FencedRows for Likes {
         let found = super::checkpoints::under(&self.connection, &fence::prefix(topic)).await?;
         let fences = found.iter().map(|(rest, found)| {
             let reader = Reader::new(table, found);
-            let index = rest.parse().map_err(|error| reader.malformed(checkpoints::ID, error))?;
-            Ok((Partition { topic: topic.into(), index }, fence::decode(&reader)?))
+            let place = fence::place(rest);
+            let (index, lane) = place.ok_or_else(|| reader.malformed(checkpoints::ID, "no partition's"))?;
+            Ok((Partition { topic: topic.into(), index }, fence::decode(&reader, lane)?))
         });
         let mut fences = fences.collect::<Outcome<Vec<_>>>()?;
-        fences.sort_by_key(|(partition, _)| partition.index);
+        fences.sort_by_key(|(partition, fence)| (partition.index, fence.lane));
         Ok(fences)
     }
 
     /// Safe to repeat: `cfg` moves, so the condition holds once; a repetition after a success answers `false`.
-    async fn reset_fence(&self, partition: &Partition, seen: &Fence, to: &Fence) -> Outcome<bool> {
+    async fn replace_fences(&self, partition: &Partition, seen: &Fences, to: &Fences) -> Outcome<bool> {
         let table = &self.connection.tables.checkpoints;
-        let replaced = Fence { cfg: seen.cfg + 1, ..to.clone() };
-        let items = vec![fence::advance(table, partition, seen, &replaced)];
+        let items = fence::replace(table, partition, seen, &to.raised_above(seen));
         let sent = self.connection.client.transact_write_items().set_transact_items(Some(items)).send().await;
         match sent.map_err(|error| cancelled(table, &error)) {
             Ok(_) => Ok(true),

@@ -84,6 +84,7 @@ pub(super) mod checkpoints {
     pub(in crate::dynamodb) const OFFSET: &str = "offset";
     pub(in crate::dynamodb) const CFG: &str = "cfg";
     pub(in crate::dynamodb) const TOPIC_ID: &str = "topic_id";
+    pub(in crate::dynamodb) const LANES: &str = "lanes";
     pub(in crate::dynamodb) const DEFS: &str = "defs";
     pub(in crate::dynamodb) const GENERATION: &str = "gen";
     pub(in crate::dynamodb) const REDO: &str = "redo";

@@ -6,7 +6,7 @@ use tally_core::batch::Change;
 use tally_core::counter::{Counter, Update};
 use tally_core::definitions::Definitions;
 use tally_core::fault::Fault;
-use tally_core::fence::{Advance, Commit, Fence, Partition, Reached};
+use tally_core::fence::{Advance, Commit, Fence, Fences, Partition, Reached};
 use tally_core::format::Format;
 use tally_core::ids::{
     CounterId, MemberKey, Ordinal, RowKey, Sequence, ShardCount, StreamLabel, StreamShardId, UserId,
@@ -40,6 +40,10 @@ impl<P: FencedRows> FencedRows for Faulty<P> {
         self.call("fence", self.port.fence(partition)).await
     }
 
+    async fn lanes(&self, partition: &Partition) -> Outcome<Option<Fences>> {
+        self.call("lanes", self.port.lanes(partition)).await
+    }
+
     async fn first_seen(&self, topic: &str, partitions: u32) -> Outcome<u32> {
         self.call("first_seen", self.port.first_seen(topic, partitions)).await
     }
@@ -60,8 +64,8 @@ impl<P: FencedRows> FencedRows for Faulty<P> {
         self.call("fences", self.port.fences(topic)).await
     }
 
-    async fn reset_fence(&self, partition: &Partition, seen: &Fence, to: &Fence) -> Outcome<bool> {
-        self.call("reset_fence", self.port.reset_fence(partition, seen, to)).await
+    async fn replace_fences(&self, partition: &Partition, seen: &Fences, to: &Fences) -> Outcome<bool> {
+        self.call("replace_fences", self.port.replace_fences(partition, seen, to)).await
     }
 }
 

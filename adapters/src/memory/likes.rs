@@ -6,9 +6,10 @@ use std::collections::BTreeMap;
 
 use async_trait::async_trait;
 use tally_core::batch::{BatchLimits, Change};
-use tally_core::fence::{Advance, Commit, Fence, Partition, Reached, Refused};
+use tally_core::fault::Fault;
+use tally_core::fence::{Advance, Commit, Fence, Fences, Partition, Reached, Refused};
 use tally_core::homes::CounterMap;
-use tally_core::ids::{CounterId, MemberKey, ReservedKey, RowKey, ShardCount, UserId};
+use tally_core::ids::{CounterId, Lane, MemberKey, ReservedKey, RowKey, ShardCount, UserId};
 use tally_core::ports::{
     Cursor, FencedRows, Like, MarkerPut, Markers as MarkersPort, Outcome, Page, Rows as RowsPort, ScannedRow, Segment,
 };
@@ -30,11 +31,23 @@ pub struct Likes {
 
 #[derive(Debug, Default)]
 pub(super) struct Tables {
-    fences: BTreeMap<Partition, Fence>,
+    fences: BTreeMap<(Partition, Lane), Fence>,
     /// How many partitions each topic had at first.
     first_seen: BTreeMap<String, u32>,
     /// Each item under its `pk` and `user_id`.
     rows: BTreeMap<(String, String), Row>,
+}
+
+impl Tables {
+    /// The fences of a partition, in the order of its lanes.
+    fn lanes(&self, partition: &Partition) -> Vec<Fence> {
+        self.fences.iter().filter(|((of, _), _)| of == partition).map(|(_, fence)| fence.clone()).collect()
+    }
+
+    /// The fence of one lane.
+    fn lane(&self, place: &(Partition, Lane)) -> Option<Fence> {
+        self.fences.get(place).cloned()
+    }
 }
 
 /// A row, or the marker or the map that stands among rows.
@@ -159,18 +172,24 @@ impl Markers {
 #[async_trait]
 impl FencedRows for Likes {
     async fn fence(&self, partition: &Partition) -> Outcome<Option<Fence>> {
-        Ok(self.memory.state().likes.fences.get(partition).cloned())
+        Ok(self.memory.state().likes.fences.get(&(partition.clone(), Lane::FIRST)).cloned())
+    }
+
+    async fn lanes(&self, partition: &Partition) -> Outcome<Option<Fences>> {
+        let lanes = self.memory.state().likes.lanes(partition);
+        let torn = |torn| Fault::Fatal(format!("the fences of {partition}: {torn}"));
+        if lanes.is_empty() { Ok(None) } else { Fences::together(lanes).map(Some).map_err(torn) }
     }
 
     async fn first_seen(&self, topic: &str, partitions: u32) -> Outcome<u32> {
         let mut state = self.memory.state();
-        let fences = state.likes.fences.keys().filter(|fenced| *fenced.topic == *topic);
+        let fences = state.likes.fences.keys().map(|(fenced, _)| fenced).filter(|fenced| *fenced.topic == *topic);
         let seen = fences.map(|fenced| fenced.index + 1).max().unwrap_or(partitions);
         Ok(*state.likes.first_seen.entry(topic.to_owned()).or_insert(seen))
     }
 
     async fn create_fence(&self, partition: &Partition, fence: &Fence) -> Outcome<()> {
-        self.memory.state().likes.fences.entry(partition.clone()).or_insert_with(|| fence.clone());
+        self.memory.state().likes.fences.entry((partition.clone(), fence.lane)).or_insert_with(|| fence.clone());
         Ok(())
     }
 
@@ -185,7 +204,8 @@ impl FencedRows for Likes {
         }
         let now = self.memory.now();
         let mut state = self.memory.state();
-        if !advance.admitted_by(state.likes.fences.get(partition)) {
+        let place = (partition.clone(), advance.from.lane);
+        if !advance.admitted_by(state.likes.lane(&place).as_ref()) {
             let reasons = std::iter::once(Refused::Condition).chain(changes.iter().map(|_| Refused::Nothing));
             return Commit::Cancelled(reasons.collect());
         }
@@ -203,7 +223,7 @@ impl FencedRows for Likes {
         if refused.contains(&Refused::Condition) {
             return Commit::Cancelled(std::iter::once(Refused::Nothing).chain(refused).collect());
         }
-        state.likes.fences.insert(partition.clone(), advance.reached());
+        state.likes.fences.insert(place, advance.reached());
         for change in changes {
             let pk = change.row_key(partition.index, self.shards).to_string();
             match change {
@@ -227,19 +247,19 @@ impl FencedRows for Likes {
 
     async fn fences(&self, topic: &str) -> Outcome<Vec<(Partition, Fence)>> {
         let state = self.memory.state();
-        let of_topic = state.likes.fences.iter().filter(|(partition, _)| *partition.topic == *topic);
-        Ok(of_topic.map(|(partition, fence)| (partition.clone(), fence.clone())).collect())
+        let of_topic = state.likes.fences.iter().filter(|((partition, _), _)| *partition.topic == *topic);
+        Ok(of_topic.map(|((partition, _), fence)| (partition.clone(), fence.clone())).collect())
     }
 
-    async fn reset_fence(&self, partition: &Partition, seen: &Fence, to: &Fence) -> Outcome<bool> {
+    async fn replace_fences(&self, partition: &Partition, seen: &Fences, to: &Fences) -> Outcome<bool> {
         let mut state = self.memory.state();
-        match state.likes.fences.get_mut(partition).filter(|fence| **fence == *seen) {
-            Some(fence) => {
-                *fence = Fence { cfg: seen.cfg + 1, ..to.clone() };
-                Ok(true)
-            }
-            None => Ok(false),
+        let stand = seen.iter().all(|fence| state.likes.lane(&(partition.clone(), fence.lane)).as_ref() == Some(fence));
+        if stand {
+            state.likes.fences.retain(|(of, _), _| of != partition);
+            let replaced = to.raised_above(seen);
+            state.likes.fences.extend(replaced.iter().map(|fence| ((partition.clone(), fence.lane), fence.clone())));
         }
+        Ok(stand)
     }
 }
 

@@ -44,7 +44,7 @@ async fn reached(env: &Env, partition: &Partition) -> Option<Reached> {
 async fn moved(env: &Env, partition: &Partition, offset: u64, terms: Terms) -> Fence {
     let seen = env.fenced.fence(partition).await.unwrap().unwrap();
     let to = Fence { offset: Offset(offset), terms, ..seen.clone() };
-    assert_eq!(env.fenced.reset_fence(partition, &seen, &to).await, Ok(true));
+    assert_eq!(env.fenced.replace_fences(partition, &seen.clone().into(), &to.clone().into()).await, Ok(true));
     let stands = env.fenced.fence(partition).await.unwrap().unwrap();
     assert_eq!(stands, Fence { cfg: seen.cfg + 1, ..to });
     stands

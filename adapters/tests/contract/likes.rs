@@ -137,9 +137,13 @@ async fn a_reset_replaces_the_fence_that_was_seen(env: &Env) {
     }
     env.fenced.create_fence(&partition("reset-too", 1), &fence(1)).await.unwrap();
     let (partition, to) = (partition("reset", 2), Fence { topic: TopicId("t-2".into()), ..fence(0) });
-    assert_eq!(env.fenced.reset_fence(&partition, &fence(3), &to).await, Ok(false));
-    assert_eq!(env.fenced.reset_fence(&partition, &fence(2), &to).await, Ok(true));
-    assert_eq!(env.fenced.reset_fence(&partition, &fence(2), &to).await, Ok(false), "the condition holds once");
+    assert_eq!(env.fenced.replace_fences(&partition, &fence(3).into(), &to.clone().into()).await, Ok(false));
+    assert_eq!(env.fenced.replace_fences(&partition, &fence(2).into(), &to.clone().into()).await, Ok(true));
+    assert_eq!(
+        env.fenced.replace_fences(&partition, &fence(2).into(), &to.clone().into()).await,
+        Ok(false),
+        "the condition holds once"
+    );
     let fences = env.fenced.fences("reset").await.unwrap();
     let found: Vec<_> = fences.iter().map(|(partition, fence)| (partition.index, fence.offset.0, fence.cfg)).collect();
     assert_eq!(found, [(0, 0, 0), (2, 0, 1), (10, 10, 0)]);

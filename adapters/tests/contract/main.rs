@@ -18,6 +18,8 @@ mod expiry;
 #[cfg(test)]
 mod faults;
 #[cfg(test)]
+mod lanes;
+#[cfg(test)]
 mod likes;
 #[cfg(test)]
 mod maps;
@@ -45,4 +47,4 @@ macro_rules! contract {
     };
 }
 
-contract!(twin, emulator_in_process, emulator_over_http, elsewhere => [likes, cells, maps, streams, counts, checkpoints, recounts]);
+contract!(twin, emulator_in_process, emulator_over_http, elsewhere => [likes, lanes, cells, maps, streams, counts, checkpoints, recounts]);

@@ -26,7 +26,7 @@ fn definitions() -> Definitions {
 
 /// A fence that states all that one can.
 fn stating(offset: u64) -> Fence {
-    let terms = Terms { defs: 3, generation: 2, redo: Some(Offset(30)), sums_from: Offset(5) };
+    let terms = Terms { defs: 3, generation: 2, redo: Some(Offset(30)), sums_from: Offset(5), ..Terms::default() };
     Fence { terms, ..fence(offset) }
 }
 

@@ -94,13 +94,15 @@ fn views() -> Definitions {
 #[test]
 fn a_fence_moves_back_only_where_that_is_asked_for_and_says_how_far_it_may_have_been() {
     let (log, seen) = (log("t", 2, 9), Fence::new(Offset(6), 1, TopicId("t".into())));
-    let to = |to, back| moved(Reset { back, ..reset(0, to) }, &seen, &log, &views());
+    let to = |to, back| {
+        moved(Reset { back, ..reset(0, to) }, &seen.clone().into(), &log, &views()).map(|fences| fences.first().clone())
+    };
     assert_eq!(to(ResetTo::Start, false).unwrap().offset, Offset(6), "it is past the log's start");
     assert!(to(ResetTo::Offset(3), false).unwrap_err().to_string().contains("--back"));
     let back = to(ResetTo::Offset(3), true).unwrap();
     assert_eq!((back.offset, back.terms), (Offset(3), Terms { redo: Some(Offset(9)), ..Terms::default() }));
-    let further = moved(Reset { back: true, ..reset(0, ResetTo::Start) }, &back, &log, &views()).unwrap();
-    assert_eq!((further.offset, further.terms.redo), (Offset(2), Some(Offset(9))));
+    let further = moved(Reset { back: true, ..reset(0, ResetTo::Start) }, &back.into(), &log, &views()).unwrap();
+    assert_eq!((further.first().offset, further.terms().redo), (Offset(2), Some(Offset(9))));
     let stays = to(ResetTo::Offset(6), true).unwrap();
     assert_eq!(
         (stays.offset, stays.terms.redo),
@@ -114,9 +116,11 @@ fn a_fence_moves_back_only_where_that_is_asked_for_and_says_how_far_it_may_have_
 fn where_offsets_begin_anew_an_operator_says_what_becomes_of_sums() {
     let seen = Fence::new(Offset(6), 1, TopicId("t".into()));
     for log in [log("another", 0, 9), log("t", 0, 5)] {
-        let to = |sums, defined: &Definitions| moved(Reset { sums, ..reset(0, ResetTo::Start) }, &seen, &log, defined);
+        let to = |sums, defined: &Definitions| {
+            moved(Reset { sums, ..reset(0, ResetTo::Start) }, &seen.clone().into(), &log, defined)
+        };
         assert!(to(None, &views()).unwrap_err().to_string().contains("--sums skip"));
-        let terms = |sums, defined| to(sums, &defined).unwrap().terms;
+        let terms = |sums, defined| to(sums, &defined).unwrap().terms();
         let anew = Terms { generation: 1, ..Terms::default() };
         assert_eq!(terms(None, Definitions::likes_alone()), anew);
         assert_eq!(terms(Some(SumsAnew::Count), views()), anew);

@@ -25,24 +25,24 @@ fn lag_is_counted_to_the_end_of_the_log_and_timed_by_the_oldest_record_not_writt
 #[test]
 fn the_oldest_waiting_record_stands_until_the_fence_moves() {
     let progress = Progress::default();
-    progress.reached(&fence(1), None);
+    progress.reached(&fence(1), Offset(1), None);
     progress.waiting(UnixMillis(9));
     progress.waiting(UnixMillis(7));
-    progress.loaded(&fence(1));
+    progress.loaded(&fence(1).into());
     assert_eq!(progress.state().waiting, Some(UnixMillis(7)), "a fence read again has not moved");
-    progress.loaded(&fence(2));
+    progress.loaded(&fence(2).into());
     assert_eq!(progress.state().waiting, None);
 }
 
 fn look(fence_at: u64, end: u64) -> Look {
     let log = Log { topic: TopicId("t".into()), start: Offset(0), end: Offset(end) };
-    Look { fence: fence(fence_at), log, partitions: 1 }
+    Look { fence: fence(fence_at), furthest: Offset(fence_at), log, partitions: 1 }
 }
 
 #[test]
 fn a_partition_that_reads_nothing_is_behind_and_gets_older() {
     let progress = Progress::default();
-    progress.loaded(&fence(3));
+    progress.loaded(&fence(3).into());
     assert_eq!(progress.look(look(3, 8), UnixMillis(1_000)), (5, Duration::ZERO));
     assert_eq!(progress.look(look(3, 9), UnixMillis(4_000)), (6, Duration::from_secs(3)));
 }
@@ -50,13 +50,13 @@ fn a_partition_that_reads_nothing_is_behind_and_gets_older() {
 #[test]
 fn the_worker_gets_the_last_look_once_and_none_from_before_the_fence_was_read() {
     let progress = Progress::default();
-    progress.loaded(&fence(3));
+    progress.loaded(&fence(3).into());
     progress.look(look(3, 8), UnixMillis(0));
     progress.look(look(3, 9), UnixMillis(0));
     assert_eq!(progress.looked().now_or_never(), Some(look(3, 9)));
     assert_eq!(progress.looked().now_or_never(), None);
     progress.look(look(3, 9), UnixMillis(0));
-    progress.loaded(&fence(4));
+    progress.loaded(&fence(4).into());
     assert_eq!(progress.looked().now_or_never(), None);
 }
 
@@ -102,7 +102,7 @@ async fn a_broker_that_does_not_answer_delays_no_handover() {
         })
         .collect();
     let progress: Vec<_> = owned.iter().map(|log| board.enter(log)).collect();
-    progress.iter().for_each(|progress| progress.loaded(&fence(0)));
+    progress.iter().for_each(|progress| progress.loaded(&fence(0).into()));
     let meter = Meter { board, clock: Clock::starting_at(UnixMillis(0)) };
     let mut measuring = std::pin::pin!(meter.measure());
     assert!(measuring.as_mut().now_or_never().is_none(), "it waits for the first");

@@ -3,7 +3,8 @@
 use std::sync::Arc;
 
 use tally_core::consume::{Cause, Consume, Halt, Note};
-use tally_core::fence::{Fence, Offset, Partition};
+use tally_core::fence::{Offset, Partition};
+use tally_core::ids::{Lane, LaneCount};
 use tally_service::Readiness;
 use tracing::Span;
 
@@ -22,20 +23,28 @@ pub(super) struct Notes {
     cause: &'static str,
     /// The state the partition is counted in.
     state: Option<metrics::InState>,
-    /// The span of the batch that is being written.
-    flush: Span,
+    /// For each lane the span of the batch that is being written.
+    flushes: Vec<Span>,
+    /// How many lanes the partition has, as it is shown.
+    lanes: metrics::Lanes,
 }
 
 impl Notes {
     pub(super) fn new(partition: &Partition, progress: Arc<Progress>, shared: &Arc<Shared>) -> Self {
         let (shared, readiness) = (Arc::clone(shared), shared.host.readiness().clone());
         let partition = partition.clone();
-        Self { shared, partition, progress, readiness, cause: "", state: None, flush: Span::none() }
+        let flushes = vec![Span::none(); LaneCount::MAX.get()];
+        let lanes = metrics::Lanes::of(partition.index);
+        Self { shared, partition, progress, readiness, cause: "", state: None, flushes, lanes }
     }
 
-    /// The span of the batch that is being written.
-    pub(super) fn span(&self) -> &Span {
-        &self.flush
+    /// The span of the batch that `lane` is writing.
+    pub(super) fn span(&self, lane: Lane) -> Span {
+        self.flushes[lane.index()].clone()
+    }
+
+    fn no_flush(&mut self) {
+        self.flushes.fill(Span::none());
     }
 
     /// Takes a note of `machine`.
@@ -45,10 +54,12 @@ impl Notes {
                 (self.state, self.cause) = (None, cause.label());
                 metrics::reloaded(self.cause);
             }
-            Note::Loaded(fence) => self.progress.loaded(&fence),
-            Note::Reading(Fence { offset, cfg, terms, .. }) => {
-                let counters = terms.defs.max(1);
-                tracing::info!(%offset, cfg, counters, cause = self.cause, "reading from the fence");
+            Note::Loaded(fences) => self.progress.loaded(&fences),
+            Note::Reading(fences) => {
+                let (counters, lanes) = (fences.terms().defs.max(1), fences.lanes());
+                let (offset, cfg) = (fences.least().offset, fences.cfg());
+                self.lanes.show(lanes);
+                tracing::info!(%offset, cfg, counters, %lanes, cause = self.cause, "reading from the fence");
                 self.readiness.forget(&self.condition());
                 self.state = Some(metrics::InState::reading());
             }
@@ -63,25 +74,27 @@ impl Notes {
                     self.shared.misrouted.warn(&self.shared, &self.partition, machine, misrouted);
                 }
             }
-            Note::Sealed { trigger, from, to } => {
+            Note::Sealed { lane, trigger, from, to } => {
                 let (partition, links) = (&self.partition, Links::of(machine.records(from, to)).to_string());
-                self.flush = tracing::info_span!("flush", %partition, %from, %to, trigger = trigger.label(), links);
+                self.flushes[lane.index()] =
+                    tracing::info_span!("flush", %partition, %lane, %from, %to, trigger = trigger.label(), links);
             }
             Note::Applied(events) => metrics::records("applied", events as u64),
             Note::Bisected => metrics::bisected(),
-            Note::Flushed { trigger, events, rows, took } => {
-                self.flush = Span::none();
+            Note::Flushed { lane, trigger, events, rows, took } => {
+                self.flushes[lane.index()] = Span::none();
                 metrics::flushed(self.partition.index, trigger, events, rows, took);
             }
-            Note::Advanced { fence, waiting } => self.progress.reached(&fence, waiting),
+            Note::Advanced { fence, furthest, waiting } => self.progress.reached(&fence, furthest, waiting),
             Note::Doubted { cause, why } => {
                 let partition = &self.partition;
                 match cause {
-                    // As it should be, once for each definition.
-                    Cause::Definitions => tracing::info!(%partition, why, "reading the fence again"),
+                    // As it should be, once for each change.
+                    Cause::Definitions | Cause::Lanes => tracing::info!(%partition, why, "reading the fence again"),
                     _ => tracing::warn!(%partition, cause = cause.label(), why, "reading the fence again"),
                 }
-                (self.state, self.flush) = (None, Span::none());
+                self.state = None;
+                self.no_flush();
             }
             Note::Halted { halt, again } => self.halted(&halt, again),
         }
@@ -100,10 +113,10 @@ impl Notes {
         metrics::retried(call, class);
         if tries.is_power_of_two() {
             let partition = &self.partition;
-            self.flush.in_scope(|| match call {
+            match call {
                 "commit" => tracing::warn!(%partition, tries, why, "the store is busy: sending again"),
                 _ => tracing::warn!(%partition, call, tries, error = why, "trying again"),
-            });
+            }
         }
     }
 
@@ -114,7 +127,8 @@ impl Notes {
             metrics::alarm(halt.name());
         }
         self.readiness.not_ready(&self.condition(), halt.to_string());
-        (self.state, self.flush) = (Some(metrics::InState::halted()), Span::none());
+        self.state = Some(metrics::InState::halted());
+        self.no_flush();
     }
 
     /// The name under which readiness knows this partition.

@@ -12,7 +12,7 @@ use tally_consumer::{App, Mode, Ports, ReadSettings};
 use tally_core::batch::Change;
 use tally_core::event::{Action as Said, LikeEvent};
 use tally_core::fault::Fault;
-use tally_core::fence::{Advance, Commit, Fence, Offset, Partition, Reached};
+use tally_core::fence::{Advance, Commit, Fence, Fences, Offset, Partition, Reached};
 use tally_core::ids::{CounterId, PostId, ShardCount, UserId};
 use tally_core::ports::log::{Outgoing, Rebalance};
 use tally_core::ports::{FencedRows, Intake, Outcome, Rows as _, Segment};
@@ -110,6 +110,10 @@ impl FencedRows for Table {
         self.inner.fence(partition).await
     }
 
+    async fn lanes(&self, partition: &Partition) -> Outcome<Option<Fences>> {
+        self.inner.lanes(partition).await
+    }
+
     async fn first_seen(&self, topic: &str, partitions: u32) -> Outcome<u32> {
         self.inner.first_seen(topic, partitions).await
     }
@@ -157,8 +161,8 @@ impl FencedRows for Table {
         self.inner.fences(topic).await
     }
 
-    async fn reset_fence(&self, partition: &Partition, seen: &Fence, to: &Fence) -> Outcome<bool> {
-        self.inner.reset_fence(partition, seen, to).await
+    async fn replace_fences(&self, partition: &Partition, seen: &Fences, to: &Fences) -> Outcome<bool> {
+        self.inner.replace_fences(partition, seen, to).await
     }
 }
 

@@ -110,7 +110,7 @@ async fn a_fence_that_was_moved_back_counts_no_view_again_and_by_hand_it_is_an_a
     let (seen, rows) = (fence(&world, 0).await, world.memory.likes(tally_core::ids::ShardCount::DEFAULT));
     let partition = Partition { topic: TOPIC.into(), index: 0 };
     let back = Fence { offset: Offset(1), terms: Terms { redo: Some(Offset(4)), ..seen.terms }, ..seen.clone() };
-    assert!(rows.reset_fence(&partition, &seen, &back).await.unwrap());
+    assert!(rows.replace_fences(&partition, &seen.clone().into(), &back.clone().into()).await.unwrap());
     view(&mut world, 0, 50_000);
     let running = world.consumer();
     world.reaches(0, 5).await;
@@ -119,7 +119,7 @@ async fn a_fence_that_was_moved_back_counts_no_view_again_and_by_hand_it_is_an_a
 
     let seen = fence(&world, 0).await;
     let by_hand = Fence { offset: Offset(2), terms: Terms { redo: None, ..seen.terms }, ..seen.clone() };
-    assert!(rows.reset_fence(&partition, &seen, &by_hand).await.unwrap());
+    assert!(rows.replace_fences(&partition, &seen.clone().into(), &by_hand.clone().into()).await.unwrap());
     let running = world.consumer();
     let readiness = running.host().readiness().clone();
     eventually("the alarm shows", async || {

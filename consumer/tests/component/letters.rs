@@ -104,7 +104,7 @@ async fn a_fence_reset_to_another_topic_has_its_own_dead_letters() {
     let seen = world.table.fence(&partition).await.unwrap().unwrap();
     let log = world.broker.reader("test", common::TOPIC).logs().await.unwrap().remove(0).1;
     let to = Fence { topic: log.topic, ..seen.clone() };
-    assert!(world.table.reset_fence(&partition, &seen, &to).await.unwrap());
+    assert!(world.table.replace_fences(&partition, &seen.clone().into(), &to.clone().into()).await.unwrap());
     world.reaches(0, 1).await;
     let letters = world.letters().await;
     assert_eq!(letters, [(0, 0, "empty_value".to_owned()), (0, 0, "not_json".to_owned())]);

@@ -110,7 +110,7 @@ async fn every_record_of_a_sum_counts_once_when_its_fence_is_moved_back_and_an_e
 
     let (partition, seen) = (Stage::partition(3), stage.likes.fence(&Stage::partition(3)).await.unwrap().unwrap());
     let edited = Fence { offset: Offset(30), terms: Terms { redo: None, ..seen.terms }, ..seen.clone() };
-    assert!(stage.likes.reset_fence(&partition, &seen, &edited).await.unwrap());
+    assert!(stage.likes.replace_fences(&partition, &seen.clone().into(), &edited.clone().into()).await.unwrap());
     expected += say(&mut stage, 4, 7).await;
     let consumer = stage.consumer(&[]);
     consumer.says("standing still").await;

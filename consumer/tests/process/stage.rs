@@ -19,7 +19,7 @@ use rdkafka::producer::DefaultProducerContext;
 use tally_adapters::dynamodb::{self, Access, Connection, Settings, ensure_tables};
 use tally_adapters::kafka;
 use tally_core::event::{Action, LikeEvent, partition_of};
-use tally_core::fence::Partition;
+use tally_core::fence::{Partition, least_of_each};
 use tally_core::ids::{PostId, RowKey, ShardCount, UserId};
 use tally_core::ports::log::Outgoing;
 use tally_core::ports::{FencedRows, Producer, Rows, Segment, TopicReader};
@@ -189,10 +189,8 @@ impl Stage {
 
     /// Records said and not yet behind a fence.
     pub(crate) async fn behind(&self) -> u64 {
-        let fences = self.likes.fences("likes").await.unwrap_or_default();
-        let fence = |index: u32| {
-            fences.iter().find(|(partition, _)| partition.index == index).map_or(0, |(_, fence)| fence.offset.0)
-        };
+        let fences = least_of_each(&self.likes.fences("likes").await.unwrap_or_default());
+        let fence = |index: u32| fences.get(&index).map_or(0, |offset| offset.0);
         self.ends.iter().map(|(index, end)| end - fence(*index)).sum()
     }
 

@@ -7,8 +7,8 @@ use std::time::Duration;
 use super::Letter;
 use crate::batch::{Change, SealedBatch, Trigger};
 use crate::definitions::Definitions;
-use crate::fence::{Advance, Alarm, Commit, Fence, Log, Offset, Reached, Terms};
-use crate::ids::CounterId;
+use crate::fence::{Advance, Alarm, Commit, Fence, Fences, Log, Offset, Reached, Terms};
+use crate::ids::{CounterId, Lane};
 use crate::ports::Outcome;
 use crate::ports::log::Records;
 use crate::time::UnixMillis;
@@ -18,8 +18,8 @@ use crate::time::UnixMillis;
 pub enum Input {
     /// The partition was assigned: the first input.
     Assigned,
-    /// The stored fence, if there is one.
-    Fence(Outcome<Option<Fence>>),
+    /// The stored fences of all lanes, if there are any.
+    Fence(Outcome<Option<Fences>>),
     /// What the broker says of the log.
     Log(Outcome<Log>),
     /// How many partitions the topic had when the deployment first read it.
@@ -28,22 +28,22 @@ pub enum Input {
     FenceStored(Outcome<()>),
     /// The deployment's definitions.
     Definitions(Outcome<Definitions>),
-    /// How far the cells that were asked for have come, in their order; `None` where there is none.
-    Cells(Outcome<Vec<Option<Reached>>>),
+    /// How far the cells that were asked for by a lane have come, in their order; `None` where there is none.
+    Cells(Lane, Outcome<Vec<Option<Reached>>>),
     /// How many partitions the topic has.
     Partitions(Outcome<u32>),
     /// Records are read from where it was asked.
     Started(Outcome<()>),
     /// The next records. A fault means that the position cannot be read.
     Records(Outcome<Arc<Records>>),
-    /// How the transaction ended.
-    Committed(Commit),
+    /// How a lane's transaction ended.
+    Committed(Lane, Commit),
     /// The dead-letter topic has acknowledged this letter.
     LetterStored(Arc<Letter>),
     /// The dead-letter topic did not take this letter.
     LetterRefused(Arc<Letter>),
-    /// The wait asked for is over.
-    Waited,
+    /// The wait is over that was asked for: by a lane, or by the partition.
+    Waited(Option<Lane>),
     /// The time of [`wake_at`](super::Consume::wake_at) has come.
     Woke,
     /// The log was looked at while it was read.
@@ -55,8 +55,10 @@ pub enum Input {
 /// A look at the log beside the running reader.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Look {
-    /// The fence as it was known before the broker was asked.
+    /// The least lane's fence as it was known before the broker was asked.
     pub fence: Fence,
+    /// The offset of the lane that was furthest ahead then.
+    pub furthest: Offset,
     /// What the broker said.
     pub log: Log,
     /// How many partitions the topic has.
@@ -78,7 +80,7 @@ pub enum Leave {
 /// [`Left`](Self::Left).
 #[derive(Clone, Debug)]
 pub enum Effect {
-    /// Read the stored fence, consistently. Answered by [`Input::Fence`].
+    /// Read the stored fences of all lanes, consistently and as of one moment. Answered by [`Input::Fence`].
     ReadFence,
     /// Ask the broker about the log. Answered by [`Input::Log`].
     ReadLog,
@@ -87,20 +89,25 @@ pub enum Effect {
     RecallPartitions(u32),
     /// Store this fence if there is none. Answered by [`Input::FenceStored`]. Safe to repeat: a fence that is there stays.
     CreateFence(Fence),
-    /// Replace the fence `seen` by `by`, with its `cfg` one higher. Answered by [`Input::FenceStored`]. Safe to repeat: the
-    /// condition holds once.
-    ReplaceFence {
-        /// The fence that has to stand.
-        seen: Fence,
-        /// The fence to put in its place.
-        by: Fence,
+    /// Replace the fences `seen` by `by`, with their `cfg` one higher, all in one transaction. Answered by
+    /// [`Input::FenceStored`]. Safe to repeat: the condition holds once.
+    ReplaceFences {
+        /// The fences that have to stand.
+        seen: Fences,
+        /// The fences to put in their place.
+        by: Fences,
         /// Why.
         why: Replacing,
     },
     /// Read the deployment's definitions, consistently. Answered by [`Input::Definitions`].
     ReadDefinitions,
     /// Read how far these counters' cells of this partition have come, consistently. Answered by [`Input::Cells`].
-    ReadCells(Vec<CounterId>),
+    ReadCells {
+        /// The lane that asks.
+        lane: Lane,
+        /// The counters.
+        counters: Vec<CounterId>,
+    },
     /// Ask how many partitions the topic has. Answered by [`Input::Partitions`].
     CountPartitions,
     /// Read from this offset on, and drop what was read from elsewhere. Answered by [`Input::Started`].
@@ -119,6 +126,8 @@ pub enum Effect {
     /// Wait for the part that is drawn of [`Backoff::STORE`](crate::backoff::Backoff::STORE)'s `attempt`. Answered by
     /// [`Input::Waited`].
     BackOff {
+        /// The lane that waits; `None`: the partition does.
+        lane: Option<Lane>,
         /// Which repeat follows, from 0.
         attempt: u32,
     },
@@ -144,6 +153,8 @@ pub enum Replacing {
     TopicNamed,
     /// There are more definitions than it states.
     Definitions,
+    /// The partition is to have more lanes or fewer.
+    Lanes,
 }
 
 /// One transaction: the fence's move, and the rows that go with it.
@@ -159,6 +170,11 @@ pub struct Transaction {
 }
 
 impl Transaction {
+    /// The lane that sends it.
+    pub fn lane(&self) -> Lane {
+        self.advance.from.lane
+    }
+
     /// What it changes, beside the fence.
     pub fn changes(&self) -> Vec<Change<'_>> {
         let Terms { generation, sums_from, .. } = self.advance.from.terms;
@@ -186,10 +202,10 @@ pub struct Misrouted {
 pub enum Note {
     /// The fence is being read, for this reason. Dead letters that are not acknowledged are dropped.
     Loading(Cause),
-    /// This fence was read.
-    Loaded(Fence),
-    /// Records are read from this fence on.
-    Reading(Fence),
+    /// These fences were read.
+    Loaded(Fences),
+    /// Records are read from the least of these fences on.
+    Reading(Fences),
     /// A call failed and is sent again after a wait.
     Retrying {
         /// The call.
@@ -212,6 +228,8 @@ pub enum Note {
     },
     /// A batch is about to be written.
     Sealed {
+        /// The lane whose batch it is.
+        lane: Lane,
         /// What made it due.
         trigger: Trigger,
         /// Its first offset.
@@ -225,6 +243,8 @@ pub enum Note {
     Bisected,
     /// A whole batch is written.
     Flushed {
+        /// The lane whose batch it was.
+        lane: Lane,
         /// What made it due.
         trigger: Trigger,
         /// How many events it had.
@@ -234,10 +254,12 @@ pub enum Note {
         /// How long it took from being due.
         took: Duration,
     },
-    /// The fence has moved.
+    /// The fence of a lane has moved.
     Advanced {
-        /// Where it stands.
+        /// Where the least lane's stands.
         fence: Fence,
+        /// The offset of the lane that is furthest ahead.
+        furthest: Offset,
         /// When the next record was recorded, if it was read already.
         waiting: Option<UnixMillis>,
     },
@@ -274,6 +296,8 @@ pub enum Cause {
     Recheck,
     /// More definitions were taken.
     Definitions,
+    /// The partition has more lanes or fewer.
+    Lanes,
     /// A cell may be ahead of the fence.
     Cell,
 }
@@ -289,6 +313,7 @@ impl Cause {
             Self::Position => "position",
             Self::Recheck => "recheck",
             Self::Definitions => "definitions",
+            Self::Lanes => "lanes",
             Self::Cell => "cell",
         }
     }

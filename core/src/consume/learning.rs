@@ -34,14 +34,13 @@ enum Stage {
     },
     /// The list has the action, and so many entries.
     Wanted(u32),
-    /// The fence is being replaced.
-    Changing,
 }
 
 impl Learning {
-    pub(super) fn new(stated: Definitions, topic: &str, fence: Offset) -> Self {
+    /// Records before `furthest` were settled: some lane has passed them, as none does before that.
+    pub(super) fn new(stated: Definitions, topic: &str, furthest: Offset) -> Self {
         let here = stated.said_in(topic);
-        Self { stated, listed: here.clone(), here, settled: fence, topic: topic.into(), stage: Stage::Idle }
+        Self { stated, listed: here.clone(), here, settled: furthest, topic: topic.into(), stage: Stage::Idle }
     }
 
     /// What a record is decoded by.
@@ -60,10 +59,6 @@ impl Learning {
 
     pub(super) fn asks(&self) -> bool {
         matches!(self.stage, Stage::Asking { .. })
-    }
-
-    pub(super) fn changes(&self) -> bool {
-        self.stage == Stage::Changing
     }
 
     /// The list is read for `action`; every record before `polled` was polled by now.
@@ -100,12 +95,5 @@ impl Learning {
     /// How many entries the fence is to state, once the batch before it is written.
     pub(super) fn wanted(&self) -> Option<u32> {
         if let Stage::Wanted(count) = self.stage { Some(count) } else { None }
-    }
-
-    /// The fence is replaced now: whether it was not already.
-    pub(super) fn change(&mut self) -> bool {
-        let begins = self.stage != Stage::Changing;
-        self.stage = Stage::Changing;
-        begins
     }
 }

@@ -3,7 +3,7 @@
 
 use super::effect::{Effect, Halt, Input, Note, Replacing};
 use crate::definitions::Definitions;
-use crate::fence::{self, Fence, Load, Log, Partition};
+use crate::fence::{self, Fence, Fences, Load, Log, Partition};
 
 /// One load under way.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -19,7 +19,7 @@ pub(super) struct Loading {
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 enum Call {
     Fence,
-    Log(Option<Fence>),
+    Log(Option<Fences>),
     /// Before a fence is created.
     Count(Log),
     FirstSeen {
@@ -28,13 +28,13 @@ enum Call {
     },
     CreateFence(Fence),
     NameTopic {
-        seen: Fence,
-        told: Fence,
+        seen: Fences,
+        told: Fences,
     },
-    Definitions(Fence),
-    Partitions(Fence, Definitions),
+    Definitions(Fences),
+    Partitions(Fences, Definitions),
     StartAt {
-        fence: Fence,
+        fences: Fences,
         definitions: Definitions,
         partitions: u32,
     },
@@ -43,15 +43,15 @@ enum Call {
 /// What an answer comes to.
 pub(super) enum Loaded {
     NotYet,
-    /// Records are read from this fence on, by these definitions, of a topic with so many partitions.
-    From(Fence, Definitions, u32),
+    /// Records are read from the least of these fences on, by these definitions, of a topic with so many partitions.
+    From(Fences, Definitions, u32),
     Halt(Halt),
 }
 
 /// What follows a call that succeeded.
 enum Next {
     Ask(Call),
-    Read(Fence, Definitions, u32),
+    Read(Fences, Definitions, u32),
     Halt(Halt),
 }
 
@@ -80,13 +80,13 @@ impl Loading {
             (Call::CreateFence(_) | Call::NameTopic { .. }, Input::FenceStored(done)) => {
                 done.map(|()| Next::Ask(Call::Fence))
             }
-            (Call::Definitions(fence), Input::Definitions(list)) => list.map(|list| after_definitions(fence, &list)),
-            (Call::Partitions(fence, definitions), Input::Partitions(count)) => {
-                let (fence, definitions) = (fence.clone(), definitions.clone());
-                count.map(|partitions| Next::Ask(Call::StartAt { fence, definitions, partitions }))
+            (Call::Definitions(fences), Input::Definitions(list)) => list.map(|list| after_definitions(fences, &list)),
+            (Call::Partitions(fences, definitions), Input::Partitions(count)) => {
+                let (fences, definitions) = (fences.clone(), definitions.clone());
+                count.map(|partitions| Next::Ask(Call::StartAt { fences, definitions, partitions }))
             }
-            (Call::StartAt { fence, definitions, partitions }, Input::Started(done)) => {
-                done.map(|()| Next::Read(fence.clone(), definitions.clone(), *partitions))
+            (Call::StartAt { fences, definitions, partitions }, Input::Started(done)) => {
+                done.map(|()| Next::Read(fences.clone(), definitions.clone(), *partitions))
             }
             _ => return Loaded::NotYet,
         };
@@ -96,14 +96,14 @@ impl Loading {
                 (self.call, self.tries) = (call, 0);
                 Loaded::NotYet
             }
-            Ok(Next::Read(fence, definitions, partitions)) => Loaded::From(fence, definitions, partitions),
+            Ok(Next::Read(fences, definitions, partitions)) => Loaded::From(fences, definitions, partitions),
             Ok(Next::Halt(halt)) => Loaded::Halt(halt),
             Err(fault) if fault.is_retryable() => {
                 self.tries = self.tries.saturating_add(1);
                 self.waits = true;
                 let (call, class, tries) = (self.call.name(), fault.class(), self.tries);
                 effects.push(Effect::Note(Note::Retrying { call, class, tries, why: fault.to_string() }));
-                effects.push(Effect::BackOff { attempt: tries - 1 });
+                effects.push(Effect::BackOff { lane: None, attempt: tries - 1 });
                 Loaded::NotYet
             }
             Err(fault) => Loaded::Halt(Halt::Refused(format!("{}: {fault}", self.call.name()))),
@@ -155,42 +155,42 @@ impl Call {
             Self::FirstSeen { partitions, .. } => Effect::RecallPartitions(*partitions),
             Self::CreateFence(fence) => Effect::CreateFence(fence.clone()),
             Self::NameTopic { seen, told } => {
-                Effect::ReplaceFence { seen: seen.clone(), by: told.clone(), why: Replacing::TopicNamed }
+                Effect::ReplaceFences { seen: seen.clone(), by: told.clone(), why: Replacing::TopicNamed }
             }
             Self::Definitions(_) => Effect::ReadDefinitions,
             Self::Count(_) | Self::Partitions(..) => Effect::CountPartitions,
-            Self::StartAt { fence, .. } => Effect::StartAt(fence.offset),
+            Self::StartAt { fences, .. } => Effect::StartAt(fences.least().offset),
         }
     }
 }
 
 /// Only now is the log asked for: one read before the fence may be that of another topic.
-fn after_fence(stored: Option<Fence>, effects: &mut Vec<Effect>) -> Next {
-    if let Some(fence) = &stored {
+fn after_fence(stored: Option<Fences>, effects: &mut Vec<Effect>) -> Next {
+    if let Some(fences) = &stored {
         // Before the log is asked: a partition that gets no further is behind all the same.
-        effects.push(Effect::Note(Note::Loaded(fence.clone())));
+        effects.push(Effect::Note(Note::Loaded(fences.clone())));
     }
     Next::Ask(Call::Log(stored))
 }
 
-fn after_log(stored: Option<Fence>, log: &Log, partition: &Partition) -> Next {
+fn after_log(stored: Option<Fences>, log: &Log, partition: &Partition) -> Next {
     if let Some((seen, told)) = stored.as_ref().and_then(|seen| Some((seen, told_since(seen, partition, log)?))) {
         return Next::Ask(Call::NameTopic { seen: seen.clone(), told });
     }
     match fence::load(stored, log) {
         Load::Create => Next::Ask(Call::Count(log.clone())),
-        Load::Resume(fence) if fence.terms.defs > 0 => Next::Ask(Call::Definitions(fence)),
-        Load::Resume(fence) => Next::Ask(Call::Partitions(fence, Definitions::likes_alone())),
+        Load::Resume(fences) if fences.terms().defs > 0 => Next::Ask(Call::Definitions(fences)),
+        Load::Resume(fences) => Next::Ask(Call::Partitions(fences, Definitions::likes_alone())),
         Load::Halt(alarm) => Next::Halt(Halt::Alarm(alarm)),
     }
 }
 
 /// Takes the definitions that the fence states. Entries that were added to the list since then are not in force in this
 /// partition yet.
-fn after_definitions(fence: &Fence, list: &Definitions) -> Next {
-    let stated = fence.terms.defs;
+fn after_definitions(fences: &Fences, list: &Definitions) -> Next {
+    let stated = fences.terms().defs;
     match list.first(stated) {
-        Some(definitions) => Next::Ask(Call::Partitions(fence.clone(), definitions)),
+        Some(definitions) => Next::Ask(Call::Partitions(fences.clone(), definitions)),
         None => Next::Halt(Halt::Refused(format!(
             "the fence states {stated} counters, but `config` defines {}: was it put back to an older state",
             list.iter().len()
@@ -198,10 +198,10 @@ fn after_definitions(fence: &Fence, list: &Definitions) -> Next {
     }
 }
 
-/// The fence with the topic's id, where it was written when the broker told none and the topic's name stood for it. The
+/// The fences with the topic's id, where they were written when the broker told none and the topic's name stood for it. The
 /// other way round is an alarm: a broker that has told ids does not stop.
-fn told_since(seen: &Fence, partition: &Partition, log: &Log) -> Option<Fence> {
+fn told_since(seen: &Fences, partition: &Partition, log: &Log) -> Option<Fences> {
     let named = |topic: &str| *topic == *partition.topic;
-    let told = named(&seen.topic.0) && !named(&log.topic.0);
-    told.then(|| Fence { topic: log.topic.clone(), ..seen.clone() })
+    let told = named(&seen.topic().0) && !named(&log.topic.0);
+    told.then(|| seen.reset(&log.topic, seen.terms(), |fence| fence.offset))
 }

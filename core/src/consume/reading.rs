@@ -1,44 +1,49 @@
-//! Between two loads: runs of records are kept until the fence has passed them, and the lane's batches are written one
-//! after another.
+//! Between two loads: records are read, handed to the lanes they belong to, and gathered until batches are due.
 
-use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::effect::{Cause, Effect, Halt, Note, Replacing};
-use super::lane::{Lane, Stage, Stopped};
+use super::Setup;
+use super::chain::{Chain, Stage};
+use super::change::Change;
+use super::effect::{Cause, Effect, Halt, Misrouted, Note};
 use super::learning::Learning;
-use super::letters::{Letter, Letters};
-use super::outcome;
-use super::write::{Cells, Split, Writing};
-use super::{REFUSED, Setup};
-use crate::batch::Trigger;
+use super::letters::Letters;
+use super::pace::Pace;
+use super::runs::Runs;
+use crate::batch::{Taken, Trigger};
 use crate::definitions::Definitions;
-use crate::event::Rejection;
-use crate::fence::{Alarm, Commit, Fence, Next, Reached, Terms};
+use crate::event::{Rejection, Routing, decode};
+use crate::fence::{Alarm, Fence, Fences, Offset};
+use crate::ids::{Lane, LaneCount};
 use crate::ports::Outcome;
 use crate::ports::log::Records;
+use crate::time::UnixMillis;
 
-/// How often Kafka is told how far the partition is.
-const TELL_EVERY: Duration = Duration::from_secs(5);
-
-/// How long nothing is written before the fence is looked at: an operator may have moved it.
+/// How long nothing is written before the fences are looked at: an operator may have moved them.
 const QUIET: Duration = Duration::from_secs(60);
 
-/// What is read and not behind the fence, and the lane that writes it.
+/// What is read and not behind the fences, and the lanes that write it.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(super) struct Reading {
-    /// A row that the table refuses is put aside with its record, so a run is kept until the fence has passed it.
-    pub(super) runs: VecDeque<Arc<Records>>,
-    pub(super) lane: Lane,
+    pub(super) runs: Runs,
+    /// One for each lane, in order.
+    pub(super) chains: Vec<Chain>,
+    /// Every record before this was handed to its lane.
+    pub(super) handed: Offset,
     pub(super) learning: Learning,
+    pub(super) pace: Pace,
+    /// The lanes are being brought to one offset, and their fences replaced.
+    pub(super) change: Option<Change>,
+    /// What follows once no transaction is under way any more.
+    pub(super) over: Option<Then>,
     /// How many partitions the topic has, as far as is known: a topic may grow.
     pub(super) partitions: u32,
     /// When Kafka was told last.
-    told: Duration,
-    /// When the fence was last known to be where it is here.
-    confirmed: Duration,
-    /// The fence is being looked at.
+    pub(super) told: Duration,
+    /// When the fences were last known to be where they are here.
+    pub(super) confirmed: Duration,
+    /// The fences are being looked at.
     looks: bool,
 }
 
@@ -58,12 +63,13 @@ pub(super) struct Context<'a> {
 }
 
 impl Context<'_> {
-    fn note(&mut self, note: Note) {
+    pub(super) fn note(&mut self, note: Note) {
         self.effects.push(Effect::Note(note));
     }
 }
 
 /// What follows a step of reading.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(super) enum Then {
     GoOn,
     /// The fence has to be read again.
@@ -76,322 +82,284 @@ pub(super) enum Then {
     End,
 }
 
+/// What one pass over the records has seen.
+#[derive(Default)]
+struct Seen {
+    stale: u64,
+    misrouted: Option<Misrouted>,
+    oldest: Option<UnixMillis>,
+}
+
 impl Reading {
-    pub(super) fn new(setup: &Setup, fence: Fence, definitions: Definitions, partitions: u32, now: Duration) -> Self {
-        let learning = Learning::new(definitions, &setup.partition.topic, fence.offset);
-        let lane = Lane::new(setup.limits, fence);
-        Self { runs: VecDeque::new(), lane, learning, partitions, told: now, confirmed: now, looks: false }
+    pub(super) fn new(
+        setup: &Setup,
+        fences: &Fences,
+        definitions: Definitions,
+        partitions: u32,
+        now: Duration,
+    ) -> Self {
+        Self {
+            runs: Runs::default(),
+            chains: fences.iter().map(|fence| Chain::new(setup.limits, fence.clone())).collect(),
+            handed: fences.least().offset,
+            learning: Learning::new(definitions, &setup.partition.topic, fences.furthest()),
+            pace: Pace::new(setup.lanes, fences.lanes(), now),
+            change: None,
+            over: None,
+            partitions,
+            told: now,
+            confirmed: now,
+            looks: false,
+        }
     }
 
-    /// Whether the next records are wanted.
+    /// The least lane's fence.
+    pub(super) fn least(&self) -> &Fence {
+        let fences = self.chains.iter().map(|chain| &chain.fence);
+        fences.min_by_key(|fence| fence.offset).expect("there is one lane at least")
+    }
+
+    /// The offset of the lane that is furthest ahead.
+    pub(super) fn furthest(&self) -> Offset {
+        self.chains.iter().map(|chain| chain.fence.offset).max().expect("there is one lane at least")
+    }
+
+    pub(super) fn lanes(&self) -> LaneCount {
+        self.chains[0].fence.terms.lanes
+    }
+
+    pub(super) fn chain(&mut self, lane: Lane) -> Option<&mut Chain> {
+        self.chains.get_mut(lane.index())
+    }
+
+    /// Whether the next records are wanted. A partition of one lane reads nothing while it writes; several read on, until one is
+    /// too far ahead of another.
     pub(super) fn reads(&self) -> bool {
-        self.lane.is_gathering() && self.learning.is_idle() && !self.looks
+        let room = if self.lanes() == LaneCount::ONE { self.chains[0].is_gathering() } else { !self.runs.is_full() };
+        room && self.is_undisturbed() && self.change.is_none()
     }
 
-    /// When what is gathered is due by age, or the fence is looked at because nothing is written. While the list of
-    /// definitions or the fence is read, both wait for that.
+    /// Whether batches become due and are written as usual.
+    fn is_undisturbed(&self) -> bool {
+        self.learning.is_idle() && !self.looks && self.over.is_none()
+    }
+
+    /// Whether there is nothing to do but to wait for records.
+    fn is_quiet(&self) -> bool {
+        self.reads() && self.chains.iter().all(|chain| chain.is_gathering() && chain.is_empty())
+    }
+
+    /// When what is gathered is due by age, lanes may be given up, or the fences are looked at because nothing is written. While the
+    /// list of definitions or the fences are read, all of it waits for that.
     pub(super) fn due_at(&self) -> Option<Duration> {
-        let waits_for_records = self.reads() && self.lane.batch.is_empty();
-        let look = waits_for_records.then(|| self.confirmed.saturating_add(QUIET));
-        self.lane.due_at().filter(|_| self.reads()).or(look)
+        if !self.is_undisturbed() {
+            return None;
+        }
+        if let Some(change) = &self.change {
+            return change.given_up_at();
+        }
+        let look = self.is_quiet().then(|| self.confirmed.saturating_add(QUIET));
+        let due = self.chains.iter().filter_map(Chain::due_at).min().or(look);
+        [due, self.pace.due_at()].into_iter().flatten().min()
     }
 
     /// The time of [`due_at`](Self::due_at) has come.
     pub(super) fn woke(&mut self, context: &mut Context<'_>) -> Then {
         let then = self.gather(context);
-        let waits_for_records = self.reads() && self.lane.batch.is_empty();
-        if matches!(then, Then::GoOn) && waits_for_records && context.now >= self.confirmed.saturating_add(QUIET) {
+        if then == Then::GoOn && self.is_quiet() && context.now >= self.confirmed.saturating_add(QUIET) {
             self.looks = true;
             context.effects.push(Effect::ReadFence);
         }
         then
     }
 
-    /// The fence was looked at. A look that failed is made again later: what is written is held against the fence anyway.
-    pub(super) fn looked_at(&mut self, stored: &Outcome<Option<Fence>>, context: &mut Context<'_>) -> Then {
+    /// The fences were looked at. A look that failed is made again later: what is written is held against the fence anyway.
+    pub(super) fn looked_at(&mut self, stored: &Outcome<Option<Fences>>, context: &mut Context<'_>) -> Then {
         if !std::mem::take(&mut self.looks) {
             return Then::GoOn;
         }
         self.confirmed = context.now;
         match stored {
             Err(fault) if fault.is_retryable() => self.gather(context),
-            Ok(Some(stored)) if *stored == self.lane.fence => self.gather(context),
+            Ok(Some(stored)) if stored.iter().eq(self.chains.iter().map(|chain| &chain.fence)) => self.gather(context),
             _ => Then::Reload(Cause::Condition, "the fence is no longer where it was".to_owned()),
         }
     }
 
     /// Whether records were read that are not written.
     pub(super) fn has_unsent(&self) -> bool {
-        !self.lane.is_gathering() || !self.lane.batch.is_empty() || !self.runs.is_empty()
+        !self.runs.is_empty() || !self.chains.iter().all(|chain| chain.is_gathering() && chain.batch.is_empty())
     }
 
     pub(super) fn read(&mut self, records: Outcome<Arc<Records>>, context: &mut Context<'_>) -> Then {
         match records {
-            Ok(records) => self.runs.push_back(records),
-            Err(fault) if self.lane.is_gathering() => {
+            Ok(records) => self.runs.push(records),
+            Err(fault) if self.chains.iter().all(Chain::is_gathering) => {
                 return Then::Reload(Cause::Position, format!("cannot read on: {fault}"));
             }
-            // Once the batch under way is written.
+            // Once what is under way is written.
             Err(_) => *context.doubted = true,
         }
         self.gather(context)
     }
 
-    /// Takes records until the batch is due, and begins to write it.
+    /// Hands out what was read, and begins to write what is due.
     pub(super) fn gather(&mut self, context: &mut Context<'_>) -> Then {
-        if !self.lane.is_gathering() {
-            return Then::GoOn;
+        if self.over.is_some() {
+            return self.over_once_answered();
         }
-        if context.leaving && self.lane.batch.is_empty() {
-            return Then::End;
+        if context.leaving {
+            return self.finish(context);
         }
         if self.looks {
             return Then::GoOn;
         }
         if *context.doubted {
-            return Then::Reload(Cause::Position, "the log no longer fits the fence, or cannot be read".to_owned());
+            return if self.chains.iter().all(Chain::is_gathering) { doubted() } else { Then::GoOn };
         }
-        if !self.learning.is_idle() && !context.leaving {
+        if self.change.is_some() {
+            return self.drain(context);
+        }
+        if !self.learning.is_idle() {
             return self.learn(context);
         }
-        let due = match self.lane.take(&self.runs, &self.learning, self.partitions, context) {
-            Stopped::Due(trigger) => Some(trigger),
-            Stopped::AtTheEnd => None,
-            Stopped::Unknown(action, at) if !context.leaving => {
-                let last = self.runs.back().and_then(|run| run.last_offset()).map_or(at, |last| last.max(at));
-                self.learning.ask(action, last.next());
-                context.effects.push(Effect::ReadDefinitions);
-                return Then::GoOn;
-            }
-            Stopped::Unknown(..) => None,
-        };
-        match due.or((context.leaving && !self.lane.batch.is_empty()).then_some(Trigger::Shutdown)) {
-            Some(trigger) => {
-                self.lane.stage = Stage::Due { trigger, since: context.now };
-                self.seal(context);
-                Then::GoOn
-            }
-            None => Then::GoOn,
+        if self.consider(context) {
+            return self.drain(context);
         }
-    }
-
-    /// Once it is known that a definition is to be taken: writes what lies before its first event, then has the fence state it.
-    fn learn(&mut self, context: &mut Context<'_>) -> Then {
-        let Some(count) = self.learning.wanted() else { return Then::GoOn };
-        if !self.lane.batch.is_empty() {
-            self.lane.stage = Stage::Due { trigger: Trigger::Definitions, since: context.now };
-            self.seal(context);
-            return Then::GoOn;
-        }
-        if self.learning.change() {
-            let seen = self.lane.fence.clone();
-            let by = Fence { terms: Terms { defs: count, ..seen.terms }, ..seen.clone() };
-            context.effects.push(Effect::ReplaceFence { seen, by, why: Replacing::Definitions });
-        }
-        Then::GoOn
-    }
-
-    /// The deployment's definitions, which a record needs that is not understood.
-    pub(super) fn defined(&mut self, list: Outcome<Definitions>, context: &mut Context<'_>) -> Then {
-        if !self.learning.asks() {
-            return Then::GoOn;
-        }
-        match list {
-            Ok(list) => match self.learning.learnt(&list) {
-                Ok(()) => self.gather(context),
-                Err(why) => Then::Halt(Halt::Refused(why)),
-            },
-            Err(fault) if fault.is_retryable() => {
-                let tries = self.learning.failed();
-                context.note(Note::Retrying {
-                    call: "definitions",
-                    class: fault.class(),
-                    tries,
-                    why: fault.to_string(),
-                });
-                context.effects.push(Effect::BackOff { attempt: tries - 1 });
-                Then::GoOn
-            }
-            Err(fault) => Then::Halt(Halt::Refused(format!("definitions: {fault}"))),
-        }
-    }
-
-    /// The fence was replaced, or was not the one known: it is read again either way.
-    pub(super) fn replaced(&self, stored: &Outcome<()>) -> Then {
-        if !self.learning.changes() {
-            return Then::GoOn;
-        }
-        let why = stored.as_ref().map_or_else(ToString::to_string, |()| "more counters are defined".to_owned());
-        Then::Reload(Cause::Definitions, why)
-    }
-
-    /// How far the cells have come that were asked for.
-    pub(super) fn cells(&mut self, reached: Outcome<Vec<Option<Reached>>>, context: &mut Context<'_>) -> Then {
-        let Stage::Writing(writing) = &mut self.lane.stage else { return Then::GoOn };
-        let reached = match reached {
-            Ok(reached) => reached,
-            Err(fault) if fault.is_retryable() => {
-                let Some(tries) = writing.cells_failed() else { return Then::GoOn };
-                context.note(Note::Retrying { call: "cells", class: fault.class(), tries, why: fault.to_string() });
-                context.effects.push(Effect::BackOff { attempt: tries - 1 });
-                return Then::GoOn;
-            }
-            Err(fault) => return Then::Halt(Halt::Refused(format!("cells: {fault}"))),
-        };
-        match writing.cells(reached, &self.lane.fence) {
-            Cells::NotAsked => Then::GoOn,
-            Cells::Send(effect) => {
-                context.effects.push(effect);
-                Then::GoOn
-            }
-            Cells::Doubted(Some((counter, to))) => {
-                let fence = self.lane.fence.clone();
-                let alarm = Alarm::CellAhead { fence: fence.offset, counter, to };
-                Then::Confirm(fence, alarm)
-            }
-            Cells::Doubted(None) => Then::Reload(Cause::Condition, "a cell was not as it had to be".to_owned()),
-        }
-    }
-
-    /// Writes the batch that is due, once every dead letter in it is acknowledged.
-    fn seal(&mut self, context: &mut Context<'_>) {
-        let Stage::Due { trigger, since } = self.lane.stage else { return };
-        let Some(batch) = self.lane.batch.seal() else { return };
-        context.note(Note::Sealed { trigger, from: batch.from(), to: batch.to() });
-        let mut writing = Writing::new(trigger, since, batch);
-        context.effects.push(writing.send(&self.lane.fence));
-        self.lane.stage = Stage::Writing(writing);
-    }
-
-    /// Decides what follows a transaction. An unknown outcome never means that nothing happened.
-    pub(super) fn committed(&mut self, commit: &Commit, context: &mut Context<'_>) -> Then {
-        let Stage::Writing(writing) = &mut self.lane.stage else { return Then::GoOn };
-        if !writing.awaits_answer() {
-            return Then::GoOn;
-        }
-        match commit.next() {
-            Next::Go => {
-                context.effects.push(Effect::Note(Note::Applied(writing.part().len())));
-                self.lane.fence.offset = writing.part().to();
-                self.confirmed = context.now;
-                *context.fruitless = None;
-                if writing.part().rows() > 0 {
-                    *context.refused = 0;
-                }
-                self.next_part(context)
-            }
-            Next::Again => {
-                let tries = writing.refused_for_now();
-                let (class, why) = (outcome::class_of(commit), outcome::summary(commit));
-                context.note(Note::Retrying { call: "commit", class, tries, why });
-                context.effects.push(Effect::BackOff { attempt: tries - 1 });
-                Then::GoOn
-            }
-            // Below `redo` each cell was read before it was added to.
-            Next::Reload if writing.adds_to_cells() && commit.refuses_a_cell() && !self.lane.fence.is_redoing() => {
-                context.effects.push(writing.doubt());
-                Then::GoOn
-            }
-            Next::Reload => Then::Reload(outcome::cause_of(commit), outcome::summary(commit)),
-            Next::Bisect => self.bisect(outcome::summary(commit), context),
-            Next::Halt => {
-                let sent = writing.transaction(&self.lane.fence);
-                let changes = sent.changes();
-                Then::Halt(Halt::Refused(outcome::refusal(
-                    commit,
-                    &changes,
-                    context.setup.partition.index,
-                    context.setup.shards,
-                )))
-            }
-        }
-    }
-
-    /// Looks for the row that the table does not take: by halves, until one event is left, which is put aside.
-    fn bisect(&mut self, refused: String, context: &mut Context<'_>) -> Then {
-        let Stage::Writing(writing) = &mut self.lane.stage else { return Then::GoOn };
-        match writing.split() {
-            Split::Halved => {
-                context.note(Note::Bisected);
-                self.next_part(context)
-            }
-            Split::Culprit(offset) if *context.refused >= REFUSED => Then::Halt(Halt::Refused(format!(
-                "the store takes no record, {REFUSED} in a row were put aside: {offset}: {refused}"
-            ))),
-            Split::Culprit(offset) => {
-                *context.refused += 1;
-                let run = self.runs.iter().find(|run| run.at(offset).is_some());
-                let run = run.expect("a run is kept until the fence has passed it");
-                let letter = self.lane.letter(run, offset, Rejection::RefusedByStore(refused));
-                context.letters.send(letter, context.effects);
-                Then::GoOn
-            }
-            // Nothing but the fence is left to blame.
-            Split::Fence => Then::Halt(Halt::Refused(format!("the store refuses the fence: {refused}"))),
-        }
-    }
-
-    /// A wait is over: the same transaction again. It certainly did not happen.
-    pub(super) fn waited(&mut self, context: &mut Context<'_>) -> Then {
-        if let Stage::Writing(writing) = &mut self.lane.stage {
-            context.effects.extend(writing.again(&self.lane.fence));
-        } else if self.learning.asks() {
+        if let Some((action, at)) = self.hand_out(context) {
+            // A lane may have been further on before; between that and this record there is none.
+            self.handed = self.handed.max(self.gathered().min(at));
+            let last = self.runs.last_offset().map_or(at, |last| last.max(at));
+            self.learning.ask(action, last.next());
             context.effects.push(Effect::ReadDefinitions);
+            return Then::GoOn;
         }
+        self.flush(context);
         Then::GoOn
     }
 
-    /// An acknowledgement counts for the configuration of the fence that its record was read under.
-    pub(super) fn letter_stored(&mut self, letter: &Letter, context: &mut Context<'_>) -> Then {
-        if letter.cfg != self.lane.fence.cfg {
-            return Then::GoOn;
+    /// What is gathered is written, and fences with nothing to write follow; then the partition is left.
+    fn finish(&mut self, context: &mut Context<'_>) -> Then {
+        let idle = self.chains.iter().all(Chain::is_gathering);
+        if *context.doubted && !self.chains.iter().all(|chain| chain.batch.is_empty()) {
+            return if idle { doubted() } else { Then::GoOn };
         }
-        self.lane.batch.dead_letter_acknowledged(letter.offset);
-        match &mut self.lane.stage {
-            Stage::Gathering => Then::GoOn,
-            Stage::Due { .. } => {
-                self.seal(context);
-                Then::GoOn
+        let replacing = self.change.take_if(|change| change.is_sent()).is_some();
+        self.change = None;
+        for lane in self.lanes().all().filter(|_| !replacing) {
+            let chain = &self.chains[lane.index()];
+            let follows = self.chains.len() > 1 && chain.until(self.handed) > chain.fence.offset;
+            if chain.is_gathering() && (follows || !chain.batch.is_empty()) {
+                self.begin(lane, Trigger::Shutdown, context);
             }
-            Stage::Writing(writing) => {
-                if writing.put_aside(letter.offset) {
-                    self.next_part(context)
-                } else {
-                    Then::GoOn
+        }
+        if self.chains.iter().all(Chain::is_gathering) { Then::End } else { Then::GoOn }
+    }
+
+    /// Hands records to their lanes. Stops before one whose action no definition in force has, and in a partition of one lane
+    /// once its batch is due.
+    fn hand_out(&mut self, context: &mut Context<'_>) -> Option<(Box<str>, Offset)> {
+        let Setup { key: scheme, shards, .. } = *context.setup;
+        let (index, routing) = (context.setup.partition.index, Routing { scheme, shards, partitions: self.partitions });
+        let lanes = self.lanes();
+        let mut seen = Seen::default();
+        let unknown = loop {
+            let first = &self.chains[0];
+            if lanes == LaneCount::ONE && (!first.is_gathering() || first.batch.due(context.now).is_some()) {
+                break None;
+            }
+            let Some((run, record)) = self.runs.next() else { break None };
+            let (offset, at) = (record.offset, record.at);
+            let decoded = decode(record, self.learning.definitions());
+            let lane = match &decoded {
+                Err(Rejection::BadAction(Some(action)))
+                    if offset >= first.batch.to() && !self.learning.is_settled(offset, action) =>
+                {
+                    break Some((action.clone(), offset));
+                }
+                Ok(event) => event.lane(lanes),
+                Err(_) => Lane::FIRST,
+            };
+            let chain = &mut self.chains[lane.index()];
+            if offset < chain.batch.to() {
+                seen.stale += 1;
+            } else {
+                seen.oldest = Some(seen.oldest.map_or(at, |oldest| oldest.min(at)));
+                if let Ok(event) = &decoded
+                    && !routing.fits(event, index)
+                    && !context.letters.has(chain.fence.cfg, offset)
+                {
+                    let events = seen.misrouted.map_or(0, |misrouted| misrouted.events) + 1;
+                    seen.misrouted = Some(Misrouted { events, last: offset, partitions: routing.partitions });
+                }
+                if !chain.waiting.is_empty()
+                    || !chain.has_room()
+                    || chain.offer(run, record, decoded, context) != Taken::Taken
+                {
+                    chain.waiting.push_back(offset);
                 }
             }
+            self.handed = self.handed.max(offset.next());
+            self.runs.handed();
+        };
+        let Seen { stale, misrouted, oldest } = seen;
+        if stale > 0 || oldest.is_some() {
+            context.note(Note::Taken { stale, misrouted, oldest });
+        }
+        unknown
+    }
+
+    /// Takes records before `below` that wait for `lane` into its batch, while there is room.
+    pub(super) fn refill(&mut self, lane: Lane, below: Offset, context: &mut Context<'_>) {
+        let chain = &mut self.chains[lane.index()];
+        while let Some(offset) = chain.waiting.front().copied().filter(|offset| *offset < below)
+            && chain.has_room()
+        {
+            let (run, record) = self.runs.at(offset).expect("a run is kept until every fence has passed it");
+            let decoded = decode(record, self.learning.definitions());
+            if chain.offer(run, record, decoded, context) == Taken::Full {
+                return;
+            }
+            chain.waiting.pop_front();
         }
     }
 
-    /// Writes what is left of the batch, or goes on gathering.
-    fn next_part(&mut self, context: &mut Context<'_>) -> Then {
-        let Stage::Writing(writing) = &mut self.lane.stage else { return Then::GoOn };
-        if writing.next() {
-            context.effects.push(writing.send(&self.lane.fence));
-            return Then::GoOn;
+    /// Begins to write the batches that are due.
+    fn flush(&mut self, context: &mut Context<'_>) {
+        for lane in self.lanes().all() {
+            self.refill(lane, Offset(u64::MAX), context);
+            let (handed, now) = (self.handed, context.now);
+            let chain = &mut self.chains[lane.index()];
+            let due = if chain.is_gathering() { chain.due(handed, now) } else { None };
+            if let Some(trigger) = due {
+                self.begin(lane, trigger, context);
+            }
         }
-        let (trigger, took) = (writing.trigger, context.now.saturating_sub(writing.since));
-        context.note(Note::Flushed { trigger, events: writing.events, rows: writing.rows, took });
-        self.lane.stage = Stage::Gathering;
-        self.advanced(trigger, context);
-        self.gather(context)
     }
 
-    /// The fence has moved: lets go of what lies behind it, and tells Kafka now and then.
-    fn advanced(&mut self, trigger: Trigger, context: &mut Context<'_>) {
-        let fence = &self.lane.fence;
-        while self.runs.front().is_some_and(|run| run.last_offset().is_none_or(|last| last < fence.offset)) {
-            self.runs.pop_front();
-            let (run, index) = self.lane.next;
-            self.lane.next = if run == 0 { (0, 0) } else { (run - 1, index) };
-        }
-        let (run, index) = self.lane.next;
-        let waiting = self.runs.get(run).and_then(|run| run.get(index)).map(|record| record.at);
-        context.letters.prune(fence);
-        context.effects.push(Effect::Note(Note::Advanced { fence: fence.clone(), waiting }));
-        if trigger == Trigger::Shutdown || context.now.saturating_sub(self.told) >= TELL_EVERY {
-            self.told = context.now;
-            context.effects.push(Effect::TellKafka(fence.offset));
-        }
+    /// The batch of `lane` is due.
+    pub(super) fn begin(&mut self, lane: Lane, trigger: Trigger, context: &mut Context<'_>) {
+        self.chains[lane.index()].stage = Stage::Due { trigger, since: context.now };
+        self.seal(lane, context);
     }
+
+    /// `then` follows, once the transactions of other lanes are answered: one whose answer is not waited for may still happen, and
+    /// would move its fence under what is read again.
+    pub(super) fn ends(&mut self, lane: Lane, then: Then) -> Then {
+        if then != Then::GoOn {
+            self.chains[lane.index()].stage = Stage::Gathering;
+            self.over = Some(then);
+            return self.over_once_answered();
+        }
+        then
+    }
+
+    pub(super) fn over_once_answered(&mut self) -> Then {
+        let answered = !self.chains.iter().any(Chain::awaits_answer);
+        self.over.take_if(|_| answered).unwrap_or(Then::GoOn)
+    }
+}
+
+fn doubted() -> Then {
+    Then::Reload(Cause::Position, "the log no longer fits the fence, or cannot be read".to_owned())
 }

@@ -7,7 +7,7 @@ use std::time::Duration;
 use super::effect::{Effect, Transaction};
 use crate::batch::{SealedBatch, Trigger};
 use crate::fence::{Advance, Fence, Offset, Reached};
-use crate::ids::CounterId;
+use crate::ids::{CounterId, Lane};
 
 /// What is left of a sealed batch.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -88,7 +88,7 @@ impl Writing {
     pub(super) fn send(&mut self, fence: &Fence) -> Effect {
         if fence.is_redoing() && self.adds_to_cells() {
             self.waits_for = WaitsFor::Cells;
-            return self.read_cells();
+            return self.read_cells(fence.lane);
         }
         self.reached = Vec::new();
         self.commit(fence)
@@ -105,14 +105,14 @@ impl Writing {
         Transaction { advance, batch: Arc::clone(&self.part), reached: self.reached.clone() }
     }
 
-    fn read_cells(&self) -> Effect {
-        Effect::ReadCells(self.part.cells().cloned().collect())
+    fn read_cells(&self, lane: Lane) -> Effect {
+        Effect::ReadCells { lane, counters: self.part.cells().cloned().collect() }
     }
 
     /// A cell refused the part while the fence did not: asks how far the cells have come.
-    pub(super) fn doubt(&mut self) -> Effect {
+    pub(super) fn doubt(&mut self, lane: Lane) -> Effect {
         self.waits_for = WaitsFor::Doubt;
-        self.read_cells()
+        self.read_cells(lane)
     }
 
     /// How far the part's cells have come.
@@ -166,7 +166,7 @@ impl Writing {
         match self.waits_for {
             WaitsFor::Pause => Some(self.commit(fence)),
             WaitsFor::CellsPause => Some(self.send(fence)),
-            WaitsFor::Doubt => Some(self.read_cells()),
+            WaitsFor::Doubt => Some(self.read_cells(fence.lane)),
             _ => None,
         }
     }

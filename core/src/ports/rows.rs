@@ -4,7 +4,7 @@ use async_trait::async_trait;
 
 use super::{Cursor, Outcome, Page};
 use crate::batch::Change;
-use crate::fence::{Advance, Commit, Fence, Partition, Reached};
+use crate::fence::{Advance, Commit, Fence, Fences, Partition, Reached};
 use crate::ids::{CounterId, MemberKey, ReservedKey, RowKey, UserId, check_id};
 use crate::time::UnixMillis;
 use crate::weight::{Stated, Weight};
@@ -13,8 +13,12 @@ use crate::window::Marker;
 /// Rows and fence together: all that the consumer writes.
 #[async_trait]
 pub trait FencedRows: Send + Sync {
-    /// The fence of `partition`, read consistently; `None` before its first creation.
+    /// The fence of lane 0 of `partition`, read consistently; `None` before its first creation.
     async fn fence(&self, partition: &Partition) -> Outcome<Option<Fence>>;
+
+    /// The fences of all lanes of `partition`, read consistently as they stood at one moment; `None` before the first creation.
+    /// Of a partition of one lane it costs what [`fence`](Self::fence) costs.
+    async fn lanes(&self, partition: &Partition) -> Outcome<Option<Fences>>;
 
     /// How many partitions `topic` had when this deployment first read it: `partitions`, if that was not written down yet,
     /// which this does. Where it was not, and there are fences, they say it. Safe to repeat: what is there already stays.
@@ -27,18 +31,19 @@ pub trait FencedRows: Send + Sync {
     /// none.
     async fn cells(&self, partition: &Partition, counters: &[CounterId]) -> Outcome<Vec<Option<Reached>>>;
 
-    /// Changes the rows and moves the fence, all or nothing, if the fence is as `advance` knows it and each cell is as
+    /// Changes the rows and moves the fence of one lane, all or nothing, if the fence is as `advance` knows it and each cell is as
     /// [`Reached::admits`] wants it. At most
     /// [`BatchLimits::MAX_ROWS`](crate::batch::BatchLimits::MAX_ROWS) changes. Safe to repeat, by any process and at any time: a
     /// second copy finds the fence moved.
     async fn commit(&self, partition: &Partition, advance: &Advance, changes: &[Change<'_>]) -> Commit;
 
-    /// Every fence of `topic`, for people.
+    /// Every fence of `topic` in the order of partitions and lanes, for people. Not of one moment: while lanes change, those of
+    /// a partition may not stand together.
     async fn fences(&self, topic: &str) -> Outcome<Vec<(Partition, Fence)>>;
 
-    /// Replaces the fence if it is still `seen`, with its `cfg` one higher: its terms change in no other way. `false`
-    /// where it was not. Safe to repeat: the condition holds once.
-    async fn reset_fence(&self, partition: &Partition, seen: &Fence, to: &Fence) -> Outcome<bool>;
+    /// Replaces the fences of all lanes, in one transaction, if each is still as in `seen`: by `to` with `cfg` one higher. Terms
+    /// and the number of lanes change in no other way. `false` where one was not. Safe to repeat: the condition holds once.
+    async fn replace_fences(&self, partition: &Partition, seen: &Fences, to: &Fences) -> Outcome<bool>;
 }
 
 /// A like that is there.

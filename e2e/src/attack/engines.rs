@@ -9,6 +9,7 @@ use anyhow::{Context, ensure};
 use tally_adapters::dynamodb::{Checkpoints, Connection, Counts, Likes, Rows, Settings, Streams, ensure_tables};
 use tally_adapters::kafka;
 use tally_core::definitions::Definitions;
+use tally_core::fence::least_of_each;
 use tally_core::ids::{ShardCount, StreamShardId};
 use tally_core::ports::{ChangeStream as _, DeploymentConfig as _, FencedRows as _, Gaps as _, Positions as _};
 use tally_core::time::UnixMillis;
@@ -149,7 +150,7 @@ impl Engines {
     /// Where the fence of each partition stands.
     pub(crate) async fn fences(&self) -> BTreeMap<u32, u64> {
         let fences = self.likes.fences(TOPIC).await.unwrap_or_default();
-        fences.into_iter().map(|(partition, fence)| (partition.index, fence.offset.0)).collect()
+        least_of_each(&fences).into_iter().map(|(index, offset)| (index, offset.0)).collect()
     }
 
     /// Whether every stream shard that there is was read past `since`: all rows of before are counted.

@@ -16,6 +16,7 @@ use tally_adapters::memory::{Cache, Memory};
 use tally_batch_recount as recount;
 use tally_change_streamer as streamer;
 use tally_consumer as consumer;
+use tally_core::fence::least_of_each;
 use tally_core::ids::{CounterId, CounterKind, CounterName, PostId, RowKey, ShardCount};
 use tally_core::ports::log::{Intake, Outgoing, Written};
 use tally_core::ports::{ChangeStream as _, Counts as _, FencedRows as _, Positions as _, Rows as _, TopicReader as _};
@@ -145,10 +146,10 @@ impl Stack {
     pub(crate) async fn quiet(&self) {
         eventually("every fence at its log's end", async || {
             let logs = self.broker.reader("quiet", TOPIC).logs().await.unwrap();
-            let fences = self.likes.fences(TOPIC).await.unwrap();
+            let fences = least_of_each(&self.likes.fences(TOPIC).await.unwrap());
             logs.iter().all(|(partition, log)| {
-                let fence = fences.iter().find(|(of, _)| of == partition);
-                log.end == log.start || fence.is_some_and(|(_, fence)| fence.offset >= log.end)
+                let fence = fences.get(&partition.index);
+                log.end == log.start || fence.is_some_and(|offset| *offset >= log.end)
             })
         })
         .await;

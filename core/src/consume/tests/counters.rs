@@ -34,7 +34,7 @@ fn counting(at: &Fence) -> Driven {
 
 impl Driven {
     fn load_defined(&mut self, fence: &Fence) {
-        self.step(Input::Fence(Ok(Some(fence.clone()))));
+        self.step(Input::Fence(Ok(Some(fence.clone().into()))));
         self.step(Input::Log(Ok(log("id", 0, 1000))));
         assert!(matches!(self.asked(), Effect::ReadDefinitions));
         self.step(Input::Definitions(Ok(views())));
@@ -58,9 +58,9 @@ fn an_action_that_was_defined_meanwhile_is_taken_by_a_new_fence_once_what_lies_b
     assert_eq!(driven.machine.wake_at(), None, "nor does what is gathered wake the machine again and again");
     driven.step(Input::Definitions(Ok(views())));
     assert_eq!(driven.transaction().advance.to, Offset(1));
-    driven.step(Input::Committed(Commit::Done));
-    let Effect::ReplaceFence { seen, by, why: Replacing::Definitions } = driven.asked() else { panic!() };
-    assert_eq!((seen, by), (&fence(1, 0), &stating(1, 0)));
+    driven.step(Input::Committed(Lane::FIRST, Commit::Done));
+    let Effect::ReplaceFences { seen, by, why: Replacing::Definitions } = driven.asked() else { panic!() };
+    assert_eq!((seen, by), (&fence(1, 0).into(), &stating(1, 0).into()));
     driven.step(Input::FenceStored(Ok(())));
     assert!(matches!(driven.asked(), Effect::ReadFence), "what became of it is read");
     driven.load_defined(&stating(1, 1));
@@ -76,8 +76,8 @@ fn an_action_that_nothing_defines_is_rejected_after_one_look_for_all_that_were_p
     driven.step(said(0, &[LOVE, LIKE, LOVE]));
     assert!(matches!(driven.asked(), Effect::ReadDefinitions));
     driven.step(Input::Definitions(Err(busy())));
-    assert!(matches!(driven.asked(), Effect::BackOff { attempt: 0 }));
-    driven.step(Input::Waited);
+    assert!(matches!(driven.asked(), Effect::BackOff { attempt: 0, .. }));
+    driven.waited();
     assert!(matches!(driven.asked(), Effect::ReadDefinitions));
     driven.step(Input::Definitions(Ok(views())));
     let letters = driven.letters();
@@ -101,7 +101,7 @@ fn an_action_that_the_list_has_is_taken_although_one_polled_with_it_is_in_no_lis
 #[test]
 fn a_list_that_lacks_what_the_fence_states_makes_the_partition_stand_still() {
     let mut driven = Driven::assigned();
-    driven.step(Input::Fence(Ok(Some(stating(0, 1)))));
+    driven.step(Input::Fence(Ok(Some(stating(0, 1).into()))));
     driven.step(Input::Log(Ok(log("id", 0, 9))));
     driven.step(Input::Definitions(Ok(Definitions::likes_alone())));
     assert!(driven.halt().0.to_string().contains("states 2 counters"));
@@ -137,13 +137,13 @@ fn below_redo_each_cell_is_read_and_only_what_it_has_not_is_added() {
     driven.step(said(0, &[VIEW, VIEW, VIEW, VIEW]));
     driven.now += AGE;
     driven.step(Input::Woke);
-    let Effect::ReadCells(asked) = driven.asked() else { panic!() };
+    let Effect::ReadCells { counters: asked, .. } = driven.asked() else { panic!() };
     assert_eq!(asked.iter().map(ToString::to_string).collect::<Vec<_>>(), ["p +views"]);
-    driven.step(Input::Cells(Err(busy())));
-    driven.step(Input::Waited);
-    driven.step(Input::Cells(Ok(vec![Some(Reached { to: Offset(3), generation: 0 })])));
+    driven.step(Input::Cells(Lane::FIRST, Err(busy())));
+    driven.waited();
+    driven.step(Input::Cells(Lane::FIRST, Ok(vec![Some(Reached { to: Offset(3), generation: 0 })])));
     assert_eq!(cells(&driven.transaction()), [(3, 3)]);
-    driven.step(Input::Committed(Commit::Done));
+    driven.step(Input::Committed(Lane::FIRST, Commit::Done));
     driven.step(said(4, &[VIEW]));
     driven.now += AGE;
     driven.step(Input::Woke);
@@ -152,20 +152,20 @@ fn below_redo_each_cell_is_read_and_only_what_it_has_not_is_added() {
 
 #[test]
 fn a_cell_ahead_of_a_fence_that_still_stands_is_an_alarm_and_one_that_moved_is_none() {
-    let refused = || Input::Committed(Commit::Cancelled(vec![Refused::Nothing, Refused::Condition]));
-    let ahead = || Input::Cells(Ok(vec![Some(Reached { to: Offset(9), generation: 0 })]));
+    let refused = || Input::Committed(Lane::FIRST, Commit::Cancelled(vec![Refused::Nothing, Refused::Condition]));
+    let ahead = || Input::Cells(Lane::FIRST, Ok(vec![Some(Reached { to: Offset(9), generation: 0 })]));
     for still_stands in [true, false] {
         let mut driven = counting(&stating(0, 1));
         driven.step(said(0, &[VIEW]));
         driven.now += AGE;
         driven.step(Input::Woke);
         driven.step(refused());
-        assert!(matches!(driven.asked(), Effect::ReadCells(_)));
+        assert!(matches!(driven.asked(), Effect::ReadCells { .. }));
         driven.step(ahead());
-        driven.step(Input::Waited);
+        driven.waited();
         assert!(matches!(driven.asked(), Effect::ReadFence));
         let stored = if still_stands { stating(0, 1) } else { stating(9, 1) };
-        driven.step(Input::Fence(Ok(Some(stored))));
+        driven.step(Input::Fence(Ok(Some(stored.into()))));
         if still_stands {
             assert_eq!(driven.halt().0.name(), "cell_ahead");
         } else {

@@ -8,7 +8,7 @@ fn a_stop_writes_what_was_gathered_and_leaves() {
     driven.step(records(0, &["a"]));
     driven.step(Input::Leave(Leave::Stopping));
     assert_eq!(steps(&driven.transaction()), (0, 1));
-    driven.step(Input::Committed(Commit::Done));
+    driven.step(Input::Committed(Lane::FIRST, Commit::Done));
     assert_eq!(driven.left(), (Some(Offset(1)), false));
     assert!(driven.effects.iter().any(|effect| matches!(effect, Effect::TellKafka(Offset(1)))));
     driven.step(Input::Woke);
@@ -48,7 +48,7 @@ fn a_lost_partition_is_dropped_at_once() {
     driven.step(records(0, &["a", "b", "c"]));
     driven.step(Input::Leave(Leave::AtOnce));
     assert_eq!(driven.left(), (Some(Offset(0)), true));
-    driven.step(Input::Committed(Commit::Done));
+    driven.step(Input::Committed(Lane::FIRST, Commit::Done));
     assert!(driven.effects.is_empty());
 }
 
@@ -57,6 +57,6 @@ fn an_unclear_outcome_while_leaving_ends_instead_of_reading_the_fence() {
     let mut driven = Driven::reading(&fence(0, 0));
     driven.step(records(0, &["a", "b", "c"]));
     driven.step(Input::Leave(Leave::Stopping));
-    driven.step(Input::Committed(Commit::Unknown("no answer".to_owned())));
+    driven.step(Input::Committed(Lane::FIRST, Commit::Unknown("no answer".to_owned())));
     assert_eq!(driven.left(), (Some(Offset(0)), true));
 }

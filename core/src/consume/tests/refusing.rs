@@ -15,7 +15,7 @@ fn driven_on(driven: &mut Driven, refuses: impl Fn(&[String]) -> bool) -> u32 {
             Some(Effect::Commit(transaction)) => {
                 let users = users_of(transaction);
                 let refused = Commit::Invalid("wrong key".to_owned());
-                driven.step(Input::Committed(if refuses(&users) { refused } else { Commit::Done }));
+                driven.step(Input::Committed(Lane::FIRST, if refuses(&users) { refused } else { Commit::Done }));
             }
             _ => return letters,
         }
@@ -33,14 +33,14 @@ fn a_store_that_takes_no_record_stands_still_after_some_and_one_that_takes_any_g
     assert!(text.contains("takes no record") && text.ends_with("wrong key"), "{text}");
 
     // Looked at again, nothing has changed, and no further record is put aside.
-    driven.step(Input::Waited);
+    driven.waited();
     driven.load(&fence(16, 0));
     driven.step(records(16, &bad[16..]));
     assert_eq!(driven_on(&mut driven, |users| !users.is_empty()), 0);
     assert!(driven.halt().1, "for the same reason");
 
     // The table is mended.
-    driven.step(Input::Waited);
+    driven.waited();
     driven.load(&fence(16, 0));
     driven.step(records(16, &bad[16..]));
     assert_eq!(driven_on(&mut driven, |_| false), 0);

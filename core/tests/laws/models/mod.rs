@@ -8,6 +8,7 @@ mod counters;
 mod fence;
 mod honesty;
 mod item;
+mod lanes;
 mod late;
 mod row_key;
 mod shards;

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use tally_core::batch::Change;
-use tally_core::fence::{Advance, Commit, Fence, Partition, Reached};
+use tally_core::fence::{Advance, Commit, Fence, Fences, Partition, Reached};
 use tally_core::ids::{CounterId, RowKey};
 use tally_core::ports::{FencedRows, MarkerPut, Markers, Outcome};
 use tally_core::window::{Marker, Phase};
@@ -20,6 +20,10 @@ pub(crate) struct MutatedRows(pub(crate) Arc<dyn FencedRows>);
 impl FencedRows for MutatedRows {
     async fn fence(&self, partition: &Partition) -> Outcome<Option<Fence>> {
         self.0.fence(partition).await
+    }
+
+    async fn lanes(&self, partition: &Partition) -> Outcome<Option<Fences>> {
+        self.0.lanes(partition).await
     }
 
     async fn first_seen(&self, topic: &str, partitions: u32) -> Outcome<u32> {
@@ -42,8 +46,10 @@ impl FencedRows for MutatedRows {
                 return outcome;
             }
             tokio::time::sleep(AGAIN).await;
-            if let Ok(Some(fence)) = self.0.fence(partition).await {
-                advance.from = fence;
+            if let Ok(Some(fences)) = self.0.lanes(partition).await
+                && let Some(fence) = fences.get(advance.from.lane)
+            {
+                advance.from = fence.clone();
             }
         }
     }
@@ -52,8 +58,8 @@ impl FencedRows for MutatedRows {
         self.0.fences(topic).await
     }
 
-    async fn reset_fence(&self, partition: &Partition, seen: &Fence, to: &Fence) -> Outcome<bool> {
-        self.0.reset_fence(partition, seen, to).await
+    async fn replace_fences(&self, partition: &Partition, seen: &Fences, to: &Fences) -> Outcome<bool> {
+        self.0.replace_fences(partition, seen, to).await
     }
 }
 

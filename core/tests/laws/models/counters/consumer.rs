@@ -4,10 +4,10 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use tally_core::batch::BatchLimits;
-use tally_core::consume::{Consume, Effect, Input, Setup};
+use tally_core::consume::{Consume, Effect, Input, LanePolicy, Setup};
 use tally_core::event::KeyScheme;
 use tally_core::fence::{Fence, Offset, Partition};
-use tally_core::ids::ShardCount;
+use tally_core::ids::{LaneCount, ShardCount};
 use tally_core::ports::log::Records;
 use tally_core::time::{Now, UnixMillis};
 
@@ -44,7 +44,13 @@ impl Consumer {
     pub(super) fn assigned(rules: &Counters) -> Self {
         let limits = BatchLimits { rows: 4, bytes: usize::MAX, age: AGE };
         let partition = Partition { topic: "likes".into(), index: 0 };
-        let machine = Consume::new(Setup { partition, limits, key: KeyScheme::Post, shards: ShardCount::DEFAULT });
+        let machine = Consume::new(Setup {
+            partition,
+            limits,
+            key: KeyScheme::Post,
+            shards: ShardCount::DEFAULT,
+            lanes: LanePolicy::Pinned(LaneCount::ONE),
+        });
         let mut consumer = Self { machine, ask: None, at: 0, stale: false, kept: None };
         consumer.take(Input::Assigned, false, rules);
         consumer
@@ -83,12 +89,14 @@ impl Consumer {
             }
             Effect::ReadLog => self.ask = Some(Ask::Log),
             Effect::CreateFence(fence) => self.ask = Some(Ask::Create(fence)),
-            Effect::ReplaceFence { seen, by, .. } => self.ask = Some(Ask::Replace { seen, by }),
+            Effect::ReplaceFences { seen, by, .. } => {
+                self.ask = Some(Ask::Replace { seen: seen.first().clone(), by: by.first().clone() });
+            }
             Effect::ReadDefinitions if !rules.obeys(Rule::ListAfterRecord) => {
                 return Some(Input::Definitions(Ok(definitions(self.stale))));
             }
             Effect::ReadDefinitions => self.ask = Some(Ask::Definitions),
-            Effect::ReadCells(_) => self.ask = Some(Ask::Cells),
+            Effect::ReadCells { .. } => self.ask = Some(Ask::Cells),
             Effect::Commit(transaction) => self.ask = Some(Ask::Commit(Request::of(&transaction, rules))),
             Effect::CountPartitions => return Some(Input::Partitions(Ok(1))),
             Effect::RecallPartitions(partitions) => return Some(Input::FirstSeen(Ok(partitions))),
@@ -97,7 +105,8 @@ impl Consumer {
                 return Some(Input::Started(Ok(())));
             }
             Effect::StoreLetter { letter, .. } => return Some(Input::LetterStored(letter)),
-            Effect::BackOff { .. } | Effect::Rest(_) => return Some(Input::Waited),
+            Effect::BackOff { lane, .. } => return Some(Input::Waited(lane)),
+            Effect::Rest(_) => return Some(Input::Waited(None)),
             Effect::Note(_) | Effect::TellKafka(_) | Effect::Left { .. } => {}
         }
         None

@@ -13,6 +13,7 @@ use std::sync::Arc;
 
 use tally_core::consume::Input;
 use tally_core::fence::Commit;
+use tally_core::ids::Lane;
 
 use self::consumer::{Ask, Consumer};
 use self::table::{Request, Table};
@@ -121,7 +122,7 @@ impl Counters {
                 if let Some(kept) = &state.consumers[i].kept {
                     answered.table.land_afresh(kept, self);
                 }
-                Input::Fence(Ok(answered.table.fence()))
+                Input::Fence(Ok(answered.table.fence().map(Into::into)))
             }
             Ask::Log => Input::Log(Ok(table::log(state.said))),
             Ask::Create(fence) => {
@@ -133,12 +134,12 @@ impl Counters {
                 Input::FenceStored(Ok(()))
             }
             Ask::Definitions => Input::Definitions(Ok(table::definitions(state.defined.is_some()))),
-            Ask::Cells => Input::Cells(Ok(vec![state.table.reached(0)])),
+            Ask::Cells => Input::Cells(Lane::FIRST, Ok(vec![state.table.reached(0)])),
             Ask::Commit(request) => {
                 if let Some(other) = request.in_the_other_cell(self) {
                     let mut elsewhere = state.clone();
                     let commit = elsewhere.table.land(&other, self);
-                    self.tell(&mut elsewhere, i, Input::Committed(commit));
+                    self.tell(&mut elsewhere, i, Input::Committed(Lane::FIRST, commit));
                     next.push((Step::Answer { consumer: i }, elsewhere));
                 }
                 if state.faults > 0 {
@@ -147,11 +148,15 @@ impl Counters {
                     if !self.obeys(Rule::ReloadAfterUnknown) {
                         Arc::make_mut(&mut timed_out.consumers[i]).kept = Some(request.clone());
                     }
-                    self.tell(&mut timed_out, i, Input::Committed(Commit::Unknown("no answer".to_owned())));
+                    self.tell(
+                        &mut timed_out,
+                        i,
+                        Input::Committed(Lane::FIRST, Commit::Unknown("no answer".to_owned())),
+                    );
                     next.push((Step::TimeOut { consumer: i }, timed_out));
                     next.push((Step::Crash { consumer: i }, late.restarted(i, self)));
                 }
-                Input::Committed(answered.table.land(&request, self))
+                Input::Committed(Lane::FIRST, answered.table.land(&request, self))
             }
         };
         self.tell(&mut answered, i, input);

@@ -5,12 +5,12 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use tally_core::batch::BatchLimits;
-use tally_core::consume::{Consume, Effect, Input, Leave, Letter, Note, Setup};
+use tally_core::consume::{Consume, Effect, Input, LanePolicy, Leave, Letter, Note, Setup};
 use tally_core::definitions::Definitions;
 use tally_core::event::{Action, KeyScheme, LikeEvent};
 use tally_core::fault::Fault;
 use tally_core::fence::{Fence, Log, Offset, Partition};
-use tally_core::ids::{PostId, ShardCount, UserId};
+use tally_core::ids::{LaneCount, PostId, ShardCount, UserId};
 use tally_core::ports::log::Records;
 use tally_core::time::{Now, UnixMillis};
 
@@ -57,7 +57,13 @@ impl Consumer {
     pub(super) fn assigned(life: Life, rules: &Consumers) -> Self {
         let limits = BatchLimits { rows: 4, bytes: usize::MAX, age: AGE };
         let partition = Partition { topic: topic().0, index: 0 };
-        let machine = Consume::new(Setup { partition, limits, key: KeyScheme::Post, shards: ShardCount::DEFAULT });
+        let machine = Consume::new(Setup {
+            partition,
+            limits,
+            key: KeyScheme::Post,
+            shards: ShardCount::DEFAULT,
+            lanes: LanePolicy::Pinned(LaneCount::ONE),
+        });
         let mut consumer = Self { machine, ask: None, letters: Vec::new(), life: 0, at: 0, mutant: Mutant::default() };
         consumer.take(Input::Assigned, life, rules);
         consumer
@@ -70,7 +76,7 @@ impl Consumer {
     }
 
     fn take_at(&mut self, at: Duration, input: Input, life: Life, rules: &Consumers) {
-        if matches!(input, Input::Fence(_) | Input::Log(_) | Input::FenceStored(_) | Input::Committed(_)) {
+        if matches!(input, Input::Fence(_) | Input::Log(_) | Input::FenceStored(_) | Input::Committed(..)) {
             self.ask = None;
         }
         if self.mutant.kept_is_sent {
@@ -98,9 +104,9 @@ impl Consumer {
             }
             Effect::ReadLog => self.ask = Some(Ask::Log),
             Effect::CreateFence(fence) => self.ask = Some(Ask::Create(fence)),
-            Effect::ReplaceFence { .. } => unreachable!("this broker tells no topic ids, and nothing is defined"),
+            Effect::ReplaceFences { .. } => unreachable!("this broker tells no topic ids, and nothing is defined"),
             Effect::ReadDefinitions => return Some(Input::Definitions(Ok(Definitions::likes_alone()))),
-            Effect::ReadCells(_) => unreachable!("there are no sums"),
+            Effect::ReadCells { .. } => unreachable!("there are no sums"),
             Effect::CountPartitions => return Some(Input::Partitions(Ok(1))),
             Effect::RecallPartitions(partitions) => return Some(Input::FirstSeen(Ok(partitions))),
             Effect::StartAt(offset) => {
@@ -122,9 +128,10 @@ impl Consumer {
                 }
                 self.letters.push(((self.life, letter.offset.0), letter));
             }
-            Effect::BackOff { .. } | Effect::Rest(_) => return Some(Input::Waited),
-            Effect::Note(Note::Reading(fence)) if !rules.obeys(Rule::LetterOfItsCfg) => {
-                self.mutant.cfg = fence.cfg;
+            Effect::BackOff { lane, .. } => return Some(Input::Waited(lane)),
+            Effect::Rest(_) => return Some(Input::Waited(None)),
+            Effect::Note(Note::Reading(fences)) if !rules.obeys(Rule::LetterOfItsCfg) => {
+                self.mutant.cfg = fences.cfg();
             }
             Effect::Note(_) | Effect::TellKafka(_) | Effect::Left { .. } => {}
         }
@@ -157,7 +164,7 @@ impl Consumer {
             // Kafka is told now and then, so it may never have been told.
             stored.map(|fence| Fence { offset: Offset(0), ..fence })
         };
-        self.take(Input::Fence(Ok(told)), life, rules);
+        self.take(Input::Fence(Ok(told.map(Into::into))), life, rules);
     }
 
     /// What the broker says of the log; what is read is the topic as it is at this moment.

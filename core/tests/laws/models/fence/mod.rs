@@ -14,6 +14,7 @@ use std::sync::Arc;
 use tally_core::consume::Input;
 use tally_core::event::Action;
 use tally_core::fence::Commit;
+use tally_core::ids::Lane;
 
 use self::consumer::{Ask, Consumer};
 use self::table::{Place, Request, Table};
@@ -197,7 +198,7 @@ impl Consumers {
         let consumer = i;
         let mut landed = state.clone();
         let commit = landed.table.land(request, self);
-        self.tell(&mut landed, i, Input::Committed(commit));
+        self.tell(&mut landed, i, Input::Committed(Lane::FIRST, commit));
         if self.may(Fault::LandsTwice, state) {
             next.push((Step::LandsTwice { consumer }, landed.clone().with_ghost(request)));
         }
@@ -207,7 +208,7 @@ impl Consumers {
         if self.may(Fault::TimeOut, state) {
             let mut late = state.clone().with_ghost(request);
             Arc::make_mut(&mut late.consumers[i]).times_out(request, self);
-            self.tell(&mut late, i, Input::Committed(Commit::Unknown("no answer".to_owned())));
+            self.tell(&mut late, i, Input::Committed(Lane::FIRST, Commit::Unknown("no answer".to_owned())));
             next.push((Step::TimeOut { consumer }, late));
         }
         next.push((Step::Answered { consumer }, landed));
