@@ -8,7 +8,7 @@ use tally_adapters::kafka::{self, KafkaArgs};
 use tally_core::consume::LanePolicy;
 use tally_core::event::KeyScheme;
 use tally_core::ids::LaneCount;
-use tally_service::{CommonArgs, StoreArgs, parse_duration};
+use tally_service::{CommonArgs, StoreArgs, UnixMillis, parse_duration};
 
 use crate::import::ImportArgs;
 
@@ -138,12 +138,18 @@ pub enum FenceCommand {
     Show,
     /// Move a fence by hand. From then on every count is served as inexact until an audit has finished
     Reset {
-        /// The partition
-        #[arg(long, value_name = "NUMBER")]
-        partition: u32,
+        /// The partition, with all its lanes
+        #[arg(long, value_name = "NUMBER", required_unless_present = "all", conflicts_with = "all")]
+        partition: Option<u32>,
+        /// Every partition of the topic
+        #[arg(long)]
+        all: bool,
         /// Where reading continues: `start` (the log's, or the fence where that is further; with `--back` the log's), `end` or an offset
-        #[arg(long, value_name = "WHERE")]
-        to: ResetTo,
+        #[arg(long, value_name = "WHERE", required_unless_present = "to_time", conflicts_with = "to_time")]
+        to: Option<ResetTo>,
+        /// Reading continues with the first record that was written at this time or later, in milliseconds since 1970
+        #[arg(long, value_name = "MILLIS")]
+        to_time: Option<u64>,
         /// The fence may be moved to before where it is: what lies between is applied again, and no sum counts it twice. A sum has no event that an earlier reset passed over. To where the fence is already: the way on after `cell_ahead`
         #[arg(long)]
         back: bool,
@@ -174,6 +180,8 @@ pub enum ResetTo {
     End,
     /// This offset.
     Offset(u64),
+    /// The first record of this time or later; the end where there is none.
+    Time(UnixMillis),
 }
 
 impl std::str::FromStr for ResetTo {

@@ -8,9 +8,9 @@ use tally_core::batch::BatchLimits;
 use tally_core::consume::LanePolicy;
 use tally_core::event::KeyScheme;
 use tally_core::ids::{LaneCount, ShardCount};
-use tally_service::Invalid;
+use tally_service::{Invalid, UnixMillis};
 
-use crate::args::{Args, Command, CountersCommand, DlqCommand, FenceCommand};
+use crate::args::{Args, Command, CountersCommand, DlqCommand, FenceCommand, ResetTo};
 use crate::fences::Reset;
 use crate::import::ImportSettings;
 
@@ -140,7 +140,8 @@ impl From<Option<Command>> for Mode {
                 Self::ReplayLetters(Replaying { limit, sums, dry_run })
             }
             Some(Command::Fence(FenceCommand::Show)) => Self::ShowFences,
-            Some(Command::Fence(FenceCommand::Reset { partition, to, back, sums, dry_run })) => {
+            Some(Command::Fence(FenceCommand::Reset { partition, all: _, to, to_time, back, sums, dry_run })) => {
+                let to = to.unwrap_or(ResetTo::Time(UnixMillis(to_time.unwrap_or_default())));
                 Self::ResetFence(Reset { partition, to, back, sums, dry_run })
             }
             Some(Command::Counters(CountersCommand::List)) => Self::ListCounters,

@@ -16,7 +16,8 @@ use crate::print;
 /// A move that an operator asks for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Reset {
-    pub partition: u32,
+    /// `None`: every partition of the topic.
+    pub partition: Option<u32>,
     pub to: ResetTo,
     /// The fence may be moved to before where it is.
     pub back: bool,
@@ -51,33 +52,62 @@ impl Fences {
         Ok(())
     }
 
-    /// Moves the fence of a partition. The loss is recorded first, so that no count is called exact in between. Safe to
-    /// repeat: the fence moves only if it still is as it was read, and a loss recorded twice is one.
+    /// Moves the fences of a partition, or of all, each with all its lanes. What is asked for has to be possible in each of them
+    /// before any is moved. The loss is recorded first, so that no count is called exact in between. Safe to
+    /// repeat: the fences move only if they still are as they were read, and a loss recorded twice is one.
     pub(crate) async fn reset(&self, reset: Reset, now: UnixMillis) -> anyhow::Result<()> {
-        let Reset { partition: index, dry_run, .. } = reset;
         let logs = self.reader.logs().await.context("cannot look at the topic")?;
-        let Some((partition, log)) = logs.into_iter().find(|(partition, _)| partition.index == index) else {
-            bail!("`{}` has no partition {index}", self.topic);
-        };
-        let Some(seen) = self.rows.lanes(&partition).await.context("cannot read the fence")? else {
-            bail!("{partition} has no fence yet: a consumer creates it");
-        };
         let defined = self.checkpoints.definitions().await.context("cannot read the counters")?;
-        let fences = moved(reset, &seen, &log, &defined)?;
-        if dry_run {
-            let (offset, topic) = (fences.least().offset, fences.topic());
-            let (from, behind) = (seen.least().offset, log.end.0.saturating_sub(offset.0));
-            return print::line(&format!(
-                "{partition}: would be moved from {from} to {offset} of topic {topic}, {behind} behind; nothing was changed"
-            ));
+        let asked = logs.into_iter().filter(|(of, _)| reset.partition.is_none_or(|index| of.index == index));
+        let mut moves = Vec::new();
+        for (partition, log) in asked {
+            let Some(seen) = self.rows.lanes(&partition).await.context("cannot read the fences")? else {
+                bail!("{partition} has no fence yet: a consumer creates it");
+            };
+            let to = self.resolved(reset.to, &partition, &log).await?;
+            let moved = moved(Reset { to, ..reset }, &seen, &log, &defined);
+            let fences = moved.with_context(|| format!("{partition} cannot be moved"))?;
+            moves.push((partition, log, seen, fences));
         }
+        if moves.is_empty() {
+            let index = reset.partition.map_or("any".to_owned(), |index| index.to_string());
+            bail!("`{}` has no partition {index}", self.topic);
+        }
+        for (partition, log, seen, fences) in moves {
+            if reset.dry_run {
+                let (offset, topic) = (fences.least().offset, fences.topic());
+                let (from, behind) = (seen.least().offset, log.end.0.saturating_sub(offset.0));
+                print::line(&format!(
+                    "{partition}: would be moved from {from} to {offset} of topic {topic}, {behind} behind; nothing was changed"
+                ))?;
+            } else {
+                self.replace(&partition, &seen, &fences, now).await?;
+            }
+        }
+        Ok(())
+    }
+
+    /// The offset that a time comes to in the log of `partition`.
+    async fn resolved(&self, to: ResetTo, partition: &Partition, log: &Log) -> anyhow::Result<ResetTo> {
+        let ResetTo::Time(at) = to else { return Ok(to) };
+        let found = self.reader.offset_at(partition, at).await.context("cannot find the time in the log")?;
+        Ok(found.map_or(ResetTo::End, |offset| ResetTo::Offset(offset.clamp(log.start, log.end).0)))
+    }
+
+    async fn replace(
+        &self,
+        partition: &Partition,
+        seen: &fence::Fences,
+        to: &fence::Fences,
+        now: UnixMillis,
+    ) -> anyhow::Result<()> {
         let loss = Loss::FenceReset(partition.to_string().into());
         self.checkpoints.open_gap(&loss, now).await.context("cannot record the loss")?;
-        let moved = self.rows.replace_fences(&partition, &seen, &fences).await.context("cannot move the fence")?;
+        let moved = self.rows.replace_fences(partition, seen, to).await.context("cannot move the fence")?;
         if !moved {
             bail!("the fence of {partition} was moved meanwhile: stop the consumers of this partition, or try again");
         }
-        report(&partition, &seen, &fences)
+        report(partition, seen, to)
     }
 }
 
@@ -125,6 +155,7 @@ fn target(to: ResetTo, log: &Log) -> anyhow::Result<Offset> {
         ResetTo::Start => Ok(log.start),
         ResetTo::End => Ok(log.end),
         ResetTo::Offset(offset) if (log.start.0..=log.end.0).contains(&offset) => Ok(Offset(offset)),
+        ResetTo::Time(_) => bail!("a time is an offset once the log was asked"),
         ResetTo::Offset(offset) => bail!("the log goes from {} to {}, without {offset}", log.start, log.end),
     }
 }

@@ -14,6 +14,7 @@ use tally_core::fault::Fault;
 use tally_core::fence::{Log, Offset, Partition};
 use tally_core::ports::Outcome;
 use tally_core::ports::log::{self, Records};
+use tally_core::time::UnixMillis;
 
 use super::context::Context;
 use super::fault::fault_of;
@@ -76,6 +77,23 @@ impl log::TopicReader for TopicReader {
     async fn read(&self, partition: &Partition, from: Offset, to: Offset) -> Outcome<Records> {
         let partition = partition.clone();
         self.blocking(move |consumer| read(consumer, &partition, from, to)).await
+    }
+
+    async fn offset_at(&self, partition: &Partition, at: UnixMillis) -> Outcome<Option<Offset>> {
+        // The client takes a time in an offset's place.
+        let list = list_of(partition, At::Offset(i64::try_from(at.0).unwrap_or(i64::MAX)))?;
+        self.blocking(move |consumer| {
+            let found = consumer.offsets_for_times(list, TIMEOUT);
+            let found = found.map_err(|error| fault_of("finding the offset of a time", &error))?;
+            let elements = found.elements();
+            let Some(element) = elements.first() else { return Ok(None) };
+            element.error().map_err(|error| fault_of("finding the offset of a time", &error))?;
+            Ok(match element.offset() {
+                At::Offset(offset) => u64::try_from(offset).ok().map(Offset),
+                _ => None,
+            })
+        })
+        .await
     }
 
     async fn bookmark(&self, partition: &Partition) -> Outcome<Option<Offset>> {

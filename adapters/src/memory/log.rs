@@ -365,6 +365,19 @@ impl log::TopicReader for TopicReader {
         Ok(stored.read(from.0, to.0.min(stored.end()), RUN))
     }
 
+    async fn offset_at(&self, partition: &Partition, at: UnixMillis) -> Outcome<Option<Offset>> {
+        let log = self.broker.log(partition)?;
+        let mut from = log.start;
+        loop {
+            let run = self.read(partition, from, log.end).await?;
+            let Some(last) = run.last_offset() else { return Ok(None) };
+            if let Some(found) = run.iter().find(|record| record.at >= at) {
+                return Ok(Some(found.offset));
+            }
+            from = last.next();
+        }
+    }
+
     async fn bookmark(&self, partition: &Partition) -> Outcome<Option<Offset>> {
         Ok(self.broker.state().bookmarks.get(&(self.group.clone(), partition.clone())).copied())
     }

@@ -2,7 +2,7 @@ use tally_adapters::memory::Memory;
 use tally_adapters::memory::log::Broker;
 use tally_core::definitions::Entry;
 use tally_core::fence::TopicId;
-use tally_core::ids::ShardCount;
+use tally_core::ids::{LaneCount, ShardCount};
 use tally_core::ports::{
     Gaps as _,
     log::{Outgoing, Producer},
@@ -39,7 +39,7 @@ fn partition() -> Partition {
 }
 
 fn reset(partition: u32, to: ResetTo) -> Reset {
-    Reset { partition, to, back: false, sums: None, dry_run: false }
+    Reset { partition: Some(partition), to, back: false, sums: None, dry_run: false }
 }
 
 #[tokio::test]
@@ -80,6 +80,51 @@ async fn a_reset_outside_the_log_or_of_an_unknown_partition_is_refused_and_opens
     assert!(fences.reset(reset(9, ResetTo::End), NOW).await.is_err());
     assert_eq!(memory.checkpoints().gaps().await.unwrap(), []);
     fences.reset(reset(0, ResetTo::Offset(5)), NOW).await.unwrap();
+}
+
+/// The fences of two lanes.
+fn two(offsets: [u64; 2]) -> fence::Fences {
+    let first = fence::Fences::from(Fence::new(Offset(0), 1, TopicId("t".into())));
+    let terms = Terms { lanes: LaneCount::new(2).unwrap(), ..Terms::default() };
+    let level = first.level(Offset(0), terms);
+    level.reset(&TopicId("t".into()), terms, |fence| Offset(offsets[fence.lane.index()]))
+}
+
+#[test]
+fn no_lane_is_moved_back_unless_that_is_asked_for_and_then_none_is_moved_forward() {
+    let (log, seen) = (log("t", 4, 20), two([3, 9]));
+    let to = |to, back| moved(Reset { back, ..reset(0, to) }, &seen, &log, &views());
+    let offsets = |fences: fence::Fences| fences.iter().map(|fence| fence.offset.0).collect::<Vec<_>>();
+    assert_eq!(
+        offsets(to(ResetTo::Start, false).unwrap()),
+        [4, 9],
+        "each has the greater of its own and the log's start"
+    );
+    assert_eq!(offsets(to(ResetTo::End, false).unwrap()), [20, 20]);
+    assert_eq!(offsets(to(ResetTo::Offset(7), false).unwrap()), [7, 9]);
+    let back = to(ResetTo::Offset(7), true).unwrap();
+    assert_eq!((back.terms().redo, back.lanes().get()), (Some(Offset(20)), 2));
+    assert_eq!(offsets(back), [3, 7]);
+    let later = two([8, 9]);
+    let refused = moved(reset(0, ResetTo::Offset(7)), &later, &log, &views());
+    assert!(refused.unwrap_err().to_string().contains("--back"));
+}
+
+#[tokio::test]
+async fn all_partitions_are_moved_to_a_time_or_none_is() {
+    let World { broker, memory, fences } = world().await;
+    let partition = partition();
+    let all = Reset { partition: None, ..reset(0, ResetTo::Time(UnixMillis(u64::MAX))) };
+    assert!(fences.reset(all, NOW).await.is_err(), "one has no fence");
+    let log = fences.reader.logs().await.unwrap().remove(0).1;
+    fences.rows.create_fence(&partition, &Fence::new(Offset(1), 0, log.topic.clone())).await.unwrap();
+    let at = fences.reader.read(&partition, Offset(3), log.end).await.unwrap().get(0).unwrap().at;
+    let first = fences.reader.offset_at(&partition, at).await.unwrap().unwrap();
+    assert!(first <= Offset(3), "the first of that time");
+    fences.reset(all, NOW).await.unwrap();
+    assert_eq!(fences.rows.fence(&partition).await.unwrap().unwrap().offset, log.end, "nothing is that late");
+    assert_eq!(memory.checkpoints().gaps().await.unwrap().len(), 1);
+    drop(broker);
 }
 
 fn log(topic: &str, start: u64, end: u64) -> Log {

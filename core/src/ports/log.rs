@@ -254,6 +254,9 @@ pub trait TopicReader: Send + Sync {
     /// Some of the records of `partition` from `from` up to `to`, in order; none at the end.
     async fn read(&self, partition: &Partition, from: Offset, to: Offset) -> Outcome<Records>;
 
+    /// The first record of `partition` that was written at `at` or later; `None` where there is none.
+    async fn offset_at(&self, partition: &Partition, at: UnixMillis) -> Outcome<Option<Offset>>;
+
     /// Where reading of `partition` was last marked to continue.
     async fn bookmark(&self, partition: &Partition) -> Outcome<Option<Offset>>;
 

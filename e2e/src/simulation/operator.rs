@@ -19,8 +19,13 @@ const PATIENCE: Duration = Duration::from_secs(20);
 /// `fence reset --back --to`. It may come to nothing, or be carried out although it says that it was not: where the fence is
 /// afterwards says what became of it.
 pub(crate) async fn move_back(world: &World, profile: &Profile, chance: &Chance, partition: u32, to: u64) {
-    let reset =
-        consumer::Reset { partition, to: consumer::ResetTo::Offset(to), back: true, sums: None, dry_run: false };
+    let reset = consumer::Reset {
+        partition: Some(partition),
+        to: consumer::ResetTo::Offset(to),
+        back: true,
+        sums: None,
+        dry_run: false,
+    };
     let wire = Wire::new("operator", &world.emulator, &world.trace, &world.coverage);
     let connection = Connection::in_process(&settings(), wire, world.clock.now());
     let likes = Arc::new(dynamodb::Likes::new(&connection, profile.shards));
