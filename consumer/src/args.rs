@@ -7,7 +7,6 @@ use clap::{Parser, Subcommand, ValueEnum};
 use tally_adapters::kafka::{self, KafkaArgs};
 use tally_core::consume::LanePolicy;
 use tally_core::event::KeyScheme;
-use tally_core::ids::LaneCount;
 use tally_service::{CommonArgs, StoreArgs, UnixMillis, parse_duration};
 
 use crate::import::ImportArgs;
@@ -65,17 +64,8 @@ pub struct Args {
     pub(crate) concurrency: usize,
 
     /// Lanes of a partition: 1, 2, 4, 8 or 16, or `auto`, which follows its batches
-    #[arg(long, env = "TALLY_LANES", default_value = "1", value_parser = parse_lanes, value_name = "COUNT", help_heading = "Batches")]
+    #[arg(long, env = "TALLY_LANES", default_value = "1", value_name = "COUNT", help_heading = "Batches")]
     pub(crate) lanes: LanePolicy,
-}
-
-/// What `--lanes` says.
-fn parse_lanes(text: &str) -> Result<LanePolicy, &'static str> {
-    if text == "auto" {
-        return Ok(LanePolicy::Adaptive);
-    }
-    let lanes = text.parse().ok().and_then(LaneCount::new);
-    lanes.map(LanePolicy::Pinned).ok_or("write `auto`, 1, 2, 4, 8 or 16")
 }
 
 impl AsRef<CommonArgs> for Args {

@@ -41,7 +41,7 @@ use std::time::Duration;
 pub use effect::{Cause, Effect, Halt, Input, Leave, Look, Misrouted, Note, Replacing, Transaction};
 pub use letters::Letter;
 pub use load::CALLS;
-pub use pace::LanePolicy;
+pub use pace::{BadLanePolicy, LanePolicy};
 
 use crate::batch::BatchLimits;
 use crate::definitions::Definitions;

@@ -44,7 +44,8 @@ impl App {
 
 impl tally_service::App for App {
     async fn start(self, host: Host) -> anyhow::Result<()> {
-        let Config { engines, shards, api, sums, load, duration, verify, chaos, seed, recount_every } = self.config;
+        let Config { engines, shards, api, sums, lanes, load, duration, verify, chaos, seed, recount_every } =
+            self.config;
         let engines = Engines::open(engines, &host).await?;
         // Services that only read would wait for those that write to say how many shards there are.
         let checkpoints = Arc::new(engines.store.checkpoints.clone());
@@ -57,6 +58,7 @@ impl tally_service::App for App {
         let producer = kafka::Producer::new(&local.engines.kafka.settings)?;
         let plan = Plan {
             shards,
+            lanes,
             listener: api,
             routes: page::routes(Arc::new(LocalStack(Arc::clone(&local))), host.stop()),
             sums: local.sums.clone(),

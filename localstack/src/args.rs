@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use clap::Parser;
+use tally_core::consume::LanePolicy;
 use tally_core::spread::SumPolicy;
 use tally_emulator::Latency;
 use tally_service::{CommonArgs, Secret, StoreArgs, parse_duration};
@@ -51,6 +52,10 @@ pub struct Args {
     /// `least-lag`
     #[arg(long, env = "TALLY_SUM_POLICY", default_value_t = SumPolicy::Post, value_name = "POLICY", help_heading = "Load")]
     pub sum_policy: SumPolicy,
+
+    /// Lanes of a partition, which the consumer writes side by side: 1, 2, 4, 8 or 16, or `auto`, which follows its batches
+    #[arg(long, env = "TALLY_LANES", default_value = "1", value_name = "COUNT", help_heading = "Load")]
+    pub lanes: LanePolicy,
 
     /// How long the load lasts; the process ends after it. Without it everything runs until Ctrl-C
     #[arg(long, env = "TALLY_DURATION", value_parser = parse_duration, value_name = "SPAN", help_heading = "Load")]

@@ -5,6 +5,7 @@ use std::net::{Ipv4Addr, SocketAddr, TcpListener};
 use std::time::Duration;
 
 use tally_adapters::{dynamodb, kafka, redis};
+use tally_core::consume::LanePolicy;
 use tally_core::ids::ShardCount;
 use tally_core::spread::SumPolicy;
 use tally_service::{Invalid, Listen, Secret};
@@ -22,6 +23,8 @@ pub struct Config {
     pub api: TcpListener,
     /// Over which partitions a busy post's views go.
     pub sums: SumPolicy,
+    /// What decides how many lanes a partition has.
+    pub lanes: LanePolicy,
     /// `None` for no load.
     pub load: Option<LoadConfig>,
     /// How long the load runs; without one, until the process is stopped.
@@ -111,6 +114,7 @@ impl TryFrom<Args> for Config {
             shards: args.store.shards,
             api,
             sums: args.sum_policy,
+            lanes: args.lanes,
             load: (!args.no_load).then_some(load),
             duration: args.duration,
             verify: args.verify,

@@ -8,6 +8,7 @@ use tally_adapters::{dynamodb, kafka};
 use tally_batch_recount as recount;
 use tally_change_streamer as streamer;
 use tally_consumer as consumer;
+use tally_core::consume::LanePolicy;
 use tally_core::ids::ShardCount;
 use tally_core::ports::Producer;
 use tally_count_api as api;
@@ -28,6 +29,8 @@ pub(crate) struct Services {
 /// What they are started with.
 pub(crate) struct Plan {
     pub(crate) shards: Option<ShardCount>,
+    /// What decides how many lanes a partition has.
+    pub(crate) lanes: LanePolicy,
     pub(crate) listener: TcpListener,
     /// Served by the API beside its own.
     pub(crate) routes: Router,
@@ -59,7 +62,7 @@ impl Services {
     /// Settings that a client does not take.
     pub(crate) fn start(&self, engines: &Engines, plan: Plan, host: &Host) -> anyhow::Result<()> {
         let letters = kafka::Producer::new(&engines.kafka.settings)?;
-        keep(host, Stage::Work, &self.consumer, consumer_of(engines, plan.shards, letters));
+        keep(host, Stage::Work, &self.consumer, consumer_of(engines, &plan, letters));
         keep(host, Stage::Output, &self.streamer, streamer_of(engines, &plan));
         keep(host, Stage::Output, &self.recount, recount_of(engines, &plan));
         keep(host, Stage::Work, &self.api, api_of(engines, plan));
@@ -76,7 +79,7 @@ where
 
 fn consumer_of(
     engines: &Engines,
-    shards: Option<ShardCount>,
+    plan: &Plan,
     letters: kafka::Producer,
 ) -> impl Fn(Host) -> anyhow::Result<Running> + Send + Sync + 'static {
     let (connection, kafka) = (engines.store.connection.clone(), engines.kafka.settings.clone());
@@ -84,7 +87,8 @@ fn consumer_of(
         topic: TOPIC.to_owned(),
         dead_letter_topic: DEAD_LETTERS.to_owned(),
         group: consumer::group_of(&engines.table_prefix),
-        shards,
+        shards: plan.shards,
+        lanes: plan.lanes,
         ..Default::default()
     };
     move |host| {

@@ -1,6 +1,9 @@
 //! How many lanes a partition should have: more while one chain of transactions is too slow, fewer once they have little to do.
 
+use std::str::FromStr;
 use std::time::Duration;
+
+use thiserror::Error;
 
 use crate::batch::Trigger;
 use crate::ids::LaneCount;
@@ -21,6 +24,22 @@ pub enum LanePolicy {
     Adaptive,
     /// An operator: always so many.
     Pinned(LaneCount),
+}
+
+/// Not a number of lanes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
+#[error("write `auto`, 1, 2, 4, 8 or 16")]
+pub struct BadLanePolicy;
+
+impl FromStr for LanePolicy {
+    type Err = BadLanePolicy;
+
+    fn from_str(text: &str) -> Result<Self, BadLanePolicy> {
+        if text == "auto" {
+            return Ok(Self::Adaptive);
+        }
+        text.parse().ok().and_then(LaneCount::new).map(Self::Pinned).ok_or(BadLanePolicy)
+    }
 }
 
 /// What the last batches say.
@@ -129,6 +148,17 @@ mod tests {
         assert_eq!(pace.wanted(Duration::from_secs(90)), None);
         let one = Pace::new(LanePolicy::Adaptive, LaneCount::ONE, Duration::ZERO);
         assert_eq!((one.due_at(), one.wanted(Duration::from_secs(999))), (None, None));
+    }
+
+    #[test]
+    fn a_policy_is_a_power_of_two_up_to_16_or_auto() {
+        assert_eq!("auto".parse(), Ok(LanePolicy::Adaptive));
+        for n in [1, 2, 4, 8, 16] {
+            assert_eq!(n.to_string().parse(), Ok(LanePolicy::Pinned(lanes(n))));
+        }
+        for text in ["", "0", "3", "32", "-1", "Auto", "2 "] {
+            assert_eq!(text.parse::<LanePolicy>(), Err(BadLanePolicy), "{text:?}");
+        }
     }
 
     #[test]
