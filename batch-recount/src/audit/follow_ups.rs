@@ -43,7 +43,7 @@ struct Under<'a> {
     answers: Answers<'a>,
     repairs: FuturesUnordered<Repair<'a>>,
     trail: Option<Arc<Followed>>,
-    /// The rows that the look under way may hold.
+    /// The rows that the look under way may hold. A window waits for room, and may need all that there is.
     held: Vec<HeldRows>,
 }
 
@@ -84,6 +84,9 @@ impl FollowUps {
                 if let Some(unsettled) = under.carry_out(effect).await? {
                     return Ok(unsettled);
                 }
+            }
+            if !machine.holds_rows() {
+                under.held.clear();
             }
             input = under.answer().await?;
         }
@@ -148,7 +151,6 @@ impl<'a> Under<'a> {
         let FollowUps { of: recounter, findings, progress, .. } = self.of;
         match effect {
             FollowUpEffect::BeginTrail => {
-                self.held.clear();
                 self.trail = recounter.trails.begin().await?;
                 self.answers = stream::iter([Ok((FollowUpInput::TrailBegun, Vec::new()))]).boxed();
             }
@@ -171,7 +173,6 @@ impl<'a> Under<'a> {
                 self.answers = plain(stream::once(touched).map_ok(FollowUpInput::Touched));
             }
             FollowUpEffect::Proved(proved) => {
-                self.held.clear();
                 findings.proved(proved);
                 progress.looked(proved);
                 self.decided(proved);

@@ -6,6 +6,7 @@ use std::time::Duration;
 use async_trait::async_trait;
 use tally_adapters::memory::Memory;
 use tally_core::audit::Summary;
+use tally_core::event::Action;
 use tally_core::fault::Fault;
 use tally_core::ids::{StreamLabel, StreamShardId};
 use tally_core::lineage::Listed;
@@ -68,6 +69,35 @@ async fn where_the_stream_cannot_be_read_windows_do_what_looks_cannot() {
         let summary = audited(&Memory::new(BEGAN, 4), deaf).await;
         assert!(summary.windows > POSTS, "{fault}: {summary:?}");
     }
+}
+
+#[tokio::test(start_paused = true)]
+async fn rows_that_a_look_held_are_given_back_before_a_window_waits_for_room() {
+    let memory = Memory::new(BEGAN, 4);
+    let world = World::twin(&memory);
+    let _streamer = world.streamer("s");
+    let mut writer = Writer::new(&world, 1).await;
+    writer.fill(0..1, 1).await;
+    world.quiet().await;
+    memory.counts().plant(&post(0), drifted(world.counter(&post(0)).await, &key(&post(0), &user(0)), 2));
+    // Room for one row: the look holds it, then the window needs it.
+    let mut recount = std::pin::pin!(ended(world.start_with("moving", &[], |rules| rules.held = 1)));
+    let exit = tokio::time::timeout(Duration::from_secs(3600), async {
+        loop {
+            tokio::select! {
+                exit = &mut recount => break exit,
+                () = tokio::time::sleep(Duration::from_millis(100)) => {
+                    for action in [Action::Unlike, Action::Like] {
+                        writer.write(&[(post(0), user(0), action)]).await;
+                    }
+                }
+            }
+        }
+    });
+    assert_eq!(exit.await.expect("the recount comes to an end"), Exit::CLEAN);
+    let summary = world.summary().await;
+    assert_eq!((summary.found(), summary.corrected, summary.alarms), (1, 1, 0), "{summary:?}");
+    world.exact(1).await;
 }
 
 /// A stream whose shards are listed and whose records are not to be had.

@@ -127,6 +127,11 @@ impl FollowUp {
         }
     }
 
+    /// Whether a look has read rows that it still needs.
+    pub fn holds_rows(&self) -> bool {
+        matches!(&self.stage, Stage::Look(look) if look.holds_rows())
+    }
+
     fn begin(&mut self, doubts: Vec<(RowKey, Doubt)>, effects: &mut Vec<FollowUpEffect>) {
         let (mut certain, mut open) = (Vec::new(), Vec::new());
         for (key, doubt) in doubts {

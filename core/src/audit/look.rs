@@ -108,6 +108,10 @@ impl Look {
         None
     }
 
+    pub(super) fn holds_rows(&self) -> bool {
+        !self.rows.is_empty()
+    }
+
     fn read_counters(&self) -> FollowUpEffect {
         FollowUpEffect::ReadCounters(self.keys.iter().map(|key| key.counter.clone()).collect())
     }
