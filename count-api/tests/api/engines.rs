@@ -310,7 +310,7 @@ async fn stores_that_stop_under_load_cost_time_and_never_a_wrong_number() {
         tables.plant(&format!("p{post}"), post + 1).await;
     }
     let config = Config {
-        table: tally_count_api::read::Bounds { budget: Duration::from_millis(800), ..Config::default().table },
+        table: tally_count_api::read::Bounds { budget: Duration::from_secs(20), ..Config::default().table },
         ..Config::default()
     };
     let (address, running) = serve(config, ports(&tables, Some(Arc::new(server.cache()))).await).await;
