@@ -32,7 +32,7 @@ const CLOCKS: Duration = Duration::from_secs(4);
 pub(super) struct Course {
     pub(super) driver: Driver,
     pub(super) events: Events,
-    fold: Fold,
+    pub(super) fold: Fold,
     seen: Seen,
 }
 
@@ -183,8 +183,7 @@ impl Course {
     /// Whether every event is in the rows and no ghost is left.
     async fn is_written(&self) -> anyhow::Result<bool> {
         let Driver { world, profile, .. } = &self.driver;
-        let fence = |partition| world.moves.fence(partition).map(|fence| fence.offset);
-        let written = |partition| fence(partition).is_some_and(|offset| offset >= self.events.end(partition));
+        let written = |partition| world.moves.least(partition).is_some_and(|least| least >= self.events.end(partition));
         let written = (0..profile.partitions).all(written) && self.driver.is_tended();
         Ok(written && world.emulator.stats().ghosts_pending == 0)
     }
@@ -193,7 +192,7 @@ impl Course {
         let world = &self.driver.world;
         let partitions = 0..self.driver.profile.partitions;
         let fences: Vec<_> =
-            partitions.map(|partition| (world.moves.fence(partition), self.events.end(partition))).collect();
+            partitions.map(|partition| (world.moves.fences(partition), self.events.end(partition))).collect();
         let states = world.calmly(world.states()).await?;
         let open: Vec<_> = states.iter().filter(|state| !state.checkpoint.closed).collect();
         let left = (&self.driver.edits, &self.driver.garbled);

@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use super::driver::Deed;
 
 /// Kinds of faults that are not deeds.
-const OTHERS: [&str; 15] = [
+const OTHERS: [&str; 16] = [
     "acknowledgement_lost",
     "cache_failed",
     "cell_ahead",
@@ -17,6 +17,7 @@ const OTHERS: [&str; 15] = [
     "ghost_applied",
     "internal_error",
     "iterator_expired",
+    "lanes_changed",
     "latency",
     "poison",
     "said_before_defined",

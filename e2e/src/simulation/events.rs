@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use tally_adapters::memory::log::Broker;
 use tally_core::event::{Action, LikeEvent};
-use tally_core::ids::{CounterId, PostId, UserId};
+use tally_core::ids::{CounterId, Lane, LaneCount, PostId, UserId};
 use tally_core::ports::log::Outgoing;
 use tally_core::time::UnixMillis;
 use tally_service::Chance;
@@ -45,6 +45,16 @@ const POISON_OF_COUNTERS: [&[u8]; 4] = [
 pub(crate) enum Deed {
     Member { counter: CounterId, member: UserId, present: bool },
     Amount { counter: CounterId, n: i64 },
+}
+
+impl Deed {
+    /// Which of `lanes` it goes through.
+    pub(crate) fn lane(&self, lanes: LaneCount) -> Lane {
+        match self {
+            Self::Member { member, .. } => lanes.lane_of_member(member.as_str()),
+            Self::Amount { counter, .. } => lanes.lane_of_sum(counter),
+        }
+    }
 }
 
 /// One record of a partition.

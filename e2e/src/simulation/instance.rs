@@ -18,6 +18,7 @@ use tally_service::{Chance, Clock, Condition, Ended, Host, Running, Standstill, 
 use tokio::time::Instant;
 
 use super::cache::WatchedCache;
+use super::chance::Draws;
 use super::door::Door;
 use super::events::{LETTERS, TOPIC};
 use super::gate::Gate;
@@ -30,6 +31,9 @@ use super::world::{Tables, World, settings};
 
 /// The group of all consumers.
 pub(crate) const GROUP: &str = "tally-consumer";
+
+/// What a consumer's `--lanes` may be.
+const LANES: [&str; 5] = ["1", "2", "4", "16", "auto"];
 
 /// What a process is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -276,7 +280,10 @@ fn consumer_app(
         producer: Arc::new(producer),
         reader: Box::new(move |topic| Ok(Arc::new(reader.reader("by-hand", topic)))),
     };
-    consumer::App::with_ports(consumer::Mode::Consume, read_settings(profile), ports)
+    let lanes = if profile.lanes { chance.pick(&LANES) } else { LANES[0] };
+    let settings =
+        consumer::ReadSettings { lanes: lanes.parse().expect("a number of lanes"), ..read_settings(profile) };
+    consumer::App::with_ports(consumer::Mode::Consume, settings, ports)
 }
 
 /// What every mode of the consumer is set up with.

@@ -1,7 +1,9 @@
 //! Every move of every fence, as the store tells it: which records were passed, and under which terms.
 
+use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
+use tally_core::ids::{Lane, LaneCount};
 use tally_emulator::value::{Item, Value};
 use tally_emulator::{ControlError, Emulator};
 
@@ -10,23 +12,27 @@ use super::events::TOPIC;
 /// The table of fences.
 const CHECKPOINTS: &str = "checkpoints";
 
-/// A fence as far as the laws need it.
+/// A lane's fence as far as the laws need it. What holds of all lanes lane 0's fence states.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Fence {
     pub(crate) offset: u64,
     pub(crate) cfg: u64,
+    /// How many lanes the partition has.
+    pub(crate) lanes: LaneCount,
     /// How many definitions are in force; 0: likes alone.
     pub(crate) defs: u64,
     /// How far it was before it was moved back; 0 where it never was.
     pub(crate) redo: u64,
 }
 
-/// One move of one fence.
+/// One move of one lane's fence. The moves of one transaction follow each other, that of lane 0 first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Move {
     pub(crate) partition: u32,
+    pub(crate) lane: Lane,
     pub(crate) before: Option<Fence>,
-    pub(crate) after: Fence,
+    /// `None`: the partition has this lane no longer.
+    pub(crate) after: Option<Fence>,
     /// Whether it was made behind every process's back.
     pub(crate) by_hand: bool,
 }
@@ -38,6 +44,8 @@ pub(crate) struct Moves(Arc<Mutex<Kept>>);
 #[derive(Debug, Default)]
 struct Kept {
     moves: Vec<Move>,
+    /// The fences as they are.
+    fences: BTreeMap<(u32, Lane), Fence>,
     /// Which partition's next move to which offset is made by hand.
     by_hand: Option<(u32, u64)>,
 }
@@ -52,14 +60,19 @@ impl Moves {
     }
 
     fn keep(&self, old: Option<&Item>, new: Option<&Item>) {
-        let Some((new, partition)) = new.and_then(|new| Some((new, partition(new)?))) else { return };
-        let (Some(after), before) = (fence(new), old.and_then(fence)) else { return };
+        let Some((partition, lane)) = new.or(old).and_then(place) else { return };
+        let (after, before) = (new.and_then(fence), old.and_then(fence));
         let mut kept = self.kept();
-        let by_hand = kept.by_hand.take_if(|expected| *expected == (partition, after.offset)).is_some();
-        kept.moves.push(Move { partition, before, after, by_hand });
+        let reached = after.map(|after| (partition, after.offset));
+        let by_hand = lane == Lane::FIRST && kept.by_hand.take_if(|expected| Some(*expected) == reached).is_some();
+        kept.moves.push(Move { partition, lane, before, after, by_hand });
+        match after {
+            Some(after) => kept.fences.insert((partition, lane), after),
+            None => kept.fences.remove(&(partition, lane)),
+        };
     }
 
-    /// The next move of `partition` to `offset` is one that no process makes.
+    /// The next move of lane 0 of `partition` to `offset` is one that no process makes.
     pub(crate) fn expect(&self, partition: u32, offset: u64) {
         self.kept().by_hand = Some((partition, offset));
     }
@@ -79,10 +92,20 @@ impl Moves {
         self.kept().moves[taken..].to_vec()
     }
 
-    /// Where the fence of `partition` is.
+    /// Where lane 0 of `partition` is.
     pub(crate) fn fence(&self, partition: u32) -> Option<Fence> {
+        self.kept().fences.get(&(partition, Lane::FIRST)).copied()
+    }
+
+    /// Up to where every lane of `partition` is.
+    pub(crate) fn least(&self, partition: u32) -> Option<u64> {
+        self.fences(partition).iter().map(|fence| fence.offset).min()
+    }
+
+    /// Where each lane of `partition` is.
+    pub(crate) fn fences(&self, partition: u32) -> Vec<Fence> {
         let kept = self.kept();
-        kept.moves.iter().rev().find(|moved| moved.partition == partition).map(|moved| moved.after)
+        kept.fences.iter().filter(|((of, _), _)| *of == partition).map(|(_, fence)| *fence).collect()
     }
 
     fn kept(&self) -> MutexGuard<'_, Kept> {
@@ -90,10 +113,12 @@ impl Moves {
     }
 }
 
-/// The partition whose fence an item is.
-fn partition(item: &Item) -> Option<u32> {
+/// The partition and the lane whose fence an item is.
+fn place(item: &Item) -> Option<(u32, Lane)> {
     let Some(Value::S(id)) = item.get("id") else { return None };
-    id.strip_prefix("kafka/")?.strip_prefix(TOPIC)?.strip_prefix('/')?.parse().ok()
+    let place = id.strip_prefix("kafka/")?.strip_prefix(TOPIC)?.strip_prefix('/')?;
+    let (partition, lane) = place.split_once('/').unwrap_or((place, "0"));
+    Some((partition.parse().ok()?, Lane::new(lane.parse().ok()?)?))
 }
 
 fn fence(item: &Item) -> Option<Fence> {
@@ -104,6 +129,7 @@ fn fence(item: &Item) -> Option<Fence> {
     Some(Fence {
         offset: number("offset")?,
         cfg: number("cfg")?,
+        lanes: LaneCount::new(number("lanes").unwrap_or(1))?,
         defs: number("defs").unwrap_or(0),
         redo: number("redo").unwrap_or(0),
     })

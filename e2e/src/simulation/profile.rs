@@ -32,6 +32,8 @@ pub(crate) struct Profile {
     pub(crate) engine: Config,
     pub(crate) rules: Vec<Rule>,
     pub(crate) consumers: u64,
+    /// Whether each life of a consumer has a number of lanes of its own.
+    pub(crate) lanes: bool,
     pub(crate) streamers: u64,
     pub(crate) recounters: u64,
     /// Whether streamers share the stream shards by leases.
@@ -99,6 +101,7 @@ impl Profile {
             engine: engine(chance),
             rules: rules(chance),
             consumers: chance.between(1, 2),
+            lanes: false,
             streamers: chance.between(1, 2),
             recounters: if recounting { chance.between(1, 2) } else { 0 },
             leases: chance.happens(50),
@@ -136,6 +139,7 @@ impl Profile {
     /// There are other counters than likes, and what can go wrong with them does.
     fn count_more(&mut self, other: &Chance) {
         self.mix = Mix::draw(other, self.steps);
+        self.lanes = other.happens(60);
         self.deeds.push((Deed::Garble, 3));
         if !self.mix.early {
             // A record that was passed before it was defined is in no sum, or is, once its fence goes back.

@@ -87,11 +87,12 @@ async fn schedule(order: &Order) -> Outcome {
     };
     let mut course = Course::of(driver);
     let held = course.whole(&mut outcome).await;
-    let Course { driver: Driver { world, slots, .. }, events, .. } = course;
+    let Course { driver: Driver { world, slots, .. }, events, fold, .. } = course;
     outcome.broken = held.err().map(|error| format!("{error:#}"));
     outcome.hash = world.trace.hash();
     outcome.virtual_ms = u64::try_from(began.elapsed().as_millis()).unwrap_or(u64::MAX);
     count_faults(&world, &events);
+    world.coverage.add("lanes_changed", fold.relaned());
     let judged = world.honesty.count();
     (outcome.answers, outcome.exact) = (judged.answers, judged.exact);
     outcome.faults = world.coverage.all();

@@ -155,7 +155,8 @@ impl Driver {
         let taken = self.world.moves.len();
         operator::move_back(&self.world, &self.profile, &self.other, partition, to).await;
         let back = |moved: &Move| {
-            moved.partition == partition && moved.before.is_some_and(|before| before.offset > moved.after.offset)
+            let went = moved.before.zip(moved.after).is_some_and(|(before, after)| before.offset > after.offset);
+            moved.partition == partition && went
         };
         Ok(self.world.moves.behind(taken).iter().any(back))
     }
