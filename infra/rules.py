@@ -225,6 +225,16 @@ def tasks_get_only_settings_that_they_have(templates, root=HERE.parent):
             yield f"{where}: it starts {container.get('EntryPoint')}"
 
 
+def producer_and_consumer_are_told_the_same(templates, root=HERE.parent):
+    """A producer with another key puts one user's events into two partitions, where they have no order."""
+    for where, container in containers(templates):
+        given = dict(pairs(container))
+        text = (root / container["Name"] / HELP.format(container["Name"].replace("-", "_"))).read_text()
+        for name, parameter in (("TALLY_TOPIC", "Topic"), ("TALLY_KEY", "Key")):
+            if "TALLY_BROKERS" in given and f"[env: {name}]" in text and given.get(name) != {"Ref": parameter}:
+                yield f"{where}: {name} is not the parameter {parameter}"
+
+
 def secrets_are_no_plain_variables(templates):
     """What a task definition says in plain text is shown to all who may describe it."""
     for where, container in containers(templates):
@@ -279,6 +289,18 @@ def what_reads_the_stream_is_told_where_it_is(templates):
             yield f"{where}: it cannot be told an endpoint for the streams"
 
 
+def reads_are_not_logged_one_by_one(templates):
+    """A line for each of 579,000 reads a second is 425 TB a month."""
+    for where, container in containers(templates):
+        if container["Name"] != "count-api":
+            continue
+        parameters, level = templates[where.split(".yaml")[0]]["Parameters"], dict(pairs(container)).get("TALLY_LOG")
+        if level != {"Fn::Sub": "${LogLevel},tally_count_api::access=${AccessLog}"}:
+            yield f"{where}: TALLY_LOG does not say how many requests are logged"
+        elif parameters["AccessLog"].get("Default") not in ("warn", "off"):
+            yield f"{where}: AccessLog is each request by default"
+
+
 # ---- the load balancer -------------------------------------------------------------------------------------------------
 
 
@@ -312,12 +334,14 @@ RULES = [
     no_policy_allows_more_than_is_named,
     roles_are_taken_by_this_account_alone,
     tasks_get_only_settings_that_they_have,
+    producer_and_consumer_are_told_the_same,
     secrets_are_no_plain_variables,
     tasks_have_a_health_check_of_their_own,
     tasks_may_do_little_on_their_machine,
     a_task_is_given_the_time_to_drain,
     services_are_replaced_before_they_stop,
     what_reads_the_stream_is_told_where_it_is,
+    reads_are_not_logged_one_by_one,
     connections_outlive_the_balancers,
     no_web_firewall_stands_before_reads,
 ]

@@ -29,7 +29,7 @@ sys.exit(254)
 CALLER = (0, json.dumps({"Account": "123456789012"}))
 NO_STACK = (255, "An error occurred (ValidationError) when calling the DescribeStacks operation: Stack does not exist")
 NO_TABLE = (255, "An error occurred (ResourceNotFoundException) when calling the DescribeTable operation: not found")
-LIMITS = (0, json.dumps({"TableMaxWriteCapacityUnits": 40000}))
+LIMITS = (0, json.dumps({"TableMaxWriteCapacityUnits": 40000, "AccountMaxWriteCapacityUnits": 80000}))
 GOOD = {
     "sts get-caller-identity": CALLER,
     "dynamodb describe-limits": LIMITS,
@@ -83,10 +83,40 @@ class Deploy(unittest.TestCase):
 
     def test_every_missing_parameter_is_named_at_once(self):
         done = self.deploy("Region=eu-west-1\nStacks=network data roles change-streamer consumer api\nKafkaArn=arn:x/y/z\n")
-        self.refused(done, 78, "consumer needs Image: ", "api needs Image: ", "api needs WriteTokenSecret beside KafkaArn: ")
+        self.refused(done, 78, "change-streamer, api, consumer need Image: ", "api needs WriteTokenSecret beside KafkaArn: ")
         self.assertEqual(self.calls(), [], "AWS was not asked")
         done = self.deploy("Stacks=consumer alarms\nDeployment=likes\n")
         self.refused(done, 78, "Region is missing", "Deployment has to begin with tally", "consumer needs Brokers", "alarms needs AlarmEmail")
+
+    def test_a_value_that_a_parameter_does_not_take(self):
+        for setting, why in [
+            ("DeletionProtection=yes", "DeletionProtection is yes: it is one of true, false (Whether DynamoDB refuses"),
+            ("TablePrefix=a/b", "TablePrefix is a/b: it has to fit [a-zA-Z0-9_.-]{0,32}"),
+            ("data.LikesWarmWrites=many", "data.LikesWarmWrites is many: it is a number"),
+            ("LikesWrites=0", "LikesWrites is 0: it is at least 1"),
+            ("Partitions=5000", "Partitions is 5000: it is at most 1200"),
+            ("Region=Frankfurt", "Region is the name of a region"),
+            ("Account=1234", "Account has twelve digits"),
+            ("api.Cpu=4096", "api has Cpu 4096 and Memory 2048"),
+            ("ApisAtLeast=40", "scaling has ApisAtLeast 40 and ApisAtMost 30"),
+            ("Scaled=false", "consumer is not Scaled, and Stacks has scaling"),
+            ("CountsReads=30000", "data-scaling has CountsReads 30000 and CountsReadsAtMost 20000"),
+        ]:
+            with self.subTest(setting):
+                name = setting.partition("=")[0]
+                others = {"Region": "eu-west-1", "Stacks": "network data data-scaling kafka api change-streamer consumer scaling", "Image": "a:1", "Scaled": "true"}
+                others = {**others, "KafkaArn": "arn:aws:kafka:r:123456789012:cluster/a/b", "WriteTokenSecret": "s"}
+                done = self.deploy("".join(f"{key}={value}\n" for key, value in others.items() if key != name) + setting)
+                self.refused(done, 78, f"here.env: {why}")
+                self.assertEqual(len(done.stderr.splitlines()), 3 if name == "Scaled" else 1, done.stderr)
+                self.assertEqual(self.calls(), [], "AWS was not asked")
+
+    def test_tasks_that_would_reach_nothing(self):
+        without = "Region=eu-west-1\nStacks=network\nEndpoints=false\n"
+        self.assertIn("Stacks has no nat", self.deploy(without, GOOD).stderr)
+        for way in ("Endpoints=true\n", "VpcId=vpc-1\nPrivateSubnetIds=subnet-1\nEndpoints=false\n"):
+            self.assertNotIn("nat", self.deploy(f"Region=eu-west-1\nStacks=network\n{way}").stderr)
+        self.assertNotIn("has no nat", self.deploy(without.replace("network", "network nat")).stderr)
 
     def test_stacks_that_there_are_not(self):
         self.refused(self.deploy("Region=eu-west-1\n"), 78, "Stacks is missing")
@@ -103,8 +133,13 @@ class Deploy(unittest.TestCase):
 
     def test_too_low_a_quota(self):
         done = self.deploy(SETTINGS + "LikesWarmWrites=200000\nCountsWarmWrites=30000\n")
-        self.refused(done, 78, "LikesWarmWrites is 200000", "lets a table take 40000 write units")
+        self.refused(done, 78, "LikesWarmWrites is 200000, and a table of this account may take 40000 write units")
         self.assertNotIn("CountsWarmWrites", done.stderr)
+        self.refused(self.deploy(SETTINGS + "data.LikesWarmWrites=200000\n"), 78, "LikesWarmWrites is 200000")
+        bought = SETTINGS + "BillingMode=PROVISIONED\nLikesWrites=40000\nCountsWrites=39000\nCheckpointsUnits=1000\n"
+        self.refused(self.deploy(bought), 78, "is 80100, and all tables of this account may take 80000 write units")
+        more = SETTINGS.replace("Stacks=data", "Stacks=data data-scaling") + "BillingMode=PROVISIONED\nLikesWritesAtMost=50000\n"
+        self.refused(self.deploy(more), 78, "LikesWritesAtMost is 50000, and a table of this account may take 40000 write units")
 
     def test_a_table_made_without_stream_or_index_or_by_another(self):
         bare = {"Table": {"TableName": "t-likes"}}
@@ -117,6 +152,10 @@ class Deploy(unittest.TestCase):
         done = self.deploy(SETTINGS, {**GOOD, "dynamodb describe-table t-likes": (0, json.dumps({"Table": whole}))})
         self.refused(done, 78, "table t-likes is there, and the stack tally-data is not")
         self.assertNotIn("pin", done.stderr)
+
+    def test_tables_that_are_not_there(self):
+        done = self.deploy("Region=eu-west-1\nStacks=roles\nTablePrefix=t-\n")
+        self.refused(done, 78, "table t-likes is not there: deploy data first", "table t-recounts is not there")
 
     def change(self, change, *flags, typed=""):
         answers = {

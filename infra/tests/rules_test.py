@@ -81,6 +81,12 @@ BREAKS = [
     ("tasks_get_only_settings_that_they_have", lambda t: put(container(t, "recount"), "Command", ["--watches"]), "--watches"),
     ("tasks_get_only_settings_that_they_have", lambda t: put(container(t, "recount"), "EntryPoint", ["tally-recount"]), "starts"),
     (
+        "producer_and_consumer_are_told_the_same",
+        lambda t: put(container(t, "api"), "Environment", [each for each in container(t, "api")["Environment"] if each.get("Name") != "TALLY_KEY"]),
+        "TALLY_KEY is not the parameter Key",
+    ),
+    ("producer_and_consumer_are_told_the_same", lambda t: put(variable(t, "consumer", "TALLY_TOPIC"), "Value", "likes"), "TALLY_TOPIC"),
+    (
         "secrets_are_no_plain_variables",
         lambda t: container(t, "api")["Environment"].append({"Name": "TALLY_WRITE_TOKEN", "Value": {"Ref": "WriteTokenSecret"}}),
         "TALLY_WRITE_TOKEN",
@@ -115,6 +121,8 @@ BREAKS = [
         ),
         "endpoint",
     ),
+    ("reads_are_not_logged_one_by_one", lambda t: put(t["api"]["Parameters"]["AccessLog"], "Default", "info"), "each request by default"),
+    ("reads_are_not_logged_one_by_one", lambda t: put(variable(t, "api", "TALLY_LOG"), "Value", {"Ref": "LogLevel"}), "does not say"),
     ("connections_outlive_the_balancers", lambda t: put(variable(t, "api", "TALLY_HEADER_TIME"), "Value", "60s"), "60 s"),
     (
         "connections_outlive_the_balancers",
