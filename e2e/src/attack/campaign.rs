@@ -168,7 +168,7 @@ pub async fn fight(
 }
 
 fn report(head: &str, deeds: &Deeds, judgement: &Judgement, cached: bool) -> String {
-    let Judgement { said, doubtful, compared, recount, before, during, answers, honest, drained } = judgement;
+    let Judgement { said, doubtful, compared, recount, before, during, answers, honest, drained, spared } = judgement;
     let mut text = format!("{head}\n");
     for (what, recoveries) in &deeds.table {
         let _ = writeln!(text, "  {what:<28} {recoveries}");
@@ -203,5 +203,9 @@ fn report(head: &str, deeds: &Deeds, judgement: &Judgement, cached: bool) -> Str
         drained.as_secs_f64(),
         GRACE.as_secs()
     );
+    let _ = writeln!(text, "  under infra/roles.yaml      0 refused; granted and not come to: {}", spared.len());
+    for grant in spared {
+        let _ = writeln!(text, "    {grant}");
+    }
     text
 }

@@ -63,6 +63,8 @@ pub(crate) struct Judgement {
     pub(crate) answers: String,
     pub(crate) honest: Count,
     pub(crate) drained: Duration,
+    /// What the services' roles are granted and the attack did not come to.
+    pub(crate) spared: Vec<String>,
 }
 
 impl Stage {
@@ -171,12 +173,15 @@ impl Stage {
         ensure!(self.engines.emulator.stats().panics == 0, "the emulator panicked");
         let refused = self.engines.emulator.refused();
         ensure!(refused.is_empty(), "infra/roles.yaml does not allow what a service does: {refused:?}");
+        let ours = |grant: &String| Service::ALL.iter().any(|service| grant.starts_with(service.role()));
+        let spared = self.engines.emulator.unused_grants().into_iter().filter(ours).collect();
         let ended = self.host.stop();
         ensure!(!ended.is_requested(), "the stage itself was stopped");
         let answers = self.answers.to_string();
         let honest = self.honesty.verdict()?;
         let doubtful = truth.doubtful();
-        Ok(Judgement { said, doubtful, compared, recount, before: self.before, during, answers, honest, drained })
+        let before = self.before;
+        Ok(Judgement { said, doubtful, compared, recount, before, during, answers, honest, drained, spared })
     }
 }
 
