@@ -167,7 +167,8 @@ def nothing_is_missing(settings, chosen, templates):
     for (parameter, described), names in needed.items():
         yield f"{', '.join(names)} {'need' if names[1:] else 'needs'} {parameter}: {described}"
     for name, setting, value, needed in TOGETHER:
-        given = said(settings, name, setting)
+        own_kafka = setting == "KafkaArn" and "kafka" in chosen_of(settings)
+        given = said(settings, name, setting) or own_kafka
         if name in chosen and given and value in ("", given) and not said(settings, name, needed):
             yield f"{name} needs {needed} beside {setting}: {templates[name].parameters[needed]['description']}"
 

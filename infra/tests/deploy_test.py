@@ -85,6 +85,8 @@ class Deploy(unittest.TestCase):
         done = self.deploy("Region=eu-west-1\nStacks=network data roles change-streamer consumer api\nKafkaArn=arn:x/y/z\n")
         self.refused(done, 78, "change-streamer, api, consumer need Image: ", "api needs WriteTokenSecret beside KafkaArn: ")
         self.assertEqual(self.calls(), [], "AWS was not asked")
+        done = self.deploy("Region=eu-west-1\nStacks=network kafka api\nImage=a:1\n")
+        self.refused(done, 78, "api needs WriteTokenSecret beside KafkaArn: ")
         done = self.deploy("Stacks=consumer alarms\nDeployment=likes\n")
         self.refused(done, 78, "Region is missing", "Deployment has to begin with tally", "consumer needs Brokers", "alarms needs AlarmEmail")
 
