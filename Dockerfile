@@ -1,17 +1,17 @@
-# syntax=docker/dockerfile:1
 # One image a service: docker build --target consumer .
 
 FROM rust:1.95.0-bookworm AS build
+ARG PROFILE=dist
 WORKDIR /src
 COPY . .
 # What was downloaded and compiled stays between builds; only what the images hold leaves this layer.
 RUN --mount=type=cache,target=/usr/local/cargo/registry \
     --mount=type=cache,target=/src/target \
-    cargo build --locked --profile dist \
+    cargo build --locked --profile "$PROFILE" \
       --package tally-consumer --package tally-change-streamer --package tally-batch-recount --package tally-count-api \
       --package tally-cli \
       --features tally-consumer/msk-iam,tally-change-streamer/msk-iam,tally-batch-recount/msk-iam,tally-count-api/msk-iam \
-    && infra/image-root target/dist /image
+    && infra/image-root "target/$PROFILE" /image
 
 FROM scratch AS tally
 USER 10001
