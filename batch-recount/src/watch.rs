@@ -3,12 +3,15 @@
 use std::convert::Infallible;
 use std::time::Duration;
 
-use futures_util::future::try_join;
+use futures_util::future::try_join3;
+use tally_core::audit::{RunRecord, RunScope};
+use tally_core::time::UnixMillis;
 use tally_service::Exit;
 
 use crate::config::Scope;
 use crate::findings::Findings;
 use crate::gaps::{self, Remainder};
+use crate::metrics;
 use crate::recounter::Recounter;
 use crate::run::{Finished, Run};
 
@@ -17,6 +20,10 @@ use crate::run::{Finished, Run};
 const AUDIT_AGAIN: Duration = Duration::from_secs(600);
 const QUEUE_AGAIN: Duration = Duration::from_secs(60);
 
+/// How often it is shown when the last audit ended, and among how many runs it is looked for.
+const LAST_AUDIT_EVERY: Duration = Duration::from_secs(600);
+const RUNS_LOOKED_THROUGH: u32 = 1_000;
+
 /// What keeps two watchers from running the same thing twice.
 const CLAIM: &str = "watch";
 
@@ -24,7 +31,7 @@ const CLAIM: &str = "watch";
 pub(crate) async fn watch(of: &Recounter) -> anyhow::Result<Exit> {
     // Another watcher at work is as good as this one.
     of.claims.wait_for(CLAIM, of.rules.watch).await?;
-    let work = try_join(Box::pin(queues(of)), Box::pin(audits(of)));
+    let work = try_join3(Box::pin(queues(of)), Box::pin(audits(of)), Box::pin(shows_last_audit(of)));
     let worked = of.claims.with_heartbeat(CLAIM, work).await;
     of.claims.settle(CLAIM, false).await?;
     match worked? {}
@@ -60,6 +67,24 @@ async fn audits(of: &Recounter) -> anyhow::Result<Infallible> {
     }
 }
 
+/// Shows when the last audit ended well, since the process that ran it may be gone.
+async fn shows_last_audit(of: &Recounter) -> anyhow::Result<Infallible> {
+    loop {
+        let recounts = &of.store.ports.recounts;
+        let runs = of.store.persist("read earlier runs", || recounts.runs(RUNS_LOOKED_THROUGH)).await?;
+        if let Some(ended) = last_audit(&runs) {
+            metrics::succeeded(RunScope::Audit.label(), ended);
+        }
+        of.store.calls.wait(LAST_AUDIT_EVERY).await?;
+    }
+}
+
+/// When the last audit ended that corrected what it found and left nothing.
+fn last_audit(runs: &[RunRecord]) -> Option<UnixMillis> {
+    let is_good = |run: &&RunRecord| run.scope == RunScope::Audit && !run.dry_run && run.summary.left == 0;
+    runs.iter().filter(is_good).filter_map(|run| run.ended).max()
+}
+
 async fn take_settled(of: &Recounter, remainder: &mut Option<Remainder>) -> anyhow::Result<Option<Remainder>> {
     Ok(match remainder {
         Some(waiting) if waiting.is_settled(&of.store).await? => remainder.take(),
@@ -74,4 +99,37 @@ async fn is_queued(of: &Recounter) -> anyhow::Result<bool> {
 
 async fn once(of: &Recounter, scope: &Scope) -> anyhow::Result<Finished> {
     Run::begin(of, scope, false, true).await?.finish().await
+}
+
+#[cfg(test)]
+mod tests {
+    use tally_core::audit::{AuditRun, Summary};
+
+    use super::*;
+
+    fn ended(at: u64) -> RunRecord {
+        RunRecord {
+            run: AuditRun::beginning(UnixMillis(1), at),
+            began: UnixMillis(1),
+            ended: Some(UnixMillis(at)),
+            scope: RunScope::Audit,
+            dry_run: false,
+            audit: None,
+            summary: Summary::default(),
+        }
+    }
+
+    #[test]
+    fn the_last_audit_is_one_of_everything_that_ended_and_left_nothing() {
+        let others = [
+            RunRecord { ended: None, ..ended(60) },
+            RunRecord { dry_run: true, ..ended(61) },
+            RunRecord { scope: RunScope::Since, ..ended(62) },
+            RunRecord { scope: RunScope::Queue, ..ended(63) },
+            RunRecord { summary: Summary { left: 1, ..Summary::default() }, ..ended(64) },
+        ];
+        assert_eq!(last_audit(&others), None);
+        let runs: Vec<RunRecord> = others.into_iter().chain([ended(40), ended(50), ended(30)]).collect();
+        assert_eq!(last_audit(&runs), Some(UnixMillis(50)));
+    }
 }
