@@ -155,8 +155,14 @@ impl Meter {
                 _ = log.revoked() => continue,
                 looked = look(&*log) => looked,
             };
-            // A broker that does not answer is reported by the worker, which needs the answer.
-            let Ok((partitions, log)) = looked else { continue };
+            let (partitions, log) = match looked {
+                Ok(looked) => looked,
+                // Lag stays as it was, so this is all that is seen of a broker that does not answer.
+                Err(fault) => {
+                    metrics::kafka_error(&fault);
+                    continue;
+                }
+            };
             let (records, age) = entry.progress.look(Look { fence, furthest, log, partitions }, self.clock.now());
             metrics::lag(index, records, age);
         }

@@ -2,6 +2,7 @@ use std::future::pending;
 
 use async_trait::async_trait;
 use futures_util::FutureExt;
+use tally_core::fault::Fault;
 use tally_core::fence::{Partition, TopicId};
 use tally_core::ports::log::{Records, Revocation};
 use tokio::sync::watch;
@@ -60,11 +61,12 @@ fn the_worker_gets_the_last_look_once_and_none_from_before_the_fence_was_read() 
     assert_eq!(progress.looked().now_or_never(), None);
 }
 
-/// A partition whose broker never answers.
+/// A partition whose broker never answers, or with a fault alone.
 #[derive(Debug)]
 struct Unanswered {
     partition: Partition,
     revoked: watch::Receiver<bool>,
+    fault: Option<Fault>,
 }
 
 #[async_trait]
@@ -73,7 +75,10 @@ impl OwnedPartition for Unanswered {
         &self.partition
     }
     async fn partitions(&self) -> Outcome<u32> {
-        pending().await
+        match &self.fault {
+            Some(fault) => Err(fault.clone()),
+            None => pending().await,
+        }
     }
     async fn log(&self) -> Outcome<Log> {
         pending().await
@@ -98,7 +103,7 @@ async fn a_broker_that_does_not_answer_delays_no_handover() {
     let owned: Vec<Arc<dyn OwnedPartition>> = (0..2)
         .map(|index| {
             let partition = Partition { topic: "likes".into(), index };
-            Arc::new(Unanswered { partition, revoked: revoked.subscribe() }) as Arc<dyn OwnedPartition>
+            Arc::new(Unanswered { partition, revoked: revoked.subscribe(), fault: None }) as Arc<dyn OwnedPartition>
         })
         .collect();
     let progress: Vec<_> = owned.iter().map(|log| board.enter(log)).collect();
@@ -110,4 +115,18 @@ async fn a_broker_that_does_not_answer_delays_no_handover() {
     revoked.send_replace(true);
     tokio::time::timeout(Duration::from_secs(1), measuring).await.expect("it lets go of what is revoked");
     assert!(owned.iter().all(|log| Arc::strong_count(log) == 1));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_look_that_fails_is_counted_since_lag_stays_as_it_was() {
+    let exposition = tally_service::metrics::install();
+    let revoked = watch::Sender::new(false);
+    let partition = Partition { topic: "likes".into(), index: 0 };
+    let fault = Some(Fault::Throttled("busy".to_owned()));
+    let log: Arc<dyn OwnedPartition> = Arc::new(Unanswered { partition, revoked: revoked.subscribe(), fault });
+    let board = Board::default();
+    board.enter(&log).loaded(&fence(0).into());
+    Meter { board, clock: Clock::starting_at(UnixMillis(0)) }.measure().await;
+    let rendered = exposition.render();
+    assert!(rendered.contains(r#"tally_consumer_kafka_errors_total{class="throttled"} 1"#), "{rendered}");
 }
