@@ -1,5 +1,7 @@
 #![doc = include_str!("../README.md")]
 
+mod canary;
+mod metrics;
 mod probe;
 
 use std::io::{self, Write};
@@ -8,6 +10,7 @@ use std::time::Duration;
 
 use clap::{Parser, Subcommand};
 
+use crate::canary::Canary;
 use crate::probe::{Found, Target};
 
 /// Looks after a deployment of Tally
@@ -31,6 +34,11 @@ enum Command {
         #[arg(long, default_value_t = 2, value_name = "SECONDS", value_parser = clap::value_parser!(u64).range(1..=60))]
         within: u64,
     },
+    /// Says a like of its own again and again, and measures how long it takes until a read shows it
+    ///
+    /// It likes and unlikes one post in turn, so that nothing is left behind. Exits with 0 if every round of --rounds was seen,
+    /// with 1 if one was not, with 78 if --listen cannot be had.
+    Canary(Canary),
 }
 
 /// There was an answer, and it is not the one that was hoped for.
@@ -38,16 +46,40 @@ const FOUND_SOMETHING: u8 = 1;
 /// There was no answer (`EX_UNAVAILABLE` of sysexits.h).
 const UNAVAILABLE: u8 = 69;
 
+/// The configuration cannot be run (`EX_CONFIG` of sysexits.h).
+const CONFIGURATION: u8 = 78;
+
 fn main() -> ExitCode {
-    let Command::Probe { url, within } = Args::parse().command;
-    let (said, code) = match url.ask(Duration::from_secs(within)) {
+    match Args::parse().command {
+        Command::Probe { url, within } => probed(&url, Duration::from_secs(within)),
+        Command::Canary(canary) => sung(&canary),
+    }
+}
+
+fn probed(url: &Target, within: Duration) -> ExitCode {
+    let (said, code) = match url.ask(within) {
         Ok(Found { status: 200, .. }) => return ExitCode::SUCCESS,
         Ok(Found { status, body }) => (format!("{url} answers {status}: {body}"), FOUND_SOMETHING),
         Err(error) => (format!("{url} does not answer: {error}"), UNAVAILABLE),
     };
-    // A reader that has gone is no reason for another exit code.
-    let _ = writeln!(io::stderr(), "tally: {}", said.trim_end());
+    say(&said);
     code.into()
+}
+
+fn sung(canary: &Canary) -> ExitCode {
+    match canary.run(say) {
+        Ok(0) => ExitCode::SUCCESS,
+        Ok(_) => FOUND_SOMETHING.into(),
+        Err(error) => {
+            say(&format!("--listen: {error}"));
+            CONFIGURATION.into()
+        }
+    }
+}
+
+/// A reader that has gone is no reason for another exit code.
+fn say(said: &str) {
+    let _ = writeln!(io::stderr(), "tally: {}", said.trim_end());
 }
 
 #[cfg(test)]
@@ -60,7 +92,11 @@ mod tests {
     fn help_is_the_reference() {
         let mut command = Args::command().term_width(100);
         command.build();
-        let probe = command.find_subcommand_mut("probe").expect("there is such a command").render_long_help();
-        insta::assert_snapshot!(format!("{}\n\n{probe}", command.render_long_help()));
+        let mut help = vec![command.render_long_help()];
+        for name in ["probe", "canary"] {
+            help.push(command.find_subcommand_mut(name).expect("there is such a command").render_long_help());
+        }
+        let help: Vec<String> = help.iter().map(ToString::to_string).collect();
+        insta::assert_snapshot!(help.join("\n\n"));
     }
 }

@@ -28,13 +28,21 @@ impl Target {
     /// # Errors
     /// No connection, no whole answer in time, or one that is no HTTP.
     pub(crate) fn ask(&self, within: Duration) -> io::Result<Found> {
+        let path = self.0.path_and_query().map_or("/", |path| path.as_str());
+        self.send("GET", path, "", within)
+    }
+
+    /// Sends a request without a body for `path`, with `headers`, each ended by a line break.
+    ///
+    /// # Errors
+    /// As of [`Self::ask`].
+    pub(crate) fn send(&self, method: &str, path: &str, headers: &str, within: Duration) -> io::Result<Found> {
         let deadline = now() + within;
         let mut stream = self.connect(deadline)?;
-        let path = self.0.path_and_query().map_or("/", |path| path.as_str());
         let host = self.0.authority().map_or("", |authority| authority.as_str());
         stream.set_write_timeout(Some(left(deadline)?))?;
         // In one piece: a server that answers the first of several may have gone before the last.
-        let request = format!("GET {path} HTTP/1.0\r\nHost: {host}\r\nConnection: close\r\n\r\n");
+        let request = format!("{method} {path} HTTP/1.0\r\nHost: {host}\r\n{headers}Connection: close\r\n\r\n");
         stream.write_all(request.as_bytes())?;
         let mut answer = Vec::new();
         let mut part = [0; 1024];
@@ -64,7 +72,7 @@ impl Target {
 }
 
 #[expect(clippy::disallowed_methods, reason = "there is no runtime whose time could be paused")]
-fn now() -> Instant {
+pub(crate) fn now() -> Instant {
     Instant::now()
 }
 

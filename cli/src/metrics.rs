@@ -1,0 +1,214 @@
+//! What the canary has measured, and where Prometheus reads it.
+
+use std::collections::VecDeque;
+use std::fmt::Write as _;
+use std::io::{self, Read, Write};
+use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use crate::probe::now;
+
+/// The metrics, in the words and the form of the services' catalogues.
+const CATALOGUE: [[&str; 4]; 3] = [
+    ["tally_canary_seen_seconds", "", "histogram, seconds", "From a like being sent until a read has it."],
+    [
+        "tally_canary_staleness_seconds",
+        "",
+        "gauge, seconds",
+        "The longest that a like was waited for in the last minute; of one that is waited for, so far.",
+    ],
+    [
+        "tally_canary_failures_total",
+        "step=read|write|seen",
+        "counter, count",
+        "Rounds that came to nothing, by the step that failed.",
+    ],
+];
+const BUCKETS: [f64; 10] = [0.05, 0.1, 0.25, 0.5, 1.0, 2.0, 5.0, 10.0, 30.0, 60.0];
+const REMEMBERED: Duration = Duration::from_secs(60);
+/// How long a scraper may take to ask and to read.
+const PATIENCE: Duration = Duration::from_secs(2);
+
+/// Where a round may fail.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Step {
+    /// The count could not be read.
+    Read,
+    /// The like was not acknowledged.
+    Write,
+    /// No read has shown it in time.
+    Seen,
+}
+
+impl Step {
+    const ALL: [Self; 3] = [Self::Read, Self::Write, Self::Seen];
+
+    pub(crate) fn label(self) -> &'static str {
+        match self {
+            Self::Read => "read",
+            Self::Write => "write",
+            Self::Seen => "seen",
+        }
+    }
+}
+
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Measured(Arc<Mutex<State>>);
+
+#[derive(Debug, Default)]
+struct State {
+    buckets: [u64; BUCKETS.len()],
+    count: u64,
+    sum: f64,
+    failures: [u64; Step::ALL.len()],
+    waiting: Option<Instant>,
+    /// When waits ended, and how long they were.
+    waits: VecDeque<(Instant, Duration)>,
+}
+
+impl Measured {
+    /// A like is sent.
+    pub(crate) fn begin(&self, at: Instant) {
+        self.state().waiting = Some(at);
+    }
+
+    /// It is waited for no longer, since a read has shown it or because it took too long.
+    pub(crate) fn end(&self, at: Instant, seen: bool) {
+        let mut state = self.state();
+        let Some(began) = state.waiting.take() else { return };
+        let took = at.saturating_duration_since(began);
+        state.waits.push_back((at, took));
+        if seen {
+            let took = took.as_secs_f64();
+            state.count += 1;
+            state.sum += took;
+            for (bucket, bound) in state.buckets.iter_mut().zip(BUCKETS) {
+                *bucket += u64::from(took <= bound);
+            }
+        }
+    }
+
+    pub(crate) fn failed(&self, step: Step) {
+        self.state().failures[step as usize] += 1;
+    }
+
+    /// Answers whatever connects to `address` with the metrics, from now on.
+    ///
+    /// # Errors
+    /// The address cannot be had.
+    pub(crate) fn serve(&self, address: SocketAddr) -> io::Result<()> {
+        let listener = TcpListener::bind(address)?;
+        let measured = self.clone();
+        thread::Builder::new().name("metrics".to_owned()).spawn(move || {
+            for stream in listener.incoming().flatten() {
+                // A scraper that goes away comes again.
+                let _ = measured.answer(stream);
+            }
+        })?;
+        Ok(())
+    }
+
+    fn answer(&self, mut stream: TcpStream) -> io::Result<()> {
+        stream.set_read_timeout(Some(PATIENCE))?;
+        stream.set_write_timeout(Some(PATIENCE))?;
+        let mut asked = [0; 4096];
+        let _ = stream.read(&mut asked)?;
+        let body = self.render(now());
+        let length = body.len();
+        let head =
+            format!("HTTP/1.0 200 OK\r\nContent-Type: text/plain; version=0.0.4\r\nContent-Length: {length}\r\n\r\n");
+        stream.write_all((head + &body).as_bytes())
+    }
+
+    /// Everything in Prometheus' text format.
+    fn render(&self, at: Instant) -> String {
+        let mut state = self.state();
+        while state.waits.front().is_some_and(|(ended, _)| at.saturating_duration_since(*ended) > REMEMBERED) {
+            state.waits.pop_front();
+        }
+        let so_far = state.waiting.map(|began| at.saturating_duration_since(began));
+        let longest = state.waits.iter().map(|(_, took)| *took).chain(so_far).max().unwrap_or_default();
+        let [[seen, _, _, seen_help], [stale, _, _, stale_help], [failures, _, _, failures_help]] = CATALOGUE;
+        let mut text = format!("# HELP {seen} {seen_help}\n# TYPE {seen} histogram\n");
+        for (bound, count) in BUCKETS.iter().zip(state.buckets) {
+            let _ = writeln!(text, "{seen}_bucket{{le=\"{bound}\"}} {count}");
+        }
+        let State { count, sum, .. } = *state;
+        let _ = writeln!(text, "{seen}_bucket{{le=\"+Inf\"}} {count}\n{seen}_sum {sum}\n{seen}_count {count}");
+        let _ = writeln!(text, "# HELP {stale} {stale_help}\n# TYPE {stale} gauge\n{stale} {}", longest.as_secs_f64());
+        let _ = writeln!(text, "# HELP {failures} {failures_help}\n# TYPE {failures} counter");
+        for step in Step::ALL {
+            let _ = writeln!(text, "{failures}{{step=\"{}\"}} {}", step.label(), state.failures[step as usize]);
+        }
+        text
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn line(text: &str, begins: &str) -> String {
+        text.lines().find(|line| line.starts_with(begins)).unwrap_or_default().to_owned()
+    }
+
+    #[test]
+    fn the_catalogue_is_what_rules_rely_on() {
+        let lines = CATALOGUE.map(|[name, labels, kind, help]| format!("{name}{{{labels}}} {kind}: {help}"));
+        insta::assert_snapshot!(lines.join("\n"));
+    }
+
+    #[test]
+    fn waits_are_counted_once_seen_and_the_longest_of_a_minute_is_shown() {
+        let (measured, start) = (Measured::default(), now());
+        let at = |seconds: u64| start + Duration::from_secs(seconds);
+        measured.begin(at(0));
+        assert_eq!(
+            line(&measured.render(at(3)), "tally_canary_staleness_seconds "),
+            "tally_canary_staleness_seconds 3"
+        );
+        measured.end(at(4), true);
+        measured.begin(at(10));
+        measured.end(at(11), true);
+        let text = measured.render(at(20));
+        assert_eq!(line(&text, "tally_canary_staleness_seconds "), "tally_canary_staleness_seconds 4");
+        assert_eq!(
+            line(&text, "tally_canary_seen_seconds_bucket{le=\"2\"}"),
+            "tally_canary_seen_seconds_bucket{le=\"2\"} 1"
+        );
+        assert_eq!(line(&text, "tally_canary_seen_seconds_count"), "tally_canary_seen_seconds_count 2");
+        assert_eq!(
+            line(&measured.render(at(65)), "tally_canary_staleness_seconds "),
+            "tally_canary_staleness_seconds 1"
+        );
+        assert_eq!(
+            line(&measured.render(at(99)), "tally_canary_staleness_seconds "),
+            "tally_canary_staleness_seconds 0"
+        );
+    }
+
+    #[test]
+    fn a_round_that_failed_is_a_wait_and_a_failure_and_was_not_seen() {
+        let (measured, start) = (Measured::default(), now());
+        measured.begin(start);
+        measured.end(start + Duration::from_secs(30), false);
+        measured.failed(Step::Seen);
+        let text = measured.render(start + Duration::from_secs(31));
+        assert_eq!(line(&text, "tally_canary_staleness_seconds "), "tally_canary_staleness_seconds 30");
+        assert_eq!(line(&text, "tally_canary_seen_seconds_count"), "tally_canary_seen_seconds_count 0");
+        assert_eq!(
+            line(&text, "tally_canary_failures_total{step=\"seen\"}"),
+            "tally_canary_failures_total{step=\"seen\"} 1"
+        );
+        assert_eq!(
+            line(&text, "tally_canary_failures_total{step=\"read\"}"),
+            "tally_canary_failures_total{step=\"read\"} 0"
+        );
+    }
+}
