@@ -1,0 +1,269 @@
+"""The faults, each with the alerts that it makes fire, and how it is taken back."""
+
+import time
+from collections.abc import Callable
+from typing import NamedTuple
+
+from drilling.world import CHECKPOINTS, COUNTS, LIKES, Wrong, until
+
+# How long an alert may take from its fault, and from the end of its fault, in seconds.
+FIRES, ENDS = 150, 240
+# Alerts that no fault here makes fire, each with the reason.
+NOT_HERE = {
+    "TallyWriteQuotaNear": "it takes 14,000 rows a second; its unit tests have them",
+    "MonthlyBudget": "of AWS Budgets, which is not here",
+}
+
+
+class Fault(NamedTuple):
+    what: str
+    alerts: tuple
+    inject: Callable
+    heal: Callable = lambda _: None
+
+
+# ---- Kafka to rows -----------------------------------------------------------------------------------------------------
+
+
+def throttle_rows(world):
+    world.fault({"fault": "throttle", "operation": "TransactWriteItems", "table": LIKES})
+
+
+def no_fault(world):
+    world.fault()
+
+
+def move_a_fence(world):
+    fences = world.root("Scan", {"TableName": CHECKPOINTS})["Items"]
+    fences = [item for item in fences if item["id"]["S"].startswith("kafka/likes/")]
+    busiest = max(fences, key=lambda item: int(item["offset"]["N"]))
+    world.moved = busiest["id"]["S"].rpartition("/")[2]
+    values = {":by": {"N": "1000000"}}
+    update = {"UpdateExpression": "ADD #o :by", "ExpressionAttributeNames": {"#o": "offset"}, "ExpressionAttributeValues": values}
+    world.root("UpdateItem", {"TableName": CHECKPOINTS, "Key": {"id": busiest["id"]}, **update})
+
+
+def reset_the_fence(world):
+    world.run("tally-consumer", "--brokers", world.brokers, "fence", "reset", "--partition", world.moved, "--to", "end", "--back")
+
+
+def say_no_json(world):
+    world.say("post-1\tno event\npost-1\t{\npost-1\t[1]\n", 0)
+
+
+def say_elsewhere(world):
+    # The same key in two partitions: it is wrong in one of them at least.
+    for partition in (0, 1):
+        event = '{"post_id":"post-1","user_id":"astray","action":"like","ts":1700000000000}'
+        world.say(f"post-1\t{event}\n", partition)
+
+
+# ---- rows to counts ----------------------------------------------------------------------------------------------------
+
+
+def stream_cannot_be_read(world):
+    world.fault({"fault": {"internal_error": {"applied": False}}, "operation": "GetRecords"})
+
+
+def counts_take_nothing(world):
+    world.fault({"fault": "throttle", "operation": "UpdateItem", "table": COUNTS})
+
+
+def switch_stream(world, on):
+    specification = {"StreamEnabled": on} | ({"StreamViewType": "NEW_AND_OLD_IMAGES"} if on else {})
+    world.root("UpdateTable", {"TableName": LIKES, "StreamSpecification": specification})
+
+
+def no_lease_can_be_had(world):
+    """One streamer dies; the next one comes while its leases are fresh, and when they are stale it cannot take them."""
+    world.kill("change-streamer")
+    world.start_service("change-streamer")
+    until("the streamer to see the leases", lambda: 'tally_stream_shards{state="elsewhere"} ' in world.metrics("change-streamer"))
+    world.fault({"fault": "throttle", "operation": "UpdateItem", "table": CHECKPOINTS})
+
+
+def put_what_is_no_row(world):
+    world.root("PutItem", {"TableName": LIKES, "Item": {"pk": {"S": "no row key"}, "user_id": {"S": "u"}, "liked_at": {"N": "1"}}})
+
+
+def lose_stream(world):
+    """The streamer is away while likes go on and the stream is trimmed; the recount stands still, so that the gap stays."""
+    world.kill("change-streamer")
+    world.freeze("batch-recount")
+    time.sleep(2)
+    world.control("trim", {"table": LIKES})
+    world.start_service("change-streamer")
+
+
+# ---- exactness ---------------------------------------------------------------------------------------------------------
+
+
+def known_post(world):
+    """A post with a count."""
+    for item in world.root("Scan", {"TableName": COUNTS})["Items"]:
+        if item["post_id"]["S"].startswith("post-") and int(item.get("likes", {"N": "0"})["N"]) > 5:
+            return item["post_id"]["S"]
+    raise Wrong("no post has been liked")
+
+
+def put_a_count_wrong(world, by=3):
+    world.wrong = known_post(world)
+    world.drift(world.wrong, by)
+    recount_it(world)
+
+
+def put_a_count_wrong_again(world):
+    """Between its correction and the second look, which finds it wrong once more."""
+
+    def corrections():
+        lines = [line for line in world.metrics("batch-recount").splitlines() if line.startswith("tally_recount_corrected_total{")]
+        return sum(float(line.split()[-1]) for line in lines)
+
+    before = corrections()
+    put_a_count_wrong(world)
+    until("the correction", lambda: corrections() > before)
+    world.drift(world.wrong, 2)
+
+
+def recount_it(world):
+    until("the recount to take the request", lambda: world.recount({"post_ids": [world.wrong]}))
+
+
+def force_the_correction(world):
+    world.run("tally-batch-recount", "--post", world.wrong, "--force")
+
+
+def audit(world):
+    until("the recount to take the request", lambda: world.recount({"audit": True}))
+
+
+# ---- the API -----------------------------------------------------------------------------------------------------------
+
+
+def slow_reads(world):
+    world.load.uncached = True
+    for_each = [{"fault": {"latency": {"min_ms": 150, "max_ms": 250}}, "operation": call, "table": COUNTS} for call in ("GetItem", "BatchGetItem")]
+    world.fault(*for_each)
+
+
+def quick_reads(world):
+    world.load.uncached = False
+    world.fault()
+
+
+FAULTS = [
+    Fault("there was no audit yet, then there is", ("TallyLastAuditOld",), lambda _: None, audit),
+    # Before the faults that lose stream: audits find drift then.
+    Fault("a count is put wrong by 3, and recounted", ("TallyDriftFound",), put_a_count_wrong),
+    Fault(
+        "a count is put wrong by 5,000, and recounted; then with --force",
+        ("TallyCorrectionsWithheld",),
+        lambda world: put_a_count_wrong(world, 5000),
+        force_the_correction,
+    ),
+    Fault("a count is put wrong again right after its correction", ("TallyRecountAlarm",), put_a_count_wrong_again, recount_it),
+    Fault("transactions on likes are throttled", ("TallyConsumerLag", "TallyRetentionNear", "TallyThrottling"), throttle_rows, no_fault),
+    Fault("the consumer is killed", ("TallyLagMissing",), lambda world: world.kill("consumer"), lambda world: world.start_service("consumer")),
+    Fault("a fence is moved behind its log, then reset", ("TallyPartitionHalted",), move_a_fence, reset_the_fence),
+    Fault("Kafka stands still", ("TallyKafkaErrors",), lambda world: world.freeze("kafka"), lambda world: world.thaw("kafka")),
+    Fault(
+        "the consumer stands still",
+        ("TallyCanaryFails",),
+        lambda world: world.freeze("consumer"),
+        lambda world: world.thaw("consumer"),
+    ),
+    Fault("three records are no events", ("TallyDeadLetters",), say_no_json),
+    Fault("a like is in another partition than its key's", ("TallyMisroutedEvents",), say_elsewhere),
+    Fault(
+        "the stream cannot be read",
+        ("TallyStreamAgeHour", "TallyStreamAgeSixHours", "TallyStalenessBurn (page)", "TallyStalenessBurn (ticket)"),
+        stream_cannot_be_read,
+        no_fault,
+    ),
+    Fault("like_counts takes no update", ("TallyCheckpointOld",), counts_take_nothing, no_fault),
+    Fault(
+        "a streamer starts that can take no lease",
+        ("TallyShardsOrphaned",),
+        no_lease_can_be_had,
+        no_fault,
+    ),
+    Fault("an item of likes is no row", ("TallyQuarantine",), put_what_is_no_row),
+    Fault(
+        "the stream is switched off, and on again",
+        ("TallyStreamNotFollowed",),
+        lambda world: switch_stream(world, False),
+        lambda world: switch_stream(world, True),
+    ),
+    Fault(
+        "stream is trimmed unread, and the recount stands still",
+        ("TallyGapOpen", "TallyGapsBurn"),
+        lose_stream,
+        lambda world: world.thaw("batch-recount"),
+    ),
+    Fault(
+        "the recount is killed",
+        ("TallyServiceMissing",),
+        lambda world: world.kill("batch-recount"),
+        lambda world: world.start_service("batch-recount"),
+    ),
+    Fault("Redis is killed", ("TallyCacheAway",), lambda world: world.kill("redis"), lambda world: world.start_redis()),
+    Fault("reads of like_counts take 200 ms", ("TallyReadsBurn (page)", "TallyReadsBurn (ticket)"), slow_reads, quick_reads),
+]
+
+
+def run(world, prometheus, wanted):
+    """Injects each fault that an alert of `wanted` needs; the number of alerts that did not fire and end."""
+    failed, seen = 0, set()
+    print(f"{'alert':29} {'fires':>6} {'ends':>6}  fault")
+    for fault in FAULTS:
+        names = [alert for alert in fault.alerts if alert.split(" ")[0] in wanted]
+        if not names:
+            continue
+        for name, fires, ends in one(world, prometheus, fault, names):
+            seen.add(name.split(" ")[0])
+            is_good = fires is not None and ends is not None
+            failed += not is_good
+            shown = [f"{fires:.0f} s" if fires is not None else "never", f"{ends:.0f} s" if ends is not None else "never"]
+            print(f"{name:29} {shown[0]:>6} {shown[1]:>6}  {fault.what}", flush=True)
+    for name in sorted(wanted - seen):
+        print(f"{name:29} {'not provoked':>13}  {NOT_HERE.get(name, 'no fault is known')}")
+        failed += name not in NOT_HERE
+    print(f"{'MonthlyBudget':29} {'not provoked':>13}  {NOT_HERE['MonthlyBudget']}")
+    return failed
+
+
+def one(world, prometheus, fault, names):
+    """(alert, seconds from the fault until it fired, seconds from its end until it had ended) for each."""
+    if fault.heal is not audit and not within(ENDS, lambda: not prometheus.firing() & set(names)):
+        print(f"{', '.join(names)}: fires before there is a fault")
+        return [(name, None, None) for name in names]
+    began, fires, ends = time.monotonic(), {}, {}
+    fault.inject(world)
+
+    def all_fire():
+        for name in prometheus.firing() & set(names):
+            fires.setdefault(name, time.monotonic() - began)
+        return len(fires) == len(names)
+
+    within(FIRES, all_fire)
+    healed = time.monotonic()
+    fault.heal(world)
+
+    def all_ended():
+        firing = prometheus.firing()
+        for name in set(fires) - firing:
+            ends.setdefault(name, time.monotonic() - healed)
+        return len(ends) == len(fires)
+
+    within(ENDS, all_ended)
+    return [(name, fires.get(name), ends.get(name)) for name in names]
+
+
+def within(seconds, done):
+    """Whether `done` came true in time."""
+    deadline = time.monotonic() + seconds
+    while time.monotonic() < deadline:
+        if done():
+            return True
+        time.sleep(0.3)
+    return False
