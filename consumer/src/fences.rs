@@ -1,5 +1,6 @@
 //! An operator's commands on fences: print them with their logs, and move one after an alarm.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use anyhow::{Context, bail};
@@ -56,14 +57,18 @@ impl Fences {
     /// before any is moved. The loss is recorded first, so that no count is called exact in between. Safe to
     /// repeat: the fences move only if they still are as they were read, and a loss recorded twice is one.
     pub(crate) async fn reset(&self, reset: Reset, now: UnixMillis) -> anyhow::Result<()> {
-        let logs = self.reader.logs().await.context("cannot look at the topic")?;
         let defined = self.checkpoints.definitions().await.context("cannot read the counters")?;
-        let asked = logs.into_iter().filter(|(of, _)| reset.partition.is_none_or(|index| of.index == index));
-        let mut moves = Vec::new();
-        for (partition, log) in asked {
-            let Some(seen) = self.rows.lanes(&partition).await.context("cannot read the fences")? else {
+        let mut seen = BTreeMap::new();
+        for (partition, _) in self.logs(&reset).await? {
+            let Some(fences) = self.rows.lanes(&partition).await.context("cannot read the fences")? else {
                 bail!("{partition} has no fence yet: a consumer creates it");
             };
+            seen.insert(partition, fences);
+        }
+        let mut moves = Vec::new();
+        // After the fences: of a log that was looked at before, a running consumer may have come past the end.
+        for (partition, log) in self.logs(&reset).await? {
+            let Some(seen) = seen.remove(&partition) else { continue };
             let to = self.resolved(reset.to, &partition, &log).await?;
             let moved = moved(Reset { to, ..reset }, &seen, &log, &defined);
             let fences = moved.with_context(|| format!("{partition} cannot be moved"))?;
@@ -85,6 +90,12 @@ impl Fences {
             }
         }
         Ok(())
+    }
+
+    /// The logs of the partitions that are meant.
+    async fn logs(&self, reset: &Reset) -> anyhow::Result<Vec<(Partition, Log)>> {
+        let logs = self.reader.logs().await.context("cannot look at the topic")?;
+        Ok(logs.into_iter().filter(|(of, _)| reset.partition.is_none_or(|index| of.index == index)).collect())
     }
 
     /// The offset that a time comes to in the log of `partition`.

@@ -192,7 +192,8 @@ impl Consume {
             return None;
         }
         let due = if let Phase::Reading(reading) = &self.phase { reading.due_at() } else { None };
-        let due = due.filter(|_| !self.doubted);
+        // What is left to be written is under way when the partition is left.
+        let due = due.filter(|_| !self.doubted && !self.leaving);
         [due, self.deadline].into_iter().flatten().min()
     }
 

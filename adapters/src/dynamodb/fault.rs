@@ -7,6 +7,7 @@
 use std::error::Error;
 
 use aws_sdk_dynamodb::error::{ProvideErrorMetadata, SdkError};
+use aws_sdk_dynamodb::operation::transact_get_items::TransactGetItemsError;
 use aws_sdk_dynamodb::operation::transact_write_items::{TransactWriteItemsError, TransactWriteItemsOutput};
 use aws_sdk_dynamodb::operation::update_item::{UpdateItemError, UpdateItemOutput};
 use aws_sdk_dynamodb::types::CancellationReason;
@@ -147,11 +148,27 @@ pub(super) fn cancelled(what: &str, error: &SdkError<TransactWriteItemsError>) -
         return Cancelled::Fault(fault(what, error));
     };
     let reasons: Vec<Refused> = cancelled.cancellation_reasons().iter().map(refused).collect();
-    let message = format!("{what}: {}", cancelled.message().unwrap_or("transaction cancelled"));
+    let fault = of_reasons(&reasons, format!("{what}: {}", cancelled.message().unwrap_or("transaction cancelled")));
+    match fault {
+        _ if reasons.contains(&Refused::Condition) => Cancelled::Condition,
+        Fault::Transient(_) if reasons.contains(&Refused::Conflict) => Cancelled::Conflict(fault),
+        fault => Cancelled::Fault(fault),
+    }
+}
+
+/// Classes the failure of a transaction that reads. A write of one of its items that was under way is no reason to give up.
+pub(super) fn cancelled_read(what: &str, error: &SdkError<TransactGetItemsError>) -> Fault {
+    let Some(TransactGetItemsError::TransactionCanceledException(cancelled)) = error.as_service_error() else {
+        return fault(what, error);
+    };
+    let reasons: Vec<Refused> = cancelled.cancellation_reasons().iter().map(refused).collect();
+    of_reasons(&reasons, format!("{what}: {}", cancelled.message().unwrap_or("transaction cancelled")))
+}
+
+/// Why a transaction without conditions was cancelled: what is worst of it.
+fn of_reasons(reasons: &[Refused], message: String) -> Fault {
     let given = |reason| reasons.contains(&reason);
-    Cancelled::Fault(if given(Refused::Condition) {
-        return Cancelled::Condition;
-    } else if given(Refused::Full) {
+    if given(Refused::Full) {
         Fault::Fatal(message)
     } else if given(Refused::Invalid) {
         Fault::Poison(message)
@@ -159,11 +176,9 @@ pub(super) fn cancelled(what: &str, error: &SdkError<TransactWriteItemsError>) -
         Fault::Fatal(message)
     } else if given(Refused::Throttled) {
         Fault::Throttled(message)
-    } else if given(Refused::Conflict) {
-        return Cancelled::Conflict(Fault::Transient(message));
     } else {
         Fault::Transient(message)
-    })
+    }
 }
 
 /// Classes the failure of a read of the change stream.
@@ -197,13 +212,28 @@ mod tests {
         fault("likes", &SdkError::service_error(PutItemError::generic(meta), answer(status)))
     }
 
-    fn transaction(codes: &[&str]) -> SdkError<TransactWriteItemsError> {
+    fn cancelled_for(codes: &[&str]) -> TransactionCanceledException {
         let reasons = codes.iter().map(|code| CancellationReason::builder().code(*code).build());
-        let cancelled = TransactionCanceledException::builder()
+        TransactionCanceledException::builder()
             .set_cancellation_reasons(Some(reasons.collect()))
             .meta(ErrorMetadata::builder().code("TransactionCanceledException").build())
-            .build();
-        SdkError::service_error(TransactWriteItemsError::TransactionCanceledException(cancelled), answer(400))
+            .build()
+    }
+
+    fn transaction(codes: &[&str]) -> SdkError<TransactWriteItemsError> {
+        let cancelled = TransactWriteItemsError::TransactionCanceledException(cancelled_for(codes));
+        SdkError::service_error(cancelled, answer(400))
+    }
+
+    #[test]
+    fn a_read_that_met_a_write_or_a_busy_table_is_made_again_and_one_that_is_refused_is_not() {
+        let class = |codes: &[&str]| {
+            let cancelled = TransactGetItemsError::TransactionCanceledException(cancelled_for(codes));
+            cancelled_read("checkpoints", &SdkError::service_error(cancelled, answer(400))).class()
+        };
+        assert_eq!(class(&["None", "TransactionConflict"]), "transient");
+        assert_eq!(class(&["ThrottlingError", "TransactionConflict"]), "throttled");
+        assert_eq!(class(&["None", "AccessDenied"]), "fatal");
     }
 
     #[test]

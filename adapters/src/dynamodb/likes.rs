@@ -21,7 +21,7 @@ use tally_core::ports::{FencedRows, Outcome};
 
 use self::fence::Moved;
 use super::connection::Connection;
-use super::fault::{Cancelled, cancelled, commit, commit_alone, fault, unless_refused};
+use super::fault::{Cancelled, cancelled, cancelled_read, commit, commit_alone, fault, unless_refused};
 use super::item::{Item, Reader, item, number, text};
 use super::names::{PK, checkpoints, likes};
 
@@ -55,7 +55,7 @@ impl Likes {
         };
         let items = lanes.all().map(get).collect();
         let sent = self.connection.client.transact_get_items().set_transact_items(Some(items)).send().await;
-        let reply = sent.map_err(|error| fault(table, &error))?;
+        let reply = sent.map_err(|error| cancelled_read(table, &error))?;
         let mut fences = Vec::with_capacity(lanes.get());
         for (lane, found) in lanes.all().zip(reply.responses()) {
             let Some(found) = found.item() else { break };

@@ -78,15 +78,22 @@ impl Chain {
     }
 
     /// Why its batch is due, or its fence is to follow what was `handed` to all lanes.
-    pub(super) fn due(&mut self, handed: Offset, now: Duration) -> Option<Trigger> {
+    /// Where reading is `pressed`, it waits for this lane.
+    pub(super) fn due(&mut self, handed: Offset, pressed: bool, now: Duration) -> Option<Trigger> {
         let behind = handed.0.saturating_sub(self.fence.offset.0);
         if !self.is_empty() || behind == 0 {
             self.behind = None;
             return self.batch.due(now);
         }
         let since = *self.behind.get_or_insert(now);
-        let follows = behind >= FOLLOW_BEHIND || now >= since.saturating_add(FOLLOW_AFTER);
+        let follows = pressed || behind >= FOLLOW_BEHIND || now >= since.saturating_add(FOLLOW_AFTER);
         follows.then_some(Trigger::Follow)
+    }
+
+    /// Its batch is due, or its fence follows.
+    pub(super) fn begin(&mut self, trigger: Trigger, now: Duration) {
+        self.behind = None;
+        self.stage = Stage::Due { trigger, since: now };
     }
 
     /// The dead letter of the record at `offset` of `run`.

@@ -328,9 +328,9 @@ impl Reading {
     fn flush(&mut self, context: &mut Context<'_>) {
         for lane in self.lanes().all() {
             self.refill(lane, Offset(u64::MAX), context);
-            let (handed, now) = (self.handed, context.now);
+            let (handed, pressed, now) = (self.handed, self.runs.is_full(), context.now);
             let chain = &mut self.chains[lane.index()];
-            let due = if chain.is_gathering() { chain.due(handed, now) } else { None };
+            let due = if chain.is_gathering() { chain.due(handed, pressed, now) } else { None };
             if let Some(trigger) = due {
                 self.begin(lane, trigger, context);
             }
@@ -339,7 +339,7 @@ impl Reading {
 
     /// The batch of `lane` is due.
     pub(super) fn begin(&mut self, lane: Lane, trigger: Trigger, context: &mut Context<'_>) {
-        self.chains[lane.index()].stage = Stage::Due { trigger, since: context.now };
+        self.chains[lane.index()].begin(trigger, context.now);
         self.seal(lane, context);
     }
 

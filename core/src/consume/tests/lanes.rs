@@ -129,6 +129,37 @@ fn reading_pauses_while_a_lane_is_too_far_ahead_of_another() {
 }
 
 #[test]
+fn a_lane_that_follows_is_left_alone_for_a_while_however_much_was_handed_out_meanwhile() {
+    let mut driven = reading(0, 0);
+    driven.step(records(0, &[ZERO[0]]));
+    for at in [AGE, Duration::from_secs(10)] {
+        driven.now = at;
+        driven.step(Input::Woke);
+        assert_eq!(driven.transactions().len(), 1);
+        let lane = if at == AGE { 0 } else { LANE_1 };
+        if lane == LANE_1 {
+            driven.step(records(1, &[ZERO[1]]));
+        }
+        driven.done(lane);
+    }
+    assert!(driven.transactions().is_empty(), "it follows in ten seconds again: {:?}", driven.transactions());
+}
+
+#[test]
+fn a_lane_with_nothing_to_write_follows_at_once_where_reading_waits_for_it() {
+    let mut driven = reading(0, 0);
+    let mut large = value(ZERO[0]);
+    large.resize(1 << 20, b' ');
+    let mut records = Records::default();
+    for offset in 0..17 {
+        records.push(Offset(offset), UnixMillis(offset), None, Some(&large), []);
+    }
+    driven.step(Input::Records(Ok(Arc::new(records))));
+    assert!(!driven.machine.reads());
+    assert!(driven.transactions().contains(&(1, (0, 17), vec![])), "{:?}", driven.transactions());
+}
+
+#[test]
 fn fences_are_read_again_once_the_transactions_of_other_lanes_are_answered() {
     let mut driven = reading(0, 0);
     driven.step(records(0, &[ZERO[0], ZERO[1], ZERO[2], ONE[0], ONE[1], ONE[2], ZERO[3]]));
@@ -165,6 +196,19 @@ fn a_stop_writes_what_every_lane_has_gathered_and_the_others_follow() {
     assert!(driven.machine.wake_at().is_none() && driven.transactions().is_empty());
     driven.done(LANE_1);
     assert_eq!(driven.left(), (Some(Offset(2)), false));
+}
+
+#[test]
+fn a_partition_that_is_left_is_woken_by_answers_alone() {
+    let mut driven = Driven::assigned_with(LanePolicy::Adaptive);
+    driven.load_all(&two(0, 0, 1));
+    driven.step(records(0, &[ZERO[0]]));
+    driven.step(Input::Leave(Leave::Stopping));
+    driven.done(LANE_1);
+    driven.now = Duration::from_secs(61);
+    assert_eq!(driven.machine.wake_at(), None, "lanes may be given up after a minute, but not now");
+    driven.done(0);
+    assert_eq!(driven.left(), (Some(Offset(1)), false));
 }
 
 #[test]
