@@ -6,7 +6,7 @@ use anyhow::Context;
 use axum::Router;
 use futures_util::FutureExt;
 use tally_adapters::{Deployment, dynamodb, kafka};
-use tally_core::ports::{ChangeStream, Checkpoints, Counts, Markers, Producer, Recounts, Rows};
+use tally_core::ports::{ChangeStream, Checkpoints, CounterMaps, Counts, Markers, Producer, Recounts, Rows};
 use tally_service::metrics::Catalogue;
 use tally_service::{Exit, Host, Invalid, Listen, Program};
 
@@ -25,6 +25,8 @@ pub struct Ports {
     /// The change stream of the likes table: which shards there are.
     pub stream: Arc<dyn ChangeStream>,
     pub rows: Arc<dyn Rows>,
+    /// The maps of sets.
+    pub maps: Arc<dyn CounterMaps>,
     /// The markers beside the rows.
     pub markers: Arc<dyn Markers>,
     pub counts: Arc<dyn Counts>,
@@ -42,6 +44,7 @@ impl Ports {
         Self {
             stream: Arc::new(dynamodb::Streams::new(connection)),
             rows: Arc::new(dynamodb::Rows::new(connection)),
+            maps: Arc::new(dynamodb::Maps::new(connection)),
             markers: Arc::new(dynamodb::Markers::new(connection)),
             counts: Arc::new(dynamodb::Counts::new(connection)),
             checkpoints: Arc::new(dynamodb::Checkpoints::new(connection)),
@@ -86,8 +89,8 @@ impl App {
 
 impl tally_service::App for App {
     fn routes(&self, host: &Host) -> Router {
-        let Ports { recounts, checkpoints, .. } = self.ports.clone();
-        routes(Desk { runs: recounts.clone(), queue: recounts, checkpoints, clock: host.clock() })
+        let Ports { recounts, checkpoints, maps, .. } = self.ports.clone();
+        routes(Desk { runs: recounts.clone(), queue: recounts, checkpoints, maps, clock: host.clock() })
     }
 
     async fn start(self, host: Host) -> anyhow::Result<()> {

@@ -77,8 +77,8 @@ impl Erasing<'_> {
         let (store, mut erased) = (self.store, Erased::default());
         for set in &self.sets {
             let counter = CounterId { post: post.clone(), name: set.name.clone() };
-            for shard in store.shards.all() {
-                let (key, mut after) = (RowKey { counter: counter.clone(), shard }, None);
+            for key in store.row_keys(&counter).await? {
+                let mut after = None;
                 loop {
                     let page = store.page("read rows", || store.ports.rows.users(&key, after.as_ref())).await?;
                     let members = page.items.into_iter();

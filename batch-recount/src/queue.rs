@@ -144,8 +144,7 @@ async fn is_used(store: &Store, key: &RowKey) -> anyhow::Result<bool> {
 /// The row keys of `counter` with anything to count.
 async fn keys_of(store: &Store, counter: &CounterId) -> anyhow::Result<Vec<RowKey>> {
     let mut keys = Vec::new();
-    for shard in store.shards.all() {
-        let key = RowKey { counter: counter.clone(), shard };
+    for key in store.row_keys(counter).await? {
         if is_used(store, &key).await? {
             keys.push(key);
         }

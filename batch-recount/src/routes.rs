@@ -1,5 +1,6 @@
 //! What the admin listener shows and takes: runs with their summaries, and requests for more.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use axum::extract::rejection::JsonRejection;
@@ -15,8 +16,9 @@ use serde_json::{Value, json};
 use tally_core::audit::{AuditRun, RunRecord};
 use tally_core::definitions::Definition;
 use tally_core::fault::Fault;
+use tally_core::homes::CounterMap;
 use tally_core::ids::{CounterId, PostId, RowKey, ShardCount};
-use tally_core::ports::{Checkpoints, Outcome, QueueReason, RecountQueue, Runs};
+use tally_core::ports::{Checkpoints, CounterMaps, Outcome, QueueReason, RecountQueue, Runs};
 use tally_core::time::UnixMillis;
 use tally_service::Clock;
 
@@ -35,6 +37,7 @@ pub(crate) struct Desk {
     pub(crate) runs: Arc<dyn Runs>,
     pub(crate) queue: Arc<dyn RecountQueue>,
     pub(crate) checkpoints: Arc<dyn Checkpoints>,
+    pub(crate) maps: Arc<dyn CounterMaps>,
     pub(crate) clock: Clock,
 }
 
@@ -81,18 +84,27 @@ async fn ask(
     let shards = shards.ok_or(Problem::new(StatusCode::SERVICE_UNAVAILABLE, "the deployment is not created yet"))?;
     let named = chosen(&desk.checkpoints.definitions().await?, &asked.counters);
     let named = named.map_err(|error| Problem::bad(&error.to_string()))?;
-    let queued = enqueue(&*desk.queue, keys_of(&posts, &named, shards), now).await?;
+    let queued = enqueue(&*desk.queue, keys_of(&*desk.maps, &posts, &named, shards).await?, now).await?;
     if asked.audit {
         desk.queue.enqueue_audit(now).await?;
     }
     Ok((StatusCode::ACCEPTED, Json(json!({"row_keys_queued": queued, "audit_queued": asked.audit}))))
 }
 
-fn keys_of(posts: &[PostId], named: &[Definition], shards: ShardCount) -> Vec<RowKey> {
+/// Every row key that these counters of these posts may have rows in.
+async fn keys_of(
+    maps: &dyn CounterMaps,
+    posts: &[PostId],
+    named: &[Definition],
+    shards: ShardCount,
+) -> Outcome<Vec<RowKey>> {
     let ids = posts
         .iter()
         .flat_map(|post| named.iter().map(move |of| CounterId { post: post.clone(), name: of.name.clone() }));
-    ids.flat_map(|counter| shards.all().map(move |shard| RowKey { counter: counter.clone(), shard })).collect()
+    let ids: Vec<_> = ids.collect::<BTreeSet<_>>().into_iter().collect();
+    let maps = maps.maps(&ids).await?;
+    let each = ids.iter().zip(maps).map(|(id, map)| (id, map.unwrap_or_else(|| CounterMap::absent(shards))));
+    Ok(each.flat_map(|(id, map)| map.row_keys(id).collect::<Vec<_>>()).collect())
 }
 
 async fn enqueue(queue: &dyn RecountQueue, keys: Vec<RowKey>, now: UnixMillis) -> Outcome<u64> {

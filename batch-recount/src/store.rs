@@ -9,6 +9,7 @@ use tally_core::Set;
 use tally_core::audit::Cost;
 use tally_core::counter::Counter;
 use tally_core::fault::Fault;
+use tally_core::homes::CounterMap;
 use tally_core::ids::{CounterId, RowKey, ShardCount};
 use tally_core::ports::{Outcome, Page, QueueReason};
 use tally_core::time::UnixMillis;
@@ -106,6 +107,20 @@ impl Store {
         let requests: Vec<Vec<CounterId>> = ids.chunks(COUNTERS).map(<[_]>::to_vec).collect();
         let answers = stream::iter(requests).map(move |ids| async move { self.counters(&ids).await }.boxed());
         answers.buffered(REQUESTS).map_ok(|counters| stream::iter(counters).map(Ok)).try_flatten().fuse().boxed()
+    }
+
+    /// The maps of distinct `counters`, in the order asked.
+    pub(crate) async fn maps(&self, counters: &[CounterId]) -> anyhow::Result<Vec<Option<CounterMap>>> {
+        self.calls.unless_stopped(self.budget.ready()).await?;
+        let maps = self.persist("read maps", || self.ports.maps.maps(counters)).await?;
+        self.read_items(counters.len());
+        Ok(maps)
+    }
+
+    /// Every row key that `counter` may have rows in.
+    pub(crate) async fn row_keys(&self, counter: &CounterId) -> anyhow::Result<Vec<RowKey>> {
+        let map = self.maps(std::slice::from_ref(counter)).await?.into_iter().next().flatten();
+        Ok(map.unwrap_or_else(|| CounterMap::absent(self.shards)).row_keys(counter).collect())
     }
 
     /// How many rows `key` has, and what they weigh as far as that is readable.

@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 
 use futures_util::StreamExt;
 use rdkafka::mocking::MockCluster;
-use tally_adapters::dynamodb::{Checkpoints, Connection, Likes, Settings, ensure_tables};
+use tally_adapters::dynamodb::{Checkpoints, Connection, Likes, Maps, Settings, ensure_tables};
 use tally_adapters::kafka::{self, Producer, Source};
 use tally_consumer::{App, Mode, Ports, ReadSettings};
 use tally_core::batch::{BatchLimits, Change};
@@ -120,6 +120,7 @@ async fn whole() -> f64 {
     let ports = Ports {
         checkpoints: Arc::new(Checkpoints::new(&connection)),
         rows: Box::new(move |_| Arc::new(rows)),
+        maps: Arc::new(Maps::new(&connection)),
         join: Box::new(move || Ok(Box::new(Source::new(&join, "bench", "likes")?))),
         producer: Arc::new(producer),
         reader: Box::new(move |topic| Ok(Arc::new(kafka::TopicReader::new(&settings, "bench-reader", topic)?))),

@@ -7,16 +7,17 @@ use anyhow::Context;
 use tally_adapters::{Deployment, dynamodb, kafka};
 use tally_core::event::KeyScheme;
 use tally_core::ids::ShardCount;
-use tally_core::ports::{Checkpoints, FencedRows, Intake, Outcome, Producer, TopicReader};
+use tally_core::ports::{Checkpoints, CounterMaps, FencedRows, Intake, Outcome, Producer, TopicReader};
 use tally_service::metrics::Catalogue;
 use tally_service::{Exit, Host, Invalid, Listen, Program, Stage};
-use tokio::sync::Semaphore;
+use tokio::sync::{Semaphore, watch};
 
 use crate::args::Args;
 use crate::config::{Config, Mode, ReadSettings, Replaying};
 use crate::counters::{self, Counters};
 use crate::dlq::{self, Replay};
 use crate::fences::{Fences, Reset};
+use crate::homes::FollowHomes;
 use crate::import::{Import, ImportSettings};
 use crate::lag::{Board, Meter};
 use crate::membership::Membership;
@@ -36,6 +37,8 @@ pub struct Ports {
     pub checkpoints: Arc<dyn Checkpoints>,
     /// The rows of a deployment whose posts have so many shards.
     pub rows: Box<dyn FnOnce(ShardCount) -> Arc<dyn FencedRows> + Send>,
+    /// The maps of sets.
+    pub maps: Arc<dyn CounterMaps>,
     /// Joins the group. Called once the store has answered: from then on the membership has to be polled.
     pub join: Box<dyn FnOnce() -> Outcome<Box<dyn Intake>> + Send>,
     /// Writes dead letters, and puts them back on the topic.
@@ -69,6 +72,7 @@ impl App {
                 let connection = connection.clone();
                 move |shards| Arc::new(dynamodb::Likes::new(&connection, shards))
             }),
+            maps: Arc::new(dynamodb::Maps::new(&connection)),
             join: Box::new({
                 let connection = connection.clone();
                 move || {
@@ -95,9 +99,17 @@ impl App {
         let permits = Semaphore::new(self.settings.concurrency);
         let rows = (self.ports.rows)(shards);
         let intake = (self.ports.join)().context("cannot join the group")?;
-        let Self { settings, ports: Ports { checkpoints: deployment, producer, .. }, .. } = self;
+        let Self { settings, ports: Ports { checkpoints: deployment, maps, producer, .. }, .. } = self;
+        let (told, announced) = watch::channel(0);
+        host.spawn(
+            Stage::Support,
+            "homes",
+            FollowHomes { maps: Arc::clone(&maps), announced: told, clock: host.clock() },
+        );
         let shared = Arc::new(Shared {
             rows,
+            maps,
+            announced,
             deployment,
             producer,
             settings,

@@ -6,6 +6,7 @@ mod config;
 mod counters;
 mod dlq;
 mod fences;
+mod homes;
 mod import;
 mod lag;
 mod letter;

@@ -5,6 +5,7 @@ mod leaving;
 mod letters;
 mod notes;
 mod requests;
+mod spread;
 mod under_way;
 
 use std::sync::Arc;
@@ -13,9 +14,9 @@ use std::time::Duration;
 use tally_core::backoff::Backoff;
 use tally_core::consume::{Consume, Effect, Input, Setup};
 use tally_core::ids::ShardCount;
-use tally_core::ports::{Checkpoints, FencedRows, OwnedPartition, Producer};
+use tally_core::ports::{Checkpoints, CounterMaps, FencedRows, OwnedPartition, Producer};
 use tally_service::{Clock, Host, Stop, Task};
-use tokio::sync::Semaphore;
+use tokio::sync::{Semaphore, watch};
 
 use self::leaving::Leaving;
 use self::letters::Letters;
@@ -29,6 +30,9 @@ use crate::misrouted::Warning;
 /// What all partitions share.
 pub(crate) struct Shared {
     pub(crate) rows: Arc<dyn FencedRows>,
+    pub(crate) maps: Arc<dyn CounterMaps>,
+    /// How often changes of maps were announced, as far as this process has seen.
+    pub(crate) announced: watch::Receiver<u64>,
     pub(crate) deployment: Arc<dyn Checkpoints>,
     pub(crate) producer: Arc<dyn Producer>,
     pub(crate) settings: ReadSettings,
@@ -59,6 +63,8 @@ struct Runner {
     clock: Clock,
     log: Arc<dyn OwnedPartition>,
     progress: Arc<Progress>,
+    shared: Arc<Shared>,
+    announced: watch::Receiver<u64>,
     leaving: Leaving,
     requests: Requests,
     under_way: UnderWay,
@@ -84,8 +90,10 @@ impl Runner {
             under_way: UnderWay::default(),
             letters: Letters::new(log.partition(), &shared),
             notes: Notes::new(log.partition(), Arc::clone(&progress), &shared),
+            announced: shared.announced.clone(),
             log,
             progress,
+            shared,
         }
     }
 
@@ -95,6 +103,7 @@ impl Runner {
         tokio::select! {
             biased;
             leave = self.leaving.next() => Input::Leave(leave),
+            Ok(()) = self.announced.changed() => Input::Moved(*self.announced.borrow_and_update()),
             look = self.progress.looked(), if self.machine.reads() => Input::Looked(look),
             input = self.under_way.next() => input,
             input = self.letters.next() => input,
@@ -115,6 +124,9 @@ impl Runner {
                 }
                 Effect::StoreLetter { letter, tries } => self.letters.send(letter, tries),
                 Effect::TellKafka(offset) => self.log.finished(offset),
+                Effect::Spread { counter, from, to } => {
+                    self.under_way.begin_aside(Box::pin(spread::spread(Arc::clone(&self.shared), counter, from, to)));
+                }
                 Effect::Left { fence, unsent } => {
                     self.notes.left(fence, unsent);
                     goes_on = false;

@@ -2,6 +2,7 @@
 //! cell, and the rejected records whose dead letters have to be acknowledged first.
 
 mod change;
+mod contents;
 
 use std::collections::BTreeSet;
 use std::hash::{BuildHasher, Hash, Hasher};
@@ -14,7 +15,7 @@ pub use change::Change;
 
 use crate::event::{Deed, Event};
 use crate::fence::Offset;
-use crate::ids::{CounterId, CounterName, PostId, UserId};
+use crate::ids::{CounterId, CounterName, PostId, ShardCount, UserId};
 use crate::time::UnixMillis;
 
 /// When a batch is written. A transaction holds 100 items, one of them the fence.
@@ -329,18 +330,24 @@ impl SealedBatch {
 
     /// The last event of each member and the sum of each cell, in the order in which the rows first appeared.
     pub fn changes(&self) -> Vec<Change<'_>> {
-        self.changes_behind(|_| self.from)
+        self.changes_behind(&[], |_| self.from)
     }
 
-    /// The same, where `first` says of a cell from which offset on events are to be added to it.
-    pub fn changes_behind(&self, first: impl Fn(&CounterId) -> Offset) -> Vec<Change<'_>> {
+    /// The same, where `homes` says of each row under which home it is, if any other than the deployment's is used, and `first`
+    /// of a cell from which offset on events are to be added to it.
+    pub fn changes_behind(
+        &self,
+        homes: &[Option<ShardCount>],
+        first: impl Fn(&CounterId) -> Offset,
+    ) -> Vec<Change<'_>> {
         let mut made: Vec<Option<Change<'_>>> = vec![None; self.rows.len()];
         let mut from: Vec<Option<Offset>> = Vec::new();
         for event in &self.events {
             let (index, Row { counter, user }) = (event.row as usize, &self.rows[event.row as usize]);
             match (event.deed, user) {
                 (RowDeed::Member(present), Some(user)) => {
-                    made[index] = Some(Change::Member { counter, user, present, at: event.at });
+                    let home = homes.get(index).copied().flatten();
+                    made[index] = Some(Change::Member { counter, user, present, at: event.at, home });
                 }
                 (RowDeed::Amount(n), _) => {
                     if from.is_empty() {
@@ -358,11 +365,6 @@ impl SealedBatch {
             }
         }
         made.into_iter().flatten().collect()
-    }
-
-    /// The counters whose cells the batch adds to.
-    pub fn cells(&self) -> impl Iterator<Item = &CounterId> {
-        self.rows.iter().filter(|row| row.user.is_none()).map(|row| &row.counter)
     }
 
     /// Two batches that follow each other and together are this one, each to be collapsed by itself; `None` where there

@@ -25,13 +25,16 @@
 mod chain;
 mod change;
 mod effect;
+mod heats;
 mod learning;
 mod letters;
 mod load;
 mod outcome;
 mod pace;
+mod places;
 mod reading;
 mod runs;
+mod setup;
 mod write;
 mod writing;
 
@@ -41,16 +44,16 @@ use std::time::Duration;
 pub use effect::{Cause, Effect, Halt, Input, Leave, Look, Misrouted, Note, Replacing, Transaction};
 pub use letters::Letter;
 pub use load::CALLS;
+use pace::Pace;
 pub use pace::{BadLanePolicy, LanePolicy};
+pub use setup::Setup;
 
-use crate::batch::BatchLimits;
 use crate::definitions::Definitions;
-use crate::event::KeyScheme;
-use crate::fence::{self, Alarm, Fence, Offset, Partition};
-use crate::ids::ShardCount;
+use crate::fence::{self, Alarm, Fence, Offset};
 use crate::ports::log::Record;
 use crate::time::Now;
 
+use heats::Heats;
 use letters::Letters;
 use load::{Loaded, Loading};
 use reading::{Context, Reading, Then};
@@ -64,21 +67,6 @@ const REFUSED: u32 = 16;
 /// How long a revoked partition may still be drained.
 const DRAIN: Duration = Duration::from_secs(5);
 
-/// What one partition is consumed with.
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub struct Setup {
-    /// The partition.
-    pub partition: Partition,
-    /// When a batch is written.
-    pub limits: BatchLimits,
-    /// What producers put into the key.
-    pub key: KeyScheme,
-    /// How many shards a post's rows have.
-    pub shards: ShardCount,
-    /// What decides how many lanes the partition has.
-    pub lanes: LanePolicy,
-}
-
 /// The machine of one partition, from its assignment until it is left.
 ///
 /// Its runner calls [`step`](Self::step) with what happened, carries out the effects, and while [`reads`](Self::reads)
@@ -91,6 +79,9 @@ pub struct Consume {
     setup: Arc<Setup>,
     phase: Phase,
     letters: Letters,
+    heats: Heats,
+    /// What the batches before the fences were read again say.
+    pace: Option<Pace>,
     /// Nothing new may be begun.
     leaving: bool,
     /// When what is under way is given up.
@@ -128,6 +119,8 @@ impl Consume {
             setup: Arc::new(setup),
             phase: Phase::New,
             letters: Letters::default(),
+            heats: Heats::default(),
+            pace: None,
             leaving: false,
             deadline: None,
             fruitless: Some(0),
@@ -158,6 +151,17 @@ impl Consume {
             }
             Input::Cells(lane, reached) => {
                 self.reading(now, effects, |reading, context| reading.cells(lane, reached, context));
+            }
+            Input::Maps(lane, maps) => {
+                self.reading(now, effects, |reading, context| reading.maps_read(lane, maps, context));
+            }
+            Input::Located(lane, found) => {
+                self.reading(now, effects, |reading, context| reading.located(lane, found, context));
+            }
+            Input::Moved(announced) => {
+                if let Phase::Reading(reading) = &mut self.phase {
+                    reading.maps.announced(announced);
+                }
             }
             Input::Definitions(list) if self.is_reading() => {
                 self.reading(now, effects, |reading, context| reading.defined(list, context));
@@ -191,7 +195,7 @@ impl Consume {
         if self.phase == Phase::Left {
             return None;
         }
-        let due = if let Phase::Reading(reading) = &self.phase { reading.due_at() } else { None };
+        let due = if let Phase::Reading(reading) = &self.phase { reading.due_at(&self.heats) } else { None };
         // What is left to be written is under way when the partition is left.
         let due = due.filter(|_| !self.doubted && !self.leaving);
         [due, self.deadline].into_iter().flatten().min()
@@ -224,12 +228,13 @@ impl Consume {
         }
         match loading.answered(answer, &self.setup.partition, effects) {
             Loaded::NotYet => {}
-            Loaded::From(fences, definitions, partitions) => {
+            Loaded::From(ready) => {
+                let fences = &ready.fences;
                 self.letters.prune(fences.least());
                 // At once, although nothing is done yet: what is told is marked as this deployment's.
                 effects.push(Effect::TellKafka(fences.least().offset));
                 effects.push(Effect::Note(Note::Reading(fences.clone())));
-                let reading = Reading::new(&self.setup, &fences, definitions, partitions, now);
+                let reading = Reading::new(&self.setup, ready, self.pace.take(), now);
                 self.phase = Phase::Reading(Box::new(reading));
             }
             Loaded::Halt(halt) => {
@@ -250,6 +255,7 @@ impl Consume {
         let mut context = Context {
             setup: &self.setup,
             letters: &mut self.letters,
+            heats: &mut self.heats,
             leaving: self.leaving,
             doubted: &mut self.doubted,
             fruitless: &mut self.fruitless,
@@ -282,6 +288,9 @@ impl Consume {
     fn reload(&mut self, cause: Cause, why: String, effects: &mut Vec<Effect>) {
         effects.push(Effect::Note(Note::Doubted { cause, why }));
         self.halted = None;
+        if let Phase::Reading(reading) = &self.phase {
+            self.pace = Some(reading.pace.clone());
+        }
         if self.leaving {
             return self.end(effects);
         }

@@ -8,17 +8,12 @@ use std::str::FromStr;
 
 use thiserror::Error;
 
-use crate::ids::ShardCount;
+use crate::heat::{EVENTS_PER_SHARD, MOST};
+use crate::ids::{CounterId, RowKey, Shard, ShardCount, UserId};
 use crate::time::UnixMillis;
-
-/// The most shards that are given to a counter: its item would be slow to write with more.
-const MOST: u64 = 64;
 
 /// How many events a second a post has for each follower, at its height: 5e-4, as one in so many.
 const FOLLOWERS_PER_EVENT: u64 = 2_000;
-
-/// How many of them one shard is planned for; it carries some more.
-const EVENTS_PER_SHARD: u64 = 400;
 
 /// The shard counts that rows of a counter may be under: one at least.
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
@@ -48,6 +43,11 @@ impl Homes {
     pub fn iter(self) -> impl Iterator<Item = ShardCount> {
         let all = (0..u16::BITS).map(move |bit| u64::from(self.0) & (1 << bit));
         all.filter_map(|shards| ShardCount::new(shards).ok())
+    }
+
+    /// Whether the row of `member` may be in `shard`.
+    pub fn admit(self, member: &str, shard: Shard) -> bool {
+        self.iter().any(|shards| shards.shard_of(member) == shard)
     }
 
     /// The greatest of them.
@@ -167,6 +167,68 @@ impl CounterMap {
     pub fn newest(&self) -> ShardCount {
         self.newest
     }
+
+    /// The homes under which the row of `member` stands somewhere else than under `newest`: one for each such place.
+    pub fn elsewhere(&self, member: &str) -> impl Iterator<Item = ShardCount> {
+        let mut seen = vec![self.newest.shard_of(member)];
+        self.homes.iter().filter(move |home| {
+            let shard = home.shard_of(member);
+            let fresh = !seen.contains(&shard);
+            seen.extend(fresh.then_some(shard));
+            fresh
+        })
+    }
+
+    /// One home for each place where the row of `member` may be, that where it would be put first.
+    pub fn places(&self, member: &str) -> impl Iterator<Item = ShardCount> {
+        std::iter::once(self.newest).chain(self.elsewhere(member))
+    }
+
+    /// Every row key of `counter` that may have rows: those under a smaller home are among those under the greatest.
+    pub fn row_keys(&self, counter: &CounterId) -> impl Iterator<Item = RowKey> {
+        self.homes.greatest().all().map(|shard| RowKey { counter: counter.clone(), shard })
+    }
+
+    /// The map that replaces `standing` once rows are put under `to`: no home is taken away.
+    pub fn spread(standing: Option<&Self>, deployment: ShardCount, to: ShardCount, now: UnixMillis) -> Self {
+        let stands = standing.copied().unwrap_or_else(|| Self::absent(deployment));
+        let (homes, at) = (stands.homes.with(to), stands.later(now));
+        Self { homes, newest: to, decided_by: DecidedBy::Heat, at, ..stands }
+    }
+
+    /// The fewest shards that this counter is given in a deployment: what was asked for stays.
+    pub fn least(&self, deployment: ShardCount) -> ShardCount {
+        self.asked.map_or(deployment, |asked| asked.max(deployment))
+    }
+
+    /// A time behind that of this map.
+    fn later(&self, now: UnixMillis) -> UnixMillis {
+        UnixMillis(now.0.max(self.at.0.saturating_add(1)))
+    }
+
+    /// The map that replaces this one so that `asked` is granted.
+    fn granting(self, asked: ShardCount, decided_by: DecidedBy, now: UnixMillis) -> Self {
+        let (homes, newest) = (self.homes.with(asked), self.newest.max(asked));
+        Self { homes, newest, asked: Some(asked), decided_by, at: self.later(now) }
+    }
+}
+
+/// A member whose row may be under one of several homes.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct Sought {
+    /// The set.
+    pub counter: CounterId,
+    /// The member.
+    pub member: UserId,
+    /// The homes to look under, each for another row key.
+    pub homes: Vec<ShardCount>,
+}
+
+impl Sought {
+    /// The row key under each home.
+    pub fn keys(&self) -> impl Iterator<Item = (ShardCount, RowKey)> {
+        self.homes.iter().map(|home| (*home, RowKey::of(&self.counter, &self.member, *home)))
+    }
 }
 
 /// What createCounter is told.
@@ -225,8 +287,8 @@ pub enum Decision {
 
 /// What createCounter does about `wish` where `standing` is stored, at `now`.
 ///
-/// It keeps what was asked for, and leaves homes and `newest` as they are: rows are put and found where they were. A home is
-/// added by what then puts rows there.
+/// What was asked for first stands. It becomes a home, and rows that are nowhere yet are put there; those that stand somewhere
+/// stay.
 ///
 /// # Errors
 /// A number that is no power of two within the bounds.
@@ -240,12 +302,12 @@ pub fn decide(
     let explicit = matches!(wish, Wish::Number(_));
     Ok(match standing.and_then(|map| Some((map, map.asked?))) {
         Some((_, asked)) if explicit && asked != shards => Decision::Conflict { asked },
+        Some((map, asked)) if !map.homes.contains(asked) => Decision::Put(map.granting(asked, map.decided_by, now)),
         Some((map, asked)) => Decision::Holds { asked, decided_by: map.decided_by },
         None if standing.is_none() && shards == deployment => Decision::Holds { asked: shards, decided_by },
         None => {
             let stands = standing.copied().unwrap_or_else(|| CounterMap::absent(deployment));
-            let at = UnixMillis(now.0.max(stands.at.0.saturating_add(1)));
-            Decision::Put(CounterMap { asked: Some(shards), decided_by, at, ..stands })
+            Decision::Put(stands.granting(shards, decided_by, now))
         }
     })
 }
@@ -301,10 +363,11 @@ mod tests {
     }
 
     #[test]
-    fn what_is_asked_for_is_kept_and_no_row_moves_by_it() {
+    fn what_is_asked_for_is_kept_and_rows_are_put_there_from_then_on() {
         let number = |n, standing: Option<&CounterMap>| decide(Wish::Number(n), count(16), standing, NOW).unwrap();
         let Decision::Put(map) = number(32, None) else { panic!("nothing stood there") };
-        assert_eq!((map.homes(), map.newest(), map.asked), (Homes::of(count(16)), count(16), Some(count(32))));
+        let homes = Homes::of(count(16)).with(count(32));
+        assert_eq!((map.homes(), map.newest(), map.asked), (homes, count(32), Some(count(32))));
         assert_eq!((map.decided_by, map.at), (DecidedBy::NumberOfShards, NOW));
         let holds = Decision::Holds { asked: count(32), decided_by: DecidedBy::NumberOfShards };
         assert_eq!(number(32, Some(&map)), holds);
@@ -330,8 +393,12 @@ mod tests {
         let (homes, at) = (Homes::of(count(16)).with(count(64)), UnixMillis(NOW.0 + 7));
         let hot = CounterMap::new(homes, count(64), None, DecidedBy::Heat, at).unwrap();
         let Ok(Decision::Put(map)) = decide(Wish::Number(32), count(16), Some(&hot), NOW) else { panic!() };
-        assert_eq!((map.homes(), map.newest(), map.asked), (homes, count(64), Some(count(32))));
+        assert_eq!((map.homes(), map.newest(), map.asked), (homes.with(count(32)), count(64), Some(count(32))));
         assert_eq!(map.at, UnixMillis(NOW.0 + 8));
+        assert_eq!(
+            decide(Wish::Number(32), count(16), Some(&map), NOW),
+            Ok(Decision::Holds { asked: count(32), decided_by: DecidedBy::NumberOfShards })
+        );
         let Ok(Decision::Put(map)) = decide(Wish::Number(16), count(16), Some(&hot), NOW) else { panic!() };
         assert_eq!(map.asked, Some(count(16)));
     }
@@ -351,7 +418,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn no_wish_takes_a_home_away_adds_one_or_leaves_the_bounds(
+        fn no_wish_takes_a_home_away_or_leaves_the_bounds(
             number in any::<u64>(), power in 0u32..9, followers in any::<u64>(), protected in any::<bool>(),
             exact in any::<bool>(), deployment in 0u32..9, heat in 0u32..9, stands in any::<bool>(),
         ) {
@@ -368,7 +435,8 @@ mod tests {
                 let before = standing.unwrap_or_else(|| CounterMap::absent(deployment));
                 let asked = match decision {
                     Decision::Put(map) => {
-                        assert_eq!((map.homes(), map.newest()), (before.homes(), before.newest()));
+                        assert_eq!(map.homes(), before.homes().with(map.asked.unwrap()));
+                        assert_eq!(map.newest(), before.newest().max(map.asked.unwrap()));
                         assert!(map.at > before.at);
                         assert_eq!(decide(wish, deployment, Some(&map), NOW), Ok(Decision::Holds { asked: map.asked.unwrap(), decided_by: map.decided_by }));
                         map.asked.unwrap()

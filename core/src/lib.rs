@@ -11,6 +11,7 @@ pub mod event;
 pub mod fault;
 pub mod fence;
 pub mod format;
+pub mod heat;
 pub mod homes;
 pub mod ids;
 pub mod lineage;

@@ -71,6 +71,7 @@ impl Pipeline {
         let ports = consumer::Ports {
             checkpoints: Arc::new(dynamodb::Checkpoints::new(&connection)),
             rows: Box::new(move |shards| Arc::new(dynamodb::Likes::new(&rows, shards))),
+            maps: Arc::new(dynamodb::Maps::new(&connection)),
             join: Box::new(move || Ok(Box::new(broker.join("tally-consumer", TOPIC)))),
             producer: Arc::new(self.broker.clone()),
             reader: Box::new(move |topic| Ok(Arc::new(reader.reader("by-hand", topic)))),

@@ -13,7 +13,7 @@ use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use futures_util::{StreamExt, stream};
 use serde::Deserialize;
-use tally_adapters::dynamodb::{Checkpoints, Connection, Likes, Rows, Settings, ensure_tables};
+use tally_adapters::dynamodb::{Checkpoints, Connection, Likes, Maps, Rows, Settings, ensure_tables};
 use tally_adapters::kafka;
 use tally_consumer as consumer;
 use tally_core::fence::{Offset, least_of_each};
@@ -142,6 +142,7 @@ fn consume(settings: &kafka::Settings, connection: &Connection, likes: Arc<Likes
     let ports = consumer::Ports {
         checkpoints: Arc::new(Checkpoints::new(connection)),
         rows: Box::new(move |_| likes),
+        maps: Arc::new(Maps::new(connection)),
         join: Box::new(move || Ok(Box::new(kafka::Source::new(&join, "tally-consumer", "likes")?))),
         producer: Arc::new(kafka::Producer::new(settings).unwrap()),
         reader: Box::new(move |topic| Ok(Arc::new(kafka::TopicReader::new(&reader, "tally-dlq-replay", topic)?))),

@@ -53,6 +53,7 @@ pub(crate) struct Store {
     /// Where the fences are; the local stack only reads them.
     pub(crate) fences: dynamodb::Likes,
     pub(crate) rows: dynamodb::Rows,
+    pub(crate) maps: dynamodb::Maps,
     pub(crate) counts: dynamodb::Counts,
     pub(crate) checkpoints: dynamodb::Checkpoints,
     pub(crate) stream: dynamodb::Streams,
@@ -131,6 +132,7 @@ impl Store {
         Self {
             fences: dynamodb::Likes::new(&connection, ShardCount::DEFAULT),
             rows: dynamodb::Rows::new(&connection),
+            maps: dynamodb::Maps::new(&connection),
             counts: dynamodb::Counts::new(&connection),
             checkpoints: dynamodb::Checkpoints::new(&connection),
             stream: dynamodb::Streams::new(&connection),

@@ -96,6 +96,7 @@ fn consumer_of(
         let (group, topic, reader) = (settings.group.clone(), settings.topic.clone(), kafka.clone());
         let ports = consumer::Ports {
             checkpoints: Arc::new(dynamodb::Checkpoints::new(&connection)),
+            maps: Arc::new(dynamodb::Maps::new(&connection)),
             rows: Box::new(move |shards| Arc::new(dynamodb::Likes::new(&connection, shards))),
             join: Box::new(move || Ok(Box::new(kafka::Source::new(&kafka, &group, &topic)?))),
             producer: Arc::new(letters.clone()),

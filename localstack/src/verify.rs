@@ -21,7 +21,8 @@ use tally_core::definitions::SubjectField;
 use tally_core::ids::{CounterId, CounterKind, CounterName, PostId};
 use tally_core::lineage::Lineage;
 use tally_core::ports::{
-    ChangeStream as _, Counts as _, Cursor, DeploymentConfig as _, Positions as _, Rows as _, Runs as _, Segment,
+    ChangeStream as _, CounterMaps as _, Counts as _, Cursor, DeploymentConfig as _, Positions as _, Rows as _,
+    Runs as _, Segment,
 };
 use tally_core::time::UnixMillis;
 use tally_service::Stop;
@@ -178,6 +179,11 @@ impl Verify<'_> {
         let (mut rows, mut after): (_, Option<Cursor>) = (Rows::default(), None);
         loop {
             let page = self.persist(|| store.rows.scan(WHOLE, after.as_ref())).await?;
+            let spread = rows.spread(&page.items, shards);
+            if !spread.is_empty() {
+                let maps = self.persist(|| store.maps.maps(&spread)).await?;
+                rows.learn(spread, maps);
+            }
             page.items.iter().for_each(|row| rows.take(row, ledger.names(), shards));
             after = page.next;
             if after.is_none() {

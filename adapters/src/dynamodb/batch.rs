@@ -9,6 +9,7 @@ use tally_core::fault::Fault;
 use tally_core::ports::Outcome;
 
 use super::connection::Connection;
+use super::expression::Aliases;
 use super::fault::fault;
 use super::item::Item;
 
@@ -18,7 +19,7 @@ const KEYS: usize = 100;
 /// How often a request is made before what it leaves out is a fault: 3 s of waits at most.
 const ROUNDS: u32 = 8;
 
-/// The items there are of the distinct `keys`, in no order, with all attributes or `attribute` alone. Read consistently,
+/// The items there are of the distinct `keys`, in no order, with all attributes or `attributes` alone, if there are any. Read consistently,
 /// until none is left out.
 ///
 /// # Errors
@@ -27,11 +28,11 @@ pub(super) async fn read(
     connection: &Connection,
     table: &str,
     keys: Vec<Item>,
-    attribute: Option<&str>,
+    attributes: &[&str],
 ) -> Outcome<Vec<Item>> {
     let mut found = Vec::with_capacity(keys.len());
     for keys in keys.chunks(KEYS) {
-        read_some(connection, table, keys.to_vec(), attribute, &mut found).await?;
+        read_some(connection, table, keys.to_vec(), attributes, &mut found).await?;
     }
     Ok(found)
 }
@@ -40,18 +41,19 @@ async fn read_some(
     connection: &Connection,
     table: &str,
     mut asked: Vec<Item>,
-    attribute: Option<&str>,
+    attributes: &[&str],
     found: &mut Vec<Item>,
 ) -> Outcome<()> {
     for round in 0..ROUNDS {
         if round > 0 {
             tokio::time::sleep(Backoff::STORE.wait(round - 1, connection.jitter.fraction())).await;
         }
-        let keys = KeysAndAttributes::builder().set_keys(Some(asked)).consistent_read(true);
-        let keys = match attribute {
-            None => keys,
-            Some(attribute) => keys.projection_expression("#a").expression_attribute_names("#a", attribute),
-        };
+        let mut keys = KeysAndAttributes::builder().set_keys(Some(asked)).consistent_read(true);
+        if !attributes.is_empty() {
+            let mut say = Aliases::default();
+            let named: Vec<String> = attributes.iter().map(|attribute| say.name(*attribute)).collect();
+            keys = keys.projection_expression(named.join(",")).set_expression_attribute_names(say.finish().0);
+        }
         let keys = keys.build().expect("keys are set");
         let reply = connection.client.batch_get_item().request_items(table, keys).send().await;
         let mut reply = reply.map_err(|error| fault(table, &error))?;

@@ -110,7 +110,7 @@ impl CountsPort for Counts {
         distinct.sort_unstable();
         distinct.dedup();
         let keys = distinct.iter().map(|id| key(id)).collect();
-        let items = batch::read(&self.connection, self.table(), keys, None).await?;
+        let items = batch::read(&self.connection, self.table(), keys, &[]).await?;
         let mut found = HashMap::with_capacity(items.len());
         for item in &items {
             let id = Reader::new(self.table(), item).required_text(POST_ID)?;

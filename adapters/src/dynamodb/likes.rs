@@ -93,7 +93,7 @@ impl Likes {
         let table = &self.connection.tables.likes;
         let complete = "table and key are set";
         match change {
-            Change::Member { counter, user, present: true, at } => {
+            Change::Member { counter, user, present: true, at, .. } => {
                 let put = Put::builder().table_name(table).set_item(Some(item([
                     (PK, text(pk)),
                     (likes::USER_ID, text(user.as_str())),

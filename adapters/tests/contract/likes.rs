@@ -43,6 +43,12 @@ pub(crate) fn user(id: &str) -> UserId {
 
 /// Likes or unlikes behind a fence of their own topic, one batch.
 pub(crate) async fn write(env: &Env, topic: &str, action: Action, rows: &[(CounterId, UserId)], at: u64) {
+    let changes: Vec<_> = rows.iter().map(|(post, user)| Change::like(post, user, action, UnixMillis(at))).collect();
+    commit(env, topic, &changes).await;
+}
+
+/// Writes changes through the first partition of a topic of their own.
+pub(crate) async fn commit(env: &Env, topic: &str, changes: &[Change<'_>]) {
     let partition = partition(topic, 0);
     let from = match env.fenced.fence(&partition).await.unwrap() {
         Some(fence) => fence,
@@ -52,8 +58,7 @@ pub(crate) async fn write(env: &Env, topic: &str, action: Action, rows: &[(Count
         }
     };
     let advance = Advance { to: from.offset.next(), from };
-    let changes: Vec<_> = rows.iter().map(|(post, user)| Change::like(post, user, action, UnixMillis(at))).collect();
-    assert_eq!(env.fenced.commit(&partition, &advance, &changes).await, Commit::Done);
+    assert_eq!(env.fenced.commit(&partition, &advance, changes).await, Commit::Done);
 }
 
 async fn a_fence_is_created_once(env: &Env) {

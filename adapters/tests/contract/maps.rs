@@ -1,19 +1,22 @@
 //! The maps of sets, and that nothing which counts or lists rows sees them.
 
+use tally_core::batch::Change;
 use tally_core::event::Action;
-use tally_core::homes::{CounterMap, DecidedBy, Homes};
+use tally_core::homes::{CounterMap, DecidedBy, Homes, Sought};
 use tally_core::ids::{CounterId, CounterKind, CounterName, PostId, RowKey, ShardCount};
 use tally_core::ports::{Position, Segment};
 use tally_core::tally::{RecordKind, read};
 use tally_core::time::UnixMillis;
 
 use crate::engine::{Env, shards};
-use crate::likes::{post, user, write};
+use crate::likes::{commit, post, user, write};
 
 pub(crate) async fn contract(env: &Env) {
     a_map_is_put_where_it_is_as_it_was_read(env).await;
     announcements_are_counted(env).await;
     a_map_is_no_row(env).await;
+    maps_are_read_together(env).await;
+    members_are_found_under_the_home_that_has_them(env).await;
 }
 
 fn map(homes: &[u64], newest: u64, asked: Option<u64>, decided_by: DecidedBy, at: u64) -> CounterMap {
@@ -81,6 +84,51 @@ async fn a_map_is_no_row(env: &Env) {
         assert_eq!(counted, [true, false], "the member and then the map, which the fold passes over");
         assert_eq!(env.markers.marker(&first).await, Ok(None));
     }
+}
+
+async fn maps_are_read_together(env: &Env) {
+    let ids: Vec<CounterId> = (0..120).map(|nth| post(&format!("together-{nth}"))).collect();
+    let stored = map(&[4, 64], 64, None, DecidedBy::Heat, 7);
+    for id in ids.iter().step_by(3) {
+        assert_eq!(env.maps.put_map(id, None, &stored).await, Ok(true));
+    }
+    let expected: Vec<_> = (0..120).map(|nth| (nth % 3 == 0).then_some(stored)).collect();
+    assert_eq!(env.maps.maps(&ids).await, Ok(expected));
+    assert_eq!(env.maps.maps(&[]).await, Ok(Vec::new()));
+}
+
+/// Rows under the deployment's shards and under two other homes; more keys than one request takes.
+async fn members_are_found_under_the_home_that_has_them(env: &Env) {
+    let (id, other) = (post("homes"), retweets("homes"));
+    let count = |n: u64| ShardCount::new(n).unwrap();
+    let homes = [shards(), count(32), count(64)];
+    let (mut sought, mut expected) = (Vec::new(), Vec::new());
+    let mut changes = Vec::new();
+    let members: Vec<_> = (0..90).map(|nth| user(&format!("m-{nth}"))).collect();
+    for (nth, member) in members.iter().enumerate() {
+        let home = homes.get(nth % 4).copied();
+        let places =
+            CounterMap::new(homes.into_iter().collect(), count(64), None, DecidedBy::Heat, UnixMillis(1)).unwrap();
+        let places: Vec<_> = places.places(member).collect();
+        if let Some(home) = home {
+            changes.push(Change::Member {
+                counter: &id,
+                user: member,
+                present: true,
+                at: UnixMillis(5),
+                home: Some(home),
+            });
+        }
+        // The first of those that stand for the same place is named.
+        let here = home.map(|home| home.shard_of(member));
+        expected.push(places.iter().copied().find(|place| Some(place.shard_of(member)) == here));
+        sought.push(Sought { counter: id.clone(), member: member.clone(), homes: places });
+    }
+    commit(env, "homes", &changes).await;
+    assert_eq!(env.maps.locate(&sought).await, Ok(expected));
+    let elsewhere = Sought { counter: other, member: members[0].clone(), homes: homes.to_vec() };
+    assert_eq!(env.maps.locate(&[elsewhere]).await, Ok(vec![None]), "each counter has rows of its own");
+    assert_eq!(env.maps.locate(&[]).await, Ok(Vec::new()));
 }
 
 /// Every change record, with its partition key.

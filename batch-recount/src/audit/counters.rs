@@ -68,7 +68,7 @@ impl CounterScans {
         for (id, counter) in page {
             match counter {
                 Ok(counter) if self.is_meant(&counter) => {
-                    doubts.extend(self.doubts(&id, &counter));
+                    doubts.extend(self.doubts(&id, &counter).await?);
                     counters.push((id, counter));
                 }
                 Ok(_) => {}
@@ -103,14 +103,14 @@ impl CounterScans {
     }
 
     /// The row keys of a counter that the scan of the rows has not settled.
-    fn doubts(&self, id: &CounterId, counter: &Counter) -> Vec<(RowKey, Doubt)> {
-        let shards = self.of.store.shards;
+    async fn doubts(&self, id: &CounterId, counter: &Counter) -> anyhow::Result<Vec<(RowKey, Doubt)>> {
         if self.plan.since.is_some() {
-            return shards.all().map(|shard| (RowKey { counter: id.clone(), shard }, Doubt::UNKNOWN)).collect();
+            let keys = self.of.store.row_keys(id).await?;
+            return Ok(keys.into_iter().map(|key| (key, Doubt::UNKNOWN)).collect());
         }
         let met = self.met.lock().unwrap_or_else(PoisonError::into_inner);
         let (proved, doubts) = in_doubt(id, counter, &met, self.plan.rows, &self.began);
         self.findings.proved(proved);
-        doubts
+        Ok(doubts)
     }
 }

@@ -8,7 +8,9 @@ use std::time::Duration;
 
 use futures_util::stream::{self, BoxStream, StreamExt, TryStreamExt};
 use tally_core::audit::{Batch, MetKeys, Plan, ScanEffect, ScanInput, Scanner};
-use tally_core::ports::{AuditSegment, Cursor, Segment};
+use tally_core::homes::Homes;
+use tally_core::ids::{CounterId, CounterKind, ReservedKey, RowKey, ShardCount};
+use tally_core::ports::{AuditSegment, Cursor, ScannedRow, Segment};
 use tally_core::time::UnixMillis;
 use tokio::sync::{Semaphore, SemaphorePermit};
 
@@ -47,6 +49,8 @@ struct Scan<'a> {
     effects: VecDeque<ScanEffect>,
     /// Held while there is something to read.
     turn: Option<SemaphorePermit<'a>>,
+    /// The homes of the set that was looked at last.
+    homes: Option<(CounterId, Homes)>,
 }
 
 /// A batch, and the permission for its row keys to wait.
@@ -122,7 +126,7 @@ impl RowScans {
 impl<'a> Scan<'a> {
     fn new(of: &'a RowScans, segment: Segment, begin: Option<Cursor>, turn: SemaphorePermit<'a>) -> Self {
         let scanner = Scanner::new(of.of.store.shards, begin);
-        let mut scan = Self { of, segment, scanner, effects: VecDeque::new(), turn: Some(turn) };
+        let mut scan = Self { of, segment, scanner, effects: VecDeque::new(), turn: Some(turn), homes: None };
         scan.tell(ScanInput::Begin);
         scan
     }
@@ -142,7 +146,11 @@ impl<'a> Scan<'a> {
                     self.tell(ScanInput::Horizon(Arc::clone(&applied.horizon)));
                 }
                 ScanEffect::ReadPage(begin) => self.page(begin).await?,
-                ScanEffect::Misplaced(row) => self.of.findings.misplaced(|| format!("{:?} in {:?}", row.sort, row.pk)),
+                ScanEffect::Misplaced(row) => {
+                    if !self.is_at_home(&row).await? {
+                        self.of.findings.misplaced(|| format!("{:?} in {:?}", row.sort, row.pk));
+                    }
+                }
                 ScanEffect::Compare(batch) => {
                     self.of.meet(&batch);
                     let keys = u32::try_from(batch.keys.len().min(WAITING)).unwrap_or(u32::MAX);
@@ -153,6 +161,24 @@ impl<'a> Scan<'a> {
             }
         }
         Ok(None)
+    }
+
+    /// Whether `row` is of a member, and stands under a home of its set. The set's map is read where some number of shards puts
+    /// the row there.
+    async fn is_at_home(&mut self, row: &ScannedRow) -> anyhow::Result<bool> {
+        let (Ok(key), Some(_)) = (row.pk.parse::<RowKey>(), row.weight()) else { return Ok(false) };
+        let is_member = key.counter.name.kind() == CounterKind::Set && ReservedKey::read(&row.sort).is_none();
+        if !is_member || !ShardCount::each().any(|shards| shards.shard_of(&row.sort) == key.shard) {
+            return Ok(false);
+        }
+        let admit = |homes: Homes| homes.admit(&row.sort, key.shard);
+        if self.homes.as_ref().is_some_and(|(counter, homes)| *counter == key.counter && admit(*homes)) {
+            return Ok(true);
+        }
+        let maps = self.of.of.store.maps(std::slice::from_ref(&key.counter)).await?;
+        let Some(map) = maps.into_iter().flatten().next() else { return Ok(false) };
+        self.homes = Some((key.counter, map.homes()));
+        Ok(admit(map.homes()))
     }
 
     async fn page(&mut self, begin: Option<Cursor>) -> anyhow::Result<()> {

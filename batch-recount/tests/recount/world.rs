@@ -55,6 +55,7 @@ impl World {
         let ports = Ports {
             stream: Arc::new(memory.streams()),
             rows: Arc::new(memory.rows()),
+            maps: Arc::new(memory.maps()),
             markers: Arc::new(memory.markers()),
             counts: Arc::new(memory.counts()),
             checkpoints: Arc::new(memory.checkpoints()),

@@ -64,6 +64,12 @@ async fn load(log: Arc<dyn OwnedPartition>, shared: Arc<Shared>, request: Effect
         }
         Effect::ReadDefinitions => Input::Definitions(shared.deployment.definitions().await),
         Effect::ReadCells { lane, counters } => Input::Cells(lane, rows.cells(partition, &counters).await),
+        Effect::ReadAnnounced => Input::Announced(shared.maps.announced().await),
+        Effect::ReadMaps { lane, counters } => {
+            let maps = shared.maps.maps(&counters).await;
+            Input::Maps(lane, maps.map(|maps| counters.into_iter().zip(maps).collect()))
+        }
+        Effect::Locate { lane, sought } => Input::Located(lane, shared.maps.locate(&sought).await),
         Effect::CountPartitions => Input::Partitions(log.partitions().await),
         Effect::StartAt(offset) => Input::Started(log.start_at(offset).await),
         Effect::Rest(span) => {

@@ -12,6 +12,8 @@ use super::requests::Requests;
 pub(super) struct UnderWay {
     partition: Option<BoxFuture<'static, Input>>,
     lanes: FuturesUnordered<BoxFuture<'static, Input>>,
+    /// What no answer is waited for.
+    others: FuturesUnordered<BoxFuture<'static, ()>>,
 }
 
 impl UnderWay {
@@ -22,7 +24,10 @@ impl UnderWay {
                 let span = notes.span(transaction.lane());
                 self.lanes.push(requests.begin(request, &span));
             }
-            Effect::ReadCells { lane, .. } | Effect::BackOff { lane: Some(lane), .. } => {
+            Effect::ReadCells { lane, .. }
+            | Effect::ReadMaps { lane, .. }
+            | Effect::Locate { lane, .. }
+            | Effect::BackOff { lane: Some(lane), .. } => {
                 let span = notes.span(*lane);
                 self.lanes.push(requests.begin(request, &span));
             }
@@ -30,13 +35,21 @@ impl UnderWay {
         }
     }
 
+    /// Begins what is not answered; it is dropped with the partition.
+    pub(super) fn begin_aside(&mut self, aside: BoxFuture<'static, ()>) {
+        self.others.push(aside);
+    }
+
     /// The next answer; pending while nothing is under way. Cancel safe.
     pub(super) async fn next(&mut self) -> Input {
-        tokio::select! {
-            biased;
-            input = answer(&mut self.partition) => input,
-            Some(input) = self.lanes.next() => input,
-            else => std::future::pending().await,
+        loop {
+            tokio::select! {
+                biased;
+                input = answer(&mut self.partition) => return input,
+                Some(input) = self.lanes.next() => return input,
+                Some(()) = self.others.next() => {}
+                else => return std::future::pending().await,
+            }
         }
     }
 

@@ -82,14 +82,16 @@ impl Table {
 
 /// A change that outlives its batch.
 enum Owned {
-    Member(CounterId, UserId, bool, UnixMillis),
+    Member(CounterId, UserId, bool, UnixMillis, Option<ShardCount>),
     Cell(CounterId, i64, Offset),
 }
 
 impl From<&Change<'_>> for Owned {
     fn from(change: &Change<'_>) -> Self {
         match *change {
-            Change::Member { counter, user, present, at } => Self::Member(counter.clone(), user.clone(), present, at),
+            Change::Member { counter, user, present, at, home } => {
+                Self::Member(counter.clone(), user.clone(), present, at, home)
+            }
             Change::Cell { counter, add, from } => Self::Cell(counter.clone(), add, from),
         }
     }
@@ -98,7 +100,9 @@ impl From<&Change<'_>> for Owned {
 impl Owned {
     fn change(&self) -> Change<'_> {
         match self {
-            Self::Member(counter, user, present, at) => Change::Member { counter, user, present: *present, at: *at },
+            Self::Member(counter, user, present, at, home) => {
+                Change::Member { counter, user, present: *present, at: *at, home: *home }
+            }
             Self::Cell(counter, add, from) => Change::Cell { counter, add: *add, from: *from },
         }
     }
@@ -253,6 +257,7 @@ impl World {
         let ports = Ports {
             checkpoints: Arc::new(self.memory.checkpoints()),
             rows: Box::new(move |_| rows),
+            maps: Arc::new(self.memory.maps()),
             join,
             producer: Arc::new(self.broker.clone()),
             reader: Box::new(move |topic| Ok(Arc::new(readers.reader("replay", topic)))),
@@ -305,7 +310,8 @@ impl World {
                 let key = row.pk.parse().unwrap();
                 let user = UserId::new(&row.sort).unwrap();
                 let like = table.like(&key, &user).await.unwrap().unwrap();
-                rows.insert((key.counter.post.to_string(), row.sort), like.liked_at);
+                let twice = rows.insert((key.counter.post.to_string(), row.sort), like.liked_at);
+                assert_eq!(twice, None, "a member has two rows, one in {}", row.pk);
             }
             after = page.next;
             if after.is_none() {

@@ -5,6 +5,7 @@
 mod common;
 mod counters;
 mod group;
+mod homes;
 mod lanes;
 mod letters;
 mod log;

@@ -51,7 +51,8 @@ pub enum ScanEffect {
     ReadHorizon,
     /// Read the page that begins here, consistently.
     ReadPage(Option<Cursor>),
-    /// A row stands outside its member's shard, or is none that is counted.
+    /// A row stands outside its member's shard of the deployment's, or is none that is counted. A member's may be under another
+    /// home of its set.
     Misplaced(ScannedRow),
     /// Compare these row keys with their counters.
     Compare(Batch),

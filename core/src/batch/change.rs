@@ -17,6 +17,8 @@ pub enum Change<'a> {
         present: bool,
         /// When that was said.
         at: UnixMillis,
+        /// Under which home the row is; `None`: under the deployment's shards.
+        home: Option<ShardCount>,
     },
     /// What the partition's cell of a sum gains. Written twice it would count twice: it stands under the cell's own condition
     /// beside the fence's. Also 0 is written: the cell has to say up to where it has the events.
@@ -32,7 +34,7 @@ pub enum Change<'a> {
 impl<'a> Change<'a> {
     /// What a like or unlike does.
     pub fn like(counter: &'a CounterId, user: &'a UserId, action: Action, at: UnixMillis) -> Self {
-        Self::Member { counter, user, present: action == Action::Like, at }
+        Self::Member { counter, user, present: action == Action::Like, at, home: None }
     }
 
     /// The member put or taken away; `None` of a cell.
@@ -53,7 +55,7 @@ impl<'a> Change<'a> {
     /// Where its row is, for a partition of this number.
     pub fn row_key(&self, partition: u32, shards: ShardCount) -> RowKey {
         match self {
-            Self::Member { counter, user, .. } => RowKey::of(counter, user, shards),
+            Self::Member { counter, user, home, .. } => RowKey::of(counter, user, home.unwrap_or(shards)),
             Self::Cell { counter, .. } => RowKey::of_cell(counter, partition, shards),
         }
     }

@@ -112,10 +112,16 @@ impl Reading {
         self.change.as_ref().map_or(until, |change| until.min(change.at))
     }
 
-    /// The fences were replaced, or were not those known: they are read again either way.
+    /// The fences were replaced, or were not those known: they are read again either way. What the store refuses for good an operator
+    /// has to see to.
     pub(super) fn replaced(&self, stored: &Outcome<()>) -> Then {
         if !self.change.as_ref().is_some_and(Change::is_sent) {
             return Then::GoOn;
+        }
+        if let Err(fault) = stored
+            && !fault.is_retryable()
+        {
+            return Then::Halt(Halt::Refused(format!("replace_fences: {fault}")));
         }
         let learns = !self.learning.is_idle();
         let (cause, done) = if learns {

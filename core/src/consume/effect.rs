@@ -8,7 +8,8 @@ use super::Letter;
 use crate::batch::{Change, SealedBatch, Trigger};
 use crate::definitions::Definitions;
 use crate::fence::{Advance, Alarm, Commit, Fence, Fences, Log, Offset, Reached, Terms};
-use crate::ids::{CounterId, Lane};
+use crate::homes::{CounterMap, Sought};
+use crate::ids::{CounterId, Lane, ShardCount};
 use crate::ports::Outcome;
 use crate::ports::log::Records;
 use crate::time::UnixMillis;
@@ -30,6 +31,12 @@ pub enum Input {
     Definitions(Outcome<Definitions>),
     /// How far the cells that were asked for by a lane have come, in their order; `None` where there is none.
     Cells(Lane, Outcome<Vec<Option<Reached>>>),
+    /// How often changes of maps were announced.
+    Announced(Outcome<u64>),
+    /// The maps that a lane asked for; `None` of a counter that has none.
+    Maps(Lane, Outcome<Vec<(CounterId, Option<CounterMap>)>>),
+    /// Under which home each member's row stands that a lane asked for, in their order; `None`: under none of those.
+    Located(Lane, Outcome<Vec<Option<ShardCount>>>),
     /// How many partitions the topic has.
     Partitions(Outcome<u32>),
     /// Records are read from where it was asked.
@@ -48,6 +55,8 @@ pub enum Input {
     Woke,
     /// The log was looked at while it was read.
     Looked(Look),
+    /// Changes of maps were announced so often, as this process has seen meanwhile.
+    Moved(u64),
     /// The partition has to be given back.
     Leave(Leave),
 }
@@ -108,6 +117,23 @@ pub enum Effect {
         /// The counters.
         counters: Vec<CounterId>,
     },
+    /// Read how often changes of maps were announced, consistently. Answered by [`Input::Announced`].
+    ReadAnnounced,
+    /// Read the maps of these counters, consistently. Answered by [`Input::Maps`].
+    ReadMaps {
+        /// The lane that asks.
+        lane: Lane,
+        /// The counters.
+        counters: Vec<CounterId>,
+    },
+    /// Look consistently under which home each of these members has its row. What the store leaves unanswered is asked again: it
+    /// is not a row that is not there. Answered by [`Input::Located`].
+    Locate {
+        /// The lane that asks.
+        lane: Lane,
+        /// Whose rows.
+        sought: Vec<Sought>,
+    },
     /// Ask how many partitions the topic has. Answered by [`Input::Partitions`].
     CountPartitions,
     /// Read from this offset on, and drop what was read from elsewhere. Answered by [`Input::Started`].
@@ -133,6 +159,16 @@ pub enum Effect {
     },
     /// Wait exactly so long. Answered by [`Input::Waited`].
     Rest(Duration),
+    /// Have the rows of this set put over `to` shards from now on, if they are put over `from` still. Not answered: what comes of
+    /// it is announced. Safe to repeat, and to leave undone.
+    Spread {
+        /// The set.
+        counter: CounterId,
+        /// Over how many shards they are put, as far as is known.
+        from: ShardCount,
+        /// Over how many they shall be.
+        to: ShardCount,
+    },
     /// Tell Kafka that everything before this offset is done: tools show lag by it, and nothing relies on it.
     TellKafka(Offset),
     /// A fact for metrics and logs.
@@ -164,6 +200,8 @@ pub struct Transaction {
     pub advance: Advance,
     /// What the rows become.
     pub batch: Arc<SealedBatch>,
+    /// Under which home each row of the batch is, by its number; `None` and those past the end: under the deployment's shards.
+    pub homes: Vec<Option<ShardCount>>,
     /// How far the cells have come that may have events of the batch already, in the order of the batch's cells; empty where
     /// none has.
     pub reached: Vec<Option<Reached>>,
@@ -179,7 +217,7 @@ impl Transaction {
     pub fn changes(&self) -> Vec<Change<'_>> {
         let Terms { generation, sums_from, .. } = self.advance.from.terms;
         let cells: Vec<_> = self.batch.cells().zip(&self.reached).collect();
-        self.batch.changes_behind(|counter| {
+        self.batch.changes_behind(&self.homes, |counter| {
             let reached = cells.iter().find(|(cell, _)| *cell == counter).and_then(|(_, reached)| **reached);
             let reached = reached.filter(|reached| reached.generation == generation);
             reached.map_or(sums_from, |reached| reached.to.max(sums_from))

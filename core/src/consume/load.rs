@@ -32,26 +32,36 @@ enum Call {
         told: Fences,
     },
     Definitions(Fences),
-    Partitions(Fences, Definitions),
-    StartAt {
-        fences: Fences,
-        definitions: Definitions,
-        partitions: u32,
-    },
+    Announced(Fences, Definitions),
+    Partitions(Fences, Definitions, u64),
+    StartAt(Ready),
+}
+
+/// What is known once a partition can be read.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub(super) struct Ready {
+    /// Records are read from the least of these on.
+    pub(super) fences: Fences,
+    /// By what they are decoded.
+    pub(super) definitions: Definitions,
+    /// How often changes of maps were announced.
+    pub(super) announced: u64,
+    /// How many partitions the topic has.
+    pub(super) partitions: u32,
 }
 
 /// What an answer comes to.
 pub(super) enum Loaded {
     NotYet,
-    /// Records are read from the least of these fences on, by these definitions, of a topic with so many partitions.
-    From(Fences, Definitions, u32),
+    /// Records are read.
+    From(Ready),
     Halt(Halt),
 }
 
 /// What follows a call that succeeded.
 enum Next {
     Ask(Call),
-    Read(Fences, Definitions, u32),
+    Read(Ready),
     Halt(Halt),
 }
 
@@ -81,13 +91,15 @@ impl Loading {
                 done.map(|()| Next::Ask(Call::Fence))
             }
             (Call::Definitions(fences), Input::Definitions(list)) => list.map(|list| after_definitions(fences, &list)),
-            (Call::Partitions(fences, definitions), Input::Partitions(count)) => {
-                let (fences, definitions) = (fences.clone(), definitions.clone());
-                count.map(|partitions| Next::Ask(Call::StartAt { fences, definitions, partitions }))
+            // Behind the fence: a map that a writer before this one has used was announced before that one wrote.
+            (Call::Announced(fences, definitions), Input::Announced(times)) => {
+                times.map(|times| Next::Ask(Call::Partitions(fences.clone(), definitions.clone(), times)))
             }
-            (Call::StartAt { fences, definitions, partitions }, Input::Started(done)) => {
-                done.map(|()| Next::Read(fences.clone(), definitions.clone(), *partitions))
+            (Call::Partitions(fences, definitions, announced), Input::Partitions(count)) => {
+                let (fences, definitions, announced) = (fences.clone(), definitions.clone(), *announced);
+                count.map(|partitions| Next::Ask(Call::StartAt(Ready { fences, definitions, announced, partitions })))
             }
+            (Call::StartAt(ready), Input::Started(done)) => done.map(|()| Next::Read(ready.clone())),
             _ => return Loaded::NotYet,
         };
         match next {
@@ -96,7 +108,7 @@ impl Loading {
                 (self.call, self.tries) = (call, 0);
                 Loaded::NotYet
             }
-            Ok(Next::Read(fences, definitions, partitions)) => Loaded::From(fences, definitions, partitions),
+            Ok(Next::Read(ready)) => Loaded::From(ready),
             Ok(Next::Halt(halt)) => Loaded::Halt(halt),
             Err(fault) if fault.is_retryable() => {
                 self.tries = self.tries.saturating_add(1);
@@ -118,7 +130,7 @@ impl Loading {
     }
 }
 
-/// Every call that may be tried again, as a metric label: those here, `cells`, and `commit`.
+/// Every call that may be tried again, as a metric label: those here, those of a lane, and `commit`.
 pub const CALLS: &[&str] = &[
     "fence",
     "log",
@@ -126,8 +138,11 @@ pub const CALLS: &[&str] = &[
     "name_topic",
     "first_seen",
     "definitions",
+    "announced",
     "partitions",
     "start_at",
+    "maps",
+    "locate",
     "cells",
     "commit",
 ];
@@ -143,8 +158,9 @@ impl Call {
             Self::CreateFence(_) => "create_fence",
             Self::NameTopic { .. } => "name_topic",
             Self::Definitions(_) => "definitions",
+            Self::Announced(..) => "announced",
             Self::Partitions(..) => "partitions",
-            Self::StartAt { .. } => "start_at",
+            Self::StartAt(_) => "start_at",
         }
     }
 
@@ -159,7 +175,8 @@ impl Call {
             }
             Self::Definitions(_) => Effect::ReadDefinitions,
             Self::Count(_) | Self::Partitions(..) => Effect::CountPartitions,
-            Self::StartAt { fences, .. } => Effect::StartAt(fences.least().offset),
+            Self::Announced(..) => Effect::ReadAnnounced,
+            Self::StartAt(ready) => Effect::StartAt(ready.fences.least().offset),
         }
     }
 }
@@ -180,7 +197,7 @@ fn after_log(stored: Option<Fences>, log: &Log, partition: &Partition) -> Next {
     match fence::load(stored, log) {
         Load::Create => Next::Ask(Call::Count(log.clone())),
         Load::Resume(fences) if fences.terms().defs > 0 => Next::Ask(Call::Definitions(fences)),
-        Load::Resume(fences) => Next::Ask(Call::Partitions(fences, Definitions::likes_alone())),
+        Load::Resume(fences) => Next::Ask(Call::Announced(fences, Definitions::likes_alone())),
         Load::Halt(alarm) => Next::Halt(Halt::Alarm(alarm)),
     }
 }
@@ -190,7 +207,7 @@ fn after_log(stored: Option<Fences>, log: &Log, partition: &Partition) -> Next {
 fn after_definitions(fences: &Fences, list: &Definitions) -> Next {
     let stated = fences.terms().defs;
     match list.first(stated) {
-        Some(definitions) => Next::Ask(Call::Partitions(fences.clone(), definitions)),
+        Some(definitions) => Next::Ask(Call::Announced(fences.clone(), definitions)),
         None => Next::Halt(Halt::Refused(format!(
             "the fence states {stated} counters, but `config` defines {}: was it put back to an older state",
             list.iter().len()

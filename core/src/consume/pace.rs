@@ -60,17 +60,24 @@ impl Pace {
         Self { policy, lanes, full: 0, slack: now, rests_until: now }
     }
 
+    /// The pace of a partition whose fences were read again: what was seen counts while it has as many lanes as before.
+    pub(super) fn after(before: Option<Self>, policy: LanePolicy, lanes: LaneCount, now: Duration) -> Self {
+        before.filter(|before| before.lanes == lanes).unwrap_or_else(|| Self::new(policy, lanes, now))
+    }
+
     /// A batch of so many rows, where `limit` are a full one, was written; `waits`: there were records for another.
     pub(super) fn flushed(&mut self, trigger: Trigger, rows: usize, limit: usize, waits: bool, now: Duration) {
         if self.policy != LanePolicy::Adaptive {
             return;
         }
+        // The events of one busy sum are one row, and stay in one lane however many there are.
+        let has_rows = rows * 4 > limit;
         match trigger {
-            Trigger::Rows | Trigger::Bytes if waits => self.full += 1,
+            Trigger::Rows | Trigger::Bytes if waits && has_rows => self.full += 1,
             Trigger::Rows | Trigger::Bytes | Trigger::Age => self.full = 0,
             Trigger::Definitions | Trigger::Lanes | Trigger::Follow | Trigger::Shutdown => {}
         }
-        if rows * 4 > limit || matches!(trigger, Trigger::Bytes) {
+        if has_rows {
             self.slack = now;
         }
     }
@@ -148,6 +155,29 @@ mod tests {
         assert_eq!(pace.wanted(Duration::from_secs(90)), None);
         let one = Pace::new(LanePolicy::Adaptive, LaneCount::ONE, Duration::ZERO);
         assert_eq!((one.due_at(), one.wanted(Duration::from_secs(999))), (None, None));
+    }
+
+    #[test]
+    fn a_busy_sum_neither_doubles_lanes_nor_keeps_them() {
+        let mut pace = Pace::new(LanePolicy::Adaptive, lanes(2), Duration::ZERO);
+        for second in 0..60 {
+            (0..9).for_each(|_| pace.flushed(Trigger::Bytes, 1, 99, true, Duration::from_secs(second)));
+            assert_eq!(pace.wanted(Duration::from_secs(second)), None);
+        }
+        assert_eq!(pace.wanted(Duration::from_secs(60)), Some(LaneCount::ONE));
+        let mut wide = Pace::new(LanePolicy::Adaptive, LaneCount::ONE, Duration::ZERO);
+        (0..3).for_each(|_| wide.flushed(Trigger::Bytes, 25, 99, true, Duration::ZERO));
+        assert_eq!(wide.wanted(Duration::ZERO), Some(lanes(2)), "large records of many rows");
+    }
+
+    #[test]
+    fn fences_that_are_read_again_change_nothing_unless_there_are_other_lanes() {
+        let mut pace = Pace::new(LanePolicy::Adaptive, lanes(4), Duration::ZERO);
+        pace.flushed(Trigger::Rows, 99, 99, true, Duration::from_secs(30));
+        let later = Duration::from_secs(50);
+        assert_eq!(Pace::after(Some(pace.clone()), LanePolicy::Adaptive, lanes(4), later), pace);
+        let anew = Pace::new(LanePolicy::Adaptive, lanes(2), later);
+        assert_eq!(Pace::after(Some(pace), LanePolicy::Adaptive, lanes(2), later), anew);
     }
 
     #[test]

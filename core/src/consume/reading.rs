@@ -7,12 +7,14 @@ use super::Setup;
 use super::chain::{Chain, Stage};
 use super::change::Change;
 use super::effect::{Cause, Effect, Halt, Misrouted, Note};
+use super::heats::Heats;
 use super::learning::Learning;
 use super::letters::Letters;
+use super::load::Ready;
 use super::pace::Pace;
+use super::places::Maps;
 use super::runs::Runs;
 use crate::batch::{Taken, Trigger};
-use crate::definitions::Definitions;
 use crate::event::{Rejection, Routing, decode};
 use crate::fence::{Alarm, Fence, Fences, Offset};
 use crate::ids::{Lane, LaneCount};
@@ -32,6 +34,7 @@ pub(super) struct Reading {
     /// Every record before this was handed to its lane.
     pub(super) handed: Offset,
     pub(super) learning: Learning,
+    pub(super) maps: Maps,
     pub(super) pace: Pace,
     /// The lanes are being brought to one offset, and their fences replaced.
     pub(super) change: Option<Change>,
@@ -51,6 +54,7 @@ pub(super) struct Reading {
 pub(super) struct Context<'a> {
     pub(super) setup: &'a Setup,
     pub(super) letters: &'a mut Letters,
+    pub(super) heats: &'a mut Heats,
     pub(super) leaving: bool,
     /// The log no longer fits the fence, or cannot be read.
     pub(super) doubted: &'a mut bool,
@@ -91,19 +95,15 @@ struct Seen {
 }
 
 impl Reading {
-    pub(super) fn new(
-        setup: &Setup,
-        fences: &Fences,
-        definitions: Definitions,
-        partitions: u32,
-        now: Duration,
-    ) -> Self {
+    pub(super) fn new(setup: &Setup, ready: Ready, pace: Option<Pace>, now: Duration) -> Self {
+        let Ready { fences, definitions, announced, partitions } = ready;
         Self {
             runs: Runs::default(),
             chains: fences.iter().map(|fence| Chain::new(setup.limits, fence.clone())).collect(),
             handed: fences.least().offset,
             learning: Learning::new(definitions, &setup.partition.topic, fences.furthest()),
-            pace: Pace::new(setup.lanes, fences.lanes(), now),
+            maps: Maps::new(announced),
+            pace: Pace::after(pace, setup.lanes, fences.lanes(), now),
             change: None,
             over: None,
             partitions,
@@ -151,7 +151,7 @@ impl Reading {
 
     /// When what is gathered is due by age, lanes may be given up, or the fences are looked at because nothing is written. While the
     /// list of definitions or the fences are read, all of it waits for that.
-    pub(super) fn due_at(&self) -> Option<Duration> {
+    pub(super) fn due_at(&self, heats: &Heats) -> Option<Duration> {
         if !self.is_undisturbed() {
             return None;
         }
@@ -160,7 +160,7 @@ impl Reading {
         }
         let look = self.is_quiet().then(|| self.confirmed.saturating_add(QUIET));
         let due = self.chains.iter().filter_map(Chain::due_at).min().or(look);
-        [due, self.pace.due_at()].into_iter().flatten().min()
+        [due, self.pace.due_at(), heats.due_at()].into_iter().flatten().min()
     }
 
     /// The time of [`due_at`](Self::due_at) has come.
@@ -235,6 +235,7 @@ impl Reading {
             return Then::GoOn;
         }
         self.flush(context);
+        context.heats.look(&self.maps, context.setup, self.partitions, context.now, context.effects);
         Then::GoOn
     }
 

@@ -3,14 +3,15 @@
 mod counters;
 mod lanes;
 mod leaving;
+mod places;
 mod refusing;
 
 use super::*;
-use crate::batch::{Change, Trigger};
-use crate::event::{Action, LikeEvent, Rejection};
+use crate::batch::{BatchLimits, Change, Trigger};
+use crate::event::{Action, KeyScheme, LikeEvent, Rejection};
 use crate::fault::Fault;
-use crate::fence::{Advance, Alarm, Commit, Fence, Fences, Log, Refused, TopicId};
-use crate::ids::{Lane, LaneCount, PostId, UserId};
+use crate::fence::{Advance, Alarm, Commit, Fence, Fences, Log, Partition, Refused, TopicId};
+use crate::ids::{Lane, LaneCount, PostId, ShardCount, UserId};
 use crate::ports::log::Records;
 use crate::time::UnixMillis;
 
@@ -91,6 +92,7 @@ impl Driven {
         assert!(matches!(self.asked(), Effect::ReadFence), "{:?}", self.effects);
         self.step(Input::Fence(Ok(Some(fences.clone()))));
         self.step(Input::Log(Ok(log("id", 0, 50_000))));
+        self.step(Input::Announced(Ok(0)));
         self.step(Input::Partitions(Ok(1)));
         let least = fences.least().offset;
         assert!(matches!(self.asked(), Effect::StartAt(offset) if *offset == least), "{:?}", self.effects);
@@ -179,10 +181,10 @@ fn the_fence_is_read_before_the_log_and_reading_starts_at_the_fence() {
     driven.step(Input::FirstSeen(Ok(12)));
     assert!(matches!(driven.asked(), Effect::CreateFence(created) if *created == fence(7, 0)));
     driven.step(Input::FenceStored(Ok(())));
-    assert!(matches!(driven.asked(), Effect::ReadFence), "another consumer may have been first");
+    assert!(matches!(driven.asked(), Effect::ReadFence), "another may have been first");
     driven.step(Input::Fence(Ok(Some(fence(8, 4).into()))));
     driven.step(Input::Log(Ok(log("id", 7, 9))));
-    assert!(matches!(driven.asked(), Effect::CountPartitions));
+    driven.step(Input::Announced(Ok(0)));
     driven.step(Input::Partitions(Ok(12)));
     assert!(matches!(driven.asked(), Effect::StartAt(Offset(8))));
     assert!(!driven.machine.reads());

@@ -5,9 +5,10 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::effect::{Effect, Transaction};
+use super::places::Places;
 use crate::batch::{SealedBatch, Trigger};
 use crate::fence::{Advance, Fence, Offset, Reached};
-use crate::ids::{CounterId, Lane};
+use crate::ids::{CounterId, Lane, ShardCount};
 
 /// What is left of a sealed batch.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -21,9 +22,13 @@ pub(super) struct Writing {
     part: Arc<SealedBatch>,
     /// The parts behind this one, the next one last.
     rest: Vec<SealedBatch>,
+    /// Under which homes the part's rows are written.
+    places: Places,
+    /// How often maps had been dropped when that was asked.
+    drops: u64,
     /// How far the part's cells have come, where that had to be read.
     reached: Vec<Option<Reached>>,
-    /// How often this part was refused for conflict or throttling, or its cells could not be read.
+    /// How often this part was refused for conflict or throttling, or what it needs could not be read.
     tries: u32,
     waits_for: WaitsFor,
 }
@@ -34,6 +39,10 @@ enum WaitsFor {
     Answer,
     /// The end of a wait, to send the same again.
     Pause,
+    /// The maps of the part's counters, or where its members stand.
+    Places,
+    /// The end of a wait, to ask for them again.
+    PlacesPause,
     /// What the part's cells have, before it is sent.
     Cells,
     /// The end of a wait, to read them again.
@@ -51,6 +60,15 @@ pub(super) enum Cells {
     Send(Effect),
     /// A cell was in doubt: this one is ahead of the fence up to there, or none is.
     Doubted(Option<(CounterId, Offset)>),
+}
+
+/// What follows the end of a wait.
+pub(super) enum Again {
+    Nothing,
+    /// This is asked for again.
+    Ask(Effect),
+    /// Where the part's rows stand is asked again first.
+    Place,
 }
 
 /// What is done about a part that the table does not take.
@@ -74,9 +92,11 @@ impl Writing {
             rows,
             part,
             rest: Vec::new(),
+            places: Places::default(),
+            drops: 0,
             reached: Vec::new(),
             tries: 0,
-            waits_for: WaitsFor::Answer,
+            waits_for: WaitsFor::Places,
         }
     }
 
@@ -84,7 +104,38 @@ impl Writing {
         &self.part
     }
 
-    /// What sends the part. Where the fence was moved back, its cells are read first.
+    /// What the part needs was asked for, when maps had been dropped so often.
+    pub(super) fn asks(&mut self, drops: u64) {
+        (self.drops, self.waits_for) = (drops, WaitsFor::Places);
+    }
+
+    /// How often maps had been dropped when it asked for what it waits for.
+    pub(super) fn asked_at(&self) -> Option<u64> {
+        (self.waits_for == WaitsFor::Places).then_some(self.drops)
+    }
+
+    /// What it asked for could not be read, and is asked for again after a wait. How often that has been so.
+    pub(super) fn asks_later(&mut self) -> u32 {
+        self.waits_for = WaitsFor::PlacesPause;
+        self.tries = self.tries.saturating_add(1);
+        self.tries
+    }
+
+    /// Where maps put the part's rows.
+    pub(super) fn places(&mut self, places: Places, drops: u64) {
+        (self.places, self.drops) = (places, drops);
+    }
+
+    /// Under which home each row stands that was sought; `None`: under none of those.
+    pub(super) fn found(&mut self, found: Vec<Option<ShardCount>>) {
+        for (row, home) in self.places.sought.iter().zip(found) {
+            if let Some(home) = home {
+                self.places.homes[*row] = Some(home);
+            }
+        }
+    }
+
+    /// What sends the part, once it is known where its rows are written. Where the fence was moved back, its cells are read first.
     pub(super) fn send(&mut self, fence: &Fence) -> Effect {
         if fence.is_redoing() && self.adds_to_cells() {
             self.waits_for = WaitsFor::Cells;
@@ -102,7 +153,8 @@ impl Writing {
     /// The part as a transaction: from the fence as it is known to the part's end.
     pub(super) fn transaction(&self, fence: &Fence) -> Transaction {
         let advance = Advance { from: fence.clone(), to: self.part.to() };
-        Transaction { advance, batch: Arc::clone(&self.part), reached: self.reached.clone() }
+        let (homes, reached) = (self.places.homes.clone(), self.reached.clone());
+        Transaction { advance, batch: Arc::clone(&self.part), homes, reached }
     }
 
     fn read_cells(&self, lane: Lane) -> Effect {
@@ -161,13 +213,14 @@ impl Writing {
         self.tries
     }
 
-    /// The wait is over: what is sent again, where there was one.
-    pub(super) fn again(&mut self, fence: &Fence) -> Option<Effect> {
+    /// The wait is over. Since the part was placed, maps may have been dropped: so often they are by now.
+    pub(super) fn again(&mut self, fence: &Fence, drops: u64) -> Again {
         match self.waits_for {
-            WaitsFor::Pause => Some(self.commit(fence)),
-            WaitsFor::CellsPause => Some(self.send(fence)),
-            WaitsFor::Doubt => Some(self.read_cells(fence.lane)),
-            _ => None,
+            WaitsFor::Pause if self.drops == drops => Again::Ask(self.commit(fence)),
+            WaitsFor::Pause | WaitsFor::PlacesPause => Again::Place,
+            WaitsFor::CellsPause => Again::Ask(self.send(fence)),
+            WaitsFor::Doubt => Again::Ask(self.read_cells(fence.lane)),
+            WaitsFor::Answer | WaitsFor::Places | WaitsFor::Cells | WaitsFor::Letter(_) => Again::Nothing,
         }
     }
 
@@ -197,7 +250,7 @@ impl Writing {
     /// Turns to the next part; `false` if there is none.
     pub(super) fn next(&mut self) -> bool {
         let Some(part) = self.rest.pop() else { return false };
-        (self.part, self.tries, self.waits_for) = (Arc::new(part), 0, WaitsFor::Answer);
+        (self.part, self.tries, self.waits_for) = (Arc::new(part), 0, WaitsFor::Places);
         true
     }
 }

@@ -26,9 +26,8 @@ impl Reading {
         let Stage::Due { trigger, since } = chain.stage else { return };
         let Some(batch) = chain.batch.seal_to(to) else { return };
         context.note(Note::Sealed { lane, trigger, from: batch.from(), to: batch.to() });
-        let mut writing = Writing::new(trigger, since, batch);
-        context.effects.push(writing.send(&chain.fence));
-        chain.stage = Stage::Writing(writing);
+        chain.stage = Stage::Writing(Writing::new(trigger, since, batch));
+        self.send(lane, context);
     }
 
     /// Decides what follows a transaction. An unknown outcome never means that nothing happened.
@@ -42,6 +41,7 @@ impl Reading {
         let next = commit.next();
         if next == Next::Go {
             context.effects.push(Effect::Note(Note::Applied(writing.part().len())));
+            context.heats.offered(writing.part(), context.now);
             chain.fence.offset = writing.part().to();
             *context.fruitless = None;
             if writing.part().rows() > 0 {
@@ -58,6 +58,7 @@ impl Reading {
                 self.next_part(lane, context)
             }
             Next::Again => {
+                context.heats.refused(&writing.transaction(&chain.fence), commit, context.now);
                 let tries = writing.refused_for_now();
                 let (class, why) = (outcome::class_of(commit), outcome::summary(commit));
                 context.note(Note::Retrying { call: "commit", class, tries, why });
@@ -146,17 +147,6 @@ impl Reading {
         self.ends(lane, then)
     }
 
-    /// A wait of `lane` is over: the same transaction again. It certainly did not happen.
-    pub(super) fn waited_in(&mut self, lane: Lane, context: &mut Context<'_>) -> Then {
-        if self.over.is_none()
-            && let Some(chain) = self.chain(lane)
-            && let Stage::Writing(writing) = &mut chain.stage
-        {
-            context.effects.extend(writing.again(&chain.fence));
-        }
-        Then::GoOn
-    }
-
     /// An acknowledgement counts for the configuration of the fence that its record was read under.
     pub(super) fn letter_stored(&mut self, letter: &Letter, context: &mut Context<'_>) -> Then {
         if letter.cfg != self.chains[0].fence.cfg || self.over.is_some() {
@@ -183,7 +173,7 @@ impl Reading {
         let chain = &mut self.chains[lane.index()];
         let Stage::Writing(writing) = &mut chain.stage else { return Then::GoOn };
         if writing.next() {
-            context.effects.push(writing.send(&chain.fence));
+            self.send(lane, context);
             return Then::GoOn;
         }
         let (trigger, rows, took) = (writing.trigger, writing.rows, context.now.saturating_sub(writing.since));

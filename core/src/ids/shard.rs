@@ -50,6 +50,11 @@ impl ShardCount {
         u16::try_from(n).ok().filter(|n| n.is_power_of_two() && *n <= Self::MAX.0).map(Self).ok_or(BadShardCount(n))
     }
 
+    /// Every number of shards there can be, the smallest first.
+    pub fn each() -> impl Iterator<Item = Self> {
+        std::iter::successors(Some(Self(1)), |count| (*count < Self::MAX).then_some(Self(count.0 * 2)))
+    }
+
     /// The number of shards.
     pub fn get(self) -> u16 {
         self.0

@@ -104,11 +104,17 @@ pub(super) async fn listed(
         return Err(Problem::BadQuery { parameter, why: format!("it is from 1 to {MOST}") });
     }
     let place = match cursor {
-        Some(cursor) => PagePosition::parse(&cursor, api.shards).ok_or(Problem::BadCursor)?,
+        Some(cursor) => PagePosition::parse(&cursor).ok_or(Problem::BadCursor)?,
         None => PagePosition::default(),
     };
     let given = place.after.is_some();
-    let read = api.table.read(page(&*api.rows, counter, api.shards, place, limit)).await;
+    let map = api.table.read(api.creator.maps.map(counter)).await?;
+    // The row keys under a smaller home are among those under the greatest.
+    let shards = map.map_or(api.shards, |map| map.homes().greatest());
+    if place.shard >= shards.get() {
+        return Err(Problem::BadCursor);
+    }
+    let read = api.table.read(page(&*api.rows, counter, shards, place, limit)).await;
     let (likes, next) = read.map_err(|fault| match fault {
         NoAnswer::Refused(_) if given => Problem::BadCursor,
         other => other.into(),
@@ -155,14 +161,14 @@ impl PagePosition {
     /// The format's number, so that another version does not mistake one for its own.
     const FORMAT: &str = "1";
 
-    fn parse(text: &str, shards: ShardCount) -> Option<Self> {
+    fn parse(text: &str) -> Option<Self> {
         let text = String::from_utf8(URL_SAFE_NO_PAD.decode(text).ok()?).ok()?;
         let mut fields = text.splitn(3, '/');
         let (format, shard, after) = (fields.next()?, fields.next()?, fields.next()?);
         let shard = Shard::new(shard.parse().ok()?)?.index();
         let place =
             Self { shard, after: Some(after).filter(|after| !after.is_empty()).map(|after| Cursor(after.to_owned())) };
-        (format == Self::FORMAT && shard < shards.get()).then_some(place)
+        (format == Self::FORMAT).then_some(place)
     }
 }
 
@@ -183,7 +189,7 @@ mod tests {
             let place = PagePosition { shard: 15, after: after.map(|after| Cursor(after.to_owned())) };
             let text = place.to_string();
             assert!(text.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"-_".contains(&byte)), "{text}");
-            assert_eq!(PagePosition::parse(&text, ShardCount::DEFAULT), Some(place));
+            assert_eq!(PagePosition::parse(&text), Some(place));
         }
     }
 
@@ -191,9 +197,9 @@ mod tests {
     fn what_is_no_cursor_is_refused() {
         let wrap = |text: &str| URL_SAFE_NO_PAD.encode(text);
         for text in
-            ["", "1/0/", "?", &wrap(""), &wrap("1/0"), &wrap("2/0/"), &wrap("1/16/"), &wrap("1/x/"), &wrap("1/-1/")]
+            ["", "1/0/", "?", &wrap(""), &wrap("1/0"), &wrap("2/0/"), &wrap("1/256/"), &wrap("1/x/"), &wrap("1/-1/")]
         {
-            assert_eq!(PagePosition::parse(text, ShardCount::DEFAULT), None, "{text}");
+            assert_eq!(PagePosition::parse(text), None, "{text}");
         }
     }
 }

@@ -11,7 +11,7 @@ use tally_core::time::UnixMillis;
 use tally_count_api::{Config, Tokens};
 use tally_service::Secret;
 
-use crate::harness::{Answer, Api, BEGAN, With, ask, counter_id, get, post_id, put, request, send};
+use crate::harness::{Answer, Api, BEGAN, With, ask, counter_id, get, post, post_id, put, request, send};
 
 const WRITING: With = With { cache: false, writes: true };
 
@@ -34,7 +34,7 @@ async fn a_number_is_stored_once_found_again_and_never_another() {
     let target = "/v1/posts/p%231/counters/likes";
     let first = put(api.address, target, r#"{"number_of_shards":32}"#).await;
     let expected = json!({"post_id": "p#1", "counter": "likes", "number_of_shards": 32,
-        "decided_by": "number_of_shards", "homes": [16], "newest": 16});
+        "decided_by": "number_of_shards", "homes": [16, 32], "newest": 32});
     assert_eq!((first.status.as_u16(), first.json()), (201, expected.clone()));
     let again = put(api.address, target, r#"{"number_of_shards":32,"followers_count":50000000}"#).await;
     assert_eq!((again.status.as_u16(), again.json()), (200, expected.clone()));
@@ -46,7 +46,10 @@ async fn a_number_is_stored_once_found_again_and_never_another() {
         assert_eq!(answer.json()["detail"], "the counter was created with 32 shards");
     }
     let stored = api.memory.maps().map(&post_id("p#1")).await.unwrap().unwrap();
-    assert_eq!((stored.homes(), stored.newest(), stored.asked), (Homes::of(count(16)), count(16), Some(count(32))));
+    assert_eq!(
+        (stored.homes(), stored.newest(), stored.asked),
+        (Homes::of(count(16)).with(count(32)), count(32), Some(count(32)))
+    );
     assert!(stored.decided_by == DecidedBy::NumberOfShards && stored.at >= BEGAN);
     let other = put(api.address, "/v1/posts/p%231/counters/retweets", r#"{"number_of_shards":64}"#).await;
     assert_eq!(shards(&other), (201, json!(64), json!("number_of_shards")), "each counter has its own");
@@ -200,6 +203,9 @@ async fn a_counters_shards_are_answered_on_demand() {
     assert_eq!(put(api.address, "/v1/posts/p/counters/likes", r#"{"number_of_shards":64}"#).await.status, 201);
     expected["asked"] = json!(64);
     expected["decided_by"] = json!("number_of_shards");
+    expected["homes"] = json!([16, 64]);
+    expected["newest"] = json!(64);
+    expected["shards"] = json!(values(64));
     assert_eq!(get(api.address, target).await.json(), expected);
     let maps = api.memory.maps();
     let standing = maps.map(&post_id("p")).await.unwrap().unwrap();
@@ -253,4 +259,40 @@ async fn creating_takes_the_administrators_token_or_where_there_is_none_the_writ
     let closed = Api::counting(Config::default(), With::default()).await;
     let answer = put(closed.address, target, r#"{"number_of_shards":64}"#).await;
     assert_eq!((answer.status.as_u16(), answer.problem().as_str()), (404, "writes-off"));
+}
+
+/// A member whose row is in another row key under 64 shards than under 16.
+fn strayed() -> String {
+    let differs = |member: &String| count(16).shard_of(member) != count(64).shard_of(member);
+    (0..).map(|nth| format!("u-{nth}")).find(differs).expect("most are")
+}
+
+#[tokio::test]
+async fn a_member_is_found_and_listed_under_every_home() {
+    let api = writing().await;
+    let (rows, member) = (api.memory.likes(ShardCount::DEFAULT), strayed());
+    assert_eq!(put(api.address, "/v1/posts/p/counters/retweets", r#"{"number_of_shards":64}"#).await.status, 201);
+    let counter = counter_id("p", "retweets");
+    let other = (0..).map(|nth| format!("o-{nth}")).find(|other| count(64).shard_of(other).index() >= 16).unwrap();
+    rows.plant(&RowKey::of(&counter, &member, count(16)).to_string(), &member);
+    rows.plant(&RowKey::of(&counter, &other, count(64)).to_string(), &other);
+    for (found, expected) in [(member.as_str(), true), (other.as_str(), true), ("none", false)] {
+        let target = format!("/v1/posts/p/counters/retweets/members/{found}");
+        assert_eq!(get(api.address, &target).await.json()["present"], json!(expected), "{found}");
+        let body = json!({"post_ids": ["p", "q"], "counters": ["likes", "retweets"], "member": found});
+        let answer = post(api.address, "/v1/counters:batchGet", &body.to_string()).await.json();
+        let mine: Vec<&Value> = answer["counts"].as_array().unwrap().iter().map(|it| &it["mine"]).collect();
+        assert_eq!(mine, [&json!(false), &json!(expected), &json!(false), &json!(false)], "{found}: {answer}");
+    }
+    let (mut listed, mut cursor) = (Vec::new(), String::new());
+    loop {
+        let page = get(api.address, &format!("/v1/posts/p/counters/retweets/members?limit=1{cursor}")).await.json();
+        listed.extend(page["members"].as_array().unwrap().iter().map(|it| it["member"].as_str().unwrap().to_owned()));
+        let Some(next) = page["next"].as_str() else { break };
+        cursor = format!("&cursor={next}");
+    }
+    listed.sort_unstable();
+    let mut expected = vec![member, other];
+    expected.sort_unstable();
+    assert_eq!(listed, expected);
 }

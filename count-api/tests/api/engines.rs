@@ -220,7 +220,7 @@ async fn what_was_read_from_the_table_is_in_redis_and_what_redis_has_is_served()
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_page_of_posts_is_a_request_for_each_hundred_numbers_and_each_hundred_rows_of_a_member() {
+async fn a_page_of_posts_is_a_request_for_each_hundred_numbers_maps_and_rows_of_a_member() {
     let tables = Tables::start().await;
     let checkpoints = dynamodb::Checkpoints::new(&tables.connection().await);
     assert_eq!(checkpoints.define(&Definitions::likes_alone(), &several()).await, Ok(true));
@@ -230,7 +230,7 @@ async fn a_page_of_posts_is_a_request_for_each_hundred_numbers_and_each_hundred_
     let config = Config { local_ttl: Duration::ZERO, ..Config::default() };
     let (address, _running) = serve(config, ports(&tables, None).await).await;
     let batches = || tables.requests("BatchGetItem");
-    for (posts, requests) in [(25, 1 + 1), (100, 4 + 3)] {
+    for (posts, requests) in [(25, 1 + 1 + 1), (100, 4 + 3 + 3)] {
         let before = batches();
         let ids: Vec<String> = (0..posts).map(|n| format!("p{n}")).collect();
         let names = ["views", "likes", "retweets", "replies"];

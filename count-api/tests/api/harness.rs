@@ -16,7 +16,7 @@ use tally_adapters::memory::{self, Memory};
 use tally_core::counter::{Counter, ShardTally, Update};
 use tally_core::definitions::{Definitions, Entry};
 use tally_core::fault::Fault;
-use tally_core::homes::CounterMap;
+use tally_core::homes::{CounterMap, Sought};
 use tally_core::ids::{CounterId, PostId, RowKey, Shard, ShardCount};
 use tally_core::ports::{
     Applied, Cache, Cached, ChangeStream, CounterMaps, Counts, Cursor, DeploymentConfig as _, FillToken, Judged,
@@ -230,6 +230,12 @@ impl Maps {
 impl CounterMaps for Maps {
     async fn map(&self, counter: &CounterId) -> Outcome<Option<CounterMap>> {
         self.call("map", self.inner.map(counter)).await
+    }
+    async fn maps(&self, counters: &[CounterId]) -> Outcome<Vec<Option<CounterMap>>> {
+        self.call("maps", self.inner.maps(counters)).await
+    }
+    async fn locate(&self, sought: &[Sought]) -> Outcome<Vec<Option<ShardCount>>> {
+        self.call("locate", self.inner.locate(sought)).await
     }
     async fn put_map(&self, counter: &CounterId, seen: Option<&CounterMap>, map: &CounterMap) -> Outcome<bool> {
         self.call("put_map", self.inner.put_map(counter, seen, map)).await

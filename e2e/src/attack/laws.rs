@@ -39,7 +39,7 @@ pub(crate) async fn judge(engines: &Engines, fleet: &Fleet, truth: &Truth) -> an
     }
     since_when(engines, by_key.keys(), truth).await?;
     let counters = counters(engines).await?;
-    exact(&Quiet { rows: &by_key, counters: &counters, shards })?;
+    exact(&Quiet { rows: &by_key, counters: &counters })?;
     let counted: BTreeSet<&CounterId> = counters.keys().collect();
     let missing = by_key.keys().find(|key| !counted.contains(&key.counter));
     ensure!(missing.is_none(), "{missing:?} has rows, and no counter");

@@ -110,7 +110,8 @@ impl Course {
             }
         };
         self.fold.follow(&self.events, &world.moves.behind(self.fold.taken()))?;
-        rows_fold(&rows, &self.fold, &self.driver.foreign(), profile.shards)
+        let homes = world.calmly(world.homes(profile.counters())).await?;
+        rows_fold(&rows, &self.fold, &self.driver.foreign(), &homes, profile.shards)
             .context("rows are not the fold of their events")?;
         let states = world.calmly(world.states()).await?;
         self.seen.checkpoints(states.into_iter().map(|state| state.checkpoint))?;
@@ -253,7 +254,7 @@ impl Course {
     ) -> anyhow::Result<()> {
         let Driver { world, profile, .. } = &self.driver;
         let counters = world.calmly(world.counters(profile.counters())).await?;
-        law(&Quiet { rows, counters: &counters, shards: profile.shards })
+        law(&Quiet { rows, counters: &counters })
     }
 
     /// The verdicts so far, each held against the stream.

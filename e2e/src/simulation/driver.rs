@@ -2,6 +2,7 @@
 
 mod counters;
 mod deed;
+mod homes;
 
 use std::collections::BTreeSet;
 use std::time::Duration;

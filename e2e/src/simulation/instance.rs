@@ -33,7 +33,7 @@ use super::world::{Tables, World, settings};
 pub(crate) const GROUP: &str = "tally-consumer";
 
 /// What a consumer's `--lanes` may be.
-const LANES: [&str; 5] = ["1", "2", "4", "16", "auto"];
+const LANES: [&str; 6] = ["1", "2", "4", "8", "16", "auto"];
 
 /// What a process is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -257,7 +257,7 @@ fn consumer_app(
     gate: &Gate,
     chance: &Chance,
 ) -> consumer::App {
-    let (broker, behind) = (world.broker.clone(), gate.clone());
+    let (broker, reader, behind) = (world.broker.clone(), world.broker.clone(), gate.clone());
     let rows: Arc<dyn FencedRows> = match mutant {
         Some(Mutant::Presumed) => Arc::new(MutatedRows(tables.likes)),
         _ => tables.likes,
@@ -269,10 +269,10 @@ fn consumer_app(
         lossy: true,
         coverage: world.coverage.clone(),
     };
-    let reader = world.broker.clone();
     let ports = consumer::Ports {
         checkpoints: tables.checkpoints,
         rows: Box::new(move |_| rows),
+        maps: tables.maps,
         join: Box::new(move || {
             let inner = Box::new(broker.join(GROUP, TOPIC));
             Ok(Box::new(GatedIntake { inner, gate: behind, held: None }) as Box<dyn Intake>)
@@ -281,8 +281,7 @@ fn consumer_app(
         reader: Box::new(move |topic| Ok(Arc::new(reader.reader("by-hand", topic)))),
     };
     let lanes = if profile.lanes { chance.pick(&LANES) } else { LANES[0] };
-    let settings =
-        consumer::ReadSettings { lanes: lanes.parse().expect("a number of lanes"), ..read_settings(profile) };
+    let settings = consumer::ReadSettings { lanes: lanes.parse().expect("it is one"), ..read_settings(profile) };
     consumer::App::with_ports(consumer::Mode::Consume, settings, ports)
 }
 
@@ -390,6 +389,7 @@ fn recount_app(profile: &Profile, mutant: Option<Mutant>, tables: Tables) -> rec
     let ports = recount::Ports {
         stream: tables.stream,
         rows: tables.rows,
+        maps: tables.maps,
         markers,
         counts: tables.counts,
         checkpoints: tables.checkpoints,

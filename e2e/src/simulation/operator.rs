@@ -34,6 +34,7 @@ pub(crate) async fn move_back(world: &World, profile: &Profile, chance: &Chance,
     let ports = consumer::Ports {
         checkpoints: Arc::new(dynamodb::Checkpoints::new(&connection)),
         rows: Box::new(move |_| likes),
+        maps: Arc::new(dynamodb::Maps::new(&connection)),
         join: Box::new(move || Ok(Box::new(broker.join("operator", super::events::TOPIC)))),
         producer,
         reader: Box::new(move |topic| Ok(Arc::new(reader.reader("operator", topic)))),

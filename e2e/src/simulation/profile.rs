@@ -140,7 +140,7 @@ impl Profile {
     fn count_more(&mut self, other: &Chance) {
         self.mix = Mix::draw(other, self.steps);
         self.lanes = other.happens(60);
-        self.deeds.push((Deed::Garble, 3));
+        self.deeds.extend([(Deed::Garble, 3), (Deed::Spread, 5)]);
         if !self.mix.early {
             // A record that was passed before it was defined is in no sum, or is, once its fence goes back.
             self.deeds.extend([(Deed::MoveBack, 5), (Deed::EditFence, 3)]);

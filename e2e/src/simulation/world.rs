@@ -10,7 +10,8 @@ use serde_json::{Value, json};
 use tally_adapters::dynamodb::{self, Connection, Settings};
 use tally_adapters::memory::{self, Memory, log::Broker};
 use tally_core::counter::Counter;
-use tally_core::ids::{CounterId, RowKey, Shard};
+use tally_core::homes::Homes;
+use tally_core::ids::{CounterId, CounterKind, RowKey, Shard};
 use tally_core::ports::{
     ChangeStream, Checkpoints, CounterMaps, Counts, Cursor, Gaps as _, Markers, Positions as _, RecountQueue as _,
     Recounts, Rows, ScannedRow, Segment, ShardState, TopicReader,
@@ -56,6 +57,7 @@ pub(crate) struct World {
 /// The harness's own ports of the tables, which no fault of a process reaches.
 pub(crate) struct Calm {
     rows: dynamodb::Rows,
+    pub(crate) maps: dynamodb::Maps,
     pub(crate) counts: dynamodb::Counts,
     pub(crate) checkpoints: dynamodb::Checkpoints,
     pub(crate) recounts: dynamodb::Recounts,
@@ -85,6 +87,7 @@ impl World {
         broker.create_topic(LETTERS, 1);
         let calm = Calm {
             rows: dynamodb::Rows::new(&connection),
+            maps: dynamodb::Maps::new(&connection),
             counts: dynamodb::Counts::new(&connection),
             checkpoints: dynamodb::Checkpoints::new(&connection),
             recounts: dynamodb::Recounts::new(&connection),
@@ -135,6 +138,16 @@ impl World {
                 return Ok(rows);
             }
         }
+    }
+
+    /// The homes of those of `ids` that have a map.
+    pub(crate) async fn homes(
+        &self,
+        ids: impl Iterator<Item = CounterId>,
+    ) -> anyhow::Result<BTreeMap<CounterId, Homes>> {
+        let ids: Vec<CounterId> = ids.filter(|id| id.name.kind() == CounterKind::Set).collect();
+        let maps = self.calm.maps.maps(&ids).await?;
+        Ok(ids.into_iter().zip(maps).filter_map(|(id, map)| Some((id, map?.homes()))).collect())
     }
 
     /// The counters of `ids`; one that is not there is an empty one.

@@ -87,6 +87,7 @@ impl Stack {
         let ports = consumer::Ports {
             checkpoints: Arc::new(self.checkpoints.clone()),
             rows: Box::new(move |_| Arc::new(likes)),
+            maps: Arc::new(dynamodb::Maps::new(&self.connection)),
             join: Box::new(move || Ok(Box::new(broker.join("tally-consumer", TOPIC)) as Box<dyn Intake>)),
             producer: Arc::new(self.broker.clone()),
             reader: Box::new(move |topic| Ok(Arc::new(reader.reader("by-hand", topic)))),

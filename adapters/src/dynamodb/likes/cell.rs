@@ -51,7 +51,7 @@ pub(super) async fn read(
     let pks: Vec<String> =
         counters.iter().map(|counter| RowKey::of_cell(counter, partition.index, shards).to_string()).collect();
     let keys = pks.iter().map(|pk| row_key(pk.clone(), text(sort(partition)))).collect();
-    let found = batch::read(connection, table, keys, None).await?;
+    let found = batch::read(connection, table, keys, &[]).await?;
     pks.iter()
         .map(|pk| {
             let of_pk = found.iter().map(|cell| Reader::new(table, cell)).find(|cell| cell.required_text(PK) == Ok(pk));

@@ -1,19 +1,22 @@
 //! The maps that stand among the rows of sets.
 
+use std::collections::{BTreeSet, HashMap, HashSet};
+
 use async_trait::async_trait;
 use aws_sdk_dynamodb::types::AttributeValue;
-use tally_core::homes::{CounterMap, Homes};
+use tally_core::homes::{CounterMap, Homes, Sought};
 use tally_core::ids::{CounterId, ReservedKey, RowKey, ShardCount};
 use tally_core::ports::{CounterMaps, Outcome};
 use tally_core::time::UnixMillis;
 
+use super::super::batch;
 use super::super::connection::Connection;
 use super::super::expression::Aliases;
 use super::super::fault::{fault, unless_refused};
 use super::super::item::{Item, Reader, item, number, text};
 use super::super::names::PK;
 use super::super::names::checkpoints;
-use super::super::names::likes::{ASKED, AT, DECIDED_BY, HOMES, NEWEST};
+use super::super::names::likes::{ASKED, AT, DECIDED_BY, HOMES, NEWEST, USER_ID};
 use super::row_key;
 
 /// The maps of sets.
@@ -71,6 +74,37 @@ impl CounterMaps for Maps {
         let get = self.connection.client.get_item().table_name(table).set_key(Some(key(counter)));
         let reply = get.consistent_read(true).send().await.map_err(|error| fault(table, &error))?;
         reply.item().map(|found| decode(&Reader::new(table, found))).transpose()
+    }
+
+    async fn maps(&self, counters: &[CounterId]) -> Outcome<Vec<Option<CounterMap>>> {
+        let table = &self.connection.tables.likes;
+        let found = batch::read(&self.connection, table, counters.iter().map(key).collect(), &[]).await?;
+        let mut maps = HashMap::with_capacity(found.len());
+        for found in &found {
+            let reader = Reader::new(table, found);
+            maps.insert(reader.required_text(PK)?, decode(&reader)?);
+        }
+        Ok(counters.iter().map(|counter| maps.get(RowKey::first(counter).to_string().as_str()).copied()).collect())
+    }
+
+    async fn locate(&self, sought: &[Sought]) -> Outcome<Vec<Option<ShardCount>>> {
+        let table = &self.connection.tables.likes;
+        let places = |sought: &Sought| {
+            let member = sought.member.to_string();
+            sought.keys().map(|(home, key)| (home, (key.to_string(), member.clone()))).collect::<Vec<_>>()
+        };
+        let sought: Vec<_> = sought.iter().map(places).collect();
+        // A request that names a key twice is refused.
+        let distinct: BTreeSet<_> = sought.iter().flatten().map(|(_, place)| place).collect();
+        let keys = distinct.into_iter().map(|(pk, member)| row_key(pk.clone(), text(member.clone()))).collect();
+        let found = batch::read(&self.connection, table, keys, &[PK, USER_ID]).await?;
+        let place = |row| {
+            let row = Reader::new(table, row);
+            Ok((row.required_text(PK)?.to_owned(), row.required_text(USER_ID)?.to_owned()))
+        };
+        let found = found.iter().map(place).collect::<Outcome<HashSet<_>>>()?;
+        let home = |places: Vec<(ShardCount, _)>| places.into_iter().find(|(_, place)| found.contains(place));
+        Ok(sought.into_iter().map(|places| home(places).map(|(home, _)| home)).collect())
     }
 
     /// Safe to repeat: the time that has to stand is another afterwards.

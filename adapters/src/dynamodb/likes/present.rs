@@ -18,7 +18,7 @@ pub(super) async fn present(connection: &Connection, keys: &[RowKey], member: &U
     // A request that names a key twice is refused.
     let distinct: BTreeSet<&String> = pks.iter().collect();
     let keys = distinct.into_iter().map(|pk| row_key(pk.clone(), text(member.as_str()))).collect();
-    let found = batch::read(connection, table, keys, Some(PK)).await?;
+    let found = batch::read(connection, table, keys, &[PK]).await?;
     let found = found.iter().map(|row| Reader::new(table, row).required_text(PK)).collect::<Outcome<HashSet<_>>>()?;
     Ok(pks.iter().map(|pk| found.contains(pk.as_str())).collect())
 }

@@ -1,8 +1,8 @@
 //! The twin of the maps that stand among the rows of sets.
 
 use async_trait::async_trait;
-use tally_core::homes::CounterMap;
-use tally_core::ids::{CounterId, ReservedKey, RowKey};
+use tally_core::homes::{CounterMap, Sought};
+use tally_core::ids::{CounterId, ReservedKey, RowKey, ShardCount};
 use tally_core::ports::{CounterMaps, Outcome};
 
 use super::{Memory, Row};
@@ -30,6 +30,25 @@ impl CounterMaps for Maps {
             Some(Row::Map(map)) => Some(*map),
             _ => None,
         })
+    }
+
+    async fn maps(&self, counters: &[CounterId]) -> Outcome<Vec<Option<CounterMap>>> {
+        let state = self.memory.state();
+        let map =
+            |counter| if let Some(Row::Map(map)) = state.likes.rows.get(&key(counter)) { Some(*map) } else { None };
+        Ok(counters.iter().map(map).collect())
+    }
+
+    async fn locate(&self, sought: &[Sought]) -> Outcome<Vec<Option<ShardCount>>> {
+        let state = self.memory.state();
+        let home = |sought: &Sought| {
+            let is_there = |key: RowKey| {
+                let row = state.likes.rows.get(&(key.to_string(), sought.member.to_string()));
+                matches!(row, Some(Row::Counted { .. }))
+            };
+            sought.keys().find_map(|(home, key)| is_there(key).then_some(home))
+        };
+        Ok(sought.iter().map(home).collect())
     }
 
     async fn put_map(&self, counter: &CounterId, seen: Option<&CounterMap>, map: &CounterMap) -> Outcome<bool> {

@@ -38,6 +38,7 @@ impl Driven {
         self.step(Input::Log(Ok(log("id", 0, 1000))));
         assert!(matches!(self.asked(), Effect::ReadDefinitions));
         self.step(Input::Definitions(Ok(views())));
+        self.step(Input::Announced(Ok(0)));
         self.step(Input::Partitions(Ok(1)));
         self.step(Input::Started(Ok(())));
     }
@@ -125,8 +126,8 @@ fn a_sum_that_comes_to_nothing_still_says_how_far_its_cell_is() {
     }
     let sealed = batch.seal().unwrap();
     assert!(matches!(sealed.changes()[..], [Change::Cell { add: 0, from: Offset(0), .. }]));
-    assert!(sealed.changes_behind(|_| Offset(2)).is_empty(), "nothing of it is left to add");
-    let later = sealed.changes_behind(|_| Offset(1));
+    assert!(sealed.changes_behind(&[], |_| Offset(2)).is_empty(), "nothing of it is left to add");
+    let later = sealed.changes_behind(&[], |_| Offset(1));
     assert!(matches!(later[..], [Change::Cell { add: -7, from: Offset(1), .. }]));
 }
 

@@ -6,6 +6,7 @@ mod applying;
 mod audit;
 mod counters;
 mod fence;
+mod homes;
 mod honesty;
 mod item;
 mod lanes;

@@ -94,7 +94,7 @@ fn written(changes: &[Change<'_>], mut rows: Rows) -> Rows {
     for change in changes {
         let post = change.counter().post.to_string();
         match change {
-            Change::Member { counter, user, present, at } => {
+            Change::Member { counter, user, present, at, .. } => {
                 let row = (format!("{post} {}", counter.name), user.to_string());
                 if *present {
                     rows.members.insert(row, at.0)
@@ -181,7 +181,7 @@ proptest! {
     #[test]
     fn a_cell_gains_what_lies_at_and_behind_the_offset_it_has((said, _) in history(), has in 0..45u64) {
         let events = batch(&said, &vec![false; said.len()]).seal().unwrap();
-        let changes = events.changes_behind(|_| Offset(has));
+        let changes = events.changes_behind(&[], |_| Offset(has));
         let is_left = |(offset, said): &(u64, &Said)| *offset >= has || !matches!(said.deed, Deed::Views(_));
         let left = (0..).zip(&said).filter(is_left).map(|(_, said)| said);
         prop_assert_eq!(written(&changes, Rows::default()), one_by_one(left, Rows::default()));

@@ -82,10 +82,10 @@ pub(in crate::routes) struct SetShards {
     #[schema(example = "number_of_shards")]
     decided_by: &'static str,
     /// Over how many shards its members may be spread now: each number that was ever in use.
-    #[schema(example = json!([16]))]
+    #[schema(example = json!([16, 32]))]
     homes: Vec<u16>,
     /// The one of them by which new members are put.
-    #[schema(example = 16)]
+    #[schema(example = 32)]
     newest: u16,
 }
 
@@ -100,8 +100,8 @@ pub(in crate::routes) struct SumShards {
 ///
 /// Counters need no creating. This decides over how many shards a set is spread, before it is busy: by `number_of_shards`, or
 /// by `followers_count` and `post_type`. Idempotent: what was asked for first is kept, the same request is answered with it, and
-/// another number is a conflict. Members stay where they are; what is asked for is taken up once every process of the
-/// deployment finds members under several homes. For a sum nothing is stored.
+/// another number is a conflict. Members stay where they are, and are found there; new ones are put where `newest` says. For a sum
+/// nothing is stored.
 #[utoipa::path(
     put,
     path = PATH,
@@ -117,7 +117,7 @@ pub(in crate::routes) struct SumShards {
             example = json!({"policy": "writer"})),
         (status = 201, body = CounterShards, description = "It is stored", example = json!({
             "post_id": "p-1", "counter": "retweets", "number_of_shards": 64, "decided_by": "followers_count",
-            "homes": [16], "newest": 16
+            "homes": [16, 64], "newest": 64
         })),
         (status = 400, body = ProblemDocument, content_type = "application/problem+json", description = "Not an id, or a number out of its bounds, which are named"),
         (status = 404, body = ProblemDocument, content_type = "application/problem+json", description = "No such counter"),

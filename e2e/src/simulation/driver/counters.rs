@@ -198,6 +198,7 @@ impl Driver {
             Deed::Garble => self.garble().await?,
             Deed::MoveBack => self.move_back().await?,
             Deed::EditFence => self.edit_fence().await?,
+            Deed::Spread => self.spread().await?,
             _ => return Ok(None),
         }))
     }

@@ -44,11 +44,13 @@ pub(crate) enum Deed {
     MoveBack,
     /// A fence is moved back by hand, and an operator sees to it after a while.
     EditFence,
+    /// The rows of a set are put under another home from now on.
+    Spread,
 }
 
 impl Deed {
     /// All of them that do something.
-    pub(crate) const ALL: [Self; 24] = [
+    pub(crate) const ALL: [Self; 25] = [
         Self::Crash,
         Self::Stop,
         Self::Freeze,
@@ -73,6 +75,7 @@ impl Deed {
         Self::Garble,
         Self::MoveBack,
         Self::EditFence,
+        Self::Spread,
     ];
 
     /// Its name in the counts of what was done.
@@ -103,6 +106,7 @@ impl Deed {
             Self::Garble => "weight_unreadable",
             Self::MoveBack => "fence_moved_back",
             Self::EditFence => "fence_edited",
+            Self::Spread => "homes_changed",
         }
     }
 }

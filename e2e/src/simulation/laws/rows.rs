@@ -3,6 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use anyhow::{Context, bail, ensure};
+use tally_core::homes::Homes;
 use tally_core::ids::{CounterId, CounterKind, ReservedKey, RowKey, ShardCount, UserId};
 use tally_core::ports::ScannedRow;
 use tally_core::weight::Weight;
@@ -13,12 +14,13 @@ use super::super::fold::Fold;
 /// Where a row stands: its row key and its sort key.
 pub(crate) type Place = (String, String);
 
-/// A member has one row in its set at most, and a partition one cell in a sum, each in its own shard; the rows are the
-/// fold. What is in `foreign` no process wrote.
+/// A member has one row in its set at most, under one of its homes, and a partition one cell in a sum, in its own shard; the rows
+/// are the fold. What is in `foreign` no process wrote.
 pub(crate) fn rows_fold(
     rows: &[ScannedRow],
     fold: &Fold,
     foreign: &BTreeSet<Place>,
+    homes: &BTreeMap<CounterId, Homes>,
     shards: ShardCount,
 ) -> anyhow::Result<()> {
     let (mut members, mut cells) = (BTreeSet::new(), BTreeMap::new());
@@ -32,7 +34,13 @@ pub(crate) fn rows_fold(
             None => {
                 ensure!(counter.name.kind() == CounterKind::Set, "a sum has the member {row:?}");
                 ensure!(weight == Weight::ONE, "the row of a member weighs {weight}: {row:?}");
-                ensure!(shard == shards.shard_of(&row.sort), "the row of {} stands in {}", row.sort, row.pk);
+                let homes = homes.get(&counter).copied().unwrap_or_else(|| Homes::of(shards));
+                ensure!(
+                    homes.admit(&row.sort, shard),
+                    "the row of {} stands in {}, outside {homes:?}",
+                    row.sort,
+                    row.pk
+                );
                 let member = (counter, UserId::new(&row.sort)?);
                 let twice = members.replace(member);
                 ensure!(twice.is_none(), "a member is in its set twice: {twice:?}");
@@ -103,7 +111,7 @@ mod tests {
         let mut fold = Fold::default();
         fold.members.insert((counter("retweets", CounterKind::Set), user.clone()));
         fold.cells.insert((counter("views", CounterKind::Sum), 3), -7);
-        let holds = |rows: &[ScannedRow]| rows_fold(rows, &fold, &BTreeSet::new(), shards).is_ok();
+        let holds = |rows: &[ScannedRow]| rows_fold(rows, &fold, &BTreeSet::new(), &BTreeMap::new(), shards).is_ok();
         assert!(holds(&[member("retweets"), cell(-7)]));
         assert!(!holds(&[member("retweets"), cell(-6)]));
         assert!(!holds(&[member("retweets")]) && !holds(&[cell(-7)]));
@@ -111,6 +119,6 @@ mod tests {
         let foreign = row("p#+views.0", "x", Stated::Unreadable);
         assert!(!holds(&[member("retweets"), cell(-7), foreign.clone()]));
         let known = BTreeSet::from([(foreign.pk.clone(), foreign.sort.clone())]);
-        assert!(rows_fold(&[member("retweets"), cell(-7), foreign], &fold, &known, shards).is_ok());
+        assert!(rows_fold(&[member("retweets"), cell(-7), foreign], &fold, &known, &BTreeMap::new(), shards).is_ok());
     }
 }

@@ -98,6 +98,7 @@ impl Consumer {
             Effect::ReadDefinitions => self.ask = Some(Ask::Definitions),
             Effect::ReadCells { .. } => self.ask = Some(Ask::Cells),
             Effect::Commit(transaction) => self.ask = Some(Ask::Commit(Request::of(&transaction, rules))),
+            Effect::ReadAnnounced => return Some(Input::Announced(Ok(0))),
             Effect::CountPartitions => return Some(Input::Partitions(Ok(1))),
             Effect::RecallPartitions(partitions) => return Some(Input::FirstSeen(Ok(partitions))),
             Effect::StartAt(offset) => {
@@ -107,6 +108,9 @@ impl Consumer {
             Effect::StoreLetter { letter, .. } => return Some(Input::LetterStored(letter)),
             Effect::BackOff { lane, .. } => return Some(Input::Waited(lane)),
             Effect::Rest(_) => return Some(Input::Waited(None)),
+            Effect::ReadMaps { .. } | Effect::Locate { .. } | Effect::Spread { .. } => {
+                unreachable!("no map was announced")
+            }
             Effect::Note(_) | Effect::TellKafka(_) | Effect::Left { .. } => {}
         }
         None

@@ -107,6 +107,10 @@ impl Consumer {
             Effect::ReplaceFences { .. } => unreachable!("this broker tells no topic ids, and nothing is defined"),
             Effect::ReadDefinitions => return Some(Input::Definitions(Ok(Definitions::likes_alone()))),
             Effect::ReadCells { .. } => unreachable!("there are no sums"),
+            Effect::ReadMaps { .. } | Effect::Locate { .. } | Effect::Spread { .. } => {
+                unreachable!("no map was announced")
+            }
+            Effect::ReadAnnounced => return Some(Input::Announced(Ok(0))),
             Effect::CountPartitions => return Some(Input::Partitions(Ok(1))),
             Effect::RecallPartitions(partitions) => return Some(Input::FirstSeen(Ok(partitions))),
             Effect::StartAt(offset) => {

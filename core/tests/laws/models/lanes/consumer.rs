@@ -80,6 +80,7 @@ impl Consumer {
                     Effect::ReadFence | Effect::Left { .. } | Effect::Rest(_) => return self.starts_anew(),
                     Effect::BackOff { lane: None, .. } => return self.starts_anew(),
                     Effect::BackOff { lane, .. } => inputs.push(Input::Waited(lane)),
+                    Effect::ReadAnnounced => inputs.push(Input::Announced(Ok(0))),
                     Effect::CountPartitions => inputs.push(Input::Partitions(Ok(1))),
                     Effect::StartAt(offset) => {
                         let first = self.known[0].map_or(0, |known| known.offset);
