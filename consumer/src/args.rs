@@ -64,7 +64,7 @@ pub struct Args {
     pub(crate) concurrency: usize,
 
     /// Lanes of a partition: 1, 2, 4, 8 or 16, or `auto`, which follows its batches
-    #[arg(long, env = "TALLY_LANES", default_value = "1", value_name = "COUNT", help_heading = "Batches")]
+    #[arg(long, env = "TALLY_LANES", default_value = "auto", value_name = "COUNT", help_heading = "Batches")]
     pub(crate) lanes: LanePolicy,
 }
 

@@ -7,7 +7,7 @@ use tally_adapters::{dynamodb, kafka};
 use tally_core::batch::BatchLimits;
 use tally_core::consume::LanePolicy;
 use tally_core::event::KeyScheme;
-use tally_core::ids::{LaneCount, ShardCount};
+use tally_core::ids::ShardCount;
 use tally_service::{Invalid, UnixMillis};
 
 use crate::args::{Args, Command, CountersCommand, DlqCommand, FenceCommand, ResetTo};
@@ -92,7 +92,7 @@ impl Default for ReadSettings {
             key: KeyScheme::Post,
             limits: BatchLimits { rows: BatchLimits::MAX_ROWS, bytes: 1 << 20, age: Duration::from_millis(20) },
             concurrency: 64,
-            lanes: LanePolicy::Pinned(LaneCount::ONE),
+            lanes: LanePolicy::Adaptive,
             shards: None,
         }
     }

@@ -54,7 +54,7 @@ pub struct Args {
     pub sum_policy: SumPolicy,
 
     /// Lanes of a partition, which the consumer writes side by side: 1, 2, 4, 8 or 16, or `auto`, which follows its batches
-    #[arg(long, env = "TALLY_LANES", default_value = "1", value_name = "COUNT", help_heading = "Load")]
+    #[arg(long, env = "TALLY_LANES", default_value = "auto", value_name = "COUNT", help_heading = "Load")]
     pub lanes: LanePolicy,
 
     /// How long the load lasts; the process ends after it. Without it everything runs until Ctrl-C
