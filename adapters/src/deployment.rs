@@ -4,12 +4,12 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use anyhow::ensure;
+use anyhow::{bail, ensure};
 use tally_core::backoff::Backoff;
 use tally_core::fault::Fault;
 use tally_core::format::Format;
 use tally_core::ids::ShardCount;
-use tally_core::ports::DeploymentConfig;
+use tally_core::ports::{DeploymentConfig, Outcome};
 use tally_service::{Clock, Host, Invalid, Stage, Stop, Task};
 use tokio::time::timeout;
 
@@ -20,6 +20,10 @@ const NAME: &str = "deployment";
 
 /// The wait between two looks at the format.
 const EVERY: Duration = Duration::from_secs(1);
+
+/// A new deployment over the rows of another would count by another number of shards, and read Kafka from its start.
+const CONFIGURATION_LOST: &str = "the likes table has rows, and the checkpoints table has no `config`: it was lost, or restored \
+                                  without the other table. Nothing starts over it";
 
 /// How long one look may take.
 const PATIENCE: Duration = Duration::from_secs(10);
@@ -39,12 +43,19 @@ impl Deployment<'_> {
     /// configuration is put only where there is none.
     ///
     /// # Errors
-    /// Tables of another shape, a format that this build does not know, another number of shards, a fault that waiting does
-    /// not mend, or a stop.
+    /// Tables of another shape, rows without a configuration, a format that this build does not know, another number of
+    /// shards, a fault that waiting does not mend, or a stop.
     pub async fn create(self, host: &Host) -> anyhow::Result<ShardCount> {
         self.check_tables(host).await?;
-        if let Some(stated) = host.wait_for(NAME, Backoff::STORE, || self.checkpoints.format()).await? {
-            stated.known()?;
+        // Asked for each time, so that what is granted for it is used.
+        let has_rows = match self.tables {
+            Some(connection) => host.wait_for(NAME, Backoff::STORE, || dynamodb::holds_items(connection)).await?,
+            None => false,
+        };
+        match host.wait_for(NAME, Backoff::STORE, || self.checkpoints.format()).await? {
+            Some(stated) => stated.known()?,
+            None if has_rows => bail!(CONFIGURATION_LOST),
+            None => {}
         }
         let created = host.wait_for(NAME, Backoff::STORE, || self.checkpoints.config(self.shards)).await?;
         self.follow(created, host)
@@ -57,11 +68,25 @@ impl Deployment<'_> {
     pub async fn join(self, host: &Host) -> anyhow::Result<ShardCount> {
         self.check_tables(host).await?;
         let missing = || Fault::Transient("no consumer or change-streamer has created it yet".to_owned());
-        let stated = || async { self.checkpoints.format().await?.ok_or_else(missing) };
+        let stated = || async { self.stated().await?.ok_or_else(missing) };
         host.wait_for(NAME, Backoff::STORE, stated).await?.known()?;
         let created = || async { self.checkpoints.deployed().await?.ok_or_else(missing) };
         let created = host.wait_for(NAME, Backoff::STORE, created).await?;
         self.follow(created, host)
+    }
+
+    /// The format; none before the deployment is created. Fatal where there were rows without it.
+    async fn stated(&self) -> Outcome<Option<Format>> {
+        // The rows before the configuration: it is created before the first of them.
+        let had_rows = match self.tables {
+            Some(connection) => dynamodb::held_items(connection).await?,
+            None => false,
+        };
+        let stated = self.checkpoints.format().await?;
+        if stated.is_none() && had_rows {
+            return Err(Fault::Fatal(CONFIGURATION_LOST.to_owned()));
+        }
+        Ok(stated)
     }
 
     async fn check_tables(&self, host: &Host) -> anyhow::Result<()> {

@@ -38,5 +38,7 @@ pub use recounts::Recounts;
 pub use settings::{Access, Settings};
 pub use streams::Streams;
 pub use tables::check_tables;
+#[cfg(feature = "args")]
+pub(crate) use tables::{held_items, holds_items};
 #[cfg(feature = "testkit")]
 pub use template::ensure_tables;

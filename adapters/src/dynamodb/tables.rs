@@ -32,6 +32,20 @@ pub async fn check_tables(connection: &Connection) -> Outcome<()> {
     check_likes(&connection.tables.likes, &likes)
 }
 
+/// Whether the likes table holds an item, read consistently.
+pub(crate) async fn holds_items(connection: &Connection) -> Outcome<bool> {
+    let table = &connection.tables.likes;
+    let scan = connection.client.scan().table_name(table).limit(1).consistent_read(true);
+    let reply = scan.send().await.map_err(|error| fault(table, &error))?;
+    Ok(!reply.items().is_empty())
+}
+
+/// Whether the likes table held an item when the store last counted, which it does every few hours: for a process that may
+/// not read rows.
+pub(crate) async fn held_items(connection: &Connection) -> Outcome<bool> {
+    Ok(describe(connection, &connection.tables.likes).await?.item_count().is_some_and(|items| items > 0))
+}
+
 fn shapes(connection: &Connection) -> [Shape<'_>; 4] {
     let tables = connection.tables();
     [

@@ -37,3 +37,44 @@ async fn no_process_creates_or_joins_a_deployment_whose_tables_do_not_fit() {
     let created = deployment.clone().create(&host).await.unwrap();
     assert_eq!(deployment.join(&host).await.unwrap(), created);
 }
+
+#[cfg(feature = "args")]
+#[tokio::test]
+async fn no_process_creates_or_joins_a_deployment_over_rows_whose_configuration_is_lost() {
+    use std::sync::Arc;
+
+    use aws_sdk_dynamodb::types::AttributeValue;
+    use tally_adapters::Deployment;
+    use tally_adapters::dynamodb::Checkpoints;
+    use tally_core::ports::DeploymentConfig;
+    use tally_service::Host;
+
+    let ((emulator, connection), host) = (in_process(), Host::new("test"));
+    ensure_tables(&connection).await.unwrap();
+    let checkpoints = Arc::new(Checkpoints::new(&connection));
+    let deployment = Deployment { tables: Some(&connection), checkpoints: checkpoints.clone(), shards: None };
+    let client = raw(&emulator);
+    let text = |text: &str| AttributeValue::S(text.to_owned());
+    client.put_item().table_name("likes").item("pk", text("p#3")).item("user_id", text("u")).send().await.unwrap();
+    for refused in [deployment.clone().create(&host).await, deployment.clone().join(&host).await] {
+        let error = format!("{:#}", refused.unwrap_err());
+        assert!(error.contains("the likes table has rows, and the checkpoints table has no `config`"), "{error}");
+    }
+    assert_eq!(checkpoints.deployed().await, Ok(None), "nothing was created over them");
+    client.delete_item().table_name("likes").key("pk", text("p#3")).key("user_id", text("u")).send().await.unwrap();
+    deployment.create(&host).await.unwrap();
+}
+
+/// A client of any table.
+#[cfg(feature = "args")]
+fn raw(emulator: &tally_emulator::Emulator) -> aws_sdk_dynamodb::Client {
+    use aws_sdk_dynamodb::config::{BehaviorVersion, Credentials, Region};
+
+    let config = aws_sdk_dynamodb::Config::builder()
+        .behavior_version(BehaviorVersion::latest())
+        .region(Region::new("us-east-1"))
+        .endpoint_url("http://in-process.invalid")
+        .credentials_provider(Credentials::new("local", "local", None, None, "local"))
+        .http_client(emulator.http_client());
+    aws_sdk_dynamodb::Client::from_conf(config.build())
+}
