@@ -148,4 +148,8 @@ pub(super) mod recounts {
     pub(in crate::dynamodb) const BEFORE: &str = "before";
     pub(in crate::dynamodb) const AFTER: &str = "after";
     pub(in crate::dynamodb) const WHY: &str = "why";
+    /// Of an operator's change: which command made it, what it was about to change, and what it came to.
+    pub(in crate::dynamodb) const COMMAND: &str = "command";
+    pub(in crate::dynamodb) const PLAN: &str = "plan";
+    pub(in crate::dynamodb) const OUTCOME: &str = "outcome";
 }

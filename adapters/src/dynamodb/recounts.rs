@@ -3,6 +3,7 @@
 mod claim;
 mod codec;
 pub(super) mod ledger;
+mod operations;
 mod report;
 
 use std::time::Duration;

@@ -6,8 +6,8 @@ use async_trait::async_trait;
 use tally_core::audit::{AuditRun, RunRecord, Summary};
 use tally_core::ids::{CounterId, RowKey, Shard};
 use tally_core::ports::{
-    AuditSegment, AuditSegments, Claimed, Claims, Cursor, Ledger, LedgerEntry, Outcome, Page, QueueReason, Queued,
-    RecountQueue, Reports, Runs, Worker,
+    AuditSegment, AuditSegments, Claimed, Claims, Cursor, Ledger, LedgerEntry, Operation, Operations, Outcome, Page,
+    QueueReason, Queued, RecountQueue, Reports, Runs, Worker,
 };
 use tally_core::time::UnixMillis;
 use tally_core::window::{Report, WindowRun};
@@ -31,6 +31,7 @@ pub(super) struct Table {
     shares: BTreeMap<(AuditRun, Worker), Summary>,
     reports: BTreeMap<WindowRun, Report>,
     ledger: BTreeMap<(CounterId, UnixMillis, WindowRun, Option<Shard>), LedgerEntry>,
+    operations: BTreeMap<(UnixMillis, u64), Operation>,
 }
 
 #[derive(Debug)]
@@ -188,5 +189,18 @@ impl Ledger for Recounts {
         let state = self.memory.state();
         let of_counter = state.recounts.ledger.iter().rev().filter(|((of, ..), _)| of == counter);
         Ok(of_counter.take(limit as usize).map(|(_, entry)| entry.clone()).collect())
+    }
+}
+
+#[async_trait]
+impl Operations for Recounts {
+    async fn put_operation(&self, operation: &Operation) -> Outcome<()> {
+        let place = (operation.at, operation.token);
+        self.memory.state().recounts.operations.insert(place, operation.clone());
+        Ok(())
+    }
+
+    async fn operations(&self, limit: u32) -> Outcome<Vec<Operation>> {
+        Ok(self.memory.state().recounts.operations.values().rev().take(limit as usize).cloned().collect())
     }
 }

@@ -7,7 +7,9 @@ use std::time::{Duration, UNIX_EPOCH};
 use tally_adapters::dynamodb::{self, Access, Connection, Settings};
 use tally_adapters::memory::Memory;
 use tally_core::ids::ShardCount;
-use tally_core::ports::{ChangeStream, Checkpoints, CounterMaps, Counts, FencedRows, Markers, Recounts, Rows};
+use tally_core::ports::{
+    ChangeStream, Checkpoints, CounterMaps, Counts, FencedRows, Markers, Operations, Recounts, Rows,
+};
 use tally_core::time::UnixMillis;
 use tally_emulator::{Config, Emulator};
 
@@ -29,6 +31,7 @@ pub(crate) struct Env {
     pub(crate) counts: Arc<dyn Counts>,
     pub(crate) checkpoints: Arc<dyn Checkpoints>,
     pub(crate) recounts: Arc<dyn Recounts>,
+    pub(crate) operations: Arc<dyn Operations>,
     pub(crate) stream: Arc<dyn ChangeStream>,
 }
 
@@ -43,6 +46,7 @@ impl Env {
             counts: Arc::new(memory.counts()),
             checkpoints: Arc::new(memory.checkpoints()),
             recounts: Arc::new(memory.recounts()),
+            operations: Arc::new(memory.recounts()),
             stream: Arc::new(memory.streams()),
         }
     }
@@ -58,6 +62,7 @@ impl Env {
             counts: Arc::new(dynamodb::Counts::new(connection)),
             checkpoints: Arc::new(dynamodb::Checkpoints::new(connection)),
             recounts: Arc::new(dynamodb::Recounts::new(connection)),
+            operations: Arc::new(dynamodb::Recounts::new(connection)),
             stream: Arc::new(dynamodb::Streams::new(connection)),
         }
     }

@@ -7,7 +7,9 @@ use tally_core::audit::{
     AuditRecord, AuditRun, Cause, Cost, Drift, OpenAtStart, OpenGap, Plan, RunRecord, RunScope, Summary,
 };
 use tally_core::ids::{MemberKey, RowKey};
-use tally_core::ports::{AuditSegment, Claimed, Cursor, GapId, QueueReason, Queued, Recounts, Worker};
+use tally_core::ports::{
+    AuditSegment, Claimed, Cursor, GapId, Operation, Operations, QueueReason, Queued, Recounts, Worker,
+};
 use tally_core::time::UnixMillis;
 use tally_core::weight::Weight;
 use tally_core::window::Report;
@@ -26,6 +28,7 @@ pub(crate) async fn contract(env: &Env) {
     a_claim_lasts_until_its_heartbeat_is_missed(port).await;
     a_segment_keeps_what_was_put_last_and_is_done_for_ever(port).await;
     a_report_is_read_whole_or_not_at_all(port).await;
+    an_operators_change_is_one_line_and_its_end_takes_the_place_of_its_beginning(&*env.operations).await;
 }
 
 async fn the_latest_runs_come_first(port: &dyn Recounts) {
@@ -170,4 +173,26 @@ async fn a_report_is_read_whole_or_not_at_all(port: &dyn Recounts) {
         assert_eq!(port.report(&key, run.into()).await, Ok(Some(report)), "{members} members");
         assert_eq!(port.report(&"reported#2".parse().unwrap(), run.into()).await, Ok(None), "of another key");
     }
+}
+
+async fn an_operators_change_is_one_line_and_its_end_takes_the_place_of_its_beginning(port: &dyn Operations) {
+    let began = |at: u64, token| Operation {
+        at: UnixMillis(at),
+        token,
+        by: "anna".to_owned(),
+        why: "the topic was re-created".to_owned(),
+        command: "fence reset".to_owned(),
+        plan: "likes/0: from 3 to 1".to_owned(),
+        ended: None,
+    };
+    for line in [began(900, 7), began(1_000, u64::MAX), began(900, 8)] {
+        port.put_operation(&line).await.unwrap();
+    }
+    let ended = Operation { ended: Some("done".to_owned()), ..began(900, 8) };
+    for _ in 0..2 {
+        port.put_operation(&ended).await.unwrap();
+    }
+    let newest = vec![began(1_000, u64::MAX), ended, began(900, 7)];
+    assert_eq!(port.operations(9).await, Ok(newest.clone()));
+    assert_eq!(port.operations(2).await, Ok(newest[..2].to_vec()));
 }

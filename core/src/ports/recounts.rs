@@ -137,6 +137,35 @@ pub trait Ledger: Send + Sync {
     async fn ledger(&self, counter: &CounterId, limit: u32) -> Outcome<Vec<LedgerEntry>>;
 }
 
+/// A change that an operator made by hand, or began to: a line of the operators' ledger.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Operation {
+    /// When it began.
+    pub at: UnixMillis,
+    /// Tells it from others that began then.
+    pub token: u64,
+    /// Who made it.
+    pub by: String,
+    /// Why.
+    pub why: String,
+    /// Which command.
+    pub command: String,
+    /// What it was about to change, as it was shown to the operator.
+    pub plan: String,
+    /// What it came to; `None` while it is under way, and for ever where its process died.
+    pub ended: Option<String>,
+}
+
+/// The ledger of what operators change. A line stands before anything is changed, and says afterwards how it ended.
+#[async_trait]
+pub trait Operations: Send + Sync {
+    /// Puts a line, in the place of the one that began it. Safe to repeat: it is the same line.
+    async fn put_operation(&self, operation: &Operation) -> Outcome<()>;
+
+    /// The latest lines, newest first.
+    async fn operations(&self, limit: u32) -> Outcome<Vec<Operation>>;
+}
+
 /// The whole table, for those who hand it on: every part can be had of it by itself.
 pub trait Recounts: Runs + RecountQueue + Claims + AuditSegments + Reports + Ledger {}
 

@@ -1,0 +1,59 @@
+//! The ledger of what operators change: lines are kept for ever, in one partition, since people write few of them.
+
+use async_trait::async_trait;
+use tally_core::ports::{Operation, Operations, Outcome};
+use tally_core::time::UnixMillis;
+
+use super::super::fault::fault;
+use super::super::item::{Item, Reader, item, number, text};
+use super::super::names::recounts::{AT, BY, COMMAND, OUTCOME, PLAN, WHY};
+use super::super::names::{PK, SK};
+use super::{Recounts, padded};
+
+/// Where the lines are kept.
+const OPERATORS: &str = "operators";
+
+#[async_trait]
+impl Operations for Recounts {
+    /// Safe to repeat: a line is what it is, and its end replaces its beginning.
+    async fn put_operation(&self, operation: &Operation) -> Outcome<()> {
+        self.put(encode(operation)).await
+    }
+
+    async fn operations(&self, limit: u32) -> Outcome<Vec<Operation>> {
+        let limit = i32::try_from(limit).unwrap_or(i32::MAX);
+        let query = self.query(OPERATORS).scan_index_forward(false).limit(limit);
+        let reply = query.send().await.map_err(|error| fault(self.table(), &error))?;
+        reply.items().iter().map(|line| decode(&Reader::new(self.table(), line))).collect()
+    }
+}
+
+fn encode(operation: &Operation) -> Item {
+    let Operation { at, token, by, why, command, plan, ended } = operation;
+    let mut line = item([
+        (PK, text(OPERATORS)),
+        (SK, text(format!("{}#{token:016x}", padded(at.0)))),
+        (AT, number(at)),
+        (BY, text(by)),
+        (WHY, text(why)),
+        (COMMAND, text(command)),
+        (PLAN, text(plan)),
+    ]);
+    line.extend(ended.as_ref().map(|ended| (OUTCOME.to_owned(), text(ended))));
+    line
+}
+
+fn decode(reader: &Reader<'_>) -> Outcome<Operation> {
+    let place = reader.required_text(SK)?;
+    let token = place.split_once('#').and_then(|(_, token)| u64::from_str_radix(token, 16).ok());
+    let field = |name| reader.required_text(name).map(str::to_owned);
+    Ok(Operation {
+        at: UnixMillis(reader.required_number(AT)?),
+        token: token.ok_or_else(|| reader.malformed(SK, "no line of the operators' ledger"))?,
+        by: field(BY)?,
+        why: field(WHY)?,
+        command: field(COMMAND)?,
+        plan: field(PLAN)?,
+        ended: reader.text(OUTCOME)?.map(str::to_owned),
+    })
+}
