@@ -25,8 +25,8 @@ use crate::metrics;
 use crate::misrouted::Warning;
 use crate::worker::Shared;
 
-/// The group whose committed offsets say how far replays have come.
-const REPLAY_GROUP: &str = "tally-dlq-replay";
+/// The group whose committed offsets say how far replays of dead letters have come.
+pub const REPLAY_GROUP: &str = "tally-dlq-replay";
 
 /// Opens a topic, by its name, to be read outside of any group.
 pub type OpenTopic = Box<dyn Fn(&str) -> Outcome<Arc<dyn TopicReader>> + Send>;
@@ -142,7 +142,8 @@ impl App {
         host.job("dlq replay", move |stop| async move {
             let defined = checkpoints.definitions().await.context("cannot read the counters")?;
             let definitions = defined.said_in(&topic);
-            let replay = Replay { reader, producer, topic, key, shards, definitions, sums, dry_run };
+            let wanted = dlq::Wanted::default();
+            let replay = Replay { reader, producer, topic, key, shards, definitions, wanted, sums, dry_run };
             let done = stop.unless_requested(replay.run(limit)).await??;
             let sent = if dry_run { "would be replayed" } else { "replayed" };
             crate::print::line(&format!(

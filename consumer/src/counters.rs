@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use anyhow::{Context, bail};
 use serde::Deserialize;
-use tally_core::definitions::{Definitions, Entry};
+use tally_core::definitions::{Definition, Definitions, Entry};
 use tally_core::ports::Checkpoints;
 
 use crate::print;
@@ -15,14 +15,17 @@ use crate::print;
 const ATTEMPTS: usize = 5;
 
 /// The deployment's counters.
-pub(crate) struct Counters {
-    pub(crate) deployment: Arc<dyn Checkpoints>,
+pub struct Counters {
+    pub deployment: Arc<dyn Checkpoints>,
     /// The topic of the counters that name none.
-    pub(crate) topic: String,
+    pub topic: String,
 }
 
 /// Reads a file of definitions; `-` is the standard input.
-pub(crate) fn read(file: &Path) -> anyhow::Result<Definitions> {
+///
+/// # Errors
+/// It cannot be read, or is no list of definitions.
+pub fn read(file: &Path) -> anyhow::Result<Definitions> {
     let mut text = String::new();
     if file == Path::new("-") {
         std::io::stdin().read_to_string(&mut text).context("cannot read the standard input")?;
@@ -54,8 +57,11 @@ impl Counters {
         definitions.iter().try_for_each(|definition| print::line(&described(&Entry::from(definition))))
     }
 
-    /// Defines what of `wanted` is not there yet, all or nothing. Safe to repeat: what is there already is the same.
-    pub(crate) async fn apply(&self, wanted: &Definitions) -> anyhow::Result<()> {
+    /// What of `wanted` is not there yet, beside the list that it would be added to.
+    ///
+    /// # Errors
+    /// One that is there would change, or the list cannot be read.
+    pub async fn missing(&self, wanted: &Definitions) -> anyhow::Result<(Definitions, Vec<Definition>)> {
         let theirs = |topic: &Option<Box<str>>| topic.as_deref() == Some(&self.topic);
         if let Some(definition) = wanted.iter().find(|definition| theirs(&definition.topic)) {
             bail!(
@@ -65,21 +71,34 @@ impl Counters {
                 self.topic
             );
         }
+        let seen = self.deployment.definitions().await.context("cannot read the counters")?;
+        let more = seen.grown(wanted)?.iter().skip(seen.iter().len()).cloned().collect();
+        Ok((seen, more))
+    }
+
+    /// Defines what of `wanted` is not there yet, all or nothing; which ones these were. Safe to repeat: what is there already
+    /// is the same.
+    ///
+    /// # Errors
+    /// As of [`Self::missing`], or others define counters all the time.
+    pub async fn define(&self, wanted: &Definitions) -> anyhow::Result<Vec<Definition>> {
         for _ in 0..ATTEMPTS {
-            let seen = self.deployment.definitions().await.context("cannot read the counters")?;
+            let (seen, more) = self.missing(wanted).await?;
             let grown = seen.grown(wanted)?;
-            let more = grown.iter().len() - seen.iter().len();
-            if more == 0 {
-                return print::line("nothing to do: all of them are there");
-            }
-            if self.deployment.define(&seen, &grown).await.context("cannot define the counters")? {
-                for definition in grown.iter().skip(seen.iter().len()) {
-                    print::line(&format!("defined {}", definition.name))?;
-                }
-                return Ok(());
+            if more.is_empty() || self.deployment.define(&seen, &grown).await.context("cannot define the counters")? {
+                return Ok(more);
             }
         }
         bail!("others define counters at the same time: try again")
+    }
+
+    /// The same, and prints it.
+    pub(crate) async fn apply(&self, wanted: &Definitions) -> anyhow::Result<()> {
+        let defined = self.define(wanted).await?;
+        if defined.is_empty() {
+            return print::line("nothing to do: all of them are there");
+        }
+        defined.iter().try_for_each(|definition| print::line(&format!("defined {}", definition.name)))
     }
 }
 

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use anyhow::{Context, bail};
 use tally_core::definitions::Definitions;
-use tally_core::fence::{self, Fence, Log, Offset, Partition, Terms, unfit};
+use tally_core::fence::{self, Alarm, Fence, Log, Offset, Partition, Terms, unfit};
 use tally_core::ids::{CounterKind, Lane};
 use tally_core::lineage::Loss;
 use tally_core::ports::{Checkpoints, FencedRows, TopicReader};
@@ -29,37 +29,110 @@ pub struct Reset {
 }
 
 /// The fences of a topic, and the logs they count in.
-pub(crate) struct Fences {
-    pub(crate) rows: Arc<dyn FencedRows>,
-    pub(crate) checkpoints: Arc<dyn Checkpoints>,
-    pub(crate) reader: Arc<dyn TopicReader>,
-    pub(crate) topic: String,
+pub struct Fences {
+    pub rows: Arc<dyn FencedRows>,
+    pub checkpoints: Arc<dyn Checkpoints>,
+    pub reader: Arc<dyn TopicReader>,
+    pub topic: String,
+}
+
+/// A partition: its log, and the fence of each lane, none before a consumer has created one.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Standing {
+    pub partition: Partition,
+    pub log: Log,
+    pub lanes: Vec<Fence>,
+}
+
+/// What a reset makes of the fences of one partition.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Move {
+    pub partition: Partition,
+    pub log: Log,
+    pub seen: fence::Fences,
+    pub to: fence::Fences,
+}
+
+impl Standing {
+    /// Why a consumer would leave the partition alone; `None` where it reads on.
+    pub fn alarm(&self) -> Option<Alarm> {
+        let least = self.lanes.iter().min_by_key(|fence| fence.offset)?;
+        let furthest = self.lanes.iter().map(|fence| fence.offset).max()?;
+        unfit(&least.topic, least.offset, furthest, &self.log)
+    }
+
+    /// How many records no lane has passed; `None` where there is no fence.
+    pub fn behind(&self) -> Option<u64> {
+        let least = self.lanes.iter().map(|fence| fence.offset).min()?;
+        Some(self.log.end.0.saturating_sub(least.0))
+    }
+}
+
+impl std::fmt::Display for Move {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let (offset, topic) = (self.to.least().offset, self.to.topic());
+        let (from, behind) = (self.seen.least().offset, self.log.end.0.saturating_sub(offset.0));
+        write!(f, "{}: from {from} to {offset} of topic {topic}, {behind} behind", self.partition)
+    }
 }
 
 impl Fences {
+    /// Every partition: its fences and its log.
+    ///
+    /// # Errors
+    /// Either cannot be read.
+    pub async fn standing(&self) -> anyhow::Result<Vec<Standing>> {
+        let fences = self.rows.fences(&self.topic).await.context("cannot read the fences")?;
+        let logs = self.reader.logs().await.context("cannot look at the topic")?;
+        let of = |partition: &Partition| {
+            let lanes = fences.iter().filter(|(of, _)| of == partition);
+            lanes.map(|(_, fence)| fence.clone()).collect()
+        };
+        Ok(logs.into_iter().map(|(partition, log)| Standing { lanes: of(&partition), partition, log }).collect())
+    }
+
     /// Prints every partition: its fence, its log, and what a consumer would do.
     pub(crate) async fn show(&self) -> anyhow::Result<()> {
-        let fences = self.rows.fences(&self.topic).await.context("cannot read the fences")?;
+        let standing = self.standing().await?;
         print::line("partition\tfence\tcfg\tlog start\tlog end\ttopic id\tstate")?;
-        for (partition, log) in self.reader.logs().await.context("cannot look at the topic")? {
-            let lanes: Vec<_> = fences.iter().filter(|(of, _)| *of == partition).map(|(_, fence)| fence).collect();
+        for Standing { partition, log, lanes } in standing {
             if lanes.is_empty() {
                 print::line(&described(partition.index, None, &log))?;
             }
-            for fence in lanes {
+            for fence in &lanes {
                 print::line(&described(partition.index, Some(fence), &log))?;
             }
         }
         Ok(())
     }
 
-    /// Moves the fences of a partition, or of all, each with all its lanes. What is asked for has to be possible in each of them
-    /// before any is moved. The loss is recorded first, so that no count is called exact in between. Safe to
-    /// repeat: the fences move only if they still are as they were read, and a loss recorded twice is one.
+    /// Moves the fences of a partition, or of all, or says what would be moved.
     pub(crate) async fn reset(&self, reset: Reset, now: UnixMillis) -> anyhow::Result<()> {
+        for planned in self.plan(&reset).await? {
+            if reset.dry_run {
+                let (offset, topic) = (planned.to.least().offset, planned.to.topic());
+                let (from, behind) = (planned.seen.least().offset, planned.log.end.0.saturating_sub(offset.0));
+                let partition = &planned.partition;
+                print::line(&format!(
+                    "{partition}: would be moved from {from} to {offset} of topic {topic}, {behind} behind; nothing was changed"
+                ))?;
+            } else {
+                self.carry_out(&planned, now).await?;
+                report(&planned.partition, &planned.seen, &planned.to)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// What a reset would move: the fences of a partition, or of all, each with all its lanes. What is asked for has to be
+    /// possible in each of them.
+    ///
+    /// # Errors
+    /// It is not, or something cannot be read.
+    pub async fn plan(&self, reset: &Reset) -> anyhow::Result<Vec<Move>> {
         let defined = self.checkpoints.definitions().await.context("cannot read the counters")?;
         let mut seen = BTreeMap::new();
-        for (partition, _) in self.logs(&reset).await? {
+        for (partition, _) in self.logs(reset).await? {
             let Some(fences) = self.rows.lanes(&partition).await.context("cannot read the fences")? else {
                 bail!("{partition} has no fence yet: a consumer creates it");
             };
@@ -67,27 +140,32 @@ impl Fences {
         }
         let mut moves = Vec::new();
         // After the fences: of a log that was looked at before, a running consumer may have come past the end.
-        for (partition, log) in self.logs(&reset).await? {
+        for (partition, log) in self.logs(reset).await? {
             let Some(seen) = seen.remove(&partition) else { continue };
             let to = self.resolved(reset.to, &partition, &log).await?;
-            let moved = moved(Reset { to, ..reset }, &seen, &log, &defined);
-            let fences = moved.with_context(|| format!("{partition} cannot be moved"))?;
-            moves.push((partition, log, seen, fences));
+            let moved = moved(Reset { to, ..*reset }, &seen, &log, &defined);
+            let to = moved.with_context(|| format!("{partition} cannot be moved"))?;
+            moves.push(Move { partition, log, seen, to });
         }
         if moves.is_empty() {
             let index = reset.partition.map_or("any".to_owned(), |index| index.to_string());
             bail!("`{}` has no partition {index}", self.topic);
         }
-        for (partition, log, seen, fences) in moves {
-            if reset.dry_run {
-                let (offset, topic) = (fences.least().offset, fences.topic());
-                let (from, behind) = (seen.least().offset, log.end.0.saturating_sub(offset.0));
-                print::line(&format!(
-                    "{partition}: would be moved from {from} to {offset} of topic {topic}, {behind} behind; nothing was changed"
-                ))?;
-            } else {
-                self.replace(&partition, &seen, &fences, now).await?;
-            }
+        Ok(moves)
+    }
+
+    /// Moves the fences of one partition. The loss is recorded first, so that no count is called exact in between. Safe to
+    /// repeat: the fences move only if they still are as they were read, and a loss recorded twice is one.
+    ///
+    /// # Errors
+    /// They are not, or the store takes no write.
+    pub async fn carry_out(&self, planned: &Move, now: UnixMillis) -> anyhow::Result<()> {
+        let Move { partition, seen, to, .. } = planned;
+        let loss = Loss::FenceReset(partition.to_string().into());
+        self.checkpoints.open_gap(&loss, now).await.context("cannot record the loss")?;
+        let moved = self.rows.replace_fences(partition, seen, to).await.context("cannot move the fence")?;
+        if !moved {
+            bail!("the fence of {partition} was moved meanwhile: stop the consumers of this partition, or try again");
         }
         Ok(())
     }
@@ -103,22 +181,6 @@ impl Fences {
         let ResetTo::Time(at) = to else { return Ok(to) };
         let found = self.reader.offset_at(partition, at).await.context("cannot find the time in the log")?;
         Ok(found.map_or(ResetTo::End, |offset| ResetTo::Offset(offset.clamp(log.start, log.end).0)))
-    }
-
-    async fn replace(
-        &self,
-        partition: &Partition,
-        seen: &fence::Fences,
-        to: &fence::Fences,
-        now: UnixMillis,
-    ) -> anyhow::Result<()> {
-        let loss = Loss::FenceReset(partition.to_string().into());
-        self.checkpoints.open_gap(&loss, now).await.context("cannot record the loss")?;
-        let moved = self.rows.replace_fences(partition, seen, to).await.context("cannot move the fence")?;
-        if !moved {
-            bail!("the fence of {partition} was moved meanwhile: stop the consumers of this partition, or try again");
-        }
-        report(partition, seen, to)
     }
 }
 

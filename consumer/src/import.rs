@@ -28,8 +28,7 @@ use self::rejected::Rejected;
 use self::window::{Fate, Window};
 use crate::print;
 
-pub(crate) use args::ImportArgs;
-pub use args::{Format, ImportSettings, Source};
+pub use args::{Format, ImportArgs, ImportSettings, Source};
 
 /// How often the place is written down, and how often the log says how far the import is.
 const NOTE_EVERY: Duration = Duration::from_secs(1);

@@ -3,8 +3,8 @@
 mod app;
 mod args;
 mod config;
-mod counters;
-mod dlq;
+pub mod counters;
+pub mod dlq;
 mod fences;
 mod homes;
 mod import;
@@ -17,8 +17,8 @@ mod print;
 mod trace;
 mod worker;
 
-pub use app::{App, OpenTopic, Ports};
-pub use args::{Args, Command, ResetTo};
+pub use app::{App, OpenTopic, Ports, REPLAY_GROUP};
+pub use args::{Args, Command, ResetTo, SumsAnew};
 pub use config::{Config, Mode, ReadSettings, group_of};
-pub use fences::Reset;
-pub use import::{Format, ImportSettings, Source};
+pub use fences::{Fences, Move, Reset, Standing};
+pub use import::{Format, ImportArgs, ImportSettings, Source};

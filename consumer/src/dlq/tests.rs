@@ -37,6 +37,7 @@ fn replay(broker: &Broker) -> Replay {
         key: KeyScheme::Post,
         shards: ShardCount::DEFAULT,
         definitions: Definitions::likes_alone(),
+        wanted: Wanted::default(),
         sums: false,
         dry_run: false,
     }
@@ -116,9 +117,29 @@ async fn a_letter_is_described_in_one_line_whatever_it_says() {
     let reader = broker.reader("test", "likes.dlq");
     let (partition, log) = reader.logs().await.unwrap().remove(0);
     let records = reader.read(&partition, log.start, log.end).await.unwrap();
-    let line = described(&Letter::read(records.get(0).unwrap()));
+    let line = serde_json::to_string(&described(&Letter::read(records.get(0).unwrap()))).unwrap();
     assert_eq!(
         line,
         r#"{"topic":"likes","partition":2,"offset":0,"reason":"refused_by_store","message":"refused by the store: too busy"}"#
     );
+}
+
+#[tokio::test]
+async fn only_the_letters_that_are_meant_are_listed_and_sent_and_nothing_is_written_down_of_them() {
+    let broker = broker(&[EVENT, b"not json"]).await;
+    let reader = broker.reader("replay", "likes.dlq");
+    let meant = |reason: &str, since| Wanted { reason: Some(reason.to_owned()), since, from: None };
+    let listed = async |wanted: Wanted| letters(&reader, &wanted, 1).await.unwrap();
+    let all = listed(Wanted::default()).await;
+    assert_eq!((all.first.len(), all.reasons), (1, [("refused_by_store", 2)].into()));
+    assert_eq!(listed(meant("not_json", None)).await, Letters::default());
+    assert_eq!(listed(meant("refused_by_store", Some(UnixMillis::MAX))).await, Letters::default());
+    let of_record = listed(Wanted { from: Some((2, 1)), ..Wanted::default() }).await;
+    assert_eq!(of_record.first.iter().map(|letter| letter.offset).collect::<Vec<_>>(), [Some(1)]);
+    let sent = async |wanted: Wanted| Replay { wanted, ..replay(&broker) }.run(9).await.unwrap().sent;
+    assert_eq!(sent(meant("not_json", None)).await, 0);
+    assert_eq!(unread(&reader).await.unwrap(), 2);
+    assert_eq!(sent(meant("refused_by_store", None)).await, 1);
+    assert_eq!(unread(&reader).await.unwrap(), 2, "the next replay of all meets them again");
+    assert_eq!((sent(Wanted::default()).await, unread(&reader).await.unwrap()), (1, 0));
 }
