@@ -11,6 +11,7 @@ mod drift;
 mod endpoint;
 #[cfg(feature = "args")]
 mod environment;
+mod examine;
 mod expression;
 mod fault;
 mod instance;
@@ -32,6 +33,7 @@ pub use drift::inject_drift;
 pub use endpoint::check_endpoint;
 #[cfg(feature = "args")]
 pub use environment::environment;
+pub use examine::{Examined, Quotas};
 pub use likes::{Likes, Maps, Markers, Rows};
 pub use names::Tables;
 pub use recounts::Recounts;

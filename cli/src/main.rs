@@ -1,102 +1,22 @@
 #![doc = include_str!("../README.md")]
 
+mod args;
 mod canary;
+mod change;
+mod desk;
+mod ended;
+mod health;
 mod metrics;
 mod probe;
+mod said;
+mod verbs;
 
-use std::io::{self, Write};
 use std::process::ExitCode;
-use std::time::Duration;
 
-use clap::{Parser, Subcommand};
+use clap::Parser;
 
-use crate::canary::Canary;
-use crate::probe::{Found, Target};
-
-/// Looks after a deployment of Tally
-#[derive(Debug, Parser)]
-#[command(name = "tally", version)]
-struct Args {
-    #[command(subcommand)]
-    command: Command,
-}
-
-#[derive(Debug, Subcommand)]
-enum Command {
-    /// Asks a service whether it is well
-    ///
-    /// Exits with 0 if the answer is 200, with 1 if it is another one, with 69 if there is none.
-    Probe {
-        /// What to ask, without TLS: http://127.0.0.1:9090/livez
-        url: Target,
-
-        /// How long connection and answer may take together
-        #[arg(long, default_value_t = 2, value_name = "SECONDS", value_parser = clap::value_parser!(u64).range(1..=60))]
-        within: u64,
-    },
-    /// Says a like of its own again and again, and measures how long it takes until a read shows it
-    ///
-    /// It likes and unlikes one post in turn, so that nothing is left behind. Exits with 0 if every round of --rounds was seen,
-    /// with 1 if one was not, with 78 if --listen cannot be had.
-    Canary(Canary),
-}
-
-/// There was an answer, and it is not the one that was hoped for.
-const FOUND_SOMETHING: u8 = 1;
-/// There was no answer (`EX_UNAVAILABLE` of sysexits.h).
-const UNAVAILABLE: u8 = 69;
-
-/// The configuration cannot be run (`EX_CONFIG` of sysexits.h).
-const CONFIGURATION: u8 = 78;
+use crate::args::Args;
 
 fn main() -> ExitCode {
-    match Args::parse().command {
-        Command::Probe { url, within } => probed(&url, Duration::from_secs(within)),
-        Command::Canary(canary) => sung(&canary),
-    }
-}
-
-fn probed(url: &Target, within: Duration) -> ExitCode {
-    let (said, code) = match url.ask(within) {
-        Ok(Found { status: 200, .. }) => return ExitCode::SUCCESS,
-        Ok(Found { status, body }) => (format!("{url} answers {status}: {body}"), FOUND_SOMETHING),
-        Err(error) => (format!("{url} does not answer: {error}"), UNAVAILABLE),
-    };
-    say(&said);
-    code.into()
-}
-
-fn sung(canary: &Canary) -> ExitCode {
-    match canary.run(say) {
-        Ok(0) => ExitCode::SUCCESS,
-        Ok(_) => FOUND_SOMETHING.into(),
-        Err(error) => {
-            say(&format!("--listen: {error}"));
-            CONFIGURATION.into()
-        }
-    }
-}
-
-/// A reader that has gone is no reason for another exit code.
-fn say(said: &str) {
-    let _ = writeln!(io::stderr(), "tally: {}", said.trim_end());
-}
-
-#[cfg(test)]
-mod tests {
-    use clap::CommandFactory;
-
-    use super::*;
-
-    #[test]
-    fn help_is_the_reference() {
-        let mut command = Args::command().term_width(100);
-        command.build();
-        let mut help = vec![command.render_long_help()];
-        for name in ["probe", "canary"] {
-            help.push(command.find_subcommand_mut(name).expect("there is such a command").render_long_help());
-        }
-        let help: Vec<String> = help.iter().map(ToString::to_string).collect();
-        insta::assert_snapshot!(help.join("\n\n"));
-    }
+    verbs::run(Args::parse())
 }

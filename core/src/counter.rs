@@ -77,6 +77,13 @@ impl Counter {
         possible && self.shards.values().all(|shard| !shard.suspect) && self.sum() == Ok(self.likes)
     }
 
+    /// The greatest number of a stream shard that it knows, whatever for.
+    pub fn greatest_ordinal(&self) -> Option<Ordinal> {
+        let marked = self.watermarks.marks().keys().next_back().copied();
+        let fed = self.shards.values().filter_map(|tally| tally.feeder).max();
+        marked.max(fed).max(self.watermarks.floor())
+    }
+
     /// Why `update` would be refused; `None` where it would be taken.
     pub fn refusal(&self, update: &Update) -> Option<Refusal> {
         if !self.watermarks.admits(update.shard, update.first) {

@@ -103,6 +103,11 @@ impl Connection {
         }
     }
 
+    /// The region that requests go to.
+    pub fn region(&self) -> Option<&str> {
+        self.region.as_ref().map(Region::as_ref)
+    }
+
     /// The names of the tables.
     pub fn tables(&self) -> &Tables {
         &self.tables

@@ -1,0 +1,143 @@
+//! What an operator wants to know of the tables themselves: how they are kept, what they may take, and what may be done to them.
+
+use aws_sdk_dynamodb::types::{PointInTimeRecoveryStatus, TimeToLiveStatus};
+use tally_core::fault::Fault;
+use tally_core::ports::Outcome;
+
+use super::connection::Connection;
+use super::expression::Aliases;
+use super::fault::{fault, unless_refused};
+use super::item::{Item, item, text};
+use super::names::likes::USER_ID;
+use super::names::{PK, SK, checkpoints, counts};
+use super::tables::describe;
+
+/// Pages of table names that are read in search of deployments.
+const PAGES: usize = 10;
+
+/// How one table is kept, and whether it may be written. What the engine does not say is a fault of its own.
+#[derive(Clone, Debug)]
+pub struct Examined {
+    pub table: String,
+    /// Whether it can be restored to a moment.
+    pub recovery: Outcome<bool>,
+    /// Whether it is protected from being deleted.
+    pub protected: Outcome<bool>,
+    /// Whether items expire.
+    pub expires: Outcome<bool>,
+    /// Whether this process may update items.
+    pub writable: Outcome<bool>,
+}
+
+/// Write units that the account may use, for all tables and for each.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Quotas {
+    pub account: u64,
+    pub table: u64,
+}
+
+impl Connection {
+    /// What the names of this account's deployments begin with, in this region.
+    ///
+    /// # Errors
+    /// The tables cannot be listed.
+    pub async fn prefixes(&self) -> Outcome<Vec<String>> {
+        let (mut prefixes, mut after) = (Vec::new(), None);
+        for _ in 0..PAGES {
+            let list = self.client.list_tables().set_exclusive_start_table_name(after);
+            let reply = list.send().await.map_err(|error| fault("the list of tables", &error))?;
+            let names = reply.table_names().iter().filter_map(|name| name.strip_suffix("like_counts"));
+            prefixes.extend(names.map(str::to_owned));
+            after = reply.last_evaluated_table_name;
+            if after.is_none() {
+                break;
+            }
+        }
+        Ok(prefixes)
+    }
+
+    /// What the account may write a second.
+    ///
+    /// # Errors
+    /// The engine does not say.
+    pub async fn quotas(&self) -> Outcome<Quotas> {
+        let reply =
+            self.client.describe_limits().send().await.map_err(|error| fault("the account's limits", &error))?;
+        let said = |units: Option<i64>| {
+            let missing = || Fault::Transient("the account's limits: described without a number".to_owned());
+            units.and_then(|units| u64::try_from(units).ok()).ok_or_else(missing)
+        };
+        Ok(Quotas {
+            account: said(reply.account_max_write_capacity_units())?,
+            table: said(reply.table_max_write_capacity_units())?,
+        })
+    }
+
+    /// How each of the four tables is kept, and whether it may be written; nothing is changed.
+    pub async fn examine(&self) -> Vec<Examined> {
+        let tables = self.tables();
+        let keyed = [
+            (&tables.likes, &[PK, USER_ID][..]),
+            (&tables.counts, &[counts::POST_ID]),
+            (&tables.checkpoints, &[checkpoints::ID]),
+            (&tables.recounts, &[PK, SK]),
+        ];
+        let mut examined = Vec::with_capacity(keyed.len());
+        for (table, keys) in keyed {
+            examined.push(Examined {
+                table: table.clone(),
+                recovery: self.recovers(table).await,
+                protected: self.is_protected(table).await,
+                expires: self.expires(table).await,
+                writable: self.may_write(table, keys).await,
+            });
+        }
+        examined
+    }
+
+    async fn recovers(&self, table: &str) -> Outcome<bool> {
+        let asked = self.client.describe_continuous_backups().table_name(table).send().await;
+        let backups = asked.map_err(|error| fault(table, &error))?.continuous_backups_description;
+        let status = backups.and_then(|backups| backups.point_in_time_recovery_description);
+        let status = status.and_then(|recovery| recovery.point_in_time_recovery_status);
+        Ok(status == Some(PointInTimeRecoveryStatus::Enabled))
+    }
+
+    async fn is_protected(&self, table: &str) -> Outcome<bool> {
+        Ok(describe(self, table).await?.deletion_protection_enabled().unwrap_or(false))
+    }
+
+    async fn expires(&self, table: &str) -> Outcome<bool> {
+        let asked = self.client.describe_time_to_live().table_name(table).send().await;
+        let described = asked.map_err(|error| fault(table, &error))?.time_to_live_description;
+        let status = described.and_then(|described| described.time_to_live_status);
+        Ok(matches!(status, Some(TimeToLiveStatus::Enabled | TimeToLiveStatus::Enabling)))
+    }
+
+    /// An update under a condition that no item meets: it is refused by its condition where updating is allowed.
+    async fn may_write(&self, table: &str, keys: &[&str]) -> Outcome<bool> {
+        let mut say = Aliases::default();
+        let (first, at) = (say.name(keys[0]), say.name("at"));
+        let one = say.number(1);
+        let (names, values) = say.finish();
+        let mut key: Item = item([]);
+        key.extend(keys.iter().map(|name| ((*name).to_owned(), text("\u{1}nothing is ever here"))));
+        let update = self
+            .client
+            .update_item()
+            .table_name(table)
+            .set_key(Some(key))
+            .update_expression(format!("SET {at}={one}"))
+            .condition_expression(format!("attribute_exists({first}) AND attribute_not_exists({first})"))
+            .set_expression_attribute_names(names)
+            .set_expression_attribute_values(values);
+        match unless_refused(table, update.send().await) {
+            Ok(None) => Ok(true),
+            Ok(Some(_)) => {
+                Err(Fault::Fatal(format!("table {table}: an update was taken although its condition cannot hold")))
+            }
+            Err(Fault::Fatal(said)) if said.contains("AccessDenied") => Ok(false),
+            Err(fault) => Err(fault),
+        }
+    }
+}

@@ -1,0 +1,75 @@
+//! The command line: a noun, then a verb.
+
+use clap::{Parser, Subcommand};
+
+use crate::health::Health;
+use crate::said::Form;
+use crate::verbs::{audit, cost, counters, dlq, doctor, fence, generate, ledger, post, status, stream};
+
+/// Looks after a deployment of Tally
+///
+/// Verbs read, and write only with --yes: without it they show what they would change. Each change is on the ledger with its
+/// operator and its reason. Exits with 0 if all is well, with 1 if something was found, with 2 if the command line is wrong,
+/// with 69 if there was no answer, with 78 if configuration or permissions are wrong.
+#[derive(Debug, Parser)]
+#[command(name = "tally", version)]
+pub(crate) struct Args {
+    /// How answers are written
+    #[arg(short, long, value_enum, default_value_t = Form::Table, global = true, value_name = "FORM")]
+    pub(crate) output: Form,
+
+    #[command(subcommand)]
+    pub(crate) command: Command,
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum Command {
+    /// Says in one screen how the deployment is, and names what is wrong
+    Status(status::Args),
+    /// Says whether the deployment is set up as it has to be: tables, permissions, quotas, retention, clocks
+    Doctor(doctor::Args),
+    /// A post: its numbers, why one is not exact, and how to have it recounted
+    #[command(subcommand)]
+    Post(post::Verb),
+    /// Fences: how far each Kafka partition is written, and how to move them
+    #[command(subcommand)]
+    Fence(fence::Verb),
+    /// Dead letters: records that could not be applied
+    #[command(subcommand)]
+    Dlq(dlq::Verb),
+    /// The stream of changes: its shards, their readers, and what was lost of it
+    #[command(subcommand)]
+    Stream(stream::Verb),
+    /// Counters: which ones the deployment has
+    #[command(subcommand)]
+    Counters(counters::Verb),
+    /// Audits: every row held against its count
+    #[command(subcommand)]
+    Audit(audit::Verb),
+    /// What operators have changed by hand, newest first
+    Ledger(ledger::Args),
+    /// What a deployment costs a month, from a price list
+    Cost(cost::Args),
+    #[command(flatten)]
+    Health(Health),
+    #[command(flatten)]
+    Generate(generate::Generate),
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::CommandFactory;
+
+    use super::*;
+
+    #[test]
+    fn help_is_the_reference() {
+        insta::assert_snapshot!(tally_service::reference::<Args>());
+        assert_eq!(tally_service::unlisted::<Args>(), [""; 0], "the list of all programs' variables is service's");
+    }
+
+    #[test]
+    fn the_arguments_are_consistent() {
+        Args::command().debug_assert();
+    }
+}

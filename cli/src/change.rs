@@ -1,0 +1,102 @@
+//! A change that an operator makes: shown first, carried out only with `--yes`, and on the ledger before and after.
+
+use anyhow::Context;
+use clap::Args;
+use serde::Serialize;
+use tally_core::ports::{Operation, Operations};
+
+use crate::desk::Desk;
+use crate::ended::{self, Usage};
+use crate::said::{Answer, plain};
+
+/// The longest that the ledger keeps of a plan.
+const PLAN_BYTES: usize = 16_384;
+
+/// Whether a change is made, by whom and why.
+#[derive(Args, Clone, Debug)]
+#[command(next_help_heading = "Change")]
+pub(crate) struct Writing {
+    /// Do it: without this nothing is changed, and what would be is shown
+    #[arg(long, requires = "why")]
+    pub(crate) yes: bool,
+
+    /// Why, for the ledger
+    #[arg(long, value_parser = tally_service::text(), value_name = "TEXT")]
+    pub(crate) why: Option<String>,
+
+    /// Who, for the ledger. By default the name that this machine knows you by
+    #[arg(long, env = "TALLY_OPERATOR", value_parser = tally_service::text(), value_name = "NAME")]
+    pub(crate) operator: Option<String>,
+}
+
+/// What became of a change.
+#[derive(Debug, Serialize)]
+pub(crate) struct Changed {
+    command: &'static str,
+    /// What it changes, a line each.
+    plan: Vec<String>,
+    /// What it came to; absent where nothing was changed.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    outcome: Option<String>,
+    /// Whether it was only shown.
+    dry_run: bool,
+}
+
+impl Answer for Changed {
+    fn table(&self) -> String {
+        let mut lines: Vec<String> = self.plan.iter().map(|line| plain(line)).collect();
+        match &self.outcome {
+            Some(outcome) => lines.push(outcome.clone()),
+            None if self.plan.is_empty() => lines.push("nothing to do".to_owned()),
+            None => lines.push("nothing was changed: say --yes and --why to do it".to_owned()),
+        }
+        lines.join("\n")
+    }
+}
+
+impl Writing {
+    /// Carries out `change`, which `plan` describes, if that is asked for. The ledger's line stands before it begins, and says
+    /// afterwards what it came to, also where it failed half-way.
+    ///
+    /// # Errors
+    /// Those of the change; the ledger cannot be written, and then nothing was changed.
+    pub(crate) async fn carry_out(
+        &self,
+        desk: &Desk,
+        command: &'static str,
+        plan: Vec<String>,
+        change: impl AsyncFnOnce() -> anyhow::Result<String>,
+    ) -> anyhow::Result<Changed> {
+        if !self.yes || plan.is_empty() {
+            return Ok(Changed { command, plan, outcome: None, dry_run: true });
+        }
+        let mut line = self.line(desk, command, &plan)?;
+        desk.recounts.put_operation(&line).await.context("cannot write the ledger; nothing was changed")?;
+        let done = change().await;
+        line.ended = Some(match &done {
+            Ok(outcome) => outcome.clone(),
+            Err(error) => format!("failed: {}", ended::line(error)),
+        });
+        let noted = desk.recounts.put_operation(&line).await.context("cannot write the outcome to the ledger");
+        let outcome = done?;
+        noted?;
+        Ok(Changed { command, plan, outcome: Some(outcome), dry_run: false })
+    }
+
+    fn line(&self, desk: &Desk, command: &'static str, plan: &[String]) -> anyhow::Result<Operation> {
+        let known =
+            || ["USER", "LOGNAME"].into_iter().find_map(|name| std::env::var(name).ok().filter(|by| !by.is_empty()));
+        let by = self.operator.clone().or_else(known);
+        let mut plan = plan.join("; ");
+        plan.truncate(plan.floor_char_boundary(PLAN_BYTES));
+        Ok(Operation {
+            at: desk.clock.now(),
+            token: desk.chance.token(),
+            by: by.ok_or_else(|| Usage("say --operator: this machine does not know who you are".to_owned()))?,
+            why: self.why.clone().ok_or_else(|| Usage("say --why".to_owned()))?,
+            command: command.to_owned(),
+            plan,
+            ended: None,
+        })
+    }
+}

@@ -1,0 +1,161 @@
+//! The deployment as an operator meets it: its tables, checked before anything is said about them, and Kafka where brokers are
+//! named.
+
+use std::sync::Arc;
+
+use anyhow::{Context, bail};
+use clap::Args;
+use tally_adapters::{dynamodb, kafka};
+use tally_consumer::{Fences, REPLAY_GROUP};
+use tally_core::event::KeyScheme;
+use tally_core::fault::Fault;
+use tally_core::ids::ShardCount;
+use tally_core::ports::{Checkpoints, DeploymentConfig, FencedRows};
+use tally_service::{Chance, Clock, Host, StoreArgs};
+
+use crate::ended::Usage;
+
+/// Which deployment is meant.
+#[derive(Args, Clone, Debug)]
+pub(crate) struct Where {
+    #[command(flatten)]
+    pub(crate) store: StoreArgs,
+
+    #[command(flatten)]
+    pub(crate) kafka: kafka::KafkaArgs,
+
+    /// The topic of likes
+    #[arg(long, env = "TALLY_TOPIC", default_value = "likes", value_parser = kafka::topic, value_name = "TOPIC", help_heading = "Topic")]
+    pub(crate) topic: String,
+
+    /// The topic of dead letters. By default the topic's name followed by `.dlq`
+    #[arg(long, env = "TALLY_DEAD_LETTER_TOPIC", value_parser = kafka::topic, value_name = "TOPIC", help_heading = "Topic")]
+    pub(crate) dead_letter_topic: Option<String>,
+
+    /// What producers put into the key: `post` or `post-shard`
+    #[arg(long, env = "TALLY_KEY", default_value_t = KeyScheme::Post, value_name = "SCHEME", help_heading = "Topic")]
+    pub(crate) key: KeyScheme,
+}
+
+/// A deployment whose tables are there, have the right form and are in a format that this build knows.
+pub(crate) struct Desk {
+    pub(crate) connection: dynamodb::Connection,
+    pub(crate) shards: ShardCount,
+    pub(crate) checkpoints: Arc<dyn Checkpoints>,
+    pub(crate) recounts: dynamodb::Recounts,
+    pub(crate) counts: dynamodb::Counts,
+    pub(crate) rows: dynamodb::Rows,
+    pub(crate) maps: dynamodb::Maps,
+    pub(crate) stream: dynamodb::Streams,
+    pub(crate) likes: Arc<dyn FencedRows>,
+    kafka: Option<kafka::Settings>,
+    pub(crate) topic: String,
+    pub(crate) dead_letter_topic: String,
+    pub(crate) key: KeyScheme,
+    pub(crate) clock: Clock,
+    pub(crate) chance: Chance,
+}
+
+impl Desk {
+    /// # Errors
+    /// Settings that cannot be, no answer, tables that are not there or of another form, a format that is not known.
+    pub(crate) async fn open(of: Where) -> anyhow::Result<Self> {
+        let mut invalid = dynamodb::environment();
+        let kafka = of.kafka.optional().map_err(|other| invalid.extend(other)).ok().flatten();
+        if !invalid.is_empty() {
+            return Err(invalid.into());
+        }
+        let settings = dynamodb::Settings { table_prefix: of.store.table_prefix, ..dynamodb::Settings::default() };
+        let connection = dynamodb::Connection::open(&settings).await;
+        if let Some(missing) = connection.missing().await? {
+            invalid.add_variable(missing.variable, missing.problem);
+            return Err(invalid.into());
+        }
+        if let Err(fault) = dynamodb::check_tables(&connection).await {
+            return Err(unusable(&connection, fault).await);
+        }
+        let checkpoints = dynamodb::Checkpoints::new(&connection);
+        let shards = deployed(&checkpoints).await?;
+        if let Some(told) = of.store.shards.filter(|told| *told != shards) {
+            bail!(Fault::Fatal(format!("--shards is {told}, but this deployment was created with {shards}")));
+        }
+        let host = Host::new("tally");
+        Ok(Self {
+            shards,
+            checkpoints: Arc::new(checkpoints),
+            recounts: dynamodb::Recounts::new(&connection),
+            counts: dynamodb::Counts::new(&connection),
+            rows: dynamodb::Rows::new(&connection),
+            maps: dynamodb::Maps::new(&connection),
+            stream: dynamodb::Streams::new(&connection),
+            likes: Arc::new(dynamodb::Likes::new(&connection, shards)),
+            connection,
+            kafka,
+            dead_letter_topic: of.dead_letter_topic.unwrap_or_else(|| format!("{}.dlq", of.topic)),
+            topic: of.topic,
+            key: of.key,
+            clock: host.clock(),
+            chance: host.chance().clone(),
+        })
+    }
+
+    /// Whether brokers are named.
+    pub(crate) fn has_kafka(&self) -> bool {
+        self.kafka.is_some()
+    }
+
+    /// How Kafka is reached.
+    ///
+    /// # Errors
+    /// No brokers are named.
+    pub(crate) fn kafka(&self) -> anyhow::Result<&kafka::Settings> {
+        self.kafka.as_ref().ok_or_else(|| Usage("say --brokers (TALLY_BROKERS): this is in Kafka".to_owned()).into())
+    }
+
+    /// A reader of `topic`, whose bookmarks are those of replays.
+    pub(crate) fn reader(&self, topic: &str) -> anyhow::Result<kafka::TopicReader> {
+        kafka::TopicReader::new(self.kafka()?, REPLAY_GROUP, topic).context("cannot set up a reader")
+    }
+
+    /// The fences of the topic, and the logs they count in.
+    pub(crate) fn fences(&self) -> anyhow::Result<Fences> {
+        Ok(Fences {
+            rows: Arc::clone(&self.likes),
+            checkpoints: Arc::clone(&self.checkpoints),
+            reader: Arc::new(self.reader(&self.topic)?),
+            topic: self.topic.clone(),
+        })
+    }
+
+    /// What tells the deployment from others, for people.
+    pub(crate) fn name(&self) -> String {
+        let (prefix, region) = (&self.connection.tables().prefix, self.connection.region().unwrap_or("no region"));
+        format!("tables `{prefix}*` in {region}")
+    }
+}
+
+/// Why tables cannot be used, and which prefixes have some.
+async fn unusable(connection: &dynamodb::Connection, fault: Fault) -> anyhow::Error {
+    let (prefix, region) = (&connection.tables().prefix, connection.region().unwrap_or("no region"));
+    let is_absent = matches!(&fault, Fault::Fatal(said) if said.contains("ResourceNotFoundException"));
+    if !is_absent {
+        return anyhow::Error::from(fault).context(format!("cannot use the tables `{prefix}*` in {region}"));
+    }
+    let known = connection.prefixes().await.unwrap_or_default();
+    let known: Vec<String> = known.iter().map(|prefix| format!("`{prefix}`")).collect();
+    let hint = match known.as_slice() {
+        [] => "no deployment is there: is it another AWS_REGION or account".to_owned(),
+        prefixes => format!("--table-prefix is one of {}", prefixes.join(", ")),
+    };
+    anyhow::Error::from(fault).context(format!("there are no tables `{prefix}*` in {region}; {hint}"))
+}
+
+async fn deployed(checkpoints: &dynamodb::Checkpoints) -> anyhow::Result<ShardCount> {
+    if let Some(stated) = checkpoints.format().await.context("cannot read the configuration")? {
+        stated.known()?;
+    }
+    let deployed = checkpoints.deployed().await.context("cannot read the configuration")?;
+    let missing =
+        || Fault::Fatal("the checkpoints table has no `config`: no service has started, or it is lost".to_owned());
+    Ok(deployed.ok_or_else(missing)?)
+}

@@ -1,0 +1,120 @@
+//! Answers: a table for people, JSON for programs.
+
+use std::fmt::Write as _;
+use std::io::Write as _;
+
+use anyhow::Context;
+use clap::ValueEnum;
+use serde::Serialize;
+
+use crate::health::FOUND_SOMETHING;
+
+/// How answers are written.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum Form {
+    /// For people
+    Table,
+    /// For programs
+    Json,
+}
+
+/// What a verb has to say.
+pub(crate) trait Answer: Serialize {
+    /// The same for people.
+    fn table(&self) -> String;
+
+    /// Whether something is wrong with what was looked at: the command ends with 1 then.
+    fn found(&self) -> bool {
+        false
+    }
+}
+
+/// Writes an answer; the exit code that it ends with.
+///
+/// # Errors
+/// A closed pipe: the answer is not read.
+pub(crate) fn print(answer: &impl Answer, form: Form) -> anyhow::Result<u8> {
+    let text = match form {
+        Form::Table => answer.table(),
+        Form::Json => serde_json::to_string_pretty(answer).context("cannot write the answer as JSON")?,
+    };
+    writeln!(std::io::stdout().lock(), "{}", text.trim_end()).context("cannot write the answer")?;
+    Ok(if answer.found() { FOUND_SOMETHING } else { 0 })
+}
+
+/// Columns, each as wide as what stands in it.
+#[derive(Debug, Default)]
+pub(crate) struct Table {
+    rows: Vec<Vec<String>>,
+}
+
+/// More than this is no column: what is longer stands at the end of its line.
+const WIDEST: usize = 48;
+
+impl Table {
+    /// A table with these headings.
+    pub(crate) fn headed<const N: usize>(headings: [&str; N]) -> Self {
+        Self { rows: vec![headings.map(str::to_uppercase).into()] }
+    }
+
+    /// A row behind those that are there. What could move the cursor is shown as it is written in Rust.
+    pub(crate) fn row<const N: usize>(&mut self, cells: [&dyn std::fmt::Display; N]) {
+        self.rows.push(cells.map(|cell| plain(&cell.to_string())).into());
+    }
+}
+
+impl std::fmt::Display for Table {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let columns = self.rows.iter().map(Vec::len).max().unwrap_or(0);
+        let width = |column: usize| {
+            let cells = self.rows.iter().filter_map(|row| row.get(column));
+            cells.map(|cell| cell.chars().count()).max().unwrap_or(0).min(WIDEST)
+        };
+        let widths: Vec<usize> = (0..columns).map(width).collect();
+        for row in &self.rows {
+            let mut line = String::new();
+            for (cell, width) in row.iter().zip(&widths) {
+                write!(line, "{cell:width$}  ")?;
+            }
+            writeln!(f, "{}", line.trim_end())?;
+        }
+        Ok(())
+    }
+}
+
+/// A text without control characters: an id may not have them, but a dead letter and a foreign item may.
+pub(crate) fn plain(text: &str) -> String {
+    if text.chars().any(char::is_control) { text.escape_debug().to_string() } else { text.to_owned() }
+}
+
+/// How long ago, in the largest unit that is not 0.
+pub(crate) fn ago(span: std::time::Duration) -> String {
+    match span.as_secs() {
+        seconds @ 0..120 => format!("{seconds} s"),
+        seconds @ 120..7_200 => format!("{} min", seconds / 60),
+        seconds @ 7_200..172_800 => format!("{} h", seconds / 3_600),
+        seconds => format!("{} d", seconds / 86_400),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+
+    #[test]
+    fn columns_are_as_wide_as_what_stands_in_them_and_nothing_moves_the_cursor() {
+        let mut table = Table::headed(["post", "count"]);
+        table.row([&"p", &12]);
+        table.row([&"a\u{1b}[2J", &3]);
+        assert_eq!(table.to_string(), "POST        COUNT\np           12\na\\u{1b}[2J  3\n");
+    }
+
+    #[test]
+    fn a_span_is_said_in_the_largest_unit_that_fits() {
+        let said = |seconds| ago(Duration::from_secs(seconds));
+        assert_eq!([said(0), said(119), said(120)], ["0 s", "119 s", "2 min"]);
+        assert_eq!([said(7_200), said(172_799), said(172_800)], ["2 h", "47 h", "2 d"]);
+    }
+}

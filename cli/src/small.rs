@@ -1,0 +1,38 @@
+//! What images hold under the name `tally`: their health check, and the canary.
+
+mod canary;
+mod health;
+mod metrics;
+mod probe;
+
+use std::process::ExitCode;
+
+use clap::Parser;
+
+use crate::health::Health;
+
+/// Asks services whether they are well, and measures a like from one end to the other
+#[derive(Debug, Parser)]
+#[command(name = "tally", version)]
+struct Args {
+    #[command(subcommand)]
+    command: Health,
+}
+
+fn main() -> ExitCode {
+    Args::parse().command.run()
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::CommandFactory;
+
+    use super::*;
+
+    #[test]
+    fn an_image_has_the_health_check_and_the_canary() {
+        let command = Args::command();
+        command.clone().debug_assert();
+        assert_eq!(command.get_subcommands().map(clap::Command::get_name).collect::<Vec<_>>(), ["probe", "canary"]);
+    }
+}

@@ -1,0 +1,185 @@
+//! `tally audit`: asking for one, and watching how far it is.
+
+use std::time::Duration;
+
+use anyhow::Context;
+use clap::Subcommand;
+use serde::Serialize;
+use tally_core::audit::{RunRecord, RunScope, Summary};
+use tally_core::ports::{AuditSegments, RecountQueue, Runs};
+use tally_service::parse_duration;
+
+use crate::change::Writing;
+use crate::desk::{Desk, Where};
+use crate::said::{Answer, Form, Table, ago, print};
+
+/// Runs among which the one to be watched is looked for.
+const RUNS: u32 = 100;
+
+#[derive(Clone, Debug, Subcommand)]
+pub(crate) enum Verb {
+    /// Queues an audit of everything: the recount that watches runs it. Gaps that are open now close once it is through
+    Start {
+        #[command(flatten)]
+        writing: Writing,
+
+        #[command(flatten)]
+        of: Where,
+    },
+    /// Lists runs of the recount, newest first
+    List {
+        /// The most runs
+        #[arg(long, default_value_t = 10, value_name = "COUNT")]
+        limit: u32,
+
+        #[command(flatten)]
+        of: Where,
+    },
+    /// Waits until no audit is queued or under way, and shows the last. Exits with 1 if it has left anything
+    Watch {
+        /// How often it is looked at
+        #[arg(long, default_value = "5s", value_parser = parse_duration, value_name = "SPAN")]
+        every: Duration,
+
+        /// Look once, and do not wait
+        #[arg(long)]
+        once: bool,
+
+        #[command(flatten)]
+        of: Where,
+    },
+}
+
+/// A run of the recount.
+#[derive(Debug, Serialize)]
+struct Run {
+    run: String,
+    scope: String,
+    began: u64,
+    ended: Option<u64>,
+    /// Segments of the rows that are through, and how many there are.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    segments: Option<(usize, u32)>,
+    summary: Summary,
+    #[serde(skip)]
+    age: String,
+}
+
+#[derive(Debug, Serialize)]
+#[serde(transparent)]
+struct List(Vec<Run>);
+
+impl Answer for List {
+    fn table(&self) -> String {
+        let mut table =
+            Table::headed(["run", "scope", "began", "state", "rows", "differed", "corrected", "withheld", "left"]);
+        for Run { run, scope, ended, segments, summary, age, .. } in &self.0 {
+            let state = match (ended, segments) {
+                (Some(_), _) => "ended".to_owned(),
+                (None, Some((done, of))) => format!("{done} of {of} segments"),
+                (None, None) => "under way".to_owned(),
+            };
+            let Summary { rows, corrected, withheld, left, .. } = summary;
+            table.row([run, scope, &format!("{age} ago"), &state, rows, &summary.found(), corrected, withheld, left]);
+        }
+        table.to_string()
+    }
+}
+
+/// How the last audit stands.
+#[derive(Debug, Serialize)]
+struct Watched {
+    /// Whether one is queued that no recount has taken up.
+    queued: bool,
+    last: Option<Run>,
+}
+
+impl Answer for Watched {
+    fn table(&self) -> String {
+        let queued = if self.queued { "an audit is queued: a recount that watches takes it up\n" } else { "" };
+        match &self.last {
+            None => format!("{queued}no audit has run"),
+            Some(Run { run, ended, summary, .. }) => {
+                let state = if ended.is_some() { "has ended" } else { "is under way" };
+                let Summary { posts, rows, corrected, withheld, alarms, left, gaps_closed, .. } = summary;
+                format!(
+                    "{queued}audit {run} {state}: {rows} rows of {posts} counters, {} differed, {corrected} corrected, {withheld} \
+                     withheld, {alarms} alarms, {left} left, {gaps_closed} gaps closed",
+                    summary.found()
+                )
+            }
+        }
+    }
+
+    fn found(&self) -> bool {
+        let bad = |run: &Run| run.summary.left > 0 || run.summary.alarms > 0 || run.summary.withheld > 0;
+        self.last.as_ref().is_some_and(bad)
+    }
+}
+
+impl Verb {
+    pub(crate) async fn run(self, form: Form) -> anyhow::Result<u8> {
+        match self {
+            Self::Start { writing, of } => {
+                let desk = Desk::open(of).await?;
+                let queued = desk.recounts.audit_queued().await.context("cannot read the queue")?;
+                let again = if queued.is_some() { ", although one is queued already" } else { "" };
+                let plan = vec![format!("queue an audit of {}{again}", desk.name())];
+                let changed = writing.carry_out(&desk, "audit start", plan, async || {
+                    desk.recounts.enqueue_audit(desk.clock.now()).await.context("cannot queue an audit")?;
+                    Ok("queued: see tally audit watch".to_owned())
+                });
+                print(&changed.await?, form)
+            }
+            Self::List { limit, of } => {
+                let desk = Desk::open(of).await?;
+                let records = desk.recounts.runs(limit).await.context("cannot read the runs")?;
+                let mut runs = Vec::new();
+                for record in records {
+                    runs.push(seen(&desk, record).await?);
+                }
+                print(&List(runs), form)
+            }
+            Self::Watch { every, once, of } => {
+                let desk = Desk::open(of).await?;
+                loop {
+                    let watched = look(&desk).await?;
+                    let is_over = !watched.queued && watched.last.as_ref().is_none_or(|run| run.ended.is_some());
+                    if once || is_over {
+                        return print(&watched, form);
+                    }
+                    desk.clock.sleep(every).await;
+                }
+            }
+        }
+    }
+}
+
+async fn look(desk: &Desk) -> anyhow::Result<Watched> {
+    let queued = desk.recounts.audit_queued().await.context("cannot read the queue")?.is_some();
+    let records = desk.recounts.runs(RUNS).await.context("cannot read the runs")?;
+    let last = match records.into_iter().find(|record| record.scope == RunScope::Audit && !record.dry_run) {
+        Some(record) => Some(seen(desk, record).await?),
+        None => None,
+    };
+    Ok(Watched { queued, last })
+}
+
+async fn seen(desk: &Desk, record: RunRecord) -> anyhow::Result<Run> {
+    let segments = match record.audit.as_ref().filter(|_| record.ended.is_none()) {
+        None => None,
+        Some(audit) => {
+            let segments = desk.recounts.segments(record.run).await.context("cannot read the segments")?;
+            Some((segments.iter().filter(|segment| segment.done).count(), audit.plan.rows))
+        }
+    };
+    Ok(Run {
+        run: record.run.to_string(),
+        scope: record.scope_text(),
+        began: record.began.0,
+        ended: record.ended.map(|ended| ended.0),
+        segments,
+        summary: record.summary,
+        age: ago(desk.clock.now().since(record.began)),
+    })
+}

@@ -1,0 +1,242 @@
+//! The parts of the sum, each with how it comes about. What a like takes is in docs/sizing.md.
+
+use serde::Serialize;
+
+use super::Load;
+use super::prices::Prices;
+
+/// Days and hours of a month, on average, and the seconds of a day.
+const DAYS: f64 = 30.4;
+const HOURS: f64 = 730.0;
+const DAY: f64 = 86_400.0;
+const GB: f64 = 1e9;
+
+/// What the store adds to each item's size when it bills storage.
+const ITEM_OVERHEAD: f64 = 100.0;
+/// What a table that is provisioned may use of it on average.
+const UTILIZATION: f64 = 0.7;
+/// What one read unit reads consistently.
+const READ_UNIT: f64 = 4_096.0;
+/// Bytes of a request and its answer, and of an event with its key and headers.
+const ANSWER_BYTES: f64 = 650.0;
+const EVENT_BYTES: f64 = 150.0;
+/// How long the topic keeps an event, and what its brokers come to.
+const RETENTION_DAYS: f64 = 7.0;
+const BROKERS: f64 = 3.0;
+/// Vcpus of the services together for so many likes a second, and memory for each.
+const LIKES_PER_CPU: f64 = 965.0;
+const GB_PER_CPU: f64 = 2.0;
+/// Nodes of the cache.
+const NODES: f64 = 3.0;
+/// Writes that one partition of a table takes: its stream has as many shards. Each is read so often in a second.
+const UNITS_PER_SHARD: f64 = 579.0;
+const READS_PER_SHARD: f64 = 5.0;
+
+/// A part of the sum, in dollars a month; two numbers where it depends on more than the load.
+#[derive(Debug, Serialize)]
+pub(super) struct Part {
+    pub(super) what: &'static str,
+    pub(super) least: f64,
+    pub(super) most: f64,
+    pub(super) how: String,
+}
+
+impl Part {
+    fn new(what: &'static str, dollars: f64, how: impl Into<String>) -> Self {
+        Self { what, least: dollars, most: dollars, how: how.into() }
+    }
+
+    pub(super) fn dollars(&self) -> String {
+        dollars(self.least, self.most)
+    }
+}
+
+/// A sum for people: without cents.
+pub(super) fn dollars(least: f64, most: f64) -> String {
+    let grouped = |sum: f64| {
+        let digits = format!("{sum:.0}");
+        let groups = digits.as_bytes().rchunks(3).rev().map(|group| String::from_utf8_lossy(group).into_owned());
+        groups.collect::<Vec<_>>().join(",")
+    };
+    if (most - least).abs() < 0.5 { grouped(least) } else { format!("{} to {}", grouped(least), grouped(most)) }
+}
+
+/// What is derived from the load.
+struct Derived {
+    /// Likes of a month, and of a second.
+    likes: f64,
+    rate: f64,
+    reads: f64,
+    /// Write units of rows and fences of a month.
+    units: f64,
+    rows: f64,
+}
+
+impl From<&Load> for Derived {
+    fn from(load: &Load) -> Self {
+        let likes = load.likes_per_day * DAYS;
+        Self {
+            likes,
+            rate: load.likes_per_day / DAY,
+            reads: load.reads_per_day.unwrap_or(load.likes_per_day * 10.0) * DAYS,
+            units: likes * 2.0 * (1.0 + 1.0 / load.likes_per_batch),
+            rows: likes * load.months * load.kept,
+        }
+    }
+}
+
+/// What is paid each month.
+pub(super) fn monthly(load: &Load, prices: &Prices) -> Vec<Part> {
+    let (of, tables) = (Derived::from(load), &prices.dynamodb);
+    let write = tables.million_write_units / 1e6;
+    let stored = of.rows * (load.row_bytes + ITEM_OVERHEAD) / GB;
+    let each_month = stored * tables.storage_gb_month / load.months.max(1.0);
+    let counts = |updates: f64, units: f64| of.likes / updates * units * write;
+    vec![
+        Part::new("rows", of.units * write, "two write units a like, and two for each batch's fence, on demand"),
+        Part {
+            what: "counts",
+            least: counts(load.changes_per_update, 1.0),
+            most: counts(1.0, 2.0),
+            how: format!("one unit for {} changes, to two units for each", load.changes_per_update),
+        },
+        Part::new(
+            "reads of counts",
+            of.reads * load.cache_misses * tables.million_read_units / 1e6,
+            "what the cache misses",
+        ),
+        Part::new(
+            "storage",
+            stored * tables.storage_gb_month,
+            format!(
+                "{} months of rows of {} bytes and the 100 that are billed for each item; {} more each month",
+                load.months,
+                load.row_bytes,
+                dollars(each_month, each_month)
+            ),
+        ),
+        Part::new("recovery to a moment", stored * tables.recovery_gb_month, "35 days, by the size of the table"),
+        Part::new("load balancer", balancer(&of, prices), format!("{ANSWER_BYTES} bytes a read")),
+        Part::new(
+            "processes",
+            processes(&of, prices),
+            format!("{:.0} vCPU of Fargate, arm64", of.rate / LIKES_PER_CPU),
+        ),
+        Part::new("kafka", kafka(load, prices), format!("{BROKERS} brokers, {RETENTION_DAYS} days kept")),
+        Part::new("cache", NODES * HOURS * prices.cache.node_hour, format!("{NODES} nodes")),
+        Part::new("stream reads", stream(&of, prices), format!("{:.0} stream shards", shards(&of))),
+    ]
+}
+
+/// What could be instead, and what is paid for once.
+pub(super) fn besides(load: &Load, prices: &Prices) -> Vec<Part> {
+    let (of, tables) = (Derived::from(load), &prices.dynamodb);
+    let provisioned = of.units / (DAYS * DAY) / UTILIZATION * HOURS;
+    let audit = of.rows * load.row_bytes / READ_UNIT * tables.million_read_units / 1e6;
+    vec![
+        Part::new("rows, provisioned", provisioned * tables.write_unit_hour, "instead of on demand, 70 % used"),
+        Part::new("rows, reserved", provisioned * tables.reserved_write_unit_hour, "the same, reserved for a year"),
+        Part::new("a full audit", audit, "each time: every row read once, consistently"),
+    ]
+}
+
+fn balancer(of: &Derived, prices: &Prices) -> f64 {
+    let an_hour = of.reads / (DAYS * 24.0) * ANSWER_BYTES / GB;
+    an_hour / prices.load_balancer.capacity_unit_gb * prices.load_balancer.capacity_unit_hour * HOURS
+}
+
+fn processes(of: &Derived, prices: &Prices) -> f64 {
+    let cpus = of.rate / LIKES_PER_CPU;
+    cpus * HOURS * (prices.fargate.arm_cpu_hour + GB_PER_CPU * prices.fargate.arm_gb_hour)
+}
+
+fn kafka(load: &Load, prices: &Prices) -> f64 {
+    let a_day = load.likes_per_day * EVENT_BYTES / GB;
+    BROKERS * HOURS * prices.kafka.broker_hour
+        + a_day * DAYS * prices.kafka.ingress_gb
+        + a_day * RETENTION_DAYS * prices.kafka.storage_gb_month
+}
+
+fn shards(of: &Derived) -> f64 {
+    (of.rate * 2.0 / UNITS_PER_SHARD).ceil().max(1.0)
+}
+
+fn stream(of: &Derived, prices: &Prices) -> f64 {
+    shards(of) * READS_PER_SHARD * DAYS * DAY * prices.dynamodb.million_stream_reads / 1e6
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::Parser;
+
+    use super::*;
+    use crate::verbs::cost::prices::BUILT_IN;
+
+    #[derive(Parser)]
+    struct Line {
+        #[command(flatten)]
+        load: Load,
+    }
+
+    fn load(args: &[&str]) -> Load {
+        Line::try_parse_from(std::iter::once(&"cost").chain(args)).unwrap().load
+    }
+
+    fn part(load: &Load, what: &str) -> Part {
+        let prices = Prices::read(BUILT_IN).unwrap();
+        let all = monthly(load, &prices).into_iter().chain(besides(load, &prices));
+        all.into_iter().find(|part| part.what == what).unwrap()
+    }
+
+    fn is_within(load: &Load, what: &str, known: f64) -> bool {
+        let part = part(load, what);
+        part.least >= known * 0.85 && part.most <= known * 1.15
+    }
+
+    /// What was computed by hand for five billion likes a day and ten times as many reads, a year in.
+    #[test]
+    fn the_sums_are_those_that_were_computed_by_hand() {
+        let load = load(&["--likes-per-day", "5e9", "--months", "12"]);
+        for (what, known) in [
+            ("rows", 190_000.0),
+            ("load balancer", 8_000.0),
+            ("processes", 1_700.0),
+            ("kafka", 1_600.0),
+            ("cache", 800.0),
+            ("stream reads", 600.0),
+            ("rows, provisioned", 78_000.0),
+            ("rows, reserved", 35_000.0),
+            ("a full audit", 8_600.0),
+        ] {
+            assert!(is_within(&load, what, known), "{what}: {} and not {known}", part(&load, what).dollars());
+        }
+        let counts = part(&load, "counts");
+        assert_eq!((counts.least.round(), counts.most.round()), (23_750.0, 190_000.0));
+    }
+
+    /// By hand, the 100 bytes that are billed for each item besides its own were left out: 65,000 and 52,000.
+    #[test]
+    fn storage_is_what_was_computed_by_hand_and_the_bytes_that_are_billed_besides() {
+        let with = load(&["--likes-per-day", "5e9", "--months", "12"]);
+        let without = load(&["--likes-per-day", "5e9", "--months", "12", "--row-bytes", "43"]);
+        for (what, known) in [("storage", 65_000.0), ("recovery to a moment", 52_000.0)] {
+            assert!(is_within(&without, what, known), "{what}: {}", part(&without, what).dollars());
+            assert!(is_within(&with, what, known * 243.0 / 143.0), "{what}: {}", part(&with, what).dollars());
+        }
+    }
+
+    #[test]
+    fn nothing_costs_less_where_there_is_more() {
+        let sum =
+            |args: &[&str]| monthly(&load(args), &Prices::read(BUILT_IN).unwrap()).iter().map(|p| p.least).sum::<f64>();
+        assert!(sum(&["--likes-per-day", "1e6"]) < sum(&["--likes-per-day", "2e6"]));
+        assert!(sum(&["--months", "1"]) < sum(&["--months", "24"]));
+        assert!(sum(&["--likes-per-batch", "99"]) < sum(&["--likes-per-batch", "1"]));
+    }
+
+    #[test]
+    fn a_sum_is_grouped_and_a_range_has_both_ends() {
+        assert_eq!(dollars(1_234_567.4, 1_234_567.4), "1,234,567");
+        assert_eq!(dollars(999.0, 1_000.0), "999 to 1,000");
+    }
+}

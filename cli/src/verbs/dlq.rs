@@ -1,0 +1,171 @@
+//! `tally dlq`: records that could not be applied, and sending them again.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use anyhow::Context;
+use clap::{Args, Subcommand};
+use serde::Serialize;
+use tally_adapters::kafka;
+use tally_consumer::dlq::{self, Described, Replay, Replayed, Wanted};
+use tally_core::event::Rejection;
+use tally_core::time::UnixMillis;
+
+use crate::change::Writing;
+use crate::desk::{Desk, Where};
+use crate::said::{Answer, Form, Table, print};
+
+#[derive(Clone, Debug, Subcommand)]
+pub(crate) enum Verb {
+    /// Counts dead letters by reason, and lists some. Exits with 1 where there are any
+    List {
+        #[command(flatten)]
+        meant: Meant,
+
+        /// The most that are listed one by one
+        #[arg(long, default_value_t = 20, value_name = "COUNT")]
+        limit: usize,
+
+        #[command(flatten)]
+        of: Where,
+    },
+    /// Shows the dead letters of one record, by the partition and the offset that it had
+    Show {
+        /// The partition that the record was in
+        #[arg(long, value_name = "NUMBER")]
+        partition: u32,
+
+        /// The offset that it had there
+        #[arg(long, value_name = "NUMBER")]
+        offset: u64,
+
+        #[command(flatten)]
+        of: Where,
+    },
+    /// Sends dead letters that decode as events now to the topic again, as if they had just happened
+    ///
+    /// A replay of all continues where the last one stopped. One of a reason, or since a time, begins with the first letter that
+    /// is kept and writes nothing down: the next replay sends its letters once more.
+    Replay(Box<ReplayArgs>),
+}
+
+/// Which letters are meant.
+#[derive(Args, Clone, Debug)]
+pub(crate) struct Meant {
+    /// Those put aside for this reason
+    #[arg(long, value_name = "REASON", value_parser = reason)]
+    reason: Option<String>,
+
+    /// Those put aside at this time or later, in milliseconds since 1970
+    #[arg(long, value_name = "MILLIS")]
+    since: Option<u64>,
+}
+
+#[derive(Args, Clone, Debug)]
+pub(crate) struct ReplayArgs {
+    #[command(flatten)]
+    meant: Meant,
+
+    /// The most that are read
+    #[arg(long, default_value_t = 10_000, value_name = "COUNT")]
+    limit: usize,
+
+    /// Send what adds to a sum, too. A letter that is sent twice counts twice, and a replay that was killed may send some twice
+    #[arg(long)]
+    sums: bool,
+
+    #[command(flatten)]
+    writing: Writing,
+
+    #[command(flatten)]
+    of: Where,
+}
+
+fn reason(text: &str) -> Result<String, String> {
+    let known = Rejection::REASONS.contains(&text);
+    known.then(|| text.to_owned()).ok_or_else(|| format!("one of {}", Rejection::REASONS.join(", ")))
+}
+
+impl From<Meant> for Wanted {
+    fn from(Meant { reason, since }: Meant) -> Self {
+        Self { reason, since: since.map(UnixMillis), ..Self::default() }
+    }
+}
+
+#[derive(Debug, Serialize)]
+struct Letters {
+    letters: Vec<Described>,
+    reasons: BTreeMap<&'static str, u64>,
+    total: u64,
+}
+
+impl Answer for Letters {
+    fn table(&self) -> String {
+        let mut letters = Table::headed(["topic", "partition", "offset", "reason", "message"]);
+        for Described { topic, partition, offset, reason, message, .. } in &self.letters {
+            let or = |number: Option<u64>| number.map_or("-".to_owned(), |number| number.to_string());
+            let (partition, offset) = (or(partition.map(u64::from)), or(*offset));
+            letters.row([&topic.as_deref().unwrap_or("-"), &partition, &offset, reason, message]);
+        }
+        let mut reasons = Table::headed(["reason", "letters"]);
+        for (reason, count) in &self.reasons {
+            reasons.row([reason, count]);
+        }
+        format!("{letters}\n{reasons}\n{} in all", self.total)
+    }
+
+    fn found(&self) -> bool {
+        self.total > 0
+    }
+}
+
+impl Verb {
+    pub(crate) async fn run(self, form: Form) -> anyhow::Result<u8> {
+        match self {
+            Self::List { meant, limit, of } => list(of, &meant.into(), limit, form).await,
+            Self::Show { partition, offset, of } => {
+                let wanted = Wanted { from: Some((partition, offset)), ..Wanted::default() };
+                list(of, &wanted, usize::MAX, form).await
+            }
+            Self::Replay(args) => args.run(form).await,
+        }
+    }
+}
+
+async fn list(of: Where, wanted: &Wanted, limit: usize, form: Form) -> anyhow::Result<u8> {
+    let desk = Desk::open(of).await?;
+    let found = dlq::letters(&desk.reader(&desk.dead_letter_topic)?, wanted, limit).await?;
+    let total = found.reasons.values().sum();
+    print(&Letters { letters: found.first, reasons: found.reasons, total }, form)
+}
+
+impl ReplayArgs {
+    async fn run(self, form: Form) -> anyhow::Result<u8> {
+        let Self { meant, limit, sums, writing, of } = self;
+        let desk = Desk::open(of).await?;
+        let defined = desk.checkpoints.definitions().await.context("cannot read the counters")?;
+        let replay = |dry_run| {
+            anyhow::Ok(Replay {
+                reader: Arc::new(desk.reader(&desk.dead_letter_topic)?),
+                producer: Arc::new(kafka::Producer::new(desk.kafka()?).context("cannot set up a producer")?),
+                topic: desk.topic.clone(),
+                key: desk.key,
+                shards: desk.shards,
+                definitions: defined.said_in(&desk.topic),
+                wanted: meant.clone().into(),
+                sums,
+                dry_run,
+            })
+        };
+        let would = replay(true)?.run(limit).await?;
+        let plan = if would.sent > 0 { vec![said(&would, "would be sent")] } else { Vec::new() };
+        let changed =
+            writing.carry_out(&desk, "dlq replay", plan, async || Ok(said(&replay(false)?.run(limit).await?, "sent")));
+        print(&changed.await?, form)
+    }
+}
+
+fn said(done: &Replayed, what: &str) -> String {
+    let Replayed { sent, skipped, sums, foreign } = done;
+    format!("{sent} {what}, {skipped} are no events still, {sums} of sums left out, {foreign} of other topics")
+}

@@ -1,0 +1,216 @@
+//! `tally doctor`: whether the deployment is set up as it has to be, each point with what was found.
+
+use std::time::Duration;
+
+use anyhow::Context;
+use serde::Serialize;
+use tally_adapters::dynamodb::Examined;
+use tally_core::fault::Fault;
+use tally_core::ids::Ordinal;
+use tally_core::ports::{ChangeStream, Counts, Outcome, Segment};
+use tally_service::parse_duration;
+
+use crate::desk::{Desk, Where};
+use crate::said::{Answer, Table, ago};
+
+/// How far another clock may be ahead of this one.
+const AHEAD: Duration = Duration::from_secs(2);
+
+#[derive(clap::Args, Clone, Debug)]
+pub(crate) struct Args {
+    #[command(flatten)]
+    of: Where,
+
+    /// Write units a second at the peak: two for each like
+    #[arg(long, default_value_t = 40_000, value_name = "UNITS")]
+    peak_write_units: u64,
+
+    /// How far back tables may have to be restored: Kafka has to keep events as long
+    #[arg(long, default_value = "24h", value_parser = parse_duration, value_name = "SPAN")]
+    restore_within: Duration,
+
+    /// Read every counter, and not a page of them, for stream shards that were never numbered
+    #[arg(long)]
+    deep: bool,
+}
+
+/// What was found at a point.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+enum Verdict {
+    Good,
+    Bad,
+    /// The engine does not say.
+    Unknown,
+}
+
+#[derive(Debug, Serialize)]
+struct Point {
+    what: String,
+    verdict: Verdict,
+    detail: String,
+}
+
+#[derive(Debug, Default, Serialize)]
+#[serde(transparent)]
+pub(crate) struct Points(Vec<Point>);
+
+impl Points {
+    fn add(&mut self, what: impl Into<String>, verdict: Verdict, detail: impl Into<String>) {
+        self.0.push(Point { what: what.into(), verdict, detail: detail.into() });
+    }
+
+    /// A point that holds or does not, if the engine says.
+    fn asked(&mut self, what: impl Into<String>, holds: &Outcome<bool>, good: &str, bad: &str) {
+        match holds {
+            Ok(true) => self.add(what, Verdict::Good, good),
+            Ok(false) => self.add(what, Verdict::Bad, bad),
+            Err(fault) => self.add(what, Verdict::Unknown, fault.to_string()),
+        }
+    }
+}
+
+impl Answer for Points {
+    fn table(&self) -> String {
+        let mut table = Table::headed(["point", "verdict", "found"]);
+        for Point { what, verdict, detail } in &self.0 {
+            let verdict = match verdict {
+                Verdict::Good => "good",
+                Verdict::Bad => "BAD",
+                Verdict::Unknown => "not known",
+            };
+            table.row([what, &verdict, detail]);
+        }
+        table.to_string()
+    }
+
+    fn found(&self) -> bool {
+        self.0.iter().any(|point| point.verdict == Verdict::Bad)
+    }
+}
+
+impl Args {
+    pub(crate) async fn run(self) -> anyhow::Result<Points> {
+        let Self { of, peak_write_units, restore_within, deep } = self;
+        let desk = Desk::open(of).await?;
+        let mut points = Points::default();
+        points.add("tables", Verdict::Good, format!("{} have the right keys, stream and index", desk.name()));
+        let format = desk.checkpoints.format().await.context("cannot read the configuration")?;
+        let format = format.map_or("none".to_owned(), |format| format.to_string());
+        points.add("configuration", Verdict::Good, format!("{} shards a post, {format}", desk.shards));
+        for table in desk.connection.examine().await {
+            kept(&table, &desk, &mut points);
+        }
+        quotas(&desk, peak_write_units, &mut points).await;
+        clocks(&desk, &mut points).await?;
+        ordinals(&desk, deep, &mut points).await?;
+        retention(&desk, restore_within, &mut points).await?;
+        Ok(points)
+    }
+}
+
+fn kept(of: &Examined, desk: &Desk, points: &mut Points) {
+    let Examined { table, recovery, protected, expires, writable } = of;
+    points.asked(
+        format!("{table}: recovery"),
+        recovery,
+        "can be restored to a moment",
+        "point-in-time recovery is off",
+    );
+    points.asked(format!("{table}: protection"), protected, "protected from deletion", "deletion protection is off");
+    points.asked(format!("{table}: permission"), writable, "may be read and updated", "this process may not update it");
+    let has_to_expire = *table == desk.connection.tables().recounts;
+    if has_to_expire {
+        points.asked(format!("{table}: expiry"), expires, "old reports expire", "nothing expires: `ttl` is off");
+    } else {
+        let stays = expires.clone().map(|expires| !expires);
+        points.asked(
+            format!("{table}: expiry"),
+            &stays,
+            "nothing expires",
+            "items expire: rows and counts would vanish",
+        );
+    }
+}
+
+async fn quotas(desk: &Desk, peak: u64, points: &mut Points) {
+    match desk.connection.quotas().await {
+        Err(fault) => points.add("quotas", Verdict::Unknown, fault.to_string()),
+        Ok(quotas) => {
+            let verdict = if quotas.table >= peak && quotas.account >= peak { Verdict::Good } else { Verdict::Bad };
+            let detail =
+                format!("{} write units a table, {} in all, and the peak is {peak}", quotas.table, quotas.account);
+            points.add("quotas", verdict, detail);
+        }
+    }
+}
+
+/// What other processes wrote must not be ahead of this machine's clock.
+async fn clocks(desk: &Desk, points: &mut Points) -> anyhow::Result<()> {
+    let info = desk.stream.info().await.map_err(Fault::from).context("cannot look at the stream")?;
+    let known = desk.checkpoints.shards(&info.label).await.context("cannot read the checkpoints")?;
+    let now = desk.clock.now();
+    match known.iter().map(|state| state.checkpoint.at).max() {
+        None => points.add("clocks", Verdict::Unknown, "no change-streamer has written the time yet"),
+        Some(latest) if latest.since(now) > AHEAD => {
+            let detail = format!("a change-streamer's clock is {} ahead of this one", ago(latest.since(now)));
+            points.add("clocks", Verdict::Bad, detail);
+        }
+        Some(_) => points.add("clocks", Verdict::Good, "no change-streamer's clock is ahead of this one"),
+    }
+    Ok(())
+}
+
+/// Counters name stream shards by numbers that the registry has given: a restored registry would give them again, and what they
+/// count would be taken for counted.
+async fn ordinals(desk: &Desk, deep: bool, points: &mut Points) -> anyhow::Result<()> {
+    let info = desk.stream.info().await.map_err(Fault::from).context("cannot look at the stream")?;
+    let Some(registry) = desk.checkpoints.registry(&info.label).await.context("cannot read the registry")? else {
+        points.add("stream shards", Verdict::Unknown, "no change-streamer has numbered one yet");
+        return Ok(());
+    };
+    let (mut read, mut after, mut greatest) = (0_usize, None, None::<Ordinal>);
+    loop {
+        let page =
+            desk.counts.scan(Segment { index: 0, of: 1 }, after.as_ref()).await.context("cannot read counters")?;
+        read += page.items.len();
+        let counters = page.items.iter().filter_map(|(_, counter)| counter.as_ref().ok());
+        greatest = counters.filter_map(tally_core::counter::Counter::greatest_ordinal).max().max(greatest);
+        after = page.next.filter(|_| deep);
+        if after.is_none() {
+            break;
+        }
+    }
+    let (verdict, detail) = match greatest.filter(|greatest| *greatest >= registry.next) {
+        None => (Verdict::Good, format!("{read} counters know none that is yet to be numbered")),
+        Some(greatest) => {
+            let next = registry.next;
+            let older = "it is older than the counts";
+            (
+                Verdict::Bad,
+                format!("a counter knows stream shard {greatest}, and the registry gives {next} next: {older}"),
+            )
+        }
+    };
+    points.add("stream shards", verdict, detail);
+    Ok(())
+}
+
+/// Kafka has to keep what is to be read again after a restore.
+async fn retention(desk: &Desk, within: Duration, points: &mut Points) -> anyhow::Result<()> {
+    if !desk.has_kafka() {
+        points.add("retention", Verdict::Unknown, "say --brokers to have it looked at");
+        return Ok(());
+    }
+    match tally_adapters::kafka::retention(desk.kafka()?, &desk.topic).await {
+        Err(fault) => points.add("retention", Verdict::Unknown, fault.to_string()),
+        Ok(None) => points.add("retention", Verdict::Good, format!("`{}` is kept for ever", desk.topic)),
+        Ok(Some(kept)) => {
+            let verdict = if kept >= within { Verdict::Good } else { Verdict::Bad };
+            let detail =
+                format!("`{}` is kept for {}, and a restore may go back {}", desk.topic, ago(kept), ago(within));
+            points.add("retention", verdict, detail);
+        }
+    }
+    Ok(())
+}

@@ -1,0 +1,149 @@
+//! `tally fence`: how far each Kafka partition is written, and moving it by hand.
+
+use clap::Subcommand;
+use serde::Serialize;
+use tally_consumer::{Reset, ResetTo, Standing, SumsAnew};
+use tally_core::time::UnixMillis;
+
+use crate::change::Writing;
+use crate::desk::{Desk, Where};
+use crate::said::{Answer, Form, Table, print};
+
+#[derive(Clone, Debug, Subcommand)]
+pub(crate) enum Verb {
+    /// Lists each partition's fence and log, and what a consumer would do. Exits with 1 where one is halted
+    List(Box<List>),
+    /// Moves fences. From then on every count is served as inexact until an audit has finished
+    Reset(Box<ResetArgs>),
+}
+
+#[derive(clap::Args, Clone, Debug)]
+pub(crate) struct List {
+    #[command(flatten)]
+    of: Where,
+}
+
+#[derive(clap::Args, Clone, Debug)]
+pub(crate) struct ResetArgs {
+    /// The partition, with all its lanes
+    #[arg(long, value_name = "NUMBER", required_unless_present = "all", conflicts_with = "all")]
+    partition: Option<u32>,
+
+    /// Every partition of the topic
+    #[arg(long)]
+    all: bool,
+
+    /// Where reading continues: `start` (the log's, or the fence where that is further; with `--back` the log's), `end` or an offset
+    #[arg(long, value_name = "WHERE", required_unless_present = "to_time", conflicts_with = "to_time")]
+    to: Option<ResetTo>,
+
+    /// Reading continues with the first record that was written at this time or later, in milliseconds since 1970
+    #[arg(long, value_name = "MILLIS")]
+    to_time: Option<u64>,
+
+    /// The fence may be moved to before where it is: what lies between is applied again, and no sum counts it twice
+    #[arg(long)]
+    back: bool,
+
+    /// Where offsets begin anew: whether what adds to sums and is in the log by now is left out or counted
+    #[arg(long, value_name = "WHAT")]
+    sums: Option<SumsAnew>,
+
+    #[command(flatten)]
+    writing: Writing,
+
+    #[command(flatten)]
+    of: Where,
+}
+
+/// One lane of a partition.
+#[derive(Debug, Serialize)]
+struct Lane {
+    partition: u32,
+    lane: usize,
+    offset: Option<u64>,
+    cfg: Option<u64>,
+    log_start: u64,
+    log_end: u64,
+    topic_id: String,
+    state: String,
+}
+
+#[derive(Debug, Serialize)]
+struct Lanes {
+    lanes: Vec<Lane>,
+    halted: usize,
+}
+
+impl Answer for Lanes {
+    fn table(&self) -> String {
+        let mut table =
+            Table::headed(["partition", "lane", "fence", "cfg", "log start", "log end", "topic id", "state"]);
+        let or = |number: Option<u64>| number.map_or("-".to_owned(), |number| number.to_string());
+        for Lane { partition, lane, offset, cfg, log_start, log_end, topic_id, state } in &self.lanes {
+            table.row([partition, lane, &or(*offset), &or(*cfg), log_start, log_end, topic_id, state]);
+        }
+        table.to_string()
+    }
+
+    fn found(&self) -> bool {
+        self.halted > 0
+    }
+}
+
+fn lanes_of(of: &Standing) -> Vec<Lane> {
+    let alarm = of.alarm().map(|alarm| format!("{}: {alarm}", alarm.name()));
+    let lane = |lane, offset: Option<u64>, cfg, state| Lane {
+        partition: of.partition.index,
+        lane,
+        offset,
+        cfg,
+        log_start: of.log.start.0,
+        log_end: of.log.end.0,
+        topic_id: of.log.topic.to_string(),
+        state,
+    };
+    if of.lanes.is_empty() {
+        return vec![lane(0, None, None, "not read yet".to_owned())];
+    }
+    let state =
+        |offset: u64| alarm.clone().unwrap_or_else(|| format!("{} behind", of.log.end.0.saturating_sub(offset)));
+    let each = of
+        .lanes
+        .iter()
+        .map(|fence| lane(fence.lane.index(), Some(fence.offset.0), Some(fence.cfg), state(fence.offset.0)));
+    each.collect()
+}
+
+impl Verb {
+    pub(crate) async fn run(self, form: Form) -> anyhow::Result<u8> {
+        match self {
+            Self::List(list) => {
+                let standing = Desk::open(list.of).await?.fences()?.standing().await?;
+                let halted = standing.iter().filter(|partition| partition.alarm().is_some()).count();
+                let lanes = standing.iter().flat_map(lanes_of).collect();
+                print(&Lanes { lanes, halted }, form)
+            }
+            Self::Reset(args) => args.run(form).await,
+        }
+    }
+}
+
+impl ResetArgs {
+    async fn run(self, form: Form) -> anyhow::Result<u8> {
+        let Self { partition, all: _, to, to_time, back, sums, writing, of } = self;
+        let desk = Desk::open(of).await?;
+        let fences = desk.fences()?;
+        let to = to.unwrap_or(ResetTo::Time(UnixMillis(to_time.unwrap_or_default())));
+        let reset = Reset { partition, to, back, sums, dry_run: !writing.yes };
+        let moves = fences.plan(&reset).await?;
+        let plan = moves.iter().map(ToString::to_string).collect();
+        let changed = writing.carry_out(&desk, "fence reset", plan, async || {
+            for planned in &moves {
+                fences.carry_out(planned, desk.clock.now()).await?;
+            }
+            Ok(format!("{} partitions moved; counts are inexact until an audit has gone through", moves.len()))
+        });
+        print(&changed.await?, form)
+    }
+}

@@ -1,0 +1,67 @@
+//! `tally ledger`: what operators have changed by hand.
+
+use anyhow::Context;
+use serde::Serialize;
+use tally_core::ports::{Operation, Operations};
+
+use crate::desk::{Desk, Where};
+use crate::said::{Answer, Table, ago};
+
+#[derive(clap::Args, Clone, Debug)]
+pub(crate) struct Args {
+    #[command(flatten)]
+    of: Where,
+
+    /// The most lines
+    #[arg(long, default_value_t = 20, value_name = "COUNT")]
+    limit: u32,
+}
+
+/// A line of the ledger.
+#[derive(Debug, Serialize)]
+struct Line {
+    at: u64,
+    operator: String,
+    reason: String,
+    command: String,
+    plan: String,
+    /// Absent where the process that began it has not said how it ended.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    outcome: Option<String>,
+    #[serde(skip)]
+    ago: String,
+}
+
+/// The latest lines.
+#[derive(Debug, Serialize)]
+#[serde(transparent)]
+pub(crate) struct Lines(Vec<Line>);
+
+impl Args {
+    pub(crate) async fn run(self) -> anyhow::Result<Lines> {
+        let desk = Desk::open(self.of).await?;
+        let lines = desk.recounts.operations(self.limit).await.context("cannot read the ledger")?;
+        let now = desk.clock.now();
+        let line = |line: Operation| Line {
+            at: line.at.0,
+            operator: line.by,
+            reason: line.why,
+            command: line.command,
+            plan: line.plan,
+            outcome: line.ended,
+            ago: ago(now.since(line.at)),
+        };
+        Ok(Lines(lines.into_iter().map(line).collect()))
+    }
+}
+
+impl Answer for Lines {
+    fn table(&self) -> String {
+        let mut table = Table::headed(["ago", "operator", "command", "reason", "plan", "outcome"]);
+        for Line { ago, operator, command, reason, plan, outcome, .. } in &self.0 {
+            let outcome = outcome.as_deref().unwrap_or("not said: it is under way, or its process died");
+            table.row([ago, operator, command, reason, plan, &outcome]);
+        }
+        table.to_string()
+    }
+}

@@ -1,0 +1,146 @@
+//! Changes: shown and not made without `--yes`, made with it, and on the ledger.
+
+use std::io::Write;
+
+use tally_core::ports::{FencedRows, Operations, RecountQueue, TopicReader};
+
+use crate::stage::{Said, Stage, partition};
+
+const YES: [&str; 3] = ["--yes", "--why", "a test"];
+
+struct File(std::path::PathBuf);
+
+impl File {
+    fn of(name: &str, text: &str) -> Self {
+        let path = std::env::temp_dir().join(format!("tally-cli-{}-{name}", std::process::id()));
+        std::fs::File::create(&path).unwrap().write_all(text.as_bytes()).unwrap();
+        Self(path)
+    }
+
+    fn name(&self) -> &str {
+        self.0.to_str().unwrap()
+    }
+}
+
+impl Drop for File {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_file(&self.0);
+    }
+}
+
+const COUNTERS: &str = "[[counters]]\nname = \"views\"\nkind = \"sum\"\nadd = \"view\"\n";
+
+async fn made(stage: &Stage, line: &[&str]) -> Said {
+    stage.tally(&[line, &YES].concat()).await
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn without_yes_nothing_is_changed_and_with_it_a_reason_is_needed() {
+    let stage = Stage::set().await;
+    stage.put_aside(5).await;
+    stage.say("likes", 0, b"{}", &[], std::time::Duration::ZERO).await;
+    let file = File::of("dry.toml", COUNTERS);
+    let before = stage.everything().await;
+    let lines: [&[&str]; 5] = [
+        &["fence", "reset", "--partition", "0", "--to", "end"],
+        &["dlq", "replay"],
+        &["post", "recount", "p"],
+        &["audit", "start"],
+        &["counters", "apply", file.name()],
+    ];
+    for line in lines {
+        let said = stage.tally(line).await;
+        assert_eq!(said.code, Some(0), "{line:?}: {said:?}");
+        assert!(said.out.contains("nothing was changed: say --yes and --why"), "{line:?}: {said:?}");
+        let json = stage.tally(&[line, &["-o", "json"]].concat()).await.json();
+        assert_eq!(
+            (&json["dry_run"], json["plan"].as_array().map(Vec::len)),
+            (&true.into(), Some(1)),
+            "{line:?}: {json}"
+        );
+        let hasty = stage.tally(&[line, &["--yes"]].concat()).await;
+        assert_eq!(hasty.code, Some(2), "{line:?}: {hasty:?}");
+    }
+    assert_eq!(stage.everything().await, before);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_change_is_on_the_ledger_with_who_and_why_and_what_it_came_to() {
+    let stage = Stage::set().await;
+    let said = made(&stage, &["audit", "start"]).await;
+    assert_eq!(said.code, Some(0), "{said:?}");
+    assert!(stage.recounts.audit_queued().await.unwrap().is_some());
+    let line = stage.recounts.operations(9).await.unwrap().remove(0);
+    assert_eq!((line.by.as_str(), line.why.as_str(), line.command.as_str()), ("anna", "a test", "audit start"));
+    assert_eq!(line.ended.as_deref(), Some("queued: see tally audit watch"));
+    let shown = stage.tally(&["ledger"]).await;
+    assert!(shown.out.contains("audit start") && shown.out.contains("anna"), "{shown:?}");
+    let watched = stage.tally(&["audit", "watch", "--once"]).await;
+    assert!(watched.out.contains("an audit is queued"), "{watched:?}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_change_that_fails_is_on_the_ledger_too() {
+    let stage = Stage::set().await;
+    stage.say("likes", 0, b"{}", &[], std::time::Duration::ZERO).await;
+    let refused = tally_emulator::Rule::new(tally_emulator::Fault::InternalError { applied: Some(false) });
+    stage.emulator.set_faults(vec![refused.on("TransactWriteItems")]);
+    let said = made(&stage, &["fence", "reset", "--partition", "0", "--to", "end"]).await;
+    assert_eq!(said.code, Some(69), "{said:?}");
+    let line = stage.recounts.operations(9).await.unwrap().remove(0);
+    assert!(line.ended.as_deref().is_some_and(|ended| ended.starts_with("failed: cannot move the fence")), "{line:?}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn fences_are_moved_in_all_partitions_and_counts_are_inexact_from_then_on() {
+    let stage = Stage::set().await;
+    for index in [0, 1, 1] {
+        stage.say("likes", index, b"{}", &[], std::time::Duration::ZERO).await;
+    }
+    let said = made(&stage, &["fence", "reset", "--all", "--to", "end"]).await;
+    assert_eq!(said.code, Some(0), "{said:?}");
+    for (index, end) in [(0, 1), (1, 2)] {
+        let fence = stage.likes.fence(&partition(index)).await.unwrap().unwrap();
+        assert_eq!((fence.offset.0, fence.cfg), (end, 1), "partition {index}");
+    }
+    assert_eq!(stage.checkpoints.gaps().await.unwrap().len(), 2);
+    let gaps = stage.tally(&["stream", "gaps"]).await;
+    assert_eq!(gaps.code, Some(1), "{gaps:?}");
+    let listed = stage.tally(&["fence", "list", "-o", "json"]).await.json();
+    assert_eq!((&listed["halted"], &listed["lanes"][1]["state"]), (&0.into(), &"0 behind".into()), "{listed}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn letters_are_listed_shown_and_replayed_by_reason() {
+    let stage = Stage::set().await;
+    for offset in [5, 6] {
+        stage.put_aside(offset).await;
+    }
+    let listed = stage.tally(&["dlq", "list"]).await;
+    assert_eq!(listed.code, Some(1), "{listed:?}");
+    assert!(listed.out.contains("2 in all"), "{listed:?}");
+    let shown = stage.tally(&["dlq", "show", "--partition", "1", "--offset", "6", "-o", "json"]).await.json();
+    assert_eq!((&shown["total"], &shown["letters"][0]["offset"]), (&1.into(), &6.into()), "{shown}");
+    let other = stage.tally(&["dlq", "replay", "--reason", "not_json"]).await;
+    assert!(other.out.contains("nothing to do"), "{other:?}");
+    let unknown = stage.tally(&["dlq", "replay", "--reason", "tuesday"]).await;
+    assert_eq!(unknown.code, Some(2), "{unknown:?}");
+    let said = made(&stage, &["dlq", "replay", "--reason", "refused_by_store"]).await;
+    assert_eq!(said.code, Some(0), "{said:?}");
+    let logs = stage.reader("likes").logs().await.unwrap();
+    assert_eq!(logs.iter().map(|(_, log)| log.end.0).sum::<u64>(), 2);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn counters_are_defined_once() {
+    let stage = Stage::set().await;
+    let file = File::of("counters.toml", COUNTERS);
+    let said = made(&stage, &["counters", "apply", file.name()]).await;
+    assert_eq!(said.code, Some(0), "{said:?}");
+    assert!(stage.checkpoints.definitions().await.unwrap().named("views").is_some());
+    let listed = stage.tally(&["counters", "list"]).await;
+    assert!(listed.out.contains("views  sum   view"), "{listed:?}");
+    let again = made(&stage, &["counters", "apply", file.name()]).await;
+    assert!(again.out.contains("nothing to do"), "{again:?}");
+    assert_eq!(stage.recounts.operations(9).await.unwrap().len(), 1);
+}

@@ -1,0 +1,12 @@
+//! The operators' command as a process of its own, over the emulator on a loopback port and librdkafka's in-process cluster.
+
+#[cfg(test)]
+mod changes;
+#[cfg(test)]
+mod posts;
+#[cfg(test)]
+mod refused;
+#[cfg(test)]
+mod stage;
+#[cfg(test)]
+mod status;

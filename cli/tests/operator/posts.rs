@@ -1,0 +1,92 @@
+//! `tally post`.
+
+use aws_sdk_dynamodb::types::AttributeValue;
+use tally_core::audit::{AuditRun, Cause, Drift, RunRecord, RunScope, Summary};
+use tally_core::lineage::Loss;
+use tally_core::ports::{QueueReason, RecountQueue, Runs};
+
+use crate::stage::{Said, Stage, number, text};
+
+async fn explained(stage: &Stage, id: &str) -> (Said, Vec<String>) {
+    let said = stage.tally(&["post", "show", id, "--explain", "-o", "json"]).await;
+    let likes = said.json()["counters"][0].clone();
+    assert_eq!(likes["counter"], "likes");
+    let why = likes["why"].as_array().unwrap().iter().map(|why| why["reason"].as_str().unwrap().to_owned());
+    (said, why.collect())
+}
+
+async fn counter(stage: &Stage, id: &str, likes: i64, shards: &[(&str, i64)]) {
+    let mut item = vec![("post_id", text(id)), ("likes", number(likes)), ("version", number(3))];
+    item.extend(shards.iter().map(|(name, rows)| (*name, number(*rows))));
+    stage.put("like_counts", &item).await;
+}
+
+async fn suspect(stage: &Stage, id: &str) {
+    let yes = AttributeValue::Bool(true);
+    let item = [("post_id", text(id)), ("likes", number(2)), ("s1", number(2)), ("x1", number(1)), ("sus1", yes)];
+    stage.put("like_counts", &item).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_right_number_needs_no_explanation() {
+    let stage = Stage::set().await;
+    counter(&stage, "p", 5, &[("s0", 2), ("s3", 3)]).await;
+    for id in ["p", "never liked"] {
+        let (said, why) = explained(&stage, id).await;
+        assert_eq!((said.code, why), (Some(0), vec![]), "{said:?}");
+    }
+    let said = stage.tally(&["post", "show", "p"]).await;
+    assert!(said.out.contains("likes    5      yes"), "{said:?}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn each_of_the_reasons_is_said() {
+    let stage = Stage::set().await;
+    counter(&stage, "negative", -1, &[("s0", -3), ("s1", 2)]).await;
+    suspect(&stage, "suspect").await;
+    suspect(&stage, "quarantined").await;
+    let row = [("pk", text("quarantined#1")), ("user_id", text("u")), ("n", text("many"))];
+    stage.put("likes", &row).await;
+    counter(&stage, "withheld", 5_000, &[("s2", 5_000)]).await;
+    let drift = Drift { key: "withheld#2".to_owned(), before: 5_000, after: 2, cause: Cause::Drift };
+    let run = RunRecord {
+        run: AuditRun::beginning(stage.clock.now(), 1),
+        began: stage.clock.now(),
+        ended: Some(stage.clock.now()),
+        scope: RunScope::Audit,
+        dry_run: false,
+        audit: None,
+        summary: Summary { withheld: 1, examples: vec![drift], ..Summary::default() },
+    };
+    stage.recounts.put_run(&run).await.unwrap();
+    for id in ["negative", "suspect", "quarantined", "withheld"] {
+        let (said, why) = explained(&stage, id).await;
+        let kind = if id == "quarantined" { "quarantine" } else { id };
+        assert_eq!((said.code, why), (Some(1), vec![kind.to_owned()]), "{said:?}");
+        let table = stage.tally(&["post", "show", id, "--explain"]).await;
+        assert!(table.out.contains(&format!("likes: {kind}: ")), "{table:?}");
+    }
+    stage.checkpoints.open_gap(&Loss::Trimmed("shardId-7".into()), stage.clock.now()).await.unwrap();
+    let (said, why) = explained(&stage, "never liked").await;
+    assert_eq!((said.code, why), (Some(1), vec!["gap".to_owned()]), "{said:?}");
+    let unexplained = stage.tally(&["post", "show", "never liked"]).await;
+    assert!(unexplained.out.contains("likes is not exact: --explain says why"), "{unexplained:?}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_recount_is_queued_for_each_row_key_and_shown_with_the_post() {
+    let stage = Stage::set().await;
+    counter(&stage, "p", 5, &[("s0", 2), ("s3", 3)]).await;
+    let said = stage.tally(&["post", "recount", "p", "--yes", "--why", "a complaint"]).await;
+    assert_eq!(said.code, Some(0), "{said:?}");
+    let queued = stage.recounts.queued(None).await.unwrap().items;
+    assert_eq!(queued.iter().map(|queued| queued.key.to_string()).collect::<Vec<_>>(), ["p#0", "p#1", "p#2", "p#3"]);
+    assert!(queued.iter().all(|queued| queued.reason == QueueReason::Asked));
+    let shown = stage.tally(&["post", "show", "p"]).await;
+    assert!(shown.out.contains("p#0 (asked)"), "{shown:?}");
+    let unknown = stage.tally(&["post", "recount", "p", "--counter", "views"]).await;
+    assert_eq!(
+        (unknown.code, unknown.err.as_str()),
+        (Some(2), "tally: there is no counter views: see tally counters list\n")
+    );
+}

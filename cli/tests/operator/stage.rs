@@ -1,0 +1,242 @@
+//! What the tests run on: a deployment that is well, the means to make it unwell, and the command with its answer.
+
+use std::collections::BTreeMap;
+use std::process::{Command, Stdio};
+use std::sync::Arc;
+use std::time::Duration;
+
+use aws_sdk_dynamodb::config::{BehaviorVersion, Credentials, Region};
+use aws_sdk_dynamodb::types::AttributeValue;
+use rdkafka::config::ClientConfig;
+use rdkafka::mocking::MockCluster;
+use rdkafka::producer::{DefaultProducerContext, FutureProducer, FutureRecord};
+use tally_adapters::dynamodb::{self, Connection, Settings, ensure_tables};
+use tally_adapters::kafka;
+use tally_core::fence::{Fence, Offset, Partition};
+use tally_core::ids::ShardCount;
+use tally_core::ports::{ChangeStream, Checkpoints, DeploymentConfig, FencedRows, TopicReader};
+use tally_core::time::UnixMillis;
+use tally_emulator::{Config, Emulator};
+use tally_service::{Clock, Host, Stage as Step};
+use tokio::net::TcpListener;
+
+pub(crate) const PARTITIONS: u32 = 2;
+/// A deployment of few shards, so that what is said of a post is short.
+const SHARDS: u64 = 4;
+
+/// What a run of the command came to.
+#[derive(Debug)]
+pub(crate) struct Said {
+    pub(crate) code: Option<i32>,
+    pub(crate) out: String,
+    pub(crate) err: String,
+}
+
+impl Said {
+    /// The answer, of a command that was told `-o json`.
+    pub(crate) fn json(&self) -> serde_json::Value {
+        serde_json::from_str(&self.out).unwrap_or_else(|error| panic!("{error}: {self:?}"))
+    }
+}
+
+pub(crate) struct Stage {
+    cluster: MockCluster<'static, DefaultProducerContext>,
+    pub(crate) emulator: Emulator,
+    pub(crate) connection: Connection,
+    pub(crate) endpoint: String,
+    pub(crate) checkpoints: Arc<dyn Checkpoints>,
+    pub(crate) recounts: dynamodb::Recounts,
+    pub(crate) likes: dynamodb::Likes,
+    producer: FutureProducer,
+    pub(crate) clock: Clock,
+    _server: Host,
+}
+
+impl Stage {
+    /// A deployment that has just been created: nothing has been said yet, and every reader is up to date.
+    pub(crate) async fn set() -> Self {
+        Self::under(Config { shards: 2, ..Config::default() }).await
+    }
+
+    pub(crate) async fn under(config: Config) -> Self {
+        let cluster = MockCluster::new(1).unwrap();
+        cluster.create_topic("likes", i32::try_from(PARTITIONS).unwrap(), 1).unwrap();
+        cluster.create_topic("likes.dlq", 1, 1).unwrap();
+        let emulator = Emulator::new(config);
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let endpoint = format!("http://{}", listener.local_addr().unwrap());
+        let host = Host::new("stage");
+        let served = emulator.clone();
+        host.worker(Step::Support, "emulator", move |stop: tally_service::Stop| async move {
+            served.serve(listener, async move { stop.requested().await }).await?;
+            Ok(())
+        });
+        let connection = Connection::in_process(&Settings::local(""), emulator.http_client(), host.clock().now());
+        ensure_tables(&connection).await.unwrap();
+        let producer = ClientConfig::new().set("bootstrap.servers", cluster.bootstrap_servers()).create().unwrap();
+        let shards = ShardCount::new(SHARDS).unwrap();
+        let checkpoints = dynamodb::Checkpoints::new(&connection);
+        checkpoints.config(Some(shards)).await.unwrap();
+        let stage = Self {
+            checkpoints: Arc::new(checkpoints),
+            recounts: dynamodb::Recounts::new(&connection),
+            likes: dynamodb::Likes::new(&connection, shards),
+            clock: host.clock(),
+            cluster,
+            emulator,
+            connection,
+            endpoint,
+            producer,
+            _server: host,
+        };
+        for (partition, log) in stage.reader("likes").logs().await.unwrap() {
+            stage.likes.create_fence(&partition, &Fence::new(log.end, 0, log.topic)).await.unwrap();
+        }
+        stage.follow(stage.clock.now()).await;
+        stage
+    }
+
+    /// Numbers every shard of the stream, all of it applied up to `at`.
+    async fn follow(&self, at: UnixMillis) {
+        let stream = dynamodb::Streams::new(&self.connection);
+        let label = stream.info().await.unwrap().label;
+        for shard in stream.shards(&label).await.unwrap() {
+            self.checkpoints.number(&label, &shard.id, shard.parent.as_ref(), at).await.unwrap();
+            self.checkpoints.refresh(&label, &shard.id, at).await.unwrap();
+        }
+    }
+
+    /// Has one more stream shard, which was last read so long ago.
+    pub(crate) async fn unread_for(&self, span: Duration) {
+        let label = dynamodb::Streams::new(&self.connection).info().await.unwrap().label;
+        let at = UnixMillis(self.clock.now().0 - u64::try_from(span.as_millis()).unwrap());
+        self.checkpoints.number(&label, &"shardId-late".into(), None, at).await.unwrap();
+    }
+
+    pub(crate) fn brokers(&self) -> String {
+        self.cluster.bootstrap_servers()
+    }
+
+    pub(crate) fn reader(&self, topic: &str) -> kafka::TopicReader {
+        kafka::TopicReader::new(&kafka::Settings::plaintext(&self.brokers()), "tally-dlq-replay", topic).unwrap()
+    }
+
+    /// Writes a record as of so long ago.
+    pub(crate) async fn say(&self, topic: &str, partition: i32, value: &[u8], headers: &[(&str, &str)], age: Duration) {
+        let at = self.clock.now().0 - u64::try_from(age.as_millis()).unwrap();
+        let mut owned = rdkafka::message::OwnedHeaders::new();
+        for (key, value) in headers {
+            owned = owned.insert(rdkafka::message::Header { key, value: Some(*value) });
+        }
+        let record = FutureRecord::to(topic).key("p").payload(value).partition(partition).headers(owned);
+        let record = record.timestamp(i64::try_from(at).unwrap());
+        self.producer.send(record, Duration::from_secs(30)).await.unwrap();
+    }
+
+    /// A dead letter of the record at `offset`, which would be an event now.
+    pub(crate) async fn put_aside(&self, offset: u64) {
+        let offset = offset.to_string();
+        let headers = [
+            ("__connect.errors.topic", "likes"),
+            ("__connect.errors.partition", "1"),
+            ("__connect.errors.offset", &offset),
+            ("__connect.errors.class.name", "refused_by_store"),
+            ("__connect.errors.exception.message", "too busy"),
+        ];
+        let event = br#"{"post_id":"p","user_id":"u","action":"like"}"#;
+        self.say("likes.dlq", 0, event, &headers, Duration::ZERO).await;
+    }
+
+    /// A client of any table.
+    pub(crate) fn client(&self) -> aws_sdk_dynamodb::Client {
+        let config = aws_sdk_dynamodb::Config::builder()
+            .behavior_version(BehaviorVersion::latest())
+            .region(Region::new("us-east-1"))
+            .endpoint_url(&self.endpoint)
+            .credentials_provider(Credentials::new("local", "local", None, None, "local"))
+            .http_client(self.emulator.http_client());
+        aws_sdk_dynamodb::Client::from_conf(config.build())
+    }
+
+    /// Puts an item as no service would.
+    pub(crate) async fn put(&self, table: &str, attributes: &[(&str, AttributeValue)]) {
+        let put = self.client().put_item().table_name(table);
+        let put = attributes.iter().fold(put, |put, (name, value)| put.item(*name, value.clone()));
+        put.send().await.unwrap();
+    }
+
+    /// All that is stored, in the tables and in Kafka: to be compared with itself.
+    pub(crate) async fn everything(&self) -> BTreeMap<String, Vec<String>> {
+        let mut all = BTreeMap::new();
+        for table in ["likes", "like_counts", "checkpoints", "recounts"] {
+            let found = self.client().scan().table_name(table).consistent_read(true).send().await.unwrap();
+            let item = |item: &std::collections::HashMap<String, AttributeValue>| {
+                format!("{:?}", item.iter().collect::<BTreeMap<_, _>>())
+            };
+            let mut items: Vec<String> = found.items().iter().map(item).collect();
+            items.sort();
+            all.insert(table.to_owned(), items);
+        }
+        for topic in ["likes", "likes.dlq"] {
+            let reader = self.reader(topic);
+            let mut logs = Vec::new();
+            for (partition, log) in reader.logs().await.unwrap() {
+                logs.push(format!("{partition} {log:?} {:?}", reader.bookmark(&partition).await.unwrap()));
+            }
+            all.insert(topic.to_owned() + " in kafka", logs);
+        }
+        all
+    }
+
+    /// The command with this deployment's settings in its environment, and none of the test's own.
+    pub(crate) fn command(&self, args: &[&str]) -> Command {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_tally"));
+        let settings = std::env::vars_os().map(|(name, _)| name);
+        let ours = |name: &std::ffi::OsString| {
+            let name = name.to_string_lossy();
+            name.starts_with("TALLY_") || name.starts_with("AWS_")
+        };
+        settings.filter(ours).for_each(|name| _ = command.env_remove(name));
+        command
+            .args(args)
+            .env("TALLY_BROKERS", self.brokers())
+            .env("TALLY_OPERATOR", "anna")
+            .env("AWS_ENDPOINT_URL", &self.endpoint)
+            .env("AWS_REGION", "us-east-1")
+            .env("AWS_ACCESS_KEY_ID", "local")
+            .env("AWS_SECRET_ACCESS_KEY", "local")
+            .env("AWS_EC2_METADATA_DISABLED", "true")
+            .stdin(Stdio::null());
+        command
+    }
+
+    /// Runs the command to its end.
+    pub(crate) async fn tally(&self, args: &[&str]) -> Said {
+        run(self.command(args)).await
+    }
+}
+
+pub(crate) async fn run(mut command: Command) -> Said {
+    let done = tokio::task::spawn_blocking(move || command.output().unwrap()).await.unwrap();
+    let text = |bytes| String::from_utf8(bytes).unwrap();
+    Said { code: done.status.code(), out: text(done.stdout), err: text(done.stderr) }
+}
+
+pub(crate) fn partition(index: u32) -> Partition {
+    Partition { topic: "likes".into(), index }
+}
+
+/// Moves the fence of a partition, as an operator who edits items would.
+pub(crate) async fn set_fence(stage: &Stage, index: u32, offset: u64, topic: &str) {
+    let seen = stage.likes.lanes(&partition(index)).await.unwrap().unwrap();
+    let to = seen.reset(&tally_core::fence::TopicId(topic.into()), seen.terms(), |_| Offset(offset));
+    assert!(stage.likes.replace_fences(&partition(index), &seen, &to).await.unwrap());
+}
+
+pub(crate) fn text(text: &str) -> AttributeValue {
+    AttributeValue::S(text.to_owned())
+}
+
+pub(crate) fn number(number: i64) -> AttributeValue {
+    AttributeValue::N(number.to_string())
+}
