@@ -4,7 +4,7 @@ use clap::{Parser, Subcommand};
 
 use crate::health::Health;
 use crate::said::Form;
-use crate::verbs::{audit, cost, counters, dlq, doctor, fence, generate, ledger, post, status, stream};
+use crate::verbs::{audit, cost, counters, dlq, doctor, fence, generate, ledger, pause, post, status, stream};
 
 /// Looks after a deployment of Tally
 ///
@@ -46,6 +46,13 @@ pub(crate) enum Command {
     /// Audits: every row held against its count
     #[command(subcommand)]
     Audit(audit::Verb),
+    /// Has consumers stand still: from then on no row changes, however late a request lands
+    ///
+    /// Each fence counts in another topic from then on, with its configuration one higher, so that nothing fits it that was made
+    /// ready before. Consumers look again every 30 s. Counts follow the rows that are there.
+    Pause(Box<pause::Args>),
+    /// Lets consumers go on where they were: within 30 s
+    Resume(Box<pause::Args>),
     /// What operators have changed by hand, newest first
     Ledger(ledger::Args),
     /// What a deployment costs a month, from a price list

@@ -8,6 +8,7 @@ pub(crate) mod doctor;
 pub(crate) mod fence;
 pub(crate) mod generate;
 pub(crate) mod ledger;
+pub(crate) mod pause;
 pub(crate) mod post;
 pub(crate) mod status;
 pub(crate) mod stream;
@@ -15,6 +16,7 @@ pub(crate) mod stream;
 use std::process::ExitCode;
 
 use anyhow::Context;
+use tally_consumer::Going;
 
 use crate::args::{Args, Command};
 use crate::ended;
@@ -58,6 +60,8 @@ async fn answer(command: Command, form: Form) -> anyhow::Result<u8> {
         Command::Stream(verb) => verb.run(form).await,
         Command::Counters(verb) => verb.run(form).await,
         Command::Audit(verb) => verb.run(form).await,
+        Command::Pause(args) => print(&args.run(Going::Paused).await?, form),
+        Command::Resume(args) => print(&args.run(Going::Resumed).await?, form),
         Command::Ledger(args) => print(&args.run().await?, form),
         Command::Health(_) | Command::Generate(_) | Command::Cost(_) => unreachable!("they need no runtime"),
     }

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use anyhow::{Context, bail};
 use tally_core::definitions::Definitions;
-use tally_core::fence::{self, Alarm, Fence, Log, Offset, Partition, Terms, unfit};
+use tally_core::fence::{self, Alarm, Fence, Log, Offset, Partition, Terms, TopicId, unfit};
 use tally_core::ids::{CounterKind, Lane};
 use tally_core::lineage::Loss;
 use tally_core::ports::{Checkpoints, FencedRows, TopicReader};
@@ -13,6 +13,10 @@ use tally_service::UnixMillis;
 
 use crate::args::{ResetTo, SumsAnew};
 use crate::print;
+
+/// How often a partition's fences are read again whose consumer moves them at the same time. Each try costs a transaction of
+/// the consumer's to lose against.
+const TRIES: usize = 200;
 
 /// A move that an operator asks for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -184,6 +188,70 @@ impl Fences {
     }
 }
 
+/// What an operator wants of consumers.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Going {
+    /// No consumer writes.
+    Paused,
+    /// They go on where they were.
+    Resumed,
+}
+
+impl Going {
+    /// The topic that fences are to count in; `None` where they do already.
+    fn topic(self, now: &TopicId) -> Option<TopicId> {
+        match (self, now.resumed()) {
+            (Self::Paused, None) => Some(now.paused()),
+            (Self::Resumed, Some(topic)) => Some(topic),
+            _ => None,
+        }
+    }
+}
+
+impl Fences {
+    /// The partitions that are not as they are to be: with a fence, and paused or not.
+    ///
+    /// # Errors
+    /// The fences cannot be read, or a partition has none yet.
+    pub async fn to_switch(&self, going: Going) -> anyhow::Result<Vec<Partition>> {
+        let mut partitions = Vec::new();
+        for Standing { partition, lanes, .. } in self.standing().await? {
+            let Some(fence) = lanes.first() else { bail!("{partition} has no fence yet: a consumer creates it") };
+            if going.topic(&fence.topic).is_some() {
+                partitions.push(partition);
+            }
+        }
+        Ok(partitions)
+    }
+
+    /// Pauses a partition, or resumes it: in one transaction all its lanes count in another topic, `cfg` is one higher, and no
+    /// offset moves. A request that was made ready before fits none of them, however late it lands. Safe to repeat: a partition
+    /// that is as it is to be stays.
+    ///
+    /// # Errors
+    /// The store takes no write, or a consumer moves the fences each time.
+    pub async fn switch(&self, partition: &Partition, going: Going) -> anyhow::Result<()> {
+        for _ in 0..TRIES {
+            let seen = self.rows.lanes(partition).await;
+            let seen = match seen {
+                Err(fault) if fault.is_retryable() => continue,
+                seen => seen.context("cannot read the fences")?,
+            };
+            let seen = seen.with_context(|| format!("{partition} has no fence yet: a consumer creates it"))?;
+            let Some(topic) = going.topic(seen.topic()) else { return Ok(()) };
+            let to = seen.reset(&topic, seen.terms(), |fence| fence.offset);
+            match self.rows.replace_fences(partition, &seen, &to).await {
+                Ok(true) => return Ok(()),
+                // Read again: it was moved, or it is not known whether this was carried out.
+                Ok(false) => {}
+                Err(fault) if fault.is_retryable() => {}
+                Err(fault) => return Err(fault).context("cannot move the fence"),
+            }
+        }
+        bail!("the fences of {partition} were moved {TRIES} times meanwhile: try again")
+    }
+}
+
 fn report(partition: &Partition, seen: &fence::Fences, to: &fence::Fences) -> anyhow::Result<()> {
     let (from, to) = (seen.least().offset, to.least().offset);
     print::line(&format!("{partition}: moved from {from} to {to}; counts are inexact until an audit has gone through"))
@@ -194,6 +262,9 @@ fn report(partition: &Partition, seen: &fence::Fences, to: &fence::Fences) -> an
 /// generation where offsets begin anew.
 fn moved(reset: Reset, seen: &fence::Fences, log: &Log, defined: &Definitions) -> anyhow::Result<fence::Fences> {
     let Reset { to, back, sums, .. } = reset;
+    if seen.topic().resumed().is_some() {
+        bail!("it is paused: resume it first");
+    }
     let (least, furthest, terms) = (seen.least().offset, seen.furthest(), seen.terms());
     let anew = *seen.topic() != log.topic || furthest > log.end;
     let asked = target(to, log)?;

@@ -70,7 +70,7 @@ table! {
     LANES: Gauge Count "tally_consumer_lanes" [PARTITION],
         "Lanes a partition held here has: chains of transactions side by side.";
     ALARMS: Counter Count "tally_consumer_alarms_total"
-        [Label::of("alarm", &["topic_replaced", "log_truncated", "beyond_log", "cell_ahead", "refused"])],
+        [Label::of("alarm", &["paused", "topic_replaced", "log_truncated", "beyond_log", "cell_ahead", "refused"])],
         "Partitions that came to stand still, by alarm.";
     KAFKA_ERRORS: Counter Count "tally_consumer_kafka_errors_total" [CLASS],
         "Errors reported by the Kafka client, by class.";

@@ -48,6 +48,22 @@ impl fmt::Display for Partition {
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct TopicId(pub Box<str>);
 
+impl TopicId {
+    /// What a fence of a paused partition counts in: no id and no name of a topic has a slash.
+    const PAUSED: &'static str = "paused/";
+
+    /// The same while an operator has paused its partition: no advance that was made ready before fits it, and no log has it.
+    #[must_use]
+    pub fn paused(&self) -> Self {
+        Self(format!("{}{self}", Self::PAUSED).into())
+    }
+
+    /// The topic of a paused partition; `None` where it is not paused.
+    pub fn resumed(&self) -> Option<Self> {
+        self.0.strip_prefix(Self::PAUSED).map(|topic| Self(topic.into()))
+    }
+}
+
 impl fmt::Display for TopicId {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&self.0)
@@ -140,6 +156,9 @@ pub enum Load {
 /// Why a partition stands still until an operator has looked.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Error)]
 pub enum Alarm {
+    /// An operator has paused the partition.
+    #[error("an operator has paused it: `tally resume consumer` lets it go on")]
+    Paused,
     /// The topic was deleted and created again: its offsets count other events now.
     #[error("the topic is {found}, but the fence counts in {expected}: was it re-created")]
     TopicReplaced { expected: TopicId, found: TopicId },
@@ -164,6 +183,7 @@ impl Alarm {
     /// The alarm's name, as a metric label.
     pub fn name(&self) -> &'static str {
         match self {
+            Self::Paused => "paused",
             Self::TopicReplaced { .. } => "topic_replaced",
             Self::LogTruncated { .. } => "log_truncated",
             Self::BeyondLog { .. } => "beyond_log",
@@ -184,7 +204,9 @@ pub fn load(stored: Option<Fences>, log: &Log) -> Load {
 
 /// What is wrong with a partition whose lanes are between `least` and `furthest`, if `log` is what there is to read.
 pub fn unfit(topic: &TopicId, least: Offset, furthest: Offset, log: &Log) -> Option<Alarm> {
-    if *topic != log.topic {
+    if topic.resumed().is_some() {
+        Some(Alarm::Paused)
+    } else if *topic != log.topic {
         Some(Alarm::TopicReplaced { expected: topic.clone(), found: log.topic.clone() })
     } else if least < log.start {
         Some(Alarm::LogTruncated { fence: least, start: log.start })
@@ -355,6 +377,16 @@ mod tests {
         assert_eq!(alarm(&log("t2", 5, 9), 7), "topic_replaced");
         assert_eq!(alarm(&log("t1", 5, 9), 4), "log_truncated");
         assert_eq!(alarm(&log("t1", 5, 9), 10), "beyond_log");
+    }
+
+    #[test]
+    fn a_paused_fence_admits_no_advance_halts_and_is_what_it_was_once_it_is_resumed() {
+        let paused = Fence { topic: fence(7).topic.paused(), ..fence(7) };
+        assert!(!Advance { from: fence(7), to: Offset(8) }.admitted_by(Some(&paused)));
+        assert_eq!(load(Some(paused.clone().into()), &log("t1", 5, 9)), Load::Halt(Alarm::Paused));
+        assert_eq!(load(Some(paused.clone().into()), &log("paused/t1", 5, 9)), Load::Halt(Alarm::Paused));
+        assert_eq!(paused.topic.resumed(), Some(fence(7).topic));
+        assert_eq!(fence(7).topic.resumed(), None);
     }
 
     #[test]

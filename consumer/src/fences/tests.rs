@@ -181,3 +181,18 @@ fn a_line_says_what_a_consumer_would_do() {
     assert!(described(4, Some(&fence(1)), &log).contains("log_truncated"));
     assert!(described(4, None, &log).ends_with("not read yet"));
 }
+
+#[tokio::test]
+async fn a_paused_fence_is_not_reset_and_is_what_it_was_once_it_is_resumed() {
+    let World { fences, .. } = world().await;
+    let topic = fences.reader.logs().await.unwrap().remove(0).1.topic;
+    fences.rows.create_fence(&partition(), &Fence::new(Offset(3), 2, topic.clone())).await.unwrap();
+    for _ in 0..2 {
+        fences.switch(&partition(), Going::Paused).await.unwrap();
+    }
+    let refused = fences.reset(reset(0, ResetTo::End), NOW).await.unwrap_err();
+    assert!(format!("{refused:#}").ends_with("it is paused: resume it first"), "{refused:#}");
+    assert_eq!(fences.standing().await.unwrap()[0].alarm(), Some(Alarm::Paused));
+    fences.switch(&partition(), Going::Resumed).await.unwrap();
+    assert_eq!(fences.rows.fence(&partition()).await.unwrap(), Some(Fence::new(Offset(3), 4, topic)));
+}

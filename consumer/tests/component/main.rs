@@ -9,6 +9,7 @@ mod homes;
 mod lanes;
 mod letters;
 mod log;
+mod pausing;
 mod store;
 
 use common::{World, stop};

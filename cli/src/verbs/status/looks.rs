@@ -7,6 +7,7 @@ use anyhow::Context;
 use tally_consumer::{Standing, dlq};
 use tally_core::audit::{RunRecord, RunScope};
 use tally_core::fault::Fault;
+use tally_core::fence::Alarm;
 use tally_core::lineage::Lineage;
 use tally_core::ports::{ChangeStream, QueueReason, RecountQueue, Runs, StreamFault, TopicReader};
 use tally_core::time::UnixMillis;
@@ -30,6 +31,10 @@ pub(super) async fn rows(desk: &Desk, late: Duration, status: &mut Status) -> an
     let reader = desk.reader(&desk.topic)?;
     let (mut behind, mut longest) = (0, Duration::ZERO);
     for partition in &standing {
+        if let Some(Alarm::Paused) = partition.alarm() {
+            status.wrong("paused", format!("{}: tally resume consumer", partition.partition), None);
+            continue;
+        }
         if let Some(alarm) = partition.alarm() {
             let detail = format!("{}: {}: {alarm}", partition.partition, alarm.name());
             status.wrong("partition halted", detail, Some("ops/runbooks/TallyPartitionHalted.md"));
