@@ -12,7 +12,7 @@ use tally_service::{Exit, Host, Invalid, Listen, Program};
 
 use crate::args::Args;
 use crate::config::{Config, Job, RecountConfig, Rules, Scope};
-use crate::erase::erase;
+use crate::erase::erase_and_report;
 use crate::metrics;
 use crate::recounter::Recounter;
 use crate::routes::{Desk, routes};
@@ -120,7 +120,7 @@ async fn run(of: Recounter, job: Job) -> anyhow::Result<Exit> {
         }
         Job::Erase(config) => {
             let producer = of.store.ports.producer.clone();
-            erase(&of.store, &config, producer.as_deref()).await
+            erase_and_report(&of.store, &config, producer.as_deref()).await
         }
     }
 }

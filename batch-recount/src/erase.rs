@@ -10,14 +10,16 @@ use futures_util::stream::{self, StreamExt, TryStreamExt};
 use serde_json::json;
 use tally_core::definitions::{Definition, Direction};
 use tally_core::event::{Said, encode};
-use tally_core::ids::{CounterId, PostId, RowKey, UserId};
+use tally_core::ids::{CounterId, PostId, RowKey, ShardCount, UserId};
 use tally_core::ports::log::Outgoing;
 use tally_core::ports::{Producer, Segment};
-use tally_service::Exit;
+use tally_service::{Chance, Clock, Exit, Stop};
 
-use crate::config::{EraseConfig, Subject};
+use crate::app::Ports;
+use crate::config::{EraseConfig, Rules, Subject};
 use crate::counters::{defined, sets};
 use crate::metrics;
+use crate::recounter::Recounter;
 use crate::store::Store;
 
 /// Events under way at once.
@@ -27,13 +29,13 @@ const SEGMENTS: u32 = 8;
 
 /// What an erasure came to.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Erased {
+pub struct Erased {
     /// Members found in sets that they can be taken out of.
-    pub(crate) found: u64,
+    pub found: u64,
     /// Events that Kafka has acknowledged.
-    pub(crate) produced: u64,
+    pub produced: u64,
     /// By name: members found in sets that no action takes one out of.
-    pub(crate) left: BTreeMap<String, u64>,
+    pub left: BTreeMap<String, u64>,
 }
 
 /// A member to be taken out of a set.
@@ -51,25 +53,47 @@ struct Erasing<'a> {
     producer: Option<&'a dyn Producer>,
 }
 
+/// Erases, in a deployment of so many shards. Where `ports` has no producer, it counts what would be erased, and erases
+/// nothing. Safe to repeat: taking a member out again changes nothing.
+///
+/// # Errors
+/// A counter that cannot be erased from, or a fault that waiting does not mend.
+pub async fn erase(
+    ports: Ports,
+    shards: ShardCount,
+    config: &EraseConfig,
+    clock: Clock,
+    (chance, stop): (Chance, Stop),
+) -> anyhow::Result<Erased> {
+    let producer = ports.producer.clone();
+    let rules = Rules { read_units: config.read_units, ..Rules::default() };
+    let recounter = Recounter::new(ports, shards, rules, (clock, chance), stop);
+    erased(&recounter.store, config, producer.as_deref()).await
+}
+
 /// Erases, and reports. `producer` is `None` for a dry run. Not clean where members were found that no action takes out.
-pub(crate) async fn erase(
+pub(crate) async fn erase_and_report(
     store: &Store,
     config: &EraseConfig,
     producer: Option<&dyn Producer>,
 ) -> anyhow::Result<Exit> {
-    let are_users = matches!(config.subject, Subject::User(_));
-    let sets = sets(&defined(store).await?, &config.counters, are_users)?.into_iter().map(Arc::new).collect();
-    let erasing = Erasing { store, config, sets, producer };
-    let erased = match &config.subject {
-        Subject::Post(post) => erasing.of_post(post).await?,
-        Subject::User(user) => erasing.of_user(user).await?,
-    };
+    let erased = erased(store, config, producer).await?;
     for (counter, members) in &erased.left {
         tracing::error!(counter, members, "cannot be erased from: no action takes a member out of it");
     }
     let exit = if erased.left.is_empty() { Exit::CLEAN } else { Exit::FAILED };
     print(&erased, producer.is_none(), store);
     Ok(exit)
+}
+
+async fn erased(store: &Store, config: &EraseConfig, producer: Option<&dyn Producer>) -> anyhow::Result<Erased> {
+    let are_users = matches!(config.subject, Subject::User(_));
+    let sets = sets(&defined(store).await?, &config.counters, are_users)?.into_iter().map(Arc::new).collect();
+    let erasing = Erasing { store, config, sets, producer };
+    match &config.subject {
+        Subject::Post(post) => erasing.of_post(post).await,
+        Subject::User(user) => erasing.of_user(user).await,
+    }
 }
 
 impl Erasing<'_> {

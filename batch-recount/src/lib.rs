@@ -32,4 +32,5 @@ mod windows;
 pub use app::{App, Ports};
 pub use args::Args;
 pub use config::{Config, EraseConfig, Job, RecountConfig, Rules, Scope, Since, Subject};
+pub use erase::{Erased, erase};
 pub use metrics::CATALOGUE;

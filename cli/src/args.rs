@@ -4,7 +4,9 @@ use clap::{Parser, Subcommand};
 
 use crate::health::Health;
 use crate::said::Form;
-use crate::verbs::{audit, cost, counters, dlq, doctor, fence, generate, ledger, pause, post, status, stream};
+use crate::verbs::{
+    audit, cost, counters, dlq, doctor, erase, fence, generate, import, ledger, pause, post, status, stream,
+};
 
 /// Looks after a deployment of Tally
 ///
@@ -31,6 +33,9 @@ pub(crate) enum Command {
     /// A post: its numbers, why one is not exact, and how to have it recounted
     #[command(subcommand)]
     Post(post::Verb),
+    /// A user: taking one out of every set
+    #[command(subcommand)]
+    User(erase::UserVerb),
     /// Fences: how far each Kafka partition is written, and how to move them
     #[command(subcommand)]
     Fence(fence::Verb),
@@ -46,6 +51,7 @@ pub(crate) enum Command {
     /// Audits: every row held against its count
     #[command(subcommand)]
     Audit(audit::Verb),
+    Import(Box<import::Args>),
     /// Has consumers stand still: from then on no row changes, however late a request lands
     ///
     /// Each fence counts in another topic from then on, with its configuration one higher, so that nothing fits it that was made

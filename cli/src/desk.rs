@@ -11,7 +11,7 @@ use tally_core::event::KeyScheme;
 use tally_core::fault::Fault;
 use tally_core::ids::ShardCount;
 use tally_core::ports::{Checkpoints, DeploymentConfig, FencedRows};
-use tally_service::{Chance, Clock, Host, StoreArgs};
+use tally_service::{Chance, Clock, Host, Stop, StoreArgs};
 
 use crate::ended::Usage;
 
@@ -54,6 +54,8 @@ pub(crate) struct Desk {
     pub(crate) key: KeyScheme,
     pub(crate) clock: Clock,
     pub(crate) chance: Chance,
+    /// Never requested: what is interrupted ends as in a crash, and every write is safe to repeat.
+    pub(crate) stop: Stop,
 }
 
 impl Desk {
@@ -96,6 +98,7 @@ impl Desk {
             key: of.key,
             clock: host.clock(),
             chance: host.chance().clone(),
+            stop: host.stop(),
         })
     }
 

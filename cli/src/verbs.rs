@@ -5,8 +5,10 @@ pub(crate) mod cost;
 pub(crate) mod counters;
 pub(crate) mod dlq;
 pub(crate) mod doctor;
+pub(crate) mod erase;
 pub(crate) mod fence;
 pub(crate) mod generate;
+pub(crate) mod import;
 pub(crate) mod ledger;
 pub(crate) mod pause;
 pub(crate) mod post;
@@ -55,6 +57,8 @@ async fn answer(command: Command, form: Form) -> anyhow::Result<u8> {
         Command::Status(args) => print(&args.run().await?, form),
         Command::Doctor(args) => print(&args.run().await?, form),
         Command::Post(verb) => verb.run(form).await,
+        Command::User(verb) => verb.run(form).await,
+        Command::Import(args) => args.run(form).await,
         Command::Fence(verb) => verb.run(form).await,
         Command::Dlq(verb) => verb.run(form).await,
         Command::Stream(verb) => verb.run(form).await,

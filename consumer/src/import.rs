@@ -11,10 +11,13 @@ mod place;
 mod rejected;
 mod window;
 
+use std::collections::BTreeMap;
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::{Context, ensure};
+use serde::Serialize;
 use tally_core::event::KeyScheme;
 use tally_core::ids::ShardCount;
 use tally_core::ports::{Producer, TopicReader};
@@ -35,14 +38,28 @@ const NOTE_EVERY: Duration = Duration::from_secs(1);
 const SAY_EVERY: Duration = Duration::from_secs(5);
 
 /// Sends the lines of one file.
-pub(crate) struct Import {
-    pub(crate) reader: Arc<dyn TopicReader>,
-    pub(crate) producer: Arc<dyn Producer>,
-    pub(crate) topic: String,
-    pub(crate) key: KeyScheme,
-    pub(crate) shards: ShardCount,
-    pub(crate) host: Host,
-    pub(crate) settings: ImportSettings,
+pub struct Import {
+    pub reader: Arc<dyn TopicReader>,
+    pub producer: Arc<dyn Producer>,
+    pub topic: String,
+    pub key: KeyScheme,
+    pub shards: ShardCount,
+    pub host: Host,
+    pub settings: ImportSettings,
+}
+
+/// What an import came to, what earlier ones of the same file did included.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct Imported {
+    pub lines: u64,
+    /// Events that Kafka has acknowledged; in a dry run those that would be sent.
+    pub sent: u64,
+    pub blank: u64,
+    /// Lines that are no events, by reason.
+    pub rejected: BTreeMap<String, u64>,
+    /// Where these lines are.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub rejected_in: Option<PathBuf>,
 }
 
 /// An import under way.
@@ -59,27 +76,36 @@ struct Run {
 }
 
 impl Import {
-    /// Imports what the place does not say is imported. Safe to repeat: what was sent and not noted is sent again.
-    ///
-    /// # Errors
-    /// A file that cannot be read, a topic that cannot be written, and more rejected lines than are allowed.
+    /// The same, prints what it came to, and gives the exit code.
     pub(crate) async fn run(self, stop: Stop) -> anyhow::Result<Exit> {
-        let (mut run, lines) = self.open(&stop).await?;
-        let rate = if run.settings.dry_run { None } else { Some(run.settings.rate) };
-        let mut paced = Paced::new(lines, rate, run.patience.clock());
-        let end = run.send_all(&mut paced, &stop).await;
-        run.note()?;
-        run.summary()?;
+        let dry_run = self.settings.dry_run;
+        let (imported, end) = self.carry_out(&stop).await?;
+        summary(&imported, dry_run)?;
         match end {
-            Ok(()) if run.place.rejected() == 0 => Ok(Exit::CLEAN),
+            Ok(()) if imported.rejected.is_empty() => Ok(Exit::CLEAN),
             Err(error) if !error.is::<Stopped>() => Err(error),
             end => {
                 if end.is_err() {
-                    print::line(&format!("stopped before line {}", run.place.lines + 1))?;
+                    print::line(&format!("stopped before line {}", imported.lines + 1))?;
                 }
                 Ok(Exit::FAILED)
             }
         }
+    }
+
+    /// Imports what the place does not say is imported; what it came to, and how it ended. Safe to repeat: what was sent and not
+    /// noted is sent again.
+    ///
+    /// # Errors
+    /// A file or a topic that cannot be read; where it ended early, a topic that cannot be written, more rejected lines than are
+    /// allowed, or a stop.
+    pub async fn carry_out(self, stop: &Stop) -> anyhow::Result<(Imported, anyhow::Result<()>)> {
+        let (mut run, lines) = self.open(stop).await?;
+        let rate = if run.settings.dry_run { None } else { Some(run.settings.rate) };
+        let mut paced = Paced::new(lines, rate, run.patience.clock());
+        let end = run.send_all(&mut paced, stop).await;
+        run.note()?;
+        Ok((run.imported(), end))
     }
 
     async fn open(self, stop: &Stop) -> anyhow::Result<(Run, Lines)> {
@@ -192,17 +218,24 @@ impl Run {
         self.place.save().context("cannot write down how far the import is")
     }
 
-    fn summary(&self) -> anyhow::Result<()> {
+    fn imported(&self) -> Imported {
         let Place { lines, sent, blank, .. } = self.place;
-        let did = if self.settings.dry_run { "would send" } else { "sent" };
-        print::line(&format!("lines\t{lines}\n{did}\t{sent}\nblank\t{blank}\nrejected\t{}", self.place.rejected()))?;
-        self.place.reasons().try_for_each(|(reason, count)| print::line(&format!("  {reason}\t{count}")))?;
-        match self.rejected.path() {
-            Some(path) if self.place.rejected() > 0 => {
-                print::line(&format!("rejected lines are in\t{}", path.display()))
-            }
-            _ => Ok(()),
-        }
+        let rejected: BTreeMap<String, u64> =
+            self.place.reasons().map(|(reason, count)| (reason.to_owned(), count)).collect();
+        let path = self.rejected.path().filter(|_| !rejected.is_empty());
+        Imported { lines, sent, blank, rejected_in: path.map(Into::into), rejected }
+    }
+}
+
+fn summary(imported: &Imported, dry_run: bool) -> anyhow::Result<()> {
+    let Imported { lines, sent, blank, rejected, rejected_in } = imported;
+    let did = if dry_run { "would send" } else { "sent" };
+    let count: u64 = rejected.values().sum();
+    print::line(&format!("lines\t{lines}\n{did}\t{sent}\nblank\t{blank}\nrejected\t{count}"))?;
+    rejected.iter().try_for_each(|(reason, count)| print::line(&format!("  {reason}\t{count}")))?;
+    match rejected_in {
+        Some(path) => print::line(&format!("rejected lines are in\t{}", path.display())),
+        None => Ok(()),
     }
 }
 

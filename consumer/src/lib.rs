@@ -21,4 +21,4 @@ pub use app::{App, OpenTopic, Ports, REPLAY_GROUP};
 pub use args::{Args, Command, ResetTo, SumsAnew};
 pub use config::{Config, Mode, ReadSettings, group_of};
 pub use fences::{Fences, Going, Move, Reset, Standing};
-pub use import::{Format, ImportArgs, ImportSettings, Source};
+pub use import::{Format, Import, ImportArgs, ImportSettings, Imported, Source};

@@ -6,6 +6,7 @@ mod seen;
 
 use clap::Subcommand;
 use serde::Serialize;
+use tally_batch_recount::Subject;
 use tally_core::ids::PostId;
 
 use self::reasons::Reason;
@@ -13,11 +14,21 @@ use self::recount::Recount;
 use self::seen::Figures;
 use crate::desk::{Desk, Where};
 use crate::said::{Answer, Form, Table, ago, print};
+use crate::verbs::erase::What;
 
 #[derive(Clone, Debug, Subcommand)]
 pub(crate) enum Verb {
     /// Shows each counter of a post. Exits with 1 where one is not exact
     Show(Box<Show>),
+    /// Takes every like out of a post, and the members out of its other sets. Exits with 1 where members are left that no action takes out
+    Erase {
+        /// The post
+        #[arg(value_name = "ID")]
+        id: PostId,
+
+        #[command(flatten)]
+        what: Box<What>,
+    },
     /// Queues the counters of a post for an exact recount: the recount that watches runs it
     Recount(Box<Recount>),
 }
@@ -97,6 +108,7 @@ impl Verb {
     pub(crate) async fn run(self, form: Form) -> anyhow::Result<u8> {
         match self {
             Self::Show(show) => print(&show.run().await?, form),
+            Self::Erase { id, what } => what.erase(Subject::Post(id), "post erase", form).await,
             Self::Recount(recount) => print(&recount.run().await?, form),
         }
     }

@@ -4,7 +4,7 @@ use std::io::Write;
 
 use tally_core::ports::{FencedRows, Operations, RecountQueue, TopicReader};
 
-use crate::stage::{Said, Stage, partition};
+use crate::stage::{Said, Stage, number, partition, text};
 
 const YES: [&str; 3] = ["--yes", "--why", "a test"];
 
@@ -28,6 +28,7 @@ impl Drop for File {
     }
 }
 
+const EVENTS: &str = "{\"post_id\":\"p\",\"user_id\":\"u\",\"action\":\"like\"}\n{\"post_id\":\"p\",\"user_id\":\"v\",\"action\":\"like\"}\n";
 const COUNTERS: &str = "[[counters]]\nname = \"views\"\nkind = \"sum\"\nadd = \"view\"\n";
 
 async fn made(stage: &Stage, line: &[&str]) -> Said {
@@ -40,8 +41,14 @@ async fn without_yes_nothing_is_changed_and_with_it_a_reason_is_needed() {
     stage.put_aside(5).await;
     stage.say("likes", 0, b"{}", &[], std::time::Duration::ZERO).await;
     let file = File::of("dry.toml", COUNTERS);
+    let like = [("pk", text("p#2")), ("user_id", text("u")), ("post_id", text("p")), ("liked_at", number(5))];
+    stage.put("likes", &like).await;
+    let events = File::of("dry.ndjson", EVENTS);
     let before = stage.everything().await;
-    let lines: [&[&str]; 6] = [
+    let lines: [&[&str]; 9] = [
+        &["post", "erase", "p"],
+        &["user", "erase", "u"],
+        &["import", events.name()],
         &["fence", "reset", "--partition", "0", "--to", "end"],
         &["dlq", "replay"],
         &["post", "recount", "p"],
@@ -161,4 +168,42 @@ async fn consumers_are_paused_in_every_partition_and_go_on_where_they_were() {
     let after = stage.likes.fence(&partition(1)).await.unwrap().unwrap();
     assert_eq!((after.cfg, after.offset, after.topic), (before.cfg + 2, before.offset, before.topic));
     assert_eq!(stage.tally(&["status"]).await.code, Some(0));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_is_erased_is_produced_and_no_row_is_touched() {
+    let stage = Stage::set().await;
+    for (pk, user) in [("p#2", "u"), ("p#1", "v"), ("q#2", "u")] {
+        let post = pk.split('#').next().unwrap();
+        let like = [("pk", text(pk)), ("user_id", text(user)), ("post_id", text(post)), ("liked_at", number(5))];
+        stage.put("likes", &like).await;
+    }
+    let rows = stage.everything().await["likes"].clone();
+    let said = made(&stage, &["user", "erase", "u"]).await;
+    assert_eq!(said.code, Some(0), "{said:?}");
+    assert!(said.out.contains("take 2 members out of the sets of the user u"), "{said:?}");
+    assert!(said.out.contains("2 events produced"), "{said:?}");
+    let said = made(&stage, &["post", "erase", "p"]).await;
+    assert!(said.code == Some(0) && said.out.contains("2 events produced"), "{said:?}");
+    let logs = stage.reader("likes").logs().await.unwrap();
+    assert_eq!(logs.iter().map(|(_, log)| log.end.0).sum::<u64>(), 4);
+    assert_eq!(stage.everything().await["likes"], rows);
+    let none = made(&stage, &["user", "erase", "stranger"]).await;
+    assert!(none.out.contains("nothing to do"), "{none:?}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_file_is_imported_once_and_what_is_no_event_is_said() {
+    let stage = Stage::set().await;
+    let file = File::of("likes.ndjson", &format!("{EVENTS}nonsense\n"));
+    for sent in [2, 2] {
+        let said = made(&stage, &["import", file.name()]).await;
+        assert_eq!(said.code, Some(1), "{said:?}");
+        assert!(said.out.contains("2 events sent of 3 lines, 1 are no events (1 not_json), kept in "), "{said:?}");
+        let logs = stage.reader("likes").logs().await.unwrap();
+        assert_eq!(logs.iter().map(|(_, log)| log.end.0).sum::<u64>(), sent);
+    }
+    for ending in ["progress", "rejected"] {
+        std::fs::remove_file(format!("{}.{ending}", file.name())).unwrap();
+    }
 }
