@@ -5,7 +5,7 @@ use clap::{Parser, Subcommand};
 use crate::health::Health;
 use crate::said::Form;
 use crate::verbs::{
-    audit, cost, counters, dlq, doctor, erase, fence, generate, import, ledger, pause, post, status, stream,
+    audit, cost, counters, dlq, doctor, erase, fence, generate, import, ledger, pause, post, restore, status, stream,
 };
 
 /// Looks after a deployment of Tally
@@ -59,6 +59,9 @@ pub(crate) enum Command {
     Pause(Box<pause::Args>),
     /// Lets consumers go on where they were: within 30 s
     Resume(Box<pause::Args>),
+    /// Restoring the tables to a moment: what it takes, and whether it was done right
+    #[command(subcommand)]
+    Restore(restore::Verb),
     /// What operators have changed by hand, newest first
     Ledger(ledger::Args),
     /// What a deployment costs a month, from a price list

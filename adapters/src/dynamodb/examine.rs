@@ -114,27 +114,29 @@ impl Connection {
         Ok(matches!(status, Some(TimeToLiveStatus::Enabled | TimeToLiveStatus::Enabling)))
     }
 
-    /// An update under a condition that no item meets: it is refused by its condition where updating is allowed.
+    /// A write under a condition that no item meets: it is refused by its condition where writing is allowed. Of rows an operator
+    /// puts markers alone, and updates none.
     async fn may_write(&self, table: &str, keys: &[&str]) -> Outcome<bool> {
         let mut say = Aliases::default();
-        let (first, at) = (say.name(keys[0]), say.name("at"));
-        let one = say.number(1);
-        let (names, values) = say.finish();
+        let first = say.name(keys[0]);
+        let never = format!("attribute_exists({first}) AND attribute_not_exists({first})");
         let mut key: Item = item([]);
         key.extend(keys.iter().map(|name| ((*name).to_owned(), text("\u{1}nothing is ever here"))));
-        let update = self
-            .client
-            .update_item()
-            .table_name(table)
-            .set_key(Some(key))
-            .update_expression(format!("SET {at}={one}"))
-            .condition_expression(format!("attribute_exists({first}) AND attribute_not_exists({first})"))
-            .set_expression_attribute_names(names)
-            .set_expression_attribute_values(values);
-        match unless_refused(table, update.send().await) {
-            Ok(None) => Ok(true),
-            Ok(Some(_)) => {
-                Err(Fault::Fatal(format!("table {table}: an update was taken although its condition cannot hold")))
+        let refused = if *table == self.tables.likes {
+            let (names, _) = say.finish();
+            let put = self.client.put_item().table_name(table).set_item(Some(key)).condition_expression(never);
+            unless_refused(table, put.set_expression_attribute_names(names).send().await).map(|put| put.is_none())
+        } else {
+            let set = format!("SET {}={}", say.name("at"), say.number(1));
+            let (names, values) = say.finish();
+            let update = self.client.update_item().table_name(table).set_key(Some(key)).update_expression(set);
+            let update = update.condition_expression(never).set_expression_attribute_names(names);
+            unless_refused(table, update.set_expression_attribute_values(values).send().await).map(|put| put.is_none())
+        };
+        match refused {
+            Ok(true) => Ok(true),
+            Ok(false) => {
+                Err(Fault::Fatal(format!("table {table}: a write was taken although its condition cannot hold")))
             }
             Err(Fault::Fatal(said)) if said.contains("AccessDenied") => Ok(false),
             Err(fault) => Err(fault),

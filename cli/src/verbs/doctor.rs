@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use anyhow::Context;
 use serde::Serialize;
-use tally_adapters::dynamodb::Examined;
+use tally_adapters::dynamodb::{self, Examined};
 use tally_core::fault::Fault;
 use tally_core::ids::Ordinal;
 use tally_core::ports::{ChangeStream, Counts, Outcome, Segment};
@@ -37,7 +37,7 @@ pub(crate) struct Args {
 /// What was found at a point.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
-enum Verdict {
+pub(super) enum Verdict {
     Good,
     Bad,
     /// The engine does not say.
@@ -45,23 +45,23 @@ enum Verdict {
 }
 
 #[derive(Debug, Serialize)]
-struct Point {
-    what: String,
-    verdict: Verdict,
-    detail: String,
+pub(super) struct Point {
+    pub(super) what: String,
+    pub(super) verdict: Verdict,
+    pub(super) detail: String,
 }
 
 #[derive(Debug, Default, Serialize)]
 #[serde(transparent)]
-pub(crate) struct Points(Vec<Point>);
+pub(crate) struct Points(pub(super) Vec<Point>);
 
 impl Points {
-    fn add(&mut self, what: impl Into<String>, verdict: Verdict, detail: impl Into<String>) {
+    pub(super) fn add(&mut self, what: impl Into<String>, verdict: Verdict, detail: impl Into<String>) {
         self.0.push(Point { what: what.into(), verdict, detail: detail.into() });
     }
 
     /// A point that holds or does not, if the engine says.
-    fn asked(&mut self, what: impl Into<String>, holds: &Outcome<bool>, good: &str, bad: &str) {
+    pub(super) fn asked(&mut self, what: impl Into<String>, holds: &Outcome<bool>, good: &str, bad: &str) {
         match holds {
             Ok(true) => self.add(what, Verdict::Good, good),
             Ok(false) => self.add(what, Verdict::Bad, bad),
@@ -109,7 +109,7 @@ impl Args {
     }
 }
 
-fn kept(of: &Examined, desk: &Desk, points: &mut Points) {
+pub(super) fn kept(of: &Examined, desk: &Desk, points: &mut Points) {
     let Examined { table, recovery, protected, expires, writable } = of;
     points.asked(
         format!("{table}: recovery"),
@@ -118,7 +118,12 @@ fn kept(of: &Examined, desk: &Desk, points: &mut Points) {
         "point-in-time recovery is off",
     );
     points.asked(format!("{table}: protection"), protected, "protected from deletion", "deletion protection is off");
-    points.asked(format!("{table}: permission"), writable, "may be read and updated", "this process may not update it");
+    points.asked(
+        format!("{table}: permission"),
+        writable,
+        "may be read and written",
+        "this process may not write to it",
+    );
     let has_to_expire = *table == desk.connection.tables().recounts;
     if has_to_expire {
         points.asked(format!("{table}: expiry"), expires, "old reports expire", "nothing expires: `ttl` is off");
@@ -161,11 +166,12 @@ async fn clocks(desk: &Desk, points: &mut Points) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Counters name stream shards by numbers that the registry has given: a restored registry would give them again, and what they
-/// count would be taken for counted.
-async fn ordinals(desk: &Desk, deep: bool, points: &mut Points) -> anyhow::Result<()> {
-    let info = desk.stream.info().await.map_err(Fault::from).context("cannot look at the stream")?;
-    let Some(registry) = desk.checkpoints.registry(&info.label).await.context("cannot read the registry")? else {
+/// Counters name stream shards by numbers that a registry has given: an older one would give them again, and what they count
+/// would be taken for counted.
+pub(super) async fn ordinals(desk: &Desk, deep: bool, points: &mut Points) -> anyhow::Result<()> {
+    let next =
+        dynamodb::Checkpoints::new(&desk.connection).greatest_next().await.context("cannot read the registries")?;
+    let Some(next) = next else {
         points.add("stream shards", Verdict::Unknown, "no change-streamer has numbered one yet");
         return Ok(());
     };
@@ -181,14 +187,13 @@ async fn ordinals(desk: &Desk, deep: bool, points: &mut Points) -> anyhow::Resul
             break;
         }
     }
-    let (verdict, detail) = match greatest.filter(|greatest| *greatest >= registry.next) {
+    let (verdict, detail) = match greatest.filter(|greatest| *greatest >= next) {
         None => (Verdict::Good, format!("{read} counters know none that is yet to be numbered")),
         Some(greatest) => {
-            let next = registry.next;
-            let older = "it is older than the counts";
+            let older = "the checkpoints are older than the counts";
             (
                 Verdict::Bad,
-                format!("a counter knows stream shard {greatest}, and the registry gives {next} next: {older}"),
+                format!("a counter knows stream shard {greatest}, and {next} is the next to be given: {older}"),
             )
         }
     };

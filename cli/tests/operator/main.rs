@@ -7,6 +7,8 @@ mod posts;
 #[cfg(test)]
 mod refused;
 #[cfg(test)]
+mod restoring;
+#[cfg(test)]
 mod stage;
 #[cfg(test)]
 mod status;

@@ -98,7 +98,7 @@ async fn what_is_not_permitted_is_named() {
     assert_eq!(writes.code, Some(78), "{writes:?}");
     assert!(writes.err.contains("cannot write the ledger; nothing was changed"), "{writes:?}");
     let doctor = with(&stage, &["doctor"], |c| _ = c.env("AWS_ACCESS_KEY_ID", "Reader")).await;
-    assert!(doctor.out.contains("this process may not update it"), "{doctor:?}");
+    assert!(doctor.out.contains("this process may not write to it"), "{doctor:?}");
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -40,7 +40,7 @@ async fn while_it_is_paused_no_request_lands_however_late_and_then_it_goes_on_wh
         });
         world.say(0, "b", Like);
         eventually("a transaction is under way", async || world.table.asked().len() > asked).await;
-        assert_eq!(fences.to_switch(Going::Paused).await.unwrap(), [partition.clone()]);
+        assert_eq!(fences.to_switch(Going::Paused).await.unwrap(), std::slice::from_ref(&partition));
         fences.switch(&partition, Going::Paused).await.unwrap();
         assert_eq!(fences.to_switch(Going::Paused).await.unwrap(), []);
         under_way.notify_one();

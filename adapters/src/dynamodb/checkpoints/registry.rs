@@ -85,6 +85,16 @@ impl Checkpoints {
         Ok(latest)
     }
 
+    /// The greatest `next` of all streams that these checkpoints know: no number from it on was ever given. For people.
+    ///
+    /// # Errors
+    /// The table cannot be read.
+    pub async fn greatest_next(&self) -> Outcome<Option<Ordinal>> {
+        let found = under(&self.connection, PREFIX).await?;
+        let next = found.iter().map(|(_, item)| Ok(decode(&Reader::new(self.table(), item))?.next));
+        Ok(next.collect::<Outcome<Vec<_>>>()?.into_iter().max())
+    }
+
     /// The registry's step past the number given, which creates it where it is new.
     fn step(&self, label: &StreamLabel, registry: Registry, is_new: bool) -> Update {
         let mut say = Aliases::default();

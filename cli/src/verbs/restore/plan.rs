@@ -1,0 +1,150 @@
+//! Whether the tables can be restored to a moment, and by which steps.
+
+use std::time::Duration;
+
+use anyhow::Context;
+use serde::Serialize;
+use tally_core::ports::TopicReader;
+use tally_core::time::UnixMillis;
+
+use crate::desk::{Desk, Where};
+use crate::said::{Answer, ago};
+use crate::verbs::doctor::{Points, Verdict};
+
+/// How far before the moment Kafka is read again: rows were written after their events.
+pub(super) const BEFORE: Duration = Duration::from_secs(300);
+/// How much later than the rows the checkpoints are restored: never earlier than the counts, whose stream shards they number.
+const LATER: Duration = Duration::from_secs(60);
+/// How long the store can restore to a moment.
+const KEPT: Duration = Duration::from_secs(35 * 86_400);
+
+#[derive(clap::Args, Clone, Debug)]
+pub(crate) struct Args {
+    /// The moment, in milliseconds since 1970
+    #[arg(long, value_name = "MILLIS")]
+    to_time: u64,
+
+    /// What the names of the restored tables begin with: another prefix than these have
+    #[arg(long, value_name = "TEXT")]
+    to_prefix: String,
+
+    #[command(flatten)]
+    of: Where,
+}
+
+#[derive(Debug, Serialize)]
+pub(crate) struct Plan {
+    points: Points,
+    /// What to do, one after the other.
+    steps: Vec<String>,
+}
+
+impl Answer for Plan {
+    fn table(&self) -> String {
+        let steps: Vec<String> = (1..).zip(&self.steps).map(|(nth, step)| format!("{nth:2}. {step}")).collect();
+        format!("{}\n{}", self.points.table(), steps.join("\n"))
+    }
+
+    fn found(&self) -> bool {
+        self.points.found()
+    }
+}
+
+impl Args {
+    pub(crate) async fn run(self) -> anyhow::Result<Plan> {
+        let Self { to_time, to_prefix, of } = self;
+        let desk = Desk::open(of).await?;
+        let mut points = Points::default();
+        let to = UnixMillis(to_time);
+        moment(&desk, to, &to_prefix, &mut points);
+        for table in desk.connection.examine().await {
+            let what = format!("{}: recovery", table.table);
+            points.asked(what, &table.recovery, "can be restored to a moment", "point-in-time recovery is off");
+        }
+        log(&desk, to, &mut points).await?;
+        Ok(Plan { points, steps: steps(&desk, to, &to_prefix) })
+    }
+}
+
+fn moment(desk: &Desk, to: UnixMillis, prefix: &str, points: &mut Points) {
+    let now = desk.clock.now();
+    let (verdict, detail) = if to > now {
+        (Verdict::Bad, "it is still to come".to_owned())
+    } else if now.since(to) > KEPT {
+        (Verdict::Bad, format!("{} ago, and the store goes back {}", ago(now.since(to)), ago(KEPT)))
+    } else {
+        (Verdict::Good, format!("{} ago", ago(now.since(to))))
+    };
+    points.add("moment", verdict, detail);
+    let is_same = prefix == desk.connection.tables().prefix;
+    let (verdict, detail) = match is_same {
+        true => (Verdict::Bad, "the tables that are there have it: a table is never restored in place"),
+        false => (Verdict::Good, "another one: what is there stays, to go back to"),
+    };
+    points.add("prefix", verdict, detail);
+}
+
+/// Whether Kafka still has everything that was said since just before the moment.
+async fn log(desk: &Desk, to: UnixMillis, points: &mut Points) -> anyhow::Result<()> {
+    if !desk.has_kafka() {
+        points.add("kafka", Verdict::Unknown, "say --brokers to have it looked at");
+        return Ok(());
+    }
+    let (reader, from) = (desk.reader(&desk.topic)?, to.minus(BEFORE));
+    for (partition, log) in reader.logs().await.context("cannot look at the topic")? {
+        let first =
+            reader.read(&partition, log.start, log.start.next()).await.context("cannot read the log's start")?;
+        let kept = first.iter().next().map(|record| record.at);
+        // What begins with offset 0 has lost nothing.
+        let is_gone = log.start.0 > 0 && kept.is_none_or(|kept| kept > from);
+        if is_gone {
+            let detail = "events from before the moment are deleted: what was said in between is lost";
+            points.add(format!("{partition}"), Verdict::Bad, detail);
+        } else {
+            let behind = reader.offset_at(&partition, from).await.context("cannot find the time in the log")?;
+            let again = behind.map_or(0, |offset| log.end.0.saturating_sub(offset.0));
+            points.add(format!("{partition}"), Verdict::Good, format!("{again} events are read again"));
+        }
+    }
+    Ok(())
+}
+
+fn steps(desk: &Desk, to: UnixMillis, prefix: &str) -> Vec<String> {
+    let tables = desk.connection.tables();
+    let seconds = |at: UnixMillis| at.0.div_ceil(1_000);
+    let restore = |table: &str, at: UnixMillis| {
+        let name = table.strip_prefix(tables.prefix.as_str()).unwrap_or(table);
+        format!(
+            "aws dynamodb restore-table-to-point-in-time --source-table-name {table} --target-table-name {prefix}{name} \
+             --restore-date-time {}",
+            seconds(at)
+        )
+    };
+    let later = to.plus(LATER);
+    let like = format!("{prefix}likes");
+    vec![
+        "tally pause consumer --yes --why ..".to_owned(),
+        "wait until tally status says that counts are not behind rows, then stop every service".to_owned(),
+        restore(&tables.likes, to),
+        restore(&tables.counts, to),
+        restore(&tables.checkpoints, later),
+        restore(&tables.recounts, later),
+        format!(
+            "aws dynamodb update-table --table-name {like} --stream-specification StreamEnabled=true,StreamViewType=NEW_AND_OLD_IMAGES"
+        ),
+        format!(
+            "aws dynamodb update-time-to-live --table-name {prefix}recounts --time-to-live-specification Enabled=true,AttributeName=ttl"
+        ),
+        "for each of the four: update-continuous-backups, update-table --deletion-protection-enabled, warm throughput"
+            .to_owned(),
+        format!(
+            "tally fence reset --all --to-time {} --back --table-prefix {prefix} --yes --why ..",
+            to.minus(BEFORE).0
+        ),
+        format!("tally restore check --to-time {} --table-prefix {prefix}", to.0),
+        format!(
+            "start the services with TALLY_TABLE_PREFIX={prefix}; flush the cache of the old prefix, or let it expire"
+        ),
+        format!("tally audit start --table-prefix {prefix} --yes --why ..; tally audit watch --table-prefix {prefix}"),
+    ]
+}

@@ -1,0 +1,100 @@
+//! `tally restore`: the tables of a moment, under another prefix.
+
+use std::collections::HashMap;
+use std::time::Duration;
+
+use aws_sdk_dynamodb::types::AttributeValue;
+use tally_adapters::dynamodb::{Connection, Settings, ensure_tables};
+use tally_core::ports::FencedRows;
+
+use crate::stage::{Said, Stage, number, partition, set_fence, text};
+
+const HOUR: Duration = Duration::from_secs(3_600);
+const YES: [&str; 5] = ["--yes", "--why", "a test", "--table-prefix", "r-"];
+
+type Items = Vec<HashMap<String, AttributeValue>>;
+
+async fn items(stage: &Stage, table: &str) -> Items {
+    stage.client().scan().table_name(table).consistent_read(true).send().await.unwrap().items.unwrap_or_default()
+}
+
+/// What the store's restore does: each table as it was, under another name.
+async fn restore(stage: &Stage, tables: [(&str, Items); 4]) {
+    let connection = Connection::in_process(&Settings::local("r-"), stage.emulator.http_client(), stage.clock.now());
+    ensure_tables(&connection).await.unwrap();
+    for (table, items) in tables {
+        for item in items {
+            let put = stage.client().put_item().table_name(format!("r-{table}")).set_item(Some(item));
+            put.send().await.unwrap();
+        }
+    }
+}
+
+fn verdict(said: &Said, what: &str) -> String {
+    let points = said.json();
+    let points = points.as_array().or(points["points"].as_array()).unwrap();
+    let point = points.iter().find(|point| point["what"] == what);
+    point.unwrap_or_else(|| panic!("{what}: {said:?}"))["verdict"].as_str().unwrap().to_owned()
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_plan_says_whether_it_can_be_done_and_how() {
+    let stage = Stage::set().await;
+    let now = stage.clock.now();
+    let plan = async |at: u64, prefix: &str| {
+        let at = at.to_string();
+        stage.tally(&["restore", "plan", "--to-time", &at, "--to-prefix", prefix, "-o", "json"]).await
+    };
+    let said = plan(now.minus(HOUR).0, "r-").await;
+    assert_eq!(["moment", "prefix", "likes/0"].map(|what| verdict(&said, what)), ["good", "good", "good"], "{said:?}");
+    let steps = said.json()["steps"].to_string();
+    let back = now.minus(HOUR).minus(Duration::from_secs(300)).0;
+    assert!(steps.contains(&format!("tally fence reset --all --to-time {back} --back --table-prefix r- ")), "{steps}");
+    let (rows, checkpoints) = (now.minus(HOUR).0.div_ceil(1_000), now.minus(HOUR).0.div_ceil(1_000) + 60);
+    assert!(steps.contains(&format!("--target-table-name r-likes --restore-date-time {rows}")), "{steps}");
+    assert!(steps.contains(&format!("--target-table-name r-checkpoints --restore-date-time {checkpoints}")), "{steps}");
+    for (at, prefix, what) in [(now.plus(HOUR).0, "r-", "moment"), (1, "r-", "moment"), (now.0, "", "prefix")] {
+        let said = plan(at, prefix).await;
+        assert_eq!((said.code, verdict(&said, what).as_str()), (Some(1), "bad"), "{said:?}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn tables_of_a_moment_are_good_once_their_fences_are_back_before_it() {
+    let stage = Stage::set().await;
+    for age in [2 * HOUR, HOUR, Duration::ZERO] {
+        stage.say("likes", 0, b"{}", &[], age).await;
+    }
+    // What the moment an hour ago had: one event was applied. The checkpoints, a minute later, have two.
+    let like = [("pk", text("p#2")), ("user_id", text("u")), ("post_id", text("p")), ("liked_at", number(5))];
+    stage.put("likes", &like).await;
+    let topic = stage.likes.fence(&partition(0)).await.unwrap().unwrap().topic;
+    set_fence(&stage, 0, 2, &topic.0).await;
+    let mut tables = Vec::new();
+    for table in ["likes", "like_counts", "checkpoints", "recounts"] {
+        tables.push((table, items(&stage, table).await));
+    }
+    restore(&stage, tables.try_into().unwrap()).await;
+
+    let moment = stage.clock.now().minus(HOUR).0.to_string();
+    let check =
+        async || stage.tally(&["restore", "check", "--to-time", &moment, "--table-prefix", "r-", "-o", "json"]).await;
+    let before = stage.everything().await;
+    let said = check().await;
+    assert_eq!(stage.everything().await, before);
+    assert_eq!(["likes/0", "exactness"].map(|what| verdict(&said, what)), ["bad", "bad"], "{said:?}");
+    assert!(said.code == Some(1) && said.out.contains("the fence is at 2, behind events that the rows may not have"));
+
+    // The in-process cluster does not find offsets by time.
+    let line = ["fence", "reset", "--partition", "0", "--to", "1", "--back"];
+    let reset = stage.tally(&[&line[..], &YES].concat()).await;
+    assert_eq!(reset.code, Some(0), "{reset:?}");
+    let said = check().await;
+    let good = ["likes/0", "likes/1", "exactness", "stream shards"];
+    assert_eq!(good.map(|what| verdict(&said, what)), ["good"; 4], "{said:?}");
+    assert_eq!(stage.checkpoints.gaps().await.unwrap(), [], "of the tables that are there nothing was changed");
+
+    let newer = [("post_id", text("p")), ("o1", number(900)), ("s1", number(2))];
+    stage.put("r-like_counts", &newer).await;
+    assert_eq!(verdict(&check().await, "stream shards"), "bad", "the checkpoints are older than the counts");
+}
