@@ -14,7 +14,7 @@ HELP = "src/snapshots/tally_{}__args__tests__help_is_the_reference.snap"
 # The services by their containers' names.
 SERVICES = {"consumer", "change-streamer", "batch-recount", "count-api"}
 # Calls that know no resource.
-EVERYWHERE = {"ecr:GetAuthorizationToken"}
+EVERYWHERE = {"ecr:GetAuthorizationToken", "dynamodb:DescribeLimits", "dynamodb:ListTables"}
 SECRET = re.compile(r"TOKEN|PASSWORD|REDIS$")
 
 
