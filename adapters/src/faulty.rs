@@ -5,6 +5,7 @@
 mod maps;
 mod plan;
 mod ports;
+mod records;
 
 use std::future::Future;
 

@@ -10,7 +10,10 @@ use tally_core::apply;
 use tally_core::backoff::Backoff;
 use tally_core::fault::Fault;
 use tally_core::ids::CachePrefix;
-use tally_core::ports::{Cache, ChangeStream, Checkpoints, Counts, Producer, Recounts, StreamInfo, Worker};
+use tally_core::milestone::Ladder;
+use tally_core::ports::{
+    Cache, ChangeStream, Checkpoints, Counts, DeploymentConfig, Producer, Recounts, StreamInfo, Worker,
+};
 use tally_core::shards::{self, Shards, Sharing};
 use tally_service::metrics::Catalogue;
 use tally_service::{Host, Invalid, Patience, Program, Stage};
@@ -23,6 +26,7 @@ use crate::calls::Calls;
 use crate::config::{CacheAddress, Config, Rules};
 use crate::feed::FeedTopic;
 use crate::follow::Follow;
+use crate::ladder::{self, FollowLadder};
 use crate::latest::LatestCounts;
 use crate::metrics;
 use crate::publisher::Publisher;
@@ -131,7 +135,8 @@ impl tally_service::App for App {
         let stream = &ports.stream;
         let info =
             host.wait_for("stream", Backoff::STORE, || async { stream.info().await.map_err(Fault::from) }).await?;
-        spawn(&host, &config.rules, &ports, info);
+        let ladder = ladder::raised(&host, &*ports.checkpoints, config.rules.milestones).await?;
+        spawn(&host, &config.rules, &ports, info, ladder);
         Ok(())
     }
 }
@@ -142,10 +147,10 @@ fn patience(host: &Host) -> Patience {
 }
 
 /// Starts the tasks.
-fn spawn(host: &Host, rules: &Rules, ports: &Ports, info: StreamInfo) {
+fn spawn(host: &Host, rules: &Rules, ports: &Ports, info: StreamInfo, ladder: Ladder) {
     let patience = patience(host);
     let (reports, reported) = Reports::new();
-    let pictures = watch::Sender::default();
+    let (pictures, known) = (watch::Sender::default(), watch::Sender::new(ladder));
     let stores = Stores::new(
         Arc::clone(&ports.counts),
         Arc::clone(&ports.recounts),
@@ -158,6 +163,7 @@ fn spawn(host: &Host, rules: &Rules, ports: &Ports, info: StreamInfo) {
     let applying = Applying {
         stores: Arc::new(stores),
         pictures: pictures.subscribe(),
+        ladder: known.subscribe(),
         reports,
         rules: apply::Rules { cut: rules.cut, window: rules.window, concurrency: rules.concurrency },
         slots: Slots::default(),
@@ -173,6 +179,8 @@ fn spawn(host: &Host, rules: &Rules, ports: &Ports, info: StreamInfo) {
     };
     let machine = Shards::new(following(rules, me.as_ref()), info);
     let calls = Calls { stream: Arc::clone(&ports.stream), checkpoints: Arc::clone(&ports.checkpoints), patience, me };
+    let deployment = Arc::clone(&ports.checkpoints) as Arc<dyn DeploymentConfig>;
+    host.spawn(Stage::Support, "ladder", FollowLadder { deployment, known, clock: host.clock() });
     host.spawn(Stage::Support, "follow", Follow::new(host.clone(), machine, calls, readers, reported, pictures));
 }
 

@@ -7,6 +7,7 @@ use anyhow::anyhow;
 use futures_util::stream::{FuturesUnordered, StreamExt};
 use tally_core::apply::{Apply, Effect, End, Input, Rules, WindowEnd};
 use tally_core::lineage::{Checkpoint, Picture};
+use tally_core::milestone::Ladder;
 use tally_core::tally::{Record, RecordKind};
 use tally_service::{Stop, Stopped, Task};
 use tokio::sync::{mpsc, watch};
@@ -24,6 +25,7 @@ use crate::stores::Stores;
 pub(crate) struct Applying {
     pub(crate) stores: Arc<Stores>,
     pub(crate) pictures: watch::Receiver<Arc<Picture>>,
+    pub(crate) ladder: watch::Receiver<Ladder>,
     pub(crate) reports: Reports,
     pub(crate) rules: Rules,
     pub(crate) slots: Slots,
@@ -37,6 +39,8 @@ pub(crate) struct Applier {
     machine: Apply,
     /// The picture that the machine was last shown.
     picture: Arc<Picture>,
+    /// The ladder that it was last shown.
+    ladder: Ladder,
     ages: Ages,
 }
 
@@ -51,12 +55,13 @@ impl Applier {
         let ages = Ages::new(shared.slots.take());
         tracing::info!(shard = %shard.id, ordinal = %shard.ordinal, slot = ages.slot(), "reading a stream shard");
         let picture = Arc::clone(&shared.pictures.borrow());
+        let ladder = *shared.ladder.borrow();
         let machine = Apply::new(checkpoint, shared.rules, Arc::clone(&picture), shared.stores.clock().reading());
-        Self { shared, shard, reads, machine, picture, ages }
+        Self { shared, shard, reads, machine: machine.knowing(ladder), picture, ladder, ages }
     }
 
     async fn follow(mut self, stop: &Stop) -> anyhow::Result<()> {
-        let Applying { stores, pictures, reports, .. } = &self.shared;
+        let Applying { stores, pictures, ladder, reports, .. } = &self.shared;
         let (clock, mut effects) = (stores.clock(), Vec::new());
         let mut answers = FuturesUnordered::new();
         loop {
@@ -71,6 +76,11 @@ impl Applier {
             if !Arc::ptr_eq(&latest, &self.picture) {
                 self.picture = Arc::clone(&latest);
                 self.machine.step(now, Input::Picture(latest), &mut effects);
+            }
+            let known = *ladder.borrow();
+            if known != self.ladder {
+                self.ladder = known;
+                self.machine.step(now, Input::Ladder(known), &mut effects);
             }
             self.machine.step(now, input, &mut effects);
             for effect in effects.drain(..) {
@@ -139,6 +149,11 @@ impl StreamShard {
             Effect::PutAside(counter, reason) => {
                 metrics::update_quarantined();
                 tracing::error!(%counter, stream_shard = %self.ordinal, reason, "the store refuses a counter for good");
+            }
+            Effect::Reached(counter, milestone) => {
+                metrics::reached(&milestone);
+                let (n, state) = (milestone.n, milestone.by.state());
+                tracing::info!(%counter, n, state, version = milestone.version, "a milestone is recorded");
             }
             Effect::WindowClosed(end) => {
                 if let WindowEnd::Failed(key, fault) = &end {

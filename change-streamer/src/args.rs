@@ -60,6 +60,11 @@ pub struct Args {
     #[arg(long, env = "TALLY_NO_LEASES", help_heading = "Stream")]
     pub no_leases: bool,
 
+    /// Totals at which the first to reach them is recorded, upwards and at most 16, or `every:N`; never fewer than the
+    /// deployment has, which is what a process that is told none takes
+    #[arg(long, env = "TALLY_MILESTONES", value_name = "LADDER", help_heading = "Stream")]
+    pub milestones: Option<String>,
+
     /// How long a recount's window may stay open
     #[arg(long, env = "TALLY_WINDOW_LIMIT", default_value = "60m", value_parser = parse_duration, value_name = "SPAN", help_heading = "Stream")]
     pub window_limit: Duration,

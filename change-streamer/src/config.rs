@@ -5,6 +5,7 @@ use std::time::Duration;
 use tally_adapters::kafka::{self, KafkaArgs};
 use tally_adapters::redis;
 use tally_core::ids::ShardCount;
+use tally_core::milestone::Ladder;
 use tally_core::tally::CutRules;
 use tally_core::window::CaptureLimits;
 use tally_service::{Invalid, Secret};
@@ -69,6 +70,8 @@ pub struct Rules {
     pub lease: Option<Duration>,
     /// When a recount's window is given up.
     pub window: CaptureLimits,
+    /// The thresholds of milestones; an empty ladder takes what the deployment has.
+    pub milestones: Ladder,
 }
 
 impl Default for Rules {
@@ -80,6 +83,7 @@ impl Default for Rules {
             discover: Duration::from_secs(30),
             lease: Some(Duration::from_secs(6)),
             window: CaptureLimits { members: WINDOW_MEMBERS, age: Duration::from_secs(3600) },
+            milestones: Ladder::default(),
         }
     }
 }
@@ -98,6 +102,8 @@ impl TryFrom<Args> for Config {
         invalid.ensure("discover", args.discover >= second, "must be at least 1s: the service limits listings");
         invalid.ensure("lease", args.lease >= second, "must be at least 1s");
         invalid.ensure("window-limit", !args.window_limit.is_zero(), "must be more than nothing");
+        let milestones = args.milestones.map(|told| told.parse::<Ladder>());
+        let milestones = milestones.and_then(|parsed| invalid.accept("milestones", parsed));
         let feed = feed(args.counts_topic, args.kafka).map_err(|other| invalid.extend(other)).ok().flatten();
         let rules = Rules {
             cut: CutRules { records: args.flush_records, age: args.linger },
@@ -106,6 +112,7 @@ impl TryFrom<Args> for Config {
             discover: args.discover,
             lease: (!args.no_leases).then_some(args.lease),
             window: CaptureLimits { members: WINDOW_MEMBERS, age: args.window_limit },
+            milestones: milestones.unwrap_or_default(),
         };
         match cache {
             Some(Ok(cache)) if invalid.is_empty() => {
@@ -157,6 +164,19 @@ mod tests {
     fn the_documented_defaults_are_the_rules_of_a_process_that_is_told_nothing() {
         let config = config(&["--redis", "off"]).unwrap();
         assert_eq!((config.rules, config.cache, config.feed), (Rules::default(), None, None));
+    }
+
+    #[test]
+    fn a_ladder_is_taken_as_it_is_told_and_a_bad_one_refused_by_name() {
+        let told = |text: &str| config(&["--redis", "off", "--milestones", text]).map(|config| config.rules.milestones);
+        for text in ["100,1000", "every:1000000"] {
+            assert_eq!(told(text).unwrap().to_string(), text);
+        }
+        for text in ["0", "=-1", "1.5", "1000,100", "every:0", "x", "1,2,3,4,5,6,7,8,9,10,11,12,13,14,15,16,17"] {
+            let text = text.trim_start_matches('=');
+            let error = config(&["--redis", "off", &format!("--milestones={text}")]).unwrap_err();
+            assert!(error.contains("--milestones (TALLY_MILESTONES)"), "{text}: {error}");
+        }
     }
 
     #[test]

@@ -9,6 +9,7 @@ mod config;
 mod feed;
 mod follow;
 mod health;
+mod ladder;
 mod latest;
 mod metrics;
 mod publisher;

@@ -7,6 +7,7 @@ use metrics::{Gauge, gauge};
 use tally_core::apply::{Flushed, RefusedBy, WindowEnd};
 use tally_core::fault::Fault;
 use tally_core::lineage::Loss;
+use tally_core::milestone::Milestone;
 use tally_core::ports::QueueReason;
 use tally_core::shards::Place;
 use tally_core::tally::{Quarantine, Record, RecordKind};
@@ -84,8 +85,13 @@ const FLUSH_SECONDS: Metric =
 const UPDATES: Metric = count("tally_updates_total", &[], "Counter updates the store has taken.");
 const REFUSED: Metric = count(
     "tally_updates_refused_total",
-    &[Label::of("cause", &["applied", "finished", "floor", "feeder", "unexplained"])],
+    &[Label::of("cause", &["applied", "finished", "floor", "feeder", "ladder", "total", "standing", "unexplained"])],
     "Counter updates refused by their condition.",
+);
+const MILESTONES: Metric = count(
+    "tally_milestones_total",
+    &[Label::of("state", &["located", "in_log", "unwitnessed"])],
+    "Thresholds that counters have reached, by how far the winner is known.",
 );
 const FAULTS: Metric =
     count("tally_faults_total", &[Label::of("class", Fault::CLASSES)], "Failed calls that were tried again.");
@@ -136,6 +142,7 @@ pub const CATALOGUE: Catalogue = Catalogue(&[
     FLUSH_SECONDS,
     UPDATES,
     REFUSED,
+    MILESTONES,
     FAULTS,
     QUEUED,
     WINDOWS,
@@ -209,6 +216,10 @@ pub(crate) fn updated() {
 
 pub(crate) fn refused(by: RefusedBy) {
     REFUSED.counter(&[by.label()]).increment(1);
+}
+
+pub(crate) fn reached(milestone: &Milestone) {
+    MILESTONES.counter(&[milestone.by.state()]).increment(1);
 }
 
 pub(crate) fn faulted(fault: &Fault) {

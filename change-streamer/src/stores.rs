@@ -94,6 +94,10 @@ impl Stores {
                 let read = || async { unless_poison(counts.counter(&counter).await) };
                 return Ok(Answer::Read(patience.persist("read a counter", until, read).await?.flatten()));
             }
+            Request::ReadLadder => {
+                let read = || checkpoints.ladder();
+                return Ok(Answer::Ladder(patience.persist("read the ladder", until, read).await?));
+            }
             Request::MarkSuspect(key) => {
                 let mark = || async { unless_poison(counts.suspect(&key, clock.now()).await) };
                 let marked = patience.persist("mark a count that lacks records", until, mark).await?;

@@ -35,11 +35,12 @@ pub use contract::{Again, Answer, Effect, End, Flushed, Input, RefusedBy, Reques
 use crate::fault::Fault;
 use crate::ids::{Ordinal, Sequence, StreamShardId};
 use crate::lineage::{Checkpoint, Picture};
+use crate::milestone::Ladder;
 use crate::tally::{Cut, Fold, Record};
 use crate::time::{Now, UnixMillis};
 use crate::window::{Captures, Report};
 
-use remembered::Remembered;
+use remembered::{Remembered, Totals};
 use writing::Writing;
 
 /// How often the checkpoint's time is stored while nothing comes.
@@ -64,6 +65,9 @@ pub struct Apply {
     /// The report of the window whose closing marker ends the gathered prefix.
     report: Option<Report>,
     remembered: Remembered,
+    ladder: Ladder,
+    /// Where counters near a threshold were last seen.
+    totals: Totals,
     /// Set once the reader passes nothing more on.
     reader_ended: Option<ReaderEnded>,
     phase: Phase,
@@ -151,6 +155,8 @@ impl Apply {
             captures: Captures::new(rules.window),
             report: None,
             remembered: Remembered::default(),
+            ladder: Ladder::default(),
+            totals: Totals::default(),
             reader_ended: None,
             phase: Phase::Gathering,
             next: RequestId { prefix: checkpoint.sequence, nth: 0 },
@@ -158,6 +164,13 @@ impl Apply {
             stored: checkpoint.at,
             refresh_at: now.at + REFRESH,
         }
+    }
+
+    /// The same, with what the deployment's ladder is known to be.
+    #[must_use]
+    pub fn knowing(mut self, ladder: Ladder) -> Self {
+        self.ladder.learn(ladder);
+        self
     }
 
     /// Takes one input; what follows from it is added to `effects`.
@@ -175,6 +188,10 @@ impl Apply {
             // Begins nothing: the runner hands in a picture right before another input, which may be records.
             Input::Picture(picture) => {
                 self.picture = picture;
+                return;
+            }
+            Input::Ladder(ladder) => {
+                self.ladder.learn(ladder);
                 return;
             }
             Input::Woke => {}
@@ -257,6 +274,8 @@ impl Apply {
             now,
             latest: &self.picture,
             remembered: &mut self.remembered,
+            ladder: &mut self.ladder,
+            totals: &mut self.totals,
             asking: Asking { next: &mut self.next, effects },
         };
         if let Some((id, answer)) = answered

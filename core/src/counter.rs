@@ -11,6 +11,7 @@ use thiserror::Error;
 pub use refusal::{ClosedAncestry, Retry, after_refusal};
 
 use crate::ids::{CounterKind, Ordinal, Sequence, Shard};
+use crate::milestone::{Bound, Guard};
 use crate::time::UnixMillis;
 use crate::watermark::{Prune, Reach, Watermarks};
 use crate::window::WindowRun;
@@ -28,6 +29,10 @@ pub struct Counter {
     pub watermarks: Watermarks,
     /// Its shards.
     pub shards: BTreeMap<Shard, ShardTally>,
+    /// `mt`: the greatest threshold that is recorded.
+    pub recorded: Option<i64>,
+    /// `ml`: how many entries of the ladder are in force for it. An update by a sender that knows fewer is refused.
+    pub ladder: u32,
 }
 
 /// What a counter keeps of one of its shards.
@@ -92,7 +97,14 @@ impl Counter {
         if update.prune.as_ref().is_some_and(|prune| !self.watermarks.admits_floor(prune.floor)) {
             return Some(Refusal::Floor);
         }
-        update.touched.iter().any(|touch| !self.admits_feeder(update, touch)).then_some(Refusal::Feeder)
+        if update.touched.iter().any(|touch| !self.admits_feeder(update, touch)) {
+            return Some(Refusal::Feeder);
+        }
+        let guard = update.guard.as_ref()?;
+        if self.ladder > guard.knows {
+            return Some(Refusal::Ladder);
+        }
+        (!guard.bound.admits(self.likes, self.version)).then_some(Refusal::Total)
     }
 
     fn admits_feeder(&self, update: &Update, touch: &Touch) -> bool {
@@ -124,6 +136,12 @@ impl Counter {
         if let Some(prune) = &update.prune {
             self.watermarks.prune(prune);
         }
+        if let Some(guard) = &update.guard {
+            self.ladder = guard.knows;
+            if let Bound::Crossing { through, .. } = guard.bound {
+                self.recorded = Some(through);
+            }
+        }
         Ok(self)
     }
 }
@@ -148,6 +166,8 @@ pub struct Update {
     pub closed_through: Option<Ordinal>,
     /// Watermarks to be replaced by a floor on the way.
     pub prune: Option<Prune>,
+    /// What it wants of the total, and which thresholds it records; `None` where it does not change the total.
+    pub guard: Option<Guard>,
 }
 
 /// What an update does to one shard.
@@ -212,6 +232,10 @@ pub enum Refusal {
     Floor,
     /// Another stream shard fed one of the shards it touches.
     Feeder,
+    /// More entries of the ladder are in force than its sender knows.
+    Ladder,
+    /// The total is not where it has to be for no threshold to be passed unrecorded.
+    Total,
 }
 
 /// Whether `counter` has everything of `shard` up to `sequence`.

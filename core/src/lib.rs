@@ -15,6 +15,7 @@ pub mod heat;
 pub mod homes;
 pub mod ids;
 pub mod lineage;
+pub mod milestone;
 pub mod ports;
 pub mod served;
 pub mod shards;

@@ -22,8 +22,8 @@ pub use counts::{Applied, Counts, Judged, LedgerEntry, Mended};
 pub use log::{Intake, OwnedPartition, Producer, TopicReader};
 pub use maps::CounterMaps;
 pub use recounts::{
-    AuditSegment, AuditSegments, Claimed, Claims, Ledger, Operation, Operations, QueueReason, Queued, RecountQueue,
-    Recounts, Reports, Runs,
+    AuditSegment, AuditSegments, Claimed, Claims, Ledger, Milestones, Operation, Operations, QueueReason, Queued,
+    Recorded, RecountQueue, Recounts, Reports, Runs,
 };
 pub use rows::{FencedRows, Like, MarkerPut, Markers, Rows, ScannedRow, Segment};
 pub use stream::{ChangeStream, Iterator, Position, Records, StreamFault, StreamInfo};

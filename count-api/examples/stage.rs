@@ -93,5 +93,6 @@ fn likes(n: u64, at: UnixMillis) -> Update {
         ancestors: Vec::new(),
         closed_through: None,
         prune: None,
+        guard: None,
     }
 }

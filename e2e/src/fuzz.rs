@@ -15,6 +15,7 @@ use tally_core::event::{Deed, MAX_AMOUNT, Said, decode_value, encode};
 use tally_core::ids::{
     CachePrefix, CounterId, CounterName, MemberKey, Ordinal, ReservedKey, RowKey, Shard, UserId, check_id,
 };
+use tally_core::milestone::Terms;
 use tally_core::served::Served;
 use tally_core::tally::{CutRules, Fold, Prefix, RawRecord, Record, RecordKind, UpdateContext, read};
 use tally_core::time::{Now, UnixMillis};
@@ -192,6 +193,7 @@ impl Counted {
                 ancestors: &[],
                 closed_through: None,
                 seen: None,
+                terms: Terms::default(),
             };
             let Some(update) = records.update(&context) else { continue };
             let counter = self.counters.entry(id.clone()).or_insert_with(|| Ok(Counter::default()));

@@ -19,6 +19,7 @@ pub(crate) mod history;
 mod instance;
 mod kafka;
 pub(crate) mod laws;
+mod milestones;
 pub(crate) mod mix;
 mod moves;
 mod mutant;

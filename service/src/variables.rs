@@ -67,6 +67,7 @@ const OF_PROGRAMS: &[&str] = &[
     "TALLY_LOG",
     "TALLY_LOG_FORMAT",
     "TALLY_MAX_AGE",
+    "TALLY_MILESTONES",
     "TALLY_MSK_REGION",
     "TALLY_NO_LEASES",
     "TALLY_NO_LOAD",

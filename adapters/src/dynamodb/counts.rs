@@ -1,6 +1,7 @@
 //! The counts table: counters read, and changed by conditional updates alone.
 
 mod counter;
+mod crossing;
 mod update;
 mod verdict;
 
@@ -15,6 +16,7 @@ use aws_sdk_dynamodb::types::{
 use tally_core::counter::{Counter, Update};
 use tally_core::fault::Fault;
 use tally_core::ids::{CounterId, RowKey};
+use tally_core::milestone::Guard;
 use tally_core::ports::{Applied, Counts as CountsPort, Cursor, Judged, LedgerEntry, Mended, Outcome, Page, Segment};
 use tally_core::time::UnixMillis;
 use tally_core::window::Verdict;
@@ -79,6 +81,10 @@ impl CountsPort for Counts {
     async fn apply(&self, id: &CounterId, update: &Update) -> Outcome<Applied> {
         let request = update::expressions(update)
             .map_err(|overflow| Fault::Poison(format!("table {}, counter {id}: {overflow}", self.table())))?;
+        let reached = update.guard.as_ref().map_or(&[][..], Guard::reached);
+        if !reached.is_empty() {
+            return self.cross(id, request, reached).await;
+        }
         let sent = self
             .connection
             .client

@@ -119,7 +119,7 @@ fn of_fault(fault: Fault) -> Commit {
 }
 
 /// Why one item of a cancelled transaction refused.
-fn refused(reason: &CancellationReason) -> Refused {
+pub(super) fn refused(reason: &CancellationReason) -> Refused {
     match reason.code() {
         None | Some("None") => Refused::Nothing,
         Some("TransactionConflict") => Refused::Conflict,

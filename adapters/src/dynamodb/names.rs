@@ -75,6 +75,9 @@ pub(super) mod counts {
     pub(in crate::dynamodb) const SUSPECT: &str = "sus";
     pub(in crate::dynamodb) const WINDOW_RUN: &str = "hr";
     pub(in crate::dynamodb) const WINDOW_ROWS: &str = "hs";
+    /// The greatest threshold that is recorded, and how many entries of the ladder are in force for the counter.
+    pub(in crate::dynamodb) const RECORDED: &str = "mt";
+    pub(in crate::dynamodb) const LADDER: &str = "ml";
 }
 
 /// The attributes and keys of `checkpoints`.
@@ -116,6 +119,9 @@ pub(super) mod checkpoints {
     /// Of the configuration: how often a change of a counter's map was announced.
     pub(in crate::dynamodb) const HOMES: &str = "homes";
 
+    /// Of the configuration: the thresholds of milestones.
+    pub(in crate::dynamodb) const MILESTONES: &str = "milestones";
+
     /// The key of all open gaps.
     pub(in crate::dynamodb) const GAPS: &str = "gaps";
     /// The key of the configuration.
@@ -152,4 +158,20 @@ pub(super) mod recounts {
     pub(in crate::dynamodb) const COMMAND: &str = "command";
     pub(in crate::dynamodb) const PLAN: &str = "plan";
     pub(in crate::dynamodb) const OUTCOME: &str = "outcome";
+    /// Of a milestone.
+    pub(in crate::dynamodb) const N: &str = "n";
+    pub(in crate::dynamodb) const STATE: &str = "state";
+    pub(in crate::dynamodb) const MEMBER: &str = "member";
+    pub(in crate::dynamodb) const TOPIC: &str = "topic";
+    pub(in crate::dynamodb) const PARTITION: &str = "partition";
+    pub(in crate::dynamodb) const GENERATION: &str = "gen";
+    pub(in crate::dynamodb) const FROM: &str = "from";
+    pub(in crate::dynamodb) const TO: &str = "to";
+    pub(in crate::dynamodb) const NTH: &str = "nth";
+    pub(in crate::dynamodb) const GAINED: &str = "gained";
+    pub(in crate::dynamodb) const LAG: &str = "lag";
+    pub(in crate::dynamodb) const VERSION: &str = "version";
+    pub(in crate::dynamodb) const EXACT: &str = "exact";
+    pub(in crate::dynamodb) const SKIPPED: &str = "skipped";
+    pub(in crate::dynamodb) const DIGEST: &str = "digest";
 }

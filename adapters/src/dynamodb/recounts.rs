@@ -3,6 +3,7 @@
 mod claim;
 mod codec;
 pub(super) mod ledger;
+pub(super) mod milestone;
 mod operations;
 mod report;
 
@@ -16,8 +17,8 @@ use tally_core::audit::{AuditRun, RunRecord, Summary};
 use tally_core::fault::Fault;
 use tally_core::ids::{CounterId, RowKey};
 use tally_core::ports::{
-    AuditSegment, AuditSegments, Claimed, Claims, Cursor, Ledger, LedgerEntry, Outcome, Page, QueueReason, Queued,
-    RecountQueue, Reports, Runs, Worker,
+    AuditSegment, AuditSegments, Claimed, Claims, Cursor, Ledger, LedgerEntry, Milestones, Outcome, Page, QueueReason,
+    Queued, Recorded, RecountQueue, Reports, Runs, Worker,
 };
 use tally_core::time::UnixMillis;
 use tally_core::window::{Report, WindowRun};
@@ -299,6 +300,21 @@ impl Ledger for Recounts {
         let query = self.query(&ledger::of(counter)).scan_index_forward(false).limit(limit);
         let reply = query.send().await.map_err(|error| fault(self.table(), &error))?;
         reply.items().iter().map(|line| ledger::decode(counter, &Reader::new(self.table(), line))).collect()
+    }
+}
+
+#[async_trait]
+impl Milestones for Recounts {
+    async fn milestones(&self, counter: &CounterId, limit: u32) -> Outcome<Vec<Recorded>> {
+        let limit = i32::try_from(limit).unwrap_or(i32::MAX);
+        let query = self.query(&milestone::of(counter)).scan_index_forward(false).limit(limit);
+        let reply = query.send().await.map_err(|error| fault(self.table(), &error))?;
+        reply.items().iter().map(|found| milestone::decode(&Reader::new(self.table(), found))).collect()
+    }
+
+    async fn milestone(&self, counter: &CounterId, n: i64) -> Outcome<Option<Recorded>> {
+        let found = self.get(&milestone::of(counter), &milestone::place(n)).await?;
+        found.map(|found| milestone::decode(&Reader::new(self.table(), &found))).transpose()
     }
 }
 

@@ -21,7 +21,7 @@ use tokio::sync::OnceCell;
 use super::connection::Connection;
 use super::fault::{fault, stream};
 use super::names::PK;
-use super::names::likes::{N, PHASE, RUN, USER_ID};
+use super::names::likes::{GENERATION, N, PHASE, RUN, TO, USER_ID};
 
 /// The change stream of the likes table.
 #[derive(Clone, Debug)]
@@ -230,7 +230,12 @@ fn image(mut attributes: Attributes) -> Image {
         Some(AttributeValue::N(n)) => Stated::number(n),
         Some(_) => Stated::Unreadable,
     };
-    Image { run: take_text(&mut attributes, RUN), phase: take_text(&mut attributes, PHASE), stated }
+    let number = |name| match attributes.get(name) {
+        Some(AttributeValue::N(digits)) => digits.parse().ok(),
+        _ => None,
+    };
+    let (to, generation) = (number(TO), number(GENERATION));
+    Image { run: take_text(&mut attributes, RUN), phase: take_text(&mut attributes, PHASE), stated, to, generation }
 }
 
 fn take_text(attributes: &mut Attributes, name: &str) -> Option<String> {

@@ -12,12 +12,12 @@ use tally_core::ids::{
     CounterId, MemberKey, Ordinal, RowKey, Sequence, ShardCount, StreamLabel, StreamShardId, UserId,
 };
 use tally_core::lineage::{Listed, Loss};
+use tally_core::milestone::Ladder;
 use tally_core::ports::{
     Applied, AuditSegment, AuditSegments, Cache, Cached, ChangeStream, Claimed, Claims, Counts, Cursor,
-    DeploymentConfig, FencedRows, FillToken, Gap, Gaps, Iterator, Judged, Lease, LeaseTaken, Leases, Ledger,
-    LedgerEntry, Like, MarkerPut, Markers, Mended, Outcome, Page, Position, Positions, QueueReason, Queued, Records,
-    RecountQueue, Registry, Reports, Rows, Runs, ScannedRow, Segment, ShardState, StreamFault, StreamInfo,
-    StreamRegistry, Worker,
+    DeploymentConfig, FencedRows, FillToken, Gap, Gaps, Iterator, Judged, Lease, LeaseTaken, Leases, LedgerEntry, Like,
+    MarkerPut, Markers, Mended, Outcome, Page, Position, Positions, QueueReason, Queued, Records, RecountQueue,
+    Registry, Reports, Rows, Runs, ScannedRow, Segment, ShardState, StreamFault, StreamInfo, StreamRegistry, Worker,
 };
 use tally_core::served::Served;
 use tally_core::time::UnixMillis;
@@ -247,6 +247,14 @@ impl<P: DeploymentConfig> DeploymentConfig for Faulty<P> {
     async fn define(&self, seen: &Definitions, to: &Definitions) -> Outcome<bool> {
         self.call("define", self.port.define(seen, to)).await
     }
+
+    async fn ladder(&self) -> Outcome<Ladder> {
+        self.call("ladder", self.port.ladder()).await
+    }
+
+    async fn raise_ladder(&self, seen: &Ladder, to: &Ladder) -> Outcome<bool> {
+        self.call("raise_ladder", self.port.raise_ladder(seen, to)).await
+    }
 }
 
 #[async_trait]
@@ -329,13 +337,6 @@ impl<P: Reports> Reports for Faulty<P> {
 
     async fn report(&self, key: &RowKey, run: WindowRun) -> Outcome<Option<Report>> {
         self.call("report", self.port.report(key, run)).await
-    }
-}
-
-#[async_trait]
-impl<P: Ledger> Ledger for Faulty<P> {
-    async fn ledger(&self, counter: &CounterId, limit: u32) -> Outcome<Vec<LedgerEntry>> {
-        self.call("ledger", self.port.ledger(counter, limit)).await
     }
 }
 

@@ -8,6 +8,7 @@ use tally_core::fault::Fault;
 use tally_core::format::Format;
 use tally_core::ids::{Ordinal, Sequence, ShardCount, StreamLabel, StreamShardId};
 use tally_core::lineage::{Checkpoint, Loss};
+use tally_core::milestone::Ladder;
 use tally_core::ports::{
     DeploymentConfig, Gap, GapId, Gaps, Lease, LeaseTaken, Leases, Outcome, Positions, Registry, ShardState,
     StreamRegistry, Worker,
@@ -34,6 +35,7 @@ pub(super) struct Table {
     pub(super) homes: u64,
     /// The counters that were defined.
     definitions: Definitions,
+    ladder: Ladder,
 }
 
 #[derive(Debug)]
@@ -257,6 +259,19 @@ impl DeploymentConfig for Checkpoints {
         let stands = state.checkpoints.config.is_some() && state.checkpoints.definitions == *seen;
         if stands {
             state.checkpoints.definitions = to.clone();
+        }
+        Ok(stands)
+    }
+
+    async fn ladder(&self) -> Outcome<Ladder> {
+        Ok(self.memory.state().checkpoints.ladder)
+    }
+
+    async fn raise_ladder(&self, seen: &Ladder, to: &Ladder) -> Outcome<bool> {
+        let mut state = self.memory.state();
+        let stands = state.checkpoints.config.is_some() && state.checkpoints.ladder == *seen;
+        if stands {
+            state.checkpoints.ladder = *to;
         }
         Ok(stands)
     }

@@ -6,6 +6,7 @@ use async_trait::async_trait;
 use tally_core::counter::{Counter, Overflow, Update};
 use tally_core::fault::Fault;
 use tally_core::ids::{CounterId, RowKey};
+use tally_core::milestone::Guard;
 use tally_core::ports::{Applied, Counts as CountsPort, Cursor, Judged, LedgerEntry, Mended, Outcome, Page, Segment};
 use tally_core::time::UnixMillis;
 use tally_core::window::Verdict;
@@ -47,7 +48,13 @@ impl CountsPort for Counts {
         if before.refusal(update).is_some() {
             return Ok(Applied::Refused(found.cloned()));
         }
+        let reached = update.guard.as_ref().map_or(&[][..], Guard::reached);
+        let standing = state.recounts.standing(id, reached);
+        if !standing.is_empty() {
+            return Ok(Applied::Standing(standing));
+        }
         let after = before.updated(update).map_err(damaged(id))?;
+        reached.iter().for_each(|milestone| state.recounts.record(id, milestone));
         state.counts.counters.insert(id.clone(), after.clone());
         Ok(Applied::Taken(after))
     }

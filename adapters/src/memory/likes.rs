@@ -70,11 +70,12 @@ impl Row {
 
     fn image(self) -> Image {
         match self {
-            Self::Counted { .. } | Self::Cell { .. } | Self::Map(_) => {
-                Image { stated: self.stated(), ..Image::default() }
+            Self::Counted { .. } | Self::Map(_) => Image { stated: self.stated(), ..Image::default() },
+            Self::Cell { reached: Reached { to, generation }, .. } => {
+                Image { stated: self.stated(), to: Some(to.0), generation: Some(generation), ..Image::default() }
             }
             Self::Marker(Marker { run, phase }) => {
-                Image { run: Some(run.to_string()), phase: Some(phase.as_str().to_owned()), stated: Stated::Nothing }
+                Image { run: Some(run.to_string()), phase: Some(phase.as_str().to_owned()), ..Image::default() }
             }
         }
     }

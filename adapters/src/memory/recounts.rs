@@ -5,9 +5,10 @@ use std::collections::BTreeMap;
 use async_trait::async_trait;
 use tally_core::audit::{AuditRun, RunRecord, Summary};
 use tally_core::ids::{CounterId, RowKey, Shard};
+use tally_core::milestone::Milestone;
 use tally_core::ports::{
-    AuditSegment, AuditSegments, Claimed, Claims, Cursor, Ledger, LedgerEntry, Operation, Operations, Outcome, Page,
-    QueueReason, Queued, RecountQueue, Reports, Runs, Worker,
+    AuditSegment, AuditSegments, Claimed, Claims, Cursor, Ledger, LedgerEntry, Milestones, Operation, Operations,
+    Outcome, Page, QueueReason, Queued, Recorded, RecountQueue, Reports, Runs, Worker,
 };
 use tally_core::time::UnixMillis;
 use tally_core::window::{Report, WindowRun};
@@ -32,6 +33,7 @@ pub(super) struct Table {
     reports: BTreeMap<WindowRun, Report>,
     ledger: BTreeMap<(CounterId, UnixMillis, WindowRun, Option<Shard>), LedgerEntry>,
     operations: BTreeMap<(UnixMillis, u64), Operation>,
+    milestones: BTreeMap<(CounterId, i64), Recorded>,
 }
 
 #[derive(Debug)]
@@ -44,6 +46,17 @@ struct Claim {
 impl Table {
     pub(super) fn write_line(&mut self, entry: &LedgerEntry) {
         self.ledger.insert((entry.counter.clone(), entry.at, entry.run, entry.shard), entry.clone());
+    }
+
+    /// Those of `reached` that stand already.
+    pub(super) fn standing(&self, counter: &CounterId, reached: &[Milestone]) -> Vec<i64> {
+        let thresholds = reached.iter().map(|milestone| milestone.n);
+        thresholds.filter(|n| self.milestones.contains_key(&(counter.clone(), *n))).collect()
+    }
+
+    pub(super) fn record(&mut self, counter: &CounterId, milestone: &Milestone) {
+        let recorded = Recorded { milestone: milestone.clone(), digest: milestone.digest(counter) };
+        self.milestones.insert((counter.clone(), milestone.n), recorded);
     }
 
     pub(super) fn ask_for_audit(&mut self, now: UnixMillis) {
@@ -202,5 +215,18 @@ impl Operations for Recounts {
 
     async fn operations(&self, limit: u32) -> Outcome<Vec<Operation>> {
         Ok(self.memory.state().recounts.operations.values().rev().take(limit as usize).cloned().collect())
+    }
+}
+
+#[async_trait]
+impl Milestones for Recounts {
+    async fn milestones(&self, counter: &CounterId, limit: u32) -> Outcome<Vec<Recorded>> {
+        let state = self.memory.state();
+        let of_counter = state.recounts.milestones.iter().rev().filter(|((of, _), _)| of == counter);
+        Ok(of_counter.take(limit as usize).map(|(_, recorded)| recorded.clone()).collect())
+    }
+
+    async fn milestone(&self, counter: &CounterId, n: i64) -> Outcome<Option<Recorded>> {
+        Ok(self.memory.state().recounts.milestones.get(&(counter.clone(), n)).cloned())
     }
 }

@@ -12,11 +12,13 @@ use tally_core::counter::{ClosedAncestry, Counter, Feeder, Retry, Touch, Update,
 use tally_core::event::Action;
 use tally_core::fence::{Advance, Fence, Offset, TopicId};
 use tally_core::ids::{Ordinal, RowKey};
+use tally_core::milestone::{Bound, Guard};
 use tally_core::ports::Applied;
 use tally_core::time::UnixMillis;
 use tally_core::watermark::Prune;
 use tally_core::window::{Form, Verdict, WindowRun};
 
+use crate::counts::milestones::{member, milestone};
 use crate::counts::{entry, shard, touch, update};
 use crate::engine::{Env, in_process, shards};
 use crate::likes::{fence, partition, post, user};
@@ -57,6 +59,28 @@ fn touches() -> impl Strategy<Value = Vec<Touch>> {
     })
 }
 
+/// A guard whose version is how far behind the counter's it is.
+fn guards() -> impl Strategy<Value = Option<Guard>> {
+    let thresholds = subsequence(vec![1, 2, 3, 5, 8], 1..4).prop_map(|thresholds: Vec<i64>| {
+        let through = *thresholds.last().unwrap();
+        let reached = thresholds.into_iter().map(|n| milestone(n, member(&format!("u-{n}")))).collect();
+        (reached, through)
+    });
+    let crossing = (prop_oneof![4 => Just(0u64), 1 => 1..3u64], thresholds)
+        .prop_map(|(version, (reached, through))| Bound::Crossing { version, reached, through });
+    let bound = prop_oneof![2 => Just(Bound::Free), 4 => (-1..20i64).prop_map(Bound::Below), 3 => crossing];
+    let knows = prop_oneof![8 => Just(3u32), 1 => 0..3u32];
+    option::weighted(0.4, (knows, bound).prop_map(|(knows, bound)| Guard { knows, bound }))
+}
+
+/// The update with its guard's version counted back from the one that stands.
+fn at_version(mut update: Update, standing: u64) -> Update {
+    if let Some(Guard { bound: Bound::Crossing { version, .. }, .. }) = &mut update.guard {
+        *version = standing.saturating_sub(*version);
+    }
+    update
+}
+
 /// A prune as core makes them: below the stream shard that updates.
 fn prune(g: u64) -> impl Strategy<Value = Option<Prune>> {
     let below = (1..g).map(Ordinal).collect::<Vec<_>>();
@@ -72,11 +96,12 @@ fn updates() -> impl Strategy<Value = Update> {
     let kin = (vec((1..5u64).prop_map(Ordinal), 0..3), option::of((1..4u64).prop_map(Ordinal)));
     let records = (1..60u64, 0..8u64);
     (1..5u64).prop_flat_map(move |g| {
-        (records.clone(), touches(), kin.clone(), prune(g)).prop_map(
-            move |((first, more), touched, (ancestors, closed_through), prune)| Update {
+        (records.clone(), touches(), kin.clone(), prune(g), guards()).prop_map(
+            move |((first, more), touched, (ancestors, closed_through), prune, guard)| Update {
                 ancestors,
                 closed_through,
                 prune,
+                guard,
                 ..update(g, first, first + more, touched)
             },
         )
@@ -118,7 +143,9 @@ async fn ask(twin: &Env, real: &Env, asked: &Asked, at: u64) {
     let post = post("p");
     match asked {
         Asked::Update(update) => {
-            let mut next = Some(update.clone());
+            let standing = twin.counts.counter(&post).await.unwrap().map_or(0, |counter| counter.version);
+            let update = at_version(update.clone(), standing);
+            let mut next = Some(update);
             while let Some(update) = next {
                 next = apply(twin, real, &update).await;
             }
@@ -196,6 +223,7 @@ proptest! {
             }
             let post = post("p");
             assert_eq!(real.recounts.ledger(&post, 99).await, twin.recounts.ledger(&post, 99).await);
+            assert_eq!(real.recounts.milestones(&post, 99).await, twin.recounts.milestones(&post, 99).await);
         });
     }
 
@@ -224,23 +252,27 @@ fn the_sequences_drawn_meet_every_verdict() {
     let mut runner = proptest::test_runner::TestRunner::deterministic();
     let mut met: BTreeMap<String, u32> = BTreeMap::new();
     let mut count = |what: String| *met.entry(what).or_default() += 1;
-    for _ in 0..200 {
+    for _ in 0..400 {
         let sequence = vec(updates(), 1..30).new_tree(&mut runner).unwrap().current();
         let mut counter = Counter::default();
         for update in sequence {
+            let update = at_version(update, counter.version);
             let refusal = counter.refusal(&update);
             count(format!("{refusal:?}"));
             if refusal.is_none() {
                 let contested = update.touched.iter().any(|touch| matches!(touch.feeder, Feeder::Contest { .. }));
                 count(format!("taken, contested {contested}, pruned {}", update.prune.is_some()));
+                if update.guard.as_ref().is_some_and(|guard| !guard.reached().is_empty()) {
+                    count("crossed".to_owned());
+                }
                 counter = counter.updated(&update).unwrap();
             }
         }
     }
-    let verdicts = ["None", "Some(Applied)", "Some(Floor)", "Some(Feeder)"];
+    let verdicts = ["None", "Some(Applied)", "Some(Floor)", "Some(Feeder)", "Some(Ladder)", "Some(Total)"];
     let taken = [true, false].map(|contested| [true, false].map(|pruned| (contested, pruned))).concat();
     let taken = taken.iter().map(|(contested, pruned)| format!("taken, contested {contested}, pruned {pruned}"));
-    for wanted in verdicts.map(String::from).into_iter().chain(taken) {
+    for wanted in verdicts.map(String::from).into_iter().chain(taken).chain(["crossed".to_owned()]) {
         assert!(met.get(&wanted).is_some_and(|times| *times >= 10), "{wanted}: {met:?}");
     }
 }

@@ -7,6 +7,7 @@ use tally_core::fault::Fault;
 use tally_core::format::Format;
 use tally_core::ids::{Ordinal, ShardCount, StreamLabel, StreamShardId, StreamTable};
 use tally_core::lineage::Loss;
+use tally_core::milestone::Ladder;
 use tally_core::ports::{Checkpoints, Gap, Lease, LeaseTaken, Registry, ShardState, Worker};
 use tally_core::time::UnixMillis;
 
@@ -24,6 +25,7 @@ pub(crate) async fn contract(env: &Env) {
     a_loss_is_one_gap_and_queues_an_audit(env).await;
     what_the_deployment_was_created_with_decides(port).await;
     counters_are_defined_by_comparing_with_those_that_stand(port).await;
+    a_ladder_is_raised_by_comparing_with_the_one_that_stands(port).await;
 }
 
 fn shard(name: &str) -> StreamShardId {
@@ -187,6 +189,17 @@ async fn what_the_deployment_was_created_with_decides(port: &dyn Checkpoints) {
     let written = Some(Format::Number(Format::WRITTEN));
     assert_eq!(port.format().await, Ok(written));
     assert!([Ok(None), Ok(written)].contains(&port.recent_format().await), "it may be late");
+}
+
+async fn a_ladder_is_raised_by_comparing_with_the_one_that_stands(port: &dyn Checkpoints) {
+    let [none, one, two]: [Ladder; 3] = [Ladder::default(), "100".parse().unwrap(), "100,1000".parse().unwrap()];
+    assert_eq!(port.ladder().await, Ok(none));
+    assert_eq!(port.raise_ladder(&one, &two).await, Ok(false), "it is not the one that stands");
+    assert_eq!(port.raise_ladder(&none, &one).await, Ok(true));
+    assert_eq!(port.raise_ladder(&none, &one).await, Ok(false), "a repetition finds it there");
+    assert_eq!(port.raise_ladder(&one, &two).await, Ok(true));
+    assert_eq!(port.ladder().await, Ok(two));
+    assert_eq!(port.deployed().await, Ok(Some(ShardCount::new(64).unwrap())), "what else is there stays");
 }
 
 async fn counters_are_defined_by_comparing_with_those_that_stand(port: &dyn Checkpoints) {

@@ -1,5 +1,7 @@
 //! Counters, changed by conditional updates, corrected by verdicts, scanned.
 
+pub(crate) mod milestones;
+
 use std::collections::BTreeMap;
 
 use tally_core::counter::{Counter, Feeder, Touch, Update};
@@ -24,6 +26,7 @@ pub(crate) async fn contract(env: &Env) {
     a_verdict_takes_its_token_and_leaves_a_line(env).await;
     a_count_in_doubt_is_marked_until_a_verdict_whose_rows_were_read_behind_the_last_mark(env).await;
     a_total_is_mended_once(env).await;
+    milestones::contract(env).await;
 }
 
 pub(crate) fn shard(k: u16) -> Shard {
@@ -45,10 +48,11 @@ pub(crate) fn update(g: u64, first: u64, last: u64, touched: Vec<Touch>) -> Upda
         ancestors: vec![],
         closed_through: None,
         prune: None,
+        guard: None,
     }
 }
 
-async fn taken(port: &dyn Counts, post: &CounterId, update: &Update) -> Counter {
+pub(crate) async fn taken(port: &dyn Counts, post: &CounterId, update: &Update) -> Counter {
     match port.apply(post, update).await.unwrap() {
         Applied::Taken(counter) => counter,
         refused => panic!("{update:?}: {refused:?}"),

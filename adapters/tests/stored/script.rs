@@ -104,7 +104,7 @@ fn touch(k: u16, delta: i64) -> Touch {
 
 fn update(g: u64, first: u64, last: u64, touched: Vec<Touch>) -> Update {
     let (shard, first, last) = (Ordinal(g), first.into(), last.into());
-    Update { shard, first, last, at: NOW, touched, ancestors: vec![], closed_through: None, prune: None }
+    Update { shard, first, last, at: NOW, touched, ancestors: vec![], closed_through: None, prune: None, guard: None }
 }
 
 async fn apply(ports: &Ports, counter: &CounterId, update: &Update) {

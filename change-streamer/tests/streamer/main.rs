@@ -14,6 +14,8 @@ mod listings;
 #[cfg(test)]
 mod losses;
 #[cfg(test)]
+mod milestones;
+#[cfg(test)]
 mod publishing;
 #[cfg(test)]
 mod sharing;

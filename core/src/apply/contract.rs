@@ -7,6 +7,7 @@ use crate::counter::{Counter, Update};
 use crate::fault::Fault;
 use crate::ids::{CounterId, RowKey, Sequence};
 use crate::lineage::{Loss, Picture};
+use crate::milestone::{Ladder, Milestone};
 use crate::ports::{Applied, Outcome, QueueReason};
 use crate::served::Served;
 use crate::tally::{Cut, CutRules, Record};
@@ -50,6 +51,8 @@ pub enum Input {
     Answered(RequestId, Answer),
     /// A newer picture of the stream. Begins nothing by itself.
     Picture(Arc<Picture>),
+    /// The deployment's ladder, as it was just read. Begins nothing by itself.
+    Ladder(Ladder),
     /// The time of [`Apply::wake_at`](super::Apply::wake_at) has come.
     Woke,
 }
@@ -65,6 +68,8 @@ pub enum Answer {
     Read(Option<Counter>),
     /// To [`Request::PutReport`], with every fault.
     Reported(Outcome<()>),
+    /// To [`Request::ReadLadder`].
+    Ladder(Ladder),
     /// To every other request, once it has succeeded.
     Done,
 }
@@ -78,6 +83,8 @@ pub enum Effect {
     Publish(CounterId, Served),
     /// An update was refused.
     Refused(RefusedBy),
+    /// A counter's total has reached this threshold, and the record of it stands.
+    Reached(CounterId, Milestone),
     /// The store will never take the update of this counter: its shards are marked and queued for a recount.
     PutAside(CounterId, String),
     /// A recount window ended here.
@@ -107,6 +114,8 @@ pub enum Request {
     OpenGap(Loss),
     /// Read a counter.
     ReadCounter(CounterId),
+    /// Read the deployment's ladder: a counter has more of it than is known here.
+    ReadLadder,
     /// Queue a row key for a recount. A key is queued once.
     Queue(RowKey, QueueReason),
     /// Write the report of a window. Every complete report of one run is the same.
@@ -147,6 +156,12 @@ pub enum RefusedBy {
     Floor,
     /// Another stream shard has fed a shard that it touches.
     Feeder,
+    /// More of the ladder is in force for the counter than its sender knew.
+    Ladder,
+    /// The total stood where a threshold might have been passed unrecorded.
+    Total,
+    /// A milestone that it would have recorded stands already.
+    Standing,
     /// Nothing that the counter shows.
     Unexplained,
 }
@@ -159,6 +174,9 @@ impl RefusedBy {
             Self::Finished => "finished",
             Self::Floor => "floor",
             Self::Feeder => "feeder",
+            Self::Ladder => "ladder",
+            Self::Total => "total",
+            Self::Standing => "standing",
             Self::Unexplained => "unexplained",
         }
     }

@@ -110,6 +110,7 @@ mod tests {
             ancestors: vec![],
             closed_through: None,
             prune: None,
+            guard: None,
         }
     }
 

@@ -10,6 +10,7 @@ use super::{Again, Answer, Effect, RefusedBy, Request};
 use crate::counter::{Counter, Retry, Update, after_refusal};
 use crate::fault::Fault;
 use crate::ids::CounterId;
+use crate::milestone::{Guard, Ladder};
 use crate::ports::{Applied, Outcome};
 use crate::tally::CounterRecords;
 
@@ -17,7 +18,7 @@ use crate::tally::CounterRecords;
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Sending {
     counter: CounterId,
-    /// Its records of the prefix. None for a closing marker, of which no part can be left out.
+    /// Its records of the prefix that are to be sent. None for a closing marker, of which no part can be left out.
     records: CounterRecords,
     update: Arc<Update>,
     tries: u32,
@@ -49,6 +50,7 @@ impl Sending {
     pub(super) fn answered(&mut self, answer: Answer, basis: &Basis, around: &mut Surroundings<'_>) -> Next {
         match answer {
             Answer::Updated(outcome) => return self.updated(outcome, basis, around),
+            Answer::Ladder(ladder) => return self.learned(ladder, basis, around),
             Answer::Marked(false) => {
                 // Where even the mark is refused, nothing is exact until an audit has been there.
                 if let Some(FollowUp::MarkSuspect(shard)) = self.follow_ups.front().copied() {
@@ -66,10 +68,16 @@ impl Sending {
         match outcome {
             Ok(Applied::Taken(counter)) => {
                 self.note(&counter, basis, around);
+                self.tell_reached(around);
                 self.follow_ups = of_kind(self.counter.name.kind(), after_taken(&self.update, &counter));
                 self.follow_up()
             }
             Ok(Applied::Refused(counter)) => self.refused(counter.as_ref(), basis, around),
+            Ok(Applied::Standing(thresholds)) => {
+                around.asking.effects.push(Effect::Refused(RefusedBy::Standing));
+                let guard = self.update.guard.clone().map(|guard| guard.without(&thresholds));
+                self.send_changed(Update { guard, ..(*self.update).clone() })
+            }
             Err(Fault::Poison(reason)) => {
                 around.asking.effects.push(Effect::PutAside(self.counter.clone(), reason));
                 self.follow_ups = after_poison(&self.update);
@@ -84,12 +92,30 @@ impl Sending {
     /// Settles a refusal by what the counter showed when it refused.
     fn refused(&mut self, counter: Option<&Counter>, basis: &Basis, around: &mut Surroundings<'_>) -> Next {
         let retry = after_refusal(&self.update, counter, &basis.picture.lineage);
+        around.totals.refused(&self.counter, counter, around.ladder);
+        let more_in_force = counter.is_some_and(|counter| counter.ladder > around.ladder.entries());
+        let retry = match retry {
+            Retry::Changed(_) | Retry::Unexplained if more_in_force => {
+                around.asking.effects.push(Effect::Refused(RefusedBy::Ladder));
+                return Next::Ask(Request::ReadLadder);
+            }
+            Retry::Changed(update) => Retry::Changed(self.guarded(update, basis, around)),
+            Retry::Unexplained => {
+                let update = self.guarded((*self.update).clone(), basis, around);
+                if update == *self.update { Retry::Unexplained } else { Retry::Changed(update) }
+            }
+            settled => settled,
+        };
         around.asking.effects.push(Effect::Refused(refused_by(&self.update, &retry)));
         match retry {
             Retry::After(applied) => {
                 let left = self.records.after(applied);
                 match left.update(&basis.context(&self.counter, around)) {
-                    Some(update) => self.send_changed(update),
+                    Some(update) => {
+                        // What is made of them later must leave out the same.
+                        self.records = left;
+                        self.send_changed(update)
+                    }
                     None => {
                         // Another worker was first, or an earlier copy whose reply was lost.
                         let counter = counter.expect("a counter that is not there has no records");
@@ -103,6 +129,26 @@ impl Sending {
             Retry::Finished => Next::Finished,
             Retry::Unexplained => self.again(Fault::Transient("an update was refused without a reason".to_owned())),
         }
+    }
+
+    /// The same update, wanting of the total what is known of it now.
+    fn guarded(&self, update: Update, basis: &Basis, around: &Surroundings<'_>) -> Update {
+        Update { guard: self.records.guard(&basis.terms(&self.counter, around)), ..update }
+    }
+
+    /// The ladder was read, because the counter has more of it than was known here.
+    fn learned(&mut self, ladder: Ladder, basis: &Basis, around: &mut Surroundings<'_>) -> Next {
+        around.ladder.learn(ladder);
+        let update = self.guarded((*self.update).clone(), basis, around);
+        if update == *self.update {
+            return self.again(Fault::Transient("a counter has more of the ladder than the configuration".to_owned()));
+        }
+        self.send_changed(update)
+    }
+
+    fn tell_reached(&self, around: &mut Surroundings<'_>) {
+        let reached = self.update.guard.iter().flat_map(Guard::reached);
+        around.asking.effects.extend(reached.map(|milestone| Effect::Reached(self.counter.clone(), milestone.clone())));
     }
 
     fn send_changed(&mut self, update: Update) -> Next {
@@ -127,6 +173,7 @@ impl Sending {
     /// Takes note of a counter that has this update's records.
     fn note(&self, counter: &Counter, basis: &Basis, around: &mut Surroundings<'_>) {
         around.remembered.note(&self.counter, &counter.watermarks, basis.picture.closed_through);
+        around.totals.note(&self.counter, counter, around.ladder);
         self.publish(counter, basis, around);
     }
 
@@ -142,7 +189,8 @@ fn refused_by(update: &Update, retry: &Retry) -> RefusedBy {
         Retry::After(_) => RefusedBy::Applied,
         Retry::Finished => RefusedBy::Finished,
         Retry::Changed(changed) if changed.prune != update.prune => RefusedBy::Floor,
-        Retry::Changed(_) => RefusedBy::Feeder,
+        Retry::Changed(changed) if changed.touched != update.touched => RefusedBy::Feeder,
+        Retry::Changed(_) => RefusedBy::Total,
         Retry::Unexplained => RefusedBy::Unexplained,
     }
 }

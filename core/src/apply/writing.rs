@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use super::remembered::Remembered;
+use super::remembered::{Remembered, Totals};
 use super::sending::{Next, Sending};
 use super::{Answer, Asking, RequestId, Written};
 use crate::Map;
@@ -10,6 +10,7 @@ use crate::counter::Counter;
 use crate::fault::Fault;
 use crate::ids::{CounterId, CounterKind, Ordinal, StreamShardId};
 use crate::lineage::Picture;
+use crate::milestone::{Ladder, Terms};
 use crate::served::Served;
 use crate::standing::Reading;
 use crate::tally::{Boundary, CounterRecords, Prefix, UpdateContext};
@@ -50,6 +51,8 @@ pub(super) struct Surroundings<'a> {
     pub(super) now: Now,
     pub(super) latest: &'a Picture,
     pub(super) remembered: &'a mut Remembered,
+    pub(super) ladder: &'a mut Ladder,
+    pub(super) totals: &'a mut Totals,
     pub(super) asking: Asking<'a>,
 }
 
@@ -62,6 +65,17 @@ impl Basis {
             ancestors: &self.ancestors,
             closed_through: self.picture.closed_through,
             seen: around.remembered.of(counter),
+            terms: self.terms(counter, around),
+        }
+    }
+
+    /// What is known of the milestones of `counter`.
+    pub(super) fn terms(&self, counter: &CounterId, around: &Surroundings<'_>) -> Terms {
+        Terms {
+            ladder: *around.ladder,
+            seen: around.totals.of(counter),
+            now: around.now.wall,
+            exact: self.reading(around).allows_exact(around.now),
         }
     }
 
@@ -69,9 +83,13 @@ impl Basis {
     /// prefix was begun. A gap that was open then, or is now, says that it may be wrong; so does a picture that is too old
     /// to know of a gap.
     pub(super) fn served(&self, kind: CounterKind, counter: &Counter, around: &Surroundings<'_>) -> Served {
+        self.reading(around).serve_as(kind, Some(counter), around.now)
+    }
+
+    fn reading(&self, around: &Surroundings<'_>) -> Reading {
         let reading = self.picture.reading();
         let open_gaps = reading.open_gaps || around.latest.open_gaps;
-        Reading { open_gaps, ..reading }.serve_as(kind, Some(counter), around.now)
+        Reading { open_gaps, ..reading }
     }
 }
 

@@ -84,6 +84,7 @@ mod tests {
             ancestors: vec![],
             closed_through: None,
             prune: None,
+            guard: None,
         }
     }
 

@@ -15,6 +15,8 @@ pub enum Applied {
     Taken(Counter),
     /// A condition did not hold; the counter that refused, `None` where there is none.
     Refused(Option<Counter>),
+    /// Nothing was done: milestones of these thresholds stand already, and no record of one is ever replaced.
+    Standing(Vec<i64>),
 }
 
 /// What became of a verdict.
@@ -61,8 +63,9 @@ pub struct LedgerEntry {
 /// The counts table.
 #[async_trait]
 pub trait Counts: Send + Sync {
-    /// Applies `update` to the counter `id`, creating it. Safe to repeat: the watermark it sets is the one its
-    /// condition wants not to be there. A conflict with another write is a transient fault.
+    /// Applies `update` to the counter `id`, creating it, and with it puts the milestones that it reaches, all or nothing,
+    /// each where there is none. Safe to repeat: the watermark it sets is the one its condition wants not to be there. A
+    /// conflict with another write is a transient fault.
     async fn apply(&self, id: &CounterId, update: &Update) -> Outcome<Applied>;
 
     /// One counter, read consistently.

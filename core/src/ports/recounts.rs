@@ -1,11 +1,12 @@
 //! The recounts table, by what it is used for: runs, the queue, claims, the segments of audits, the reports of windows,
-//! and the ledger.
+//! the ledger, and the milestones.
 
 use async_trait::async_trait;
 
 use super::{Cursor, LedgerEntry, Outcome, Page, Worker};
 use crate::audit::{AuditRun, RunRecord, Summary};
 use crate::ids::{CounterId, RowKey};
+use crate::milestone::Milestone;
 use crate::time::UnixMillis;
 use crate::window::{Report, WindowRun};
 
@@ -166,7 +167,26 @@ pub trait Operations: Send + Sync {
     async fn operations(&self, limit: u32) -> Outcome<Vec<Operation>>;
 }
 
-/// The whole table, for those who hand it on: every part can be had of it by itself.
-pub trait Recounts: Runs + RecountQueue + Claims + AuditSegments + Reports + Ledger {}
+/// A milestone as it stands, and the digest that was written with it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Recorded {
+    /// The milestone.
+    pub milestone: Milestone,
+    /// What [`Milestone::digest`] said when it was written.
+    pub digest: String,
+}
 
-impl<T: Runs + RecountQueue + Claims + AuditSegments + Reports + Ledger> Recounts for T {}
+/// The milestones of counters, written with the counters themselves ([`Counts`](super::Counts)) and never changed.
+#[async_trait]
+pub trait Milestones: Send + Sync {
+    /// Those of a counter, the greatest first, read consistently.
+    async fn milestones(&self, counter: &CounterId, limit: u32) -> Outcome<Vec<Recorded>>;
+
+    /// The one of threshold `n`, read consistently. One that cannot be read is poison.
+    async fn milestone(&self, counter: &CounterId, n: i64) -> Outcome<Option<Recorded>>;
+}
+
+/// The whole table, for those who hand it on: every part can be had of it by itself.
+pub trait Recounts: Runs + RecountQueue + Claims + AuditSegments + Reports + Ledger + Milestones {}
+
+impl<T: Runs + RecountQueue + Claims + AuditSegments + Reports + Ledger + Milestones> Recounts for T {}

@@ -6,10 +6,11 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use super::{Record, RecordKind};
+use super::{Record, RecordKind, Span};
 use crate::Map;
 use crate::counter::{Feeder, Touch, Update};
-use crate::ids::{CounterId, Ordinal, RowKey, Sequence, Shard, ShardSet};
+use crate::ids::{CounterId, MemberKey, Ordinal, ReservedKey, RowKey, Sequence, Shard, ShardSet};
+use crate::milestone::{Events, Guard, Step, Terms, Winner, guard};
 use crate::time::{Now, UnixMillis};
 use crate::watermark::{Prune, Watermarks};
 use crate::window::{Phase, WindowRun};
@@ -71,7 +72,7 @@ impl Cut {
 }
 
 /// The most shards of one counter in one update: its expressions have to stay below 4 KB and 300 operators.
-pub const MAX_TOUCHED: usize = 48;
+pub const MAX_TOUCHED: usize = 46;
 
 /// Gathers one stream shard's records into prefixes.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -167,8 +168,24 @@ impl Prefix {
         let moved = counter.moved.checked_add(delta.unsigned_abs()).filter(|moved| *moved <= i64::MAX.unsigned_abs());
         counter.moved = moved.ok_or(Cut::Width)?;
         let doubt = matches!(record.kind, RecordKind::Unreadable { .. });
-        counter.push(Entry { sequence: record.sequence, shard: key.shard, delta, doubt });
+        let by = winner(record, delta);
+        counter.push(Entry { sequence: record.sequence, shard: key.shard, delta, doubt, written: record.written, by });
         Ok(())
+    }
+}
+
+/// Who or what a record names that lifts a total; `None` where it does not, or where a cell does not say what it took in.
+fn winner(record: &Record, delta: i64) -> Option<Winner> {
+    let RecordKind::Row { member, span, .. } = &record.kind else { return None };
+    if delta <= 0 {
+        return None;
+    }
+    match ReservedKey::read(member.as_str()) {
+        Some(ReservedKey::Cell { topic, partition }) => {
+            let Span { generation, from, to } = (*span)?;
+            Some(Winner::Events(Events { topic: topic.into(), partition, generation, from, to, nth: 0, gained: delta }))
+        }
+        _ => Some(Winner::Member(MemberKey::clone(member))),
     }
 }
 
@@ -192,13 +209,23 @@ pub struct CounterRecords {
     moved: u64,
 }
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 struct Entry {
     sequence: Sequence,
     shard: Shard,
     delta: i64,
     /// What the row weighed or weighs is not known.
     doubt: bool,
+    /// When the change reached the table.
+    written: UnixMillis,
+    /// Who or what is the winner if it lifts the total to a threshold.
+    by: Option<Winner>,
+}
+
+impl Entry {
+    fn step(&self) -> Step<'_> {
+        Step { delta: self.delta, written: self.written, by: self.by.as_ref() }
+    }
 }
 
 /// What an update needs besides the records.
@@ -214,6 +241,8 @@ pub struct UpdateContext<'a> {
     pub closed_through: Option<Ordinal>,
     /// The counter's watermarks as last seen, for pruning; `None` where they are not remembered.
     pub seen: Option<&'a Watermarks>,
+    /// What is known of milestones.
+    pub terms: Terms,
 }
 
 impl CounterRecords {
@@ -237,7 +266,7 @@ impl CounterRecords {
     pub fn after(&self, applied: Sequence) -> Self {
         let mut left = Self { moved: self.moved, ..Self::default() };
         for entry in self.records.iter().filter(|entry| entry.sequence > applied) {
-            left.push(*entry);
+            left.push(entry.clone());
         }
         left
     }
@@ -252,7 +281,13 @@ impl CounterRecords {
             *doubt |= entry.doubt;
         }
         let touch = |(shard, (delta, doubt))| Touch { shard, delta, feeder: Feeder::Usual, window: None, doubt };
-        Some(context.update(first, last, gained.into_iter().map(touch).collect()))
+        let update = context.update(first, last, gained.into_iter().map(touch).collect());
+        Some(Update { guard: self.guard(&context.terms), ..update })
+    }
+
+    /// What their update wants of the total.
+    pub fn guard(&self, terms: &Terms) -> Option<Guard> {
+        guard(terms, self.records.iter().map(Entry::step))
     }
 }
 
@@ -279,6 +314,7 @@ impl UpdateContext<'_> {
                 Some(seen) => seen.prunable(self.closed_through, self.shard),
                 None => Prune::unseen(self.closed_through, self.shard, self.ancestors),
             },
+            guard: None,
         }
     }
 }
@@ -298,7 +334,13 @@ mod tests {
     }
 
     fn weighing(sequence: u64, key: &str, before: Weight, after: Weight) -> Record {
-        let kind = RecordKind::Row { key: key.parse().unwrap(), member: MemberKey::new("u").unwrap(), before, after };
+        let kind = RecordKind::Row {
+            key: key.parse().unwrap(),
+            member: MemberKey::new("u").unwrap(),
+            before,
+            after,
+            span: None,
+        };
         Record { sequence: sequence.into(), written: UnixMillis(0), kind }
     }
 
@@ -313,7 +355,14 @@ mod tests {
     }
 
     fn context() -> UpdateContext<'static> {
-        UpdateContext { shard: Ordinal(1), now: UnixMillis(9), ancestors: &[], closed_through: None, seen: None }
+        UpdateContext {
+            shard: Ordinal(1),
+            now: UnixMillis(9),
+            ancestors: &[],
+            closed_through: None,
+            seen: None,
+            terms: Terms::default(),
+        }
     }
 
     #[test]

@@ -33,6 +33,10 @@ pub struct Image {
     pub phase: Option<String>,
     /// `n` of a row.
     pub stated: Stated,
+    /// `to` of a cell.
+    pub to: Option<u64>,
+    /// `gen` of a cell; absent is 0.
+    pub generation: Option<u64>,
 }
 
 /// A change record of a known shape, or the reason why it has none.
@@ -44,6 +48,17 @@ pub struct Record {
     pub written: UnixMillis,
     /// What it says.
     pub kind: RecordKind,
+}
+
+/// The offsets whose events one write of a cell took in: from `from`, before `to`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Span {
+    /// The generation of the offsets.
+    pub generation: u64,
+    /// The first.
+    pub from: u64,
+    /// The one behind the last.
+    pub to: u64,
 }
 
 /// What a change record says.
@@ -59,6 +74,8 @@ pub enum RecordKind {
         before: Weight,
         /// What it weighs now.
         after: Weight,
+        /// Of a cell, where it is readable: which offsets the change took in.
+        span: Option<Span>,
     },
     /// A row that counts was put, changed or deleted, and what it weighed or weighs is no integer in its range: its counter is
     /// not known until it is recounted.
@@ -147,9 +164,21 @@ fn kind(raw: &RawRecord) -> Result<RecordKind, Quarantine> {
         Some(image) => image.stated.weight(member.is_cell()),
     };
     Ok(match (weight(&raw.before), weight(&raw.after)) {
-        (Some(before), Some(after)) => RecordKind::Row { key, member, before, after },
+        (Some(before), Some(after)) => {
+            let span = if member.is_cell() { span(raw) } else { None };
+            RecordKind::Row { key, member, before, after, span }
+        }
         _ => RecordKind::Unreadable { key, member },
     })
+}
+
+/// Which offsets a change of a cell took in: behind those it had, unless these were of an earlier generation.
+fn span(raw: &RawRecord) -> Option<Span> {
+    let after = raw.after.as_ref()?;
+    let (to, generation) = (after.to?, after.generation.unwrap_or(0));
+    let same = raw.before.as_ref().filter(|before| before.generation.unwrap_or(0) == generation);
+    let from = same.and_then(|before| before.to).unwrap_or(0);
+    (from < to).then_some(Span { generation, from, to })
 }
 
 fn marker(key: RowKey, image: Option<&Image>) -> Result<RecordKind, Quarantine> {

@@ -109,6 +109,7 @@ impl Tables {
             ancestors: Vec::new(),
             closed_through: None,
             prune: None,
+            guard: None,
         };
         assert!(matches!(counts.apply(&post_id(post), &update).await, Ok(Applied::Taken(_))));
     }

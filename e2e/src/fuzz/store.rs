@@ -149,6 +149,7 @@ pub(super) fn counter(data: &[u8]) {
             ancestors: vec![],
             closed_through: None,
             prune: None,
+            guard: None,
         };
         let after = counts.apply(&id, &update).await;
         if let (Ok(Some(before)), Ok(Applied::Taken(after))) = (before, after) {

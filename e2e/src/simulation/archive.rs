@@ -56,6 +56,11 @@ impl Archive {
         shards.filter_map(|(id, records)| Some((id, records.last()?.sequence)))
     }
 
+    /// Every record of a shard of the stream that it ever showed.
+    pub(crate) fn records(&self, shard: &StreamShardId) -> &[Record] {
+        self.0.iter().find_map(|life| life.shards.get(shard)).map_or(&[], Vec::as_slice)
+    }
+
     /// Where the window of `run` on `key` was closed.
     pub(crate) fn closing(&self, key: &RowKey, run: WindowRun) -> Option<(&StreamShardId, Sequence)> {
         let closes = |record: &&Record| match &record.kind {

@@ -12,6 +12,8 @@ use std::time::Duration;
 use anyhow::{Context, bail};
 use clap::Args;
 
+use tally_core::milestone::Ladder;
+
 use super::coverage::kinds;
 use super::mutant::Mutant;
 use super::outcome::Outcome;
@@ -51,6 +53,9 @@ pub struct Simulate {
     /// Find this mutant
     #[arg(long, value_name = "NAME")]
     mutant: Vec<Mutant>,
+    /// Record who reaches these totals first: `50`, `10,100`, or `every:50`
+    #[arg(long, value_name = "LADDER")]
+    milestones: Option<Ladder>,
     /// Run each schedule twice and compare the traces
     #[arg(long)]
     twice: bool,
@@ -77,6 +82,9 @@ pub struct Schedule {
     /// Kinds of faults left out
     #[arg(long, value_delimiter = ',')]
     without: Vec<String>,
+    /// Record who reaches these totals first
+    #[arg(long, value_name = "LADDER")]
+    milestones: Option<Ladder>,
     /// With the last lines of the trace
     #[arg(long)]
     lines: bool,
@@ -88,8 +96,9 @@ impl Schedule {
     /// # Errors
     /// No thread or runtime could be had, or nothing could be printed.
     pub fn run(self) -> anyhow::Result<()> {
-        let Self { seed, events, mutant, spared, without, lines } = self;
-        let order = Order { seed, events, mutant, spared, without: without.into_iter().collect(), lines };
+        let Self { seed, events, mutant, spared, without, milestones, lines } = self;
+        let (without, milestones) = (without.into_iter().collect(), milestones.unwrap_or_default());
+        let order = Order { seed, events, mutant, spared, without, milestones, lines };
         let (sender, ended) = mpsc::channel();
         // A thread of its own: the keys of its maps are drawn once the seed is set.
         let thread = std::thread::Builder::new().name("schedule".to_owned()).stack_size(16 << 20);
@@ -122,7 +131,8 @@ impl Simulate {
     }
 
     fn schedules(&self, pool: &Pool) -> anyhow::Result<()> {
-        let order = |seed| Order { seed, events: self.events, ..Order::default() };
+        let milestones = self.milestones.unwrap_or_default();
+        let order = |seed| Order { seed, events: self.events, milestones, ..Order::default() };
         let mut tally = Tally::default();
         let mut first: Option<Outcome> = None;
         pool.each(self.seeds().map(order), self.twice, |outcome| {
@@ -148,7 +158,8 @@ impl Simulate {
         let events = self.events.min(MUTANT_EVENTS);
         let mut missed = Vec::new();
         for mutant in mutants {
-            let order = |seed| Order { seed, events, mutant: Some(*mutant), ..Order::default() };
+            let milestones = self.milestones.unwrap_or_default();
+            let order = |seed| Order { seed, events, mutant: Some(*mutant), milestones, ..Order::default() };
             let mut found: BTreeMap<u64, String> = BTreeMap::new();
             let mut ran = BTreeSet::new();
             pool.each(self.seeds().map(order), false, |outcome| {
@@ -208,6 +219,7 @@ struct Tally {
     broken: u64,
     events: u64,
     verdicts: u64,
+    milestones: u64,
     rows: u64,
     answers: u64,
     exact: u64,
@@ -221,6 +233,7 @@ impl Tally {
         self.broken += u64::from(outcome.broken.is_some());
         self.events += outcome.events;
         self.verdicts += outcome.verdicts;
+        self.milestones += outcome.milestones;
         self.rows += outcome.rows;
         self.answers += outcome.answers;
         self.exact += outcome.exact;
@@ -231,10 +244,10 @@ impl Tally {
     }
 
     fn print(&self) -> anyhow::Result<()> {
-        let Self { schedules, broken, events, verdicts, rows, answers, exact, .. } = self;
+        let Self { schedules, broken, events, verdicts, milestones, rows, answers, exact, .. } = self;
         let hours = self.virtual_ms / 3_600_000;
         line(&format!(
-            "{schedules} schedules, {broken} broke a law; {events} events, {rows} rows at the end, {verdicts} verdicts checked, {answers} answers judged of which {exact} said exact, {hours} virtual hours"
+            "{schedules} schedules, {broken} broke a law; {events} events, {rows} rows at the end, {verdicts} verdicts and {milestones} milestones checked, {answers} answers judged of which {exact} said exact, {hours} virtual hours"
         ))?;
         self.faults.iter().try_for_each(|(kind, count)| line(&format!("  {kind:<22} {count}")))?;
         let missing: Vec<&str> = kinds().filter(|kind| !self.faults.contains_key(*kind)).collect();

@@ -6,8 +6,8 @@ use std::time::Duration;
 
 use anyhow::{Context, bail, ensure};
 use tally_core::counter::Counter;
-use tally_core::ids::{CounterId, RowKey};
-use tally_core::ports::{Cache as _, Cached, RecountQueue as _, ScannedRow};
+use tally_core::ids::{CounterId, Ordinal, RowKey, StreamShardId};
+use tally_core::ports::{Cache as _, Cached, Milestones as _, RecountQueue as _, ScannedRow};
 use tokio::time::Instant;
 
 use super::chance::Draws;
@@ -16,6 +16,7 @@ use super::events::Events;
 use super::fold::Fold;
 use super::instance::{Role, Slot};
 use super::laws::{Quiet, Seen, Verdicts, exact, held, rows_fold, said, weights};
+use super::milestones::Stream;
 use super::outcome::Outcome;
 
 /// How long the pipeline may take to come to rest, and how long recounts may take then.
@@ -34,12 +35,15 @@ pub(super) struct Course {
     pub(super) events: Events,
     pub(super) fold: Fold,
     seen: Seen,
+    /// Which shard of the stream has which ordinal.
+    ordinals: BTreeMap<Ordinal, StreamShardId>,
 }
 
 impl Course {
     /// Nothing has happened yet.
     pub(super) fn of(driver: Driver) -> Self {
-        Self { driver, events: Events::default(), fold: Fold::default(), seen: Seen::default() }
+        let (events, fold, seen) = (Events::default(), Fold::default(), Seen::default());
+        Self { driver, events, fold, seen, ordinals: BTreeMap::new() }
     }
 
     /// All of it.
@@ -114,6 +118,7 @@ impl Course {
         rows_fold(&rows, &self.fold, &self.driver.foreign(), &homes, profile.shards)
             .context("rows are not the fold of their events")?;
         let states = world.calmly(world.states()).await?;
+        self.ordinals.extend(states.iter().map(|state| (state.checkpoint.ordinal, state.checkpoint.id.clone())));
         self.seen.checkpoints(states.into_iter().map(|state| state.checkpoint))?;
         let counters = world.calmly(world.counters(profile.counters())).await?;
         self.suspects(&counters).await?;
@@ -223,6 +228,7 @@ impl Course {
         let totals = self.fold.totals();
         self.counted(&weights, |quiet| said(quiet, &totals)).await.context("after the last recount")?;
         self.cached().await?;
+        outcome.milestones = self.milestones().await?;
         let stats = self.driver.world.emulator.stats();
         ensure!(stats.panics == 0, "the emulator panicked {} times", stats.panics);
         outcome.rows = rows.len() as u64;
@@ -289,6 +295,25 @@ impl Course {
             }
             ensure!(Instant::now() < deadline, "recounts come to no end");
         }
+    }
+
+    /// Each counter that reached a threshold has the record of what the stream says reached it first, and no other. How many.
+    async fn milestones(&mut self) -> anyhow::Result<u64> {
+        self.driver.keep().await?;
+        let Driver { world, profile, archive, .. } = &self.driver;
+        if profile.milestones.is_empty() {
+            return Ok(0);
+        }
+        let stream = Stream { archive, ordinals: &self.ordinals, is_lossy: profile.lossy };
+        let mut checked = 0;
+        for counter in profile.counters() {
+            let recorded = world.calmly(world.calm.recounts.milestones(&counter, 100_000)).await?;
+            let altered = recorded.iter().find(|recorded| recorded.digest != recorded.milestone.digest(&counter));
+            ensure!(altered.is_none(), "{altered:?} of {counter} is not as it was written");
+            let recorded: Vec<_> = recorded.into_iter().rev().map(|recorded| recorded.milestone).collect();
+            checked += world.changes.judge(&counter, &recorded, &profile.milestones, &stream)?;
+        }
+        Ok(checked)
     }
 
     /// What is cached is nothing that the table never said.

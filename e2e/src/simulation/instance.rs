@@ -169,7 +169,7 @@ impl Slot {
             });
         }
         let counted = matches!(mutant, Mutant::Pipelined | Mutant::NoFloor | Mutant::NoBoundary | Mutant::SilentZero);
-        if counted {
+        if counted || mutant.is_of_milestones() && self.role == Role::Streamer {
             tables.counts = Arc::new(MutatedCounts {
                 inner: tables.counts as Arc<dyn Counts>,
                 mutant,
@@ -310,9 +310,9 @@ fn streamer_app(
         discover: Duration::from_secs(5),
         lease: profile.leases.then_some(Duration::from_secs(6)),
         window: CaptureLimits { members: 10_000, age: Duration::from_secs(3_600) },
+        milestones: profile.milestones,
         ..streamer::Rules::default()
     };
-    let cache = watched_cache(world, profile, gate, chance, mutant);
     let config =
         streamer::Config { table_prefix: String::new(), shards: Some(profile.shards), cache: None, feed: None, rules };
     let ports = streamer::Ports {
@@ -320,7 +320,7 @@ fn streamer_app(
         counts: tables.counts,
         checkpoints: tables.checkpoints,
         recounts: tables.recounts,
-        cache: Some(cache),
+        cache: Some(watched_cache(world, profile, gate, chance, mutant)),
         feed: None,
     };
     streamer::App::with_ports(config, ports)

@@ -1,5 +1,5 @@
 //! The rules that the models found necessary, each of which the simulation can break: fourteen about rows and counts, six
-//! about what an answer says of itself, three about sums.
+//! about what an answer says of itself, three about sums, four about milestones.
 
 use clap::ValueEnum;
 
@@ -67,11 +67,23 @@ pub enum Mutant {
     DeltasAdded,
     /// A cell is written without its own condition.
     CellUnguarded,
+    /// An update that reaches no threshold from where the counter was seen does not look where it stands.
+    #[value(name = "blind")]
+    Blind,
+    /// A milestone is recorded after the reply to the update that reached it.
+    #[value(name = "late")]
+    LateRecord,
+    /// An update that reaches a threshold does not look at the counter's version.
+    #[value(name = "no version", alias = "no-version")]
+    NoVersion,
+    /// A threshold that is reached again is recorded again, over the first.
+    #[value(name = "overwrite")]
+    Overwrite,
 }
 
 impl Mutant {
     /// All of them, in the order of the catalogue.
-    pub const ALL: [Self; 23] = [
+    pub const ALL: [Self; 27] = [
         Self::Pipelined,
         Self::NoFloor,
         Self::SinkingFloor,
@@ -95,6 +107,10 @@ impl Mutant {
         Self::PresenceKept,
         Self::DeltasAdded,
         Self::CellUnguarded,
+        Self::Blind,
+        Self::LateRecord,
+        Self::NoVersion,
+        Self::Overwrite,
     ];
 
     /// Its name in the catalogue.
@@ -106,7 +122,7 @@ impl Mutant {
     pub(crate) fn is_of_recount(self) -> bool {
         let of_counting =
             [Self::Pipelined, Self::NoFloor, Self::SinkingFloor, Self::NoFence, Self::Presumed, Self::CellUnguarded];
-        !of_counting.contains(&self) && !self.is_of_honesty()
+        !of_counting.contains(&self) && !self.is_of_honesty() && !self.is_of_milestones()
     }
 
     /// Whether captures are kept for it beside the service's own.
@@ -118,6 +134,11 @@ impl Mutant {
     /// Whether what it breaks is about sums alone: the schedules of the others say likes.
     pub(crate) fn is_of_sums(self) -> bool {
         matches!(self, Self::PresenceKept | Self::DeltasAdded | Self::CellUnguarded)
+    }
+
+    /// Whether what it breaks is how milestones are recorded.
+    pub(crate) fn is_of_milestones(self) -> bool {
+        matches!(self, Self::Blind | Self::LateRecord | Self::NoVersion | Self::Overwrite)
     }
 
     /// Whether what it breaks is what an answer says of itself.

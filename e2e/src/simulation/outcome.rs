@@ -24,6 +24,9 @@ pub struct Outcome {
     pub rows: u64,
     /// Verdicts checked.
     pub verdicts: u64,
+    /// Milestones checked.
+    #[serde(default)]
+    pub milestones: u64,
     /// Answers of the API that were judged.
     #[serde(default)]
     pub answers: u64,

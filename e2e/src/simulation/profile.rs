@@ -5,6 +5,7 @@ use std::collections::BTreeSet;
 use std::time::Duration;
 
 use tally_core::ids::{CounterId, CounterName, ShardCount};
+use tally_core::milestone::Ladder;
 use tally_emulator::{Config, Fault, Rule};
 use tally_service::Chance;
 
@@ -64,6 +65,8 @@ pub(crate) struct Profile {
     /// How long an API keeps a count, and how long it waits for the table.
     pub(crate) local_ttl: Duration,
     pub(crate) table_budget: Duration,
+    /// The thresholds of milestones, if there are.
+    pub(crate) milestones: Ladder,
     /// The only role that crashes strike, where it is not any.
     pub(crate) victims: Option<Role>,
     /// The only role that is frozen, where it is not any, and for how long at most in most cases, in milliseconds.
@@ -90,12 +93,11 @@ impl Profile {
         let recounting = mutant.is_none_or(|mutant| mutant.is_of_recount() || mutant.is_of_honesty())
             && (mutant.is_some() || chance.happens(70));
         let crowd = crowd(chance, mutant.is_some());
-        let steps = (events / 12).clamp(40, 1_000);
         let mut profile = Self {
             crowd,
             mix: Mix::default(),
             events,
-            steps,
+            steps: (events / 12).clamp(40, 1_000),
             partitions: u32::try_from(chance.between(1, 4)).unwrap_or(1),
             shards: ShardCount::new(chance.pick(&[1, 2, 4])).expect("powers of two"),
             engine: engine(chance),
@@ -119,6 +121,7 @@ impl Profile {
             cached: chance.happens(75),
             local_ttl: Duration::from_millis(chance.pick(&[0, 100, 1_000])),
             table_budget: Duration::from_millis(chance.pick(&[2_000, 8_000])),
+            milestones: Ladder::default(),
             victims: None,
             sleepers: None,
             longest_nap: 0,
@@ -194,6 +197,9 @@ impl Profile {
                 self.talk();
                 self.mix = std::mem::take(&mut self.mix).of_sums();
             }
+            Mutant::Blind | Mutant::LateRecord | Mutant::NoVersion | Mutant::Overwrite => {
+                self.target_milestones(mutant)
+            }
             Mutant::CellUnguarded => {
                 self.mix = std::mem::take(&mut self.mix).of_sums();
                 weigh(Deed::EditFence, 8);
@@ -209,6 +215,20 @@ impl Profile {
             self.recounters = self.recounters.max(1);
             self.deeds.push((Deed::Ask, 25));
             self.steps = self.steps.max(60);
+        }
+    }
+
+    /// The same for a mutant that records milestones wrongly: a total goes up and down around the thresholds while several
+    /// stream shards add to it.
+    fn target_milestones(&mut self, mutant: Mutant) {
+        self.crowd = Crowd { posts: 2, users: 100, hot: 60, unlikes: 50 };
+        self.shards = ShardCount::new(4).expect("a power of two");
+        (self.streamers, self.leases, self.recounters, self.engine.shards) = (2, false, 0, 4);
+        (self.prefix, self.pace) = (20, 200);
+        self.milestones = Ladder::every(5).expect("a threshold");
+        if mutant == Mutant::LateRecord {
+            self.victims = Some(Role::Streamer);
+            self.deeds.push((Deed::Crash, 25));
         }
     }
 

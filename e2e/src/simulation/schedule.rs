@@ -4,6 +4,7 @@ use std::collections::BTreeSet;
 
 use anyhow::Context;
 use tally_core::definitions::Definitions;
+use tally_core::milestone::Ladder;
 use tally_service::Chance;
 use tokio::time::Instant;
 
@@ -35,6 +36,8 @@ pub struct Order {
     pub spared: bool,
     /// Kinds of faults that are left out.
     pub without: BTreeSet<String>,
+    /// The thresholds of milestones.
+    pub milestones: Ladder,
     /// Whether the last lines of the trace are wanted.
     pub lines: bool,
 }
@@ -54,7 +57,10 @@ async fn schedule(order: &Order) -> Outcome {
     let began = Instant::now();
     let chance = Chance::seeded(order.seed);
     let other = Chance::seeded(order.seed ^ OTHERS);
-    let profile = Profile::draw([&chance, &other], order.events, order.mutant, &order.without);
+    let mut profile = Profile::draw([&chance, &other], order.events, order.mutant, &order.without);
+    if !order.milestones.is_empty() {
+        profile.milestones = order.milestones;
+    }
     let mut outcome = Outcome { seed: order.seed, events: order.events, ..Outcome::default() };
     let world = match World::new(&profile).await {
         Ok(world) => world,

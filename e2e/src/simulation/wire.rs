@@ -134,7 +134,10 @@ impl Wire {
                 matches!(self.mutant, Some(Mutant::UnchainedMarker | Mutant::PresenceKept | Mutant::DeltasAdded))
             }
             "TransactWriteItems" => {
-                matches!(self.mutant, Some(Mutant::NoFence | Mutant::NoToken | Mutant::CellUnguarded))
+                matches!(
+                    self.mutant,
+                    Some(Mutant::NoFence | Mutant::NoToken | Mutant::CellUnguarded | Mutant::Overwrite)
+                )
             }
             _ => false,
         };
@@ -159,6 +162,7 @@ impl Wire {
             Some(Mutant::NoFence) => of_transaction(body, |update| is_about(update, "checkpoints")),
             Some(Mutant::NoToken) => of_transaction(body, |update| is_about(update, "like_counts") && removes(update)),
             Some(Mutant::CellUnguarded) => of_transaction(body, |update| is_about(update, "likes")),
+            Some(Mutant::Overwrite) => of_puts(body, |put| is_about(put, "recounts")),
             Some(Mutant::PresenceKept) if is_about(body, "recounts") => report::by_presence(&mut body["Item"]),
             Some(Mutant::DeltasAdded) if is_about(body, "recounts") => {
                 report::by_deltas(&mut body["Item"], &self.shadows)
@@ -183,6 +187,16 @@ fn of_transaction(body: &mut Value, meant: impl Fn(&Value) -> bool) -> Weakened 
     for item in body["TransactItems"].as_array_mut().into_iter().flatten() {
         let update = &mut item["Update"];
         if meant(update) && always(update) {
+            weakened = Weakened::Unconditional;
+        }
+    }
+    weakened
+}
+
+fn of_puts(body: &mut Value, meant: impl Fn(&Value) -> bool) -> Weakened {
+    let mut weakened = Weakened::Not;
+    for item in body["TransactItems"].as_array_mut().into_iter().flatten() {
+        if item.get("Put").is_some_and(&meant) && always(&mut item["Put"]) {
             weakened = Weakened::Unconditional;
         }
     }

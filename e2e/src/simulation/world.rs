@@ -12,6 +12,7 @@ use tally_adapters::memory::{self, Memory, log::Broker};
 use tally_core::counter::Counter;
 use tally_core::homes::Homes;
 use tally_core::ids::{CounterId, CounterKind, RowKey, Shard};
+use tally_core::milestone::{Events, Milestone, Winner};
 use tally_core::ports::{
     ChangeStream, Checkpoints, CounterMaps, Counts, Cursor, Gaps as _, Markers, Positions as _, RecountQueue as _,
     Recounts, Rows, ScannedRow, Segment, ShardState, TopicReader,
@@ -26,6 +27,7 @@ use super::coverage::Coverage;
 use super::events::{LETTERS, TOPIC};
 use super::history::History;
 use super::laws::Honesty;
+use super::milestones::Changes;
 use super::moves::Moves;
 use super::profile::Profile;
 use super::readers::Pulse;
@@ -47,6 +49,7 @@ pub(crate) struct World {
     pub(crate) breaches: Breaches,
     pub(crate) history: History,
     pub(crate) moves: Moves,
+    pub(crate) changes: Changes,
     pub(crate) honesty: Honesty,
     pub(crate) pulse: Pulse,
     /// What the harness itself runs beside the processes.
@@ -81,6 +84,7 @@ impl World {
         let connection = Connection::in_process(&settings(), wire, BEGAN);
         dynamodb::ensure_tables(&connection).await.context("cannot create the tables")?;
         let (history, moves) = (History::of(&emulator)?, Moves::of(&emulator)?);
+        let changes = Changes::of(&emulator)?;
         let honesty = Honesty::of(history.clone(), profile.engine.stream_delay, profile.engine.stream_reorder);
         let broker = Broker::new();
         broker.create_topic(TOPIC, profile.partitions);
@@ -106,6 +110,7 @@ impl World {
             breaches,
             history,
             moves,
+            changes,
             honesty,
             pulse,
             host,
@@ -234,6 +239,36 @@ impl Tamper {
             }),
         )
         .await
+    }
+
+    /// Puts the record of a threshold, as a process would that does not put it with the counter.
+    pub(crate) async fn record(&self, id: &CounterId, milestone: &Milestone) -> bool {
+        let Milestone { n, by, at, lag, version, exact, skipped } = milestone;
+        let number = |number: &dyn std::fmt::Display| json!({"N": number.to_string()});
+        let text = |text: &str| json!({"S": text});
+        let mut item = json!({
+            "pk": text(&format!("milestone#{}", id.stored())),
+            "sk": text(&format!("{n:020}")),
+            "n": number(n), "state": text(by.state()), "at": number(at), "lag": number(lag), "version": number(version),
+            "exact": {"BOOL": exact}, "skipped": number(skipped), "digest": text(&milestone.digest(id)),
+        });
+        match by {
+            Winner::Unwitnessed => {}
+            Winner::Member(member) => item["member"] = text(member.as_str()),
+            Winner::Events(Events { topic, partition, generation, from, to, nth, gained }) => {
+                item["topic"] = text(topic);
+                let numbers: [(&str, &dyn std::fmt::Display); 6] = [
+                    ("partition", partition),
+                    ("gen", generation),
+                    ("from", from),
+                    ("to", to),
+                    ("nth", nth),
+                    ("gained", gained),
+                ];
+                numbers.into_iter().for_each(|(name, value)| item[name] = number(value));
+            }
+        }
+        undisturbed::send(&self.0, "PutItem", &json!({"TableName": "recounts", "Item": item})).await
     }
 
     async fn update(&self, id: &CounterId, mut body: Value) -> bool {

@@ -5,12 +5,13 @@ use aws_sdk_dynamodb::types::AttributeValue;
 use tally_core::definitions::Definitions;
 use tally_core::format::Format;
 use tally_core::ids::ShardCount;
+use tally_core::milestone::Ladder;
 use tally_core::ports::{DeploymentConfig, Outcome};
 
 use super::super::expression::Aliases;
 use super::super::fault::fault;
 use super::super::item::{Item, Reader};
-use super::super::names::checkpoints::{CONFIG, COUNTERS, FORMAT, ID, SHARDS};
+use super::super::names::checkpoints::{CONFIG, COUNTERS, FORMAT, ID, MILESTONES, SHARDS};
 use super::{Checkpoints, definitions, key};
 
 impl Checkpoints {
@@ -87,5 +88,23 @@ impl DeploymentConfig for Checkpoints {
         };
         let update = format!("SET {counters}={}", say.value(definitions::encode(to)));
         Ok(self.update_if(CONFIG, say, update, condition).await?.is_some())
+    }
+
+    async fn ladder(&self) -> Outcome<Ladder> {
+        let found = self.get(CONFIG).await?.unwrap_or_default();
+        Ok(Reader::new(self.table(), &found).parsed(MILESTONES)?.unwrap_or_default())
+    }
+
+    /// Safe to repeat: the ladder that has to stand is another afterwards.
+    async fn raise_ladder(&self, seen: &Ladder, to: &Ladder) -> Outcome<bool> {
+        let mut say = Aliases::default();
+        let [id, milestones] = say.names([ID, MILESTONES]);
+        let update = format!("SET {milestones}={}", say.text(to.to_string()));
+        let stands = if seen.is_empty() {
+            format!("attribute_not_exists({milestones})")
+        } else {
+            format!("{milestones}={}", say.text(seen.to_string()))
+        };
+        Ok(self.update_if(CONFIG, say, update, format!("attribute_exists({id}) AND {stands}")).await?.is_some())
     }
 }

@@ -12,7 +12,8 @@ use tally_core::window::WindowRun;
 
 use super::super::item::{Item, Reader};
 use super::super::names::counts::{
-    FEEDER, FLOOR, LIKES, ROWS, SUSPECT, SWITCHES, UPDATED_AT, VERSION, WATERMARK, WINDOW_ROWS, WINDOW_RUN,
+    FEEDER, FLOOR, LADDER, LIKES, RECORDED, ROWS, SUSPECT, SWITCHES, UPDATED_AT, VERSION, WATERMARK, WINDOW_ROWS,
+    WINDOW_RUN,
 };
 
 /// The counter that `item` is; `reader` reads the same item. Attributes of an unknown name are passed over.
@@ -27,6 +28,8 @@ pub(super) fn decode(reader: &Reader<'_>, item: &Item) -> Outcome<Counter> {
             VERSION => counter.version = reader.as_number(name, value)?,
             UPDATED_AT => counter.updated_at = UnixMillis(reader.as_number(name, value)?),
             FLOOR => floor = Some(Ordinal(reader.as_number(name, value)?)),
+            RECORDED => counter.recorded = Some(reader.as_number(name, value)?),
+            LADDER => counter.ladder = reader.as_number(name, value)?,
             _ => match numbered(name) {
                 Some((WATERMARK, g)) => {
                     marks.insert(Ordinal(g), reader.as_parsed(name, value)?);

@@ -6,10 +6,12 @@ use std::fmt;
 use aws_sdk_dynamodb::types::AttributeValue;
 use tally_core::counter::{Feeder, Overflow, Touch, Update};
 use tally_core::ids::Ordinal;
+use tally_core::milestone::{Bound, Guard};
 
 use super::super::expression::{Aliases, Names, Values};
 use super::super::names::counts::{
-    FEEDER, FLOOR, LIKES, ROWS, SUSPECT, SWITCHES, UPDATED_AT, VERSION, WATERMARK, WINDOW_ROWS, WINDOW_RUN,
+    FEEDER, FLOOR, LADDER, LIKES, RECORDED, ROWS, SUSPECT, SWITCHES, UPDATED_AT, VERSION, WATERMARK, WINDOW_ROWS,
+    WINDOW_RUN,
 };
 
 /// A request's expressions with all they name.
@@ -27,9 +29,11 @@ pub(super) fn expressions(update: &Update) -> Result<Expressions, Overflow> {
     let total = update.total()?;
     let mut writer = Writer::new(update);
     writer.feeders(update);
+    let [likes, version] = writer.say.names([LIKES, VERSION]);
+    writer.guard(update, &likes, &version);
     writer.watermark(update);
     update.touched.iter().for_each(|touch| writer.touch(touch));
-    writer.totals(total);
+    writer.totals(total, &likes, &version);
     writer.prune(update);
     Ok(writer.finish())
 }
@@ -69,6 +73,39 @@ impl Writer {
             let raised = self.say.number(prune.floor);
             self.condition.push(format_args!("(attribute_not_exists({floor}) OR {floor}<={raised})"));
             self.set.push(format_args!("{floor}={raised}"));
+        }
+    }
+
+    /// Where the total has to stand for no threshold to be passed unrecorded, and what is recorded.
+    fn guard(&mut self, update: &Update, likes: &str, version: &str) {
+        let Some(Guard { knows, bound }) = &update.guard else { return };
+        let ladder = self.say.name(LADDER);
+        if *knows == 0 {
+            self.condition.push(format_args!("attribute_not_exists({ladder})"));
+        } else {
+            let known = self.say.number(knows);
+            self.condition.push(format_args!("(attribute_not_exists({ladder}) OR {ladder}<={known})"));
+            self.set.push(format_args!("{ladder}={known}"));
+        }
+        match bound {
+            Bound::Free => {}
+            Bound::Below(bound) => {
+                // A counter that is not there stands at 0.
+                let absent = if *bound > 0 { format!("attribute_not_exists({likes}) OR ") } else { String::new() };
+                let bound = self.say.number(bound);
+                self.condition.push(format_args!("({absent}{likes}<{bound})"));
+            }
+            Bound::Crossing { version: 0, .. } => {
+                self.condition.push(format_args!("attribute_not_exists({version})"));
+            }
+            Bound::Crossing { version: seen, .. } => {
+                let seen = self.say.number(seen);
+                self.condition.push(format_args!("{version}={seen}"));
+            }
+        }
+        if let Bound::Crossing { through, .. } = bound {
+            let (recorded, through) = (self.say.name(RECORDED), self.say.number(through));
+            self.set.push(format_args!("{recorded}={through}"));
         }
     }
 
@@ -118,8 +155,7 @@ impl Writer {
         }
     }
 
-    fn totals(&mut self, total: i64) {
-        let [likes, version] = self.say.names([LIKES, VERSION]);
+    fn totals(&mut self, total: i64, likes: &str, version: &str) {
         let total = self.say.number(total);
         self.add.push(format_args!("{likes} {total},{version} {}", self.one));
     }
@@ -201,6 +237,7 @@ mod tests {
             ancestors: (99_000..99_006).map(Ordinal).collect(),
             closed_through: Some(Ordinal(98_000)),
             prune: Some(Prune { floor: Ordinal(98_000), finished: (97_800..98_000).map(Ordinal).collect() }),
+            guard: Some(Guard { knows: 16, bound: Bound::Below(i64::MAX) }),
         }
     }
 

@@ -5,6 +5,7 @@ use async_trait::async_trait;
 use crate::definitions::Definitions;
 use crate::format::Format;
 use crate::ids::ShardCount;
+use crate::milestone::Ladder;
 use crate::ports::Outcome;
 
 /// The settings that all processes of a deployment share.
@@ -31,4 +32,11 @@ pub trait DeploymentConfig: Send + Sync {
     /// Replaces the counters `seen` by `to`, which has the same ones first; `false` where others stand. Safe to repeat: a
     /// repetition after a success answers `false`.
     async fn define(&self, seen: &Definitions, to: &Definitions) -> Outcome<bool>;
+
+    /// The deployment's ladder, read consistently; an empty one where there is none.
+    async fn ladder(&self) -> Outcome<Ladder>;
+
+    /// Replaces the ladder `seen` by `to`, which goes on from it; `false` where another stands, or there is no deployment.
+    /// Safe to repeat: a repetition after a success answers `false`.
+    async fn raise_ladder(&self, seen: &Ladder, to: &Ladder) -> Outcome<bool>;
 }

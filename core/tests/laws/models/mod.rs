@@ -11,6 +11,7 @@ mod honesty;
 mod item;
 mod lanes;
 mod late;
+mod milestone;
 mod row_key;
 mod shards;
 mod suspect;

@@ -8,6 +8,7 @@ use proptest::sample::select;
 use tally_core::counter::{Counter, Retry, after_refusal, contains};
 use tally_core::ids::{CounterId, MemberKey, Ordinal, PostId, RowKey, Shard, StreamShardId};
 use tally_core::lineage::{Checkpoint, Lineage};
+use tally_core::milestone::Terms;
 use tally_core::tally::{CounterRecords, CutRules, Fold, Record, RecordKind, UpdateContext};
 use tally_core::time::{Now, UnixMillis};
 use tally_core::watermark::Prune;
@@ -44,7 +45,7 @@ fn records(history: &[Touched]) -> (Vec<Record>, BTreeMap<RowOf, Weight>) {
             shard: Shard::new(shard).unwrap(),
         };
         let member = MemberKey::new(&user.to_string()).unwrap();
-        let kind = RecordKind::Row { key, member, before, after };
+        let kind = RecordKind::Row { key, member, before, after, span: None };
         Record { sequence: (at as u64 + 1).into(), written: UnixMillis(0), kind }
     };
     let records = history.iter().enumerate().map(record).collect();
@@ -82,7 +83,7 @@ proptest! {
             let closed_through = (closed > 0).then_some(Ordinal(closed));
             let records = one_post(first, first + length);
             let context =
-                UpdateContext { shard: Ordinal(shard), now: UnixMillis(0), ancestors: &[], closed_through, seen: Some(&seen) };
+                UpdateContext { shard: Ordinal(shard), now: UnixMillis(0), ancestors: &[], closed_through, seen: Some(&seen), terms: Terms::default() };
             let update = records.update(&context).unwrap();
             if counter.refusal(&update).is_some() {
                 continue;
@@ -125,7 +126,7 @@ proptest! {
         let lineage = chain(distance);
         let ancestors = lineage.closed_ancestors(&name(distance + 1), listed);
         let send = |counter: &Counter, shard: Ordinal, ancestors: &[Ordinal]| {
-            let context = UpdateContext { shard, now: UnixMillis(0), ancestors, closed_through: None, seen: None };
+            let context = UpdateContext { shard, now: UnixMillis(0), ancestors, closed_through: None, seen: None, terms: Terms::default() };
             let mut update = one_post(1, 1).update(&context).unwrap();
             if counter.refusal(&update).is_some() {
                 let Retry::Changed(changed) = after_refusal(&update, Some(counter), &lineage) else { panic!() };
@@ -168,6 +169,7 @@ fn one_post(first: u64, last: u64) -> CounterRecords {
             member: MemberKey::new("u").unwrap(),
             before: Weight::ABSENT,
             after: Weight::ONE,
+            span: None,
         };
         fold.push(&Record { sequence: at.into(), written: UnixMillis(0), kind }, NOW).unwrap();
     }

@@ -79,6 +79,9 @@ impl Pool {
         if let Some(mutant) = order.mutant {
             command.args(["--mutant", &mutant.name()]);
         }
+        if !order.milestones.is_empty() {
+            command.args(["--milestones", &order.milestones.to_string()]);
+        }
         if order.spared {
             command.arg("--spared");
         }

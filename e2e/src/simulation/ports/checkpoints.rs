@@ -10,6 +10,7 @@ use tally_core::definitions::Definitions;
 use tally_core::format::Format;
 use tally_core::ids::{Ordinal, Sequence, ShardCount, StreamLabel, StreamShardId};
 use tally_core::lineage::{HOLD, Loss};
+use tally_core::milestone::Ladder;
 use tally_core::ports::{
     Checkpoints, DeploymentConfig, Gap, Gaps, Lease, LeaseTaken, Leases, Outcome, Positions, Registry, ShardState,
     StreamRegistry, Worker,
@@ -207,5 +208,13 @@ impl DeploymentConfig for MutatedCheckpoints {
 
     async fn define(&self, seen: &Definitions, to: &Definitions) -> Outcome<bool> {
         self.inner.define(seen, to).await
+    }
+
+    async fn ladder(&self) -> Outcome<Ladder> {
+        self.inner.ladder().await
+    }
+
+    async fn raise_ladder(&self, seen: &Ladder, to: &Ladder) -> Outcome<bool> {
+        self.inner.raise_ladder(seen, to).await
     }
 }

@@ -7,6 +7,7 @@ use std::time::Duration;
 use async_trait::async_trait;
 use tally_core::counter::{Counter, Update};
 use tally_core::ids::{CounterId, Ordinal, RowKey, Shard};
+use tally_core::milestone::Bound;
 use tally_core::ports::{Applied, Counts, Cursor, Judged, LedgerEntry, Mended, Outcome, Page, Segment};
 use tally_core::time::UnixMillis;
 use tally_core::window::{Verdict, WindowRun};
@@ -18,6 +19,9 @@ use super::super::world::Tamper;
 
 /// How long two updates of one post may lie apart and still be of one prefix.
 const ONE_PREFIX: Duration = Duration::from_millis(500);
+
+/// How long after the reply a record comes.
+const LATE: Duration = Duration::from_millis(1_500);
 
 /// The counts table, but for one rule.
 pub(crate) struct MutatedCounts {
@@ -61,6 +65,39 @@ impl MutatedCounts {
         }
     }
 
+    /// Applies `update` with a rule about milestones broken.
+    async fn record(&self, id: &CounterId, update: &Update) -> Outcome<Applied> {
+        let mut broken = update.clone();
+        let Some(guard) = &mut broken.guard else { return self.inner.apply(id, update).await };
+        let mut late = Vec::new();
+        match (self.mutant, &mut guard.bound) {
+            (Mutant::Blind, bound @ Bound::Below(_)) => *bound = Bound::Free,
+            (Mutant::NoVersion, Bound::Crossing { version, .. }) => {
+                *version = self.inner.counter(id).await?.map_or(0, |counter| counter.version);
+            }
+            (Mutant::LateRecord, Bound::Crossing { reached, .. }) => late = std::mem::take(reached),
+            _ => {}
+        }
+        let mut applied = self.inner.apply(id, &broken).await?;
+        match &mut applied {
+            Applied::Taken(counter) | Applied::Refused(Some(counter)) if self.mutant == Mutant::Overwrite => {
+                counter.recorded = None;
+            }
+            Applied::Taken(_) if !late.is_empty() => {
+                let (tamper, id) = (self.tamper.clone(), id.clone());
+                self.host.worker(Stage::Output, "late", move |_| async move {
+                    tokio::time::sleep(LATE).await;
+                    for milestone in late {
+                        tamper.record(&id, &milestone).await;
+                    }
+                    Ok(())
+                });
+            }
+            _ => {}
+        }
+        Ok(applied)
+    }
+
     fn remember(&self, id: &CounterId, update: &Update, counter: &Counter) {
         let rows = update.touched.iter().map(|touch| {
             let after = counter.shards.get(&touch.shard).map_or(0, |tally| tally.rows);
@@ -92,10 +129,11 @@ impl Counts for MutatedCounts {
                 match (&applied, window_of(update)) {
                     (Applied::Taken(_), Some(_)) => self.backdate(id, update).await,
                     (Applied::Taken(counter), None) => self.remember(id, update, counter),
-                    (Applied::Refused(_), _) => {}
+                    (Applied::Refused(_) | Applied::Standing(_), _) => {}
                 }
                 Ok(applied)
             }
+            Mutant::Blind | Mutant::LateRecord | Mutant::NoVersion | Mutant::Overwrite => self.record(id, update).await,
             _ => self.inner.apply(id, update).await,
         }
     }

@@ -168,7 +168,7 @@ impl Streamers {
         let key = RowKey { counter, shard: self.key(shard, at) };
         let member = MemberKey::new("\u{1}cell/views/0").expect("a cell");
         let after = Weight::new(self.weight(shard, at)).expect("records are few");
-        let kind = RecordKind::Row { key, member, before: Weight::ABSENT, after };
+        let kind = RecordKind::Row { key, member, before: Weight::ABSENT, after, span: None };
         Record { sequence: sequence(at), written: UnixMillis(0), kind }
     }
 
@@ -177,7 +177,7 @@ impl Streamers {
         let refusal = counter.refusal(update).filter(|refusal| match refusal {
             Refusal::Applied => self.obeys(Rule::Watermark),
             Refusal::Floor => self.obeys(Rule::FloorForward),
-            Refusal::Feeder => true,
+            Refusal::Feeder | Refusal::Ladder | Refusal::Total => true,
         });
         if let Some(refusal) = refusal {
             return Err(refusal);

@@ -132,7 +132,11 @@ impl Streamers {
                     Effect::Ended(End::ShardApplied(_)) => worker.waits = Waits::Close,
                     Effect::Ended(_) => return state.with(at, None),
                     Effect::Flushed(_) => worker.waits = Waits::Records,
-                    Effect::Publish(..) | Effect::Refused(_) | Effect::PutAside(..) | Effect::WindowClosed(_) => {}
+                    Effect::Publish(..)
+                    | Effect::Reached(..)
+                    | Effect::Refused(_)
+                    | Effect::PutAside(..)
+                    | Effect::WindowClosed(_) => {}
                 }
             }
         }

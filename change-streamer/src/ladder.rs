@@ -1,0 +1,92 @@
+//! The thresholds of milestones: what the deployment has of them, raised to what this process is told, and read again now
+//! and then.
+//!
+//! A counter for which more of the ladder is in force than a sender knows refuses it, so a process that reads it late
+//! passes no threshold unrecorded where another has begun to record them.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use tally_core::backoff::Backoff;
+use tally_core::milestone::Ladder;
+use tally_core::ports::DeploymentConfig;
+use tally_service::{Clock, Host, Invalid, Stop, Task};
+use tokio::sync::watch;
+
+/// The wait between two looks at the ladder.
+const EVERY: Duration = Duration::from_secs(10);
+
+/// The deployment's ladder, which is `told` from now on, unless nothing is told. Safe to repeat: a ladder only grows.
+///
+/// # Errors
+/// What stands does not go on as `told`, a fault that waiting does not mend, or a stop.
+pub(crate) async fn raised(host: &Host, deployment: &dyn DeploymentConfig, told: Ladder) -> anyhow::Result<Ladder> {
+    const NAME: &str = "milestones";
+    loop {
+        let stands = host.wait_for(NAME, Backoff::STORE, || deployment.ladder()).await?;
+        if told.is_empty() || stands == told {
+            return Ok(stands);
+        }
+        if !stands.precedes(&told) {
+            let problem = format!(
+                "{told} does not go on from {stands}, which the deployment has: thresholds are only added, above"
+            );
+            return Err(Invalid::setting(NAME, problem).into());
+        }
+        // Where another process was first, what stands is looked at again.
+        host.wait_for(NAME, Backoff::STORE, || deployment.raise_ladder(&stands, &told)).await?;
+    }
+}
+
+/// The task that reads the ladder again. A look that fails says nothing about it.
+pub(crate) struct FollowLadder {
+    pub(crate) deployment: Arc<dyn DeploymentConfig>,
+    pub(crate) known: watch::Sender<Ladder>,
+    pub(crate) clock: Clock,
+}
+
+impl Task for FollowLadder {
+    async fn run(self, stop: Stop) -> anyhow::Result<()> {
+        while stop.unless_requested(self.clock.sleep(EVERY)).await.is_ok() {
+            match stop.unless_requested(self.deployment.ladder()).await? {
+                Ok(later) => {
+                    self.known.send_if_modified(|known| {
+                        let before = *known;
+                        known.learn(later);
+                        *known != before
+                    });
+                }
+                Err(fault) => tracing::debug!(error = %fault, "the ladder of milestones cannot be read"),
+            }
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use tally_adapters::memory::Memory;
+    use tally_core::time::UnixMillis;
+
+    use super::*;
+
+    #[tokio::test(start_paused = true)]
+    async fn a_ladder_is_raised_and_never_lowered_nor_changed() {
+        let deployment = Memory::new(UnixMillis(0), 1).checkpoints();
+        deployment.config(None).await.unwrap();
+        let host = Host::new("test").with_clock(Clock::starting_at(UnixMillis(0)));
+        let raise = async |text: &str| {
+            let told = if text.is_empty() { Ladder::default() } else { text.parse().unwrap() };
+            raised(&host, &deployment, told).await.map(|ladder| ladder.to_string())
+        };
+        for (told, stands) in [("", ""), ("100", "100"), ("100,1000", "100,1000"), ("", "100,1000")] {
+            assert_eq!(raise(told).await.unwrap(), stands);
+        }
+        for refused in ["100", "100,2000", "every:100"] {
+            let error = raise(refused).await.unwrap_err();
+            assert!(error.is::<Invalid>(), "{error}");
+            assert!(error.to_string().contains("--milestones"), "{error}");
+        }
+        assert_eq!(deployment.ladder().await.unwrap().to_string(), "100,1000");
+    }
+}

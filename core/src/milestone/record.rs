@@ -1,0 +1,138 @@
+//! What is kept of one threshold, for ever: who or what reached it first, when, and at which version of the counter.
+
+use std::fmt;
+
+use xxhash_rust::xxh64::xxh64;
+
+use crate::ids::{CounterId, MemberKey};
+use crate::time::UnixMillis;
+
+/// The record of one threshold of one counter.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct Milestone {
+    /// The threshold.
+    pub n: i64,
+    /// Who or what reached it first.
+    pub by: Winner,
+    /// When the winner's change reached the table, to the second; of a threshold without one, when it was found reached.
+    pub at: UnixMillis,
+    /// How long after that it was decided, in milliseconds: what the winner waited for.
+    pub lag: u64,
+    /// The version of the counter that has it.
+    pub version: u64,
+    /// Whether nothing said then that the total may be wrong.
+    pub exact: bool,
+    /// How many thresholds below it were crossed by the same update and have no record.
+    pub skipped: u64,
+}
+
+/// Who or what reached a threshold first.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub enum Winner {
+    /// A member of a set.
+    Member(MemberKey),
+    /// An event of a sum, among those that one write of a cell took in.
+    Events(Events),
+    /// No change can be named: a correction crossed it, or it was crossed before it was known.
+    Unwitnessed,
+}
+
+/// The events that one write of a cell took in: those of the counter among the records from `from` and before `to` that
+/// have no dead letter. The winner is the event with which their amounts reach `nth`.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct Events {
+    /// The topic.
+    pub topic: Box<str>,
+    /// The Kafka partition.
+    pub partition: u32,
+    /// The generation of its offsets.
+    pub generation: u64,
+    /// The first offset.
+    pub from: u64,
+    /// The offset behind the last.
+    pub to: u64,
+    /// How much of them it took to reach the threshold.
+    pub nth: i64,
+    /// What all of them came to.
+    pub gained: i64,
+}
+
+impl Winner {
+    /// How far the winner is known, as answers say it.
+    pub fn state(&self) -> &'static str {
+        match self {
+            Self::Member(_) => "located",
+            Self::Events(_) => "in_log",
+            Self::Unwitnessed => "unwitnessed",
+        }
+    }
+}
+
+/// What a digest is made of: no two winners have one text.
+impl fmt::Display for Winner {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Member(member) => write!(f, "member\n{member}"),
+            Self::Events(Events { topic, partition, generation, from, to, nth, gained }) => {
+                write!(f, "events\n{topic}\n{partition}\n{generation}\n{from}\n{to}\n{nth}\n{gained}")
+            }
+            Self::Unwitnessed => f.write_str("unwitnessed"),
+        }
+    }
+}
+
+impl Milestone {
+    /// A digest of everything that is kept of a threshold of `counter`, which shows that a field is another than it was
+    /// written. It is no signature: who can write the record can make another.
+    pub fn digest(&self, counter: &CounterId) -> String {
+        let Self { n, by, at, lag, version, exact, skipped } = self;
+        let text = format!("{}\n{n}\n{at}\n{lag}\n{version}\n{exact}\n{skipped}\n{by}", counter.stored());
+        format!("{:016x}{:016x}", xxh64(text.as_bytes(), 0), xxh64(text.as_bytes(), 1))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::ids::PostId;
+
+    fn milestone() -> Milestone {
+        let by = Winner::Member(MemberKey::new("u-7").unwrap());
+        Milestone { n: 100, by, at: UnixMillis(9_000), lag: 250, version: 17, exact: true, skipped: 0 }
+    }
+
+    #[test]
+    fn a_digest_changes_with_every_field() {
+        let likes = |post: &str| CounterId::likes(PostId::new(post).unwrap());
+        let events = Events { topic: "likes".into(), partition: 3, generation: 0, from: 5, to: 9, nth: 2, gained: 4 };
+        let of = |events: Events| Milestone { by: Winner::Events(events), ..milestone() };
+        let mut all = vec![
+            milestone(),
+            Milestone { n: 101, ..milestone() },
+            Milestone { by: Winner::Member(MemberKey::new("u-8").unwrap()), ..milestone() },
+            Milestone { by: Winner::Unwitnessed, ..milestone() },
+            Milestone { at: UnixMillis(9_001), ..milestone() },
+            Milestone { lag: 251, ..milestone() },
+            Milestone { version: 18, ..milestone() },
+            Milestone { exact: false, ..milestone() },
+            Milestone { skipped: 1, ..milestone() },
+            of(events.clone()),
+        ];
+        all.extend([
+            of(Events { topic: "views".into(), ..events.clone() }),
+            of(Events { partition: 4, ..events.clone() }),
+            of(Events { generation: 1, ..events.clone() }),
+            of(Events { from: 6, ..events.clone() }),
+            of(Events { to: 8, ..events.clone() }),
+            of(Events { nth: 3, ..events.clone() }),
+            of(Events { gained: 5, ..events }),
+        ]);
+        let mut digests: Vec<String> = all.iter().map(|milestone| milestone.digest(&likes("p"))).collect();
+        digests.push(milestone().digest(&likes("q")));
+        assert!(digests.iter().all(|digest| digest.len() == 32));
+        let count = digests.len();
+        digests.sort();
+        digests.dedup();
+        assert_eq!(digests.len(), count);
+    }
+}

@@ -1,0 +1,147 @@
+//! Every change of every counter, as the store tells it, and from these and the stream's records who reached which threshold
+//! first: what the milestones have to be.
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use anyhow::{Context, ensure};
+use tally_core::ids::{CounterId, Ordinal, Sequence, StreamShardId};
+use tally_core::milestone::{Change, First, Ladder, Milestone, Replay, is_within};
+use tally_core::tally::Record;
+use tally_emulator::value::{Item, Value};
+use tally_emulator::{ControlError, Emulator};
+
+use super::archive::Archive;
+
+/// The table of counters.
+const COUNTS: &str = "like_counts";
+
+/// The changes of all counters so far; clones are the same.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Changes(Arc<Mutex<BTreeMap<CounterId, Vec<Change>>>>);
+
+impl Changes {
+    /// Those of the counters in `emulator` from now on.
+    pub(crate) fn of(emulator: &Emulator) -> Result<Self, ControlError> {
+        let changes = Self::default();
+        let kept = changes.clone();
+        emulator.watch(COUNTS, move |changed| kept.keep(changed.old.as_ref(), changed.new.as_ref()))?;
+        Ok(changes)
+    }
+
+    fn keep(&self, old: Option<&Item>, new: Option<&Item>) {
+        let Some(new) = new else { return };
+        let Some(id) = text(new, "post_id").and_then(|id| id.parse().ok()) else { return };
+        let number = |item: Option<&Item>, name| item.and_then(|item| number(item, name)).unwrap_or(0);
+        let change = Change {
+            before: number(old, "likes"),
+            after: number(Some(new), "likes"),
+            version: u64::try_from(number(Some(new), "version")).unwrap_or_default(),
+            moved: moved(old, new),
+        };
+        self.kept().entry(id).or_default().push(change);
+    }
+
+    /// Holds `recorded` of `counter`, upwards, against what its changes say.
+    pub(crate) fn judge(
+        &self,
+        counter: &CounterId,
+        recorded: &[Milestone],
+        ladder: &Ladder,
+        stream: &Stream<'_>,
+    ) -> anyhow::Result<u64> {
+        let kept = self.kept();
+        let changes = kept.get(counter).map_or(&[][..], Vec::as_slice);
+        if stream.is_lossy {
+            return reached(changes, recorded, ladder).with_context(|| format!("milestones of {counter}"));
+        }
+        let mut replay = Replay::default();
+        for change in changes {
+            let Some((shard, from, to)) = change.moved else { continue };
+            let records = stream.records(counter, shard, from, to)?;
+            let gained: i64 = records.iter().map(|record| record.delta()).sum();
+            ensure!(
+                gained == change.after - change.before,
+                "{counter} gained {} by records that add {gained}: {change:?}",
+                change.after - change.before
+            );
+            replay.follow(change, records.into_iter(), ladder);
+        }
+        let told: BTreeMap<i64, First> =
+            recorded.iter().map(|milestone| (milestone.n, First::from(milestone))).collect();
+        let right = replay.firsts();
+        ensure!(told == *right, "milestones of {counter} are {told:?}, and its changes say {right:?}");
+        Ok(right.len() as u64)
+    }
+
+    fn kept(&self) -> MutexGuard<'_, BTreeMap<CounterId, Vec<Change>>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// The stream's records, by the ordinals that its shards have.
+pub(crate) struct Stream<'a> {
+    pub(crate) archive: &'a Archive,
+    pub(crate) ordinals: &'a BTreeMap<Ordinal, StreamShardId>,
+    /// Pieces of it were lost: updates do not have all records up to their watermark.
+    pub(crate) is_lossy: bool,
+}
+
+impl<'a> Stream<'a> {
+    /// The records of `counter` that one update has, in order.
+    fn records(
+        &self,
+        counter: &CounterId,
+        shard: Ordinal,
+        from: Option<Sequence>,
+        to: Sequence,
+    ) -> anyhow::Result<Vec<&'a Record>> {
+        let id = self.ordinals.get(&shard).with_context(|| format!("no stream shard has the ordinal {shard}"))?;
+        let records = self.archive.records(id).iter();
+        Ok(records.filter(|record| is_within(record, counter, from, to)).collect())
+    }
+}
+
+/// What can be said where pieces of the stream were lost: what an update left at a threshold or above it is recorded, and
+/// nothing else.
+fn reached(changes: &[Change], recorded: &[Milestone], ladder: &Ladder) -> anyhow::Result<u64> {
+    let left = changes.iter().filter(|change| change.moved.is_some()).map(|change| change.after).max().unwrap_or(0);
+    let most = changes.iter().map(|change| change.before.max(change.after)).max().unwrap_or(0);
+    let known = |n: &i64| recorded.iter().any(|milestone| milestone.n == *n);
+    let missing = ladder.crossed(None, left).thresholds.into_iter().find(|n| !known(n));
+    // An update of no records, as a window's marker is, may be the last to see a correction.
+    let marked = changes.iter().rev().take_while(|change| change.before == change.after).count();
+    let unseen = changes.len().saturating_sub(marked);
+    let seen = changes[..unseen].iter().any(|change| change.moved.is_some() && change.after >= left);
+    ensure!(missing.is_none() || !seen, "{missing:?} was reached and is not recorded");
+    let spare = recorded.iter().find(|milestone| milestone.n > most && milestone.skipped == 0);
+    ensure!(spare.is_none(), "{spare:?} is recorded, and the total never was more than {most}");
+    Ok(recorded.len() as u64)
+}
+
+/// The watermark that is another now.
+fn moved(old: Option<&Item>, new: &Item) -> Option<(Ordinal, Option<Sequence>, Sequence)> {
+    new.iter().find_map(|(name, value)| {
+        let shard = Ordinal(name.strip_prefix('w')?.parse().ok()?);
+        let Value::S(mark) = value else { return None };
+        let before = old.and_then(|old| text(old, name));
+        if before == Some(mark.as_str()) {
+            return None;
+        }
+        Some((shard, before.and_then(|mark| mark.parse().ok()), mark.parse().ok()?))
+    })
+}
+
+fn text<'a>(item: &'a Item, name: &str) -> Option<&'a str> {
+    match item.get(name) {
+        Some(Value::S(text)) => Some(text),
+        _ => None,
+    }
+}
+
+fn number(item: &Item, name: &str) -> Option<i64> {
+    match item.get(name) {
+        Some(Value::N(number)) => number.to_string().parse().ok(),
+        _ => None,
+    }
+}
