@@ -5,8 +5,9 @@ use std::sync::Arc;
 
 use anyhow::Context;
 use tally_adapters::{Deployment, dynamodb, kafka};
+use tally_core::backoff::Backoff;
 use tally_core::event::KeyScheme;
-use tally_core::ids::ShardCount;
+use tally_core::ids::{CounterId, ShardCount};
 use tally_core::ports::{Checkpoints, CounterMaps, FencedRows, Intake, Outcome, Producer, TopicReader};
 use tally_service::metrics::Catalogue;
 use tally_service::{Exit, Host, Invalid, Listen, Program, Stage};
@@ -16,6 +17,7 @@ use crate::args::Args;
 use crate::config::{Config, Mode, ReadSettings, Replaying};
 use crate::counters::{self, Counters};
 use crate::dlq::{self, Replay};
+use crate::draw::{Draw, Drawn, Found};
 use crate::fences::{Fences, Reset};
 use crate::homes::FollowHomes;
 use crate::import::{Import, ImportSettings};
@@ -185,6 +187,34 @@ impl App {
         Ok(())
     }
 
+    async fn verify_draw(self, host: &Host, shards: ShardCount, drawn: Drawn) -> anyhow::Result<()> {
+        let Self { ports: Ports { checkpoints, rows, reader, .. }, settings, tables, .. } = self;
+        let tables = tables.context("milestones are read from tables")?;
+        let defined = host.wait_for("counters", Backoff::STORE, || checkpoints.definitions()).await?;
+        let Drawn { post, counter, n } = drawn;
+        let definition = defined.named(&counter).with_context(|| format!("there is no counter {counter:?}"))?;
+        let topic = definition.topic.as_deref().unwrap_or(&settings.topic);
+        let draw = Draw {
+            counter: CounterId { post, name: definition.name.clone() },
+            n,
+            milestones: Arc::new(dynamodb::Recounts::new(&tables)),
+            rows: rows(shards),
+            topic: reader(topic).context("cannot set up a reader")?,
+            letters: reader(&settings.dead_letter_topic).context("cannot set up a reader")?,
+            definitions: defined.said_in(topic),
+        };
+        host.job("draw verify", move |stop| async move {
+            let (said, exit) = match stop.unless_requested(draw.verify()).await?? {
+                Found::True(told) => (format!("true\t{told}"), Exit::CLEAN),
+                Found::False(why) => (format!("false\t{why}"), Exit::FAILED),
+                Found::Gone(why) => (format!("gone\t{why}"), Exit::UNAVAILABLE),
+            };
+            crate::print::line(&said)?;
+            Ok(exit)
+        });
+        Ok(())
+    }
+
     /// Whether the deployment is needed: an import whose keys name no shard needs Kafka alone.
     fn needs_tables(&self) -> bool {
         !matches!(self.mode, Mode::Import(_)) || self.settings.key == KeyScheme::PostShard
@@ -223,6 +253,7 @@ impl tally_service::App for App {
             Mode::ResetFence(reset) => self.reset_fence(&host, shards, reset),
             Mode::ListCounters => self.counters(&host, None),
             Mode::ApplyCounters(file) => self.counters(&host, Some(&file)),
+            Mode::VerifyDraw(drawn) => self.verify_draw(&host, shards, drawn).await,
             Mode::Import(settings) => self.import(&host, shards, *settings),
         }
     }

@@ -7,6 +7,7 @@ use clap::{Parser, Subcommand, ValueEnum};
 use tally_adapters::kafka::{self, KafkaArgs};
 use tally_core::consume::LanePolicy;
 use tally_core::event::KeyScheme;
+use tally_core::ids::PostId;
 use tally_service::{CommonArgs, StoreArgs, UnixMillis, parse_duration};
 
 use crate::import::ImportArgs;
@@ -86,6 +87,25 @@ pub enum Command {
     /// Counters: which ones the deployment has, and how to define more
     #[command(subcommand)]
     Counters(CountersCommand),
+    /// Draws: whether the winner of a threshold is what the log says
+    #[command(subcommand)]
+    Draw(DrawCommand),
+}
+
+#[derive(Subcommand, Clone, Debug)]
+pub enum DrawCommand {
+    /// Read the log again and compare: exits with 0 where the record is as it was written and the log says the same, with 1 where it is not, and with 69 where the log is gone
+    Verify {
+        /// The post, or another subject
+        #[arg(value_name = "POST")]
+        post: PostId,
+        /// The counter's name
+        #[arg(value_name = "COUNTER")]
+        counter: String,
+        /// The threshold
+        #[arg(value_name = "N", value_parser = clap::value_parser!(i64).range(1..))]
+        n: i64,
+    },
 }
 
 #[derive(Subcommand, Clone, Debug)]

@@ -10,7 +10,8 @@ use tally_core::event::KeyScheme;
 use tally_core::ids::ShardCount;
 use tally_service::{Invalid, UnixMillis};
 
-use crate::args::{Args, Command, CountersCommand, DlqCommand, FenceCommand, ResetTo};
+use crate::args::{Args, Command, CountersCommand, DlqCommand, DrawCommand, FenceCommand, ResetTo};
+use crate::draw::Drawn;
 use crate::fences::Reset;
 use crate::import::ImportSettings;
 
@@ -46,6 +47,8 @@ pub enum Mode {
     ListCounters,
     /// Define the counters of a file.
     ApplyCounters(PathBuf),
+    /// Hold the record of a threshold against the log.
+    VerifyDraw(Drawn),
 }
 
 /// How dead letters are sent again.
@@ -146,6 +149,9 @@ impl From<Option<Command>> for Mode {
             }
             Some(Command::Counters(CountersCommand::List)) => Self::ListCounters,
             Some(Command::Counters(CountersCommand::Apply { file })) => Self::ApplyCounters(file),
+            Some(Command::Draw(DrawCommand::Verify { post, counter, n })) => {
+                Self::VerifyDraw(Drawn { post, counter, n })
+            }
             Some(Command::Import(import)) => Self::Import(Box::new(import.into())),
         }
     }

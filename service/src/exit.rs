@@ -17,6 +17,8 @@ impl Exit {
     pub const FAILED: Self = Self(1);
     /// What the deployment has stored is in a format that this build does not know (`EX_DATAERR` of sysexits.h).
     pub const FORMAT: Self = Self(65);
+    /// What a job needs to know is not there any more (`EX_UNAVAILABLE` of sysexits.h).
+    pub const UNAVAILABLE: Self = Self(69);
     /// The configuration is wrong (`EX_CONFIG` of sysexits.h).
     pub const CONFIG: Self = Self(78);
 

@@ -1,0 +1,212 @@
+use std::sync::Arc;
+
+use tally_adapters::memory::Memory;
+use tally_adapters::memory::log::Broker;
+use tally_core::counter::Update;
+use tally_core::definitions::Entry;
+use tally_core::event::Rejection;
+use tally_core::fence::{Terms, TopicId};
+use tally_core::ids::{CounterKind, CounterName, Ordinal, ShardCount};
+use tally_core::milestone::{Bound, Guard};
+use tally_core::ports::log::{Outgoing, Records};
+use tally_core::ports::{Applied, Counts as _};
+
+use super::*;
+use crate::letter;
+
+const TOPIC: &str = "likes";
+const LETTERS: &str = "likes.dlq";
+
+/// A log, tables, and the record of one threshold.
+struct Stage {
+    broker: Broker,
+    memory: Memory,
+    topic: TopicId,
+}
+
+fn partition() -> Partition {
+    Partition { topic: TOPIC.into(), index: 2 }
+}
+
+fn definitions() -> Definitions {
+    let views = Entry { name: "views".into(), kind: "sum".into(), add: "view".into(), ..Entry::default() };
+    Definitions::new(&[views]).unwrap()
+}
+
+fn counter(name: &str, kind: CounterKind) -> CounterId {
+    CounterId { post: "p".parse().unwrap(), name: CounterName::new(name, kind).unwrap() }
+}
+
+fn views() -> CounterId {
+    counter("views", CounterKind::Sum)
+}
+
+fn likes() -> CounterId {
+    counter("likes", CounterKind::Set)
+}
+
+fn of_sum(from: u64, to: u64, nth: i64, gained: i64) -> Winner {
+    Winner::Events(Events { topic: TOPIC.into(), partition: 2, generation: 0, from, to, nth, gained })
+}
+
+fn milestone(by: Winner) -> Milestone {
+    Milestone { n: 10, by, at: UnixMillis(60_000), lag: 5, version: 3, exact: true, skipped: 0 }
+}
+
+impl Stage {
+    /// A log of these records, the first of which has offset 0.
+    async fn of(values: &[&str]) -> Self {
+        let broker = Broker::new();
+        broker.create_topic(TOPIC, 4);
+        broker.create_topic(LETTERS, 1);
+        for value in values {
+            let value = Some(value.as_bytes());
+            let record = Outgoing { topic: TOPIC, partition: Some(2), key: None, value, headers: &[] };
+            broker.append(record, UnixMillis(50_000)).unwrap();
+        }
+        let memory = Memory::new(UnixMillis(0), 1);
+        let reader = broker.reader("test", TOPIC);
+        let logs = reader.logs().await.unwrap();
+        let (_, log) = logs.into_iter().find(|(found, _)| *found == partition()).unwrap();
+        let stage = Self { broker, memory, topic: log.topic };
+        stage.fence(log.end, 0).await;
+        stage
+    }
+
+    async fn fence(&self, offset: Offset, generation: u64) {
+        let terms = Terms { generation, ..Terms::default() };
+        let fence = Fence { terms, ..Fence::new(offset, 0, self.topic.clone()) };
+        self.memory.likes(ShardCount::DEFAULT).create_fence(&partition(), &fence).await.unwrap();
+    }
+
+    async fn letter(&self, offset: u64) {
+        let mut records = Records::default();
+        records.push(Offset(offset), UnixMillis(0), None, Some(b"{"), []);
+        let rejection = Rejection::RefusedByStore("too busy".to_owned());
+        letter::write(&self.broker, LETTERS, &partition(), records.get(0).unwrap(), &rejection).await.unwrap();
+    }
+
+    async fn record(&self, counter: &CounterId, by: Winner) {
+        let bound = Bound::Crossing { version: 0, reached: vec![milestone(by)], through: 10 };
+        let update = Update {
+            shard: Ordinal(1),
+            first: 1.into(),
+            last: 1.into(),
+            at: UnixMillis(0),
+            touched: vec![],
+            ancestors: vec![],
+            closed_through: None,
+            prune: None,
+            guard: Some(Guard { knows: 1, bound }),
+        };
+        assert!(matches!(self.memory.counts().apply(counter, &update).await, Ok(Applied::Taken(_))));
+    }
+
+    async fn verify(&self, counter: CounterId) -> Found {
+        let draw = Draw {
+            counter,
+            n: 10,
+            milestones: Arc::new(self.memory.recounts()),
+            rows: Arc::new(self.memory.likes(ShardCount::DEFAULT)),
+            topic: Arc::new(self.broker.reader("test", TOPIC)),
+            letters: Arc::new(self.broker.reader("test", LETTERS)),
+            definitions: definitions(),
+        };
+        draw.verify().await.unwrap()
+    }
+}
+
+const VIEW: &str = r#"{"post_id":"p","action":"view","n":2}"#;
+const OTHER: &str = r#"{"post_id":"q","action":"view"}"#;
+const LIKE: &str = r#"{"post_id":"p","user_id":"u","action":"like"}"#;
+const POISON: &str = "{";
+
+fn offset(found: &Found) -> u64 {
+    let Found::True(told) = found else { panic!("{found:?}") };
+    serde_json::from_str::<serde_json::Value>(told).unwrap()["offset"].as_u64().unwrap()
+}
+
+#[tokio::test]
+async fn the_event_with_which_the_amounts_reach_what_was_needed_is_the_winner() {
+    for (nth, place) in [(1, 1), (2, 1), (3, 3), (4, 3), (5, 4)] {
+        let stage = Stage::of(&[OTHER, VIEW, LIKE, VIEW, VIEW, VIEW]).await;
+        stage.record(&views(), of_sum(0, 5, nth, 6)).await;
+        assert_eq!(offset(&stage.verify(views()).await), place, "{nth}");
+    }
+}
+
+#[tokio::test]
+async fn poison_and_what_has_a_dead_letter_do_not_shift_it() {
+    let stage = Stage::of(&[VIEW, POISON, VIEW, VIEW]).await;
+    (stage.letter(1).await, stage.letter(2).await);
+    stage.record(&views(), of_sum(0, 4, 3, 4)).await;
+    assert_eq!(offset(&stage.verify(views()).await), 3);
+}
+
+#[tokio::test]
+async fn a_record_that_the_log_does_not_come_to_is_false() {
+    let stage = Stage::of(&[VIEW, VIEW]).await;
+    stage.record(&views(), of_sum(0, 2, 3, 5)).await;
+    assert!(matches!(stage.verify(views()).await, Found::False(_)));
+    assert!(matches!(stage.verify(likes()).await, Found::False(_)), "there is no record");
+}
+
+#[tokio::test]
+async fn a_log_that_is_cut_or_another_is_gone() {
+    let stage = Stage::of(&[VIEW, VIEW, VIEW]).await;
+    stage.record(&views(), of_sum(0, 3, 3, 6)).await;
+    assert_eq!(offset(&stage.verify(views()).await), 1);
+    stage.broker.trim(TOPIC, 2, 2);
+    assert!(matches!(stage.verify(views()).await, Found::Gone(_)));
+    let stage = Stage::of(&[VIEW]).await;
+    stage
+        .record(
+            &views(),
+            Winner::Events(Events {
+                topic: TOPIC.into(),
+                partition: 9,
+                generation: 0,
+                from: 0,
+                to: 1,
+                nth: 1,
+                gained: 2,
+            }),
+        )
+        .await;
+    assert!(matches!(stage.verify(views()).await, Found::Gone(_)), "no such partition");
+    let stage = Stage::of(&[VIEW]).await;
+    stage
+        .record(
+            &views(),
+            Winner::Events(Events {
+                topic: TOPIC.into(),
+                partition: 2,
+                generation: 7,
+                from: 0,
+                to: 1,
+                nth: 1,
+                gained: 2,
+            }),
+        )
+        .await;
+    assert!(matches!(stage.verify(views()).await, Found::Gone(_)), "offsets began anew");
+}
+
+#[tokio::test]
+async fn a_member_was_put_there_by_an_event_of_the_log_that_has_no_dead_letter() {
+    let member = || Winner::Member(MemberKey::new("u").unwrap());
+    let stage = Stage::of(&[VIEW, LIKE, POISON]).await;
+    stage.record(&likes(), member()).await;
+    assert_eq!(offset(&stage.verify(likes()).await), 1);
+    stage.letter(1).await;
+    assert!(matches!(stage.verify(likes()).await, Found::False(_)));
+    stage.broker.trim(TOPIC, 2, 2);
+    assert!(matches!(stage.verify(likes()).await, Found::Gone(_)));
+}
+
+#[tokio::test]
+async fn of_a_threshold_without_a_winner_the_log_has_nothing_to_say() {
+    let stage = Stage::of(&[]).await;
+    stage.record(&likes(), Winner::Unwitnessed).await;
+    assert!(matches!(stage.verify(likes()).await, Found::True(told) if told.contains("none")));
+}
