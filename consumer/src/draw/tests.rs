@@ -138,7 +138,8 @@ async fn the_event_with_which_the_amounts_reach_what_was_needed_is_the_winner() 
 #[tokio::test]
 async fn poison_and_what_has_a_dead_letter_do_not_shift_it() {
     let stage = Stage::of(&[VIEW, POISON, VIEW, VIEW]).await;
-    (stage.letter(1).await, stage.letter(2).await);
+    stage.letter(1).await;
+    stage.letter(2).await;
     stage.record(&views(), of_sum(0, 4, 3, 4)).await;
     assert_eq!(offset(&stage.verify(views()).await), 3);
 }

@@ -56,7 +56,7 @@ impl Ladder {
     pub const MOST: usize = 16;
 
     /// How many milestones one update records at most: a transaction has room for 100 items.
-    pub const AT_ONCE: usize = 90;
+    pub const AT_ONCE: i64 = 90;
 
     /// The ladder of these thresholds.
     ///
@@ -138,7 +138,7 @@ impl Ladder {
         }
         let step = self.steps[0];
         let (first, last) = (first / step, through.min(Weight::MAX) / step);
-        let kept = last.saturating_sub(Self::AT_ONCE as i64 - 1).max(first);
+        let kept = last.saturating_sub(Self::AT_ONCE - 1).max(first);
         Crossed { thresholds: (kept..=last).map(|nth| nth * step).collect(), skipped: kept.abs_diff(first) }
     }
 
@@ -268,8 +268,8 @@ mod tests {
         assert_eq!(ladder("100,1000").crossed(Some(100), 5000), Crossed { thresholds: vec![1000], skipped: 0 });
         assert_eq!(ladder("100,1000").crossed(None, 99), Crossed::default());
         let many = ladder("every:1").crossed(Some(3), 200);
-        assert_eq!((many.thresholds.len(), many.thresholds[0], many.skipped), (Ladder::AT_ONCE, 111, 107));
+        assert_eq!((many.thresholds.len(), many.thresholds[0], many.skipped), (90, 111, 107));
         let beyond = ladder("every:1").crossed(None, i64::MAX);
-        assert_eq!((beyond.thresholds.len(), beyond.thresholds.last()), (Ladder::AT_ONCE, Some(&Weight::MAX)));
+        assert_eq!((beyond.thresholds.len(), beyond.thresholds.last()), (90, Some(&Weight::MAX)));
     }
 }

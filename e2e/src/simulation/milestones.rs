@@ -102,20 +102,17 @@ impl<'a> Stream<'a> {
     }
 }
 
-/// What can be said where pieces of the stream were lost: what an update left at a threshold or above it is recorded, and
-/// nothing else.
+/// What can be said where pieces of the stream were lost, so that what an update has is not known: what one left at a
+/// threshold or above it is recorded, and each record came with an update of a stream shard.
 fn reached(changes: &[Change], recorded: &[Milestone], ladder: &Ladder) -> anyhow::Result<u64> {
-    let left = changes.iter().filter(|change| change.moved.is_some()).map(|change| change.after).max().unwrap_or(0);
-    let most = changes.iter().map(|change| change.before.max(change.after)).max().unwrap_or(0);
-    let known = |n: &i64| recorded.iter().any(|milestone| milestone.n == *n);
-    let missing = ladder.crossed(None, left).thresholds.into_iter().find(|n| !known(n));
-    // An update of no records, as a window's marker is, may be the last to see a correction.
-    let marked = changes.iter().rev().take_while(|change| change.before == change.after).count();
-    let unseen = changes.len().saturating_sub(marked);
-    let seen = changes[..unseen].iter().any(|change| change.moved.is_some() && change.after >= left);
-    ensure!(missing.is_none() || !seen, "{missing:?} was reached and is not recorded");
-    let spare = recorded.iter().find(|milestone| milestone.n > most && milestone.skipped == 0);
-    ensure!(spare.is_none(), "{spare:?} is recorded, and the total never was more than {most}");
+    let updates = || changes.iter().filter(|change| change.moved.is_some());
+    let moving = updates().filter(|change| change.before != change.after);
+    let left = moving.map(|change| change.after).max().unwrap_or(0);
+    let mut missing = ladder.crossed(None, left).thresholds.into_iter();
+    let missing = missing.find(|n| !recorded.iter().any(|milestone| milestone.n == *n));
+    ensure!(missing.is_none(), "{missing:?} was reached and is not recorded");
+    let spare = recorded.iter().find(|milestone| !updates().any(|change| change.version == milestone.version));
+    ensure!(spare.is_none(), "{spare:?} is recorded, and no update of a stream shard left that version");
     Ok(recorded.len() as u64)
 }
 

@@ -198,7 +198,7 @@ impl Profile {
                 self.mix = std::mem::take(&mut self.mix).of_sums();
             }
             Mutant::Blind | Mutant::LateRecord | Mutant::NoVersion | Mutant::Overwrite => {
-                self.target_milestones(mutant)
+                self.target_milestones(mutant);
             }
             Mutant::CellUnguarded => {
                 self.mix = std::mem::take(&mut self.mix).of_sums();
