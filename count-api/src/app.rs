@@ -27,6 +27,7 @@ use crate::definitions::FollowDefinitions;
 use crate::gate::Gate;
 use crate::limits::{Forgetting, Rate};
 use crate::metrics::{METRICS, Requests};
+use crate::milestones::Milestones;
 use crate::partitions::{FollowPartitions, Sources};
 use crate::read::ReadPath;
 use crate::routes::{EventWriter, Front, Gates, Handles, front};
@@ -199,6 +200,7 @@ impl tally_service::App for App {
         let (defined, topic) = (definitions.defined(), config.write.topic.clone());
         let ReadPath { reader, judge, table } = ReadPath::open(&config, &ports, &host).await?;
 
+        let milestones = Milestones::over(&ports, &table, &judge);
         let watches = Watches::new(config.listeners, judge);
         let watcher = Watcher { watches: watches.clone(), reader: reader.clone(), clock: host.clock() };
         let gates = gates(&config, self.own_pages, &host);
@@ -210,6 +212,7 @@ impl tally_service::App for App {
             shards,
             defined: definitions.defined(),
             watches,
+            milestones,
             creator: Creator { maps: ports.maps, deployment: shards, clock: host.clock() },
             heartbeat: config.heartbeat,
             cache_control: cache_control(config.max_age, gates.reads.guard.is_closed()),

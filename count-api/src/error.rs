@@ -100,6 +100,9 @@ pub enum Problem {
     /// An action that the counter's definition does not have.
     #[error("{0}")]
     NoAction(&'static str),
+    /// The milestones of a sum that something is taken off from.
+    #[error("the counter has a remove action: a sum of that kind has no milestones")]
+    NoMilestones,
     /// A number of shards beside another one that was asked for before.
     #[error("the counter was created with {0} shards")]
     OtherShards(u16),
@@ -186,7 +189,7 @@ fn problem_type() -> Schema {
 
 impl Problem {
     /// Every [name](Self::name).
-    const NAMES: [&'static str; 26] = [
+    const NAMES: [&'static str; 27] = [
         "bad-host",
         "foreign",
         "bad-id",
@@ -204,6 +207,7 @@ impl Problem {
         "unknown-counter",
         "wrong-kind",
         "no-action",
+        "no-milestones",
         "other-shards",
         "writes-off",
         "no-method",
@@ -235,6 +239,7 @@ impl Problem {
             Self::UnknownCounter => (StatusCode::NOT_FOUND, "unknown-counter", "Unknown counter"),
             Self::WrongKind(_) => (StatusCode::CONFLICT, "wrong-kind", "Wrong kind of counter"),
             Self::NoAction(_) => (StatusCode::CONFLICT, "no-action", "No such action"),
+            Self::NoMilestones => (StatusCode::UNPROCESSABLE_ENTITY, "no-milestones", "No milestones"),
             Self::OtherShards(_) => (StatusCode::CONFLICT, "other-shards", "Other number of shards"),
             Self::WritesOff => (StatusCode::NOT_FOUND, "writes-off", "Writes are off"),
             Self::NoMethod => (StatusCode::METHOD_NOT_ALLOWED, "no-method", "No such method"),
@@ -362,6 +367,7 @@ mod tests {
             Problem::UnknownCounter,
             Problem::WrongKind("it is a sum"),
             Problem::NoAction("nothing is taken off"),
+            Problem::NoMilestones,
             Problem::OtherShards(32),
             Problem::WritesOff,
             Problem::NoMethod,

@@ -13,6 +13,7 @@ pub mod extract;
 pub mod gate;
 pub mod limits;
 pub mod metrics;
+mod milestones;
 mod partitions;
 pub mod read;
 pub mod routes;

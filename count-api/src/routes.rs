@@ -38,6 +38,7 @@ use crate::definitions::Defined;
 use crate::error::{LoggedCause, Problem};
 use crate::gate::Gate;
 use crate::limits;
+use crate::milestones::Milestones;
 use crate::read::{Reader, TableGate};
 use crate::watch::Watches;
 
@@ -63,6 +64,7 @@ pub struct Handles {
     pub defined: Defined,
     pub watches: Watches,
     pub creator: Creator,
+    pub milestones: Milestones,
     /// How often an idle stream of counts sends a comment.
     pub heartbeat: Duration,
     /// How long browsers and proxies may keep a count.
@@ -173,6 +175,7 @@ fn reads() -> OpenApiRouter<Api> {
         [
             routes!(counters::read::counter),
             routes!(counters::read::counters),
+            routes!(counters::milestones::milestones),
             routes!(counters::members::member),
             routes!(counters::members::members),
             routes!(counters::stream::one),

@@ -8,6 +8,7 @@ mod detail;
 pub(super) mod events;
 pub(super) mod hashtags;
 pub(super) mod members;
+pub(super) mod milestones;
 pub(super) mod read;
 pub(super) mod stream;
 

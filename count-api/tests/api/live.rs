@@ -10,7 +10,8 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 use tokio::time::timeout;
 
-use crate::harness::{Api, BEGAN, DAMAGED, DEADLINE, With, eventually, get};
+use crate::harness::{Api, BEGAN, DAMAGED, DEADLINE, With, counter_id, eventually, get};
+use crate::milestones::{cross, member, milestone, on_ladder};
 
 /// A client that listens, by hand: what a stream sends is text.
 struct Listening {
@@ -208,6 +209,25 @@ async fn a_listener_hears_every_counter_of_a_post_now_and_at_each_change() {
     let mut again = Listening::at(api.address, target, Some("1.1_0.1_0.1_4.1_2.1")).await;
     assert_eq!(values(&mut again, 1).await, of(&[("p", "score", -2)]), "only what is another edition");
     assert!(!again.until(":\n").await.contains("data"));
+}
+
+#[tokio::test]
+async fn a_listener_is_told_who_reached_a_threshold_and_nothing_of_those_from_before() {
+    let api = Api::counting(quick(), With::default()).await;
+    on_ladder(&api.memory, "10,20").await;
+    for (post, target) in [("p", "/v1/posts/p/counters:stream"), ("q", "/v1/counters:stream?post_id=q")] {
+        let id = counter_id(post, "likes");
+        cross(&api.memory, &id, 15, vec![milestone(10, member("u-1"), 1)]).await;
+        let mut listening = Listening::at(api.address, target, None).await;
+        values(&mut listening, 5).await;
+        cross(&api.memory, &id, 5, vec![milestone(20, member("u-2"), 2)]).await;
+        let (name, _, data) = listening.named().await;
+        assert_eq!((name.as_str(), data["value"].as_i64()), ("likes", Some(20)));
+        let (name, event_id, data) = listening.named().await;
+        assert_eq!((name.as_str(), event_id), ("milestone", None));
+        assert_eq!((data["post_id"].as_str(), data["counter"].as_str()), (Some(post), Some("likes")));
+        assert_eq!((data["n"].as_i64(), data["member"].as_str()), (Some(20), Some("u-2")));
+    }
 }
 
 #[tokio::test]

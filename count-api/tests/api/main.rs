@@ -36,6 +36,8 @@ mod kafka;
 #[cfg(test)]
 mod live;
 #[cfg(test)]
+mod milestones;
+#[cfg(test)]
 mod openapi;
 #[cfg(test)]
 mod pipelined;

@@ -87,7 +87,7 @@ async fn what_is_described_is_served_and_writes_are_described_only_where_they_ar
         let served = get(api.address, "/openapi.json").await;
         assert_eq!(served.header("content-type"), Some("application/json"));
         let described = operations(&served.json());
-        assert_eq!(described.len(), if writes { 28 } else { 18 });
+        assert_eq!(described.len(), if writes { 30 } else { 20 });
         for (path, method, _) in described {
             let counter = match (path.contains("{hashtag}"), path.ends_with("/events")) {
                 (false, events) => {

@@ -1,6 +1,8 @@
 //! Live counters, as server-sent events: all of one post or hashtag, and those of a page of posts over one connection.
 
 use std::fmt;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicI64, Ordering};
 use std::time::Duration;
 
 use axum::extract::State;
@@ -10,12 +12,15 @@ use axum::response::sse::Event;
 use futures_util::stream::{self, BoxStream};
 use futures_util::{Stream, StreamExt};
 use tally_core::definitions::SubjectField;
-use tally_core::ids::{CounterName, PostId};
+use tally_core::ids::{CounterId, CounterName, PostId};
+use tally_core::milestone::{Ladder, Milestone};
 use tally_core::served::Served;
 
+use super::milestones::{JustReached, Reached, has_milestones};
 use super::read::readable;
 use crate::error::{Parameter, Problem, ProblemDocument};
 use crate::extract::{Asked, POST};
+use crate::milestones::Milestones;
 use crate::routes::schema::Id;
 use crate::routes::stream::{self as live, LAST_EVENT_ID};
 use crate::routes::{Api, Handles};
@@ -28,11 +33,15 @@ const MOST: usize = 100;
 /// How long a client waits before it connects again.
 const RETRY: Duration = Duration::from_secs(2);
 
+/// What the event of a milestone is called.
+const MILESTONE: &str = "milestone";
+
 /// Every counter of a post now and at each change
 ///
 /// Each event is named after its counter, and its data is what `readCounter` answers. Between changes the stream sends
-/// comments, so that it stays open. A client that reconnects with `Last-Event-ID` is sent only what is another edition. A
-/// counter that is defined meanwhile is in the next connection.
+/// comments, so that it stays open. A client that reconnects with `Last-Event-ID` is sent only what is another edition. An
+/// event `milestone` says that a counter has reached a threshold, and who was first, as `readMilestones` does. A counter
+/// that is defined meanwhile is in the next connection.
 #[utoipa::path(
     get,
     path = "/v1/posts/{post_id}/counters:stream",
@@ -58,9 +67,12 @@ pub(in crate::routes) async fn one(
     let mut seen =
         last.and_then(|id| Editions::parse(id, names.len())).unwrap_or_else(|| Editions::unseen(names.len()));
     let changes = listen(&api, &[subject], &names, &seen).await?;
-    let events = changes.map(move |change| {
-        seen.0[change.counter] = Some(Edition::of(&change.served));
-        change.event().id(seen.to_string())
+    let events = changes.map(move |told| match told {
+        Told::Change(change) => {
+            seen.0[change.counter] = Some(Edition::of(&change.served));
+            change.event().id(seen.to_string())
+        }
+        Told::Reached(reached) => milestone(&reached),
     });
     Ok(answer(events, api.heartbeat))
 }
@@ -89,7 +101,11 @@ pub(in crate::routes) async fn posts(
 ) -> Result<Response, Problem> {
     let (posts, names) = (posts_of(&asked)?, names(&api, SubjectField::Post));
     let changes = listen(&api, &posts, &names, &Editions::unseen(names.len())).await?;
-    Ok(answer(changes.map(|change| change.event()), api.heartbeat))
+    let events = changes.map(|told| match told {
+        Told::Change(change) => change.event(),
+        Told::Reached(reached) => milestone(&reached),
+    });
+    Ok(answer(events, api.heartbeat))
 }
 
 /// The posts of a query, each once.
@@ -133,6 +149,43 @@ impl Change {
     }
 }
 
+/// What a client is told.
+enum Told {
+    Change(Change),
+    Reached(JustReached),
+}
+
+/// The event of a threshold that was just reached. It has no id: what was missed is asked for by `readMilestones`.
+fn milestone(reached: &JustReached) -> Event {
+    let data = serde_json::to_string(reached).expect("texts and numbers always serialise");
+    Event::default().event(MILESTONE).data(data)
+}
+
+/// The milestones of one counter that a client listens to.
+struct Heard {
+    of: Milestones,
+    id: CounterId,
+    ladder: Ladder,
+    /// The counter's version when the client began to listen: what it had by then is not news.
+    since: u64,
+}
+
+impl Heard {
+    /// The thresholds above `greatest` that the counter has reached, now that it is `served`. What cannot be read now is
+    /// read at the next change.
+    async fn reached(&self, served: &Served, greatest: &AtomicI64) -> Vec<Reached> {
+        let known = greatest.load(Ordering::Relaxed);
+        if self.ladder.above(Some(known)).is_none_or(|next| served.likes < next) {
+            return Vec::new();
+        }
+        let Ok(recorded) = self.of.of(&self.id).await else { return Vec::new() };
+        let news = |(milestone, _): &&(Milestone, bool)| milestone.n > known && milestone.version > self.since;
+        let reached = recorded.iter().filter(news).map(|(milestone, exact)| Reached::new(milestone, *exact)).collect();
+        greatest.fetch_max(recorded.last().map_or(known, |(milestone, _)| milestone.n), Ordering::Relaxed);
+        reached
+    }
+}
+
 /// What becomes of the counters `names` of `subjects`, from behind what was `seen` of each, until the process stops. One
 /// that is damaged is left out.
 async fn listen(
@@ -140,19 +193,35 @@ async fn listen(
     subjects: &[Subject],
     names: &[CounterName],
     seen: &Editions,
-) -> Result<impl Stream<Item = Change> + Send + use<>, Problem> {
+) -> Result<impl Stream<Item = Told> + Send + use<>, Problem> {
     let place = api.watches.admit_many(subjects.len()).map_err(|_| Problem::TooManyListeners)?;
     let wanted: Vec<_> = subjects.iter().flat_map(|subject| names.iter().map(move |name| (subject, name))).collect();
     let ids: Vec<_> = wanted.iter().map(|(subject, name)| subject.counter(name)).collect();
     let read = api.reader.read(&ids).await;
-    let mut counters: Vec<BoxStream<'static, Change>> = Vec::with_capacity(ids.len());
+    let defined = api.defined.all();
+    // Without it the counts are told all the same.
+    let ladder = api.milestones.ladder().await.unwrap_or_default();
+    let mut counters: Vec<BoxStream<'static, Told>> = Vec::with_capacity(ids.len());
     for (nth, (id, read)) in ids.iter().zip(read).enumerate() {
         let Some(served) = readable(id, read)? else { continue };
         let counter = nth % names.len().max(1);
         let listener = api.watches.listen(place.clone(), id, served).resuming(seen.0[counter]);
         let (subject, name) = (wanted[nth].0.clone(), id.name.clone());
-        let change = move |served| Change { subject: subject.clone(), name: name.clone(), counter, served };
-        counters.push(listener.counts(api.stop.clone()).map(change).boxed());
+        let sums_up = defined.named(id.name.as_str()).is_some_and(has_milestones);
+        let ladder = if sums_up { ladder } else { Ladder::default() };
+        let heard = Arc::new(Heard { of: api.milestones.clone(), id: id.clone(), ladder, since: served.version });
+        let greatest =
+            Arc::new(AtomicI64::new(ladder.crossed(None, served.likes).thresholds.last().copied().unwrap_or(0)));
+        let told = move |served: Served| {
+            let change = Change { subject: subject.clone(), name: name.clone(), counter, served };
+            let (heard, greatest, subject) = (Arc::clone(&heard), Arc::clone(&greatest), subject.clone());
+            let reached = stream::once(async move { heard.reached(&served, &greatest).await });
+            let reached = reached.flat_map(stream::iter);
+            let name = name.to_string();
+            let reached = reached.map(move |reached| Told::Reached(JustReached::new(&subject, name.clone(), reached)));
+            stream::once(async { Told::Change(change) }).chain(reached)
+        };
+        counters.push(listener.counts(api.stop.clone()).flat_map(told).boxed());
     }
     // Where nothing is listened to, an end would make clients connect again and again.
     let stop = api.stop.clone();
