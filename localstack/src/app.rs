@@ -44,14 +44,30 @@ impl App {
 
 impl tally_service::App for App {
     async fn start(self, host: Host) -> anyhow::Result<()> {
-        let Config { engines, shards, api, sums, lanes, load, duration, verify, chaos, seed, recount_every } =
-            self.config;
+        let Config {
+            engines,
+            shards,
+            api,
+            sums,
+            lanes,
+            milestones,
+            load,
+            duration,
+            verify,
+            chaos,
+            seed,
+            recount_every,
+        } = self.config;
         let engines = Engines::open(engines, &host).await?;
         // Services that only read would wait for those that write to say how many shards there are.
         let checkpoints = Arc::new(engines.store.checkpoints.clone());
         Deployment { tables: None, checkpoints, shards }.create(&host).await?;
         let counters = counters::define(&engines.store.checkpoints, &host).await?;
-        let local = Arc::new(Local::new(engines, counters, api.local_addr()?, load, sums, &host));
+        // What a comparison needs grows with every change.
+        let watched = if verify { engines.store.watched(milestones)? } else { None };
+        let mut local = Local::new(engines, counters, api.local_addr()?, load, sums, &host);
+        local.milestones = watched;
+        let local = Arc::new(local);
         local.screen.say(&banner(&local, chaos));
         host.spawn(Stage::Support, "fences", FollowFences(Arc::clone(&local)));
         host.spawn(Stage::Support, "observer", Observer::new(Arc::clone(&local)));
@@ -59,6 +75,7 @@ impl tally_service::App for App {
         let plan = Plan {
             shards,
             lanes,
+            milestones,
             listener: api,
             routes: page::routes(Arc::new(LocalStack(Arc::clone(&local))), host.stop()),
             sums: local.sums.clone(),

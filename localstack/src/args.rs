@@ -57,6 +57,10 @@ pub struct Args {
     #[arg(long, env = "TALLY_LANES", default_value = "auto", value_name = "COUNT", help_heading = "Load")]
     pub lanes: LanePolicy,
 
+    /// Totals at which the first to reach them is recorded, for every counter: upwards and at most 16, or `every:N`
+    #[arg(long, env = "TALLY_MILESTONES", value_name = "LADDER", help_heading = "Load")]
+    pub milestones: Option<String>,
+
     /// How long the load lasts; the process ends after it. Without it everything runs until Ctrl-C
     #[arg(long, env = "TALLY_DURATION", value_parser = parse_duration, value_name = "SPAN", help_heading = "Load")]
     pub duration: Option<Duration>,

@@ -7,6 +7,7 @@ use std::time::Duration;
 use tally_adapters::{dynamodb, kafka, redis};
 use tally_core::consume::LanePolicy;
 use tally_core::ids::ShardCount;
+use tally_core::milestone::Ladder;
 use tally_core::spread::SumPolicy;
 use tally_service::{Invalid, Listen, Secret};
 
@@ -25,6 +26,8 @@ pub struct Config {
     pub sums: SumPolicy,
     /// What decides how many lanes a partition has.
     pub lanes: LanePolicy,
+    /// The thresholds of milestones; an empty ladder takes what the deployment has.
+    pub milestones: Ladder,
     /// `None` for no load.
     pub load: Option<LoadConfig>,
     /// How long the load runs; without one, until the process is stopped.
@@ -99,6 +102,8 @@ impl TryFrom<Args> for Config {
             }
         };
         let api = here("api-port", args.api_port);
+        let milestones = args.milestones.map(|told| told.parse::<Ladder>());
+        let milestones = milestones.and_then(|parsed| invalid.accept("milestones", parsed)).unwrap_or_default();
         let (Some(kafka), Some(store), Some(api), true) = (kafka, store, api, invalid.is_empty()) else {
             return Err(invalid);
         };
@@ -115,6 +120,7 @@ impl TryFrom<Args> for Config {
             api,
             sums: args.sum_policy,
             lanes: args.lanes,
+            milestones,
             load: (!args.no_load).then_some(load),
             duration: args.duration,
             verify: args.verify,
@@ -225,6 +231,10 @@ mod tests {
         for flag in of_the_emulator {
             let said = config(&[flag, "--dynamodb-endpoint=http://localhost:4566"]).unwrap_err();
             assert!(said.contains(flag.split('=').next().unwrap()), "{said}");
+        }
+        for ladder in ["0", "-1", "1.5", "1000,100", "x"] {
+            let said = config(&[&format!("--milestones={ladder}")]).unwrap_err();
+            assert!(said.contains("--milestones (TALLY_MILESTONES)"), "{said}");
         }
         assert!(config(&["--store-latency=40ms..20ms"]).unwrap_err().contains("shorter"));
         assert!(config(&["--verify", "--duration=1s", "--no-load"]).unwrap_err().contains("--no-load"));

@@ -9,6 +9,7 @@ use tally_adapters::dynamodb::{self, Connection};
 use tally_adapters::{kafka, redis};
 use tally_core::backoff::Backoff;
 use tally_core::ids::{CachePrefix, ShardCount};
+use tally_core::milestone::Ladder;
 use tally_core::ports::TopicReader as _;
 use tally_emulator::Emulator;
 use tally_service::{Host, Secret, Stage, Stop};
@@ -16,6 +17,7 @@ use tokio::net::TcpListener;
 
 use crate::cache::{Expiry, Switchable};
 use crate::config::{EngineConfig, KafkaEngine, StoreEngine};
+use crate::milestones::Changes;
 
 use forward::Forward;
 
@@ -141,6 +143,17 @@ impl Store {
             emulator,
             url,
         }
+    }
+
+    /// The changes of all counters from now on, for the milestones of `ladder`; nothing without one, or where the engine does
+    /// not tell of changes.
+    ///
+    /// # Errors
+    /// The engine has no table of counters.
+    pub(crate) fn watched(&self, ladder: Ladder) -> anyhow::Result<Option<(Changes, Ladder)>> {
+        let Some(emulator) = self.emulator.as_ref().filter(|_| !ladder.is_empty()) else { return Ok(None) };
+        let changes = Changes::of(emulator, &self.connection.tables().counts);
+        Ok(Some((changes.context("cannot watch the counters")?, ladder)))
     }
 
     /// The name of the table of rows.

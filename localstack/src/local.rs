@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
 
 use tally_adapters::kafka::Spreading;
+use tally_core::milestone::Ladder;
 use tally_core::spread::SumPolicy;
 use tally_service::{Clock, Host};
 
@@ -16,6 +17,7 @@ use crate::engine::Engines;
 use crate::gate::Gate;
 use crate::happened::Happened;
 use crate::ledger::Ledger;
+use crate::milestones::Changes;
 use crate::names::Names;
 use crate::page::Endpoints;
 use crate::screen::Screen;
@@ -38,6 +40,8 @@ pub(crate) struct Local {
     /// Where views go.
     pub(crate) sums: Spreading,
     pub(crate) staleness: Staleness,
+    /// What milestones are compared with, where the embedded store tells of its changes and there is a ladder.
+    pub(crate) milestones: Option<(Changes, Ladder)>,
     /// Likes put into counters by hand, signs ignored.
     pub(crate) injected: AtomicU64,
     pub(crate) happened: Happened,
@@ -77,6 +81,7 @@ impl Local {
             gate: Arc::new(Gate::new(partitions)),
             sums: Spreading::new(sums),
             staleness: Staleness::default(),
+            milestones: None,
             injected: AtomicU64::default(),
             happened: Happened::default(),
             board: Board::new(endpoints, load.map_or(0, |load| load.rate), host.clock().now()),

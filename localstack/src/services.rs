@@ -10,6 +10,7 @@ use tally_change_streamer as streamer;
 use tally_consumer as consumer;
 use tally_core::consume::LanePolicy;
 use tally_core::ids::ShardCount;
+use tally_core::milestone::Ladder;
 use tally_core::ports::Producer;
 use tally_count_api as api;
 use tally_service::{Host, Running, Stage};
@@ -31,6 +32,8 @@ pub(crate) struct Plan {
     pub(crate) shards: Option<ShardCount>,
     /// What decides how many lanes a partition has.
     pub(crate) lanes: LanePolicy,
+    /// The thresholds of milestones.
+    pub(crate) milestones: Ladder,
     pub(crate) listener: TcpListener,
     /// Served by the API beside its own.
     pub(crate) routes: Router,
@@ -114,7 +117,7 @@ fn streamer_of(engines: &Engines, plan: &Plan) -> impl Fn(Host) -> anyhow::Resul
         shards: plan.shards,
         cache: None,
         feed: None,
-        rules: streamer::Rules::default(),
+        rules: streamer::Rules { milestones: plan.milestones, ..streamer::Rules::default() },
     };
     move |host| Ok(Running::start(streamer::App::with_ports(config.clone(), ports.clone()), host))
 }

@@ -5,6 +5,7 @@
 
 mod compare;
 mod differences;
+mod milestones;
 mod rows;
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -35,6 +36,7 @@ use crate::page::{Drift, Staleness};
 
 use compare::{Compared, compared, counters_with_rows, rows_with_ledger, served_with_rows};
 use differences::Differences;
+use milestones::ComparedMilestones;
 use rows::Rows;
 
 /// How long each step towards quiet may take.
@@ -90,6 +92,8 @@ pub(crate) struct Comparison {
     pub(crate) posts: usize,
     pub(crate) staleness: (Option<Staleness>, u64),
     pub(crate) drift: Drift,
+    /// Nothing where there is no ladder.
+    pub(crate) milestones: Option<ComparedMilestones>,
     /// The steps that were not reached in time.
     pub(crate) unreached: Vec<&'static str>,
     pub(crate) differences: Differences,
@@ -112,6 +116,11 @@ impl Verify<'_> {
         screen.step("comparing every row and every count");
         let (rows, counters, mut differences) = self.tables().await?;
         differences.extend(self.answers(&rows, &counters).await?);
+        let mut milestones = None;
+        if let Some((compared, found)) = self.milestones(&counters.keys().collect()).await? {
+            milestones = Some(compared);
+            differences.extend(found);
+        }
         let drift = observe::drift(&self.persist(|| engines.store.recounts.runs(u32::MAX)).await?);
         if drift.corrected > 0 && injected.load(Ordering::Relaxed) == 0 {
             differences.add(|| format!("recounts made {} corrections of counts that were right", drift.corrected));
@@ -123,6 +132,7 @@ impl Verify<'_> {
             posts: counters.keys().map(|id| &id.post).collect::<BTreeSet<_>>().len(),
             staleness: staleness.overall(),
             drift,
+            milestones,
             unreached,
             differences,
         })
@@ -296,6 +306,9 @@ impl fmt::Display for Comparison {
             (None, _) => writeln!(f, "  {:<12} never measured", "staleness")?,
         }
         writeln!(f, "  {:<12} {} corrections in {} recounts", "drift", self.drift.corrected, self.drift.runs)?;
+        if let Some(milestones) = &self.milestones {
+            writeln!(f, "  {:<12} {milestones}", "milestones")?;
+        }
         writeln!(f, "  {:<12} {}", "differences", self.differences.count)?;
         for unreached in &self.unreached {
             writeln!(f, "  not reached: after {} s {unreached}", PATIENCE.as_secs())?;

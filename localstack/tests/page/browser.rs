@@ -60,7 +60,7 @@ fn command(port: &str) -> Command {
     tally.for_each(|(name, _)| _ = command.env_remove(name));
     command.args(["--api-port", port, "--kafka-port", "0", "--dynamodb-port", "0", "--admin-listen", "127.0.0.1:0"]);
     // Few posts: a recount of what changes all the time opens a window on every row key, one after the other.
-    command.args(["--rate", "100", "--posts", "8"]);
+    command.args(["--rate", "100", "--posts", "8", "--milestones", "3"]);
     command
 }
 

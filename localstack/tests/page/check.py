@@ -160,6 +160,30 @@ def every_counter_of_a_post_is_shown_and_can_be_used(browser):
     browser.until("each says how sure it is", lambda: browser.run(exact) == ["exact"] * 3)
 
 
+def a_threshold_that_the_post_reaches_is_said_and_moves_nothing_where_less_motion_is_asked_for(browser):
+    post = f"checked-{secrets.token_hex(4)}"
+    show(browser, post)
+    hidden = "return document.querySelector('#milestone').hidden"
+    assert browser.run(hidden), "nothing is reached yet"
+    # The events of the post are listened to once its counts are told.
+    browser.until("the replies are shown", lambda: number(browser, '#focus .others [data-counter="replies"] .count') == 0)
+    for count in (1, 2, 3):
+        browser.find('#focus .use[data-counter="replies"]').click()
+        browser.until("the reply counts", lambda: number(browser, '#focus .others [data-counter="replies"] .count') == count)
+        idle(browser)
+    browser.until("it is said", lambda: not browser.run(hidden))
+    said = browser.text("#milestone")
+    assert f"3 replies of {post}" in said and "was first" in said, said
+    assert browser.run("return document.querySelector('#milestone').getAttribute('role')") == "status", "a screen reader says it"
+    animation = "return getComputedStyle(document.querySelector('#milestone .spark')).animationName"
+    for wish, name in (("no-preference", "spark"), ("reduce", "none")):
+        browser.media(prefers_reduced_motion=wish)
+        browser.until(f"with {wish} it is {name}", lambda: browser.run(animation) == name)
+    browser.media()
+    show(browser, f"checked-{secrets.token_hex(4)}")
+    browser.until("it is not said of another post", lambda: browser.run(hidden))
+
+
 def idle(browser):
     browser.until("nothing is under way", lambda: not browser.run("return document.querySelector('#focus [aria-busy=\"true\"]')"))
 
@@ -335,6 +359,7 @@ AT_A_DESK = [
     the_figures_and_the_counts_move,
     a_like_appears_in_a_second_window_and_an_unlike_too,
     every_counter_of_a_post_is_shown_and_can_be_used,
+    a_threshold_that_the_post_reaches_is_said_and_moves_nothing_where_less_motion_is_asked_for,
     windows_beyond_the_browsers_connections_stay_alive,
     a_hostile_id_is_a_text_and_can_be_liked,
     an_id_that_is_none_is_refused_in_words,

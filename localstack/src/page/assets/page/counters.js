@@ -44,3 +44,16 @@ export function others(use) {
   };
   return { root, fill };
 }
+
+/** Says in `root` that a counter has reached a threshold, and who or what did. The newest stays until another post is shown. */
+export function celebrate(root, { post_id: post, counter, n, member, event, state }) {
+  const place = event && (event.offset === undefined ? `between ${event.from} and ${event.to}` : `at ${event.offset}`);
+  const who = {
+    located: `${member} was first`,
+    in_log: `the event that did it lies ${place} in partition ${event?.partition}`,
+    unwitnessed: "a correction crossed it, so there is no winner",
+  };
+  const text = `${number(n)} ${counter} of ${post}: ${who[state] ?? "reached"}.`;
+  root.replaceChildren(el("span", { class: "spark", "aria-hidden": "true" }, "✦"), el("span", {}, text));
+  root.hidden = false;
+}

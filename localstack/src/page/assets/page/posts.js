@@ -1,6 +1,6 @@
 // Posts: their counters as they move, and using them by hand, all through the public API.
 
-import { COUNTERS, others } from "./counters.js";
+import { COUNTERS, celebrate, others } from "./counters.js";
 import { byId, clock, el, list, mark, number, say, span } from "./dom.js";
 import { follow, post as send, request } from "./live.js";
 
@@ -135,6 +135,7 @@ export function posts(now) {
     byId("post").value = post;
     if (post === focus) return;
     if (focus !== null) tell("");
+    byId("milestone").hidden = true;
     focus = post;
     history.replaceState(null, "", `#${encodeURIComponent(post)}`);
     attend();
@@ -149,9 +150,10 @@ export function posts(now) {
     unfollow = follow({
       places: ["tally-post-1", "tally-post-2"],
       events: `${countersOf(focus)}:stream`,
-      names: Object.keys(COUNTERS),
-      heard: (count) => {
-        take(count);
+      names: [...Object.keys(COUNTERS), "milestone"],
+      heard: (told) => {
+        if (told.n !== undefined) return celebrate(byId("milestone"), told);
+        take(told);
         draw();
       },
     });

@@ -1,0 +1,107 @@
+//! The milestones that were recorded, against what every change of every counter and the stream say.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fmt;
+
+use tally_core::ids::{CounterId, CounterName};
+use tally_core::milestone::{First, Ladder};
+use tally_core::ports::{ChangeStream as _, Milestones as _, Position, Positions as _};
+use tally_core::tally::read;
+
+use super::Verify;
+use super::differences::Differences;
+use crate::milestones::Records;
+
+/// The most records of one counter that are compared.
+const MOST: u32 = 100_000;
+
+/// What was compared of milestones.
+#[derive(Debug, Default)]
+pub(crate) struct ComparedMilestones {
+    /// Records, by the counters' name.
+    pub(crate) recorded: BTreeMap<CounterName, u64>,
+    /// Of these, thresholds that no record of the stream is named for.
+    pub(crate) unwitnessed: u64,
+}
+
+impl fmt::Display for ComparedMilestones {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let of = self.recorded.iter().map(|(name, count)| format!("{count} of {}", name.as_str()));
+        let of: Vec<String> = of.collect();
+        let of = if of.is_empty() { "none".to_owned() } else { of.join(", ") };
+        write!(f, "{of}, {} of them without a winner", self.unwitnessed)
+    }
+}
+
+impl Verify<'_> {
+    /// Each counter that reached a threshold has one record, of what reached it first, and no other counter has one. Nothing
+    /// where the store is not the embedded one, or the load has no ladder.
+    pub(super) async fn milestones(
+        &self,
+        counters: &BTreeSet<&CounterId>,
+    ) -> anyhow::Result<Option<(ComparedMilestones, Differences)>> {
+        let Some((changes, ladder)) = &self.0.milestones else { return Ok(None) };
+        let expected = changes.replayed(&self.records().await?, ladder);
+        let (mut compared, mut differences) = (ComparedMilestones::default(), Differences::default());
+        for id in expected.keys().chain(counters.iter().copied()).collect::<BTreeSet<_>>() {
+            let recorded = self.persist(|| self.0.engines.store.recounts.milestones(id, MOST)).await?;
+            let found: BTreeMap<i64, First> =
+                recorded.iter().map(|recorded| (recorded.milestone.n, First::from(&recorded.milestone))).collect();
+            for recorded in recorded.iter().filter(|recorded| recorded.digest != recorded.milestone.digest(id)) {
+                differences.add(|| format!("{id}: the record of {} is not as it was written", recorded.milestone.n));
+            }
+            compare(id, expected.get(id).unwrap_or(&BTreeMap::new()), &found, ladder, &mut differences);
+            if !found.is_empty() {
+                *compared.recorded.entry(id.name.clone()).or_default() += found.len() as u64;
+            }
+            compared.unwitnessed += found.values().filter(|first| first.at.is_none()).count() as u64;
+        }
+        Ok(Some((compared, differences)))
+    }
+
+    /// Every record that the stream still shows.
+    async fn records(&self) -> anyhow::Result<Records> {
+        let store = &self.0.engines.store;
+        let label = store.stream.info().await.map_err(tally_core::fault::Fault::from)?.label;
+        let states = self.persist(|| store.checkpoints.shards(&label)).await?;
+        let mut all = Records::new();
+        for state in states {
+            let (id, found) = (&state.checkpoint.id, all.entry(state.checkpoint.ordinal).or_default());
+            let read_from = || async { Ok(store.stream.iterator(&label, id, Position::Oldest).await?) };
+            let mut iterator = self.persist(read_from).await?;
+            loop {
+                let page = self.persist(|| async { Ok(store.stream.records(&iterator, 1_000).await?) }).await?;
+                found.extend(page.records.iter().filter_map(read));
+                match page.next {
+                    Some(next) if !page.records.is_empty() => iterator = next,
+                    _ => break,
+                }
+            }
+        }
+        Ok(all)
+    }
+}
+
+fn compare(
+    id: &CounterId,
+    expected: &BTreeMap<i64, First>,
+    found: &BTreeMap<i64, First>,
+    ladder: &Ladder,
+    differences: &mut Differences,
+) {
+    for n in expected.keys().chain(found.keys()).collect::<BTreeSet<_>>() {
+        match (expected.get(n), found.get(n)) {
+            (Some(right), Some(recorded)) if right == recorded => {}
+            (Some(right), Some(recorded)) => {
+                differences.add(|| format!("{id}: {recorded:?} is recorded at {n}, the stream says {right:?}"));
+            }
+            (Some(right), None) => differences.add(|| format!("{id}: {n} has no record, the stream says {right:?}")),
+            (None, recorded) => {
+                differences.add(|| format!("{id}: {n} was never reached, and has a record: {recorded:?}"));
+            }
+        }
+        if !ladder.has(*n) {
+            differences.add(|| format!("{id}: {n} is no threshold"));
+        }
+    }
+}
