@@ -25,9 +25,9 @@ mod tables;
 #[cfg(feature = "testkit")]
 mod template;
 
-pub use checkpoints::Checkpoints;
+pub use checkpoints::{Checkpoints, Rebuilding};
 pub use connection::{Connection, Missing};
-pub use counts::Counts;
+pub use counts::{Anew, Counts};
 #[cfg(feature = "testkit")]
 pub use drift::inject_drift;
 pub use endpoint::check_endpoint;

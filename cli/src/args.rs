@@ -5,7 +5,8 @@ use clap::{Parser, Subcommand};
 use crate::health::Health;
 use crate::said::Form;
 use crate::verbs::{
-    audit, cost, counters, dlq, doctor, erase, fence, generate, import, ledger, pause, post, restore, status, stream,
+    audit, cost, counters, dlq, doctor, erase, fence, generate, import, ledger, pause, post, rebuild, restore, status,
+    stream,
 };
 
 /// Looks after a deployment of Tally
@@ -59,6 +60,9 @@ pub(crate) enum Command {
     Pause(Box<pause::Args>),
     /// Lets consumers go on where they were: within 30 s
     Resume(Box<pause::Args>),
+    /// Counts that are lost, from the rows
+    #[command(subcommand)]
+    Rebuild(rebuild::Verb),
     /// Restoring the tables to a moment: what it takes, and whether it was done right
     #[command(subcommand)]
     Restore(restore::Verb),

@@ -4,8 +4,11 @@
 mod definitions;
 mod deployment;
 mod gaps;
+mod rebuild;
 mod registry;
 mod shard;
+
+pub use rebuild::Rebuilding;
 
 use async_trait::async_trait;
 use aws_sdk_dynamodb::operation::update_item::builders::UpdateItemFluentBuilder;

@@ -2,8 +2,11 @@
 
 mod counter;
 mod crossing;
+mod rebuild;
 mod update;
 mod verdict;
+
+pub use rebuild::Anew;
 
 use std::collections::HashMap;
 

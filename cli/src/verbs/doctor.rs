@@ -6,7 +6,7 @@ use anyhow::Context;
 use serde::Serialize;
 use tally_adapters::dynamodb::{self, Examined};
 use tally_core::fault::Fault;
-use tally_core::ids::Ordinal;
+use tally_core::ids::{Ordinal, StreamTable};
 use tally_core::ports::{ChangeStream, Counts, Outcome, Segment};
 use tally_service::parse_duration;
 
@@ -169,8 +169,10 @@ async fn clocks(desk: &Desk, points: &mut Points) -> anyhow::Result<()> {
 /// Counters name stream shards by numbers that a registry has given: an older one would give them again, and what they count
 /// would be taken for counted.
 pub(super) async fn ordinals(desk: &Desk, deep: bool, points: &mut Points) -> anyhow::Result<()> {
-    let next =
-        dynamodb::Checkpoints::new(&desk.connection).greatest_next().await.context("cannot read the registries")?;
+    let next = dynamodb::Checkpoints::new(&desk.connection)
+        .greatest_next(StreamTable::LIKES)
+        .await
+        .context("cannot read the registries")?;
     let Some(next) = next else {
         points.add("stream shards", Verdict::Unknown, "no change-streamer has numbered one yet");
         return Ok(());

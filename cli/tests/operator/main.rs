@@ -5,6 +5,8 @@ mod changes;
 #[cfg(test)]
 mod posts;
 #[cfg(test)]
+mod rebuilding;
+#[cfg(test)]
 mod refused;
 #[cfg(test)]
 mod restoring;

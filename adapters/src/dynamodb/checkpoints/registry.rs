@@ -2,7 +2,7 @@
 
 use aws_sdk_dynamodb::types::{Put, TransactWriteItem, Update};
 use tally_core::fault::Fault;
-use tally_core::ids::{Ordinal, StreamLabel};
+use tally_core::ids::{Ordinal, StreamLabel, StreamTable};
 use tally_core::ports::{Outcome, Registry};
 
 use super::super::expression::Aliases;
@@ -85,13 +85,16 @@ impl Checkpoints {
         Ok(latest)
     }
 
-    /// The greatest `next` of all streams that these checkpoints know: no number from it on was ever given. For people.
+    /// The greatest `next` of all streams that a table had: no number from it on was ever given. For people.
     ///
     /// # Errors
     /// The table cannot be read.
-    pub async fn greatest_next(&self) -> Outcome<Option<Ordinal>> {
+    pub async fn greatest_next(&self, table: StreamTable) -> Outcome<Option<Ordinal>> {
         let found = under(&self.connection, PREFIX).await?;
-        let next = found.iter().map(|(_, item)| Ok(decode(&Reader::new(self.table(), item))?.next));
+        let next = found
+            .iter()
+            .filter(|(stored, _)| table.has(stored))
+            .map(|(_, item)| Ok(decode(&Reader::new(self.table(), item))?.next));
         Ok(next.collect::<Outcome<Vec<_>>>()?.into_iter().max())
     }
 

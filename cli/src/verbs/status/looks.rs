@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use anyhow::Context;
+use tally_adapters::dynamodb::{Checkpoints, Rebuilding};
 use tally_consumer::{Standing, dlq};
 use tally_core::audit::{RunRecord, RunScope};
 use tally_core::fault::Fault;
@@ -124,6 +125,11 @@ pub(super) async fn gaps(desk: &Desk, status: &mut Status) -> anyhow::Result<()>
     for gap in &gaps {
         let detail = format!("{}: {}, {} ago", gap.id.0, gap.detail, ago(now.since(gap.opened)));
         status.wrong("gap open", detail, Some("ops/runbooks/TallyGapOpen.md"));
+    }
+    let rebuild = Checkpoints::new(&desk.connection).rebuilding().await.context("cannot read the rebuild")?;
+    if let Some(Rebuilding { began, .. }) = rebuild {
+        let detail = format!("began {} ago and has not ended: run tally rebuild counts again", ago(now.since(began)));
+        status.wrong("rebuild unfinished", detail, None);
     }
     let exact =
         if gaps.is_empty() { "as far as losses go".to_owned() } else { format!("no count: {} gaps", gaps.len()) };

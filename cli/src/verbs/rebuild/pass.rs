@@ -1,0 +1,183 @@
+//! One pass over rows and counters.
+
+use std::fmt;
+
+use anyhow::{Context, bail};
+use futures_util::FutureExt;
+use futures_util::stream::{self, StreamExt, TryStreamExt};
+use tally_adapters::dynamodb::{Anew, Streams};
+use tally_core::fault::Fault;
+use tally_core::ids::{CounterId, RowKey, StreamLabel};
+use tally_core::ports::{ChangeStream, Counts as _, Cursor, Outcome, Position, Rows as _, ScannedRow, Segment};
+use tally_core::tally::{RecordKind, read};
+
+use crate::desk::Desk;
+
+/// Writes under way at once.
+const AT_ONCE: usize = 64;
+/// Reads of a stream shard in a row that find nothing before it is taken for empty: one alone proves nothing.
+const EMPTY: u32 = 4;
+const RECORDS: u32 = 1_000;
+
+/// All there is, as one segment.
+const WHOLE: Segment = Segment { index: 0, of: 1 };
+
+/// Checks that no change of a row is in the stream: it would be counted once more by a worker that reads it later.
+///
+/// # Errors
+/// There is one, or the stream cannot be read.
+pub(super) async fn no_row_changed(stream: &Streams, label: &StreamLabel) -> anyhow::Result<()> {
+    let shards = stream.shards(label).await.map_err(Fault::from).context("cannot list the stream's shards")?;
+    for shard in shards {
+        let first = stream.iterator(label, &shard.id, Position::Oldest).await.map_err(Fault::from);
+        let (mut iterator, mut empty) = (Some(first.context("cannot read the stream")?), 0);
+        while let Some(at) = iterator.take().filter(|_| empty < EMPTY) {
+            let page = stream.records(&at, RECORDS).await.map_err(Fault::from).context("cannot read the stream")?;
+            let kinds = page.records.iter().map(|raw| read(raw).map(|record| record.kind));
+            let is_row = |kind| matches!(kind, Some(RecordKind::Row { .. } | RecordKind::Unreadable { .. }) | None);
+            if kinds.into_iter().any(is_row) {
+                bail!("the stream {label} has changes of rows: switch it off and on, now that consumers are paused");
+            }
+            empty = if page.records.is_empty() { empty + 1 } else { 0 };
+            iterator = page.next;
+        }
+    }
+    Ok(())
+}
+
+/// The deployment, and what its counters are written with.
+pub(super) struct Pass<'a> {
+    pub(super) desk: &'a Desk,
+    pub(super) anew: Anew,
+}
+
+/// What it came to.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Done {
+    rows: u64,
+    keys: u64,
+    counters: u64,
+    doubted: u64,
+}
+
+impl fmt::Display for Done {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { rows, keys, counters, doubted } = self;
+        write!(f, "{counters} counters written from {rows} rows of {keys} row keys, {doubted} of them in doubt")
+    }
+}
+
+/// A row key whose rows were weighed.
+#[derive(Clone, Debug)]
+struct Weighed {
+    key: RowKey,
+    weight: i128,
+    /// What a row of it weighs cannot be read.
+    doubt: bool,
+}
+
+impl Pass<'_> {
+    /// Each step writes what is so, and can be done again.
+    pub(super) async fn run(&self) -> anyhow::Result<Done> {
+        self.clear().await?;
+        let mut done = self.weigh().await?;
+        done.counters = self.sum_up().await?;
+        Ok(done)
+    }
+
+    /// Empties every counter: those without rows come to nothing.
+    async fn clear(&self) -> anyhow::Result<()> {
+        let mut after = None;
+        loop {
+            let page = self.desk.counts.scan(WHOLE, after.as_ref()).await.context("cannot read counters")?;
+            let clear = |(id, _): (CounterId, _)| async move { self.desk.counts.clear(&id, &self.anew).await }.boxed();
+            each(page.items.into_iter().map(clear)).await.context("cannot empty a counter")?;
+            after = page.next;
+            if after.is_none() {
+                return Ok(());
+            }
+        }
+    }
+
+    /// Weighs the rows of each row key, which follow each other, and writes what they come to.
+    async fn weigh(&self) -> anyhow::Result<Done> {
+        let (mut done, mut after, mut open) = (Done::default(), None::<Cursor>, None::<Weighed>);
+        loop {
+            let page = self.desk.rows.scan(WHOLE, after.as_ref()).await.context("cannot read rows")?;
+            let mut whole = Vec::new();
+            for row in page.items {
+                // Items that are no rows count nothing, as in the stream.
+                let Some(key) = key_of(&row) else { continue };
+                if open.as_ref().is_none_or(|open| open.key != key) {
+                    whole.extend(open.replace(Weighed { key, weight: 0, doubt: false }));
+                }
+                let Some(open) = &mut open else { continue };
+                done.rows += 1;
+                match row.weight() {
+                    Some(weight) => open.weight += i128::from(weight.get()),
+                    None => open.doubt = true,
+                }
+            }
+            after = page.next;
+            if after.is_none() {
+                whole.extend(open.take());
+            }
+            done.keys += whole.len() as u64;
+            done.doubted += whole.iter().filter(|weighed| weighed.doubt).count() as u64;
+            each(whole.into_iter().map(|weighed| self.write(weighed).boxed()))
+                .await
+                .context("cannot write a counter")?;
+            if after.is_none() {
+                return Ok(done);
+            }
+        }
+    }
+
+    async fn write(&self, Weighed { key, weight, doubt }: Weighed) -> Outcome<()> {
+        let nearest = if weight < 0 { i64::MIN } else { i64::MAX };
+        let (weight, doubt) = i64::try_from(weight).map_or((nearest, true), |weight| (weight, doubt));
+        // A worker that was late may have made one anew meanwhile.
+        while !self.desk.counts.set_rows(&key, weight, doubt, &self.anew).await? {
+            self.desk.counts.clear(&key.counter, &self.anew).await?;
+        }
+        Ok(())
+    }
+
+    /// Sets each total to the sum over its shards; how many counters there are.
+    async fn sum_up(&self) -> anyhow::Result<u64> {
+        let (mut counters, mut after) = (0, None);
+        loop {
+            let page = self.desk.counts.scan(WHOLE, after.as_ref()).await.context("cannot read counters")?;
+            counters += page.items.len() as u64;
+            let ids = page.items.into_iter().map(|(id, _)| async move { self.total(&id).await }.boxed());
+            each(ids).await.context("cannot write a total")?;
+            after = page.next;
+            if after.is_none() {
+                return Ok(counters);
+            }
+        }
+    }
+
+    async fn total(&self, id: &CounterId) -> Outcome<()> {
+        loop {
+            let Some(counter) = self.desk.counts.counter(id).await? else { return Ok(()) };
+            let overflow = |_| Fault::Poison(format!("the counter {id} leaves the range of 64 bits"));
+            let sum = counter.sum().map_err(overflow)?;
+            if sum == counter.likes || self.desk.counts.set_total(id, counter.version, sum).await? {
+                return Ok(());
+            }
+        }
+    }
+}
+
+fn key_of(row: &ScannedRow) -> Option<RowKey> {
+    let is_member = tally_core::ids::MemberKey::new(&row.sort).is_some();
+    row.pk.parse().ok().filter(|_| is_member)
+}
+
+/// Some at once, until one fails.
+async fn each<'a>(
+    writes: impl Iterator<Item = futures_util::future::BoxFuture<'a, Outcome<()>>> + Send,
+) -> anyhow::Result<()> {
+    Ok(stream::iter(writes).buffer_unordered(AT_ONCE).try_collect::<()>().await?)
+}
