@@ -52,6 +52,10 @@ pub(crate) enum Command {
     /// Audits: every row held against its count
     #[command(subcommand)]
     Audit(audit::Verb),
+    /// Sends likes from a file to the topic, where consumers write them like any others. Exits with 1 where lines are no events
+    ///
+    /// Each line is an event, as NDJSON or CSV. An import that was stopped continues where it stopped. Lines that are no events
+    /// are counted by reason and kept in the file of --rejected.
     Import(Box<import::Args>),
     /// Has consumers stand still: from then on no row changes, however late a request lands
     ///
