@@ -167,6 +167,33 @@ mod tests {
     }
 
     #[tokio::test(flavor = "multi_thread")]
+    async fn a_ladder_that_is_bad_or_does_not_go_on_from_the_deployments_ends_the_process_with_78() {
+        served(Vec::new(), async |Served { world, endpoint, .. }| {
+            let ended = async |ladder: &str| {
+                let mut process = Process::spawn(command(endpoint).args(["--milestones", ladder]));
+                loop {
+                    if let Some(status) = process.0.try_wait().expect("the child is ours") {
+                        return status.code();
+                    }
+                    tokio::time::sleep(Duration::from_millis(20)).await;
+                }
+            };
+            for bad in ["0", "1.5", "1000,100", "every:0"] {
+                assert_eq!(tokio::time::timeout(PATIENCE, ended(bad)).await, Ok(Some(78)), "{bad}");
+            }
+            let process = Process::spawn(command(endpoint).args(["--milestones", "100,1000"]));
+            let ladder = async || world.ports.checkpoints.ladder().await.unwrap().to_string();
+            eventually("the ladder stands", async || ladder().await == "100,1000").await;
+            for other in ["100", "100,2000", "every:100"] {
+                assert_eq!(tokio::time::timeout(PATIENCE, ended(other)).await, Ok(Some(78)), "{other}");
+            }
+            assert_eq!(ladder().await, "100,1000");
+            assert_eq!(process.stop().await, Some(0));
+        })
+        .await;
+    }
+
+    #[tokio::test(flavor = "multi_thread")]
     async fn streamers_killed_under_load_are_exact() {
         served(faults(), async |Served { world, endpoint, .. }| {
             let mut processes = vec![Process::start(endpoint), Process::start(endpoint)];
