@@ -69,7 +69,10 @@ async fn a_deployment_of_likes_alone_pays_nothing_for_other_counters() {
     assert_eq!(consumer.rows, [4_878, 823, 0], "members put and deleted, and no cell");
     assert_eq!((consumer.units("likes"), consumer.units("checkpoints")), (11_402.0, 126.0));
     assert_eq!((streamer.calls("UpdateItem"), streamer.calls("TransactWriteItems")), (247, 4));
-    assert_eq!((streamer.calls("GetItem"), streamer.calls("Scan"), streamer.calls("Query")), (13 + LOOKS + LADDER, 3, 0));
+    assert_eq!(
+        (streamer.calls("GetItem"), streamer.calls("Scan"), streamer.calls("Query")),
+        (13 + LOOKS + LADDER, 3, 0)
+    );
     assert_eq!((streamer.units("like_counts"), streamer.units("checkpoints")), (239.0, 24.0));
     let stats = pipeline.emulator.stats();
     let stored =
