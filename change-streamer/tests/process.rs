@@ -17,7 +17,7 @@ mod tests {
     use tally_adapters::dynamodb::{self, Connection, Settings};
     use tally_adapters::kafka;
     use tally_core::event::partition_of;
-    use tally_core::ports::TopicReader as _;
+    use tally_core::ports::{DeploymentConfig as _, TopicReader as _};
     use tally_emulator::{Config as EmulatorConfig, Emulator, Fault, Rule};
     use tally_service::Host;
     use tokio::net::TcpListener;
@@ -138,6 +138,8 @@ mod tests {
             let settings = Settings { endpoint: Some(endpoint.clone()), ..Settings::local("") };
             let connection = Connection::open(&settings).await;
             dynamodb::ensure_tables(&connection).await.unwrap();
+            // Rows come after the configuration: nothing starts over rows without it.
+            dynamodb::Checkpoints::new(&connection).config(None).await.unwrap();
             emulator.set_faults(faults);
             let world = World::over(&connection, Host::new("world").clock());
             with(&Served { emulator: emulator.clone(), endpoint, world }).await;

@@ -125,6 +125,7 @@ async fn counters_are_what_their_rows_weigh_and_a_streamer_goes_on_from_there() 
         ancestors: vec![],
         closed_through: None,
         prune: None,
+        guard: None,
     };
     let applied = dynamodb::Counts::new(&stage.connection).apply(&"a".parse().unwrap(), &late).await.unwrap();
     assert!(matches!(applied, Applied::Refused(_)), "{applied:?}");
