@@ -324,9 +324,10 @@ impl World {
         &self.expected
     }
 
+    /// Where the least lane of a partition stands.
     pub(crate) async fn fence(&self, index: u32) -> Option<u64> {
         let partition = Partition { topic: TOPIC.into(), index };
-        self.table.fence(&partition).await.unwrap().map(|fence| fence.offset.0)
+        self.table.lanes(&partition).await.unwrap().map(|fences| fences.least().offset.0)
     }
 
     /// Waits until the fence of `partition` stands at `offset`.
