@@ -9,7 +9,8 @@ use tally_adapters::dynamodb::{self, Connection, Settings};
 use tally_adapters::memory::log::Broker;
 use tally_change_streamer as streamer;
 use tally_consumer as consumer;
-use tally_core::ids::ShardCount;
+use tally_core::consume::LanePolicy;
+use tally_core::ids::{LaneCount, ShardCount};
 use tally_core::time::UnixMillis;
 use tally_emulator::{Config, Emulator, Rule};
 use tally_service::{Chance, Clock, Host, Running};
@@ -76,7 +77,10 @@ impl Pipeline {
             producer: Arc::new(self.broker.clone()),
             reader: Box::new(move |topic| Ok(Arc::new(reader.reader("by-hand", topic)))),
         };
-        let app = consumer::App::with_ports(consumer::Mode::Consume, consumer::ReadSettings::default(), ports);
+        // One chain of transactions in each partition: figures do not depend on how batches fall.
+        let lanes = LanePolicy::Pinned(LaneCount::ONE);
+        let settings = consumer::ReadSettings { lanes, ..consumer::ReadSettings::default() };
+        let app = consumer::App::with_ports(consumer::Mode::Consume, settings, ports);
         self.running.push(Running::start(app, host("consumer", 1)));
         let connection = Connection::in_process(&settings(), streamers.clone(), self.clock.now());
         let config = streamer::Config {

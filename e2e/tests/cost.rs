@@ -41,7 +41,7 @@ fn likes() -> BTreeMap<String, i64> {
 
 /// The figures are those of the version before there were other counters, where this test printed the same, and what every
 /// deployment pays for its `format`: each process looks at it when it starts, and the configuration states it; the streamer looks
-/// at the ladder of milestones when it starts.
+/// at the ladder of milestones when it starts; each partition that is read asks once whether any set has a map.
 #[tokio::test(start_paused = true)]
 async fn a_deployment_of_likes_alone_pays_nothing_for_other_counters() {
     let mut pipeline = Pipeline::new(PARTITIONS).await.unwrap();
@@ -63,8 +63,10 @@ async fn a_deployment_of_likes_alone_pays_nothing_for_other_counters() {
     let [consumer, streamer] = pipeline.meters.each_ref().map(tally_e2e::meter::Meter::take);
     const LOOKS: u64 = 1;
     const LADDER: u64 = 1;
+    const MAPS: u64 = PARTITIONS as u64;
     const FORMAT: usize = "format".len() + 2;
-    let calls = [("GetItem", 12 + LOOKS), ("PutItem", 5), ("Scan", 1), ("TransactWriteItems", 60), ("UpdateItem", 1)];
+    let calls =
+        [("GetItem", 12 + LOOKS + MAPS), ("PutItem", 5), ("Scan", 1), ("TransactWriteItems", 60), ("UpdateItem", 1)];
     assert_eq!(consumer.calls, calls.map(|(operation, calls)| (operation.to_owned(), calls)).into());
     assert_eq!(consumer.rows, [4_878, 823, 0], "members put and deleted, and no cell");
     assert_eq!((consumer.units("likes"), consumer.units("checkpoints")), (11_402.0, 126.0));
