@@ -79,8 +79,8 @@ impl Pipeline {
         };
         // One chain of transactions in each partition: figures do not depend on how batches fall.
         let lanes = LanePolicy::Pinned(LaneCount::ONE);
-        let settings = consumer::ReadSettings { lanes, ..consumer::ReadSettings::default() };
-        let app = consumer::App::with_ports(consumer::Mode::Consume, settings, ports);
+        let reads = consumer::ReadSettings { lanes, ..consumer::ReadSettings::default() };
+        let app = consumer::App::with_ports(consumer::Mode::Consume, reads, ports);
         self.running.push(Running::start(app, host("consumer", 1)));
         let connection = Connection::in_process(&settings(), streamers.clone(), self.clock.now());
         let config = streamer::Config {
