@@ -17,9 +17,11 @@
 //!    one transaction over all fences, behind which they are read again.
 //! 7. What a partition has added to a sum stands in its cell under a condition of its own. A cell ahead of a fence that was not
 //!    moved back by its own command is an alarm.
-//! 8. A fence may be moved by an operator. A partition that writes learns that from its next write; one that has written nothing
+//! 8. The rows of a set may be under several homes. Before each part of a batch its members are looked for, and each is written where
+//!    it stands. Row keys that the store throttles make the machine ask for more of them.
+//! 9. A fence may be moved by an operator. A partition that writes learns that from its next write; one that has written nothing
 //!    for a minute looks at its fence.
-//! 9. A log that does not fit the fence, and a store that refuses for good, make the partition stand still with an alarm;
+//! 10. A log that does not fit the fence, and a store that refuses for good, make the partition stand still with an alarm;
 //!    so does one that refuses record after record.
 
 mod chain;
