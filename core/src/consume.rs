@@ -22,7 +22,7 @@
 //! 9. A fence may be moved by an operator. A partition that writes learns that from its next write; one that has written nothing
 //!    for a minute looks at its fence.
 //! 10. A log that does not fit the fence, and a store that refuses for good, make the partition stand still with an alarm;
-//!    so does one that refuses record after record.
+//!     so does one that refuses record after record.
 
 mod chain;
 mod change;
