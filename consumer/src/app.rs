@@ -17,7 +17,7 @@ use crate::args::Args;
 use crate::config::{Config, Mode, ReadSettings, Replaying};
 use crate::counters::{self, Counters};
 use crate::dlq::{self, Replay};
-use crate::draw::{Draw, Drawn, Found};
+use crate::draw::{Draw, Drawn};
 use crate::fences::{Fences, Reset};
 use crate::homes::FollowHomes;
 use crate::import::{Import, ImportSettings};
@@ -192,25 +192,28 @@ impl App {
         let tables = tables.context("milestones are read from tables")?;
         let defined = host.wait_for("counters", Backoff::STORE, || checkpoints.definitions()).await?;
         let Drawn { post, counter, n } = drawn;
-        let definition = defined.named(&counter).with_context(|| format!("there is no counter {counter:?}"))?;
+        let invalid = |why: &str| Invalid::variable("COUNTER", format!("{counter:?} {why}"));
+        let definition = defined.named(&counter).ok_or_else(|| invalid("is no counter of the deployment"))?;
+        if !definition.has_milestones() {
+            return Err(invalid("has an action that takes off: who was first at a threshold has no meaning").into());
+        }
         let topic = definition.topic.as_deref().unwrap_or(&settings.topic);
+        let letters = settings.letters_of(topic);
         let draw = Draw {
             counter: CounterId { post, name: definition.name.clone() },
             n,
             milestones: Arc::new(dynamodb::Recounts::new(&tables)),
             rows: rows(shards),
+            topic_name: topic.to_owned(),
             topic: reader(topic).context("cannot set up a reader")?,
-            letters: reader(&settings.dead_letter_topic).context("cannot set up a reader")?,
+            letters: reader(&letters).context("cannot set up a reader")?,
             definitions: defined.said_in(topic),
         };
+        let clock = host.clock();
         host.job("draw verify", move |stop| async move {
-            let (said, exit) = match stop.unless_requested(draw.verify()).await?? {
-                Found::True(told) => (format!("true\t{told}"), Exit::CLEAN),
-                Found::False(why) => (format!("false\t{why}"), Exit::FAILED),
-                Found::Gone(why) => (format!("gone\t{why}"), Exit::UNAVAILABLE),
-            };
-            crate::print::line(&said)?;
-            Ok(exit)
+            let found = stop.unless_requested(draw.persist(clock)).await?;
+            crate::print::line(&found.to_string())?;
+            Ok(found.exit())
         });
         Ok(())
     }

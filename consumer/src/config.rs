@@ -86,6 +86,21 @@ pub struct ReadSettings {
     pub shards: Option<ShardCount>,
 }
 
+impl ReadSettings {
+    /// Where the consumer of `topic` writes its dead letters, if it is started as this one is.
+    pub(crate) fn letters_of(&self, topic: &str) -> String {
+        if topic == self.topic || self.dead_letter_topic != letters_of(&self.topic) {
+            return self.dead_letter_topic.clone();
+        }
+        letters_of(topic)
+    }
+}
+
+/// Where the dead letters of `topic` are, unless another topic is given.
+fn letters_of(topic: &str) -> String {
+    format!("{topic}.dlq")
+}
+
 impl Default for ReadSettings {
     fn default() -> Self {
         Self {
@@ -110,7 +125,7 @@ impl TryFrom<Args> for Config {
         invalid.ensure("batch-bytes", args.batch_bytes > 0, "must be more than nothing");
         invalid.ensure("concurrency", (1..=MAX_CONCURRENCY).contains(&args.concurrency), "must be 1 to 10000");
         invalid.ensure("linger", args.linger <= Duration::from_secs(60), "must be at most a minute");
-        let dead_letter_topic = args.dead_letter_topic.unwrap_or_else(|| format!("{}.dlq", args.topic));
+        let dead_letter_topic = args.dead_letter_topic.unwrap_or_else(|| letters_of(&args.topic));
         invalid.ensure("dead-letter-topic", dead_letter_topic != args.topic, "is the topic of likes itself");
         if let Err(problem) = kafka::topic(&dead_letter_topic) {
             invalid.add("dead-letter-topic", problem);

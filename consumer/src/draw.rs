@@ -5,20 +5,28 @@
 //! a member; the log has to have an event that puts it there.
 
 use std::collections::BTreeSet;
+use std::fmt;
 use std::sync::Arc;
+use std::time::Duration;
 
-use anyhow::Context;
 use tally_core::definitions::Definitions;
 use tally_core::event::{Deed, decode};
 use tally_core::fault::Fault;
-use tally_core::fence::{Fence, Log, Offset, Partition};
+use tally_core::fence::{Fences, Log, Offset, Partition};
 use tally_core::ids::{CounterId, MemberKey, PostId};
 use tally_core::milestone::{Events, Milestone, Winner};
 use tally_core::ports::log::Record;
 use tally_core::ports::{FencedRows, Milestones, Outcome, Recorded, TopicReader};
 use tally_core::time::UnixMillis;
+use tally_service::{Clock, Exit};
 
 use crate::letter::Letter;
+
+/// How often what cannot be read is tried.
+const TRIES: u32 = 5;
+
+/// The wait before it is tried again.
+const BETWEEN: Duration = Duration::from_secs(1);
 
 /// Records say when they were written to the second.
 const SECOND: u64 = 1_000;
@@ -32,24 +40,29 @@ pub(crate) enum Found {
     False(String),
     /// The log cannot say it any more, and why.
     Gone(String),
+    /// What could not be read, however often it was tried.
+    Unread(Fault),
 }
 
-/// What could not be read.
-#[derive(Debug)]
-enum Unread {
-    Tables(anyhow::Error),
-    Log(Fault),
-}
-
-impl From<Fault> for Unread {
-    fn from(fault: Fault) -> Self {
-        Self::Log(fault)
+impl Found {
+    /// What the command ends with.
+    pub(crate) fn exit(&self) -> Exit {
+        match self {
+            Self::True(_) => Exit::CLEAN,
+            Self::False(_) => Exit::FAILED,
+            Self::Gone(_) | Self::Unread(_) => Exit::UNAVAILABLE,
+        }
     }
 }
 
-impl From<anyhow::Error> for Unread {
-    fn from(error: anyhow::Error) -> Self {
-        Self::Tables(error)
+impl fmt::Display for Found {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::True(told) => write!(f, "true\t{told}"),
+            Self::False(why) => write!(f, "false\t{why}"),
+            Self::Gone(why) => write!(f, "gone\t{why}"),
+            Self::Unread(fault) => write!(f, "unread\t{fault}"),
+        }
     }
 }
 
@@ -70,7 +83,9 @@ pub(crate) struct Draw {
     pub(crate) n: i64,
     pub(crate) milestones: Arc<dyn Milestones>,
     pub(crate) rows: Arc<dyn FencedRows>,
-    /// Reads the topic that the counter's events are said in.
+    /// The topic that the counter's events are said in.
+    pub(crate) topic_name: String,
+    /// Reads it.
     pub(crate) topic: Arc<dyn TopicReader>,
     pub(crate) letters: Arc<dyn TopicReader>,
     /// What is an event, of those said in the topic.
@@ -85,17 +100,50 @@ struct Place {
     at: UnixMillis,
 }
 
+/// The records of a topic that have a dead letter.
+struct Letters {
+    of: BTreeSet<(u32, Offset)>,
+    /// The dead-letter topic has lost its oldest letters: what was written up to here may have had one.
+    lost_until: Option<UnixMillis>,
+}
+
+/// The events of one member that put it there.
+#[derive(Default)]
+struct Put {
+    /// The latest that is not younger than the record.
+    before: Option<Place>,
+    /// One that is younger, by its producer's clock.
+    after: Option<Place>,
+    /// A partition that has lost its oldest records.
+    cut: Option<Partition>,
+}
+
 impl Draw {
+    /// Verifies it, and tries again where something cannot be read for the moment.
+    pub(crate) async fn persist(&self, clock: Clock) -> Found {
+        let mut left = TRIES;
+        loop {
+            left -= 1;
+            match self.verify().await {
+                Ok(found) => return found,
+                Err(fault) if fault.is_retryable() && left > 0 => {
+                    tracing::warn!(error = %fault, "cannot read; trying again");
+                    clock.sleep(BETWEEN).await;
+                }
+                Err(fault) => return Found::Unread(fault),
+            }
+        }
+    }
+
     /// Verifies it.
     ///
     /// # Errors
-    /// Tables that cannot be read.
-    pub(crate) async fn verify(&self) -> anyhow::Result<Found> {
+    /// The tables or the log cannot be read.
+    async fn verify(&self) -> Outcome<Found> {
         let Self { counter, n, .. } = self;
         let recorded = match self.milestones.milestone(counter, *n).await {
-            Ok(recorded) => recorded,
             Err(Fault::Poison(why)) => return Ok(Found::False(format!("the record cannot be read: {why}"))),
-            Err(fault) => return Err(fault).context("cannot read the record"),
+            recorded => recorded?,
         };
         let Some(Recorded { milestone, digest }) = recorded else {
             return Ok(Found::False(format!("{counter} has no record of {n}")));
@@ -103,133 +151,154 @@ impl Draw {
         if milestone.n != *n || digest != milestone.digest(counter) {
             return Ok(Found::False("the record is not as it was written: its digest is another".to_owned()));
         }
-        let found = match &milestone.by {
-            Winner::Unwitnessed => Ok(Found::True(told(&milestone, "none: a correction crossed it", None))),
+        match &milestone.by {
+            Winner::Unwitnessed => {
+                Ok(Found::True(told(&milestone, "none: crossed by a correction, or before it was watched for", None)))
+            }
             Winner::Member(member) => self.member(&milestone, member).await,
             Winner::Events(events) => self.event(&milestone, events).await,
-        };
-        match found {
-            // A log that cannot be read says no more than one that is not there.
-            Err(Unread::Log(fault)) => Ok(Found::Gone(format!("the log cannot be read: {fault}"))),
-            Err(Unread::Tables(error)) => Err(error),
-            Ok(found) => Ok(found),
         }
     }
 
     /// The latest event that puts `member` there and is not younger than its row.
-    async fn member(&self, milestone: &Milestone, member: &MemberKey) -> Result<Found, Unread> {
-        let until = milestone.at.0.saturating_add(SECOND);
-        let (mut found, mut cut): (Option<Place>, Option<Partition>) = (None, None);
-        let logs = self.topic.logs().await?;
-        for (partition, log) in logs {
-            if let Some(why) = self.another(&partition, &log).await? {
+    async fn member(&self, milestone: &Milestone, member: &MemberKey) -> Outcome<Found> {
+        let letters = self.letters().await?;
+        let mut put = Put::default();
+        for (partition, log) in self.topic.logs().await? {
+            if let Some(why) = another(&partition, &log, self.rows.lanes(&partition).await?.as_ref()) {
                 return Ok(Found::Gone(why));
             }
             if log.start > Offset(0) {
-                cut = Some(partition.clone());
+                put.cut = Some(partition.clone());
             }
-            let letters = self.letters_of(&partition, log.start, log.end).await?;
-            let put = |record: Record<'_>| {
-                if record.at.0 >= until || letters.contains(&record.offset) {
-                    return;
-                }
-                let event = decode(record, &self.definitions).ok();
-                let puts = event.is_some_and(|event| {
-                    let is_there =
-                        matches!(&event.deed, Deed::Member { id, present: true } if **id == *member.as_str());
-                    is_there && event.counter == self.counter.name && event.subject() == &*self.counter.post
-                });
-                if puts && found.as_ref().is_none_or(|found| found.at <= record.at) {
-                    found = Some(Place { partition: partition.clone(), offset: record.offset, at: record.at });
+            let take = |record: Record<'_>| {
+                let has_letter = letters.of.contains(&(partition.index, record.offset));
+                if !has_letter && self.puts(record, member) {
+                    put.take(milestone, Place { partition: partition.clone(), offset: record.offset, at: record.at });
                 }
             };
-            each(&*self.topic, &partition, log.start, log.end, put).await?;
+            each(&*self.topic, &partition, log.start, log.end, take).await?;
         }
-        let who = format!("member {member}");
-        Ok(match (found, cut) {
-            (Some(place), _) => Found::True(told(milestone, &who, Some(&place))),
-            (None, Some(partition)) => {
-                Found::Gone(format!("{partition} begins after offset 0, and no event of {member} is left"))
-            }
-            (None, None) => Found::False(format!("no event in the log puts {member} there")),
-        })
+        Ok(put.found(milestone, member, letters.lost_until))
+    }
+
+    /// Whether `record` says that `member` is in the counter.
+    fn puts(&self, record: Record<'_>, member: &MemberKey) -> bool {
+        let Ok(event) = decode(record, &self.definitions) else { return false };
+        let is_there = matches!(&event.deed, Deed::Member { id, present: true } if **id == *member.as_str());
+        is_there && event.counter == self.counter.name && event.subject() == &*self.counter.post
     }
 
     /// The event with which the amounts of those that one write took in reach what was needed.
-    async fn event(&self, milestone: &Milestone, events: &Events) -> Result<Found, Unread> {
+    async fn event(&self, milestone: &Milestone, events: &Events) -> Outcome<Found> {
         let partition = Partition { topic: events.topic.clone(), index: events.partition };
         let logs = self.topic.logs().await?;
         let Some((_, log)) = logs.into_iter().find(|(found, _)| *found == partition) else {
             return Ok(Found::Gone(format!("there is no log of {partition}")));
         };
-        if let Some(why) = self.another(&partition, &log).await? {
+        let fences = self.rows.lanes(&partition).await?;
+        if let Some(why) = another(&partition, &log, fences.as_ref()) {
             return Ok(Found::Gone(why));
         }
-        let fence = self.fence(&partition).await?;
-        if fence.as_ref().is_some_and(|fence| fence.terms.generation != events.generation) {
+        if fences.as_ref().is_some_and(|fences| fences.terms().generation != events.generation) {
             return Ok(Found::Gone(format!("the offsets of {partition} have begun anew since")));
         }
-        let passed_over = fence.map_or(Offset(0), |fence| fence.terms.sums_from);
-        let from = Offset(events.from).max(log.start).max(passed_over);
-        let letters = self.letters_of(&partition, from, Offset(events.to)).await?;
+        if log.start > Offset(events.from) {
+            return Ok(Found::Gone(format!("{partition} begins at {}, and the events at {}", log.start, events.from)));
+        }
+        let passed_over = fences.map_or(Offset(0), |fences| fences.terms().sums_from);
+        let letters = self.letters().await?;
         let (mut total, mut winner) = (0i64, None);
         let take = |record: Record<'_>| {
-            if letters.contains(&record.offset) {
+            let Some(n) = self.amount(record).filter(|_| !letters.of.contains(&(partition.index, record.offset)))
+            else {
                 return;
-            }
-            let Ok(event) = decode(record, &self.definitions) else { return };
-            let Deed::Amount(n) = event.deed else { return };
-            if event.counter != self.counter.name || event.subject() != &*self.counter.post {
-                return;
-            }
+            };
             total = total.saturating_add(n);
             if winner.is_none() && total >= events.nth {
                 winner = Some(Place { partition: partition.clone(), offset: record.offset, at: record.at });
             }
         };
-        each(&*self.topic, &partition, from, Offset(events.to), take).await?;
+        each(&*self.topic, &partition, Offset(events.from).max(passed_over), Offset(events.to), take).await?;
+        let found = format!("the events come to {total} in the log, and to {} in the record", events.gained);
         Ok(match winner {
             Some(place) if total == events.gained => Found::True(told(milestone, "event", Some(&place))),
-            _ if log.start > Offset(events.from) => Found::Gone(format!(
-                "{partition} begins at {} by now, and the events begin at {}",
-                log.start, events.from
-            )),
-            _ => Found::False(format!("the events come to {total} in the log, and to {} in the record", events.gained)),
+            _ if total > events.gained && letters.lost_until.is_some() => {
+                Found::Gone(format!("{found}: the dead-letter topic has lost letters, and some may have had one"))
+            }
+            _ if total > events.gained => {
+                Found::Gone(format!("{found}: a fence that was moved forward leaves some out"))
+            }
+            _ => Found::False(found),
         })
     }
 
-    /// Why `log` is not the one that was counted from: it ends before what was.
-    async fn another(&self, partition: &Partition, log: &Log) -> anyhow::Result<Option<String>> {
-        let fence = self.fence(partition).await?;
-        Ok(fence.and_then(|fence| {
-            if fence.topic != log.topic {
-                return Some(format!("{partition} is another topic by now: {}, and was {}", log.topic, fence.topic));
-            }
-            let beyond = fence.offset > log.end;
-            beyond.then(|| format!("{partition} ends at {}, and was applied up to {}", log.end, fence.offset))
-        }))
+    /// What `record` adds to the counter, if it is an event of it.
+    fn amount(&self, record: Record<'_>) -> Option<i64> {
+        let event = decode(record, &self.definitions).ok()?;
+        let Deed::Amount(n) = event.deed else { return None };
+        (event.counter == self.counter.name && event.subject() == &*self.counter.post).then_some(n)
     }
 
-    async fn fence(&self, partition: &Partition) -> anyhow::Result<Option<Fence>> {
-        self.rows.fence(partition).await.context("cannot read a fence")
-    }
-
-    /// The offsets of `partition` from `from` and before `to` that have a dead letter.
-    async fn letters_of(&self, partition: &Partition, from: Offset, to: Offset) -> Outcome<BTreeSet<Offset>> {
-        let mut found = BTreeSet::new();
+    /// Which records of the counter's topic have a dead letter.
+    async fn letters(&self) -> Outcome<Letters> {
+        let mut found = Letters { of: BTreeSet::new(), lost_until: None };
         for (letters, log) in self.letters.logs().await? {
+            let mut lost_until = (log.start > Offset(0)).then_some(UnixMillis(u64::MAX));
             let note = |record: Record<'_>| {
+                lost_until = lost_until.map(|until| until.min(record.at));
                 if let Some((topic, index, offset)) = Letter::read(record).from
-                    && (topic, index) == (&*partition.topic, partition.index)
-                    && (from..to).contains(&offset)
+                    && *topic == *self.topic_name
                 {
-                    found.insert(offset);
+                    found.of.insert((index, offset));
                 }
             };
             each(&*self.letters, &letters, log.start, log.end, note).await?;
+            found.lost_until = found.lost_until.max(lost_until);
         }
         Ok(found)
     }
+}
+
+impl Put {
+    fn take(&mut self, milestone: &Milestone, place: Place) {
+        if place.at.0 >= milestone.at.0.saturating_add(SECOND) {
+            self.after = Some(place);
+        } else if self.before.as_ref().is_none_or(|found| found.at <= place.at) {
+            self.before = Some(place);
+        }
+    }
+
+    fn found(self, milestone: &Milestone, member: &MemberKey, letters_lost_until: Option<UnixMillis>) -> Found {
+        let Self { before, after, cut } = self;
+        match (before, after, cut) {
+            (Some(place), ..) if letters_lost_until.is_some_and(|until| place.at <= until) => {
+                Found::Gone("the dead-letter topic has lost letters, and the event may have had one".to_owned())
+            }
+            (Some(place), ..) => Found::True(told(milestone, &format!("member {member}"), Some(&place))),
+            (None, Some(place), _) => {
+                let Place { partition, offset, at } = place;
+                Found::Gone(format!(
+                    "{partition}/{offset} puts {member} there, and says {at}, which is after the record: a clock is wrong"
+                ))
+            }
+            (None, None, Some(partition)) => {
+                Found::Gone(format!("{partition} begins after offset 0, and no event of {member} is left"))
+            }
+            (None, None, None) => Found::False(format!("no event in the log puts {member} there")),
+        }
+    }
+}
+
+/// Why `log` is not the one that was counted from: it is another topic's, or ends before what was applied.
+fn another(partition: &Partition, log: &Log, fences: Option<&Fences>) -> Option<String> {
+    let fences = fences?;
+    let counted = fences.topic().resumed().unwrap_or_else(|| fences.topic().clone());
+    if counted != log.topic {
+        return Some(format!("{partition} is another topic by now: {}, and was {counted}", log.topic));
+    }
+    let (furthest, end) = (fences.furthest(), log.end);
+    (furthest > end).then(|| format!("{partition} ends at {end}, and was applied up to {furthest}"))
 }
 
 /// Hands each record of `partition` from `from` and before `to` to `take`.

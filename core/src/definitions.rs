@@ -95,6 +95,9 @@ pub enum Direction {
 }
 
 impl Definition {
+    /// What no counter is called: in live streams, where events are named after counters, it is the event of a milestone.
+    pub const NOT_A_NAME: &'static str = "milestone";
+
     fn likes() -> Self {
         Self {
             name: CounterName::LIKES,
@@ -128,6 +131,11 @@ impl Definition {
     /// What its rows are.
     pub fn kind(&self) -> CounterKind {
         self.name.kind()
+    }
+
+    /// Whether who was first at a threshold has a meaning: a sum that can be taken from has no order of its events in its cells.
+    pub fn has_milestones(&self) -> bool {
+        self.kind() == CounterKind::Set || self.remove.is_none()
     }
 }
 

@@ -2,10 +2,14 @@
 //! now.
 
 use std::sync::Arc;
+use std::time::Duration;
 
+use tally_core::Map;
 use tally_core::ids::CounterId;
 use tally_core::milestone::{Ladder, Milestone};
 use tally_core::ports::{Checkpoints, Recounts};
+use tokio::sync::Mutex;
+use tokio::time::Instant;
 
 use crate::app::Ports;
 use crate::read::{Judge, NoAnswer, TableGate};
@@ -16,6 +20,23 @@ const MOST: u32 = 100;
 /// Corrections of one counter that are looked at: the latest.
 const CORRECTIONS: u32 = 1_000;
 
+/// How old what listeners are told of the ladder may be.
+const LADDER: Duration = Duration::from_secs(10);
+
+/// Counters whose milestones are kept for listeners.
+const KEPT: usize = 1_000;
+
+/// What is recorded of a counter, upwards, each with whether it may be called exact.
+type Judged = Arc<[(Milestone, bool)]>;
+
+/// What listeners are told: read once for all of them.
+#[derive(Default)]
+struct Told {
+    ladder: Mutex<Option<(Instant, Ladder)>>,
+    /// As of a version of each counter.
+    of: parking_lot::Mutex<Map<CounterId, Arc<Mutex<Option<(u64, Judged)>>>>>,
+}
+
 /// Where they are read.
 #[derive(Clone)]
 pub struct Milestones {
@@ -23,13 +44,14 @@ pub struct Milestones {
     checkpoints: Arc<dyn Checkpoints>,
     table: Arc<TableGate>,
     judge: Judge,
+    told: Arc<Told>,
 }
 
 impl Milestones {
     /// Those of the tables behind `ports`.
     pub fn over(ports: &Ports, table: &Arc<TableGate>, judge: &Judge) -> Self {
         let (recounts, checkpoints) = (ports.recounts.clone(), ports.checkpoints.clone());
-        Self { recounts, checkpoints, table: Arc::clone(table), judge: judge.clone() }
+        Self { recounts, checkpoints, table: Arc::clone(table), judge: judge.clone(), told: Arc::default() }
     }
 
     /// The deployment's ladder.
@@ -59,5 +81,47 @@ impl Milestones {
             (milestone, exact)
         });
         Ok(judged.collect())
+    }
+    /// The ladder as listeners are told it, ten seconds old at most.
+    ///
+    /// # Errors
+    /// The tables have no answer.
+    pub async fn ladder_for_listeners(&self) -> Result<Ladder, NoAnswer> {
+        let mut kept = self.told.ladder.lock().await;
+        if let Some((read, ladder)) = *kept
+            && read.elapsed() < LADDER
+        {
+            return Ok(ladder);
+        }
+        let ladder = self.ladder().await?;
+        *kept = Some((Instant::now(), ladder));
+        Ok(ladder)
+    }
+
+    /// What is recorded of `counter`, which has come to `version`: read once, however many listen.
+    ///
+    /// # Errors
+    /// The tables have no answer.
+    pub async fn at(&self, counter: &CounterId, version: u64) -> Result<Judged, NoAnswer> {
+        let place = self.told.place(counter);
+        let mut kept = place.lock().await;
+        if let Some((read_at, judged)) = &*kept
+            && *read_at >= version
+        {
+            return Ok(Arc::clone(judged));
+        }
+        let judged: Judged = self.of(counter).await?.into();
+        *kept = Some((version, Arc::clone(&judged)));
+        Ok(judged)
+    }
+}
+
+impl Told {
+    fn place(&self, counter: &CounterId) -> Arc<Mutex<Option<(u64, Judged)>>> {
+        let mut of = self.of.lock();
+        if of.len() >= KEPT && !of.contains_key(counter) {
+            of.retain(|_, place| Arc::strong_count(place) > 1);
+        }
+        Arc::clone(of.entry_ref(counter).or_default())
     }
 }

@@ -39,9 +39,9 @@ fn likes() -> BTreeMap<String, i64> {
     liked.into_iter().map(|(post, users)| (post, i64::try_from(users.len()).expect("a few thousand"))).collect()
 }
 
-/// The figures are those of the version before there were other counters, where this test printed the same, and what every
-/// deployment pays for its `format`: each process looks at it when it starts, and the configuration states it; the streamer looks
-/// at the ladder of milestones when it starts; each partition that is read asks once whether any set has a map.
+/// The figures are those of a pipeline that knows likes alone, and what every deployment pays besides: each process looks at the
+/// `format` when it starts, and the configuration states it; the streamer looks at the ladder of milestones when it starts; each
+/// partition that is read asks once whether any set has a map.
 #[tokio::test(start_paused = true)]
 async fn a_deployment_of_likes_alone_pays_nothing_for_other_counters() {
     let mut pipeline = Pipeline::new(PARTITIONS).await.unwrap();

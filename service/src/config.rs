@@ -64,6 +64,12 @@ impl Invalid {
         invalid
     }
 
+    pub fn variable(variable: &str, problem: impl Into<String>) -> Self {
+        let mut invalid = Self::none();
+        invalid.add_variable(variable, problem);
+        invalid
+    }
+
     pub fn add(&mut self, flag: &str, problem: impl Into<String>) {
         self.0.push((Setting::new(flag), problem.into()));
     }

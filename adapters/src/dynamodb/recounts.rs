@@ -306,10 +306,21 @@ impl Ledger for Recounts {
 #[async_trait]
 impl Milestones for Recounts {
     async fn milestones(&self, counter: &CounterId, limit: u32) -> Outcome<Vec<Recorded>> {
-        let limit = i32::try_from(limit).unwrap_or(i32::MAX);
-        let query = self.query(&milestone::of(counter)).scan_index_forward(false).limit(limit);
-        let reply = query.send().await.map_err(|error| fault(self.table(), &error))?;
-        reply.items().iter().map(|found| milestone::decode(&Reader::new(self.table(), found))).collect()
+        let wanted = usize::try_from(limit).unwrap_or(usize::MAX);
+        let (mut found, mut start) = (Vec::new(), None);
+        loop {
+            let left = i32::try_from(wanted - found.len()).unwrap_or(i32::MAX);
+            let query = self.query(&milestone::of(counter)).scan_index_forward(false).limit(left);
+            let reply =
+                query.set_exclusive_start_key(start).send().await.map_err(|error| fault(self.table(), &error))?;
+            for item in reply.items() {
+                found.push(milestone::decode(&Reader::new(self.table(), item))?);
+            }
+            start = reply.last_evaluated_key;
+            if start.is_none() || found.len() >= wanted {
+                return Ok(found);
+            }
+        }
     }
 
     async fn milestone(&self, counter: &CounterId, n: i64) -> Outcome<Option<Recorded>> {

@@ -5,7 +5,7 @@ use tally_adapters::memory::log::Broker;
 use tally_core::counter::Update;
 use tally_core::definitions::Entry;
 use tally_core::event::Rejection;
-use tally_core::fence::{Terms, TopicId};
+use tally_core::fence::{Fence, Terms, TopicId};
 use tally_core::ids::{CounterKind, CounterName, Ordinal, ShardCount};
 use tally_core::milestone::{Bound, Guard};
 use tally_core::ports::log::{Outgoing, Records};
@@ -69,14 +69,21 @@ impl Stage {
         let logs = reader.logs().await.unwrap();
         let (_, log) = logs.into_iter().find(|(found, _)| *found == partition()).unwrap();
         let stage = Self { broker, memory, topic: log.topic };
-        stage.fence(log.end, 0).await;
+        stage.fence(log.end).await;
         stage
     }
 
-    async fn fence(&self, offset: Offset, generation: u64) {
-        let terms = Terms { generation, ..Terms::default() };
-        let fence = Fence { terms, ..Fence::new(offset, 0, self.topic.clone()) };
+    async fn fence(&self, offset: Offset) {
+        let fence = Fence::new(offset, 0, self.topic.clone());
         self.memory.likes(ShardCount::DEFAULT).create_fence(&partition(), &fence).await.unwrap();
+    }
+
+    /// The fence at `offset` of `topic`, under `terms`.
+    async fn move_fence(&self, offset: Offset, terms: Terms, topic: &TopicId) {
+        let rows = self.memory.likes(ShardCount::DEFAULT);
+        let seen = rows.lanes(&partition()).await.unwrap().unwrap();
+        let to = seen.reset(topic, terms, |_| offset);
+        assert!(rows.replace_fences(&partition(), &seen, &to).await.unwrap());
     }
 
     async fn letter(&self, offset: u64) {
@@ -108,6 +115,7 @@ impl Stage {
             n: 10,
             milestones: Arc::new(self.memory.recounts()),
             rows: Arc::new(self.memory.likes(ShardCount::DEFAULT)),
+            topic_name: TOPIC.to_owned(),
             topic: Arc::new(self.broker.reader("test", TOPIC)),
             letters: Arc::new(self.broker.reader("test", LETTERS)),
             definitions: definitions(),
@@ -152,45 +160,73 @@ async fn a_record_that_the_log_does_not_come_to_is_false() {
     assert!(matches!(stage.verify(likes()).await, Found::False(_)), "there is no record");
 }
 
+/// What is found of one record of three views, once `change` was made.
+async fn after(by: Winner, change: impl AsyncFnOnce(&Stage)) -> Found {
+    let stage = Stage::of(&[VIEW, VIEW, VIEW]).await;
+    stage.record(&views(), by).await;
+    change(&stage).await;
+    stage.verify(views()).await
+}
+
+fn gone(found: &Found, why: &str) -> bool {
+    matches!(found, Found::Gone(told) if told.contains(why)) && found.exit() == Exit::UNAVAILABLE
+}
+
 #[tokio::test]
 async fn a_log_that_is_cut_or_another_is_gone() {
+    let of = || of_sum(0, 3, 3, 6);
+    assert_eq!(offset(&after(of(), async |_| {}).await), 1);
+    let cut = after(of(), async |stage| stage.broker.trim(TOPIC, 2, 2)).await;
+    assert!(gone(&cut, "begins at 2"), "{cut:?}");
+    let elsewhere = Events { topic: TOPIC.into(), partition: 9, generation: 0, from: 0, to: 1, nth: 1, gained: 2 };
+    let found = after(Winner::Events(elsewhere), async |_| {}).await;
+    assert!(gone(&found, "no log"), "{found:?}");
+    let another = async |stage: &Stage| {
+        stage.move_fence(Offset(3), Terms::default(), &TopicId("another".into())).await;
+    };
+    let found = after(of(), another).await;
+    assert!(gone(&found, "another topic"), "{found:?}");
+    let anew = async |stage: &Stage| {
+        stage.move_fence(Offset(3), Terms { generation: 1, ..Terms::default() }, &stage.topic).await;
+    };
+    let found = after(of(), anew).await;
+    assert!(gone(&found, "begun anew"), "{found:?}");
+    let shorter = async |stage: &Stage| stage.move_fence(Offset(4), Terms::default(), &stage.topic).await;
+    let found = after(of(), shorter).await;
+    assert!(gone(&found, "applied up to 4"), "{found:?}");
+}
+
+#[tokio::test]
+async fn a_paused_partition_is_the_same_log() {
+    let pause = async |stage: &Stage| stage.move_fence(Offset(3), Terms::default(), &stage.topic.paused()).await;
+    assert_eq!(offset(&after(of_sum(0, 3, 3, 6), pause).await), 1);
+}
+
+#[tokio::test]
+async fn what_an_operator_left_out_of_sums_is_left_out_of_the_draw() {
+    let skip = async |stage: &Stage| {
+        stage.move_fence(Offset(3), Terms { sums_from: Offset(1), ..Terms::default() }, &stage.topic).await;
+    };
+    assert_eq!(offset(&after(of_sum(0, 3, 3, 4), skip).await), 2);
+}
+
+#[tokio::test]
+async fn more_in_the_log_than_in_the_record_is_no_sign_that_it_was_altered() {
     let stage = Stage::of(&[VIEW, VIEW, VIEW]).await;
-    stage.record(&views(), of_sum(0, 3, 3, 6)).await;
-    assert_eq!(offset(&stage.verify(views()).await), 1);
-    stage.broker.trim(TOPIC, 2, 2);
-    assert!(matches!(stage.verify(views()).await, Found::Gone(_)));
-    let stage = Stage::of(&[VIEW]).await;
-    stage
-        .record(
-            &views(),
-            Winner::Events(Events {
-                topic: TOPIC.into(),
-                partition: 9,
-                generation: 0,
-                from: 0,
-                to: 1,
-                nth: 1,
-                gained: 2,
-            }),
-        )
-        .await;
-    assert!(matches!(stage.verify(views()).await, Found::Gone(_)), "no such partition");
-    let stage = Stage::of(&[VIEW]).await;
-    stage
-        .record(
-            &views(),
-            Winner::Events(Events {
-                topic: TOPIC.into(),
-                partition: 2,
-                generation: 7,
-                from: 0,
-                to: 1,
-                nth: 1,
-                gained: 2,
-            }),
-        )
-        .await;
-    assert!(matches!(stage.verify(views()).await, Found::Gone(_)), "offsets began anew");
+    stage.record(&views(), of_sum(0, 3, 3, 4)).await;
+    let found = stage.verify(views()).await;
+    assert!(gone(&found, "moved forward"), "{found:?}");
+    stage.letter(0).await;
+    stage.letter(1).await;
+    stage.broker.trim(LETTERS, 0, 1);
+    stage.letter(1).await;
+    assert_eq!(offset(&stage.verify(views()).await), 2, "the letters that are left are enough");
+    let stage = Stage::of(&[VIEW, VIEW, VIEW]).await;
+    stage.record(&views(), of_sum(0, 3, 3, 4)).await;
+    stage.letter(1).await;
+    stage.broker.trim(LETTERS, 0, 1);
+    let found = stage.verify(views()).await;
+    assert!(gone(&found, "lost letters"), "{found:?}");
 }
 
 #[tokio::test]
@@ -200,9 +236,31 @@ async fn a_member_was_put_there_by_an_event_of_the_log_that_has_no_dead_letter()
     stage.record(&likes(), member()).await;
     assert_eq!(offset(&stage.verify(likes()).await), 1);
     stage.letter(1).await;
-    assert!(matches!(stage.verify(likes()).await, Found::False(_)));
+    let found = stage.verify(likes()).await;
+    assert!(matches!(found, Found::False(_)) && found.exit() == Exit::FAILED, "{found:?}");
     stage.broker.trim(TOPIC, 2, 2);
-    assert!(matches!(stage.verify(likes()).await, Found::Gone(_)));
+    let found = stage.verify(likes()).await;
+    assert!(gone(&found, "no event of u is left"), "{found:?}");
+    let stage = Stage::of(&[LIKE]).await;
+    stage.record(&likes(), member()).await;
+    stage.letter(0).await;
+    stage.broker.trim(LETTERS, 0, 1);
+    let found = stage.verify(likes()).await;
+    assert!(gone(&found, "lost letters"), "{found:?}");
+}
+
+#[tokio::test]
+async fn an_event_that_claims_to_be_younger_than_the_record_decides_nothing() {
+    let stage = Stage::of(&[]).await;
+    let value = Some(LIKE.as_bytes());
+    let like = Outgoing { topic: TOPIC, partition: Some(2), key: None, value, headers: &[] };
+    stage.broker.append(like, UnixMillis(70_000)).unwrap();
+    stage.record(&likes(), Winner::Member(MemberKey::new("u").unwrap())).await;
+    let found = stage.verify(likes()).await;
+    assert!(gone(&found, "a clock is wrong"), "{found:?}");
+    let like = Outgoing { topic: TOPIC, partition: Some(2), key: None, value, headers: &[] };
+    stage.broker.append(like, UnixMillis(60_900)).unwrap();
+    assert_eq!(offset(&stage.verify(likes()).await), 1, "records say when they were written to the second");
 }
 
 #[tokio::test]

@@ -141,7 +141,9 @@ impl Sending {
         around.ladder.learn(ladder);
         let update = self.guarded((*self.update).clone(), basis, around);
         if update == *self.update {
-            return self.again(Fault::Transient("a counter has more of the ladder than the configuration".to_owned()));
+            let why =
+                format!("{} has more of the ladder than the configuration: raise --milestones again", self.counter);
+            return self.again(Fault::Transient(why));
         }
         self.send_changed(update)
     }

@@ -53,6 +53,9 @@ pub enum BadEntry {
     /// Its name.
     #[error("{0}")]
     Name(#[from] super::BadCounterName),
+    /// Its name is taken.
+    #[error("live streams call an event of their own {0:?}")]
+    NameTaken(String),
     /// Its kind.
     #[error("a kind is \"set\" or \"sum\", not {0:?}")]
     Kind(String),
@@ -89,6 +92,9 @@ impl TryFrom<&Entry> for Definition {
             other => return Err(BadEntry::Kind(other.to_owned())),
         };
         let name = CounterName::new(&entry.name, kind)?;
+        if entry.name == Definition::NOT_A_NAME {
+            return Err(BadEntry::NameTaken(entry.name.clone()));
+        }
         let add = action(&entry.add)?;
         let remove = entry.remove.as_deref().map(action).transpose()?;
         if remove.as_ref() == Some(&add) {
@@ -183,6 +189,7 @@ mod tests {
     #[test]
     fn each_way_to_be_wrong_is_named() {
         assert!(matches!(refused(|entry| entry.name = "Views".into()), BadEntry::Name(_)));
+        assert!(matches!(refused(|entry| entry.name = "milestone".into()), BadEntry::NameTaken(_)));
         assert!(matches!(refused(|entry| entry.kind = "max".into()), BadEntry::Kind(_)));
         assert!(matches!(refused(|entry| entry.add = String::new()), BadEntry::Action(_)));
         assert!(matches!(refused(|entry| entry.remove = Some("a b".into())), BadEntry::Action(_)));

@@ -42,34 +42,41 @@ impl From<&Milestone> for First {
 
 /// The milestones that follow from changes.
 #[derive(Clone, Debug, Default)]
-pub struct Replay(BTreeMap<i64, First>);
+pub struct Replay {
+    firsts: BTreeMap<i64, First>,
+    /// The greatest threshold that was reached.
+    through: Option<i64>,
+}
 
 impl Replay {
     /// Takes in one change and the records of the counter that its update has, in order.
     pub fn follow<'a>(&mut self, change: &Change, records: impl Iterator<Item = &'a Record>, ladder: &Ladder) {
-        let version = change.version;
-        let mut records = records.filter(|record| record.delta() != 0).peekable();
-        if records.peek().is_none() {
-            return;
-        }
-        let mut total = change.before;
-        self.settle(ladder, total, |_| First { by: Winner::Unwitnessed, at: None, version });
-        for record in records {
-            let before = total;
-            total += record.delta();
-            self.settle(ladder, total, |n| First { by: winner(record, n - before), at: Some(record.written), version });
-        }
-    }
-
-    fn settle(&mut self, ladder: &Ladder, total: i64, first: impl Fn(i64) -> First) {
-        for n in ladder.crossed(None, total).thresholds {
-            self.0.entry(n).or_insert_with(|| first(n));
+        let (version, before) = (change.version, change.before);
+        let mut total = before;
+        // Each record that changes the total, with where it began and where it left it.
+        let steps: Vec<(&Record, i64, i64)> = records
+            .filter(|record| record.delta() != 0)
+            .map(|record| {
+                let from = total;
+                total += record.delta();
+                (record, from, total)
+            })
+            .collect();
+        let Some(most) = steps.iter().map(|(_, _, after)| *after).max() else { return };
+        for n in ladder.crossed(self.through, most.max(before)).thresholds {
+            let step = steps.iter().find(|(_, _, after)| n > before && *after >= n);
+            let (by, at) = match step {
+                None => (Winner::Unwitnessed, None),
+                Some((record, from, _)) => (winner(record, n - from), Some(record.written)),
+            };
+            self.firsts.insert(n, First { by, at, version });
+            self.through = Some(n);
         }
     }
 
     /// The milestones, by threshold.
     pub fn firsts(&self) -> &BTreeMap<i64, First> {
-        &self.0
+        &self.firsts
     }
 }
 

@@ -6,7 +6,7 @@ use tally_core::ports::Outcome;
 use tally_core::time::UnixMillis;
 
 use super::super::expression::Aliases;
-use super::super::fault::unless_refused;
+use super::super::fault::{fault, unless_refused};
 use super::super::item::{flag, item, number, text};
 use super::super::names::counts;
 use super::{Counts, key};
@@ -22,8 +22,9 @@ pub struct Anew {
 }
 
 impl Counts {
-    /// Puts a counter of nothing in the place of one with a lower floor. Safe to repeat: the floor that it sets is the one that
-    /// its condition wants not to be there.
+    /// Puts a counter of nothing in the place of one with a lower floor, with what says which thresholds were reached: a second
+    /// first would be recorded without it. No other process changes counters meanwhile. Safe to repeat: the floor that it sets
+    /// is the one that its condition wants not to be there.
     ///
     /// # Errors
     /// The store takes no write.
@@ -32,13 +33,18 @@ impl Counts {
         let mut say = Aliases::default();
         let (floor, ours) = (say.name(counts::FLOOR), say.number(anew.floor));
         let (names, values) = say.finish();
-        let empty = item([
+        let get = self.connection.client.get_item().table_name(table).set_key(Some(key(id))).consistent_read(true);
+        let stands = get.send().await.map_err(|error| fault(table, &error))?.item.unwrap_or_default();
+        let reached = [counts::RECORDED, counts::LADDER].map(|name| (name, stands.get(name).cloned()));
+        let reached = reached.into_iter().filter_map(|(name, value)| Some((name, value?)));
+        let mut empty = item([
             (counts::POST_ID, text(id.stored())),
             (counts::LIKES, number(0)),
             (counts::VERSION, number(anew.version)),
             (counts::UPDATED_AT, number(anew.at)),
             (counts::FLOOR, number(anew.floor)),
         ]);
+        empty.extend(reached.map(|(name, value)| (name.to_owned(), value)));
         let put = self.connection.client.put_item().table_name(table).set_item(Some(empty));
         let put = put.condition_expression(format!("attribute_not_exists({floor}) OR {floor}<{ours}"));
         let sent = put.set_expression_attribute_names(names).set_expression_attribute_values(values).send().await;

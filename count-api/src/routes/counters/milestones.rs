@@ -4,8 +4,6 @@ use axum::Json;
 use axum::extract::State;
 use axum::response::{IntoResponse, Response};
 use serde::Serialize;
-use tally_core::definitions::Definition;
-use tally_core::ids::CounterKind;
 use tally_core::milestone::{Events, Milestone, Winner};
 use utoipa::ToSchema;
 
@@ -128,11 +126,6 @@ impl JustReached {
     }
 }
 
-/// Whether a counter's thresholds mean anything: a sum that can be taken from has no order of its events in its cells.
-pub(in crate::routes) fn has_milestones(definition: &Definition) -> bool {
-    definition.kind() == CounterKind::Set || definition.remove.is_none()
-}
-
 /// Who was first at which threshold
 ///
 /// The Nth is the Nth in one order that agrees with that of every partition of the log. It was fixed when the counter
@@ -154,7 +147,7 @@ pub(in crate::routes) fn has_milestones(definition: &Definition) -> bool {
     ),
 )]
 pub(in crate::routes) async fn milestones(State(api): State<Api>, chosen: Chosen) -> Result<Response, Problem> {
-    if !has_milestones(&chosen.definition) {
+    if !chosen.definition.has_milestones() {
         return Err(Problem::NoMilestones);
     }
     let id = chosen.id();

@@ -11,12 +11,12 @@ use axum::response::Response;
 use axum::response::sse::Event;
 use futures_util::stream::{self, BoxStream};
 use futures_util::{Stream, StreamExt};
-use tally_core::definitions::SubjectField;
+use tally_core::definitions::{Definition, SubjectField};
 use tally_core::ids::{CounterId, CounterName, PostId};
 use tally_core::milestone::{Ladder, Milestone};
 use tally_core::served::Served;
 
-use super::milestones::{JustReached, Reached, has_milestones};
+use super::milestones::{JustReached, Reached};
 use super::read::readable;
 use crate::error::{Parameter, Problem, ProblemDocument};
 use crate::extract::{Asked, POST};
@@ -34,14 +34,15 @@ const MOST: usize = 100;
 const RETRY: Duration = Duration::from_secs(2);
 
 /// What the event of a milestone is called.
-const MILESTONE: &str = "milestone";
+const MILESTONE: &str = Definition::NOT_A_NAME;
 
 /// Every counter of a post now and at each change
 ///
 /// Each event is named after its counter, and its data is what `readCounter` answers. Between changes the stream sends
 /// comments, so that it stays open. A client that reconnects with `Last-Event-ID` is sent only what is another edition. An
-/// event `milestone` says that a counter has reached a threshold, and who was first, as `readMilestones` does. A counter
-/// that is defined meanwhile is in the next connection.
+/// event `milestone` says that a counter has reached a threshold, and who was first, as `readMilestones` does; of one that
+/// was reached and left again between two looks it comes when the counter is there again. A counter that is defined
+/// meanwhile is in the next connection.
 #[utoipa::path(
     get,
     path = "/v1/posts/{post_id}/counters:stream",
@@ -178,7 +179,7 @@ impl Heard {
         if self.ladder.above(Some(known)).is_none_or(|next| served.likes < next) {
             return Vec::new();
         }
-        let Ok(recorded) = self.of.of(&self.id).await else { return Vec::new() };
+        let Ok(recorded) = self.of.at(&self.id, served.version).await else { return Vec::new() };
         let news = |(milestone, _): &&(Milestone, bool)| milestone.n > known && milestone.version > self.since;
         let reached = recorded.iter().filter(news).map(|(milestone, exact)| Reached::new(milestone, *exact)).collect();
         greatest.fetch_max(recorded.last().map_or(known, |(milestone, _)| milestone.n), Ordering::Relaxed);
@@ -200,15 +201,15 @@ async fn listen(
     let read = api.reader.read(&ids).await;
     let defined = api.defined.all();
     // Without it the counts are told all the same.
-    let ladder = api.milestones.ladder().await.unwrap_or_default();
+    let ladder = api.milestones.ladder_for_listeners().await.unwrap_or_default();
     let mut counters: Vec<BoxStream<'static, Told>> = Vec::with_capacity(ids.len());
     for (nth, (id, read)) in ids.iter().zip(read).enumerate() {
         let Some(served) = readable(id, read)? else { continue };
         let counter = nth % names.len().max(1);
         let listener = api.watches.listen(place.clone(), id, served).resuming(seen.0[counter]);
         let (subject, name) = (wanted[nth].0.clone(), id.name.clone());
-        let sums_up = defined.named(id.name.as_str()).is_some_and(has_milestones);
-        let ladder = if sums_up { ladder } else { Ladder::default() };
+        let has_milestones = defined.named(id.name.as_str()).is_some_and(Definition::has_milestones);
+        let ladder = if has_milestones { ladder } else { Ladder::default() };
         let heard = Arc::new(Heard { of: api.milestones.clone(), id: id.clone(), ladder, since: served.version });
         let greatest =
             Arc::new(AtomicI64::new(ladder.crossed(None, served.likes).thresholds.last().copied().unwrap_or(0)));

@@ -51,9 +51,8 @@ export function celebrate(root, { post_id: post, counter, n, member, event, stat
   const who = {
     located: `${member} was first`,
     in_log: `the event that did it lies ${place} in partition ${event?.partition}`,
-    unwitnessed: "a correction crossed it, so there is no winner",
+    unwitnessed: "there is no winner, since a correction crossed it, or it was crossed before it was watched for",
   };
   const text = `${number(n)} ${counter} of ${post}: ${who[state] ?? "reached"}.`;
   root.replaceChildren(el("span", { class: "spark", "aria-hidden": "true" }, "✦"), el("span", {}, text));
-  root.hidden = false;
 }

@@ -135,7 +135,7 @@ export function posts(now) {
     byId("post").value = post;
     if (post === focus) return;
     if (focus !== null) tell("");
-    byId("milestone").hidden = true;
+    byId("milestone").replaceChildren();
     focus = post;
     history.replaceState(null, "", `#${encodeURIComponent(post)}`);
     attend();
