@@ -42,7 +42,7 @@ impl Shared {
     /// Safe to repeat: the map is put only in the place of the one that was read.
     async fn spread(&self, counter: &CounterId, from: ShardCount, to: ShardCount) -> Outcome<Done> {
         let now = self.host.clock().now();
-        let standing = self.maps.map(counter).await?;
+        let standing = self.maps.maps(std::slice::from_ref(counter)).await?.into_iter().next().flatten();
         let stands = standing.unwrap_or_else(|| CounterMap::absent(self.shards));
         let rests = Duration::from_millis(now.0.saturating_sub(stands.at.0)) < RESTS;
         if stands.newest() != from || rests {
