@@ -181,7 +181,7 @@ def a_threshold_that_the_post_reaches_is_said_and_moves_nothing_where_less_motio
         browser.until(f"with {wish} it is {name}", lambda: browser.run(animation) == name)
     browser.media()
     show(browser, f"checked-{secrets.token_hex(4)}")
-    browser.until("it is not said of another post", lambda: browser.run(hidden))
+    browser.until("it is not said of another post", lambda: browser.run(said) == "")
 
 
 def idle(browser):
