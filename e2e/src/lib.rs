@@ -6,5 +6,6 @@ pub mod fuzz;
 pub mod meter;
 pub mod pipeline;
 pub mod policies;
+pub mod scale;
 pub mod simulation;
 mod undisturbed;

@@ -4,6 +4,7 @@ use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
 use tally_e2e::attack::{Attack, Service};
+use tally_e2e::scale::Scale;
 use tally_e2e::simulation::command::{Schedule, Simulate};
 
 /// Tries to break Tally
@@ -19,6 +20,7 @@ enum Command {
     Simulate(Simulate),
     Schedule(Schedule),
     Attack(Attack),
+    Scale(Scale),
 }
 
 fn main() -> anyhow::Result<ExitCode> {
@@ -29,6 +31,7 @@ fn main() -> anyhow::Result<ExitCode> {
         Command::Simulate(simulate) => simulate.run()?,
         Command::Schedule(schedule) => schedule.run()?,
         Command::Attack(attack) => attack.run()?,
+        Command::Scale(scale) => scale.run()?,
     }
     Ok(ExitCode::SUCCESS)
 }

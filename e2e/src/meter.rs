@@ -10,6 +10,7 @@ use aws_smithy_runtime_api::client::orchestrator::{HttpRequest, HttpResponse};
 use aws_smithy_runtime_api::client::result::ConnectorError;
 use aws_smithy_runtime_api::client::runtime_components::RuntimeComponents;
 use aws_smithy_types::body::SdkBody;
+use serde::Deserialize;
 use serde_json::Value;
 use tally_emulator::Emulator;
 
@@ -25,12 +26,31 @@ pub struct Counted {
     pub rows: [u64; 3],
     /// Units of writes that were carried out, by table.
     pub units: BTreeMap<String, f64>,
+    /// Calls that were throttled, by operation.
+    pub throttled: BTreeMap<String, u64>,
 }
 
 impl Counted {
     /// Calls of an operation.
     pub fn calls(&self, operation: &str) -> u64 {
         self.calls.get(operation).copied().unwrap_or_default()
+    }
+
+    /// Calls of an operation that were throttled.
+    pub fn throttled(&self, operation: &str) -> u64 {
+        self.throttled.get(operation).copied().unwrap_or_default()
+    }
+
+    /// Takes in what was counted later.
+    pub fn add(&mut self, later: Self) {
+        let Self { calls, rows, units, throttled } = later;
+        let sum = |all: &mut BTreeMap<String, u64>, more: BTreeMap<String, u64>| {
+            more.into_iter().for_each(|(operation, count)| *all.entry(operation).or_default() += count);
+        };
+        sum(&mut self.calls, calls);
+        sum(&mut self.throttled, throttled);
+        self.rows.iter_mut().zip(rows).for_each(|(sum, rows)| *sum += rows);
+        units.into_iter().for_each(|(table, units)| *self.units.entry(table).or_default() += units);
     }
 
     /// Write units of a table.
@@ -43,13 +63,19 @@ impl Counted {
 #[derive(Clone, Debug)]
 pub struct Meter {
     emulator: SharedHttpClient,
+    light: bool,
     counted: Arc<Mutex<Counted>>,
 }
 
 impl Meter {
     /// One that has counted nothing.
     pub fn new(emulator: &Emulator) -> Self {
-        Self { emulator: emulator.http_client(), counted: Arc::default() }
+        Self { emulator: emulator.http_client(), light: false, counted: Arc::default() }
+    }
+
+    /// One that counts no rows.
+    pub fn light(emulator: &Emulator) -> Self {
+        Self { light: true, ..Self::new(emulator) }
     }
 
     /// What was counted since the last call.
@@ -61,15 +87,46 @@ impl Meter {
         let mut counted = self.counted.lock().unwrap_or_else(PoisonError::into_inner);
         *counted.calls.entry(operation.to_owned()).or_default() += 1;
         counted.rows.iter_mut().zip(rows).for_each(|(sum, rows)| *sum += rows);
-        let answer: Value = serde_json::from_slice(answer).unwrap_or_default();
-        let consumed = &answer["ConsumedCapacity"];
-        let each = consumed.as_array().map_or(std::slice::from_ref(consumed), Vec::as_slice);
-        for of in each {
-            if let (Some(table), Some(units)) = (of["TableName"].as_str(), of["CapacityUnits"].as_f64()) {
-                *counted.units.entry(table.to_owned()).or_default() += units;
-            }
+        let answer: Answer = serde_json::from_slice(answer).unwrap_or_default();
+        let each = match answer.consumed {
+            Some(Consumed::One(of)) => vec![of],
+            Some(Consumed::Each(each)) => each,
+            None => Vec::new(),
+        };
+        for Of { table, units } in each {
+            *counted.units.entry(table).or_default() += units;
         }
     }
+
+    fn refused(&self, operation: &str, answer: &[u8]) {
+        let says = |what: &[u8]| answer.windows(what.len()).any(|part| part == what);
+        if says(b"Throttl") || says(b"ThroughputExceeded") {
+            let mut counted = self.counted.lock().unwrap_or_else(PoisonError::into_inner);
+            *counted.throttled.entry(operation.to_owned()).or_default() += 1;
+        }
+    }
+}
+
+/// What an answer says of the units that it took.
+#[derive(Default, Deserialize)]
+struct Answer {
+    #[serde(rename = "ConsumedCapacity")]
+    consumed: Option<Consumed>,
+}
+
+#[derive(Deserialize)]
+#[serde(untagged)]
+enum Consumed {
+    Each(Vec<Of>),
+    One(Of),
+}
+
+#[derive(Deserialize)]
+struct Of {
+    #[serde(rename = "TableName")]
+    table: String,
+    #[serde(rename = "CapacityUnits")]
+    units: f64,
 }
 
 impl HttpClient for Meter {
@@ -96,20 +153,22 @@ impl Line {
         let target = request.headers().get("x-amz-target").unwrap_or_default();
         let operation = target.rsplit('.').next().unwrap_or_default().to_owned();
         let is_write = ["PutItem", "UpdateItem", "DeleteItem", "TransactWriteItems"].contains(&operation.as_str());
-        let rows = if is_write { reporting(&mut request) } else { [0; 3] };
+        let rows = if is_write { reporting(&mut request, self.meter.light) } else { [0; 3] };
         let answer = self.far.call(request).await?;
         if answer.status().is_success() {
             self.meter.passed(&operation, rows, answer.body().bytes().filter(|_| is_write).unwrap_or_default());
+        } else {
+            self.meter.refused(&operation, answer.body().bytes().unwrap_or_default());
         }
         Ok(answer)
     }
 }
 
-/// Asks for the units of a write; the rows that it changes.
-fn reporting(request: &mut HttpRequest) -> [u64; 3] {
+/// Asks for the units of a write; the rows that it changes, unless that is left out.
+fn reporting(request: &mut HttpRequest, light: bool) -> [u64; 3] {
     let Some(text) = request.body().bytes().and_then(|bytes| std::str::from_utf8(bytes).ok()) else { return [0; 3] };
-    let body: Value = serde_json::from_str(text).unwrap_or_default();
-    if body.get("ReturnConsumedCapacity").is_none() {
+    let body: Value = if light { Value::Null } else { serde_json::from_str(text).unwrap_or_default() };
+    if !text.contains("ReturnConsumedCapacity") {
         let asking = text.replacen('{', &format!("{{{REPORT},"), 1);
         request.headers_mut().insert("content-length", asking.len().to_string());
         *request.body_mut() = SdkBody::from(asking);

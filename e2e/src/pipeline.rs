@@ -1,5 +1,5 @@
-//! A pipeline without faults under paused time: one consumer and one streamer over the log's twin and the emulator, whose
-//! requests are counted. One input gives one outcome, on any machine.
+//! A pipeline without faults under paused time: consumers and streamers over the log's twin and the emulator, whose requests
+//! are counted. One input gives one outcome, on any machine.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -23,17 +23,50 @@ const BEGAN: UnixMillis = UnixMillis(1_700_000_000_000);
 /// The topic of events.
 pub const TOPIC: &str = "likes";
 
+/// How large a pipeline is.
+pub struct Sizes {
+    /// Kafka partitions.
+    pub partitions: u32,
+    pub consumers: u64,
+    pub streamers: u64,
+    /// How each consumer reads.
+    pub reads: consumer::ReadSettings,
+    pub emulator: Config,
+    /// The rows of requests are not counted, which takes time for large ones.
+    pub light: bool,
+}
+
+impl Default for Sizes {
+    /// One consumer with one chain of transactions in each partition, so that figures do not depend on how batches fall, and
+    /// one streamer.
+    fn default() -> Self {
+        let lanes = LanePolicy::Pinned(LaneCount::ONE);
+        Self {
+            partitions: 1,
+            consumers: 1,
+            streamers: 1,
+            reads: consumer::ReadSettings { lanes, ..consumer::ReadSettings::default() },
+            emulator: Config::default(),
+            light: false,
+        }
+    }
+}
+
 /// The pipeline while it runs.
 pub struct Pipeline {
     pub emulator: Emulator,
     pub broker: Broker,
     pub clock: Clock,
-    /// Requests of the consumer, and those of the streamer.
+    /// Requests of the consumers, and those of the streamers.
     pub meters: [Meter; 2],
     /// The harness's own ports, whose requests are not counted.
     pub counts: dynamodb::Counts,
     pub checkpoints: dynamodb::Checkpoints,
     pub fences: dynamodb::Likes,
+    pub maps: dynamodb::Maps,
+    consumers: u64,
+    streamers: u64,
+    reads: consumer::ReadSettings,
     running: Vec<Running>,
 }
 
@@ -43,58 +76,77 @@ impl Pipeline {
     /// # Errors
     /// The emulator does not take the tables.
     pub async fn new(partitions: u32) -> anyhow::Result<Self> {
+        Self::sized(Sizes { partitions, ..Sizes::default() }).await
+    }
+
+    /// The same of other sizes.
+    ///
+    /// # Errors
+    /// The emulator does not take the tables.
+    pub async fn sized(sizes: Sizes) -> anyhow::Result<Self> {
+        let Sizes { partitions, consumers, streamers, reads, emulator, light } = sizes;
         let epoch = std::time::UNIX_EPOCH + Duration::from_millis(BEGAN.0);
-        let emulator = Emulator::new(Config { epoch: Some(epoch), ..Config::default() });
+        let emulator = Emulator::new(Config { epoch: Some(epoch), ..emulator });
         let connection = Connection::in_process(&settings(), emulator.http_client(), BEGAN);
         dynamodb::ensure_tables(&connection).await.context("cannot create the tables")?;
         let broker = Broker::new();
         broker.create_topic(TOPIC, partitions);
         broker.create_topic("likes.dlq", 1);
         Ok(Self {
-            meters: [Meter::new(&emulator), Meter::new(&emulator)],
+            meters: std::array::from_fn(|_| if light { Meter::light(&emulator) } else { Meter::new(&emulator) }),
             emulator,
             broker,
             clock: Clock::starting_at(BEGAN),
             counts: dynamodb::Counts::new(&connection),
             checkpoints: dynamodb::Checkpoints::new(&connection),
             fences: dynamodb::Likes::new(&connection, ShardCount::DEFAULT),
+            maps: dynamodb::Maps::new(&connection),
+            consumers,
+            streamers,
+            reads,
             running: Vec::new(),
         })
     }
 
-    /// Starts both services; from now on requests are as slow as `rules` say.
+    /// Starts all services; from now on requests are as slow as `rules` say.
     pub fn start(&mut self, rules: Vec<Rule>) {
         self.emulator.set_faults(rules);
-        let host = |name: &str, seed| Host::new(name).with_clock(self.clock).with_chance(Chance::seeded(seed));
-        let [consumers, streamers] = &self.meters;
-        let connection = Connection::in_process(&settings(), consumers.clone(), self.clock.now());
+        for nth in 1..=self.consumers {
+            let app = consumer::App::with_ports(consumer::Mode::Consume, self.reads.clone(), self.consumer());
+            self.running.push(Running::start(app, self.host("consumer", nth)));
+        }
+        for nth in 1..=self.streamers {
+            let config = streamer::Config {
+                table_prefix: String::new(),
+                shards: None,
+                cache: None,
+                feed: None,
+                rules: streamer::Rules::default(),
+            };
+            let connection = Connection::in_process(&settings(), self.meters[1].clone(), self.clock.now());
+            let app = streamer::App::with_ports(config, streamer::Ports::over(&connection));
+            self.running.push(Running::start(app, self.host("change-streamer", self.consumers + nth)));
+        }
+    }
+
+    fn host(&self, name: &str, seed: u64) -> Host {
+        Host::new(name).with_clock(self.clock).with_chance(Chance::seeded(seed))
+    }
+
+    fn consumer(&self) -> consumer::Ports {
+        let connection = Connection::in_process(&settings(), self.meters[0].clone(), self.clock.now());
         let (broker, reader, rows) = (self.broker.clone(), self.broker.clone(), connection.clone());
-        let ports = consumer::Ports {
+        consumer::Ports {
             checkpoints: Arc::new(dynamodb::Checkpoints::new(&connection)),
             rows: Box::new(move |shards| Arc::new(dynamodb::Likes::new(&rows, shards))),
             maps: Arc::new(dynamodb::Maps::new(&connection)),
             join: Box::new(move || Ok(Box::new(broker.join("tally-consumer", TOPIC)))),
             producer: Arc::new(self.broker.clone()),
             reader: Box::new(move |topic| Ok(Arc::new(reader.reader("by-hand", topic)))),
-        };
-        // One chain of transactions in each partition: figures do not depend on how batches fall.
-        let lanes = LanePolicy::Pinned(LaneCount::ONE);
-        let reads = consumer::ReadSettings { lanes, ..consumer::ReadSettings::default() };
-        let app = consumer::App::with_ports(consumer::Mode::Consume, reads, ports);
-        self.running.push(Running::start(app, host("consumer", 1)));
-        let connection = Connection::in_process(&settings(), streamers.clone(), self.clock.now());
-        let config = streamer::Config {
-            table_prefix: String::new(),
-            shards: None,
-            cache: None,
-            feed: None,
-            rules: streamer::Rules::default(),
-        };
-        let app = streamer::App::with_ports(config, streamer::Ports::over(&connection));
-        self.running.push(Running::start(app, host("change-streamer", 2)));
+        }
     }
 
-    /// Stops both.
+    /// Stops all.
     pub async fn stop(self) {
         for running in self.running {
             running.stop(Duration::from_secs(60)).await;

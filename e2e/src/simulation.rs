@@ -7,7 +7,7 @@
 mod archive;
 mod cache;
 pub(crate) mod chance;
-mod clockwork;
+pub(crate) mod clockwork;
 mod course;
 mod coverage;
 mod door;

@@ -1,0 +1,278 @@
+//! `scale`: the pipeline at its target rate under virtual time. What it shows is what the protocols allow at these latencies and
+//! throttles with as many processors as one likes; what a processor carries is measured elsewhere.
+
+mod load;
+mod rows;
+
+use std::fmt;
+use std::time::Duration;
+
+use anyhow::{Context, ensure};
+use clap::Args;
+use tally_consumer::ReadSettings;
+use tally_core::consume::LanePolicy;
+use tally_core::counter::Counter;
+use tally_core::homes::CounterMap;
+use tally_core::ids::ShardCount;
+use tally_core::ports::{self, CounterMaps as _, Counts as _};
+use tally_emulator::{Config, Latency};
+
+use crate::meter::Counted;
+use crate::pipeline::{Pipeline, Sizes};
+use load::Load;
+use rows::Rows;
+
+/// How much of the load comes at once.
+const TICK: Duration = Duration::from_millis(10);
+
+/// Counters read together.
+const TOGETHER: usize = 100;
+
+/// How long after the load everything has to be counted.
+const PATIENCE: Duration = Duration::from_secs(600);
+
+/// The pipeline at a rate, one post with a fifth of it, under virtual time
+#[derive(Args, Clone, Debug)]
+pub struct Scale {
+    /// Likes a second
+    #[arg(long, default_value_t = 100_000)]
+    pub rate: u64,
+    /// For how long
+    #[arg(long, default_value_t = 60)]
+    pub seconds: u64,
+    /// Posts: the first has a fifth of the likes, the others the rest by Zipf
+    #[arg(long, default_value_t = 100_000)]
+    pub posts: u32,
+    /// Kafka partitions
+    #[arg(long, default_value_t = 24)]
+    pub partitions: u32,
+    /// Consumers
+    #[arg(long, default_value_t = 4)]
+    pub consumers: u64,
+    /// Change-streamers
+    #[arg(long, default_value_t = 8)]
+    pub streamers: u64,
+    /// Stream shards to begin with
+    #[arg(long, default_value_t = 100)]
+    pub stream_shards: u32,
+    /// Records after which a stream shard splits
+    #[arg(long, default_value_t = 50_000)]
+    pub split_after: u64,
+    /// Write units a second that one partition key takes
+    #[arg(long, default_value_t = 1_000)]
+    pub key_write_units: u32,
+    /// How long a transaction takes
+    #[arg(long, default_value = "20ms..40ms", value_parser = str::parse::<Latency>)]
+    pub transaction: Latency,
+    /// How long another call takes
+    #[arg(long, default_value = "3ms..8ms", value_parser = str::parse::<Latency>)]
+    pub call: Latency,
+    /// Seconds between two lines
+    #[arg(long, default_value_t = 5)]
+    pub every: u64,
+}
+
+/// What came of it.
+#[derive(Clone, Debug, Default)]
+pub struct Outcome {
+    /// Likes said, and how long after the last of them every one was counted.
+    pub said: u64,
+    pub drained: Duration,
+    /// The most likes that were said and not in the rows.
+    pub behind: u64,
+    /// How old the counts were that were looked at while the load ran, sorted.
+    pub staleness: Vec<Duration>,
+    /// What the consumers asked of the store, and the streamers.
+    pub asked: [Counted; 2],
+    /// Over how many shards the rows of the busy post are put at the end.
+    pub shards: u32,
+    /// Posts whose count is not what was said of them.
+    pub wrong_counts: u64,
+    /// Rows that say what no event said.
+    pub wrong_rows: u64,
+}
+
+impl Scale {
+    /// Runs it in a thread of its own and prints what came of it.
+    ///
+    /// # Errors
+    /// A count or a row is wrong, or the pipeline does not come to rest.
+    pub fn run(self) -> anyhow::Result<()> {
+        crate::simulation::clockwork::wind(1);
+        let thread = std::thread::Builder::new().name("scale".to_owned()).stack_size(16 << 20);
+        let running = thread.spawn(move || -> anyhow::Result<Outcome> {
+            let runtime = tokio::runtime::Builder::new_current_thread().enable_time().start_paused(true).build()?;
+            runtime.block_on(self.course())
+        })?;
+        let outcome = running.join().map_err(|_| anyhow::anyhow!("a panic"))??;
+        print!("{outcome}");
+        ensure!(outcome.wrong_counts == 0 && outcome.wrong_rows == 0, "counts or rows are wrong");
+        Ok(())
+    }
+
+    /// The load, and the wait until it is counted.
+    ///
+    /// # Errors
+    /// The pipeline does not come to rest.
+    pub async fn course(self) -> anyhow::Result<Outcome> {
+        let mut pipeline = Pipeline::sized(self.sizes()).await?;
+        let mut load = Load::new(self.posts, self.rate, self.partitions);
+        let rows = Rows::of(&pipeline.emulator, &load)?;
+        pipeline.start(Vec::new());
+        let mut outcome = Outcome::default();
+        let began = pipeline.clock.now();
+        println!(
+            "| second | likes/s | behind | staleness p50 | p99 | throttled | shards of the busy post | stream shards |"
+        );
+        println!("|---|---|---|---|---|---|---|---|");
+        for second in 1..=self.seconds {
+            self.second(&mut load, &pipeline, &rows, &mut outcome).await?;
+            if second % self.every == 0 {
+                self.line(second, &load, &pipeline, &rows, &mut outcome).await?;
+            }
+        }
+        let ended = pipeline.clock.now();
+        self.rest(&load, &pipeline, &rows).await?;
+        outcome.said = load.said();
+        outcome.drained = pipeline.clock.now().since(ended);
+        outcome.wrong_rows = rows.wrong();
+        outcome.wrong_counts = self.wrong_counts(&load, &pipeline).await?;
+        ensure!(began < ended, "no time went by");
+        for (kept, meter) in outcome.asked.iter_mut().zip(&pipeline.meters) {
+            kept.add(meter.take());
+        }
+        outcome.staleness.sort();
+        pipeline.stop().await;
+        Ok(outcome)
+    }
+
+    fn sizes(&self) -> Sizes {
+        let emulator = Config {
+            shards: self.stream_shards,
+            split_after: Some(self.split_after),
+            max_open_shards: usize::MAX,
+            key_write_units: Some(self.key_write_units),
+            transaction_latency: Some(self.transaction),
+            latency: Some(self.call),
+            ..Config::default()
+        };
+        Sizes {
+            partitions: self.partitions,
+            consumers: self.consumers,
+            streamers: self.streamers,
+            reads: ReadSettings { lanes: LanePolicy::Adaptive, ..ReadSettings::default() },
+            emulator,
+            light: true,
+        }
+    }
+
+    /// One second of load, with looks at the counts.
+    async fn second(
+        &self,
+        load: &mut Load,
+        pipeline: &Pipeline,
+        rows: &Rows,
+        outcome: &mut Outcome,
+    ) -> anyhow::Result<()> {
+        let ticks = 1_000 / u64::try_from(TICK.as_millis()).unwrap_or(1);
+        for tick in 0..ticks {
+            load.say(&pipeline.broker, pipeline.clock.now(), tick, ticks)?;
+            pipeline.clock.sleep(TICK).await;
+            if tick % 10 == 9 {
+                let counters = pipeline.counts.counters(&load.looked_at()).await?;
+                outcome.staleness.extend(load.ages(likes(&counters), pipeline.clock.now()));
+            }
+            outcome.behind = outcome.behind.max(load.said() - rows.there());
+        }
+        Ok(())
+    }
+
+    async fn line(
+        &self,
+        second: u64,
+        load: &Load,
+        pipeline: &Pipeline,
+        rows: &Rows,
+        outcome: &mut Outcome,
+    ) -> anyhow::Result<()> {
+        let looks = usize::try_from(self.every).unwrap_or(1) * 10 * load.looked_at().len();
+        let mut latest = outcome.staleness[outcome.staleness.len().saturating_sub(looks)..].to_vec();
+        latest.sort();
+        let since = pipeline.meters.each_ref().map(crate::meter::Meter::take);
+        let (commits, refused) = (since[0].calls("TransactWriteItems"), since[0].throttled("TransactWriteItems"));
+        for (kept, since) in outcome.asked.iter_mut().zip(since) {
+            kept.add(since);
+        }
+        let map = pipeline.maps.map(&load.busy()).await?;
+        outcome.shards = map.unwrap_or_else(|| CounterMap::absent(ShardCount::DEFAULT)).newest().get().into();
+        let stream = pipeline.emulator.stats().tables["likes"].stream.as_ref().map_or(0, |it| it.open_shards.len());
+        println!(
+            "| {second} | {} | {} | {:?} | {:?} | {:.1} % | {} | {stream} |",
+            self.rate,
+            load.said() - rows.there(),
+            part(&latest, 50),
+            part(&latest, 99),
+            share(refused, commits + refused),
+            outcome.shards,
+        );
+        Ok(())
+    }
+
+    /// Waits until every like is a row and counted.
+    async fn rest(&self, load: &Load, pipeline: &Pipeline, rows: &Rows) -> anyhow::Result<()> {
+        let ended = pipeline.clock.now();
+        while rows.there() < load.said() || self.wrong_counts(load, pipeline).await? > 0 {
+            pipeline.clock.sleep(Duration::from_millis(100)).await;
+            let waited = pipeline.clock.now().since(ended);
+            ensure!(waited < PATIENCE, "{} of {} likes are rows after {waited:?}", rows.there(), load.said());
+        }
+        Ok(())
+    }
+
+    async fn wrong_counts(&self, load: &Load, pipeline: &Pipeline) -> anyhow::Result<u64> {
+        let mut wrong = 0;
+        for said in load.counts().chunks(TOGETHER) {
+            let ids: Vec<_> = said.iter().map(|(id, _)| id.clone()).collect();
+            let counters = pipeline.counts.counters(&ids).await.context("cannot read counts")?;
+            wrong += said.iter().zip(likes(&counters)).filter(|((_, said), counted)| said != counted).count() as u64;
+        }
+        Ok(wrong)
+    }
+}
+
+/// What counters say; of one that is not there or cannot be read, nothing.
+fn likes(counters: &[ports::Outcome<Option<Counter>>]) -> impl Iterator<Item = i64> {
+    counters.iter().map(|counter| counter.as_ref().ok().and_then(Option::as_ref).map_or(0, |counter| counter.likes))
+}
+
+/// The value that so many of a hundred `sorted` ones are not above.
+fn part(sorted: &[Duration], of_hundred: usize) -> Duration {
+    sorted.get((sorted.len() * of_hundred / 100).min(sorted.len().saturating_sub(1))).copied().unwrap_or_default()
+}
+
+fn share(of: u64, all: u64) -> f64 {
+    #[expect(clippy::cast_precision_loss, reason = "a share to one digit")]
+    let share = 100.0 * of as f64 / all.max(1) as f64;
+    share
+}
+
+impl fmt::Display for Outcome {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { said, drained, behind, staleness, asked, shards, wrong_counts, wrong_rows } = self;
+        let [consumers, streamers] = asked;
+        writeln!(f, "likes        {said}, all of them counted {drained:?} after the last was said")?;
+        writeln!(f, "behind       {behind} likes at the most")?;
+        writeln!(f, "staleness    p50 {:?}, p99 {:?}", part(staleness, 50), part(staleness, 99))?;
+        writeln!(f, "busy post    {shards} shards at the end")?;
+        let (commits, refused) = (consumers.calls("TransactWriteItems"), consumers.throttled("TransactWriteItems"));
+        let of = share(refused, commits + refused);
+        writeln!(f, "consumers    {commits} transactions, {refused} throttled besides ({of:.1} %)")?;
+        let (updates, held) = (streamers.calls("UpdateItem"), streamers.throttled("UpdateItem"));
+        writeln!(f, "streamers    {updates} updates, {held} throttled besides ({:.1} %)", share(held, updates + held))?;
+        for table in ["likes", "like_counts", "checkpoints"] {
+            let units = consumers.units(table) + streamers.units(table);
+            writeln!(f, "write units  {units:.0} of {table}")?;
+        }
+        writeln!(f, "differences  {wrong_counts} counts, {wrong_rows} rows")
+    }
+}

@@ -1,0 +1,131 @@
+//! Likes that come at a rate, each of another user: a fifth of one post, the rest by Zipf.
+
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use anyhow::Context;
+use tally_adapters::memory::log::Broker;
+use tally_core::event::partition_of;
+use tally_core::ids::{CounterId, PostId};
+use tally_core::ports::log::Outgoing;
+use tally_core::time::UnixMillis;
+use tally_service::Chance;
+
+use crate::pipeline::TOPIC;
+
+/// Every so manieth like is of the busy post.
+const BUSY: u64 = 5;
+
+/// The posts whose counts are looked at, by their place in popularity.
+const LOOKED_AT: [usize; 10] = [0, 1, 2, 5, 10, 20, 50, 100, 300, 1_000];
+
+/// Which post each like was of, in order; clones are the same.
+#[derive(Clone, Default)]
+pub(super) struct Said(Arc<Mutex<Vec<u32>>>);
+
+impl Said {
+    /// The post of a like.
+    pub(super) fn post_of(&self, nth: usize) -> Option<u32> {
+        self.posts().get(nth).copied()
+    }
+
+    fn posts(&self) -> MutexGuard<'_, Vec<u32>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+pub(super) struct Load {
+    rate: u64,
+    partitions: u32,
+    chance: Chance,
+    /// Up to where a fraction falls to each post but the busy one.
+    upper: Vec<f64>,
+    said: Said,
+    /// Likes of each post.
+    counts: Vec<i64>,
+    /// When each like of the posts looked at was said.
+    times: Vec<(usize, Vec<UnixMillis>)>,
+}
+
+impl Load {
+    pub(super) fn new(posts: u32, rate: u64, partitions: u32) -> Self {
+        let mut total = 0.0;
+        let weights: Vec<f64> = (1..posts)
+            .map(|rank| {
+                total += 1.0 / f64::from(rank);
+                total
+            })
+            .collect();
+        let looked_at = LOOKED_AT.into_iter().filter(|post| *post < posts as usize);
+        Self {
+            rate,
+            partitions,
+            chance: Chance::seeded(7),
+            upper: weights.into_iter().map(|upper| upper / total).collect(),
+            said: Said::default(),
+            counts: vec![0; posts as usize],
+            times: looked_at.map(|post| (post, Vec::new())).collect(),
+        }
+    }
+
+    pub(super) fn said(&self) -> u64 {
+        self.said.posts().len() as u64
+    }
+
+    /// Says what one tick of a second has.
+    pub(super) fn say(&mut self, broker: &Broker, now: UnixMillis, tick: u64, ticks: u64) -> anyhow::Result<()> {
+        for _ in self.rate * tick / ticks..self.rate * (tick + 1) / ticks {
+            let nth = self.said();
+            let post = if nth % BUSY == 0 { 0 } else { self.other() };
+            let value = format!(r#"{{"post_id":"p-{post}","user_id":"u-{nth}","action":"like"}}"#);
+            let key = format!("p-{post}");
+            let partition = Some(partition_of(key.as_bytes(), self.partitions));
+            let (key, value) = (Some(key.as_bytes()), Some(value.as_bytes()));
+            let record = Outgoing { topic: TOPIC, partition, key, value, headers: &[] };
+            broker.append(record, now).context("the log takes no like")?;
+            self.said.posts().push(u32::try_from(post).unwrap_or(u32::MAX));
+            self.counts[post] += 1;
+            if let Some((_, times)) = self.times.iter_mut().find(|(looked_at, _)| *looked_at == post) {
+                times.push(now);
+            }
+        }
+        Ok(())
+    }
+
+    fn other(&self) -> usize {
+        let drawn = self.chance.fraction();
+        1 + self.upper.partition_point(|upper| *upper < drawn).min(self.upper.len().saturating_sub(1))
+    }
+
+    /// What was said so far, as it grows.
+    pub(super) fn shared(&self) -> Said {
+        self.said.clone()
+    }
+
+    pub(super) fn busy(&self) -> CounterId {
+        likes(0)
+    }
+
+    /// The counters whose age is looked at.
+    pub(super) fn looked_at(&self) -> Vec<CounterId> {
+        self.times.iter().map(|(post, _)| likes(*post)).collect()
+    }
+
+    /// How old each count is: since when it lacks a like.
+    pub(super) fn ages(&self, counted: impl Iterator<Item = i64>, now: UnixMillis) -> Vec<Duration> {
+        let lacks = |((_, times), counted): (&(usize, Vec<UnixMillis>), i64)| {
+            let first = usize::try_from(counted).ok().and_then(|counted| times.get(counted));
+            first.map_or(Duration::ZERO, |said| now.since(*said))
+        };
+        self.times.iter().zip(counted).map(lacks).collect()
+    }
+
+    /// What each post's count has to be.
+    pub(super) fn counts(&self) -> Vec<(CounterId, i64)> {
+        self.counts.iter().enumerate().map(|(post, count)| (likes(post), *count)).collect()
+    }
+}
+
+fn likes(post: usize) -> CounterId {
+    CounterId::likes(PostId::new(&format!("p-{post}")).expect("a letter and digits are an id"))
+}
