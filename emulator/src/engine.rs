@@ -2,6 +2,7 @@
 
 pub(crate) mod image;
 pub(crate) mod iterator;
+pub(crate) mod journal;
 pub(crate) mod key;
 pub(crate) mod log;
 pub(crate) mod rows;
@@ -87,6 +88,11 @@ impl Engine {
 
     pub(crate) fn table_mut(&mut self, name: &str) -> Result<&mut Table, Error> {
         self.tables.get_mut(name).ok_or_else(|| Error::not_found("Requested resource not found"))
+    }
+
+    /// What a table of this name is called in full.
+    pub(crate) fn arn_of(&self, table: &str) -> String {
+        format!("arn:aws:dynamodb:{}:000000000000:table/{table}", self.config.region)
     }
 
     pub(crate) fn add_table(&mut self, table: Table) {

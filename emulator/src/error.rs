@@ -28,6 +28,10 @@ pub(crate) enum Kind {
     InternalServer,
     TrimmedDataAccess,
     ExpiredIterator,
+    TableNotFound,
+    TableExists,
+    RecoveryUnavailable,
+    InvalidRestoreTime,
 }
 
 impl Kind {
@@ -57,6 +61,10 @@ impl Kind {
             Self::InternalServer => "com.amazonaws.dynamodb.v20120810#InternalServerError",
             Self::TrimmedDataAccess => "com.amazonaws.dynamodb.v20120810#TrimmedDataAccessException",
             Self::ExpiredIterator => "com.amazonaws.dynamodb.v20120810#ExpiredIteratorException",
+            Self::TableNotFound => "com.amazonaws.dynamodb.v20120810#TableNotFoundException",
+            Self::TableExists => "com.amazonaws.dynamodb.v20120810#TableAlreadyExistsException",
+            Self::RecoveryUnavailable => "com.amazonaws.dynamodb.v20120810#PointInTimeRecoveryUnavailableException",
+            Self::InvalidRestoreTime => "com.amazonaws.dynamodb.v20120810#InvalidRestoreTimeException",
         }
     }
 

@@ -1,5 +1,6 @@
 //! The operations this server knows: each a request decoded straight into its own type, what it touches, and what it does.
 
+mod backups;
 mod batch;
 mod capacity;
 mod describe;
@@ -88,6 +89,9 @@ calls! {
         UpdateTable: tables::UpdateTable,
         UpdateTimeToLive: ttl::UpdateTimeToLive,
         DescribeTimeToLive: ttl::DescribeTimeToLive,
+        UpdateContinuousBackups: backups::UpdateContinuousBackups,
+        DescribeContinuousBackups: backups::DescribeContinuousBackups,
+        RestoreTableToPointInTime: backups::RestoreTableToPointInTime,
         PutItem: items::PutItem,
         GetItem: items::GetItem,
         UpdateItem: items::UpdateItem,

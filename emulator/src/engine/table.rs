@@ -5,6 +5,7 @@ use std::collections::BTreeSet;
 use rand::rngs::StdRng;
 
 use super::image::Image;
+use super::journal::Journal;
 use super::key::Key;
 use super::rows::Rows;
 use super::schema::{KeyAttribute, Schema};
@@ -51,10 +52,14 @@ pub(crate) struct Table {
     pub(crate) created: Millis,
     pub(crate) schema: Schema,
     pub(crate) provisioned: Provisioned,
+    /// Whether it cannot be deleted.
+    pub(crate) protected: bool,
     pub(crate) rows: Rows,
     pub(crate) indexes: Vec<LocalIndex>,
     pub(crate) expiry: Option<Expiry>,
     pub(crate) stream: Option<Stream>,
+    /// What items were, while the table can be restored to a moment.
+    pub(crate) journal: Option<Journal>,
     pub(crate) watch: Option<Watch>,
     /// Sizes of all items together.
     pub(crate) bytes: usize,
@@ -108,6 +113,9 @@ impl Table {
         self.bytes -= old.as_ref().map_or(0, Image::size);
         self.reindex(key, old.as_ref(), new, context.now, lag);
         self.rows.set(key, image.clone(), context.now, lag);
+        if let Some(journal) = &mut self.journal {
+            journal.note(context.now, key, old.clone());
+        }
         if let Some(watch) = &mut self.watch {
             watch.tell(context.now, old.as_ref().map(Image::item), image.as_ref().map(Image::item));
         }

@@ -102,7 +102,7 @@ fn standing(table: &Table, status: &str) -> serde_json::Value {
         },
         "ItemCount": table.rows.len(),
         "TableSizeBytes": table.bytes,
-        "DeletionProtectionEnabled": false,
+        "DeletionProtectionEnabled": table.protected,
     });
     if table.provisioned.is_none() {
         description["BillingModeSummary"] = json!({

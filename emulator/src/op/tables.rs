@@ -70,7 +70,6 @@ impl Operation for CreateTable {
             ("ResourcePolicy", &self.resource_policy),
             ("OnDemandThroughput", &self.on_demand_throughput),
         ])?;
-        refuse_protection(self.deletion_protection_enabled)?;
         check_table_name(&self.table_name)?;
         let definitions = Definitions::new(self.attribute_definitions)?;
         let schema = definitions.schema(&self.key_schema)?;
@@ -81,7 +80,7 @@ impl Operation for CreateTable {
         if engine.find_table(&self.table_name).is_some() {
             return Err(Error::new(Kind::ResourceInUse, format!("Table already exists: {}", self.table_name)));
         }
-        let arn = format!("arn:aws:dynamodb:{}:000000000000:table/{}", engine.config.region, self.table_name);
+        let arn = engine.arn_of(&self.table_name);
         let mut table = Table {
             name: self.table_name,
             arn,
@@ -89,10 +88,12 @@ impl Operation for CreateTable {
             created: engine.now,
             schema,
             provisioned,
+            protected: self.deletion_protection_enabled.unwrap_or(false),
             rows: Rows::default(),
             indexes,
             expiry: None,
             stream: None,
+            journal: None,
             watch: None,
             bytes: 0,
         };
@@ -131,12 +132,6 @@ impl StreamSpecification {
     }
 }
 
-/// Deletion protection would have to be kept; asking for none is asking for what is.
-fn refuse_protection(given: Option<bool>) -> Result<(), Error> {
-    let asked = given.filter(|asked| *asked).map(|_| serde::de::IgnoredAny);
-    refuse(&[("DeletionProtectionEnabled", &asked)])
-}
-
 fn provisioned(mode: Option<&str>, throughput: Option<Throughput>) -> Result<Provisioned, Error> {
     let on_demand = one_of("billingMode", mode, &[("PROVISIONED", false), ("PAY_PER_REQUEST", true)])?;
     match (on_demand, throughput) {
@@ -161,7 +156,7 @@ fn provisioned(mode: Option<&str>, throughput: Option<Throughput>) -> Result<Pro
     }
 }
 
-/// Changes a table's billing, or switches its stream.
+/// Changes a table's billing or its protection, or switches its stream.
 #[derive(Debug, Deserialize)]
 #[serde(rename_all = "PascalCase")]
 pub(crate) struct UpdateTable {
@@ -196,14 +191,13 @@ impl Operation for UpdateTable {
             ("WarmThroughput", &self.warm_throughput),
             ("OnDemandThroughput", &self.on_demand_throughput),
         ])?;
-        refuse_protection(self.deletion_protection_enabled)?;
         check_table_name(&self.table_name)?;
         let table = engine.table(&self.table_name)?;
         let billing = match (self.billing_mode.as_deref(), self.provisioned_throughput) {
             (None, None) => None,
             (mode, throughput) => Some(provisioned(mode, throughput)?),
         };
-        if billing.is_none() && self.stream_specification.is_none() {
+        if billing.is_none() && self.stream_specification.is_none() && self.deletion_protection_enabled.is_none() {
             return Err(Error::validation(
                 "At least one of ProvisionedThroughput, BillingMode, UpdateStreamEnabled, GlobalSecondaryIndexUpdates \
                  or SSESpecification or ReplicaUpdates is required",
@@ -239,6 +233,7 @@ impl Operation for UpdateTable {
         if let Some(billing) = billing {
             table.provisioned = billing;
         }
+        table.protected = self.deletion_protection_enabled.unwrap_or(table.protected);
         Ok(described("TableDescription", table, "ACTIVE"))
     }
 }
@@ -258,6 +253,13 @@ impl Operation for DeleteTable {
 
     fn run(self, engine: &mut Engine) -> Result<Vec<u8>, Error> {
         check_table_name(&self.table_name)?;
+        if engine.find_table(&self.table_name).is_some_and(|table| table.protected) {
+            return Err(Error::validation(format!(
+                "Resource cannot be deleted as it is currently protected against deletion. Disable deletion protection first. \
+                 Table: {}",
+                self.table_name
+            )));
+        }
         let gone = engine.remove_table(&self.table_name);
         let table = gone.ok_or_else(|| {
             Error::not_found(format!("Requested resource not found: Table: {} not found", self.table_name))

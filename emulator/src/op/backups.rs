@@ -1,0 +1,203 @@
+//! UpdateContinuousBackups, DescribeContinuousBackups and RestoreTableToPointInTime. A table is restored at once, and to any moment up to now.
+
+use std::collections::BTreeMap;
+use std::ops::Bound;
+
+use serde::Deserialize;
+
+use crate::clock::Millis;
+use crate::engine::Engine;
+use crate::engine::journal::Journal;
+use crate::engine::rows::Rows;
+use crate::engine::table::{Context, LocalIndex, Stored, Table};
+use crate::error::{Error, Kind};
+use crate::wire::json::Writer;
+
+use super::Operation;
+use super::describe::{described, seconds};
+use super::params::{Unsupported, check_table_name, refuse, required};
+
+#[derive(Debug, Deserialize)]
+#[serde(rename_all = "PascalCase")]
+struct Specification {
+    point_in_time_recovery_enabled: bool,
+    recovery_period_in_days: Unsupported,
+}
+
+/// Switches recovery on or off, at once. What was kept is forgotten when it is switched off.
+#[derive(Debug, Deserialize)]
+#[serde(rename_all = "PascalCase")]
+pub(crate) struct UpdateContinuousBackups {
+    #[serde(default)]
+    table_name: String,
+    point_in_time_recovery_specification: Option<Specification>,
+}
+
+impl Operation for UpdateContinuousBackups {
+    fn touches(&self, table: &str) -> bool {
+        self.table_name == table
+    }
+
+    fn run(self, engine: &mut Engine) -> Result<Vec<u8>, Error> {
+        check_table_name(&self.table_name)?;
+        let given = required("pointInTimeRecoverySpecification", self.point_in_time_recovery_specification)?;
+        refuse(&[("RecoveryPeriodInDays", &given.recovery_period_in_days)])?;
+        let now = engine.now;
+        let table = found(engine.table_mut(&self.table_name), &self.table_name)?;
+        match given.point_in_time_recovery_enabled {
+            true => _ = table.journal.get_or_insert_with(|| Journal::new(now)),
+            false => table.journal = None,
+        }
+        Ok(said(table, now))
+    }
+}
+
+/// Says whether a table can be restored, and to which moments.
+#[derive(Debug, Deserialize)]
+#[serde(rename_all = "PascalCase")]
+pub(crate) struct DescribeContinuousBackups {
+    #[serde(default)]
+    table_name: String,
+}
+
+impl Operation for DescribeContinuousBackups {
+    fn touches(&self, table: &str) -> bool {
+        self.table_name == table
+    }
+
+    fn run(self, engine: &mut Engine) -> Result<Vec<u8>, Error> {
+        check_table_name(&self.table_name)?;
+        Ok(said(found(engine.table(&self.table_name), &self.table_name)?, engine.now))
+    }
+}
+
+fn found<T>(table: Result<T, Error>, name: &str) -> Result<T, Error> {
+    table.map_err(|_| Error::new(Kind::TableNotFound, format!("Table not found: {name}")))
+}
+
+fn said(table: &Table, now: Millis) -> Vec<u8> {
+    Writer::document(|out| {
+        out.key("ContinuousBackupsDescription").object(|out| {
+            out.key("ContinuousBackupsStatus").string("ENABLED");
+            out.key("PointInTimeRecoveryDescription").object(|out| {
+                let status = if table.journal.is_some() { "ENABLED" } else { "DISABLED" };
+                out.key("PointInTimeRecoveryStatus").string(status);
+                if let Some(journal) = &table.journal {
+                    out.key("EarliestRestorableDateTime").serialize(&seconds(journal.since()));
+                    out.key("LatestRestorableDateTime").serialize(&seconds(now));
+                }
+            });
+        });
+    })
+}
+
+/// Makes a new table of what another one was at a moment. As in DynamoDB it has keys, local indexes and items, and neither
+/// stream, expiry nor recovery.
+#[derive(Debug, Deserialize)]
+#[serde(rename_all = "PascalCase")]
+pub(crate) struct RestoreTableToPointInTime {
+    #[serde(default)]
+    source_table_name: String,
+    #[serde(default)]
+    target_table_name: String,
+    restore_date_time: Option<f64>,
+    use_latest_restorable_time: Option<bool>,
+    source_table_arn: Unsupported,
+    billing_mode_override: Unsupported,
+    global_secondary_index_override: Unsupported,
+    local_secondary_index_override: Unsupported,
+    provisioned_throughput_override: Unsupported,
+    on_demand_throughput_override: Unsupported,
+    #[serde(rename = "SSESpecificationOverride")]
+    sse_specification_override: Unsupported,
+}
+
+impl Operation for RestoreTableToPointInTime {
+    fn touches(&self, table: &str) -> bool {
+        self.source_table_name == table || self.target_table_name == table
+    }
+
+    fn run(self, engine: &mut Engine) -> Result<Vec<u8>, Error> {
+        refuse(&[
+            ("SourceTableArn", &self.source_table_arn),
+            ("BillingModeOverride", &self.billing_mode_override),
+            ("GlobalSecondaryIndexOverride", &self.global_secondary_index_override),
+            ("LocalSecondaryIndexOverride", &self.local_secondary_index_override),
+            ("ProvisionedThroughputOverride", &self.provisioned_throughput_override),
+            ("OnDemandThroughputOverride", &self.on_demand_throughput_override),
+            ("SSESpecificationOverride", &self.sse_specification_override),
+        ])?;
+        check_table_name(&self.source_table_name)?;
+        check_table_name(&self.target_table_name)?;
+        let at = self.moment(engine.now)?;
+        let source = found(engine.table(&self.source_table_name), &self.source_table_name)?;
+        let Some(journal) = &source.journal else {
+            let why = format!("Point in time recovery is not enabled for table '{}'", self.source_table_name);
+            return Err(Error::new(Kind::RecoveryUnavailable, why));
+        };
+        if at < journal.since() || at > engine.now {
+            return Err(Error::new(Kind::InvalidRestoreTime, "Not a valid restore time."));
+        }
+        if engine.find_table(&self.target_table_name).is_some() {
+            let why = format!("Table already exists: {}", self.target_table_name);
+            return Err(Error::new(Kind::TableExists, why));
+        }
+        let restored = self.restored(engine, at)?;
+        let answer = described("TableDescription", &restored, "ACTIVE");
+        engine.add_table(restored);
+        Ok(answer)
+    }
+}
+
+impl RestoreTableToPointInTime {
+    fn moment(&self, now: Millis) -> Result<Millis, Error> {
+        match (self.restore_date_time, self.use_latest_restorable_time.unwrap_or(false)) {
+            (None, true) => Ok(now),
+            #[expect(
+                clippy::cast_possible_truncation,
+                clippy::cast_sign_loss,
+                reason = "a time, and no number below 0"
+            )]
+            (Some(seconds), false) if seconds >= 0.0 => Ok((seconds * 1000.0).round() as Millis),
+            _ => Err(Error::validation("Either RestoreDateTime or UseLatestRestorableTime has to be given")),
+        }
+    }
+
+    fn restored(&self, engine: &mut Engine, at: Millis) -> Result<Table, Error> {
+        let (id, arn) = (engine.uuid(), engine.arn_of(&self.target_table_name));
+        let source = engine.table(&self.source_table_name)?;
+        let everything = (Bound::Unbounded, Bound::Unbounded);
+        let now = source.rows.range(everything, true, None).map(|(key, image)| (key.clone(), image.clone()));
+        let mut items: BTreeMap<_, _> = now.collect();
+        if let Some(journal) = &source.journal {
+            journal.undo(&mut items, at);
+        }
+        let index = |index: &LocalIndex| LocalIndex {
+            name: index.name.clone(),
+            range: index.range.clone(),
+            projected: index.projected.clone(),
+            rows: Rows::default(),
+        };
+        let mut table = Table {
+            name: self.target_table_name.clone(),
+            arn,
+            id,
+            created: engine.now,
+            schema: source.schema.clone(),
+            provisioned: source.provisioned,
+            protected: false,
+            rows: Rows::default(),
+            indexes: source.indexes.iter().map(index).collect(),
+            expiry: None,
+            stream: None,
+            journal: None,
+            watch: None,
+            bytes: 0,
+        };
+        let mut context = Context { now: engine.now, config: &engine.config, rng: &mut engine.rng, by_service: false };
+        for (key, image) in items {
+            table.write(&key, Some(&Stored { item: image.item(), image }), &mut context);
+        }
+        Ok(table)
+    }
+}
