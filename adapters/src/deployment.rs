@@ -23,7 +23,7 @@ const EVERY: Duration = Duration::from_secs(1);
 
 /// A new deployment over the rows of another would count by another number of shards, and read Kafka from its start.
 const CONFIGURATION_LOST: &str = "the likes table has rows, and the checkpoints table has no `config`: it was lost, or restored \
-                                  without the other table. Nothing starts over it";
+                                  without the other table. Nothing starts over it: `tally rebuild counts --config FILE` writes it anew";
 
 /// How long one look may take.
 const PATIENCE: Duration = Duration::from_secs(10);

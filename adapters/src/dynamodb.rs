@@ -18,6 +18,7 @@ mod instance;
 mod item;
 mod likes;
 mod names;
+mod numbers;
 mod recounts;
 mod settings;
 mod streams;
@@ -25,7 +26,7 @@ mod tables;
 #[cfg(feature = "testkit")]
 mod template;
 
-pub use checkpoints::{Checkpoints, Rebuilding};
+pub use checkpoints::{Checkpoints, Configuration, Rebuilding};
 pub use connection::{Connection, Missing};
 pub use counts::{Anew, Counts};
 #[cfg(feature = "testkit")]
@@ -34,8 +35,9 @@ pub use endpoint::check_endpoint;
 #[cfg(feature = "args")]
 pub use environment::environment;
 pub use examine::{Examined, Quotas};
-pub use likes::{Likes, Maps, Markers, Rows};
+pub use likes::{Likes, Maps, Markers, Remains, Rows};
 pub use names::Tables;
+pub use numbers::{Behind, Numbers};
 pub use recounts::Recounts;
 pub use settings::{Access, Settings};
 pub use streams::Streams;

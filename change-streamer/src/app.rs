@@ -132,6 +132,9 @@ impl tally_service::App for App {
         let Self { config, ports, tables } = self;
         let (tables, checkpoints) = (tables.as_ref(), ports.checkpoints.clone());
         Deployment { tables, checkpoints, shards: config.shards }.create(&host).await?;
+        if let Some(connection) = tables {
+            host.wait_for("stream shards", Backoff::STORE, || dynamodb::Numbers::check(connection)).await?;
+        }
         let stream = &ports.stream;
         let info =
             host.wait_for("stream", Backoff::STORE, || async { stream.info().await.map_err(Fault::from) }).await?;

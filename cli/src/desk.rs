@@ -62,6 +62,18 @@ impl Desk {
     /// # Errors
     /// Settings that cannot be, no answer, tables that are not there or of another form, a format that is not known.
     pub(crate) async fn open(of: Where) -> anyhow::Result<Self> {
+        Box::pin(Self::over(of, None)).await
+    }
+
+    /// A deployment whose configuration is lost, and had so many shards.
+    ///
+    /// # Errors
+    /// The same; it is there.
+    pub(crate) async fn open_lost(of: Where, shards: ShardCount) -> anyhow::Result<Self> {
+        Box::pin(Self::over(of, Some(shards))).await
+    }
+
+    async fn over(of: Where, lost: Option<ShardCount>) -> anyhow::Result<Self> {
         let mut invalid = dynamodb::environment();
         let kafka = of.kafka.optional().map_err(|other| invalid.extend(other)).ok().flatten();
         if !invalid.is_empty() {
@@ -77,7 +89,11 @@ impl Desk {
             return Err(unusable(&connection, fault).await);
         }
         let checkpoints = dynamodb::Checkpoints::new(&connection);
-        let shards = deployed(&checkpoints).await?;
+        let shards = match lost {
+            Some(shards) if checkpoints.format().await.context("cannot read the configuration")?.is_none() => shards,
+            Some(_) => bail!("`config` is there: the checkpoints are not lost"),
+            None => deployed(&checkpoints).await?,
+        };
         if let Some(told) = of.store.shards.filter(|told| *told != shards) {
             bail!(Fault::Fatal(format!("--shards is {told}, but this deployment was created with {shards}")));
         }

@@ -1,22 +1,7 @@
-#![doc = include_str!("../README.md")]
-
-mod args;
-mod canary;
-mod change;
-mod desk;
-mod ended;
-mod health;
-mod metrics;
-mod probe;
-mod said;
-mod verbs;
+//! The operators' command as a program.
 
 use std::process::ExitCode;
 
-use clap::Parser;
-
-use crate::args::Args;
-
 fn main() -> ExitCode {
-    verbs::run(Args::parse())
+    tally_cli::run()
 }

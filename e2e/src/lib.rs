@@ -3,6 +3,7 @@
 pub mod attack;
 mod crowd;
 pub mod fuzz;
+pub mod lifecycle;
 pub mod meter;
 pub mod pipeline;
 pub mod policies;

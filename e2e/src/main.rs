@@ -5,6 +5,7 @@ use std::process::ExitCode;
 use clap::{Parser, Subcommand};
 use tally_e2e::attack::{Attack, Service};
 use tally_e2e::scale::Scale;
+use tally_e2e::lifecycle::{self, Lifecycle};
 use tally_e2e::simulation::command::{Schedule, Simulate};
 
 /// Tries to break Tally
@@ -21,17 +22,22 @@ enum Command {
     Schedule(Schedule),
     Attack(Attack),
     Scale(Scale),
+    Lifecycle(Lifecycle),
 }
 
 fn main() -> anyhow::Result<ExitCode> {
     if let Some(service) = Service::called() {
         return Ok(service.run());
     }
+    if lifecycle::is_operator() {
+        return Ok(tally_cli::run());
+    }
     match Args::parse().command {
         Command::Simulate(simulate) => simulate.run()?,
         Command::Schedule(schedule) => schedule.run()?,
         Command::Attack(attack) => attack.run()?,
         Command::Scale(scale) => scale.run()?,
+        Command::Lifecycle(lifecycle) => lifecycle.run()?,
     }
     Ok(ExitCode::SUCCESS)
 }

@@ -7,6 +7,11 @@ use tally_emulator::Emulator;
 
 /// Sends a request; whether it was carried out.
 pub(crate) async fn send(emulator: &Emulator, operation: &str, body: &Value) -> bool {
+    ask(emulator, operation, body).await.is_some()
+}
+
+/// Sends a request; the answer, if it was carried out.
+pub(crate) async fn ask(emulator: &Emulator, operation: &str, body: &Value) -> Option<Value> {
     let request = http::Request::post("http://in-process.invalid/")
         .header("x-amz-target", format!("DynamoDB_20120810.{operation}"))
         .header("authorization", "observer")
@@ -16,7 +21,8 @@ pub(crate) async fn send(emulator: &Emulator, operation: &str, body: &Value) -> 
     emulator.set_faults(Vec::new());
     let answered = emulator.handle(request).await;
     emulator.set_faults(rules);
-    answered.is_ok_and(|response| response.status().is_success())
+    let response = answered.ok().filter(|response| response.status().is_success())?;
+    serde_json::from_slice(response.body()).ok()
 }
 
 /// Switches the stream of the likes table on or off; whether it was switched.

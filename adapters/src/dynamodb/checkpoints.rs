@@ -1,6 +1,7 @@
 //! The checkpoints table: the registry of stream shards, how far each is applied, leases, open gaps, and what the
 //! deployment was created with.
 
+mod anew;
 mod definitions;
 mod deployment;
 mod gaps;
@@ -8,6 +9,7 @@ mod rebuild;
 mod registry;
 mod shard;
 
+pub use anew::Configuration;
 pub use rebuild::Rebuilding;
 
 use async_trait::async_trait;

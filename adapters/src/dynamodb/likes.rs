@@ -5,10 +5,12 @@ mod fence;
 mod maps;
 mod markers;
 mod present;
+mod remains;
 mod rows;
 
 pub use maps::Maps;
 pub use markers::Markers;
+pub use remains::Remains;
 pub use rows::Rows;
 
 use async_trait::async_trait;

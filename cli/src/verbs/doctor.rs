@@ -4,10 +4,9 @@ use std::time::Duration;
 
 use anyhow::Context;
 use serde::Serialize;
-use tally_adapters::dynamodb::{self, Examined};
+use tally_adapters::dynamodb::{Examined, Numbers};
 use tally_core::fault::Fault;
-use tally_core::ids::{Ordinal, StreamTable};
-use tally_core::ports::{ChangeStream, Counts, Outcome, Segment};
+use tally_core::ports::{ChangeStream, Outcome};
 use tally_service::parse_duration;
 
 use crate::desk::{Desk, Where};
@@ -169,34 +168,12 @@ async fn clocks(desk: &Desk, points: &mut Points) -> anyhow::Result<()> {
 /// Counters name stream shards by numbers that a registry has given: an older one would give them again, and what they count
 /// would be taken for counted.
 pub(super) async fn ordinals(desk: &Desk, deep: bool, points: &mut Points) -> anyhow::Result<()> {
-    let next = dynamodb::Checkpoints::new(&desk.connection)
-        .greatest_next(StreamTable::LIKES)
-        .await
-        .context("cannot read the registries")?;
-    let Some(next) = next else {
-        points.add("stream shards", Verdict::Unknown, "no change-streamer has numbered one yet");
-        return Ok(());
-    };
-    let (mut read, mut after, mut greatest) = (0_usize, None, None::<Ordinal>);
-    loop {
-        let page =
-            desk.counts.scan(Segment { index: 0, of: 1 }, after.as_ref()).await.context("cannot read counters")?;
-        read += page.items.len();
-        let counters = page.items.iter().filter_map(|(_, counter)| counter.as_ref().ok());
-        greatest = counters.filter_map(tally_core::counter::Counter::greatest_ordinal).max().max(greatest);
-        after = page.next.filter(|_| deep);
-        if after.is_none() {
-            break;
-        }
-    }
-    let (verdict, detail) = match greatest.filter(|greatest| *greatest >= next) {
-        None => (Verdict::Good, format!("{read} counters know none that is yet to be numbered")),
-        Some(greatest) => {
-            let older = "the checkpoints are older than the counts";
-            (
-                Verdict::Bad,
-                format!("a counter knows stream shard {greatest}, and {next} is the next to be given: {older}"),
-            )
+    let numbers = Numbers::read(&desk.connection, deep).await.context("cannot read the numbers of stream shards")?;
+    let (verdict, detail) = match (numbers.behind(), numbers.next) {
+        (Some(behind), _) => (Verdict::Bad, behind.to_string()),
+        (None, None) => (Verdict::Unknown, "no change-streamer has numbered one yet".to_owned()),
+        (None, Some(_)) => {
+            (Verdict::Good, format!("{} counters know none that is yet to be numbered", numbers.counters))
         }
     };
     points.add("stream shards", verdict, detail);

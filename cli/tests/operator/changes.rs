@@ -1,6 +1,7 @@
 //! Changes: shown and not made without `--yes`, made with it, and on the ledger.
 
 use std::io::Write;
+use std::sync::atomic::{AtomicU32, Ordering};
 
 use tally_core::ports::{FencedRows, Operations, RecountQueue, TopicReader};
 
@@ -8,16 +9,19 @@ use crate::stage::{Said, Stage, number, partition, text};
 
 const YES: [&str; 3] = ["--yes", "--why", "a test"];
 
-struct File(std::path::PathBuf);
+/// A file of a name that no other test has.
+pub(crate) struct File(std::path::PathBuf);
 
 impl File {
-    fn of(name: &str, text: &str) -> Self {
-        let path = std::env::temp_dir().join(format!("tally-cli-{}-{name}", std::process::id()));
+    pub(crate) fn of(name: &str, text: &str) -> Self {
+        static FILES: AtomicU32 = AtomicU32::new(0);
+        let nth = FILES.fetch_add(1, Ordering::Relaxed);
+        let path = std::env::temp_dir().join(format!("tally-cli-{}-{nth}-{name}", std::process::id()));
         std::fs::File::create(&path).unwrap().write_all(text.as_bytes()).unwrap();
         Self(path)
     }
 
-    fn name(&self) -> &str {
+    pub(crate) fn name(&self) -> &str {
         self.0.to_str().unwrap()
     }
 }

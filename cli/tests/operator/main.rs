@@ -3,6 +3,8 @@
 #[cfg(test)]
 mod changes;
 #[cfg(test)]
+mod lost;
+#[cfg(test)]
 mod posts;
 #[cfg(test)]
 mod rebuilding;

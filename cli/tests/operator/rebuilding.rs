@@ -18,7 +18,7 @@ use crate::stage::{Said, Stage, number, text};
 const REBUILD: [&str; 5] = ["rebuild", "counts", "--yes", "--why", "a test"];
 const YES: [&str; 3] = ["--yes", "--why", "a test"];
 
-async fn row(stage: &Stage, pk: &str, sort: &str, n: Option<AttributeValue>) {
+pub(crate) async fn row(stage: &Stage, pk: &str, sort: &str, n: Option<AttributeValue>) {
     let mut row = vec![("pk", text(pk)), ("user_id", text(sort))];
     row.extend(n.map(|n| ("n", n)));
     stage.put("likes", &row).await;
@@ -40,7 +40,7 @@ async fn lose_counts(stage: &Stage) {
     }
 }
 
-async fn switch_the_stream(stage: &Stage) {
+pub(crate) async fn switch_the_stream(stage: &Stage) {
     for is_on in [false, true] {
         let view = is_on.then_some(StreamViewType::NewAndOldImages);
         let stream = StreamSpecification::builder().stream_enabled(is_on).set_stream_view_type(view).build().unwrap();
@@ -54,13 +54,13 @@ async fn paused(stage: &Stage) {
     switch_the_stream(stage).await;
 }
 
-async fn counter(stage: &Stage, id: &str) -> Counter {
+pub(crate) async fn counter(stage: &Stage, id: &str) -> Counter {
     let id: CounterId = id.parse().unwrap();
     dynamodb::Counts::new(&stage.connection).counter(&id).await.unwrap().unwrap_or_default()
 }
 
 /// Its total and what stands in each shard.
-fn numbers(counter: &Counter) -> (i64, Vec<(u16, i64)>) {
+pub(crate) fn numbers(counter: &Counter) -> (i64, Vec<(u16, i64)>) {
     (counter.likes, counter.shards.iter().map(|(shard, tally)| (shard.index(), tally.rows)).collect())
 }
 

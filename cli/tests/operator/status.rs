@@ -1,5 +1,6 @@
 //! `tally status` and `tally doctor`.
 
+use aws_sdk_dynamodb::types::PointInTimeRecoverySpecification;
 use std::net::TcpListener;
 use std::time::Duration;
 
@@ -102,6 +103,9 @@ async fn without_brokers_the_tables_alone_are_looked_at() {
 #[tokio::test(flavor = "multi_thread")]
 async fn the_doctor_says_what_is_not_as_it_has_to_be_and_what_the_engine_does_not_say() {
     let stage = Stage::set().await;
+    let kept = PointInTimeRecoverySpecification::builder().point_in_time_recovery_enabled(true).build().unwrap();
+    let keep = stage.client().update_continuous_backups().table_name("like_counts");
+    keep.point_in_time_recovery_specification(kept).send().await.unwrap();
     let before = stage.everything().await;
     let said = stage.tally(&["doctor", "-o", "json"]).await;
     assert_eq!(stage.everything().await, before, "permissions were tried, and nothing was changed");
@@ -117,7 +121,8 @@ async fn the_doctor_says_what_is_not_as_it_has_to_be_and_what_the_engine_does_no
         ("recounts: expiry", "good"),
         ("likes: expiry", "good"),
         ("likes: protection", "bad"),
-        ("likes: recovery", "unknown"),
+        ("likes: recovery", "bad"),
+        ("like_counts: recovery", "good"),
         ("quotas", "unknown"),
         ("clocks", "good"),
         ("stream shards", "good"),

@@ -21,7 +21,7 @@ use super::figures::Recoveries;
 use super::process::GRACE;
 use super::recounts::Attempts;
 use super::service::Service;
-use super::stage::{Judgement, Stage, Table};
+use super::stage::{Judgement, Setting, Stage, Table};
 use crate::simulation::laws::Count;
 
 /// How long bad weather may last with the in-process Kafka. Clients give up what they wait for and ask again, and when all
@@ -152,7 +152,7 @@ pub async fn fight(
          `localstack/engines up --only kafka` starts one"
     );
     let members = campaigns.iter().map(|(campaign, extent)| campaign.members(*extent)).max().unwrap_or(2);
-    let stage = Stage::set(program, broker, seed, members).await?;
+    let stage = Stage::set(program, broker, seed, Setting::of(members)).await?;
     let mut deeds = Deeds::default();
     let mut names = Vec::new();
     for (campaign, extent) in campaigns {

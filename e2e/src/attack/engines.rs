@@ -3,10 +3,11 @@
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use anyhow::{Context, ensure};
-use tally_adapters::dynamodb::{Checkpoints, Connection, Counts, Likes, Rows, Settings, Streams, ensure_tables};
+use tally_adapters::dynamodb::{Checkpoints, Connection, Counts, Likes, Maps, Rows, Settings, Streams, ensure_tables};
 use tally_adapters::kafka;
 use tally_core::definitions::Definitions;
 use tally_core::fence::least_of_each;
@@ -56,17 +57,45 @@ pub(crate) struct Engines {
     pub(crate) api_tables: Proxy,
     /// The rows of every post over time.
     pub(crate) history: History,
-    pub(crate) likes: Likes,
+    ports: Mutex<Arc<Ports>>,
+    _cluster: Option<kafka::Embedded>,
+}
+
+/// The tables of a deployment, by no proxy.
+pub(crate) struct Ports {
+    pub(crate) prefix: String,
+    likes: Likes,
     pub(crate) rows: Rows,
     pub(crate) counts: Counts,
-    checkpoints: Checkpoints,
-    stream: Streams,
-    _cluster: Option<kafka::Embedded>,
+    pub(crate) checkpoints: Checkpoints,
+    pub(crate) maps: Maps,
+    pub(crate) stream: Streams,
+}
+
+impl Ports {
+    fn over(connection: &Connection, prefix: &str) -> Self {
+        Self {
+            prefix: prefix.to_owned(),
+            likes: Likes::new(connection, ShardCount::DEFAULT),
+            rows: Rows::new(connection),
+            counts: Counts::new(connection),
+            checkpoints: Checkpoints::new(connection),
+            maps: Maps::new(connection),
+            stream: Streams::new(connection),
+        }
+    }
+}
+
+/// Whether each process may do what its role on AWS may, and no more.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Roles {
+    Kept,
+    Ignored,
 }
 
 impl Engines {
     /// Starts them, but for a Kafka that is there; what serves them are tasks of `host`.
-    pub(crate) async fn start(host: &Host, broker: Option<SocketAddr>) -> anyhow::Result<Self> {
+    pub(crate) async fn start(host: &Host, broker: Option<SocketAddr>, roles: Roles) -> anyhow::Result<Self> {
         let (broker, cluster) = match broker {
             Some(broker) => (broker, None),
             None => {
@@ -75,9 +104,13 @@ impl Engines {
                 (broker, Some(cluster))
             }
         };
-        // Each process may do what its role on AWS may, and no more.
-        let roles: serde_json::Value = serde_saphyr::from_str(ROLES).context("infra/roles.yaml")?;
-        let policies = Some(Policies::of(&roles).context("infra/roles.yaml")?);
+        let policies = match roles {
+            Roles::Ignored => None,
+            Roles::Kept => {
+                let roles: serde_json::Value = serde_saphyr::from_str(ROLES).context("infra/roles.yaml")?;
+                Some(Policies::of(&roles).context("infra/roles.yaml")?)
+            }
+        };
         let config = Config { shards: 4, split_after: Some(4_000), max_open_shards: 8, policies, ..Config::default() };
         let emulator = Emulator::new(config);
         let listener = TcpListener::bind("127.0.0.1:0").await.context("no port for the tables")?;
@@ -104,11 +137,7 @@ impl Engines {
         let api_tables = Proxy::start(host, tables, Protocol::Any).await?;
         let history = History::of(&emulator)?;
         Ok(Self {
-            likes: Likes::new(&connection, ShardCount::DEFAULT),
-            rows: Rows::new(&connection),
-            counts: Counts::new(&connection),
-            checkpoints,
-            stream: Streams::new(&connection),
+            ports: Mutex::new(Arc::new(Ports::over(&connection, ""))),
             emulator,
             broker,
             redis,
@@ -117,6 +146,24 @@ impl Engines {
             history,
             _cluster: cluster,
         })
+    }
+
+    /// The tables of the deployment as it is now.
+    pub(crate) fn ports(&self) -> Arc<Ports> {
+        Arc::clone(&self.ports.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    /// The tables as the deployment has them now.
+    pub(crate) fn connection(&self) -> Connection {
+        let now = UnixMillis(self.emulator.stats().now_ms);
+        Connection::in_process(&Settings::local(&self.ports().prefix), self.emulator.http_client(), now)
+    }
+
+    /// The deployment is under another prefix from now on.
+    pub(crate) fn move_to(&self, prefix: &str, now: UnixMillis) {
+        let connection = Connection::in_process(&Settings::local(prefix), self.emulator.http_client(), now);
+        let ports = Arc::new(Ports::over(&connection, prefix));
+        *self.ports.lock().unwrap_or_else(PoisonError::into_inner) = ports;
     }
 
     /// Where services find a dependency.
@@ -149,17 +196,18 @@ impl Engines {
 
     /// Where the fence of each partition stands.
     pub(crate) async fn fences(&self) -> BTreeMap<u32, u64> {
-        let fences = self.likes.fences(TOPIC).await.unwrap_or_default();
+        let fences = self.ports().likes.fences(TOPIC).await.unwrap_or_default();
         least_of_each(&fences).into_iter().map(|(index, offset)| (index, offset.0)).collect()
     }
 
     /// Whether every stream shard that there is was read past `since`: all rows of before are counted.
     pub(crate) async fn counted_past(&self, since: UnixMillis) -> anyhow::Result<bool> {
-        let label = self.stream.info().await?.label;
-        let states = self.checkpoints.shards(&label).await?;
+        let ports = self.ports();
+        let label = ports.stream.info().await?.label;
+        let states = ports.checkpoints.shards(&label).await?;
         let known: BTreeMap<StreamShardId, _> =
             states.into_iter().map(|state| (state.checkpoint.id.clone(), state.checkpoint)).collect();
-        let listed = self.stream.shards(&label).await?;
+        let listed = ports.stream.shards(&label).await?;
         Ok(listed.iter().all(|shard| known.get(&shard.id).is_some_and(|known| known.closed || known.at > since)))
     }
 
@@ -173,9 +221,10 @@ impl Engines {
     /// Drops every record of the stream shards that have a checkpoint; returns how many there were. The service trims
     /// nothing that is younger than a day, and a shard of that age has one.
     pub(crate) async fn trim(&self) -> anyhow::Result<usize> {
-        let label = self.stream.info().await?.label;
+        let ports = self.ports();
+        let label = ports.stream.info().await?.label;
         let mut trimmed = 0;
-        for state in self.checkpoints.shards(&label).await? {
+        for state in ports.checkpoints.shards(&label).await? {
             if state.checkpoint.sequence.is_some() {
                 let shard = state.checkpoint.id.as_str();
                 // A shard that is gone has no records.
@@ -192,6 +241,6 @@ impl Engines {
     }
 
     pub(crate) async fn open_gaps(&self) -> anyhow::Result<usize> {
-        Ok(self.checkpoints.gaps().await?.len())
+        Ok(self.ports().checkpoints.gaps().await?.len())
     }
 }

@@ -2,13 +2,14 @@
 //! filled again by the campaign that empties it.
 
 use std::collections::BTreeMap;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use anyhow::Context;
 
 use super::engines::{Dependency, Engines};
+use super::operator::Operator;
 use super::process::Process;
 use super::redis;
 use super::service::Service;
@@ -22,6 +23,8 @@ pub(crate) struct Launcher {
     api_endpoint: String,
     brokers: String,
     redis: String,
+    /// What each process is told besides, by variables.
+    settings: Arc<Mutex<BTreeMap<&'static str, String>>>,
 }
 
 impl Launcher {
@@ -31,11 +34,34 @@ impl Launcher {
         let redis = engines.address(Dependency::Redis).map_or_else(|| "off".to_owned(), redis::url);
         let endpoint = format!("http://{}", address(Dependency::DynamoDb)?);
         let api_endpoint = format!("http://{}", engines.api_tables.address());
-        Ok(Self { program, endpoint, api_endpoint, brokers: address(Dependency::Kafka)?.to_string(), redis })
+        let brokers = address(Dependency::Kafka)?.to_string();
+        Ok(Self { program, endpoint, api_endpoint, brokers, redis, settings: Arc::default() })
+    }
+
+    /// From now on processes of this build are told so by a variable.
+    pub(crate) fn tell(&self, variable: &'static str, value: &str) {
+        let mut settings = self.settings.lock().unwrap_or_else(PoisonError::into_inner);
+        settings.insert(variable, value.to_owned());
+    }
+
+    /// An operator's command over the same engines.
+    pub(crate) fn operator(&self) -> Operator {
+        Operator {
+            program: self.program.clone(),
+            environment: [("AWS_ENDPOINT_URL", &self.endpoint), ("TALLY_BROKERS", &self.brokers)]
+                .map(|(name, value)| (name, value.clone()))
+                .into(),
+        }
     }
 
     /// Starts a process of `service`, with `more` arguments.
     pub(crate) fn start(&self, service: Service, more: &[&str]) -> anyhow::Result<Process> {
+        self.start_of(&self.program, service, more)
+    }
+
+    /// Starts one of another program.
+    pub(crate) fn start_of(&self, program: &Path, service: Service, more: &[&str]) -> anyhow::Result<Process> {
+        let settings = self.settings.lock().unwrap_or_else(PoisonError::into_inner).clone();
         let mut args = vec!["--log-format", "json", "--admin-listen", "127.0.0.1:0"];
         args.extend(match service {
             Service::Consumer => vec!["--brokers", &self.brokers],
@@ -46,13 +72,17 @@ impl Launcher {
         });
         args.extend(more);
         let endpoint = if service == Service::Api { &self.api_endpoint } else { &self.endpoint };
-        let environment = [
+        let mut environment = vec![
             ("AWS_ENDPOINT_URL", endpoint.as_str()),
             ("AWS_REGION", "us-east-1"),
             ("AWS_ACCESS_KEY_ID", service.role()),
             ("AWS_SECRET_ACCESS_KEY", "local"),
         ];
-        Process::start(&self.program, service, &args, &environment)
+        // An older build refuses to start with a setting that it does not know.
+        if program == self.program {
+            environment.extend(settings.iter().map(|(name, value)| (*name, value.as_str())));
+        }
+        Process::start(program, service, &args, &environment)
     }
 }
 
@@ -124,7 +154,12 @@ impl Fleet {
 
     /// Fills a place anew; the process that was there has to be gone.
     pub(crate) fn refill(&self, slot: &Slot) -> anyhow::Result<Arc<Process>> {
-        let fresh = Arc::new(self.launcher.start(slot.service, &[])?);
+        self.refill_of(slot, &self.launcher.program)
+    }
+
+    /// Fills a place with a process of another program.
+    pub(crate) fn refill_of(&self, slot: &Slot, program: &Path) -> anyhow::Result<Arc<Process>> {
+        let fresh = Arc::new(self.launcher.start_of(program, slot.service, &[])?);
         *slot.lock() = Arc::clone(&fresh);
         Ok(fresh)
     }

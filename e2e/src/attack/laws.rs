@@ -6,8 +6,9 @@ use std::time::Duration;
 
 use anyhow::{Context, ensure};
 use tally_core::counter::Counter;
+use tally_core::homes::Homes;
 use tally_core::ids::{CounterId, CounterKind, CounterName, RESERVED, RowKey, ShardCount};
-use tally_core::ports::{Cache as _, Cached, Counts as _, Rows as _, Segment};
+use tally_core::ports::{Cache as _, Cached, CounterMaps as _, Counts as _, Rows as _, Segment};
 
 use super::engines::Engines;
 use super::fleet::Fleet;
@@ -32,7 +33,8 @@ pub(crate) struct Compared {
 pub(crate) async fn judge(engines: &Engines, fleet: &Fleet, truth: &Truth) -> anyhow::Result<Compared> {
     let shards = ShardCount::DEFAULT;
     let rows = scanned(engines).await?;
-    truth.is_in(&rows, shards)?;
+    let maps = maps(engines).await?;
+    truth.is_in(&rows, shards, &maps)?;
     let mut by_key: BTreeMap<RowKey, i64> = BTreeMap::new();
     for ((pk, _), weight) in &rows {
         *by_key.entry(pk.parse()?).or_default() += weight;
@@ -53,12 +55,19 @@ pub(crate) async fn judge(engines: &Engines, fleet: &Fleet, truth: &Truth) -> an
     Ok(Compared { rows: rows.len(), cells, counters: counters.len(), cached })
 }
 
+/// Under how many shards the rows of a set may be, where that is not the deployment's.
+async fn maps(engines: &Engines) -> anyhow::Result<BTreeMap<CounterId, Homes>> {
+    let sets: Vec<_> = all_counters().filter(|id| id.name.kind() == CounterKind::Set).collect();
+    let maps = engines.ports().maps.maps(&sets).await?;
+    Ok(sets.into_iter().zip(maps).filter_map(|(id, map)| Some((id, map?.homes()))).collect())
+}
+
 /// Every row that counts, and what it weighs.
 async fn scanned(engines: &Engines) -> anyhow::Result<Weights> {
     let mut rows = Weights::new();
     let mut after = None;
     loop {
-        let page = engines.rows.scan(Segment { index: 0, of: 1 }, after.as_ref()).await?;
+        let page = engines.ports().rows.scan(Segment { index: 0, of: 1 }, after.as_ref()).await?;
         for row in page.items {
             let weight = row.weight().with_context(|| format!("{row:?} has no weight"))?;
             rows.insert((row.pk, row.sort), weight.get());
@@ -75,7 +84,7 @@ async fn since_when(engines: &Engines, keys: impl Iterator<Item = &RowKey>, trut
     for key in keys.filter(|key| key.counter.name.kind() == CounterKind::Set) {
         let mut after = None;
         loop {
-            let page = engines.rows.likes(key, after.as_ref(), None).await?;
+            let page = engines.ports().rows.likes(key, after.as_ref(), None).await?;
             for like in page.items {
                 let place = (key.counter.clone(), like.user.as_str().to_owned());
                 let said = truth.members.get(&place);
@@ -94,7 +103,7 @@ async fn counters(engines: &Engines) -> anyhow::Result<BTreeMap<CounterId, Count
     let mut counters = BTreeMap::new();
     let mut after = None;
     loop {
-        let page = engines.counts.scan(Segment { index: 0, of: 1 }, after.as_ref()).await?;
+        let page = engines.ports().counts.scan(Segment { index: 0, of: 1 }, after.as_ref()).await?;
         for (id, counter) in page.items {
             counters.insert(id, counter?);
         }
@@ -109,7 +118,7 @@ async fn counters(engines: &Engines) -> anyhow::Result<BTreeMap<CounterId, Count
 /// the counter another, and is not told to the cache.
 async fn cache(engines: &Engines, counters: &BTreeMap<CounterId, Counter>) -> anyhow::Result<usize> {
     let Some(redis) = &engines.redis else { return Ok(0) };
-    let (cache, ids) = (redis.cache()?, counters.keys().cloned().collect::<Vec<_>>());
+    let (cache, ids) = (redis.cache(&engines.ports().prefix)?, counters.keys().cloned().collect::<Vec<_>>());
     let (mut cached, mut stale) = (0, None);
     let fresh = until("the cache to follow", FOLLOW, async || {
         let Ok(found) = cache.get(&ids).await else { return false };

@@ -5,6 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use anyhow::ensure;
 use tally_core::definitions::{Definitions, Direction, Entry};
 use tally_core::event::{Action, Said, encode};
+use tally_core::homes::Homes;
 use tally_core::ids::{CounterId, CounterName, ReservedKey, RowKey, ShardCount};
 use tally_core::time::UnixMillis;
 use tally_service::Chance;
@@ -157,8 +158,19 @@ impl Truth {
 
     /// The rows are what was said: each member's stands in its own shard, and each cell has what its partition was
     /// acknowledged. What a sum has besides is some of the amounts of which that is not known.
-    pub(crate) fn is_in(&self, found: &Weights, shards: ShardCount) -> anyhow::Result<()> {
-        let member = |(counter, member): &Place| (RowKey::of(counter, member, shards).to_string(), member.clone());
+    pub(crate) fn is_in(
+        &self,
+        found: &Weights,
+        shards: ShardCount,
+        maps: &BTreeMap<CounterId, Homes>,
+    ) -> anyhow::Result<()> {
+        let under = |(counter, member): &Place, home| (RowKey::of(counter, member, home).to_string(), member.clone());
+        // Under one of its homes, whichever that is.
+        let member = |place: &Place| {
+            let homes = maps.get(&place.0).copied().unwrap_or(Homes::of(shards));
+            let found = homes.iter().map(|home| under(place, home)).find(|row| found.contains_key(row));
+            found.unwrap_or_else(|| under(place, shards))
+        };
         let mut expected: Weights = self.members.keys().map(|place| (member(place), 1)).collect();
         expected.extend(self.sums.iter().map(|((counter, partition), n)| (cell(counter, *partition, shards), *n)));
         let mut spare: BTreeMap<CounterId, i64> = BTreeMap::new();
@@ -252,14 +264,14 @@ mod tests {
             rows.keys().map(|(pk, _)| pk.parse::<RowKey>().unwrap().counter.name.to_string()).collect();
         assert_eq!(names.into_iter().collect::<Vec<_>>(), ["likes", "replies", "retweets", "views"]);
         let truth = ledger.truth();
-        truth.is_in(&rows, SHARDS).unwrap();
+        truth.is_in(&rows, SHARDS, &BTreeMap::new()).unwrap();
         assert_eq!((ledger.said(), truth.doubtful()), (600, 0));
         for row in rows.keys() {
             let mut wrong = rows.clone();
             *wrong.get_mut(row).unwrap() += 1;
-            assert!(truth.is_in(&wrong, SHARDS).is_err(), "{row:?} is one too many");
+            assert!(truth.is_in(&wrong, SHARDS, &BTreeMap::new()).is_err(), "{row:?} is one too many");
             wrong.remove(row);
-            assert!(truth.is_in(&wrong, SHARDS).is_err(), "{row:?} is missing");
+            assert!(truth.is_in(&wrong, SHARDS, &BTreeMap::new()).is_err(), "{row:?} is missing");
         }
     }
 
@@ -277,11 +289,11 @@ mod tests {
         let truth = empty.truth();
         let n = doubtful.amount.as_ref().unwrap().1;
         let both = folded(&[(known.clone(), 3), (doubtful.clone(), 5)]);
-        truth.is_in(&folded(&[(known.clone(), 3)]), SHARDS).unwrap();
-        truth.is_in(&both, SHARDS).unwrap();
+        truth.is_in(&folded(&[(known.clone(), 3)]), SHARDS, &BTreeMap::new()).unwrap();
+        truth.is_in(&both, SHARDS, &BTreeMap::new()).unwrap();
         let more = both.iter().map(|(row, weight)| (row.clone(), weight + n)).collect();
-        assert!(truth.is_in(&more, SHARDS).is_err());
-        assert!(truth.is_in(&Weights::new(), SHARDS).is_err());
+        assert!(truth.is_in(&more, SHARDS, &BTreeMap::new()).is_err());
+        assert!(truth.is_in(&Weights::new(), SHARDS, &BTreeMap::new()).is_err());
     }
 
     #[test]

@@ -169,9 +169,7 @@ impl Process {
 
     /// The most memory it ever had, in bytes, where the system tells.
     pub(crate) fn peak_memory(&self) -> Option<u64> {
-        let status = std::fs::read_to_string(format!("/proc/{}/status", self.id)).ok()?;
-        let peak = status.lines().find_map(|line| line.strip_prefix("VmHWM:"))?;
-        Some(peak.split_whitespace().next()?.parse::<u64>().ok()? << 10)
+        peak_memory(self.id)
     }
 
     /// Whether it stands still, where the system tells.
@@ -192,6 +190,13 @@ impl Process {
     fn child(&self) -> MutexGuard<'_, Child> {
         self.child.lock().unwrap_or_else(PoisonError::into_inner)
     }
+}
+
+/// The most memory that the process `id` ever had, in bytes, where the system tells.
+pub(super) fn peak_memory(id: u32) -> Option<u64> {
+    let status = std::fs::read_to_string(format!("/proc/{id}/status")).ok()?;
+    let peak = status.lines().find_map(|line| line.strip_prefix("VmHWM:"))?;
+    Some(peak.split_whitespace().next()?.parse::<u64>().ok()? << 10)
 }
 
 impl Drop for Process {

@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use anyhow::Context;
 use tally_adapters::redis::{Cache, Settings};
-use tally_core::ids::CounterId;
+use tally_core::ids::{CachePrefix, CounterId};
 use tally_core::ports::Cache as _;
 
 use super::wait::until;
@@ -43,7 +43,7 @@ impl Redis {
             return Ok(None);
         };
         let server = Self { child, address, folder };
-        let (cache, nothing) = (server.cache()?, CounterId::likes("nothing".parse().context("an id")?));
+        let (cache, nothing) = (server.cache("")?, CounterId::likes("nothing".parse().context("an id")?));
         let nothing = std::slice::from_ref(&nothing);
         until("Redis to answer", Duration::from_secs(20), async || cache.get(nothing).await.is_ok()).await?;
         Ok(Some(server))
@@ -53,9 +53,10 @@ impl Redis {
         self.address
     }
 
-    /// The cache as it stands there, by no proxy.
-    pub(crate) fn cache(&self) -> anyhow::Result<Cache> {
-        let settings = Settings { timeout: Duration::from_secs(2), ..Settings::at(vec![url(self.address)]) };
+    /// What the deployment of tables under `prefix` has cached there, by no proxy.
+    pub(crate) fn cache(&self, prefix: &str) -> anyhow::Result<Cache> {
+        let prefix = CachePrefix::of_tables(prefix);
+        let settings = Settings { timeout: Duration::from_secs(2), prefix, ..Settings::at(vec![url(self.address)]) };
         Ok(Cache::new(&settings)?)
     }
 }

@@ -11,7 +11,7 @@ use anyhow::{Context, bail, ensure};
 use tally_service::{Chance, Clock, Host, Stop, Worker};
 
 use super::answers::Answers;
-use super::engines::Engines;
+use super::engines::{Engines, Roles};
 use super::figures::Recoveries;
 use super::fleet::{Fleet, Launcher};
 use super::laws::{self, Compared};
@@ -52,6 +52,23 @@ pub(crate) struct Stage {
     host: Host,
 }
 
+/// How a stage is set.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Setting {
+    /// So many consumers, and streamers.
+    pub(crate) members: usize,
+    pub(crate) roles: Roles,
+    /// Variables that every process is told.
+    pub(crate) told: &'static [(&'static str, &'static str)],
+}
+
+impl Setting {
+    /// Under the roles of AWS.
+    pub(crate) fn of(members: usize) -> Self {
+        Self { members, roles: Roles::Kept, told: &[] }
+    }
+}
+
 /// How a campaign went.
 pub(crate) struct Judgement {
     pub(crate) said: u64,
@@ -73,11 +90,14 @@ impl Stage {
         program: &Path,
         broker: Option<SocketAddr>,
         seed: u64,
-        members: usize,
+        setting: Setting,
     ) -> anyhow::Result<Self> {
+        let Setting { members, roles, told } = setting;
         let (host, chance) = (Host::new("attack"), Chance::seeded(seed));
-        let engines = Arc::new(Engines::start(&host, broker).await?);
-        let fleet = Arc::new(Fleet::start(Launcher::new(program.to_owned(), &engines)?, members).await?);
+        let engines = Arc::new(Engines::start(&host, broker, roles).await?);
+        let launcher = Launcher::new(program.to_owned(), &engines)?;
+        told.iter().for_each(|(variable, value)| launcher.tell(variable, value));
+        let fleet = Arc::new(Fleet::start(launcher, members).await?);
         let (ledger, answers) = (Shared::new(CROWD, chance.fork()), Arc::<Answers>::default());
         let speaker = {
             let (engines, ledger) = (Arc::clone(&engines), ledger.clone());
@@ -136,6 +156,13 @@ impl Stage {
         Ok(())
     }
 
+    /// Readers ask no more: what they know of rows is about tables that are left behind.
+    pub(crate) async fn hush(&self) {
+        for reader in &self.readers {
+            reader.stop().await;
+        }
+    }
+
     /// No process has died that was not killed, and neither the producer nor a reader has given up.
     pub(crate) fn all_well(&self) -> anyhow::Result<()> {
         self.fleet.all_running()?;
@@ -162,9 +189,7 @@ impl Stage {
         let recount = recounts::audit(&self.fleet.launcher).await?;
         ensure!(recount.rows == compared.rows as u64, "the recount saw {} of {compared:?}", recount.rows);
         laws::judge(&self.engines, &self.fleet, &truth).await.context("after the recount")?;
-        for reader in &self.readers {
-            reader.stop().await;
-        }
+        self.hush().await;
         self.fleet.all_running()?;
         self.answers.judge()?;
         let during = self.fleet.memory();

@@ -120,7 +120,8 @@ fn steps(desk: &Desk, to: UnixMillis, prefix: &str) -> Vec<String> {
             seconds(at)
         )
     };
-    let later = to.plus(LATER);
+    // Never what is still to come, and what stands before consumers are paused.
+    let later = to.plus(LATER).min(desk.clock.now()).max(to);
     let like = format!("{prefix}likes");
     vec![
         "tally pause consumer --yes --why ..".to_owned(),

@@ -1,0 +1,148 @@
+//! Tables restored to a moment under another prefix, by the steps that `tally restore plan` says, while producers go on.
+
+use std::net::SocketAddr;
+use std::path::Path;
+use std::time::Duration;
+
+use anyhow::{Context, bail, ensure};
+use serde_json::{Value, json};
+use tally_core::time::UnixMillis;
+
+use super::{Story, TABLES, by_hand, keep};
+use crate::attack::engines::Roles;
+use crate::attack::ledger::all_counters;
+use crate::attack::operator::Operator;
+use crate::attack::service::Service;
+use crate::attack::stage::{Setting, Stage};
+use crate::attack::{http, recounts};
+
+const PREFIX: &str = "restored-";
+
+/// Restores what was `lose` ago; the report.
+///
+/// # Errors
+/// A step does not do what it says, or something differs in the end.
+pub async fn restore(program: &Path, broker: Option<SocketAddr>, seed: u64, lose: Duration) -> anyhow::Result<String> {
+    // The roles are those of the tables that are left behind.
+    let setting = Setting { roles: Roles::Ignored, ..Setting::of(2) };
+    let stage = Stage::set(program, broker, seed, setting).await?;
+    for table in TABLES {
+        keep(&stage.engines, table).await?;
+    }
+    let mut story = Story::default();
+    let lived = relive(&stage, &mut story, broker.is_some(), lose).await;
+    lived.with_context(|| stage.fleet.tails(&story.0.join("\n")))?;
+    let judgement = stage.judge().await?;
+    Ok(story.ended(&format!("restore --lose {lose:?}: seed {seed}"), &judgement))
+}
+
+async fn relive(stage: &Stage, story: &mut Story, has_times: bool, lose: Duration) -> anyhow::Result<()> {
+    let operator = stage.fleet.launcher.operator();
+    stage.changed(200).await?;
+    stage.caught_up(Service::Consumer).await?;
+    // Tables are restored to whole seconds.
+    let to = UnixMillis(stage.clock.now().0.next_multiple_of(1_000));
+    stage.clock.sleep(lose.max(Duration::from_secs(3))).await;
+    stage.all_well()?;
+    stage.hush().await;
+
+    let moment = to.0.to_string();
+    let plan = operator.must(&["restore", "plan", "--to-time", &moment, "--to-prefix", PREFIX, "-o", "json"]).await?;
+    let steps: Vec<String> = serde_json::from_value(plan.json()?["steps"].clone()).context("a plan without steps")?;
+    // What is restored of the checkpoints is from before the pause.
+    stage.clock.sleep(Duration::from_secs(2)).await;
+    let before = stage.engines.history.changes();
+    story.tell(format!("the plan has {} steps; {} changes of rows so far", steps.len(), before));
+    operator.change(&["pause", "consumer"]).await?;
+    stage.caught_up(Service::Streamer).await?;
+    stage.fleet.stop().await?;
+    let rows = stage.engines.history.changes();
+    for step in steps.iter().filter(|step| step.starts_with("aws ")) {
+        by_aws(stage, step).await.with_context(|| step.clone())?;
+    }
+    for table in TABLES {
+        keep(&stage.engines, &format!("{PREFIX}{table}")).await?;
+    }
+    ensure!(stage.engines.history.changes() == rows, "a row changed while consumers were paused");
+    story.tell("consumers paused, every process stopped, four tables restored");
+
+    stage.engines.move_to(PREFIX, stage.clock.now());
+    stage.fleet.launcher.tell("TALLY_TABLE_PREFIX", PREFIX);
+    let check = ["restore", "check", "--to-time", &moment, "--table-prefix", PREFIX];
+    let refused = operator.run(&check).await?;
+    ensure!(refused.code == Some(1), "a restore was called good before its fences were reset: {refused:?}");
+    reset(&operator, &steps, has_times).await?;
+    let good = operator.must(&check).await?;
+    story.tell(format!("fences reset; restore check says good of {} points", good.out.lines().count() - 1));
+
+    for slot in stage.fleet.slots() {
+        stage.fleet.refill(slot)?;
+    }
+    stage.fleet.ready().await?;
+    let asked = none_is_exact(stage).await?;
+    stage.caught_up(Service::Consumer).await?;
+    stage.caught_up(Service::Streamer).await?;
+    ensure!(stage.engines.open_gaps().await? > 0, "no loss is open, and counts would be called exact");
+    story.tell(format!("started again; {asked} answers before the audit, none of them exact"));
+    operator.change(&["audit", "start", "--table-prefix", PREFIX]).await?;
+    recounts::repair(&stage.fleet.launcher).await?;
+    ensure!(stage.engines.open_gaps().await? == 0, "a gap is open after the audit");
+    story.tell("the audit has gone through");
+    Ok(())
+}
+
+/// Moves the fences by the plan's own words. A broker that finds no offset of a time reads from its start, which is earlier.
+async fn reset(operator: &Operator, steps: &[String], has_times: bool) -> anyhow::Result<()> {
+    let step = steps.iter().find(|step| step.starts_with("tally fence reset")).context("the plan resets no fence")?;
+    let words: Vec<&str> = step.split_whitespace().skip(1).take_while(|word| *word != "--yes").collect();
+    let by_start = ["fence", "reset", "--all", "--to", "start", "--back", "--table-prefix", PREFIX];
+    operator.change(if has_times { &words } else { &by_start }).await?;
+    Ok(())
+}
+
+/// Every answer until an audit has gone through says that it is not exact; how many there were.
+async fn none_is_exact(stage: &Stage) -> anyhow::Result<usize> {
+    let address = stage.fleet.api().public().context("the api listens nowhere")?;
+    let mut asked = 0;
+    for id in all_counters() {
+        let path = format!("/v1/posts/{}/counters/{}", id.post, id.name);
+        let answer = http::get(address, &path).await.with_context(|| format!("no answer to {path}"))?;
+        let body: Value = serde_json::from_str(&answer.body).with_context(|| format!("{path}: {answer:?}"))?;
+        ensure!(body["exact"] == false, "{path} is called exact before an audit: {answer:?}");
+        asked += 1;
+    }
+    Ok(asked)
+}
+
+/// Carries out a line of the AWS command that a plan says.
+async fn by_aws(stage: &Stage, line: &str) -> anyhow::Result<()> {
+    let words: Vec<&str> = line.split_whitespace().collect();
+    let value = |flag: &str| {
+        let at = words.iter().position(|word| *word == flag).with_context(|| format!("{flag} is missing"))?;
+        words.get(at + 1).copied().with_context(|| format!("{flag} has no value"))
+    };
+    let (operation, body) = match words.get(2).copied() {
+        Some("restore-table-to-point-in-time") => {
+            let at: u64 = value("--restore-date-time")?.parse().context("no time in seconds")?;
+            let (source, target) = (value("--source-table-name")?, value("--target-table-name")?);
+            let body = json!({"SourceTableName": source, "TargetTableName": target, "RestoreDateTime": at});
+            ("RestoreTableToPointInTime", body)
+        }
+        Some("update-table") => {
+            let specification = fields(value("--stream-specification")?);
+            ("UpdateTable", json!({"TableName": value("--table-name")?, "StreamSpecification": specification}))
+        }
+        Some("update-time-to-live") => {
+            let specification = fields(value("--time-to-live-specification")?);
+            ("UpdateTimeToLive", json!({"TableName": value("--table-name")?, "TimeToLiveSpecification": specification}))
+        }
+        other => bail!("no such call: {other:?}"),
+    };
+    by_hand(&stage.engines, operation, body).await
+}
+
+/// `A=b,C=true`, as the command line of AWS has it.
+fn fields(text: &str) -> Value {
+    let pairs = text.split(',').filter_map(|pair| pair.split_once('='));
+    pairs.map(|(name, value)| (name.to_owned(), value.parse().map_or_else(|_| json!(value), Value::Bool))).collect()
+}
