@@ -6,4 +6,4 @@ mod prefix;
 mod record;
 
 pub use prefix::{Boundary, CounterRecords, Cut, CutRules, Fold, MAX_TOUCHED, Prefix, UpdateContext};
-pub use record::{Image, Quarantine, RawRecord, Record, RecordKind, Span, read};
+pub use record::{Image, Quarantine, RawRecord, Record, RecordKind, Regions, Span, read};

@@ -10,7 +10,7 @@ use aws_sdk_dynamodbstreams::types::{
     AttributeValue, Record, Shard, ShardFilter, ShardFilterType, ShardIteratorType, StreamDescription,
 };
 use tally_core::fault::Fault;
-use tally_core::ids::{Sequence, StreamLabel, StreamShardId};
+use tally_core::ids::{Region, Sequence, StreamLabel, StreamShardId};
 use tally_core::lineage::Listed;
 use tally_core::ports::{ChangeStream, Iterator, Position, Records, StreamFault, StreamInfo};
 use tally_core::tally::{Image, RawRecord};
@@ -21,7 +21,7 @@ use tokio::sync::OnceCell;
 use super::connection::Connection;
 use super::fault::{fault, stream};
 use super::names::PK;
-use super::names::likes::{GENERATION, N, PHASE, RUN, TO, USER_ID};
+use super::names::likes::{GENERATION, N, PHASE, REGION, RUN, TO, USER_ID};
 
 /// The change stream of the likes table.
 #[derive(Clone, Debug)]
@@ -235,7 +235,9 @@ fn image(mut attributes: Attributes) -> Image {
         _ => None,
     };
     let (to, generation) = (number(TO), number(GENERATION));
-    Image { run: take_text(&mut attributes, RUN), phase: take_text(&mut attributes, PHASE), stated, to, generation }
+    let region = take_text(&mut attributes, REGION).and_then(|region| Region::new(&region));
+    let (run, phase) = (take_text(&mut attributes, RUN), take_text(&mut attributes, PHASE));
+    Image { run, phase, stated, to, generation, region }
 }
 
 fn take_text(attributes: &mut Attributes, name: &str) -> Option<String> {

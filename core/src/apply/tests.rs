@@ -35,7 +35,7 @@ fn likes(post: &str) -> CounterId {
 
 fn row(sequence: u64, key: &str) -> Record {
     let (member, before, after) = (MemberKey::new("u").unwrap(), Weight::ABSENT, Weight::ONE);
-    let kind = RecordKind::Row { key: key.parse().unwrap(), member, before, after, span: None };
+    let kind = RecordKind::Row { key: key.parse().unwrap(), member, before, after, span: None, regions: None };
     Record { sequence: sequence.into(), written: UnixMillis(2_000), kind }
 }
 

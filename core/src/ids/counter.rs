@@ -78,6 +78,11 @@ impl CounterName {
         self.stored().unwrap_or(Self::LIKES_TEXT)
     }
 
+    /// The counter of a [marked](Self::marked) name.
+    pub fn from_marked(marked: &str) -> Result<Self, BadCounterName> {
+        if marked == Self::LIKES_TEXT { Ok(Self::LIKES) } else { Self::from_stored(marked) }
+    }
+
     /// The name alone.
     pub fn as_str(&self) -> &str {
         let marked = self.marked();

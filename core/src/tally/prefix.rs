@@ -340,6 +340,7 @@ mod tests {
             before,
             after,
             span: None,
+            regions: None,
         };
         Record { sequence: sequence.into(), written: UnixMillis(0), kind }
     }

@@ -2,7 +2,7 @@
 
 use thiserror::Error;
 
-use crate::ids::{BadRowKey, MemberKey, ReservedKey, RowKey, Sequence};
+use crate::ids::{BadRowKey, MemberKey, Region, ReservedKey, RowKey, Sequence};
 use crate::time::UnixMillis;
 use crate::weight::{Stated, Weight};
 use crate::window::{Marker, Phase, WindowRun};
@@ -37,6 +37,8 @@ pub struct Image {
     pub to: Option<u64>,
     /// `gen` of a cell; absent is 0.
     pub generation: Option<u64>,
+    /// `region` of a member, where it is one.
+    pub region: Option<Region>,
 }
 
 /// A change record of a known shape, or the reason why it has none.
@@ -61,6 +63,15 @@ pub struct Span {
     pub to: u64,
 }
 
+/// Which region a set's row was and is counted in.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
+pub struct Regions {
+    /// Before the change.
+    pub before: Option<Region>,
+    /// After it.
+    pub after: Option<Region>,
+}
+
 /// What a change record says.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum RecordKind {
@@ -76,6 +87,8 @@ pub enum RecordKind {
         after: Weight,
         /// Of a cell, where it is readable: which offsets the change took in.
         span: Option<Span>,
+        /// Of a member whose row states a region, before or after.
+        regions: Option<Box<Regions>>,
     },
     /// A row that counts was put, changed or deleted, and what it weighed or weighs is no integer in its range: its counter is
     /// not known until it is recounted.
@@ -166,7 +179,8 @@ fn kind(raw: &RawRecord) -> Result<RecordKind, Quarantine> {
     Ok(match (weight(&raw.before), weight(&raw.after)) {
         (Some(before), Some(after)) => {
             let span = if member.is_cell() { span(raw) } else { None };
-            RecordKind::Row { key, member, before, after, span }
+            let regions = if member.is_cell() { None } else { regions(raw) };
+            RecordKind::Row { key, member, before, after, span, regions }
         }
         _ => RecordKind::Unreadable { key, member },
     })
@@ -179,6 +193,12 @@ fn span(raw: &RawRecord) -> Option<Span> {
     let same = raw.before.as_ref().filter(|before| before.generation.unwrap_or(0) == generation);
     let from = same.and_then(|before| before.to).unwrap_or(0);
     (from < to).then_some(Span { generation, from, to })
+}
+
+fn regions(raw: &RawRecord) -> Option<Box<Regions>> {
+    let region = |image: &Option<Image>| image.as_ref().and_then(|image| image.region.clone());
+    let regions = Regions { before: region(&raw.before), after: region(&raw.after) };
+    (regions != Regions::default()).then(|| Box::new(regions))
 }
 
 fn marker(key: RowKey, image: Option<&Image>) -> Result<RecordKind, Quarantine> {

@@ -138,7 +138,14 @@ mod tests {
 
     fn row(user: &str, after: bool) -> Record {
         let (before, after) = (Weight::of_presence(!after), Weight::of_presence(after));
-        record(RecordKind::Row { key: key(), member: MemberKey::new(user).unwrap(), before, after, span: None })
+        record(RecordKind::Row {
+            key: key(),
+            member: MemberKey::new(user).unwrap(),
+            before,
+            after,
+            span: None,
+            regions: None,
+        })
     }
 
     fn marker(marker: Marker) -> Record {
@@ -229,7 +236,14 @@ mod tests {
     fn windows_open_at_once_share_the_room_there_is() {
         let at = |key: &str, user: &str| {
             let (key, member) = (key.parse().unwrap(), MemberKey::new(user).unwrap());
-            record(RecordKind::Row { key, member, before: Weight::ABSENT, after: Weight::ONE, span: None })
+            record(RecordKind::Row {
+                key,
+                member,
+                before: Weight::ABSENT,
+                after: Weight::ONE,
+                span: None,
+                regions: None,
+            })
         };
         let low = |key: &str| record(RecordKind::Marker { key: key.parse().unwrap(), marker: Marker::low(R.into()) });
         let mut captures = Captures::new(LIMITS);

@@ -4,6 +4,7 @@
 
 mod applying;
 mod audit;
+mod changes;
 mod counters;
 mod fence;
 mod homes;

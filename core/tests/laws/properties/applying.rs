@@ -103,7 +103,7 @@ fn told(history: &[Change]) -> Told {
                 if let Some((_, touched)) = open.get_mut(&key) {
                     touched.insert(member.clone(), after);
                 }
-                RecordKind::Row { key, member, before, after, span: None }
+                RecordKind::Row { key, member, before, after, span: None, regions: None }
             }
             Change::Opens { post, shard } => {
                 open.insert(key(post, shard), (run, Map::default()));

@@ -45,7 +45,7 @@ fn records(history: &[Touched]) -> (Vec<Record>, BTreeMap<RowOf, Weight>) {
             shard: Shard::new(shard).unwrap(),
         };
         let member = MemberKey::new(&user.to_string()).unwrap();
-        let kind = RecordKind::Row { key, member, before, after, span: None };
+        let kind = RecordKind::Row { key, member, before, after, span: None, regions: None };
         Record { sequence: (at as u64 + 1).into(), written: UnixMillis(0), kind }
     };
     let records = history.iter().enumerate().map(record).collect();
@@ -170,6 +170,7 @@ fn one_post(first: u64, last: u64) -> CounterRecords {
             before: Weight::ABSENT,
             after: Weight::ONE,
             span: None,
+            regions: None,
         };
         fold.push(&Record { sequence: at.into(), written: UnixMillis(0), kind }, NOW).unwrap();
     }

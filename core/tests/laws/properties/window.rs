@@ -79,8 +79,14 @@ fn play(parts: [Vec<Happening>; 3]) -> Played {
             match happening {
                 Happening::Weigh(who, n) => {
                     let before = std::mem::replace(&mut rows[who], Weight::new(n).unwrap());
-                    let kind =
-                        RecordKind::Row { key: key(), member: member(who), before, after: rows[who], span: None };
+                    let kind = RecordKind::Row {
+                        key: key(),
+                        member: member(who),
+                        before,
+                        after: rows[who],
+                        span: None,
+                        regions: None,
+                    };
                     captures.observe(&record(kind), Duration::ZERO);
                 }
                 Happening::Read(who) => {

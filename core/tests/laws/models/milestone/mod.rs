@@ -165,7 +165,8 @@ impl Milestones {
         let member = MemberKey::new(&format!("{shard}-{at}")).expect("an id");
         let delta = self.deltas[shard][usize::from(at) - 1];
         let weight = |n: i64| Weight::new(n.max(0)).expect("a model counts in single digits");
-        let kind = RecordKind::Row { key, member, before: weight(-delta), after: weight(delta), span: None };
+        let kind =
+            RecordKind::Row { key, member, before: weight(-delta), after: weight(delta), span: None, regions: None };
         Record { sequence: sequence(at), written: UnixMillis(0), kind }
     }
 

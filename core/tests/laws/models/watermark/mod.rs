@@ -168,7 +168,7 @@ impl Streamers {
         let key = RowKey { counter, shard: self.key(shard, at) };
         let member = MemberKey::new("\u{1}cell/views/0").expect("a cell");
         let after = Weight::new(self.weight(shard, at)).expect("records are few");
-        let kind = RecordKind::Row { key, member, before: Weight::ABSENT, after, span: None };
+        let kind = RecordKind::Row { key, member, before: Weight::ABSENT, after, span: None, regions: None };
         Record { sequence: sequence(at), written: UnixMillis(0), kind }
     }
 
