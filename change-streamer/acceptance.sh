@@ -20,13 +20,19 @@ million() {
 
 # Every other law of the streamer, with ten times the seeds.
 laws() {
-    TALLY_TEST_SEEDS=240 timeout 1800 cargo test "${crate[@]}" --lib --test streamer -- --skip acceptance::
+    TALLY_TEST_SEEDS=240 timeout 1800 cargo test "${crate[@]}" --lib --test streamer -- --skip acceptance:: --skip changes::
 }
 
 # Real processes: 20 times kill -9, a minute of SIGSTOP with a takeover, a minute idle, the feed over a Kafka.
 processes() {
     TALLY_TEST_KILLS=20 TALLY_TEST_STOPPED=60 TALLY_TEST_IDLE=60 \
-        timeout 1800 cargo test "${crate[@]}" --test process -- --nocapture --test-threads 1
+        timeout 1800 cargo test "${crate[@]}" --test process -- --nocapture --test-threads 1 --skip changes::
+}
+
+# The ledger of changes: 300,000 changes, 20 kills, 2 zombies, no leases, one streamer without the ledger refused.
+changes() {
+    TALLY_TEST_CHANGES=300000 TALLY_TEST_KILLS=20 TALLY_TEST_SEEDS=240 \
+        timeout 3600 cargo test "${crate[@]}" --test streamer --test process -- --nocapture --test-threads 1 changes::
 }
 
 # Records a second, beside the loop people write first.
@@ -34,7 +40,7 @@ bench() {
     timeout 1800 cargo bench -p tally-change-streamer --bench fold
 }
 
-for part in "${@:-storm laws processes bench}"; do
+for part in "${@:-storm laws processes changes bench}"; do
     for name in $part; do
         printf '\n== %s\n' "$name"
         "$name"

@@ -2,6 +2,7 @@
 //!
 //! It is used like `Faulty::new(port, Plan::seeded(7, 20))`, and implements whatever ports the wrapped one does.
 
+mod changes;
 mod maps;
 mod plan;
 mod ports;

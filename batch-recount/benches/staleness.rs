@@ -77,6 +77,7 @@ fn follow(connection: &Connection) -> Running {
         shards,
         cache: None,
         feed: None,
+        changes: None,
         rules: streamer::Rules::default(),
     };
     let ports = streamer::Ports::over(connection);

@@ -23,14 +23,16 @@ use crate::applier::Applying;
 use crate::args::Args;
 use crate::cache::CacheUpdates;
 use crate::calls::Calls;
-use crate::config::{CacheAddress, Config, Rules};
+use crate::config::{CacheAddress, Config, FeedConfig, Rules};
 use crate::feed::FeedTopic;
 use crate::follow::Follow;
 use crate::ladder::{self, FollowLadder};
 use crate::latest::LatestCounts;
+use crate::ledger::{self, ChangesPort, DropLapses};
 use crate::metrics;
 use crate::publisher::Publisher;
 use crate::readers::Readers;
+use crate::recorder::Recording;
 use crate::reports::Reports;
 use crate::slots::Slots;
 use crate::stores::Stores;
@@ -56,6 +58,8 @@ pub struct Ports {
     pub cache: Option<Arc<dyn Cache>>,
     /// The change feed, where there is one.
     pub feed: Option<FeedPort>,
+    /// The ledger of changes, where there is one.
+    pub changes: Option<ChangesPort>,
 }
 
 /// Where new counts are published.
@@ -94,6 +98,7 @@ impl App {
                 Some(FeedPort { producer, topic: feed.topic.clone() })
             }
         };
+        ports.changes = config.changes.as_ref().map(open_changes).transpose()?;
         Ok(Self { tables: Some(connection), ..Self::with_ports(config, ports) })
     }
 
@@ -104,7 +109,7 @@ impl App {
 }
 
 impl Ports {
-    /// The tables of `connection`, without a cache and a feed.
+    /// The tables of `connection`, without a cache, a feed and a ledger of changes.
     pub fn over(connection: &dynamodb::Connection) -> Self {
         Self {
             stream: Arc::new(dynamodb::Streams::new(connection)),
@@ -113,8 +118,16 @@ impl Ports {
             recounts: Arc::new(dynamodb::Recounts::new(connection)),
             cache: None,
             feed: None,
+            changes: None,
         }
     }
+}
+
+fn open_changes(FeedConfig { kafka, topic }: &FeedConfig) -> anyhow::Result<ChangesPort> {
+    const WHAT: &str = "cannot set up the ledger of changes";
+    let producer = Arc::new(kafka::Producer::new(kafka).context(WHAT)?);
+    let log = Arc::new(kafka::TopicReader::new(kafka, "tally-change-streamer", topic).context(WHAT)?);
+    Ok(ChangesPort { producer, topic: topic.clone(), log })
 }
 
 fn open_cache(address: &CacheAddress, table_prefix: &str) -> anyhow::Result<Arc<dyn Cache>> {
@@ -139,7 +152,9 @@ impl tally_service::App for App {
         let info =
             host.wait_for("stream", Backoff::STORE, || async { stream.info().await.map_err(Fault::from) }).await?;
         let ladder = ladder::raised(&host, &*ports.checkpoints, config.rules.milestones).await?;
-        spawn(&host, &config.rules, &ports, info, ladder);
+        let (checkpoints, patience) = (&ports.checkpoints, patience(&host));
+        let recording = ledger::joined(&host, checkpoints, ports.changes.as_ref(), &info.label, patience).await?;
+        spawn(&host, &config.rules, &ports, info, Joined { ladder, recording });
         Ok(())
     }
 }
@@ -149,8 +164,14 @@ fn patience(host: &Host) -> Patience {
     Patience::new(host.clock(), host.chance().clone()).on_fault(|_, fault, _| metrics::faulted(fault))
 }
 
+/// What the deployment says that this process goes by.
+struct Joined {
+    ladder: Ladder,
+    recording: Option<Recording>,
+}
+
 /// Starts the tasks.
-fn spawn(host: &Host, rules: &Rules, ports: &Ports, info: StreamInfo, ladder: Ladder) {
+fn spawn(host: &Host, rules: &Rules, ports: &Ports, info: StreamInfo, Joined { ladder, recording }: Joined) {
     let patience = patience(host);
     let (reports, reported) = Reports::new();
     let (pictures, known) = (watch::Sender::default(), watch::Sender::new(ladder));
@@ -178,10 +199,17 @@ fn spawn(host: &Host, rules: &Rules, ports: &Ports, info: StreamInfo, ladder: La
         patience: patience.clone(),
         poll: rules.poll,
         applying,
+        recording,
         running: BTreeMap::new(),
     };
-    let machine = Shards::new(following(rules, me.as_ref()), info);
-    let calls = Calls { stream: Arc::clone(&ports.stream), checkpoints: Arc::clone(&ports.checkpoints), patience, me };
+    let (mut machine, feeds) = (Shards::new(following(rules, me.as_ref()), info), readers.recording.is_some());
+    if feeds {
+        machine = machine.feeding();
+        let (checkpoints, clock) = (Arc::clone(&ports.checkpoints), host.clock());
+        host.spawn(Stage::Support, "lapses", DropLapses { checkpoints, clock });
+    }
+    let (stream, checkpoints) = (Arc::clone(&ports.stream), Arc::clone(&ports.checkpoints));
+    let calls = Calls { stream, checkpoints, patience, feeds, me };
     let deployment = Arc::clone(&ports.checkpoints) as Arc<dyn DeploymentConfig>;
     host.spawn(Stage::Support, "ladder", FollowLadder { deployment, known, clock: host.clock() });
     host.spawn(Stage::Support, "follow", Follow::new(host.clone(), machine, calls, readers, reported, pictures));

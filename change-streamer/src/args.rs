@@ -10,7 +10,7 @@ use tally_service::{CommonArgs, Secret, StoreArgs, parse_duration};
 #[derive(Parser, Clone, Debug)]
 #[command(name = "tally-change-streamer", version)]
 #[command(mut_arg("admin_listen", |arg| arg.default_value("127.0.0.1:9094")))]
-#[command(mut_arg("brokers", |arg| arg.help("Bootstrap servers, HOST:PORT separated by commas, for --counts-topic")))]
+#[command(mut_arg("brokers", |arg| arg.help("Bootstrap servers, HOST:PORT separated by commas, for --counts-topic and --changes-topic")))]
 pub struct Args {
     #[command(flatten)]
     pub common: CommonArgs,
@@ -31,6 +31,10 @@ pub struct Args {
     /// Publish new counts to this topic, keyed by post: a hint, of which a crash can lose some
     #[arg(long, env = "TALLY_COUNTS_TOPIC", value_parser = kafka::topic, value_name = "TOPIC", help_heading = "Cache and feed")]
     pub counts_topic: Option<String>,
+
+    /// Write every change to this topic, the deployment's ledger of changes; every streamer has to, once one does
+    #[arg(long, env = "TALLY_CHANGES_TOPIC", value_parser = kafka::topic, value_name = "TOPIC", help_heading = "Cache and feed")]
+    pub changes_topic: Option<String>,
 
     /// How long change records are gathered before they are written
     #[arg(long, env = "TALLY_LINGER", default_value = "100ms", value_parser = parse_duration, value_name = "SPAN", help_heading = "Stream")]

@@ -3,10 +3,11 @@
 use std::sync::Arc;
 
 use anyhow::anyhow;
+use tally_core::changes::{Lapse, Seconds};
 use tally_core::fault::Fault;
-use tally_core::ids::{StreamLabel, StreamShardId};
+use tally_core::ids::{Ordinal, StreamLabel, StreamShardId};
 use tally_core::ports::{ChangeStream, Checkpoints, Lease, LeaseTaken, Outcome, Position, StreamFault, Worker};
-use tally_core::shards::{Answer, Change, Input, Request};
+use tally_core::shards::{Answer, Behind, Change, Input, Request};
 use tally_core::time::UnixMillis;
 use tally_service::Patience;
 
@@ -17,6 +18,8 @@ pub(crate) struct Calls {
     pub(crate) stream: Arc<dyn ChangeStream>,
     pub(crate) checkpoints: Arc<dyn Checkpoints>,
     pub(crate) patience: Patience,
+    /// Whether the deployment has a ledger of changes.
+    pub(crate) feeds: bool,
     /// Who takes leases; `None` without leases.
     pub(crate) me: Option<Worker>,
 }
@@ -89,6 +92,9 @@ impl Calls {
         at: UnixMillis,
     ) -> Outcome<Answer> {
         let ordinal = self.checkpoints.number(label, shard, parent, at).await?;
+        if self.feeds {
+            self.checkpoints.fed_at(label, shard, at).await?;
+        }
         tracing::info!(%shard, %ordinal, parent = parent.map(StreamShardId::as_str), "stream shard found");
         Ok(Answer::Done)
     }
@@ -132,7 +138,14 @@ impl Calls {
                     metrics::lease("handed_over", 1);
                 }
             }
-            Request::Record(_, loss) => {
+            Request::EndFed { shard, ordinal, from } => {
+                tracing::error!(%shard, "the stream shard is gone, and the ledger of changes lacks the end of it");
+                let now = self.patience.clock().now();
+                self.lapsed(Lapse { shard: *ordinal, seconds: Seconds::from_to(*from, now) }).await?;
+                let fed_end = || checkpoints.fed_end(label, shard, now);
+                self.persist("store that the ledger has a stream shard", fed_end).await?;
+            }
+            Request::Record(behind, loss) => {
                 tracing::error!(
                     kind = loss.kind(),
                     "stream lost, counts are not exact until an audit has passed: {loss}"
@@ -140,9 +153,20 @@ impl Calls {
                 metrics::lost(loss);
                 let open = || checkpoints.open_gap(loss, self.patience.clock().now());
                 self.persist("record a loss of stream", open).await?;
+                // Readers and recorders say themselves which stream shard lost what; a stream as a whole has neither.
+                if self.feeds && *behind == Behind::Stream {
+                    let (from, to) = (UnixMillis(0), self.patience.clock().now());
+                    self.lapsed(Lapse { shard: Ordinal(0), seconds: Seconds::from_to(from, to) }).await?;
+                }
             }
             other => unreachable!("{other:?} is read, not written"),
         }
+        Ok(())
+    }
+
+    async fn lapsed(&self, lapse: Lapse) -> anyhow::Result<()> {
+        self.persist("store what the ledger lacks", || self.checkpoints.put_lapse(lapse)).await?;
+        metrics::lapsed();
         Ok(())
     }
 

@@ -33,6 +33,8 @@ pub struct Config {
     pub cache: Option<CacheAddress>,
     /// The change feed, if there is one.
     pub feed: Option<FeedConfig>,
+    /// The ledger of changes, if there is one.
+    pub changes: Option<FeedConfig>,
     /// How the stream is followed.
     pub rules: Rules,
 }
@@ -46,7 +48,7 @@ pub struct CacheAddress {
     pub cluster: bool,
 }
 
-/// Where new counts are published.
+/// Where new counts or changes are published.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct FeedConfig {
     /// How Kafka is reached.
@@ -88,6 +90,13 @@ impl Default for Rules {
     }
 }
 
+impl Config {
+    /// Without a cache, a feed and a ledger of changes of its own: for ports that are given.
+    pub fn plain(table_prefix: &str, shards: Option<ShardCount>, rules: Rules) -> Self {
+        Self { table_prefix: table_prefix.to_owned(), shards, cache: None, feed: None, changes: None, rules }
+    }
+}
+
 impl TryFrom<Args> for Config {
     type Error = Invalid;
 
@@ -104,7 +113,17 @@ impl TryFrom<Args> for Config {
         invalid.ensure("window-limit", !args.window_limit.is_zero(), "must be more than nothing");
         let milestones = args.milestones.map(|told| told.parse::<Ladder>());
         let milestones = milestones.and_then(|parsed| invalid.accept("milestones", parsed));
-        let feed = feed(args.counts_topic, args.kafka).map_err(|other| invalid.extend(other)).ok().flatten();
+        let kafka = args.kafka.clone();
+        let feed = feed("counts", args.counts_topic, kafka).map_err(|other| invalid.extend(other)).ok().flatten();
+        let changes = match self::feed("changes", args.changes_topic, args.kafka) {
+            Ok(changes) => changes,
+            // What is wrong with Kafka's settings is said once.
+            Err(_) if !invalid.is_empty() && feed.is_none() => None,
+            Err(other) => {
+                invalid.extend(other);
+                None
+            }
+        };
         let rules = Rules {
             cut: CutRules { records: args.flush_records, age: args.linger },
             concurrency: args.concurrency,
@@ -115,9 +134,14 @@ impl TryFrom<Args> for Config {
             milestones: milestones.unwrap_or_default(),
         };
         match cache {
-            Some(Ok(cache)) if invalid.is_empty() => {
-                Ok(Self { table_prefix: args.store.table_prefix, shards: args.store.shards, cache, feed, rules })
-            }
+            Some(Ok(cache)) if invalid.is_empty() => Ok(Self {
+                table_prefix: args.store.table_prefix,
+                shards: args.store.shards,
+                cache,
+                feed,
+                changes,
+                rules,
+            }),
             Some(Err(problem)) => {
                 invalid.add("redis", problem);
                 Err(invalid)
@@ -127,12 +151,12 @@ impl TryFrom<Args> for Config {
     }
 }
 
-/// Where new counts are published, if they are. What is said of Kafka alone publishes nothing, and is not looked at: all
+/// Where new counts or changes are published, if they are. What is said of Kafka alone publishes nothing, and is not looked at: all
 /// processes may share one environment.
-fn feed(topic: Option<String>, kafka: KafkaArgs) -> Result<Option<FeedConfig>, Invalid> {
+fn feed(of: &str, topic: Option<String>, kafka: KafkaArgs) -> Result<Option<FeedConfig>, Invalid> {
     let Some(topic) = topic else { return Ok(None) };
     let kafka = kafka.optional()?;
-    let kafka = kafka.ok_or_else(|| Invalid::setting("brokers", "missing, and --counts-topic needs it"))?;
+    let kafka = kafka.ok_or_else(|| Invalid::setting("brokers", format!("missing, and --{of}-topic needs it")))?;
     Ok(Some(FeedConfig { kafka, topic }))
 }
 

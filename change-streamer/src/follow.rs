@@ -101,7 +101,7 @@ impl Follow {
                 let early = if wait == Wait::Look { self.host.chance().fraction() / 4.0 } else { 0.0 };
                 self.waits.insert(wait, Instant::now() + span.mul_f64(1.0 - early));
             }
-            Effect::Read(checkpoint) => self.readers.start(label, &checkpoint),
+            Effect::Read(checkpoint, fed) => self.readers.start(label, &checkpoint, fed),
             Effect::Stop(shard) => self.readers.stop(&shard),
             Effect::GoOn(waiter) => self.waiting.go_on(waiter),
             Effect::Show(picture) => {

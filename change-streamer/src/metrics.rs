@@ -127,6 +127,30 @@ const FEED_MESSAGES: Metric = count(
     &[Label::of("outcome", &["sent", "failed", "dropped"])],
     "Counts offered to the feed, by outcome.",
 );
+const CHANGES_MESSAGES: Metric = count(
+    "tally_changes_messages_total",
+    &[Label::of("outcome", &["sent", "failed"])],
+    "Messages written to the ledger of changes, by outcome; one that failed is sent again.",
+);
+const CHANGES_WAITING: Metric = metric(
+    "tally_changes_waiting_bytes",
+    Kind::Gauge,
+    Unit::Bytes,
+    &[],
+    "Changes that wait for Kafka; past 64 MiB, or after 10 minutes, they are given up.",
+);
+const CHANGES_LAPSES: Metric = count(
+    "tally_changes_lapses_total",
+    &[],
+    "Seconds of a stream shard that the ledger of changes lacks, recorded: what is trending is not exact until they are past.",
+);
+const CHANGES_AGE: Metric = metric(
+    "tally_changes_age_seconds",
+    Kind::Gauge,
+    Unit::Seconds,
+    &[SLOT],
+    "How far behind the ledger of changes is with a stream shard read here, by slot; 0 in between.",
+);
 
 /// Every metric of the streamer.
 pub const CATALOGUE: Catalogue = Catalogue(&[
@@ -150,6 +174,10 @@ pub const CATALOGUE: Catalogue = Catalogue(&[
     CHECKPOINT_AGE,
     CACHE_UPDATES,
     FEED_MESSAGES,
+    CHANGES_MESSAGES,
+    CHANGES_WAITING,
+    CHANGES_LAPSES,
+    CHANGES_AGE,
 ]);
 
 /// What a change record may be.
@@ -280,6 +308,41 @@ impl Drop for Ages {
     fn drop(&mut self) {
         self.set(Duration::ZERO, Duration::ZERO);
     }
+}
+
+/// The age of the ledger of changes in one stream shard; 0 once it is dropped.
+pub(crate) struct LedgerAge {
+    behind: Gauge,
+    _slot: Slot,
+}
+
+impl LedgerAge {
+    pub(crate) fn new(slot: Slot) -> Self {
+        Self { behind: gauge!(CHANGES_AGE.name, SLOT.name => slot.number().to_string()), _slot: slot }
+    }
+
+    pub(crate) fn set(&self, behind: Duration) {
+        self.behind.set(behind);
+    }
+}
+
+impl Drop for LedgerAge {
+    fn drop(&mut self) {
+        self.set(Duration::ZERO);
+    }
+}
+
+pub(crate) fn recorded(outcome: &'static str) {
+    CHANGES_MESSAGES.counter(&[outcome]).increment(1);
+}
+
+pub(crate) fn lapsed() {
+    CHANGES_LAPSES.counter(&[]).increment(1);
+}
+
+pub(crate) fn ledger_waiting(bytes: usize) {
+    #[expect(clippy::cast_precision_loss, reason = "memory has far fewer than 2^52 bytes")]
+    CHANGES_WAITING.gauge(&[]).set(bytes as f64);
 }
 
 /// Whether the table's stream is followed as it should be.

@@ -1,11 +1,13 @@
 //! Reads one stream shard from where it was left, in order, and passes everything on; folding and writing are the
 //! applier's.
 
+mod outputs;
 mod pace;
 mod tip;
 
 use std::sync::Arc;
 
+pub(crate) use outputs::Outputs;
 pub use pace::PollRules;
 use tally_core::fault::Fault;
 use tally_core::ids::Sequence;
@@ -13,8 +15,7 @@ use tally_core::lineage::{Checkpoint, Loss, outage};
 use tally_core::ports::{ChangeStream, Iterator, Position, Records, StreamFault};
 use tally_core::tally::{Record, read};
 use tally_core::time::UnixMillis;
-use tally_service::{Patience, Stop, Stopped, Task, Until};
-use tokio::sync::mpsc;
+use tally_service::{Patience, Stop, Task, Until};
 
 use crate::metrics;
 use crate::reader::pace::Pace;
@@ -26,7 +27,7 @@ use crate::shard::StreamShard;
 const LIMIT: u32 = 1000;
 
 /// What a reader passes on, in order.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(crate) enum Read {
     /// Records that follow right on those before.
     Records(Vec<Record>),
@@ -59,7 +60,9 @@ pub(crate) struct Reader {
     last: Option<Sequence>,
     /// When the service last answered: for so long nothing unread can have been trimmed unseen.
     contact: UnixMillis,
-    reads: mpsc::Sender<Read>,
+    /// For the ledger of changes something was trimmed before it was read.
+    is_overdue: bool,
+    outputs: Outputs,
 }
 
 /// Where a reader stands after a page.
@@ -77,9 +80,9 @@ impl Reader {
         Source { stream, shard, reports, patience }: Source,
         checkpoint: &Checkpoint,
         poll: PollRules,
-        reads: mpsc::Sender<Read>,
+        outputs: Outputs,
     ) -> Self {
-        let position = checkpoint.sequence.map_or(Position::Oldest, Position::After);
+        let (last, now) = (outputs.begin(), patience.clock().now());
         Self {
             stream,
             shard,
@@ -87,10 +90,11 @@ impl Reader {
             patience,
             pace: Pace::new(poll),
             tip: Tip::new(poll.idle),
-            position,
-            last: checkpoint.sequence,
+            position: last.map_or(Position::Oldest, Position::After),
+            last,
             contact: checkpoint.at,
-            reads,
+            is_overdue: outputs.is_overdue(checkpoint, now),
+            outputs,
         }
     }
 
@@ -116,7 +120,12 @@ impl Reader {
             at: self.contact,
         };
         let now = self.patience.clock().now();
-        if let Some(loss) = outage(&contact, now) {
+        if std::mem::take(&mut self.is_overdue) {
+            self.lapsed(stop).await?;
+        }
+        if self.outputs.applier.is_some()
+            && let Some(loss) = outage(&contact, now)
+        {
             self.lost(loss, stop).await?;
             self.contact = now;
         }
@@ -126,10 +135,7 @@ impl Reader {
             let asked = self.stream.iterator(&self.shard.label, &self.shard.id, self.position);
             match stop.unless_requested(asked).await? {
                 Ok(iterator) => return Ok(Next::At(iterator)),
-                Err(StreamFault::Trimmed) if self.position != Position::Oldest => {
-                    self.lost(Loss::Trimmed(self.shard.id.clone()), stop).await?;
-                    self.position = Position::Oldest;
-                }
+                Err(StreamFault::Trimmed) if self.position != Position::Oldest => self.trimmed(stop).await?,
                 Err(StreamFault::Gone) => return self.gone(stop).await,
                 Err(other) => self.pause(other, &mut tries, stop).await?,
             }
@@ -152,8 +158,7 @@ impl Reader {
                     return Ok(Next::Anew);
                 }
                 Err(StreamFault::Trimmed) => {
-                    self.lost(Loss::Trimmed(self.shard.id.clone()), stop).await?;
-                    self.position = Position::Oldest;
+                    self.trimmed(stop).await?;
                     return Ok(Next::Anew);
                 }
                 Err(StreamFault::Gone) => return self.gone(stop).await,
@@ -217,6 +222,30 @@ impl Reader {
         self.pass(Read::Break, stop).await
     }
 
+    /// Records behind the position are gone: for the counters too, or for the ledger of changes alone.
+    async fn trimmed(&mut self, stop: &Stop) -> anyhow::Result<()> {
+        if self.outputs.is_behind(self.last) {
+            return self.lapsed(stop).await;
+        }
+        self.lost(Loss::Trimmed(self.shard.id.clone()), stop).await?;
+        self.position = Position::Oldest;
+        Ok(())
+    }
+
+    /// The ledger of changes lacks what was not read for it; reading goes on where the counters are.
+    async fn lapsed(&mut self, stop: &Stop) -> anyhow::Result<()> {
+        tracing::error!(shard = %self.shard.id, "the ledger of changes lacks records that were trimmed before they were read");
+        self.outputs.record(Read::Break, stop).await?;
+        if self.outputs.applier.is_some() {
+            self.last = self.last.max(self.outputs.applied);
+        }
+        self.position = match self.last.filter(|_| self.outputs.applier.is_some()) {
+            Some(last) => Position::After(last),
+            None => Position::Oldest,
+        };
+        Ok(())
+    }
+
     async fn gone(&self, stop: &Stop) -> anyhow::Result<Next> {
         tracing::warn!(shard = %self.shard.id, "the stream shard is gone");
         metrics::stream_read("gone");
@@ -232,8 +261,7 @@ impl Reader {
     }
 
     async fn pass(&self, read: Read, stop: &Stop) -> anyhow::Result<()> {
-        // The applier ends first where the shard turns out to be finished.
-        stop.unless_requested(self.reads.send(read)).await?.map_err(|_| Stopped.into())
+        self.outputs.pass(read, stop).await
     }
 }
 

@@ -7,6 +7,15 @@
 mod world;
 
 #[cfg(test)]
+#[expect(dead_code, reason = "the same")]
+#[path = "streamer/ledger.rs"]
+mod ledger;
+
+#[cfg(test)]
+#[path = "process/changes.rs"]
+mod changes;
+
+#[cfg(test)]
 mod tests {
     use std::collections::BTreeMap;
     use std::io::Read;
@@ -27,7 +36,7 @@ mod tests {
 
     const PATIENCE: Duration = Duration::from_secs(60);
 
-    fn size(variable: &str, default: u64) -> u64 {
+    pub(crate) fn size(variable: &str, default: u64) -> u64 {
         std::env::var(variable).ok().and_then(|size| size.parse().ok()).unwrap_or(default)
     }
 
@@ -47,21 +56,21 @@ mod tests {
     }
 
     /// The streamer, one that is not quiet for long.
-    fn command(endpoint: &str) -> Command {
+    pub(crate) fn command(endpoint: &str) -> Command {
         let mut command = plain(endpoint);
         command.args(["--poll-idle", "200ms"]);
         command
     }
 
     /// A streamer, ended when dropped.
-    struct Process(Child);
+    pub(crate) struct Process(Child);
 
     impl Process {
         fn start(endpoint: &str) -> Self {
             Self::spawn(&mut command(endpoint))
         }
 
-        fn spawn(command: &mut Command) -> Self {
+        pub(crate) fn spawn(command: &mut Command) -> Self {
             Self(command.spawn().expect("the binary starts"))
         }
 
@@ -77,19 +86,24 @@ mod tests {
             TICK * (ticks(11) + ticks(12))
         }
 
-        fn signal(&self, name: &str) {
+        pub(crate) fn signal(&self, name: &str) {
             let sent = Command::new("kill").args([format!("-{name}"), self.0.id().to_string()]).status();
             assert!(sent.expect("kill runs").success());
         }
 
-        fn kill(mut self) {
+        pub(crate) fn kill(mut self) {
             self.0.kill().expect("the child is ours");
             self.0.wait().expect("the child is ours");
         }
 
         /// Its exit code after SIGTERM.
-        async fn stop(mut self) -> Option<i32> {
+        pub(crate) async fn stop(self) -> Option<i32> {
             self.signal("TERM");
+            self.code().await
+        }
+
+        /// Its exit code once it has ended.
+        pub(crate) async fn code(mut self) -> Option<i32> {
             let deadline = Instant::now() + PATIENCE;
             loop {
                 if let Some(status) = self.0.try_wait().expect("the child is ours") {
@@ -110,7 +124,7 @@ mod tests {
     }
 
     /// What goes wrong now and then. (The ghost of a lease may land after it was given back; it goes stale, then.)
-    fn faults() -> Vec<Rule> {
+    pub(crate) fn faults() -> Vec<Rule> {
         vec![
             Rule::new(Fault::DropReply).on("UpdateItem").chance(0.01),
             Rule::new(Fault::Throttle).on("UpdateItem").chance(0.01),
@@ -119,13 +133,13 @@ mod tests {
     }
 
     /// An emulator on the loopback, and its tables.
-    struct Served {
-        emulator: Emulator,
-        endpoint: String,
-        world: World,
+    pub(crate) struct Served {
+        pub(crate) emulator: Emulator,
+        pub(crate) endpoint: String,
+        pub(crate) world: World,
     }
 
-    async fn served(faults: Vec<Rule>, with: impl AsyncFnOnce(&Served)) {
+    pub(crate) async fn served(faults: Vec<Rule>, with: impl AsyncFnOnce(&Served)) {
         let emulator = Emulator::new(EmulatorConfig {
             shards: 4,
             split_after: Some(900),

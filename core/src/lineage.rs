@@ -15,6 +15,7 @@ pub use hold::Hold;
 pub use loss::{HOLD, Loss, OUTAGE_LIMIT, first_sight, outage};
 pub use picture::Picture;
 
+use crate::changes::Fed;
 use crate::counter::ClosedAncestry;
 use crate::ids::{Ordinal, Sequence, StreamShardId};
 use crate::time::UnixMillis;
@@ -64,11 +65,18 @@ struct Known {
     parent: Option<StreamShardId>,
     checkpoint: Option<Checkpoint>,
     listed: bool,
+    /// Where the deployment has a ledger of changes.
+    fed: Option<Fed>,
 }
 
 impl Known {
     fn is_closed(&self) -> bool {
         self.checkpoint.as_ref().is_some_and(|shard| shard.closed)
+    }
+
+    /// All of it is in the counters, and some of it may not be in the ledger of changes.
+    fn is_unfed(&self) -> bool {
+        self.is_closed() && self.fed.is_some_and(|fed| !fed.end)
     }
 }
 
@@ -97,6 +105,26 @@ impl Lineage {
             shards.entry(parent).or_default();
         }
         Self { shards, floor }
+    }
+
+    /// The same, with how far each shard is in the deployment's ledger of changes.
+    #[must_use]
+    pub fn with_fed(mut self, fed: impl IntoIterator<Item = (StreamShardId, Fed)>) -> Self {
+        for (shard, fed) in fed {
+            self.shards.entry(shard).or_default().fed = Some(fed);
+        }
+        self
+    }
+
+    /// How far `id` is in the ledger of changes; `None` where the deployment has none.
+    pub fn fed(&self, id: &StreamShardId) -> Option<Fed> {
+        self.shards.get(id)?.fed
+    }
+
+    /// Closed shards that are still to be read, for the ledger of changes alone; or that are listed no more.
+    pub fn unfed(&self, listed: bool) -> impl Iterator<Item = &Checkpoint> {
+        let unfed = self.shards.values().filter(move |known| known.is_unfed() && known.listed == listed);
+        unfed.filter_map(|known| known.checkpoint.as_ref())
     }
 
     /// Shards without a number, ancestors before descendants: the order in which to number them.
@@ -140,6 +168,7 @@ impl Lineage {
         };
         let done =
             self.shards.iter().filter(move |(_, known)| !known.listed && known.checkpoint.as_ref().is_some_and(below));
+        let done = done.filter(|(_, known)| !known.is_unfed());
         done.map(|(id, _)| id).filter(move |id| !asked_for.contains(id))
     }
 

@@ -15,8 +15,8 @@ mod stream;
 
 pub use cache::{Cache, Cached, FillToken};
 pub use checkpoints::{
-    Checkpoints, DeploymentConfig, Gap, GapId, Gaps, Lease, LeaseTaken, Leases, Positions, Registry, ShardState,
-    StreamRegistry, Worker,
+    ChangesLedger, ChangesTerms, Checkpoints, DeploymentConfig, Gap, GapId, Gaps, Lease, LeaseTaken, Leases, Positions,
+    Registry, ShardState, StreamRegistry, Worker,
 };
 pub use counts::{Applied, Counts, Judged, LedgerEntry, Mended};
 pub use log::{Intake, OwnedPartition, Producer, TopicReader};

@@ -72,6 +72,10 @@ pub struct Shards {
     gone: BTreeSet<StreamShardId>,
     /// Stream shards that have no reader, and whether that was so for too long.
     unread: BTreeMap<StreamShardId, bool>,
+    /// Whether the deployment has a ledger of changes, which this worker feeds.
+    feeds: bool,
+    /// Of the stream shards that are applied and not fed to their end, those that the listing left out.
+    unfed: BTreeSet<StreamShardId>,
     /// The process stops.
     leaving: bool,
 }
@@ -124,8 +128,16 @@ impl Shards {
             ends: BTreeMap::new(),
             gone: BTreeSet::new(),
             unread: BTreeMap::new(),
+            feeds: false,
+            unfed: BTreeSet::new(),
             leaving: false,
         }
+    }
+
+    /// The same, one that feeds the deployment's ledger of changes.
+    #[must_use]
+    pub fn feeding(self) -> Self {
+        Self { feeds: true, ..self }
     }
 
     /// The stream that requests are about.

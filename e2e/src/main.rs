@@ -4,8 +4,8 @@ use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
 use tally_e2e::attack::{Attack, Service};
-use tally_e2e::scale::Scale;
 use tally_e2e::lifecycle::{self, Lifecycle};
+use tally_e2e::scale::Scale;
 use tally_e2e::simulation::command::{Schedule, Simulate};
 
 /// Tries to break Tally

@@ -121,6 +121,7 @@ impl Pipeline {
                 shards: None,
                 cache: None,
                 feed: None,
+                changes: None,
                 rules: streamer::Rules::default(),
             };
             let connection = Connection::in_process(&settings(), self.meters[1].clone(), self.clock.now());

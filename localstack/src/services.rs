@@ -117,6 +117,7 @@ fn streamer_of(engines: &Engines, plan: &Plan) -> impl Fn(Host) -> anyhow::Resul
         shards: plan.shards,
         cache: None,
         feed: None,
+        changes: None,
         rules: streamer::Rules { milestones: plan.milestones, ..streamer::Rules::default() },
     };
     move |host| Ok(Running::start(streamer::App::with_ports(config.clone(), ports.clone()), host))

@@ -1,7 +1,8 @@
-//! The checkpoints table: the registry of stream shards, how far each is applied, leases, open gaps, and what the
-//! deployment was created with.
+//! The checkpoints table: the registry of stream shards, how far each is applied and how far it is in the ledger of
+//! changes, leases, open gaps, and what the deployment was created with.
 
 mod anew;
+mod changes;
 mod definitions;
 mod deployment;
 mod gaps;

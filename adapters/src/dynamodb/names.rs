@@ -104,6 +104,19 @@ pub(super) mod checkpoints {
     pub(in crate::dynamodb) const AT: &str = "at";
     pub(in crate::dynamodb) const OWNER: &str = "owner";
     pub(in crate::dynamodb) const BEAT: &str = "beat";
+    /// Of a stream shard's checkpoint: how far it is in the ledger of changes.
+    pub(in crate::dynamodb) const FED: &str = "fed";
+    pub(in crate::dynamodb) const FED_AT: &str = "fed_at";
+    pub(in crate::dynamodb) const FED_END: &str = "fed_end";
+    /// Of a lapse of the ledger of changes: the stream shard, and its seconds.
+    pub(in crate::dynamodb) const G: &str = "g";
+    pub(in crate::dynamodb) const FIRST: &str = "first";
+    pub(in crate::dynamodb) const LAST: &str = "last";
+    /// Of the configuration: the terms of the ledger of changes. Beside `partitions`: the first stream shard that was numbered
+    /// under them, and since when the ledger is complete.
+    pub(in crate::dynamodb) const CHANGES: &str = "changes";
+    pub(in crate::dynamodb) const FROM: &str = "from";
+    pub(in crate::dynamodb) const SINCE: &str = "since";
     /// Of a registry.
     pub(in crate::dynamodb) const NEXT: &str = "next";
     pub(in crate::dynamodb) const FLOOR: &str = "floor";

@@ -1,8 +1,11 @@
 //! The twin of the checkpoints table.
 
+mod changes;
+
 use std::collections::BTreeMap;
 
 use async_trait::async_trait;
+use tally_core::changes::{Fed, Lapse};
 use tally_core::definitions::Definitions;
 use tally_core::fault::Fault;
 use tally_core::format::Format;
@@ -10,8 +13,8 @@ use tally_core::ids::{Ordinal, Sequence, ShardCount, StreamLabel, StreamShardId}
 use tally_core::lineage::{Checkpoint, Loss};
 use tally_core::milestone::Ladder;
 use tally_core::ports::{
-    DeploymentConfig, Gap, GapId, Gaps, Lease, LeaseTaken, Leases, Outcome, Positions, Registry, ShardState,
-    StreamRegistry, Worker,
+    ChangesTerms, DeploymentConfig, Gap, GapId, Gaps, Lease, LeaseTaken, Leases, Outcome, Positions, Registry,
+    ShardState, StreamRegistry, Worker,
 };
 use tally_core::time::UnixMillis;
 
@@ -36,11 +39,14 @@ pub(super) struct Table {
     /// The counters that were defined.
     definitions: Definitions,
     ladder: Ladder,
+    changes: Option<ChangesTerms>,
+    lapses: BTreeMap<Ordinal, Lapse>,
 }
 
 #[derive(Debug)]
 struct Kept {
     checkpoint: Checkpoint,
+    fed: Fed,
     holder: Option<Worker>,
     /// Never falls, also where no worker holds the lease: no later lease looks like an earlier one.
     beat: u64,
@@ -112,7 +118,7 @@ impl StreamRegistry for Checkpoints {
         registry.next = Ordinal(ordinal.0 + 1);
         let (id, parent) = (shard.clone(), parent.cloned());
         let checkpoint = Checkpoint { id, parent, ordinal, sequence: None, closed: false, at };
-        table.shards.insert(key, Kept { checkpoint, holder: None, beat: 0 });
+        table.shards.insert(key, Kept { checkpoint, fed: Fed::default(), holder: None, beat: 0 });
         Ok(ordinal)
     }
 
@@ -129,7 +135,11 @@ impl Positions for Checkpoints {
     async fn shards(&self, label: &StreamLabel) -> Outcome<Vec<ShardState>> {
         let state = self.memory.state();
         let of_label = state.checkpoints.shards.iter().filter(|((stream, _), _)| stream == label);
-        let states = of_label.map(|(_, kept)| ShardState { checkpoint: kept.checkpoint.clone(), lease: kept.lease() });
+        let states = of_label.map(|(_, kept)| ShardState {
+            checkpoint: kept.checkpoint.clone(),
+            fed: kept.fed,
+            lease: kept.lease(),
+        });
         let mut states: Vec<ShardState> = states.collect();
         states.sort_by_key(|state| state.checkpoint.ordinal);
         Ok(states)

@@ -26,6 +26,7 @@ pub(crate) async fn contract(env: &Env) {
     what_the_deployment_was_created_with_decides(port).await;
     counters_are_defined_by_comparing_with_those_that_stand(port).await;
     a_ladder_is_raised_by_comparing_with_the_one_that_stands(port).await;
+    crate::changes::contract(port).await;
 }
 
 fn shard(name: &str) -> StreamShardId {

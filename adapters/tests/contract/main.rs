@@ -8,6 +8,8 @@ mod cache;
 #[cfg(test)]
 mod cells;
 #[cfg(test)]
+mod changes;
+#[cfg(test)]
 mod checkpoints;
 #[cfg(test)]
 mod counts;

@@ -99,7 +99,8 @@ impl World {
         rules.cut.age = Duration::from_millis(20);
         rules.poll.idle = Duration::from_millis(200);
         let shards = Some(shards());
-        let config = streamer::Config { table_prefix: String::new(), shards, cache: None, feed: None, rules };
+        let config =
+            streamer::Config { table_prefix: String::new(), shards, cache: None, feed: None, changes: None, rules };
         let ports = streamer::Ports {
             stream: Arc::clone(&self.ports.stream),
             counts: Arc::clone(&self.ports.counts),
@@ -107,6 +108,7 @@ impl World {
             recounts: Arc::clone(&self.ports.recounts),
             cache: None,
             feed: None,
+            changes: None,
         };
         Running::start(streamer::App::with_ports(config, ports), self.host(name))
     }

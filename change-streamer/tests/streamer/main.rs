@@ -6,9 +6,13 @@ mod acceptance;
 #[cfg(test)]
 mod cache;
 #[cfg(test)]
+mod changes;
+#[cfg(test)]
 mod doctored;
 #[cfg(test)]
 mod holding;
+#[cfg(test)]
+mod ledger;
 #[cfg(test)]
 mod listings;
 #[cfg(test)]

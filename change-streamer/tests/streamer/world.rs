@@ -58,6 +58,7 @@ impl World {
             recounts: Arc::new(memory.recounts()),
             cache: None,
             feed: None,
+            changes: None,
         };
         let (rows, markers) = (Arc::new(memory.rows()), Arc::new(memory.markers()));
         Self { ports, rows, markers, fenced: Arc::new(memory.likes(shards())), clock: Clock::starting_at(BEGAN) }
@@ -82,7 +83,14 @@ impl World {
 
     /// Starts a streamer; each has a name of its own, and a seed.
     pub(crate) fn start(&self, name: &str, rules: Rules) -> Running {
-        let config = Config { table_prefix: String::new(), shards: Some(shards()), cache: None, feed: None, rules };
+        let config = Config {
+            table_prefix: String::new(),
+            shards: Some(shards()),
+            cache: None,
+            feed: None,
+            changes: None,
+            rules,
+        };
         let seed = name.bytes().fold(7u64, |seed, byte| seed.wrapping_mul(131).wrapping_add(u64::from(byte)));
         let host = Host::new(name).with_clock(self.clock).with_chance(Chance::seeded(seed));
         Running::start(App::with_ports(config, self.ports.clone()), host)

@@ -77,7 +77,8 @@ fn streamer_of(stage: &Stage) -> Running {
     let mut rules = streamer::Rules::default();
     rules.cut.age = Duration::from_millis(20);
     rules.poll.idle = Duration::from_millis(100);
-    let config = streamer::Config { table_prefix: String::new(), shards: None, cache: None, feed: None, rules };
+    let config =
+        streamer::Config { table_prefix: String::new(), shards: None, cache: None, feed: None, changes: None, rules };
     let ports = streamer::Ports {
         stream: Arc::new(dynamodb::Streams::new(&stage.connection)),
         counts: Arc::new(dynamodb::Counts::new(&stage.connection)),
@@ -85,6 +86,7 @@ fn streamer_of(stage: &Stage) -> Running {
         recounts: Arc::new(dynamodb::Recounts::new(&stage.connection)),
         cache: None,
         feed: None,
+        changes: None,
     };
     Running::start(streamer::App::with_ports(config, ports), Host::new("streamer"))
 }

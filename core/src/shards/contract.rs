@@ -4,6 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::{Change, Health, Sharing};
+use crate::changes::Fed;
 use crate::fault::Fault;
 use crate::ids::{Ordinal, StreamLabel, StreamShardId};
 use crate::lineage::{Checkpoint, Listed, Loss, Picture};
@@ -61,8 +62,8 @@ pub enum Effect {
     Ask(Request),
     /// Say when this much time has passed. A wait of the same name that is not over yet is replaced.
     Wait(Wait, Duration),
-    /// Start to read a stream shard from its checkpoint.
-    Read(Checkpoint),
+    /// Start to read a stream shard from its checkpoint, or from where it is in the ledger of changes, whichever is earlier.
+    Read(Checkpoint, Fed),
     /// Stop reading a stream shard; what was read is still to be written.
     Stop(StreamShardId),
     /// What lies behind the loss may be applied.
@@ -121,6 +122,16 @@ pub enum Request {
     RaiseFloor(Ordinal),
     /// Drop the checkpoint of a closed stream shard. -> [`Answer::Done`]
     Forget(StreamShardId),
+    /// Of a stream shard that is gone, what is not in the ledger of changes is missing there: store that, and that it is fed to
+    /// its end. -> [`Answer::Done`]
+    EndFed {
+        /// Its name.
+        shard: StreamShardId,
+        /// Its number.
+        ordinal: Ordinal,
+        /// What is missing was written at this time or later.
+        from: UnixMillis,
+    },
     /// Take the lease of a stream shard, if it still is as it was seen. -> [`Answer::Leased`]
     Lease {
         /// Its name.

@@ -115,7 +115,8 @@ impl Shards {
     fn show(&mut self, open_gaps: bool, effects: &mut Vec<Effect>) {
         let checkpoints = self.look.states.iter().map(|state| state.checkpoint.clone());
         let floor = self.look.registry.and_then(|registry| registry.floor);
-        let lineage = Lineage::new(checkpoints, self.listing.all(), floor);
+        let fed = self.look.states.iter().filter(|_| self.feeds).map(|state| (state.checkpoint.id.clone(), state.fed));
+        let lineage = Lineage::new(checkpoints, self.listing.all(), floor).with_fed(fed);
         // While a shard has no checkpoint yet, what was known to be included before still is.
         let as_of = lineage.as_of().unwrap_or_default().max(self.picture.as_of);
         let open_gaps = open_gaps || !self.losses.is_empty();

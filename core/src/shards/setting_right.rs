@@ -1,5 +1,7 @@
 //! What a look gives reason to do about the stream shards, by any worker: number, give up, close, forget.
 
+use std::collections::BTreeSet;
+
 use super::{Answer, Behind, Effect, Event, Request, Search, Shards};
 use crate::ids::StreamShardId;
 use crate::lineage::{Listed, Loss, first_sight};
@@ -18,6 +20,7 @@ impl Shards {
         let changes = !self.todo.is_empty();
         if self.look.listed {
             self.probe_left_out();
+            self.end_unfed();
         }
         // A shard that is gone or overlooked holds others up: list again soon.
         self.listing.wanted |= self.picture.lineage.left_out().next().is_some();
@@ -98,6 +101,18 @@ impl Shards {
         let missing = self.listing.left_out.intersection(&before).chain(overlooked);
         let is_met = |shard: &&StreamShardId| self.losses.may_pass(&Behind::Shard((*shard).clone())).is_none();
         self.todo.extend(missing.filter(is_met).cloned().map(Request::Probe));
+    }
+
+    /// Gives up, for the ledger of changes, what two listings in a row leave out: what is not fed of it is missing there.
+    fn end_unfed(&mut self) {
+        let unfed: BTreeSet<_> = self.picture.lineage.unfed(false).map(|shard| shard.id.clone()).collect();
+        let before = std::mem::replace(&mut self.unfed, unfed);
+        let gone = self.unfed.intersection(&before).filter(|shard| !self.reading.contains_key(*shard));
+        self.todo.extend(gone.filter_map(|shard| {
+            let ordinal = self.picture.lineage.checkpoint(shard)?.ordinal;
+            let from = self.picture.lineage.fed(shard).and_then(|fed| fed.at).unwrap_or_default();
+            Some(Request::EndFed { shard: shard.clone(), ordinal, from })
+        }));
     }
 
     /// Raises the floor, and drops checkpoints that nothing asks for any more.

@@ -29,11 +29,11 @@ impl Shards {
         }
     }
 
-    /// Shards that may be read, or are being read although a listing leaves them out.
+    /// Shards that may be read, also for the ledger of changes alone, or are being read although a listing leaves them out.
     fn open(&self) -> BTreeSet<StreamShardId> {
         let lineage = &self.picture.lineage;
         let read = lineage.checkpoints().filter(|shard| !shard.closed && self.reading.contains_key(&shard.id));
-        lineage.readable().chain(read).map(|shard| shard.id.clone()).collect()
+        lineage.readable().chain(read).chain(lineage.unfed(true)).map(|shard| shard.id.clone()).collect()
     }
 
     fn plan_leases(
@@ -84,8 +84,9 @@ impl Shards {
             return;
         }
         let checkpoint: Checkpoint = checkpoint.clone();
+        let fed = self.picture.lineage.fed(shard).unwrap_or_default();
         let reader = Reader { label: self.info.label.clone(), stopping: false, is_gone: false };
         self.reading.insert(shard.clone(), reader);
-        effects.push(Effect::Read(checkpoint));
+        effects.push(Effect::Read(checkpoint, fed));
     }
 }

@@ -1,6 +1,7 @@
 use std::time::Duration;
 
 use super::*;
+use crate::changes::Fed;
 use crate::fault::Fault;
 use crate::ids::Ordinal;
 use crate::lineage::{Checkpoint, Listed};
@@ -21,7 +22,11 @@ fn listed(name: &str, parent: Option<&str>) -> Listed {
 fn state(name: &str, parent: Option<&str>, ordinal: u64, closed: bool) -> ShardState {
     let parent = parent.map(StreamShardId::from);
     let (id, ordinal, at) = (name.into(), Ordinal(ordinal), NOW.wall);
-    ShardState { checkpoint: Checkpoint { id, parent, ordinal, sequence: None, closed, at }, lease: None }
+    ShardState {
+        checkpoint: Checkpoint { id, parent, ordinal, sequence: None, closed, at },
+        fed: Fed::default(),
+        lease: None,
+    }
 }
 
 /// A machine, and the stream and the checkpoints that answer it.
@@ -139,7 +144,11 @@ fn shards_without_a_number_get_one_ancestors_first_and_are_looked_at_again_befor
     assert_eq!(bench.done(Answer::Done), [number("a", Some("z"))], "one after another");
     bench.states = vec![state("z", None, 1, false), state("a", Some("z"), 2, false)];
     let effects = bench.done(Answer::Done);
-    assert_eq!(effects[0], Effect::Read(bench.states[0].checkpoint.clone()), "the child waits for its parent");
+    assert_eq!(
+        effects[0],
+        Effect::Read(bench.states[0].checkpoint.clone(), Fed::default()),
+        "the child waits for its parent"
+    );
     assert_eq!((place(&effects, Place::Here), place(&effects, Place::Waiting)), (1, 1));
 }
 
@@ -193,7 +202,7 @@ fn a_shard_that_two_listings_leave_out_is_asked_for_recorded_held_behind_and_clo
     let close = Request::Close { shard: "p".into(), at: NOW.wall };
     assert_eq!(bench.step_at(SECOND * 8, Input::Woke(Wait::Hold(behind)))[0], Effect::Ask(close));
     bench.states[0].checkpoint.closed = true;
-    assert_eq!(bench.done(Answer::Done)[0], Effect::Read(bench.states[1].checkpoint.clone()));
+    assert_eq!(bench.done(Answer::Done)[0], Effect::Read(bench.states[1].checkpoint.clone(), Fed::default()));
 }
 
 #[test]
@@ -208,7 +217,7 @@ fn a_living_shard_that_listings_leave_out_is_read_on() {
     let effects = bench.done(Answer::Readable(true));
     assert_eq!(effects[0], Effect::Tell(Event::Overlooked("a".into())));
     assert_eq!(place(&effects, Place::Here), 1);
-    assert!(!effects.iter().any(|effect| matches!(effect, Effect::Stop(_) | Effect::Read(_))), "{effects:?}");
+    assert!(!effects.iter().any(|effect| matches!(effect, Effect::Stop(_) | Effect::Read(..))), "{effects:?}");
 }
 
 #[test]
@@ -282,7 +291,7 @@ fn a_shard_that_ended_is_closed_once_its_children_have_numbers() {
     bench.states.push(state("c", Some("p"), 2, false));
     assert_eq!(bench.done(Answer::Done), [Effect::Ask(CLOSE())]);
     bench.states[0].checkpoint.closed = true;
-    assert_eq!(bench.done(Answer::Done)[0], Effect::Read(bench.states[1].checkpoint.clone()));
+    assert_eq!(bench.done(Answer::Done)[0], Effect::Read(bench.states[1].checkpoint.clone(), Fed::default()));
 }
 
 #[test]
@@ -358,7 +367,7 @@ fn a_shard_whose_reader_finds_it_gone_has_no_reader() {
     bench.step(Input::Gone("a".into()));
     bench.step(Input::Ended("a".into()));
     let effects = bench.look();
-    assert_eq!(effects[0], Effect::Read(bench.states[0].checkpoint.clone()), "it is tried again");
+    assert_eq!(effects[0], Effect::Read(bench.states[0].checkpoint.clone(), Fed::default()), "it is tried again");
     assert_eq!(place(&effects, Place::Orphaned), 1);
     assert_eq!(place(&bench.look(), Place::Here), 1, "this reader has found it");
 }
@@ -390,7 +399,7 @@ fn a_stream_switched_off_before_its_first_listing_is_looked_for_again() {
     assert_eq!(health(&effects).trouble, Some(Trouble::Unknown(fault)));
     bench.states = vec![state("a", None, 1, false)];
     bench.listing = vec![listed("a", None)];
-    assert!(bench.look().contains(&Effect::Read(bench.states[0].checkpoint.clone())));
+    assert!(bench.look().contains(&Effect::Read(bench.states[0].checkpoint.clone(), Fed::default())));
 }
 
 #[test]
@@ -404,7 +413,7 @@ fn a_table_that_has_another_stream_is_followed_there_and_the_old_shards_are_left
     let effects = bench.look();
     assert_eq!(effects[0], Effect::Tell(Event::NewStream("new".into())));
     assert!(effects.contains(&Effect::Stop("a".into())), "{effects:?}");
-    assert!(effects.contains(&Effect::Read(bench.states[0].checkpoint.clone())), "{effects:?}");
+    assert!(effects.contains(&Effect::Read(bench.states[0].checkpoint.clone(), Fed::default())), "{effects:?}");
     assert_eq!(bench.machine.label().as_str(), "new");
 }
 

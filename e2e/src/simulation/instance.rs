@@ -313,8 +313,7 @@ fn streamer_app(
         milestones: profile.milestones,
         ..streamer::Rules::default()
     };
-    let config =
-        streamer::Config { table_prefix: String::new(), shards: Some(profile.shards), cache: None, feed: None, rules };
+    let config = streamer::Config::plain("", Some(profile.shards), rules);
     let ports = streamer::Ports {
         stream: tables.stream,
         counts: tables.counts,
@@ -322,6 +321,7 @@ fn streamer_app(
         recounts: tables.recounts,
         cache: Some(watched_cache(world, profile, gate, chance, mutant)),
         feed: None,
+        changes: None,
     };
     streamer::App::with_ports(config, ports)
 }

@@ -1,5 +1,6 @@
 //! The ports of a mutated process: each does what the real one is asked to do, but for one rule.
 
+mod changes;
 mod checkpoints;
 mod counts;
 mod rows;

@@ -99,7 +99,7 @@ impl Stack {
         let mut rules = streamer::Rules::default();
         rules.poll.idle = Duration::from_millis(500);
         let (table_prefix, shards) = (String::new(), Some(self.shards));
-        let config = streamer::Config { table_prefix, shards, cache: None, feed: None, rules };
+        let config = streamer::Config { table_prefix, shards, cache: None, feed: None, changes: None, rules };
         let ports =
             streamer::Ports { cache: Some(Arc::new(self.cache.clone())), ..streamer::Ports::over(&self.connection) };
         Running::start(streamer::App::with_ports(config, ports), self.host("change-streamer"))

@@ -1,12 +1,13 @@
 //! A stream shard's checkpoint and lease as an item.
 
+use tally_core::changes::Fed;
 use tally_core::ids::{Ordinal, StreamLabel, StreamShardId};
 use tally_core::lineage::Checkpoint;
 use tally_core::ports::{Lease, Outcome, ShardState, Worker};
 use tally_core::time::UnixMillis;
 
 use super::super::item::{Item, Reader, flag, item, number, text};
-use super::super::names::checkpoints::{AT, BEAT, CLOSED, ID, ORDINAL, OWNER, PARENT, SEQUENCE};
+use super::super::names::checkpoints::{AT, BEAT, CLOSED, FED, FED_AT, FED_END, ID, ORDINAL, OWNER, PARENT, SEQUENCE};
 
 /// Where the checkpoints of a stream are kept.
 pub(super) fn prefix(label: &StreamLabel) -> String {
@@ -34,7 +35,9 @@ pub(super) fn decode(id: &str, reader: &Reader<'_>) -> Outcome<ShardState> {
         closed: reader.flag(CLOSED)?,
         at: UnixMillis(reader.required_number(AT)?),
     };
-    Ok(ShardState { checkpoint, lease: lease(reader)? })
+    let at = reader.number(FED_AT)?.map(UnixMillis);
+    let fed = Fed { sequence: reader.parsed(FED)?, at, end: reader.flag(FED_END)? };
+    Ok(ShardState { checkpoint, fed, lease: lease(reader)? })
 }
 
 /// Who says to be working on the shard.

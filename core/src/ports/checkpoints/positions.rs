@@ -3,6 +3,7 @@
 use async_trait::async_trait;
 
 use super::Lease;
+use crate::changes::Fed;
 use crate::ids::{Sequence, StreamLabel, StreamShardId};
 use crate::lineage::Checkpoint;
 use crate::ports::Outcome;
@@ -13,6 +14,8 @@ use crate::time::UnixMillis;
 pub struct ShardState {
     /// How far the shard is applied.
     pub checkpoint: Checkpoint,
+    /// How far it is in the ledger of changes; nothing says so where the deployment has none.
+    pub fed: Fed,
     /// The lease, if a worker has one.
     pub lease: Option<Lease>,
 }

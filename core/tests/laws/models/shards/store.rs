@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use tally_core::changes::Fed;
 use tally_core::ids::{Ordinal, Sequence, StreamShardId};
 use tally_core::lineage::{Checkpoint, Listed, Loss};
 use tally_core::ports::{Lease, LeaseTaken, Registry, ShardState, Worker};
@@ -33,6 +34,7 @@ impl World {
                 closed: entry.closed,
                 at: UnixMillis(BEGAN + if entry.closed_late { DAY } else { 0 }),
             },
+            fed: Fed::default(),
             lease: entry.lease.clone().map(|(holder, beat)| Lease { holder, beat: beat.into() }),
         });
         found.collect()

@@ -59,7 +59,7 @@ impl World {
                     Effect::Wait(wait, _) => {
                         process.waits.insert(wait);
                     }
-                    Effect::Read(checkpoint) => {
+                    Effect::Read(checkpoint, _) => {
                         let position = checkpoint.sequence.map_or(0, position);
                         process.readers.insert(index(&checkpoint.id), Reader { position, waits: false });
                     }
