@@ -7,7 +7,6 @@
 mod world;
 
 #[cfg(test)]
-#[expect(dead_code, reason = "the same")]
 #[path = "streamer/ledger.rs"]
 mod ledger;
 
