@@ -132,7 +132,7 @@ impl Scale {
             }
         }
         let ended = pipeline.clock.now();
-        self.rest(&load, &pipeline, &rows).await?;
+        rest(&load, &pipeline, &rows).await?;
         outcome.said = load.said();
         outcome.drained = pipeline.clock.now().since(ended);
         outcome.wrong_rows = rows.wrong();
@@ -218,17 +218,6 @@ impl Scale {
         Ok(())
     }
 
-    /// Waits until every like is a row and counted.
-    async fn rest(&self, load: &Load, pipeline: &Pipeline, rows: &Rows) -> anyhow::Result<()> {
-        let ended = pipeline.clock.now();
-        while rows.there() < load.said() || self.wrong_counts(load, pipeline).await? > 0 {
-            pipeline.clock.sleep(Duration::from_millis(100)).await;
-            let waited = pipeline.clock.now().since(ended);
-            ensure!(waited < PATIENCE, "{} of {} likes are rows after {waited:?}", rows.there(), load.said());
-        }
-        Ok(())
-    }
-
     async fn wrong_counts(&self, load: &Load, pipeline: &Pipeline) -> anyhow::Result<u64> {
         let mut wrong = 0;
         for said in load.counts().chunks(TOGETHER) {
@@ -238,6 +227,17 @@ impl Scale {
         }
         Ok(wrong)
     }
+}
+
+/// Waits until every like is a row and counted.
+async fn rest(load: &Load, pipeline: &Pipeline, rows: &Rows) -> anyhow::Result<()> {
+    let ended = pipeline.clock.now();
+    while rows.there().min(rows.counted()) < load.said() {
+        pipeline.clock.sleep(Duration::from_millis(100)).await;
+        let (said, waited) = (load.said(), pipeline.clock.now().since(ended));
+        ensure!(waited < PATIENCE, "{} rows and {} counted of {said} after {waited:?}", rows.there(), rows.counted());
+    }
+    Ok(())
 }
 
 /// What counters say; of one that is not there or cannot be read, nothing.

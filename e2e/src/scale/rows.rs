@@ -1,4 +1,4 @@
-//! Which likes are rows by now, as the store tells it.
+//! Which likes are rows by now, and how many are counted, as the store tells it.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -7,7 +7,7 @@ use tally_emulator::{ControlError, Emulator};
 
 use super::load::{Load, Said};
 
-/// The rows of the likes table; clones are the same.
+/// The rows and the counts; clones are the same.
 #[derive(Clone, Default)]
 pub(super) struct Rows(Arc<Mutex<Found>>);
 
@@ -16,6 +16,8 @@ struct Found {
     /// Whether each like is a row.
     is_there: Vec<bool>,
     there: u64,
+    /// What all counts come to.
+    counted: i64,
     /// Changes that no like makes.
     wrong: u64,
 }
@@ -35,11 +37,20 @@ impl Rows {
             let is_new = changed.old.is_none();
             kept.found().note(nth, changed.new.filter(|_| is_new).as_ref(), &said);
         })?;
+        let kept = rows.clone();
+        emulator.watch("like_counts", move |changed| {
+            let likes = |item: &Option<Item>| item.as_ref().and_then(|item| number(item, "likes")).unwrap_or(0);
+            kept.found().counted += likes(&changed.new) - likes(&changed.old);
+        })?;
         Ok(rows)
     }
 
     pub(super) fn there(&self) -> u64 {
         self.found().there
+    }
+
+    pub(super) fn counted(&self) -> u64 {
+        u64::try_from(self.found().counted).unwrap_or(0)
     }
 
     pub(super) fn wrong(&self) -> u64 {
@@ -71,6 +82,13 @@ impl Found {
 fn text<'a>(item: &'a Item, name: &str) -> Option<&'a str> {
     match item.get(name) {
         Some(Value::S(text)) => Some(text),
+        _ => None,
+    }
+}
+
+fn number(item: &Item, name: &str) -> Option<i64> {
+    match item.get(name) {
+        Some(Value::N(number)) => number.to_string().parse().ok(),
         _ => None,
     }
 }
