@@ -40,6 +40,8 @@ table! {
         "Records taken: applied, rejected, or stale. Those of a transaction whose outcome was never told are not counted.";
     MISROUTED: Counter Count "tally_consumer_misrouted_records_total" [],
         "Events that lie in another partition than their key scheme says.";
+    BAD_REGIONS: Counter Count "tally_consumer_bad_regions_total" [],
+        "Events that state something as their region that is none; they are taken without one.";
     DEAD_LETTERS: Counter Count "tally_consumer_dead_letters_total" [REASON],
         "Dead letters acknowledged, by reason.";
     DEAD_LETTER_RETRIES: Counter Count "tally_consumer_dead_letter_retries_total" [CLASS],
@@ -85,6 +87,12 @@ pub(crate) fn records(outcome: &'static str, count: u64) {
 pub(crate) fn misrouted(count: u64) {
     if count > 0 {
         MISROUTED.counter(&[]).increment(count);
+    }
+}
+
+pub(crate) fn bad_regions(count: u64) {
+    if count > 0 {
+        BAD_REGIONS.counter(&[]).increment(count);
     }
 }
 

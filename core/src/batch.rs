@@ -15,7 +15,7 @@ pub use change::Change;
 
 use crate::event::{Deed, Event};
 use crate::fence::Offset;
-use crate::ids::{CounterId, CounterName, PostId, ShardCount, UserId};
+use crate::ids::{CounterId, CounterName, PostId, Region, ShardCount, UserId};
 use crate::time::UnixMillis;
 
 /// When a batch is written. A transaction holds 100 items, one of them the fence.
@@ -140,7 +140,8 @@ impl Batch {
             Deed::Member { present, .. } => RowDeed::Member(present),
             Deed::Amount(n) => RowDeed::Amount(n),
         };
-        self.taken.events.push(RowEvent { offset, row, deed, at: event.at });
+        let region = event.region();
+        self.taken.events.push(RowEvent { offset, row, deed, at: event.at, region });
         self.count(offset, bytes, now);
         Taken::Taken
     }
@@ -272,12 +273,13 @@ struct Row {
 }
 
 /// One event, and which row of its batch it is about.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 struct RowEvent {
     offset: Offset,
     row: u32,
     deed: RowDeed,
     at: UnixMillis,
+    region: Option<Region>,
 }
 
 /// What an event does to its row: its [`Deed`] without the member's id, which the row has.
@@ -347,7 +349,8 @@ impl SealedBatch {
             match (event.deed, user) {
                 (RowDeed::Member(present), Some(user)) => {
                     let home = homes.get(index).copied().flatten();
-                    made[index] = Some(Change::Member { counter, user, present, at: event.at, home });
+                    let (at, region) = (event.at, event.region.as_ref());
+                    made[index] = Some(Change::Member { counter, user, present, at, home, region });
                 }
                 (RowDeed::Amount(n), _) => {
                     if from.is_empty() {
@@ -371,7 +374,7 @@ impl SealedBatch {
     /// is at most one event. Halving until one is left finds the event that the table does not take.
     pub fn halves(&self) -> Option<(Self, Self)> {
         let middle = self.events.get(self.events.len() / 2).filter(|_| self.events.len() > 1)?.offset;
-        let (before, after) = self.events.iter().partition(|event| event.offset < middle);
+        let (before, after) = self.events.iter().cloned().partition(|event| event.offset < middle);
         let first = Self { from: self.from, to: middle, rows: self.rows.clone(), events: before };
         let second = Self { from: middle, to: self.to, rows: self.rows.clone(), events: after };
         Some((first, second))
@@ -379,7 +382,7 @@ impl SealedBatch {
 
     /// The offset of the only event; `None` unless there is exactly one.
     pub fn single(&self) -> Option<Offset> {
-        if let [event] = self.events[..] { Some(event.offset) } else { None }
+        if let [event] = &self.events[..] { Some(event.offset) } else { None }
     }
 
     /// The same offsets without events, once each event has a dead letter: only the fence moves.

@@ -17,7 +17,7 @@ pub use encode::{Said, encode};
 pub use rejection::{Field, Rejection};
 pub use routing::{KeyScheme, Routing, UnknownKeyScheme, partition_of};
 
-use crate::ids::{CounterId, CounterName, Lane, LaneCount, PostId, UserId};
+use crate::ids::{CounterId, CounterName, Lane, LaneCount, PostId, Region, UserId};
 use crate::time::UnixMillis;
 
 /// The largest event value, in bytes.
@@ -37,6 +37,8 @@ pub struct Event<'a> {
     pub deed: Deed<'a>,
     /// When, as the producer states it; the record's own time otherwise.
     pub at: UnixMillis,
+    /// Where it comes from, as it was stated.
+    region: Option<Cow<'a, str>>,
 }
 
 /// What an event does to its counter.
@@ -65,6 +67,16 @@ impl Event<'_> {
             Deed::Member { id, .. } => Some(id),
             Deed::Amount(_) => None,
         }
+    }
+
+    /// The region that a member's event comes from; `None` where it states none, or something that is no region.
+    pub fn region(&self) -> Option<Region> {
+        self.member().and(self.region.as_deref()).and_then(Region::new)
+    }
+
+    /// Whether a member's event states something as its region that is none.
+    pub fn has_bad_region(&self) -> bool {
+        self.member().and(self.region.as_deref()).is_some_and(|region| !Region::is_one(region))
     }
 
     /// Which of so many lanes of its partition it goes through: a member's own, or its sum's.
@@ -132,6 +144,7 @@ impl<'a> From<LikeEvent<'a>> for Event<'a> {
             subject: Cow::Borrowed(like.post),
             deed: Deed::Member { id: Cow::Borrowed(like.user), present: like.action == Action::Like },
             at: like.at,
+            region: None,
         }
     }
 }

@@ -95,13 +95,15 @@ impl Likes {
         let table = &self.connection.tables.likes;
         let complete = "table and key are set";
         match change {
-            Change::Member { counter, user, present: true, at, .. } => {
-                let put = Put::builder().table_name(table).set_item(Some(item([
+            Change::Member { counter, user, present: true, at, region, .. } => {
+                let mut row = item([
                     (PK, text(pk)),
                     (likes::USER_ID, text(user.as_str())),
                     (likes::POST_ID, text(counter.post.as_str())),
                     (likes::LIKED_AT, number(at)),
-                ])));
+                ]);
+                row.extend(region.map(|region| (likes::REGION.to_owned(), text(region.as_str()))));
+                let put = Put::builder().table_name(table).set_item(Some(row));
                 TransactWriteItem::builder().put(put.build().expect(complete)).build()
             }
             Change::Member { user, present: false, .. } => {

@@ -9,7 +9,7 @@ use tally_core::batch::{BatchLimits, Change};
 use tally_core::fault::Fault;
 use tally_core::fence::{Advance, Commit, Fence, Fences, Partition, Reached, Refused};
 use tally_core::homes::CounterMap;
-use tally_core::ids::{CounterId, Lane, MemberKey, ReservedKey, RowKey, ShardCount, UserId};
+use tally_core::ids::{CounterId, Lane, MemberKey, Region, ReservedKey, RowKey, ShardCount, UserId};
 use tally_core::ports::{
     Cursor, FencedRows, Like, MarkerPut, Markers as MarkersPort, Outcome, Page, Rows as RowsPort, ScannedRow, Segment,
 };
@@ -51,26 +51,27 @@ impl Tables {
 }
 
 /// A row, or the marker or the map that stands among rows.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 enum Row {
-    Counted { at: UnixMillis, stated: Stated },
+    Counted { at: UnixMillis, stated: Stated, region: Option<Region> },
     Cell { n: i64, reached: Reached },
     Marker(Marker),
     Map(CounterMap),
 }
 
 impl Row {
-    fn stated(self) -> Stated {
+    fn stated(&self) -> Stated {
         match self {
-            Self::Counted { stated, .. } => stated,
-            Self::Cell { n, .. } => Weight::new(n).map_or(Stated::Unreadable, Stated::Amount),
+            Self::Counted { stated, .. } => *stated,
+            Self::Cell { n, .. } => Weight::new(*n).map_or(Stated::Unreadable, Stated::Amount),
             Self::Marker(_) | Self::Map(_) => Stated::Nothing,
         }
     }
 
     fn image(self) -> Image {
         match self {
-            Self::Counted { .. } | Self::Map(_) => Image { stated: self.stated(), ..Image::default() },
+            Self::Counted { stated, region, .. } => Image { stated, region, ..Image::default() },
+            Self::Map(_) => Image::default(),
             Self::Cell { reached: Reached { to, generation }, .. } => {
                 Image { stated: self.stated(), to: Some(to.0), generation: Some(generation), ..Image::default() }
             }
@@ -93,9 +94,9 @@ impl State {
     /// Sets or removes a row; a change that changes nothing leaves no record.
     fn write(&mut self, pk: String, sort: String, row: Option<Row>, now: UnixMillis) {
         let key = (pk, sort);
-        let before = self.likes.rows.get(&key).copied();
+        let before = self.likes.rows.get(&key).cloned();
         if before != row {
-            self.stream.append(&key, before.map(Row::image), row.map(Row::image), now);
+            self.stream.append(&key, before.map(Row::image), row.clone().map(Row::image), now);
         }
         match row {
             Some(row) => self.likes.rows.insert(key, row),
@@ -122,7 +123,8 @@ impl Likes {
     /// Puts the same; the row says that it counts for `stated`.
     pub fn plant_stating(&self, pk: &str, sort: &str, stated: Stated) {
         let at = self.memory.now();
-        self.memory.state().write(pk.to_owned(), sort.to_owned(), Some(Row::Counted { at, stated }), at);
+        let row = Row::Counted { at, stated, region: None };
+        self.memory.state().write(pk.to_owned(), sort.to_owned(), Some(row), at);
     }
 }
 
@@ -150,7 +152,7 @@ impl Rows {
         let state = self.memory.state();
         let of_key = state.likes.rows.range((pk.clone(), after.to_owned())..).take_while(|((row, _), _)| *row == pk);
         let likes = of_key.filter(|((_, user), _)| user.as_str() > after).filter_map(|((_, user), row)| match row {
-            Row::Counted { at, stated } => Some((item(user, *at, *stated)?, user.clone())),
+            Row::Counted { at, stated, .. } => Some((item(user, *at, *stated)?, user.clone())),
             Row::Cell { .. } => Some((item(user, UnixMillis(0), row.stated())?, user.clone())),
             Row::Marker(_) | Row::Map(_) => None,
         });
@@ -228,8 +230,9 @@ impl FencedRows for Likes {
         for change in changes {
             let pk = change.row_key(partition.index, self.shards).to_string();
             match change {
-                Change::Member { user, present, at, .. } => {
-                    let row = present.then_some(Row::Counted { at: *at, stated: Stated::Nothing });
+                Change::Member { user, present, at, region, .. } => {
+                    let (at, region) = (*at, region.cloned());
+                    let row = present.then_some(Row::Counted { at, stated: Stated::Nothing, region });
                     state.write(pk, user.to_string(), row, now);
                 }
                 Change::Cell { counter, add, .. } => {
@@ -327,7 +330,7 @@ impl MarkersPort for Markers {
         let now = self.memory.now();
         let (pk, sort) = (key.to_string(), Marker::SORT_KEY.to_owned());
         let mut state = self.memory.state();
-        let found = state.likes.rows.get(&(pk.clone(), sort.clone())).copied();
+        let found = state.likes.rows.get(&(pk.clone(), sort.clone())).cloned();
         if found != required.map(Row::Marker) {
             return Ok(MarkerPut::Unclear);
         }

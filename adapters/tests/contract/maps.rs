@@ -117,6 +117,7 @@ async fn members_are_found_under_the_home_that_has_them(env: &Env) {
                 present: true,
                 at: UnixMillis(5),
                 home: Some(home),
+                region: None,
             });
         }
         // The first of those that stand for the same place is named.

@@ -40,7 +40,14 @@ async fn definitions_terms_and_cells_are_written_as_they_always_were() {
         (counter("views", CounterKind::Sum), counter("retweets", CounterKind::Set), user("u-1"));
     let changes = [
         Change::Cell { counter: &views, add: 25, from: Offset(12) },
-        Change::Member { counter: &retweets, user: &member, present: true, at: UnixMillis(77), home: None },
+        Change::Member {
+            counter: &retweets,
+            user: &member,
+            present: true,
+            at: UnixMillis(77),
+            home: None,
+            region: None,
+        },
     ];
     let advance = Advance { from: stating(12), to: Offset(20) };
     assert_eq!(ports.likes.commit(&partition(), &advance, &changes).await, Commit::Done);

@@ -9,14 +9,15 @@ use tally_adapters::faulty::{Faulty, Plan};
 use tally_adapters::memory::Memory;
 use tally_adapters::memory::log::Broker;
 use tally_change_streamer::{ChangesPort, Rules};
-use tally_core::changes::Change;
+use tally_core::changes::{Change, Side};
 use tally_core::fault::Fault;
 use tally_core::ports::log::{Outgoing, Written};
 use tally_core::ports::{Outcome, Producer};
+use tally_emulator::Config as EmulatorConfig;
 use tally_service::{Chance, Running};
 
 use crate::ledger::{all_fed, counted, equals_the_stream, streamed};
-use crate::world::{BEGAN, World, Writer, brisk, eventually, post, shards};
+use crate::world::{BEGAN, World, Writer, brisk, eventually, post, shards, user};
 
 const TOPIC: &str = "changes";
 const PARTITIONS: u32 = 5;
@@ -196,6 +197,38 @@ async fn once_there_is_a_ledger_a_streamer_without_it_or_with_other_partitions_d
     broker.create_topic(TOPIC, PARTITIONS + 1);
     let refused = refusal(&world).await;
     assert!(refused.contains("6 partitions") && refused.contains("begun with 5"), "{refused}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_like_is_counted_in_its_region_and_taken_from_there_whatever_the_unlike_says() {
+    let (twin, _, broker) = calm(1);
+    let (emulated, _) = World::emulated(EmulatorConfig { shards: 1, ..EmulatorConfig::default() }).await;
+    for mut world in [twin, emulated] {
+        broker.create_topic(TOPIC, PARTITIONS);
+        world.ports.changes = Some(port(&broker, broker.clone()));
+        world.ports.checkpoints.config(Some(shards())).await.unwrap();
+        let mut writer = Writer::new(&world, 1).await;
+        let running = world.start("a", brisk());
+        let (post, user) = (post(1), user(1));
+        writer.like_from(&post, &user, "us").await;
+        writer.like_from(&post, &user, "eu").await;
+        writer.unlike(&post, &user).await;
+        writer.like(&post, &user).await;
+        let ledger = equals_the_stream(&world, &broker.reader("test", TOPIC)).await;
+        let side = |side: &Side| (side.region.as_ref().map(ToString::to_string), side.weight);
+        let told: Vec<_> = ledger.counted.values().map(|change| (side(&change.before), side(&change.after))).collect();
+        let at = |region: &str, weight| (Some(region.to_owned()), weight);
+        let nowhere = |weight| (None, weight);
+        let expected = [
+            (at("us", 0), at("us", 1)),
+            (at("us", 1), at("eu", 1)),
+            (at("eu", 1), at("eu", 0)),
+            (nowhere(0), nowhere(1)),
+        ];
+        assert_eq!(told, expected);
+        world.exact([post]).await;
+        stop(running).await;
+    }
 }
 
 #[tokio::test(start_paused = true)]

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use aws_sdk_dynamodb::config::{BehaviorVersion, Credentials, Region};
+use aws_sdk_dynamodb::config::{BehaviorVersion, Credentials, Region as AwsRegion};
 use tally_adapters::dynamodb::{self, Connection, Settings};
 use tally_adapters::memory::Memory;
 use tally_change_streamer::{App, Config, Ports, Rules};
@@ -12,7 +12,7 @@ use tally_core::batch::Change;
 use tally_core::counter::Counter;
 use tally_core::event::Action;
 use tally_core::fence::{Advance, Commit, Fence, Offset, Partition, TopicId};
-use tally_core::ids::{CounterId, PostId, RowKey, ShardCount, StreamLabel, UserId};
+use tally_core::ids::{CounterId, PostId, Region, RowKey, ShardCount, StreamLabel, UserId};
 use tally_core::ports::{FencedRows, Gap, Markers, Rows, ShardState};
 use tally_core::time::UnixMillis;
 use tally_emulator::{Config as EmulatorConfig, Emulator};
@@ -178,7 +178,7 @@ impl World {
 pub(crate) fn sdk(emulator: &Emulator) -> aws_sdk_dynamodb::Client {
     let config = aws_sdk_dynamodb::Config::builder()
         .behavior_version(BehaviorVersion::latest())
-        .region(Region::new("us-east-1"))
+        .region(AwsRegion::new("us-east-1"))
         .endpoint_url("http://in-process.invalid")
         .credentials_provider(Credentials::new("local", "local", None, None, "local"))
         .http_client(emulator.http_client());
@@ -241,17 +241,29 @@ impl Writer {
         self.flush().await;
     }
 
+    /// A like that says where it comes from.
+    pub(crate) async fn like_from(&mut self, post: &CounterId, user: &UserId, region: &str) {
+        let region = Region::new(region).unwrap();
+        let (at, home, region) = (BEGAN, None, Some(&region));
+        let change = Change::Member { counter: post, user, present: true, at, home, region };
+        self.commit(&[change]).await;
+    }
+
     pub(crate) async fn flush(&mut self) {
         if self.waiting.is_empty() {
             return;
         }
-        let to = Offset(self.fence.offset.0 + 1);
-        let advance = Advance { from: self.fence.clone(), to };
         let waiting = std::mem::take(&mut self.waiting);
         let change = |((post, user), action): (_, &Action)| Change::like(post, user, *action, BEGAN);
         let changes: Vec<Change<'_>> =
             waiting.iter().map(|((post, user), action)| change(((post, user), action))).collect();
-        let committed = self.world.fenced.commit(&self.partition, &advance, &changes).await;
+        self.commit(&changes).await;
+    }
+
+    async fn commit(&mut self, changes: &[Change<'_>]) {
+        let to = Offset(self.fence.offset.0 + 1);
+        let advance = Advance { from: self.fence.clone(), to };
+        let committed = self.world.fenced.commit(&self.partition, &advance, changes).await;
         assert_eq!(committed, Commit::Done);
         self.fence.offset = to;
         self.changes += changes.len();

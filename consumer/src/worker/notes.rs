@@ -64,11 +64,12 @@ impl Notes {
                 self.state = Some(metrics::InState::reading());
             }
             Note::Retrying { call, class, tries, why } => self.retrying(call, class, tries, &why),
-            Note::Taken { stale, misrouted, oldest } => {
+            Note::Taken { stale, misrouted, bad_regions, oldest } => {
                 if let Some(oldest) = oldest {
                     self.progress.waiting(oldest);
                 }
                 metrics::records("stale", stale);
+                metrics::bad_regions(bad_regions);
                 if let Some(misrouted) = misrouted {
                     metrics::misrouted(misrouted.events);
                     self.shared.misrouted.warn(&self.shared, &self.partition, machine, misrouted);

@@ -13,7 +13,7 @@ use tally_core::batch::Change;
 use tally_core::event::{Action as Said, LikeEvent};
 use tally_core::fault::Fault;
 use tally_core::fence::{Advance, Commit, Fence, Fences, Offset, Partition, Reached};
-use tally_core::ids::{CounterId, PostId, ShardCount, UserId};
+use tally_core::ids::{CounterId, PostId, Region, ShardCount, UserId};
 use tally_core::ports::log::{Outgoing, Rebalance};
 use tally_core::ports::{FencedRows, Intake, Outcome, Rows as _, Segment};
 use tally_core::time::UnixMillis;
@@ -82,15 +82,15 @@ impl Table {
 
 /// A change that outlives its batch.
 enum Owned {
-    Member(CounterId, UserId, bool, UnixMillis, Option<ShardCount>),
+    Member(CounterId, UserId, bool, UnixMillis, Option<ShardCount>, Option<Region>),
     Cell(CounterId, i64, Offset),
 }
 
 impl From<&Change<'_>> for Owned {
     fn from(change: &Change<'_>) -> Self {
         match *change {
-            Change::Member { counter, user, present, at, home } => {
-                Self::Member(counter.clone(), user.clone(), present, at, home)
+            Change::Member { counter, user, present, at, home, region } => {
+                Self::Member(counter.clone(), user.clone(), present, at, home, region.cloned())
             }
             Change::Cell { counter, add, from } => Self::Cell(counter.clone(), add, from),
         }
@@ -100,8 +100,9 @@ impl From<&Change<'_>> for Owned {
 impl Owned {
     fn change(&self) -> Change<'_> {
         match self {
-            Self::Member(counter, user, present, at, home) => {
-                Change::Member { counter, user, present: *present, at: *at, home: *home }
+            Self::Member(counter, user, present, at, home, region) => {
+                let (present, at, home, region) = (*present, *at, *home, region.as_ref());
+                Change::Member { counter, user, present, at, home, region }
             }
             Self::Cell(counter, add, from) => Change::Cell { counter, add: *add, from: *from },
         }

@@ -2,7 +2,7 @@
 
 use crate::event::Action;
 use crate::fence::Offset;
-use crate::ids::{CounterId, RowKey, ShardCount, UserId};
+use crate::ids::{CounterId, Region, RowKey, ShardCount, UserId};
 use crate::time::UnixMillis;
 
 /// What becomes of one row.
@@ -19,6 +19,8 @@ pub enum Change<'a> {
         at: UnixMillis,
         /// Under which home the row is; `None`: under the deployment's shards.
         home: Option<ShardCount>,
+        /// Where the event came from, where it says so: what a row that is put is counted in.
+        region: Option<&'a Region>,
     },
     /// What the partition's cell of a sum gains. Written twice it would count twice: it stands under the cell's own condition
     /// beside the fence's. Also 0 is written: the cell has to say up to where it has the events.
@@ -34,7 +36,7 @@ pub enum Change<'a> {
 impl<'a> Change<'a> {
     /// What a like or unlike does.
     pub fn like(counter: &'a CounterId, user: &'a UserId, action: Action, at: UnixMillis) -> Self {
-        Self::Member { counter, user, present: action == Action::Like, at, home: None }
+        Self::Member { counter, user, present: action == Action::Like, at, home: None, region: None }
     }
 
     /// The member put or taken away; `None` of a cell.

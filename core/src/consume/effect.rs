@@ -261,6 +261,8 @@ pub enum Note {
         stale: u64,
         /// Those in another partition than their key scheme says, if there are any.
         misrouted: Option<Misrouted>,
+        /// Those that state something as their region that is none.
+        bad_regions: u64,
         /// When the oldest of them was recorded.
         oldest: Option<UnixMillis>,
     },

@@ -15,7 +15,7 @@ use super::pace::Pace;
 use super::places::Maps;
 use super::runs::Runs;
 use crate::batch::{Taken, Trigger};
-use crate::event::{Rejection, Routing, decode};
+use crate::event::{Event, Rejection, Routing, decode};
 use crate::fence::{Alarm, Fence, Fences, Offset};
 use crate::ids::{Lane, LaneCount};
 use crate::ports::Outcome;
@@ -91,6 +91,7 @@ pub(super) enum Then {
 struct Seen {
     stale: u64,
     misrouted: Option<Misrouted>,
+    bad_regions: u64,
     oldest: Option<UnixMillis>,
 }
 
@@ -286,6 +287,7 @@ impl Reading {
                 seen.stale += 1;
             } else {
                 seen.oldest = Some(seen.oldest.map_or(at, |oldest| oldest.min(at)));
+                seen.bad_regions += u64::from(decoded.as_ref().is_ok_and(Event::has_bad_region));
                 if let Ok(event) = &decoded
                     && !routing.fits(event, index)
                     && !context.letters.has(chain.fence.cfg, offset)
@@ -303,9 +305,9 @@ impl Reading {
             self.handed = self.handed.max(offset.next());
             self.runs.handed();
         };
-        let Seen { stale, misrouted, oldest } = seen;
+        let Seen { stale, misrouted, bad_regions, oldest } = seen;
         if stale > 0 || oldest.is_some() {
-            context.note(Note::Taken { stale, misrouted, oldest });
+            context.note(Note::Taken { stale, misrouted, bad_regions, oldest });
         }
         unknown
     }

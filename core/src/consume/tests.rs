@@ -454,7 +454,7 @@ fn a_log_that_no_longer_fits_the_fence_makes_it_read_again_once_nothing_is_under
 fn records_are_counted_as_stale_before_the_fence_and_as_misrouted_outside_their_keys_partition() {
     let taken = |driven: &Driven| {
         driven.effects.iter().find_map(|effect| match effect {
-            Effect::Note(Note::Taken { stale, misrouted, oldest }) => Some((*stale, *misrouted, *oldest)),
+            Effect::Note(Note::Taken { stale, misrouted, oldest, .. }) => Some((*stale, *misrouted, *oldest)),
             _ => None,
         })
     };

@@ -47,6 +47,9 @@ pub fn decode_value<'a>(
     }
 }
 
+/// What stands for a region that is not even a text.
+const NO_REGION: &str = "";
+
 const UNKNOWN_VERSION: Rejection = Rejection::BadEnvelope("specversion is not 1.x");
 
 fn parse<'a>(text: &'a str, fields: &mut Fields<'a>) -> serde_json::Result<Parsed> {
@@ -88,6 +91,7 @@ struct Fields<'a> {
     event_id: Option<Scalar<'a>>,
     member: Option<Scalar<'a>>,
     n: Option<Scalar<'a>>,
+    region: Option<Scalar<'a>>,
     specversion: Option<Scalar<'a>>,
     data: Option<(Parsed, Box<Fields<'a>>)>,
 }
@@ -117,6 +121,11 @@ impl<'a> Fields<'a> {
                 None | Some(Scalar::Null) => recorded,
                 Some(Scalar::Whole(ms)) if *ms <= UnixMillis::MAX.0 => UnixMillis(*ms),
                 Some(_) => return Err(Rejection::BadTimestamp),
+            },
+            region: match self.region.take() {
+                None | Some(Scalar::Null) => None,
+                Some(Scalar::Text(text)) => Some(text),
+                Some(_) => Some(Cow::Borrowed(NO_REGION)),
             },
         })
     }
@@ -257,6 +266,7 @@ impl<'de> Visitor<'de> for Document<'_, 'de> {
                 Name::EventId => fields.event_id = Some(map.next_value()?),
                 Name::Member => fields.member = Some(map.next_value()?),
                 Name::N => fields.n = Some(map.next_value()?),
+                Name::Region => fields.region = Some(map.next_value()?),
                 Name::SpecVersion if layer == Layer::Outer => fields.specversion = Some(map.next_value()?),
                 Name::Data if layer == Layer::Outer => {
                     let mut inner = Box::<Fields<'_>>::default();
@@ -282,6 +292,7 @@ enum Name {
     EventId,
     Member,
     N,
+    Region,
     SpecVersion,
     Data,
     Unknown,
@@ -306,6 +317,7 @@ impl<'de> Deserialize<'de> for Name {
                     "event_id" => Name::EventId,
                     "member" => Name::Member,
                     "n" => Name::N,
+                    "region" => Name::Region,
                     "specversion" => Name::SpecVersion,
                     "data" => Name::Data,
                     _ => Name::Unknown,
@@ -374,6 +386,23 @@ mod tests {
     fn reason(value: &str) -> &'static str {
         decode_value(Some(value.as_bytes()), RECORDED, &likes())
             .map_or_else(|rejection| rejection.reason(), |_| "accepted")
+    }
+
+    #[test]
+    fn a_region_is_optional_and_one_that_is_malformed_is_none() {
+        let decoded = |region: &str| {
+            let value = format!(r#"{{"post_id":"p","user_id":"u","action":"like"{region}}}"#);
+            let likes = Definitions::likes_alone();
+            let event = decode_value(Some(value.as_bytes()), UnixMillis(0), &likes).unwrap();
+            (event.region().map(|region| region.to_string()), event.has_bad_region())
+        };
+        for none in ["", r#","region":null"#] {
+            assert_eq!(decoded(none), (None, false), "{none}");
+        }
+        assert_eq!(decoded(r#","region":"eu-1""#), (Some("eu-1".to_owned()), false));
+        for bad in [r#","region":"EU""#, r#","region":"""#, r#","region":7"#, r#","region":["eu"]"#] {
+            assert_eq!(decoded(bad), (None, true), "{bad}");
+        }
     }
 
     #[test]

@@ -13,8 +13,13 @@ pub struct Region(Arc<str>);
 impl Region {
     /// The region that `text` names; `None` where it is of another form.
     pub fn new(text: &str) -> Option<Self> {
+        Self::is_one(text).then(|| Self(text.into()))
+    }
+
+    /// Whether `text` names a region.
+    pub fn is_one(text: &str) -> bool {
         let fits = |byte: u8| matches!(byte, b'a'..=b'z' | b'0'..=b'9' | b'-');
-        ((1..=MOST).contains(&text.len()) && text.bytes().all(fits)).then(|| Self(text.into()))
+        (1..=MOST).contains(&text.len()) && text.bytes().all(fits)
     }
 
     /// Its text.

@@ -54,7 +54,7 @@ impl CounterMaps for Maps {
     async fn put_map(&self, counter: &CounterId, seen: Option<&CounterMap>, map: &CounterMap) -> Outcome<bool> {
         let (now, key) = (self.memory.now(), key(counter));
         let mut state = self.memory.state();
-        if state.likes.rows.get(&key).copied() != seen.copied().map(Row::Map) {
+        if state.likes.rows.get(&key).cloned() != seen.copied().map(Row::Map) {
             return Ok(false);
         }
         state.write(key.0, key.1, Some(Row::Map(*map)), now);
