@@ -1,0 +1,108 @@
+//! Windows of time, and the moments at which they are looked at.
+
+use std::str::FromStr;
+
+use thiserror::Error;
+
+use tally_core::time::UnixMillis;
+
+/// The seconds from a bucket's edge up to a moment: at least its span, and less than a bucket more.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Window {
+    span: u64,
+    bucket: u64,
+}
+
+/// Why a text is no window.
+#[derive(Clone, Debug, PartialEq, Eq, Error)]
+#[error("a window is 1 to 60 minutes, or 2 to 24 hours, as in 10m or 24h, not {0:?}")]
+pub struct BadWindow(pub String);
+
+impl Window {
+    /// A window of so many seconds; `None` where it is none of those that there are.
+    fn of(span: u64) -> Option<Self> {
+        let bucket = if span <= 3600 { span / 60 } else { span / 96 };
+        let fits = (60..=86_400).contains(&span) && span.is_multiple_of(bucket);
+        fits.then_some(Self { span, bucket })
+    }
+
+    /// The last second before the window that ends with the second `moment`.
+    pub fn from(self, moment: u64) -> u64 {
+        moment.saturating_sub(self.span) / self.bucket * self.bucket
+    }
+
+    /// The bucket of a second: those of one bucket leave the window together.
+    pub(crate) fn bucket(self, second: u64) -> u64 {
+        second.saturating_sub(1) / self.bucket
+    }
+
+    /// The last second of a bucket.
+    pub(crate) fn last_of(self, bucket: u64) -> u64 {
+        (bucket + 1) * self.bucket
+    }
+}
+
+impl FromStr for Window {
+    type Err = BadWindow;
+
+    fn from_str(text: &str) -> Result<Self, BadWindow> {
+        let unit = |suffix, seconds: u64| Some((text.strip_suffix(suffix)?, seconds));
+        let parsed = unit('m', 60).or_else(|| unit('h', 3600));
+        let span = parsed.and_then(|(count, seconds)| count.parse::<u64>().ok()?.checked_mul(seconds));
+        span.and_then(Self::of).ok_or_else(|| BadWindow(text.chars().take(64).collect()))
+    }
+}
+
+/// How long after the end of a second nothing more is expected of it, in seconds.
+const SETTLED: u64 = 2;
+
+/// From how far behind on only every tenth moment is published.
+const BEHIND: u64 = 10;
+
+/// The moment to publish after `published`, once everything written before `as_of` was read; `None` before there is one.
+pub fn next_moment(published: u64, as_of: UnixMillis) -> Option<u64> {
+    let latest = (as_of.0 / 1000).checked_sub(1 + SETTLED).filter(|latest| *latest > published)?;
+    if latest - published <= BEHIND {
+        return Some(published + 1);
+    }
+    let tenth = latest / BEHIND * BEHIND;
+    Some(tenth.min((published / BEHIND + 1) * BEHIND))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_window_begins_at_the_last_edge_that_makes_it_long_enough() {
+        let hour: Window = "1h".parse().unwrap();
+        assert_eq!([7200, 7201, 7259, 7260].map(|moment| hour.from(moment)), [3600, 3600, 3600, 3660]);
+        let day: Window = "24h".parse().unwrap();
+        assert_eq!([86_400 + 899, 86_400 + 900].map(|moment| day.from(moment)), [0, 900]);
+        assert_eq!("1m".parse::<Window>().unwrap().from(100), 40);
+        for bad in ["", "h", "0m", "61m", "25h", "1d", "-1h", "1.5h", "7"] {
+            assert!(bad.parse::<Window>().is_err(), "{bad}");
+        }
+    }
+
+    #[test]
+    fn seconds_of_a_bucket_leave_together_and_none_early() {
+        for text in ["1m", "10m", "1h", "24h"] {
+            let window: Window = text.parse().unwrap();
+            for moment in 90_000..91_000 {
+                let from = window.from(moment);
+                assert!(moment - from >= window.span && moment - from < window.span + window.bucket, "{text}");
+                assert!(window.last_of(window.bucket(from)) <= from && window.last_of(window.bucket(from + 1)) > from);
+            }
+        }
+    }
+
+    #[test]
+    fn moments_come_in_order_and_by_tens_where_they_are_late() {
+        let next = |published, seconds: u64| next_moment(published, UnixMillis(seconds * 1000));
+        assert_eq!([next(100, 103), next(100, 104), next(100, 105)], [None, Some(101), Some(101)]);
+        assert_eq!([next(100, 113), next(100, 114), next(103, 117)], [Some(101), Some(110), Some(110)]);
+        assert_eq!(next(0, 1_000_003), Some(10));
+        assert_eq!(next(5, 2), None);
+    }
+}

@@ -1,0 +1,4 @@
+//! Lists of what is trending.
+
+#[cfg(test)]
+mod laws;
