@@ -11,7 +11,7 @@ use tally_adapters::dynamodb::{Checkpoints, Connection, Counts, Likes, Maps, Row
 use tally_adapters::kafka;
 use tally_core::definitions::Definitions;
 use tally_core::fence::least_of_each;
-use tally_core::ids::{ShardCount, StreamShardId};
+use tally_core::ids::{Lane, ShardCount, StreamShardId};
 use tally_core::ports::{ChangeStream as _, DeploymentConfig as _, FencedRows as _, Gaps as _, Positions as _};
 use tally_core::time::UnixMillis;
 use tally_emulator::{Config, Emulator, Fault, Policies, Rule};
@@ -198,6 +198,13 @@ impl Engines {
     pub(crate) async fn fences(&self) -> BTreeMap<u32, u64> {
         let fences = self.ports().likes.fences(TOPIC).await.unwrap_or_default();
         least_of_each(&fences).into_iter().map(|(index, offset)| (index, offset.0)).collect()
+    }
+
+    /// Whether every partition has so many lanes.
+    pub(crate) async fn have_lanes(&self, lanes: usize) -> bool {
+        let fences = self.ports().likes.fences(TOPIC).await.unwrap_or_default();
+        let mut stated = fences.iter().filter(|(_, fence)| fence.lane == Lane::FIRST);
+        stated.clone().count() > 0 && stated.all(|(_, fence)| fence.terms.lanes.get() == lanes)
     }
 
     /// Whether every stream shard that there is was read past `since`: all rows of before are counted.

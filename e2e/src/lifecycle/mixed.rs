@@ -3,6 +3,7 @@
 
 use std::net::SocketAddr;
 use std::path::Path;
+use std::time::Duration;
 
 use anyhow::{Context, ensure};
 
@@ -11,6 +12,10 @@ use crate::attack::engines::Roles;
 use crate::attack::fleet::Slot;
 use crate::attack::service::Service;
 use crate::attack::stage::{Setting, Stage};
+use crate::attack::wait::until;
+
+/// How long a consumer may take to change lanes, or to be given a partition.
+const PATIENCE: Duration = Duration::from_secs(300);
 
 /// Replaces each process twice, from this build to the one in `old` and back; the report.
 ///
@@ -43,7 +48,30 @@ async fn relive(stage: &Stage, story: &mut Story, old: &Path) -> anyhow::Result<
         stage.changed(100).await?;
         story.tell(format!("every process is of {to}, one after the other, and has caught up"));
     }
-    Ok(())
+    refused_over_lanes(stage, story, old).await
+}
+
+/// A consumer of before lanes stands still where a partition has several: it would count wrongly.
+async fn refused_over_lanes(stage: &Stage, story: &mut Story, old: &Path) -> anyhow::Result<()> {
+    let (launcher, lanes) = (&stage.fleet.launcher, 2);
+    launcher.tell("TALLY_LANES", "2");
+    for slot in stage.fleet.of(Service::Consumer) {
+        replace(stage, slot, None).await?;
+    }
+    until("every partition to have two lanes", PATIENCE, async || stage.engines.have_lanes(lanes).await).await?;
+    let older = launcher.start_of(&old.join(Service::Consumer.binary()), Service::Consumer, &[])?;
+    older.ready().await?;
+    let halted = async || older.tail().contains("the fence counts in lanes/");
+    until("an older consumer to stand still", PATIENCE, halted).await.with_context(|| older.tail())?;
+    older.stop().await?;
+    story.tell("an older consumer stands still, by name, where a partition has two lanes");
+    stage.caught_up(Service::Consumer).await?;
+    launcher.tell("TALLY_LANES", "1");
+    for slot in stage.fleet.of(Service::Consumer) {
+        replace(stage, slot, None).await?;
+    }
+    until("every partition to have one lane", PATIENCE, async || stage.engines.have_lanes(1).await).await?;
+    stage.all_well()
 }
 
 async fn replace(stage: &Stage, slot: &Slot, program: Option<&Path>) -> anyhow::Result<()> {

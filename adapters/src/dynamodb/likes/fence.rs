@@ -11,6 +11,16 @@ use super::super::names::checkpoints::{
     CFG, DEFS, GENERATION, ID, LANES, OFFSET, PARTITIONS, REDO, SUMS_FROM, TOPIC_ID,
 };
 
+/// What the topic of a fence of several lanes begins with: no id and no name of a topic has a slash. A build of before there were
+/// lanes takes it for another topic and stands still; without it, it would move the first lane's fence past events of the others.
+const LANED: &str = "lanes/";
+
+/// The topic of a fence as it is stored.
+fn stored_topic(fence: &Fence) -> String {
+    let begins = if fence.terms.lanes > LaneCount::ONE { LANED } else { "" };
+    format!("{begins}{}", fence.topic)
+}
+
 /// Where the fences of `topic` are kept; a topic's name has no slash.
 pub(super) fn prefix(topic: &str) -> String {
     format!("kafka/{topic}/")
@@ -45,7 +55,7 @@ pub(super) fn encode(partition: &Partition, fence: &Fence) -> Item {
     encoded.extend(item([
         (OFFSET, number(fence.offset)),
         (CFG, number(fence.cfg)),
-        (TOPIC_ID, text(fence.topic.to_string())),
+        (TOPIC_ID, text(stored_topic(fence))),
     ]));
     encoded.extend(terms(fence).into_iter().filter_map(|(name, value)| Some((name.to_owned(), number(value?)))));
     encoded
@@ -71,11 +81,12 @@ fn terms(fence: &Fence) -> [(&'static str, Option<u64>); 5] {
 /// The fence of `lane` as its item has it.
 pub(super) fn decode(reader: &Reader<'_>, lane: Lane) -> Outcome<Fence> {
     let lanes = reader.number(LANES)?.unwrap_or(1);
+    let topic = reader.required_text(TOPIC_ID)?;
     Ok(Fence {
         lane,
         offset: Offset(reader.required_number(OFFSET)?),
         cfg: reader.required_number(CFG)?,
-        topic: TopicId(reader.required_text(TOPIC_ID)?.into()),
+        topic: TopicId(topic.strip_prefix(LANED).unwrap_or(topic).into()),
         terms: Terms {
             lanes: LaneCount::new(lanes).ok_or_else(|| reader.malformed(LANES, "no number of lanes"))?,
             defs: reader.number(DEFS)?.unwrap_or(0),
@@ -99,7 +110,7 @@ pub(super) fn moved(from: &Fence, to: &Fence) -> Moved {
     let mut say = Aliases::default();
     let (condition, [offset, cfg, topic]) = still(from, &mut say);
     let (new_offset, new_cfg) = (say.number(to.offset), say.number(to.cfg));
-    let new_topic = say.text(to.topic.to_string());
+    let new_topic = say.text(stored_topic(to));
     let (mut set, mut removed) = (format!("SET {offset}={new_offset},{cfg}={new_cfg},{topic}={new_topic}"), Vec::new());
     // They change with `cfg` alone, so the condition covers them.
     for ((name, before), (_, after)) in terms(from).into_iter().zip(terms(to)) {
@@ -123,7 +134,7 @@ pub(super) fn moved(from: &Fence, to: &Fence) -> Moved {
 fn still(fence: &Fence, say: &mut Aliases) -> (String, [String; 3]) {
     let [offset, cfg, topic] = say.names([OFFSET, CFG, TOPIC_ID]);
     let (old_offset, old_cfg) = (say.number(fence.offset), say.number(fence.cfg));
-    let old_topic = say.text(fence.topic.to_string());
+    let old_topic = say.text(stored_topic(fence));
     (format!("{offset}={old_offset} AND {cfg}={old_cfg} AND {topic}={old_topic}"), [offset, cfg, topic])
 }
 
@@ -169,4 +180,33 @@ fn drop(table: &str, partition: &Partition, from: &Fence) -> TransactWriteItem {
         .set_expression_attribute_names(names)
         .set_expression_attribute_values(values);
     TransactWriteItem::builder().delete(delete.build().expect("table and key are set")).build()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The fences of so many lanes.
+    fn fences(lanes: u64) -> Fences {
+        let first = Fences::from(Fence::new(Offset(7), 2, TopicId("t".into())));
+        first.level(Offset(7), Terms { lanes: LaneCount::new(lanes).unwrap(), ..Terms::default() })
+    }
+
+    fn stored(partition: &Partition, fence: &Fence) -> String {
+        let encoded = encode(partition, fence);
+        let reader = Reader::new("checkpoints", &encoded);
+        assert_eq!(decode(&reader, fence.lane).unwrap().topic, fence.topic);
+        reader.required_text(TOPIC_ID).unwrap().to_owned()
+    }
+
+    #[test]
+    fn fences_of_several_lanes_count_in_a_topic_that_no_build_of_before_lanes_reads() {
+        let partition = Partition { topic: "likes".into(), index: 3 };
+        assert_eq!(stored(&partition, fences(1).first()), "t");
+        for fence in fences(2).iter() {
+            assert_eq!(stored(&partition, fence), "lanes/t");
+        }
+        let paused = fences(2).reset(&fences(2).topic().paused(), fences(2).terms(), |fence| fence.offset);
+        assert_eq!(stored(&partition, paused.first()), "lanes/paused/t");
+    }
 }
