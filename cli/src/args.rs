@@ -5,8 +5,8 @@ use clap::{Parser, Subcommand};
 use crate::health::Health;
 use crate::said::Form;
 use crate::verbs::{
-    audit, cost, counters, dlq, doctor, erase, fence, generate, import, ledger, pause, post, rebuild, restore, status,
-    stream,
+    audit, cost, counters, dlq, doctor, draw, erase, fence, generate, import, ledger, pause, post, rebuild, restore,
+    status, stream,
 };
 
 /// Looks after a deployment of Tally
@@ -43,6 +43,9 @@ pub(crate) enum Command {
     /// Dead letters: records that could not be applied
     #[command(subcommand)]
     Dlq(dlq::Verb),
+    /// Draws: who was first at a threshold, held against the log
+    #[command(subcommand)]
+    Draw(draw::Verb),
     /// The stream of changes: its shards, their readers, and what was lost of it
     #[command(subcommand)]
     Stream(stream::Verb),

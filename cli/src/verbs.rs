@@ -5,6 +5,7 @@ pub(crate) mod cost;
 pub(crate) mod counters;
 pub(crate) mod dlq;
 pub(crate) mod doctor;
+pub(crate) mod draw;
 pub(crate) mod erase;
 pub(crate) mod fence;
 pub(crate) mod generate;
@@ -63,6 +64,7 @@ async fn answer(command: Command, form: Form) -> anyhow::Result<u8> {
         Command::Import(args) => args.run(form).await,
         Command::Fence(verb) => verb.run(form).await,
         Command::Dlq(verb) => verb.run(form).await,
+        Command::Draw(verb) => verb.run(form).await,
         Command::Stream(verb) => verb.run(form).await,
         Command::Counters(verb) => verb.run(form).await,
         Command::Audit(verb) => verb.run(form).await,

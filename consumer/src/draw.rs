@@ -33,7 +33,7 @@ const SECOND: u64 = 1_000;
 
 /// Whether a draw is what the log says.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum Found {
+pub enum Found {
     /// It is; what to tell.
     True(String),
     /// It is not, and why.
@@ -78,6 +78,7 @@ pub struct Drawn {
 }
 
 /// A draw to be verified.
+<<<<<<< HEAD
 pub(crate) struct Draw {
     pub(crate) counter: CounterId,
     pub(crate) n: i64,
@@ -88,8 +89,18 @@ pub(crate) struct Draw {
     /// Reads it.
     pub(crate) topic: Arc<dyn TopicReader>,
     pub(crate) letters: Arc<dyn TopicReader>,
+=======
+pub struct Draw {
+    pub counter: CounterId,
+    pub n: i64,
+    pub milestones: Arc<dyn Milestones>,
+    pub rows: Arc<dyn FencedRows>,
+    /// Reads the topic that the counter's events are said in.
+    pub topic: Arc<dyn TopicReader>,
+    pub letters: Arc<dyn TopicReader>,
+>>>>>>> 487f4d7 (tally draw verify; a resume is shown first, and tried so)
     /// What is an event, of those said in the topic.
-    pub(crate) definitions: Definitions,
+    pub definitions: Definitions,
 }
 
 /// Where an event lies, and when it was written.
@@ -138,8 +149,13 @@ impl Draw {
     /// Verifies it.
     ///
     /// # Errors
+<<<<<<< HEAD
     /// The tables or the log cannot be read.
     async fn verify(&self) -> Outcome<Found> {
+=======
+    /// Tables that cannot be read.
+    pub async fn verify(&self) -> anyhow::Result<Found> {
+>>>>>>> 487f4d7 (tally draw verify; a resume is shown first, and tried so)
         let Self { counter, n, .. } = self;
         let recorded = match self.milestones.milestone(counter, *n).await {
             Err(Fault::Poison(why)) => return Ok(Found::False(format!("the record cannot be read: {why}"))),

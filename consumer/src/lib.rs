@@ -21,6 +21,6 @@ mod worker;
 pub use app::{App, OpenTopic, Ports, REPLAY_GROUP};
 pub use args::{Args, Command, ResetTo, SumsAnew};
 pub use config::{Config, Mode, ReadSettings, group_of};
-pub use draw::Drawn;
+pub use draw::{Draw, Drawn, Found};
 pub use fences::{Fences, Going, Move, Reset, Standing};
 pub use import::{Format, Import, ImportArgs, ImportSettings, Imported, Source};

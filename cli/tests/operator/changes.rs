@@ -167,6 +167,13 @@ async fn consumers_are_paused_in_every_partition_and_go_on_where_they_were() {
     assert!(again.out.contains("nothing to do"), "{again:?}");
     let refused = made(&stage, &["fence", "reset", "--all", "--to", "end"]).await;
     assert!(refused.code == Some(1) && refused.err.contains("it is paused: resume it first"), "{refused:?}");
+    let paused = stage.everything().await;
+    let dry = stage.tally(&["resume", "consumer"]).await;
+    assert!(
+        dry.code == Some(0) && dry.out.contains("resume likes/1") && dry.out.contains("nothing was changed"),
+        "{dry:?}"
+    );
+    assert_eq!(stage.everything().await, paused, "a resume is shown first, too");
     let said = made(&stage, &["resume", "consumer"]).await;
     assert_eq!(said.code, Some(0), "{said:?}");
     let after = stage.likes.fence(&partition(1)).await.unwrap().unwrap();
