@@ -14,7 +14,7 @@ use tally_service::{Exit, Host, Invalid, Listen, Program, Stage};
 use tokio::sync::{Semaphore, watch};
 
 use crate::args::Args;
-use crate::config::{Config, Mode, ReadSettings, Replaying};
+use crate::config::{Config, Mode, ReadSettings, Replaying, letters_of};
 use crate::counters::{self, Counters};
 use crate::dlq::{self, Replay};
 use crate::draw::{Draw, Drawn};
@@ -198,7 +198,7 @@ impl App {
             return Err(invalid("has an action that takes off: who was first at a threshold has no meaning").into());
         }
         let topic = definition.topic.as_deref().unwrap_or(&settings.topic);
-        let letters = settings.letters_of(topic);
+        let letters = letters_of(topic, &settings.topic, &settings.dead_letter_topic);
         let draw = Draw {
             counter: CounterId { post, name: definition.name.clone() },
             n,

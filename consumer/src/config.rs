@@ -86,18 +86,17 @@ pub struct ReadSettings {
     pub shards: Option<ShardCount>,
 }
 
-impl ReadSettings {
-    /// Where the consumer of `topic` writes its dead letters, if it is started as this one is.
-    pub(crate) fn letters_of(&self, topic: &str) -> String {
-        if topic == self.topic || self.dead_letter_topic != letters_of(&self.topic) {
-            return self.dead_letter_topic.clone();
-        }
-        letters_of(topic)
+/// Where the dead letters of `topic` are, in a deployment whose own topic has them in another one: its consumer is started as that
+/// one is, and where that one was told nothing, the name follows from the topic's.
+pub fn letters_of(topic: &str, own: &str, letters: &str) -> String {
+    if topic == own || letters != letters_of_unless_told(own) {
+        return letters.to_owned();
     }
+    letters_of_unless_told(topic)
 }
 
 /// Where the dead letters of `topic` are, unless another topic is given.
-fn letters_of(topic: &str) -> String {
+fn letters_of_unless_told(topic: &str) -> String {
     format!("{topic}.dlq")
 }
 
@@ -125,7 +124,7 @@ impl TryFrom<Args> for Config {
         invalid.ensure("batch-bytes", args.batch_bytes > 0, "must be more than nothing");
         invalid.ensure("concurrency", (1..=MAX_CONCURRENCY).contains(&args.concurrency), "must be 1 to 10000");
         invalid.ensure("linger", args.linger <= Duration::from_secs(60), "must be at most a minute");
-        let dead_letter_topic = args.dead_letter_topic.unwrap_or_else(|| letters_of(&args.topic));
+        let dead_letter_topic = args.dead_letter_topic.unwrap_or_else(|| letters_of_unless_told(&args.topic));
         invalid.ensure("dead-letter-topic", dead_letter_topic != args.topic, "is the topic of likes itself");
         if let Err(problem) = kafka::topic(&dead_letter_topic) {
             invalid.add("dead-letter-topic", problem);
@@ -196,6 +195,13 @@ mod tests {
         assert_eq!(group(&[]), "tally-consumer");
         assert_eq!(group(&["--table-prefix", "blue-"]), "blue-tally-consumer");
         assert_eq!(group(&["--table-prefix", "blue-", "--group", "g"]), "g");
+    }
+
+    #[test]
+    fn a_counters_own_topic_has_letters_of_its_own_unless_one_topic_was_named_for_all() {
+        assert_eq!(letters_of("likes", "likes", "bad"), "bad");
+        assert_eq!(letters_of("views", "likes", "likes.dlq"), "views.dlq");
+        assert_eq!(letters_of("views", "likes", "bad"), "bad");
     }
 
     #[test]

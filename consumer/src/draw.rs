@@ -46,7 +46,7 @@ pub enum Found {
 
 impl Found {
     /// What the command ends with.
-    pub(crate) fn exit(&self) -> Exit {
+    pub fn exit(&self) -> Exit {
         match self {
             Self::True(_) => Exit::CLEAN,
             Self::False(_) => Exit::FAILED,
@@ -78,27 +78,16 @@ pub struct Drawn {
 }
 
 /// A draw to be verified.
-<<<<<<< HEAD
-pub(crate) struct Draw {
-    pub(crate) counter: CounterId,
-    pub(crate) n: i64,
-    pub(crate) milestones: Arc<dyn Milestones>,
-    pub(crate) rows: Arc<dyn FencedRows>,
-    /// The topic that the counter's events are said in.
-    pub(crate) topic_name: String,
-    /// Reads it.
-    pub(crate) topic: Arc<dyn TopicReader>,
-    pub(crate) letters: Arc<dyn TopicReader>,
-=======
 pub struct Draw {
     pub counter: CounterId,
     pub n: i64,
     pub milestones: Arc<dyn Milestones>,
     pub rows: Arc<dyn FencedRows>,
-    /// Reads the topic that the counter's events are said in.
+    /// The topic that the counter's events are said in.
+    pub topic_name: String,
+    /// Reads it.
     pub topic: Arc<dyn TopicReader>,
     pub letters: Arc<dyn TopicReader>,
->>>>>>> 487f4d7 (tally draw verify; a resume is shown first, and tried so)
     /// What is an event, of those said in the topic.
     pub definitions: Definitions,
 }
@@ -131,7 +120,7 @@ struct Put {
 
 impl Draw {
     /// Verifies it, and tries again where something cannot be read for the moment.
-    pub(crate) async fn persist(&self, clock: Clock) -> Found {
+    pub async fn persist(&self, clock: Clock) -> Found {
         let mut left = TRIES;
         loop {
             left -= 1;
@@ -149,13 +138,8 @@ impl Draw {
     /// Verifies it.
     ///
     /// # Errors
-<<<<<<< HEAD
     /// The tables or the log cannot be read.
     async fn verify(&self) -> Outcome<Found> {
-=======
-    /// Tables that cannot be read.
-    pub async fn verify(&self) -> anyhow::Result<Found> {
->>>>>>> 487f4d7 (tally draw verify; a resume is shown first, and tried so)
         let Self { counter, n, .. } = self;
         let recorded = match self.milestones.milestone(counter, *n).await {
             Err(Fault::Poison(why)) => return Ok(Found::False(format!("the record cannot be read: {why}"))),

@@ -5,8 +5,9 @@ use std::sync::Arc;
 use anyhow::Context;
 use clap::Subcommand;
 use serde::Serialize;
-use tally_consumer::{Draw, Found};
+use tally_consumer::{Draw, Found, letters_of};
 use tally_core::ids::{CounterId, PostId};
+use tally_service::Invalid;
 
 use crate::desk::{Desk, Where};
 use crate::health::UNAVAILABLE;
@@ -60,23 +61,29 @@ impl Verb {
         let Args { post, counter, n, of } = *args;
         let desk = Desk::open(of).await?;
         let defined = desk.checkpoints.definitions().await.context("cannot read the counters")?;
-        let definition = defined.named(&counter).with_context(|| format!("there is no counter {counter:?}"))?;
+        let invalid = |why: &str| Invalid::variable("NAME", format!("{counter:?} {why}"));
+        let definition = defined.named(&counter).ok_or_else(|| invalid("is no counter of the deployment"))?;
+        if !definition.has_milestones() {
+            return Err(invalid("has an action that takes off: who was first at a threshold has no meaning").into());
+        }
         let topic = definition.topic.as_deref().unwrap_or(&desk.topic);
         let draw = Draw {
             counter: CounterId { post, name: definition.name.clone() },
             n,
             milestones: Arc::new(desk.recounts.clone()),
             rows: Arc::clone(&desk.likes),
+            topic_name: topic.to_owned(),
             topic: Arc::new(desk.reader(topic)?),
-            letters: Arc::new(desk.reader(&desk.dead_letter_topic)?),
+            letters: Arc::new(desk.reader(&letters_of(topic, &desk.topic, &desk.dead_letter_topic))?),
             definitions: defined.said_in(topic),
         };
-        let (verdict, detail) = match draw.verify().await? {
+        let (verdict, detail) = match draw.persist(desk.clock).await {
             Found::True(told) => ("true", told),
             Found::False(why) => ("false", why),
             Found::Gone(why) => ("gone", why),
+            Found::Unread(fault) => ("unread", fault.to_string()),
         };
         let code = print(&Verified { verdict, detail }, form)?;
-        Ok(if verdict == "gone" { UNAVAILABLE } else { code })
+        Ok(if matches!(verdict, "gone" | "unread") { UNAVAILABLE } else { code })
     }
 }
