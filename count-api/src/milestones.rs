@@ -29,12 +29,14 @@ const KEPT: usize = 1_000;
 /// What is recorded of a counter, upwards, each with whether it may be called exact.
 type Judged = Arc<[(Milestone, bool)]>;
 
+/// What was read of a counter last, as of one of its versions.
+type Place = Arc<Mutex<Option<(u64, Judged)>>>;
+
 /// What listeners are told: read once for all of them.
 #[derive(Default)]
 struct Told {
     ladder: Mutex<Option<(Instant, Ladder)>>,
-    /// As of a version of each counter.
-    of: parking_lot::Mutex<Map<CounterId, Arc<Mutex<Option<(u64, Judged)>>>>>,
+    of: parking_lot::Mutex<Map<CounterId, Place>>,
 }
 
 /// Where they are read.
@@ -117,7 +119,7 @@ impl Milestones {
 }
 
 impl Told {
-    fn place(&self, counter: &CounterId) -> Arc<Mutex<Option<(u64, Judged)>>> {
+    fn place(&self, counter: &CounterId) -> Place {
         let mut of = self.of.lock();
         if of.len() >= KEPT && !of.contains_key(counter) {
             of.retain(|_, place| Arc::strong_count(place) > 1);

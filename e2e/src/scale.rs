@@ -5,6 +5,7 @@ mod load;
 mod rows;
 
 use std::fmt;
+use std::io::Write as _;
 use std::time::Duration;
 
 use anyhow::{Context, ensure};
@@ -105,7 +106,7 @@ impl Scale {
             runtime.block_on(self.course())
         })?;
         let outcome = running.join().map_err(|_| anyhow::anyhow!("a panic"))??;
-        print!("{outcome}");
+        say(outcome.to_string().trim_end())?;
         ensure!(outcome.wrong_counts == 0 && outcome.wrong_rows == 0, "counts or rows are wrong");
         Ok(())
     }
@@ -121,10 +122,10 @@ impl Scale {
         pipeline.start(Vec::new());
         let mut outcome = Outcome::default();
         let began = pipeline.clock.now();
-        println!(
-            "| second | likes/s | behind | staleness p50 | p99 | throttled | shards of the busy post | stream shards |"
-        );
-        println!("|---|---|---|---|---|---|---|---|");
+        say(
+            "| second | likes/s | behind | staleness p50 | p99 | throttled | shards of the busy post | stream shards |",
+        )?;
+        say("|---|---|---|---|---|---|---|---|")?;
         for second in 1..=self.seconds {
             self.second(&mut load, &pipeline, &rows, &mut outcome).await?;
             if second % self.every == 0 {
@@ -206,7 +207,7 @@ impl Scale {
         let map = pipeline.maps.map(&load.busy()).await?;
         outcome.shards = map.unwrap_or_else(|| CounterMap::absent(ShardCount::DEFAULT)).newest().get().into();
         let stream = pipeline.emulator.stats().tables["likes"].stream.as_ref().map_or(0, |it| it.open_shards.len());
-        println!(
+        say(&format!(
             "| {second} | {} | {} | {:?} | {:?} | {:.1} % | {} | {stream} |",
             self.rate,
             load.said() - rows.there(),
@@ -214,8 +215,7 @@ impl Scale {
             part(&latest, 99),
             share(refused, commits + refused),
             outcome.shards,
-        );
-        Ok(())
+        ))
     }
 
     async fn wrong_counts(&self, load: &Load, pipeline: &Pipeline) -> anyhow::Result<u64> {
@@ -227,6 +227,10 @@ impl Scale {
         }
         Ok(wrong)
     }
+}
+
+fn say(line: &str) -> anyhow::Result<()> {
+    writeln!(std::io::stdout(), "{line}").context("cannot print")
 }
 
 /// Waits until every like is a row and counted.

@@ -76,7 +76,7 @@ impl Load {
     pub(super) fn say(&mut self, broker: &Broker, now: UnixMillis, tick: u64, ticks: u64) -> anyhow::Result<()> {
         for _ in self.rate * tick / ticks..self.rate * (tick + 1) / ticks {
             let nth = self.said();
-            let post = if nth % BUSY == 0 { 0 } else { self.other() };
+            let post = if nth.is_multiple_of(BUSY) { 0 } else { self.other() };
             let value = format!(r#"{{"post_id":"p-{post}","user_id":"u-{nth}","action":"like"}}"#);
             let key = format!("p-{post}");
             let partition = Some(partition_of(key.as_bytes(), self.partitions));
