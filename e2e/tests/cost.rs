@@ -11,6 +11,7 @@ use tally_core::spread::SumPolicy;
 use tally_core::time::UnixMillis;
 use tally_e2e::pipeline::{Pipeline, TOPIC};
 use tally_e2e::policies::{Scenario, measure};
+use tally_e2e::scale::Scale;
 
 const PARTITIONS: u32 = 4;
 const POSTS: u64 = 60;
@@ -81,6 +82,29 @@ async fn a_deployment_of_likes_alone_pays_nothing_for_other_counters() {
         ["likes", "like_counts", "checkpoints"].map(|table| (stats.tables[table].items, stats.tables[table].bytes));
     assert_eq!(stored, [(4_354, 221_368), (60, 21_195), (11, 909 + FORMAT)], "items and bytes");
     pipeline.stop().await;
+}
+
+/// One post floods its row keys, the others follow Zipf, stream shards split, and the store throttles and takes its time.
+#[tokio::test(start_paused = true)]
+async fn at_a_rate_every_like_becomes_one_row_and_is_counted_once() {
+    let scale = Scale {
+        rate: 2_000,
+        seconds: 6,
+        posts: 300,
+        partitions: 4,
+        consumers: 2,
+        streamers: 2,
+        stream_shards: 4,
+        split_after: 1_500,
+        key_write_units: 30,
+        transaction: "20ms..40ms".parse().unwrap(),
+        call: "3ms..8ms".parse().unwrap(),
+        every: 3,
+    };
+    let outcome = scale.course().await.unwrap();
+    assert_eq!((outcome.said, outcome.wrong_counts, outcome.wrong_rows), (12_000, 0, 0));
+    assert!(outcome.asked[0].throttled("TransactWriteItems") > 0, "{outcome}");
+    assert!(outcome.behind > 0 && outcome.staleness.iter().any(|age| !age.is_zero()), "{outcome}");
 }
 
 #[tokio::test(start_paused = true)]

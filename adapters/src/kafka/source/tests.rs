@@ -1,3 +1,4 @@
+use std::cell::Cell;
 use std::time::Duration;
 
 use rdkafka::mocking::MockCluster;
@@ -191,12 +192,21 @@ async fn of_two_deployments_that_join_one_group_at_once_each_is_told_and_ends() 
     // Both have joined before either has signed.
     let (mut blue, mut green) = (member("blue"), member("green"));
     let (mut blues, mut greens) = (Vec::new(), Vec::new());
-    let told = async |source: &mut Source, held: &mut Vec<Arc<dyn OwnedPartition>>| loop {
-        if let Some(why) = begun(source, held).await {
-            return why;
+    let are_told = [Cell::new(false), Cell::new(false)];
+    let told = async |source: &mut Source, held: &mut Vec<Arc<dyn OwnedPartition>>, nth: usize| {
+        let why = loop {
+            if let Some(why) = begun(source, held).await {
+                break why;
+            }
+        };
+        are_told[nth].set(true);
+        // A member that is silent holds up the group, and with it the other's news.
+        while !are_told.iter().all(Cell::get) {
+            let _ = tokio::time::timeout(Duration::from_millis(100), source.next()).await;
         }
+        why
     };
-    let both = async { tokio::join!(told(&mut blue, &mut blues), told(&mut green, &mut greens)) };
+    let both = async { tokio::join!(told(&mut blue, &mut blues, 0), told(&mut green, &mut greens, 1)) };
     let (one, two) = tokio::time::timeout(3 * PATIENCE, both).await.expect("each is told");
     for why in [one, two] {
         assert!(why.contains("blue") && why.contains("green") && why.contains("`readers`"), "{why}");
