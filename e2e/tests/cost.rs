@@ -41,8 +41,8 @@ fn likes() -> BTreeMap<String, i64> {
 }
 
 /// The figures are those of a pipeline that knows likes alone, and what every deployment pays besides: each process looks at the
-/// `format` when it starts, and the configuration states it; the streamer looks at the ladder of milestones when it starts; each
-/// partition that is read asks once whether any set has a map.
+/// `format` when it starts, and the configuration states it; the streamer looks at the ladder of milestones and at the ledger of changes when it
+/// starts; each partition that is read asks once whether any set has a map.
 #[tokio::test(start_paused = true)]
 async fn a_deployment_of_likes_alone_pays_nothing_for_other_counters() {
     let mut pipeline = Pipeline::new(PARTITIONS).await.unwrap();
@@ -64,6 +64,7 @@ async fn a_deployment_of_likes_alone_pays_nothing_for_other_counters() {
     let [consumer, streamer] = pipeline.meters.each_ref().map(tally_e2e::meter::Meter::take);
     const LOOKS: u64 = 1;
     const LADDER: u64 = 1;
+    const LEDGER: u64 = 1;
     const MAPS: u64 = PARTITIONS as u64;
     const FORMAT: usize = "format".len() + 2;
     let calls =
@@ -74,7 +75,7 @@ async fn a_deployment_of_likes_alone_pays_nothing_for_other_counters() {
     assert_eq!((streamer.calls("UpdateItem"), streamer.calls("TransactWriteItems")), (247, 4));
     assert_eq!(
         (streamer.calls("GetItem"), streamer.calls("Scan"), streamer.calls("Query")),
-        (13 + LOOKS + LADDER, 3, 0)
+        (13 + LOOKS + LADDER + LEDGER, 3, 0)
     );
     assert_eq!((streamer.units("like_counts"), streamer.units("checkpoints")), (239.0, 24.0));
     let stats = pipeline.emulator.stats();
