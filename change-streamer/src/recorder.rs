@@ -148,7 +148,7 @@ impl Recording {
         match request {
             Request::Send { message, again } => {
                 if let Some(Again { fault, mut tries }) = again {
-                    // Whatever it was, Kafka may take the message later; the machine gives up in time.
+                    // Kafka may take the message later after any fault; the machine gives up in time.
                     let fault = Fault::Transient(fault.to_string());
                     patience.pause("write to the ledger of changes", fault, &mut tries, until).await?;
                 }

@@ -7,17 +7,17 @@ use anyhow::Context;
 use tally_adapters::{Deployment, dynamodb, kafka};
 use tally_core::backoff::Backoff;
 use tally_core::event::KeyScheme;
-use tally_core::ids::{CounterId, ShardCount};
+use tally_core::ids::ShardCount;
 use tally_core::ports::{Checkpoints, CounterMaps, FencedRows, Intake, Outcome, Producer, TopicReader};
 use tally_service::metrics::Catalogue;
 use tally_service::{Exit, Host, Invalid, Listen, Program, Stage};
 use tokio::sync::{Semaphore, watch};
 
 use crate::args::Args;
-use crate::config::{Config, Mode, ReadSettings, Replaying, letters_of};
+use crate::config::{Config, Mode, ReadSettings, Replaying};
 use crate::counters::{self, Counters};
 use crate::dlq::{self, Replay};
-use crate::draw::{Draw, Drawn};
+use crate::draw::{Drawn, Verifier};
 use crate::fences::{Fences, Reset};
 use crate::homes::FollowHomes;
 use crate::import::{Import, ImportSettings};
@@ -191,24 +191,15 @@ impl App {
         let Self { ports: Ports { checkpoints, rows, reader, .. }, settings, tables, .. } = self;
         let tables = tables.context("milestones are read from tables")?;
         let defined = host.wait_for("counters", Backoff::STORE, || checkpoints.definitions()).await?;
-        let Drawn { post, counter, n } = drawn;
-        let invalid = |why: &str| Invalid::variable("COUNTER", format!("{counter:?} {why}"));
-        let definition = defined.named(&counter).ok_or_else(|| invalid("is no counter of the deployment"))?;
-        if !definition.has_milestones() {
-            return Err(invalid("has an action that takes off: who was first at a threshold has no meaning").into());
-        }
-        let topic = definition.topic.as_deref().unwrap_or(&settings.topic);
-        let letters = letters_of(topic, &settings.topic, &settings.dead_letter_topic);
-        let draw = Draw {
-            counter: CounterId { post, name: definition.name.clone() },
-            n,
+        let verifier = Verifier {
+            defined: &defined,
             milestones: Arc::new(dynamodb::Recounts::new(&tables)),
             rows: rows(shards),
-            topic_name: topic.to_owned(),
-            topic: reader(topic).context("cannot set up a reader")?,
-            letters: reader(&letters).context("cannot set up a reader")?,
-            definitions: defined.said_in(topic),
+            topic: &settings.topic,
+            dead_letter_topic: &settings.dead_letter_topic,
+            open: &|topic| reader(topic).context("cannot set up a reader"),
         };
+        let draw = verifier.of(drawn)?;
         let clock = host.clock();
         host.job("draw verify", move |stop| async move {
             let found = stop.unless_requested(draw.persist(clock)).await?;

@@ -7,9 +7,10 @@ use clap::{Parser, Subcommand, ValueEnum};
 use tally_adapters::kafka::{self, KafkaArgs};
 use tally_core::consume::LanePolicy;
 use tally_core::event::KeyScheme;
-use tally_core::ids::PostId;
 use tally_service::{CommonArgs, StoreArgs, UnixMillis, parse_duration};
 
+use crate::draw::Drawn;
+use crate::fences::Reset;
 use crate::import::ImportArgs;
 
 /// Writes the likes in Kafka as rows of the likes table, each exactly once
@@ -95,17 +96,7 @@ pub enum Command {
 #[derive(Subcommand, Clone, Debug)]
 pub enum DrawCommand {
     /// Read the log again and compare: exits with 0 where the record is as it was written and the log says the same, with 1 where it is not, and with 69 where the log is gone
-    Verify {
-        /// The post, or another subject
-        #[arg(value_name = "POST")]
-        post: PostId,
-        /// The counter's name
-        #[arg(value_name = "COUNTER")]
-        counter: String,
-        /// The threshold
-        #[arg(value_name = "N", value_parser = clap::value_parser!(i64).range(1..))]
-        n: i64,
-    },
+    Verify(Drawn),
 }
 
 #[derive(Subcommand, Clone, Debug)]
@@ -148,28 +139,44 @@ pub enum FenceCommand {
     Show,
     /// Move a fence by hand. From then on every count is served as inexact until an audit has finished
     Reset {
-        /// The partition, with all its lanes
-        #[arg(long, value_name = "NUMBER", required_unless_present = "all", conflicts_with = "all")]
-        partition: Option<u32>,
-        /// Every partition of the topic
-        #[arg(long)]
-        all: bool,
-        /// Where reading continues: `start` (the log's, or the fence where that is further; with `--back` the log's), `end` or an offset
-        #[arg(long, value_name = "WHERE", required_unless_present = "to_time", conflicts_with = "to_time")]
-        to: Option<ResetTo>,
-        /// Reading continues with the first record that was written at this time or later, in milliseconds since 1970
-        #[arg(long, value_name = "MILLIS")]
-        to_time: Option<u64>,
-        /// The fence may be moved to before where it is: what lies between is applied again, and no sum counts it twice. A sum has no event that an earlier reset passed over. To where the fence is already: the way on after `cell_ahead`
-        #[arg(long)]
-        back: bool,
-        /// Where offsets begin anew: whether what adds to sums and is in the log by now is left out or counted
-        #[arg(long, value_name = "WHAT")]
-        sums: Option<SumsAnew>,
+        #[command(flatten)]
+        to: MoveArgs,
         /// Say what would be moved, and move nothing
         #[arg(long)]
         dry_run: bool,
     },
+}
+
+/// Which fences are moved, and to where.
+#[derive(clap::Args, Clone, Debug)]
+pub struct MoveArgs {
+    /// The partition, with all its lanes
+    #[arg(long, value_name = "NUMBER", required_unless_present = "all", conflicts_with = "all")]
+    partition: Option<u32>,
+    /// Every partition of the topic
+    #[arg(long)]
+    all: bool,
+    /// Where reading continues: `start` (the log's, or the fence where that is further; with `--back` the log's), `end` or an offset
+    #[arg(long, value_name = "WHERE", required_unless_present = "to_time", conflicts_with = "to_time")]
+    to: Option<ResetTo>,
+    /// Reading continues with the first record that was written at this time or later, in milliseconds since 1970
+    #[arg(long, value_name = "MILLIS")]
+    to_time: Option<u64>,
+    /// The fence may be moved to before where it is: what lies between is applied again, and no sum counts it twice. A sum has no event that an earlier reset passed over. To where the fence is already: the way on after `cell_ahead`
+    #[arg(long)]
+    back: bool,
+    /// Where offsets begin anew: whether what adds to sums and is in the log by now is left out or counted
+    #[arg(long, value_name = "WHAT")]
+    sums: Option<SumsAnew>,
+}
+
+impl MoveArgs {
+    /// What is asked for, or only to be said.
+    pub fn reset(self, dry_run: bool) -> Reset {
+        let Self { partition, all: _, to, to_time, back, sums } = self;
+        let to = to.unwrap_or(ResetTo::Time(UnixMillis(to_time.unwrap_or_default())));
+        Reset { partition, to, back, sums, dry_run }
+    }
 }
 
 /// What becomes of events that add to sums and lie in a log whose offsets begin anew.

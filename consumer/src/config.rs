@@ -8,9 +8,9 @@ use tally_core::batch::BatchLimits;
 use tally_core::consume::LanePolicy;
 use tally_core::event::KeyScheme;
 use tally_core::ids::ShardCount;
-use tally_service::{Invalid, UnixMillis};
+use tally_service::Invalid;
 
-use crate::args::{Args, Command, CountersCommand, DlqCommand, DrawCommand, FenceCommand, ResetTo};
+use crate::args::{Args, Command, CountersCommand, DlqCommand, DrawCommand, FenceCommand};
 use crate::draw::Drawn;
 use crate::fences::Reset;
 use crate::import::ImportSettings;
@@ -88,7 +88,7 @@ pub struct ReadSettings {
 
 /// Where the dead letters of `topic` are, in a deployment whose own topic has them in another one: its consumer is started as that
 /// one is, and where that one was told nothing, the name follows from the topic's.
-pub fn letters_of(topic: &str, own: &str, letters: &str) -> String {
+pub(crate) fn letters_of(topic: &str, own: &str, letters: &str) -> String {
     if topic == own || letters != letters_of_unless_told(own) {
         return letters.to_owned();
     }
@@ -157,15 +157,10 @@ impl From<Option<Command>> for Mode {
                 Self::ReplayLetters(Replaying { limit, sums, dry_run })
             }
             Some(Command::Fence(FenceCommand::Show)) => Self::ShowFences,
-            Some(Command::Fence(FenceCommand::Reset { partition, all: _, to, to_time, back, sums, dry_run })) => {
-                let to = to.unwrap_or(ResetTo::Time(UnixMillis(to_time.unwrap_or_default())));
-                Self::ResetFence(Reset { partition, to, back, sums, dry_run })
-            }
+            Some(Command::Fence(FenceCommand::Reset { to, dry_run })) => Self::ResetFence(to.reset(dry_run)),
             Some(Command::Counters(CountersCommand::List)) => Self::ListCounters,
             Some(Command::Counters(CountersCommand::Apply { file })) => Self::ApplyCounters(file),
-            Some(Command::Draw(DrawCommand::Verify { post, counter, n })) => {
-                Self::VerifyDraw(Drawn { post, counter, n })
-            }
+            Some(Command::Draw(DrawCommand::Verify(drawn))) => Self::VerifyDraw(drawn),
             Some(Command::Import(import)) => Self::Import(Box::new(import.into())),
         }
     }

@@ -18,8 +18,9 @@ use tally_core::milestone::{Events, Milestone, Winner};
 use tally_core::ports::log::Record;
 use tally_core::ports::{FencedRows, Milestones, Outcome, Recorded, TopicReader};
 use tally_core::time::UnixMillis;
-use tally_service::{Clock, Exit};
+use tally_service::{Clock, Exit, Invalid};
 
+use crate::config::letters_of;
 use crate::letter::Letter;
 
 /// How often what cannot be read is tried.
@@ -67,29 +68,71 @@ impl fmt::Display for Found {
 }
 
 /// Which threshold of which counter.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(clap::Args, Clone, Debug, PartialEq, Eq)]
 pub struct Drawn {
-    /// The post, or another subject.
+    /// The post, or another subject
+    #[arg(value_name = "POST")]
     pub post: PostId,
-    /// The counter's name.
+    /// The counter's name
+    #[arg(value_name = "COUNTER")]
     pub counter: String,
-    /// The threshold.
+    /// The threshold
+    #[arg(value_name = "N", value_parser = clap::value_parser!(i64).range(1..))]
     pub n: i64,
+}
+
+/// Where the draws of a deployment are verified: its definitions, tables and topics.
+pub struct Verifier<'a> {
+    pub defined: &'a Definitions,
+    pub milestones: Arc<dyn Milestones>,
+    pub rows: Arc<dyn FencedRows>,
+    /// The deployment's own topic, and the topic of its dead letters.
+    pub topic: &'a str,
+    pub dead_letter_topic: &'a str,
+    /// Opens a topic to be read.
+    pub open: &'a dyn Fn(&str) -> anyhow::Result<Arc<dyn TopicReader>>,
+}
+
+impl Verifier<'_> {
+    /// The draw that is asked for.
+    ///
+    /// # Errors
+    /// The counter is none of the deployment, or has no milestones; no reader can be set up.
+    pub fn of(self, drawn: Drawn) -> anyhow::Result<Draw> {
+        let Self { defined, milestones, rows, topic: own, dead_letter_topic, open } = self;
+        let Drawn { post, counter, n } = drawn;
+        let invalid = |why: &str| Invalid::variable("COUNTER", format!("{counter:?} {why}"));
+        let definition = defined.named(&counter).ok_or_else(|| invalid("is no counter of the deployment"))?;
+        if !definition.has_milestones() {
+            return Err(invalid("has an action that takes off: who was first at a threshold has no meaning").into());
+        }
+        let topic = definition.topic.as_deref().unwrap_or(own);
+        Ok(Draw {
+            counter: CounterId { post, name: definition.name.clone() },
+            n,
+            milestones,
+            rows,
+            topic_name: topic.to_owned(),
+            topic: open(topic)?,
+            letters: open(&letters_of(topic, own, dead_letter_topic))?,
+            definitions: defined.said_in(topic),
+        })
+    }
 }
 
 /// A draw to be verified.
 pub struct Draw {
-    pub counter: CounterId,
-    pub n: i64,
-    pub milestones: Arc<dyn Milestones>,
-    pub rows: Arc<dyn FencedRows>,
+    counter: CounterId,
+    n: i64,
+    milestones: Arc<dyn Milestones>,
+    rows: Arc<dyn FencedRows>,
     /// The topic that the counter's events are said in.
-    pub topic_name: String,
+    topic_name: String,
     /// Reads it.
-    pub topic: Arc<dyn TopicReader>,
-    pub letters: Arc<dyn TopicReader>,
+    topic: Arc<dyn TopicReader>,
+    letters: Arc<dyn TopicReader>,
     /// What is an event, of those said in the topic.
-    pub definitions: Definitions,
+    definitions: Definitions,
 }
 
 /// Where an event lies, and when it was written.

@@ -19,8 +19,8 @@ mod trace;
 mod worker;
 
 pub use app::{App, OpenTopic, Ports, REPLAY_GROUP};
-pub use args::{Args, Command, ResetTo, SumsAnew};
-pub use config::{Config, Mode, ReadSettings, group_of, letters_of};
-pub use draw::{Draw, Drawn, Found};
+pub use args::{Args, Command, MoveArgs, ResetTo, SumsAnew};
+pub use config::{Config, Mode, ReadSettings, group_of};
+pub use draw::{Draw, Drawn, Found, Verifier};
 pub use fences::{Fences, Going, Move, Reset, Standing};
 pub use import::{Format, Import, ImportArgs, ImportSettings, Imported, Source};

@@ -252,7 +252,7 @@ impl Changes {
         });
     }
 
-    /// Whatever is at the head and acknowledged is reached.
+    /// Reaches each line at the head that Kafka has acknowledged.
     fn settle(&mut self) {
         while let Some((sequence, at)) = self.lines.pop_acknowledged() {
             self.reach(sequence, at);

@@ -82,7 +82,7 @@ impl Counter {
         possible && self.shards.values().all(|shard| !shard.suspect) && self.sum() == Ok(self.likes)
     }
 
-    /// The greatest number of a stream shard that it knows, whatever for.
+    /// The greatest number of a stream shard that it knows: as a watermark, a feeder or the floor.
     pub fn greatest_ordinal(&self) -> Option<Ordinal> {
         let marked = self.watermarks.marks().keys().next_back().copied();
         let fed = self.shards.values().filter_map(|tally| tally.feeder).max();

@@ -161,6 +161,22 @@ impl Item {
         self.0.get(name)
     }
 
+    /// The text of an attribute; `None` where it is none.
+    pub fn text(&self, name: &str) -> Option<&str> {
+        match self.get(name) {
+            Some(Value::S(text)) => Some(text),
+            _ => None,
+        }
+    }
+
+    /// The whole number of an attribute; `None` where it is none of 64 bits.
+    pub fn whole(&self, name: &str) -> Option<i64> {
+        match self.get(name) {
+            Some(Value::N(number)) => number.to_string().parse().ok(),
+            _ => None,
+        }
+    }
+
     /// Sets an attribute and returns what it replaced.
     pub fn insert(&mut self, name: impl Into<String>, value: Value) -> Option<Value> {
         self.0.insert(name.into(), value)

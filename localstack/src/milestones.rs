@@ -4,10 +4,10 @@
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use tally_core::ids::{CounterId, Ordinal, Sequence};
+use tally_core::ids::{CounterId, Ordinal};
 use tally_core::milestone::{Change, First, Ladder, Replay, is_within};
 use tally_core::tally::{Record, RecordKind};
-use tally_emulator::value::{Item, Value};
+use tally_emulator::value::Item;
 use tally_emulator::{ControlError, Emulator};
 
 /// The records of the stream, by the ordinals of its shards.
@@ -34,11 +34,11 @@ impl Changes {
     }
 
     fn keep(&self, old: Option<&Item>, new: &Item) {
-        let Some(id) = text(new, "post_id").and_then(|id| id.parse().ok()) else { return };
-        let before = old.and_then(|old| number(old, "likes")).unwrap_or(0);
-        let version = number(new, "version").and_then(|version| u64::try_from(version).ok()).unwrap_or(0);
-        let after = number(new, "likes").unwrap_or(0);
-        let change = Change { before, after, version, moved: moved(old, new) };
+        let Some(id) = new.text("post_id").and_then(|id| id.parse().ok()) else { return };
+        let numbers = |name: &str| (old.and_then(|old| old.whole(name)), new.whole(name));
+        let names = new.iter().map(|(name, _)| name.as_str());
+        let texts = names.filter_map(|name| Some((name, old.and_then(|old| old.text(name)), new.text(name)?)));
+        let change = Change::of(numbers, texts);
         self.kept().entry(id).or_default().push(change);
     }
 
@@ -76,31 +76,4 @@ fn by_counter(records: &Records) -> BTreeMap<(Ordinal, &CounterId), Vec<&Record>
         }
     }
     found
-}
-
-/// The watermark that is another now.
-fn moved(old: Option<&Item>, new: &Item) -> Option<(Ordinal, Option<Sequence>, Sequence)> {
-    new.iter().find_map(|(name, value)| {
-        let shard = Ordinal(name.strip_prefix('w')?.parse().ok()?);
-        let Value::S(mark) = value else { return None };
-        let before = old.and_then(|old| text(old, name));
-        if before == Some(mark.as_str()) {
-            return None;
-        }
-        Some((shard, before.and_then(|mark| mark.parse().ok()), mark.parse().ok()?))
-    })
-}
-
-fn text<'a>(item: &'a Item, name: &str) -> Option<&'a str> {
-    match item.get(name) {
-        Some(Value::S(text)) => Some(text),
-        _ => None,
-    }
-}
-
-fn number(item: &Item, name: &str) -> Option<i64> {
-    match item.get(name) {
-        Some(Value::N(number)) => number.to_string().parse().ok(),
-        _ => None,
-    }
 }

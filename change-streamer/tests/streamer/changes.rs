@@ -1,5 +1,5 @@
-//! The ledger of changes: read with the reader's filter it is the stream, each record once, whatever crashes, stands still,
-//! times out or lands late; and where Kafka was away for too long it says so.
+//! The ledger of changes: read with the reader's filter it is the stream, each record once. Streamers crash and stand still,
+//! messages time out and land late; and where Kafka was away for too long the ledger says so.
 
 use std::sync::Arc;
 use std::time::Duration;

@@ -5,9 +5,7 @@ use std::sync::Arc;
 use anyhow::Context;
 use clap::Subcommand;
 use serde::Serialize;
-use tally_consumer::{Draw, Found, letters_of};
-use tally_core::ids::{CounterId, PostId};
-use tally_service::Invalid;
+use tally_consumer::{Drawn, Found, Verifier};
 
 use crate::desk::{Desk, Where};
 use crate::health::UNAVAILABLE;
@@ -22,17 +20,8 @@ pub(crate) enum Verb {
 
 #[derive(clap::Args, Clone, Debug)]
 pub(crate) struct Args {
-    /// The post, or another subject
-    #[arg(value_name = "ID")]
-    post: PostId,
-
-    /// The counter, by its name
-    #[arg(value_name = "NAME")]
-    counter: String,
-
-    /// The threshold
-    #[arg(value_name = "N")]
-    n: i64,
+    #[command(flatten)]
+    drawn: Drawn,
 
     #[command(flatten)]
     of: Where,
@@ -58,25 +47,18 @@ impl Answer for Verified {
 impl Verb {
     pub(crate) async fn run(self, form: Form) -> anyhow::Result<u8> {
         let Self::Verify(args) = self;
-        let Args { post, counter, n, of } = *args;
+        let Args { drawn, of } = *args;
         let desk = Desk::open(of).await?;
         let defined = desk.checkpoints.definitions().await.context("cannot read the counters")?;
-        let invalid = |why: &str| Invalid::variable("NAME", format!("{counter:?} {why}"));
-        let definition = defined.named(&counter).ok_or_else(|| invalid("is no counter of the deployment"))?;
-        if !definition.has_milestones() {
-            return Err(invalid("has an action that takes off: who was first at a threshold has no meaning").into());
-        }
-        let topic = definition.topic.as_deref().unwrap_or(&desk.topic);
-        let draw = Draw {
-            counter: CounterId { post, name: definition.name.clone() },
-            n,
+        let verifier = Verifier {
+            defined: &defined,
             milestones: Arc::new(desk.recounts.clone()),
             rows: Arc::clone(&desk.likes),
-            topic_name: topic.to_owned(),
-            topic: Arc::new(desk.reader(topic)?),
-            letters: Arc::new(desk.reader(&letters_of(topic, &desk.topic, &desk.dead_letter_topic))?),
-            definitions: defined.said_in(topic),
+            topic: &desk.topic,
+            dead_letter_topic: &desk.dead_letter_topic,
+            open: &|topic| Ok(Arc::new(desk.reader(topic)?)),
         };
+        let draw = verifier.of(drawn)?;
         let (verdict, detail) = match draw.persist(desk.clock).await {
             Found::True(told) => ("true", told),
             Found::False(why) => ("false", why),

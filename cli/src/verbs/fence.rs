@@ -2,8 +2,7 @@
 
 use clap::Subcommand;
 use serde::Serialize;
-use tally_consumer::{Reset, ResetTo, Standing, SumsAnew};
-use tally_core::time::UnixMillis;
+use tally_consumer::{MoveArgs, Standing};
 
 use crate::change::Writing;
 use crate::desk::{Desk, Where};
@@ -25,29 +24,8 @@ pub(crate) struct List {
 
 #[derive(clap::Args, Clone, Debug)]
 pub(crate) struct ResetArgs {
-    /// The partition, with all its lanes
-    #[arg(long, value_name = "NUMBER", required_unless_present = "all", conflicts_with = "all")]
-    partition: Option<u32>,
-
-    /// Every partition of the topic
-    #[arg(long)]
-    all: bool,
-
-    /// Where reading continues: `start` (the log's, or the fence where that is further; with `--back` the log's), `end` or an offset
-    #[arg(long, value_name = "WHERE", required_unless_present = "to_time", conflicts_with = "to_time")]
-    to: Option<ResetTo>,
-
-    /// Reading continues with the first record that was written at this time or later, in milliseconds since 1970
-    #[arg(long, value_name = "MILLIS")]
-    to_time: Option<u64>,
-
-    /// The fence may be moved to before where it is: what lies between is applied again, and no sum counts it twice
-    #[arg(long)]
-    back: bool,
-
-    /// Where offsets begin anew: whether what adds to sums and is in the log by now is left out or counted
-    #[arg(long, value_name = "WHAT")]
-    sums: Option<SumsAnew>,
+    #[command(flatten)]
+    to: MoveArgs,
 
     #[command(flatten)]
     writing: Writing,
@@ -131,12 +109,10 @@ impl Verb {
 
 impl ResetArgs {
     async fn run(self, form: Form) -> anyhow::Result<u8> {
-        let Self { partition, all: _, to, to_time, back, sums, writing, of } = self;
+        let Self { to, writing, of } = self;
         let desk = Desk::open(of).await?;
         let fences = desk.fences()?;
-        let to = to.unwrap_or(ResetTo::Time(UnixMillis(to_time.unwrap_or_default())));
-        let reset = Reset { partition, to, back, sums, dry_run: !writing.yes };
-        let moves = fences.plan(&reset).await?;
+        let moves = fences.plan(&to.reset(!writing.yes)).await?;
         let plan = moves.iter().map(ToString::to_string).collect();
         let changed = writing.carry_out(&desk, "fence reset", plan, async || {
             for planned in &moves {

@@ -21,6 +21,23 @@ pub struct Change {
     pub moved: Option<(Ordinal, Option<Sequence>, Sequence)>,
 }
 
+impl Change {
+    /// The change of a counter's item, whose total and version are numbers and whose watermarks are texts.
+    pub fn of<'a>(
+        numbers: impl Fn(&str) -> (Option<i64>, Option<i64>),
+        mut texts: impl Iterator<Item = (&'a str, Option<&'a str>, &'a str)>,
+    ) -> Self {
+        let (before, after) = numbers("likes");
+        let version = numbers("version").1.and_then(|version| u64::try_from(version).ok()).unwrap_or(0);
+        let moved = texts.find_map(|(name, before, after)| {
+            let shard = Ordinal(name.strip_prefix('w')?.parse().ok()?);
+            let moved = before != Some(after);
+            moved.then(|| Some((shard, before.and_then(|mark| mark.parse().ok()), after.parse().ok()?)))?
+        });
+        Self { before: before.unwrap_or(0), after: after.unwrap_or(0), version, moved }
+    }
+}
+
 /// What reached a threshold first.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct First {

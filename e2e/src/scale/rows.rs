@@ -2,7 +2,7 @@
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use tally_emulator::value::{Item, Value};
+use tally_emulator::value::Item;
 use tally_emulator::{ControlError, Emulator};
 
 use super::load::{Load, Said};
@@ -28,8 +28,7 @@ impl Rows {
         let rows = Self::default();
         let (kept, said) = (rows.clone(), load.shared());
         emulator.watch("likes", move |changed| {
-            let Some(user) = changed.new.as_ref().or(changed.old.as_ref()).and_then(|item| text(item, "user_id"))
-            else {
+            let Some(user) = changed.new.as_ref().or(changed.old.as_ref()).and_then(|item| item.text("user_id")) else {
                 return;
             };
             // What stands beside the rows: maps, and the marks of recounts.
@@ -39,7 +38,7 @@ impl Rows {
         })?;
         let kept = rows.clone();
         emulator.watch("like_counts", move |changed| {
-            let likes = |item: &Option<Item>| item.as_ref().and_then(|item| number(item, "likes")).unwrap_or(0);
+            let likes = |item: &Option<Item>| item.as_ref().and_then(|item| item.whole("likes")).unwrap_or(0);
             kept.found().counted += likes(&changed.new) - likes(&changed.old);
         })?;
         Ok(rows)
@@ -68,7 +67,7 @@ impl Found {
         if self.is_there.len() <= nth {
             self.is_there.resize(nth + 1, false);
         }
-        let post = row.and_then(|row| text(row, "pk")).and_then(|key| key.strip_prefix("p-")?.split_once('#'));
+        let post = row.and_then(|row| row.text("pk")).and_then(|key| key.strip_prefix("p-")?.split_once('#'));
         let post = post.and_then(|(post, _)| post.parse().ok());
         if post.is_none() || post != said.post_of(nth) || self.is_there[nth] {
             self.wrong += 1;
@@ -76,19 +75,5 @@ impl Found {
         }
         self.is_there[nth] = true;
         self.there += 1;
-    }
-}
-
-fn text<'a>(item: &'a Item, name: &str) -> Option<&'a str> {
-    match item.get(name) {
-        Some(Value::S(text)) => Some(text),
-        _ => None,
-    }
-}
-
-fn number(item: &Item, name: &str) -> Option<i64> {
-    match item.get(name) {
-        Some(Value::N(number)) => number.to_string().parse().ok(),
-        _ => None,
     }
 }

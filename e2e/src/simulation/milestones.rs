@@ -8,7 +8,7 @@ use anyhow::{Context, ensure};
 use tally_core::ids::{CounterId, Ordinal, Sequence, StreamShardId};
 use tally_core::milestone::{Change, First, Ladder, Milestone, Replay, is_within};
 use tally_core::tally::Record;
-use tally_emulator::value::{Item, Value};
+use tally_emulator::value::Item;
 use tally_emulator::{ControlError, Emulator};
 
 use super::archive::Archive;
@@ -25,20 +25,20 @@ impl Changes {
     pub(crate) fn of(emulator: &Emulator) -> Result<Self, ControlError> {
         let changes = Self::default();
         let kept = changes.clone();
-        emulator.watch(COUNTS, move |changed| kept.keep(changed.old.as_ref(), changed.new.as_ref()))?;
+        emulator.watch(COUNTS, move |changed| {
+            if let Some(new) = &changed.new {
+                kept.keep(changed.old.as_ref(), new);
+            }
+        })?;
         Ok(changes)
     }
 
-    fn keep(&self, old: Option<&Item>, new: Option<&Item>) {
-        let Some(new) = new else { return };
-        let Some(id) = text(new, "post_id").and_then(|id| id.parse().ok()) else { return };
-        let number = |item: Option<&Item>, name| item.and_then(|item| number(item, name)).unwrap_or(0);
-        let change = Change {
-            before: number(old, "likes"),
-            after: number(Some(new), "likes"),
-            version: u64::try_from(number(Some(new), "version")).unwrap_or_default(),
-            moved: moved(old, new),
-        };
+    fn keep(&self, old: Option<&Item>, new: &Item) {
+        let Some(id) = new.text("post_id").and_then(|id| id.parse().ok()) else { return };
+        let numbers = |name: &str| (old.and_then(|old| old.whole(name)), new.whole(name));
+        let names = new.iter().map(|(name, _)| name.as_str());
+        let texts = names.filter_map(|name| Some((name, old.and_then(|old| old.text(name)), new.text(name)?)));
+        let change = Change::of(numbers, texts);
         self.kept().entry(id).or_default().push(change);
     }
 
@@ -115,31 +115,4 @@ fn reached(changes: &[Change], recorded: &[Milestone], ladder: &Ladder) -> anyho
     let spare = recorded.iter().find(|milestone| !updates().any(|change| change.version == milestone.version));
     ensure!(spare.is_none(), "{spare:?} is recorded, and no update of a stream shard left that version");
     Ok(recorded.len() as u64)
-}
-
-/// The watermark that is another now.
-fn moved(old: Option<&Item>, new: &Item) -> Option<(Ordinal, Option<Sequence>, Sequence)> {
-    new.iter().find_map(|(name, value)| {
-        let shard = Ordinal(name.strip_prefix('w')?.parse().ok()?);
-        let Value::S(mark) = value else { return None };
-        let before = old.and_then(|old| text(old, name));
-        if before == Some(mark.as_str()) {
-            return None;
-        }
-        Some((shard, before.and_then(|mark| mark.parse().ok()), mark.parse().ok()?))
-    })
-}
-
-fn text<'a>(item: &'a Item, name: &str) -> Option<&'a str> {
-    match item.get(name) {
-        Some(Value::S(text)) => Some(text),
-        _ => None,
-    }
-}
-
-fn number(item: &Item, name: &str) -> Option<i64> {
-    match item.get(name) {
-        Some(Value::N(number)) => number.to_string().parse().ok(),
-        _ => None,
-    }
 }

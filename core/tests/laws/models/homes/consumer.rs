@@ -48,7 +48,7 @@ impl Consumer {
             lanes: LanePolicy::Pinned(LaneCount::ONE),
         });
         let mut consumer = Self { machine, ask: None, at: 0, before: (0, None), kept: None, earlier: None };
-        // The fence is asked for whatever the rules are.
+        // A consumer asks for the fence first, with or without the rules that a mutant leaves out.
         consumer.take(Input::Assigned, table, &Homes { removed: None, log: &[], plan: &[], faults: 0 });
         consumer
     }
