@@ -6,6 +6,7 @@ use anyhow::{Context, bail};
 use futures_util::FutureExt;
 use futures_util::stream::{self, StreamExt, TryStreamExt};
 use tally_adapters::dynamodb::{Anew, Streams};
+use tally_core::counter::Counter;
 use tally_core::fault::Fault;
 use tally_core::ids::{CounterId, RowKey, StreamLabel};
 use tally_core::ports::{ChangeStream, Counts as _, Cursor, Outcome, Position, Rows as _, ScannedRow, Segment};
@@ -149,7 +150,12 @@ impl Pass<'_> {
         loop {
             let page = self.desk.counts.scan(WHOLE, after.as_ref()).await.context("cannot read counters")?;
             counters += page.items.len() as u64;
-            let ids = page.items.into_iter().map(|(id, _)| async move { self.total(&id).await }.boxed());
+            // Most totals are what was added to them.
+            let differs = |counter: &Outcome<Counter>| {
+                counter.as_ref().ok().is_none_or(|counter| counter.sum() != Ok(counter.likes))
+            };
+            let ids = page.items.into_iter().filter(|(_, counter)| differs(counter)).map(|(id, _)| id);
+            let ids = ids.map(|id| async move { self.total(&id).await }.boxed());
             each(ids).await.context("cannot write a total")?;
             after = page.next;
             if after.is_none() {
