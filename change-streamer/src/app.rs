@@ -36,6 +36,7 @@ use crate::recorder::Recording;
 use crate::reports::Reports;
 use crate::slots::Slots;
 use crate::stores::Stores;
+use crate::tell::Tell;
 
 /// Posts that may wait for the cache, or for the feed, before the oldest is dropped.
 const WAITING: usize = 100_000;
@@ -209,6 +210,9 @@ fn spawn(host: &Host, rules: &Rules, ports: &Ports, info: StreamInfo, Joined { l
         host.spawn(Stage::Support, "lapses", DropLapses { checkpoints, clock });
     }
     let (stream, checkpoints) = (Arc::clone(&ports.stream), Arc::clone(&ports.checkpoints));
+    let (clock, chance) = (host.clock(), host.chance().fork());
+    let tell = Tell { checkpoints: Arc::clone(&checkpoints), stream: Arc::clone(&stream), clock, chance };
+    host.spawn(Stage::Support, "tell", tell);
     let calls = Calls { stream, checkpoints, patience, feeds, me };
     let deployment = Arc::clone(&ports.checkpoints) as Arc<dyn DeploymentConfig>;
     host.spawn(Stage::Support, "ladder", FollowLadder { deployment, known, clock: host.clock() });

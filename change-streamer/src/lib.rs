@@ -21,6 +21,7 @@ mod reports;
 mod shard;
 mod slots;
 mod stores;
+mod tell;
 
 pub use app::{App, FeedPort, Ports};
 pub use args::Args;

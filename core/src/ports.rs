@@ -16,7 +16,7 @@ mod stream;
 pub use cache::{Cache, Cached, FillToken};
 pub use checkpoints::{
     ChangesLedger, ChangesTerms, Checkpoints, DeploymentConfig, Gap, GapId, Gaps, Lease, LeaseTaken, Leases, Positions,
-    Registry, ShardState, StreamRegistry, Worker,
+    Registry, ShardState, Standing, StreamRegistry, Told, Worker,
 };
 pub use counts::{Applied, Counts, Judged, LedgerEntry, Mended};
 pub use log::{Intake, OwnedPartition, Producer, TopicReader};

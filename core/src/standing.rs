@@ -24,7 +24,7 @@ pub const LIMIT: Duration = Duration::from_secs(5);
 
 const _: () = assert!(LIMIT.as_millis() + 2_000 < HOLD.as_millis());
 
-/// The stream shards' `at`, read first, and the open gaps, read after them.
+/// How far the counters are, and whether a loss of stream is open, as [`Readings`] has read them.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Reading {
     /// When it began: before the first of its calls.

@@ -20,8 +20,8 @@ use tally_core::fault::Fault;
 use tally_core::ids::{Ordinal, Sequence, StreamLabel, StreamShardId};
 use tally_core::lineage::Loss;
 use tally_core::ports::{
-    Gap, Gaps, Lease, LeaseTaken, Leases, Outcome, Positions, RecountQueue as _, Registry, ShardState, StreamRegistry,
-    Worker,
+    Gap, Gaps, Lease, LeaseTaken, Leases, Outcome, Positions, RecountQueue as _, Registry, ShardState, Standing,
+    StreamRegistry, Worker,
 };
 use tally_core::time::UnixMillis;
 
@@ -273,8 +273,12 @@ impl Gaps for Checkpoints {
         Ok(gap)
     }
 
-    async fn gaps(&self) -> Outcome<Vec<Gap>> {
-        self.open_gaps().await
+    async fn standing(&self) -> Outcome<Standing> {
+        self.read_gaps().await
+    }
+
+    async fn tell(&self, as_of: UnixMillis) -> Outcome<()> {
+        self.put_told(as_of).await
     }
 
     async fn close_gap(&self, gap: &Gap) -> Outcome<()> {

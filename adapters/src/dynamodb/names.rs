@@ -125,6 +125,9 @@ pub(super) mod checkpoints {
     pub(in crate::dynamodb) const KIND: &str = "kind";
     pub(in crate::dynamodb) const DETAIL: &str = "detail";
     pub(in crate::dynamodb) const OPENED: &str = "opened";
+    /// Beside the gaps: how far the counters are, and how often that was said.
+    pub(in crate::dynamodb) const AS_OF: &str = "as_of";
+    pub(in crate::dynamodb) const TOLD: &str = "told";
     /// Of the configuration.
     pub(in crate::dynamodb) const SHARDS: &str = "shards";
     /// Of the configuration: in which form everything is written.

@@ -17,7 +17,8 @@ use tally_core::ports::{
     Applied, AuditSegment, AuditSegments, Cache, Cached, ChangeStream, Claimed, Claims, Counts, Cursor,
     DeploymentConfig, FencedRows, FillToken, Gap, Gaps, Iterator, Judged, Lease, LeaseTaken, Leases, LedgerEntry, Like,
     MarkerPut, Markers, Mended, Outcome, Page, Position, Positions, QueueReason, Queued, Records, RecountQueue,
-    Registry, Reports, Rows, Runs, ScannedRow, Segment, ShardState, StreamFault, StreamInfo, StreamRegistry, Worker,
+    Registry, Reports, Rows, Runs, ScannedRow, Segment, ShardState, Standing, StreamFault, StreamInfo, StreamRegistry,
+    Worker,
 };
 use tally_core::served::Served;
 use tally_core::time::UnixMillis;
@@ -213,8 +214,12 @@ impl<P: Gaps> Gaps for Faulty<P> {
         self.call("open_gap", self.port.open_gap(loss, now)).await
     }
 
-    async fn gaps(&self) -> Outcome<Vec<Gap>> {
-        self.call("gaps", self.port.gaps()).await
+    async fn standing(&self) -> Outcome<Standing> {
+        self.call("gaps", self.port.standing()).await
+    }
+
+    async fn tell(&self, as_of: UnixMillis) -> Outcome<()> {
+        self.call("tell", self.port.tell(as_of)).await
     }
 
     async fn close_gap(&self, gap: &Gap) -> Outcome<()> {

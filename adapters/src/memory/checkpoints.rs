@@ -14,7 +14,7 @@ use tally_core::lineage::{Checkpoint, Loss};
 use tally_core::milestone::Ladder;
 use tally_core::ports::{
     ChangesTerms, DeploymentConfig, Gap, GapId, Gaps, Lease, LeaseTaken, Leases, Outcome, Positions, Registry,
-    ShardState, StreamRegistry, Worker,
+    ShardState, Standing, StreamRegistry, Told, Worker,
 };
 use tally_core::time::UnixMillis;
 
@@ -31,6 +31,7 @@ pub(super) struct Table {
     shards: BTreeMap<(StreamLabel, StreamShardId), Kept>,
     registries: BTreeMap<StreamLabel, Registry>,
     gaps: BTreeMap<GapId, Gap>,
+    told: Option<Told>,
     config: Option<ShardCount>,
     /// What the deployment states that it is written in; none is the first one.
     format: Option<Format>,
@@ -226,8 +227,18 @@ impl Gaps for Checkpoints {
         Ok(gap)
     }
 
-    async fn gaps(&self) -> Outcome<Vec<Gap>> {
-        Ok(self.memory.state().checkpoints.gaps.values().cloned().collect())
+    async fn standing(&self) -> Outcome<Standing> {
+        let state = self.memory.state();
+        Ok(Standing { gaps: state.checkpoints.gaps.values().cloned().collect(), told: state.checkpoints.told })
+    }
+
+    async fn tell(&self, as_of: UnixMillis) -> Outcome<()> {
+        let told = &mut self.memory.state().checkpoints.told;
+        let times = told.map_or(0, |told| told.times);
+        if told.is_none_or(|told| told.as_of <= as_of) {
+            *told = Some(Told { as_of, times: times + 1 });
+        }
+        Ok(())
     }
 
     async fn close_gap(&self, gap: &Gap) -> Outcome<()> {

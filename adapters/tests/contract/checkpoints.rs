@@ -8,7 +8,7 @@ use tally_core::format::Format;
 use tally_core::ids::{Ordinal, ShardCount, StreamLabel, StreamShardId, StreamTable};
 use tally_core::lineage::Loss;
 use tally_core::milestone::Ladder;
-use tally_core::ports::{Checkpoints, Gap, Lease, LeaseTaken, Registry, ShardState, Worker};
+use tally_core::ports::{Checkpoints, Gap, Lease, LeaseTaken, Registry, ShardState, Standing, Told, Worker};
 use tally_core::time::UnixMillis;
 
 use crate::engine::Env;
@@ -22,6 +22,7 @@ pub(crate) async fn contract(env: &Env) {
     a_closed_shard_can_be_forgotten_and_no_other(port).await;
     the_floor_moves_up_only(port).await;
     a_lease_is_taken_by_whoever_saw_it_last(port).await;
+    how_far_counters_are_stands_beside_the_gaps_and_never_moves_back(port).await;
     a_loss_is_one_gap_and_queues_an_audit(env).await;
     what_the_deployment_was_created_with_decides(port).await;
     counters_are_defined_by_comparing_with_those_that_stand(port).await;
@@ -175,7 +176,16 @@ async fn a_loss_is_one_gap_and_queues_an_audit(env: &Env) {
     assert_eq!(port.gaps().await.unwrap().len(), 2, "it was opened again since");
     port.close_gap(&again).await.unwrap();
     port.close_gap(&again).await.unwrap();
-    assert_eq!(port.gaps().await, Ok(vec![second]));
+    let told = Some(Told { as_of: UnixMillis(30), times: 3 });
+    assert_eq!(port.standing().await, Ok(Standing { gaps: vec![second], told }), "what was said before stays");
+}
+
+async fn how_far_counters_are_stands_beside_the_gaps_and_never_moves_back(port: &dyn Checkpoints) {
+    assert_eq!(port.standing().await, Ok(Standing::default()));
+    for (says, as_of, times) in [(20, 20, 1), (20, 20, 2), (15, 20, 2), (30, 30, 3)] {
+        port.tell(UnixMillis(says)).await.unwrap();
+        assert_eq!(port.standing().await.unwrap().told, Some(Told { as_of: UnixMillis(as_of), times }), "{says}");
+    }
 }
 
 async fn what_the_deployment_was_created_with_decides(port: &dyn Checkpoints) {

@@ -10,7 +10,7 @@ mod registry;
 
 pub use changes::{ChangesLedger, ChangesTerms};
 pub use deployment::DeploymentConfig;
-pub use gaps::{Gap, GapId, Gaps};
+pub use gaps::{Gap, GapId, Gaps, Standing, Told};
 pub use leases::{Lease, LeaseTaken, Leases, Worker};
 pub use positions::{Positions, ShardState};
 pub use registry::{Registry, StreamRegistry};

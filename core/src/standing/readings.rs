@@ -1,10 +1,17 @@
-//! Reading again and again what a count's trust depends on: the stream shards' `at` first, then the open gaps.
+//! Reading again and again what a count's trust depends on: how far the counters are, and the open gaps.
 //!
-//! The order is the rule. A checkpoint moves past a loss only after its gap was recorded, so a reading that sees the moved
-//! `at` sees the gap, too; the other way round it would miss a gap recorded between its two calls.
+//! One read has both where streamers say how far the counters are. Where they do not, the stream shards' `at` is read first,
+//! then the gaps. The order is the rule. A checkpoint moves past a loss only after its gap was recorded, so a reading that
+//! sees the moved `at` sees the gap, too; the other way round it would miss a gap recorded between its two calls. A streamer
+//! says what it has read of `at` later still, so that is true of what it said.
+
+use std::time::Duration;
 
 use super::Reading;
 use crate::time::{Now, UnixMillis};
+
+/// What streamers said that is older than this was not followed by more: none of them runs, or one of before they said it.
+const FRESH: Duration = Duration::from_secs(30);
 
 /// The repeated reading. It owns no clock and makes no calls.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
@@ -18,9 +25,11 @@ pub struct Readings {
 enum Phase {
     #[default]
     Idle,
+    /// The gaps are asked for, with what is said beside them.
+    Told { began: Now },
     /// The stream shards are asked for.
     Shards { began: Now },
-    /// The gaps are asked for.
+    /// The gaps are asked for, behind the stream shards.
     Gaps { began: Now, as_of: UnixMillis },
 }
 
@@ -31,8 +40,13 @@ pub enum Input {
     Begin,
     /// The least `at` over the open stream shards; none while one of them has no checkpoint.
     Shards(Option<UnixMillis>),
-    /// Whether a loss of stream is open.
-    Gaps(bool),
+    /// Whether a loss of stream is open, and how far the counters are, where that is said beside it.
+    Gaps {
+        /// A loss is open.
+        open: bool,
+        /// What streamers said last.
+        told: Option<UnixMillis>,
+    },
 }
 
 /// What [`Readings`] asks for.
@@ -51,49 +65,79 @@ impl Readings {
     pub fn step(&mut self, now: Now, input: Input) -> Option<Effect> {
         match (self.phase, input) {
             (_, Input::Begin) => {
-                self.phase = Phase::Shards { began: now };
-                Some(Effect::ReadShards)
-            }
-            (Phase::Shards { began }, Input::Shards(as_of)) => {
-                // Counters never lose what they had: what was known stays known while a shard has no checkpoint yet.
-                let as_of = as_of.unwrap_or_default().max(self.known);
-                self.phase = Phase::Gaps { began, as_of };
+                self.phase = Phase::Told { began: now };
                 Some(Effect::ReadGaps)
             }
-            (Phase::Gaps { began, as_of }, Input::Gaps(open_gaps)) => {
-                (self.known, self.phase) = (as_of, Phase::Idle);
-                Some(Effect::Learnt(Reading { began, as_of, open_gaps }))
+            (Phase::Told { began }, Input::Gaps { open, told }) => {
+                match told.filter(|told| now.wall.since(*told) <= FRESH) {
+                    Some(told) => Some(self.learnt(began, told, open)),
+                    None => {
+                        self.phase = Phase::Shards { began };
+                        Some(Effect::ReadShards)
+                    }
+                }
             }
-            (_, Input::Shards(_) | Input::Gaps(_)) => None,
+            (Phase::Shards { began }, Input::Shards(as_of)) => {
+                self.phase = Phase::Gaps { began, as_of: as_of.unwrap_or_default() };
+                Some(Effect::ReadGaps)
+            }
+            (Phase::Gaps { began, as_of }, Input::Gaps { open, told }) => {
+                Some(self.learnt(began, told.map_or(as_of, |told| told.max(as_of)), open))
+            }
+            (_, Input::Shards(_) | Input::Gaps { .. }) => None,
         }
+    }
+
+    fn learnt(&mut self, began: Now, as_of: UnixMillis, open_gaps: bool) -> Effect {
+        // Counters never lose what they had: what was known stays known while a shard has no checkpoint yet.
+        (self.known, self.phase) = (as_of.max(self.known), Phase::Idle);
+        Effect::Learnt(Reading { began, as_of: self.known, open_gaps })
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use std::time::Duration;
-
     use super::*;
 
     fn at(seconds: u64) -> Now {
         Now { at: Duration::from_secs(seconds), wall: UnixMillis(seconds * 1000) }
     }
 
+    const NOTHING_TOLD: Input = Input::Gaps { open: false, told: None };
+
     fn read(readings: &mut Readings, began: u64, as_of: Option<u64>) -> Option<Effect> {
         readings.step(at(began), Input::Begin);
+        readings.step(at(began), NOTHING_TOLD);
         readings.step(at(began + 1), Input::Shards(as_of.map(UnixMillis)));
-        readings.step(at(began + 2), Input::Gaps(false))
+        readings.step(at(began + 2), NOTHING_TOLD)
     }
 
     #[test]
-    fn gaps_are_asked_for_once_the_shards_are_known_and_the_age_counts_from_the_beginning() {
+    fn one_read_is_enough_where_it_was_said_how_far_the_counters_are() {
         let mut readings = Readings::default();
-        assert_eq!(readings.step(at(1), Input::Begin), Some(Effect::ReadShards));
-        assert_eq!(readings.step(at(2), Input::Gaps(false)), None, "not asked for yet");
-        assert_eq!(readings.step(at(3), Input::Shards(Some(UnixMillis(9)))), Some(Effect::ReadGaps));
-        let reading = Reading { began: at(1), as_of: UnixMillis(9), open_gaps: true };
-        assert_eq!(readings.step(at(4), Input::Gaps(true)), Some(Effect::Learnt(reading)));
-        assert_eq!(readings.step(at(5), Input::Gaps(false)), None, "answered already");
+        assert_eq!(readings.step(at(100), Input::Begin), Some(Effect::ReadGaps));
+        let told = Input::Gaps { open: true, told: Some(UnixMillis(99_000)) };
+        let reading = Reading { began: at(100), as_of: UnixMillis(99_000), open_gaps: true };
+        assert_eq!(readings.step(at(101), told), Some(Effect::Learnt(reading)));
+        assert_eq!(readings.step(at(102), told), None, "answered already");
+        // It may have been said late.
+        readings.step(at(102), Input::Begin);
+        let earlier = Input::Gaps { open: false, told: Some(UnixMillis(98_000)) };
+        let reading = Reading { began: at(102), as_of: UnixMillis(99_000), open_gaps: false };
+        assert_eq!(readings.step(at(102), earlier), Some(Effect::Learnt(reading)));
+    }
+
+    #[test]
+    fn what_is_said_no_more_is_looked_for_in_the_shards_and_the_gaps_behind_them() {
+        let mut readings = Readings::default();
+        readings.step(at(100), Input::Begin);
+        let long_ago = |open| Input::Gaps { open, told: Some(UnixMillis(60_000)) };
+        assert_eq!(readings.step(at(101), long_ago(false)), Some(Effect::ReadShards));
+        assert_eq!(readings.step(at(102), long_ago(false)), None, "not asked for yet");
+        assert_eq!(readings.step(at(103), Input::Shards(Some(UnixMillis(90_000)))), Some(Effect::ReadGaps));
+        let reading = Reading { began: at(100), as_of: UnixMillis(90_000), open_gaps: true };
+        assert_eq!(readings.step(at(104), long_ago(true)), Some(Effect::Learnt(reading)));
+        assert_eq!(readings.step(at(105), long_ago(false)), None, "answered already");
     }
 
     #[test]
@@ -109,6 +153,7 @@ mod tests {
     fn a_reading_that_begins_gives_up_the_one_under_way() {
         let mut readings = Readings::default();
         readings.step(at(1), Input::Begin);
+        readings.step(at(1), NOTHING_TOLD);
         readings.step(at(2), Input::Shards(Some(UnixMillis(9))));
         let given_up = read(&mut readings, 4, Some(6));
         assert_eq!(given_up, Some(Effect::Learnt(Reading { began: at(4), as_of: UnixMillis(6), open_gaps: false })));

@@ -1,4 +1,4 @@
-//! What counts are judged by: the stream shards' `at` and the open gaps, read each second as `tally_core::standing` says.
+//! What counts are judged by: how far counters are and the open gaps, read each second as `tally_core::standing` says.
 //! No request waits for it.
 
 use std::sync::Arc;
@@ -9,7 +9,7 @@ use tally_core::counter::Counter;
 use tally_core::fault::Fault;
 use tally_core::ids::{CounterId, StreamLabel};
 use tally_core::lineage::Lineage;
-use tally_core::ports::{ChangeStream, Checkpoints, Outcome};
+use tally_core::ports::{ChangeStream, Checkpoints, Outcome, Standing};
 use tally_core::served::Served;
 use tally_core::standing::{Effect, Input, LIMIT, Reading, Readings};
 use tally_core::time::UnixMillis;
@@ -84,10 +84,10 @@ impl StandingSource {
         Ok(Lineage::new(shards.into_iter().map(|shard| shard.checkpoint), [], None).as_of())
     }
 
-    async fn open_gaps(&self) -> Outcome<bool> {
-        let open = self.checkpoints.gaps().await?.len();
-        OPEN_GAPS.gauge(&[]).set(u32::try_from(open).unwrap_or(u32::MAX));
-        Ok(open > 0)
+    async fn gaps(&self) -> Outcome<Input> {
+        let Standing { gaps, told } = self.checkpoints.standing().await?;
+        OPEN_GAPS.gauge(&[]).set(u32::try_from(gaps.len()).unwrap_or(u32::MAX));
+        Ok(Input::Gaps { open: !gaps.is_empty(), told: told.map(|told| told.as_of) })
     }
 
     /// One reading of the stream `label`, in the order that `standing` asks for. What it began is given up by the next.
@@ -96,7 +96,7 @@ impl StandingSource {
         loop {
             let answer = match effect {
                 Some(Effect::ReadShards) => Input::Shards(self.as_of(label).await?),
-                Some(Effect::ReadGaps) => Input::Gaps(self.open_gaps().await?),
+                Some(Effect::ReadGaps) => self.gaps().await?,
                 Some(Effect::Learnt(reading)) => return Ok((readings, reading)),
                 None => return Err(Fault::Transient("a reading without a next step".to_owned())),
             };

@@ -1,14 +1,14 @@
-//! Open losses of stream: one item, a map from each loss to what is known of it, so that one read says whether any
-//! answer is exact.
+//! Open losses of stream: one item, a map from each loss to what is known of it, and beside it how far the counters are, so
+//! that one read says whether any answer is exact, and what it includes.
 
 use aws_sdk_dynamodb::types::AttributeValue;
 use tally_core::fault::Fault;
-use tally_core::ports::{Gap, GapId, Outcome};
+use tally_core::ports::{Gap, GapId, Outcome, Standing, Told};
 use tally_core::time::UnixMillis;
 
 use super::super::expression::Aliases;
 use super::super::item::{Item, Reader, item, number, text};
-use super::super::names::checkpoints::{DETAIL, GAPS, ID, KIND, OPEN, OPENED};
+use super::super::names::checkpoints::{AS_OF, DETAIL, GAPS, ID, KIND, OPEN, OPENED, TOLD};
 use super::Checkpoints;
 
 /// How often a change of one gap is tried while others change it.
@@ -41,9 +41,23 @@ fn decode(table: &str, found: &Item) -> Outcome<Vec<Gap>> {
 }
 
 impl Checkpoints {
-    pub(super) async fn open_gaps(&self) -> Outcome<Vec<Gap>> {
-        let found = self.get(GAPS).await?;
-        found.map_or(Ok(Vec::new()), |found| decode(self.table(), &found))
+    pub(super) async fn read_gaps(&self) -> Outcome<Standing> {
+        let Some(found) = self.get(GAPS).await? else { return Ok(Standing::default()) };
+        let reader = Reader::new(self.table(), &found);
+        let told = match reader.number(AS_OF)? {
+            Some(as_of) => Some(Told { as_of: UnixMillis(as_of), times: reader.required_number(TOLD)? }),
+            None => None,
+        };
+        Ok(Standing { gaps: decode(self.table(), &found)?, told })
+    }
+
+    /// Says how far the counters are, with a map of no gaps where there was none yet.
+    pub(super) async fn put_told(&self, now: UnixMillis) -> Outcome<()> {
+        let mut say = Aliases::default();
+        let [open, as_of, told] = say.names([OPEN, AS_OF, TOLD]);
+        let (empty, now, one) = (say.value(AttributeValue::M(Item::new())), say.number(now), say.number(1));
+        let update = format!("SET {open}=if_not_exists({open},{empty}),{as_of}={now} ADD {told} {one}");
+        self.update_if(GAPS, say, update, format!("attribute_not_exists({as_of}) OR {as_of}<={now}")).await.map(|_| ())
     }
 
     /// Puts `gap`, its time behind that of the one that stands; answers it as put. Safe to repeat: it is opened later.

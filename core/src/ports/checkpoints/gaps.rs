@@ -38,7 +38,25 @@ impl Gap {
     }
 }
 
-/// The open gaps.
+/// What a streamer has said last of how far the counters are.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Told {
+    /// Everything that had reached the likes table by then is in every counter.
+    pub as_of: UnixMillis,
+    /// How often streamers have said so: one that finds it as it was before says it next.
+    pub times: u64,
+}
+
+/// What one read of the gaps says.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
+pub struct Standing {
+    /// The open gaps.
+    pub gaps: Vec<Gap>,
+    /// How far the counters are, where a streamer says it.
+    pub told: Option<Told>,
+}
+
+/// The open gaps, and beside them how far the counters are.
 #[async_trait]
 pub trait Gaps: Send + Sync {
     /// Records a loss durably and queues a full audit. Safe to repeat: the same loss is one gap. Its time moves forward
@@ -46,8 +64,16 @@ pub trait Gaps: Send + Sync {
     /// place, which an audit under way would not repair.
     async fn open_gap(&self, loss: &Loss, now: UnixMillis) -> Outcome<Gap>;
 
+    /// The open gaps and how far the counters are, in one consistent read.
+    async fn standing(&self) -> Outcome<Standing>;
+
     /// The open gaps, read consistently.
-    async fn gaps(&self) -> Outcome<Vec<Gap>>;
+    async fn gaps(&self) -> Outcome<Vec<Gap>> {
+        Ok(self.standing().await?.gaps)
+    }
+
+    /// Says how far the counters are. Safe to repeat, and to say late: what was said never moves back, and less is still true.
+    async fn tell(&self, as_of: UnixMillis) -> Outcome<()>;
 
     /// Closes `gap` if it is still the one opened then. Safe to repeat.
     async fn close_gap(&self, gap: &Gap) -> Outcome<()>;

@@ -51,6 +51,8 @@ struct World {
     writes: [&'static [i8]; 2],
     /// Whether there is a cache, and a streamer that updates it.
     cache: bool,
+    /// Whether a streamer says beside the gaps how far the counters are.
+    tells: bool,
     removed: Option<Rule>,
 }
 
@@ -71,6 +73,8 @@ struct State {
     counted: Counted,
     at: [u8; 2],
     gap: bool,
+    /// What was said beside the gap, as a tick.
+    told: Option<u8>,
     /// One process that reads stands for all: any of them may have read long ago.
     follower: Follower,
     fetch: Option<Fetch>,
@@ -117,9 +121,13 @@ struct Follower {
 enum Calling {
     #[default]
     Nothing,
+    /// A reading has begun.
+    Told,
     Gaps,
     /// A mutant has read the gaps first.
     Shards(bool),
+    /// So has one where it is said beside them how far the counters are.
+    Early(bool, Option<u8>),
 }
 
 /// A read of the table by the API: the reading it will be judged by, the answer once it is given, and what the cache is
@@ -157,6 +165,7 @@ enum Step {
     GoOn,
     Repair,
     CloseGap,
+    Tell,
     Read { calling: Calling },
     AskTable,
     TableAnswers,
@@ -168,7 +177,11 @@ enum Step {
 impl World {
     fn table() -> Self {
         let writes: [&[i8]; 2] = [&[-1, 1], &[]];
-        Self { tick: Duration::from_secs(4), ticks: 3, writes, cache: false, removed: None }
+        Self { tick: Duration::from_secs(4), ticks: 3, writes, cache: false, tells: false, removed: None }
+    }
+
+    fn told() -> Self {
+        Self { tells: true, ..Self::table() }
     }
 
     fn cached() -> Self {
@@ -276,9 +289,50 @@ impl World {
         }
     }
 
+    /// A streamer says how far the counters are. One that read it long ago says less, which is what stands here until now.
+    fn tell(&self, state: &State, next: &mut Vec<(Step, State)>) {
+        let told = state.at.iter().min().copied();
+        if self.tells && state.told < told {
+            next.push((Step::Tell, State { told, ..state.clone() }));
+        }
+    }
+
+    /// A reading begins, and is answered with the gap and what is said beside it, in one.
+    fn read_told(&self, state: &State, next: &mut Vec<(Step, State)>) {
+        let mut after = state.clone();
+        let (now, open) = (self.time(state.tick), state.gap && self.obeys(Rule::GapsCount));
+        let answer = |open, told: Option<u8>| Input::Gaps { open, told: told.map(|tick| self.time(tick).wall) };
+        let follower = &mut after.follower;
+        let calling = follower.calling;
+        match calling {
+            Calling::Nothing if !self.obeys(Rule::GapsAfterBeginning) => {
+                follower.calling = Calling::Early(open, state.told);
+            }
+            Calling::Early(open, told) => follower.take(now, &[Input::Begin, answer(open, told)]),
+            Calling::Nothing => {
+                follower.take(now, &[Input::Begin]);
+                follower.calling = Calling::Told;
+            }
+            _ => follower.take(now, &[answer(open, state.told)]),
+        }
+        if self.obeys(Rule::AgeAtAnswer) {
+            follower.ended = Now::default();
+        }
+        next.push((Step::Read { calling }, after));
+    }
+
     /// A reading begins and has its first answer, or has its second: an answer that comes late, or a beginning long before
-    /// the first one, only makes the reading older.
+    /// the first one, only makes the reading older. What it finds first, where nothing is said beside the gaps, is not used.
     fn read(&self, state: &State, next: &mut Vec<(Step, State)>) {
+        if self.tells {
+            // Nothing was said yet: the runs without it show what a reading does then.
+            if state.told.is_some() {
+                self.read_told(state, next);
+            }
+            return;
+        }
+        let begin = [Input::Begin, Input::Gaps { open: false, told: None }];
+        let told = |open| Input::Gaps { open, told: None };
         let mut after = state.clone();
         let now = self.time(state.tick);
         let gaps = state.gap && self.obeys(Rule::GapsCount);
@@ -288,15 +342,19 @@ impl World {
         match calling {
             Calling::Nothing if !self.obeys(Rule::GapsAfterBeginning) => follower.calling = Calling::Shards(gaps),
             Calling::Nothing if !self.obeys(Rule::GapsAfterShards) => {
-                follower.take(now, &[Input::Begin]);
+                follower.take(now, &begin);
                 follower.calling = Calling::Shards(gaps);
             }
-            Calling::Nothing => follower.take(now, &[Input::Begin, shards()]),
-            Calling::Gaps => follower.take(now, &[Input::Gaps(gaps)]),
-            Calling::Shards(gaps) if !self.obeys(Rule::GapsAfterBeginning) => {
-                follower.take(now, &[Input::Begin, shards(), Input::Gaps(gaps)]);
+            Calling::Nothing => {
+                follower.take(now, &begin);
+                follower.take(now, &[shards()]);
             }
-            Calling::Shards(gaps) => follower.take(now, &[shards(), Input::Gaps(gaps)]),
+            Calling::Shards(gaps) if !self.obeys(Rule::GapsAfterBeginning) => {
+                follower.take(now, &begin);
+                follower.take(now, &[shards(), told(gaps)]);
+            }
+            Calling::Shards(gaps) => follower.take(now, &[shards(), told(gaps)]),
+            Calling::Told | Calling::Gaps | Calling::Early(..) => follower.take(now, &[told(gaps)]),
         }
         if self.obeys(Rule::AgeAtAnswer) {
             follower.ended = Now::default();

@@ -13,7 +13,7 @@ use tally_core::lineage::{HOLD, Loss};
 use tally_core::milestone::Ladder;
 use tally_core::ports::{
     Checkpoints, DeploymentConfig, Gap, Gaps, Lease, LeaseTaken, Leases, Outcome, Positions, Registry, ShardState,
-    StreamRegistry, Worker,
+    Standing, StreamRegistry, Worker,
 };
 use tally_core::time::UnixMillis;
 use tally_service::{Clock, Host, Stage, Stop};
@@ -162,21 +162,26 @@ impl Gaps for MutatedCheckpoints {
         self.inner.open_gap(loss, now).await
     }
 
-    async fn gaps(&self) -> Outcome<Vec<Gap>> {
+    async fn standing(&self) -> Outcome<Standing> {
+        let standing = self.inner.standing().await;
         match self.mutant {
-            Mutant::GapsIgnored => Ok(Vec::new()),
+            Mutant::GapsIgnored => Ok(Standing { gaps: Vec::new(), ..standing? }),
             // Those that were read last are from before the shards.
             Mutant::GapsBeforeShards => {
-                let gaps = self.inner.gaps().await?;
-                Ok(self.earlier().replace(gaps.clone()).unwrap_or(gaps))
+                let standing = standing?;
+                let gaps = self.earlier().replace(standing.gaps.clone()).unwrap_or(standing.gaps);
+                Ok(Standing { gaps, told: standing.told })
             }
             Mutant::AgeByPoller => {
-                let gaps = self.inner.gaps().await;
                 self.look();
-                gaps
+                standing
             }
-            _ => self.inner.gaps().await,
+            _ => standing,
         }
+    }
+
+    async fn tell(&self, as_of: UnixMillis) -> Outcome<()> {
+        self.inner.tell(as_of).await
     }
 
     async fn close_gap(&self, gap: &Gap) -> Outcome<()> {

@@ -18,6 +18,7 @@ impl Model for World {
             counted: Counted { shards: rows, version: 1 },
             at: [0, 0],
             gap: false,
+            told: None,
             follower: Follower::default(),
             fetch: None,
             kept: None,
@@ -43,6 +44,7 @@ impl Model for World {
             next.push((Step::Trim, state.with_loss(Loss::Met(unread))));
         }
         self.audit(state, next);
+        self.tell(state, next);
         self.read(state, next);
         self.fetch(state, next);
         self.cache(state, next);
@@ -75,6 +77,21 @@ const OLDER: &str = "the cache keeps an older version than it was offered";
 #[test]
 fn what_is_called_exact_was_so_around_a_loss_however_long_anything_stands_still() {
     holds(&World { ticks: bounds(3, 5), ..World::table() });
+}
+
+#[test]
+fn what_is_called_exact_was_so_where_one_read_says_how_far_the_counters_are() {
+    holds(&World { ticks: bounds(3, 5), ..World::told() });
+    holds(&World { ticks: bounds(2, 3), writes: [&[-1, 1], &[1]], ..World::told() });
+}
+
+#[test]
+fn each_rule_of_the_reading_is_needed_where_one_read_says_it_all() {
+    let rules = [Rule::Hold, Rule::GapsCount, Rule::GapsAfterBeginning, Rule::AgeAtAnswer, Rule::ReadingBeforeValue];
+    for rule in rules {
+        let steps = breaks(&World::told().without(rule), LIE);
+        println!("told, without {rule:?}: {steps} steps");
+    }
 }
 
 #[test]
