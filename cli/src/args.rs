@@ -6,7 +6,7 @@ use crate::health::Health;
 use crate::said::Form;
 use crate::verbs::{
     audit, cost, counters, dlq, doctor, draw, erase, fence, generate, import, ledger, pause, post, rebuild, restore,
-    status, stream,
+    status, stream, verify,
 };
 
 /// Looks after a deployment of Tally
@@ -55,6 +55,10 @@ pub(crate) enum Command {
     /// Audits: every row held against its count
     #[command(subcommand)]
     Audit(audit::Verb),
+    /// Holds every count against its rows, and changes nothing. Exits with 1 where one is not what its rows weigh
+    ///
+    /// It reads every row and every counter. While events are written counts follow their rows, so what differs is looked at again.
+    Verify(verify::Args),
     /// Sends likes from a file to the topic, where consumers write them like any others. Exits with 1 where lines are no events
     ///
     /// Each line is an event, as NDJSON or CSV. An import that was stopped continues where it stopped. Lines that are no events

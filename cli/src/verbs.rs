@@ -17,6 +17,8 @@ pub(crate) mod rebuild;
 pub(crate) mod restore;
 pub(crate) mod status;
 pub(crate) mod stream;
+pub(crate) mod verify;
+mod weighed;
 
 use std::process::ExitCode;
 
@@ -61,6 +63,7 @@ async fn answer(command: Command, form: Form) -> anyhow::Result<u8> {
         Command::Doctor(args) => print(&args.run().await?, form),
         Command::Post(verb) => verb.run(form).await,
         Command::User(verb) => verb.run(form).await,
+        Command::Verify(args) => print(&args.run().await?, form),
         Command::Import(args) => args.run(form).await,
         Command::Fence(verb) => verb.run(form).await,
         Command::Dlq(verb) => verb.run(form).await,

@@ -16,3 +16,5 @@ mod restoring;
 mod stage;
 #[cfg(test)]
 mod status;
+#[cfg(test)]
+mod verifying;

@@ -95,7 +95,12 @@ pub(crate) enum Roles {
 
 impl Engines {
     /// Starts them, but for a Kafka that is there; what serves them are tasks of `host`.
-    pub(crate) async fn start(host: &Host, broker: Option<SocketAddr>, roles: Roles) -> anyhow::Result<Self> {
+    pub(crate) async fn start(
+        host: &Host,
+        broker: Option<SocketAddr>,
+        roles: Roles,
+        counters: &Definitions,
+    ) -> anyhow::Result<Self> {
         let (broker, cluster) = match broker {
             Some(broker) => (broker, None),
             None => {
@@ -131,7 +136,8 @@ impl Engines {
         ensure_tables(&connection).await?;
         let checkpoints = Checkpoints::new(&connection);
         checkpoints.config(Some(ShardCount::DEFAULT)).await?;
-        let defined = checkpoints.define(&Definitions::likes_alone(), &super::ledger::definitions()).await?;
+        let likes_alone = Definitions::likes_alone();
+        let defined = *counters == likes_alone || checkpoints.define(&likes_alone, counters).await?;
         ensure!(defined, "the counters are defined by another");
         let tables = proxies.get(&Dependency::DynamoDb).map(Proxy::address).context("the tables have a proxy")?;
         let api_tables = Proxy::start(host, tables, Protocol::Any).await?;

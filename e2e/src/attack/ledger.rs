@@ -72,12 +72,12 @@ pub(crate) struct Ledger {
 }
 
 impl Ledger {
-    /// Nothing was said yet.
-    pub(crate) fn new(crowd: Crowd, chance: Chance) -> Self {
+    /// Nothing was said yet, of some of the [definitions].
+    pub(crate) fn new(crowd: Crowd, chance: Chance, definitions: Definitions) -> Self {
         Self {
             crowd,
             chance,
-            definitions: definitions(),
+            definitions,
             said: 0,
             last: BTreeMap::new(),
             sums: BTreeMap::new(),
@@ -92,8 +92,9 @@ impl Ledger {
         let (post, user, action) = crowd.draw(chance);
         let at = UnixMillis(FIRST + self.said);
         self.said += 1;
-        let is_sum = chance.happens(AMOUNTS);
-        let name = if is_sum { SUM } else { SETS[chance.place(SETS.len())] };
+        let is_sum = definitions.named(SUM).is_some() && chance.happens(AMOUNTS);
+        let sets = SETS.iter().take_while(|name| definitions.named(name).is_some()).count();
+        let name = if is_sum { SUM } else { SETS[chance.place(sets)] };
         let definition = definitions.named(name).expect("it is defined");
         let counter = CounterId { post, name: definition.name.clone() };
         let n = u32::try_from(1 + chance.below(50)).expect("an amount is small");
@@ -226,7 +227,7 @@ mod tests {
     const SHARDS: ShardCount = ShardCount::DEFAULT;
 
     fn ledger(seed: u64) -> Ledger {
-        Ledger::new(Crowd { posts: 3, users: 5, hot: 20, unlikes: 40 }, Chance::seeded(seed))
+        Ledger::new(Crowd { posts: 3, users: 5, hot: 20, unlikes: 40 }, Chance::seeded(seed), definitions())
     }
 
     /// The rows that a fold of the records as they were written leaves, read by the decoder that ships.

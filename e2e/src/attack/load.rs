@@ -6,6 +6,7 @@ use std::time::Duration;
 use anyhow::{Context as _, ensure};
 use futures_util::{StreamExt as _, stream};
 use tally_adapters::kafka;
+use tally_core::definitions::Definitions;
 use tally_core::ports::log::Outgoing;
 use tally_core::ports::{Outcome, Producer as _};
 use tally_service::{Chance, Stop};
@@ -38,8 +39,8 @@ const ROOM: u64 = 20_000;
 pub(crate) struct Shared(Arc<Mutex<Ledger>>);
 
 impl Shared {
-    pub(crate) fn new(crowd: Crowd, chance: Chance) -> Self {
-        Self(Arc::new(Mutex::new(Ledger::new(crowd, chance))))
+    pub(crate) fn new(crowd: Crowd, chance: Chance, definitions: Definitions) -> Self {
+        Self(Arc::new(Mutex::new(Ledger::new(crowd, chance, definitions))))
     }
 
     pub(crate) fn look(&self) -> MutexGuard<'_, Ledger> {
@@ -96,13 +97,14 @@ async fn utter(producer: kafka::Producer, ledger: Shared, sayings: Vec<Saying>) 
 /// Between two questions of one reader.
 const QUESTIONS: Duration = Duration::from_millis(50);
 
-/// Asks the API for one post's likes after another until it is stopped, and has each judged; in between for all counters of
-/// a post.
+/// Asks the API for one post's likes after another until it is stopped, and has each judged; in between, where there are more
+/// than likes, for all counters of a post.
 pub(crate) async fn read(
     fleet: Arc<Fleet>,
     answers: Arc<Answers>,
     honesty: Honesty,
     chance: Chance,
+    likes_alone: bool,
     stop: Stop,
 ) -> anyhow::Result<()> {
     let posts: Vec<String> = CROWD.all_counters().map(|id| format!("/v1/posts/{}", id.post)).collect();
@@ -110,7 +112,7 @@ pub(crate) async fn read(
         // A process that is only just starting has no address to be asked at.
         if let Some(address) = fleet.api().public() {
             // A process that stands still answers when it goes on.
-            let of_likes = chance.happens(75);
+            let of_likes = likes_alone || chance.happens(75);
             let route = if of_likes { "likes" } else { "counters" };
             let path = format!("{}/{route}", posts[chance.place(posts.len())]);
             let asked = http::get_within(address, &path, STANDSTILL);

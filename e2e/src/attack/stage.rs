@@ -8,6 +8,7 @@ use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use anyhow::{Context, bail, ensure};
+use tally_core::definitions::Definitions;
 use tally_service::{Chance, Clock, Host, Stop, Worker};
 
 use super::answers::Answers;
@@ -15,7 +16,7 @@ use super::engines::{Engines, Roles};
 use super::figures::Recoveries;
 use super::fleet::{Fleet, Launcher};
 use super::laws::{self, Compared};
-use super::ledger::{CROWD, behind};
+use super::ledger::{CROWD, behind, definitions};
 use super::load::{self, Shared};
 use super::process::GRACE;
 use super::recounts::{self, Found};
@@ -58,6 +59,8 @@ pub(crate) struct Setting {
     /// So many consumers, and streamers.
     pub(crate) members: usize,
     pub(crate) roles: Roles,
+    /// Events are likes and unlikes: what a build of before several counters knows.
+    pub(crate) likes_alone: bool,
     /// Variables that every process is told.
     pub(crate) told: &'static [(&'static str, &'static str)],
 }
@@ -65,7 +68,7 @@ pub(crate) struct Setting {
 impl Setting {
     /// Under the roles of AWS.
     pub(crate) fn of(members: usize) -> Self {
-        Self { members, roles: Roles::Kept, told: &[] }
+        Self { members, roles: Roles::Kept, likes_alone: false, told: &[] }
     }
 }
 
@@ -92,13 +95,14 @@ impl Stage {
         seed: u64,
         setting: Setting,
     ) -> anyhow::Result<Self> {
-        let Setting { members, roles, told } = setting;
+        let Setting { members, roles, likes_alone, told } = setting;
+        let counters = if likes_alone { Definitions::likes_alone() } else { definitions() };
         let (host, chance) = (Host::new("attack"), Chance::seeded(seed));
-        let engines = Arc::new(Engines::start(&host, broker, roles).await?);
+        let engines = Arc::new(Engines::start(&host, broker, roles, &counters).await?);
         let launcher = Launcher::new(program.to_owned(), &engines)?;
         told.iter().for_each(|(variable, value)| launcher.tell(variable, value));
         let fleet = Arc::new(Fleet::start(launcher, members).await?);
-        let (ledger, answers) = (Shared::new(CROWD, chance.fork()), Arc::<Answers>::default());
+        let (ledger, answers) = (Shared::new(CROWD, chance.fork(), counters), Arc::<Answers>::default());
         let speaker = {
             let (engines, ledger) = (Arc::clone(&engines), ledger.clone());
             follow(&host, "speaker", move |stop| load::speak(engines, ledger, stop))
@@ -107,7 +111,9 @@ impl Stage {
         let reader = |nth| {
             let (fleet, answers, honesty) = (Arc::clone(&fleet), Arc::clone(&answers), honesty.clone());
             let chance = chance.fork();
-            follow(&host, &format!("reader {nth}"), move |stop| load::read(fleet, answers, honesty, chance, stop))
+            follow(&host, &format!("reader {nth}"), move |stop| {
+                load::read(fleet, answers, honesty, chance, likes_alone, stop)
+            })
         };
         let readers = (0..READERS).map(reader).collect();
         let clock = host.clock();

@@ -48,6 +48,10 @@ enum What {
         /// Where the older binaries are
         #[arg(long, value_name = "DIR")]
         old: PathBuf,
+
+        /// Say likes and unlikes only: the older build is one of before several counters
+        #[arg(long)]
+        likes_alone: bool,
     },
 }
 
@@ -67,7 +71,7 @@ impl Lifecycle {
                     What::Restore { lose } => restore(&program, broker, seed, lose).await,
                     What::LoseCheckpoints => lose_checkpoints(&program, broker, seed).await,
                     What::Rebuild { posts } => rebuild(&program, posts).await,
-                    What::Mixed { old } => mixed(&program, &old, broker, seed).await,
+                    What::Mixed { old, likes_alone } => mixed(&program, &old, broker, seed, likes_alone).await,
                 }
             };
             // Left half-way, a campaign takes its processes with it.

@@ -21,12 +21,19 @@ const PATIENCE: Duration = Duration::from_secs(300);
 ///
 /// # Errors
 /// A process does not start, or something differs in the end.
-pub async fn mixed(program: &Path, old: &Path, broker: Option<SocketAddr>, seed: u64) -> anyhow::Result<String> {
+pub async fn mixed(
+    program: &Path,
+    old: &Path,
+    broker: Option<SocketAddr>,
+    seed: u64,
+    likes_alone: bool,
+) -> anyhow::Result<String> {
     for service in Service::ALL {
         ensure!(old.join(service.binary()).is_file(), "{} has no {}", old.display(), service.binary());
     }
     // A fence of several lanes is more than a build of before them reads.
-    let setting = Setting { roles: Roles::Ignored, told: &[("TALLY_LANES", "1")], ..Setting::of(2) };
+    let told = &[("TALLY_LANES", "1")];
+    let setting = Setting { roles: Roles::Ignored, likes_alone, told, ..Setting::of(2) };
     let stage = Stage::set(program, broker, seed, setting).await?;
     let mut story = Story::default();
     let lived = relive(&stage, &mut story, old).await;

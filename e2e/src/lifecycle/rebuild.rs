@@ -14,6 +14,7 @@ use tokio::time::Instant;
 use super::{Story, by_hand};
 use crate::attack::engines::{Engines, Roles};
 use crate::attack::fleet::Launcher;
+use crate::attack::ledger::definitions;
 use crate::attack::service::Service;
 use crate::crowd;
 
@@ -28,7 +29,7 @@ const MOST: u32 = 7;
 /// A count is not what its rows weigh.
 pub async fn rebuild(program: &Path, posts: u32) -> anyhow::Result<String> {
     let host = Host::new("rebuild");
-    let engines = Engines::start(&host, None, Roles::Ignored).await?;
+    let engines = Engines::start(&host, None, Roles::Ignored, &definitions()).await?;
     let launcher = Launcher::new(program.to_owned(), &engines)?;
     let mut story = Story::default();
     // Nothing reads the stream of what is put by hand.

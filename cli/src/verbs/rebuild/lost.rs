@@ -16,9 +16,10 @@ use tally_core::fence::{Fence, Fences, Log, Offset, Partition, Reached, Terms};
 use tally_core::format::Format;
 use tally_core::ids::{CounterId, CounterKind, MemberKey, RowKey, ShardCount};
 use tally_core::milestone::Ladder;
-use tally_core::ports::{Counts as _, Rows as _, Segment, TopicReader as _};
+use tally_core::ports::{Counts as _, Rows as _, TopicReader as _};
 
 use crate::desk::Desk;
+use crate::verbs::weighed::WHOLE;
 
 /// The file that says what the deployment was.
 #[derive(Debug, Deserialize)]
@@ -188,9 +189,6 @@ impl Lost<'_> {
         Ok(())
     }
 }
-
-/// All there is, as one segment.
-const WHOLE: Segment = Segment { index: 0, of: 1 };
 
 #[cfg(test)]
 mod tests {

@@ -8,20 +8,18 @@ use futures_util::stream::{self, StreamExt, TryStreamExt};
 use tally_adapters::dynamodb::{Anew, Streams};
 use tally_core::counter::Counter;
 use tally_core::fault::Fault;
-use tally_core::ids::{CounterId, RowKey, StreamLabel};
-use tally_core::ports::{ChangeStream, Counts as _, Cursor, Outcome, Position, Rows as _, ScannedRow, Segment};
+use tally_core::ids::{CounterId, StreamLabel};
+use tally_core::ports::{ChangeStream, Counts as _, Outcome, Position};
 use tally_core::tally::{RecordKind, read};
 
 use crate::desk::Desk;
+use crate::verbs::weighed::{self, WHOLE, Weighed};
 
 /// Writes under way at once.
 const AT_ONCE: usize = 64;
 /// Reads of a stream shard in a row that find nothing before it is taken for empty: one alone proves nothing.
 const EMPTY: u32 = 4;
 const RECORDS: u32 = 1_000;
-
-/// All there is, as one segment.
-const WHOLE: Segment = Segment { index: 0, of: 1 };
 
 /// Checks that no change of a row is in the stream: it would be counted once more by a worker that reads it later.
 ///
@@ -68,15 +66,6 @@ impl fmt::Display for Done {
     }
 }
 
-/// A row key whose rows were weighed.
-#[derive(Clone, Debug)]
-struct Weighed {
-    key: RowKey,
-    weight: i128,
-    /// What a row of it weighs cannot be read.
-    doubt: bool,
-}
-
 impl Pass<'_> {
     /// Each step writes what is so, and can be done again.
     pub(super) async fn run(&self) -> anyhow::Result<Done> {
@@ -100,38 +89,17 @@ impl Pass<'_> {
         }
     }
 
-    /// Weighs the rows of each row key, which follow each other, and writes what they come to.
+    /// Writes what the rows of each row key come to.
     async fn weigh(&self) -> anyhow::Result<Done> {
-        let (mut done, mut after, mut open) = (Done::default(), None::<Cursor>, None::<Weighed>);
-        loop {
-            let page = self.desk.rows.scan(WHOLE, after.as_ref()).await.context("cannot read rows")?;
-            let mut whole = Vec::new();
-            for row in page.items {
-                // Items that are no rows count nothing, as in the stream.
-                let Some(key) = key_of(&row) else { continue };
-                if open.as_ref().is_none_or(|open| open.key != key) {
-                    whole.extend(open.replace(Weighed { key, weight: 0, doubt: false }));
-                }
-                let Some(open) = &mut open else { continue };
-                done.rows += 1;
-                match row.weight() {
-                    Some(weight) => open.weight += i128::from(weight.get()),
-                    None => open.doubt = true,
-                }
-            }
-            after = page.next;
-            if after.is_none() {
-                whole.extend(open.take());
-            }
+        let mut done = Done::default();
+        let rows = weighed::by_key(&self.desk.rows, async |whole| {
             done.keys += whole.len() as u64;
             done.doubted += whole.iter().filter(|weighed| weighed.doubt).count() as u64;
-            each(whole.into_iter().map(|weighed| self.write(weighed).boxed()))
-                .await
-                .context("cannot write a counter")?;
-            if after.is_none() {
-                return Ok(done);
-            }
-        }
+            let writes = whole.into_iter().map(|weighed| self.write(weighed).boxed());
+            each(writes).await.context("cannot write a counter")
+        });
+        done.rows = rows.await?;
+        Ok(done)
     }
 
     async fn write(&self, Weighed { key, weight, doubt }: Weighed) -> Outcome<()> {
@@ -174,11 +142,6 @@ impl Pass<'_> {
             }
         }
     }
-}
-
-fn key_of(row: &ScannedRow) -> Option<RowKey> {
-    let is_member = tally_core::ids::MemberKey::new(&row.sort).is_some();
-    row.pk.parse().ok().filter(|_| is_member)
 }
 
 /// Some at once, until one fails.

@@ -1,0 +1,56 @@
+//! All rows, weighed by row key: what each counter has to be.
+
+use anyhow::Context;
+use tally_core::ids::{MemberKey, RowKey};
+use tally_core::ports::{Cursor, Rows, ScannedRow, Segment};
+
+/// All there is, as one segment.
+pub(crate) const WHOLE: Segment = Segment { index: 0, of: 1 };
+
+/// A row key whose rows were weighed.
+#[derive(Clone, Debug)]
+pub(crate) struct Weighed {
+    pub(crate) key: RowKey,
+    pub(crate) weight: i128,
+    /// What a row of it weighs cannot be read.
+    pub(crate) doubt: bool,
+}
+
+/// Weighs the rows of each row key, which follow each other, and hands on the row keys that are complete, some at once; how many
+/// rows there are.
+pub(crate) async fn by_key(
+    rows: &dyn Rows,
+    mut found: impl AsyncFnMut(Vec<Weighed>) -> anyhow::Result<()>,
+) -> anyhow::Result<u64> {
+    let (mut count, mut after, mut open) = (0, None::<Cursor>, None::<Weighed>);
+    loop {
+        let page = rows.scan(WHOLE, after.as_ref()).await.context("cannot read rows")?;
+        let mut whole = Vec::new();
+        for row in page.items {
+            // Items that are no rows count nothing, as in the stream.
+            let Some(key) = key_of(&row) else { continue };
+            if open.as_ref().is_none_or(|open| open.key != key) {
+                whole.extend(open.replace(Weighed { key, weight: 0, doubt: false }));
+            }
+            let Some(open) = &mut open else { continue };
+            count += 1;
+            match row.weight() {
+                Some(weight) => open.weight += i128::from(weight.get()),
+                None => open.doubt = true,
+            }
+        }
+        after = page.next;
+        if after.is_none() {
+            whole.extend(open.take());
+        }
+        found(whole).await?;
+        if after.is_none() {
+            return Ok(count);
+        }
+    }
+}
+
+fn key_of(row: &ScannedRow) -> Option<RowKey> {
+    let is_member = MemberKey::new(&row.sort).is_some();
+    row.pk.parse().ok().filter(|_| is_member)
+}

@@ -1,0 +1,79 @@
+//! `tally verify`.
+
+use serde_json::json;
+
+use crate::stage::{Said, Stage, number, text};
+
+async fn row(stage: &Stage, key: &str, user: &str) {
+    stage.put("likes", &[("pk", text(key)), ("user_id", text(user)), ("liked_at", number(5))]).await;
+}
+
+async fn count(stage: &Stage, id: &str, likes: i64, shards: &[(&str, i64)]) {
+    let mut item = vec![("post_id", text(id)), ("likes", number(likes)), ("version", number(3))];
+    item.extend(shards.iter().map(|(name, rows)| (*name, number(*rows))));
+    stage.put("like_counts", &item).await;
+}
+
+async fn verified(stage: &Stage) -> Said {
+    stage.tally(&["verify", "--looks", "2", "--pause", "10ms", "-o", "json"]).await
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn counts_that_are_what_their_rows_weigh_are_found_right_and_each_other_one_is_named() {
+    let stage = Stage::set().await;
+    for (key, user) in
+        [("right#1", "a"), ("right#1", "b"), ("right#2", "c"), ("more#0", "a"), ("less#3", "a"), ("none#1", "a")]
+    {
+        row(&stage, key, user).await;
+    }
+    count(&stage, "right", 3, &[("s1", 2), ("s2", 1), ("s3", 0)]).await;
+    count(&stage, "more", 2, &[("s0", 2)]).await;
+    count(&stage, "less", 0, &[("s3", 0)]).await;
+    count(&stage, "gone", 4, &[("s2", 4)]).await;
+    count(&stage, "total", 5, &[("s2", 0)]).await;
+    let before = stage.everything().await;
+    let said = verified(&stage).await;
+    assert_eq!(said.code, Some(1), "{said:?}");
+    let found = said.json();
+    let differences = found["differences"].as_array().unwrap().iter();
+    let one = |found: &serde_json::Value| {
+        (found["post"].clone(), found["shard"].clone(), found["rows"].clone(), found["count"].clone())
+    };
+    let mut differences: Vec<String> = differences.map(|found| format!("{:?}", one(found))).collect();
+    differences.sort();
+    let mut expected = [
+        (json!("gone"), json!(2), json!(0), json!(4)),
+        (json!("less"), json!(3), json!(1), json!(0)),
+        (json!("more"), json!(0), json!(1), json!(2)),
+        (json!("none"), json!(1), json!(1), json!(0)),
+        (json!("total"), json!(null), json!(0), json!(5)),
+    ]
+    .map(|difference| format!("{difference:?}"));
+    expected.sort();
+    assert_eq!(differences, expected);
+    assert_eq!((&found["rows"], &found["counters"], &found["wrong"]), (&json!(6), &json!(5), &json!(5)));
+    assert_eq!(stage.everything().await, before, "it writes nothing");
+    for (post, likes, shards) in [
+        ("more", 1, ("s0", 1)),
+        ("less", 1, ("s3", 1)),
+        ("none", 1, ("s1", 1)),
+        ("gone", 0, ("s2", 0)),
+        ("total", 0, ("s2", 0)),
+    ] {
+        count(&stage, post, likes, &[shards]).await;
+    }
+    let said = verified(&stage).await;
+    assert_eq!(said.code, Some(0), "{said:?}");
+    assert_eq!(said.json()["wrong"], json!(0));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_cannot_be_read_is_not_called_right() {
+    let stage = Stage::set().await;
+    row(&stage, "p#1", "a").await;
+    stage.put("likes", &[("pk", text("p#1")), ("user_id", text("b")), ("n", text("many"))]).await;
+    count(&stage, "p", 1, &[("s1", 1)]).await;
+    stage.put("like_counts", &[("post_id", text("q")), ("likes", text("many"))]).await;
+    let said = verified(&stage).await;
+    assert_eq!((said.code, &said.json()["wrong"]), (Some(1), &json!(2)), "{said:?}");
+}
