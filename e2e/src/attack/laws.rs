@@ -8,12 +8,12 @@ use anyhow::{Context, ensure};
 use tally_core::counter::Counter;
 use tally_core::homes::Homes;
 use tally_core::ids::{CounterId, CounterKind, CounterName, RESERVED, RowKey, ShardCount};
-use tally_core::ports::{Cache as _, Cached, CounterMaps as _, Counts as _, Rows as _, Segment};
+use tally_core::ports::{Cache as _, Cached, CounterMaps as _, Counts as _, DeploymentConfig as _, Rows as _, Segment};
 
 use super::engines::Engines;
 use super::fleet::Fleet;
 use super::http;
-use super::ledger::{Truth, Weights, all_counters};
+use super::ledger::{Truth, Weights, all_counters, definitions};
 use super::wait::until;
 use crate::simulation::laws::{Quiet, exact};
 
@@ -48,7 +48,8 @@ pub(crate) async fn judge(engines: &Engines, fleet: &Fleet, truth: &Truth) -> an
     let gaps = engines.open_gaps().await?;
     ensure!(gaps == 0, "{gaps} gaps are open, and nothing of the stream was lost");
     let cached = cache(engines, &counters).await?;
-    answers(fleet, &counters).await?;
+    let defined = engines.ports().checkpoints.definitions().await?;
+    answers(fleet, all_counters(&defined), &counters).await?;
     // Answering may have filled it.
     let cached = cache(engines, &counters).await?.max(cached);
     let cells = rows.keys().filter(|(_, sort)| sort.starts_with(RESERVED)).count();
@@ -57,7 +58,7 @@ pub(crate) async fn judge(engines: &Engines, fleet: &Fleet, truth: &Truth) -> an
 
 /// Under how many shards the rows of a set may be, where that is not the deployment's.
 async fn maps(engines: &Engines) -> anyhow::Result<BTreeMap<CounterId, Homes>> {
-    let sets: Vec<_> = all_counters().filter(|id| id.name.kind() == CounterKind::Set).collect();
+    let sets: Vec<_> = all_counters(&definitions()).filter(|id| id.name.kind() == CounterKind::Set).collect();
     let maps = engines.ports().maps.maps(&sets).await?;
     Ok(sets.into_iter().zip(maps).filter_map(|(id, map)| Some((id, map?.homes()))).collect())
 }
@@ -138,9 +139,13 @@ async fn cache(engines: &Engines, counters: &BTreeMap<CounterId, Counter>) -> an
 }
 
 /// The API says what the counters say, and that it is exact.
-async fn answers(fleet: &Fleet, counters: &BTreeMap<CounterId, Counter>) -> anyhow::Result<()> {
+async fn answers(
+    fleet: &Fleet,
+    ids: impl Iterator<Item = CounterId>,
+    counters: &BTreeMap<CounterId, Counter>,
+) -> anyhow::Result<()> {
     let address = fleet.api().public().context("the api listens nowhere")?;
-    for id in all_counters() {
+    for id in ids {
         let count = counters.get(&id).map_or(0, |counter| counter.likes);
         let of_post = format!("/v1/posts/{}", id.post);
         let mut routes = vec![(format!("{of_post}/counters/{}", id.name), "value")];

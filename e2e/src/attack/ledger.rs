@@ -207,9 +207,9 @@ fn totals(amounts: &[i64]) -> BTreeSet<i64> {
         .fold([0].into(), |totals: BTreeSet<i64>, n| totals.iter().flat_map(|total| [*total, total + n]).collect())
 }
 
-/// Every counter that there can be.
-pub(crate) fn all_counters() -> impl Iterator<Item = CounterId> {
-    let names: Vec<CounterName> = definitions().iter().map(|definition| definition.name.clone()).collect();
+/// Every counter of these that there can be.
+pub(crate) fn all_counters(of: &Definitions) -> impl Iterator<Item = CounterId> + use<> {
+    let names: Vec<CounterName> = of.iter().map(|definition| definition.name.clone()).collect();
     CROWD
         .all_counters()
         .flat_map(move |likes| names.clone().into_iter().map(move |name| CounterId { post: likes.post.clone(), name }))

@@ -10,7 +10,7 @@ use tally_core::time::UnixMillis;
 
 use super::{Story, TABLES, by_hand, keep};
 use crate::attack::engines::Roles;
-use crate::attack::ledger::all_counters;
+use crate::attack::ledger::{all_counters, definitions};
 use crate::attack::operator::Operator;
 use crate::attack::service::Service;
 use crate::attack::stage::{Setting, Stage};
@@ -104,7 +104,7 @@ async fn reset(operator: &Operator, steps: &[String], has_times: bool) -> anyhow
 async fn none_is_exact(stage: &Stage) -> anyhow::Result<usize> {
     let address = stage.fleet.api().public().context("the api listens nowhere")?;
     let mut asked = 0;
-    for id in all_counters() {
+    for id in all_counters(&definitions()) {
         let path = format!("/v1/posts/{}/counters/{}", id.post, id.name);
         let answer = http::get(address, &path).await.with_context(|| format!("no answer to {path}"))?;
         let body: Value = serde_json::from_str(&answer.body).with_context(|| format!("{path}: {answer:?}"))?;
