@@ -339,6 +339,7 @@ impl Apply {
                 self.checkpointed(at, now.at + if written.is_some() { SETTLED } else { REFRESH }, now.at);
                 if let Some(Written { cut, began, counters, records, .. }) = written {
                     let took = now.at.saturating_sub(began);
+                    self.fold.wrote(took);
                     effects.push(Effect::Flushed(Flushed { cut, counters, records, took }));
                 }
             }

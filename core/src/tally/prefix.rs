@@ -31,12 +31,17 @@ const BEHIND: Duration = Duration::from_secs(2);
 const LONGEST: Duration = Duration::from_secs(5);
 const MOST: usize = 32_000;
 
+/// The longest that records are gathered because the prefix before took as long to write: a store that was away for a minute is
+/// no reason to gather for one.
+const AS_LONG: Duration = Duration::from_secs(2);
+
 impl CutRules {
-    /// What they become for a reader that is `lag` behind: it gathers a quarter of what it is too late, so that the busier
-    /// it is, the more records share an update.
+    /// What they become for a reader that is `lag` behind, and whose prefix before took so long to write. It gathers a quarter of
+    /// what it is too late, and as long as it wrote: the busier the store is, or the more it throttles a counter, the more records
+    /// share an update.
     #[must_use]
-    pub fn behind(self, lag: Duration) -> Self {
-        let age = (lag.saturating_sub(BEHIND) / 4).min(LONGEST).max(self.age);
+    pub fn paced(self, lag: Duration, took: Duration) -> Self {
+        let age = (lag.saturating_sub(BEHIND) / 4).min(LONGEST).max(took.min(AS_LONG)).max(self.age);
         let times = age.as_millis() / self.age.as_millis().max(1);
         let records = self.records.saturating_mul(usize::try_from(times).unwrap_or(usize::MAX));
         Self { records: records.min(MOST).max(self.records), age }
@@ -80,6 +85,8 @@ pub struct Fold {
     rules: CutRules,
     /// Those of the prefix that is gathered.
     now: CutRules,
+    /// How long the prefix before took to write.
+    took: Duration,
     gathered: Prefix,
     opened: Option<Duration>,
 }
@@ -87,7 +94,7 @@ pub struct Fold {
 impl Fold {
     /// An empty fold.
     pub fn new(rules: CutRules) -> Self {
-        Self { rules, now: rules, gathered: Prefix::default(), opened: None }
+        Self { rules, now: rules, took: Duration::ZERO, gathered: Prefix::default(), opened: None }
     }
 
     /// Takes the next record, or says that the prefix has to be written before it.
@@ -96,7 +103,7 @@ impl Fold {
             return Err(Cut::Boundary);
         }
         if self.is_empty() {
-            self.now = self.rules.behind(now.wall.since(record.written));
+            self.now = self.rules.paced(now.wall.since(record.written), self.took);
         }
         match &record.kind {
             RecordKind::Row { key, .. } if record.delta() != 0 => self.gathered.touch(key, record)?,
@@ -134,6 +141,11 @@ impl Fold {
     /// Whether nothing is gathered.
     pub fn is_empty(&self) -> bool {
         self.opened.is_none()
+    }
+
+    /// The prefix that was taken out last is written, and took so long.
+    pub fn wrote(&mut self, took: Duration) {
+        self.took = took;
     }
 
     /// Takes out what was gathered.
@@ -425,16 +437,29 @@ mod tests {
     }
 
     #[test]
+    fn a_prefix_is_gathered_for_as_long_as_the_one_before_took_to_write_up_to_a_bound() {
+        let took = |millis| RULES.paced(Duration::ZERO, Duration::from_millis(millis)).age.as_millis();
+        assert_eq!([took(0), took(100), took(700), took(60_000)], [100, 100, 700, 2_000]);
+        let mut fold = Fold::new(RULES);
+        for (took, due) in [(0, 100), (300, 300), (20, 100)] {
+            fold.wrote(Duration::from_millis(took));
+            fold.push(&row(1, "p#0", false, true), NOW).unwrap();
+            assert_eq!(fold.due_at(), Some(Duration::from_millis(due)));
+            fold.take();
+        }
+    }
+
+    #[test]
     fn the_further_behind_the_longer_a_prefix_is_gathered_up_to_a_bound() {
         let behind = |seconds| {
-            let CutRules { records, age } = RULES.behind(Duration::from_secs(seconds));
+            let CutRules { records, age } = RULES.paced(Duration::from_secs(seconds), Duration::ZERO);
             (records, age.as_millis())
         };
         assert_eq!([behind(0), behind(2)], [(100, 100); 2], "records say when they were written to the second");
         assert_eq!([behind(4), behind(10)], [(500, 500), (2_000, 2_000)]);
         assert_eq!([behind(22), behind(100_000)], [(5_000, 5_000); 2]);
         let large = CutRules { records: 40_000, age: Duration::from_secs(9) };
-        assert_eq!(large.behind(Duration::from_secs(60)), large, "what is set is the least");
+        assert_eq!(large.paced(Duration::from_secs(60), Duration::ZERO), large, "what is set is the least");
 
         let mut fold = Fold::new(CutRules { records: 2, ..RULES });
         let late = Now { wall: UnixMillis(6_000), ..NOW };
