@@ -52,18 +52,11 @@ impl Counts {
     }
 
     /// Writes what the rows of `row_key` weigh into its counter, which may be in doubt; creates it. `false` where its floor is lower:
-    /// it has to be [cleared](Self::clear) first. Safe to repeat: it writes the same. A total is what its shards come to where each
-    /// was written once; after a repetition it may not be, and is [set](Self::set_total).
+    /// it has to be [cleared](Self::clear) first. Safe to repeat: it writes the same.
     ///
     /// # Errors
     /// The store takes no write.
     pub async fn set_rows(&self, row_key: &RowKey, weight: i64, doubt: bool, anew: &Anew) -> Outcome<bool> {
-        let first = !doubt && self.write_rows(row_key, weight, doubt, anew, true).await?;
-        Ok(first || self.write_rows(row_key, weight, doubt, anew, false).await?)
-    }
-
-    /// With `first`, adds to the total as well, and only where the counter knows nothing of the shard.
-    async fn write_rows(&self, row_key: &RowKey, weight: i64, doubt: bool, anew: &Anew, first: bool) -> Outcome<bool> {
         let (table, k) = (&self.connection.tables.counts, row_key.shard);
         let mut say = Aliases::default();
         let [id, likes, version, at, floor] =
@@ -75,13 +68,8 @@ impl Counts {
         let (weight, base, now, least) =
             (say.number(weight), say.number(anew.version), say.number(anew.at), say.number(anew.floor));
         let none = say.number(0);
-        let (total, unless) = if first {
-            (format!("+{weight}"), format!("attribute_not_exists({rows}) AND "))
-        } else {
-            (String::new(), String::new())
-        };
         let always = format!(
-            "SET {rows}={weight},{version}={base},{at}={now},{likes}=if_not_exists({likes},{none}){total},{floor}=if_not_exists({floor},{least})"
+            "SET {rows}={weight},{version}={base},{at}={now},{likes}=if_not_exists({likes},{none}),{floor}=if_not_exists({floor},{least})"
         );
         let update = if doubt {
             let (yes, one) = (say.value(flag(true)), say.number(1));
@@ -97,7 +85,7 @@ impl Counts {
             .table_name(table)
             .set_key(Some(key(&row_key.counter)))
             .update_expression(update)
-            .condition_expression(format!("{unless}(attribute_not_exists({id}) OR {floor}>={least})"))
+            .condition_expression(format!("attribute_not_exists({id}) OR {floor}>={least}"))
             .set_expression_attribute_names(names)
             .set_expression_attribute_values(values)
             .send()

@@ -118,13 +118,9 @@ impl Pass<'_> {
         loop {
             let page = self.desk.counts.scan(WHOLE, after.as_ref()).await.context("cannot read counters")?;
             counters += page.items.len() as u64;
-            // Most totals are what was added to them.
-            let differs = |counter: &Outcome<Counter>| {
-                counter.as_ref().ok().is_none_or(|counter| counter.sum() != Ok(counter.likes))
-            };
-            let ids = page.items.into_iter().filter(|(_, counter)| differs(counter)).map(|(id, _)| id);
-            let ids = ids.map(|id| async move { self.total(&id).await }.boxed());
-            each(ids).await.context("cannot write a total")?;
+            let totals =
+                page.items.into_iter().map(|(id, counter)| async move { self.total(&id, counter).await }.boxed());
+            each(totals).await.context("cannot write a total")?;
             after = page.next;
             if after.is_none() {
                 return Ok(counters);
@@ -132,14 +128,17 @@ impl Pass<'_> {
         }
     }
 
-    async fn total(&self, id: &CounterId) -> Outcome<()> {
+    /// Sets the total of a counter, which is read again where it has changed since.
+    async fn total(&self, id: &CounterId, counter: Outcome<Counter>) -> Outcome<()> {
+        let mut counter = counter?;
         loop {
-            let Some(counter) = self.desk.counts.counter(id).await? else { return Ok(()) };
             let overflow = |_| Fault::Poison(format!("the counter {id} leaves the range of 64 bits"));
             let sum = counter.sum().map_err(overflow)?;
             if sum == counter.likes || self.desk.counts.set_total(id, counter.version, sum).await? {
                 return Ok(());
             }
+            let Some(later) = self.desk.counts.counter(id).await? else { return Ok(()) };
+            counter = later;
         }
     }
 }
