@@ -57,7 +57,9 @@ pub(crate) enum Command {
     Audit(audit::Verb),
     /// Holds every count against its rows, and changes nothing. Exits with 1 where one is not what its rows weigh
     ///
-    /// It reads every row and every counter. While events are written counts follow their rows, so what differs is looked at again.
+    /// It reads every row and every counter, and asks for the rows of each row key that a counter knows. While events are written
+    /// counts follow their rows: what differs is looked at again, and a count that moves may be found right by chance. Pause
+    /// consumers for a certain answer.
     Verify(verify::Args),
     /// Sends likes from a file to the topic, where consumers write them like any others. Exits with 1 where lines are no events
     ///

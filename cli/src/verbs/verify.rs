@@ -24,6 +24,8 @@ const BATCH: usize = 100;
 const AT_ONCE: usize = 16;
 /// Differences that are listed; the others are counted.
 const LISTED: usize = 20;
+/// What is looked at again at most: more than that are wrong for one reason.
+const DOUBTED: usize = 100_000;
 
 #[derive(clap::Args, Clone, Debug)]
 pub(crate) struct Args {
@@ -31,7 +33,8 @@ pub(crate) struct Args {
     #[arg(long, default_value_t = 5, value_name = "COUNT", value_parser = clap::value_parser!(u32).range(1..))]
     looks: u32,
 
-    /// The wait before each of these looks: longer than a count needs to follow its rows
+    /// The wait between these looks: longer than a count needs to follow its rows. What differs by the same numbers before and after
+    /// the last one is wrong
     #[arg(long, default_value = "2s", value_parser = parse_duration, value_name = "SPAN")]
     pause: Duration,
 
@@ -59,7 +62,7 @@ pub(crate) struct Verified {
     rows: u64,
     row_keys: u64,
     counters: u64,
-    /// Row keys whose count moved during each look: nothing is said of them.
+    /// What differed in each look, and each time by other numbers: nothing is said of it.
     moving: u64,
     wrong: u64,
     /// The first of them.
@@ -71,7 +74,10 @@ impl Answer for Verified {
         let Self { rows, row_keys, counters, moving, wrong, differences } = self;
         let mut text = format!("{counters} counters, {rows} rows of {row_keys} row keys: {wrong} differences\n");
         if *moving > 0 {
-            let _ = writeln!(text, "{moving} row keys never stood still: nothing is said of them");
+            let _ = writeln!(
+                text,
+                "{moving} more differ and never stood still: nothing is said of them. Pause consumers for a certain answer"
+            );
         }
         if differences.is_empty() {
             return text;
@@ -92,47 +98,69 @@ impl Answer for Verified {
 
 /// What may be wrong: the count of a row key, or a counter's total.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
-enum Doubted {
+enum What {
     Key(RowKey),
     Total(CounterId),
 }
 
-/// What a look at it finds.
-enum Look {
-    Right,
-    /// The count changed during the look.
-    Moves,
-    Wrong(Difference),
+/// What the rows weigh and what the count says, each absent where it cannot be read.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Numbers {
+    rows: Option<i128>,
+    count: Option<i64>,
+}
+
+impl Numbers {
+    fn are_right(self) -> bool {
+        self.rows.is_some() && self.count.map(i128::from) == self.rows
+    }
+}
+
+/// What differed, so far.
+#[derive(Debug, Default)]
+struct Doubted {
+    /// With what the look before found.
+    found: BTreeMap<What, Option<Numbers>>,
+    /// Those there is no room for.
+    others: u64,
+}
+
+impl Doubted {
+    fn add(&mut self, what: What) {
+        if self.found.len() < DOUBTED || self.found.contains_key(&what) {
+            self.found.entry(what).or_default();
+        } else {
+            self.others += 1;
+        }
+    }
 }
 
 impl Args {
     pub(crate) async fn run(self) -> anyhow::Result<Verified> {
         let Self { looks, pause, of } = self;
         let desk = Desk::open(of).await?;
-        let mut verified = Verified::default();
-        let mut doubted = counts_of_rows(&desk, &mut verified).await?;
-        doubted.extend(rows_of_counts(&desk, &mut verified).await?);
-        doubted.sort_unstable();
-        doubted.dedup();
-        for nth in 1..=looks {
-            if doubted.is_empty() {
+        let (mut verified, mut doubted) = (Verified::default(), Doubted::default());
+        counts_of_rows(&desk, &mut verified, &mut doubted).await?;
+        rows_of_counts(&desk, &mut verified, &mut doubted).await?;
+        verified.wrong = doubted.others;
+        let mut found = doubted.found;
+        for nth in 0..=looks {
+            if found.is_empty() {
                 break;
             }
-            desk.clock.sleep(pause).await;
-            let looked = doubted.into_iter().map(|doubted| look(&desk, doubted));
-            let looked: Vec<(Doubted, Look)> = stream::iter(looked).buffered(AT_ONCE).try_collect().await?;
-            doubted = Vec::new();
-            for (what, look) in looked {
-                match look {
-                    Look::Right => {}
-                    _ if nth < looks => doubted.push(what),
-                    Look::Moves => verified.moving += 1,
-                    Look::Wrong(difference) => {
-                        verified.wrong += 1;
-                        if verified.differences.len() < LISTED {
-                            verified.differences.push(difference);
-                        }
-                    }
+            if nth > 0 {
+                desk.clock.sleep(pause).await;
+            }
+            let last = nth == looks;
+            let looked = found.into_iter().map(|(what, before)| look(&desk, what, before));
+            let mut looked = stream::iter(looked).buffered(AT_ONCE);
+            found = BTreeMap::new();
+            while let Some((what, before, now)) = looked.try_next().await? {
+                match now {
+                    now if now.are_right() => {}
+                    now if !last => _ = found.insert(what, Some(now)),
+                    now if before == Some(now) => verified.is_wrong(&what, now),
+                    _ => verified.moving += 1,
                 }
             }
         }
@@ -140,18 +168,37 @@ impl Args {
     }
 }
 
+impl Verified {
+    fn is_wrong(&mut self, what: &What, Numbers { rows, count }: Numbers) {
+        self.wrong += 1;
+        if self.differences.len() == LISTED {
+            return;
+        }
+        let (id, shard) = match what {
+            What::Key(key) => (&key.counter, Some(key.shard.index())),
+            What::Total(id) => (id, None),
+        };
+        self.differences.push(Difference {
+            post: id.post.to_string(),
+            counter: id.name.to_string(),
+            shard,
+            rows,
+            count,
+        });
+    }
+}
+
 /// Holds each row key's rows against its count; those that differ.
-async fn counts_of_rows(desk: &Desk, verified: &mut Verified) -> anyhow::Result<Vec<Doubted>> {
-    let mut doubted = Vec::new();
+async fn counts_of_rows(desk: &Desk, verified: &mut Verified, doubted: &mut Doubted) -> anyhow::Result<()> {
     let rows = weighed::by_key(&desk.rows, async |whole| {
         verified.row_keys += whole.len() as u64;
         let some = whole.chunks(BATCH).map(|some| differing(desk, some));
         let differing: Vec<Vec<RowKey>> = stream::iter(some).buffered(AT_ONCE).try_collect().await?;
-        doubted.extend(differing.into_iter().flatten().map(Doubted::Key));
+        differing.into_iter().flatten().for_each(|key| doubted.add(What::Key(key)));
         Ok(())
     });
     verified.rows = rows.await?;
-    Ok(doubted)
+    Ok(())
 }
 
 async fn differing(desk: &Desk, weighed: &[Weighed]) -> anyhow::Result<Vec<RowKey>> {
@@ -168,29 +215,29 @@ async fn differing(desk: &Desk, weighed: &[Weighed]) -> anyhow::Result<Vec<RowKe
 }
 
 /// Looks for counts of row keys that have no row, and for totals that are not what their shards come to.
-async fn rows_of_counts(desk: &Desk, verified: &mut Verified) -> anyhow::Result<Vec<Doubted>> {
-    let (mut doubted, mut after) = (Vec::new(), None);
+async fn rows_of_counts(desk: &Desk, verified: &mut Verified, doubted: &mut Doubted) -> anyhow::Result<()> {
+    let mut after = None;
     loop {
         let page = desk.counts.scan(WHOLE, after.as_ref()).await.context("cannot read counters")?;
         verified.counters += page.items.len() as u64;
         let mut keys = Vec::new();
         for (id, counter) in page.items {
             let Ok(counter) = counter else {
-                doubted.push(Doubted::Total(id));
+                doubted.add(What::Total(id));
                 continue;
             };
             if counter.sum() != Ok(counter.likes) {
-                doubted.push(Doubted::Total(id.clone()));
+                doubted.add(What::Total(id.clone()));
             }
             let counted = counter.shards.iter().filter(|(_, tally)| tally.rows != 0);
             keys.extend(counted.map(|(shard, _)| RowKey { counter: id.clone(), shard: *shard }));
         }
         let empty = keys.into_iter().map(|key| async move { anyhow::Ok((has_rows(desk, &key).await?, key)) });
         let empty: Vec<(bool, RowKey)> = stream::iter(empty).buffered(AT_ONCE).try_collect().await?;
-        doubted.extend(empty.into_iter().filter(|(has, _)| !has).map(|(_, key)| Doubted::Key(key)));
+        empty.into_iter().filter(|(has, _)| !has).for_each(|(_, key)| doubted.add(What::Key(key)));
         after = page.next;
         if after.is_none() {
-            return Ok(doubted);
+            return Ok(());
         }
     }
 }
@@ -204,48 +251,24 @@ async fn has_rows(desk: &Desk, key: &RowKey) -> anyhow::Result<bool> {
     found.context("cannot read rows")
 }
 
-async fn look(desk: &Desk, doubted: Doubted) -> anyhow::Result<(Doubted, Look)> {
-    let looked = match &doubted {
-        Doubted::Key(key) => look_at_key(desk, key).await?,
-        Doubted::Total(id) => look_at_total(desk, id).await?,
+/// What it is now, beside what the look before found.
+async fn look(desk: &Desk, what: What, before: Option<Numbers>) -> anyhow::Result<(What, Option<Numbers>, Numbers)> {
+    let now = match &what {
+        What::Key(key) => {
+            let counter = counter(desk, &key.counter).await?;
+            let count = counter.ok().map(|counter| count_of(counter.as_ref(), key));
+            Numbers { rows: weigh(desk, key).await?, count }
+        }
+        What::Total(id) => match counter(desk, id).await? {
+            Ok(counter) => {
+                let Counter { shards, likes, .. } = counter.unwrap_or_default();
+                let rows = shards.values().map(|tally| i128::from(tally.rows)).sum();
+                Numbers { rows: Some(rows), count: Some(likes) }
+            }
+            Err(_) => Numbers { rows: None, count: None },
+        },
     };
-    Ok((doubted, looked))
-}
-
-/// The count, the rows, and the count again: where it stood still meanwhile, it is what the rows weigh or it is wrong.
-async fn look_at_key(desk: &Desk, key: &RowKey) -> anyhow::Result<Look> {
-    let before = counter(desk, &key.counter).await?;
-    let rows = weigh(desk, key).await?;
-    let after = counter(desk, &key.counter).await?;
-    let counted = |found: &Outcome<Option<Counter>>| found.as_ref().ok().map(|found| count_of(found.as_ref(), key));
-    let (before, count) = (counted(&before), counted(&after));
-    let is_right = |count: Option<i64>| rows.is_some() && count.map(i128::from) == rows;
-    if is_right(before) || is_right(count) {
-        return Ok(Look::Right);
-    }
-    if before != count {
-        return Ok(Look::Moves);
-    }
-    Ok(Look::Wrong(Difference {
-        post: key.counter.post.to_string(),
-        counter: key.counter.name.to_string(),
-        shard: Some(key.shard.index()),
-        rows,
-        count,
-    }))
-}
-
-async fn look_at_total(desk: &Desk, id: &CounterId) -> anyhow::Result<Look> {
-    let found = counter(desk, id).await?;
-    let (sum, count) = match &found {
-        Ok(None) => return Ok(Look::Right),
-        Ok(Some(counter)) if counter.sum() == Ok(counter.likes) => return Ok(Look::Right),
-        Ok(Some(counter)) => (counter.shards.values().map(|tally| i128::from(tally.rows)).sum(), Some(counter.likes)),
-        Err(_) => (0, None),
-    };
-    let rows = count.map(|_| sum);
-    let (post, counter) = (id.post.to_string(), id.name.to_string());
-    Ok(Look::Wrong(Difference { post, counter, shard: None, rows, count }))
+    Ok((what, before, now))
 }
 
 /// What the rows of a row key weigh; `None` where one cannot be read.

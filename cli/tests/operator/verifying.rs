@@ -77,3 +77,27 @@ async fn what_cannot_be_read_is_not_called_right() {
     let said = verified(&stage).await;
     assert_eq!((said.code, &said.json()["wrong"]), (Some(1), &json!(2)), "{said:?}");
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_count_that_follows_its_rows_is_not_called_wrong() {
+    let stage = Stage::set().await;
+    row(&stage, "p#1", "a").await;
+    let verified = std::sync::atomic::AtomicBool::new(false);
+    // A row behind, most of the time.
+    let follow = async {
+        for nth in 0.. {
+            count(&stage, "p", nth + 1, &[("s1", nth + 1)]).await;
+            row(&stage, "p#1", &format!("u-{nth}")).await;
+            if verified.load(std::sync::atomic::Ordering::Relaxed) {
+                return;
+            }
+        }
+    };
+    let verify = async {
+        let said = stage.tally(&["verify", "--looks", "2", "--pause", "200ms", "-o", "json"]).await;
+        verified.store(true, std::sync::atomic::Ordering::Relaxed);
+        said
+    };
+    let ((), said) = tokio::join!(follow, verify);
+    assert_eq!((said.code, &said.json()["wrong"]), (Some(0), &json!(0)), "{said:?}");
+}
