@@ -30,16 +30,23 @@ pub(crate) struct Tell {
     pub(crate) chance: Chance,
 }
 
+/// What a clock may be ahead of this one. What was said later than that from now is taken back.
+const SKEW: Duration = Duration::from_secs(60);
+
 /// What the task has found so far.
 #[derive(Debug, Default)]
 struct Found {
     /// The stream, and when it was asked for.
     stream: Option<(StreamLabel, Duration)>,
-    /// How often it had been said at the last look, and what.
+    /// How often it had been said at the last look.
     said: Option<u64>,
+    /// What the scan before found.
+    scanned: Option<UnixMillis>,
     as_of: Option<UnixMillis>,
     /// The last look found that counts are further.
     moves: bool,
+    /// It was logged that it cannot be said.
+    is_silent: bool,
 }
 
 impl Found {
@@ -54,19 +61,35 @@ impl Tell {
         let told = self.checkpoints.standing().await?.told;
         let said = told.map_or(0, |told| told.times);
         if found.said.replace(said) != Some(said) {
+            found.scanned = None;
             found.reached(told.map(|told| told.as_of));
             return Ok(());
         }
-        let label = self.label(found).await?;
-        let shards = self.checkpoints.shards(&label).await?;
-        let as_of = Lineage::new(shards.into_iter().map(|shard| shard.checkpoint), [], None).as_of();
+        let now = self.clock.now();
+        let scanned = self.scan(found).await?.map(|as_of| as_of.min(now));
+        // A scan is not of one moment: one that passed a child before it was numbered, and its parent after it was closed, finds
+        // neither. The scan before found the parent.
+        let Some(both) =
+            found.scanned.replace(scanned.unwrap_or_default()).map(|before| before.min(scanned.unwrap_or_default()))
+        else {
+            return Ok(());
+        };
         // While a stream shard has no checkpoint yet, what was said before still is so, and that it is said still counts.
-        let as_of = as_of.max(told.map(|told| told.as_of));
+        let limit = now.plus(SKEW);
+        let before = told.map(|told| told.as_of).filter(|as_of| *as_of <= limit);
+        let as_of = Some(both).filter(|both| *both > UnixMillis::default()).max(before);
         found.reached(as_of);
         let Some(as_of) = as_of else { return Ok(()) };
-        self.checkpoints.tell(as_of).await?;
+        self.checkpoints.tell(as_of, limit).await?;
         found.said = Some(said + 1);
         Ok(())
+    }
+
+    /// The least `at` over the open stream shards; none while one of them has no checkpoint.
+    async fn scan(&self, found: &mut Found) -> Outcome<Option<UnixMillis>> {
+        let label = self.label(found).await?;
+        let shards = self.checkpoints.shards(&label).await?;
+        Ok(Lineage::new(shards.into_iter().map(|shard| shard.checkpoint), [], None).as_of())
     }
 
     async fn label(&self, found: &mut Found) -> Outcome<StreamLabel> {
@@ -92,8 +115,12 @@ impl Task for Tell {
             if stop.unless_requested(self.clock.sleep(wait)).await.is_err() {
                 return Ok(());
             }
-            if let Err(fault) = stop.unless_requested(self.look(&mut found)).await? {
-                tracing::debug!(error = %fault, "how far the counters are cannot be said");
+            match stop.unless_requested(self.look(&mut found)).await? {
+                Ok(()) => found.is_silent = false,
+                Err(fault) if !fault.is_retryable() && !std::mem::replace(&mut found.is_silent, true) => {
+                    tracing::warn!(error = %fault, "how far the counters are cannot be said: each API task scans checkpoints");
+                }
+                Err(fault) => tracing::debug!(error = %fault, "how far the counters are cannot be said"),
             }
         }
     }
@@ -129,25 +156,46 @@ mod tests {
         let (checkpoints, stream) = (memory.checkpoints(), memory.streams());
         let (first, second) = (tell(&memory), tell(&memory));
         let (mut a, mut b) = (Found::default(), Found::default());
-        first.look(&mut a).await.unwrap();
-        first.look(&mut a).await.unwrap();
+        for _ in 0..3 {
+            first.look(&mut a).await.unwrap();
+        }
         assert_eq!(checkpoints.standing().await.unwrap().told, None, "there is no stream shard with a number");
         numbered(&memory).await;
         let said = async || checkpoints.standing().await.unwrap().told.map(|told| (told.as_of, told.times));
+        first.look(&mut a).await.unwrap();
+        assert_eq!(said().await, None, "the scan before did not find it");
         for times in 1..4 {
             first.look(&mut a).await.unwrap();
             second.look(&mut b).await.unwrap();
             assert_eq!(said().await, Some((EARLIER, times)), "the first said it, the second saw that");
         }
-        second.look(&mut b).await.unwrap();
-        assert_eq!(said().await, Some((EARLIER, 4)), "nothing was said since its last look");
+        for _ in 0..2 {
+            assert_eq!(said().await, Some((EARLIER, 3)), "nothing was said since its last look");
+            second.look(&mut b).await.unwrap();
+        }
+        assert_eq!(said().await, Some((EARLIER, 4)), "two scans later the second says it");
         first.look(&mut a).await.unwrap();
-        assert_eq!(said().await, Some((EARLIER, 4)), "and so the second says it now");
+        assert_eq!(said().await, Some((EARLIER, 4)), "and the first sees that");
         let label = stream.info().await.unwrap().label;
         for shard in stream.shards(&label).await.unwrap() {
             checkpoints.refresh(&label, &shard.id, UnixMillis(90)).await.unwrap();
         }
-        second.look(&mut b).await.unwrap();
-        assert_eq!(said().await, Some((UnixMillis(90), 5)));
+        for (as_of, times) in [(EARLIER, 5), (UnixMillis(90), 6)] {
+            second.look(&mut b).await.unwrap();
+            assert_eq!(said().await, Some((as_of, times)), "no more than the scan before found");
+        }
+    }
+
+    #[tokio::test]
+    async fn what_a_clock_said_that_was_ahead_is_taken_back() {
+        let memory = Memory::new(UnixMillis(0), 2);
+        numbered(&memory).await;
+        let (checkpoints, tell, mut found) = (memory.checkpoints(), tell(&memory), Found::default());
+        let ahead = tell.clock.now().plus(Duration::from_secs(3_600));
+        checkpoints.tell(ahead, UnixMillis(u64::MAX)).await.unwrap();
+        for _ in 0..3 {
+            tell.look(&mut found).await.unwrap();
+        }
+        assert_eq!(checkpoints.standing().await.unwrap().told.map(|told| told.as_of), Some(EARLIER));
     }
 }

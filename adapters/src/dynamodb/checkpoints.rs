@@ -277,8 +277,8 @@ impl Gaps for Checkpoints {
         self.read_gaps().await
     }
 
-    async fn tell(&self, as_of: UnixMillis) -> Outcome<()> {
-        self.put_told(as_of).await
+    async fn tell(&self, as_of: UnixMillis, limit: UnixMillis) -> Outcome<()> {
+        self.put_told(as_of, limit).await
     }
 
     async fn close_gap(&self, gap: &Gap) -> Outcome<()> {

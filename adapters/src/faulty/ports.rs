@@ -218,8 +218,8 @@ impl<P: Gaps> Gaps for Faulty<P> {
         self.call("gaps", self.port.standing()).await
     }
 
-    async fn tell(&self, as_of: UnixMillis) -> Outcome<()> {
-        self.call("tell", self.port.tell(as_of)).await
+    async fn tell(&self, as_of: UnixMillis, limit: UnixMillis) -> Outcome<()> {
+        self.call("tell", self.port.tell(as_of, limit)).await
     }
 
     async fn close_gap(&self, gap: &Gap) -> Outcome<()> {

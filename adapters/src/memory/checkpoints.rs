@@ -232,10 +232,10 @@ impl Gaps for Checkpoints {
         Ok(Standing { gaps: state.checkpoints.gaps.values().cloned().collect(), told: state.checkpoints.told })
     }
 
-    async fn tell(&self, as_of: UnixMillis) -> Outcome<()> {
+    async fn tell(&self, as_of: UnixMillis, limit: UnixMillis) -> Outcome<()> {
         let told = &mut self.memory.state().checkpoints.told;
         let times = told.map_or(0, |told| told.times);
-        if told.is_none_or(|told| told.as_of <= as_of) {
+        if told.is_none_or(|told| told.as_of <= as_of || told.as_of > limit) {
             *told = Some(Told { as_of, times: times + 1 });
         }
         Ok(())

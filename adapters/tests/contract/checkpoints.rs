@@ -176,14 +176,14 @@ async fn a_loss_is_one_gap_and_queues_an_audit(env: &Env) {
     assert_eq!(port.gaps().await.unwrap().len(), 2, "it was opened again since");
     port.close_gap(&again).await.unwrap();
     port.close_gap(&again).await.unwrap();
-    let told = Some(Told { as_of: UnixMillis(30), times: 3 });
+    let told = Some(Told { as_of: UnixMillis(30), times: 4 });
     assert_eq!(port.standing().await, Ok(Standing { gaps: vec![second], told }), "what was said before stays");
 }
 
 async fn how_far_counters_are_stands_beside_the_gaps_and_never_moves_back(port: &dyn Checkpoints) {
     assert_eq!(port.standing().await, Ok(Standing::default()));
-    for (says, as_of, times) in [(20, 20, 1), (20, 20, 2), (15, 20, 2), (30, 30, 3)] {
-        port.tell(UnixMillis(says)).await.unwrap();
+    for (says, as_of, times) in [(20, 20, 1), (20, 20, 2), (15, 20, 2), (900, 900, 3), (30, 30, 4)] {
+        port.tell(UnixMillis(says), UnixMillis(100)).await.unwrap();
         assert_eq!(port.standing().await.unwrap().told, Some(Told { as_of: UnixMillis(as_of), times }), "{says}");
     }
 }

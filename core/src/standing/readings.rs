@@ -8,16 +8,25 @@
 use std::time::Duration;
 
 use super::Reading;
+use crate::ports::Told;
 use crate::time::{Now, UnixMillis};
 
-/// What streamers said that is older than this was not followed by more: none of them runs, or one of before they said it.
+/// Where it was not said again for so long how far the counters are, no streamer runs that says it.
 const FRESH: Duration = Duration::from_secs(30);
+
+/// The last change of how often it had been said.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+struct Heard {
+    times: u64,
+    at: Duration,
+}
 
 /// The repeated reading. It owns no clock and makes no calls.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Readings {
     /// The greatest `as_of` of all readings.
     known: UnixMillis,
+    heard: Option<Heard>,
     phase: Phase,
 }
 
@@ -45,7 +54,7 @@ pub enum Input {
         /// A loss is open.
         open: bool,
         /// What streamers said last.
-        told: Option<UnixMillis>,
+        told: Option<Told>,
     },
 }
 
@@ -69,23 +78,30 @@ impl Readings {
                 Some(Effect::ReadGaps)
             }
             (Phase::Told { began }, Input::Gaps { open, told }) => {
-                match told.filter(|told| now.wall.since(*told) <= FRESH) {
-                    Some(told) => Some(self.learnt(began, told, open)),
-                    None => {
-                        self.phase = Phase::Shards { began };
-                        Some(Effect::ReadShards)
-                    }
-                }
+                let Some(told) = told.filter(|told| self.is_fresh(*told, now)) else {
+                    self.phase = Phase::Shards { began };
+                    return Some(Effect::ReadShards);
+                };
+                Some(self.learnt(began, told.as_of, open))
             }
             (Phase::Shards { began }, Input::Shards(as_of)) => {
                 self.phase = Phase::Gaps { began, as_of: as_of.unwrap_or_default() };
                 Some(Effect::ReadGaps)
             }
             (Phase::Gaps { began, as_of }, Input::Gaps { open, told }) => {
-                Some(self.learnt(began, told.map_or(as_of, |told| told.max(as_of)), open))
+                Some(self.learnt(began, told.map_or(as_of, |told| told.as_of.max(as_of)), open))
             }
             (_, Input::Shards(_) | Input::Gaps { .. }) => None,
         }
+    }
+
+    /// Whether streamers go on saying it. A process that has just begun goes by what was said.
+    fn is_fresh(&mut self, told: Told, now: Now) -> bool {
+        let Some(heard) = self.heard.filter(|heard| heard.times == told.times) else {
+            let is_first = self.heard.replace(Heard { times: told.times, at: now.at }).is_none();
+            return !is_first || now.wall.since(told.as_of) <= FRESH;
+        };
+        now.at.saturating_sub(heard.at) <= FRESH
     }
 
     fn learnt(&mut self, began: Now, as_of: UnixMillis, open_gaps: bool) -> Effect {
@@ -103,6 +119,10 @@ mod tests {
         Now { at: Duration::from_secs(seconds), wall: UnixMillis(seconds * 1000) }
     }
 
+    fn said(as_of: u64, times: u64) -> Option<Told> {
+        Some(Told { as_of: UnixMillis(as_of), times })
+    }
+
     const NOTHING_TOLD: Input = Input::Gaps { open: false, told: None };
 
     fn read(readings: &mut Readings, began: u64, as_of: Option<u64>) -> Option<Effect> {
@@ -116,13 +136,13 @@ mod tests {
     fn one_read_is_enough_where_it_was_said_how_far_the_counters_are() {
         let mut readings = Readings::default();
         assert_eq!(readings.step(at(100), Input::Begin), Some(Effect::ReadGaps));
-        let told = Input::Gaps { open: true, told: Some(UnixMillis(99_000)) };
+        let told = Input::Gaps { open: true, told: said(99_000, 1) };
         let reading = Reading { began: at(100), as_of: UnixMillis(99_000), open_gaps: true };
         assert_eq!(readings.step(at(101), told), Some(Effect::Learnt(reading)));
         assert_eq!(readings.step(at(102), told), None, "answered already");
         // It may have been said late.
         readings.step(at(102), Input::Begin);
-        let earlier = Input::Gaps { open: false, told: Some(UnixMillis(98_000)) };
+        let earlier = Input::Gaps { open: false, told: said(98_000, 2) };
         let reading = Reading { began: at(102), as_of: UnixMillis(99_000), open_gaps: false };
         assert_eq!(readings.step(at(102), earlier), Some(Effect::Learnt(reading)));
     }
@@ -130,14 +150,30 @@ mod tests {
     #[test]
     fn what_is_said_no_more_is_looked_for_in_the_shards_and_the_gaps_behind_them() {
         let mut readings = Readings::default();
-        readings.step(at(100), Input::Begin);
-        let long_ago = |open| Input::Gaps { open, told: Some(UnixMillis(60_000)) };
-        assert_eq!(readings.step(at(101), long_ago(false)), Some(Effect::ReadShards));
-        assert_eq!(readings.step(at(102), long_ago(false)), None, "not asked for yet");
-        assert_eq!(readings.step(at(103), Input::Shards(Some(UnixMillis(90_000)))), Some(Effect::ReadGaps));
-        let reading = Reading { began: at(100), as_of: UnixMillis(90_000), open_gaps: true };
-        assert_eq!(readings.step(at(104), long_ago(true)), Some(Effect::Learnt(reading)));
-        assert_eq!(readings.step(at(105), long_ago(false)), None, "answered already");
+        let told = |open| Input::Gaps { open, told: said(60_000, 7) };
+        let asked_for = |readings: &mut Readings, seconds| {
+            readings.step(at(seconds), Input::Begin);
+            readings.step(at(seconds), told(false)).unwrap()
+        };
+        assert_eq!(asked_for(&mut readings, 100), Effect::ReadShards, "a process that begins goes by how old it is");
+        assert!(matches!(asked_for(&mut readings, 130), Effect::Learnt(_)), "it may be said again any moment");
+        assert_eq!(asked_for(&mut readings, 131), Effect::ReadShards);
+        assert_eq!(readings.step(at(132), told(false)), None, "not asked for yet");
+        assert_eq!(readings.step(at(133), Input::Shards(Some(UnixMillis(90_000)))), Some(Effect::ReadGaps));
+        let reading = Reading { began: at(131), as_of: UnixMillis(90_000), open_gaps: true };
+        assert_eq!(readings.step(at(134), told(true)), Some(Effect::Learnt(reading)));
+        assert_eq!(readings.step(at(135), told(false)), None, "answered already");
+    }
+
+    #[test]
+    fn the_same_said_again_is_no_reason_to_read_the_shards() {
+        let mut readings = Readings::default();
+        for (times, seconds) in [(1, 60), (2, 80), (3, 200), (4, 900)] {
+            readings.step(at(seconds), Input::Begin);
+            let told = Input::Gaps { open: false, told: said(60_000, times) };
+            let reading = Reading { began: at(seconds), as_of: UnixMillis(60_000), open_gaps: false };
+            assert_eq!(readings.step(at(seconds), told), Some(Effect::Learnt(reading)), "a stream shard stands still");
+        }
     }
 
     #[test]

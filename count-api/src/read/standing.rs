@@ -87,7 +87,7 @@ impl StandingSource {
     async fn gaps(&self) -> Outcome<Input> {
         let Standing { gaps, told } = self.checkpoints.standing().await?;
         OPEN_GAPS.gauge(&[]).set(u32::try_from(gaps.len()).unwrap_or(u32::MAX));
-        Ok(Input::Gaps { open: !gaps.is_empty(), told: told.map(|told| told.as_of) })
+        Ok(Input::Gaps { open: !gaps.is_empty(), told })
     }
 
     /// One reading of the stream `label`, in the order that `standing` asks for. What it began is given up by the next.

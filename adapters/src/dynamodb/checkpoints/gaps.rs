@@ -52,12 +52,14 @@ impl Checkpoints {
     }
 
     /// Says how far the counters are, with a map of no gaps where there was none yet.
-    pub(super) async fn put_told(&self, now: UnixMillis) -> Outcome<()> {
+    pub(super) async fn put_told(&self, now: UnixMillis, limit: UnixMillis) -> Outcome<()> {
         let mut say = Aliases::default();
         let [open, as_of, told] = say.names([OPEN, AS_OF, TOLD]);
         let (empty, now, one) = (say.value(AttributeValue::M(Item::new())), say.number(now), say.number(1));
+        let limit = say.number(limit);
         let update = format!("SET {open}=if_not_exists({open},{empty}),{as_of}={now} ADD {told} {one}");
-        self.update_if(GAPS, say, update, format!("attribute_not_exists({as_of}) OR {as_of}<={now}")).await.map(|_| ())
+        let condition = format!("attribute_not_exists({as_of}) OR {as_of}<={now} OR {as_of}>{limit}");
+        self.update_if(GAPS, say, update, condition).await.map(|_| ())
     }
 
     /// Puts `gap`, its time behind that of the one that stands; answers it as put. Safe to repeat: it is opened later.

@@ -73,7 +73,8 @@ pub trait Gaps: Send + Sync {
     }
 
     /// Says how far the counters are. Safe to repeat, and to say late: what was said never moves back, and less is still true.
-    async fn tell(&self, as_of: UnixMillis) -> Outcome<()>;
+    /// Only what is later than `limit` gives way to less: a clock was ahead that said it.
+    async fn tell(&self, as_of: UnixMillis, limit: UnixMillis) -> Outcome<()>;
 
     /// Closes `gap` if it is still the one opened then. Safe to repeat.
     async fn close_gap(&self, gap: &Gap) -> Outcome<()>;

@@ -11,6 +11,7 @@ use std::time::Duration;
 use tally_core::counter::{Counter, ShardTally};
 use tally_core::ids::{Ordinal, Shard};
 use tally_core::lineage::{Checkpoint, Hold, Lineage};
+use tally_core::ports::Told;
 use tally_core::served::Served;
 use tally_core::standing::{Effect, Input, Reading, Readings};
 use tally_core::time::{Now, UnixMillis};
@@ -301,7 +302,8 @@ impl World {
     fn read_told(&self, state: &State, next: &mut Vec<(Step, State)>) {
         let mut after = state.clone();
         let (now, open) = (self.time(state.tick), state.gap && self.obeys(Rule::GapsCount));
-        let answer = |open, told: Option<u8>| Input::Gaps { open, told: told.map(|tick| self.time(tick).wall) };
+        let told = |tick: u8| Told { as_of: self.time(tick).wall, times: tick.into() };
+        let answer = |open, said: Option<u8>| Input::Gaps { open, told: said.map(told) };
         let follower = &mut after.follower;
         let calling = follower.calling;
         match calling {
