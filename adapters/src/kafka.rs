@@ -26,6 +26,8 @@ mod context;
 #[cfg(feature = "embedded")]
 mod embedded;
 mod fault;
+#[cfg(feature = "args")]
+mod health;
 mod holdings;
 #[cfg(feature = "msk-iam")]
 mod iam;
@@ -43,6 +45,8 @@ mod topic_id;
 pub use args::{KafkaArgs, Mechanism, check_brokers, topic};
 #[cfg(feature = "embedded")]
 pub use embedded::Embedded;
+#[cfg(feature = "args")]
+pub use health::GroupHealth;
 pub use producer::Producer;
 pub use reader::TopicReader;
 pub use retention::retention;

@@ -1,16 +1,14 @@
 //! The task that is a member of the group: it polls Kafka and does nothing else, so that a slow store cannot cost the
 //! membership, and it spawns a worker for each partition that is assigned.
 
-mod health;
-
 use std::sync::Arc;
 
 use anyhow::bail;
+use tally_adapters::kafka::GroupHealth;
 use tally_core::ports::log::Rebalance;
 use tally_core::ports::{Intake, OwnedPartition};
 use tally_service::{Stage, Stop, Task};
 
-use self::health::GroupHealth;
 use crate::lag::Board;
 use crate::metrics;
 use crate::worker::{PartitionWorker, Shared};
@@ -56,7 +54,7 @@ fn indices(partitions: &[Arc<dyn OwnedPartition>]) -> Vec<u32> {
 
 impl Task for Membership {
     async fn run(mut self, stop: Stop) -> anyhow::Result<()> {
-        let mut health = GroupHealth::new(self.shared.host.readiness());
+        let mut health = GroupHealth::new(self.shared.host.readiness(), metrics::kafka_error);
         loop {
             let next = tokio::select! {
                 biased;

@@ -44,9 +44,19 @@ pub enum Reason {
     Missing,
     /// Something of the window came after its moment was told.
     Clock,
+    /// There are more regions than boards for them: the region's list may lack some that were counted as `other`.
+    Shed,
 }
 
 impl Reason {
+    /// Every reason.
+    pub const ALL: [Self; 5] = [Self::Loss, Self::Young, Self::Missing, Self::Clock, Self::Shed];
+
+    /// The reason of this label.
+    pub fn of_label(label: &str) -> Option<Self> {
+        Self::ALL.into_iter().find(|reason| reason.label() == label)
+    }
+
     /// The reason, as an answer states it.
     pub fn label(self) -> &'static str {
         match self {
@@ -54,6 +64,38 @@ impl Reason {
             Self::Young => "young",
             Self::Missing => "missing",
             Self::Clock => "clock",
+            Self::Shed => "shed",
+        }
+    }
+}
+
+impl Claim {
+    /// What may be claimed of a list that is made of two: each subject is in one of them.
+    #[must_use]
+    pub fn and(self, other: Self) -> Self {
+        match (self, other) {
+            (unknown @ Self::Unknown(_), _) | (_, unknown @ Self::Unknown(_)) => unknown,
+            (one, other) => match one.bound().max(other.bound()) {
+                Some(bound) if bound > 0 => Self::Bound(bound),
+                _ => Self::Exact,
+            },
+        }
+    }
+
+    /// By how much a sum may be off; `None` where that is not known.
+    pub fn bound(self) -> Option<u64> {
+        match self {
+            Self::Exact => Some(0),
+            Self::Bound(bound) => Some(bound),
+            Self::Unknown(_) => None,
+        }
+    }
+
+    /// Why it is not known.
+    pub fn reason(self) -> Option<Reason> {
+        match self {
+            Self::Unknown(reason) => Some(reason),
+            Self::Exact | Self::Bound(_) => None,
         }
     }
 }

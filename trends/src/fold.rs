@@ -1,6 +1,6 @@
 //! The sums of one partition of the ledger, and its boards.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use crate::{Board, BoardRules, List, Window};
 use tally_core::Map;
@@ -26,8 +26,38 @@ pub struct Fold {
     waiting: BTreeMap<u64, Vec<Change>>,
     places: BTreeMap<Place, Vec<Sums>>,
     moment: u64,
+    /// The moment was told: what belongs to it and comes now is late.
+    told: bool,
     /// The greatest second of which something came after its moment.
     late: Option<u64>,
+    regions: Regions,
+}
+
+/// The regions that have boards of their own.
+#[derive(Clone, Debug)]
+struct Regions {
+    named: BTreeSet<Region>,
+    most: usize,
+    /// Some were too many, and are one by now.
+    folded: bool,
+}
+
+impl Regions {
+    /// What the region that is one too many is called.
+    const OTHER: &str = "other";
+
+    /// `region`, or the one that stands for those that are too many. A region stays what it was at first.
+    fn fold(&mut self, region: &Region) -> Region {
+        if self.named.contains(region) {
+            return region.clone();
+        }
+        if self.named.len() < self.most {
+            self.named.insert(region.clone());
+            return region.clone();
+        }
+        self.folded = true;
+        Region::new(Self::OTHER).expect("it is a region's name")
+    }
 }
 
 /// The sums of one place in one window.
@@ -37,10 +67,12 @@ struct Sums {
     totals: Map<PostId, i64>,
     buckets: BTreeMap<u64, Map<PostId, i64>>,
     board: Board,
+    /// Something was added or taken off since this was last asked.
+    touched: bool,
 }
 
 impl Fold {
-    /// Without any entry, behind `moment`.
+    /// Without any entry, at `moment`, which is not told yet.
     pub fn new(windows: &[Window], rules: BoardRules, moment: u64) -> Self {
         Self {
             windows: windows.to_vec(),
@@ -49,8 +81,17 @@ impl Fold {
             waiting: BTreeMap::new(),
             places: BTreeMap::new(),
             moment,
+            told: false,
             late: None,
+            regions: Regions { named: BTreeSet::new(), most: usize::MAX, folded: false },
         }
+    }
+
+    /// The same with at most so many regions; those that come later are the region `other` together.
+    #[must_use]
+    pub fn with_regions(mut self, most: usize) -> Self {
+        self.regions.most = most;
+        self
     }
 
     /// Takes the next entry of the log; whether it was no copy.
@@ -61,7 +102,9 @@ impl Fold {
         if change.second > self.moment {
             self.waiting.entry(change.second).or_default().push(change.clone());
         } else {
-            self.late = self.late.max(Some(change.second));
+            if self.told {
+                self.late = self.late.max(Some(change.second));
+            }
             self.add(change);
         }
         true
@@ -72,7 +115,7 @@ impl Fold {
         if moment <= self.moment {
             return;
         }
-        self.moment = moment;
+        (self.moment, self.told) = (moment, true);
         let later = self.waiting.split_off(&(moment + 1));
         for change in std::mem::replace(&mut self.waiting, later).into_values().flatten() {
             self.add(&change);
@@ -80,7 +123,12 @@ impl Fold {
         for sums in self.places.values_mut().flatten() {
             sums.expire(moment);
         }
-        self.places.retain(|_, sums| sums.iter().any(|sums| !sums.buckets.is_empty()));
+        self.places.retain(|_, sums| sums.iter().any(|sums| sums.touched || !sums.buckets.is_empty()));
+    }
+
+    /// The lists of the moment are made: from here on nothing may be missing in them.
+    pub fn tell(&mut self) {
+        self.told = true;
     }
 
     /// The moment that all lists are of.
@@ -91,6 +139,22 @@ impl Fold {
     /// The greatest second of which something came after its moment.
     pub fn late(&self) -> Option<u64> {
         self.late
+    }
+
+    /// Whether some regions have no boards of their own, as they are too many.
+    pub fn has_folded_regions(&self) -> bool {
+        self.regions.folded
+    }
+
+    /// The boards, each by its place and the index of its window, whose sums changed since this was last asked.
+    pub fn touched(&mut self) -> Vec<(Place, usize)> {
+        let mut touched = Vec::new();
+        for (place, sums) in &mut self.places {
+            let changed = sums.iter_mut().enumerate();
+            let changed = changed.filter_map(|(index, sums)| std::mem::take(&mut sums.touched).then_some(index));
+            touched.extend(changed.map(|index| (place.clone(), index)));
+        }
+        touched
     }
 
     /// The list of `place` in the window at `index`.
@@ -113,6 +177,7 @@ impl Fold {
         self.gain(counter, None, subject, *second, i64::try_from(gained).unwrap_or(i64::MAX));
         for (Side { region, weight }, sign) in [(before, -1), (after, 1)] {
             if let Some(region) = region {
+                let region = &self.regions.fold(region);
                 self.gain(counter, Some(region), subject, *second, weight.saturating_mul(sign));
             }
         }
@@ -128,6 +193,7 @@ impl Fold {
             totals: Map::default(),
             buckets: BTreeMap::new(),
             board: Board::new(self.rules),
+            touched: false,
         };
         let sums = self.places.entry(place).or_insert_with(|| self.windows.iter().map(empty).collect());
         for sums in sums.iter_mut().filter(|sums| second > sums.window.from(self.moment)) {
@@ -145,6 +211,7 @@ impl Sums {
         let before = *total;
         *total = total.saturating_add(gained);
         let after = *total;
+        self.touched = true;
         self.board.update(subject, before, after);
     }
 

@@ -1,13 +1,32 @@
 #![doc = include_str!("../README.md")]
 
+mod app;
+mod args;
 mod board;
 mod certificate;
+mod config;
 mod fold;
+mod follow;
 mod lists;
+mod membership;
+mod metrics;
+pub mod partition;
+mod reached;
+mod shelf;
 mod window;
+mod wire;
+mod worker;
 
+pub use app::{App, Ports};
+pub use args::Args;
 pub use board::{Board, BoardRules, Ranked};
 pub use certificate::{Claim, Evidence, Reason, certify};
+pub use config::{Config, Rules, Topics};
 pub use fold::{Fold, Place};
 pub use lists::{Latest, List, NotOne, merge};
-pub use window::{BadWindow, Window, next_moment};
+pub use metrics::CATALOGUE;
+pub use partition::Partition;
+pub use reached::{Reached, Standing};
+pub use shelf::{Shelf, Top};
+pub use window::{BadWindow, Window, first_moment, next_moment};
+pub use wire::{BadPublished, Published, Tick, Writer, Written, board_key, mark};

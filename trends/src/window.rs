@@ -1,5 +1,6 @@
 //! Windows of time, and the moments at which they are looked at.
 
+use std::fmt;
 use std::str::FromStr;
 
 use thiserror::Error;
@@ -26,6 +27,11 @@ impl Window {
         fits.then_some(Self { span, bucket })
     }
 
+    /// How many seconds it has at least.
+    pub fn span(self) -> u64 {
+        self.span
+    }
+
     /// The last second before the window that ends with the second `moment`.
     pub fn from(self, moment: u64) -> u64 {
         moment.saturating_sub(self.span) / self.bucket * self.bucket
@@ -39,6 +45,16 @@ impl Window {
     /// The last second of a bucket.
     pub(crate) fn last_of(self, bucket: u64) -> u64 {
         (bucket + 1) * self.bucket
+    }
+}
+
+/// In hours where it is some, and in minutes otherwise.
+impl fmt::Display for Window {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.span % 3600 {
+            0 => write!(f, "{}h", self.span / 3600),
+            _ => write!(f, "{}m", self.span / 60),
+        }
     }
 }
 
@@ -59,9 +75,25 @@ const SETTLED: u64 = 2;
 /// From how far behind on only every tenth moment is published.
 const BEHIND: u64 = 10;
 
+/// The moment to begin with, greater than `published`: one that others that are late have, too; `None` before there is one.
+pub fn first_moment(published: u64, as_of: UnixMillis) -> Option<u64> {
+    let latest = latest(as_of).filter(|latest| *latest > published)?;
+    Some(latest / BEHIND * BEHIND).filter(|tenth| *tenth > published).or(Some(latest))
+}
+
+/// The latest second of which nothing more is expected once everything written before `as_of` was read.
+fn latest(as_of: UnixMillis) -> Option<u64> {
+    (as_of.0 / 1000).checked_sub(1 + SETTLED)
+}
+
+/// Whether every list that is late has this moment.
+pub(crate) fn is_common(moment: u64) -> bool {
+    moment.is_multiple_of(BEHIND)
+}
+
 /// The moment to publish after `published`, once everything written before `as_of` was read; `None` before there is one.
 pub fn next_moment(published: u64, as_of: UnixMillis) -> Option<u64> {
-    let latest = (as_of.0 / 1000).checked_sub(1 + SETTLED).filter(|latest| *latest > published)?;
+    let latest = latest(as_of).filter(|latest| *latest > published)?;
     if latest - published <= BEHIND {
         return Some(published + 1);
     }
@@ -104,5 +136,10 @@ mod tests {
         assert_eq!([next(100, 113), next(100, 114), next(103, 117)], [Some(101), Some(110), Some(110)]);
         assert_eq!(next(0, 1_000_003), Some(10));
         assert_eq!(next(5, 2), None);
+        let first = |published, seconds: u64| first_moment(published, UnixMillis(seconds * 1000));
+        assert_eq!(
+            [first(0, 119), first(110, 119), first(112, 119), first(116, 119)],
+            [Some(110), Some(116), Some(116), None]
+        );
     }
 }

@@ -8,7 +8,7 @@ use parking_lot::Mutex;
 use rdkafka::Offset as At;
 use rdkafka::TopicPartitionList;
 use rdkafka::consumer::{BaseConsumer, CommitMode, Consumer};
-use rdkafka::error::KafkaError;
+use rdkafka::error::{KafkaError, RDKafkaErrorCode};
 use rdkafka::message::Message;
 use tally_core::fault::Fault;
 use tally_core::fence::{Log, Offset, Partition};
@@ -69,6 +69,11 @@ impl TopicReader {
 
 #[async_trait]
 impl log::TopicReader for TopicReader {
+    async fn exists(&self) -> Outcome<bool> {
+        let topic = self.topic.clone();
+        self.blocking(move |consumer| exists(consumer, &topic)).await
+    }
+
     async fn logs(&self) -> Outcome<Vec<(Partition, Log)>> {
         let topic = self.topic.clone();
         self.blocking(move |consumer| logs(consumer, &topic)).await
@@ -130,6 +135,17 @@ fn log_in(consumer: &BaseConsumer<Context>) -> Outcome<()> {
         drop(consumer.poll(Duration::from_millis(100)));
     }
     Ok(())
+}
+
+fn exists(consumer: &BaseConsumer<Context>, topic: &str) -> Outcome<bool> {
+    let doing = format!("looking for `{topic}`");
+    let metadata = consumer.fetch_metadata(Some(topic), TIMEOUT).map_err(|error| fault_of(&doing, &error))?;
+    let found = metadata.topics().iter().find(|found| found.name() == topic);
+    match found.and_then(|found| found.error()).map(RDKafkaErrorCode::from) {
+        None => Ok(found.is_some_and(|found| !found.partitions().is_empty())),
+        Some(RDKafkaErrorCode::UnknownTopicOrPartition | RDKafkaErrorCode::UnknownTopic) => Ok(false),
+        Some(code) => Err(fault_of(&doing, &KafkaError::MetadataFetch(code))),
+    }
 }
 
 fn logs(consumer: &BaseConsumer<Context>, topic: &str) -> Outcome<Vec<(Partition, Log)>> {

@@ -248,6 +248,11 @@ pub trait Producer: Send + Sync {
 /// Reads a topic from end to end outside of any group: an operator's command or a tool.
 #[async_trait]
 pub trait TopicReader: Send + Sync {
+    /// Whether there is such a topic.
+    async fn exists(&self) -> Outcome<bool> {
+        self.logs().await.map(|logs| !logs.is_empty())
+    }
+
     /// The logs of all its partitions, in order.
     async fn logs(&self) -> Outcome<Vec<(Partition, Log)>>;
 

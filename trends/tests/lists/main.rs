@@ -1,4 +1,8 @@
-//! Lists of what is trending.
+//! What is trending, held against every change there was.
 
 #[cfg(test)]
 mod laws;
+#[cfg(test)]
+mod partitions;
+#[cfg(test)]
+mod world;

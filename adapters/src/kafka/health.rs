@@ -7,8 +7,6 @@ use tally_core::fault::Fault;
 use tally_service::Readiness;
 use tokio::time::Instant;
 
-use crate::metrics;
-
 /// The readiness condition: whether this process is a member and is not refused.
 const CONDITION: &str = "kafka";
 
@@ -23,12 +21,13 @@ const PATIENCE: Duration = Duration::from_secs(300);
 const QUIET: Duration = Duration::from_secs(60);
 
 /// How this member fares with its group.
-pub(super) struct GroupHealth {
+pub struct GroupHealth {
     readiness: Readiness,
     /// Partitions were assigned at least once, so the settings are right.
     joined: bool,
     refused: Option<Refused>,
     logged: Option<Instant>,
+    on_fault: fn(&Fault),
 }
 
 struct Refused {
@@ -37,19 +36,20 @@ struct Refused {
 }
 
 impl GroupHealth {
-    pub(super) fn new(readiness: &Readiness) -> Self {
+    /// Of a process that has joined no group yet; `on_fault` is told of each error.
+    pub fn new(readiness: &Readiness, on_fault: fn(&Fault)) -> Self {
         readiness.not_ready(CONDITION, "waiting for an assignment");
-        Self { readiness: readiness.clone(), joined: false, refused: None, logged: None }
+        Self { readiness: readiness.clone(), joined: false, refused: None, logged: None, on_fault }
     }
 
     /// Partitions were assigned, or a refusal has passed.
-    pub(super) fn joined(&mut self) {
+    pub fn joined(&mut self) {
         (self.joined, self.refused) = (true, None);
         self.readiness.ready(CONDITION);
     }
 
     /// Completes when a refusal has passed.
-    pub(super) async fn refusal_passed(&self) {
+    pub async fn refusal_passed(&self) {
         match &self.refused {
             Some(refused) => tokio::time::sleep_until(refused.last + QUIET).await,
             None => std::future::pending().await,
@@ -61,8 +61,8 @@ impl GroupHealth {
     ///
     /// # Errors
     /// The refusal.
-    pub(super) fn failed(&mut self, fault: &Fault) -> anyhow::Result<()> {
-        metrics::kafka_error(fault);
+    pub fn failed(&mut self, fault: &Fault) -> anyhow::Result<()> {
+        (self.on_fault)(fault);
         if fault.is_retryable() {
             if !self.joined {
                 self.readiness.not_ready(CONDITION, format!("waiting: {fault}"));
@@ -106,7 +106,7 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn a_refusal_from_the_start_ends_the_process_and_names_itself() {
-        let mut health = GroupHealth::new(&Readiness::new());
+        let mut health = GroupHealth::new(&Readiness::new(), |_| {});
         health.failed(&Fault::Transient("no broker".to_owned())).unwrap();
         assert!(health.failed(&refused()).unwrap_err().to_string().contains("login refused"));
     }
@@ -114,7 +114,7 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn a_member_shows_a_passing_refusal_and_outlives_it() {
         let readiness = Readiness::new();
-        let mut health = GroupHealth::new(&readiness);
+        let mut health = GroupHealth::new(&readiness, |_| {});
         health.joined();
         for _ in 0..4 {
             health.failed(&refused()).unwrap();
@@ -132,7 +132,7 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn a_refusal_that_lasts_ends_the_process_and_a_record_that_cannot_be_read_does_not() {
-        let mut health = GroupHealth::new(&Readiness::new());
+        let mut health = GroupHealth::new(&Readiness::new(), |_| {});
         health.joined();
         let unreadable = Fault::Poison("bad compression".to_owned());
         for _ in 0..=10 {

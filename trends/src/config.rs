@@ -1,0 +1,127 @@
+//! The arguments, validated together.
+
+use tally_adapters::kafka;
+use tally_core::ids::ShardCount;
+use tally_service::Invalid;
+
+use crate::args::Args;
+use crate::{BoardRules, Window};
+
+/// How long the list of a partition may be.
+const LIST: std::ops::RangeInclusive<usize> = 100..=1_000;
+
+/// A configuration of `tally-trends`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Config {
+    /// What every table's name begins with.
+    pub table_prefix: String,
+    /// The number of shards this process was told the deployment has.
+    pub shards: Option<ShardCount>,
+    /// How Kafka is reached.
+    pub kafka: kafka::Settings,
+    /// The group.
+    pub group: String,
+    /// Where changes are read and lists are written.
+    pub topics: Topics,
+    /// What is listed.
+    pub rules: Rules,
+}
+
+/// Where changes are read and lists are written.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Topics {
+    /// The ledger of changes.
+    pub changes: String,
+    /// The lists.
+    pub boards: String,
+}
+
+/// What is listed.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Rules {
+    /// Over which windows.
+    pub windows: Vec<Window>,
+    /// How much of a board is kept.
+    pub boards: BoardRules,
+    /// How many regions have boards of their own.
+    pub regions: usize,
+}
+
+/// The rules of boards whose list is so long.
+fn boards(list: usize, min_count: i64) -> BoardRules {
+    BoardRules { most: 8 * list, keep: 4 * list, least: 2 * list, list, min_count }
+}
+
+impl TryFrom<Args> for Config {
+    type Error = Invalid;
+
+    fn try_from(args: Args) -> Result<Self, Invalid> {
+        let mut invalid = Invalid::none();
+        let changes = invalid.require("changes-topic", args.changes_topic);
+        let written = invalid.require("boards-topic", args.boards_topic);
+        invalid.ensure("boards-topic", written.is_none() || written != changes, "is the topic of --changes-topic");
+        let mut windows = args.windows;
+        windows.sort_unstable();
+        let each = windows.len();
+        windows.dedup();
+        invalid.ensure("windows", windows.len() == each, "names a window twice");
+        invalid.ensure("list", LIST.contains(&args.list), "must be 100 to 1000");
+        invalid.ensure("min-count", args.min_count >= 1, "must be at least 1");
+        invalid.ensure("max-regions", args.max_regions >= 1, "must be at least 1");
+        let kafka = kafka::Settings::try_from(args.kafka).map_err(|other| invalid.extend(other)).ok();
+        let (Some(changes), Some(written), Some(kafka), true) = (changes, written, kafka, invalid.is_empty()) else {
+            return Err(invalid);
+        };
+        let prefix = args.store.table_prefix;
+        Ok(Self {
+            group: args.group.unwrap_or_else(|| format!("{prefix}tally-trends")),
+            table_prefix: prefix,
+            shards: args.store.shards,
+            kafka,
+            topics: Topics { changes, boards: written },
+            rules: Rules { windows, boards: boards(args.list, args.min_count), regions: args.max_regions },
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::Parser;
+
+    use super::*;
+
+    const TOPICS: [&str; 6] = ["--brokers", "b:9092", "--changes-topic", "changes", "--boards-topic", "boards"];
+
+    fn config(args: &[&str]) -> Result<Config, String> {
+        let args = Args::try_parse_from(std::iter::once(&"tally-trends").chain(args));
+        Config::try_from(args.map_err(|error| error.to_string())?).map_err(|invalid| invalid.to_string())
+    }
+
+    #[test]
+    fn what_is_told_nothing_lists_an_hour_and_a_day() {
+        let config = config(&TOPICS).unwrap();
+        let windows: Vec<String> = config.rules.windows.iter().map(ToString::to_string).collect();
+        assert_eq!((windows.join(","), config.rules.boards), ("1h,24h".to_owned(), BoardRules::default()));
+        assert_eq!((config.group.as_str(), config.rules.regions), ("tally-trends", 1_000));
+    }
+
+    #[test]
+    fn everything_that_is_missing_or_wrong_is_named_at_once() {
+        let error = config(&[]).unwrap_err();
+        for flag in ["--brokers", "--changes-topic", "--boards-topic"] {
+            assert!(error.contains(flag), "{flag}: {error}");
+        }
+        for bad in [
+            &["--windows", "1h,60m"][..],
+            &["--windows", "1x"],
+            &["--list", "99"],
+            &["--min-count", "0"],
+            &["--max-regions", "0"],
+            &["--boards-topic", "changes"],
+        ] {
+            let given: Vec<&str> = if bad[0] == "--boards-topic" { TOPICS[..4].to_vec() } else { TOPICS.to_vec() };
+            let error = config(&[&given, bad].concat()).unwrap_err();
+            assert!(error.contains(bad[0]), "{bad:?}: {error}");
+        }
+    }
+}

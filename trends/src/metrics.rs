@@ -1,0 +1,110 @@
+//! The metrics of `tally-trends`: one table, from which both the catalogue and the calls come.
+
+use std::time::Duration;
+
+use metrics::gauge;
+use tally_core::fault::Fault;
+use tally_service::metrics::{Catalogue, Kind, Label, Metric, Unit};
+
+use crate::partition::{Alarm, Note};
+
+const CLASS: Label = Label::of("class", Fault::CLASSES);
+const PARTITION: Label = Label::learnt("partition");
+
+/// Makes a constant of each line, for the calls, and the catalogue of all of them.
+macro_rules! table {
+    ($($metric:ident: $kind:ident $unit:ident $name:literal $labels:expr, $description:literal;)*) => {
+        $(const $metric: Metric =
+            Metric { name: $name, kind: Kind::$kind, unit: Unit::$unit, labels: &$labels, description: $description };)*
+
+        /// Every metric of this binary.
+        pub const CATALOGUE: Catalogue = Catalogue(&[$($metric),*]);
+    };
+}
+
+table! {
+    CHANGES: Counter Count "tally_trends_changes_total" [Label::of("outcome", &["counted", "copy"])],
+        "Changes read: counted, or copies of such that were counted before.";
+    LATE: Counter Count "tally_trends_late_changes_total" [],
+        "Messages with changes that came after their moment was published: lists are not called exact for a window.";
+    LACKS: Counter Count "tally_trends_lapses_total" [],
+        "Runs of seconds that were found missing in the log itself.";
+    REPLAYS: Counter Count "tally_trends_replays_total" [],
+        "Partitions made anew from the log after a break.";
+    BOARDS: Counter Count "tally_trends_boards_total" [],
+        "Boards written.";
+    AGE: Gauge Seconds "tally_trends_moment_age_seconds" [PARTITION],
+        "Age of the latest moment of a partition whose lists are all written.";
+    PARTITIONS: Gauge Count "tally_trends_partitions" [Label::of("state", &["reading", "halted"])],
+        "Partitions held here: reading, or standing still with an alarm.";
+    ALARMS: Counter Count "tally_trends_alarms_total" [Label::of("alarm", Alarm::NAMES)],
+        "Partitions that came to stand still, by alarm.";
+    RETRIES: Counter Count "tally_trends_retries_total" [CLASS],
+        "Calls to Kafka and to the tables tried again.";
+    KAFKA_ERRORS: Counter Count "tally_trends_kafka_errors_total" [CLASS],
+        "Errors reported by the Kafka client, by class.";
+}
+
+pub(crate) fn noted(note: Note) {
+    match note {
+        Note::Read { taken, copies } => {
+            CHANGES.counter(&["counted"]).increment(taken as u64);
+            CHANGES.counter(&["copy"]).increment(copies as u64);
+        }
+        Note::Late => LATE.counter(&[]).increment(1),
+        Note::Lacks(_) => LACKS.counter(&[]).increment(1),
+        Note::Anew => REPLAYS.counter(&[]).increment(1),
+    }
+}
+
+pub(crate) fn written(partition: u32, boards: usize, age: Duration) {
+    BOARDS.counter(&[]).increment(boards as u64);
+    gauge!(AGE.name, PARTITION.name => partition.to_string()).set(age.as_secs_f64());
+}
+
+pub(crate) fn alarm(alarm: &Alarm) {
+    ALARMS.counter(&[alarm.name()]).increment(1);
+}
+
+pub(crate) fn retried(fault: &Fault) {
+    RETRIES.counter(&[fault.class()]).increment(1);
+}
+
+pub(crate) fn kafka_error(fault: &Fault) {
+    KAFKA_ERRORS.counter(&[fault.class()]).increment(1);
+}
+
+/// A partition counted in the state it is in, for as long as this lives.
+pub(crate) struct InState(&'static str);
+
+impl InState {
+    pub(crate) fn reading() -> Self {
+        Self::enter("reading")
+    }
+
+    pub(crate) fn halted() -> Self {
+        Self::enter("halted")
+    }
+
+    fn enter(state: &'static str) -> Self {
+        PARTITIONS.gauge(&[state]).increment(1.0);
+        Self(state)
+    }
+}
+
+impl Drop for InState {
+    fn drop(&mut self) {
+        PARTITIONS.gauge(&[self.0]).decrement(1.0);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_catalogue_is_the_reference() {
+        assert_eq!(CATALOGUE.misnamed(), [""; 0]);
+        insta::assert_snapshot!(CATALOGUE);
+    }
+}

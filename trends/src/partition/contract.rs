@@ -1,0 +1,128 @@
+//! What a runner hands to the machine of a partition, and what it carries out for it.
+
+use std::sync::Arc;
+
+use tally_core::changes::{BadMessage, Seconds};
+use tally_core::fence::{Log, Offset};
+use tally_core::ports::log::Records;
+use tally_core::time::UnixMillis;
+
+use crate::wire::Writer;
+use crate::{BoardRules, Fold, Standing, Tick, Window, Written};
+
+/// What a partition is and how it is listed.
+#[derive(Clone, Debug)]
+pub struct Setup {
+    /// Which partition of the ledger,
+    pub partition: u32,
+    /// and of how many.
+    pub of: u32,
+    /// What its messages are written as.
+    pub writer: Writer,
+    /// The windows.
+    pub windows: Vec<Window>,
+    /// How much of a board is kept.
+    pub boards: BoardRules,
+    /// The most regions that have boards of their own.
+    pub regions: usize,
+}
+
+impl Setup {
+    pub(super) fn fold(&self, moment: u64) -> Fold {
+        Fold::new(&self.windows, self.boards, moment).with_regions(self.regions)
+    }
+}
+
+/// What the runner tells the machine.
+#[derive(Clone, Debug)]
+pub enum Input {
+    /// What was learnt of the ledger.
+    Standing(Standing),
+    /// What [`Effect::Look`] asked for.
+    Log(u64, Log),
+    /// The first record of the time of [`Effect::Find`] or later; `None` where there is none.
+    Found(Option<Offset>),
+    /// What [`Effect::Open`] asked for is done.
+    Opened,
+    /// Records that follow on those before.
+    Records(Arc<Records>),
+    /// The position cannot be read, or may be that of another log.
+    Broken,
+    /// What [`Effect::Publish`] asked for is acknowledged, all of it.
+    Published,
+}
+
+/// What the machine wants done.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Effect {
+    /// Ask the broker for the log, from now on, and answer with the number of the look.
+    Look(u64),
+    /// Look for the first record that was written at this time or later.
+    Find(UnixMillis),
+    /// Read from here on.
+    Open(Offset),
+    /// Write this. Safe to repeat.
+    Publish(Publication),
+    /// The partition stands still, for a person to look at it.
+    Halt(Alarm),
+    /// For metrics and logs.
+    Tell(Note),
+}
+
+/// A moment of a partition.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Publication {
+    /// The boards that changed; all of them now and then.
+    pub boards: Vec<Written>,
+    /// The keys of boards that have nothing on them any more, as was written before: the topic may drop them.
+    pub gone: Vec<String>,
+    /// To be written once the boards are acknowledged.
+    pub tick: Tick,
+}
+
+/// Why a partition stands still.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Alarm {
+    /// The ledger is written in a form that this build does not know.
+    Version(u64),
+    /// A record of the ledger cannot be read.
+    Malformed(String),
+}
+
+impl Alarm {
+    /// Every name.
+    pub const NAMES: &[&str] = &["version", "malformed"];
+
+    pub(super) fn of(bad: BadMessage) -> Self {
+        match bad {
+            BadMessage::Version(version) => Self::Version(version),
+            BadMessage::Malformed(why) => Self::Malformed(why),
+        }
+    }
+
+    /// The metric label.
+    pub fn name(&self) -> &'static str {
+        match self {
+            Self::Version(_) => "version",
+            Self::Malformed(_) => "malformed",
+        }
+    }
+}
+
+/// Something that happened.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Note {
+    /// A message was read.
+    Read {
+        /// Changes that count.
+        taken: usize,
+        /// Copies that do not.
+        copies: usize,
+    },
+    /// A change came after its moment was published.
+    Late,
+    /// The log lacks these seconds.
+    Lacks(Seconds),
+    /// What was read is made anew from the log.
+    Anew,
+}

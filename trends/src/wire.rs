@@ -1,0 +1,281 @@
+//! What leaves a partition: its ticks and its boards, as they stand in the topic of boards.
+//!
+//! A **tick** says that every list of a moment stands in the topic: a board that was not written at that moment is as it was
+//! written last. That holds among the messages of one writer alone, so each names its writer.
+
+use std::borrow::Cow;
+
+use serde::{Deserialize, Serialize};
+use tally_core::ids::{CounterName, PostId, Region};
+use thiserror::Error;
+
+use crate::{Claim, Place, Ranked, Reason, Window};
+
+/// The form that messages are written in.
+const VERSION: u64 = 1;
+
+const TICK: &str = "tick";
+const BOARD: &str = "board";
+/// What a board of all regions has in a region's place.
+const ALL: &str = "*";
+
+/// One run of one partition's worker, drawn at its start.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Writer(pub Box<str>);
+
+/// A partition has all its lists of a moment.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Tick {
+    /// Whose.
+    pub writer: Writer,
+    /// Which partition of the ledger,
+    pub partition: u32,
+    /// and of how many.
+    pub of: u32,
+    /// The moment.
+    pub moment: u64,
+    /// The [marks](mark) of all boards of the writer that have something on them, added up: a reader that comes to another sum
+    /// has not all of them, or not as they are.
+    pub marks: u64,
+    /// Some regions have no boards of their own.
+    pub folded: bool,
+    /// What may be claimed of the lists of each window.
+    pub claims: Vec<(Window, Claim)>,
+}
+
+/// The list of one board of one partition, from a moment on.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Written {
+    /// Whose.
+    pub writer: Writer,
+    /// Which partition of the ledger.
+    pub partition: u32,
+    /// The moment.
+    pub moment: u64,
+    /// What it lists,
+    pub place: Place,
+    /// over which window.
+    pub window: Window,
+    /// Those that gained most, in order.
+    pub items: Vec<Ranked>,
+    /// There are no others.
+    pub complete: bool,
+}
+
+/// A message of the topic of boards.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Published {
+    /// See [`Tick`].
+    Tick(Tick),
+    /// See [`Written`].
+    Board(Written),
+}
+
+/// Why a record is no such message.
+#[derive(Clone, Debug, PartialEq, Eq, Error)]
+pub enum BadPublished {
+    /// It is of a form that this build does not know.
+    #[error("it is written in version {0}, this build knows {VERSION}")]
+    Version(u64),
+    /// It is not of the form that its version has.
+    #[error("it is not readable: {0}")]
+    Malformed(String),
+}
+
+#[derive(Serialize, Deserialize)]
+struct TickWire<'a> {
+    v: u64,
+    by: Cow<'a, str>,
+    p: u32,
+    of: u32,
+    t: u64,
+    marks: String,
+    folded: bool,
+    claims: Vec<ClaimWire>,
+}
+
+#[derive(Serialize, Deserialize)]
+struct ClaimWire {
+    window: String,
+    bound: Option<u64>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    reason: Option<String>,
+}
+
+#[derive(Serialize, Deserialize)]
+struct BoardWire<'a> {
+    v: u64,
+    by: Cow<'a, str>,
+    p: u32,
+    t: u64,
+    counter: Cow<'a, str>,
+    region: Option<Cow<'a, str>>,
+    window: String,
+    complete: bool,
+    items: Vec<(Cow<'a, str>, i64)>,
+}
+
+/// The key of the board of `place` and `window` in a partition.
+pub fn board_key(partition: u32, place: &Place, window: Window) -> String {
+    let region = place.region.as_ref().map_or(ALL, Region::as_str);
+    format!("{BOARD}/{partition}/{}/{region}/{window}", place.counter.marked())
+}
+
+/// What stands for a board as it was written at a moment: FNV-1a, 64 bits, of its place, window and moment.
+pub fn mark(place: &Place, window: Window, moment: u64) -> u64 {
+    let region = place.region.as_ref().map_or(ALL, Region::as_str);
+    let parts = [place.counter.marked().as_bytes(), b"/", region.as_bytes(), b"/"];
+    let numbers = [window.span().to_le_bytes(), moment.to_le_bytes()];
+    let bytes = parts.into_iter().flatten().chain(numbers.iter().flatten());
+    bytes.fold(0xcbf2_9ce4_8422_2325, |mark, byte| (mark ^ u64::from(*byte)).wrapping_mul(0x0100_0000_01b3))
+}
+
+impl Tick {
+    /// Its key.
+    pub fn key(&self) -> String {
+        format!("{TICK}/{}", self.partition)
+    }
+
+    /// Its value.
+    pub fn value(&self) -> Vec<u8> {
+        let claims = self.claims.iter().map(|(window, claim)| ClaimWire {
+            window: window.to_string(),
+            bound: claim.bound(),
+            reason: claim.reason().map(|reason| reason.label().to_owned()),
+        });
+        let wire = TickWire {
+            v: VERSION,
+            by: (&*self.writer.0).into(),
+            p: self.partition,
+            of: self.of,
+            t: self.moment,
+            marks: format!("{:016x}", self.marks),
+            folded: self.folded,
+            claims: claims.collect(),
+        };
+        serde_json::to_vec(&wire).expect("texts and numbers always serialise")
+    }
+
+    fn read(value: &[u8]) -> Result<Self, BadPublished> {
+        let wire: TickWire<'_> = serde_json::from_slice(value).map_err(malformed)?;
+        let claims = wire.claims.iter().map(|claim| {
+            let reason = claim.reason.as_deref().map(|label| Reason::of_label(label).ok_or_else(|| malformed(label)));
+            let claim_of = match (claim.bound, reason.transpose()?) {
+                (Some(0), None) => Claim::Exact,
+                (Some(bound), None) => Claim::Bound(bound),
+                (None, Some(reason)) => Claim::Unknown(reason),
+                _ => return Err(malformed("a claim has a bound or a reason")),
+            };
+            Ok((claim.window.parse().map_err(malformed)?, claim_of))
+        });
+        Ok(Self {
+            writer: Writer(wire.by.as_ref().into()),
+            partition: wire.p,
+            of: wire.of,
+            moment: wire.t,
+            marks: u64::from_str_radix(&wire.marks, 16).map_err(malformed)?,
+            folded: wire.folded,
+            claims: claims.collect::<Result<_, _>>()?,
+        })
+    }
+}
+
+impl Written {
+    /// Its key.
+    pub fn key(&self) -> String {
+        board_key(self.partition, &self.place, self.window)
+    }
+
+    /// Its value.
+    pub fn value(&self) -> Vec<u8> {
+        let wire = BoardWire {
+            v: VERSION,
+            by: (&*self.writer.0).into(),
+            p: self.partition,
+            t: self.moment,
+            counter: self.place.counter.marked().into(),
+            region: self.place.region.as_ref().map(|region| region.as_str().into()),
+            window: self.window.to_string(),
+            complete: self.complete,
+            items: self.items.iter().map(|item| (item.subject.as_str().into(), item.count())).collect(),
+        };
+        serde_json::to_vec(&wire).expect("texts and numbers always serialise")
+    }
+
+    fn read(value: &[u8]) -> Result<Self, BadPublished> {
+        let wire: BoardWire<'_> = serde_json::from_slice(value).map_err(malformed)?;
+        let region = wire.region.as_deref().map(|text| Region::new(text).ok_or_else(|| malformed(text)));
+        let items =
+            wire.items.iter().map(|(subject, count)| Ok(Ranked::new(PostId::new(subject).map_err(malformed)?, *count)));
+        Ok(Self {
+            writer: Writer(wire.by.as_ref().into()),
+            partition: wire.p,
+            moment: wire.t,
+            place: Place {
+                counter: CounterName::from_marked(&wire.counter).map_err(malformed)?,
+                region: region.transpose()?,
+            },
+            window: wire.window.parse().map_err(malformed)?,
+            items: items.collect::<Result<_, _>>()?,
+            complete: wire.complete,
+        })
+    }
+}
+
+impl Published {
+    /// Reads the message with this key.
+    ///
+    /// # Errors
+    /// It is of another version, or not of the form that this one has.
+    pub fn read(key: &[u8], value: &[u8]) -> Result<Self, BadPublished> {
+        #[derive(Deserialize)]
+        struct Versioned {
+            v: u64,
+        }
+        let Versioned { v } = serde_json::from_slice(value).map_err(malformed)?;
+        if v != VERSION {
+            return Err(BadPublished::Version(v));
+        }
+        let kind = key.split(|byte| *byte == b'/').next().unwrap_or_default();
+        match kind {
+            kind if kind == TICK.as_bytes() => Tick::read(value).map(Self::Tick),
+            kind if kind == BOARD.as_bytes() => Written::read(value).map(Self::Board),
+            _ => Err(malformed("its key says neither a tick nor a board")),
+        }
+    }
+}
+
+#[expect(clippy::needless_pass_by_value, reason = "the signature that map_err asks for")]
+fn malformed(error: impl ToString) -> BadPublished {
+    BadPublished::Malformed(error.to_string())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_written_is_read_and_nothing_else() {
+        let writer = Writer("w1".into());
+        let window: Window = "24h".parse().unwrap();
+        let claims = vec![
+            ("1h".parse().unwrap(), Claim::Exact),
+            (window, Claim::Unknown(Reason::Loss)),
+            (window, Claim::Bound(3)),
+        ];
+        let tick = Tick { writer: writer.clone(), partition: 3, of: 12, moment: 70, marks: 2, folded: false, claims };
+        let place = Place { counter: CounterName::from_marked("+views").unwrap(), region: Region::new("us") };
+        let items = vec![Ranked::new(PostId::new("p/1").unwrap(), 7)];
+        let board = Written { writer, partition: 3, moment: 70, place, window, items, complete: true };
+        assert_eq!((tick.key().as_str(), board.key().as_str()), ("tick/3", "board/3/+views/us/24h"));
+        let read = |key: &str, value: &[u8]| Published::read(key.as_bytes(), value);
+        assert_eq!(read(&tick.key(), &tick.value()), Ok(Published::Tick(tick.clone())));
+        assert_eq!(read(&board.key(), &board.value()), Ok(Published::Board(board.clone())));
+        assert_eq!(read("tick/3", br#"{"v":2}"#), Err(BadPublished::Version(2)));
+        for (key, value) in
+            [("tick/3", &board.value()[..]), ("board/3", &tick.value()), ("else", &tick.value()), ("tick/3", b"")]
+        {
+            assert!(matches!(read(key, value), Err(BadPublished::Malformed(_))), "{key}");
+        }
+    }
+}

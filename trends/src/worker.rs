@@ -1,0 +1,208 @@
+//! The runner of one partition: waits for what may come next, tells the machine, and carries out what it asks for.
+
+use std::future::Future;
+use std::pin::Pin;
+use std::sync::Arc;
+
+use anyhow::Context;
+use futures_util::{StreamExt, TryStreamExt, stream};
+use tally_core::fence::Offset;
+use tally_core::ports::log::Outgoing;
+use tally_core::ports::{OwnedPartition, Producer, TopicReader};
+use tally_core::time::UnixMillis;
+use tally_service::{Host, Patience, Stop, Task};
+use tokio::sync::watch;
+
+use crate::config::{Rules, Topics};
+use crate::metrics::{self, InState};
+use crate::partition::{Alarm, Effect, Input, Note, Publication, Setup};
+use crate::wire::Writer;
+use crate::{Partition, Standing};
+
+/// Boards of one partition that are sent at once.
+const AT_ONCE: usize = 64;
+
+/// Every so many moments Kafka is told how far the log is read, for tools that show lag.
+const TELL_KAFKA: u64 = 30;
+
+/// What all partitions share.
+pub(crate) struct Shared {
+    pub(crate) host: Host,
+    pub(crate) rules: Rules,
+    pub(crate) topics: Topics,
+    pub(crate) changes: Arc<dyn TopicReader>,
+    pub(crate) producer: Arc<dyn Producer>,
+    pub(crate) standing: watch::Receiver<Standing>,
+    /// How many partitions the ledger has,
+    pub(crate) partitions: u32,
+    /// and the topic of boards.
+    pub(crate) boards: u32,
+    pub(crate) patience: Patience,
+}
+
+/// One partition, from its assignment until it is taken away.
+pub(crate) struct Worker {
+    pub(crate) log: Arc<dyn OwnedPartition>,
+    pub(crate) shared: Arc<Shared>,
+}
+
+/// A call under way, and what it tells the machine.
+type Call = Pin<Box<dyn Future<Output = anyhow::Result<Input>> + Send>>;
+
+struct Runner {
+    machine: Partition,
+    log: Arc<dyn OwnedPartition>,
+    shared: Arc<Shared>,
+    standing: watch::Receiver<Standing>,
+    /// What was asked of the log: a new question takes the place of an old one.
+    asked: Option<Call>,
+    publishing: Option<Call>,
+    state: InState,
+}
+
+impl Runner {
+    fn new(Worker { log, shared }: Worker) -> Self {
+        let setup = Setup {
+            partition: log.partition().index,
+            of: shared.partitions,
+            writer: Writer(format!("{:016x}", shared.host.chance().token()).into()),
+            windows: shared.rules.windows.clone(),
+            boards: shared.rules.boards,
+            regions: shared.rules.regions,
+        };
+        let mut standing = shared.standing.clone();
+        standing.mark_changed();
+        let (asked, publishing, state) = (None, None, InState::reading());
+        Self { machine: Partition::new(setup), log, shared, standing, asked, publishing, state }
+    }
+
+    /// What happens next; `None` once the partition is to be left, which needs no farewell: nothing is stored.
+    async fn next(&mut self, stop: &Stop) -> anyhow::Result<Option<Input>> {
+        let input = tokio::select! {
+            biased;
+            () = stop.requested() => return Ok(None),
+            _ = self.log.revoked() => return Ok(None),
+            Ok(()) = self.standing.changed() => Input::Standing(self.standing.borrow_and_update().clone()),
+            input = answer(&mut self.asked) => input?,
+            input = answer(&mut self.publishing) => input?,
+            records = self.log.records(), if self.machine.reads() => match records {
+                Ok(records) => Input::Records(records),
+                Err(fault) => {
+                    tracing::warn!(partition = self.log.partition().index, error = %fault, "reading anew");
+                    Input::Broken
+                }
+            },
+        };
+        Ok(Some(input))
+    }
+
+    fn carry_out(&mut self, effects: &mut Vec<Effect>) {
+        for effect in effects.drain(..) {
+            match effect {
+                Effect::Look(look) => self.asked = Some(self.look(look)),
+                Effect::Find(at) => self.asked = Some(self.find(at)),
+                Effect::Open(offset) => self.asked = Some(self.open(offset)),
+                Effect::Publish(publication) => self.publishing = Some(self.publish(publication)),
+                Effect::Halt(alarm) => self.halt(&alarm),
+                Effect::Tell(note) => self.tell(note),
+            }
+        }
+    }
+
+    fn look(&self, look: u64) -> Call {
+        let (log, shared) = (Arc::clone(&self.log), Arc::clone(&self.shared));
+        Box::pin(async move {
+            let found = shared.patience.answer("look at the log", || log.log()).await;
+            Ok(Input::Log(look, found.context("cannot look at the log")?))
+        })
+    }
+
+    fn find(&self, at: UnixMillis) -> Call {
+        let (log, shared) = (Arc::clone(&self.log), Arc::clone(&self.shared));
+        Box::pin(async move {
+            let found = shared.patience.answer("find a time", || shared.changes.offset_at(log.partition(), at)).await;
+            Ok(Input::Found(found.context("cannot find a time in the log")?))
+        })
+    }
+
+    fn open(&self, offset: Offset) -> Call {
+        let (log, shared) = (Arc::clone(&self.log), Arc::clone(&self.shared));
+        Box::pin(async move {
+            shared.patience.answer("open the log", || log.start_at(offset)).await.context("cannot open the log")?;
+            tracing::info!(partition = log.partition().index, from = %offset, "replaying");
+            Ok(Input::Opened)
+        })
+    }
+
+    fn publish(&self, publication: Publication) -> Call {
+        let (log, shared) = (Arc::clone(&self.log), Arc::clone(&self.shared));
+        let position = self.machine.position();
+        Box::pin(async move {
+            let Publication { boards, gone, tick } = publication;
+            let count = boards.len();
+            let written = boards.iter().map(|board| (board.key(), Some(board.value())));
+            let messages: Vec<_> = written.chain(gone.into_iter().map(|key| (key, None))).collect();
+            // A partition of the ledger is in one of the boards': its tick lies behind its boards.
+            let to = tick.partition % shared.boards;
+            let sends = stream::iter(messages).map(|(key, value)| shared.send(to, key, value));
+            sends.buffer_unordered(AT_ONCE).try_collect::<()>().await?;
+            shared.send(to, tick.key(), Some(tick.value())).await?;
+            metrics::written(tick.partition, count, shared.host.clock().now().since(UnixMillis(tick.moment * 1000)));
+            if tick.moment.is_multiple_of(TELL_KAFKA) {
+                log.finished(position);
+            }
+            Ok(Input::Published)
+        })
+    }
+
+    fn halt(&mut self, alarm: &Alarm) {
+        let partition = self.log.partition().index;
+        tracing::error!(partition, offset = %self.machine.position(), ?alarm, "the partition stands still");
+        metrics::alarm(alarm);
+        self.state = InState::halted();
+    }
+
+    fn tell(&self, note: Note) {
+        metrics::noted(note);
+        let partition = self.log.partition().index;
+        match note {
+            Note::Read { .. } | Note::Anew => {}
+            Note::Late => tracing::warn!(partition, "a change came after its moment: lists are not exact for a window"),
+            Note::Lacks(seconds) => tracing::warn!(partition, ?seconds, "the log lacks changes"),
+        }
+    }
+}
+
+impl Shared {
+    /// Safe to repeat: what is written twice says the same.
+    async fn send(&self, partition: u32, key: String, value: Option<Vec<u8>>) -> anyhow::Result<()> {
+        let record = || Outgoing {
+            topic: &self.topics.boards,
+            partition: Some(partition),
+            key: Some(key.as_bytes()),
+            value: value.as_deref(),
+            headers: &[],
+        };
+        let sent = self.patience.answer("write a board", || self.producer.send(record())).await;
+        sent.map(|_| ()).context("cannot write a board")
+    }
+}
+
+/// The answer to a call; pending where there is none.
+async fn answer(call: &mut Option<Call>) -> anyhow::Result<Input> {
+    let Some(under_way) = call else { return std::future::pending().await };
+    let answered = under_way.await;
+    *call = None;
+    answered
+}
+
+impl Task for Worker {
+    async fn run(self, stop: Stop) -> anyhow::Result<()> {
+        let (mut runner, mut effects) = (Runner::new(self), Vec::new());
+        while let Some(input) = runner.next(&stop).await? {
+            runner.machine.step(input, &mut effects);
+            runner.carry_out(&mut effects);
+        }
+        Ok(())
+    }
+}
