@@ -10,7 +10,7 @@ use axum::http::{HeaderName, HeaderValue, Method, header};
 use tally_adapters::kafka::Spreading;
 use tally_adapters::{Deployment, dynamodb, kafka, redis};
 use tally_core::ids::{CachePrefix, ShardCount};
-use tally_core::ports::{Cache, ChangeStream, Checkpoints, CounterMaps, Counts, Producer, Recounts, Rows};
+use tally_core::ports::{Cache, ChangeStream, Checkpoints, CounterMaps, Counts, Producer, Recounts, Rows, TopicReader};
 use tally_core::spread::SumPolicy;
 use tally_service::metrics::Catalogue;
 use tally_service::{Host, Invalid, Program, Secret, Stage, http};
@@ -32,6 +32,7 @@ use crate::partitions::{FollowPartitions, Sources};
 use crate::read::ReadPath;
 use crate::routes::{EventWriter, Front, Gates, Handles, front};
 use crate::server::Server;
+use crate::tops::{FollowBoards, Tops};
 use crate::watch::{Watcher, Watches};
 
 /// How long browsers may remember which origins are allowed.
@@ -89,6 +90,8 @@ pub struct App {
     spreading: Spreading,
     /// Where partitions are looked at; none where another part of the process does that, or all is left to keys.
     partitions: Option<Sources>,
+    /// The topic of boards, where lists are read.
+    boards: Option<Arc<dyn TopicReader>>,
 }
 
 impl App {
@@ -105,7 +108,10 @@ impl App {
         ports.producer = config.kafka.as_ref().map(open_producer).transpose()?;
         let spreads = config.write.sums != SumPolicy::Post;
         let partitions = config.kafka.clone().filter(|_| spreads).map(|settings| sources(settings, &connection));
-        Ok(Self { tables: Some(connection), partitions, ..Self::with_ports(config, ports) })
+        let topic = config.boards.as_deref().zip(config.kafka.as_ref());
+        let boards = topic.map(|(topic, settings)| kafka::TopicReader::new(settings, READER, topic)).transpose();
+        let boards = boards.context("cannot set up reading lists")?.map(|reader| Arc::new(reader) as _);
+        Ok(Self { tables: Some(connection), partitions, boards, ..Self::with_ports(config, ports) })
     }
 
     /// Over any ports; those decide whether there is a cache and whether writes are taken.
@@ -120,7 +126,14 @@ impl App {
             own: Router::new(),
             own_pages: false,
             partitions: None,
+            boards: None,
         }
+    }
+
+    /// Answers what is trending by the topic of boards.
+    #[must_use]
+    pub fn listing(self, boards: Arc<dyn TopicReader>) -> Self {
+        Self { boards: Some(boards), ..self }
     }
 
     /// Sends sums where `spreading` says, which another part of the process tells of the partitions.
@@ -220,6 +233,8 @@ impl tally_service::App for App {
                 .producer
                 .map(|producer| EventWriter::new(producer, config.write, shards, self.spreading.clone(), &host)),
             stop: host.stop(),
+            clock: host.clock(),
+            tops: self.boards.map(|reader| follow_boards(reader, &host)),
         });
         let writes = api.writer.is_some();
         let front = front(api, gates, self.own);
@@ -257,6 +272,13 @@ impl Program for App {
     fn environment(_: &Args) -> Invalid {
         dynamodb::environment()
     }
+}
+
+/// What is trending, as the topic that `reader` reads has it from here on.
+fn follow_boards(reader: Arc<dyn TopicReader>, host: &Host) -> Tops {
+    let tops = Tops::default();
+    host.spawn(Stage::Support, "boards", FollowBoards::new(reader, tops.clone(), host.clock()));
+    tops
 }
 
 fn gates(config: &Config, own_pages: bool, host: &Host) -> Gates {

@@ -150,6 +150,11 @@ pub struct Args {
     #[arg(long, env = "TALLY_HEARTBEAT", default_value = "15s", value_parser = parse_duration, value_name = "SPAN", help_heading = "Reading")]
     pub heartbeat: Duration,
 
+    /// Lists of what is trending: the topic that `tally-trends` writes with the flag of this name; without it those routes
+    /// are 404. Needs --brokers
+    #[arg(long, env = "TALLY_BOARDS_TOPIC", value_parser = kafka::topic, value_name = "TOPIC", help_heading = "Reading")]
+    pub boards_topic: Option<String>,
+
     /// The topic of likes
     #[arg(long, env = "TALLY_TOPIC", default_value = "likes", value_parser = kafka::topic, value_name = "TOPIC", help_heading = "Writing")]
     pub topic: String,

@@ -55,6 +55,8 @@ pub struct Config {
     /// How Kafka is reached, if writes are taken.
     pub kafka: Option<kafka::Settings>,
     pub write: WriteConfig,
+    /// Where lists of what is trending are, if any are read.
+    pub boards: Option<String>,
 }
 
 /// Bearer tokens; without one, the routes are open.
@@ -114,6 +116,7 @@ impl Default for Config {
                 sums: SumPolicy::Post,
                 budget: seconds(5),
             },
+            boards: None,
         }
     }
 }
@@ -161,6 +164,7 @@ impl TryFrom<Args> for Config {
             cache,
             kafka,
             write: WriteConfig { topic: args.topic, key: args.key, sums: args.sum_policy, budget: args.write_budget },
+            boards: args.boards_topic,
         })
     }
 }
@@ -176,6 +180,8 @@ fn check(args: &Args, invalid: &mut Invalid) {
     for (flag, count, most) in counts {
         invalid.ensure(flag, (1..=most).contains(&count), format!("must be from 1 to {most}"));
     }
+    let has_brokers = args.boards_topic.is_none() || args.kafka.brokers.is_some();
+    invalid.ensure("brokers", has_brokers, "missing, and --boards-topic needs it");
     invalid.ensure("local-posts", args.local_posts >= 1, "must be at least 1; --local-ttl 0 turns the memory off");
     invalid.ensure(
         "local-ttl",

@@ -109,6 +109,12 @@ pub enum Problem {
     /// A write where none are taken.
     #[error("this process takes no writes")]
     WritesOff,
+    /// A list of what is trending where none are read.
+    #[error("this process was started without --boards-topic: it has no lists")]
+    ListsOff,
+    /// The topic of boards is not read yet, or has no lists.
+    #[error("no lists are loaded yet")]
+    ListsNotLoaded,
     #[error("the route has no such method")]
     NoMethod,
     #[error("too many requests from one client")]
@@ -189,7 +195,7 @@ fn problem_type() -> Schema {
 
 impl Problem {
     /// Every [name](Self::name).
-    const NAMES: [&'static str; 27] = [
+    const NAMES: [&'static str; 29] = [
         "bad-host",
         "foreign",
         "bad-id",
@@ -210,6 +216,8 @@ impl Problem {
         "no-milestones",
         "other-shards",
         "writes-off",
+        "lists-off",
+        "lists-not-loaded",
         "no-method",
         "rate-limited",
         "busy",
@@ -242,6 +250,8 @@ impl Problem {
             Self::NoMilestones => (StatusCode::UNPROCESSABLE_ENTITY, "no-milestones", "No milestones"),
             Self::OtherShards(_) => (StatusCode::CONFLICT, "other-shards", "Other number of shards"),
             Self::WritesOff => (StatusCode::NOT_FOUND, "writes-off", "Writes are off"),
+            Self::ListsOff => (StatusCode::NOT_FOUND, "lists-off", "Lists are off"),
+            Self::ListsNotLoaded => (StatusCode::SERVICE_UNAVAILABLE, "lists-not-loaded", "Lists are not loaded"),
             Self::NoMethod => (StatusCode::METHOD_NOT_ALLOWED, "no-method", "No such method"),
             Self::RateLimited { .. } => (StatusCode::TOO_MANY_REQUESTS, "rate-limited", "Too many requests"),
             Self::Busy => (StatusCode::SERVICE_UNAVAILABLE, "busy", "Busy"),
@@ -284,7 +294,9 @@ impl Problem {
     fn retry_after(&self) -> Option<Duration> {
         match self {
             Self::RateLimited { after } => Some(*after),
-            Self::Busy | Self::StoreAway(_) | Self::BrokerAway(_) | Self::TooManyListeners => Some(SOON),
+            Self::Busy | Self::ListsNotLoaded | Self::StoreAway(_) | Self::BrokerAway(_) | Self::TooManyListeners => {
+                Some(SOON)
+            }
             _ => None,
         }
     }
@@ -370,6 +382,8 @@ mod tests {
             Problem::NoMilestones,
             Problem::OtherShards(32),
             Problem::WritesOff,
+            Problem::ListsOff,
+            Problem::ListsNotLoaded,
             Problem::NoMethod,
             Problem::RateLimited { after: Duration::from_millis(2_001) },
             Problem::Busy,

@@ -18,6 +18,7 @@ mod partitions;
 pub mod read;
 pub mod routes;
 pub mod server;
+pub mod tops;
 pub mod value;
 pub mod watch;
 

@@ -77,6 +77,20 @@ pub(crate) const STALENESS: Metric = metric(
     &[],
     "How long ago the moment is up to which every count is known to be complete.",
 );
+pub(crate) const BOARDS_AGE: Metric = metric(
+    "tally_boards_age_seconds",
+    Kind::Gauge,
+    Unit::Seconds,
+    &[],
+    "How long ago the moment was that lists of what is trending are of.",
+);
+pub(crate) const BOARDS_UNREADABLE: Metric = metric(
+    "tally_boards_unreadable_total",
+    Kind::Counter,
+    Unit::Count,
+    &[],
+    "Records of the topic of boards that this build cannot read.",
+);
 pub(crate) const OPEN_GAPS: Metric =
     metric("tally_open_gaps", Kind::Gauge, Unit::Count, &[], "Losses of stream not repaired yet: no answer is exact.");
 pub(crate) const STANDING_AGE: Metric = metric(
@@ -124,6 +138,8 @@ pub const METRICS: Catalogue = Catalogue(&[
     TABLE_READS,
     TABLE_REFUSED,
     STALENESS,
+    BOARDS_AGE,
+    BOARDS_UNREADABLE,
     OPEN_GAPS,
     STANDING_AGE,
     NEGATIVE_COUNTS,

@@ -10,6 +10,7 @@ mod like;
 mod likers;
 mod schema;
 mod stream;
+mod top;
 mod write;
 
 use std::sync::Arc;
@@ -20,10 +21,10 @@ use axum::extract::{DefaultBodyLimit, MatchedPath, Request};
 use axum::http::HeaderValue;
 use axum::middleware::{Next, from_fn};
 use axum::response::{IntoResponse, Response};
-use axum::routing::{post, put};
+use axum::routing::{get, post, put};
 use tally_core::ids::ShardCount;
 use tally_core::ports::Rows;
-use tally_service::Stop;
+use tally_service::{Clock, Stop};
 use tower_http::catch_panic::CatchPanicLayer;
 use tower_http::compression::CompressionLayer;
 use tower_http::compression::predicate::{NotForContentType, Predicate, SizeAbove};
@@ -40,6 +41,7 @@ use crate::gate::Gate;
 use crate::limits;
 use crate::milestones::Milestones;
 use crate::read::{Reader, TableGate};
+use crate::tops::Tops;
 use crate::watch::Watches;
 
 pub(crate) use count::PATH as GET_LIKES;
@@ -72,6 +74,9 @@ pub struct Handles {
     /// `None` where no writes are taken.
     pub writer: Option<EventWriter>,
     pub stop: Stop,
+    pub clock: Clock,
+    /// What is trending; `None` where no lists are read.
+    pub tops: Option<Tops>,
 }
 
 /// The handlers' state.
@@ -106,6 +111,14 @@ pub fn front(api: Api, gates: Gates, own: Router) -> Front {
 fn router(api: Api, gates: Gates, own: Router) -> Router {
     let (reads, mut document) = reads().split_for_parts();
     let mut routes = gates.reads.clone().before(reads);
+    if api.tops.is_some() {
+        let (lists, described) = lists().split_for_parts();
+        document.merge(described);
+        routes = routes.merge(gates.reads.clone().before(lists));
+    } else {
+        let off = async || Problem::ListsOff;
+        routes = top::PATHS.into_iter().fold(routes, |routes, path| routes.route(path, get(off)));
+    }
     if api.writer.is_some() {
         for (gate, behind) in [(gates.writes, writes()), (gates.admin, administration())] {
             let (behind, described) = behind.split_for_parts();
@@ -183,6 +196,10 @@ fn reads() -> OpenApiRouter<Api> {
     )
 }
 
+fn lists() -> OpenApiRouter<Api> {
+    OpenApiRouter::new().routes(routes!(top::top)).routes(routes!(top::stream_top))
+}
+
 fn writes() -> OpenApiRouter<Api> {
     let likes = OpenApiRouter::new().routes(routes!(write::like, write::unlike));
     let counters = [routes!(counters::members::put, counters::members::remove), routes!(counters::events::event)];
@@ -206,9 +223,10 @@ fn of_each_subject<const N: usize>(
     routes.into_iter().fold(router, |router, routes| router.routes(routes.clone()).routes(of_hashtags(routes)))
 }
 
-/// The document of every route, as it is served when writes are taken.
+/// The document of every route, as it is served when writes are taken and lists are read.
 pub fn document() -> utoipa::openapi::OpenApi {
     let (_, mut document) = reads().split_for_parts();
+    document.merge(lists().split_for_parts().1);
     document.merge(writes().split_for_parts().1);
     document.merge(administration().split_for_parts().1);
     describe(document)

@@ -39,10 +39,11 @@ const ANYWHERE: [(&str, &str); 5] = [
 ];
 
 /// What operations are grouped by.
-const TAGS: [(&str, &str); 3] = [
+const TAGS: [(&str, &str); 4] = [
     ("counts", "How many users like a post, as a number with its age and certainty"),
     ("likes", "Which users like a post, and saying so"),
     ("counters", "Every counter of a post or a hashtag: sets, which have members, and sums, which have amounts"),
+    ("trends", "What gained most over a window of time, and whether that is proved"),
 ];
 
 /// The page and the document, open to all clients.

@@ -14,7 +14,7 @@ use crate::harness::{Api, BEGAN, DAMAGED, DEADLINE, With, counter_id, eventually
 use crate::milestones::{cross, member, milestone, on_ladder};
 
 /// A client that listens, by hand: what a stream sends is text.
-struct Listening {
+pub(crate) struct Listening {
     stream: TcpStream,
     text: String,
 }
@@ -24,7 +24,7 @@ impl Listening {
         Self::at(address, &format!("/v1/posts/{post}/likes:stream"), last).await
     }
 
-    async fn at(address: SocketAddr, target: &str, last: Option<&str>) -> Self {
+    pub(crate) async fn at(address: SocketAddr, target: &str, last: Option<&str>) -> Self {
         let mut listening = Self::raw(address, target, last).await;
         listening.until("\r\n\r\n").await;
         listening
@@ -48,7 +48,7 @@ impl Listening {
     }
 
     /// What came up to and with `mark`.
-    async fn until(&mut self, mark: &str) -> String {
+    pub(crate) async fn until(&mut self, mark: &str) -> String {
         let mut part = [0; 4096];
         let found = async {
             loop {

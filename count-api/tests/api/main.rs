@@ -47,3 +47,5 @@ mod process;
 mod secrets;
 #[cfg(test)]
 mod sum_policy;
+#[cfg(test)]
+mod top;

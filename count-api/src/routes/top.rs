@@ -1,0 +1,200 @@
+//! What is trending: the first of a counter, in a region, over a window of time.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use axum::extract::State;
+use axum::http::HeaderMap;
+use axum::response::Response;
+use axum::response::sse::Event;
+use futures_util::stream;
+use futures_util::{Stream, StreamExt};
+use serde::Deserialize;
+use tally_core::ids::{CounterName, Region};
+use tally_service::{Clock, Stop};
+use tally_trends::{Place, Window};
+use utoipa::IntoParams;
+
+use super::count::{answered, knows};
+use super::stream::LAST_EVENT_ID;
+use super::{Api, Handles, stream as live};
+use crate::error::{Parameter, Problem, ProblemDocument, quoted};
+use crate::extract::Asked;
+use crate::tops::{NoList, Rendered, TopList, Tops, Wanted};
+use crate::watch::ListenerPermit;
+
+/// The paths of the routes.
+pub(super) const PATHS: [&str; 2] = ["/v1/top", "/v1/top:stream"];
+
+/// The most that a list has, and how many it has where nothing is said.
+const MOST: usize = 100;
+const USUAL: usize = 10;
+
+/// The shortest time between two events of one listener.
+const PAUSE: Duration = Duration::from_secs(1);
+
+/// The query.
+#[derive(Debug, Default, Deserialize, IntoParams)]
+#[serde(deny_unknown_fields)]
+#[into_params(parameter_in = Query)]
+pub(super) struct TopQuery {
+    /// The counter's name; likes where there is none
+    #[param(required = false, value_type = String, example = "likes")]
+    counter: Option<String>,
+    /// The window of time, one of those that there are: another one is refused with their names
+    #[param(required = true, value_type = String, example = "1h")]
+    window: Option<String>,
+    /// The region; all of them together where there is none
+    #[param(required = false, value_type = String, example = "us", pattern = "^[a-z0-9-]{1,32}$")]
+    region: Option<String>,
+    /// How many, 1 to 100; 10 where nothing is said
+    #[param(required = false, value_type = u32, example = 10, minimum = 1, maximum = 100)]
+    k: Option<String>,
+}
+
+fn bad(name: &'static str, why: String) -> Problem {
+    Problem::BadQuery { parameter: Some(Parameter::named(name)), why }
+}
+
+impl TopQuery {
+    /// What is wanted; a window only where it is one at all.
+    fn wanted(&self, api: &Handles, tops: &Tops) -> Result<Wanted, Problem> {
+        let counter = match self.counter.as_deref() {
+            None => CounterName::LIKES,
+            Some(name) => {
+                let found = api.defined.all().named(name).map(|definition| definition.name.clone());
+                found.ok_or_else(|| bad("counter", format!("there is no counter {:?}", quoted(name))))?
+            }
+        };
+        let region = self.region.as_deref().map(|text| {
+            Region::new(text).ok_or_else(|| bad("region", "a region has 1 to 32 of a-z, 0-9 and -".to_owned()))
+        });
+        let k = match self.k.as_deref() {
+            None => USUAL,
+            Some(text) => {
+                let k = text.parse().ok().filter(|k| (1..=MOST).contains(k));
+                k.ok_or_else(|| bad("k", format!("must be a number from 1 to {MOST}")))?
+            }
+        };
+        let place = Place { counter, region: region.transpose()? };
+        let window = self.window.as_deref().and_then(|text| text.parse::<Window>().ok());
+        let window = window.ok_or_else(|| no_list(NoList::NoSuchWindow(tops.windows())))?;
+        Ok(Wanted { place, window, k })
+    }
+}
+
+fn no_list(why: NoList) -> Problem {
+    match why {
+        NoList::NotLoaded => Problem::ListsNotLoaded,
+        NoList::NoSuchWindow(windows) if windows.is_empty() => Problem::ListsNotLoaded,
+        NoList::NoSuchWindow(windows) => {
+            let names: Vec<String> = windows.iter().map(ToString::to_string).collect();
+            bad("window", format!("there are {}", names.join(", ")))
+        }
+    }
+}
+
+/// What gained most over a window of time
+///
+/// What is counted is what the rows gained, so an unlike takes off what its like put on, whichever region it comes from. With
+/// `exact` it is proved that the list is what the rows say of that window; otherwise `bound` says how far it may be off, or
+/// `reason` why that is not known. The ETag changes with `as_of` and `exact`. A region that no event has named has an empty list.
+#[utoipa::path(
+    get,
+    path = PATHS[0],
+    operation_id = "getTop",
+    tag = "trends",
+    params(
+        TopQuery,
+        ("If-None-Match" = Option<String>, Header, description = "An ETag given before", example = "W/\"1700085602.1\""),
+    ),
+    responses(
+        (status = 200, body = TopList, description = "The list", headers(
+            ("etag" = String, description = "The last second that is in it, and whether it is exact"),
+            ("cache-control" = String, description = "How long the answer may be kept"),
+        )),
+        (status = 304, description = "The list is the one already known"),
+        (status = 400, body = ProblemDocument, content_type = "application/problem+json", description = "A parameter that is wrong, by its name"),
+    ),
+)]
+pub(super) async fn top(
+    State(api): State<Api>,
+    Asked(query): Asked<TopQuery>,
+    headers: HeaderMap,
+) -> Result<Response, Problem> {
+    let tops = api.tops.as_ref().ok_or(Problem::ListsOff)?;
+    let rendered = tops.top(&query.wanted(&api, tops)?).map_err(no_list)?;
+    let known = knows(&headers, |tag| tag == rendered.edition);
+    let body = (!known).then(|| axum::body::Body::from(rendered.body));
+    Ok(answered(body, rendered.tag, &api.cache_control))
+}
+
+/// What gained most, now and at each change
+///
+/// Each event's data is a list as `getTop` answers it. One is sent when the list, a count of it or what is claimed of it has
+/// changed, and at most one a second. A client that reconnects with `Last-Event-ID` is sent the list only if it is another one.
+#[utoipa::path(
+    get,
+    path = PATHS[1],
+    operation_id = "streamTop",
+    tag = "trends",
+    params(
+        TopQuery,
+        ("Last-Event-ID" = Option<String>, Header, description = "The id of the last event seen", example = "1700085602.1"),
+    ),
+    responses(
+        (status = 200, body = String, content_type = "text/event-stream", description = "Events until either side ends",
+            example = "id: 1700085602.1\ndata: {\"counter\":\"likes\",\"window\":\"24h\",\"from\":1699999200000,\"as_of\":1700085602000,\"exact\":true,\"bound\":0,\"items\":[{\"id\":\"p-1\",\"count\":812}]}\n\n"),
+        (status = 400, body = ProblemDocument, content_type = "application/problem+json", description = "A parameter that is wrong, by its name"),
+    ),
+)]
+pub(super) async fn stream_top(
+    State(api): State<Api>,
+    Asked(query): Asked<TopQuery>,
+    headers: HeaderMap,
+) -> Result<Response, Problem> {
+    let tops = api.tops.as_ref().ok_or(Problem::ListsOff)?;
+    let place = api.watches.admit().map_err(|_| Problem::TooManyListeners)?;
+    let wanted = query.wanted(&api, tops)?;
+    let first = tops.top(&wanted).map_err(no_list)?;
+    let last = headers.get(&LAST_EVENT_ID).and_then(|id| id.to_str().ok());
+    let is_seen = last == Some(first.edition.as_str());
+    let listener = Listener { tops: tops.clone(), wanted, told: is_seen.then(|| first.clone()), _place: place };
+    let events = listener.lists(api.stop.clone(), api.clock).map(|rendered| {
+        let data = std::str::from_utf8(&rendered.body).expect("JSON is text");
+        Event::default().id(rendered.edition.clone()).data(data)
+    });
+    Ok(live::answer(events, api.heartbeat))
+}
+
+/// A client that listens to one list.
+struct Listener {
+    tops: Tops,
+    wanted: Wanted,
+    told: Option<Rendered>,
+    _place: ListenerPermit,
+}
+
+impl Listener {
+    /// The list now, unless it was told, and at each change, until `stop`.
+    fn lists(self, stop: Stop, clock: Clock) -> impl Stream<Item = Arc<Rendered>> + Send {
+        let stopping = async move { stop.requested().await };
+        let moved = self.tops.moved();
+        stream::unfold((self, moved, false), move |(mut listener, mut moved, paused)| async move {
+            if paused {
+                clock.sleep(PAUSE).await;
+            }
+            loop {
+                moved.borrow_and_update();
+                if let Ok(rendered) = listener.tops.top(&listener.wanted)
+                    && listener.told.as_ref().is_none_or(|told| rendered.differs(told))
+                {
+                    listener.told = Some(rendered.clone());
+                    return Some((Arc::new(rendered), (listener, moved, true)));
+                }
+                moved.changed().await.ok()?;
+            }
+        })
+        .take_until(stopping)
+    }
+}

@@ -1,0 +1,280 @@
+//! What is trending, as the topic of boards has it: read whole and then followed, each answer written once for a moment and sent from
+//! memory.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use axum::http::HeaderValue;
+use bytes::Bytes;
+use parking_lot::{Mutex, RwLock};
+use serde::Serialize;
+use tally_core::Map;
+use tally_core::fence::{Log, Offset, Partition, TopicId};
+use tally_core::ports::log::Records;
+use tally_core::ports::{Outcome, TopicReader};
+use tally_service::{Clock, Stop, Task};
+use tally_trends::{BadPublished, Place, Published, Shelf, Top, Window};
+use tokio::sync::watch;
+use utoipa::ToSchema;
+
+use crate::metrics::{BOARDS_AGE, BOARDS_UNREADABLE};
+
+/// The wait between two looks at the topic.
+const EVERY: Duration = Duration::from_millis(500);
+
+/// Answers that are kept of a moment.
+const KEPT: usize = 1_000;
+
+/// What is asked for.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct Wanted {
+    pub place: Place,
+    pub window: Window,
+    pub k: usize,
+}
+
+/// Why there is no list.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum NoList {
+    /// The topic is not read to its end yet, or no moment is in it.
+    NotLoaded,
+    /// These are the windows that there are.
+    NoSuchWindow(Vec<Window>),
+}
+
+/// An answer.
+#[derive(Clone, Debug)]
+pub struct Rendered {
+    /// The moment and whether it is exact: it is the ETag of the answer.
+    pub edition: String,
+    pub tag: HeaderValue,
+    pub body: Bytes,
+    /// What a listener is told of when it changes.
+    pub top: Arc<Top>,
+}
+
+/// What gained most over a window of time.
+#[derive(Debug, Serialize, ToSchema)]
+pub struct TopList {
+    /// Of which counter.
+    #[schema(example = "likes")]
+    counter: String,
+    /// In which region; absent where it is all of them together.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(value_type = String, example = "us")]
+    region: Option<String>,
+    /// Over which window.
+    #[schema(example = "24h")]
+    window: String,
+    /// What happened up to here is not in it. Milliseconds since the Unix epoch, a whole second.
+    #[schema(example = 1_699_999_200_000_u64)]
+    from: u64,
+    /// The last second that is in it, in milliseconds since the Unix epoch.
+    #[schema(example = 1_700_085_602_000_u64)]
+    as_of: u64,
+    /// Whether it is proved that this is what rows gained behind `from` and up to `as_of`.
+    #[schema(example = true)]
+    exact: bool,
+    /// No count of it is off by more, and nothing that is not listed beats the last one by more; absent where that is not
+    /// known.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(value_type = u64, example = 0)]
+    bound: Option<u64>,
+    /// Why it is not known: `loss`, the ledger lacks some of the window; `young`, the window began before the ledger;
+    /// `missing`, a part of the subjects is not in it; `shed`, there were too many regions; `clock`, something came after its
+    /// time. Absent where it is.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(value_type = String, example = "loss")]
+    reason: Option<&'static str>,
+    /// Those that gained most, and as much; equal ones in the order of their ids' bytes.
+    items: Vec<TopItem>,
+}
+
+/// A post or a hashtag, and what it gained.
+#[derive(Debug, Serialize, ToSchema)]
+pub struct TopItem {
+    /// Its id.
+    #[schema(example = "p-1")]
+    id: String,
+    /// How much it gained.
+    #[schema(example = 812)]
+    count: i64,
+}
+
+impl TopList {
+    fn new(wanted: &Wanted, top: &Top) -> Self {
+        let items = top.list.items.iter();
+        let items = items.map(|item| TopItem { id: item.subject.to_string(), count: item.count() });
+        Self {
+            counter: wanted.place.counter.as_str().to_owned(),
+            region: wanted.place.region.as_ref().map(ToString::to_string),
+            window: wanted.window.to_string(),
+            from: top.list.from * 1000,
+            as_of: top.list.moment * 1000,
+            exact: top.claim.bound() == Some(0),
+            bound: top.claim.bound(),
+            reason: top.claim.reason().map(tally_trends::Reason::label),
+            items: items.collect(),
+        }
+    }
+}
+
+impl Rendered {
+    fn new(wanted: &Wanted, top: Top) -> Self {
+        let body = serde_json::to_vec(&TopList::new(wanted, &top)).expect("texts and numbers always serialise");
+        let edition = format!("{}.{}", top.list.moment, u8::from(top.claim.bound() == Some(0)));
+        let tag = HeaderValue::from_str(&format!("W/\"{edition}\"")).expect("digits and a dot make a header");
+        Self { edition, tag, body: body.into(), top: Arc::new(top) }
+    }
+
+    /// Whether a listener that was told `before` has to be told of this: the list or what may be claimed of it is another.
+    pub fn differs(&self, before: &Self) -> bool {
+        (&self.top.list.items, self.top.claim) != (&before.top.list.items, before.top.claim)
+    }
+}
+
+/// What is trending. Clones see the same.
+#[derive(Clone, Default)]
+pub struct Tops(Arc<Shared>);
+
+#[derive(Default)]
+struct Shared {
+    shelf: RwLock<Shelf>,
+    /// Answers of the moment that is told.
+    rendered: Mutex<Map<Wanted, Rendered>>,
+    moved: watch::Sender<u64>,
+}
+
+impl Tops {
+    /// The list that is `wanted`.
+    ///
+    /// # Errors
+    /// There is none.
+    pub fn top(&self, wanted: &Wanted) -> Result<Rendered, NoList> {
+        // Under the lock of the shelf, so that nothing of an earlier moment is kept behind its time.
+        let shelf = self.0.shelf.read();
+        if let Some(kept) = self.0.rendered.lock().get(wanted) {
+            return Ok(kept.clone());
+        }
+        let windows = shelf.windows();
+        if shelf.moment().is_none() || windows.is_empty() {
+            return Err(NoList::NotLoaded);
+        }
+        if !windows.contains(&wanted.window) {
+            return Err(NoList::NoSuchWindow(windows));
+        }
+        let top = shelf.top(&wanted.place, wanted.window, wanted.k).ok_or(NoList::NotLoaded)?;
+        let rendered = Rendered::new(wanted, top);
+        let mut kept = self.0.rendered.lock();
+        if kept.len() >= KEPT {
+            kept.clear();
+        }
+        kept.insert(wanted.clone(), rendered.clone());
+        Ok(rendered)
+    }
+
+    /// The windows that there are; none before anything is loaded.
+    pub fn windows(&self) -> Vec<Window> {
+        self.0.shelf.read().windows()
+    }
+
+    /// Changes with every moment.
+    pub fn moved(&self) -> watch::Receiver<u64> {
+        self.0.moved.subscribe()
+    }
+
+    /// Takes what was read, and whether that was all there is.
+    fn take(&self, messages: Vec<Published>, is_whole: bool) {
+        let mut shelf = self.0.shelf.write();
+        messages.into_iter().for_each(|message| shelf.take(message));
+        if is_whole {
+            shelf.read_whole();
+        }
+        if shelf.settle() {
+            self.0.rendered.lock().clear();
+            self.0.moved.send_replace(shelf.moment().unwrap_or_default());
+        }
+    }
+
+    fn moment(&self) -> Option<u64> {
+        self.0.shelf.read().moment()
+    }
+}
+
+/// The task that reads the topic of boards.
+pub struct FollowBoards {
+    reader: Arc<dyn TopicReader>,
+    tops: Tops,
+    clock: Clock,
+    /// The next record of each partition.
+    positions: BTreeMap<u32, (TopicId, Offset)>,
+    /// Something that cannot be read was said.
+    said: bool,
+}
+
+impl FollowBoards {
+    pub fn new(reader: Arc<dyn TopicReader>, tops: Tops, clock: Clock) -> Self {
+        Self { reader, tops, clock, positions: BTreeMap::new(), said: false }
+    }
+
+    /// Reads what has come, up to where the topic ended when this began.
+    async fn look(&mut self) -> Outcome<()> {
+        let logs = self.reader.logs().await?;
+        for (partition, log) in &logs {
+            self.read(partition, log).await?;
+        }
+        self.tops.take(Vec::new(), !logs.is_empty());
+        Ok(())
+    }
+
+    async fn read(&mut self, partition: &Partition, log: &Log) -> Outcome<()> {
+        let position = self.positions.get(&partition.index).filter(|(topic, _)| *topic == log.topic);
+        // What the topic has dropped meanwhile was written again since.
+        let mut from = position.map_or(log.start, |(_, next)| *next).max(log.start);
+        while from < log.end {
+            let records = self.reader.read(partition, from, log.end).await?;
+            from = records.last_offset().map_or(log.end, Offset::next);
+            let messages = self.decode(&records);
+            self.tops.take(messages, false);
+            self.positions.insert(partition.index, (log.topic.clone(), from));
+        }
+        Ok(())
+    }
+
+    fn decode(&mut self, records: &Records) -> Vec<Published> {
+        let mut messages = Vec::with_capacity(records.len());
+        for record in records.iter() {
+            let Some(value) = record.value else { continue };
+            match Published::read(record.key.unwrap_or_default(), value) {
+                Ok(message) => messages.push(message),
+                Err(bad) => self.unreadable(&bad),
+            }
+        }
+        messages
+    }
+
+    fn unreadable(&mut self, bad: &BadPublished) {
+        BOARDS_UNREADABLE.counter(&[]).increment(1);
+        if !std::mem::replace(&mut self.said, true) {
+            tracing::error!(error = %bad, "the topic of boards has what this build cannot read: its lists may stand still");
+        }
+    }
+}
+
+impl Task for FollowBoards {
+    async fn run(mut self, stop: Stop) -> anyhow::Result<()> {
+        loop {
+            if let Err(fault) = stop.unless_requested(self.look()).await? {
+                tracing::debug!(error = %fault, "the topic of boards cannot be read");
+            }
+            if let Some(moment) = self.tops.moment() {
+                let age = self.clock.now().since(tally_core::time::UnixMillis(moment * 1000));
+                BOARDS_AGE.gauge(&[]).set(age.as_secs_f64());
+            }
+            if stop.unless_requested(self.clock.sleep(EVERY)).await.is_err() {
+                return Ok(());
+            }
+        }
+    }
+}

@@ -1,0 +1,213 @@
+//! What is trending: lists of the topic of boards, over HTTP.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use serde_json::{Value, json};
+use tally_adapters::memory::log::Broker;
+use tally_core::ids::{CounterName, PostId, Region};
+use tally_core::ports::Producer as _;
+use tally_core::ports::log::Outgoing;
+use tally_count_api::Config;
+use tally_trends::{Claim, Place, Ranked, Reason, Tick, Window, Writer, Written, mark};
+use tokio::time::{Instant, sleep};
+
+use crate::harness::{Api, DEADLINE, With, eventually, get, request, send};
+use crate::live::Listening;
+
+const PARTITIONS: u32 = 2;
+
+/// A moment.
+const T: u64 = 1_700_085_602;
+
+struct Boards {
+    broker: Broker,
+    /// What each partition has written: the mark of each board.
+    marks: [u64; PARTITIONS as usize],
+}
+
+fn window(text: &str) -> Window {
+    text.parse().unwrap()
+}
+
+impl Boards {
+    fn new() -> Self {
+        let broker = Broker::new();
+        broker.create_topic("boards", 1);
+        Self { broker, marks: [0; PARTITIONS as usize] }
+    }
+
+    async fn api(&self) -> Api {
+        let broker = self.broker.clone();
+        let listing = move |app: tally_count_api::App| app.listing(Arc::new(broker.reader("test", "boards")));
+        Api::wired(Config::default(), With::default(), listing).await
+    }
+
+    async fn send(&self, key: &str, value: &[u8]) {
+        let (key, value) = (Some(key.as_bytes()), Some(value));
+        let record = Outgoing { topic: "boards", partition: Some(0), key, value, headers: &[] };
+        self.broker.send(record).await.unwrap();
+    }
+
+    /// A board of a partition from a moment on: one of the day.
+    async fn board(&mut self, partition: u32, moment: u64, region: Option<&str>, items: &[(&str, i64)]) {
+        let region = region.map(|region| Region::new(region).unwrap());
+        let place = Place { counter: CounterName::LIKES, region };
+        self.marks[partition as usize] =
+            self.marks[partition as usize].wrapping_add(mark(&place, window("24h"), moment));
+        let items = items.iter().map(|(id, count)| Ranked::new(PostId::new(id).unwrap(), *count)).collect();
+        let (writer, window) = (Writer("w".into()), window("24h"));
+        let board = Written { writer, partition, moment, place, window, items, complete: true };
+        self.send(&board.key(), &board.value()).await;
+    }
+
+    async fn tick(&self, partition: u32, moment: u64, claim: Claim) {
+        let claims = vec![(window("1h"), Claim::Exact), (window("24h"), claim)];
+        let marks = self.marks[partition as usize];
+        let writer = Writer("w".into());
+        let tick = Tick { writer, partition, of: PARTITIONS, moment, marks, folded: false, claims };
+        self.send(&tick.key(), &tick.value()).await;
+    }
+
+    /// Both partitions have a moment.
+    async fn ticks(&self, moment: u64, claim: Claim) {
+        self.tick(0, moment, Claim::Exact).await;
+        self.tick(1, moment, claim).await;
+    }
+}
+
+async fn loaded(api: &Api, moment: u64) {
+    let is_there = async || {
+        let answer = get(api.address, "/v1/top?window=24h").await;
+        answer.status == 200 && answer.json()["as_of"] == moment * 1000
+    };
+    eventually("the moment is there", is_there).await;
+}
+
+fn list(items: &[(&str, i64)]) -> Value {
+    items.iter().map(|(id, count)| json!({"id": id, "count": count})).collect()
+}
+
+#[tokio::test]
+async fn a_list_is_the_first_of_all_partitions_at_a_moment_that_all_of_them_have() {
+    let mut boards = Boards::new();
+    boards.board(0, T, None, &[("a", 9), ("b", 5)]).await;
+    boards.board(1, T, None, &[("c", 7), ("d", 5)]).await;
+    boards.board(1, T, Some("us"), &[("d", 2)]).await;
+    boards.ticks(T, Claim::Exact).await;
+    let api = boards.api().await;
+    loaded(&api, T).await;
+    let answer = get(api.address, "/v1/top?counter=likes&window=24h&k=3").await;
+    let expected = json!({
+        "counter": "likes", "window": "24h", "from": 1_699_999_200_000_u64, "as_of": T * 1000, "exact": true, "bound": 0,
+        "items": list(&[("a", 9), ("c", 7), ("b", 5)]),
+    });
+    assert_eq!(answer.json(), expected);
+    assert_eq!(answer.header("content-type"), Some("application/json"));
+    let tag = answer.header("etag").unwrap().to_owned();
+    let again =
+        request("GET", "/v1/top?window=24h&k=3").header("if-none-match", &tag).body(Default::default()).unwrap();
+    assert_eq!(send(api.address, again).await.status, 304);
+    let of_region = get(api.address, "/v1/top?window=24h&region=us").await.json();
+    assert_eq!((&of_region["region"], &of_region["items"]), (&"us".into(), &list(&[("d", 2)])));
+    // A moment that one partition alone has is not told, and a board of after the moment is not in it.
+    boards.board(0, T + 1, None, &[("a", 1)]).await;
+    boards.tick(0, T + 1, Claim::Exact).await;
+    sleep(Duration::from_millis(1_200)).await;
+    assert_eq!(get(api.address, "/v1/top?window=24h&k=3").await.json(), expected);
+}
+
+#[tokio::test]
+async fn what_is_not_proved_says_how_far_it_may_be_off_or_why_that_is_not_known() {
+    let mut boards = Boards::new();
+    boards.board(0, T, None, &[("a", 9)]).await;
+    boards.ticks(T, Claim::Bound(3)).await;
+    let api = boards.api().await;
+    loaded(&api, T).await;
+    let answer = get(api.address, "/v1/top?window=24h").await.json();
+    assert_eq!((&answer["exact"], &answer["bound"], answer.get("reason")), (&false.into(), &3.into(), None));
+    boards.ticks(T + 1, Claim::Unknown(Reason::Loss)).await;
+    loaded(&api, T + 1).await;
+    let answer = get(api.address, "/v1/top?window=24h").await;
+    let said = answer.json();
+    assert_eq!((&said["exact"], said.get("bound"), &said["reason"]), (&false.into(), None, &"loss".into()));
+    assert_eq!(answer.header("etag"), Some(format!("W/\"{}.0\"", T + 1).as_str()));
+    // A partition that falls silent is left out, and that is said.
+    boards.tick(0, T + 62, Claim::Exact).await;
+    loaded(&api, T + 62).await;
+    assert_eq!(get(api.address, "/v1/top?window=24h").await.json()["reason"], "missing");
+}
+
+#[tokio::test]
+async fn every_parameter_that_is_wrong_is_named_and_a_region_that_is_not_used_is_empty() {
+    let mut boards = Boards::new();
+    let api = boards.api().await;
+    let early = get(api.address, "/v1/top?window=24h").await;
+    assert_eq!((early.status.as_u16(), early.problem().as_str()), (503, "lists-not-loaded"));
+    assert_eq!(early.header("retry-after"), Some("1"));
+    boards.board(0, T, None, &[("a", 9)]).await;
+    boards.ticks(T, Claim::Exact).await;
+    loaded(&api, T).await;
+    for (query, parameter, why) in [
+        ("window=2h", "window", "query: window: there are 1h, 24h"),
+        ("window=soon", "window", "query: window: there are 1h, 24h"),
+        ("k=3", "window", "query: window: there are 1h, 24h"),
+        ("window=1h&k=0", "k", "query: k: must be a number from 1 to 100"),
+        ("window=1h&k=101", "k", "query: k: must be a number from 1 to 100"),
+        ("window=1h&region=US", "region", "query: region: a region has 1 to 32 of a-z, 0-9 and -"),
+        ("window=1h&counter=no", "counter", "query: counter: there is no counter \"no\""),
+        ("window=1h&limit=3", "limit", "query: limit: unknown field"),
+    ] {
+        for path in ["/v1/top", "/v1/top:stream"] {
+            let answer = get(api.address, &format!("{path}?{query}")).await;
+            let said = answer.json();
+            assert_eq!((answer.status.as_u16(), answer.problem().as_str()), (400, "bad-query"), "{query}");
+            assert_eq!(said["parameter"], parameter, "{query}");
+            assert!(said["detail"].as_str().unwrap().starts_with(why), "{said}");
+        }
+    }
+    let empty = get(api.address, "/v1/top?window=24h&region=nowhere&counter=views").await;
+    assert_eq!((empty.status.as_u16(), &empty.json()["items"]), (200, &json!([])));
+    assert_eq!((&empty.json()["exact"], &empty.json()["region"]), (&true.into(), &"nowhere".into()));
+}
+
+#[tokio::test]
+async fn without_the_topic_of_boards_there_are_no_lists() {
+    let api = Api::start(Config::default(), With::default()).await;
+    for path in ["/v1/top?window=1h", "/v1/top:stream?window=1h"] {
+        let answer = get(api.address, path).await;
+        assert_eq!((answer.status.as_u16(), answer.problem().as_str()), (404, "lists-off"));
+    }
+}
+
+#[tokio::test]
+async fn a_listener_is_told_the_list_now_and_at_each_change_at_most_once_a_second() {
+    let mut boards = Boards::new();
+    boards.board(0, T, None, &[("a", 9)]).await;
+    boards.ticks(T, Claim::Exact).await;
+    let api = boards.api().await;
+    loaded(&api, T).await;
+    let mut listening = Listening::at(api.address, "/v1/top:stream?window=24h", None).await;
+    let event = async |listening: &mut Listening| {
+        let text = listening.until("\n\n").await;
+        let data = text.lines().find_map(|line| line.strip_prefix("data: ").map(str::to_owned));
+        let id = text.lines().find_map(|line| line.strip_prefix("id: ").map(str::to_owned));
+        (id.unwrap(), serde_json::from_str::<Value>(&data.unwrap()).unwrap())
+    };
+    let (id, first) = event(&mut listening).await;
+    assert_eq!((id, &first["items"]), (format!("{T}.1"), &list(&[("a", 9)])));
+    // The same list of another moment is no change.
+    let told = Instant::now();
+    boards.ticks(T + 1, Claim::Exact).await;
+    loaded(&api, T + 1).await;
+    boards.board(1, T + 2, None, &[("c", 7)]).await;
+    boards.ticks(T + 2, Claim::Exact).await;
+    let (id, second) = event(&mut listening).await;
+    assert_eq!((id, &second["items"]), (format!("{}.1", T + 2), &list(&[("a", 9), ("c", 7)])));
+    assert!(told.elapsed() >= Duration::from_millis(900) && told.elapsed() < DEADLINE, "{:?}", told.elapsed());
+    let seen = format!("{}.1", T + 2);
+    let mut again = Listening::at(api.address, "/v1/top:stream?window=24h", Some(&seen)).await;
+    boards.ticks(T + 3, Claim::Unknown(Reason::Clock)).await;
+    let (id, third) = event(&mut again).await;
+    assert_eq!((id, &third["reason"]), (format!("{}.0", T + 3), &"clock".into()));
+}
