@@ -33,8 +33,8 @@ pub enum Claim {
     Unknown(Reason),
 }
 
-/// Why it is not known.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+/// Why it is not known; of several, the first in this order is told.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Reason {
     /// The ledger lacks some of the window.
     Loss,
@@ -74,6 +74,7 @@ impl Claim {
     #[must_use]
     pub fn and(self, other: Self) -> Self {
         match (self, other) {
+            (Self::Unknown(one), Self::Unknown(other)) => Self::Unknown(one.min(other)),
             (unknown @ Self::Unknown(_), _) | (_, unknown @ Self::Unknown(_)) => unknown,
             (one, other) => match one.bound().max(other.bound()) {
                 Some(bound) if bound > 0 => Self::Bound(bound),

@@ -41,8 +41,8 @@ pub struct Partition {
     stage: Stage,
     /// The latest that was learnt and with which no look has begun.
     standing: Option<Standing>,
-    /// The one whose look is under way: the end that is asked for is of after it.
-    looking: Option<Standing>,
+    /// The one whose look is under way, and what was read when the end was asked for: the end is of after both.
+    looking: Option<(Standing, Offset)>,
     /// The number of that look.
     looks: u64,
     fold: Fold,
@@ -76,8 +76,8 @@ struct Sent {
 enum Stage {
     /// Nothing is known of the log.
     Begin,
-    /// The position that this time needs is looked for, in a log that begins and ends there.
-    Finding { needed: UnixMillis, start: Offset, end: Offset },
+    /// The position that this time needs is looked for, in a log that begins there.
+    Finding { needed: UnixMillis, start: Offset },
     /// The log is opened at the position. What is before its first record is missing, from this time on.
     Opening { lacks: Option<UnixMillis> },
     /// It is read.
@@ -155,18 +155,18 @@ impl Partition {
         }
         let is_known = |standing: &mut Standing| standing.as_of.is_some();
         if let Some(standing) = self.standing.take_if(is_known) {
-            self.looking = Some(standing);
+            self.looking = Some((standing, self.position));
             self.looks += 1;
             effects.push(Effect::Look(self.looks));
         }
     }
 
     fn looked(&mut self, log: Log, effects: &mut Vec<Effect>) {
-        let Some(standing) = self.looking.take() else { return };
+        let Some((standing, position)) = self.looking.take() else { return };
         match self.stage {
             Stage::Begin => self.begin(standing, log, effects),
             Stage::Reading { .. } => {
-                let is_same = self.topic.as_ref() == Some(&log.topic) && log.end >= self.position;
+                let is_same = self.topic.as_ref() == Some(&log.topic) && log.end >= position;
                 if is_same {
                     self.goals.push_back((standing, log.end));
                     self.pass();
@@ -187,15 +187,16 @@ impl Partition {
         self.fold = self.setup.fold(moment);
         let longest = self.setup.windows.iter().map(|window| window.span()).max().unwrap_or_default();
         let needed = UnixMillis(moment * 1000).minus(Duration::from_secs(longest).saturating_add(SLACK));
-        self.stage = Stage::Finding { needed, start: log.start, end: log.end };
+        self.stage = Stage::Finding { needed, start: log.start };
         self.topic = Some(log.topic);
         self.goals.push_back((standing, log.end));
         effects.push(Effect::Find(needed));
     }
 
     fn found(&mut self, offset: Option<Offset>, effects: &mut Vec<Effect>) {
-        let Stage::Finding { needed, start, end } = self.stage else { return };
-        self.position = offset.unwrap_or(end).max(start);
+        let Stage::Finding { needed, start } = self.stage else { return };
+        // Where nothing is as late as that, or the broker cannot look by time, all that there is is read.
+        self.position = offset.unwrap_or(start).max(start);
         // Records before the first one that is there may be such that were needed.
         let lacks = (self.position == start && start > Offset(0)).then_some(needed);
         self.stage = Stage::Opening { lacks };

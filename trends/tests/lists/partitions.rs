@@ -115,6 +115,47 @@ fn a_moment_waits_for_an_end_of_the_log_that_was_asked_for_after_as_of() {
 }
 
 #[test]
+fn an_end_that_is_behind_what_was_read_since_it_was_asked_for_is_no_break() {
+    let mut world = World::new();
+    world.settle(20);
+    world.now += 5;
+    world.feed(false);
+    world.learn(0);
+    // The end is asked for here; what is written and read before the answer comes is behind it.
+    world.happen(0, None, Some(0));
+    world.now += 5;
+    world.feed(false);
+    world.deliver(0, 9);
+    world.answer(0);
+    assert!(world.readers[0].machine.reads());
+    world.settle(10);
+    assert_eq!(claims(&world), [Claim::Exact; 2]);
+    // An end of before what was read when it was asked for is one.
+    world.partitions[0].log.clear();
+    world.settle(2);
+    assert_eq!(claims(&world), [Claim::Unknown(Reason::Loss); 2]);
+}
+
+#[test]
+fn a_broker_that_cannot_look_by_time_has_all_read_that_there_is() {
+    let mut world = World::new();
+    world.happen(0, None, Some(0));
+    world.settle(20);
+    world.finds = false;
+    world.replace(0);
+    world.settle(20);
+    let top = world.shelf.top(&likes(None), window("10m"), 3).unwrap();
+    assert_eq!((top.claim, top.list.items.len()), (Claim::Exact, 1));
+}
+
+#[test]
+fn of_several_reasons_the_gravest_is_told_whichever_partition_has_it() {
+    let (young, loss) = (Claim::Unknown(Reason::Young), Claim::Unknown(Reason::Loss));
+    assert_eq!([young.and(loss), loss.and(young), Claim::Exact.and(young)], [loss, loss, young]);
+    assert_eq!([Claim::Exact.and(Claim::Bound(3)), Claim::Bound(4).and(Claim::Bound(3))], [3, 4].map(Claim::Bound));
+}
+
+#[test]
 fn a_late_change_is_counted_and_takes_exactness_for_a_window() {
     let mut world = World::new();
     world.settle(20);

@@ -57,6 +57,8 @@ pub(crate) struct World {
     pub(crate) lapses: Vec<Seconds>,
     pub(crate) readers: Vec<Reader>,
     writers: u64,
+    /// Whether the broker can look for a time.
+    pub(crate) finds: bool,
     /// The topic of boards.
     pub(crate) topic: Vec<(String, Option<Vec<u8>>)>,
     pub(crate) shelf: Shelf,
@@ -74,6 +76,7 @@ impl World {
             lapses: Vec::new(),
             readers: Vec::new(),
             writers: 0,
+            finds: true,
             topic: Vec::new(),
             shelf: Shelf::default(),
             exact: 0,
@@ -201,6 +204,7 @@ impl World {
                     Effect::Find(at) => {
                         let needed = partition.log.iter().skip(partition.start);
                         let found = needed.clone().position(|(written, _)| *written * 1000 >= at.0);
+                        let found = found.filter(|_| self.finds);
                         inputs.push(Input::Found(found.map(|nth| Offset((partition.start + nth) as u64))));
                     }
                     Effect::Open(_) => inputs.push(Input::Opened),
