@@ -21,7 +21,7 @@ use crate::load::Writer;
 use crate::local::Local;
 use crate::observe::Observer;
 use crate::page::{self, Endpoints};
-use crate::services::Plan;
+use crate::services::{Plan, WINDOWS};
 use crate::session::Session;
 use crate::stack::LocalStack;
 
@@ -135,6 +135,11 @@ fn banner(local: &Local, chaos: bool) -> String {
     let Endpoints { kafka, dynamodb, api } = local.board.snapshot().endpoints;
     let gone = if engines.are_embedded() { ", gone when it ends" } else { "" };
     let kept = if engines.kafka.embedded.is_some() { "; keeps 5 MiB of a partition" } else { "" };
+    let trends = if engines.kafka.has_lists() {
+        format!("\n  trends     {api}/v1/top?window={}", WINDOWS[0])
+    } else {
+        String::new()
+    };
     let counters: Vec<&str> = counters.defined().map(Counted::name).collect();
     let counters = counters.join(", ");
     let post = ledger.names().posts().first().map_or("post-1", PostId::as_str);
@@ -150,7 +155,7 @@ fn banner(local: &Local, chaos: bool) -> String {
     format!(
         "tally: the whole pipeline on this machine{gone}\n\n  \
          page       {api}/\n  \
-         API        {api}/v1/posts/{post}/likes   docs at {api}/docs\n  \
+         API        {api}/v1/posts/{post}/likes   docs at {api}/docs{trends}\n  \
          Kafka      {kafka}   topic {TOPIC}, keyed by post id, murmur2{kept}\n  \
          DynamoDB   {dynamodb}\n  \
          counters   {counters}\n  \
@@ -166,6 +171,7 @@ impl Program for App {
         tally_change_streamer::CATALOGUE,
         tally_batch_recount::CATALOGUE,
         tally_count_api::metrics::METRICS,
+        tally_trends::CATALOGUE,
     ];
 
     async fn build(config: Config) -> anyhow::Result<Self> {

@@ -24,8 +24,12 @@ use forward::Forward;
 /// The topic of likes, and that of dead letters.
 pub(crate) const TOPIC: &str = "likes";
 pub(crate) const DEAD_LETTERS: &str = "likes.dlq";
-/// Partitions of the embedded topic.
+/// The ledger of changes and the topic of boards, of the embedded Kafka: a real one may have none.
+pub(crate) const CHANGES: &str = "changes";
+pub(crate) const BOARDS: &str = "boards";
+/// Partitions of the embedded topics.
 const PARTITIONS: u32 = 12;
+const CHANGES_PARTITIONS: u32 = 4;
 
 /// What services and load are connected to.
 pub(crate) struct Engines {
@@ -87,10 +91,20 @@ impl Engines {
 }
 
 impl Kafka {
+    /// Whether there are topics for the ledger of changes and for what is trending.
+    pub(crate) fn has_lists(&self) -> bool {
+        self.embedded.is_some()
+    }
+
     async fn open(engine: KafkaEngine, host: &Host) -> anyhow::Result<Self> {
         match engine {
             KafkaEngine::Embedded(listener) => {
-                let embedded = kafka::Embedded::start(&[(TOPIC, PARTITIONS), (DEAD_LETTERS, 1)])?;
+                let embedded = kafka::Embedded::start(&[
+                    (TOPIC, PARTITIONS),
+                    (DEAD_LETTERS, 1),
+                    (CHANGES, CHANGES_PARTITIONS),
+                    (BOARDS, 1),
+                ])?;
                 let (listener, to) = (TcpListener::from_std(listener)?, embedded.bootstrap().to_owned());
                 let bootstrap = listener.local_addr()?.to_string();
                 host.spawn(Stage::Support, "kafka port", Forward { listener, to: to.clone() });

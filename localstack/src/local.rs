@@ -7,6 +7,7 @@ use std::sync::atomic::AtomicU64;
 use tally_adapters::kafka::Spreading;
 use tally_core::milestone::Ladder;
 use tally_core::spread::SumPolicy;
+use tally_core::time::UnixMillis;
 use tally_service::{Clock, Host};
 
 use crate::board::Board;
@@ -27,6 +28,8 @@ use crate::staleness::Staleness;
 /// The local stack while it runs.
 pub(crate) struct Local {
     pub(crate) clock: Clock,
+    /// When the stack was begun.
+    pub(crate) began: UnixMillis,
     pub(crate) engines: Engines,
     pub(crate) services: Services,
     /// What the load says, of what the deployment has.
@@ -72,7 +75,8 @@ impl Local {
         };
         Self {
             clock: host.clock(),
-            services: Services::new(host),
+            services: Services::new(host, engines.kafka.has_lists()),
+            began: host.clock().now(),
             counters,
             api,
             load,

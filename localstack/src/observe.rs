@@ -107,8 +107,8 @@ impl Observer {
             let state = if up { PartState::Up } else { PartState::Down };
             Part { name: name.to_owned(), state, restarts: 0 }
         };
-        let Services { consumer, streamer, recount, api } = &self.local.services;
-        vec![
+        let Services { consumer, streamer, recount, api, trends } = &self.local.services;
+        let mut parts = vec![
             engine("kafka", true),
             consumer.shown(),
             engine("dynamodb", true),
@@ -116,7 +116,9 @@ impl Observer {
             recount.shown(),
             engine("cache", self.local.engines.cache.is_on()),
             api.shown(),
-        ]
+        ];
+        parts.extend(trends.iter().map(|trends| trends.shown()));
+        parts
     }
 
     fn hottest(&self) -> Vec<String> {

@@ -1,4 +1,4 @@
-//! The four services as they run here: their own apps, over the engines' ports.
+//! The services as they run here: their own apps, over the engines' ports.
 
 use std::net::TcpListener;
 use std::sync::Arc;
@@ -11,12 +11,16 @@ use tally_consumer as consumer;
 use tally_core::consume::LanePolicy;
 use tally_core::ids::ShardCount;
 use tally_core::milestone::Ladder;
-use tally_core::ports::Producer;
+use tally_core::ports::{Producer, TopicReader};
 use tally_count_api as api;
 use tally_service::{Host, Running, Stage};
+use tally_trends as trends;
 
-use crate::engine::{DEAD_LETTERS, Engines, TOPIC};
+use crate::engine::{BOARDS, CHANGES, DEAD_LETTERS, Engines, TOPIC};
 use crate::keeper::{Keeper, Service};
+
+/// Over which windows lists are made.
+pub(crate) const WINDOWS: [&str; 2] = ["1m", "10m"];
 
 /// The services, in the order data flows.
 #[derive(Clone, Debug)]
@@ -25,6 +29,8 @@ pub(crate) struct Services {
     pub(crate) streamer: Service,
     pub(crate) recount: Service,
     pub(crate) api: Service,
+    /// What is trending, where there are topics for it.
+    pub(crate) trends: Option<Service>,
 }
 
 /// What they are started with.
@@ -44,19 +50,25 @@ pub(crate) struct Plan {
 }
 
 impl Services {
-    /// Four services that are not started yet.
-    pub(crate) fn new(host: &Host) -> Self {
+    /// Services that are not started yet, with what is trending or without.
+    pub(crate) fn new(host: &Host, lists: bool) -> Self {
         let service = |name| Service::new(name, host.readiness());
         Self {
             consumer: service("consumer"),
             streamer: service("change-streamer"),
             recount: service("batch-recount"),
             api: service("count-api"),
+            trends: lists.then(|| service("trends")),
         }
     }
 
-    pub(crate) fn all(&self) -> [&Service; 4] {
+    /// Those without which nothing is counted or answered.
+    pub(crate) fn needed(&self) -> [&Service; 4] {
         [&self.consumer, &self.streamer, &self.recount, &self.api]
+    }
+
+    pub(crate) fn all(&self) -> impl Iterator<Item = &Service> {
+        self.needed().into_iter().chain(&self.trends)
     }
 
     /// Starts all of them, to be stopped in the order data flows.
@@ -66,9 +78,12 @@ impl Services {
     pub(crate) fn start(&self, engines: &Engines, plan: Plan, host: &Host) -> anyhow::Result<()> {
         let letters = kafka::Producer::new(&engines.kafka.settings)?;
         keep(host, Stage::Work, &self.consumer, consumer_of(engines, &plan, letters));
-        keep(host, Stage::Output, &self.streamer, streamer_of(engines, &plan));
+        keep(host, Stage::Output, &self.streamer, streamer_of(engines, &plan)?);
         keep(host, Stage::Output, &self.recount, recount_of(engines, &plan));
-        keep(host, Stage::Work, &self.api, api_of(engines, plan));
+        if let Some(trends) = &self.trends {
+            keep(host, Stage::Output, trends, trends_of(engines));
+        }
+        keep(host, Stage::Work, &self.api, api_of(engines, plan)?);
         Ok(())
     }
 }
@@ -109,9 +124,17 @@ fn consumer_of(
     }
 }
 
-fn streamer_of(engines: &Engines, plan: &Plan) -> impl Fn(Host) -> anyhow::Result<Running> + Send + Sync + 'static {
+fn streamer_of(
+    engines: &Engines,
+    plan: &Plan,
+) -> anyhow::Result<impl Fn(Host) -> anyhow::Result<Running> + Send + Sync + 'static> {
     let mut ports = streamer::Ports::over(&engines.store.connection);
     ports.cache = Some(Arc::new(engines.cache.clone()));
+    if engines.kafka.has_lists() {
+        let producer = Arc::new(kafka::Producer::new(&engines.kafka.settings)?);
+        ports.changes =
+            Some(streamer::ChangesPort { producer, topic: CHANGES.to_owned(), log: reader(engines, CHANGES)? });
+    }
     let config = streamer::Config {
         table_prefix: engines.table_prefix.clone(),
         shards: plan.shards,
@@ -120,7 +143,24 @@ fn streamer_of(engines: &Engines, plan: &Plan) -> impl Fn(Host) -> anyhow::Resul
         changes: None,
         rules: streamer::Rules { milestones: plan.milestones, ..streamer::Rules::default() },
     };
-    move |host| Ok(Running::start(streamer::App::with_ports(config.clone(), ports.clone()), host))
+    Ok(move |host| Ok(Running::start(streamer::App::with_ports(config.clone(), ports.clone()), host)))
+}
+
+fn reader(engines: &Engines, topic: &str) -> anyhow::Result<Arc<dyn TopicReader>> {
+    Ok(Arc::new(kafka::TopicReader::new(&engines.kafka.settings, "tally-localstack", topic)?))
+}
+
+/// Windows that fill while a person looks on.
+fn trends_of(engines: &Engines) -> impl Fn(Host) -> anyhow::Result<Running> + Send + Sync + 'static {
+    let (connection, kafka) = (engines.store.connection.clone(), engines.kafka.settings.clone());
+    let group = format!("{}tally-trends", engines.table_prefix);
+    let topics = trends::Topics { changes: CHANGES.to_owned(), boards: BOARDS.to_owned() };
+    let windows = WINDOWS.map(|window| window.parse().expect("it is a window"));
+    let rules = trends::Rules { windows: windows.to_vec(), boards: trends::BoardRules::default(), regions: 1_000 };
+    move |host| {
+        let ports = trends::Ports::over(&connection, &kafka, &group, &topics)?;
+        Ok(Running::start(trends::App::with_ports(topics.clone(), rules.clone(), ports), host))
+    }
 }
 
 fn recount_of(engines: &Engines, plan: &Plan) -> impl Fn(Host) -> anyhow::Result<Running> + Send + Sync + 'static {
@@ -134,16 +174,24 @@ fn recount_of(engines: &Engines, plan: &Plan) -> impl Fn(Host) -> anyhow::Result
     move |host| Ok(Running::start(recount::App::with_ports(config.clone(), ports.clone()), host))
 }
 
-fn api_of(engines: &Engines, plan: Plan) -> impl Fn(Host) -> anyhow::Result<Running> + Send + Sync + 'static {
+fn api_of(
+    engines: &Engines,
+    plan: Plan,
+) -> anyhow::Result<impl Fn(Host) -> anyhow::Result<Running> + Send + Sync + 'static> {
+    let boards = engines.kafka.has_lists().then(|| reader(engines, BOARDS)).transpose()?;
     let mut ports = api::Ports::over(&engines.store.connection);
     ports.cache = Some(Arc::new(engines.cache.clone()));
     ports.producer = Some(plan.producer);
     let config =
         api::Config { table_prefix: engines.table_prefix.clone(), shards: plan.shards, ..api::Config::default() };
-    move |host| {
+    Ok(move |host| {
         let listener = tokio::net::TcpListener::from_std(plan.listener.try_clone()?)?;
         let app = api::App::with_ports(config.clone(), ports.clone()).listening_on(listener);
         let app = app.with_routes(plan.routes.clone()).spreading(plan.sums.clone());
+        let app = match &boards {
+            Some(boards) => app.listing(Arc::clone(boards)),
+            None => app,
+        };
         Ok(Running::start(app.for_own_pages(), host))
-    }
+    })
 }

@@ -39,7 +39,7 @@ impl Session {
     }
 
     async fn until_over(&mut self, stop: &Stop) -> anyhow::Result<()> {
-        for service in self.local.services.all() {
+        for service in self.local.services.needed() {
             stop.unless_requested(service.ready()).await?;
         }
         self.local.screen.say("ready");

@@ -18,7 +18,7 @@ pub(crate) struct LocalStack(pub(crate) Arc<Local>);
 
 impl LocalStack {
     fn kill(&self, name: &str) -> anyhow::Result<String> {
-        let Some(service) = self.0.services.all().into_iter().find(|service| service.name() == name) else {
+        let Some(service) = self.0.services.all().find(|service| service.name() == name) else {
             bail!(Refusal(format!("there is no service `{name}`")));
         };
         service.kill();

@@ -5,6 +5,7 @@
 
 mod compare;
 mod differences;
+mod lists;
 mod milestones;
 mod rows;
 
@@ -36,6 +37,7 @@ use crate::page::{Drift, Staleness};
 
 use compare::{Compared, compared, counters_with_rows, rows_with_ledger, served_with_rows};
 use differences::Differences;
+use lists::ComparedLists;
 use milestones::ComparedMilestones;
 use rows::Rows;
 
@@ -92,6 +94,8 @@ pub(crate) struct Comparison {
     pub(crate) posts: usize,
     pub(crate) staleness: (Option<Staleness>, u64),
     pub(crate) drift: Drift,
+    /// Nothing where none are made.
+    pub(crate) lists: Option<ComparedLists>,
     /// Nothing where there is no ladder.
     pub(crate) milestones: Option<ComparedMilestones>,
     /// The steps that were not reached in time.
@@ -116,6 +120,13 @@ impl Verify<'_> {
         screen.step("comparing every row and every count");
         let (rows, counters, mut differences) = self.tables().await?;
         differences.extend(self.answers(&rows, &counters).await?);
+        let mut lists = None;
+        if self.0.services.trends.is_some() {
+            screen.step("waiting until lists of what is trending have all of it");
+            let (compared, found) = self.lists(&rows).await?;
+            lists = Some(compared);
+            differences.extend(found);
+        }
         let mut milestones = None;
         if let Some((compared, found)) = self.milestones(&counters.keys().collect()).await? {
             milestones = Some(compared);
@@ -132,6 +143,7 @@ impl Verify<'_> {
             posts: counters.keys().map(|id| &id.post).collect::<BTreeSet<_>>().len(),
             staleness: staleness.overall(),
             drift,
+            lists,
             milestones,
             unreached,
             differences,
@@ -306,6 +318,9 @@ impl fmt::Display for Comparison {
             (None, _) => writeln!(f, "  {:<12} never measured", "staleness")?,
         }
         writeln!(f, "  {:<12} {} corrections in {} recounts", "drift", self.drift.corrected, self.drift.runs)?;
+        if let Some(lists) = &self.lists {
+            writeln!(f, "  {:<12} {lists}", "lists")?;
+        }
         if let Some(milestones) = &self.milestones {
             writeln!(f, "  {:<12} {milestones}", "milestones")?;
         }

@@ -9,7 +9,7 @@ use tally_core::ids::CounterName;
 use tally_core::ports::TopicReader as _;
 use tally_emulator::{Config, Emulator};
 use tally_service::{Host, UnixMillis};
-use tally_trends::{Claim, Place};
+use tally_trends::{Claim, Place, Shelf, Top};
 use tokio::net::TcpListener;
 use tokio::time::Instant;
 
@@ -41,6 +41,13 @@ fn command(endpoint: &str, brokers: &str, [changes, boards]: [&str; 2]) -> Comma
     command
 }
 
+/// The list of ten minutes, if there is something on it.
+fn listed(shelf: &Shelf) -> Option<Top> {
+    let place = Place { counter: CounterName::LIKES, region: None };
+    let top = shelf.top(&place, "10m".parse().unwrap(), 3);
+    top.filter(|top| !top.list.items.is_empty())
+}
+
 async fn code(mut process: Process) -> Option<i32> {
     let began = Instant::now();
     loop {
@@ -53,7 +60,7 @@ async fn code(mut process: Process) -> Option<i32> {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_process_lists_what_rows_gained_and_ends_when_it_is_told_to() {
+async fn a_process_lists_what_rows_gained_ends_when_it_is_told_to_and_begins_anew_from_the_log() {
     let cluster = kafka::Embedded::start(&[(CHANGES, PARTITIONS), (BOARDS, 2)]).unwrap();
     let (emulator, listener) = (Emulator::new(Config::default()), TcpListener::bind("127.0.0.1:0").await.unwrap());
     let endpoint = format!("http://{}", listener.local_addr().unwrap());
@@ -69,36 +76,40 @@ async fn a_process_lists_what_rows_gained_and_ends_when_it_is_told_to() {
             let refused = Process(command(&endpoint, cluster.bootstrap(), missing).spawn().unwrap());
             assert_eq!(code(refused).await, Some(78), "{missing:?}");
         }
-        let process = Process(command(&endpoint, cluster.bootstrap(), [CHANGES, BOARDS]).spawn().unwrap());
         let boards = kafka::TopicReader::new(&settings, "test", BOARDS).unwrap();
         assert!(boards.exists().await.unwrap());
-        let place = Place { counter: CounterName::LIKES, region: None };
-        let (began, mut liked) = (Instant::now(), false);
-        loop {
-            let now = clock.now();
-            let shelf = shelf(&boards).await;
-            if shelf.moment().is_some() && !liked {
-                liked = true;
-                for (subject, likes) in [("a", 3), ("b", 1), ("c", 2)] {
-                    for _ in 0..likes {
-                        ledger.like(subject, now.0 / 1000).await;
+        let mut told = 0;
+        // The second one makes all of it anew from the log.
+        for life in 0..2 {
+            let process = Process(command(&endpoint, cluster.bootstrap(), [CHANGES, BOARDS]).spawn().unwrap());
+            let (began, mut liked) = (Instant::now(), life > 0);
+            loop {
+                let now = clock.now();
+                let shelf = shelf(&boards).await;
+                if shelf.moment().is_some() && !liked {
+                    liked = true;
+                    for (subject, likes) in [("a", 3), ("b", 1), ("c", 2)] {
+                        for _ in 0..likes {
+                            ledger.like(subject, now.0 / 1000).await;
+                        }
                     }
                 }
+                ledger.fed(now).await;
+                if let Some(top) = listed(&shelf).filter(|top| top.list.moment > told) {
+                    let found = top.list.items.iter().map(|item| (item.subject.as_str(), item.count()));
+                    let found: Vec<_> = found.collect();
+                    assert_eq!((&found[..], top.claim), (&[("a", 3), ("c", 2), ("b", 1)][..], Claim::Exact));
+                    assert!(UnixMillis(top.list.moment * 1000) < now);
+                    break;
+                }
+                assert!(began.elapsed() < PATIENCE, "nothing is listed");
+                tokio::time::sleep(Duration::from_millis(300)).await;
             }
-            ledger.fed(now).await;
-            let top = shelf.top(&place, "10m".parse().unwrap(), 3);
-            if let Some(top) = top.filter(|top| !top.list.items.is_empty()) {
-                let found: Vec<_> = top.list.items.iter().map(|item| (item.subject.as_str(), item.count())).collect();
-                assert_eq!((&found[..], top.claim), (&[("a", 3), ("c", 2), ("b", 1)][..], Claim::Exact));
-                assert!(UnixMillis(top.list.moment * 1000) < now);
-                break;
-            }
-            assert!(began.elapsed() < PATIENCE, "nothing is listed");
-            tokio::time::sleep(Duration::from_millis(300)).await;
+            let id = process.0.id().to_string();
+            assert!(Command::new("kill").args(["-TERM", &id]).status().unwrap().success());
+            assert_eq!(code(process).await, Some(0));
+            told = shelf(&boards).await.moment().unwrap();
         }
-        let id = process.0.id().to_string();
-        assert!(Command::new("kill").args(["-TERM", &id]).status().unwrap().success());
-        assert_eq!(code(process).await, Some(0));
     };
     tokio::select! {
         ended = emulator.serve(listener, std::future::pending()) => panic!("the emulator stopped: {ended:?}"),
