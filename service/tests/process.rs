@@ -123,13 +123,20 @@ impl Drop for Service {
 }
 
 fn get(address: &str, path: &str) -> (u16, String) {
-    let mut stream = TcpStream::connect(address).expect("the admin listener accepts");
-    write!(stream, "GET {path} HTTP/1.1\r\nhost: test\r\nconnection: close\r\n\r\n").expect("the listener reads");
-    let mut answer = String::new();
-    stream.read_to_string(&mut answer).expect("the answer ends");
+    let answer = ask(address, path).expect("the admin listener answers");
     let (head, body) = answer.split_once("\r\n\r\n").expect("a complete answer");
     let status = head.split(' ').nth(1).and_then(|code| code.parse().ok());
     (status.expect("a status"), body.to_owned())
+}
+
+/// A whole answer. Where nothing listens yet, a connection may end before it, or answer nothing at all.
+fn ask(address: &str, path: &str) -> std::io::Result<String> {
+    let mut stream = TcpStream::connect(address)?;
+    stream.set_read_timeout(Some(Duration::from_secs(10)))?;
+    write!(stream, "GET {path} HTTP/1.1\r\nhost: test\r\nconnection: close\r\n\r\n")?;
+    let mut answer = String::new();
+    stream.read_to_string(&mut answer)?;
+    Ok(answer)
 }
 
 fn has(log: &[Value], message: &str) -> bool {
@@ -216,8 +223,7 @@ fn free_address() -> String {
 fn until_lines_are_dropped(address: &str) {
     let deadline = Instant::now() + DEADLINE;
     let dropped = || -> Option<u64> {
-        TcpStream::connect(address).ok()?;
-        let metrics = get(address, "/metrics").1;
+        let metrics = ask(address, "/metrics").ok()?;
         metrics.lines().find_map(|line| line.strip_prefix("tally_log_dropped_lines_total "))?.parse().ok()
     };
     while dropped().is_none_or(|lines| lines < 5) {
