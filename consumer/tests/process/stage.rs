@@ -327,9 +327,14 @@ fn differences(rows: &Likes, expected: &Likes) -> Vec<String> {
     one.chain(other).take(10).collect()
 }
 
-/// The binary without any of this process's settings.
+/// Closes what this process has open and runs a program. The cluster's connections would otherwise be the child's too:
+/// closed here, they would stay open there, and whoever waits for an answer would never hear that the broker is gone.
+const ALONE: &str = r#"for fd in /dev/fd/*; do fd=${fd##*/}; ((fd < 3)) || eval "exec $fd>&-"; done; exec "$@""#;
+
+/// The binary without any of this process's settings and connections.
 fn binary() -> Command {
-    let mut command = Command::new(env!("CARGO_BIN_EXE_tally-consumer"));
+    let mut command = Command::new("bash");
+    command.args(["-c", ALONE, "alone", env!("CARGO_BIN_EXE_tally-consumer")]);
     let settings = std::env::vars_os().map(|(name, _)| name);
     settings.filter(|name| name.to_string_lossy().starts_with("TALLY_")).for_each(|name| _ = command.env_remove(name));
     command.stdin(Stdio::null());
