@@ -15,7 +15,10 @@ fn pool() -> Pool {
 }
 
 fn run(seeds: impl Iterator<Item = u64> + Send, twice: bool) -> Vec<Outcome> {
-    let orders = seeds.map(|seed| Order { seed, events: EVENTS, ..Order::default() });
+    outcomes(seeds.map(|seed| Order { seed, events: EVENTS, ..Order::default() }), twice)
+}
+
+fn outcomes(orders: impl Iterator<Item = Order> + Send, twice: bool) -> Vec<Outcome> {
     let mut outcomes = Vec::new();
     pool()
         .each(orders, twice, |outcome| {
@@ -39,6 +42,17 @@ fn every_law_holds_while_every_kind_of_fault_fires() {
     let fired: BTreeSet<&str> = outcomes.iter().flat_map(|outcome| outcome.faults.keys().map(String::as_str)).collect();
     assert_eq!(fired, kinds().collect());
     assert!(outcomes.iter().map(|outcome| outcome.verdicts).sum::<u64>() > 20, "recounts came to their verdicts");
+}
+
+#[test]
+fn lanes_and_homes_that_change_every_second_break_no_law() {
+    let order = |seed| Order { seed, events: EVENTS, restless: true, ..Order::default() };
+    let outcomes = outcomes((1..=4).map(order), false);
+    assert_unbroken(&outcomes);
+    for kind in ["lanes_changed", "homes_changed"] {
+        let fired: u64 = outcomes.iter().filter_map(|outcome| outcome.faults.get(kind)).sum();
+        assert!(fired >= 4, "{kind}: {fired}");
+    }
 }
 
 #[test]

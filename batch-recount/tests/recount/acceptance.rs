@@ -47,6 +47,7 @@ async fn a_hot_post_and_many_small_ones_are_exact_after_one_audit_while_writes_g
     let _streamer = world.streamer("t");
 
     let mut recount = std::pin::pin!(ended(world.start("r", &[])));
+    let began = tokio::time::Instant::now();
     let (mut rounds, mut splits) = (0, 0);
     let exit = loop {
         tokio::select! {
@@ -61,6 +62,7 @@ async fn a_hot_post_and_many_small_ones_are_exact_after_one_audit_while_writes_g
             }
         }
     };
+    println!("the first run took {} s, {rounds} of them with writes", began.elapsed().as_secs());
     assert_eq!(exit, Exit::CLEAN, "{:?}", world.summary().await);
     assert!(splits > 0, "no stream shard was split");
     let found = world.summary().await;

@@ -56,6 +56,9 @@ pub struct Simulate {
     /// Record who reaches these totals first: `50`, `10,100`, or `every:50`
     #[arg(long, value_name = "LADDER")]
     milestones: Option<Ladder>,
+    /// Change lanes and homes every second
+    #[arg(long)]
+    restless: bool,
     /// Run each schedule twice and compare the traces
     #[arg(long)]
     twice: bool,
@@ -85,6 +88,9 @@ pub struct Schedule {
     /// Record who reaches these totals first
     #[arg(long, value_name = "LADDER")]
     milestones: Option<Ladder>,
+    /// Change lanes and homes every second
+    #[arg(long)]
+    restless: bool,
     /// With the last lines of the trace
     #[arg(long)]
     lines: bool,
@@ -96,9 +102,9 @@ impl Schedule {
     /// # Errors
     /// No thread or runtime could be had, or nothing could be printed.
     pub fn run(self) -> anyhow::Result<()> {
-        let Self { seed, events, mutant, spared, without, milestones, lines } = self;
+        let Self { seed, events, mutant, spared, without, milestones, restless, lines } = self;
         let (without, milestones) = (without.into_iter().collect(), milestones.unwrap_or_default());
-        let order = Order { seed, events, mutant, spared, without, milestones, lines };
+        let order = Order { seed, events, mutant, spared, without, milestones, restless, lines };
         let (sender, ended) = mpsc::channel();
         // A thread of its own: the keys of its maps are drawn once the seed is set.
         let thread = std::thread::Builder::new().name("schedule".to_owned()).stack_size(16 << 20);
@@ -132,7 +138,7 @@ impl Simulate {
 
     fn schedules(&self, pool: &Pool) -> anyhow::Result<()> {
         let milestones = self.milestones.unwrap_or_default();
-        let order = |seed| Order { seed, events: self.events, milestones, ..Order::default() };
+        let order = |seed| Order { seed, events: self.events, milestones, restless: self.restless, ..Order::default() };
         let mut tally = Tally::default();
         let mut first: Option<Outcome> = None;
         pool.each(self.seeds().map(order), self.twice, |outcome| {
@@ -159,7 +165,14 @@ impl Simulate {
         let mut missed = Vec::new();
         for mutant in mutants {
             let milestones = self.milestones.unwrap_or_default();
-            let order = |seed| Order { seed, events, mutant: Some(*mutant), milestones, ..Order::default() };
+            let order = |seed| Order {
+                seed,
+                events,
+                mutant: Some(*mutant),
+                milestones,
+                restless: self.restless,
+                ..Order::default()
+            };
             let mut found: BTreeMap<u64, String> = BTreeMap::new();
             let mut ran = BTreeSet::new();
             pool.each(self.seeds().map(order), false, |outcome| {

@@ -3,6 +3,7 @@
 mod counters;
 mod deed;
 mod homes;
+mod restless;
 
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -64,6 +65,8 @@ pub(crate) struct Driver {
     pub(crate) store_back: Option<Instant>,
     /// When stream shards are rolled next.
     pub(crate) roll: Option<Instant>,
+    /// When lanes and homes change next, in a restless schedule.
+    pub(crate) stir: Option<Instant>,
 }
 
 impl Driver {
@@ -72,6 +75,7 @@ impl Driver {
         if self.lapse.take_if(|lapse| *lapse <= Instant::now()).is_some() && self.trim().await? {
             self.world.coverage.fired(Deed::Lapse.name());
         }
+        self.stir().await?;
         let total: u64 = self.profile.deeds.iter().map(|(_, weight)| weight).sum();
         let mut drawn = self.chance.below(total);
         let mut deed = Deed::Nothing;

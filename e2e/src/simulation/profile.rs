@@ -150,6 +150,13 @@ impl Profile {
         }
     }
 
+    /// Consumers come and go every second, each with a number of lanes of its own, and so do homes; much else happens to consumers.
+    pub(crate) fn unsettle(&mut self) {
+        self.lanes = true;
+        self.pace = self.pace.min(600);
+        self.deeds.extend([(Deed::Freeze, 6), (Deed::Rebalance, 6), (Deed::Expire, 6)]);
+    }
+
     /// Every counter that there can be.
     pub(crate) fn counters(&self) -> impl Iterator<Item = CounterId> {
         let names: Vec<CounterName> = self.mix.names().collect();

@@ -38,6 +38,8 @@ pub struct Order {
     pub without: BTreeSet<String>,
     /// The thresholds of milestones.
     pub milestones: Ladder,
+    /// Whether lanes and homes change every second.
+    pub restless: bool,
     /// Whether the last lines of the trace are wanted.
     pub lines: bool,
 }
@@ -57,10 +59,7 @@ async fn schedule(order: &Order) -> Outcome {
     let began = Instant::now();
     let chance = Chance::seeded(order.seed);
     let other = Chance::seeded(order.seed ^ OTHERS);
-    let mut profile = Profile::draw([&chance, &other], order.events, order.mutant, &order.without);
-    if !order.milestones.is_empty() {
-        profile.milestones = order.milestones;
-    }
+    let profile = profile(order, [&chance, &other]);
     let mut outcome = Outcome { seed: order.seed, events: order.events, ..Outcome::default() };
     let world = match World::new(&profile).await {
         Ok(world) => world,
@@ -90,6 +89,7 @@ async fn schedule(order: &Order) -> Outcome {
         broker_back: None,
         letters_back: None,
         store_back: None,
+        stir: order.restless.then_some(began),
     };
     let mut course = Course::of(driver);
     let held = course.whole(&mut outcome).await;
@@ -109,6 +109,18 @@ async fn schedule(order: &Order) -> Outcome {
         slot.kill().await;
     }
     outcome
+}
+
+/// What the schedule is like: drawn, but for what was ordered.
+fn profile(order: &Order, chances: [&Chance; 2]) -> Profile {
+    let mut profile = Profile::draw(chances, order.events, order.mutant, &order.without);
+    if !order.milestones.is_empty() {
+        profile.milestones = order.milestones;
+    }
+    if order.restless {
+        profile.unsettle();
+    }
+    profile
 }
 
 /// Adds the faults to what fired that no deed is.

@@ -82,6 +82,9 @@ impl Pool {
         if !order.milestones.is_empty() {
             command.args(["--milestones", &order.milestones.to_string()]);
         }
+        if order.restless {
+            command.arg("--restless");
+        }
         if order.spared {
             command.arg("--spared");
         }
