@@ -13,7 +13,7 @@ use std::borrow::Cow;
 use serde::Serialize;
 
 pub use decode::{decode, decode_value};
-pub use encode::{Said, encode};
+pub use encode::{Said, encode, encode_from};
 pub use rejection::{Field, Rejection};
 pub use routing::{KeyScheme, Routing, UnknownKeyScheme, partition_of};
 

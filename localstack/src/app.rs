@@ -67,6 +67,7 @@ impl tally_service::App for App {
         let watched = if verify { engines.store.watched(milestones)? } else { None };
         let mut local = Local::new(engines, counters, api.local_addr()?, load, sums, &host);
         local.milestones = watched;
+        local.is_disturbed = chaos;
         let local = Arc::new(local);
         local.screen.say(&banner(&local, chaos));
         host.spawn(Stage::Support, "fences", FollowFences(Arc::clone(&local)));

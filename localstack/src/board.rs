@@ -26,6 +26,7 @@ impl Board {
             ledger: Vec::new(),
             ledger_more: 0,
             posts: Vec::new(),
+            trending: None,
         }))
     }
 

@@ -33,6 +33,7 @@ enum Happening {
     Roll,
     KillConsumer,
     KillStreamer,
+    KillTrends,
     EmptyCache,
     Recount,
 }
@@ -40,12 +41,13 @@ enum Happening {
 impl Happening {
     /// What happens next. Killing the consumer costs a rebalance of some seconds, so it happens less often.
     fn draw(draw: &mut StdRng) -> Self {
-        match draw.random_range(0..20) {
+        match draw.random_range(0..24) {
             0..6 => Self::Split,
             6..8 => Self::Roll,
             8..10 => Self::KillConsumer,
             10..15 => Self::KillStreamer,
             15..18 => Self::EmptyCache,
+            18..22 => Self::KillTrends,
             _ => Self::Recount,
         }
     }
@@ -88,6 +90,7 @@ impl Chaos {
             Happening::Roll => self.emulator.roll_shards(likes, None).ok().map(|_| Deed::ShardsRolled),
             Happening::KillConsumer => Some(killed(&services.consumer)),
             Happening::KillStreamer => Some(killed(&services.streamer)),
+            Happening::KillTrends => services.trends.as_ref().map(killed),
             Happening::EmptyCache => {
                 engines.cache.empty();
                 Some(Deed::CacheEmptied)
@@ -135,6 +138,6 @@ mod tests {
         };
         assert_eq!(drawn(3), drawn(3));
         assert_ne!(drawn(3), drawn(4));
-        assert_eq!(drawn(3).into_iter().collect::<BTreeSet<_>>().len(), 6);
+        assert_eq!(drawn(3).into_iter().collect::<BTreeSet<_>>().len(), 7);
     }
 }

@@ -13,7 +13,7 @@ use tally_service::{Invalid, Listen, Secret};
 
 use crate::args::Args;
 
-/// The most pairs of a post and a user: the ledger keeps a bit of each for likes and one for retweets, 64 MiB.
+/// The most pairs of a post and a user: the ledger keeps two bits of each for likes and two for retweets, 128 MiB.
 const MOST_PAIRS: u64 = 1 << 28;
 
 #[derive(Debug)]

@@ -1,5 +1,5 @@
-//! The counters that the local stack begins with: likes, retweets, replies and views. It defines them where nothing is
-//! defined, and leaves every other list as it is.
+//! The counters that the local stack begins with: likes, retweets, replies and views of posts, and uses of hashtags. It defines
+//! them where nothing is defined, and leaves every other list as it is.
 
 use anyhow::Context as _;
 use tally_core::backoff::Backoff;
@@ -15,10 +15,11 @@ pub(crate) enum Counted {
     Retweets,
     Replies,
     Views,
+    Uses,
 }
 
 impl Counted {
-    pub(crate) const ALL: [Self; 4] = [Self::Likes, Self::Retweets, Self::Replies, Self::Views];
+    pub(crate) const ALL: [Self; 5] = [Self::Likes, Self::Retweets, Self::Replies, Self::Views, Self::Uses];
 
     pub(crate) fn name(self) -> &'static str {
         match self {
@@ -26,6 +27,7 @@ impl Counted {
             Self::Retweets => "retweets",
             Self::Replies => "replies",
             Self::Views => "views",
+            Self::Uses => "uses",
         }
     }
 
@@ -45,21 +47,28 @@ impl Counted {
                 Some(Entry { remove: removed("unreply"), member: Some("reply_id".to_owned()), ..entry("set", "reply") })
             }
             Self::Views => Some(entry("sum", "view")),
+            // Each post that has the hashtag counts once.
+            Self::Uses => Some(Entry {
+                remove: removed("untag"),
+                subject: Some("hashtag".to_owned()),
+                member: Some("post_id".to_owned()),
+                ..entry("set", "tag")
+            }),
         }
     }
 }
 
-/// All four as a list.
+/// All of them as a list.
 fn wanted() -> anyhow::Result<Definitions> {
     let entries: Vec<Entry> = Counted::ALL.into_iter().filter_map(Counted::entry).collect();
     Definitions::new(&entries).context("the local stack's own counters")
 }
 
-/// Those of the four that a deployment has, defined as they are here.
+/// Those of them that a deployment has, defined as they are here.
 #[derive(Clone, Debug)]
 pub(crate) struct Counters {
     stands: Definitions,
-    found: [Option<Definition>; 4],
+    found: [Option<Definition>; Counted::ALL.len()],
 }
 
 impl Counters {
@@ -87,14 +96,14 @@ impl Counters {
         Counted::ALL.into_iter().filter(|counted| self.definition(*counted).is_some())
     }
 
-    /// The counter of `post`, where it is defined.
-    pub(crate) fn id(&self, counted: Counted, post: &PostId) -> Option<CounterId> {
+    /// The counter of a post or a hashtag, where it is defined.
+    pub(crate) fn id(&self, counted: Counted, subject: &PostId) -> Option<CounterId> {
         let name = self.definition(counted)?.name.clone();
-        Some(CounterId { post: post.clone(), name })
+        Some(CounterId { post: subject.clone(), name })
     }
 }
 
-/// Defines the four where nothing is defined. Safe to repeat: a list that stands stays as it is.
+/// Defines them where nothing is defined. Safe to repeat: a list that stands stays as it is.
 ///
 /// # Errors
 /// A store that cannot be had, and a stop.
@@ -125,7 +134,7 @@ pub(crate) mod tests {
 
     use super::*;
 
-    /// All four.
+    /// All of them.
     pub(crate) fn all() -> Counters {
         Counters::of(&wanted().unwrap()).unwrap()
     }
@@ -137,16 +146,16 @@ pub(crate) mod tests {
     }
 
     #[tokio::test]
-    async fn four_counters_are_defined_once_and_a_second_start_finds_them() {
+    async fn counters_are_defined_once_and_a_second_start_finds_them() {
         let deployment = deployed().await;
         for _ in 0..2 {
             let counters = define(&deployment, &Host::new("test")).await.unwrap();
             assert_eq!(counters.defined().collect::<Vec<_>>(), Counted::ALL);
-            assert_eq!(deployment.definitions().await.unwrap().iter().len(), 4);
+            assert_eq!(deployment.definitions().await.unwrap().iter().len(), Counted::ALL.len());
         }
         let all = all();
         let marked = |counted| all.definition(counted).unwrap().name.marked();
-        assert_eq!(Counted::ALL.map(marked), ["likes", "retweets", "replies", "+views"]);
+        assert_eq!(Counted::ALL.map(marked), ["likes", "retweets", "replies", "+views", "uses"]);
     }
 
     #[tokio::test]

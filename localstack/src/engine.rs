@@ -3,6 +3,7 @@
 mod forward;
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use anyhow::Context;
 use tally_adapters::dynamodb::{self, Connection};
@@ -30,6 +31,8 @@ pub(crate) const BOARDS: &str = "boards";
 /// Partitions of the embedded topics.
 const PARTITIONS: u32 = 12;
 const CHANGES_PARTITIONS: u32 = 4;
+/// How long DynamoDB shows what its streams tell of.
+const KEPT: Duration = Duration::from_secs(24 * 3600);
 
 /// What services and load are connected to.
 pub(crate) struct Engines {
@@ -64,6 +67,8 @@ pub(crate) struct Store {
     pub(crate) checkpoints: dynamodb::Checkpoints,
     pub(crate) stream: dynamodb::Streams,
     pub(crate) recounts: dynamodb::Recounts,
+    /// How long the stream shows what it tells of.
+    pub(crate) kept: Duration,
 }
 
 impl Engines {
@@ -127,6 +132,7 @@ impl Store {
         let settings = dynamodb::Settings::local(prefix);
         match engine {
             StoreEngine::Embedded { listener, emulated } => {
+                let kept = emulated.stream_retention;
                 let emulator = Emulator::new(*emulated);
                 let listener = TcpListener::from_std(listener)?;
                 let address = listener.local_addr()?;
@@ -135,16 +141,16 @@ impl Store {
                     Ok(served.serve(listener, async move { stop.requested().await }).await?)
                 });
                 let connection = Connection::in_process(&settings, emulator.http_client(), host.clock().now());
-                Ok(Self::over(connection, Some(emulator), format!("http://{address}")))
+                Ok(Self::over(connection, Some(emulator), format!("http://{address}"), kept))
             }
             StoreEngine::At(url) => {
                 let settings = dynamodb::Settings { endpoint: Some(url.clone()), ..settings };
-                Ok(Self::over(Connection::open(&settings).await, None, url))
+                Ok(Self::over(Connection::open(&settings).await, None, url, KEPT))
             }
         }
     }
 
-    fn over(connection: Connection, emulator: Option<Emulator>, url: String) -> Self {
+    fn over(connection: Connection, emulator: Option<Emulator>, url: String, kept: Duration) -> Self {
         Self {
             fences: dynamodb::Likes::new(&connection, ShardCount::DEFAULT),
             rows: dynamodb::Rows::new(&connection),
@@ -156,6 +162,7 @@ impl Store {
             connection,
             emulator,
             url,
+            kept,
         }
     }
 

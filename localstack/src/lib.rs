@@ -18,6 +18,7 @@ mod ledger;
 mod ledger_producer;
 mod load;
 mod local;
+mod looks;
 mod milestones;
 mod names;
 mod observe;

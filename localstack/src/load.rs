@@ -1,9 +1,9 @@
-//! The load: users who like, retweet, reply and view through a real Kafka producer.
+//! The load: users who like, retweet, reply, view and use hashtags through a real Kafka producer.
 //!
-//! Every user belongs to one lane, and so does every reply. A lane writes its next event only once the one before is
-//! acknowledged, so the order of one member's events is the order in which they are drawn. Where the outcome of a write is
-//! unknown the lane writes the same event again until it is acknowledged: an event of a set that is in the log twice changes
-//! nothing, and nothing newer of that member can stand between the two.
+//! Every user belongs to one lane, and so does every reply and every post with a hashtag. A lane writes its next event only
+//! once the one before is acknowledged, so the order of one member's events is the order in which they are drawn. Where the
+//! outcome of a write is unknown the lane writes the same event again until it is acknowledged: an event of a set that is in
+//! the log twice changes nothing, and nothing newer of that member can stand between the two.
 //!
 //! A view is written once: in the log twice it counts twice. The producer is idempotent, so what it repeats by itself is in
 //! the log once; but where it gives a record up, that record may be in the log or not, and the ledger has its amount as
@@ -18,7 +18,7 @@ use std::time::Duration;
 use futures_util::future::join_all;
 use tally_core::backoff::Backoff;
 use tally_core::definitions::Direction;
-use tally_core::event::{Said, encode};
+use tally_core::event::{Said, encode, encode_from};
 use tally_core::ports::Producer;
 use tally_core::ports::log::Outgoing;
 use tally_service::{Chance, Stop, Stopped, Task};
@@ -50,7 +50,7 @@ impl Writer {
     pub(crate) async fn write(&self, event: Event, stop: &Stop) -> Result<(), Stopped> {
         let Local { ledger, clock, .. } = &*self.local;
         let Some(value) = self.value(event) else { return Ok(()) };
-        let key = ledger.names().posts()[event.post].as_str().as_bytes();
+        let key = ledger.names().subjects(event.deed.counted())[event.subject].as_str().as_bytes();
         let partition = self.partition(event);
         let record = Outgoing { topic: TOPIC, partition, key: Some(key), value: Some(&value), headers: &[] };
         let mut tries = 0;
@@ -58,7 +58,7 @@ impl Writer {
             let Err(fault) = stop.unless_requested(self.producer.send(record)).await? else { break };
             if let Deed::View { amount } = event.deed {
                 tracing::warn!(error = %fault, "a view was not acknowledged: it may count or not");
-                ledger.unknown_view(event.post, amount);
+                ledger.unknown_view(event.subject, amount);
                 return Ok(());
             }
             tracing::warn!(error = %fault, "an event was not acknowledged: it is written again");
@@ -74,22 +74,25 @@ impl Writer {
     fn partition(&self, event: Event) -> Option<u32> {
         let Local { ledger, counters, sums, clock, .. } = &*self.local;
         let Deed::View { .. } = event.deed else { return None };
-        let counter = counters.id(Counted::Views, &ledger.names().posts()[event.post])?;
+        let counter = counters.id(Counted::Views, &ledger.names().posts()[event.subject])?;
         sums.partition(TOPIC, &counter, clock.reading().at, self.chance.token())
     }
 
     fn value(&self, event: Event) -> Option<Vec<u8>> {
         let Local { ledger, counters, clock, .. } = &*self.local;
-        let (names, definition) = (ledger.names(), counters.definition(event.deed.counted())?);
-        let of = |direction, said: Said<'_>| {
-            encode(definition, names.posts()[event.post].as_str(), direction, said, clock.now())
+        let Event { subject, region, deed } = event;
+        let (names, definition) = (ledger.names(), counters.definition(deed.counted())?);
+        let (subject, region) = (&names.subjects(deed.counted())[subject], &names.regions()[region]);
+        let of = |direction, member| {
+            encode_from(region, definition, subject.as_str(), direction, Said::Member(&member), clock.now())
         };
-        match event.deed {
-            Deed::Like { user, direction } | Deed::Retweet { user, direction } => {
-                of(direction, Said::Member(&names.user(user)))
+        match deed {
+            Deed::Like { user, direction } | Deed::Retweet { user, direction } => of(direction, names.user(user)),
+            Deed::Reply { reply, direction } => of(direction, names.reply(reply)),
+            Deed::Use { tagged, direction } => of(direction, names.tagged(tagged)),
+            Deed::View { amount } => {
+                encode(definition, subject.as_str(), Direction::Add, Said::Amount(amount), clock.now())
             }
-            Deed::Reply { reply, direction } => of(direction, Said::Member(&names.reply(reply))),
-            Deed::View { amount } => of(Direction::Add, Said::Amount(amount)),
         }
     }
 }
@@ -105,9 +108,9 @@ pub(crate) struct Load {
 impl Task for Load {
     async fn run(self, stop: Stop) -> anyhow::Result<()> {
         let pace = Pace::new(self.config.rate);
-        let lanes = self.writer.local.ledger.names().lanes();
-        let lanes = (0..lanes).map(|lane| {
-            let draw = Draw::new(self.config, self.seed, lane, lanes);
+        let names = self.writer.local.ledger.names();
+        let lanes = (0..names.lanes()).map(|lane| {
+            let draw = Draw::new(self.config, self.seed, lane, names);
             Lane { load: &self, pace: &pace, lane, draw }.run(&stop)
         });
         join_all(lanes).await.into_iter().collect::<Result<(), Stopped>>()?;
@@ -127,7 +130,7 @@ impl Lane<'_> {
     async fn run(mut self, stop: &Stop) -> Result<(), Stopped> {
         let writer = &self.load.writer;
         while self.turn(stop).await? {
-            let event = self.draw.event(|| writer.local.ledger.replies().live(self.lane));
+            let event = self.draw.event(|counted| writer.local.ledger.made(counted).live(self.lane));
             writer.write(event, stop).await?;
         }
         Ok(())

@@ -18,6 +18,7 @@ use crate::engine::Engines;
 use crate::gate::Gate;
 use crate::happened::Happened;
 use crate::ledger::Ledger;
+use crate::looks::Looks;
 use crate::milestones::Changes;
 use crate::names::Names;
 use crate::page::Endpoints;
@@ -45,6 +46,10 @@ pub(crate) struct Local {
     pub(crate) staleness: Staleness,
     /// What milestones are compared with, where the embedded store tells of its changes and there is a ladder.
     pub(crate) milestones: Option<(Changes, Ladder)>,
+    /// What was seen of the lists of what is trending.
+    pub(crate) looks: Looks,
+    /// Whether things go wrong on purpose.
+    pub(crate) is_disturbed: bool,
     /// Likes put into counters by hand, signs ignored.
     pub(crate) injected: AtomicU64,
     pub(crate) happened: Happened,
@@ -86,6 +91,8 @@ impl Local {
             sums: Spreading::new(sums),
             staleness: Staleness::default(),
             milestones: None,
+            looks: Looks::default(),
+            is_disturbed: false,
             injected: AtomicU64::default(),
             happened: Happened::default(),
             board: Board::new(endpoints, load.map_or(0, |load| load.rate), host.clock().now()),

@@ -1,35 +1,48 @@
-//! The ids of the load's posts, users and replies.
+//! The ids of the load's posts, hashtags, users, and of the members that its lanes make.
 
 use tally_core::event::partition_of;
-use tally_core::ids::{PostId, UserId};
+use tally_core::ids::{PostId, Region, UserId};
 
-/// Lanes of the load, at most. Each writes one event at a time, and has users and replies of its own.
+use crate::counters::Counted;
+
+/// What the load's posts are tagged with.
+const HASHTAGS: [&str; 12] =
+    ["coffee", "sunrise", "trains", "jazz", "gardens", "chess", "rivers", "bread", "maps", "kites", "owls", "harbours"];
+
+/// Where the load's events come from; no more than the ledger can tell apart.
+const REGIONS: [&str; 3] = ["eu", "us", "apac"];
+
+/// Lanes of the load, at most. Each writes one event at a time, and has users of its own and members that it makes.
 const LANES: u32 = 4_096;
 
-/// The load's ids: numbered posts, then one probe post for each partition, numbered users, and the replies of each lane.
+/// The load's ids: numbered posts, then one probe post for each partition, hashtags, numbered users, and what each lane
+/// makes.
 #[derive(Clone, Debug)]
 pub(crate) struct Names {
     posts: Vec<PostId>,
+    hashtags: Vec<PostId>,
+    regions: [Region; REGIONS.len()],
     load_posts: usize,
     users: u32,
     /// What the id of one of the load's posts has before its number.
     post: String,
     /// What a user's id has before its number.
     user: String,
-    /// What a reply's id has before its numbers.
+    /// What a reply's id has before its numbers, and that of a post with a hashtag.
     reply: String,
+    tagged: String,
 }
 
-/// One reply: the lane that said it, and its number there, from 0.
+/// A member that was not there before: a reply, or a post with a hashtag. The lane that made it, and its number there, from 0.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) struct Reply {
+pub(crate) struct Made {
     pub(crate) lane: u32,
     pub(crate) nth: u64,
 }
 
 impl Names {
     /// Ids of `posts` posts and `users` users. Where an engine outlives this process, a `run` in them tells them from
-    /// those of earlier runs: in users and replies, since each of their rows is compared, and in posts, since what earlier
+    /// those of earlier runs: in users and what lanes make, since each of their rows is compared, and in posts, since what earlier
     /// runs added to a sum cannot be told from what this one adds.
     pub(crate) fn new(posts: u32, users: u32, partitions: u32, run: Option<&str>) -> Self {
         let run = run.map(|run| format!("{run}-")).unwrap_or_default();
@@ -37,18 +50,44 @@ impl Names {
         let probes = (0..partitions).map(|partition| probe(partition, partitions));
         let posts: Vec<PostId> = named.collect();
         Self {
+            hashtags: HASHTAGS.into_iter().map(post).collect(),
+            regions: REGIONS.map(|region| Region::new(region).expect("small letters make a region")),
             load_posts: posts.len(),
             posts: posts.into_iter().chain(probes).collect(),
             users,
             post: format!("post-{run}"),
             user: format!("user-{run}"),
             reply: format!("reply-{run}"),
+            tagged: format!("tagged-{run}"),
         }
     }
 
     /// Every post, probes last.
     pub(crate) fn posts(&self) -> &[PostId] {
         &self.posts
+    }
+
+    /// Every hashtag.
+    pub(crate) fn hashtags(&self) -> &[PostId] {
+        &self.hashtags
+    }
+
+    /// What a counter is about: hashtags, or posts.
+    pub(crate) fn subjects(&self, counted: Counted) -> &[PostId] {
+        match counted {
+            Counted::Uses => &self.hashtags,
+            Counted::Likes | Counted::Retweets | Counted::Replies | Counted::Views => &self.posts,
+        }
+    }
+
+    /// The index of the region that what a lane makes comes from.
+    pub(crate) fn region_of(&self, lane: u32) -> usize {
+        lane as usize % self.regions.len()
+    }
+
+    /// Where events come from.
+    pub(crate) fn regions(&self) -> &[Region] {
+        &self.regions
     }
 
     /// How many of the posts are the load's: the first ones.
@@ -74,10 +113,13 @@ impl Names {
         self.users.min(LANES)
     }
 
-    pub(crate) fn reply(&self, reply: Reply) -> UserId {
-        let Reply { lane, nth } = reply;
-        let id = format!("{}{}-{}", self.reply, lane + 1, nth + 1);
-        UserId::new(&id).expect("letters, digits and dashes make an id")
+    pub(crate) fn reply(&self, reply: Made) -> UserId {
+        made(&self.reply, reply)
+    }
+
+    /// A post with a hashtag.
+    pub(crate) fn tagged(&self, post: Made) -> UserId {
+        made(&self.tagged, post)
     }
 
     /// The post's index, if `id` is one of the load's; probes are not looked for.
@@ -92,12 +134,18 @@ impl Names {
         u32::try_from(index).ok().filter(|index| *index < self.users)
     }
 
-    /// Which reply `id` is, if it is of the load.
-    pub(crate) fn reply_of(&self, id: &str) -> Option<Reply> {
-        let (lane, nth) = id.strip_prefix(&self.reply)?.split_once('-')?;
+    /// Which reply or post with a hashtag `id` is, if it is of the load.
+    pub(crate) fn made_of(&self, id: &str) -> Option<Made> {
+        let numbers = id.strip_prefix(&self.reply).or_else(|| id.strip_prefix(&self.tagged));
+        let (lane, nth) = numbers?.split_once('-')?;
         let lane = u32::try_from(numbered(lane)?).ok().filter(|lane| *lane < self.lanes())?;
-        Some(Reply { lane, nth: numbered(nth)? })
+        Some(Made { lane, nth: numbered(nth)? })
     }
+}
+
+fn made(before: &str, Made { lane, nth }: Made) -> UserId {
+    let id = format!("{before}{}-{}", lane + 1, nth + 1);
+    UserId::new(&id).expect("letters, digits and dashes make an id")
 }
 
 /// The number that `text` counts from 1, counted from 0; `None` for one written in another way.
@@ -135,14 +183,16 @@ mod tests {
     }
 
     #[test]
-    fn a_reply_is_known_by_exactly_its_own_id() {
+    fn what_a_lane_makes_is_known_by_exactly_its_own_id() {
         for run in [None, Some("a1")] {
             let names = Names::new(3, 20, 4, run);
-            for reply in [Reply { lane: 0, nth: 0 }, Reply { lane: 19, nth: 1_000_000 }] {
-                assert_eq!(names.reply_of(names.reply(reply).as_str()), Some(reply));
+            for made in [Made { lane: 0, nth: 0 }, Made { lane: 19, nth: 1_000_000 }] {
+                for id in [names.reply(made), names.tagged(made)] {
+                    assert_eq!(names.made_of(id.as_str()), Some(made));
+                }
             }
-            for other in ["reply-0-1", "reply-1-0", "reply-21-1", "reply-1-01", "reply-1", "reply-b2-1-1", "user-1"] {
-                assert_eq!(names.reply_of(other), None, "{other}");
+            for other in ["reply-0-1", "reply-1-0", "reply-21-1", "reply-1-01", "reply-1", "tagged-b2-1-1", "user-1"] {
+                assert_eq!(names.made_of(other), None, "{other}");
             }
         }
     }

@@ -5,15 +5,18 @@ mod recounts;
 use std::sync::Arc;
 use std::time::Duration;
 
+use tally_core::definitions::SubjectField;
+use tally_core::ids::CounterKind;
 use tally_core::lineage::{Checkpoint, Listed};
 use tally_core::ports::{ChangeStream as _, Gaps as _, Positions as _, StreamFault};
 use tally_core::time::UnixMillis;
 use tally_service::{Stop, Task};
 use tokio::time::Instant;
 
+use crate::client::Client;
 use crate::local::Local;
-use crate::page::{Limit, Load, Part, PartState, ShardState, StreamShard};
-use crate::services::Services;
+use crate::page::{Limit, Load, Part, PartState, ShardState, StreamShard, Trended, Trending};
+use crate::services::{Services, WINDOWS};
 use recounts::Recounts;
 pub(crate) use recounts::drift;
 
@@ -21,6 +24,8 @@ pub(crate) use recounts::drift;
 const EVERY: Duration = Duration::from_secs(1);
 /// How many looks until it looks at the recounts again, which takes a query for each post corrected.
 const RECOUNTS_EVERY: u32 = 3;
+/// How many looks until there is a list, about: its moment lies some seconds back.
+const LISTED_AFTER: u32 = 6;
 /// Posts shown.
 const POSTS: usize = 12;
 /// Posts among which the hottest are looked for.
@@ -33,6 +38,9 @@ pub(crate) struct Observer {
     local: Arc<Local>,
     looks: u32,
     recounts: Recounts,
+    api: Client,
+    /// Looks since what is trending is up.
+    up: u32,
     /// When it looked last, and what the load had done then.
     last: (Instant, Done),
 }
@@ -52,12 +60,14 @@ struct Done {
 
 impl Observer {
     pub(crate) fn new(local: Arc<Local>) -> Self {
-        Self { local, looks: 0, recounts: Recounts::default(), last: (Instant::now(), Done::default()) }
+        let api = Client::new(local.api);
+        Self { local, looks: 0, recounts: Recounts::default(), api, up: 0, last: (Instant::now(), Done::default()) }
     }
 
     /// One look. What cannot be read now stays as it was seen last.
     async fn look(&mut self) {
-        let Local { clock, engines, ledger, staleness, board, .. } = &*self.local;
+        let local = Arc::clone(&self.local);
+        let Local { clock, engines, ledger, staleness, board, .. } = &*local;
         let store = &engines.store;
         let mut seen = board.snapshot();
         let now = clock.now();
@@ -69,6 +79,9 @@ impl Observer {
         seen.staleness = staleness.recent();
         seen.parts = self.parts();
         seen.posts = self.hottest();
+        if seen.trending.is_none() {
+            seen.trending = self.trending().await;
+        }
         if let Ok(gaps) = store.checkpoints.gaps().await {
             seen.open_gaps = gaps.len();
         }
@@ -119,6 +132,26 @@ impl Observer {
         ];
         parts.extend(trends.iter().map(|trends| trends.shown()));
         parts
+    }
+
+    /// What lists there are, once the API has one. It is not asked before there is likely to be one: each refusal is a line of
+    /// its log.
+    async fn trending(&mut self) -> Option<Trending> {
+        let Local { services, counters, ledger, .. } = &*self.local;
+        let is_up = services.trends.as_ref()?.shown().state == PartState::Up;
+        self.up = if is_up { self.up + 1 } else { 0 };
+        if self.up < LISTED_AFTER {
+            return None;
+        }
+        self.api.get(&format!("/v1/top?window={}", WINDOWS[0])).await.ok()?;
+        let counters = counters.all().iter().map(|definition| Trended {
+            name: definition.name.as_str().to_owned(),
+            hashtags: definition.subject == SubjectField::Hashtag,
+            regions: definition.kind() == CounterKind::Set,
+        });
+        let regions = ledger.names().regions().iter().map(ToString::to_string);
+        let windows = WINDOWS.map(str::to_owned).to_vec();
+        Some(Trending { counters: counters.collect(), regions: regions.collect(), windows })
     }
 
     fn hottest(&self) -> Vec<String> {

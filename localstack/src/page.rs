@@ -53,6 +53,27 @@ pub struct Snapshot {
     pub ledger_more: u64,
     /// Posts worth showing, hottest first.
     pub posts: Vec<String>,
+    /// What lists of what is trending there are, once there are any.
+    pub trending: Option<Trending>,
+}
+
+/// Of what there are lists.
+#[derive(Clone, Debug, Serialize)]
+pub struct Trending {
+    pub counters: Vec<Trended>,
+    /// Those that the load's events come from.
+    pub regions: Vec<String>,
+    pub windows: Vec<String>,
+}
+
+/// A counter that has lists.
+#[derive(Clone, Debug, Serialize)]
+pub struct Trended {
+    pub name: String,
+    /// Whether it counts something of hashtags; of posts otherwise.
+    pub hashtags: bool,
+    /// Whether it has lists of one region.
+    pub regions: bool,
 }
 
 /// Where things listen; all of them on loopback.

@@ -42,7 +42,7 @@ impl Probe {
         } else {
             (Direction::Add, before + 1)
         };
-        let event = Event { post: self.post, deed: Deed::Like { user: USER, direction } };
+        let event = Event { subject: self.post, region: 0, deed: Deed::Like { user: USER, direction } };
         self.writer.write(event, stop).await?;
         let acknowledged = Instant::now();
         while acknowledged.elapsed() < GIVE_UP && self.likes(client, stop).await? != Some(after) {

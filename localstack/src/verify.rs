@@ -7,6 +7,7 @@ mod compare;
 mod differences;
 mod lists;
 mod milestones;
+mod oracle;
 mod rows;
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -122,7 +123,6 @@ impl Verify<'_> {
         differences.extend(self.answers(&rows, &counters).await?);
         let mut lists = None;
         if self.0.services.trends.is_some() {
-            screen.step("waiting until lists of what is trending have all of it");
             let (compared, found) = self.lists(&rows).await?;
             lists = Some(compared);
             differences.extend(found);
@@ -140,7 +140,7 @@ impl Verify<'_> {
             events: ledger.events(),
             compared: compared(&rows, &counters),
             open: ledger.views().total().open,
-            posts: counters.keys().map(|id| &id.post).collect::<BTreeSet<_>>().len(),
+            posts: self.posts(&counters).len(),
             staleness: staleness.overall(),
             drift,
             lists,
@@ -228,13 +228,23 @@ impl Verify<'_> {
         Ok((rows, counters, differences))
     }
 
+    /// What counts something of posts.
+    fn of_posts(&self) -> Vec<CounterName> {
+        let of_posts = self.0.counters.all().iter().filter(|definition| definition.subject == SubjectField::Post);
+        of_posts.map(|definition| definition.name.clone()).collect()
+    }
+
+    /// The posts that have a counter.
+    fn posts<'a>(&self, counters: &'a CountsTable) -> BTreeSet<&'a PostId> {
+        let names = self.of_posts();
+        counters.keys().filter(|id| names.contains(&id.name)).map(|id| &id.post).collect()
+    }
+
     /// What the API answers about every post that has a counter and of the load's own, once it had time to forget what it
     /// remembers. A hashtag's counters have other routes, and are not asked for.
     async fn answers(&self, rows: &Rows, counters: &CountsTable) -> anyhow::Result<Differences> {
-        let of_posts = self.0.counters.all().iter().filter(|definition| definition.subject == SubjectField::Post);
-        let names: Vec<CounterName> = of_posts.map(|definition| definition.name.clone()).collect();
-        let known = counters.keys().filter(|id| names.contains(&id.name)).map(|id| &id.post);
-        let posts: BTreeSet<&PostId> = known.chain(self.0.ledger.names().posts()).collect();
+        let (names, known) = (self.of_posts(), self.posts(counters));
+        let posts: BTreeSet<&PostId> = known.into_iter().chain(self.0.ledger.names().posts()).collect();
         let posts: Vec<&PostId> = posts.into_iter().collect();
         let deadline = Instant::now() + MEMORY;
         let client = Client::new(self.0.api);

@@ -122,7 +122,8 @@ fn after_a_short_load_every_row_and_every_count_is_what_was_said() {
     let (said, code) = stack.end();
     assert_eq!(code, Some(0), "{said}");
     assert!(said.contains("differences  0"), "{said}");
-    for (counter, rows) in [("likes", "rows"), ("retweets", "rows"), ("replies", "rows"), ("views", "cells")] {
+    let sets = ["likes", "retweets", "replies", "uses"].map(|set| (set, "rows"));
+    for (counter, rows) in sets.into_iter().chain([("views", "cells")]) {
         let compared = said.lines().find_map(|line| line.trim_start().strip_prefix(counter)?.split_once(rows));
         let there: Option<u64> = compared.and_then(|(number, _)| number.trim().parse().ok());
         assert!(there.is_some_and(|there| there > 0), "{counter}: {said}");

@@ -3,7 +3,7 @@
 use serde::ser::{SerializeMap as _, Serializer as _};
 
 use crate::definitions::{Definition, Direction};
-use crate::ids::UserId;
+use crate::ids::{Region, UserId};
 use crate::time::UnixMillis;
 
 /// Whom or how much an event is about.
@@ -23,6 +23,29 @@ pub fn encode(
     said: Said<'_>,
     at: UnixMillis,
 ) -> Option<Vec<u8>> {
+    written(None, definition, subject, direction, said, at)
+}
+
+/// The same of an event that states the region it comes from.
+pub fn encode_from(
+    region: &Region,
+    definition: &Definition,
+    subject: &str,
+    direction: Direction,
+    said: Said<'_>,
+    at: UnixMillis,
+) -> Option<Vec<u8>> {
+    written(Some(region), definition, subject, direction, said, at)
+}
+
+fn written(
+    region: Option<&Region>,
+    definition: &Definition,
+    subject: &str,
+    direction: Direction,
+    said: Said<'_>,
+    at: UnixMillis,
+) -> Option<Vec<u8>> {
     let action = definition.action(direction)?;
     let mut value = Vec::with_capacity(96);
     let mut json = serde_json::Serializer::new(&mut value);
@@ -36,9 +59,33 @@ pub fn encode(
         if let Said::Amount(n) = said {
             map.serialize_entry("n", &n)?;
         }
+        if let Some(region) = region {
+            map.serialize_entry("region", region.as_str())?;
+        }
         map.serialize_entry("ts", &at)?;
         map.end()
     })();
     written.expect("strings and integers always serialise");
     Some(value)
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::definitions::Definitions;
+    use crate::event::decode_value;
+
+    use super::*;
+
+    #[test]
+    fn an_event_states_the_region_that_it_comes_from() {
+        let (likes, user) = (Definitions::likes_alone(), UserId::new("u").unwrap());
+        let like = likes.named("likes").unwrap();
+        let said = (Direction::Add, Said::Member(&user), UnixMillis(5));
+        let region = Region::new("eu").unwrap();
+        let value = encode_from(&region, like, "p", said.0, said.1, said.2).unwrap();
+        let event = decode_value(Some(&value), UnixMillis(0), &likes).unwrap();
+        assert_eq!((event.subject(), event.region(), event.at), ("p", Some(region), UnixMillis(5)));
+        let value = encode(like, "p", said.0, said.1, said.2).unwrap();
+        assert_eq!(decode_value(Some(&value), UnixMillis(0), &likes).unwrap().region(), None);
+    }
 }

@@ -1,11 +1,14 @@
-//! A set whose members are the load's users: which of them are in it, post by post.
+//! A set whose members are the load's users: which of them are in it, post by post, and from which region.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use tally_core::definitions::Direction;
+/// Pairs in a word, two bits each.
+const IN_A_WORD: usize = 32;
+/// The lower bit of each.
+const LOW: u64 = 0x5555_5555_5555_5555;
 
-/// A bit for each post and user: whether the last acknowledged action put the user in. A pair without any action is not in
-/// the set, as in the tables.
+/// Two bits for each post and user: 0 where the last acknowledged action has taken the user out, or else one more than the index
+/// of the region that put them in. A pair without any action is not in the set, as in the tables.
 #[derive(Debug)]
 pub(crate) struct Pairs {
     words: Vec<AtomicU64>,
@@ -15,25 +18,43 @@ pub(crate) struct Pairs {
 impl Pairs {
     /// Empty.
     pub(super) fn new(posts: usize, users: u32) -> Self {
-        let per_post = (users as usize).div_ceil(64);
+        let per_post = (users as usize).div_ceil(IN_A_WORD);
         Self { words: std::iter::repeat_with(AtomicU64::default).take(posts * per_post).collect(), per_post }
     }
 
-    pub(super) fn say(&self, post: usize, user: u32, direction: Direction) {
-        let (word, bit) = self.place(post, user);
-        match direction {
-            Direction::Add => word.fetch_or(bit, Ordering::Relaxed),
-            Direction::Remove => word.fetch_and(!bit, Ordering::Relaxed),
-        };
+    /// The user is in the set from this region, or not in it. Each pair has one writer at a time.
+    pub(super) fn say(&self, post: usize, user: u32, region: Option<usize>) {
+        let (word, shift) = self.place(post, user);
+        word.fetch_and(!(3 << shift), Ordering::Relaxed);
+        let bits = region.map_or(0, |region| region as u64 + 1);
+        word.fetch_or(bits << shift, Ordering::Relaxed);
     }
 
     pub(crate) fn has(&self, post: usize, user: u32) -> bool {
-        let (word, bit) = self.place(post, user);
-        word.load(Ordering::Relaxed) & bit != 0
+        self.region(post, user).is_some()
+    }
+
+    /// The index of the region that the user is in the set from.
+    pub(crate) fn region(&self, post: usize, user: u32) -> Option<usize> {
+        let (word, shift) = self.place(post, user);
+        let bits = word.load(Ordering::Relaxed) >> shift & 3;
+        usize::try_from(bits.checked_sub(1)?).ok()
     }
 
     pub(crate) fn count(&self, post: usize) -> u64 {
         Self::ones(&self.words[post * self.per_post..(post + 1) * self.per_post])
+    }
+
+    /// How many of them from one region.
+    pub(crate) fn count_from(&self, post: usize, region: usize) -> u64 {
+        let bits = region as u64 + 1;
+        let words = &self.words[post * self.per_post..(post + 1) * self.per_post];
+        let found = words.iter().map(|word| {
+            // A pair that is the region's has 0 in both bits here.
+            let other = word.load(Ordering::Relaxed) ^ (LOW * bits);
+            u64::from((!(other | other >> 1) & LOW).count_ones())
+        });
+        found.sum()
     }
 
     pub(crate) fn total(&self) -> u64 {
@@ -41,12 +62,13 @@ impl Pairs {
     }
 
     fn ones(words: &[AtomicU64]) -> u64 {
-        words.iter().map(|word| u64::from(word.load(Ordering::Relaxed).count_ones())).sum()
+        let ones = |word: u64| u64::from(((word | word >> 1) & LOW).count_ones());
+        words.iter().map(|word| ones(word.load(Ordering::Relaxed))).sum()
     }
 
-    fn place(&self, post: usize, user: u32) -> (&AtomicU64, u64) {
+    fn place(&self, post: usize, user: u32) -> (&AtomicU64, usize) {
         let user = user as usize;
-        (&self.words[post * self.per_post + user / 64], 1 << (user % 64))
+        (&self.words[post * self.per_post + user / IN_A_WORD], user % IN_A_WORD * 2)
     }
 }
 
@@ -66,24 +88,28 @@ mod tests {
         let mut draw = StdRng::seed_from_u64(5);
         for _ in 0..5_000 {
             let (post, user) = (draw.random_range(0..posts), draw.random_range(0..users));
-            let direction = if draw.random_bool(0.4) { Direction::Remove } else { Direction::Add };
-            pairs.say(post, user, direction);
-            fold.insert((post, user), direction == Direction::Add);
+            let region = draw.random_bool(0.6).then(|| draw.random_range(0..3));
+            pairs.say(post, user, region);
+            fold.insert((post, user), region);
         }
         for post in 0..posts {
-            let liking = |user: &u32| fold.get(&(post, *user)).copied().unwrap_or(false);
-            assert!((0..users).all(|user| pairs.has(post, user) == liking(&user)));
-            assert_eq!(pairs.count(post), (0..users).filter(liking).count() as u64);
+            let from = |user: &u32| fold.get(&(post, *user)).copied().flatten();
+            assert!((0..users).all(|user| pairs.region(post, user) == from(&user)));
+            assert!((0..users).all(|user| pairs.has(post, user) == from(&user).is_some()));
+            assert_eq!(pairs.count(post), (0..users).filter_map(|user| from(&user)).count() as u64);
+            for region in 0..3 {
+                let of_region = (0..users).filter(|user| from(user) == Some(region)).count();
+                assert_eq!(pairs.count_from(post, region), of_region as u64);
+            }
         }
-        assert_eq!(pairs.total(), fold.values().filter(|likes| **likes).count() as u64);
+        assert_eq!(pairs.total(), fold.values().flatten().count() as u64);
     }
 
     #[test]
     fn an_action_said_twice_is_recorded_once() {
         let pairs = Pairs::new(1, 1);
-        let (add, remove) = (Direction::Add, Direction::Remove);
-        for (direction, total) in [(remove, 0), (add, 1), (add, 1), (remove, 0)] {
-            pairs.say(0, 0, direction);
+        for (region, total) in [(None, 0), (Some(0), 1), (Some(0), 1), (Some(2), 1), (None, 0)] {
+            pairs.say(0, 0, region);
             assert_eq!(pairs.total(), total);
         }
     }

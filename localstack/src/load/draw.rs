@@ -5,51 +5,69 @@ use rand::{RngExt, SeedableRng};
 use tally_core::definitions::Direction;
 
 use crate::config::LoadConfig;
+use crate::counters::Counted;
 use crate::ledger::{Deed, Event, LIVE};
-use crate::names::Reply;
+use crate::names::{Made, Names};
 
-/// Shares of the events that are retweets, replies and views; the rest, seven tenths, are likes and unlikes. On a real site
-/// views are most of the events. Here each of them moves a cell that is there already, while likes make the rows that a run
-/// is about.
+/// Shares of the events that are retweets, replies, views and uses of hashtags; the rest, seven tenths, are likes and unlikes.
+/// On a real site views are most of the events. Here each of them moves a cell that is there already, while likes make the
+/// rows that a run is about.
 const RETWEETS: f64 = 0.10;
 const REPLIES: f64 = 0.06;
-const VIEWS: f64 = 0.14;
+const VIEWS: f64 = 0.08;
+const USES: f64 = 0.06;
 /// The greatest amount of one view: a client that gathers views before it says them.
 const MOST_VIEWS: u32 = 25;
+/// Share of the events of a user that come from another region than the user's own.
+const AWAY: f64 = 0.1;
 
-/// The events of one lane: those of every `lanes`th user, and of the lane's own replies.
+/// The events of one lane: those of every `lanes`th user, and of the replies and posts that the lane makes.
 pub(super) struct Draw {
     config: LoadConfig,
     lane: u32,
     lanes: u32,
-    /// The number of its next reply.
+    /// Where what it makes comes from.
+    region: usize,
+    /// How many hashtags and regions there are.
+    hashtags: usize,
+    regions: usize,
+    /// The number of the next member that it makes.
     next: u64,
     random: StdRng,
 }
 
 impl Draw {
-    pub(super) fn new(config: LoadConfig, seed: u64, lane: u32, lanes: u32) -> Self {
+    pub(super) fn new(config: LoadConfig, seed: u64, lane: u32, names: &Names) -> Self {
+        let (lanes, hashtags, regions) = (names.lanes(), names.hashtags().len(), names.regions().len());
         let random = StdRng::seed_from_u64(seed ^ u64::from(lane).wrapping_mul(0x9e37_79b9_7f4a_7c15));
-        Self { config, lane, lanes, next: 0, random }
+        let region = names.region_of(lane);
+        Self { config, lane, lanes, region, hashtags, regions, next: 0, random }
     }
 
-    /// The next event, where `live` are the lane's replies that stand: number and post.
-    pub(super) fn event(&mut self, live: impl FnOnce() -> Vec<(u64, usize)>) -> Event {
-        let LoadConfig { posts, hot_share, .. } = self.config;
+    /// The next event, where `live` are the members of a counter that the lane has made and that stand: number and subject.
+    pub(super) fn event(&mut self, live: impl FnOnce(Counted) -> Vec<(u64, usize)>) -> Event {
+        let LoadConfig { posts, hot_share, unlike_ratio, .. } = self.config;
         let post = if self.random.random_bool(hot_share) { 0 } else { self.random.random_range(0..posts) } as usize;
         let kind: f64 = self.random.random();
+        let mine = self.region;
         if kind < VIEWS {
-            return Event { post, deed: Deed::View { amount: self.random.random_range(1..=MOST_VIEWS) } };
+            let deed = Deed::View { amount: self.random.random_range(1..=MOST_VIEWS) };
+            return Event { subject: post, region: mine, deed };
         }
-        let direction =
-            if self.random.random_bool(self.config.unlike_ratio) { Direction::Remove } else { Direction::Add };
+        let direction = if self.random.random_bool(unlike_ratio) { Direction::Remove } else { Direction::Add };
         if kind < VIEWS + REPLIES {
-            return self.reply(post, direction, &live());
+            let (subject, reply, direction) = self.made(post, direction, &live(Counted::Replies));
+            return Event { subject, region: mine, deed: Deed::Reply { reply, direction } };
+        }
+        if kind < VIEWS + REPLIES + USES {
+            let hashtag = self.hashtag();
+            let (subject, tagged, direction) = self.made(hashtag, direction, &live(Counted::Uses));
+            return Event { subject, region: mine, deed: Deed::Use { tagged, direction } };
         }
         let user = self.user();
-        let is_retweet = kind < VIEWS + REPLIES + RETWEETS;
+        let is_retweet = kind < VIEWS + REPLIES + USES + RETWEETS;
         let deed = if is_retweet { Deed::Retweet { user, direction } } else { Deed::Like { user, direction } };
-        Event { post, deed }
+        Event { subject: post, region: self.region(user), deed }
     }
 
     fn user(&mut self) -> u32 {
@@ -57,20 +75,32 @@ impl Draw {
         self.lane + self.lanes * self.random.random_range(0..mine)
     }
 
-    /// A new reply to `post`, or one of those that stand taken back: always one where as many stand as may.
-    fn reply(&mut self, post: usize, direction: Direction, live: &[(u64, usize)]) -> Event {
+    /// Where a user is: mostly at home.
+    fn region(&mut self, user: u32) -> usize {
+        let away = if self.random.random_bool(AWAY) { self.random.random_range(0..self.regions) } else { 0 };
+        (user as usize + away) % self.regions
+    }
+
+    /// A hashtag, the first ones more often.
+    fn hashtag(&mut self) -> usize {
+        let among = self.random.random_range(1..=self.hashtags);
+        self.random.random_range(0..among)
+    }
+
+    /// A new member of `subject`, or one of those that stand taken back: always one where as many stand as may.
+    fn made(&mut self, subject: usize, direction: Direction, live: &[(u64, usize)]) -> (usize, Made, Direction) {
         let lane = self.lane;
         let back = match direction {
             Direction::Remove => true,
             Direction::Add => live.len() >= LIVE,
         };
         if back && !live.is_empty() {
-            let (nth, post) = live[self.random.random_range(0..live.len())];
-            return Event { post, deed: Deed::Reply { reply: Reply { lane, nth }, direction: Direction::Remove } };
+            let (nth, subject) = live[self.random.random_range(0..live.len())];
+            return (subject, Made { lane, nth }, Direction::Remove);
         }
         let nth = self.next;
         self.next += 1;
-        Event { post, deed: Deed::Reply { reply: Reply { lane, nth }, direction: Direction::Add } }
+        (subject, Made { lane, nth }, Direction::Add)
     }
 }
 
@@ -79,17 +109,15 @@ mod tests {
     use std::collections::BTreeSet;
 
     use super::*;
-    use crate::counters::Counted;
     use crate::ledger::Ledger;
-    use crate::names::Names;
 
     const CONFIG: LoadConfig = LoadConfig { rate: 1, posts: 10, users: 7, unlike_ratio: 0.3, hot_share: 0.1 };
 
     fn events(seed: u64, lane: u32, count: usize) -> (Vec<Event>, Ledger) {
         let ledger = Ledger::new(Names::new(10, 7, 0, None));
-        let mut draw = Draw::new(CONFIG, seed, lane, 3);
+        let mut draw = Draw { lanes: 3, ..Draw::new(CONFIG, seed, lane, ledger.names()) };
         let drawn = std::iter::repeat_with(|| {
-            let event = draw.event(|| ledger.replies().live(lane));
+            let event = draw.event(|counted| ledger.made(counted).live(lane));
             ledger.acknowledged(event);
             event
         });
@@ -102,7 +130,18 @@ mod tests {
         let share = |counted| drawn.iter().filter(|event| event.deed.counted() == counted).count() / 100;
         assert!((68..=72).contains(&share(Counted::Likes)), "{}", share(Counted::Likes));
         assert!(Counted::ALL.into_iter().all(|counted| share(counted) >= 5));
-        assert!(ledger.retweets().total() > 0 && ledger.replies().total() > 0 && ledger.views().total().known > 0);
+        assert!(
+            ledger.retweets().total() > 0
+                && ledger.made(Counted::Replies).total() > 0
+                && ledger.views().total().known > 0
+        );
+        assert!(ledger.made(Counted::Uses).total() > 0);
+        let names = ledger.names();
+        for (region, _) in names.regions().iter().enumerate() {
+            assert!(drawn.iter().any(|event| event.region == region), "{region}");
+        }
+        let hashtags: BTreeSet<usize> = ledger.made(Counted::Uses).all().map(|(_, hashtag)| hashtag).collect();
+        assert!(hashtags.len() > 3 && hashtags.iter().all(|hashtag| *hashtag < names.hashtags().len()));
     }
 
     #[test]
@@ -112,19 +151,24 @@ mod tests {
     }
 
     #[test]
-    fn a_reply_is_new_when_it_is_said_and_stands_when_it_is_taken_back() {
+    fn what_a_lane_makes_is_new_when_it_is_said_and_stands_when_it_is_taken_back() {
         let (drawn, ledger) = events(3, 1, 20_000);
-        let (mut said, mut live) = (BTreeSet::new(), BTreeSet::new());
-        for event in drawn {
-            let Deed::Reply { reply, direction } = event.deed else { continue };
-            match direction {
-                Direction::Add => assert!(said.insert(reply) && live.insert((reply, event.post))),
-                Direction::Remove => assert!(live.remove(&(reply, event.post))),
+        for counted in [Counted::Replies, Counted::Uses] {
+            let (mut said, mut live) = (BTreeSet::new(), BTreeSet::new());
+            for event in drawn.iter().filter(|event| event.deed.counted() == counted) {
+                let (Deed::Reply { reply: made, direction } | Deed::Use { tagged: made, direction }) = event.deed
+                else {
+                    continue;
+                };
+                match direction {
+                    Direction::Add => assert!(said.insert(made) && live.insert((made, event.subject))),
+                    Direction::Remove => assert!(live.remove(&(made, event.subject))),
+                }
+                assert!(live.len() <= LIVE && made.lane == 1);
             }
-            assert!(live.len() <= LIVE && reply.lane == 1);
+            assert_eq!(ledger.made(counted).all().collect::<BTreeSet<_>>(), live);
+            assert!(said.len() > LIVE, "{}", said.len());
         }
-        assert_eq!(ledger.replies().all().collect::<BTreeSet<_>>(), live);
-        assert!(said.len() > LIVE, "{}", said.len());
     }
 
     #[test]
@@ -134,7 +178,7 @@ mod tests {
             .iter()
             .filter_map(|event| match event.deed {
                 Deed::Like { user, .. } | Deed::Retweet { user, .. } => Some(user),
-                Deed::Reply { .. } | Deed::View { .. } => None,
+                Deed::Reply { .. } | Deed::View { .. } | Deed::Use { .. } => None,
             })
             .collect();
         assert_eq!(users, BTreeSet::from([1, 4]));

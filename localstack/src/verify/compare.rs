@@ -9,7 +9,7 @@ use super::differences::Differences;
 use super::rows::{CounterRows, Rows};
 use crate::counters::{Counted, Counters};
 use crate::ledger::{Amount, Ledger, Pairs};
-use crate::names::{Names, Reply};
+use crate::names::{Made, Names};
 
 /// What was compared of all counters of one name.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -36,8 +36,8 @@ pub(super) fn compared(rows: &Rows, counters: &BTreeMap<CounterId, Counter>) -> 
     all
 }
 
-/// Compares the rows of the load with the ledger, counter by counter: each member of each post, what was added to each
-/// post, and all posts together.
+/// Compares the rows of the load with the ledger, counter by counter: each member of each post and hashtag, what
+/// was added to each post, and all of them together.
 pub(super) fn rows_with_ledger(rows: &Rows, ledger: &Ledger, counters: &Counters) -> Differences {
     let mut differences = rows.astray.clone();
     for counted in counters.defined() {
@@ -45,14 +45,14 @@ pub(super) fn rows_with_ledger(rows: &Rows, ledger: &Ledger, counters: &Counters
         differences.extend(match counted {
             Counted::Likes => found.users_with(ledger.likes(), ledger.names()),
             Counted::Retweets => found.users_with(ledger.retweets(), ledger.names()),
-            Counted::Replies => found.replies_with(ledger),
+            Counted::Replies | Counted::Uses => found.made_with(ledger),
             Counted::Views => found.amounts_with(ledger),
         });
     }
     differences
 }
 
-/// The rows of one of the load's counters, in all its posts.
+/// The rows of one of the load's counters, in all its posts or hashtags.
 struct Found<'a> {
     rows: &'a Rows,
     counters: &'a Counters,
@@ -60,9 +60,9 @@ struct Found<'a> {
 }
 
 impl<'a> Found<'a> {
-    /// Each of the load's posts: its index, its counter and that counter's rows.
-    fn posts(&self, names: &'a Names) -> impl Iterator<Item = (usize, CounterId, &'a CounterRows)> {
-        let ids = names.posts().iter().map(|post| self.counters.id(self.counted, post));
+    /// Each of the load's posts or hashtags: its index, its counter and that counter's rows.
+    fn subjects(&self, names: &'a Names) -> impl Iterator<Item = (usize, CounterId, &'a CounterRows)> {
+        let ids = names.subjects(self.counted).iter().map(|subject| self.counters.id(self.counted, subject));
         ids.enumerate()
             .filter_map(|(index, id)| id.map(|id| (index, self.rows.of(&id), id)))
             .map(|(index, found, id)| (index, id, found))
@@ -70,7 +70,7 @@ impl<'a> Found<'a> {
 
     fn users_with(&self, said: &Pairs, names: &Names) -> Differences {
         let (mut differences, mut total) = (Differences::default(), 0);
-        for (index, id, found) in self.posts(names) {
+        for (index, id, found) in self.subjects(names) {
             total += found.users.len() as u64;
             for user in 0..names.users() {
                 member(&mut differences, said.has(index, user), found.users.contains(&user), || {
@@ -82,40 +82,41 @@ impl<'a> Found<'a> {
         differences
     }
 
-    fn replies_with(&self, ledger: &Ledger) -> Differences {
+    fn made_with(&self, ledger: &Ledger) -> Differences {
         let (mut differences, mut total, names) = (Differences::default(), 0, ledger.names());
-        let mut said = BTreeMap::<usize, BTreeSet<Reply>>::new();
-        for (reply, post) in ledger.replies().all() {
-            said.entry(post).or_default().insert(reply);
+        let made = ledger.made(self.counted);
+        let mut said = BTreeMap::<usize, BTreeSet<Made>>::new();
+        for (one, subject) in made.all() {
+            said.entry(subject).or_default().insert(one);
         }
-        for (index, id, found) in self.posts(names) {
-            total += found.replies.len() as u64;
+        for (index, id, found) in self.subjects(names) {
+            total += found.made.len() as u64;
             let said = said.remove(&index).unwrap_or_default();
-            for reply in said.symmetric_difference(&found.replies) {
-                member(&mut differences, said.contains(reply), found.replies.contains(reply), || {
-                    format!("{} of {id}", names.reply(*reply))
+            for one in said.symmetric_difference(&found.made) {
+                member(&mut differences, said.contains(one), found.made.contains(one), || {
+                    let name = if self.counted == Counted::Uses { names.tagged(*one) } else { names.reply(*one) };
+                    format!("{name} of {id}")
                 });
             }
         }
-        self.in_all(&mut differences, ledger.replies().total(), total);
+        self.in_all(&mut differences, made.total(), total);
         differences
     }
 
     fn amounts_with(&self, ledger: &Ledger) -> Differences {
         let (mut differences, mut total) = (Differences::default(), 0);
-        for (index, id, found) in self.posts(ledger.names()) {
+        for (index, id, found) in self.subjects(ledger.names()) {
             total += found.total();
             amount(&mut differences, ledger.views().of(index), found.total(), || id.to_string());
         }
-        amount(&mut differences, ledger.views().total(), total, || format!("{} of all posts", self.counted.name()));
+        amount(&mut differences, ledger.views().total(), total, || format!("{} in all", self.counted.name()));
         differences
     }
 
     fn in_all(&self, differences: &mut Differences, said: u64, rows: u64) {
         if said != rows {
             let name = self.counted.name();
-            differences
-                .add(|| format!("{name} of all posts: {said} were said and not taken back, there are {rows} rows"));
+            differences.add(|| format!("{name} in all: {said} were said and not taken back, there are {rows} rows"));
         }
     }
 }

@@ -1,154 +1,369 @@
-//! Lists of what is trending, compared with the rows: of a window that began before the stack did, they are what the rows say.
+//! Lists of what is trending, held against the change stream: what was seen of them while the run went on, and what they come
+//! to once everything is counted.
 
-use std::cmp::Reverse;
+use std::collections::BTreeMap;
 use std::fmt;
 use std::time::Duration;
 
-use serde_json::Value;
-use tally_core::ids::CounterName;
-use tally_core::time::UnixMillis;
+use tally_core::ports::{ChangeStream as _, ChangesLedger as _};
 use tokio::time::Instant;
 
 use super::Verify;
 use super::differences::Differences;
+use super::oracle::Oracle;
 use super::rows::Rows;
 use crate::client::Client;
+use crate::counters::Counted;
+use crate::ledger::Pairs;
+use crate::looks::{Claim, List, Look, lists};
 use crate::services::WINDOWS;
 
 /// How long a list may take to have everything: the moment lies some seconds back, and a service that was killed replays.
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// The most that a list has.
-const MOST: usize = 100;
+/// Of the moments that a list has to be exact at, so many of a hundred are enough.
+const ENOUGH: usize = 80;
+/// With fewer of them no share is judged.
+const FEW: usize = 10;
+
+/// What was seen of one list.
+#[derive(Clone, Debug, Default)]
+struct Seen {
+    moments: usize,
+    /// Called exact.
+    exact: usize,
+    /// What the others say of themselves.
+    reasons: BTreeMap<String, usize>,
+    /// The ledger was there before the window and no lapse lies in it.
+    provable: usize,
+    /// Of those, called exact.
+    proved: usize,
+}
 
 /// How many lists were compared.
-#[derive(Clone, Copy, Debug, Default)]
+#[derive(Clone, Debug, Default)]
 pub(crate) struct ComparedLists {
-    compared: usize,
-    places: usize,
-    /// Of those, the ones that were called exact.
-    exact: usize,
-    /// Lists of which it is not known what they should be: they begin behind the stack, or say themselves that something is missing.
+    seen: BTreeMap<List, Seen>,
+    /// Looks whose windows begin before what the stream still has.
     unknown: usize,
+    /// Places of the last lists.
+    places: usize,
+    /// Whether to tell of every list.
+    each: bool,
+}
+
+/// What decides whether a list can be exact, in seconds.
+struct Evidence {
+    /// The ledger has everything written after this second, where it says so.
+    since: Option<u64>,
+    /// First and last second of what it lacks.
+    lapses: Vec<(u64, u64)>,
+    /// The stream has everything behind this second.
+    whole: u64,
+}
+
+impl Evidence {
+    fn is_provable(&self, from: u64, moment: u64) -> bool {
+        let lacks = self.lapses.iter().any(|(first, last)| *first <= moment && *last > from);
+        self.since.is_some_and(|since| since <= from) && !lacks
+    }
 }
 
 impl Verify<'_> {
-    /// Each counter's list over each window, once it has everything.
+    /// Each list once it has everything, and all that were seen before.
     pub(super) async fn lists(&self, rows: &Rows) -> anyhow::Result<(ComparedLists, Differences)> {
-        let (client, since) = (Client::new(self.0.api), self.0.clock.now());
-        let (mut compared, mut differences) = (ComparedLists::default(), Differences::default());
-        let deadline = Instant::now() + PATIENCE;
-        for definition in self.0.counters.all().iter() {
-            for window in WINDOWS {
-                let path = format!("/v1/top?counter={}&window={window}&k={MOST}", definition.name.as_str());
-                let list = loop {
-                    match client.get(&path).await {
-                        Ok(list) if list["as_of"].as_u64() >= Some(since.0) => break Ok(list),
-                        Ok(list) if Instant::now() >= deadline => break Err(format!("it is of {}", list["as_of"])),
-                        Err(error) if Instant::now() >= deadline => break Err(format!("{error:#}")),
-                        _ => self.0.clock.sleep(super::LOOK_EVERY).await,
-                    }
-                };
-                match list {
-                    Ok(list) => compared.compare(&list, &definition.name, rows, self.0.began, &mut differences),
-                    Err(why) => differences.add(|| format!("{path} never had everything: {why}")),
+        let mut differences = Differences::default();
+        let (client, lists) = (Client::new(self.0.api), lists(self.0));
+        let since = self.0.clock.now().0.div_ceil(1000);
+        self.0.screen.step("waiting until lists of what is trending have all of it");
+        for list in &lists {
+            let has_all = |moment, _: &Look| moment >= since;
+            if let Err(why) = self.until(&client, list, PATIENCE, has_all).await {
+                differences.add(|| format!("{list} never had everything: {why}"));
+            }
+        }
+        let last: Vec<_> = lists.iter().map(|list| (list, self.0.looks.last(list))).collect();
+        if self.0.is_disturbed {
+            differences.extend(self.exact_again(&client, &lists).await?);
+        }
+        let (oracle, evidence) = (self.oracle().await?, self.evidence().await?);
+        let mut compared = ComparedLists { each: self.0.is_disturbed, ..ComparedLists::default() };
+        if evidence.whole == 0 {
+            differences.extend(stream_with_rows(&oracle, rows));
+            differences.extend(self.stream_with_ledger(&oracle));
+        }
+        for (list, looks) in self.0.looks.seen() {
+            let seen = compared.judge(&list, &looks, &oracle, &evidence, &mut differences);
+            if compared.each && seen.provable >= FEW && seen.proved * 100 < seen.provable * ENOUGH {
+                differences.add(|| format!("{list}: exact at {} of {} moments", seen.proved, seen.provable));
+            }
+            compared.seen.insert(list, seen);
+        }
+        for (list, look) in last {
+            let Some((moment, look)) = look else { continue };
+            compared.places += look.items.len();
+            // Before the ledger nothing was in the tables: a list that is young is complete all the same.
+            let young = look.claim == Claim::Unknown("young".to_owned()) && evidence.lapses.is_empty();
+            if young && look.from >= evidence.whole {
+                let mut window = oracle.window(list);
+                for wrong in window.moved_to(look.from, moment).contradict(&look, true) {
+                    differences.add(|| format!("{list} at {moment}, young: {wrong}"));
                 }
             }
         }
         Ok((compared, differences))
     }
-}
 
-/// The first of a counter's rows.
-fn first(rows: &Rows, name: &CounterName) -> Vec<(String, i64)> {
-    let totals = rows.iter().filter(|(id, found)| id.name == *name && found.total() >= 1);
-    let mut totals: Vec<(String, i64)> = totals.map(|(id, found)| (id.post.to_string(), found.total())).collect();
-    totals.sort_unstable_by(|(id, count), (other, more)| (Reverse(count), id).cmp(&(Reverse(more), other)));
-    totals.truncate(MOST);
-    totals
-}
-
-impl ComparedLists {
-    fn compare(&mut self, list: &Value, name: &CounterName, rows: &Rows, began: UnixMillis, found: &mut Differences) {
-        let is_whole = list["from"].as_u64().is_some_and(|from| from < began.0);
-        // Before the ledger nothing was in the tables.
-        let is_known = list["bound"] == 0 || list["reason"] == "young";
-        if !is_whole || !is_known {
-            self.unknown += 1;
-            return;
-        }
-        let items = list["items"].as_array().map_or(&[][..], Vec::as_slice);
-        let item = |item: &Value| Some((item["id"].as_str()?.to_owned(), item["count"].as_i64()?));
-        let listed: Vec<Option<(String, i64)>> = items.iter().map(item).collect();
-        let expected: Vec<Option<(String, i64)>> = first(rows, name).into_iter().map(Some).collect();
-        for place in 0..listed.len().max(expected.len()) {
-            let (shown, there) = (listed.get(place).cloned().flatten(), expected.get(place).cloned().flatten());
-            if shown != there {
-                let window = &list["window"];
-                found.add(|| format!("{name} over {window}, place {}: listed {shown:?}, by rows {there:?}", place + 1));
+    /// Looks at a list until it is as wanted.
+    async fn until(
+        &self,
+        client: &Client,
+        list: &List,
+        patience: Duration,
+        wanted: impl Fn(u64, &Look) -> bool,
+    ) -> Result<(), String> {
+        let deadline = Instant::now() + patience;
+        loop {
+            let looked = self.0.looks.look(client, list).await;
+            let last = self.0.looks.last(list);
+            match (looked, last) {
+                (Ok(()), Some((moment, look))) if wanted(moment, &look) => return Ok(()),
+                (Ok(()), Some((moment, look))) if Instant::now() >= deadline => {
+                    return Err(format!("it is of {moment} and says {:?}", look.claim));
+                }
+                (Err(error), _) if Instant::now() >= deadline => return Err(format!("{error:#}")),
+                _ => self.0.clock.sleep(super::LOOK_EVERY).await,
             }
         }
-        self.compared += 1;
-        self.places += expected.len();
-        self.exact += usize::from(list["exact"] == true);
+    }
+
+    /// A window after the last loss lists are exact again: the shortest window is waited for.
+    async fn exact_again(&self, client: &Client, lists: &[List]) -> anyhow::Result<Differences> {
+        self.0.screen.step("waiting for one window without a loss: a minute");
+        let mut differences = Differences::default();
+        let shortest: tally_trends::Window = WINDOWS[0].parse()?;
+        let lapses = self.lapses().await?;
+        let last = lapses.iter().map(|(_, last)| *last).max().unwrap_or(0).max(self.0.clock.now().0 / 1000);
+        let patience = Duration::from_secs(shortest.span() * 2) + PATIENCE;
+        let shortest = || lists.iter().filter(|list| list.window == WINDOWS[0]);
+        let deadline = Instant::now() + patience;
+        // All of them again and again: each has moments of its own.
+        let mut left: Vec<&List> = shortest().collect();
+        while !left.is_empty() && Instant::now() < deadline {
+            for list in shortest() {
+                // One that cannot be had now is looked at again.
+                let _ = self.0.looks.look(client, list).await;
+            }
+            let is_exact =
+                |list: &List| self.0.looks.last(list).is_some_and(|(_, look)| look.from >= last && look.is_exact());
+            left.retain(|list| !is_exact(list));
+            self.0.clock.sleep(Duration::from_secs(1)).await;
+        }
+        for list in left {
+            differences
+                .add(|| format!("{list}: not exact a window after the last loss: {:?}", self.0.looks.last(list)));
+        }
+        Ok(differences)
+    }
+
+    /// First and last second of what the ledger of changes lacks.
+    async fn lapses(&self) -> anyhow::Result<Vec<(u64, u64)>> {
+        let lapses = self.persist(|| self.0.engines.store.checkpoints.lapses()).await?;
+        Ok(lapses.iter().map(|lapse| (lapse.seconds.first, lapse.seconds.last)).collect())
+    }
+
+    async fn evidence(&self) -> anyhow::Result<Evidence> {
+        let terms = self.persist(|| self.0.engines.store.checkpoints.changes()).await?;
+        let since = terms.and_then(|terms| terms.since).map(|since| since.0.div_ceil(1000));
+        let kept = self.0.clock.now().0.saturating_sub(self.0.engines.store.kept.as_millis().try_into()?);
+        // What is trimmed goes by the age of a record, and reading it took its time.
+        let whole = if kept < self.0.began.0 { 0 } else { kept / 1000 + 60 };
+        Ok(Evidence { since, lapses: self.lapses().await?, whole })
+    }
+
+    /// Everything that the stream still shows.
+    async fn oracle(&self) -> anyhow::Result<Oracle> {
+        let store = &self.0.engines.store;
+        let label = store.stream.info().await.map_err(tally_core::fault::Fault::from)?.label;
+        let mut oracle = Oracle::default();
+        for shard in self.persist(|| async { Ok(store.stream.shards(&label).await?) }).await? {
+            self.shard_records(&label, &shard.id).await?.iter().for_each(|record| oracle.take(record));
+        }
+        Ok(oracle)
+    }
+
+    /// Regions of the load's members, by its ledger and by the rows' changes.
+    fn stream_with_ledger(&self, oracle: &Oracle) -> Differences {
+        let (mut differences, ledger) = (Differences::default(), &self.0.ledger);
+        let names = ledger.names();
+        for counted in self.0.counters.defined() {
+            let Some(definition) = self.0.counters.definition(counted) else { continue };
+            for (index, region) in names.regions().iter().enumerate() {
+                let by_stream = oracle.totals(&definition.name, Some(region));
+                let mut made = BTreeMap::<usize, i64>::new();
+                let of_region = ledger.made(counted).all().filter(|(one, _)| names.region_of(one.lane) == index);
+                of_region.for_each(|(_, subject)| *made.entry(subject).or_default() += 1);
+                let pairs = |pairs: &Pairs, post| i64::try_from(pairs.count_from(post, index)).unwrap_or(i64::MAX);
+                for (subject, id) in names.subjects(counted).iter().enumerate() {
+                    let said = match counted {
+                        Counted::Likes => pairs(ledger.likes(), subject),
+                        Counted::Retweets => pairs(ledger.retweets(), subject),
+                        Counted::Replies | Counted::Uses => made.get(&subject).copied().unwrap_or(0),
+                        Counted::Views => 0,
+                    };
+                    let there = by_stream.get(id).copied().unwrap_or(0);
+                    if said != there {
+                        let name = counted.name();
+                        differences
+                            .add(|| format!("{name} of {id} in {region}: {said} by what was said, {there} rows"));
+                    }
+                }
+            }
+        }
+        differences
     }
 }
 
+/// What the stream tells of comes to what the rows weigh.
+fn stream_with_rows(oracle: &Oracle, rows: &Rows) -> Differences {
+    let mut differences = Differences::default();
+    let mut totals = BTreeMap::<_, i64>::new();
+    for name in oracle.names() {
+        for (subject, sum) in oracle.totals(name, None) {
+            totals.insert((name.clone(), subject), sum);
+        }
+    }
+    for (id, found) in rows.iter().filter(|(_, found)| found.total() != 0) {
+        let told = totals.remove(&(id.name.clone(), id.post.clone())).unwrap_or(0);
+        if told != found.total() {
+            differences.add(|| format!("{id}: the rows come to {}, their changes to {told}", found.total()));
+        }
+    }
+    for ((name, subject), told) in totals {
+        differences.add(|| format!("{subject} {name}: there are no rows, their changes come to {told}"));
+    }
+    differences
+}
+
+impl ComparedLists {
+    /// Holds every look at one list against what it should have been.
+    fn judge(
+        &mut self,
+        list: &List,
+        looks: &BTreeMap<u64, Look>,
+        oracle: &Oracle,
+        evidence: &Evidence,
+        differences: &mut Differences,
+    ) -> Seen {
+        let (mut seen, mut window) = (Seen::default(), oracle.window(list));
+        for (moment, look) in looks {
+            seen.moments += 1;
+            let provable = evidence.is_provable(look.from, *moment);
+            seen.provable += usize::from(provable);
+            match &look.claim {
+                Claim::Bound(0) => {
+                    seen.exact += 1;
+                    seen.proved += usize::from(provable);
+                }
+                Claim::Bound(_) => *seen.reasons.entry("bound".to_owned()).or_default() += 1,
+                Claim::Unknown(reason) => *seen.reasons.entry(reason.clone()).or_default() += 1,
+            }
+            if look.from < evidence.whole {
+                self.unknown += 1;
+                continue;
+            }
+            for wrong in window.moved_to(look.from, *moment).contradict(look, false) {
+                differences.add(|| format!("{list} at {moment}, {:?}: {wrong}", look.claim));
+            }
+        }
+        seen
+    }
+}
+
+impl fmt::Display for Seen {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { moments, exact, reasons, provable, proved } = self;
+        write!(f, "{exact} of {moments} moments exact")?;
+        for (reason, times) in reasons {
+            write!(f, ", {times} {reason}")?;
+        }
+        write!(f, "; {proved} of {provable} where nothing is lost")
+    }
+}
+
+/// A line for all, and one for each where things went wrong on purpose.
 impl fmt::Display for ComparedLists {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { compared, places, exact, unknown } = self;
-        write!(
-            f,
-            "{compared} with {places} places compared with the rows, {exact} called exact, {unknown} not comparable"
-        )
+        let mut all = Seen::default();
+        for seen in self.seen.values() {
+            all.moments += seen.moments;
+            all.exact += seen.exact;
+            all.provable += seen.provable;
+            all.proved += seen.proved;
+            seen.reasons.iter().for_each(|(reason, times)| *all.reasons.entry(reason.clone()).or_default() += times);
+        }
+        write!(f, "{} with {} places at last: {all}", self.seen.len(), self.places)?;
+        if self.unknown > 0 {
+            write!(f, "; {} not comparable", self.unknown)?;
+        }
+        for (list, seen) in self.seen.iter().filter(|_| self.each) {
+            write!(f, "\n    {:<26} {seen}", list.to_string())?;
+        }
+        Ok(())
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use serde_json::json;
-    use tally_core::ids::ShardCount;
-    use tally_core::ports::ScannedRow;
-    use tally_core::weight::Stated;
+    use tally_core::ids::CounterName;
 
     use super::*;
-    use crate::names::Names;
 
-    fn rows() -> Rows {
-        let (names, shards) = (Names::new(1, 1, 0, None), ShardCount::DEFAULT);
-        let mut rows = Rows::default();
-        for (post, user) in [("b", "u1"), ("a", "u1"), ("c", "u1"), ("c", "u2")] {
-            let pk = format!("{post}#{}", shards.shard_of(user));
-            rows.take(&ScannedRow { pk, sort: user.to_owned(), stated: Stated::Nothing }, &names, shards);
+    #[test]
+    fn only_moments_at_which_nothing_is_lost_have_to_be_exact() {
+        let evidence = Evidence { since: Some(50), lapses: vec![(100, 110)], whole: 0 };
+        for (from, moment, provable) in
+            [(49, 99, false), (50, 99, true), (50, 100, false), (109, 120, false), (110, 120, true), (10, 20, false)]
+        {
+            assert_eq!(evidence.is_provable(from, moment), provable, "{from} {moment}");
         }
-        rows
+        assert!(!Evidence { since: None, ..evidence }.is_provable(200, 300));
     }
 
     #[test]
-    fn a_list_has_to_be_what_the_rows_say_unless_nothing_says_what_it_should_be() {
-        let right = json!([{"id": "c", "count": 2}, {"id": "a", "count": 1}, {"id": "b", "count": 1}]);
-        let list = |from: u64, claim: (&str, Value), items: &Value| {
-            let mut list =
-                json!({"from": from, "as_of": 100_000, "window": "10m", "exact": claim.1 == 0, "items": items});
-            list[claim.0] = claim.1;
-            list
+    fn the_end_says_of_each_list_how_often_it_was_exact_and_finds_one_that_was_not_what_it_said() {
+        let list = List { name: CounterName::LIKES, region: None, window: "1m" };
+        let look = |claim, items: &[(&str, i64)]| Look {
+            from: 60,
+            claim,
+            items: items.iter().map(|(id, count)| ((*id).to_owned(), *count)).collect(),
         };
-        let exact = || ("bound", json!(0));
-        for (list, differs, counts) in [
-            (list(1, exact(), &right), 0, (1, 0)),
-            (
-                list(1, exact(), &json!([{"id": "c", "count": 2}, {"id": "b", "count": 1}, {"id": "a", "count": 1}])),
-                2,
-                (1, 0),
-            ),
-            (list(1, exact(), &json!([{"id": "c", "count": 2}])), 2, (1, 0)),
-            (list(1, ("reason", json!("young")), &right), 0, (1, 0)),
-            (list(1, ("reason", json!("loss")), &json!([])), 0, (0, 1)),
-            (list(9, exact(), &json!([])), 0, (0, 1)),
-        ] {
-            let (mut compared, mut found) = (ComparedLists::default(), Differences::default());
-            compared.compare(&list, &CounterName::LIKES, &rows(), UnixMillis(5), &mut found);
-            assert_eq!((found.count, (compared.compared, compared.unknown)), (differs, counts), "{list}");
-        }
+        let looks = BTreeMap::from([
+            (120, look(Claim::Bound(0), &[])),
+            (121, look(Claim::Bound(0), &[("a", 1)])),
+            (122, look(Claim::Unknown("clock".to_owned()), &[])),
+        ]);
+        let evidence = Evidence { since: Some(1), lapses: Vec::new(), whole: 0 };
+        let (mut compared, mut found) =
+            (ComparedLists { each: true, ..ComparedLists::default() }, Differences::default());
+        let seen = compared.judge(&list, &looks, &Oracle::default(), &evidence, &mut found);
+        compared.seen.insert(list, seen);
+        assert_eq!(
+            found.listed,
+            ["likes over 1m at 121, Bound(0): place 1: listed Some((\"a\", 1)), by the stream None"]
+        );
+        let said = "1 with 0 places at last: 2 of 3 moments exact, 1 clock; 2 of 3 where nothing is lost\n    \
+                    likes over 1m              2 of 3 moments exact, 1 clock; 2 of 3 where nothing is lost";
+        assert_eq!(compared.to_string(), said);
+        // What the stream no longer shows says nothing of a list.
+        let (mut compared, mut found) = (ComparedLists::default(), Differences::default());
+        compared.judge(
+            &List { window: "1m", name: CounterName::LIKES, region: None },
+            &looks,
+            &Oracle::default(),
+            &Evidence { whole: 61, ..evidence },
+            &mut found,
+        );
+        assert_eq!((compared.unknown, found.count), (3, 0));
     }
 }

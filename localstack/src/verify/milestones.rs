@@ -3,10 +3,10 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 
-use tally_core::ids::{CounterId, CounterName};
+use tally_core::ids::{CounterId, CounterName, StreamLabel, StreamShardId};
 use tally_core::milestone::{First, Ladder};
 use tally_core::ports::{ChangeStream as _, Milestones as _, Position, Positions as _};
-use tally_core::tally::read;
+use tally_core::tally::{Record, read};
 
 use super::Verify;
 use super::differences::Differences;
@@ -66,19 +66,25 @@ impl Verify<'_> {
         let states = self.persist(|| store.checkpoints.shards(&label)).await?;
         let mut all = Records::new();
         for state in states {
-            let (id, found) = (&state.checkpoint.id, all.entry(state.checkpoint.ordinal).or_default());
-            let read_from = || async { Ok(store.stream.iterator(&label, id, Position::Oldest).await?) };
-            let mut iterator = self.persist(read_from).await?;
-            loop {
-                let page = self.persist(|| async { Ok(store.stream.records(&iterator, 1_000).await?) }).await?;
-                found.extend(page.records.iter().filter_map(read));
-                match page.next {
-                    Some(next) if !page.records.is_empty() => iterator = next,
-                    _ => break,
-                }
-            }
+            let records = self.shard_records(&label, &state.checkpoint.id).await?;
+            all.entry(state.checkpoint.ordinal).or_default().extend(records);
         }
         Ok(all)
+    }
+
+    /// Every record that the stream still shows of one of its shards.
+    pub(super) async fn shard_records(&self, label: &StreamLabel, id: &StreamShardId) -> anyhow::Result<Vec<Record>> {
+        let (store, mut found) = (&self.0.engines.store, Vec::new());
+        let read_from = || async { Ok(store.stream.iterator(label, id, Position::Oldest).await?) };
+        let mut iterator = self.persist(read_from).await?;
+        loop {
+            let page = self.persist(|| async { Ok(store.stream.records(&iterator, 1_000).await?) }).await?;
+            found.extend(page.records.iter().filter_map(read));
+            match page.next {
+                Some(next) if !page.records.is_empty() => iterator = next,
+                _ => return Ok(found),
+            }
+        }
     }
 }
 

@@ -7,7 +7,7 @@ use tally_core::ids::{CounterId, CounterKind, ReservedKey, RowKey, Shard, ShardC
 use tally_core::ports::ScannedRow;
 
 use super::differences::Differences;
-use crate::names::{Names, Reply};
+use crate::names::{Made, Names};
 
 #[derive(Debug, Default)]
 pub(super) struct Rows {
@@ -27,12 +27,12 @@ pub(super) struct CounterRows {
     pub(super) shards: BTreeMap<Shard, i64>,
     /// The load's users among the members.
     pub(super) users: BTreeSet<u32>,
-    /// The load's replies among them.
-    pub(super) replies: BTreeSet<Reply>,
+    /// What the load's lanes have made among them: replies, or posts with a hashtag.
+    pub(super) made: BTreeSet<Made>,
 }
 
 static NONE: CounterRows =
-    CounterRows { rows: 0, shards: BTreeMap::new(), users: BTreeSet::new(), replies: BTreeSet::new() };
+    CounterRows { rows: 0, shards: BTreeMap::new(), users: BTreeSet::new(), made: BTreeSet::new() };
 
 impl CounterRows {
     /// What all of them weigh.
@@ -84,7 +84,7 @@ impl Rows {
         counter.rows += 1;
         *counter.shards.entry(key.shard).or_default() += weight.get();
         counter.users.extend(names.user_index(sort));
-        counter.replies.extend(names.reply_of(sort));
+        counter.made.extend(names.made_of(sort));
     }
 
     /// The rows of one counter.

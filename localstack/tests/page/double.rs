@@ -49,6 +49,7 @@ impl Stack for Double {
             ledger: Vec::new(),
             ledger_more: 0,
             posts: vec![HOSTILE.to_owned()],
+            trending: None,
         }
     }
 

@@ -1,4 +1,4 @@
-//! One post of two with likes, retweets, replies and views, and what is found when one of them is put wrong.
+//! One post of two with likes, retweets, replies and views, one hashtag with uses, and what is found when one of them is put wrong.
 
 use tally_core::definitions::Direction;
 use tally_core::ids::{ReservedKey, RowKey, ShardCount};
@@ -23,12 +23,12 @@ impl World {
         rows_with_ledger(&self.rows, &self.ledger, &all()).listed
     }
 
-    fn id(&self, counted: Counted, post: usize) -> CounterId {
-        all().id(counted, &self.ledger.names().posts()[post]).unwrap()
+    fn id(&self, counted: Counted, subject: usize) -> CounterId {
+        all().id(counted, &self.ledger.names().subjects(counted)[subject]).unwrap()
     }
 
-    fn say(&self, post: usize, deed: Deed) {
-        self.ledger.acknowledged(Event { post, deed });
+    fn say(&self, subject: usize, deed: Deed) {
+        self.ledger.acknowledged(Event { subject, region: 0, deed });
     }
 
     /// A row, and its count.
@@ -51,15 +51,20 @@ fn like(user: u32) -> Deed {
 }
 
 fn reply(nth: u64, direction: Direction) -> Deed {
-    Deed::Reply { reply: Reply { lane: 2, nth }, direction }
+    Deed::Reply { reply: Made { lane: 2, nth }, direction }
+}
+
+fn used(nth: u64, direction: Direction) -> Deed {
+    Deed::Use { tagged: Made { lane: 2, nth }, direction }
 }
 
 /// Every third of 30 users likes the first of two posts, every fifth retweets it, one has replied three times; a stranger
-/// likes it. It has 60 views.
+/// likes it. It has 60 views. Two
+/// posts use the first hashtag.
 fn world() -> World {
     let ledger = Ledger::new(Names::new(2, 30, 1, None));
     let mut world = World { ledger, rows: Rows::default(), counters: BTreeMap::new() };
-    let [likes, retweets, replies, views] = Counted::ALL.map(|counted| world.id(counted, 0));
+    let [likes, retweets, replies, views, uses] = Counted::ALL.map(|counted| world.id(counted, 0));
     for user in (0..30).step_by(3) {
         world.say(0, like(user));
         world.put(&likes, &format!("user-{}", user + 1), None);
@@ -76,6 +81,10 @@ fn world() -> World {
     world.say(0, Deed::View { amount: 35 });
     world.say(0, Deed::View { amount: 25 });
     world.put(&views, "\u{1}cell/likes/7", Some(60));
+    for nth in 0..2 {
+        world.say(0, used(nth, Direction::Add));
+        world.put(&uses, &format!("tagged-3-{}", nth + 1), None);
+    }
     world
 }
 
@@ -108,7 +117,7 @@ fn a_lost_row_and_one_that_should_be_gone_are_found() {
     world.say(1, Deed::Retweet { user: 2, direction: Direction::Add });
     let expected = [
         "user-3 of post-2 retweets: it was said last, and there is no row",
-        "retweets of all posts: 7 were said and not taken back, there are 6 rows",
+        "retweets in all: 7 were said and not taken back, there are 6 rows",
     ];
     assert_eq!(world.differences()[2..], expected);
 }
@@ -124,7 +133,19 @@ fn a_reply_that_is_lost_or_was_never_said_is_found() {
         "reply-3-2 of post-1 replies: it was taken back or never said, and there is a row",
         "reply-3-4 of post-2 replies: it was said last, and there is no row",
         "reply-3-9 of post-2 replies: it was taken back or never said, and there is a row",
-        "replies of all posts: 3 were said and not taken back, there are 4 rows",
+        "replies in all: 3 were said and not taken back, there are 4 rows",
+    ];
+    assert_eq!(world.differences(), expected);
+}
+
+#[test]
+fn a_post_that_lost_its_hashtag_is_found() {
+    let world = world();
+    world.say(1, used(7, Direction::Add));
+    world.say(0, used(0, Direction::Remove));
+    let expected = [
+        "tagged-3-1 of coffee uses: it was taken back or never said, and there is a row",
+        "tagged-3-8 of sunrise uses: it was said last, and there is no row",
     ];
     assert_eq!(world.differences(), expected);
 }
@@ -136,7 +157,7 @@ fn a_sum_off_by_one_is_found_and_an_open_view_may_count_or_not() {
     world.put(&id, "\u{1}cell/likes/8", Some(1));
     let expected = [
         "post-1 +views: 60 was acknowledged, the cells hold 61",
-        "views of all posts: 60 was acknowledged, the cells hold 61",
+        "views in all: 60 was acknowledged, the cells hold 61",
     ];
     assert_eq!(world.differences(), expected);
     world.ledger.unknown_view(0, 2);
