@@ -13,7 +13,7 @@ const POLICY: &str = "default-src 'none'; script-src 'self'; style-src 'self'; i
 const SCRIPT: &str = "text/javascript; charset=utf-8";
 
 /// Every file, by its path.
-pub(super) static ASSETS: [Asset; 10] = [
+pub(super) static ASSETS: [Asset; 11] = [
     Asset { path: "/", kind: "text/html; charset=utf-8", text: include_str!("assets/index.html") },
     Asset { path: "/page.css", kind: "text/css; charset=utf-8", text: include_str!("assets/page.css") },
     Asset { path: "/favicon.svg", kind: "image/svg+xml", text: include_str!("assets/favicon.svg") },
@@ -23,6 +23,7 @@ pub(super) static ASSETS: [Asset; 10] = [
     Asset { path: "/page/counters.js", kind: SCRIPT, text: include_str!("assets/page/counters.js") },
     Asset { path: "/page/chart.js", kind: SCRIPT, text: include_str!("assets/page/chart.js") },
     Asset { path: "/page/posts.js", kind: SCRIPT, text: include_str!("assets/page/posts.js") },
+    Asset { path: "/page/trending.js", kind: SCRIPT, text: include_str!("assets/page/trending.js") },
     Asset { path: "/page/stack.js", kind: SCRIPT, text: include_str!("assets/page/stack.js") },
 ];
 

@@ -51,7 +51,7 @@ return faint;
 
 # What can be used and has no name that a screen reader would say.
 NAMELESS = """
-return [...document.querySelectorAll("button, input, a, table, section, img, svg[role]")].filter((node) => {
+return [...document.querySelectorAll("button, input, select, a, table, section, img, svg[role]")].filter((node) => {
   const labels = node.getAttribute("aria-labelledby")?.split(" ").map((id) => document.getElementById(id)?.textContent).join("");
   const card = node.closest("section");
   return !(labels || node.getAttribute("aria-label") || node.labels?.length || node.textContent.trim() || node.hasAttribute("alt")
@@ -229,7 +229,7 @@ def everything_is_reached_by_keyboard_and_shows_it(browser):
     # What comes later than this may be missed, as what is gone may.
     wanted = browser.run(
         "document.activeElement.blur(); window.scrollTo(0, 0);"
-        "const all = [...document.querySelectorAll('button, input, a')].filter((node) => node.checkVisibility());"
+        "const all = [...document.querySelectorAll('button, input, select, a')].filter((node) => node.checkVisibility() && !node.disabled);"
         "all.forEach((node) => (node.dataset.reached = 'no')); return all.length;"
     )
     step = """
@@ -288,7 +288,7 @@ def restarts(browser, part):
 
 
 def services_are_killed_and_come_back(browser):
-    for part in ("consumer", "change-streamer"):
+    for part in ("consumer", "change-streamer", "trends"):
         before = restarts(browser, part)[1]
         act(browser, f"Kill the {part}")
         browser.until(f"the {part} is back", lambda: restarts(browser, part) == ["up", before + 1], 120)
@@ -344,15 +344,95 @@ def exact_says_what_it_means(browser):
     assert "found by a recount" in browser.run("return document.querySelector('#focus .exact').title")
 
 
-def the_hottest_posts_stand_in_the_order_of_the_numbers_shown(browser):
-    shown = "return [...document.querySelectorAll('#hot .count')].map((node) => Number(node.textContent.replaceAll(',', '')))" \
-        ".filter((number) => !Number.isNaN(number));"
-    browser.until("there are some", lambda: len(browser.run(shown)) >= 5)
-    before = browser.run(shown)
+# What the card of what is trending shows: its claim, and each place as a person reads it.
+LISTED = """
+const rows = [...document.querySelectorAll('#hot li')].filter((row) => !row.hidden);
+return rows.map((row) => [[...row.querySelectorAll('.id')].find((node) => !node.hidden).textContent,
+  Number(row.querySelector('.count').textContent.replaceAll(',', ''))]);
+"""
+
+# What has moved in the card though nothing was pressed.
+MOVED = """
+window.moved = [];
+new PerformanceObserver((seen) => {
+  for (const { sources, hadRecentInput } of seen.getEntries()) {
+    if (hadRecentInput) continue;
+    window.moved.push(...sources.filter(({ node }) => node?.parentElement?.closest('#trending'))
+      .map(({ node, previousRect: from, currentRect: to }) => `${node.outerHTML ?? node.data}: ${from.x},${from.y} to ${to.x},${to.y}`));
+  }
+}).observe({ type: 'layout-shift', buffered: true });
+"""
+
+
+def listed(browser):
+    return browser.run(LISTED)
+
+
+def choose(browser, name, value):
+    browser.run(
+        "const select = document.forms['trending-choice'].elements[arguments[0]]; select.value = arguments[1];"
+        "select.dispatchEvent(new Event('change', { bubbles: true }));",
+        name,
+        value,
+    )
+
+
+def what_is_trending_moves_and_nothing_is_shifted(browser):
+    browser.until("there is a list", lambda: len(listed(browser)) >= 5)
+    browser.run(MOVED)
+    claim, before = browser.text("#trending-claim"), listed(browser)
+    assert claim.startswith(("exact as of ", "not exact as of ")), claim
     for _ in range(2):
-        browser.until("the numbers move", lambda: browser.run(shown) != before)
-        before = browser.run(shown)
-        assert before == sorted(before, reverse=True), before
+        browser.until("the list moves", lambda: listed(browser) != before)
+        before = listed(browser)
+        assert before == sorted(before, key=lambda item: (-item[1], item[0].encode())), before
+    browser.until("so does its moment", lambda: browser.text("#trending-claim") != claim)
+    moved = browser.run("return window.moved")
+    assert moved == [], moved
+
+
+def counter_region_and_window_are_chosen(browser):
+    browser.until("there is a list", lambda: listed(browser))
+    names = "return [...document.forms['trending-choice'].elements[arguments[0]].options].map((option) => option.value)"
+    assert browser.run(names, "window") == ["1m", "10m"]
+    assert browser.run(names, "counter") == ["likes", "retweets", "replies", "views", "uses"]
+    assert browser.run(names, "region") == ["", "eu", "us", "apac"]
+    choose(browser, "window", "10m")
+    browser.until("there is a longer one", lambda: listed(browser))
+    choose(browser, "counter", "uses")
+    browser.until("hashtags are listed", lambda: any(name.startswith("#") for name, _ in listed(browser)))
+    everywhere = sum(count for _, count in listed(browser))
+    choose(browser, "region", "eu")
+    browser.until("those of a region are listed", lambda: 0 < sum(count for _, count in listed(browser)) < everywhere)
+    choose(browser, "counter", "views")
+    browser.until("views have no regions", lambda: browser.run("return document.forms['trending-choice'].elements.region.disabled"))
+    browser.until("but a list", lambda: listed(browser) and "as of" in browser.text("#trending-claim"))
+    # By keyboard: the next counter, and a post of the list.
+    browser.run("document.forms['trending-choice'].elements.counter.focus()")
+    browser.press("r")
+    chosen = "return document.forms['trending-choice'].elements.counter.value"
+    browser.until("a letter chooses", lambda: browser.run(chosen).startswith("re"))
+    browser.until("its posts are listed", lambda: any(name.startswith("post-") for name, _ in listed(browser)))
+    browser.run("document.querySelector('#hot li:not([hidden]) button').focus()")
+    name = browser.run("return document.activeElement.textContent")
+    browser.press(" ")
+    browser.until("a space shows the post", lambda: browser.text("#focus .id") == name)
+    assert browser.run("return document.activeElement.matches('#hot button')"), "focus stays"
+
+
+def an_unlike_takes_a_post_off(browser):
+    act(browser, "Pause the load")
+    post = f"checked-{secrets.token_hex(4)}"
+    show(browser, post)
+    browser.find("#focus .heart").click()
+    seen = lambda: [count for name, count in listed(browser) if name == post]  # noqa: E731
+    # At the latest when what the load did has left the window.
+    browser.until("the like puts it on", lambda: seen() == [1], 180)
+    idle(browser)
+    browser.find("#focus .heart").click()
+    browser.until("the unlike takes it off", lambda: seen() == [], 60)
+    assert "as of" in browser.text("#trending-claim"), browser.text("#trending-claim")
+    act(browser, "Let the load go on")
 
 
 AT_A_DESK = [
@@ -372,7 +452,9 @@ AT_A_DESK = [
     the_cache_goes_and_the_counts_stay,
     injected_drift_is_found_by_a_recount,
     exact_says_what_it_means,
-    the_hottest_posts_stand_in_the_order_of_the_numbers_shown,
+    what_is_trending_moves_and_nothing_is_shifted,
+    counter_region_and_window_are_chosen,
+    an_unlike_takes_a_post_off,
     every_text_can_be_read_light_and_dark,
 ]
 
@@ -389,7 +471,7 @@ def nothing_is_wider_than_a_phone(browser):
 
 def a_finger_meets_no_small_button(browser):
     small = browser.run(
-        "return [...document.querySelectorAll('button')].filter((node) => Math.min(node.offsetWidth, node.offsetHeight) < 40)"
+        "return [...document.querySelectorAll('button, select')].filter((node) => node.checkVisibility() && Math.min(node.offsetWidth, node.offsetHeight) < 40)"
         ".map((node) => node.outerHTML.slice(0, 120))"
     )
     assert small == [], small
@@ -414,6 +496,7 @@ def the_count_stays_beside_the_buttons_that_change_it(browser):
 ON_A_PHONE = [
     the_figures_and_the_counts_move,
     every_counter_of_a_post_is_shown_and_can_be_used,
+    what_is_trending_moves_and_nothing_is_shifted,
     nothing_is_wider_than_a_phone,
     a_finger_meets_no_small_button,
     the_count_stays_beside_the_buttons_that_change_it,

@@ -16,7 +16,7 @@ use tower::ServiceExt;
 use crate::double::{Double, HOSTILE};
 
 const HOST: &str = "127.0.0.1:8080";
-const FILES: [(&str, &str); 10] = [
+const FILES: [(&str, &str); 11] = [
     ("/", "text/html; charset=utf-8"),
     ("/page.css", "text/css; charset=utf-8"),
     ("/favicon.svg", "image/svg+xml"),
@@ -26,6 +26,7 @@ const FILES: [(&str, &str); 10] = [
     ("/page/chart.js", "text/javascript; charset=utf-8"),
     ("/page/counters.js", "text/javascript; charset=utf-8"),
     ("/page/posts.js", "text/javascript; charset=utf-8"),
+    ("/page/trending.js", "text/javascript; charset=utf-8"),
     ("/page/stack.js", "text/javascript; charset=utf-8"),
 ];
 

@@ -5,12 +5,14 @@ import { follow, request } from "./page/live.js";
 import { chart } from "./page/chart.js";
 import { posts } from "./page/posts.js";
 import { actions, stack } from "./page/stack.js";
+import { trending } from "./page/trending.js";
 
 // Ages are told by the stack's clock: this one may be another machine's.
 let ahead = 0;
 const now = () => Date.now() + ahead;
 
 const shown = posts(now);
+const top = trending(shown.show);
 const show = stack();
 const rate = chart(byId("chart-rate"), {
   title: "Events a second",
@@ -40,20 +42,24 @@ function state(name, text) {
 }
 
 follow({
-  places: ["tally-state-1", "tally-state-2"],
+  places: ["tally-state"],
   events: "/local/events",
   silence: 5_000,
   ask: () => request("/local/state"),
   heard(snapshot, how) {
     ahead = snapshot.at - Date.now();
     // Not when the connection is lost: the old stack's last answers may come after that.
-    if (since !== null && snapshot.since !== since) shown.forget();
+    if (since !== null && snapshot.since !== since) {
+      shown.forget();
+      top.forget();
+    }
     since = snapshot.since;
     state("live", how === "events" ? "Live" : "Live, once a second");
     show(snapshot);
     rate(snapshot);
     staleness(snapshot);
     shown.offer(snapshot.posts);
+    top.offer(snapshot.trending, snapshot.parts.some(({ name }) => name === "trends"));
     // Until a person writes there, drift goes to the hottest post.
     const drift = document.forms.namedItem("drift").elements.post_id;
     if (untouched && drift.value === "" && snapshot.posts.length > 0) drift.value = snapshot.posts[0];

@@ -1,13 +1,10 @@
-// Posts: their counters as they move, and using them by hand, all through the public API.
+// A post: its counters as they move, and using them by hand, all through the public API.
 
 import { COUNTERS, celebrate, others } from "./counters.js";
 import { byId, clock, el, list, mark, number, say, span } from "./dom.js";
 import { follow, post as send, request } from "./live.js";
 
 const EVERY = 1000;
-const SHOWN = 7;
-// So long after a finger has left the list nothing moves in it.
-const STILL = 3_000;
 const EXACT = {
   true: "The rows had this number at some moment since the time beside it. Damage that nothing has noticed yet is found by a recount.",
   false: "A loss is known and not repaired yet, or how things stand was not read for some seconds. A recount repairs what is wrong.",
@@ -31,69 +28,55 @@ function fault(id) {
 const countersOf = (post) => `/v1/posts/${encodeURIComponent(post)}/counters`;
 const memberOf = (post, counter, member) => `${countersOf(post)}/${counter}/members/${encodeURIComponent(member)}`;
 
-/** The posts of the page; `now()` is the stack's time. */
+/** The post of the page; `now()` is the stack's time. */
 export function posts(now) {
   // By post: the value of each counter, and in which of them this person is.
   const counts = new Map();
   const mine = new Map();
   const busy = new Set();
-  let candidates = [];
-  let shown = [];
-  let touched = -Infinity;
   let focus = null;
   let user = sessionStorage.getItem("user") ?? `you-${crypto.getRandomValues(new Uint16Array(1))[0].toString(16).padStart(4, "0")}`;
   let unfollow = null;
   let reached = true;
   let turn = 0;
 
-  const listed = () => [...new Set([focus, ...candidates, ...shown])].filter((post) => post !== null);
-
-  // What is seen of one post, large or in the list.
-  function view(post, large) {
+  function view(post) {
     const heart = el("button", { type: "button", class: "heart" }, el("span", { class: "sign", "aria-hidden": "true" }));
-    const label = el("span", { class: large ? "label" : "label hidden" });
+    const label = el("span", { class: "label" });
     heart.append(label);
     heart.addEventListener("click", () => use(post, "likes"));
-    const name = large ? el("h3", { class: "id" }, post) : el("button", { type: "button", class: "id" }, post);
-    if (!large) name.addEventListener("click", () => show(post));
     const count = el("span", { class: "count" }, "–");
     const exact = el("span", { class: "exact" });
     const fresh = el("span", { class: "fresh" });
-    const root = large ? el("article", { class: "post" }) : el("li", { class: "post" });
-    root.append(heart, name, el("span", { class: "numbers" }, count, exact, fresh));
-    const rest = large ? others((counter) => use(post, counter)) : null;
-    if (rest) root.append(rest.root);
-    return { root, post, large, heart, label, name, count, exact, fresh, rest };
+    const rest = others((counter) => use(post, counter));
+    const numbers = el("span", { class: "numbers" }, count, exact, fresh);
+    const root = el("article", { class: "post" }, heart, el("h3", { class: "id" }, post), numbers, rest.root);
+    return { root, post, heart, label, count, exact, fresh, rest };
   }
 
   function fill(view) {
-    const { post, large } = view;
+    const { post } = view;
     const known = counts.get(post)?.likes;
     const liked = mine.get(post)?.likes ?? false;
-    view.rest?.fill(counts.get(post), mine.get(post) ?? {}, (counter) => busy.has(`${counter} ${post}`), EXACT);
+    view.rest.fill(counts.get(post), mine.get(post) ?? {}, (counter) => busy.has(`${counter} ${post}`), EXACT);
     mark(view.heart, "aria-pressed", liked);
     mark(view.heart, "aria-busy", busy.has(`likes ${post}`));
-    say(view.label, large ? (liked ? "Liked" : "Like") : `${liked ? "Liked" : "Like"} ${post}`);
-    if (!large) mark(view.name, "aria-current", post === focus);
+    say(view.label, liked ? "Liked" : "Like");
     if (!known) return;
     say(view.count, number(known.value));
     mark(view.exact, "data-exact", known.exact);
     mark(view.exact, "title", EXACT[known.exact]);
     say(view.exact, known.exact ? "exact" : "not exact");
     const age = known.as_of ? span(Math.max(0, now() - known.as_of)) : null;
-    say(view.fresh, age === null ? "age unknown" : large ? `as of ${age} ago` : age);
+    say(view.fresh, age === null ? "age unknown" : `as of ${age} ago`);
     view.fresh.title = known.as_of ? `includes every like and unlike before ${clock(known.as_of)}` : "";
   }
 
-  const hot = byId("hot");
-  const showList = list(hot, (post) => post, (post) => view(post, false), fill);
-  const showFocus = list(byId("focus"), (post) => post, (post) => view(post, true), fill);
+  const showFocus = list(byId("focus"), (post) => post, view, fill);
   const beside = byId("beside");
   const [besideId, besideCount, besideExact] = ["id", "count", "exact"].map((name) => el("span", { class: name }));
   beside.append(besideId, besideCount, besideExact);
   const draw = () => {
-    rank();
-    showList(shown);
     showFocus(focus === null ? [] : [focus]);
     // The same once more beside the buttons that change it: on a phone the post itself is far up.
     const known = counts.get(focus)?.likes;
@@ -104,15 +87,6 @@ export function posts(now) {
     mark(besideExact, "data-exact", known.exact);
     say(besideExact, known.exact ? "exact" : "not exact");
   };
-
-  // Ordered by the numbers shown. While a person is using the list it stays as it is: nothing moves under a finger.
-  function rank() {
-    const pointed = matchMedia("(hover: hover)").matches && hot.matches(":hover");
-    if (pointed || hot.querySelector(":focus-visible") || performance.now() - touched < STILL) return;
-    const likes = (post) => counts.get(post)?.likes?.value ?? -1;
-    shown = [...candidates].sort((a, b) => likes(b) - likes(a) || (likes(a) < 0 ? 0 : a < b ? -1 : 1)).slice(0, SHOWN);
-  }
-  hot.addEventListener("touchstart", () => (touched = performance.now()), { passive: true });
 
   const tell = (text, bad = false) => {
     const said = byId("said");
@@ -159,15 +133,14 @@ export function posts(now) {
     });
   }
 
-  /** Asks for every count shown, which also says how fresh it is, and for what this person is in. */
+  /** Asks for the counts of the post in focus, which also says how fresh it is, and for what this person is in. */
   async function tick() {
-    const asked = listed();
-    if (asked.length === 0 || document.hidden) return;
+    if (focus === null || document.hidden) return;
     const person = user;
     // What is begun or ends meanwhile says more of this person than what was asked for before.
     const before = turn;
     try {
-      const answer = await send("/v1/counters:batchGet", { post_ids: asked, counters: Object.keys(COUNTERS), member: person });
+      const answer = await send("/v1/counters:batchGet", { post_ids: [focus], counters: Object.keys(COUNTERS), member: person });
       answer.counts.forEach(take);
       if (person === user && before === turn) answer.counts.forEach(own);
       if (!reached) tell("The counts are back.");
@@ -255,10 +228,10 @@ export function posts(now) {
   return {
     /** Posts worth showing, about the hottest first. */
     offer(hottest) {
-      candidates = hottest;
-      if (focus === null && candidates.length > 0) show(candidates[0]);
+      if (focus === null && hottest.length > 0) show(hottest[0]);
       draw();
     },
+    show,
     /** Forgets what was known: another stack is there now. */
     forget() {
       counts.clear();
