@@ -18,12 +18,12 @@ use crate::engine::Engines;
 use crate::gate::Gate;
 use crate::happened::Happened;
 use crate::ledger::Ledger;
-use crate::looks::Looks;
 use crate::milestones::Changes;
 use crate::names::Names;
 use crate::page::Endpoints;
 use crate::screen::Screen;
 use crate::services::Services;
+use crate::sightings::Sightings;
 use crate::staleness::Staleness;
 
 /// The local stack while it runs.
@@ -47,7 +47,7 @@ pub(crate) struct Local {
     /// What milestones are compared with, where the embedded store tells of its changes and there is a ladder.
     pub(crate) milestones: Option<(Changes, Ladder)>,
     /// What was seen of the lists of what is trending.
-    pub(crate) looks: Looks,
+    pub(crate) sightings: Sightings,
     /// Whether things go wrong on purpose.
     pub(crate) is_disturbed: bool,
     /// Likes put into counters by hand, signs ignored.
@@ -91,7 +91,7 @@ impl Local {
             sums: Spreading::new(sums),
             staleness: Staleness::default(),
             milestones: None,
-            looks: Looks::default(),
+            sightings: Sightings::default(),
             is_disturbed: false,
             injected: AtomicU64::default(),
             happened: Happened::default(),

@@ -9,9 +9,9 @@ use tokio::time::Instant;
 use crate::chaos::Chaos;
 use crate::load::{Load, Writer};
 use crate::local::Local;
-use crate::looks::Looker;
 use crate::probe::Probe;
 use crate::screen::LiveLine;
+use crate::sightings::Watcher;
 use crate::verify;
 
 /// What a run consists of.
@@ -47,7 +47,7 @@ impl Session {
         let line = self.host.worker(Stage::Support, "live line", LiveLine(Arc::clone(&self.local)));
         let until = self.duration.map(|duration| Instant::now() + duration);
         let chaos = self.chaos.take().map(|chaos| self.host.worker(Stage::Intake, "chaos", chaos));
-        let looker = self.looker();
+        let watcher = self.watcher();
         let writers = self.writer.take().map(|writer| self.write(&writer, until)).unwrap_or_default();
         let over = async {
             match until {
@@ -63,7 +63,7 @@ impl Session {
         for worker in &writers {
             stop.unless_requested(worker.ended()).await?;
         }
-        for watcher in std::iter::once(&line).chain(&looker) {
+        for watcher in std::iter::once(&line).chain(&watcher) {
             watcher.request_stop();
             stop.unless_requested(watcher.ended()).await?;
         }
@@ -71,10 +71,10 @@ impl Session {
     }
 
     /// Starts to look at lists, where they are compared at the end.
-    fn looker(&self) -> Option<Worker> {
+    fn watcher(&self) -> Option<Worker> {
         let duration = self.duration.filter(|_| self.verify && self.local.services.trends.is_some())?;
-        let looker = Looker { local: Arc::clone(&self.local), duration };
-        Some(self.host.worker(Stage::Support, "lists", looker))
+        let watcher = Watcher { local: Arc::clone(&self.local), duration };
+        Some(self.host.worker(Stage::Support, "lists", watcher))
     }
 
     /// Starts load and probes.

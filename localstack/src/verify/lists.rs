@@ -15,8 +15,8 @@ use super::rows::Rows;
 use crate::client::Client;
 use crate::counters::Counted;
 use crate::ledger::Pairs;
-use crate::looks::{Claim, List, Look, lists};
 use crate::services::WINDOWS;
+use crate::sightings::{Claim, List, Sighting, lists};
 
 /// How long a list may take to have everything: the moment lies some seconds back, and a service that was killed replays.
 const PATIENCE: Duration = Duration::from_secs(60);
@@ -44,7 +44,7 @@ struct Seen {
 #[derive(Clone, Debug, Default)]
 pub(crate) struct ComparedLists {
     seen: BTreeMap<List, Seen>,
-    /// Looks whose windows begin before what the stream still has.
+    /// Sightings whose windows begin before what the stream still has.
     unknown: usize,
     /// Places of the last lists.
     places: usize,
@@ -77,12 +77,12 @@ impl Verify<'_> {
         let since = self.0.clock.now().0.div_ceil(1000);
         self.0.screen.step("waiting until lists of what is trending have all of it");
         for list in &lists {
-            let has_all = |moment, _: &Look| moment >= since;
+            let has_all = |moment, _: &Sighting| moment >= since;
             if let Err(why) = self.until(&client, list, PATIENCE, has_all).await {
                 differences.add(|| format!("{list} never had everything: {why}"));
             }
         }
-        let last: Vec<_> = lists.iter().map(|list| (list, self.0.looks.last(list))).collect();
+        let last: Vec<_> = lists.iter().map(|list| (list, self.0.sightings.last(list))).collect();
         if self.0.is_disturbed {
             differences.extend(self.exact_again(&client, &lists).await?);
         }
@@ -92,21 +92,21 @@ impl Verify<'_> {
             differences.extend(stream_with_rows(&oracle, rows));
             differences.extend(self.stream_with_ledger(&oracle));
         }
-        for (list, looks) in self.0.looks.seen() {
-            let seen = compared.judge(&list, &looks, &oracle, &evidence, &mut differences);
+        for (list, sightings) in self.0.sightings.seen() {
+            let seen = compared.judge(&list, &sightings, &oracle, &evidence, &mut differences);
             if compared.each && seen.provable >= FEW && seen.proved * 100 < seen.provable * ENOUGH {
                 differences.add(|| format!("{list}: exact at {} of {} moments", seen.proved, seen.provable));
             }
             compared.seen.insert(list, seen);
         }
-        for (list, look) in last {
-            let Some((moment, look)) = look else { continue };
-            compared.places += look.items.len();
+        for (list, sighting) in last {
+            let Some((moment, sighting)) = sighting else { continue };
+            compared.places += sighting.items.len();
             // Before the ledger nothing was in the tables: a list that is young is complete all the same.
-            let young = look.claim == Claim::Unknown("young".to_owned()) && evidence.lapses.is_empty();
-            if young && look.from >= evidence.whole {
+            let young = sighting.claim == Claim::Unknown("young".to_owned()) && evidence.lapses.is_empty();
+            if young && sighting.from >= evidence.whole {
                 let mut window = oracle.window(list);
-                for wrong in window.moved_to(look.from, moment).contradict(&look, true) {
+                for wrong in window.moved_to(sighting.from, moment).contradict(&sighting, true) {
                     differences.add(|| format!("{list} at {moment}, young: {wrong}"));
                 }
             }
@@ -114,22 +114,22 @@ impl Verify<'_> {
         Ok((compared, differences))
     }
 
-    /// Looks at a list until it is as wanted.
+    /// Sightings at a list until it is as wanted.
     async fn until(
         &self,
         client: &Client,
         list: &List,
         patience: Duration,
-        wanted: impl Fn(u64, &Look) -> bool,
+        wanted: impl Fn(u64, &Sighting) -> bool,
     ) -> Result<(), String> {
         let deadline = Instant::now() + patience;
         loop {
-            let looked = self.0.looks.look(client, list).await;
-            let last = self.0.looks.last(list);
+            let looked = self.0.sightings.look(client, list).await;
+            let last = self.0.sightings.last(list);
             match (looked, last) {
-                (Ok(()), Some((moment, look))) if wanted(moment, &look) => return Ok(()),
-                (Ok(()), Some((moment, look))) if Instant::now() >= deadline => {
-                    return Err(format!("it is of {moment} and says {:?}", look.claim));
+                (Ok(()), Some((moment, sighting))) if wanted(moment, &sighting) => return Ok(()),
+                (Ok(()), Some((moment, sighting))) if Instant::now() >= deadline => {
+                    return Err(format!("it is of {moment} and says {:?}", sighting.claim));
                 }
                 (Err(error), _) if Instant::now() >= deadline => return Err(format!("{error:#}")),
                 _ => self.0.clock.sleep(super::LOOK_EVERY).await,
@@ -152,16 +152,17 @@ impl Verify<'_> {
         while !left.is_empty() && Instant::now() < deadline {
             for list in shortest() {
                 // One that cannot be had now is looked at again.
-                let _ = self.0.looks.look(client, list).await;
+                let _ = self.0.sightings.look(client, list).await;
             }
-            let is_exact =
-                |list: &List| self.0.looks.last(list).is_some_and(|(_, look)| look.from >= last && look.is_exact());
+            let is_exact = |list: &List| {
+                self.0.sightings.last(list).is_some_and(|(_, sighting)| sighting.from >= last && sighting.is_exact())
+            };
             left.retain(|list| !is_exact(list));
             self.0.clock.sleep(Duration::from_secs(1)).await;
         }
         for list in left {
             differences
-                .add(|| format!("{list}: not exact a window after the last loss: {:?}", self.0.looks.last(list)));
+                .add(|| format!("{list}: not exact a window after the last loss: {:?}", self.0.sightings.last(list)));
         }
         Ok(differences)
     }
@@ -246,21 +247,21 @@ fn stream_with_rows(oracle: &Oracle, rows: &Rows) -> Differences {
 }
 
 impl ComparedLists {
-    /// Holds every look at one list against what it should have been.
+    /// Holds every sighting of one list against what it should have been.
     fn judge(
         &mut self,
         list: &List,
-        looks: &BTreeMap<u64, Look>,
+        sightings: &BTreeMap<u64, Sighting>,
         oracle: &Oracle,
         evidence: &Evidence,
         differences: &mut Differences,
     ) -> Seen {
         let (mut seen, mut window) = (Seen::default(), oracle.window(list));
-        for (moment, look) in looks {
+        for (moment, sighting) in sightings {
             seen.moments += 1;
-            let provable = evidence.is_provable(look.from, *moment);
+            let provable = evidence.is_provable(sighting.from, *moment);
             seen.provable += usize::from(provable);
-            match &look.claim {
+            match &sighting.claim {
                 Claim::Bound(0) => {
                     seen.exact += 1;
                     seen.proved += usize::from(provable);
@@ -268,12 +269,12 @@ impl ComparedLists {
                 Claim::Bound(_) => *seen.reasons.entry("bound".to_owned()).or_default() += 1,
                 Claim::Unknown(reason) => *seen.reasons.entry(reason.clone()).or_default() += 1,
             }
-            if look.from < evidence.whole {
+            if sighting.from < evidence.whole {
                 self.unknown += 1;
                 continue;
             }
-            for wrong in window.moved_to(look.from, *moment).contradict(look, false) {
-                differences.add(|| format!("{list} at {moment}, {:?}: {wrong}", look.claim));
+            for wrong in window.moved_to(sighting.from, *moment).contradict(sighting, false) {
+                differences.add(|| format!("{list} at {moment}, {:?}: {wrong}", sighting.claim));
             }
         }
         seen
@@ -333,20 +334,20 @@ mod tests {
     #[test]
     fn the_end_says_of_each_list_how_often_it_was_exact_and_finds_one_that_was_not_what_it_said() {
         let list = List { name: CounterName::LIKES, region: None, window: "1m" };
-        let look = |claim, items: &[(&str, i64)]| Look {
+        let sighting = |claim, items: &[(&str, i64)]| Sighting {
             from: 60,
             claim,
             items: items.iter().map(|(id, count)| ((*id).to_owned(), *count)).collect(),
         };
-        let looks = BTreeMap::from([
-            (120, look(Claim::Bound(0), &[])),
-            (121, look(Claim::Bound(0), &[("a", 1)])),
-            (122, look(Claim::Unknown("clock".to_owned()), &[])),
+        let sightings = BTreeMap::from([
+            (120, sighting(Claim::Bound(0), &[])),
+            (121, sighting(Claim::Bound(0), &[("a", 1)])),
+            (122, sighting(Claim::Unknown("clock".to_owned()), &[])),
         ]);
         let evidence = Evidence { since: Some(1), lapses: Vec::new(), whole: 0 };
         let (mut compared, mut found) =
             (ComparedLists { each: true, ..ComparedLists::default() }, Differences::default());
-        let seen = compared.judge(&list, &looks, &Oracle::default(), &evidence, &mut found);
+        let seen = compared.judge(&list, &sightings, &Oracle::default(), &evidence, &mut found);
         compared.seen.insert(list, seen);
         assert_eq!(
             found.listed,
@@ -359,7 +360,7 @@ mod tests {
         let (mut compared, mut found) = (ComparedLists::default(), Differences::default());
         compared.judge(
             &List { window: "1m", name: CounterName::LIKES, region: None },
-            &looks,
+            &sightings,
             &Oracle::default(),
             &Evidence { whole: 61, ..evidence },
             &mut found,

@@ -8,7 +8,7 @@ use tally_core::changes::{Change, Side};
 use tally_core::ids::{CounterName, PostId, Region};
 use tally_core::tally::Record;
 
-use crate::looks::{Claim, List, Look, MOST};
+use crate::sightings::{Claim, List, MOST, Sighting};
 
 /// What changed the sums of one counter in one region, or in all: second by second.
 type Seconds = BTreeMap<u64, Vec<(PostId, i64)>>;
@@ -79,19 +79,19 @@ impl Sums {
         all
     }
 
-    /// What of `look` is not as it claims, place by place; nothing of a look that claims nothing, unless `anyway`.
-    pub(super) fn contradict(&self, look: &Look, anyway: bool) -> Vec<String> {
-        let bound = match look.claim {
+    /// What of `sighting` is not as it claims, place by place; nothing of a sighting that claims nothing, unless `anyway`.
+    pub(super) fn contradict(&self, sighting: &Sighting, anyway: bool) -> Vec<String> {
+        let bound = match sighting.claim {
             Claim::Unknown(_) if !anyway => return Vec::new(),
-            Claim::Unknown(_) | Claim::Bound(0) => return self.differ(look),
+            Claim::Unknown(_) | Claim::Bound(0) => return self.differ(sighting),
             Claim::Bound(bound) => i64::try_from(bound).unwrap_or(i64::MAX),
         };
-        let listed = look.items.iter().filter(|(subject, count)| (count - self.of(subject)).abs() > bound);
+        let listed = sighting.items.iter().filter(|(subject, count)| (count - self.of(subject)).abs() > bound);
         let mut wrong: Vec<String> = listed
             .map(|(subject, count)| format!("{subject} has {count}, and {} by the stream", self.of(subject)))
             .collect();
-        let last = look.items.get(MOST - 1).map_or(0, |(_, count)| *count);
-        let unlisted = self.0.iter().filter(|(subject, _)| look.items.iter().all(|(id, _)| id != subject.as_str()));
+        let last = sighting.items.get(MOST - 1).map_or(0, |(_, count)| *count);
+        let unlisted = self.0.iter().filter(|(subject, _)| sighting.items.iter().all(|(id, _)| id != subject.as_str()));
         wrong.extend(
             unlisted
                 .filter(|(_, sum)| **sum > last.saturating_add(bound))
@@ -100,10 +100,10 @@ impl Sums {
         wrong
     }
 
-    fn differ(&self, look: &Look) -> Vec<String> {
+    fn differ(&self, sighting: &Sighting) -> Vec<String> {
         let expected = self.first();
-        let listed = |place: usize| look.items.get(place).map(|(subject, count)| (subject.as_str(), *count));
-        (0..expected.len().max(look.items.len()))
+        let listed = |place: usize| sighting.items.get(place).map(|(subject, count)| (subject.as_str(), *count));
+        (0..expected.len().max(sighting.items.len()))
             .map(|place| (place + 1, listed(place), expected.get(place).copied()))
             .filter(|(_, listed, right)| listed != right)
             .map(|(place, listed, right)| format!("place {place}: listed {listed:?}, by the stream {right:?}"))
@@ -177,8 +177,8 @@ mod tests {
         List { name: CounterName::LIKES, region: place, window: "1m" }
     }
 
-    fn look(claim: Claim, items: &[(&str, i64)]) -> Look {
-        Look { from: 0, claim, items: items.iter().map(|(id, count)| ((*id).to_owned(), *count)).collect() }
+    fn sighting(claim: Claim, items: &[(&str, i64)]) -> Sighting {
+        Sighting { from: 0, claim, items: items.iter().map(|(id, count)| ((*id).to_owned(), *count)).collect() }
     }
 
     #[test]
@@ -213,9 +213,9 @@ mod tests {
             (Claim::Bound(2), &[("a", 1)], 0),
             (Claim::Unknown("loss".to_owned()), &[], 0),
         ] {
-            let look = look(claim, items);
-            assert_eq!(sums.contradict(&look, false).len(), wrong, "{look:?}");
+            let sighting = sighting(claim, items);
+            assert_eq!(sums.contradict(&sighting, false).len(), wrong, "{sighting:?}");
         }
-        assert_eq!(sums.contradict(&look(Claim::Unknown("young".to_owned()), &[]), true).len(), 2);
+        assert_eq!(sums.contradict(&sighting(Claim::Unknown("young".to_owned()), &[]), true).len(), 2);
     }
 }

@@ -1,4 +1,4 @@
-//! Looks at every list of what is trending while a run goes on, as a client of the API does, and keeps what it was told: the
+//! Sightings at every list of what is trending while a run goes on, as a client of the API does, and keeps what it was told: the
 //! comparison at the end holds each list against the change stream.
 
 use std::collections::BTreeMap;
@@ -18,7 +18,7 @@ use crate::services::WINDOWS;
 /// The most that a list has.
 pub(crate) const MOST: usize = 100;
 
-/// Looks at one list in a run, about: what is kept is bounded also in a long one.
+/// Sightings at one list in a run, about: what is kept is bounded also in a long one.
 const LOOKS: u32 = 300;
 
 /// A list that there is.
@@ -51,19 +51,19 @@ pub(crate) enum Claim {
 
 /// A list as it was at one moment.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Look {
+pub(crate) struct Sighting {
     /// It has the seconds behind this one.
     pub(crate) from: u64,
     pub(crate) claim: Claim,
     pub(crate) items: Vec<(String, i64)>,
 }
 
-impl Look {
+impl Sighting {
     pub(crate) fn is_exact(&self) -> bool {
         self.claim == Claim::Bound(0)
     }
 
-    /// A moment, and the look, from an answer of the API; `None` where it is not one.
+    /// A moment, and the sighting, from an answer of the API; `None` where it is not one.
     pub(crate) fn read(answer: &Value) -> Option<(u64, Self)> {
         let claim = match (answer["bound"].as_u64(), answer["reason"].as_str()) {
             (Some(bound), None) if answer["exact"] == (bound == 0) => Claim::Bound(bound),
@@ -78,17 +78,17 @@ impl Look {
 
 /// What was seen so far: of each list its moments, each once.
 #[derive(Debug, Default)]
-pub(crate) struct Looks(Mutex<BTreeMap<List, BTreeMap<u64, Look>>>);
+pub(crate) struct Sightings(Mutex<BTreeMap<List, BTreeMap<u64, Sighting>>>);
 
-impl Looks {
-    pub(crate) fn seen(&self) -> BTreeMap<List, BTreeMap<u64, Look>> {
+impl Sightings {
+    pub(crate) fn seen(&self) -> BTreeMap<List, BTreeMap<u64, Sighting>> {
         self.0.lock().clone()
     }
 
     /// The latest moment of a list that was seen.
-    pub(crate) fn last(&self, list: &List) -> Option<(u64, Look)> {
+    pub(crate) fn last(&self, list: &List) -> Option<(u64, Sighting)> {
         let seen = self.0.lock();
-        seen.get(list)?.last_key_value().map(|(moment, look)| (*moment, look.clone()))
+        seen.get(list)?.last_key_value().map(|(moment, sighting)| (*moment, sighting.clone()))
     }
 
     /// Asks for a list once, and keeps what it is.
@@ -100,9 +100,14 @@ impl Looks {
         let region = region.as_ref().map(|region| format!("&region={region}")).unwrap_or_default();
         let path = format!("/v1/top?counter={}{region}&window={window}&k={MOST}", name.as_str());
         let answer = client.get(&path).await?;
-        let look = Look::read(&answer);
-        let (moment, look) = look.ok_or_else(|| anyhow::anyhow!("{path} answers no list: {answer}"))?;
-        self.0.lock().entry(list.clone()).or_default().insert(moment, look);
+        let sighting = Sighting::read(&answer);
+        let (moment, sighting) = sighting.ok_or_else(|| anyhow::anyhow!("{path} answers no list: {answer}"))?;
+        let mut seen = self.0.lock();
+        let of_list = seen.entry(list.clone()).or_default();
+        // What was called exact once is held to it, also where the list is not that sure any more.
+        if !of_list.get(&moment).is_some_and(Sighting::is_exact) {
+            of_list.insert(moment, sighting);
+        }
         Ok(())
     }
 }
@@ -122,13 +127,13 @@ pub(crate) fn lists(local: &Local) -> Vec<List> {
 }
 
 /// The task that looks.
-pub(crate) struct Looker {
+pub(crate) struct Watcher {
     pub(crate) local: Arc<Local>,
     /// How long the run is.
     pub(crate) duration: Duration,
 }
 
-impl Task for Looker {
+impl Task for Watcher {
     async fn run(self, stop: Stop) -> anyhow::Result<()> {
         let (client, lists) = (Client::new(self.local.api), lists(&self.local));
         let every = (self.duration / LOOKS).max(Duration::from_secs(1));
@@ -136,7 +141,7 @@ impl Task for Looker {
             let are_there = self.local.board.snapshot().trending.is_some();
             for list in lists.iter().filter(|_| are_there) {
                 // One that is not there yet is looked at the next time.
-                if stop.unless_requested(self.local.looks.look(&client, list)).await.is_err() {
+                if stop.unless_requested(self.local.sightings.look(&client, list)).await.is_err() {
                     return Ok(());
                 }
             }
@@ -158,12 +163,12 @@ mod tests {
         let answer = |claim: Value| {
             let mut answer = json!({"from": 40_000, "as_of": 100_000, "items": [{"id": "a", "count": 3}]});
             answer.as_object_mut().unwrap().extend(claim.as_object().unwrap().clone());
-            Look::read(&answer)
+            Sighting::read(&answer)
         };
-        let look = |claim| Some((100, Look { from: 40, claim, items: vec![("a".to_owned(), 3)] }));
-        assert_eq!(answer(json!({"exact": true, "bound": 0})), look(Claim::Bound(0)));
-        assert_eq!(answer(json!({"exact": false, "bound": 7})), look(Claim::Bound(7)));
-        assert_eq!(answer(json!({"exact": false, "reason": "loss"})), look(Claim::Unknown("loss".to_owned())));
+        let sighting = |claim| Some((100, Sighting { from: 40, claim, items: vec![("a".to_owned(), 3)] }));
+        assert_eq!(answer(json!({"exact": true, "bound": 0})), sighting(Claim::Bound(0)));
+        assert_eq!(answer(json!({"exact": false, "bound": 7})), sighting(Claim::Bound(7)));
+        assert_eq!(answer(json!({"exact": false, "reason": "loss"})), sighting(Claim::Unknown("loss".to_owned())));
         // What contradicts itself is no list.
         for bad in
             [json!({"exact": true, "reason": "loss"}), json!({"exact": true, "bound": 7}), json!({"exact": false})]
