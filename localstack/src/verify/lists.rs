@@ -273,8 +273,10 @@ impl ComparedLists {
                 self.unknown += 1;
                 continue;
             }
-            for wrong in window.moved_to(sighting.from, *moment).contradict(sighting, false) {
-                differences.add(|| format!("{list} at {moment}, {:?}: {wrong}", sighting.claim));
+            let wrong = window.moved_to(sighting.from, *moment).contradict(sighting, false);
+            if let Some(first) = wrong.first() {
+                let (claim, places) = (&sighting.claim, wrong.len());
+                differences.add(|| format!("{list} at {moment}, {claim:?}: {places} wrong, as {first}"));
             }
         }
         seen
@@ -351,7 +353,7 @@ mod tests {
         compared.seen.insert(list, seen);
         assert_eq!(
             found.listed,
-            ["likes over 1m at 121, Bound(0): place 1: listed Some((\"a\", 1)), by the stream None"]
+            ["likes over 1m at 121, Bound(0): 1 wrong, as place 1: listed Some((\"a\", 1)), by the stream None"]
         );
         let said = "1 with 0 places at last: 2 of 3 moments exact, 1 clock; 2 of 3 where nothing is lost\n    \
                     likes over 1m              2 of 3 moments exact, 1 clock; 2 of 3 where nothing is lost";
