@@ -156,7 +156,12 @@ fn trends_of(engines: &Engines) -> impl Fn(Host) -> anyhow::Result<Running> + Se
     let group = format!("{}tally-trends", engines.table_prefix);
     let topics = trends::Topics { changes: CHANGES.to_owned(), boards: BOARDS.to_owned() };
     let windows = WINDOWS.map(|window| window.parse().expect("it is a window"));
-    let rules = trends::Rules { windows: windows.to_vec(), boards: trends::BoardRules::default(), regions: 1_000 };
+    let rules = trends::Rules {
+        windows: windows.to_vec(),
+        boards: trends::BoardRules::default(),
+        regions: 1_000,
+        keys: usize::MAX,
+    };
     move |host| {
         let ports = trends::Ports::over(&connection, &kafka, &group, &topics)?;
         Ok(Running::start(trends::App::with_ports(topics.clone(), rules.clone(), ports), host))

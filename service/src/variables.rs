@@ -70,6 +70,7 @@ const OF_PROGRAMS: &[&str] = &[
     "TALLY_LOG",
     "TALLY_LOG_FORMAT",
     "TALLY_MAX_AGE",
+    "TALLY_MAX_KEYS",
     "TALLY_MAX_REGIONS",
     "TALLY_MILESTONES",
     "TALLY_MIN_COUNT",

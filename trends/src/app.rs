@@ -1,6 +1,7 @@
 //! The composition root: which adapter serves which port, and which task does what.
 
 use std::sync::Arc;
+use std::sync::atomic::AtomicUsize;
 
 use anyhow::Context;
 use tally_adapters::{Deployment, dynamodb, kafka};
@@ -145,8 +146,19 @@ impl tally_service::App for App {
         host.spawn(Stage::Support, "ledger", follow);
         let patience = Patience::new(clock, host.chance().clone()).on_fault(|_, fault, _| metrics::retried(fault));
         let intake = join().context("cannot join the group")?;
-        let shared =
-            Shared { host: host.clone(), rules, topics, changes, producer, standing, partitions: of, boards, patience };
+        let held = AtomicUsize::new(0);
+        let shared = Shared {
+            host: host.clone(),
+            rules,
+            topics,
+            changes,
+            producer,
+            standing,
+            partitions: of,
+            boards,
+            patience,
+            held,
+        };
         // The membership outlives the partitions' workers, which give their partitions back to it.
         host.spawn(Stage::Support, "membership", Membership { intake, shared: Arc::new(shared) });
         Ok(())

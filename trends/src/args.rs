@@ -56,6 +56,11 @@ pub struct Args {
     /// of one region is called exact
     #[arg(long, env = "TALLY_MAX_REGIONS", default_value_t = 1000, value_name = "COUNT", help_heading = "Lists")]
     pub max_regions: usize,
+
+    /// How many keys this process holds in memory, at least 10000: a subject in a place is one. Those that are too many are
+    /// forgotten, the least important first, and lists state by how much they may be off for it. Without this there is no limit
+    #[arg(long, env = "TALLY_MAX_KEYS", value_name = "COUNT", help_heading = "Lists")]
+    pub max_keys: Option<usize>,
 }
 
 impl AsRef<CommonArgs> for Args {

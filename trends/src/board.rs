@@ -1,9 +1,11 @@
-//! The greatest of many sums that change, without sorting them: those at or before a position are kept, all of them.
+//! The greatest of many sums that change, without sorting them: those at or before a position are known, all of them.
 
 use std::cmp::Reverse;
-use std::collections::BTreeSet;
 
 use tally_core::ids::PostId;
+
+use crate::cells::Slots;
+use crate::names::{GONE, Names, Slot};
 
 /// How much of a board is kept.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -46,60 +48,130 @@ impl Ranked {
     }
 }
 
-/// The greatest sums of one counter, region and window.
+/// The greatest sums of one counter, region and window. A sum that grows past the position is noticed at once; one that has
+/// fallen behind it when a list is made.
 #[derive(Clone, Debug)]
-pub struct Board {
+pub(crate) struct Board {
     rules: BoardRules,
-    /// Every subject at or before `theta` whose sum is worth listing.
-    kept: BTreeSet<Ranked>,
+    /// Every subject at or before `theta` whose sum is worth listing, and such as were.
+    known: Vec<Slot>,
+    is_known: Slots,
     /// `None`: none is left out. A position and not a sum, so that many equal sums force no scan.
-    theta: Option<Ranked>,
+    theta: Option<(i64, Box<[u8]>)>,
+}
+
+/// The sums that a board is about.
+#[derive(Clone, Copy)]
+pub(crate) struct Sums<'a, F> {
+    pub(crate) names: &'a Names,
+    pub(crate) of: F,
+}
+
+impl<F: Fn(Slot) -> i64> Sums<'_, F> {
+    fn rank(&self, slot: Slot) -> (Reverse<i64>, &[u8]) {
+        (Reverse((self.of)(slot)), self.names.text(slot))
+    }
 }
 
 impl Board {
-    /// An empty board.
-    pub fn new(rules: BoardRules) -> Self {
-        Self { rules, kept: BTreeSet::new(), theta: None }
+    pub(crate) fn new(rules: BoardRules) -> Self {
+        Self { rules, known: Vec::new(), is_known: Slots::default(), theta: None }
     }
 
-    /// The sum of `subject` was `before` and is `after`.
-    pub fn update(&mut self, subject: &PostId, before: i64, after: i64) {
-        if before >= self.rules.min_count {
-            self.kept.remove(&Ranked::new(subject.clone(), before));
+    /// The sum of `slot` is another now. Whether so many are known that they have to be [cut](Self::cut).
+    pub(crate) fn update(&mut self, slot: Slot, sum: i64, names: &Names) -> bool {
+        if self.is_worth(slot, sum, names) && self.is_known.insert(slot) {
+            self.known.push(slot);
         }
-        let now = Ranked::new(subject.clone(), after);
-        if after >= self.rules.min_count && self.theta.as_ref().is_none_or(|theta| now <= *theta) {
-            self.kept.insert(now);
+        self.known.len() > 2 * self.rules.most
+    }
+
+    fn is_worth(&self, slot: Slot, sum: i64, names: &Names) -> bool {
+        sum >= self.rules.min_count
+            && self
+                .theta
+                .as_ref()
+                .is_none_or(|(theta, text)| sum > *theta || sum == *theta && names.text(slot) <= &**text)
+    }
+
+    /// Forgets those that have fallen behind, and leaves the first ones where there are too many.
+    pub(crate) fn cut<F: Fn(Slot) -> i64>(&mut self, sums: &Sums<'_, F>) {
+        let known = std::mem::take(&mut self.known);
+        let (mut known, behind): (Vec<_>, Vec<_>) =
+            known.into_iter().partition(|slot| self.is_worth(*slot, (sums.of)(*slot), sums.names));
+        behind.into_iter().for_each(|slot| self.is_known.remove(slot));
+        if known.len() > self.rules.most {
+            let keep = self.rules.keep.max(1);
+            let (_, last, others) = known.select_nth_unstable_by(keep - 1, |a, b| sums.rank(*a).cmp(&sums.rank(*b)));
+            let (Reverse(sum), text) = sums.rank(*last);
+            self.theta = Some((sum, text.into()));
+            others.iter().for_each(|slot| self.is_known.remove(*slot));
+            known.truncate(keep);
         }
-        if self.kept.len() > self.rules.most {
-            self.cut();
+        self.known = known;
+    }
+
+    /// The first ones, and whether these are all there are. Where too few are left to be sure of a list, all sums are looked at.
+    pub(crate) fn list<F: Fn(Slot) -> i64>(&mut self, sums: &Sums<'_, F>) -> (Vec<Ranked>, bool) {
+        self.cut(sums);
+        if self.theta.is_some() && self.known.len() < self.rules.least {
+            self.refill(sums);
         }
-    }
-
-    /// Leaves the first ones.
-    fn cut(&mut self) {
-        let last = self.kept.iter().nth(self.rules.keep.saturating_sub(1)).cloned();
-        self.kept.retain(|ranked| Some(ranked) <= last.as_ref());
-        self.theta = last;
-    }
-
-    /// Whether too few are left to be sure of a list: all sums have to be looked at.
-    pub fn needs_refill(&self) -> bool {
-        self.theta.is_some() && self.kept.len() < self.rules.least
-    }
-
-    /// Takes the greatest of all sums.
-    pub fn refill<'a>(&mut self, all: impl Iterator<Item = (&'a PostId, i64)>) {
-        (self.kept, self.theta) = (BTreeSet::new(), None);
-        for (subject, count) in all {
-            self.update(subject, 0, count);
+        let all = self.theta.is_none() && self.known.len() <= self.rules.list;
+        let mut first = self.known.clone();
+        if first.len() > self.rules.list {
+            first.select_nth_unstable_by(self.rules.list, |a, b| sums.rank(*a).cmp(&sums.rank(*b)));
+            first.truncate(self.rules.list);
         }
+        let id = |slot| PostId::new(std::str::from_utf8(sums.names.text(slot)).ok()?).ok();
+        let ranked = |slot| Ranked::new(id(slot).expect("it was an id when it came"), (sums.of)(slot));
+        let mut items: Vec<Ranked> = first.into_iter().map(ranked).collect();
+        items.sort_unstable();
+        (items, all)
     }
 
-    /// The first ones, and whether these are all there are.
-    pub fn list(&self) -> (Vec<Ranked>, bool) {
-        debug_assert!(!self.needs_refill(), "a list is made of enough");
-        let all = self.theta.is_none() && self.kept.len() <= self.rules.list;
-        (self.kept.iter().take(self.rules.list).cloned().collect(), all)
+    fn refill<F: Fn(Slot) -> i64>(&mut self, sums: &Sums<'_, F>) {
+        *self = Self::new(self.rules);
+        for slot in 0..Slot::try_from(sums.names.len()).expect("each has a number") {
+            if self.update(slot, (sums.of)(slot), sums.names) {
+                self.cut(sums);
+            }
+        }
+        self.cut(sums);
+    }
+
+    pub(crate) fn renumber(&mut self, numbers: &[Slot]) {
+        self.known.iter_mut().for_each(|slot| *slot = numbers[*slot as usize]);
+        self.known.retain(|slot| *slot != GONE);
+        self.is_known = Slots::default();
+        self.known.iter().for_each(|slot| {
+            self.is_known.insert(*slot);
+        });
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::names::hash;
+
+    const RULES: BoardRules = BoardRules { most: 7, keep: 4, least: 3, list: 3, min_count: 1 };
+
+    #[test]
+    fn many_equal_sums_are_cut_at_a_position_and_force_no_scan() {
+        let (mut board, mut names) = (Board::new(RULES), Names::default());
+        for n in 0..1_000 {
+            let text = format!("p{n:04}").into_bytes();
+            let (slot, _) = names.slot(hash(&text), &text);
+            let sums = Sums { names: &names, of: |_| 1 };
+            if board.update(slot, 1, &names) {
+                board.cut(&sums);
+            }
+            assert!(board.theta.is_none() || board.known.len() >= RULES.least);
+        }
+        let (list, all) = board.list(&Sums { names: &names, of: |_| 1 });
+        let listed: Vec<_> = list.iter().map(|ranked| ranked.subject.to_string()).collect();
+        assert_eq!((listed, all), (vec!["p0000".to_owned(), "p0001".to_owned(), "p0002".to_owned()], false));
+        assert!(board.known.len() <= RULES.keep + 1, "those behind were passed over");
     }
 }

@@ -10,6 +10,9 @@ use crate::{BoardRules, Window};
 /// How long the list of a partition may be.
 const LIST: std::ops::RangeInclusive<usize> = 100..=1_000;
 
+/// Fewer keys would be less than what lists are made of.
+const LEAST_KEYS: usize = 10_000;
+
 /// A configuration of `tally-trends`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Config {
@@ -45,6 +48,8 @@ pub struct Rules {
     pub boards: BoardRules,
     /// How many regions have boards of their own.
     pub regions: usize,
+    /// How many keys all partitions of the process hold together.
+    pub keys: usize,
 }
 
 /// The rules of boards whose list is so long.
@@ -68,6 +73,7 @@ impl TryFrom<Args> for Config {
         invalid.ensure("list", LIST.contains(&args.list), "must be 100 to 1000");
         invalid.ensure("min-count", args.min_count >= 1, "must be at least 1");
         invalid.ensure("max-regions", args.max_regions >= 1, "must be at least 1");
+        invalid.ensure("max-keys", args.max_keys.is_none_or(|most| most >= LEAST_KEYS), "must be at least 10000");
         let kafka = kafka::Settings::try_from(args.kafka).map_err(|other| invalid.extend(other)).ok();
         let (Some(changes), Some(written), Some(kafka), true) = (changes, written, kafka, invalid.is_empty()) else {
             return Err(invalid);
@@ -79,7 +85,12 @@ impl TryFrom<Args> for Config {
             shards: args.store.shards,
             kafka,
             topics: Topics { changes, boards: written },
-            rules: Rules { windows, boards: boards(args.list, args.min_count), regions: args.max_regions },
+            rules: Rules {
+                windows,
+                boards: boards(args.list, args.min_count),
+                regions: args.max_regions,
+                keys: args.max_keys.unwrap_or(usize::MAX),
+            },
         })
     }
 }
@@ -117,6 +128,7 @@ mod tests {
             &["--list", "99"],
             &["--min-count", "0"],
             &["--max-regions", "0"],
+            &["--max-keys", "9999"],
             &["--boards-topic", "changes"],
         ] {
             let given: Vec<&str> = if bad[0] == "--boards-topic" { TOPICS[..4].to_vec() } else { TOPICS.to_vec() };

@@ -2,8 +2,10 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use crate::{Board, BoardRules, List, Window};
-use tally_core::Map;
+use crate::names::hash;
+use crate::place::Gains;
+use crate::shedding::{Choice, Rounds};
+use crate::{BoardRules, List, Window};
 use tally_core::changes::{Change, Filter, Side};
 use tally_core::ids::{CounterName, Ordinal, PostId, Region};
 
@@ -24,13 +26,25 @@ pub struct Fold {
     filter: Filter,
     /// What belongs to a moment that has not come, by second.
     waiting: BTreeMap<u64, Vec<Change>>,
-    places: BTreeMap<Place, Vec<Sums>>,
+    places: BTreeMap<CounterName, BTreeMap<Option<Region>, Gains>>,
     moment: u64,
     /// The moment was told: what belongs to it and comes now is late.
     told: bool,
     /// The greatest second of which something came after its moment.
     late: Option<u64>,
+    /// The greatest second of which something was added.
+    newest: u64,
     regions: Regions,
+    keys: Keys,
+}
+
+/// How many keys there may be: a subject in a place is one, in all windows together.
+#[derive(Clone, Debug)]
+struct Keys {
+    most: usize,
+    held: usize,
+    shed: u64,
+    rounds: Rounds,
 }
 
 /// The regions that have boards of their own.
@@ -60,17 +74,6 @@ impl Regions {
     }
 }
 
-/// The sums of one place in one window.
-#[derive(Clone, Debug)]
-struct Sums {
-    window: Window,
-    totals: Map<PostId, i64>,
-    buckets: BTreeMap<u64, Map<PostId, i64>>,
-    board: Board,
-    /// Something was added or taken off since this was last asked.
-    touched: bool,
-}
-
 impl Fold {
     /// Without any entry, at `moment`, which is not told yet.
     pub fn new(windows: &[Window], rules: BoardRules, moment: u64) -> Self {
@@ -83,7 +86,9 @@ impl Fold {
             moment,
             told: false,
             late: None,
+            newest: 0,
             regions: Regions { named: BTreeSet::new(), most: usize::MAX, folded: false },
+            keys: Keys { most: usize::MAX, held: 0, shed: 0, rounds: Rounds::default() },
         }
     }
 
@@ -92,6 +97,19 @@ impl Fold {
     pub fn with_regions(mut self, most: usize) -> Self {
         self.regions.most = most;
         self
+    }
+
+    /// The same with at most so many [keys](Self::keys), at least 1.
+    #[must_use]
+    pub fn with_keys(mut self, most: usize) -> Self {
+        self.allow(most);
+        self
+    }
+
+    /// From here on there may be so many [keys](Self::keys), at least 1. Those that are too many are forgotten.
+    pub fn allow(&mut self, most: usize) {
+        self.keys.most = most.max(1);
+        self.shed();
     }
 
     /// Takes the next entry of the log; whether it was no copy.
@@ -120,10 +138,14 @@ impl Fold {
         for change in std::mem::replace(&mut self.waiting, later).into_values().flatten() {
             self.add(&change);
         }
-        for sums in self.places.values_mut().flatten() {
-            sums.expire(moment);
+        for regions in self.places.values_mut() {
+            regions.values_mut().for_each(|gains| gains.expire(moment));
+            regions.retain(|_, gains| !gains.is_done_with());
         }
-        self.places.retain(|_, sums| sums.iter().any(|sums| sums.touched || !sums.buckets.is_empty()));
+        self.places.retain(|_, regions| !regions.is_empty());
+        self.keys.held = self.gains().map(|gains| gains.keys()).sum();
+        let from = self.windows.iter().map(|window| window.from(moment)).min();
+        self.keys.rounds.expire(from.unwrap_or(moment));
     }
 
     /// The lists of the moment are made: from here on nothing may be missing in them.
@@ -146,13 +168,29 @@ impl Fold {
         self.regions.folded
     }
 
+    /// How many subjects are held, each counted once in every place that it has a sum in.
+    pub fn keys(&self) -> usize {
+        self.keys.held
+    }
+
+    /// How many keys were forgotten so far, as there were too many.
+    pub fn shed_keys(&self) -> u64 {
+        self.keys.shed
+    }
+
+    /// By how much sums of the window at `index` may be off for what was forgotten: listed ones, and those of what is not.
+    pub fn bound(&self, index: usize) -> u64 {
+        self.keys.rounds.bound(index, self.windows[index].from(self.moment))
+    }
+
     /// The boards, each by its place and the index of its window, whose sums changed since this was last asked.
     pub fn touched(&mut self) -> Vec<(Place, usize)> {
         let mut touched = Vec::new();
-        for (place, sums) in &mut self.places {
-            let changed = sums.iter_mut().enumerate();
-            let changed = changed.filter_map(|(index, sums)| std::mem::take(&mut sums.touched).then_some(index));
-            touched.extend(changed.map(|index| (place.clone(), index)));
+        for (counter, regions) in &mut self.places {
+            for (region, gains) in regions {
+                let place = |index| (Place { counter: counter.clone(), region: region.clone() }, index);
+                touched.extend(gains.touched().map(place));
+            }
         }
         touched
     }
@@ -160,83 +198,107 @@ impl Fold {
     /// The list of `place` in the window at `index`.
     pub fn list(&mut self, place: &Place, index: usize) -> List {
         let window = self.windows[index];
-        let sums = self.places.get_mut(place).map(|sums| &mut sums[index]);
-        let (items, complete) = sums.map_or((Vec::new(), true), Sums::list);
+        let gains = self.places.get_mut(&place.counter).and_then(|regions| regions.get_mut(&place.region));
+        let (items, complete) = gains.map_or((Vec::new(), true), |gains| gains.list(index));
         List { moment: self.moment, from: window.from(self.moment), items, complete }
     }
 
     /// Every place that has something in some window.
-    pub fn places(&self) -> impl Iterator<Item = &Place> {
-        self.places.keys()
+    pub fn places(&self) -> impl Iterator<Item = Place> {
+        self.places.iter().flat_map(|(counter, regions)| {
+            regions.keys().map(|region| Place { counter: counter.clone(), region: region.clone() })
+        })
+    }
+
+    fn gains(&self) -> impl Iterator<Item = &Gains> {
+        self.places.values().flat_map(BTreeMap::values)
     }
 
     /// Both sides of a change, in all regions together and in each by itself.
     fn add(&mut self, change: &Change) {
         let Change { subject, counter, before, after, second, .. } = change;
+        self.newest = self.newest.max(*second);
+        let (subject, second) = ((subject, hash(subject.as_bytes())), *second);
         let gained = i128::from(after.weight) - i128::from(before.weight);
-        self.gain(counter, None, subject, *second, i64::try_from(gained).unwrap_or(i64::MAX));
-        for (Side { region, weight }, sign) in [(before, -1), (after, 1)] {
-            if let Some(region) = region {
-                let region = &self.regions.fold(region);
-                self.gain(counter, Some(region), subject, *second, weight.saturating_mul(sign));
-            }
+        let gained = i64::try_from(gained).unwrap_or(i64::MAX);
+        self.gain(counter, &None, subject, second, gained);
+        if before.region == after.region {
+            self.gain_in(counter, after, subject, second, gained);
+        } else {
+            self.gain_in(counter, before, subject, second, before.weight.saturating_neg());
+            self.gain_in(counter, after, subject, second, after.weight);
+        }
+        if self.keys.held > self.keys.most {
+            self.shed();
         }
     }
 
-    fn gain(&mut self, counter: &CounterName, region: Option<&Region>, subject: &PostId, second: u64, gained: i64) {
+    fn gain_in(&mut self, counter: &CounterName, side: &Side, subject: (&PostId, u64), second: u64, gained: i64) {
+        if let Some(region) = &side.region {
+            let region = Some(self.regions.fold(region));
+            self.gain(counter, &region, subject, second, gained);
+        }
+    }
+
+    fn gain(
+        &mut self,
+        counter: &CounterName,
+        region: &Option<Region>,
+        subject: (&PostId, u64),
+        second: u64,
+        gained: i64,
+    ) {
         if gained == 0 {
             return;
         }
-        let place = Place { counter: counter.clone(), region: region.cloned() };
-        let empty = |window: &Window| Sums {
-            window: *window,
-            totals: Map::default(),
-            buckets: BTreeMap::new(),
-            board: Board::new(self.rules),
-            touched: false,
-        };
-        let sums = self.places.entry(place).or_insert_with(|| self.windows.iter().map(empty).collect());
-        for sums in sums.iter_mut().filter(|sums| second > sums.window.from(self.moment)) {
-            let bucket = sums.buckets.entry(sums.window.bucket(second)).or_default();
-            let sum = bucket.entry(subject.clone()).or_default();
-            *sum = sum.saturating_add(gained);
-            sums.change(subject, gained);
+        if !self.places.contains_key(counter) {
+            self.places.insert(counter.clone(), BTreeMap::new());
+        }
+        let regions = self.places.get_mut(counter).expect("it was just put there");
+        if !regions.contains_key(region) {
+            regions.insert(region.clone(), Gains::new(&self.windows, self.rules, self.moment));
+        }
+        let gains = regions.get_mut(region).expect("it was just put there");
+        self.keys.held += usize::from(gains.gain(subject, second, gained));
+    }
+
+    /// Forgets keys in rounds until there are no more than there may be.
+    fn shed(&mut self) {
+        while self.keys.held > self.keys.most {
+            let before = self.keys.held;
+            self.shed_round();
+            self.keys.held = self.gains().map(|gains| gains.keys()).sum();
+            self.keys.shed += (before - self.keys.held) as u64;
         }
     }
-}
 
-impl Sums {
-    fn change(&mut self, subject: &PostId, gained: i64) {
-        let total = self.totals.entry(subject.clone()).or_default();
-        let before = *total;
-        *total = total.saturating_add(gained);
-        let after = *total;
-        self.touched = true;
-        self.board.update(subject, before, after);
-    }
-
-    /// Takes off what is before the window by now.
-    fn expire(&mut self, moment: u64) {
-        let from = self.window.from(moment);
-        while let Some(first) = self.buckets.first_entry().filter(|first| self.window.last_of(*first.key()) <= from) {
-            for (subject, sum) in first.remove() {
-                self.change(&subject, sum.saturating_neg());
+    /// Forgets those keys that leave the least behind.
+    fn shed_round(&mut self) {
+        let windows = 0..self.windows.len();
+        let mut all = Vec::with_capacity(self.keys.held);
+        for gains in self.gains() {
+            let begin = all.len();
+            all.resize(begin + gains.keys(), 0);
+            for nth in windows.clone() {
+                all[begin..]
+                    .iter_mut()
+                    .zip(gains.peaks(nth))
+                    .for_each(|(greatest, peak)| *greatest = peak.max(*greatest));
             }
         }
-        // A sum of 0 is as good as none.
-        if self.buckets.is_empty() {
-            self.totals.clear();
-        } else if self.totals.len() > 64
-            && self.totals.values().filter(|total| **total == 0).count() * 2 > self.totals.len()
-        {
-            self.totals.retain(|_, total| *total != 0);
+        let mut choice = Choice::of(all.clone());
+        let (mut of_all, mut round) = (all.into_iter(), vec![0; self.windows.len()]);
+        for gains in self.places.values_mut().flat_map(BTreeMap::values_mut) {
+            let goes: Vec<bool> = of_all.by_ref().take(gains.keys()).map(|peak| choice.takes(peak)).collect();
+            if !goes.contains(&true) {
+                continue;
+            }
+            for (nth, greatest) in round.iter_mut().enumerate() {
+                let gone = gains.peaks(nth).into_iter().zip(&goes).filter(|(_, goes)| **goes);
+                *greatest = gone.map(|(peak, _)| peak).max().unwrap_or_default().max(*greatest);
+            }
+            gains.keep(|slot| !goes[slot as usize]);
         }
-    }
-
-    fn list(&mut self) -> (Vec<crate::Ranked>, bool) {
-        if self.board.needs_refill() {
-            self.board.refill(self.totals.iter().map(|(subject, total)| (subject, *total)));
-        }
-        self.board.list()
+        self.keys.rounds.add(self.newest, round);
     }
 }

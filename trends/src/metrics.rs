@@ -31,6 +31,10 @@ table! {
         "Runs of seconds that were found missing in the log itself.";
     REPLAYS: Counter Count "tally_trends_replays_total" [],
         "Partitions made anew from the log after a break.";
+    KEYS: Gauge Count "tally_trends_keys" [],
+        "Keys held here: subjects, each counted once in every place that it has a sum in.";
+    SHED: Counter Count "tally_trends_shed_keys_total" [],
+        "Keys that were forgotten, as there were too many: lists state a bound.";
     BOARDS: Counter Count "tally_trends_boards_total" [],
         "Boards written.";
     AGE: Gauge Seconds "tally_trends_moment_age_seconds" [PARTITION],
@@ -54,6 +58,7 @@ pub(crate) fn noted(note: Note) {
         Note::Late => LATE.counter(&[]).increment(1),
         Note::Lacks(_) => LACKS.counter(&[]).increment(1),
         Note::Anew => REPLAYS.counter(&[]).increment(1),
+        Note::Shed(keys) => SHED.counter(&[]).increment(keys),
     }
 }
 
@@ -72,6 +77,25 @@ pub(crate) fn retried(fault: &Fault) {
 
 pub(crate) fn kafka_error(fault: &Fault) {
     KAFKA_ERRORS.counter(&[fault.class()]).increment(1);
+}
+
+/// The keys of a partition, counted for as long as this lives.
+#[derive(Default)]
+pub(crate) struct Held(usize);
+
+impl Held {
+    pub(crate) fn set(&mut self, keys: usize) {
+        if keys != self.0 {
+            KEYS.gauge(&[]).increment(keys as f64 - self.0 as f64);
+            self.0 = keys;
+        }
+    }
+}
+
+impl Drop for Held {
+    fn drop(&mut self) {
+        self.set(0);
+    }
 }
 
 /// A partition counted in the state it is in, for as long as this lives.

@@ -62,6 +62,8 @@ pub struct Partition {
     sent: BTreeMap<(Place, usize), Sent>,
     /// When all of them were, last.
     whole: Option<u64>,
+    /// So many of the keys that the fold has forgotten were told of.
+    shed: u64,
 }
 
 /// A board as it was written.
@@ -106,6 +108,7 @@ impl Partition {
             is_publishing: false,
             sent: BTreeMap::new(),
             whole: None,
+            shed: 0,
         }
     }
 
@@ -130,6 +133,23 @@ impl Partition {
         }
         self.look(effects);
         self.publish(effects);
+        let before = std::mem::replace(&mut self.shed, self.fold.shed_keys());
+        if self.shed > before {
+            effects.push(Effect::Tell(Note::Shed(self.shed - before)));
+        }
+    }
+
+    /// From here on there may be so many [keys](Fold::keys): those that are too many are forgotten.
+    pub fn allow(&mut self, keys: usize) {
+        if keys != self.setup.keys {
+            self.setup.keys = keys;
+            self.fold.allow(keys);
+        }
+    }
+
+    /// How many [keys](Fold::keys) there are.
+    pub fn keys(&self) -> usize {
+        self.fold.keys()
     }
 
     /// Whether records are wanted.
@@ -284,7 +304,7 @@ impl Partition {
         if is_whole {
             self.whole = Some(moment);
             let windows = 0..self.setup.windows.len();
-            let each = |place: &Place| windows.clone().map(|index| (place.clone(), index)).collect::<Vec<_>>();
+            let each = |place: Place| windows.clone().map(|index| (place.clone(), index)).collect::<Vec<_>>();
             touched = self.fold.places().flat_map(each).chain(self.sent.keys().cloned()).collect();
             touched.sort_unstable();
             touched.dedup();
@@ -335,22 +355,22 @@ impl Partition {
             moment,
             marks: marks.fold(0, u64::wrapping_add),
             folded: self.fold.has_folded_regions(),
-            claims: windows.iter().map(|window| (*window, self.claim(*window, moment))).collect(),
+            claims: (0..windows.len()).map(|index| (windows[index], self.claim(index, moment))).collect(),
         }
     }
 
-    /// What may be claimed of the lists of `window` at `moment`.
-    fn claim(&self, window: Window, moment: u64) -> Claim {
+    /// What may be claimed of the lists of the window at `index` at `moment`.
+    fn claim(&self, index: usize, moment: u64) -> Claim {
         let standing = self.passed.clone().unwrap_or_default();
         let lapses: Vec<Seconds> = standing.lapses.iter().chain(&self.lacks).copied().collect();
         certify(&Evidence {
-            from: window.from(moment),
+            from: self.setup.windows[index].from(moment),
             moment,
             since: standing.since,
             lapses: &lapses,
             late: self.fold.late(),
             missing: false,
-            shed: 0,
+            shed: self.fold.bound(index),
         })
     }
 }

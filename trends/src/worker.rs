@@ -3,6 +3,7 @@
 use std::future::Future;
 use std::pin::Pin;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 use anyhow::Context;
 use futures_util::{StreamExt, TryStreamExt, stream};
@@ -14,7 +15,7 @@ use tally_service::{Host, Patience, Stop, Task};
 use tokio::sync::watch;
 
 use crate::config::{Rules, Topics};
-use crate::metrics::{self, InState};
+use crate::metrics::{self, Held, InState};
 use crate::partition::{Alarm, Effect, Input, Note, Publication, Setup};
 use crate::wire::Writer;
 use crate::{Partition, Standing};
@@ -38,6 +39,8 @@ pub(crate) struct Shared {
     /// and the topic of boards.
     pub(crate) boards: u32,
     pub(crate) patience: Patience,
+    /// Partitions that are held: they share the keys that there may be.
+    pub(crate) held: AtomicUsize,
 }
 
 /// One partition, from its assignment until it is taken away.
@@ -58,6 +61,13 @@ struct Runner {
     asked: Option<Call>,
     publishing: Option<Call>,
     state: InState,
+    keys: Held,
+}
+
+impl Drop for Runner {
+    fn drop(&mut self) {
+        self.shared.held.fetch_sub(1, Ordering::Relaxed);
+    }
 }
 
 impl Runner {
@@ -69,11 +79,21 @@ impl Runner {
             windows: shared.rules.windows.clone(),
             boards: shared.rules.boards,
             regions: shared.rules.regions,
+            keys: shared.rules.keys,
         };
+        shared.held.fetch_add(1, Ordering::Relaxed);
         let mut standing = shared.standing.clone();
         standing.mark_changed();
         let (asked, publishing, state) = (None, None, InState::reading());
-        Self { machine: Partition::new(setup), log, shared, standing, asked, publishing, state }
+        let keys = Held::default();
+        Self { machine: Partition::new(setup), log, shared, standing, asked, publishing, state, keys }
+    }
+
+    fn step(&mut self, input: Input, effects: &mut Vec<Effect>) {
+        let held = self.shared.held.load(Ordering::Relaxed).max(1);
+        self.machine.allow(self.shared.rules.keys / held);
+        self.machine.step(input, effects);
+        self.keys.set(self.machine.keys());
     }
 
     /// What happens next; `None` once the partition is to be left, which needs no farewell: nothing is stored.
@@ -166,7 +186,7 @@ impl Runner {
         metrics::noted(note);
         let partition = self.log.partition().index;
         match note {
-            Note::Read { .. } | Note::Anew => {}
+            Note::Read { .. } | Note::Anew | Note::Shed(_) => {}
             Note::Late => tracing::warn!(partition, "a change came after its moment: lists are not exact for a window"),
             Note::Lacks(seconds) => tracing::warn!(partition, ?seconds, "the log lacks changes"),
         }
@@ -200,7 +220,7 @@ impl Task for Worker {
     async fn run(self, stop: Stop) -> anyhow::Result<()> {
         let (mut runner, mut effects) = (Runner::new(self), Vec::new());
         while let Some(input) = runner.next(&stop).await? {
-            runner.machine.step(input, &mut effects);
+            runner.step(input, &mut effects);
             runner.carry_out(&mut effects);
         }
         Ok(())

@@ -25,11 +25,13 @@ pub struct Setup {
     pub boards: BoardRules,
     /// The most regions that have boards of their own.
     pub regions: usize,
+    /// The most [keys](Fold::keys), to begin with.
+    pub keys: usize,
 }
 
 impl Setup {
     pub(super) fn fold(&self, moment: u64) -> Fold {
-        Fold::new(&self.windows, self.boards, moment).with_regions(self.regions)
+        Fold::new(&self.windows, self.boards, moment).with_regions(self.regions).with_keys(self.keys)
     }
 }
 
@@ -125,4 +127,6 @@ pub enum Note {
     Lacks(Seconds),
     /// What was read is made anew from the log.
     Anew,
+    /// So many keys were forgotten, as there were too many.
+    Shed(u64),
 }

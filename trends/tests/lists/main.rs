@@ -5,4 +5,6 @@ mod laws;
 #[cfg(test)]
 mod partitions;
 #[cfg(test)]
+mod shedding;
+#[cfg(test)]
 mod world;

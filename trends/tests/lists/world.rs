@@ -95,6 +95,7 @@ impl World {
             windows: windows(),
             boards: RULES,
             regions: 2,
+            keys: usize::MAX,
         };
         Reader {
             machine: Partition::new(setup),

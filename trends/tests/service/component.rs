@@ -57,7 +57,7 @@ impl World {
         };
         let topics = Topics { changes: CHANGES.to_owned(), boards: BOARDS.to_owned() };
         let windows = ["1m", "10m"].map(|window| window.parse().unwrap()).to_vec();
-        let rules = Rules { windows, boards: BoardRules::default(), regions: 10 };
+        let rules = Rules { windows, boards: BoardRules::default(), regions: 10, keys: usize::MAX };
         Running::start(App::with_ports(topics, rules, ports), Host::new("trends").with_clock(self.clock))
     }
 

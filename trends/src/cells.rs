@@ -1,0 +1,173 @@
+//! What the subjects of one place gained, in columns: a cell for each bucket that a subject gained something in, and totals.
+
+use std::collections::BTreeMap;
+
+use crate::names::{GONE, Slot};
+
+/// What was gained in one bucket. Cells are put one behind another and brought together now and then, by number: a log that is
+/// sorted is faster than a table, and half its size.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Bucket {
+    cells: Vec<Cell>,
+    /// So many cells there were when they were brought together last.
+    merged: usize,
+    /// What is too much for a cell.
+    wide: BTreeMap<Slot, i64>,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Cell {
+    slot: Slot,
+    gained: i32,
+}
+
+/// So many cells may wait to be brought together with as many others.
+const LOOSE: usize = 1 << 12;
+
+impl Bucket {
+    pub(crate) fn gain(&mut self, slot: Slot, gained: i64) {
+        let Ok(gained) = i32::try_from(gained) else {
+            let sum = self.wide.entry(slot).or_default();
+            *sum = sum.saturating_add(gained);
+            return;
+        };
+        if self.cells.len() == self.cells.capacity() {
+            if self.cells.len() >= 2 * self.merged + LOOSE {
+                self.merge();
+            }
+            self.cells.reserve_exact((self.cells.len() / 4).max(4));
+        }
+        self.cells.push(Cell { slot, gained });
+    }
+
+    /// Nothing more is expected: one cell a subject is left, in no more memory than they need.
+    pub(crate) fn close(&mut self) {
+        if self.merged < self.cells.len() || self.cells.capacity() > self.cells.len() {
+            self.merge();
+            self.cells.shrink_to_fit();
+        }
+    }
+
+    fn merge(&mut self) {
+        // Those that were brought together before are in order already, which this sort makes use of.
+        self.cells.sort_by_key(|cell| cell.slot);
+        let wide = &mut self.wide;
+        self.cells.dedup_by(|next, cell| {
+            if next.slot != cell.slot {
+                return false;
+            }
+            match cell.gained.checked_add(next.gained) {
+                Some(gained) => cell.gained = gained,
+                None => *wide.entry(next.slot).or_default() += i64::from(next.gained),
+            }
+            true
+        });
+        self.cells.retain(|cell| cell.gained != 0);
+        self.merged = self.cells.len();
+    }
+
+    /// What each subject gained; one may be met more than once.
+    pub(crate) fn sums(&self) -> impl Iterator<Item = (Slot, i64)> {
+        let cells = self.cells.iter().map(|cell| (cell.slot, i64::from(cell.gained)));
+        cells.chain(self.wide.iter().map(|(slot, gained)| (*slot, *gained)))
+    }
+
+    pub(crate) fn len(&self) -> usize {
+        self.cells.len() + self.wide.len()
+    }
+
+    pub(crate) fn renumber(&mut self, numbers: &[Slot]) {
+        let number = |slot: Slot| numbers[slot as usize];
+        self.cells.retain_mut(|cell| {
+            cell.slot = number(cell.slot);
+            cell.slot != GONE
+        });
+        let wide = std::mem::take(&mut self.wide).into_iter().map(|(slot, gained)| (number(slot), gained));
+        self.wide = wide.filter(|(slot, _)| *slot != GONE).collect();
+        // Numbers keep their order.
+        self.merged = self.merged.min(self.cells.len());
+    }
+}
+
+/// The sums of every subject, one for each window, beside each other.
+#[derive(Clone, Debug)]
+pub(crate) struct Totals {
+    width: usize,
+    /// So many rows each but the last: what grows is never copied.
+    pieces: Vec<Vec<i64>>,
+}
+
+impl Totals {
+    const PIECE: usize = 1 << 12;
+
+    pub(crate) fn new(width: usize) -> Self {
+        Self { width: width.max(1), pieces: Vec::new() }
+    }
+
+    /// Adds a row of zeros.
+    pub(crate) fn push(&mut self) {
+        let full = Self::PIECE * self.width;
+        if self.pieces.last().is_none_or(|last| last.len() == full) {
+            let capacity = if self.pieces.is_empty() { 0 } else { full };
+            self.pieces.push(Vec::with_capacity(capacity));
+        }
+        let last = self.pieces.last_mut().expect("one was just put there");
+        last.resize(last.len() + self.width, 0);
+    }
+
+    pub(crate) fn row(&self, slot: Slot) -> &[i64] {
+        let (piece, at) = self.at(slot);
+        &self.pieces[piece][at..at + self.width]
+    }
+
+    pub(crate) fn row_mut(&mut self, slot: Slot) -> &mut [i64] {
+        let (piece, at) = self.at(slot);
+        &mut self.pieces[piece][at..at + self.width]
+    }
+
+    fn at(&self, slot: Slot) -> (usize, usize) {
+        (slot as usize / Self::PIECE, slot as usize % Self::PIECE * self.width)
+    }
+
+    pub(crate) fn renumber(&mut self, numbers: &[Slot]) {
+        let mut kept = 0;
+        for (from, to) in (0..).zip(numbers).filter(|(_, to)| **to != GONE) {
+            let ((piece, at), (to_piece, to_at)) = (self.at(from), self.at(*to));
+            for nth in 0..self.width {
+                self.pieces[to_piece][to_at + nth] = self.pieces[piece][at + nth];
+            }
+            kept += 1;
+        }
+        self.pieces.truncate(usize::div_ceil(kept, Self::PIECE));
+        if let Some(last) = self.pieces.last_mut() {
+            last.truncate((kept - 1) % Self::PIECE * self.width + self.width);
+        }
+    }
+}
+
+/// A set of subjects.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Slots(Vec<u64>);
+
+impl Slots {
+    pub(crate) fn has(&self, slot: Slot) -> bool {
+        self.0.get(slot as usize / 64).is_some_and(|bits| bits >> (slot % 64) & 1 == 1)
+    }
+
+    /// Puts it in; whether it was not there.
+    pub(crate) fn insert(&mut self, slot: Slot) -> bool {
+        let (at, bit) = (slot as usize / 64, 1 << (slot % 64));
+        if at >= self.0.len() {
+            self.0.resize(at + 1, 0);
+        }
+        let is_new = self.0[at] & bit == 0;
+        self.0[at] |= bit;
+        is_new
+    }
+
+    pub(crate) fn remove(&mut self, slot: Slot) {
+        if let Some(bits) = self.0.get_mut(slot as usize / 64) {
+            *bits &= !(1 << (slot % 64));
+        }
+    }
+}

@@ -1,0 +1,135 @@
+//! The subjects of one place, each known by a number that counts from 0: what is said of them stands in columns by that number.
+
+use hashbrown::HashTable;
+
+/// Subjects whose texts stand in one piece, one behind another: the longest, 256 of 256 bytes, begin within 16 bits.
+const GROUP: usize = 256;
+
+/// A subject of one place.
+pub(crate) type Slot = u32;
+
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Names {
+    table: HashTable<Slot>,
+    groups: Vec<Group>,
+    len: usize,
+}
+
+#[derive(Clone, Debug, Default)]
+struct Group {
+    texts: Vec<u8>,
+    /// Where each of them begins.
+    starts: Vec<u16>,
+}
+
+/// What a text's place in the table is found by. Not drawn at start: what is made of a log depends on the log alone.
+pub(crate) fn hash(text: &[u8]) -> u64 {
+    use std::hash::{BuildHasher, Hasher};
+    let mut hasher = foldhash::fast::FixedState::default().build_hasher();
+    hasher.write(text);
+    hasher.finish()
+}
+
+impl Names {
+    pub(crate) fn len(&self) -> usize {
+        self.len
+    }
+
+    /// The number of a text, and whether it is a new one: then it is the greatest.
+    pub(crate) fn slot(&mut self, hash: u64, text: &[u8]) -> (Slot, bool) {
+        let Self { table, groups, len } = self;
+        if let Some(slot) = table.find(hash, |slot| text_of(groups, *slot) == text) {
+            return (*slot, false);
+        }
+        let slot = Slot::try_from(*len).expect("memory ends long before 2^32 subjects of one partition");
+        push(groups, *len, text);
+        *len += 1;
+        table.insert_unique(hash, slot, |slot| self::hash(text_of(groups, *slot)));
+        (slot, true)
+    }
+
+    pub(crate) fn text(&self, slot: Slot) -> &[u8] {
+        text_of(&self.groups, slot)
+    }
+
+    /// Leaves those that `numbers` has a new number for, which keeps their order.
+    pub(crate) fn renumber(&mut self, numbers: &[Slot]) {
+        self.table.retain(|slot| {
+            *slot = numbers[*slot as usize];
+            *slot != GONE
+        });
+        let (mut groups, mut len, mut numbers) = (Vec::new(), 0, numbers.iter());
+        for mut group in std::mem::take(&mut self.groups) {
+            let count = group.starts.len();
+            for (nth, number) in numbers.by_ref().take(count).enumerate() {
+                if *number != GONE {
+                    push(&mut groups, len, group.text(nth));
+                    len += 1;
+                }
+            }
+            group.texts.clear();
+        }
+        (self.groups, self.len) = (groups, len);
+        if self.table.capacity() / 4 > self.len {
+            let Self { table, groups, .. } = self;
+            table.shrink_to(self.len, |slot| self::hash(text_of(groups, *slot)));
+        }
+    }
+}
+
+/// The new number of what is left out.
+pub(crate) const GONE: Slot = Slot::MAX;
+
+impl Group {
+    fn text(&self, nth: usize) -> &[u8] {
+        let end = self.starts.get(nth + 1).map_or(self.texts.len(), |next| usize::from(*next));
+        &self.texts[usize::from(self.starts[nth])..end]
+    }
+}
+
+fn text_of(groups: &[Group], slot: Slot) -> &[u8] {
+    groups[slot as usize / GROUP].text(slot as usize % GROUP)
+}
+
+fn push(groups: &mut Vec<Group>, len: usize, text: &[u8]) {
+    if len.is_multiple_of(GROUP) {
+        // What is full needs no more.
+        if let Some(full) = groups.last_mut() {
+            full.texts.shrink_to_fit();
+            full.starts.shrink_to_fit();
+        }
+        groups.push(Group::default());
+    }
+    let group = groups.last_mut().expect("the first one begins a group");
+    group.starts.push(u16::try_from(group.texts.len()).expect("a group's texts are 64 KiB at most"));
+    group.texts.extend_from_slice(text);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn texts_have_numbers_that_count_from_0_and_keep_their_order_when_some_go() {
+        let mut names = Names::default();
+        let text = |n: u32| format!("{n:0>width$}", width = 1 + n as usize % 256).into_bytes();
+        let mut slot = |n: u32| names.slot(hash(&text(n)), &text(n));
+        let mut known: Vec<u32> = (0..2_000).collect();
+        known.retain(|n| text(*n).len() >= n.to_string().len());
+        for (number, n) in (0..).zip(&known) {
+            assert_eq!(slot(*n), (number, true));
+        }
+        for (number, n) in (0..).zip(&known) {
+            assert_eq!(slot(*n), (number, false));
+        }
+        let mut next = 0..;
+        let numbers: Vec<Slot> = known.iter().map(|n| if n % 3 == 0 { GONE } else { next.next().unwrap() }).collect();
+        names.renumber(&numbers);
+        known.retain(|n| n % 3 != 0);
+        assert_eq!(names.len(), known.len());
+        for (number, n) in (0..).zip(&known) {
+            assert_eq!((names.slot(hash(&text(*n)), &text(*n)), names.text(number)), ((number, false), &text(*n)[..]));
+        }
+        assert!(names.slot(hash(b"0"), b"0").1, "it is new again");
+    }
+}

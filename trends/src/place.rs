@@ -1,0 +1,186 @@
+//! The sums of one place: what its subjects gained in each window, and the boards of them.
+
+use std::collections::BTreeMap;
+
+use tally_core::ids::PostId;
+
+use crate::board::Sums;
+use crate::cells::{Bucket, Slots, Totals};
+use crate::names::{GONE, Names, Slot};
+use crate::{Board, BoardRules, Ranked, Window};
+
+/// What one place has.
+#[derive(Clone, Debug)]
+pub(crate) struct Gains {
+    names: Names,
+    totals: Totals,
+    spans: Vec<Span>,
+    /// Cells that have left since subjects without any were looked for.
+    left: usize,
+}
+
+/// One window of a place.
+#[derive(Clone, Debug)]
+struct Span {
+    window: Window,
+    from: u64,
+    buckets: BTreeMap<u64, Bucket>,
+    board: Board,
+    /// Something was added or taken off since this was last asked.
+    touched: bool,
+}
+
+impl Gains {
+    pub(crate) fn new(windows: &[Window], rules: BoardRules, moment: u64) -> Self {
+        let span = |window: &Window| Span {
+            window: *window,
+            from: window.from(moment),
+            buckets: BTreeMap::new(),
+            board: Board::new(rules),
+            touched: false,
+        };
+        let spans = windows.iter().map(span).collect();
+        Self { names: Names::default(), totals: Totals::new(windows.len()), spans, left: 0 }
+    }
+
+    /// How many subjects take memory.
+    pub(crate) fn keys(&self) -> usize {
+        self.names.len()
+    }
+
+    /// Whether there is nothing in it, and its boards were asked for since.
+    pub(crate) fn is_done_with(&self) -> bool {
+        self.spans.iter().all(|span| !span.touched && span.buckets.is_empty())
+    }
+
+    /// What `subject`, whose hash is given, gained in a second. Whether it is a new one.
+    pub(crate) fn gain(&mut self, (subject, hash): (&PostId, u64), second: u64, gained: i64) -> bool {
+        if self.spans.iter().all(|span| second <= span.from) {
+            return false;
+        }
+        let (slot, is_new) = self.names.slot(hash, subject.as_bytes());
+        if is_new {
+            self.totals.push();
+        }
+        let mut is_full = false;
+        for (span, total) in self.spans.iter_mut().zip(self.totals.row_mut(slot)) {
+            if second > span.from {
+                *total = total.saturating_add(gained);
+                span.buckets.entry(span.window.bucket(second)).or_default().gain(slot, gained);
+                is_full |= span.update(slot, *total, &self.names);
+            }
+        }
+        if is_full {
+            self.cut();
+        }
+        is_new
+    }
+
+    fn cut(&mut self) {
+        let Self { names, totals, spans, .. } = self;
+        for (nth, span) in spans.iter_mut().enumerate() {
+            span.board.cut(&Sums { names, of: |slot| totals.row(slot)[nth] });
+        }
+    }
+
+    /// Takes off what is before the windows by now.
+    pub(crate) fn expire(&mut self, moment: u64) {
+        for nth in 0..self.spans.len() {
+            let span = &mut self.spans[nth];
+            span.from = span.window.from(moment);
+            let (window, from) = (span.window, span.from);
+            while let Some(first) = self.spans[nth].buckets.first_entry()
+                && window.last_of(*first.key()) <= from
+            {
+                let bucket = first.remove();
+                self.take_off(nth, &bucket);
+            }
+            let over = self.spans[nth].buckets.iter_mut().filter(|(bucket, _)| window.last_of(**bucket) <= moment);
+            over.for_each(|(_, bucket)| bucket.close());
+        }
+        let cells: usize = self.spans.iter().flat_map(|span| span.buckets.values()).map(Bucket::len).sum();
+        if self.left > self.keys() / 2 && self.left > cells / 16 {
+            self.left = 0;
+            self.forget_the_gone();
+        }
+    }
+
+    fn take_off(&mut self, nth: usize, bucket: &Bucket) {
+        self.left += bucket.len();
+        let mut is_full = false;
+        for (slot, sum) in bucket.sums() {
+            let total = &mut self.totals.row_mut(slot)[nth];
+            *total = total.saturating_sub(sum);
+            is_full |= self.spans[nth].update(slot, *total, &self.names);
+            if is_full {
+                self.cut();
+                is_full = false;
+            }
+        }
+        self.spans[nth].touched = true;
+    }
+
+    /// Subjects that no bucket has any more take no memory.
+    fn forget_the_gone(&mut self) {
+        let mut there = Slots::default();
+        for bucket in self.spans.iter().flat_map(|span| span.buckets.values()) {
+            bucket.sums().for_each(|(slot, _)| {
+                there.insert(slot);
+            });
+        }
+        self.keep(|slot| there.has(slot));
+    }
+
+    /// Forgets the others: what they gained so far, in every window.
+    pub(crate) fn keep(&mut self, keeps: impl Fn(Slot) -> bool) {
+        let mut next = 0..;
+        let mut number = |slot| if keeps(slot) { next.next().unwrap_or(GONE) } else { GONE };
+        let count = Slot::try_from(self.keys()).expect("each has a number");
+        let numbers: Vec<Slot> = (0..count).map(&mut number).collect();
+        self.names.renumber(&numbers);
+        self.totals.renumber(&numbers);
+        for span in &mut self.spans {
+            span.buckets.values_mut().for_each(|bucket| bucket.renumber(&numbers));
+            span.buckets.retain(|_, bucket| bucket.len() > 0);
+            span.board.renumber(&numbers);
+            span.touched = true;
+        }
+    }
+
+    /// By how much at most each subject's sum over the window at `nth` is off, at any moment from now on, if what it gained so
+    /// far is forgotten. The window will have lost some of the first buckets, so it is the greatest sum of the last ones,
+    /// however many, taken without its sign.
+    pub(crate) fn peaks(&self, nth: usize) -> Vec<u64> {
+        let (mut sums, mut peaks) = (vec![0i64; self.keys()], vec![0u64; self.keys()]);
+        for bucket in self.spans[nth].buckets.values().rev() {
+            for (slot, gained) in bucket.sums() {
+                let sum = &mut sums[slot as usize];
+                *sum = sum.saturating_add(gained);
+            }
+            for (slot, _) in bucket.sums() {
+                let peak = &mut peaks[slot as usize];
+                *peak = (*peak).max(sums[slot as usize].unsigned_abs());
+            }
+        }
+        peaks
+    }
+
+    /// The windows whose sums changed since this was last asked.
+    pub(crate) fn touched(&mut self) -> impl Iterator<Item = usize> {
+        let spans = self.spans.iter_mut().enumerate();
+        spans.filter_map(|(nth, span)| std::mem::take(&mut span.touched).then_some(nth))
+    }
+
+    /// The list of the window at `nth`, and whether it has all there are.
+    pub(crate) fn list(&mut self, nth: usize) -> (Vec<Ranked>, bool) {
+        let Self { names, totals, spans, .. } = self;
+        spans[nth].board.list(&Sums { names, of: |slot| totals.row(slot)[nth] })
+    }
+}
+
+impl Span {
+    fn update(&mut self, slot: Slot, total: i64, names: &Names) -> bool {
+        self.touched = true;
+        self.board.update(slot, total, names)
+    }
+}

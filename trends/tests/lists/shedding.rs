@@ -1,0 +1,180 @@
+//! What is forgotten to stay within memory, held against every change there was. `TALLY_TEST_SCHEDULES` says how many schedules
+//! are drawn.
+
+use std::collections::BTreeMap;
+
+use proptest::collection::vec;
+use proptest::prelude::*;
+use tally_core::changes::{Change, Side};
+use tally_core::ids::{CounterName, Ordinal, PostId, Region};
+use tally_trends::{BoardRules, Fold, Place, Window};
+
+const RULES: BoardRules = BoardRules { most: 7, keep: 4, least: 3, list: 3, min_count: 1 };
+
+const BEGAN: u64 = 100_000;
+
+/// What happens next.
+#[derive(Clone, Copy, Debug)]
+enum Deed {
+    /// A row comes or goes; or as many as that.
+    Gain {
+        subject: u8,
+        region: Option<u8>,
+        gained: i64,
+    },
+    Pass(u64),
+    Allow(usize),
+}
+
+fn deeds() -> impl Strategy<Value = Vec<Deed>> {
+    let subject = prop_oneof![2 => 0..6u8, 3 => 0..60u8];
+    let gained = prop_oneof![6 => Just(1i64), 4 => Just(-1), 1 => -9..10i64];
+    let gain = (subject, proptest::option::of(1..3u8), gained);
+    let deed = prop_oneof![
+        30 => gain.prop_map(|(subject, region, gained)| Deed::Gain { subject, region, gained }),
+        4 => (1..40u64).prop_map(Deed::Pass),
+        1 => (40..400u64).prop_map(Deed::Pass),
+        1 => (4..40usize).prop_map(Deed::Allow),
+    ];
+    vec(deed, 1..300)
+}
+
+fn place(region: Option<u8>) -> Place {
+    let region = region.map(|region| Region::new(&format!("r{region}")).unwrap());
+    Place { counter: CounterName::LIKES, region }
+}
+
+struct World {
+    fold: Fold,
+    windows: Vec<Window>,
+    changes: Vec<Change>,
+    /// Lists that were exact, and such as had a bound.
+    exact: usize,
+    bounded: usize,
+}
+
+impl World {
+    fn new(most: usize) -> Self {
+        let windows = ["1m", "10m"].map(|window| window.parse().unwrap()).to_vec();
+        let fold = Fold::new(&windows, RULES, BEGAN).with_keys(most);
+        Self { fold, windows, changes: Vec::new(), exact: 0, bounded: 0 }
+    }
+
+    fn gain(&mut self, subject: u8, region: Option<u8>, gained: i64) {
+        let side = |weight| Side { region: place(region).region, weight };
+        let change = Change {
+            subject: PostId::new(&format!("p{subject}")).unwrap(),
+            counter: CounterName::LIKES,
+            before: side(0),
+            after: side(gained),
+            second: self.fold.moment() + 1,
+            sequence: (self.changes.len() as u64 + 1).into(),
+        };
+        assert!(self.fold.take(Ordinal(1), &change));
+        self.changes.push(change);
+    }
+
+    fn sums(&self, place: &Place, from: u64) -> BTreeMap<&str, i64> {
+        let mut sums = BTreeMap::new();
+        for change in self.changes.iter().filter(|change| change.second > from && change.second <= self.fold.moment()) {
+            if place.region.is_none() || change.after.region == place.region {
+                *sums.entry(change.subject.as_str()).or_default() += change.after.weight;
+            }
+        }
+        sums
+    }
+
+    /// No count that is listed is off by more than the bound, and nothing that is not listed beats the last one by more.
+    fn right(&mut self) -> Result<(), TestCaseError> {
+        for place in [place(None), place(Some(1)), place(Some(2))] {
+            for index in 0..self.windows.len() {
+                let (list, bound) = (self.fold.list(&place, index), self.fold.bound(index));
+                let mut sums = self.sums(&place, list.from);
+                for item in &list.items {
+                    let sum = sums.remove(item.subject.as_str()).unwrap_or_default();
+                    prop_assert!(sum.abs_diff(item.count()) <= bound, "{item:?} is {sum}, bound {bound}");
+                }
+                let full = list.items.len() >= RULES.list;
+                let last = list.items.last().filter(|_| full).map_or(RULES.min_count - 1, |last| last.count());
+                let beats = sums.values().max().map_or(0, |sum| (*sum).max(last).abs_diff(last));
+                prop_assert!(beats <= bound, "{place:?}: an unlisted one beats {last} by {beats}, bound {bound}");
+                *(if bound == 0 { &mut self.exact } else { &mut self.bounded }) += 1;
+            }
+        }
+        Ok(())
+    }
+}
+
+fn schedules() -> u32 {
+    std::env::var("TALLY_TEST_SCHEDULES").ok().and_then(|count| count.parse().ok()).unwrap_or(300)
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { failure_persistence: None, cases: schedules(), ..ProptestConfig::default() })]
+
+    #[test]
+    fn no_sum_is_off_by_more_than_the_bound_and_it_is_0_again_a_window_later(most in 4..60usize, deeds in deeds()) {
+        let (mut world, mut most) = (World::new(most), most);
+        for deed in deeds {
+            match deed {
+                Deed::Gain { subject, region, gained } => world.gain(subject, region, gained),
+                Deed::Pass(span) => {
+                    world.fold.advance(world.fold.moment() + span);
+                    world.right()?;
+                }
+                Deed::Allow(other) => {
+                    most = other;
+                    world.fold.allow(most);
+                    world.right()?;
+                }
+            }
+            prop_assert!(world.fold.keys() <= most);
+        }
+        world.fold.allow(usize::MAX);
+        world.fold.advance(world.fold.moment() + 1);
+        world.gain(1, Some(1), 1);
+        // The edge of a bucket lies up to a bucket behind.
+        for _ in 0..62 {
+            world.fold.advance(world.fold.moment() + 10);
+            world.right()?;
+        }
+        prop_assert_eq!([world.fold.bound(0), world.fold.bound(1)], [0, 0]);
+    }
+}
+
+#[test]
+fn what_leaves_the_least_behind_goes_and_what_went_up_and_down_is_not_that() {
+    let mut world = World::new(8);
+    for subject in 0..8 {
+        // The first one has gained much, and lost it since: its sum is 0 until what it gained leaves the window.
+        world.gain(subject, None, if subject == 0 { 50 } else { 2 + i64::from(subject) });
+    }
+    world.fold.advance(BEGAN + 30);
+    world.gain(0, None, -50);
+    world.fold.advance(BEGAN + 60);
+    world.right().unwrap();
+    assert_eq!((world.fold.keys(), world.fold.bound(0)), (8, 0));
+    world.gain(8, None, 9);
+    world.fold.advance(BEGAN + 65);
+    assert_eq!((world.fold.keys(), world.fold.shed_keys(), world.fold.bound(0)), (7, 2, 4));
+    world.right().unwrap();
+    world.fold.advance(BEGAN + 130);
+    assert_eq!((world.fold.bound(0), world.fold.bound(1)), (0, 4));
+    world.right().unwrap();
+}
+
+#[test]
+fn what_was_taken_off_first_leaves_the_window_first() {
+    let mut world = World::new(1);
+    world.gain(0, None, -5);
+    world.fold.advance(BEGAN + 30);
+    world.gain(0, None, 9);
+    world.fold.advance(BEGAN + 50);
+    world.gain(1, None, 20);
+    for _ in 0..20 {
+        world.fold.advance(world.fold.moment() + 5);
+        assert_eq!(world.fold.keys(), 1);
+        world.right().unwrap();
+    }
+    assert!(world.bounded > 0);
+}
