@@ -21,6 +21,7 @@ use tower_http::cors::{AllowOrigin, CorsLayer};
 use crate::access::{Access, REQUEST_ID};
 use crate::args::Args;
 use crate::auth::Guard;
+use crate::blocks::FollowBlocks;
 use crate::config::{CacheAddress, Config};
 use crate::create::Creator;
 use crate::definitions::FollowDefinitions;
@@ -92,6 +93,8 @@ pub struct App {
     partitions: Option<Sources>,
     /// The topic of boards, where lists are read.
     boards: Option<Arc<dyn TopicReader>>,
+    /// The topic of ids that lists leave out.
+    blocks: Option<Arc<dyn TopicReader>>,
 }
 
 impl App {
@@ -108,10 +111,13 @@ impl App {
         ports.producer = config.kafka.as_ref().map(open_producer).transpose()?;
         let spreads = config.write.sums != SumPolicy::Post;
         let partitions = config.kafka.clone().filter(|_| spreads).map(|settings| sources(settings, &connection));
-        let topic = config.boards.as_deref().zip(config.kafka.as_ref());
-        let boards = topic.map(|(topic, settings)| kafka::TopicReader::new(settings, READER, topic)).transpose();
-        let boards = boards.context("cannot set up reading lists")?.map(|reader| Arc::new(reader) as _);
-        Ok(Self { tables: Some(connection), partitions, boards, ..Self::with_ports(config, ports) })
+        let reader = |topic: &Option<String>| {
+            let topic = topic.as_deref().zip(config.kafka.as_ref());
+            let reader = topic.map(|(topic, settings)| kafka::TopicReader::new(settings, READER, topic)).transpose();
+            Ok::<_, anyhow::Error>(reader.context("cannot set up reading lists")?.map(|reader| Arc::new(reader) as _))
+        };
+        let (boards, blocks) = (reader(&config.boards)?, reader(&config.blocks)?);
+        Ok(Self { tables: Some(connection), partitions, boards, blocks, ..Self::with_ports(config, ports) })
     }
 
     /// Over any ports; those decide whether there is a cache and whether writes are taken.
@@ -127,6 +133,7 @@ impl App {
             own_pages: false,
             partitions: None,
             boards: None,
+            blocks: None,
         }
     }
 
@@ -134,6 +141,12 @@ impl App {
     #[must_use]
     pub fn listing(self, boards: Arc<dyn TopicReader>) -> Self {
         Self { boards: Some(boards), ..self }
+    }
+
+    /// Leaves out of lists what the topic of blocked ids has.
+    #[must_use]
+    pub fn blocking(self, blocks: Arc<dyn TopicReader>) -> Self {
+        Self { blocks: Some(blocks), ..self }
     }
 
     /// Sends sums where `spreading` says, which another part of the process tells of the partitions.
@@ -234,7 +247,7 @@ impl tally_service::App for App {
                 .map(|producer| EventWriter::new(producer, config.write, shards, self.spreading.clone(), &host)),
             stop: host.stop(),
             clock: host.clock(),
-            tops: self.boards.map(|reader| follow_boards(reader, &host)),
+            tops: self.boards.map(|boards| follow_boards(boards, self.blocks, &host)),
         });
         let writes = api.writer.is_some();
         let front = front(api, gates, self.own);
@@ -274,10 +287,13 @@ impl Program for App {
     }
 }
 
-/// What is trending, as the topic that `reader` reads has it from here on.
-fn follow_boards(reader: Arc<dyn TopicReader>, host: &Host) -> Tops {
+/// What is trending, as the topics have it from here on.
+fn follow_boards(boards: Arc<dyn TopicReader>, blocks: Option<Arc<dyn TopicReader>>, host: &Host) -> Tops {
     let tops = Tops::default();
-    host.spawn(Stage::Support, "boards", FollowBoards::new(reader, tops.clone(), host.clock()));
+    if let Some(blocks) = blocks {
+        host.spawn(Stage::Support, "blocks", FollowBlocks::new(blocks, tops.clone(), host.clock()));
+    }
+    host.spawn(Stage::Support, "boards", FollowBoards::new(boards, tops.clone(), host.clock()));
     tops
 }
 

@@ -155,6 +155,11 @@ pub struct Args {
     #[arg(long, env = "TALLY_BOARDS_TOPIC", value_parser = kafka::topic, value_name = "TOPIC", help_heading = "Reading")]
     pub boards_topic: Option<String>,
 
+    /// Ids that lists of what is trending leave out: a compacted topic, in which an id is a key, and blocked while it has a
+    /// value that is not empty. Needs --boards-topic; nothing is listed before it was read to its end
+    #[arg(long, env = "TALLY_BLOCKS_TOPIC", value_parser = kafka::topic, value_name = "TOPIC", help_heading = "Reading")]
+    pub blocks_topic: Option<String>,
+
     /// The topic of likes
     #[arg(long, env = "TALLY_TOPIC", default_value = "likes", value_parser = kafka::topic, value_name = "TOPIC", help_heading = "Writing")]
     pub topic: String,

@@ -57,6 +57,8 @@ pub struct Config {
     pub write: WriteConfig,
     /// Where lists of what is trending are, if any are read.
     pub boards: Option<String>,
+    /// Where ids are that lists leave out, if any do.
+    pub blocks: Option<String>,
 }
 
 /// Bearer tokens; without one, the routes are open.
@@ -117,6 +119,7 @@ impl Default for Config {
                 budget: seconds(5),
             },
             boards: None,
+            blocks: None,
         }
     }
 }
@@ -165,6 +168,7 @@ impl TryFrom<Args> for Config {
             kafka,
             write: WriteConfig { topic: args.topic, key: args.key, sums: args.sum_policy, budget: args.write_budget },
             boards: args.boards_topic,
+            blocks: args.blocks_topic,
         })
     }
 }
@@ -182,6 +186,8 @@ fn check(args: &Args, invalid: &mut Invalid) {
     }
     let has_brokers = args.boards_topic.is_none() || args.kafka.brokers.is_some();
     invalid.ensure("brokers", has_brokers, "missing, and --boards-topic needs it");
+    let has_lists = args.blocks_topic.is_none() || args.boards_topic.is_some();
+    invalid.ensure("boards-topic", has_lists, "missing, and --blocks-topic needs it");
     invalid.ensure("local-posts", args.local_posts >= 1, "must be at least 1; --local-ttl 0 turns the memory off");
     invalid.ensure(
         "local-ttl",

@@ -91,6 +91,8 @@ pub(crate) const BOARDS_UNREADABLE: Metric = metric(
     &[],
     "Records of the topic of boards that this build cannot read.",
 );
+pub(crate) const BLOCKED: Metric =
+    metric("tally_blocked_ids", Kind::Gauge, Unit::Count, &[], "Ids that lists of what is trending leave out.");
 pub(crate) const OPEN_GAPS: Metric =
     metric("tally_open_gaps", Kind::Gauge, Unit::Count, &[], "Losses of stream not repaired yet: no answer is exact.");
 pub(crate) const STANDING_AGE: Metric = metric(
@@ -140,6 +142,7 @@ pub const METRICS: Catalogue = Catalogue(&[
     STALENESS,
     BOARDS_AGE,
     BOARDS_UNREADABLE,
+    BLOCKED,
     OPEN_GAPS,
     STANDING_AGE,
     NEGATIVE_COUNTS,

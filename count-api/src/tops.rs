@@ -1,16 +1,14 @@
 //! What is trending, as the topic of boards has it: read whole and then followed, each answer written once for a moment and sent from
 //! memory.
 
-use std::collections::BTreeMap;
 use std::sync::Arc;
-use std::time::Duration;
 
 use axum::http::HeaderValue;
 use bytes::Bytes;
 use parking_lot::{Mutex, RwLock};
 use serde::Serialize;
 use tally_core::Map;
-use tally_core::fence::{Log, Offset, Partition, TopicId};
+use tally_core::ids::PostId;
 use tally_core::ports::log::Records;
 use tally_core::ports::{Outcome, TopicReader};
 use tally_service::{Clock, Stop, Task};
@@ -18,10 +16,9 @@ use tally_trends::{BadPublished, Place, Published, Shelf, Top, Window};
 use tokio::sync::watch;
 use utoipa::ToSchema;
 
+use crate::blocks::Blocked;
+use crate::followed::Followed;
 use crate::metrics::{BOARDS_AGE, BOARDS_UNREADABLE};
-
-/// The wait between two looks at the topic.
-const EVERY: Duration = Duration::from_millis(500);
 
 /// Answers that are kept of a moment.
 const KEPT: usize = 1_000;
@@ -46,7 +43,7 @@ pub enum NoList {
 /// An answer.
 #[derive(Clone, Debug)]
 pub struct Rendered {
-    /// The moment and whether it is exact: it is the ETag of the answer.
+    /// The moment, whether it is exact, and which ids are blocked: it is the ETag of the answer.
     pub edition: String,
     pub tag: HeaderValue,
     pub body: Bytes,
@@ -83,7 +80,7 @@ pub struct TopList {
     bound: Option<u64>,
     /// Why it is not known: `loss`, the ledger lacks some of the window; `young`, the window began before the ledger;
     /// `missing`, a part of the subjects is not in it; `shed`, there were too many regions; `clock`, something came after its
-    /// time. Absent where it is.
+    /// time; `blocked`, so many ids are blocked that there are fewer items than were asked for. Absent where it is.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(value_type = String, example = "loss")]
     reason: Option<&'static str>,
@@ -121,10 +118,13 @@ impl TopList {
 }
 
 impl Rendered {
-    fn new(wanted: &Wanted, top: Top) -> Self {
+    fn new(wanted: &Wanted, top: Top, blocked: &Blocked) -> Self {
         let body = serde_json::to_vec(&TopList::new(wanted, &top)).expect("texts and numbers always serialise");
-        let edition = format!("{}.{}", top.list.moment, u8::from(top.claim.bound() == Some(0)));
-        let tag = HeaderValue::from_str(&format!("W/\"{edition}\"")).expect("digits and a dot make a header");
+        let mut edition = format!("{}.{}", top.list.moment, u8::from(top.claim.bound() == Some(0)));
+        if blocked.version() != 0 {
+            edition = format!("{edition}.{:x}", blocked.version());
+        }
+        let tag = HeaderValue::from_str(&format!("W/\"{edition}\"")).expect("digits and dots make a header");
         Self { edition, tag, body: body.into(), top: Arc::new(top) }
     }
 
@@ -141,6 +141,8 @@ pub struct Tops(Arc<Shared>);
 #[derive(Default)]
 struct Shared {
     shelf: RwLock<Shelf>,
+    /// What is not served; always locked behind the shelf.
+    blocked: RwLock<Blocked>,
     /// Answers of the moment that is told.
     rendered: Mutex<Map<Wanted, Rendered>>,
     moved: watch::Sender<u64>,
@@ -157,15 +159,15 @@ impl Tops {
         if let Some(kept) = self.0.rendered.lock().get(wanted) {
             return Ok(kept.clone());
         }
-        let windows = shelf.windows();
-        if shelf.moment().is_none() || windows.is_empty() {
+        let (windows, blocked) = (shelf.windows(), self.0.blocked.read());
+        if shelf.moment().is_none() || windows.is_empty() || !blocked.is_known() {
             return Err(NoList::NotLoaded);
         }
         if !windows.contains(&wanted.window) {
             return Err(NoList::NoSuchWindow(windows));
         }
-        let top = shelf.top(&wanted.place, wanted.window, wanted.k).ok_or(NoList::NotLoaded)?;
-        let rendered = Rendered::new(wanted, top);
+        let top = shelf.top_but(&wanted.place, wanted.window, wanted.k, |id| blocked.has(id));
+        let rendered = Rendered::new(wanted, top.ok_or(NoList::NotLoaded)?, &blocked);
         let mut kept = self.0.rendered.lock();
         if kept.len() >= KEPT {
             kept.clear();
@@ -197,6 +199,20 @@ impl Tops {
         }
     }
 
+    /// From here on nothing is served before it is known which ids are blocked.
+    pub fn wait_for_blocks(&self) {
+        self.0.blocked.write().forget();
+    }
+
+    /// Takes what was read of blocked ids, by key, and whether that was all there is.
+    pub fn block(&self, read: Vec<(PostId, bool)>, is_whole: bool) {
+        let shelf = self.0.shelf.read();
+        if self.0.blocked.write().take(read, is_whole) {
+            self.0.rendered.lock().clear();
+            self.0.moved.send_replace(shelf.moment().unwrap_or_default());
+        }
+    }
+
     fn moment(&self) -> Option<u64> {
         self.0.shelf.read().moment()
     }
@@ -204,61 +220,42 @@ impl Tops {
 
 /// The task that reads the topic of boards.
 pub struct FollowBoards {
-    reader: Arc<dyn TopicReader>,
+    followed: Followed,
     tops: Tops,
-    clock: Clock,
-    /// The next record of each partition.
-    positions: BTreeMap<u32, (TopicId, Offset)>,
     /// Something that cannot be read was said.
     said: bool,
 }
 
 impl FollowBoards {
     pub fn new(reader: Arc<dyn TopicReader>, tops: Tops, clock: Clock) -> Self {
-        Self { reader, tops, clock, positions: BTreeMap::new(), said: false }
+        Self { followed: Followed::new(reader, clock), tops, said: false }
     }
 
     /// Reads what has come, up to where the topic ended when this began.
     async fn look(&mut self) -> Outcome<()> {
-        let logs = self.reader.logs().await?;
-        for (partition, log) in &logs {
-            self.read(partition, log).await?;
-        }
-        self.tops.take(Vec::new(), !logs.is_empty());
+        let Self { followed, tops, said } = self;
+        let is_whole = followed.look(|records| tops.take(decode(records, said), false)).await?;
+        tops.take(Vec::new(), is_whole);
         Ok(())
     }
+}
 
-    async fn read(&mut self, partition: &Partition, log: &Log) -> Outcome<()> {
-        let position = self.positions.get(&partition.index).filter(|(topic, _)| *topic == log.topic);
-        // What the topic has dropped meanwhile was written again since.
-        let mut from = position.map_or(log.start, |(_, next)| *next).max(log.start);
-        while from < log.end {
-            let records = self.reader.read(partition, from, log.end).await?;
-            from = records.last_offset().map_or(log.end, Offset::next);
-            let messages = self.decode(&records);
-            self.tops.take(messages, false);
-            self.positions.insert(partition.index, (log.topic.clone(), from));
+fn decode(records: &Records, said: &mut bool) -> Vec<Published> {
+    let mut messages = Vec::with_capacity(records.len());
+    for record in records.iter() {
+        let Some(value) = record.value else { continue };
+        match Published::read(record.key.unwrap_or_default(), value) {
+            Ok(message) => messages.push(message),
+            Err(bad) => unreadable(&bad, said),
         }
-        Ok(())
     }
+    messages
+}
 
-    fn decode(&mut self, records: &Records) -> Vec<Published> {
-        let mut messages = Vec::with_capacity(records.len());
-        for record in records.iter() {
-            let Some(value) = record.value else { continue };
-            match Published::read(record.key.unwrap_or_default(), value) {
-                Ok(message) => messages.push(message),
-                Err(bad) => self.unreadable(&bad),
-            }
-        }
-        messages
-    }
-
-    fn unreadable(&mut self, bad: &BadPublished) {
-        BOARDS_UNREADABLE.counter(&[]).increment(1);
-        if !std::mem::replace(&mut self.said, true) {
-            tracing::error!(error = %bad, "the topic of boards has what this build cannot read: its lists may stand still");
-        }
+fn unreadable(bad: &BadPublished, said: &mut bool) {
+    BOARDS_UNREADABLE.counter(&[]).increment(1);
+    if !std::mem::replace(said, true) {
+        tracing::error!(error = %bad, "the topic of boards has what this build cannot read: its lists may stand still");
     }
 }
 
@@ -269,10 +266,10 @@ impl Task for FollowBoards {
                 tracing::debug!(error = %fault, "the topic of boards cannot be read");
             }
             if let Some(moment) = self.tops.moment() {
-                let age = self.clock.now().since(tally_core::time::UnixMillis(moment * 1000));
+                let age = self.followed.clock.now().since(tally_core::time::UnixMillis(moment * 1000));
                 BOARDS_AGE.gauge(&[]).set(age.as_secs_f64());
             }
-            if stop.unless_requested(self.clock.sleep(EVERY)).await.is_err() {
+            if stop.unless_requested(self.followed.pause()).await.is_err() {
                 return Ok(());
             }
         }

@@ -46,11 +46,13 @@ pub enum Reason {
     Clock,
     /// There are more regions than boards for them: the region's list may lack some that were counted as `other`.
     Shed,
+    /// So many of the first ones are blocked that others, which are not listed, may come before the last places.
+    Blocked,
 }
 
 impl Reason {
     /// Every reason.
-    pub const ALL: [Self; 5] = [Self::Loss, Self::Young, Self::Missing, Self::Clock, Self::Shed];
+    pub const ALL: [Self; 6] = [Self::Loss, Self::Young, Self::Missing, Self::Clock, Self::Shed, Self::Blocked];
 
     /// The reason of this label.
     pub fn of_label(label: &str) -> Option<Self> {
@@ -65,6 +67,7 @@ impl Reason {
             Self::Missing => "missing",
             Self::Clock => "clock",
             Self::Shed => "shed",
+            Self::Blocked => "blocked",
         }
     }
 }

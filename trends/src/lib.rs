@@ -28,7 +28,7 @@ pub use board::{BoardRules, Ranked};
 pub use certificate::{Claim, Evidence, Reason, certify};
 pub use config::{Config, Rules, Topics};
 pub use fold::{Fold, Place};
-pub use lists::{Latest, List, NotOne, merge};
+pub use lists::{Latest, List, NotOne, merge, merge_but};
 pub use metrics::CATALOGUE;
 pub use partition::Partition;
 pub use reached::{Reached, Standing};

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 
+use tally_core::ids::PostId;
 use thiserror::Error;
 
 use crate::Ranked;
@@ -52,6 +53,31 @@ pub fn merge<'a>(lists: impl IntoIterator<Item = &'a List>, k: usize) -> Result<
     let complete = items.len() <= k && lists.iter().all(|list| list.complete);
     items.truncate(k);
     Ok(List { moment: first.moment, from: first.from, items, complete })
+}
+
+/// The first `k` of all partitions but for those that are blocked, and whether these are as many as there are: a partition may have
+/// others behind the last one that it lists, so nothing behind that is sure.
+///
+/// # Errors
+/// The lists do not make one.
+pub fn merge_but<'a>(
+    lists: impl IntoIterator<Item = &'a List>,
+    k: usize,
+    is_blocked: impl Fn(&PostId) -> bool,
+) -> Result<(List, bool), NotOne> {
+    let lists: Vec<&List> = lists.into_iter().collect();
+    let whole = merge(lists.iter().copied(), k)?;
+    if !lists.iter().flat_map(|list| &list.items).any(|item| is_blocked(&item.subject)) {
+        return Ok((whole, true));
+    }
+    let sure = lists.iter().filter(|list| !list.complete).filter_map(|list| list.items.last()).min();
+    let left = lists.iter().flat_map(|list| &list.items).filter(|item| !is_blocked(&item.subject));
+    let mut items: Vec<Ranked> = left.filter(|item| sure.is_none_or(|sure| *item <= sure)).cloned().collect();
+    items.sort_unstable();
+    let complete = items.len() <= k && sure.is_none();
+    let is_enough = items.len() >= k || complete;
+    items.truncate(k);
+    Ok((List { items, complete, ..whole }, is_enough))
 }
 
 /// The latest list of each partition. One that arrives late, from a process that has lost the partition or again, never takes

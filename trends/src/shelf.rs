@@ -3,9 +3,11 @@
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
+use tally_core::ids::PostId;
+
 use crate::window::is_common;
 use crate::wire::{Published, Tick, Writer, Written, mark};
-use crate::{Claim, List, Place, Ranked, Reason, Window, merge};
+use crate::{Claim, List, Place, Ranked, Reason, Window, merge_but};
 
 /// Moments of a partition that are kept: the latest, and beside them those that partitions which are late have, too.
 const MOMENTS: usize = 10;
@@ -113,6 +115,17 @@ impl Shelf {
 
     /// The first `k` of `place` over `window`; `None` before there is a moment, or where there is no such window.
     pub fn top(&self, place: &Place, window: Window, k: usize) -> Option<Top> {
+        self.top_but(place, window, k, |_| false)
+    }
+
+    /// The same but for those that are blocked. There may be fewer than `k` then, and the claim says so.
+    pub fn top_but(
+        &self,
+        place: &Place,
+        window: Window,
+        k: usize,
+        is_blocked: impl Fn(&PostId) -> bool,
+    ) -> Option<Top> {
         let moment = self.moment()?;
         let (mut lists, mut claim) = (Vec::new(), Claim::Exact);
         for index in 0..self.of {
@@ -128,7 +141,10 @@ impl Shelf {
             }
             lists.push(known.list(tick, place, window));
         }
-        let list = merge(&lists, k).ok()?;
+        let (list, is_enough) = merge_but(&lists, k, is_blocked).ok()?;
+        if !is_enough {
+            claim = claim.and(Claim::Unknown(Reason::Blocked));
+        }
         Some(Top { list, claim })
     }
 }

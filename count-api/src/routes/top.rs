@@ -98,7 +98,7 @@ fn no_list(why: NoList) -> Problem {
 ///
 /// What is counted is what the rows gained, so an unlike takes off what its like put on, whichever region it comes from. With
 /// `exact` it is proved that the list is what the rows say of that window; otherwise `bound` says how far it may be off, or
-/// `reason` why that is not known. The ETag changes with `as_of` and `exact`. A region that no event has named has an empty list.
+/// `reason` why that is not known. The ETag changes with `as_of`, `exact` and which ids are blocked. A region that no event has named has an empty list.
 #[utoipa::path(
     get,
     path = PATHS[0],

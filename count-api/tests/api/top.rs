@@ -43,6 +43,20 @@ impl Boards {
         Api::wired(Config::default(), With::default(), listing).await
     }
 
+    /// With a topic of blocked ids.
+    async fn blocking_api(&self) -> Api {
+        self.broker.create_topic("blocks", 1);
+        let broker = self.broker.clone();
+        let reader = move |topic| Arc::new(broker.reader("test", topic));
+        let listing = move |app: tally_count_api::App| app.listing(reader("boards")).blocking(reader("blocks"));
+        Api::wired(Config::default(), With::default(), listing).await
+    }
+
+    async fn block(&self, id: &str, value: Option<&[u8]>) {
+        let record = Outgoing { topic: "blocks", partition: Some(0), key: Some(id.as_bytes()), value, headers: &[] };
+        self.broker.send(record).await.unwrap();
+    }
+
     async fn send(&self, key: &str, value: &[u8]) {
         let (key, value) = (Some(key.as_bytes()), Some(value));
         let record = Outgoing { topic: "boards", partition: Some(0), key, value, headers: &[] };
@@ -210,4 +224,49 @@ async fn a_listener_is_told_the_list_now_and_at_each_change_at_most_once_a_secon
     boards.ticks(T + 3, Claim::Unknown(Reason::Clock)).await;
     let (id, third) = event(&mut again).await;
     assert_eq!((id, &third["reason"]), (format!("{}.0", T + 3), &"clock".into()));
+}
+
+#[tokio::test]
+async fn what_is_blocked_is_on_no_list_and_the_answer_is_another_one() {
+    let mut boards = Boards::new();
+    boards.board(0, T, None, &[("a", 9), ("b", 5)]).await;
+    boards.board(1, T, None, &[("c", 7), ("d", 4)]).await;
+    boards.ticks(T, Claim::Exact).await;
+    let api = boards.blocking_api().await;
+    loaded(&api, T).await;
+    let before = get(api.address, "/v1/top?window=24h&k=2").await;
+    assert_eq!(before.json()["items"], list(&[("a", 9), ("c", 7)]));
+    boards.block("a", Some(b"1")).await;
+    let lists = async |items: &[(&str, i64)]| {
+        let answer = get(api.address, "/v1/top?window=24h&k=2").await;
+        (answer.json()["items"] == list(items)).then(|| {
+            assert_eq!(answer.json()["exact"], true);
+            answer.header("etag").unwrap().to_owned()
+        })
+    };
+    eventually("it is gone", async || lists(&[("c", 7), ("b", 5)]).await.is_some()).await;
+    let tag = lists(&[("c", 7), ("b", 5)]).await.unwrap();
+    assert_ne!(Some(tag.as_str()), before.header("etag"));
+    // An empty value ends it as none does.
+    boards.block("c", Some(b"1")).await;
+    boards.block("a", Some(b"")).await;
+    eventually("another is gone", async || lists(&[("a", 9), ("b", 5)]).await.is_some()).await;
+    boards.block("c", None).await;
+    eventually("none is gone", async || lists(&[("a", 9), ("c", 7)]).await.is_some()).await;
+    assert_eq!(lists(&[("a", 9), ("c", 7)]).await.as_deref(), before.header("etag"));
+}
+
+#[tokio::test]
+async fn nothing_is_listed_before_it_is_known_what_is_blocked() {
+    let mut boards = Boards::new();
+    boards.board(0, T, None, &[("a", 9)]).await;
+    boards.ticks(T, Claim::Exact).await;
+    let broker = boards.broker.clone();
+    let reader = move |topic| Arc::new(broker.reader("test", topic));
+    let listing = move |app: tally_count_api::App| app.listing(reader("boards")).blocking(reader("blocks"));
+    let api = Api::wired(Config::default(), With::default(), listing).await;
+    sleep(Duration::from_millis(1_500)).await;
+    assert_eq!(get(api.address, "/v1/top?window=24h").await.status, 503, "there is no such topic yet");
+    boards.broker.create_topic("blocks", 1);
+    loaded(&api, T).await;
 }

@@ -8,7 +8,7 @@ use tally_core::changes::{Change, Seconds, Side};
 use tally_core::ids::{CounterName, Ordinal, PostId, Region};
 use tally_core::time::UnixMillis;
 use tally_trends::{
-    BoardRules, Claim, Evidence, Fold, Latest, List, NotOne, Place, Ranked, Reason, Window, certify, merge,
+    BoardRules, Claim, Evidence, Fold, Latest, List, NotOne, Place, Ranked, Reason, Window, certify, merge, merge_but,
 };
 
 /// So small that boards are cut and refilled all the time.
@@ -173,6 +173,27 @@ proptest! {
             prop_assert_eq!(merge([&behind, &lists[1]], 1), Err(NotOne::Moments));
         }
     }
+}
+
+#[test]
+fn what_is_blocked_leaves_no_more_than_is_sure() {
+    let list = |items: &[(&str, i64)], complete| {
+        let ranked = |(id, count): &(&str, i64)| Ranked::new(PostId::new(id).unwrap(), *count);
+        List { moment: 5, from: 0, items: items.iter().map(ranked).collect(), complete }
+    };
+    let lists = [list(&[("a", 9), ("b", 5), ("c", 3)], false), list(&[("d", 8), ("e", 2), ("f", 1)], true)];
+    let but = |blocked: &[&str], k| {
+        let (list, is_enough) = merge_but(&lists, k, |id| blocked.contains(&id.as_str())).unwrap();
+        (list.items.iter().map(|item| item.subject.to_string()).collect::<String>(), is_enough)
+    };
+    assert_eq!(but(&[], 3), ("adb".to_owned(), true));
+    assert_eq!(but(&["d"], 3), ("abc".to_owned(), true));
+    // Behind c, which has 3, the first partition may have another one before e.
+    assert_eq!(but(&["a"], 3), ("dbc".to_owned(), true));
+    assert_eq!(but(&["a", "b"], 3), ("dc".to_owned(), false));
+    let whole = [lists[1].clone()];
+    let (list, is_enough) = merge_but(&whole, 3, |id| id.as_str() == "d").unwrap();
+    assert_eq!((list.items.len(), list.complete, is_enough), (2, true, true), "there are no more");
 }
 
 #[test]

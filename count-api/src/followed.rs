@@ -1,0 +1,52 @@
+//! A topic that is read whole and then followed.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use tally_core::fence::{Log, Offset, Partition, TopicId};
+use tally_core::ports::log::Records;
+use tally_core::ports::{Outcome, TopicReader};
+use tally_service::Clock;
+
+/// The wait between two looks at the topic.
+const EVERY: Duration = Duration::from_millis(500);
+
+pub(crate) struct Followed {
+    reader: Arc<dyn TopicReader>,
+    pub(crate) clock: Clock,
+    /// The next record of each partition.
+    positions: BTreeMap<u32, (TopicId, Offset)>,
+}
+
+impl Followed {
+    pub(crate) fn new(reader: Arc<dyn TopicReader>, clock: Clock) -> Self {
+        Self { reader, clock, positions: BTreeMap::new() }
+    }
+
+    pub(crate) async fn pause(&self) {
+        self.clock.sleep(EVERY).await;
+    }
+
+    /// Hands on what has come, up to where the topic ended when this began. Whether there is such a topic.
+    pub(crate) async fn look(&mut self, mut take: impl FnMut(&Records)) -> Outcome<bool> {
+        let logs = self.reader.logs().await?;
+        for (partition, log) in &logs {
+            self.read(partition, log, &mut take).await?;
+        }
+        Ok(!logs.is_empty())
+    }
+
+    async fn read(&mut self, partition: &Partition, log: &Log, take: &mut impl FnMut(&Records)) -> Outcome<()> {
+        let position = self.positions.get(&partition.index).filter(|(topic, _)| *topic == log.topic);
+        // What the topic has dropped meanwhile was written again since.
+        let mut from = position.map_or(log.start, |(_, next)| *next).max(log.start);
+        while from < log.end {
+            let records = self.reader.read(partition, from, log.end).await?;
+            from = records.last_offset().map_or(log.end, Offset::next);
+            take(&records);
+            self.positions.insert(partition.index, (log.topic.clone(), from));
+        }
+        Ok(())
+    }
+}
