@@ -19,7 +19,7 @@ use crate::stage::{BOARDS, CHANGES, Ledger, PARTITIONS, shelf};
 const NOW: UnixMillis = UnixMillis(1_700_000_000_000);
 
 /// A producer whose records have the time at which they are written, as in Kafka.
-struct Timed(Broker, Clock);
+pub(crate) struct Timed(Broker, Clock);
 
 #[async_trait]
 impl Producer for Timed {
@@ -28,24 +28,24 @@ impl Producer for Timed {
     }
 }
 
-struct World {
-    broker: Broker,
-    memory: Memory,
-    clock: Clock,
+pub(crate) struct World {
+    pub(crate) broker: Broker,
+    pub(crate) memory: Memory,
+    pub(crate) clock: Clock,
 }
 
 impl World {
-    fn new(topics: &[(&str, u32)]) -> Self {
+    pub(crate) fn new(topics: &[(&str, u32)]) -> Self {
         let broker = Broker::new();
         topics.iter().for_each(|(topic, partitions)| broker.create_topic(topic, *partitions));
         Self { broker, memory: Memory::new(NOW, 2), clock: Clock::starting_at(NOW) }
     }
 
-    fn producer(&self) -> Timed {
+    pub(crate) fn producer(&self) -> Timed {
         Timed(self.broker.clone(), self.clock)
     }
 
-    fn start(&self) -> Running {
+    pub(crate) fn start(&self) -> Running {
         let broker = self.broker.clone();
         let ports = Ports {
             checkpoints: Arc::new(self.memory.checkpoints()),

@@ -6,3 +6,5 @@ mod component;
 mod process;
 #[cfg(test)]
 mod stage;
+#[cfg(test)]
+mod workers;

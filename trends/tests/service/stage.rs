@@ -17,6 +17,7 @@ pub(crate) struct Ledger<'a> {
     pub(crate) producer: &'a dyn Producer,
     pub(crate) label: StreamLabel,
     pub(crate) shards: Vec<StreamShardId>,
+    partitions: u32,
     written: u64,
 }
 
@@ -37,17 +38,22 @@ impl<'a> Ledger<'a> {
         }
         checkpoints.begin_changes(partitions, Ordinal(0)).await.unwrap();
         checkpoints.changes_complete(UnixMillis(0)).await.unwrap();
-        Self { checkpoints, producer, label, shards, written: 0 }
+        Self { checkpoints, producer, label, shards, partitions, written: 0 }
     }
 
     /// A like of `subject` in a second.
     pub(crate) async fn like(&mut self, subject: &str, second: u64) {
+        self.change(subject, [0, 1], second).await;
+    }
+
+    /// What a row of `subject` weighs before and after a second.
+    pub(crate) async fn change(&mut self, subject: &str, [before, after]: [i64; 2], second: u64) {
         self.written += 1;
         let value = format!(
-            r#"{{"v":1,"g":1,"changes":[["{subject}","likes",null,0,null,1,{second},"{:040}"]]}}"#,
+            r#"{{"v":1,"g":1,"changes":[["{subject}","likes",null,{before},null,{after},{second},"{:040}"]]}}"#,
             self.written
         );
-        self.write(partition_of(subject.as_bytes(), PARTITIONS), &value).await;
+        self.write(partition_of(subject.as_bytes(), self.partitions), &value).await;
     }
 
     pub(crate) async fn write(&self, partition: u32, value: &str) {
