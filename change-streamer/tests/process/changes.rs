@@ -1,5 +1,6 @@
 //! The ledger of changes by processes of their own: killed, stopped and woken, all of them on every stream shard, over a
-//! Kafka in this process. `TALLY_TEST_CHANGES=300000 TALLY_TEST_KILLS=20` is the whole of it.
+//! Kafka in this process, or over the brokers that `TALLY_TEST_BROKERS` names, which have an empty topic `changes`.
+//! `TALLY_TEST_CHANGES=300000 TALLY_TEST_KILLS=20` is the whole of it.
 
 use tally_adapters::kafka;
 use tokio::time::Instant;
@@ -18,10 +19,12 @@ const POSTS: u64 = 60;
 
 #[tokio::test(flavor = "multi_thread")]
 async fn the_ledger_equals_the_stream_over_crashes_and_zombies_without_leases() {
-    let cluster = kafka::Embedded::start(&[(TOPIC, PARTITIONS)]).unwrap();
+    let named = std::env::var("TALLY_TEST_BROKERS").ok();
+    let cluster = named.is_none().then(|| kafka::Embedded::start(&[(TOPIC, PARTITIONS)]).unwrap());
+    let brokers = &named.unwrap_or_else(|| cluster.as_ref().unwrap().bootstrap().to_owned());
     served(faults(), async |Served { world, endpoint, .. }| {
         let (changes, kills) = (size("TALLY_TEST_CHANGES", 6_000), size("TALLY_TEST_KILLS", 4));
-        let ledger = ["--no-leases", "--changes-topic", TOPIC, "--brokers", cluster.bootstrap()];
+        let ledger = ["--no-leases", "--changes-topic", TOPIC, "--brokers", brokers.as_str()];
         let start = || Process::spawn(command(endpoint).args(ledger));
         let mut processes = vec![start(), start(), start()];
         let mut writer = Writer::new(world, 5).await;
@@ -53,7 +56,7 @@ async fn the_ledger_equals_the_stream_over_crashes_and_zombies_without_leases() 
         writer.churn(400, POSTS, 60).await;
         let quiet = Instant::now();
         world.exact((0..POSTS).map(post)).await;
-        let reader = kafka::TopicReader::new(&kafka::Settings::plaintext(cluster.bootstrap()), "test", TOPIC).unwrap();
+        let reader = kafka::TopicReader::new(&kafka::Settings::plaintext(brokers), "test", TOPIC).unwrap();
         let ledger = equals_the_stream(world, &reader).await;
         println!(
             "{} changes written, {} records in the ledger, {} copies passed over, {} messages, {kills} kills, {zombies} \

@@ -1,0 +1,344 @@
+//! How fast changes are folded into lists, beside what is simpler, and what a key takes of memory.
+//! `trends/bench.sh` and `trends/acceptance.sh limit` run it: `lists fold|keys|replay|windows|redis PORT|limit`.
+//!
+//! Sizes: `TALLY_BENCH_KEYS` and `TALLY_BENCH_CHANGES`.
+
+#![expect(clippy::print_stdout, reason = "figures are what a benchmark is for")]
+
+use std::collections::BTreeSet;
+use std::fmt::Write as _;
+use std::hint::black_box;
+use std::io::{Read, Write as _};
+use std::net::TcpStream;
+use std::time::Duration;
+
+use tally_core::Map;
+use tally_core::changes::{Change, Message, Side};
+use tally_core::ids::{CounterName, Ordinal, PostId};
+use tally_trends::{BoardRules, Fold, Place, Window};
+
+#[path = "lists/limit.rs"]
+mod limit;
+#[path = "lists/load.rs"]
+mod load;
+
+use load::{Load, resident};
+
+/// The moment at which loads begin: the edge of every bucket.
+const BEGAN: u64 = 1_699_920_000;
+
+/// Changes a second of the loads, in their own time.
+const A_SECOND: u64 = 10_000;
+
+const LIKES: Place = Place { counter: CounterName::LIKES, region: None };
+
+fn size(name: &str, default: usize) -> usize {
+    std::env::var(name).ok().and_then(|n| n.parse().ok()).unwrap_or(default)
+}
+
+fn windows(texts: &[&str]) -> Vec<Window> {
+    texts.iter().map(|text| text.parse().expect("it is a window")).collect()
+}
+
+#[expect(clippy::disallowed_methods, reason = "real time is what is measured")]
+fn now() -> std::time::Instant {
+    std::time::Instant::now()
+}
+
+/// Three times each way, by turns; the median time of each.
+fn alternate<const N: usize>(mut ways: [&mut dyn FnMut() -> Duration; N]) -> [Duration; N] {
+    let mut times = [[Duration::ZERO; 3]; N];
+    for round in 0..3 {
+        for (way, times) in ways.iter_mut().zip(&mut times) {
+            times[round] = way();
+        }
+    }
+    times.map(|mut of| {
+        of.sort_unstable();
+        of[1]
+    })
+}
+
+fn rate(changes: usize, time: Duration) -> f64 {
+    changes as f64 / time.as_secs_f64()
+}
+
+fn say(what: &str, rate: f64) {
+    println!("  {what:<44} {:>10.0} changes/s", rate);
+}
+
+/// All of the load through a fold, with a moment and its list for each second.
+fn folded(load: &Load, windows: &[Window]) -> Duration {
+    let began = now();
+    let mut fold = Fold::new(windows, BoardRules::default(), BEGAN);
+    for (nth, change) in load.changes().enumerate() {
+        fold.take(Ordinal(1), &change);
+        if (nth as u64 + 1).is_multiple_of(A_SECOND) {
+            fold.advance(change.second);
+            black_box(fold.list(&LIKES, 0));
+        }
+    }
+    began.elapsed()
+}
+
+/// The same through a map from ids to sums, and a heap of the greatest: no windows, no moments, no way back.
+fn bare(load: &Load) -> Duration {
+    let began = now();
+    let mut sums: Map<PostId, i64> = Map::default();
+    let mut heap: BTreeSet<(i64, PostId)> = BTreeSet::new();
+    for (nth, change) in load.changes().enumerate() {
+        let sum = sums.entry(change.subject.clone()).or_default();
+        let before = *sum;
+        *sum += change.after.weight - change.before.weight;
+        let least = heap.first().map_or(0, |(least, _)| *least);
+        if heap.len() < 128 || *sum > least || before >= least {
+            heap.remove(&(before, change.subject.clone()));
+            heap.insert((*sum, change.subject.clone()));
+            if heap.len() > 128 {
+                heap.pop_first();
+            }
+        }
+        if (nth as u64 + 1).is_multiple_of(A_SECOND) {
+            black_box(heap.iter().rev().take(100).cloned().collect::<Vec<_>>());
+        }
+    }
+    began.elapsed()
+}
+
+/// The load alone: what the others take is less by this.
+fn alone(load: &Load) -> Duration {
+    let began = now();
+    for change in load.changes() {
+        black_box(&change);
+    }
+    began.elapsed()
+}
+
+fn fold() {
+    let (keys, changes) = (size("TALLY_BENCH_KEYS", 1_000_000), size("TALLY_BENCH_CHANGES", 3_000_000));
+    println!(
+        "the fold beside a hash map and a heap: {keys} keys, {changes} changes, Zipf 1, a list a second of {A_SECOND}"
+    );
+    let (load, day) = (Load::zipf(keys, changes), windows(&["24h"]));
+    let [load_alone, map, fold] = alternate([&mut || alone(&load), &mut || bare(&load), &mut || folded(&load, &day)]);
+    say("the load alone", rate(changes, load_alone));
+    say("hash map and heap, no window", rate(changes, map));
+    say("fold, one window", rate(changes, fold));
+    println!("  ratio {:.2}, aim 0.40 or more", rate(changes, fold) / rate(changes, map));
+}
+
+fn many_keys() {
+    let (keys, changes) = (size("TALLY_BENCH_KEYS", 10_000_000), size("TALLY_BENCH_CHANGES", 20_000_000));
+    println!("{keys} keys, each met once, then {changes} changes, Zipf 1, windows 1h and 24h");
+    let (first, load, both) = (Load::each(keys), Load::zipf(keys, changes), windows(&["1h", "24h"]));
+    let mut fold = Fold::new(&both, BoardRules::default(), BEGAN);
+    let mut base = BEGAN;
+    for change in first.changes() {
+        if change.second > base {
+            base = change.second;
+            fold.advance(base - 1);
+        }
+        fold.take(Ordinal(1), &change);
+    }
+    for round in 0..3 {
+        let began = now();
+        for (nth, mut change) in load.changes().enumerate() {
+            change.second += base - BEGAN;
+            fold.take(Ordinal(2 + round), &change);
+            if (nth as u64 + 1).is_multiple_of(A_SECOND) {
+                fold.advance(change.second);
+                black_box((fold.list(&LIKES, 0), fold.list(&LIKES, 1)));
+            }
+        }
+        say("fold, two windows", rate(changes, began.elapsed()));
+        base += changes as u64 / A_SECOND;
+    }
+    println!("  {} keys held; aim 1,000,000 changes/s", fold.keys());
+    say("the load alone", rate(changes, alone(&load)));
+}
+
+/// From the bytes of the log to lists.
+fn replay() {
+    let (keys, changes) = (size("TALLY_BENCH_KEYS", 1_000_000), size("TALLY_BENCH_CHANGES", 3_000_000));
+    println!("replay: {keys} keys, {changes} changes in messages of 1000, read and folded, windows 1h and 24h");
+    let (load, both) = (Load::zipf(keys, changes), windows(&["1h", "24h"]));
+    let mut messages = Vec::new();
+    let all: Vec<Change> = load.changes().collect();
+    for some in all.chunks(1_000) {
+        let mut text = String::from(r#"{"v":1,"g":1,"changes":["#);
+        for (nth, change) in some.iter().enumerate() {
+            let comma = if nth > 0 { "," } else { "" };
+            let Change { subject, second, sequence, .. } = change;
+            write!(text, r#"{comma}["{subject}","likes",null,0,null,1,{second},"{sequence}"]"#)
+                .expect("a text takes all");
+        }
+        messages.push(text + "]}");
+    }
+    drop(all);
+    let end = BEGAN + changes as u64 / A_SECOND + 1;
+    let mut times = [Duration::ZERO; 3];
+    for time in &mut times {
+        let (began, mut fold) = (now(), Fold::new(&both, BoardRules::default(), end));
+        for message in &messages {
+            let message = Message::read(message.as_bytes()).expect("it was just written");
+            message.changes.iter().for_each(|change| {
+                fold.take(message.shard, change);
+            });
+        }
+        *time = began.elapsed();
+        black_box(fold.list(&LIKES, 1));
+    }
+    times.sort_unstable();
+    say("replay", rate(changes, times[1]));
+    println!("  aim 500,000 changes/s");
+}
+
+/// A connection to a Redis that sends many commands before it waits for answers.
+struct Redis(TcpStream);
+
+impl Redis {
+    fn command(out: &mut Vec<u8>, parts: &[&[u8]]) {
+        write!(out, "*{}\r\n", parts.len()).expect("memory takes all");
+        for part in parts {
+            write!(out, "${}\r\n", part.len()).expect("memory takes all");
+            out.extend_from_slice(part);
+            out.extend_from_slice(b"\r\n");
+        }
+    }
+
+    /// Sends `commands`, and a PING behind them whose answer says that all are done with.
+    fn run(&mut self, mut commands: Vec<u8>) -> Vec<u8> {
+        let mark: &[u8] = b"all-of-it-is-done";
+        Self::command(&mut commands, &[b"PING", mark]);
+        self.0.write_all(&commands).expect("redis takes it");
+        let (mut answers, mut buffer) = (Vec::new(), vec![0; 1 << 16]);
+        loop {
+            let read = self.0.read(&mut buffer).expect("redis answers");
+            assert!(read > 0, "redis has gone");
+            answers.extend_from_slice(&buffer[..read]);
+            if answers.ends_with(&[mark, b"\r\n"].concat()) {
+                return answers;
+            }
+        }
+    }
+
+    fn knows(&mut self, command: &[u8]) -> bool {
+        let mut out = Vec::new();
+        Self::command(&mut out, &[command, b"a"]);
+        !self.run(out).starts_with(b"-ERR unknown command")
+    }
+
+    fn empty(&mut self) {
+        let mut out = Vec::new();
+        Self::command(&mut out, &[b"FLUSHALL"]);
+        self.run(out);
+    }
+
+    /// A ZINCRBY a change, 1000 at once, and a ZREVRANGE a second.
+    fn sums(&mut self, load: &Load) -> Duration {
+        self.empty();
+        let (began, mut out) = (now(), Vec::new());
+        for (nth, change) in load.changes().enumerate() {
+            Self::command(&mut out, &[b"ZINCRBY", b"all", b"1", change.subject.as_bytes()]);
+            let is_second = (nth as u64 + 1).is_multiple_of(A_SECOND);
+            if is_second {
+                Self::command(&mut out, &[b"ZREVRANGE", b"all", b"0", b"99", b"WITHSCORES"]);
+            }
+            if is_second || (nth + 1).is_multiple_of(1_000) {
+                self.run(std::mem::take(&mut out));
+            }
+        }
+        self.run(out);
+        began.elapsed()
+    }
+
+    /// A set for each of the last 60 minutes, and all of them brought together each second. The hour is there when it begins.
+    fn buckets(&mut self, hour: &Load, load: &Load) -> Duration {
+        self.empty();
+        let keys: Vec<String> = (0..60).map(|minute| format!("minute-{minute}")).collect();
+        let mut out = Vec::new();
+        for (nth, change) in hour.changes().enumerate() {
+            Self::command(&mut out, &[b"ZINCRBY", keys[nth % 60].as_bytes(), b"1", change.subject.as_bytes()]);
+            if nth.is_multiple_of(1_000) {
+                self.run(std::mem::take(&mut out));
+            }
+        }
+        self.run(std::mem::take(&mut out));
+        let mut union: Vec<&[u8]> = vec![b"ZUNIONSTORE", b"hour", b"60"];
+        union.extend(keys.iter().map(|key| key.as_bytes()));
+        let began = now();
+        for (nth, change) in load.changes().enumerate() {
+            Self::command(&mut out, &[b"ZINCRBY", b"minute-0", b"1", change.subject.as_bytes()]);
+            let is_second = (nth as u64 + 1).is_multiple_of(A_SECOND);
+            if is_second {
+                Self::command(&mut out, &union);
+                Self::command(&mut out, &[b"ZREVRANGE", b"hour", b"0", b"99", b"WITHSCORES"]);
+            }
+            if is_second || (nth + 1).is_multiple_of(1_000) {
+                self.run(std::mem::take(&mut out));
+            }
+        }
+        self.run(out);
+        began.elapsed()
+    }
+}
+
+/// The same load through a fold that has the same hour.
+fn folded_behind(hour: &Load, load: &Load) -> Duration {
+    let mut fold = Fold::new(&windows(&["1h"]), BoardRules::default(), BEGAN + 3_600);
+    for (nth, mut change) in hour.changes().enumerate() {
+        change.second = BEGAN + 60 + nth as u64 % 60 * 58;
+        fold.take(Ordinal(1), &change);
+    }
+    let began = now();
+    for (nth, mut change) in load.changes().enumerate() {
+        change.second += 3_600;
+        fold.take(Ordinal(2), &change);
+        if (nth as u64 + 1).is_multiple_of(A_SECOND) {
+            fold.advance(change.second);
+            black_box(fold.list(&LIKES, 0));
+        }
+    }
+    began.elapsed()
+}
+
+fn redis(port: u16) {
+    let (keys, changes) = (size("TALLY_BENCH_KEYS", 1_000_000), size("TALLY_BENCH_CHANGES", 1_000_000));
+    let stream = TcpStream::connect(("127.0.0.1", port)).expect("a redis is there");
+    stream.set_nodelay(true).expect("a socket takes this");
+    let mut redis = Redis(stream);
+    println!("beside Redis on one core: {keys} keys, {changes} changes, Zipf 1, a list a second of {A_SECOND}");
+    let (load, day) = (Load::zipf(keys, changes), windows(&["24h"]));
+    let [sums, fold] = alternate([&mut || redis.sums(&load), &mut || folded(&load, &day)]);
+    say("ZINCRBY, 1000 at once, and ZREVRANGE", rate(changes, sums));
+    say("fold, one window", rate(changes, fold));
+    println!("  ratio {:.1}, aim 3 or more", sums.as_secs_f64() / fold.as_secs_f64());
+    let (hour, few) = (&load, changes / 10);
+    let load = Load::zipf(keys, few);
+    println!("  over an hour that has had {changes} changes, {few} more:");
+    let [buckets, fold] = alternate([&mut || redis.buckets(hour, &load), &mut || folded_behind(hour, &load)]);
+    say("60 sets and ZUNIONSTORE each second", rate(few, buckets));
+    say("fold, 1h", rate(few, fold));
+    println!("  ratio {:.0}, aim 50 or more", buckets.as_secs_f64() / fold.as_secs_f64());
+    if redis.knows(b"TOPK.LIST") {
+        println!("  TOPK is there; it takes no deletions and has no windows, and is not measured");
+    } else {
+        println!("  TOPK skipped: this Redis has not the module");
+    }
+}
+
+fn main() {
+    let arguments: Vec<String> = std::env::args().skip(1).filter(|argument| argument != "--bench").collect();
+    for part in &arguments {
+        match (part.as_str(), part.strip_prefix("redis=").map(str::parse)) {
+            ("fold", _) => fold(),
+            ("keys", _) => many_keys(),
+            ("replay", _) => replay(),
+            ("limit", _) => limit::run(),
+            (_, Some(Ok(port))) => redis(port),
+            _ => panic!("fold, keys, replay, limit or redis=PORT, not {part}"),
+        }
+    }
+    black_box(resident());
+    black_box(Side::default());
+}

@@ -1,0 +1,69 @@
+//! Changes to measure with: drawn from a seed, so that each way is given the same ones, and made one by one.
+
+use tally_core::changes::{Change, Side};
+use tally_core::ids::{CounterName, PostId};
+
+use crate::{A_SECOND, BEGAN};
+
+/// Which keys are met, in order.
+pub(crate) struct Load(Vec<u32>);
+
+/// A generator of numbers that is as good as it has to be here.
+pub(crate) struct Draw(pub(crate) u64);
+
+impl Draw {
+    pub(crate) fn next(&mut self) -> u64 {
+        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mut mixed = self.0;
+        mixed = (mixed ^ mixed >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        mixed = (mixed ^ mixed >> 27).wrapping_mul(0x94d0_49bb_1331_11eb);
+        mixed ^ mixed >> 31
+    }
+
+    /// Of so many keys the nth with a likelihood of 1/n.
+    #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "it lies between 0 and the keys")]
+    pub(crate) fn zipf(&mut self, keys: usize) -> u32 {
+        let share = (self.next() >> 11) as f64 / (1u64 << 53) as f64;
+        // The inverse of ln(n + 1) / ln(keys + 1).
+        ((keys as f64 + 1.0).powf(share) - 1.0) as u32
+    }
+}
+
+pub(crate) fn id(key: u32) -> PostId {
+    // So that neighbours in rank are none in the order of ids.
+    PostId::new(&format!("post-{:08x}", key.wrapping_mul(0x9e37_79b1))).expect("it is an id")
+}
+
+pub(crate) fn change(nth: u64, key: u32, second: u64) -> Change {
+    Change {
+        subject: id(key),
+        counter: CounterName::LIKES,
+        before: Side::default(),
+        after: Side { region: None, weight: 1 },
+        second,
+        sequence: (nth + 1).into(),
+    }
+}
+
+impl Load {
+    pub(crate) fn zipf(keys: usize, changes: usize) -> Self {
+        let mut draw = Draw(7);
+        Self((0..changes).map(|_| draw.zipf(keys)).collect())
+    }
+
+    /// Each key once.
+    pub(crate) fn each(keys: usize) -> Self {
+        Self((0..u32::try_from(keys).expect("not as many")).collect())
+    }
+
+    pub(crate) fn changes(&self) -> impl Iterator<Item = Change> {
+        (0..).zip(&self.0).map(|(nth, key)| change(nth, *key, BEGAN + 1 + nth / A_SECOND))
+    }
+}
+
+/// What this process has of memory, in bytes.
+pub(crate) fn resident() -> usize {
+    let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
+    let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:"));
+    line.and_then(|line| line.split_whitespace().next()?.parse::<usize>().ok()).unwrap_or_default() * 1024
+}
