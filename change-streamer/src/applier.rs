@@ -20,6 +20,9 @@ use crate::shard::StreamShard;
 use crate::slots::Slots;
 use crate::stores::Stores;
 
+/// The most records that the appliers of one process gather at once, some 200 bytes each: each has an equal part of it.
+const GATHERED: usize = 1_000_000;
+
 /// What the appliers of one process share.
 #[derive(Clone)]
 pub(crate) struct Applying {
@@ -41,6 +44,8 @@ pub(crate) struct Applier {
     picture: Arc<Picture>,
     /// The ladder that it was last shown.
     ladder: Ladder,
+    /// How many stream shards shared what is gathered when it was last told.
+    sharing: usize,
     ages: Ages,
 }
 
@@ -57,7 +62,7 @@ impl Applier {
         let picture = Arc::clone(&shared.pictures.borrow());
         let ladder = *shared.ladder.borrow();
         let machine = Apply::new(checkpoint, shared.rules, Arc::clone(&picture), shared.stores.clock().reading());
-        Self { shared, shard, reads, machine: machine.knowing(ladder), picture, ladder, ages }
+        Self { shared, shard, reads, machine: machine.knowing(ladder), picture, ladder, sharing: 0, ages }
     }
 
     async fn follow(mut self, stop: &Stop) -> anyhow::Result<()> {
@@ -81,6 +86,11 @@ impl Applier {
             if known != self.ladder {
                 self.ladder = known;
                 self.machine.step(now, Input::Ladder(known), &mut effects);
+            }
+            let sharing = self.shared.slots.len();
+            if sharing != self.sharing {
+                self.sharing = sharing;
+                self.machine.step(now, Input::Share(GATHERED / sharing), &mut effects);
             }
             self.machine.step(now, input, &mut effects);
             for effect in effects.drain(..) {

@@ -180,7 +180,10 @@ impl Apply {
                 assert!(self.wants_more(), "records were handed in while a prefix is written: they would be lost");
                 self.page = Page { records, taken: 0 };
             }
-            Input::UpTo(at) => self.read_up_to = self.read_up_to.max(at),
+            Input::UpTo(at) => {
+                self.read_up_to = self.read_up_to.max(at);
+                self.fold.read_up_to(at, now);
+            }
             Input::Break => self.captures.discontinuity(),
             Input::EndOfShard => self.reader_ended = Some(ReaderEnded::AtEndOfShard),
             Input::ReaderStopped => self.reader_ended = Some(ReaderEnded::ByRequest),
@@ -192,6 +195,10 @@ impl Apply {
             }
             Input::Ladder(ladder) => {
                 self.ladder.learn(ladder);
+                return;
+            }
+            Input::Share(records) => {
+                self.fold.share(records);
                 return;
             }
             Input::Woke => {}

@@ -1,5 +1,5 @@
 //! What tables and attributes are called. Many of these are reserved words of the expression grammar, so expressions
-//! use every attribute through an alias.
+//! use attributes through an alias, but for the update of a counter, of whose attributes none is one.
 
 /// The tables' names.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -53,6 +53,8 @@ pub enum Input {
     Picture(Arc<Picture>),
     /// The deployment's ladder, as it was just read. Begins nothing by itself.
     Ladder(Ladder),
+    /// How many records may be gathered at once at most while the reader is behind or the store is slow. Begins nothing by itself.
+    Share(usize),
     /// The time of [`Apply::wake_at`](super::Apply::wake_at) has come.
     Woke,
 }

@@ -27,24 +27,31 @@ pub struct CutRules {
 /// How far behind a reader may be before it gathers for longer. Records say when they were written to the second, and clocks differ.
 const BEHIND: Duration = Duration::from_secs(2);
 
-/// The longest that records are gathered for that, and the most.
+/// The longest that a reader which is behind gathers.
 const LONGEST: Duration = Duration::from_secs(5);
-const MOST: usize = 32_000;
 
 /// The longest that records are gathered because the prefix before took as long to write: a store that was away for a minute is
 /// no reason to gather for one.
 const AS_LONG: Duration = Duration::from_secs(2);
 
+/// The most records that are gathered for either reason, where no other share was given out.
+const MOST: usize = 32_000;
+
 impl CutRules {
-    /// What they become for a reader that is `lag` behind, and whose prefix before took so long to write. It gathers a quarter of
-    /// what it is too late, and as long as it wrote: the busier the store is, or the more it throttles a counter, the more records
-    /// share an update.
+    /// What they become behind a prefix that took so long to write: the busier the store is, or the more it throttles a counter,
+    /// the more records share an update.
     #[must_use]
-    pub fn paced(self, lag: Duration, took: Duration) -> Self {
-        let age = (lag.saturating_sub(BEHIND) / 4).min(LONGEST).max(took.min(AS_LONG)).max(self.age);
+    fn as_long_as(self, took: Duration, most: usize) -> Self {
+        let age = took.min(AS_LONG).max(self.age);
         let times = age.as_millis() / self.age.as_millis().max(1);
         let records = self.records.saturating_mul(usize::try_from(times).unwrap_or(usize::MAX));
-        Self { records: records.min(MOST).max(self.records), age }
+        Self { records: records.min(most).max(self.records), age }
+    }
+
+    /// What they become for a reader that is behind: it gathers what there is until it has caught up.
+    #[must_use]
+    fn behind(self, most: usize) -> Self {
+        Self { records: self.records.max(most), age: self.age.max(LONGEST) }
     }
 }
 
@@ -87,6 +94,8 @@ pub struct Fold {
     now: CutRules,
     /// How long the prefix before took to write.
     took: Duration,
+    /// The most records that a prefix gathers, unless the rules say more.
+    most: usize,
     gathered: Prefix,
     opened: Option<Duration>,
 }
@@ -94,7 +103,7 @@ pub struct Fold {
 impl Fold {
     /// An empty fold.
     pub fn new(rules: CutRules) -> Self {
-        Self { rules, now: rules, took: Duration::ZERO, gathered: Prefix::default(), opened: None }
+        Self { rules, now: rules, took: Duration::ZERO, most: MOST, gathered: Prefix::default(), opened: None }
     }
 
     /// Takes the next record, or says that the prefix has to be written before it.
@@ -102,8 +111,12 @@ impl Fold {
         if self.gathered.boundary.is_some() {
             return Err(Cut::Boundary);
         }
-        if self.is_empty() {
-            self.now = self.rules.paced(now.wall.since(record.written), self.took);
+        let is_behind = now.wall.since(record.written) > BEHIND;
+        if self.is_empty() || !is_behind {
+            self.now = self.rules.as_long_as(self.took, self.most);
+        }
+        if self.is_empty() && is_behind {
+            self.now = self.now.behind(self.most);
         }
         match &record.kind {
             RecordKind::Row { key, .. } if record.delta() != 0 => self.gathered.touch(key, record)?,
@@ -146,6 +159,19 @@ impl Fold {
     /// The prefix that was taken out last is written, and took so long.
     pub fn wrote(&mut self, took: Duration) {
         self.took = took;
+    }
+
+    /// The reader has passed on everything written before this time.
+    pub fn read_up_to(&mut self, at: UnixMillis, now: Now) {
+        if now.wall.since(at) <= BEHIND {
+            self.now = self.rules.as_long_as(self.took, self.most);
+        }
+    }
+
+    /// As many records may be gathered at most while the reader is behind or the store is slow: the share of this stream shard
+    /// in what one process keeps in memory.
+    pub fn share(&mut self, most: usize) {
+        self.most = most;
     }
 
     /// Takes out what was gathered.
@@ -438,8 +464,12 @@ mod tests {
 
     #[test]
     fn a_prefix_is_gathered_for_as_long_as_the_one_before_took_to_write_up_to_a_bound() {
-        let took = |millis| RULES.paced(Duration::ZERO, Duration::from_millis(millis)).age.as_millis();
-        assert_eq!([took(0), took(100), took(700), took(60_000)], [100, 100, 700, 2_000]);
+        let took = |millis| {
+            let CutRules { records, age } = RULES.as_long_as(Duration::from_millis(millis), 1_500);
+            (records, age.as_millis())
+        };
+        assert_eq!([took(0), took(100)], [(100, 100); 2]);
+        assert_eq!([took(700), took(60_000)], [(700, 700), (1_500, 2_000)]);
         let mut fold = Fold::new(RULES);
         for (took, due) in [(0, 100), (300, 300), (20, 100)] {
             fold.wrote(Duration::from_millis(took));
@@ -450,29 +480,51 @@ mod tests {
     }
 
     #[test]
-    fn the_further_behind_the_longer_a_prefix_is_gathered_up_to_a_bound() {
-        let behind = |seconds| {
-            let CutRules { records, age } = RULES.paced(Duration::from_secs(seconds), Duration::ZERO);
-            (records, age.as_millis())
-        };
-        assert_eq!([behind(0), behind(2)], [(100, 100); 2], "records say when they were written to the second");
-        assert_eq!([behind(4), behind(10)], [(500, 500), (2_000, 2_000)]);
-        assert_eq!([behind(22), behind(100_000)], [(5_000, 5_000); 2]);
-        let large = CutRules { records: 40_000, age: Duration::from_secs(9) };
-        assert_eq!(large.paced(Duration::from_secs(60), Duration::ZERO), large, "what is set is the least");
-
+    fn a_reader_that_is_behind_gathers_until_it_has_caught_up_up_to_a_bound() {
+        let at = |seconds: u64| Now { at: Duration::from_secs(seconds), wall: UnixMillis(100_000 + seconds * 1_000) };
+        let written =
+            |sequence, second: u64| Record { written: UnixMillis(second * 1_000), ..row(sequence, "p#0", false, true) };
         let mut fold = Fold::new(CutRules { records: 2, ..RULES });
-        let late = Now { wall: UnixMillis(6_000), ..NOW };
-        for sequence in 1..20 {
-            fold.push(&row(sequence, "p#0", false, true), late).unwrap();
-            assert_eq!(fold.due(Duration::from_millis(999)), None);
+        fold.share(9);
+        for (sequence, second) in (1..5).zip(90..) {
+            fold.push(&written(sequence, second), at(1)).unwrap();
+            assert_eq!(fold.due(at(1).at), None, "one that is {second} s old");
         }
-        assert_eq!(fold.due(Duration::from_secs(1)), Some(Cut::Age));
-        fold.push(&row(20, "p#0", false, true), late).unwrap();
-        assert_eq!(fold.due(NOW.at), Some(Cut::Size));
+        assert_eq!(fold.due(at(5).at), None);
+        assert_eq!(fold.due(at(6).at), Some(Cut::Age), "up to a time");
+        fold.push(&written(5, 99), at(1)).unwrap();
+        assert_eq!(fold.due(at(1).at), Some(Cut::Size), "it has caught up: the usual rules");
         fold.take();
-        fold.push(&row(21, "p#0", false, true), NOW).unwrap();
-        assert_eq!(fold.due(RULES.age), Some(Cut::Age), "one that has caught up gathers as before");
+        for sequence in 6..14 {
+            fold.push(&written(sequence, 50), at(2)).unwrap();
+            assert_eq!(fold.due(at(2).at), None);
+        }
+        fold.push(&written(14, 50), at(2)).unwrap();
+        assert_eq!(fold.due(at(2).at), Some(Cut::Size), "up to its share");
+        fold.take();
+        for sequence in [15, 16] {
+            assert_eq!(fold.due(at(2).at), None, "records say when they were written to the second");
+            fold.push(&written(sequence, 100), at(2)).unwrap();
+        }
+        assert_eq!(fold.due(at(2).at), Some(Cut::Size), "one that was never behind");
+    }
+
+    /// The clock that dates records is not this one's.
+    #[test]
+    fn a_reader_at_the_end_is_not_behind_however_old_records_seem() {
+        let now = Now { at: Duration::ZERO, wall: UnixMillis(100_000) };
+        let mut fold = Fold::new(RULES);
+        fold.push(&row(1, "p#0", false, true), now).unwrap();
+        fold.read_up_to(UnixMillis(97_000), now);
+        assert_eq!(fold.due(RULES.age), None);
+        fold.read_up_to(UnixMillis(98_000), now);
+        assert_eq!(fold.due(RULES.age), Some(Cut::Age));
+    }
+
+    #[test]
+    fn what_the_rules_say_is_the_least() {
+        let large = CutRules { records: 40_000, age: Duration::from_secs(9) };
+        assert_eq!([large.behind(10), large.as_long_as(Duration::from_secs(60), 10)], [large; 2]);
     }
 
     #[test]

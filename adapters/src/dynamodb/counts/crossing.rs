@@ -23,7 +23,6 @@ impl Counts {
             .set_key(Some(key(id)))
             .update_expression(request.update)
             .condition_expression(request.condition)
-            .set_expression_attribute_names(request.names)
             .set_expression_attribute_values(request.values)
             .return_values_on_condition_check_failure(ReturnValuesOnConditionCheckFailure::AllOld)
             .build()

@@ -1,5 +1,6 @@
 //! The one conditional update of a counter as expressions: what `Counter::refusal` and `Counter::updated` say, in the
-//! store's words.
+//! store's words. No attribute of a counter is a reserved word, so each is named as it is: aliases would be written, sent and
+//! read for nothing, once for every few likes.
 
 use std::fmt;
 
@@ -8,7 +9,7 @@ use tally_core::counter::{Feeder, Overflow, Touch, Update};
 use tally_core::ids::Ordinal;
 use tally_core::milestone::{Bound, Guard};
 
-use super::super::expression::{Aliases, Names, Values};
+use super::super::expression::{Aliases, Values};
 use super::super::names::counts::{
     FEEDER, FLOOR, LADDER, LIKES, RECORDED, ROWS, SUSPECT, SWITCHES, UPDATED_AT, VERSION, WATERMARK, WINDOW_ROWS,
     WINDOW_RUN,
@@ -19,7 +20,6 @@ use super::super::names::counts::{
 pub(super) struct Expressions {
     pub(super) update: String,
     pub(super) condition: String,
-    pub(super) names: Option<Names>,
     pub(super) values: Option<Values>,
 }
 
@@ -29,16 +29,15 @@ pub(super) fn expressions(update: &Update) -> Result<Expressions, Overflow> {
     let total = update.total()?;
     let mut writer = Writer::new(update);
     writer.feeders(update);
-    let [likes, version] = writer.say.names([LIKES, VERSION]);
-    writer.guard(update, &likes, &version);
+    writer.guard(update);
     writer.watermark(update);
     update.touched.iter().for_each(|touch| writer.touch(touch));
-    writer.totals(total, &likes, &version);
+    writer.totals(total);
     writer.prune(update);
     Ok(writer.finish())
 }
 
-/// Gathers the clauses of one update. Aliases asked for first are shortest, so whatever is written once per shard asks
+/// Gathers the clauses of one update. Values asked for first have the shortest aliases, so whatever is written once per shard asks
 /// early.
 struct Writer {
     say: Aliases,
@@ -61,51 +60,49 @@ impl Writer {
 
     /// Nothing of the update is in the counter yet, and afterwards all of it is.
     fn watermark(&mut self, update: &Update) {
-        let mark = self.say.name(format!("{WATERMARK}{}", update.shard));
-        let [floor, updated_at] = self.say.names([FLOOR, UPDATED_AT]);
+        let mark = format!("{WATERMARK}{}", update.shard);
         let (first, last) = (self.say.text(update.first.as_str()), self.say.text(update.last.as_str()));
         let (shard, at) = (&self.shard, self.say.number(update.at));
         self.condition.push(format_args!(
-            "({mark}<{first} OR (attribute_not_exists({mark}) AND (attribute_not_exists({floor}) OR {floor}<{shard})))"
+            "({mark}<{first} OR (attribute_not_exists({mark}) AND (attribute_not_exists({FLOOR}) OR {FLOOR}<{shard})))"
         ));
-        self.set.push(format_args!("{mark}={last},{updated_at}={at}"));
+        self.set.push(format_args!("{mark}={last},{UPDATED_AT}={at}"));
         if let Some(prune) = &update.prune {
             let raised = self.say.number(prune.floor);
-            self.condition.push(format_args!("(attribute_not_exists({floor}) OR {floor}<={raised})"));
-            self.set.push(format_args!("{floor}={raised}"));
+            self.condition.push(format_args!("(attribute_not_exists({FLOOR}) OR {FLOOR}<={raised})"));
+            self.set.push(format_args!("{FLOOR}={raised}"));
         }
     }
 
     /// Where the total has to stand for no threshold to be passed unrecorded, and what is recorded.
-    fn guard(&mut self, update: &Update, likes: &str, version: &str) {
+    fn guard(&mut self, update: &Update) {
         let Some(Guard { knows, bound }) = &update.guard else { return };
-        let ladder = self.say.name(LADDER);
         if *knows == 0 {
-            self.condition.push(format_args!("attribute_not_exists({ladder})"));
+            self.condition.push(format_args!("attribute_not_exists({LADDER})"));
         } else {
             let known = self.say.number(knows);
-            self.condition.push(format_args!("(attribute_not_exists({ladder}) OR {ladder}<={known})"));
-            self.set.push(format_args!("{ladder}={known}"));
+            self.condition.push(format_args!("(attribute_not_exists({LADDER}) OR {LADDER}<={known})"));
+            self.set.push(format_args!("{LADDER}={known}"));
         }
         match bound {
             Bound::Free => {}
             Bound::Below(bound) => {
                 // A counter that is not there stands at 0.
-                let absent = if *bound > 0 { format!("attribute_not_exists({likes}) OR ") } else { String::new() };
+                let absent = if *bound > 0 { format!("attribute_not_exists({LIKES}) OR ") } else { String::new() };
                 let bound = self.say.number(bound);
-                self.condition.push(format_args!("({absent}{likes}<{bound})"));
+                self.condition.push(format_args!("({absent}{LIKES}<{bound})"));
             }
             Bound::Crossing { version: 0, .. } => {
-                self.condition.push(format_args!("attribute_not_exists({version})"));
+                self.condition.push(format_args!("attribute_not_exists({VERSION})"));
             }
             Bound::Crossing { version: seen, .. } => {
                 let seen = self.say.number(seen);
-                self.condition.push(format_args!("{version}={seen}"));
+                self.condition.push(format_args!("{VERSION}={seen}"));
             }
         }
         if let Bound::Crossing { through, .. } = bound {
-            let (recorded, through) = (self.say.name(RECORDED), self.say.number(through));
-            self.set.push(format_args!("{recorded}={through}"));
+            let through = self.say.number(through);
+            self.set.push(format_args!("{RECORDED}={through}"));
         }
     }
 
@@ -113,7 +110,7 @@ impl Writer {
     fn feeders(&mut self, update: &Update) {
         let mut kin = None;
         for touch in &update.touched {
-            let feeder = self.say.name(format!("{FEEDER}{}", touch.shard));
+            let feeder = format!("{FEEDER}{}", touch.shard);
             let admitted = match touch.feeder {
                 Feeder::Usual => kin.get_or_insert_with(|| self.kin(update)).admit(&feeder),
                 Feeder::Inherit { from } | Feeder::Contest { from } => format!("{feeder}={}", self.say.number(from)),
@@ -138,32 +135,31 @@ impl Writer {
     /// What one shard gains.
     fn touch(&mut self, touch: &Touch) {
         let k = touch.shard;
-        let rows = self.say.name(format!("{ROWS}{k}"));
+        let rows = format!("{ROWS}{k}");
         let delta = self.say.number(touch.delta);
         self.add.push(format_args!("{rows} {delta}"));
         if let Some(run) = touch.window {
-            let (window_run, window_rows) =
-                (self.say.name(format!("{WINDOW_RUN}{k}")), self.say.name(format!("{WINDOW_ROWS}{k}")));
+            let (window_run, window_rows) = (format!("{WINDOW_RUN}{k}"), format!("{WINDOW_ROWS}{k}"));
             let (run, none) = (self.say.text(run.to_string()), self.say.number(0));
             self.set.push(format_args!("{window_run}={run},{window_rows}=if_not_exists({rows},{none})"));
         }
         if touch.makes_suspect() {
-            let (switches, suspect) = (self.say.name(format!("{SWITCHES}{k}")), self.say.name(format!("{SUSPECT}{k}")));
+            let (switches, suspect) = (format!("{SWITCHES}{k}"), format!("{SUSPECT}{k}"));
             let yes = self.say.value(AttributeValue::Bool(true));
             self.add.push(format_args!("{switches} {}", self.one));
             self.set.push(format_args!("{suspect}={yes}"));
         }
     }
 
-    fn totals(&mut self, total: i64, likes: &str, version: &str) {
+    fn totals(&mut self, total: i64) {
         let total = self.say.number(total);
-        self.add.push(format_args!("{likes} {total},{version} {}", self.one));
+        self.add.push(format_args!("{LIKES} {total},{VERSION} {}", self.one));
     }
 
     /// The watermarks that the raised floor stands for from now on.
     fn prune(&mut self, update: &Update) {
         for shard in update.prune.iter().flat_map(|prune| &prune.finished) {
-            let mark = self.say.name(format!("{WATERMARK}{shard}"));
+            let mark = format!("{WATERMARK}{shard}");
             self.remove.push(format_args!("{mark}"));
         }
     }
@@ -173,8 +169,8 @@ impl Writer {
         if !self.remove.text.is_empty() {
             update = format!("{update} REMOVE {}", self.remove.text);
         }
-        let (names, values) = self.say.finish();
-        Expressions { update, condition: self.condition.text, names, values }
+        let (_, values) = self.say.finish();
+        Expressions { update, condition: self.condition.text, values }
     }
 }
 
@@ -267,12 +263,11 @@ mod tests {
         for update in [widest(Feeder::Usual), narrow] {
             let written = expressions(&update).unwrap();
             let text = format!("{} {}", written.update, written.condition);
-            let is_part = |c: char| c.is_ascii_digit() || c == '#' || c == ':';
+            let is_part = |c: char| c.is_ascii_digit() || c == ':';
             let used: std::collections::BTreeSet<&str> =
-                text.split(|c| !is_part(c)).filter(|part| part.starts_with(['#', ':'])).collect();
-            let (names, values) = (written.names.unwrap(), written.values.unwrap());
-            let given = names.keys().chain(values.keys()).map(String::as_str).collect();
-            assert_eq!(used, given);
+                text.split(|c| !is_part(c)).filter(|part| part.starts_with(':')).collect();
+            let values = written.values.unwrap();
+            assert_eq!(used, values.keys().map(String::as_str).collect());
         }
     }
 
