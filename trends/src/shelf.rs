@@ -175,8 +175,12 @@ impl Known {
 
     fn board(&mut self, board: Written) {
         let Written { writer, moment, place, window, items, complete, .. } = board;
+        // A tick is taken with all its boards, so this is a late repetition, of one that may be dropped by now.
+        if self.ticks.iter().any(|tick| tick.writer == writer && tick.moment >= moment) {
+            return;
+        }
         let history = self.boards(&writer).entry((place, window)).or_default();
-        // Written again, or by a late repetition.
+        // Written again.
         history.retain(|(at, _)| *at != moment);
         let behind = history.partition_point(|(at, _)| *at < moment);
         history.insert(behind, (moment, Board { items, complete }));

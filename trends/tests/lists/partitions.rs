@@ -3,8 +3,9 @@
 use proptest::collection::vec;
 use proptest::prelude::*;
 use tally_core::changes::Seconds;
+use tally_core::ids::PostId;
 use tally_trends::partition::Input;
-use tally_trends::{Claim, Reason};
+use tally_trends::{Claim, Published, Ranked, Reason, Shelf, Tick, Writer, Written, mark};
 
 use crate::world::{BEGAN, PARTITIONS, World, likes, message, window};
 
@@ -302,4 +303,33 @@ fn too_many_regions_are_one_and_no_list_of_a_region_is_called_exact_then() {
     assert_eq!([claim(Some("r1")), claim(Some("other"))], [Claim::Unknown(Reason::Shed); 2]);
     let other = world.shelf.top(&likes(Some("other")), window("10m"), 3).unwrap();
     assert_eq!(other.list.items[0].count(), 1);
+}
+
+#[test]
+fn a_board_that_comes_once_more_behind_its_tick_changes_nothing() {
+    let (writer, place, over) = (Writer("w".into()), likes(None), window("1m"));
+    let board = |moment, items: &[(&str, i64)]| {
+        let ranked = |(id, count): &(&str, i64)| Ranked::new(PostId::new(id).unwrap(), *count);
+        let items = items.iter().map(ranked).collect();
+        let (writer, place) = (writer.clone(), place.clone());
+        Published::Board(Written { writer, partition: 0, moment, place, window: over, items, complete: true })
+    };
+    let tick = |moment, marks| {
+        let (writer, claims) = (writer.clone(), vec![(over, Claim::Exact)]);
+        Published::Tick(Tick { writer, partition: 0, of: 1, moment, marks, folded: false, claims })
+    };
+    let mut shelf = Shelf::default();
+    shelf.read_whole();
+    let first = board(10, &[("p", 7)]);
+    shelf.take(first.clone());
+    shelf.take(tick(10, mark(&place, over, 10)));
+    shelf.take(board(140, &[]));
+    // So many that the first moment is not kept, and nothing is known of the board but that there is none.
+    (140..155).for_each(|moment| shelf.take(tick(moment, 0)));
+    shelf.take(first);
+    shelf.settle();
+    let top = shelf.top(&place, over, 3).unwrap();
+    assert_eq!((top.list.moment, top.list.items, top.claim), (154, vec![], Claim::Exact));
+    shelf.take(tick(155, 0));
+    assert!(shelf.settle(), "nor is the next tick without its boards");
 }
