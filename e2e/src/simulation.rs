@@ -19,6 +19,7 @@ pub(crate) mod history;
 mod instance;
 mod kafka;
 pub(crate) mod laws;
+mod lists;
 mod milestones;
 pub(crate) mod mix;
 mod moves;
@@ -35,7 +36,7 @@ mod world;
 
 pub mod command;
 
-pub use coverage::kinds;
+pub use coverage::{kinds, kinds_of_lists};
 pub use mutant::Mutant;
 pub use outcome::Outcome;
 pub use schedule::{Order, run};

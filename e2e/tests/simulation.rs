@@ -6,7 +6,7 @@
 use std::collections::BTreeSet;
 
 use tally_e2e::simulation::command::Pool;
-use tally_e2e::simulation::{Mutant, Order, Outcome, kinds};
+use tally_e2e::simulation::{Mutant, Order, Outcome, kinds, kinds_of_lists};
 
 const EVENTS: u64 = 240;
 
@@ -56,13 +56,26 @@ fn lanes_and_homes_that_change_every_second_break_no_law() {
 }
 
 #[test]
+fn lists_that_say_that_they_are_exact_are_what_rows_gained() {
+    let order = |seed| Order { seed, events: EVENTS, listed: true, ..Order::default() };
+    let outcomes = outcomes((1..=4).map(order), false);
+    assert_unbroken(&outcomes);
+    let fired: BTreeSet<&str> = outcomes.iter().flat_map(|outcome| outcome.faults.keys().map(String::as_str)).collect();
+    assert!(kinds_of_lists().any(|kind| fired.contains(kind)), "{fired:?}");
+    assert!(outcomes.iter().map(|outcome| outcome.lists_exact).sum::<u64>() > 1_000, "lists were exact");
+}
+
+#[test]
 fn one_seed_has_one_trace() {
     assert_unbroken(&run(101..=102, true));
+    let listed = Order { seed: 3, events: EVENTS, listed: true, ..Order::default() };
+    assert_unbroken(&outcomes(std::iter::once(listed), true));
 }
 
 #[test]
 fn mutants_are_found_and_nothing_is_once_they_are_spared() {
-    for mutant in [Mutant::NoFence, Mutant::Pipelined, Mutant::NoFloor, Mutant::NoBoundary, Mutant::SilentZero] {
+    let of_counts = [Mutant::NoFence, Mutant::Pipelined, Mutant::NoFloor, Mutant::NoBoundary, Mutant::SilentZero];
+    for mutant in of_counts.into_iter().chain([Mutant::Unfiltered, Mutant::NoRefill]) {
         let order = |seed| Order { seed, events: EVENTS, mutant: Some(mutant), ..Order::default() };
         let mut found = None;
         pool()

@@ -134,6 +134,20 @@ impl Broker {
         TopicReader { broker: self.clone(), group: group.to_owned(), topic: topic.to_owned() }
     }
 
+    /// Writes a record at a time, as [`send`](Producer::send) does without one.
+    ///
+    /// # Errors
+    /// The broker is down, it refuses writes to the topic, or there is no such partition.
+    pub fn write(&self, record: Outgoing<'_>, at: UnixMillis) -> Outcome<Written> {
+        self.change(|state| {
+            state.answers()?;
+            match state.refusing.get(record.topic) {
+                Some(fault) => Err(fault.clone()),
+                None => state.append(record, at),
+            }
+        })
+    }
+
     /// Writes a record with a time of its own, whether or not writes are refused.
     pub fn append(&self, record: Outgoing<'_>, at: UnixMillis) -> Outcome<Written> {
         self.change(|state| state.append(record, at))
@@ -327,13 +341,7 @@ impl Drop for Handle {
 #[async_trait]
 impl Producer for Broker {
     async fn send(&self, record: Outgoing<'_>) -> Outcome<Written> {
-        self.change(|state| {
-            state.answers()?;
-            match state.refusing.get(record.topic) {
-                Some(fault) => Err(fault.clone()),
-                None => state.append(record, UnixMillis(0)),
-            }
-        })
+        self.write(record, UnixMillis(0))
     }
 }
 

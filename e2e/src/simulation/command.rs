@@ -14,7 +14,7 @@ use clap::Args;
 
 use tally_core::milestone::Ladder;
 
-use super::coverage::kinds;
+use super::coverage::{kinds, kinds_of_lists};
 use super::mutant::Mutant;
 use super::outcome::Outcome;
 use super::schedule::{Order, run};
@@ -56,6 +56,9 @@ pub struct Simulate {
     /// Record who reaches these totals first: `50`, `10,100`, or `every:50`
     #[arg(long, value_name = "LADDER")]
     milestones: Option<Ladder>,
+    /// List what is trending from the ledger of changes, and hold every list against the rows
+    #[arg(long)]
+    trends: bool,
     /// Change lanes and homes every second
     #[arg(long)]
     restless: bool,
@@ -88,6 +91,9 @@ pub struct Schedule {
     /// Record who reaches these totals first
     #[arg(long, value_name = "LADDER")]
     milestones: Option<Ladder>,
+    /// List what is trending
+    #[arg(long)]
+    trends: bool,
     /// Change lanes and homes every second
     #[arg(long)]
     restless: bool,
@@ -102,9 +108,9 @@ impl Schedule {
     /// # Errors
     /// No thread or runtime could be had, or nothing could be printed.
     pub fn run(self) -> anyhow::Result<()> {
-        let Self { seed, events, mutant, spared, without, milestones, restless, lines } = self;
+        let Self { seed, events, mutant, spared, without, milestones, trends, restless, lines } = self;
         let (without, milestones) = (without.into_iter().collect(), milestones.unwrap_or_default());
-        let order = Order { seed, events, mutant, spared, without, milestones, restless, lines };
+        let order = Order { seed, events, mutant, spared, without, milestones, listed: trends, restless, lines };
         let (sender, ended) = mpsc::channel();
         // A thread of its own: the keys of its maps are drawn once the seed is set.
         let thread = std::thread::Builder::new().name("schedule".to_owned()).stack_size(16 << 20);
@@ -138,7 +144,8 @@ impl Simulate {
 
     fn schedules(&self, pool: &Pool) -> anyhow::Result<()> {
         let milestones = self.milestones.unwrap_or_default();
-        let order = |seed| Order { seed, events: self.events, milestones, restless: self.restless, ..Order::default() };
+        let (events, listed, restless) = (self.events, self.trends, self.restless);
+        let order = |seed| Order { seed, events, milestones, listed, restless, ..Order::default() };
         let mut tally = Tally::default();
         let mut first: Option<Outcome> = None;
         pool.each(self.seeds().map(order), self.twice, |outcome| {
@@ -236,6 +243,9 @@ struct Tally {
     rows: u64,
     answers: u64,
     exact: u64,
+    lists: u64,
+    lists_exact: u64,
+    lists_bounded: u64,
     virtual_ms: u64,
     faults: BTreeMap<String, u64>,
 }
@@ -250,6 +260,9 @@ impl Tally {
         self.rows += outcome.rows;
         self.answers += outcome.answers;
         self.exact += outcome.exact;
+        self.lists += outcome.lists;
+        self.lists_exact += outcome.lists_exact;
+        self.lists_bounded += outcome.lists_bounded;
         self.virtual_ms += outcome.virtual_ms;
         for (kind, count) in &outcome.faults {
             *self.faults.entry(kind.clone()).or_default() += count;
@@ -262,8 +275,15 @@ impl Tally {
         line(&format!(
             "{schedules} schedules, {broken} broke a law; {events} events, {rows} rows at the end, {verdicts} verdicts and {milestones} milestones checked, {answers} answers judged of which {exact} said exact, {hours} virtual hours"
         ))?;
+        let Self { lists, lists_exact, lists_bounded, .. } = self;
+        if *lists > 0 {
+            line(&format!(
+                "{lists} lists judged of which {lists_exact} said exact and {lists_bounded} stated a bound"
+            ))?;
+        }
         self.faults.iter().try_for_each(|(kind, count)| line(&format!("  {kind:<22} {count}")))?;
-        let missing: Vec<&str> = kinds().filter(|kind| !self.faults.contains_key(*kind)).collect();
+        let of_lists = kinds_of_lists().filter(|_| *lists > 0);
+        let missing: Vec<&str> = kinds().chain(of_lists).filter(|kind| !self.faults.contains_key(*kind)).collect();
         if missing.is_empty() { line("every kind of fault fired") } else { line(&format!("never fired: {missing:?}")) }
     }
 }

@@ -1,6 +1,8 @@
 //! One schedule's course: what is said and done step by step, the rest after it, and what is held against it on the way
 //! and then.
 
+mod listed;
+
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
@@ -16,8 +18,10 @@ use super::events::Events;
 use super::fold::Fold;
 use super::instance::{Role, Slot};
 use super::laws::{Quiet, Seen, Verdicts, exact, held, rows_fold, said, weights};
+use super::lists::Lists;
 use super::milestones::Stream;
 use super::outcome::Outcome;
+use super::profile::Listing;
 
 /// How long the pipeline may take to come to rest, and how long recounts may take then.
 const REST: Duration = Duration::from_secs(1_800);
@@ -34,6 +38,7 @@ pub(super) struct Course {
     pub(super) driver: Driver,
     pub(super) events: Events,
     pub(super) fold: Fold,
+    pub(super) lists: Option<Lists>,
     seen: Seen,
     /// Which shard of the stream has which ordinal.
     ordinals: BTreeMap<Ordinal, StreamShardId>,
@@ -43,14 +48,17 @@ impl Course {
     /// Nothing has happened yet.
     pub(super) fn of(driver: Driver) -> Self {
         let (events, fold, seen) = (Events::default(), Fold::default(), Seen::default());
-        Self { driver, events, fold, seen, ordinals: BTreeMap::new() }
+        let lists = Lists::of(&driver.world, &driver.profile, driver.mutant);
+        Self { driver, events, fold, lists, seen, ordinals: BTreeMap::new() }
     }
 
     /// All of it.
     pub(super) async fn whole(&mut self, outcome: &mut Outcome) -> anyhow::Result<()> {
         self.disturbed().await?;
         self.rest().await?;
-        self.quiet(outcome).await
+        let rested = self.driver.world.clock.now();
+        self.quiet(outcome).await?;
+        self.listed(rested).await
     }
 
     /// Sends events and does deeds, and looks now and then.
@@ -79,9 +87,10 @@ impl Course {
     fn say(&mut self) {
         let Driver { world, profile, chance, other, defined, .. } = &self.driver;
         let (crowd, now) = (self.driver.crowd(), world.clock.now());
+        let region = profile.listing.as_ref().and_then(Listing::region);
         match profile.mix.speak(other, crowd, defined, profile.partitions) {
-            Some(spoken) => self.events.say_other(&world.broker, other, &spoken, now),
-            None => self.events.say(&world.broker, chance, crowd, now),
+            Some(spoken) => self.events.say_other(&world.broker, other, &spoken, region, now),
+            None => self.events.say(&world.broker, chance, crowd, region, now),
         }
     }
 
@@ -105,6 +114,9 @@ impl Course {
     /// Holds what can be seen against the laws of every moment.
     async fn look(&mut self) -> anyhow::Result<()> {
         self.driver.keep().await?;
+        if let Some(lists) = &mut self.lists {
+            lists.look(&self.driver.world.history).await.context("what is trending")?;
+        }
         let Driver { world, profile, .. } = &self.driver;
         let rows = loop {
             let (moves, rows) = (world.moves.len(), world.calmly(world.rows()).await?);

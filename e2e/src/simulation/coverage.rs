@@ -25,9 +25,17 @@ const OTHERS: [&str; 16] = [
     "unprocessed",
 ];
 
-/// Every kind of fault there is.
+/// Kinds of faults that there are where what is trending is listed.
+const LISTED: [&str; 4] = ["ledger_away", "ledger_cut", "listers_changed", "message_late"];
+
+/// Every kind of fault there is beside those of lists.
 pub fn kinds() -> impl Iterator<Item = &'static str> {
     Deed::ALL.into_iter().map(Deed::name).chain(OTHERS)
+}
+
+/// The kinds of faults that there are beside them where what is trending is listed.
+pub fn kinds_of_lists() -> impl Iterator<Item = &'static str> {
+    LISTED.into_iter()
 }
 
 /// Counts by kind; clones are the same ones.

@@ -3,6 +3,7 @@
 mod counters;
 mod deed;
 mod homes;
+mod ledger;
 mod restless;
 
 use std::collections::BTreeSet;
@@ -27,11 +28,15 @@ use super::chance::Draws;
 use super::events::LETTERS;
 use super::instance::{GROUP, Role, Slot};
 use super::laws::Injection;
+use super::lists;
 use super::mutant::Mutant;
 use super::profile::Profile;
 use super::world::World;
 use crate::crowd::Crowd;
 use crate::undisturbed::switch_stream;
+
+/// How wrong a clock is at most where what is trending is listed.
+const SKEW: Duration = Duration::from_secs(1);
 
 /// The table whose stream is followed.
 const LIKES: &str = "likes";
@@ -144,7 +149,7 @@ impl Driver {
             Deed::Skew => self.skew().await,
             Deed::Ask => self.ask().await?,
             Deed::Inject => self.inject().await?,
-            other => self.perform_on_counters(other).await?.unwrap_or(false),
+            other => self.perform_on_counters(other).await?,
         })
     }
 
@@ -201,6 +206,10 @@ impl Driver {
         slot.freeze((thaw, thaw + log));
         if slot.role == Role::Consumer && self.chance.happens(70) {
             self.world.broker.expire(GROUP);
+        }
+        let listing = self.profile.listing.as_ref().filter(|_| slot.role == Role::Trends);
+        if listing.is_some_and(|listing| listing.chance.happens(listing.expiring)) {
+            self.world.broker.expire(lists::GROUP);
         }
         true
     }
@@ -335,6 +344,8 @@ impl Driver {
         let Some(slot) = self.alive(None) else { return false };
         self.slots[slot].kill().await;
         let by = self.chance.millis(0, 1_500);
+        // Lists rely on clocks that are no further apart from the store's than 2 s, with all by which the stream is late.
+        let by = if self.profile.listing.is_some() { by.min(SKEW) } else { by };
         let clock = self.world.clock.now();
         let clock = if self.chance.happens(50) { clock.plus(by) } else { clock.minus(by) };
         self.slots[slot].start(&self.world, &self.profile, self.mutant, &self.chance, clock);

@@ -68,6 +68,16 @@ pub(crate) struct Record {
     pub(crate) early: bool,
 }
 
+/// The event that `value` is, with the region it comes from.
+fn from(region: Option<&str>, mut value: Vec<u8>) -> Vec<u8> {
+    if let Some(region) = region
+        && value.pop_if(|last| *last == b'}').is_some()
+    {
+        value.extend_from_slice(format!(",\"region\":\"{region}\"}}").as_bytes());
+    }
+    value
+}
+
 /// Everything said, by partition and offset.
 #[derive(Debug, Default)]
 pub(crate) struct Events {
@@ -76,10 +86,10 @@ pub(crate) struct Events {
 
 impl Events {
     /// Says one more event about likes, or something that is none now and then.
-    pub(crate) fn say(&mut self, broker: &Broker, chance: &Chance, crowd: Crowd, at: UnixMillis) {
+    pub(crate) fn say(&mut self, broker: &Broker, chance: &Chance, crowd: Crowd, region: Option<&str>, at: UnixMillis) {
         let (post, user, action) = crowd.draw(chance);
         let poison = chance.below(1_000) < POISONED;
-        let value = LikeEvent::new(&post, &user, action, at).encode();
+        let value = from(region, LikeEvent::new(&post, &user, action, at).encode());
         let value = if poison { chance.pick(&POISON).to_vec() } else { value };
         let (counter, present) = (CounterId::likes(post), action == Action::Like);
         let key = counter.post.clone();
@@ -88,9 +98,16 @@ impl Events {
     }
 
     /// The same about a counter of the mix.
-    pub(crate) fn say_other(&mut self, broker: &Broker, chance: &Chance, spoken: &Spoken, at: UnixMillis) {
+    pub(crate) fn say_other(
+        &mut self,
+        broker: &Broker,
+        chance: &Chance,
+        spoken: &Spoken,
+        region: Option<&str>,
+        at: UnixMillis,
+    ) {
         let poison = chance.below(1_000) < POISONED;
-        let value = if poison { chance.pick(&POISON_OF_COUNTERS).to_vec() } else { spoken.value(at) };
+        let value = if poison { chance.pick(&POISON_OF_COUNTERS).to_vec() } else { from(region, spoken.value(at)) };
         let counter = spoken.counter();
         let deed = match spoken.membership() {
             Some((member, present)) => Deed::Member { counter, member, present },

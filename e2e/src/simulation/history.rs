@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use tally_core::ids::{CounterId, MemberKey, RowKey, Shard};
+use tally_core::ids::{CounterId, MemberKey, Region, RowKey, Shard};
 use tally_core::time::UnixMillis;
 use tally_core::weight::{Stated, Weight};
 use tally_emulator::value::{Item, Value};
@@ -26,6 +26,19 @@ struct Kept {
     keys: Keys,
     /// How many rows of a counter are not readable, where some are, and since when.
     unreadable: BTreeMap<CounterId, (i64, UnixMillis)>,
+    /// Every change of a row that was readable before and after it.
+    changes: Vec<RowChange>,
+}
+
+/// What was done to one row.
+#[derive(Clone, Debug)]
+pub(crate) struct RowChange {
+    pub(crate) counter: CounterId,
+    /// In which second.
+    pub(crate) second: u64,
+    /// In which region it was counted with which weight, before and after.
+    pub(crate) before: (Option<Region>, i64),
+    pub(crate) after: (Option<Region>, i64),
 }
 
 impl History {
@@ -46,6 +59,12 @@ impl History {
         let unreadable = i64::from(new.is_none()) - i64::from(old.is_none());
         if unreadable != 0 {
             self.unreadable(&key.counter, at, unreadable);
+        }
+        if let (Some(old), Some(new)) = (old, new) {
+            let side = |item: &Option<Item>, weight: Weight| (item.as_ref().and_then(region), weight.get());
+            let (before, after) = (side(&changed.old, old), side(&changed.new, new));
+            let (counter, second) = (key.counter.clone(), changed.at_ms / 1000);
+            self.kept().changes.push(RowChange { counter, second, before, after });
         }
         let change = new.unwrap_or_default().less(old.unwrap_or_default());
         if change != 0 {
@@ -85,6 +104,11 @@ impl History {
             let (low, high) = key_bounds(changes, from, reorder);
             (least + low, greatest + high)
         })
+    }
+
+    /// The changes of rows behind the first `taken`.
+    pub(crate) fn rows_behind(&self, taken: usize) -> Vec<RowChange> {
+        self.kept().changes[taken..].to_vec()
     }
 
     /// How often what a row weighs has changed so far.
@@ -145,6 +169,14 @@ fn stated(item: &Item) -> Stated {
         None => Stated::Nothing,
         Some(Value::N(n)) => Stated::number(&n.to_string()),
         Some(_) => Stated::Unreadable,
+    }
+}
+
+/// Where an item is counted.
+fn region(item: &Item) -> Option<Region> {
+    match item.get("region") {
+        Some(Value::S(region)) => Region::new(region),
+        _ => None,
     }
 }
 

@@ -1,39 +1,31 @@
 //! One process of a schedule: a service's `App` with clients, clock and chance of its own, that can be started, killed,
 //! stopped and frozen.
 
+mod apps;
+
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use futures_util::FutureExt;
 use tally_adapters::dynamodb::{self, Connection};
-use tally_batch_recount as recount;
-use tally_change_streamer as streamer;
-use tally_consumer as consumer;
-use tally_core::ports::{Cache, ChangeStream, Checkpoints, Counts, FencedRows, Intake};
-use tally_core::tally::CutRules;
-use tally_core::window::CaptureLimits;
-use tally_count_api as api;
+use tally_core::ports::{ChangeStream, Checkpoints, Counts};
 use tally_service::{Chance, Clock, Condition, Ended, Host, Running, Standstill, UnixMillis};
 use tokio::time::Instant;
 
-use super::cache::WatchedCache;
-use super::chance::Draws;
 use super::door::Door;
-use super::events::{LETTERS, TOPIC};
 use super::gate::Gate;
-use super::kafka::{GatedIntake, GatedProducer};
 use super::mutant::Mutant;
-use super::ports::{MutatedCheckpoints, MutatedCounts, MutatedMarkers, MutatedRows, MutatedStream, Shadows, Watch};
+use super::ports::{MutatedCheckpoints, MutatedCounts, MutatedStream, Shadows, UnderWay, Watch};
 use super::profile::Profile;
 use super::wire::Wire;
 use super::world::{Tables, World, settings};
+use apps::{Streaming, api_app, consumer_app, recount_app, streamer_app, trends_app};
+
+pub(crate) use apps::read_settings;
 
 /// The group of all consumers.
 pub(crate) const GROUP: &str = "tally-consumer";
-
-/// What a consumer's `--lanes` may be.
-const LANES: [&str; 6] = ["1", "2", "4", "8", "16", "auto"];
 
 /// What a process is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -42,6 +34,8 @@ pub(crate) enum Role {
     Streamer,
     Recounter,
     Api,
+    /// It lists what is trending.
+    Trends,
 }
 
 /// A place for a process, which may have several lives.
@@ -55,6 +49,14 @@ pub(crate) struct Slot {
     pub(crate) door: Door,
     lives: u64,
     shadows: Shadows,
+}
+
+/// What a mutant's ports need of their process.
+struct Tampered<'a> {
+    mutant: Option<Mutant>,
+    host: &'a Host,
+    watch: Option<Watch>,
+    under_way: UnderWay,
 }
 
 /// One life of a process.
@@ -76,6 +78,7 @@ impl Slot {
             Role::Streamer => format!("streamer-{nth}"),
             Role::Recounter => format!("recounter-{nth}"),
             Role::Api => format!("api-{nth}"),
+            Role::Trends => format!("trends-{nth}"),
         };
         let (due, door, shadows) = (Some(Instant::now()), Door::default(), Shadows::default());
         Self { role, name, life: None, due, door, lives: 0, shadows }
@@ -106,10 +109,20 @@ impl Slot {
             _ => (Clock::starting_at(now), None),
         };
         let host = host.with_clock(clock).with_chance(chance.fork());
-        let tables = self.tables(&connection, world, profile, mutant, &host, watch);
+        let tampered = Tampered { mutant, host: &host, watch, under_way: UnderWay::default() };
+        let under_way = tampered.under_way.clone();
+        let tables = self.tables(&connection, world, profile, tampered);
         let running = match self.role {
             Role::Consumer => Running::start(consumer_app(world, profile, mutant, tables, &log, chance), host),
-            Role::Streamer => Running::start(streamer_app(world, profile, tables, &gate, chance, mutant), host),
+            Role::Streamer => {
+                let unfed = self.is_unfed(mutant);
+                let streaming = Streaming { gates: [&gate, &log], host: &host, under_way, unfed };
+                Running::start(streamer_app(world, profile, tables, &streaming, chance, mutant), host)
+            }
+            Role::Trends => {
+                let listing = profile.listing.as_ref().expect("there is a place for it where there are lists");
+                Running::start(trends_app(world, listing, mutant, tables, &log, &host), host)
+            }
             Role::Recounter => Running::start(recount_app(profile, mutant, tables), host),
             Role::Api => {
                 let (app, front) = api_app(world, profile, tables, &gate, chance, mutant).in_process();
@@ -124,16 +137,14 @@ impl Slot {
         self.life = Some(Life { running, wire: gate, log, tasks, thaws: None });
     }
 
+    /// Whether it leaves the ledger to the others.
+    fn is_unfed(&self, mutant: Option<Mutant>) -> bool {
+        mutant == Some(Mutant::FedByOthers) && self.name == "streamer-2"
+    }
+
     /// Ports of the tables, but for the rule that `mutant` breaks.
-    fn tables(
-        &self,
-        connection: &Connection,
-        world: &World,
-        profile: &Profile,
-        mutant: Option<Mutant>,
-        host: &Host,
-        watch: Option<Watch>,
-    ) -> Tables {
+    fn tables(&self, connection: &Connection, world: &World, profile: &Profile, tampered: Tampered<'_>) -> Tables {
+        let Tampered { mutant, host, watch, under_way } = tampered;
         let mut tables = Tables {
             likes: Arc::new(dynamodb::Likes::new(connection, profile.shards)),
             rows: Arc::new(dynamodb::Rows::new(connection)),
@@ -158,7 +169,10 @@ impl Slot {
             });
         }
         let misread = mutant.is_of_reading() && self.role == Role::Api;
-        if misread || mutant == Mutant::NoHold && self.role == Role::Streamer {
+        let misstated = self.role == Role::Streamer
+            && (matches!(mutant, Mutant::NoHold | Mutant::TwoUnderWay) || self.is_unfed(Some(mutant)));
+        let forgotten = mutant == Mutant::LossForgotten && self.role == Role::Trends;
+        if misread || misstated || forgotten {
             tables.checkpoints = Arc::new(MutatedCheckpoints {
                 inner: tables.checkpoints as Arc<dyn Checkpoints>,
                 mutant,
@@ -166,6 +180,7 @@ impl Slot {
                 host: world.host.clone(),
                 earlier: Mutex::default(),
                 watch,
+                under_way,
             });
         }
         let counted = matches!(mutant, Mutant::Pipelined | Mutant::NoFloor | Mutant::NoBoundary | Mutant::SilentZero);
@@ -247,154 +262,4 @@ impl Slot {
             life.thaws = None;
         }
     }
-}
-
-fn consumer_app(
-    world: &World,
-    profile: &Profile,
-    mutant: Option<Mutant>,
-    tables: Tables,
-    gate: &Gate,
-    chance: &Chance,
-) -> consumer::App {
-    let (broker, reader, behind) = (world.broker.clone(), world.broker.clone(), gate.clone());
-    let rows: Arc<dyn FencedRows> = match mutant {
-        Some(Mutant::Presumed) => Arc::new(MutatedRows(tables.likes)),
-        _ => tables.likes,
-    };
-    let producer = GatedProducer {
-        broker: world.broker.clone(),
-        gate: gate.clone(),
-        chance: chance.fork(),
-        lossy: true,
-        coverage: world.coverage.clone(),
-    };
-    let ports = consumer::Ports {
-        checkpoints: tables.checkpoints,
-        rows: Box::new(move |_| rows),
-        maps: tables.maps,
-        join: Box::new(move || {
-            let inner = Box::new(broker.join(GROUP, TOPIC));
-            Ok(Box::new(GatedIntake { inner, gate: behind, held: None }) as Box<dyn Intake>)
-        }),
-        producer: Arc::new(producer),
-        reader: Box::new(move |topic| Ok(Arc::new(reader.reader("by-hand", topic)))),
-    };
-    let lanes = if profile.lanes { chance.pick(&LANES) } else { LANES[0] };
-    let settings = consumer::ReadSettings { lanes: lanes.parse().expect("it is one"), ..read_settings(profile) };
-    consumer::App::with_ports(consumer::Mode::Consume, settings, ports)
-}
-
-/// What every mode of the consumer is set up with.
-pub(crate) fn read_settings(profile: &Profile) -> consumer::ReadSettings {
-    consumer::ReadSettings {
-        topic: TOPIC.to_owned(),
-        dead_letter_topic: LETTERS.to_owned(),
-        group: GROUP.to_owned(),
-        shards: Some(profile.shards),
-        ..consumer::ReadSettings::default()
-    }
-}
-
-fn streamer_app(
-    world: &World,
-    profile: &Profile,
-    tables: Tables,
-    gate: &Gate,
-    chance: &Chance,
-    mutant: Option<Mutant>,
-) -> streamer::App {
-    let rules = streamer::Rules {
-        cut: CutRules { records: profile.prefix, age: Duration::from_millis(20) },
-        poll: streamer::PollRules { busy: Duration::from_millis(25), idle: Duration::from_millis(500) },
-        discover: Duration::from_secs(5),
-        lease: profile.leases.then_some(Duration::from_secs(6)),
-        window: CaptureLimits { members: 10_000, age: Duration::from_secs(3_600) },
-        milestones: profile.milestones,
-        ..streamer::Rules::default()
-    };
-    let config = streamer::Config::plain("", Some(profile.shards), rules);
-    let ports = streamer::Ports {
-        stream: tables.stream,
-        counts: tables.counts,
-        checkpoints: tables.checkpoints,
-        recounts: tables.recounts,
-        cache: Some(watched_cache(world, profile, gate, chance, mutant)),
-        feed: None,
-        changes: None,
-    };
-    streamer::App::with_ports(config, ports)
-}
-
-fn api_app(
-    world: &World,
-    profile: &Profile,
-    tables: Tables,
-    gate: &Gate,
-    chance: &Chance,
-    mutant: Option<Mutant>,
-) -> api::App {
-    let cache = profile.cached.then(|| watched_cache(world, profile, gate, chance, mutant));
-    let table = api::read::Bounds { budget: profile.table_budget, ..api::Config::default().table };
-    let config = api::Config { local_ttl: profile.local_ttl, table, ..api::Config::default() };
-    let ports = api::Ports {
-        counts: tables.counts,
-        rows: tables.rows,
-        maps: tables.maps,
-        checkpoints: tables.checkpoints,
-        stream: tables.stream,
-        recounts: tables.recounts,
-        cache,
-        producer: None,
-    };
-    api::App::with_ports(config, ports)
-}
-
-fn watched_cache(
-    world: &World,
-    profile: &Profile,
-    gate: &Gate,
-    chance: &Chance,
-    mutant: Option<Mutant>,
-) -> Arc<dyn Cache> {
-    Arc::new(WatchedCache {
-        inner: world.cache.clone(),
-        gate: gate.clone(),
-        chance: chance.fork(),
-        failing: profile.cache_failing,
-        keeps_older: mutant == Some(Mutant::OlderVersionKept),
-        breaches: world.breaches.clone(),
-        coverage: world.coverage.clone(),
-    })
-}
-
-fn recount_app(profile: &Profile, mutant: Option<Mutant>, tables: Tables) -> recount::App {
-    let mut rules = recount::Rules {
-        segments: 2,
-        report: Duration::from_secs(10),
-        watch: Duration::from_secs(1),
-        force: true,
-        ..recount::Rules::default()
-    };
-    let mut markers = tables.markers;
-    if mutant == Some(Mutant::OneWait) {
-        let wait = std::mem::take(&mut rules.guard);
-        markers = Arc::new(MutatedMarkers { inner: markers, wait });
-    }
-    let config = recount::Config {
-        table_prefix: String::new(),
-        shards: Some(profile.shards),
-        job: recount::Job::Recount(recount::RecountConfig { scope: recount::Scope::Watch, dry_run: false, rules }),
-    };
-    let ports = recount::Ports {
-        stream: tables.stream,
-        rows: tables.rows,
-        maps: tables.maps,
-        markers,
-        counts: tables.counts,
-        checkpoints: tables.checkpoints,
-        recounts: tables.recounts,
-        producer: None,
-    };
-    recount::App::with_ports(config, ports)
 }

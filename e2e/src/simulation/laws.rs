@@ -1,6 +1,7 @@
 //! What must be true: at every look, in every answer, when all is quiet, and of everything that recounts have found.
 
 mod honest;
+mod listed;
 mod quiet;
 mod rows;
 mod verdicts;
@@ -14,6 +15,7 @@ use tally_core::lineage::Checkpoint;
 use tally_core::watermark::{Reach, Watermarks};
 
 pub(crate) use honest::{Answer, Count, Honesty};
+pub(crate) use listed::listed;
 pub(crate) use quiet::{Quiet, exact, held, said};
 pub(crate) use rows::{Place, rows_fold, weights};
 pub(crate) use verdicts::Verdicts;

@@ -1,5 +1,5 @@
 //! The rules that the models found necessary, each of which the simulation can break: fourteen about rows and counts, six
-//! about what an answer says of itself, three about sums, four about milestones.
+//! about what an answer says of itself, three about sums, four about milestones, thirteen about what is trending.
 
 use clap::ValueEnum;
 
@@ -79,11 +79,50 @@ pub enum Mutant {
     /// A threshold that is reached again is recorded again, over the first.
     #[value(name = "overwrite")]
     Overwrite,
+    /// The ledger is called fed before Kafka has acknowledged it.
+    #[value(name = "T1")]
+    FedBeforeAnswer,
+    /// Several messages of the ledger are under way to one partition.
+    #[value(name = "T2")]
+    TwoUnderWay,
+    /// Copies in the ledger are counted.
+    #[value(name = "T3")]
+    Unfiltered,
+    /// A message of the ledger is counted whole, or not at all.
+    #[value(name = "T4")]
+    FilteredByMessage,
+    /// The end of the ledger is asked for before it is learnt how far it is fed.
+    #[value(name = "T5")]
+    EarlyEnd,
+    /// A board of which too few are left is not refilled.
+    #[value(name = "T6")]
+    NoRefill,
+    /// What has left a window is taken off once more after a restart.
+    #[value(name = "T7")]
+    ExpiredTwice,
+    /// Lists of different moments are merged.
+    #[value(name = "T8")]
+    MomentsMixed,
+    /// A list takes the place of a later one.
+    #[value(name = "T9")]
+    OlderTaken,
+    /// A like again from another region stays in the first one.
+    #[value(name = "T10")]
+    RegionKept,
+    /// What the ledger lacks is forgotten.
+    #[value(name = "T11")]
+    LossForgotten,
+    /// The two sides of a change are filtered apart.
+    #[value(name = "T12")]
+    HalvesApart,
+    /// A streamer that does not write the ledger moves how far it is fed.
+    #[value(name = "T13")]
+    FedByOthers,
 }
 
 impl Mutant {
     /// All of them, in the order of the catalogue.
-    pub const ALL: [Self; 27] = [
+    pub const ALL: [Self; 40] = [
         Self::Pipelined,
         Self::NoFloor,
         Self::SinkingFloor,
@@ -111,6 +150,19 @@ impl Mutant {
         Self::LateRecord,
         Self::NoVersion,
         Self::Overwrite,
+        Self::FedBeforeAnswer,
+        Self::TwoUnderWay,
+        Self::Unfiltered,
+        Self::FilteredByMessage,
+        Self::EarlyEnd,
+        Self::NoRefill,
+        Self::ExpiredTwice,
+        Self::MomentsMixed,
+        Self::OlderTaken,
+        Self::RegionKept,
+        Self::LossForgotten,
+        Self::HalvesApart,
+        Self::FedByOthers,
     ];
 
     /// Its name in the catalogue.
@@ -122,7 +174,8 @@ impl Mutant {
     pub(crate) fn is_of_recount(self) -> bool {
         let of_counting =
             [Self::Pipelined, Self::NoFloor, Self::SinkingFloor, Self::NoFence, Self::Presumed, Self::CellUnguarded];
-        !of_counting.contains(&self) && !self.is_of_honesty() && !self.is_of_milestones()
+        let others = self.is_of_honesty() || self.is_of_milestones() || self.is_of_lists();
+        !of_counting.contains(&self) && !others
     }
 
     /// Whether captures are kept for it beside the service's own.
@@ -139,6 +192,11 @@ impl Mutant {
     /// Whether what it breaks is how milestones are recorded.
     pub(crate) fn is_of_milestones(self) -> bool {
         matches!(self, Self::Blind | Self::LateRecord | Self::NoVersion | Self::Overwrite)
+    }
+
+    /// Whether what it breaks is the ledger of changes, or how lists of what is trending are made from it.
+    pub(crate) fn is_of_lists(self) -> bool {
+        self >= Self::FedBeforeAnswer
     }
 
     /// Whether what it breaks is what an answer says of itself.

@@ -33,6 +33,15 @@ pub struct Outcome {
     /// Those that said that they were exact.
     #[serde(default)]
     pub exact: u64,
+    /// Lists of what is trending that were judged.
+    #[serde(default)]
+    pub lists: u64,
+    /// Those that said that they were exact,
+    #[serde(default)]
+    pub lists_exact: u64,
+    /// and those that stated a bound.
+    #[serde(default)]
+    pub lists_bounded: u64,
     /// How long it took in virtual time.
     pub virtual_ms: u64,
     /// The last lines of the trace, where they were asked for.

@@ -1,6 +1,8 @@
 //! What one schedule is like: how much of each fault, how many processes, and how they are set up. Drawn from the seed,
 //! and for a mutant from those that give it something to break.
 
+mod listing;
+
 use std::collections::BTreeSet;
 use std::time::Duration;
 
@@ -15,6 +17,8 @@ use super::instance::Role;
 use super::mix::Mix;
 use super::mutant::Mutant;
 use crate::crowd::Crowd;
+
+pub(crate) use listing::Listing;
 
 /// Events of a schedule with so few steps that what is rare would not come.
 const SHORT: u64 = 600;
@@ -67,6 +71,8 @@ pub(crate) struct Profile {
     pub(crate) table_budget: Duration,
     /// The thresholds of milestones, if there are.
     pub(crate) milestones: Ladder,
+    /// What is trending, where that is listed.
+    pub(crate) listing: Option<Listing>,
     /// The only role that crashes strike, where it is not any.
     pub(crate) victims: Option<Role>,
     /// The only role that is frozen, where it is not any, and for how long at most in most cases, in milliseconds.
@@ -86,7 +92,7 @@ impl Profile {
     ) -> Self {
         let honesty = mutant.is_none_or(Mutant::is_of_honesty);
         let lossy = match mutant {
-            Some(Mutant::CaptureOverTrim) => true,
+            Some(Mutant::CaptureOverTrim | Mutant::LossForgotten) => true,
             Some(mutant) => mutant.is_of_honesty(),
             None => chance.happens(40),
         };
@@ -122,6 +128,7 @@ impl Profile {
             local_ttl: Duration::from_millis(chance.pick(&[0, 100, 1_000])),
             table_budget: Duration::from_millis(chance.pick(&[2_000, 8_000])),
             milestones: Ladder::default(),
+            listing: None,
             victims: None,
             sleepers: None,
             longest_nap: 0,
@@ -134,8 +141,7 @@ impl Profile {
         if let Some(mutant) = mutant {
             profile.target(mutant, chance);
         }
-        profile.rules.retain(|rule| !without.contains(rule.fault.name()));
-        profile.deeds.retain(|(deed, _)| !without.contains(deed.name()));
+        profile.spare(without);
         profile
     }
 
@@ -150,11 +156,10 @@ impl Profile {
         }
     }
 
-    /// Consumers come and go every second, each with a number of lanes of its own, and so do homes; much else happens to consumers.
-    pub(crate) fn unsettle(&mut self) {
-        self.lanes = true;
-        self.pace = self.pace.min(600);
-        self.deeds.extend([(Deed::Freeze, 6), (Deed::Rebalance, 6), (Deed::Expire, 6)]);
+    /// Leaves these kinds of faults out.
+    pub(crate) fn spare(&mut self, without: &BTreeSet<String>) {
+        self.rules.retain(|rule| !without.contains(rule.fault.name()));
+        self.deeds.retain(|(deed, _)| !without.contains(deed.name()));
     }
 
     /// Every counter that there can be.
@@ -217,6 +222,7 @@ impl Profile {
                 self.engine.stream_delay = Duration::from_millis(800);
                 self.engine.stream_reorder = Duration::from_millis(800);
             }
+            of_lists => self.target_lists(of_lists),
         }
         if mutant.is_of_recount() {
             self.recounters = self.recounters.max(1);

@@ -38,6 +38,8 @@ pub struct Order {
     pub without: BTreeSet<String>,
     /// The thresholds of milestones.
     pub milestones: Ladder,
+    /// Whether what is trending is listed.
+    pub listed: bool,
     /// Whether lanes and homes change every second.
     pub restless: bool,
     /// Whether the last lines of the trace are wanted.
@@ -93,7 +95,7 @@ async fn schedule(order: &Order) -> Outcome {
     };
     let mut course = Course::of(driver);
     let held = course.whole(&mut outcome).await;
-    let Course { driver: Driver { world, slots, .. }, events, fold, .. } = course;
+    let Course { driver: Driver { world, slots, .. }, events, fold, lists, .. } = course;
     outcome.broken = held.err().map(|error| format!("{error:#}"));
     outcome.hash = world.trace.hash();
     outcome.virtual_ms = u64::try_from(began.elapsed().as_millis()).unwrap_or(u64::MAX);
@@ -101,6 +103,8 @@ async fn schedule(order: &Order) -> Outcome {
     world.coverage.add("lanes_changed", fold.relaned());
     let judged = world.honesty.count();
     (outcome.answers, outcome.exact) = (judged.answers, judged.exact);
+    let judged = lists.map(|lists| lists.judged).unwrap_or_default();
+    (outcome.lists, outcome.lists_exact, outcome.lists_bounded) = (judged.lists, judged.exact, judged.bounded);
     outcome.faults = world.coverage.all();
     if order.lines {
         outcome.lines = world.trace.lines();
@@ -116,6 +120,10 @@ fn profile(order: &Order, chances: [&Chance; 2]) -> Profile {
     let mut profile = Profile::draw(chances, order.events, order.mutant, &order.without);
     if !order.milestones.is_empty() {
         profile.milestones = order.milestones;
+    }
+    if order.listed || order.mutant.is_some_and(Mutant::is_of_lists) {
+        profile.list(order.seed, order.mutant);
+        profile.spare(&order.without);
     }
     if order.restless {
         profile.unsettle();
@@ -141,6 +149,7 @@ fn places(profile: &Profile) -> Vec<Slot> {
         (Role::Streamer, profile.streamers),
         (Role::Recounter, profile.recounters),
         (Role::Api, profile.apis),
+        (Role::Trends, profile.listing.as_ref().map_or(0, |listing| listing.members)),
     ];
     places.into_iter().flat_map(|(role, count)| (1..=count).map(move |nth| Slot::new(role, nth))).collect()
 }

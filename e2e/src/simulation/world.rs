@@ -11,11 +11,11 @@ use tally_adapters::dynamodb::{self, Connection, Settings};
 use tally_adapters::memory::{self, Memory, log::Broker};
 use tally_core::counter::Counter;
 use tally_core::homes::Homes;
-use tally_core::ids::{CounterId, CounterKind, RowKey, Shard};
+use tally_core::ids::{CounterId, CounterKind, Ordinal, RowKey, Shard};
 use tally_core::milestone::{Events, Milestone, Winner};
 use tally_core::ports::{
-    ChangeStream, Checkpoints, CounterMaps, Counts, Cursor, Gaps as _, Markers, Positions as _, RecountQueue as _,
-    Recounts, Rows, ScannedRow, Segment, ShardState, TopicReader,
+    ChangeStream, ChangesLedger as _, Checkpoints, CounterMaps, Counts, Cursor, DeploymentConfig as _, Gaps as _,
+    Markers, Positions as _, RecountQueue as _, Recounts, Rows, ScannedRow, Segment, ShardState, TopicReader,
 };
 use tally_core::time::UnixMillis;
 use tally_core::window::WindowRun;
@@ -27,6 +27,7 @@ use super::coverage::Coverage;
 use super::events::{LETTERS, TOPIC};
 use super::history::History;
 use super::laws::Honesty;
+use super::lists::{BOARDS, CHANGES};
 use super::milestones::Changes;
 use super::moves::Moves;
 use super::profile::Profile;
@@ -37,6 +38,9 @@ use crate::undisturbed;
 
 /// When every schedule begins.
 const BEGAN: UnixMillis = UnixMillis(1_700_000_000_000);
+
+/// How long before that the ledger of changes is complete, where it does not begin with the schedule: for any window.
+const STANDS: Duration = Duration::from_secs(3_600);
 
 /// What the processes share.
 pub(crate) struct World {
@@ -89,6 +93,10 @@ impl World {
         let broker = Broker::new();
         broker.create_topic(TOPIC, profile.partitions);
         broker.create_topic(LETTERS, 1);
+        if let Some(listing) = &profile.listing {
+            broker.create_topic(CHANGES, listing.partitions);
+            broker.create_topic(BOARDS, listing.boards);
+        }
         let calm = Calm {
             rows: dynamodb::Rows::new(&connection),
             maps: dynamodb::Maps::new(&connection),
@@ -97,6 +105,11 @@ impl World {
             recounts: dynamodb::Recounts::new(&connection),
             stream: dynamodb::Streams::new(&connection),
         };
+        if let Some(listing) = profile.listing.as_ref().filter(|listing| listing.stands) {
+            calm.checkpoints.config(Some(profile.shards)).await?;
+            calm.checkpoints.begin_changes(listing.partitions, Ordinal(0)).await?;
+            calm.checkpoints.changes_complete(BEGAN.minus(STANDS)).await?;
+        }
         let cache = Memory::new(BEGAN, 1).cache();
         let clock = Clock::starting_at(BEGAN);
         let (breaches, pulse, host) = (Breaches::default(), Pulse::new(), Host::new("harness").with_clock(clock));

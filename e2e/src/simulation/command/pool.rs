@@ -82,6 +82,9 @@ impl Pool {
         if !order.milestones.is_empty() {
             command.args(["--milestones", &order.milestones.to_string()]);
         }
+        if order.listed {
+            command.arg("--trends");
+        }
         if order.restless {
             command.arg("--restless");
         }

@@ -192,14 +192,14 @@ impl Driver {
         self.garbled.iter().flat_map(|garbled| garbled.rows.iter().cloned()).collect()
     }
 
-    /// Does one of these deeds; `None` where it is another.
-    pub(super) async fn perform_on_counters(&mut self, deed: Deed) -> anyhow::Result<Option<bool>> {
-        Ok(Some(match deed {
+    /// Does one of these deeds.
+    pub(super) async fn perform_on_counters(&mut self, deed: Deed) -> anyhow::Result<bool> {
+        Ok(match deed {
             Deed::Garble => self.garble().await?,
             Deed::MoveBack => self.move_back().await?,
             Deed::EditFence => self.edit_fence().await?,
             Deed::Spread => self.spread().await?,
-            _ => return Ok(None),
-        }))
+            other => self.perform_on_ledger(other).await?,
+        })
     }
 }

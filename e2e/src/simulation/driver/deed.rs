@@ -46,10 +46,16 @@ pub(crate) enum Deed {
     EditFence,
     /// The rows of a set are put under another home from now on.
     Spread,
+    /// Another process lists what is trending, or one dies, or the group gives all its members up.
+    ListersChange,
+    /// The log of the ledger loses its beginning.
+    LedgerCut,
+    /// The ledger takes nothing for longer than streamers wait.
+    LedgerAway,
 }
 
 impl Deed {
-    /// All of them that do something.
+    /// All of them that do something, beside those that are about lists.
     pub(crate) const ALL: [Self; 25] = [
         Self::Crash,
         Self::Stop,
@@ -107,6 +113,9 @@ impl Deed {
             Self::MoveBack => "fence_moved_back",
             Self::EditFence => "fence_edited",
             Self::Spread => "homes_changed",
+            Self::ListersChange => "listers_changed",
+            Self::LedgerCut => "ledger_cut",
+            Self::LedgerAway => "ledger_away",
         }
     }
 }

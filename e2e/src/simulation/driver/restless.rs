@@ -6,10 +6,20 @@ use tokio::time::Instant;
 
 use super::super::chance::Draws;
 use super::super::instance::Role;
+use super::super::profile::Profile;
 use super::{Deed, Driver};
 
 /// How often they change.
 const EVERY: Duration = Duration::from_secs(1);
+
+impl Profile {
+    /// Consumers come and go every second, each with a number of lanes of its own, and so do homes; much else happens to consumers.
+    pub(crate) fn unsettle(&mut self) {
+        self.lanes = true;
+        self.pace = self.pace.min(600);
+        self.deeds.extend([(Deed::Freeze, 6), (Deed::Rebalance, 6), (Deed::Expire, 6)]);
+    }
+}
 
 impl Driver {
     /// Once a second a consumer ends, mostly as a crash does, and another takes its place, with a number of lanes of its own;

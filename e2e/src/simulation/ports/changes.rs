@@ -1,4 +1,5 @@
-//! The ledger of changes, as it is.
+//! The ledger of changes in a mutant's hands: a streamer that does not look at it, one that is ahead of what Kafka has
+//! acknowledged, and a reader that forgets what is missing.
 
 use async_trait::async_trait;
 use tally_core::changes::Lapse;
@@ -7,11 +8,15 @@ use tally_core::lineage::Checkpoint;
 use tally_core::ports::{ChangesLedger, ChangesTerms, Outcome};
 use tally_core::time::UnixMillis;
 
+use super::super::mutant::Mutant;
 use super::checkpoints::MutatedCheckpoints;
 
 #[async_trait]
 impl ChangesLedger for MutatedCheckpoints {
     async fn changes(&self) -> Outcome<Option<ChangesTerms>> {
+        if self.mutant == Mutant::FedByOthers {
+            return Ok(None);
+        }
         self.inner.changes().await
     }
 
@@ -28,14 +33,17 @@ impl ChangesLedger for MutatedCheckpoints {
     }
 
     async fn fed(&self, label: &StreamLabel, shard: &StreamShardId, to: Sequence, at: UnixMillis) -> Outcome<()> {
+        self.under_way.landed().await;
         self.inner.fed(label, shard, to, at).await
     }
 
     async fn fed_at(&self, label: &StreamLabel, shard: &StreamShardId, at: UnixMillis) -> Outcome<()> {
+        self.under_way.landed().await;
         self.inner.fed_at(label, shard, at).await
     }
 
     async fn fed_end(&self, label: &StreamLabel, shard: &StreamShardId, at: UnixMillis) -> Outcome<()> {
+        self.under_way.landed().await;
         self.inner.fed_end(label, shard, at).await
     }
 
@@ -44,6 +52,9 @@ impl ChangesLedger for MutatedCheckpoints {
     }
 
     async fn lapses(&self) -> Outcome<Vec<Lapse>> {
+        if self.mutant == Mutant::LossForgotten {
+            return Ok(Vec::new());
+        }
         self.inner.lapses().await
     }
 

@@ -1,4 +1,5 @@
-//! Checkpoints and gaps in a mutant's hands: read by an API that misjudges them, or recorded too late by a streamer.
+//! Checkpoints and gaps in a mutant's hands: read by an API that misjudges them, or recorded too late by a streamer; and how far
+//! the ledger is, said by one that does not write it.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -20,6 +21,7 @@ use tally_service::{Clock, Host, Stage, Stop};
 use tokio::time::Instant;
 
 use super::super::mutant::Mutant;
+use super::UnderWay;
 
 /// How long it is until a loss is recorded again after a fault.
 const AGAIN: Duration = Duration::from_millis(50);
@@ -36,6 +38,8 @@ pub(crate) struct MutatedCheckpoints {
     pub(crate) earlier: Mutex<Option<Vec<Gap>>>,
     /// Moves the process's clock to where it should be.
     pub(crate) watch: Option<Watch>,
+    /// What is on its way to the ledger.
+    pub(crate) under_way: UnderWay,
 }
 
 /// A process's clock that moves only when the process has read the gaps: what it knew before keeps its age until then.
@@ -119,15 +123,27 @@ impl Positions for MutatedCheckpoints {
         sequence: Sequence,
         at: UnixMillis,
     ) -> Outcome<()> {
-        self.inner.advance(label, shard, sequence, at).await
+        self.inner.advance(label, shard, sequence, at).await?;
+        if self.mutant == Mutant::FedByOthers {
+            self.inner.fed(label, shard, sequence, at).await?;
+        }
+        Ok(())
     }
 
     async fn refresh(&self, label: &StreamLabel, shard: &StreamShardId, at: UnixMillis) -> Outcome<()> {
-        self.inner.refresh(label, shard, at).await
+        self.inner.refresh(label, shard, at).await?;
+        if self.mutant == Mutant::FedByOthers {
+            self.inner.fed_at(label, shard, at).await?;
+        }
+        Ok(())
     }
 
     async fn close(&self, label: &StreamLabel, shard: &StreamShardId, at: UnixMillis) -> Outcome<()> {
-        self.inner.close(label, shard, at).await
+        self.inner.close(label, shard, at).await?;
+        if self.mutant == Mutant::FedByOthers {
+            self.inner.fed_end(label, shard, at).await?;
+        }
+        Ok(())
     }
 
     async fn forget(&self, label: &StreamLabel, shard: &StreamShardId) -> Outcome<()> {

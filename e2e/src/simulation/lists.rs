@@ -1,0 +1,224 @@
+//! What a reader of the topic of boards is told, moment by moment, held against what rows gained: from the store's own word about
+//! every row, not from the ledger.
+
+mod gained;
+mod misread;
+
+use std::collections::BTreeMap;
+
+use anyhow::{Context, ensure};
+use tally_adapters::memory::log::TopicReader;
+use tally_core::fence::Offset;
+use tally_core::ids::{CounterName, Region};
+use tally_core::ports::TopicReader as _;
+use tally_core::time::UnixMillis;
+use tally_trends::{BoardRules, Claim, Place, Published, Reason, Shelf, Top, Window};
+
+use super::history::{History, RowChange};
+use super::laws::listed;
+use super::mutant::Mutant;
+use super::profile::Profile;
+use super::world::World;
+use gained::Gained;
+use misread::Misread;
+
+/// The ledger of changes.
+pub(crate) const CHANGES: &str = "changes";
+/// The topic of boards.
+pub(crate) const BOARDS: &str = "boards";
+/// The group of all who list.
+pub(crate) const GROUP: &str = "tally-trends";
+
+/// The regions that are said.
+pub(crate) const REGIONS: [&str; 3] = ["us", "eu", "ap"];
+
+/// So short that much leaves them in a schedule.
+const WINDOWS: [&str; 2] = ["1m", "2m"];
+
+/// So few that boards are cut and refilled all the time.
+pub(crate) const RULES: BoardRules = BoardRules { most: 4, keep: 3, least: 2, list: 2, min_count: 1 };
+
+/// The windows of all lists.
+pub(crate) fn windows() -> Vec<Window> {
+    WINDOWS.map(|window| window.parse().expect("it is a window")).to_vec()
+}
+
+/// How many lists were judged.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Judged {
+    pub(crate) lists: u64,
+    /// Those that said that they were exact,
+    pub(crate) exact: u64,
+    /// and those that said by how much they may be off.
+    pub(crate) bounded: u64,
+}
+
+/// A reader of all lists.
+pub(crate) struct Lists {
+    boards: TopicReader,
+    read: BTreeMap<u32, Offset>,
+    places: Vec<Place>,
+    shelf: Shelf,
+    misread: Option<Misread>,
+    told: u64,
+    /// The topic as compaction leaves it: by key, when it was written and what it says.
+    kept: BTreeMap<Vec<u8>, (u64, Vec<u8>)>,
+    messages: u64,
+    /// What rows did, by second, and how many of the changes that makes.
+    seconds: BTreeMap<u64, Vec<RowChange>>,
+    taken: usize,
+    gained: Vec<Gained>,
+    pub(crate) judged: Judged,
+}
+
+/// A message of the topic.
+struct Message {
+    at: UnixMillis,
+    key: Vec<u8>,
+    value: Option<Vec<u8>>,
+}
+
+impl Lists {
+    /// Of the counters and regions of `profile`, read as `mutant` reads; `None` where nothing is listed.
+    pub(crate) fn of(world: &World, profile: &Profile, mutant: Option<Mutant>) -> Option<Self> {
+        profile.listing.as_ref()?;
+        let region = |name: &str| Region::new(name).expect("it is a region");
+        let regions = || std::iter::once(None).chain(REGIONS.iter().map(|name| Some(region(name))));
+        let of_counter = |counter: CounterName| regions().map(move |region| Place { counter: counter.clone(), region });
+        let mut shelf = Shelf::default();
+        shelf.read_whole();
+        Some(Self {
+            boards: world.broker.reader("observer", BOARDS),
+            read: BTreeMap::new(),
+            places: profile.mix.names().flat_map(of_counter).collect(),
+            shelf,
+            misread: mutant.and_then(Misread::of),
+            told: 0,
+            kept: BTreeMap::new(),
+            messages: 0,
+            seconds: BTreeMap::new(),
+            taken: 0,
+            gained: windows().into_iter().map(Gained::over).collect(),
+            judged: Judged::default(),
+        })
+    }
+
+    /// Reads what was written since, and holds every moment that it tells against the rows.
+    pub(crate) async fn look(&mut self, history: &History) -> anyhow::Result<()> {
+        let changes = history.rows_behind(self.taken);
+        self.taken += changes.len();
+        changes.into_iter().for_each(|change| self.seconds.entry(change.second).or_default().push(change));
+        for Message { key, value, .. } in self.messages().await {
+            self.messages += 1;
+            match &value {
+                Some(value) => self.take(&key, value)?,
+                None => _ = self.kept.remove(&key),
+            }
+            if let Some(value) = value {
+                self.kept.insert(key, (self.messages, value));
+            }
+        }
+        self.begun_anew()
+    }
+
+    /// What was written since, in the order of time; nothing while the broker is away.
+    async fn messages(&mut self) -> Vec<Message> {
+        let mut messages = Vec::new();
+        for (partition, log) in self.boards.logs().await.unwrap_or_default() {
+            let at = self.read.entry(partition.index).or_insert(log.start);
+            while *at < log.end {
+                let Ok(records) = self.boards.read(&partition, *at, log.end).await else { break };
+                let Some(last) = records.last_offset() else { break };
+                messages.extend(records.iter().map(|record| Message {
+                    at: record.at,
+                    key: record.key.unwrap_or_default().to_vec(),
+                    value: record.value.map(<[u8]>::to_vec),
+                }));
+                *at = last.next();
+            }
+        }
+        messages.sort_by_key(|message| message.at);
+        messages
+    }
+
+    fn take(&mut self, key: &[u8], value: &[u8]) -> anyhow::Result<()> {
+        let message = Published::read(key, value).context("a message of the topic of boards is not readable")?;
+        let is_tick = matches!(message, Published::Tick(_));
+        match &mut self.misread {
+            None => self.shelf.take(message),
+            Some(misread) => misread.take(message, &mut self.shelf),
+        }
+        let is_another = is_tick && self.shelf.settle();
+        let moment = self.shelf.moment().unwrap_or_default();
+        ensure!(moment >= self.told, "lists went from {} back to {moment}", self.told);
+        self.told = moment;
+        if is_another { self.judge() } else { Ok(()) }
+    }
+
+    /// Holds the lists of the moment that is told now against the rows.
+    fn judge(&mut self) -> anyhow::Result<()> {
+        let moment = self.told;
+        for gained in &mut self.gained {
+            gained.advance(&self.seconds, moment);
+            for place in &self.places {
+                let top = told(&self.shelf, place, gained.window)?;
+                listed(&top, gained.of(place), RULES.list).with_context(|| {
+                    format!("the list of {place:?} over {} at {moment}, {:?}", gained.window, top.claim)
+                })?;
+                self.judged.lists += 1;
+                self.judged.exact += u64::from(top.claim == Claim::Exact);
+                self.judged.bounded += u64::from(matches!(top.claim, Claim::Bound(_)));
+            }
+        }
+        Ok(())
+    }
+
+    /// A reader that begins with what compaction leaves says nothing wrong, either.
+    fn begun_anew(&self) -> anyhow::Result<()> {
+        let mut left: Vec<_> = self.kept.iter().collect();
+        left.sort_unstable_by_key(|(_, (nth, _))| *nth);
+        let mut shelf = Shelf::default();
+        for (key, (_, value)) in left {
+            shelf.take(Published::read(key, value)?);
+        }
+        shelf.read_whole();
+        shelf.settle();
+        let Some(moment) = shelf.moment() else { return Ok(()) };
+        for window in windows() {
+            let mut gained = Gained::over(window);
+            gained.advance(&self.seconds, moment);
+            for place in &self.places {
+                let top = told(&shelf, place, window)?;
+                listed(&top, gained.of(place), RULES.list).with_context(|| {
+                    format!("to a reader that begins: the list of {place:?} over {window} at {moment}, {:?}", top.claim)
+                })?;
+            }
+        }
+        Ok(())
+    }
+
+    /// The moment that is told.
+    pub(crate) fn moment(&self) -> u64 {
+        self.told
+    }
+
+    /// The reason that is told of some list that is not exact; that something was forgotten is none where that is `limited`.
+    pub(crate) fn unsure(&self, limited: bool) -> anyhow::Result<Option<Claim>> {
+        for window in windows() {
+            for place in &self.places {
+                let claim = told(&self.shelf, place, window)?.claim;
+                let allowed = matches!(claim, Claim::Bound(_) | Claim::Unknown(Reason::Shed));
+                if claim != Claim::Exact && !(limited && allowed) {
+                    return Ok(Some(claim));
+                }
+            }
+        }
+        Ok(None)
+    }
+}
+
+/// The list of `place`: where there is a moment every place has one.
+fn told(shelf: &Shelf, place: &Place, window: Window) -> anyhow::Result<Top> {
+    let top = shelf.top(place, window, RULES.list);
+    top.with_context(|| format!("there is no list of {place:?} over {window} at {:?}", shelf.moment()))
+}
