@@ -9,8 +9,8 @@ RUN --mount=type=cache,target=/usr/local/cargo/registry \
     --mount=type=cache,target=/src/target \
     cargo build --locked --profile "$PROFILE" \
       --package tally-consumer --package tally-change-streamer --package tally-batch-recount --package tally-count-api \
-      --package tally-cli \
-      --features tally-consumer/msk-iam,tally-change-streamer/msk-iam,tally-batch-recount/msk-iam,tally-count-api/msk-iam \
+      --package tally-trends --package tally-cli \
+      --features tally-consumer/msk-iam,tally-change-streamer/msk-iam,tally-batch-recount/msk-iam,tally-count-api/msk-iam,tally-trends/msk-iam \
     && infra/image-root "target/$PROFILE" /image
 
 FROM scratch AS tally
@@ -38,3 +38,7 @@ COPY --from=build /image/count-api/ /
 ENV TALLY_LISTEN=0.0.0.0:8080
 EXPOSE 8080
 ENTRYPOINT ["tally-count-api"]
+
+FROM tally AS trends
+COPY --from=build /image/trends/ /
+ENTRYPOINT ["tally-trends"]

@@ -12,9 +12,14 @@ import yaml
 HERE = Path(__file__).resolve().parent
 HELP = "src/snapshots/tally_{}__args__tests__help_is_the_reference.snap"
 # The services by their containers' names.
-SERVICES = {"consumer", "change-streamer", "batch-recount", "count-api"}
+SERVICES = {"consumer", "change-streamer", "batch-recount", "count-api", "trends"}
 # Calls that know no resource.
 EVERYWHERE = {"ecr:GetAuthorizationToken", "dynamodb:DescribeLimits", "dynamodb:ListTables"}
+# What all who have it are told by the same parameter.
+TOLD = {
+    "TALLY_TOPIC": "Topic", "TALLY_KEY": "Key", "TALLY_CHANGES_TOPIC": "ChangesTopic", "TALLY_BOARDS_TOPIC": "BoardsTopic",
+    "TALLY_BLOCKS_TOPIC": "BlocksTopic",
+}  # fmt: skip
 SECRET = re.compile(r"TOKEN|PASSWORD|REDIS$")
 
 
@@ -155,6 +160,23 @@ def topics_and_tables_are_not_replaced(templates, policy=None):
             yield f"{where}: it is not retained"
 
 
+def topics_of_lists_keep_what_lists_need(templates):
+    """A ledger that is compacted, or shorter than a day's window, lacks changes; lists that expire are no longer there to be read."""
+    for where, topic in resources(templates, "AWS::MSK::Topic"):
+        name, text = topic["Properties"]["TopicName"], topic["Properties"]["Configs"]["Fn::Base64"]
+        lines = (text["Fn::Sub"] if isinstance(text, dict) else text).split()
+        said = dict(line.split("=", 1) for line in lines if "=" in line)
+        wanted = {"Changes": {"cleanup.policy": "delete", "message.timestamp.type": "LogAppendTime", "retention.ms": "${ChangesRetentionMillis}"},
+                  "Boards": {"cleanup.policy": "compact"}, "Blocks": {"cleanup.policy": "compact"}}.get(where.split()[-1], {})  # fmt: skip
+        for key, value in wanted.items():
+            if said.get(key) != value:
+                yield f"{where}: {key} is {said.get(key)}, not {value}"
+        if wanted and name != {"Ref": f"{where.split()[-1]}Topic"}:
+            yield f"{where}: its name is not the parameter that services are told"
+    if templates["kafka"]["Parameters"]["ChangesRetentionMillis"].get("MinValue", 0) < 27 * 3_600_000:
+        yield "kafka.yaml: ChangesRetentionMillis may be less than 27 hours"
+
+
 def warm_throughput_is_off_until_asked_for(templates):
     """It is refused above the account's quota, 40,000 write units by default."""
     for name, template in templates.items():
@@ -226,11 +248,12 @@ def tasks_get_only_settings_that_they_have(templates, root=HERE.parent):
 
 
 def producer_and_consumer_are_told_the_same(templates, root=HERE.parent):
-    """A producer with another key puts one user's events into two partitions, where they have no order."""
+    """A producer with another key puts one user's events into two partitions, where they have no order; lists that are written to
+    one topic and read from another are never there."""
     for where, container in containers(templates):
         given = dict(pairs(container))
         text = (root / container["Name"] / HELP.format(container["Name"].replace("-", "_"))).read_text()
-        for name, parameter in (("TALLY_TOPIC", "Topic"), ("TALLY_KEY", "Key")):
+        for name, parameter in TOLD.items():
             if "TALLY_BROKERS" in given and f"[env: {name}]" in text and given.get(name) != {"Ref": parameter}:
                 yield f"{where}: {name} is not the parameter {parameter}"
 
@@ -330,6 +353,7 @@ RULES = [
     tables_are_kept,
     the_index_that_keeps_row_keys_whole_stays,
     topics_and_tables_are_not_replaced,
+    topics_of_lists_keep_what_lists_need,
     warm_throughput_is_off_until_asked_for,
     no_policy_allows_more_than_is_named,
     roles_are_taken_by_this_account_alone,

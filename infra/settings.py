@@ -9,7 +9,7 @@ HERE = Path(__file__).resolve().parent
 
 # Tables and topics first, then readers before writers: what a new writer writes has readers that understand it.
 ORDER = [
-    "network", "nat", "flow-logs", "data", "data-scaling", "kafka", "cache", "roles", "change-streamer", "recount", "api", "consumer",
+    "network", "nat", "flow-logs", "data", "data-scaling", "kafka", "cache", "roles", "change-streamer", "recount", "api", "trends", "consumer",
     "scaling", "alarms", "budget",
 ]  # fmt: skip
 # Settings that are no parameter, each with its form: where, under which name, which stacks.
@@ -30,6 +30,11 @@ TOGETHER = [
     ("api", "Scheme", "internet-facing", "CertificateArn"),
     ("api", "KafkaLogin", "scram-sha512", "KafkaUser"),
     ("api", "KafkaLogin", "scram-sha512", "KafkaPasswordSecret"),
+    ("api", "BlocksTopic", "", "BoardsTopic"),
+    ("change-streamer", "KafkaLogin", "scram-sha512", "KafkaUser"),
+    ("change-streamer", "KafkaLogin", "scram-sha512", "KafkaPasswordSecret"),
+    ("trends", "KafkaLogin", "scram-sha512", "KafkaUser"),
+    ("trends", "KafkaLogin", "scram-sha512", "KafkaPasswordSecret"),
     ("consumer", "KafkaLogin", "scram-sha512", "KafkaUser"),
     ("consumer", "KafkaLogin", "scram-sha512", "KafkaPasswordSecret"),
 ]

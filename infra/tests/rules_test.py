@@ -36,6 +36,10 @@ def put(place, key, value):
     place[key] = value
 
 
+def reword(place, key, old, new):
+    place[key] = json.loads(json.dumps(place[key]).replace(old, new))
+
+
 # (rule, what is broken, a part of what it says)
 BREAKS = [
     ("tables_are_kept", lambda t: put(resource(t, "data", "Likes"), "DeletionPolicy", "Delete"), "Likes: DeletionPolicy"),
@@ -55,6 +59,19 @@ BREAKS = [
         "both images",
     ),
     ("topics_and_tables_are_not_replaced", lambda t: resource(t, "kafka", "Likes").pop("DeletionPolicy"), "not retained"),
+    ("topics_and_tables_are_not_replaced", lambda t: resource(t, "kafka", "Changes").pop("UpdateReplacePolicy"), "Changes: it is not retained"),
+    *[
+        ("topics_of_lists_keep_what_lists_need", lambda t, topic=topic, old=old, new=new: reword(properties(t, "kafka", topic), "Configs", old, new), part)
+        for topic, old, new, part in [
+            ("Changes", "policy=delete", "policy=compact", "cleanup.policy is compact"),
+            ("Changes", "LogAppendTime", "CreateTime", "timestamp.type is CreateTime"),
+            ("Changes", "${ChangesRetentionMillis}", "86400000", "retention.ms is 86400000"),
+            ("Boards", "policy=compact", "policy=delete", "Boards: cleanup.policy"),
+            ("Blocks", "cleanup.policy=compact", "", "Blocks: cleanup.policy"),
+        ]
+    ],
+    ("topics_of_lists_keep_what_lists_need", lambda t: put(properties(t, "kafka", "Boards"), "TopicName", "boards"), "told"),
+    ("topics_of_lists_keep_what_lists_need", lambda t: put(t["kafka"]["Parameters"]["ChangesRetentionMillis"], "MinValue", 86400000), "27 hours"),
     ("warm_throughput_is_off_until_asked_for", lambda t: put(t["data"]["Parameters"]["LikesWarmWrites"], "Default", 200000), "LikesWarm"),
     (
         "warm_throughput_is_off_until_asked_for",
@@ -86,6 +103,12 @@ BREAKS = [
         "TALLY_KEY is not the parameter Key",
     ),
     ("producer_and_consumer_are_told_the_same", lambda t: put(variable(t, "consumer", "TALLY_TOPIC"), "Value", "likes"), "TALLY_TOPIC"),
+    ("producer_and_consumer_are_told_the_same", lambda t: put(variable(t, "trends", "TALLY_BOARDS_TOPIC"), "Value", "lists"), "TALLY_BOARDS_TOPIC"),
+    (
+        "producer_and_consumer_are_told_the_same",
+        lambda t: reword(container(t, "change-streamer"), "Environment", '{"Ref": "ChangesTopic"}', '"changes"'),
+        "TALLY_CHANGES_TOPIC",
+    ),
     (
         "secrets_are_no_plain_variables",
         lambda t: container(t, "api")["Environment"].append({"Name": "TALLY_WRITE_TOKEN", "Value": {"Ref": "WriteTokenSecret"}}),

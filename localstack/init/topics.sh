@@ -1,11 +1,21 @@
 #!/bin/sh
-# Creates the topic of likes and that of dead letters; leaves them alone where they are there.
+# Creates the topics of likes and of dead letters, and those of what is trending; leaves them alone where they are there.
 # Takes BROKERS, PARTITIONS and KAFKA_TOPICS, the command that comes with Kafka.
 set -eu
 
 create() {
-  "${KAFKA_TOPICS:-kafka-topics.sh}" --bootstrap-server "$BROKERS" --create --if-not-exists --topic "$1" --partitions "$2"
+  topic=$1 partitions=$2
+  shift 2
+  for config in "$@"; do
+    set -- "$@" --config "$config"
+    shift
+  done
+  "${KAFKA_TOPICS:-kafka-topics.sh}" --bootstrap-server "$BROKERS" --create --if-not-exists --topic "$topic" --partitions "$partitions" "$@"
 }
 
 create likes "${PARTITIONS:-12}"
 create likes.dlq 1
+# As infra/kafka.yaml has them.
+create changes "${PARTITIONS:-12}" cleanup.policy=delete message.timestamp.type=LogAppendTime retention.ms=100800000
+create boards 3 cleanup.policy=compact max.compaction.lag.ms=600000
+create blocks 1 cleanup.policy=compact

@@ -91,7 +91,8 @@ pub(crate) struct Cost {
     too_old: bool,
 }
 
-const LEFT_OUT: &str = "data between zones, logs, metrics, the network's own endpoints, taxes and discounts";
+const LEFT_OUT: &str =
+    "data between zones, logs, metrics, the network's own endpoints, what is trending, taxes and discounts";
 
 impl Args {
     pub(crate) fn run(&self) -> anyhow::Result<Cost> {
