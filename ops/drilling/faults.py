@@ -4,7 +4,7 @@ import time
 from collections.abc import Callable
 from typing import NamedTuple
 
-from drilling.world import CHECKPOINTS, COUNTS, LIKES, Wrong, until
+from drilling.world import BOARDS, CHANGES, CHECKPOINTS, COUNTS, LIKES, Wrong, until
 
 # How long an alert may take from its fault, and from the end of its fault, in seconds.
 FIRES, ENDS = 150, 240
@@ -137,6 +137,23 @@ def audit(world):
     until("the recount to take the request", lambda: world.recount({"audit": True}))
 
 
+# ---- what is trending --------------------------------------------------------------------------------------------------
+
+
+def say_no_board(world):
+    world.say("board/none\tno board\n", 0, BOARDS)
+
+
+def flood(world):
+    """More posts than there is room for, liked once each."""
+    event = '{{"post_id":"flood-{0}","user_id":"u","action":"like","ts":1700000000000}}'
+    world.say("".join(f"flood-{nth}\t{event.format(nth)}\n" for nth in range(12000)))
+
+
+def say_what_later_versions_say(world):
+    world.say('any\t{"v":2}\n', 0, CHANGES)
+
+
 # ---- the API -----------------------------------------------------------------------------------------------------------
 
 
@@ -165,7 +182,7 @@ FAULTS = [
     Fault("transactions on likes are throttled", ("TallyConsumerLag", "TallyRetentionNear", "TallyThrottling"), throttle_rows, no_fault),
     Fault("the consumer is killed", ("TallyLagMissing",), lambda world: world.kill("consumer"), lambda world: world.start_service("consumer")),
     Fault("a fence is moved behind its log, then reset", ("TallyPartitionHalted",), move_a_fence, reset_the_fence),
-    Fault("Kafka stands still", ("TallyKafkaErrors",), lambda world: world.freeze("kafka"), lambda world: world.thaw("kafka")),
+    Fault("Kafka stands still", ("TallyKafkaErrors", "TallyLedgerBehind"), lambda world: world.freeze("kafka"), lambda world: world.thaw("kafka")),
     Fault(
         "the consumer stands still",
         ("TallyCanaryFails",),
@@ -196,7 +213,7 @@ FAULTS = [
     ),
     Fault(
         "stream is trimmed unread, and the recount stands still",
-        ("TallyGapOpen", "TallyGapsBurn"),
+        ("TallyGapOpen", "TallyGapsBurn", "TallyLedgerLapse"),
         lose_stream,
         lambda world: world.thaw("batch-recount"),
     ),
@@ -208,6 +225,12 @@ FAULTS = [
     ),
     Fault("Redis is killed", ("TallyCacheAway",), lambda world: world.kill("redis"), lambda world: world.start_redis()),
     Fault("reads of like_counts take 200 ms", ("TallyReadsBurn (page)", "TallyReadsBurn (ticket)"), slow_reads, quick_reads),
+    Fault("tally-trends stands still", ("TallyListsBehind",), lambda world: world.freeze("trends"), lambda world: world.thaw("trends")),
+    Fault("tally-trends is killed", ("TallyListsPartial",), lambda world: world.kill("trends"), lambda world: world.start_service("trends")),
+    Fault("a record of the boards is no board", ("TallyBoardsUnreadable",), say_no_board),
+    Fault("12,000 posts are liked, with room for 10,000", ("TallyKeysShed",), flood),
+    # The record stays in the log, so this is the end of tally-trends, and the last fault.
+    Fault("a record of the ledger is of a later version", ("TallyTrendsHalted",), say_what_later_versions_say, lambda world: world.kill("trends")),
 ]
 
 

@@ -8,8 +8,8 @@ import promql
 # A span up to the first is the second, in seconds. They rise together, so an order of two spans stays that order.
 SHORT = [("1m", 3), ("5m", 6), ("10m", 8), ("30m", 10), ("1h", 12), ("6h", 18), ("3d", 20), ("7d", 24), ("100d", 30)]
 # Alerts whose cause is seen less often than the spans above are long: so many times as long. While no broker answers, a client
-# says so every half minute.
-LONGER = {"TallyKafkaErrors": 6}
+# says so every half minute. Lists of a deployment that is well are some seconds old.
+LONGER = {"TallyKafkaErrors": 6, "TallyListsBehind": 4}
 # The units of what is compared with an age.
 AGES = {"seconds", "timestamp"}
 
@@ -46,7 +46,7 @@ def expression(text, ages, times=1):
             length, colon, _ = token.text[1:-1].partition(":")
             new = f"[{times * short(promql.seconds(length))}s{':1s' if colon else ''}]"
         elif token.kind == "number" and is_of_ages and float(token.text) >= 60 and found[nth - 1].text in (">", "<"):
-            new = str(short(float(token.text)))
+            new = str(times * short(float(token.text)))
         if new:
             text = text[: token.at] + new + text[token.at + len(token.text) :]
     return text

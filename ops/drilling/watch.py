@@ -27,7 +27,7 @@ class Prometheus:
         listen = f"--web.listen-address=127.0.0.1:{world.ports['prometheus']}"
         files = [f"--config.file={folder / 'prometheus.yaml'}", f"--storage.tsdb.path={folder / 'prometheus'}"]
         world.start("prometheus", "prometheus", listen, *files)
-        until("Prometheus to scrape all five", lambda: self.value("sum(up)") == 5)
+        until("Prometheus to scrape all six", lambda: self.value("sum(up)") == 6)
 
     def ask(self, path, **arguments):
         status, said = ask(f"{self.url}/{path}?{urllib.parse.urlencode(arguments)}")

@@ -5,6 +5,7 @@ import os
 import random
 import signal
 import socket
+import struct
 import subprocess
 import threading
 import time
@@ -17,6 +18,8 @@ TABLES = ROOT / "adapters/src/dynamodb/tables.json"
 # The Kafka is that of a local stack, whose own consumer has the group without a prefix.
 PREFIX = "drill-"
 LIKES, COUNTS, CHECKPOINTS = (f"{PREFIX}{name}" for name in ("likes", "like_counts", "checkpoints"))
+# The local stack has lists of its own, in topics without a prefix.
+CHANGES, BOARDS = f"{PREFIX}changes", f"{PREFIX}boards"
 POSTS = 10
 WITHIN = 60
 
@@ -61,7 +64,7 @@ class World:
     def __init__(self, binaries, folder):
         self.binaries, self.folder, self.processes, self.stopped = binaries, folder, {}, set()
         self.ports = {name: free() for name in ("kafka", "page", "tables", "redis", "api", "prometheus")}
-        self.admin = {name: free() for name in ("consumer", "change-streamer", "batch-recount", "count-api")}
+        self.admin = {name: free() for name in ("consumer", "change-streamer", "batch-recount", "count-api", "trends")}
         self.canary = free()
         self.brokers = f"127.0.0.1:{self.ports['kafka']}"
         self.tables = f"http://127.0.0.1:{self.ports['tables']}"
@@ -84,6 +87,7 @@ class World:
             if "StreamSpecification" in table:
                 table["StreamSpecification"]["StreamEnabled"] = True
             self.root("CreateTable", table)
+        self.create_topics(CHANGES, BOARDS)
         for name in self.admin:
             self.start_service(name)
         for name in self.admin:
@@ -115,9 +119,11 @@ class World:
         kafka, redis = ["--brokers", self.brokers], ["--redis", f"redis://127.0.0.1:{self.ports['redis']}"]
         flags = {
             "consumer": kafka,
-            "change-streamer": [*redis, "--poll-idle", "200ms", "--discover", "2s"],
+            "change-streamer": [*redis, "--poll-idle", "200ms", "--discover", "2s", *kafka, "--changes-topic", CHANGES],
             "batch-recount": ["--watch"],
-            "count-api": [*kafka, *redis, "--listen", f"127.0.0.1:{self.ports['api']}", "--write-rate", "0"],
+            "count-api": [*kafka, *redis, "--listen", f"127.0.0.1:{self.ports['api']}", "--write-rate", "0", "--boards-topic", BOARDS],
+            # As few keys as may be, so that a flood of them is a small one.
+            "trends": [*kafka, "--changes-topic", CHANGES, "--boards-topic", BOARDS, "--windows", "1m,1h", "--max-keys", "10000"],
         }[name]
         admin = ["--admin-listen", f"127.0.0.1:{self.admin[name]}"]
         self.start(name, self.binaries / f"tally-{name}", *admin, *flags, environment=self.environment())
@@ -196,10 +202,19 @@ class World:
         update = {"UpdateExpression": f"ADD {shard} :by, likes :by", "ExpressionAttributeValues": values}
         self.root("UpdateItem", {"TableName": COUNTS, "Key": key, **update})
 
-    def say(self, value, partition):
-        """Puts a record into a partition, whatever its key says."""
-        command = ["kcat", "-b", self.brokers, "-P", "-t", "likes", "-p", str(partition), "-K", "\t"]
+    def say(self, value, partition=None, topic="likes"):
+        """Puts records into a partition, whatever their keys say, or into those that they say."""
+        where = ["-X", "partitioner=murmur2_random"] if partition is None else ["-p", str(partition)]
+        command = ["kcat", "-b", self.brokers, "-P", "-t", topic, *where, "-K", "\t"]
         subprocess.run(command, input=value, text=True, check=True, capture_output=True, timeout=30)
+
+    def create_topics(self, *names):
+        """Asks Kafka of what topics it has (Metadata, version 4): those that are named and not there are created."""
+        named = b"".join(struct.pack(">h", len(name)) + name.encode() for name in names)
+        request = struct.pack(">hhih5si", 3, 4, 1, 5, b"drill", len(names)) + named + b"\x01"
+        with socket.create_connection(("127.0.0.1", self.ports["kafka"]), timeout=10) as kafka:
+            kafka.sendall(struct.pack(">i", len(request)) + request)
+            kafka.recv(4)
 
     def like(self, post, user):
         return ask(f"{self.api}/posts/{post}/likes/{user}", "PUT")[0] == 202
