@@ -1,0 +1,166 @@
+-- What is trending, for a site that runs RisingWave or Flink already: the greatest sums of a window, from the ledger of changes.
+--
+-- NOT RUN HERE: neither engine is among what this project is tried with, and versions differ in what they take. What is tried is the
+-- filter, the sums and the list of part 1, as plain views over a table in PostgreSQL (docs/check trends-sql). Hold what you get against
+-- tally-trends, or against the rows of two moments.
+--
+-- What these queries do not say, and tally-trends does: as of which second a list is complete, and whether it is exact. An engine sees the
+-- topic alone. How far the ledger is written (`fed_at`), what it lacks (`losses/..`) and since when it is (`changes.since`) stand in the
+-- table `checkpoints`, so a list of these queries is right once all has come that will, and nothing is in it that says when.
+--
+-- The topic (change-streamer/README.md, "The ledger of changes"): messages {"v":1,"g":12,"changes":[[..],[..]]}. A change is
+--   0 subject, 1 counter, 2 region before, 3 weight before, 4 region after, 5 weight after, 6 second, 7 position
+-- A position has 40 digits, so that texts compare as numbers do. The counter of a sum begins with +.
+--
+-- The reader's filter: a change counts if and only if its position is greater than the greatest position seen before it, in the order of
+-- the log, of the same g in the same partition of the topic. Messages come again after a crash or a time-out, and may be cut otherwise
+-- then; this is all that a reader has to know about it. "At least once" in front of a sum, without the filter, counts twice.
+
+
+-- ==== 1. RisingWave ======================================================================================================
+
+CREATE SOURCE changes (v INT, g BIGINT, changes JSONB)
+INCLUDE partition AS log_partition
+INCLUDE offset AS log_offset
+INCLUDE timestamp AS log_time
+WITH (
+  connector = 'kafka',
+  topic = 'changes',
+  properties.bootstrap.server = 'kafka:9092',
+  scan.startup.mode = 'earliest'
+) FORMAT PLAIN ENCODE JSON;
+
+-- Has to stay empty. A version that is not known here may mean anything: stop reading lists, and look.
+CREATE MATERIALIZED VIEW changes_unknown AS
+SELECT v, count(*) AS messages FROM changes WHERE v IS DISTINCT FROM 1 GROUP BY v;
+
+-- One row a change. Those that are older than the longest window and two hours are let go; a copy of such a change is older still by its
+-- own second, so that it is in no window either.
+CREATE MATERIALIZED VIEW change AS
+SELECT
+  log_partition,
+  log_offset::BIGINT AS log_offset,
+  nth,
+  g,
+  one ->> 0 AS subject,
+  one ->> 1 AS counter,
+  one ->> 2 AS region_before,
+  (one ->> 3)::BIGINT AS weight_before,
+  one ->> 4 AS region_after,
+  (one ->> 5)::BIGINT AS weight_after,
+  to_timestamp((one ->> 6)::BIGINT) AS at,
+  one ->> 7 AS position
+FROM changes, jsonb_array_elements(changes) WITH ORDINALITY AS entry(one, nth)
+WHERE v = 1 AND log_time > now() - INTERVAL '26 hours';
+
+-- The reader's filter.
+CREATE MATERIALIZED VIEW counted AS
+SELECT * FROM (
+  SELECT
+    *,
+    max(position) OVER (
+      PARTITION BY g, log_partition
+      ORDER BY log_offset, nth
+      ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING
+    ) AS seen
+  FROM change
+) AS judged
+WHERE seen IS NULL OR position > seen;
+
+-- What each subject gained in the last 24 hours, in all regions together (NULL) and in each. A like again from another region is one
+-- change: it takes off one region, puts on another, and changes nothing in all together.
+CREATE MATERIALIZED VIEW gained_24h AS
+SELECT counter, region, subject, sum(gain) AS gained
+FROM (
+  SELECT counter, subject, CAST(NULL AS VARCHAR) AS region, weight_after - weight_before AS gain, at FROM counted
+  UNION ALL
+  SELECT counter, subject, region_after, weight_after, at FROM counted WHERE region_after IS NOT NULL
+  UNION ALL
+  SELECT counter, subject, region_before, -weight_before, at FROM counted WHERE region_before IS NOT NULL
+) AS sides
+WHERE at > now() - INTERVAL '24 hours'
+GROUP BY counter, region, subject;
+
+-- The hundred of each counter and region that gained most; equal ones in the order of their ids' bytes. Unlikes are in the sums: the
+-- view follows when one takes a subject off the list.
+CREATE MATERIALIZED VIEW top_24h AS
+SELECT counter, region, place, subject, gained
+FROM (
+  SELECT *, row_number() OVER (PARTITION BY counter, region ORDER BY gained DESC, subject) AS place
+  FROM gained_24h
+  WHERE gained >= 1
+) AS placed
+WHERE place <= 100;
+
+-- SELECT subject, gained FROM top_24h WHERE counter = 'likes' AND region IS NULL ORDER BY place LIMIT 10;
+
+
+-- ==== 2. Flink SQL (2.0 or newer: UNNEST .. WITH ORDINALITY) =============================================================
+
+CREATE TABLE changes (
+  v INT,
+  g BIGINT,
+  -- Numbers in it are read as texts.
+  changes ARRAY<ARRAY<STRING>>,
+  log_partition INT METADATA FROM 'partition' VIRTUAL,
+  log_offset BIGINT METADATA FROM 'offset' VIRTUAL,
+  arrived AS PROCTIME()
+) WITH (
+  'connector' = 'kafka',
+  'topic' = 'changes',
+  'properties.bootstrap.servers' = 'kafka:9092',
+  'scan.startup.mode' = 'earliest-offset',
+  'format' = 'json',
+  'json.fail-on-missing-field' = 'true'
+);
+
+-- Records of one partition arrive in the order of the log, and an OVER by the time of arrival keeps it. It may end at the current row
+-- only, so that what was seen before is the one before.
+CREATE VIEW counted AS
+SELECT * FROM (
+  SELECT *, LAG(seen_with) OVER (PARTITION BY g, log_partition ORDER BY arrived) AS seen
+  FROM (
+    SELECT
+      *,
+      MAX(`position`) OVER (
+        PARTITION BY g, log_partition
+        ORDER BY arrived
+        ROWS BETWEEN UNBOUNDED PRECEDING AND CURRENT ROW
+      ) AS seen_with
+    FROM (
+      SELECT
+        g,
+        log_partition,
+        arrived,
+        one[1] AS subject,
+        one[2] AS counter,
+        one[3] AS region_before,
+        CAST(one[4] AS BIGINT) AS weight_before,
+        one[5] AS region_after,
+        CAST(one[6] AS BIGINT) AS weight_after,
+        TO_TIMESTAMP_LTZ(CAST(one[7] AS BIGINT), 0) AS at_second,
+        one[8] AS `position`
+      FROM changes CROSS JOIN UNNEST(changes) WITH ORDINALITY AS entry(one, nth)
+      WHERE v = 1
+    )
+  )
+)
+WHERE seen IS NULL OR `position` > seen;
+
+-- Windows by the time of arrival: the second of a change is not what they go by, so what was late because the ledger was late counts as
+-- new. By `at_second` a watermark would have to guess how late the ledger may be, and drop what is later without a word.
+-- Of all regions together; for one region, the sides of part 1.
+CREATE VIEW top_24h AS
+SELECT window_end, counter, subject, gained, place
+FROM (
+  SELECT
+    *,
+    ROW_NUMBER() OVER (PARTITION BY window_start, window_end, counter ORDER BY gained DESC, subject) AS place
+  FROM (
+    SELECT window_start, window_end, counter, subject, SUM(weight_after - weight_before) AS gained
+    FROM HOP(TABLE counted, DESCRIPTOR(arrived), INTERVAL '1' MINUTE, INTERVAL '24' HOUR)
+    GROUP BY window_start, window_end, counter, subject
+  )
+  WHERE gained >= 1
+)
+WHERE place <= 100;
