@@ -16,7 +16,9 @@ use tally_core::definitions::Definitions;
 use tally_core::fault::Fault;
 use tally_core::ids::{CounterId, RowKey, StreamShardId};
 use tally_core::lineage::HOLD;
-use tally_core::ports::{Cache as _, Counts as _, Ledger as _, LedgerEntry, QueueReason, RecountQueue as _};
+use tally_core::ports::{
+    Cache as _, Counts as _, Ledger as _, LedgerEntry, QueueReason, RecountQueue as _, ShardState,
+};
 use tally_core::served::Served;
 use tally_core::time::UnixMillis;
 use tally_emulator::Rule;
@@ -247,12 +249,16 @@ impl Driver {
     }
 
     /// Trims what there is of the stream shards that have a checkpoint. The service trims nothing that is younger than a
-    /// day, and a shard of that age has one: a loss in a shard without could not be noticed by anything.
+    /// day, and a shard of that age has one: a loss in a shard without could not be noticed by anything but its age. The same is
+    /// so of the ledger of changes.
     async fn trim(&mut self) -> anyhow::Result<bool> {
         self.keep().await?;
         let states = self.world.calmly(self.world.states()).await?;
-        let followed = states.into_iter().map(|state| state.checkpoint).filter(|known| known.sequence.is_some());
-        let followed: BTreeSet<StreamShardId> = followed.map(|known| known.id).collect();
+        let is_followed = |state: &ShardState| {
+            state.checkpoint.sequence.is_some() && (self.profile.listing.is_none() || state.fed.sequence.is_some())
+        };
+        let followed: BTreeSet<StreamShardId> =
+            states.into_iter().filter(is_followed).map(|state| state.checkpoint.id).collect();
         let mut trimmed = 0;
         for (shard, end) in self.archive.ends().filter(|(shard, _)| followed.contains(*shard)) {
             trimmed += self.world.emulator.trim(LIKES, Some(shard.as_str()), Some(end.wire())).unwrap_or(0);
