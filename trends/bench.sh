@@ -2,7 +2,7 @@
 # How fast lists are made, beside what is simpler and beside Redis. Each way has a core of its own, they take turns, and the
 # median of three is told. Needs taskset, python3 and redis-server; a Redis of its own runs on a free port of the loopback.
 #
-#   trends/bench.sh [fold|keys|replay|redis ..]      all of them where none is named
+#   trends/bench.sh [fold|keys|replay|start|redis ..]      all of them where none is named
 #
 # TALLY_BENCH_KEYS and TALLY_BENCH_CHANGES are other sizes.
 set -euo pipefail
@@ -40,7 +40,7 @@ bench=$(cargo bench -p tally-trends --bench lists --no-run --message-format json
     python3 -c 'import json, sys
 print([a["executable"] for a in map(json.loads, sys.stdin) if a.get("executable") and a["target"]["name"] == "lists"][-1])')
 
-for part in "${@:-fold keys replay redis}"; do
+for part in "${@:-fold keys replay start redis}"; do
     for name in $part; do
         printf '\n== %s\n' "$name"
         case $name in

@@ -1,5 +1,5 @@
 //! How fast changes are folded into lists, beside what is simpler, and what a key takes of memory.
-//! `trends/bench.sh` and `trends/acceptance.sh limit` run it: `lists fold|keys|replay|windows|redis PORT|limit`.
+//! `trends/bench.sh` and `trends/acceptance.sh limit` run it: `lists fold|keys|replay|start|windows|redis PORT|limit`.
 //!
 //! Sizes: `TALLY_BENCH_KEYS` and `TALLY_BENCH_CHANGES`.
 
@@ -21,6 +21,8 @@ use tally_trends::{BoardRules, Fold, Place, Window};
 mod limit;
 #[path = "lists/load.rs"]
 mod load;
+#[path = "lists/start.rs"]
+mod start;
 
 use load::{Load, resident};
 
@@ -157,23 +159,24 @@ fn many_keys() {
     say("the load alone", rate(changes, alone(&load)));
 }
 
+/// A message of the ledger.
+fn message(changes: &[Change]) -> String {
+    let mut text = String::from(r#"{"v":1,"g":1,"changes":["#);
+    for (nth, change) in changes.iter().enumerate() {
+        let comma = if nth > 0 { "," } else { "" };
+        let Change { subject, second, sequence, .. } = change;
+        write!(text, r#"{comma}["{subject}","likes",null,0,null,1,{second},"{sequence}"]"#).expect("a text takes all");
+    }
+    text + "]}"
+}
+
 /// From the bytes of the log to lists.
 fn replay() {
     let (keys, changes) = (size("TALLY_BENCH_KEYS", 1_000_000), size("TALLY_BENCH_CHANGES", 3_000_000));
     println!("replay: {keys} keys, {changes} changes in messages of 1000, read and folded, windows 1h and 24h");
     let (load, both) = (Load::zipf(keys, changes), windows(&["1h", "24h"]));
-    let mut messages = Vec::new();
     let all: Vec<Change> = load.changes().collect();
-    for some in all.chunks(1_000) {
-        let mut text = String::from(r#"{"v":1,"g":1,"changes":["#);
-        for (nth, change) in some.iter().enumerate() {
-            let comma = if nth > 0 { "," } else { "" };
-            let Change { subject, second, sequence, .. } = change;
-            write!(text, r#"{comma}["{subject}","likes",null,0,null,1,{second},"{sequence}"]"#)
-                .expect("a text takes all");
-        }
-        messages.push(text + "]}");
-    }
+    let messages: Vec<String> = all.chunks(1_000).map(message).collect();
     drop(all);
     let end = BEGAN + changes as u64 / A_SECOND + 1;
     let mut times = [Duration::ZERO; 3];
@@ -334,9 +337,10 @@ fn main() {
             ("fold", _) => fold(),
             ("keys", _) => many_keys(),
             ("replay", _) => replay(),
+            ("start", _) => start::run(),
             ("limit", _) => limit::run(),
             (_, Some(Ok(port))) => redis(port),
-            _ => panic!("fold, keys, replay, limit or redis=PORT, not {part}"),
+            _ => panic!("fold, keys, replay, start, limit or redis=PORT, not {part}"),
         }
     }
     black_box(resident());

@@ -1,5 +1,6 @@
 //! The composition root: which adapter serves which port, and which task does what.
 
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::AtomicUsize;
 
@@ -18,6 +19,7 @@ use crate::config::{Config, Rules, Topics};
 use crate::follow::FollowLedger;
 use crate::membership::Membership;
 use crate::metrics;
+use crate::saved;
 use crate::worker::Shared;
 
 /// The setting of the topic that is read.
@@ -46,6 +48,7 @@ pub struct App {
     shards: Option<ShardCount>,
     topics: Topics,
     rules: Rules,
+    state_dir: Option<PathBuf>,
     ports: Ports,
     /// The tables to check at the start; `None` where the ports are not over tables.
     tables: Option<dynamodb::Connection>,
@@ -57,16 +60,26 @@ impl App {
     /// # Errors
     /// Settings that a client does not take, such as a certificate that does not load.
     pub async fn new(config: Config) -> anyhow::Result<Self> {
-        let Config { table_prefix, shards, kafka, group, topics, rules } = config;
+        let Config { table_prefix, shards, kafka, group, topics, rules, state_dir } = config;
+        if let Some(folder) = &state_dir {
+            let unfit = |error| Invalid::setting("state-dir", format!("{} takes no files: {error}", folder.display()));
+            saved::try_folder(folder).map_err(unfit)?;
+        }
         let connection =
             dynamodb::Connection::open(&dynamodb::Settings { table_prefix, ..dynamodb::Settings::default() }).await;
         let ports = Ports::over(&connection, &kafka, &group, &topics)?;
-        Ok(Self { shards, tables: Some(connection), ..Self::with_ports(topics, rules, ports) })
+        Ok(Self { shards, tables: Some(connection), state_dir, ..Self::with_ports(topics, rules, ports) })
     }
 
     /// Over any ports.
     pub fn with_ports(topics: Topics, rules: Rules, ports: Ports) -> Self {
-        Self { shards: None, topics, rules, ports, tables: None }
+        Self { shards: None, topics, rules, state_dir: None, ports, tables: None }
+    }
+
+    /// Keeps sums of the log in a folder.
+    #[must_use]
+    pub fn keeping(self, folder: PathBuf) -> Self {
+        Self { state_dir: Some(folder), ..self }
     }
 }
 
@@ -133,7 +146,7 @@ async fn check_ledger(host: &Host, checkpoints: &dyn Checkpoints, topic: &str, f
 
 impl tally_service::App for App {
     async fn start(self, host: Host) -> anyhow::Result<()> {
-        let Self { shards, topics, rules, ports, tables } = self;
+        let Self { shards, topics, rules, state_dir, ports, tables } = self;
         let checkpoints = Arc::clone(&ports.checkpoints);
         Deployment { tables: tables.as_ref(), checkpoints, shards }.join(&host).await?;
         let of = partitions(&host, &*ports.changes, CHANGES, &topics.changes).await?;
@@ -150,6 +163,7 @@ impl tally_service::App for App {
         let shared = Shared {
             host: host.clone(),
             rules,
+            state_dir,
             topics,
             changes,
             producer,

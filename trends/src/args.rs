@@ -1,5 +1,8 @@
 //! The command line and the environment, as written; what they mean together is the configuration's.
 
+use std::path::PathBuf;
+use std::str::FromStr;
+
 use clap::Parser;
 use tally_adapters::kafka::{self, KafkaArgs};
 use tally_service::{CommonArgs, StoreArgs};
@@ -61,6 +64,27 @@ pub struct Args {
     /// forgotten, the least important first, and lists state by how much they may be off for it. Without this there is no limit
     #[arg(long, env = "TALLY_MAX_KEYS", value_name = "COUNT", help_heading = "Lists")]
     pub max_keys: Option<usize>,
+
+    /// A folder on a disk of this machine for sums of the log, so that a start reads less of it; `off` keeps none, and a start
+    /// reads all that the windows need. Lists are the same, also where files of it are damaged or missing
+    #[arg(long, env = "TALLY_STATE_DIR", value_parser = StateDir::from_str, default_value = "off", value_name = "PATH|off", help_heading = "Lists")]
+    pub state_dir: StateDir,
+}
+
+/// Where sums of the log are kept, if they are.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct StateDir(pub Option<PathBuf>);
+
+impl FromStr for StateDir {
+    type Err = &'static str;
+
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        match text {
+            "" => Err("a folder, or off"),
+            "off" => Ok(Self(None)),
+            folder => Ok(Self(Some(folder.into()))),
+        }
+    }
 }
 
 impl AsRef<CommonArgs> for Args {

@@ -1,5 +1,7 @@
 //! The arguments, validated together.
 
+use std::path::PathBuf;
+
 use tally_adapters::kafka;
 use tally_core::ids::ShardCount;
 use tally_service::Invalid;
@@ -28,6 +30,8 @@ pub struct Config {
     pub topics: Topics,
     /// What is listed.
     pub rules: Rules,
+    /// Where sums of the log are kept, if they are.
+    pub state_dir: Option<PathBuf>,
 }
 
 /// Where changes are read and lists are written.
@@ -91,6 +95,7 @@ impl TryFrom<Args> for Config {
                 regions: args.max_regions,
                 keys: args.max_keys.unwrap_or(usize::MAX),
             },
+            state_dir: args.state_dir.0,
         })
     }
 }
@@ -113,7 +118,7 @@ mod tests {
         let config = config(&TOPICS).unwrap();
         let windows: Vec<String> = config.rules.windows.iter().map(ToString::to_string).collect();
         assert_eq!((windows.join(","), config.rules.boards), ("1h,24h".to_owned(), BoardRules::default()));
-        assert_eq!((config.group.as_str(), config.rules.regions), ("tally-trends", 1_000));
+        assert_eq!((config.group.as_str(), config.rules.regions, config.state_dir), ("tally-trends", 1_000, None));
     }
 
     #[test]

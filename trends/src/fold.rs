@@ -4,9 +4,10 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use crate::names::hash;
 use crate::place::Gains;
+use crate::saved::{Gain, Stretch};
 use crate::shedding::{Choice, Rounds};
 use crate::{BoardRules, List, Window};
-use tally_core::changes::{Change, Filter, Side};
+use tally_core::changes::{Change, Filter};
 use tally_core::ids::{CounterName, Ordinal, PostId, Region};
 
 /// What is listed by itself: a counter, in one region or in all.
@@ -71,6 +72,23 @@ impl Regions {
         }
         self.folded = true;
         Region::new(Self::OTHER).expect("it is a region's name")
+    }
+}
+
+/// Both sides of a change: what its subject gained in all regions together, and in each by itself.
+pub(crate) fn gains_of(change: &Change) -> [Option<(Option<&Region>, i64)>; 3] {
+    let Change { before, after, .. } = change;
+    let gained = i128::from(after.weight) - i128::from(before.weight);
+    let gained = i64::try_from(gained).unwrap_or(i64::MAX);
+    if before.region == after.region {
+        [Some((None, gained)), after.region.as_ref().map(|region| (Some(region), gained)), None]
+    } else {
+        let taken = before.weight.saturating_neg();
+        [
+            Some((None, gained)),
+            before.region.as_ref().map(|region| (Some(region), taken)),
+            after.region.as_ref().map(|region| (Some(region), after.weight)),
+        ]
     }
 }
 
@@ -214,30 +232,37 @@ impl Fold {
         self.places.values().flat_map(BTreeMap::values)
     }
 
-    /// Both sides of a change, in all regions together and in each by itself.
     fn add(&mut self, change: &Change) {
-        let Change { subject, counter, before, after, second, .. } = change;
+        let Change { subject, counter, second, .. } = change;
         self.newest = self.newest.max(*second);
-        let (subject, second) = ((subject, hash(subject.as_bytes())), *second);
-        let gained = i128::from(after.weight) - i128::from(before.weight);
-        let gained = i64::try_from(gained).unwrap_or(i64::MAX);
-        self.gain(counter, &None, subject, second, gained);
-        if before.region == after.region {
-            self.gain_in(counter, after, subject, second, gained);
-        } else {
-            self.gain_in(counter, before, subject, second, before.weight.saturating_neg());
-            self.gain_in(counter, after, subject, second, after.weight);
+        let subject = (subject, hash(subject.as_bytes()));
+        for (region, gained) in gains_of(change).into_iter().flatten() {
+            let region = region.map(|region| self.regions.fold(region));
+            self.gain(counter, &region, subject, *second, gained);
         }
         if self.keys.held > self.keys.most {
             self.shed();
         }
     }
 
-    fn gain_in(&mut self, counter: &CounterName, side: &Side, subject: (&PostId, u64), second: u64, gained: i64) {
-        if let Some(region) = &side.region {
-            let region = Some(self.regions.fold(region));
-            self.gain(counter, &region, subject, second, gained);
+    /// Takes a stretch of the log, none of it behind the moment: as if its records had been taken, the last of them last.
+    pub(crate) fn restore(&mut self, stretch: &Stretch) {
+        let fold = |place: &Place| place.region.as_ref().map(|region| self.regions.fold(region));
+        let regions: Vec<Option<Region>> = stretch.places.iter().map(fold).collect();
+        for Gain { place, subject, second, gained } in &stretch.gains {
+            let (counter, region) = (&stretch.places[*place as usize].counter, &regions[*place as usize]);
+            self.newest = self.newest.max(*second);
+            self.gain(counter, region, (subject, hash(subject.as_bytes())), *second, *gained);
+            if self.keys.held > self.keys.most {
+                self.shed();
+            }
         }
+        self.filter = stretch.marks.iter().copied().collect();
+    }
+
+    /// Which entries were counted.
+    pub(crate) fn filter(&self) -> &Filter {
+        &self.filter
     }
 
     fn gain(

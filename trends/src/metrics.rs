@@ -43,6 +43,8 @@ table! {
         "Partitions held here: reading, or standing still with an alarm.";
     ALARMS: Counter Count "tally_trends_alarms_total" [Label::of("alarm", Alarm::NAMES)],
         "Partitions that came to stand still, by alarm.";
+    STRETCHES: Counter Count "tally_trends_stretches_total" [Label::of("outcome", &["written", "failed", "read", "unfit"])],
+        "Stretches of the log in --state-dir: written, or not and nothing behind it either; read at a start, or not as written.";
     RETRIES: Counter Count "tally_trends_retries_total" [CLASS],
         "Calls to Kafka and to the tables tried again.";
     KAFKA_ERRORS: Counter Count "tally_trends_kafka_errors_total" [CLASS],
@@ -69,6 +71,10 @@ pub(crate) fn written(partition: u32, boards: usize, age: Duration) {
 
 pub(crate) fn alarm(alarm: &Alarm) {
     ALARMS.counter(&[alarm.name()]).increment(1);
+}
+
+pub(crate) fn stretch(outcome: &'static str) {
+    STRETCHES.counter(&[outcome]).increment(1);
 }
 
 pub(crate) fn retried(fault: &Fault) {

@@ -7,9 +7,10 @@
 //! 3. **Publish.** The moments in order, one at a time: the boards that changed, and then a tick.
 //!
 //! Whatever is in doubt about the log, another topic, an end before what was read, a position that cannot be read, leads to a
-//! replay; what the log lacks is a lapse of this partition. Nothing is stored.
+//! replay; what the log lacks is a lapse of this partition. Sums of the log may be [kept](Partition::keeping) on a disk, and nothing else.
 
 mod contract;
+mod keeping;
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
@@ -19,6 +20,8 @@ use tally_core::changes::{Message, Seconds};
 use tally_core::fence::{Log, Offset, TopicId};
 use tally_core::ports::log::Records;
 use tally_core::time::UnixMillis;
+
+use keeping::Keeping;
 
 pub use contract::{Alarm, Effect, Input, Note, Publication, Setup};
 
@@ -64,6 +67,8 @@ pub struct Partition {
     whole: Option<u64>,
     /// So many of the keys that the fold has forgotten were told of.
     shed: u64,
+    /// What is kept on a disk, where there is one.
+    keeping: Option<Keeping>,
 }
 
 /// A board as it was written.
@@ -74,12 +79,20 @@ struct Sent {
     complete: bool,
 }
 
+/// From when on the log is needed for lists of `moment`.
+fn needed(windows: &[Window], moment: u64) -> UnixMillis {
+    let longest = windows.iter().map(|window| window.span()).max().unwrap_or_default();
+    UnixMillis(moment * 1000).minus(Duration::from_secs(longest).saturating_add(SLACK))
+}
+
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Stage {
     /// Nothing is known of the log.
     Begin,
     /// The position that this time needs is looked for, in a log that begins there.
     Finding { needed: UnixMillis, start: Offset },
+    /// What a disk has of it is loaded.
+    Loading,
     /// The log is opened at the position. What is before its first record is missing, from this time on.
     Opening { lacks: Option<UnixMillis> },
     /// It is read.
@@ -109,6 +122,7 @@ impl Partition {
             sent: BTreeMap::new(),
             whole: None,
             shed: 0,
+            keeping: None,
         }
     }
 
@@ -122,6 +136,7 @@ impl Partition {
             Input::Log(look, log) if look == self.looks => self.looked(log, effects),
             Input::Log(..) => {}
             Input::Found(offset) => self.found(offset, effects),
+            Input::Loaded(stretch) => self.loaded(stretch.as_deref(), effects),
             Input::Opened => {
                 if let Stage::Opening { lacks } = self.stage {
                     self.stage = Stage::Reading { lacks };
@@ -197,7 +212,7 @@ impl Partition {
                     self.begin_anew(effects);
                 }
             }
-            Stage::Finding { .. } | Stage::Opening { .. } | Stage::Halted => {}
+            Stage::Finding { .. } | Stage::Loading | Stage::Opening { .. } | Stage::Halted => {}
         }
     }
 
@@ -205,8 +220,7 @@ impl Partition {
     fn begin(&mut self, standing: Standing, log: Log, effects: &mut Vec<Effect>) {
         let Some(moment) = standing.as_of.and_then(|as_of| first_moment(self.published, as_of)) else { return };
         self.fold = self.setup.fold(moment);
-        let longest = self.setup.windows.iter().map(|window| window.span()).max().unwrap_or_default();
-        let needed = UnixMillis(moment * 1000).minus(Duration::from_secs(longest).saturating_add(SLACK));
+        let needed = needed(&self.setup.windows, moment);
         self.stage = Stage::Finding { needed, start: log.start };
         self.topic = Some(log.topic);
         self.goals.push_back((standing, log.end));
@@ -219,6 +233,9 @@ impl Partition {
         self.position = offset.unwrap_or(start).max(start);
         // Records before the first one that is there may be such that were needed.
         let lacks = (self.position == start && start > Offset(0)).then_some(needed);
+        if lacks.is_none() && self.load(effects) {
+            return;
+        }
         self.stage = Stage::Opening { lacks };
         effects.push(Effect::Open(self.position));
         self.pass();
@@ -227,6 +244,9 @@ impl Partition {
     fn read(&mut self, records: &Arc<Records>, effects: &mut Vec<Effect>) {
         for record in records.iter() {
             if record.offset < self.position {
+                continue;
+            }
+            if self.is_loaded(&record, effects) {
                 continue;
             }
             let Stage::Reading { lacks } = &mut self.stage else { return };
@@ -241,6 +261,7 @@ impl Partition {
                 return;
             }
             self.position = record.offset.next();
+            self.keep(&record, effects);
         }
         self.pass();
     }
@@ -249,7 +270,10 @@ impl Partition {
         let Message { shard, changes } = Message::read(value.unwrap_or_default()).map_err(Alarm::of)?;
         let (late, mut taken) = (self.fold.late(), 0);
         for change in &changes {
-            taken += usize::from(self.fold.take(shard, change));
+            if self.fold.take(shard, change) {
+                taken += 1;
+                self.keeping.iter_mut().for_each(|keeping| keeping.add(change));
+            }
         }
         effects.push(Effect::Tell(Note::Read { taken, copies: changes.len() - taken }));
         if self.fold.late() != late {
@@ -272,9 +296,9 @@ impl Partition {
 
     /// What was read is made anew from the log, behind what is published.
     fn begin_anew(&mut self, effects: &mut Vec<Effect>) {
-        (self.stage, self.looking, self.passed) = (Stage::Begin, None, None);
+        (self.stage, self.looking, self.passed, self.whole) = (Stage::Begin, None, None, None);
         self.goals.clear();
-        self.whole = None;
+        self.keeping.iter_mut().for_each(Keeping::forget);
         effects.push(Effect::Tell(Note::Anew));
     }
 

@@ -1,6 +1,7 @@
 //! The runner of one partition: waits for what may come next, tells the machine, and carries out what it asks for.
 
 use std::future::Future;
+use std::path::PathBuf;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -15,8 +16,10 @@ use tally_service::{Host, Patience, Stop, Task};
 use tokio::sync::watch;
 
 use crate::config::{Rules, Topics};
+use crate::keeper::Keeper;
 use crate::metrics::{self, Held, InState};
 use crate::partition::{Alarm, Effect, Input, Note, Publication, Setup};
+use crate::saved::{About, length_of};
 use crate::wire::Writer;
 use crate::{Partition, Standing};
 
@@ -30,6 +33,8 @@ const TELL_KAFKA: u64 = 30;
 pub(crate) struct Shared {
     pub(crate) host: Host,
     pub(crate) rules: Rules,
+    /// Where sums of the log are kept, if they are.
+    pub(crate) state_dir: Option<PathBuf>,
     pub(crate) topics: Topics,
     pub(crate) changes: Arc<dyn TopicReader>,
     pub(crate) producer: Arc<dyn Producer>,
@@ -62,6 +67,7 @@ struct Runner {
     publishing: Option<Call>,
     state: InState,
     keys: Held,
+    keeper: Option<Keeper>,
 }
 
 impl Drop for Runner {
@@ -71,7 +77,7 @@ impl Drop for Runner {
 }
 
 impl Runner {
-    fn new(Worker { log, shared }: Worker) -> Self {
+    async fn new(Worker { log, shared }: Worker) -> Self {
         let setup = Setup {
             partition: log.partition().index,
             of: shared.partitions,
@@ -86,7 +92,12 @@ impl Runner {
         standing.mark_changed();
         let (asked, publishing, state) = (None, None, InState::reading());
         let keys = Held::default();
-        Self { machine: Partition::new(setup), log, shared, standing, asked, publishing, state, keys }
+        let (mut machine, mut keeper) = (Partition::new(setup), None);
+        if let Some(root) = &shared.state_dir {
+            let (opened, saved) = Keeper::open(root, &log).await;
+            (machine, keeper) = (machine.keeping(saved, length_of(&shared.rules.windows)), Some(opened));
+        }
+        Self { machine, log, shared, standing, asked, publishing, state, keys, keeper }
     }
 
     fn step(&mut self, input: Input, effects: &mut Vec<Effect>) {
@@ -121,6 +132,8 @@ impl Runner {
             match effect {
                 Effect::Look(look) => self.asked = Some(self.look(look)),
                 Effect::Find(at) => self.asked = Some(self.find(at)),
+                Effect::Load(about) => self.asked = self.keeper.as_ref().map(|keeper| load(keeper, about)),
+                Effect::Keep(keep) => self.keeper.iter_mut().for_each(|keeper| keeper.keep(keep.clone())),
                 Effect::Open(offset) => self.asked = Some(self.open(offset)),
                 Effect::Publish(publication) => self.publishing = Some(self.publish(publication)),
                 Effect::Halt(alarm) => self.halt(&alarm),
@@ -208,6 +221,11 @@ impl Shared {
     }
 }
 
+fn load(keeper: &Keeper, about: About) -> Call {
+    let loaded = keeper.load(about);
+    Box::pin(async move { Ok(Input::Loaded(loaded.await)) })
+}
+
 /// The answer to a call; pending where there is none.
 async fn answer(call: &mut Option<Call>) -> anyhow::Result<Input> {
     let Some(under_way) = call else { return std::future::pending().await };
@@ -218,7 +236,7 @@ async fn answer(call: &mut Option<Call>) -> anyhow::Result<Input> {
 
 impl Task for Worker {
     async fn run(self, stop: Stop) -> anyhow::Result<()> {
-        let (mut runner, mut effects) = (Runner::new(self), Vec::new());
+        let (mut runner, mut effects) = (Runner::new(self).await, Vec::new());
         while let Some(input) = runner.next(&stop).await? {
             runner.step(input, &mut effects);
             runner.carry_out(&mut effects);

@@ -28,9 +28,20 @@ impl Filter {
         }
     }
 
+    /// The last record that was counted of each stream shard.
+    pub fn marks(&self) -> impl Iterator<Item = (Ordinal, Sequence)> {
+        self.0.iter().map(|(shard, mark)| (*shard, *mark))
+    }
+
     /// The last record of `shard` that was counted.
     pub fn mark(&self, shard: Ordinal) -> Option<Sequence> {
         self.0.get(&shard).copied()
+    }
+}
+
+impl FromIterator<(Ordinal, Sequence)> for Filter {
+    fn from_iter<T: IntoIterator<Item = (Ordinal, Sequence)>>(marks: T) -> Self {
+        Self(marks.into_iter().collect())
     }
 }
 

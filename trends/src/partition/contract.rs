@@ -7,6 +7,7 @@ use tally_core::fence::{Log, Offset};
 use tally_core::ports::log::Records;
 use tally_core::time::UnixMillis;
 
+use crate::saved::{About, Keep, Stretch};
 use crate::wire::Writer;
 use crate::{BoardRules, Fold, Standing, Tick, Window, Written};
 
@@ -44,6 +45,8 @@ pub enum Input {
     Log(u64, Log),
     /// The first record of the time of [`Effect::Find`] or later; `None` where there is none.
     Found(Option<Offset>),
+    /// What [`Effect::Load`] asked for; `None` where it is not there as it was written.
+    Loaded(Option<Arc<Stretch>>),
     /// What [`Effect::Open`] asked for is done.
     Opened,
     /// Records that follow on those before.
@@ -61,6 +64,10 @@ pub enum Effect {
     Look(u64),
     /// Look for the first record that was written at this time or later.
     Find(UnixMillis),
+    /// Read this from the disk.
+    Load(About),
+    /// Write this to the disk, in this order. It may be left out with everything behind it.
+    Keep(Keep),
     /// Read from here on.
     Open(Offset),
     /// Write this. Safe to repeat.

@@ -5,6 +5,8 @@ mod laws;
 #[cfg(test)]
 mod partitions;
 #[cfg(test)]
+mod saved;
+#[cfg(test)]
 mod shedding;
 #[cfg(test)]
 mod world;

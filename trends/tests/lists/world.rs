@@ -10,6 +10,7 @@ use tally_core::ids::{CounterName, PostId, Region};
 use tally_core::ports::log::Records;
 use tally_core::time::UnixMillis;
 use tally_trends::partition::{Effect, Input, Publication, Setup};
+use tally_trends::saved::Disk;
 use tally_trends::{BoardRules, Claim, Partition, Place, Published, Ranked, Shelf, Standing, Window, Writer};
 
 pub(crate) const PARTITIONS: usize = 2;
@@ -64,6 +65,9 @@ pub(crate) struct World {
     pub(crate) shelf: Shelf,
     /// Lists that were called exact, and were.
     pub(crate) exact: usize,
+    pub(crate) windows: Vec<Window>,
+    /// That of the first partition, and of how many milliseconds what it keeps is.
+    disk: Option<(Disk, u64)>,
 }
 
 impl World {
@@ -80,30 +84,41 @@ impl World {
             topic: Vec::new(),
             shelf: Shelf::default(),
             exact: 0,
+            windows: windows(),
+            disk: None,
         };
         world.readers = (0..PARTITIONS).map(|index| world.reader(index)).collect();
         world.shelf.read_whole();
         world
     }
 
-    fn reader(&mut self, index: usize) -> Reader {
-        self.writers += 1;
-        let setup = Setup {
+    /// One whose first partition has a disk.
+    pub(crate) fn keeping(disk: Disk, every: u64) -> Self {
+        let mut world = Self::new();
+        world.disk = Some((disk, every));
+        world.replace(0);
+        world
+    }
+
+    pub(crate) fn setup(&self, index: usize, writer: &str) -> Setup {
+        Setup {
             partition: u32::try_from(index).unwrap(),
             of: u32::try_from(PARTITIONS).unwrap(),
-            writer: Writer(format!("w{}", self.writers).into()),
-            windows: windows(),
+            writer: Writer(writer.into()),
+            windows: self.windows.clone(),
             boards: RULES,
             regions: 2,
             keys: usize::MAX,
-        };
-        Reader {
-            machine: Partition::new(setup),
-            looks: VecDeque::new(),
-            publishing: None,
-            claims: vec![],
-            halted: false,
         }
+    }
+
+    fn reader(&mut self, index: usize) -> Reader {
+        self.writers += 1;
+        let mut machine = Partition::new(self.setup(index, &format!("w{}", self.writers)));
+        if let Some((disk, every)) = self.disk.as_ref().filter(|_| index == 0) {
+            machine = machine.keeping(disk.saved(), *every);
+        }
+        Reader { machine, looks: VecDeque::new(), publishing: None, claims: vec![], halted: false }
     }
 
     /// Another process has the partition from here on.
@@ -208,6 +223,11 @@ impl World {
                         let found = found.filter(|_| self.finds);
                         inputs.push(Input::Found(found.map(|nth| Offset((partition.start + nth) as u64))));
                     }
+                    Effect::Load(about) => {
+                        let (disk, _) = self.disk.as_ref().unwrap();
+                        inputs.push(Input::Loaded(disk.stretch(&about).map(Arc::new)));
+                    }
+                    Effect::Keep(keep) => self.disk.as_ref().unwrap().0.keep(&keep).unwrap(),
                     Effect::Open(_) => inputs.push(Input::Opened),
                     Effect::Publish(publication) => {
                         assert!(reader.publishing.is_none(), "one moment at a time");
@@ -240,7 +260,7 @@ impl World {
     pub(crate) fn right(&self, shelf: &Shelf) -> usize {
         let mut exact = 0;
         for place in [likes(None), likes(Some("r1")), likes(Some("r2"))] {
-            for window in windows() {
+            for window in self.windows.clone() {
                 let Some(top) = shelf.top(&place, window, LISTED) else { continue };
                 if top.claim == Claim::Exact {
                     let expected = gained(&self.changes, &place, top.list.from, top.list.moment);
@@ -272,7 +292,7 @@ impl World {
 }
 
 impl Partitioned {
-    fn log(&self) -> Log {
+    pub(crate) fn log(&self) -> Log {
         let topic = TopicId(format!("t{}", self.topic).into());
         Log { topic, start: Offset(self.start as u64), end: Offset(self.log.len() as u64) }
     }

@@ -5,6 +5,8 @@ mod component;
 #[cfg(test)]
 mod process;
 #[cfg(test)]
+mod restarts;
+#[cfg(test)]
 mod stage;
 #[cfg(test)]
 mod workers;

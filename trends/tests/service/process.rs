@@ -16,9 +16,9 @@ use tokio::time::Instant;
 use crate::stage::{BOARDS, CHANGES, Ledger, PARTITIONS, shelf};
 
 /// Rebalances of the Kafka in this process take up to fifteen seconds.
-const PATIENCE: Duration = Duration::from_secs(90);
+pub(crate) const PATIENCE: Duration = Duration::from_secs(90);
 
-struct Process(Child);
+pub(crate) struct Process(pub(crate) Child);
 
 impl Drop for Process {
     fn drop(&mut self) {
@@ -28,11 +28,12 @@ impl Drop for Process {
     }
 }
 
-fn command(endpoint: &str, brokers: &str, [changes, boards]: [&str; 2]) -> Command {
+pub(crate) fn command(endpoint: &str, brokers: &str, [changes, boards]: [&str; 2]) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_tally-trends"));
     command
-        .args(["--brokers", brokers, "--changes-topic", changes, "--boards-topic", boards, "--admin-listen", "off"])
+        .args(["--brokers", brokers, "--changes-topic", changes, "--boards-topic", boards])
         .args(["--windows", "1m,10m"])
+        .env("TALLY_ADMIN_LISTEN", "off")
         .env("AWS_ENDPOINT_URL", endpoint)
         .env("AWS_REGION", "us-east-1")
         .env("AWS_ACCESS_KEY_ID", "local")
@@ -42,7 +43,7 @@ fn command(endpoint: &str, brokers: &str, [changes, boards]: [&str; 2]) -> Comma
 }
 
 /// The list of ten minutes, if there is something on it.
-fn listed(shelf: &Shelf) -> Option<Top> {
+pub(crate) fn listed(shelf: &Shelf) -> Option<Top> {
     let place = Place { counter: CounterName::LIKES, region: None };
     let top = shelf.top(&place, "10m".parse().unwrap(), 3);
     top.filter(|top| !top.list.items.is_empty())
