@@ -248,9 +248,8 @@ impl Driver {
         Ok(())
     }
 
-    /// Trims what there is of the stream shards that have a checkpoint. The service trims nothing that is younger than a
-    /// day, and a shard of that age has one: a loss in a shard without could not be noticed by anything but its age. The same is
-    /// so of the ledger of changes.
+    /// Trims what there is of the stream shards that have a checkpoint, of the ledger of changes, too. The service trims nothing
+    /// that is younger than a day, and a loss in a shard of that age without one would be noticed by its age alone.
     async fn trim(&mut self) -> anyhow::Result<bool> {
         self.keep().await?;
         let states = self.world.calmly(self.world.states()).await?;
