@@ -141,7 +141,7 @@ impl Calls {
             Request::EndFed { shard, ordinal, from } => {
                 tracing::error!(%shard, "the stream shard is gone, and the ledger of changes lacks the end of it");
                 let now = self.patience.clock().now();
-                self.lapsed(Lapse { shard: *ordinal, seconds: Seconds::from_to(*from, now) }).await?;
+                self.lapsed(Lapse { shard: *ordinal, seconds: Seconds::between(*from, now) }).await?;
                 let fed_end = || checkpoints.fed_end(label, shard, now);
                 self.persist("store that the ledger has a stream shard", fed_end).await?;
             }
@@ -156,7 +156,7 @@ impl Calls {
                 // Readers and recorders say themselves which stream shard lost what; a stream as a whole has neither.
                 if self.feeds && *behind == Behind::Stream {
                     let (from, to) = (UnixMillis(0), self.patience.clock().now());
-                    self.lapsed(Lapse { shard: Ordinal(0), seconds: Seconds::from_to(from, to) }).await?;
+                    self.lapsed(Lapse { shard: Ordinal(0), seconds: Seconds::between(from, to) }).await?;
                 }
             }
             other => unreachable!("{other:?} is read, not written"),

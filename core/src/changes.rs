@@ -195,7 +195,7 @@ impl Changes {
     fn lapse(&mut self, to: UnixMillis, now: Now, effects: &mut Vec<Effect>) {
         self.seal(now, effects);
         let from = self.read_up_to.max(self.lines.newest()).max(self.reached.at);
-        self.lines.push_lapse(Seconds::from_to(from, to), None, UnixMillis(0), now.at);
+        self.lines.push_lapse(Seconds::between(from, to), None, UnixMillis(0), now.at);
     }
 
     /// Ends the prefix that is gathered: its messages join their lines.

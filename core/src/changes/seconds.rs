@@ -3,6 +3,9 @@
 use crate::ids::Ordinal;
 use crate::time::UnixMillis;
 
+/// How far the clock of a process may be from that of the table: what lists allow for, too.
+const CLOCKS: u64 = 2;
+
 /// Some seconds, from the first to the last, both included.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Seconds {
@@ -30,6 +33,12 @@ impl Seconds {
     /// From the second of `from` to that of `to`; both are one where they lie the wrong way round.
     pub fn from_to(from: UnixMillis, to: UnixMillis) -> Self {
         Self { first: from.0 / 1000, last: from.max(to).0 / 1000 }
+    }
+
+    /// Every second in which a change may have been made between these two, by the clock of a process: changes have the table's.
+    pub fn between(from: UnixMillis, to: UnixMillis) -> Self {
+        let Self { first, last } = Self::from_to(from, to);
+        Self { first: first.saturating_sub(CLOCKS), last: last.saturating_add(CLOCKS) }
     }
 
     /// The least run of seconds with those of both.

@@ -285,7 +285,7 @@ fn a_weight_that_is_unreadable_and_a_loss_of_stream_are_lapses_in_their_place() 
     assert_eq!(bench.stored(), Request::StoreFed { to: 2.into(), at: UnixMillis(2_000) });
     bench.answer(Ok(()));
     bench.step(Input::Lost(UnixMillis(60_000)));
-    assert_eq!(bench.stored(), lapse(3, 60));
+    assert_eq!(bench.stored(), lapse(1, 62), "by the clock of a process, and those of others may differ");
 }
 
 #[test]
