@@ -6,6 +6,7 @@ mod checkpoints;
 mod connection;
 mod counts;
 mod cursor;
+mod direct;
 #[cfg(feature = "testkit")]
 mod drift;
 mod endpoint;

@@ -77,7 +77,7 @@ impl Jitter {
     }
 
     /// From 0 up to 1: SplitMix64.
-    fn fraction(&self) -> f64 {
+    pub(super) fn fraction(&self) -> f64 {
         const GAMMA: u64 = 0x9e37_79b9_7f4a_7c15;
         let mut bits = self.0.fetch_add(GAMMA, Ordering::Relaxed).wrapping_add(GAMMA);
         bits = (bits ^ (bits >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);

@@ -22,6 +22,7 @@ use tally_core::time::UnixMillis;
 use tokio::time::Instant;
 
 use super::batch::Jitter;
+use super::direct::Direct;
 use super::fault::in_one_line;
 use super::instance;
 use super::names::Tables;
@@ -35,6 +36,8 @@ pub struct Connection {
     pub(super) client: aws_sdk_dynamodb::Client,
     /// Sends every request once, for writes whose repetition has to be decided by the caller.
     pub(super) once: aws_sdk_dynamodb::Client,
+    /// Without the SDK's machinery around each call.
+    pub(super) direct: Direct,
     pub(super) streams: aws_sdk_dynamodbstreams::Client,
     /// What tells these tables from those of any other deployment, once they were checked.
     pub(super) deployment: Arc<OnceLock<String>>,
@@ -115,13 +118,15 @@ impl Connection {
 
     fn over(config: &SdkConfig, settings: &Settings, seed: u64) -> Self {
         let once = aws_sdk_dynamodb::config::Builder::from(config).retry_config(RetryConfig::disabled()).build();
+        let (once, jitter) = (aws_sdk_dynamodb::Client::from_conf(once), Jitter::seeded(seed));
         Self {
             tables: Arc::new(Tables::with_prefix(&settings.table_prefix)),
             client: aws_sdk_dynamodb::Client::new(config),
-            once: aws_sdk_dynamodb::Client::from_conf(once),
+            direct: Direct::over(&once, settings, &jitter),
+            once,
             streams: aws_sdk_dynamodbstreams::Client::new(config),
             deployment: Arc::default(),
-            jitter: Jitter::seeded(seed),
+            jitter,
             region: config.region().cloned(),
             credentials: config.credentials_provider(),
         }

@@ -11,11 +11,8 @@ pub use rebuild::Anew;
 use std::collections::HashMap;
 
 use async_trait::async_trait;
-use aws_sdk_dynamodb::error::SdkError;
-use aws_sdk_dynamodb::operation::update_item::UpdateItemError;
-use aws_sdk_dynamodb::types::{
-    ReturnConsumedCapacity, ReturnValue, ReturnValuesOnConditionCheckFailure, TransactWriteItem,
-};
+use aws_sdk_dynamodb::types::{ReturnConsumedCapacity, TransactWriteItem};
+use serde::Serialize;
 use tally_core::counter::{Counter, Update};
 use tally_core::fault::Fault;
 use tally_core::ids::{CounterId, RowKey};
@@ -28,6 +25,7 @@ use self::counter::decode;
 use super::batch;
 use super::connection::Connection;
 use super::cursor::{after_one, half_units, start_one};
+use super::direct::{AsKey, AsValues, Failed, UPDATE_ITEM, Updated};
 use super::fault::{Cancelled, cancelled, fault};
 use super::item::{Item, Reader, item, text};
 use super::names::counts::POST_ID;
@@ -53,17 +51,6 @@ impl Counts {
         decode(&Reader::new(self.table(), item), item)
     }
 
-    /// The counter that refused an update, from the reply itself.
-    fn refused(&self, error: &SdkError<UpdateItemError>) -> Outcome<Applied> {
-        match error.as_service_error() {
-            Some(UpdateItemError::ConditionalCheckFailedException(refusal)) => {
-                let counter = refusal.item().filter(|item| !item.is_empty()).map(|item| self.decoded(item));
-                Ok(Applied::Refused(counter.transpose()?))
-            }
-            _ => Err(fault(self.table(), error)),
-        }
-    }
-
     /// A change of a counter and its line in the ledger, both or neither, sent once.
     async fn correct(&self, change: aws_sdk_dynamodb::types::Update, entry: &LedgerEntry) -> Result<(), Cancelled> {
         let change = TransactWriteItem::builder().update(change).build();
@@ -73,13 +60,26 @@ impl Counts {
     }
 }
 
+/// The update of one counter as it goes over the wire.
+#[derive(Serialize)]
+#[serde(rename_all = "PascalCase")]
+struct UpdateItem<'a> {
+    table_name: &'a str,
+    key: AsKey<'a>,
+    update_expression: &'a str,
+    condition_expression: &'a str,
+    expression_attribute_values: AsValues<'a>,
+    return_values: &'static str,
+    return_values_on_condition_check_failure: &'static str,
+}
+
 fn key(id: &CounterId) -> Item {
     item([(POST_ID, text(id.stored()))])
 }
 
 #[async_trait]
 impl CountsPort for Counts {
-    /// Safe to repeat, by the SDK too: the watermark the update sets is the one its condition wants not to be there. A
+    /// Safe to repeat: the watermark the update sets is the one its condition wants not to be there. A
     /// copy refused after one that was carried out shows itself in the counter that comes with the refusal.
     async fn apply(&self, id: &CounterId, update: &Update) -> Outcome<Applied> {
         let request = update::expressions(update)
@@ -88,22 +88,23 @@ impl CountsPort for Counts {
         if !reached.is_empty() {
             return self.cross(id, request, reached).await;
         }
-        let sent = self
-            .connection
-            .client
-            .update_item()
-            .table_name(self.table())
-            .set_key(Some(key(id)))
-            .update_expression(request.update)
-            .condition_expression(request.condition)
-            .set_expression_attribute_values(request.values)
-            .return_values(ReturnValue::AllNew)
-            .return_values_on_condition_check_failure(ReturnValuesOnConditionCheckFailure::AllOld)
-            .send()
-            .await;
+        let request = UpdateItem {
+            table_name: self.table(),
+            key: AsKey(POST_ID, &id.stored()),
+            update_expression: &request.update,
+            condition_expression: &request.condition,
+            expression_attribute_values: AsValues(&request.values),
+            return_values: "ALL_NEW",
+            return_values_on_condition_check_failure: "ALL_OLD",
+        };
+        let sent = self.connection.direct.call(UPDATE_ITEM, self.table(), &request).await;
         match sent {
-            Ok(reply) => Ok(Applied::Taken(self.decoded(&reply.attributes.unwrap_or_default())?)),
-            Err(error) => self.refused(&error),
+            Ok(Updated { attributes }) => Ok(Applied::Taken(self.decoded(&attributes)?)),
+            Err(Failed::Refused(refusal)) if refusal.is_condition() => {
+                let counter = (!refusal.item.is_empty()).then(|| self.decoded(&refusal.item));
+                Ok(Applied::Refused(counter.transpose()?))
+            }
+            Err(failed) => Err(failed.into_fault(self.table())),
         }
     }
 

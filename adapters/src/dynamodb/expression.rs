@@ -15,7 +15,7 @@ pub(super) type Values = HashMap<String, AttributeValue>;
 #[derive(Clone, Debug, Default)]
 pub(super) struct Aliases {
     names: Names,
-    values: Values,
+    values: Vec<AttributeValue>,
 }
 
 impl Aliases {
@@ -34,7 +34,7 @@ impl Aliases {
     /// An alias of a value.
     pub(super) fn value(&mut self, value: AttributeValue) -> String {
         let alias = format!(":{}", self.values.len());
-        self.values.insert(alias.clone(), value);
+        self.values.push(value);
         alias
     }
 
@@ -48,10 +48,21 @@ impl Aliases {
         self.value(AttributeValue::N(number.to_string()))
     }
 
+    /// The values in the order of their aliases, where there is no name.
+    pub(super) fn into_values(self) -> Vec<AttributeValue> {
+        debug_assert!(self.names.is_empty(), "names would be lost");
+        self.values
+    }
+
     /// Both maps as a request takes them: none rather than an empty one.
     pub(super) fn finish(self) -> (Option<Names>, Option<Values>) {
         let names = (!self.names.is_empty()).then_some(self.names);
-        let values = (!self.values.is_empty()).then_some(self.values);
+        let values = (!self.values.is_empty()).then(|| by_alias(self.values));
         (names, values)
     }
+}
+
+/// Values in the order of their aliases, by alias.
+pub(super) fn by_alias(values: Vec<AttributeValue>) -> Values {
+    values.into_iter().enumerate().map(|(nth, value)| (format!(":{nth}"), value)).collect()
 }

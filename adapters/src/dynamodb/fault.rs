@@ -8,12 +8,15 @@ use std::error::Error;
 
 use aws_sdk_dynamodb::error::{ProvideErrorMetadata, SdkError};
 use aws_sdk_dynamodb::operation::transact_get_items::TransactGetItemsError;
-use aws_sdk_dynamodb::operation::transact_write_items::{TransactWriteItemsError, TransactWriteItemsOutput};
+use aws_sdk_dynamodb::operation::transact_write_items::TransactWriteItemsError;
 use aws_sdk_dynamodb::operation::update_item::{UpdateItemError, UpdateItemOutput};
 use aws_sdk_dynamodb::types::CancellationReason;
+use serde::de::IgnoredAny;
 use tally_core::fault::Fault;
 use tally_core::fence::{Commit, Refused};
 use tally_core::ports::{Outcome, StreamFault};
+
+use super::direct::Failed;
 
 /// Classes the failure of a call about `what`, usually a table. `Poison` is kept for a request that the service will
 /// not look at: callers may give up a like over it, so an unknown error is fatal instead.
@@ -39,7 +42,8 @@ pub(super) fn in_one_line(error: &dyn Error) -> String {
     told.join(": ")
 }
 
-fn of_service(what: &str, error: &impl ProvideErrorMetadata, status: u16) -> Fault {
+/// The refusal of a call about `what`.
+pub(super) fn of_service(what: &str, error: &impl ProvideErrorMetadata, status: u16) -> Fault {
     let (code, said) = (error.code().unwrap_or("no error code"), error.message().unwrap_or("no message"));
     let message = format!("{what}: {code}: {said}");
     match code {
@@ -82,19 +86,18 @@ pub(super) fn is_refused<E: ProvideErrorMetadata>(error: &SdkError<E>) -> bool {
 
 /// What became of the consumer's transaction.
 ///
-/// The SDK may have sent it several times, which is safe: every copy carries the fence's condition, and only one can
+/// It may have been sent several times, which is safe: every copy carries the fence's condition, and only one can
 /// find it true. So a copy refused by its condition may well stand behind one that was carried out without an answer,
 /// and means reading the fence again; a last copy refused by a conflict or for want of capacity means sending it once
 /// more, and if an earlier one was carried out after all, the fence will say so.
-pub(super) fn commit(
-    what: &str,
-    result: Result<TransactWriteItemsOutput, SdkError<TransactWriteItemsError>>,
-) -> Commit {
-    let Err(error) = result else { return Commit::Done };
-    if let Some(TransactWriteItemsError::TransactionCanceledException(cancelled)) = error.as_service_error() {
-        return Commit::Cancelled(cancelled.cancellation_reasons().iter().map(refused).collect());
+pub(super) fn commit(what: &str, result: Result<IgnoredAny, Failed>) -> Commit {
+    let Err(failed) = result else { return Commit::Done };
+    if let Failed::Refused(refusal) = &failed
+        && let Some(codes) = refusal.cancelled()
+    {
+        return Commit::Cancelled(codes.map(refused_for).collect());
     }
-    of_fault(fault(what, &error))
+    of_fault(failed.into_fault(what))
 }
 
 /// What became of a fence's move that is no transaction: nothing else changes by it. What holds of [`commit`] holds of it.
@@ -120,7 +123,11 @@ fn of_fault(fault: Fault) -> Commit {
 
 /// Why one item of a cancelled transaction refused.
 pub(super) fn refused(reason: &CancellationReason) -> Refused {
-    match reason.code() {
+    refused_for(reason.code())
+}
+
+fn refused_for(code: Option<&str>) -> Refused {
+    match code {
         None | Some("None") => Refused::Nothing,
         Some("TransactionConflict") => Refused::Conflict,
         Some("ProvisionedThroughputExceeded" | "ThrottlingError") => Refused::Throttled,
@@ -201,6 +208,7 @@ mod tests {
     use aws_smithy_types::error::ErrorMetadata;
     use tally_core::fence::Next;
 
+    use super::super::direct::Refusal;
     use super::*;
 
     fn answer(status: u16) -> HttpResponse {
@@ -268,12 +276,11 @@ mod tests {
 
     #[test]
     fn a_transaction_without_an_answer_may_have_happened() {
-        type Failure = SdkError<TransactWriteItemsError>;
-        let silences: [Failure; 4] = [
-            SdkError::timeout_error("too late"),
-            SdkError::dispatch_failure(ConnectorError::io("reset".into())),
-            SdkError::response_error("half an answer", answer(200)),
-            SdkError::service_error(TransactWriteItemsError::unhandled("boom"), answer(500)),
+        let silences = [
+            Failed::Fault(Fault::Transient("reset, too late, or half an answer".to_owned())),
+            Failed::Refused(Refusal::read(500, b"boom")),
+            Failed::Refused(Refusal::read(500, br#"{"__type":"x#InternalServerError","message":"m"}"#)),
+            Failed::Refused(Refusal::read(400, br#"{"__type":"x#TransactionInProgressException"}"#)),
         ];
         for silence in silences {
             let outcome = commit("likes", Err(silence));
@@ -297,7 +304,12 @@ mod tests {
         ];
         let names = codes.map(|(code, _)| code);
         let meanings = codes.map(|(_, meaning)| meaning);
-        assert_eq!(commit("likes", Err(transaction(&names))), Commit::Cancelled(meanings.to_vec()));
+        let reasons = names.map(|code| format!(r#"{{"Code":"{code}","Message":"m"}}"#)).join(",");
+        let body = format!(r#"{{"__type":"x#TransactionCanceledException","CancellationReasons":[{reasons},{{}}]}}"#);
+        let mut meanings = meanings.to_vec();
+        meanings.push(Nothing);
+        let cancelled = Failed::Refused(Refusal::read(400, body.as_bytes()));
+        assert_eq!(commit("likes", Err(cancelled)), Commit::Cancelled(meanings));
     }
 
     #[test]

@@ -7,6 +7,7 @@ mod markers;
 mod present;
 mod remains;
 mod rows;
+mod transaction;
 
 pub use maps::Maps;
 pub use markers::Markers;
@@ -14,7 +15,7 @@ pub use remains::Remains;
 pub use rows::Rows;
 
 use async_trait::async_trait;
-use aws_sdk_dynamodb::types::{AttributeValue, Delete, Get, Put, TransactGetItem, TransactWriteItem};
+use aws_sdk_dynamodb::types::{AttributeValue, Get, TransactGetItem};
 use tally_core::batch::{BatchLimits, Change};
 use tally_core::fault::Fault;
 use tally_core::fence::{Advance, Commit, Fence, Fences, Partition, Reached};
@@ -22,9 +23,11 @@ use tally_core::ids::{CounterId, Lane, LaneCount, ShardCount};
 use tally_core::ports::{FencedRows, Outcome};
 
 use self::fence::Moved;
+use self::transaction::{Row, Transaction, Write};
 use super::connection::Connection;
+use super::direct::TRANSACT_WRITE_ITEMS;
 use super::fault::{Cancelled, cancelled, cancelled_read, commit, commit_alone, fault, unless_refused};
-use super::item::{Item, Reader, item, number, text};
+use super::item::{Item, Reader, item, text};
 use super::names::{PK, checkpoints, likes};
 
 /// The rows and the fences that move with them, to be written.
@@ -90,29 +93,18 @@ impl Likes {
     }
 
     /// A change of one row: a member's is absolute, a cell's is under a condition of its own.
-    fn write(&self, partition: &Partition, advance: &Advance, change: &Change<'_>) -> TransactWriteItem {
+    fn write<'a>(&'a self, partition: &Partition, advance: &Advance, change: &'a Change<'_>) -> Write<'a> {
         let pk = change.row_key(partition.index, self.shards).to_string();
         let table = &self.connection.tables.likes;
-        let complete = "table and key are set";
         match change {
             Change::Member { counter, user, present: true, at, region, .. } => {
-                let mut row = item([
-                    (PK, text(pk)),
-                    (likes::USER_ID, text(user.as_str())),
-                    (likes::POST_ID, text(counter.post.as_str())),
-                    (likes::LIKED_AT, number(at)),
-                ]);
-                row.extend(region.map(|region| (likes::REGION.to_owned(), text(region.as_str()))));
-                let put = Put::builder().table_name(table).set_item(Some(row));
-                TransactWriteItem::builder().put(put.build().expect(complete)).build()
+                let (user, post, region) = (user.as_str(), counter.post.as_str(), region.map(|region| region.as_str()));
+                Write::Put(table, Row { pk, user, post, liked_at: *at, region })
             }
-            Change::Member { user, present: false, .. } => {
-                let delete = Delete::builder().table_name(table).set_key(Some(row_key(pk, text(user.as_str()))));
-                TransactWriteItem::builder().delete(delete.build().expect(complete)).build()
-            }
+            Change::Member { user, present: false, .. } => Write::Delete(table, pk, user.as_str()),
             Change::Cell { add, from, .. } => {
                 let key = row_key(pk, text(cell::sort(partition)));
-                cell::add(table, key, *add, *from, advance)
+                Write::Update(cell::add(table, key, *add, *from, advance))
             }
         }
     }
@@ -168,8 +160,8 @@ impl FencedRows for Likes {
         cell::read(&self.connection, partition, counters, self.shards).await
     }
 
-    /// Safe to repeat, by the SDK too: the fence's condition holds for one copy. The request's token, which the SDK
-    /// draws anew for every call, is not relied upon: it ends after ten minutes, a zombie does not.
+    /// Safe to repeat: the fence's condition holds for one copy. No token makes copies one request: it would end after ten
+    /// minutes, a zombie does not.
     async fn commit(&self, partition: &Partition, advance: &Advance, changes: &[Change<'_>]) -> Commit {
         if changes.len() > BatchLimits::MAX_ROWS {
             return Commit::Invalid(format!("{} rows in one transaction", changes.len()));
@@ -179,10 +171,9 @@ impl FencedRows for Likes {
         }
         let tables = &self.connection.tables;
         let fence = fence::advance(&tables.checkpoints, partition, &advance.from, &advance.reached());
-        let items =
-            std::iter::once(fence).chain(changes.iter().map(|change| self.write(partition, advance, change))).collect();
-        let sent = self.connection.client.transact_write_items().set_transact_items(Some(items)).send().await;
-        commit(&tables.likes, sent)
+        let rows = changes.iter().map(|change| self.write(partition, advance, change));
+        let transaction = Transaction::of(std::iter::once(Write::Update(fence)).chain(rows).collect());
+        commit(&tables.likes, self.connection.direct.call(TRANSACT_WRITE_ITEMS, &tables.likes, &transaction).await)
     }
 
     async fn fences(&self, topic: &str) -> Outcome<Vec<(Partition, Fence)>> {

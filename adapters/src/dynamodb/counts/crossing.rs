@@ -9,6 +9,7 @@ use tally_core::ids::CounterId;
 use tally_core::milestone::Milestone;
 use tally_core::ports::{Applied, Counts as _, Outcome};
 
+use super::super::expression::by_alias;
 use super::super::fault::{Cancelled, cancelled, refused};
 use super::super::recounts::milestone;
 use super::update::Expressions;
@@ -23,7 +24,7 @@ impl Counts {
             .set_key(Some(key(id)))
             .update_expression(request.update)
             .condition_expression(request.condition)
-            .set_expression_attribute_values(request.values)
+            .set_expression_attribute_values(Some(by_alias(request.values)))
             .return_values_on_condition_check_failure(ReturnValuesOnConditionCheckFailure::AllOld)
             .build()
             .expect("table, key and expression are set");

@@ -9,7 +9,7 @@ use tally_core::counter::{Feeder, Overflow, Touch, Update};
 use tally_core::ids::Ordinal;
 use tally_core::milestone::{Bound, Guard};
 
-use super::super::expression::{Aliases, Values};
+use super::super::expression::Aliases;
 use super::super::names::counts::{
     FEEDER, FLOOR, LADDER, LIKES, RECORDED, ROWS, SUSPECT, SWITCHES, UPDATED_AT, VERSION, WATERMARK, WINDOW_ROWS,
     WINDOW_RUN,
@@ -20,7 +20,8 @@ use super::super::names::counts::{
 pub(super) struct Expressions {
     pub(super) update: String,
     pub(super) condition: String,
-    pub(super) values: Option<Values>,
+    /// `:0` and so on.
+    pub(super) values: Vec<AttributeValue>,
 }
 
 /// Puts `update` into expressions. Both stay within the store's 4 KB for as many shards as one update may touch and up
@@ -169,8 +170,7 @@ impl Writer {
         if !self.remove.text.is_empty() {
             update = format!("{update} REMOVE {}", self.remove.text);
         }
-        let (_, values) = self.say.finish();
-        Expressions { update, condition: self.condition.text, values }
+        Expressions { update, condition: self.condition.text, values: self.say.into_values() }
     }
 }
 
@@ -266,8 +266,8 @@ mod tests {
             let is_part = |c: char| c.is_ascii_digit() || c == ':';
             let used: std::collections::BTreeSet<&str> =
                 text.split(|c| !is_part(c)).filter(|part| part.starts_with(':')).collect();
-            let values = written.values.unwrap();
-            assert_eq!(used, values.keys().map(String::as_str).collect());
+            let given: Vec<String> = (0..written.values.len()).map(|nth| format!(":{nth}")).collect();
+            assert_eq!(used, given.iter().map(String::as_str).collect());
         }
     }
 

@@ -1,6 +1,6 @@
 //! The cell of a sum that one Kafka partition adds to.
 
-use aws_sdk_dynamodb::types::{TransactWriteItem, Update};
+use aws_sdk_dynamodb::types::Update;
 use tally_core::fence::{Advance, Offset, Partition, Reached};
 use tally_core::ids::{CounterId, ReservedKey, RowKey, ShardCount};
 use tally_core::ports::Outcome;
@@ -20,13 +20,13 @@ pub(super) fn sort(partition: &Partition) -> String {
 
 /// Adds to a cell what the events from `from` on come to, if the cell has none of them: repeating it is safe, since it moves
 /// `to` past them.
-pub(super) fn add(table: &str, key: Item, add: i64, from: Offset, advance: &Advance) -> TransactWriteItem {
+pub(super) fn add(table: &str, key: Item, add: i64, from: Offset, advance: &Advance) -> Update {
     let mut say = Aliases::default();
     let [n, to, generation] = say.names([N, TO, GENERATION]);
     let (added, reached) = (say.number(add), say.number(advance.to));
     let (current, first) = (say.number(advance.from.terms.generation), say.number(from));
     let (names, values) = say.finish();
-    let update = Update::builder()
+    Update::builder()
         .table_name(table)
         .set_key(Some(key))
         .update_expression(format!("ADD {n} {added} SET {to}={reached},{generation}={current}"))
@@ -36,8 +36,7 @@ pub(super) fn add(table: &str, key: Item, add: i64, from: Offset, advance: &Adva
         .set_expression_attribute_names(names)
         .set_expression_attribute_values(values)
         .build()
-        .expect("table, key and expression are set");
-    TransactWriteItem::builder().update(update).build()
+        .expect("table, key and expression are set")
 }
 
 /// How far cells have come, in the order of their counters. Read consistently, until none is left out.

@@ -139,9 +139,9 @@ fn still(fence: &Fence, say: &mut Aliases) -> (String, [String; 3]) {
 }
 
 /// The same as part of a transaction.
-pub(super) fn advance(table: &str, partition: &Partition, from: &Fence, to: &Fence) -> TransactWriteItem {
+pub(super) fn advance(table: &str, partition: &Partition, from: &Fence, to: &Fence) -> Update {
     let Moved { update, condition, names, values } = moved(from, to);
-    let update = Update::builder()
+    Update::builder()
         .table_name(table)
         .set_key(Some(key(partition, from.lane)))
         .update_expression(update)
@@ -149,15 +149,16 @@ pub(super) fn advance(table: &str, partition: &Partition, from: &Fence, to: &Fen
         .set_expression_attribute_names(names)
         .set_expression_attribute_values(values)
         .build()
-        .expect("table, key and expression are set");
-    TransactWriteItem::builder().update(update).build()
+        .expect("table, key and expression are set")
 }
 
 /// Puts `to` in the place of `seen` if every lane is still as there: lanes that stay are moved, new ones put, others deleted.
 pub(super) fn replace(table: &str, partition: &Partition, seen: &Fences, to: &Fences) -> Vec<TransactWriteItem> {
     let all = seen.lanes().max(to.lanes()).all();
     all.filter_map(|lane| match (seen.get(lane), to.get(lane)) {
-        (Some(from), Some(to)) => Some(advance(table, partition, from, to)),
+        (Some(from), Some(to)) => {
+            Some(TransactWriteItem::builder().update(advance(table, partition, from, to)).build())
+        }
         // Lane 0's condition covers it: a partition has as many lanes as that one states.
         (None, Some(to)) => {
             let put = Put::builder().table_name(table).set_item(Some(encode(partition, to)));
