@@ -22,7 +22,7 @@ use tally_core::time::UnixMillis;
 use tokio::time::Instant;
 
 use super::batch::Jitter;
-use super::direct::Direct;
+use super::direct::{Direct, Service};
 use super::fault::in_one_line;
 use super::instance;
 use super::names::Tables;
@@ -39,6 +39,7 @@ pub struct Connection {
     /// Without the SDK's machinery around each call.
     pub(super) direct: Direct,
     pub(super) streams: aws_sdk_dynamodbstreams::Client,
+    pub(super) direct_streams: Direct,
     /// What tells these tables from those of any other deployment, once they were checked.
     pub(super) deployment: Arc<OnceLock<String>>,
     pub(super) jitter: Jitter,
@@ -119,12 +120,14 @@ impl Connection {
     fn over(config: &SdkConfig, settings: &Settings, seed: u64) -> Self {
         let once = aws_sdk_dynamodb::config::Builder::from(config).retry_config(RetryConfig::disabled()).build();
         let (once, jitter) = (aws_sdk_dynamodb::Client::from_conf(once), Jitter::seeded(seed));
+        let streams = aws_sdk_dynamodbstreams::Client::new(config);
         Self {
             tables: Arc::new(Tables::with_prefix(&settings.table_prefix)),
             client: aws_sdk_dynamodb::Client::new(config),
-            direct: Direct::over(&once, settings, &jitter),
+            direct: Direct::over(Service::Tables(once.clone()), settings, &jitter),
             once,
-            streams: aws_sdk_dynamodbstreams::Client::new(config),
+            direct_streams: Direct::over(Service::Streams(streams.clone()), settings, &jitter),
+            streams,
             deployment: Arc::default(),
             jitter,
             region: config.region().cloned(),

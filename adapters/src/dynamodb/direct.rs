@@ -38,6 +38,7 @@ pub(super) use self::value::{AsItem, AsKey, AsValues, Number, Text};
 /// The calls that are made so.
 pub(super) const UPDATE_ITEM: &str = "DynamoDB_20120810.UpdateItem";
 pub(super) const TRANSACT_WRITE_ITEMS: &str = "DynamoDB_20120810.TransactWriteItems";
+pub(super) const GET_RECORDS: &str = "DynamoDBStreams_20120810.GetRecords";
 
 const CONTENT_TYPE: HeaderValue = HeaderValue::from_static("application/x-amz-json-1.0");
 const USER_AGENT: HeaderValue = HeaderValue::from_static(concat!("tally/", env!("CARGO_PKG_VERSION")));
@@ -45,12 +46,19 @@ const USER_AGENT: HeaderValue = HeaderValue::from_static(concat!("tally/", env!(
 /// Cloning it is cheap and shares connections and credentials.
 #[derive(Clone, Debug)]
 pub(super) struct Direct {
-    once: aws_sdk_dynamodb::Client,
+    service: Service,
     route: Arc<OnceCell<Route>>,
     attempts: u32,
     connect_timeout: Duration,
     attempt_timeout: Duration,
     jitter: Jitter,
+}
+
+/// The SDK's client of the service that is called.
+#[derive(Clone, Debug)]
+pub(super) enum Service {
+    Tables(aws_sdk_dynamodb::Client),
+    Streams(aws_sdk_dynamodbstreams::Client),
 }
 
 /// Why a call has no answer.
@@ -63,10 +71,10 @@ pub(super) enum Failed {
 }
 
 impl Direct {
-    /// `once` is an SDK client that repeats nothing.
-    pub(super) fn over(once: &aws_sdk_dynamodb::Client, settings: &Settings, jitter: &Jitter) -> Self {
+    /// `settings` and `jitter` are those of the SDK's client.
+    pub(super) fn over(service: Service, settings: &Settings, jitter: &Jitter) -> Self {
         Self {
-            once: once.clone(),
+            service,
             route: Arc::default(),
             attempts: settings.attempts.max(1),
             connect_timeout: settings.connect_timeout,
@@ -107,12 +115,21 @@ impl Direct {
     /// Has the SDK say where it would send a request, and how, without sending it.
     async fn ask(&self, table: &str) -> Result<Route, Fault> {
         let asked = Asked::default();
-        let call = self.once.describe_table().table_name(table).customize().interceptor(asked.clone()).send().await;
+        let ended = match &self.service {
+            Service::Tables(client) => {
+                let call = client.describe_table().table_name(table).customize().interceptor(asked.clone());
+                call.send().await.map_err(|error| fault(table, &error)).map(drop)
+            }
+            Service::Streams(client) => {
+                let call = client.list_streams().table_name(table).customize().interceptor(asked.clone());
+                call.send().await.map_err(|error| fault(table, &error)).map(drop)
+            }
+        };
         let found = asked.0.lock().unwrap_or_else(std::sync::PoisonError::into_inner).take();
-        match (found, call) {
+        match (found, ended) {
             (Some((uri, authorization, components)), _) => self.route(&uri, &authorization, components),
-            (None, Err(error)) => Err(fault(table, &error)),
-            (None, Ok(_)) => Err(Fault::Fatal(format!("{table}: the SDK did not say where requests go"))),
+            (None, Err(fault)) => Err(fault),
+            (None, Ok(())) => Err(Fault::Fatal(format!("{table}: the SDK did not say where requests go"))),
         }
     }
 

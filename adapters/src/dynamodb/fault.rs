@@ -190,11 +190,22 @@ fn of_reasons(reasons: &[Refused], message: String) -> Fault {
 
 /// Classes the failure of a read of the change stream.
 pub(super) fn stream<E: Error + ProvideErrorMetadata + 'static>(what: &str, error: &SdkError<E>) -> StreamFault {
-    match error.as_service_error().and_then(ProvideErrorMetadata::code) {
-        Some("TrimmedDataAccessException") => StreamFault::Trimmed,
-        Some("ExpiredIteratorException") => StreamFault::Expired,
-        Some("ResourceNotFoundException") => StreamFault::Gone,
-        _ => StreamFault::Fault(fault(what, error)),
+    let code = error.as_service_error().and_then(ProvideErrorMetadata::code);
+    of_stream(code).unwrap_or_else(|| StreamFault::Fault(fault(what, error)))
+}
+
+/// The same of a page of records.
+pub(super) fn no_page(what: &str, failed: Failed) -> StreamFault {
+    let of_stream = if let Failed::Refused(refusal) = &failed { of_stream(refusal.meta.code()) } else { None };
+    of_stream.unwrap_or_else(|| StreamFault::Fault(failed.into_fault(what)))
+}
+
+fn of_stream(code: Option<&str>) -> Option<StreamFault> {
+    match code {
+        Some("TrimmedDataAccessException") => Some(StreamFault::Trimmed),
+        Some("ExpiredIteratorException") => Some(StreamFault::Expired),
+        Some("ResourceNotFoundException") => Some(StreamFault::Gone),
+        _ => None,
     }
 }
 

@@ -1,27 +1,25 @@
 //! The change stream of the likes table, as DynamoDB Streams offers it.
 
+mod page;
+
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use async_trait::async_trait;
 use aws_sdk_dynamodb::types::{StreamViewType, TableDescription};
 use aws_sdk_dynamodbstreams::primitives::DateTime;
-use aws_sdk_dynamodbstreams::types::{
-    AttributeValue, Record, Shard, ShardFilter, ShardFilterType, ShardIteratorType, StreamDescription,
-};
+use aws_sdk_dynamodbstreams::types::{Shard, ShardFilter, ShardFilterType, ShardIteratorType, StreamDescription};
 use tally_core::fault::Fault;
-use tally_core::ids::{Region, Sequence, StreamLabel, StreamShardId};
+use tally_core::ids::{Sequence, StreamLabel, StreamShardId};
 use tally_core::lineage::Listed;
 use tally_core::ports::{ChangeStream, Iterator, Position, Records, StreamFault, StreamInfo};
-use tally_core::tally::{Image, RawRecord};
 use tally_core::time::UnixMillis;
-use tally_core::weight::Stated;
 use tokio::sync::OnceCell;
 
+use self::page::{GetRecords, Page};
 use super::connection::Connection;
-use super::fault::{fault, stream};
-use super::names::PK;
-use super::names::likes::{GENERATION, N, PHASE, REGION, RUN, TO, USER_ID};
+use super::direct::GET_RECORDS;
+use super::fault::{fault, no_page, stream};
 
 /// The change stream of the likes table.
 #[derive(Clone, Debug)]
@@ -195,56 +193,15 @@ impl ChangeStream for Streams {
     }
 
     async fn records(&self, iterator: &Iterator, limit: u32) -> Result<Records, StreamFault> {
-        let get = self.connection.streams.get_records().shard_iterator(&iterator.0);
-        let get = get.limit(i32::try_from(limit).unwrap_or(i32::MAX));
-        let reply = get.send().await.map_err(|error| stream(self.table(), &error))?;
-        let records = reply.records.unwrap_or_default().into_iter().map(raw).collect();
-        Ok(Records { records, next: reply.next_shard_iterator.map(Iterator) })
+        let get = GetRecords { shard_iterator: &iterator.0, limit };
+        let page = self.connection.direct_streams.call::<Page>(GET_RECORDS, self.table(), &get).await;
+        page.map(Page::records).map_err(|failed| no_page(self.table(), failed))
     }
 }
 
 fn listed(shard: &Shard) -> Option<Listed> {
     let ended = shard.sequence_number_range().is_some_and(|range| range.ending_sequence_number().is_some());
     Some(Listed { id: shard.shard_id()?.into(), parent: shard.parent_shard_id().map(Into::into), ended })
-}
-
-/// A record in our words, whatever it is of: what it means is decided by the fold. The texts are moved, not copied.
-fn raw(record: Record) -> RawRecord {
-    let Some(change) = record.dynamodb else { return RawRecord::default() };
-    let mut keys = change.keys.unwrap_or_default();
-    RawRecord {
-        sequence: change.sequence_number.unwrap_or_default(),
-        written: change.approximate_creation_date_time.as_ref().map_or(UnixMillis(0), millis),
-        pk: take_text(&mut keys, PK),
-        sort: take_text(&mut keys, USER_ID),
-        before: change.old_image.map(image),
-        after: change.new_image.map(image),
-    }
-}
-
-type Attributes = std::collections::HashMap<String, AttributeValue>;
-
-fn image(mut attributes: Attributes) -> Image {
-    let stated = match attributes.get(N) {
-        None => Stated::Nothing,
-        Some(AttributeValue::N(n)) => Stated::number(n),
-        Some(_) => Stated::Unreadable,
-    };
-    let number = |name| match attributes.get(name) {
-        Some(AttributeValue::N(digits)) => digits.parse().ok(),
-        _ => None,
-    };
-    let (to, generation) = (number(TO), number(GENERATION));
-    let region = take_text(&mut attributes, REGION).and_then(|region| Region::new(&region));
-    let (run, phase) = (take_text(&mut attributes, RUN), take_text(&mut attributes, PHASE));
-    Image { run, phase, stated, to, generation, region }
-}
-
-fn take_text(attributes: &mut Attributes, name: &str) -> Option<String> {
-    match attributes.remove(name) {
-        Some(AttributeValue::S(text)) => Some(text),
-        _ => None,
-    }
 }
 
 fn millis(at: &DateTime) -> UnixMillis {
