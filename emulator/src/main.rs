@@ -10,7 +10,10 @@ use clap::Parser;
 use tally_emulator::{Config, Emulator};
 use tokio::net::TcpListener;
 use tokio::signal::unix::{SignalKind, signal};
-use tracing_subscriber::EnvFilter;
+use tracing::level_filters::LevelFilter;
+use tracing_subscriber::filter::Targets;
+use tracing_subscriber::layer::SubscriberExt as _;
+use tracing_subscriber::util::SubscriberInitExt as _;
 
 use crate::flags::Flags;
 
@@ -43,9 +46,10 @@ async fn main() -> ExitCode {
 
 /// Everything that the flags can have wrong, a port that is taken included.
 async fn prepare(flags: Flags) -> anyhow::Result<(Config, TcpListener)> {
-    let filter = EnvFilter::try_new(&flags.log).with_context(|| format!("--log {:?}", flags.log))?;
+    let filter: Targets = flags.log.parse().with_context(|| format!("--log {:?}", flags.log))?;
     // A log that cannot be written is no reason to stop serving.
-    tracing_subscriber::fmt().with_env_filter(filter).with_writer(io::stderr).log_internal_errors(false).init();
+    let log = tracing_subscriber::fmt().with_max_level(LevelFilter::TRACE).with_writer(io::stderr);
+    log.log_internal_errors(false).finish().with(filter).init();
     let address = (flags.host, flags.port);
     let config = flags.into_config()?;
     let listener = TcpListener::bind(address).await;

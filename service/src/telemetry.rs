@@ -12,9 +12,10 @@ use std::thread;
 
 use clap::ValueEnum;
 use tracing::Subscriber;
-use tracing_subscriber::EnvFilter;
-use tracing_subscriber::filter::ParseError;
+use tracing::level_filters::LevelFilter;
+use tracing_subscriber::filter::{ParseError, Targets};
 use tracing_subscriber::fmt::MakeWriter;
+use tracing_subscriber::layer::SubscriberExt as _;
 
 use crate::task::panic_message;
 use gathered::Gathered;
@@ -34,7 +35,7 @@ pub enum LogFormat {
     Pretty,
 }
 
-/// Which events are written, in tracing's directive syntax.
+/// Which events are written: a level, and others for targets, such as `info,tally_consumer=debug`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Filter(String);
 
@@ -42,7 +43,7 @@ impl FromStr for Filter {
     type Err = ParseError;
 
     fn from_str(text: &str) -> Result<Self, ParseError> {
-        EnvFilter::builder().parse(text)?;
+        text.parse::<Targets>()?;
         Ok(Self(text.to_owned()))
     }
 }
@@ -72,14 +73,15 @@ fn subscriber<W>(format: LogFormat, filter: &Filter, writer: W) -> Box<dyn Subsc
 where
     W: for<'w> MakeWriter<'w> + Send + Sync + 'static,
 {
-    let filter = EnvFilter::builder().parse_lossy(format!("{QUIET},{}", filter.0));
+    let filter: Targets = format!("{QUIET},{}", filter.0).parse().expect("both parts are filters");
     // What goes wrong in writing an event would be printed on standard error, and end the process where that fails.
-    let builder = tracing_subscriber::fmt().with_env_filter(filter).with_ansi(false).log_internal_errors(false);
+    let builder = tracing_subscriber::fmt().with_max_level(LevelFilter::TRACE).with_ansi(false).log_internal_errors(false);
     match format {
         LogFormat::Json => {
-            Box::new(builder.fmt_fields(json::Members).event_format(json::Object).with_writer(writer).finish())
+            let builder = builder.fmt_fields(json::Members).event_format(json::Object);
+            Box::new(builder.with_writer(writer).finish().with(filter))
         }
-        LogFormat::Pretty => Box::new(builder.with_writer(OneLine(writer)).finish()),
+        LogFormat::Pretty => Box::new(builder.with_writer(OneLine(writer)).finish().with(filter)),
     }
 }
 
