@@ -127,6 +127,10 @@ pub struct Args {
     #[arg(long, env = "TALLY_KEY_READ_UNITS", value_parser = clap::value_parser!(u32).range(1..), value_name = "COUNT", help_heading = "Engines")]
     pub key_read_units: Option<u32>,
 
+    /// Without what is trending, and without the ledger of changes that it is made from
+    #[arg(long, env = "TALLY_NO_TRENDS", help_heading = "Engines")]
+    pub no_trends: bool,
+
     /// How often everything is recounted; with 0s only when it is asked for
     #[arg(long, env = "TALLY_RECOUNT_EVERY", default_value = "5m", value_parser = parse_duration, value_name = "SPAN", help_heading = "Engines")]
     pub recount_every: Duration,

@@ -47,6 +47,8 @@ pub struct EngineConfig {
     pub redis: Option<Secret>,
     /// What every table's name begins with.
     pub table_prefix: String,
+    /// Whether the embedded Kafka has a ledger of changes, and what is trending is listed.
+    pub lists: bool,
 }
 
 #[derive(Debug)]
@@ -115,7 +117,13 @@ impl TryFrom<Args> for Config {
             hot_share: args.hot_share,
         };
         Ok(Self {
-            engines: EngineConfig { kafka, store, redis: args.redis, table_prefix: args.store.table_prefix },
+            engines: EngineConfig {
+                kafka,
+                store,
+                redis: args.redis,
+                table_prefix: args.store.table_prefix,
+                lists: !args.no_trends,
+            },
             shards: args.store.shards,
             api,
             sums: args.sum_policy,

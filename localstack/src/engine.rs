@@ -50,6 +50,8 @@ pub(crate) struct Kafka {
     pub(crate) bootstrap: String,
     /// The embedded cluster, where there is one: it ends when this is dropped.
     pub(crate) embedded: Option<kafka::Embedded>,
+    /// Whether what is trending is listed.
+    lists: bool,
 }
 
 /// DynamoDB, and the tables in it.
@@ -77,12 +79,12 @@ impl Engines {
     /// # Errors
     /// An engine that cannot be had.
     pub(crate) async fn open(config: EngineConfig, host: &Host) -> anyhow::Result<Self> {
-        let EngineConfig { kafka, store, redis, mut table_prefix } = config;
+        let EngineConfig { kafka, store, redis, mut table_prefix, lists } = config;
         if matches!((&kafka, &store), (KafkaEngine::Embedded(_), StoreEngine::At(_))) && table_prefix.is_empty() {
             // The topic ends with this process, and fences in it mean nothing to the next one: so each run has its tables.
             table_prefix = format!("local-{:08x}-", host.chance().token() >> 32);
         }
-        let kafka = Kafka::open(kafka, host).await?;
+        let kafka = Kafka::open(kafka, lists, host).await?;
         let store = Store::open(store, &table_prefix, host).await?;
         let cache = open_cache(redis.as_ref(), &table_prefix, host)?;
         host.wait_for("tables", Backoff::STORE, || dynamodb::ensure_tables(&store.connection)).await?;
@@ -98,10 +100,10 @@ impl Engines {
 impl Kafka {
     /// Whether there are topics for the ledger of changes and for what is trending.
     pub(crate) fn has_lists(&self) -> bool {
-        self.embedded.is_some()
+        self.lists
     }
 
-    async fn open(engine: KafkaEngine, host: &Host) -> anyhow::Result<Self> {
+    async fn open(engine: KafkaEngine, lists: bool, host: &Host) -> anyhow::Result<Self> {
         match engine {
             KafkaEngine::Embedded(listener) => {
                 let embedded = kafka::Embedded::start(&[
@@ -114,14 +116,14 @@ impl Kafka {
                 let bootstrap = listener.local_addr()?.to_string();
                 host.spawn(Stage::Support, "kafka port", Forward { listener, to: to.clone() });
                 let settings = kafka::Settings::plaintext(&to);
-                Ok(Self { settings, partitions: PARTITIONS, bootstrap, embedded: Some(embedded) })
+                Ok(Self { settings, partitions: PARTITIONS, bootstrap, embedded: Some(embedded), lists })
             }
             KafkaEngine::At(brokers) => {
                 let settings = kafka::Settings::plaintext(&brokers);
                 let reader = kafka::TopicReader::new(&settings, "tally-localstack", TOPIC)?;
                 let logs = host.wait_for("kafka", Backoff::STORE, || reader.logs()).await?;
                 let partitions = u32::try_from(logs.len()).context("more partitions than can be")?;
-                Ok(Self { settings, partitions, bootstrap: brokers, embedded: None })
+                Ok(Self { settings, partitions, bootstrap: brokers, embedded: None, lists: false })
             }
         }
     }
