@@ -1,4 +1,4 @@
-//! The ports over DynamoDB and DynamoDB Streams, through the SDK. What a condition means and what follows from a
+//! The ports over DynamoDB and DynamoDB Streams, through the SDK or, for the most frequent calls, around it. What a condition means and what follows from a
 //! refusal is decided in `tally_core`; here it is put into requests, and replies into our words.
 
 mod batch;
