@@ -130,6 +130,7 @@ impl StreamShard {
                 records.iter().for_each(|record| self.warn_of_foreign(record));
                 Input::Records(records)
             }
+            Some(Read::Drained) => Input::Drained,
             Some(Read::UpTo(at)) => Input::UpTo(at),
             Some(Read::Break) => Input::Break,
             Some(Read::End) => Input::EndOfShard,

@@ -31,6 +31,8 @@ const LIMIT: u32 = 1000;
 pub(crate) enum Read {
     /// Records that follow right on those before.
     Records(Vec<Record>),
+    /// That was all there is for now. Of no use to a recorder.
+    Drained,
     /// Everything written before this time has been passed on.
     UpTo(UnixMillis),
     /// What follows may not follow right on what was before.
@@ -198,6 +200,9 @@ impl Reader {
         }
         if !records.is_empty() {
             self.pass(Read::Records(records), stop).await?;
+            if matches!(shown, Shown::Few { .. }) {
+                self.outputs.drained(stop).await?;
+            }
         }
         match page.next {
             Some(next) => {

@@ -133,6 +133,7 @@ impl Recorder {
         match read {
             Some(Read::Records(records)) => Input::Records(records),
             Some(Read::UpTo(at)) => Input::UpTo(at),
+            Some(Read::Drained) => unreachable!("appliers alone are told"),
             Some(Read::Break) => Input::Lost(self.shared.patience.clock().now()),
             Some(Read::End) => Input::EndOfShard,
             None => Input::ReaderStopped,

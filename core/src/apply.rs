@@ -184,6 +184,7 @@ impl Apply {
                 self.read_up_to = self.read_up_to.max(at);
                 self.fold.read_up_to(at, now);
             }
+            Input::Drained => self.fold.drained(),
             Input::Break => self.captures.discontinuity(),
             Input::EndOfShard => self.reader_ended = Some(ReaderEnded::AtEndOfShard),
             Input::ReaderStopped => self.reader_ended = Some(ReaderEnded::ByRequest),

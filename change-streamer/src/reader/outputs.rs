@@ -60,6 +60,12 @@ impl Outputs {
         stop.unless_requested(applier.send(read)).await?.map_err(|_| Stopped.into())
     }
 
+    /// Tells the applier that there is no more for now.
+    pub(super) async fn drained(&self, stop: &Stop) -> anyhow::Result<()> {
+        let Some(applier) = &self.applier else { return Ok(()) };
+        stop.unless_requested(applier.send(Read::Drained)).await?.map_err(|_| Stopped.into())
+    }
+
     /// Passes `read` on to the recorder alone.
     pub(super) async fn record(&self, read: Read, stop: &Stop) -> anyhow::Result<()> {
         let Some((recorder, _)) = &self.recorder else { return Ok(()) };

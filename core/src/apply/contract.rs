@@ -39,6 +39,8 @@ pub struct RequestId {
 pub enum Input {
     /// Records from the reader that follow right on those before.
     Records(Vec<Record>),
+    /// The reader has passed on what there is for now: a prefix that was gathered because the reader was behind is large enough.
+    Drained,
     /// The reader has passed on everything written before this time.
     UpTo(UnixMillis),
     /// What the reader passes on next may not follow right on what was before.

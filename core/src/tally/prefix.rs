@@ -164,8 +164,13 @@ impl Fold {
     /// The reader has passed on everything written before this time.
     pub fn read_up_to(&mut self, at: UnixMillis, now: Now) {
         if now.wall.since(at) <= BEHIND {
-            self.now = self.rules.as_long_as(self.took, self.most);
+            self.drained();
         }
+    }
+
+    /// The reader has passed on what there is for now: there is nothing to gather for longer.
+    pub fn drained(&mut self) {
+        self.now = self.rules.as_long_as(self.took, self.most);
     }
 
     /// As many records may be gathered at most while the reader is behind or the store is slow: the share of this stream shard
@@ -507,6 +512,21 @@ mod tests {
             fold.push(&written(sequence, 100), at(2)).unwrap();
         }
         assert_eq!(fold.due(at(2).at), Some(Cut::Size), "one that was never behind");
+    }
+
+    #[test]
+    fn a_reader_that_is_behind_and_has_read_all_there_is_gathers_no_longer() {
+        let now = Now { at: Duration::ZERO, wall: UnixMillis(100_000) };
+        let mut fold = Fold::new(RULES);
+        for sequence in [1, 2] {
+            fold.push(&Record { written: UnixMillis(50_000), ..row(sequence, "p#0", false, true) }, now).unwrap();
+            assert_eq!(fold.due(RULES.age), None, "it is behind");
+        }
+        fold.drained();
+        assert_eq!(fold.due(RULES.age), Some(Cut::Age));
+        fold.take();
+        fold.push(&Record { written: UnixMillis(50_000), ..row(3, "p#0", false, true) }, now).unwrap();
+        assert_eq!(fold.due(RULES.age), None, "there was more, and it is behind");
     }
 
     /// The clock that dates records is not this one's.

@@ -15,6 +15,9 @@ use super::{Course, Listing};
 const SAID: u64 = 20;
 const PAUSE: Duration = Duration::from_secs(3);
 
+/// How far a lapse reaches beyond what is lost, by a clock that may be a second wrong.
+const FURTHER: Duration = Duration::from_secs(4);
+
 /// How long lists may take to be exact.
 const PATIENCE: Duration = Duration::from_secs(1_800);
 
@@ -40,7 +43,7 @@ impl Course {
             let lists = self.lists.as_mut().context("lists are read where there are some")?;
             lists.look(&self.driver.world.history).await.context("what is trending, in the end")?;
             let moment = lists.moment();
-            if moment >= said && longest.from(moment) * 1000 > rested.0 {
+            if moment >= said && longest.from(moment) * 1000 > rested.plus(FURTHER).0 {
                 match lists.unsure(limited)? {
                     None => {
                         self.driver.world.trace.figures("lists", &[moment, lists.judged.lists, lists.judged.exact]);
