@@ -101,7 +101,7 @@ impl Emulator {
 
     async fn carry_out(&self, call: Call, fault: Option<Fault>) -> Result<Result<Vec<u8>, Error>, Lost> {
         match fault {
-            None | Some(Fault::Latency { .. }) => Ok(self.state().run(call, false)),
+            None | Some(Fault::Latency { .. }) => Ok(self.prepared(call).and_then(|call| self.state().run(call, false))),
             Some(Fault::Unprocessed) => Ok(self.state().run(call, true)),
             Some(fault @ (Fault::Throttle | Fault::Conflict)) => Ok(Err(self.state().refuse(&call, fault))),
             Some(fault @ Fault::InternalError { applied }) => {
@@ -127,6 +127,12 @@ impl Emulator {
                 Err(Lost::Silent)
             }
         }
+    }
+
+    /// Does what needs no state, so that other requests have it meanwhile.
+    fn prepared(&self, mut call: Call) -> Result<Call, Error> {
+        catch_unwind(AssertUnwindSafe(|| call.prepare())).map_err(|_| self.state().panicked())?;
+        Ok(call)
     }
 
     /// An answer to a request, whatever became of it.
@@ -199,10 +205,12 @@ impl State {
 
     fn run(&mut self, call: Call, partly: bool) -> Result<Vec<u8>, Error> {
         let engine = &mut self.engine;
-        catch_unwind(AssertUnwindSafe(|| call.run(engine, partly))).unwrap_or_else(|_| {
-            self.panics += 1;
-            Err(Error::new(Kind::InternalServer, "The emulator has a bug: it panicked on this request"))
-        })
+        catch_unwind(AssertUnwindSafe(|| call.run(engine, partly))).unwrap_or_else(|_| Err(self.panicked()))
+    }
+
+    fn panicked(&mut self) -> Error {
+        self.panics += 1;
+        Error::new(Kind::InternalServer, "The emulator has a bug: it panicked on this request")
     }
 
     fn refuse(&mut self, call: &Call, fault: Fault) -> Error {

@@ -29,6 +29,9 @@ trait Operation: DeserializeOwned {
     /// Whether it reads or writes this table or its stream.
     fn touches(&self, table: &str) -> bool;
 
+    /// Does what needs no engine, which only one request has at a time: expressions are read here. Changes nothing of what it is.
+    fn prepare(&mut self) {}
+
     /// Carries it out and writes the answer.
     fn run(self, engine: &mut Engine) -> Result<Vec<u8>, Error>;
 
@@ -66,6 +69,13 @@ macro_rules! calls {
             pub(crate) fn touches(&self, table: &str) -> bool {
                 match self {
                     $($(Self::$name(request) => request.touches(table),)*)*
+                }
+            }
+
+            /// Does what needs no engine, so that other requests have it meanwhile.
+            pub(crate) fn prepare(&mut self) {
+                match self {
+                    $($(Self::$name(request) => request.prepare(),)*)*
                 }
             }
 

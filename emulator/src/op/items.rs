@@ -50,6 +50,9 @@ pub(crate) struct UpdateItem {
     attribute_updates: Unsupported,
     expected: Unsupported,
     conditional_operator: Unsupported,
+    /// What was prepared of it.
+    #[serde(skip)]
+    ready: Option<Result<(Answer, Action), Error>>,
 }
 
 /// Removes an item.
@@ -92,7 +95,7 @@ impl Operation for PutItem {
             on_failure: self.return_values_on_condition_check_failure,
             ..Parameters::default()
         };
-        answer.carry_out(parameters, Verb::Put, engine)
+        answer.carry_out(read(parameters, Verb::Put)?, engine)
     }
 }
 
@@ -101,7 +104,19 @@ impl Operation for UpdateItem {
         self.table_name == table
     }
 
-    fn run(self, engine: &mut Engine) -> Result<Vec<u8>, Error> {
+    fn prepare(&mut self) {
+        self.ready = Some(self.read());
+    }
+
+    fn run(mut self, engine: &mut Engine) -> Result<Vec<u8>, Error> {
+        let ready = self.ready.take().unwrap_or_else(|| self.read());
+        let (answer, action) = ready?;
+        answer.carry_out(action, engine)
+    }
+}
+
+impl UpdateItem {
+    fn read(&mut self) -> Result<(Answer, Action), Error> {
         refuse(&[
             ("AttributeUpdates", &self.attribute_updates),
             ("Expected", &self.expected),
@@ -114,16 +129,16 @@ impl Operation for UpdateItem {
             self.return_item_collection_metrics.as_deref(),
         )?;
         let parameters = Parameters {
-            table: self.table_name,
-            key: self.key,
-            update: self.update_expression,
-            condition: self.condition_expression,
-            names: self.expression_attribute_names,
-            values: self.expression_attribute_values,
-            on_failure: self.return_values_on_condition_check_failure,
+            table: self.table_name.clone(),
+            key: self.key.take(),
+            update: self.update_expression.take(),
+            condition: self.condition_expression.take(),
+            names: self.expression_attribute_names.take(),
+            values: self.expression_attribute_values.take(),
+            on_failure: self.return_values_on_condition_check_failure.take(),
             ..Parameters::default()
         };
-        answer.carry_out(parameters, Verb::Update, engine)
+        Ok((answer, read(parameters, Verb::Update)?))
     }
 }
 
@@ -149,11 +164,18 @@ impl Operation for DeleteItem {
             on_failure: self.return_values_on_condition_check_failure,
             ..Parameters::default()
         };
-        answer.carry_out(parameters, Verb::Delete, engine)
+        answer.carry_out(read(parameters, Verb::Delete)?, engine)
     }
 }
 
+/// A write whose expressions are read.
+fn read(parameters: Parameters, verb: Verb) -> Result<Action, Error> {
+    check_table_name(&parameters.table)?;
+    parameters.parse(verb)
+}
+
 /// What a single write is to answer.
+#[derive(Debug)]
 struct Answer {
     returns: ReturnValues,
     report: Report,
@@ -165,9 +187,7 @@ impl Answer {
         Ok(Self { returns, report: Report::parse(report)? })
     }
 
-    fn carry_out(&self, parameters: Parameters, verb: Verb, engine: &mut Engine) -> Result<Vec<u8>, Error> {
-        check_table_name(&parameters.table)?;
-        let mut action = parameters.parse(verb)?;
+    fn carry_out(&self, mut action: Action, engine: &mut Engine) -> Result<Vec<u8>, Error> {
         let table = engine.table(&action.table)?;
         let key = action.key(table)?;
         engine.admit(Use::Write, &action.table, &key)?;

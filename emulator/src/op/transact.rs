@@ -30,6 +30,17 @@ pub(crate) struct TransactWriteItems {
     client_request_token: Option<String>,
     return_consumed_capacity: Option<String>,
     return_item_collection_metrics: Option<String>,
+    /// What was prepared of it.
+    #[serde(skip)]
+    ready: Option<Result<Ready, Error>>,
+}
+
+/// A transaction whose expressions are read.
+#[derive(Debug)]
+struct Ready {
+    actions: Vec<Action>,
+    fingerprint: u64,
+    report: Report,
 }
 
 #[derive(Debug, Deserialize)]
@@ -102,31 +113,15 @@ impl Operation for TransactWriteItems {
             .any(|item| item.members().into_iter().flatten().any(|given| given.table_name == table))
     }
 
-    fn run(self, engine: &mut Engine) -> Result<Vec<u8>, Error> {
-        refuse_metrics(self.return_item_collection_metrics.as_deref())?;
-        let report = Report::parse(self.return_consumed_capacity.as_deref())?;
-        check_actions(self.transact_items.len())?;
+    fn prepare(&mut self) {
+        self.ready = Some(self.read());
+    }
+
+    fn run(mut self, engine: &mut Engine) -> Result<Vec<u8>, Error> {
+        let ready = self.ready.take().unwrap_or_else(|| self.read());
+        let Ready { actions, fingerprint, report } = ready?;
         let token = self.client_request_token;
-        if token.as_ref().is_some_and(|token| !(1..=TOKEN_CHARS).contains(&token.len())) {
-            return Err(wrong_length("clientRequestToken", TOKEN_CHARS));
-        }
-        let mut fingerprint = Fingerprint::new();
-        let mut actions = Vec::with_capacity(self.transact_items.len());
-        let mut bytes = 0;
-        for item in self.transact_items {
-            let (verb, parameters) = item.into_parameters()?;
-            check_table_name(&parameters.table)?;
-            bytes += parameters.bytes();
-            if token.is_some() {
-                parameters.fingerprint(verb, &mut fingerprint);
-            }
-            actions.push(parameters.parse(verb)?);
-        }
-        if bytes > TRANSACTION_BYTES {
-            return Err(Error::validation("Transaction request payload size cannot exceed 4 MB"));
-        }
         let keys = keys_of(&actions, engine)?;
-        let fingerprint = fingerprint.finish();
         let replayed = match &token {
             Some(token) => engine.tokens.is_done(token, fingerprint, engine.now)?,
             None => false,
@@ -143,6 +138,32 @@ impl Operation for TransactWriteItems {
 impl TransactWriteItems {
     pub(super) fn actions(&self) -> usize {
         self.transact_items.len()
+    }
+
+    fn read(&mut self) -> Result<Ready, Error> {
+        refuse_metrics(self.return_item_collection_metrics.as_deref())?;
+        let report = Report::parse(self.return_consumed_capacity.as_deref())?;
+        check_actions(self.transact_items.len())?;
+        let token = &self.client_request_token;
+        if token.as_ref().is_some_and(|token| !(1..=TOKEN_CHARS).contains(&token.len())) {
+            return Err(wrong_length("clientRequestToken", TOKEN_CHARS));
+        }
+        let mut fingerprint = Fingerprint::new();
+        let mut actions = Vec::with_capacity(self.transact_items.len());
+        let mut bytes = 0;
+        for item in std::mem::take(&mut self.transact_items) {
+            let (verb, parameters) = item.into_parameters()?;
+            check_table_name(&parameters.table)?;
+            bytes += parameters.bytes();
+            if token.is_some() {
+                parameters.fingerprint(verb, &mut fingerprint);
+            }
+            actions.push(parameters.parse(verb)?);
+        }
+        if bytes > TRANSACTION_BYTES {
+            return Err(Error::validation("Transaction request payload size cannot exceed 4 MB"));
+        }
+        Ok(Ready { actions, fingerprint: fingerprint.finish(), report })
     }
 }
 
