@@ -101,7 +101,9 @@ impl Emulator {
 
     async fn carry_out(&self, call: Call, fault: Option<Fault>) -> Result<Result<Vec<u8>, Error>, Lost> {
         match fault {
-            None | Some(Fault::Latency { .. }) => Ok(self.prepared(call).and_then(|call| self.state().run(call, false))),
+            None | Some(Fault::Latency { .. }) => {
+                Ok(self.prepared(call).and_then(|call| self.state().run(call, false)))
+            }
             Some(Fault::Unprocessed) => Ok(self.state().run(call, true)),
             Some(fault @ (Fault::Throttle | Fault::Conflict)) => Ok(Err(self.state().refuse(&call, fault))),
             Some(fault @ Fault::InternalError { applied }) => {

@@ -75,7 +75,8 @@ where
 {
     let filter: Targets = format!("{QUIET},{}", filter.0).parse().expect("both parts are filters");
     // What goes wrong in writing an event would be printed on standard error, and end the process where that fails.
-    let builder = tracing_subscriber::fmt().with_max_level(LevelFilter::TRACE).with_ansi(false).log_internal_errors(false);
+    let builder =
+        tracing_subscriber::fmt().with_max_level(LevelFilter::TRACE).with_ansi(false).log_internal_errors(false);
     match format {
         LogFormat::Json => {
             let builder = builder.fmt_fields(json::Members).event_format(json::Object);

@@ -112,7 +112,8 @@ impl Signer {
             hexadecimal(&Sha256::digest(body))
         );
         let hashed = hexadecimal(&Sha256::digest(canonical));
-        let signature = calculate_signature(&second.key, format!("AWS4-HMAC-SHA256\n{date}\n{scope}\n{hashed}").as_bytes());
+        let signature =
+            calculate_signature(&second.key, format!("AWS4-HMAC-SHA256\n{date}\n{scope}\n{hashed}").as_bytes());
         let authorization = format!(
             "AWS4-HMAC-SHA256 Credential={}/{scope}, SignedHeaders={names}, Signature={signature}",
             second.access_key
@@ -177,7 +178,8 @@ mod tests {
 
     #[test]
     fn other_credentials_and_another_second_are_signed_anew() {
-        let signer = Signer::like("AWS4-HMAC-SHA256 Credential=A/20251125/r/dynamodb/aws4_request, x", "h", "/").unwrap();
+        let signer =
+            Signer::like("AWS4-HMAC-SHA256 Credential=A/20251125/r/dynamodb/aws4_request, x", "h", "/").unwrap();
         let at = |secs| UNIX_EPOCH + Duration::from_secs(secs);
         let key = |access: &str, token: Option<&str>, secs| {
             let credentials = Credentials::new(access, access, token.map(str::to_owned), None, "test");

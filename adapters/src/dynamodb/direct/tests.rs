@@ -65,7 +65,8 @@ async fn the_sdk_sends_nothing_of_its_own_and_a_call_is_one_signed_request() {
 #[tokio::test(start_paused = true)]
 async fn what_may_pass_is_tried_again_and_a_refusal_is_not() {
     const DONE: (u16, &str) = (200, "{}");
-    const BUSY: (u16, &str) = (400, r#"{"__type":"com.amazonaws.dynamodb.v20120810#ThrottlingException","message":"m"}"#);
+    const BUSY: (u16, &str) =
+        (400, r#"{"__type":"com.amazonaws.dynamodb.v20120810#ThrottlingException","message":"m"}"#);
     const DOWN: (u16, &str) = (503, "<html>");
     const HALF: (u16, &str) = (200, r#"{"Attributes":{"#);
     for (answers, tries, class) in [

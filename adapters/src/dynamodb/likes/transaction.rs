@@ -1,8 +1,8 @@
 //! The consumer's transaction as it goes over the wire: up to 99 rows beside a fence, each written straight into the request.
 
 use aws_sdk_dynamodb::types::Update;
-use serde::ser::{SerializeMap as _, Serializer};
 use serde::Serialize;
+use serde::ser::{SerializeMap as _, Serializer};
 use tally_core::time::UnixMillis;
 
 use super::super::direct::{AsItem, Number, Text};
