@@ -78,6 +78,7 @@ const OF_PROGRAMS: &[&str] = &[
     "TALLY_MSK_REGION",
     "TALLY_NO_LEASES",
     "TALLY_NO_LOAD",
+    "TALLY_NO_TRENDS",
     "TALLY_OPERATOR",
     "TALLY_POLL_IDLE",
     "TALLY_POSTS",
