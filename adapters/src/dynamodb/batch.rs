@@ -3,14 +3,13 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use aws_sdk_dynamodb::types::KeysAndAttributes;
 use tally_core::backoff::Backoff;
 use tally_core::fault::Fault;
 use tally_core::ports::Outcome;
 
 use super::connection::Connection;
-use super::expression::Aliases;
-use super::fault::fault;
+use super::direct::{BATCH_GET_ITEM, Batch, BatchGetItem};
+use super::expression::{Aliases, Names};
 use super::item::Item;
 
 /// The keys of one BatchGetItem.
@@ -31,35 +30,36 @@ pub(super) async fn read(
     attributes: &[&str],
 ) -> Outcome<Vec<Item>> {
     let mut found = Vec::with_capacity(keys.len());
-    for keys in keys.chunks(KEYS) {
-        read_some(connection, table, keys.to_vec(), attributes, &mut found).await?;
+    let mut say = Aliases::default();
+    let named: Vec<String> = attributes.iter().map(|attribute| say.name(*attribute)).collect();
+    let projection = (!named.is_empty()).then(|| named.join(","));
+    let names = say.finish().0;
+    let mut keys = keys.into_iter();
+    loop {
+        let asked: Vec<Item> = keys.by_ref().take(KEYS).collect();
+        if asked.is_empty() {
+            return Ok(found);
+        }
+        read_some(connection, table, asked, (projection.as_deref(), names.as_ref()), &mut found).await?;
     }
-    Ok(found)
 }
 
 async fn read_some(
     connection: &Connection,
     table: &str,
     mut asked: Vec<Item>,
-    attributes: &[&str],
+    (projection, names): (Option<&str>, Option<&Names>),
     found: &mut Vec<Item>,
 ) -> Outcome<()> {
     for round in 0..ROUNDS {
         if round > 0 {
             tokio::time::sleep(Backoff::STORE.wait(round - 1, connection.jitter.fraction())).await;
         }
-        let mut keys = KeysAndAttributes::builder().set_keys(Some(asked)).consistent_read(true);
-        if !attributes.is_empty() {
-            let mut say = Aliases::default();
-            let named: Vec<String> = attributes.iter().map(|attribute| say.name(*attribute)).collect();
-            keys = keys.projection_expression(named.join(",")).set_expression_attribute_names(say.finish().0);
-        }
-        let keys = keys.build().expect("keys are set");
-        let reply = connection.client.batch_get_item().request_items(table, keys).send().await;
-        let mut reply = reply.map_err(|error| fault(table, &error))?;
-        found.extend(reply.responses.as_mut().and_then(|tables| tables.remove(table)).unwrap_or_default());
-        let left = reply.unprocessed_keys.and_then(|mut tables| tables.remove(table));
-        asked = left.map(|left| left.keys).unwrap_or_default();
+        let request = BatchGetItem::of(table, &asked, projection, names);
+        let answer = connection.direct.call::<Batch>(BATCH_GET_ITEM, table, &request).await;
+        let Batch { mut responses, mut unprocessed_keys } = answer.map_err(|failed| failed.into_fault(table))?;
+        found.extend(responses.remove(table).unwrap_or_default().0);
+        asked = unprocessed_keys.remove(table).map(|left| left.keys.0).unwrap_or_default();
         if asked.is_empty() {
             return Ok(());
         }

@@ -3,6 +3,7 @@
 //! call of its own that ends before anything is sent.
 
 mod answer;
+mod batch;
 mod signing;
 #[cfg(test)]
 mod tests;
@@ -33,11 +34,13 @@ use super::fault::{fault, in_one_line, of_service};
 use super::settings::Settings;
 
 pub(super) use self::answer::{Refusal, Updated};
+pub(super) use self::batch::{Batch, BatchGetItem};
 pub(super) use self::value::{AsItem, AsKey, AsValues, Number, Text};
 
 /// The calls that are made so.
 pub(super) const UPDATE_ITEM: &str = "DynamoDB_20120810.UpdateItem";
 pub(super) const TRANSACT_WRITE_ITEMS: &str = "DynamoDB_20120810.TransactWriteItems";
+pub(super) const BATCH_GET_ITEM: &str = "DynamoDB_20120810.BatchGetItem";
 pub(super) const GET_RECORDS: &str = "DynamoDBStreams_20120810.GetRecords";
 
 const CONTENT_TYPE: HeaderValue = HeaderValue::from_static("application/x-amz-json-1.0");
@@ -65,7 +68,7 @@ pub(super) enum Service {
 #[derive(Debug)]
 pub(super) enum Failed {
     /// The service refused it, by name.
-    Refused(Refusal),
+    Refused(Box<Refusal>),
     /// Anything else; transient where it is not known whether the request was carried out.
     Fault(Fault),
 }
@@ -191,7 +194,7 @@ impl Route {
         let answer = self.connector.call(request).await.map_err(|error| transient(in_one_line(&error)))?;
         let status = answer.status().as_u16();
         let body = answer.into_body().collect().await.map_err(|error| transient(in_one_line(&*error)))?.to_bytes();
-        if status == 200 { Ok(body) } else { Err(Failed::Refused(Refusal::read(status, &body))) }
+        if status == 200 { Ok(body) } else { Err(Failed::Refused(Box::new(Refusal::read(status, &body)))) }
     }
 
     async fn request(&self, target: &'static str, body: Bytes) -> Result<HttpRequest, BoxError> {

@@ -289,9 +289,9 @@ mod tests {
     fn a_transaction_without_an_answer_may_have_happened() {
         let silences = [
             Failed::Fault(Fault::Transient("reset, too late, or half an answer".to_owned())),
-            Failed::Refused(Refusal::read(500, b"boom")),
-            Failed::Refused(Refusal::read(500, br#"{"__type":"x#InternalServerError","message":"m"}"#)),
-            Failed::Refused(Refusal::read(400, br#"{"__type":"x#TransactionInProgressException"}"#)),
+            Failed::Refused(Box::new(Refusal::read(500, b"boom"))),
+            Failed::Refused(Box::new(Refusal::read(500, br#"{"__type":"x#InternalServerError","message":"m"}"#))),
+            Failed::Refused(Box::new(Refusal::read(400, br#"{"__type":"x#TransactionInProgressException"}"#))),
         ];
         for silence in silences {
             let outcome = commit("likes", Err(silence));
@@ -319,7 +319,7 @@ mod tests {
         let body = format!(r#"{{"__type":"x#TransactionCanceledException","CancellationReasons":[{reasons},{{}}]}}"#);
         let mut meanings = meanings.to_vec();
         meanings.push(Nothing);
-        let cancelled = Failed::Refused(Refusal::read(400, body.as_bytes()));
+        let cancelled = Failed::Refused(Box::new(Refusal::read(400, body.as_bytes())));
         assert_eq!(commit("likes", Err(cancelled)), Commit::Cancelled(meanings));
     }
 

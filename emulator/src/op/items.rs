@@ -52,7 +52,7 @@ pub(crate) struct UpdateItem {
     conditional_operator: Unsupported,
     /// What was prepared of it.
     #[serde(skip)]
-    ready: Option<Result<(Answer, Action), Error>>,
+    ready: Option<Box<Result<(Answer, Action), Error>>>,
 }
 
 /// Removes an item.
@@ -105,12 +105,14 @@ impl Operation for UpdateItem {
     }
 
     fn prepare(&mut self) {
-        self.ready = Some(self.read());
+        self.ready = Some(Box::new(self.read()));
     }
 
     fn run(mut self, engine: &mut Engine) -> Result<Vec<u8>, Error> {
-        let ready = self.ready.take().unwrap_or_else(|| self.read());
-        let (answer, action) = ready?;
+        let (answer, action) = match self.ready.take() {
+            Some(ready) => (*ready)?,
+            None => self.read()?,
+        };
         answer.carry_out(action, engine)
     }
 }
