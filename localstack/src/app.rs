@@ -58,7 +58,7 @@ impl tally_service::App for App {
             seed,
             recount_every,
         } = self.config;
-        let engines = Engines::open(engines, &host).await?;
+        let engines = Box::pin(Engines::open(engines, &host)).await?;
         // Services that only read would wait for those that write to say how many shards there are.
         let checkpoints = Arc::new(engines.store.checkpoints.clone());
         Deployment { tables: None, checkpoints, shards }.create(&host).await?;

@@ -98,7 +98,8 @@ impl Direct {
     ) -> Result<T, Failed> {
         let body = serde_json::to_vec(request).map_err(|error| Failed::Fault(Fault::Fatal(error.to_string())))?;
         let body = Bytes::from(body);
-        let route = self.route.get_or_try_init(|| self.ask(table)).await.map_err(Failed::Fault)?;
+        // Asked once, and large: no call carries it.
+        let route = self.route.get_or_try_init(|| Box::pin(self.ask(table))).await.map_err(Failed::Fault)?;
         let mut tries = 0;
         loop {
             let attempt = tokio::time::timeout(self.attempt_timeout, route.attempt(target, table, body.clone())).await;
