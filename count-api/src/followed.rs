@@ -10,7 +10,7 @@ use tally_core::ports::{Outcome, TopicReader};
 use tally_service::Clock;
 
 /// The wait between two looks at the topic.
-const EVERY: Duration = Duration::from_millis(500);
+const EVERY: Duration = Duration::from_millis(200);
 
 pub(crate) struct Followed {
     reader: Arc<dyn TopicReader>,

@@ -1,4 +1,4 @@
-//! How far the ledger is written, read each second for all partitions of this process. What is missing in it is read after how far
+//! How far the ledger is written, read twice a second for all partitions of this process. What is missing in it is read after how far
 //! it is written: a lapse is stored before anything behind it is called written.
 
 use std::sync::Arc;
@@ -14,7 +14,7 @@ use tokio::time::timeout;
 use crate::{Reached, Standing};
 
 /// The wait between two readings.
-const EVERY: Duration = Duration::from_secs(1);
+const EVERY: Duration = Duration::from_millis(500);
 
 /// How long one reading may take.
 const PATIENCE: Duration = Duration::from_secs(10);
