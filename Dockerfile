@@ -3,13 +3,12 @@
 FROM rust:1.95.0-bookworm AS build
 ARG PROFILE=dist
 WORKDIR /src
-# Optimised in full, unlike a developer's first build.
-ENV CFLAGS="-g0 -O2"
 COPY . .
-# What was downloaded and compiled stays between builds; only what the images hold leaves this layer.
+# What was downloaded and compiled stays between builds; only what the images hold leaves this layer. C is optimised in full,
+# unlike in a developer's first build.
 RUN --mount=type=cache,target=/usr/local/cargo/registry \
     --mount=type=cache,target=/src/target \
-    cargo build --locked --profile "$PROFILE" \
+    CFLAGS='-g0 -O2' cargo build --locked --profile "$PROFILE" \
       --package tally-consumer --package tally-change-streamer --package tally-batch-recount --package tally-count-api \
       --package tally-trends --package tally-cli \
       --features tally-consumer/msk-iam,tally-change-streamer/msk-iam,tally-batch-recount/msk-iam,tally-count-api/msk-iam,tally-trends/msk-iam \
