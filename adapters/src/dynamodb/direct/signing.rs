@@ -22,7 +22,7 @@ pub(super) struct Signer {
     path: String,
     /// `region/service`, as the SDK signs.
     scope: String,
-    /// Everything is asked of the clock and of whoever has credentials; this is what followed the last time.
+    /// What the clock and the credentials of the last request came to.
     last: Mutex<Option<Arc<Second>>>,
 }
 
@@ -64,7 +64,7 @@ impl Signer {
         target: &str,
         body: &[u8],
     ) -> Result<Signed, BoxError> {
-        let resolver = components.identity_resolver(AuthSchemeId::from("sigv4")).ok_or("nobody has credentials")?;
+        let resolver = components.identity_resolver(AuthSchemeId::from("sigv4")).ok_or("no credentials are configured")?;
         let cache = components.identity_cache();
         let nothing = ConfigBag::base();
         let identity = cache.resolve_cached_identity(resolver, components, &nothing).await?;

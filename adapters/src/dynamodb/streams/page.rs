@@ -66,7 +66,7 @@ impl Page {
     }
 }
 
-/// A record, whatever it is of: what it means is decided by the fold.
+/// A record as the fold takes it, which decides what it means.
 fn raw(record: Record) -> RawRecord {
     let Some(change) = record.dynamodb else { return RawRecord::default() };
     let Attributes { pk, sort, .. } = change.keys.unwrap_or_default();
