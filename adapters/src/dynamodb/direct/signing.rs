@@ -64,7 +64,8 @@ impl Signer {
         target: &str,
         body: &[u8],
     ) -> Result<Signed, BoxError> {
-        let resolver = components.identity_resolver(AuthSchemeId::from("sigv4")).ok_or("no credentials are configured")?;
+        let resolver =
+            components.identity_resolver(AuthSchemeId::from("sigv4")).ok_or("no credentials are configured")?;
         let cache = components.identity_cache();
         let nothing = ConfigBag::base();
         let identity = cache.resolve_cached_identity(resolver, components, &nothing).await?;
