@@ -26,7 +26,7 @@ use tally_core::ports::{FencedRows, Producer, Rows, Segment, TopicReader};
 use tally_core::time::UnixMillis;
 use tally_emulator::{Config, Emulator};
 use tally_service::{Host, Stage as Step};
-use tokio::net::TcpListener;
+use tokio::net::{TcpListener, TcpSocket};
 use tokio::time::Instant;
 
 pub(crate) const PARTITIONS: u32 = 12;
@@ -58,6 +58,8 @@ pub(crate) struct Stage {
     pub(crate) ends: BTreeMap<u32, u64>,
     pub(crate) poison: Vec<(u32, u64)>,
     said: u64,
+    /// The broker's port, from its first outage on.
+    port: Option<TcpSocket>,
     _server: Host,
 }
 
@@ -83,7 +85,8 @@ impl Stage {
         let (likes, rows) = (dynamodb::Likes::new(&connection, ShardCount::DEFAULT), dynamodb::Rows::new(&connection));
         let (ends, poison) = ((0..PARTITIONS).map(|index| (index, 0)).collect(), Vec::new());
         let ledger = Ledger::new();
-        Self { cluster, emulator, likes, rows, endpoint, producer, ledger, ends, poison, said: 0, _server: host }
+        let (said, port) = (0, None);
+        Self { cluster, emulator, likes, rows, endpoint, producer, ledger, ends, poison, said, port, _server: host }
     }
 
     /// A client without sockets.
@@ -111,9 +114,10 @@ impl Stage {
         self.client().update_table().table_name("likes").stream_specification(off).send().await.unwrap();
     }
 
-    pub(crate) fn broker_down(&self) {
+    pub(crate) fn broker_down(&mut self) {
         let _no_fork = FORKING.lock().unwrap();
         self.cluster.broker_down(-1).unwrap();
+        self.port.get_or_insert_with(|| hold(&self.cluster.bootstrap_servers()));
     }
 
     pub(crate) fn broker_up(&self) {
@@ -318,6 +322,14 @@ fn pad(seed: u64, len: usize) -> String {
     };
     let part: String = (0..len.div_ceil(32)).map(|_| format!("{:08x}", next())).collect();
     part.repeat(4)
+}
+
+/// Binds `address` without listening: a broker that is down can have its port back, and nobody else is given it meanwhile.
+fn hold(address: &str) -> TcpSocket {
+    let socket = TcpSocket::new_v4().unwrap();
+    socket.set_reuseaddr(true).unwrap();
+    socket.bind(address.parse().unwrap()).unwrap();
+    socket
 }
 
 /// The first few rows that two tables do not share.
