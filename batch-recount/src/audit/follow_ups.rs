@@ -52,6 +52,11 @@ type Answers<'a> = BoxStream<'a, anyhow::Result<(FollowUpInput, Vec<HeldRows>)>>
 type Repair<'a> = BoxFuture<'a, anyhow::Result<(RowKey, Repaired)>>;
 
 impl FollowUps {
+    /// Whether nothing may be written.
+    pub(super) fn is_dry_run(&self) -> bool {
+        self.dry_run
+    }
+
     pub(super) fn new(
         of: &Recounter,
         dry_run: bool,

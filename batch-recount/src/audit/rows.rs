@@ -151,6 +151,9 @@ impl<'a> Scan<'a> {
                         self.of.findings.misplaced(|| format!("{:?} in {:?}", row.sort, row.pk));
                     }
                 }
+                // Before the audit closes what it found open: a record that was lost has not said it.
+                ScanEffect::Doubtful(key) if !self.of.follow_ups.is_dry_run() => self.of.of.store.disown(&key).await?,
+                ScanEffect::Doubtful(_) => {}
                 ScanEffect::Compare(batch) => {
                     self.of.meet(&batch);
                     let keys = u32::try_from(batch.keys.len().min(WAITING)).unwrap_or(u32::MAX);

@@ -9,7 +9,7 @@ use tally_core::weight::{Stated, Weight};
 use tally_emulator::Config as EmulatorConfig;
 use tally_service::Exit;
 
-use crate::world::{BEGAN, World, Writer, client, drift, drifted, ended, key, post, shards, user};
+use crate::world::{BEGAN, World, Writer, client, drift, drifted, ended, eventually, key, post, shards, user};
 
 const PARTITIONS: u32 = 6;
 
@@ -86,6 +86,37 @@ async fn a_row_whose_weight_cannot_be_read_leaves_its_count_in_doubt_until_it_ca
     assert_eq!(world.recount(&[]).await, Exit::CLEAN);
     let counter = world.counter(&views()).await;
     assert_eq!((counter.likes, counter.is_sound()), (36, true));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_row_of_unreadable_weight_whose_change_record_was_lost_leaves_its_count_in_doubt_until_it_can_be_read() {
+    let memory = Memory::new(BEGAN, 1);
+    let world = World::twin(&memory);
+    let streamer = world.streamer("s");
+    add_to(&memory, 0, 5);
+    world.quiet().await;
+    streamer.kill().await;
+    // Beside a row that is readable, and alone under its key.
+    let (beside, alone) = (key_of(0).to_string(), RowKey::of(&set("retweets"), &user(0), shards()).to_string());
+    let state = |stated| {
+        for pk in [&beside, &alone] {
+            memory.likes(shards()).plant_stating(pk, user(0).as_str(), stated);
+        }
+    };
+    state(Stated::Unreadable);
+    memory.streams().trim();
+    let _streamer = world.streamer("t");
+    eventually("the loss is noticed", async || !world.ports.checkpoints.gaps().await.unwrap().is_empty()).await;
+    assert_eq!(world.recount(&[]).await, Exit::FAILED, "no window proves them");
+    let sound = async || (world.counter(&views()).await.is_sound(), world.counter(&set("retweets")).await.is_sound());
+    assert_eq!(sound().await, (false, false));
+    assert_eq!(world.ports.checkpoints.gaps().await.unwrap().len(), 1);
+    state(Stated::Nothing);
+    world.quiet().await;
+    assert_eq!(world.recount(&[]).await, Exit::CLEAN);
+    assert_eq!(world.ports.checkpoints.gaps().await.unwrap(), []);
+    let counted = (world.counter(&views()).await.likes, world.counter(&set("retweets")).await.likes);
+    assert_eq!((sound().await, counted), ((true, true), (6, 1)));
 }
 
 #[tokio::test(start_paused = true)]

@@ -6,7 +6,7 @@
 use std::sync::Arc;
 
 use super::Horizon;
-use crate::ids::{ReservedKey, RowKey, Shard, ShardCount};
+use crate::ids::{MemberKey, ReservedKey, RowKey, Shard, ShardCount};
 use crate::ports::{Cursor, ScannedRow};
 use crate::time::{Now, UnixMillis};
 
@@ -54,6 +54,9 @@ pub enum ScanEffect {
     /// A row stands outside its member's shard of the deployment's, or is none that is counted. A member's may be under another
     /// home of its set.
     Misplaced(ScannedRow),
+    /// A row of this row key has a weight that no process can read. Its change record made the count doubtful, unless it was lost:
+    /// say so of the count now.
+    Doubtful(RowKey),
     /// Compare these row keys with their counters.
     Compare(Batch),
     /// Everything was read.
@@ -98,6 +101,8 @@ enum Stage {
 struct Current {
     pk: String,
     weighed: Option<Weighed>,
+    /// Whether it was told that its count is doubtful.
+    is_doubtful: bool,
 }
 
 impl Scanner {
@@ -138,10 +143,18 @@ impl Scanner {
             let amid = std::mem::take(&mut self.amid);
             let before = if amid { Before::Unknown } else { Before::Applied(Arc::clone(horizon)) };
             let weighed = |key| Weighed { key, rows: 0, weight: 0, before };
-            self.current = Some(Current { pk: row.pk.clone(), weighed: row.pk.parse().ok().map(weighed) });
+            let weighed = row.pk.parse().ok().map(weighed);
+            self.current = Some(Current { pk: row.pk.clone(), weighed, is_doubtful: false });
+        }
+        let weight = row.weight();
+        if let Some(Current { weighed: Some(weighed), is_doubtful: is_doubtful @ false, .. }) = &mut self.current
+            && weight.is_none()
+            && MemberKey::new(&row.sort).is_some()
+        {
+            *is_doubtful = true;
+            effects.push(ScanEffect::Doubtful(weighed.key.clone()));
         }
         let weighed = self.current.as_mut().and_then(|current| current.weighed.as_mut());
-        let weight = row.weight();
         let at_home = weighed.as_ref().is_some_and(|weighed| weighed.key.shard == home(&row.sort, self.shards));
         // As the fold has it: a row counts for the key it stands under, wherever it belongs.
         if let (Some(weighed), Some(weight)) = (weighed, weight) {
@@ -187,6 +200,8 @@ fn home(sort: &str, shards: ShardCount) -> Shard {
 
 #[cfg(test)]
 mod tests {
+    use std::time::Duration;
+
     use super::*;
     use crate::ids::Ordinal;
     use crate::lineage::{Checkpoint, Lineage};
@@ -255,6 +270,26 @@ mod tests {
         let told = scan(Some("0"), &[&[("a#0", "7"), ("b#0", "1")]]);
         let keys = vec![weighed("a#0", 1, Before::Unknown), weighed("b#0", 1, Before::Applied(horizon(1)))];
         assert_eq!(told, [batch(keys, 1, Some("0"))]);
+    }
+
+    #[test]
+    fn a_row_key_with_a_row_of_unreadable_weight_is_doubtful_which_is_told_once() {
+        let mut effects = Vec::new();
+        let mut scanner = Scanner::new(ShardCount::new(1).unwrap(), None);
+        let now = Now { at: Duration::ZERO, wall: UnixMillis(1) };
+        let row = |pk: &str, sort: &str, stated| ScannedRow { pk: pk.into(), sort: sort.into(), stated };
+        scanner.step(now, ScanInput::Begin, &mut effects);
+        scanner.step(now, ScanInput::Horizon(horizon(1)), &mut effects);
+        let rows = vec![
+            row("a#0", "1", Stated::Unreadable),
+            row("a#0", "2", Stated::Unreadable),
+            row("b#0", "1", Stated::Nothing),
+            row("b#0", "\u{7f}", Stated::Unreadable),
+        ];
+        scanner.step(now, ScanInput::Page(rows, None), &mut effects);
+        let doubtful = |effect: &ScanEffect| matches!(effect, ScanEffect::Doubtful(_));
+        let told: Vec<ScanEffect> = effects.into_iter().filter(doubtful).collect();
+        assert_eq!(told, [ScanEffect::Doubtful("a#0".parse().unwrap())], "what is of no member is no row of ours");
     }
 
     #[test]

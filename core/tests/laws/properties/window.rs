@@ -143,7 +143,7 @@ proptest! {
                     ScanEffect::Compare(batch) => {
                         weighed.extend(batch.keys.into_iter().map(|weighed| (weighed.key, weighed.rows, weighed.weight)));
                     }
-                    ScanEffect::Misplaced(_) | ScanEffect::End => {}
+                    ScanEffect::Misplaced(_) | ScanEffect::Doubtful(_) | ScanEffect::End => {}
                 }
             }
         }
