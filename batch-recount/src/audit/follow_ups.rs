@@ -52,11 +52,6 @@ type Answers<'a> = BoxStream<'a, anyhow::Result<(FollowUpInput, Vec<HeldRows>)>>
 type Repair<'a> = BoxFuture<'a, anyhow::Result<(RowKey, Repaired)>>;
 
 impl FollowUps {
-    /// Whether nothing may be written.
-    pub(super) fn is_dry_run(&self) -> bool {
-        self.dry_run
-    }
-
     pub(super) fn new(
         of: &Recounter,
         dry_run: bool,
@@ -67,6 +62,11 @@ impl FollowUps {
         let (counts, repairs) = (Semaphore::new(COUNTS), Places::new(of.rules.concurrency));
         let (findings, left, progress) = (Arc::clone(findings), Arc::clone(left), Arc::clone(progress));
         Self { of: of.clone(), dry_run, findings, left, progress, counts, repairs }
+    }
+
+    /// Whether nothing may be written.
+    pub(super) fn is_dry_run(&self) -> bool {
+        self.dry_run
     }
 
     /// Settles row keys; how many this leaves unsettled.

@@ -324,7 +324,8 @@ fn pad(seed: u64, len: usize) -> String {
     part.repeat(4)
 }
 
-/// Binds `address` without listening: a broker that is down can have its port back, and nobody else is given it meanwhile.
+/// Keeps the port of a broker that is down: the socket is bound and does not listen, so the system refuses connections and
+/// gives the port to nobody but the broker.
 fn hold(address: &str) -> TcpSocket {
     let socket = TcpSocket::new_v4().unwrap();
     socket.set_reuseaddr(true).unwrap();

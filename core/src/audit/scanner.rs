@@ -101,7 +101,7 @@ enum Stage {
 struct Current {
     pk: String,
     weighed: Option<Weighed>,
-    /// Whether it was told that its count is doubtful.
+    /// Whether the scanner has told that its count is doubtful.
     is_doubtful: bool,
 }
 
