@@ -12,12 +12,12 @@ whole() { # 1 M rows in a hot post, 100,000 small posts, 1,000 writes a second o
 
 kills() { # kill -9 at 50 random points, two processes at once
     RECOUNT_KILLS="${RECOUNT_KILLS:-50}" \
-        cargo test --release -p tally-batch-recount --test process recount -- --test-threads 1 --nocapture
+        cargo test --release -p tally-batch-recount --test recount processes:: -- --test-threads 1 --nocapture
 }
 
 memory() { # what a recount's own process holds, from 100,000 to 2,000,000 rows
     RECOUNT_MEMORY_ROWS="${RECOUNT_MEMORY_ROWS:-100000,2000000}" \
-        cargo test --release -p tally-batch-recount --test process what_a_recount_holds -- --nocapture
+        cargo test --release -p tally-batch-recount --test recount what_a_recount_holds -- --nocapture
 }
 
 audit() { # against a bare segmented scan by the SDK

@@ -20,13 +20,15 @@ million() {
 
 # Every other law of the streamer, with ten times the seeds.
 laws() {
-    TALLY_TEST_SEEDS=240 timeout 1800 cargo test "${crate[@]}" --lib --test streamer -- --skip acceptance:: --skip changes::
+    TALLY_TEST_SEEDS=240 timeout 1800 cargo test "${crate[@]}" --lib --test streamer -- \
+        --skip acceptance:: --skip changes:: --skip processes::
 }
 
 # Real processes: 20 times kill -9, a minute of SIGSTOP with a takeover, a minute idle, the feed over a Kafka.
 processes() {
     TALLY_TEST_KILLS=20 TALLY_TEST_STOPPED=60 TALLY_TEST_IDLE=60 \
-        timeout 1800 cargo test "${crate[@]}" --test process -- --nocapture --test-threads 1 --skip changes::
+        timeout 1800 cargo test "${crate[@]}" --test streamer -- \
+        --nocapture --test-threads 1 processes:: --skip changes::
 }
 
 # The ledger of changes over an Apache Kafka of its own: 300,000 changes, 20 kills, 2 zombies, no leases, one streamer without
@@ -38,8 +40,9 @@ changes() {
     brokers=$(localstack/engines up --folder "$kafka" --only kafka --any-ports --topics changes:12 |
         sed -n 's/^export TALLY_BROKERS=//p')
     TALLY_TEST_BROKERS=$brokers TALLY_TEST_CHANGES=300000 TALLY_TEST_KILLS=20 \
-        timeout 3600 cargo test "${crate[@]}" --test process -- --nocapture --test-threads 1 changes::
-    TALLY_TEST_SEEDS=240 timeout 3600 cargo test "${crate[@]}" --test streamer -- --nocapture --test-threads 1 changes::
+        timeout 3600 cargo test "${crate[@]}" --test streamer -- --nocapture --test-threads 1 processes::changes::
+    TALLY_TEST_SEEDS=240 timeout 3600 cargo test "${crate[@]}" --test streamer -- \
+        --nocapture --test-threads 1 changes:: --skip processes::
 }
 
 # Records a second, beside the loop people write first.

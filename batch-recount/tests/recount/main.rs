@@ -1,4 +1,5 @@
-//! Whole recounts beside the real change-streamer, over the in-memory twins and over the emulator, under paused time.
+//! Whole recounts beside the real change-streamer: over the in-memory twins and over the emulator under paused time, and as
+//! processes of their own.
 
 #[cfg(test)]
 mod acceptance;
@@ -10,6 +11,8 @@ mod doubts;
 mod faults;
 #[cfg(test)]
 mod moving;
+#[cfg(test)]
+mod processes;
 #[cfg(test)]
 mod rules;
 #[cfg(test)]

@@ -1,5 +1,5 @@
-//! The streamer as a whole, in one process and under paused time: over the in-memory twins for each rule, over the
-//! emulator through the real SDK for everything together.
+//! The streamer as a whole. In one process and under paused time: over the in-memory twins for each rule, over the emulator
+//! through the real SDK for everything together. And as processes of their own.
 
 #[cfg(test)]
 mod acceptance;
@@ -19,6 +19,8 @@ mod listings;
 mod losses;
 #[cfg(test)]
 mod milestones;
+#[cfg(test)]
+mod processes;
 #[cfg(test)]
 mod publishing;
 #[cfg(test)]

@@ -5,8 +5,8 @@
 use tally_adapters::kafka;
 use tokio::time::Instant;
 
+use super::{Process, Served, command, faults, served, size};
 use crate::ledger::equals_the_stream;
-use crate::tests::{Process, Served, command, faults, served, size};
 use crate::world::{Writer, post};
 
 const TOPIC: &str = "changes";

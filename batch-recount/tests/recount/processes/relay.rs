@@ -10,7 +10,7 @@ use tokio::sync::watch;
 use tokio::task::JoinSet;
 
 /// Ended when dropped.
-pub(crate) struct Relay {
+pub(super) struct Relay {
     address: SocketAddr,
     carried: watch::Receiver<u64>,
     _connections: JoinSet<()>,
@@ -18,7 +18,7 @@ pub(crate) struct Relay {
 
 impl Relay {
     /// Listens on the loopback.
-    pub(crate) async fn to(server: SocketAddr) -> Self {
+    pub(super) async fn to(server: SocketAddr) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = listener.local_addr().unwrap();
         let (count, carried) = watch::channel(0);
@@ -27,17 +27,17 @@ impl Relay {
         Self { address, carried, _connections: connections }
     }
 
-    pub(crate) fn endpoint(&self) -> String {
+    pub(super) fn endpoint(&self) -> String {
         format!("http://{}", self.address)
     }
 
     /// The pieces that clients have sent so far: about one for each request.
-    pub(crate) fn carried(&self) -> u64 {
+    pub(super) fn carried(&self) -> u64 {
         *self.carried.borrow()
     }
 
     /// Tells of every change to [`Relay::carried`].
-    pub(crate) fn watch(&self) -> watch::Receiver<u64> {
+    pub(super) fn watch(&self) -> watch::Receiver<u64> {
         self.carried.clone()
     }
 }
