@@ -549,9 +549,11 @@ def main():
     parser.add_argument("folder", nargs="?", type=pathlib.Path)
     parser.add_argument("--leave", action="store_true")
     parser.add_argument("--history", type=float, default=3, help="seconds before the screenshots are taken")
-    parser.add_argument("--only", help="checks with this in their name")
+    parser.add_argument("--only", help="checks with this in their name", default="")
+    parser.add_argument("--skip", help="no check with this in its name")
     asked = parser.parse_args()
-    chosen = [[check for check in checks if (asked.only or "") in check.__name__] for checks in (AT_A_DESK, ON_A_PHONE)]
+    named = lambda check: asked.only in check.__name__ and not (asked.skip and asked.skip in check.__name__)
+    chosen = [list(filter(named, checks)) for checks in (AT_A_DESK, ON_A_PHONE)]
     with Driver() as driver:
         with driver.browser(*DESK) as browser:
             failed = look(browser, asked.url, chosen[0])

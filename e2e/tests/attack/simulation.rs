@@ -1,8 +1,6 @@
 //! The simulation's short form: schedules under which every law holds and every kind of fault fires, the same
 //! again from the same seeds, and mutants that have to be found.
 
-#![cfg(test)]
-
 use std::collections::BTreeSet;
 
 use tally_e2e::simulation::command::Pool;

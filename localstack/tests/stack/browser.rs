@@ -76,22 +76,48 @@ fn is_installed(program: &str) -> bool {
     asked.is_ok_and(|status| status.success())
 }
 
+/// Whether there is a browser; says what is missing.
+fn has_browser() -> bool {
+    let missing = ["chromium", "chromedriver", "python3"].into_iter().find(|program| !is_installed(program));
+    if let Some(program) = missing {
+        println!("skipped: {program} is not installed");
+    }
+    missing.is_none()
+}
+
+/// The script that looks at the page at `url`.
+fn looking(url: &str) -> Command {
+    let mut command = Command::new("python3");
+    command.args(["-B", "tests/stack/check.py", url]);
+    command
+}
+
+/// Two recounts of a stack at work take longer than all else together: it is looked at beside the rest.
+const OF_RECOUNTS: &str = "found_by_a_recount";
+
+#[test]
+fn a_person_with_a_browser_sees_a_recount_find_drift() {
+    if !has_browser() {
+        return;
+    }
+    let (_stack, url) = stack("0");
+    let (mut looking, said) = Process::start(looking(&url).args(["--only", OF_RECOUNTS]));
+    let said: Vec<_> = said.map_while(Result::ok).inspect(|line| println!("{line}")).collect();
+    assert!(looking.wait().success(), "see above");
+    assert_eq!(said.len(), 1, "one check has this name: {said:?}");
+}
+
 #[test]
 fn a_person_with_a_browser_sees_counts_move_and_can_make_things_go_wrong() {
-    for program in ["chromium", "chromedriver", "python3"] {
-        if !is_installed(program) {
-            println!("skipped: {program} is not installed");
-            return;
-        }
+    if !has_browser() {
+        return;
     }
     let (mut first, url) = stack("0");
 
     let folder = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join("page");
     std::fs::create_dir_all(&folder).expect("the folder can be made");
-    let script = "tests/page/check.py";
-    let (mut looking, mut said) = Process::start(
-        Command::new("python3").args(["-B", script, &url]).arg(&folder).arg("--leave").stdin(Stdio::piped()),
-    );
+    let (mut looking, mut said) =
+        Process::start(looking(&url).arg(&folder).args(["--leave", "--skip", OF_RECOUNTS]).stdin(Stdio::piped()));
     let mut said = said.by_ref().map_while(Result::ok).inspect(|line| println!("{line}"));
     assert!(said.any(|line| line == "watching"), "the script ended early");
 

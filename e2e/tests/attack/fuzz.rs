@@ -2,8 +2,6 @@
 //!
 //! `TALLY_FUZZ_ROUNDS` says how many mutations a target gets.
 
-#![cfg(test)]
-
 use std::path::PathBuf;
 
 use rand::rngs::StdRng;

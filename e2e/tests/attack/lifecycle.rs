@@ -1,7 +1,5 @@
 //! The short form of what a deployment has to survive, with real processes and the operators' command.
 
-#![cfg(test)]
-
 use std::path::Path;
 use std::time::Duration;
 
