@@ -3,7 +3,7 @@
 import pathlib
 import sys
 
-sys.path.insert(0, str(pathlib.Path(__file__).parents[2] / "localstack/tests/stack"))
+sys.path.insert(0, str(pathlib.Path(__file__).parents[2] / "localstack/tests/page"))
 from webdriver import Driver  # noqa: E402
 
 SEEN_AS = [

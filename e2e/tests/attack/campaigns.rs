@@ -29,7 +29,7 @@ async fn counts_are_exact_whatever_the_network_does() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn counts_are_exact_whoever_is_silent() {
+async fn counts_are_exact_whatever_dependency_is_away() {
     short(&[Campaign::Outages]).await;
 }
 

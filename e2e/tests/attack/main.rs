@@ -1,5 +1,5 @@
-//! The short forms of every attack, in one binary: campaigns wait for processes most of the time, and schedules of the
-//! simulation take the processor meanwhile.
+//! The short forms of the campaigns, the lifecycle, the simulation and the fuzz targets, in one binary: campaigns mostly wait
+//! for processes, and the simulation takes the processor meanwhile.
 
 #[cfg(test)]
 mod campaigns;

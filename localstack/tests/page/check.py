@@ -367,6 +367,14 @@ new PerformanceObserver((seen) => {
 """
 
 
+# Where a count of the card begins, by how many digits it has.
+EDGES = """
+const count = document.querySelector('#hot li:not([hidden]) .count');
+const edge = (text) => ((count.textContent = text), count.getBoundingClientRect().x);
+return ['7', '77', '777', '7,777', '777,777'].map(edge);
+"""
+
+
 def listed(browser):
     return browser.run(LISTED)
 
@@ -392,6 +400,8 @@ def what_is_trending_moves_and_nothing_is_shifted(browser):
     browser.until("so does its moment", lambda: browser.text("#trending-claim") != claim)
     moved = browser.run("return window.moved")
     assert moved == [], moved
+    edges = browser.run(EDGES)
+    assert len(set(edges)) == 1, f"a count with more digits moves: {edges}"
 
 
 def counter_region_and_window_are_chosen(browser):
@@ -549,11 +559,15 @@ def main():
     parser.add_argument("folder", nargs="?", type=pathlib.Path)
     parser.add_argument("--leave", action="store_true")
     parser.add_argument("--history", type=float, default=3, help="seconds before the screenshots are taken")
-    parser.add_argument("--only", help="checks with this in their name", default="")
-    parser.add_argument("--skip", help="no check with this in its name")
+    parser.add_argument("--only", action="append", default=[], help="checks with this in their name; may be given more than once")
+    parser.add_argument("--skip", action="append", default=[], help="no check with this in its name; may be given more than once")
     asked = parser.parse_args()
-    named = lambda check: asked.only in check.__name__ and not (asked.skip and asked.skip in check.__name__)
-    chosen = [list(filter(named, checks)) for checks in (AT_A_DESK, ON_A_PHONE)]
+
+    def is_asked_for(check):
+        has = lambda names: any(name in check.__name__ for name in names)  # noqa: E731
+        return (has(asked.only) or not asked.only) and not has(asked.skip)
+
+    chosen = [list(filter(is_asked_for, checks)) for checks in (AT_A_DESK, ON_A_PHONE)]
     with Driver() as driver:
         with driver.browser(*DESK) as browser:
             failed = look(browser, asked.url, chosen[0])

@@ -1,5 +1,7 @@
 //! The one command as a process of its own: it runs, verifies, is stopped, and refuses what it cannot run.
 
+#![expect(clippy::unwrap_used, reason = "a test that cannot go on fails there")]
+
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{TcpListener, TcpStream};
 use std::process::{Child, Command, Output, Stdio};

@@ -1,0 +1,8 @@
+//! The page from outside: its routes over a stack that is made up, and a real browser over the whole pipeline.
+
+#[cfg(test)]
+mod browser;
+#[cfg(test)]
+mod double;
+#[cfg(test)]
+mod routes;
