@@ -325,7 +325,7 @@ fn pad(seed: u64, len: usize) -> String {
 }
 
 /// Keeps the port of a broker that is down: the socket is bound and does not listen, so the system refuses connections and
-/// gives the port to nobody but the broker.
+/// gives the port to no other process.
 fn hold(address: &str) -> TcpSocket {
     let socket = TcpSocket::new_v4().unwrap();
     socket.set_reuseaddr(true).unwrap();
