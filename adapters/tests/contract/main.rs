@@ -1,5 +1,6 @@
 //! What every engine of a port has to do: one suite per port, run against the in-memory twin, the DynamoDB adapter over
-//! the emulator in this process and over HTTP, and over any endpoint that `TALLY_CONTRACT_ENDPOINT` names.
+//! the emulator in this process and over HTTP, and over any endpoint that `TALLY_CONTRACT_ENDPOINT` names. The log's ports
+//! have a suite and engines of their own, and so have the forms that are stored.
 
 #[cfg(test)]
 mod agreement;
@@ -19,6 +20,8 @@ mod engine;
 mod expiry;
 #[cfg(test)]
 mod faults;
+#[cfg(all(test, feature = "kafka"))]
+mod kafka;
 #[cfg(test)]
 mod lanes;
 #[cfg(test)]
@@ -29,6 +32,8 @@ mod maps;
 mod recounts;
 #[cfg(all(test, feature = "redis"))]
 mod redis;
+#[cfg(test)]
+mod stored;
 #[cfg(test)]
 mod streams;
 #[cfg(test)]

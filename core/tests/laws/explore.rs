@@ -138,14 +138,14 @@ impl<M: Model> Walk<M> {
         walk
     }
 
-    /// The number of `state`, which is kept if it is new.
-    fn visit(&mut self, index: &mut HashTable<usize>, state: M::State, origin: Option<(u32, M::Step)>) -> usize {
-        let hash = |state: &M::State| FixedState::default().hash_one(state);
-        if let Some(known) = index.find(hash(&state), |known| self.states[*known] == state) {
+    /// The number of `state`, which is kept if it is new; `index` has the hash of each beside its number.
+    fn visit(&mut self, index: &mut HashTable<(u64, usize)>, state: M::State, origin: Option<(u32, M::Step)>) -> usize {
+        let hash = FixedState::default().hash_one(&state);
+        if let Some((_, known)) = index.find(hash, |(its, known)| *its == hash && self.states[*known] == state) {
             return *known;
         }
         let number = self.states.len();
-        index.insert_unique(hash(&state), number, |known| hash(&self.states[*known]));
+        index.insert_unique(hash, (hash, number), |(hash, _)| *hash);
         self.states.push(state);
         self.origins.push(origin);
         number

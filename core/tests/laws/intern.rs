@@ -1,9 +1,12 @@
 //! Values that many states of a model share: each is kept once, and states hold its number.
 
 use std::cell::RefCell;
+use std::hash::BuildHasher as _;
 use std::rc::Rc;
 
+use foldhash::fast::FixedState;
 use hashbrown::HashTable;
+use tally_core::counter::Update;
 
 /// The number of a value; of one [`Interned`] only.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -11,7 +14,7 @@ pub(crate) struct Number(u32);
 
 /// Values by number. Equal values have one number.
 pub(crate) struct Interned<T> {
-    kept: RefCell<(Vec<Rc<T>>, HashTable<u32>)>,
+    kept: RefCell<(Vec<Rc<T>>, HashTable<(u64, u32)>)>,
     hash: fn(&T) -> u64,
 }
 
@@ -24,16 +27,22 @@ impl<T: Eq> Interned<T> {
     pub(crate) fn number(&self, value: T) -> Number {
         let (values, index) = &mut *self.kept.borrow_mut();
         let hash = (self.hash)(&value);
-        if let Some(known) = index.find(hash, |known| *values[*known as usize] == value) {
+        if let Some((_, known)) = index.find(hash, |(its, known)| *its == hash && *values[*known as usize] == value) {
             return Number(*known);
         }
         let number = u32::try_from(values.len()).expect("a model has fewer than 2^32 values");
         values.push(Rc::new(value));
-        index.insert_unique(hash, number, |known| (self.hash)(&values[*known as usize]));
+        index.insert_unique(hash, (hash, number), |(hash, _)| *hash);
         Number(number)
     }
 
     pub(crate) fn get(&self, number: Number) -> Rc<T> {
         Rc::clone(&self.kept.borrow().0[number.0 as usize])
     }
+}
+
+/// A coarse hash of an update.
+pub(crate) fn of_update(update: &Update) -> u64 {
+    let deltas = update.touched.iter().fold(0i64, |sum, touch| sum.wrapping_mul(31).wrapping_add(touch.delta));
+    FixedState::default().hash_one((update.shard, &update.first, &update.last, update.at, deltas))
 }

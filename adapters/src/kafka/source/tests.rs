@@ -74,8 +74,8 @@ async fn a_member_whose_workers_take_nothing_stays_in_the_group() {
     // More than a queue holds, so that the partition is paused.
     fill(&settings, 1_000, |_| vec![b'x'; 4_000]).await;
     let mut config = config(&settings, "readers");
-    // As short as the client takes it, so that twice as long fits into a test.
-    config.set("max.poll.interval.ms", "10000");
+    // As short as the client takes it beside its session timeout: twice as long fits into a test.
+    config.set("max.poll.interval.ms", "6000");
     let mut source = Source::configured(&config, Context::new(&settings), "likes").unwrap();
     let owned = assigned(&mut source).await;
     let handle = Arc::clone(&owned[0]);
@@ -83,7 +83,7 @@ async fn a_member_whose_workers_take_nothing_stays_in_the_group() {
         started = handle.start_at(Offset(0)) => started.unwrap(),
         rebalance = source.next() => panic!("{rebalance:?}"),
     }
-    polled(&mut source, Duration::from_secs(20)).await;
+    polled(&mut source, Duration::from_secs(12)).await;
     drop((handle, owned));
     Box::new(source).leave().await;
 }

@@ -20,7 +20,7 @@ use tally_core::weight::Weight;
 
 use super::applying::Machines;
 use crate::explore::Model;
-use crate::intern::{Interned, Number};
+use crate::intern::{Interned, Number, of_update};
 use worker::{Happening, Worker};
 
 /// A rule that a mutant breaks: of the store, or of how a worker uses the machine.
@@ -115,7 +115,7 @@ enum Landed {
 
 impl Milestones {
     fn new(deltas: &'static [&'static [i64]], workers: &'static [usize], ladder: &str) -> Self {
-        let updates = Interned::new(|update: &Update| FixedState::default().hash_one(format!("{update:?}")));
+        let updates = Interned::new(of_update);
         Self {
             deltas,
             workers,

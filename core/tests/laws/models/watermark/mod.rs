@@ -23,7 +23,7 @@ use tally_core::weight::Weight;
 use super::applying::Machines;
 use super::item::Item;
 use crate::explore::Model;
-use crate::intern::{Interned, Number};
+use crate::intern::{Interned, Number, of_update};
 use worker::{Happening, Worker};
 
 /// A rule that a mutant breaks: of the store, or of how a worker uses the machine.
@@ -111,7 +111,7 @@ impl Streamers {
     fn new(lengths: &'static [u8], keys: Keys, timeouts: u8) -> Self {
         let pictures = (0..1 << lengths.len()).map(|closed| Arc::new(picture(lengths.len(), closed))).collect();
         let counters = Interned::new(|item: &Item| FixedState::default().hash_one(item));
-        let updates = Interned::new(|update: &Update| FixedState::default().hash_one(format!("{update:?}")));
+        let updates = Interned::new(of_update);
         let machines = Machines::new();
         Self {
             lengths,

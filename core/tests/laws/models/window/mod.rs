@@ -22,7 +22,7 @@ use super::applying::Machines;
 use super::item::Item;
 use super::row_key::{Entry, Kind, Row, Rows, Touched, TwoRows, folded, sequence};
 use crate::explore::Model;
-use crate::intern::Interned;
+use crate::intern::{Interned, of_update};
 
 /// A rule of the window that a mutant leaves out.
 #[derive(Clone, Copy, PartialEq)]
@@ -197,7 +197,7 @@ impl Recounts {
             world: TwoRows::new(Kind::Members),
             machines: Machines::new(),
             counters: Interned::new(|item| FixedState::default().hash_one(item)),
-            updates: Interned::new(|update| FixedState::default().hash_one(format!("{update:?}"))),
+            updates: Interned::new(of_update),
         }
     }
 

@@ -1,0 +1,83 @@
+//! Groups: every partition has one owner, whichever members come and go.
+
+use std::collections::BTreeSet;
+
+use futures_util::future::select_all;
+use tally_core::ports::log::Revocation;
+
+use super::engine::{Engine, Librdkafka, PARTITIONS, PATIENCE, Twin, engines};
+use super::fill;
+use super::member::Member;
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn members_share_the_partitions_and_a_leaver_gives_its_back() {
+    for engine in engines().await {
+        let mut one = Member::new(&*engine);
+        one.owns(PARTITIONS as usize).await;
+        let mut two = Member::new(&*engine);
+        let half = PARTITIONS as usize / 2;
+        one.polled(two.owns(half)).await;
+        assert_eq!(one.owned.len(), half);
+        assert!(one.owned.keys().all(|index| !two.owned.contains_key(index)));
+        assert!(one.ended.iter().all(|(over, _)| *over == Revocation::Revoked), "{:?}", one.ended);
+        two.owned.clear();
+        tokio::join!(two.intake.leave(), one.owns(PARTITIONS as usize));
+        one.intake.leave().await;
+    }
+}
+
+/// Each partition has one owner, which reads it from its first record on; no member has more than its fair share.
+async fn share(members: &mut [Member], partitions: usize) {
+    let fair = partitions / members.len();
+    let shared = |members: &[Member]| {
+        let owned = members.iter().map(|member| member.owned.len());
+        owned.clone().sum::<usize>() == partitions && owned.clone().all(|owned| (fair..=fair + 1).contains(&owned))
+    };
+    let settled = tokio::time::timeout(PATIENCE, async {
+        while !shared(members) {
+            select_all(members.iter_mut().map(|member| Box::pin(member.step()))).await;
+        }
+    });
+    settled.await.expect("a rebalance in time");
+    let owned: BTreeSet<u32> = members.iter().flat_map(|member| member.owned.keys().copied()).collect();
+    assert_eq!(owned.len(), partitions, "no partition has two owners");
+    for member in members {
+        for index in member.owned.keys().copied().collect::<Vec<_>>() {
+            member.start(index, 0).await;
+            assert_eq!(member.read(index, 2).await, [0, 1]);
+        }
+    }
+}
+
+async fn come_and_go(engine: &dyn Engine, partitions: u32) {
+    for index in 0..partitions {
+        fill(engine, index, 2).await;
+    }
+    let (all, mut members) = (partitions as usize, Vec::new());
+    for _ in 0..3 {
+        members.push(Member::new(engine));
+        share(&mut members, all).await;
+    }
+    while let Some(mut leaver) = members.pop().filter(|_| !members.is_empty()) {
+        leaver.owned.clear();
+        tokio::join!(leaver.intake.leave(), share(&mut members, all));
+    }
+}
+
+async fn three_members_share(partitions: u32) {
+    come_and_go(&Twin::new(partitions), partitions).await;
+    // The in-process cluster takes half a minute for each that comes.
+    if let Some(kafka) = Librdkafka::elsewhere(partitions).await {
+        come_and_go(&kafka, partitions).await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn of_three_members_who_come_and_go_each_reads_its_share_of_12_partitions() {
+    three_members_share(12).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn of_three_members_who_come_and_go_each_reads_its_share_of_64_partitions() {
+    three_members_share(64).await;
+}

@@ -1,0 +1,81 @@
+//! A member of a group under test.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use tally_core::fence::Offset;
+use tally_core::ports::log::{Rebalance, Revocation};
+use tally_core::ports::{Intake, OwnedPartition};
+
+use super::engine::{Engine, PATIENCE};
+
+/// A member and what it owns, polled only while a test waits for something.
+pub(crate) struct Member {
+    pub(crate) intake: Box<dyn Intake>,
+    pub(crate) owned: BTreeMap<u32, Arc<dyn OwnedPartition>>,
+    pub(crate) ended: Vec<(Revocation, u32)>,
+}
+
+impl Member {
+    pub(crate) fn new(engine: &dyn Engine) -> Self {
+        Self { intake: engine.join(), owned: BTreeMap::new(), ended: Vec::new() }
+    }
+
+    pub(crate) async fn step(&mut self) {
+        match self.intake.next().await {
+            Ok(Rebalance::Assigned(partitions)) => {
+                self.owned.extend(partitions.into_iter().map(|owned| (owned.partition().index, owned)));
+            }
+            Ok(Rebalance::Revoked(over, partitions)) => {
+                for partition in partitions {
+                    self.ended.push((over, partition.index));
+                    self.owned.remove(&partition.index);
+                }
+            }
+            Ok(Rebalance::Foreign(why)) => panic!("{why}"),
+            Err(fault) => assert!(fault.is_retryable(), "{fault}"),
+        }
+    }
+
+    /// Owns so many partitions.
+    pub(crate) async fn owns(&mut self, count: usize) {
+        let waited = tokio::time::timeout(PATIENCE, async {
+            while self.owned.len() != count {
+                self.step().await;
+            }
+        });
+        waited.await.expect("a rebalance in time");
+    }
+
+    /// What `work` yields, with the membership polled meanwhile.
+    pub(crate) async fn polled<T>(&mut self, work: impl Future<Output = T>) -> T {
+        tokio::pin!(work);
+        loop {
+            tokio::select! {
+                biased;
+                result = &mut work => return result,
+                () = self.step() => {}
+                () = tokio::time::sleep(PATIENCE) => panic!("not in time"),
+            }
+        }
+    }
+
+    /// The offsets of the next `count` records of a partition.
+    pub(crate) async fn read(&mut self, index: u32, count: usize) -> Vec<u64> {
+        let owned = Arc::clone(&self.owned[&index]);
+        self.polled(async move {
+            let mut offsets = Vec::new();
+            while offsets.len() < count {
+                let records = owned.records().await.unwrap();
+                offsets.extend(records.iter().map(|record| record.offset.0));
+            }
+            offsets
+        })
+        .await
+    }
+
+    pub(crate) async fn start(&mut self, index: u32, at: u64) {
+        let owned = Arc::clone(&self.owned[&index]);
+        self.polled(async move { owned.start_at(Offset(at)).await }).await.unwrap();
+    }
+}

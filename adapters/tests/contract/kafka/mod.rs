@@ -1,0 +1,221 @@
+//! The contract of the log's ports, held by the in-memory twin, by librdkafka against its in-process cluster, and by
+//! librdkafka against the brokers that `TALLY_TEST_BROKERS` names.
+
+#![expect(clippy::unwrap_used, reason = "a test that cannot go on fails there")]
+#![expect(clippy::print_stderr, reason = "a skipped engine says so")]
+
+mod engine;
+mod groups;
+mod member;
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use rdkafka::admin::AdminOptions;
+use rdkafka::types::{RDKafkaApiKey, RDKafkaRespErr};
+use tally_adapters::kafka::TopicReader as KafkaTopicReader;
+use tally_core::event::partition_of;
+use tally_core::fence::{Offset, Partition, TopicId};
+use tally_core::ports::log::Outgoing;
+use tally_core::ports::{Outcome, TopicReader as _};
+use tokio::time::Instant;
+
+use self::engine::{Engine, Librdkafka, PARTITIONS, Twin, engines, kafkas};
+use self::member::Member;
+
+fn record<'a>(topic: &'a str, partition: u32, value: &'a [u8]) -> Outgoing<'a> {
+    Outgoing { topic, partition: Some(partition), key: Some(b"k"), value: Some(value), headers: &[] }
+}
+
+async fn fill(engine: &dyn Engine, index: u32, count: u64) {
+    let producer = engine.producer();
+    for n in 0..count {
+        let written = producer.send(record(engine.topic(), index, n.to_string().as_bytes())).await.unwrap();
+        assert_eq!((written.partition, written.offset), (index, Offset(n)));
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_record_arrives_as_it_was_written_where_its_key_belongs() {
+    for engine in engines().await {
+        let headers = [("trace", Some(&b"t\xff"[..])), ("empty", None)];
+        let sent =
+            Outgoing { topic: engine.topic(), partition: None, key: Some(b"p-7"), value: None, headers: &headers };
+        let written = engine.producer().send(sent).await.unwrap();
+        assert_eq!(written.partition, partition_of(b"p-7", PARTITIONS));
+        let mut member = Member::new(&*engine);
+        member.owns(PARTITIONS as usize).await;
+        member.start(written.partition, 0).await;
+        let owned = Arc::clone(&member.owned[&written.partition]);
+        let records = member.polled(async move { owned.records().await.unwrap() }).await;
+        let record = records.get(0).unwrap();
+        assert_eq!((record.offset, record.key, record.value), (Offset(0), Some(&b"p-7"[..]), None));
+        assert_eq!(record.headers().collect::<Vec<_>>(), headers);
+        member.intake.leave().await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_partition_is_read_from_where_it_is_started_and_again_from_elsewhere() {
+    for engine in engines().await {
+        fill(&*engine, 1, 300).await;
+        let mut member = Member::new(&*engine);
+        member.owns(PARTITIONS as usize).await;
+        let owned = Arc::clone(&member.owned[&1]);
+        let (log, count) = member.polled(async { (owned.log().await, owned.partitions().await) }).await;
+        let log = log.unwrap();
+        assert_eq!((log.start, log.end, count), (Offset(0), Offset(300), Ok(PARTITIONS)));
+        for at in [40, 290, 7, 7, 299] {
+            member.start(1, at).await;
+            let left = usize::try_from(300 - at).unwrap();
+            assert_eq!(member.read(1, left).await, (at..300).collect::<Vec<_>>(), "from {at}");
+        }
+        member.start(1, 10).await;
+        member.start(1, 200).await;
+        assert_eq!(member.read(1, 1).await[0], 200, "nothing of the older position comes through");
+        drop(owned);
+        member.intake.leave().await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_position_outside_the_log_is_a_fault_and_not_a_guess() {
+    for engine in engines().await {
+        fill(&*engine, 0, 5).await;
+        let mut member = Member::new(&*engine);
+        member.owns(PARTITIONS as usize).await;
+        member.start(0, 999).await;
+        let owned = Arc::clone(&member.owned[&0]);
+        let fault = member.polled(async move { owned.records().await.unwrap_err() }).await;
+        assert!(fault.is_retryable(), "{fault}");
+        member.start(0, 3).await;
+        assert_eq!(member.read(0, 2).await, [3, 4]);
+        member.intake.leave().await;
+    }
+}
+
+/// Ten records, of which the first six are gone.
+async fn what_is_left_is_read(engine: &dyn Engine) {
+    let mut member = Member::new(engine);
+    member.owns(PARTITIONS as usize).await;
+    let owned = Arc::clone(&member.owned[&0]);
+    let log = member.polled(async { owned.log().await }).await.unwrap();
+    assert_eq!((log.start, log.end), (Offset(6), Offset(10)));
+    member.start(0, 3).await;
+    let fault = member.polled(async { owned.records().await.unwrap_err() }).await;
+    assert!(fault.is_retryable(), "{fault}");
+    member.start(1, 0).await;
+    assert_eq!(member.read(1, 2).await, [0, 1], "other partitions are as they were");
+    member.start(0, 6).await;
+    assert_eq!(member.read(0, 4).await, [6, 7, 8, 9]);
+    drop(owned);
+    member.intake.leave().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_retention_deleted_is_a_fault_to_read_and_the_log_says_where_it_begins() {
+    let twin = Twin::new(PARTITIONS);
+    fill(&twin, 0, 10).await;
+    fill(&twin, 1, 2).await;
+    twin.0.trim("likes", 0, 6);
+    what_is_left_is_read(&twin).await;
+    // The in-process cluster cannot be told to delete.
+    let Some(kafka) = Librdkafka::elsewhere(PARTITIONS).await else { return };
+    fill(&kafka, 0, 10).await;
+    fill(&kafka, 1, 2).await;
+    kafka.delete_before(0, 6).await;
+    what_is_left_is_read(&kafka).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_topic_reader_reads_to_a_bound_and_keeps_a_bookmark() {
+    for engine in engines().await {
+        fill(&*engine, 2, 20).await;
+        let reader = engine.reader();
+        let logs = reader.logs().await.unwrap();
+        let ends: Vec<(u32, u64)> = logs.iter().map(|(partition, log)| (partition.index, log.end.0)).collect();
+        assert_eq!(ends, [(0, 0), (1, 0), (2, 20), (3, 0)]);
+        let partition = Partition { topic: engine.topic().into(), index: 2 };
+        let read = reader.read(&partition, Offset(5), Offset(9)).await.unwrap();
+        assert_eq!(read.iter().map(|record| record.offset.0).collect::<Vec<_>>(), [5, 6, 7, 8]);
+        assert!(reader.read(&partition, Offset(9), Offset(9)).await.unwrap().is_empty());
+        assert_eq!(settled(async || reader.bookmark(&partition).await).await, Ok(None));
+        settled(async || reader.mark(&partition, Offset(9)).await).await.unwrap();
+        assert_eq!(settled(async || engine.reader().bookmark(&partition).await).await, Ok(Some(Offset(9))));
+    }
+}
+
+/// What comes of `call` once it is no fault that passes: a broker that has just begun has no coordinator yet.
+async fn settled<T>(call: impl AsyncFn() -> Outcome<T>) -> Outcome<T> {
+    let deadline = Instant::now() + Duration::from_secs(30);
+    loop {
+        match call().await {
+            Err(fault) if fault.is_retryable() && Instant::now() < deadline => {
+                tokio::time::sleep(Duration::from_millis(100)).await;
+            }
+            outcome => return outcome,
+        }
+    }
+}
+
+async fn topic_id(engine: &Librdkafka, topic: &str) -> TopicId {
+    let reader = KafkaTopicReader::new(&engine.settings(), "marks", topic).unwrap();
+    let id = reader.logs().await.unwrap().remove(0).1.topic;
+    assert_eq!(reader.logs().await.unwrap().remove(0).1.topic, id, "an id is the topic's for its life");
+    id
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn two_topics_of_different_names_have_different_ids() {
+    for engine in kafkas(1).await {
+        let other = format!("{}-other", engine.topic());
+        engine.create_topic(&other, 1).await;
+        assert_ne!(topic_id(&engine, engine.topic()).await, topic_id(&engine, &other).await);
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_topic_that_is_created_again_has_another_id() {
+    // The in-process cluster knows no ids.
+    let Some(engine) = Librdkafka::elsewhere(1).await else { return };
+    let topic = engine.topic();
+    let before = topic_id(&engine, topic).await;
+    assert_ne!(before, TopicId(topic.into()), "the broker has ids");
+    let deleted = engine.admin().delete_topics(&[topic], &AdminOptions::new()).await.unwrap().remove(0);
+    assert_eq!(deleted.unwrap(), topic);
+    engine.create_topic(topic, 1).await;
+    assert_ne!(topic_id(&engine, topic).await, before);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_worker_that_does_not_take_stops_the_reading_and_not_the_membership() {
+    for engine in kafkas(1).await {
+        let producer = engine.producer();
+        let value = vec![b'x'; 4000];
+        // Less than the five mebibytes the in-process cluster keeps, and more than a queue holds.
+        for _ in 0..1100 {
+            producer.send(record(engine.topic(), 0, &value)).await.unwrap();
+        }
+        let mut member = Member::new(&engine);
+        member.owns(1).await;
+        member.start(0, 0).await;
+        member.polled(tokio::time::sleep(Duration::from_secs(2))).await;
+        let all: Vec<u64> = (0..1100).collect();
+        assert_eq!(member.read(0, 1100).await, all, "a pause loses nothing and repeats nothing");
+        assert!(member.ended.is_empty());
+        member.intake.leave().await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_producer_that_failed_for_good_is_replaced() {
+    let engine = Librdkafka::in_process(1);
+    let refused = RDKafkaRespErr::RD_KAFKA_RESP_ERR_CLUSTER_AUTHORIZATION_FAILED;
+    let cluster = engine.cluster.as_ref().unwrap();
+    cluster.request_errors(RDKafkaApiKey::InitProducerId, &[refused]);
+    let producer = engine.producer();
+    let fault = producer.send(record(engine.topic(), 0, b"1")).await.unwrap_err();
+    assert!(fault.is_retryable() && fault.to_string().contains("replaced"), "{fault}");
+    let written = producer.send(record(engine.topic(), 0, b"2")).await.unwrap();
+    assert_eq!(written.offset, Offset(0));
+}

@@ -1,0 +1,320 @@
+//! The consumer as a process of its own, over real librdkafka, real HTTP and real signals.
+//!
+//! Sizes fit a change's checks. Variables ask for more: `TALLY_TEST_EVENTS=200000`, `TALLY_TEST_KILLS=20`,
+//! `TALLY_TEST_STOPS=100`, and for outages that last longer than it takes to feel them: `TALLY_TEST_OUTAGE=60` and
+//! `TALLY_TEST_THROTTLE=30`, in seconds.
+
+#![expect(clippy::unwrap_used, reason = "a test that cannot go on fails there")]
+#![expect(clippy::print_stdout, reason = "a run says what it compared")]
+
+mod counters;
+mod format;
+mod import;
+mod routing;
+mod stage;
+
+use std::time::Duration;
+
+use rdkafka::types::{RDKafkaApiKey, RDKafkaRespErr};
+use tally_core::fence::{Fence, Offset, TopicId};
+use tally_core::ports::FencedRows;
+use tally_emulator::{Fault, Rule};
+
+use self::stage::{Stage, checked, eventually, eventually_after, sized};
+
+/// A backlog of records that compress so well that the in-process cluster keeps all of them.
+const BACKLOG: u64 = 40_000;
+const PADDING: usize = 4_000;
+/// Requests that an outage refuses before memory is looked at: nine tries of each partition.
+const REFUSED: u64 = 108;
+/// What a consumer of twelve partitions may hold of it, and itself.
+const MEMORY: u64 = 144 << 20;
+
+fn faults() -> Vec<Rule> {
+    let transactions = |fault| Rule::new(fault).on("TransactWriteItems");
+    vec![
+        transactions(Fault::Throttle).chance(0.05),
+        transactions(Fault::Conflict).chance(0.05),
+        transactions(Fault::DropReply).chance(0.08),
+        transactions(Fault::InternalError { applied: None }).chance(0.02),
+        transactions(Fault::Ghost { max_delay_ms: 3_000, hang_ms: 0 }).chance(0.08),
+    ]
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn rows_equal_the_fold_while_consumers_come_and_go_and_faults_are_on() {
+    let events = sized("TALLY_TEST_EVENTS", 9_000);
+    let mut stage = Stage::set().await;
+    stage.emulator.set_faults(faults());
+    let one = stage.consumer(&[]);
+    stage.say_paced(events / 3).await;
+    let two = stage.consumer(&[]);
+    stage.say_paced(events / 3).await;
+    two.says("assigned").await;
+    one.stop().await;
+    stage.say_paced(events - 2 * (events / 3)).await;
+    stage.caught_up().await;
+    // Ghosts land after everything else.
+    eventually("every ghost has landed", async || stage.emulator.stats().ghosts_pending == 0).await;
+    let stats = stage.emulator.stats();
+    for fault in ["throttle", "conflict", "drop_reply", "ghost"] {
+        assert!(stats.fired(fault) > 0, "{fault} never fired");
+    }
+    stage.check().await;
+    two.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_zombie_that_wakes_up_changes_no_row() {
+    let mut stage = Stage::set().await;
+    let one = stage.consumer(&[]);
+    one.says("reading from the fence").await;
+    let slow = Rule::new(Fault::Latency { min_ms: 300, max_ms: 500 }).on("TransactWriteItems");
+    stage.emulator.set_faults(vec![slow]);
+    stage.say(4_000).await;
+    eventually("a flush is under way", async || stage.emulator.stats().requests.contains_key("TransactWriteItems"))
+        .await;
+    one.signal("STOP");
+    stage.emulator.set_faults(vec![]);
+    let two = stage.consumer(&[]);
+    stage.caught_up().await;
+    stage.check().await;
+    let rows = stage.rows().await;
+    one.signal("CONT");
+    // It learns that it was given up on, by whichever answer reaches it first: that the group is being shared out anew
+    // (its partitions are revoked) or that it is no member any more (they are lost). Then it joins again.
+    one.says("asked back").await;
+    assert_eq!(stage.rows().await, rows);
+    stage.say(500).await;
+    stage.caught_up().await;
+    stage.check().await;
+    two.stop().await;
+    one.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_consumer_that_is_killed_again_and_again_leaves_exact_rows() {
+    let mut stage = Stage::set().await;
+    stage.emulator.set_faults(faults());
+    for kill in 0..sized("TALLY_TEST_KILLS", 2) {
+        let mut consumer = stage.consumer(&[]);
+        consumer.says("reading from the fence").await;
+        stage.say(1_500).await;
+        // Each time further into the work: before it, amid it, and with little left.
+        let left = stage.behind().await.saturating_sub(kill % 5 * 300);
+        eventually("as much is written", async || stage.behind().await <= left).await;
+        consumer.signal("KILL");
+        assert_eq!(consumer.exit().await, None);
+    }
+    let last = stage.consumer(&[]);
+    stage.caught_up().await;
+    stage.check().await;
+    last.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_whole_topic_read_by_a_group_without_offsets_writes_nothing() {
+    let mut stage = Stage::set().await;
+    let one = stage.consumer(&[]);
+    stage.say(3_000).await;
+    stage.caught_up().await;
+    stage.check().await;
+    one.stop().await;
+    let written = || stage.emulator.stats().tables["likes"].stream.as_ref().map(|stream| stream.records);
+    let (rows, records) = (stage.rows().await, written());
+    let two = stage.consumer(&["--group", "another"]);
+    two.says("reading from the fence").await;
+    eventually("every partition is read", async || {
+        two.log().matches("reading from the fence").count() >= stage::PARTITIONS as usize
+    })
+    .await;
+    two.stop().await;
+    assert_eq!((stage.rows().await, written()), (rows, records));
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_bad_record_of_three_mebibytes_becomes_a_dead_letter_and_holds_nothing_up() {
+    let mut stage = Stage::set().await;
+    let consumer = stage.consumer(&[]);
+    stage.say_large(3 << 20).await;
+    stage.say(300).await;
+    stage.caught_up().await;
+    stage.check().await;
+    consumer.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_broker_that_is_down_is_waited_for_by_name() {
+    let outage = Duration::from_secs(sized("TALLY_TEST_OUTAGE", 0));
+    let mut stage = Stage::set().await;
+    stage.broker_down();
+    let mut consumer = stage.consumer(&[]);
+    consumer.says(r#""dependency":"kafka""#).await;
+    assert!(consumer.get("/readyz").contains("503"), "{}", consumer.get("/readyz"));
+    eventually_after(outage, "the outage is felt", async || consumer.kafka_errors() > 0).await;
+    assert!(consumer.is_running());
+    stage.broker_up();
+    stage.say(500).await;
+    stage.caught_up().await;
+    assert!(consumer.get("/readyz").starts_with("HTTP/1.1 200"));
+    let errors = consumer.kafka_errors();
+    stage.broker_down();
+    eventually_after(outage, "the outage is felt", async || consumer.kafka_errors() > errors).await;
+    assert!(consumer.is_running());
+    stage.broker_up();
+    stage.say(500).await;
+    stage.caught_up().await;
+    stage.check().await;
+    consumer.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_throttled_table_and_a_refusing_dead_letter_topic_cost_time_and_are_named() {
+    let span = Duration::from_secs(sized("TALLY_TEST_THROTTLE", 0));
+    let mut stage = Stage::set().await;
+    let throttle = Rule::new(Fault::Throttle).table("likes").chance(0.8);
+    stage.say(4_000).await;
+    stage
+        .cluster
+        .request_errors(RDKafkaApiKey::Produce, &[RDKafkaRespErr::RD_KAFKA_RESP_ERR_TOPIC_AUTHORIZATION_FAILED; 40]);
+    stage.emulator.set_faults(vec![throttle]);
+    let consumer = stage.consumer(&[]);
+    consumer.says("a dead letter is not acknowledged").await;
+    consumer.says("the store is busy").await;
+    eventually_after(span, "many are throttled", async || stage.emulator.stats().fired("throttle") >= 100).await;
+    stage.emulator.set_faults(vec![]);
+    stage.caught_up().await;
+    let metrics = consumer.get("/metrics");
+    for metric in [
+        r#"tally_consumer_retries_total{call="commit",class="throttled"}"#,
+        "tally_consumer_dead_letter_retries_total",
+        r#"tally_consumer_dead_letters_total{reason="not_json"}"#,
+        r#"tally_consumer_flushes_total{trigger="rows"}"#,
+    ] {
+        assert!(metrics.contains(metric), "{metric} in {metrics}");
+    }
+    stage.cluster.clear_request_errors(RDKafkaApiKey::Produce);
+    stage.check().await;
+    consumer.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_table_that_is_down_costs_time_alone_and_memory_stays_bounded() {
+    let span = Duration::from_secs(sized("TALLY_TEST_OUTAGE", 0));
+    let mut stage = Stage::set().await;
+    let consumer = stage.consumer(&[]);
+    consumer.says("reading from the fence").await;
+    stage
+        .emulator
+        .set_faults(vec![Rule::new(Fault::Outage).table("likes"), Rule::new(Fault::Outage).table("checkpoints")]);
+    stage.say_padded(BACKLOG, PADDING).await;
+    // By then a partition has waited for seconds between its tries, and taken in all it may.
+    eventually_after(span, "many are refused", async || stage.emulator.stats().fired("outage") >= REFUSED).await;
+    if let Some(peak) = consumer.peak_memory() {
+        println!("{} MiB at most, of a backlog of {} MiB", peak >> 20, (BACKLOG * PADDING as u64) >> 20);
+        assert!(peak < MEMORY, "{peak} bytes");
+    }
+    assert!(!consumer.log().contains(r#""why":"lost""#), "it is still a member");
+    stage.emulator.set_faults(vec![]);
+    stage.caught_up().await;
+    stage.check().await;
+    consumer.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_fence_that_does_not_fit_stops_its_partition_and_an_operator_moves_it() {
+    let mut stage = Stage::set().await;
+    stage.say(1_000).await;
+    let fence = |offset, topic: &str| Fence::new(Offset(offset), 0, TopicId(topic.into()));
+    stage.likes.create_fence(&Stage::partition(3), &fence(0, "another topic")).await.unwrap();
+    let consumer = stage.consumer(&[]);
+    consumer.says("standing still").await;
+    let waiting = stage.ends[&3];
+    eventually("the others go on", async || stage.behind().await == waiting).await;
+    let ready = consumer.get("/readyz");
+    assert!(ready.contains("503") && ready.contains("another topic"), "{ready}");
+    assert!(consumer.get("/metrics").contains(r#"tally_consumer_alarms_total{alarm="topic_replaced"} 1"#));
+    let shown = stage.run(&["fence", "show"]).await;
+    assert!(String::from_utf8_lossy(&shown.stdout).contains("topic_replaced"), "{shown:?}");
+    let moved = stage.run(&["fence", "reset", "--partition", "3", "--to", "start"]).await;
+    assert!(moved.status.success(), "{moved:?}");
+    stage.caught_up().await;
+    stage.check().await;
+    consumer.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn dead_letters_are_listed_by_reason_and_those_that_still_fail_are_not_replayed() {
+    let mut stage = Stage::set().await;
+    stage.say(1_000).await;
+    let consumer = stage.consumer(&[]);
+    stage.caught_up().await;
+    consumer.stop().await;
+    let listed = stage.run(&["dlq", "list", "--limit", "1"]).await;
+    let text = String::from_utf8_lossy(&listed.stdout).into_owned();
+    assert!(text.contains(&format!("not_json\t{}", stage.poison.len())), "{listed:?}");
+    assert_eq!(text.lines().filter(|line| line.starts_with('{')).count(), 1, "{text}");
+    let replayed = stage.run(&["dlq", "replay"]).await;
+    let text = String::from_utf8_lossy(&replayed.stdout).into_owned();
+    assert_eq!(text, format!("replayed\t0\nskipped\t{}\nof other topics\t0\n", stage.poison.len()), "{replayed:?}");
+    let again = stage.run(&["dlq", "replay"]).await;
+    assert_eq!(String::from_utf8_lossy(&again.stdout), "replayed\t0\nskipped\t0\nof other topics\t0\n");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn sigterm_at_any_moment_exits_0_inside_the_grace() {
+    let mut stage = Stage::set().await;
+    stage.emulator.set_faults(faults());
+    for stop in 0..sized("TALLY_TEST_STOPS", 6) {
+        stage.say(300).await;
+        let mut consumer = stage.consumer(&["--shutdown-grace", "15s"]);
+        let waiting = stage.behind().await;
+        match stop % 6 {
+            0 => consumer.says("starting").await,
+            1 => consumer.says("admin listening").await,
+            2 => consumer.says("assigned").await,
+            3 => consumer.says("reading from the fence").await,
+            4 => eventually("something is written", async || stage.behind().await < waiting).await,
+            _ => stage.caught_up().await,
+        }
+        let began = tokio::time::Instant::now();
+        consumer.signal("TERM");
+        assert_eq!(consumer.exit().await, Some(0), "{}", consumer.log());
+        assert!(began.elapsed() < Duration::from_secs(15));
+    }
+    let last = stage.consumer(&[]);
+    stage.caught_up().await;
+    stage.check().await;
+    last.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_table_without_its_stream_ends_the_start_and_is_named() {
+    let stage = Stage::set().await;
+    stage.switch_stream_off().await;
+    let mut consumer = stage.consumer(&[]);
+    assert_eq!(consumer.exit().await, Some(1));
+    let said = consumer.log();
+    assert!(said.contains("table likes: its stream has to carry NEW_AND_OLD_IMAGES"), "{said}");
+}
+
+#[test]
+fn a_wrong_setting_exits_78_and_is_named() {
+    let wrong: [(&[&str], &str); 7] = [
+        (&[], "--brokers (TALLY_BROKERS): missing"),
+        (&["--brokers", "b:9092", "--batch-rows", "100"], "--batch-rows"),
+        (&["--brokers", "b:9092", "--lingering", "5ms"], "--lingering"),
+        (&["--brokers", "b:9092", "--linger", "5"], "--linger"),
+        (&["--brokers", "b:9092", "--sasl", "plain"], "--sasl-user (TALLY_SASL_USER): missing"),
+        (&["--brokers", "b:9092", "--sasl-user", "u"], "contradicts"),
+        (&["--brokers", "b:9092", "--key", "random"], "--key"),
+    ];
+    for (args, named) in wrong {
+        let output = checked(args);
+        let said = String::from_utf8_lossy(&output.stderr).into_owned();
+        assert_eq!(output.status.code(), Some(78), "{args:?}: {said}");
+        assert!(said.contains(named), "{args:?}: {said}");
+    }
+    let good = checked(&["--brokers", "b:9092"]);
+    assert_eq!(good.status.code(), Some(0), "{good:?}");
+}

@@ -1,0 +1,216 @@
+//! The corpus of bad input, sent to the services as they run: nothing panics, nothing is lost, and each case becomes what its generator says it has to.
+//!
+//! `e2e/bad_input/generate.py` writes the corpus and the expected outcomes, from the contract alone.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::Duration;
+
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
+use futures_util::{StreamExt, stream};
+use serde::Deserialize;
+use tally_adapters::dynamodb::{Checkpoints, Connection, Likes, Maps, Rows, Settings, ensure_tables};
+use tally_adapters::kafka;
+use tally_consumer as consumer;
+use tally_core::fence::{Offset, least_of_each};
+use tally_core::ids::ShardCount;
+use tally_core::ports::log::{Header, Outgoing};
+use tally_core::ports::{FencedRows, Producer, Rows as _, Segment, TopicReader};
+use tally_count_api as api;
+use tally_e2e::fuzz::http::serve;
+use tally_emulator::Emulator;
+use tally_service::{Exit, Host, Running};
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::TcpStream;
+use tokio::time::{Instant, sleep, timeout};
+
+const PARTITIONS: u32 = 12;
+const PATIENCE: Duration = Duration::from_secs(120);
+
+/// Bytes as the corpus has them: base64, and how often it is repeated.
+#[derive(Deserialize)]
+struct Piece(String, usize);
+
+fn bytes(pieces: &[Piece]) -> Vec<u8> {
+    pieces.iter().flat_map(|Piece(text, times)| decoded(text).repeat(*times)).collect()
+}
+
+fn decoded(text: &str) -> Vec<u8> {
+    STANDARD.decode(text).expect("the corpus is base64")
+}
+
+#[derive(Deserialize)]
+struct Event {
+    class: String,
+    value: Option<Vec<Piece>>,
+    headers: Vec<(String, Option<String>)>,
+    expect: String,
+    post: Option<String>,
+    user: Option<String>,
+    #[serde(default)]
+    like: bool,
+}
+
+#[derive(Deserialize)]
+struct Ask {
+    class: String,
+    request: Vec<Piece>,
+    /// What may be answered; `null` is a connection that ends without an answer.
+    statuses: Vec<Option<u16>>,
+}
+
+fn corpus<T: for<'de> Deserialize<'de>>(text: &str) -> Vec<T> {
+    text.lines().map(|line| serde_json::from_str(line).expect("the corpus is JSON by lines")).collect()
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn every_event_is_applied_or_a_dead_letter_for_its_reason() {
+    let events: Vec<Event> = corpus(include_str!("../../bad_input/events.jsonl"));
+    assert!(events.len() >= 2_000 && events.iter().map(|event| &event.class).collect::<BTreeSet<_>>().len() >= 12);
+    let cluster = kafka::Embedded::start(&[("likes", PARTITIONS), ("likes.dlq", 2)]).unwrap();
+    let settings = kafka::Settings::plaintext(cluster.bootstrap());
+    let emulator = Emulator::new(tally_emulator::Config::default());
+    let host = Host::new("consumer");
+    let connection = Connection::in_process(&Settings::local(""), emulator.http_client(), host.clock().now());
+    ensure_tables(&connection).await.unwrap();
+    let likes = Arc::new(Likes::new(&connection, ShardCount::DEFAULT));
+    let sent = produce(&settings, &events).await;
+
+    let running = Running::start(consume(&settings, &connection, likes.clone()), host);
+    let deadline = Instant::now() + PATIENCE;
+    loop {
+        let fences = likes.fences("likes").await.unwrap();
+        let reached: BTreeMap<u32, u64> =
+            least_of_each(&fences).into_iter().map(|(index, offset)| (index, offset.0)).collect();
+        if sent.keys().all(|(partition, offset)| reached.get(partition).is_some_and(|fence| fence > offset)) {
+            break;
+        }
+        assert!(Instant::now() < deadline, "the consumer stands still: {reached:?}");
+        sleep(Duration::from_millis(50)).await;
+    }
+    assert!(running.stop(Duration::from_secs(10)).await.exit() == Exit::CLEAN);
+
+    let letters = letters(&settings).await;
+    let mut applied = 0;
+    for (place, index) in &sent {
+        let event = &events[*index];
+        let became = letters.get(place).map_or("applied", String::as_str);
+        assert_eq!(became, event.expect, "case {index}, {}", event.class);
+        applied += usize::from(became == "applied");
+    }
+    assert_eq!(applied + letters.len(), events.len(), "nothing is lost and nothing made up");
+
+    let expected: BTreeSet<(&str, &str)> = events
+        .iter()
+        .filter(|event| event.like)
+        .filter_map(|event| Some((event.post.as_deref()?, event.user.as_deref()?)))
+        .collect();
+    let rows = rows(&Rows::new(&connection)).await;
+    let found: BTreeSet<(&str, &str)> = rows.iter().map(|(post, user)| (post.as_str(), user.as_str())).collect();
+    assert_eq!(found, expected, "each accepted like is a row, and nothing else is");
+    assert_eq!(emulator.stats().panics, 0);
+    println!("{} events: {applied} applied, {} dead letters", events.len(), letters.len());
+}
+
+/// Writes every event; where each landed.
+async fn produce(settings: &kafka::Settings, events: &[Event]) -> BTreeMap<(u32, u64), usize> {
+    let producer = &kafka::Producer::new(settings).unwrap();
+    let sent = stream::iter(events.iter().enumerate()).map(|(index, event)| async move {
+        let (value, key) = (event.value.as_deref().map(bytes), index.to_string());
+        let headers: Vec<(&str, Option<Vec<u8>>)> =
+            event.headers.iter().map(|(name, text)| (name.as_str(), text.as_deref().map(decoded))).collect();
+        let headers: Vec<Header<'_>> = headers.iter().map(|(name, text)| (*name, text.as_deref())).collect();
+        let record = Outgoing {
+            topic: "likes",
+            partition: None,
+            key: Some(key.as_bytes()),
+            value: value.as_deref(),
+            headers: &headers,
+        };
+        let written = producer.send(record).await.expect("the cluster takes it");
+        ((written.partition, written.offset.0), index)
+    });
+    sent.buffer_unordered(100).collect().await
+}
+
+fn consume(settings: &kafka::Settings, connection: &Connection, likes: Arc<Likes>) -> consumer::App {
+    let (join, reader) = (settings.clone(), settings.clone());
+    let ports = consumer::Ports {
+        checkpoints: Arc::new(Checkpoints::new(connection)),
+        rows: Box::new(move |_| likes),
+        maps: Arc::new(Maps::new(connection)),
+        join: Box::new(move || Ok(Box::new(kafka::Source::new(&join, "tally-consumer", "likes")?))),
+        producer: Arc::new(kafka::Producer::new(settings).unwrap()),
+        reader: Box::new(move |topic| Ok(Arc::new(kafka::TopicReader::new(&reader, "tally-dlq-replay", topic)?))),
+    };
+    consumer::App::with_ports(consumer::Mode::Consume, consumer::ReadSettings::default(), ports)
+}
+
+/// The reason of every dead letter, by the place its record came from.
+async fn letters(settings: &kafka::Settings) -> BTreeMap<(u32, u64), String> {
+    let reader = kafka::TopicReader::new(settings, "bad-input", "likes.dlq").unwrap();
+    let mut letters = BTreeMap::new();
+    for (partition, log) in reader.logs().await.unwrap() {
+        let mut at: Offset = log.start;
+        while at < log.end {
+            let records = reader.read(&partition, at, log.end).await.unwrap();
+            at = records.last_offset().expect("records up to the end of the log").next();
+            for record in records.iter() {
+                let text = |name: &str| {
+                    let value = record.header(&format!("__connect.errors.{name}")).expect("a dead letter says so");
+                    String::from_utf8(value.to_vec()).unwrap()
+                };
+                assert_eq!(text("topic"), "likes");
+                let place = (text("partition").parse().unwrap(), text("offset").parse().unwrap());
+                letters.insert(place, text("class.name"));
+            }
+        }
+    }
+    letters
+}
+
+async fn rows(table: &Rows) -> BTreeSet<(String, String)> {
+    let mut rows = BTreeSet::new();
+    let mut after = None;
+    loop {
+        let page = table.scan(Segment { index: 0, of: 1 }, after.as_ref()).await.unwrap();
+        rows.extend(page.items.into_iter().map(|row| (row.pk.rsplit_once('#').unwrap().0.to_owned(), row.sort)));
+        after = page.next;
+        if after.is_none() {
+            return rows;
+        }
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn every_request_is_answered_as_it_has_to_be() {
+    let asks: Vec<Ask> = corpus(include_str!("../../bad_input/http.jsonl"));
+    let (address, running) = serve(api::Config::default()).await;
+    for (index, ask) in asks.iter().enumerate() {
+        // What is no whole request is not answered before its client is through.
+        let status = strike(address, &bytes(&ask.request), ask.statuses.contains(&None)).await;
+        assert!(ask.statuses.contains(&status), "case {index}, {}: {status:?}, not {:?}", ask.class, ask.statuses);
+    }
+    let good = b"GET /v1/posts/p/likes HTTP/1.1\r\nhost: x\r\nconnection: close\r\n\r\n";
+    assert_eq!(strike(address, good, false).await, Some(200), "the server lives on");
+    assert!(running.stop(Duration::from_secs(10)).await.exit() == Exit::CLEAN);
+    println!("{} requests", asks.len());
+}
+
+/// Sends it and reads to the end; the status, where there was one.
+async fn strike(address: SocketAddr, request: &[u8], hang_up: bool) -> Option<u16> {
+    let mut stream = TcpStream::connect(address).await.unwrap();
+    // The server may have had enough before all is written.
+    let _ = stream.write_all(request).await;
+    if hang_up {
+        let _ = stream.shutdown().await;
+    }
+    let mut answer = Vec::new();
+    let _ = timeout(PATIENCE, stream.read_to_end(&mut answer)).await.expect("the connection ends");
+    let head = String::from_utf8_lossy(answer.get(..12)?).into_owned();
+    // A request of 1.0 is answered in 1.0.
+    let status = head.strip_prefix("HTTP/1.1 ").or_else(|| head.strip_prefix("HTTP/1.0 "));
+    status?.parse().ok()
+}

@@ -1,0 +1,162 @@
+//! With a limit of units a second for each partition key, hot keys are refused by name and no others are.
+
+use std::time::Duration;
+
+use serde_json::{Value, json};
+use tally_emulator::{Config, Emulator};
+
+use crate::raw::call;
+
+const ON_DEMAND: &str = "PAY_PER_REQUEST";
+
+/// Ten units a second for each key, of both kinds.
+async fn started(billing: &str) -> Emulator {
+    let emulator = Emulator::new(Config { key_write_units: Some(10), key_read_units: Some(10), ..Config::default() });
+    let mut request = json!({
+        "TableName": "rows", "BillingMode": billing,
+        "AttributeDefinitions": [{"AttributeName": "p", "AttributeType": "S"}, {"AttributeName": "s", "AttributeType": "S"}],
+        "KeySchema": [{"AttributeName": "p", "KeyType": "HASH"}, {"AttributeName": "s", "KeyType": "RANGE"}],
+    });
+    if billing != ON_DEMAND {
+        request["ProvisionedThroughput"] = json!({"ReadCapacityUnits": 9, "WriteCapacityUnits": 9});
+    }
+    call(&emulator, "CreateTable", request).await.unwrap();
+    emulator
+}
+
+fn item(p: &str, s: &str) -> Value {
+    json!({"p": {"S": p}, "s": {"S": s}})
+}
+
+async fn put(emulator: &Emulator, p: &str, s: &str) -> Result<Value, Value> {
+    call(emulator, "PutItem", json!({"TableName": "rows", "Item": item(p, s)})).await
+}
+
+/// Writes under `p` until it is refused; how many were taken, and the refusal.
+async fn heat(emulator: &Emulator, p: &str) -> (usize, Value) {
+    for taken in 0.. {
+        if let Err(refused) = put(emulator, p, &format!("s{taken}")).await {
+            return (taken, refused);
+        }
+    }
+    unreachable!("a key takes a write")
+}
+
+fn kind(refused: &Value) -> &str {
+    refused["__type"].as_str().unwrap().rsplit('#').next().unwrap()
+}
+
+fn puts(keys: &[&str]) -> Value {
+    let puts = keys.iter().map(|p| json!({"Put": {"TableName": "rows", "Item": item(p, "t")}}));
+    json!({"TransactItems": puts.collect::<Vec<_>>()})
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_hot_key_is_refused_by_name_and_taken_again_when_its_units_are_back() {
+    for (billing, exception, member) in [
+        (ON_DEMAND, "ThrottlingException", "throttlingReasons"),
+        ("PROVISIONED", "ProvisionedThroughputExceededException", "ThrottlingReasons"),
+    ] {
+        let emulator = started(billing).await;
+        let (taken, refused) = heat(&emulator, "hot").await;
+        assert_eq!((taken, kind(&refused)), (10, exception), "{refused}");
+        let reason = &refused[member][0];
+        assert_eq!(reason["reason"], "TableWriteKeyRangeThroughputExceeded", "{refused}");
+        assert!(reason["resource"].as_str().unwrap().ends_with(":table/rows"), "{refused}");
+        put(&emulator, "cold", "s").await.unwrap();
+        tokio::time::advance(Duration::from_millis(1)).await;
+        put(&emulator, "hot", "s").await.expect("a hundredth of a unit is there");
+        tokio::time::advance(Duration::from_millis(99)).await;
+        put(&emulator, "hot", "s").await.expect_err("it was overdrawn by all but that");
+        tokio::time::advance(Duration::from_millis(1)).await;
+        put(&emulator, "hot", "s").await.unwrap();
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_transaction_names_its_hot_keys_by_their_place_and_does_nothing() {
+    let emulator = started(ON_DEMAND).await;
+    heat(&emulator, "hot").await;
+    let refused = call(&emulator, "TransactWriteItems", puts(&["a", "hot", "b"])).await.unwrap_err();
+    let codes: Vec<&str> = refused["CancellationReasons"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|reason| reason["Code"].as_str().unwrap())
+        .collect();
+    assert_eq!(codes, ["None", "ThrottlingError", "None"]);
+    let get = json!({"TableName": "rows", "Key": item("a", "t"), "ConsistentRead": true});
+    assert_eq!(call(&emulator, "GetItem", get).await.unwrap(), json!({}));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_transaction_costs_two_units_an_item_and_half_when_a_condition_cancels_it() {
+    let emulator = started(ON_DEMAND).await;
+    for _ in 0..5 {
+        call(&emulator, "TransactWriteItems", puts(&["paid"])).await.unwrap();
+    }
+    call(&emulator, "TransactWriteItems", puts(&["paid"])).await.unwrap_err();
+    let mut request = puts(&["cancelled"]);
+    request["TransactItems"][0]["Put"]["ConditionExpression"] = json!("attribute_exists(p)");
+    for _ in 0..10 {
+        let refused = call(&emulator, "TransactWriteItems", request.clone()).await.unwrap_err();
+        assert_eq!(refused["CancellationReasons"][0]["Code"], "ConditionalCheckFailed");
+    }
+    let refused = call(&emulator, "TransactWriteItems", request).await.unwrap_err();
+    assert_eq!(refused["CancellationReasons"][0]["Code"], "ThrottlingError");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_condition_that_does_not_hold_costs_a_write() {
+    let emulator = started(ON_DEMAND).await;
+    let request = json!({"TableName": "rows", "Item": item("p", "s"), "ConditionExpression": "attribute_exists(p)"});
+    for _ in 0..10 {
+        let refused = call(&emulator, "PutItem", request.clone()).await.unwrap_err();
+        assert_eq!(kind(&refused), "ConditionalCheckFailedException");
+    }
+    assert_eq!(kind(&call(&emulator, "PutItem", request).await.unwrap_err()), "ThrottlingException");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_batch_leaves_hot_keys_out_and_is_refused_when_it_has_no_others() {
+    let emulator = started(ON_DEMAND).await;
+    heat(&emulator, "hot").await;
+    let write = |keys: &[&str]| {
+        let puts = keys.iter().map(|p| json!({"PutRequest": {"Item": item(p, "b")}}));
+        json!({"RequestItems": {"rows": puts.collect::<Vec<_>>()}})
+    };
+    let answer = call(&emulator, "BatchWriteItem", write(&["hot", "cold"])).await.unwrap();
+    assert_eq!(answer["UnprocessedItems"], json!({"rows": [{"PutRequest": {"Item": item("hot", "b")}}]}));
+    assert_eq!(kind(&call(&emulator, "BatchWriteItem", write(&["hot"])).await.unwrap_err()), "ThrottlingException");
+}
+
+#[tokio::test(start_paused = true)]
+async fn reads_have_a_limit_of_their_own() {
+    let emulator = started(ON_DEMAND).await;
+    put(&emulator, "hot", "s").await.unwrap();
+    let get = json!({"TableName": "rows", "Key": item("hot", "s"), "ConsistentRead": true});
+    for _ in 0..10 {
+        call(&emulator, "GetItem", get.clone()).await.unwrap();
+    }
+    let query = json!({
+        "TableName": "rows", "KeyConditionExpression": "p = :p", "ExpressionAttributeValues": {":p": {"S": "hot"}},
+    });
+    let transaction = json!({"TransactItems": [
+        {"Get": {"TableName": "rows", "Key": item("cold", "s")}}, {"Get": {"TableName": "rows", "Key": item("hot", "s")}},
+    ]});
+    for (operation, request) in [("GetItem", &get), ("Query", &query)] {
+        let refused = call(&emulator, operation, request.clone()).await.unwrap_err();
+        assert_eq!(refused["throttlingReasons"][0]["reason"], "TableReadKeyRangeThroughputExceeded", "{operation}");
+    }
+    let refused = call(&emulator, "TransactGetItems", transaction).await.unwrap_err();
+    assert_eq!(refused["CancellationReasons"][1]["Code"], "ThrottlingError");
+    let batch = |keys: &[&str]| {
+        let keys: Vec<Value> = keys.iter().map(|p| item(p, "s")).collect();
+        json!({"RequestItems": {"rows": {"Keys": keys}}})
+    };
+    let answer = call(&emulator, "BatchGetItem", batch(&["hot", "cold"])).await.unwrap();
+    assert_eq!(answer["UnprocessedKeys"]["rows"]["Keys"], json!([item("hot", "s")]));
+    call(&emulator, "BatchGetItem", batch(&["hot"])).await.unwrap_err();
+    put(&emulator, "hot", "other").await.expect("writes are not reads");
+    call(&emulator, "Scan", json!({"TableName": "rows"})).await.expect("a scan has no limit");
+}

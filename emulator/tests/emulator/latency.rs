@@ -1,0 +1,44 @@
+//! Answers take as long as the configuration says: transactions by one measure, all else by another.
+
+use std::time::Duration;
+
+use serde_json::json;
+use tally_emulator::{Config, Emulator, Latency};
+use tokio::time::Instant;
+
+use crate::raw::call;
+
+fn between(least: u64, most: u64) -> Option<Latency> {
+    Latency::new(Duration::from_millis(least), Duration::from_millis(most))
+}
+
+#[tokio::test(start_paused = true)]
+async fn every_answer_takes_its_time() {
+    let emulator =
+        Emulator::new(Config { transaction_latency: between(20, 40), latency: between(3, 8), ..Config::default() });
+    let request = json!({
+        "TableName": "rows", "BillingMode": "PAY_PER_REQUEST",
+        "AttributeDefinitions": [{"AttributeName": "p", "AttributeType": "S"}],
+        "KeySchema": [{"AttributeName": "p", "KeyType": "HASH"}],
+    });
+    call(&emulator, "CreateTable", request).await.unwrap();
+    let item = json!({"p": {"S": "a"}});
+    let put = json!({"TableName": "rows", "Item": item});
+    let transaction = json!({"TransactItems": [{"Put": put}]});
+    let read = json!({"TransactItems": [{"Get": {"TableName": "rows", "Key": item}}]});
+    for (operation, request, least, most) in [
+        ("PutItem", &put, 3, 8),
+        ("GetItem", &json!({"TableName": "rows", "Key": item}), 3, 8),
+        ("TransactWriteItems", &transaction, 20, 40),
+        ("TransactGetItems", &read, 20, 40),
+    ] {
+        let mut took = Vec::new();
+        for _ in 0..200 {
+            let asked = Instant::now();
+            call(&emulator, operation, request.clone()).await.unwrap();
+            took.push(asked.elapsed().as_millis());
+        }
+        took.sort_unstable();
+        assert_eq!((took[0], took[took.len() - 1]), (least, most), "{operation}");
+    }
+}

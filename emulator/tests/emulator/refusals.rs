@@ -1,0 +1,295 @@
+//! What DynamoDB does not take, or takes in a way of its own: names, definitions, streams, start keys, expiry, the request's head.
+
+use std::time::{Duration, UNIX_EPOCH};
+
+use bytes::Bytes;
+use http::Request;
+use serde_json::{Value, json};
+use tally_emulator::{Config, Emulator};
+
+use crate::raw::call;
+
+fn table(name: &str, sort_key: bool) -> Value {
+    let mut attributes = vec![json!({"AttributeName": "p", "AttributeType": "S"})];
+    let mut keys = vec![json!({"AttributeName": "p", "KeyType": "HASH"})];
+    if sort_key {
+        attributes.push(json!({"AttributeName": "s", "AttributeType": "N"}));
+        keys.push(json!({"AttributeName": "s", "KeyType": "RANGE"}));
+    }
+    json!({
+        "TableName": name, "BillingMode": "PAY_PER_REQUEST", "AttributeDefinitions": attributes, "KeySchema": keys,
+        "StreamSpecification": {"StreamEnabled": true, "StreamViewType": "NEW_AND_OLD_IMAGES"},
+    })
+}
+
+/// An emulator with a table `hash` of key `p` and a table `rows` of keys `p` and `s`.
+async fn started(config: Config) -> Emulator {
+    let emulator = Emulator::new(config);
+    for (name, sort_key) in [("hash", false), ("rows", true)] {
+        call(&emulator, "CreateTable", table(name, sort_key)).await.unwrap();
+    }
+    emulator
+}
+
+fn kind(refused: &Value) -> &str {
+    refused["__type"].as_str().unwrap().rsplit('#').next().unwrap()
+}
+
+/// The request is refused with a `ValidationException` that says these words.
+async fn invalid(emulator: &Emulator, operation: &str, request: Value, words: &str) {
+    let refused = call(emulator, operation, request).await.expect_err(words);
+    let message = refused["message"].as_str().unwrap();
+    assert!(kind(&refused) == "ValidationException" && message.contains(words), "{refused} is not {words:?}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_expiry_with_a_fraction_comes_with_the_next_second() {
+    let epoch = 1_700_000_000;
+    let start = UNIX_EPOCH + Duration::from_secs(epoch);
+    let emulator = started(Config { epoch: Some(start), ..Config::default() }).await;
+    let specification = json!({"Enabled": true, "AttributeName": "ttl"});
+    let expire = json!({"TableName": "hash", "TimeToLiveSpecification": specification});
+    call(&emulator, "UpdateTimeToLive", expire).await.unwrap();
+    for (key, after) in [("whole", "10"), ("half", "10.5"), ("tiny", "10.000000001"), ("later", "11.5")] {
+        let (whole, fraction) = after.split_once('.').unwrap_or((after, ""));
+        let ttl = format!("{}.{fraction}0", epoch + whole.parse::<u64>().unwrap());
+        let item = json!({"p": {"S": key}, "ttl": {"N": ttl}});
+        call(&emulator, "PutItem", json!({"TableName": "hash", "Item": item})).await.unwrap();
+    }
+    for (second, left) in [(9, 4), (10, 3), (11, 1), (12, 0)] {
+        let now = emulator.stats().now_ms;
+        emulator.advance_clock(Duration::from_millis((epoch + second) * 1000 - now));
+        assert_eq!(emulator.stats().tables["hash"].items, left, "second {second}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_attribute_has_a_name_of_less_than_64_kilobytes() {
+    let emulator = started(Config::default()).await;
+    let key = json!({"p": {"S": "a"}});
+    let longest = "n".repeat(65_535);
+    for (name, words) in [("", "Empty attribute name"), ("n".repeat(65_536).as_str(), "less than 65536 bytes")] {
+        for item in
+            [json!({"p": {"S": "a"}, name: {"S": "x"}}), json!({"p": {"S": "a"}, "m": {"M": {name: {"S": "x"}}}})]
+        {
+            invalid(&emulator, "PutItem", json!({"TableName": "hash", "Item": item}), words).await;
+        }
+        let update = json!({"TableName": "hash", "Key": key, "UpdateExpression": "SET #n = :v",
+            "ExpressionAttributeNames": {"#n": name}, "ExpressionAttributeValues": {":v": {"S": "x"}}});
+        invalid(&emulator, "UpdateItem", update, words).await;
+        let value = json!({"TableName": "hash", "Key": key, "UpdateExpression": "SET m = :v",
+            "ExpressionAttributeValues": {":v": {"M": {name: {"S": "x"}}}}});
+        invalid(&emulator, "UpdateItem", value, words).await;
+        let read = json!({"TableName": "hash", "Key": key, "ProjectionExpression": "#n",
+            "ExpressionAttributeNames": {"#n": name}});
+        invalid(&emulator, "GetItem", read, words).await;
+    }
+    let item = json!({"p": {"S": "a"}, longest.as_str(): {"S": "x"}});
+    call(&emulator, "PutItem", json!({"TableName": "hash", "Item": item})).await.unwrap();
+    let read = json!({"TableName": "hash", "Key": key, "ConsistentRead": true, "ProjectionExpression": "#n",
+        "ExpressionAttributeNames": {"#n": longest}});
+    assert_eq!(call(&emulator, "GetItem", read).await.unwrap()["Item"], json!({longest: {"S": "x"}}));
+}
+
+#[tokio::test(start_paused = true)]
+async fn key_attributes_are_defined_once_and_have_short_names() {
+    let emulator = started(Config::default()).await;
+    let too_long = "n".repeat(256);
+    for second in ["S", "N"] {
+        let mut twice = table("made", false);
+        let again = json!({"AttributeName": "p", "AttributeType": second});
+        twice["AttributeDefinitions"].as_array_mut().unwrap().push(again);
+        invalid(&emulator, "CreateTable", twice, "Attribute Name is duplicated: p").await;
+    }
+    for (list, name) in [("AttributeDefinitions", "attributeDefinitions"), ("KeySchema", "keySchema")] {
+        let mut long = table("made", false);
+        long[list][0]["AttributeName"] = json!(too_long);
+        invalid(&emulator, "CreateTable", long, &format!("{name}.attributeName")).await;
+    }
+    let projecting = |names: Value| {
+        let mut request = table("made", true);
+        let of_index = json!({"AttributeName": "i", "AttributeType": "S"});
+        request["AttributeDefinitions"].as_array_mut().unwrap().push(of_index);
+        request["LocalSecondaryIndexes"] = json!([{
+            "IndexName": "by-i", "Projection": {"ProjectionType": "INCLUDE", "NonKeyAttributes": names},
+            "KeySchema": [{"AttributeName": "p", "KeyType": "HASH"}, {"AttributeName": "i", "KeyType": "RANGE"}],
+        }]);
+        request
+    };
+    let words = "less than or equal to 255";
+    invalid(&emulator, "CreateTable", projecting(json!([too_long])), words).await;
+    invalid(&emulator, "CreateTable", projecting(json!([""])), words).await;
+    invalid(&emulator, "CreateTable", projecting(json!(["x", "x"])), "Duplicate element in NonKeyAttributes: x").await;
+    call(&emulator, "CreateTable", projecting(json!(["n".repeat(255)]))).await.unwrap();
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_stream_is_not_switched_to_what_it_is() {
+    let emulator = started(Config::default()).await;
+    let switch = |specification: Value| json!({"TableName": "rows", "StreamSpecification": specification});
+    let off = switch(json!({"StreamEnabled": false}));
+    for view in ["NEW_AND_OLD_IMAGES", "KEYS_ONLY"] {
+        let on = switch(json!({"StreamEnabled": true, "StreamViewType": view}));
+        invalid(&emulator, "UpdateTable", on, "Table already has an enabled stream").await;
+    }
+    call(&emulator, "UpdateTable", off.clone()).await.unwrap();
+    invalid(&emulator, "UpdateTable", off, "Table has no stream to disable").await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_deleted_table_is_described_without_its_keys() {
+    let emulator = started(Config::default()).await;
+    let deleted = call(&emulator, "DeleteTable", json!({"TableName": "rows"})).await.unwrap();
+    let description = deleted["TableDescription"].as_object().unwrap();
+    for absent in ["KeySchema", "AttributeDefinitions", "CreationDateTime", "LocalSecondaryIndexes"] {
+        assert!(!description.contains_key(absent), "{absent}");
+    }
+    for present in
+        ["TableName", "TableArn", "TableId", "TableStatus", "ItemCount", "TableSizeBytes", "BillingModeSummary"]
+    {
+        assert!(description.contains_key(present), "{present}");
+    }
+    assert_eq!(description["TableStatus"], "DELETING");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_malformed_name_of_a_stream_or_shard_is_no_missing_one() {
+    let emulator = started(Config::default()).await;
+    let listed = call(&emulator, "ListStreams", json!({"TableName": "rows"})).await.unwrap();
+    let arn = listed["Streams"][0]["StreamArn"].as_str().unwrap();
+    let described = call(&emulator, "DescribeStream", json!({"StreamArn": arn})).await.unwrap();
+    let shard = described["StreamDescription"]["Shards"][0]["ShardId"].clone();
+    let long = format!("{arn}{}", "x".repeat(1024));
+    let wrong = [
+        ("short", "greater than or equal to 37"),
+        (long.as_str(), "less than or equal to 1024"),
+        ("sdfadfsdfnlfkajakfgjalksfgklasjklasdjfklasdfasdfgasf", "Invalid StreamArn"),
+        ("arn:aws:dynamodb:us-east-1:000000000000:table/rows", "Invalid StreamArn"),
+        ("arn:aws:dynamodb:us-east-1:000000000000:table/rows/stream/", "Invalid StreamArn"),
+        ("arn:aws:kinesis:us-east-1:000000000000:table/rows/stream/2024", "Invalid StreamArn"),
+    ];
+    for (arn, words) in wrong {
+        invalid(&emulator, "DescribeStream", json!({"StreamArn": arn}), words).await;
+        invalid(&emulator, "ListStreams", json!({"ExclusiveStartStreamArn": arn}), words).await;
+        let iterator = json!({"StreamArn": arn, "ShardId": shard, "ShardIteratorType": "LATEST"});
+        invalid(&emulator, "GetShardIterator", iterator, words).await;
+    }
+    let missing = arn.replace("rows", "none");
+    let refused = call(&emulator, "DescribeStream", json!({"StreamArn": missing})).await.unwrap_err();
+    assert_eq!(kind(&refused), "ResourceNotFoundException");
+    call(&emulator, "ListStreams", json!({"ExclusiveStartStreamArn": missing})).await.unwrap();
+
+    let filtered = |filter: Value| json!({"StreamArn": arn, "ShardFilter": filter});
+    for (filter, words) in [
+        (json!({}), "shardFilter.type"),
+        (json!({"Type": "CHILD_SHARDS"}), "shardFilter.shardId"),
+        (json!({"Type": "PARENTS", "ShardId": shard}), "shardFilter.type"),
+        (json!({"Type": "CHILD_SHARDS", "ShardId": ""}), "shardFilter.shardId"),
+        (json!({"Type": "CHILD_SHARDS", "ShardId": "shardId-1"}), "shardFilter.shardId"),
+        (json!({"Type": "CHILD_SHARDS", "ShardId": "x".repeat(37)}), "shardFilter.shardId"),
+        (json!({"Type": "CHILD_SHARDS", "ShardId": format!("shardId-{}", "1".repeat(58))}), "shardFilter.shardId"),
+    ] {
+        invalid(&emulator, "DescribeStream", filtered(filter), words).await;
+    }
+    call(&emulator, "DescribeStream", filtered(json!({"Type": "CHILD_SHARDS", "ShardId": shard}))).await.unwrap();
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_query_for_one_item_has_one_page() {
+    let emulator = started(Config::default()).await;
+    for (table, item) in [("hash", json!({"p": {"S": "a"}})), ("rows", json!({"p": {"S": "a"}, "s": {"N": "1"}}))] {
+        call(&emulator, "PutItem", json!({"TableName": table, "Item": item})).await.unwrap();
+    }
+    let of_hash = json!({"TableName": "hash", "KeyConditionExpression": "p = :p", "ConsistentRead": true, "Limit": 1,
+        "ExpressionAttributeValues": {":p": {"S": "a"}}});
+    let of_both = json!({"TableName": "rows", "KeyConditionExpression": "p = :p AND s = :s", "ConsistentRead": true,
+        "Limit": 1, "ExpressionAttributeValues": {":p": {"S": "a"}, ":s": {"N": "1"}}});
+    let once = "at most one row and cannot be restarted";
+    let outside = "outside query boundaries";
+    let invalid_key = "starting key is invalid";
+    for (query, start, words) in [
+        (&of_hash, json!({"p": {"S": "a"}}), once),
+        (&of_hash, json!({"p": {"S": "b"}}), outside),
+        (&of_hash, json!({"p": {"N": "1"}}), invalid_key),
+        (&of_hash, json!({"p": {"S": "a"}, "s": {"N": "1"}}), invalid_key),
+        (&of_hash, json!({}), invalid_key),
+        (&of_both, json!({"p": {"S": "a"}, "s": {"N": "1"}}), once),
+        (&of_both, json!({"p": {"S": "a"}, "s": {"N": "2"}}), outside),
+        (&of_both, json!({"p": {"S": "a"}}), invalid_key),
+    ] {
+        let found = call(&emulator, "Query", query.clone()).await.unwrap();
+        assert_eq!((&found["Count"], found.get("LastEvaluatedKey")), (&json!(1), None), "{query}");
+        let mut restarted = query.clone();
+        restarted["ExclusiveStartKey"] = start;
+        invalid(&emulator, "Query", restarted, words).await;
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_member_that_is_not_there_is_invalid() {
+    let emulator = started(Config::default()).await;
+    let with = |member: &str, value: Value| {
+        let mut request = table("made", false);
+        request[member] = value;
+        request
+    };
+    let batch = |request: Value| json!({"RequestItems": {"hash": [request]}});
+    for (operation, request, member) in [
+        ("CreateTable", with("TableName", Value::Null), ""),
+        ("CreateTable", with("AttributeDefinitions", json!([{"AttributeName": "p"}])), " at 'attributeType'"),
+        ("CreateTable", with("AttributeDefinitions", json!([{"AttributeType": "S"}])), " at 'attributeName'"),
+        ("CreateTable", with("KeySchema", json!([{"AttributeName": "p"}])), " at 'keyType'"),
+        ("CreateTable", with("KeySchema", Value::Null), ""),
+        ("CreateTable", with("StreamSpecification", json!({"StreamViewType": "KEYS_ONLY"})), " at 'streamEnabled'"),
+        ("CreateTable", with("ProvisionedThroughput", json!({"ReadCapacityUnits": 1})), " at 'writeCapacityUnits'"),
+        ("PutItem", json!({"TableName": "hash"}), " at 'item'"),
+        ("PutItem", json!({"TableName": null, "Item": {"p": {"S": "a"}}}), ""),
+        ("GetItem", json!({"TableName": "hash"}), " at 'key'"),
+        ("BatchWriteItem", batch(json!({"PutRequest": {}})), " at 'item'"),
+        ("BatchWriteItem", batch(json!({"DeleteRequest": {"Key": null}})), ""),
+        (
+            "UpdateTimeToLive",
+            json!({"TableName": "hash", "TimeToLiveSpecification": {"Enabled": true}}),
+            " at 'attributeName'",
+        ),
+        ("DescribeStream", json!({}), " at 'streamArn'"),
+    ] {
+        let words = format!("Value null{member} failed to satisfy constraint: Member must not be null");
+        invalid(&emulator, operation, request, &words).await;
+    }
+    let refused = call(&emulator, "PutItem", json!({"TableName": 5, "Item": {}})).await.unwrap_err();
+    assert_eq!(kind(&refused), "SerializationException", "another type is not an absent member");
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_is_served_otherwise_or_not_at_all_is_refused_by_name() {
+    let emulator = started(Config::default()).await;
+    let put = |sort: &str| json!({"PutRequest": {"Item": {"p": {"S": "a"}, "s": {"N": sort}}}});
+    let twice = json!({"RequestItems": {"rows": [put("1000"), put("1e3")]}});
+    invalid(&emulator, "BatchWriteItem", twice, "contains duplicates").await;
+    let mut encrypted = table("made", false);
+    encrypted["SSESpecification"] = json!({"Enabled": true});
+    invalid(&emulator, "CreateTable", encrypted, "The parameter SSESpecification is not supported").await;
+    let refused = call(&emulator, "DescribeEndpoints", json!({})).await.unwrap_err();
+    assert_eq!(kind(&refused), "UnknownOperationException");
+}
+
+#[tokio::test(start_paused = true)]
+async fn only_the_root_is_served_and_a_long_head_is_not_read() {
+    let emulator = started(Config::default()).await;
+    let status = async |path: &str, padding: usize| {
+        let request = Request::post(format!("http://localhost{path}"))
+            .header("x-amz-target", "DynamoDB_20120810.ListTables")
+            .header("authorization", "any")
+            .header("x-padding", "x".repeat(padding));
+        emulator.handle(request.body(Bytes::from_static(b"{}")).unwrap()).await.unwrap().status().as_u16()
+    };
+    for (path, padding, expected) in [("/", 0, 200), ("/", 16_000, 200), ("", 0, 200), ("/?x=1", 0, 200)] {
+        assert_eq!(status(path, padding).await, expected, "{path} {padding}");
+    }
+    for path in ["/x", "//", "/dynamodb/", "/_control/stats"] {
+        assert_eq!(status(path, 0).await, 404, "{path}");
+    }
+    assert_eq!(status("/", 17_000).await, 400);
+    assert_eq!(status(&format!("/?{}", "x".repeat(17_000)), 0).await, 400);
+}

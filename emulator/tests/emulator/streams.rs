@@ -1,0 +1,300 @@
+//! What a consumer of a stream meets: ends, expiries, trims, labels, pages.
+
+use std::time::Duration;
+
+use serde_json::{Value, json};
+use tally_emulator::{Config, ControlError, Emulator};
+
+use crate::raw::call;
+use crate::reader;
+
+const HOUR: Duration = Duration::from_secs(3600);
+
+/// An emulator with a table `rows` of hash key `p`, and its stream.
+async fn started(config: Config) -> (Emulator, String) {
+    let emulator = Emulator::new(config);
+    let request = json!({
+        "TableName": "rows", "BillingMode": "PAY_PER_REQUEST",
+        "AttributeDefinitions": [{"AttributeName": "p", "AttributeType": "S"}],
+        "KeySchema": [{"AttributeName": "p", "KeyType": "HASH"}],
+        "StreamSpecification": {"StreamEnabled": true, "StreamViewType": "NEW_AND_OLD_IMAGES"},
+    });
+    call(&emulator, "CreateTable", request).await.unwrap();
+    let arn = reader::stream_arn(&emulator, "rows").await;
+    (emulator, arn)
+}
+
+fn one_shard() -> Config {
+    Config { shards: 1, roll_after: None, ..Config::default() }
+}
+
+async fn put(emulator: &Emulator, key: &str, value: u32) {
+    let item = json!({"p": {"S": key}, "v": {"N": value.to_string()}});
+    call(emulator, "PutItem", json!({"TableName": "rows", "Item": item})).await.unwrap();
+}
+
+async fn iterator(
+    emulator: &Emulator,
+    arn: &str,
+    shard: &Value,
+    kind: &str,
+    sequence: Option<&Value>,
+) -> Result<Value, Value> {
+    let mut request = json!({"StreamArn": arn, "ShardId": shard["ShardId"], "ShardIteratorType": kind});
+    if let Some(sequence) = sequence {
+        request["SequenceNumber"] = sequence.clone();
+    }
+    Ok(call(emulator, "GetShardIterator", request).await?["ShardIterator"].clone())
+}
+
+async fn get(emulator: &Emulator, iterator: &Value) -> Result<Value, Value> {
+    call(emulator, "GetRecords", json!({"ShardIterator": iterator})).await
+}
+
+fn values(answer: &Value) -> Vec<&str> {
+    let records = answer["Records"].as_array().unwrap();
+    records.iter().map(|record| record["dynamodb"]["NewImage"]["v"]["N"].as_str().unwrap()).collect()
+}
+
+fn sequence(answer: &Value, nth: usize) -> &Value {
+    &answer["Records"][nth]["dynamodb"]["SequenceNumber"]
+}
+
+fn kind(refused: &Value) -> &str {
+    refused["__type"].as_str().unwrap().rsplit('#').next().unwrap()
+}
+
+#[tokio::test(start_paused = true)]
+async fn each_iterator_type_starts_where_it_says() {
+    let (emulator, arn) = started(one_shard()).await;
+    for value in 0..4 {
+        put(&emulator, "a", value).await;
+    }
+    let shard = &reader::shards(&emulator, &arn, 100).await[0];
+    let horizon = iterator(&emulator, &arn, shard, "TRIM_HORIZON", None).await.unwrap();
+    let all = get(&emulator, &horizon).await.unwrap();
+    assert_eq!(values(&all), ["0", "1", "2", "3"]);
+    let third = sequence(&all, 2);
+    assert!(third.as_str().unwrap().len() >= 21);
+    let at = iterator(&emulator, &arn, shard, "AT_SEQUENCE_NUMBER", Some(third)).await.unwrap();
+    assert_eq!(values(&get(&emulator, &at).await.unwrap()), ["2", "3"]);
+    let after = iterator(&emulator, &arn, shard, "AFTER_SEQUENCE_NUMBER", Some(third)).await.unwrap();
+    assert_eq!(values(&get(&emulator, &after).await.unwrap()), ["3"]);
+    let latest = iterator(&emulator, &arn, shard, "LATEST", None).await.unwrap();
+    put(&emulator, "a", 9).await;
+    assert_eq!(values(&get(&emulator, &latest).await.unwrap()), ["9"]);
+    let foreign = json!("999999999999999999999");
+    let refused = iterator(&emulator, &arn, shard, "AT_SEQUENCE_NUMBER", Some(&foreign)).await.unwrap_err();
+    assert_eq!(kind(&refused), "ValidationException");
+    let refused = iterator(&emulator, &arn, shard, "LATEST", Some(third)).await.unwrap_err();
+    assert_eq!(kind(&refused), "ValidationException");
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_iterator_expires_after_fifteen_minutes() {
+    let (emulator, arn) = started(one_shard()).await;
+    let shard = &reader::shards(&emulator, &arn, 100).await[0];
+    let horizon = iterator(&emulator, &arn, shard, "TRIM_HORIZON", None).await.unwrap();
+    emulator.advance_clock(Duration::from_secs(15 * 60));
+    get(&emulator, &horizon).await.unwrap();
+    tokio::time::advance(Duration::from_millis(1)).await;
+    assert_eq!(kind(&get(&emulator, &horizon).await.unwrap_err()), "ExpiredIteratorException");
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_was_trimmed_is_refused_not_skipped() {
+    let (emulator, arn) = started(one_shard()).await;
+    put(&emulator, "a", 0).await;
+    put(&emulator, "a", 1).await;
+    let shard = &reader::shards(&emulator, &arn, 100).await[0];
+    let horizon = iterator(&emulator, &arn, shard, "TRIM_HORIZON", None).await.unwrap();
+    let all = get(&emulator, &horizon).await.unwrap();
+    let first = sequence(&all, 0);
+    assert_eq!(emulator.trim("rows", None, first.as_str()), Ok(1));
+    assert_eq!(kind(&get(&emulator, &horizon).await.unwrap_err()), "TrimmedDataAccessException");
+    let refused = iterator(&emulator, &arn, shard, "AFTER_SEQUENCE_NUMBER", Some(first)).await.unwrap_err();
+    assert_eq!(kind(&refused), "TrimmedDataAccessException");
+    let horizon = iterator(&emulator, &arn, shard, "TRIM_HORIZON", None).await.unwrap();
+    assert_eq!(values(&get(&emulator, &horizon).await.unwrap()), ["1"]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn records_and_closed_shards_are_gone_after_the_retention() {
+    let (emulator, arn) = started(one_shard()).await;
+    put(&emulator, "a", 0).await;
+    emulator.roll_shards("rows", None).unwrap();
+    tokio::time::advance(23 * HOUR).await;
+    put(&emulator, "a", 1).await;
+    assert_eq!(reader::shards(&emulator, &arn, 100).await.len(), 2);
+    emulator.advance_clock(2 * HOUR);
+    let shards = reader::shards(&emulator, &arn, 100).await;
+    assert_eq!(shards.len(), 1);
+    assert!(!shards[0]["ParentShardId"].is_null(), "a child names its parent also when that is gone");
+    let records = reader::records(&emulator, &arn, &shards[0], 1000).await;
+    assert_eq!(records.len(), 1);
+    emulator.advance_clock(24 * HOUR);
+    assert_eq!(reader::records(&emulator, &arn, &shards[0], 1000).await.len(), 0);
+    assert_eq!(emulator.stats().tables["rows"].stream.as_ref().unwrap().records, 0);
+}
+
+#[tokio::test(start_paused = true)]
+async fn shards_roll_with_age_and_an_open_one_has_no_end() {
+    let (emulator, arn) = started(Config { shards: 2, ..Config::default() }).await;
+    tokio::time::advance(5 * HOUR).await;
+    let shards = reader::shards(&emulator, &arn, 1).await;
+    let ended = |shard: &&Value| !shard["SequenceNumberRange"]["EndingSequenceNumber"].is_null();
+    assert_eq!((shards.len(), shards.iter().filter(ended).count()), (4, 2));
+    for child in shards.iter().filter(|shard| !shard["ParentShardId"].is_null()) {
+        let parent = shards.iter().find(|shard| shard["ShardId"] == child["ParentShardId"]).unwrap();
+        let end: u128 = parent["SequenceNumberRange"]["EndingSequenceNumber"].as_str().unwrap().parse().unwrap();
+        let start: u128 = child["SequenceNumberRange"]["StartingSequenceNumber"].as_str().unwrap().parse().unwrap();
+        assert!(start > end);
+        let request = json!({"StreamArn": arn, "ShardFilter": {"Type": "CHILD_SHARDS", "ShardId": parent["ShardId"]}});
+        let children = call(&emulator, "DescribeStream", request).await.unwrap()["StreamDescription"]["Shards"].clone();
+        assert_eq!(children, json!([child]));
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_volume_splits_a_shard() {
+    let (emulator, arn) = started(Config { split_after: Some(50), ..one_shard() }).await;
+    for value in 0..200 {
+        put(&emulator, &format!("k{value}"), value).await;
+    }
+    let read = reader::everything(&emulator, &arn, 1000).await;
+    assert!(read.len() >= 5, "{} shards", read.len());
+    assert_eq!(read.iter().map(|(_, records)| records.len()).sum::<usize>(), 200);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_shard_too_narrow_to_cut_goes_on_as_its_child() {
+    let (emulator, arn) = started(Config { split_after: Some(3), max_open_shards: 200, ..one_shard() }).await;
+    for value in 0..400 {
+        // One item: its hash ends up in a shard one hash wide.
+        put(&emulator, "k", value).await;
+    }
+    let read = reader::everything(&emulator, &arn, 1000).await;
+    assert_eq!(read.iter().map(|(_, records)| records.len()).sum::<usize>(), 400);
+    assert!(read.iter().all(|(_, records)| records.len() <= 3), "a shard that is full is closed");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_split_is_where_it_was_asked_for_or_nowhere() {
+    let (emulator, _) = started(Config { shards: 4, ..one_shard() }).await;
+    put(&emulator, "busy", 1).await;
+    let open = emulator.stats().tables["rows"].stream.as_ref().unwrap().open_shards.clone();
+    let key = |name: &str| serde_json::from_value(json!({"p": {"S": name}})).unwrap();
+    let mut refused = 0;
+    for shard in &open {
+        match emulator.split_shard("rows", Some(shard), Some(&key("elsewhere"))) {
+            Ok(children) => assert_eq!(children.len(), 2),
+            Err(error) => {
+                assert_eq!(error, ControlError::Uncuttable(shard.clone()));
+                refused += 1;
+            }
+        }
+    }
+    assert_eq!(refused, 3, "one of four shards holds the key");
+    assert_eq!(emulator.split_shard("rows", None, Some(&key("another"))).unwrap().len(), 2);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_record_is_hidden_for_its_delay_and_never_lost() {
+    let (emulator, arn) = started(Config { stream_delay: Duration::from_secs(2), ..one_shard() }).await;
+    for value in 0..20 {
+        put(&emulator, "a", value).await;
+    }
+    emulator.roll_shards("rows", None).unwrap();
+    let shards = reader::shards(&emulator, &arn, 100).await;
+    let closed = shards.iter().find(|shard| !shard["SequenceNumberRange"]["EndingSequenceNumber"].is_null()).unwrap();
+    let mut next = iterator(&emulator, &arn, closed, "TRIM_HORIZON", None).await.unwrap();
+    let (mut read, mut polls, mut hidden) = (0, 0, 0);
+    while !next.is_null() {
+        let answer = get(&emulator, &next).await.unwrap();
+        read += values(&answer).len();
+        hidden += usize::from(values(&answer).is_empty());
+        next = answer["NextShardIterator"].clone();
+        polls += 1;
+        assert!(polls < 300, "a closed shard ends");
+        tokio::time::advance(Duration::from_millis(10)).await;
+    }
+    assert_eq!(read, 20);
+    assert!(hidden > 0, "some page was empty while records were hidden");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_stream_switched_off_and_on_has_a_new_label_and_the_old_one_can_be_read() {
+    let (emulator, old) = started(one_shard()).await;
+    put(&emulator, "a", 0).await;
+    let off = json!({"TableName": "rows", "StreamSpecification": {"StreamEnabled": false}});
+    let answer = call(&emulator, "UpdateTable", off.clone()).await.unwrap();
+    assert!(answer["TableDescription"]["LatestStreamArn"].is_null());
+    assert_eq!(kind(&call(&emulator, "UpdateTable", off).await.unwrap_err()), "ValidationException");
+    put(&emulator, "a", 1).await;
+    assert_eq!(emulator.split_shard("rows", None, None), Err(ControlError::NoStream("rows".into())));
+    let on =
+        json!({"TableName": "rows", "StreamSpecification": {"StreamEnabled": true, "StreamViewType": "KEYS_ONLY"}});
+    call(&emulator, "UpdateTable", on).await.unwrap();
+    put(&emulator, "a", 2).await;
+    let new = reader::stream_arn(&emulator, "rows").await;
+    assert_ne!(new, old);
+    let records = |arn: String| {
+        let emulator = emulator.clone();
+        async move {
+            reader::everything(&emulator, &arn, 10)
+                .await
+                .into_iter()
+                .flat_map(|(_, records)| records)
+                .collect::<Vec<_>>()
+        }
+    };
+    assert_eq!(records(old.clone()).await.len(), 1);
+    let fresh = records(new).await;
+    assert_eq!(fresh.len(), 1);
+    assert!(fresh[0]["dynamodb"]["NewImage"].is_null() && fresh[0]["dynamodb"]["OldImage"].is_null());
+    assert_eq!(fresh[0]["dynamodb"]["Keys"], json!({"p": {"S": "a"}}));
+    let listed = call(&emulator, "ListStreams", json!({"TableName": "rows"})).await.unwrap();
+    assert_eq!(listed["Streams"].as_array().unwrap().len(), 2);
+    emulator.advance_clock(25 * HOUR);
+    let refused = call(&emulator, "DescribeStream", json!({"StreamArn": old})).await.unwrap_err();
+    assert_eq!(kind(&refused), "ResourceNotFoundException");
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_expired_item_is_removed_by_the_service() {
+    let epoch = Some(std::time::UNIX_EPOCH + Duration::from_secs(1_000_000));
+    let (emulator, arn) = started(Config { epoch, read_lag: Duration::ZERO, ..one_shard() }).await;
+    let enable = json!({"TableName": "rows", "TimeToLiveSpecification": {"Enabled": true, "AttributeName": "ttl"}});
+    call(&emulator, "UpdateTimeToLive", enable).await.unwrap();
+    for (key, expires) in [("a", "1000010"), ("b", "1000020")] {
+        let item = json!({"p": {"S": key}, "ttl": {"N": expires}});
+        call(&emulator, "PutItem", json!({"TableName": "rows", "Item": item})).await.unwrap();
+    }
+    let later = json!({"TableName": "rows", "Key": {"p": {"S": "b"}}, "UpdateExpression": "SET #t = :t",
+        "ExpressionAttributeNames": {"#t": "ttl"}, "ExpressionAttributeValues": {":t": {"N": "1000030"}}});
+    call(&emulator, "UpdateItem", later).await.unwrap();
+    tokio::time::advance(Duration::from_secs(25)).await;
+    let count = call(&emulator, "Scan", json!({"TableName": "rows"})).await.unwrap()["Count"].clone();
+    assert_eq!(count, 1, "what was given more time stays");
+    tokio::time::advance(Duration::from_secs(5)).await;
+    let read = reader::everything(&emulator, &arn, 1000).await;
+    let removed: Vec<_> = read[0].1.iter().filter(|record| record["eventName"] == "REMOVE").collect();
+    assert_eq!(removed.len(), 2);
+    for record in removed {
+        assert_eq!(record["userIdentity"], json!({"PrincipalId": "dynamodb.amazonaws.com", "Type": "Service"}));
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_page_of_records_ends_at_a_megabyte() {
+    let (emulator, arn) = started(one_shard()).await;
+    for value in 0..8 {
+        let item =
+            json!({"p": {"S": format!("k{value}")}, "v": {"N": value.to_string()}, "big": {"S": "x".repeat(300_000)}});
+        call(&emulator, "PutItem", json!({"TableName": "rows", "Item": item})).await.unwrap();
+    }
+    let shard = &reader::shards(&emulator, &arn, 100).await[0];
+    let horizon = iterator(&emulator, &arn, shard, "TRIM_HORIZON", None).await.unwrap();
+    assert_eq!(values(&get(&emulator, &horizon).await.unwrap()), ["0", "1", "2"]);
+    assert_eq!(reader::records(&emulator, &arn, shard, 1000).await.len(), 8);
+}

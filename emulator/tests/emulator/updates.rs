@@ -1,0 +1,159 @@
+//! What an update leaves of an item that is not there, alone and in a transaction, and what cancels a transaction.
+
+use serde_json::{Value, json};
+use tally_emulator::{Config, Emulator};
+
+use crate::raw::call;
+use crate::reader;
+
+/// An emulator with a table `rows` of hash key `p`, and its stream.
+async fn started() -> (Emulator, String) {
+    let emulator = Emulator::new(Config { shards: 1, roll_after: None, ..Config::default() });
+    let request = json!({
+        "TableName": "rows", "BillingMode": "PAY_PER_REQUEST",
+        "AttributeDefinitions": [{"AttributeName": "p", "AttributeType": "S"}],
+        "KeySchema": [{"AttributeName": "p", "KeyType": "HASH"}],
+        "StreamSpecification": {"StreamEnabled": true, "StreamViewType": "NEW_AND_OLD_IMAGES"},
+    });
+    call(&emulator, "CreateTable", request).await.unwrap();
+    let arn = reader::stream_arn(&emulator, "rows").await;
+    (emulator, arn)
+}
+
+/// What kinds of change the stream tells of.
+async fn events(emulator: &Emulator, arn: &str) -> Vec<String> {
+    let records = reader::everything(emulator, arn, 1000).await.into_iter().flat_map(|(_, records)| records);
+    records.map(|record| record["eventName"].as_str().unwrap().to_owned()).collect()
+}
+
+async fn items(emulator: &Emulator) -> Vec<Value> {
+    let scanned = call(emulator, "Scan", json!({"TableName": "rows", "ConsistentRead": true})).await.unwrap();
+    scanned["Items"].as_array().unwrap().clone()
+}
+
+fn update(key: &str, expression: &str) -> Value {
+    let mut update = json!({"TableName": "rows", "Key": {"p": {"S": key}}, "UpdateExpression": expression});
+    if expression.contains(":s") {
+        update["ExpressionAttributeValues"] = json!({":s": {"SS": ["a"]}});
+    }
+    update
+}
+
+fn kind(refused: &Value) -> &str {
+    refused["__type"].as_str().unwrap().rsplit('#').next().unwrap()
+}
+
+fn codes(refused: &Value) -> Vec<&str> {
+    assert_eq!(kind(refused), "TransactionCanceledException", "{refused}");
+    let reasons = refused["CancellationReasons"].as_array().unwrap();
+    reasons.iter().map(|reason| reason["Code"].as_str().unwrap()).collect()
+}
+
+const TAKES_AWAY: [&str; 6] =
+    ["REMOVE x", "REMOVE x.y", "REMOVE x[0], y", "DELETE x :s", "DELETE x.y :s", "REMOVE x DELETE y :s"];
+
+#[tokio::test(start_paused = true)]
+async fn an_update_that_only_takes_away_makes_no_item_and_no_record() {
+    let (emulator, arn) = started().await;
+    for expression in TAKES_AWAY {
+        for returns in ["NONE", "ALL_OLD", "ALL_NEW", "UPDATED_OLD", "UPDATED_NEW"] {
+            let mut request = update("absent", expression);
+            request["ReturnValues"] = json!(returns);
+            request["ReturnConsumedCapacity"] = json!("TOTAL");
+            let answer = call(&emulator, "UpdateItem", request).await.unwrap();
+            let cost = json!({"ConsumedCapacity": {"TableName": "rows", "CapacityUnits": 1.0}});
+            assert_eq!(answer, cost, "{expression} {returns}");
+        }
+    }
+    assert_eq!((items(&emulator).await, events(&emulator, &arn).await), (vec![], vec![]));
+}
+
+#[tokio::test(start_paused = true)]
+async fn nor_does_it_inside_a_transaction() {
+    let (emulator, arn) = started().await;
+    let put = json!({"Put": {"TableName": "rows", "Item": {"p": {"S": "put"}}}});
+    let mut actions = vec![put];
+    let absent = TAKES_AWAY.iter().enumerate().map(|(n, expression)| update(&format!("absent{n}"), expression));
+    actions.extend(absent.map(|update| json!({"Update": update})));
+    call(&emulator, "TransactWriteItems", json!({"TransactItems": actions})).await.unwrap();
+    assert_eq!(items(&emulator).await, [json!({"p": {"S": "put"}})]);
+    assert_eq!(events(&emulator, &arn).await, ["INSERT"]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn its_condition_is_asked_all_the_same() {
+    let (emulator, _) = started().await;
+    let mut request = update("absent", "REMOVE x");
+    request["ConditionExpression"] = json!("attribute_exists(p)");
+    let refused = call(&emulator, "UpdateItem", request.clone()).await.unwrap_err();
+    assert_eq!(kind(&refused), "ConditionalCheckFailedException");
+    request["ConditionExpression"] = json!("attribute_not_exists(p)");
+    call(&emulator, "UpdateItem", request).await.unwrap();
+    assert!(items(&emulator).await.is_empty());
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_update_that_gives_something_or_says_nothing_makes_the_item() {
+    let (emulator, arn) = started().await;
+    call(&emulator, "UpdateItem", json!({"TableName": "rows", "Key": {"p": {"S": "bare"}}})).await.unwrap();
+    call(&emulator, "UpdateItem", update("added", "ADD x :s REMOVE y")).await.unwrap();
+    let mut found = items(&emulator).await;
+    found.sort_by_key(Value::to_string);
+    assert_eq!(found, [json!({"p": {"S": "added"}, "x": {"SS": ["a"]}}), json!({"p": {"S": "bare"}})]);
+    assert_eq!(events(&emulator, &arn).await, ["INSERT", "INSERT"]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_item_whose_last_attribute_is_removed_stays() {
+    let (emulator, arn) = started().await;
+    call(&emulator, "UpdateItem", update("kept", "ADD x :s")).await.unwrap();
+    call(&emulator, "UpdateItem", update("kept", "REMOVE x")).await.unwrap();
+    assert_eq!(items(&emulator).await, [json!({"p": {"S": "kept"}})]);
+    assert_eq!(events(&emulator, &arn).await, ["INSERT", "MODIFY"]);
+    let refused = call(&emulator, "UpdateItem", update("kept", "REMOVE x.y")).await.unwrap_err();
+    assert_eq!(kind(&refused), "ValidationException", "the path is looked at where there is an item");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_key_that_does_not_fit_cancels_the_transaction_before_any_condition_is_asked() {
+    let (emulator, _) = started().await;
+    let put = |item: Value| json!({"Put": {"TableName": "rows", "Item": item}});
+    let mut unmet = put(json!({"p": {"S": "new"}}));
+    unmet["Put"]["ConditionExpression"] = json!("attribute_exists(p)");
+    let wrong = put(json!({"p": {"N": "7"}}));
+    for (first, reason) in [
+        (wrong.clone(), "Type mismatch for key p"),
+        (put(json!({"x": {"S": "no key"}})), "Missing the key p"),
+        (put(json!({"p": {"S": "big"}, "x": {"S": "x".repeat(400 * 1024)}})), "Item size has exceeded"),
+        (json!({"Update": update("u", "REMOVE p")}), "part of the key"),
+        (json!({"Delete": {"TableName": "rows", "Key": {"p": {"N": "7"}}}}), "does not match the schema"),
+    ] {
+        let request = json!({"TransactItems": [put(json!({"p": {"S": "fine"}})), first, wrong, unmet]});
+        let refused = call(&emulator, "TransactWriteItems", request).await.unwrap_err();
+        assert_eq!(codes(&refused), ["None", "ValidationError", "None", "None"], "{reason}");
+        let message = refused["CancellationReasons"][1]["Message"].as_str().unwrap();
+        assert!(message.contains(reason), "{message:?} does not say {reason:?}");
+    }
+    assert!(items(&emulator).await.is_empty());
+    let get = |key: Value| json!({"Get": {"TableName": "rows", "Key": key}});
+    let request = json!({"TransactItems": [get(json!({"p": {"S": "a"}})), get(json!({"p": {"N": "1"}}))]});
+    let refused = call(&emulator, "TransactGetItems", request).await.unwrap_err();
+    assert_eq!(codes(&refused), ["None", "ValidationError"]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_transaction_is_measured_by_what_it_sends() {
+    let (emulator, _) = started().await;
+    let big = |n: usize| json!({"p": {"S": n.to_string()}, "x": {"S": "x".repeat(100_000)}});
+    for n in 0..50 {
+        call(&emulator, "PutItem", json!({"TableName": "rows", "Item": big(n)})).await.unwrap();
+    }
+    let puts: Vec<Value> = (0..50).map(|n| json!({"Put": {"TableName": "rows", "Item": big(n)}})).collect();
+    let refused = call(&emulator, "TransactWriteItems", json!({"TransactItems": puts})).await.unwrap_err();
+    assert_eq!(kind(&refused), "ValidationException");
+    assert!(refused["message"].as_str().unwrap().contains("size cannot exceed"), "{refused}");
+    let key = |n: usize| json!({"TableName": "rows", "Key": {"p": {"S": n.to_string()}}});
+    let deletes: Vec<Value> = (0..50).map(|n| json!({"Delete": key(n)})).collect();
+    call(&emulator, "TransactWriteItems", json!({"TransactItems": deletes})).await.unwrap();
+    assert!(items(&emulator).await.is_empty());
+}

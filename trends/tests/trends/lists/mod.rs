@@ -1,0 +1,7 @@
+//! What is trending, held against every change there was.
+
+mod laws;
+mod partitions;
+mod saved;
+mod shedding;
+mod world;
