@@ -14,18 +14,24 @@ pub(crate) struct Number(u32);
 
 /// Values by number. Equal values have one number.
 pub(crate) struct Interned<T> {
-    kept: RefCell<(Vec<Rc<T>>, HashTable<(u64, u32)>)>,
+    kept: RefCell<Kept<T>>,
     hash: fn(&T) -> u64,
+}
+
+struct Kept<T> {
+    values: Vec<Rc<T>>,
+    /// The hash of each value beside its number.
+    index: HashTable<(u64, u32)>,
 }
 
 impl<T: Eq> Interned<T> {
     /// `hash` may be coarse: values are compared in full.
     pub(crate) fn new(hash: fn(&T) -> u64) -> Self {
-        Self { kept: RefCell::default(), hash }
+        Self { kept: RefCell::new(Kept { values: Vec::new(), index: HashTable::new() }), hash }
     }
 
     pub(crate) fn number(&self, value: T) -> Number {
-        let (values, index) = &mut *self.kept.borrow_mut();
+        let Kept { values, index } = &mut *self.kept.borrow_mut();
         let hash = (self.hash)(&value);
         if let Some((_, known)) = index.find(hash, |(its, known)| *its == hash && *values[*known as usize] == value) {
             return Number(*known);
@@ -37,7 +43,7 @@ impl<T: Eq> Interned<T> {
     }
 
     pub(crate) fn get(&self, number: Number) -> Rc<T> {
-        Rc::clone(&self.kept.borrow().0[number.0 as usize])
+        Rc::clone(&self.kept.borrow().values[number.0 as usize])
     }
 }
 

@@ -108,6 +108,8 @@ impl Schedule {
     /// # Errors
     /// No thread or runtime could be had, or nothing could be printed.
     pub fn run(self) -> anyhow::Result<()> {
+        // A schedule has a clock of its own, and what runs beside it may have none: that goes first.
+        rustix::process::nice(10).context("cannot give way to other processes")?;
         let Self { seed, events, mutant, spared, without, milestones, trends, restless, lines } = self;
         let (without, milestones) = (without.into_iter().collect(), milestones.unwrap_or_default());
         let order = Order { seed, events, mutant, spared, without, milestones, listed: trends, restless, lines };

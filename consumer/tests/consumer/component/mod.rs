@@ -1,7 +1,5 @@
 //! The whole consumer over in-memory twins under paused time: every branch of the chain, one law each.
 
-#![expect(clippy::unwrap_used, reason = "a test that cannot go on fails there")]
-
 mod common;
 mod counters;
 mod group;

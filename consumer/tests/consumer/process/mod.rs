@@ -4,9 +4,6 @@
 //! `TALLY_TEST_STOPS=100`, and for outages that last longer than it takes to feel them: `TALLY_TEST_OUTAGE=60` and
 //! `TALLY_TEST_THROTTLE=30`, in seconds.
 
-#![expect(clippy::unwrap_used, reason = "a test that cannot go on fails there")]
-#![expect(clippy::print_stdout, reason = "a run says what it compared")]
-
 mod counters;
 mod format;
 mod import;
