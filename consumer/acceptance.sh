@@ -8,5 +8,4 @@ export TALLY_TEST_KILLS="${TALLY_TEST_KILLS:-20}"
 export TALLY_TEST_STOPS="${TALLY_TEST_STOPS:-100}"
 export TALLY_TEST_OUTAGE="${TALLY_TEST_OUTAGE:-60}"
 export TALLY_TEST_THROTTLE="${TALLY_TEST_THROTTLE:-30}"
-[ $# -gt 0 ] || set -- process::
-exec cargo test --release -p tally-consumer --test consumer -- --test-threads=1 --nocapture "$@"
+exec cargo test --release -p tally-consumer --test consumer -- --skip component:: --test-threads=1 --nocapture "$@"

@@ -11,7 +11,7 @@ limit() {
 
 # Every law of the lists, with a hundred times the schedules of what is forgotten.
 laws() {
-    TALLY_TEST_SCHEDULES=30000 timeout 3600 cargo test --release -p tally-trends --test trends lists
+    TALLY_TEST_SCHEDULES=30000 timeout 3600 cargo test --release -p tally-trends --test trends lists::
 }
 
 for part in "${@:-laws limit}"; do

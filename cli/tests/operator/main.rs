@@ -1,15 +1,11 @@
 //! The operators' command as a process of its own, over the emulator on a loopback port and librdkafka's in-process cluster.
 
 #[cfg(test)]
-mod canary;
-#[cfg(test)]
 mod changes;
 #[cfg(test)]
 mod lost;
 #[cfg(test)]
 mod posts;
-#[cfg(test)]
-mod probe;
 #[cfg(test)]
 mod rebuilding;
 #[cfg(test)]

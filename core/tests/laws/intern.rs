@@ -47,7 +47,7 @@ impl<T: Eq> Interned<T> {
     }
 }
 
-/// A coarse hash of an update.
+/// The hash of what mostly tells updates apart, as [`Interned`] compares them in full: to hash all of one takes longer.
 pub(crate) fn of_update(update: &Update) -> u64 {
     let deltas = update.touched.iter().fold(0i64, |sum, touch| sum.wrapping_mul(31).wrapping_add(touch.delta));
     FixedState::default().hash_one((update.shard, &update.first, &update.last, update.at, deltas))

@@ -8,7 +8,3 @@ mod intern;
 mod models;
 #[cfg(test)]
 mod properties;
-
-/// Walks keep millions of small states.
-#[global_allocator]
-static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;

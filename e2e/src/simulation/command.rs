@@ -100,6 +100,9 @@ pub struct Schedule {
     /// With the last lines of the trace
     #[arg(long)]
     lines: bool,
+    /// Let other processes have the processor first: theirs may be a clock that does not wait
+    #[arg(long)]
+    last: bool,
 }
 
 impl Schedule {
@@ -108,9 +111,10 @@ impl Schedule {
     /// # Errors
     /// No thread or runtime could be had, or nothing could be printed.
     pub fn run(self) -> anyhow::Result<()> {
-        // A schedule has a clock of its own, and what runs beside it may have none: that goes first.
-        rustix::process::nice(10).context("cannot give way to other processes")?;
-        let Self { seed, events, mutant, spared, without, milestones, trends, restless, lines } = self;
+        let Self { seed, events, mutant, spared, without, milestones, trends, restless, lines, last } = self;
+        if last {
+            rustix::process::nice(10).context("cannot let other processes go first")?;
+        }
         let (without, milestones) = (without.into_iter().collect(), milestones.unwrap_or_default());
         let order = Order { seed, events, mutant, spared, without, milestones, listed: trends, restless, lines };
         let (sender, ended) = mpsc::channel();

@@ -1,6 +1,6 @@
-//! The attack in its short form, and what of a whole pipeline needs no attack: what it costs, and what a version of before
-//! left. One binary, because cargo runs one after the other: campaigns mostly wait for processes, and the simulation takes
-//! the processor meanwhile.
+//! The attack in its short form, and whole pipelines without one: what they cost, and how they open what a version of before
+//! left. They are one binary, because cargo runs test binaries one after the other: campaigns mostly wait for processes, and
+//! the simulation takes the processor meanwhile.
 
 #[cfg(test)]
 mod bad_input;

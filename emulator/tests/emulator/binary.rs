@@ -1,5 +1,7 @@
 //! The binary: it says where it listens, answers, and ends cleanly on a signal.
 
+#![cfg(feature = "policies")]
+
 use std::io::{BufRead, BufReader, Read};
 use std::process::{Child, Command, Stdio};
 use std::time::Duration;

@@ -1,5 +1,7 @@
 //! The binary under boto3 and the `aws` command, unmodified: runs the Python contract where Python has boto3.
 
+#![cfg(feature = "policies")]
+
 use std::io::{BufRead, BufReader};
 use std::process::{Child, Command, Stdio};
 

@@ -4,6 +4,8 @@
 //! `TALLY_TEST_STOPS=100`, and for outages that last longer than it takes to feel them: `TALLY_TEST_OUTAGE=60` and
 //! `TALLY_TEST_THROTTLE=30`, in seconds.
 
+#![cfg(feature = "aws")]
+
 mod counters;
 mod format;
 mod import;

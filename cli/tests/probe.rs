@@ -1,5 +1,7 @@
 //! The exit codes of `tally probe`, over listeners of this test's own.
 
+#![cfg(test)]
+
 use std::io::{Read, Write};
 use std::net::{TcpListener, TcpStream};
 use std::process::{Command, Output};

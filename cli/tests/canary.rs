@@ -1,5 +1,7 @@
 //! `tally canary` against an API of this test's own, which counts the likes of one post.
 
+#![cfg(test)]
+
 use std::io::{Read, Write};
 use std::net::{TcpListener, TcpStream};
 use std::process::{Command, Output};
