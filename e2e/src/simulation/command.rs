@@ -100,7 +100,7 @@ pub struct Schedule {
     /// With the last lines of the trace
     #[arg(long)]
     lines: bool,
-    /// Let other processes have the processor first: theirs may be a clock that does not wait
+    /// Let other processes have the processor first, as some have deadlines
     #[arg(long)]
     last: bool,
 }

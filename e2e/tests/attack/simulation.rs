@@ -8,7 +8,7 @@ use tally_e2e::simulation::{Mutant, Order, Outcome, kinds, kinds_of_lists};
 
 const EVENTS: u64 = 240;
 
-/// The campaigns beside it have deadlines by the clock, and schedules have none.
+/// The campaigns beside it have deadlines of seconds, and a schedule has ten minutes.
 fn pool(jobs: Option<usize>) -> Pool {
     Pool::of(env!("CARGO_BIN_EXE_tally-e2e").into(), jobs).last()
 }
