@@ -1,18 +1,15 @@
 # One image a service: docker build --target consumer .
 
 FROM rust:1.95.0-bookworm AS build
-ARG PROFILE=dist
 WORKDIR /src
 COPY . .
-# What was downloaded and compiled stays between builds; only what the images hold leaves this layer. C is optimised in full,
-# unlike in a developer's first build.
+# What was downloaded and compiled stays between builds; only what the images hold leaves this layer.
 RUN --mount=type=cache,target=/usr/local/cargo/registry \
     --mount=type=cache,target=/src/target \
-    CFLAGS='-g0 -O2' cargo build --locked --profile "$PROFILE" \
+    cargo build --locked --release \
       --package tally-consumer --package tally-change-streamer --package tally-batch-recount --package tally-count-api \
       --package tally-trends --package tally-cli \
-      --features tally-consumer/msk-iam,tally-change-streamer/msk-iam,tally-batch-recount/msk-iam,tally-count-api/msk-iam,tally-trends/msk-iam \
-    && infra/image-root "target/$PROFILE" /image
+    && infra/image-root target/release /image
 
 FROM scratch AS tally
 USER 10001

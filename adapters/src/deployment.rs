@@ -144,7 +144,6 @@ impl Task for FollowFormat {
 }
 
 #[cfg(test)]
-#[cfg(feature = "testkit")]
 mod tests {
     use tally_core::format::UnknownFormat;
     use tally_core::time::UnixMillis;

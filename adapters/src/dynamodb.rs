@@ -7,10 +7,8 @@ mod connection;
 mod counts;
 mod cursor;
 mod direct;
-#[cfg(feature = "testkit")]
 mod drift;
 mod endpoint;
-#[cfg(feature = "args")]
 mod environment;
 mod examine;
 mod expression;
@@ -24,16 +22,13 @@ mod recounts;
 mod settings;
 mod streams;
 mod tables;
-#[cfg(feature = "testkit")]
 mod template;
 
 pub use checkpoints::{Checkpoints, Configuration, Rebuilding};
 pub use connection::{Connection, Missing};
 pub use counts::{Anew, Counts};
-#[cfg(feature = "testkit")]
 pub use drift::inject_drift;
 pub use endpoint::check_endpoint;
-#[cfg(feature = "args")]
 pub use environment::environment;
 pub use examine::{Examined, Quotas};
 pub use likes::{Likes, Maps, Markers, Remains, Rows};
@@ -43,7 +38,5 @@ pub use recounts::Recounts;
 pub use settings::{Access, Settings};
 pub use streams::Streams;
 pub use tables::check_tables;
-#[cfg(feature = "args")]
 pub(crate) use tables::{held_items, holds_items};
-#[cfg(feature = "testkit")]
 pub use template::ensure_tables;

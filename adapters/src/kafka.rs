@@ -20,16 +20,12 @@
 //!   dropped on a blocking thread, after every revocation is answered.
 //! - An idempotent producer may fail for good, for instance after a permission was missing for a moment. It is replaced.
 
-#[cfg(feature = "args")]
 mod args;
 mod context;
-#[cfg(feature = "embedded")]
 mod embedded;
 mod fault;
-#[cfg(feature = "args")]
 mod health;
 mod holdings;
-#[cfg(feature = "msk-iam")]
 mod iam;
 mod mark;
 mod owned;
@@ -41,11 +37,8 @@ mod source;
 mod spreading;
 mod topic_id;
 
-#[cfg(feature = "args")]
 pub use args::{KafkaArgs, Mechanism, check_brokers, topic};
-#[cfg(feature = "embedded")]
 pub use embedded::Embedded;
-#[cfg(feature = "args")]
 pub use health::GroupHealth;
 pub use producer::Producer;
 pub use reader::TopicReader;
@@ -53,9 +46,3 @@ pub use retention::retention;
 pub use settings::{Credentials, Sasl, Security, Settings, Tls};
 pub use source::Source;
 pub use spreading::Spreading;
-
-/// Whether this build supports TLS to Kafka, which SCRAM and IAM need.
-pub const TLS: bool = cfg!(feature = "tls");
-
-/// Whether this build supports a login to MSK by IAM.
-pub const MSK_IAM: bool = cfg!(feature = "msk-iam");

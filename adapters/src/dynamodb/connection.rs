@@ -141,14 +141,9 @@ fn no_credentials(why: &str) -> Missing {
     Missing { variable: "AWS_ACCESS_KEY_ID", problem }
 }
 
-const NO_REGION: &str = if cfg!(feature = "aws") {
-    "missing: neither it nor AWS_DEFAULT_REGION, a profile or the instance names a region"
-} else {
-    "of no use: this program was built without the feature `aws`"
-};
+const NO_REGION: &str = "missing: neither it nor AWS_DEFAULT_REGION, a profile or the instance names a region";
 
 /// What the standard AWS variables, profiles, roles and the instance say, and `settings` before them.
-#[cfg(feature = "aws")]
 async fn standard(settings: &Settings) -> SdkConfig {
     let mut loader = aws_config::defaults(BehaviorVersion::latest())
         .retry_config(retries(settings))
@@ -160,12 +155,6 @@ async fn standard(settings: &Settings) -> SdkConfig {
         loader = loader.region(Region::new(region.clone()));
     }
     loader.load().await
-}
-
-/// Neither region nor credentials: nothing can be signed, and [`Connection::missing`] says why.
-#[cfg(not(feature = "aws"))]
-async fn standard(_: &Settings) -> SdkConfig {
-    SdkConfig::builder().behavior_version(BehaviorVersion::latest()).build()
 }
 
 /// For an engine on this machine or in this process, but for the HTTP client.

@@ -25,19 +25,12 @@ pub fn environment() -> Invalid {
 }
 
 /// Whether a profile names a region.
-#[cfg(feature = "aws")]
 fn region_of_profile() -> bool {
     use aws_config::meta::region::ProvideRegion as _;
     use futures_util::FutureExt as _;
 
     // Files are read without waiting.
     aws_config::profile::region::ProfileFileRegionProvider::new().region().now_or_never().flatten().is_some()
-}
-
-/// Nothing here reads profiles.
-#[cfg(not(feature = "aws"))]
-fn region_of_profile() -> bool {
-    false
 }
 
 /// The same for any variables, with whether a profile names a region, and whether there are profiles at all.

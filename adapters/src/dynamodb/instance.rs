@@ -2,12 +2,9 @@
 
 use std::error::Error;
 
-#[cfg(feature = "aws")]
 use aws_config::imds::client::error::{ImdsError, TokenError};
-#[cfg(feature = "aws")]
 use aws_config::meta::ProviderChainError;
 use aws_credential_types::provider::error::CredentialsError;
-#[cfg(feature = "aws")]
 use aws_smithy_runtime_api::client::{
     orchestrator::HttpResponse,
     result::{ConnectorError, SdkError},
@@ -15,12 +12,10 @@ use aws_smithy_runtime_api::client::{
 
 /// Whether the instance refuses to give credentials, by its answer or by taking no connection, as one on which the service is
 /// switched off: waiting does not mend that. Silence, and an error of its own, do pass.
-#[cfg(feature = "aws")]
 pub(super) fn has_none(error: &(dyn Error + 'static)) -> bool {
     found::<ImdsError>(error).is_some_and(refuses)
 }
 
-#[cfg(feature = "aws")]
 fn refuses(error: &ImdsError) -> bool {
     match error {
         ImdsError::FailedToLoadToken(_) => {
@@ -36,7 +31,6 @@ fn refuses(error: &ImdsError) -> bool {
 }
 
 /// Whether what gave no credentials is an instance that took the question, or never got it, and said nothing.
-#[cfg(feature = "aws")]
 pub(super) fn is_silent(error: &CredentialsError) -> bool {
     let asked = error.source().and_then(|cause| cause.downcast_ref::<ProviderChainError<CredentialsError>>());
     asked.is_some_and(|chain| {
@@ -47,13 +41,11 @@ pub(super) fn is_silent(error: &CredentialsError) -> bool {
     })
 }
 
-#[cfg(feature = "aws")]
 fn takes_no_connection(error: &(dyn Error + 'static)) -> bool {
     found::<std::io::Error>(error).is_some_and(|error| error.kind() == std::io::ErrorKind::ConnectionRefused)
 }
 
 /// What of this type is behind an error.
-#[cfg(feature = "aws")]
 fn found<'a, E: Error + 'static>(error: &'a (dyn Error + 'static)) -> Option<&'a E> {
     let mut cause = Some(error);
     while let Some(error) = cause {
@@ -63,16 +55,4 @@ fn found<'a, E: Error + 'static>(error: &'a (dyn Error + 'static)) -> Option<&'a
         cause = error.source();
     }
     None
-}
-
-/// No instance is asked.
-#[cfg(not(feature = "aws"))]
-pub(super) fn is_silent(_: &CredentialsError) -> bool {
-    false
-}
-
-/// No instance is asked.
-#[cfg(not(feature = "aws"))]
-pub(super) fn has_none(_: &(dyn Error + 'static)) -> bool {
-    false
 }

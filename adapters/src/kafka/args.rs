@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use clap::{Args, ValueEnum};
 use tally_service::{Invalid, Secret};
 
-use super::{Credentials, MSK_IAM, Sasl, Security, Settings, TLS, Tls};
+use super::{Credentials, Sasl, Security, Settings, Tls};
 
 /// The longest name of a topic.
 const TOPIC_BYTES: usize = 249;
@@ -124,7 +124,6 @@ fn is_address(broker: &str) -> bool {
 }
 
 fn tls(args: &KafkaArgs, invalid: &mut Invalid) -> Option<Tls> {
-    invalid.ensure("tls", !args.tls || TLS, "this build supports no TLS: build it with the feature `tls`");
     for (flag, file) in
         [("tls-ca", &args.tls_ca), ("tls-certificate", &args.tls_certificate), ("tls-key", &args.tls_key)]
     {
@@ -159,14 +158,11 @@ fn sasl(args: &KafkaArgs, invalid: &mut Invalid) -> Option<Sasl> {
     }
     let region_wanted = args.sasl == Some(Mechanism::MskIam);
     invalid.ensure("msk-region", region_wanted || args.msk_region.is_none(), "contradicts a login that is not msk-iam");
-    let scram = matches!(args.sasl, Some(Mechanism::ScramSha256 | Mechanism::ScramSha512));
-    invalid.ensure("sasl", !scram || TLS, "this build supports no SCRAM: build it with the feature `tls`");
     match args.sasl? {
         Mechanism::Plain => credentials(args, invalid).map(Sasl::Plain),
         Mechanism::ScramSha256 => credentials(args, invalid).map(Sasl::ScramSha256),
         Mechanism::ScramSha512 => credentials(args, invalid).map(Sasl::ScramSha512),
         Mechanism::MskIam => {
-            invalid.ensure("sasl", MSK_IAM, "this build supports no IAM: build it with the feature `msk-iam`");
             invalid.ensure("tls", args.tls, "missing, while --sasl msk-iam needs it");
             invalid.require("msk-region", args.msk_region.clone()).map(|region| Sasl::MskIam { region })
         }
@@ -269,11 +265,13 @@ mod tests {
     }
 
     #[test]
-    fn what_this_build_does_not_support_is_refused_with_the_name_of_its_feature() {
-        let said = |line: &[&str]| settings(line).err().unwrap_or_default();
-        assert_eq!(said(&["--tls"]).contains("feature `tls`"), !TLS);
-        assert_eq!(said(&["--sasl", "scram-sha256"]).contains("feature `tls`"), !TLS);
-        assert_eq!(said(&["--sasl", "msk-iam"]).contains("feature `msk-iam`"), !MSK_IAM);
+    fn each_way_to_encrypt_and_to_log_in_is_in_this_build() {
+        let password = ["--sasl-user", "u", "--sasl-password", "p"];
+        let with = |line: &[&'static str]| settings(&[line, &password].concat());
+        settings(&["--tls"]).expect("TLS");
+        with(&["--sasl", "scram-sha256"]).expect("SCRAM-SHA-256");
+        with(&["--tls", "--sasl", "scram-sha512"]).expect("SCRAM-SHA-512");
+        settings(&["--tls", "--sasl", "msk-iam", "--msk-region", "eu-west-1"]).expect("IAM");
     }
 
     #[test]

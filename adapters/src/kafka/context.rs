@@ -23,7 +23,6 @@ pub(super) enum Change {
 /// The callbacks of a client. They report little: what matters arrives as an event as well.
 #[derive(Default)]
 pub(super) struct Context {
-    #[cfg(feature = "msk-iam")]
     iam: Option<super::iam::Iam>,
     changes: Option<UnboundedSender<Change>>,
     /// The explanation of the error that is being reported.
@@ -33,19 +32,11 @@ pub(super) struct Context {
 impl Context {
     /// For a client that is in no group.
     pub(super) fn new(settings: &Settings) -> Self {
-        #[cfg(feature = "msk-iam")]
         let iam = match &settings.security.sasl {
             Some(Sasl::MskIam { region }) => Some(super::iam::Iam::new(region)),
             _ => None,
         };
-        #[cfg(not(feature = "msk-iam"))]
-        debug_assert!(!matches!(settings.security.sasl, Some(Sasl::MskIam { .. })), "validated by the caller");
-        Self {
-            #[cfg(feature = "msk-iam")]
-            iam,
-            changes: None,
-            reason: Mutex::default(),
-        }
+        Self { iam, changes: None, reason: Mutex::default() }
     }
 
     /// For a member of a group, whose rebalances go to `changes`.
@@ -61,10 +52,7 @@ impl Context {
 
     /// Whether the client has what it needs to log in. It asks for a token when its events are polled.
     pub(super) fn can_log_in(&self) -> bool {
-        #[cfg(feature = "msk-iam")]
-        return self.iam.as_ref().is_none_or(super::iam::Iam::has_token);
-        #[cfg(not(feature = "msk-iam"))]
-        true
+        self.iam.as_ref().is_none_or(super::iam::Iam::has_token)
     }
 
     fn reason(&self) -> MutexGuard<'_, String> {
@@ -77,7 +65,7 @@ impl Context {
 }
 
 impl ClientContext for Context {
-    const ENABLE_REFRESH_OAUTH_TOKEN: bool = cfg!(feature = "msk-iam");
+    const ENABLE_REFRESH_OAUTH_TOKEN: bool = true;
 
     fn log(&self, level: rdkafka::config::RDKafkaLogLevel, facility: &str, message: &str) {
         tracing::debug!(target: "librdkafka", ?level, facility, "{message}");
@@ -88,7 +76,6 @@ impl ClientContext for Context {
         reason.clone_into(&mut self.reason());
     }
 
-    #[cfg(feature = "msk-iam")]
     fn generate_oauth_token(
         &self,
         _config: Option<&str>,

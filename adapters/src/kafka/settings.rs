@@ -17,7 +17,7 @@ pub struct Settings {
 /// Encryption and login; none by default.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Security {
-    /// Encryption, where it is wanted. Needs the feature `tls`.
+    /// Encryption, where it is wanted.
     pub tls: Option<Tls>,
     /// Login, where it is wanted.
     pub sasl: Option<Sasl>,
@@ -41,7 +41,7 @@ pub enum Sasl {
     ScramSha256(Credentials),
     /// A proof of the password, with SHA-512.
     ScramSha512(Credentials),
-    /// AWS credentials of the environment, for MSK. Needs the feature `msk-iam`.
+    /// AWS credentials of the environment, for MSK.
     MskIam {
         /// The cluster's AWS region.
         region: String,

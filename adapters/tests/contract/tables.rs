@@ -16,7 +16,6 @@ async fn tables_are_created_once_and_then_pass_the_check() {
     }
 }
 
-#[cfg(feature = "args")]
 #[tokio::test]
 async fn no_process_creates_or_joins_a_deployment_whose_tables_do_not_fit() {
     use std::sync::Arc;
@@ -38,7 +37,6 @@ async fn no_process_creates_or_joins_a_deployment_whose_tables_do_not_fit() {
     assert_eq!(deployment.join(&host).await.unwrap(), created);
 }
 
-#[cfg(feature = "args")]
 #[tokio::test]
 async fn no_process_creates_or_joins_a_deployment_over_rows_whose_configuration_is_lost() {
     use std::sync::Arc;
@@ -66,7 +64,6 @@ async fn no_process_creates_or_joins_a_deployment_over_rows_whose_configuration_
 }
 
 /// A client of any table.
-#[cfg(feature = "args")]
 fn raw(emulator: &tally_emulator::Emulator) -> aws_sdk_dynamodb::Client {
     use aws_sdk_dynamodb::config::{BehaviorVersion, Credentials, Region};
 

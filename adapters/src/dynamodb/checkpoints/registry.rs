@@ -135,7 +135,6 @@ impl Checkpoints {
 }
 
 #[cfg(test)]
-#[cfg(feature = "testkit")]
 mod tests {
     use tally_core::ports::StreamRegistry as _;
     use tally_core::time::UnixMillis;
