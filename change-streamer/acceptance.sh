@@ -9,13 +9,13 @@ crate=(-p tally-change-streamer --release)
 # 300,000 changes over 20,000 posts, a third of them of one: 8 shards that split, faults, double workers, 20 crashes.
 storm() {
     TALLY_TEST_CHANGES=300000 TALLY_TEST_POSTS=20000 \
-        timeout 3600 cargo test "${crate[@]}" --test streamer -- --nocapture --test-threads 1 acceptance::
+        timeout 3600 cargo test "${crate[@]}" --test streamer -- --include-ignored --nocapture --test-threads 1 acceptance::
 }
 
 # A million changes with two streamers and no leases on every shard. Only when it is named.
 million() {
     TALLY_TEST_CHANGES=1000000 TALLY_TEST_POSTS=20000 \
-        timeout 7200 cargo test "${crate[@]}" --test streamer -- --nocapture acceptance::two_streamers
+        timeout 7200 cargo test "${crate[@]}" --test streamer -- --include-ignored --nocapture acceptance::two_streamers
 }
 
 # Every other law of the streamer, with ten times the seeds.
@@ -28,7 +28,7 @@ laws() {
 processes() {
     TALLY_TEST_KILLS=20 TALLY_TEST_STOPPED=60 TALLY_TEST_IDLE=60 \
         timeout 1800 cargo test "${crate[@]}" --test streamer -- \
-        --nocapture --test-threads 1 processes:: --skip changes::
+        --include-ignored --nocapture --test-threads 1 processes:: --skip changes::
 }
 
 # The ledger of changes over an Apache Kafka of its own: 300,000 changes, 20 kills, 2 zombies, no leases, one streamer without
@@ -40,7 +40,7 @@ changes() {
     brokers=$(localstack/engines up --folder "$kafka" --only kafka --any-ports --topics changes:12 |
         sed -n 's/^export TALLY_BROKERS=//p')
     TALLY_TEST_BROKERS=$brokers TALLY_TEST_CHANGES=300000 TALLY_TEST_KILLS=20 \
-        timeout 3600 cargo test "${crate[@]}" --test streamer -- --nocapture --test-threads 1 processes::changes::
+        timeout 3600 cargo test "${crate[@]}" --test streamer -- --include-ignored --nocapture --test-threads 1 processes::changes::
     TALLY_TEST_SEEDS=240 timeout 3600 cargo test "${crate[@]}" --test streamer -- \
         --nocapture --test-threads 1 changes:: --skip processes::
 }

@@ -1,6 +1,6 @@
 //! What every reader of foreign bytes has to survive: each target takes any input, and panics if a law is broken.
 //!
-//! The same functions run under cargo-fuzz (`e2e/fuzz`) and as a plain test over the committed corpus and mutations of it.
+//! A test runs them over the committed corpus (`fuzz/corpus`) and mutations of it.
 
 pub mod http;
 mod store;
@@ -24,7 +24,7 @@ use tally_core::weight::Weight;
 /// A function that takes any bytes.
 #[derive(Clone, Copy, Debug)]
 pub struct Target {
-    /// Its name: that of its corpus's folder and of its cargo-fuzz target.
+    /// Its name, which is that of its corpus's folder.
     pub name: &'static str,
     /// Panics if the bytes break a law.
     pub run: fn(&[u8]),

@@ -92,7 +92,7 @@ impl tally_service::App for App {
         }
         let session = Session {
             host: host.clone(),
-            writer: load.map(|_| writer(&local, producer, &host)).transpose()?,
+            writer: load.map(|_| writer(&local, &producer, &host)).transpose()?,
             chaos: if chaos { Chaos::of(&local, seed) } else { None },
             local,
             seed,
@@ -109,15 +109,9 @@ fn gated(local: &Local, producer: &kafka::Producer, limit: u64) -> Arc<dyn Produ
     Arc::new(Gated { producer: producer.clone(), gate: Arc::clone(&local.gate), limit })
 }
 
-/// What the load writes through. The embedded Kafka searches a partition from its oldest batch at every fetch, so it gets
-/// few large batches.
-fn writer(local: &Arc<Local>, producer: kafka::Producer, host: &Host) -> anyhow::Result<Writer> {
-    let kafka = &local.engines.kafka;
-    let producer = match kafka.embedded {
-        Some(_) => kafka::Producer::gathering(&kafka.settings)?,
-        None => producer,
-    };
-    let producer = gated(local, &producer, LOAD_BYTES);
+/// What the load writes through.
+fn writer(local: &Arc<Local>, producer: &kafka::Producer, host: &Host) -> anyhow::Result<Writer> {
+    let producer = gated(local, &local.engines.kafka.for_load(producer)?, LOAD_BYTES);
     Ok(Writer { local: Arc::clone(local), producer, chance: host.chance().fork() })
 }
 

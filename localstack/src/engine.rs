@@ -11,7 +11,7 @@ use tally_adapters::{kafka, redis};
 use tally_core::backoff::Backoff;
 use tally_core::ids::{CachePrefix, ShardCount};
 use tally_core::milestone::Ladder;
-use tally_core::ports::TopicReader as _;
+use tally_core::ports::{Outcome, TopicReader as _};
 use tally_emulator::Emulator;
 use tally_service::{Host, Secret, Stage, Stop};
 use tokio::net::TcpListener;
@@ -101,6 +101,15 @@ impl Kafka {
     /// Whether there are topics for the ledger of changes and for what is trending.
     pub(crate) fn has_lists(&self) -> bool {
         self.lists
+    }
+
+    /// The producer of the load. The embedded Kafka searches a partition from its oldest batch at every fetch, so it gets
+    /// few large batches; a real one gets what `producer` sends it.
+    pub(crate) fn for_load(&self, producer: &kafka::Producer) -> Outcome<kafka::Producer> {
+        match self.embedded {
+            Some(_) => kafka::Producer::gathering(&self.settings),
+            None => Ok(producer.clone()),
+        }
     }
 
     async fn open(engine: KafkaEngine, lists: bool, host: &Host) -> anyhow::Result<Self> {
@@ -195,4 +204,23 @@ fn open_cache(redis: Option<&Secret>, table_prefix: &str, host: &Host) -> anyhow
     let settings = redis::Settings { prefix, ..redis::Settings::at(vec![url.expose().to_owned()]) };
     let cache = redis::Cache::new(&settings).context("cannot set up the cache")?;
     Ok(Switchable::real(Arc::new(cache), host.clock()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_load_gathers_records_into_batches_for_the_embedded_kafka_and_for_no_other() {
+        let settings = kafka::Settings::plaintext("127.0.0.1:1");
+        let ordinary = kafka::Producer::new(&settings).unwrap();
+        let linger = |embedded| {
+            let settings = settings.clone();
+            let kafka = Kafka { settings, partitions: 1, bootstrap: String::new(), embedded, lists: false };
+            kafka.for_load(&ordinary).unwrap().linger()
+        };
+        let embedded = kafka::Embedded::start(&[(TOPIC, 1)]).unwrap();
+        assert!(linger(Some(embedded)) >= Duration::from_millis(100));
+        assert_eq!(linger(None), ordinary.linger());
+    }
 }

@@ -6,7 +6,7 @@ mod answer;
 mod batch;
 mod signing;
 #[cfg(test)]
-mod tests;
+pub(super) mod tests;
 mod value;
 
 use std::sync::{Arc, Mutex};

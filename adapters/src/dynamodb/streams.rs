@@ -207,3 +207,27 @@ fn listed(shard: &Shard) -> Option<Listed> {
 fn millis(at: &DateTime) -> UnixMillis {
     UnixMillis(at.to_millis().ok().and_then(|millis| u64::try_from(millis).ok()).unwrap_or(0))
 }
+
+#[cfg(test)]
+mod tests {
+    use super::super::direct::tests::Told;
+    use super::super::settings::Settings;
+    use super::*;
+
+    /// A stream whose engine writes sequence numbers of 25 digits.
+    const TABLE: &str = r#"{"Table":{"LatestStreamArn":"arn:stream/s-1","LatestStreamLabel":"s-1"}}"#;
+    const STREAM: &str = r#"{"StreamDescription":{"Shards":[
+        {"ShardId":"shard-1","SequenceNumberRange":{"StartingSequenceNumber":"0000000000000000000000012"}}]}}"#;
+
+    #[tokio::test(start_paused = true)]
+    async fn an_engine_is_told_a_sequence_number_with_as_many_digits_as_it_writes() {
+        let told = Told::new(&[(200, TABLE), (200, STREAM), (200, r#"{"ShardIterator":"i"}"#)]);
+        let streams = Streams::new(&Connection::in_process(&Settings::local(""), told.clone(), UnixMillis(0)));
+        let label = "s-1".into();
+        let shards = streams.shards(&label).await.unwrap();
+        let position = Position::After("0000000000000000000000034".parse().unwrap());
+        streams.iterator(&label, &shards[0].id, position).await.unwrap();
+        let (_, request) = &told.asked()[2];
+        assert_eq!(request["SequenceNumber"], "0000000000000000000000034");
+    }
+}

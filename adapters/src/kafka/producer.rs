@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use parking_lot::RwLock;
+use rdkafka::ClientConfig;
 use rdkafka::message::{Header, OwnedHeaders};
 use rdkafka::producer::{FutureProducer, FutureRecord, Producer as _};
 use tally_core::fault::Fault;
@@ -56,6 +57,11 @@ impl Producer {
         Ok(Self(Arc::new(Shared { settings: settings.clone(), batching, client })))
     }
 
+    /// How long a record waits for others to join its batch.
+    pub fn linger(&self) -> Duration {
+        self.0.batching.linger
+    }
+
     fn client(&self) -> FutureProducer<Context> {
         self.0.client.read().clone()
     }
@@ -73,26 +79,30 @@ impl Producer {
 /// How records become batches.
 #[derive(Clone, Copy)]
 struct Batching {
-    linger: &'static str,
+    linger: Duration,
     compression: &'static str,
 }
 
-const PROMPT: Batching = Batching { linger: "5", compression: "zstd" };
-const GATHERING: Batching = Batching { linger: "100", compression: "none" };
+const PROMPT: Batching = Batching { linger: Duration::from_millis(5), compression: "zstd" };
+const GATHERING: Batching = Batching { linger: Duration::from_millis(100), compression: "none" };
 
 fn connect(settings: &Settings, batching: Batching) -> Outcome<FutureProducer<Context>> {
+    let client = config(settings, batching).create_with_context(Context::new(settings));
+    client.map_err(|error| fault_of("creating a producer", &error))
+}
+
+fn config(settings: &Settings, batching: Batching) -> ClientConfig {
     let mut config = settings.client();
     config
         .set("enable.idempotence", "true")
         .set("acks", "all")
         .set("partitioner", "murmur2_random")
         .set("compression.type", batching.compression)
-        .set("linger.ms", batching.linger)
+        .set("linger.ms", batching.linger.as_millis().to_string())
         // What a record may have is for its topic to say. Past this a broker drops the connection instead of an answer.
         .set("message.max.bytes", MOST_BYTES)
         .set("delivery.timeout.ms", DELIVERY.as_millis().to_string());
-    let client = config.create_with_context(Context::new(settings));
-    client.map_err(|error| fault_of("creating a producer", &error))
+    config
 }
 
 #[async_trait]
@@ -126,5 +136,23 @@ fn written(partition: i32, offset: i64) -> Outcome<Written> {
     match (u32::try_from(partition), u64::try_from(offset)) {
         (Ok(partition), Ok(offset)) => Ok(Written { partition, offset: Offset(offset) }),
         _ => Err(Fault::Transient("the broker acknowledged a record without saying where it is".to_owned())),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_producer_that_gathers_gives_a_batch_time_to_grow_and_an_ordinary_one_is_prompt() {
+        let settings = Settings::plaintext("127.0.0.1:1");
+        let linger = |producer: &Producer| {
+            let config = config(&settings, producer.0.batching);
+            let linger = Duration::from_millis(config.get("linger.ms").unwrap().parse().unwrap());
+            assert_eq!(producer.linger(), linger, "what the client is configured with");
+            linger
+        };
+        assert!(linger(&Producer::gathering(&settings).unwrap()) >= Duration::from_millis(100));
+        assert!(linger(&Producer::new(&settings).unwrap()) <= Duration::from_millis(5));
     }
 }

@@ -11,7 +11,7 @@ use tally_core::time::UnixMillis;
 use tally_core::weight::Weight;
 use tally_core::window::Marker;
 
-use crate::engine::{Env, shards};
+use crate::engine::{Env, in_process, shards};
 
 pub(crate) async fn contract(env: &Env) {
     a_fence_is_created_once(env).await;
@@ -232,4 +232,24 @@ async fn markers_are_a_compare_and_set_chain(env: &Env) {
     assert_eq!(put(Marker::low(two), Some(Marker::high(one))).await, MarkerPut::Put);
     assert_eq!(env.rows.users(&key, None).await.unwrap().items, [], "a marker is no like");
     assert_eq!(env.rows.weights(&key, None).await.unwrap().items, [], "and weighs nothing");
+}
+
+/// How much is read at once is no part of the contract: the in-memory twin reads less.
+#[tokio::test]
+async fn a_recount_reads_at_most_a_thousand_rows_at_once() {
+    let (_, connection) = in_process();
+    let env = Env::dynamodb(&connection).await;
+    let (post, shard) = (post("hot"), shards().shard_of("u-0"));
+    let users = (0..).map(|n| user(&format!("u-{n}"))).filter(|user| shards().shard_of(user) == shard);
+    let rows: Vec<_> = users.take(1_200).map(|user| (post.clone(), user)).collect();
+    for rows in rows.chunks(BatchLimits::MAX_ROWS) {
+        write(&env, "hot", Action::Like, rows, 1).await;
+    }
+    let key = RowKey { counter: post, shard };
+    let first = env.rows.weights(&key, None).await.unwrap();
+    let second = env.rows.weights(&key, first.next.as_ref()).await.unwrap();
+    assert_eq!((first.items.len(), second.items.len(), second.next), (1_000, 200, None));
+    let first = env.rows.users(&key, None).await.unwrap();
+    let second = env.rows.users(&key, first.next.as_ref()).await.unwrap();
+    assert_eq!((first.items.len(), second.items.len(), second.next), (1_000, 200, None), "nor does an erasure");
 }

@@ -2,9 +2,6 @@
 //! the cluster that `TALLY_TEST_REDIS_CLUSTER` names; and what only the real one can show: expiry, a restart, a dead node,
 //! a replica that takes its place, formats of other versions.
 
-#![expect(clippy::unwrap_used, reason = "a test that cannot go on fails there")]
-#![expect(clippy::print_stderr, reason = "a skipped suite says so")]
-
 mod server;
 
 use std::hash::{BuildHasher as _, RandomState};
@@ -53,20 +50,23 @@ async fn held(cache: &Cache, post: &CounterId) -> Cached {
 }
 
 #[tokio::test]
+#[ignore = "needs redis-server; .ci/night runs it"]
 async fn one_server_keeps_the_contract() {
-    let Some(server) = Server::start(false) else { return };
+    let server = Server::start(false);
     contract(&Cache::new(&server.settings()).unwrap(), "").await;
 }
 
 #[tokio::test]
+#[ignore = "needs redis-server; .ci/night runs it"]
 async fn a_cluster_keeps_the_contract() {
-    let Some(server) = Server::start(true) else { return };
+    let server = Server::start(true);
     contract(&Cache::new(&server.settings()).unwrap(), "").await;
 }
 
 #[tokio::test]
+#[ignore = "needs redis-server; .ci/night runs it"]
 async fn three_nodes_keep_the_contract_and_a_dead_one_takes_only_its_own_along() {
-    let Some(mut nodes) = three_nodes(false) else { return };
+    let mut nodes = three_nodes(false);
     let cache = cache_over(nodes.iter().map(Server::url));
     contract(&cache, "").await;
     let posts = sixty_filled(&cache).await;
@@ -94,8 +94,9 @@ async fn three_nodes_keep_the_contract_and_a_dead_one_takes_only_its_own_along()
 }
 
 #[tokio::test]
+#[ignore = "needs redis-server; .ci/night runs it"]
 async fn a_replica_takes_a_dead_nodes_place_with_its_counts_and_is_written_to() {
-    let Some(mut nodes) = three_nodes(true) else { return };
+    let mut nodes = three_nodes(true);
     let cache = cache_over(nodes.iter().map(Server::url));
     let posts = sixty_filled(&cache).await;
     let offset = |node: &Server, name: &str| {
@@ -131,8 +132,9 @@ async fn a_replica_takes_a_dead_nodes_place_with_its_counts_and_is_written_to() 
 
 #[expect(clippy::disallowed_methods, reason = "the writers run side by side, and the test waits for each")]
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+#[ignore = "needs redis-server; .ci/night runs it"]
 async fn a_node_that_dies_while_many_write_stops_nobody_for_longer_than_its_replica_takes() {
-    let Some(mut nodes) = three_nodes(true) else { return };
+    let mut nodes = three_nodes(true);
     let cache = Cache::new(&Settings::at(nodes.iter().map(Server::url).collect())).unwrap();
     let posts = sixty_filled(&cache).await;
     let (killed, told) = tokio::sync::watch::channel(false);
@@ -163,8 +165,9 @@ async fn a_node_that_dies_while_many_write_stops_nobody_for_longer_than_its_repl
 }
 
 #[tokio::test]
+#[ignore = "needs redis-server; .ci/night runs it"]
 async fn a_node_that_lost_its_scripts_is_taught_them_and_nothing_is_done_twice() {
-    let Some(nodes) = three_nodes(false) else { return };
+    let nodes = three_nodes(false);
     let cache = cache_over(nodes.iter().map(Server::url));
     let posts = sixty_filled(&cache).await;
     assert_eq!(cache.update(&newer(&posts, 2)).await, Ok(60));
@@ -177,11 +180,9 @@ fn newer(posts: &[CounterId], version: u64) -> Vec<(CounterId, Served)> {
 }
 
 #[tokio::test]
+#[ignore = "needs the cluster that TALLY_TEST_REDIS_CLUSTER names; localstack/engines-test runs it"]
 async fn a_cluster_elsewhere_keeps_the_contract_over_all_its_slots() {
-    let Ok(nodes) = std::env::var(CLUSTER) else {
-        eprintln!("skipped: {CLUSTER} names no nodes");
-        return;
-    };
+    let nodes = std::env::var(CLUSTER).unwrap_or_else(|error| panic!("{CLUSTER}: {error}"));
     let cache = cache_over(nodes.split(',').map(str::to_owned));
     let run = format!("{:016x}-", RandomState::new().hash_one(()));
     contract(&cache, &run).await;
@@ -189,9 +190,10 @@ async fn a_cluster_elsewhere_keeps_the_contract_over_all_its_slots() {
 }
 
 #[tokio::test]
+#[ignore = "needs redis-server; .ci/night runs it"]
 async fn many_posts_of_many_slots_are_answered_in_their_order() {
     for cluster in [false, true] {
-        let Some(server) = Server::start(cluster) else { return };
+        let server = Server::start(cluster);
         many_slots(&Cache::new(&server.settings()).unwrap(), "").await;
     }
 }
@@ -211,8 +213,9 @@ async fn many_slots(cache: &Cache, run: &str) {
 }
 
 #[tokio::test]
+#[ignore = "needs redis-server; .ci/night runs it"]
 async fn versions_beyond_what_lua_counts_are_told_apart() {
-    let Some(server) = Server::start(false) else { return };
+    let server = Server::start(false);
     let (cache, post) = (Cache::new(&server.settings()).unwrap(), post("p"));
     let big = u64::MAX - 1;
     fill(&cache, &post, 9).await;
@@ -223,8 +226,9 @@ async fn versions_beyond_what_lua_counts_are_told_apart() {
 }
 
 #[tokio::test]
+#[ignore = "needs redis-server; .ci/night runs it"]
 async fn a_key_expires_within_its_time_and_so_does_the_right_to_fill_it() {
-    let Some(server) = Server::start(false) else { return };
+    let server = Server::start(false);
     let settings = Settings { ttl: Duration::from_secs(100), fill: Duration::from_millis(50), ..server.settings() };
     let (cache, value, right) = (Cache::new(&settings).unwrap(), post("value"), post("right"));
     fill(&cache, &value, 1).await;
@@ -244,8 +248,9 @@ async fn a_key_expires_within_its_time_and_so_does_the_right_to_fill_it() {
 }
 
 #[tokio::test]
+#[ignore = "needs redis-server; .ci/night runs it"]
 async fn what_is_evicted_is_missed_and_no_update_brings_it_back() {
-    let Some(server) = Server::start(false) else { return };
+    let server = Server::start(false);
     let cache = Cache::new(&server.settings()).unwrap();
     let memory: redis::InfoDict = redis::cmd("INFO").arg("memory").query(&mut server.raw()).unwrap();
     let most = memory.get::<u64>("used_memory").unwrap() + (256 << 10);
@@ -270,8 +275,9 @@ async fn what_is_evicted_is_missed_and_no_update_brings_it_back() {
 }
 
 #[tokio::test]
+#[ignore = "needs redis-server; .ci/night runs it"]
 async fn deployments_with_other_table_prefixes_share_a_server_and_no_value() {
-    let Some(server) = Server::start(false) else { return };
+    let server = Server::start(false);
     let caches = ["", "a-", "b-"]
         .map(|tables| Cache::new(&Settings { prefix: CachePrefix::of_tables(tables), ..server.settings() }).unwrap());
     let views = CounterName::new("views", CounterKind::Sum).unwrap();
@@ -296,8 +302,9 @@ async fn deployments_with_other_table_prefixes_share_a_server_and_no_value() {
 }
 
 #[tokio::test]
+#[ignore = "needs redis-server; .ci/night runs it"]
 async fn a_count_of_another_format_is_neither_served_nor_replaced() {
-    let Some(server) = Server::start(false) else { return };
+    let server = Server::start(false);
     let (cache, post) = (Cache::new(&server.settings()).unwrap(), post("p"));
     let future = "2:9:whatever";
     server.raw().set::<_, _, ()>("likes:p", future).unwrap();
@@ -307,8 +314,9 @@ async fn a_count_of_another_format_is_neither_served_nor_replaced() {
 }
 
 #[tokio::test]
+#[ignore = "needs redis-server; .ci/night runs it"]
 async fn ids_are_arguments_and_never_commands() {
-    let Some(server) = Server::start(false) else { return };
+    let server = Server::start(false);
     let cache = Cache::new(&server.settings()).unwrap();
     for id in ["a b", "\"'); redis.call('FLUSHALL') --", "x y $5 FLUSHALL", "{}", "{", "\u{2028}\u{1f44d}"] {
         let post = post(id);
@@ -319,9 +327,10 @@ async fn ids_are_arguments_and_never_commands() {
 }
 
 #[tokio::test]
+#[ignore = "needs redis-server; .ci/night runs it"]
 async fn a_server_that_was_gone_is_used_again_and_forgets_its_scripts_without_harm() {
     for cluster in [false, true] {
-        let Some(mut server) = Server::start(cluster) else { return };
+        let mut server = Server::start(cluster);
         let (cache, post) = (Cache::new(&server.settings()).unwrap(), post("p"));
         fill(&cache, &post, 1).await;
         server.kill();

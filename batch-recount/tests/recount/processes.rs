@@ -144,8 +144,14 @@ async fn corrections(world: &World, key: &RowKey) -> usize {
     corrections.len()
 }
 
+#[tokio::test(flavor = "multi_thread")]
+async fn a_recount_that_only_looks_exits_with_0() {
+    only_looking(400).await;
+}
+
 /// A recount mostly waits: two deployments share the kills and run side by side.
 #[tokio::test(flavor = "multi_thread")]
+#[ignore = "night: kills, stops or starves processes"]
 async fn a_recount_killed_at_any_point_corrects_what_is_wrong_or_nothing() {
     let kills = size("RECOUNT_KILLS", 3);
     tokio::join!(killed(kills.div_ceil(2), 1), killed(kills / 2, 2));
@@ -197,6 +203,7 @@ async fn said(mut process: Process) -> (Option<i32>, usize) {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+#[ignore = "night: kills, stops or starves processes"]
 async fn a_format_that_is_not_known_ends_the_start_and_one_that_comes_later_ends_the_watcher() {
     served(async |served| {
         let world = &served.world;
@@ -228,6 +235,7 @@ async fn write_in(served: &Served, format: u64) {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+#[ignore = "night: kills, stops or starves processes"]
 async fn two_recounts_at_once_correct_each_row_key_once() {
     served(async |served| {
         let world = &served.world;
@@ -246,26 +254,34 @@ async fn two_recounts_at_once_correct_each_row_key_once() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+#[ignore = "night: kills, stops or starves processes"]
 async fn what_a_recount_holds_does_not_grow_with_the_table() {
     let sizes = std::env::var("RECOUNT_MEMORY_ROWS").unwrap_or_else(|_| "4000,40000".to_owned());
     let mut held = Vec::new();
     for rows in sizes.split(',').map(|rows| rows.trim().parse::<u64>().unwrap()) {
-        served(async |served| {
-            let world = &served.world;
-            fill(&client(&served.emulator), rows).await;
-            world.ports.checkpoints.config(Some(shards())).await.unwrap();
-            let process = Process::start(&served.relay, &["--dry-run"]);
-            let (code, most) = tokio::select! {
-                ended = process.ended() => ended,
-                () = nothing_to_do(world, &served.relay) => unreachable!("it goes on"),
-            };
-            assert_eq!(code, Some(0));
-            println!("{rows} rows: {most} KiB held at most");
-            held.push(most);
-        })
-        .await;
+        held.push(only_looking(rows).await);
     }
     assert!(held[1] <= held[0] * 3 / 2 + 16_384, "{held:?} KiB");
+}
+
+/// The most memory in KiB that a recount held which changed nothing, over a post of so many rows.
+async fn only_looking(rows: u64) -> u64 {
+    let mut held = 0;
+    served(async |served| {
+        let world = &served.world;
+        fill(&client(&served.emulator), rows).await;
+        world.ports.checkpoints.config(Some(shards())).await.unwrap();
+        let process = Process::start(&served.relay, &["--dry-run"]);
+        let (code, most) = tokio::select! {
+            ended = process.ended() => ended,
+            () = nothing_to_do(world, &served.relay) => unreachable!("it goes on"),
+        };
+        assert_eq!(code, Some(0));
+        println!("{rows} rows: {most} KiB held at most");
+        held = most;
+    })
+    .await;
+    held
 }
 
 /// Does what a streamer does whose stream holds nothing new, as often as recounts ask for something.

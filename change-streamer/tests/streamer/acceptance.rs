@@ -84,6 +84,7 @@ async fn stop(running: Vec<Running>) {
 }
 
 #[tokio::test(start_paused = true)]
+#[ignore = "night: a soak"]
 async fn counts_equal_rows_while_shards_split_and_everything_fails_now_and_then() {
     let (world, emulator) = stormy(1).await;
     let running = vec![world.start("a", brisk())];
@@ -110,6 +111,7 @@ async fn counts_equal_rows_while_shards_split_and_everything_fails_now_and_then(
 }
 
 #[tokio::test(start_paused = true)]
+#[ignore = "night: a soak"]
 async fn two_streamers_without_leases_on_every_shard_are_exact() {
     let (world, emulator) = stormy(2).await;
     let rules = Rules { lease: None, ..brisk() };
@@ -120,6 +122,7 @@ async fn two_streamers_without_leases_on_every_shard_are_exact() {
 }
 
 #[tokio::test(start_paused = true)]
+#[ignore = "night: a soak"]
 async fn streamers_killed_at_random_20_times_are_exact() {
     let (world, emulator) = stormy(3).await;
     let mut running = vec![world.start("a", brisk()), world.start("b", brisk())];
@@ -139,6 +142,7 @@ async fn streamers_killed_at_random_20_times_are_exact() {
 }
 
 #[tokio::test(start_paused = true)]
+#[ignore = "night: a soak"]
 async fn an_item_hot_over_100_closed_shards_stays_under_2_kb() {
     let (world, emulator) =
         World::emulated(EmulatorConfig { shards: 1, roll_after: None, ..EmulatorConfig::default() }).await;

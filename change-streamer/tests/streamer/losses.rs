@@ -10,6 +10,7 @@ use tally_core::ports::QueueReason;
 use tally_core::served::Served;
 use tally_emulator::{Config as EmulatorConfig, Fault, Rule};
 
+use crate::simulation::seeds;
 use crate::world::{BEGAN, World, Writer, brisk, eventually, key, post, sdk, user};
 
 const HOUR: Duration = Duration::from_secs(3600);
@@ -75,7 +76,7 @@ async fn after_25_hours_away_with_shards_born_and_trimmed_nothing_is_silently_wr
 /// After so long, what one worker closes it may forget at once, between another's look at it and that one's own closing.
 #[tokio::test(start_paused = true)]
 async fn workers_that_come_back_together_after_three_days_get_by_whoever_closes_what_is_gone() {
-    for seed in 0..8 {
+    for seed in 0..seeds() / 12 {
         let config = EmulatorConfig { shards: 1, seed, ..EmulatorConfig::default() };
         let (world, emulator) = World::emulated(config).await;
         let mut writer = Writer::new(&world, seed).await;

@@ -55,7 +55,7 @@ async fn schedule(seed: u64, rules: Rules) {
     }
 }
 
-fn seeds() -> u64 {
+pub(crate) fn seeds() -> u64 {
     std::env::var("TALLY_TEST_SEEDS").ok().and_then(|seeds| seeds.parse().ok()).unwrap_or(24)
 }
 

@@ -167,6 +167,7 @@ async fn a_stream_that_has_a_change_of_a_row_is_refused() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+#[ignore = "night: kills, stops or starves processes"]
 async fn one_that_was_killed_keeps_consumers_paused_and_is_done_again() {
     let stage = Stage::set().await;
     lose_counts(&stage).await;

@@ -4,6 +4,7 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
 
+use futures_util::future::join_all;
 use tally_adapters::kafka;
 use tally_core::definitions::Definitions;
 use tally_core::event::{Action, Deed, KeyScheme, decode, partition_of};
@@ -14,7 +15,7 @@ use tally_count_api::{Config, WriteConfig};
 
 use crate::harness::{Api, ask, eventually};
 
-const PARTITIONS: u32 = 12;
+const PARTITIONS: u32 = 3;
 
 async fn api(kafka: &kafka::Embedded, config: Config) -> Api {
     let producer = kafka::Producer::new(&kafka::Settings::plaintext(kafka.bootstrap())).unwrap();
@@ -30,13 +31,13 @@ async fn what_was_accepted_is_in_kafka_where_every_producer_would_have_put_it() 
     for key in [KeyScheme::Post, KeyScheme::PostShard] {
         let kafka = kafka::Embedded::start(&[("likes", PARTITIONS)]).unwrap();
         let api = api(&kafka, Config { write_rate: None, ..writing(key, Duration::from_secs(30)) }).await;
-        let mut accepted = BTreeSet::new();
-        for n in 0..40 {
+        let accepted = join_all((0..40).map(async |n| {
             let (method, action) = if n % 3 == 0 { ("DELETE", Action::Unlike) } else { ("PUT", Action::Like) };
             let answer = ask(api.address, method, &format!("/v1/posts/p%23{}/likes/u-{n}", n % 7)).await;
             assert_eq!(answer.status, 202, "{answer:?}");
-            accepted.insert((format!("p#{}", n % 7), format!("u-{n}"), action == Action::Like));
-        }
+            (format!("p#{}", n % 7), format!("u-{n}"), action == Action::Like)
+        }));
+        let accepted: BTreeSet<_> = accepted.await.into_iter().collect();
         let reader = kafka::TopicReader::new(&kafka::Settings::plaintext(kafka.bootstrap()), "test", "likes").unwrap();
         let mut found = BTreeSet::new();
         for (partition, log) in reader.logs().await.unwrap() {

@@ -309,6 +309,7 @@ async fn what_the_instance_does_not_know_either_is_said_by_name_in_one_line() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+#[ignore = "night: kills, stops or starves processes"]
 async fn with_few_open_files_fewer_connections_are_taken_aloud_and_the_probes_are_answered() {
     let tables = Tables::start().await;
     let mut process = Process::limited(&tables, 128).ready().await;

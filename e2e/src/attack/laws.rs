@@ -9,6 +9,7 @@ use tally_core::counter::Counter;
 use tally_core::homes::Homes;
 use tally_core::ids::{CounterId, CounterKind, CounterName, RESERVED, RowKey, ShardCount};
 use tally_core::ports::{Cache as _, Cached, CounterMaps as _, Counts as _, DeploymentConfig as _, Rows as _, Segment};
+use tally_core::served::Served;
 
 use super::engines::Engines;
 use super::fleet::Fleet;
@@ -115,8 +116,7 @@ async fn counters(engines: &Engines) -> anyhow::Result<BTreeMap<CounterId, Count
     }
 }
 
-/// What is cached is the count as it stands; how many are. Its version may be older: a verdict that corrects nothing gives
-/// the counter another, and is not told to the cache.
+/// What is cached is the count as it stands; how many are.
 async fn cache(engines: &Engines, counters: &BTreeMap<CounterId, Counter>) -> anyhow::Result<usize> {
     let Some(redis) = &engines.redis else { return Ok(0) };
     let (cache, ids) = (redis.cache(&engines.ports().prefix)?, counters.keys().cloned().collect::<Vec<_>>());
@@ -127,8 +127,9 @@ async fn cache(engines: &Engines, counters: &BTreeMap<CounterId, Counter>) -> an
         for (id, found) in ids.iter().zip(found) {
             let Cached::Hit(served) = found else { continue };
             cached += 1;
-            let Counter { likes, version, .. } = counters[id];
-            if served.likes != likes || served.version > version {
+            let counter = &counters[id];
+            if is_stale(&served, counter) {
+                let Counter { likes, version, .. } = counter;
                 stale = Some(format!("{id} is cached as {served}, and is {likes} at version {version}"));
             }
         }
@@ -136,6 +137,12 @@ async fn cache(engines: &Engines, counters: &BTreeMap<CounterId, Counter>) -> an
     });
     fresh.await.with_context(|| stale.unwrap_or_default())?;
     Ok(cached)
+}
+
+/// Whether the cache does not hold the counter's total. It may hold an older version: a verdict that corrects nothing
+/// raises the counter's version, and does not update the cache.
+fn is_stale(served: &Served, counter: &Counter) -> bool {
+    served.likes != counter.likes || served.version > counter.version
 }
 
 /// The API says what the counters say, and that it is exact.
@@ -162,4 +169,20 @@ async fn answers(
         }
     }
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_cached_count_may_lack_a_version_that_changed_nothing_but_no_change() {
+        let counter = Counter { likes: 3, version: 7, ..Counter::default() };
+        let is_stale = |likes, version| is_stale(&Served { likes, version, ..Served::default() }, &counter);
+        assert!(!is_stale(3, 7));
+        assert!(!is_stale(3, 6), "the last version was a verdict that corrected nothing");
+        assert!(is_stale(2, 6), "the last version added a like");
+        assert!(is_stale(2, 7), "the total of another counter");
+        assert!(is_stale(3, 8), "a version that the counter has not reached");
+    }
 }

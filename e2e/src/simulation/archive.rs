@@ -4,7 +4,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use tally_core::ids::{RowKey, Sequence, StreamLabel, StreamShardId};
-use tally_core::ports::{ChangeStream, Position, StreamFault};
+use tally_core::ports::{ChangeStream, LedgerEntry, Position, StreamFault};
 use tally_core::tally::{Record, RecordKind, read};
 use tally_core::window::{Phase, WindowRun};
 
@@ -110,5 +110,52 @@ impl Life {
             }
         }
         Ok(())
+    }
+}
+
+/// Every line that was ever seen in the ledger, which deletes verdicts that corrected nothing after a while.
+#[derive(Debug, Default)]
+pub(crate) struct LedgerLines(Vec<LedgerEntry>);
+
+impl LedgerLines {
+    /// Adds those of `lines` that are new.
+    pub(crate) fn see(&mut self, lines: Vec<LedgerEntry>) {
+        for line in lines {
+            if !self.0.contains(&line) {
+                self.0.push(line);
+            }
+        }
+    }
+
+    /// All of them, each once.
+    pub(crate) fn all(&self) -> &[LedgerEntry] {
+        &self.0
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use tally_core::ids::{CounterId, PostId};
+    use tally_core::time::UnixMillis;
+
+    use super::*;
+
+    #[test]
+    fn a_line_that_the_ledger_has_since_deleted_is_kept_and_one_that_it_still_has_is_kept_once() {
+        let line = |run: u128| LedgerEntry {
+            counter: CounterId::likes(PostId::new("p").expect("an id")),
+            shard: None,
+            at: UnixMillis(7),
+            run: run.into(),
+            by: "recount".to_owned(),
+            before: 3,
+            after: 3,
+            why: "asked for".to_owned(),
+        };
+        let mut lines = LedgerLines::default();
+        lines.see(vec![line(1), line(2)]);
+        lines.see(vec![line(2), line(3)]);
+        lines.see(vec![]);
+        assert_eq!(lines.all(), [line(1), line(2), line(3)]);
     }
 }

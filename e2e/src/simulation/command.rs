@@ -13,6 +13,8 @@ use anyhow::{Context, bail};
 use clap::Args;
 
 use tally_core::milestone::Ladder;
+use tally_service::parse_duration;
+use tokio::time::Instant;
 
 use super::coverage::{kinds, kinds_of_lists};
 use super::mutant::Mutant;
@@ -26,8 +28,12 @@ const LIMIT: u32 = 600;
 /// Events of a schedule that is to find a mutant.
 const MUTANT_EVENTS: u64 = 1_200;
 
-/// How often each mutant is to be found.
+/// How often each mutant is to be found, and how often within a given time.
 const FINDS: usize = 5;
+const FINDS_IN_TIME: usize = 1;
+
+/// Schedules, where neither their number nor a time is given.
+const SEEDS: u64 = 100;
 
 /// Schedules between two words on how far it is.
 const PROGRESS: u64 = 50;
@@ -38,9 +44,12 @@ const HOW: usize = 200;
 /// Run seeded schedules of the whole pipeline in one process each, under virtual time
 #[derive(Args, Clone, Debug)]
 pub struct Simulate {
-    /// How many schedules
-    #[arg(long, default_value_t = 100)]
-    seeds: u64,
+    /// How many schedules, 100 unless said otherwise; of mutants, how many at most for each
+    #[arg(long)]
+    seeds: Option<u64>,
+    /// Start schedules for this long instead; mutants are then found once each, and those not reached are named
+    #[arg(long = "for", value_parser = parse_duration, value_name = "SPAN")]
+    span: Option<Duration>,
     /// The first one's seed
     #[arg(long, default_value_t = 1)]
     first_seed: u64,
@@ -100,9 +109,6 @@ pub struct Schedule {
     /// With the last lines of the trace
     #[arg(long)]
     lines: bool,
-    /// Let other processes have the processor first, as some have deadlines
-    #[arg(long)]
-    last: bool,
 }
 
 impl Schedule {
@@ -111,10 +117,7 @@ impl Schedule {
     /// # Errors
     /// No thread or runtime could be had, or nothing could be printed.
     pub fn run(self) -> anyhow::Result<()> {
-        let Self { seed, events, mutant, spared, without, milestones, trends, restless, lines, last } = self;
-        if last {
-            rustix::process::nice(10).context("cannot let other processes go first")?;
-        }
+        let Self { seed, events, mutant, spared, without, milestones, trends, restless, lines } = self;
         let (without, milestones) = (without.into_iter().collect(), milestones.unwrap_or_default());
         let order = Order { seed, events, mutant, spared, without, milestones, listed: trends, restless, lines };
         let (sender, ended) = mpsc::channel();
@@ -140,21 +143,30 @@ impl Simulate {
     pub fn run(self) -> anyhow::Result<()> {
         let program = std::env::current_exe().context("cannot tell which program this is")?;
         let pool = Pool::of(program, self.jobs);
-        let mutants = if self.mutants { Mutant::ALL.to_vec() } else { self.mutant.clone() };
-        if mutants.is_empty() { self.schedules(&pool) } else { self.find(&pool, &mutants) }
+        let mut mutants = if self.mutants { Mutant::ALL.to_vec() } else { self.mutant.clone() };
+        if self.span.is_some() && !mutants.is_empty() {
+            // Another seed begins with another one, so that those at the end have their turn.
+            let first = usize::try_from(self.first_seed)? % mutants.len();
+            mutants.rotate_left(first);
+        }
+        let until = self.span.map(|span| Instant::now() + span);
+        if mutants.is_empty() { self.schedules(&pool, until) } else { self.find(&pool, &mutants, until) }
     }
 
-    fn seeds(&self) -> impl Iterator<Item = u64> + Send + use<> {
-        self.first_seed..self.first_seed.saturating_add(self.seeds)
+    /// The seeds of schedules; there are no more of them once it is `until`.
+    fn seeds(&self, until: Option<Instant>, unless_said: u64) -> impl Iterator<Item = u64> + Send + use<> {
+        let seeds = self.first_seed..self.first_seed.saturating_add(self.seeds.unwrap_or(unless_said));
+        seeds.take_while(move |_| !is_over(until))
     }
 
-    fn schedules(&self, pool: &Pool) -> anyhow::Result<()> {
+    fn schedules(&self, pool: &Pool, until: Option<Instant>) -> anyhow::Result<()> {
         let milestones = self.milestones.unwrap_or_default();
         let (events, listed, restless) = (self.events, self.trends, self.restless);
         let order = |seed| Order { seed, events, milestones, listed, restless, ..Order::default() };
         let mut tally = Tally::default();
         let mut first: Option<Outcome> = None;
-        pool.each(self.seeds().map(order), self.twice, |outcome| {
+        let unless_said = if until.is_some() { u64::MAX } else { SEEDS };
+        pool.each(self.seeds(until, unless_said).map(order), self.twice, |outcome| {
             tally.add(&outcome);
             if tally.schedules.is_multiple_of(PROGRESS) {
                 let _ = writeln!(std::io::stderr(), "{} schedules, seed {} among them", tally.schedules, outcome.seed);
@@ -173,10 +185,15 @@ impl Simulate {
         bail!("{} schedules broke a law, seed {} first", tally.broken, first.seed)
     }
 
-    fn find(&self, pool: &Pool, mutants: &[Mutant]) -> anyhow::Result<()> {
+    fn find(&self, pool: &Pool, mutants: &[Mutant], until: Option<Instant>) -> anyhow::Result<()> {
         let events = self.events.min(MUTANT_EVENTS);
-        let mut missed = Vec::new();
+        let finds = if until.is_some() { FINDS_IN_TIME } else { FINDS };
+        let (mut missed, mut cut) = (Vec::new(), Vec::new());
         for mutant in mutants {
+            if is_over(until) {
+                cut.push(mutant.name());
+                continue;
+            }
             let milestones = self.milestones.unwrap_or_default();
             let order = |seed| Order {
                 seed,
@@ -188,13 +205,12 @@ impl Simulate {
             };
             let mut found: BTreeMap<u64, String> = BTreeMap::new();
             let mut ran = BTreeSet::new();
-            pool.each(self.seeds().map(order), false, |outcome| {
+            pool.each(self.seeds(until, SEEDS).map(order), false, |outcome| {
                 ran.insert(outcome.seed);
-                // One that comes to no end shows nothing.
-                if let Some(how) = outcome.broken.filter(|_| !outcome.endless) {
-                    found.insert(outcome.seed, how);
+                if let Some(how) = outcome.mutant_found() {
+                    found.insert(outcome.seed, how.to_owned());
                 }
-                found.len() < FINDS
+                found.len() < finds
             })?;
             // Else it was not the mutant that was found.
             for seed in found.keys() {
@@ -210,14 +226,25 @@ impl Simulate {
                     ran.len(),
                     how = how.chars().take(HOW).collect::<String>(),
                 ))?,
+                _ if is_over(until) => cut.push(mutant.name()),
                 _ => {
                     line(&format!("{:<18} not found in {} schedules", mutant.name(), ran.len()))?;
                     missed.push(mutant.name());
                 }
             }
         }
+        let found = mutants.len() - missed.len() - cut.len();
+        line(&format!("{found} of {} mutants found", mutants.len()))?;
+        if !cut.is_empty() {
+            line(&format!("cut: {}", cut.join(" ")))?;
+        }
         if missed.is_empty() { Ok(()) } else { bail!("not found: {}", missed.join(", ")) }
     }
+}
+
+/// Whether it is later than `until`.
+fn is_over(until: Option<Instant>) -> bool {
+    until.is_some_and(|until| Instant::now() >= until)
 }
 
 /// How many schedules it took to find what was `found`, each time, in the median; those after the last count as one time

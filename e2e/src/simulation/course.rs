@@ -279,7 +279,7 @@ impl Course {
     async fn judged(&mut self, outcome: &mut Outcome) -> anyhow::Result<Verdicts> {
         self.driver.keep().await?;
         let Driver { profile, archive, ledger, injections, .. } = &self.driver;
-        let verdicts = Verdicts::of(ledger.clone(), archive)?;
+        let verdicts = Verdicts::of(ledger.all().to_vec(), archive)?;
         verdicts.found_the_rows(archive)?;
         if !profile.lossy {
             verdicts.knew_the_count(archive, injections, &self.seen)?;

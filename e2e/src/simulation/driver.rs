@@ -16,16 +16,14 @@ use tally_core::definitions::Definitions;
 use tally_core::fault::Fault;
 use tally_core::ids::{CounterId, RowKey, StreamShardId};
 use tally_core::lineage::HOLD;
-use tally_core::ports::{
-    Cache as _, Counts as _, Ledger as _, LedgerEntry, QueueReason, RecountQueue as _, ShardState,
-};
+use tally_core::ports::{Cache as _, Counts as _, Ledger as _, QueueReason, RecountQueue as _, ShardState};
 use tally_core::served::Served;
 use tally_core::time::UnixMillis;
 use tally_emulator::Rule;
 use tally_service::Chance;
 use tokio::time::Instant;
 
-use super::archive::Archive;
+use super::archive::{Archive, LedgerLines};
 use super::chance::Draws;
 use super::events::LETTERS;
 use super::instance::{GROUP, Role, Slot};
@@ -53,8 +51,7 @@ pub(crate) struct Driver {
     pub(crate) other: Chance,
     pub(crate) slots: Vec<Slot>,
     pub(crate) archive: Archive,
-    /// Every line of the ledger so far: those of verdicts of nothing are not kept there for long.
-    pub(crate) ledger: Vec<LedgerEntry>,
+    pub(crate) ledger: LedgerLines,
     pub(crate) injections: Vec<Injection>,
     /// Row keys that were queued for a recount.
     pub(crate) asked: Vec<RowKey>,
@@ -239,11 +236,7 @@ impl Driver {
         // A line of the ledger is written with its counter.
         for id in counters.into_iter().filter(|(_, counter)| counter.version > 0).map(|(id, _)| id) {
             let lines = world.calmly(world.calm.recounts.ledger(&id, 100_000)).await?;
-            for line in lines {
-                if !ledger.contains(&line) {
-                    ledger.push(line);
-                }
-            }
+            ledger.see(lines);
         }
         Ok(())
     }

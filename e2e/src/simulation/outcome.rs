@@ -48,3 +48,27 @@ pub struct Outcome {
     #[serde(default)]
     pub lines: Vec<String>,
 }
+
+impl Outcome {
+    /// How a schedule with a mutant shows it. A schedule that was given up shows nothing: a mutant that only runs forever
+    /// breaks no law.
+    pub fn mutant_found(&self) -> Option<&str> {
+        self.broken.as_deref().filter(|_| !self.endless)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_mutant_is_found_by_a_broken_law_and_not_by_a_schedule_without_an_end() {
+        let found = |broken: Option<&str>, endless| {
+            let outcome = Outcome { broken: broken.map(str::to_owned), endless, ..Outcome::default() };
+            outcome.mutant_found().map(str::to_owned)
+        };
+        assert_eq!(found(None, false), None);
+        assert_eq!(found(Some("a row is missing"), false).as_deref(), Some("a row is missing"));
+        assert_eq!(found(Some("took longer than 600 seconds"), true), None);
+    }
+}

@@ -8,7 +8,7 @@ use tally_core::milestone::Ladder;
 use tally_service::Chance;
 use tokio::time::Instant;
 
-use super::archive::Archive;
+use super::archive::{Archive, LedgerLines};
 use super::clockwork;
 use super::course::Course;
 use super::driver::Driver;
@@ -80,7 +80,7 @@ async fn schedule(order: &Order) -> Outcome {
         other,
         slots,
         archive: Archive::default(),
-        ledger: Vec::new(),
+        ledger: LedgerLines::default(),
         injections: Vec::new(),
         asked: Vec::new(),
         defined: Definitions::likes_alone(),

@@ -14,26 +14,31 @@ async fn short(campaigns: &[Campaign]) {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+#[ignore = "night: kills, stops or starves processes"]
 async fn counts_are_exact_whatever_is_killed_put_to_sleep_or_replaced() {
     short(&[Campaign::Kills, Campaign::Zombies, Campaign::Rolling]).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+#[ignore = "night: kills, stops or starves processes"]
 async fn no_answer_says_exact_and_is_not_around_a_loss_of_stream() {
     short(&[Campaign::Losses]).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+#[ignore = "night: kills, stops or starves processes"]
 async fn counts_are_exact_whatever_the_network_does() {
     short(&[Campaign::Network]).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+#[ignore = "night: kills, stops or starves processes"]
 async fn counts_are_exact_whatever_dependency_is_away() {
     short(&[Campaign::Outages]).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+#[ignore = "night: kills, stops or starves processes"]
 async fn counts_are_exact_after_all_were_stopped_while_a_dependency_was_silent() {
     short(&[Campaign::Departures]).await;
 }

@@ -17,16 +17,19 @@ fn told(report: anyhow::Result<String>) {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+#[ignore = "night: kills, stops or starves processes"]
 async fn tables_restored_to_a_moment_are_exact_again() {
     told(restore(program(), None, 1, Duration::from_secs(5)).await);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+#[ignore = "night: kills, stops or starves processes"]
 async fn nothing_starts_over_lost_checkpoints_and_a_rebuild_is_exact() {
     told(lose_checkpoints(program(), None, 1).await);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+#[ignore = "night: kills, stops or starves processes"]
 async fn lost_counts_are_rebuilt_from_their_rows() {
     told(rebuild(program(), 1_000).await);
 }

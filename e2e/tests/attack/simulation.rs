@@ -1,98 +1,86 @@
-//! The simulation's short form: schedules under which every law holds and every kind of fault fires, the same
-//! again from the same seeds, and mutants that have to be found.
+//! The simulation's part of the gate: the schedules and mutants of `seeds.txt`. The night draws new ones.
 
 use std::collections::BTreeSet;
 
+use clap::ValueEnum;
 use tally_e2e::simulation::command::Pool;
 use tally_e2e::simulation::{Mutant, Order, Outcome, kinds, kinds_of_lists};
 
-const EVENTS: u64 = 240;
+const SEEDS: &str = include_str!("../../seeds.txt");
+const LADDER: &str = "50";
 
-/// The campaigns beside it have deadlines of seconds, and a schedule has ten minutes.
-fn pool(jobs: Option<usize>) -> Pool {
-    Pool::of(env!("CARGO_BIN_EXE_tally-e2e").into(), jobs).last()
+/// The lines of the file: what kind of schedule, and the schedule.
+fn orders() -> Vec<(&'static str, Order)> {
+    let lines = SEEDS.lines().filter(|line| !line.is_empty() && !line.starts_with('#'));
+    lines
+        .map(|line| order(line).unwrap_or_else(|| panic!("seeds.txt has no such form, or not three words: {line}")))
+        .collect()
 }
 
-fn run(seeds: impl Iterator<Item = u64> + Send, twice: bool) -> Vec<Outcome> {
-    outcomes(seeds.map(|seed| Order { seed, events: EVENTS, ..Order::default() }), twice)
+fn order(line: &'static str) -> Option<(&'static str, Order)> {
+    let [form, seed, events] = line.split(' ').collect::<Vec<_>>().try_into().ok()?;
+    let plain = Order { seed: seed.parse().ok()?, events: events.parse().ok()?, ..Order::default() };
+    let order = match form {
+        "plain" => plain,
+        "restless" => Order { restless: true, ..plain },
+        "trends" => Order { listed: true, ..plain },
+        "milestones" => Order { milestones: LADDER.parse().ok()?, ..plain },
+        mutant => Order { mutant: Some(Mutant::from_str(mutant, false).ok()?), ..plain },
+    };
+    Some((form, order))
 }
 
-fn outcomes(orders: impl Iterator<Item = Order> + Send, twice: bool) -> Vec<Outcome> {
+/// Runs them, `twice` to compare their traces; no more processes at once than there are processors.
+fn run(orders: Vec<Order>, twice: bool) -> Vec<Outcome> {
     let mut outcomes = Vec::new();
-    pool(None)
-        .each(orders, twice, |outcome| {
-            outcomes.push(outcome);
-            true
-        })
-        .unwrap();
+    let pool = Pool::of(env!("CARGO_BIN_EXE_tally-e2e").into(), None);
+    pool.each(orders.into_iter(), twice, |outcome| {
+        outcomes.push(outcome);
+        true
+    })
+    .unwrap();
     outcomes
 }
 
 fn assert_unbroken(outcomes: &[Outcome]) {
     for Outcome { seed, broken, .. } in outcomes {
-        assert_eq!(*broken, None, "seed {seed}: `tally-e2e schedule --seed {seed} --events {EVENTS}`");
+        assert_eq!(*broken, None, "seed {seed} of seeds.txt");
     }
 }
 
 #[test]
 fn every_law_holds_while_every_kind_of_fault_fires() {
-    let outcomes = run(21..=36, false);
+    let schedules: Vec<_> = orders().into_iter().filter(|(_, order)| order.mutant.is_none()).collect();
+    let forms: BTreeSet<&str> = schedules.iter().map(|(form, _)| *form).collect();
+    assert_eq!(forms, ["milestones", "plain", "restless", "trends"].into());
+    let outcomes = run(schedules.into_iter().map(|(_, order)| order).collect(), false);
     assert_unbroken(&outcomes);
     let fired: BTreeSet<&str> = outcomes.iter().flat_map(|outcome| outcome.faults.keys().map(String::as_str)).collect();
-    assert_eq!(fired, kinds().collect());
-    assert!(outcomes.iter().map(|outcome| outcome.verdicts).sum::<u64>() > 20, "recounts came to their verdicts");
-}
-
-#[test]
-fn lanes_and_homes_that_change_every_second_break_no_law() {
-    let order = |seed| Order { seed, events: EVENTS, restless: true, ..Order::default() };
-    let outcomes = outcomes((1..=4).map(order), false);
-    assert_unbroken(&outcomes);
-    for kind in ["lanes_changed", "homes_changed"] {
-        let fired: u64 = outcomes.iter().filter_map(|outcome| outcome.faults.get(kind)).sum();
-        assert!(fired >= 4, "{kind}: {fired}");
-    }
-}
-
-#[test]
-fn lists_that_say_that_they_are_exact_are_what_rows_gained() {
-    let order = |seed| Order { seed, events: EVENTS, listed: true, ..Order::default() };
-    let outcomes = outcomes((2..=4).map(order), false);
-    assert_unbroken(&outcomes);
-    let fired: BTreeSet<&str> = outcomes.iter().flat_map(|outcome| outcome.faults.keys().map(String::as_str)).collect();
-    assert!(kinds_of_lists().any(|kind| fired.contains(kind)), "{fired:?}");
-    assert!(outcomes.iter().map(|outcome| outcome.lists_exact).sum::<u64>() > 1_000, "lists were exact");
+    // A ledger that is away makes a schedule of a minute: those are of the night.
+    let of_lists = kinds_of_lists().filter(|kind| *kind != "ledger_away");
+    let missing: Vec<&str> = kinds().chain(of_lists).filter(|kind| !fired.contains(kind)).collect();
+    assert!(missing.is_empty(), "never fired: {missing:?}");
+    let checked = |count: fn(&Outcome) -> u64| outcomes.iter().map(count).sum::<u64>();
+    assert!(checked(|it| it.verdicts) > 20, "recounts came to their verdicts");
+    assert!(checked(|it| it.lists_exact) > 500, "lists were exact");
+    assert!(checked(|it| it.milestones) > 0, "milestones were reached");
 }
 
 #[test]
 fn one_seed_has_one_trace() {
-    assert_unbroken(&run(101..=102, true));
-    let listed = Order { seed: 3, events: EVENTS, listed: true, ..Order::default() };
-    assert_unbroken(&outcomes(std::iter::once(listed), true));
+    let mut forms = BTreeSet::new();
+    let one_of_each = orders().into_iter().filter(|(form, order)| order.mutant.is_none() && forms.insert(*form));
+    assert_unbroken(&run(one_of_each.map(|(_, order)| order).collect(), true));
 }
 
 #[test]
-fn mutants_are_found_and_nothing_is_once_they_are_spared() {
-    let of_counts = [Mutant::NoFence, Mutant::Pipelined, Mutant::NoFloor, Mutant::NoBoundary, Mutant::SilentZero];
-    for mutant in of_counts.into_iter().chain([Mutant::Unfiltered, Mutant::NoRefill]) {
-        let order = |seed| Order { seed, events: EVENTS, mutant: Some(mutant), ..Order::default() };
-        let mut found = None;
-        // One after the other: most are found by the first schedule or the second.
-        pool(Some(1))
-            .each((1..=12).map(order), false, |outcome| {
-                if outcome.broken.is_some() && !outcome.endless {
-                    found = Some(outcome.seed);
-                }
-                found.is_none()
-            })
-            .unwrap();
-        let seed = found.unwrap_or_else(|| panic!("{} is not found", mutant.name()));
-        let spared = std::iter::once(Order { spared: true, ..order(seed) });
-        pool(Some(1))
-            .each(spared, false, |outcome| {
-                assert_eq!(outcome.broken, None, "{}, seed {seed}, spared", mutant.name());
-                true
-            })
-            .unwrap();
+fn each_mutant_is_found_and_nothing_is_once_it_is_spared() {
+    let mutants: Vec<Order> =
+        orders().into_iter().map(|(_, order)| order).filter(|order| order.mutant.is_some()).collect();
+    assert!(mutants.len() >= 5);
+    let spared = mutants.iter().map(|order| Order { spared: true, ..order.clone() }).collect();
+    for outcome in run(mutants, false) {
+        assert!(outcome.mutant_found().is_some(), "the mutant of seed {} is not found", outcome.seed);
     }
+    assert_unbroken(&run(spared, false));
 }

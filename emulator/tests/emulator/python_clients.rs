@@ -1,7 +1,5 @@
 //! The binary under boto3 and the `aws` command, unmodified: runs the Python contract where Python has boto3.
 
-#![cfg(feature = "policies")]
-
 use std::io::{BufRead, BufReader};
 use std::process::{Child, Command, Stdio};
 
@@ -30,21 +28,9 @@ impl Drop for Running {
     }
 }
 
-/// Why the contract cannot run here, if it cannot.
-fn obstacle() -> Option<String> {
-    match Command::new("python3").args(["-c", "import boto3"]).output() {
-        Err(error) => Some(format!("python3 cannot be started: {error}")),
-        Ok(output) if !output.status.success() => Some("python3 has no boto3".to_owned()),
-        Ok(_) => None,
-    }
-}
-
 #[test]
+#[ignore = "needs python3 with boto3; .ci/night runs it"]
 fn boto3_and_the_aws_command_work_unmodified_and_see_every_limit() {
-    if let Some(reason) = obstacle() {
-        eprintln!("skipped the contract of the Python clients: {reason}");
-        return;
-    }
     let running = Running::start();
     let script = "tests/boto3_contract.py";
     let status = Command::new("python3").args([script, &running.endpoint]).status().unwrap();

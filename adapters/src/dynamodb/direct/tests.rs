@@ -12,13 +12,24 @@ use crate::dynamodb::Connection;
 
 /// A service that says what it is told to, and nothing at all once it has said everything.
 #[derive(Clone, Debug)]
-struct Told {
+pub(in crate::dynamodb) struct Told {
     answers: Arc<Mutex<VecDeque<(u16, &'static str)>>>,
     asked: Arc<Mutex<Vec<Heard>>>,
 }
 
 /// One request: its headers by name, and its body.
-type Heard = (Vec<(String, String)>, Value);
+pub(in crate::dynamodb) type Heard = (Vec<(String, String)>, Value);
+
+impl Told {
+    pub(in crate::dynamodb) fn new(answers: &[(u16, &'static str)]) -> Self {
+        Self { answers: Arc::new(Mutex::new(answers.iter().copied().collect())), asked: Arc::default() }
+    }
+
+    /// The requests so far.
+    pub(in crate::dynamodb) fn asked(&self) -> Vec<Heard> {
+        self.asked.lock().unwrap().clone()
+    }
+}
 
 impl HttpClient for Told {
     fn http_connector(&self, _: &HttpConnectorSettings, _: &RuntimeComponents) -> SharedHttpConnector {
@@ -40,12 +51,11 @@ impl aws_smithy_runtime_api::client::http::HttpConnector for Told {
 
 /// What became of one call of a client that tries three times, and what the service heard.
 async fn call(answers: &[(u16, &'static str)]) -> (Result<Updated, Failed>, Vec<Heard>) {
-    let told = Told { answers: Arc::new(Mutex::new(answers.iter().copied().collect())), asked: Arc::default() };
+    let told = Told::new(answers);
     let connection = Connection::in_process(&Settings::local(""), told.clone(), UnixMillis(1_700_000_000_000));
     let request = json!({ "TableName": "t" });
     let answer = connection.direct.call(UPDATE_ITEM, "t", &request).await;
-    let asked = told.asked.lock().unwrap().clone();
-    (answer, asked)
+    (answer, told.asked())
 }
 
 #[tokio::test(start_paused = true)]

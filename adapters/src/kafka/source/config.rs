@@ -28,3 +28,14 @@ pub(super) fn config(settings: &Settings, group: &str) -> ClientConfig {
         .set("fetch.message.max.bytes", "131072");
     config
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_dead_member_leaves_the_group_after_six_seconds() {
+        let config = config(&Settings::plaintext("127.0.0.1:1"), "readers");
+        assert_eq!(config.get("session.timeout.ms"), Some("6000"));
+    }
+}

@@ -69,6 +69,7 @@ async fn polled(source: &mut Source, span: Duration) {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+#[ignore = "night: waits for a group of the in-process Kafka"]
 async fn a_member_whose_workers_take_nothing_stays_in_the_group() {
     let (_cluster, settings) = cluster(1);
     // More than a queue holds, so that the partition is paused.
@@ -89,6 +90,7 @@ async fn a_member_whose_workers_take_nothing_stays_in_the_group() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+#[ignore = "night: waits for a group of the in-process Kafka"]
 async fn records_that_are_not_taken_stay_bounded_in_memory() {
     let (_cluster, settings) = cluster(1);
     // Four times of what a queue holds; digits that compress to half and no further.
@@ -122,6 +124,7 @@ async fn records_that_are_not_taken_stay_bounded_in_memory() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+#[ignore = "night: waits for a group of the in-process Kafka"]
 async fn leaving_ends_although_a_worker_still_holds_a_revoked_partition() {
     let (_cluster, settings) = cluster(2);
     let mut one = Source::new(&settings, "readers", "likes").unwrap();
@@ -143,6 +146,7 @@ async fn leaving_ends_although_a_worker_still_holds_a_revoked_partition() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+#[ignore = "night: waits for a group of the in-process Kafka"]
 async fn a_deployment_does_not_join_the_group_of_another() {
     let (_cluster, settings) = cluster(1);
     let member = |deployment: &str| Source::new(&settings, "readers", "likes").unwrap().of_deployment(deployment);
@@ -186,6 +190,7 @@ async fn begun(source: &mut Source, held: &mut Vec<Arc<dyn OwnedPartition>>) -> 
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+#[ignore = "night: waits for a group of the in-process Kafka"]
 async fn of_two_deployments_that_join_one_group_at_once_each_is_told_and_ends() {
     let (_cluster, settings) = cluster(2);
     let member = |deployment: &str| Source::new(&settings, "readers", "likes").unwrap().of_deployment(deployment);

@@ -68,16 +68,13 @@ impl Librdkafka {
         Self { brokers: cluster.bootstrap_servers(), topic: "likes".to_owned(), cluster: Some(cluster) }
     }
 
-    /// A topic of its own at brokers that others use, too; left behind. `None`, said aloud, where none are named.
-    pub(crate) async fn elsewhere(partitions: u32) -> Option<Self> {
-        let Ok(brokers) = std::env::var(BROKERS) else {
-            eprintln!("skipped: {BROKERS} names no brokers");
-            return None;
-        };
+    /// A topic of its own at brokers that others use, too; left behind.
+    pub(crate) async fn elsewhere(partitions: u32) -> Self {
+        let brokers = std::env::var(BROKERS).unwrap_or_else(|error| panic!("{BROKERS}: {error}"));
         let topic = format!("contract-{:016x}", RandomState::new().hash_one(()));
         let engine = Self { brokers, topic, cluster: None };
         engine.create_topic(&engine.topic, partitions).await;
-        Some(engine)
+        engine
     }
 
     pub(crate) fn settings(&self) -> Settings {
@@ -135,15 +132,16 @@ impl Engine for Librdkafka {
     }
 }
 
-/// Librdkafka against every Kafka there is.
-pub(crate) async fn kafkas(partitions: u32) -> Vec<Librdkafka> {
-    let mut kafkas = vec![Librdkafka::in_process(partitions)];
-    kafkas.extend(Librdkafka::elsewhere(partitions).await);
-    kafkas
+/// Librdkafka against the brokers that `TALLY_TEST_BROKERS` names, or else against its in-process cluster.
+pub(crate) async fn kafka(partitions: u32) -> Librdkafka {
+    if std::env::var_os(BROKERS).is_some() {
+        Librdkafka::elsewhere(partitions).await
+    } else {
+        Librdkafka::in_process(partitions)
+    }
 }
 
-pub(crate) async fn engines() -> Vec<Box<dyn Engine>> {
-    let mut engines: Vec<Box<dyn Engine>> = vec![Box::new(Twin::new(PARTITIONS))];
-    engines.extend(kafkas(PARTITIONS).await.into_iter().map(|kafka| Box::new(kafka) as Box<dyn Engine>));
-    engines
+/// The twin, and a Kafka.
+pub(crate) async fn engines() -> [Box<dyn Engine>; 2] {
+    [Box::new(Twin::new(PARTITIONS)), Box::new(kafka(PARTITIONS).await)]
 }

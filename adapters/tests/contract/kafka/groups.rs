@@ -10,6 +10,7 @@ use super::fill;
 use super::member::Member;
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+#[ignore = "night: waits for a group of the in-process Kafka"]
 async fn members_share_the_partitions_and_a_leaver_gives_its_back() {
     for engine in engines().await {
         let mut one = Member::new(&*engine);
@@ -64,20 +65,25 @@ async fn come_and_go(engine: &dyn Engine, partitions: u32) {
     }
 }
 
-async fn three_members_share(partitions: u32) {
-    come_and_go(&Twin::new(partitions), partitions).await;
-    // The in-process cluster takes half a minute for each that comes.
-    if let Some(kafka) = Librdkafka::elsewhere(partitions).await {
-        come_and_go(&kafka, partitions).await;
-    }
-}
-
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn of_three_members_who_come_and_go_each_reads_its_share_of_12_partitions() {
-    three_members_share(12).await;
+    come_and_go(&Twin::new(12), 12).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn of_three_members_who_come_and_go_each_reads_its_share_of_64_partitions() {
-    three_members_share(64).await;
+    come_and_go(&Twin::new(64), 64).await;
+}
+
+/// The in-process cluster takes half a minute for each that comes.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+#[ignore = "needs the brokers that TALLY_TEST_BROKERS names; localstack/engines-test runs it"]
+async fn of_three_members_of_a_group_of_kafka_each_reads_its_share_of_12_partitions() {
+    come_and_go(&Librdkafka::elsewhere(12).await, 12).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+#[ignore = "needs the brokers that TALLY_TEST_BROKERS names; localstack/engines-test runs it"]
+async fn of_three_members_of_a_group_of_kafka_each_reads_its_share_of_64_partitions() {
+    come_and_go(&Librdkafka::elsewhere(64).await, 64).await;
 }

@@ -32,29 +32,24 @@ enum Node {
 }
 
 impl Server {
-    /// `None`, said aloud, where there is no such binary.
-    pub(super) fn start(cluster: bool) -> Option<Self> {
+    pub(super) fn start(cluster: bool) -> Self {
         Self::start_as(cluster.then_some(Node::Slots(0..=16_383)))
     }
 
-    fn start_as(node: Option<Node>) -> Option<Self> {
+    fn start_as(node: Option<Node>) -> Self {
         static SERVERS: AtomicU32 = AtomicU32::new(0);
         let nth = SERVERS.fetch_add(1, Ordering::Relaxed);
         let folder = std::env::temp_dir().join(format!("tally-redis-{}-{nth}", std::process::id()));
         std::fs::create_dir_all(&folder).unwrap();
         let port = free_port();
-        let Some(child) = spawn(port, &folder, node.is_some()) else {
-            eprintln!("SKIPPED: no redis-server here; {SERVER} may name one");
-            let _ = std::fs::remove_dir_all(&folder);
-            return None;
-        };
+        let child = spawn(port, &folder, node.is_some());
         let server = Self { child, port, folder, node };
         server.await_answer();
-        Some(server)
+        server
     }
 
     pub(super) fn restart(&mut self) {
-        self.child = spawn(self.port, &self.folder, self.node.is_some()).expect("it started before");
+        self.child = spawn(self.port, &self.folder, self.node.is_some());
         self.await_answer();
     }
 
@@ -111,11 +106,11 @@ impl Drop for Server {
 }
 
 /// Three nodes that share the slots, then those that stand in for them: a replica of each, or none.
-pub(super) fn three_nodes(replicated: bool) -> Option<Vec<Server>> {
+pub(super) fn three_nodes(replicated: bool) -> Vec<Server> {
     let thirds = [0..=5460, 5461..=10_922, 10_923..=16_383];
     let replicas = if replicated { thirds.len() } else { 0 };
     let roles = thirds.into_iter().map(Node::Slots).chain(std::iter::repeat_n(Node::Replica, replicas));
-    let nodes = roles.map(|node| Server::start_as(Some(node))).collect::<Option<Vec<_>>>()?;
+    let nodes: Vec<_> = roles.map(|node| Server::start_as(Some(node))).collect();
     for other in &nodes[1..] {
         redis::cmd("CLUSTER").arg("MEET").arg("127.0.0.1").arg(other.port).query::<()>(&mut nodes[0].raw()).unwrap();
     }
@@ -133,7 +128,7 @@ pub(super) fn three_nodes(replicated: bool) -> Option<Vec<Server>> {
         info.contains("master_link_status:up")
     };
     eventually("the replicas are in step", || nodes[3..].iter().all(linked));
-    Some(nodes)
+    nodes
 }
 
 pub(super) fn eventually(what: &str, done: impl Fn() -> bool) {
@@ -154,13 +149,14 @@ fn free_port() -> u16 {
     }
 }
 
-fn spawn(port: u16, folder: &PathBuf, cluster: bool) -> Option<Child> {
+fn spawn(port: u16, folder: &PathBuf, cluster: bool) -> Child {
     let binary = std::env::var(SERVER).unwrap_or_else(|_| "redis-server".to_owned());
-    let mut command = Command::new(binary);
+    let mut command = Command::new(&binary);
     command.args(["--bind", "127.0.0.1", "--save", "", "--appendonly", "no", "--port"]).arg(port.to_string());
     if cluster {
         command.args(["--cluster-enabled", "yes", "--cluster-announce-ip", "127.0.0.1"]);
         command.args(["--cluster-require-full-coverage", "no", "--cluster-node-timeout", "2000"]);
     }
-    command.current_dir(folder).stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null()).spawn().ok()
+    command.current_dir(folder).stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
+    command.spawn().unwrap_or_else(|error| panic!("{binary}, which {SERVER} may name elsewhere: {error}"))
 }

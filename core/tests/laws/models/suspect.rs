@@ -417,6 +417,7 @@ const UNFLAGGED: &str = "a wrong count is not flagged though everything is appli
 const KINDS: [Kind; 2] = [Kind::Members, Kind::CellAndMember];
 
 #[test]
+#[ignore = "night: walks hundreds of thousands of states"]
 fn a_wrong_count_of_a_split_row_key_is_flagged_once_everything_is_applied() {
     for kind in KINDS {
         holds(&Split::new(kind, 3, 2));
@@ -446,6 +447,7 @@ fn a_contest_that_is_not_flagged_hides_a_wrong_count() {
 }
 
 #[test]
+#[ignore = "night: walks hundreds of thousands of states"]
 fn each_condition_of_the_suspect_form_is_needed() {
     for rule in [Rule::SwitchesBeforeRows, Rule::WaitForOthers, Rule::SwitchesUnchanged] {
         for kind in KINDS {

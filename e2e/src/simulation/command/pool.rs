@@ -17,20 +17,13 @@ use super::broken;
 pub struct Pool {
     program: PathBuf,
     jobs: usize,
-    last: bool,
 }
 
 impl Pool {
     /// Processes of `program`, which is this crate's: as many at once as asked for, or as there are processors.
     pub fn of(program: PathBuf, jobs: Option<usize>) -> Self {
         let processors = std::thread::available_parallelism().map_or(1, usize::from);
-        Self { program, jobs: jobs.unwrap_or(processors).max(1), last: false }
-    }
-
-    /// The same, which lets other processes have the processor first.
-    #[must_use]
-    pub fn last(self) -> Self {
-        Self { last: true, ..self }
+        Self { program, jobs: jobs.unwrap_or(processors).max(1) }
     }
 
     /// Runs `orders` until `go_on` says no, whose turn comes in the order of the ends; `twice` runs each a second time
@@ -103,9 +96,6 @@ impl Pool {
         }
         if order.lines {
             command.arg("--lines");
-        }
-        if self.last {
-            command.arg("--last");
         }
         let output = command.stderr(Stdio::piped()).output().context("cannot start a schedule")?;
         let said = String::from_utf8_lossy(&output.stderr);

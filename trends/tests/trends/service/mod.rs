@@ -1,9 +1,7 @@
 //! The service, over the in-memory twins under paused time, and as a process over the Kafka of librdkafka and the emulator.
 
 mod component;
-#[cfg(feature = "aws")]
 mod process;
-#[cfg(feature = "aws")]
 mod restarts;
 mod stage;
 mod workers;

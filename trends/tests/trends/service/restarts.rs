@@ -117,6 +117,7 @@ async fn lists(ledger: &Ledger<'_>, clock: Clock, boards: &kafka::TopicReader, l
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+#[ignore = "night: kills, stops or starves processes"]
 async fn a_process_that_was_killed_begins_with_its_disk_and_with_the_log_where_that_is_damaged() {
     let cluster = kafka::Embedded::start(&[(CHANGES, PARTITIONS), (BOARDS, 2)]).unwrap();
     let (emulator, listener) = (Emulator::new(Config::default()), TcpListener::bind("127.0.0.1:0").await.unwrap());

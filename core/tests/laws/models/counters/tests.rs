@@ -50,6 +50,7 @@ fn every_event_of_a_sum_counts_once_in_a_longer_log_that_is_moved_back_anywhere(
 }
 
 #[test]
+#[ignore = "night: walks hundreds of thousands of states"]
 fn a_fence_that_was_moved_back_by_hand_changes_no_sum() {
     holds(&Counters { operator: EditsBack, ..moved_back() });
     holds(&Counters { operator: EditsBack, ..come_to_nothing() });

@@ -15,6 +15,7 @@ fn without(rule: Rule, homes: Homes) -> Homes {
 }
 
 #[test]
+#[ignore = "night: walks hundreds of thousands of states"]
 fn a_member_has_one_row_under_a_home_on_the_map_while_homes_grow() {
     holds_and_ends_well(&grows());
 }

@@ -80,12 +80,14 @@ fn what_is_called_exact_was_so_around_a_loss_however_long_anything_stands_still(
 }
 
 #[test]
+#[ignore = "night: walks hundreds of thousands of states"]
 fn what_is_called_exact_was_so_where_one_read_says_how_far_the_counters_are() {
     holds(&World { ticks: bounds(3, 5), ..World::told() });
     holds(&World { ticks: bounds(2, 3), writes: [&[-1, 1], &[1]], ..World::told() });
 }
 
 #[test]
+#[ignore = "night: walks hundreds of thousands of states"]
 fn each_rule_of_the_reading_is_needed_where_one_read_says_it_all() {
     let rules = [Rule::Hold, Rule::GapsCount, Rule::GapsAfterBeginning, Rule::AgeAtAnswer, Rule::ReadingBeforeValue];
     for rule in rules {

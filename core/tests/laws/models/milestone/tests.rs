@@ -38,6 +38,7 @@ fn m1_the_counter_decides_where_an_update_that_was_given_up_on_lands_late() {
 }
 
 #[test]
+#[ignore = "night: walks hundreds of thousands of states"]
 fn m2_the_counter_decides_over_three_stream_shards_up_and_down() {
     holds_and_ends_well(&Milestones::new(THREE, &[0, 1, 2], "2").with_timeouts(bounds(0, 1)));
 }

@@ -62,6 +62,7 @@ fn either_wait_alone_lets_a_reordered_addition_slip_past_the_window() {
 }
 
 #[test]
+#[ignore = "night: walks hundreds of thousands of states"]
 fn a_weight_that_is_not_readable_leaves_a_count_that_is_right_or_suspect() {
     for suspect in [false, true] {
         holds(&crashing(Recounts { suspect, ..damaged(bounds(2, 3)) }));
