@@ -13,19 +13,26 @@ use tokio::time::Instant;
 
 const DEADLINE: Duration = Duration::from_secs(20);
 const CANARY: &str = "canary-2f61";
+const BEATING: [&str; 8] =
+    ["--greeting", "hello", "--interval", "20ms", "--log-format", "json", "--admin-listen", "off"];
 
 fn heartbeat(args: &[&str]) -> Command {
+    heartbeat_by(&[], args)
+}
+
+/// The same, started by another program.
+fn heartbeat_by(starter: &[&str], args: &[&str]) -> Command {
     let mut folder = std::env::current_exe().expect("a test knows its path");
     folder.pop();
     folder.pop();
     let path: PathBuf = folder.join("examples/heartbeat");
     assert!(path.exists(), "{} is missing: cargo build -p tally-service --example heartbeat", path.display());
-    // What `nohup` starts ignores hangups, and so does what that starts, these tests among it.
-    let mut command = Command::new("env");
-    command.arg("--default-signal=HUP").arg(path);
+    let path = path.to_str().expect("a path of text");
+    let mut words = starter.iter().chain([&path]).chain(args);
+    let mut command = Command::new(words.next().expect("a program"));
     let tally = std::env::vars_os().filter(|(name, _)| name.to_string_lossy().starts_with("TALLY_"));
     tally.for_each(|(name, _)| _ = command.env_remove(name));
-    command.args(args).env("TALLY_TOKEN", CANARY).stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
+    command.args(words).env("TALLY_TOKEN", CANARY).stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
     command
 }
 
@@ -167,7 +174,9 @@ fn it_serves_its_admin_routes_and_its_own() {
 #[test]
 fn each_signal_drains_what_was_sent_and_exits_0() {
     for signal in ["TERM", "INT", "HUP"] {
-        let (mut service, _) = Service::ready(&[]);
+        // `nohup` makes what it starts ignore SIGHUP, these tests among it; this restores the default.
+        let starter: &[&str] = if signal == "HUP" { &["env", "--default-signal=HUP"] } else { &[] };
+        let mut service = Service::of(&mut heartbeat_by(starter, &BEATING));
         service.until("beat");
         service.signal(signal);
         let (code, log) = service.exit();
@@ -248,12 +257,7 @@ fn a_reader_of_the_log_that_leaves_ends_no_process() {
 
 #[test]
 fn a_hangup_that_was_told_to_be_ignored_is_ignored() {
-    let plain =
-        heartbeat(&["--greeting", "hello", "--interval", "20ms", "--log-format", "json", "--admin-listen", "off"]);
-    let mut nohup = Command::new("nohup");
-    nohup.arg(plain.get_program()).args(plain.get_args());
-    nohup.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
-    let mut service = Service::of(&mut nohup);
+    let mut service = Service::of(&mut heartbeat_by(&["nohup"], &BEATING));
     service.until("beat");
     service.signal("HUP");
     service.until("beat");

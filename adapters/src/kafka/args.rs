@@ -190,6 +190,7 @@ mod tests {
     use clap::Parser;
 
     use super::*;
+    use crate::kafka::Producer;
 
     #[derive(Parser, Debug)]
     struct Line {
@@ -267,11 +268,16 @@ mod tests {
     #[test]
     fn each_way_to_encrypt_and_to_log_in_is_in_this_build() {
         let password = ["--sasl-user", "u", "--sasl-password", "p"];
-        let with = |line: &[&'static str]| settings(&[line, &password].concat());
-        settings(&["--tls"]).expect("TLS");
-        with(&["--sasl", "scram-sha256"]).expect("SCRAM-SHA-256");
-        with(&["--tls", "--sasl", "scram-sha512"]).expect("SCRAM-SHA-512");
-        settings(&["--tls", "--sasl", "msk-iam", "--msk-region", "eu-west-1"]).expect("IAM");
+        let scram = |line: &[&'static str]| settings(&[line, &password].concat());
+        for wanted in [
+            settings(&["--tls"]),
+            scram(&["--sasl", "scram-sha256"]),
+            scram(&["--tls", "--sasl", "scram-sha512"]),
+            settings(&["--tls", "--sasl", "msk-iam", "--msk-region", "eu-west-1"]),
+        ] {
+            // librdkafka refuses what it was built without.
+            Producer::new(&wanted.expect("no contradiction")).expect("a client");
+        }
     }
 
     #[test]

@@ -101,6 +101,11 @@ pub(crate) async fn emulator_over_http(suite: impl AsyncFnOnce(&Env)) {
     }
 }
 
+/// Whether another engine is named, which then is the one under contract.
+pub(crate) fn is_elsewhere() -> bool {
+    std::env::var_os(ENDPOINT).is_some()
+}
+
 /// Tables of their own for every test, left behind: the engine is a stranger's.
 pub(crate) async fn elsewhere(suite: impl AsyncFnOnce(&Env)) {
     static TESTS: AtomicU32 = AtomicU32::new(0);

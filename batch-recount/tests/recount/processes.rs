@@ -151,7 +151,7 @@ async fn a_recount_that_only_looks_exits_with_0() {
 
 /// A recount mostly waits: two deployments share the kills and run side by side.
 #[tokio::test(flavor = "multi_thread")]
-#[ignore = "night: kills, stops or starves processes"]
+#[ignore = "night: real processes that wait for guard times"]
 async fn a_recount_killed_at_any_point_corrects_what_is_wrong_or_nothing() {
     let kills = size("RECOUNT_KILLS", 3);
     tokio::join!(killed(kills.div_ceil(2), 1), killed(kills / 2, 2));
@@ -203,7 +203,7 @@ async fn said(mut process: Process) -> (Option<i32>, usize) {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-#[ignore = "night: kills, stops or starves processes"]
+#[ignore = "night: real processes that wait for guard times"]
 async fn a_format_that_is_not_known_ends_the_start_and_one_that_comes_later_ends_the_watcher() {
     served(async |served| {
         let world = &served.world;
@@ -235,7 +235,7 @@ async fn write_in(served: &Served, format: u64) {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-#[ignore = "night: kills, stops or starves processes"]
+#[ignore = "night: real processes that wait for guard times"]
 async fn two_recounts_at_once_correct_each_row_key_once() {
     served(async |served| {
         let world = &served.world;
@@ -254,7 +254,7 @@ async fn two_recounts_at_once_correct_each_row_key_once() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-#[ignore = "night: kills, stops or starves processes"]
+#[ignore = "night: real processes that wait for guard times"]
 async fn what_a_recount_holds_does_not_grow_with_the_table() {
     let sizes = std::env::var("RECOUNT_MEMORY_ROWS").unwrap_or_else(|_| "4000,40000".to_owned());
     let mut held = Vec::new();

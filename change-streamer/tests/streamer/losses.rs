@@ -76,7 +76,7 @@ async fn after_25_hours_away_with_shards_born_and_trimmed_nothing_is_silently_wr
 /// After so long, what one worker closes it may forget at once, between another's look at it and that one's own closing.
 #[tokio::test(start_paused = true)]
 async fn workers_that_come_back_together_after_three_days_get_by_whoever_closes_what_is_gone() {
-    for seed in 0..seeds() / 12 {
+    for seed in 0..(seeds() / 6).max(1) {
         let config = EmulatorConfig { shards: 1, seed, ..EmulatorConfig::default() };
         let (world, emulator) = World::emulated(config).await;
         let mut writer = Writer::new(&world, seed).await;

@@ -196,7 +196,7 @@ async fn a_ladder_that_is_bad_or_does_not_go_on_from_the_deployments_ends_the_pr
 }
 
 #[tokio::test(flavor = "multi_thread")]
-#[ignore = "night: kills, stops or starves processes"]
+#[ignore = "night: real processes over the in-process Kafka"]
 async fn streamers_killed_under_load_are_exact() {
     served(faults(), async |Served { world, endpoint, .. }| {
         let mut processes = vec![Process::start(endpoint), Process::start(endpoint)];
@@ -220,7 +220,7 @@ async fn streamers_killed_under_load_are_exact() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-#[ignore = "night: kills, stops or starves processes"]
+#[ignore = "night: real processes over the in-process Kafka"]
 async fn a_streamer_that_was_stopped_while_others_took_over_does_no_harm_when_it_wakes() {
     served(faults(), async |Served { world, endpoint, .. }| {
         let sleeper = Process::start(endpoint);
@@ -279,7 +279,7 @@ async fn messages(brokers: &str, topic: &str) -> Vec<(u32, Vec<u8>, serde_json::
 }
 
 #[tokio::test(flavor = "multi_thread")]
-#[ignore = "night: kills, stops or starves processes"]
+#[ignore = "night: real processes over the in-process Kafka"]
 async fn every_new_count_is_published_under_its_post_and_the_highest_version_is_the_tables() {
     const PARTITIONS: u32 = 4;
     let cluster = kafka::Embedded::start(&[("counts", PARTITIONS)]).unwrap();
@@ -313,7 +313,7 @@ async fn every_new_count_is_published_under_its_post_and_the_highest_version_is_
 }
 
 #[tokio::test(flavor = "multi_thread")]
-#[ignore = "night: kills, stops or starves processes"]
+#[ignore = "night: real processes over the in-process Kafka"]
 async fn a_feed_without_its_kafka_holds_up_neither_the_counts_nor_the_end() {
     served(Vec::new(), async |Served { world, endpoint, .. }| {
         let feed = ["--counts-topic", "counts", "--brokers", "127.0.0.1:1"];
@@ -332,7 +332,7 @@ async fn a_feed_without_its_kafka_holds_up_neither_the_counts_nor_the_end() {
 /// With its defaults and over the four shards that the emulator has here.
 #[cfg(target_os = "linux")]
 #[tokio::test(flavor = "multi_thread")]
-#[ignore = "night: kills, stops or starves processes"]
+#[ignore = "night: real processes over the in-process Kafka"]
 async fn an_idle_streamer_uses_less_than_a_hundredth_of_a_core_and_few_calls() {
     served(Vec::new(), async |Served { world, endpoint, emulator }| {
         let process = Process::spawn(&mut plain(endpoint));
@@ -368,7 +368,7 @@ async fn ended(mut process: Process, text: &str) -> (Option<i32>, usize) {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-#[ignore = "night: kills, stops or starves processes"]
+#[ignore = "night: real processes over the in-process Kafka"]
 async fn a_format_that_is_not_known_ends_the_start_and_one_that_comes_later_ends_the_process() {
     let named = "the deployment is written in format 7, this build knows 1";
     served(Vec::new(), async |Served { world, endpoint, emulator }| {

@@ -132,7 +132,9 @@ impl RedisServer {
     fn spawn(port: u16) -> Child {
         let port = port.to_string();
         let options = ["--port", &port, "--bind", "127.0.0.1", "--save", "", "--appendonly", "no"];
-        Command::new("redis-server").args(options).stdout(Stdio::null()).spawn().expect("redis-server is installed")
+        let server = std::env::var("TALLY_REDIS_SERVER").unwrap_or_else(|_| "redis-server".to_owned());
+        let started = Command::new(&server).args(options).stdout(Stdio::null()).spawn();
+        started.unwrap_or_else(|error| panic!("{server}: {error}"))
     }
 
     async fn up(&self) {

@@ -145,7 +145,7 @@ impl Simulate {
         let pool = Pool::of(program, self.jobs);
         let mut mutants = if self.mutants { Mutant::ALL.to_vec() } else { self.mutant.clone() };
         if self.span.is_some() && !mutants.is_empty() {
-            // Another seed begins with another one, so that those at the end have their turn.
+            // Start with another mutant for another seed, so that the last ones are not always cut.
             let first = usize::try_from(self.first_seed)? % mutants.len();
             mutants.rotate_left(first);
         }
@@ -154,8 +154,8 @@ impl Simulate {
     }
 
     /// The seeds of schedules; there are no more of them once it is `until`.
-    fn seeds(&self, until: Option<Instant>, unless_said: u64) -> impl Iterator<Item = u64> + Send + use<> {
-        let seeds = self.first_seed..self.first_seed.saturating_add(self.seeds.unwrap_or(unless_said));
+    fn seeds(&self, until: Option<Instant>, default: u64) -> impl Iterator<Item = u64> + Send + use<> {
+        let seeds = self.first_seed..self.first_seed.saturating_add(self.seeds.unwrap_or(default));
         seeds.take_while(move |_| !is_over(until))
     }
 
@@ -165,8 +165,8 @@ impl Simulate {
         let order = |seed| Order { seed, events, milestones, listed, restless, ..Order::default() };
         let mut tally = Tally::default();
         let mut first: Option<Outcome> = None;
-        let unless_said = if until.is_some() { u64::MAX } else { SEEDS };
-        pool.each(self.seeds(until, unless_said).map(order), self.twice, |outcome| {
+        let default = if until.is_some() { u64::MAX } else { SEEDS };
+        pool.each(self.seeds(until, default).map(order), self.twice, |outcome| {
             tally.add(&outcome);
             if tally.schedules.is_multiple_of(PROGRESS) {
                 let _ = writeln!(std::io::stderr(), "{} schedules, seed {} among them", tally.schedules, outcome.seed);

@@ -30,7 +30,7 @@ fn order(line: &'static str) -> Option<(&'static str, Order)> {
     Some((form, order))
 }
 
-/// Runs them, `twice` to compare their traces; no more processes at once than there are processors.
+/// Runs them, `twice` to compare their traces.
 fn run(orders: Vec<Order>, twice: bool) -> Vec<Outcome> {
     let mut outcomes = Vec::new();
     let pool = Pool::of(env!("CARGO_BIN_EXE_tally-e2e").into(), None);
@@ -42,9 +42,13 @@ fn run(orders: Vec<Order>, twice: bool) -> Vec<Outcome> {
     outcomes
 }
 
+fn lines_of(seed: u64) -> Vec<&'static str> {
+    SEEDS.lines().filter(|line| line.split(' ').nth(1) == Some(seed.to_string().as_str())).collect()
+}
+
 fn assert_unbroken(outcomes: &[Outcome]) {
     for Outcome { seed, broken, .. } in outcomes {
-        assert_eq!(*broken, None, "seed {seed} of seeds.txt");
+        assert_eq!(*broken, None, "one of {:?} in seeds.txt", lines_of(*seed));
     }
 }
 
@@ -56,7 +60,7 @@ fn every_law_holds_while_every_kind_of_fault_fires() {
     let outcomes = run(schedules.into_iter().map(|(_, order)| order).collect(), false);
     assert_unbroken(&outcomes);
     let fired: BTreeSet<&str> = outcomes.iter().flat_map(|outcome| outcome.faults.keys().map(String::as_str)).collect();
-    // A ledger that is away makes a schedule of a minute: those are of the night.
+    // `ledger_away` makes a schedule last a minute, so only the night draws it.
     let of_lists = kinds_of_lists().filter(|kind| *kind != "ledger_away");
     let missing: Vec<&str> = kinds().chain(of_lists).filter(|kind| !fired.contains(kind)).collect();
     assert!(missing.is_empty(), "never fired: {missing:?}");
@@ -80,7 +84,7 @@ fn each_mutant_is_found_and_nothing_is_once_it_is_spared() {
     assert!(mutants.len() >= 5);
     let spared = mutants.iter().map(|order| Order { spared: true, ..order.clone() }).collect();
     for outcome in run(mutants, false) {
-        assert!(outcome.mutant_found().is_some(), "the mutant of seed {} is not found", outcome.seed);
+        assert!(outcome.mutant_found().is_some(), "none of {:?} in seeds.txt is found", lines_of(outcome.seed));
     }
     assert_unbroken(&run(spared, false));
 }

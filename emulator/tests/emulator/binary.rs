@@ -7,6 +7,8 @@ use std::time::Duration;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 
+const PROGRAM: &str = env!("CARGO_BIN_EXE_tally-emulator");
+
 /// A running binary, killed if it still runs at the end of a test.
 struct Running {
     child: Child,
@@ -20,14 +22,11 @@ impl Running {
     }
 
     fn start_with(flags: &[&str], stderr: Stdio) -> Self {
-        // What `nohup` starts ignores hangups, and so does what that starts, these tests among it.
-        let mut command = Command::new("env");
-        command
-            .args(["--default-signal=HUP", env!("CARGO_BIN_EXE_tally-emulator"), "--port", "0"])
-            .args(flags)
-            .stdout(Stdio::piped())
-            .stderr(stderr);
-        let mut child = command.spawn().unwrap();
+        Self::spawn(Command::new(PROGRAM).args(["--port", "0"]).args(flags).stderr(stderr))
+    }
+
+    fn spawn(command: &mut Command) -> Self {
+        let mut child = command.stdout(Stdio::piped()).spawn().unwrap();
         let mut line = String::new();
         BufReader::new(child.stdout.as_mut().unwrap()).read_line(&mut line).unwrap();
         let address =
@@ -194,6 +193,7 @@ async fn a_page_of_another_site_gets_nothing_of_the_tables_either() {
 
 #[tokio::test]
 async fn it_ends_with_zero_when_its_terminal_is_gone() {
-    let running = Running::start(&[]);
+    // `nohup` makes what it starts ignore SIGHUP, these tests among it; this restores the default.
+    let running = Running::spawn(Command::new("env").args(["--default-signal=HUP", PROGRAM, "--port", "0"]));
     assert_eq!(running.end_by("-HUP").await, Some(0));
 }

@@ -5,26 +5,33 @@ use std::collections::BTreeSet;
 use futures_util::future::select_all;
 use tally_core::ports::log::Revocation;
 
-use super::engine::{Engine, Librdkafka, PARTITIONS, PATIENCE, Twin, engines};
+use super::engine::{Engine, Librdkafka, PARTITIONS, PATIENCE, Twin, kafka};
 use super::fill;
 use super::member::Member;
 
+async fn share_and_leave(engine: &dyn Engine) {
+    let mut one = Member::new(engine);
+    one.owns(PARTITIONS as usize).await;
+    let mut two = Member::new(engine);
+    let half = PARTITIONS as usize / 2;
+    one.polled(two.owns(half)).await;
+    assert_eq!(one.owned.len(), half);
+    assert!(one.owned.keys().all(|index| !two.owned.contains_key(index)));
+    assert!(one.ended.iter().all(|(over, _)| *over == Revocation::Revoked), "{:?}", one.ended);
+    two.owned.clear();
+    tokio::join!(two.intake.leave(), one.owns(PARTITIONS as usize));
+    one.intake.leave().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn members_share_the_partitions_and_a_leaver_gives_its_back() {
+    share_and_leave(&Twin::new(PARTITIONS)).await;
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 #[ignore = "night: waits for a group of the in-process Kafka"]
-async fn members_share_the_partitions_and_a_leaver_gives_its_back() {
-    for engine in engines().await {
-        let mut one = Member::new(&*engine);
-        one.owns(PARTITIONS as usize).await;
-        let mut two = Member::new(&*engine);
-        let half = PARTITIONS as usize / 2;
-        one.polled(two.owns(half)).await;
-        assert_eq!(one.owned.len(), half);
-        assert!(one.owned.keys().all(|index| !two.owned.contains_key(index)));
-        assert!(one.ended.iter().all(|(over, _)| *over == Revocation::Revoked), "{:?}", one.ended);
-        two.owned.clear();
-        tokio::join!(two.intake.leave(), one.owns(PARTITIONS as usize));
-        one.intake.leave().await;
-    }
+async fn members_of_a_group_of_kafka_share_the_partitions_and_a_leaver_gives_its_back() {
+    share_and_leave(&kafka(PARTITIONS).await).await;
 }
 
 /// Each partition has one owner, which reads it from its first record on; no member has more than its fair share.

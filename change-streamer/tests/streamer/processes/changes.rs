@@ -18,7 +18,7 @@ const PARTITIONS: u32 = 64;
 const POSTS: u64 = 60;
 
 #[tokio::test(flavor = "multi_thread")]
-#[ignore = "night: kills, stops or starves processes"]
+#[ignore = "night: real processes over the in-process Kafka"]
 async fn the_ledger_equals_the_stream_over_crashes_and_zombies_without_leases() {
     let named = std::env::var("TALLY_TEST_BROKERS").ok();
     let cluster = named.is_none().then(|| kafka::Embedded::start(&[(TOPIC, PARTITIONS)]).unwrap());

@@ -79,7 +79,7 @@ async fn offset(stage: &Stage) -> u64 {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-#[ignore = "night: kills, stops or starves processes"]
+#[ignore = "night: real processes over the in-process Kafka"]
 async fn every_record_of_a_sum_counts_once_when_its_fence_is_moved_back_and_an_edited_one_changes_no_count() {
     let mut stage = Stage::set().await;
     let first = stage.consumer(&[]);
@@ -126,7 +126,7 @@ async fn every_record_of_a_sum_counts_once_when_its_fence_is_moved_back_and_an_e
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-#[ignore = "night: kills, stops or starves processes"]
+#[ignore = "night: real processes over the in-process Kafka"]
 async fn every_record_of_a_sum_counts_once_whatever_is_killed_and_lost() {
     let mut stage = Stage::set().await;
     let first = stage.consumer(&[]);

@@ -5,7 +5,7 @@ use super::stage::{Stage, eventually};
 const NAMED: &str = "the deployment is written in format 7, this build knows 1";
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-#[ignore = "night: kills, stops or starves processes"]
+#[ignore = "night: real processes over the in-process Kafka"]
 async fn a_format_that_is_not_known_ends_the_start_and_one_that_comes_later_ends_the_process() {
     let mut stage = Stage::set().await;
     let mut one = stage.consumer(&[]);
@@ -28,7 +28,7 @@ async fn a_format_that_is_not_known_ends_the_start_and_one_that_comes_later_ends
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-#[ignore = "night: kills, stops or starves processes"]
+#[ignore = "night: real processes over the in-process Kafka"]
 async fn a_store_that_does_not_answer_for_the_format_ends_nothing() {
     let stage = Stage::set().await;
     let consumer = stage.consumer(&[]);

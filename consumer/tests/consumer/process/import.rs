@@ -48,7 +48,7 @@ impl Drop for Csv {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-#[ignore = "night: kills, stops or starves processes"]
+#[ignore = "night: real processes over the in-process Kafka"]
 async fn an_import_that_was_killed_goes_on_and_its_rows_are_those_of_the_file_with_their_old_times() {
     let stage = Stage::set().await;
     let (csv, likes) = Csv::new();

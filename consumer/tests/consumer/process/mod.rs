@@ -49,7 +49,7 @@ async fn events_become_rows_and_dead_letters_and_sigterm_ends_it_with_0() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-#[ignore = "night: kills, stops or starves processes"]
+#[ignore = "night: real processes over the in-process Kafka"]
 async fn rows_equal_the_fold_while_consumers_come_and_go_and_faults_are_on() {
     let events = sized("TALLY_TEST_EVENTS", 9_000);
     let mut stage = Stage::set().await;
@@ -73,7 +73,7 @@ async fn rows_equal_the_fold_while_consumers_come_and_go_and_faults_are_on() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-#[ignore = "night: kills, stops or starves processes"]
+#[ignore = "night: real processes over the in-process Kafka"]
 async fn a_zombie_that_wakes_up_changes_no_row() {
     let mut stage = Stage::set().await;
     let one = stage.consumer(&[]);
@@ -102,7 +102,7 @@ async fn a_zombie_that_wakes_up_changes_no_row() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-#[ignore = "night: kills, stops or starves processes"]
+#[ignore = "night: real processes over the in-process Kafka"]
 async fn a_consumer_that_is_killed_again_and_again_leaves_exact_rows() {
     let mut stage = Stage::set().await;
     stage.emulator.set_faults(faults());
@@ -123,7 +123,7 @@ async fn a_consumer_that_is_killed_again_and_again_leaves_exact_rows() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-#[ignore = "night: kills, stops or starves processes"]
+#[ignore = "night: real processes over the in-process Kafka"]
 async fn a_whole_topic_read_by_a_group_without_offsets_writes_nothing() {
     let mut stage = Stage::set().await;
     let one = stage.consumer(&[]);
@@ -144,7 +144,7 @@ async fn a_whole_topic_read_by_a_group_without_offsets_writes_nothing() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-#[ignore = "night: kills, stops or starves processes"]
+#[ignore = "night: real processes over the in-process Kafka"]
 async fn a_bad_record_of_three_mebibytes_becomes_a_dead_letter_and_holds_nothing_up() {
     let mut stage = Stage::set().await;
     let consumer = stage.consumer(&[]);
@@ -156,7 +156,7 @@ async fn a_bad_record_of_three_mebibytes_becomes_a_dead_letter_and_holds_nothing
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-#[ignore = "night: kills, stops or starves processes"]
+#[ignore = "night: real processes over the in-process Kafka"]
 async fn a_broker_that_is_down_is_waited_for_by_name() {
     let outage = Duration::from_secs(sized("TALLY_TEST_OUTAGE", 0));
     let mut stage = Stage::set().await;
@@ -182,7 +182,7 @@ async fn a_broker_that_is_down_is_waited_for_by_name() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-#[ignore = "night: kills, stops or starves processes"]
+#[ignore = "night: real processes over the in-process Kafka"]
 async fn a_throttled_table_and_a_refusing_dead_letter_topic_cost_time_and_are_named() {
     let span = Duration::from_secs(sized("TALLY_TEST_THROTTLE", 0));
     let mut stage = Stage::set().await;
@@ -213,7 +213,7 @@ async fn a_throttled_table_and_a_refusing_dead_letter_topic_cost_time_and_are_na
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-#[ignore = "night: kills, stops or starves processes"]
+#[ignore = "night: real processes over the in-process Kafka"]
 async fn a_table_that_is_down_costs_time_alone_and_memory_stays_bounded() {
     let span = Duration::from_secs(sized("TALLY_TEST_OUTAGE", 0));
     let mut stage = Stage::set().await;
@@ -237,7 +237,7 @@ async fn a_table_that_is_down_costs_time_alone_and_memory_stays_bounded() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-#[ignore = "night: kills, stops or starves processes"]
+#[ignore = "night: real processes over the in-process Kafka"]
 async fn a_fence_that_does_not_fit_stops_its_partition_and_an_operator_moves_it() {
     let mut stage = Stage::set().await;
     stage.say(1_000).await;
@@ -260,7 +260,7 @@ async fn a_fence_that_does_not_fit_stops_its_partition_and_an_operator_moves_it(
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-#[ignore = "night: kills, stops or starves processes"]
+#[ignore = "night: real processes over the in-process Kafka"]
 async fn dead_letters_are_listed_by_reason_and_those_that_still_fail_are_not_replayed() {
     let mut stage = Stage::set().await;
     stage.say(1_000).await;
@@ -279,7 +279,7 @@ async fn dead_letters_are_listed_by_reason_and_those_that_still_fail_are_not_rep
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-#[ignore = "night: kills, stops or starves processes"]
+#[ignore = "night: real processes over the in-process Kafka"]
 async fn sigterm_at_any_moment_exits_0_inside_the_grace() {
     let mut stage = Stage::set().await;
     stage.emulator.set_faults(faults());

@@ -5,7 +5,7 @@ use tally_core::event::partition_of;
 use super::stage::{PARTITIONS, Stage};
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-#[ignore = "night: joins a group of the in-process Kafka"]
+#[ignore = "night: real processes over the in-process Kafka"]
 async fn misrouted_events_are_applied_counted_and_warned_about_once_with_what_their_producer_did() {
     let mut stage = Stage::set().await;
     let consumer = stage.consumer(&[]);

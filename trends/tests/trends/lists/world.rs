@@ -256,6 +256,18 @@ impl World {
         }
     }
 
+    /// The same until no partition is more than a moment behind another.
+    pub(crate) fn settle_until_level(&mut self) {
+        for _ in 0..300 {
+            let published: BTreeSet<_> = self.readers.iter().map(|reader| reader.machine.published()).collect();
+            if published.last().zip(published.first()).is_some_and(|(last, first)| last - first <= 1) {
+                return;
+            }
+            self.settle(1);
+        }
+        panic!("partitions stay apart");
+    }
+
     /// Each list that `shelf` calls exact is what rows gained; how many there are.
     pub(crate) fn right(&self, shelf: &Shelf) -> usize {
         let mut exact = 0;

@@ -62,16 +62,16 @@ async fn code(mut process: Process) -> Option<i32> {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_process_lists_what_rows_gained_and_ends_when_it_is_told_to() {
-    lives(1).await;
+    lists_over_starts(1).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 #[ignore = "night: joins a group of the in-process Kafka twice"]
 async fn a_process_begins_anew_from_the_log() {
-    lives(2).await;
+    lists_over_starts(2).await;
 }
 
-async fn lives(lives: usize) {
+async fn lists_over_starts(starts: usize) {
     let cluster = kafka::Embedded::start(&[(CHANGES, PARTITIONS), (BOARDS, 2)]).unwrap();
     let (emulator, listener) = (Emulator::new(Config::default()), TcpListener::bind("127.0.0.1:0").await.unwrap());
     let endpoint = format!("http://{}", listener.local_addr().unwrap());
@@ -91,7 +91,7 @@ async fn lives(lives: usize) {
         assert!(boards.exists().await.unwrap());
         let mut told = 0;
         // A second one makes all of it anew from the log.
-        for life in 0..lives {
+        for life in 0..starts {
             let process = Process(command(&endpoint, cluster.bootstrap(), [CHANGES, BOARDS]).spawn().unwrap());
             let (began, mut liked) = (Instant::now(), life > 0);
             loop {
