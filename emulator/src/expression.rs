@@ -1,8 +1,9 @@
-//! The expression language: conditions, updates, projections and key conditions over one item; leaves which item, and what follows, to the operations.
+//! The expression language: conditions, updates, projections and key conditions over one item, and statements made of them; leaves which item, and what follows, to the operations.
 
 mod condition;
 mod key_condition;
 mod parser;
+pub(crate) mod partiql;
 mod path;
 mod placeholders;
 mod projection;
@@ -16,6 +17,7 @@ use std::fmt;
 
 pub use self::condition::Condition;
 pub use self::key_condition::{KeyCondition, KeyRange, RangeCondition};
+pub use self::partiql::Statement;
 pub use self::placeholders::Placeholders;
 pub use self::projection::Projection;
 pub use self::update::Update;

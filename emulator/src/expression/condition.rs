@@ -1,5 +1,6 @@
 //! Conditions and filters: a truth about one item.
 
+pub(super) mod check;
 mod parse;
 
 use std::borrow::Cow;
@@ -13,7 +14,7 @@ use crate::value::{Invalid, Item, Value};
 
 /// A parsed `ConditionExpression` or `FilterExpression`.
 #[derive(Clone, Debug)]
-pub struct Condition(Node);
+pub struct Condition(pub(super) Node);
 
 #[derive(Clone, Debug)]
 pub(super) enum Node {
@@ -151,6 +152,19 @@ impl Comparator {
             Self::Greater => left.order(&right).is_some_and(Ordering::is_gt),
             Self::GreaterOrEqual => left.order(&right).is_some_and(Ordering::is_ge),
         }
+    }
+
+    /// The comparator that is written so in an expression.
+    pub(super) fn of(symbol: &str) -> Option<Self> {
+        Some(match symbol {
+            "=" => Self::Equal,
+            "<>" => Self::NotEqual,
+            "<" => Self::Less,
+            "<=" => Self::LessOrEqual,
+            ">" => Self::Greater,
+            ">=" => Self::GreaterOrEqual,
+            _ => return None,
+        })
     }
 
     pub(super) fn symbol(self) -> &'static str {

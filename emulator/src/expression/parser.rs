@@ -1,6 +1,6 @@
 //! What the grammars share: the cursor over the tokens, document paths, placeholders, limits and the shape of refusals.
 
-use super::path::{Clash, Path, Step};
+use super::path::{MAX_INDEX, MAX_PATH_LEVELS, Path, Step, clash_among};
 use super::reserved::is_reserved;
 use super::token::{Lexeme, Token, tokens};
 use super::{Kind, Placeholders};
@@ -10,8 +10,6 @@ const MAX_SIZE: usize = 4096;
 const MAX_OPERATORS: usize = 300;
 /// How deep parentheses may nest: none is redundant only if an operator stands between two of them.
 const MAX_NESTING: usize = MAX_OPERATORS;
-const MAX_PATH_LEVELS: usize = 32;
-const MAX_INDEX: usize = i32::MAX as usize;
 
 /// A recursive-descent parser's state.
 ///
@@ -117,6 +115,13 @@ impl<'a> Parser<'a> {
         }
         let count = self.operators;
         Err(self.invalid(format!("The expression contains too many operators; operator count: {count}")))
+    }
+
+    /// Refuses the expression for the first of these reasons, if there is one.
+    pub(super) fn refuse_first(&mut self, reasons: Vec<String>) {
+        if let Some(reason) = reasons.into_iter().next() {
+            self.refuse(reason);
+        }
     }
 
     pub(super) fn misused(&self, function: &str) -> Invalid {
@@ -229,18 +234,8 @@ impl<'a> Parser<'a> {
 
     /// Refuses paths that touch each other.
     pub(super) fn refuse_clashes(&mut self, paths: &[&Path]) {
-        for (position, later) in paths.iter().enumerate() {
-            for earlier in &paths[..position] {
-                let clash = match earlier.clash(later) {
-                    None => continue,
-                    Some(Clash::Overlap) => "overlap",
-                    Some(Clash::Conflict) => "conflict",
-                };
-                self.refuse(format!(
-                    "Two document paths {clash} with each other; must remove or rewrite one of these paths; path one: {earlier}, path two: {later}"
-                ));
-                return;
-            }
+        if let Some(reason) = clash_among(paths) {
+            self.refuse(reason);
         }
     }
 }

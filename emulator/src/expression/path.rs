@@ -4,6 +4,9 @@ use std::fmt;
 
 use crate::value::{Item, Value};
 
+pub(super) const MAX_PATH_LEVELS: usize = 32;
+pub(super) const MAX_INDEX: usize = i32::MAX as usize;
+
 /// A top-level attribute and the steps from there.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct Path {
@@ -21,7 +24,7 @@ pub(super) enum Step {
 }
 
 /// How two paths that should be independent are not.
-pub(super) enum Clash {
+enum Clash {
     /// One leads through, or to, the value of the other.
     Overlap,
     /// One takes a value for a map, the other takes it for a list.
@@ -29,6 +32,16 @@ pub(super) enum Clash {
 }
 
 impl Path {
+    /// The path of a whole attribute.
+    pub(super) fn of(attribute: &str) -> Self {
+        Self { root: attribute.to_owned(), steps: Vec::new() }
+    }
+
+    /// Whether it leads to this attribute as a whole.
+    pub(super) fn is_attribute(&self, attribute: &str) -> bool {
+        self.steps.is_empty() && self.root == attribute
+    }
+
     /// The value the path leads to, if there is one.
     pub(super) fn find<'a>(&self, item: &'a Item) -> Option<&'a Value> {
         self.steps.iter().try_fold(item.get(&self.root)?, |value, step| match (value, step) {
@@ -39,7 +52,7 @@ impl Path {
     }
 
     /// Why these two paths cannot both be written or projected, if they cannot.
-    pub(super) fn clash(&self, other: &Self) -> Option<Clash> {
+    fn clash(&self, other: &Self) -> Option<Clash> {
         if self.root != other.root {
             return None;
         }
@@ -49,6 +62,23 @@ impl Path {
             Some(_) => None,
         }
     }
+}
+
+/// What is wrong with paths that touch each other.
+pub(super) fn clash_among(paths: &[&Path]) -> Option<String> {
+    for (position, later) in paths.iter().enumerate() {
+        for earlier in &paths[..position] {
+            let clash = match earlier.clash(later) {
+                None => continue,
+                Some(Clash::Overlap) => "overlap",
+                Some(Clash::Conflict) => "conflict",
+            };
+            return Some(format!(
+                "Two document paths {clash} with each other; must remove or rewrite one of these paths; path one: {earlier}, path two: {later}"
+            ));
+        }
+    }
+    None
 }
 
 impl fmt::Display for Path {

@@ -1,7 +1,7 @@
 //! Updates: SET, REMOVE, ADD and DELETE over one item.
 
 mod apply;
-mod parse;
+pub(super) mod parse;
 
 use super::parser::Parser;
 use super::path::Path;
@@ -11,17 +11,17 @@ use crate::value::{Invalid, Item, Value};
 
 /// A parsed `UpdateExpression`.
 #[derive(Clone, Debug)]
-pub struct Update(Vec<Action>);
+pub struct Update(pub(super) Vec<Action>);
 
 /// What happens to the value at a path.
 #[derive(Clone, Debug)]
-struct Action {
-    path: Path,
-    verb: Verb,
+pub(super) struct Action {
+    pub(super) path: Path,
+    pub(super) verb: Verb,
 }
 
 #[derive(Clone, Debug)]
-enum Verb {
+pub(super) enum Verb {
     Set(Expression),
     Remove,
     /// To a number or set.
@@ -31,14 +31,14 @@ enum Verb {
 }
 
 #[derive(Clone, Debug)]
-enum Expression {
+pub(super) enum Expression {
     Operand(Operand),
     Sum(Operand, Operand),
     Difference(Operand, Operand),
 }
 
 #[derive(Clone, Debug)]
-enum Operand {
+pub(super) enum Operand {
     Path(Path),
     Value(Value),
     IfNotExists(Path, Box<Operand>),

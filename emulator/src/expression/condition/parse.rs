@@ -1,13 +1,12 @@
 //! The grammar of conditions, and what can be refused before an item is seen.
 
+use super::check::{self, Called, Refusals};
 use super::{Comparator, Node, Operand};
 use crate::expression::parser::Parser;
 use crate::expression::token::Token;
-use crate::value::{Invalid, Value};
+use crate::value::Invalid;
 
-const MAX_IN_OPERANDS: usize = 100;
 const KEYWORDS: [&str; 5] = ["AND", "OR", "NOT", "IN", "BETWEEN"];
-const TYPES: [&str; 10] = ["S", "SS", "N", "NS", "B", "BS", "BOOL", "NULL", "L", "M"];
 
 /// `condition`, which must be all there is.
 pub(super) fn condition(parser: &mut Parser<'_>) -> Result<Node, Invalid> {
@@ -111,7 +110,9 @@ fn compare(parser: &mut Parser<'_>, left: Operand) -> Result<Node, Invalid> {
     let comparator = comparator(parser.peek()).ok_or_else(|| parser.syntax_error())?;
     parser.advance();
     let right = operand(parser)?;
-    check_comparison(parser, &left, comparator, &right);
+    let mut refusals = Refusals::new();
+    check::comparison(&left, comparator, &right, &mut refusals);
+    parser.refuse_first(refusals);
     Ok(Node::Compare(left, comparator, right))
 }
 
@@ -120,7 +121,9 @@ fn between(parser: &mut Parser<'_>, left: Operand) -> Result<Node, Invalid> {
     let low = operand(parser)?;
     parser.expect_keyword("AND")?;
     let high = operand(parser)?;
-    check_between(parser, &left, &low, &high);
+    let mut refusals = Refusals::new();
+    check::between(&left, &low, &high, &mut refusals);
+    parser.refuse_first(refusals);
     Ok(Node::Between(left, low, high))
 }
 
@@ -128,24 +131,15 @@ fn membership(parser: &mut Parser<'_>, left: Operand) -> Result<Node, Invalid> {
     parser.expect_keyword("IN")?;
     parser.expect("(")?;
     let candidates = parser.parenthesised(|parser| parser.list(operand))?;
-    if candidates.len() > MAX_IN_OPERANDS {
-        let count = candidates.len();
-        parser.refuse(format!("The IN operator is provided with too many operands; number of operands: {count}"));
-    }
+    let mut refusals = Refusals::new();
+    check::membership(&candidates, &mut refusals);
+    parser.refuse_first(refusals);
     Ok(Node::In(left, candidates))
 }
 
 fn comparator(token: Token<'_>) -> Option<Comparator> {
     let Token::Symbol(symbol) = token else { return None };
-    Some(match symbol {
-        "=" => Comparator::Equal,
-        "<>" => Comparator::NotEqual,
-        "<" => Comparator::Less,
-        "<=" => Comparator::LessOrEqual,
-        ">" => Comparator::Greater,
-        ">=" => Comparator::GreaterOrEqual,
-        _ => return None,
-    })
+    Comparator::of(symbol)
 }
 
 fn operand(parser: &mut Parser<'_>) -> Result<Operand, Invalid> {
@@ -176,130 +170,11 @@ fn plain_operand(parser: &mut Parser<'_>) -> Result<Operand, Invalid> {
 }
 
 fn function(parser: &mut Parser<'_>, name: &str, arguments: Vec<Operand>) -> Result<TermKind, Invalid> {
-    let (name, arity) = match name {
-        "attribute_exists" => ("attribute_exists", 1),
-        "attribute_not_exists" => ("attribute_not_exists", 1),
-        "attribute_type" => ("attribute_type", 2),
-        "begins_with" => ("begins_with", 2),
-        "contains" => ("contains", 2),
-        "size" => ("size", 1),
-        _ => return Err(parser.invalid(format!("Invalid function name; function: {name}"))),
-    };
-    let count = arguments.len();
-    let mut arguments = arguments.into_iter();
-    let (Some(first), second, None) = (arguments.next(), arguments.next(), arguments.next()) else {
-        return Err(wrong_count(parser, name, count));
-    };
-    if count != arity {
-        return Err(wrong_count(parser, name, count));
-    }
-    let Some(second) = second else { return unary(parser, name, first) };
-    check_distinct(parser, name, &first, &second);
-    let node = match name {
-        "attribute_type" => {
-            let code = type_name(parser, &second);
-            Node::Type(first, code)
-        }
-        "begins_with" => {
-            check_type(parser, "begins_with", &[&first, &second], &["S", "B"]);
-            Node::BeginsWith(first, second)
-        }
-        _ => Node::Contains(first, second),
-    };
-    Ok(TermKind::Function(name, Box::new(node)))
-}
-
-fn unary(parser: &mut Parser<'_>, name: &'static str, argument: Operand) -> Result<TermKind, Invalid> {
-    if name == "size" {
-        check_type(parser, name, &[&argument], &["S", "B", "SS", "NS", "BS", "L", "M"]);
-        return Ok(TermKind::Operand(Operand::Size(Box::new(argument))));
-    }
-    let Operand::Path(path) = argument else {
-        return Err(
-            parser.invalid(format!("Operator or function requires a document path; operator or function: {name}"))
-        );
-    };
-    let node = if name == "attribute_exists" { Node::Exists(path) } else { Node::NotExists(path) };
-    Ok(TermKind::Function(name, Box::new(node)))
-}
-
-fn wrong_count(parser: &Parser<'_>, name: &str, count: usize) -> Invalid {
-    parser.invalid(format!(
-        "Incorrect number of operands for operator or function; operator or function: {name}, number of operands: {count}"
-    ))
-}
-
-fn type_name(parser: &mut Parser<'_>, operand: &Operand) -> String {
-    let Operand::Value(Value::S(code)) = operand else {
-        let found = match operand {
-            Operand::Value(value) => value.type_code(),
-            Operand::Size(_) => "N",
-            Operand::Path(_) => "{NS,SS,L,BS,N,M,B,BOOL,NULL,S}",
-        };
-        refuse_type(parser, "attribute_type", found);
-        return String::new();
-    };
-    if !TYPES.contains(&code.as_str()) {
-        parser.refuse(format!(
-            "Invalid attribute type name found; type: {code}, valid types: {{B,NULL,SS,BOOL,L,BS,N,NS,S,M}}"
-        ));
-    }
-    code.clone()
-}
-
-fn check_comparison(parser: &mut Parser<'_>, left: &Operand, comparator: Comparator, right: &Operand) {
-    check_distinct(parser, comparator.symbol(), left, right);
-    if !matches!(comparator, Comparator::Equal | Comparator::NotEqual) {
-        check_type(parser, comparator.symbol(), &[left, right], &["S", "N", "B"]);
-    }
-}
-
-fn check_between(parser: &mut Parser<'_>, operand: &Operand, low: &Operand, high: &Operand) {
-    check_type(parser, "BETWEEN", &[operand, low, high], &["S", "N", "B"]);
-    let (Operand::Value(low), Operand::Value(high)) = (low, high) else { return };
-    let rule = match low.order(high) {
-        None => "same data type for lower and upper bounds",
-        Some(order) if order.is_gt() => "upper bound to be greater than or equal to lower bound",
-        Some(_) => return,
-    };
-    let shown = |value: &Value| match value {
-        Value::S(text) => format!("AttributeValue: {{S:{text}}}"),
-        Value::N(number) => format!("AttributeValue: {{N:{number}}}"),
-        other => format!("AttributeValue: {{{}}}", other.type_code()),
-    };
-    parser.refuse(format!(
-        "The BETWEEN operator requires {rule}; lower bound operand: {}, upper bound operand: {}",
-        shown(low),
-        shown(high)
-    ));
-}
-
-fn check_distinct(parser: &mut Parser<'_>, operator: &str, left: &Operand, right: &Operand) {
-    if let (Operand::Path(left), Operand::Path(right)) = (left, right)
-        && left == right
-    {
-        parser.refuse(format!(
-            "The first operand must be distinct from the remaining operands for this operator or function; operator: {operator}, first operand: {left}"
-        ));
-    }
-}
-
-/// Refuses literal operands of another type than these; what a path leads to is seen only with the item.
-fn check_type(parser: &mut Parser<'_>, operator: &str, operands: &[&Operand], types: &[&str]) {
-    for operand in operands {
-        let found = match operand {
-            Operand::Path(_) => continue,
-            Operand::Value(value) => value.type_code(),
-            Operand::Size(_) => "N",
-        };
-        if !types.contains(&found) {
-            return refuse_type(parser, operator, found);
-        }
-    }
-}
-
-fn refuse_type(parser: &mut Parser<'_>, operator: &str, found: &str) {
-    parser.refuse(format!(
-        "Incorrect operand type for operator or function; operator or function: {operator}, operand type: {found}"
-    ));
+    let mut refusals = Refusals::new();
+    let called = check::call(name, arguments, &mut refusals).map_err(|reason| parser.invalid(reason))?;
+    parser.refuse_first(refusals);
+    Ok(match called {
+        Called::Operand(operand) => TermKind::Operand(operand),
+        Called::Condition(name, node) => TermKind::Function(name, Box::new(node)),
+    })
 }

@@ -1,6 +1,7 @@
 //! The grammar of updates, and what can be refused before an item is seen.
 
 use super::{Action, Expression, Operand, Verb};
+use crate::expression::condition::check::wrong_type;
 use crate::expression::parser::Parser;
 use crate::expression::token::Token;
 use crate::value::{Invalid, Value};
@@ -150,14 +151,15 @@ fn function(parser: &mut Parser<'_>, name: &str, arguments: Vec<Operand>) -> Res
 
 /// Refuses literal operands of another type than this one.
 fn check_literals(parser: &mut Parser<'_>, operator: &str, code: &str, operands: [&Operand; 2]) {
-    for operand in operands {
-        if let Operand::Value(value) = operand
-            && value.type_code() != code
-        {
-            let found = value.type_code();
-            parser.refuse(format!(
-                "Incorrect operand type for operator or function; operator or function: {operator}, operand type: {found}"
-            ));
-        }
+    if let Some(reason) = misfit(operator, code, operands) {
+        parser.refuse(reason);
     }
+}
+
+/// What is wrong with literal operands of another type than this one.
+pub(in crate::expression) fn misfit(operator: &str, code: &str, operands: [&Operand; 2]) -> Option<String> {
+    operands.into_iter().find_map(|operand| match operand {
+        Operand::Value(value) if value.type_code() != code => Some(wrong_type(operator, value.type_code())),
+        _ => None,
+    })
 }

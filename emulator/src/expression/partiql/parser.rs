@@ -1,0 +1,374 @@
+//! What the parts of the grammar share: the cursor over the tokens, names, document paths and literals.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fmt;
+
+use super::keywords::is_keyword;
+use super::token::{Lexeme, Token, token_at};
+use crate::expression::condition::check::Refusals;
+use crate::expression::path::{MAX_INDEX, MAX_PATH_LEVELS, Path, Step};
+use crate::number::Number;
+use crate::value::{Invalid, MAX_DEPTH, NESTED_TOO_DEEP, Value};
+
+/// How deep parentheses and calls may nest.
+const MAX_NESTING: usize = 100;
+
+const COUNT: &str = "Number of parameters in request and statement don't match.";
+
+/// A recursive-descent parser's state.
+pub(super) struct Parser<'a> {
+    text: &'a str,
+    next: Lexeme<'a>,
+    parameters: std::vec::IntoIter<Value>,
+    nesting: usize,
+    /// What is wrong though its syntax is right; syntax goes before.
+    pub(super) refusals: Refusals,
+}
+
+impl<'a> Parser<'a> {
+    pub(super) fn new(text: &'a str, parameters: Vec<Value>) -> Self {
+        let parameters = parameters.into_iter();
+        Self { text, next: token_at(text, 0), parameters, nesting: 0, refusals: Refusals::new() }
+    }
+
+    pub(super) fn peek(&self) -> Token<'a> {
+        self.next.token
+    }
+
+    fn peek_second(&self) -> Token<'a> {
+        token_at(self.text, self.next.end).token
+    }
+
+    pub(super) fn advance(&mut self) {
+        self.next = token_at(self.text, self.next.end);
+    }
+
+    pub(super) fn eat(&mut self, symbol: &str) -> bool {
+        let found = self.peek() == Token::Symbol(symbol);
+        if found {
+            self.advance();
+        }
+        found
+    }
+
+    pub(super) fn eat_keyword(&mut self, keyword: &str) -> bool {
+        let found = self.peek().is_keyword(keyword);
+        if found {
+            self.advance();
+        }
+        found
+    }
+
+    pub(super) fn expect(&mut self, symbol: &str) -> Result<(), Invalid> {
+        if self.eat(symbol) { Ok(()) } else { Err(self.unexpected()) }
+    }
+
+    pub(super) fn expect_keyword(&mut self, keyword: &str) -> Result<(), Invalid> {
+        if self.eat_keyword(keyword) { Ok(()) } else { Err(self.unexpected()) }
+    }
+
+    /// The refusal of the next token.
+    pub(super) fn unexpected(&self) -> Invalid {
+        malformed(match self.peek() {
+            Token::Word(word) if is_keyword(word) => "Unexpected keyword",
+            Token::Stray => "",
+            _ => "Unexpected term",
+        })
+    }
+
+    /// The end of the statement: nothing is left, and every parameter was used.
+    pub(super) fn finish(mut self) -> Result<(), Invalid> {
+        self.eat(";");
+        match self.peek() {
+            Token::End if self.parameters.len() > 0 => Err(Invalid::new(COUNT)),
+            Token::End => self.refusals.pop().map_or(Ok(()), |reason| Err(Invalid::new(reason))),
+            Token::Stray => Err(malformed("")),
+            _ => Err(malformed("Unexpected token after expression")),
+        }
+    }
+
+    /// Parses what stands in parentheses, whose opening one was eaten.
+    pub(super) fn parenthesised<T>(
+        &mut self,
+        rule: impl FnOnce(&mut Self) -> Result<T, Invalid>,
+    ) -> Result<T, Invalid> {
+        self.nesting += 1;
+        if self.nesting > MAX_NESTING {
+            return Err(malformed("The statement is nested too deeply"));
+        }
+        let inner = rule(self)?;
+        self.expect(")")?;
+        self.nesting -= 1;
+        Ok(inner)
+    }
+
+    /// The items of a list separated by commas; at least one.
+    pub(super) fn list<T>(&mut self, mut item: impl FnMut(&mut Self) -> Result<T, Invalid>) -> Result<Vec<T>, Invalid> {
+        let mut items = vec![item(self)?];
+        while self.eat(",") {
+            items.push(item(self)?);
+        }
+        Ok(items)
+    }
+
+    /// The name of a function in small letters, if the next tokens are a call; its opening parenthesis is eaten.
+    pub(super) fn call(&mut self) -> Option<Call> {
+        let Token::Word(word) = self.peek() else { return None };
+        if self.peek_second() != Token::Symbol("(") {
+            return None;
+        }
+        let call = Call { name: word.to_ascii_lowercase(), at: self.next.start, length: word.len() };
+        self.advance();
+        self.advance();
+        Some(call)
+    }
+
+    /// A refusal that names the place of a call.
+    pub(super) fn refused_at(&self, reason: impl fmt::Display, at: usize, length: usize) -> Invalid {
+        let before = &self.text[..at];
+        let line = before.matches('\n').count() + 1;
+        let column = before.chars().rev().take_while(|character| *character != '\n').count() + 1;
+        Invalid::new(format!("{reason} at {line}:{column}:{length}"))
+    }
+
+    pub(super) fn unrecognized(&self, call: &Call) -> Invalid {
+        self.refused_at(format_args!("Unrecognized function: {}", call.name), call.at, call.length)
+    }
+
+    /// A name, which is no keyword unless it is in quotation marks.
+    pub(super) fn identifier(&mut self, missing: &str) -> Result<String, Invalid> {
+        let name = match self.peek() {
+            Token::Word(word) if !is_keyword(word) => word.to_owned(),
+            Token::Quoted(text) => undoubled(text, '"'),
+            _ if missing.is_empty() => return Err(self.unexpected()),
+            _ => return Err(malformed(missing)),
+        };
+        self.advance();
+        if name.is_empty() {
+            return Err(Invalid::new("Path component cannot be an empty string"));
+        }
+        Ok(name)
+    }
+
+    /// A document path.
+    pub(super) fn path(&mut self) -> Result<Path, Invalid> {
+        let root = self.identifier("")?;
+        let mut steps = Vec::new();
+        loop {
+            if self.eat(".") {
+                steps.push(Step::Field(self.identifier("Invalid path dot component")?));
+            } else if self.eat("[") {
+                steps.push(self.bracketed()?);
+                self.expect("]")?;
+            } else {
+                break;
+            }
+        }
+        if steps.len() >= MAX_PATH_LEVELS {
+            let levels = steps.len() + 1;
+            self.refusals.push(format!("The document path has too many nesting levels; nesting levels: {levels}"));
+        }
+        Ok(Path { root, steps })
+    }
+
+    fn bracketed(&mut self) -> Result<Step, Invalid> {
+        let step = match self.peek() {
+            Token::Text(text) => Step::Field(undoubled(text, '\'')),
+            Token::Number(digits) => {
+                let index = digits.parse().ok().filter(|index| *index <= MAX_INDEX);
+                let outside = || format!("List index is not within the allowable range; index: [{digits}]");
+                Step::Index(index.ok_or_else(|| Invalid::new(outside()))?)
+            }
+            _ => return Err(self.unexpected()),
+        };
+        self.advance();
+        Ok(step)
+    }
+
+    /// A literal or parameter, if the next token begins one.
+    pub(super) fn value(&mut self) -> Result<Option<Value>, Invalid> {
+        self.value_at(&Place::Root, 1)
+    }
+
+    fn value_at(&mut self, place: &Place<'_>, depth: usize) -> Result<Option<Value>, Invalid> {
+        if depth > MAX_DEPTH {
+            return Err(Invalid::new(NESTED_TOO_DEEP));
+        }
+        let value = match self.peek() {
+            Token::Text(text) => Value::S(undoubled(text, '\'')),
+            Token::Number(text) => Value::N(number(text, "", place)?),
+            Token::Symbol(sign @ ("-" | "+")) => {
+                let Token::Number(text) = self.peek_second() else { return Ok(None) };
+                self.advance();
+                Value::N(number(text, sign, place)?)
+            }
+            Token::Symbol("?") => {
+                let value = self.parameters.next().ok_or_else(|| Invalid::new(COUNT))?;
+                if depth > 1 && depth - 1 + value.depth() > MAX_DEPTH {
+                    return Err(Invalid::new(NESTED_TOO_DEEP));
+                }
+                value
+            }
+            Token::Symbol("[") => return self.list_literal(place, depth).map(Some),
+            Token::Symbol("{") => return self.map_literal(place, depth).map(|map| Some(Value::M(map))),
+            Token::Symbol("<<") => return self.set_literal().map(Some),
+            token if token.is_keyword("true") => Value::Bool(true),
+            token if token.is_keyword("false") => Value::Bool(false),
+            token if token.is_keyword("null") => Value::Null,
+            token if token.is_keyword("missing") => {
+                return Err(Invalid::new("MISSING must be compared using IS operator"));
+            }
+            _ => return Ok(None),
+        };
+        self.advance();
+        Ok(Some(value))
+    }
+
+    fn some_value(&mut self, place: &Place<'_>, depth: usize) -> Result<Value, Invalid> {
+        self.value_at(place, depth)?.ok_or_else(|| self.unexpected())
+    }
+
+    fn list_literal(&mut self, place: &Place<'_>, depth: usize) -> Result<Value, Invalid> {
+        self.expect("[")?;
+        let mut elements = Vec::new();
+        while !self.eat("]") {
+            if !elements.is_empty() {
+                self.expect(",")?;
+            }
+            elements.push(self.some_value(&Place::Element(place, elements.len()), depth + 1)?);
+        }
+        Ok(Value::L(elements))
+    }
+
+    /// `{'name': value, ..}`.
+    fn map_literal(&mut self, place: &Place<'_>, depth: usize) -> Result<BTreeMap<String, Value>, Invalid> {
+        self.expect("{")?;
+        let mut map = BTreeMap::new();
+        while !self.eat("}") {
+            if !map.is_empty() {
+                self.expect(",")?;
+            }
+            let Token::Text(text) = self.peek() else { return Err(self.unexpected()) };
+            let name = undoubled(text, '\'');
+            self.advance();
+            self.expect(":")?;
+            let value = self.some_value(&Place::Field(place, &name), depth + 1)?;
+            if map.contains_key(&name) {
+                return Err(Invalid::new(format!("Duplicate keys in tuple. Key: {name} under {place}")));
+            }
+            map.insert(name, value);
+        }
+        Ok(map)
+    }
+
+    /// The item of an `INSERT`: its attributes are roots of their own.
+    pub(super) fn item(&mut self) -> Result<BTreeMap<String, Value>, Invalid> {
+        if self.peek() != Token::Symbol("{") {
+            return Err(Invalid::new(
+                "Unsupported format in item expression. Please use struct format {...} to express item values for insert statement.",
+            ));
+        }
+        self.map_literal(&Place::Item, 0)
+    }
+
+    /// `<<'a', 'b'>>`: texts or numbers, and no parameters.
+    fn set_literal(&mut self) -> Result<Value, Invalid> {
+        self.expect("<<")?;
+        let mut members = Vec::new();
+        while !self.eat(">>") {
+            if !members.is_empty() {
+                self.expect(",")?;
+            }
+            if !matches!(self.peek(), Token::Text(_) | Token::Number(_) | Token::Symbol("-" | "+")) {
+                return Err(Invalid::new(WRONG_MEMBER));
+            }
+            members.push(self.some_value(&Place::Root, 1)?);
+        }
+        set(members)
+    }
+}
+
+/// A call and where its name stands.
+pub(super) struct Call {
+    pub(super) name: String,
+    pub(super) at: usize,
+    pub(super) length: usize,
+}
+
+/// The refusal of a statement that cannot be read.
+pub(super) fn malformed(detail: &str) -> Invalid {
+    Invalid::new(format!("Statement wasn't well formed, can't be processed: {detail}"))
+}
+
+/// Where in a value a literal stands.
+enum Place<'p> {
+    /// The item of an `INSERT`.
+    Item,
+    /// A whole value.
+    Root,
+    Field(&'p Place<'p>, &'p str),
+    Element(&'p Place<'p>, usize),
+}
+
+impl fmt::Display for Place<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Item | Self::Root | Self::Field(Place::Item, _) => f.write_str("root"),
+            Self::Field(parent, name) => write!(f, "{parent}.{name}"),
+            Self::Element(parent, index) => write!(f, "{parent}[{index}]"),
+        }
+    }
+}
+
+fn number(text: &str, sign: &str, place: &Place<'_>) -> Result<Number, Invalid> {
+    let signed;
+    let text = if sign == "-" {
+        signed = format!("-{text}");
+        signed.as_str()
+    } else {
+        text
+    };
+    text.parse().map_err(|refusal: Invalid| Invalid::new(format!("{} under {place}", refusal.0)))
+}
+
+const WRONG_MEMBER: &str = "Unsupported data type in Bag. DynamoDB only supports either numbers or strings in bags";
+
+fn set(members: Vec<Value>) -> Result<Value, Invalid> {
+    let count = members.len();
+    let (mut texts, mut numbers) = (Vec::new(), BTreeSet::new());
+    for member in members {
+        match member {
+            Value::S(text) => texts.push(text),
+            Value::N(number) => drop(numbers.insert(number)),
+            _ => return Err(Invalid::new(WRONG_MEMBER)),
+        }
+    }
+    let distinct: BTreeSet<String> = texts.iter().cloned().collect();
+    match (distinct.len(), numbers.len()) {
+        (0, 0) => Err(Invalid::new("Empty bags are not supported")),
+        (0, members) if members == count => Ok(Value::Ns(numbers)),
+        (0, _) => Err(Invalid::new("Input collection contains duplicates")),
+        (members, 0) if members == count => Ok(Value::Ss(distinct)),
+        (_, 0) => Err(Invalid::new(format!(
+            "One or more parameter values were invalid: Input collection [{}] contains duplicates.",
+            texts.join(", ")
+        ))),
+        _ => Err(Invalid::new(WRONG_MEMBER)),
+    }
+}
+
+/// A text without the doubling of its quotation marks.
+fn undoubled(text: &str, mark: char) -> String {
+    if !text.contains(mark) {
+        return text.to_owned();
+    }
+    let mut plain = String::with_capacity(text.len());
+    let mut characters = text.chars();
+    while let Some(character) = characters.next() {
+        plain.push(character);
+        if character == mark {
+            characters.next();
+        }
+    }
+    plain
+}
