@@ -38,6 +38,8 @@ pub struct Config {
     pub read_lag: Duration,
     /// How long a transaction takes to be answered; `None` for no time.
     pub transaction_latency: Option<Latency>,
+    /// How long a batch takes: BatchExecuteStatement, BatchGetItem and BatchWriteItem; `None` for as long as every other request.
+    pub batch_latency: Option<Latency>,
     /// How long every other request takes.
     pub latency: Option<Latency>,
     /// Write units that the items of one partition key may use in a second; `None` for no limit.
@@ -69,6 +71,7 @@ impl Default for Config {
             first_sequence: 100_000_000_000_000_000_000,
             read_lag: Duration::from_millis(100),
             transaction_latency: None,
+            batch_latency: None,
             latency: None,
             key_write_units: None,
             key_read_units: None,
@@ -84,6 +87,7 @@ impl Config {
     pub(crate) fn latency_of(&self, operation: &str) -> Option<Latency> {
         match operation {
             "TransactWriteItems" | "TransactGetItems" => self.transaction_latency,
+            "BatchExecuteStatement" | "BatchGetItem" | "BatchWriteItem" => self.batch_latency.or(self.latency),
             _ => self.latency,
         }
     }

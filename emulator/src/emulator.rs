@@ -15,10 +15,10 @@ use crate::config::Config;
 use crate::engine::Engine;
 use crate::envelope;
 use crate::error::{Error, Kind};
-use crate::fault::{Fault, Faults, Verdict};
+use crate::fault::{Asked, Fault, Faults, Verdict};
 use crate::latency::Latency;
 use crate::limits::GHOST_MILLIS;
-use crate::op::Call;
+use crate::op::{BatchExecuteStatement, Call};
 use crate::policies::Uses;
 
 /// An in-memory DynamoDB. Clones are handles to the same one.
@@ -80,12 +80,12 @@ impl Emulator {
 
     /// Answers one request. All that was due by now, ghosts and expiries among it, happens first.
     pub async fn handle(&self, request: Request<Bytes>) -> Result<Response<Bytes>, Lost> {
-        let call = match envelope::open(&request) {
+        let mut call = match envelope::open(&request) {
             Ok(call) => call,
             Err(error) => return Ok(self.answer(Err(error))),
         };
         drop(request);
-        let Verdict { before, after, fault } = self.state().decide(&call);
+        let Verdict { before, after, fault } = self.state().decide(&mut call);
         let call = self.deliver(call, before).await;
         let outcome = self.carry_out(call, fault).await;
         pause(after).await;
@@ -194,15 +194,41 @@ impl State {
         self.engine.tick(now);
     }
 
-    fn decide(&mut self, call: &Call) -> Verdict {
+    fn decide(&mut self, call: &mut Call) -> Verdict {
         let operation = call.operation();
         *self.requests.entry(operation).or_default() += 1;
-        let Engine { now, rng, config, .. } = &mut self.engine;
-        let mut verdict = self.faults.decide(operation, |table| call.touches(table), *now, rng);
+        let mut verdict = Verdict::default();
+        if self.faults.are_set() {
+            let touches = |table: &str| call.touches(table);
+            let asked = Asked { operation: Some(operation), action: call.action(), touches: &touches };
+            verdict = self.faults.decide(&asked, self.engine.now, &mut self.engine.rng);
+            if verdict.fault.is_none()
+                && let Some(batch) = call.as_batch()
+            {
+                self.strike(batch, &mut verdict);
+            }
+        }
+        let Engine { rng, config, .. } = &mut self.engine;
         if let Some((least, most)) = config.latency_of(operation).map(Latency::bounds) {
             verdict.delay(least, most, rng);
         }
         verdict
+    }
+
+    /// Asks the rules about each statement of a batch.
+    fn strike(&mut self, batch: &mut BatchExecuteStatement, verdict: &mut Verdict) {
+        for nth in 0..batch.len() {
+            let Some(action) = batch.action(nth) else { continue };
+            let touches = |table: &str| batch.statement_touches(nth, table);
+            let asked = Asked { operation: None, action: Some(action), touches: &touches };
+            let struck = self.faults.decide(&asked, self.engine.now, &mut self.engine.rng);
+            verdict.wait_for(struck);
+            let Some(fault) = struck.fault else { continue };
+            batch.strike(nth, fault, &mut self.engine.rng);
+            if let Fault::Ghost { max_delay_ms, .. } = fault {
+                self.haunt(Call::BatchExecuteStatement(batch.alone(nth)), max_delay_ms);
+            }
+        }
     }
 
     fn run(&mut self, call: Call, partly: bool) -> Result<Vec<u8>, Error> {

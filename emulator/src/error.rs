@@ -19,6 +19,7 @@ pub(crate) enum Kind {
     ResourceNotFound,
     ResourceInUse,
     ConditionalCheckFailed,
+    DuplicateItem,
     TransactionCanceled,
     TransactionConflict,
     IdempotentParameterMismatch,
@@ -49,6 +50,7 @@ impl Kind {
             Self::ResourceNotFound => "com.amazonaws.dynamodb.v20120810#ResourceNotFoundException",
             Self::ResourceInUse => "com.amazonaws.dynamodb.v20120810#ResourceInUseException",
             Self::ConditionalCheckFailed => "com.amazonaws.dynamodb.v20120810#ConditionalCheckFailedException",
+            Self::DuplicateItem => "com.amazonaws.dynamodb.v20120810#DuplicateItemException",
             Self::TransactionCanceled => "com.amazonaws.dynamodb.v20120810#TransactionCanceledException",
             Self::TransactionConflict => "com.amazonaws.dynamodb.v20120810#TransactionConflictException",
             Self::IdempotentParameterMismatch => {
@@ -65,6 +67,20 @@ impl Kind {
             Self::TableExists => "com.amazonaws.dynamodb.v20120810#TableAlreadyExistsException",
             Self::RecoveryUnavailable => "com.amazonaws.dynamodb.v20120810#PointInTimeRecoveryUnavailableException",
             Self::InvalidRestoreTime => "com.amazonaws.dynamodb.v20120810#InvalidRestoreTimeException",
+        }
+    }
+
+    /// The code of a statement that is refused so in a batch.
+    pub(crate) fn statement_code(self) -> &'static str {
+        match self {
+            Self::ConditionalCheckFailed => "ConditionalCheckFailed",
+            Self::DuplicateItem => "DuplicateItem",
+            Self::ResourceNotFound => "ResourceNotFound",
+            Self::ProvisionedThroughputExceeded => "ProvisionedThroughputExceeded",
+            Self::Throttling => "ThrottlingError",
+            Self::TransactionConflict => "TransactionConflict",
+            Self::InternalServer => "InternalServerError",
+            _ => "ValidationError",
         }
     }
 
@@ -142,6 +158,21 @@ impl Error {
 
     pub(crate) fn condition_failed(item: Option<Image>) -> Self {
         Self { item, ..Self::new(Kind::ConditionalCheckFailed, "The conditional request failed") }
+    }
+
+    /// There is no capacity for it.
+    pub(crate) fn throttled() -> Self {
+        Self::new(Kind::Throttling, TOO_MUCH)
+    }
+
+    /// A transaction has the item.
+    pub(crate) fn in_conflict() -> Self {
+        Self::new(Kind::TransactionConflict, "Transaction is ongoing for the item")
+    }
+
+    /// It failed, and says nothing about what was done.
+    pub(crate) fn failed() -> Self {
+        Self::new(Kind::InternalServer, "The request processing has failed because of an unknown error")
     }
 
     /// The items of one partition key took more than they may.

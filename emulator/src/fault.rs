@@ -65,9 +65,17 @@ impl Fault {
     fn applies_to(self, operation: &str) -> bool {
         match self {
             Self::Unprocessed => matches!(operation, "BatchGetItem" | "BatchWriteItem"),
-            Self::Conflict => {
-                matches!(operation, "PutItem" | "UpdateItem" | "DeleteItem" | "TransactWriteItems" | "TransactGetItems")
-            }
+            Self::Conflict => matches!(
+                operation,
+                "PutItem"
+                    | "UpdateItem"
+                    | "DeleteItem"
+                    | "TransactWriteItems"
+                    | "TransactGetItems"
+                    | "PartiQLInsert"
+                    | "PartiQLUpdate"
+                    | "PartiQLDelete"
+            ),
             _ => true,
         }
     }
@@ -96,13 +104,14 @@ pub enum When {
 pub struct Rule {
     /// What happens.
     pub fault: Fault,
-    /// Only to this operation (`UpdateItem`); to all if absent.
+    /// Only to this operation (`UpdateItem`), or to statements that do this (`PartiQLUpdate`), those of a batch each by
+    /// itself; to all if absent.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub operation: Option<String>,
     /// Only to requests that touch this table or its stream; to all if absent.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub table: Option<String>,
-    /// To which of them.
+    /// To which of them. A rule that counts calls of every operation does not count the statements of a batch.
     #[serde(default = "always")]
     pub when: When,
     /// For how long after it was set, in milliseconds of the emulator's clock; for ever if absent.
@@ -170,6 +179,22 @@ struct Armed {
     calls: u64,
 }
 
+/// What the rules are asked about: a request, or one statement of a batch.
+pub(crate) struct Asked<'a> {
+    /// The operation; `None` for a statement of a batch.
+    pub(crate) operation: Option<&'static str>,
+    /// What the statement does, where there is one.
+    pub(crate) action: Option<&'static str>,
+    /// Whether it reads or writes this table or its stream.
+    pub(crate) touches: &'a dyn Fn(&str) -> bool,
+}
+
+impl Asked<'_> {
+    fn name(&self) -> &'static str {
+        self.operation.or(self.action).unwrap_or("statement")
+    }
+}
+
 /// What the rules decided about one request.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Verdict {
@@ -181,6 +206,13 @@ pub(crate) struct Verdict {
 }
 
 impl Verdict {
+    /// Waits for another one, too, that happens at the same time.
+    pub(crate) fn wait_for(&mut self, other: Self) {
+        if other.before + other.after > self.before + self.after {
+            (self.before, self.after) = (other.before, other.after);
+        }
+    }
+
     /// Adds a delay of `least` to `most` milliseconds, some of it on the way here.
     pub(crate) fn delay(&mut self, least: Millis, most: Millis, rng: &mut StdRng) {
         let delay = rng.random_range(least..=most.max(least));
@@ -211,17 +243,15 @@ impl Faults {
         &self.fired
     }
 
-    /// Asks every rule about a request. Delays add up; of the other faults the first wins.
-    pub(crate) fn decide(
-        &mut self,
-        operation: &'static str,
-        touches: impl Fn(&str) -> bool,
-        now: Millis,
-        rng: &mut StdRng,
-    ) -> Verdict {
+    pub(crate) fn are_set(&self) -> bool {
+        !self.rules.is_empty()
+    }
+
+    /// Asks every rule. Delays add up; of the other faults the first wins.
+    pub(crate) fn decide(&mut self, asked: &Asked<'_>, now: Millis, rng: &mut StdRng) -> Verdict {
         let mut verdict = Verdict::default();
         for armed in &mut self.rules {
-            if !armed.strikes(operation, &touches, now, rng) {
+            if !armed.strikes(asked, now, rng) {
                 continue;
             }
             match armed.rule.fault {
@@ -230,19 +260,23 @@ impl Faults {
                 fault => verdict.fault = Some(fault),
             }
             let name = armed.rule.fault.name();
-            *self.fired.entry(operation.to_owned()).or_default().entry(name).or_default() += 1;
+            *self.fired.entry(asked.name().to_owned()).or_default().entry(name).or_default() += 1;
         }
         verdict
     }
 }
 
 impl Armed {
-    fn strikes(&mut self, operation: &str, touches: impl Fn(&str) -> bool, now: Millis, rng: &mut StdRng) -> bool {
+    fn strikes(&mut self, asked: &Asked<'_>, now: Millis, rng: &mut StdRng) -> bool {
         let Rule { fault, operation: only, table, when, for_ms } = &self.rule;
-        let meant = only.as_deref().is_none_or(|only| only == operation)
-            && table.as_deref().is_none_or(touches)
+        let is_called = match only.as_deref() {
+            Some(only) => asked.operation == Some(only) || asked.action == Some(only),
+            None => asked.operation.is_some() || !matches!(when, When::Calls { .. }),
+        };
+        let meant = is_called
+            && table.as_deref().is_none_or(asked.touches)
             && for_ms.is_none_or(|lasts| now < self.set.saturating_add(lasts))
-            && fault.applies_to(operation);
+            && fault.applies_to(asked.action.unwrap_or(asked.name()));
         if !meant {
             return false;
         }
@@ -262,7 +296,8 @@ mod tests {
     use super::*;
 
     fn fired(faults: &mut Faults, operation: &'static str, now: Millis) -> Option<Fault> {
-        faults.decide(operation, |table| table == "likes", now, &mut StdRng::seed_from_u64(1)).fault
+        let asked = Asked { operation: Some(operation), action: None, touches: &|table| table == "likes" };
+        faults.decide(&asked, now, &mut StdRng::seed_from_u64(1)).fault
     }
 
     #[test]
@@ -289,6 +324,30 @@ mod tests {
         faults.set(vec![Rule::new(Fault::Conflict)], 0);
         assert_eq!(fired(&mut faults, "Query", 0), None);
         assert_eq!(fired(&mut faults, "TransactWriteItems", 0), Some(Fault::Conflict));
+    }
+
+    #[test]
+    fn a_rule_meets_a_statement_by_what_it_does_and_counts_it_by_that_name_alone() {
+        let statement = Asked { operation: None, action: Some("PartiQLUpdate"), touches: &|table| table == "likes" };
+        let request = Asked { operation: Some("ExecuteStatement"), ..statement };
+        let rng = &mut StdRng::seed_from_u64(1);
+        let mut struck = |rule: Rule, asked: &Asked<'_>| {
+            let mut faults = Faults::default();
+            faults.set(vec![rule], 0);
+            faults.decide(asked, 0, rng).fault.is_some()
+        };
+        let rule = || Rule::new(Fault::Conflict);
+        for (rule, of_a_batch, alone) in [
+            (rule(), true, true),
+            (rule().on("PartiQLUpdate").nth(1), true, true),
+            (rule().nth(1), false, true),
+            (rule().on("ExecuteStatement"), false, true),
+            (rule().on("PartiQLInsert"), false, false),
+            (rule().on("PartiQLUpdate").table("counts"), false, false),
+        ] {
+            assert_eq!(struck(rule.clone(), &statement), of_a_batch, "{rule:?}");
+            assert_eq!(struck(rule.clone(), &request), alone, "{rule:?}");
+        }
     }
 
     #[test]

@@ -57,6 +57,10 @@ pub(crate) struct Flags {
     #[arg(long, env = "TALLY_EMULATOR_TRANSACTION_LATENCY", value_name = "SPAN..SPAN")]
     transaction_latency: Option<Latency>,
 
+    /// How long a batch takes, of statements, reads or writes: 8ms..25ms is what the real store takes; as long as every other request if absent.
+    #[arg(long, env = "TALLY_EMULATOR_BATCH_LATENCY", value_name = "SPAN..SPAN")]
+    batch_latency: Option<Latency>,
+
     /// How long every other request takes: 3ms..8ms is what the real store takes.
     #[arg(long, env = "TALLY_EMULATOR_LATENCY", value_name = "SPAN..SPAN")]
     latency: Option<Latency>,
@@ -129,6 +133,7 @@ impl Flags {
             stream_reorder: self.stream_reorder,
             read_lag: self.read_lag,
             transaction_latency: self.transaction_latency,
+            batch_latency: self.batch_latency,
             latency: self.latency,
             key_write_units: self.key_write_units,
             key_read_units: self.key_read_units,

@@ -21,6 +21,10 @@ pub(crate) const BATCH_WRITES: usize = 25;
 pub(crate) const BATCH_GETS: usize = 100;
 /// What one BatchGetItem returns at most.
 pub(crate) const BATCH_GET_BYTES: usize = 16 * MIB;
+/// Statements in one BatchExecuteStatement.
+pub(crate) const BATCH_STATEMENTS: usize = 25;
+/// Characters of a statement.
+pub(crate) const STATEMENT_CHARS: usize = 8192;
 /// Actions in one transaction.
 pub(crate) const TRANSACTION_ACTIONS: usize = 100;
 /// What one writing transaction sends, and the items one reading transaction reads.

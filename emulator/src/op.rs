@@ -7,6 +7,7 @@ mod describe;
 mod items;
 mod page;
 mod params;
+mod partiql;
 mod query;
 mod scan;
 mod streams;
@@ -14,6 +15,8 @@ mod tables;
 mod transact;
 mod ttl;
 mod write;
+
+pub(crate) use self::partiql::BatchExecuteStatement;
 
 use rand::RngExt;
 use rand::rngs::StdRng;
@@ -110,6 +113,8 @@ calls! {
         BatchWriteItem: batch::BatchWriteItem,
         TransactWriteItems: transact::TransactWriteItems,
         TransactGetItems: transact::TransactGetItems,
+        ExecuteStatement: partiql::ExecuteStatement,
+        BatchExecuteStatement: partiql::BatchExecuteStatement,
         Query: query::Query,
         Scan: scan::Scan,
     }
@@ -128,10 +133,7 @@ impl Call {
             Fault::Throttle => Reason::throttled(),
             Fault::Conflict => Reason::new("TransactionConflict", "Transaction is ongoing for the item"),
             _ => {
-                return Error::new(
-                    Kind::InternalServer,
-                    "The request processing has failed because of an unknown error",
-                );
+                return Error::failed();
             }
         };
         match (self.actions(), self) {
@@ -140,9 +142,7 @@ impl Call {
                 reasons[rng.random_range(0..actions)] = reason;
                 Error::cancelled(reasons)
             }
-            _ if fault == Fault::Conflict => {
-                Error::new(Kind::TransactionConflict, "Transaction is ongoing for the item")
-            }
+            _ if fault == Fault::Conflict => Error::in_conflict(),
             (_, Self::GetRecords(_) | Self::GetShardIterator(_)) => {
                 Error::new(Kind::LimitExceeded, "Rate exceeded for shard")
             }
@@ -154,6 +154,7 @@ impl Call {
                 | Self::DeleteItem(_)
                 | Self::BatchGetItem(_)
                 | Self::BatchWriteItem(_)
+                | Self::ExecuteStatement(_)
                 | Self::Query(_)
                 | Self::Scan(_),
             ) => Error::new(
@@ -161,6 +162,22 @@ impl Call {
                 "The level of configured provisioned throughput for the table was exceeded. Consider increasing your provisioning level with the UpdateTable API.",
             ),
             _ => Error::new(Kind::Throttling, "Rate exceeded"),
+        }
+    }
+
+    /// What the request's one PartiQL statement does.
+    pub(crate) fn action(&self) -> Option<&'static str> {
+        match self {
+            Self::ExecuteStatement(request) => request.action(),
+            _ => None,
+        }
+    }
+
+    /// The request, if its statements have outcomes of their own.
+    pub(crate) fn as_batch(&mut self) -> Option<&mut BatchExecuteStatement> {
+        match self {
+            Self::BatchExecuteStatement(request) => Some(request),
+            _ => None,
         }
     }
 

@@ -4,15 +4,16 @@ use serde::Deserialize;
 
 use crate::engine::Engine;
 use crate::engine::image::Image;
+use crate::engine::key::Key;
 use crate::engine::throughput::Use;
 use crate::error::Error;
 use crate::value::{Item, Values};
 use crate::wire::json::Writer;
 
 use super::Operation;
-use super::capacity::{Consumed, Report, read_halves, write_halves};
+use super::capacity::{Consumed, Report, read_halves};
 use super::params::{Names, ReturnValues, Unsupported, check_table_name, parse_projection, refuse, required_item};
-use super::write::{Action, Parameters, Plan, Verb};
+use super::write::{Action, Parameters, Verb};
 
 /// Stores an item whole.
 #[derive(Debug, Deserialize)]
@@ -190,48 +191,15 @@ impl Answer {
     }
 
     fn carry_out(&self, mut action: Action, engine: &mut Engine) -> Result<Vec<u8>, Error> {
-        let table = engine.table(&action.table)?;
-        let key = action.key(table)?;
-        engine.admit(Use::Write, &action.table, &key)?;
-        let plan = match action.plan(key.clone(), table) {
-            Ok(plan) => plan,
-            Err(refused) => {
-                let before = write_halves(table.rows.get(&key, None).map_or(0, Image::size));
-                engine.spend(Use::Write, &action.table, &key, before);
-                return Err(refused.into_error());
-            }
-        };
-        let halves = write_halves(plan.bytes());
+        let key = action.key(engine.table(&action.table)?)?;
         let mut consumed = Consumed::default();
-        plan.consume(table, 1, &mut consumed);
-        let answer = Writer::document(|out| {
-            self.write_attributes(out, &action, &plan);
+        let plan = action.carry_out(key, engine, &mut consumed)?;
+        Ok(Writer::document(|out| {
+            if let Some(returned) = plan.returned(self.returns, &action) {
+                returned.write(out.key("Attributes"));
+            }
             consumed.write_one(out, self.report);
-        });
-        let Plan { key, new, .. } = plan;
-        engine.spend(Use::Write, &action.table, &key, halves);
-        engine.write(&action.table, &key, new.as_ref())?;
-        Ok(answer)
-    }
-
-    fn write_attributes(&self, out: &mut Writer, action: &Action, plan: &Plan) {
-        let touched = |item: &Item| action.update.as_ref().map(|update| update.touched(item));
-        let parts = match self.returns {
-            ReturnValues::None => return,
-            ReturnValues::AllOld => {
-                plan.old.iter().for_each(|old| out.key("Attributes").image(old));
-                return;
-            }
-            ReturnValues::AllNew => {
-                plan.new.iter().for_each(|new| out.key("Attributes").image(&new.image));
-                return;
-            }
-            ReturnValues::UpdatedOld => plan.old.as_ref().map(Image::item).as_ref().and_then(touched),
-            ReturnValues::UpdatedNew => plan.new.as_ref().and_then(|new| touched(&new.item)),
-        };
-        if let Some(parts) = parts.filter(|parts| !parts.is_empty()) {
-            out.key("Attributes").item(&parts);
-        }
+        }))
     }
 }
 
@@ -269,25 +237,35 @@ impl Operation for GetItem {
         let consistent = self.consistent_read.unwrap_or(false);
         let key = required_item("key", self.key)?;
         let projection = parse_projection(self.projection_expression.as_deref(), self.expression_attribute_names)?;
-        let as_of = engine.as_of(consistent);
-        let table = engine.table(&self.table_name)?;
-        let key = table.schema.key_of(&key)?;
-        engine.admit(Use::Read, &self.table_name, &key)?;
-        let found = table.rows.get(&key, as_of);
+        let key = engine.table(&self.table_name)?.schema.key_of(&key)?;
         let mut consumed = Consumed::default();
-        let halves = read_halves(found.map_or(0, Image::size), consistent);
-        consumed.add(&table.name, halves);
-        let answer = Writer::document(|out| {
+        let found = read_item(&self.table_name, &key, consistent, engine, &mut consumed)?;
+        Ok(Writer::document(|out| {
             if let Some(image) = found {
                 out.key("Item");
                 match &projection {
-                    None => out.image(image),
+                    None => out.image(&image),
                     Some(projection) => out.item(&projection.project(&image.item())),
                 }
             }
             consumed.write_one(out, report);
-        });
-        engine.spend(Use::Read, &self.table_name, &key, halves);
-        Ok(answer)
+        }))
     }
+}
+
+/// Reads one item by its key, and adds what that costs.
+pub(super) fn read_item(
+    table: &str,
+    key: &Key,
+    consistent: bool,
+    engine: &mut Engine,
+    consumed: &mut Consumed,
+) -> Result<Option<Image>, Error> {
+    let as_of = engine.as_of(consistent);
+    engine.admit(Use::Read, table, key)?;
+    let found = engine.table(table)?.rows.get(key, as_of).cloned();
+    let halves = read_halves(found.as_ref().map_or(0, Image::size), consistent);
+    consumed.add(table, halves);
+    engine.spend(Use::Read, table, key, halves);
+    Ok(found)
 }

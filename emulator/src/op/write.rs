@@ -2,16 +2,19 @@
 
 use std::hash::{Hash, Hasher};
 
+use crate::engine::Engine;
 use crate::engine::image::Image;
 use crate::engine::key::Key;
 use crate::engine::table::{Stored, Table, index_key};
+use crate::engine::throughput::Use;
 use crate::error::{Error, Reason};
 use crate::expression::{Condition, Kind, Update};
 use crate::limits::ITEM_BYTES;
 use crate::value::{Item, Values};
+use crate::wire::json::Writer;
 
 use super::capacity::{Consumed, write_halves};
-use super::params::{Names, placeholders, required_item, shows_item_on_failure};
+use super::params::{Names, ReturnValues, placeholders, required_item, shows_item_on_failure};
 
 /// The four things a write can be.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -73,7 +76,7 @@ impl Parameters {
             open.refuse_without_expression(absent)?;
         }
         let shows_item = shows_item_on_failure(self.on_failure.as_deref())?;
-        Ok(Action { verb, table: self.table, subject, update, condition, shows_item })
+        Ok(Action::new(verb, self.table, subject, update, condition, shows_item))
     }
 }
 
@@ -125,6 +128,17 @@ impl Refused {
 }
 
 impl Action {
+    pub(super) fn new(
+        verb: Verb,
+        table: String,
+        subject: Item,
+        update: Option<Update>,
+        condition: Option<Condition>,
+        shows_item: bool,
+    ) -> Self {
+        Self { verb, table, subject, update, condition, shows_item }
+    }
+
     /// The item's place, if the request's key or item fits the table.
     pub(super) fn key(&self, table: &Table) -> Result<Key, Error> {
         if let Some(update) = &self.update {
@@ -137,6 +151,26 @@ impl Action {
                 Ok(key)
             }
             _ => table.schema.key_of(&self.subject),
+        }
+    }
+
+    /// Carries the write out by itself, and adds what it costs, which a condition that is false does not save.
+    pub(super) fn carry_out(&mut self, key: Key, engine: &mut Engine, consumed: &mut Consumed) -> Result<Plan, Error> {
+        engine.admit(Use::Write, &self.table, &key)?;
+        let table = engine.table(&self.table)?;
+        match self.plan(key.clone(), table) {
+            Ok(plan) => {
+                plan.consume(table, 1, consumed);
+                engine.spend(Use::Write, &self.table, &plan.key, write_halves(plan.bytes()));
+                engine.write(&self.table, &plan.key, plan.new.as_ref())?;
+                Ok(plan)
+            }
+            Err(refused) => {
+                let halves = write_halves(table.rows.get(&key, None).map_or(0, Image::size));
+                consumed.add(&self.table, halves);
+                engine.spend(Use::Write, &self.table, &key, halves);
+                Err(refused.into_error())
+            }
         }
     }
 
@@ -191,6 +225,37 @@ impl Plan {
                 consumed.add_index(&table.name, &index.name, price * write_halves(self.bytes()));
             }
         }
+    }
+}
+
+/// An item, or parts of one, that an answer shows.
+#[derive(Debug)]
+pub(super) enum Returned {
+    Whole(Image),
+    Parts(Item),
+}
+
+impl Returned {
+    pub(super) fn write(&self, out: &mut Writer) {
+        match self {
+            Self::Whole(image) => out.image(image),
+            Self::Parts(item) => out.item(item),
+        }
+    }
+}
+
+impl Plan {
+    /// What is asked for of the item as it was or is now, if there is any of it.
+    pub(super) fn returned(&self, returns: ReturnValues, action: &Action) -> Option<Returned> {
+        let touched = |item: &Item| action.update.as_ref().map(|update| update.touched(item));
+        let parts = match returns {
+            ReturnValues::None => None,
+            ReturnValues::AllOld => return self.old.clone().map(Returned::Whole),
+            ReturnValues::AllNew => return self.new.as_ref().map(|new| Returned::Whole(new.image.clone())),
+            ReturnValues::UpdatedOld => self.old.as_ref().map(Image::item).as_ref().and_then(touched),
+            ReturnValues::UpdatedNew => self.new.as_ref().and_then(|new| touched(&new.item)),
+        };
+        parts.filter(|parts| !parts.is_empty()).map(Returned::Parts)
     }
 }
 

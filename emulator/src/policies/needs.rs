@@ -4,6 +4,8 @@ use bytes::Bytes;
 use http::Request;
 use serde_json::{Map, Value};
 
+use crate::expression::partiql;
+
 /// One action on one resource.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Need {
@@ -31,6 +33,12 @@ pub(super) fn of(request: &Request<Bytes>, region: &str) -> Vec<Need> {
         "BatchGetItem" | "BatchWriteItem" => {
             let tables = body["RequestItems"].as_object().into_iter().flat_map(Map::keys);
             tables.map(|table| need(operation, arn(table))).collect()
+        }
+        "ExecuteStatement" | "BatchExecuteStatement" => {
+            let statements = std::iter::once(&body).chain(body["Statements"].as_array().into_iter().flatten());
+            // One that cannot be read is refused for that.
+            let targets = statements.filter_map(|statement| partiql::target(statement["Statement"].as_str()?));
+            targets.map(|(action, table)| need(action, arn(&table))).collect()
         }
         "ListTables" | "ListStreams" => vec![need(operation, "*".to_owned())],
         _ => {
@@ -96,6 +104,22 @@ mod tests {
         expect("DynamoDBStreams_20120810.GetRecords", &iterator, &[format!("dynamodb:GetRecords {stream}")]);
         let described = format!(r#"{{"StreamArn":"{stream}"}}"#);
         expect("DynamoDBStreams_20120810.DescribeStream", &described, &[format!("dynamodb:DescribeStream {stream}")]);
+        let statements = [
+            (r#"INSERT INTO \"a\" VALUE {'id': ?}"#, "PartiQLInsert", "a"),
+            ("update b set n = n + 1 where id = ?", "PartiQLUpdate", "b"),
+            ("DELETE /* x */ FROM a WHERE id = ?", "PartiQLDelete", "a"),
+            ("SELECT a, b FROM c WHERE id = ?", "PartiQLSelect", "c"),
+        ];
+        for (statement, action, name) in statements {
+            let body = format!(r#"{{"Statement":"{statement}"}}"#);
+            expect("DynamoDB_20120810.ExecuteStatement", &body, &[format!("dynamodb:{action} {}", table(name))]);
+        }
+        let all = statements.map(|(statement, ..)| format!(r#"{{"Statement":"{statement}"}}"#)).join(",");
+        let all = format!(r#"{{"Statements":[{all}]}}"#);
+        let each = statements.map(|(_, action, name)| format!("dynamodb:{action} {}", table(name)));
+        expect("DynamoDB_20120810.BatchExecuteStatement", &all, &each);
+        let unread = r#"{"Statement":"DROP TABLE a"}"#;
+        expect("DynamoDB_20120810.ExecuteStatement", unread, &[]);
         expect("DynamoDB_20120810.ListTables", "{}", &["dynamodb:ListTables *".to_owned()]);
         expect("DynamoDB_20120810.GetItem", "no JSON", &["dynamodb:GetItem *".to_owned()]);
     }

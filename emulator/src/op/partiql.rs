@@ -1,0 +1,236 @@
+//! What ExecuteStatement and BatchExecuteStatement share: a PartiQL statement meets its table and is carried out as the
+//! PutItem, UpdateItem, DeleteItem or GetItem that it is.
+
+mod batch;
+mod single;
+
+use serde::Deserialize;
+
+pub(crate) use self::batch::BatchExecuteStatement;
+pub(crate) use self::single::ExecuteStatement;
+use crate::engine::Engine;
+use crate::engine::key::Key;
+use crate::engine::schema::Schema;
+use crate::error::{Error, Kind};
+use crate::expression::partiql::{Body, Fields, Filter, Returning, no_item, target};
+use crate::expression::{Condition, Statement};
+use crate::limits::STATEMENT_CHARS;
+use crate::value::{Item, Value};
+
+use super::capacity::Consumed;
+use super::items::read_item;
+use super::params::{ReturnValues, constraint, shows_item_on_failure, wrong_length};
+use super::write::{Action, Returned, Verb};
+
+const NO_KEY: &str = "Where clause does not contain a mandatory equality on all key attributes";
+const NO_BATCH_KEY: &str =
+    "Select statements within BatchExecuteStatement must specify the primary key in the where clause.";
+
+/// A statement as it came.
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(rename_all = "PascalCase")]
+struct StatementRequest {
+    #[serde(default)]
+    statement: String,
+    parameters: Option<Vec<Value>>,
+    consistent_read: Option<bool>,
+    return_values_on_condition_check_failure: Option<String>,
+}
+
+/// A statement whose text was read.
+#[derive(Debug)]
+struct Prepared {
+    statement: Statement,
+    consistent: bool,
+    shows_item: bool,
+}
+
+impl StatementRequest {
+    /// What it does and to which table.
+    fn target(&self) -> Option<(&'static str, std::borrow::Cow<'_, str>)> {
+        target(&self.statement)
+    }
+
+    fn touches(&self, table: &str) -> bool {
+        self.target().is_some_and(|(_, touched)| touched == table)
+    }
+
+    /// Refuses what no request may hold; `place` is where in the request it stands.
+    fn check(&self, place: impl std::fmt::Display) -> Result<(), Error> {
+        if !(1..=STATEMENT_CHARS).contains(&self.statement.chars().count()) {
+            return Err(wrong_length(&format!("{place}statement"), STATEMENT_CHARS));
+        }
+        if self.parameters.as_ref().is_some_and(Vec::is_empty) {
+            let rule = "Member must have length greater than or equal to 1";
+            return Err(constraint(&format!("{place}parameters"), "[]", rule));
+        }
+        shows_item_on_failure(self.return_values_on_condition_check_failure.as_deref()).map(drop)
+    }
+
+    fn read(&mut self) -> Result<Prepared, Error> {
+        let shows_item = shows_item_on_failure(self.return_values_on_condition_check_failure.as_deref())?;
+        let statement = Statement::parse(&self.statement, self.parameters.take().unwrap_or_default())?;
+        Ok(Prepared { statement, consistent: self.consistent_read.unwrap_or(false), shows_item })
+    }
+}
+
+/// A statement that has met its table.
+enum Met {
+    Write { action: Action, key: Key, returns: ReturnValues },
+    Read { table: String, keys: Vec<Key>, condition: Option<Condition>, fields: Option<Fields>, consistent: bool },
+}
+
+impl Prepared {
+    /// Looks the statement's table up; of a batch, a `SELECT` names one whole key and nothing else.
+    fn meet(self, engine: &Engine, in_batch: bool) -> Result<Met, Error> {
+        let Self { statement: Statement { table: name, body }, consistent, shows_item } = self;
+        check_table(&name)?;
+        let table = engine.table(&name)?;
+        let schema = &table.schema;
+        let hash = schema.hash.name.as_str();
+        let (action, returning) = match body {
+            Body::Insert(item) => {
+                check_keys(&item, schema)?;
+                (Action::new(Verb::Put, name, item, None, Some(no_item(hash)), false), None)
+            }
+            Body::Update(update, mut filter, returning) => {
+                let key = whole_key(&mut filter, schema)?;
+                let condition = Some(filter.of_an_item(hash));
+                (Action::new(Verb::Update, name, key, Some(update), condition, shows_item), returning)
+            }
+            Body::Delete(mut filter, returning) => {
+                let key = whole_key(&mut filter, schema)?;
+                let condition = filter.of_any_item(hash);
+                (Action::new(Verb::Delete, name, key, None, condition, shows_item), returning)
+            }
+            Body::Select(fields, mut filter) => {
+                let keys = read_keys(&mut filter, schema)?;
+                if in_batch && (keys.len() != 1 || !filter.is_empty()) {
+                    return Err(Error::validation(NO_BATCH_KEY));
+                }
+                if keys.is_empty() {
+                    let unsupported = "A SELECT without the whole key is not supported by this emulator";
+                    return Err(Error::validation(unsupported));
+                }
+                return Ok(Met::Read { table: name, keys, condition: filter.into_condition(), fields, consistent });
+            }
+        };
+        let key = action.key(table)?;
+        Ok(Met::Write { action, key, returns: returns(returning) })
+    }
+}
+
+impl Met {
+    /// The items it is about.
+    fn items(&self) -> impl Iterator<Item = (&str, &Key)> {
+        let (table, keys) = match self {
+            Self::Write { action, key, .. } => (action.table.as_str(), std::slice::from_ref(key)),
+            Self::Read { table, keys, .. } => (table.as_str(), keys.as_slice()),
+        };
+        keys.iter().map(move |key| (table, key))
+    }
+
+    /// Carries it out by itself, and adds what it costs.
+    fn carry_out(self, engine: &mut Engine, consumed: &mut Consumed) -> Result<Vec<Returned>, Error> {
+        match self {
+            Self::Write { mut action, key, returns } => match action.carry_out(key, engine, consumed) {
+                Ok(plan) => Ok(plan.returned(returns, &action).into_iter().collect()),
+                Err(error) if action.verb == Verb::Put && error.kind == Kind::ConditionalCheckFailed => {
+                    Err(Error::new(Kind::DuplicateItem, "Duplicate primary key exists in table"))
+                }
+                Err(error) => Err(error),
+            },
+            Self::Read { table, keys, condition, fields, consistent } => {
+                let mut found = Vec::new();
+                for key in &keys {
+                    let Some(image) = read_item(&table, key, consistent, engine, consumed)? else { continue };
+                    if condition.is_none() && fields.is_none() {
+                        found.push(Returned::Whole(image));
+                        continue;
+                    }
+                    let item = image.item();
+                    if condition.as_ref().is_none_or(|condition| condition.holds(Some(&item))) {
+                        let parts = fields.as_ref().map(|fields| fields.project(&item));
+                        found.push(parts.map_or(Returned::Whole(image), Returned::Parts));
+                    }
+                }
+                Ok(found)
+            }
+        }
+    }
+}
+
+fn check_table(name: &str) -> Result<(), Error> {
+    let fits = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'_' | b'-' | b'.');
+    if (3..=255).contains(&name.len()) && name.bytes().all(fits) {
+        return Ok(());
+    }
+    Err(Error::validation(
+        "Table name should be within the length [3, 255] and only contain 'a-z', 'A-Z', '0-9', '-', '_', '.'.",
+    ))
+}
+
+/// An item that is inserted has the attributes of the key, each of its type.
+fn check_keys(item: &Item, schema: &Schema) -> Result<(), Error> {
+    for attribute in schema.attributes() {
+        let Some(value) = item.get(&attribute.name) else {
+            let absent = format!("Key attribute should be present in the item: Key {}", attribute.name);
+            return Err(Error::validation(absent));
+        };
+        check_type(&attribute.name, value, attribute.key_type.name())?;
+    }
+    Ok(())
+}
+
+fn check_type(name: &str, value: &Value, code: &str) -> Result<(), Error> {
+    if value.type_code() == code {
+        return Ok(());
+    }
+    Err(Error::validation(format!(
+        "Key attribute's data type should match its data type in table's schema: Key {name}"
+    )))
+}
+
+/// The key that a write names.
+fn whole_key(filter: &mut Filter, schema: &Schema) -> Result<Item, Error> {
+    let mut key = Item::new();
+    for attribute in schema.attributes() {
+        let value = filter.take_value(&attribute.name)?.ok_or_else(|| Error::validation(NO_KEY))?;
+        check_type(&attribute.name, &value, attribute.key_type.name())?;
+        key.insert(attribute.name.as_str(), value);
+    }
+    Ok(key)
+}
+
+/// The keys that a `SELECT` names, in the order of its lists; none where it does not name whole ones.
+fn read_keys(filter: &mut Filter, schema: &Schema) -> Result<Vec<Key>, Error> {
+    let mut keys = vec![Item::new()];
+    for attribute in schema.attributes() {
+        let values = filter.take_values(&attribute.name)?;
+        values.iter().try_for_each(|value| check_type(&attribute.name, value, attribute.key_type.name()))?;
+        let with = |key: &Item, value: &Value| {
+            let mut key = key.clone();
+            key.insert(attribute.name.as_str(), value.clone());
+            key
+        };
+        keys = keys.iter().flat_map(|key| values.iter().map(move |value| with(key, value))).collect();
+    }
+    let mut distinct = Vec::with_capacity(keys.len());
+    for key in keys {
+        let key = schema.key_of(&key)?;
+        if !distinct.contains(&key) {
+            distinct.push(key);
+        }
+    }
+    Ok(distinct)
+}
+
+fn returns(returning: Option<Returning>) -> ReturnValues {
+    match returning {
+        None => ReturnValues::None,
+        Some(Returning { all: true, new: false }) => ReturnValues::AllOld,
+        Some(Returning { all: false, new: false }) => ReturnValues::UpdatedOld,
+        Some(Returning { all: true, new: true }) => ReturnValues::AllNew,
+        Some(Returning { all: false, new: true }) => ReturnValues::UpdatedNew,
+    }
+}

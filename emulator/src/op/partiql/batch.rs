@@ -1,0 +1,187 @@
+//! BatchExecuteStatement: up to 25 statements, all reads or all writes, each with an outcome of its own.
+
+use hashbrown::HashSet;
+use rand::RngExt;
+use rand::rngs::StdRng;
+use serde::Deserialize;
+
+use super::{Met, Prepared, StatementRequest};
+use crate::engine::Engine;
+use crate::error::Error;
+use crate::fault::Fault;
+use crate::limits::BATCH_STATEMENTS;
+use crate::op::Operation;
+use crate::op::capacity::{Consumed, Report};
+use crate::op::params::wrong_length;
+use crate::op::write::Returned;
+use crate::wire::json::Writer;
+
+/// Carries statements out, each on its own.
+#[derive(Debug, Deserialize)]
+#[serde(rename_all = "PascalCase")]
+pub(crate) struct BatchExecuteStatement {
+    #[serde(default)]
+    statements: Vec<StatementRequest>,
+    return_consumed_capacity: Option<String>,
+    /// What went wrong with single statements, by their places.
+    #[serde(skip)]
+    struck: Vec<(usize, Struck)>,
+    /// What was prepared of it.
+    #[serde(skip)]
+    ready: Option<Result<Ready, Error>>,
+}
+
+/// What a fault does to one statement.
+#[derive(Clone, Copy, Debug)]
+enum Struck {
+    Throttled,
+    InConflict,
+    /// It fails, and was carried out all the same or was not.
+    Failed {
+        applied: bool,
+    },
+}
+
+/// A batch whose statements are read.
+#[derive(Debug)]
+struct Ready {
+    report: Report,
+    statements: Vec<Result<Prepared, Error>>,
+}
+
+/// The table that a statement named, and what became of it.
+struct Outcome {
+    table: Option<String>,
+    returned: Result<Vec<Returned>, Error>,
+}
+
+impl BatchExecuteStatement {
+    pub(crate) fn len(&self) -> usize {
+        self.statements.len()
+    }
+
+    /// What a statement does, as rules and policies call it.
+    pub(crate) fn action(&self, nth: usize) -> Option<&'static str> {
+        self.statements[nth].target().map(|(action, _)| action)
+    }
+
+    pub(crate) fn statement_touches(&self, nth: usize, table: &str) -> bool {
+        self.statements[nth].touches(table)
+    }
+
+    /// Lets a fault strike one statement. The others are carried out as if nothing had happened.
+    pub(crate) fn strike(&mut self, nth: usize, fault: Fault, rng: &mut StdRng) {
+        let struck = match fault {
+            Fault::Throttle => Struck::Throttled,
+            Fault::Conflict => Struck::InConflict,
+            Fault::InternalError { applied } => Struck::Failed { applied: applied.unwrap_or_else(|| rng.random()) },
+            Fault::DropReply => Struck::Failed { applied: true },
+            Fault::Ghost { .. } | Fault::Outage => Struck::Failed { applied: false },
+            Fault::Latency { .. } | Fault::Unprocessed => return,
+        };
+        self.struck.push((nth, struck));
+    }
+
+    /// One of the statements in a batch of its own, which can be carried out later.
+    pub(crate) fn alone(&self, nth: usize) -> Self {
+        let statements = vec![self.statements[nth].clone()];
+        Self { statements, return_consumed_capacity: None, struck: Vec::new(), ready: None }
+    }
+
+    fn read(&mut self) -> Result<Ready, Error> {
+        let report = Report::parse(self.return_consumed_capacity.as_deref())?;
+        if !(1..=BATCH_STATEMENTS).contains(&self.statements.len()) {
+            return Err(wrong_length("statements", BATCH_STATEMENTS));
+        }
+        for (nth, statement) in self.statements.iter().enumerate() {
+            statement.check(format_args!("statements.{}.member.", nth + 1))?;
+        }
+        let statements: Vec<_> = self.statements.iter_mut().map(StatementRequest::read).collect();
+        let mut kinds = statements.iter().flatten().map(|prepared| prepared.statement.reads());
+        let first = kinds.next();
+        if kinds.any(|reads| Some(reads) != first) {
+            return Err(Error::validation("Read and write requests together in the same batch is not supported."));
+        }
+        Ok(Ready { report, statements })
+    }
+}
+
+impl Operation for BatchExecuteStatement {
+    fn touches(&self, table: &str) -> bool {
+        self.statements.iter().any(|statement| statement.touches(table))
+    }
+
+    fn prepare(&mut self) {
+        self.ready = Some(self.read());
+    }
+
+    fn run(mut self, engine: &mut Engine) -> Result<Vec<u8>, Error> {
+        let Ready { report, statements } = self.ready.take().unwrap_or_else(|| self.read())?;
+        let met: Vec<(Option<String>, Result<Met, Error>)> = statements
+            .into_iter()
+            .map(|read| match read {
+                Ok(prepared) => (Some(prepared.statement.table.clone()), prepared.meet(engine, true)),
+                Err(error) => (None, Err(error)),
+            })
+            .collect();
+        refuse_duplicates(met.iter().filter_map(|(_, met)| met.as_ref().ok()))?;
+        let mut consumed = Consumed::default();
+        let mut outcomes = Vec::with_capacity(met.len());
+        for (nth, (table, met)) in met.into_iter().enumerate() {
+            let struck = self.struck.iter().find(|(struck, _)| *struck == nth).map(|(_, struck)| *struck);
+            let returned = met.and_then(|met| carry_out(met, struck, engine, &mut consumed));
+            outcomes.push(Outcome { table, returned });
+        }
+        Ok(Writer::document(|out| {
+            out.key("Responses").array(|out| outcomes.iter().for_each(|outcome| outcome.write(out)));
+            consumed.write_all(out, report, None);
+        }))
+    }
+}
+
+/// No two statements may be about one item.
+fn refuse_duplicates<'a>(statements: impl Iterator<Item = &'a Met>) -> Result<(), Error> {
+    let mut seen = HashSet::with_capacity(BATCH_STATEMENTS);
+    for item in statements.flat_map(Met::items) {
+        if !seen.insert(item) {
+            return Err(Error::validation("Provided list of item keys contains duplicates"));
+        }
+    }
+    Ok(())
+}
+
+fn carry_out(
+    met: Met,
+    struck: Option<Struck>,
+    engine: &mut Engine,
+    consumed: &mut Consumed,
+) -> Result<Vec<Returned>, Error> {
+    match struck {
+        None => met.carry_out(engine, consumed),
+        Some(Struck::Throttled) => Err(Error::throttled()),
+        Some(Struck::InConflict) => Err(Error::in_conflict()),
+        Some(Struck::Failed { applied }) => {
+            if applied {
+                // The client gets the error whatever the outcome was.
+                let _ = met.carry_out(engine, consumed);
+            }
+            Err(Error::failed())
+        }
+    }
+}
+
+impl Outcome {
+    fn write(&self, out: &mut Writer) {
+        out.object(|out| {
+            match &self.returned {
+                Ok(items) => items.iter().take(1).for_each(|item| item.write(out.key("Item"))),
+                Err(error) => out.key("Error").object(|out| {
+                    out.key("Code").string(error.kind.statement_code());
+                    out.key("Message").string(&error.message);
+                    error.item.iter().for_each(|item| out.key("Item").image(item));
+                }),
+            }
+            self.table.iter().for_each(|table| out.key("TableName").string(table));
+        });
+    }
+}

@@ -1,0 +1,72 @@
+//! ExecuteStatement: one statement, refused as a request is.
+
+use serde::Deserialize;
+
+use super::{Prepared, StatementRequest};
+use crate::engine::Engine;
+use crate::error::Error;
+use crate::op::Operation;
+use crate::op::capacity::{Consumed, Report};
+use crate::op::params::{Unsupported, refuse};
+use crate::value::Value;
+use crate::wire::json::Writer;
+
+/// Carries one statement out.
+#[derive(Debug, Deserialize)]
+#[serde(rename_all = "PascalCase")]
+pub(crate) struct ExecuteStatement {
+    #[serde(default)]
+    statement: String,
+    parameters: Option<Vec<Value>>,
+    consistent_read: Option<bool>,
+    return_values_on_condition_check_failure: Option<String>,
+    return_consumed_capacity: Option<String>,
+    limit: Unsupported,
+    next_token: Unsupported,
+    /// What was prepared of it.
+    #[serde(skip)]
+    ready: Option<Box<Result<(Report, Prepared), Error>>>,
+}
+
+impl ExecuteStatement {
+    /// What its statement does, as rules and policies call it.
+    pub(in crate::op) fn action(&self) -> Option<&'static str> {
+        crate::expression::partiql::target(&self.statement).map(|(action, _)| action)
+    }
+
+    fn read(&mut self) -> Result<(Report, Prepared), Error> {
+        refuse(&[("Limit", &self.limit), ("NextToken", &self.next_token)])?;
+        let report = Report::parse(self.return_consumed_capacity.as_deref())?;
+        let mut request = StatementRequest {
+            statement: std::mem::take(&mut self.statement),
+            parameters: self.parameters.take(),
+            consistent_read: self.consistent_read,
+            return_values_on_condition_check_failure: self.return_values_on_condition_check_failure.take(),
+        };
+        request.check("")?;
+        Ok((report, request.read()?))
+    }
+}
+
+impl Operation for ExecuteStatement {
+    fn touches(&self, table: &str) -> bool {
+        crate::expression::partiql::target(&self.statement).is_some_and(|(_, touched)| touched == table)
+    }
+
+    fn prepare(&mut self) {
+        self.ready = Some(Box::new(self.read()));
+    }
+
+    fn run(mut self, engine: &mut Engine) -> Result<Vec<u8>, Error> {
+        let (report, prepared) = match self.ready.take() {
+            Some(ready) => (*ready)?,
+            None => self.read()?,
+        };
+        let mut consumed = Consumed::default();
+        let items = prepared.meet(engine, false)?.carry_out(engine, &mut consumed)?;
+        Ok(Writer::document(|out| {
+            out.key("Items").array(|out| items.iter().for_each(|item| item.write(out)));
+            consumed.write_one(out, report);
+        }))
+    }
+}
