@@ -19,7 +19,7 @@ use crate::fault::{Asked, Fault, Faults, Verdict};
 use crate::latency::Latency;
 use crate::limits::GHOST_MILLIS;
 use crate::op::{BatchExecuteStatement, Call};
-use crate::policies::Uses;
+use crate::policies::{Denied, Uses};
 
 /// An in-memory DynamoDB. Clones are handles to the same one.
 #[derive(Clone, Debug)]
@@ -80,11 +80,23 @@ impl Emulator {
 
     /// Answers one request. All that was due by now, ghosts and expiries among it, happens first.
     pub async fn handle(&self, request: Request<Bytes>) -> Result<Response<Bytes>, Lost> {
+        self.handle_without(request, Denied::new()).await
+    }
+
+    /// Answers one request, some statements of which are not allowed.
+    pub(crate) async fn handle_without(
+        &self,
+        request: Request<Bytes>,
+        denied: Denied,
+    ) -> Result<Response<Bytes>, Lost> {
         let mut call = match envelope::open(&request) {
             Ok(call) => call,
             Err(error) => return Ok(self.answer(Err(error))),
         };
         drop(request);
+        if let Some(batch) = call.as_batch() {
+            batch.deny(denied);
+        }
         let Verdict { before, after, fault } = self.state().decide(&mut call);
         let call = self.deliver(call, before).await;
         let outcome = self.carry_out(call, fault).await;
@@ -144,10 +156,10 @@ impl Emulator {
     }
 
     /// Refuses what the policies, if there are any, do not allow. Who is in this process needs no role.
-    pub(crate) fn admit(&self, request: &Request<Bytes>) -> Result<(), Error> {
+    pub(crate) fn admit(&self, request: &Request<Bytes>) -> Result<Denied, Error> {
         let mut state = self.state();
         let State { engine, uses, .. } = &mut *state;
-        let Some(policies) = &engine.config.policies else { return Ok(()) };
+        let Some(policies) = &engine.config.policies else { return Ok(Denied::new()) };
         policies.admit(request, &engine.config.region, uses)
     }
 
@@ -224,7 +236,9 @@ impl State {
             let struck = self.faults.decide(&asked, self.engine.now, &mut self.engine.rng);
             verdict.wait_for(struck);
             let Some(fault) = struck.fault else { continue };
-            batch.strike(nth, fault, &mut self.engine.rng);
+            if !batch.strike(nth, fault, &mut self.engine.rng) {
+                continue;
+            }
             if let Fault::Ghost { max_delay_ms, .. } = fault {
                 self.haunt(Call::BatchExecuteStatement(batch.alone(nth)), max_delay_ms);
             }

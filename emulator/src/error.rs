@@ -80,6 +80,7 @@ impl Kind {
             Self::Throttling => "ThrottlingError",
             Self::TransactionConflict => "TransactionConflict",
             Self::InternalServer => "InternalServerError",
+            Self::AccessDenied => "AccessDenied",
             _ => "ValidationError",
         }
     }

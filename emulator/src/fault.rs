@@ -105,13 +105,13 @@ pub struct Rule {
     /// What happens.
     pub fault: Fault,
     /// Only to this operation (`UpdateItem`), or to statements that do this (`PartiQLUpdate`), those of a batch each by
-    /// itself; to all if absent.
+    /// itself; to all if absent, where calls that are counted, and latency, are of whole requests.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub operation: Option<String>,
     /// Only to requests that touch this table or its stream; to all if absent.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub table: Option<String>,
-    /// To which of them. A rule that counts calls of every operation does not count the statements of a batch.
+    /// To which of them.
     #[serde(default = "always")]
     pub when: When,
     /// For how long after it was set, in milliseconds of the emulator's clock; for ever if absent.
@@ -161,6 +161,11 @@ impl Rule {
     pub fn calls(mut self, first: u64, count: u64) -> Self {
         self.when = When::Calls { first, count };
         self
+    }
+
+    /// Whether a rule without an operation is about the statements of batches, too, each by itself.
+    fn meets_every_statement(&self) -> bool {
+        !matches!(self.when, When::Calls { .. }) && !matches!(self.fault, Fault::Latency { .. })
     }
 
     /// Only for a while.
@@ -271,7 +276,7 @@ impl Armed {
         let Rule { fault, operation: only, table, when, for_ms } = &self.rule;
         let is_called = match only.as_deref() {
             Some(only) => asked.operation == Some(only) || asked.action == Some(only),
-            None => asked.operation.is_some() || !matches!(when, When::Calls { .. }),
+            None => asked.operation.is_some() || self.rule.meets_every_statement(),
         };
         let meant = is_called
             && table.as_deref().is_none_or(asked.touches)
@@ -341,6 +346,7 @@ mod tests {
             (rule(), true, true),
             (rule().on("PartiQLUpdate").nth(1), true, true),
             (rule().nth(1), false, true),
+            (Rule::new(Fault::Latency { min_ms: 0, max_ms: 0 }), false, false),
             (rule().on("ExecuteStatement"), false, true),
             (rule().on("PartiQLInsert"), false, false),
             (rule().on("PartiQLUpdate").table("counts"), false, false),

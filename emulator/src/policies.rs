@@ -28,6 +28,9 @@ struct Grant {
     resource: String,
 }
 
+/// The statements of a batch that are not allowed, by their places.
+pub(crate) type Denied = Vec<(usize, Error)>;
+
 /// What became of requests under policies: the grants that admitted one, and what was refused, how often.
 #[derive(Debug, Default)]
 pub(crate) struct Uses {
@@ -49,15 +52,15 @@ impl Policies {
         self.0.keys().map(String::as_str)
     }
 
-    /// Admits a request, or refuses it as DynamoDB does.
-    pub(crate) fn admit(&self, request: &Request<Bytes>, region: &str, uses: &mut Uses) -> Result<(), Error> {
+    /// Admits a request, or refuses it as DynamoDB does. Of a batch of statements, those that are refused are returned.
+    pub(crate) fn admit(&self, request: &Request<Bytes>, region: &str, uses: &mut Uses) -> Result<Denied, Error> {
         // Without a signature it is refused for that.
         if !request.headers().contains_key(header::AUTHORIZATION) {
-            return Ok(());
+            return Ok(Denied::new());
         }
         let key = access_key(request).unwrap_or_default();
         if key == ROOT {
-            return Ok(());
+            return Ok(Denied::new());
         }
         let Some(grants) = self.0.get(key) else {
             let unknown = "The security token included in the request is invalid.";
@@ -66,12 +69,15 @@ impl Policies {
         let needs = needs::of(request, region);
         let by: Vec<Option<usize>> =
             needs.iter().map(|need| grants.iter().position(|grant| grant.covers(need))).collect();
-        if let Some((need, _)) = needs.iter().zip(&by).find(|(_, by)| by.is_none()) {
+        let mut denied = Denied::new();
+        for (need, _) in needs.iter().zip(&by).filter(|(_, by)| by.is_none()) {
             *uses.refused.entry(format!("{key}: {} on {}", need.action, short(&need.resource))).or_default() += 1;
-            return Err(Error::new(Kind::AccessDenied, need.denied_to(key)));
+            let error = Error::new(Kind::AccessDenied, need.denied_to(key));
+            let Some(statement) = need.statement else { return Err(error) };
+            denied.push((statement, error));
         }
         uses.used.extend(by.into_iter().flatten().map(|nth| (key.to_owned(), nth)));
-        Ok(())
+        Ok(denied)
     }
 
     /// The grants that no request has needed so far.
@@ -101,7 +107,7 @@ impl Grant {
 
 impl Need {
     fn denied_to(&self, role: &str) -> String {
-        let Self { action, resource } = self;
+        let Self { action, resource, .. } = self;
         format!(
             "User: arn:aws:sts::000000000000:assumed-role/{role}/local is not authorized to perform: {action} on resource: \
              {resource} because no identity-based policy allows the {action} action"

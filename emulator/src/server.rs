@@ -88,10 +88,10 @@ impl Emulator {
             return Ok(Response::new(Bytes::from_static(b"healthy: tally-emulator\n")));
         }
         let request = Request::from_parts(head, body);
-        if let Err(error) = self.admit(&request) {
-            return Ok(self.answer(Err(error)));
+        match self.admit(&request) {
+            Ok(denied) => self.handle_without(request, denied).await,
+            Err(error) => Ok(self.answer(Err(error))),
         }
-        self.handle(request).await
     }
 }
 

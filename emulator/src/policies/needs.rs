@@ -11,6 +11,8 @@ use crate::expression::partiql;
 pub(super) struct Need {
     pub(super) action: String,
     pub(super) resource: String,
+    /// Which statement of a batch it is for, where each has an outcome of its own.
+    pub(super) statement: Option<usize>,
 }
 
 /// What a request needs. An action of a transaction needs what it would need alone; a request whose resources cannot be
@@ -23,7 +25,13 @@ pub(super) fn of(request: &Request<Bytes>, region: &str) -> Vec<Need> {
         true => table.to_owned(),
         false => format!("arn:aws:dynamodb:{region}:000000000000:table/{table}"),
     };
-    let need = |operation: &str, resource: String| Need { action: format!("dynamodb:{operation}"), resource };
+    let need =
+        |operation: &str, resource: String| Need { action: format!("dynamodb:{operation}"), resource, statement: None };
+    // A statement that cannot be read is refused for that.
+    let of_statement = |request: &Value, statement: Option<usize>| {
+        let (action, table) = partiql::target(request["Statement"].as_str()?)?;
+        Some(Need { statement, ..need(action, arn(&table)) })
+    };
     let text = |name: &str| body[name].as_str();
     match operation {
         "TransactWriteItems" | "TransactGetItems" => {
@@ -34,11 +42,10 @@ pub(super) fn of(request: &Request<Bytes>, region: &str) -> Vec<Need> {
             let tables = body["RequestItems"].as_object().into_iter().flat_map(Map::keys);
             tables.map(|table| need(operation, arn(table))).collect()
         }
-        "ExecuteStatement" | "BatchExecuteStatement" => {
-            let statements = std::iter::once(&body).chain(body["Statements"].as_array().into_iter().flatten());
-            // One that cannot be read is refused for that.
-            let targets = statements.filter_map(|statement| partiql::target(statement["Statement"].as_str()?));
-            targets.map(|(action, table)| need(action, arn(&table))).collect()
+        "ExecuteStatement" => of_statement(&body, None).into_iter().collect(),
+        "BatchExecuteStatement" => {
+            let statements = body["Statements"].as_array().into_iter().flatten().enumerate();
+            statements.filter_map(|(nth, statement)| of_statement(statement, Some(nth))).collect()
         }
         "ListTables" | "ListStreams" => vec![need(operation, "*".to_owned())],
         _ => {

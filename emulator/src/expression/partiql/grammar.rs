@@ -67,10 +67,11 @@ fn delete(parser: &mut Parser<'_>) -> Result<Statement, Invalid> {
     refuse_alias(parser)?;
     let filter = filter(parser)?;
     let returning = returning(parser)?;
-    if let Some(Returning { .. }) = returning.filter(|returning| *returning != Returning { all: true, new: false }) {
-        parser
-            .refusals
-            .push("Invalid returning clause: only RETURNING ALL OLD * is allowed in DELETE statements.".to_owned());
+    if let Some(Returning { all, new }) = returning.filter(|asked| !asked.all || asked.new) {
+        let (all, new) = (if all { "ALL" } else { "MODIFIED" }, if new { "NEW" } else { "OLD" });
+        parser.refusals.push(format!(
+            "Invalid returning clause: RETURNING {all} {new} *. Only RETURNING ALL OLD * is allowed in DELETE statements."
+        ));
     }
     Ok(Statement { table, body: Body::Delete(filter, returning) })
 }

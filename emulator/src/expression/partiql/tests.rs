@@ -205,7 +205,7 @@ fn what_has_no_meaning_is_refused_in_the_services_words() {
         ("UPDATE likes SET a = 1 WHERE pk = 1 RETURNING ALL NEW", "[]",
             "Expected '*' after ( MODIFIED | ALL ) ( NEW | OLD ) in RETURNING clause".to_owned()),
         ("DELETE FROM likes WHERE pk = 1 RETURNING ALL NEW *", "[]",
-            "Invalid returning clause: only RETURNING ALL OLD * is allowed in DELETE statements.".to_owned()),
+            "Invalid returning clause: RETURNING ALL NEW *. Only RETURNING ALL OLD * is allowed in DELETE statements.".to_owned()),
     ] {
         assert_eq!(refusal(text, given), expected, "{text}");
     }

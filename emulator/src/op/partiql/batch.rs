@@ -14,6 +14,7 @@ use crate::op::Operation;
 use crate::op::capacity::{Consumed, Report};
 use crate::op::params::wrong_length;
 use crate::op::write::Returned;
+use crate::policies::Denied;
 use crate::wire::json::Writer;
 
 /// Carries statements out, each on its own.
@@ -23,7 +24,7 @@ pub(crate) struct BatchExecuteStatement {
     #[serde(default)]
     statements: Vec<StatementRequest>,
     return_consumed_capacity: Option<String>,
-    /// What went wrong with single statements, by their places.
+    /// Statements that are refused whatever they say, by their places.
     #[serde(skip)]
     struck: Vec<(usize, Struck)>,
     /// What was prepared of it.
@@ -31,15 +32,11 @@ pub(crate) struct BatchExecuteStatement {
     ready: Option<Result<Ready, Error>>,
 }
 
-/// What a fault does to one statement.
-#[derive(Clone, Copy, Debug)]
-enum Struck {
-    Throttled,
-    InConflict,
-    /// It fails, and was carried out all the same or was not.
-    Failed {
-        applied: bool,
-    },
+/// What one statement is refused with, whatever it says, and whether it is carried out all the same.
+#[derive(Debug)]
+struct Struck {
+    error: Error,
+    applied: bool,
 }
 
 /// A batch whose statements are read.
@@ -69,17 +66,28 @@ impl BatchExecuteStatement {
         self.statements[nth].touches(table)
     }
 
-    /// Lets a fault strike one statement. The others are carried out as if nothing had happened.
-    pub(crate) fn strike(&mut self, nth: usize, fault: Fault, rng: &mut StdRng) {
-        let struck = match fault {
-            Fault::Throttle => Struck::Throttled,
-            Fault::Conflict => Struck::InConflict,
-            Fault::InternalError { applied } => Struck::Failed { applied: applied.unwrap_or_else(|| rng.random()) },
-            Fault::DropReply => Struck::Failed { applied: true },
-            Fault::Ghost { .. } | Fault::Outage => Struck::Failed { applied: false },
-            Fault::Latency { .. } | Fault::Unprocessed => return,
+    /// Refuses statements that are not allowed.
+    pub(crate) fn deny(&mut self, denied: Denied) {
+        self.struck.extend(denied.into_iter().map(|(nth, error)| (nth, Struck { error, applied: false })));
+    }
+
+    /// Lets a fault strike one statement, unless it is refused already. The others are carried out as if nothing had happened.
+    pub(crate) fn strike(&mut self, nth: usize, fault: Fault, rng: &mut StdRng) -> bool {
+        let (error, applied) = match fault {
+            _ if self.struck(nth).is_some() => return false,
+            Fault::Throttle => (Error::throttled(), false),
+            Fault::Conflict => (Error::in_conflict(), false),
+            Fault::InternalError { applied } => (Error::failed(), applied.unwrap_or_else(|| rng.random())),
+            Fault::DropReply => (Error::failed(), true),
+            Fault::Ghost { .. } | Fault::Outage => (Error::failed(), false),
+            Fault::Latency { .. } | Fault::Unprocessed => return false,
         };
-        self.struck.push((nth, struck));
+        self.struck.push((nth, Struck { error, applied }));
+        true
+    }
+
+    fn struck(&self, nth: usize) -> Option<&Struck> {
+        self.struck.iter().find(|(struck, _)| *struck == nth).map(|(_, struck)| struck)
     }
 
     /// One of the statements in a batch of its own, which can be carried out later.
@@ -128,8 +136,7 @@ impl Operation for BatchExecuteStatement {
         let mut consumed = Consumed::default();
         let mut outcomes = Vec::with_capacity(met.len());
         for (nth, (table, met)) in met.into_iter().enumerate() {
-            let struck = self.struck.iter().find(|(struck, _)| *struck == nth).map(|(_, struck)| *struck);
-            let returned = met.and_then(|met| carry_out(met, struck, engine, &mut consumed));
+            let returned = met.and_then(|met| carry_out(met, self.struck(nth), engine, &mut consumed));
             outcomes.push(Outcome { table, returned });
         }
         Ok(Writer::document(|out| {
@@ -152,22 +159,16 @@ fn refuse_duplicates<'a>(statements: impl Iterator<Item = &'a Met>) -> Result<()
 
 fn carry_out(
     met: Met,
-    struck: Option<Struck>,
+    struck: Option<&Struck>,
     engine: &mut Engine,
     consumed: &mut Consumed,
 ) -> Result<Vec<Returned>, Error> {
-    match struck {
-        None => met.carry_out(engine, consumed),
-        Some(Struck::Throttled) => Err(Error::throttled()),
-        Some(Struck::InConflict) => Err(Error::in_conflict()),
-        Some(Struck::Failed { applied }) => {
-            if applied {
-                // The client gets the error whatever the outcome was.
-                let _ = met.carry_out(engine, consumed);
-            }
-            Err(Error::failed())
-        }
+    let Some(Struck { error, applied }) = struck else { return met.carry_out(engine, consumed) };
+    if *applied {
+        // The client gets the error whatever the outcome was.
+        let _ = met.carry_out(engine, consumed);
     }
+    Err(error.clone())
 }
 
 impl Outcome {
