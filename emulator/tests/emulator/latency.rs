@@ -1,4 +1,4 @@
-//! Answers take as long as the configuration says: transactions by one measure, all else by another.
+//! Answers take as long as the configuration says: transactions by one measure, batches by another, all else by a third.
 
 use std::time::Duration;
 
@@ -14,8 +14,12 @@ fn between(least: u64, most: u64) -> Option<Latency> {
 
 #[tokio::test(start_paused = true)]
 async fn every_answer_takes_its_time() {
-    let emulator =
-        Emulator::new(Config { transaction_latency: between(20, 40), latency: between(3, 8), ..Config::default() });
+    let emulator = Emulator::new(Config {
+        transaction_latency: between(20, 40),
+        batch_latency: between(9, 18),
+        latency: between(3, 8),
+        ..Config::default()
+    });
     let request = json!({
         "TableName": "rows", "BillingMode": "PAY_PER_REQUEST",
         "AttributeDefinitions": [{"AttributeName": "p", "AttributeType": "S"}],
@@ -26,9 +30,14 @@ async fn every_answer_takes_its_time() {
     let put = json!({"TableName": "rows", "Item": item});
     let transaction = json!({"TransactItems": [{"Put": put}]});
     let read = json!({"TransactItems": [{"Get": {"TableName": "rows", "Key": item}}]});
+    let select = json!({"Statement": "SELECT * FROM \"rows\" WHERE p = 'a'"});
+    let keys = json!({"RequestItems": {"rows": {"Keys": [item]}}});
     for (operation, request, least, most) in [
         ("PutItem", &put, 3, 8),
         ("GetItem", &json!({"TableName": "rows", "Key": item}), 3, 8),
+        ("ExecuteStatement", &select, 3, 8),
+        ("BatchExecuteStatement", &json!({"Statements": [select]}), 9, 18),
+        ("BatchGetItem", &keys, 9, 18),
         ("TransactWriteItems", &transaction, 20, 40),
         ("TransactGetItems", &read, 20, 40),
     ] {

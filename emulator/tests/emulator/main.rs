@@ -11,6 +11,12 @@ mod laws;
 #[cfg(test)]
 mod malformed;
 #[cfg(test)]
+mod partiql;
+#[cfg(test)]
+mod partiql_faults;
+#[cfg(test)]
+mod partiql_laws;
+#[cfg(test)]
 mod policies;
 #[cfg(test)]
 mod python_clients;

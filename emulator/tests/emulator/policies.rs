@@ -5,8 +5,8 @@ use aws_sdk_dynamodb::Client;
 use aws_sdk_dynamodb::config::{Credentials, SharedCredentialsProvider};
 use aws_sdk_dynamodb::error::ProvideErrorMetadata as _;
 use aws_sdk_dynamodb::types::{
-    AttributeDefinition, AttributeValue, BillingMode, ConditionCheck, KeySchemaElement, KeyType, Put,
-    ScalarAttributeType, TransactWriteItem,
+    AttributeDefinition, AttributeValue, BatchStatementErrorCodeEnum, BatchStatementRequest, BillingMode,
+    ConditionCheck, KeySchemaElement, KeyType, Put, ScalarAttributeType, TransactWriteItem,
 };
 use serde_json::json;
 use tally_emulator::{Config, Emulator, Policies, ROOT};
@@ -21,7 +21,11 @@ async fn serve() -> (Emulator, impl Fn(&str) -> Client, JoinSet<std::io::Result<
         );
         json!({"Effect": "Allow", "Action": actions, "Resource": table})
     };
-    let statements = [allow(&["dynamodb:GetItem", "dynamodb:PutItem"], "rows"), allow(&["dynamodb:GetItem"], "state")];
+    let statements = [
+        allow(&["dynamodb:GetItem", "dynamodb:PutItem"], "rows"),
+        allow(&["dynamodb:GetItem"], "state"),
+        allow(&["dynamodb:PartiQLInsert", "dynamodb:PartiQLSelect"], "likes"),
+    ];
     let policies = json!([{"PolicyName": "tables", "PolicyDocument": {"Statement": statements}}]);
     let template = json!({"Resources": {"Writer": {"Type": "AWS::IAM::Role", "Properties": {"Policies": policies}}}});
     let policies = Policies::of(&template).unwrap();
@@ -78,7 +82,14 @@ async fn a_role_may_do_what_its_policies_allow_and_nothing_else() {
     );
     let read = writer.get_item().table_name("t-state").key("id", id("1")).send().await.unwrap();
     assert!(read.item.is_none(), "what was refused was not done");
-    assert_eq!(emulator.unused_grants(), ["Writer: dynamodb:GetItem on *rows"]);
+    assert_eq!(
+        emulator.unused_grants(),
+        [
+            "Writer: dynamodb:GetItem on *rows",
+            "Writer: dynamodb:PartiQLInsert on *likes",
+            "Writer: dynamodb:PartiQLSelect on *likes"
+        ]
+    );
     let refused: Vec<_> = emulator.refused().into_iter().collect();
     assert_eq!(
         refused,
@@ -108,6 +119,36 @@ async fn a_transaction_needs_what_each_of_its_actions_needs_alone() {
         let both = writer.transact_write_items().transact_items(put("rows")).transact_items(other).send().await;
         assert_eq!(both.unwrap_err().code(), Some("AccessDeniedException"));
     }
+}
+
+#[tokio::test]
+async fn a_statement_needs_the_action_of_its_kind_on_its_table() {
+    let (emulator, client, _server) = serve().await;
+    let (root, writer) = (client(ROOT), client("Writer"));
+    for table in ["likes", "rows"] {
+        create(&root, table).await.unwrap();
+    }
+    let run = async |text: &str| {
+        let answer = writer.execute_statement().statement(text).send().await;
+        answer.map(|_| ()).map_err(|error| error.code().unwrap_or_default().to_owned())
+    };
+    let denied = Err("AccessDeniedException".to_owned());
+    assert_eq!(run("INSERT INTO likes VALUE {'id': '1'}").await, Ok(()));
+    assert_eq!(run("SELECT * FROM likes WHERE id = '1'").await, Ok(()));
+    assert_eq!(run("INSERT INTO \"rows\" VALUE {'id': '1'}").await, denied);
+    assert_eq!(run("UPDATE likes SET n = 1 WHERE id = '1'").await, denied);
+    assert_eq!(run("DELETE FROM likes WHERE id = '1'").await, denied);
+    assert_eq!(run("no statement").await, Err("ValidationException".to_owned()));
+
+    let statement = |text: &str| BatchStatementRequest::builder().statement(text).build().unwrap();
+    let insert = || statement("INSERT INTO likes VALUE {'id': '2'}");
+    let both = writer.batch_execute_statement().statements(insert());
+    let answer = both.statements(statement("DELETE FROM likes WHERE id = '1'")).send().await.unwrap();
+    let codes: Vec<_> =
+        answer.responses().iter().map(|outcome| outcome.error().and_then(|error| error.code())).collect();
+    assert_eq!(codes, [None, Some(&BatchStatementErrorCodeEnum::AccessDenied)]);
+    assert_eq!(emulator.stats().tables["likes"].items, 2, "what was refused was not done");
+    assert_eq!(emulator.refused()["Writer: dynamodb:PartiQLDelete on likes"], 2);
 }
 
 #[tokio::test]
