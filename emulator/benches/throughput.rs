@@ -3,9 +3,14 @@
 //! Two figures each: what was served a second, and what the server's thread could serve a second of its own processor time,
 //! which a busy machine does not distort (Linux only; elsewhere it repeats the first).
 //!
-//! `cargo bench -p tally-emulator --bench throughput`; `-- --quick` fills to a tenth.
+//! Before that, what a statement of a batch takes in process, without the SDK and without a socket.
+//!
+//! `cargo bench -p tally-emulator --bench throughput`; `-- --quick` fills to a tenth, `-- --statements` measures statements alone.
 
 #![expect(clippy::print_stdout, reason = "the table is what a bench is for")]
+
+#[path = "throughput/statements.rs"]
+mod statements;
 
 use std::collections::HashMap;
 use std::future::Future;
@@ -33,10 +38,14 @@ const IN_FLIGHT: usize = 4;
 
 fn main() {
     let quick = std::env::args().any(|argument| argument == "--quick");
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime starts");
+    runtime.block_on(statements::measure());
+    if std::env::args().any(|argument| argument == "--statements") {
+        return;
+    }
     let (rows, records) = if quick { (100_000, 500_000) } else { (1_000_000, 5_000_000) };
     let emulators = [Emulator::new(Config::default()), Emulator::new(Config::default())];
     let (addresses, server) = serve(emulators.clone());
-    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime starts");
     let [small, large] = std::array::from_fn(|n| Side::new(emulators[n].clone(), &format!("http://{}", addresses[n])));
     runtime.block_on(measure(small, large, &server, rows, records));
 }

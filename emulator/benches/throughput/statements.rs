@@ -1,0 +1,84 @@
+//! What a statement of BatchExecuteStatement takes, in process: from the bytes of a request to the bytes of its answer.
+
+use aws_sdk_dynamodb::config::{BehaviorVersion, Credentials, Region};
+use bytes::Bytes;
+use serde_json::{Value, json};
+use tally_emulator::{Config, Emulator};
+
+use super::{Processor, TABLE, create, median};
+
+const BATCHES: usize = 2000;
+const STATEMENTS: usize = 25;
+const ROUNDS: usize = 5;
+
+const INSERT: &str =
+    r#"INSERT INTO "likes" VALUE {'pk': ?, 'user_id': ?, 'post_id': ?, 'liked_at': ?, 'v': ?, 'region': ?}"#;
+const UPDATE: &str =
+    r#"UPDATE "likes" SET "liked_at" = ? SET "v" = ? REMOVE "gone" WHERE "pk" = ? AND "user_id" = ? AND "v" < ?"#;
+
+/// Prints microseconds of the processor for a statement, medians of some rounds, each with an emulator of its own.
+pub(super) async fn measure() {
+    let mut rounds: [Vec<f64>; 3] = Default::default();
+    for _ in 0..ROUNDS {
+        let emulator = Emulator::new(Config::default());
+        let client = aws_sdk_dynamodb::Config::builder()
+            .behavior_version(BehaviorVersion::latest())
+            .region(Region::new("us-east-1"))
+            .credentials_provider(Credentials::new("any", "any", None, None, "bench"))
+            .endpoint_url("http://emulator")
+            .http_client(emulator.http_client());
+        create(&aws_sdk_dynamodb::Client::from_conf(client.build())).await;
+        rounds[0].push(micros(&emulator, |n| insert(n, 1), false).await);
+        rounds[1].push(micros(&emulator, |n| update(n, 2), false).await);
+        rounds[2].push(micros(&emulator, |n| update(n, 2), true).await);
+        assert_eq!(emulator.stats().tables[TABLE].items, BATCHES * STATEMENTS);
+    }
+    println!("BatchExecuteStatement in process, {STATEMENTS} statements each; medians of {ROUNDS} rounds");
+    let names = ["INSERT of a new key", "UPDATE whose condition holds", "UPDATE whose condition is false"];
+    for (name, micros) in names.into_iter().zip(rounds) {
+        println!("{name:<40} {:>12.2} microseconds a statement", median(micros));
+    }
+}
+
+fn insert(n: usize, v: usize) -> Value {
+    let (pk, user) = row(n);
+    let post = json!({"S": "post"});
+    let parameters = [pk, user, post, json!({"N": "1700000000000"}), json!({"N": v.to_string()}), json!({"S": "eu"})];
+    json!({"Statement": INSERT, "Parameters": parameters, "ReturnValuesOnConditionCheckFailure": "ALL_OLD"})
+}
+
+fn update(n: usize, v: usize) -> Value {
+    let (pk, user) = row(n);
+    let v = json!({"N": v.to_string()});
+    let parameters = [json!({"N": "1700000000001"}), v.clone(), pk, user, v];
+    json!({"Statement": UPDATE, "Parameters": parameters, "ReturnValuesOnConditionCheckFailure": "ALL_OLD"})
+}
+
+fn row(n: usize) -> (Value, Value) {
+    (json!({"S": format!("post-{}#{}", n % 1000, n % 64)}), json!({"S": format!("user-{n:08}")}))
+}
+
+/// Carries every batch out, and says what a statement took of this thread's processor time.
+async fn micros(emulator: &Emulator, statement: impl Fn(usize) -> Value, fails: bool) -> f64 {
+    let batch = |nth: usize| {
+        let statements: Vec<Value> = (0..STATEMENTS).map(|at| statement(nth * STATEMENTS + at)).collect();
+        Bytes::from(json!({"Statements": statements}).to_string())
+    };
+    let bodies: Vec<Bytes> = (0..BATCHES).map(batch).collect();
+    let processor = Processor::of_this_thread();
+    let began = processor.used();
+    for body in bodies {
+        let request = http::Request::post("/")
+            .header("x-amz-target", "DynamoDB_20120810.BatchExecuteStatement")
+            .header("authorization", "any")
+            .body(body)
+            .expect("a request is made of valid parts");
+        let response = emulator.handle(request).await.expect("no faults are set");
+        let failed = response.body().windows(7).any(|window| window == b"\"Error\"");
+        assert!(response.status().is_success() && failed == fails, "{:?}", response.body());
+    }
+    let used = processor.used() - began;
+    #[expect(clippy::cast_precision_loss, reason = "counts of a bench are far below 2^53")]
+    let count = (BATCHES * STATEMENTS) as f64;
+    used.as_secs_f64() * 1e6 / count
+}
