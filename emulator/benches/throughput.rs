@@ -9,6 +9,8 @@
 
 #![expect(clippy::print_stdout, reason = "the table is what a bench is for")]
 
+#[path = "throughput/figures.rs"]
+mod figures;
 #[path = "throughput/statements.rs"]
 mod statements;
 
@@ -24,6 +26,8 @@ use aws_sdk_dynamodb::types::{
 use bytes::Bytes;
 use tally_emulator::{Config, Emulator};
 use tokio::time::Instant;
+
+use self::figures::{Processor, median};
 
 /// As in the binary.
 #[global_allocator]
@@ -68,29 +72,6 @@ fn serve(emulators: [Emulator; 2]) -> ([std::net::SocketAddr; 2], Processor) {
         });
     });
     receive.recv().expect("the server starts")
-}
-
-/// The processor time of a thread.
-struct Processor {
-    schedstat: Option<std::path::PathBuf>,
-    began: Instant,
-}
-
-impl Processor {
-    fn of_this_thread() -> Self {
-        let thread = std::fs::read_link("/proc/thread-self").ok();
-        Self {
-            schedstat: thread.map(|thread| std::path::Path::new("/proc").join(thread).join("schedstat")),
-            began: Instant::now(),
-        }
-    }
-
-    /// What the thread has used so far.
-    fn used(&self) -> Duration {
-        let text = self.schedstat.as_ref().and_then(|path| std::fs::read_to_string(path).ok());
-        let nanos = text.and_then(|text| text.split(' ').next()?.parse().ok());
-        nanos.map_or_else(|| self.began.elapsed(), Duration::from_nanos)
-    }
 }
 
 /// An emulator of one size, with what is sent to it.
@@ -142,11 +123,6 @@ async fn measure(mut small: Side, mut large: Side, server: &Processor, rows: usi
             median(&|a, b| b.server / a.server),
         );
     }
-}
-
-fn median(mut values: Vec<f64>) -> f64 {
-    values.sort_by(f64::total_cmp);
-    values[values.len() / 2]
 }
 
 struct Clients {

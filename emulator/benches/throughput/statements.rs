@@ -5,7 +5,8 @@ use bytes::Bytes;
 use serde_json::{Value, json};
 use tally_emulator::{Config, Emulator};
 
-use super::{Processor, TABLE, create, median};
+use super::figures::{Processor, median};
+use super::{TABLE, create};
 
 const BATCHES: usize = 2000;
 const STATEMENTS: usize = 25;

@@ -124,17 +124,17 @@ impl Filter {
 
     /// Takes out the one value that this attribute must have.
     pub(crate) fn take_value(&mut self, attribute: &str) -> Result<Option<Value>, Invalid> {
-        let mut found = None;
-        for node in std::mem::take(&mut self.0) {
-            match equal_to(node, attribute) {
-                Err(other) => self.0.push(other),
-                Ok(value) if found.as_ref().is_none_or(|earlier| *earlier == value) => found = Some(value),
-                Ok(_) => {
-                    return Err(Invalid::new(format!(
-                        "Multiple conditions on same key {attribute}. Only single item Update/Insert/Delete are supported"
-                    )));
-                }
+        let mut found: Option<Value> = None;
+        for node in self.0.extract_if(.., |node| is_equality(node, attribute)) {
+            let (Node::Compare(_, _, Operand::Value(value)) | Node::Compare(Operand::Value(value), ..)) = node else {
+                continue;
+            };
+            if found.as_ref().is_some_and(|earlier| *earlier != value) {
+                return Err(Invalid::new(format!(
+                    "Multiple conditions on same key {attribute}. Only single item Update/Insert/Delete are supported"
+                )));
             }
+            found = Some(value);
         }
         Ok(found)
     }
@@ -144,15 +144,10 @@ impl Filter {
         if let Some(value) = self.take_value(attribute)? {
             return Ok(vec![value]);
         }
-        let mut found = Vec::new();
-        for node in std::mem::take(&mut self.0) {
-            match among(node, attribute) {
-                Ok(values) if found.is_empty() => found = values,
-                Ok(values) => found.retain(|value| values.contains(value)),
-                Err(other) => self.0.push(other),
-            }
-        }
-        Ok(found)
+        let Some(at) = self.0.iter().position(|node| is_list(node, attribute)) else { return Ok(Vec::new()) };
+        let Node::In(_, candidates) = self.0.remove(at) else { return Ok(Vec::new()) };
+        let value = |operand| if let Operand::Value(value) = operand { Some(value) } else { None };
+        Ok(candidates.into_iter().filter_map(value).collect())
     }
 
     /// What is left of it.
@@ -183,28 +178,17 @@ pub(crate) fn no_item(attribute: &str) -> Condition {
     Condition(Node::NotExists(Path::of(attribute)))
 }
 
-/// The value that this says an attribute has; the condition as it was, where it says something else.
-fn equal_to(node: Node, attribute: &str) -> Result<Value, Node> {
+/// Whether this says that an attribute equals a value.
+fn is_equality(node: &Node, attribute: &str) -> bool {
     match node {
-        Node::Compare(Operand::Path(path), Comparator::Equal, Operand::Value(value))
-        | Node::Compare(Operand::Value(value), Comparator::Equal, Operand::Path(path))
-            if path.is_attribute(attribute) =>
-        {
-            Ok(value)
-        }
-        other => Err(other),
+        Node::Compare(Operand::Path(path), Comparator::Equal, Operand::Value(_))
+        | Node::Compare(Operand::Value(_), Comparator::Equal, Operand::Path(path)) => path.is_attribute(attribute),
+        _ => false,
     }
 }
 
-/// The values of which this says that an attribute has one.
-fn among(node: Node, attribute: &str) -> Result<Vec<Value>, Node> {
-    match node {
-        Node::In(Operand::Path(path), candidates)
-            if path.is_attribute(attribute) && candidates.iter().all(|one| matches!(one, Operand::Value(_))) =>
-        {
-            let value = |operand| if let Operand::Value(value) = operand { Some(value) } else { None };
-            Ok(candidates.into_iter().filter_map(value).collect())
-        }
-        other => Err(other),
-    }
+/// Whether this says that an attribute is one of some values.
+fn is_list(node: &Node, attribute: &str) -> bool {
+    let Node::In(Operand::Path(path), candidates) = node else { return false };
+    path.is_attribute(attribute) && candidates.iter().all(|candidate| matches!(candidate, Operand::Value(_)))
 }

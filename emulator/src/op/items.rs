@@ -193,7 +193,7 @@ impl Answer {
     fn carry_out(&self, mut action: Action, engine: &mut Engine) -> Result<Vec<u8>, Error> {
         let key = action.key(engine.table(&action.table)?)?;
         let mut consumed = Consumed::default();
-        let plan = action.carry_out(key, engine, &mut consumed)?;
+        let plan = action.carry_out(&key, engine, &mut consumed)?;
         Ok(Writer::document(|out| {
             if let Some(returned) = plan.returned(self.returns, &action) {
                 returned.write(out.key("Attributes"));

@@ -133,7 +133,7 @@ impl Met {
     /// Carries it out by itself, and adds what it costs.
     fn carry_out(self, engine: &mut Engine, consumed: &mut Consumed) -> Result<Vec<Returned>, Error> {
         match self {
-            Self::Write { mut action, key, returns } => match action.carry_out(key, engine, consumed) {
+            Self::Write { mut action, key, returns } => match action.carry_out(&key, engine, consumed) {
                 Ok(plan) => Ok(plan.returned(returns, &action).into_iter().collect()),
                 Err(error) if action.verb == Verb::Put && error.kind == Kind::ConditionalCheckFailed => {
                     Err(Error::new(Kind::DuplicateItem, "Duplicate primary key exists in table"))

@@ -155,8 +155,8 @@ impl Action {
     }
 
     /// Carries the write out by itself, and adds what it costs, which a condition that is false does not save.
-    pub(super) fn carry_out(&mut self, key: Key, engine: &mut Engine, consumed: &mut Consumed) -> Result<Plan, Error> {
-        engine.admit(Use::Write, &self.table, &key)?;
+    pub(super) fn carry_out(&mut self, key: &Key, engine: &mut Engine, consumed: &mut Consumed) -> Result<Plan, Error> {
+        engine.admit(Use::Write, &self.table, key)?;
         let table = engine.table(&self.table)?;
         match self.plan(key.clone(), table) {
             Ok(plan) => {
@@ -166,9 +166,9 @@ impl Action {
                 Ok(plan)
             }
             Err(refused) => {
-                let halves = write_halves(table.rows.get(&key, None).map_or(0, Image::size));
+                let halves = write_halves(table.rows.get(key, None).map_or(0, Image::size));
                 consumed.add(&self.table, halves);
-                engine.spend(Use::Write, &self.table, &key, halves);
+                engine.spend(Use::Write, &self.table, key, halves);
                 Err(refused.into_error())
             }
         }
