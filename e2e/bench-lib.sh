@@ -210,7 +210,8 @@ PY
 # stack COMMIT FLAG..: starts a local stack as the process `stack`. Sets API, ADMIN and STORE to its addresses.
 stack() {
   local ports
-  read -ra ports < <(free_ports 3)
+  # Not from a pipe: the ports are held until python3 has ended.
+  read -ra ports <<<"$(free_ports 3)"
   API=http://127.0.0.1:${ports[0]} ADMIN=127.0.0.1:${ports[1]} STORE=http://127.0.0.1:${ports[2]}
   start stack env -u AWS_ENDPOINT_URL "${BIN[$1]}/tally-localstack" --api-port "${ports[0]}" --admin-listen "$ADMIN" \
     --dynamodb-port "${ports[2]}" --kafka-port 0 "${@:2}"
