@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use anyhow::anyhow;
-use tally_core::changes::{Lapse, Seconds};
+use tally_core::ledger::{Lapse, Seconds};
 use tally_core::fault::Fault;
 use tally_core::ids::{Ordinal, StreamLabel, StreamShardId};
 use tally_core::ports::{ChangeStream, Checkpoints, Lease, LeaseTaken, Outcome, Position, StreamFault, Worker};

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use tally_core::changes::Fed;
+use tally_core::ledger::Fed;
 use tally_core::ids::{StreamLabel, StreamShardId};
 use tally_core::lineage::Checkpoint;
 use tally_core::ports::ChangeStream;

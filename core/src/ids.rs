@@ -23,5 +23,5 @@ pub use reserved::{RESERVED, ReservedKey};
 pub use row_key::{BadRowKey, RowKey};
 pub use run::{AuditRun, BadRunId, WindowRun};
 pub use shard::{BadShardCount, Shard, ShardCount, ShardSet};
-pub use stream::{BadSequence, Ordinal, Sequence, StreamLabel, StreamShardId, StreamTable};
+pub use stream::{BadSequence, Ordinal, Sequence, StreamLabel, StreamShard, StreamShardId, StreamTable};
 pub use text::{BadId, MAX_ID_BYTES, PostId, UserId, check_id};

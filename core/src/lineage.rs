@@ -15,7 +15,7 @@ pub use hold::Hold;
 pub use loss::{HOLD, Loss, OUTAGE_LIMIT, first_sight, outage};
 pub use picture::Picture;
 
-use crate::changes::Fed;
+use crate::ledger::Fed;
 use crate::counter::ClosedAncestry;
 use crate::ids::{Ordinal, Sequence, StreamShardId};
 use crate::time::UnixMillis;

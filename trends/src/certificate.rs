@@ -1,6 +1,6 @@
 //! What may be claimed of a list.
 
-use tally_core::changes::Seconds;
+use tally_core::ledger::Seconds;
 use tally_core::time::UnixMillis;
 
 /// What is known of the window that a list is about.

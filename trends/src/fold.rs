@@ -7,7 +7,7 @@ use crate::place::Gains;
 use crate::saved::{Gain, Stretch};
 use crate::shedding::{Choice, Rounds};
 use crate::{BoardRules, List, Window};
-use tally_core::changes::{Change, Filter};
+use tally_core::ledger::{Change, Filter};
 use tally_core::ids::{CounterName, Ordinal, PostId, Region};
 
 /// What is listed by itself: a counter, in one region or in all.

@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use tally_core::changes::Seconds;
+use tally_core::ledger::Seconds;
 use tally_core::ids::StreamShardId;
 use tally_core::ports::ShardState;
 use tally_core::time::UnixMillis;
@@ -61,7 +61,7 @@ impl Reached {
 
 #[cfg(test)]
 mod tests {
-    use tally_core::changes::Fed;
+    use tally_core::ledger::Fed;
     use tally_core::ids::Ordinal;
     use tally_core::lineage::Checkpoint;
 

@@ -5,7 +5,7 @@ mod changes;
 use std::collections::BTreeMap;
 
 use async_trait::async_trait;
-use tally_core::changes::{Fed, Lapse};
+use tally_core::ledger::{Fed, Lapse};
 use tally_core::definitions::Definitions;
 use tally_core::fault::Fault;
 use tally_core::format::Format;

@@ -1,6 +1,6 @@
 //! What is stored of the ledger of changes.
 
-use tally_core::changes::{Fed, Lapse, Seconds};
+use tally_core::ledger::{Fed, Lapse, Seconds};
 use tally_core::fault::Fault;
 use tally_core::ids::{Ordinal, StreamLabel, StreamShardId, StreamTable};
 use tally_core::ports::{ChangesTerms, Checkpoints};

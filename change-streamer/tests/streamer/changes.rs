@@ -9,7 +9,7 @@ use tally_adapters::faulty::{Faulty, Plan};
 use tally_adapters::memory::Memory;
 use tally_adapters::memory::log::Broker;
 use tally_change_streamer::{ChangesPort, Rules};
-use tally_core::changes::{Change, Side};
+use tally_core::ledger::{Change, Side};
 use tally_core::fault::Fault;
 use tally_core::ports::log::{Outgoing, Written};
 use tally_core::ports::{Outcome, Producer};
@@ -166,7 +166,7 @@ async fn a_ledger_that_is_begun_later_has_everything_from_then_on_and_nothing_is
     writer.churn(300, 10, 20).await;
     before.exact((0..10).map(post)).await;
     assert_eq!(world.ports.checkpoints.changes().await, Ok(None), "off it stores nothing");
-    assert!(world.states().await.iter().all(|state| state.fed == tally_core::changes::Fed::default()));
+    assert!(world.states().await.iter().all(|state| state.fed == tally_core::ledger::Fed::default()));
     stop(running).await;
     let old = streamed(&world).await;
     let running = world.start("after", brisk());
@@ -256,7 +256,7 @@ async fn counts_do_not_wait_for_kafka_and_what_it_was_away_for_too_long_for_is_a
     all_fed(&world).await;
     let (stream, ledger) = (streamed(&world).await, counted(&broker.reader("test", TOPIC)).await);
     let is_excused = |shard, change: &Change| {
-        let covers = |lapse: &tally_core::changes::Lapse| {
+        let covers = |lapse: &tally_core::ledger::Lapse| {
             lapse.shard == shard && (lapse.seconds.first..=lapse.seconds.last).contains(&change.second)
         };
         lapses.iter().any(covers)

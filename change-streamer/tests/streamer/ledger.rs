@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use tally_core::changes::{Change, Filter, Message};
+use tally_core::ledger::{Change, Filter, Message};
 use tally_core::event::partition_of;
 use tally_core::ids::{Ordinal, Sequence};
 use tally_core::lineage::Lineage;

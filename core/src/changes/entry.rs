@@ -1,160 +1,192 @@
-//! An entry of the ledger, and the message that carries entries: how they are written and read.
+//! One entry of the log: what one record of the stream says about one row.
 
 use std::borrow::Cow;
+use std::fmt;
+use std::str::FromStr;
 
 use serde::{Deserialize, Serialize};
-use thiserror::Error;
 
-use crate::ids::{CounterName, Ordinal, PostId, Region, Sequence};
-use crate::tally::{Record, RecordKind};
+use crate::ids::{CounterId, CounterName, MemberKey, PostId, Region, ReservedKey, RowKey, Sequence, Shard};
+use crate::tally::{Record, RecordKind, Span};
 
-/// The form that messages are written in.
-const VERSION: u64 = 1;
-
-/// What one record of the stream did to one counter: taken off one side, put on the other.
+/// What one record of the stream says about one row.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub struct Change {
-    /// What is counted: a post, or another subject.
-    pub subject: PostId,
-    /// Which of its counters.
-    pub counter: CounterName,
-    /// What the row weighed, and where it was counted.
-    pub before: Side,
-    /// What it weighs, and where it is counted.
-    pub after: Side,
-    /// The second of the change.
+pub struct Entry {
+    /// The row's partition key: a counter and its shard.
+    pub key: RowKey,
+    /// What became of the row.
+    pub effect: Effect,
+    /// The second of the change, as the stream states it.
     pub second: u64,
     /// The record's position in its stream shard.
     pub sequence: Sequence,
 }
 
+/// What became of a row.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub enum Effect {
+    /// Its weight or its region changed.
+    Weighed {
+        /// The row.
+        member: MemberKey,
+        /// The row before; it weighs 0 where there was none.
+        before: Side,
+        /// The row after; it weighs 0 where there is none.
+        after: Side,
+        /// Of a cell: which offsets the change took in.
+        span: Option<Span>,
+    },
+    /// What it weighed before or weighs now is no integer in its range.
+    Unreadable {
+        /// The row.
+        member: MemberKey,
+    },
+    /// A recount put its marker beside the rows of this key.
+    Marked(Nonce),
+}
+
 /// A row before or after a change.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Side {
-    /// The region it is counted in.
-    pub region: Option<Region>,
     /// What it weighs.
     pub weight: i64,
+    /// The region that it is counted in.
+    pub region: Option<Region>,
 }
 
-/// The entries of one prefix of a stream shard in one partition of the log.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Message {
-    /// The stream shard.
-    pub shard: Ordinal,
-    /// The entries, in the order of the stream.
-    pub changes: Vec<Change>,
+/// The random number in a marker: one for each look of a recount at a key.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Nonce(pub u128);
+
+impl fmt::Display for Nonce {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{:032x}", self.0)
+    }
 }
 
-/// Why a record of the log is no message.
-#[derive(Clone, Debug, PartialEq, Eq, Error)]
-pub enum BadMessage {
-    /// It is of a form that this build does not know.
-    #[error("it is written in version {0}, this build knows {VERSION}")]
-    Version(u64),
-    /// It is not of the form that its version has.
-    #[error("it is not readable: {0}")]
-    Malformed(String),
+impl FromStr for Nonce {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let bits = u128::from_str_radix(text, 16).ok().filter(|bits| Self(*bits).to_string() == text);
+        bits.map(Self).ok_or_else(|| format!("{text:?} is no marker: it is 32 lower-case hexadecimal digits"))
+    }
 }
 
-/// An entry as it is written.
+impl Entry {
+    /// The entry of `record`; `None` where it changes nothing that is counted.
+    pub fn of(record: &Record) -> Option<Self> {
+        let (key, effect) = match &record.kind {
+            RecordKind::Row { key, member, before, after, regions, span } => {
+                let regions = regions.as_deref().cloned().unwrap_or_default();
+                let mut before = Side { weight: before.get(), region: regions.before };
+                let mut after = Side { weight: after.get(), region: regions.after };
+                // A row that weighs nothing is counted where it comes from or goes to.
+                if before.weight == 0 {
+                    before.region.clone_from(&after.region);
+                } else if after.weight == 0 {
+                    after.region.clone_from(&before.region);
+                }
+                if before == after {
+                    return None;
+                }
+                (key, Effect::Weighed { member: member.clone(), before, after, span: *span })
+            }
+            RecordKind::Unreadable { key, member } => (key, Effect::Unreadable { member: member.clone() }),
+            RecordKind::Marker { key, marker } => (key, Effect::Marked(marker.run.to_string().parse().ok()?)),
+            RecordKind::Reserved | RecordKind::Foreign(_) => return None,
+        };
+        Some(Self { key: key.clone(), effect, second: record.written.0 / 1000, sequence: record.sequence })
+    }
+
+    /// What the counter gains; 0 where that is not known.
+    pub fn gain(&self) -> i64 {
+        match &self.effect {
+            Effect::Weighed { before, after, .. } => after.weight - before.weight,
+            Effect::Unreadable { .. } | Effect::Marked(_) => 0,
+        }
+    }
+}
+
+/// An entry as it is written: subject, counter, shard, sort key, weight before, weight after, second, position, and what only
+/// some entries have.
 #[derive(Serialize, Deserialize)]
-struct Wire<'a>(
+pub(super) struct Wire<'a>(
     #[serde(borrow)] Cow<'a, str>,
-    Cow<'a, str>,
-    Option<Cow<'a, str>>,
-    i64,
-    Option<Cow<'a, str>>,
-    i64,
+    #[serde(borrow)] Cow<'a, str>,
+    u16,
+    #[serde(borrow)] Cow<'a, str>,
+    Option<i64>,
+    Option<i64>,
     u64,
-    Cow<'a, str>,
+    Sequence,
+    #[serde(default, borrow)] Option<More<'a>>,
 );
 
-impl Change {
-    /// What `record` did; `None` where it changed nothing that is counted.
-    pub fn of(record: &Record) -> Option<Self> {
-        let RecordKind::Row { key, before, after, regions, .. } = &record.kind else { return None };
-        let regions = regions.as_deref().cloned().unwrap_or_default();
-        let mut before = Side { region: regions.before, weight: before.get() };
-        let mut after = Side { region: regions.after, weight: after.get() };
-        // Where a row weighs nothing, its region is the one that it comes to or goes from.
-        if before.weight == 0 {
-            before.region.clone_from(&after.region);
-        } else if after.weight == 0 {
-            after.region.clone_from(&before.region);
-        }
-        (before != after).then(|| Self {
-            subject: key.counter.post.clone(),
-            counter: key.counter.name.clone(),
-            before,
-            after,
-            second: record.written.0 / 1000,
-            sequence: record.sequence,
-        })
-    }
+/// What only some entries have.
+#[derive(Default, PartialEq, Serialize, Deserialize)]
+struct More<'a> {
+    #[serde(borrow, default, skip_serializing_if = "Option::is_none")]
+    from: Option<Cow<'a, str>>,
+    #[serde(borrow, default, skip_serializing_if = "Option::is_none")]
+    to: Option<Cow<'a, str>>,
+    /// Generation, first offset and end of what a cell took in.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    span: Option<(u64, u64, u64)>,
+    #[serde(borrow, default, skip_serializing_if = "Option::is_none")]
+    marker: Option<Cow<'a, str>>,
+}
 
-    /// Writes the entry behind what is in `bytes`.
-    pub(super) fn write(&self, bytes: &mut Vec<u8>) {
-        let region = |side: &'_ Side| side.region.as_ref().map(|region| region.as_str().to_owned().into());
-        let wire = Wire(
-            self.subject.as_str().into(),
-            self.counter.marked().into(),
-            region(&self.before),
-            self.before.weight,
-            region(&self.after),
-            self.after.weight,
-            self.second,
-            self.sequence.as_str().into(),
-        );
-        serde_json::to_writer(bytes, &wire).expect("text and integers always serialise");
-    }
-
-    fn read(wire: &Wire<'_>) -> Result<Self, String> {
-        let Wire(subject, counter, region_before, before, region_after, after, second, sequence) = wire;
-        let side = |region: &Option<Cow<'_, str>>, weight| {
-            let region = region.as_deref().map(|text| Region::new(text).ok_or_else(|| format!("region {text:?}")));
-            Ok::<_, String>(Side { region: region.transpose()?, weight })
+impl<'a> From<&'a Entry> for Wire<'a> {
+    fn from(entry: &'a Entry) -> Self {
+        let Entry { key: RowKey { counter, shard }, effect, second, sequence } = entry;
+        let recount = || Cow::Owned(ReservedKey::Recount.to_string());
+        let region = |side: &'a Side| side.region.as_ref().map(|region| Cow::Borrowed(region.as_str()));
+        let (sort, before, after, more) = match effect {
+            Effect::Weighed { member, before, after, span } => {
+                let span = span.map(|Span { generation, from, to }| (generation, from, to));
+                let more = More { from: region(before), to: region(after), span, marker: None };
+                (member.as_str().into(), Some(before.weight), Some(after.weight), more)
+            }
+            Effect::Unreadable { member } => (member.as_str().into(), None, None, More::default()),
+            Effect::Marked(nonce) => {
+                (recount(), None, None, More { marker: Some(nonce.to_string().into()), ..More::default() })
+            }
         };
-        Ok(Self {
-            subject: PostId::new(subject).map_err(|error| error.to_string())?,
-            counter: CounterName::from_marked(counter).map_err(|error| error.to_string())?,
-            before: side(region_before, *before)?,
-            after: side(region_after, *after)?,
-            second: *second,
-            sequence: sequence.parse().map_err(|error: crate::ids::BadSequence| error.to_string())?,
-        })
+        let more = (more != More::default()).then_some(more);
+        let (subject, counter) = (counter.post.as_str().into(), counter.name.marked().into());
+        Self(subject, counter, shard.index(), sort, before, after, *second, *sequence, more)
     }
 }
 
-/// The value of the message with these entries, written one behind another with commas between them.
-pub(super) fn value(shard: Ordinal, entries: &[u8]) -> Vec<u8> {
-    let head = format!("{{\"v\":{VERSION},\"g\":{shard},\"changes\":[");
-    [head.as_bytes(), entries, b"]}"].concat()
-}
+impl TryFrom<Wire<'_>> for Entry {
+    type Error = String;
 
-impl Message {
-    /// Reads a message.
-    ///
-    /// # Errors
-    /// It is of another version, or not of the form that this one has.
-    pub fn read(value: &[u8]) -> Result<Self, BadMessage> {
-        #[derive(Deserialize)]
-        struct Versioned {
-            v: u64,
+    fn try_from(wire: Wire<'_>) -> Result<Self, String> {
+        let Wire(subject, counter, shard, sort, before, after, second, sequence, more) = wire;
+        let post = PostId::new(&subject).map_err(|error| error.to_string())?;
+        let name = CounterName::from_marked(&counter).map_err(|error| error.to_string())?;
+        let shard = Shard::new(shard).ok_or_else(|| format!("no counter has a shard {shard}"))?;
+        let more = more.unwrap_or_default();
+        let region = |text: Option<Cow<'_, str>>| {
+            text.map(|text| Region::new(&text).ok_or_else(|| format!("{text:?} is no region"))).transpose()
+        };
+        let member = || MemberKey::new(&sort).ok_or_else(|| format!("{sort:?} is no row's sort key"));
+        let effect = match (before, after, more.marker) {
+            (None, None, Some(nonce)) => Effect::Marked(nonce.parse()?),
+            (Some(before), Some(after), None) => Effect::Weighed {
+                member: member()?,
+                before: Side { weight: before, region: region(more.from)? },
+                after: Side { weight: after, region: region(more.to)? },
+                span: more.span.map(|(generation, from, to)| Span { generation, from, to }),
+            },
+            (None, None, None) => Effect::Unreadable { member: member()? },
+            _ => return Err("it has one weight of two, or a marker beside weights".to_owned()),
+        };
+        let weights = [before, after].into_iter().flatten().all(|n| crate::weight::Weight::new(n).is_some());
+        if !weights {
+            return Err("a weight is out of range".to_owned());
         }
-        #[derive(Deserialize)]
-        struct Body<'a> {
-            g: u64,
-            #[serde(borrow)]
-            changes: Vec<Wire<'a>>,
-        }
-        let malformed = |error: serde_json::Error| BadMessage::Malformed(error.to_string());
-        let Versioned { v } = serde_json::from_slice(value).map_err(malformed)?;
-        if v != VERSION {
-            return Err(BadMessage::Version(v));
-        }
-        let Body { g, changes } = serde_json::from_slice(value).map_err(malformed)?;
-        let changes = changes.iter().map(Change::read).collect::<Result<_, _>>().map_err(BadMessage::Malformed)?;
-        Ok(Self { shard: Ordinal(g), changes })
+        Ok(Self { key: RowKey { counter: CounterId { post, name }, shard }, effect, second, sequence })
     }
 }

@@ -1,61 +1,258 @@
-//! The reader's side of the ledger: which of the entries that it meets count.
+//! What every reader of a partition of the log keeps: which entries it accepts, what is lost, and up to when all is in.
 
-use std::collections::BTreeMap;
-use std::collections::btree_map::Entry;
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
 
-use crate::ids::{Ordinal, Sequence};
+use serde::{Deserialize, Serialize};
 
-/// What was counted of one partition of the log, by stream shard. A record counts if it lies behind all that were counted of
-/// its stream shard in this partition; otherwise it is a copy.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
-pub struct Filter(BTreeMap<Ordinal, Sequence>);
+use super::{Body, Closed, Correction, Entry, LossNumber, Message, Opened, Opening, Place, Section};
+use crate::ids::{Sequence, StreamShard};
+use crate::milestone::Ladder;
+use crate::time::UnixMillis;
+
+/// How long after its page was read a message may be appended and still be taken.
+const FRESH: Duration = Duration::from_secs(12 * 3600);
+/// How long a stream shard is remembered after it was closed, and a loss after it was repaired. A message about it that is
+/// still taken was appended long before.
+const REMEMBERED: Duration = Duration::from_secs(24 * 3600);
+
+/// What a reader knows of one partition of the log behind some place in it: a function of the log before that place. Whoever
+/// stores a place stores the filter with it.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub struct Filter {
+    shards: BTreeMap<StreamShard, Followed>,
+    /// Whether all stream shards that feed the partition are known.
+    listed: bool,
+    /// Losses that no audit has repaired.
+    open: BTreeSet<LossNumber>,
+    /// When losses were repaired: they never open again.
+    repaired: BTreeMap<LossNumber, UnixMillis>,
+    /// The last announcement of a loss.
+    loss: Option<Place>,
+    /// The greatest number of a loss so far.
+    newest: LossNumber,
+}
+
+/// A stream shard as a partition of the log has it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
+struct Followed {
+    /// Every entry up to here was accepted, or is part of an announced loss.
+    reached: Option<Sequence>,
+    /// Everything written before this time was.
+    fed: UnixMillis,
+    /// When its closing was appended.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    closed: Option<UnixMillis>,
+    /// Parts of the log were not read: the next section may begin behind what was reached, as the loss says already.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    unsure: bool,
+}
+
+/// What a reader has to do something about, in the order of the log.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Item<'a> {
+    /// An entry that is accepted.
+    Entry(&'a Entry),
+    /// A correction, whether or not its counter takes it.
+    Correction(&'a Correction),
+    /// A ladder in force behind this place.
+    Ladder(&'a Ladder),
+}
+
+/// What became of a message.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Taken {
+    /// The message shows a hole in the log, which is a loss of this number from here on.
+    pub hole: Option<LossNumber>,
+    /// It was appended too long after its page was read, and is passed over.
+    pub stale: bool,
+}
+
+/// What can be said of the counters of one partition at some place in it.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub struct Standing {
+    /// Every change that was in the table by then is before the place; `None` while not all stream shards are known.
+    pub as_of: Option<UnixMillis>,
+    /// The last announcement of a loss before the place.
+    pub loss: Option<Place>,
+    /// The losses that were open there.
+    pub open: BTreeSet<LossNumber>,
+}
 
 impl Filter {
-    /// Whether a record of `shard` counts: each is asked for by itself, once, in the order of the log.
-    pub fn takes(&mut self, shard: Ordinal, sequence: Sequence) -> bool {
-        match self.0.entry(shard) {
-            Entry::Vacant(first) => {
-                first.insert(sequence);
-                true
-            }
-            Entry::Occupied(mut mark) => {
-                let counts = sequence > *mark.get();
-                if counts {
-                    mark.insert(sequence);
+    /// Takes the message at `at`. `each` is given what it holds for the reader, with the last announcement of a loss before it.
+    pub fn take<'m>(
+        &mut self,
+        at: Place,
+        appended: UnixMillis,
+        message: &'m Message,
+        mut each: impl FnMut(Item<'m>, Option<Place>),
+    ) -> Taken {
+        self.forget(appended);
+        let of_stream = matches!(message.body, Body::Sections { .. } | Body::Opened(_) | Body::Closed(_));
+        if of_stream && appended.since(message.read) > FRESH {
+            return Taken { stale: true, ..Taken::default() };
+        }
+        let mut hole = None;
+        match &message.body {
+            Body::Sections { sections, losses } => {
+                for number in losses {
+                    self.open(*number, at);
                 }
-                counts
+                for section in sections {
+                    hole = self.section(section, at, appended, &mut each).or(hole);
+                }
+            }
+            Body::Opened(Opened { shards }) => {
+                for opening in shards {
+                    hole = self.opening(opening, at, appended).or(hole);
+                }
+                self.close_others(shards, appended);
+            }
+            Body::Closed(closed) => hole = self.closing(closed, at, appended),
+            Body::Lost(lost) => {
+                self.open(lost.number, at);
+                if let Some((shard, next)) = &lost.next
+                    && let Some(followed) = self.shards.get_mut(shard)
+                    && next.before() > followed.reached
+                {
+                    followed.reached = next.before();
+                    self.announce(at);
+                }
+            }
+            Body::Repaired(number) => {
+                self.open.remove(number);
+                self.repaired.entry(*number).or_insert(appended);
+                self.newest = self.newest.max(*number);
+            }
+            Body::Correction(correction) => each(Item::Correction(correction), self.loss),
+            Body::Ladder(ladder) => each(Item::Ladder(ladder), self.loss),
+        }
+        Taken { hole, stale: false }
+    }
+
+    /// The reader's place is not in the log any more, and it goes on at `at`: a loss of this number.
+    pub fn jump(&mut self, at: Place, now: UnixMillis) -> LossNumber {
+        self.listed = false;
+        for followed in self.shards.values_mut() {
+            followed.unsure = true;
+        }
+        self.discover(at, now)
+    }
+
+    /// What can be said of counters that have everything before the filter's place.
+    pub fn standing(&self) -> Standing {
+        let fed = self.shards.values().filter(|followed| followed.closed.is_none()).map(|followed| followed.fed).min();
+        Standing { as_of: fed.filter(|_| self.listed), loss: self.loss, open: self.open.clone() }
+    }
+
+    /// The last announcement of a loss.
+    pub fn loss(&self) -> Option<Place> {
+        self.loss
+    }
+
+    /// The stream shards that are not closed, and up to where each is in this partition.
+    pub fn open_shards(&self) -> impl Iterator<Item = (&StreamShard, Option<Sequence>)> {
+        self.shards.iter().filter(|(_, followed)| followed.closed.is_none()).map(|(id, followed)| (id, followed.reached))
+    }
+
+    fn section<'m>(
+        &mut self,
+        section: &'m Section,
+        at: Place,
+        appended: UnixMillis,
+        each: &mut impl FnMut(Item<'m>, Option<Place>),
+    ) -> Option<LossNumber> {
+        let hole = self.reach(&section.shard, section.back, at, appended);
+        let loss = self.loss;
+        let followed = self.shards.get_mut(&section.shard).expect("a stream shard that was reached is known");
+        for entry in &section.entries {
+            if Some(entry.sequence) > followed.reached {
+                each(Item::Entry(entry), loss);
             }
         }
+        followed.reached = followed.reached.max(section.to);
+        followed.fed = followed.fed.max(section.fed.unwrap_or_default());
+        hole
     }
 
-    /// The last record that was counted of each stream shard.
-    pub fn marks(&self) -> impl Iterator<Item = (Ordinal, Sequence)> {
-        self.0.iter().map(|(shard, mark)| (*shard, *mark))
+    /// Everything up to `back` has to be in: what is missing is a hole. So is a stream shard that was not announced.
+    fn reach(&mut self, shard: &StreamShard, back: Option<Sequence>, at: Place, appended: UnixMillis) -> Option<LossNumber> {
+        let Some(followed) = self.shards.get_mut(shard) else {
+            let unannounced = Followed { reached: back, ..Followed::default() };
+            self.shards.insert(shard.clone(), unannounced);
+            return Some(self.discover(at, appended));
+        };
+        let missing = back > followed.reached;
+        followed.reached = followed.reached.max(back);
+        let known = std::mem::take(&mut followed.unsure);
+        (missing && !known).then(|| self.discover(at, appended))
     }
 
-    /// The last record of `shard` that was counted.
-    pub fn mark(&self, shard: Ordinal) -> Option<Sequence> {
-        self.0.get(&shard).copied()
+    fn opening(&mut self, opening: &Opening, at: Place, appended: UnixMillis) -> Option<LossNumber> {
+        let Opening { shard, at: reached, fed } = opening;
+        let Some(followed) = self.shards.get_mut(shard) else {
+            self.shards.insert(shard.clone(), Followed { reached: *reached, fed: *fed, ..Followed::default() });
+            return None;
+        };
+        followed.fed = followed.fed.max(*fed);
+        self.reach(shard, *reached, at, appended)
     }
-}
 
-impl FromIterator<(Ordinal, Sequence)> for Filter {
-    fn from_iter<T: IntoIterator<Item = (Ordinal, Sequence)>>(marks: T) -> Self {
-        Self(marks.into_iter().collect())
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_record_counts_once_and_never_behind_a_later_one_of_its_stream_shard() {
-        let mut filter = Filter::default();
-        let met = [(1, 5, true), (1, 5, false), (1, 4, false), (2, 4, true), (1, 6, true), (2, 4, false), (2, 5, true)];
-        for (shard, sequence, counts) in met {
-            assert_eq!(filter.takes(Ordinal(shard), sequence.into()), counts, "{shard}/{sequence}");
+    /// An announcement of stream shards names all there are where they were not known. Otherwise it ends earlier streams alone:
+    /// its sender may not know what continues a stream shard.
+    fn close_others(&mut self, named: &[Opening], appended: UnixMillis) {
+        let newest = named.iter().map(|opening| opening.shard.label()).max().unwrap_or_default();
+        for (shard, followed) in &mut self.shards {
+            let unnamed = !self.listed && named.iter().all(|opening| opening.shard != *shard);
+            if unnamed || shard.label() < newest {
+                followed.closed.get_or_insert(appended);
+            }
         }
-        assert_eq!((filter.mark(Ordinal(1)), filter.mark(Ordinal(3))), (Some(6.into()), None));
+        self.listed = true;
+    }
+
+    fn closing(&mut self, closed: &Closed, at: Place, appended: UnixMillis) -> Option<LossNumber> {
+        let hole = self.reach(&closed.shard, closed.back, at, appended);
+        let followed = self.shards.get_mut(&closed.shard).expect("a stream shard that was reached is known");
+        followed.fed = followed.fed.max(closed.fed);
+        followed.closed.get_or_insert(appended);
+        let fed = followed.fed;
+        for child in &closed.children {
+            self.shards.entry(child.clone()).or_insert(Followed { fed, ..Followed::default() });
+        }
+        hole
+    }
+
+    /// Opens a loss, unless it was open or repaired before.
+    fn open(&mut self, number: LossNumber, at: Place) {
+        if !self.repaired.contains_key(&number) && self.open.insert(number) {
+            self.newest = self.newest.max(number);
+            self.announce(at);
+        }
+    }
+
+    /// Opens a loss that the log itself shows. Every reader gives it the same number.
+    fn discover(&mut self, at: Place, appended: UnixMillis) -> LossNumber {
+        let number = LossNumber(appended.0.max(self.newest.0 + 1));
+        self.open(number, at);
+        number
+    }
+
+    fn announce(&mut self, at: Place) {
+        self.loss = self.loss.max(Some(at));
+    }
+
+    fn forget(&mut self, now: UnixMillis) {
+        let remembered = |at: &UnixMillis| now.since(*at) <= REMEMBERED;
+        self.shards.retain(|_, followed| followed.closed.as_ref().is_none_or(remembered));
+        self.repaired.retain(|_, at| remembered(at));
+    }
+}
+
+impl Standing {
+    /// Whether a counter read after this standing may be called exact, as far as losses go.
+    pub fn covers(&self, gap: Option<Place>) -> bool {
+        self.open.is_empty() && self.as_of.is_some() && gap <= self.loss
     }
 }

@@ -1,317 +1,286 @@
-//! One machine, step by step.
+//! What a message says survives being written and read, and what the filter makes of messages.
 
 use super::*;
-use crate::event::partition_of;
-use crate::ids::{MemberKey, Region};
-use crate::tally::Regions;
-use crate::weight::Weight;
+use crate::ids::{CounterId, MemberKey, PostId, Region, Sequence, Shard, StreamShard};
+use crate::tally::Span;
+use crate::time::UnixMillis;
 
-const SECOND: Duration = Duration::from_secs(1);
-const PARTITIONS: u32 = 4;
-const RULES: Rules = Rules {
-    age: Duration::from_millis(500),
-    store: SECOND,
-    bytes: 64 << 20,
-    patience: Duration::from_secs(600),
-    farewell: Duration::from_secs(2),
-};
+const NOW: UnixMillis = UnixMillis(1_700_000_000_000);
 
-struct Bench {
-    machine: Changes,
-    now: Duration,
-    asked: Vec<(RequestId, Request)>,
-    told: Vec<Effect>,
+fn of() -> DeploymentId {
+    DeploymentId("tally".into())
 }
 
-impl Bench {
-    fn with(rules: Rules) -> Self {
-        let now = Duration::from_secs(10);
-        let machine = Changes::new(Ordinal(7), Fed::default(), PARTITIONS, rules, Now { at: now, ..Now::default() });
-        Self { machine, now, asked: Vec::new(), told: Vec::new() }
+fn key() -> RowKey {
+    RowKey { counter: CounterId::likes(PostId::new("p\"1").unwrap()), shard: Shard::new(3).unwrap() }
+}
+
+fn entry(sequence: u64) -> Entry {
+    let side = |weight| Side { weight, region: None };
+    let member = MemberKey::new("u").unwrap();
+    let effect = Effect::Weighed { member, before: side(0), after: side(1), span: None };
+    Entry { key: key(), effect, second: 1, sequence: sequence.into() }
+}
+
+fn shard(name: &str) -> StreamShard {
+    StreamShard::from(format!("2024/{name}").as_str())
+}
+
+fn message(body: Body) -> Message {
+    Message { read: NOW, body }
+}
+
+fn section(name: &str, back: u64, to: u64, fed: u64, entries: &[u64]) -> Section {
+    let at = |n: u64| (n > 0).then(|| Sequence::from(n));
+    let entries = entries.iter().map(|sequence| entry(*sequence)).collect();
+    Section { shard: shard(name), back: at(back), to: at(to), fed: Some(UnixMillis(fed)), entries }
+}
+
+/// A reader of one partition.
+#[derive(Default)]
+struct Reader {
+    filter: Filter,
+    at: u64,
+    accepted: Vec<u64>,
+}
+
+impl Reader {
+    fn opened(names: &[&str]) -> Self {
+        let mut reader = Self::default();
+        assert_eq!(reader.open(names), Taken::default());
+        reader
     }
 
-    fn new() -> Self {
-        Self::with(RULES)
+    fn open(&mut self, names: &[&str]) -> Taken {
+        let shards = names.iter().map(|name| Opening { shard: shard(name), at: None, fed: UnixMillis(1) });
+        self.take(Body::Opened(Opened { shards: shards.collect() }))
     }
 
-    fn step(&mut self, input: Input) {
-        let mut effects = Vec::new();
-        self.machine.step(Now { at: self.now, ..Now::default() }, input, &mut effects);
-        for effect in effects {
-            match effect {
-                Effect::Ask(id, request) => self.asked.push((id, request)),
-                other => self.told.push(other),
+    fn take(&mut self, body: Body) -> Taken {
+        self.take_appended(NOW, body)
+    }
+
+    fn take_appended(&mut self, appended: UnixMillis, body: Body) -> Taken {
+        let (place, message) = (Place::new(1, Offset(self.at)), message(body));
+        self.at += 1;
+        self.filter.take(place, appended, &message, |item, _| {
+            if let Item::Entry(entry) = item {
+                self.accepted.push(entry.sequence.wire().parse().expect("a small number"));
             }
-        }
+        })
     }
 
-    /// Hands records in and lets their age pass.
-    fn seal(&mut self, records: Vec<Record>) {
-        self.step(Input::Records(records));
-        self.pass(RULES.age);
-    }
-
-    fn pass(&mut self, span: Duration) {
-        self.now += span;
-        self.step(Input::Woke);
-    }
-
-    /// The messages under way.
-    fn sent(&self) -> Vec<Message> {
-        let messages = self.asked.iter().filter_map(|(_, request)| match request {
-            Request::Send { message, .. } => Some(Message::read(&message.value).unwrap()),
-            _ => None,
-        });
-        messages.collect()
-    }
-
-    /// What is to be stored.
-    fn storing(&self) -> Option<&Request> {
-        self.asked.iter().map(|(_, request)| request).find(|request| !matches!(request, Request::Send { .. }))
-    }
-
-    /// Answers the first message under way.
-    fn answer(&mut self, outcome: Result<(), Fault>) {
-        let at =
-            self.asked.iter().position(|(_, request)| matches!(request, Request::Send { .. })).expect("one is sent");
-        let (id, _) = self.asked.remove(at);
-        self.step(Input::Answered(id, Answer::Sent(outcome)));
-    }
-
-    fn stored(&mut self) -> Request {
-        let is_stored = |(_, request): &(RequestId, Request)| !matches!(request, Request::Send { .. });
-        let at = self.asked.iter().position(is_stored).expect("something is stored");
-        let (id, request) = self.asked.remove(at);
-        self.step(Input::Answered(id, Answer::Done));
-        request
+    fn section(&mut self, section: Section) -> Taken {
+        self.take(Body::Sections { sections: vec![section], losses: Vec::new() })
     }
 }
 
-fn record(sequence: u64, subject: &str, before: i64, after: i64) -> Record {
-    let key = crate::ids::RowKey {
-        counter: crate::ids::CounterId::likes(subject.parse().unwrap()),
-        shard: crate::ids::Shard::new(0).unwrap(),
-    };
-    let weight = |n| Weight::new(n).unwrap();
-    let kind = RecordKind::Row {
-        key,
+#[test]
+fn what_a_message_says_survives_being_written_and_read() {
+    let region = |name| Region::new(name);
+    let moved = Effect::Weighed {
         member: MemberKey::new("u").unwrap(),
-        before: weight(before),
-        after: weight(after),
-        span: None,
-        regions: None,
+        before: Side { weight: 1, region: region("eu") },
+        after: Side { weight: -4, region: region("us") },
+        span: Some(Span { generation: 1, from: 5, to: 9 }),
     };
-    Record { sequence: sequence.into(), written: UnixMillis(sequence * 1000), kind }
-}
-
-fn put(sequence: u64, subject: &str) -> Record {
-    record(sequence, subject, 0, 1)
-}
-
-/// Subjects of two partitions.
-fn subjects() -> [String; 2] {
-    let of = |partition| (0..).map(|n| format!("p{n}")).find(|p| partition_of(p.as_bytes(), PARTITIONS) == partition);
-    [of(0).unwrap(), of(1).unwrap()]
-}
-
-fn transient() -> Fault {
-    Fault::Transient("no answer".to_owned())
-}
-
-#[test]
-fn a_message_has_the_documented_form_and_is_read_as_it_was_written() {
-    let regions = |before, after| {
-        let region = |text: Option<&str>| text.and_then(Region::new);
-        Some(Box::new(Regions { before: region(before), after: region(after) }))
-    };
-    let in_regions = |mut record: Record, of| {
-        if let RecordKind::Row { regions, .. } = &mut record.kind {
-            *regions = of;
-        }
-        record
-    };
-    let mut bench = Bench::with(RULES);
-    bench.machine.partitions = 1;
-    let none = record(4, "p-1", 1, 1);
-    let moved = in_regions(record(5, "p-1", 1, 1), regions(Some("us"), Some("eu")));
-    let put = in_regions(put(3, "p-1"), regions(None, Some("us")));
-    bench.seal(vec![put, none, moved, record(6, "a\"b", 1, 0)]);
-    let Request::Send { message, again: None } = &bench.asked[0].1 else { panic!("{:?}", bench.asked) };
-    let sequence = |n: u64| Sequence::from(n).as_str().to_owned();
-    let [three, five, six] = [3, 5, 6].map(sequence);
-    assert_eq!(
-        String::from_utf8(message.value.clone()).unwrap(),
-        format!(
-            r#"{{"v":1,"g":7,"changes":[["p-1","likes","us",0,"us",1,3,"{three}"],["p-1","likes","us",1,"eu",1,5,"{five}"],["a\"b","likes",null,1,null,0,6,"{six}"]]}}"#
-        )
-    );
-    let read = Message::read(&message.value).unwrap();
-    assert_eq!((read.shard, read.changes.len(), &*read.changes[2].subject), (Ordinal(7), 3, "a\"b"));
-}
-
-#[test]
-fn what_is_no_message_of_this_version_is_refused() {
-    assert_eq!(Message::read(br#"{"v":2,"g":1,"changes":7}"#), Err(BadMessage::Version(2)));
-    for bad in [
-        &b""[..],
-        b"[]",
-        br#"{"v":1,"g":1}"#,
-        br#"{"v":1,"g":1,"changes":[["p","likes",null,0,null,1,5]]}"#,
-        br#"{"v":1,"g":1,"changes":[["p","Likes",null,0,null,1,5,"1"]]}"#,
-        br#"{"v":1,"g":1,"changes":[["p","likes","US",0,null,1,5,"1"]]}"#,
-        br#"{"v":1,"g":1,"changes":[["","likes",null,0,null,1,5,"1"]]}"#,
+    let entries = vec![
+        entry(4),
+        Entry { effect: moved, ..entry(5) },
+        Entry { effect: Effect::Unreadable { member: MemberKey::new("v").unwrap() }, ..entry(6) },
+        Entry { effect: Effect::Marked(Nonce(7)), ..entry(7) },
+    ];
+    let sections = vec![Section { entries, ..section("a", 3, 8, 5, &[]) }, section("b", 0, 0, 5, &[])];
+    let correction = Correction { key: key(), add: -2, seen: 4, loss: Some(Place::new(1, Offset(7))), doubt: false };
+    let closed = Closed { shard: shard("a"), back: None, fed: NOW, children: vec![shard("b"), shard("c")] };
+    let opening = Opening { shard: shard("a"), at: Some(5.into()), fed: NOW };
+    for body in [
+        Body::Sections { sections, losses: vec![LossNumber(4)] },
+        Body::Opened(Opened { shards: vec![opening] }),
+        Body::Closed(closed),
+        Body::Lost(Lost { number: LossNumber(9), next: Some((shard("a"), 8.into())) }),
+        Body::Lost(Lost { number: LossNumber(9), next: None }),
+        Body::Repaired(LossNumber(9)),
+        Body::Correction(correction),
+        Body::Ladder("10,100".parse().unwrap()),
     ] {
-        assert!(matches!(Message::read(bad), Err(BadMessage::Malformed(_))), "{}", String::from_utf8_lossy(bad));
+        let written = message(body.clone()).write(&of());
+        assert_eq!(Message::read(&written, &of()), Ok(message(body)), "{}", String::from_utf8_lossy(&written));
     }
 }
 
 #[test]
-fn a_partition_has_one_message_under_way_and_the_others_do_not_wait_for_it() {
-    let [first, second] = subjects();
-    let mut bench = Bench::new();
-    bench.seal(vec![put(1, &first)]);
-    bench.seal(vec![put(2, &first), put(3, &second)]);
-    let positions = |bench: &Bench| bench.sent().iter().map(|message| message.changes[0].second).collect::<Vec<_>>();
-    assert_eq!(positions(&bench), [1, 3]);
-    bench.answer(Err(transient()));
-    assert_eq!(positions(&bench), [3, 1], "the same again");
-    let again = Some(Again { fault: transient(), tries: 0 });
-    assert!(
-        bench.asked.iter().any(|(_, request)| matches!(request, Request::Send { again: said, .. } if *said == again))
-    );
-    bench.answer(Ok(()));
-    assert_eq!(positions(&bench), [1]);
-    assert_eq!(bench.storing(), None, "the first of all is not acknowledged");
-    bench.answer(Ok(()));
-    assert_eq!(positions(&bench), [2]);
-    assert_eq!(bench.stored(), Request::StoreFed { to: 1.into(), at: UnixMillis(1000) });
-    bench.answer(Ok(()));
-    assert_eq!(bench.storing(), None, "it was stored just now");
-    bench.pass(SECOND);
-    assert_eq!(bench.stored(), Request::StoreFed { to: 3.into(), at: UnixMillis(3000) });
+fn a_message_of_another_version_or_deployment_or_form_is_named_and_not_passed_over() {
+    let text = |text: &str| Message::read(text.as_bytes(), &of()).unwrap_err();
+    let read = |rest: &str| text(&format!(r#"{{"v":2,"of":"tally","read":1{rest}}}"#));
+    assert_eq!(text(r#"{"v":1,"g":12,"changes":[]}"#), BadMessage::Version(1));
+    assert_eq!(text(r#"{"v":2,"of":"other","read":1,"repaired":4}"#), BadMessage::Deployment("other".to_owned()));
+    let zero = "0".repeat(39);
+    for (rest, why) in [
+        ("", "says nothing"),
+        (r#","repaired":4,"ladder":"10""#, "two things"),
+        (r#","ladder":"x""#, "ladder"),
+        (r#","correction":{"subject":"p","counter":"likes","k":999,"add":1,"seen":0}"#, "shard 999"),
+        (&format!(r#","sections":[{{"s":"a","back":"5","to":"{zero}4"}}]"#), "outside"),
+        (r#","sections":[{"s":"a","to":"4","e":[["p","likes",0,"u",0,1,1,"5"]]}]"#, "outside"),
+        (r#","sections":[{"s":"a","to":"4","e":[["p","likes",0,"u",0,null,1,"3"]]}]"#, "one weight of two"),
+        (r#","sections":[{"s":"a","to":"4","e":[["p","likes",0,"u",0,2000000000000000000,1,"3"]]}]"#, "out of range"),
+    ] {
+        let error = read(rest).to_string();
+        assert!(error.contains(why), "{rest}: {error}");
+    }
+    assert!(matches!(text("{"), BadMessage::Malformed(_)));
 }
 
 #[test]
-fn a_prefix_is_cut_for_all_partitions_before_a_message_grows_too_large() {
-    let [first, second] = subjects();
-    let mut bench = Bench::new();
-    let long = format!("{first}{}", "x".repeat(200));
-    let other = (0..).map(|n| format!("{long}{n}")).find(|p| partition_of(p.as_bytes(), PARTITIONS) == 0).unwrap();
-    let many = (2..4000).map(|sequence| put(sequence, &other));
-    bench.step(Input::Records(std::iter::once(put(1, &second)).chain(many).collect()));
-    let [one, two] = &bench.sent()[..] else { panic!("{} messages", bench.sent().len()) };
-    assert!(one.changes.len() > 1000 && two.changes.len() == 1);
-    let Effect::Sealed { records, messages: 2, bytes } = bench.told[0] else { panic!("{:?}", bench.told) };
-    assert_eq!(records, one.changes.len() + 1);
-    assert!(bytes <= 513 * 1024, "{bytes}");
-    let sizes = bench.asked.iter().filter_map(|(_, request)| match request {
-        Request::Send { message, .. } => Some(message.value.len()),
-        _ => None,
-    });
-    assert!(sizes.max() <= Some(512 * 1024 + 64));
+fn an_entry_is_accepted_once_whoever_sends_it_and_however_it_is_cut() {
+    let mut reader = Reader::opened(&["a"]);
+    for (section, accepted) in [
+        (section("a", 0, 2, 2, &[1, 2]), &[1, 2][..]),
+        (section("a", 0, 2, 2, &[1, 2]), &[1, 2]),
+        (section("a", 0, 3, 2, &[1, 2, 3]), &[1, 2, 3]),
+        (section("a", 2, 3, 2, &[3]), &[1, 2, 3]),
+        (section("a", 3, 9, 2, &[5, 9]), &[1, 2, 3, 5, 9]),
+    ] {
+        assert_eq!(reader.section(section), Taken::default());
+        assert_eq!(reader.accepted, accepted);
+    }
 }
 
 #[test]
-fn records_without_an_entry_are_fed_at_once_and_those_fed_already_are_passed_over() {
-    let mut bench = Bench::new();
-    bench.seal(vec![record(1, "p", 1, 1)]);
-    assert_eq!(bench.stored(), Request::StoreFed { to: 1.into(), at: UnixMillis(1000) });
-    bench.seal(vec![put(1, "p")]);
-    assert!(bench.sent().is_empty() && bench.machine.waiting() == 0);
-    bench.step(Input::UpTo(UnixMillis(9_000)));
-    bench.pass(SECOND);
-    assert_eq!(bench.stored(), Request::StoreFedAt(UnixMillis(9_000)));
-    assert_eq!((bench.machine.fed_at(), bench.machine.wake_at()), (UnixMillis(9_000), None));
+fn what_a_back_link_names_and_the_reader_never_had_is_a_hole() {
+    let mut reader = Reader::opened(&["a"]);
+    reader.section(section("a", 0, 2, 2, &[1]));
+    assert_eq!(reader.section(section("a", 2, 4, 2, &[])), Taken::default(), "an interval without entries");
+    let hole = reader.section(section("a", 5, 6, 2, &[6])).hole.expect("5 is missing");
+    let standing = reader.filter.standing();
+    assert!(standing.open.contains(&hole));
+    assert_eq!(standing.loss, Some(Place::new(1, Offset(3))));
+    assert_eq!(reader.accepted, [1, 6], "what follows a hole is accepted");
+    assert_eq!(reader.section(section("a", 4, 5, 2, &[5])), Taken::default());
+    assert_eq!(reader.accepted, [1, 6], "a late copy from inside the hole is not: a recount corrects for it");
 }
 
 #[test]
-fn nothing_is_stored_as_fed_that_was_read_behind_what_waits() {
-    let mut bench = Bench::new();
-    bench.seal(vec![put(1, "p")]);
-    bench.step(Input::UpTo(UnixMillis(9_000)));
-    bench.pass(SECOND);
-    assert_eq!(bench.storing(), None);
-    bench.answer(Ok(()));
-    assert_eq!(bench.stored(), Request::StoreFed { to: 1.into(), at: UnixMillis(9_000) });
+fn a_stream_shard_that_was_not_announced_is_a_hole() {
+    let mut reader = Reader::opened(&["a"]);
+    assert!(reader.section(section("b", 0, 1, 2, &[1])).hole.is_some());
+    assert_eq!(reader.accepted, [1]);
 }
 
 #[test]
-fn what_waits_too_long_is_a_lapse_that_is_stored_before_the_next_message_is_sent() {
-    let mut bench = Bench::new();
-    bench.seal(vec![put(1, "p"), put(2, "p")]);
-    let late = bench.asked[0].0;
-    bench.seal(vec![put(3, "p")]);
-    assert_eq!(bench.machine.wake_at(), Some(bench.now - RULES.age + RULES.patience));
-    bench.pass(RULES.patience - RULES.age);
-    let seconds = Seconds { first: 1, last: 3 };
-    assert!(bench.told.contains(&Effect::GaveUp(seconds)), "{:?}", bench.told);
-    assert_eq!(
-        (bench.storing(), bench.machine.waiting()),
-        (Some(&Request::StoreLapse(Lapse { shard: Ordinal(7), seconds })), 0)
-    );
-    bench.asked.retain(|(_, request)| !matches!(request, Request::Send { .. }));
-    bench.seal(vec![put(4, "p")]);
-    assert!(bench.sent().is_empty(), "the lapse is not stored");
-    bench.step(Input::Answered(late, Answer::Sent(Ok(()))));
-    bench.stored();
-    assert_eq!(bench.sent()[0].changes[0].second, 4);
-    assert_eq!(bench.stored(), Request::StoreFed { to: 3.into(), at: UnixMillis(3_000) });
+fn a_lost_piece_of_stream_raises_the_filter_so_that_no_copy_of_it_is_accepted() {
+    let mut reader = Reader::opened(&["a"]);
+    reader.section(section("a", 0, 2, 2, &[1]));
+    let lost = Body::Lost(Lost { number: LossNumber(NOW.0), next: Some((shard("a"), 7.into())) });
+    reader.take(lost.clone());
+    reader.section(section("a", 2, 5, 2, &[4]));
+    assert_eq!(reader.section(section("a", 2, 7, 2, &[7])), Taken::default());
+    assert_eq!(reader.accepted, [1, 7]);
+    let loss = reader.filter.loss();
+    reader.take(lost);
+    assert_eq!(reader.filter.loss(), loss, "a copy of an announcement announces nothing");
 }
 
 #[test]
-fn more_bytes_than_a_process_may_keep_are_given_up() {
-    let mut bench = Bench::with(Rules { bytes: 1_000, ..RULES });
-    bench.seal(vec![put(1, "p")]);
-    assert!(bench.told.iter().all(|effect| !matches!(effect, Effect::GaveUp(_))));
-    bench.step(Input::Others(1_000));
-    assert!(bench.told.contains(&Effect::GaveUp(Seconds { first: 1, last: 1 })));
-    bench.step(Input::Others(0));
-    bench.asked.retain(|(_, request)| !matches!(request, Request::Send { .. }));
-    bench.stored();
-    bench.seal((2..9).map(|sequence| put(sequence, "p")).collect());
-    assert_eq!(bench.sent().len(), 1, "it goes on behind them");
+fn a_loss_is_open_until_it_is_repaired_and_never_opens_again() {
+    let mut reader = Reader::opened(&["a"]);
+    let repeated = |losses| Body::Sections { sections: Vec::new(), losses };
+    reader.take(repeated(vec![LossNumber(4), LossNumber(5)]));
+    assert_eq!(reader.filter.standing().open.len(), 2);
+    let loss = reader.filter.loss();
+    reader.take(repeated(vec![LossNumber(4)]));
+    assert_eq!(reader.filter.loss(), loss, "what is repeated is no other announcement");
+    reader.take(Body::Repaired(LossNumber(4)));
+    reader.take(repeated(vec![LossNumber(4)]));
+    assert_eq!(reader.filter.standing().open, [LossNumber(5)].into());
 }
 
 #[test]
-fn a_weight_that_is_unreadable_and_a_loss_of_stream_are_lapses_in_their_place() {
-    let mut bench = Bench::new();
-    let mut unreadable = put(2, "p");
-    unreadable.kind = RecordKind::Unreadable { key: "p#0".parse().unwrap(), member: MemberKey::new("u").unwrap() };
-    bench.seal(vec![put(1, "p"), unreadable, put(3, "p")]);
-    assert_eq!(bench.sent().len(), 1);
-    bench.answer(Ok(()));
-    let lapse = |first, last| Request::StoreLapse(Lapse { shard: Ordinal(7), seconds: Seconds { first, last } });
-    assert_eq!((bench.stored(), bench.sent().len()), (lapse(2, 2), 1));
-    assert_eq!(bench.stored(), Request::StoreFed { to: 2.into(), at: UnixMillis(2_000) });
-    bench.answer(Ok(()));
-    bench.step(Input::Lost(UnixMillis(60_000)));
-    assert_eq!(bench.stored(), lapse(1, 62), "by the clock of a process, and those of others may differ");
+fn a_hole_has_a_number_that_was_never_used_although_the_brokers_clock_is_behind() {
+    let mut reader = Reader::opened(&["a"]);
+    let ahead = LossNumber(NOW.0 + 600_000);
+    reader.take(Body::Lost(Lost { number: ahead, next: None }));
+    reader.take(Body::Repaired(ahead));
+    let hole = reader.section(section("a", 5, 6, 2, &[6])).hole.expect("5 is missing");
+    assert_eq!(reader.filter.standing().open, [hole].into());
+    assert!(hole > ahead);
 }
 
 #[test]
-fn a_stream_shard_is_fed_once_all_of_it_is() {
-    let mut bench = Bench::new();
-    bench.step(Input::Records(vec![put(1, "p")]));
-    bench.step(Input::EndOfShard);
-    assert_eq!((bench.sent().len(), bench.storing()), (1, None));
-    bench.answer(Ok(()));
-    assert_eq!(bench.stored(), Request::StoreEnd(UnixMillis(1_000)));
-    assert!(bench.told.contains(&Effect::Ended(End::Fed)));
-    assert!(bench.asked.is_empty());
+fn the_standing_is_as_of_the_least_fed_stream_shard_that_is_open() {
+    let as_of = |reader: &Reader| reader.filter.standing().as_of.map(|at| at.0);
+    assert_eq!(as_of(&Reader::default()), None, "nothing is known");
+    let mut reader = Reader::opened(&["a", "b"]);
+    reader.section(section("a", 0, 2, 50, &[1]));
+    assert_eq!(as_of(&reader), Some(1));
+    reader.section(section("b", 0, 2, 40, &[1]));
+    assert_eq!(as_of(&reader), Some(40));
+    let closed = Closed { shard: shard("b"), back: Some(2.into()), fed: UnixMillis(45), children: vec![shard("c")] };
+    reader.take(Body::Closed(closed));
+    assert_eq!(as_of(&reader), Some(45), "a child is fed as far as its parent was");
+    reader.section(section("c", 0, 9, 60, &[]));
+    assert_eq!(as_of(&reader), Some(50));
 }
 
 #[test]
-fn a_stopped_reader_leaves_what_it_passed_on_a_moment() {
-    let mut bench = Bench::new();
-    bench.step(Input::Records(vec![put(1, "p")]));
-    bench.step(Input::ReaderStopped);
-    assert_eq!(bench.machine.wake_at(), Some(bench.now + RULES.farewell));
-    bench.pass(RULES.farewell);
-    assert!(bench.told.contains(&Effect::Ended(End::Stopped)) && bench.storing().is_none());
-    let mut bench = Bench::new();
-    bench.step(Input::Records(vec![put(1, "p")]));
-    bench.step(Input::ReaderStopped);
-    bench.answer(Ok(()));
-    assert_eq!(bench.stored(), Request::StoreFed { to: 1.into(), at: UnixMillis(1_000) });
-    assert!(bench.told.contains(&Effect::Ended(End::Stopped)), "{:?}", bench.told);
+fn an_announcement_of_stream_shards_that_comes_again_changes_nothing() {
+    let mut reader = Reader::opened(&["a"]);
+    let closed = Closed { shard: shard("a"), back: None, fed: UnixMillis(45), children: vec![shard("b")] };
+    reader.take(Body::Closed(closed));
+    reader.section(section("b", 0, 9, 60, &[3]));
+    let before = reader.filter.clone();
+    reader.open(&["a"]);
+    assert_eq!(reader.filter, before);
+}
+
+#[test]
+fn another_stream_ends_the_one_before() {
+    let mut reader = Reader::opened(&["a"]);
+    let shards = vec![Opening { shard: StreamShard::from("2025/a"), at: None, fed: UnixMillis(70) }];
+    reader.take(Body::Opened(Opened { shards }));
+    assert_eq!(reader.filter.standing().as_of, Some(UnixMillis(70)));
+}
+
+#[test]
+fn behind_a_jump_nothing_is_known_until_all_stream_shards_are_announced_again() {
+    let mut reader = Reader::opened(&["a", "b"]);
+    reader.section(section("a", 0, 2, 50, &[1]));
+    let number = reader.filter.jump(Place::new(1, Offset(9)), NOW);
+    reader.at = 9;
+    assert_eq!(reader.section(section("a", 6, 7, 50, &[7])), Taken::default(), "the jump is the loss");
+    let standing = reader.filter.standing();
+    assert_eq!((standing.as_of, standing.open), (None, [number].into()));
+    reader.section(section("a", 1, 4, 50, &[2, 3]));
+    assert_eq!(reader.accepted, [1, 7]);
+    let shards = vec![Opening { shard: shard("a"), at: Some(7.into()), fed: UnixMillis(50) }];
+    assert_eq!(reader.take(Body::Opened(Opened { shards })), Taken::default());
+    assert_eq!(reader.filter.standing().as_of, Some(UnixMillis(50)), "b was closed in what was not read");
+}
+
+#[test]
+fn a_page_that_was_read_half_a_day_before_it_is_appended_is_passed_over() {
+    let mut reader = Reader::opened(&["a"]);
+    let late = NOW.plus(std::time::Duration::from_secs(12 * 3600 + 1));
+    let sections = vec![section("a", 0, 2, 50, &[1])];
+    assert!(reader.take_appended(late, Body::Sections { sections, losses: Vec::new() }).stale);
+    assert_eq!(reader.accepted, [0; 0]);
+}
+
+#[test]
+fn a_place_of_a_later_topic_is_behind_all_of_an_earlier_one() {
+    assert!(Place::new(2, Offset(0)) > Place::new(1, Offset(u64::from(u32::MAX))));
+    let place = Place::new(7, Offset(9));
+    assert_eq!((place.generation(), place.offset(), place.next().offset()), (7, Offset(9), Offset(10)));
+    assert_eq!(Place::from_stored(place.stored()), place);
+}
+
+#[test]
+fn a_filter_survives_being_stored() {
+    let mut reader = Reader::opened(&["a", "b"]);
+    reader.section(section("a", 0, 2, 50, &[1]));
+    reader.take(Body::Lost(Lost { number: LossNumber(9), next: None }));
+    reader.take(Body::Repaired(LossNumber(9)));
+    let stored = serde_json::to_string(&reader.filter).unwrap();
+    assert_eq!(serde_json::from_str::<Filter>(&stored).unwrap(), reader.filter);
 }

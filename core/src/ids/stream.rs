@@ -2,7 +2,9 @@
 
 use std::fmt;
 use std::str::FromStr;
+use std::sync::Arc;
 
+use serde::{Deserialize, Serialize};
 use thiserror::Error;
 
 /// A position in a stream shard: a number of up to 40 digits, kept left-padded so that text order is number order.
@@ -23,6 +25,18 @@ impl Sequence {
     /// The position as it is stored and compared: 40 digits.
     pub fn as_str(&self) -> &str {
         std::str::from_utf8(&self.0).expect("a sequence holds ASCII digits alone")
+    }
+
+    /// The position right before this one; `None` of the first there is.
+    pub fn before(mut self) -> Option<Self> {
+        for digit in self.0.iter_mut().rev() {
+            if *digit > b'0' {
+                *digit -= 1;
+                return Some(self);
+            }
+            *digit = b'9';
+        }
+        None
     }
 
     /// The position as a request to the stream states it: without the padding.
@@ -49,6 +63,19 @@ impl FromStr for Sequence {
 impl From<u64> for Sequence {
     fn from(n: u64) -> Self {
         n.to_string().parse().expect("a u64 has at most 20 digits")
+    }
+}
+
+impl Serialize for Sequence {
+    fn serialize<S: serde::Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.serialize_str(self.as_str())
+    }
+}
+
+impl<'de> Deserialize<'de> for Sequence {
+    fn deserialize<D: serde::Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        let text = <std::borrow::Cow<'de, str>>::deserialize(deserializer)?;
+        text.parse().map_err(serde::de::Error::custom)
     }
 }
 
@@ -92,6 +119,40 @@ impl From<&str> for StreamShardId {
 }
 
 impl fmt::Display for StreamShardId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+/// One stream shard of one life of a stream, as the log `changes` names it: the label, a slash, the shard's name.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(transparent)]
+pub struct StreamShard(Arc<str>);
+
+impl StreamShard {
+    /// The stream shard `id` of the stream `label`.
+    pub fn new(label: &StreamLabel, id: &StreamShardId) -> Self {
+        Self(format!("{label}/{id}").into())
+    }
+
+    /// Its text.
+    pub fn as_str(&self) -> &str {
+        &self.0
+    }
+
+    /// The label of its stream. Labels are times: a later stream has a greater one.
+    pub fn label(&self) -> &str {
+        self.0.split_once('/').map_or(&self.0, |(label, _)| label)
+    }
+}
+
+impl From<&str> for StreamShard {
+    fn from(text: &str) -> Self {
+        Self(text.into())
+    }
+}
+
+impl fmt::Display for StreamShard {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&self.0)
     }
@@ -174,6 +235,12 @@ mod tests {
         assert!(at("999999999999999999999") < at("1000000000000000000000"));
         assert!(at("9") < at(&"9".repeat(40)));
         assert_eq!(at("7"), at("0007"));
+    }
+
+    #[test]
+    fn the_position_before_another_borrows_like_a_number() {
+        let before = |n: u64| Sequence::from(n).before();
+        assert_eq!((before(1000), before(1), before(0)), (Some(999.into()), Some(0.into()), None));
     }
 
     #[test]

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::{Change, Health, Sharing};
-use crate::changes::Fed;
+use crate::ledger::Fed;
 use crate::fault::Fault;
 use crate::ids::{Ordinal, StreamLabel, StreamShardId};
 use crate::lineage::{Checkpoint, Listed, Loss, Picture};

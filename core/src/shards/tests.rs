@@ -1,7 +1,7 @@
 use std::time::Duration;
 
 use super::*;
-use crate::changes::Fed;
+use crate::ledger::Fed;
 use crate::fault::Fault;
 use crate::ids::Ordinal;
 use crate::lineage::{Checkpoint, Listed};

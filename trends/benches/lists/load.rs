@@ -1,6 +1,6 @@
 //! Changes to measure with: drawn from a seed, so that each way is given the same ones, and made one by one.
 
-use tally_core::changes::{Change, Side};
+use tally_core::ledger::{Change, Side};
 use tally_core::ids::{CounterName, PostId};
 
 use crate::{A_SECOND, BEGAN};

@@ -4,7 +4,7 @@
 use std::collections::VecDeque;
 use std::sync::Arc;
 
-use tally_core::changes::Change;
+use tally_core::ledger::Change;
 use tally_core::fence::Offset;
 use tally_core::ports::log::Record;
 

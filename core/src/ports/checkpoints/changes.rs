@@ -2,7 +2,7 @@
 
 use async_trait::async_trait;
 
-use crate::changes::Lapse;
+use crate::ledger::Lapse;
 use crate::ids::{Ordinal, Sequence, StreamLabel, StreamShardId};
 use crate::lineage::Checkpoint;
 use crate::ports::Outcome;

@@ -3,7 +3,7 @@
 use async_trait::async_trait;
 
 use super::Lease;
-use crate::changes::Fed;
+use crate::ledger::Fed;
 use crate::ids::{Sequence, StreamLabel, StreamShardId};
 use crate::lineage::Checkpoint;
 use crate::ports::Outcome;

@@ -4,7 +4,7 @@
 
 mod applying;
 mod audit;
-mod changes;
+mod ledger;
 mod counters;
 mod fence;
 mod homes;

@@ -2,7 +2,7 @@
 //! acknowledged, and a reader that forgets what is missing.
 
 use async_trait::async_trait;
-use tally_core::changes::Lapse;
+use tally_core::ledger::Lapse;
 use tally_core::ids::{Ordinal, Sequence, StreamLabel, StreamShardId};
 use tally_core::lineage::Checkpoint;
 use tally_core::ports::{ChangesLedger, ChangesTerms, Outcome};

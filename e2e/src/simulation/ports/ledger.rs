@@ -10,7 +10,7 @@ use async_trait::async_trait;
 use futures_util::FutureExt;
 use serde_json::json;
 use tally_adapters::memory::log::Broker;
-use tally_core::changes::{Change, Message, Side};
+use tally_core::ledger::{Change, Message, Side};
 use tally_core::fault::Fault;
 use tally_core::fence::{Log, Offset, Partition};
 use tally_core::ids::{Ordinal, Sequence};

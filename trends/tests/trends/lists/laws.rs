@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use proptest::collection::vec;
 use proptest::prelude::*;
-use tally_core::changes::{Change, Seconds, Side};
+use tally_core::ledger::{Change, Seconds, Side};
 use tally_core::ids::{CounterName, Ordinal, PostId, Region};
 use tally_core::time::UnixMillis;
 use tally_trends::{

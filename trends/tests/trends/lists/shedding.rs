@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 
 use proptest::collection::vec;
 use proptest::prelude::*;
-use tally_core::changes::{Change, Side};
+use tally_core::ledger::{Change, Side};
 use tally_core::ids::{CounterName, Ordinal, PostId, Region};
 use tally_trends::{BoardRules, Fold, Place, Window};
 

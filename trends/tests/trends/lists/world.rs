@@ -4,7 +4,7 @@
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
 
-use tally_core::changes::{Change, Seconds, Side};
+use tally_core::ledger::{Change, Seconds, Side};
 use tally_core::fence::{Log, Offset, TopicId};
 use tally_core::ids::{CounterName, PostId, Region};
 use tally_core::ports::log::Records;

@@ -6,7 +6,7 @@ use std::time::Duration;
 use async_trait::async_trait;
 use tally_adapters::memory::Memory;
 use tally_adapters::memory::log::Broker;
-use tally_core::changes::{Lapse, Seconds};
+use tally_core::ledger::{Lapse, Seconds};
 use tally_core::ids::{CounterName, Ordinal};
 use tally_core::ports::log::{Outgoing, Written};
 use tally_core::ports::{ChangesLedger as _, Outcome, Producer};

@@ -3,7 +3,7 @@
 use std::rc::Rc;
 use std::time::Duration;
 
-use tally_core::changes::{Answer, Changes, Effect, Fed, Input, Request, RequestId, Rules};
+use tally_core::ledger::{Answer, Changes, Effect, Fed, Input, Request, RequestId, Rules};
 use tally_core::fault::Fault;
 use tally_core::ids::Ordinal;
 use tally_core::time::{Now, UnixMillis};

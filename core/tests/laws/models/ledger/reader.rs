@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use tally_core::changes::{Filter, Message, Outgoing};
+use tally_core::ledger::{Filter, Message, Outgoing};
 use tally_core::ids::Sequence;
 
 use super::{Ledger, PARTITIONS, Rule, place};

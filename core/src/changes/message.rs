@@ -1,0 +1,324 @@
+//! A message of the log: how it is written and read.
+
+use std::borrow::Cow;
+use std::fmt;
+
+use serde::{Deserialize, Serialize};
+use thiserror::Error;
+
+use super::entry::Wire as WireEntry;
+use super::{Entry, Place};
+use crate::ids::{CounterId, CounterName, PostId, RowKey, Sequence, Shard, StreamShard};
+use crate::milestone::Ladder;
+use crate::time::UnixMillis;
+
+/// The layout that messages are written in. The ledger of the second edition was 1.
+const VERSION: u64 = 2;
+
+/// Which deployment a message is of: two deployments on one Kafka never mix.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct DeploymentId(pub Box<str>);
+
+/// The number of a loss: milliseconds since the Unix epoch, at least the current second, and greater than all before it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(transparent)]
+pub struct LossNumber(pub u64);
+
+impl fmt::Display for LossNumber {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.fmt(f)
+    }
+}
+
+/// A message of the log.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct Message {
+    /// When its sender read what it is about, by the clock of the table. One that is appended much later is passed over.
+    pub read: UnixMillis,
+    /// What it says.
+    pub body: Body,
+}
+
+/// What a message says.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub enum Body {
+    /// Intervals of stream shards.
+    Sections {
+        /// In the order of the log, at most one of each stream shard.
+        sections: Vec<Section>,
+        /// The losses that are open as far as the sender knows, repeated each second.
+        losses: Vec<LossNumber>,
+    },
+    /// Stream shards whose sections will follow.
+    Opened(Opened),
+    /// All of a stream shard is in the log.
+    Closed(Closed),
+    /// Something of the stream, or of the log, is lost.
+    Lost(Lost),
+    /// An audit that began after this loss has settled every key.
+    Repaired(LossNumber),
+    /// A recount corrects a counter.
+    Correction(Correction),
+    /// Thresholds that are in force behind this message.
+    Ladder(Ladder),
+}
+
+/// An interval of one stream shard: every entry behind `back` and up to `to` that belongs to the partition.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct Section {
+    /// The stream shard.
+    pub shard: StreamShard,
+    /// The back-link: what was in the partition before. `None` is the beginning of the stream shard.
+    pub back: Option<Sequence>,
+    /// Up to where the stream shard is in the partition now.
+    pub to: Option<Sequence>,
+    /// Everything that was written to the stream shard before this time is in.
+    pub fed: Option<UnixMillis>,
+    /// The entries, in the order of the stream.
+    pub entries: Vec<Entry>,
+}
+
+/// Stream shards whose sections will follow. Of a stream that was not known, these are all.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct Opened {
+    /// The stream shards that are not read to their end.
+    pub shards: Vec<Opening>,
+}
+
+/// One of them.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub struct Opening {
+    /// The stream shard.
+    #[serde(rename = "s")]
+    pub shard: StreamShard,
+    /// Up to where it is in every partition; `None` is its beginning.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub at: Option<Sequence>,
+    /// Everything that was written to it before this time is in.
+    #[serde(default)]
+    pub fed: UnixMillis,
+}
+
+/// All of a stream shard is in the log, and these continue it.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub struct Closed {
+    /// The stream shard.
+    #[serde(rename = "s")]
+    pub shard: StreamShard,
+    /// The back-link.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub back: Option<Sequence>,
+    /// Everything that was written to it before this time was in when it was still open.
+    pub fed: UnixMillis,
+    /// The stream shards that continue it.
+    pub children: Vec<StreamShard>,
+}
+
+/// Something is lost. It is announced in every partition before anything behind it.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub struct Lost {
+    /// Its number.
+    #[serde(rename = "n")]
+    pub number: LossNumber,
+    /// Of a piece of stream: the stream shard, and the first record behind the piece.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub next: Option<(StreamShard, Sequence)>,
+}
+
+/// A correction of one shard of a counter. It is applied once, and only if nothing it does not know of happened before.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct Correction {
+    /// The counter and its shard.
+    pub key: RowKey,
+    /// What the shard gains; 0 takes a doubt away.
+    pub add: i64,
+    /// How many corrections the counter had when it was read.
+    pub seen: u64,
+    /// The last announcement of a loss before the recount's tail began.
+    pub loss: Option<Place>,
+    /// Whether the shard's rows cannot all be read: it is marked as doubtful, and nothing is added.
+    pub doubt: bool,
+}
+
+/// Why a record of the log is no message that may be read on from.
+#[derive(Clone, Debug, PartialEq, Eq, Error)]
+pub enum BadMessage {
+    /// It is of a layout that this build does not know.
+    #[error("it is written in version {0}, this build knows {VERSION}")]
+    Version(u64),
+    /// It is of another deployment.
+    #[error("it is of deployment {0:?}")]
+    Deployment(String),
+    /// It is not of the form that its version has.
+    #[error("it is not readable: {0}")]
+    Malformed(String),
+}
+
+/// A message as it is written: one of the parts behind `read`.
+#[derive(Default, Serialize, Deserialize)]
+struct Wire<'a> {
+    v: u64,
+    #[serde(borrow)]
+    of: Cow<'a, str>,
+    read: UnixMillis,
+    #[serde(default, borrow, skip_serializing_if = "Option::is_none")]
+    sections: Option<Vec<WireSection<'a>>>,
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    losses: Vec<LossNumber>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    opened: Option<Vec<Opening>>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    closed: Option<Closed>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    lost: Option<Lost>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    repaired: Option<LossNumber>,
+    #[serde(default, borrow, skip_serializing_if = "Option::is_none")]
+    correction: Option<WireCorrection<'a>>,
+    #[serde(default, borrow, skip_serializing_if = "Option::is_none")]
+    ladder: Option<Cow<'a, str>>,
+}
+
+/// What decides whether the rest is read.
+#[derive(Deserialize)]
+struct Head<'a> {
+    v: u64,
+    #[serde(borrow, default)]
+    of: Cow<'a, str>,
+}
+
+#[derive(Serialize, Deserialize)]
+struct WireSection<'a> {
+    s: StreamShard,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    back: Option<Sequence>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    to: Option<Sequence>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    fed: Option<UnixMillis>,
+    #[serde(default, borrow, skip_serializing_if = "Vec::is_empty")]
+    e: Vec<WireEntry<'a>>,
+}
+
+#[derive(Serialize, Deserialize)]
+struct WireCorrection<'a> {
+    #[serde(borrow)]
+    subject: Cow<'a, str>,
+    #[serde(borrow)]
+    counter: Cow<'a, str>,
+    k: u16,
+    add: i64,
+    seen: u64,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    loss: Option<Place>,
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    doubt: bool,
+}
+
+impl Message {
+    /// The bytes of this message of a deployment.
+    pub fn write(&self, of: &DeploymentId) -> Vec<u8> {
+        let mut wire = Wire { v: VERSION, of: (&*of.0).into(), read: self.read, ..Wire::default() };
+        match &self.body {
+            Body::Sections { sections, losses } => {
+                wire.sections = Some(sections.iter().map(WireSection::from).collect());
+                wire.losses.clone_from(losses);
+            }
+            Body::Opened(opened) => wire.opened = Some(opened.shards.clone()),
+            Body::Closed(closed) => wire.closed = Some(closed.clone()),
+            Body::Lost(lost) => wire.lost = Some(lost.clone()),
+            Body::Repaired(number) => wire.repaired = Some(*number),
+            Body::Correction(correction) => wire.correction = Some(correction.into()),
+            Body::Ladder(ladder) => wire.ladder = Some(ladder.to_string().into()),
+        }
+        serde_json::to_vec(&wire).expect("texts and integers always serialise")
+    }
+
+    /// Reads a message of a deployment.
+    ///
+    /// # Errors
+    /// It is of another layout or deployment, or has not the form of its version.
+    pub fn read(value: &[u8], of: &DeploymentId) -> Result<Self, BadMessage> {
+        let malformed = |error: serde_json::Error| BadMessage::Malformed(error.to_string());
+        let head: Head<'_> = serde_json::from_slice(value).map_err(malformed)?;
+        if head.v != VERSION {
+            return Err(BadMessage::Version(head.v));
+        }
+        if head.of != *of.0 {
+            return Err(BadMessage::Deployment(head.of.into_owned()));
+        }
+        let wire: Wire<'_> = serde_json::from_slice(value).map_err(malformed)?;
+        let read = wire.read;
+        Ok(Self { read, body: wire.body().map_err(BadMessage::Malformed)? })
+    }
+}
+
+impl Wire<'_> {
+    /// The one part that it has.
+    fn body(self) -> Result<Body, String> {
+        let Self { sections, losses, opened, closed, lost, repaired, correction, ladder, .. } = self;
+        let ladder = ladder.map(|ladder| ladder.parse().map_err(|error| format!("ladder: {error}"))).transpose()?;
+        let correction = correction.map(Correction::try_from).transpose()?;
+        let sections = sections.map(|sections| {
+            let sections = sections.into_iter().map(Section::try_from).collect::<Result<_, _>>()?;
+            Ok::<_, String>(Body::Sections { sections, losses })
+        });
+        let parts = [
+            sections.transpose()?,
+            opened.map(|shards| Body::Opened(Opened { shards })),
+            closed.map(Body::Closed),
+            lost.map(Body::Lost),
+            repaired.map(Body::Repaired),
+            correction.map(Body::Correction),
+            ladder.map(Body::Ladder),
+        ];
+        let mut parts = parts.into_iter().flatten();
+        match (parts.next(), parts.next()) {
+            (Some(body), None) => Ok(body),
+            (None, _) => Err("it says nothing that this version knows".to_owned()),
+            (Some(_), Some(_)) => Err("it says two things".to_owned()),
+        }
+    }
+}
+
+impl<'a> From<&'a Section> for WireSection<'a> {
+    fn from(section: &'a Section) -> Self {
+        let Section { shard, back, to, fed, entries } = section;
+        Self { s: shard.clone(), back: *back, to: *to, fed: *fed, e: entries.iter().map(WireEntry::from).collect() }
+    }
+}
+
+impl TryFrom<WireSection<'_>> for Section {
+    type Error = String;
+
+    fn try_from(wire: WireSection<'_>) -> Result<Self, String> {
+        let WireSection { s, back, to, fed, e } = wire;
+        let entries: Vec<Entry> = e.into_iter().map(Entry::try_from).collect::<Result<_, _>>()?;
+        let inside = |entry: &Entry| Some(entry.sequence) > back && Some(entry.sequence) <= to;
+        let ordered = entries.is_sorted_by(|one, next| one.sequence < next.sequence);
+        if back > to || !ordered || !entries.iter().all(inside) {
+            return Err(format!("the section of {s} has entries outside of it, or out of order"));
+        }
+        Ok(Self { shard: s, back, to, fed, entries })
+    }
+}
+
+impl<'a> From<&'a Correction> for WireCorrection<'a> {
+    fn from(correction: &'a Correction) -> Self {
+        let Correction { key: RowKey { counter, shard }, add, seen, loss, doubt } = correction;
+        let (subject, counter) = (counter.post.as_str().into(), counter.name.marked().into());
+        Self { subject, counter, k: shard.index(), add: *add, seen: *seen, loss: *loss, doubt: *doubt }
+    }
+}
+
+impl TryFrom<WireCorrection<'_>> for Correction {
+    type Error = String;
+
+    fn try_from(wire: WireCorrection<'_>) -> Result<Self, String> {
+        let WireCorrection { subject, counter, k, add, seen, loss, doubt } = wire;
+        let post = PostId::new(&subject).map_err(|error| error.to_string())?;
+        let name = CounterName::from_marked(&counter).map_err(|error| error.to_string())?;
+        let shard = Shard::new(k).ok_or_else(|| format!("no counter has a shard {k}"))?;
+        Ok(Self { key: RowKey { counter: CounterId { post, name }, shard }, add, seen, loss, doubt })
+    }
+}

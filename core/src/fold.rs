@@ -1,0 +1,213 @@
+//! How the log `changes` becomes counts: one counter, and what each item of the log does to it.
+//!
+//! A counter says up to which place of its partition everything is in it. Its update sets values, and names those it replaces;
+//! so it can be repeated, and sent by anyone. Whoever is refused reads the counter again and applies what lies behind its
+//! place.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use thiserror::Error;
+
+use crate::changes::{Correction, Effect, Entry, Place, Standing};
+use crate::ids::{CounterKind, Shard};
+use crate::served::Served;
+use crate::time::UnixMillis;
+
+/// One item of the table `like_counts`.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
+pub struct Counter {
+    /// `likes`: the total. A negative one is stored as it is.
+    pub likes: i64,
+    /// `s<k>`: the part of each shard.
+    pub parts: BTreeMap<Shard, i64>,
+    /// `version`: everything before this place of its partition is in.
+    pub version: Place,
+    /// `c`: how many corrections are in.
+    pub corrections: u64,
+    /// `gap`: the last announcement of a loss before what was applied last.
+    pub gap: Option<Place>,
+    /// `doubt`: shards with a row whose weight could not be read.
+    pub doubt: BTreeSet<Shard>,
+    /// `updated_at`.
+    pub updated_at: UnixMillis,
+}
+
+/// What may change a counter.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Change<'a> {
+    /// An entry that the filter accepted.
+    Entry(&'a Entry),
+    /// A correction, whether or not it still holds.
+    Correction(&'a Correction),
+}
+
+/// What a change did.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Applied {
+    /// The counter is another one now.
+    Changed,
+    /// Nothing: the entry weighs nothing, or the correction does not hold any more.
+    Nothing,
+}
+
+/// The counter would leave the range of 64 bits. Nothing was changed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
+#[error("the count would leave the range of 64 bits")]
+pub struct Overflow;
+
+impl Counter {
+    /// Applies what stands at `at`, behind the announcement `loss`. What is in already changes nothing.
+    ///
+    /// # Errors
+    /// The sum leaves the range; the counter is as before, but for its place.
+    pub fn apply(&mut self, at: Place, change: Change<'_>, loss: Option<Place>) -> Result<Applied, Overflow> {
+        if at < self.version {
+            return Ok(Applied::Nothing);
+        }
+        match change {
+            Change::Entry(entry) => {
+                let doubted = match &entry.effect {
+                    Effect::Weighed { .. } => false,
+                    Effect::Unreadable { .. } => self.doubt.insert(entry.key.shard),
+                    Effect::Marked(_) => return Ok(Applied::Nothing),
+                };
+                if entry.gain() == 0 && !doubted {
+                    return Ok(Applied::Nothing);
+                }
+                self.add(entry.key.shard, entry.gain())?;
+            }
+            Change::Correction(correction) => {
+                let Correction { key, add, seen, loss: known, doubt } = correction;
+                if *seen != self.corrections || *known != loss {
+                    return Ok(Applied::Nothing);
+                }
+                if *doubt {
+                    self.doubt.insert(key.shard);
+                } else {
+                    self.add(key.shard, *add)?;
+                    self.doubt.remove(&key.shard);
+                }
+                self.corrections += 1;
+            }
+        }
+        self.gap = self.gap.max(loss);
+        Ok(Applied::Changed)
+    }
+
+    /// Everything before `to` is in.
+    pub fn reach(&mut self, to: Place) {
+        self.version = self.version.max(to);
+    }
+
+    /// The part of a shard.
+    pub fn part(&self, shard: Shard) -> i64 {
+        self.parts.get(&shard).copied().unwrap_or_default()
+    }
+
+    /// Whether the total is the sum of its parts, as it is unless somebody edited the item.
+    pub fn adds_up(&self) -> bool {
+        self.parts.values().try_fold(0i64, |sum, part| sum.checked_add(*part)) == Some(self.likes)
+    }
+
+    fn add(&mut self, shard: Shard, gain: i64) -> Result<(), Overflow> {
+        let likes = self.likes.checked_add(gain).ok_or(Overflow)?;
+        let part = self.part(shard).checked_add(gain).ok_or(Overflow)?;
+        self.likes = likes;
+        self.parts.insert(shard, part);
+        Ok(())
+    }
+}
+
+/// The answer about a counter that was read after the standing of its partition. A post without a counter has no likes.
+pub fn serve(standing: &Standing, kind: CounterKind, counter: Option<&Counter>) -> Served {
+    let none = Counter::default();
+    let counter = counter.unwrap_or(&none);
+    let possible = counter.likes >= 0 || kind == CounterKind::Sum;
+    let sound = possible && counter.doubt.is_empty() && counter.adds_up();
+    Served {
+        likes: counter.likes,
+        version: counter.version.stored(),
+        exact: sound && standing.covers(counter.gap),
+        as_of: standing.as_of.unwrap_or_default(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::changes::Side;
+    use crate::fence::Offset;
+    use crate::ids::{CounterId, MemberKey, PostId, RowKey};
+
+    fn at(offset: u64) -> Place {
+        Place::new(1, Offset(offset))
+    }
+
+    fn key(k: u16) -> RowKey {
+        RowKey { counter: CounterId::likes(PostId::new("p").unwrap()), shard: Shard::new(k).unwrap() }
+    }
+
+    fn entry(k: u16, effect: Effect) -> Entry {
+        Entry { key: key(k), effect, second: 0, sequence: 1.into() }
+    }
+
+    fn like(k: u16) -> Entry {
+        let side = |weight| Side { weight, region: None };
+        entry(k, Effect::Weighed { member: MemberKey::new("u").unwrap(), before: side(0), after: side(1), span: None })
+    }
+
+    fn correction(k: u16, add: i64, seen: u64, loss: Option<Place>) -> Correction {
+        Correction { key: key(k), add, seen, loss, doubt: false }
+    }
+
+    #[test]
+    fn an_entry_adds_its_weight_to_its_part_and_to_the_total_once() {
+        let mut counter = Counter::default();
+        assert_eq!(counter.apply(at(5), Change::Entry(&like(3)), None), Ok(Applied::Changed));
+        counter.reach(at(6));
+        assert_eq!(counter.apply(at(5), Change::Entry(&like(3)), None), Ok(Applied::Nothing));
+        assert_eq!((counter.likes, counter.part(key(3).shard), counter.version), (1, 1, at(6)));
+        assert!(counter.adds_up());
+    }
+
+    #[test]
+    fn a_correction_holds_once_and_only_if_it_knows_every_correction_and_loss_before_it() {
+        let mut counter = Counter { corrections: 2, ..Counter::default() };
+        let (loss, right) = (Some(at(7)), correction(0, -4, 2, Some(at(7))));
+        for late in [correction(0, -4, 1, loss), correction(0, -4, 2, None), correction(0, -4, 2, Some(at(6)))] {
+            assert_eq!(counter.apply(at(9), Change::Correction(&late), loss), Ok(Applied::Nothing));
+        }
+        assert_eq!(counter.apply(at(9), Change::Correction(&right), loss), Ok(Applied::Changed));
+        assert_eq!(counter.apply(at(10), Change::Correction(&right), loss), Ok(Applied::Nothing));
+        assert_eq!((counter.likes, counter.corrections, counter.gap), (-4, 3, loss));
+    }
+
+    #[test]
+    fn a_weight_that_cannot_be_read_is_doubt_until_a_correction_takes_it_away() {
+        let mut counter = Counter::default();
+        let unreadable = entry(1, Effect::Unreadable { member: MemberKey::new("u").unwrap() });
+        assert_eq!(counter.apply(at(1), Change::Entry(&unreadable), None), Ok(Applied::Changed));
+        assert!(counter.doubt.contains(&key(1).shard));
+        assert_eq!(counter.apply(at(2), Change::Correction(&correction(1, 0, 0, None)), None), Ok(Applied::Changed));
+        assert!(counter.doubt.is_empty());
+    }
+
+    #[test]
+    fn what_leaves_the_range_changes_nothing() {
+        let mut counter = Counter { likes: i64::MAX, ..Counter::default() };
+        let before = counter.clone();
+        assert_eq!(counter.apply(at(1), Change::Correction(&correction(0, 1, 0, None)), None), Err(Overflow));
+        assert_eq!(counter, before);
+    }
+
+    #[test]
+    fn a_counter_with_anything_behind_a_loss_is_exact_only_beside_a_standing_that_knows_the_loss() {
+        let counter = Counter { gap: Some(at(4)), ..Counter::default() };
+        let standing = |loss, open| Standing { as_of: Some(UnixMillis(9)), loss, open };
+        let exact = |standing| serve(&standing, CounterKind::Set, Some(&counter)).exact;
+        assert!(exact(standing(Some(at(4)), BTreeSet::new())));
+        assert!(!exact(standing(None, BTreeSet::new())));
+        assert!(!exact(standing(Some(at(3)), BTreeSet::new())));
+        assert!(!exact(standing(Some(at(4)), BTreeSet::from([crate::changes::LossNumber(4)]))));
+    }
+}

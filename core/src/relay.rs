@@ -1,0 +1,372 @@
+//! How a process copies stream shards of the likes table into the log `changes`: one machine a process, without I/O.
+//!
+//! 1. **Gather.** Each page of a stream shard becomes entries, in the partitions of their subjects.
+//! 2. **Cut.** A partition whose last message was acknowledged gets the next one: a section for each stream shard with
+//!    entries, once the first of them has waited for the linger or there are enough. Once a second a message has a section
+//!    of every stream shard, which says up to where and up to which time each is fed.
+//! 3. **Send.** One message of a partition is under way at a time, and is sent again until it is acknowledged. So the
+//!    back-link of each section was acknowledged in its partition before the section was sent.
+//! 4. **Store.** How far a stream shard is fed moves to what every partition has acknowledged.
+//!
+//! Announcements and closings go to every partition, behind what was gathered before. Any number of processes may relay one
+//! stream shard: a section is a complete interval of it, whoever sends it, so readers accept each entry once.
+//!
+//! The runner owns the clock and the clients. It hands in one [`Input`] at a time and carries out every [`Effect`]. A machine
+//! that is dropped half-way loses nothing: the next one begins where the stream shard is stored as fed.
+
+mod line;
+#[cfg(test)]
+mod tests;
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use crate::changes::{Body, Closed, DeploymentId, Entry, LossNumber, Message, partition_of};
+use crate::ids::{Sequence, StreamShard};
+use crate::time::{Now, UnixMillis};
+
+use line::Line;
+
+/// How far a stream shard is in the log, as it is stored.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub struct Fed {
+    /// Every record up to here is in every partition; `None` is the beginning.
+    pub to: Option<Sequence>,
+    /// So is everything that was written before this time.
+    pub at: UnixMillis,
+}
+
+/// How a process relays.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Rules {
+    /// How long an entry waits for others.
+    pub linger: Duration,
+    /// How many bytes of entries end the wait.
+    pub bytes: usize,
+    /// How often every stream shard is stated.
+    pub state: Duration,
+    /// How often it is stored how far a stream shard is fed.
+    pub store: Duration,
+    /// How long a page may wait for Kafka before it is dropped and read again.
+    pub patience: Duration,
+}
+
+impl Default for Rules {
+    fn default() -> Self {
+        Self {
+            linger: Duration::from_millis(20),
+            bytes: 256 * 1024,
+            state: Duration::from_secs(1),
+            store: Duration::from_secs(5),
+            patience: Duration::from_secs(6 * 3600),
+        }
+    }
+}
+
+/// What an announcement is called between the machine and its runner.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Announcement(pub u64);
+
+/// What the runner tells the machine.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Input {
+    /// This process relays the stream shard, from where it is stored as fed.
+    Begin(StreamShard, Fed),
+    /// What was read next of a stream shard: the entries of the records behind the last page, up to `to`.
+    Page {
+        /// The stream shard.
+        shard: StreamShard,
+        /// Its entries, in order.
+        entries: Vec<Entry>,
+        /// The last record, also if it became no entry.
+        to: Sequence,
+        /// When the page was asked for, by the clock of the table.
+        read: UnixMillis,
+    },
+    /// Everything that was written to the stream shard before this time was handed in.
+    UpTo(StreamShard, UnixMillis),
+    /// The stream shard has ended, and these continue it.
+    End(StreamShard, Vec<StreamShard>),
+    /// Another process has the stream shard: nothing more is handed in of it.
+    Leave(StreamShard),
+    /// Say this in every partition, behind everything that was handed in.
+    Announce(Announcement, Body),
+    /// The losses that are open, as they are stored.
+    Losses(Vec<LossNumber>),
+    /// The message under way in this partition was acknowledged, or it is not known whether it was.
+    Sent(u32, Result<(), ()>),
+    /// A stored position was acknowledged.
+    Stored(StreamShard, Fed),
+    /// It is the time that [`Relay::wake_at`] named.
+    Woke,
+}
+
+/// What the machine wants done.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Effect {
+    /// Append the message to the partition, after a pause if it was tried before, and answer with [`Input::Sent`].
+    Send {
+        /// The partition.
+        partition: u32,
+        /// What is appended.
+        value: Arc<[u8]>,
+        /// How often it was tried before.
+        tries: u32,
+    },
+    /// Store how far the stream shard is fed, unless more is stored; answer with [`Input::Stored`].
+    Store(StreamShard, Fed),
+    /// The announcement is in every partition.
+    Announced(Announcement),
+    /// All of the stream shard is in the log, and its closing is: store that, and begin with its children.
+    Closed(StreamShard, Fed),
+    /// Nothing of a stream shard that was left is under way any more.
+    Left(StreamShard),
+    /// Kafka has taken nothing for too long. Everything is dropped: begin each stream shard again where it is stored as fed.
+    Restart,
+}
+
+/// The machine.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct Relay {
+    deployment: DeploymentId,
+    rules: Rules,
+    lines: Vec<Line>,
+    feeds: BTreeMap<StreamShard, Feed>,
+    losses: Vec<LossNumber>,
+    /// How many partitions have to acknowledge an announcement still.
+    announcing: BTreeMap<Announcement, usize>,
+    /// When every stream shard is stated next.
+    state_at: Duration,
+}
+
+/// A stream shard that this process relays.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+struct Feed {
+    /// Everything up to here was handed in.
+    taken: Option<Sequence>,
+    /// So was everything that was written before this time.
+    time: UnixMillis,
+    /// What is stored, or being stored.
+    stored: Fed,
+    store_at: Duration,
+    storing: bool,
+    leaving: bool,
+    /// How many partitions have to acknowledge its closing still.
+    closing: Option<usize>,
+}
+
+impl Relay {
+    /// A process that relays no stream shard yet, into a log of so many partitions.
+    pub fn new(deployment: DeploymentId, partitions: u32, rules: Rules, now: Now) -> Self {
+        Self {
+            deployment,
+            rules,
+            lines: (0..partitions.max(1)).map(|_| Line::default()).collect(),
+            feeds: BTreeMap::new(),
+            losses: Vec::new(),
+            announcing: BTreeMap::new(),
+            state_at: now.at,
+        }
+    }
+
+    /// Takes one input; what follows from it is added to `effects`.
+    pub fn step(&mut self, now: Now, input: Input, effects: &mut Vec<Effect>) {
+        match input {
+            Input::Begin(shard, fed) => self.begin(shard, fed, now),
+            Input::Page { shard, entries, to, read } => self.page(&shard, entries, to, read, now),
+            Input::UpTo(shard, time) => {
+                if let Some(feed) = self.feeds.get_mut(&shard) {
+                    feed.time = feed.time.max(time);
+                }
+            }
+            Input::End(shard, children) => self.close(&shard, children, now),
+            Input::Leave(shard) => {
+                if let Some(feed) = self.feeds.get_mut(&shard) {
+                    feed.leaving = true;
+                }
+            }
+            Input::Announce(name, body) => {
+                self.announcing.insert(name, self.lines.len());
+                let message = Message { read: now.wall, body };
+                let value: Arc<[u8]> = message.write(&self.deployment).into();
+                for line in &mut self.lines {
+                    line.say(line::Said::Announcement(name), Arc::clone(&value));
+                }
+            }
+            Input::Losses(losses) => self.losses = losses,
+            Input::Sent(partition, outcome) => self.sent(partition, outcome, effects),
+            Input::Stored(shard, fed) => {
+                if let Some(feed) = self.feeds.get_mut(&shard) {
+                    feed.storing = false;
+                    feed.stored = feed.stored.later(fed);
+                }
+            }
+            Input::Woke => {}
+        }
+        self.go_on(now, effects);
+    }
+
+    /// When to hand in [`Input::Woke`], by the monotonic clock, if no other input comes first.
+    pub fn wake_at(&self) -> Option<Duration> {
+        let lines = self.lines.iter().filter_map(|line| line.wake_at(&self.rules));
+        let stated = (!self.feeds.is_empty()).then_some(self.state_at);
+        let stored = self.feeds.iter().filter(|(shard, feed)| feed.wants_storing(self.fed(shard)));
+        lines.chain(stated).chain(stored.map(|(_, feed)| feed.store_at)).min()
+    }
+
+    /// Bytes of entries that are not acknowledged yet, more or less.
+    pub fn waiting(&self) -> usize {
+        self.lines.iter().map(Line::waiting).sum()
+    }
+
+    /// Whether everything that was handed in is acknowledged.
+    pub fn is_idle(&self) -> bool {
+        self.lines.iter().all(Line::is_idle)
+    }
+
+    fn begin(&mut self, shard: StreamShard, fed: Fed, now: Now) {
+        for line in &mut self.lines {
+            line.begin(&shard, fed);
+        }
+        let feed = Feed {
+            taken: fed.to,
+            time: fed.at,
+            stored: fed,
+            store_at: now.at.saturating_add(self.rules.store),
+            storing: false,
+            leaving: false,
+            closing: None,
+        };
+        self.feeds.insert(shard, feed);
+    }
+
+    fn page(&mut self, shard: &StreamShard, entries: Vec<Entry>, to: Sequence, read: UnixMillis, now: Now) {
+        let Some(feed) = self.feeds.get_mut(shard) else { return };
+        let partitions = u32::try_from(self.lines.len()).expect("a topic has fewer partitions");
+        for entry in entries {
+            if Some(entry.sequence) > feed.taken {
+                let partition = partition_of(&entry.key, partitions);
+                self.lines[partition as usize].gather(shard, entry, read, now.at);
+            }
+        }
+        feed.taken = feed.taken.max(Some(to));
+    }
+
+    /// All of a stream shard was handed in: its closing goes behind it.
+    fn close(&mut self, shard: &StreamShard, children: Vec<StreamShard>, now: Now) {
+        let Some(feed) = self.feeds.get_mut(shard).filter(|feed| feed.closing.is_none()) else { return };
+        feed.closing = Some(self.lines.len());
+        let closed = Closed { shard: shard.clone(), back: feed.taken, fed: feed.time, children };
+        let message = Message { read: now.wall, body: Body::Closed(closed) };
+        let value: Arc<[u8]> = message.write(&self.deployment).into();
+        for line in &mut self.lines {
+            // The back-link of the closing is the end of the stream shard, also where it has no entry.
+            line.say(line::Said::Closing(shard.clone()), Arc::clone(&value));
+        }
+    }
+
+    fn sent(&mut self, partition: u32, outcome: Result<(), ()>, effects: &mut Vec<Effect>) {
+        let Some(line) = self.lines.get_mut(partition as usize) else { return };
+        let Ok(()) = outcome else {
+            line.failed();
+            return;
+        };
+        match line.acknowledged() {
+            Some(line::Said::Announcement(name)) => {
+                if let Some(left) = self.announcing.get_mut(&name) {
+                    *left -= 1;
+                    if *left == 0 {
+                        self.announcing.remove(&name);
+                        effects.push(Effect::Announced(name));
+                    }
+                }
+            }
+            Some(line::Said::Closing(shard)) => {
+                let Some(left) = self.feeds.get_mut(&shard).and_then(|feed| feed.closing.as_mut()) else { return };
+                *left -= 1;
+                if *left == 0 {
+                    let feed = self.feeds.remove(&shard).expect("it was there just now");
+                    self.lines.iter_mut().for_each(|line| line.end(&shard));
+                    effects.push(Effect::Closed(shard, Fed { to: feed.taken, at: feed.time }));
+                }
+            }
+            None => {}
+        }
+    }
+
+    fn go_on(&mut self, now: Now, effects: &mut Vec<Effect>) {
+        let too_long = |line: &Line| line.oldest().is_some_and(|oldest| now.at >= oldest.saturating_add(self.rules.patience));
+        if self.lines.iter().any(too_long) {
+            *self = Self::new(self.deployment.clone(), u32::try_from(self.lines.len()).unwrap_or(1), self.rules, now);
+            effects.push(Effect::Restart);
+            return;
+        }
+        if !self.feeds.is_empty() && now.at >= self.state_at {
+            self.state_at = now.at.saturating_add(self.rules.state);
+            self.lines.iter_mut().for_each(Line::state);
+        }
+        for (partition, line) in (0..).zip(&mut self.lines) {
+            let feeds = &self.feeds;
+            let taken = |shard: &StreamShard| feeds.get(shard).map(|feed| Fed { to: feed.taken, at: feed.time });
+            let cut = |sections| {
+                let body = Body::Sections { sections, losses: self.losses.clone() };
+                (body, &self.deployment)
+            };
+            if let Some((value, tries)) = line.next(now, &self.rules, taken, cut) {
+                effects.push(Effect::Send { partition, value, tries });
+            }
+        }
+        self.store(now, effects);
+        self.take_leave(effects);
+    }
+
+    /// What every partition has acknowledged of a stream shard.
+    fn fed(&self, shard: &StreamShard) -> Fed {
+        let fed = self.lines.iter().filter_map(|line| line.fed(shard));
+        fed.reduce(Fed::earlier).unwrap_or_default()
+    }
+
+    fn store(&mut self, now: Now, effects: &mut Vec<Effect>) {
+        let fed: Vec<_> = self.feeds.keys().map(|shard| (shard.clone(), self.fed(shard))).collect();
+        for (shard, fed) in fed {
+            let feed = self.feeds.get_mut(&shard).expect("its key was listed just now");
+            if feed.wants_storing(fed) && (now.at >= feed.store_at || feed.leaving) {
+                feed.store_at = now.at.saturating_add(self.rules.store);
+                feed.storing = true;
+                effects.push(Effect::Store(shard, fed));
+            }
+        }
+    }
+
+    fn take_leave(&mut self, effects: &mut Vec<Effect>) {
+        let done = |shard: &StreamShard, feed: &Feed| {
+            feed.leaving && !feed.storing && feed.stored.to >= feed.taken && self.lines.iter().all(|line| !line.has(shard))
+        };
+        let left: Vec<_> =
+            self.feeds.iter().filter(|(shard, feed)| done(shard, feed)).map(|(shard, _)| shard.clone()).collect();
+        for shard in left {
+            self.feeds.remove(&shard);
+            self.lines.iter_mut().for_each(|line| line.end(&shard));
+            effects.push(Effect::Left(shard));
+        }
+    }
+}
+
+impl Feed {
+    /// Whether what is fed by now is worth storing. The time alone is stored seldom: a take-over needs no exact one.
+    fn wants_storing(&self, fed: Fed) -> bool {
+        const TIME_ALONE: Duration = Duration::from_secs(30);
+        !self.storing && (fed.to > self.stored.to || fed.at.since(self.stored.at) >= TIME_ALONE)
+    }
+}
+
+impl Fed {
+    fn later(self, other: Self) -> Self {
+        Self { to: self.to.max(other.to), at: self.at.max(other.at) }
+    }
+
+    fn earlier(self, other: Self) -> Self {
+        Self { to: self.to.min(other.to), at: self.at.min(other.at) }
+    }
+}

@@ -1,0 +1,248 @@
+//! The relay of one process over two partitions, with a reader of each.
+
+use super::*;
+use crate::changes::{Filter, Item, Lost, Opened, Opening, Place, Side};
+use crate::fence::Offset;
+use crate::ids::{CounterId, MemberKey, PostId, RowKey, Shard};
+
+const PARTITIONS: u32 = 2;
+
+struct World {
+    relay: Relay,
+    now: Now,
+    /// Messages under way, by partition.
+    under_way: Vec<(u32, Arc<[u8]>)>,
+    effects: Vec<Effect>,
+    readers: Vec<(Filter, u64, Vec<u64>)>,
+}
+
+fn of() -> DeploymentId {
+    DeploymentId("tally".into())
+}
+
+fn shard(name: &str) -> StreamShard {
+    StreamShard::from(format!("2024/{name}").as_str())
+}
+
+/// An entry in a partition.
+fn entry(sequence: u64, partition: u32) -> Entry {
+    let keys = (0..).map(|n| RowKey {
+        counter: CounterId::likes(PostId::new(&format!("p{n}")).unwrap()),
+        shard: Shard::FIRST,
+    });
+    let key = keys.into_iter().find(|key| partition_of(key, PARTITIONS) == partition).unwrap();
+    let side = |weight| Side { weight, region: None };
+    let member = MemberKey::new("u").unwrap();
+    let effect = crate::changes::Effect::Weighed { member, before: side(0), after: side(1), span: None };
+    Entry { key, effect, second: 1, sequence: sequence.into() }
+}
+
+impl World {
+    fn new() -> Self {
+        let now = Now { at: Duration::from_secs(100), wall: UnixMillis(1_700_000_000_000) };
+        let relay = Relay::new(of(), PARTITIONS, Rules::default(), now);
+        let readers = vec![(Filter::default(), 0, Vec::new()); PARTITIONS as usize];
+        let mut world = Self { relay, now, under_way: Vec::new(), effects: Vec::new(), readers };
+        let opening = |name| Opening { shard: shard(name), at: None, fed: UnixMillis(1) };
+        world.hand(Input::Announce(
+            Announcement(1),
+            Body::Opened(Opened { shards: vec![opening("a"), opening("b")] }),
+        ));
+        world.acknowledge_all();
+        assert_eq!(world.effects, [Effect::Announced(Announcement(1))]);
+        world.effects.clear();
+        world
+    }
+
+    fn hand(&mut self, input: Input) {
+        let mut effects = Vec::new();
+        self.relay.step(self.now, input, &mut effects);
+        for effect in effects {
+            match effect {
+                Effect::Send { partition, value, .. } => self.under_way.push((partition, value)),
+                other => self.effects.push(other),
+            }
+        }
+        let mut partitions: Vec<_> = self.under_way.iter().map(|(partition, _)| *partition).collect();
+        partitions.sort_unstable();
+        assert!(partitions.is_sorted_by(|one, next| one < next), "two messages are under way: {partitions:?}");
+    }
+
+    fn page(&mut self, name: &str, entries: &[(u64, u32)], to: u64) {
+        let entries = entries.iter().map(|(sequence, partition)| entry(*sequence, *partition)).collect();
+        self.hand(Input::Page { shard: shard(name), entries, to: to.into(), read: self.now.wall });
+    }
+
+    fn pass(&mut self, time: Duration) {
+        self.now = Now { at: self.now.at + time, wall: self.now.wall.plus(time) };
+        self.hand(Input::Woke);
+    }
+
+    fn append(&mut self, partition: u32, value: &[u8]) {
+        let (filter, offset, accepted) = &mut self.readers[partition as usize];
+        let message = Message::read(value, &of()).expect("what the machine sends can be read");
+        let taken = filter.take(Place::new(1, Offset(*offset)), self.now.wall, &message, |item, _| {
+            if let Item::Entry(entry) = item {
+                accepted.push(entry.sequence.wire().parse().expect("a small number"));
+            }
+        });
+        assert_eq!(taken.hole, None, "partition {partition}, offset {offset}: {message:?}");
+        *offset += 1;
+    }
+
+    fn acknowledge(&mut self) -> bool {
+        if self.under_way.is_empty() {
+            return false;
+        }
+        let (partition, value) = self.under_way.remove(0);
+        self.append(partition, &value);
+        self.hand(Input::Sent(partition, Ok(())));
+        true
+    }
+
+    fn acknowledge_all(&mut self) {
+        while self.acknowledge() {}
+    }
+}
+
+fn fed(to: u64, at: u64) -> Fed {
+    Fed { to: Some(to.into()), at: UnixMillis(at) }
+}
+
+#[test]
+fn entries_go_to_their_partitions_after_the_linger_and_are_fed_once_every_partition_has_stated_it() {
+    let mut world = World::new();
+    world.hand(Input::Begin(shard("a"), Fed::default()));
+    world.acknowledge_all();
+    world.page("a", &[(1, 0), (3, 0)], 4);
+    assert!(world.under_way.is_empty(), "they wait for others");
+    world.pass(Rules::default().linger);
+    world.acknowledge_all();
+    assert_eq!((&world.readers[0].2[..], &world.readers[1].2[..]), (&[1, 3][..], &[][..]));
+    world.hand(Input::UpTo(shard("a"), UnixMillis(50)));
+    world.pass(Rules::default().store);
+    assert!(!world.effects.iter().any(|effect| matches!(effect, Effect::Store(..))), "partition 1 has stated nothing");
+    world.acknowledge_all();
+    assert_eq!(world.effects, [Effect::Store(shard("a"), fed(4, 50))]);
+    assert_eq!(world.readers[1].0.standing().as_of, Some(UnixMillis(1)), "b is not relayed");
+}
+
+#[test]
+fn a_message_is_sent_again_until_it_is_acknowledged_and_nothing_overtakes_it() {
+    let mut world = World::new();
+    world.hand(Input::Begin(shard("a"), Fed::default()));
+    world.acknowledge_all();
+    world.page("a", &[(1, 0)], 1);
+    world.pass(Rules::default().linger);
+    world.page("a", &[(2, 0)], 2);
+    world.pass(Rules::default().linger);
+    let (partition, first) = world.under_way.remove(0);
+    world.hand(Input::Sent(partition, Err(())));
+    assert_eq!(world.under_way, [(partition, Arc::clone(&first))]);
+    // It was appended all the same.
+    world.append(partition, &first);
+    world.acknowledge_all();
+    assert_eq!(world.readers[0].2, [1, 2]);
+}
+
+#[test]
+fn what_another_process_relays_as_well_is_accepted_once() {
+    let mut world = World::new();
+    world.hand(Input::Begin(shard("a"), Fed::default()));
+    world.acknowledge_all();
+    world.page("a", &[(1, 0), (2, 1), (3, 0)], 3);
+    world.pass(Rules::default().linger);
+    world.acknowledge_all();
+    // The next one begins where the stream shard is stored as fed, and the first one goes on.
+    let mut other = Relay::new(of(), PARTITIONS, Rules::default(), world.now);
+    std::mem::swap(&mut world.relay, &mut other);
+    world.hand(Input::Begin(shard("a"), Fed::default()));
+    world.acknowledge_all();
+    world.page("a", &[(1, 0), (2, 1), (3, 0), (4, 0)], 4);
+    world.pass(Rules::default().linger);
+    world.acknowledge_all();
+    std::mem::swap(&mut world.relay, &mut other);
+    world.page("a", &[(4, 0), (5, 1)], 5);
+    world.pass(Rules::default().linger);
+    world.acknowledge_all();
+    assert_eq!((&world.readers[0].2[..], &world.readers[1].2[..]), (&[1, 3, 4][..], &[2, 5][..]));
+}
+
+#[test]
+fn a_closing_is_said_in_every_partition_behind_all_entries() {
+    let mut world = World::new();
+    world.hand(Input::Begin(shard("a"), Fed::default()));
+    world.acknowledge_all();
+    world.page("a", &[(1, 0), (2, 1)], 2);
+    world.hand(Input::UpTo(shard("a"), UnixMillis(50)));
+    world.hand(Input::End(shard("a"), vec![shard("c")]));
+    world.acknowledge_all();
+    assert_eq!(world.effects, [Effect::Closed(shard("a"), fed(2, 50))]);
+    for (filter, _, _) in &world.readers {
+        let open: Vec<_> = filter.open_shards().map(|(shard, _)| shard.clone()).collect();
+        assert_eq!(open, [shard("b"), shard("c")]);
+    }
+    assert_eq!((&world.readers[0].2[..], &world.readers[1].2[..]), (&[1][..], &[2][..]));
+}
+
+#[test]
+fn an_announcement_is_said_although_entries_never_stop() {
+    let mut world = World::new();
+    world.hand(Input::Begin(shard("a"), Fed::default()));
+    world.acknowledge_all();
+    world.page("a", &[(1, 0)], 1);
+    let lost = Lost { number: LossNumber(world.now.wall.0), next: Some((shard("b"), 9.into())) };
+    world.hand(Input::Announce(Announcement(7), Body::Lost(lost)));
+    for n in 2..20 {
+        world.page("a", &[(n, 0)], n);
+        world.pass(Rules::default().linger);
+        world.acknowledge();
+    }
+    world.acknowledge_all();
+    assert_eq!(world.effects, [Effect::Announced(Announcement(7))]);
+    assert_eq!(world.readers[0].0.standing().open.len(), 1);
+}
+
+#[test]
+fn open_losses_are_repeated_with_every_statement() {
+    let mut world = World::new();
+    world.hand(Input::Begin(shard("a"), Fed::default()));
+    world.acknowledge_all();
+    world.hand(Input::Losses(vec![LossNumber(5)]));
+    world.pass(Rules::default().state);
+    world.acknowledge_all();
+    assert!(world.readers.iter().all(|(filter, _, _)| filter.standing().open == [LossNumber(5)].into()));
+}
+
+#[test]
+fn a_stream_shard_is_left_once_all_of_it_is_stored() {
+    let mut world = World::new();
+    world.hand(Input::Begin(shard("a"), Fed::default()));
+    world.acknowledge_all();
+    world.page("a", &[(1, 0)], 1);
+    world.hand(Input::Leave(shard("a")));
+    world.pass(Rules::default().state);
+    world.acknowledge_all();
+    assert_eq!(world.effects, [Effect::Store(shard("a"), Fed { to: Some(1.into()), at: UnixMillis(0) })]);
+    world.hand(Input::Stored(shard("a"), Fed { to: Some(1.into()), at: UnixMillis(0) }));
+    assert_eq!(world.effects.last(), Some(&Effect::Left(shard("a"))));
+}
+
+#[test]
+fn a_page_that_waited_for_six_hours_is_dropped_and_read_again() {
+    let mut world = World::new();
+    world.hand(Input::Begin(shard("a"), Fed::default()));
+    world.acknowledge_all();
+    world.page("a", &[(1, 0)], 1);
+    world.pass(Rules::default().linger);
+    world.under_way.clear();
+    world.pass(Rules::default().patience);
+    assert_eq!(world.effects, [Effect::Restart]);
+    assert_eq!((world.relay.waiting(), world.relay.is_idle()), (0, true));
+    world.hand(Input::Begin(shard("a"), Fed::default()));
+    world.acknowledge_all();
+    world.page("a", &[(1, 0)], 1);
+    world.pass(Rules::default().linger);
+    world.acknowledge_all();
+    assert_eq!(world.readers[0].2, [1]);
+}
