@@ -3,9 +3,9 @@
 use std::sync::Arc;
 
 use anyhow::anyhow;
-use tally_core::ledger::{Lapse, Seconds};
 use tally_core::fault::Fault;
 use tally_core::ids::{Ordinal, StreamLabel, StreamShardId};
+use tally_core::ledger::{Lapse, Seconds};
 use tally_core::ports::{ChangeStream, Checkpoints, Lease, LeaseTaken, Outcome, Position, StreamFault, Worker};
 use tally_core::shards::{Answer, Behind, Change, Input, Request};
 use tally_core::time::UnixMillis;

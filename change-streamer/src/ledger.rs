@@ -5,8 +5,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use tally_core::backoff::Backoff;
-use tally_core::ledger::Rules;
 use tally_core::ids::{Ordinal, StreamLabel};
+use tally_core::ledger::Rules;
 use tally_core::ports::{ChangesTerms, Checkpoints, Producer, TopicReader};
 use tally_service::{Clock, Host, Invalid, Patience, Stop, Task};
 

@@ -8,6 +8,7 @@ mod tip;
 use std::sync::Arc;
 
 pub(crate) use outputs::Outputs;
+pub(crate) use pace::Pace;
 pub use pace::PollRules;
 use tally_core::fault::Fault;
 use tally_core::ids::Sequence;
@@ -16,10 +17,9 @@ use tally_core::ports::{ChangeStream, Iterator, Position, Records, StreamFault};
 use tally_core::tally::{Record, read};
 use tally_core::time::UnixMillis;
 use tally_service::{Patience, Stop, Task, Until};
+pub(crate) use tip::{Shown, Tip};
 
 use crate::metrics;
-use crate::reader::pace::Pace;
-use crate::reader::tip::{Shown, Tip};
 use crate::reports::Reports;
 use crate::shard::StreamShard;
 

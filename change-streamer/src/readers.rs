@@ -3,8 +3,8 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use tally_core::ledger::Fed;
 use tally_core::ids::{StreamLabel, StreamShardId};
+use tally_core::ledger::Fed;
 use tally_core::lineage::Checkpoint;
 use tally_core::ports::ChangeStream;
 use tally_service::{Host, Patience, Stage, Worker};

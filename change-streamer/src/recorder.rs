@@ -6,8 +6,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use futures_util::stream::{FuturesUnordered, StreamExt};
-use tally_core::ledger::{Again, Answer, Changes, Effect, Fed, Input, Outgoing, Request, RequestId, Rules};
 use tally_core::fault::Fault;
+use tally_core::ledger::{Again, Answer, Changes, Effect, Fed, Input, Outgoing, Request, RequestId, Rules};
 use tally_core::ports::log::Outgoing as Message;
 use tally_core::ports::{Checkpoints, Outcome, Producer};
 use tally_service::{Patience, Stop, Stopped, Task, Until};

@@ -4,8 +4,11 @@
 //! so it can be repeated, and sent by anyone. Whoever is refused reads the counter again and applies what lies behind its
 //! place.
 
+mod partition;
+
 use std::collections::{BTreeMap, BTreeSet};
 
+pub use partition::{After, By, Flush, Partition, Pending, Position, Reached};
 use thiserror::Error;
 
 use crate::changes::{Correction, Effect, Entry, Place, Standing};
@@ -135,7 +138,7 @@ pub fn serve(standing: &Standing, kind: CounterKind, counter: Option<&Counter>) 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::changes::Side;
+    use crate::changes::{Body, DeploymentId, Message, Opened, Opening, Section, Side};
     use crate::fence::Offset;
     use crate::ids::{CounterId, MemberKey, PostId, RowKey};
 
@@ -209,5 +212,67 @@ mod tests {
         assert!(!exact(standing(None, BTreeSet::new())));
         assert!(!exact(standing(Some(at(3)), BTreeSet::new())));
         assert!(!exact(standing(Some(at(4)), BTreeSet::from([crate::changes::LossNumber(4)]))));
+    }
+
+    /// A message with one entry of each member, in one section.
+    fn liked(back: u64, members: &[&str]) -> Message {
+        let side = |weight| Side { weight, region: None };
+        let entry = |(n, name): (u64, &&str)| {
+            let member = MemberKey::new(name).unwrap();
+            let effect = Effect::Weighed { member, before: side(0), after: side(1), span: None };
+            Entry { sequence: (back + n).into(), ..entry(0, effect) }
+        };
+        let entries: Vec<_> = (1..).zip(members).map(entry).collect();
+        let to = entries.last().map(|entry| entry.sequence);
+        let back = (back > 0).then(|| back.into());
+        let sections = vec![Section { shard: "2024/a".into(), back, to, fed: Some(UnixMillis(70)), entries }];
+        Message { read: UnixMillis(1), body: Body::Sections { sections, losses: Vec::new() } }
+    }
+
+    fn opened() -> Message {
+        let shards = vec![Opening { shard: "2024/a".into(), at: None, fed: UnixMillis(1) }];
+        Message { read: UnixMillis(1), body: Body::Opened(Opened { shards }) }
+    }
+
+    fn taken(messages: &[Message]) -> Partition {
+        let mut partition = Partition::default();
+        for (offset, message) in (0..).zip(messages) {
+            assert_eq!(partition.take(at(offset), UnixMillis(2), message).hole, None);
+        }
+        partition
+    }
+
+    #[test]
+    fn a_flush_applied_to_a_counter_that_has_part_of_it_adds_the_rest() {
+        let mut partition = taken(&[opened(), liked(0, &["u", "v"]), liked(2, &["w"])]);
+        let flush = partition.flush();
+        let (id, pending) = flush.counters.first_key_value().expect("one counter");
+        let whole = flush.apply(None, pending, UnixMillis(5)).expect("three likes").counter;
+        assert_eq!((whole.likes, whole.version), (3, at(3)));
+        let part = Counter { likes: 2, parts: [(key(0).shard, 2)].into(), version: at(2), ..Counter::default() };
+        assert_eq!(flush.apply(Some(&part), pending, UnixMillis(5)).expect("a like").counter, whole);
+        assert_eq!(flush.apply(Some(&whole), pending, UnixMillis(9)), None, "it is in already");
+        assert_eq!((flush.standing.as_of, flush.position.place), (Some(UnixMillis(70)), at(3)));
+        assert_eq!(*id, key(0).counter);
+        assert!(partition.is_empty() && partition.flush().counters.is_empty());
+    }
+
+    #[test]
+    fn the_entry_that_reaches_a_threshold_is_named_however_the_log_is_cut_and_none_before_the_ladder_is_in_force() {
+        let ladder = Message { read: UnixMillis(1), body: Body::Ladder("2,4".parse().unwrap()) };
+        let early = [opened(), liked(0, &["a", "b", "c"]), ladder, liked(3, &["d", "e"])];
+        let flush = taken(&early).flush();
+        let pending = flush.counters.first_key_value().expect("one counter").1;
+        let reached = flush.apply(None, pending, UnixMillis(5)).expect("likes").reached;
+        let by = By::Member(MemberKey::new("d").unwrap());
+        assert_eq!(reached, [Reached { threshold: 4, by, at: UnixMillis(0) }], "2 was passed before");
+        assert_eq!(flush.position.ladder, "2,4".parse().unwrap());
+    }
+
+    #[test]
+    fn what_a_message_of_the_log_says_is_the_same_after_its_bytes_were_read() {
+        let of = DeploymentId("tally".into());
+        let message = liked(0, &["u"]);
+        assert_eq!(Message::read(&message.write(&of), &of), Ok(message));
     }
 }

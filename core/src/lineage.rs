@@ -15,9 +15,9 @@ pub use hold::Hold;
 pub use loss::{HOLD, Loss, OUTAGE_LIMIT, first_sight, outage};
 pub use picture::Picture;
 
-use crate::ledger::Fed;
 use crate::counter::ClosedAncestry;
 use crate::ids::{Ordinal, Sequence, StreamShardId};
+use crate::ledger::Fed;
 use crate::time::UnixMillis;
 
 /// How long a closed shard is remembered at least: a few hours longer than the service keeps a record, so that one

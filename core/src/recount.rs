@@ -98,13 +98,8 @@ impl Key {
 
     /// Compares with the counter, which was read once the key was complete.
     pub fn compare(&self, counter: &Counter) -> Finding {
-        let correction = |add, doubt| Correction {
-            key: self.key.clone(),
-            add,
-            seen: counter.corrections,
-            loss: self.loss,
-            doubt,
-        };
+        let correction =
+            |add, doubt| Correction { key: self.key.clone(), add, seen: counter.corrections, loss: self.loss, doubt };
         let shard = self.key.shard;
         let doubted = counter.doubt.contains(&shard);
         match self.sum(counter.version) {

@@ -138,6 +138,8 @@ pub struct Relay {
     announcing: BTreeMap<Announcement, usize>,
     /// When every stream shard is stated next.
     state_at: Duration,
+    /// When it is looked next at what is to be stored.
+    store_at: Duration,
 }
 
 /// A stream shard that this process relays.
@@ -147,9 +149,8 @@ struct Feed {
     taken: Option<Sequence>,
     /// So was everything that was written before this time.
     time: UnixMillis,
-    /// What is stored, or being stored.
+    /// What is stored.
     stored: Fed,
-    store_at: Duration,
     storing: bool,
     leaving: bool,
     /// How many partitions have to acknowledge its closing still.
@@ -167,13 +168,14 @@ impl Relay {
             losses: Vec::new(),
             announcing: BTreeMap::new(),
             state_at: now.at,
+            store_at: now.at,
         }
     }
 
     /// Takes one input; what follows from it is added to `effects`.
     pub fn step(&mut self, now: Now, input: Input, effects: &mut Vec<Effect>) {
         match input {
-            Input::Begin(shard, fed) => self.begin(shard, fed, now),
+            Input::Begin(shard, fed) => self.begin(shard, fed),
             Input::Page { shard, entries, to, read } => self.page(&shard, entries, to, read, now),
             Input::UpTo(shard, time) => {
                 if let Some(feed) = self.feeds.get_mut(&shard) {
@@ -211,8 +213,7 @@ impl Relay {
     pub fn wake_at(&self) -> Option<Duration> {
         let lines = self.lines.iter().filter_map(|line| line.wake_at(&self.rules));
         let stated = (!self.feeds.is_empty()).then_some(self.state_at);
-        let stored = self.feeds.iter().filter(|(shard, feed)| feed.wants_storing(self.fed(shard)));
-        lines.chain(stated).chain(stored.map(|(_, feed)| feed.store_at)).min()
+        lines.chain(stated).min()
     }
 
     /// Bytes of entries that are not acknowledged yet, more or less.
@@ -225,19 +226,11 @@ impl Relay {
         self.lines.iter().all(Line::is_idle)
     }
 
-    fn begin(&mut self, shard: StreamShard, fed: Fed, now: Now) {
+    fn begin(&mut self, shard: StreamShard, fed: Fed) {
         for line in &mut self.lines {
             line.begin(&shard, fed);
         }
-        let feed = Feed {
-            taken: fed.to,
-            time: fed.at,
-            stored: fed,
-            store_at: now.at.saturating_add(self.rules.store),
-            storing: false,
-            leaving: false,
-            closing: None,
-        };
+        let feed = Feed { taken: fed.to, time: fed.at, stored: fed, storing: false, leaving: false, closing: None };
         self.feeds.insert(shard, feed);
     }
 
@@ -296,7 +289,8 @@ impl Relay {
     }
 
     fn go_on(&mut self, now: Now, effects: &mut Vec<Effect>) {
-        let too_long = |line: &Line| line.oldest().is_some_and(|oldest| now.at >= oldest.saturating_add(self.rules.patience));
+        let too_long =
+            |line: &Line| line.oldest().is_some_and(|oldest| now.at >= oldest.saturating_add(self.rules.patience));
         if self.lines.iter().any(too_long) {
             *self = Self::new(self.deployment.clone(), u32::try_from(self.lines.len()).unwrap_or(1), self.rules, now);
             effects.push(Effect::Restart);
@@ -327,12 +321,22 @@ impl Relay {
         fed.reduce(Fed::earlier).unwrap_or_default()
     }
 
+    /// Stores what was acknowledged, now and then; of a stream shard that is left, at once.
     fn store(&mut self, now: Now, effects: &mut Vec<Effect>) {
-        let fed: Vec<_> = self.feeds.keys().map(|shard| (shard.clone(), self.fed(shard))).collect();
+        let is_due = now.at >= self.store_at;
+        if is_due {
+            self.store_at = now.at.saturating_add(self.rules.store);
+        }
+        let may = |feed: &Feed| !feed.storing && (is_due || feed.leaving);
+        let fed: Vec<_> = self
+            .feeds
+            .iter()
+            .filter(|(_, feed)| may(feed))
+            .map(|(shard, _)| (shard.clone(), self.fed(shard)))
+            .collect();
         for (shard, fed) in fed {
             let feed = self.feeds.get_mut(&shard).expect("its key was listed just now");
-            if feed.wants_storing(fed) && (now.at >= feed.store_at || feed.leaving) {
-                feed.store_at = now.at.saturating_add(self.rules.store);
+            if feed.wants_storing(fed) {
                 feed.storing = true;
                 effects.push(Effect::Store(shard, fed));
             }
@@ -341,7 +345,10 @@ impl Relay {
 
     fn take_leave(&mut self, effects: &mut Vec<Effect>) {
         let done = |shard: &StreamShard, feed: &Feed| {
-            feed.leaving && !feed.storing && feed.stored.to >= feed.taken && self.lines.iter().all(|line| !line.has(shard))
+            feed.leaving
+                && !feed.storing
+                && feed.stored.to >= feed.taken
+                && self.lines.iter().all(|line| !line.has(shard))
         };
         let left: Vec<_> =
             self.feeds.iter().filter(|(shard, feed)| done(shard, feed)).map(|(shard, _)| shard.clone()).collect();
@@ -357,7 +364,7 @@ impl Feed {
     /// Whether what is fed by now is worth storing. The time alone is stored seldom: a take-over needs no exact one.
     fn wants_storing(&self, fed: Fed) -> bool {
         const TIME_ALONE: Duration = Duration::from_secs(30);
-        !self.storing && (fed.to > self.stored.to || fed.at.since(self.stored.at) >= TIME_ALONE)
+        fed.to > self.stored.to || fed.at.since(self.stored.at) >= TIME_ALONE
     }
 }
 

@@ -13,8 +13,8 @@ use std::net::TcpStream;
 use std::time::Duration;
 
 use tally_core::Map;
-use tally_core::ledger::{Change, Message, Side};
 use tally_core::ids::{CounterName, Ordinal, PostId};
+use tally_core::ledger::{Change, Message, Side};
 use tally_trends::{BoardRules, Fold, Place, Window};
 
 #[path = "lists/limit.rs"]

@@ -7,8 +7,8 @@ use crate::place::Gains;
 use crate::saved::{Gain, Stretch};
 use crate::shedding::{Choice, Rounds};
 use crate::{BoardRules, List, Window};
-use tally_core::ledger::{Change, Filter};
 use tally_core::ids::{CounterName, Ordinal, PostId, Region};
+use tally_core::ledger::{Change, Filter};
 
 /// What is listed by itself: a counter, in one region or in all.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]

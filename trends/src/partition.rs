@@ -16,8 +16,8 @@ use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 use std::time::Duration;
 
-use tally_core::ledger::{Message, Seconds};
 use tally_core::fence::{Log, Offset, TopicId};
+use tally_core::ledger::{Message, Seconds};
 use tally_core::ports::log::Records;
 use tally_core::time::UnixMillis;
 

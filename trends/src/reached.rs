@@ -3,8 +3,8 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use tally_core::ledger::Seconds;
 use tally_core::ids::StreamShardId;
+use tally_core::ledger::Seconds;
 use tally_core::ports::ShardState;
 use tally_core::time::UnixMillis;
 
@@ -61,8 +61,8 @@ impl Reached {
 
 #[cfg(test)]
 mod tests {
-    use tally_core::ledger::Fed;
     use tally_core::ids::Ordinal;
+    use tally_core::ledger::Fed;
     use tally_core::lineage::Checkpoint;
 
     use super::*;

@@ -7,9 +7,9 @@ mod disk;
 use std::sync::Arc;
 
 use tally_core::Map;
-use tally_core::ledger::{Change, Filter};
 use tally_core::fence::{Offset, TopicId};
 use tally_core::ids::{Ordinal, PostId, Sequence};
+use tally_core::ledger::{Change, Filter};
 use tally_core::time::UnixMillis;
 
 use crate::fold::gains_of;

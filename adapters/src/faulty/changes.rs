@@ -1,8 +1,8 @@
 //! The ledger of changes, made to fail.
 
 use async_trait::async_trait;
-use tally_core::ledger::Lapse;
 use tally_core::ids::{Ordinal, Sequence, StreamLabel, StreamShardId};
+use tally_core::ledger::Lapse;
 use tally_core::lineage::Checkpoint;
 use tally_core::ports::{ChangesLedger, ChangesTerms, Outcome};
 use tally_core::time::UnixMillis;

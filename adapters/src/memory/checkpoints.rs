@@ -5,11 +5,11 @@ mod changes;
 use std::collections::BTreeMap;
 
 use async_trait::async_trait;
-use tally_core::ledger::{Fed, Lapse};
 use tally_core::definitions::Definitions;
 use tally_core::fault::Fault;
 use tally_core::format::Format;
 use tally_core::ids::{Ordinal, Sequence, ShardCount, StreamLabel, StreamShardId};
+use tally_core::ledger::{Fed, Lapse};
 use tally_core::lineage::{Checkpoint, Loss};
 use tally_core::milestone::Ladder;
 use tally_core::ports::{

@@ -1,8 +1,8 @@
 //! What is stored of the ledger of changes.
 
-use tally_core::ledger::{Fed, Lapse, Seconds};
 use tally_core::fault::Fault;
 use tally_core::ids::{Ordinal, StreamLabel, StreamShardId, StreamTable};
+use tally_core::ledger::{Fed, Lapse, Seconds};
 use tally_core::ports::{ChangesTerms, Checkpoints};
 use tally_core::time::UnixMillis;
 

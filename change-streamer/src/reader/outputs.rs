@@ -1,7 +1,7 @@
 //! Where a reader passes on what it reads: to the counters from where they are, to the ledger of changes from where that is.
 
-use tally_core::ledger::Fed;
 use tally_core::ids::Sequence;
+use tally_core::ledger::Fed;
 use tally_core::lineage::{Checkpoint, OUTAGE_LIMIT};
 use tally_core::time::UnixMillis;
 use tally_service::{Stop, Stopped};

@@ -2,9 +2,9 @@
 
 use std::collections::BTreeMap;
 
-use tally_core::ledger::{Change, Filter, Message};
 use tally_core::event::partition_of;
 use tally_core::ids::{Ordinal, Sequence};
+use tally_core::ledger::{Change, Filter, Message};
 use tally_core::lineage::Lineage;
 use tally_core::ports::{Position, TopicReader};
 use tally_core::tally::read;

@@ -153,7 +153,10 @@ impl Filter {
 
     /// The stream shards that are not closed, and up to where each is in this partition.
     pub fn open_shards(&self) -> impl Iterator<Item = (&StreamShard, Option<Sequence>)> {
-        self.shards.iter().filter(|(_, followed)| followed.closed.is_none()).map(|(id, followed)| (id, followed.reached))
+        self.shards
+            .iter()
+            .filter(|(_, followed)| followed.closed.is_none())
+            .map(|(id, followed)| (id, followed.reached))
     }
 
     fn section<'m>(
@@ -177,7 +180,13 @@ impl Filter {
     }
 
     /// Everything up to `back` has to be in: what is missing is a hole. So is a stream shard that was not announced.
-    fn reach(&mut self, shard: &StreamShard, back: Option<Sequence>, at: Place, appended: UnixMillis) -> Option<LossNumber> {
+    fn reach(
+        &mut self,
+        shard: &StreamShard,
+        back: Option<Sequence>,
+        at: Place,
+        appended: UnixMillis,
+    ) -> Option<LossNumber> {
         let Some(followed) = self.shards.get_mut(shard) else {
             let unannounced = Followed { reached: back, ..Followed::default() };
             self.shards.insert(shard.clone(), unannounced);

@@ -55,8 +55,11 @@ struct UnderWay {
 }
 
 impl Line {
+    /// The stream shard is handed in again behind `fed`. What this partition has acknowledged beyond that it has.
     pub(super) fn begin(&mut self, shard: &StreamShard, fed: Fed) {
-        self.reached.insert(shard.clone(), fed);
+        self.gathered.remove(shard);
+        let reached = self.reached.entry(shard.clone()).or_insert(fed);
+        *reached = reached.later(fed);
     }
 
     pub(super) fn end(&mut self, shard: &StreamShard) {
@@ -65,6 +68,9 @@ impl Line {
     }
 
     pub(super) fn gather(&mut self, shard: &StreamShard, entry: Entry, read: UnixMillis, now: Duration) {
+        if self.fed(shard).is_none_or(|reached| Some(entry.sequence) <= reached.to) {
+            return;
+        }
         self.bytes += weight(&entry);
         self.since.get_or_insert((now, read));
         match self.gathered.get_mut(shard) {
@@ -146,7 +152,7 @@ impl Line {
         for (shard, reached) in &self.reached {
             let entries = gathered.remove(shard);
             let Some(fed) = taken(shard).filter(|_| all || entries.is_some()) else { continue };
-            let entries = entries.unwrap_or_default();
+            let (entries, fed) = (entries.unwrap_or_default(), reached.later(fed));
             sections.push(Section { shard: shard.clone(), back: reached.to, to: fed.to, fed: Some(fed.at), entries });
             reaches.push((shard.clone(), fed));
         }

@@ -26,10 +26,8 @@ fn shard(name: &str) -> StreamShard {
 
 /// An entry in a partition.
 fn entry(sequence: u64, partition: u32) -> Entry {
-    let keys = (0..).map(|n| RowKey {
-        counter: CounterId::likes(PostId::new(&format!("p{n}")).unwrap()),
-        shard: Shard::FIRST,
-    });
+    let keys = (0..)
+        .map(|n| RowKey { counter: CounterId::likes(PostId::new(&format!("p{n}")).unwrap()), shard: Shard::FIRST });
     let key = keys.into_iter().find(|key| partition_of(key, PARTITIONS) == partition).unwrap();
     let side = |weight| Side { weight, region: None };
     let member = MemberKey::new("u").unwrap();
@@ -44,10 +42,7 @@ impl World {
         let readers = vec![(Filter::default(), 0, Vec::new()); PARTITIONS as usize];
         let mut world = Self { relay, now, under_way: Vec::new(), effects: Vec::new(), readers };
         let opening = |name| Opening { shard: shard(name), at: None, fed: UnixMillis(1) };
-        world.hand(Input::Announce(
-            Announcement(1),
-            Body::Opened(Opened { shards: vec![opening("a"), opening("b")] }),
-        ));
+        world.hand(Input::Announce(Announcement(1), Body::Opened(Opened { shards: vec![opening("a"), opening("b")] })));
         world.acknowledge_all();
         assert_eq!(world.effects, [Effect::Announced(Announcement(1))]);
         world.effects.clear();
@@ -123,6 +118,7 @@ fn entries_go_to_their_partitions_after_the_linger_and_are_fed_once_every_partit
     world.pass(Rules::default().store);
     assert!(!world.effects.iter().any(|effect| matches!(effect, Effect::Store(..))), "partition 1 has stated nothing");
     world.acknowledge_all();
+    world.pass(Rules::default().store);
     assert_eq!(world.effects, [Effect::Store(shard("a"), fed(4, 50))]);
     assert_eq!(world.readers[1].0.standing().as_of, Some(UnixMillis(1)), "b is not relayed");
 }
@@ -226,6 +222,25 @@ fn a_stream_shard_is_left_once_all_of_it_is_stored() {
     assert_eq!(world.effects, [Effect::Store(shard("a"), Fed { to: Some(1.into()), at: UnixMillis(0) })]);
     world.hand(Input::Stored(shard("a"), Fed { to: Some(1.into()), at: UnixMillis(0) }));
     assert_eq!(world.effects.last(), Some(&Effect::Left(shard("a"))));
+}
+
+#[test]
+fn a_stream_shard_that_is_begun_again_sends_nothing_that_was_acknowledged() {
+    let mut world = World::new();
+    world.hand(Input::Begin(shard("a"), Fed::default()));
+    world.acknowledge_all();
+    world.page("a", &[(1, 0), (2, 0)], 2);
+    world.pass(Rules::default().linger);
+    world.acknowledge_all();
+    world.page("a", &[(3, 0)], 3);
+    world.hand(Input::Begin(shard("a"), Fed::default()));
+    world.page("a", &[(1, 0)], 1);
+    world.pass(Rules::default().state);
+    world.acknowledge_all();
+    world.page("a", &[(2, 0), (3, 0), (4, 1)], 4);
+    world.pass(Rules::default().state);
+    world.acknowledge_all();
+    assert_eq!((&world.readers[0].2[..], &world.readers[1].2[..]), (&[1, 2, 3][..], &[4][..]));
 }
 
 #[test]

@@ -4,9 +4,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::{Change, Health, Sharing};
-use crate::ledger::Fed;
 use crate::fault::Fault;
 use crate::ids::{Ordinal, StreamLabel, StreamShardId};
+use crate::ledger::Fed;
 use crate::lineage::{Checkpoint, Listed, Loss, Picture};
 use crate::ports::{Lease, LeaseTaken, Registry, ShardState, StreamInfo};
 use crate::time::UnixMillis;

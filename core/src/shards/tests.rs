@@ -1,9 +1,9 @@
 use std::time::Duration;
 
 use super::*;
-use crate::ledger::Fed;
 use crate::fault::Fault;
 use crate::ids::Ordinal;
+use crate::ledger::Fed;
 use crate::lineage::{Checkpoint, Listed};
 use crate::ports::{Lease, LeaseTaken, Registry, ShardState, Worker};
 

@@ -4,8 +4,8 @@ use std::cmp::Reverse;
 use std::collections::BTreeMap;
 use std::ops::Bound::{Excluded, Included};
 
-use tally_core::ledger::{Change, Side};
 use tally_core::ids::{CounterName, PostId, Region};
+use tally_core::ledger::{Change, Side};
 use tally_core::tally::Record;
 
 use crate::sightings::{Claim, List, MOST, Sighting};

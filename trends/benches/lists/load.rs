@@ -1,7 +1,7 @@
 //! Changes to measure with: drawn from a seed, so that each way is given the same ones, and made one by one.
 
-use tally_core::ledger::{Change, Side};
 use tally_core::ids::{CounterName, PostId};
+use tally_core::ledger::{Change, Side};
 
 use crate::{A_SECOND, BEGAN};
 

@@ -5,8 +5,8 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
-use tally_core::ledger::Change;
 use tally_core::fence::{Log, Offset, TopicId};
+use tally_core::ledger::Change;
 use tally_core::ports::log::Records;
 use tally_core::time::UnixMillis;
 use tally_trends::partition::{Effect, Input, Setup};

@@ -2,8 +2,8 @@
 
 use std::sync::Arc;
 
-use tally_core::ledger::{BadMessage, Seconds};
 use tally_core::fence::{Log, Offset};
+use tally_core::ledger::{BadMessage, Seconds};
 use tally_core::ports::log::Records;
 use tally_core::time::UnixMillis;
 

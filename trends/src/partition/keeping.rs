@@ -4,8 +4,8 @@
 use std::collections::VecDeque;
 use std::sync::Arc;
 
-use tally_core::ledger::Change;
 use tally_core::fence::Offset;
+use tally_core::ledger::Change;
 use tally_core::ports::log::Record;
 
 use super::{Effect, Partition, Stage};

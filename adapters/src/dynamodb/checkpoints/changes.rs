@@ -3,8 +3,8 @@
 
 use async_trait::async_trait;
 use aws_sdk_dynamodb::types::AttributeValue;
-use tally_core::ledger::{Lapse, Seconds};
 use tally_core::ids::{Ordinal, Sequence, StreamLabel, StreamShardId};
+use tally_core::ledger::{Lapse, Seconds};
 use tally_core::lineage::Checkpoint;
 use tally_core::ports::{ChangesLedger, ChangesTerms, Outcome};
 use tally_core::time::UnixMillis;

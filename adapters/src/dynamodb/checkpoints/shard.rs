@@ -1,7 +1,7 @@
 //! A stream shard's checkpoint and lease as an item.
 
-use tally_core::ledger::Fed;
 use tally_core::ids::{Ordinal, StreamLabel, StreamShardId};
+use tally_core::ledger::Fed;
 use tally_core::lineage::Checkpoint;
 use tally_core::ports::{Lease, Outcome, ShardState, Worker};
 use tally_core::time::UnixMillis;

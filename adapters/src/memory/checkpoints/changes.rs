@@ -1,8 +1,8 @@
 //! The twin's part of the ledger of changes.
 
 use async_trait::async_trait;
-use tally_core::ledger::{Fed, Lapse};
 use tally_core::ids::{Ordinal, Sequence, StreamLabel, StreamShardId};
+use tally_core::ledger::{Fed, Lapse};
 use tally_core::lineage::Checkpoint;
 use tally_core::ports::{ChangesLedger, ChangesTerms, Outcome};
 use tally_core::time::UnixMillis;

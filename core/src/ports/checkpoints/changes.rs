@@ -2,8 +2,8 @@
 
 use async_trait::async_trait;
 
-use crate::ledger::Lapse;
 use crate::ids::{Ordinal, Sequence, StreamLabel, StreamShardId};
+use crate::ledger::Lapse;
 use crate::lineage::Checkpoint;
 use crate::ports::Outcome;
 use crate::time::UnixMillis;

@@ -3,8 +3,8 @@
 use async_trait::async_trait;
 
 use super::Lease;
-use crate::ledger::Fed;
 use crate::ids::{Sequence, StreamLabel, StreamShardId};
+use crate::ledger::Fed;
 use crate::lineage::Checkpoint;
 use crate::ports::Outcome;
 use crate::time::UnixMillis;

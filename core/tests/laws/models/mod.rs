@@ -4,7 +4,6 @@
 
 mod applying;
 mod audit;
-mod ledger;
 mod counters;
 mod fence;
 mod homes;
@@ -12,6 +11,7 @@ mod honesty;
 mod item;
 mod lanes;
 mod late;
+mod ledger;
 mod milestone;
 mod row_key;
 mod shards;

@@ -2,8 +2,8 @@
 //! acknowledged, and a reader that forgets what is missing.
 
 use async_trait::async_trait;
-use tally_core::ledger::Lapse;
 use tally_core::ids::{Ordinal, Sequence, StreamLabel, StreamShardId};
+use tally_core::ledger::Lapse;
 use tally_core::lineage::Checkpoint;
 use tally_core::ports::{ChangesLedger, ChangesTerms, Outcome};
 use tally_core::time::UnixMillis;

@@ -4,8 +4,8 @@ use std::collections::BTreeMap;
 
 use proptest::collection::vec;
 use proptest::prelude::*;
-use tally_core::ledger::{Change, Seconds, Side};
 use tally_core::ids::{CounterName, Ordinal, PostId, Region};
+use tally_core::ledger::{Change, Seconds, Side};
 use tally_core::time::UnixMillis;
 use tally_trends::{
     BoardRules, Claim, Evidence, Fold, Latest, List, NotOne, Place, Ranked, Reason, Window, certify, merge, merge_but,

@@ -2,8 +2,8 @@
 
 use proptest::collection::vec;
 use proptest::prelude::*;
-use tally_core::ledger::Seconds;
 use tally_core::ids::PostId;
+use tally_core::ledger::Seconds;
 use tally_trends::partition::Input;
 use tally_trends::{Claim, Published, Ranked, Reason, Shelf, Tick, Writer, Written, mark};
 

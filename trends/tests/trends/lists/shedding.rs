@@ -5,8 +5,8 @@ use std::collections::BTreeMap;
 
 use proptest::collection::vec;
 use proptest::prelude::*;
-use tally_core::ledger::{Change, Side};
 use tally_core::ids::{CounterName, Ordinal, PostId, Region};
+use tally_core::ledger::{Change, Side};
 use tally_trends::{BoardRules, Fold, Place, Window};
 
 const RULES: BoardRules = BoardRules { most: 7, keep: 4, least: 3, list: 3, min_count: 1 };

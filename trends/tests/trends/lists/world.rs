@@ -4,9 +4,9 @@
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
 
-use tally_core::ledger::{Change, Seconds, Side};
 use tally_core::fence::{Log, Offset, TopicId};
 use tally_core::ids::{CounterName, PostId, Region};
+use tally_core::ledger::{Change, Seconds, Side};
 use tally_core::ports::log::Records;
 use tally_core::time::UnixMillis;
 use tally_trends::partition::{Effect, Input, Publication, Setup};

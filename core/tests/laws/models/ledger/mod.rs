@@ -14,9 +14,9 @@ use std::rc::Rc;
 
 use foldhash::fast::FixedState;
 use tally_core::Map;
-use tally_core::ledger::{Changes, Effect, Outgoing, RequestId};
 use tally_core::event::partition_of;
 use tally_core::ids::{CounterId, MemberKey, PostId, Region, RowKey, Sequence, Shard};
+use tally_core::ledger::{Changes, Effect, Outgoing, RequestId};
 use tally_core::tally::{Record, RecordKind, Regions};
 use tally_core::time::UnixMillis;
 use tally_core::weight::Weight;

@@ -3,9 +3,9 @@
 use std::rc::Rc;
 use std::time::Duration;
 
-use tally_core::ledger::{Answer, Changes, Effect, Fed, Input, Request, RequestId, Rules};
 use tally_core::fault::Fault;
 use tally_core::ids::Ordinal;
+use tally_core::ledger::{Answer, Changes, Effect, Fed, Input, Request, RequestId, Rules};
 use tally_core::time::{Now, UnixMillis};
 
 use super::{Ledger, Letter, Rule, Sender, State, Step, Stepped, place, sequence};

@@ -2,8 +2,8 @@
 
 use std::collections::BTreeMap;
 
-use tally_core::ledger::{Filter, Message, Outgoing};
 use tally_core::ids::Sequence;
+use tally_core::ledger::{Filter, Message, Outgoing};
 
 use super::{Ledger, PARTITIONS, Rule, place};
 

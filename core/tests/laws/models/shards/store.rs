@@ -2,8 +2,8 @@
 
 use std::time::Duration;
 
-use tally_core::ledger::Fed;
 use tally_core::ids::{Ordinal, Sequence, StreamShardId};
+use tally_core::ledger::Fed;
 use tally_core::lineage::{Checkpoint, Listed, Loss};
 use tally_core::ports::{Lease, LeaseTaken, Registry, ShardState, Worker};
 use tally_core::shards::{Answer, Behind, Input, Request};

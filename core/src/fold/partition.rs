@@ -1,0 +1,252 @@
+//! One partition of the log as its fold has read it: what is accepted and not written yet, by counter.
+
+use std::collections::BTreeMap;
+
+use super::{Change, Counter, Overflow};
+use crate::changes::{Correction, Effect, Entry, Filter, Item, Message, Place, Standing, Taken};
+use crate::ids::{CounterId, MemberKey};
+use crate::milestone::{Ladder, Winner};
+use crate::tally::Span;
+use crate::time::UnixMillis;
+
+/// A partition from a stored position on.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Partition {
+    filter: Filter,
+    /// Everything before this place was taken.
+    place: Place,
+    /// The thresholds in force at the place.
+    ladder: Ladder,
+    /// Those in force before the first item that is pending.
+    before: Ladder,
+    pending: BTreeMap<CounterId, Vec<Pending>>,
+    bytes: usize,
+}
+
+/// What is to be applied to one counter.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Pending {
+    /// Its place in the log.
+    pub at: Place,
+    /// The last announcement of a loss before it.
+    pub loss: Option<Place>,
+    what: What,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+enum What {
+    Entry(Entry),
+    Correction(Correction),
+    /// Thresholds that were put in force: nothing of the counter, but of what follows.
+    Ladder(Ladder),
+}
+
+/// A position that a fold goes on from: a place and all that is known of the log before it.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Position {
+    /// Everything before this place is in the counters.
+    pub place: Place,
+    /// The filter there.
+    pub filter: Filter,
+    /// The thresholds in force there.
+    pub ladder: Ladder,
+}
+
+/// What is to be written now.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Flush {
+    /// What each counter is to get, in the order of the log.
+    pub counters: BTreeMap<CounterId, Vec<Pending>>,
+    /// Where the fold stands once all of it is written.
+    pub position: Position,
+    /// What may be said then.
+    pub standing: Standing,
+    /// The thresholds in force before the first of it.
+    pub ladder: Ladder,
+}
+
+/// A counter after its part of a flush.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct After {
+    /// The counter.
+    pub counter: Counter,
+    /// The thresholds that were reached on the way.
+    pub reached: Vec<Reached>,
+    /// How many items would have left the range of 64 bits; they are left out.
+    pub overflows: usize,
+}
+
+/// A threshold, and what reached it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Reached {
+    /// The threshold.
+    pub threshold: i64,
+    /// What reached it; its events are named by partition and topic by the caller.
+    pub by: By,
+    /// When its change was written.
+    pub at: UnixMillis,
+}
+
+/// What reached a threshold.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum By {
+    /// A member of a set.
+    Member(MemberKey),
+    /// A write of a cell, which took in these offsets: so much of them reached the threshold, of so much in all.
+    Cell {
+        /// The cell.
+        cell: MemberKey,
+        /// The offsets.
+        span: Span,
+        /// How much of them it took.
+        nth: i64,
+        /// What all of them came to.
+        gained: i64,
+    },
+    /// A correction, or a change whose events are not known.
+    Unwitnessed,
+}
+
+impl Partition {
+    /// Goes on from a stored position.
+    pub fn new(Position { place, filter, ladder }: Position) -> Self {
+        Self { filter, place, ladder, before: ladder, ..Self::default() }
+    }
+
+    /// Takes the message at `at`.
+    pub fn take(&mut self, at: Place, appended: UnixMillis, message: &Message) -> Taken {
+        let Self { filter, pending, ladder, bytes, place, .. } = self;
+        let mut raised = None;
+        let taken = filter.take(at, appended, message, |item, loss| {
+            let (counter, what) = match item {
+                Item::Entry(entry) => (&entry.key.counter, What::Entry(entry.clone())),
+                Item::Correction(correction) => (&correction.key.counter, What::Correction(correction.clone())),
+                Item::Ladder(ladder) => {
+                    raised = Some(*ladder);
+                    return;
+                }
+            };
+            *bytes += 200;
+            let pending = pending.entry(counter.clone()).or_default();
+            pending.push(Pending { at, loss, what });
+        });
+        if let Some(raised) = raised {
+            for pending in pending.values_mut() {
+                pending.push(Pending { at, loss: None, what: What::Ladder(raised) });
+            }
+            ladder.learn(raised);
+        }
+        *place = at.next();
+        taken
+    }
+
+    /// The place in the log is not there any more, and reading goes on at `at`.
+    pub fn jump(&mut self, at: Place, now: UnixMillis) -> crate::changes::LossNumber {
+        self.place = at;
+        self.filter.jump(at, now)
+    }
+
+    /// Everything before this place was taken.
+    pub fn place(&self) -> Place {
+        self.place
+    }
+
+    /// Memory that what is not flushed takes, more or less.
+    pub fn bytes(&self) -> usize {
+        self.bytes
+    }
+
+    /// Whether nothing is to be written.
+    pub fn is_empty(&self) -> bool {
+        self.pending.is_empty()
+    }
+
+    /// What is to be written now. The next flush may be asked for once this one is written.
+    pub fn flush(&mut self) -> Flush {
+        self.bytes = 0;
+        let before = std::mem::replace(&mut self.before, self.ladder);
+        Flush {
+            counters: std::mem::take(&mut self.pending),
+            position: Position { place: self.place, filter: self.filter.clone(), ladder: self.ladder },
+            standing: self.filter.standing(),
+            ladder: before,
+        }
+    }
+}
+
+impl Flush {
+    /// What the counter becomes with its part of this flush; `None` if that changes nothing. What is in it already is passed
+    /// over, so the same flush may be tried again on the counter that refused an update.
+    pub fn apply(&self, counter: Option<&Counter>, pending: &[Pending], now: UnixMillis) -> Option<After> {
+        let (mut after, mut ladder) = (counter.cloned().unwrap_or_default(), self.ladder);
+        let (mut reached, mut overflows, mut changed) = (Vec::new(), 0, false);
+        for Pending { at, loss, what } in pending {
+            let change = match what {
+                What::Entry(entry) => Change::Entry(entry),
+                What::Correction(correction) => Change::Correction(correction),
+                What::Ladder(raised) => {
+                    ladder.learn(*raised);
+                    continue;
+                }
+            };
+            let before = after.likes;
+            match after.apply(*at, change, *loss) {
+                Ok(super::Applied::Nothing) => {}
+                Ok(super::Applied::Changed) => {
+                    changed = true;
+                    reached.extend(crossed(&ladder, before, after.likes, change));
+                }
+                Err(Overflow) => overflows += 1,
+            }
+        }
+        after.reach(self.position.place);
+        after.updated_at = now;
+        (changed || overflows > 0).then_some(After { counter: after, reached, overflows })
+    }
+}
+
+/// The thresholds that a change of the total from `before` to `after` reached.
+fn crossed(ladder: &Ladder, before: i64, after: i64, change: Change<'_>) -> Vec<Reached> {
+    if ladder.is_empty() || after <= before {
+        return Vec::new();
+    }
+    let thresholds = ladder.crossed(Some(before), after).thresholds;
+    let by = |threshold: i64| match change {
+        Change::Correction(_) => (By::Unwitnessed, UnixMillis(0)),
+        Change::Entry(entry) => {
+            let by = match &entry.effect {
+                Effect::Weighed { member, span, .. } if member.is_cell() => span.map_or(By::Unwitnessed, |span| {
+                    let (nth, gained) = (threshold - before, after - before);
+                    By::Cell { cell: member.clone(), span, nth, gained }
+                }),
+                Effect::Weighed { member, .. } => By::Member(member.clone()),
+                Effect::Unreadable { .. } | Effect::Marked(_) => By::Unwitnessed,
+            };
+            (by, UnixMillis(entry.second * 1000))
+        }
+    };
+    let reached = |threshold| {
+        let (by, at) = by(threshold);
+        Reached { threshold, by, at }
+    };
+    thresholds.into_iter().map(reached).collect()
+}
+
+impl By {
+    /// The winner as it is recorded.
+    pub fn winner(self) -> Winner {
+        match self {
+            Self::Member(member) => Winner::Member(member),
+            Self::Cell { cell, span: Span { generation, from, to }, nth, gained } => {
+                match crate::ids::ReservedKey::read(cell.as_str()) {
+                    Some(crate::ids::ReservedKey::Cell { topic, partition }) => {
+                        let topic = topic.into();
+                        Winner::Events(crate::milestone::Events { topic, partition, generation, from, to, nth, gained })
+                    }
+                    _ => Winner::Unwitnessed,
+                }
+            }
+            Self::Unwitnessed => Winner::Unwitnessed,
+        }
+    }
+}
