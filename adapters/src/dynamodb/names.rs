@@ -80,6 +80,12 @@ pub(super) mod counts {
     /// The greatest threshold that is recorded, and how many entries of the ladder are in force for the counter.
     pub(in crate::dynamodb) const RECORDED: &str = "mt";
     pub(in crate::dynamodb) const LADDER: &str = "ml";
+    /// How many corrections are in, the last announcement of a loss, and the shards with a weight that could not be read.
+    pub(in crate::dynamodb) const CORRECTIONS: &str = "c";
+    pub(in crate::dynamodb) const GAP: &str = "gap";
+    pub(in crate::dynamodb) const DOUBT: &str = "doubt";
+    /// The key of the reserved row: no post's id holds a control character.
+    pub(in crate::dynamodb) const RESERVED_ROW: &str = "\u{1}reserved";
 }
 
 /// The attributes and keys of `checkpoints`.
