@@ -2,6 +2,7 @@
 //! refusal is decided in `tally_core`; here it is put into requests, and replies into our words.
 
 mod batch;
+pub mod changes;
 mod checkpoints;
 mod connection;
 pub mod counters;

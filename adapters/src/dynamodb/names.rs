@@ -146,6 +146,13 @@ pub(super) mod checkpoints {
     /// Of the configuration: the thresholds of milestones.
     pub(in crate::dynamodb) const MILESTONES: &str = "milestones";
 
+    /// Of what is stored of the log `changes`.
+    pub(in crate::dynamodb) const LOSS: &str = "loss";
+    pub(in crate::dynamodb) const LOSSES: &str = "losses";
+    pub(in crate::dynamodb) const WHAT: &str = "what";
+    pub(in crate::dynamodb) const FILTER: &str = "filter";
+    pub(in crate::dynamodb) const DEPLOYMENT: &str = "deployment";
+
     /// The key of all open gaps.
     pub(in crate::dynamodb) const GAPS: &str = "gaps";
     /// The key of the configuration.

@@ -2,4 +2,6 @@
 //! copy of it changes, and what becomes of it when a request goes wrong.
 
 #[cfg(test)]
+mod changes;
+#[cfg(test)]
 mod counters;
