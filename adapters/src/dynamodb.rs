@@ -2,8 +2,10 @@
 //! refusal is decided in `tally_core`; here it is put into requests, and replies into our words.
 
 mod batch;
+pub mod changes;
 mod checkpoints;
 mod connection;
+pub mod counters;
 mod counts;
 mod cursor;
 mod direct;
@@ -13,6 +15,7 @@ mod environment;
 mod examine;
 mod expression;
 mod fault;
+mod get;
 mod instance;
 mod item;
 mod likes;
@@ -31,6 +34,7 @@ pub use drift::inject_drift;
 pub use endpoint::check_endpoint;
 pub use environment::environment;
 pub use examine::{Examined, Quotas};
+pub use get::Consistency;
 pub use likes::{Likes, Maps, Markers, Remains, Rows};
 pub use names::Tables;
 pub use numbers::{Behind, Numbers};

@@ -10,7 +10,7 @@ use aws_sdk_dynamodb::error::{ProvideErrorMetadata, SdkError};
 use aws_sdk_dynamodb::operation::transact_get_items::TransactGetItemsError;
 use aws_sdk_dynamodb::operation::transact_write_items::TransactWriteItemsError;
 use aws_sdk_dynamodb::operation::update_item::{UpdateItemError, UpdateItemOutput};
-use aws_sdk_dynamodb::types::CancellationReason;
+use aws_sdk_dynamodb::types::{BatchStatementError, BatchStatementErrorCodeEnum, CancellationReason};
 use serde::de::IgnoredAny;
 use tally_core::fault::Fault;
 use tally_core::fence::{Commit, Refused};
@@ -63,6 +63,18 @@ pub(super) fn of_service(what: &str, error: &impl ProvideErrorMetadata, status: 
         "InvalidSignatureException" if said.contains("expired") => Fault::Transient(message),
         _ if status == 429 => Fault::Throttled(message),
         _ if status >= 500 => Fault::Transient(message),
+        _ => Fault::Fatal(message),
+    }
+}
+
+/// Classes the failure of one statement of a batch about `what`.
+pub(super) fn of_statement(what: &str, error: &BatchStatementError) -> Fault {
+    let code = error.code().map_or("no error code", BatchStatementErrorCodeEnum::as_str);
+    let message = format!("{what}: {code}: {}", error.message().unwrap_or("no message"));
+    match code {
+        "ThrottlingError" | "ProvisionedThroughputExceeded" | "RequestLimitExceeded" => Fault::Throttled(message),
+        "TransactionConflict" | "InternalServerError" => Fault::Transient(message),
+        "ValidationError" => Fault::Poison(message),
         _ => Fault::Fatal(message),
     }
 }
@@ -275,6 +287,20 @@ mod tests {
         assert_eq!(said(400, "InvalidSignatureException", "does not match").class(), "fatal");
         let message = said(400, "AccessDeniedException", "no").to_string();
         assert_eq!(message, "likes: AccessDeniedException: no");
+    }
+
+    #[test]
+    fn a_statement_of_a_batch_is_classed_as_a_request_is() {
+        let class =
+            |code: &str| of_statement("likes", &BatchStatementError::builder().code(code.into()).build()).class();
+        for code in ["ThrottlingError", "ProvisionedThroughputExceeded", "RequestLimitExceeded"] {
+            assert_eq!(class(code), "throttled", "{code}");
+        }
+        assert_eq!([class("TransactionConflict"), class("InternalServerError")], ["transient"; 2]);
+        assert_eq!(class("ValidationError"), "poison");
+        for code in ["AccessDenied", "ResourceNotFound", "ItemCollectionSizeLimitExceeded", "SomethingNew"] {
+            assert_eq!(class(code), "fatal", "{code}");
+        }
     }
 
     #[test]

@@ -80,6 +80,12 @@ pub(super) mod counts {
     /// The greatest threshold that is recorded, and how many entries of the ladder are in force for the counter.
     pub(in crate::dynamodb) const RECORDED: &str = "mt";
     pub(in crate::dynamodb) const LADDER: &str = "ml";
+    /// How many corrections are in, the last announcement of a loss, and the shards with a weight that could not be read.
+    pub(in crate::dynamodb) const CORRECTIONS: &str = "c";
+    pub(in crate::dynamodb) const GAP: &str = "gap";
+    pub(in crate::dynamodb) const DOUBT: &str = "doubt";
+    /// The key of the reserved row: no post's id holds a control character.
+    pub(in crate::dynamodb) const RESERVED_ROW: &str = "\u{1}reserved";
 }
 
 /// The attributes and keys of `checkpoints`.
@@ -139,6 +145,13 @@ pub(super) mod checkpoints {
 
     /// Of the configuration: the thresholds of milestones.
     pub(in crate::dynamodb) const MILESTONES: &str = "milestones";
+
+    /// Of what is stored of the log `changes`.
+    pub(in crate::dynamodb) const LOSS: &str = "loss";
+    pub(in crate::dynamodb) const LOSSES: &str = "losses";
+    pub(in crate::dynamodb) const WHAT: &str = "what";
+    pub(in crate::dynamodb) const FILTER: &str = "filter";
+    pub(in crate::dynamodb) const DEPLOYMENT: &str = "deployment";
 
     /// The key of all open gaps.
     pub(in crate::dynamodb) const GAPS: &str = "gaps";

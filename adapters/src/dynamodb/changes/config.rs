@@ -1,0 +1,95 @@
+//! Which topic the log is in, and which deployment it is of: the item `changes/config`.
+
+use tally_core::changes::DeploymentId;
+use tally_core::fault::Fault;
+use tally_core::fence::TopicId;
+use tally_core::ports::Outcome;
+
+use super::super::expression::Aliases;
+use super::super::item::{Item, Reader, item, number, text};
+use super::super::names::checkpoints::{DEPLOYMENT, GENERATION, ID, PARTITIONS, TOPIC_ID};
+use super::{Changes, Conditional};
+
+const CONFIG: &str = "changes/config";
+
+/// Which topic the log is in, and which deployment it is of.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Config {
+    /// A random text, the same for as long as the tables live.
+    pub deployment: DeploymentId,
+    /// How many partitions the topic has.
+    pub partitions: u32,
+    /// What tells the topic from a later one of the same name.
+    pub topic: TopicId,
+    /// The generation of the topic: places of a greater one are behind all places of this one.
+    pub generation: u16,
+}
+
+impl Config {
+    fn encode(&self) -> Item {
+        item([
+            (ID, text(CONFIG)),
+            (DEPLOYMENT, text(&*self.deployment.0)),
+            (PARTITIONS, number(self.partitions)),
+            (TOPIC_ID, text(&*self.topic.0)),
+            (GENERATION, number(self.generation)),
+        ])
+    }
+
+    fn decode(reader: &Reader<'_>) -> Outcome<Self> {
+        Ok(Self {
+            deployment: DeploymentId(reader.required_text(DEPLOYMENT)?.into()),
+            partitions: reader.required_number(PARTITIONS)?,
+            topic: TopicId(reader.required_text(TOPIC_ID)?.into()),
+            generation: reader.required_number(GENERATION)?,
+        })
+    }
+}
+
+impl Changes {
+    /// Which topic the log is in; `None` before [`begin_log`](Self::begin_log).
+    ///
+    /// # Errors
+    /// The table cannot be read, or the item.
+    pub async fn config(&self) -> Outcome<Option<Config>> {
+        let found = self.get(CONFIG).await?;
+        found.map(|found| Config::decode(&Reader::new(self.table(), &found))).transpose()
+    }
+
+    /// Puts the configuration where there is none; answers the one that is there. Safe to repeat: what is there stays.
+    ///
+    /// # Errors
+    /// The table takes no write.
+    pub async fn begin_log(&self, config: &Config) -> Outcome<Config> {
+        let stands = self.put_new(config.encode()).await?;
+        Config::decode(&Reader::new(self.table(), &stands))
+    }
+
+    /// Goes on in another topic, in the next generation, if the configuration still is as `seen`: the new one, or `None`
+    /// where it is not. Safe to repeat: the generation that has to be there is another afterwards.
+    ///
+    /// # Errors
+    /// The table takes no write, or there is no further generation.
+    pub async fn adopt_topic(&self, seen: &Config, topic: &TopicId, partitions: u32) -> Outcome<Option<Config>> {
+        let generation = seen.generation.checked_add(1);
+        let last = || Fault::Fatal(format!("{}: {} is the last generation of a topic", self.table(), seen.generation));
+        let adopted =
+            Config { topic: topic.clone(), partitions, generation: generation.ok_or_else(last)?, ..seen.clone() };
+        let mut say = Aliases::default();
+        let same = [
+            (DEPLOYMENT, text(&*seen.deployment.0)),
+            (PARTITIONS, number(seen.partitions)),
+            (TOPIC_ID, text(&*seen.topic.0)),
+            (GENERATION, number(seen.generation)),
+        ];
+        let same = same.map(|(name, value)| format!("{}={}", say.name(name), say.value(value))).join(" AND ");
+        match self.put_if(adopted.encode(), say, same).await? {
+            Conditional::Done(_) => Ok(Some(adopted)),
+            Conditional::Refused(found) => {
+                // An earlier copy may have been carried out.
+                let found = found.map(|found| Config::decode(&Reader::new(self.table(), &found))).transpose()?;
+                Ok(found.filter(|found| *found == adopted))
+            }
+        }
+    }
+}

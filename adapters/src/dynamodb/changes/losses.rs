@@ -1,0 +1,139 @@
+//! The losses: what of the stream or of the log is gone unread, until an audit has repaired it.
+//!
+//! They are one item, so that one read has all of them. A closed loss is kept for a while, so that a late or repeated finder
+//! does not open it again.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use aws_sdk_dynamodb::types::AttributeValue;
+use tally_core::changes::LossNumber;
+use tally_core::fault::Fault;
+use tally_core::ports::Outcome;
+use tally_core::time::UnixMillis;
+
+use super::super::expression::Aliases;
+use super::super::item::{Item, Reader, item, text};
+use super::super::names::checkpoints::{CLOSED, ID, KIND, LOSSES, WHAT};
+use super::{Changes, Conditional};
+
+const ALL: &str = "changes/losses";
+/// How long a closed loss is kept. Readers of the log remember it for a day, and no number is as old as that by then.
+const KEPT: Duration = Duration::from_secs(7 * 24 * 3600);
+/// How often a loss is opened anew because others open theirs.
+const ATTEMPTS: u32 = 8;
+
+/// A loss as it is stored.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Loss {
+    /// What kind of loss it is, one word.
+    pub kind: String,
+    /// What is lost, for people.
+    pub what: String,
+    /// When it was closed; `None` while it is open.
+    pub closed: Option<UnixMillis>,
+}
+
+/// The losses that are stored, by their numbers.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Losses(pub BTreeMap<LossNumber, Loss>);
+
+impl Losses {
+    /// The losses that are open.
+    pub fn open(&self) -> impl Iterator<Item = (LossNumber, &Loss)> {
+        self.0.iter().filter(|(_, loss)| loss.closed.is_none()).map(|(number, loss)| (*number, loss))
+    }
+
+    /// The number of a loss that is found now: at least the current time, and greater than all that are stored.
+    pub fn next(&self, now: UnixMillis) -> LossNumber {
+        let behind = self.0.last_key_value().map_or(0, |(LossNumber(last), _)| last + 1);
+        LossNumber(now.0.max(behind))
+    }
+
+    fn decode(table: &str, found: &Item) -> Outcome<Self> {
+        let reader = Reader::new(table, found);
+        let stored = reader.map(LOSSES)?.ok_or_else(|| reader.malformed(LOSSES, "missing"))?;
+        let losses = stored.iter().map(|(number, loss)| {
+            let n = number.parse::<u64>().map_err(|error| reader.malformed(LOSSES, format!("{number}: {error}")))?;
+            let AttributeValue::M(loss) = loss else { return Err(reader.malformed(LOSSES, "not a map of maps")) };
+            let loss = Reader::new(table, loss);
+            let (kind, what) = (loss.required_text(KIND)?.to_owned(), loss.required_text(WHAT)?.to_owned());
+            Ok((LossNumber(n), Loss { kind, what, closed: loss.number(CLOSED)?.map(UnixMillis) }))
+        });
+        losses.collect::<Outcome<_>>().map(Self)
+    }
+}
+
+impl Changes {
+    /// The losses, open and closed.
+    ///
+    /// # Errors
+    /// The table cannot be read, or the item.
+    pub async fn losses(&self) -> Outcome<Losses> {
+        let found = self.get(ALL).await?;
+        found.map_or_else(|| Ok(Losses::default()), |found| Losses::decode(self.table(), &found))
+    }
+
+    /// Opens the loss of this number, unless there is one already; answers the one that is there. Safe to repeat: what is
+    /// there stays, also closed.
+    ///
+    /// # Errors
+    /// The table takes no write.
+    pub async fn open_loss(&self, number: LossNumber, kind: &str, what: &str) -> Outcome<Loss> {
+        let opened = Loss { kind: kind.to_owned(), what: what.to_owned(), closed: None };
+        for _ in 0..ATTEMPTS {
+            let mut say = Aliases::default();
+            let [losses, n] = say.names([LOSSES, &number.to_string()]);
+            let loss = say.value(AttributeValue::M(item([(KIND, text(kind)), (WHAT, text(what))])));
+            let update = format!("SET {losses}.{n}={loss}");
+            let condition = format!("attribute_exists({losses}) AND attribute_not_exists({losses}.{n})");
+            match self.update_if(ALL, say, update, condition).await? {
+                Conditional::Done(_) => return Ok(opened),
+                Conditional::Refused(Some(found)) => {
+                    if let Some(stands) = Losses::decode(self.table(), &found)?.0.remove(&number) {
+                        return Ok(stands);
+                    }
+                }
+                // A map has to be there before its entries.
+                Conditional::Refused(None) => {
+                    self.put_new(item([(ID, text(ALL)), (LOSSES, AttributeValue::M(Item::new()))])).await?;
+                }
+            }
+        }
+        Err(Fault::Transient(format!("{}: loss {number} is neither there nor opened", self.table())))
+    }
+
+    /// Opens a loss that was found now, under the next number. A repetition may open a second one, which does no harm.
+    ///
+    /// # Errors
+    /// The table takes no write.
+    pub async fn open_new_loss(&self, now: UnixMillis, kind: &str, what: &str) -> Outcome<LossNumber> {
+        let ours = Loss { kind: kind.to_owned(), what: what.to_owned(), closed: None };
+        for _ in 0..ATTEMPTS {
+            let number = self.losses().await?.next(now);
+            if self.open_loss(number, kind, what).await? == ours {
+                return Ok(number);
+            }
+        }
+        Err(Fault::Transient(format!("{}: too many processes number their losses", self.table())))
+    }
+
+    /// Closes a loss that is repaired, and drops those that were closed long ago. Safe to repeat: closed stays closed since
+    /// then.
+    ///
+    /// # Errors
+    /// The table takes no write.
+    pub async fn close_loss(&self, number: LossNumber, at: UnixMillis) -> Outcome<()> {
+        let stands = self.losses().await?;
+        let mut say = Aliases::default();
+        let [losses, n, closed] = say.names([LOSSES, &number.to_string(), CLOSED]);
+        let mut update = format!("SET {losses}.{n}.{closed}=if_not_exists({losses}.{n}.{closed},{})", say.number(at));
+        let is_old = |loss: &Loss| loss.closed.is_some_and(|closed| at.since(closed) > KEPT);
+        let old = stands.0.iter().filter(|(other, loss)| **other != number && is_old(loss));
+        let old: Vec<String> = old.map(|(old, _)| format!("{losses}.{}", say.name(old.to_string()))).collect();
+        if !old.is_empty() {
+            update += &format!(" REMOVE {}", old.join(","));
+        }
+        self.update_if(ALL, say, update, format!("attribute_exists({losses}.{n})")).await.map(|_| ())
+    }
+}

@@ -1,0 +1,45 @@
+//! What is stored of the log: positions that only go forward, stream shards, losses and the configuration.
+
+mod config;
+mod losses;
+mod partitions;
+mod shards;
+
+use serde_json::{Value, json};
+use tally_adapters::dynamodb::changes::Changes;
+use tally_core::changes::LossNumber;
+use tally_core::ids::StreamLabel;
+use tally_core::relay::Fed;
+use tally_testkit::{BEGAN, Store};
+
+pub(crate) const TABLE: &str = "checkpoints";
+
+/// An empty store and what is stored of the log in it.
+pub(crate) async fn start() -> (Store, Changes) {
+    let store = Store::start().await;
+    let changes = Changes::new(&store.connection);
+    (store, changes)
+}
+
+pub(crate) fn key(id: &str) -> Value {
+    json!({"id": {"S": id}})
+}
+
+#[tokio::test(start_paused = true)]
+async fn no_item_has_a_key_that_another_kind_of_item_may_have() {
+    let (store, changes) = start().await;
+    changes.begin_log(&config::topic("t-1", 12)).await.unwrap();
+    changes.store_standing(3, &partitions::standing(1)).await.unwrap();
+    changes.store_position(3, &partitions::position(1)).await.unwrap();
+    changes.begin(&"2026/a".into(), None, Fed::default()).await.unwrap();
+    changes.open_loss(LossNumber(7), "trimmed", "2026/a").await.unwrap();
+    let mut ids: Vec<_> = store.items(TABLE).await.iter().map(|item| item["id"]["S"].to_string()).collect();
+    ids.sort();
+    assert_eq!(
+        ids.join(" "),
+        r#""changes/config" "changes/losses" "changes/position/3" "changes/shard/2026/a" "changes/standing/3""#
+    );
+    assert_eq!(changes.shards(&StreamLabel::from("2026")).await.unwrap().len(), 1);
+    assert_eq!(changes.standings(12).await.unwrap().len(), 1);
+    assert_eq!(changes.losses().await.unwrap().next(BEGAN), LossNumber(BEGAN.0));
+}

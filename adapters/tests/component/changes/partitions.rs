@@ -1,0 +1,118 @@
+use serde_json::json;
+use tally_adapters::dynamodb::changes::{Position, StoredStanding};
+use tally_core::changes::{Body, Filter, LossNumber, Message, Opened, Opening, Place, Standing};
+use tally_core::fault::Fault;
+use tally_core::fence::Offset;
+use tally_core::milestone::Ladder;
+use tally_emulator::{Fault as Injected, Rule};
+use tally_testkit::BEGAN;
+
+use super::{TABLE, key, start};
+
+fn at(offset: u64) -> Place {
+    Place::new(1, Offset(offset))
+}
+
+/// A standing at an offset, which says so.
+pub(crate) fn standing(offset: u64) -> StoredStanding {
+    let standing = Standing { as_of: Some(BEGAN), loss: Some(at(offset)), open: [LossNumber(offset)].into() };
+    StoredStanding { at: at(offset), standing }
+}
+
+/// A position at an offset whose filter knows a stream shard and a loss.
+pub(crate) fn position(offset: u64) -> Position {
+    let mut filter = Filter::default();
+    let opening = Opening { shard: "2026/a".into(), at: Some(offset.into()), fed: BEGAN };
+    let message = Message { read: BEGAN, body: Body::Opened(Opened { shards: vec![opening] }) };
+    filter.take(at(offset), BEGAN, &message, |_, _| {});
+    filter.jump(at(offset), BEGAN);
+    Position { at: at(offset), filter, ladder: Ladder::default() }
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_old_position_never_replaces_a_newer_one() {
+    let (_store, changes) = start().await;
+    assert_eq!((changes.standing(3).await, changes.position(3).await), (Ok(None), Ok(None)));
+    for (offset, stored) in [(5, true), (5, false), (4, false), (6, true), (0, false)] {
+        assert_eq!(changes.store_standing(3, &standing(offset)).await, Ok(stored), "{offset}");
+        assert_eq!(changes.store_position(3, &position(offset)).await, Ok(stored), "{offset}");
+    }
+    assert_eq!(changes.standing(3).await, Ok(Some(standing(6))));
+    assert_eq!(changes.position(3).await, Ok(Some(position(6))));
+    assert_eq!((changes.standing(4).await, changes.position(2).await), (Ok(None), Ok(None)));
+    let mut next_generation = standing(0);
+    next_generation.at = Place::new(2, Offset(0));
+    assert_eq!(
+        changes.store_standing(3, &next_generation).await,
+        Ok(true),
+        "a later generation is behind every offset"
+    );
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_standing_of_nothing_and_a_ladder_are_read_as_they_were_stored() {
+    let (_store, changes) = start().await;
+    assert_eq!(changes.store_standing(0, &standing(4)).await, Ok(true));
+    let nothing = StoredStanding { at: at(5), standing: Standing::default() };
+    assert_eq!(changes.store_standing(0, &nothing).await, Ok(true));
+    assert_eq!(changes.standing(0).await, Ok(Some(nothing)), "nothing of the one before is left");
+    for (offset, ladder) in [(1, "every:1000"), (2, "10,100,1000")] {
+        let position = Position { ladder: ladder.parse().unwrap(), ..position(offset) };
+        assert_eq!(changes.store_position(0, &position).await, Ok(true));
+        assert_eq!(changes.position(0).await, Ok(Some(position)));
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_position_whose_answer_was_lost_is_stored_once() {
+    let (store, changes) = start().await;
+    store.faults([Rule::new(Injected::DropReply).on("PutItem").calls(1, 2)]);
+    assert!(matches!(changes.store_standing(3, &standing(5)).await, Err(Fault::Transient(_))));
+    assert!(matches!(changes.store_position(3, &position(5)).await, Err(Fault::Transient(_))));
+    assert_eq!(changes.store_standing(3, &standing(5)).await, Ok(false));
+    assert_eq!(changes.store_position(3, &position(5)).await, Ok(false));
+    assert_eq!(changes.standing(3).await, Ok(Some(standing(5))));
+    assert_eq!(changes.position(3).await, Ok(Some(position(5))));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_standing_that_arrives_late_does_not_go_back() {
+    let (store, changes) = start().await;
+    store.faults([Rule::new(Injected::Ghost { max_delay_ms: 60_000, hang_ms: 0 }).on("PutItem").nth(1)]);
+    assert!(changes.store_standing(3, &standing(5)).await.is_err());
+    assert_eq!(changes.store_standing(3, &standing(6)).await, Ok(true));
+    tokio::time::advance(std::time::Duration::from_secs(60)).await;
+    assert_eq!(changes.standing(3).await, Ok(Some(standing(6))));
+    assert_eq!(store.emulator.stats().ghosts_applied, 1);
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_standings_of_a_deployment_take_one_request_for_each_hundred_partitions() {
+    let (store, changes) = start().await;
+    for partition in [0, 99, 149, 150] {
+        changes.store_standing(partition, &standing(u64::from(partition) + 1)).await.unwrap();
+    }
+    let found = changes.standings(150).await.unwrap();
+    assert_eq!(found, [(0, standing(1)), (99, standing(100)), (149, standing(150))].into());
+    assert_eq!(store.requests("BatchGetItem"), 2);
+    changes.store_standing(0, &standing(9)).await.unwrap();
+    assert_eq!(changes.standings(1).await.unwrap()[&0], standing(9), "what was just written is read");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_damaged_position_is_poison_that_names_it() {
+    let (store, changes) = start().await;
+    changes.store_position(3, &position(5)).await.unwrap();
+    changes.store_standing(3, &standing(5)).await.unwrap();
+    for (value, why) in
+        [(json!({"S": "{}"}), "it has to be there, in bytes"), (json!({"B": "e30="}), "corrupt deflate")]
+    {
+        store.edit(TABLE, key("changes/position/3"), "filter", value).await;
+        let Err(Fault::Poison(message)) = changes.position(3).await else { panic!("it was read") };
+        let named = "table checkpoints, item id \"changes/position/3\": filter: ";
+        assert!(message.starts_with(named) && message.contains(why), "{message}");
+    }
+    store.edit(TABLE, key("changes/standing/3"), "loss", json!({"S": "7"})).await;
+    let Err(Fault::Poison(message)) = changes.standings(4).await else { panic!("it was read") };
+    assert_eq!(message, "table checkpoints, item id \"changes/standing/3\": loss: not a number");
+}

@@ -1,0 +1,100 @@
+use std::time::Duration;
+
+use serde_json::json;
+use tally_adapters::dynamodb::Consistency;
+use tally_adapters::dynamodb::counters::Written;
+use tally_core::fault::Fault;
+use tally_core::ids::{CounterId, CounterKind, CounterName, PostId};
+use tally_emulator::{Fault as Injected, Rule};
+
+use super::{TABLE, gained, key, likes, start, stored, update, write};
+
+#[tokio::test(start_paused = true)]
+async fn counters_are_read_by_their_names_and_absent_ones_are_left_out() {
+    let (_store, counters) = start().await;
+    let counter = stored(&counters, "p").await;
+    let views =
+        CounterId { post: PostId::new("p").unwrap(), name: CounterName::new("views", CounterKind::Sum).unwrap() };
+    let mut insert = update("p", None, &gained(None, 0, 7, 3));
+    insert.counter = views.clone();
+    assert_eq!(write(&counters, &insert).await, Written::Stored);
+    tokio::time::advance(Duration::from_secs(1)).await;
+    for consistency in [Consistency::Eventual, Consistency::Strong] {
+        let read = counters.read(&[likes("q"), likes("p"), views.clone(), likes("p")], consistency).await.unwrap();
+        assert_eq!(
+            read.counters,
+            [(likes("p"), Ok(counter.clone())), (views.clone(), Ok(insert.after.clone()))].into()
+        );
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_absent_counter_is_known_to_be_absent_only_beside_the_reserved_row() {
+    let (store, counters) = start().await;
+    let reserved = async |posts: &[&str]| {
+        let ids: Vec<_> = posts.iter().map(|post| likes(post)).collect();
+        counters.read(&ids, Consistency::Strong).await.unwrap().reserved
+    };
+    stored(&counters, "p").await;
+    assert_eq!((reserved(&["p", "q"]).await, reserved(&["p"]).await), (false, true));
+    for _ in 0..2 {
+        counters.put_reserved().await.unwrap();
+        assert!(reserved(&["p", "q"]).await);
+    }
+    let asked = store.requests("GetItem");
+    assert!(reserved(&["p"]).await);
+    assert_eq!(store.requests("GetItem"), asked, "it is read only where a counter is absent");
+    assert!("\u{1}reserved".parse::<CounterId>().is_err(), "no counter has its key");
+}
+
+#[tokio::test(start_paused = true)]
+async fn more_counters_than_a_request_takes_are_read_and_what_it_leaves_out_is_asked_for_again() {
+    let (store, counters) = start().await;
+    let ids: Vec<_> = (0..120).map(|n| likes(&format!("p-{n}"))).collect();
+    let counter = gained(None, 3, 1, 10);
+    for ids in ids.chunks(25) {
+        let updates: Vec<_> = ids.iter().map(|id| update(id.post.as_str(), None, &counter)).collect();
+        assert!(counters.write(&updates).await.unwrap().iter().all(|written| *written == Written::Stored));
+    }
+    store.faults([Rule::new(Injected::Unprocessed).on("BatchGetItem").calls(1, 2)]);
+    let read = counters.read(&ids, Consistency::Strong).await.unwrap();
+    assert_eq!(read.counters.len(), 120);
+    assert!(read.counters.values().all(|read| *read == Ok(counter.clone())));
+    assert_eq!(store.requests("BatchGetItem"), 4);
+
+    store.faults([Rule::new(Injected::Throttle).on("BatchGetItem")]);
+    assert!(matches!(counters.read(&ids, Consistency::Strong).await, Err(Fault::Throttled(_))));
+}
+
+#[tokio::test(start_paused = true)]
+async fn keys_that_are_left_out_again_and_again_are_throttled() {
+    let (store, counters) = start().await;
+    let ids: Vec<_> = (0..100).map(|n| likes(&format!("p-{n}"))).collect();
+    store.faults([Rule::new(Injected::Unprocessed).on("BatchGetItem")]);
+    let (mut whole, mut given_up) = (0, 0);
+    for _ in 0..40 {
+        let asked = store.requests("BatchGetItem");
+        match counters.read(&ids, Consistency::Eventual).await {
+            Ok(_) => whole += 1,
+            Err(Fault::Throttled(message)) => {
+                assert!(message.ends_with("were left out 8 times"), "{message}");
+                assert_eq!(store.requests("BatchGetItem") - asked, 8);
+                given_up += 1;
+            }
+            Err(other) => panic!("{other:?}"),
+        }
+    }
+    assert!(whole > 0 && given_up > 0, "{whole} read whole, {given_up} given up");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_damaged_item_is_poison_that_names_it_and_spares_the_others() {
+    let (store, counters) = start().await;
+    let counter = stored(&counters, "p").await;
+    stored(&counters, "q").await;
+    store.edit(TABLE, key("q"), "likes", json!({"S": "many"})).await;
+    let read = counters.read(&[likes("p"), likes("q")], Consistency::Strong).await.unwrap();
+    assert_eq!(read.counters[&likes("p")], Ok(counter));
+    let Err(Fault::Poison(message)) = &read.counters[&likes("q")] else { panic!("{read:?}") };
+    assert_eq!(message, "table like_counts, item post_id \"q\": likes: not a number");
+}

@@ -1,0 +1,213 @@
+use std::time::Duration;
+
+use serde_json::{Value, json};
+use tally_adapters::dynamodb::counters::{Counters, Written};
+use tally_core::fault::Fault;
+use tally_core::fold::Counter;
+use tally_emulator::{Fault as Injected, Rule};
+
+use super::{TABLE, at, gained, key, now, shard, start, stored, update, write};
+
+#[tokio::test(start_paused = true)]
+async fn an_update_sets_what_differs_and_leaves_the_rest() {
+    let (store, counters) = start().await;
+    let before = stored(&counters, "p").await;
+    store.edit(TABLE, key("p"), "note", json!({"S": "kept"})).await;
+    let mut after = gained(Some(&before), 3, 1, 12);
+    (after.gap, after.corrections) = (Some(at(9)), 1);
+    after.doubt = [shard(4), shard(7)].into();
+    assert_eq!(write(&counters, &update("p", Some(&before), &after)).await, Written::Stored);
+    assert_eq!(now(&counters, "p").await, Some(after.clone()));
+    let item = store.item(TABLE, key("p")).await;
+    assert_eq!((&item["note"]["S"], &item["s4"]["N"]), (&json!("kept"), &json!("2")));
+
+    let mut certain = gained(Some(&after), 7, -8, 13);
+    (certain.corrections, certain.doubt) = (2, [].into());
+    assert_eq!(write(&counters, &update("p", Some(&after), &certain)).await, Written::Stored);
+    let item = store.item(TABLE, key("p")).await;
+    assert_eq!((item.get("doubt"), &item["c"]["N"]), (None, &json!("2")));
+    assert_eq!(now(&counters, "p").await.map(|counter| (counter.likes, counter.adds_up())), Some((0, true)));
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_update_that_is_repeated_after_its_answer_was_lost_changes_nothing_more() {
+    let (store, counters) = start().await;
+    let first = gained(None, 3, 5, 10);
+    let insert = update("p", None, &first);
+    store.faults([Rule::new(Injected::DropReply).on("PartiQLInsert").nth(1)]);
+    assert!(matches!(write(&counters, &insert).await, Written::Failed(Fault::Transient(_))));
+    assert_eq!(write(&counters, &insert).await, Written::Refused(None));
+    assert_eq!(now(&counters, "p").await, Some(first.clone()));
+
+    let second = gained(Some(&first), 3, 1, 11);
+    let update = update("p", Some(&first), &second);
+    store.faults([Rule::new(Injected::DropReply).on("PartiQLUpdate").nth(1)]);
+    assert!(matches!(write(&counters, &update).await, Written::Failed(Fault::Transient(_))));
+    let item = store.item(TABLE, key("p")).await;
+    assert_eq!(write(&counters, &update).await, Written::Refused(Some(second)));
+    assert_eq!(store.item(TABLE, key("p")).await, item);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_batch_that_the_client_repeats_after_its_answer_was_lost_shows_what_its_first_copy_wrote() {
+    let (store, _) = start().await;
+    let counters = Counters::new(&store.repeating(3));
+    let before = stored(&counters, "p").await;
+    let after = gained(Some(&before), 3, 1, 12);
+    store.faults([Rule::new(Injected::DropReply).on("BatchExecuteStatement").nth(1)]);
+    assert_eq!(write(&counters, &update("p", Some(&before), &after)).await, Written::Refused(Some(after)));
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_update_that_arrives_after_a_later_one_is_refused() {
+    let (store, counters) = start().await;
+    let before = stored(&counters, "p").await;
+    let ghost = Injected::Ghost { max_delay_ms: 60_000, hang_ms: 0 };
+    store.faults([Rule::new(ghost).on("PartiQLUpdate").nth(1), Rule::new(ghost).on("PartiQLInsert").nth(1)]);
+    let late = update("p", Some(&before), &gained(Some(&before), 3, 1, 12));
+    assert!(matches!(write(&counters, &late).await, Written::Failed(Fault::Transient(_))));
+    let first = gained(None, 0, 1, 1);
+    assert!(matches!(write(&counters, &update("q", None, &first)).await, Written::Failed(Fault::Transient(_))));
+
+    let after = gained(Some(&before), 3, 2, 13);
+    assert_eq!(write(&counters, &update("p", Some(&before), &after)).await, Written::Stored);
+    let second = gained(Some(&first), 0, 1, 2);
+    assert_eq!(write(&counters, &update("q", None, &second)).await, Written::Stored);
+    tokio::time::advance(Duration::from_secs(60)).await;
+    assert_eq!((now(&counters, "p").await, now(&counters, "q").await), (Some(after), Some(second)));
+    assert_eq!(store.emulator.stats().ghosts_applied, 2);
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_edit_by_hand_between_read_and_write_is_never_overwritten() {
+    let one = json!({"N": "1"});
+    let edits = [
+        ("likes", one.clone()),
+        ("s3", one.clone()),
+        ("s3", Value::Null),
+        ("s5", one.clone()),
+        ("c", one.clone()),
+        ("gap", one.clone()),
+        ("doubt", json!({"NS": ["1"]})),
+        ("version", one),
+    ];
+    for (attribute, value) in edits {
+        let (store, counters) = start().await;
+        let before = stored(&counters, "p").await;
+        let mut after = gained(Some(&gained(Some(&before), 3, 1, 12)), 5, 1, 12);
+        (after.gap, after.doubt) = (Some(at(9)), [shard(4)].into());
+        store.edit(TABLE, key("p"), attribute, value).await;
+        let edited = now(&counters, "p").await.unwrap();
+        let written = write(&counters, &update("p", Some(&before), &after)).await;
+        assert_eq!(written, Written::Refused(Some(edited.clone())), "{attribute}");
+        assert_eq!(write(&counters, &update("p", Some(&edited), &after)).await, Written::Stored, "{attribute}");
+        assert_eq!(now(&counters, "p").await, Some(after), "{attribute}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_counter_that_was_deleted_is_refused_without_an_item_and_inserted_again() {
+    let (store, counters) = start().await;
+    let before = stored(&counters, "p").await;
+    store.call("DeleteItem", json!({"TableName": TABLE, "Key": key("p")})).await;
+    let after = gained(Some(&before), 3, 1, 12);
+    assert_eq!(write(&counters, &update("p", Some(&before), &after)).await, Written::Refused(None));
+    assert_eq!(write(&counters, &update("p", None, &after)).await, Written::Stored);
+    assert_eq!(write(&counters, &update("p", None, &after)).await, Written::Refused(None));
+}
+
+#[tokio::test(start_paused = true)]
+async fn no_corrections_are_none_however_they_are_stored() {
+    let (store, counters) = start().await;
+    let before = stored(&counters, "p").await;
+    store.edit(TABLE, key("p"), "c", json!({"N": "0"})).await;
+    let after = gained(Some(&before), 3, 1, 12);
+    assert_eq!(write(&counters, &update("p", Some(&before), &after)).await, Written::Stored);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_statement_that_goes_wrong_spares_the_others_of_its_batch_and_is_written_when_it_is_repeated() {
+    for (fault, class) in [
+        (Injected::Throttle, "throttled"),
+        (Injected::Conflict, "transient"),
+        (Injected::InternalError { applied: Some(false) }, "transient"),
+        (Injected::Outage, "transient"),
+    ] {
+        let (store, counters) = start().await;
+        let counter = gained(None, 3, 1, 10);
+        let updates: Vec<_> = (0..25).map(|n| update(&format!("p-{n}"), None, &counter)).collect();
+        store.faults([Rule::new(fault).on("PartiQLInsert").nth(7)]);
+        let written = counters.write(&updates).await.unwrap();
+        for (nth, written) in written.iter().enumerate() {
+            match written {
+                Written::Failed(fault) => assert_eq!((nth, fault.class()), (6, class)),
+                stored => assert_eq!(*stored, Written::Stored, "{nth}"),
+            }
+        }
+        assert_eq!(now(&counters, "p-6").await, None);
+        assert_eq!(write(&counters, &updates[6]).await, Written::Stored);
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_batch_that_is_refused_as_a_whole_writes_nothing() {
+    let (store, counters) = start().await;
+    let counter = gained(None, 3, 1, 10);
+    let updates = ["p", "q"].map(|post| update(post, None, &counter));
+    store.faults([Rule::new(Injected::Throttle).on("BatchExecuteStatement").nth(1)]);
+    assert!(matches!(counters.write(&updates).await, Err(Fault::Throttled(_))));
+    store.faults([Rule::new(Injected::Outage).on("BatchExecuteStatement").nth(1)]);
+    assert!(matches!(counters.write(&updates).await, Err(Fault::Transient(_))));
+    assert_eq!(store.items(TABLE).await, [] as [Value; 0]);
+    assert_eq!(counters.write(&updates).await, Ok(vec![Written::Stored; 2]));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_table_that_is_gone_is_fatal() {
+    let (store, counters) = start().await;
+    store.call("DeleteTable", json!({"TableName": TABLE})).await;
+    let written = write(&counters, &update("p", None, &Counter::default())).await;
+    assert!(matches!(written, Written::Failed(Fault::Fatal(_))), "{written:?}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_damaged_item_fails_its_update_and_is_named() {
+    let (store, counters) = start().await;
+    let before = stored(&counters, "p").await;
+    store.edit(TABLE, key("p"), "s4", json!({"S": "two"})).await;
+    let after = gained(Some(&before), 4, 1, 12);
+    let Written::Failed(Fault::Poison(message)) = write(&counters, &update("p", Some(&before), &after)).await else {
+        panic!("what is damaged was overwritten")
+    };
+    assert_eq!(message, "table like_counts, item post_id \"p\": s4: not a number");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_counter_with_every_shard_is_written_and_changed_at_once() {
+    let (_store, counters) = start().await;
+    let every = |before: Option<&Counter>, to| {
+        (0..256).fold(before.cloned().unwrap_or_default(), |counter, k| gained(Some(&counter), k, 1, to))
+    };
+    let sparse = gained(None, 0, 1, 1);
+    assert_eq!(write(&counters, &update("p", None, &sparse)).await, Written::Stored);
+    let wide = every(Some(&sparse), 2);
+    assert_eq!(write(&counters, &update("p", Some(&sparse), &wide)).await, Written::Stored);
+    assert_eq!(write(&counters, &update("p", Some(&wide), &every(Some(&wide), 3))).await, Written::Stored);
+    assert_eq!(write(&counters, &update("q", None, &wide)).await, Written::Stored);
+    assert_eq!(now(&counters, "p").await.map(|counter| (counter.likes, counter.parts.len())), Some((513, 256)));
+}
+
+#[tokio::test(start_paused = true)]
+#[should_panic(expected = "of the same counter")]
+async fn two_updates_of_one_counter_never_share_a_request() {
+    let (_store, counters) = start().await;
+    let counter = gained(None, 3, 1, 10);
+    let _ = counters.write(&["p", "p"].map(|post| update(post, None, &counter))).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn nothing_to_write_is_no_request() {
+    let (store, counters) = start().await;
+    assert_eq!(counters.write(&[]).await, Ok(vec![]));
+    assert_eq!(store.requests("BatchExecuteStatement"), 0);
+}

@@ -1,0 +1,115 @@
+//! What tests start: the tables of a deployment in an emulated DynamoDB, in this process and without sockets, so that paused
+//! time gives the same run each time.
+
+use std::time::{Duration, UNIX_EPOCH};
+
+use bytes::Bytes;
+use http::Request;
+use serde_json::{Value, json};
+use tally_adapters::dynamodb::{Connection, Settings, ensure_tables};
+use tally_core::time::UnixMillis;
+use tally_emulator::{Config, Emulator, Rule};
+use tokio::time::Instant;
+
+/// When every test begins, by the clocks of the store and of its clients.
+pub const BEGAN: UnixMillis = UnixMillis(1_700_000_000_000);
+
+/// An emulated store with empty tables.
+pub struct Store {
+    /// The emulator, which takes faults and counts requests.
+    pub emulator: Emulator,
+    /// Clients that send each request once, so that a fault is met by the caller.
+    pub connection: Connection,
+    began: Instant,
+}
+
+impl Store {
+    /// A store that works.
+    pub async fn start() -> Self {
+        Self::with(Config::default()).await
+    }
+
+    /// A store of a configuration, but for its clock.
+    ///
+    /// # Panics
+    /// It does not take the tables.
+    pub async fn with(config: Config) -> Self {
+        let epoch = Some(UNIX_EPOCH + Duration::from_millis(BEGAN.0));
+        let (emulator, began) = (Emulator::new(Config { epoch, ..config }), Instant::now());
+        let connection = Connection::in_process(&settings(1), emulator.http_client(), BEGAN);
+        ensure_tables(&connection).await.expect("an emulator takes the tables");
+        Self { emulator, connection, began }
+    }
+
+    /// Clients that send a request up to so many times.
+    pub fn repeating(&self, attempts: u32) -> Connection {
+        Connection::in_process(&settings(attempts), self.emulator.http_client(), BEGAN.plus(self.began.elapsed()))
+    }
+
+    /// From now on requests go wrong as these rules say; what was in force before is not.
+    pub fn faults(&self, rules: impl IntoIterator<Item = Rule>) {
+        self.emulator.set_faults(rules.into_iter().collect());
+    }
+
+    /// How often an operation was requested.
+    pub fn requests(&self, operation: &str) -> u64 {
+        self.emulator.stats().requests.get(operation).copied().unwrap_or_default()
+    }
+
+    /// Answers one request of another client, in JSON.
+    ///
+    /// # Panics
+    /// It is refused, or a fault loses it.
+    pub async fn call(&self, operation: &str, body: Value) -> Value {
+        let request = Request::post("http://localhost/")
+            .header("x-amz-target", format!("DynamoDB_20120810.{operation}"))
+            .header("authorization", "any")
+            .body(Bytes::from(body.to_string()))
+            .expect("a request of fixed parts");
+        let response = self.emulator.handle(request).await.expect("no fault may lose this request");
+        let status = response.status();
+        let answer = serde_json::from_slice(response.body()).expect("an answer is JSON");
+        assert!(status.is_success(), "{operation} {body}: {answer}");
+        answer
+    }
+
+    /// The item under `key` as it is now; null where there is none.
+    ///
+    /// # Panics
+    /// The request is refused.
+    pub async fn item(&self, table: &str, key: Value) -> Value {
+        let get = json!({"TableName": table, "Key": key, "ConsistentRead": true});
+        self.call("GetItem", get).await["Item"].take()
+    }
+
+    /// All items of a table, in no order.
+    ///
+    /// # Panics
+    /// The request is refused, or there are more than a page has.
+    pub async fn items(&self, table: &str) -> Vec<Value> {
+        let mut page = self.call("Scan", json!({"TableName": table, "ConsistentRead": true})).await;
+        assert!(page["LastEvaluatedKey"].is_null(), "{table} has more items than a page");
+        serde_json::from_value(page["Items"].take()).expect("a page has items")
+    }
+
+    /// Sets one attribute of an item by hand, or removes it where `value` is null.
+    ///
+    /// # Panics
+    /// The request is refused.
+    pub async fn edit(&self, table: &str, key: Value, attribute: &str, value: Value) {
+        let names = json!({"#name": attribute});
+        let mut request = json!({"TableName": table, "Key": key, "ExpressionAttributeNames": names});
+        if value.is_null() {
+            request["UpdateExpression"] = json!("REMOVE #name");
+        } else {
+            request["UpdateExpression"] = json!("SET #name = :value");
+            request["ExpressionAttributeValues"] = json!({":value": value});
+        }
+        self.call("UpdateItem", request).await;
+    }
+}
+
+/// How clients are set up that send a request up to so many times.
+fn settings(attempts: u32) -> Settings {
+    Settings { attempts, ..Settings::local("") }
+}
