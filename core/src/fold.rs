@@ -252,7 +252,7 @@ mod tests {
         let part = Counter { likes: 2, parts: [(key(0).shard, 2)].into(), version: at(2), ..Counter::default() };
         assert_eq!(flush.apply(Some(&part), pending, UnixMillis(5)).expect("a like").counter, whole);
         assert_eq!(flush.apply(Some(&whole), pending, UnixMillis(9)), None, "it is in already");
-        assert_eq!((flush.standing.as_of, flush.position.place), (Some(UnixMillis(70)), at(3)));
+        assert_eq!((flush.standing.as_of, flush.position.at), (Some(UnixMillis(70)), at(3)));
         assert_eq!(*id, key(0).counter);
         assert!(partition.is_empty() && partition.flush().counters.is_empty());
     }

@@ -35,7 +35,7 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
 
 pub use contract::{Answer, Behind, Effect, Event, Input, Request, Rules, Wait, Waiter};
-pub use leases::{Change, Sharing};
+pub use leases::{Change, Offer, Plan, Sharing, plan};
 pub use places::{Health, Place, Trouble};
 
 use crate::ids::{StreamLabel, StreamShardId};

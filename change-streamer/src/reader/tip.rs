@@ -59,6 +59,11 @@ impl Tip {
         (shown == Shown::Nothing && self.reached).then_some(asked)
     }
 
+    /// Whether the reader is close to the newest record.
+    pub(crate) fn is_reached(&self) -> bool {
+        self.reached
+    }
+
     /// Reading goes on at another place.
     pub(crate) fn moved(&mut self) {
         (self.empties, self.reached, self.asked) = (0, false, None);

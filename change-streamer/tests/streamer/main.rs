@@ -16,6 +16,8 @@ mod ledger;
 #[cfg(test)]
 mod listings;
 #[cfg(test)]
+mod log;
+#[cfg(test)]
 mod losses;
 #[cfg(test)]
 mod milestones;

@@ -45,7 +45,7 @@ enum What {
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Position {
     /// Everything before this place is in the counters.
-    pub place: Place,
+    pub at: Place,
     /// The filter there.
     pub filter: Filter,
     /// The thresholds in force there.
@@ -109,8 +109,8 @@ pub enum By {
 
 impl Partition {
     /// Goes on from a stored position.
-    pub fn new(Position { place, filter, ladder }: Position) -> Self {
-        Self { filter, place, ladder, before: ladder, ..Self::default() }
+    pub fn new(Position { at, filter, ladder }: Position) -> Self {
+        Self { filter, place: at, ladder, before: ladder, ..Self::default() }
     }
 
     /// Takes the message at `at`.
@@ -167,7 +167,7 @@ impl Partition {
         let before = std::mem::replace(&mut self.before, self.ladder);
         Flush {
             counters: std::mem::take(&mut self.pending),
-            position: Position { place: self.place, filter: self.filter.clone(), ladder: self.ladder },
+            position: Position { at: self.place, filter: self.filter.clone(), ladder: self.ladder },
             standing: self.filter.standing(),
             ladder: before,
         }
@@ -199,7 +199,7 @@ impl Flush {
                 Err(Overflow) => overflows += 1,
             }
         }
-        after.reach(self.position.place);
+        after.reach(self.position.at);
         after.updated_at = now;
         (changed || overflows > 0).then_some(After { counter: after, reached, overflows })
     }

@@ -140,6 +140,11 @@ impl StreamShard {
         &self.0
     }
 
+    /// The service's name of it in its stream.
+    pub fn id(&self) -> StreamShardId {
+        StreamShardId::from(self.0.split_once('/').map_or("", |(_, id)| id))
+    }
+
     /// The label of its stream. Labels are times: a later stream has a greater one.
     pub fn label(&self) -> &str {
         self.0.split_once('/').map_or(&self.0, |(label, _)| label)

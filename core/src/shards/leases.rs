@@ -92,11 +92,13 @@ impl KnownLeases {
 
 /// A stream shard to be read, with its lease.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Offer<'a> {
-    pub(super) shard: &'a StreamShardId,
-    pub(super) lease: Option<&'a Lease>,
+pub struct Offer<'a> {
+    /// The stream shard.
+    pub shard: &'a StreamShardId,
+    /// Its lease.
+    pub lease: Option<&'a Lease>,
     /// The lease has stood still: its holder is gone.
-    pub(super) is_stale: bool,
+    pub is_stale: bool,
 }
 
 impl Offer<'_> {
@@ -106,11 +108,11 @@ impl Offer<'_> {
 }
 
 /// What to do about the leases now.
-pub(super) type Plan = Vec<(StreamShardId, Change)>;
+pub type Plan = Vec<(StreamShardId, Change)>;
 
 /// Decides for `me`: each worker's share is equal; a free shard is taken by a worker below its share, and only then does
 /// a worker with less steal from the one with most, half of what it lacks at a time, since others may do the same.
-pub(super) fn plan(me: &Worker, offers: &[Offer<'_>]) -> Plan {
+pub fn plan(me: &Worker, offers: &[Offer<'_>]) -> Plan {
     let is_mine = |offer: &&Offer<'_>| offer.lease.is_some_and(|lease| lease.holder == *me);
     let mut plan: Plan = offers.iter().filter(is_mine).map(|offer| (offer.shard.clone(), Change::Renewed)).collect();
     let mut loads: BTreeMap<&Worker, usize> = BTreeMap::from([(me, 0)]);

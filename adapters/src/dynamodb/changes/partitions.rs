@@ -9,7 +9,7 @@ use flate2::Compression;
 use flate2::read::ZlibDecoder;
 use flate2::write::ZlibEncoder;
 use tally_core::changes::{Filter, LossNumber, Place, Standing};
-use tally_core::milestone::Ladder;
+use tally_core::fold::Position;
 use tally_core::ports::Outcome;
 use tally_core::time::UnixMillis;
 
@@ -29,17 +29,6 @@ pub struct StoredStanding {
     pub at: Place,
     /// What may be said of them.
     pub standing: Standing,
-}
-
-/// Where a reader of a partition begins, and what it knows of everything before.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Position {
-    /// The first place that is not read.
-    pub at: Place,
-    /// The filter at that place.
-    pub filter: Filter,
-    /// The ladder in force there.
-    pub ladder: Ladder,
 }
 
 impl StoredStanding {
@@ -64,27 +53,25 @@ impl StoredStanding {
     }
 }
 
-impl Position {
-    fn encode(&self, partition: u32) -> Item {
-        let mut stored = item([
-            (ID, text(format!("{POSITION}{partition}"))),
-            (AT, number(self.at)),
-            (FILTER, AttributeValue::B(Blob::new(compressed(&self.filter)))),
-        ]);
-        stored.extend((!self.ladder.is_empty()).then(|| (MILESTONES.to_owned(), text(self.ladder.to_string()))));
-        stored
-    }
+fn encode(partition: u32, Position { at, filter, ladder }: &Position) -> Item {
+    let mut stored = item([
+        (ID, text(format!("{POSITION}{partition}"))),
+        (AT, number(at)),
+        (FILTER, AttributeValue::B(Blob::new(compressed(filter)))),
+    ]);
+    stored.extend((!ladder.is_empty()).then(|| (MILESTONES.to_owned(), text(ladder.to_string()))));
+    stored
+}
 
-    fn decode(reader: &Reader<'_>, stored: &Item) -> Outcome<Self> {
-        let Some(AttributeValue::B(filter)) = stored.get(FILTER) else {
-            return Err(reader.malformed(FILTER, "it has to be there, in bytes"));
-        };
-        Ok(Self {
-            at: Place::from_stored(reader.required_number(AT)?),
-            filter: decompressed(filter.as_ref()).map_err(|error| reader.malformed(FILTER, error))?,
-            ladder: reader.parsed(MILESTONES)?.unwrap_or_default(),
-        })
-    }
+fn decode(reader: &Reader<'_>, stored: &Item) -> Outcome<Position> {
+    let Some(AttributeValue::B(filter)) = stored.get(FILTER) else {
+        return Err(reader.malformed(FILTER, "it has to be there, in bytes"));
+    };
+    Ok(Position {
+        at: Place::from_stored(reader.required_number(AT)?),
+        filter: decompressed(filter.as_ref()).map_err(|error| reader.malformed(FILTER, error))?,
+        ladder: reader.parsed(MILESTONES)?.unwrap_or_default(),
+    })
 }
 
 /// A filter as compressed JSON: of two thousand stream shards it has 300 KB, and an item has room for 400.
@@ -142,7 +129,7 @@ impl Changes {
     /// The table cannot be read, or the item.
     pub async fn position(&self, partition: u32) -> Outcome<Option<Position>> {
         let found = self.get(&format!("{POSITION}{partition}")).await?;
-        found.map(|found| Position::decode(&Reader::new(self.table(), &found), &found)).transpose()
+        found.map(|found| decode(&Reader::new(self.table(), &found), &found)).transpose()
     }
 
     /// Stores where a reader of a partition begins, unless this or a later place is stored; whether it was stored. Safe to
@@ -151,7 +138,7 @@ impl Changes {
     /// # Errors
     /// The table takes no write.
     pub async fn store_position(&self, partition: u32, position: &Position) -> Outcome<bool> {
-        self.put_later(position.encode(partition), position.at).await
+        self.put_later(encode(partition, position), position.at).await
     }
 
     async fn put_later(&self, stored: Item, at: Place) -> Outcome<bool> {

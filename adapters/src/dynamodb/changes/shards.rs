@@ -62,6 +62,15 @@ fn later(one: Fed, other: Fed) -> Fed {
 }
 
 impl Changes {
+    /// A stream shard as it is stored, if it is.
+    ///
+    /// # Errors
+    /// The table cannot be read, or the item.
+    pub async fn shard(&self, shard: &StreamShard) -> Outcome<Option<StoredShard>> {
+        let found = self.get(&id(shard)).await?;
+        found.map(|item| decode(&Reader::new(self.table(), &item))).transpose()
+    }
+
     /// Every stream shard of a stream that is stored, in the order of their names.
     ///
     /// # Errors

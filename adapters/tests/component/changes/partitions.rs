@@ -1,8 +1,9 @@
 use serde_json::json;
-use tally_adapters::dynamodb::changes::{Position, StoredStanding};
+use tally_adapters::dynamodb::changes::StoredStanding;
 use tally_core::changes::{Body, Filter, LossNumber, Message, Opened, Opening, Place, Standing};
 use tally_core::fault::Fault;
 use tally_core::fence::Offset;
+use tally_core::fold::Position;
 use tally_core::milestone::Ladder;
 use tally_emulator::{Fault as Injected, Rule};
 use tally_testkit::BEGAN;

@@ -83,7 +83,7 @@ async fn check(stands: Counter, before: Counter, after: Counter) {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(200))]
+    #![proptest_config(ProptestConfig::with_cases(100))]
 
     #[test]
     fn an_update_meets_what_it_names_or_is_refused(

@@ -1,0 +1,80 @@
+//! The fold: reads the log `changes` and keeps the counters, the cache and the milestones. An ordinary consumer group shares
+//! out the partitions. A member that lost one and does not know it does no harm: every update names what it replaces.
+
+mod known;
+mod member;
+mod partition;
+mod write;
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use tally_adapters::dynamodb::changes::{Changes, Config};
+use tally_adapters::dynamodb::counters::Counters;
+use tally_core::changes::DeploymentId;
+use tally_core::fault::Fault;
+use tally_core::fence::TopicId;
+use tally_core::ports::{Intake, Outcome};
+use tally_service::{Host, Patience, Stage};
+
+use member::Member;
+
+/// What a fold works on.
+#[derive(Clone)]
+pub struct Folding {
+    /// The counters.
+    pub counters: Arc<Counters>,
+    /// Where positions, standings and losses are stored.
+    pub store: Arc<Changes>,
+    /// Whose log it is.
+    pub deployment: DeploymentId,
+    /// How it is folded.
+    pub rules: Rules,
+}
+
+/// How a partition is folded.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Rules {
+    /// How long changes are gathered before counters are written.
+    pub linger: Duration,
+    /// How much memory what is gathered may take before it is written.
+    pub bytes: usize,
+    /// How many requests of a partition are under way at once.
+    pub concurrency: usize,
+    /// How often it is stored at most what may be said of the counters: less than a second, at which the log states it.
+    pub standing: Duration,
+    /// How often the position is stored that the next fold begins at.
+    pub position: Duration,
+}
+
+impl Default for Rules {
+    fn default() -> Self {
+        Self {
+            linger: Duration::from_millis(100),
+            bytes: 16 << 20,
+            concurrency: 16,
+            standing: Duration::from_millis(700),
+            position: Duration::from_secs(30),
+        }
+    }
+}
+
+impl Folding {
+    /// Starts the member of the group, which folds the partitions that it is given.
+    pub fn spawn(self, intake: Box<dyn Intake>, host: &Host, patience: &Patience) {
+        let member = Member { intake, folding: Arc::new(self), host: host.clone(), patience: patience.clone() };
+        host.spawn(Stage::Intake, "fold", member);
+    }
+
+    /// The configuration of the log, which is in this topic. A topic that was created anew becomes the next generation: what
+    /// was in the one before is lost, as each partition then finds.
+    async fn configured(&self, topic: &TopicId) -> Outcome<Config> {
+        let missing = || Fault::Transient("the log of changes is not set up yet".to_owned());
+        let config = self.store.config().await?.ok_or_else(missing)?;
+        if config.topic == *topic {
+            return Ok(config);
+        }
+        let adopted = self.store.adopt_topic(&config, topic, config.partitions).await?;
+        adopted.ok_or_else(|| Fault::Transient("another process has adopted the topic of changes".to_owned()))
+    }
+}

@@ -1,0 +1,256 @@
+//! One partition of the log, from its assignment until it is taken back.
+
+use std::sync::Arc;
+
+use tally_adapters::dynamodb::changes::StoredStanding;
+use tally_core::changes::{BadMessage, LossNumber, Message, Place, Standing};
+use tally_core::fence::{Log, Offset};
+use tally_core::fold::{Partition, Position};
+use tally_core::ports::OwnedPartition;
+use tally_core::ports::log::{Records, Revocation};
+use tally_service::{Patience, Stop, Stopped, Task, Until};
+use tokio::time::Instant;
+
+use super::Folding;
+use super::known::Known;
+
+pub(super) struct PartitionFold {
+    pub(super) folding: Arc<Folding>,
+    pub(super) log: Arc<dyn OwnedPartition>,
+    pub(super) patience: Patience,
+    pub(super) known: Known,
+    index: u32,
+    partition: Partition,
+    /// What is written to the counters, and what of that is stored.
+    written: Position,
+    standing: Standing,
+    stored: (Place, Place),
+    standing_at: Instant,
+    position_at: Instant,
+}
+
+/// Why a partition is left.
+enum Left {
+    /// It is taken back, or the process stops: what was read is written.
+    Finish,
+    /// Another member may have it already.
+    Drop,
+}
+
+impl PartitionFold {
+    pub(super) fn new(folding: Arc<Folding>, log: Arc<dyn OwnedPartition>, patience: Patience) -> Self {
+        let (index, now) = (log.partition().index, Instant::now());
+        Self {
+            folding,
+            log,
+            patience,
+            known: Known::default(),
+            index,
+            partition: Partition::default(),
+            written: Position::default(),
+            standing: Standing::default(),
+            stored: (Place::default(), Place::default()),
+            standing_at: now,
+            position_at: now,
+        }
+    }
+
+    async fn follow(&mut self, stop: &Stop) -> anyhow::Result<()> {
+        let log = Arc::clone(&self.log);
+        let revoked = log.revoked();
+        tokio::pin!(revoked);
+        self.begin(stop).await?;
+        let rules = self.folding.rules;
+        let mut due: Option<Instant> = None;
+        let left = loop {
+            let wake = due.unwrap_or(self.standing_at);
+            let records = tokio::select! {
+                biased;
+                () = stop.requested() => break Left::Finish,
+                revocation = &mut revoked => break match revocation {
+                    Revocation::Revoked => Left::Finish,
+                    Revocation::Lost => Left::Drop,
+                },
+                records = log.records(), if self.partition.bytes() < rules.bytes => Some(records),
+                () = tokio::time::sleep_until(wake) => None,
+            };
+            match records {
+                Some(Ok(records)) => self.take(&records, stop).await?,
+                Some(Err(fault)) => {
+                    let mut tries = 0;
+                    self.patience.pause("read the log of changes", fault, &mut tries, Until::Requested(stop)).await?;
+                    self.begin(stop).await?;
+                }
+                None => {}
+            }
+            let now = Instant::now();
+            if !self.partition.is_empty() {
+                due.get_or_insert(now + rules.linger);
+            }
+            let is_due = due.is_some_and(|due| now >= due) || self.partition.bytes() >= rules.bytes;
+            if is_due || now >= self.standing_at {
+                due = None;
+                self.flush(stop).await?;
+                self.store(false, stop).await?;
+            }
+        };
+        if matches!(left, Left::Finish) {
+            self.flush(stop).await?;
+            self.store(true, stop).await?;
+        }
+        Ok(())
+    }
+
+    /// Finds where to go on, and starts to read there.
+    async fn begin(&mut self, stop: &Stop) -> anyhow::Result<()> {
+        let (store, until) = (Arc::clone(&self.folding.store), Until::Requested(stop));
+        let position = self.patience.persist("read a position", until, || store.position(self.index)).await?;
+        let log = self.patience.persist("look at the log of changes", until, || self.log.log()).await?;
+        let config =
+            self.patience.persist("read the configuration", until, || self.folding.configured(&log.topic)).await?;
+        let (position, jump) = resume(position, config.generation, &log);
+        self.stored = (position.at, position.at);
+        self.written = position.clone();
+        self.partition = Partition::new(position);
+        if let Some(at) = jump {
+            let now = self.patience.clock().now();
+            let number = self.partition.jump(at, now);
+            self.lost(number, "jump", stop).await?;
+        }
+        let offset = self.partition.place().offset();
+        self.patience.persist("read the log of changes", until, || self.log.start_at(offset)).await
+    }
+
+    /// Takes records of the log. One that is no message of this deployment stops the partition: what it says is not known.
+    async fn take(&mut self, records: &Records, stop: &Stop) -> anyhow::Result<()> {
+        for record in records.iter() {
+            let at = Place::new(self.partition.place().generation(), record.offset);
+            if at < self.partition.place() {
+                continue;
+            }
+            let read = record.value.ok_or_else(|| BadMessage::Malformed("it has no value".to_owned()));
+            let message = match read.and_then(|value| Message::read(value, &self.folding.deployment)) {
+                Ok(message) => message,
+                Err(bad) => {
+                    let (partition, offset) = (self.log.partition(), record.offset);
+                    tracing::error!(%partition, %offset, %bad, "the partition stops at a message that cannot be read");
+                    self.flush(stop).await?;
+                    self.store(true, stop).await?;
+                    return Ok(self.stand_still(stop).await?);
+                }
+            };
+            let taken = self.partition.take(at, record.at, &message);
+            if taken.stale {
+                tracing::warn!(partition = %self.log.partition(), offset = %record.offset, "a message came half a day late, and is passed over");
+            }
+            if let Some(number) = taken.hole {
+                self.lost(number, "hole", stop).await?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Waits until the partition is taken back, or the process stops.
+    async fn stand_still(&self, stop: &Stop) -> Result<(), Stopped> {
+        tokio::select! {
+            () = stop.requested() => Err(Stopped),
+            _ = self.log.revoked() => Err(Stopped),
+        }
+    }
+
+    /// A loss that the log itself shows: it is stored before anything behind it is written. Safe to repeat: every reader of the
+    /// log gives it the same number.
+    async fn lost(&self, number: LossNumber, kind: &str, stop: &Stop) -> anyhow::Result<()> {
+        let what = format!("{} at {}", self.log.partition(), self.partition.place());
+        tracing::error!(kind, what, %number, "something is lost: nothing is called exact until a recount has passed");
+        let put = || self.folding.store.open_loss(number, kind, &what);
+        self.patience.persist("store a loss", Until::LastCall(stop), put).await?;
+        Ok(())
+    }
+
+    /// Writes what was taken.
+    async fn flush(&mut self, stop: &Stop) -> anyhow::Result<()> {
+        let flush = self.partition.flush();
+        self.write(&flush, stop).await?;
+        self.log.finished(flush.position.at.offset());
+        (self.written, self.standing) = (flush.position, flush.standing);
+        Ok(())
+    }
+
+    /// Stores what is written: what may be said of the counters each second, the whole position less often.
+    async fn store(&mut self, now: bool, stop: &Stop) -> anyhow::Result<()> {
+        let (store, rules, until) = (&self.folding.store, self.folding.rules, Until::LastCall(stop));
+        let (place, clock) = (self.written.at, Instant::now());
+        if now || clock >= self.standing_at {
+            self.standing_at = clock + rules.standing;
+            if self.stored.0 < place {
+                let standing = StoredStanding { at: place, standing: self.standing.clone() };
+                let put = || store.store_standing(self.index, &standing);
+                self.patience.persist("store a standing", until, put).await?;
+                self.stored.0 = place;
+            }
+        }
+        if now || clock >= self.position_at {
+            self.position_at = clock + rules.position;
+            if self.stored.1 < place {
+                let put = || store.store_position(self.index, &self.written);
+                self.patience.persist("store a position", until, put).await?;
+                self.stored.1 = place;
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Where to go on from a stored position in the log as it is, and where to jump to if the position is not in it.
+fn resume(position: Option<Position>, generation: u16, log: &Log) -> (Position, Option<Place>) {
+    let start = Place::new(generation, log.start);
+    let Some(position) = position else {
+        let new = Position::default();
+        return (Position { at: start, ..new }, (log.start > Offset(0)).then_some(start));
+    };
+    let stored = position.at;
+    if stored.generation() < generation {
+        // Another topic: nothing of the one before is in it.
+        (position, Some(start))
+    } else if stored.offset() < log.start {
+        (position, Some(Place::new(stored.generation(), log.start)))
+    } else if stored.offset() > log.end {
+        // The log lost its end. What is written now would stand before what is in the counters.
+        (position, Some(Place::new(stored.generation() + 1, log.end)))
+    } else {
+        (position, None)
+    }
+}
+
+impl Task for PartitionFold {
+    async fn run(mut self, stop: Stop) -> anyhow::Result<()> {
+        match self.follow(&stop).await {
+            // The next fold begins at the stored position, and what is in the counters already changes nothing.
+            Err(error) if error.is::<Stopped>() => Ok(()),
+            ended => ended,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use tally_core::fence::TopicId;
+
+    #[test]
+    fn a_position_that_is_not_in_the_log_is_a_jump() {
+        let log = Log { topic: TopicId("t".into()), start: Offset(5), end: Offset(9) };
+        let at = |generation, offset| Place::new(generation, Offset(offset));
+        let position = |place| Some(Position { at: place, ..Position::default() });
+        let resumed = |position: Option<Position>| {
+            let (position, jump) = resume(position, 1, &log);
+            (position.at, jump)
+        };
+        assert_eq!(resumed(None), (at(1, 5), Some(at(1, 5))), "what was before the start is not known");
+        assert_eq!(resumed(position(at(1, 7))), (at(1, 7), None));
+        assert_eq!(resumed(position(at(1, 3))), (at(1, 3), Some(at(1, 5))), "retention");
+        assert_eq!(resumed(position(at(1, 12))), (at(1, 12), Some(at(2, 9))), "an unclean election");
+        assert_eq!(resumed(position(at(0, 7))), (at(0, 7), Some(at(1, 5))), "another topic");
+    }
+}

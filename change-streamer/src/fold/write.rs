@@ -1,0 +1,163 @@
+//! Writes a flush to the counters: 25 updates a request, many requests at once. Every update names the values that it
+//! replaces; whoever is refused has the counter as it is, and applies what lies behind its place.
+
+use std::collections::BTreeMap;
+
+use anyhow::anyhow;
+use futures_util::stream::{StreamExt, iter};
+use tally_adapters::dynamodb::Consistency;
+use tally_adapters::dynamodb::counters::{Crossed, Update, Written};
+use tally_core::fault::Fault;
+use tally_core::fold::{After, Flush, Pending, Reached};
+use tally_core::ids::CounterId;
+use tally_core::milestone::{Milestone, Winner};
+use tally_service::{Stop, Until};
+
+use super::partition::PartitionFold;
+
+/// How many counters one request reads, and how many it writes.
+const READ: usize = 100;
+const WRITE: usize = 25;
+
+impl PartitionFold {
+    /// Returns once everything of `flush` is in the counters. Safe to repeat, and while others do the same.
+    pub(super) async fn write(&mut self, flush: &Flush, stop: &Stop) -> anyhow::Result<()> {
+        let mut left: BTreeMap<&CounterId, &[Pending]> =
+            flush.counters.iter().map(|(id, pending)| (id, &pending[..])).collect();
+        let mut tries = 0;
+        while !left.is_empty() {
+            for damaged in self.read(left.keys().copied(), stop).await? {
+                left.remove(&damaged);
+            }
+            let (mut updates, mut crossings) = (Vec::new(), Vec::new());
+            let now = self.patience.clock().now();
+            left.retain(|id, pending| {
+                let before = self.known.get(id).cloned().flatten();
+                let Some(After { counter, reached, overflows }) = flush.apply(before.as_ref(), pending, now) else {
+                    return false;
+                };
+                if overflows > 0 {
+                    tracing::error!(counter = %id, overflows, "changes that would leave the range of 64 bits are left out");
+                }
+                let update = Update { counter: (*id).clone(), before, after: counter };
+                if reached.is_empty() {
+                    updates.push(update);
+                } else {
+                    crossings.push((update, reached));
+                }
+                true
+            });
+            let mut failed = None;
+            let counters = &self.folding.counters;
+            let batches: Vec<Vec<Update>> = updates.chunks(WRITE).map(<[Update]>::to_vec).collect();
+            let mut written = iter(batches)
+                .map(async |batch| {
+                    let outcomes = counters.write(&batch).await;
+                    (batch, outcomes)
+                })
+                .buffer_unordered(self.folding.rules.concurrency);
+            let mut done = Vec::new();
+            while let Some((batch, outcomes)) = written.next().await {
+                match outcomes {
+                    Ok(outcomes) => done.extend(batch.into_iter().zip(outcomes)),
+                    Err(fault) => done.extend(batch.into_iter().map(|update| (update, Written::Failed(fault.clone())))),
+                }
+            }
+            drop(written);
+            for (update, reached) in crossings {
+                let outcome = self.cross(&update, reached, flush).await;
+                done.push((update, outcome));
+            }
+            for (Update { counter: id, after, .. }, outcome) in done {
+                match outcome {
+                    Written::Stored => {
+                        left.remove(&id);
+                        self.known.put(id, Some(after));
+                    }
+                    Written::Refused(Some(counter)) => self.known.put(id, Some(counter)),
+                    Written::Refused(None) => self.known.forget(&id),
+                    Written::Failed(fault @ Fault::Poison(_)) => {
+                        return Err(anyhow!(fault).context(format!("the store refuses the counter {id}")));
+                    }
+                    Written::Failed(fault) => {
+                        self.known.forget(&id);
+                        failed = Some(fault);
+                    }
+                }
+            }
+            if let Some(fault) = failed {
+                self.patience.pause("write counters", fault, &mut tries, Until::LastCall(stop)).await?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Reads the counters that are not known; those whose items cannot be read. Each of these is a loss, which every partition
+    /// is told of, and is exact again once the item is mended or deleted and a recount has passed.
+    async fn read(&mut self, ids: impl Iterator<Item = &CounterId>, stop: &Stop) -> anyhow::Result<Vec<CounterId>> {
+        let unknown: Vec<CounterId> = ids.filter(|id| self.known.get(id).is_none()).cloned().collect();
+        let (counters, patience) = (&self.folding.counters, &self.patience);
+        let chunks: Vec<Vec<CounterId>> = unknown.chunks(READ).map(<[CounterId]>::to_vec).collect();
+        let mut reads = iter(chunks)
+            .map(|ids| async move {
+                let read = || counters.read(&ids, Consistency::Eventual);
+                let read = patience.persist("read counters", Until::LastCall(stop), read).await;
+                read.map(|read| (ids, read))
+            })
+            .buffer_unordered(self.folding.rules.concurrency);
+        let mut found = Vec::new();
+        while let Some(read) = reads.next().await {
+            let (ids, mut read) = read?;
+            found.extend(ids.iter().map(|id| (id.clone(), read.counters.remove(id))));
+        }
+        drop(reads);
+        let mut damaged = Vec::new();
+        for (id, counter) in found {
+            match counter.transpose() {
+                Ok(counter) => self.known.put(id, counter),
+                Err(fault) => damaged.push((id, fault)),
+            }
+        }
+        for (id, fault) in &damaged {
+            tracing::error!(counter = %id, %fault, "an item cannot be read: what is counted of it is lost");
+            let (now, what) = (self.patience.clock().now(), id.to_string());
+            let open = || self.folding.store.open_new_loss(now, "damaged", &what);
+            self.patience.persist("store a loss", Until::LastCall(stop), open).await?;
+        }
+        Ok(damaged.into_iter().map(|(id, _)| id).collect())
+    }
+
+    /// Writes a counter together with the thresholds that it has reached. One that is recorded already stays as it is, and the
+    /// counter is written alone.
+    async fn cross(&self, update: &Update, reached: Vec<Reached>, flush: &Flush) -> Written {
+        let now = self.patience.clock().now();
+        let is_known = flush.standing.open.is_empty();
+        let milestones: Vec<Milestone> = reached
+            .into_iter()
+            .map(|Reached { threshold, by, at }| Milestone {
+                n: threshold,
+                by: if is_known { by.winner() } else { Winner::Unwitnessed },
+                at: if at.0 == 0 { now } else { at },
+                lag: u64::try_from(now.since(at).as_millis()).unwrap_or(u64::MAX),
+                version: update.after.version.stored(),
+                exact: is_known && update.after.doubt.is_empty(),
+                skipped: 0,
+            })
+            .collect();
+        let mut left = milestones;
+        loop {
+            if left.is_empty() {
+                return match self.folding.counters.write(std::slice::from_ref(update)).await {
+                    Ok(mut outcomes) => outcomes.pop().unwrap_or(Written::Refused(None)),
+                    Err(fault) => Written::Failed(fault),
+                };
+            }
+            match self.folding.counters.cross(update, &left).await {
+                Ok(Crossed::Stored) => return Written::Stored,
+                Ok(Crossed::Refused(counter)) => return Written::Refused(counter),
+                Ok(Crossed::Recorded(recorded)) => left.retain(|milestone| !recorded.contains(&milestone.n)),
+                Err(fault) => return Written::Failed(fault),
+            }
+        }
+    }
+}

@@ -1,0 +1,69 @@
+//! The relay: copies the stream of the likes table into the log `changes`. One task follows the stream shards and shares
+//! them out by leases, one task reads each of them, and one writes the log for all of them.
+
+mod follow;
+mod margin;
+mod reader;
+mod writer;
+
+use std::sync::Arc;
+
+use tally_adapters::dynamodb::changes::Changes;
+use tally_core::changes::DeploymentId;
+use tally_core::ports::{ChangeStream, Producer, Worker};
+use tally_core::relay::Rules;
+use tally_service::{Host, Patience, Stage};
+
+use crate::reader::PollRules;
+use follow::{Follow, Sharing};
+use writer::Writer;
+
+/// What a relay works on.
+#[derive(Clone)]
+pub struct Relaying {
+    /// The stream of the likes table.
+    pub stream: Arc<dyn ChangeStream>,
+    /// Where it is stored what is fed, and what is lost.
+    pub store: Arc<Changes>,
+    /// Writes the log.
+    pub producer: Arc<dyn Producer>,
+    /// The topic.
+    pub topic: Arc<str>,
+    /// How many partitions it has.
+    pub partitions: u32,
+    /// Whose log it is.
+    pub deployment: DeploymentId,
+    /// How it is written.
+    pub rules: Rules,
+    /// How often a stream shard is read.
+    pub poll: PollRules,
+    /// How the stream shards are found and shared out.
+    pub following: Following,
+}
+
+/// How stream shards are found and shared out.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Following {
+    /// How often all stream shards are listed.
+    pub discover: std::time::Duration,
+    /// How long a lease may stand still before another process takes it; `None`: this process reads every stream shard.
+    pub lease: Option<std::time::Duration>,
+}
+
+impl Relaying {
+    /// Starts the tasks of the relay.
+    pub fn spawn(self, host: &Host, patience: &Patience) {
+        let (writing, asked) = writer::channel();
+        let sharing = self.following.lease.map(|stale| {
+            let me = Worker(format!("{:016x}", host.chance().token()));
+            Sharing { me, stale }
+        });
+        let writer = Writer::new(self.clone(), host.clock(), patience.clone(), asked);
+        host.spawn(Stage::Work, "write changes", writer);
+        host.spawn(
+            Stage::Support,
+            "follow stream",
+            Follow::new(self, host.clone(), patience.clone(), writing, sharing),
+        );
+    }
+}

@@ -1,0 +1,333 @@
+//! Reads one stream shard from where it is fed to its end, in order, and hands every page to the writer of the log.
+
+use std::time::Duration;
+
+use tally_adapters::dynamodb::changes::StoredShard;
+use tally_core::changes::{Body, Entry, LossNumber, Lost};
+use tally_core::fault::Fault;
+use tally_core::ids::{Sequence, StreamLabel, StreamShard, StreamShardId};
+use tally_core::lineage::Listed;
+use tally_core::ports::{Iterator, Position, Records, StreamFault};
+use tally_core::relay::{Fed, Input};
+use tally_core::tally::read;
+use tally_core::time::UnixMillis;
+use tally_service::{Patience, Stop, Task, Until};
+
+use super::Relaying;
+use super::margin::Margin;
+use super::writer::Writing;
+use crate::metrics;
+use crate::reader::{Pace, Shown, Tip};
+
+/// The most records one read may answer with: what the service allows.
+const LIMIT: u32 = 1000;
+
+/// How long a stream shard may go unread before records of it may be gone. The service keeps them for 24 h.
+const OUTAGE: Duration = Duration::from_secs(23 * 3600);
+
+/// How long the children of a stream shard that has ended are looked for, and how often.
+const CHILDREN: Duration = Duration::from_secs(60);
+const LOOK: Duration = Duration::from_secs(1);
+
+/// The reader of one stream shard.
+pub(crate) struct Reader {
+    shared: Relaying,
+    patience: Patience,
+    writing: Writing,
+    label: StreamLabel,
+    id: StreamShardId,
+    shard: StreamShard,
+    pace: Pace,
+    tip: Tip,
+    margin: Margin,
+    /// The last record that was handed in.
+    last: Option<Sequence>,
+    /// When the service last answered: nothing unread can have been trimmed unseen until a day later.
+    contact: UnixMillis,
+    /// A loss whose end is not known before the next record.
+    lost: Option<LossNumber>,
+}
+
+/// Where a reader stands after a page.
+enum Next {
+    At(Iterator),
+    /// A new iterator has to be taken.
+    Anew,
+    /// There is nothing more to read.
+    End,
+    /// The service has no such stream shard any more.
+    Gone,
+}
+
+/// How reading came to its end.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Ended {
+    Closed,
+    Gone,
+}
+
+impl Reader {
+    pub(crate) fn new(
+        shared: Relaying,
+        patience: Patience,
+        writing: Writing,
+        label: &StreamLabel,
+        id: &StreamShardId,
+    ) -> Self {
+        let (pace, tip) = (Pace::new(shared.poll), Tip::new(shared.poll.idle));
+        Self {
+            shared,
+            patience,
+            writing,
+            label: label.clone(),
+            id: id.clone(),
+            shard: StreamShard::new(label, id),
+            pace,
+            tip,
+            margin: Margin::default(),
+            last: None,
+            contact: UnixMillis(0),
+            lost: None,
+        }
+    }
+
+    /// Reads the stream shard, and begins again where it is stored as fed if what was handed in was dropped.
+    async fn follow(&mut self, stop: &Stop) -> anyhow::Result<()> {
+        let mut restarts = self.writing.restarts();
+        loop {
+            restarts.borrow_and_update();
+            let what = format!("read how far stream shard {} is fed", self.id);
+            let stored = || self.shared.store.shard(&self.shard);
+            let stored = self.patience.persist(&what, Until::Requested(stop), stored).await?;
+            // It may have been closed since it was leased.
+            let Some(StoredShard { fed, closed: None, .. }) = stored else { return Ok(()) };
+            self.writing.hand(Input::Begin(self.shard.clone(), fed)).await?;
+            (self.last, self.contact, self.lost) = (fed.to, fed.at, None);
+            self.tip.moved();
+            tokio::select! {
+                ended = self.read(stop) => return self.end(ended?, stop).await,
+                changed = restarts.changed() => changed?,
+            }
+        }
+    }
+
+    async fn read(&mut self, stop: &Stop) -> anyhow::Result<Ended> {
+        let mut next = Next::Anew;
+        loop {
+            next = match next {
+                Next::Anew => self.open(stop).await?,
+                Next::At(iterator) => self.page(iterator, stop).await?,
+                Next::End => return Ok(Ended::Closed),
+                Next::Gone => return Ok(Ended::Gone),
+            }
+        }
+    }
+
+    /// An iterator where reading stands.
+    async fn open(&mut self, stop: &Stop) -> anyhow::Result<Next> {
+        let now = self.patience.clock().now();
+        if now.since(self.contact) > OUTAGE && self.lost.is_none() {
+            self.lose("outage", stop).await?;
+        }
+        self.contact = now;
+        self.tip.moved();
+        let mut tries = 0;
+        loop {
+            let at = self.last.filter(|_| self.lost.is_none()).map_or(Position::Oldest, Position::After);
+            let asked = self.shared.stream.iterator(&self.label, &self.id, at);
+            match stop.unless_requested(asked).await? {
+                Ok(iterator) => return Ok(Next::At(iterator)),
+                Err(StreamFault::Trimmed) if at != Position::Oldest => self.lose("trimmed", stop).await?,
+                Err(StreamFault::Gone) => return self.gone(stop).await,
+                Err(other) => self.pause(other, &mut tries, stop).await?,
+            }
+        }
+    }
+
+    /// One read, after the wait that is due.
+    async fn page(&mut self, iterator: Iterator, stop: &Stop) -> anyhow::Result<Next> {
+        stop.unless_requested(self.patience.clock().sleep(self.pace.wait())).await?;
+        let mut tries = 0;
+        loop {
+            let asked = self.patience.clock().now();
+            match stop.unless_requested(self.shared.stream.records(&iterator, LIMIT)).await? {
+                Ok(records) => {
+                    self.contact = asked;
+                    return self.take(records, asked, stop).await;
+                }
+                Err(StreamFault::Expired) => {
+                    metrics::stream_read("expired");
+                    return Ok(Next::Anew);
+                }
+                Err(StreamFault::Trimmed) => {
+                    self.lose("trimmed", stop).await?;
+                    return Ok(Next::Anew);
+                }
+                Err(StreamFault::Gone) => return self.gone(stop).await,
+                Err(other) => self.pause(other, &mut tries, stop).await?,
+            }
+        }
+    }
+
+    /// Hands a page in.
+    async fn take(&mut self, page: Records, asked: UnixMillis, stop: &Stop) -> anyhow::Result<Next> {
+        self.pace.page(page.records.len(), LIMIT as usize);
+        metrics::stream_read(if page.records.is_empty() { "empty" } else { "records" });
+        let newest = page.records.iter().map(|record| record.written).max();
+        let shown = match newest {
+            None => Shown::Nothing,
+            Some(_) if page.records.len() * 2 >= LIMIT as usize => Shown::Many,
+            Some(newest) => Shown::Few { newest },
+        };
+        let at_tip = self.tip.page(shown, asked);
+        if let Shown::Few { newest } = shown
+            && self.tip.is_reached()
+        {
+            self.margin.saw(newest, asked);
+        }
+        let mut entries = Vec::with_capacity(page.records.len());
+        let mut to = self.last;
+        for raw in &page.records {
+            let Some(record) = read(raw) else {
+                self.hand(std::mem::take(&mut entries), to, asked).await?;
+                tracing::error!(shard = %self.id, "a record has no readable position");
+                self.lose("unreadable", stop).await?;
+                self.lost = None;
+                continue;
+            };
+            if let Some(number) = self.lost.take() {
+                let next = Some((self.shard.clone(), record.sequence));
+                self.writing.announce(Body::Lost(Lost { number, next })).await?;
+            }
+            // The service may answer with what it had answered with before.
+            if Some(record.sequence) > to {
+                to = Some(record.sequence);
+                metrics::records_read(std::slice::from_ref(&record));
+                entries.extend(Entry::of(&record));
+            }
+        }
+        self.hand(entries, to, asked).await?;
+        match page.next {
+            Some(next) => {
+                if let Some(asked) = at_tip {
+                    let claim = self.margin.claim(asked);
+                    self.writing.hand(Input::UpTo(self.shard.clone(), claim)).await?;
+                }
+                Ok(Next::At(next))
+            }
+            // When the shard ended is not known: nothing is claimed of the time before this read.
+            None => Ok(Next::End),
+        }
+    }
+
+    async fn hand(&mut self, entries: Vec<Entry>, to: Option<Sequence>, read: UnixMillis) -> anyhow::Result<()> {
+        if let Some(last) = to.filter(|_| to > self.last) {
+            self.last = to;
+            let page = Input::Page { shard: self.shard.clone(), entries, to: last, read };
+            self.writing.hand(page).await?;
+        }
+        Ok(())
+    }
+
+    /// Opens a loss: it is stored and announced in every partition before anything behind it is handed in. Where the lost
+    /// piece ends, the next record says.
+    async fn lose(&mut self, kind: &str, stop: &Stop) -> anyhow::Result<()> {
+        metrics::stream_read("lost");
+        let number = lose(&self.shared, &self.patience, &self.writing, kind, &self.shard.to_string(), stop).await?;
+        self.lost = Some(number);
+        Ok(())
+    }
+
+    async fn gone(&mut self, stop: &Stop) -> anyhow::Result<Next> {
+        metrics::stream_read("gone");
+        tracing::warn!(shard = %self.id, "the stream shard is gone");
+        self.lose("vanished", stop).await?;
+        Ok(Next::Gone)
+    }
+
+    /// All of the stream shard was handed in, or what is left of it is lost: it is closed, and those that continue it begin.
+    async fn end(&mut self, ended: Ended, stop: &Stop) -> anyhow::Result<()> {
+        let children = self.children(stop).await?;
+        if children.is_empty() {
+            tracing::warn!(shard = %self.id, ?ended, "no stream shard continues this one");
+        }
+        let named = children.iter().map(|child| StreamShard::new(&self.label, &child.id)).collect();
+        let fed = self.writing.close(self.shard.clone(), named).await?;
+        // A child that nobody has begun is found by the next process that reads this stream shard to its end.
+        for child in &children {
+            let shard = StreamShard::new(&self.label, &child.id);
+            let from = Fed { to: None, at: fed.at };
+            let begin = || self.shared.store.begin(&shard, Some(&self.shard), from);
+            self.patience.persist("begin a stream shard", Until::LastCall(stop), begin).await?;
+        }
+        let closed = self.patience.clock().now();
+        let close = || self.shared.store.close(&self.shard, closed);
+        self.patience.persist("close a stream shard", Until::LastCall(stop), close).await
+    }
+
+    /// The stream shards that continue this one. They may be listed a while after it has ended.
+    async fn children(&self, stop: &Stop) -> anyhow::Result<Vec<Listed>> {
+        let (clock, stream) = (self.patience.clock(), &self.shared.stream);
+        let until = clock.reading().at + CHILDREN;
+        let mut tries = 0;
+        loop {
+            let asked = async {
+                match stream.children(&self.label, &self.id).await? {
+                    Some(children) => Ok(children),
+                    None => {
+                        let mut listed = stream.shards(&self.label).await?;
+                        listed.retain(|shard| shard.parent.as_ref() == Some(&self.id));
+                        Ok(listed)
+                    }
+                }
+            };
+            match stop.unless_requested(asked).await? {
+                Ok(children) if !children.is_empty() => return Ok(children),
+                Ok(_) | Err(StreamFault::Gone | StreamFault::Off(_)) if clock.reading().at >= until => {
+                    return Ok(Vec::new());
+                }
+                Ok(_) | Err(StreamFault::Gone | StreamFault::Off(_)) => {
+                    stop.unless_requested(clock.sleep(LOOK)).await?
+                }
+                Err(other) => self.pause(other, &mut tries, stop).await?,
+            }
+        }
+    }
+
+    async fn pause(&self, fault: StreamFault, tries: &mut u32, stop: &Stop) -> anyhow::Result<()> {
+        let fault = Fault::from(fault);
+        metrics::stream_read(fault.class());
+        let what = format!("read stream shard {}", self.id);
+        self.patience.pause(&what, fault, tries, Until::Requested(stop)).await
+    }
+}
+
+/// Stores a loss and announces it in every partition. A process that dies in between leaves the announcement to whoever
+/// repeats the stored losses.
+pub(super) async fn lose(
+    shared: &Relaying,
+    patience: &Patience,
+    writing: &Writing,
+    kind: &str,
+    what: &str,
+    stop: &Stop,
+) -> anyhow::Result<LossNumber> {
+    let now = patience.clock().now();
+    let open = || shared.store.open_new_loss(now, kind, what);
+    let number = patience.persist("store a loss", Until::Requested(stop), open).await?;
+    tracing::error!(kind, what, %number, "something is lost: nothing is called exact until a recount has passed");
+    writing.announce(Body::Lost(Lost { number, next: None })).await?;
+    Ok(number)
+}
+
+impl Task for Reader {
+    async fn run(mut self, stop: Stop) -> anyhow::Result<()> {
+        let followed = self.follow(&stop).await;
+        if stop.is_requested() {
+            // What was handed in is written and stored while there is time for it.
+            let left = self.writing.leave(self.shard.clone());
+            _ = stop.until_last_call(left).await;
+        }
+        stop.finish(std::future::ready(followed)).await
+    }
+}

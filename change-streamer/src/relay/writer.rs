@@ -1,0 +1,218 @@
+//! Writes the log `changes` for all readers of this process: runs the machine, appends its messages, and stores how far each
+//! stream shard is fed.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use futures_util::future::Either;
+use futures_util::stream::{FuturesUnordered, StreamExt};
+use tally_core::changes::Body;
+use tally_core::fault::Fault;
+use tally_core::ids::StreamShard;
+use tally_core::ports::log::Outgoing;
+use tally_core::relay::{Announcement, Effect, Fed, Input, Relay};
+use tally_service::{Clock, Patience, Stop, Stopped, Task, Until};
+use tokio::sync::{mpsc, oneshot, watch};
+use tokio::time::{Instant, sleep_until};
+
+use super::Relaying;
+
+/// What readers may hand in before it is taken.
+const WAITING: usize = 64;
+/// How many bytes of entries may wait for Kafka before readers have to.
+const MOST: usize = 32 << 20;
+
+/// What the writer is asked.
+#[derive(Debug)]
+enum Ask {
+    Hand(Input),
+    Announce(Body, oneshot::Sender<()>),
+    Close(StreamShard, Vec<StreamShard>, oneshot::Sender<Fed>),
+    Leave(StreamShard, oneshot::Sender<()>),
+}
+
+/// The readers' side of the writer. Clones lead to the same one.
+#[derive(Clone, Debug)]
+pub(crate) struct Writing {
+    asks: mpsc::Sender<Ask>,
+    restarts: watch::Receiver<u64>,
+}
+
+/// The writer's side.
+#[derive(Debug)]
+pub(crate) struct Asked {
+    asks: mpsc::Receiver<Ask>,
+    restarts: watch::Sender<u64>,
+}
+
+/// Both sides.
+pub(crate) fn channel() -> (Writing, Asked) {
+    let ((sender, asks), (restarts, restarted)) = (mpsc::channel(WAITING), watch::channel(0));
+    (Writing { asks: sender, restarts: restarted }, Asked { asks, restarts })
+}
+
+impl Writing {
+    /// Hands something in for the log; returns once it is taken, not once it is written.
+    pub(crate) async fn hand(&self, input: Input) -> Result<(), Stopped> {
+        self.ask(Ask::Hand(input)).await
+    }
+
+    /// Says something in every partition, behind everything handed in before; returns once all of them have it. It is safe to
+    /// repeat what is announced.
+    pub(crate) async fn announce(&self, body: Body) -> Result<(), Stopped> {
+        let (done, answer) = oneshot::channel();
+        self.ask(Ask::Announce(body, done)).await?;
+        answer.await.map_err(|_| Stopped)
+    }
+
+    /// Closes a stream shard of which everything was handed in; returns once every partition has the closing.
+    pub(crate) async fn close(&self, shard: StreamShard, children: Vec<StreamShard>) -> Result<Fed, Stopped> {
+        let (done, answer) = oneshot::channel();
+        self.ask(Ask::Close(shard, children, done)).await?;
+        answer.await.map_err(|_| Stopped)
+    }
+
+    /// Gives up a stream shard; returns once everything handed in of it is written and stored.
+    pub(crate) async fn leave(&self, shard: StreamShard) -> Result<(), Stopped> {
+        let (done, answer) = oneshot::channel();
+        self.ask(Ask::Leave(shard, done)).await?;
+        answer.await.map_err(|_| Stopped)
+    }
+
+    /// Moves once everything that was handed in is dropped, since Kafka took nothing for hours.
+    pub(crate) fn restarts(&self) -> watch::Receiver<u64> {
+        self.restarts.clone()
+    }
+
+    async fn ask(&self, ask: Ask) -> Result<(), Stopped> {
+        self.asks.send(ask).await.map_err(|_| Stopped)
+    }
+}
+
+/// The writer.
+pub(crate) struct Writer {
+    shared: Relaying,
+    clock: Clock,
+    patience: Patience,
+    asked: Asked,
+    machine: Relay,
+    announced: u64,
+    announcing: BTreeMap<Announcement, oneshot::Sender<()>>,
+    closing: BTreeMap<StreamShard, oneshot::Sender<Fed>>,
+    leaving: BTreeMap<StreamShard, oneshot::Sender<()>>,
+}
+
+impl Writer {
+    pub(crate) fn new(shared: Relaying, clock: Clock, patience: Patience, asked: Asked) -> Self {
+        let machine = Relay::new(shared.deployment.clone(), shared.partitions, shared.rules, clock.reading());
+        let (announcing, closing, leaving) = (BTreeMap::new(), BTreeMap::new(), BTreeMap::new());
+        Self { shared, clock, patience, asked, machine, announced: 0, announcing, closing, leaving }
+    }
+
+    async fn write(mut self, stop: &Stop) -> anyhow::Result<()> {
+        let (shared, patience) = (self.shared.clone(), self.patience.clone());
+        let (mut answers, mut effects) = (FuturesUnordered::new(), Vec::new());
+        let mut asking = true;
+        loop {
+            let wake = self.machine.wake_at().map(|at| Instant::now() + at.saturating_sub(self.clock.reading().at));
+            let may_ask = asking && self.machine.waiting() < MOST;
+            if !asking && self.machine.is_idle() {
+                return Ok(());
+            }
+            let input = tokio::select! {
+                biased;
+                Some(answer) = answers.next() => answer?,
+                ask = self.asked.asks.recv(), if may_ask => match ask {
+                    Some(ask) => self.input(ask),
+                    None => {
+                        asking = false;
+                        Input::Woke
+                    }
+                },
+                () = sleep_until(wake.unwrap_or_else(Instant::now)), if wake.is_some() => Input::Woke,
+            };
+            self.machine.step(self.clock.reading(), input, &mut effects);
+            for effect in effects.drain(..) {
+                match effect {
+                    Effect::Send { partition, value, tries } => {
+                        answers.push(Either::Left(shared.append(&patience, partition, value, tries, stop)));
+                    }
+                    Effect::Store(shard, fed) => {
+                        answers.push(Either::Right(shared.store(&patience, shard, fed, stop)));
+                    }
+                    Effect::Announced(name) => drop(self.announcing.remove(&name).map(|done| done.send(()))),
+                    Effect::Closed(shard, fed) => drop(self.closing.remove(&shard).map(|done| done.send(fed))),
+                    Effect::Left(shard) => drop(self.leaving.remove(&shard).map(|done| done.send(()))),
+                    Effect::Restart => {
+                        tracing::error!("Kafka has taken no changes for hours: everything that waits is read again");
+                        self.announcing.clear();
+                        self.closing.clear();
+                        self.leaving.clear();
+                        self.asked.restarts.send_modify(|restarts| *restarts += 1);
+                    }
+                }
+            }
+        }
+    }
+
+    fn input(&mut self, ask: Ask) -> Input {
+        match ask {
+            Ask::Hand(input) => input,
+            Ask::Announce(body, done) => {
+                self.announced += 1;
+                self.announcing.insert(Announcement(self.announced), done);
+                Input::Announce(Announcement(self.announced), body)
+            }
+            Ask::Close(shard, children, done) => {
+                self.closing.insert(shard.clone(), done);
+                Input::End(shard, children)
+            }
+            Ask::Leave(shard, done) => {
+                self.leaving.insert(shard.clone(), done);
+                Input::Leave(shard)
+            }
+        }
+    }
+}
+
+impl Relaying {
+    /// Safe to repeat: readers accept each entry once, and an announcement that comes again says nothing new.
+    async fn append(
+        &self,
+        patience: &Patience,
+        partition: u32,
+        value: Arc<[u8]>,
+        tries: u32,
+        stop: &Stop,
+    ) -> anyhow::Result<Input> {
+        if tries > 0 {
+            // Whatever the fault was, Kafka may take the message later.
+            let (mut tries, fault) = (tries - 1, Fault::Transient("the message was not acknowledged".to_owned()));
+            patience.pause("write to the log of changes", fault, &mut tries, Until::LastCall(stop)).await?;
+        }
+        let (topic, key, headers) = (&*self.topic, None, &[][..]);
+        let message = Outgoing { topic, partition: Some(partition), key, value: Some(&value), headers };
+        let sent = self.producer.send(message).await;
+        if let Err(fault) = &sent {
+            tracing::warn!(topic, partition, %fault, "the log of changes was not written");
+        }
+        Ok(Input::Sent(partition, sent.map(drop).map_err(drop)))
+    }
+
+    /// Safe to repeat, and by two processes: what is stored moves forwards alone.
+    async fn store(&self, patience: &Patience, shard: StreamShard, fed: Fed, stop: &Stop) -> anyhow::Result<Input> {
+        let what = "store how far a stream shard is fed";
+        let stored = patience.persist(what, Until::LastCall(stop), || self.store.store_fed(&shard, fed)).await?;
+        Ok(Input::Stored(shard, stored))
+    }
+}
+
+impl Task for Writer {
+    async fn run(self, stop: Stop) -> anyhow::Result<()> {
+        match stop.until_last_call(self.write(&stop)).await.unwrap_or_else(|stopped| Err(stopped.into())) {
+            // What was not acknowledged is read again.
+            Err(error) if error.is::<Stopped>() => Ok(()),
+            ended => ended,
+        }
+    }
+}

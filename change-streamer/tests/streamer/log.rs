@@ -1,0 +1,357 @@
+//! Relay and fold together, over the emulator through the real SDK and a Kafka in memory, under paused time.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use async_trait::async_trait;
+use serde_json::{Value, json};
+use tally_adapters::dynamodb;
+use tally_adapters::dynamodb::Consistency;
+use tally_adapters::dynamodb::changes::{Changes, Config as LogConfig};
+use tally_adapters::dynamodb::counters::Counters;
+use tally_adapters::memory::log::Broker;
+use tally_change_streamer::fold::{self, Folding};
+use tally_change_streamer::relay::{Following, Relaying};
+use tally_core::changes::DeploymentId;
+use tally_core::fence::Partition;
+use tally_core::fold::Counter;
+use tally_core::ids::{CounterId, PostId};
+use tally_core::ports::log::{Outgoing, Producer, TopicReader, Written};
+use tally_core::ports::{ChangeStream, Outcome};
+use tally_core::relay::Rules;
+use tally_emulator::{Config, Fault, Rule};
+use tally_service::{Chance, Clock, Host, Patience, Running};
+use tally_testkit::{BEGAN, Store};
+use tokio::time::Instant;
+
+const TOPIC: &str = "changes";
+const PARTITIONS: u32 = 3;
+const DEADLINE: Duration = Duration::from_secs(3600);
+
+/// Tables, a log, and what must be true of them when all is quiet.
+struct World {
+    store: Store,
+    broker: Broker,
+    clock: Clock,
+    rows: BTreeMap<(u64, u64), ()>,
+    chance: Chance,
+}
+
+/// A producer to a topic that states when each record was appended.
+struct Stamping(Broker, Clock);
+
+#[async_trait]
+impl Producer for Stamping {
+    async fn send(&self, record: Outgoing<'_>) -> Outcome<Written> {
+        self.0.write(record, self.1.now())
+    }
+}
+
+/// A process with both roles.
+struct Both {
+    relaying: Relaying,
+    folding: Folding,
+    broker: Broker,
+}
+
+impl tally_service::App for Both {
+    async fn start(self, host: Host) -> anyhow::Result<()> {
+        let patience = Patience::new(host.clock(), host.chance().clone());
+        self.relaying.spawn(&host, &patience);
+        self.folding.spawn(Box::new(self.broker.join("fold", TOPIC)), &host, &patience);
+        Ok(())
+    }
+}
+
+fn post(n: u64) -> CounterId {
+    CounterId::likes(PostId::new(&format!("p-{n}")).unwrap())
+}
+
+impl World {
+    async fn start(config: Config) -> Self {
+        let store = Store::with(config).await;
+        let broker = Broker::new();
+        broker.create_topic(TOPIC, PARTITIONS);
+        let log = broker.reader("test", TOPIC).logs().await.unwrap().remove(0).1;
+        let changes = Changes::new(&store.connection);
+        let deployment = DeploymentId("test".into());
+        let config = LogConfig { deployment, partitions: PARTITIONS, topic: log.topic, generation: 1 };
+        changes.begin_log(&config).await.unwrap();
+        Counters::new(&store.connection).put_reserved().await.unwrap();
+        Self { store, broker, clock: Clock::starting_at(BEGAN), rows: BTreeMap::new(), chance: Chance::seeded(7) }
+    }
+
+    /// Starts a process; `lease: None` has it read every stream shard.
+    fn run(&self, name: &str, lease: Option<Duration>) -> Running {
+        let connection = self.store.repeating(1);
+        let stream: Arc<dyn ChangeStream> = Arc::new(dynamodb::Streams::new(&connection));
+        let store = Arc::new(Changes::new(&connection));
+        let poll =
+            tally_change_streamer::PollRules { busy: Duration::from_millis(25), idle: Duration::from_millis(200) };
+        let relaying = Relaying {
+            stream,
+            store: Arc::clone(&store),
+            producer: Arc::new(Stamping(self.broker.clone(), self.clock)),
+            topic: TOPIC.into(),
+            partitions: PARTITIONS,
+            deployment: DeploymentId("test".into()),
+            rules: Rules::default(),
+            poll,
+            following: Following { discover: Duration::from_secs(5), lease },
+        };
+        let folding = Folding {
+            counters: Arc::new(Counters::new(&connection)),
+            store,
+            deployment: DeploymentId("test".into()),
+            rules: fold::Rules::default(),
+        };
+        let seed = name.bytes().fold(7u64, |seed, byte| seed.wrapping_mul(131).wrapping_add(u64::from(byte)));
+        let host = Host::new(name).with_clock(self.clock).with_chance(Chance::seeded(seed));
+        Running::start(Both { relaying, folding, broker: self.broker.clone() }, host)
+    }
+
+    /// Likes and unlikes, each of a random user and post.
+    async fn churn(&mut self, changes: usize, posts: u64, users: u64) {
+        for _ in 0..changes {
+            let (p, u) = (self.chance.token() % posts, self.chance.token() % users);
+            let key = json!({"pk": {"S": format!("p-{p}#{}", u % 4)}, "user_id": {"S": format!("u-{u}")}});
+            if self.rows.remove(&(p, u)).is_some() {
+                self.store.call("DeleteItem", json!({"TableName": "likes", "Key": key})).await;
+            } else {
+                self.rows.insert((p, u), ());
+                let mut item = key;
+                item["post_id"] = json!({"S": format!("p-{p}")});
+                item["liked_at"] = json!({"N": "1"});
+                self.store.call("PutItem", json!({"TableName": "likes", "Item": item})).await;
+            }
+        }
+    }
+
+    async fn counters(&self, posts: u64) -> BTreeMap<CounterId, Counter> {
+        let ids: Vec<_> = (0..posts).map(post).collect();
+        let read = Counters::new(&self.store.repeating(5)).read(&ids, Consistency::Strong).await.unwrap();
+        read.counters.into_iter().map(|(id, counter)| (id, counter.unwrap())).collect()
+    }
+
+    fn likes(&self, p: u64) -> i64 {
+        i64::try_from(self.rows.keys().filter(|(post, _)| *post == p).count()).unwrap()
+    }
+
+    /// Waits until every counter equals its rows.
+    async fn exact(&self, posts: u64) {
+        let began = Instant::now();
+        loop {
+            let counters = self.counters(posts).await;
+            let wrong = (0..posts).find(|p| {
+                let counter = counters.get(&post(*p)).cloned().unwrap_or_default();
+                counter.likes != self.likes(*p) || !counter.adds_up()
+            });
+            let Some(wrong) = wrong else { return };
+            assert!(
+                began.elapsed() < DEADLINE,
+                "p-{wrong} has {} rows and counts {:?}; losses {:?}",
+                self.likes(wrong),
+                counters.get(&post(wrong)),
+                self.losses().await
+            );
+            tokio::time::sleep(Duration::from_secs(1)).await;
+        }
+    }
+
+    async fn losses(&self) -> Vec<String> {
+        let losses = Changes::new(&self.store.repeating(5)).losses().await.unwrap();
+        losses.open().map(|(_, loss)| loss.kind.clone()).collect()
+    }
+
+    /// Waits until what may be said of every partition is of this moment or later.
+    async fn fresh(&self) {
+        let (now, began) = (self.clock.now(), Instant::now());
+        let changes = Changes::new(&self.store.repeating(5));
+        loop {
+            let standings = changes.standings(PARTITIONS).await.unwrap();
+            let fresh = standings.values().filter(|stored| stored.standing.as_of >= Some(now)).count();
+            if fresh == PARTITIONS as usize {
+                return;
+            }
+            assert!(began.elapsed() < DEADLINE, "{now}: {standings:?}");
+            tokio::time::sleep(Duration::from_millis(100)).await;
+        }
+    }
+}
+
+async fn stop(running: Vec<Running>) {
+    for running in running {
+        let ended = running.stop(Duration::from_secs(20)).await;
+        assert!(ended.exit().is_clean(), "{ended:?}");
+    }
+}
+
+/// What goes wrong: once in some calls of everything that relay and fold do.
+fn faults() -> Vec<Rule> {
+    let operations = [
+        "BatchExecuteStatement",
+        "BatchGetItem",
+        "UpdateItem",
+        "PutItem",
+        "GetItem",
+        "Query",
+        "GetRecords",
+        "GetShardIterator",
+        "DescribeStream",
+    ];
+    let rules = operations.into_iter().flat_map(|operation| {
+        let table = |rule: Rule| if operation == "PutItem" { rule.table("checkpoints") } else { rule };
+        [
+            table(Rule::new(Fault::Throttle).on(operation).chance(0.02)),
+            table(Rule::new(Fault::DropReply).on(operation).chance(0.02)),
+        ]
+    });
+    let ghost = Fault::Ghost { max_delay_ms: 60_000, hang_ms: 0 };
+    rules.chain([Rule::new(ghost).on("BatchExecuteStatement").chance(0.02)]).collect()
+}
+
+fn splitting() -> Config {
+    Config { seed: 3, shards: 4, split_after: Some(300), max_open_shards: 12, ..Config::default() }
+}
+
+#[tokio::test(start_paused = true)]
+async fn counts_equal_rows_and_say_as_of_when_also_while_stream_shards_split() {
+    let mut world = World::start(splitting()).await;
+    let running = world.run("a", Some(Duration::from_secs(6)));
+    for _ in 0..10 {
+        world.churn(200, 20, 40).await;
+        tokio::time::sleep(Duration::from_secs(1)).await;
+    }
+    world.exact(20).await;
+    world.fresh().await;
+    assert_eq!(world.losses().await, [""; 0]);
+    stop(vec![running]).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_idle_deployment_is_at_most_four_seconds_behind() {
+    let world = World::start(Config { shards: 4, ..Config::default() }).await;
+    let running = world.run("a", Some(Duration::from_secs(6)));
+    tokio::time::sleep(Duration::from_secs(30)).await;
+    for _ in 0..20 {
+        tokio::time::sleep(Duration::from_millis(700)).await;
+        let standings = Changes::new(&world.store.repeating(5)).standings(PARTITIONS).await.unwrap();
+        assert_eq!(standings.len(), PARTITIONS as usize);
+        for (partition, stored) in standings {
+            let as_of = stored.standing.as_of.expect("all stream shards are known");
+            let behind = world.clock.now().since(as_of);
+            assert!(behind <= Duration::from_secs(4), "partition {partition} is {behind:?} behind");
+        }
+    }
+    stop(vec![running]).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn two_processes_on_every_stream_shard_are_exact_while_everything_fails_now_and_then() {
+    let mut world = World::start(splitting()).await;
+    world.store.faults(faults());
+    let running = vec![world.run("a", None), world.run("b", None)];
+    for _ in 0..12 {
+        world.churn(150, 20, 40).await;
+        tokio::time::sleep(Duration::from_secs(1)).await;
+    }
+    world.store.faults([]);
+    // The last late request may come a minute later.
+    tokio::time::sleep(Duration::from_secs(61)).await;
+    world.exact(20).await;
+    world.fresh().await;
+    assert_eq!(world.losses().await, [""; 0]);
+    let stats = world.store.emulator.stats();
+    for fault in ["throttle", "drop_reply", "ghost"] {
+        assert!(stats.fired(fault) > 0, "{fault} never fired");
+    }
+    stop(running).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn processes_killed_at_random_are_exact() {
+    let mut world = World::start(splitting()).await;
+    let lease = Some(Duration::from_secs(6));
+    let mut running = vec![world.run("a", lease), world.run("b", lease)];
+    for nth in 0..12 {
+        world.churn(150, 20, 40).await;
+        let wait = world.chance.up_to(Duration::from_millis(2500));
+        tokio::time::sleep(wait).await;
+        let victim = usize::try_from(world.chance.token() % 2).unwrap();
+        running.swap_remove(victim).kill().await;
+        running.push(world.run(&format!("after-{nth}"), lease));
+    }
+    world.exact(20).await;
+    world.fresh().await;
+    assert_eq!(world.losses().await, [""; 0]);
+    stop(running).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_log_that_loses_its_end_is_a_loss_and_counting_goes_on() {
+    let mut world = World::start(Config { shards: 2, ..Config::default() }).await;
+    let running = world.run("a", Some(Duration::from_secs(6)));
+    world.churn(100, 6, 20).await;
+    world.exact(6).await;
+    let reader = world.broker.reader("test", TOPIC);
+    for (Partition { index, .. }, log) in reader.logs().await.unwrap() {
+        world.broker.lose_tail(TOPIC, index, log.end.0.saturating_sub(3));
+    }
+    world.churn(100, 6, 20).await;
+    let began = Instant::now();
+    while world.losses().await.is_empty() {
+        assert!(began.elapsed() < DEADLINE, "no loss was found");
+        world.churn(10, 6, 20).await;
+        tokio::time::sleep(Duration::from_secs(1)).await;
+    }
+    stop(vec![running]).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_stream_that_was_trimmed_unread_is_a_loss_that_every_partition_knows() {
+    let mut world = World::start(Config { shards: 2, ..Config::default() }).await;
+    let lease = Some(Duration::from_secs(6));
+    let running = world.run("a", lease);
+    world.churn(50, 6, 20).await;
+    world.exact(6).await;
+    world.fresh().await;
+    // What the process has stored as fed is behind, and everything since is trimmed before another one reads it.
+    running.kill().await;
+    world.churn(50, 6, 20).await;
+    world.store.emulator.trim("likes", None, None).unwrap();
+    let running = world.run("b", lease);
+    world.churn(5, 6, 20).await;
+    let began = Instant::now();
+    loop {
+        let standings = Changes::new(&world.store.repeating(5)).standings(PARTITIONS).await.unwrap();
+        if standings.values().filter(|stored| !stored.standing.open.is_empty()).count() == PARTITIONS as usize {
+            break;
+        }
+        assert!(began.elapsed() < DEADLINE, "{standings:?}");
+        tokio::time::sleep(Duration::from_secs(1)).await;
+    }
+    assert!(world.losses().await.contains(&"trimmed".to_owned()), "{:?}", world.losses().await);
+    stop(vec![running]).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_edit_by_hand_is_neither_undone_nor_counted_twice_by_what_follows() {
+    let mut world = World::start(Config { shards: 2, ..Config::default() }).await;
+    let running = world.run("a", Some(Duration::from_secs(6)));
+    world.churn(100, 1, 20).await;
+    world.exact(1).await;
+    world.store.edit("like_counts", json!({"post_id": {"S": "p-0"}}), "SET likes = likes + :v", number(7)).await;
+    world.churn(30, 1, 20).await;
+    let began = Instant::now();
+    while world.counters(1).await[&post(0)].likes != world.likes(0) + 7 {
+        assert!(began.elapsed() < DEADLINE, "{:?} and {} rows", world.counters(1).await, world.likes(0));
+        tokio::time::sleep(Duration::from_secs(1)).await;
+    }
+    assert!(!world.counters(1).await[&post(0)].adds_up(), "which no answer calls exact");
+    stop(vec![running]).await;
+}
+
+fn number(n: i64) -> Value {
+    json!({"N": n.to_string()})
+}
