@@ -1,16 +1,21 @@
 #!/usr/bin/env bash
-# Ten minutes with a real account: tables of their own, the four services on this machine over them, likes and unlikes, every
-# count compared, a recount, and everything deleted again.
+# Ten minutes with a real account, in tables of their own: what the emulator assumes of PartiQL, then the four services on
+# this machine, likes and unlikes, every count compared, a recount, and everything deleted again.
 #
 #   docs/smoke-aws.sh                    # region and credentials from the environment, as for the aws command
 #   BROKERS=b-1.msk:9098 FLAGS="--tls --sasl msk-iam --msk-region eu-west-1" docs/smoke-aws.sh    # over MSK
 #   REDIS=rediss://cache:6379 docs/smoke-aws.sh                                                   # with ElastiCache
 #   KEEP=1 docs/smoke-aws.sh             # leaves the tables
+#   ONLY=partiql docs/smoke-aws.sh       # the statements alone, in two minutes: no programs, no Kafka, no Redis
 #
-# It needs the aws command, python3, and the programs in TALLY_TEST_BIN (built with --release where it is not set; for MSK
-# with --features tls or msk-iam). Without BROKERS it starts Apache Kafka here, which needs Java and Maven; without REDIS a Redis. With
-# MSK the topics smoke-likes and smoke-likes.dlq have to be there, and empty (TOPIC names another). The account needs:
-# cloudformation deploy, and all of dynamodb on tables that begin with `tally-smoke-`. It writes some 5,000 likes.
+# A statement that DynamoDB answers otherwise than the emulator is printed as different and fails nothing: correct the
+# emulator, then the table in emulator/README.md.
+#
+# It needs the aws command, python3, and the programs in TALLY_TEST_BIN (built with --release where it is not set). Without
+# BROKERS it starts Apache Kafka here, which needs Java and Maven; without REDIS a Redis. With MSK the topics smoke-likes and
+# smoke-likes.dlq have to be there, and empty (TOPIC names another). The account needs: cloudformation deploy, and all of
+# dynamodb on tables that begin with `tally-smoke-`. It writes some 5,000 likes. To be throttled, it writes up to 50 MB under
+# one key of a table on demand, and as much in a table with provisioned units.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 say() { printf '%s  %s\n' "$(date +%T)" "$*"; }
@@ -19,14 +24,15 @@ for command in aws python3; do command -v $command >/dev/null || { echo "$comman
 AWS_REGION=${AWS_REGION:-${AWS_DEFAULT_REGION:-$(aws configure get region || true)}}
 export AWS_REGION AWS_DEFAULT_REGION=$AWS_REGION
 aws dynamodb list-tables --max-items 1 >/dev/null || { echo "no region, no credentials, or no permission to list tables" >&2; exit 78; }
-if [[ -z ${TALLY_TEST_BIN:-} ]]; then
+if [[ -z ${TALLY_TEST_BIN:-} && ${ONLY:-} != partiql ]]; then
   cargo build --release --locked --workspace --bins
   TALLY_TEST_BIN=${CARGO_TARGET_DIR:-target}/release
 fi
 PREFIX=tally-smoke-$(date +%s)-
 SCRATCH=$(mktemp -d)
 PIDS=()
-ENGINES=
+TABLES=()
+ENGINES='' STACK=''
 
 finish() {
   local code=$? table pid
@@ -36,21 +42,195 @@ finish() {
   [[ -z $ENGINES ]] || localstack/engines down --folder "$ENGINES" 2>/dev/null
   if [[ -z ${KEEP:-} ]]; then
     say "deleting the tables"
-    aws cloudformation delete-stack --stack-name "${PREFIX}data"
+    [[ -z $STACK ]] || aws cloudformation delete-stack --stack-name "$STACK"
     # The template keeps tables that hold data: these are named one by one.
-    for table in likes like_counts checkpoints recounts; do
+    for table in "${TABLES[@]}"; do
       aws dynamodb delete-table --table-name "$PREFIX$table" --output text --query TableDescription.TableStatus
     done
   fi
   if ((code)); then
     echo "FAILED with $code; logs are in $SCRATCH" >&2
-    tail -n 3 "$SCRATCH"/*.log >&2
+    tail -n 3 "$SCRATCH"/*.log 2>/dev/null >&2
   else
     rm -rf "$SCRATCH"
   fi
   exit $code
 }
 trap finish EXIT
+
+# What the emulator assumes of PartiQL: one step for each row of the table in emulator/README.md.
+STEP=0 SAME=0 DIFFERENT=() UNTRIED=()
+step() { STEP=$1 && say "PartiQL $1: $2"; }
+judge() { # ASSUMED ANSWER
+  if [[ $2 == "$1" ]]; then
+    SAME=$((SAME + 1))
+    echo "          as assumed"
+  else
+    DIFFERENT+=("$STEP")
+    printf '          differs: %s\n          assumed: %s\n' "$2" "$1"
+  fi
+}
+untried() { UNTRIED+=("$STEP") && echo "          not tried: $1"; }
+
+create() { # TABLE OPTION..
+  aws dynamodb create-table --table-name "$PREFIX$1" "${@:2}" --key-schema AttributeName=pk,KeyType=HASH \
+    AttributeName=sk,KeyType=RANGE --attribute-definitions AttributeName=pk,AttributeType=S \
+    AttributeName=sk,AttributeType=S >/dev/null && TABLES+=("$1")
+}
+# ask OPERATION QUERY OPTION..: what the query finds in the answer, or the exception and its message.
+ask() {
+  aws dynamodb "$1" --query "$2" --output text "${@:3}" 2>"$SCRATCH/refusal" ||
+    grep -m 1 . "$SCRATCH/refusal" | sed -E 's/^.*An error occurred \((\w+)\)[^:]*: /\1: /'
+}
+# statements TEXT..: the JSON of a batch; WITH is what every statement has beside its text.
+WITH=''
+statements() {
+  local text all=
+  for text in "$@"; do all+=", {\"Statement\": \"${text//\"/\\\"}\"$WITH}"; done
+  echo "[${all:2}]"
+}
+# batch TEXT..: the code of each outcome, `done` where it is a success.
+CODES="join(' ', Responses[].[Error.Code || 'done'][])"
+batch() { ask batch-execute-statement "$CODES" --statements "$(statements "$@")"; }
+execute() { ask execute-statement 'length(Items)' --statement "$@"; }
+# names WORD..: each word with the outcome of a statement in which it is a name without quotation marks.
+names() {
+  local codes nth texts word
+  while (($#)); do
+    texts=() nth=0
+    for word in "${@:1:25}"; do texts+=("SELECT $word FROM \"$ROWS\" WHERE pk = 'p' AND sk = '$((nth++))'"); done
+    codes=$(batch "${texts[@]}")
+    if [[ $codes == *:* ]]; then echo "$codes"; else paste -d ' ' <(printf '%s\n' "${@:1:25}") <(tr ' ' '\n' <<<"$codes"); fi
+    shift $(($# < 25 ? $# : 25))
+  done
+}
+at() { echo "WHERE pk = 'p' AND sk = '$1'"; }
+update() { echo "UPDATE \"$ROWS\" $2 $(at "$1")"; } # KEY CHANGES
+item() { # KEY QUERY
+  ask get-item "Item.$2" --table-name "$ROWS" --consistent-read --key "{\"pk\": {\"S\": \"p\"}, \"sk\": {\"S\": \"$1\"}}"
+}
+# exhaust TABLE: writes 5 MB at a time under one key until nothing of a batch is done, ten times at most. Sets THROTTLED to
+# the codes that there were, and WHOLE to what became of the batch of which nothing was done.
+exhaust() {
+  local WITH codes filler round sk texts
+  filler=$(head -c 200000 /dev/zero | tr '\0' x)
+  WITH=", \"Parameters\": [{\"S\": \"$filler\"}]" THROTTLED='' WHOLE=''
+  for ((round = 0; round < 10; round++)); do
+    texts=()
+    for sk in {1..25}; do texts+=("INSERT INTO \"$PREFIX$1\" VALUE {'pk': 'hot', 'sk': '$round-$sk', 'filler': ?}"); done
+    statements "${texts[@]}" >"$SCRATCH/large.json"
+    # What is throttled as a whole is not to be sent again.
+    codes=$(AWS_MAX_ATTEMPTS=1 ask batch-execute-statement "$CODES" --statements "file://$SCRATCH/large.json")
+    if [[ $codes == *:* ]]; then WHOLE=$codes && break; fi
+    THROTTLED=$(tr ' ' '\n' <<<"$THROTTLED $codes" | sort -u | grep -vxE 'done|' | paste -sd ' ' || true)
+    if [[ " $codes " != *" done "* ]]; then WHOLE="each has an outcome" && break; fi
+  done
+}
+UNTHROTTLED="ten batches of 25 statements, 200 KB each, were carried out"
+
+say "creating the tables of the PartiQL steps"
+ROWS=${PREFIX}statements
+create statements --billing-mode PAY_PER_REQUEST
+# A limit of its own is reached soon. Engines that know none may still limit a key.
+create on-demand --billing-mode PAY_PER_REQUEST --on-demand-throughput MaxReadRequestUnits=10,MaxWriteRequestUnits=10 \
+  2>"$SCRATCH/refusal" || create on-demand --billing-mode PAY_PER_REQUEST
+create provisioned --provisioned-throughput ReadCapacityUnits=1,WriteCapacityUnits=1
+for table in "${TABLES[@]}"; do aws dynamodb wait table-exists --table-name "$PREFIX$table"; done
+inserted=$(batch "INSERT INTO \"$ROWS\" VALUE {'pk': 'p', 'sk': 'a', 'v': 1, 'n': null}" \
+  "INSERT INTO \"$ROWS\" VALUE {'pk': 'p', 'sk': 'b', 'v': 1}")
+[[ $inserted == "done done" ]] || { echo "cannot insert two items: $inserted" >&2; exit 1; }
+
+step 1 "two statements about one item refuse the batch, and nothing of it is done"
+answer=$(batch "$(update b 'SET one = 1')" "$(update a 'SET one = 1')" "$(update a 'SET two = 2')")
+judge "ValidationException: Provided list of item keys contains duplicates; set: None" "$answer; set: $(item b one.N)"
+
+step 2 "a read beside a write refuses the batch, and nothing of it is done"
+answer=$(batch "SELECT * FROM \"$ROWS\" $(at a)" "$(update b 'SET three = 3')")
+judge "ValidationException: Read and write requests together in the same batch is not supported.; set: None" \
+  "$answer; set: $(item b three.N)"
+
+step 3 "the keywords of emulator/src/expression/partiql/keywords.rs need quotation marks as names; other words need none"
+list=$(sed -n '/^const WORDS/,/^];/p' emulator/src/expression/partiql/keywords.rs)
+mapfile -t words < <(grep -oE '"[A-Z_]+"' <<<"$list" | tr -d '"')
+keywords=$(names "${words[@]}" | grep -v ' ValidationError$' | sed 's/ done$//' | paste -sd ' ' || true)
+others=$(names v gone region version data name status hash range owner | grep -v ' done$' | paste -sd ' ' || true)
+judge "keywords that need none: none; other words that need them: none" \
+  "keywords that need none: ${keywords:-none}; other words that need them: ${others:-none}"
+
+WITH=', "ReturnValuesOnConditionCheckFailure": "ALL_OLD"'
+SHOWN="join(' ', Responses[0].[Error.Code || 'done', Error.Item.sk.S || '-'])"
+step 4 "an INSERT that fails does not show the item that is there, though ALL_OLD asks for it"
+judge "DuplicateItem -" "$(ask batch-execute-statement "$SHOWN" \
+  --statements "$(statements "INSERT INTO \"$ROWS\" VALUE {'pk': 'p', 'sk': 'a', 'v': 2}")")"
+
+step 5 "an UPDATE whose condition fails shows the item, if ALL_OLD asks for it"
+judge "ConditionalCheckFailed a" "$(ask batch-execute-statement "$SHOWN" \
+  --statements "$(statements "$(update a 'SET v = 2') AND v = 9")")"
+WITH=''
+
+step 6 "more parameters than question marks are refused"
+judge "ValidationException: Number of parameters in request and statement don't match." \
+  "$(execute "SELECT * FROM \"$ROWS\" WHERE pk = 'p' AND sk = ?" --parameters '[{"S": "a"}, {"S": "b"}]')"
+
+step 7 "ConsumedCapacity of a batch has one element for each table, with the units of conditions that failed"
+units="join(', ', sort_by(ConsumedCapacity, &TableName)[].join(' ', [TableName, to_string(CapacityUnits)]))"
+answer=$(ask batch-execute-statement "$units" --return-consumed-capacity TOTAL --statements "$(statements \
+  "$(update b 'SET v = 1')" "$(update a 'SET v = 2') AND v = 9" "$(update none 'SET v = 2')" \
+  "INSERT INTO \"${PREFIX}provisioned\" VALUE {'pk': 'p', 'sk': 'a'}")")
+judge "${PREFIX}provisioned 1.0, $ROWS 3.0" "$answer"
+
+step 8 "TableName stands beside an Error, if the statement could be read"
+named="join(' ', Responses[].[Error.Code || 'done', TableName || '-'][])"
+answer=$(ask batch-execute-statement "$named" --statements "$(statements \
+  "$(update a 'SET v = 2') AND v = 9" "DELETE FROM \"${PREFIX}nowhere\" $(at a)" "DELETE \"$ROWS\" $(at b)")")
+judge "ConditionalCheckFailed $ROWS ResourceNotFound ${PREFIX}nowhere ValidationError -" "$answer"
+
+step 9 "a statement that the caller may not carry out is refused by itself, with AccessDenied"
+arn=$(ask describe-table Table.TableArn --table-name "$ROWS")
+policy=$(ask put-resource-policy RevisionId --resource-arn "$arn" --policy '{"Version": "2012-10-17", "Statement":
+  [{"Effect": "Deny", "Principal": "*", "Action": "dynamodb:PartiQLDelete", "Resource": "'"$arn"'"}]}')
+denied() { [[ $(execute "DELETE FROM \"$ROWS\" $(at none)") == AccessDenied* ]]; }
+# It takes a while until a policy is in force.
+for ((tries = 0; tries < 10; tries++)); do
+  if denied || [[ $policy == *:* ]]; then break; fi
+  sleep 2
+done
+if denied; then
+  answer=$(batch "$(update a 'SET v = 1')" "DELETE FROM \"$ROWS\" $(at b)")
+  judge "done AccessDenied; still there: b" "$answer; still there: $(item b sk.S)"
+else
+  untried "no resource policy denies the statement here: $policy"
+fi
+
+step 10 "SET a = 1, b = 2 is the same as SET a = 1 SET b = 2"
+answer="$(execute "$(update a 'SET x = 1, y = 2')") $(execute "$(update b 'SET x = 1 SET y = 2')")"
+judge "0 0; 1 2 and 1 2" "$answer; $(item a "join(' ', [x.N, y.N])") and $(item b "join(' ', [x.N, y.N])")"
+
+step 11 "IS NULL is false of an attribute that is missing"
+null=$(execute "SELECT * FROM \"$ROWS\" $(at a) AND n IS NULL")
+missing=$(execute "SELECT * FROM \"$ROWS\" $(at b) AND n IS NULL")
+judge "items where it is null: 1, where it is missing: 0" "items where it is null: $null, where it is missing: $missing"
+
+step 12 "a throttled statement has the code ThrottlingError in a table on demand"
+exhaust on-demand
+if [[ -n $THROTTLED ]]; then judge ThrottlingError "$THROTTLED"; else untried "${WHOLE:-$UNTHROTTLED}"; fi
+whole=$WHOLE
+
+step 13 "a throttled statement has the code ProvisionedThroughputExceeded in a table with units"
+exhaust provisioned
+if [[ -n $THROTTLED ]]; then judge ProvisionedThroughputExceeded "$THROTTLED"; else untried "${WHOLE:-$UNTHROTTLED}"; fi
+
+step 14 "a batch of which every statement is throttled is answered with an outcome for each"
+if [[ -n $whole && -n $WHOLE ]]; then
+  judge "on demand: each has an outcome; with units: each has an outcome" "on demand: $whole; with units: $WHOLE"
+else
+  untried "$UNTHROTTLED"
+fi
+PARTIQL="PartiQL: $SAME steps as assumed"
+((${#DIFFERENT[@]} == 0)) || PARTIQL+=", different: ${DIFFERENT[*]}"
+((${#UNTRIED[@]} == 0)) || PARTIQL+=", not tried: ${UNTRIED[*]}"
+say "$PARTIQL"
+[[ ${ONLY:-} != partiql ]] || exit 0
 
 HERE=()
 [[ -n ${BROKERS:-} ]] || HERE+=(kafka)
@@ -69,7 +249,8 @@ else
 fi
 
 say "creating the tables $PREFIX.."
-aws cloudformation deploy --stack-name "${PREFIX}data" --template-file infra/data.yaml \
+STACK=${PREFIX}data TABLES+=(likes like_counts checkpoints recounts)
+aws cloudformation deploy --stack-name "$STACK" --template-file infra/data.yaml \
   --parameter-overrides "TablePrefix=$PREFIX" PointInTimeRecovery=false DeletionProtection=false --no-fail-on-empty-changeset >/dev/null
 
 free() { python3 -c 'import socket; s = socket.socket(); s.bind(("127.0.0.1", 0)); print(s.getsockname()[1])'; }
@@ -115,4 +296,4 @@ docs/examples/verify "http://$API" "$SCRATCH/likes.ndjson" --wait 120
 say "a recount of everything, which has to find nothing"
 "$TALLY_TEST_BIN/tally-batch-recount" --table-prefix "$PREFIX" --admin-listen off
 
-say "PASSED"
+say "PASSED; $PARTIQL"

@@ -108,10 +108,19 @@ pub struct Args {
     #[arg(long, env = "TALLY_STREAM_RETENTION", default_value = "15m", value_parser = parse_duration, value_name = "SPAN", help_heading = "Engines")]
     pub stream_retention: Duration,
 
+    /// A change appears in the embedded DynamoDB's stream at some moment within this bound; at once if absent
+    #[arg(long, env = "TALLY_STREAM_DELAY", value_parser = parse_duration, value_name = "SPAN", help_heading = "Engines")]
+    pub stream_delay: Option<Duration>,
+
     /// How long the embedded DynamoDB takes for a transaction, each time within these bounds: 20ms..40ms is what the real one
     /// takes
     #[arg(long, env = "TALLY_STORE_LATENCY", value_name = "SPAN..SPAN", help_heading = "Engines")]
     pub store_latency: Option<Latency>,
+
+    /// How long the embedded DynamoDB takes for a batch, of statements, reads or writes: 8ms..25ms is what the real one takes;
+    /// as long as for every other request if absent
+    #[arg(long, env = "TALLY_STORE_BATCH_LATENCY", value_name = "SPAN..SPAN", help_heading = "Engines")]
+    pub store_batch_latency: Option<Latency>,
 
     /// How long the embedded DynamoDB takes for every other request: 3ms..8ms is what the real one takes
     #[arg(long, env = "TALLY_STORE_CALL_LATENCY", value_name = "SPAN..SPAN", help_heading = "Engines")]

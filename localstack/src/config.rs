@@ -144,7 +144,9 @@ fn emulated(args: &Args) -> tally_emulator::Config {
     tally_emulator::Config {
         seed: args.seed,
         stream_retention: args.stream_retention,
+        stream_delay: args.stream_delay.unwrap_or_default(),
         transaction_latency: args.store_latency,
+        batch_latency: args.store_batch_latency,
         latency: args.store_call_latency,
         key_write_units: args.key_write_units,
         key_read_units: args.key_read_units,
@@ -167,7 +169,9 @@ fn check(args: &Args, invalid: &mut Invalid) {
     let embedded = args.dynamodb_endpoint.is_none();
     invalid.ensure("chaos", !args.chaos || embedded, "contradicts --dynamodb-endpoint: faults are the emulator's");
     let set = [
+        ("stream-delay", args.stream_delay.is_some()),
         ("store-latency", args.store_latency.is_some()),
+        ("store-batch-latency", args.store_batch_latency.is_some()),
         ("store-call-latency", args.store_call_latency.is_some()),
         ("key-write-units", args.key_write_units.is_some()),
         ("key-read-units", args.key_read_units.is_some()),
@@ -177,6 +181,9 @@ fn check(args: &Args, invalid: &mut Invalid) {
     }
     let long = args.stream_retention >= Duration::from_secs(60);
     invalid.ensure("stream-retention", long, "must be at least 1m, or records are gone before they are read");
+    let in_time = args.stream_delay.is_none_or(|delay| delay < args.stream_retention);
+    let gone = "must be shorter than --stream-retention, or records are gone before they can be read";
+    invalid.ensure("stream-delay", in_time, gone);
     let brokers = args.brokers.as_deref().is_none_or(|list| kafka::check_brokers(list).is_ok());
     invalid.ensure("brokers", brokers, "must be HOST:PORT, several separated by commas");
     let is_http = |url: &String| url.starts_with("http://") && dynamodb::check_endpoint(url).is_ok();
@@ -234,8 +241,14 @@ mod tests {
         }
         assert!(config(&["--posts=100000", "--users=100000"]).unwrap_err().contains("--users"));
         assert!(config(&["--chaos", "--dynamodb-endpoint=http://localhost:4566"]).unwrap_err().contains("--chaos"));
-        let of_the_emulator =
-            ["--store-latency=1ms", "--store-call-latency=1ms", "--key-write-units=1", "--key-read-units=1"];
+        let of_the_emulator = [
+            "--stream-delay=1ms",
+            "--store-latency=1ms",
+            "--store-batch-latency=1ms",
+            "--store-call-latency=1ms",
+            "--key-write-units=1",
+            "--key-read-units=1",
+        ];
         for flag in of_the_emulator {
             let said = config(&[flag, "--dynamodb-endpoint=http://localhost:4566"]).unwrap_err();
             assert!(said.contains(flag.split('=').next().unwrap()), "{said}");
@@ -244,8 +257,30 @@ mod tests {
             let said = config(&[&format!("--milestones={ladder}")]).unwrap_err();
             assert!(said.contains("--milestones (TALLY_MILESTONES)"), "{said}");
         }
-        assert!(config(&["--store-latency=40ms..20ms"]).unwrap_err().contains("shorter"));
+        for flag in ["--store-latency", "--store-batch-latency", "--store-call-latency"] {
+            assert!(config(&[&format!("{flag}=40ms..20ms")]).unwrap_err().contains("shorter"), "{flag}");
+        }
+        let late = config(&["--stream-delay=15m"]).unwrap_err();
+        assert!(late.contains("--stream-delay (TALLY_STREAM_DELAY): must be shorter"), "{late}");
         assert!(config(&["--verify", "--duration=1s", "--no-load"]).unwrap_err().contains("--no-load"));
+    }
+
+    #[test]
+    fn flags_of_the_embedded_store_reach_it() {
+        let flags = [
+            "--stream-delay=2s",
+            "--store-latency=20ms..40ms",
+            "--store-batch-latency=8ms..25ms",
+            "--store-call-latency=3ms..8ms",
+        ];
+        let StoreEngine::Embedded { emulated, .. } = config(&flags).unwrap().engines.store else {
+            panic!("the store is the embedded one")
+        };
+        let span = |text: &str| Some(text.parse().unwrap());
+        assert_eq!(emulated.stream_delay, Duration::from_secs(2));
+        assert_eq!(emulated.transaction_latency, span("20ms..40ms"));
+        assert_eq!(emulated.batch_latency, span("8ms..25ms"));
+        assert_eq!(emulated.latency, span("3ms..8ms"));
     }
 
     #[test]
