@@ -6,6 +6,7 @@ mod applying;
 mod audit;
 mod ledger;
 mod counters;
+mod counts;
 mod fence;
 mod homes;
 mod honesty;
