@@ -87,7 +87,7 @@ impl Counter {
                 if *doubt {
                     self.doubt.insert(key.shard);
                 } else {
-                    self.add(key.shard, *add)?;
+                    self.correct(key.shard, *add)?;
                     self.doubt.remove(&key.shard);
                 }
                 self.corrections += 1;
@@ -115,6 +115,16 @@ impl Counter {
     fn add(&mut self, shard: Shard, gain: i64) -> Result<(), Overflow> {
         let likes = self.likes.checked_add(gain).ok_or(Overflow)?;
         let part = self.part(shard).checked_add(gain).ok_or(Overflow)?;
+        self.likes = likes;
+        self.parts.insert(shard, part);
+        Ok(())
+    }
+
+    /// Adds to a part, and makes the total the sum of the parts: either may have been edited by hand.
+    fn correct(&mut self, shard: Shard, gain: i64) -> Result<(), Overflow> {
+        let part = self.part(shard).checked_add(gain).ok_or(Overflow)?;
+        let mut others = self.parts.iter().filter(|(other, _)| **other != shard);
+        let likes = others.try_fold(part, |sum, (_, part)| sum.checked_add(*part)).ok_or(Overflow)?;
         self.likes = likes;
         self.parts.insert(shard, part);
         Ok(())
@@ -186,6 +196,18 @@ mod tests {
     }
 
     #[test]
+    fn a_correction_makes_the_total_the_sum_of_the_parts_whichever_was_edited() {
+        let parts = BTreeMap::from([(key(0).shard, 5), (key(1).shard, 2)]);
+        for (likes, add, total) in [(9, 0, 7), (6, -1, 6)] {
+            let mut counter = Counter { likes, parts: parts.clone(), ..Counter::default() };
+            let corrected = counter.apply(at(1), Change::Correction(&correction(0, add, 0, None)), None);
+            assert_eq!(corrected, Ok(Applied::Changed));
+            assert_eq!((counter.likes, counter.part(key(0).shard)), (total, 5 + add));
+            assert!(counter.adds_up());
+        }
+    }
+
+    #[test]
     fn a_weight_that_cannot_be_read_is_doubt_until_a_correction_takes_it_away() {
         let mut counter = Counter::default();
         let unreadable = entry(1, Effect::Unreadable { member: MemberKey::new("u").unwrap() });
@@ -197,7 +219,8 @@ mod tests {
 
     #[test]
     fn what_leaves_the_range_changes_nothing() {
-        let mut counter = Counter { likes: i64::MAX, ..Counter::default() };
+        let parts = BTreeMap::from([(key(0).shard, i64::MAX)]);
+        let mut counter = Counter { likes: i64::MAX, parts, ..Counter::default() };
         let before = counter.clone();
         assert_eq!(counter.apply(at(1), Change::Correction(&correction(0, 1, 0, None)), None), Err(Overflow));
         assert_eq!(counter, before);

@@ -37,7 +37,7 @@ struct Weighed {
 /// What a look at a key found.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum Finding {
-    /// The counter has what the rows have.
+    /// The counter has what the rows have, and adds up.
     Equal,
     /// It has not.
     Differs(Correction),
@@ -105,7 +105,7 @@ impl Key {
         match self.sum(counter.version) {
             None if doubted => Finding::Equal,
             None => Finding::Doubtful(correction(0, true)),
-            Some(sum) if sum == counter.part(shard) && !doubted => Finding::Equal,
+            Some(sum) if sum == counter.part(shard) && !doubted && counter.adds_up() => Finding::Equal,
             Some(sum) => Finding::Differs(correction(sum.saturating_sub(counter.part(shard)), false)),
         }
     }
@@ -171,6 +171,13 @@ mod tests {
         let doubted = Counter { doubt: [Shard::FIRST].into(), corrections: 4, ..Counter::default() };
         let Finding::Differs(correction) = looked(&[], &[]).compare(&doubted) else { panic!("the doubt stays") };
         assert_eq!((correction.add, correction.seen, correction.doubt), (0, 4, false));
+    }
+
+    #[test]
+    fn a_total_that_is_not_the_sum_of_its_parts_is_set_right_by_a_correction_of_nothing() {
+        let edited = Counter { likes: 3, parts: [(Shard::FIRST, 1)].into(), ..Counter::default() };
+        let Finding::Differs(correction) = looked(&[("u", Some(1))], &[]).compare(&edited) else { panic!("it stays") };
+        assert_eq!((correction.add, correction.doubt), (0, false));
     }
 
     #[test]

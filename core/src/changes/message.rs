@@ -130,7 +130,7 @@ pub struct Lost {
 pub struct Correction {
     /// The counter and its shard.
     pub key: RowKey,
-    /// What the shard gains; 0 takes a doubt away.
+    /// What the shard gains. One of 0 takes a doubt away, or makes the total the sum of the parts.
     pub add: i64,
     /// How many corrections the counter had when it was read.
     pub seen: u64,

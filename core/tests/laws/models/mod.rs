@@ -5,6 +5,7 @@
 mod applying;
 mod audit;
 mod counters;
+mod counts;
 mod fence;
 mod homes;
 mod honesty;

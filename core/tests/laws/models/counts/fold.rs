@@ -1,0 +1,113 @@
+//! A process that adds the log up.
+
+use tally_core::changes::{Correction, Item, Place};
+use tally_core::fold::{Applied, Change, Counter};
+
+use super::log::{Behind, Read, Reader, item, place};
+use super::{Counts, Rule, State, Step};
+use crate::intern::Number;
+
+/// A process that folds the log into the counter. Everything before its place is in.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub(super) struct Fold {
+    pub(super) reader: Reader,
+    /// The counter as it was read or written last.
+    pub(super) known: Number,
+}
+
+impl Counts {
+    pub(super) fn fold(&self, state: &State, i: usize, next: &mut Vec<(Step, State)>) {
+        let Fold { reader, known } = state.folds[i];
+        if let Some((message, read, counter)) = self.next_change(reader, known, state.log) {
+            let mut state = *state;
+            if self.admits(state.counter, known) {
+                let reader = Reader { at: reader.at + 1, filter: read.filter };
+                state.worse |= self.is_worse(&state, reader, counter, message);
+                state.counter = counter;
+                state.folds[i] = Fold { reader, known: counter };
+                next.push((Step::Write { fold: i }, state));
+            } else {
+                state.folds[i].known = state.counter;
+                next.push((Step::ReadAgain { fold: i }, state));
+            }
+        }
+        if reader.at > state.check.at && self.needs_check(state) {
+            next.push((Step::StorePlace { fold: i }, State { check: reader, ..*state }));
+        }
+        let reader = if self.obeys(Rule::FilterStored) { state.check } else { self.unfiltered(state.check) };
+        let mut state = *state;
+        state.folds[i] = Fold { reader, known: state.counter };
+        next.push((Step::Restart { fold: i }, state));
+    }
+
+    /// What the message at the fold's place makes of the counter, if it changes it.
+    fn next_change(&self, reader: Reader, known: Number, log: Number) -> Option<(Number, Read, Number)> {
+        let message = *self.logs.get(log).messages.get(usize::from(reader.at))?;
+        let read = self.read(reader, message);
+        let counter = self.applied(known, reader.at, message, read.accepted?)?;
+        Some((message, read, counter))
+    }
+
+    /// The fold behind every message that changes nothing. It passes them at once: a place before one of them is as good as a
+    /// place behind it, for it and for a tail.
+    pub(super) fn passed(&self, fold: Fold, log: Number) -> Fold {
+        let Fold { mut reader, known } = fold;
+        reader = self.passes.get((reader, known, log), || {
+            let log_of = self.logs.get(log);
+            while let Some(message) = log_of.messages.get(usize::from(reader.at))
+                && self.next_change(reader, known, log).is_none()
+            {
+                reader = Reader { at: reader.at + 1, filter: self.read(reader, *message).filter };
+            }
+            reader
+        });
+        Fold { reader, known }
+    }
+
+    /// The place with the filter of the log's beginning.
+    fn unfiltered(&self, reader: Reader) -> Reader {
+        Reader { filter: self.opened().1.filter, ..reader }
+    }
+
+    /// The counter once what was accepted at `at` is applied to it, if that changes it.
+    fn applied(&self, counter: Number, at: u8, message: Number, Behind(loss): Behind) -> Option<Number> {
+        self.changes.get((counter, at, message, loss), || {
+            let mut counter = (*self.counters.get(counter)).clone();
+            let message = self.messages.get(message);
+            let applied = match item(&message)? {
+                Item::Entry(entry) => counter.apply(place(at), Change::Entry(entry), loss),
+                Item::Correction(correction) => {
+                    let correction = self.as_taken_by(&counter, correction, loss);
+                    counter.apply(place(at), Change::Correction(&correction), loss)
+                }
+                Item::Ladder(_) => return None,
+            };
+            counter.reach(place(at).next());
+            (applied == Ok(Applied::Changed)).then(|| self.counters.number(counter))
+        })
+    }
+
+    /// The correction as a mutant takes it.
+    fn as_taken_by(&self, counter: &Counter, correction: &Correction, loss: Option<Place>) -> Correction {
+        let seen = if self.obeys(Rule::Seen) { correction.seen } else { counter.corrections };
+        let loss = if self.obeys(Rule::LossNamed) { correction.loss } else { loss };
+        Correction { seen, loss, ..correction.clone() }
+    }
+
+    /// Whether the table takes an update of who knows the counter so.
+    fn admits(&self, counter: Number, known: Number) -> bool {
+        let [counter, known] = [counter, known].map(|number| self.counters.get(number));
+        let values = |counter: &Counter| (counter.likes, counter.parts.clone(), counter.corrections);
+        counter.version == known.version && (!self.obeys(Rule::ValuesCompared) || values(&counter) == values(&known))
+    }
+
+    /// Whether a correction that the reader took last makes the counter's error larger.
+    fn is_worse(&self, state: &State, reader: Reader, corrected: Number, message: Number) -> bool {
+        if !matches!(item(&self.messages.get(message)), Some(Item::Correction(_))) {
+            return false;
+        }
+        let right = state.stream.sum(self.known(reader.filter).reached);
+        let error = |counter| self.counters.get(counter).likes.abs_diff(right);
+        error(corrected) > error(state.counter)
+    }
+}

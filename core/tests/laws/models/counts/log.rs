@@ -1,0 +1,225 @@
+//! The log, and what every reader makes of it.
+
+use std::cell::RefCell;
+use std::hash::Hash;
+
+use tally_core::Map;
+use tally_core::changes::{
+    Body, Correction, Effect, Entry, Filter, Item, LossNumber, Lost, Message, Nonce, Opened, Opening, Place, Section,
+    Side,
+};
+use tally_core::fence::Offset;
+use tally_core::ids::{CounterKind, Sequence};
+use tally_core::time::UnixMillis;
+
+use super::{Counts, Record, Rule, Stream};
+use crate::intern::Number;
+
+/// When every message is read and appended. Rows are written earlier: record `k` of the stream at the time `k`.
+const NOW: UnixMillis = UnixMillis(100);
+
+/// One partition: the messages in it.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
+pub(super) struct Log {
+    pub(super) messages: Vec<Number>,
+    /// The filter of a reader of all of it, unless it is empty.
+    pub(super) end: Option<Number>,
+    /// That reader has found a hole.
+    pub(super) hole: bool,
+}
+
+/// A place in the log, and the filter of a reader there.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub(super) struct Reader {
+    pub(super) at: u8,
+    pub(super) filter: Number,
+}
+
+/// What a reader makes of one message.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Read {
+    pub(super) filter: Number,
+    /// It accepts the entry or the correction in the message.
+    pub(super) accepted: Option<Behind>,
+    hole: bool,
+}
+
+/// The last announcement of a loss before what was accepted.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(super) struct Behind(pub(super) Option<Place>);
+
+/// What a filter knows.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Known {
+    /// How many records of the stream.
+    pub(super) reached: u8,
+    /// The offset of the last announcement of a loss.
+    pub(super) loss: Option<u8>,
+}
+
+/// What was calculated already.
+pub(super) struct Memo<K, V>(RefCell<Map<K, V>>);
+
+impl<K: Eq + Hash, V: Copy> Memo<K, V> {
+    pub(super) fn new() -> Self {
+        Self(RefCell::default())
+    }
+
+    pub(super) fn get(&self, key: K, calculate: impl FnOnce() -> V) -> V {
+        if let Some(known) = self.0.borrow().get(&key) {
+            return *known;
+        }
+        let value = calculate();
+        self.0.borrow_mut().insert(key, value);
+        value
+    }
+}
+
+impl Counts {
+    /// A log in which the stream shard is announced, and a reader of all of it.
+    pub(super) fn opened(&self) -> (Number, Reader) {
+        let opening = Opening { shard: self.shard.clone(), at: None, fed: UnixMillis(0) };
+        let opened = self.message(Body::Opened(Opened { shards: vec![opening] }));
+        let log = self.append(self.logs.number(Log::default()), opened);
+        (log, Reader { at: 1, filter: self.end(log) })
+    }
+
+    pub(super) fn message(&self, body: Body) -> Number {
+        self.messages.number(Message { read: NOW, body })
+    }
+
+    /// What a relay sends that had the records before `at` acknowledged: the next record, or no more than that.
+    pub(super) fn section(&self, stream: Stream, at: u8, has_entry: bool) -> Number {
+        let record = stream.record(at).filter(|_| has_entry);
+        let before = stream.rows(at);
+        self.sections.get((at, record, before), || {
+            let entries: Vec<Entry> = record.map(|record| self.entry(at, record, before)).into_iter().collect();
+            let to = at + u8::from(has_entry);
+            let fed = Some(UnixMillis(to.into()));
+            let section = Section { shard: self.shard.clone(), back: position(at), to: position(to), fed, entries };
+            self.message(Body::Sections { sections: vec![section], losses: Vec::new() })
+        })
+    }
+
+    fn entry(&self, at: u8, record: Record, before: [i64; 2]) -> Entry {
+        let effect = match record {
+            Record::Change(member) => {
+                let member = usize::from(member);
+                let [before, after] = [before[member], 1 - before[member]].map(|weight| Side { weight, region: None });
+                Effect::Weighed { member: self.members[member].clone(), before, after, span: None }
+            }
+            Record::Marker(recount) => Effect::Marked(nonce(recount)),
+        };
+        Entry { key: self.key.clone(), effect, second: 0, sequence: sequence(at) }
+    }
+
+    /// The announcement of the `nth` loss: the record at `at`, which nobody has read.
+    pub(super) fn lost(&self, nth: u8, at: u8) -> Number {
+        let next = Some((self.shard.clone(), sequence(at + 1)));
+        self.message(Body::Lost(Lost { number: LossNumber(nth.into()), next }))
+    }
+
+    pub(super) fn correction(&self, correction: Correction) -> Number {
+        self.message(Body::Correction(correction))
+    }
+
+    pub(super) fn append(&self, log: Number, message: Number) -> Number {
+        self.appended.get((log, message), || {
+            let mut log = (*self.logs.get(log)).clone();
+            let filter = log.end.unwrap_or_else(|| self.filters.number(Filter::default()));
+            let at = u8::try_from(log.messages.len()).expect("a log is short");
+            let read = self.read(Reader { at, filter }, message);
+            log.messages.push(message);
+            log.end = Some(read.filter);
+            log.hole |= read.hole;
+            self.logs.number(log)
+        })
+    }
+
+    /// The filter of a reader of all of the log.
+    pub(super) fn end(&self, log: Number) -> Number {
+        self.logs.get(log).end.expect("a log has a message")
+    }
+
+    /// What the reader makes of the message at its place.
+    pub(super) fn read(&self, reader: Reader, message: Number) -> Read {
+        self.readings.get((reader, message), || {
+            let mut filter = (*self.filters.get(reader.filter)).clone();
+            let message = self.as_taken(&filter, &self.messages.get(message));
+            let mut accepted = None;
+            let taken = filter.take(place(reader.at), NOW, &message, |item, loss| {
+                assert!(accepted.replace(Behind(loss)).is_none(), "a message has one item: {item:?}");
+            });
+            if !self.obeys(Rule::Filter) && matches!(&message.body, Body::Sections { .. }) {
+                accepted = Some(Behind(filter.loss()));
+            }
+            Read { filter: self.filters.number(filter), accepted, hole: taken.hole.is_some() }
+        })
+    }
+
+    /// The message as a mutant takes it.
+    fn as_taken(&self, filter: &Filter, message: &Message) -> Message {
+        let mut message = message.clone();
+        match &mut message.body {
+            Body::Sections { sections, .. } if !self.obeys(Rule::BackLink) => {
+                let reached = reached(filter);
+                sections.iter_mut().for_each(|section| section.back = section.back.min(reached));
+            }
+            Body::Lost(lost) if !self.obeys(Rule::Raised) => lost.next = None,
+            _ => {}
+        }
+        message
+    }
+
+    pub(super) fn known(&self, filter: Number) -> Known {
+        self.knowledge.get(filter, || {
+            let filter = self.filters.get(filter);
+            let number = |sequence: Sequence| sequence.as_str().parse().expect("sequences are small");
+            Known { reached: reached(&filter).map_or(0, number), loss: filter.loss().map(offset) }
+        })
+    }
+
+    /// The `as_of` of an answer that says it is exact: of an API that took the standing at this filter, then read the counter.
+    pub(super) fn exact_as_of(&self, filter: Number, counter: Number) -> Option<u8> {
+        self.answers.get((filter, counter), || {
+            let standing = self.filters.get(filter).standing();
+            let served = tally_core::fold::serve(&standing, CounterKind::Set, Some(&*self.counters.get(counter)));
+            served.exact.then(|| u8::try_from(served.as_of.0).expect("times are small"))
+        })
+    }
+}
+
+pub(super) fn place(at: u8) -> Place {
+    Place::new(1, Offset(at.into()))
+}
+
+fn offset(place: Place) -> u8 {
+    u8::try_from(place.offset().0).expect("a log is short")
+}
+
+pub(super) fn nonce(recount: u8) -> Nonce {
+    Nonce(recount.into())
+}
+
+/// The sequence number of the record at `at`.
+fn sequence(at: u8) -> Sequence {
+    Sequence::from(u64::from(at) + 1)
+}
+
+/// The position behind so many records.
+fn position(records: u8) -> Option<Sequence> {
+    (records > 0).then(|| Sequence::from(u64::from(records)))
+}
+
+fn reached(filter: &Filter) -> Option<Sequence> {
+    filter.open_shards().find_map(|(_, reached)| reached)
+}
+
+/// What was accepted of a message.
+pub(super) fn item(message: &Message) -> Option<Item<'_>> {
+    match &message.body {
+        Body::Sections { sections, .. } => sections.iter().flat_map(|section| &section.entries).map(Item::Entry).next(),
+        Body::Correction(correction) => Some(Item::Correction(correction)),
+        _ => None,
+    }
+}

@@ -1,0 +1,387 @@
+//! Counts as a fold of the log `changes`: two relays copy a stream into one partition of the log, two folds add it up, and
+//! recounts correct the counter. One of each pair may be a zombie.
+//!
+//! There are one row key with two members, one counter and one stream shard. The log holds real messages, every reader runs
+//! the filter that ships, a fold the counter that ships, and a recount the key that ships. A relay is abstract: it is what this
+//! relay had acknowledged, and each of its messages has one record. The marker of a recount is a record of the stream; the
+//! guard time is not modelled.
+//!
+//! An edit by hand is the only thing that goes wrong in its world. A correction that was calculated before a second one would
+//! take the place of a correction that was calculated after it, so a key is settled only when a look finds it equal. Losses
+//! are announced, and may follow each other and an error that the counter had at first.
+
+mod fold;
+mod log;
+mod recount;
+mod stream;
+mod tests;
+
+use std::hash::BuildHasher;
+
+use foldhash::fast::FixedState;
+use tally_core::changes::{Filter, Message, Place};
+use tally_core::fold::Counter;
+use tally_core::ids::{CounterId, MemberKey, PostId, RowKey, Shard, StreamShard};
+use tally_core::recount::Key;
+
+use self::fold::Fold;
+use self::log::{Known, Log, Memo, Read, Reader};
+use self::recount::{Recount, Since};
+use self::stream::{Record, Stream};
+use crate::explore::Model;
+use crate::intern::{Interned, Number};
+
+/// A rule that a mutant breaks.
+#[derive(Clone, Copy, PartialEq)]
+enum Rule {
+    /// A relay that takes over begins where the stream shard is stored as fed.
+    BeginsAtFed,
+    /// Readers accept each entry once.
+    Filter,
+    /// The filter is stored with the place.
+    FilterStored,
+    /// A reader whose filter is behind a back-link has found a hole.
+    BackLink,
+    /// The announcement of a lost piece of stream raises the filter.
+    Raised,
+    /// An update of the counter compares all that it sets, and not the version alone.
+    ValuesCompared,
+    /// A correction names how many corrections it has seen.
+    Seen,
+    /// A correction names the last loss that its recount knew of.
+    LossNamed,
+    /// A tail begins at the place and filter that the fold has stored: a mutant's at the end of the log, without a filter.
+    TailFromFold,
+    /// A tail begins before the rows are read.
+    TailBeforeRows,
+    /// A tail begins behind every announced loss.
+    TailBehindLosses,
+    /// The counter is read once the tail has the marker.
+    MarkerAwaited,
+    /// The tail is read on to the counter's version.
+    TailToVersion,
+}
+
+/// What an edit by hand raises by one.
+#[derive(Clone, Copy, PartialEq)]
+enum Edit {
+    Total,
+    Part,
+    Both,
+}
+
+/// How often each thing may happen.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+struct Budget {
+    changes: u8,
+    /// The lease moves to the other relay.
+    moves: u8,
+    edits: u8,
+    /// A record is trimmed that nobody has read.
+    losses: u8,
+    /// The log loses a message that it has acknowledged, before anyone reads it.
+    holes: u8,
+}
+
+impl Budget {
+    /// Whether it matters still up to where the stream shard is fed, and by whom.
+    fn needs_fed(self) -> bool {
+        self.moves > 0 || self.losses > 0
+    }
+}
+
+struct Counts {
+    budget: Budget,
+    recounts: usize,
+    /// What the counter is wrong by at first.
+    error: i64,
+    edit: Edit,
+    removed: &'static [Rule],
+    key: RowKey,
+    members: [MemberKey; 2],
+    shard: StreamShard,
+    messages: Interned<Message>,
+    logs: Interned<Log>,
+    filters: Interned<Filter>,
+    counters: Interned<Counter>,
+    keys: Interned<Key>,
+    sections: Memo<(u8, Option<Record>, [i64; 2]), Number>,
+    appended: Memo<(Number, Number), Number>,
+    readings: Memo<(Reader, Number), Read>,
+    knowledge: Memo<Number, Known>,
+    answers: Memo<(Number, Number), Option<u8>>,
+    changes: Memo<(Number, u8, Number, Option<Place>), Option<Number>>,
+    passes: Memo<(Reader, Number, Number), Reader>,
+    tails: Memo<(Number, Reader, Number), Number>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+struct State {
+    stream: Stream,
+    /// Up to where each relay had the stream acknowledged.
+    relays: [u8; 2],
+    holder: u8,
+    /// Up to where the stream shard is stored as fed.
+    fed: u8,
+    log: Number,
+    counter: Number,
+    /// The place that is stored, with its filter.
+    check: Reader,
+    folds: [Fold; 2],
+    recounts: [Recount; 2],
+    left: Budget,
+    /// A correction made an error larger.
+    worse: bool,
+}
+
+#[derive(Clone, Copy, Debug)]
+#[expect(dead_code, reason = "the fields are for the printed trace")]
+enum Step {
+    Change { member: usize },
+    Send { relay: usize },
+    Restate,
+    AnnounceTrimmed { record: u8 },
+    LogLosesIt,
+    StoreFed,
+    TakeOver { from: u8 },
+    Write { fold: usize },
+    ReadAgain { fold: usize },
+    StorePlace { fold: usize },
+    Restart { fold: usize },
+    Edit,
+    Begin { recount: usize },
+    ReadRow { recount: usize },
+    FindEqual { recount: usize },
+    FindDifference { recount: usize, add: i64 },
+    Correct { recount: usize },
+}
+
+impl Counts {
+    fn new(budget: Budget, recounts: usize) -> Self {
+        let member = |name| MemberKey::new(name).expect("an id");
+        Self {
+            budget,
+            recounts,
+            error: 0,
+            edit: Edit::Both,
+            removed: &[],
+            key: RowKey { counter: CounterId::likes(PostId::new("p").expect("an id")), shard: Shard::FIRST },
+            members: [member("a"), member("b")],
+            shard: StreamShard::from("2024/s"),
+            messages: Interned::new(|message| FixedState::default().hash_one(message)),
+            logs: Interned::new(|log| FixedState::default().hash_one(&log.messages)),
+            filters: Interned::new(|filter| FixedState::default().hash_one(filter)),
+            counters: Interned::new(|counter| FixedState::default().hash_one(counter)),
+            keys: Interned::new(|key| FixedState::default().hash_one(key)),
+            sections: Memo::new(),
+            appended: Memo::new(),
+            readings: Memo::new(),
+            knowledge: Memo::new(),
+            answers: Memo::new(),
+            changes: Memo::new(),
+            passes: Memo::new(),
+            tails: Memo::new(),
+        }
+    }
+
+    fn without(self, removed: &'static [Rule]) -> Self {
+        Self { removed, ..self }
+    }
+
+    fn obeys(&self, rule: Rule) -> bool {
+        !self.removed.contains(&rule)
+    }
+
+    fn relay(&self, state: &State, i: usize, next: &mut Vec<(Step, State)>) {
+        let at = state.relays[i];
+        let holds = i == usize::from(state.holder);
+        if at < state.stream.len() && (holds || state.left.moves < self.budget.moves) {
+            let mut sent = *state;
+            sent.relays[i] += 1;
+            self.send(Step::Send { relay: i }, sent, self.section(state.stream, at, true), next);
+        }
+        // What it states once a second says nothing new unless something is missing.
+        if at > self.known(self.end(state.log)).reached {
+            self.send(Step::Restate, *state, self.section(state.stream, at, false), next);
+        }
+        if !holds || !state.left.needs_fed() {
+            return;
+        }
+        if at > state.fed {
+            next.push((Step::StoreFed, State { fed: at, ..*state }));
+        }
+        let unread = at == state.fed && at < state.stream.len() && state.relays[1 - i] <= at;
+        if unread && state.left.losses > 0 {
+            let mut trimmed = *state;
+            (trimmed.relays[i], trimmed.fed) = (at + 1, at + 1);
+            trimmed.left.losses -= 1;
+            let message = self.lost(state.left.losses, at);
+            self.send(Step::AnnounceTrimmed { record: at }, trimmed, message, next);
+        }
+    }
+
+    fn send(&self, step: Step, state: State, message: Number, next: &mut Vec<(Step, State)>) {
+        if state.left.holes > 0 {
+            let left = Budget { holes: state.left.holes - 1, ..state.left };
+            next.push((Step::LogLosesIt, State { left, ..state }));
+        }
+        next.push((step, State { log: self.append(state.log, message), ..state }));
+    }
+
+    fn take_over(&self, state: &State, next: &mut Vec<(Step, State)>) {
+        let sent = state.relays[0].max(state.relays[1]);
+        let from = if self.obeys(Rule::BeginsAtFed) { state.fed } else { state.stream.len().min(sent + 1) };
+        let mut moved = State { holder: 1 - state.holder, ..*state };
+        moved.relays[usize::from(moved.holder)] = from;
+        moved.left.moves -= 1;
+        next.push((Step::TakeOver { from }, moved));
+    }
+
+    /// Makes states one that differ in nothing that can matter: each fold is behind all that changes nothing, pairs are in one
+    /// order, and what nobody will begin from is forgotten.
+    fn settle(&self, state: &mut State) {
+        state.folds = state.folds.map(|fold| self.passed(fold, state.log));
+        state.folds.sort_unstable();
+        if !self.needs_check(state) {
+            state.check = state.folds[0].reader;
+        }
+        if !state.left.needs_fed() {
+            state.fed = 0;
+            if self.budget.moves > 0 {
+                state.holder = 0;
+                state.relays.sort_unstable();
+            }
+        }
+    }
+
+    /// Whether it matters which place is stored. A fold may begin at any, as it passes what is in the counter already.
+    fn needs_check(&self, state: &State) -> bool {
+        self.may_be_exact(state) || state.recounts[..self.recounts].contains(&Recount::Idle)
+    }
+
+    /// Whether everything that is wrong was announced. An error at first and an edit by hand were not.
+    fn may_be_exact(&self, state: &State) -> bool {
+        self.error == 0 && state.left.edits == self.budget.edits
+    }
+
+    fn edited(&self, state: &State) -> State {
+        let mut counter = (*self.counters.get(state.counter)).clone();
+        counter.likes += i64::from(self.edit != Edit::Part);
+        *counter.parts.entry(self.key.shard).or_default() += i64::from(self.edit != Edit::Total);
+        let left = Budget { edits: state.left.edits - 1, ..state.left };
+        State { counter: self.counters.number(counter), left, ..*state }
+    }
+
+    /// Whether all of the stream is in the log, all of the log in the counter, and no recount goes on.
+    fn is_at_rest(&self, state: &State) -> bool {
+        let all = state.stream.len();
+        state.left.changes == 0
+            && self.known(self.end(state.log)).reached == all
+            && state.folds.iter().any(|fold| fold.reader.at == self.length(state.log))
+            && (0..self.recounts).all(|i| self.waits_for_nothing(state, i))
+    }
+
+    /// Whether the counter has to be right at rest: nothing went wrong, or a recount began after the last thing that did.
+    fn has_to_be_right(&self, state: &State) -> bool {
+        let since = Since { edits: state.left.edits, loss: self.known(self.end(state.log)).loss };
+        let sound = Since { edits: self.budget.edits, loss: None };
+        (self.error == 0 && since == sound) || state.recounts.contains(&Recount::Done(since))
+    }
+
+    /// Whether the total and the part of the shard are what the rows come to.
+    fn is_right(&self, state: &State) -> bool {
+        let counter = self.counters.get(state.counter);
+        let sum = state.stream.sum(state.stream.len());
+        counter.likes == sum && counter.part(self.key.shard) == sum
+    }
+
+    /// Whether an API that took the stored standing, and reads the counter now, calls a number exact that the rows have not
+    /// come to since.
+    fn lies(&self, state: &State) -> bool {
+        if !self.may_be_exact(state) {
+            return false;
+        }
+        let Some(as_of) = self.exact_as_of(state.check.filter, state.counter) else { return false };
+        let likes = self.counters.get(state.counter).likes;
+        let sums = (as_of..=state.stream.len()).map(|at| state.stream.sum(at));
+        sums.clone().min() > Some(likes) || sums.max() < Some(likes)
+    }
+}
+
+impl Model for Counts {
+    type State = State;
+    type Step = Step;
+
+    fn initial(&self) -> Vec<State> {
+        let (log, reader) = self.opened();
+        let parts = [(self.key.shard, self.error)].into_iter().filter(|(_, part)| *part != 0).collect();
+        let counter = Counter { likes: self.error, parts, ..Counter::default() };
+        let counter = self.counters.number(counter);
+        vec![State {
+            stream: Stream::default(),
+            relays: [0, 0],
+            holder: 0,
+            fed: 0,
+            log,
+            counter,
+            check: reader,
+            folds: [Fold { reader, known: counter }; 2],
+            recounts: [Recount::Idle; 2],
+            left: self.budget,
+            worse: false,
+        }]
+    }
+
+    fn steps(&self, state: &State, next: &mut Vec<(Step, State)>) {
+        if state.left.changes > 0 {
+            let left = Budget { changes: state.left.changes - 1, ..state.left };
+            for member in 0..2 {
+                let stream = state.stream.with(Record::Change(short(member)));
+                next.push((Step::Change { member }, State { stream, left, ..*state }));
+            }
+        }
+        if state.left.moves > 0 {
+            self.take_over(state, next);
+        }
+        if state.left.edits > 0 {
+            next.push((Step::Edit, self.edited(state)));
+        }
+        for i in 0..2 {
+            self.relay(state, i, next);
+            self.fold(state, i, next);
+        }
+        for i in 0..self.recounts {
+            self.recount(state, i, next);
+        }
+        next.iter_mut().for_each(|(_, state)| self.settle(state));
+    }
+
+    fn violation(&self, state: &State) -> Option<String> {
+        if state.worse {
+            return Some(WORSE.to_owned());
+        }
+        if self.logs.get(state.log).hole && self.budget.holes == 0 && self.obeys(Rule::BeginsAtFed) {
+            return Some(FALSE_HOLE.to_owned());
+        }
+        if self.lies(state) {
+            return Some(LIE.to_owned());
+        }
+        let wrong = self.is_at_rest(state) && self.has_to_be_right(state) && !self.is_right(state);
+        wrong.then(|| WRONG.to_owned())
+    }
+
+    fn is_goal(&self, state: &State) -> bool {
+        let Budget { changes, edits, losses, holes, .. } = state.left;
+        let all = changes == 0 && edits == 0 && losses == 0 && holes == 0;
+        all && self.is_at_rest(state) && self.has_to_be_right(state) && self.is_right(state)
+    }
+}
+
+fn short(number: usize) -> u8 {
+    u8::try_from(number).expect("a world is small")
+}
+
+const WRONG: &str = "the counter is not what its rows come to";
+const WORSE: &str = "a correction makes an error larger";
+const LIE: &str = "an answer says that it is exact, and is not";
+const FALSE_HOLE: &str = "a hole is found in a log that has lost nothing";

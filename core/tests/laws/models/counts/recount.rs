@@ -1,0 +1,151 @@
+//! A recount of the row key.
+
+use tally_core::changes::{Filter, Item};
+use tally_core::recount::{Finding, Key};
+use tally_core::weight::Weight;
+
+use super::log::{Reader, item, nonce, place};
+use super::{Counts, Record, Rule, State, Step, short};
+use crate::intern::Number;
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(super) enum Recount {
+    Idle,
+    /// Its tail has begun.
+    Begun(Look),
+    /// The first row is read.
+    HalfRead(Look),
+    /// So is the second, and the marker is put.
+    Marked(Look),
+    /// It has found a difference, and sends this correction.
+    Sends(Number, Since),
+    Done(Since),
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(super) struct Look {
+    since: Since,
+    tail: Reader,
+    key: Number,
+}
+
+/// What had gone wrong when a recount began.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(super) struct Since {
+    /// How many edits may still be made.
+    pub(super) edits: u8,
+    /// The last announcement of a loss in the log.
+    pub(super) loss: Option<u8>,
+}
+
+impl Counts {
+    pub(super) fn recount(&self, state: &State, i: usize, next: &mut Vec<(Step, State)>) {
+        let mut go = |step, recount, state: &State| {
+            let mut state = *state;
+            state.recounts[i] = recount;
+            next.push((step, state));
+        };
+        match state.recounts[i] {
+            // Recounts differ in nothing but their marker: the first to begin is the first.
+            Recount::Idle if i == 0 || state.recounts[i - 1] != Recount::Idle => {
+                if let Some(look) = self.begin(state) {
+                    go(Step::Begin { recount: i }, Recount::Begun(look), state);
+                }
+            }
+            Recount::Begun(look) => {
+                go(Step::ReadRow { recount: i }, Recount::HalfRead(self.row(look, state, 0)), state);
+            }
+            Recount::HalfRead(look) => {
+                let look = self.marked(self.row(look, state, 1), state, i);
+                let stream = state.stream.with(Record::Marker(short(i)));
+                go(Step::ReadRow { recount: i }, Recount::Marked(look), &State { stream, ..*state });
+            }
+            Recount::Marked(look) => {
+                let key = self.keys.get(self.followed(look, state.log));
+                if key.is_complete() || !self.obeys(Rule::MarkerAwaited) {
+                    match key.compare(&self.counters.get(state.counter)) {
+                        Finding::Equal => go(Step::FindEqual { recount: i }, Recount::Done(look.since), state),
+                        Finding::Differs(correction) | Finding::Doubtful(correction) => {
+                            let step = Step::FindDifference { recount: i, add: correction.add };
+                            go(step, Recount::Sends(self.correction(correction), look.since), state);
+                        }
+                    }
+                }
+            }
+            Recount::Sends(correction, since) => {
+                let log = self.append(state.log, correction);
+                go(Step::Correct { recount: i }, Recount::Done(since), &State { log, ..*state });
+            }
+            Recount::Idle | Recount::Done(_) => {}
+        }
+    }
+
+    /// Whether nothing more comes of a recount, as its marker is lost.
+    pub(super) fn waits_for_nothing(&self, state: &State, i: usize) -> bool {
+        match state.recounts[i] {
+            Recount::Idle | Recount::Done(_) => true,
+            Recount::Marked(look) => !self.keys.get(self.followed(look, state.log)).is_complete(),
+            _ => false,
+        }
+    }
+
+    /// A recount that begins where the fold is stored, unless a loss is announced behind that.
+    fn begin(&self, state: &State) -> Option<Look> {
+        let loss = self.known(self.end(state.log)).loss;
+        if self.obeys(Rule::TailBehindLosses) && loss != self.known(state.check.filter).loss {
+            return None;
+        }
+        let mut tail = state.check;
+        if !self.obeys(Rule::TailFromFold) {
+            tail = Reader { at: self.length(state.log), filter: self.filters.number(Filter::default()) };
+        }
+        let key = Key::new(self.key.clone(), self.filters.get(tail.filter).loss());
+        let since = Since { edits: state.left.edits, loss };
+        Some(Look { since, tail, key: self.keys.number(key) })
+    }
+
+    fn row(&self, look: Look, state: &State, member: usize) -> Look {
+        let mut key = (*self.keys.get(look.key)).clone();
+        let weight = state.stream.rows(state.stream.len())[member];
+        // A row that is not there is not read.
+        if weight > 0 {
+            key.row(self.members[member].clone(), Weight::new(weight));
+        }
+        Look { key: self.keys.number(key), ..look }
+    }
+
+    fn marked(&self, look: Look, state: &State, i: usize) -> Look {
+        let mut key = (*self.keys.get(look.key)).clone();
+        key.marked(nonce(short(i)));
+        let key = self.keys.number(key);
+        if self.obeys(Rule::TailBeforeRows) {
+            return Look { key, ..look };
+        }
+        Look { key, tail: Reader { at: self.length(state.log), filter: self.end(state.log) }, ..look }
+    }
+
+    /// The key once the tail is read on to the end of the log.
+    fn followed(&self, Look { tail, key, .. }: Look, log: Number) -> Number {
+        self.tails.get((key, tail, log), || {
+            let mut key = (*self.keys.get(key)).clone();
+            let mut tail = tail;
+            for message in self.logs.get(log).messages.iter().skip(usize::from(tail.at)) {
+                let read = self.read(tail, *message);
+                if read.accepted.is_some()
+                    && let Some(Item::Entry(entry)) = item(&self.messages.get(*message))
+                {
+                    key.entry(place(tail.at), entry);
+                }
+                tail = Reader { at: tail.at + 1, filter: read.filter };
+                if key.is_complete() && !self.obeys(Rule::TailToVersion) {
+                    break;
+                }
+            }
+            self.keys.number(key)
+        })
+    }
+
+    pub(super) fn length(&self, log: Number) -> u8 {
+        short(self.logs.get(log).messages.len())
+    }
+}

@@ -1,0 +1,48 @@
+//! The rows, and the stream of their changes.
+
+/// How many records a stream has at most: changes, and a marker for each recount.
+const MOST: usize = 6;
+
+/// A record of the stream.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(super) enum Record {
+    /// A member's row comes or goes.
+    Change(u8),
+    /// A recount puts its marker.
+    Marker(u8),
+}
+
+/// The stream, from its beginning.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub(super) struct Stream([Option<Record>; MOST]);
+
+impl Stream {
+    pub(super) fn len(self) -> u8 {
+        u8::try_from(self.0.iter().flatten().count()).expect("a stream is short")
+    }
+
+    pub(super) fn record(self, at: u8) -> Option<Record> {
+        self.0.get(usize::from(at)).copied().flatten()
+    }
+
+    pub(super) fn with(mut self, record: Record) -> Self {
+        let free = self.0.iter_mut().find(|place| place.is_none()).expect("the bounds are small");
+        *free = Some(record);
+        self
+    }
+
+    /// What each row weighs behind the first records.
+    pub(super) fn rows(self, records: u8) -> [i64; 2] {
+        let mut rows = [0, 0];
+        for record in self.0.iter().take(records.into()).flatten() {
+            if let Record::Change(member) = record {
+                rows[usize::from(*member)] ^= 1;
+            }
+        }
+        rows
+    }
+
+    pub(super) fn sum(self, records: u8) -> i64 {
+        self.rows(records).iter().sum()
+    }
+}

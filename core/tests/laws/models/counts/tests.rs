@@ -1,0 +1,149 @@
+//! The runs: the rules together hold, and each left out alone breaks what it is for.
+
+use super::{Budget, Counts, Edit, FALSE_HOLE, LIE, Rule, WORSE, WRONG};
+use crate::explore::{bounds, breaks, holds};
+
+/// Nothing goes wrong but zombies.
+fn sound(changes: u8, moves: u8) -> Counts {
+    Counts::new(Budget { changes, moves, edits: 0, losses: 0, holes: 0 }, 0)
+}
+
+/// Somebody edits the counter.
+fn edited(changes: u8, moves: u8, recounts: usize) -> Counts {
+    Counts::new(Budget { changes, moves, edits: 1, losses: 0, holes: 0 }, recounts)
+}
+
+/// The stream loses a record that nobody has read, and the counter is wrong at first.
+fn trimmed(changes: u8, moves: u8, recounts: usize) -> Counts {
+    Counts { error: 1, ..Counts::new(Budget { changes, moves, edits: 0, losses: 1, holes: 0 }, recounts) }
+}
+
+/// The log loses a message.
+fn holed(changes: u8, moves: u8, recounts: usize) -> Counts {
+    Counts::new(Budget { changes, moves, edits: 0, losses: 0, holes: 1 }, recounts)
+}
+
+#[test]
+fn each_change_is_added_once_whoever_relays_it_and_whoever_adds_it() {
+    holds(&sound(3, bounds(1, 2)));
+}
+
+#[test]
+fn a_recount_sets_right_what_was_edited_while_rows_change_and_the_lease_moves() {
+    holds(&edited(2, 1, bounds(1, 2)));
+}
+
+#[test]
+fn two_recounts_at_once_set_right_what_was_edited_once() {
+    holds(&edited(1, 1, 2));
+}
+
+#[test]
+fn a_recount_sets_right_a_total_or_a_part_that_was_edited_alone() {
+    for edit in [Edit::Total, Edit::Part] {
+        holds(&Counts { edit, ..edited(bounds(1, 2), 1, 1) });
+    }
+}
+
+#[test]
+fn a_recount_that_began_behind_the_announcement_sets_right_what_the_stream_lost() {
+    holds(&trimmed(2, 1, bounds(1, 2)));
+}
+
+#[test]
+fn two_recounts_at_once_set_right_what_the_stream_lost() {
+    holds(&trimmed(1, 1, 2));
+}
+
+#[test]
+fn what_the_log_lost_is_a_loss_that_a_recount_sets_right() {
+    holds(&holed(2, 1, bounds(1, 2)));
+}
+
+#[test]
+fn two_recounts_at_once_set_right_what_the_log_lost() {
+    holds(&holed(1, 1, 2));
+    holds(&Counts { error: -1, ..holed(1, 1, 2) });
+}
+
+#[test]
+fn losses_follow_each_other_and_the_log_loses_announcements() {
+    let lossy = |changes, moves, losses, holes| Budget { changes, moves, edits: 0, losses, holes };
+    for budget in [lossy(2, bounds(0, 1), 2, 0), lossy(bounds(1, 2), 1, 1, 1), lossy(bounds(1, 2), 1, 0, 2)] {
+        holds(&Counts::new(budget, 1));
+    }
+}
+
+#[test]
+fn a_relay_that_begins_behind_what_was_sent_is_found_out_by_the_back_link() {
+    holds(&Counts { recounts: 1, ..sound(2, 1) }.without(&[Rule::BeginsAtFed]));
+}
+
+#[test]
+fn a_relay_that_begins_behind_what_was_sent_loses_changes_if_no_back_link_is_compared() {
+    breaks(&sound(1, 1).without(&[Rule::BeginsAtFed, Rule::BackLink]), WRONG);
+}
+
+#[test]
+fn a_log_that_loses_a_message_loses_changes_if_no_back_link_is_compared() {
+    breaks(&holed(1, 1, 1).without(&[Rule::BackLink]), WRONG);
+}
+
+#[test]
+fn without_the_filter_a_copy_is_added_again() {
+    breaks(&sound(1, 1).without(&[Rule::Filter]), LIE);
+    breaks(&trimmed(1, 1, 1).without(&[Rule::Filter]), WRONG);
+}
+
+#[test]
+fn without_the_filter_of_its_place_a_fold_adds_a_copy_again() {
+    breaks(&sound(1, 1).without(&[Rule::FilterStored]), LIE);
+    breaks(&trimmed(1, 1, 1).without(&[Rule::FilterStored]), WRONG);
+}
+
+#[test]
+fn a_recount_that_does_not_wait_for_its_marker_counts_changes_that_are_still_to_come() {
+    breaks(&edited(1, 1, 1).without(&[Rule::MarkerAwaited]), WORSE);
+}
+
+#[test]
+fn a_tail_without_the_folds_place_and_filter_takes_a_copy_for_a_change() {
+    breaks(&edited(1, 1, 1).without(&[Rule::TailFromFold]), WRONG);
+}
+
+#[test]
+fn a_tail_that_begins_after_the_rows_were_read_misses_what_the_counter_has_not() {
+    breaks(&edited(1, 1, 1).without(&[Rule::TailBeforeRows]), WRONG);
+}
+
+#[test]
+fn a_tail_that_ends_before_the_counters_version_misses_what_the_counter_has() {
+    breaks(&edited(1, 1, 1).without(&[Rule::TailToVersion]), WORSE);
+}
+
+#[test]
+fn an_update_that_compares_the_version_alone_overwrites_an_edit_that_is_corrected_then() {
+    breaks(&edited(1, 1, 1).without(&[Rule::ValuesCompared]), WORSE);
+}
+
+#[test]
+fn a_correction_that_does_not_name_what_it_has_seen_corrects_twice() {
+    breaks(&edited(1, 0, 2).without(&[Rule::Seen]), WORSE);
+}
+
+/// A copy of what was lost is not added either, once a section behind it is there.
+#[test]
+fn an_announcement_that_does_not_raise_the_filter_is_found_again_as_a_hole() {
+    breaks(&trimmed(1, 1, 1).without(&[Rule::Raised]), FALSE_HOLE);
+}
+
+#[test]
+fn a_tail_that_begins_before_an_announcement_corrects_nothing() {
+    breaks(&trimmed(1, 1, 2).without(&[Rule::TailBehindLosses]), WRONG);
+    breaks(&holed(1, 1, 1).without(&[Rule::TailBehindLosses]), WRONG);
+}
+
+#[test]
+fn a_correction_that_does_not_name_the_loss_takes_what_was_lost_for_what_is_to_come() {
+    breaks(&trimmed(1, 1, 1).without(&[Rule::LossNamed]), WORSE);
+}
