@@ -59,8 +59,12 @@ impl PartitionFold {
         let log = Arc::clone(&self.log);
         let revoked = log.revoked();
         tokio::pin!(revoked);
-        self.begin(stop).await?;
         let rules = self.folding.rules;
+        tokio::select! {
+            biased;
+            _ = &mut revoked => return Ok(()),
+            begun = self.begin(stop) => begun?,
+        }
         let mut due: Option<Instant> = None;
         let left = loop {
             let wake = due.unwrap_or(self.standing_at);
@@ -79,7 +83,11 @@ impl PartitionFold {
                 Some(Err(fault)) => {
                     let mut tries = 0;
                     self.patience.pause("read the log of changes", fault, &mut tries, Until::Requested(stop)).await?;
-                    self.begin(stop).await?;
+                    tokio::select! {
+                        biased;
+                        _ = &mut revoked => break Left::Drop,
+                        begun = self.begin(stop) => begun?,
+                    }
                 }
                 None => {}
             }
