@@ -7,6 +7,7 @@ mod checkpoints;
 mod counts;
 mod likes;
 pub mod log;
+mod partitions;
 mod recounts;
 mod streams;
 
@@ -23,6 +24,7 @@ pub use cache::Cache;
 pub use checkpoints::Checkpoints;
 pub use counts::Counts;
 pub use likes::{Likes, Maps, Markers, Rows};
+pub use partitions::PartitionCache;
 pub use recounts::Recounts;
 pub use streams::Streams;
 

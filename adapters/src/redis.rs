@@ -5,6 +5,7 @@
 //! write takes no version back.
 
 mod link;
+mod partitions;
 mod scripts;
 mod settings;
 mod silence;
@@ -22,6 +23,7 @@ use tally_core::ports::{Cache as CachePort, Cached, FillToken, Outcome};
 use tally_core::served::Served;
 
 use self::link::Link;
+pub use self::partitions::PartitionCache;
 use self::scripts::{FILL, Script, UPDATE};
 pub use self::settings::Settings;
 
@@ -101,16 +103,18 @@ impl Cache {
     }
 }
 
-/// One command of one key, before it is spelled out.
+/// One command, whose keys are in one hash slot, before it is spelled out.
 enum Command<'a> {
     Plain { name: &'static str, key: String, args: Vec<String> },
-    Call { script: &'a Script, key: String, args: Vec<String> },
+    Call { script: &'a Script, keys: Vec<String>, args: Vec<String> },
 }
 
 impl Command<'_> {
+    /// The first key.
     fn key(&self) -> &str {
         match self {
-            Self::Plain { key, .. } | Self::Call { key, .. } => key,
+            Self::Plain { key, .. } => key,
+            Self::Call { keys, .. } => keys.first().map_or("", String::as_str),
         }
     }
 
@@ -122,7 +126,7 @@ impl Command<'_> {
                 plain.arg(key).arg(args);
                 plain
             }
-            Self::Call { script, key, args } => script.call(key, args, with_text),
+            Self::Call { script, keys, args } => script.call(keys, args, with_text),
         }
     }
 }
@@ -139,7 +143,7 @@ impl CachePort for Cache {
     async fn update(&self, values: &[(CounterId, Served)]) -> Outcome<usize> {
         let update = |(counter, served): &(CounterId, Served)| Command::Call {
             script: &UPDATE,
-            key: self.key(counter),
+            keys: vec![self.key(counter)],
             args: vec![
                 served.to_string(),
                 served.version.to_string(),
@@ -165,19 +169,22 @@ impl CachePort for Cache {
     /// Safe to repeat: the first copy takes the token's place.
     async fn fill(&self, counter: &CounterId, token: &FillToken, value: &Served) -> Outcome<bool> {
         let args = vec![token.0.clone(), value.to_string(), self.lifetime()];
-        let answers = self.answers(&[Command::Call { script: &FILL, key: self.key(counter), args }]).await?;
+        let answers = self.answers(&[Command::Call { script: &FILL, keys: vec![self.key(counter)], args }]).await?;
         Ok(answers.first() == Some(&Value::Int(1)))
     }
 }
 
 /// What a key holds. A count of a form that this version does not know is a miss.
 fn cached(value: &Value) -> Cached {
-    let text = match value {
+    text(value).and_then(|text| text.parse().ok()).map_or(Cached::Miss, Cached::Hit)
+}
+
+fn text(value: &Value) -> Option<&str> {
+    match value {
         Value::BulkString(bytes) => std::str::from_utf8(bytes).ok(),
         Value::SimpleString(text) => Some(text.as_str()),
         _ => None,
-    };
-    text.and_then(|text| text.parse().ok()).map_or(Cached::Miss, Cached::Hit)
+    }
 }
 
 fn is_unknown_script(error: &RedisError) -> bool {

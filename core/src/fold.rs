@@ -11,6 +11,7 @@ use std::collections::{BTreeMap, BTreeSet};
 pub use partition::{After, By, Flush, Partition, Pending, Position, Reached};
 use thiserror::Error;
 
+use crate::cached::Value;
 use crate::changes::{Correction, Effect, Entry, Place, Standing};
 use crate::ids::{CounterKind, Shard};
 use crate::served::Served;
@@ -133,16 +134,7 @@ impl Counter {
 
 /// The answer about a counter that was read after the standing of its partition. A post without a counter has no likes.
 pub fn serve(standing: &Standing, kind: CounterKind, counter: Option<&Counter>) -> Served {
-    let none = Counter::default();
-    let counter = counter.unwrap_or(&none);
-    let possible = counter.likes >= 0 || kind == CounterKind::Sum;
-    let sound = possible && counter.doubt.is_empty() && counter.adds_up();
-    Served {
-        likes: counter.likes,
-        version: counter.version.stored(),
-        exact: sound && standing.covers(counter.gap),
-        as_of: standing.as_of.unwrap_or_default(),
-    }
+    counter.map(Value::from).unwrap_or_default().serve(standing, kind)
 }
 
 #[cfg(test)]

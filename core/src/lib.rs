@@ -4,6 +4,7 @@ pub mod apply;
 pub mod audit;
 pub mod backoff;
 pub mod batch;
+pub mod cached;
 pub mod changes;
 pub mod consume;
 pub mod counter;

@@ -1,4 +1,4 @@
-//! The two scripts: the only writers of counts.
+//! The scripts: the only writers of counts.
 
 use std::sync::LazyLock;
 
@@ -36,7 +36,64 @@ return 1
     )
 });
 
-/// A script of one key.
+/// Takes a partition over, as `tally_core::cached::Slot::take_over` does. KEYS: the standing. ARGV: the number, the place, the
+/// standing, its lifetime in ms.
+pub(super) static TAKE_OVER: LazyLock<Script> = LazyLock::new(|| {
+    Script::new(
+        r"
+local function less(a, b) return #a < #b or #a == #b and a < b end
+local at = string.match(redis.call('GET', KEYS[1]) or '', '^2:%x+:%d+:(%d+):')
+if at and less(ARGV[2], at) then return 0 end
+redis.call('SET', KEYS[1], '2:' .. ARGV[1] .. ':0:' .. ARGV[3], 'PX', ARGV[4])
+return 1
+",
+    )
+});
+
+/// Writes what the fold tells, as `tally_core::cached::Slot::tell` does. KEYS: the standing, then that of each value. ARGV: the
+/// number, the least sequence number that it takes, the one that it sets, the lifetime of the standing in ms, the standing or an
+/// empty text; then the text, the version and the lifetime of each value. Answers -1 where nothing is written.
+pub(super) static TELL: LazyLock<Script> = LazyLock::new(|| {
+    Script::new(
+        r"
+local function less(a, b) return #a < #b or #a == #b and a < b end
+local number, sequence, stated = string.match(redis.call('GET', KEYS[1]) or '', '^2:(%x+):(%d+):(.*)$')
+if number ~= ARGV[1] then return -1 end
+if sequence == ARGV[3] then return 0 end
+if less(sequence, ARGV[2]) or less(ARGV[3], sequence) then return -1 end
+local written = 0
+for nth = 2, #KEYS do
+  local value, version, lifetime = ARGV[3 * nth], ARGV[3 * nth + 1], ARGV[3 * nth + 2]
+  local held = redis.call('GET', KEYS[nth]) or ''
+  local of, older = string.match(held, '^2:(%x+):(%d+):')
+  if of then older = less(older, version) else of, older = string.match(held, '^0:(%x+):'), true end
+  if of == number and older then
+    redis.call('SET', KEYS[nth], value, 'PX', lifetime)
+    written = written + 1
+  end
+end
+if ARGV[5] ~= '' then stated = ARGV[5] end
+redis.call('SET', KEYS[1], '2:' .. number .. ':' .. ARGV[3] .. ':' .. stated, 'PX', ARGV[4])
+return written
+",
+    )
+});
+
+/// Gives the right to fill, as `tally_core::cached::Slot::begin_fill` does. KEYS: the standing, the value. ARGV: the nonce, the
+/// lifetime of the right in ms. Answers the token, or nothing.
+pub(super) static BEGIN: LazyLock<Script> = LazyLock::new(|| {
+    Script::new(
+        r"
+local number, sequence = string.match(redis.call('GET', KEYS[1]) or '', '^2:(%x+):(%d+):')
+if not number or string.match(redis.call('GET', KEYS[2]) or '', '^[02]:(%x+):') == number then return false end
+local token = '0:' .. number .. ':' .. sequence .. ':' .. ARGV[1]
+redis.call('SET', KEYS[2], token, 'PX', ARGV[2])
+return token
+",
+    )
+});
+
+/// A script whose keys are in one hash slot.
 pub(super) struct Script {
     text: &'static str,
     digest: String,
@@ -48,9 +105,9 @@ impl Script {
     }
 
     /// A call by the digest, or by the text, which teaches it to the server.
-    pub(super) fn call(&self, key: &str, args: &[String], with_text: bool) -> Cmd {
+    pub(super) fn call(&self, keys: &[String], args: &[String], with_text: bool) -> Cmd {
         let mut call = if with_text { cmd("EVAL") } else { cmd("EVALSHA") };
-        call.arg(if with_text { self.text } else { &self.digest }).arg(1).arg(key).arg(args);
+        call.arg(if with_text { self.text } else { &self.digest }).arg(keys.len()).arg(keys).arg(args);
         call
     }
 }

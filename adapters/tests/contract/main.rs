@@ -29,6 +29,8 @@ mod likes;
 #[cfg(test)]
 mod maps;
 #[cfg(test)]
+mod partitions;
+#[cfg(test)]
 mod recounts;
 #[cfg(test)]
 mod redis;

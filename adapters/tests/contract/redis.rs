@@ -2,6 +2,7 @@
 //! the cluster that `TALLY_TEST_REDIS_CLUSTER` names; and what only the real one can show: expiry, a restart, a dead node,
 //! a replica that takes its place, formats of other versions.
 
+mod partitions;
 mod server;
 
 use std::hash::{BuildHasher as _, RandomState};

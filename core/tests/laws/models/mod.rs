@@ -4,6 +4,7 @@
 
 mod applying;
 mod audit;
+mod cached;
 mod counters;
 mod counts;
 mod fence;

@@ -1,0 +1,162 @@
+//! The cache by partitions of `changes`, in this process: the rules of `tally_core::cached::Slot`, with a bound on what is kept.
+
+use std::collections::{BTreeMap, VecDeque};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use async_trait::async_trait;
+use tally_core::cached::{Cache, Entry, FillToken, Got, Slot, StandingAt, TakeOver, TakeOverNumber, Told, Value};
+use tally_core::ids::CounterId;
+use tally_core::ports::Outcome;
+use tokio::time::Instant;
+
+/// How long the right to fill lasts.
+const FILL: Duration = Duration::from_secs(5);
+
+/// Counters that are kept. The one that was asked for first goes first.
+const COUNTERS: usize = 100_000;
+
+/// The cache by partitions, in memory. Clones are the same.
+#[derive(Clone, Debug)]
+pub struct PartitionCache {
+    state: Arc<Mutex<State>>,
+    origin: Instant,
+}
+
+#[derive(Debug)]
+struct State {
+    partitions: BTreeMap<u32, Slot<CounterId>>,
+    /// What is kept, in the order in which it was first asked for.
+    kept: VecDeque<(u32, CounterId)>,
+    most: usize,
+    /// Until when each right to fill lasts, by its nonce.
+    rights: BTreeMap<u128, Duration>,
+    /// Nonces and numbers so far.
+    drawn: u64,
+}
+
+impl Default for PartitionCache {
+    fn default() -> Self {
+        Self::bounded(COUNTERS)
+    }
+}
+
+impl PartitionCache {
+    /// An empty cache that keeps at most so many counters.
+    pub fn bounded(most: usize) -> Self {
+        let (partitions, kept, rights) = (BTreeMap::new(), VecDeque::new(), BTreeMap::new());
+        let state = State { partitions, kept, most, rights, drawn: 0 };
+        Self { state: Arc::new(Mutex::new(state)), origin: Instant::now() }
+    }
+
+    /// Drops what is kept of a counter, a fill under way too.
+    pub fn evict(&self, partition: u32, counter: &CounterId) {
+        self.state().slot(partition).entries.remove(counter);
+    }
+
+    /// Drops the standing of a partition.
+    pub fn evict_standing(&self, partition: u32) {
+        self.state().slot(partition).held = None;
+    }
+
+    /// What a partition holds. With [`restore`](Self::restore) it stands for a failover that forgets the last writes.
+    pub fn snapshot(&self, partition: u32) -> Slot<CounterId> {
+        self.state().slot(partition).clone()
+    }
+
+    /// Makes a partition what it was.
+    pub fn restore(&self, partition: u32, slot: Slot<CounterId>) {
+        *self.state().slot(partition) = slot;
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl State {
+    fn slot(&mut self, partition: u32) -> &mut Slot<CounterId> {
+        self.partitions.entry(partition).or_default()
+    }
+
+    fn draw(&mut self) -> u64 {
+        self.drawn += 1;
+        self.drawn
+    }
+
+    /// Drops the right to fill a counter if its time is over.
+    fn end_right(&mut self, partition: u32, counter: &CounterId, now: Duration) {
+        // Nonces count up, and every right lasts as long.
+        while self.rights.first_key_value().is_some_and(|(_, until)| *until <= now) {
+            self.rights.pop_first();
+        }
+        if let Some(Entry::Filling(token)) = self.slot(partition).entries.get(counter).copied()
+            && !self.rights.contains_key(&token.nonce())
+        {
+            self.slot(partition).entries.remove(counter);
+        }
+    }
+
+    /// Keeps one more counter, and drops others for it.
+    fn keep(&mut self, partition: u32, counter: &CounterId) {
+        self.kept.push_back((partition, counter.clone()));
+        while self.kept.len() > self.most {
+            let Some((partition, first)) = self.kept.pop_front() else { return };
+            self.slot(partition).entries.remove(&first);
+        }
+    }
+}
+
+#[async_trait]
+impl Cache for PartitionCache {
+    async fn get(&self, partition: u32, counters: &[CounterId]) -> Outcome<Got> {
+        let mut state = self.state();
+        let slot = state.slot(partition);
+        let values = counters.iter().map(|counter| slot.get(counter)).collect();
+        Ok(Got { values, stated: slot.held.as_ref().map(|held| held.stated.clone()) })
+    }
+
+    async fn begin_fill(&self, partition: u32, counter: &CounterId) -> Outcome<Option<FillToken>> {
+        let now = self.origin.elapsed();
+        let mut state = self.state();
+        state.end_right(partition, counter, now);
+        let nonce = state.draw().into();
+        let is_new = !state.slot(partition).entries.contains_key(counter);
+        let token = state.slot(partition).begin_fill(counter, nonce);
+        if token.is_some() {
+            state.rights.insert(nonce, now + FILL);
+            if is_new {
+                state.keep(partition, counter);
+            }
+        }
+        Ok(token)
+    }
+
+    async fn fill(&self, partition: u32, counter: &CounterId, token: &FillToken, value: &Value) -> Outcome<bool> {
+        let now = self.origin.elapsed();
+        let mut state = self.state();
+        state.end_right(partition, counter, now);
+        Ok(state.slot(partition).fill(counter, *token, *value))
+    }
+
+    async fn take_over(&self, partition: u32, stated: &StandingAt) -> Outcome<Option<TakeOver>> {
+        let mut state = self.state();
+        let number = TakeOverNumber(state.draw());
+        Ok(state.slot(partition).take_over(number, stated))
+    }
+
+    async fn tell(
+        &self,
+        partition: u32,
+        take_over: &mut TakeOver,
+        values: &[(CounterId, Value)],
+        stated: Option<&StandingAt>,
+    ) -> Outcome<Told> {
+        let stamp = take_over.stamp();
+        let told = self.state().slot(partition).tell(stamp, values, stated);
+        if told != Told::Lost {
+            take_over.answered(stamp);
+        }
+        Ok(told)
+    }
+}

@@ -1,0 +1,243 @@
+//! The cache by partitions: a value is read together with the standing of its partition, and contains every change before it.
+
+use std::time::Duration;
+
+use tally_adapters::memory::PartitionCache;
+use tally_core::cached::{Cache, Got, StandingAt, TakeOver, Told, Value};
+use tally_core::changes::{LossNumber, Place, Standing};
+use tally_core::ids::CounterId;
+use tally_core::time::UnixMillis;
+
+use crate::likes::post;
+
+/// Works with any cache: `partition` and the few behind it are empty.
+pub(crate) async fn contract(cache: &dyn Cache, partition: u32) {
+    without_a_standing_there_are_neither_values_nor_fills(cache, partition).await;
+    a_value_is_filled_under_a_token(cache, partition + 1).await;
+    a_fold_replaces_older_values_and_fills_under_way_alone(cache, partition + 2).await;
+    a_take_over_makes_the_partition_empty(cache, partition + 3).await;
+    a_standing_of_a_later_place_is_not_taken_over(cache, partition + 4).await;
+    a_write_without_an_answer_stops_nobody(cache, partition + 5).await;
+    copies_and_late_writes_change_nothing(cache, partition + 6).await;
+    many_values_are_told_before_the_standing(cache, partition + 7).await;
+    what_is_read_is_what_was_written(cache, partition + 8).await;
+    versions_are_compared_as_numbers(cache, partition + 9).await;
+}
+
+pub(crate) fn at(place: u64) -> StandingAt {
+    let standing = Standing { as_of: Some(UnixMillis(1000 + place)), ..Standing::default() };
+    StandingAt { at: Place::from_stored(place), standing }
+}
+
+pub(crate) fn value(version: u64) -> Value {
+    Value { likes: 7, version: Place::from_stored(version), ..Value::default() }
+}
+
+pub(crate) async fn take_over(cache: &dyn Cache, partition: u32, place: u64) -> TakeOver {
+    cache.take_over(partition, &at(place)).await.unwrap().unwrap()
+}
+
+pub(crate) async fn fill(cache: &dyn Cache, partition: u32, post: &CounterId, value: Value) {
+    let token = cache.begin_fill(partition, post).await.unwrap().unwrap();
+    assert_eq!(cache.fill(partition, post, &token, &value).await, Ok(true));
+}
+
+pub(crate) async fn got(cache: &dyn Cache, partition: u32, post: &CounterId) -> (Option<StandingAt>, Option<Value>) {
+    let Got { stated, mut values } = cache.get(partition, std::slice::from_ref(post)).await.unwrap();
+    (stated, values.remove(0))
+}
+
+async fn tell(cache: &dyn Cache, partition: u32, hold: &mut TakeOver, told: &[(&CounterId, u64)]) -> Told {
+    let values: Vec<_> = told.iter().map(|(post, version)| ((*post).clone(), value(*version))).collect();
+    cache.tell(partition, hold, &values, None).await.unwrap()
+}
+
+async fn without_a_standing_there_are_neither_values_nor_fills(cache: &dyn Cache, partition: u32) {
+    let post = post("p");
+    assert_eq!(cache.get(partition, &[]).await, Ok(Got::default()));
+    assert_eq!(got(cache, partition, &post).await, (None, None));
+    assert_eq!(cache.begin_fill(partition, &post).await, Ok(None));
+}
+
+async fn a_value_is_filled_under_a_token(cache: &dyn Cache, partition: u32) {
+    let (post, other) = (post("filled"), post("never filled"));
+    take_over(cache, partition, 3).await;
+    let token = cache.begin_fill(partition, &post).await.unwrap().unwrap();
+    assert_eq!(cache.begin_fill(partition, &post).await, Ok(None), "one fill at a time");
+    assert_eq!(got(cache, partition, &post).await, (Some(at(3)), None));
+    assert_eq!(cache.fill(partition, &other, &token, &value(4)).await, Ok(false), "a token is of one counter");
+    assert_eq!(cache.fill(partition, &post, &token, &value(4)).await, Ok(true));
+    assert_eq!(cache.fill(partition, &post, &token, &value(5)).await, Ok(false), "the token is taken");
+    assert_eq!(cache.begin_fill(partition, &post).await, Ok(None), "a value is there");
+    let found = cache.get(partition, &[other, post]).await;
+    assert_eq!(found, Ok(Got { stated: Some(at(3)), values: vec![None, Some(value(4))] }));
+}
+
+async fn a_fold_replaces_older_values_and_fills_under_way_alone(cache: &dyn Cache, partition: u32) {
+    let [there, filling, absent] = ["there", "filling", "absent"].map(post);
+    let mut hold = take_over(cache, partition, 3).await;
+    fill(cache, partition, &there, value(5)).await;
+    let token = cache.begin_fill(partition, &filling).await.unwrap().unwrap();
+    for (version, written) in [(4, 1), (5, 1), (6, 2), (5, 0)] {
+        let told =
+            tell(cache, partition, &mut hold, &[(&there, version), (&filling, version), (&absent, version)]).await;
+        assert_eq!(told, Told::Written(written), "version {version}");
+    }
+    assert_eq!(cache.fill(partition, &filling, &token, &value(9)).await, Ok(false), "the token is gone");
+    assert_eq!(cache.tell(partition, &mut hold, &[], Some(&at(6))).await, Ok(Told::Written(0)));
+    let found = cache.get(partition, &[there, filling, absent]).await;
+    assert_eq!(found, Ok(Got { stated: Some(at(6)), values: vec![Some(value(6)), Some(value(6)), None] }));
+}
+
+async fn a_take_over_makes_the_partition_empty(cache: &dyn Cache, partition: u32) {
+    let [filled, filling] = ["filled", "filling"].map(post);
+    let mut before = take_over(cache, partition, 3).await;
+    fill(cache, partition, &filled, value(5)).await;
+    let token = cache.begin_fill(partition, &filling).await.unwrap().unwrap();
+    let mut hold = take_over(cache, partition, 5).await;
+    cache.fill(partition, &filling, &token, &value(4)).await.unwrap();
+    assert_eq!(tell(cache, partition, &mut before, &[(&filled, 7)]).await, Told::Lost);
+    assert_eq!(cache.tell(partition, &mut before, &[], Some(&at(9))).await, Ok(Told::Lost));
+    assert_eq!(tell(cache, partition, &mut hold, &[(&filled, 7), (&filling, 7)]).await, Told::Written(0));
+    for post in [filled, filling] {
+        assert_eq!(got(cache, partition, &post).await, (Some(at(5)), None));
+        fill(cache, partition, &post, value(6)).await;
+        assert_eq!(got(cache, partition, &post).await, (Some(at(5)), Some(value(6))));
+    }
+}
+
+async fn a_standing_of_a_later_place_is_not_taken_over(cache: &dyn Cache, partition: u32) {
+    let mut hold = take_over(cache, partition, 10).await;
+    assert_eq!(cache.take_over(partition, &at(9)).await, Ok(None));
+    assert_eq!(
+        tell(cache, partition, &mut hold, &[]).await,
+        Told::Written(0),
+        "the partition is still the first one's"
+    );
+    let mut other = take_over(cache, partition, 10).await;
+    assert_eq!(tell(cache, partition, &mut hold, &[]).await, Told::Lost);
+    assert_eq!(tell(cache, partition, &mut other, &[]).await, Told::Written(0));
+}
+
+async fn a_write_without_an_answer_stops_nobody(cache: &dyn Cache, partition: u32) {
+    let post = post("p");
+    let mut hold = take_over(cache, partition, 3).await;
+    fill(cache, partition, &post, value(3)).await;
+    // It never arrived.
+    hold.stamp();
+    assert_eq!(tell(cache, partition, &mut hold, &[(&post, 4)]).await, Told::Written(1));
+    // It arrived, and its answer was lost.
+    let mut unanswered = hold.clone();
+    assert_eq!(tell(cache, partition, &mut unanswered, &[(&post, 5)]).await, Told::Written(1));
+    hold.stamp();
+    assert_eq!(tell(cache, partition, &mut hold, &[(&post, 5)]).await, Told::Written(0));
+    assert_eq!(tell(cache, partition, &mut hold, &[(&post, 6)]).await, Told::Written(1));
+}
+
+async fn copies_and_late_writes_change_nothing(cache: &dyn Cache, partition: u32) {
+    let post = post("p");
+    let mut hold = take_over(cache, partition, 3).await;
+    fill(cache, partition, &post, value(3)).await;
+    let (mut copy, mut late) = (hold.clone(), hold.clone());
+    let values = [(post.clone(), value(4))];
+    assert_eq!(cache.tell(partition, &mut hold, &values, Some(&at(4))).await, Ok(Told::Written(1)));
+    assert_eq!(cache.tell(partition, &mut copy, &[(post.clone(), value(9))], Some(&at(9))).await, Ok(Told::Written(0)));
+    assert_eq!(got(cache, partition, &post).await, (Some(at(4)), Some(value(4))));
+    assert_eq!(tell(cache, partition, &mut hold, &[(&post, 5)]).await, Told::Written(1));
+    assert_eq!(cache.tell(partition, &mut late, &[(post.clone(), value(9))], Some(&at(9))).await, Ok(Told::Lost));
+    assert_eq!(got(cache, partition, &post).await, (Some(at(4)), Some(value(5))));
+}
+
+async fn many_values_are_told_before_the_standing(cache: &dyn Cache, partition: u32) {
+    let posts: Vec<_> = (0..600).map(|n| post(&format!("p-{n}"))).collect();
+    let mut hold = take_over(cache, partition, 1).await;
+    for post in posts.iter().step_by(2) {
+        fill(cache, partition, post, value(1)).await;
+    }
+    let values: Vec<_> = posts.iter().map(|post| (post.clone(), value(2))).collect();
+    assert_eq!(cache.tell(partition, &mut hold, &values, Some(&at(2))).await, Ok(Told::Written(300)));
+    let Got { stated, values } = cache.get(partition, &posts).await.unwrap();
+    assert_eq!(stated, Some(at(2)));
+    for (nth, found) in values.into_iter().enumerate() {
+        assert_eq!(found, (nth % 2 == 0).then(|| value(2)), "{nth}");
+    }
+    assert_eq!(cache.tell(partition, &mut hold, &[], Some(&at(3))).await, Ok(Told::Written(0)));
+}
+
+async fn what_is_read_is_what_was_written(cache: &dyn Cache, partition: u32) {
+    let open = [LossNumber(5), LossNumber(u64::MAX)].into();
+    let full = Standing { as_of: Some(UnixMillis(9)), loss: Some(Place::from_stored(2)), open };
+    let last = Place::from_stored(u64::MAX);
+    let rare = Value { likes: i64::MIN, version: last, gap: Some(Place::from_stored(2)), doubtful: true };
+    let posts = ["a b", "{}", "{9}", "x:y", "\u{2028}\u{1f44d}", "'); redis.call('FLUSHALL') --"].map(post);
+    let stated =
+        [StandingAt { at: Place::default(), standing: Standing::default() }, StandingAt { at: last, standing: full }];
+    for stated in stated {
+        cache.take_over(partition, &stated).await.unwrap().unwrap();
+        for post in &posts {
+            assert_eq!(got(cache, partition, post).await, (Some(stated.clone()), None));
+            fill(cache, partition, post, rare).await;
+        }
+        let found = cache.get(partition, &posts).await;
+        assert_eq!(found, Ok(Got { stated: Some(stated), values: vec![Some(rare); posts.len()] }));
+    }
+}
+
+/// Of one length and of several, and past what Lua's numbers hold.
+async fn versions_are_compared_as_numbers(cache: &dyn Cache, partition: u32) {
+    let post = post("p");
+    let mut hold = take_over(cache, partition, 0).await;
+    fill(cache, partition, &post, value(9)).await;
+    let mut version = 9;
+    for offered in [10, 9, 8, 9_007_199_254_740_992, 9_007_199_254_740_993, 9_007_199_254_740_992, 10, u64::MAX] {
+        let written = usize::from(offered > version);
+        assert_eq!(tell(cache, partition, &mut hold, &[(&post, offered)]).await, Told::Written(written), "{offered}");
+        version = version.max(offered);
+        assert_eq!(got(cache, partition, &post).await.1, Some(value(version)));
+    }
+}
+
+#[tokio::test]
+async fn in_memory() {
+    contract(&PartitionCache::default(), 0).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_right_to_fill_ends() {
+    let (cache, post) = (PartitionCache::default(), post("p"));
+    take_over(&cache, 0, 3).await;
+    let late = cache.begin_fill(0, &post).await.unwrap().unwrap();
+    tokio::time::sleep(Duration::from_secs(60)).await;
+    assert_eq!(cache.fill(0, &post, &late, &value(3)).await, Ok(false));
+    let token = cache.begin_fill(0, &post).await.unwrap().unwrap();
+    assert_eq!(cache.fill(0, &post, &late, &value(3)).await, Ok(false), "nor does it come back");
+    assert_eq!(cache.fill(0, &post, &token, &value(4)).await, Ok(true));
+}
+
+#[tokio::test]
+async fn a_full_cache_drops_what_was_asked_for_first() {
+    let cache = PartitionCache::bounded(3);
+    let posts: Vec<_> = (0..5).map(|n| post(&format!("p-{n}"))).collect();
+    for (partition, post) in (0..2).cycle().zip(&posts) {
+        cache.take_over(partition, &at(1)).await.unwrap().unwrap();
+        fill(&cache, partition, post, value(1)).await;
+    }
+    let kept = |partition| cache.snapshot(partition).entries.into_keys().collect::<Vec<_>>();
+    assert_eq!((kept(0), kept(1)), (vec![posts[2].clone(), posts[4].clone()], vec![posts[3].clone()]));
+}
+
+#[tokio::test]
+async fn a_fold_whose_writes_were_forgotten_is_told_so() {
+    let (cache, post) = (PartitionCache::default(), post("p"));
+    let mut hold = take_over(&cache, 0, 3).await;
+    fill(&cache, 0, &post, value(3)).await;
+    let before = cache.snapshot(0);
+    assert_eq!(cache.tell(0, &mut hold, &[(post.clone(), value(4))], Some(&at(4))).await, Ok(Told::Written(1)));
+    cache.restore(0, before);
+    assert_eq!(got(&cache, 0, &post).await, (Some(at(3)), Some(value(3))));
+    assert_eq!(cache.tell(0, &mut hold, &[], Some(&at(5))).await, Ok(Told::Lost));
+    take_over(&cache, 0, 5).await;
+    assert_eq!(got(&cache, 0, &post).await, (Some(at(5)), None));
+    cache.evict_standing(0);
+    assert_eq!(got(&cache, 0, &post).await, (None, None));
+}

@@ -1,0 +1,145 @@
+//! What one partition of the cache holds, and what each call does to it. The scripts of Redis do the same.
+
+use std::collections::BTreeMap;
+
+use super::{FillToken, StandingAt, TakeOver, TakeOverNumber, Told, Value};
+
+/// One partition of the cache.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct Slot<K> {
+    /// The fold's part, until it expires.
+    pub held: Option<Held>,
+    /// Values and fills under way, until they expire.
+    pub entries: BTreeMap<K, Entry>,
+}
+
+/// Who took the partition over, how many of its writes are in, and what it last said.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct Held {
+    /// The number of the take-over.
+    pub number: TakeOverNumber,
+    /// The sequence number of the last write.
+    pub sequence: u64,
+    /// The standing.
+    pub stated: StandingAt,
+}
+
+/// What is kept of a counter.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Entry {
+    /// A value, and the take-over that it was written under.
+    Value(TakeOverNumber, Value),
+    /// A fill is under way.
+    Filling(FillToken),
+}
+
+/// What a write of the fold compares and sets.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Stamp {
+    /// The number of the fold's take-over.
+    pub number: TakeOverNumber,
+    /// The least sequence number that it takes: that of the last write that was answered.
+    pub from: u64,
+    /// The sequence number that it sets, greater than that of any earlier write.
+    pub to: u64,
+}
+
+impl<K> Default for Slot<K> {
+    fn default() -> Self {
+        Self { held: None, entries: BTreeMap::new() }
+    }
+}
+
+impl FillToken {
+    /// What no other token has, as the cache was asked to use it.
+    pub fn nonce(&self) -> u128 {
+        self.nonce
+    }
+
+    /// What takes the token's place.
+    pub fn filled(&self, value: Value) -> Entry {
+        Entry::Value(self.number, value)
+    }
+}
+
+impl Entry {
+    fn number(&self) -> TakeOverNumber {
+        match self {
+            Self::Value(number, _) => *number,
+            Self::Filling(token) => token.number,
+        }
+    }
+
+    /// Whether a value that the fold tells under `number` takes this place.
+    fn gives_way(&self, number: TakeOverNumber, value: &Value) -> bool {
+        let is_older = match self {
+            Self::Value(_, held) => held.version < value.version,
+            Self::Filling(_) => true,
+        };
+        self.number() == number && is_older
+    }
+}
+
+impl<K: Ord + Clone> Slot<K> {
+    /// The value of a counter, if it was written under the standing's take-over.
+    pub fn get(&self, counter: &K) -> Option<Value> {
+        match self.entries.get(counter)? {
+            Entry::Value(number, value) if *number == self.held.as_ref()?.number => Some(*value),
+            _ => None,
+        }
+    }
+
+    /// Gives the right to fill a value that is missing, or was written under another take-over.
+    pub fn begin_fill(&mut self, counter: &K, nonce: u128) -> Option<FillToken> {
+        let Held { number, sequence, .. } = *self.held.as_ref()?;
+        if self.entries.get(counter).is_some_and(|entry| entry.number() == number) {
+            return None;
+        }
+        let token = FillToken { number, sequence, nonce };
+        self.entries.insert(counter.clone(), Entry::Filling(token));
+        Some(token)
+    }
+
+    /// Writes a value in the place of its token. One of an earlier take-over is passed over by readers.
+    pub fn fill(&mut self, counter: &K, token: FillToken, value: Value) -> bool {
+        match self.entries.get_mut(counter) {
+            Some(entry) if *entry == Entry::Filling(token) => {
+                *entry = token.filled(value);
+                true
+            }
+            _ => false,
+        }
+    }
+
+    /// Begins a take-over, unless the standing that is there belongs to a later place.
+    pub fn take_over(&mut self, number: TakeOverNumber, stated: &StandingAt) -> Option<TakeOver> {
+        if self.held.as_ref().is_some_and(|held| held.stated.at > stated.at) {
+            return None;
+        }
+        self.held = Some(Held { number, sequence: 0, stated: stated.clone() });
+        Some(TakeOver::new(number))
+    }
+
+    /// Writes what the fold tells. A copy of a write that has happened changes nothing.
+    pub fn tell(&mut self, stamp: Stamp, values: &[(K, Value)], stated: Option<&StandingAt>) -> Told {
+        let Some(held) = self.held.as_mut().filter(|held| held.number == stamp.number) else { return Told::Lost };
+        if held.sequence == stamp.to {
+            return Told::Written(0);
+        }
+        if !(stamp.from..stamp.to).contains(&held.sequence) {
+            return Told::Lost;
+        }
+        held.sequence = stamp.to;
+        if let Some(stated) = stated {
+            held.stated = stated.clone();
+        }
+        let mut written = 0;
+        for (counter, value) in values {
+            if let Some(entry) = self.entries.get_mut(counter).filter(|entry| entry.gives_way(stamp.number, value)) {
+                *entry = Entry::Value(stamp.number, *value);
+                written += 1;
+            }
+        }
+        Told::Written(written)
+    }
+}

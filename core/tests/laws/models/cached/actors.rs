@@ -1,0 +1,207 @@
+//! The folds and the readers of the model, and what their requests do to the cache.
+
+use tally_core::cached::{Entry, FillToken, Stamp, TakeOver, TakeOverNumber, Told};
+
+use super::{Caching, Request, Rule, State, Step, stated, value};
+
+/// A fold of the partition.
+#[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub(super) struct Fold {
+    /// Every change before this place is in the table.
+    at: u8,
+    /// The counter's version, as the cache has to be told.
+    untold: Option<u8>,
+    /// The place of the standing that was stated last.
+    stated: u8,
+    hold: Option<TakeOver>,
+    /// The number of its last take-over, where numbers count up.
+    last: u8,
+}
+
+/// A caller of the cache that misses a value.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub(super) enum Reader {
+    Idle,
+    /// With what it read in the table right behind the token: what is read later is newer.
+    WillFill(FillToken, u8),
+}
+
+/// What the cache answers to a fold.
+pub(super) enum Answer {
+    TakenOver { hold: Option<TakeOver>, last: u8 },
+    Told(Told),
+    Nothing,
+}
+
+impl Caching {
+    pub(super) fn fold(&self, state: &State, at: usize, next: &mut Vec<(Step, State)>) {
+        let fold = &state.folds[at];
+        if fold.at < self.changes {
+            let mut after = state.clone();
+            let fold = &mut after.folds[at];
+            fold.at += 1;
+            // What is in already was read.
+            after.table = after.table.max(fold.at);
+            fold.untold = Some(after.table);
+            next.push((Step::Applies { fold: at }, after));
+        }
+        if state.left.take_overs > 0 {
+            let mut after = state.clone();
+            after.left.take_overs -= 1;
+            after.drawn += 1;
+            let number = if self.obeys(Rule::NumbersDrawn) { after.drawn } else { fold.last };
+            self.sends(after, at, Request::TakeOver { number, at: fold.at }, next);
+        }
+        if fold.hold.is_some() {
+            self.tells(state, at, next);
+        }
+    }
+
+    /// A write: what is untold, then the standing; or one of them.
+    fn tells(&self, state: &State, at: usize, next: &mut Vec<(Step, State)>) {
+        let fold = &state.folds[at];
+        let standing = (fold.stated < fold.at).then_some(fold.at);
+        let mut writes = Vec::new();
+        if fold.untold.is_some() {
+            writes.push((fold.untold, None));
+        }
+        if standing.is_some() {
+            writes.push((fold.untold, standing));
+            if fold.untold.is_some() && !self.obeys(Rule::ValuesBeforeStanding) {
+                writes.push((None, standing));
+            }
+        }
+        for (value, stated) in writes {
+            let mut after = state.clone();
+            let hold = after.folds[at].hold.as_mut().expect("who tells has a hold");
+            let stamp = hold.stamp();
+            let stamp = if self.obeys(Rule::SequenceCompared) { stamp } else { Stamp { from: 0, ..stamp } };
+            self.sends(after, at, Request::Tell { stamp, value, stated }, next);
+        }
+    }
+
+    /// A request arrives, once or twice, or it is given up and arrives late or never. What is in it was decided when it was
+    /// sent, so nothing is gained by other steps in between.
+    fn sends(&self, state: State, at: usize, request: Request, next: &mut Vec<(Step, State)>) {
+        let mut answered = state.clone();
+        let answer = self.arrives(&mut answered, request);
+        answered.folds[at].hears(request, &answer);
+        if answered.left.copies > 0 {
+            let mut again = answered.clone();
+            again.left.copies -= 1;
+            again.comes_late(request);
+            next.push((Step::Sends { fold: at, request, fate: "answered, and arrives again" }, again));
+        }
+        next.push((Step::Sends { fold: at, request, fate: "answered" }, answered));
+        if state.left.given_up > 0 {
+            let mut given_up = state;
+            given_up.left.given_up -= 1;
+            given_up.comes_late(request);
+            if !self.obeys(Rule::UnansweredIsUntold) && matches!(request, Request::Tell { .. }) {
+                given_up.folds[at].untold = None;
+            }
+            next.push((Step::Sends { fold: at, request, fate: "given up" }, given_up));
+        }
+    }
+
+    pub(super) fn reader(&self, state: &State, at: usize, next: &mut Vec<(Step, State)>) {
+        let mut after = state.clone();
+        let (copy, step): (_, fn(usize, bool) -> Step) = match state.readers[at] {
+            Reader::Idle if state.left.fills == 0 => return,
+            Reader::Idle => {
+                let (nonce, mut slot) = (after.left.fills, self.slot(state));
+                after.left.fills -= 1;
+                let Some(token) = slot.begin_fill(&(), nonce.into()) else { return };
+                after.slot = self.slots.number(slot);
+                after.readers[at] = Reader::WillFill(token, state.table);
+                (Request::Begin { nonce }, |reader, again| Step::Begins { reader, again })
+            }
+            Reader::WillFill(token, value) => {
+                self.arrives(&mut after, Request::Fill { token, value });
+                after.readers[at] = Reader::Idle;
+                (Request::Fill { token, value }, |reader, again| Step::Fills { reader, again })
+            }
+        };
+        if after.left.copies > 0 {
+            let mut again = after.clone();
+            again.left.copies -= 1;
+            again.comes_late(copy);
+            next.push((step(at, true), again));
+        }
+        next.push((step(at, false), after));
+    }
+
+    /// A request reaches the cache.
+    pub(super) fn arrives(&self, state: &mut State, request: Request) -> Answer {
+        let mut slot = self.slot(state);
+        let answer = match request {
+            Request::TakeOver { number, at } => {
+                let stored = slot.held.as_ref().map_or(0, |held| held.number.0);
+                let counted = u8::try_from(stored).expect("numbers are few").max(number) + 1;
+                let (number, last) = if self.obeys(Rule::NumbersDrawn) { (number, 0) } else { (counted, counted) };
+                Answer::TakenOver { hold: slot.take_over(TakeOverNumber(number.into()), &stated(at)), last }
+            }
+            Request::Tell { mut stamp, value: told, stated: place } => {
+                if let Some(held) = slot.held.as_ref().filter(|_| !self.obeys(Rule::WriterCompared)) {
+                    stamp.number = held.number;
+                }
+                let before = slot.entries.get(&()).copied();
+                let values: Vec<_> = told.into_iter().map(|version| ((), value(version))).collect();
+                let told = slot.tell(stamp, &values, place.map(stated).as_ref());
+                if let Some(token @ Entry::Filling(_)) = before.filter(|_| !self.obeys(Rule::WriteTakesToken)) {
+                    slot.entries.insert((), token);
+                }
+                Answer::Told(told)
+            }
+            Request::Begin { nonce } => {
+                slot.begin_fill(&(), nonce.into());
+                Answer::Nothing
+            }
+            Request::Fill { token, value: version } => {
+                let filled = token.filled(value(version));
+                match slot.entries.get(&()).copied() {
+                    _ if !self.obeys(Rule::FillNeedsToken) => _ = slot.entries.insert((), filled),
+                    Some(Entry::Filling(there)) if self.is_same(there, token) => {
+                        slot.fill(&(), there, value(version));
+                    }
+                    _ => {}
+                }
+                Answer::Nothing
+            }
+        };
+        state.slot = self.slots.number(slot);
+        answer
+    }
+
+    /// Whether a fill with one token takes the place of another.
+    fn is_same(&self, there: FillToken, token: FillToken) -> bool {
+        let of_one_take_over = there.filled(value(0)) == token.filled(value(0));
+        let is_similar = of_one_take_over && there.nonce() == token.nonce();
+        there == token || is_similar && !self.obeys(Rule::TokenNamesSequence)
+    }
+}
+
+impl Fold {
+    fn hears(&mut self, request: Request, answer: &Answer) {
+        match (request, answer) {
+            (Request::TakeOver { at, .. }, Answer::TakenOver { hold: Some(hold), last }) => {
+                self.last = *last;
+                self.hold = Some(hold.clone());
+                self.stated = at;
+                // The table has it, and the cache has nothing older.
+                self.untold = None;
+            }
+            (Request::Tell { .. }, Answer::Told(Told::Lost)) => self.hold = None,
+            (Request::Tell { stamp, value, stated }, Answer::Told(Told::Written(_))) => {
+                if let Some(hold) = &mut self.hold {
+                    hold.answered(stamp);
+                }
+                if value.is_some() {
+                    self.untold = None;
+                }
+                self.stated = stated.unwrap_or(self.stated);
+            }
+            _ => {}
+        }
+    }
+}

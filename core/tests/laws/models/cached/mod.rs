@@ -1,0 +1,226 @@
+//! The cache of one partition of `changes`: two folds that both believe that the partition is theirs, readers that fill and may
+//! stand still, a failover that forgets the last commands, and expiry of any key at any time.
+//!
+//! The cache is the `Slot` that ships. There is one counter, and each place of the log changes it. A request may arrive after
+//! its sender gave it up, and twice. What a reader gets contains every change before the place of the standing beside it.
+
+mod actors;
+mod tests;
+
+use std::hash::BuildHasher;
+
+use foldhash::fast::FixedState;
+use tally_core::cached::{Entry, FillToken, Held, Slot, Stamp, StandingAt, Value};
+use tally_core::changes::{Place, Standing};
+
+use crate::explore::Model;
+use crate::intern::{Interned, Number};
+use actors::{Fold, Reader};
+
+/// A rule that a mutant leaves out.
+#[derive(Clone, Copy, Debug, PartialEq)]
+enum Rule {
+    /// A standing is stated behind the values of every change before it.
+    ValuesBeforeStanding,
+    /// Values of a write without an answer are told again.
+    UnansweredIsUntold,
+    /// A write compares the sequence number.
+    SequenceCompared,
+    /// A write compares the number of the take-over.
+    WriterCompared,
+    /// Readers pass over values of another take-over.
+    ReadersCompare,
+    /// Numbers of take-overs are drawn: a mutant takes one more than the number in the cache and than the fold's own last one.
+    NumbersDrawn,
+    /// A fill needs the token that is there.
+    FillNeedsToken,
+    /// A write of the fold about the counter takes the token's place.
+    WriteTakesToken,
+    /// A token names the sequence number at which it was given.
+    TokenNamesSequence,
+}
+
+/// How often what may go wrong goes wrong.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+struct Left {
+    take_overs: u8,
+    fills: u8,
+    failovers: u8,
+    /// Requests that their senders give up.
+    given_up: u8,
+    /// Requests that arrive once more later.
+    copies: u8,
+}
+
+struct Caching {
+    changes: u8,
+    readers: usize,
+    left: Left,
+    removed: Option<Rule>,
+    slots: Interned<Slot<()>>,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+struct State {
+    /// The version of the counter in the table: everything before that place is in.
+    table: u8,
+    slot: Number,
+    /// What a failover would leave.
+    replica: Number,
+    folds: [Fold; 2],
+    readers: Vec<Reader>,
+    /// Requests that no sender waits for.
+    late: Vec<Request>,
+    drawn: u8,
+    left: Left,
+}
+
+/// What is sent to the cache.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+enum Request {
+    TakeOver { number: u8, at: u8 },
+    Tell { stamp: Stamp, value: Option<u8>, stated: Option<u8> },
+    Begin { nonce: u8 },
+    Fill { token: FillToken, value: u8 },
+}
+
+#[derive(Clone, Copy, Debug)]
+#[expect(dead_code, reason = "the fields are for the printed trace")]
+enum Step {
+    Applies { fold: usize },
+    Sends { fold: usize, request: Request, fate: &'static str },
+    LandsLate(Request),
+    Begins { reader: usize, again: bool },
+    Fills { reader: usize, again: bool },
+    Replicates,
+    FailsOver,
+    Expires { standing: bool },
+}
+
+fn place(at: u8) -> Place {
+    Place::from_stored(at.into())
+}
+
+fn value(version: u8) -> Value {
+    Value { version: place(version), ..Value::default() }
+}
+
+fn stated(at: u8) -> StandingAt {
+    StandingAt { at: place(at), standing: Standing::default() }
+}
+
+impl Caching {
+    fn new(changes: u8, readers: usize, left: Left) -> Self {
+        let slots = Interned::new(|slot| FixedState::default().hash_one(slot));
+        Self { changes, readers, left, removed: None, slots }
+    }
+
+    fn without(self, rule: Rule) -> Self {
+        Self { removed: Some(rule), ..self }
+    }
+
+    fn obeys(&self, rule: Rule) -> bool {
+        self.removed != Some(rule)
+    }
+
+    fn slot(&self, state: &State) -> Slot<()> {
+        (*self.slots.get(state.slot)).clone()
+    }
+
+    /// What a reader gets.
+    fn got(&self, slot: &Slot<()>) -> Option<Value> {
+        match slot.entries.get(&()) {
+            Some(Entry::Value(_, value)) if !self.obeys(Rule::ReadersCompare) => Some(*value),
+            _ => slot.get(&()),
+        }
+    }
+
+    /// Time and the servers.
+    fn environment(&self, state: &State, next: &mut Vec<(Step, State)>) {
+        let slot = self.slots.get(state.slot);
+        let with = |slot: Slot<()>| State { slot: self.slots.number(slot), ..state.clone() };
+        if slot.held.is_some() {
+            next.push((Step::Expires { standing: true }, with(Slot { held: None, ..(*slot).clone() })));
+        }
+        if !slot.entries.is_empty() {
+            let entries = std::collections::BTreeMap::new();
+            next.push((Step::Expires { standing: false }, with(Slot { entries, ..(*slot).clone() })));
+        }
+        if state.left.failovers > 0 {
+            next.push((Step::Replicates, State { replica: state.slot, ..state.clone() }));
+            let mut after = State { slot: state.replica, ..state.clone() };
+            after.left.failovers -= 1;
+            if after.left.failovers == 0 {
+                after.replica = self.slots.number(Slot::default());
+            }
+            next.push((Step::FailsOver, after));
+        }
+        for (nth, request) in state.late.iter().enumerate() {
+            let mut after = state.clone();
+            after.late.remove(nth);
+            self.arrives(&mut after, *request);
+            next.push((Step::LandsLate(*request), after));
+        }
+    }
+}
+
+impl State {
+    fn comes_late(&mut self, request: Request) {
+        self.late.push(request);
+        self.late.sort_unstable();
+    }
+}
+
+impl Model for Caching {
+    type State = State;
+    type Step = Step;
+
+    fn initial(&self) -> Vec<State> {
+        let slot = self.slots.number(Slot::default());
+        vec![State {
+            table: 0,
+            slot,
+            replica: slot,
+            folds: [Fold::default(), Fold::default()],
+            readers: vec![Reader::Idle; self.readers],
+            late: Vec::new(),
+            drawn: 0,
+            left: self.left,
+        }]
+    }
+
+    fn steps(&self, state: &State, next: &mut Vec<(Step, State)>) {
+        for at in 0..state.folds.len() {
+            self.fold(state, at, next);
+        }
+        for at in 0..state.readers.len() {
+            self.reader(state, at, next);
+        }
+        self.environment(state, next);
+        for (_, state) in next {
+            // Actors of one kind differ in nothing but their place.
+            state.folds.sort_unstable();
+            state.readers.sort_unstable();
+        }
+    }
+
+    fn violation(&self, state: &State) -> Option<String> {
+        let slot = self.slots.get(state.slot);
+        let held = slot.held.as_ref()?;
+        if held.stated.at > place(state.table) {
+            return Some(AHEAD.to_owned());
+        }
+        let missing = self.got(&slot).is_some_and(|value| value.version < held.stated.at);
+        missing.then(|| MISSING.to_owned())
+    }
+
+    fn is_goal(&self, state: &State) -> bool {
+        let slot = self.slots.get(state.slot);
+        let last = place(self.changes);
+        let is_last = |held: &Held| held.stated.at == last && held.sequence > 0;
+        slot.held.as_ref().is_some_and(is_last) && slot.get(&()).is_some_and(|value| value.version == last)
+    }
+}
+
+const AHEAD: &str = "a standing is ahead of the table";
+const MISSING: &str = "a value misses a change before the place of its standing";
