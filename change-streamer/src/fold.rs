@@ -1,6 +1,7 @@
 //! The fold: reads the log `changes` and keeps the counters, the cache and the milestones. An ordinary consumer group shares
 //! out the partitions. A member that lost one and does not know it does no harm: every update names what it replaces.
 
+mod cached;
 mod known;
 mod member;
 mod partition;
@@ -11,6 +12,7 @@ use std::time::Duration;
 
 use tally_adapters::dynamodb::changes::{Changes, Config};
 use tally_adapters::dynamodb::counters::Counters;
+use tally_core::cached::Cache;
 use tally_core::changes::DeploymentId;
 use tally_core::fault::Fault;
 use tally_core::fence::TopicId;
@@ -24,6 +26,8 @@ use member::Member;
 pub struct Folding {
     /// The counters.
     pub counters: Arc<Counters>,
+    /// The cache, where there is one.
+    pub cache: Option<Arc<dyn Cache>>,
     /// Where positions, standings and losses are stored.
     pub store: Arc<Changes>,
     /// Whose log it is.

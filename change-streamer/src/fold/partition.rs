@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use tally_adapters::dynamodb::changes::StoredStanding;
+use tally_core::cached::StandingAt;
 use tally_core::changes::{BadMessage, LossNumber, Message, Place, Standing};
 use tally_core::fence::{Log, Offset};
 use tally_core::fold::{Partition, Position};
@@ -12,6 +13,7 @@ use tally_service::{Patience, Stop, Stopped, Task, Until};
 use tokio::time::Instant;
 
 use super::Folding;
+use super::cached::Cached;
 use super::known::Known;
 
 pub(super) struct PartitionFold {
@@ -19,6 +21,7 @@ pub(super) struct PartitionFold {
     pub(super) log: Arc<dyn OwnedPartition>,
     pub(super) patience: Patience,
     pub(super) known: Known,
+    cached: Cached,
     index: u32,
     partition: Partition,
     /// What is written to the counters, and what of that is stored.
@@ -40,7 +43,9 @@ enum Left {
 impl PartitionFold {
     pub(super) fn new(folding: Arc<Folding>, log: Arc<dyn OwnedPartition>, patience: Patience) -> Self {
         let (index, now) = (log.partition().index, Instant::now());
+        let cached = Cached::new(folding.cache.clone(), index);
         Self {
+            cached,
             folding,
             log,
             patience,
@@ -179,9 +184,13 @@ impl PartitionFold {
     /// Writes what was taken.
     async fn flush(&mut self, stop: &Stop) -> anyhow::Result<()> {
         let flush = self.partition.flush();
-        self.write(&flush, stop).await?;
+        let values = self.write(&flush, stop).await?;
         self.log.finished(flush.position.at.offset());
-        (self.written, self.standing) = (flush.position, flush.standing);
+        let stated = StandingAt { at: flush.position.at, standing: flush.standing };
+        if stated.at > self.written.at {
+            self.cached.tell(&values, &stated).await;
+        }
+        (self.written, self.standing) = (flush.position, stated.standing);
         Ok(())
     }
 

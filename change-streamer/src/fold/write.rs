@@ -6,7 +6,8 @@ use std::collections::BTreeMap;
 use anyhow::anyhow;
 use futures_util::stream::{StreamExt, iter};
 use tally_adapters::dynamodb::Consistency;
-use tally_adapters::dynamodb::counters::{Crossed, Update, Written};
+use tally_adapters::dynamodb::counters::{Counters, Crossed, Update, Written};
+use tally_core::cached::Value;
 use tally_core::fault::Fault;
 use tally_core::fold::{After, Flush, Pending, Reached};
 use tally_core::ids::CounterId;
@@ -15,81 +16,105 @@ use tally_service::{Stop, Until};
 
 use super::partition::PartitionFold;
 
-/// How many counters one request reads, and how many it writes.
+/// How many counters one request reads.
 const READ: usize = 100;
-const WRITE: usize = 25;
+
+/// What is left of a flush, and what the cache is to be told of it.
+struct Work<'f> {
+    left: BTreeMap<&'f CounterId, &'f [Pending]>,
+    written: Vec<(CounterId, Value)>,
+}
 
 impl PartitionFold {
-    /// Returns once everything of `flush` is in the counters. Safe to repeat, and while others do the same.
-    pub(super) async fn write(&mut self, flush: &Flush, stop: &Stop) -> anyhow::Result<()> {
-        let mut left: BTreeMap<&CounterId, &[Pending]> =
-            flush.counters.iter().map(|(id, pending)| (id, &pending[..])).collect();
-        let mut tries = 0;
-        while !left.is_empty() {
-            for damaged in self.read(left.keys().copied(), stop).await? {
-                left.remove(&damaged);
+    /// Returns once everything of `flush` is in the counters; what they are then. Safe to repeat, and while others do the same.
+    pub(super) async fn write(&mut self, flush: &Flush, stop: &Stop) -> anyhow::Result<Vec<(CounterId, Value)>> {
+        let left = flush.counters.iter().map(|(id, pending)| (id, &pending[..])).collect();
+        let (mut work, mut tries) = (Work { left, written: Vec::new() }, 0);
+        while !work.left.is_empty() {
+            for damaged in self.read(work.left.keys().copied(), stop).await? {
+                work.left.remove(&damaged);
             }
-            let (mut updates, mut crossings) = (Vec::new(), Vec::new());
-            let now = self.patience.clock().now();
-            left.retain(|id, pending| {
-                let before = self.known.get(id).cloned().flatten();
-                let Some(After { counter, reached, overflows }) = flush.apply(before.as_ref(), pending, now) else {
-                    return false;
-                };
-                if overflows > 0 {
-                    tracing::error!(counter = %id, overflows, "changes that would leave the range of 64 bits are left out");
-                }
-                let update = Update { counter: (*id).clone(), before, after: counter };
-                if reached.is_empty() {
-                    updates.push(update);
-                } else {
-                    crossings.push((update, reached));
-                }
-                true
-            });
-            let mut failed = None;
-            let counters = &self.folding.counters;
-            let batches: Vec<Vec<Update>> = updates.chunks(WRITE).map(<[Update]>::to_vec).collect();
-            let mut written = iter(batches)
-                .map(async |batch| {
-                    let outcomes = counters.write(&batch).await;
-                    (batch, outcomes)
-                })
-                .buffer_unordered(self.folding.rules.concurrency);
-            let mut done = Vec::new();
-            while let Some((batch, outcomes)) = written.next().await {
-                match outcomes {
-                    Ok(outcomes) => done.extend(batch.into_iter().zip(outcomes)),
-                    Err(fault) => done.extend(batch.into_iter().map(|update| (update, Written::Failed(fault.clone())))),
-                }
-            }
-            drop(written);
+            let (updates, crossings) = self.updates(flush, &mut work);
+            let mut done = self.send(&updates).await;
             for (update, reached) in crossings {
                 let outcome = self.cross(&update, reached, flush).await;
                 done.push((update, outcome));
             }
-            for (Update { counter: id, after, .. }, outcome) in done {
-                match outcome {
-                    Written::Stored => {
-                        left.remove(&id);
-                        self.known.put(id, Some(after));
-                    }
-                    Written::Refused(Some(counter)) => self.known.put(id, Some(counter)),
-                    Written::Refused(None) => self.known.forget(&id),
-                    Written::Failed(fault @ Fault::Poison(_)) => {
-                        return Err(anyhow!(fault).context(format!("the store refuses the counter {id}")));
-                    }
-                    Written::Failed(fault) => {
-                        self.known.forget(&id);
-                        failed = Some(fault);
-                    }
-                }
-            }
+            let failed = self.learn(done, &mut work)?;
             if let Some(fault) = failed {
                 self.patience.pause("write counters", fault, &mut tries, Until::LastCall(stop)).await?;
             }
         }
-        Ok(())
+        Ok(work.written)
+    }
+
+    /// The updates of what is left; those that reach thresholds apart. What changes nothing is done.
+    fn updates(&mut self, flush: &Flush, work: &mut Work<'_>) -> (Vec<Update>, Vec<(Update, Vec<Reached>)>) {
+        let (mut updates, mut crossings) = (Vec::new(), Vec::new());
+        let now = self.patience.clock().now();
+        let Work { left, written } = work;
+        left.retain(|id, pending| {
+            let before = self.known.get(id).cloned().flatten();
+            let Some(After { counter, reached, overflows }) = flush.apply(before.as_ref(), pending, now) else {
+                written.push(((*id).clone(), before.as_ref().map(Value::from).unwrap_or_default()));
+                return false;
+            };
+            if overflows > 0 {
+                tracing::error!(counter = %id, overflows, "changes that would leave the range of 64 bits are left out");
+            }
+            let update = Update { counter: (*id).clone(), before, after: counter };
+            if reached.is_empty() {
+                updates.push(update);
+            } else {
+                crossings.push((update, reached));
+            }
+            true
+        });
+        (updates, crossings)
+    }
+
+    /// Sends updates, many requests at once.
+    async fn send(&self, updates: &[Update]) -> Vec<(Update, Written)> {
+        let counters = &self.folding.counters;
+        let batches: Vec<Vec<Update>> = updates.chunks(Counters::UPDATES).map(<[Update]>::to_vec).collect();
+        let mut written = iter(batches)
+            .map(|batch| async move {
+                let outcomes = counters.write(&batch).await;
+                (batch, outcomes)
+            })
+            .buffer_unordered(self.folding.rules.concurrency);
+        let mut done = Vec::with_capacity(updates.len());
+        while let Some((batch, outcomes)) = written.next().await {
+            match outcomes {
+                Ok(outcomes) => done.extend(batch.into_iter().zip(outcomes)),
+                Err(fault) => done.extend(batch.into_iter().map(|update| (update, Written::Failed(fault.clone())))),
+            }
+        }
+        done
+    }
+
+    /// Takes note of what became of updates; a fault that is worth a pause.
+    fn learn(&mut self, done: Vec<(Update, Written)>, work: &mut Work<'_>) -> anyhow::Result<Option<Fault>> {
+        let mut failed = None;
+        for (Update { counter: id, after, .. }, outcome) in done {
+            match outcome {
+                Written::Stored => {
+                    work.left.remove(&id);
+                    work.written.push((id.clone(), Value::from(&after)));
+                    self.known.put(id, Some(after));
+                }
+                Written::Refused(Some(counter)) => self.known.put(id, Some(counter)),
+                Written::Refused(None) => self.known.forget(&id),
+                Written::Failed(fault @ Fault::Poison(_)) => {
+                    return Err(anyhow!(fault).context(format!("the store refuses the counter {id}")));
+                }
+                Written::Failed(fault) => {
+                    self.known.forget(&id);
+                    failed = Some(fault);
+                }
+            }
+        }
+        Ok(failed)
     }
 
     /// Reads the counters that are not known; those whose items cannot be read. Each of these is a loss, which every partition

@@ -287,7 +287,7 @@ impl Reader {
                     return Ok(Vec::new());
                 }
                 Ok(_) | Err(StreamFault::Gone | StreamFault::Off(_)) => {
-                    stop.unless_requested(clock.sleep(LOOK)).await?
+                    stop.unless_requested(clock.sleep(LOOK)).await?;
                 }
                 Err(other) => self.pause(other, &mut tries, stop).await?,
             }

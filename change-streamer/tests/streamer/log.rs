@@ -10,13 +10,15 @@ use tally_adapters::dynamodb;
 use tally_adapters::dynamodb::Consistency;
 use tally_adapters::dynamodb::changes::{Changes, Config as LogConfig};
 use tally_adapters::dynamodb::counters::Counters;
+use tally_adapters::memory::PartitionCache;
 use tally_adapters::memory::log::Broker;
 use tally_change_streamer::fold::{self, Folding};
 use tally_change_streamer::relay::{Following, Relaying};
+use tally_core::cached::{Cache, Value as Cached};
 use tally_core::changes::DeploymentId;
 use tally_core::fence::Partition;
 use tally_core::fold::Counter;
-use tally_core::ids::{CounterId, PostId};
+use tally_core::ids::{CounterId, PostId, RowKey};
 use tally_core::ports::log::{Outgoing, Producer, TopicReader, Written};
 use tally_core::ports::{ChangeStream, Outcome};
 use tally_core::relay::Rules;
@@ -33,6 +35,7 @@ const DEADLINE: Duration = Duration::from_secs(3600);
 struct World {
     store: Store,
     broker: Broker,
+    cache: PartitionCache,
     clock: Clock,
     rows: BTreeMap<(u64, u64), ()>,
     chance: Chance,
@@ -79,7 +82,8 @@ impl World {
         let config = LogConfig { deployment, partitions: PARTITIONS, topic: log.topic, generation: 1 };
         changes.begin_log(&config).await.unwrap();
         Counters::new(&store.connection).put_reserved().await.unwrap();
-        Self { store, broker, clock: Clock::starting_at(BEGAN), rows: BTreeMap::new(), chance: Chance::seeded(7) }
+        let (cache, clock) = (PartitionCache::bounded(1000), Clock::starting_at(BEGAN));
+        Self { store, broker, cache, clock, rows: BTreeMap::new(), chance: Chance::seeded(7) }
     }
 
     /// Starts a process; `lease: None` has it read every stream shard.
@@ -102,6 +106,7 @@ impl World {
         };
         let folding = Folding {
             counters: Arc::new(Counters::new(&connection)),
+            cache: Some(Arc::new(self.cache.clone())),
             store,
             deployment: DeploymentId("test".into()),
             rules: fold::Rules::default(),
@@ -157,6 +162,30 @@ impl World {
             );
             tokio::time::sleep(Duration::from_secs(1)).await;
         }
+    }
+
+    /// Fills the cache as a reader does; how many values it has then.
+    async fn fill(&self, posts: u64) -> usize {
+        for id in (0..posts).map(post) {
+            let partition = partition_of(&id);
+            if let Some(token) = self.cache.begin_fill(partition, &id).await.unwrap() {
+                let read =
+                    Counters::new(&self.store.repeating(5)).read(&[id.clone()], Consistency::Strong).await.unwrap();
+                let value = read.counters.get(&id).map(|counter| Cached::from(counter.as_ref().unwrap()));
+                self.cache.fill(partition, &id, &token, &value.unwrap_or_default()).await.unwrap();
+            }
+        }
+        self.cached(posts).await.len()
+    }
+
+    /// The values of the cache that count.
+    async fn cached(&self, posts: u64) -> BTreeMap<CounterId, Cached> {
+        let mut cached = BTreeMap::new();
+        for id in (0..posts).map(post) {
+            let got = self.cache.get(partition_of(&id), std::slice::from_ref(&id)).await.unwrap();
+            cached.extend(got.values[0].map(|value| (id, value)));
+        }
+        cached
     }
 
     async fn losses(&self) -> Vec<String> {
@@ -226,6 +255,35 @@ async fn counts_equal_rows_and_say_as_of_when_also_while_stream_shards_split() {
     world.exact(20).await;
     world.fresh().await;
     assert_eq!(world.losses().await, [""; 0]);
+    stop(vec![running]).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_cache_has_every_change_before_its_standing_also_after_it_forgot_what_it_was_told() {
+    let mut world = World::start(Config { shards: 2, ..Config::default() }).await;
+    let running = world.run("a", Some(Duration::from_secs(6)));
+    world.churn(200, 20, 40).await;
+    world.exact(20).await;
+    assert_eq!(world.fill(20).await, 20);
+    let before: Vec<_> = (0..PARTITIONS).map(|partition| world.cache.snapshot(partition)).collect();
+    world.churn(200, 20, 40).await;
+    world.exact(20).await;
+    world.fresh().await;
+    for (id, value) in world.cached(20).await {
+        assert_eq!(value.likes, world.counters(20).await[&id].likes, "{id}");
+    }
+    // A failover to a replica that lags.
+    for (partition, slot) in (0..).zip(before) {
+        world.cache.restore(partition, slot);
+    }
+    world.churn(200, 20, 40).await;
+    world.exact(20).await;
+    world.fresh().await;
+    let cached = world.cached(20).await;
+    assert!(cached.len() < 20, "the fold took the cache over again, which makes it empty");
+    for (id, value) in cached {
+        assert_eq!(value.likes, world.counters(20).await[&id].likes, "{id}");
+    }
     stop(vec![running]).await;
 }
 
@@ -352,6 +410,10 @@ async fn an_edit_by_hand_is_neither_undone_nor_counted_twice_by_what_follows() {
     }
     assert!(!world.counters(1).await[&post(0)].adds_up(), "which no answer calls exact");
     stop(vec![running]).await;
+}
+
+fn partition_of(id: &CounterId) -> u32 {
+    tally_core::changes::partition_of(&RowKey::first(id), PARTITIONS)
 }
 
 fn number(n: i64) -> Value {
