@@ -25,7 +25,7 @@ impl Cached {
             match cache.tell(self.partition, hold, values, Some(stated)).await {
                 Ok(Told::Written(_)) => return,
                 Ok(Told::Lost) => {
-                    tracing::warn!(partition = self.partition, "the cache forgot what it was told: taken over again")
+                    tracing::warn!(partition = self.partition, "the cache forgot what it was told: taken over again");
                 }
                 Err(fault) => tracing::warn!(partition = self.partition, %fault, "the cache was not told"),
             }

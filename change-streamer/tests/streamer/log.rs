@@ -169,8 +169,10 @@ impl World {
         for id in (0..posts).map(post) {
             let partition = partition_of(&id);
             if let Some(token) = self.cache.begin_fill(partition, &id).await.unwrap() {
-                let read =
-                    Counters::new(&self.store.repeating(5)).read(&[id.clone()], Consistency::Strong).await.unwrap();
+                let read = Counters::new(&self.store.repeating(5))
+                    .read(std::slice::from_ref(&id), Consistency::Strong)
+                    .await
+                    .unwrap();
                 let value = read.counters.get(&id).map(|counter| Cached::from(counter.as_ref().unwrap()));
                 self.cache.fill(partition, &id, &token, &value.unwrap_or_default()).await.unwrap();
             }
