@@ -18,6 +18,10 @@ use crate::reader::PollRules;
 use follow::{Follow, Sharing};
 use writer::Writer;
 
+/// Kinds of losses that a reader of the log finds in it: a message that is missing, and a position that is not there any more.
+pub(crate) const HOLE: &str = "hole";
+pub(crate) const JUMP: &str = "jump";
+
 /// What a relay works on.
 #[derive(Clone)]
 pub struct Relaying {

@@ -15,6 +15,7 @@ use tokio::time::Instant;
 use super::Folding;
 use super::cached::Cached;
 use super::known::Known;
+use crate::relay::{HOLE, JUMP};
 
 pub(super) struct PartitionFold {
     pub(super) folding: Arc<Folding>,
@@ -128,7 +129,7 @@ impl PartitionFold {
         if let Some(at) = jump {
             let now = self.patience.clock().now();
             let number = self.partition.jump(at, now);
-            self.lost(number, "jump", stop).await?;
+            self.lost(number, JUMP, stop).await?;
         }
         let offset = self.partition.place().offset();
         self.patience.persist("read the log of changes", until, || self.log.start_at(offset)).await
@@ -157,7 +158,7 @@ impl PartitionFold {
                 tracing::warn!(partition = %self.log.partition(), offset = %record.offset, "a message came half a day late, and is passed over");
             }
             if let Some(number) = taken.hole {
-                self.lost(number, "hole", stop).await?;
+                self.lost(number, HOLE, stop).await?;
             }
         }
         Ok(())

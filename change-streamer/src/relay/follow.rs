@@ -4,8 +4,8 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
-use tally_adapters::dynamodb::changes::StoredShard;
-use tally_core::changes::{Body, Opened, Opening};
+use tally_adapters::dynamodb::changes::{Loss, Losses, StoredShard};
+use tally_core::changes::{Body, LossNumber, Opened, Opening};
 use tally_core::fault::Fault;
 use tally_core::ids::{StreamLabel, StreamShard, StreamShardId};
 use tally_core::lineage::{Listed, first_sight};
@@ -42,6 +42,8 @@ pub(crate) struct Follow {
     leases: BTreeMap<StreamShardId, (Lease, Duration)>,
     held: BTreeSet<StreamShard>,
     listed: Option<Listing>,
+    /// Losses of the log after which all stream shards were announced again.
+    announced: BTreeSet<LossNumber>,
 }
 
 /// The stream and its shards as the service has listed them.
@@ -60,7 +62,8 @@ impl Follow {
         sharing: Option<Sharing>,
     ) -> Self {
         let (readers, leases, held) = (BTreeMap::new(), BTreeMap::new(), BTreeSet::new());
-        Self { shared, host, patience, writing, sharing, readers, leases, held, listed: None }
+        let announced = BTreeSet::new();
+        Self { shared, host, patience, writing, sharing, readers, leases, held, listed: None, announced }
     }
 
     async fn follow(&mut self, stop: &Stop) -> anyhow::Result<()> {
@@ -99,6 +102,7 @@ impl Follow {
         if self.announce(&stored, stop).await? {
             stored = self.stored(&label, stop).await?;
         }
+        self.announce_again(&stored, &losses).await?;
         self.share(&label, &stored, stop).await
     }
 
@@ -168,6 +172,24 @@ impl Follow {
             self.patience.persist("begin a stream shard", Until::Requested(stop), begin).await?;
         }
         Ok(true)
+    }
+
+    /// Where a piece of the log is lost, its readers do not know any more which stream shards there are: all are announced
+    /// again, with what every partition has of them. Any process does that, also twice.
+    async fn announce_again(&mut self, stored: &[StoredShard], losses: &Losses) -> anyhow::Result<()> {
+        let of_log = |loss: &Loss| loss.kind == super::HOLE || loss.kind == super::JUMP;
+        let lost: Vec<_> = losses.open().filter(|(_, loss)| of_log(loss)).map(|(number, _)| number).collect();
+        if lost.iter().all(|number| self.announced.contains(number)) {
+            return Ok(());
+        }
+        let open = stored.iter().filter(|shard| shard.closed.is_none());
+        let opening = |shard: &StoredShard| Opening { shard: shard.shard.clone(), at: shard.fed.to, fed: shard.fed.at };
+        let shards: Vec<_> = open.map(opening).collect();
+        if !shards.is_empty() {
+            self.writing.announce(Body::Opened(Opened { shards })).await?;
+            self.announced.extend(lost);
+        }
+        Ok(())
     }
 
     /// Takes, renews and steals leases, and starts and stops readers.
