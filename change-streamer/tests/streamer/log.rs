@@ -371,6 +371,25 @@ async fn a_log_that_loses_its_end_is_a_loss_and_counting_goes_on() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_fold_whose_position_left_the_log_goes_on_behind_a_loss_and_knows_all_stream_shards_again() {
+    let mut world = World::start(Config { shards: 2, ..Config::default() }).await;
+    let lease = Some(Duration::from_secs(6));
+    let running = world.run("a", lease);
+    world.churn(100, 6, 20).await;
+    world.exact(6).await;
+    running.kill().await;
+    for (Partition { index, .. }, log) in world.broker.reader("test", TOPIC).logs().await.unwrap() {
+        world.broker.trim(TOPIC, index, log.end.0);
+    }
+    let running = world.run("b", lease);
+    world.churn(100, 6, 20).await;
+    world.fresh().await;
+    let losses = world.losses().await;
+    assert!(!losses.is_empty() && losses.iter().all(|kind| kind == "jump"), "{losses:?}");
+    stop(vec![running]).await;
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_stream_that_was_trimmed_unread_is_a_loss_that_every_partition_knows() {
     let mut world = World::start(Config { shards: 2, ..Config::default() }).await;
     let lease = Some(Duration::from_secs(6));
