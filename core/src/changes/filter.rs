@@ -179,7 +179,8 @@ impl Filter {
         hole
     }
 
-    /// Everything up to `back` has to be in: what is missing is a hole. So is a stream shard that was not announced.
+    /// Everything up to `back` has to be in: what is missing is a hole. So is a stream shard that was not announced: what
+    /// announced it may have closed another one, so all have to be announced again.
     fn reach(
         &mut self,
         shard: &StreamShard,
@@ -190,6 +191,7 @@ impl Filter {
         let Some(followed) = self.shards.get_mut(shard) else {
             let unannounced = Followed { reached: back, ..Followed::default() };
             self.shards.insert(shard.clone(), unannounced);
+            self.listed = false;
             return Some(self.discover(at, appended));
         };
         let missing = back > followed.reached;

@@ -169,6 +169,21 @@ fn a_stream_shard_that_was_not_announced_is_a_hole() {
 }
 
 #[test]
+fn a_lost_closing_stops_the_standing_until_all_stream_shards_are_announced_again() {
+    let mut reader = Reader::opened(&["a", "b"]);
+    for name in ["a", "b"] {
+        reader.section(section(name, 0, 2, 50, &[]));
+    }
+    // The closing of `a`, which names `c`, is lost.
+    assert!(reader.section(section("c", 0, 4, 60, &[4])).hole.is_some());
+    reader.section(section("b", 2, 4, 70, &[]));
+    assert_eq!(reader.filter.standing().as_of, None);
+    let opening = |name, at: u64, fed| Opening { shard: shard(name), at: Some(at.into()), fed: UnixMillis(fed) };
+    let taken = reader.take(Body::Opened(Opened { shards: vec![opening("b", 4, 65), opening("c", 4, 55)] }));
+    assert_eq!((taken, reader.filter.standing().as_of), (Taken::default(), Some(UnixMillis(60))));
+}
+
+#[test]
 fn a_lost_piece_of_stream_raises_the_filter_so_that_no_copy_of_it_is_accepted() {
     let mut reader = Reader::opened(&["a"]);
     reader.section(section("a", 0, 2, 2, &[1]));
