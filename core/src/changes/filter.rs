@@ -151,6 +151,11 @@ impl Filter {
         self.loss
     }
 
+    /// Whether the loss was announced before the filter's place, also if it is repaired since.
+    pub fn knows(&self, loss: LossNumber) -> bool {
+        self.open.contains(&loss) || self.repaired.contains_key(&loss)
+    }
+
     /// The stream shards that are not closed, and up to where each is in this partition.
     pub fn open_shards(&self) -> impl Iterator<Item = (&StreamShard, Option<Sequence>)> {
         self.shards

@@ -91,7 +91,9 @@ fn what_a_message_says_survives_being_written_and_read() {
         Entry { effect: Effect::Marked(Nonce(7)), ..entry(7) },
     ];
     let sections = vec![Section { entries, ..section("a", 3, 8, 5, &[]) }, section("b", 0, 0, 5, &[])];
-    let correction = Correction { key: key(), add: -2, seen: 4, loss: Some(Place::new(1, Offset(7))), doubt: false };
+    let parts = [(Shard::FIRST, Amend::Add(-2)), (Shard::new(9).unwrap(), Amend::Doubt)].into();
+    let loss = Some(Place::new(1, Offset(7)));
+    let correction = Correction { counter: key().counter, parts, seen: 4, loss };
     let closed = Closed { shard: shard("a"), back: None, fed: NOW, children: vec![shard("b"), shard("c")] };
     let opening = Opening { shard: shard("a"), at: Some(5.into()), fed: NOW };
     for body in [
@@ -120,7 +122,7 @@ fn a_message_of_another_version_or_deployment_or_form_is_named_and_not_passed_ov
         ("", "says nothing"),
         (r#","repaired":4,"ladder":"10""#, "two things"),
         (r#","ladder":"x""#, "ladder"),
-        (r#","correction":{"subject":"p","counter":"likes","k":999,"add":1,"seen":0}"#, "shard 999"),
+        (r#","correction":{"subject":"p","counter":"likes","parts":[[999,1]],"seen":0}"#, "shard 999"),
         (&format!(r#","sections":[{{"s":"a","back":"5","to":"{zero}4"}}]"#), "outside"),
         (r#","sections":[{"s":"a","to":"4","e":[["p","likes",0,"u",0,1,1,"5"]]}]"#, "outside"),
         (r#","sections":[{"s":"a","to":"4","e":[["p","likes",0,"u",0,null,1,"3"]]}]"#, "one weight of two"),
