@@ -82,6 +82,11 @@ impl Findings {
         self.lock().gaps_closed += 1;
     }
 
+    /// What was found so far.
+    pub(crate) fn so_far(&self) -> Summary {
+        self.lock().clone()
+    }
+
     fn lock(&self) -> MutexGuard<'_, Summary> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -104,7 +109,7 @@ impl Share {
 
     /// What was found here.
     pub(crate) fn own(&self) -> Summary {
-        Summary { cost: self.store.cost(), ..self.findings.lock().clone() }
+        Summary { cost: self.store.cost(), ..self.findings.so_far() }
     }
 
     /// Keeps what was found here. Safe to repeat: what is said last stands.

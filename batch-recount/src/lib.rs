@@ -20,6 +20,7 @@ mod recounter;
 mod routes;
 mod row_budget;
 mod run;
+pub mod settle;
 mod store;
 mod stream_view;
 mod totals;

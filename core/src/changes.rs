@@ -17,7 +17,7 @@ mod tests;
 pub use entry::{Effect, Entry, Nonce, Side};
 pub use filter::{Filter, Item, Standing, Taken};
 pub use message::{
-    BadMessage, Body, Closed, Correction, DeploymentId, LossNumber, Lost, Message, Opened, Opening, Section,
+    Amend, BadMessage, Body, Closed, Correction, DeploymentId, LossNumber, Lost, Message, Opened, Opening, Section,
 };
 
 use std::fmt;

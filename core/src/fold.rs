@@ -12,7 +12,7 @@ pub use partition::{After, By, Flush, Partition, Pending, Position, Reached};
 use thiserror::Error;
 
 use crate::cached::Value;
-use crate::changes::{Correction, Effect, Entry, Place, Standing};
+use crate::changes::{Amend, Correction, Effect, Entry, Place, Standing};
 use crate::ids::{CounterKind, Shard};
 use crate::served::Served;
 use crate::time::UnixMillis;
@@ -26,7 +26,7 @@ pub struct Counter {
     pub parts: BTreeMap<Shard, i64>,
     /// `version`: everything before this place of its partition is in.
     pub version: Place,
-    /// `c`: how many corrections are in.
+    /// `c`: how many corrections are in, and weights that could not be read: what a correction has to know of.
     pub corrections: u64,
     /// `gap`: the last announcement of a loss before what was applied last.
     pub gap: Option<Place>,
@@ -70,27 +70,24 @@ impl Counter {
         }
         match change {
             Change::Entry(entry) => {
-                let doubted = match &entry.effect {
-                    Effect::Weighed { .. } => false,
-                    Effect::Unreadable { .. } => self.doubt.insert(entry.key.shard),
+                match &entry.effect {
                     Effect::Marked(_) => return Ok(Applied::Nothing),
-                };
-                if entry.gain() == 0 && !doubted {
-                    return Ok(Applied::Nothing);
+                    Effect::Weighed { .. } if entry.gain() == 0 => return Ok(Applied::Nothing),
+                    Effect::Weighed { .. } => {}
+                    // A correction that was calculated before would take the doubt away.
+                    Effect::Unreadable { .. } => {
+                        self.doubt.insert(entry.key.shard);
+                        self.corrections += 1;
+                    }
                 }
                 self.add(entry.key.shard, entry.gain())?;
             }
             Change::Correction(correction) => {
-                let Correction { key, add, seen, loss: known, doubt } = correction;
+                let Correction { parts, seen, loss: known, .. } = correction;
                 if *seen != self.corrections || *known != loss {
                     return Ok(Applied::Nothing);
                 }
-                if *doubt {
-                    self.doubt.insert(key.shard);
-                } else {
-                    self.correct(key.shard, *add)?;
-                    self.doubt.remove(&key.shard);
-                }
+                self.correct(parts)?;
                 self.corrections += 1;
             }
         }
@@ -110,7 +107,7 @@ impl Counter {
 
     /// Whether the total is the sum of its parts, as it is unless somebody edited the item.
     pub fn adds_up(&self) -> bool {
-        self.parts.values().try_fold(0i64, |sum, part| sum.checked_add(*part)) == Some(self.likes)
+        self.parts.values().map(|part| i128::from(*part)).sum::<i128>() == i128::from(self.likes)
     }
 
     fn add(&mut self, shard: Shard, gain: i64) -> Result<(), Overflow> {
@@ -121,13 +118,24 @@ impl Counter {
         Ok(())
     }
 
-    /// Adds to a part, and makes the total the sum of the parts: either may have been edited by hand.
-    fn correct(&mut self, shard: Shard, gain: i64) -> Result<(), Overflow> {
-        let part = self.part(shard).checked_add(gain).ok_or(Overflow)?;
-        let mut others = self.parts.iter().filter(|(other, _)| **other != shard);
-        let likes = others.try_fold(part, |sum, (_, part)| sum.checked_add(*part)).ok_or(Overflow)?;
-        self.likes = likes;
-        self.parts.insert(shard, part);
+    /// Amends parts, and makes the total the sum of all: either may have been edited by hand.
+    fn correct(&mut self, amended: &BTreeMap<Shard, Amend>) -> Result<(), Overflow> {
+        let mut parts = self.parts.clone();
+        for (shard, amend) in amended {
+            if let Amend::Add(add @ (1.. | ..=-1)) = amend {
+                let part = parts.entry(*shard).or_default();
+                *part = part.checked_add(*add).ok_or(Overflow)?;
+            }
+        }
+        let total: i128 = parts.values().map(|part| i128::from(*part)).sum();
+        self.likes = i64::try_from(total).map_err(|_| Overflow)?;
+        self.parts = parts;
+        for (shard, amend) in amended {
+            match amend {
+                Amend::Add(_) => _ = self.doubt.remove(shard),
+                Amend::Doubt => _ = self.doubt.insert(*shard),
+            }
+        }
         Ok(())
     }
 }
@@ -162,7 +170,7 @@ mod tests {
     }
 
     fn correction(k: u16, add: i64, seen: u64, loss: Option<Place>) -> Correction {
-        Correction { key: key(k), add, seen, loss, doubt: false }
+        Correction { counter: key(k).counter, parts: [(key(k).shard, Amend::Add(add))].into(), seen, loss }
     }
 
     #[test]
@@ -200,12 +208,29 @@ mod tests {
     }
 
     #[test]
+    fn a_correction_of_several_shards_is_taken_as_a_whole_or_not_at_all() {
+        let parts = [(key(0).shard, Amend::Add(i64::MIN)), (key(1).shard, Amend::Add(3)), (key(2).shard, Amend::Doubt)];
+        let correction = Correction { parts: parts.into(), ..correction(0, 0, 0, None) };
+        let fine = Counter { likes: 2, parts: [(key(1).shard, 2)].into(), ..Counter::default() };
+        let mut counter = Counter { parts: [(key(0).shard, -1), (key(1).shard, 2)].into(), ..fine.clone() };
+        let before = counter.clone();
+        assert_eq!(counter.apply(at(1), Change::Correction(&correction), None), Err(Overflow));
+        assert_eq!(counter, before);
+        counter = fine;
+        assert_eq!(counter.apply(at(1), Change::Correction(&correction), None), Ok(Applied::Changed));
+        assert_eq!((counter.likes, counter.part(key(1).shard), counter.corrections), (i64::MIN + 5, 5, 1));
+        assert_eq!(counter.doubt, [key(2).shard].into());
+    }
+
+    #[test]
     fn a_weight_that_cannot_be_read_is_doubt_until_a_correction_takes_it_away() {
         let mut counter = Counter::default();
         let unreadable = entry(1, Effect::Unreadable { member: MemberKey::new("u").unwrap() });
         assert_eq!(counter.apply(at(1), Change::Entry(&unreadable), None), Ok(Applied::Changed));
         assert!(counter.doubt.contains(&key(1).shard));
-        assert_eq!(counter.apply(at(2), Change::Correction(&correction(1, 0, 0, None)), None), Ok(Applied::Changed));
+        let earlier = correction(1, 4, 0, None);
+        assert_eq!(counter.apply(at(2), Change::Correction(&earlier), None), Ok(Applied::Nothing), "it knows no doubt");
+        assert_eq!(counter.apply(at(2), Change::Correction(&correction(1, 0, 1, None)), None), Ok(Applied::Changed));
         assert!(counter.doubt.is_empty());
     }
 
@@ -214,8 +239,11 @@ mod tests {
         let parts = BTreeMap::from([(key(0).shard, i64::MAX)]);
         let mut counter = Counter { likes: i64::MAX, parts, ..Counter::default() };
         let before = counter.clone();
-        assert_eq!(counter.apply(at(1), Change::Correction(&correction(0, 1, 0, None)), None), Err(Overflow));
-        assert_eq!(counter, before);
+        for k in [0, 1] {
+            assert_eq!(counter.apply(at(1), Change::Correction(&correction(k, 1, 0, None)), None), Err(Overflow));
+            assert_eq!(counter.apply(at(1), Change::Entry(&like(k)), None), Err(Overflow));
+            assert_eq!(counter, before);
+        }
     }
 
     #[test]

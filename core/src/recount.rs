@@ -6,19 +6,27 @@
 //! Everything that happened to the key before its rows were read is in the tail then, however late the stream is. Then it
 //! reads the counter, and the tail on to the counter's `version`.
 
+mod rows;
+
 use std::collections::BTreeMap;
 
-use crate::changes::{Correction, Effect, Entry, Nonce, Place};
+use crate::changes::{Amend, Correction, Effect, Entry, Nonce, Place};
 use crate::fold::Counter;
 use crate::ids::{MemberKey, RowKey};
 use crate::weight::Weight;
+
+use rows::Rows;
+
+/// The least correction that may be large.
+const LARGE: u64 = 1000;
+/// One part of so many of what is counted, or of the rows, makes it so.
+const LARGE_PART: u64 = 10;
 
 /// The rows of one key as a recount has read them, and what the tail says of the key.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Key {
     key: RowKey,
-    /// The weight of each row; `None` where it cannot be read.
-    rows: BTreeMap<MemberKey, Option<Weight>>,
+    rows: Rows,
     /// What the tail has of each row, in the order of the log.
     tail: BTreeMap<MemberKey, Vec<(Place, Weighed)>>,
     marker: Option<Nonce>,
@@ -37,9 +45,9 @@ struct Weighed {
 /// What a look at a key found.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum Finding {
-    /// The counter has what the rows have, and adds up.
+    /// The counter has what the rows have, and adds up; or it says already that a weight cannot be read.
     Equal,
-    /// It has not.
+    /// It has not, or its total is not the sum of its parts.
     Differs(Correction),
     /// A weight cannot be read, and the counter does not say so.
     Doubtful(Correction),
@@ -48,10 +56,20 @@ pub enum Finding {
 impl Key {
     /// A key of which nothing is known yet. The tail began behind the announcement `loss`, and before the rows are read.
     pub fn new(key: RowKey, loss: Option<Place>) -> Self {
-        Self { key, rows: BTreeMap::new(), tail: BTreeMap::new(), marker: None, seen: false, loss }
+        Self { key, rows: Rows::default(), tail: BTreeMap::new(), marker: None, seen: false, loss }
     }
 
-    /// A row was read; `None` if its weight cannot be read.
+    /// The key.
+    pub fn id(&self) -> &RowKey {
+        &self.key
+    }
+
+    /// How many rows were read.
+    pub fn rows(&self) -> usize {
+        self.rows.len()
+    }
+
+    /// A row was read; `None` if its weight cannot be read. The store gives the rows of a key in order, which costs least.
     pub fn row(&mut self, member: MemberKey, weight: Option<Weight>) {
         self.rows.insert(member, weight);
     }
@@ -81,34 +99,53 @@ impl Key {
         self.seen
     }
 
-    /// What the rows came to at the place `version`; `None` if a weight cannot be read. The tail must have been read up to
-    /// there.
+    /// What the rows came to at the place `version`; `None` if a weight cannot be read, or the sum has more than 64 bits. The
+    /// tail must have been read up to there.
     pub fn sum(&self, version: Place) -> Option<i64> {
-        let without_entries = self.rows.iter().filter(|(member, _)| !self.tail.contains_key(*member));
-        let still = without_entries.map(|(_, weight)| weight.map(Weight::get));
-        let moved = self.tail.values().map(|entries| {
-            let last = entries.iter().rev().find(|(at, _)| *at < version);
-            match last {
-                Some((_, weighed)) => weighed.after,
-                None => entries[0].1.before,
+        let (mut sum, mut unreadable) = (self.rows.total(), self.rows.unreadable());
+        for (member, entries) in &self.tail {
+            match self.rows.weight(member) {
+                Some(Some(as_read)) => sum -= i128::from(as_read.get()),
+                Some(None) => unreadable -= 1,
+                None => {}
             }
-        });
-        still.chain(moved).try_fold(0i64, |sum, weight| sum.checked_add(weight?))
+            let last = entries.iter().rev().find(|(at, _)| *at < version);
+            let weight = last.map_or(entries[0].1.before, |(_, weighed)| weighed.after);
+            sum += i128::from(weight?);
+        }
+        if unreadable == 0 { i64::try_from(sum).ok() } else { None }
     }
 
     /// Compares with the counter, which was read once the key was complete.
     pub fn compare(&self, counter: &Counter) -> Finding {
-        let correction =
-            |add, doubt| Correction { key: self.key.clone(), add, seen: counter.corrections, loss: self.loss, doubt };
+        self.compare_behind(counter, Place::default())
+    }
+
+    /// The same where it was known before the counter was read that everything before `passed` is in the counters. So a counter
+    /// that says less of itself has lost something, as one does that was deleted or restored.
+    pub fn compare_behind(&self, counter: &Counter, passed: Place) -> Finding {
         let shard = self.key.shard;
+        let correction = |amend| Correction {
+            counter: self.key.counter.clone(),
+            parts: BTreeMap::from([(shard, amend)]),
+            seen: counter.corrections,
+            loss: self.loss,
+        };
         let doubted = counter.doubt.contains(&shard);
-        match self.sum(counter.version) {
+        match self.sum(counter.version.max(passed)).map(|sum| sum.saturating_sub(counter.part(shard))) {
             None if doubted => Finding::Equal,
-            None => Finding::Doubtful(correction(0, true)),
-            Some(sum) if sum == counter.part(shard) && !doubted && counter.adds_up() => Finding::Equal,
-            Some(sum) => Finding::Differs(correction(sum.saturating_sub(counter.part(shard)), false)),
+            None => Finding::Doubtful(correction(Amend::Doubt)),
+            Some(0) if !doubted && counter.adds_up() => Finding::Equal,
+            Some(add) => Finding::Differs(correction(Amend::Add(add))),
         }
     }
+}
+
+/// Whether a correction is one that is withheld unless a person insists, or a loss explains it.
+pub fn is_large(counted: i64, correction: i64) -> bool {
+    let rows = counted.saturating_add(correction);
+    let (step, size) = (correction.unsigned_abs(), counted.unsigned_abs().max(rows.unsigned_abs()));
+    step >= LARGE && step.saturating_mul(LARGE_PART) >= size
 }
 
 #[cfg(test)]
@@ -147,6 +184,11 @@ mod tests {
         look
     }
 
+    /// What becomes of the only shard.
+    fn amended(correction: &Correction) -> Amend {
+        *correction.parts.values().next().expect("a shard")
+    }
+
     #[test]
     fn a_row_that_changed_weighs_what_it_did_at_the_counters_place() {
         // Read as present, and liked, unliked and liked again meanwhile.
@@ -161,7 +203,7 @@ mod tests {
     fn a_row_whose_weight_cannot_be_read_leaves_the_key_in_doubt() {
         let look = looked(&[("u", None), ("v", Some(1))], &[]);
         let fine = Counter::default();
-        assert!(matches!(look.compare(&fine), Finding::Doubtful(Correction { doubt: true, add: 0, .. })));
+        assert!(matches!(look.compare(&fine), Finding::Doubtful(correction) if amended(&correction) == Amend::Doubt));
         let doubted = Counter { doubt: [Shard::FIRST].into(), ..Counter::default() };
         assert_eq!(look.compare(&doubted), Finding::Equal);
     }
@@ -170,14 +212,47 @@ mod tests {
     fn a_doubt_that_the_rows_do_not_give_any_more_is_taken_away_by_a_correction_of_nothing() {
         let doubted = Counter { doubt: [Shard::FIRST].into(), corrections: 4, ..Counter::default() };
         let Finding::Differs(correction) = looked(&[], &[]).compare(&doubted) else { panic!("the doubt stays") };
-        assert_eq!((correction.add, correction.seen, correction.doubt), (0, 4, false));
+        assert_eq!((amended(&correction), correction.seen), (Amend::Add(0), 4));
+    }
+
+    #[test]
+    fn a_counter_that_lost_what_it_had_is_not_taken_for_one_that_is_behind() {
+        let look = looked(&[("u", Some(1))], &[(3, changed("u", 0, 1))]);
+        let none = Counter::default();
+        assert_eq!(look.compare_behind(&none, at(3)), Finding::Equal, "it is still to be folded");
+        let Finding::Differs(correction) = look.compare_behind(&none, at(4)) else { panic!("it was folded") };
+        assert_eq!(amended(&correction), Amend::Add(1));
     }
 
     #[test]
     fn a_total_that_is_not_the_sum_of_its_parts_is_set_right_by_a_correction_of_nothing() {
         let edited = Counter { likes: 3, parts: [(Shard::FIRST, 1)].into(), ..Counter::default() };
         let Finding::Differs(correction) = looked(&[("u", Some(1))], &[]).compare(&edited) else { panic!("it stays") };
-        assert_eq!((correction.add, correction.doubt), (0, false));
+        assert_eq!(amended(&correction), Amend::Add(0));
+    }
+
+    #[test]
+    fn a_row_that_could_not_be_read_weighs_what_its_last_entry_says() {
+        let unreadable = Entry { effect: Effect::Unreadable { member: member("u") }, ..changed("u", 0, 0) };
+        let look = looked(&[("u", None), ("v", Some(1))], &[(3, changed("u", 0, 1)), (5, unreadable)]);
+        assert_eq!([at(3), at(4), at(5), at(6)].map(|version| look.sum(version)), [Some(1), Some(2), Some(2), None]);
+    }
+
+    #[test]
+    fn a_sum_beyond_64_bits_is_in_doubt() {
+        let rows: Vec<String> = (0..10).map(|n| format!("{n}")).collect();
+        let rows: Vec<_> = rows.iter().map(|name| (name.as_str(), Some(Weight::MAX))).collect();
+        assert_eq!(looked(&rows[..9], &[]).sum(at(0)), Some(9 * Weight::MAX));
+        assert_eq!(looked(&rows, &[]).sum(at(0)), None);
+    }
+
+    #[test]
+    fn a_correction_is_large_from_a_thousand_and_a_tenth_on() {
+        for (counted, correction, large) in
+            [(0, 999, false), (0, 1_000, true), (9_000, 1_000, true), (9_001, 1_000, false), (1_000, -1_000, true)]
+        {
+            assert_eq!(is_large(counted, correction), large, "{counted} {correction}");
+        }
     }
 
     #[test]

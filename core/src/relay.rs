@@ -71,7 +71,7 @@ pub struct Announcement(pub u64);
 /// What the runner tells the machine.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Input {
-    /// This process relays the stream shard, from where it is stored as fed.
+    /// This process relays the stream shard, from where it is stored as fed. It may have been about to leave it.
     Begin(StreamShard, Fed),
     /// What was read next of a stream shard: the entries of the records behind the last page, up to `to`.
     Page {
@@ -122,7 +122,8 @@ pub enum Effect {
     Closed(StreamShard, Fed),
     /// Nothing of a stream shard that was left is under way any more.
     Left(StreamShard),
-    /// Kafka has taken nothing for too long. Everything is dropped: begin each stream shard again where it is stored as fed.
+    /// Kafka has taken nothing for too long. Everything is dropped: begin each stream shard again where it is stored as fed, and
+    /// hand in no answer to what was asked before, which would be taken for one to what is asked next.
     Restart,
 }
 
@@ -227,6 +228,12 @@ impl Relay {
     }
 
     fn begin(&mut self, shard: StreamShard, fed: Fed) {
+        // Of a stream shard that was to be left, entries and a closing may be gathered and under way still: it goes on.
+        if let Some(feed) = self.feeds.get_mut(&shard).filter(|feed| feed.taken >= fed.to) {
+            feed.leaving = false;
+            feed.stored = feed.stored.later(fed);
+            return;
+        }
         for line in &mut self.lines {
             line.begin(&shard, fed);
         }

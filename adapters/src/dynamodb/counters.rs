@@ -16,6 +16,7 @@
 
 mod crossing;
 mod item;
+mod scan;
 mod update;
 
 use std::collections::{BTreeMap, BTreeSet};

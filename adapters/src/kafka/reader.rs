@@ -204,10 +204,14 @@ fn fill(consumer: &BaseConsumer<Context>, partition: &Partition, to: Offset, rec
             Some(Err(error)) if fault_of("", &error).is_retryable() && records.is_empty() => {}
             Some(Err(error)) => return Err(fault_of(&format!("reading {partition}"), &error)),
             Some(Ok(message)) => {
-                if raw(to).to_raw().is_none_or(|to| message.offset() >= to) {
+                let Some(left) = raw(to).to_raw().map(|to| to - message.offset()).filter(|left| *left > 0) else {
+                    break;
+                };
+                push(records, &message);
+                // The broker would be asked for the next record, and may wait for one.
+                if left == 1 {
                     break;
                 }
-                push(records, &message);
             }
         }
     }

@@ -16,6 +16,8 @@ mod processes;
 #[cfg(test)]
 mod rules;
 #[cfg(test)]
+mod settle;
+#[cfg(test)]
 mod sharing;
 #[cfg(test)]
 mod weights;

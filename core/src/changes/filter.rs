@@ -151,6 +151,11 @@ impl Filter {
         self.loss
     }
 
+    /// Whether the loss was announced before the filter's place, also if it is repaired since.
+    pub fn knows(&self, loss: LossNumber) -> bool {
+        self.open.contains(&loss) || self.repaired.contains_key(&loss)
+    }
+
     /// The stream shards that are not closed, and up to where each is in this partition.
     pub fn open_shards(&self) -> impl Iterator<Item = (&StreamShard, Option<Sequence>)> {
         self.shards
@@ -179,7 +184,8 @@ impl Filter {
         hole
     }
 
-    /// Everything up to `back` has to be in: what is missing is a hole. So is a stream shard that was not announced.
+    /// Everything up to `back` has to be in: what is missing is a hole. So is a stream shard that was not announced: what
+    /// announced it may have closed another one, so all have to be announced again.
     fn reach(
         &mut self,
         shard: &StreamShard,
@@ -190,6 +196,7 @@ impl Filter {
         let Some(followed) = self.shards.get_mut(shard) else {
             let unannounced = Followed { reached: back, ..Followed::default() };
             self.shards.insert(shard.clone(), unannounced);
+            self.listed = false;
             return Some(self.discover(at, appended));
         };
         let missing = back > followed.reached;

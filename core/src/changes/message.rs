@@ -1,6 +1,7 @@
 //! A message of the log: how it is written and read.
 
 use std::borrow::Cow;
+use std::collections::BTreeMap;
 use std::fmt;
 
 use serde::{Deserialize, Serialize};
@@ -8,7 +9,7 @@ use thiserror::Error;
 
 use super::entry::Wire as WireEntry;
 use super::{Entry, Place};
-use crate::ids::{CounterId, CounterName, PostId, RowKey, Sequence, Shard, StreamShard};
+use crate::ids::{CounterId, CounterName, PostId, Sequence, Shard, StreamShard};
 use crate::milestone::Ladder;
 use crate::time::UnixMillis;
 
@@ -125,19 +126,27 @@ pub struct Lost {
     pub next: Option<(StreamShard, Sequence)>,
 }
 
-/// A correction of one shard of a counter. It is applied once, and only if nothing it does not know of happened before.
+/// A correction of a counter. It is applied once and as a whole, and only if nothing it does not know of happened before. So
+/// one look at a counter sends one correction: a second one would not know of the first.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Correction {
-    /// The counter and its shard.
-    pub key: RowKey,
-    /// What the shard gains. One of 0 takes a doubt away, or makes the total the sum of the parts.
-    pub add: i64,
+    /// The counter.
+    pub counter: CounterId,
+    /// What becomes of each shard that is not right. The total becomes the sum of all parts.
+    pub parts: BTreeMap<Shard, Amend>,
     /// How many corrections the counter had when it was read.
     pub seen: u64,
     /// The last announcement of a loss before the recount's tail began.
     pub loss: Option<Place>,
-    /// Whether the shard's rows cannot all be read: it is marked as doubtful, and nothing is added.
-    pub doubt: bool,
+}
+
+/// What a correction makes of one shard.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Amend {
+    /// Its part gains this, and is not in doubt any more. A gain of 0 takes a doubt away, or sets the total right alone.
+    Add(i64),
+    /// Its rows cannot all be read: it is marked as doubtful, and nothing is added.
+    Doubt,
 }
 
 /// Why a record of the log is no message that may be read on from.
@@ -206,13 +215,11 @@ struct WireCorrection<'a> {
     subject: Cow<'a, str>,
     #[serde(borrow)]
     counter: Cow<'a, str>,
-    k: u16,
-    add: i64,
+    /// Shards, and what each gains; null marks it as doubtful.
+    parts: Vec<(u16, Option<i64>)>,
     seen: u64,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     loss: Option<Place>,
-    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
-    doubt: bool,
 }
 
 impl Message {
@@ -305,9 +312,10 @@ impl TryFrom<WireSection<'_>> for Section {
 
 impl<'a> From<&'a Correction> for WireCorrection<'a> {
     fn from(correction: &'a Correction) -> Self {
-        let Correction { key: RowKey { counter, shard }, add, seen, loss, doubt } = correction;
-        let (subject, counter) = (counter.post.as_str().into(), counter.name.marked().into());
-        Self { subject, counter, k: shard.index(), add: *add, seen: *seen, loss: *loss, doubt: *doubt }
+        let Correction { counter: CounterId { post, name }, parts, seen, loss } = correction;
+        let add = |amend: &Amend| if let Amend::Add(add) = amend { Some(*add) } else { None };
+        let parts = parts.iter().map(|(shard, amend)| (shard.index(), add(amend))).collect();
+        Self { subject: post.as_str().into(), counter: name.marked().into(), parts, seen: *seen, loss: *loss }
     }
 }
 
@@ -315,10 +323,14 @@ impl TryFrom<WireCorrection<'_>> for Correction {
     type Error = String;
 
     fn try_from(wire: WireCorrection<'_>) -> Result<Self, String> {
-        let WireCorrection { subject, counter, k, add, seen, loss, doubt } = wire;
+        let WireCorrection { subject, counter, parts, seen, loss } = wire;
         let post = PostId::new(&subject).map_err(|error| error.to_string())?;
         let name = CounterName::from_marked(&counter).map_err(|error| error.to_string())?;
-        let shard = Shard::new(k).ok_or_else(|| format!("no counter has a shard {k}"))?;
-        Ok(Self { key: RowKey { counter: CounterId { post, name }, shard }, add, seen, loss, doubt })
+        let part = |(k, add): (u16, Option<i64>)| {
+            let shard = Shard::new(k).ok_or_else(|| format!("no counter has a shard {k}"))?;
+            Ok((shard, add.map_or(Amend::Doubt, Amend::Add)))
+        };
+        let parts = parts.into_iter().map(part).collect::<Result<_, String>>()?;
+        Ok(Self { counter: CounterId { post, name }, parts, seen, loss })
     }
 }

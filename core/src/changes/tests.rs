@@ -91,7 +91,9 @@ fn what_a_message_says_survives_being_written_and_read() {
         Entry { effect: Effect::Marked(Nonce(7)), ..entry(7) },
     ];
     let sections = vec![Section { entries, ..section("a", 3, 8, 5, &[]) }, section("b", 0, 0, 5, &[])];
-    let correction = Correction { key: key(), add: -2, seen: 4, loss: Some(Place::new(1, Offset(7))), doubt: false };
+    let parts = [(Shard::FIRST, Amend::Add(-2)), (Shard::new(9).unwrap(), Amend::Doubt)].into();
+    let loss = Some(Place::new(1, Offset(7)));
+    let correction = Correction { counter: key().counter, parts, seen: 4, loss };
     let closed = Closed { shard: shard("a"), back: None, fed: NOW, children: vec![shard("b"), shard("c")] };
     let opening = Opening { shard: shard("a"), at: Some(5.into()), fed: NOW };
     for body in [
@@ -120,7 +122,7 @@ fn a_message_of_another_version_or_deployment_or_form_is_named_and_not_passed_ov
         ("", "says nothing"),
         (r#","repaired":4,"ladder":"10""#, "two things"),
         (r#","ladder":"x""#, "ladder"),
-        (r#","correction":{"subject":"p","counter":"likes","k":999,"add":1,"seen":0}"#, "shard 999"),
+        (r#","correction":{"subject":"p","counter":"likes","parts":[[999,1]],"seen":0}"#, "shard 999"),
         (&format!(r#","sections":[{{"s":"a","back":"5","to":"{zero}4"}}]"#), "outside"),
         (r#","sections":[{"s":"a","to":"4","e":[["p","likes",0,"u",0,1,1,"5"]]}]"#, "outside"),
         (r#","sections":[{"s":"a","to":"4","e":[["p","likes",0,"u",0,null,1,"3"]]}]"#, "one weight of two"),
@@ -166,6 +168,21 @@ fn a_stream_shard_that_was_not_announced_is_a_hole() {
     let mut reader = Reader::opened(&["a"]);
     assert!(reader.section(section("b", 0, 1, 2, &[1])).hole.is_some());
     assert_eq!(reader.accepted, [1]);
+}
+
+#[test]
+fn a_lost_closing_stops_the_standing_until_all_stream_shards_are_announced_again() {
+    let mut reader = Reader::opened(&["a", "b"]);
+    for name in ["a", "b"] {
+        reader.section(section(name, 0, 2, 50, &[]));
+    }
+    // The closing of `a`, which names `c`, is lost.
+    assert!(reader.section(section("c", 0, 4, 60, &[4])).hole.is_some());
+    reader.section(section("b", 2, 4, 70, &[]));
+    assert_eq!(reader.filter.standing().as_of, None);
+    let opening = |name, at: u64, fed| Opening { shard: shard(name), at: Some(at.into()), fed: UnixMillis(fed) };
+    let taken = reader.take(Body::Opened(Opened { shards: vec![opening("b", 4, 65), opening("c", 4, 55)] }));
+    assert_eq!((taken, reader.filter.standing().as_of), (Taken::default(), Some(UnixMillis(60))));
 }
 
 #[test]

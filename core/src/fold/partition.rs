@@ -120,7 +120,7 @@ impl Partition {
         let taken = filter.take(at, appended, message, |item, loss| {
             let (counter, what) = match item {
                 Item::Entry(entry) => (&entry.key.counter, What::Entry(entry.clone())),
-                Item::Correction(correction) => (&correction.key.counter, What::Correction(correction.clone())),
+                Item::Correction(correction) => (&correction.counter, What::Correction(correction.clone())),
                 Item::Ladder(ladder) => {
                     raised = Some(*ladder);
                     return;

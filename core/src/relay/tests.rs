@@ -244,6 +244,48 @@ fn a_stream_shard_that_is_begun_again_sends_nothing_that_was_acknowledged() {
 }
 
 #[test]
+fn a_stream_shard_that_comes_back_before_it_was_left_goes_on_behind_what_is_under_way() {
+    let mut world = World::new();
+    world.hand(Input::Begin(shard("a"), Fed::default()));
+    world.acknowledge_all();
+    world.page("a", &[(1, 0), (2, 0)], 2);
+    world.pass(Rules::default().linger);
+    world.page("a", &[(3, 0)], 3);
+    world.hand(Input::Leave(shard("a")));
+    // It is read again from where it is stored.
+    world.hand(Input::Begin(shard("a"), Fed::default()));
+    world.page("a", &[(1, 0), (2, 0), (3, 0), (4, 0)], 4);
+    world.pass(Rules::default().linger);
+    world.acknowledge_all();
+    world.pass(Rules::default().linger);
+    world.acknowledge_all();
+    assert_eq!(world.readers[0].2, [1, 2, 3, 4]);
+}
+
+#[test]
+fn a_stream_shard_that_comes_back_while_its_closing_is_under_way_is_closed_once_every_partition_has_that() {
+    let mut world = World::new();
+    world.hand(Input::Begin(shard("a"), Fed::default()));
+    world.acknowledge_all();
+    world.page("a", &[(1, 0)], 1);
+    let end = || Input::End(shard("a"), vec![shard("c")]);
+    world.hand(end());
+    world.hand(Input::Leave(shard("a")));
+    world.hand(Input::Begin(shard("a"), Fed::default()));
+    world.hand(end());
+    // One partition has all of it, the other one nothing.
+    for _ in 0..6 {
+        let at = world.under_way.iter().position(|(partition, _)| *partition == 0);
+        let Some((partition, value)) = at.map(|at| world.under_way.remove(at)) else { break };
+        world.append(partition, &value);
+        world.hand(Input::Sent(partition, Ok(())));
+    }
+    assert!(!world.effects.iter().any(|effect| matches!(effect, Effect::Closed(..))));
+    world.acknowledge_all();
+    assert!(world.effects.iter().any(|effect| matches!(effect, Effect::Closed(..))));
+}
+
+#[test]
 fn a_page_that_waited_for_six_hours_is_dropped_and_read_again() {
     let mut world = World::new();
     world.hand(Input::Begin(shard("a"), Fed::default()));

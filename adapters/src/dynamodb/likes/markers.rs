@@ -1,10 +1,11 @@
 //! The markers that a recount puts beside the rows.
 
 use async_trait::async_trait;
+use tally_core::changes::Nonce;
 use tally_core::fault::Fault;
 use tally_core::ids::RowKey;
 use tally_core::ports::{MarkerPut, Markers as MarkersPort, Outcome};
-use tally_core::window::Marker;
+use tally_core::window::{Marker, Phase};
 
 use super::super::connection::Connection;
 use super::super::expression::Aliases;
@@ -24,6 +25,22 @@ impl Markers {
     /// The markers of a deployment.
     pub fn new(connection: &Connection) -> Self {
         Self { connection: connection.clone() }
+    }
+
+    /// Puts a marker beside the rows of a key, in the place of the one that is there. Safe to repeat, also late: a marker says
+    /// that what happened to the key before its first copy was written lies before it in the stream.
+    ///
+    /// # Errors
+    /// The table takes no write.
+    pub async fn mark(&self, key: &RowKey, nonce: Nonce) -> Outcome<()> {
+        let table = &self.connection.tables.likes;
+        let put = self.connection.client.put_item().table_name(table).set_item(Some(item([
+            (PK, text(key.to_string())),
+            (USER_ID, text(Marker::SORT_KEY)),
+            (RUN, text(nonce.to_string())),
+            (PHASE, text(Phase::Low.as_str())),
+        ])));
+        put.send().await.map(|_| ()).map_err(|error| fault(table, &error))
     }
 }
 

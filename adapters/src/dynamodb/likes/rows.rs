@@ -14,7 +14,7 @@ use super::super::cursor::{after_one, after_two, half_units, start_one, start_tw
 use super::super::fault::fault;
 use super::super::item::{Item, Reader, text};
 use super::super::names::PK;
-use super::super::names::likes::{LIKED_AT, N, USER_ID};
+use super::super::names::likes::{GONE, LIKED_AT, N, USER_ID};
 use super::present::present;
 use super::row_key;
 
@@ -103,8 +103,8 @@ impl RowsPort for Rows {
 
     async fn weights(&self, key: &RowKey, after: Option<&Cursor>) -> Outcome<Page<(MemberKey, Option<Weight>)>> {
         let table = &self.connection.tables.likes;
-        let query = self.rows_of(key, RESERVED, after).projection_expression("#user,#n").limit(ROWS);
-        let query = query.expression_attribute_names("#n", N);
+        let query = self.rows_of(key, RESERVED, after).projection_expression("#user,#n,#gone").limit(ROWS);
+        let query = query.expression_attribute_names("#n", N).expression_attribute_names("#gone", GONE);
         let reply = query.send().await.map_err(|error| fault(table, &error))?;
         let rows = reply.items().iter().map(|row| Ok((Reader::new(table, row).required_text(USER_ID)?, stated(row))));
         let rows = rows.collect::<Outcome<Vec<_>>>()?;
@@ -125,10 +125,11 @@ impl RowsPort for Rows {
             .client
             .scan()
             .table_name(table)
-            .projection_expression("#pk,#user,#n")
+            .projection_expression("#pk,#user,#n,#gone")
             .expression_attribute_names("#pk", PK)
             .expression_attribute_names("#user", USER_ID)
             .expression_attribute_names("#n", N)
+            .expression_attribute_names("#gone", GONE)
             .segment(i32::try_from(segment.index).unwrap_or(i32::MAX))
             .total_segments(i32::try_from(segment.of).unwrap_or(i32::MAX))
             .set_exclusive_start_key(after.map(|cursor| start_two([PK, USER_ID], cursor)).transpose()?)
@@ -153,8 +154,11 @@ fn scanned(table: &str, mut row: Item) -> Outcome<ScannedRow> {
     Ok(ScannedRow { pk: part(PK)?, sort: part(USER_ID)?, stated })
 }
 
-/// What a row states to count for.
+/// What a row states to count for. A tombstone counts for nothing.
 fn stated(row: &Item) -> Stated {
+    if row.contains_key(GONE) {
+        return Stated::Amount(Weight::ABSENT);
+    }
     match row.get(N) {
         None => Stated::Nothing,
         Some(AttributeValue::N(n)) => Stated::number(n),

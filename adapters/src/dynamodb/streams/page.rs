@@ -8,10 +8,10 @@ use tally_core::ids::Region;
 use tally_core::ports::{Iterator, Records};
 use tally_core::tally::{Image, RawRecord};
 use tally_core::time::UnixMillis;
-use tally_core::weight::Stated;
+use tally_core::weight::{Stated, Weight};
 
 use super::super::names::PK;
-use super::super::names::likes::{GENERATION, N, PHASE, REGION, RUN, TO, USER_ID};
+use super::super::names::likes::{GENERATION, GONE, N, PHASE, REGION, RUN, TO, USER_ID};
 
 /// What is asked for.
 #[derive(Serialize)]
@@ -52,6 +52,8 @@ struct Attributes {
     pk: Option<String>,
     sort: Option<String>,
     stated: Option<Stated>,
+    /// It is a tombstone.
+    gone: bool,
     to: Option<u64>,
     generation: Option<u64>,
     region: Option<String>,
@@ -81,9 +83,10 @@ fn raw(record: Record) -> RawRecord {
 }
 
 fn image(attributes: Attributes) -> Image {
-    let Attributes { stated, to, generation, region, run, phase, .. } = attributes;
+    let Attributes { stated, gone, to, generation, region, run, phase, .. } = attributes;
     let region = region.and_then(|region| Region::new(&region));
-    Image { run, phase, stated: stated.unwrap_or(Stated::Nothing), to, generation, region }
+    let stated = if gone { Stated::Amount(Weight::ABSENT) } else { stated.unwrap_or(Stated::Nothing) };
+    Image { run, phase, stated, to, generation, region }
 }
 
 #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "`as` takes the nearest that fits")]
@@ -171,6 +174,7 @@ impl<'de> Deserialize<'de> for Attributes {
                     let value: Value = entries.next_value()?;
                     match name {
                         N => found.stated = Some(value.stated()),
+                        GONE => found.gone = true,
                         TO => found.to = value.number(),
                         GENERATION => found.generation = value.number(),
                         PK => found.pk = value.text(),
@@ -199,7 +203,7 @@ impl<'de> Deserialize<'de> for Attributes {
                     }
 
                     fn visit_str<E>(self, name: &str) -> Result<Name, E> {
-                        const NAMES: [&str; 8] = [N, TO, GENERATION, PK, USER_ID, REGION, RUN, PHASE];
+                        const NAMES: [&str; 9] = [N, GONE, TO, GENERATION, PK, USER_ID, REGION, RUN, PHASE];
                         Ok(Name(NAMES.into_iter().find(|known| *known == name)))
                     }
                 }
@@ -246,6 +250,15 @@ mod tests {
         };
         assert_eq!(read.records, [expected]);
         assert_eq!(read.next, Some(Iterator("next".to_owned())));
+    }
+
+    #[test]
+    fn a_tombstone_counts_for_nothing() {
+        let read = read(
+            r#"{"Records":[{"dynamodb":{"SequenceNumber":"1","OldImage":{"liked_at":{"N":"7"}},"NewImage":{"gone":{"N":"9"}}}}]}"#,
+        );
+        let weighed = [&read.records[0].before, &read.records[0].after].map(|image| image.as_ref().unwrap().stated);
+        assert_eq!(weighed, [Stated::Nothing, Stated::Amount(Weight::ABSENT)]);
     }
 
     #[test]

@@ -1,3 +1,4 @@
+use std::collections::BTreeMap;
 use std::time::Duration;
 
 use serde_json::json;
@@ -5,6 +6,7 @@ use tally_adapters::dynamodb::Consistency;
 use tally_adapters::dynamodb::counters::Written;
 use tally_core::fault::Fault;
 use tally_core::ids::{CounterId, CounterKind, CounterName, PostId};
+use tally_core::ports::Segment;
 use tally_emulator::{Fault as Injected, Rule};
 
 use super::{TABLE, gained, key, likes, start, stored, update, write};
@@ -97,4 +99,35 @@ async fn a_damaged_item_is_poison_that_names_it_and_spares_the_others() {
     assert_eq!(read.counters[&likes("p")], Ok(counter));
     let Err(Fault::Poison(message)) = &read.counters[&likes("q")] else { panic!("{read:?}") };
     assert_eq!(message, "table like_counts, item post_id \"q\": likes: not a number");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_scan_has_each_counter_once_and_nothing_that_is_none() {
+    let (store, counters) = start().await;
+    counters.put_reserved().await.unwrap();
+    let remote = json!({"post_id": {"S": "p-1\u{1f}@eu"}, "likes": {"N": "5"}, "version": {"N": "1"}});
+    store.call("PutItem", json!({"TableName": TABLE, "Item": remote})).await;
+    let mut expected = BTreeMap::new();
+    for n in 0..40 {
+        let post = format!("p-{n}");
+        expected.insert(likes(&post), Ok(stored(&counters, &post).await));
+    }
+    store.edit(TABLE, key("p-7"), "likes", json!({"S": "many"})).await;
+    let mut found = Vec::new();
+    for index in 0..3 {
+        let mut after = None;
+        loop {
+            let page = counters.scan(Segment { index, of: 3 }, after.as_ref()).await.unwrap();
+            found.extend(page.items);
+            after = page.next;
+            if after.is_none() {
+                break;
+            }
+        }
+    }
+    assert_eq!(found.len(), 40);
+    let mut found: BTreeMap<_, _> = found.into_iter().collect();
+    assert!(matches!(found.remove(&likes("p-7")), Some(Err(Fault::Poison(_)))));
+    expected.remove(&likes("p-7"));
+    assert_eq!(found, expected);
 }

@@ -1,6 +1,6 @@
 //! A recount of the row key.
 
-use tally_core::changes::{Filter, Item};
+use tally_core::changes::{Amend, Filter, Item};
 use tally_core::recount::{Finding, Key};
 use tally_core::weight::Weight;
 
@@ -66,7 +66,11 @@ impl Counts {
                     match key.compare(&self.counters.get(state.counter)) {
                         Finding::Equal => go(Step::FindEqual { recount: i }, Recount::Done(look.since), state),
                         Finding::Differs(correction) | Finding::Doubtful(correction) => {
-                            let step = Step::FindDifference { recount: i, add: correction.add };
+                            let add = match correction.parts[&self.key.shard] {
+                                Amend::Add(add) => add,
+                                Amend::Doubt => 0,
+                            };
+                            let step = Step::FindDifference { recount: i, add };
                             go(step, Recount::Sends(self.correction(correction), look.since), state);
                         }
                     }

@@ -1,0 +1,270 @@
+//! The cheap pass of an audit over the posts of one part: the rows are scanned into sums, then the counters, while the tails of
+//! the log say which row keys move. A counter that has what the rows had, and did not move since before they were read, is
+//! proved.
+//!
+//! What happened to the rows before they were read may still be on its way to the log. So a marker is put behind the scan, and
+//! the counters are scanned once every partition has all changes up to its second, by the clock of the store.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::convert::Infallible;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use anyhow::ensure;
+use futures_util::FutureExt;
+use futures_util::stream::{self, StreamExt, TryStreamExt};
+use tally_core::changes::{Effect, Entry, Nonce, Place};
+use tally_core::fold::Counter;
+use tally_core::ids::{CounterId, MemberKey, ReservedKey, RowKey, Shard};
+use tally_core::ports::{Outcome, Rows as _, ScannedRow, Segment};
+use tally_core::time::UnixMillis;
+
+use super::moved::Moved;
+use super::sums::{Part, Sums};
+use super::tails::{Reached, Tails};
+use super::{POLL, Recount};
+
+/// What a pass has come to.
+pub(super) struct Passed {
+    /// Row keys that are not proved.
+    pub(super) doubts: Vec<RowKey>,
+    /// Counters whose items cannot be read.
+    pub(super) unreadable: u64,
+    /// Parts that there was no room for.
+    pub(super) rest: Vec<Part>,
+}
+
+/// A pass under way.
+pub(super) struct Pass<'a> {
+    of: &'a Recount,
+    sums: Mutex<Sums>,
+    log: Mutex<Seen>,
+    passed: Mutex<Passed>,
+}
+
+/// What the tails have of the log.
+#[derive(Debug, Default)]
+struct Seen {
+    reached: BTreeMap<u32, Reached>,
+    moved: Moved,
+    /// The marker behind the scan of the rows, and the second in which it was put.
+    marker: Option<Nonce>,
+    second: Option<u64>,
+}
+
+impl<'a> Pass<'a> {
+    /// Carries out a pass over the posts of `part`, or over as many of them as there is room for.
+    pub(super) async fn over(of: &'a Recount, part: Part) -> anyhow::Result<Passed> {
+        let partitions: BTreeSet<u32> = (0..of.config.partitions).collect();
+        let mut tails = Tails::begin(of, &partitions).await?;
+        let pass = Self {
+            of,
+            sums: Mutex::new(Sums::new(part, of.rules.held)),
+            log: Mutex::default(),
+            passed: Mutex::new(Passed { doubts: Vec::new(), unreadable: 0, rest: Vec::new() }),
+        };
+        tokio::select! {
+            biased;
+            done = pass.work().boxed() => done?,
+            never = pass.follow(&mut tails).boxed() => match never? {},
+        }
+        Ok(pass.passed.into_inner().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    /// Reads the tails on, again and again.
+    async fn follow(&self, tails: &mut Tails<'_>) -> anyhow::Result<Infallible> {
+        loop {
+            tails.read_on(&mut |_: Place, entry: &Entry| self.log().take(entry)).await?;
+            // Behind the entries: what is reached was taken.
+            self.log().reached = tails.each().collect();
+            self.of.calls.wait(POLL).await?;
+        }
+    }
+
+    async fn work(&self) -> anyhow::Result<()> {
+        self.each_segment(|segment| self.scan_rows(segment)).await?;
+        let part = {
+            let sums = lock(&self.sums);
+            lock(&self.passed).rest = sums.rest().to_vec();
+            sums.part()
+        };
+        let until = self.end_of_rows().await?;
+        let is_in = |reached: &Reached| !reached.is_whole || reached.as_of >= Some(until);
+        let all_in = self.wait_for(|log| !log.reached.is_empty() && log.reached.values().all(is_in)).await?;
+        ensure!(all_in, "the log does not come up to the rows that were scanned: is the change-streamer running?");
+        self.each_segment(|segment| self.scan_counters(segment, part)).await?;
+        // Rows that no counter has a part for.
+        let (mut sums, log) = (lock(&self.sums), self.log());
+        for (key, sum) in sums.drain() {
+            self.judge(&log, key, sum == Some(0), None);
+        }
+        Ok(())
+    }
+
+    async fn each_segment<F: Future<Output = anyhow::Result<()>> + Send>(
+        &self,
+        scan: impl Fn(Segment) -> F,
+    ) -> anyhow::Result<()> {
+        let of = self.of.rules.segments;
+        let scans: Vec<_> = (0..of).map(|index| scan(Segment { index, of }).boxed()).collect();
+        stream::iter(scans).buffer_unordered(of as usize).try_collect().await
+    }
+
+    async fn scan_rows(&self, segment: Segment) -> anyhow::Result<()> {
+        let mut after = None;
+        loop {
+            let page = self.of.page("scan rows", || self.of.stores.rows.scan(segment, after.as_ref())).await?;
+            self.of.findings.scanned(page.items.len() as u64);
+            self.rows(&page.items);
+            after = page.next;
+            if after.is_none() {
+                return Ok(());
+            }
+        }
+    }
+
+    /// Adds a page of rows to the sums: each counts for the key that it stands under, wherever it belongs.
+    fn rows(&self, rows: &[ScannedRow]) {
+        let mut sums = lock(&self.sums);
+        for rows in rows.chunk_by(|one, next| one.pk == next.pk) {
+            let key: Option<RowKey> = rows[0].pk.parse().ok();
+            for row in rows {
+                let weight = row.weight();
+                let is_home = key.as_ref().is_some_and(|key| key.shard == self.home(&row.sort));
+                if weight.is_none() || !is_home {
+                    self.of.findings.misplaced(|| format!("{:?} in {:?}", row.sort, row.pk));
+                }
+                if let Some(key) = &key
+                    && MemberKey::new(&row.sort).is_some()
+                {
+                    sums.add(key, weight);
+                }
+            }
+        }
+    }
+
+    /// The shard that a row of `sort` belongs in.
+    fn home(&self, sort: &str) -> Shard {
+        match ReservedKey::read(sort) {
+            Some(ReservedKey::Cell { partition, .. }) => self.of.shards.shard_of_cell(partition),
+            _ => self.of.shards.shard_of(sort),
+        }
+    }
+
+    /// A time by the clock of the store that all rows were read before. A dry run takes this machine's clock.
+    async fn end_of_rows(&self) -> anyhow::Result<UnixMillis> {
+        let key = lock(&self.sums).any().cloned();
+        let guard = self.of.rules.guard;
+        let Some(key) = key.filter(|_| !self.of.rules.dry_run) else {
+            return Ok(self.of.calls.clock().now().plus(guard));
+        };
+        let nonce = self.of.nonce();
+        self.log().marker = Some(nonce);
+        self.of.mark(&key, nonce).await?;
+        self.wait_for(|log| log.second.is_some()).await?;
+        let second = self.log().second;
+        ensure!(second.is_some(), "the log does not come up to the end of a scan: is the change-streamer running?");
+        let second = Duration::from_secs(second.unwrap_or_default() + 1);
+        Ok(UnixMillis(0).plus(second + guard))
+    }
+
+    async fn scan_counters(&self, segment: Segment, part: Part) -> anyhow::Result<()> {
+        let mut after = None;
+        loop {
+            let scan = || self.of.stores.counters.scan(segment, after.as_ref());
+            let page = self.of.page("scan counters", scan).await?;
+            let is_meant = |id: &CounterId| part.has(&RowKey::first(id));
+            self.counters(page.items.into_iter().filter(|(id, _)| is_meant(id)).collect()).await?;
+            after = page.next;
+            if after.is_none() {
+                return Ok(());
+            }
+        }
+    }
+
+    /// Compares counters with the sums, once the tails have come up to their places.
+    async fn counters(&self, page: Vec<(CounterId, Outcome<Counter>)>) -> anyhow::Result<()> {
+        let mut places: BTreeMap<u32, Place> = BTreeMap::new();
+        for (id, counter) in &page {
+            let place = places.entry(self.of.partition(&RowKey::first(id))).or_default();
+            *place = counter.as_ref().map_or(*place, |counter| counter.version.max(*place));
+        }
+        let is_reached = |log: &Seen, partition: &u32, place: &Place| {
+            log.reached.get(partition).is_none_or(|reached| !reached.is_whole || reached.place >= *place)
+        };
+        self.wait_for(|log| places.iter().all(|(partition, place)| is_reached(log, partition, place))).await?;
+        self.of.findings.counters(page.len() as u64);
+        let (mut sums, log) = (lock(&self.sums), self.log());
+        for (id, counter) in page {
+            match counter {
+                Ok(counter) => self.counter(&mut sums, &log, &id, &counter),
+                Err(fault) => {
+                    tracing::error!(counter = %id, error = %fault, "a counter cannot be read");
+                    lock(&self.passed).unreadable += 1;
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn counter(&self, sums: &mut Sums, log: &Seen, id: &CounterId, counter: &Counter) {
+        let mut shards: BTreeSet<Shard> = counter.parts.keys().chain(&counter.doubt).copied().collect();
+        let mut adds_up = counter.adds_up();
+        if shards.is_empty() && !adds_up {
+            shards.insert(Shard::FIRST);
+        }
+        for shard in shards {
+            let key = RowKey { counter: id.clone(), shard };
+            let is_doubted = counter.doubt.contains(&shard);
+            let agrees = sums.take(&key) == Some(counter.part(shard)) && !is_doubted;
+            // Correcting one of its parts sets the total right.
+            let agrees = agrees && std::mem::replace(&mut adds_up, true);
+            self.judge(log, key, agrees, Some(counter.version));
+        }
+    }
+
+    /// Proves a row key, or leaves it in doubt.
+    fn judge(&self, log: &Seen, key: RowKey, agrees: bool, version: Option<Place>) {
+        let reached = log.reached.get(&self.of.partition(&key));
+        let is_known = reached.is_some_and(|reached| reached.is_whole && Some(reached.place) >= version);
+        if agrees && is_known && !log.moved.has(&key) {
+            self.of.findings.proved(1);
+        } else {
+            lock(&self.passed).doubts.push(key);
+        }
+    }
+
+    /// Waits until the tails have something, or patience ends; whether they have.
+    async fn wait_for(&self, is_there: impl Fn(&Seen) -> bool) -> anyhow::Result<bool> {
+        let clock = self.of.calls.clock();
+        let deadline = clock.reading().at + self.of.rules.patience;
+        loop {
+            if is_there(&self.log()) {
+                return Ok(true);
+            }
+            if clock.reading().at >= deadline {
+                return Ok(false);
+            }
+            self.of.calls.wait(POLL).await?;
+        }
+    }
+
+    fn log(&self) -> MutexGuard<'_, Seen> {
+        lock(&self.log)
+    }
+}
+
+impl Seen {
+    fn take(&mut self, entry: &Entry) {
+        self.moved.take(entry);
+        if let Effect::Marked(nonce) = entry.effect
+            && self.marker == Some(nonce)
+        {
+            self.second = Some(entry.second);
+        }
+    }
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}

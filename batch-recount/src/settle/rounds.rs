@@ -1,0 +1,242 @@
+//! Looks at row keys, round after round, until each is settled.
+
+use std::collections::btree_map::Entry;
+use std::collections::{BTreeMap, VecDeque};
+use std::sync::PoisonError;
+
+use futures_util::FutureExt;
+use futures_util::stream::{self, StreamExt, TryStreamExt};
+use tally_core::audit::Drift;
+use tally_core::changes::{Body, Correction, Place};
+use tally_core::ids::{CounterId, RowKey};
+use tally_core::recount::is_large;
+
+use super::look::{Found, Looked, WRITES, gain};
+use super::{Ended, POLL, Recount};
+use crate::metrics;
+
+/// Row keys left that are remembered one by one.
+const REMEMBERED: usize = 10_000;
+
+/// A row key that is not settled.
+pub(super) struct Open {
+    key: RowKey,
+    /// Looks that have not settled it.
+    looks: u32,
+    /// A correction of it was sent.
+    is_corrected: bool,
+    /// It was settled after that, and is looked at once more.
+    is_rechecked: bool,
+}
+
+/// What becomes of a row key after a look.
+enum Next {
+    Settled,
+    Doubtful,
+    Left,
+    Again,
+    Send(Correction),
+}
+
+impl Recount {
+    /// Settles row keys: those that had to be corrected are looked at once more a minute later.
+    ///
+    /// # Errors
+    /// A recount cannot begin, or a store refuses what it is asked.
+    pub async fn keys(&self, keys: Vec<RowKey>) -> anyhow::Result<Ended> {
+        let (mut ended, corrected) = self.settle(keys).await?;
+        ended.add(self.recheck(corrected).await?);
+        Ok(ended)
+    }
+
+    /// Settles row keys; also those that had to be corrected.
+    pub(super) async fn settle(&self, keys: Vec<RowKey>) -> anyhow::Result<(Ended, Vec<Open>)> {
+        let mut keys = keys;
+        // Those of one counter are best looked at together: they are corrected together.
+        keys.sort_unstable();
+        let open = |key| Open { key, looks: 0, is_corrected: false, is_rechecked: false };
+        self.rounds(keys.into_iter().map(open).collect()).await
+    }
+
+    /// The row keys that were left since this was asked last, as far as they are remembered.
+    pub fn left(&self) -> Vec<RowKey> {
+        std::mem::take(&mut *self.left.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    /// Looks once more at row keys that were corrected and are settled. A difference says that records are lost or out of
+    /// order, unless the counter was edited again.
+    pub(super) async fn recheck(&self, corrected: Vec<Open>) -> anyhow::Result<Ended> {
+        if corrected.is_empty() {
+            return Ok(Ended::default());
+        }
+        self.calls.wait(self.rules.recheck).await?;
+        let again = corrected.into_iter().map(|open| Open { looks: 0, is_rechecked: true, ..open });
+        Ok(self.rounds(again.collect()).await?.0)
+    }
+
+    /// Rounds over row keys until each is settled or left; those that were corrected and settled.
+    async fn rounds(&self, mut todo: VecDeque<Open>) -> anyhow::Result<(Ended, Vec<Open>)> {
+        let (mut ended, mut corrected) = (Ended::default(), Vec::new());
+        while !todo.is_empty() {
+            let round = todo.drain(..todo.len().min(self.rules.keys));
+            let mut round: BTreeMap<RowKey, Open> = round.map(|open| (open.key.clone(), open)).collect();
+            let is_lossy = !self.open_losses().await?.is_empty();
+            let Looked { found, deferred } = Box::pin(self.look(round.keys().cloned().collect())).await?;
+            let (mut corrections, mut again) = (Vec::new(), false);
+            for (key, found) in found {
+                let Some(mut open) = round.remove(&key) else { continue };
+                match self.next(&mut open, found, is_lossy) {
+                    Next::Settled if open.is_corrected => corrected.push(open),
+                    Next::Settled => {}
+                    Next::Doubtful => ended.doubtful += 1,
+                    Next::Left => ended.left += 1,
+                    Next::Again => {
+                        again = true;
+                        todo.push_back(open);
+                    }
+                    Next::Send(correction) => {
+                        corrections.push(correction);
+                        todo.push_back(open);
+                    }
+                }
+            }
+            todo.extend(deferred.into_iter().filter_map(|key| round.remove(&key)));
+            self.send(corrections).await?;
+            if again {
+                self.calls.wait(5 * POLL).await?;
+            }
+        }
+        Ok((ended, corrected))
+    }
+
+    /// What becomes of a row key of which this was found; losses are open, or not.
+    fn next(&self, open: &mut Open, found: Found, is_lossy: bool) -> Next {
+        let key = &open.key;
+        match found {
+            Found::Equal => {
+                if !open.is_corrected {
+                    self.findings.proved(1);
+                } else if !open.is_rechecked {
+                    metrics::keys("repaired", 1);
+                }
+                Next::Settled
+            }
+            Found::Doubtful => {
+                tracing::warn!(%key, "the weight of a row cannot be read: its counter is in doubt");
+                metrics::keys("left", 1);
+                Next::Doubtful
+            }
+            Found::Waits if self.rules.dry_run => Next::Settled,
+            Found::Waits => Next::Again,
+            Found::Void(why) => self.again(open, why, Next::Again),
+            Found::Unreadable(error) => {
+                tracing::error!(%key, error, "a counter cannot be read");
+                self.leave(key)
+            }
+            Found::Differs { correction, counted, cause } => {
+                let add = gain(&correction);
+                let drift = Drift { key: key.to_string(), before: counted, after: counted.saturating_add(add), cause };
+                if self.rules.dry_run {
+                    self.findings.differs(drift);
+                    return self.leave(key);
+                }
+                if is_large(counted, add) && !self.rules.force && !is_lossy {
+                    tracing::warn!(%key, counted, add, "a large correction was withheld: run with --force");
+                    self.findings.withheld(drift);
+                    return self.leave(key);
+                }
+                self.differs(open, correction, drift)
+            }
+        }
+    }
+
+    fn differs(&self, open: &mut Open, correction: Correction, drift: Drift) -> Next {
+        let (key, Drift { before, after, cause, .. }) = (&open.key, &drift);
+        if std::mem::take(&mut open.is_rechecked) {
+            tracing::error!(%key, before, after, "a row key differs again: records may be lost or out of order");
+            self.findings.alarm();
+        } else if open.is_corrected {
+            // The last correction was not applied: another one was before it, a loss, or the fold is late.
+            return self.again(open, "it differs still", Next::Send(correction));
+        }
+        tracing::info!(%key, before, after, why = cause.label(), "corrected");
+        self.findings.corrected(drift);
+        open.is_corrected = true;
+        Next::Send(correction)
+    }
+
+    /// The `next` thing to do about a row key that a look has not settled, unless there were too many.
+    fn again(&self, open: &mut Open, why: &str, next: Next) -> Next {
+        open.looks += 1;
+        if open.looks < self.rules.looks {
+            tracing::debug!(key = %open.key, why, "a row key is looked at again");
+            return next;
+        }
+        tracing::error!(key = %open.key, why, looks = open.looks, "a row key cannot be recounted and is left as it is");
+        self.leave(&open.key)
+    }
+
+    fn leave(&self, key: &RowKey) -> Next {
+        metrics::keys("left", 1);
+        let mut left = self.left.lock().unwrap_or_else(PoisonError::into_inner);
+        if left.len() < REMEMBERED {
+            left.push(key.clone());
+        }
+        Next::Left
+    }
+
+    /// Sends corrections, and waits until the folds have met them or patience ends. Safe to repeat: a counter takes a
+    /// correction only if it has as many as the correction has seen, and taking it raises them.
+    async fn send(&self, corrections: Vec<Correction>) -> anyhow::Result<()> {
+        if corrections.is_empty() {
+            return Ok(());
+        }
+        let send = |correction: Correction| {
+            let partition = self.partition(&RowKey::first(&correction.counter));
+            async move { anyhow::Ok((partition, self.append(partition, Body::Correction(correction)).await?)) }.boxed()
+        };
+        let sent: Vec<(u32, Place)> =
+            stream::iter(joined(corrections)).map(send).buffer_unordered(WRITES).try_collect().await?;
+        let mut places: BTreeMap<u32, Place> = BTreeMap::new();
+        for (partition, place) in sent {
+            let last = places.entry(partition).or_default();
+            *last = place.max(*last);
+        }
+        self.folded(&places).await
+    }
+
+    /// Waits until the folds have stored that they are behind these places, or patience ends. A look before that would find
+    /// the same difference again.
+    async fn folded(&self, places: &BTreeMap<u32, Place>) -> anyhow::Result<()> {
+        let clock = self.calls.clock();
+        let deadline = clock.reading().at + self.rules.patience;
+        while clock.reading().at < deadline {
+            let folds = self.folds().await?;
+            if places.iter().all(|(partition, place)| folds.get(partition) > Some(place)) {
+                break;
+            }
+            self.calls.wait(5 * POLL).await?;
+        }
+        Ok(())
+    }
+
+    /// The places of the partitions that the folds have stored: everything before is in the counters.
+    pub(super) async fn folds(&self) -> anyhow::Result<BTreeMap<u32, Place>> {
+        let read = || self.stores.changes.standings(self.config.partitions);
+        let standings = self.calls.persist("read how far the folds are", read).await?;
+        self.read_items(standings.len());
+        Ok(standings.into_iter().map(|(partition, stored)| (partition, stored.at)).collect())
+    }
+}
+
+/// One correction of each counter: all of one look at it have seen the same.
+fn joined(corrections: Vec<Correction>) -> impl Iterator<Item = Correction> {
+    let mut joined: BTreeMap<CounterId, Correction> = BTreeMap::new();
+    for correction in corrections {
+        match joined.entry(correction.counter.clone()) {
+            Entry::Vacant(place) => _ = place.insert(correction),
+            Entry::Occupied(mut stands) => stands.get_mut().parts.extend(correction.parts),
+        }
+    }
+    joined.into_values()
+}

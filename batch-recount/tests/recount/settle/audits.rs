@@ -1,0 +1,212 @@
+//! Audits of everything.
+
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+use serde_json::{Value, json};
+use tally_batch_recount::settle::{Ended, Rules};
+use tally_core::audit::AuditRun;
+use tally_core::ids::{CounterId, CounterKind, CounterName, RowKey};
+
+use super::world::{PARTITIONS, World, key, post, rules, user};
+
+fn run(n: u128) -> AuditRun {
+    n.into()
+}
+
+fn views() -> CounterId {
+    CounterId { name: CounterName::new("views", CounterKind::Sum).unwrap(), ..post(0) }
+}
+
+/// A cell of so much, which is more than a recount corrects unasked.
+async fn many_views(world: &World) -> RowKey {
+    let key = RowKey { counter: views(), shard: super::world::shards().shard_of_cell(0) };
+    world.put_row(&key, "\u{1}cell/likes/0", ("n", json!({"N": "5000"}))).await;
+    world.quiet().await;
+    key
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_audit_proves_what_agrees_without_a_look_and_finds_all_that_differs() {
+    let world = World::start().await;
+    world.fill(5, 12).await;
+    world.put(&post(0), &user(3), false).await;
+    world.quiet().await;
+    let before = world.lengths().await;
+    let recount = world.recount(rules()).await;
+    assert_eq!(world.beside(recount.audit(run(1))).await.unwrap(), Ended::default());
+    let (summary, keys) = (recount.summary(), 5 * 4);
+    assert_eq!((summary.proved, summary.posts, summary.rows, summary.found()), (keys, 5, 60, 0), "{summary:?}");
+    assert!(world.store.items("likes").await.len() <= 61, "one marker is put behind the scan");
+    assert!(world.lengths().await > before);
+    // A count of rows that there are none of, one that lacks rows, and rows without any count.
+    let [one, two, three] = [0, 1, 2].map(post);
+    world.edit(&one, "s3", Some(9)).await;
+    let left_out = key(&two, &user(1)).shard;
+    world.edit(&two, &format!("s{left_out}"), None).await;
+    world
+        .store
+        .call("DeleteItem", json!({"TableName": "like_counts", "Key": {"post_id": {"S": three.stored()}}}))
+        .await;
+    let ghost = post("ghost");
+    let item = json!({"post_id": {"S": ghost.stored()}, "likes": {"N": "4"}, "s1": {"N": "4"}, "version": {"N": "1"}});
+    world.store.call("PutItem", json!({"TableName": "like_counts", "Item": item})).await;
+    let recount = world.recount(rules()).await;
+    assert_eq!(world.beside_churn(5, 12, recount.audit(run(2))).await.unwrap(), Ended::default());
+    assert_eq!(recount.summary().alarms, 0);
+    world.exact(5).await;
+    assert_eq!(world.difference(&ghost).await, None);
+    assert_eq!(world.counter(&ghost).await.unwrap().likes, 0);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_count_that_agrees_by_accident_while_the_stream_is_late_is_not_proved() {
+    let world = World::start().await;
+    world.fill(2, 10).await;
+    world.relays.store(false, Ordering::Relaxed);
+    let late = key(&post(0), &user(50)).shard;
+    let counter = world.counter(&post(0)).await.unwrap();
+    world.put(&post(0), &user(50), true).await;
+    world.edit(&post(0), &format!("s{late}"), Some(counter.part(late) + 1)).await;
+    world.edit(&post(0), "likes", Some(counter.likes + 1)).await;
+    let recount = world.recount(rules()).await;
+    let relayed = async {
+        tokio::time::sleep(Duration::from_secs(50)).await;
+        world.relays.store(true, Ordering::Relaxed);
+    };
+    let (ended, ()) = world.beside(async { tokio::join!(recount.audit(run(1)), relayed) }).await;
+    assert_eq!((ended.unwrap(), recount.summary().corrected), (Ended::default(), 1));
+    world.exact(2).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_loss_is_closed_only_by_an_audit_that_began_after_it() {
+    let world = World::start().await;
+    world.fill(3, 10).await;
+    world.put(&post(0), &user(20), true).await;
+    let first = world.lose().await;
+    world.quiet().await;
+    assert!(world.difference(&post(0)).await.is_some());
+    let recount = world.recount(rules()).await;
+    let loses = async {
+        tokio::time::sleep(Duration::from_secs(2)).await;
+        world.relays.store(false, Ordering::Relaxed);
+        world.put(&post(1), &user(21), true).await;
+        let second = world.lose().await;
+        world.relays.store(true, Ordering::Relaxed);
+        second
+    };
+    let (ended, second) = world.beside(async { tokio::join!(recount.audit(run(1)), loses) }).await;
+    assert_eq!(ended.unwrap(), Ended::default());
+    assert!(first < second);
+    assert_eq!(world.open_losses().await, [second]);
+    for partition in 0..PARTITIONS {
+        world.quiet().await;
+        let standing = world.changes.standing(partition).await.unwrap().unwrap().standing;
+        assert_eq!(standing.open, [second].into());
+    }
+    assert_eq!(world.beside(world.recount(rules()).await.audit(run(2))).await.unwrap(), Ended::default());
+    assert_eq!(world.open_losses().await, []);
+    world.exact(3).await;
+    for partition in 0..PARTITIONS {
+        let standing = world.changes.standing(partition).await.unwrap().unwrap().standing;
+        assert!(standing.open.is_empty() && standing.loss.is_some(), "{standing:?}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_audit_that_leaves_a_key_closes_no_loss() {
+    let world = World::start().await;
+    world.fill(2, 10).await;
+    let loss = world.open_loss("replay").await;
+    world.store.edit("like_counts", json!({"post_id": {"S": post(0).stored()}}), "version", Value::Null).await;
+    world.put(&post(1), &user(1), false).await;
+    let ended = world.beside(world.recount(rules()).await.audit(run(1))).await.unwrap();
+    assert!(ended.left >= 1, "{ended:?}");
+    assert_eq!(world.open_losses().await, [loss]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn like_counts_that_was_deleted_is_exact_again() {
+    let world = World::start().await;
+    world.fill(6, 15).await;
+    let views_of = many_views(&world).await;
+    // Positions are stored seldom: much of what was folded is behind them.
+    world.stores_positions.store(false, Ordering::Relaxed);
+    world.put(&post(2), &user(40), true).await;
+    world.put(&post(7), &user(1), true).await;
+    world.quiet().await;
+    for id in world.stored().await.into_keys() {
+        world.delete(&id.parse().unwrap()).await;
+    }
+    world.open_loss("table").await;
+    world.quiet().await;
+    world.stores_positions.store(true, Ordering::Relaxed);
+    let recount = world.recount(rules()).await;
+    assert_eq!(world.beside_churn(6, 20, recount.audit(run(1))).await.unwrap(), Ended::default());
+    assert_eq!((recount.summary().withheld, recount.summary().alarms), (0, 0), "a loss explains a large correction");
+    assert_eq!(world.open_losses().await, []);
+    world.exact(8).await;
+    assert_eq!(world.counter(&views()).await.unwrap().part(views_of.shard), 5_000);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_large_correction_that_no_loss_explains_is_withheld_unless_a_person_insists() {
+    let world = World::start().await;
+    let key = many_views(&world).await;
+    world.edit(&views(), &format!("s{}", key.shard), Some(3_000)).await;
+    let recount = world.recount(rules()).await;
+    assert_eq!(world.beside(recount.audit(run(1))).await.unwrap(), Ended { left: 1, doubtful: 0 });
+    assert_eq!((recount.summary().withheld, recount.summary().corrected), (1, 0));
+    let insists = Rules { force: true, ..rules() };
+    assert_eq!(world.beside(world.recount(insists).await.audit(run(2))).await.unwrap(), Ended::default());
+    assert_eq!(world.difference(&views()).await, None);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_dry_run_reports_what_differs_and_writes_nothing() {
+    let world = World::start().await;
+    world.fill(3, 10).await;
+    world.edit(&post(1), &format!("s{}", key(&post(1), &user(1)).shard), Some(50)).await;
+    world.edit(&post(2), "likes", Some(50)).await;
+    let loss = world.open_loss("replay").await;
+    world.quiet().await;
+    let (rows, counters) = (world.store.items("likes").await.len(), world.stored().await);
+    let recount = world.recount(Rules { dry_run: true, ..rules() }).await;
+    assert_eq!(world.beside(recount.audit(run(1))).await.unwrap(), Ended { left: 2, doubtful: 0 });
+    assert_eq!((recount.summary().found(), recount.summary().corrected), (2, 0));
+    assert_eq!((world.store.items("likes").await.len(), world.stored().await), (rows, counters));
+    assert_eq!(world.open_losses().await, [loss]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_audit_of_more_than_there_is_room_for_goes_in_parts_and_a_killed_one_is_continued() {
+    let world = World::start().await;
+    world.fill(12, 8).await;
+    for n in 0..12 {
+        let edited = key(&post(n), &user(n % 8)).shard;
+        world.edit(&post(n), &format!("s{edited}"), Some(30)).await;
+    }
+    world.open_loss("replay").await;
+    let small = Rules { held: 10, ..rules() };
+    let killed = world.recount(small).await;
+    tokio::select! {
+        biased;
+        ended = world.beside(killed.audit(run(1))) => panic!("it has ended: {ended:?}"),
+        () = tokio::time::sleep(Duration::from_secs(60)) => {}
+    }
+    let done = killed.summary().corrected;
+    assert!((1..12).contains(&done), "{done} are corrected");
+    // A loss that came meanwhile is none that the audit closes.
+    let later = world.open_loss("replay").await;
+    world.quiet().await;
+    let resumed = world.recount(small).await;
+    assert_eq!(world.beside(resumed.audit(run(1))).await.unwrap(), Ended::default());
+    assert_eq!(world.open_losses().await, [later]);
+    world.exact(12).await;
+    assert!(done + resumed.summary().corrected <= 13, "what was settled is settled");
+    assert_eq!(resumed.summary().alarms, 0);
+    let again = world.recount(small).await;
+    assert_eq!(world.beside(again.audit(run(1))).await.unwrap(), Ended::default(), "it is over");
+    assert_eq!(again.summary().rows, 0);
+}

@@ -1,0 +1,423 @@
+//! An emulated store, a log of two partitions, and a relay and folds that a test may stop.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::time::Duration;
+
+use async_trait::async_trait;
+use futures_util::FutureExt;
+use futures_util::future::LocalBoxFuture;
+use serde_json::{Value, json};
+use tally_adapters::dynamodb::changes::{Changes, Config, StoredStanding};
+use tally_adapters::dynamodb::counters::{Counters, Update, Written};
+use tally_adapters::dynamodb::{Consistency, Rows, Streams};
+use tally_adapters::memory::log::Broker;
+use tally_batch_recount::settle::{Recount, Rules, Stores};
+use tally_core::changes::{Body, DeploymentId, Entry, LossNumber, Lost, Message, Opened, Opening, Place, Section};
+use tally_core::fence::{Offset, Partition};
+use tally_core::fold::{self, Counter, Position};
+use tally_core::ids::{CounterId, PostId, RowKey, Sequence, ShardCount, StreamShard, StreamShardId, UserId};
+use tally_core::ports::log::{self, Outgoing, Producer, TopicReader as _};
+use tally_core::ports::{ChangeStream, Iterator, Outcome, Position as At, Rows as _};
+use tally_core::time::UnixMillis;
+use tally_service::{Chance, Clock, Switch};
+use tally_testkit::{BEGAN, Store};
+use tokio::sync::Mutex;
+
+pub(crate) const PARTITIONS: u32 = 2;
+const TOPIC: &str = "changes";
+
+/// A recount that soon looks once more at what it corrected.
+pub(crate) fn rules() -> Rules {
+    Rules { segments: 3, recheck: Duration::from_secs(5), ..Rules::default() }
+}
+
+pub(crate) fn shards() -> ShardCount {
+    ShardCount::new(4).unwrap()
+}
+
+pub(crate) fn post(n: impl std::fmt::Display) -> CounterId {
+    CounterId::likes(PostId::new(&format!("p-{n}")).unwrap())
+}
+
+pub(crate) fn user(n: impl std::fmt::Display) -> UserId {
+    UserId::new(&format!("u-{n}")).unwrap()
+}
+
+pub(crate) fn key(post: &CounterId, user: &UserId) -> RowKey {
+    RowKey::of(post, user, shards())
+}
+
+/// Every row key of a counter.
+pub(crate) fn keys(counter: &CounterId) -> Vec<RowKey> {
+    shards().all().map(|shard| RowKey { counter: counter.clone(), shard }).collect()
+}
+
+pub(crate) struct World {
+    pub(crate) store: Store,
+    pub(crate) changes: Changes,
+    pub(crate) counters: Counters,
+    pub(crate) log: Log,
+    pub(crate) clock: Clock,
+    config: Config,
+    pub(crate) relays: AtomicBool,
+    pub(crate) folds: AtomicBool,
+    /// Whether positions are stored: a standing is stored every second, and a position seldom.
+    pub(crate) stores_positions: AtomicBool,
+    relay: Mutex<Relay>,
+    partitions: Mutex<Vec<fold::Partition>>,
+    seeds: AtomicU32,
+}
+
+/// The log, to which a test may lose what a recount sends.
+#[derive(Clone)]
+pub(crate) struct Log {
+    pub(crate) broker: Broker,
+    clock: Clock,
+    /// How many messages are acknowledged and lost.
+    pub(crate) losing: Arc<AtomicU32>,
+}
+
+struct Relay {
+    streams: Streams,
+    shards: Vec<Line>,
+}
+
+/// A stream shard that is relayed.
+struct Line {
+    shard: StreamShard,
+    next: Iterator,
+    taken: Option<Sequence>,
+    /// What each partition has.
+    sent: [Option<Sequence>; PARTITIONS as usize],
+}
+
+#[async_trait]
+impl Producer for Log {
+    async fn send(&self, record: Outgoing<'_>) -> Outcome<log::Written> {
+        let lose = |left: u32| left.checked_sub(1);
+        if self.losing.fetch_update(Ordering::Relaxed, Ordering::Relaxed, lose).is_ok() {
+            return Ok(log::Written { partition: record.partition.unwrap(), offset: Offset(0) });
+        }
+        self.broker.write(record, self.clock.now())
+    }
+}
+
+impl World {
+    pub(crate) async fn start() -> Self {
+        let (store, clock) = (Store::start().await, Clock::starting_at(BEGAN));
+        let changes = Changes::new(&store.connection);
+        let broker = Broker::new();
+        broker.create_topic(TOPIC, PARTITIONS);
+        let logs = broker.reader("any", TOPIC).logs().await.unwrap();
+        let deployment = DeploymentId("settled".into());
+        let config = Config { deployment, partitions: PARTITIONS, topic: logs[0].1.topic.clone(), generation: 1 };
+        changes.begin_log(&config).await.unwrap();
+        let log = Log { broker, clock, losing: Arc::default() };
+        let relay = Relay::new(Streams::new(&store.connection)).await;
+        let begin = Position { at: Place::new(1, Offset(0)), ..Position::default() };
+        let world = Self {
+            counters: Counters::new(&store.connection),
+            relays: AtomicBool::new(true),
+            folds: AtomicBool::new(true),
+            stores_positions: AtomicBool::new(true),
+            relay: Mutex::new(relay),
+            partitions: Mutex::new(vec![fold::Partition::new(begin); PARTITIONS as usize]),
+            seeds: AtomicU32::new(1),
+            store,
+            changes,
+            log,
+            clock,
+            config,
+        };
+        let openings = world.relay.lock().await.shards.iter().map(Line::opening).collect();
+        world.tell_all(Body::Opened(Opened { shards: openings })).await;
+        world.quiet().await;
+        world
+    }
+
+    /// A recount of its own process.
+    pub(crate) async fn recount(&self, rules: Rules) -> Recount {
+        let (reader, producer) = (self.log.broker.reader("recount", TOPIC), self.log.clone());
+        let stores = Stores::over(&self.store.connection, TOPIC, Arc::new(reader), Arc::new(producer));
+        let chance = Chance::seeded(self.seeds.fetch_add(1, Ordering::Relaxed).into());
+        Recount::new(stores, shards(), rules, (self.clock, chance), Switch::new().stop()).await.unwrap()
+    }
+
+    /// What `work` comes to while relay and folds go on.
+    pub(crate) fn beside<'a, T: 'a>(&'a self, work: impl Future<Output = T> + 'a) -> LocalBoxFuture<'a, T> {
+        let mut work = work.boxed_local();
+        let beside = async move {
+            loop {
+                tokio::select! {
+                    biased;
+                    done = &mut work => return done,
+                    () = tokio::time::sleep(Duration::from_millis(250)) => self.step().await,
+                }
+            }
+        };
+        beside.boxed_local()
+    }
+
+    /// Relay and folds go on, as far as they are not stopped.
+    pub(crate) async fn step(&self) {
+        if self.relays.load(Ordering::Relaxed) {
+            self.relay().await;
+        }
+        if self.folds.load(Ordering::Relaxed) {
+            self.fold().await;
+        }
+    }
+
+    /// Everything that was written so far is relayed and folded.
+    pub(crate) async fn quiet(&self) {
+        tokio::time::sleep(Duration::from_millis(10)).await;
+        self.relay().await;
+        self.fold().await;
+    }
+
+    async fn tell(&self, partition: u32, body: Body) {
+        let now = self.clock.now();
+        let value = Message { read: now, body }.write(&self.config.deployment);
+        let partition = Some(partition);
+        let record = Outgoing { topic: TOPIC, partition, key: None, value: Some(&value), headers: &[] };
+        self.log.broker.write(record, now).unwrap();
+    }
+
+    async fn tell_all(&self, body: Body) {
+        for partition in 0..PARTITIONS {
+            self.tell(partition, body.clone()).await;
+        }
+    }
+
+    async fn relay(&self) {
+        let mut relay = self.relay.lock().await;
+        let losses: Vec<LossNumber> = self.changes.losses().await.unwrap().open().map(|(number, _)| number).collect();
+        let mut sections: [Vec<Section>; PARTITIONS as usize] = Default::default();
+        let streams = relay.streams.clone();
+        for line in &mut relay.shards {
+            let (entries, fed) = line.read(&streams, self.clock).await;
+            for (partition, sections) in (0..).zip(&mut sections) {
+                let is_here = |entry: &&Entry| tally_core::changes::partition_of(&entry.key, PARTITIONS) == partition;
+                let entries = entries.iter().filter(is_here).cloned().collect();
+                let sent = &mut line.sent[partition as usize];
+                let back = std::mem::replace(sent, line.taken);
+                sections.push(Section { shard: line.shard.clone(), back, to: line.taken, fed, entries });
+            }
+        }
+        for (partition, sections) in (0..).zip(sections) {
+            self.tell(partition, Body::Sections { sections, losses: losses.clone() }).await;
+        }
+    }
+
+    /// Loses what was written and is not relayed yet, as a stream does that is trimmed unread.
+    pub(crate) async fn lose(&self) -> LossNumber {
+        let mut relay = self.relay.lock().await;
+        let streams = relay.streams.clone();
+        let number = self.changes.open_new_loss(self.clock.now(), "trimmed", "by a test").await.unwrap();
+        for line in &mut relay.shards {
+            line.read(&streams, self.clock).await;
+            let Some(taken) = line.taken.filter(|taken| line.sent[0] != Some(*taken)) else { continue };
+            line.sent = [Some(taken); PARTITIONS as usize];
+            let behind: u128 = taken.wire().parse::<u128>().unwrap() + 1;
+            let next = Some((line.shard.clone(), behind.to_string().parse().unwrap()));
+            self.tell_all(Body::Lost(Lost { number, next })).await;
+        }
+        number
+    }
+
+    /// Announces a loss of no piece of stream.
+    pub(crate) async fn open_loss(&self, kind: &str) -> LossNumber {
+        let number = self.changes.open_new_loss(self.clock.now(), kind, "by a test").await.unwrap();
+        self.tell_all(Body::Lost(Lost { number, next: None })).await;
+        number
+    }
+
+    pub(crate) async fn open_losses(&self) -> Vec<LossNumber> {
+        self.changes.losses().await.unwrap().open().map(|(number, _)| number).collect()
+    }
+
+    async fn fold(&self) {
+        let reader = self.log.broker.reader("fold", TOPIC);
+        for (index, fold) in (0..).zip(self.partitions.lock().await.iter_mut()) {
+            let partition = Partition { topic: TOPIC.into(), index };
+            loop {
+                let records = reader.read(&partition, fold.place().offset(), Offset(u64::MAX)).await.unwrap();
+                if records.is_empty() {
+                    break;
+                }
+                for record in records.iter() {
+                    let message = Message::read(record.value.unwrap(), &self.config.deployment).unwrap();
+                    let taken = fold.take(Place::new(1, record.offset), record.at, &message);
+                    assert_eq!(taken.hole, None, "{partition} {} {message:?}", record.offset);
+                }
+            }
+            let flush = fold.flush();
+            for (id, pending) in &flush.counters {
+                self.apply(&flush, id, pending).await;
+            }
+            let standing = StoredStanding { at: flush.position.at, standing: flush.standing };
+            self.changes.store_standing(index, &standing).await.unwrap();
+            if self.stores_positions.load(Ordering::Relaxed) {
+                self.changes.store_position(index, &flush.position).await.unwrap();
+            }
+        }
+    }
+
+    async fn apply(&self, flush: &fold::Flush, id: &CounterId, pending: &[fold::Pending]) {
+        loop {
+            let read = self.counters.read(std::slice::from_ref(id), Consistency::Strong).await.unwrap();
+            // A counter that cannot be read takes nothing.
+            let Ok(before) = read.counters.get(id).cloned().transpose() else { return };
+            let Some(after) = flush.apply(before.as_ref(), pending, self.clock.now()) else { return };
+            let update = Update { counter: id.clone(), before, after: after.counter };
+            if self.counters.write(&[update]).await.unwrap() == [Written::Stored] {
+                return;
+            }
+        }
+    }
+
+    pub(crate) async fn counter(&self, id: &CounterId) -> Option<Counter> {
+        let read = self.counters.read(std::slice::from_ref(id), Consistency::Strong).await.unwrap();
+        read.counters.get(id).cloned().transpose().unwrap()
+    }
+
+    /// What the rows of a key come to; `None` where a weight cannot be read.
+    pub(crate) async fn rows(&self, key: &RowKey) -> Option<i64> {
+        let page = Rows::new(&self.store.connection).weights(key, None).await.unwrap();
+        assert_eq!(page.next, None);
+        page.items.into_iter().map(|(_, weight)| weight.map(|weight| weight.get())).sum()
+    }
+
+    /// What is wrong with the count of a counter.
+    pub(crate) async fn difference(&self, id: &CounterId) -> Option<String> {
+        let (counter, mut total) = (self.counter(id).await.unwrap_or_default(), 0);
+        for key in keys(id) {
+            let (rows, part) = (self.rows(&key).await.unwrap(), counter.part(key.shard));
+            total += rows;
+            if rows != part || counter.doubt.contains(&key.shard) {
+                return Some(format!("{key}: {rows} rows, {counter:?}"));
+            }
+        }
+        (counter.likes != total).then(|| format!("{id}: {total} rows, {counter:?}"))
+    }
+
+    /// Folds everything, and holds each counter against its rows.
+    pub(crate) async fn exact(&self, posts: u64) {
+        self.quiet().await;
+        for n in 0..posts {
+            assert_eq!(self.difference(&post(n)).await, None);
+        }
+    }
+
+    /// Puts a row, live or as a tombstone.
+    pub(crate) async fn put(&self, post: &CounterId, user: &UserId, live: bool) {
+        let attribute = if live { ("v", json!({"N": "1"})) } else { ("gone", json!({"N": "1800000000"})) };
+        self.put_row(&key(post, user), user.as_str(), attribute).await;
+    }
+
+    pub(crate) async fn put_row(&self, key: &RowKey, sort: &str, (name, value): (&str, Value)) {
+        let mut item = json!({"pk": {"S": key.to_string()}, "user_id": {"S": sort}, "liked_at": {"N": "1"}});
+        item[name] = value;
+        self.store.call("PutItem", json!({"TableName": "likes", "Item": item})).await;
+    }
+
+    /// `users` likes for each of so many posts, relayed and folded.
+    pub(crate) async fn fill(&self, posts: u64, users: u64) {
+        for n in 0..posts {
+            for u in 0..users {
+                self.put(&post(n), &user(u), true).await;
+            }
+        }
+        self.quiet().await;
+    }
+
+    /// Likes and unlikes without an end, by chance, of so many posts and users.
+    pub(crate) async fn churn(&self, posts: u64, users: u64) -> ! {
+        let chance = Chance::seeded(7);
+        loop {
+            let (n, u, live) = (chance.token() % posts, chance.token() % users, chance.token().is_multiple_of(2));
+            self.put(&post(n), &user(u), live).await;
+            tokio::time::sleep(Duration::from_millis(130)).await;
+        }
+    }
+
+    /// What `work` comes to while relay and folds go on, and rows change.
+    pub(crate) fn beside_churn<'a, T: 'a>(
+        &'a self,
+        posts: u64,
+        users: u64,
+        work: impl Future<Output = T> + 'a,
+    ) -> LocalBoxFuture<'a, T> {
+        let work = work.boxed_local();
+        self.beside(async move {
+            tokio::select! {
+                biased;
+                done = work => done,
+                never = self.churn(posts, users) => never,
+            }
+        })
+    }
+
+    /// Edits one attribute of a counter by hand.
+    pub(crate) async fn edit(&self, id: &CounterId, attribute: &str, n: Option<i64>) {
+        let value = n.map_or(Value::Null, |n| json!({"N": n.to_string()}));
+        self.store.edit("like_counts", json!({"post_id": {"S": id.stored()}}), attribute, value).await;
+    }
+
+    /// Deletes a counter by hand.
+    pub(crate) async fn delete(&self, id: &CounterId) {
+        let key = json!({"post_id": {"S": id.stored()}});
+        self.store.call("DeleteItem", json!({"TableName": "like_counts", "Key": key})).await;
+    }
+
+    /// How many messages each partition has.
+    pub(crate) async fn lengths(&self) -> Vec<u64> {
+        let logs = self.log.broker.reader("any", TOPIC).logs().await.unwrap();
+        logs.into_iter().map(|(_, log)| log.end.0).collect()
+    }
+
+    /// The items of `like_counts`, by their keys.
+    pub(crate) async fn stored(&self) -> BTreeMap<String, Value> {
+        let items = self.store.items("like_counts").await;
+        items.into_iter().map(|item| (item["post_id"]["S"].as_str().unwrap().to_owned(), item)).collect()
+    }
+}
+
+impl Relay {
+    async fn new(streams: Streams) -> Self {
+        let label = streams.info().await.unwrap().label;
+        let mut shards = Vec::new();
+        for listed in streams.shards(&label).await.unwrap() {
+            let id: &StreamShardId = &listed.id;
+            let next = streams.iterator(&label, id, At::Oldest).await.unwrap();
+            let shard = StreamShard::new(&label, id);
+            shards.push(Line { shard, next, taken: None, sent: [None; PARTITIONS as usize] });
+        }
+        Self { streams, shards }
+    }
+}
+
+impl Line {
+    fn opening(&self) -> Opening {
+        Opening { shard: self.shard.clone(), at: None, fed: UnixMillis(0) }
+    }
+
+    /// The entries behind what was taken, and up to when there are no others.
+    async fn read(&mut self, streams: &Streams, clock: Clock) -> (Vec<Entry>, Option<UnixMillis>) {
+        let mut entries = Vec::new();
+        loop {
+            let began = clock.now();
+            let page = streams.records(&self.next, 1_000).await.unwrap();
+            self.next = page.next.expect("no test lasts until a stream shard ends");
+            if page.records.is_empty() {
+                return (entries, Some(began));
+            }
+            for record in page.records.iter().map(|raw| tally_core::tally::read(raw).unwrap()) {
+                self.taken = Some(record.sequence);
+                entries.extend(Entry::of(&record));
+            }
+        }
+    }
+}
