@@ -1,0 +1,144 @@
+//! The folds of the partition: the one that has it, and one that lost it and goes on.
+
+use tally_core::cached::{StandingAt, TakeOver};
+use tally_core::changes::{Body, Message, Place, Standing};
+use tally_core::fold::{After, Counter, Flush, Partition, Position};
+use tally_core::time::UnixMillis;
+
+use super::{Rule, State, Step, Table, World, place};
+use crate::intern::Number;
+
+/// A process that folds the partition.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub(super) struct Fold {
+    /// Everything before this offset is in the table, and the filter there.
+    pub(super) settled: (u8, Number),
+    /// Everything before this one was taken.
+    pub(super) taken: u8,
+    /// The counter as it is thought to be in the table.
+    pub(super) stored: Number,
+    /// Its hold on the cache, and whether that has to be told of the counter.
+    pub(super) hold: Option<TakeOver>,
+    pub(super) owes: bool,
+}
+
+impl Fold {
+    /// A fold that begins at what is stored.
+    pub(super) fn new(table: Table) -> Self {
+        let Table { counter, place, filter, .. } = table;
+        Self { settled: (place, filter), taken: place, stored: counter, hold: None, owes: false }
+    }
+}
+
+impl World {
+    pub(super) fn folds(&self, state: &State, next: &mut Vec<(Step, State)>) {
+        for (at, fold) in state.folds.iter().enumerate() {
+            if usize::from(fold.taken) < self.logs.get(state.log).len() {
+                let taken = self.settled(state, &Fold { taken: fold.taken + 1, ..fold.clone() });
+                next.push((Step::TakeMessage { fold: at }, state.with_fold(at, taken)));
+            }
+            self.write(state, at, fold, next);
+            self.store_standing(state, at, fold, next);
+            if self.cached {
+                self.tell(state, at, fold, next);
+            }
+        }
+    }
+
+    /// The fold writes what it has taken, if the counter is as it thinks; otherwise it has the counter now.
+    fn write(&self, state: &State, at: usize, fold: &Fold, next: &mut Vec<(Step, State)>) {
+        let Some(counter) = self.applied(state, fold) else { return };
+        if state.table.counter != fold.stored {
+            let owes = fold.owes || self.cached && self.obeys(Rule::ToldWhatIsIn);
+            let refused = self.settled(state, &Fold { stored: state.table.counter, owes, ..fold.clone() });
+            next.push((Step::IsRefused { fold: at }, state.with_fold(at, refused)));
+            return;
+        }
+        let stored = self.counters.number(counter);
+        let written = self.settled(state, &Fold { stored, owes: self.cached, ..fold.clone() });
+        let table = Table { counter: stored, ..state.table };
+        next.push((Step::WriteCounter { fold: at }, State { table, ..state.with_fold(at, written) }));
+    }
+
+    /// The counter with what the fold has taken, if that changes it.
+    fn applied(&self, state: &State, fold: &Fold) -> Option<Counter> {
+        let (flush, before) = (self.flush(state, fold), self.counters.get(fold.stored));
+        let pending = flush.counters.values().next()?;
+        let After { counter, .. } = flush.apply(Some(&before), pending, UnixMillis(0))?;
+        let changes = Counter { version: before.version, ..counter.clone() } != *before;
+        (changes || self.obeys(Rule::ChangedBackWritten)).then_some(counter)
+    }
+
+    /// A fold that has nothing to write has settled what it has taken.
+    fn settled(&self, state: &State, fold: &Fold) -> Fold {
+        if self.applied(state, fold).is_some() {
+            return fold.clone();
+        }
+        let filter = self.filters.number(self.flush(state, fold).position.filter);
+        Fold { settled: (fold.taken, filter), ..fold.clone() }
+    }
+
+    /// What the fold has taken and not written.
+    fn flush(&self, state: &State, fold: &Fold) -> Flush {
+        let ((begin, filter), log) = (fold.settled, self.logs.get(state.log));
+        let filter = (*self.filters.get(filter)).clone();
+        let mut partition = Partition::new(Position { at: place(begin), filter, ..Position::default() });
+        for (at, message) in (0..fold.taken).zip(&*log).skip(begin.into()) {
+            let taken = partition.take(place(at), UnixMillis(0), message);
+            assert_eq!(taken.hole, None, "nothing of the log is lost: {log:?}");
+        }
+        let mut flush = partition.flush();
+        for pending in flush.counters.values_mut().flatten() {
+            let is_entry = matches!(log[offset(pending.at)].body, Body::Sections { .. });
+            pending.loss = self.compared(&log, pending.loss).filter(|_| self.obeys(Rule::Gap) || !is_entry);
+        }
+        flush
+    }
+
+    /// The fold stores its standing, and how far it is. An old position never replaces a newer one.
+    fn store_standing(&self, state: &State, at: usize, fold: &Fold, next: &mut Vec<(Step, State)>) {
+        let (place, filter) = match self.obeys(Rule::StoredBehindCounters) {
+            true => fold.settled,
+            false => (fold.taken, self.filters.number(self.flush(state, fold).position.filter)),
+        };
+        if place > state.table.place {
+            let standing = self.standing(state, place, filter);
+            let table = Table { standing, place, filter, ..state.table };
+            next.push((Step::StoreStanding { fold: at }, State { table, ..state.clone() }));
+        }
+    }
+
+    /// The standing at an offset.
+    pub(super) fn standing(&self, state: &State, before: u8, filter: Number) -> Number {
+        let mut standing = self.filters.get(filter).standing();
+        if !self.obeys(Rule::ByPlace) {
+            let log = self.logs.get(state.log);
+            let loss = log[..usize::from(before)].iter().filter_map(number_of).max();
+            standing = Standing { loss, ..standing };
+        }
+        self.standings.number(StandingAt { at: place(before), standing })
+    }
+
+    /// An announcement as it is compared with others.
+    pub(super) fn compared(&self, log: &[Message], loss: Option<Place>) -> Option<Place> {
+        if self.obeys(Rule::ByPlace) { loss } else { number_of(&log[offset(loss?)]) }
+    }
+}
+
+/// The number of a loss that a message announces, in the form of a place: a mutant compares these.
+fn number_of(message: &Message) -> Option<Place> {
+    let Body::Lost(lost) = &message.body else { return None };
+    u8::try_from(lost.number.0).ok().map(place)
+}
+
+fn offset(place: Place) -> usize {
+    usize::try_from(place.offset().0).expect("the log is short")
+}
+
+impl State {
+    pub(super) fn with_fold(&self, at: usize, fold: Fold) -> Self {
+        let mut state = self.clone();
+        state.folds[at] = fold;
+        state
+    }
+}

@@ -1,0 +1,366 @@
+//! What answers may claim: rows change on two stream shards, which a relay feeds into one partition of the log `changes`; a
+//! fold counts, tells the cache and stores its standing; an API takes the standing of the partition and then reads the counter.
+//! Stream is lost and announced, and an audit repairs it. The cache is late, fails, or fails over and forgets its last
+//! commands; a second fold may have taken the partition over while the first one goes on. Any of them may stand still at any
+//! point.
+//!
+//! Filter, standing, fold, counter, cache and answer are those that ship. An answer that says exact with `as_of` = t is between the sums
+//! of the least and of the greatest values that the shards had from t on. No answer calls a number exact that lacks the
+//! correction of a loss that its standing knows.
+//!
+//! What is between those sums stays there while time goes on, so an answer that is given much later is judged at once.
+
+mod cache;
+mod fold;
+mod stream;
+mod tests;
+
+use std::cell::RefCell;
+use std::hash::BuildHasher;
+
+use foldhash::fast::FixedState;
+use tally_core::Map;
+use tally_core::cached::{StandingAt, Value};
+use tally_core::changes::{Body, Filter, Message, Opened, Opening, Place};
+use tally_core::fence::Offset;
+use tally_core::fold::{Counter, serve};
+use tally_core::ids::{CounterKind, Shard, StreamShard};
+use tally_core::served::Served;
+use tally_core::time::UnixMillis;
+
+use crate::explore::Model;
+use crate::intern::{Interned, Number};
+use cache::{Cached, Fill, Request};
+use fold::Fold;
+use stream::Loss;
+
+/// A rule that a mutant leaves out.
+#[derive(Clone, Copy, Debug, PartialEq)]
+enum Rule {
+    /// The API takes the standing before it reads the counter.
+    StandingFirst,
+    /// An answer keeps the `as_of` of the standing that it was judged by.
+    AsOfStays,
+    /// A loss is announced before anything behind it.
+    AnnouncedFirst,
+    /// A counter with anything behind a loss carries the announcement.
+    Gap,
+    /// Announcements are compared by their places: a mutant compares the numbers of the losses.
+    ByPlace,
+    /// A counter that changed, and changed back, is written all the same: another fold may have written what is between.
+    ChangedBackWritten,
+    /// The standing is stored once every change before it is in the table.
+    StoredBehindCounters,
+    /// The cache is told of a standing once it is told of every change before that.
+    MovedBehindValues,
+    /// The cache is also told of what was found to be in the counter already.
+    ToldWhatIsIn,
+    /// A write to a cache that forgot an earlier one is refused.
+    ForgettingNoticed,
+}
+
+/// The bounds of a run.
+struct World {
+    /// How many ticks follow the first.
+    ticks: u8,
+    /// What is written on each stream shard, in this order: what the shard gains.
+    writes: [&'static [i8]; 2],
+    /// The stream shards that may lose what was not read.
+    lossy: &'static [usize],
+    /// Whether answers come from the cache; otherwise from the table.
+    cached: bool,
+    /// How many folds there are.
+    folds: usize,
+    /// Whether the cache drops values.
+    expires: bool,
+    /// How often the cache fails over, a request of a fold is given up on, and a fold takes the cache over.
+    failovers: u8,
+    late: u8,
+    numbers: u8,
+    removed: Option<Rule>,
+    counters: Interned<Counter>,
+    filters: Interned<Filter>,
+    standings: Interned<StandingAt>,
+    slots: Interned<Cached>,
+    logs: Interned<Vec<Message>>,
+    /// Up to which record of each stream shard a log is before an offset.
+    reached: RefCell<Map<(Number, u8), [u8; 2]>>,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+struct State {
+    tick: u8,
+    shards: [i8; 2],
+    /// By tick: the least and the greatest value of each shard since that tick began.
+    ranges: Vec<[(i8, i8); 2]>,
+    /// The tick of each record of a stream shard.
+    written: [Vec<u8>; 2],
+    /// How many records of each are in the log, or lost, and up to which tick each is stated as fed.
+    relayed: [u8; 2],
+    stated: [u8; 2],
+    losses: [Loss; 2],
+    log: Number,
+    table: Table,
+    folds: Vec<Fold>,
+    held: Option<Held>,
+    slot: Number,
+    /// What the cache fails over to, once that has fallen behind.
+    replica: Option<Number>,
+    failovers: u8,
+    /// Requests that were given up on, and how many may be still.
+    late: Vec<Request>,
+    lateness: u8,
+    /// The last take-over number.
+    number: u8,
+    fill: Option<Fill>,
+}
+
+/// What the table has.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+struct Table {
+    counter: Number,
+    standing: Number,
+    /// How much of the log a fold has folded, and its filter there.
+    place: u8,
+    filter: Number,
+}
+
+/// What an API that reads the table has in hand.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+enum Held {
+    Standing(Number),
+    /// A mutant has read the counter first.
+    Counter(Number),
+    /// A mutant will put another `as_of` on its answer.
+    Answer(Served),
+}
+
+#[derive(Clone, Copy, Debug)]
+#[expect(dead_code, reason = "the fields are for the printed trace")]
+enum Step {
+    Tick,
+    Write { shard: usize },
+    Relay { shard: usize, to: u8 },
+    StateFed,
+    Trim { shard: usize },
+    Announce { shard: usize },
+    Correct { shard: usize },
+    Repair { shard: usize },
+    TakeMessage { fold: usize },
+    WriteCounter { fold: usize },
+    IsRefused { fold: usize },
+    StoreStanding { fold: usize },
+    Asks { fold: usize, request: Request },
+    GivesUp { fold: usize, request: Request },
+    LandsLate { request: Request },
+    Dies,
+    Hold,
+    BeginsFill,
+    ReadsForFill,
+    Fills,
+    Expires,
+    ReplicaFallsBehind,
+    FailsOver,
+}
+
+impl World {
+    fn table() -> Self {
+        Self {
+            ticks: 0,
+            writes: [&[-5, 5], &[1]],
+            lossy: &[0],
+            cached: false,
+            folds: 1,
+            expires: false,
+            failovers: 0,
+            late: 0,
+            numbers: 0,
+            removed: None,
+            counters: Interned::new(|counter| FixedState::default().hash_one(counter)),
+            filters: Interned::new(|filter| FixedState::default().hash_one(filter)),
+            standings: Interned::new(|standing| FixedState::default().hash_one(standing)),
+            slots: Interned::new(|slot| FixedState::default().hash_one(slot)),
+            logs: Interned::new(|log| FixedState::default().hash_one(log)),
+            reached: RefCell::default(),
+        }
+    }
+
+    fn cached() -> Self {
+        Self { cached: true, numbers: 1, ..Self::table() }
+    }
+
+    fn without(self, rule: Rule) -> Self {
+        Self { removed: Some(rule), ..self }
+    }
+
+    fn obeys(&self, rule: Rule) -> bool {
+        self.removed != Some(rule)
+    }
+
+    fn value(&self, counter: Number) -> Value {
+        Value::from(&*self.counters.get(counter))
+    }
+
+    /// The answer about a counter beside a standing, as the table has them.
+    fn serve(&self, standing: Number, counter: Number) -> Served {
+        serve(&self.standings.get(standing).standing, CounterKind::Set, Some(&self.counters.get(counter)))
+    }
+
+    /// What is wrong with an answer.
+    fn judge(&self, state: &State, stated: &StandingAt, value: &Value) -> Option<&'static str> {
+        let answer = value.serve(&stated.standing, CounterKind::Set);
+        if answer.exact && !state.was(&answer) {
+            return Some(LIE);
+        }
+        // What a shard comes to, and without a loss that the standing does not know: its correction may be in or not.
+        let due = |shard: usize| match state.losses[shard] {
+            Loss::Announced { at, .. } if stated.at > place(at) => {
+                [self.due(state, value.version.max(place(at + 1)))[shard]; 2]
+            }
+            Loss::Announced { at, lost, .. } if value.version > place(at) => {
+                let due = self.due(state, value.version)[shard];
+                [due, due - lost]
+            }
+            _ => [self.due(state, value.version)[shard]; 2],
+        };
+        let [one, other] = [due(0), due(1)];
+        let is_due = one.iter().any(|one| other.iter().any(|other| one + other == value.likes));
+        (answer.exact && !is_due).then_some(OLD)
+    }
+
+    /// The API takes what it will answer by.
+    fn hold(&self, state: &State, next: &mut Vec<(Step, State)>) {
+        let Table { counter, standing, .. } = state.table;
+        let held = if !self.obeys(Rule::StandingFirst) {
+            Held::Counter(counter)
+        } else if !self.obeys(Rule::AsOfStays) {
+            Held::Answer(self.serve(standing, counter))
+        } else {
+            Held::Standing(standing)
+        };
+        if state.held != Some(held) {
+            next.push((Step::Hold, State { held: Some(held), ..state.clone() }));
+        }
+    }
+
+    /// What would be wrong with an answer that the API gives by what it holds.
+    fn judge_held(&self, state: &State) -> Option<&'static str> {
+        let Table { counter, standing, .. } = state.table;
+        match state.held? {
+            Held::Standing(held) => self.judge(state, &self.standings.get(held), &self.value(counter)),
+            Held::Counter(held) => self.judge(state, &self.standings.get(standing), &self.value(held)),
+            Held::Answer(answer) => {
+                let as_of = self.standings.get(standing).standing.as_of.unwrap_or_default();
+                (answer.exact && !state.was(&Served { as_of, ..answer })).then_some(LIE)
+            }
+        }
+    }
+}
+
+impl State {
+    /// Whether the shards came to this at some moments since `as_of`.
+    fn was(&self, answer: &Served) -> bool {
+        let since = usize::try_from(answer.as_of.0).expect("a few ticks");
+        let [(a, b), (c, d)] = self.ranges[since].map(|(least, greatest)| (i64::from(least), i64::from(greatest)));
+        (a + c..=b + d).contains(&answer.likes)
+    }
+}
+
+/// The partition's stream shards, and the shard of the counter that each feeds.
+fn stream_shard(shard: usize) -> StreamShard {
+    StreamShard::from(["2024/a", "2024/b"][shard])
+}
+
+fn part(shard: usize) -> Shard {
+    Shard::new(u16::try_from(shard).expect("one of two")).expect("a shard")
+}
+
+fn place(offset: u8) -> Place {
+    Place::new(1, Offset(offset.into()))
+}
+
+fn time(tick: u8) -> UnixMillis {
+    UnixMillis(tick.into())
+}
+
+fn message(body: Body) -> Message {
+    Message { read: UnixMillis(0), body }
+}
+
+const INITIAL: [i8; 2] = [5, 0];
+
+impl Model for World {
+    type State = State;
+    type Step = Step;
+
+    fn initial(&self) -> Vec<State> {
+        let opening = |shard| Opening { shard: stream_shard(shard), at: None, fed: time(0) };
+        let log = vec![message(Body::Opened(Opened { shards: vec![opening(0), opening(1)] }))];
+        let mut filter = Filter::default();
+        filter.take(place(0), UnixMillis(0), &log[0], |_, _| {});
+        let parts = [(part(0), INITIAL[0].into()), (part(1), INITIAL[1].into())].into();
+        let counter = Counter { likes: INITIAL.map(i64::from).iter().sum(), parts, ..Counter::default() };
+        let table = Table {
+            counter: self.counters.number(counter),
+            standing: self.standings.number(StandingAt { at: place(1), standing: filter.standing() }),
+            place: 1,
+            filter: self.filters.number(filter),
+        };
+        vec![State {
+            tick: 0,
+            shards: INITIAL,
+            ranges: vec![INITIAL.map(|value| (value, value))],
+            written: [Vec::new(), Vec::new()],
+            relayed: [0; 2],
+            stated: [0; 2],
+            losses: [Loss::None; 2],
+            log: self.logs.number(log),
+            table,
+            folds: vec![Fold::new(table); self.folds],
+            held: None,
+            slot: self.slots.number(Cached::default()),
+            replica: None,
+            failovers: self.failovers,
+            late: Vec::new(),
+            lateness: self.late,
+            number: 0,
+            fill: None,
+        }]
+    }
+
+    fn steps(&self, state: &State, next: &mut Vec<(Step, State)>) {
+        if state.tick < self.ticks {
+            let mut after = State { tick: state.tick + 1, ..state.clone() };
+            after.ranges.push(state.shards.map(|value| (value, value)));
+            next.push((Step::Tick, after));
+        }
+        self.stream(state, next);
+        self.audit(state, next);
+        self.folds(state, next);
+        if self.cached {
+            self.cache(state, next);
+        } else {
+            self.hold(state, next);
+        }
+        // Folds differ in nothing but their place, so states that differ only by a swap are one.
+        next.iter_mut().for_each(|(_, state)| state.folds.sort_unstable());
+    }
+
+    fn violation(&self, state: &State) -> Option<String> {
+        let broken = if self.cached { self.judge_cached(state) } else { self.judge_held(state) };
+        broken.map(str::to_owned)
+    }
+
+    fn is_goal(&self, state: &State) -> bool {
+        let right = |answer: Served| answer.exact && answer.likes == state.shards.map(i64::from).iter().sum::<i64>();
+        let answered = match state.held {
+            Some(Held::Standing(standing)) => right(self.serve(standing, state.table.counter)),
+            _ => self.got(state).is_some_and(|(at, value)| right(value.serve(&at.standing, CounterKind::Set))),
+        };
+        let repaired = |shard: &usize| matches!(state.losses[*shard], Loss::Announced { repaired: true, .. });
+        answered && self.lossy.iter().all(repaired)
+    }
+}
+
+const LIE: &str = "an answer is called exact that the rows never were";
+const OLD: &str = "an answer is called exact without the correction of a loss that its standing knows";

@@ -1,0 +1,209 @@
+//! Rows, the relay of their two stream shards, losses, and the audit that repairs them.
+
+use std::collections::BTreeMap;
+
+use tally_core::changes::{Amend, Body, Correction, Effect, Entry, Filter, LossNumber, Lost, Place, Section, Side};
+use tally_core::ids::{CounterId, MemberKey, PostId, RowKey, Sequence};
+use tally_core::time::UnixMillis;
+
+use super::{INITIAL, Rule, State, Step, World, message, part, place, stream_shard, time};
+use crate::intern::Number;
+
+/// What became of the one loss of a stream shard.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(super) enum Loss {
+    None,
+    /// What was not read is trimmed, up to this record, and came to `lost`. The loss has its number.
+    Met {
+        number: u8,
+        to: u8,
+        lost: i64,
+    },
+    /// It is announced at this offset of the log.
+    Announced {
+        number: u8,
+        at: u8,
+        lost: i64,
+        repaired: bool,
+    },
+}
+
+impl World {
+    /// Rows change, the relay feeds the log, and stream is lost.
+    pub(super) fn stream(&self, state: &State, next: &mut Vec<(Step, State)>) {
+        for shard in 0..2 {
+            self.change(state, shard, next);
+            self.relay(state, shard, next);
+            self.lose(state, shard, next);
+        }
+        let fed = [0, 1].map(|shard| state.fed(shard, state.relayed[shard]));
+        if state.stated != fed {
+            let mut after = State { stated: fed, ..state.clone() };
+            let sections = (0..2).map(|shard| self.section(state, shard, [state.relayed[shard]; 3])).collect();
+            self.append(&mut after, Body::Sections { sections, losses: Vec::new() });
+            next.push((Step::StateFed, after));
+        }
+    }
+
+    fn change(&self, state: &State, shard: usize, next: &mut Vec<(Step, State)>) {
+        let Some(gain) = self.writes[shard].get(state.written[shard].len()) else { return };
+        let mut after = state.clone();
+        after.written[shard].push(state.tick);
+        after.shards[shard] += gain;
+        let value = after.shards[shard];
+        for range in &mut after.ranges {
+            let (least, greatest) = &mut range[shard];
+            (*least, *greatest) = ((*least).min(value), (*greatest).max(value));
+        }
+        next.push((Step::Write { shard }, after));
+    }
+
+    /// The relay sends the next records, as many as there are or fewer.
+    fn relay(&self, state: &State, shard: usize, next: &mut Vec<(Step, State)>) {
+        let back = state.relayed[shard];
+        let begin = match state.losses[shard] {
+            Loss::Met { .. } if self.obeys(Rule::AnnouncedFirst) => return,
+            Loss::Met { to, .. } => to.max(back),
+            Loss::None | Loss::Announced { .. } => back,
+        };
+        for to in begin + 1..=state.unread_to(shard) {
+            let mut after = state.clone();
+            after.relayed[shard] = to;
+            after.stated[shard] = state.fed(shard, to);
+            let sections = vec![self.section(state, shard, [back, begin, to])];
+            self.append(&mut after, Body::Sections { sections, losses: Vec::new() });
+            next.push((Step::Relay { shard, to }, after));
+        }
+    }
+
+    /// A section that links back to one record, and has those behind another one up to a third.
+    fn section(&self, state: &State, shard: usize, [back, begin, to]: [u8; 3]) -> Section {
+        let fed = Some(time(state.fed(shard, to)));
+        let entries = (begin + 1..=to).map(|at| self.entry(shard, at)).collect();
+        Section { shard: stream_shard(shard), back: sequence(back), to: sequence(to), fed, entries }
+    }
+
+    fn entry(&self, shard: usize, at: u8) -> Entry {
+        let gain = self.writes[shard][usize::from(at) - 1];
+        let side = |weight: i8| Side { weight: weight.into(), region: None };
+        let member = MemberKey::new("u").expect("an id");
+        let effect = Effect::Weighed { member, before: side(0), after: side(gain), span: None };
+        Entry { key: key(shard), effect, second: 0, sequence: sequence(at).expect("records begin at 1") }
+    }
+
+    fn lose(&self, state: &State, shard: usize, next: &mut Vec<(Step, State)>) {
+        let mut after = state.clone();
+        match state.losses[shard] {
+            Loss::None if self.lossy.contains(&shard) && state.relayed[shard] < state.unread_to(shard) => {
+                let number = state.losses.iter().filter(|loss| **loss != Loss::None).count() + 1;
+                let number = u8::try_from(number).expect("there are two");
+                let (begin, to) = (state.relayed[shard], state.unread_to(shard));
+                let lost = self.gains(shard, to) - self.gains(shard, begin);
+                after.losses[shard] = Loss::Met { number, to, lost };
+                next.push((Step::Trim { shard }, after));
+            }
+            Loss::Met { number, to, lost } => {
+                let next_record = sequence(to + 1).map(|record| (stream_shard(shard), record));
+                let lost_piece = Lost { number: LossNumber(number.into()), next: next_record };
+                let at = self.append(&mut after, Body::Lost(lost_piece));
+                after.relayed[shard] = state.relayed[shard].max(to);
+                after.losses[shard] = Loss::Announced { number, at, lost, repaired: false };
+                next.push((Step::Announce { shard }, after));
+            }
+            Loss::None | Loss::Announced { .. } => {}
+        }
+    }
+
+    /// An audit compares the counter with the rows, corrects it, and closes the losses once it finds it equal. Its tail
+    /// begins at what is stored as folded, behind every announced loss.
+    pub(super) fn audit(&self, state: &State, next: &mut Vec<(Step, State)>) {
+        let begin = state.table.place;
+        let is_behind = |loss: &Loss| !matches!(loss, Loss::Announced { at, .. } if *at >= begin);
+        if !state.losses.iter().all(is_behind) {
+            return;
+        }
+        let counter = self.counters.get(state.table.counter);
+        let due = self.due(state, counter.version.max(place(begin)));
+        let wrong = [0, 1].map(|shard| due[shard] - counter.part(part(shard)));
+        if wrong == [0, 0] {
+            for shard in 0..2 {
+                let Loss::Announced { number, at, lost, repaired: false } = state.losses[shard] else { continue };
+                let mut after = state.clone();
+                self.append(&mut after, Body::Repaired(LossNumber(number.into())));
+                after.losses[shard] = Loss::Announced { number, at, lost, repaired: true };
+                next.push((Step::Repair { shard }, after));
+            }
+            return;
+        }
+        let log = self.logs.get(state.log);
+        if log[usize::from(begin)..].iter().any(|message| matches!(message.body, Body::Correction(_))) {
+            return;
+        }
+        for shard in (0..2).filter(|shard| wrong[*shard] != 0) {
+            let mut after = state.clone();
+            let loss = self.compared(&log, self.filters.get(state.table.filter).loss());
+            let seen = counter.corrections;
+            let parts = BTreeMap::from([(part(shard), Amend::Add(wrong[shard]))]);
+            let correction = Correction { counter: key(shard).counter, parts, seen, loss };
+            self.append(&mut after, Body::Correction(correction));
+            next.push((Step::Correct { shard }, after));
+        }
+    }
+
+    /// What each shard comes to before a place of the log, what is lost included.
+    pub(super) fn due(&self, state: &State, before: Place) -> [i64; 2] {
+        let reached = self.reached(state.log, u8::try_from(before.offset().0).expect("the log is short"));
+        [0, 1].map(|shard| i64::from(INITIAL[shard]) + self.gains(shard, reached[shard]))
+    }
+
+    /// What the records of a stream shard up to one come to.
+    fn gains(&self, shard: usize, to: u8) -> i64 {
+        self.writes[shard][..usize::from(to)].iter().map(|gain| i64::from(*gain)).sum()
+    }
+
+    /// Up to which record of each stream shard the log is before an offset, what is lost included.
+    fn reached(&self, log: Number, offset: u8) -> [u8; 2] {
+        if let Some(known) = self.reached.borrow().get(&(log, offset)) {
+            return *known;
+        }
+        let mut filter = Filter::default();
+        for (at, message) in (0..offset).zip(&*self.logs.get(log)) {
+            filter.take(place(at), UnixMillis(0), message, |_, _| {});
+        }
+        let mut reached = [0; 2];
+        for (known, (_, at)) in reached.iter_mut().zip(filter.open_shards()) {
+            *known = at.map_or(0, |at| at.as_str().parse().expect("records are few"));
+        }
+        self.reached.borrow_mut().insert((log, offset), reached);
+        reached
+    }
+
+    /// Appends to the log; answers the offset.
+    fn append(&self, state: &mut State, body: Body) -> u8 {
+        let mut log = (*self.logs.get(state.log)).clone();
+        let offset = u8::try_from(log.len()).expect("the log is short");
+        log.push(message(body));
+        state.log = self.logs.number(log);
+        offset
+    }
+}
+
+impl State {
+    /// Up to which record a stream shard is written.
+    fn unread_to(&self, shard: usize) -> u8 {
+        u8::try_from(self.written[shard].len()).expect("records are few")
+    }
+
+    /// Up to which tick a stream shard is fed, if it is relayed up to a record.
+    fn fed(&self, shard: usize, relayed: u8) -> u8 {
+        self.written[shard].get(usize::from(relayed)).copied().unwrap_or(self.tick)
+    }
+}
+
+fn key(shard: usize) -> RowKey {
+    RowKey { counter: CounterId::likes(PostId::new("p").expect("an id")), shard: part(shard) }
+}
+
+fn sequence(at: u8) -> Option<Sequence> {
+    (at > 0).then(|| Sequence::from(u64::from(at)))
+}

@@ -1,0 +1,125 @@
+//! The log, as a reader of each partition has taken it.
+
+use tally_core::changes::{Body, Filter, Item, Lost, Message, Opened, Opening, Place};
+use tally_core::fence::Offset;
+use tally_core::time::UnixMillis;
+
+use super::{PARTITIONS, Relays, Rule, place, stream_shard, time};
+use crate::intern::Number;
+
+/// When every message is appended. Where it lies matters no more than that: here it matters whether a loss was announced.
+const THEN: UnixMillis = UnixMillis(0);
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub(super) struct Log([Reader; PARTITIONS as usize]);
+
+/// A reader of one partition.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
+pub(super) struct Reader {
+    filter: Filter,
+    /// The records that it accepted, each with whether a loss was announced before it.
+    accepted: Vec<(u8, bool)>,
+    hole: bool,
+    /// The log has lost a message that it had acknowledged.
+    lost: bool,
+}
+
+impl Log {
+    /// A log in which the first stream shard is announced.
+    pub(super) fn new() -> Self {
+        let opening = Opening { shard: stream_shard(0), at: None, fed: time(0) };
+        let opened = Message { read: THEN, body: Body::Opened(Opened { shards: vec![opening] }) };
+        let mut reader = Reader::default();
+        reader.take(&opened);
+        Self([reader.clone(), reader])
+    }
+
+    pub(super) fn readers(&self) -> &[Reader] {
+        &self.0
+    }
+}
+
+impl Reader {
+    fn take(&mut self, message: &Message) {
+        let Self { filter, accepted, hole, .. } = self;
+        let taken = filter.take(Place::new(1, Offset(0)), THEN, message, |item, loss| {
+            if let Item::Entry(entry) = item {
+                accepted.push((place(entry.sequence), loss.is_some()));
+            }
+        });
+        *hole |= taken.hole.is_some();
+    }
+
+    pub(super) fn is_in_order(&self) -> bool {
+        self.accepted.is_sorted_by(|(one, _), (next, _)| one < next)
+    }
+
+    pub(super) fn has(&self, at: u8) -> bool {
+        self.announced_before(at).is_some()
+    }
+
+    /// Whether a loss was announced before a record; `None` if that was not accepted.
+    pub(super) fn announced_before(&self, at: u8) -> Option<bool> {
+        self.accepted.iter().find(|(accepted, _)| *accepted == at).map(|(_, announced)| *announced)
+    }
+
+    pub(super) fn accepted_unannounced_behind(&self, at: u8) -> bool {
+        self.accepted.iter().any(|(accepted, announced)| *accepted > at && !announced)
+    }
+
+    pub(super) fn has_hole(&self) -> bool {
+        self.hole
+    }
+
+    pub(super) fn has_lost(&self) -> bool {
+        self.lost
+    }
+
+    pub(super) fn has_loss(&self) -> bool {
+        self.filter.loss().is_some()
+    }
+
+    pub(super) fn as_of(&self) -> Option<UnixMillis> {
+        self.filter.standing().as_of
+    }
+
+    /// Up to which record an open stream shard is in the partition.
+    pub(super) fn reached(&self, shard: u8) -> Option<u8> {
+        let shard = stream_shard(shard);
+        self.filter.open_shards().find(|(open, _)| **open == shard).map(|(_, at)| at.map(place).unwrap_or_default())
+    }
+}
+
+impl Relays {
+    /// The log once a message was appended and its reader has taken it, or once the log has lost that again.
+    pub(super) fn appended(&self, log: Number, message: Number, is_lost: bool) -> Number {
+        if let Some(known) = self.grown.borrow().get(&(log, message, is_lost)) {
+            return *known;
+        }
+        let mut after = (*self.logs.get(log)).clone();
+        let (partition, sent) = &*self.messages.get(message);
+        let reader = &mut after.0[*partition as usize];
+        if is_lost {
+            reader.lost = true;
+        } else {
+            reader.take(&self.as_read(sent));
+        }
+        let after = self.logs.number(after);
+        self.grown.borrow_mut().insert((log, message, is_lost), after);
+        after
+    }
+
+    /// A message as the reader takes it, which a mutant does not look at in full.
+    fn as_read(&self, message: &Message) -> Message {
+        let mut message = message.clone();
+        match &mut message.body {
+            Body::Sections { sections, .. } if !self.obeys(Rule::LinksCompared) => {
+                sections.iter_mut().for_each(|section| section.back = None);
+            }
+            Body::Closed(closed) if !self.obeys(Rule::LinksCompared) => closed.back = None,
+            Body::Lost(Lost { next, .. }) if !self.obeys(Rule::AnnouncementRaises) => *next = None,
+            _ => {}
+        }
+        message
+    }
+}

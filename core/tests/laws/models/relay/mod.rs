@@ -1,0 +1,414 @@
+//! The relay of one stream shard into two partitions of the log `changes`: two processes relay it without a lease, crash, and
+//! send messages that are given up on and land late; the log may lose a message that it has acknowledged; records may be
+//! trimmed before they are read. In some worlds the stream shard ends and a child follows.
+//!
+//! Each process runs the machine that ships, the log holds the bytes it wrote, and a reader of each partition runs the filter
+//! that ships. The log read so equals the stream: each record is accepted once and in order, or the reader finds a hole. What
+//! is stored as fed is in every partition, and no standing claims a time of which a record is missing.
+
+mod log;
+mod process;
+mod tests;
+
+use std::cell::RefCell;
+use std::hash::BuildHasher;
+use std::rc::Rc;
+
+use foldhash::fast::FixedState;
+use tally_core::Map;
+use tally_core::changes::{Body, DeploymentId, Effect, Entry, Message, Opened, Opening, Side, partition_of};
+use tally_core::ids::{CounterId, MemberKey, PostId, RowKey, Sequence, Shard, StreamShard};
+use tally_core::relay::{Fed, Relay};
+use tally_core::time::UnixMillis;
+
+use crate::explore::Model;
+use crate::intern::{Interned, Number};
+use log::{Log, Reader};
+use process::{Happening, Process, Store, Wanted};
+
+const PARTITIONS: u32 = 2;
+
+/// A rule that a mutant breaks: of a process, of its runner, of the store or of a reader.
+#[derive(Clone, Copy, Debug, PartialEq)]
+enum Rule {
+    /// A message is sent once the one before it in its partition is acknowledged: a mutant keeps two under way, sends each
+    /// again until it lands, and stores nothing meanwhile.
+    OneUnderWay,
+    /// What is stored as fed is in every partition: a mutant stores what was read.
+    FedBehindAnswers,
+    /// Whoever takes over links back to what is stored as fed: a mutant links back to nothing.
+    LinkAtTakeOver,
+    /// A reader compares back-links with what it has.
+    LinksCompared,
+    /// The closing of a stream shard is behind all of its entries: a mutant says it as soon as the end was read.
+    ClosingBehindEntries,
+    /// A time is stated once the records of before it are handed in: a mutant states it first.
+    TimeBehindRecords,
+    /// The last time of a stream shard is of a request that found it open: a mutant states the one that found its end.
+    TimeWhileOpen,
+    /// A process that met a loss hands in nothing behind it before the announcement is in every partition.
+    AnnouncedFirst,
+    /// An answer to what was sent before the machine dropped everything is not handed in.
+    AnswersDropped,
+    /// An announcement of a lost piece raises the filters of the readers.
+    AnnouncementRaises,
+}
+
+struct Relays {
+    /// The partition of each record's subject, by stream shard: one that stays open, or one that ends and its child.
+    stream: &'static [&'static [u32]],
+    timeouts: u8,
+    /// How many messages the log may lose.
+    losing: u8,
+    /// A record that may be trimmed before it is read.
+    trimmed: Option<u8>,
+    /// How often a process may be told to leave, which may begin again before it has left.
+    leaves: u8,
+    /// How often a second may pass while messages of a process are under way.
+    busy: u8,
+    removed: Option<Rule>,
+    subjects: Vec<RowKey>,
+    fresh: Number,
+    machines: Interned<Relay>,
+    known: RefCell<Map<(Number, Happening), Stepped>>,
+    messages: Interned<(u32, Message)>,
+    logs: Interned<Log>,
+    /// A log that has a message more, or has lost it.
+    grown: RefCell<Map<(Number, Number, bool), Number>>,
+}
+
+/// A machine after a step, and what it wants done.
+type Stepped = (Number, Rc<[Wanted]>);
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+struct State {
+    log: Number,
+    /// How far each stream shard is fed, as it is stored, and whether the first one is stored as closed.
+    fed: [Reached; 2],
+    closed: bool,
+    processes: [Option<Process>; 2],
+    network: Vec<Letter>,
+    timeouts: u8,
+    losing: u8,
+    leaves: u8,
+    busy: u8,
+    trimmed: bool,
+}
+
+/// A position in a stream shard as the number of its last record, and a time in seconds: record `n` is written at `n`.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+struct Reached {
+    to: u8,
+    at: u8,
+}
+
+/// A message under way.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+struct Letter {
+    message: Number,
+    sender: Sender,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+enum Sender {
+    /// A ghost has none.
+    Gone,
+    Waits(usize),
+    /// The mutant that keeps two under way sends it again by itself.
+    Insists(usize),
+}
+
+#[derive(Clone, Copy, Debug)]
+#[expect(dead_code, reason = "the fields are for the printed trace")]
+enum Step {
+    Begin { process: usize },
+    Read { process: usize, to: u8 },
+    State { process: usize },
+    StateTimeEarly { process: usize },
+    EndOfShard { process: usize },
+    Announce { process: usize },
+    Lands { letter: Letter },
+    IsLost { letter: Letter },
+    Dies,
+    TimeOut { process: usize },
+    GoOnUnanswered { process: usize },
+    Store { process: usize, store: Store },
+    Leave { process: usize },
+    BeginAgain { process: usize },
+    Crash { process: usize },
+    Restart { process: usize },
+    Trim,
+    AnnounceAgain,
+}
+
+impl Relays {
+    fn new(stream: &'static [&'static [u32]], timeouts: u8) -> Self {
+        let subject = |partition| {
+            let post = |n: u32| PostId::new(&format!("p{n}")).expect("an id");
+            let mut keys = (0..).map(|n| RowKey { counter: CounterId::likes(post(n)), shard: Shard::FIRST });
+            keys.find(|key| partition_of(key, PARTITIONS) == partition).expect("some subject is there")
+        };
+        let machines = Interned::new(|machine: &Relay| FixedState::default().hash_one(machine));
+        Self {
+            stream,
+            timeouts,
+            losing: 0,
+            trimmed: None,
+            leaves: 0,
+            busy: 0,
+            removed: None,
+            subjects: (0..PARTITIONS).map(subject).collect(),
+            fresh: machines.number(process::fresh()),
+            machines,
+            known: RefCell::default(),
+            messages: Interned::new(|message| FixedState::default().hash_one(message)),
+            logs: Interned::new(|log| FixedState::default().hash_one(log)),
+            grown: RefCell::default(),
+        }
+    }
+
+    fn losing(self, messages: u8) -> Self {
+        Self { losing: messages, ..self }
+    }
+
+    fn trimming(self, record: u8) -> Self {
+        Self { trimmed: Some(record), ..self }
+    }
+
+    fn leaving(self, times: u8) -> Self {
+        Self { leaves: times, ..self }
+    }
+
+    fn without(self, rule: Rule) -> Self {
+        Self { removed: Some(rule), ..self }
+    }
+
+    fn obeys(&self, rule: Rule) -> bool {
+        self.removed != Some(rule)
+    }
+
+    /// The first record of a stream shard.
+    fn first(&self, shard: u8) -> u8 {
+        let before = self.stream[..usize::from(shard)].iter().map(|records| records.len());
+        u8::try_from(before.sum::<usize>()).expect("records are few") + 1
+    }
+
+    /// The last record of a stream shard.
+    fn last(&self, shard: u8) -> u8 {
+        self.first(shard + 1) - 1
+    }
+
+    /// The stream shard that stays open.
+    fn open(&self) -> u8 {
+        u8::from(self.ends())
+    }
+
+    /// Whether the first stream shard ends.
+    fn ends(&self) -> bool {
+        self.stream.len() > 1
+    }
+
+    /// The records of a partition, each with its stream shard.
+    fn records(&self, partition: usize) -> impl Iterator<Item = (u8, u8)> {
+        let records = (0u8..).zip(self.stream).flat_map(|(shard, records)| records.iter().map(move |of| (shard, *of)));
+        (1u8..).zip(records).filter(move |(_, (_, of))| *of as usize == partition).map(|(at, (shard, _))| (at, shard))
+    }
+
+    fn entry(&self, at: u8) -> Entry {
+        let partition = self.stream.iter().copied().flatten().nth(usize::from(at) - 1).expect("a record");
+        let side = |weight| Side { weight, region: None };
+        let member = MemberKey::new("u").expect("an id");
+        let effect = Effect::Weighed { member, before: side(0), after: side(1), span: None };
+        Entry { key: self.subjects[*partition as usize].clone(), effect, second: at.into(), sequence: sequence(at) }
+    }
+
+    /// Whether a record that a reader does not have is in a hole that it has found, or in a piece that was announced as lost.
+    fn is_known_lost(&self, reader: &Reader, at: u8, shard: u8) -> bool {
+        let is_passed = reader.reached(shard).map_or(shard == 0, |reached| at <= reached);
+        reader.has_hole() && is_passed || reader.has_loss() && self.trimmed == Some(at)
+    }
+
+    /// All open stream shards are announced again where not all are known.
+    fn announce_again(&self, state: &State, next: &mut Vec<(Step, State)>) {
+        let shard = u8::from(state.closed);
+        let Fed { to, at } = state.fed[usize::from(shard)].into();
+        let opening = Opening { shard: stream_shard(shard), at: to, fed: at };
+        let message = Message { read: time(0), body: Body::Opened(Opened { shards: vec![opening] }) };
+        for (partition, reader) in (0..).zip(self.logs.get(state.log).readers()) {
+            let message = self.messages.number((partition, message.clone()));
+            let letter = Letter { message, sender: Sender::Gone };
+            if reader.as_of().is_none() && reader.has_hole() && !state.network.contains(&letter) {
+                let mut after = state.clone();
+                after.network.push(letter);
+                next.push((Step::AnnounceAgain, after.sorted()));
+            }
+        }
+    }
+
+    fn lands(&self, state: &State, letter: Letter, next: &mut Vec<(Step, State)>) {
+        let landed = State { log: self.appended(state.log, letter.message, false), ..state.clone() };
+        let partition = self.messages.get(letter.message).0;
+        match letter.sender {
+            Sender::Waits(at) => {
+                self.follows(Step::Lands { letter }, &landed, at, Happening::Sent(partition), next);
+                if state.losing > 0 {
+                    let log = self.appended(state.log, letter.message, true);
+                    let lost = State { log, losing: state.losing - 1, ..state.clone() };
+                    self.follows(Step::IsLost { letter }, &lost, at, Happening::Sent(partition), next);
+                }
+            }
+            Sender::Gone => {
+                next.push((Step::Lands { letter }, landed));
+                next.push((Step::Dies, state.clone()));
+            }
+            Sender::Insists(_) => next.push((Step::Lands { letter }, landed)),
+        }
+    }
+}
+
+impl State {
+    /// Two processes differ in nothing but their place, so states that differ only by a swap are one.
+    fn sorted(mut self) -> Self {
+        if self.processes[0] > self.processes[1] {
+            self.processes.swap(0, 1);
+            for letter in &mut self.network {
+                if let Sender::Waits(at) | Sender::Insists(at) = &mut letter.sender {
+                    *at = 1 - *at;
+                }
+            }
+        }
+        self.network.sort_unstable();
+        self
+    }
+}
+
+impl Reached {
+    fn later(self, other: Self) -> Self {
+        Self { to: self.to.max(other.to), at: self.at.max(other.at) }
+    }
+}
+
+impl From<Fed> for Reached {
+    fn from(fed: Fed) -> Self {
+        let at = u8::try_from(fed.at.0).expect("times are few");
+        Self { to: fed.to.map(place).unwrap_or_default(), at }
+    }
+}
+
+impl From<Reached> for Fed {
+    fn from(Reached { to, at }: Reached) -> Self {
+        Self { to: (to > 0).then(|| sequence(to)), at: time(at) }
+    }
+}
+
+fn of() -> DeploymentId {
+    DeploymentId("tally".into())
+}
+
+fn stream_shard(shard: u8) -> StreamShard {
+    StreamShard::from(["2024/parent", "2024/child"][usize::from(shard)])
+}
+
+fn sequence(at: u8) -> Sequence {
+    Sequence::from(u64::from(at))
+}
+
+fn place(sequence: Sequence) -> u8 {
+    sequence.as_str().parse().expect("sequences are small")
+}
+
+fn time(second: u8) -> UnixMillis {
+    UnixMillis(second.into())
+}
+
+impl Model for Relays {
+    type State = State;
+    type Step = Step;
+
+    fn initial(&self) -> Vec<State> {
+        vec![State {
+            log: self.logs.number(Log::new()),
+            fed: [Reached::default(); 2],
+            closed: false,
+            processes: [None; 2],
+            network: Vec::new(),
+            timeouts: self.timeouts,
+            losing: self.losing,
+            leaves: self.leaves,
+            busy: self.busy,
+            trimmed: false,
+        }]
+    }
+
+    fn steps(&self, state: &State, next: &mut Vec<(Step, State)>) {
+        for (at, process) in state.processes.iter().enumerate() {
+            match process {
+                None => self.begin(Step::Begin { process: at }, state, at, next),
+                Some(process) => self.work(state, at, *process, next),
+            }
+        }
+        for at in 0..state.network.len() {
+            let mut without = state.clone();
+            let letter = without.network.remove(at);
+            self.lands(&without, letter, next);
+        }
+        self.announce_again(state, next);
+        if self.trimmed.is_some() && !state.trimmed {
+            next.push((Step::Trim, State { trimmed: true, ..state.clone() }));
+        }
+    }
+
+    fn violation(&self, state: &State) -> Option<String> {
+        let log = self.logs.get(state.log);
+        let broken = log.readers().iter().enumerate().find_map(|(partition, reader)| {
+            let (has_hole, has_lost) = (reader.has_hole(), reader.has_lost());
+            if !reader.is_in_order() {
+                return Some(ORDER);
+            }
+            if has_hole && !has_lost {
+                return Some(FALSE_HOLE);
+            }
+            if let Some(trimmed) = self.trimmed
+                && self.records(partition).any(|(at, _)| at == trimmed)
+            {
+                match reader.announced_before(trimmed) {
+                    Some(true) => return Some(RAISED),
+                    None if reader.accepted_unannounced_behind(trimmed) => return Some(UNANNOUNCED),
+                    _ => {}
+                }
+            }
+            let behind = |shard: u8, fed: Reached| reader.reached(shard).is_some_and(|reached| reached < fed.to);
+            if !has_lost && (0..).zip(state.fed).any(|(shard, fed)| behind(shard, fed)) {
+                return Some(FED);
+            }
+            let missing = self.records(partition).filter(|(at, _)| !reader.has(*at));
+            missing.filter(|(at, shard)| !self.is_known_lost(reader, *at, *shard)).find_map(|(at, shard)| {
+                let fed = state.fed[usize::from(shard)];
+                let is_fed = fed.to >= at || fed.at > at || state.closed && shard == 0;
+                let claims = [
+                    (reader.as_of() > Some(time(at)), AS_OF),
+                    (shard == 0 && reader.reached(shard).is_none(), CLOSED),
+                    (is_fed && !has_lost, FED),
+                ];
+                claims.into_iter().find_map(|(is_broken, law)| is_broken.then_some(law))
+            })
+        });
+        broken.map(str::to_owned)
+    }
+
+    fn is_goal(&self, state: &State) -> bool {
+        let (shard, log) = (self.open(), self.logs.get(state.log));
+        let end = Reached { to: self.last(shard), at: self.last(shard) + 1 };
+        let is_told = log.readers().iter().all(|reader| reader.as_of() == Some(time(end.at)));
+        let is_stored = state.fed[usize::from(shard)].to == end.to && state.closed == self.ends();
+        is_told && is_stored && state.network.is_empty() && state.processes == [None; 2]
+    }
+}
+
+const ORDER: &str = "a record is accepted twice, or out of order";
+const FALSE_HOLE: &str = "a reader finds a hole, and nothing is lost";
+const FED: &str = "a record is stored as fed that a partition does not have";
+const AS_OF: &str = "a standing claims a time, and a record of before is missing";
+const CLOSED: &str = "a stream shard is closed, and a record of it is missing";
+const RAISED: &str = "a record of a lost piece is accepted behind the announcement";
+const UNANNOUNCED: &str = "a record behind a lost piece is accepted before the announcement";

@@ -1,0 +1,366 @@
+//! A process of the model: the machine that ships, and what it waits for.
+
+use std::time::Duration;
+
+use tally_core::changes::{Body, Closed, LossNumber, Lost, Message};
+use tally_core::relay::{Announcement, Effect, Input, Relay, Rules};
+use tally_core::time::{Now, UnixMillis};
+
+use super::{
+    Letter, PARTITIONS, Reached, Relays, Rule, Sender, State, Step, Stepped, of, sequence, stream_shard, time,
+};
+use crate::intern::Number;
+
+/// With these, the times that machines keep are few: whatever happens at `NOW` states nothing by itself, what happens at
+/// `STATING` does, and positions are stored as soon as there is something to store.
+const RULES: Rules = Rules {
+    linger: Duration::from_secs(1),
+    bytes: usize::MAX,
+    state: Duration::ZERO,
+    store: Duration::ZERO,
+    patience: Duration::from_secs(3600),
+};
+const READ: Now = Now { at: Duration::ZERO, wall: UnixMillis(0) };
+const NOW: Now = Now { at: RULES.linger, ..READ };
+const STATING: Now = Now { at: Duration::from_secs(2), ..READ };
+
+/// What happens to a machine.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(super) enum Happening {
+    /// It begins with a stream shard.
+    Begin(u8, Reached),
+    /// It is given a stream shard's records up to one, the first of which is named, and they have lingered.
+    Read(u8, u8, u8),
+    /// It is told that all of before this time was handed in.
+    UpTo(u8, u8),
+    /// The first stream shard has ended.
+    EndOfShard,
+    Announce,
+    State,
+    Sent(u32),
+    TimedOut(u32),
+    Stored(u8, Reached),
+    Leave(u8),
+}
+
+/// What a machine wants done.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Wanted {
+    Send(Number),
+    Store(Store),
+    /// The announcement is in every partition: the lost piece may be passed.
+    Pass,
+    End,
+}
+
+/// What a machine wants stored.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub(super) enum Store {
+    Fed(u8, Reached),
+    /// All of the first stream shard is in the log.
+    Closed(Reached),
+}
+
+/// A machine that relays a stream shard.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub(super) struct Process {
+    machine: Number,
+    shard: u8,
+    /// The last record that it was given, or passed over.
+    read: u8,
+    /// It was told that there are no more.
+    at_end: bool,
+    announcing: bool,
+    leaving: bool,
+    storing: Option<Store>,
+}
+
+/// A machine that relays nothing yet.
+pub(super) fn fresh() -> Relay {
+    Relay::new(of(), PARTITIONS, RULES, STATING)
+}
+
+impl Relays {
+    fn happens(&self, machine: Number, happening: Happening) -> Stepped {
+        if let Some(known) = self.known.borrow().get(&(machine, happening)) {
+            return known.clone();
+        }
+        let mut after = (*self.machines.get(machine)).clone();
+        let mut effects = Vec::new();
+        for (now, input) in self.inputs(machine, happening) {
+            after.step(now, input, &mut effects);
+        }
+        let wanted = effects.into_iter().map(|effect| self.wanted(effect)).collect();
+        let stepped = (self.machines.number(after), wanted);
+        self.known.borrow_mut().insert((machine, happening), Stepped::clone(&stepped));
+        stepped
+    }
+
+    fn inputs(&self, machine: Number, happening: Happening) -> Vec<(Now, Input)> {
+        let input = match happening {
+            Happening::Begin(shard, Reached { to, at }) => {
+                let to = if self.obeys(Rule::LinkAtTakeOver) { to } else { 0 };
+                let begin = Input::Begin(stream_shard(shard), Reached { to, at }.into());
+                let state = (machine == self.fresh).then_some((STATING, Input::Woke));
+                return [(NOW, begin)].into_iter().chain(state).collect();
+            }
+            Happening::Read(shard, from, to) => {
+                let entries = (from..=to).map(|at| self.entry(at)).collect();
+                let shard = stream_shard(shard);
+                let up_to = Input::UpTo(shard.clone(), time(to + 1));
+                let page = Input::Page { shard, entries, to: sequence(to), read: READ.wall };
+                return vec![(READ, page), (READ, up_to), (NOW, Input::Woke)];
+            }
+            Happening::State => return vec![(STATING, Input::Woke)],
+            Happening::UpTo(shard, at) => Input::UpTo(stream_shard(shard), time(at)),
+            Happening::EndOfShard => {
+                let end = Input::End(stream_shard(0), vec![stream_shard(1)]);
+                if self.obeys(Rule::TimeWhileOpen) {
+                    end
+                } else {
+                    return vec![(NOW, Input::UpTo(stream_shard(0), time(self.last(1) + 1))), (NOW, end)];
+                }
+            }
+            Happening::Announce => {
+                let next = self.trimmed.map(|at| (stream_shard(0), sequence(at + 1)));
+                Input::Announce(Announcement(1), Body::Lost(Lost { number: LossNumber(1), next }))
+            }
+            Happening::Sent(partition) => Input::Sent(partition, Ok(())),
+            Happening::TimedOut(partition) => Input::Sent(partition, Err(())),
+            Happening::Stored(shard, fed) => Input::Stored(stream_shard(shard), fed.into()),
+            Happening::Leave(shard) => Input::Leave(stream_shard(shard)),
+        };
+        vec![(NOW, input)]
+    }
+
+    fn wanted(&self, effect: Effect) -> Wanted {
+        let number = |shard| (0..2).find(|of| stream_shard(*of) == shard).expect("a stream shard");
+        match effect {
+            Effect::Send { partition, value, .. } => {
+                let message = Message::read(&value, &of()).expect("the machine writes messages");
+                Wanted::Send(self.messages.number((partition, message)))
+            }
+            Effect::Store(shard, fed) => Wanted::Store(Store::Fed(number(shard), fed.into())),
+            Effect::Closed(_, fed) => Wanted::Store(Store::Closed(fed.into())),
+            Effect::Announced(_) => Wanted::Pass,
+            Effect::Left(_) => Wanted::End,
+            Effect::Restart => panic!("nothing waits for so long"),
+        }
+    }
+
+    /// A process begins where the stream shard is stored as fed.
+    pub(super) fn begin(&self, step: Step, state: &State, at: usize, next: &mut Vec<(Step, State)>) {
+        let mut state = state.clone();
+        state.processes[at] = Some(Process::new(u8::from(state.closed), self.fresh));
+        self.begins(step, &state, at, next);
+    }
+
+    /// A process begins, or begins again, with its stream shard.
+    fn begins(&self, step: Step, state: &State, at: usize, next: &mut Vec<(Step, State)>) {
+        let mut state = state.clone();
+        let process = state.processes[at].as_mut().expect("it begins");
+        let fed = state.fed[usize::from(process.shard)];
+        *process = Process {
+            read: fed.to.max(self.first(process.shard) - 1),
+            storing: process.storing,
+            ..Process::new(process.shard, process.machine)
+        };
+        let happening = Happening::Begin(process.shard, fed);
+        self.follows(step, &state, at, happening, next);
+    }
+
+    pub(super) fn work(&self, state: &State, at: usize, process: Process, next: &mut Vec<(Step, State)>) {
+        let Process { shard, at_end, announcing, leaving, storing, .. } = process;
+        if !(leaving || announcing || at_end) {
+            self.read_on(state, at, process, next);
+        }
+        let sends = state.network.iter().any(|letter| letter.sender.is(at));
+        if !sends || state.busy > 0 {
+            let stated = State { busy: state.busy - u8::from(sends), ..state.clone() };
+            self.follows(Step::State { process: at }, &stated, at, Happening::State, next);
+        }
+        if let Some(store) = storing {
+            self.store(state, at, store, next);
+        }
+        for (nth, letter) in state.network.iter().enumerate().filter(|(_, letter)| letter.sender == Sender::Waits(at)) {
+            self.unanswered(state, at, nth, *letter, next);
+        }
+        if leaving && u8::from(state.closed) <= shard && !matches!(storing, Some(Store::Closed(_))) {
+            self.begins(Step::BeginAgain { process: at }, state, at, next);
+        }
+        if state.leaves > 0 && !leaving {
+            let mut left = State { leaves: state.leaves - 1, ..state.clone() };
+            left.processes[at] = Some(Process { leaving: true, ..process });
+            self.follows(Step::Leave { process: at }, &left, at, Happening::Leave(shard), next);
+        }
+        if sends && state.timeouts > 0 {
+            self.restart(state, at, next);
+        }
+        // What it has sent is under way still, unless it was given up on before.
+        if !sends || state.timeouts > 0 {
+            let mut crashed = state.clone();
+            crashed.timeouts -= u8::from(sends);
+            crashed.leave(at);
+            next.push((Step::Crash { process: at }, crashed.sorted()));
+        }
+    }
+
+    /// Kafka has taken nothing for too long: the machine drops everything, and begins again.
+    fn restart(&self, state: &State, at: usize, next: &mut Vec<(Step, State)>) {
+        let mut restarted = State { timeouts: state.timeouts - 1, ..state.clone() };
+        if self.obeys(Rule::AnswersDropped) {
+            restarted.leave(at);
+        }
+        self.begin(Step::Restart { process: at }, &restarted, at, next);
+    }
+
+    /// More records, as many as there are or fewer, or the end of the stream shard, or a loss.
+    fn read_on(&self, state: &State, at: usize, process: Process, next: &mut Vec<(Step, State)>) {
+        let Process { shard, read, .. } = process;
+        let last = self.last(shard);
+        let trimmed = self.trimmed.filter(|trimmed| state.trimmed && *trimmed > read);
+        for to in read + 1..=trimmed.map_or(last, |trimmed| trimmed - 1) {
+            let mut state = state.clone();
+            if !self.obeys(Rule::FedBehindAnswers) {
+                let fed = &mut state.fed[usize::from(shard)];
+                *fed = fed.later(Reached { to, at: to + 1 });
+            }
+            let happening = Happening::Read(shard, read + 1, to);
+            self.follows(Step::Read { process: at, to }, &state, at, happening, next);
+        }
+        if trimmed == Some(read + 1) {
+            self.follows(Step::Announce { process: at }, state, at, Happening::Announce, next);
+        }
+        if read == last && shard == 0 && self.ends() {
+            let mut state = state.clone();
+            if !self.obeys(Rule::ClosingBehindEntries) {
+                state.network.extend(self.early_closing());
+            }
+            self.follows(Step::EndOfShard { process: at }, &state, at, Happening::EndOfShard, next);
+        }
+        if !self.obeys(Rule::TimeBehindRecords) {
+            let step = Step::StateTimeEarly { process: at };
+            self.follows(step, state, at, Happening::UpTo(shard, last + 1), next);
+        }
+    }
+
+    /// What a mutant says in every partition beside its entries.
+    fn early_closing(&self) -> impl Iterator<Item = Letter> {
+        let closed = Closed { shard: stream_shard(0), back: None, fed: time(0), children: vec![stream_shard(1)] };
+        let message = Message { read: READ.wall, body: Body::Closed(closed) };
+        let letter = move |partition| self.messages.number((partition, message.clone()));
+        (0..PARTITIONS).map(move |partition| Letter { message: letter(partition), sender: Sender::Gone })
+    }
+
+    /// What may happen while a message of this process is unanswered.
+    fn unanswered(&self, state: &State, at: usize, nth: usize, letter: Letter, next: &mut Vec<(Step, State)>) {
+        let partition = self.messages.get(letter.message).0;
+        if state.timeouts > 0 {
+            let mut late = State { timeouts: state.timeouts - 1, ..state.clone() };
+            late.network[nth].sender = Sender::Gone;
+            self.follows(Step::TimeOut { process: at }, &late, at, Happening::TimedOut(partition), next);
+        }
+        if !self.obeys(Rule::OneUnderWay) && !state.insists(at) {
+            let mut early = state.clone();
+            early.network[nth].sender = Sender::Insists(at);
+            self.follows(Step::GoOnUnanswered { process: at }, &early, at, Happening::Sent(partition), next);
+        }
+    }
+
+    fn store(&self, state: &State, at: usize, store: Store, next: &mut Vec<(Step, State)>) {
+        if state.insists(at) {
+            return;
+        }
+        let mut stored = state.clone();
+        let process = stored.processes[at].as_mut().expect("it stores");
+        process.storing = None;
+        let step = Step::Store { process: at, store };
+        match store {
+            Store::Fed(shard, to) => {
+                let fed = &mut stored.fed[usize::from(shard)];
+                *fed = fed.later(to);
+                let fed = *fed;
+                self.follows(step, &stored, at, Happening::Stored(shard, fed), next);
+            }
+            Store::Closed(to) => {
+                stored.closed = true;
+                stored.fed[0] = stored.fed[0].later(to);
+                stored.fed[1] = stored.fed[1].later(Reached { to: 0, at: to.at });
+                process.shard = 1;
+                if process.leaving {
+                    stored.leave(at);
+                    next.push((step, stored.sorted()));
+                } else {
+                    self.begins(step, &stored, at, next);
+                }
+            }
+        }
+    }
+
+    /// What follows once something has happened to a machine.
+    pub(super) fn follows(
+        &self,
+        step: Step,
+        state: &State,
+        at: usize,
+        happening: Happening,
+        next: &mut Vec<(Step, State)>,
+    ) {
+        let mut state = state.clone();
+        let mut process = state.processes[at].expect("it happens to a process");
+        let (machine, wanted) = self.happens(process.machine, happening);
+        process.machine = machine;
+        match happening {
+            Happening::Read(_, _, to) => process.read = to,
+            Happening::EndOfShard => process.at_end = true,
+            Happening::Announce => {
+                process.announcing = self.obeys(Rule::AnnouncedFirst);
+                process.read += u8::from(!process.announcing);
+            }
+            _ => {}
+        }
+        let mut ends = false;
+        for wanted in &*wanted {
+            match *wanted {
+                Wanted::Send(message) => state.network.push(Letter { message, sender: Sender::Waits(at) }),
+                Wanted::Store(store) => process.storing = Some(store),
+                Wanted::Pass => {
+                    process.read += u8::from(process.announcing);
+                    process.announcing = false;
+                }
+                Wanted::End => ends = true,
+            }
+        }
+        state.processes[at] = Some(process);
+        if ends {
+            state.leave(at);
+        }
+        next.push((step, state.sorted()));
+    }
+}
+
+impl Process {
+    fn new(shard: u8, machine: Number) -> Self {
+        Self { machine, shard, read: 0, at_end: false, announcing: false, leaving: false, storing: None }
+    }
+}
+
+impl Sender {
+    fn is(self, at: usize) -> bool {
+        matches!(self, Self::Waits(of) | Self::Insists(of) if of == at)
+    }
+}
+
+impl State {
+    /// Messages of a process that is no more are ghosts.
+    fn leave(&mut self, at: usize) {
+        self.processes[at] = None;
+        for letter in self.network.iter_mut().filter(|letter| letter.sender.is(at)) {
+            letter.sender = Sender::Gone;
+        }
+    }
+
+    fn insists(&self, at: usize) -> bool {
+        self.network.iter().any(|letter| letter.sender == Sender::Insists(at))
+    }
+}
