@@ -52,7 +52,7 @@ impl Sums {
             return;
         }
         self.sums.insert(key.clone(), weight.map(Weight::get));
-        if self.sums.len() > self.most && self.part.of < 1 << 24 {
+        while self.sums.len() > self.most && self.part.of < 1 << 24 {
             let [kept, rest] = self.part.halves();
             self.part = kept;
             self.rest.push(rest);
