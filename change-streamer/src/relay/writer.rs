@@ -145,6 +145,8 @@ impl Writer {
                     Effect::Left(shard) => drop(self.leaving.remove(&shard).map(|done| done.send(()))),
                     Effect::Restart => {
                         tracing::error!("Kafka has taken no changes for hours: everything that waits is read again");
+                        // Their answers would be taken for those to what is sent from now on.
+                        answers.clear();
                         self.announcing.clear();
                         self.closing.clear();
                         self.leaving.clear();
