@@ -34,12 +34,14 @@ fn what_is_called_exact_was_so_while_two_folds_work_at_once() {
 
 #[test]
 fn what_the_cache_has_is_as_young_as_the_standing_beside_it() {
-    holds(&World { ticks: bounds(0, 1), ..World::cached() });
+    let (ticks, writes) = bounds((0, BOTH), (1, ONE));
+    holds(&World { ticks, writes, ..World::cached() });
 }
 
 #[test]
 fn what_the_cache_has_is_as_young_as_the_standing_beside_it_although_it_forgets() {
-    holds(&World { writes: bounds(ONE, BOTH), ..forgetful() });
+    let (writes, expires) = bounds((ONE, true), (BOTH, false));
+    holds(&World { writes, expires, ..forgetful() });
 }
 
 #[test]
