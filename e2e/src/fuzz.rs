@@ -13,9 +13,7 @@ use tally_core::changes::{DeploymentId, Effect, Entry, Message, Place};
 use tally_core::definitions::{Definitions, Direction, Entry};
 use tally_core::event::{Deed, MAX_AMOUNT, Said, decode_value, encode};
 use tally_core::fold::{Change, Counter, Partition};
-use tally_core::ids::{
-    CachePrefix, CounterId, CounterName, MemberKey, ReservedKey, RowKey, Shard, UserId, check_id,
-};
+use tally_core::ids::{CachePrefix, CounterId, CounterName, MemberKey, ReservedKey, RowKey, Shard, UserId, check_id};
 use tally_core::tally::{RawRecord, read};
 use tally_core::time::UnixMillis;
 use tally_core::weight::Weight;

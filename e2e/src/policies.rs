@@ -122,7 +122,12 @@ impl Run {
         pipeline.checkpoints.config(Some(ShardCount::DEFAULT)).await?;
         pipeline.checkpoints.define(&Definitions::likes_alone(), &defined).await?;
         let late = |operation: &str, min_ms, max_ms| Rule::new(Fault::Latency { min_ms, max_ms }).on(operation);
-        let slow = [late("TransactWriteItems", 20, 40), late("BatchExecuteStatement", 8, 25), late("UpdateItem", 3, 8), late("GetRecords", 3, 8)];
+        let slow = [
+            late("TransactWriteItems", 20, 40),
+            late("BatchExecuteStatement", 8, 25),
+            late("UpdateItem", 3, 8),
+            late("GetRecords", 3, 8),
+        ];
         pipeline.start(slow.to_vec());
         let mut spread = Spread::new(scenario.policy);
         spread.seen(&[0; PARTITIONS as usize]);

@@ -10,10 +10,10 @@ use std::time::Duration;
 
 use anyhow::{Context, ensure};
 use clap::Args;
+use tally_adapters::dynamodb::Consistency;
 use tally_consumer::ReadSettings;
 use tally_core::consume::LanePolicy;
 use tally_core::homes::CounterMap;
-use tally_adapters::dynamodb::Consistency;
 use tally_core::ids::{CounterId, ShardCount};
 use tally_core::ports::CounterMaps as _;
 use tally_emulator::{Config, Latency};

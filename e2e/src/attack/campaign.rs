@@ -222,8 +222,7 @@ fn report(head: &str, deeds: &Deeds, judgement: &Judgement, cached: bool) -> Str
         if cached { format!("{} counters, none stale", compared.cached) } else { "no redis-server here".to_owned() };
     let _ = writeln!(text, "  cached                      {cache}");
     let took = recount.took.as_secs_f64();
-    let _ =
-        writeln!(text, "  a recount found nothing     {} rows, {took:.1} s", recount.rows);
+    let _ = writeln!(text, "  a recount found nothing     {} rows, {took:.1} s", recount.rows);
     let _ = writeln!(
         text,
         "  ended in order              all 0, {:.1} s at most of {} s",

@@ -113,11 +113,8 @@ impl Engines {
         let (broker, cluster) = match broker {
             Some(broker) => (broker, None),
             None => {
-                let cluster = kafka::Embedded::start(&[
-                    (TOPIC, PARTITIONS),
-                    ("likes.dlq", 2),
-                    (CHANGES, CHANGES_PARTITIONS),
-                ])?;
+                let cluster =
+                    kafka::Embedded::start(&[(TOPIC, PARTITIONS), ("likes.dlq", 2), (CHANGES, CHANGES_PARTITIONS)])?;
                 let broker = cluster.bootstrap().parse().context("the in-process broker is at an odd place")?;
                 (broker, Some(cluster))
             }
@@ -139,7 +136,10 @@ impl Engines {
             Ok(())
         });
         let redis = Redis::start().await?;
-        ensure!(redis.is_some() || !needs_redis, "there is no redis-server here: install one, or name it by TALLY_REDIS_SERVER");
+        ensure!(
+            redis.is_some() || !needs_redis,
+            "there is no redis-server here: install one, or name it by TALLY_REDIS_SERVER"
+        );
         let mut proxies = BTreeMap::new();
         proxies.insert(Dependency::Kafka, Proxy::start(host, broker, Protocol::Kafka).await?);
         proxies.insert(Dependency::DynamoDb, Proxy::start(host, tables, Protocol::Any).await?);

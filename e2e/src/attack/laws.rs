@@ -60,7 +60,8 @@ pub(crate) async fn judge(engines: &Engines, fleet: &Fleet, truth: &Truth) -> an
 
 /// Under how many shards the rows of a set may be, where that is not the deployment's.
 async fn maps(engines: &Engines, truth: &Truth) -> anyhow::Result<BTreeMap<CounterId, Homes>> {
-    let sets: Vec<_> = all_counters(truth.crowd(), &definitions()).filter(|id| id.name.kind() == CounterKind::Set).collect();
+    let sets: Vec<_> =
+        all_counters(truth.crowd(), &definitions()).filter(|id| id.name.kind() == CounterKind::Set).collect();
     let maps = engines.ports().maps.maps(&sets).await?;
     Ok(sets.into_iter().zip(maps).filter_map(|(id, map)| Some((id, map?.homes()))).collect())
 }

@@ -65,8 +65,10 @@ impl Redis {
     /// Another server that has all of this one's and follows it.
     pub(crate) async fn replica(&self) -> anyhow::Result<Self> {
         let port = self.address.port().to_string();
-        let replica = Self::start_with(&["--replicaof", "127.0.0.1", &port]).await?.context("there was a server before")?;
-        let follows = async || replica.ask("INFO replication").await.is_ok_and(|said| said.contains("master_link_status:up"));
+        let replica =
+            Self::start_with(&["--replicaof", "127.0.0.1", &port]).await?.context("there was a server before")?;
+        let follows =
+            async || replica.ask("INFO replication").await.is_ok_and(|said| said.contains("master_link_status:up"));
         until("the replica to follow", START, follows).await?;
         Ok(replica)
     }

@@ -7,9 +7,7 @@ use bytes::Bytes;
 use http::Request;
 use tally_adapters::dynamodb::changes::Changes;
 use tally_adapters::dynamodb::counters::{Counters, Update, Written};
-use tally_adapters::dynamodb::{
-    Checkpoints, Connection, Consistency, Likes, Rows, Settings, Streams, ensure_tables,
-};
+use tally_adapters::dynamodb::{Checkpoints, Connection, Consistency, Likes, Rows, Settings, Streams, ensure_tables};
 use tally_core::fence::Partition;
 use tally_core::ids::{CounterId, RowKey, Shard, ShardCount, StreamLabel};
 use tally_core::ports::{ChangeStream, DeploymentConfig as _, FencedRows, Position, Rows as _, Segment};

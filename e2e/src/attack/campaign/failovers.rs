@@ -30,7 +30,8 @@ pub(super) async fn run(stage: &Stage, extent: Extent) -> anyhow::Result<Deeds> 
 /// One failover; how long it took until the cache said again of every partition what is true now.
 async fn failover(stage: &Stage, patience: Duration) -> anyhow::Result<Duration> {
     let engines = &stage.engines;
-    let primary = engines.redis().context("failovers need a redis-server: install one, or name it by TALLY_REDIS_SERVER")?;
+    let primary =
+        engines.redis().context("failovers need a redis-server: install one, or name it by TALLY_REDIS_SERVER")?;
     let replica = primary.replica().await?;
     stage.clock.sleep(stage.chance.millis(0, FOLLOWS)).await;
     // From here on what the primary is told is lost with it.
