@@ -96,7 +96,11 @@ impl Counters {
         Ok(Read { counters, reserved })
     }
 
-    async fn has_reserved(&self, consistency: Consistency) -> Outcome<bool> {
+    /// Whether the reserved row is there: this is the table that counters were written to.
+    ///
+    /// # Errors
+    /// The table cannot be read.
+    pub async fn has_reserved(&self, consistency: Consistency) -> Outcome<bool> {
         let get = self.connection.client.get_item().table_name(self.table()).set_key(Some(key(RESERVED_ROW)));
         let reply = get.consistent_read(consistency.is_strong()).send().await;
         Ok(reply.map_err(|error| fault(self.table(), &error))?.item.is_some())
