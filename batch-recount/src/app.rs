@@ -104,9 +104,7 @@ impl App {
             dynamodb::Settings { table_prefix: config.table_prefix.clone(), ..dynamodb::Settings::default() };
         let connection = dynamodb::Connection::open(&settings).await;
         let ports = match &config.job {
-            Job::Recount(recount) => {
-                Wired::Recount(Box::new(Ports::over(&connection, LogPorts::open(&recount.log)?)))
-            }
+            Job::Recount(recount) => Wired::Recount(Box::new(Ports::over(&connection, LogPorts::open(&recount.log)?))),
             Job::Erase(erase) => {
                 let mut ports = ErasePorts::over(&connection);
                 if let Some(settings) = &erase.kafka {
@@ -125,7 +123,12 @@ impl App {
             Job::Recount(_) => Wired::Recount(Box::new(ports)),
             Job::Erase(erase) => {
                 let producer = erase.kafka.as_ref().map(|_| ports.log.producer);
-                Wired::Erase(ErasePorts { rows: ports.rows, maps: ports.maps, checkpoints: ports.checkpoints, producer })
+                Wired::Erase(ErasePorts {
+                    rows: ports.rows,
+                    maps: ports.maps,
+                    checkpoints: ports.checkpoints,
+                    producer,
+                })
             }
         };
         Self { config, ports, tables: None }

@@ -8,10 +8,10 @@ use std::sync::Arc;
 use futures_util::FutureExt;
 use futures_util::stream::{self, StreamExt, TryStreamExt};
 use serde_json::json;
+use tally_adapters::dynamodb;
 use tally_core::definitions::{Definition, Direction};
 use tally_core::event::{Said, encode};
 use tally_core::ids::{CounterId, PostId, RowKey, ShardCount, UserId};
-use tally_adapters::dynamodb;
 use tally_core::ports::log::Outgoing;
 use tally_core::ports::{Checkpoints, Producer, Rows as _, Segment};
 use tally_service::{Chance, Clock, Exit, Stop};
@@ -112,12 +112,7 @@ pub(crate) async fn erase_and_report(
 }
 
 impl<'a> Erasing<'a> {
-    async fn new(
-        ports: ErasePorts,
-        shards: ShardCount,
-        calls: Calls,
-        config: &'a EraseConfig,
-    ) -> anyhow::Result<Self> {
+    async fn new(ports: ErasePorts, shards: ShardCount, calls: Calls, config: &'a EraseConfig) -> anyhow::Result<Self> {
         let are_users = matches!(config.subject, Subject::User(_));
         let defined = defined(&calls, &*ports.checkpoints).await?;
         let sets = sets(&defined, &config.counters, are_users)?.into_iter().map(Arc::new).collect();
