@@ -50,3 +50,11 @@ pub struct Now {
     /// The wall clock: for what is stored and compared between processes.
     pub wall: UnixMillis,
 }
+
+impl Now {
+    /// How long ago `earlier` was, by the clock that has moved further: the monotonic one stands still while a machine sleeps,
+    /// the wall clock may be set back.
+    pub fn since(self, earlier: Self) -> Duration {
+        self.at.saturating_sub(earlier.at).max(self.wall.since(earlier.wall))
+    }
+}
