@@ -139,7 +139,7 @@ impl World {
             config,
         };
         let openings = world.relay.lock().await.shards.iter().map(Line::opening).collect();
-        world.tell_all(Body::Opened(Opened { shards: openings })).await;
+        world.tell_all(Body::Opened(Opened { shards: openings, ended: Vec::new() })).await;
         world.quiet().await;
         world
     }
