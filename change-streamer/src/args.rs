@@ -2,15 +2,15 @@
 
 use std::time::Duration;
 
-use clap::Parser;
+use clap::{Parser, ValueEnum};
 use tally_adapters::kafka::{self, KafkaArgs};
 use tally_service::{CommonArgs, Secret, StoreArgs, parse_duration};
 
-/// Follows the stream of like rows and keeps the counts, and the cache, right
+/// Copies the stream of like rows into the log `changes`, and keeps the counts and the cache from there
 #[derive(Parser, Clone, Debug)]
 #[command(name = "tally-change-streamer", version)]
 #[command(mut_arg("admin_listen", |arg| arg.default_value("127.0.0.1:9094")))]
-#[command(mut_arg("brokers", |arg| arg.help("Bootstrap servers, HOST:PORT separated by commas, for --counts-topic and --changes-topic")))]
+#[command(mut_arg("brokers", |arg| arg.help("Bootstrap servers, HOST:PORT separated by commas; required")))]
 pub struct Args {
     #[command(flatten)]
     pub common: CommonArgs,
@@ -21,31 +21,27 @@ pub struct Args {
 
     /// The cache to keep right: `redis://host:port`, `rediss://` with TLS, several nodes of a cluster separated by
     /// commas, or `off`; required
-    #[arg(long, env = "TALLY_REDIS", hide_env_values = true, value_name = "URL", help_heading = "Cache and feed")]
+    #[arg(long, env = "TALLY_REDIS", hide_env_values = true, value_name = "URL", help_heading = "Cache")]
     pub redis: Option<Secret>,
 
     /// The cache is in cluster mode, also where one address is given
-    #[arg(long, env = "TALLY_REDIS_CLUSTER", help_heading = "Cache and feed")]
+    #[arg(long, env = "TALLY_REDIS_CLUSTER", help_heading = "Cache")]
     pub redis_cluster: bool,
 
-    /// Publish new counts to this topic, keyed by post: a hint, of which a crash can lose some
-    #[arg(long, env = "TALLY_COUNTS_TOPIC", value_parser = kafka::topic, value_name = "TOPIC", help_heading = "Cache and feed")]
-    pub counts_topic: Option<String>,
+    /// The log of changes: a topic of this deployment alone, with a fixed number of partitions
+    #[arg(long, env = "TALLY_CHANGES_TOPIC", default_value = "changes", value_parser = kafka::topic, value_name = "TOPIC", help_heading = "Log")]
+    pub changes_topic: String,
 
-    /// Write every change to this topic, the deployment's ledger of changes; every streamer has to, once one does
-    #[arg(long, env = "TALLY_CHANGES_TOPIC", value_parser = kafka::topic, value_name = "TOPIC", help_heading = "Cache and feed")]
-    pub changes_topic: Option<String>,
+    /// What this process does: `relay` copies the stream into the log, `fold` keeps the counts from it
+    #[arg(long, env = "TALLY_ROLE", value_enum, default_value_t = Role::Both, value_name = "ROLE", help_heading = "Log")]
+    pub role: Role,
 
-    /// How long change records are gathered before they are written
-    #[arg(long, env = "TALLY_LINGER", default_value = "100ms", value_parser = parse_duration, value_name = "SPAN", help_heading = "Stream")]
+    /// How long changes are gathered before counters are written
+    #[arg(long, env = "TALLY_LINGER", default_value = "100ms", value_parser = parse_duration, value_name = "SPAN", help_heading = "Log")]
     pub linger: Duration,
 
-    /// How many change records of one stream shard are written at once at most
-    #[arg(long, env = "TALLY_FLUSH_RECORDS", default_value_t = 4000, value_name = "COUNT", help_heading = "Stream")]
-    pub flush_records: usize,
-
-    /// How many counter updates are under way at once at most
-    #[arg(long, env = "TALLY_CONCURRENCY", default_value_t = 64, value_name = "COUNT", help_heading = "Stream")]
+    /// How many requests to the counters are under way at once at most, of each partition; a request has up to 25 of them
+    #[arg(long, env = "TALLY_CONCURRENCY", default_value_t = 16, value_name = "COUNT", help_heading = "Log")]
     pub concurrency: usize,
 
     /// How often an idle stream shard is read, at most 10s: what idling costs, and how long its first record may wait
@@ -66,12 +62,20 @@ pub struct Args {
 
     /// Totals at which the first to reach them is recorded, upwards and at most 16, or `every:N`; never fewer than the
     /// deployment has, which is what a process that is told none takes
-    #[arg(long, env = "TALLY_MILESTONES", value_name = "LADDER", help_heading = "Stream")]
+    #[arg(long, env = "TALLY_MILESTONES", value_name = "LADDER", help_heading = "Log")]
     pub milestones: Option<String>,
+}
 
-    /// How long a recount's window may stay open
-    #[arg(long, env = "TALLY_WINDOW_LIMIT", default_value = "60m", value_parser = parse_duration, value_name = "SPAN", help_heading = "Stream")]
-    pub window_limit: Duration,
+/// What a process does.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
+pub enum Role {
+    /// It copies the stream into the log.
+    Relay,
+    /// It keeps the counts from the log.
+    Fold,
+    /// Both.
+    #[default]
+    Both,
 }
 
 impl AsRef<CommonArgs> for Args {

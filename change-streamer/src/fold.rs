@@ -10,13 +10,11 @@ mod write;
 use std::sync::Arc;
 use std::time::Duration;
 
-use tally_adapters::dynamodb::changes::{Changes, Config};
+use tally_adapters::dynamodb::changes::Changes;
 use tally_adapters::dynamodb::counters::Counters;
 use tally_core::cached::Cache;
 use tally_core::changes::DeploymentId;
-use tally_core::fault::Fault;
-use tally_core::fence::TopicId;
-use tally_core::ports::{Intake, Outcome};
+use tally_core::ports::Intake;
 use tally_service::{Host, Patience, Stage};
 
 use member::Member;
@@ -68,17 +66,5 @@ impl Folding {
     pub fn spawn(self, intake: Box<dyn Intake>, host: &Host, patience: &Patience) {
         let member = Member { intake, folding: Arc::new(self), host: host.clone(), patience: patience.clone() };
         host.spawn(Stage::Intake, "fold", member);
-    }
-
-    /// The configuration of the log, which is in this topic. A topic that was created anew becomes the next generation: what
-    /// was in the one before is lost, as each partition then finds.
-    async fn configured(&self, topic: &TopicId) -> Outcome<Config> {
-        let missing = || Fault::Transient("the log of changes is not set up yet".to_owned());
-        let config = self.store.config().await?.ok_or_else(missing)?;
-        if config.topic == *topic {
-            return Ok(config);
-        }
-        let adopted = self.store.adopt_topic(&config, topic, config.partitions).await?;
-        adopted.ok_or_else(|| Fault::Transient("another process has adopted the topic of changes".to_owned()))
     }
 }

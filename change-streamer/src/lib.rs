@@ -1,33 +1,19 @@
 #![doc = include_str!("../README.md")]
 
 mod app;
-mod applier;
 mod args;
-mod cache;
-mod calls;
 mod config;
-mod feed;
 pub mod fold;
-mod follow;
 mod health;
 mod ladder;
-mod latest;
-mod ledger;
+mod log;
 mod metrics;
-mod publisher;
-mod reader;
-mod readers;
-mod recorder;
 pub mod relay;
-mod reports;
-mod shard;
 mod slots;
-mod stores;
-mod tell;
 
-pub use app::{App, FeedPort, Ports};
-pub use args::Args;
-pub use config::{CacheAddress, Config, FeedConfig, Rules};
-pub use ledger::ChangesPort;
+pub use app::{App, Ports};
+pub use args::{Args, Role};
+pub use config::{CacheAddress, Config, Rules};
+pub use log::{LogPorts, group_of};
 pub use metrics::CATALOGUE;
-pub use reader::PollRules;
+pub use relay::PollRules;

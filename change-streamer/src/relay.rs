@@ -3,7 +3,9 @@
 
 mod follow;
 mod margin;
+mod pace;
 mod reader;
+mod tip;
 mod writer;
 
 use std::sync::Arc;
@@ -14,8 +16,8 @@ use tally_core::ports::{ChangeStream, Producer, Worker};
 use tally_core::relay::Rules;
 use tally_service::{Host, Patience, Stage};
 
-use crate::reader::PollRules;
 use follow::{Follow, Sharing};
+pub use pace::PollRules;
 use writer::Writer;
 
 /// Kinds of losses that a reader of the log finds in it: a message that is missing, and a position that is not there any more.

@@ -5,6 +5,8 @@ use std::sync::Arc;
 
 use anyhow::{Context, bail};
 use clap::Args;
+use tally_adapters::dynamodb::changes::Changes;
+use tally_adapters::dynamodb::counters::Counters;
 use tally_adapters::{dynamodb, kafka};
 use tally_consumer::{Fences, REPLAY_GROUP};
 use tally_core::event::KeyScheme;
@@ -32,6 +34,10 @@ pub(crate) struct Where {
     #[arg(long, env = "TALLY_DEAD_LETTER_TOPIC", value_parser = kafka::topic, value_name = "TOPIC", help_heading = "Topic")]
     pub(crate) dead_letter_topic: Option<String>,
 
+    /// The topic of the log of changes
+    #[arg(long, env = "TALLY_CHANGES_TOPIC", default_value = "changes", value_parser = kafka::topic, value_name = "TOPIC", help_heading = "Topic")]
+    pub(crate) changes_topic: String,
+
     /// What producers put into the key: `post` or `post-shard`
     #[arg(long, env = "TALLY_KEY", default_value_t = KeyScheme::Post, value_name = "SCHEME", help_heading = "Topic")]
     pub(crate) key: KeyScheme,
@@ -43,7 +49,10 @@ pub(crate) struct Desk {
     pub(crate) shards: ShardCount,
     pub(crate) checkpoints: Arc<dyn Checkpoints>,
     pub(crate) recounts: dynamodb::Recounts,
-    pub(crate) counts: dynamodb::Counts,
+    /// What the log of changes is folded into.
+    pub(crate) counters: Counters,
+    /// What is stored of the log of changes.
+    pub(crate) changes: Changes,
     pub(crate) rows: dynamodb::Rows,
     pub(crate) maps: dynamodb::Maps,
     pub(crate) stream: dynamodb::Streams,
@@ -51,6 +60,7 @@ pub(crate) struct Desk {
     kafka: Option<kafka::Settings>,
     pub(crate) topic: String,
     pub(crate) dead_letter_topic: String,
+    pub(crate) changes_topic: String,
     pub(crate) key: KeyScheme,
     pub(crate) clock: Clock,
     pub(crate) chance: Chance,
@@ -62,18 +72,6 @@ impl Desk {
     /// # Errors
     /// Settings that cannot be, no answer, tables that are not there or of another form, a format that is not known.
     pub(crate) async fn open(of: Where) -> anyhow::Result<Self> {
-        Box::pin(Self::over(of, None)).await
-    }
-
-    /// A deployment whose configuration is lost, and had so many shards.
-    ///
-    /// # Errors
-    /// The same; it is there.
-    pub(crate) async fn open_lost(of: Where, shards: ShardCount) -> anyhow::Result<Self> {
-        Box::pin(Self::over(of, Some(shards))).await
-    }
-
-    async fn over(of: Where, lost: Option<ShardCount>) -> anyhow::Result<Self> {
         let mut invalid = dynamodb::environment();
         let kafka = of.kafka.optional().map_err(|other| invalid.extend(other)).ok().flatten();
         if !invalid.is_empty() {
@@ -89,11 +87,7 @@ impl Desk {
             return Err(unusable(&connection, fault).await);
         }
         let checkpoints = dynamodb::Checkpoints::new(&connection);
-        let shards = match lost {
-            Some(shards) if checkpoints.format().await.context("cannot read the configuration")?.is_none() => shards,
-            Some(_) => bail!("`config` is there: the checkpoints are not lost"),
-            None => deployed(&checkpoints).await?,
-        };
+        let shards = deployed(&checkpoints).await?;
         if let Some(told) = of.store.shards.filter(|told| *told != shards) {
             bail!(Fault::Fatal(format!("--shards is {told}, but this deployment was created with {shards}")));
         }
@@ -102,7 +96,8 @@ impl Desk {
             shards,
             checkpoints: Arc::new(checkpoints),
             recounts: dynamodb::Recounts::new(&connection),
-            counts: dynamodb::Counts::new(&connection),
+            counters: Counters::new(&connection),
+            changes: Changes::new(&connection),
             rows: dynamodb::Rows::new(&connection),
             maps: dynamodb::Maps::new(&connection),
             stream: dynamodb::Streams::new(&connection),
@@ -111,6 +106,7 @@ impl Desk {
             kafka,
             dead_letter_topic: of.dead_letter_topic.unwrap_or_else(|| format!("{}.dlq", of.topic)),
             topic: of.topic,
+            changes_topic: of.changes_topic,
             key: of.key,
             clock: host.clock(),
             chance: host.chance().clone(),

@@ -242,7 +242,7 @@ fn ctrl_c_ends_it_within_five_seconds_whatever_it_is_doing() {
     let moments: [(&[&str], &str); 4] = [
         (&[], "load "),
         (&[], "events/s"),
-        (&["--duration", "2s", "--verify"], "waiting until every stream shard"),
+        (&["--duration", "2s", "--verify"], "waiting until every change"),
         (&["--chaos", "--seed", "7"], "events/s"),
     ];
     for (args, moment) in moments {

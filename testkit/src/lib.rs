@@ -1,7 +1,7 @@
 //! What tests start: the tables of a deployment in an emulated DynamoDB, in this process and without sockets, so that paused
 //! time gives the same run each time.
 
-use std::time::{Duration, UNIX_EPOCH};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use bytes::Bytes;
 use http::Request;
@@ -20,6 +20,8 @@ pub struct Store {
     pub emulator: Emulator,
     /// Clients that send each request once, so that a fault is met by the caller.
     pub connection: Connection,
+    /// The time when it began.
+    now: UnixMillis,
     began: Instant,
 }
 
@@ -35,15 +37,28 @@ impl Store {
     /// It does not take the tables.
     pub async fn with(config: Config) -> Self {
         let epoch = Some(UNIX_EPOCH + Duration::from_millis(BEGAN.0));
-        let (emulator, began) = (Emulator::new(Config { epoch, ..config }), Instant::now());
-        let connection = Connection::in_process(&settings(1), emulator.http_client(), BEGAN);
+        Self::at(BEGAN, Emulator::new(Config { epoch, ..config })).await
+    }
+
+    /// A store whose clock is this machine's, for processes that use it over a socket.
+    ///
+    /// # Panics
+    /// It does not take the tables.
+    pub async fn in_real_time(config: Config) -> Self {
+        let now = SystemTime::now().duration_since(UNIX_EPOCH).expect("this machine's clock is set").as_millis();
+        let now = UnixMillis(u64::try_from(now).expect("a time of this age"));
+        Self::at(now, Emulator::new(Config { epoch: None, ..config })).await
+    }
+
+    async fn at(now: UnixMillis, emulator: Emulator) -> Self {
+        let connection = Connection::in_process(&settings(1), emulator.http_client(), now);
         ensure_tables(&connection).await.expect("an emulator takes the tables");
-        Self { emulator, connection, began }
+        Self { emulator, connection, now, began: Instant::now() }
     }
 
     /// Clients that send a request up to so many times.
     pub fn repeating(&self, attempts: u32) -> Connection {
-        Connection::in_process(&settings(attempts), self.emulator.http_client(), BEGAN.plus(self.began.elapsed()))
+        Connection::in_process(&settings(attempts), self.emulator.http_client(), self.now.plus(self.began.elapsed()))
     }
 
     /// From now on requests go wrong as these rules say; what was in force before is not.

@@ -30,7 +30,7 @@ use tally_core::ports::Outcome;
 pub use self::crossing::Crossed;
 pub use self::update::Update;
 use super::connection::Connection;
-use super::fault::{fault, of_statement};
+use super::fault::{fault, of_statement, unless_refused};
 use super::get::{self, Consistency};
 use super::item::{Item, Reader, item as attributes, text};
 use super::names::counts::{POST_ID, RESERVED_ROW};
@@ -96,7 +96,11 @@ impl Counters {
         Ok(Read { counters, reserved })
     }
 
-    async fn has_reserved(&self, consistency: Consistency) -> Outcome<bool> {
+    /// Whether the reserved row is there.
+    ///
+    /// # Errors
+    /// The table cannot be read.
+    pub async fn has_reserved(&self, consistency: Consistency) -> Outcome<bool> {
         let get = self.connection.client.get_item().table_name(self.table()).set_key(Some(key(RESERVED_ROW)));
         let reply = get.consistent_read(consistency.is_strong()).send().await;
         Ok(reply.map_err(|error| fault(self.table(), &error))?.item.is_some())
@@ -109,6 +113,16 @@ impl Counters {
     pub async fn put_reserved(&self) -> Outcome<()> {
         let put = self.connection.client.put_item().table_name(self.table()).set_item(Some(key(RESERVED_ROW)));
         put.send().await.map(|_| ()).map_err(|error| fault(self.table(), &error))
+    }
+
+    /// Puts the reserved row where it is already; whether it is. Safe to repeat: it is always the same.
+    ///
+    /// # Errors
+    /// The table takes no write.
+    pub async fn renew_reserved(&self) -> Outcome<bool> {
+        let put = self.connection.client.put_item().table_name(self.table()).set_item(Some(key(RESERVED_ROW)));
+        let put = put.condition_expression(format!("attribute_exists({POST_ID})"));
+        Ok(unless_refused(self.table(), put.send().await)?.is_some())
     }
 
     /// Writes up to [`Self::UPDATES`] counters, each by itself, and answers in their order.

@@ -14,6 +14,7 @@ use tokio::time::Instant;
 use super::Folding;
 use super::cached::Cached;
 use super::known::Known;
+use crate::log::configured;
 use crate::relay::{HOLE, JUMP};
 
 pub(super) struct PartitionFold {
@@ -119,8 +120,10 @@ impl PartitionFold {
         let (store, until) = (Arc::clone(&self.folding.store), Until::Requested(stop));
         let position = self.patience.persist("read a position", until, || store.position(self.index)).await?;
         let log = self.patience.persist("look at the log of changes", until, || self.log.log()).await?;
-        let config =
-            self.patience.persist("read the configuration", until, || self.folding.configured(&log.topic)).await?;
+        let config = self
+            .patience
+            .persist("read the configuration", until, || configured(&self.folding.store, &log.topic))
+            .await?;
         let (position, jump) = resume(position, config.generation, &log);
         self.stored = (position.at, position.at);
         self.written = position.clone();

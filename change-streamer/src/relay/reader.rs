@@ -15,9 +15,10 @@ use tally_service::{Patience, Stop, Task, Until};
 
 use super::Relaying;
 use super::margin::Margin;
+use super::pace::Pace;
+use super::tip::{Shown, Tip};
 use super::writer::Writing;
 use crate::metrics;
-use crate::reader::{Pace, Shown, Tip};
 
 /// The most records one read may answer with: what the service allows.
 const LIMIT: u32 = 1000;

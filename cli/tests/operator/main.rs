@@ -3,11 +3,9 @@
 #[cfg(test)]
 mod changes;
 #[cfg(test)]
-mod lost;
-#[cfg(test)]
 mod posts;
 #[cfg(test)]
-mod rebuilding;
+mod recounting;
 #[cfg(test)]
 mod refused;
 #[cfg(test)]

@@ -81,7 +81,8 @@ async fn what_is_not_permitted_is_named() {
         serde_json::json!({"Type": "AWS::IAM::Role", "Properties": {"Policies": [{"PolicyName": "p", "PolicyDocument": document}]}})
     };
     let tables = ["likes", "like_counts", "checkpoints", "recounts"];
-    let reader = tables.iter().map(|table| grant(&["DescribeTable", "GetItem", "Scan", "Query"], arn(table)));
+    let reader =
+        tables.iter().map(|table| grant(&["DescribeTable", "GetItem", "BatchGetItem", "Scan", "Query"], arn(table)));
     let reader = reader.chain([grant(&["DescribeStream"], arn("likes/stream/*"))]).collect();
     let stranger = vec![grant(&["GetItem"], arn("elsewhere"))];
     let template = serde_json::json!({"Resources": {"Reader": role(reader), "Stranger": role(stranger)}});

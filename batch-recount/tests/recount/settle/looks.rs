@@ -212,9 +212,24 @@ async fn a_row_that_cannot_be_read_leaves_its_counter_in_doubt_until_it_can() {
 #[tokio::test(start_paused = true)]
 async fn rows_that_there_is_no_room_for_are_looked_at_later() {
     let world = World::start().await;
-    world.fill(4, 10).await;
-    world.edit(&post(3), &format!("s{}", key(&post(3), &user(1)).shard), Some(60)).await;
-    let rules = Rules { keys: 7, rows: 5, ..rules() };
-    assert_eq!(world.beside_churn(4, 20, world.recount(rules).await.keys(all(4))).await.unwrap(), Ended::default());
-    world.exact(4).await;
+    world.fill(10, 6).await;
+    for n in 0..10 {
+        world.edit(&post(n), &format!("s{}", key(&post(n), &user(1)).shard), Some(60)).await;
+    }
+    let recount = world.recount(Rules { rows: 5, ..rules() }).await;
+    assert_eq!(world.beside_churn(4, 20, recount.keys(all(10))).await.unwrap(), Ended::default());
+    world.exact(10).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_recount_does_not_begin_before_the_folds_know_every_loss_that_is_open() {
+    let world = World::start().await;
+    world.fill(1, 6).await;
+    world.relays.store(false, Ordering::Relaxed);
+    let number = world.changes.open_new_loss(world.clock.now(), "trimmed", "by a test").await.unwrap();
+    let recount = world.recount(Rules { patience: Duration::from_secs(20), ..rules() }).await;
+    let error = world.beside(recount.keys(all(1))).await.unwrap_err().to_string();
+    assert!(error.contains(&format!("has not read the announcement of loss {number}")), "{error}");
+    world.relays.store(true, Ordering::Relaxed);
+    assert_eq!(world.beside(recount.keys(all(1))).await.unwrap(), Ended::default());
 }

@@ -1,6 +1,6 @@
 //! An emulated store, a log of two partitions, and a relay and folds that a test may stop.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::time::Duration;
@@ -21,6 +21,7 @@ use tally_core::fold::{self, Counter, Position};
 use tally_core::ids::{CounterId, PostId, RowKey, Sequence, ShardCount, StreamShard, StreamShardId, UserId};
 use tally_core::ports::log::{self, Outgoing, Producer, TopicReader as _};
 use tally_core::ports::{ChangeStream, Iterator, Outcome, Position as At, Rows as _};
+use tally_core::tally::Record;
 use tally_core::time::UnixMillis;
 use tally_service::{Chance, Clock, Switch};
 use tally_testkit::{BEGAN, Store};
@@ -66,6 +67,8 @@ pub(crate) struct World {
     pub(crate) folds: AtomicBool,
     /// Whether positions are stored: a standing is stored every second, and a position seldom.
     pub(crate) stores_positions: AtomicBool,
+    /// The stream shard that has a record of this row key stands still there.
+    pub(crate) stalled: Mutex<Option<RowKey>>,
     relay: Mutex<Relay>,
     partitions: Mutex<Vec<fold::Partition>>,
     seeds: AtomicU32,
@@ -89,6 +92,8 @@ struct Relay {
 struct Line {
     shard: StreamShard,
     next: Iterator,
+    /// What was read, and is not taken.
+    read: VecDeque<Record>,
     taken: Option<Sequence>,
     /// What each partition has.
     sent: [Option<Sequence>; PARTITIONS as usize],
@@ -123,6 +128,7 @@ impl World {
             relays: AtomicBool::new(true),
             folds: AtomicBool::new(true),
             stores_positions: AtomicBool::new(true),
+            stalled: Mutex::default(),
             relay: Mutex::new(relay),
             partitions: Mutex::new(vec![fold::Partition::new(begin); PARTITIONS as usize]),
             seeds: AtomicU32::new(1),
@@ -196,9 +202,9 @@ impl World {
         let mut relay = self.relay.lock().await;
         let losses: Vec<LossNumber> = self.changes.losses().await.unwrap().open().map(|(number, _)| number).collect();
         let mut sections: [Vec<Section>; PARTITIONS as usize] = Default::default();
-        let streams = relay.streams.clone();
+        let (streams, stalled) = (relay.streams.clone(), self.stalled.lock().await.clone());
         for line in &mut relay.shards {
-            let (entries, fed) = line.read(&streams, self.clock).await;
+            let (entries, fed) = line.read(&streams, self.clock, stalled.as_ref()).await;
             for (partition, sections) in (0..).zip(&mut sections) {
                 let is_here = |entry: &&Entry| tally_core::changes::partition_of(&entry.key, PARTITIONS) == partition;
                 let entries = entries.iter().filter(is_here).cloned().collect();
@@ -218,7 +224,7 @@ impl World {
         let streams = relay.streams.clone();
         let number = self.changes.open_new_loss(self.clock.now(), "trimmed", "by a test").await.unwrap();
         for line in &mut relay.shards {
-            line.read(&streams, self.clock).await;
+            line.read(&streams, self.clock, None).await;
             let Some(taken) = line.taken.filter(|taken| line.sent[0] != Some(*taken)) else { continue };
             line.sent = [Some(taken); PARTITIONS as usize];
             let behind: u128 = taken.wire().parse::<u128>().unwrap() + 1;
@@ -394,7 +400,7 @@ impl Relay {
             let id: &StreamShardId = &listed.id;
             let next = streams.iterator(&label, id, At::Oldest).await.unwrap();
             let shard = StreamShard::new(&label, id);
-            shards.push(Line { shard, next, taken: None, sent: [None; PARTITIONS as usize] });
+            shards.push(Line { shard, next, read: VecDeque::new(), taken: None, sent: [None; PARTITIONS as usize] });
         }
         Self { streams, shards }
     }
@@ -405,20 +411,32 @@ impl Line {
         Opening { shard: self.shard.clone(), at: None, fed: UnixMillis(0) }
     }
 
-    /// The entries behind what was taken, and up to when there are no others.
-    async fn read(&mut self, streams: &Streams, clock: Clock) -> (Vec<Entry>, Option<UnixMillis>) {
-        let mut entries = Vec::new();
-        loop {
+    /// The entries behind what was taken, up to one of a row key that is `stalled`; and up to when there are no others.
+    async fn read(
+        &mut self,
+        streams: &Streams,
+        clock: Clock,
+        stalled: Option<&RowKey>,
+    ) -> (Vec<Entry>, Option<UnixMillis>) {
+        let began = loop {
             let began = clock.now();
             let page = streams.records(&self.next, 1_000).await.unwrap();
             self.next = page.next.expect("no test lasts until a stream shard ends");
             if page.records.is_empty() {
-                return (entries, Some(began));
+                break began;
             }
-            for record in page.records.iter().map(|raw| tally_core::tally::read(raw).unwrap()) {
-                self.taken = Some(record.sequence);
-                entries.extend(Entry::of(&record));
+            self.read.extend(page.records.iter().map(|raw| tally_core::tally::read(raw).unwrap()));
+        };
+        let mut entries = Vec::new();
+        while let Some(record) = self.read.pop_front() {
+            let entry = Entry::of(&record);
+            if entry.as_ref().is_some_and(|entry| Some(&entry.key) == stalled) {
+                self.read.push_front(record);
+                return (entries, None);
             }
+            self.taken = Some(record.sequence);
+            entries.extend(entry);
         }
+        (entries, Some(began))
     }
 }

@@ -1,0 +1,73 @@
+//! The topic of the log `changes`, and what the deployment's configuration says of it.
+
+use std::sync::Arc;
+
+use tally_adapters::dynamodb::changes::{Changes, Config};
+use tally_core::backoff::Backoff;
+use tally_core::changes::DeploymentId;
+use tally_core::fault::Fault;
+use tally_core::fence::TopicId;
+use tally_core::ports::{Intake, Outcome, Producer, TopicReader};
+use tally_service::Host;
+
+/// How the log is reached.
+#[derive(Clone)]
+pub struct LogPorts {
+    /// The topic.
+    pub topic: String,
+    /// Writes it.
+    pub producer: Arc<dyn Producer>,
+    /// Reads it outside of any group.
+    pub reader: Arc<dyn TopicReader>,
+    /// Joins the group that folds it.
+    pub join: Arc<dyn Fn() -> anyhow::Result<Box<dyn Intake>> + Send + Sync>,
+}
+
+/// The group that folds the log of a deployment.
+pub fn group_of(table_prefix: &str) -> String {
+    format!("{table_prefix}tally-change-streamer")
+}
+
+/// Waits for the topic; the configuration of the log in it, which is put where there is none.
+///
+/// # Errors
+/// A topic of another number of partitions, a fault that waiting does not mend, or a stop.
+pub(crate) async fn joined(host: &Host, changes: &Changes, log: &LogPorts) -> anyhow::Result<Config> {
+    let deployment = DeploymentId(format!("{:032x}", host.chance().token()).into());
+    let look = || async {
+        let (topic, partitions) = topic(log).await?;
+        let new = Config { deployment: deployment.clone(), partitions, topic: topic.clone(), generation: 1 };
+        changes.begin_log(&new).await?;
+        let config = configured(changes, &topic).await?;
+        if config.partitions == partitions {
+            return Ok(config);
+        }
+        // Every counter has its place in one partition: by another number it would be looked for in another one.
+        Err(Fault::Fatal(format!(
+            "the topic `{}` has {partitions} partitions, and the log of this deployment {}: create the topic anew with as many",
+            log.topic, config.partitions
+        )))
+    };
+    host.wait_for("changes", Backoff::STORE, look).await
+}
+
+/// The topic's id, and how many partitions it has.
+async fn topic(log: &LogPorts) -> Outcome<(TopicId, u32)> {
+    let partitions = log.reader.logs().await?;
+    let count = u32::try_from(partitions.len()).unwrap_or(u32::MAX);
+    let first = partitions.into_iter().next();
+    let (_, first) = first.ok_or_else(|| Fault::Transient(format!("there is no topic `{}`", log.topic)))?;
+    Ok((first.topic, count))
+}
+
+/// The configuration of the log in this topic. A topic that was created anew becomes the next generation: what was in the one
+/// before is lost, as each partition then finds.
+pub(crate) async fn configured(changes: &Changes, topic: &TopicId) -> Outcome<Config> {
+    let missing = || Fault::Transient("the log of changes is not set up yet".to_owned());
+    let config = changes.config().await?.ok_or_else(missing)?;
+    if config.topic == *topic {
+        return Ok(config);
+    }
+    let adopted = changes.adopt_topic(&config, topic, config.partitions).await?;
+    adopted.ok_or_else(|| Fault::Transient("another process has adopted the topic of changes".to_owned()))
+}
