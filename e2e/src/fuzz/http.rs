@@ -5,7 +5,8 @@ use std::net::{SocketAddr, TcpStream};
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
-use tally_adapters::memory::Memory;
+use tally_adapters::dynamodb::Checkpoints;
+use tally_adapters::dynamodb::changes::{Changes, Config as Log};
 use tally_core::ports::DeploymentConfig as _;
 use tally_core::time::UnixMillis;
 use tally_count_api::{App, Config, Ports};

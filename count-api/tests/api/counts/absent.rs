@@ -28,6 +28,26 @@ async fn an_absent_counter_is_exact_zero_only_beside_the_reserved_row() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn in_a_table_that_was_adopted_what_is_absent_is_exact_only_beside_a_standing_that_knows_of_the_loss() {
+    let (world, absent) = (World::start().await, likes("absent"));
+    world.stood(&absent, &standing(6, SECOND)).await;
+    assert!(world.count(&absent).await.served.exact);
+    // The table is lost, and another one is adopted: the API has not heard of it, and the fold is dead.
+    world.delete_reserved().await;
+    world.counters.put_reserved_since(after(20 * SECOND)).await.unwrap();
+    let exact = async || {
+        let alone = world.count(&absent).await.served.exact;
+        (alone, world.reader.detailed(&absent).await.unwrap().0.served.exact)
+    };
+    assert_eq!(exact().await, (false, false));
+    sleep(30 * SECOND).await;
+    world.stood(&absent, &standing(7, 20 * SECOND)).await;
+    assert_eq!(exact().await, (false, false));
+    world.stood(&absent, &standing(8, 21 * SECOND)).await;
+    assert_eq!(exact().await, (true, true));
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_set_below_zero_is_not_exact_and_is_queued_for_a_recount_and_a_sum_may_be_both() {
     let (world, p) = (World::start().await, likes("p"));
     let score = CounterId { name: CounterName::new("score", CounterKind::Sum).unwrap(), ..p.clone() };
