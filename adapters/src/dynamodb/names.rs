@@ -94,6 +94,8 @@ pub(super) mod counts {
     pub(in crate::dynamodb) const DOUBT: &str = "doubt";
     /// The key of the reserved row: no post's id holds a control character.
     pub(in crate::dynamodb) const RESERVED_ROW: &str = "\u{1}reserved";
+    /// Of the reserved row: when it was put in the place of a lost one.
+    pub(in crate::dynamodb) const SINCE: &str = "since";
 }
 
 /// The attributes and keys of `checkpoints`.

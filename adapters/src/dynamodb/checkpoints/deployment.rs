@@ -8,7 +8,7 @@ use tally_core::format::Format;
 use tally_core::ids::ShardCount;
 use tally_core::milestone::Ladder;
 use tally_core::ports::{DeploymentConfig, Outcome};
-use tally_core::time::UnixMillis;
+use tally_core::time::{Bounds, UnixMillis};
 
 use super::super::changes::Changes;
 use super::super::counters::Counters;
@@ -102,7 +102,8 @@ impl Checkpoints {
         for problem in seen.problems() {
             open_once(&changes, now, &problem.lost).await?;
         }
-        Counters::new(&self.connection).put_reserved().await?;
+        let now = self.connection.store_clock().now(now).plus(Bounds::BELIEVED);
+        Counters::new(&self.connection).put_reserved_since(now).await?;
         let mut say = Aliases::default();
         let [id, tables] = say.names([ID, TABLES]);
         let update = format!("SET {tables}={}", say.value(seen.present.encode()));
