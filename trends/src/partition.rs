@@ -178,7 +178,9 @@ impl Partition {
     }
 
     fn found(&mut self, offset: Option<Offset>, effects: &mut Vec<Effect>) {
-        let Stage::Finding { needed, looked, stored } = std::mem::replace(&mut self.stage, Stage::Opening) else { return };
+        let Stage::Finding { needed, looked, stored } = std::mem::replace(&mut self.stage, Stage::Opening) else {
+            return;
+        };
         // Where nothing is as late as that, or the broker cannot look by time, all that there is is read.
         let from = offset.unwrap_or_default().max(looked.log.start);
         self.reading = Reading::of_windows(looked.log, from, needed, stored);

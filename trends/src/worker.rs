@@ -13,16 +13,16 @@ use tally_core::changes::DeploymentId;
 use tally_core::fault::Fault;
 use tally_core::fence::Offset;
 use tally_core::ports::log::Outgoing;
-use tally_core::ports::{OwnedPartition, Outcome, Producer, TopicReader};
+use tally_core::ports::{Outcome, OwnedPartition, Producer, TopicReader};
 use tally_core::time::UnixMillis;
 use tally_service::{Host, Patience, Stop, Task};
 
+use crate::Partition;
 use crate::app::NOT_SET_UP;
 use crate::config::{Rules, Topics};
 use crate::metrics::{self, Held, InState};
 use crate::partition::{Alarm, Effect, Input, Looked, Note, Publication, Setup};
 use crate::wire::Writer;
-use crate::Partition;
 
 /// Boards of one partition that are sent at once.
 const AT_ONCE: usize = 64;

@@ -39,10 +39,7 @@ fn deeds() -> impl Strategy<Value = Vec<Deed>> {
         after,
         ahead,
     });
-    vec(
-        prop_oneof![8 => change, 2 => (1..90u64).prop_map(Deed::Pass)],
-        1..150,
-    )
+    vec(prop_oneof![8 => change, 2 => (1..90u64).prop_map(Deed::Pass)], 1..150)
 }
 
 fn change(nth: usize, subject: u8, before: Option<u8>, after: Option<u8>, second: u64) -> Entry {
