@@ -65,6 +65,13 @@ impl Stage {
     }
 
     pub(crate) async fn under(config: Config) -> Self {
+        let stage = Self::unfollowed(config).await;
+        stage.follow(stage.clock.now()).await;
+        stage
+    }
+
+    /// The same, whose log of changes no change-streamer has set up yet.
+    pub(crate) async fn unfollowed(config: Config) -> Self {
         let cluster = MockCluster::new(1).unwrap();
         cluster.create_topic("likes", i32::try_from(PARTITIONS).unwrap(), 1).unwrap();
         cluster.create_topic("likes.dlq", 1, 1).unwrap();
@@ -100,7 +107,6 @@ impl Stage {
         for (partition, log) in stage.reader("likes").logs().await.unwrap() {
             stage.likes.create_fence(&partition, &Fence::new(log.end, 0, log.topic)).await.unwrap();
         }
-        stage.follow(stage.clock.now()).await;
         stage
     }
 
@@ -110,7 +116,6 @@ impl Stage {
         let config =
             LogConfig { deployment: DeploymentId("stage".into()), partitions: PARTITIONS, topic, generation: 1 };
         self.changes.begin_log(&config).await.unwrap();
-        Counters::new(&self.connection).put_reserved().await.unwrap();
         let stream = dynamodb::Streams::new(&self.connection);
         let label = stream.info().await.unwrap().label;
         for shard in stream.shards(&label).await.unwrap() {
@@ -203,7 +208,7 @@ impl Stage {
         for table in ["likes", "like_counts", "checkpoints", "recounts"] {
             let found = self.client().scan().table_name(table).consistent_read(true).send().await.unwrap();
             let item = |item: &std::collections::HashMap<String, AttributeValue>| {
-                format!("{:?}", item.iter().collect::<BTreeMap<_, _>>())
+                format!("{:?}", item.iter().map(|(name, value)| (name, shown(value))).collect::<BTreeMap<_, _>>())
             };
             let mut items: Vec<String> = found.items().iter().map(item).collect();
             items.sort();
@@ -245,6 +250,16 @@ impl Stage {
     /// Runs the command to its end.
     pub(crate) async fn tally(&self, args: &[&str]) -> Said {
         run(self.command(args)).await
+    }
+}
+
+/// A value as text, with the entries of a map in order.
+fn shown(value: &AttributeValue) -> String {
+    match value {
+        AttributeValue::M(map) => {
+            format!("{:?}", map.iter().map(|(name, value)| (name, shown(value))).collect::<BTreeMap<_, _>>())
+        }
+        value => format!("{value:?}"),
     }
 }
 

@@ -4,6 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use anyhow::Context;
+use tally_adapters::dynamodb::Checkpoints;
 use tally_adapters::dynamodb::changes::Config;
 use tally_consumer::{Standing, dlq};
 use tally_core::audit::{Cause, RunRecord, RunScope};
@@ -21,6 +22,15 @@ use crate::said::ago;
 const RUNS: u32 = 200;
 /// How old the last audit may be.
 const AUDIT_OLD: Duration = Duration::from_secs(35 * 86_400);
+
+/// Whether the tables are those that the deployment was created over.
+pub(super) async fn tables(desk: &Desk, status: &mut Status) -> anyhow::Result<()> {
+    let seen = Checkpoints::new(&desk.connection).seen_tables().await.context("cannot look at the tables")?;
+    if let Some(problem) = seen.problem() {
+        status.wrong("tables", problem, None);
+    }
+    Ok(())
+}
 
 /// Kafka to rows: each partition's fence, its log, and how long its first record that is not applied has waited.
 pub(super) async fn rows(desk: &Desk, late: Duration, status: &mut Status) -> anyhow::Result<()> {
