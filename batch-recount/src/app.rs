@@ -5,61 +5,93 @@ use std::sync::Arc;
 use anyhow::Context;
 use axum::Router;
 use futures_util::FutureExt;
+use tally_adapters::dynamodb::changes::Changes;
+use tally_adapters::dynamodb::counters::Counters;
 use tally_adapters::{Deployment, dynamodb, kafka};
-use tally_core::ports::{ChangeStream, Checkpoints, CounterMaps, Counts, Markers, Producer, Recounts, Rows};
+use tally_core::ports::log::TopicReader;
+use tally_core::ports::{DeploymentConfig, Producer};
 use tally_service::metrics::Catalogue;
 use tally_service::{Exit, Host, Invalid, Listen, Program};
 
 use crate::args::Args;
-use crate::config::{Config, Job, RecountConfig, Rules, Scope};
-use crate::erase::erase_and_report;
+use crate::calls::Calls;
+use crate::config::{Config, Job, LogConfig, RecountConfig, Scope};
+use crate::erase::{ErasePorts, erase_and_report};
 use crate::metrics;
-use crate::recounter::Recounter;
 use crate::routes::{Desk, routes};
 use crate::run::Run;
+use crate::settle::Recount;
 use crate::watch::watch;
 
 /// What a recount works on.
 #[derive(Clone)]
 pub struct Ports {
-    /// The change stream of the likes table: which shards there are.
-    pub stream: Arc<dyn ChangeStream>,
-    pub rows: Arc<dyn Rows>,
+    /// The rows of the likes table.
+    pub rows: dynamodb::Rows,
     /// The maps of sets.
-    pub maps: Arc<dyn CounterMaps>,
+    pub maps: dynamodb::Maps,
     /// The markers beside the rows.
-    pub markers: Arc<dyn Markers>,
-    pub counts: Arc<dyn Counts>,
-    /// How far the stream is applied, and gaps.
-    pub checkpoints: Arc<dyn Checkpoints>,
-    /// Runs, claims, reports, the queue and the ledger.
-    pub recounts: Arc<dyn Recounts>,
-    /// Where erasures are produced, if there are any.
-    pub producer: Option<Arc<dyn Producer>>,
+    pub markers: dynamodb::Markers,
+    /// The counters.
+    pub counters: Arc<Counters>,
+    /// Where the folds of the log stand, and the losses.
+    pub changes: Arc<Changes>,
+    /// Which counters there are.
+    pub deployment: Arc<dyn DeploymentConfig>,
+    /// Runs, how far they are, the queue and the ledger.
+    pub recounts: dynamodb::Recounts,
+    /// The log of changes.
+    pub log: LogPorts,
+}
+
+/// The log of changes, as a recount reads and writes it.
+#[derive(Clone)]
+pub struct LogPorts {
+    /// The topic.
+    pub topic: String,
+    /// Reads it.
+    pub reader: Arc<dyn TopicReader>,
+    /// Writes corrections, and which losses are repaired.
+    pub producer: Arc<dyn Producer>,
 }
 
 impl Ports {
-    /// The tables of `connection`, without a producer.
-    pub fn over(connection: &dynamodb::Connection) -> Self {
+    /// The tables of `connection`, and a log.
+    pub fn over(connection: &dynamodb::Connection, log: LogPorts) -> Self {
         Self {
-            stream: Arc::new(dynamodb::Streams::new(connection)),
-            rows: Arc::new(dynamodb::Rows::new(connection)),
-            maps: Arc::new(dynamodb::Maps::new(connection)),
-            markers: Arc::new(dynamodb::Markers::new(connection)),
-            counts: Arc::new(dynamodb::Counts::new(connection)),
-            checkpoints: Arc::new(dynamodb::Checkpoints::new(connection)),
-            recounts: Arc::new(dynamodb::Recounts::new(connection)),
-            producer: None,
+            rows: dynamodb::Rows::new(connection),
+            maps: dynamodb::Maps::new(connection),
+            markers: dynamodb::Markers::new(connection),
+            counters: Arc::new(Counters::new(connection)),
+            changes: Arc::new(Changes::new(connection)),
+            deployment: Arc::new(dynamodb::Checkpoints::new(connection)),
+            recounts: dynamodb::Recounts::new(connection),
+            log,
         }
     }
 }
 
-/// A recount and the ports it works on.
+impl LogPorts {
+    /// The topic in Kafka.
+    fn open(LogConfig { kafka, topic }: &LogConfig) -> anyhow::Result<Self> {
+        const WHAT: &str = "cannot set up the log of changes";
+        let reader = Arc::new(kafka::TopicReader::new(kafka, "tally-batch-recount", topic).context(WHAT)?);
+        let producer = Arc::new(kafka::Producer::new(kafka).context(WHAT)?);
+        Ok(Self { topic: topic.clone(), reader, producer })
+    }
+}
+
+/// A job and the ports it works on.
 pub struct App {
     config: Config,
-    ports: Ports,
+    ports: Wired,
     /// The tables to be checked before anything is written; `None` where the ports are not over them.
     tables: Option<dynamodb::Connection>,
+}
+
+enum Wired {
+    Recount(Box<Ports>),
+    Erase(ErasePorts),
 }
 
 impl App {
@@ -71,58 +103,79 @@ impl App {
         let settings =
             dynamodb::Settings { table_prefix: config.table_prefix.clone(), ..dynamodb::Settings::default() };
         let connection = dynamodb::Connection::open(&settings).await;
-        let mut ports = Ports::over(&connection);
-        if let Job::Erase(erase) = &config.job
-            && let Some(settings) = &erase.kafka
-        {
-            let producer = kafka::Producer::new(settings);
-            ports.producer = Some(Arc::new(producer.context("cannot set up the producer")?));
-        }
-        Ok(Self { tables: Some(connection), ..Self::with_ports(config, ports) })
+        let ports = match &config.job {
+            Job::Recount(recount) => Wired::Recount(Box::new(Ports::over(&connection, LogPorts::open(&recount.log)?))),
+            Job::Erase(erase) => {
+                let mut ports = ErasePorts::over(&connection);
+                if let Some(settings) = &erase.kafka {
+                    let producer = kafka::Producer::new(settings).context("cannot set up the producer")?;
+                    ports.producer = Some(Arc::new(producer));
+                }
+                Wired::Erase(ports)
+            }
+        };
+        Ok(Self { config, ports, tables: Some(connection) })
     }
 
-    /// A recount over `ports`, whatever is behind them.
+    /// A job over `ports`, whatever is behind them. Where the job is an erasure, its events go where the log is.
     pub fn with_ports(config: Config, ports: Ports) -> Self {
+        let ports = match &config.job {
+            Job::Recount(_) => Wired::Recount(Box::new(ports)),
+            Job::Erase(erase) => {
+                let producer = erase.kafka.as_ref().map(|_| ports.log.producer);
+                Wired::Erase(ErasePorts { rows: ports.rows, maps: ports.maps, deployment: ports.deployment, producer })
+            }
+        };
         Self { config, ports, tables: None }
     }
 }
 
 impl tally_service::App for App {
     fn routes(&self, host: &Host) -> Router {
-        let Ports { recounts, checkpoints, maps, .. } = self.ports.clone();
-        routes(Desk { runs: recounts.clone(), queue: recounts, checkpoints, maps, clock: host.clock() })
+        match &self.ports {
+            Wired::Recount(ports) => {
+                let Ports { recounts, deployment, maps, .. } = Ports::clone(ports);
+                routes(Desk { recounts, deployment, maps, clock: host.clock() })
+            }
+            Wired::Erase(_) => Router::new(),
+        }
     }
 
     async fn start(self, host: Host) -> anyhow::Result<()> {
         let Self { config, ports, tables } = self;
-        let (tables, checkpoints) = (tables.as_ref(), ports.checkpoints.clone());
-        // A recount creates nothing: a process that writes rows says what the deployment is.
-        let shards = Deployment { tables, checkpoints, shards: config.shards }.join(&host).await?;
-        let rules = match &config.job {
-            Job::Recount(recount) => recount.rules,
-            Job::Erase(erase) => Rules { read_units: erase.read_units, ..Rules::default() },
+        let checkpoints = match &ports {
+            Wired::Recount(ports) => Arc::clone(&ports.deployment),
+            Wired::Erase(ports) => Arc::clone(&ports.deployment),
         };
-        let (clock, chance) = (host.clock(), host.chance().clone());
+        // A recount creates nothing: a process that writes rows says what the deployment is.
+        let shards = Deployment { tables: tables.as_ref(), checkpoints, shards: config.shards }.join(&host).await?;
+        let by = (host.clock(), host.chance().clone());
         host.job("recount", move |stop| {
-            let recounter = Recounter::new(ports, shards, rules, (clock, chance), stop);
-            run(recounter, config.job).boxed()
+            async move {
+                match (ports, config.job) {
+                    (Wired::Recount(ports), Job::Recount(config)) => {
+                        let of = Recount::new(*ports, shards, config.rules, by, stop).await?;
+                        run(&of, &config).await
+                    }
+                    (Wired::Erase(ports), Job::Erase(config)) => {
+                        let calls = Calls::new(config.read_units, by, stop);
+                        erase_and_report(ports, shards, calls, &config).await
+                    }
+                    _ => unreachable!("the ports are those of the job"),
+                }
+            }
+            .boxed()
         });
         Ok(())
     }
 }
 
-async fn run(of: Recounter, job: Job) -> anyhow::Result<Exit> {
-    match job {
-        Job::Recount(RecountConfig { scope: Scope::Watch, .. }) => watch(&of).await,
-        Job::Recount(RecountConfig { scope, dry_run, .. }) => {
-            let run = Run::begin(&of, &scope, dry_run, false).await?;
-            Ok(Box::pin(run.finish()).await?.exit)
-        }
-        Job::Erase(config) => {
-            let producer = of.store.ports.producer.clone();
-            erase_and_report(&of.store, &config, producer.as_deref()).await
-        }
+async fn run(of: &Recount, config: &RecountConfig) -> anyhow::Result<Exit> {
+    if config.scope == Scope::Watch {
+        return watch(of).await;
     }
+    let run = Run::begin(of, &config.scope).await?;
+    Box::pin(run.finish()).await
 }
 
 impl Program for App {
@@ -138,10 +191,8 @@ impl Program for App {
         dynamodb::environment()
     }
 
+    /// Only who stays has something to show.
     fn admin_listen(args: &Args) -> Listen {
-        match args.command {
-            Some(_) => Listen::Off,
-            None => args.common.admin_listen,
-        }
+        if args.watch && args.command.is_none() { args.common.admin_listen } else { Listen::Off }
     }
 }

@@ -13,10 +13,11 @@ use crate::config::Since;
 ///
 /// Without a mode everything is audited: rows and counts are scanned and compared, and each count that differs, or that
 /// the comparison cannot prove, is recounted exactly. Exits with 0 if nothing differed or all of it was repaired, with 1
-/// if drift is left.
+/// if drift is left. Only --watch opens the admin listener.
 #[derive(Parser, Clone, Debug)]
 #[command(name = "tally-batch-recount", version, subcommand_negates_reqs = true)]
 #[command(mut_arg("admin_listen", |arg| arg.default_value("127.0.0.1:9095")))]
+#[command(mut_arg("brokers", |arg| arg.help("Bootstrap servers of the log of changes, HOST:PORT separated by commas; required")))]
 #[command(mut_args(|arg| if SHARED.contains(&arg.get_id().as_str()) { arg.global(true) } else { arg }))]
 pub struct Args {
     #[command(flatten)]
@@ -24,7 +25,7 @@ pub struct Args {
     #[command(flatten)]
     pub store: StoreArgs,
 
-    /// Recount this post, every shard of each of its counters, by windows alone; may be given more than once
+    /// Recount this post, every shard of each of its counters; may be given more than once
     #[arg(long, value_name = "ID", help_heading = "Mode", conflicts_with_all = ["since", "candidates_only", "watch", "resume"])]
     pub post: Vec<PostId>,
 
@@ -36,15 +37,15 @@ pub struct Args {
     #[arg(long, value_name = "WHEN", help_heading = "Mode", conflicts_with_all = ["candidates_only", "watch", "resume"])]
     pub since: Option<Since>,
 
-    /// Recount only what is queued: counts that turned negative or suspect, and what was asked for; no audit
+    /// Recount only what is queued: counts that turned negative, what was asked for, and what was left; no audit
     #[arg(long, help_heading = "Mode", conflicts_with_all = ["watch", "resume"])]
     pub candidates_only: bool,
 
-    /// Run until stopped: audits that gaps have queued, and row keys that were flagged, as they come
+    /// Run until stopped: audits while a loss is open or one was asked for, and row keys that were queued, as they come
     #[arg(long, env = "TALLY_WATCH", help_heading = "Mode", conflicts_with_all = ["resume", "dry_run"])]
     pub watch: bool,
 
-    /// Continue this audit, whether its process is dead or alive: segments that no process works on are taken over
+    /// Continue this audit, whose process is dead
     #[arg(long, value_name = "RUN", help_heading = "Mode")]
     pub resume: Option<AuditRun>,
 
@@ -53,17 +54,20 @@ pub struct Args {
     pub dry_run: bool,
 
     /// Also make large corrections: those of at least 1000 likes that are at least 10 % of a row key's count or rows.
-    /// Without it they are reported and withheld
+    /// Without it they are reported and withheld, unless a loss is open
     #[arg(long, env = "TALLY_FORCE", help_heading = "Mode")]
     pub force: bool,
-
-    /// Windows open at once
-    #[arg(long, env = "TALLY_CONCURRENCY", default_value_t = 256, value_name = "COUNT", help_heading = "Pace")]
-    pub concurrency: usize,
 
     /// Read units a second at most; a throttled store slows it down in any case
     #[arg(long, env = "TALLY_READ_UNITS_PER_SECOND", value_name = "UNITS", help_heading = "Pace")]
     pub read_units_per_second: Option<u32>,
+
+    /// The topic of the log of changes
+    #[arg(long, env = "TALLY_CHANGES_TOPIC", default_value = "changes", value_parser = kafka::topic, value_name = "TOPIC", help_heading = "Kafka")]
+    pub changes_topic: String,
+
+    #[command(flatten)]
+    pub kafka: KafkaArgs,
 
     #[command(subcommand)]
     pub command: Option<Command>,

@@ -11,6 +11,7 @@ use tally_core::time::UnixMillis;
 use tally_service::{Invalid, parse_duration};
 
 use crate::args::{Args, Command, EraseArgs};
+use crate::settle::Rules;
 
 /// A recount's configuration.
 #[derive(Clone, Debug, PartialEq)]
@@ -35,9 +36,15 @@ pub enum Job {
 #[derive(Clone, Debug, PartialEq)]
 pub struct RecountConfig {
     pub scope: Scope,
-    /// Only find and report.
-    pub dry_run: bool,
     pub rules: Rules,
+    pub log: LogConfig,
+}
+
+/// Where the log of changes is.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct LogConfig {
+    pub kafka: kafka::Settings,
+    pub topic: String,
 }
 
 /// What to recount.
@@ -64,51 +71,6 @@ pub enum Since {
     At(UnixMillis),
 }
 
-/// How things are recounted.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Rules {
-    /// `D`: how far two changes of one row key may be out of order in the stream.
-    pub guard: Duration,
-    /// How long a window's token and report are waited for.
-    pub report: Duration,
-    /// How long the stream's readers may take to pass a point in time before a look or a window is given up.
-    pub passing: Duration,
-    /// How old a claim's heartbeat may get before other processes take the work.
-    pub claim: Duration,
-    /// Windows opened on one row key before it is left as it is.
-    pub windows: u32,
-    /// Windows open at once.
-    pub concurrency: usize,
-    /// Rows that windows hold at once, at 16 bytes each; a row key of more has them all.
-    pub held: usize,
-    /// Segments of a table that one process scans at once.
-    pub segments: u32,
-    /// Read units a second.
-    pub read_units: Option<u32>,
-    /// Make large corrections too.
-    pub force: bool,
-    /// How often what is queued is looked at.
-    pub watch: Duration,
-}
-
-impl Default for Rules {
-    fn default() -> Self {
-        Self {
-            guard: Duration::from_secs(2),
-            report: Duration::from_secs(30),
-            passing: Duration::from_secs(120),
-            claim: Duration::from_secs(60),
-            windows: 12,
-            concurrency: 256,
-            held: 4_000_000,
-            segments: 16,
-            read_units: None,
-            force: false,
-            watch: Duration::from_secs(5),
-        }
-    }
-}
-
 /// What to erase.
 #[derive(Clone, Debug, PartialEq)]
 pub struct EraseConfig {
@@ -132,6 +94,15 @@ pub enum Subject {
     User(UserId),
     /// All that this post got.
     Post(PostId),
+}
+
+impl Config {
+    /// A recount without a Kafka of its own: for ports that are given.
+    pub fn plain(table_prefix: &str, shards: Option<ShardCount>, scope: Scope, rules: Rules) -> Self {
+        let log = LogConfig { kafka: kafka::Settings::plaintext(""), topic: "changes".to_owned() };
+        let job = Job::Recount(RecountConfig { scope, rules, log });
+        Self { table_prefix: table_prefix.to_owned(), shards, job }
+    }
 }
 
 impl FromStr for Since {
@@ -173,8 +144,14 @@ impl TryFrom<Args> for RecountConfig {
 
     fn try_from(args: Args) -> Result<Self, Invalid> {
         let mut invalid = Invalid::none();
-        invalid.ensure("concurrency", args.concurrency >= 1, "must be at least 1");
         invalid.ensure("read-units-per-second", args.read_units_per_second != Some(0), "must be at least 1");
+        let kafka = match kafka::Settings::try_from(args.kafka) {
+            Ok(kafka) => Some(kafka),
+            Err(others) => {
+                invalid.extend(others);
+                None
+            }
+        };
         let scope = match args.resume {
             Some(run) => Scope::Resume(run),
             None if !args.post.is_empty() => {
@@ -188,12 +165,17 @@ impl TryFrom<Args> for RecountConfig {
             },
         };
         let rules = Rules {
-            concurrency: args.concurrency,
-            read_units: args.read_units_per_second,
+            dry_run: args.dry_run,
             force: args.force,
+            read_units: args.read_units_per_second,
             ..Rules::default()
         };
-        if invalid.is_empty() { Ok(Self { scope, dry_run: args.dry_run, rules }) } else { Err(invalid) }
+        match kafka {
+            Some(kafka) if invalid.is_empty() => {
+                Ok(Self { scope, rules, log: LogConfig { kafka, topic: args.changes_topic } })
+            }
+            _ => Err(invalid),
+        }
     }
 }
 
@@ -240,7 +222,7 @@ mod tests {
     }
 
     fn scope(args: &[&str]) -> Scope {
-        match config(args).unwrap().job {
+        match config(&[&["--brokers", "b:9092"], args].concat()).unwrap().job {
             Job::Recount(recount) => recount.scope,
             Job::Erase(erase) => panic!("{erase:?}"),
         }
@@ -248,8 +230,9 @@ mod tests {
 
     #[test]
     fn without_a_mode_everything_is_audited_by_the_default_rules() {
-        let Job::Recount(recount) = config(&[]).unwrap().job else { panic!() };
-        assert_eq!(recount, RecountConfig { scope: Scope::Audit, dry_run: false, rules: Rules::default() });
+        let Job::Recount(recount) = config(&["--brokers", "b:9092"]).unwrap().job else { panic!() };
+        let log = LogConfig { kafka: kafka::Settings::plaintext("b:9092"), topic: "changes".to_owned() };
+        assert_eq!(recount, RecountConfig { scope: Scope::Audit, rules: Rules::default(), log });
     }
 
     #[test]
@@ -276,8 +259,9 @@ mod tests {
 
     #[test]
     fn every_bad_setting_is_named() {
-        let error = config(&["--concurrency", "0", "--read-units-per-second", "0"]).unwrap_err();
-        assert!(error.contains("--concurrency") && error.contains("--read-units-per-second"), "{error}");
+        let error = config(&["--read-units-per-second", "0"]).unwrap_err();
+        assert!(error.contains("--brokers") && error.contains("--read-units-per-second"), "{error}");
+        assert!(config(&["--brokers", "b:9092", "--changes-topic", "a b"]).unwrap_err().contains("--changes-topic"));
         assert!(config(&["--since", "yesterday"]).unwrap_err().contains("--since"));
         assert!(config(&["--resume", "12"]).unwrap_err().contains("--resume"));
     }

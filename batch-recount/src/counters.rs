@@ -1,17 +1,41 @@
 //! Which of the deployment's counters a job is about: those named, or all.
 
 use anyhow::{Context as _, bail};
+use tally_adapters::dynamodb;
 use tally_core::definitions::{Definition, Definitions, MemberField, SubjectField};
-use tally_core::ids::CounterKind;
+use tally_core::homes::CounterMap;
+use tally_core::ids::{CounterId, CounterKind, RowKey, ShardCount};
+use tally_core::ports::{CounterMaps as _, DeploymentConfig};
 
-use crate::store::Store;
+use crate::calls::Calls;
+
+/// Maps read by one request.
+const MAPS: usize = 100;
 
 /// The deployment's counters, in the order in which they were defined.
-pub(crate) async fn defined(store: &Store) -> anyhow::Result<Definitions> {
-    let read = || store.ports.checkpoints.definitions();
-    let found = store.persist("read the counters", read).await?;
-    store.read_items(1);
+pub(crate) async fn defined(calls: &Calls, deployment: &dyn DeploymentConfig) -> anyhow::Result<Definitions> {
+    let found = calls.persist("read the counters", || deployment.definitions()).await?;
+    calls.read_items(1);
     Ok(found)
+}
+
+/// Every row key that distinct `counters` may have rows in, in a deployment of so many shards.
+pub(crate) async fn row_keys(
+    calls: &Calls,
+    of: &dynamodb::Maps,
+    counters: &[CounterId],
+    shards: ShardCount,
+) -> anyhow::Result<Vec<RowKey>> {
+    let mut keys = Vec::new();
+    for counters in counters.chunks(MAPS) {
+        calls.allowed().await?;
+        let maps = calls.persist("read maps", || of.maps(counters)).await?;
+        calls.read_items(counters.len());
+        for (counter, map) in counters.iter().zip(maps) {
+            keys.extend(map.unwrap_or_else(|| CounterMap::absent(shards)).row_keys(counter));
+        }
+    }
+    Ok(keys)
 }
 
 /// Those of `names`, or all where none is named.

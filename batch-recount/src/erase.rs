@@ -8,24 +8,48 @@ use std::sync::Arc;
 use futures_util::FutureExt;
 use futures_util::stream::{self, StreamExt, TryStreamExt};
 use serde_json::json;
+use tally_adapters::dynamodb;
 use tally_core::definitions::{Definition, Direction};
 use tally_core::event::{Said, encode};
 use tally_core::ids::{CounterId, PostId, RowKey, ShardCount, UserId};
 use tally_core::ports::log::Outgoing;
-use tally_core::ports::{Producer, Segment};
+use tally_core::ports::{DeploymentConfig, Producer, Rows as _, Segment};
 use tally_service::{Chance, Clock, Exit, Stop};
 
-use crate::app::Ports;
-use crate::config::{EraseConfig, Rules, Subject};
-use crate::counters::{defined, sets};
+use crate::calls::Calls;
+use crate::config::{EraseConfig, Subject};
+use crate::counters::{defined, row_keys, sets};
 use crate::metrics;
-use crate::recounter::Recounter;
-use crate::store::Store;
 
 /// Events under way at once.
 const AT_ONCE: usize = 256;
 /// Parts of the table read at once for a user's rows.
 const SEGMENTS: u32 = 8;
+
+/// What an erasure works on.
+#[derive(Clone)]
+pub struct ErasePorts {
+    /// The rows of the likes table.
+    pub rows: dynamodb::Rows,
+    /// The maps of sets.
+    pub maps: dynamodb::Maps,
+    /// Which counters there are.
+    pub deployment: Arc<dyn DeploymentConfig>,
+    /// Where events go; `None` for a dry run.
+    pub producer: Option<Arc<dyn Producer>>,
+}
+
+impl ErasePorts {
+    /// The tables of `connection`, without a producer.
+    pub fn over(connection: &dynamodb::Connection) -> Self {
+        Self {
+            rows: dynamodb::Rows::new(connection),
+            maps: dynamodb::Maps::new(connection),
+            deployment: Arc::new(dynamodb::Checkpoints::new(connection)),
+            producer: None,
+        }
+    }
+}
 
 /// What an erasure came to.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -45,12 +69,13 @@ struct Taken {
     member: UserId,
 }
 
-/// What an erasure works with; `producer` is `None` for a dry run.
-struct Erasing<'a> {
-    store: &'a Store,
+/// An erasure under way.
+pub(crate) struct Erasing<'a> {
+    ports: ErasePorts,
+    shards: ShardCount,
+    calls: Calls,
     config: &'a EraseConfig,
     sets: Vec<Arc<Definition>>,
-    producer: Option<&'a dyn Producer>,
 }
 
 /// Erases, in a deployment of so many shards. Where `ports` has no producer, it counts what would be erased, and erases
@@ -59,52 +84,56 @@ struct Erasing<'a> {
 /// # Errors
 /// A counter that cannot be erased from, or a fault that waiting does not mend.
 pub async fn erase(
-    ports: Ports,
+    ports: ErasePorts,
     shards: ShardCount,
     config: &EraseConfig,
     clock: Clock,
     (chance, stop): (Chance, Stop),
 ) -> anyhow::Result<Erased> {
-    let producer = ports.producer.clone();
-    let rules = Rules { read_units: config.read_units, ..Rules::default() };
-    let recounter = Recounter::new(ports, shards, rules, (clock, chance), stop);
-    erased(&recounter.store, config, producer.as_deref()).await
+    let calls = Calls::new(config.read_units, (clock, chance), stop);
+    Erasing::new(ports, shards, calls, config).await?.erased().await
 }
 
-/// Erases, and reports. `producer` is `None` for a dry run. Not clean where members were found that no action takes out.
+/// Erases, and reports. Not clean where members were found that no action takes out.
 pub(crate) async fn erase_and_report(
-    store: &Store,
+    ports: ErasePorts,
+    shards: ShardCount,
+    calls: Calls,
     config: &EraseConfig,
-    producer: Option<&dyn Producer>,
 ) -> anyhow::Result<Exit> {
-    let erased = erased(store, config, producer).await?;
+    let erasing = Erasing::new(ports, shards, calls, config).await?;
+    let erased = erasing.erased().await?;
     for (counter, members) in &erased.left {
         tracing::error!(counter, members, "cannot be erased from: no action takes a member out of it");
     }
     let exit = if erased.left.is_empty() { Exit::CLEAN } else { Exit::FAILED };
-    print(&erased, producer.is_none(), store);
+    erasing.print(&erased);
     Ok(exit)
 }
 
-async fn erased(store: &Store, config: &EraseConfig, producer: Option<&dyn Producer>) -> anyhow::Result<Erased> {
-    let are_users = matches!(config.subject, Subject::User(_));
-    let sets = sets(&defined(store).await?, &config.counters, are_users)?.into_iter().map(Arc::new).collect();
-    let erasing = Erasing { store, config, sets, producer };
-    match &config.subject {
-        Subject::Post(post) => erasing.of_post(post).await,
-        Subject::User(user) => erasing.of_user(user).await,
+impl<'a> Erasing<'a> {
+    async fn new(ports: ErasePorts, shards: ShardCount, calls: Calls, config: &'a EraseConfig) -> anyhow::Result<Self> {
+        let are_users = matches!(config.subject, Subject::User(_));
+        let defined = defined(&calls, &*ports.deployment).await?;
+        let sets = sets(&defined, &config.counters, are_users)?.into_iter().map(Arc::new).collect();
+        Ok(Self { ports, shards, calls, config, sets })
     }
-}
 
-impl Erasing<'_> {
+    async fn erased(&self) -> anyhow::Result<Erased> {
+        match &self.config.subject {
+            Subject::Post(post) => self.of_post(post).await,
+            Subject::User(user) => self.of_user(user).await,
+        }
+    }
+
     async fn of_post(&self, post: &PostId) -> anyhow::Result<Erased> {
-        let (store, mut erased) = (self.store, Erased::default());
+        let (calls, mut erased) = (&self.calls, Erased::default());
         for set in &self.sets {
             let counter = CounterId { post: post.clone(), name: set.name.clone() };
-            for key in store.row_keys(&counter).await? {
+            for key in row_keys(calls, &self.ports.maps, &[counter], self.shards).await? {
                 let mut after = None;
                 loop {
-                    let page = store.page("read rows", || store.ports.rows.users(&key, after.as_ref())).await?;
+                    let page = calls.page("read rows", || self.ports.rows.users(&key, after.as_ref())).await?;
                     let members = page.items.into_iter();
                     let taken = members.map(|member| Taken { set: Arc::clone(set), subject: post.clone(), member });
                     erased.add(self.take_out(taken.collect()).await?);
@@ -131,9 +160,10 @@ impl Erasing<'_> {
     }
 
     async fn in_segment(&self, segment: Segment, user: &UserId) -> anyhow::Result<Erased> {
-        let (store, mut erased, mut after) = (self.store, Erased::default(), None);
+        let (mut erased, mut after) = (Erased::default(), None);
         loop {
-            let page = store.page("scan rows", || store.ports.rows.scan(segment, after.as_ref())).await?;
+            let scan = || self.ports.rows.scan(segment, after.as_ref());
+            let page = self.calls.page("scan rows", scan).await?;
             let theirs = page.items.iter().filter(|row| row.sort == user.as_str());
             let ids = theirs.filter_map(|row| row.pk.parse::<RowKey>().ok()).map(|key| key.counter);
             let taken = ids.filter_map(|id| {
@@ -156,7 +186,7 @@ impl Erasing<'_> {
             *erased.left.entry(set.name.to_string()).or_default() += 1;
         }
         erased.found = taken.len() as u64;
-        let Some(producer) = self.producer else { return Ok(erased) };
+        let Some(producer) = self.ports.producer.as_deref() else { return Ok(erased) };
         erased.produced = stream::iter(taken)
             .map(|taken| self.produce(taken, producer).boxed())
             .buffer_unordered(AT_ONCE)
@@ -167,9 +197,9 @@ impl Erasing<'_> {
     }
 
     async fn produce(&self, taken: Taken, producer: &dyn Producer) -> anyhow::Result<()> {
-        let (Taken { set, subject, member }, Self { store, config, .. }) = (taken, self);
-        let key = config.key.key(&subject, &member, store.shards);
-        let event = encode(&set, &subject, Direction::Remove, Said::Member(&member), store.now());
+        let (Taken { set, subject, member }, Self { calls, config, .. }) = (taken, self);
+        let key = config.key.key(&subject, &member, self.shards);
+        let event = encode(&set, &subject, Direction::Remove, Said::Member(&member), calls.now());
         let event = event.expect("sets without a remove action were left out");
         let send = || {
             producer.send(Outgoing {
@@ -180,7 +210,24 @@ impl Erasing<'_> {
                 headers: &[],
             })
         };
-        store.persist("produce what takes a member out", send).await.map(|_| ())
+        calls.persist("produce what takes a member out", send).await.map(|_| ())
+    }
+
+    fn print(&self, erased: &Erased) {
+        let (Erased { found, produced, left }, cost) = (erased, self.calls.cost());
+        let dry_run = self.ports.producer.is_none();
+        tracing::info!(found, produced, dry_run, "erasure ends");
+        // A closed pipe is no failure of the erasure.
+        let mut out = std::io::stdout();
+        let _ = if out.is_terminal() {
+            let so = if dry_run { " (dry run)" } else { "" };
+            let left: u64 = left.values().sum();
+            let left = if left > 0 { format!(", {left} cannot be taken back") } else { String::new() };
+            writeln!(out, "found {found}, taken back {produced}{so}{left}, read units {}", cost.read_units)
+        } else {
+            let erased = json!({"found": found, "produced": produced, "left": left, "dry_run": dry_run, "cost": cost});
+            writeln!(out, "{}", json!({"erased": erased}))
+        };
     }
 }
 
@@ -192,20 +239,4 @@ impl Erased {
             *self.left.entry(counter).or_default() += members;
         }
     }
-}
-
-fn print(erased: &Erased, dry_run: bool, store: &Store) {
-    let (Erased { found, produced, left }, cost) = (erased, store.cost());
-    tracing::info!(found, produced, dry_run, "erasure ends");
-    // A closed pipe is no failure of the erasure.
-    let mut out = std::io::stdout();
-    let _ = if out.is_terminal() {
-        let so = if dry_run { " (dry run)" } else { "" };
-        let left: u64 = left.values().sum();
-        let left = if left > 0 { format!(", {left} cannot be taken back") } else { String::new() };
-        writeln!(out, "found {found}, taken back {produced}{so}{left}, read units {}", cost.read_units)
-    } else {
-        let erased = json!({"found": found, "produced": produced, "left": left, "dry_run": dry_run, "cost": cost});
-        writeln!(out, "{}", json!({"erased": erased}))
-    };
 }

@@ -1,15 +1,12 @@
-//! What this process has found for a run: gathered, counted as metrics, and put where every process that takes part in the
-//! run can add it up.
+//! What this process has found for a run: gathered, and counted as metrics.
 
 use std::fmt;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use tally_core::audit::{AuditRun, Cause, Drift, Summary};
-use tally_core::ports::Worker;
+use tally_core::audit::{Cause, Drift, Summary};
 
 use crate::cost::dollars;
 use crate::metrics;
-use crate::store::Store;
 
 /// A summary while it grows.
 #[derive(Debug, Default)]
@@ -45,7 +42,7 @@ impl Findings {
         summary.differs(drift);
     }
 
-    /// Row keys that a comparison left in doubt.
+    /// Row keys that are to be looked at: a comparison left them in doubt, or they were named.
     pub(crate) fn doubted(&self, keys: u64) {
         self.lock().doubted += keys;
     }
@@ -61,12 +58,6 @@ impl Findings {
         self.lock().differs(drift);
     }
 
-    pub(crate) fn window(&self, repeated: bool) {
-        let mut summary = self.lock();
-        summary.windows += 1;
-        summary.windows_repeated += u64::from(repeated);
-    }
-
     pub(crate) fn alarm(&self) {
         metrics::alarm();
         self.lock().alarms += 1;
@@ -77,8 +68,8 @@ impl Findings {
         self.lock().misplaced(row);
     }
 
-    pub(crate) fn gap_closed(&self) {
-        metrics::gap_closed();
+    pub(crate) fn loss_closed(&self) {
+        metrics::loss_closed();
         self.lock().gaps_closed += 1;
     }
 
@@ -89,47 +80,6 @@ impl Findings {
 
     fn lock(&self) -> MutexGuard<'_, Summary> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-}
-
-/// What this process has found and spent in a run.
-#[derive(Clone)]
-pub(crate) struct Share {
-    pub(crate) run: AuditRun,
-    pub(crate) findings: Arc<Findings>,
-    store: Store,
-    me: Worker,
-}
-
-impl Share {
-    /// Nothing found yet.
-    pub(crate) fn new(run: AuditRun, store: &Store, me: &Worker) -> Self {
-        Self { run, findings: Arc::default(), store: store.clone(), me: me.clone() }
-    }
-
-    /// What was found here.
-    pub(crate) fn own(&self) -> Summary {
-        Summary { cost: self.store.cost(), ..self.findings.so_far() }
-    }
-
-    /// Keeps what was found here. Safe to repeat: what is said last stands.
-    pub(crate) async fn put(&self) -> anyhow::Result<()> {
-        let (share, now) = (self.own(), self.store.now());
-        let put = || self.store.ports.recounts.put_share(self.run, &self.me, &share, now);
-        self.store.persist("keep what was found", put).await?;
-        self.store.wrote(1);
-        Ok(())
-    }
-
-    /// What every process has found.
-    pub(crate) async fn sum(&self) -> anyhow::Result<Summary> {
-        let read = || self.store.ports.recounts.shares(self.run);
-        let shares = self.store.persist("read what was found", read).await?;
-        self.store.read_items(shares.len());
-        Ok(shares.into_iter().fold(Summary::default(), |mut sum, share| {
-            sum.add(share);
-            sum
-        }))
     }
 }
 
@@ -152,11 +102,10 @@ impl Table<'_> {
             ("corrected", corrected),
             ("totals mended", summary.totals_mended.to_string()),
             ("withheld for want of --force", summary.withheld.to_string()),
-            ("windows", format!("{} ({} repeated)", summary.windows, summary.windows_repeated)),
             ("alarms", summary.alarms.to_string()),
             ("misplaced rows", summary.misplaced_rows.to_string()),
             ("row keys left", summary.left.to_string()),
-            ("gaps closed", summary.gaps_closed.to_string()),
+            ("losses closed", summary.gaps_closed.to_string()),
             ("read units", summary.cost.read_units.to_string()),
             ("write units", summary.cost.write_units.to_string()),
             ("cost at list price", format!("${:.4}", dollars(summary.cost))),
@@ -195,8 +144,6 @@ mod tests {
         findings.corrected(drift(Cause::NoRows, 4, 0));
         findings.corrected(drift(Cause::Total, 9, 7));
         findings.withheld(drift(Cause::MissingCounter, 0, 5_000));
-        findings.window(true);
-        findings.window(false);
         findings.misplaced(|| format!("{:?} in {:?}", "u\u{1b}", "p#3"));
         let summary = Summary { cost: Cost { read_units: 12, write_units: 30 }, ..findings.lock().clone() };
         assert_eq!((summary.found(), summary.likes_added, summary.likes_taken), (5, 3, 4));

@@ -31,19 +31,14 @@ const LIKES_CORRECTED: Metric = count(
     "Likes added and taken away by corrections.",
 );
 const WITHHELD: Metric = count("tally_recount_withheld_total", &[], "Large corrections not made for want of --force.");
-const WINDOWS: Metric = count(
-    "tally_recount_windows_total",
-    &[Label::of("outcome", ENDINGS)],
-    "Windows ended, by outcome: judged, or why the run began anew.",
-);
 const ALARMS: Metric = count(
     "tally_recount_alarms_total",
     &[],
-    "Counts that a second window found wrong right after the first had corrected them.",
+    "Counts that differed again after they had been corrected and found equal.",
 );
 const MISPLACED_ROWS: Metric =
     count("tally_recount_misplaced_rows_total", &[], "Rows found outside their user's shard.");
-const GAPS_CLOSED: Metric = count("tally_recount_gaps_closed_total", &[], "Gaps that an audit has closed.");
+const LOSSES_CLOSED: Metric = count("tally_recount_gaps_closed_total", &[], "Losses that an audit has closed.");
 const UNITS: Metric =
     count("tally_recount_units_total", &[Label::of("kind", &["read", "write"])], "Read and write units spent.");
 const FAULTS: Metric =
@@ -58,21 +53,7 @@ const LAST_SUCCESS: Metric = Metric {
 };
 
 /// What may be wrong with a count.
-const CAUSES: &[&str] = &["asked", "drift", "missing_counter", "no_rows", "negative", "suspect", "unproved", "total"];
-/// How a window may end.
-const ENDINGS: &[&str] = &[
-    "judged",
-    "withheld",
-    "not_opened",
-    "taken_over",
-    "no_report",
-    "token_gone",
-    "not_passed",
-    "void",
-    "overflow",
-    "unreadable",
-    "no_room",
-];
+const CAUSES: &[&str] = &["drift", "missing_counter", "no_rows", "negative", "suspect", "total"];
 
 /// Every metric of a recount.
 pub const CATALOGUE: Catalogue = Catalogue(&[
@@ -82,10 +63,9 @@ pub const CATALOGUE: Catalogue = Catalogue(&[
     CORRECTED,
     LIKES_CORRECTED,
     WITHHELD,
-    WINDOWS,
     ALARMS,
     MISPLACED_ROWS,
-    GAPS_CLOSED,
+    LOSSES_CLOSED,
     UNITS,
     FAULTS,
     UNLIKES,
@@ -114,10 +94,6 @@ pub(crate) fn withheld() {
     WITHHELD.counter(&[]).increment(1);
 }
 
-pub(crate) fn window(outcome: &'static str) {
-    WINDOWS.counter(&[outcome]).increment(1);
-}
-
 pub(crate) fn alarm() {
     ALARMS.counter(&[]).increment(1);
 }
@@ -126,8 +102,8 @@ pub(crate) fn misplaced(count: u64) {
     MISPLACED_ROWS.counter(&[]).increment(count);
 }
 
-pub(crate) fn gap_closed() {
-    GAPS_CLOSED.counter(&[]).increment(1);
+pub(crate) fn loss_closed() {
+    LOSSES_CLOSED.counter(&[]).increment(1);
 }
 
 pub(crate) fn units(kind: &'static str, units: u64) {

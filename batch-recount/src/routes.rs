@@ -13,12 +13,13 @@ use futures_util::FutureExt;
 use futures_util::stream::{self, StreamExt, TryStreamExt};
 use serde::Deserialize;
 use serde_json::{Value, json};
+use tally_adapters::dynamodb;
 use tally_core::audit::{AuditRun, RunRecord};
 use tally_core::definitions::Definition;
 use tally_core::fault::Fault;
 use tally_core::homes::CounterMap;
 use tally_core::ids::{CounterId, PostId, RowKey, ShardCount};
-use tally_core::ports::{Checkpoints, CounterMaps, Outcome, QueueReason, RecountQueue, Runs};
+use tally_core::ports::{CounterMaps as _, DeploymentConfig, Outcome, QueueReason, RecountQueue as _, Runs as _};
 use tally_core::time::UnixMillis;
 use tally_service::Clock;
 
@@ -34,10 +35,9 @@ const AT_ONCE: usize = 64;
 /// What the routes work on.
 #[derive(Clone)]
 pub(crate) struct Desk {
-    pub(crate) runs: Arc<dyn Runs>,
-    pub(crate) queue: Arc<dyn RecountQueue>,
-    pub(crate) checkpoints: Arc<dyn Checkpoints>,
-    pub(crate) maps: Arc<dyn CounterMaps>,
+    pub(crate) recounts: dynamodb::Recounts,
+    pub(crate) deployment: Arc<dyn DeploymentConfig>,
+    pub(crate) maps: dynamodb::Maps,
     pub(crate) clock: Clock,
 }
 
@@ -59,13 +59,13 @@ struct Asked {
 }
 
 async fn list(State(desk): State<Desk>) -> Result<Json<Value>, Problem> {
-    let runs = desk.runs.runs(LISTED).await?;
+    let runs = desk.recounts.runs(LISTED).await?;
     Ok(Json(json!({"recounts": runs.iter().map(shown).collect::<Vec<_>>()})))
 }
 
 async fn one(State(desk): State<Desk>, Path(run): Path<String>) -> Result<Json<Value>, Problem> {
     let run: AuditRun = run.parse().map_err(|_| Problem::bad("a run id is 32 lower-case hexadecimal digits"))?;
-    let record = desk.runs.run(run).await?.ok_or(Problem::new(StatusCode::NOT_FOUND, "there is no such run"))?;
+    let record = desk.recounts.run(run).await?.ok_or(Problem::new(StatusCode::NOT_FOUND, "there is no such run"))?;
     Ok(Json(shown(&record)))
 }
 
@@ -80,20 +80,20 @@ async fn ask(
     }
     let posts = asked.post_ids.iter().map(|post| PostId::new(post)).collect::<Result<Vec<_>, _>>();
     let posts = posts.map_err(|error| Problem::bad(&format!("a post id: {error}")))?;
-    let (shards, now) = (desk.checkpoints.deployed().await?, desk.clock.now());
+    let (shards, now) = (desk.deployment.deployed().await?, desk.clock.now());
     let shards = shards.ok_or(Problem::new(StatusCode::SERVICE_UNAVAILABLE, "the deployment is not created yet"))?;
-    let named = chosen(&desk.checkpoints.definitions().await?, &asked.counters);
+    let named = chosen(&desk.deployment.definitions().await?, &asked.counters);
     let named = named.map_err(|error| Problem::bad(&error.to_string()))?;
-    let queued = enqueue(&*desk.queue, keys_of(&*desk.maps, &posts, &named, shards).await?, now).await?;
+    let queued = enqueue(&desk.recounts, keys_of(&desk.maps, &posts, &named, shards).await?, now).await?;
     if asked.audit {
-        desk.queue.enqueue_audit(now).await?;
+        desk.recounts.enqueue_audit(now).await?;
     }
     Ok((StatusCode::ACCEPTED, Json(json!({"row_keys_queued": queued, "audit_queued": asked.audit}))))
 }
 
 /// Every row key that these counters of these posts may have rows in.
 async fn keys_of(
-    maps: &dyn CounterMaps,
+    maps: &dynamodb::Maps,
     posts: &[PostId],
     named: &[Definition],
     shards: ShardCount,
@@ -107,7 +107,7 @@ async fn keys_of(
     Ok(each.flat_map(|(id, map)| map.row_keys(id).collect::<Vec<_>>()).collect())
 }
 
-async fn enqueue(queue: &dyn RecountQueue, keys: Vec<RowKey>, now: UnixMillis) -> Outcome<u64> {
+async fn enqueue(queue: &dynamodb::Recounts, keys: Vec<RowKey>, now: UnixMillis) -> Outcome<u64> {
     stream::iter(keys)
         .map(|key| async move { queue.enqueue(&key, QueueReason::Asked, now).await }.boxed())
         .buffer_unordered(AT_ONCE)

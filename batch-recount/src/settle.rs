@@ -9,47 +9,33 @@ mod audit;
 mod look;
 mod losses;
 mod moved;
+mod named;
 mod pass;
+mod placed;
 mod rounds;
 mod sums;
 mod tails;
 
+use std::fmt;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use anyhow::Context as _;
 use serde::{Deserialize, Serialize};
-use tally_adapters::dynamodb::changes::{Changes, Config};
-use tally_adapters::dynamodb::counters::Counters;
-use tally_adapters::dynamodb::{self, Connection};
-use tally_core::audit::Summary;
+use tally_adapters::dynamodb::changes::Config;
+use tally_core::audit::{AuditRun, Summary};
 use tally_core::changes::{Body, Message, Nonce, Place, partition_of};
+use tally_core::fault::Fault;
 use tally_core::ids::{RowKey, ShardCount};
-use tally_core::ports::log::{Outgoing, Producer, TopicReader};
-use tally_core::ports::{Outcome, Page};
-use tally_service::{Chance, Clock, Patience, Stop};
+use tally_core::ports::log::Outgoing;
+use tally_service::{Chance, Clock, Stop};
 
-use crate::budget::Budget;
+use crate::app::Ports;
 use crate::calls::Calls;
-use crate::cost::{ITEM, Spent};
 use crate::findings::Findings;
-use crate::metrics;
 
-/// What a recount works on. Clones are the same.
-#[derive(Clone)]
-pub struct Stores {
-    pub rows: dynamodb::Rows,
-    pub markers: dynamodb::Markers,
-    pub counters: Counters,
-    /// Where the folds of the log stand, and the losses.
-    pub changes: Changes,
-    /// How far an audit has come.
-    pub progress: dynamodb::Recounts,
-    /// The topic of the log, and what reads and writes it.
-    pub topic: Box<str>,
-    pub reader: Arc<dyn TopicReader>,
-    pub producer: Arc<dyn Producer>,
-}
+pub(crate) use losses::Due;
+pub(crate) use named::Waiting;
+pub(crate) use rounds::Open;
 
 /// How things are recounted.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -76,6 +62,8 @@ pub struct Rules {
     pub held: usize,
     /// Read units a second.
     pub read_units: Option<u32>,
+    /// How often a watching process looks at what is asked for.
+    pub watch: Duration,
 }
 
 impl Default for Rules {
@@ -86,12 +74,13 @@ impl Default for Rules {
             guard: Duration::from_secs(2),
             patience: Duration::from_secs(300),
             recheck: Duration::from_secs(60),
-            keys: 4_096,
+            keys: 16_384,
             rows: 4_000_000,
             looks: 12,
             segments: 16,
             held: 2_000_000,
             read_units: None,
+            watch: Duration::from_secs(5),
         }
     }
 }
@@ -106,59 +95,79 @@ pub struct Ended {
 }
 
 impl Ended {
-    fn add(&mut self, other: Self) {
+    pub(crate) fn add(&mut self, other: Self) {
         self.left += other.left;
         self.doubtful += other.doubtful;
     }
 }
 
-/// A recount of one process. Clones are the same.
+/// One run of a recount. Clones are the same.
 #[derive(Clone)]
 pub struct Recount {
-    stores: Stores,
+    pub(crate) ports: Ports,
     config: Config,
     shards: ShardCount,
-    rules: Rules,
-    calls: Calls,
-    budget: Arc<Budget>,
-    spent: Arc<Spent>,
+    pub(crate) rules: Rules,
+    /// Under which its progress and its corrections are kept.
+    pub(crate) run: AuditRun,
+    pub(crate) calls: Calls,
     findings: Arc<Findings>,
-    /// The row keys that were left.
+    /// The row keys that were left, or are in doubt.
     left: Arc<Mutex<Vec<RowKey>>>,
     chance: Chance,
 }
+
+/// Why a recount cannot go on: the log does not. Whoever waits may try again.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Behind(String);
+
+impl fmt::Display for Behind {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}: is the change-streamer running?", self.0)
+    }
+}
+
+impl std::error::Error for Behind {}
 
 /// How often something that others bring about is looked at.
 const POLL: Duration = Duration::from_millis(200);
 
 impl Recount {
-    /// Over `stores`, in a deployment of so many shards, until `stop` is requested.
+    /// Over `ports`, in a deployment of so many shards, until `stop` is requested. Waits until there is a log.
     ///
     /// # Errors
-    /// The configuration of the log cannot be read, or there is none.
+    /// The configuration of the log cannot be read.
     pub async fn new(
-        stores: Stores,
+        ports: Ports,
         shards: ShardCount,
         rules: Rules,
         (clock, chance): (Clock, Chance),
         stop: Stop,
     ) -> anyhow::Result<Self> {
-        let budget = Arc::new(Budget::new(rules.read_units, clock));
-        let throttled = Arc::clone(&budget);
-        let patience = Patience::new(clock, chance.clone()).on_fault(move |_, fault, _| {
-            metrics::faulted(fault);
-            throttled.failed(fault);
-        });
-        let calls = Calls::new(patience, stop);
-        let config = calls.persist("read the configuration of the log", || stores.changes.config()).await?;
-        let config = config.context("there is no log of changes yet: start a change-streamer")?;
-        let (spent, findings, left) = (Arc::default(), Arc::default(), Arc::default());
-        Ok(Self { stores, config, shards, rules, calls, budget, spent, findings, left, chance })
+        let calls = Calls::new(rules.read_units, (clock, chance.clone()), stop);
+        let config = configured(&ports, &calls).await?;
+        let run = AuditRun::beginning(calls.now(), chance.token());
+        let (findings, left) = (Arc::default(), Arc::default());
+        Ok(Self { ports, config, shards, rules, run, calls, findings, left, chance })
+    }
+
+    /// Another run, by the same budget, of the log as it is now.
+    pub(crate) async fn anew(&self, rules: Rules) -> anyhow::Result<Self> {
+        let (calls, config) = (self.calls.anew(), configured(&self.ports, &self.calls).await?);
+        let run = AuditRun::beginning(calls.now(), self.chance.token());
+        let (findings, left) = (Arc::default(), Arc::default());
+        Ok(Self { config, rules, run, calls, findings, left, ..self.clone() })
+    }
+
+    /// The same as a continuation of `run`.
+    #[must_use]
+    pub fn continuing(self, run: AuditRun) -> Self {
+        Self { run, ..self }
     }
 
     /// What was found and spent so far.
     pub fn summary(&self) -> Summary {
-        Summary { cost: self.spent.so_far(), ..self.findings.so_far() }
+        Summary { cost: self.calls.cost(), ..self.findings.so_far() }
     }
 
     /// The partition of the log that everything about a row key is in.
@@ -171,31 +180,10 @@ impl Recount {
         Nonce(u128::from(self.chance.token()) << 64 | u128::from(self.chance.token()))
     }
 
-    /// One page of a long answer, inside the budget.
-    async fn page<T, Fut>(&self, what: &str, call: impl FnMut() -> Fut) -> anyhow::Result<Page<T>>
-    where
-        Fut: Future<Output = Outcome<Page<T>>>,
-    {
-        self.calls.unless_stopped(self.budget.ready()).await?;
-        let page = self.calls.persist(what, call).await?;
-        self.paid(page.half_units);
-        Ok(page)
-    }
-
-    /// Takes note of `items` that were read one by one.
-    fn read_items(&self, items: usize) {
-        self.paid(ITEM * items as u64);
-    }
-
-    fn paid(&self, half_units: u64) {
-        self.budget.spend(half_units);
-        self.spent.read(half_units);
-    }
-
-    /// Puts a marker beside the rows of a key. Safe to repeat, as [`Markers::mark`](dynamodb::Markers::mark) is.
+    /// Puts a marker beside the rows of a key. Safe to repeat, as [`Markers::mark`](tally_adapters::dynamodb::Markers::mark) is.
     async fn mark(&self, key: &RowKey, nonce: Nonce) -> anyhow::Result<()> {
-        self.calls.persist("put a marker", || self.stores.markers.mark(key, nonce)).await?;
-        self.spent.wrote(1);
+        self.calls.persist("put a marker", || self.ports.markers.mark(key, nonce)).await?;
+        self.calls.wrote(1);
         Ok(())
     }
 
@@ -203,33 +191,19 @@ impl Recount {
     /// and a loss that is repaired stays so.
     async fn append(&self, partition: u32, body: Body) -> anyhow::Result<Place> {
         let value = Message { read: self.calls.clock().now(), body }.write(&self.config.deployment);
-        let (topic, partition) = (&*self.stores.topic, Some(partition));
+        let (topic, partition) = (self.ports.log.topic.as_str(), Some(partition));
         let send = || {
             let record = Outgoing { topic, partition, key: None, value: Some(&value), headers: &[] };
-            self.stores.producer.send(record)
+            self.ports.log.producer.send(record)
         };
         let written = self.calls.persist("append to the log", send).await?;
         Ok(Place::new(self.config.generation, written.offset))
     }
 }
 
-impl Stores {
-    /// The tables of `connection`, and a topic.
-    pub fn over(
-        connection: &Connection,
-        topic: &str,
-        reader: Arc<dyn TopicReader>,
-        producer: Arc<dyn Producer>,
-    ) -> Self {
-        Self {
-            rows: dynamodb::Rows::new(connection),
-            markers: dynamodb::Markers::new(connection),
-            counters: Counters::new(connection),
-            changes: Changes::new(connection),
-            progress: dynamodb::Recounts::new(connection),
-            topic: topic.into(),
-            reader,
-            producer,
-        }
-    }
+/// The configuration of the log, once there is one.
+async fn configured(ports: &Ports, calls: &Calls) -> anyhow::Result<Config> {
+    let missing = || Fault::Transient("the log of changes is not set up yet".to_owned());
+    let read = || async { ports.changes.config().await?.ok_or_else(missing) };
+    calls.persist("read the configuration of the log", read).await
 }

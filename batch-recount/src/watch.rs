@@ -1,81 +1,115 @@
-//! Recounts as they become due: audits that gaps have queued, and beside them row keys that were flagged.
+//! Recounts as they become due: audits that losses or requests ask for, and beside them row keys that were queued.
 
 use std::convert::Infallible;
 use std::time::Duration;
 
-use futures_util::future::try_join3;
+use futures_util::FutureExt;
+use futures_util::future::try_join4;
+use futures_util::stream::{self, StreamExt, TryStreamExt};
 use tally_core::audit::{RunRecord, RunScope};
+use tally_core::ports::Runs as _;
 use tally_core::time::UnixMillis;
 use tally_service::Exit;
+use tokio::sync::mpsc;
 
 use crate::config::Scope;
-use crate::findings::Findings;
-use crate::gaps::{self, Remainder};
 use crate::metrics;
-use crate::recounter::Recounter;
-use crate::run::{Finished, Run};
+use crate::run::Run;
+use crate::settle::{Behind, Due, Open, Recount, Waiting};
 
-/// How long before an audit is tried again that has left row keys which are not known by name, and before a queue is that
-/// kept something.
+/// How long before an audit is tried again that has left something, unless there is another reason for one.
 const AUDIT_AGAIN: Duration = Duration::from_secs(600);
-const QUEUE_AGAIN: Duration = Duration::from_secs(60);
 
 /// How often it is shown when the last audit ended, and among how many runs it is looked for.
 const LAST_AUDIT_EVERY: Duration = Duration::from_secs(600);
 const RUNS_LOOKED_THROUGH: u32 = 1_000;
 
-/// What keeps two watchers from running the same thing twice.
-const CLAIM: &str = "watch";
+/// Runs of the queue whose corrections wait to be looked at once more.
+const CORRECTED: usize = 100;
+
+/// Corrections that a run has made.
+struct Corrected {
+    recount: Recount,
+    keys: Vec<Open>,
+}
 
 /// Watches until asked to stop.
-pub(crate) async fn watch(of: &Recounter) -> anyhow::Result<Exit> {
-    // Another watcher at work is as good as this one.
-    of.claims.wait_for(CLAIM, of.rules.watch).await?;
-    let work = try_join3(Box::pin(queues(of)), Box::pin(audits(of)), Box::pin(shows_last_audit(of)));
-    let worked = of.claims.with_heartbeat(CLAIM, work).await;
-    of.claims.settle(CLAIM, false).await?;
-    match worked? {}
+pub(crate) async fn watch(of: &Recount) -> anyhow::Result<Exit> {
+    let (corrected, rechecked) = mpsc::channel(CORRECTED);
+    let (queues, rechecks) = (Box::pin(queues(of, corrected)), Box::pin(rechecks(rechecked)));
+    let (never, ..) = try_join4(queues, rechecks, Box::pin(audits(of)), Box::pin(shows_last_audit(of))).await?;
+    match never {}
 }
 
 /// Drains the queue when there is something in it.
-async fn queues(of: &Recounter) -> anyhow::Result<Infallible> {
+async fn queues(of: &Recount, corrected: mpsc::Sender<Corrected>) -> anyhow::Result<Infallible> {
+    let mut waiting = Waiting::default();
     loop {
-        let left = is_queued(of).await? && !once(of, &Scope::Queue).await?.exit.is_clean();
-        of.store.calls.wait(if left { QUEUE_AGAIN } else { of.rules.watch }).await?;
+        if of.is_queued(&waiting).await?
+            && let Some((recount, keys)) = unless_behind(drained(of, &mut waiting).await)?
+            && !keys.is_empty()
+        {
+            // The other end is there as long as this one.
+            let _ = corrected.send(Corrected { recount, keys }).await;
+        }
+        of.calls.wait(of.rules.watch).await?;
     }
 }
 
-/// Runs an audit when there is something that only an audit closes. What one has left is in the queue: once it is settled
-/// there, the audit is as good as one that left nothing.
-async fn audits(of: &Recounter) -> anyhow::Result<Infallible> {
-    let mut remainder: Option<Remainder> = None;
+async fn drained(of: &Recount, waiting: &mut Waiting) -> anyhow::Result<(Recount, Vec<Open>)> {
+    Run::silent(of, &Scope::Queue).await?.drain(waiting).await
+}
+
+/// Looks once more at what was corrected from the queue, which goes on meanwhile.
+async fn rechecks(mut corrected: mpsc::Receiver<Corrected>) -> anyhow::Result<Infallible> {
+    let corrected = stream::poll_fn(|context| corrected.poll_recv(context));
+    let recheck = |Corrected { recount, keys }| async move { unless_behind(recount.recheck(keys).await) }.boxed();
+    corrected.map(recheck).buffer_unordered(CORRECTED).try_for_each(|_| std::future::ready(Ok(()))).await?;
+    std::future::pending().await
+}
+
+/// Runs an audit when something asks for one: a loss that is open, or a person.
+async fn audits(of: &Recount) -> anyhow::Result<Infallible> {
+    let mut failed: Option<(Due, Duration)> = None;
     loop {
-        if let Some(settled) = take_settled(of, &mut remainder).await? {
-            settled.close(&of.store, &Findings::default()).await?;
-        }
-        let known = remainder.as_ref().map(|remainder| remainder.open.clone()).unwrap_or_default();
-        let mut wait = of.rules.watch;
-        if gaps::is_outdated(&of.store, &known).await? {
-            let Finished { exit, remainder: left } = once(of, &Scope::Audit).await?;
-            if !exit.is_clean() && left.is_none() {
-                tracing::warn!(again = ?AUDIT_AGAIN, "the audit has left row keys unproved: gaps stay open");
-                wait = AUDIT_AGAIN;
+        let (due, now) = (of.due().await?, of.calls.clock().reading().at);
+        let waits = failed.as_ref().is_some_and(|(known, until)| *known == due && now < *until);
+        if !due.is_empty() && !waits {
+            let exit = unless_behind(audited(of).await)?;
+            failed = None;
+            if exit.is_some_and(|exit| !exit.is_clean()) {
+                tracing::warn!(again = ?AUDIT_AGAIN, "the audit has left row keys unproved: losses stay open");
+                failed = Some((due, of.calls.clock().reading().at + AUDIT_AGAIN));
             }
-            remainder = left;
         }
-        of.store.calls.wait(wait).await?;
+        of.calls.wait(of.rules.watch).await?;
+    }
+}
+
+async fn audited(of: &Recount) -> anyhow::Result<Exit> {
+    Run::silent(of, &Scope::Audit).await?.finish().await
+}
+
+/// What a run came to; `None` where the log did not go on, which a watching process waits for.
+fn unless_behind<T>(result: anyhow::Result<T>) -> anyhow::Result<Option<T>> {
+    match result {
+        Err(error) if error.is::<Behind>() => {
+            tracing::warn!(%error, "a recount came to nothing");
+            Ok(None)
+        }
+        result => result.map(Some),
     }
 }
 
 /// Shows when the last audit ended well, since the process that ran it may be gone.
-async fn shows_last_audit(of: &Recounter) -> anyhow::Result<Infallible> {
+async fn shows_last_audit(of: &Recount) -> anyhow::Result<Infallible> {
     loop {
-        let recounts = &of.store.ports.recounts;
-        let runs = of.store.persist("read earlier runs", || recounts.runs(RUNS_LOOKED_THROUGH)).await?;
+        let runs = || of.ports.recounts.runs(RUNS_LOOKED_THROUGH);
+        let runs = of.calls.persist("read earlier runs", runs).await?;
         if let Some(ended) = last_audit(&runs) {
             metrics::succeeded(RunScope::Audit.label(), ended);
         }
-        of.store.calls.wait(LAST_AUDIT_EVERY).await?;
+        of.calls.wait(LAST_AUDIT_EVERY).await?;
     }
 }
 
@@ -83,22 +117,6 @@ async fn shows_last_audit(of: &Recounter) -> anyhow::Result<Infallible> {
 fn last_audit(runs: &[RunRecord]) -> Option<UnixMillis> {
     let is_good = |run: &&RunRecord| run.scope == RunScope::Audit && !run.dry_run && run.summary.left == 0;
     runs.iter().filter(is_good).filter_map(|run| run.ended).max()
-}
-
-async fn take_settled(of: &Recounter, remainder: &mut Option<Remainder>) -> anyhow::Result<Option<Remainder>> {
-    Ok(match remainder {
-        Some(waiting) if waiting.is_settled(&of.store).await? => remainder.take(),
-        _ => None,
-    })
-}
-
-async fn is_queued(of: &Recounter) -> anyhow::Result<bool> {
-    let page = of.store.page("read the queue", || of.store.ports.recounts.queued(None)).await?;
-    Ok(!page.items.is_empty())
-}
-
-async fn once(of: &Recounter, scope: &Scope) -> anyhow::Result<Finished> {
-    Run::begin(of, scope, false, true).await?.finish().await
 }
 
 #[cfg(test)]

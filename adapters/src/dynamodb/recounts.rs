@@ -62,6 +62,14 @@ impl Recounts {
         Self { connection: connection.clone() }
     }
 
+    /// Puts a line of the ledger. Safe to repeat: it is the same line.
+    ///
+    /// # Errors
+    /// The table takes no write.
+    pub async fn put_ledger(&self, entry: &LedgerEntry) -> Outcome<()> {
+        self.put(ledger::encode(entry)).await
+    }
+
     fn table(&self) -> &str {
         &self.connection.tables.recounts
     }

@@ -2,35 +2,32 @@
 //! the rest.
 
 use serde::{Deserialize, Serialize};
-use std::collections::BTreeSet;
+use tally_core::ports::{AuditSegment, AuditSegments as _, Cursor, Segment};
+use tally_core::time::UnixMillis;
 
-use tally_core::audit::AuditRun;
-use tally_core::changes::LossNumber;
-use tally_core::ports::{AuditSegment, AuditSegments as _, Cursor};
-
-use super::pass::Pass;
+use super::pass::{Pass, keys_of};
 use super::sums::Part;
-use super::{Ended, Recount};
+use super::{Due, Ended, Recount};
 
 /// How far an audit is. A process that was killed is continued from here: what it had settled of a part is proved by the scan
 /// then.
 #[derive(Debug, Serialize, Deserialize)]
 struct Progress {
-    /// The losses that were open when the audit began.
-    losses: BTreeSet<LossNumber>,
+    /// What was due when the audit began.
+    due: Due,
     /// The parts that are not done.
     parts: Vec<Part>,
     ended: Ended,
 }
 
 impl Recount {
-    /// Settles every row key, and closes the losses that were open when the audit began, if none is left. Continues the audit
-    /// `run` where a process was killed.
+    /// Settles every row key, and puts an end to what was due when the audit began, if none is left. Continues the audit of the
+    /// same run where a process was killed.
     ///
     /// # Errors
     /// A recount cannot begin, the log does not go on, or a store refuses what it is asked.
-    pub async fn audit(&self, run: AuditRun) -> anyhow::Result<Ended> {
-        let mut progress = self.progress(run).await?;
+    pub async fn audit(&self) -> anyhow::Result<Ended> {
+        let mut progress = self.progress().await?;
         let mut corrected = Vec::new();
         while let Some(part) = progress.parts.last().copied() {
             let pass = Box::pin(Pass::over(self, part)).await?;
@@ -40,7 +37,7 @@ impl Recount {
             progress.parts.pop();
             progress.parts.extend(pass.rest);
             if !progress.parts.is_empty() {
-                self.save(run, &progress).await?;
+                self.save(&progress).await?;
             }
             corrected.push(these);
             if corrected.len() > 1 {
@@ -48,30 +45,71 @@ impl Recount {
             }
         }
         if progress.ended.left == 0 && !self.rules.dry_run {
-            self.close_losses(&progress.losses).await?;
+            self.is_done(&progress.due).await?;
         }
         for these in corrected {
             progress.ended.add(self.recheck(these).await?);
         }
-        self.save(run, &progress).await?;
+        self.save(&progress).await?;
         Ok(progress.ended)
     }
 
+    /// Settles the row keys of counters that have changed since.
+    ///
+    /// # Errors
+    /// As [`audit`](Self::audit).
+    pub(crate) async fn changed_since(&self, since: UnixMillis) -> anyhow::Result<Ended> {
+        let (mut ended, mut corrected, mut keys) = (Ended::default(), Vec::new(), Vec::new());
+        for index in 0..self.rules.segments {
+            let (segment, mut after) = (Segment { index, of: self.rules.segments }, None);
+            loop {
+                let scan = || self.ports.counters.scan(segment, after.as_ref());
+                let page = self.calls.page("scan counters", scan).await?;
+                for (id, counter) in page.items {
+                    match counter {
+                        Ok(counter) if counter.updated_at < since => {}
+                        Ok(counter) => {
+                            self.findings.counters(1);
+                            keys.extend(keys_of(&id, &counter));
+                        }
+                        Err(fault) => {
+                            tracing::error!(counter = %id, error = %fault, "a counter cannot be read");
+                            ended.left += 1;
+                        }
+                    }
+                }
+                after = page.next;
+                let is_last = after.is_none() && index + 1 == self.rules.segments;
+                if keys.len() >= self.rules.keys || is_last {
+                    let (these, again) = self.settle(std::mem::take(&mut keys)).await?;
+                    ended.add(these);
+                    corrected.extend(again);
+                }
+                if after.is_none() {
+                    break;
+                }
+            }
+        }
+        ended.add(self.recheck(corrected).await?);
+        Ok(ended)
+    }
+
     /// How far the audit is; it begins now unless it began before.
-    async fn progress(&self, run: AuditRun) -> anyhow::Result<Progress> {
-        let segments = self.calls.persist("read how far an audit is", || self.stores.progress.segments(run)).await?;
-        self.read_items(1);
+    async fn progress(&self) -> anyhow::Result<Progress> {
+        let segments =
+            self.calls.persist("read how far an audit is", || self.ports.recounts.segments(self.run)).await?;
+        self.calls.read_items(1);
         if let Some(Cursor(stored)) = segments.into_iter().find_map(|segment| segment.cursor) {
             return Ok(serde_json::from_str(&stored)?);
         }
-        let losses = self.open_losses().await?;
-        let progress = Progress { losses, parts: vec![Part::ALL], ended: Ended::default() };
-        self.save(run, &progress).await?;
+        let due = self.due().await?;
+        let progress = Progress { due, parts: vec![Part::ALL], ended: Ended::default() };
+        self.save(&progress).await?;
         Ok(progress)
     }
 
     /// Stores how far the audit is. Safe to repeat: what is said last stands, and one that is done stays so.
-    async fn save(&self, run: AuditRun, progress: &Progress) -> anyhow::Result<()> {
+    async fn save(&self, progress: &Progress) -> anyhow::Result<()> {
         let segment = AuditSegment {
             index: 0,
             cursor: Some(Cursor(serde_json::to_string(progress)?)),
@@ -79,9 +117,9 @@ impl Recount {
             done: progress.parts.is_empty(),
         };
         let now = self.calls.clock().now();
-        let put = || self.stores.progress.put_segment(run, &segment, now);
+        let put = || self.ports.recounts.put_segment(self.run, &segment, now);
         self.calls.persist("keep how far an audit is", put).await?;
-        self.spent.wrote(1);
+        self.calls.wrote(1);
         Ok(())
     }
 }

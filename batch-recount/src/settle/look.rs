@@ -41,8 +41,9 @@ pub(super) enum Found {
     Differs {
         /// What this row key needs of a correction.
         correction: Correction,
-        /// What the counter has.
-        counted: i64,
+        /// What the counter has, and what it should have: of the row key, or in all where only the total is wrong.
+        before: i64,
+        after: i64,
         cause: Cause,
     },
     /// The total is not the sum of its parts, which the correction of another row key sets right.
@@ -112,7 +113,7 @@ impl Look<'_> {
         let loss = self.tails.loss(self.of.partition(&key));
         let (mut read, mut after) = (Key::new(key.clone(), loss), None);
         loop {
-            let page = self.of.page("read rows", || self.of.stores.rows.weights(&key, after.as_ref())).await?;
+            let page = self.of.calls.page("read rows", || self.of.ports.rows.weights(&key, after.as_ref())).await?;
             held.fetch_add(page.items.len(), Ordering::Relaxed);
             page.items.into_iter().for_each(|(member, weight)| read.row(member, weight));
             after = page.next;
@@ -181,10 +182,10 @@ impl Look<'_> {
         let passed = of.folds().await?;
         let ids: BTreeSet<&CounterId> = self.keys.keys().map(|key| &key.counter).collect();
         let ids: Vec<CounterId> = ids.into_iter().cloned().collect();
-        of.calls.unless_stopped(of.budget.ready()).await?;
-        let read = || of.stores.counters.read(&ids, Consistency::Strong);
+        of.calls.allowed().await?;
+        let read = || of.ports.counters.read(&ids, Consistency::Strong);
         let read = of.calls.persist("read counters", read).await?;
-        of.read_items(ids.len());
+        of.calls.read_items(ids.len());
         Ok(Counters { counters: read.counters, passed })
     }
 
@@ -245,7 +246,9 @@ fn compared(key: &Key, counter: Option<&Counter>, passed: Place) -> Found {
     match key.compare_behind(counter, passed) {
         Finding::Equal if counter.doubt.contains(&shard) => Found::Doubtful,
         Finding::Equal => Found::Equal,
-        Finding::Doubtful(correction) => Found::Differs { correction, counted, cause: Cause::Suspect },
+        Finding::Doubtful(correction) => {
+            Found::Differs { correction, before: counted, after: counted, cause: Cause::Suspect }
+        }
         Finding::Differs(correction) => {
             let add = gain(&correction);
             let cause = if counter.doubt.contains(&shard) {
@@ -261,13 +264,19 @@ fn compared(key: &Key, counter: Option<&Counter>, passed: Place) -> Found {
             } else {
                 Cause::Drift
             };
-            Found::Differs { correction, counted, cause }
+            let (before, after) = match cause {
+                Cause::Total => {
+                    (counter.likes, counter.parts.values().fold(0, |sum: i64, part| sum.saturating_add(*part)))
+                }
+                _ => (counted, counted.saturating_add(add)),
+            };
+            Found::Differs { correction, before, after, cause }
         }
     }
 }
 
 /// What the one shard of a row key's correction gains.
-pub(super) fn gain(correction: &Correction) -> i64 {
+fn gain(correction: &Correction) -> i64 {
     let adds = correction.parts.values().map(|amend| if let Amend::Add(add) = amend { *add } else { 0 });
     adds.sum()
 }

@@ -1,33 +1,67 @@
-//! The losses that an audit repairs.
+//! What only an audit puts an end to: losses that are open, and the request for one.
 
 use std::collections::BTreeSet;
 
+use serde::{Deserialize, Serialize};
 use tally_core::changes::{Body, LossNumber};
+use tally_core::ports::RecountQueue as _;
+use tally_core::time::UnixMillis;
 
 use super::Recount;
 
+/// Why an audit is due.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct Due {
+    /// The losses that are open.
+    losses: BTreeSet<LossNumber>,
+    /// When an audit was asked for last.
+    asked: Option<UnixMillis>,
+}
+
+impl Due {
+    /// Nothing asks for an audit.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.losses.is_empty() && self.asked.is_none()
+    }
+}
+
 impl Recount {
+    /// Why an audit is due now.
+    pub(crate) async fn due(&self) -> anyhow::Result<Due> {
+        let losses = self.open_losses().await?;
+        let asked = self.calls.persist("read the queued audit", || self.ports.recounts.audit_queued()).await?;
+        self.calls.read_items(1);
+        Ok(Due { losses, asked })
+    }
+
+    /// An audit that began when this was due has settled every row key. Safe to repeat, as both ends are.
+    pub(super) async fn is_done(&self, due: &Due) -> anyhow::Result<()> {
+        self.close_losses(&due.losses).await?;
+        let Some(asked) = due.asked else { return Ok(()) };
+        self.calls.persist("take the audit off the queue", || self.ports.recounts.audit_done(asked)).await
+    }
+
     /// The losses that are open now.
     pub(super) async fn open_losses(&self) -> anyhow::Result<BTreeSet<LossNumber>> {
-        let losses = self.calls.persist("read losses", || self.stores.changes.losses()).await?;
-        self.read_items(1);
+        let losses = self.calls.persist("read losses", || self.ports.changes.losses()).await?;
+        self.calls.read_items(1);
         Ok(losses.open().map(|(number, _)| number).collect())
     }
 
     /// Closes losses that were open when an audit began that has settled every row key: in every partition, behind the audit's
     /// corrections, and then in the table. Safe to repeat: a loss that is repaired never opens again. One that is repaired in
     /// some partitions alone is open in the table still, so the next audit closes it.
-    pub(super) async fn close_losses(&self, losses: &BTreeSet<LossNumber>) -> anyhow::Result<()> {
+    async fn close_losses(&self, losses: &BTreeSet<LossNumber>) -> anyhow::Result<()> {
         let open = self.open_losses().await?;
         for number in losses.intersection(&open) {
             for partition in 0..self.config.partitions {
                 self.append(partition, Body::Repaired(*number)).await?;
             }
-            let now = self.calls.clock().now();
-            self.calls.persist("close a loss", || self.stores.changes.close_loss(*number, now)).await?;
-            self.spent.wrote(1);
+            let now = self.calls.now();
+            self.calls.persist("close a loss", || self.ports.changes.close_loss(*number, now)).await?;
+            self.calls.wrote(1);
             tracing::info!(loss = number.0, "loss closed: every row key was proved or corrected");
-            self.findings.gap_closed();
+            self.findings.loss_closed();
         }
         Ok(())
     }

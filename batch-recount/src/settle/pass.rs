@@ -10,19 +10,19 @@ use std::convert::Infallible;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use anyhow::ensure;
 use futures_util::FutureExt;
 use futures_util::stream::{self, StreamExt, TryStreamExt};
 use tally_core::changes::{Effect, Entry, Nonce, Place};
 use tally_core::fold::Counter;
-use tally_core::ids::{CounterId, MemberKey, ReservedKey, RowKey, Shard};
+use tally_core::ids::{CounterId, MemberKey, RowKey, Shard};
 use tally_core::ports::{Outcome, Rows as _, ScannedRow, Segment};
 use tally_core::time::UnixMillis;
 
 use super::moved::Moved;
+use super::placed::Placed;
 use super::sums::{Part, Sums};
 use super::tails::{Reached, Tails};
-use super::{POLL, Recount};
+use super::{Behind, POLL, Recount};
 
 /// What a pass has come to.
 pub(super) struct Passed {
@@ -91,7 +91,9 @@ impl<'a> Pass<'a> {
         let until = self.end_of_rows().await?;
         let is_in = |reached: &Reached| !reached.is_whole || reached.as_of >= Some(until);
         let all_in = self.wait_for(|log| !log.reached.is_empty() && log.reached.values().all(is_in)).await?;
-        ensure!(all_in, "the log does not come up to the rows that were scanned: is the change-streamer running?");
+        if !all_in {
+            return Err(Behind("the log does not come up to the rows that were scanned".to_owned()).into());
+        }
         self.each_segment(|segment| self.scan_counters(segment, part)).await?;
         // Rows that no counter has a part for.
         let (mut sums, log) = (lock(&self.sums), self.log());
@@ -111,10 +113,11 @@ impl<'a> Pass<'a> {
     }
 
     async fn scan_rows(&self, segment: Segment) -> anyhow::Result<()> {
-        let mut after = None;
+        let (mut after, mut placed) = (None, Placed::of(self.of));
         loop {
-            let page = self.of.page("scan rows", || self.of.stores.rows.scan(segment, after.as_ref())).await?;
+            let page = self.of.calls.page("scan rows", || self.of.ports.rows.scan(segment, after.as_ref())).await?;
             self.of.findings.scanned(page.items.len() as u64);
+            placed.check(&page.items).await?;
             self.rows(&page.items);
             after = page.next;
             if after.is_none() {
@@ -127,27 +130,10 @@ impl<'a> Pass<'a> {
     fn rows(&self, rows: &[ScannedRow]) {
         let mut sums = lock(&self.sums);
         for rows in rows.chunk_by(|one, next| one.pk == next.pk) {
-            let key: Option<RowKey> = rows[0].pk.parse().ok();
-            for row in rows {
-                let weight = row.weight();
-                let is_home = key.as_ref().is_some_and(|key| key.shard == self.home(&row.sort));
-                if weight.is_none() || !is_home {
-                    self.of.findings.misplaced(|| format!("{:?} in {:?}", row.sort, row.pk));
-                }
-                if let Some(key) = &key
-                    && MemberKey::new(&row.sort).is_some()
-                {
-                    sums.add(key, weight);
-                }
+            let Some(key) = rows[0].pk.parse::<RowKey>().ok().filter(|key| sums.part().has(key)) else { continue };
+            for row in rows.iter().filter(|row| MemberKey::new(&row.sort).is_some()) {
+                sums.add(&key, row.weight());
             }
-        }
-    }
-
-    /// The shard that a row of `sort` belongs in.
-    fn home(&self, sort: &str) -> Shard {
-        match ReservedKey::read(sort) {
-            Some(ReservedKey::Cell { partition, .. }) => self.of.shards.shard_of_cell(partition),
-            _ => self.of.shards.shard_of(sort),
         }
     }
 
@@ -163,16 +149,16 @@ impl<'a> Pass<'a> {
         self.of.mark(&key, nonce).await?;
         self.wait_for(|log| log.second.is_some()).await?;
         let second = self.log().second;
-        ensure!(second.is_some(), "the log does not come up to the end of a scan: is the change-streamer running?");
-        let second = Duration::from_secs(second.unwrap_or_default() + 1);
+        let behind = || Behind("the log does not come up to the end of a scan".to_owned());
+        let second = Duration::from_secs(second.ok_or_else(behind)? + 1);
         Ok(UnixMillis(0).plus(second + guard))
     }
 
     async fn scan_counters(&self, segment: Segment, part: Part) -> anyhow::Result<()> {
         let mut after = None;
         loop {
-            let scan = || self.of.stores.counters.scan(segment, after.as_ref());
-            let page = self.of.page("scan counters", scan).await?;
+            let scan = || self.of.ports.counters.scan(segment, after.as_ref());
+            let page = self.of.calls.page("scan counters", scan).await?;
             let is_meant = |id: &CounterId| part.has(&RowKey::first(id));
             self.counters(page.items.into_iter().filter(|(id, _)| is_meant(id)).collect()).await?;
             after = page.next;
@@ -208,13 +194,9 @@ impl<'a> Pass<'a> {
     }
 
     fn counter(&self, sums: &mut Sums, log: &Seen, id: &CounterId, counter: &Counter) {
-        let mut shards: BTreeSet<Shard> = counter.parts.keys().chain(&counter.doubt).copied().collect();
         let mut adds_up = counter.adds_up();
-        if shards.is_empty() && !adds_up {
-            shards.insert(Shard::FIRST);
-        }
-        for shard in shards {
-            let key = RowKey { counter: id.clone(), shard };
+        for key in keys_of(id, counter) {
+            let shard = key.shard;
             let is_doubted = counter.doubt.contains(&shard);
             let agrees = sums.take(&key) == Some(counter.part(shard)) && !is_doubted;
             // Correcting one of its parts sets the total right.
@@ -252,6 +234,15 @@ impl<'a> Pass<'a> {
     fn log(&self) -> MutexGuard<'_, Seen> {
         lock(&self.log)
     }
+}
+
+/// The row keys that a counter has something of; one of them where its total is wrong.
+pub(super) fn keys_of(id: &CounterId, counter: &Counter) -> impl Iterator<Item = RowKey> {
+    let mut shards: BTreeSet<Shard> = counter.parts.keys().chain(&counter.doubt).copied().collect();
+    if shards.is_empty() && !counter.adds_up() {
+        shards.insert(Shard::FIRST);
+    }
+    shards.into_iter().map(|shard| RowKey { counter: id.clone(), shard })
 }
 
 impl Seen {

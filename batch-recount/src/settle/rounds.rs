@@ -6,20 +6,24 @@ use std::sync::PoisonError;
 
 use futures_util::FutureExt;
 use futures_util::stream::{self, StreamExt, TryStreamExt};
-use tally_core::audit::Drift;
+use tally_core::audit::{Cause, Drift};
 use tally_core::changes::{Body, Correction, Place};
 use tally_core::ids::{CounterId, RowKey};
+use tally_core::ports::LedgerEntry;
 use tally_core::recount::is_large;
 
-use super::look::{Found, Looked, WRITES, gain};
+use super::look::{Found, Looked, WRITES};
 use super::{Ended, POLL, Recount};
 use crate::metrics;
 
 /// Row keys left that are remembered one by one.
 const REMEMBERED: usize = 10_000;
 
+/// Who has corrected a count, on the ledger.
+const BY: &str = "tally-batch-recount";
+
 /// A row key that is not settled.
-pub(super) struct Open {
+pub(crate) struct Open {
     key: RowKey,
     /// Looks that have not settled it.
     looks: u32,
@@ -35,7 +39,8 @@ enum Next {
     Doubtful,
     Left,
     Again,
-    Send(Correction),
+    /// A correction is sent, and this is its line on the ledger unless it was sent before.
+    Send(Correction, Option<LedgerEntry>),
 }
 
 impl Recount {
@@ -50,39 +55,42 @@ impl Recount {
     }
 
     /// Settles row keys; also those that had to be corrected.
-    pub(super) async fn settle(&self, keys: Vec<RowKey>) -> anyhow::Result<(Ended, Vec<Open>)> {
+    pub(crate) async fn settle(&self, keys: Vec<RowKey>) -> anyhow::Result<(Ended, Vec<Open>)> {
         let mut keys = keys;
+        self.findings.doubted(keys.len() as u64);
         // Those of one counter are best looked at together: they are corrected together.
         keys.sort_unstable();
         let open = |key| Open { key, looks: 0, is_corrected: false, is_rechecked: false };
-        self.rounds(keys.into_iter().map(open).collect()).await
+        self.rounds(keys.into_iter().map(open).collect(), true).await
     }
 
-    /// The row keys that were left since this was asked last, as far as they are remembered.
+    /// The row keys that were left, or are in doubt, since this was asked last, as far as they are remembered.
     pub fn left(&self) -> Vec<RowKey> {
         std::mem::take(&mut *self.left.lock().unwrap_or_else(PoisonError::into_inner))
     }
 
     /// Looks once more at row keys that were corrected and are settled. A difference says that records are lost or out of
     /// order, unless the counter was edited again.
-    pub(super) async fn recheck(&self, corrected: Vec<Open>) -> anyhow::Result<Ended> {
+    pub(crate) async fn recheck(&self, corrected: Vec<Open>) -> anyhow::Result<Ended> {
         if corrected.is_empty() {
             return Ok(Ended::default());
         }
         self.calls.wait(self.rules.recheck).await?;
         let again = corrected.into_iter().map(|open| Open { looks: 0, is_rechecked: true, ..open });
-        Ok(self.rounds(again.collect()).await?.0)
+        Ok(self.rounds(again.collect(), false).await?.0)
     }
 
-    /// Rounds over row keys until each is settled or left; those that were corrected and settled.
-    async fn rounds(&self, mut todo: VecDeque<Open>) -> anyhow::Result<(Ended, Vec<Open>)> {
+    /// Rounds over row keys until each is settled or left; those that were corrected and settled. Progress counts them the
+    /// first time.
+    async fn rounds(&self, mut todo: VecDeque<Open>, is_first: bool) -> anyhow::Result<(Ended, Vec<Open>)> {
         let (mut ended, mut corrected) = (Ended::default(), Vec::new());
         while !todo.is_empty() {
             let round = todo.drain(..todo.len().min(self.rules.keys));
             let mut round: BTreeMap<RowKey, Open> = round.map(|open| (open.key.clone(), open)).collect();
             let is_lossy = !self.open_losses().await?.is_empty();
             let Looked { found, deferred } = Box::pin(self.look(round.keys().cloned().collect())).await?;
-            let (mut corrections, mut again) = (Vec::new(), false);
+            let (mut corrections, mut lines, mut again) = (Vec::new(), Vec::new(), false);
+            let (before, of_round) = (todo.len(), found.len());
             for (key, found) in found {
                 let Some(mut open) = round.remove(&key) else { continue };
                 match self.next(&mut open, found, is_lossy) {
@@ -94,13 +102,18 @@ impl Recount {
                         again = true;
                         todo.push_back(open);
                     }
-                    Next::Send(correction) => {
+                    Next::Send(correction, line) => {
                         corrections.push(correction);
+                        lines.extend(line);
                         todo.push_back(open);
                     }
                 }
             }
+            if is_first {
+                self.findings.settled((of_round + before - todo.len()) as u64);
+            }
             todo.extend(deferred.into_iter().filter_map(|key| round.remove(&key)));
+            self.write_down(lines).await?;
             self.send(corrections).await?;
             if again {
                 self.calls.wait(5 * POLL).await?;
@@ -123,7 +136,7 @@ impl Recount {
             }
             Found::Doubtful => {
                 tracing::warn!(%key, "the weight of a row cannot be read: its counter is in doubt");
-                metrics::keys("left", 1);
+                self.leave(key);
                 Next::Doubtful
             }
             Found::Waits if self.rules.dry_run => Next::Settled,
@@ -133,15 +146,16 @@ impl Recount {
                 tracing::error!(%key, error, "a counter cannot be read");
                 self.leave(key)
             }
-            Found::Differs { correction, counted, cause } => {
-                let add = gain(&correction);
-                let drift = Drift { key: key.to_string(), before: counted, after: counted.saturating_add(add), cause };
+            Found::Differs { correction, before, after, cause } => {
+                let drift = Drift { key: key.to_string(), before, after, cause };
                 if self.rules.dry_run {
                     self.findings.differs(drift);
                     return self.leave(key);
                 }
-                if is_large(counted, add) && !self.rules.force && !is_lossy {
-                    tracing::warn!(%key, counted, add, "a large correction was withheld: run with --force");
+                let add = after.saturating_sub(before);
+                let is_withheld = cause != Cause::Total && is_large(before, add) && !self.rules.force && !is_lossy;
+                if is_withheld {
+                    tracing::warn!(%key, before, add, "a large correction was withheld: run with --force");
                     self.findings.withheld(drift);
                     return self.leave(key);
                 }
@@ -157,12 +171,27 @@ impl Recount {
             self.findings.alarm();
         } else if open.is_corrected {
             // The last correction was not applied: another one was before it, a loss, or the fold is late.
-            return self.again(open, "it differs still", Next::Send(correction));
+            return self.again(open, "it differs still", Next::Send(correction, None));
         }
         tracing::info!(%key, before, after, why = cause.label(), "corrected");
+        let line = (before != after).then(|| self.line(key, &drift));
         self.findings.corrected(drift);
         open.is_corrected = true;
-        Next::Send(correction)
+        Next::Send(correction, line)
+    }
+
+    /// The line of a correction on the ledger.
+    fn line(&self, key: &RowKey, Drift { before, after, cause, .. }: &Drift) -> LedgerEntry {
+        LedgerEntry {
+            counter: key.counter.clone(),
+            shard: (*cause != Cause::Total).then_some(key.shard),
+            at: self.calls.now(),
+            run: self.run.to_string().parse().expect("the ids of runs are written alike"),
+            by: BY.to_owned(),
+            before: *before,
+            after: *after,
+            why: cause.label().to_owned(),
+        }
     }
 
     /// The `next` thing to do about a row key that a look has not settled, unless there were too many.
@@ -183,6 +212,19 @@ impl Recount {
             left.push(key.clone());
         }
         Next::Left
+    }
+
+    /// Writes lines of the ledger, before what they say is sent. Safe to repeat: it is the same line.
+    async fn write_down(&self, lines: Vec<LedgerEntry>) -> anyhow::Result<()> {
+        let write = |line: LedgerEntry| {
+            async move {
+                self.calls.persist("write the ledger", || self.ports.recounts.put_ledger(&line)).await?;
+                self.calls.wrote(1);
+                anyhow::Ok(())
+            }
+            .boxed()
+        };
+        stream::iter(lines).map(write).buffer_unordered(WRITES).try_collect().await
     }
 
     /// Sends corrections, and waits until the folds have met them or patience ends. Safe to repeat: a counter takes a
@@ -215,16 +257,16 @@ impl Recount {
             if places.iter().all(|(partition, place)| folds.get(partition) > Some(place)) {
                 break;
             }
-            self.calls.wait(5 * POLL).await?;
+            self.calls.wait(2 * POLL).await?;
         }
         Ok(())
     }
 
     /// The places of the partitions that the folds have stored: everything before is in the counters.
     pub(super) async fn folds(&self) -> anyhow::Result<BTreeMap<u32, Place>> {
-        let read = || self.stores.changes.standings(self.config.partitions);
+        let read = || self.ports.changes.standings(self.config.partitions);
         let standings = self.calls.persist("read how far the folds are", read).await?;
-        self.read_items(standings.len());
+        self.calls.read_items(standings.len());
         Ok(standings.into_iter().map(|(partition, stored)| (partition, stored.at)).collect())
     }
 }

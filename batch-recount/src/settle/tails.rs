@@ -2,14 +2,14 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use anyhow::{Context as _, bail};
+use anyhow::Context as _;
 use tally_core::changes::{DeploymentId, Entry, Filter, Item, Message, Place};
 use tally_core::fence::{Log, Offset, Partition};
 use tally_core::fold::Position;
 use tally_core::ports::log::Records;
 use tally_core::time::UnixMillis;
 
-use super::{POLL, Recount};
+use super::{Behind, POLL, Recount};
 
 /// Tails of some partitions, which are read together.
 pub(super) struct Tails<'a> {
@@ -53,7 +53,7 @@ impl<'a> Tails<'a> {
             match Self::begun(of, partitions).await? {
                 Ok(tails) => return Ok(Self { of, tails }),
                 Err(reason) if of.calls.clock().reading().at >= deadline => {
-                    bail!("a recount cannot begin: {reason}; is the change-streamer running?")
+                    return Err(Behind(format!("a recount cannot begin: {reason}")).into());
                 }
                 Err(reason) => {
                     tracing::debug!(reason, "a recount waits");
@@ -65,18 +65,18 @@ impl<'a> Tails<'a> {
 
     /// The tails, or why they cannot begin yet.
     async fn begun(of: &Recount, partitions: &BTreeSet<u32>) -> anyhow::Result<Result<BTreeMap<u32, Tail>, String>> {
-        let changes = &of.stores.changes;
+        let changes = &of.ports.changes;
         let losses = of.calls.persist("read losses", || changes.losses()).await?;
         let logs = of.logs().await?;
         let mut tails = BTreeMap::new();
         for index in partitions {
             let position = of.calls.persist("read a position", || changes.position(*index)).await?;
-            of.read_items(1);
+            of.calls.read_items(1);
             let (place, filter) = match position {
                 Some(Position { at, filter, .. }) => (at, filter),
                 None => (Place::new(of.config.generation, Offset(0)), Filter::default()),
             };
-            let partition = Partition { topic: of.stores.topic.clone(), index: *index };
+            let partition = Partition { topic: of.ports.log.topic.as_str().into(), index: *index };
             if let Some((loss, _)) = losses.open().find(|(loss, _)| !filter.knows(*loss)) {
                 return Ok(Err(format!("the fold of {partition} has not read the announcement of loss {loss}")));
             }
@@ -102,7 +102,7 @@ impl<'a> Tails<'a> {
             };
             while tail.place.offset() < log.end {
                 let (partition, from) = (&tail.partition, tail.place.offset());
-                let records = match of.stores.reader.read(partition, from, log.end).await {
+                let records = match of.ports.log.reader.read(partition, from, log.end).await {
                     Ok(records) if records.is_empty() => break,
                     Ok(records) => records,
                     Err(fault) => {
@@ -170,7 +170,7 @@ impl Tail {
 impl Recount {
     /// The logs of the partitions as they are now.
     async fn logs(&self) -> anyhow::Result<BTreeMap<u32, Log>> {
-        let logs = self.calls.persist("look at the log", || self.stores.reader.logs()).await?;
+        let logs = self.calls.persist("look at the log", || self.ports.log.reader.logs()).await?;
         Ok(logs.into_iter().map(|(partition, log)| (partition.index, log)).collect())
     }
 }

@@ -1,329 +1,225 @@
-//! What an audit finds and what it proves, its modes, and what it leaves alone.
+//! Audits of everything.
 
-use std::sync::{Arc, Mutex};
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use async_trait::async_trait;
-use axum::body::Body;
-use axum::http::{Request, StatusCode};
-use clap::Parser;
-use http_body_util::BodyExt;
 use serde_json::{Value, json};
-use tally_adapters::memory::Memory;
-use tally_batch_recount::{App, Args, Config};
-use tally_core::audit::Cause;
-use tally_core::counter::{Counter, ShardTally};
-use tally_core::definitions::Definitions;
-use tally_core::event::{Action, LikeEvent, decode_value};
-use tally_core::fence::Offset;
-use tally_core::ids::{RowKey, UserId};
-use tally_core::ports::log::{Outgoing, Written};
-use tally_core::ports::{Outcome, Producer, QueueReason};
-use tally_service::{App as _, Exit, Host};
-use tower::ServiceExt;
+use tally_batch_recount::settle::{Ended, Rules};
+use tally_core::audit::AuditRun;
+use tally_core::ids::{CounterId, CounterKind, CounterName, RowKey};
 
-use crate::weights::{defined, set};
-use crate::world::{BEGAN, World, Writer, drifted, ended, eventually, key, post, shards, user};
+use crate::world::{PARTITIONS, World, key, post, rules, user};
 
-const POSTS: u64 = 12;
+fn views() -> CounterId {
+    CounterId { name: CounterName::new("views", CounterKind::Sum).unwrap(), ..post(0) }
+}
 
-/// Posts with rows, a streamer that has counted them all, and every kind of damage done to some.
-async fn damaged(memory: &Memory, world: &World) {
-    Writer::new(world, 1).await.fill(0..POSTS, 9).await;
+/// A cell of so much, which is more than a recount corrects unasked.
+async fn many_views(world: &World) -> RowKey {
+    let key = RowKey { counter: views(), shard: crate::world::shards().shard_of_cell(0) };
+    world.put_row(&key, "\u{1}cell/likes/0", ("n", json!({"N": "5000"}))).await;
     world.quiet().await;
-    let (counts, first) = (memory.counts(), |n| key(&post(n), &user(0)));
-    for (n, by) in [(0, 2), (1, 3), (2, -20)] {
-        counts.plant(&post(n), drifted(world.counter(&post(n)).await, &first(n), by));
-    }
-    let missing = Counter { shards: [].into(), likes: 0, ..world.counter(&post(3)).await };
-    counts.plant(&post(3), missing);
-    counts.plant(&post(4), Counter { likes: 1_000, ..world.counter(&post(4)).await });
-    let tally = ShardTally { rows: 5, ..ShardTally::default() };
-    let rowless = Counter { likes: 5, version: 1, shards: [(first(0).shard, tally)].into(), ..Counter::default() };
-    counts.plant(&post(POSTS), rowless);
+    key
 }
 
 #[tokio::test(start_paused = true)]
-async fn every_kind_of_drift_is_found_named_and_repaired_and_a_second_audit_finds_nothing() {
-    let memory = Memory::new(BEGAN, 2);
-    let world = World::twin(&memory);
-    let _streamer = world.streamer("s");
-    damaged(&memory, &world).await;
-    let own = key(&post(5), &user("lost")).shard;
-    let other = shards().all().find(|shard| *shard != own).unwrap();
-    memory.likes(shards()).plant(&RowKey { counter: post(5), shard: other }.to_string(), user("lost").as_str());
+async fn an_audit_proves_what_agrees_without_a_look_and_finds_all_that_differs() {
+    let world = World::start().await;
+    world.fill(5, 12).await;
+    world.put(&post(0), &user(3), false).await;
     world.quiet().await;
-
-    assert_eq!(world.recount(&[]).await, Exit::CLEAN);
-    let summary = world.summary().await;
-    let found = [Cause::Drift, Cause::Negative, Cause::NoRows, Cause::Total].map(|cause| summary.drift[&cause]);
-    assert_eq!(found, [2, 1, 1, 1]);
-    assert!(summary.drift[&Cause::MissingCounter] >= 1, "{summary:?}");
-    assert_eq!((summary.misplaced_rows, summary.left), (1, 0));
-    world.exact(POSTS + 1).await;
-
-    assert_eq!(world.recount(&[]).await, Exit::CLEAN);
-    let second = world.summary().await;
-    assert_eq!((second.found(), second.windows, second.rows), (0, 0, 9 * POSTS + 1));
+    let before = world.lengths().await;
+    let recount = world.recount(rules()).await;
+    assert_eq!(world.beside(recount.audit()).await.unwrap(), Ended::default());
+    let (summary, keys) = (recount.summary(), 5 * 4);
+    assert_eq!((summary.proved, summary.posts, summary.rows, summary.found()), (keys, 5, 60, 0), "{summary:?}");
+    assert!(world.store.items("likes").await.len() <= 61, "one marker is put behind the scan");
+    assert!(world.lengths().await > before);
+    // A count of rows that there are none of, one that lacks rows, and rows without any count.
+    let [one, two, three] = [0, 1, 2].map(post);
+    world.edit(&one, "s3", Some(9)).await;
+    let left_out = key(&two, &user(1)).shard;
+    world.edit(&two, &format!("s{left_out}"), None).await;
+    world
+        .store
+        .call("DeleteItem", json!({"TableName": "like_counts", "Key": {"post_id": {"S": three.stored()}}}))
+        .await;
+    let ghost = post("ghost");
+    let item = json!({"post_id": {"S": ghost.stored()}, "likes": {"N": "4"}, "s1": {"N": "4"}, "version": {"N": "1"}});
+    world.store.call("PutItem", json!({"TableName": "like_counts", "Item": item})).await;
+    let recount = world.recount(rules()).await;
+    assert_eq!(world.beside_churn(5, 12, recount.audit()).await.unwrap(), Ended::default());
+    assert_eq!(recount.summary().alarms, 0);
+    world.exact(5).await;
+    assert_eq!(world.difference(&ghost).await, None);
+    assert_eq!(world.counter(&ghost).await.unwrap().likes, 0);
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_dry_run_reports_and_writes_nothing() {
-    let memory = Memory::new(BEGAN, 2);
-    let world = World::twin(&memory);
-    let _streamer = world.streamer("s");
-    damaged(&memory, &world).await;
-    assert_eq!(world.recount(&["--dry-run"]).await, Exit::FAILED);
-    let summary = world.summary().await;
-    assert!(summary.examples.len() >= 6, "{summary:?}");
-    assert_eq!(world.counter(&post(4)).await.likes, 1_000);
+async fn a_count_that_agrees_by_accident_while_its_stream_shard_is_late_is_not_proved() {
+    let world = World::start().await;
+    world.fill(6, 10).await;
+    let late = key(&post(0), &user(50));
+    *world.stalled.lock().await = Some(late.clone());
+    world.put(&post(0), &user(50), true).await;
+    world.drift(&late, 1).await;
+    let recount = world.recount(rules()).await;
+    let relayed = async {
+        tokio::time::sleep(Duration::from_secs(50)).await;
+        *world.stalled.lock().await = None;
+    };
+    let (ended, ()) = world.beside(async { tokio::join!(recount.audit(), relayed) }).await;
+    assert_eq!((ended.unwrap(), recount.summary().corrected), (Ended::default(), 1));
+    world.exact(6).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_count_that_comes_to_agree_with_rows_of_before_is_not_proved() {
+    let world = World::start().await;
+    world.fill(6, 10).await;
+    let moved = key(&post(0), &user(50));
+    world.drift(&moved, -1).await;
+    let recount = world.recount(rules()).await;
+    let moves = async {
+        // The rows are scanned, and the counters are not.
+        tokio::time::sleep(Duration::from_secs(1)).await;
+        assert_eq!(recount.summary().rows, 60);
+        world.put(&post(0), &user(50), true).await;
+    };
+    let (ended, ()) = world.beside(async { tokio::join!(recount.audit(), moves) }).await;
+    assert_eq!((ended.unwrap(), recount.summary().corrected), (Ended::default(), 1));
+    world.exact(6).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_loss_is_closed_only_by_an_audit_that_began_after_it() {
+    let world = World::start().await;
+    world.fill(3, 10).await;
+    world.put(&post(0), &user(20), true).await;
+    let first = world.lose().await;
+    world.quiet().await;
     assert!(world.difference(&post(0)).await.is_some());
-    let marker = world.ports.markers.marker(&key(&post(0), &user(0))).await.unwrap();
-    assert_eq!(marker, None);
-}
-
-#[tokio::test(start_paused = true)]
-async fn counts_that_change_during_the_audit_are_proved_or_recounted_all_the_same() {
-    let memory = Memory::new(BEGAN, 2);
-    let world = World::twin(&memory);
-    let _streamer = world.streamer("s");
-    damaged(&memory, &world).await;
-    let mut writer = Writer::new(&world, 2).await;
-    let recount = ended(world.start("live", &[]));
-    let mut recount = std::pin::pin!(recount);
-    let exit = loop {
-        tokio::select! {
-            exit = &mut recount => break exit,
-            () = tokio::time::sleep(Duration::from_millis(100)) => writer.churn(&post(1), 3, 40).await,
-        }
+    let recount = world.recount(rules()).await;
+    let loses = async {
+        tokio::time::sleep(Duration::from_secs(2)).await;
+        world.relays.store(false, Ordering::Relaxed);
+        world.put(&post(1), &user(21), true).await;
+        let second = world.lose().await;
+        world.relays.store(true, Ordering::Relaxed);
+        second
     };
-    assert_eq!(exit, Exit::CLEAN);
-    world.exact(POSTS + 1).await;
+    let (ended, second) = world.beside(async { tokio::join!(recount.audit(), loses) }).await;
+    assert_eq!(ended.unwrap(), Ended::default());
+    assert!(first < second);
+    assert_eq!(world.open_losses().await, [second]);
+    for partition in 0..PARTITIONS {
+        world.quiet().await;
+        let standing = world.changes.standing(partition).await.unwrap().unwrap().standing;
+        assert_eq!(standing.open, [second].into());
+    }
+    assert_eq!(world.beside(world.recount(rules()).await.audit()).await.unwrap(), Ended::default());
+    assert_eq!(world.open_losses().await, []);
+    world.exact(3).await;
+    for partition in 0..PARTITIONS {
+        let standing = world.changes.standing(partition).await.unwrap().unwrap().standing;
+        assert!(standing.open.is_empty() && standing.loss.is_some(), "{standing:?}");
+    }
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_gap_makes_its_audit_queue_repair_everything_and_close_it() {
-    let memory = Memory::new(BEGAN, 2);
-    let world = World::twin(&memory);
-    let streamer = world.streamer("s");
-    let mut writer = Writer::new(&world, 1).await;
-    writer.fill(0..POSTS, 9).await;
+async fn an_audit_that_leaves_a_key_closes_no_loss() {
+    let world = World::start().await;
+    world.fill(2, 10).await;
+    let loss = world.open_loss("replay").await;
+    world.store.edit("like_counts", json!({"post_id": {"S": post(0).stored()}}), "version", Value::Null).await;
+    world.put(&post(1), &user(1), false).await;
+    let ended = world.beside(world.recount(rules()).await.audit()).await.unwrap();
+    assert!(ended.left >= 1, "{ended:?}");
+    assert_eq!(world.open_losses().await, [loss]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn like_counts_that_was_deleted_is_exact_again() {
+    let world = World::start().await;
+    world.fill(6, 15).await;
+    let views_of = many_views(&world).await;
+    // Positions are stored seldom: much of what was folded is behind them.
+    world.stores_positions.store(false, Ordering::Relaxed);
+    world.put(&post(2), &user(40), true).await;
+    world.put(&post(7), &user(1), true).await;
     world.quiet().await;
-    streamer.kill().await;
-    let unlikes: Vec<_> = (0..POSTS).map(|n| (post(n), user(n % 9), Action::Unlike)).collect();
-    writer.write(&unlikes).await;
-    memory.streams().trim();
-    let _watcher = world.start("w", &["--watch"]);
-    let _streamer = world.streamer("t");
-    eventually("the loss is noticed", async || !world.ports.checkpoints.gaps().await.unwrap().is_empty()).await;
-    eventually("the gap is closed", async || world.ports.checkpoints.gaps().await.unwrap().is_empty()).await;
-    assert_eq!(world.ports.recounts.audit_queued().await.unwrap(), None);
-    world.exact(POSTS).await;
-}
-
-#[tokio::test(start_paused = true)]
-async fn a_gap_stays_open_while_something_is_left_wrong() {
-    let memory = Memory::new(BEGAN, 2);
-    let world = World::twin(&memory);
-    let _streamer = world.streamer("s");
-    Writer::new(&world, 1).await.fill(0..2, 9).await;
+    for id in world.stored().await.into_keys() {
+        world.delete(&id.parse().unwrap()).await;
+    }
+    world.open_loss("table").await;
     world.quiet().await;
-    let first = key(&post(0), &user(0));
-    memory.counts().plant(&post(0), drifted(world.counter(&post(0)).await, &first, 9_000));
-    let loss = tally_core::lineage::Loss::FenceReset("likes/0".into());
-    world.ports.checkpoints.open_gap(&loss, world.clock.now()).await.unwrap();
-    assert_eq!(world.recount(&[]).await, Exit::FAILED);
-    assert_eq!(world.ports.checkpoints.gaps().await.unwrap().len(), 1);
-    assert_eq!(world.recount(&["--force"]).await, Exit::CLEAN);
-    assert_eq!(world.ports.checkpoints.gaps().await.unwrap(), []);
+    world.stores_positions.store(true, Ordering::Relaxed);
+    let recount = world.recount(rules()).await;
+    assert_eq!(world.beside_churn(6, 20, recount.audit()).await.unwrap(), Ended::default());
+    assert_eq!((recount.summary().withheld, recount.summary().alarms), (0, 0), "a loss explains a large correction");
+    assert_eq!(world.open_losses().await, []);
+    world.exact(8).await;
+    assert_eq!(world.counter(&views()).await.unwrap().part(views_of.shard), 5_000);
 }
 
 #[tokio::test(start_paused = true)]
-async fn only_what_changed_since_is_looked_at_on_request() {
-    let memory = Memory::new(BEGAN, 2);
-    let world = World::twin(&memory);
-    let _streamer = world.streamer("s");
-    Writer::new(&world, 1).await.fill(0..4, 9).await;
+async fn a_large_correction_that_no_loss_explains_is_withheld_unless_a_person_insists() {
+    let world = World::start().await;
+    let key = many_views(&world).await;
+    world.edit(&views(), &format!("s{}", key.shard), Some(3_000)).await;
+    let recount = world.recount(rules()).await;
+    assert_eq!(world.beside(recount.audit()).await.unwrap(), Ended { left: 1, doubtful: 0 });
+    assert_eq!((recount.summary().withheld, recount.summary().corrected), (1, 0));
+    let insists = Rules { force: true, ..rules() };
+    assert_eq!(world.beside(world.recount(insists).await.audit()).await.unwrap(), Ended::default());
+    assert_eq!(world.difference(&views()).await, None);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_dry_run_reports_what_differs_and_writes_nothing() {
+    let world = World::start().await;
+    world.fill(3, 10).await;
+    world.edit(&post(1), &format!("s{}", key(&post(1), &user(1)).shard), Some(50)).await;
+    world.edit(&post(2), "likes", Some(50)).await;
+    let loss = world.open_loss("replay").await;
     world.quiet().await;
-    tokio::time::sleep(Duration::from_secs(3600)).await;
-    Writer::new(&world, 2).await.churn(&post(1), 20, 9).await;
+    let (rows, counters) = (world.store.items("likes").await.len(), world.stored().await);
+    let recount = world.recount(Rules { dry_run: true, ..rules() }).await;
+    assert_eq!(world.beside(recount.audit()).await.unwrap(), Ended { left: 2, doubtful: 0 });
+    assert_eq!((recount.summary().found(), recount.summary().corrected), (2, 0));
+    assert_eq!((world.store.items("likes").await.len(), world.stored().await), (rows, counters));
+    assert_eq!(world.open_losses().await, [loss]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_audit_of_more_than_there_is_room_for_goes_in_parts_and_a_killed_one_is_continued() {
+    let world = World::start().await;
+    world.fill(12, 8).await;
+    for n in 0..12 {
+        let edited = key(&post(n), &user(n % 8)).shard;
+        world.edit(&post(n), &format!("s{edited}"), Some(30)).await;
+    }
+    world.open_loss("replay").await;
+    let small = Rules { held: 10, ..rules() };
+    let run = AuditRun::from(1);
+    let killed = world.recount(small).await.continuing(run);
+    tokio::select! {
+        biased;
+        ended = world.beside(killed.audit()) => panic!("it has ended: {ended:?}"),
+        () = tokio::time::sleep(Duration::from_secs(60)) => {}
+    }
+    let done = killed.summary().corrected;
+    assert!((1..12).contains(&done), "{done} are corrected");
+    // A loss that came meanwhile is none that the audit closes.
+    let later = world.open_loss("replay").await;
     world.quiet().await;
-    let first = |n| key(&post(n), &user(0));
-    for n in [1, 2] {
-        memory.counts().plant(&post(n), drifted(world.counter(&post(n)).await, &first(n), 1));
-    }
-    assert_eq!(world.recount(&["--since", "30m"]).await, Exit::CLEAN);
-    assert_eq!(world.difference(&post(1)).await, None);
-    assert!(world.difference(&post(2)).await.is_some(), "it has not changed for an hour");
-}
-
-#[tokio::test(start_paused = true)]
-async fn what_is_queued_is_recounted_and_leaves_the_queue_once_it_is_proved() {
-    let memory = Memory::new(BEGAN, 2);
-    let world = World::twin(&memory);
-    let _streamer = world.streamer("s");
-    Writer::new(&world, 1).await.fill(0..2, 9).await;
-    world.quiet().await;
-    let (small, large) = (key(&post(0), &user(0)), key(&post(1), &user(0)));
-    for (key, by) in [(&small, -30), (&large, 8_000)] {
-        memory.counts().plant(&key.counter, drifted(world.counter(&key.counter).await, key, by));
-        world.ports.recounts.enqueue(key, QueueReason::Negative, BEGAN).await.unwrap();
-    }
-    assert_eq!(world.recount(&["--candidates-only"]).await, Exit::FAILED);
-    let queued = world.ports.recounts.queued(None).await.unwrap().items;
-    let queued: Vec<_> = queued.into_iter().map(|queued| (queued.key, queued.reason)).collect();
-    assert_eq!(queued, [(large, QueueReason::Negative)]);
-    assert_eq!(world.difference(&post(0)).await, None);
-}
-
-#[tokio::test(start_paused = true)]
-async fn a_dead_audit_is_continued_by_another_process() {
-    let memory = Memory::new(BEGAN, 2);
-    let world = World::twin(&memory);
-    let _streamer = world.streamer("s");
-    damaged(&memory, &world).await;
-    let first = world.start("first", &[]);
-    tokio::time::sleep(Duration::from_secs(9)).await;
-    first.kill().await;
-    let run = world.ports.recounts.runs(1).await.unwrap().remove(0);
-    assert_eq!(run.ended, None);
-    assert_eq!(world.recount(&["--resume", &run.run.to_string()]).await, Exit::CLEAN);
-    assert!(world.ports.recounts.run(run.run).await.unwrap().unwrap().ended.is_some());
-    world.exact(POSTS + 1).await;
-}
-
-/// A record's key and value.
-type Record = (String, Vec<u8>);
-
-/// A producer that keeps what it is given.
-#[derive(Clone, Default)]
-struct Kept(Arc<Mutex<Vec<Record>>>);
-
-#[async_trait]
-impl Producer for Kept {
-    async fn send(&self, record: Outgoing<'_>) -> Outcome<Written> {
-        let key = String::from_utf8(record.key.unwrap().to_vec()).unwrap();
-        self.0.lock().unwrap().push((key, record.value.unwrap().to_vec()));
-        Ok(Written { partition: 0, offset: Offset(0) })
-    }
-}
-
-#[tokio::test(start_paused = true)]
-async fn an_erasure_produces_an_unlike_for_every_like_and_a_dry_run_none() {
-    let memory = Memory::new(BEGAN, 2);
-    let kept = Kept::default();
-    let world = World::twin(&memory).with(|ports| ports.producer = Some(Arc::new(kept.clone())));
-    world.ports.checkpoints.config(Some(shards())).await.unwrap();
-    Writer::new(&world, 1).await.fill(0..5, 30).await;
-    let taken = || std::mem::take(&mut *kept.0.lock().unwrap());
-    assert_eq!(
-        world.recount(&["erase", "--user", "u-7", "--brokers", "b:1", "--key", "post-shard"]).await,
-        Exit::CLEAN
-    );
-    let mut keys: Vec<_> = taken().into_iter().map(|(key, _)| key).collect();
-    keys.sort();
-    assert_eq!(keys, (0..5).map(|n| key(&post(n), &user(7)).to_string()).collect::<Vec<_>>().as_slice());
-    assert_eq!(world.recount(&["erase", "--post", "p-2", "--brokers", "b:1"]).await, Exit::CLEAN);
-    let unlikes = taken();
-    assert_eq!(unlikes.len(), 30);
-    for (key, value) in &unlikes {
-        let event = decode_value(Some(value), BEGAN, &Definitions::likes_alone()).unwrap();
-        assert_eq!((key.as_str(), LikeEvent::of(&event).unwrap().action), ("p-2", Action::Unlike));
-    }
-    let dry = world.with(|ports| ports.producer = None);
-    assert_eq!(dry.recount(&["erase", "--post", "p-2", "--dry-run"]).await, Exit::CLEAN);
-    assert!(taken().is_empty());
-}
-
-#[tokio::test(start_paused = true)]
-async fn an_erasure_sends_each_set_its_own_remove_action_and_says_which_sets_have_none() {
-    let memory = Memory::new(BEGAN, 2);
-    let kept = Kept::default();
-    let world = World::twin(&memory).with(|ports| ports.producer = Some(Arc::new(kept.clone())));
-    world.ports.checkpoints.config(Some(shards())).await.unwrap();
-    assert_eq!(world.ports.checkpoints.define(&Definitions::likes_alone(), &defined()).await, Ok(true));
-    for (counter, members) in [
-        ("likes", &["u-1", "u-2"][..]),
-        ("retweets", &["u-1"]),
-        ("replies", &["u-1"]),
-        ("followers", &["u-1"]),
-        ("viewers", &["u-1", "u-3"]),
-    ] {
-        for member in members.iter().map(|member| UserId::new(member).unwrap()) {
-            memory.likes(shards()).plant(&key(&set(counter), &member).to_string(), &member);
-        }
-    }
-    let erase = async |line: &[&str]| {
-        let exit = world.recount(&[&["erase", "--brokers", "b:1"], line].concat()).await;
-        let mut said: Vec<_> = std::mem::take(&mut *kept.0.lock().unwrap());
-        said.sort();
-        let said = said.iter().map(|(_, value)| {
-            let event = decode_value(Some(value), BEGAN, &defined()).unwrap();
-            let action = serde_json::from_slice::<Value>(value).unwrap()["action"].as_str().unwrap().to_owned();
-            format!("{action} {} {}", event.subject(), event.member().unwrap())
-        });
-        let mut said: Vec<String> = said.collect();
-        said.sort();
-        (exit, said)
-    };
-    let users = ["unfollow p-0 u-1", "unlike p-0 u-1", "unretweet p-0 u-1"].map(str::to_owned);
-    assert_eq!(erase(&["--user", "u-1"]).await, (Exit::FAILED, users.to_vec()), "as a viewer the user is left");
-    let post = ["unlike p-0 u-1", "unlike p-0 u-2", "unreply p-0 u-1", "unretweet p-0 u-1"];
-    assert_eq!(erase(&["--post", "p-0"]).await, (Exit::FAILED, post.map(str::to_owned).to_vec()));
-    assert_eq!(
-        erase(&["--post", "p-0", "--counter", "followers"]).await,
-        (Exit::CLEAN, users[..1].to_vec()),
-        "a hashtag's"
-    );
-    let likes = ["unlike p-0 u-1", "unlike p-0 u-2"].map(str::to_owned);
-    assert_eq!(erase(&["--post", "p-0", "--counter", "likes"]).await, (Exit::CLEAN, likes.to_vec()));
-    for (line, why) in [
-        (
-            ["--post", "p-0", "--counter", "views"],
-            "counter views cannot be erased from: it is a sum, which has no members",
-        ),
-        (["--user", "u-1", "--counter", "replies"], "counter replies cannot be erased from: its members are no users"),
-        (["--post", "p-0", "--counter", "nope"], "there is no counter nope"),
-    ] {
-        let end = world.start("recount", &[&["erase", "--brokers", "b:1"], &line[..]].concat()).ended().await;
-        assert!(end.to_string().ends_with(why), "{end}");
-    }
-}
-
-#[tokio::test(start_paused = true)]
-async fn runs_are_listed_and_asked_for_over_http() {
-    let memory = Memory::new(BEGAN, 2);
-    let world = World::twin(&memory);
-    world.ports.checkpoints.config(Some(shards())).await.unwrap();
-    let config = Config::try_from(Args::try_parse_from(["x"]).unwrap()).unwrap();
-    let host = Host::new("recount").with_clock(world.clock);
-    let routes = App::with_ports(config, world.ports.clone()).routes(&host);
-    let send = async |method: &str, path: &str, body: &str| {
-        let request = Request::builder().method(method).uri(path).header("content-type", "application/json");
-        let response = routes.clone().oneshot(request.body(Body::from(body.to_owned())).unwrap()).await.unwrap();
-        let status = response.status();
-        let body = response.into_body().collect().await.unwrap().to_bytes();
-        (status, serde_json::from_slice::<Value>(&body).unwrap_or(Value::Null))
-    };
-    let asked = send("POST", "/v1/recounts", r#"{"post_ids":["p-0"],"audit":true}"#).await;
-    assert_eq!(asked, (StatusCode::ACCEPTED, json!({"row_keys_queued": 4, "audit_queued": true})));
-    let named = send("POST", "/v1/recounts", r#"{"post_ids":["p-0"],"counters":["likes"]}"#).await;
-    assert_eq!(named, (StatusCode::ACCEPTED, json!({"row_keys_queued": 4, "audit_queued": false})));
-    assert_eq!(world.ports.recounts.queued(None).await.unwrap().items.len(), 4);
-    assert_eq!(world.ports.recounts.audit_queued().await.unwrap(), Some(BEGAN), "by the host's clock");
-    for bad in ["{}", r#"{"post_ids":["p-0"],"counters":["views"]}"#, r#"{"post_ids":["\u0001"]}"#, "{"] {
-        let (status, problem) = send("POST", "/v1/recounts", bad).await;
-        assert_eq!((status, &problem["status"]), (StatusCode::BAD_REQUEST, &json!(400)), "{bad}");
-    }
-    assert_eq!(send("GET", "/v1/recounts/zz", "").await.0, StatusCode::BAD_REQUEST);
-    assert_eq!(send("GET", &format!("/v1/recounts/{}", "0".repeat(32)), "").await.0, StatusCode::NOT_FOUND);
-    let _streamer = world.streamer("s");
-    world.recount(&["--post", "p-0"]).await;
-    let (_, listed) = send("GET", "/v1/recounts", "").await;
-    let run = listed["recounts"][0]["run"].as_str().unwrap().to_owned();
-    let (status, shown) = send("GET", &format!("/v1/recounts/{run}"), "").await;
-    assert_eq!(
-        (status, &shown["scope"], shown["summary"]["left"].as_u64()),
-        (StatusCode::OK, &json!("posts"), Some(0))
-    );
+    let resumed = world.recount(small).await.continuing(run);
+    assert_eq!(world.beside(resumed.audit()).await.unwrap(), Ended::default());
+    assert_eq!(world.open_losses().await, [later]);
+    world.exact(12).await;
+    assert!(done + resumed.summary().corrected <= 13, "what was settled is settled");
+    assert_eq!(resumed.summary().alarms, 0);
+    let again = world.recount(small).await.continuing(run);
+    assert_eq!(world.beside(again.audit()).await.unwrap(), Ended::default(), "it is over");
+    assert_eq!(again.summary().rows, 0);
 }

@@ -1,27 +1,45 @@
-//! Tables, a streamer that follows them, likes that change, and recounts.
+//! An emulated store, a log of two partitions, and a relay and folds that a test may stop.
 
+use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::time::Duration;
 
+use async_trait::async_trait;
 use clap::Parser;
-use tally_adapters::dynamodb::{self, Connection, Settings};
-use tally_adapters::memory::Memory;
-use tally_batch_recount::{App, Args, Config, Job, Ports, Rules};
-use tally_change_streamer as streamer;
-use tally_core::audit::{RunRecord, Summary};
-use tally_core::batch::Change;
-use tally_core::counter::{Counter, ShardTally};
-use tally_core::event::Action;
-use tally_core::fence::{Advance, Commit, Fence, Offset, Partition, TopicId};
-use tally_core::ids::{CounterId, PostId, RowKey, ShardCount, UserId};
-use tally_core::ports::FencedRows;
+use futures_util::FutureExt;
+use futures_util::future::LocalBoxFuture;
+use serde_json::{Value, json};
+use tally_adapters::dynamodb::changes::{Changes, Config};
+use tally_adapters::dynamodb::counters::{Counters, Update, Written};
+use tally_adapters::dynamodb::{Checkpoints, Consistency, Rows, Streams};
+use tally_adapters::memory::log::Broker;
+use tally_batch_recount::settle::Recount;
+use tally_batch_recount::{App, Args, Config as Job, Job as Doing, LogPorts, Ports, Rules};
+use tally_core::audit::RunRecord;
+use tally_core::cached::StandingAt;
+use tally_core::changes::{Body, DeploymentId, Entry, LossNumber, Lost, Message, Opened, Opening, Place, Section};
+use tally_core::fence::{Offset, Partition};
+use tally_core::fold::{self, Counter, Position};
+use tally_core::ids::{CounterId, PostId, RowKey, Sequence, ShardCount, StreamShard, StreamShardId, UserId};
+use tally_core::ports::log::{self, Outgoing, Producer, TopicReader as _};
+use tally_core::ports::{
+    ChangeStream, DeploymentConfig as _, Iterator, Outcome, Position as At, RecountQueue as _, Rows as _, Runs as _,
+};
+use tally_core::tally::Record;
 use tally_core::time::UnixMillis;
-use tally_emulator::{Config as EmulatorConfig, Emulator};
-use tally_service::{Chance, Clock, Exit, Host, How, Running};
+use tally_service::{Chance, Clock, Exit, Host, How, Running, Switch};
+use tally_testkit::{BEGAN, Store};
+use tokio::sync::Mutex;
 use tokio::time::Instant;
 
-pub(crate) const BEGAN: UnixMillis = UnixMillis(1_700_000_000_000);
+pub(crate) const PARTITIONS: u32 = 2;
+const TOPIC: &str = "changes";
+
+/// A recount that soon looks once more at what it corrected.
+pub(crate) fn rules() -> Rules {
+    Rules { segments: 3, recheck: Duration::from_secs(5), ..Rules::default() }
+}
 
 pub(crate) fn shards() -> ShardCount {
     ShardCount::new(4).unwrap()
@@ -39,192 +57,9 @@ pub(crate) fn key(post: &CounterId, user: &UserId) -> RowKey {
     RowKey::of(post, user, shards())
 }
 
-/// Tables, however they are kept.
-#[derive(Clone)]
-pub(crate) struct World {
-    pub(crate) ports: Ports,
-    pub(crate) clock: Clock,
-    pub(crate) fenced: Arc<dyn FencedRows>,
-    /// Processes started so far: no two draw the same.
-    pub(crate) started: Arc<AtomicU64>,
-}
-
-impl World {
-    /// Over the in-memory twins.
-    pub(crate) fn twin(memory: &Memory) -> Self {
-        let ports = Ports {
-            stream: Arc::new(memory.streams()),
-            rows: Arc::new(memory.rows()),
-            maps: Arc::new(memory.maps()),
-            markers: Arc::new(memory.markers()),
-            counts: Arc::new(memory.counts()),
-            checkpoints: Arc::new(memory.checkpoints()),
-            recounts: Arc::new(memory.recounts()),
-            producer: None,
-        };
-        let (clock, fenced) = (Clock::starting_at(BEGAN), Arc::new(memory.likes(shards())));
-        Self { ports, clock, fenced, started: Arc::default() }
-    }
-
-    /// Over an emulator, through the SDK and without sockets.
-    pub(crate) async fn emulated(config: EmulatorConfig) -> (Self, Emulator) {
-        let epoch = std::time::UNIX_EPOCH + Duration::from_millis(BEGAN.0);
-        let emulator = Emulator::new(EmulatorConfig { epoch: Some(epoch), ..config });
-        let connection = Connection::in_process(&Settings::local(""), emulator.http_client(), BEGAN);
-        dynamodb::ensure_tables(&connection).await.unwrap();
-        (Self::over(&connection, Clock::starting_at(BEGAN)), emulator)
-    }
-
-    /// Over the tables of `connection`.
-    pub(crate) fn over(connection: &Connection, clock: Clock) -> Self {
-        let fenced = Arc::new(dynamodb::Likes::new(connection, shards()));
-        Self { ports: Ports::over(connection), clock, fenced, started: Arc::default() }
-    }
-
-    pub(crate) fn with(&self, change: impl FnOnce(&mut Ports)) -> Self {
-        let mut world = self.clone();
-        change(&mut world.ports);
-        world
-    }
-
-    fn host(&self, name: &str) -> Host {
-        let nth = self.started.fetch_add(1, Ordering::Relaxed);
-        let seed = name.bytes().fold(nth, |seed, byte| seed.wrapping_mul(131).wrapping_add(u64::from(byte)));
-        Host::new(name).with_clock(self.clock).with_chance(Chance::seeded(seed))
-    }
-
-    /// Starts a change-streamer that writes and polls often.
-    pub(crate) fn streamer(&self, name: &str) -> Running {
-        let mut rules = streamer::Rules::default();
-        rules.cut.age = Duration::from_millis(20);
-        rules.poll.idle = Duration::from_millis(200);
-        let shards = Some(shards());
-        let config =
-            streamer::Config { table_prefix: String::new(), shards, cache: None, feed: None, changes: None, rules };
-        let ports = streamer::Ports {
-            stream: Arc::clone(&self.ports.stream),
-            counts: Arc::clone(&self.ports.counts),
-            checkpoints: Arc::clone(&self.ports.checkpoints),
-            recounts: Arc::clone(&self.ports.recounts),
-            cache: None,
-            feed: None,
-            changes: None,
-        };
-        Running::start(streamer::App::with_ports(config, ports), self.host(name))
-    }
-
-    /// Starts a recount by its command line, its rules changed by `adjust`.
-    pub(crate) fn start_with(&self, name: &str, line: &[&str], adjust: impl FnOnce(&mut Rules)) -> Running {
-        let args = Args::try_parse_from(std::iter::once(&"tally-batch-recount").chain(line)).unwrap();
-        let mut config = Config { shards: Some(shards()), ..Config::try_from(args).unwrap() };
-        if let Job::Recount(recount) = &mut config.job {
-            recount.rules.segments = 3;
-            adjust(&mut recount.rules);
-        }
-        Running::start(App::with_ports(config, self.ports.clone()), self.host(name))
-    }
-
-    pub(crate) fn start(&self, name: &str, line: &[&str]) -> Running {
-        self.start_with(name, line, |_| {})
-    }
-
-    /// A recount from its command line to its exit code.
-    pub(crate) async fn recount(&self, line: &[&str]) -> Exit {
-        ended(self.start("recount", line)).await
-    }
-
-    /// The summary of the latest run.
-    pub(crate) async fn summary(&self) -> Summary {
-        self.latest().await.summary
-    }
-
-    pub(crate) async fn latest(&self) -> RunRecord {
-        self.ports.recounts.runs(1).await.unwrap().remove(0)
-    }
-
-    pub(crate) async fn counter(&self, post: &CounterId) -> Counter {
-        self.ports.counts.counter(post).await.unwrap().unwrap_or_default()
-    }
-
-    pub(crate) async fn rows(&self, key: &RowKey) -> i64 {
-        let (mut rows, mut after) = (0, None);
-        loop {
-            let page = self.ports.rows.weights(key, after.as_ref()).await.unwrap();
-            rows += page.items.iter().map(|(_, weight)| weight.expect("it is readable").get()).sum::<i64>();
-            after = page.next;
-            if after.is_none() {
-                return rows;
-            }
-        }
-    }
-
-    /// What is wrong with the count of `post`, if anything.
-    pub(crate) async fn difference(&self, post: &CounterId) -> Option<String> {
-        let counter = self.counter(post).await;
-        let mut total = 0;
-        for shard in shards().all() {
-            let key = RowKey { counter: post.clone(), shard };
-            let (rows, tally) = (self.rows(&key).await, counter.shards.get(&shard).cloned().unwrap_or_default());
-            total += rows;
-            if rows != tally.rows || tally.suspect {
-                return Some(format!("{key}: {rows} rows, {tally:?}"));
-            }
-        }
-        (counter.likes != total).then(|| format!("{post}: {total} rows, {} likes", counter.likes))
-    }
-
-    /// Waits until all there is has been applied.
-    pub(crate) async fn quiet(&self) {
-        let began = self.clock.now();
-        eventually("every shard is read up to now", async || {
-            let label = self.ports.stream.info().await.unwrap().label;
-            let states = self.ports.checkpoints.shards(&label).await.unwrap();
-            let open: Vec<_> = states.iter().filter(|state| !state.checkpoint.closed).collect();
-            !open.is_empty() && open.iter().all(|state| state.checkpoint.at > began)
-        })
-        .await;
-    }
-
-    /// Waits for quiet and holds every counter against its rows.
-    pub(crate) async fn exact(&self, posts: u64) {
-        self.quiet().await;
-        for n in 0..posts {
-            assert_eq!(self.difference(&post(n)).await, None);
-        }
-    }
-}
-
-/// The SDK's own client of an emulator, for items that no port would write.
-pub(crate) fn client(emulator: &Emulator) -> aws_sdk_dynamodb::Client {
-    use aws_sdk_dynamodb::config::{BehaviorVersion, Credentials, Region};
-    let config = aws_sdk_dynamodb::Config::builder()
-        .behavior_version(BehaviorVersion::latest())
-        .region(Region::new("us-east-1"))
-        .endpoint_url("http://in-process.invalid")
-        .credentials_provider(Credentials::new("local", "local", None, None, "local"))
-        .http_client(emulator.http_client());
-    aws_sdk_dynamodb::Client::from_conf(config.build())
-}
-
-/// Adds `by` to the count of one row key, total and all, in the table itself.
-pub(crate) async fn drift(client: &aws_sdk_dynamodb::Client, key: &RowKey, by: i64) {
-    use aws_sdk_dynamodb::types::AttributeValue;
-    let update = client.update_item().table_name("like_counts");
-    let update = update.key("post_id", AttributeValue::S(key.counter.stored().into_owned()));
-    let update = update.update_expression("ADD #s :by, #l :by, #v :one");
-    let names = [("#s", format!("s{}", key.shard)), ("#l", "likes".to_owned()), ("#v", "version".to_owned())];
-    let update = names.into_iter().fold(update, |update, (alias, name)| update.expression_attribute_names(alias, name));
-    let update = update.expression_attribute_values(":by", AttributeValue::N(by.to_string()));
-    update.expression_attribute_values(":one", AttributeValue::N("1".to_owned())).send().await.unwrap();
-}
-
-/// Adds `by` to the count of one row key, total and all, as lost or doubled records would.
-pub(crate) fn drifted(mut counter: Counter, key: &RowKey, by: i64) -> Counter {
-    let tally: &mut ShardTally = counter.shards.entry(key.shard).or_default();
-    tally.rows += by;
-    counter.likes += by;
-    counter.version += 1;
-    counter
+/// Every row key of a counter.
+pub(crate) fn keys(counter: &CounterId) -> Vec<RowKey> {
+    shards().all().map(|shard| RowKey { counter: counter.clone(), shard }).collect()
 }
 
 /// The exit code of a recount that ends by itself.
@@ -234,60 +69,458 @@ pub(crate) async fn ended(running: Running) -> Exit {
     exit
 }
 
-/// Polls until `holds`, a quarter of a second of the test's time apart.
-pub(crate) async fn eventually(what: &str, mut holds: impl AsyncFnMut() -> bool) {
-    let deadline = Instant::now() + Duration::from_secs(3600);
-    while !holds().await {
-        assert!(Instant::now() < deadline, "never: {what}");
-        tokio::time::sleep(Duration::from_millis(250)).await;
+pub(crate) struct World {
+    pub(crate) store: Store,
+    pub(crate) changes: Changes,
+    pub(crate) counters: Counters,
+    pub(crate) log: Log,
+    pub(crate) clock: Clock,
+    config: Config,
+    pub(crate) relays: AtomicBool,
+    pub(crate) folds: AtomicBool,
+    /// Whether positions are stored: a standing is stored every second, and a position seldom.
+    pub(crate) stores_positions: AtomicBool,
+    /// The stream shard that has a record of this row key stands still there.
+    pub(crate) stalled: Mutex<Option<RowKey>>,
+    relay: Mutex<Relay>,
+    partitions: Mutex<Vec<fold::Partition>>,
+    seeds: AtomicU32,
+}
+
+/// The log, to which a test may lose what a recount sends.
+#[derive(Clone)]
+pub(crate) struct Log {
+    pub(crate) broker: Broker,
+    clock: Clock,
+    /// How many messages are acknowledged and lost.
+    pub(crate) losing: Arc<AtomicU32>,
+}
+
+struct Relay {
+    streams: Streams,
+    shards: Vec<Line>,
+}
+
+/// A stream shard that is relayed.
+struct Line {
+    shard: StreamShard,
+    next: Iterator,
+    /// What was read, and is not taken.
+    read: VecDeque<Record>,
+    taken: Option<Sequence>,
+    /// What each partition has.
+    sent: [Option<Sequence>; PARTITIONS as usize],
+}
+
+#[async_trait]
+impl Producer for Log {
+    async fn send(&self, record: Outgoing<'_>) -> Outcome<log::Written> {
+        let lose = |left: u32| left.checked_sub(1);
+        if self.losing.fetch_update(Ordering::Relaxed, Ordering::Relaxed, lose).is_ok() {
+            return Ok(log::Written { partition: record.partition.unwrap(), offset: Offset(0) });
+        }
+        self.broker.write(record, self.clock.now())
     }
 }
 
-/// Likes and unlikes drawn from a seed, written as a consumer writes them.
-pub(crate) struct Writer {
-    world: World,
-    partition: Partition,
-    fence: Fence,
-    pub(crate) chance: Chance,
+impl World {
+    pub(crate) async fn start() -> Self {
+        let (store, clock) = (Store::start().await, Clock::starting_at(BEGAN));
+        let changes = Changes::new(&store.connection);
+        let broker = Broker::new();
+        broker.create_topic(TOPIC, PARTITIONS);
+        let logs = broker.reader("any", TOPIC).logs().await.unwrap();
+        let deployment = DeploymentId("settled".into());
+        let config = Config { deployment, partitions: PARTITIONS, topic: logs[0].1.topic.clone(), generation: 1 };
+        changes.begin_log(&config).await.unwrap();
+        Checkpoints::new(&store.connection).config(Some(shards())).await.unwrap();
+        let log = Log { broker, clock, losing: Arc::default() };
+        let relay = Relay::new(Streams::new(&store.connection)).await;
+        let begin = Position { at: Place::new(1, Offset(0)), ..Position::default() };
+        let world = Self {
+            counters: Counters::new(&store.connection),
+            relays: AtomicBool::new(true),
+            folds: AtomicBool::new(true),
+            stores_positions: AtomicBool::new(true),
+            stalled: Mutex::default(),
+            relay: Mutex::new(relay),
+            partitions: Mutex::new(vec![fold::Partition::new(begin); PARTITIONS as usize]),
+            seeds: AtomicU32::new(1),
+            store,
+            changes,
+            log,
+            clock,
+            config,
+        };
+        let openings = world.relay.lock().await.shards.iter().map(Line::opening).collect();
+        world.tell_all(Body::Opened(Opened { shards: openings, ended: Vec::new() })).await;
+        world.quiet().await;
+        world
+    }
+
+    /// A recount of its own process.
+    pub(crate) async fn recount(&self, rules: Rules) -> Recount {
+        Recount::new(self.ports(), shards(), rules, (self.clock, self.chance()), Switch::new().stop()).await.unwrap()
+    }
+
+    /// What a recount works on.
+    pub(crate) fn ports(&self) -> Ports {
+        let (reader, producer) = (Arc::new(self.log.broker.reader("recount", TOPIC)), Arc::new(self.log.clone()));
+        Ports::over(&self.store.connection, LogPorts { topic: TOPIC.to_owned(), reader, producer })
+    }
+
+    /// Draws nothing that another has drawn.
+    fn chance(&self) -> Chance {
+        Chance::seeded(self.seeds.fetch_add(1, Ordering::Relaxed).into())
+    }
+
+    /// The app of a command line, its rules changed by `adjust`.
+    pub(crate) fn app(&self, line: &[&str], adjust: impl FnOnce(&mut Rules)) -> App {
+        let brokers = ["tally-batch-recount", "--brokers", "b:1"];
+        let brokers = if line.first() == Some(&"erase") { &brokers[..1] } else { &brokers[..] };
+        let args = Args::try_parse_from(brokers.iter().chain(line)).unwrap();
+        let mut config = Job { shards: Some(shards()), ..Job::try_from(args).unwrap() };
+        if let Doing::Recount(recount) = &mut config.job {
+            recount.rules = Rules { dry_run: recount.rules.dry_run, force: recount.rules.force, ..rules() };
+            adjust(&mut recount.rules);
+        }
+        App::with_ports(config, self.ports())
+    }
+
+    /// A process of a name, by the clock of the store.
+    pub(crate) fn host(&self, name: &str) -> Host {
+        Host::new(name).with_clock(self.clock).with_chance(self.chance())
+    }
+
+    /// Starts a recount by its command line, its rules changed by `adjust`.
+    pub(crate) fn launch_with(&self, line: &[&str], adjust: impl FnOnce(&mut Rules)) -> Running {
+        Running::start(self.app(line, adjust), self.host("recount"))
+    }
+
+    pub(crate) fn launch(&self, line: &[&str]) -> Running {
+        self.launch_with(line, |_| {})
+    }
+
+    /// A recount from its command line to its exit code, while relay and folds go on.
+    pub(crate) async fn run(&self, line: &[&str]) -> Exit {
+        self.beside(ended(self.launch(line))).await
+    }
+
+    /// The latest run.
+    pub(crate) async fn latest(&self) -> RunRecord {
+        self.ports().recounts.runs(1).await.unwrap().remove(0)
+    }
+
+    /// The row keys that are queued.
+    pub(crate) async fn queued(&self) -> Vec<RowKey> {
+        let page = self.ports().recounts.queued(None).await.unwrap();
+        page.items.into_iter().map(|queued| queued.key).collect()
+    }
+
+    /// Waits until something holds, while relay and folds go on.
+    pub(crate) async fn eventually(&self, what: &str, mut holds: impl AsyncFnMut() -> bool) {
+        let deadline = Instant::now() + Duration::from_secs(3600);
+        self.beside(async {
+            while !holds().await {
+                assert!(Instant::now() < deadline, "never: {what}");
+                tokio::time::sleep(Duration::from_millis(250)).await;
+            }
+        })
+        .await;
+    }
+
+    /// Makes the count of a row key wrong by so much, and the total with it.
+    pub(crate) async fn drift(&self, key: &RowKey, by: i64) {
+        let counter = self.counter(&key.counter).await.unwrap();
+        self.edit(&key.counter, &format!("s{}", key.shard), Some(counter.part(key.shard) + by)).await;
+        self.edit(&key.counter, "likes", Some(counter.likes + by)).await;
+    }
+
+    /// What `work` comes to while relay and folds go on.
+    pub(crate) fn beside<'a, T: 'a>(&'a self, work: impl Future<Output = T> + 'a) -> LocalBoxFuture<'a, T> {
+        let mut work = work.boxed_local();
+        let beside = async move {
+            loop {
+                tokio::select! {
+                    biased;
+                    done = &mut work => return done,
+                    () = tokio::time::sleep(Duration::from_millis(250)) => self.step().await,
+                }
+            }
+        };
+        beside.boxed_local()
+    }
+
+    /// Relay and folds go on, as far as they are not stopped.
+    pub(crate) async fn step(&self) {
+        if self.relays.load(Ordering::Relaxed) {
+            self.relay().await;
+        }
+        if self.folds.load(Ordering::Relaxed) {
+            self.fold().await;
+        }
+    }
+
+    /// Everything that was written so far is relayed and folded.
+    pub(crate) async fn quiet(&self) {
+        tokio::time::sleep(Duration::from_millis(10)).await;
+        self.relay().await;
+        self.fold().await;
+    }
+
+    async fn tell(&self, partition: u32, body: Body) {
+        let now = self.clock.now();
+        let value = Message { read: now, body }.write(&self.config.deployment);
+        let partition = Some(partition);
+        let record = Outgoing { topic: TOPIC, partition, key: None, value: Some(&value), headers: &[] };
+        self.log.broker.write(record, now).unwrap();
+    }
+
+    async fn tell_all(&self, body: Body) {
+        for partition in 0..PARTITIONS {
+            self.tell(partition, body.clone()).await;
+        }
+    }
+
+    async fn relay(&self) {
+        let mut relay = self.relay.lock().await;
+        let losses: Vec<LossNumber> = self.changes.losses().await.unwrap().open().map(|(number, _)| number).collect();
+        let mut sections: [Vec<Section>; PARTITIONS as usize] = Default::default();
+        let (streams, stalled) = (relay.streams.clone(), self.stalled.lock().await.clone());
+        for line in &mut relay.shards {
+            let (entries, fed) = line.read(&streams, self.clock, stalled.as_ref()).await;
+            for (partition, sections) in (0..).zip(&mut sections) {
+                let is_here = |entry: &&Entry| tally_core::changes::partition_of(&entry.key, PARTITIONS) == partition;
+                let entries = entries.iter().filter(is_here).cloned().collect();
+                let sent = &mut line.sent[partition as usize];
+                let back = std::mem::replace(sent, line.taken);
+                sections.push(Section { shard: line.shard.clone(), back, to: line.taken, fed, entries });
+            }
+        }
+        for (partition, sections) in (0..).zip(sections) {
+            self.tell(partition, Body::Sections { sections, losses: losses.clone() }).await;
+        }
+    }
+
+    /// Loses what was written and is not relayed yet, as a stream does that is trimmed unread.
+    pub(crate) async fn lose(&self) -> LossNumber {
+        let mut relay = self.relay.lock().await;
+        let streams = relay.streams.clone();
+        let number = self.changes.open_new_loss(self.clock.now(), "trimmed", "by a test").await.unwrap();
+        for line in &mut relay.shards {
+            line.read(&streams, self.clock, None).await;
+            let Some(taken) = line.taken.filter(|taken| line.sent[0] != Some(*taken)) else { continue };
+            line.sent = [Some(taken); PARTITIONS as usize];
+            let behind: u128 = taken.wire().parse::<u128>().unwrap() + 1;
+            let next = Some((line.shard.clone(), behind.to_string().parse().unwrap()));
+            self.tell_all(Body::Lost(Lost { number, next })).await;
+        }
+        number
+    }
+
+    /// Announces a loss of no piece of stream.
+    pub(crate) async fn open_loss(&self, kind: &str) -> LossNumber {
+        let number = self.changes.open_new_loss(self.clock.now(), kind, "by a test").await.unwrap();
+        self.tell_all(Body::Lost(Lost { number, next: None })).await;
+        number
+    }
+
+    pub(crate) async fn open_losses(&self) -> Vec<LossNumber> {
+        self.changes.losses().await.unwrap().open().map(|(number, _)| number).collect()
+    }
+
+    async fn fold(&self) {
+        let reader = self.log.broker.reader("fold", TOPIC);
+        for (index, fold) in (0..).zip(self.partitions.lock().await.iter_mut()) {
+            let partition = Partition { topic: TOPIC.into(), index };
+            loop {
+                let records = reader.read(&partition, fold.place().offset(), Offset(u64::MAX)).await.unwrap();
+                if records.is_empty() {
+                    break;
+                }
+                for record in records.iter() {
+                    let message = Message::read(record.value.unwrap(), &self.config.deployment).unwrap();
+                    let taken = fold.take(Place::new(1, record.offset), record.at, &message);
+                    assert_eq!(taken.hole, None, "{partition} {} {message:?}", record.offset);
+                }
+            }
+            let flush = fold.flush();
+            for (id, pending) in &flush.counters {
+                self.apply(&flush, id, pending).await;
+            }
+            let standing = StandingAt { at: flush.position.at, standing: flush.standing };
+            self.changes.store_standing(index, &standing).await.unwrap();
+            if self.stores_positions.load(Ordering::Relaxed) {
+                self.changes.store_position(index, &flush.position).await.unwrap();
+            }
+        }
+    }
+
+    async fn apply(&self, flush: &fold::Flush, id: &CounterId, pending: &[fold::Pending]) {
+        loop {
+            let read = self.counters.read(std::slice::from_ref(id), Consistency::Strong).await.unwrap();
+            // A counter that cannot be read takes nothing.
+            let Ok(before) = read.counters.get(id).cloned().transpose() else { return };
+            let Some(after) = flush.apply(before.as_ref(), pending, self.clock.now()) else { return };
+            let update = Update { counter: id.clone(), before, after: after.counter };
+            if self.counters.write(&[update]).await.unwrap() == [Written::Stored] {
+                return;
+            }
+        }
+    }
+
+    pub(crate) async fn counter(&self, id: &CounterId) -> Option<Counter> {
+        let read = self.counters.read(std::slice::from_ref(id), Consistency::Strong).await.unwrap();
+        read.counters.get(id).cloned().transpose().unwrap()
+    }
+
+    /// What the rows of a key come to; `None` where a weight cannot be read.
+    pub(crate) async fn rows(&self, key: &RowKey) -> Option<i64> {
+        let page = Rows::new(&self.store.connection).weights(key, None).await.unwrap();
+        assert_eq!(page.next, None);
+        page.items.into_iter().map(|(_, weight)| weight.map(|weight| weight.get())).sum()
+    }
+
+    /// What is wrong with the count of a counter.
+    pub(crate) async fn difference(&self, id: &CounterId) -> Option<String> {
+        let (counter, mut total) = (self.counter(id).await.unwrap_or_default(), 0);
+        for key in keys(id) {
+            let (rows, part) = (self.rows(&key).await.unwrap(), counter.part(key.shard));
+            total += rows;
+            if rows != part || counter.doubt.contains(&key.shard) {
+                return Some(format!("{key}: {rows} rows, {counter:?}"));
+            }
+        }
+        (counter.likes != total).then(|| format!("{id}: {total} rows, {counter:?}"))
+    }
+
+    /// Folds everything, and holds each counter against its rows.
+    pub(crate) async fn exact(&self, posts: u64) {
+        self.quiet().await;
+        for n in 0..posts {
+            assert_eq!(self.difference(&post(n)).await, None);
+        }
+    }
+
+    /// Puts a row, live or as a tombstone.
+    pub(crate) async fn put(&self, post: &CounterId, user: &UserId, live: bool) {
+        let attribute = if live { ("v", json!({"N": "1"})) } else { ("gone", json!({"N": "1800000000"})) };
+        self.put_row(&key(post, user), user.as_str(), attribute).await;
+    }
+
+    pub(crate) async fn put_row(&self, key: &RowKey, sort: &str, (name, value): (&str, Value)) {
+        let mut item = json!({"pk": {"S": key.to_string()}, "user_id": {"S": sort}, "liked_at": {"N": "1"}});
+        item[name] = value;
+        self.store.call("PutItem", json!({"TableName": "likes", "Item": item})).await;
+    }
+
+    /// `users` likes for each of so many posts, relayed and folded.
+    pub(crate) async fn fill(&self, posts: u64, users: u64) {
+        for n in 0..posts {
+            for u in 0..users {
+                self.put(&post(n), &user(u), true).await;
+            }
+        }
+        self.quiet().await;
+    }
+
+    /// Likes and unlikes without an end, by chance, of so many posts and users.
+    pub(crate) async fn churn(&self, posts: u64, users: u64) -> ! {
+        let chance = Chance::seeded(7);
+        loop {
+            let (n, u, live) = (chance.token() % posts, chance.token() % users, chance.token().is_multiple_of(2));
+            self.put(&post(n), &user(u), live).await;
+            tokio::time::sleep(Duration::from_millis(130)).await;
+        }
+    }
+
+    /// What `work` comes to while relay and folds go on, and rows change.
+    pub(crate) fn beside_churn<'a, T: 'a>(
+        &'a self,
+        posts: u64,
+        users: u64,
+        work: impl Future<Output = T> + 'a,
+    ) -> LocalBoxFuture<'a, T> {
+        let work = work.boxed_local();
+        self.beside(async move {
+            tokio::select! {
+                biased;
+                done = work => done,
+                never = self.churn(posts, users) => never,
+            }
+        })
+    }
+
+    /// Edits one attribute of a counter by hand.
+    pub(crate) async fn edit(&self, id: &CounterId, attribute: &str, n: Option<i64>) {
+        let value = n.map_or(Value::Null, |n| json!({"N": n.to_string()}));
+        self.store.edit("like_counts", json!({"post_id": {"S": id.stored()}}), attribute, value).await;
+    }
+
+    /// Deletes a counter by hand.
+    pub(crate) async fn delete(&self, id: &CounterId) {
+        let key = json!({"post_id": {"S": id.stored()}});
+        self.store.call("DeleteItem", json!({"TableName": "like_counts", "Key": key})).await;
+    }
+
+    /// How many messages each partition has.
+    pub(crate) async fn lengths(&self) -> Vec<u64> {
+        let logs = self.log.broker.reader("any", TOPIC).logs().await.unwrap();
+        logs.into_iter().map(|(_, log)| log.end.0).collect()
+    }
+
+    /// The items of `like_counts`, by their keys.
+    pub(crate) async fn stored(&self) -> BTreeMap<String, Value> {
+        let items = self.store.items("like_counts").await;
+        items.into_iter().map(|item| (item["post_id"]["S"].as_str().unwrap().to_owned(), item)).collect()
+    }
 }
 
-impl Writer {
-    pub(crate) async fn new(world: &World, seed: u64) -> Self {
-        let partition = Partition { topic: format!("t{seed}").into(), index: 0 };
-        let fence = Fence::new(Offset(0), 0, TopicId("t".into()));
-        world.fenced.create_fence(&partition, &fence).await.unwrap();
-        Self { world: world.clone(), partition, fence, chance: Chance::seeded(seed) }
+impl Relay {
+    async fn new(streams: Streams) -> Self {
+        let label = streams.info().await.unwrap().label;
+        let mut shards = Vec::new();
+        for listed in streams.shards(&label).await.unwrap() {
+            let id: &StreamShardId = &listed.id;
+            let next = streams.iterator(&label, id, At::Oldest).await.unwrap();
+            let shard = StreamShard::new(&label, id);
+            shards.push(Line { shard, next, read: VecDeque::new(), taken: None, sent: [None; PARTITIONS as usize] });
+        }
+        Self { streams, shards }
+    }
+}
+
+impl Line {
+    fn opening(&self) -> Opening {
+        Opening { shard: self.shard.clone(), at: None, fed: UnixMillis(0) }
     }
 
-    /// Changes rows; no user of a post twice.
-    pub(crate) async fn write(&mut self, changes: &[(CounterId, UserId, Action)]) {
-        for changes in changes.chunks(90) {
-            let to = Offset(self.fence.offset.0 + 1);
-            let advance = Advance { from: self.fence.clone(), to };
-            let change = |(post, user, action): &'_ (CounterId, UserId, Action)| (post.clone(), user.clone(), *action);
-            let owned: Vec<_> = changes.iter().map(change).collect();
-            let changes: Vec<Change<'_>> =
-                owned.iter().map(|(post, user, action)| Change::like(post, user, *action, BEGAN)).collect();
-            let committed = self.world.fenced.commit(&self.partition, &advance, &changes).await;
-            assert_eq!(committed, Commit::Done);
-            self.fence.offset = to;
+    /// The entries behind what was taken, up to one of a row key that is `stalled`; and up to when there are no others.
+    async fn read(
+        &mut self,
+        streams: &Streams,
+        clock: Clock,
+        stalled: Option<&RowKey>,
+    ) -> (Vec<Entry>, Option<UnixMillis>) {
+        let began = loop {
+            let began = clock.now();
+            let page = streams.records(&self.next, 1_000).await.unwrap();
+            self.next = page.next.expect("no test lasts until a stream shard ends");
+            if page.records.is_empty() {
+                break began;
+            }
+            self.read.extend(page.records.iter().map(|raw| tally_core::tally::read(raw).unwrap()));
+        };
+        let mut entries = Vec::new();
+        while let Some(record) = self.read.pop_front() {
+            let entry = Entry::of(&record);
+            if entry.as_ref().is_some_and(|entry| Some(&entry.key) == stalled) {
+                self.read.push_front(record);
+                return (entries, None);
+            }
+            self.taken = Some(record.sequence);
+            entries.extend(entry);
         }
-    }
-
-    /// `users` likes for each of `posts` posts.
-    pub(crate) async fn fill(&mut self, posts: std::ops::Range<u64>, users: u64) {
-        for n in posts {
-            let likes: Vec<_> = (0..users).map(|u| (post(n), user(u), Action::Like)).collect();
-            self.write(&likes).await;
-        }
-    }
-
-    /// `count` changes, likes and unlikes alike, of `users` users of one post.
-    pub(crate) async fn churn(&mut self, of: &CounterId, count: usize, users: u64) {
-        for _ in 0..count {
-            let action = if self.chance.token().is_multiple_of(2) { Action::Like } else { Action::Unlike };
-            let user = user(self.chance.token() % users);
-            self.write(&[(of.clone(), user, action)]).await;
-        }
+        (entries, Some(began))
     }
 }

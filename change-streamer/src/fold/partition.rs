@@ -2,7 +2,6 @@
 
 use std::sync::Arc;
 
-use tally_adapters::dynamodb::changes::StoredStanding;
 use tally_core::cached::StandingAt;
 use tally_core::changes::{BadMessage, LossNumber, Message, Place, Standing};
 use tally_core::fence::{Log, Offset};
@@ -231,7 +230,7 @@ impl PartitionFold {
         if now || clock >= self.standing_at {
             self.standing_at = clock + rules.standing;
             if self.stored.0 < place {
-                let standing = StoredStanding { at: place, standing: self.standing.clone() };
+                let standing = StandingAt { at: place, standing: self.standing.clone() };
                 let put = || store.store_standing(self.index, &standing);
                 self.patience.persist("store a standing", until, put).await?;
                 self.stored.0 = place;

@@ -6,7 +6,7 @@ use tally_core::ids::{CounterId, Shard};
 use tally_core::ports::{LedgerEntry, Outcome};
 use tally_core::time::UnixMillis;
 
-use super::super::item::{Reader, item, number, text};
+use super::super::item::{Item, Reader, item, number, text};
 use super::super::names::recounts::{AFTER, AT, BEFORE, BY, RUN, SHARD, TTL, WHY};
 use super::super::names::{PK, SK};
 use super::{HOUR, expiry, padded};
@@ -18,6 +18,11 @@ pub(super) fn of(counter: &CounterId) -> String {
 
 /// The put of a line into `table`.
 pub(in crate::dynamodb) fn put(table: &str, entry: &LedgerEntry) -> Put {
+    Put::builder().table_name(table).set_item(Some(encode(entry))).build().expect("table and item are set")
+}
+
+/// A line as it is stored.
+pub(super) fn encode(entry: &LedgerEntry) -> Item {
     let what = entry.shard.map_or_else(|| "total".to_owned(), |shard| shard.to_string());
     let mut line = item([
         (PK, text(of(&entry.counter))),
@@ -32,7 +37,7 @@ pub(in crate::dynamodb) fn put(table: &str, entry: &LedgerEntry) -> Put {
     line.extend(entry.shard.map(|shard| (SHARD.to_owned(), number(shard))));
     let nothing_corrected = entry.before == entry.after;
     line.extend(nothing_corrected.then(|| (TTL.to_owned(), expiry(entry.at, HOUR))));
-    Put::builder().table_name(table).set_item(Some(line)).build().expect("table and item are set")
+    line
 }
 
 /// A line of `counter`.
