@@ -4,7 +4,8 @@ use std::collections::{BTreeMap, VecDeque};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use tally_adapters::dynamodb::changes::{Changes, StoredStanding};
+use tally_adapters::dynamodb::changes::Changes;
+use tally_core::cached::StandingAt;
 use tally_core::fence::Offset;
 use tally_core::ports::log::Written;
 use tally_service::{Clock, Stop, Task};
@@ -35,7 +36,7 @@ impl Ahead {
     }
 
     /// So far the folds are.
-    fn folded(&self, standings: &BTreeMap<u32, StoredStanding>) {
+    fn folded(&self, standings: &BTreeMap<u32, StandingAt>) {
         self.change(|sent| {
             for (partition, messages) in sent {
                 let folded = standings.get(partition).map_or(Offset(0), |stored| stored.at.offset());
@@ -95,7 +96,7 @@ mod tests {
             ahead.sent(written(partition, offset), 50);
             assert_eq!(*held.borrow(), is_held, "{partition} {offset}");
         }
-        let at = |offset| StoredStanding { at: Place::new(1, Offset(offset)), ..StoredStanding::default() };
+        let at = |offset| StandingAt { at: Place::new(1, Offset(offset)), ..StandingAt::default() };
         ahead.folded(&[(1, at(1))].into());
         assert!(*held.borrow());
         ahead.folded(&[(0, at(1))].into());
