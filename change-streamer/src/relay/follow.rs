@@ -26,6 +26,8 @@ use crate::slots::Slots;
 const LOOK: Duration = Duration::from_secs(1);
 /// How long a closed stream shard is remembered: longer than the service lists it and than a message about it is taken.
 const REMEMBERED: Duration = Duration::from_secs(30 * 3600);
+/// How many stream shards that ended one message names, which Kafka takes.
+const MOST: usize = 4000;
 /// The condition that the stream is followed: every stream shard is closed, or some process reads it.
 const READINESS: &str = "stream_shards";
 
@@ -160,9 +162,11 @@ impl Follow {
                 Ok(None)
             }
             Err(fault) => {
-                let why = fault.to_string();
+                let (why, since) = (fault.to_string(), self.listed.as_ref().map(|listing| listing.at));
+                let passes = matches!(&fault, StreamFault::Fault(fault) if fault.is_retryable());
                 metrics::faulted(&Fault::from(fault));
-                Ok(Some(format!("the stream shards cannot be listed: {why}")))
+                let is_known = since.is_some_and(|at| now.saturating_sub(at) < self.shared.following.discover * 3);
+                Ok((!(passes && is_known)).then(|| format!("the stream shards cannot be listed: {why}")))
             }
         }
     }
@@ -229,6 +233,10 @@ impl Follow {
             opened.shards.extend(first.filter(|opening| !named.contains(&opening.shard)));
             if opened.shards.is_empty() {
                 return Ok(stored);
+            }
+            while opened.ended.len() > MOST {
+                let ended = opened.ended.split_off(opened.ended.len() - MOST);
+                self.writing.announce(Body::Opened(Opened { shards: Vec::new(), ended })).await?;
             }
             let open: Vec<_> = opened.shards.iter().map(|opening| opening.shard.clone()).collect();
             self.writing.announce(Body::Opened(opened)).await?;
