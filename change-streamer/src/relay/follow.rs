@@ -140,8 +140,8 @@ impl Follow {
     }
 
     async fn stored(&self, label: &StreamLabel, stop: &Stop) -> anyhow::Result<Vec<StoredShard>> {
-        let what = "read the stream shards";
-        self.patience.persist(what, Until::Requested(stop), || self.shared.store.shards(label)).await
+        let (until, store) = (Until::Requested(stop), &self.shared.store);
+        self.patience.persist("read the stream shards", until, || store.shards(label)).await
     }
 
     /// Lists the stream's shards if it is time to; why they cannot be listed.
@@ -243,8 +243,7 @@ impl Follow {
             self.begin(label, &new, created, stop).await?;
             stored = self.stored(label, stop).await?;
             // One that was closed meanwhile may be open for a reader that did not read its closing.
-            let ended = stored.iter().filter(|stored| stored.closed.is_some());
-            if !ended.into_iter().any(|ended| open.contains(&ended.shard)) {
+            if !stored.iter().any(|stored| stored.closed.is_some() && open.contains(&stored.shard)) {
                 break;
             }
         }
@@ -289,10 +288,8 @@ impl Follow {
     fn unread(&mut self, stored: &[StoredShard], mine: &BTreeSet<StreamShard>) -> Option<String> {
         let Some(Sharing { stale, .. }) = &self.sharing else { return None };
         let now = self.patience.clock().reading().at;
-        let is_read = |shard: &StreamShard| {
-            let lease = self.leases.get(&shard.id());
-            mine.contains(shard) || lease.is_some_and(|(_, since)| now.saturating_sub(*since) < *stale)
-        };
+        let moves = |(_, since): &(Lease, Duration)| now.saturating_sub(*since) < *stale;
+        let is_read = |shard| mine.contains(shard) || self.leases.get(&shard.id()).is_some_and(moves);
         let open = stored.iter().filter(|stored| stored.closed.is_none()).map(|stored| &stored.shard);
         let since = |shard: &StreamShard| self.unread.get(shard).copied().unwrap_or(now);
         self.unread = open.filter(|shard| !is_read(shard)).map(|shard| (shard.clone(), since(shard))).collect();
