@@ -289,7 +289,7 @@ impl Follow {
         let Some(Sharing { stale, .. }) = &self.sharing else { return None };
         let now = self.patience.clock().reading().at;
         let moves = |(_, since): &(Lease, Duration)| now.saturating_sub(*since) < *stale;
-        let is_read = |shard| mine.contains(shard) || self.leases.get(&shard.id()).is_some_and(moves);
+        let is_read = |shard: &StreamShard| mine.contains(shard) || self.leases.get(&shard.id()).is_some_and(moves);
         let open = stored.iter().filter(|stored| stored.closed.is_none()).map(|stored| &stored.shard);
         let since = |shard: &StreamShard| self.unread.get(shard).copied().unwrap_or(now);
         self.unread = open.filter(|shard| !is_read(shard)).map(|shard| (shard.clone(), since(shard))).collect();
