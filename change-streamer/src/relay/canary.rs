@@ -27,7 +27,7 @@ pub(super) struct Canaries {
 impl Canaries {
     async fn write(&self) {
         let at = self.clock.now();
-        if at.since(self.lateness.newest_row()) <= RECENT {
+        if !self.lateness.is_reading(at) || at.since(self.lateness.newest_row()) <= RECENT {
             return;
         }
         let known = self.lateness.canary(at);
