@@ -30,6 +30,10 @@ const RECOUNT: Duration = Duration::from_secs(3600);
 /// Steps between two looks at the laws.
 const LOOK: u64 = 8;
 
+/// How old a position may be that a recount begins at, and a little more: it does not know what became of a row that was not
+/// readable behind that.
+const POSITION: Duration = Duration::from_secs(40);
+
 /// How far apart the clocks of processes and of the store may be, and a little more.
 const CLOCKS: Duration = Duration::from_secs(4);
 
@@ -282,6 +286,7 @@ impl Course {
             self.driver.slots.push(Slot::new(Role::Recounter, 9));
             self.driver.tick();
         }
+        tokio::time::sleep(POSITION).await;
         let Driver { world, .. } = &self.driver;
         world.calmly(world.calm.recounts.enqueue_audit(world.clock.now())).await?;
         let deadline = Instant::now() + RECOUNT;

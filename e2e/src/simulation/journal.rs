@@ -142,9 +142,9 @@ impl Journal {
         kept.partitions.get(&kept.partition_of(counter)).is_some_and(|logged| logged.torn)
     }
 
-    /// From now on not everybody has read the same of any partition: the counters, or parts of the log, are gone.
-    pub(crate) fn tear(&self) {
-        self.kept().partitions.values_mut().for_each(|logged| logged.torn = true);
+    /// From now on not everybody has read the same of a partition.
+    pub(crate) fn tear(&self, partition: u32) {
+        self.kept().partitions.entry(partition).or_default().torn = true;
     }
 
     /// Where a reader of everything goes on in a partition.
@@ -184,8 +184,8 @@ impl Kept {
 
     /// Where reading goes on in a log that begins and ends so.
     fn goes_on(&mut self, partition: u32, start: Offset, end: Offset) -> Offset {
-        let first = Place::new(self.generation, Offset(0));
-        let logged = self.partitions.entry(partition).or_insert_with(|| Logged { at: first, ..Logged::default() });
+        let logged = self.partitions.entry(partition).or_default();
+        logged.at = logged.at.max(Place::new(self.generation, Offset(0)));
         let at = logged.at.offset();
         if at < start || at > end {
             logged.torn = true;

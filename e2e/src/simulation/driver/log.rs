@@ -67,10 +67,10 @@ impl Driver {
             if log.end > log.start && self.other.happens(60) {
                 let end = log.end.0.saturating_sub(self.other.between(1, LOST)).max(log.start.0);
                 self.world.broker.lose_tail(CHANGES, partition.index, end);
+                self.world.journal.tear(partition.index);
                 lost = true;
             }
         }
-        self.world.journal.tear();
         Ok(lost)
     }
 
@@ -82,6 +82,7 @@ impl Driver {
             if log.end > log.start && self.other.happens(60) {
                 let start = self.other.between(log.start.0 + 1, log.end.0);
                 self.world.broker.trim(CHANGES, partition.index, start);
+                self.world.journal.tear(partition.index);
                 cut = true;
             }
         }
