@@ -72,7 +72,7 @@ impl Stage {
         });
         let looked = Looked { log: self.log.clone(), generation: 1, position: None };
         let mut effects = Vec::new();
-        machine.step(Input::Looked(looked), &mut effects);
+        machine.step(Input::Looked(Box::new(looked)), &mut effects);
         machine.step(Input::Opened, &mut effects);
         for records in &self.records {
             machine.step(Input::Records(Arc::clone(records)), &mut effects);

@@ -281,7 +281,7 @@ impl World {
         if let Some(position) = self.readers[index].looks.pop_front() {
             let partition = &self.partitions[index];
             let looked = Looked { log: partition.log(), generation: partition.generation, position };
-            self.input(index, Input::Looked(looked));
+            self.input(index, Input::Looked(Box::new(looked)));
         }
     }
 
