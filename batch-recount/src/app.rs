@@ -128,6 +128,12 @@ impl App {
         };
         Self { config, ports, tables: None }
     }
+
+    /// The same, which checks and watches these tables first, and goes by their clock.
+    #[must_use]
+    pub fn over_tables(self, connection: dynamodb::Connection) -> Self {
+        Self { tables: Some(connection), ..self }
+    }
 }
 
 impl tally_service::App for App {
