@@ -195,6 +195,7 @@ async fn a_hot_post_and_many_small_ones_are_exact_after_one_audit_while_writes_g
     world.store.emulator.trim("likes", None, None).unwrap();
     let _streamer = world.streamer("t");
     world.quiet().await;
+    println!("LOSSES {:?}", Changes::new(&world.store.repeating(5)).losses().await.unwrap());
     let damaged = world.wrong(posts).await.len() as u64;
     assert!(damaged >= posts / 4, "{damaged} counts are wrong");
 

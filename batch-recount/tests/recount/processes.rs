@@ -174,13 +174,6 @@ impl Served {
         self.write(n, u).await;
     }
 
-    /// The part of a row key in its counter.
-    async fn part(&self, key: &RowKey) -> i64 {
-        let counters = Counters::new(&self.store.repeating(5));
-        let read = counters.read(std::slice::from_ref(&key.counter), Consistency::Strong).await.unwrap();
-        read.counters[&key.counter].clone().unwrap().part(key.shard)
-    }
-
     /// Adds to the count of a row key, and to the total.
     async fn drift(&self, key: &RowKey, by: i64) {
         let update = json!({
