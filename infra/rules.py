@@ -160,13 +160,14 @@ def topics_and_tables_are_not_replaced(templates, policy=None):
             yield f"{where}: it is not retained"
 
 
-def topics_of_lists_keep_what_lists_need(templates):
-    """A ledger that is compacted, or shorter than a day's window, lacks changes; lists that expire are no longer there to be read."""
+def topics_keep_what_their_readers_need(templates):
+    """A log that is compacted, or shorter than the stream, lacks changes; lists that expire are no longer there to be read."""
     for where, topic in resources(templates, "AWS::MSK::Topic"):
         name, text = topic["Properties"]["TopicName"], topic["Properties"]["Configs"]["Fn::Base64"]
         lines = (text["Fn::Sub"] if isinstance(text, dict) else text).split()
         said = dict(line.split("=", 1) for line in lines if "=" in line)
-        wanted = {"Changes": {"cleanup.policy": "delete", "message.timestamp.type": "LogAppendTime", "retention.ms": "${ChangesRetentionMillis}"},
+        wanted = {"Changes": {"cleanup.policy": "delete", "compression.type": "zstd", "message.timestamp.type": "LogAppendTime",
+                              "retention.ms": "${ChangesRetentionMillis}"},
                   "Boards": {"cleanup.policy": "compact"}, "Blocks": {"cleanup.policy": "compact"}}.get(where.split()[-1], {})  # fmt: skip
         for key, value in wanted.items():
             if said.get(key) != value:
@@ -308,7 +309,7 @@ def services_are_replaced_before_they_stop(templates):
 def what_reads_the_stream_is_told_where_it_is(templates):
     """DynamoDB's streams have no gateway endpoint and no private name: without NAT nothing else reaches them."""
     for where, container in containers(templates):
-        if container["Name"] != "consumer" and "AWS_ENDPOINT_URL_DYNAMODB_STREAMS" not in dict(pairs(container)):
+        if container["Name"] == "change-streamer" and "AWS_ENDPOINT_URL_DYNAMODB_STREAMS" not in dict(pairs(container)):
             yield f"{where}: it cannot be told an endpoint for the streams"
 
 
@@ -353,7 +354,7 @@ RULES = [
     tables_are_kept,
     the_index_that_keeps_row_keys_whole_stays,
     topics_and_tables_are_not_replaced,
-    topics_of_lists_keep_what_lists_need,
+    topics_keep_what_their_readers_need,
     warm_throughput_is_off_until_asked_for,
     no_policy_allows_more_than_is_named,
     roles_are_taken_by_this_account_alone,

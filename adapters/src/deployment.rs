@@ -1,5 +1,6 @@
 //! What a process does before its own work: it waits for the tables, checks them, and learns how many shards each post has in
-//! this deployment. From then on it follows in which format the deployment is written.
+//! this deployment. From then on it follows in which format the deployment is written, and whether its tables are still those
+//! that it was created over.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -13,7 +14,8 @@ use tally_core::ports::{DeploymentConfig, Outcome};
 use tally_service::{Clock, Host, Invalid, Stage, Stop, Task};
 use tokio::time::timeout;
 
-use crate::dynamodb::{self, Connection, Missing};
+use crate::dynamodb::counters::Counters;
+use crate::dynamodb::{self, Connection, Missing, Watch};
 
 /// What the start waits for.
 const NAME: &str = "deployment";
@@ -23,7 +25,8 @@ const EVERY: Duration = Duration::from_secs(1);
 
 /// A new deployment over the rows of another would count by another number of shards, and read Kafka from its start.
 const CONFIGURATION_LOST: &str = "the likes table has rows, and the checkpoints table has no `config`: it was lost, or restored \
-                                  without the other table. Nothing starts over it: `tally rebuild counts --config FILE` writes it anew";
+                                  without the other table. Nothing starts over it: restore it, or run `tally adopt tables --shards N` \
+                                  with the number of shards that the rows were written with";
 
 /// How long one look may take.
 const PATIENCE: Duration = Duration::from_secs(10);
@@ -58,7 +61,24 @@ impl Deployment<'_> {
             None => {}
         }
         let created = host.wait_for(NAME, Backoff::STORE, || self.checkpoints.config(self.shards)).await?;
-        self.follow(created, host)
+        let watch = self.watch(created, host).await?;
+        if let Some(connection) = self.tables {
+            // Asked for each time, as above.
+            let counters = Counters::new(connection);
+            if !host.wait_for("tables", Backoff::STORE, || counters.renew_reserved()).await? {
+                tracing::error!(
+                    "the table like_counts was emptied: run `tally adopt tables`, nothing is called exact before"
+                );
+            }
+        }
+        self.follow(created, watch.map(Watch::storing_losses), host)
+    }
+
+    /// Waits for as long as the tables are others than those that the deployment was created over; who watches them from then on.
+    async fn watch(&self, created: ShardCount, host: &Host) -> anyhow::Result<Option<Watch>> {
+        let Some(connection) = self.tables else { return Ok(None) };
+        let settled = host.wait_for("tables", Backoff::STORE, || dynamodb::require_whole(connection)).await?;
+        Ok(Some(Watch::new(connection, settled, created, host)))
     }
 
     /// For a process that only reads: it waits until one that writes has created the deployment.
@@ -72,7 +92,8 @@ impl Deployment<'_> {
         host.wait_for(NAME, Backoff::STORE, stated).await?.known()?;
         let created = || async { self.checkpoints.deployed().await?.ok_or_else(missing) };
         let created = host.wait_for(NAME, Backoff::STORE, created).await?;
-        self.follow(created, host)
+        let watch = self.watch(created, host).await?;
+        self.follow(created, watch, host)
     }
 
     /// The format; none before the deployment is created. Fatal where there were rows without it.
@@ -91,6 +112,7 @@ impl Deployment<'_> {
 
     async fn check_tables(&self, host: &Host) -> anyhow::Result<()> {
         let Some(connection) = self.tables else { return Ok(()) };
+        host.clock().correct_by(connection.store_clock());
         let missing = host.wait_for("tables", Backoff::STORE, || async {
             let missing = connection.missing().await?;
             if missing.is_none() {
@@ -104,17 +126,23 @@ impl Deployment<'_> {
         Err(invalid.into())
     }
 
-    /// From here on the process stops by itself once the deployment is written in a format that this build does not know.
-    fn follow(self, created: ShardCount, host: &Host) -> anyhow::Result<ShardCount> {
+    /// From here on the process stops by itself once the deployment is written in a format that this build does not know, and is
+    /// not ready while its tables are others.
+    fn follow(self, created: ShardCount, watch: Option<Watch>, host: &Host) -> anyhow::Result<ShardCount> {
         let told = self.shards.unwrap_or(created);
         ensure!(told == created, "--shards is {told}, but this deployment was created with {created}");
-        let checkpoints = self.checkpoints;
-        host.spawn(Stage::Intake, "format", FollowFormat { checkpoints, clock: host.clock() });
+        match watch {
+            Some(watch) => host.spawn(Stage::Intake, "format", watch),
+            None => {
+                let checkpoints = self.checkpoints;
+                host.spawn(Stage::Intake, "format", FollowFormat { checkpoints, clock: host.clock() });
+            }
+        }
         Ok(created)
     }
 }
 
-/// The task that looks each second at what the deployment is written in.
+/// The task that looks each second at what the deployment is written in, where there are no tables to look at.
 struct FollowFormat {
     checkpoints: Arc<dyn DeploymentConfig>,
     clock: Clock,
@@ -183,13 +211,13 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn a_format_that_is_not_known_is_neither_joined_nor_created_in() {
-        for format in [Format::Number(7), Format::Number(0), Format::Other] {
+        for format in [Format::FIRST, Format::Number(7), Format::Named("2".to_owned()), Format::Other] {
             let checkpoints = Memory::new(UnixMillis(0), 1).checkpoints();
             checkpoints.config(shards(8)).await.unwrap();
-            checkpoints.state_format(format);
+            checkpoints.state_format(format.clone());
             let of = || deployment(checkpoints.clone(), shards(8));
             for refused in [of().create(&host()).await, of().join(&host()).await] {
-                assert_eq!(refused.unwrap_err().downcast_ref(), Some(&UnknownFormat(format)));
+                assert_eq!(refused.unwrap_err().downcast_ref(), Some(&UnknownFormat(format.clone())));
             }
         }
     }
@@ -220,6 +248,9 @@ mod tests {
         let end = running.ended().await;
         assert_eq!((end.task.as_str(), end.exit()), ("format", Exit::FORMAT));
         assert_eq!(end.how, How::UnknownFormat(UnknownFormat(Format::Number(7))));
-        assert_eq!(end.to_string(), "task `format` failed: the deployment is written in format 7, this build knows 1");
+        assert_eq!(
+            end.to_string(),
+            "task `format` failed: the deployment is written in format 7, this build knows 2-part1"
+        );
     }
 }

@@ -4,6 +4,7 @@
 mod batch;
 pub mod changes;
 mod checkpoints;
+mod clock;
 mod connection;
 pub mod counters;
 mod counts;
@@ -24,8 +25,10 @@ mod numbers;
 mod recounts;
 mod settings;
 mod streams;
+mod table_ids;
 mod tables;
 mod template;
+mod watch;
 
 pub use checkpoints::{Checkpoints, Configuration, Rebuilding};
 pub use connection::{Connection, Missing};
@@ -41,6 +44,9 @@ pub use numbers::{Behind, Numbers};
 pub use recounts::Recounts;
 pub use settings::{Access, Settings};
 pub use streams::Streams;
+pub use table_ids::{SeenTables, TableIds};
 pub use tables::check_tables;
 pub(crate) use tables::{held_items, holds_items};
 pub use template::ensure_tables;
+pub use watch::TablesWatch;
+pub(crate) use watch::{Watch, require_whole};

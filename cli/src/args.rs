@@ -5,8 +5,8 @@ use clap::{Parser, Subcommand};
 use crate::health::Health;
 use crate::said::Form;
 use crate::verbs::{
-    audit, cost, counters, dlq, doctor, draw, erase, fence, generate, import, ledger, pause, post, rebuild, restore,
-    status, stream, verify,
+    adopt, audit, cost, counters, dlq, doctor, draw, erase, fence, generate, import, ledger, pause, post, recount,
+    restore, status, stream, verify,
 };
 
 /// Looks after a deployment of Tally
@@ -46,7 +46,7 @@ pub(crate) enum Command {
     /// Draws: who was first at a threshold, held against the log
     #[command(subcommand)]
     Draw(draw::Verb),
-    /// The stream of changes: its shards, their readers, and what was lost of it
+    /// The table's change stream: its shards, which process copies each to the log of changes, and what was lost
     #[command(subcommand)]
     Stream(stream::Verb),
     /// Counters: which ones the deployment has
@@ -55,11 +55,16 @@ pub(crate) enum Command {
     /// Audits: every row held against its count
     #[command(subcommand)]
     Audit(audit::Verb),
+    /// Recounts posts, or everything, while rows and counts change, and repairs what differs. Exits with 1 where anything is left
+    ///
+    /// It does what tally-batch-recount does, in this process, with a progress bar on a terminal. Without --yes it finds and
+    /// reports what differs, and corrects nothing.
+    Recount(Box<recount::Args>),
     /// Holds every count against its rows, and changes nothing. Exits with 1 where one is not what its rows weigh
     ///
-    /// It reads every row and every counter, and asks for the rows of each row key that a counter knows. While events are written
-    /// counts follow their rows: what differs is looked at again, and a count that moves may be found right by chance. Pause
-    /// consumers for a certain answer.
+    /// It reads every row and every counter, consistently, and the rows of each row key that a counter has a part for. While events
+    /// are written counts follow their rows: what differs is looked at again, and a count that moves may be found right by chance.
+    /// The answer says what it can claim. Pause consumers for a certain one.
     Verify(verify::Args),
     /// Sends likes from a file to the topic, where consumers write them like any others. Exits with 1 where lines are no events
     ///
@@ -73,9 +78,9 @@ pub(crate) enum Command {
     Pause(Box<pause::Args>),
     /// Lets consumers go on where they were: within 30 s
     Resume(Box<pause::Args>),
-    /// Counts that are lost, from the rows
+    /// Tables that are others than before: going on with them
     #[command(subcommand)]
-    Rebuild(rebuild::Verb),
+    Adopt(adopt::Verb),
     /// Restoring the tables to a moment: what it takes, and whether it was done right
     #[command(subcommand)]
     Restore(restore::Verb),

@@ -5,6 +5,8 @@ use std::sync::Arc;
 
 use anyhow::{Context, bail};
 use clap::Args;
+use tally_adapters::dynamodb::changes::Changes;
+use tally_adapters::dynamodb::counters::Counters;
 use tally_adapters::{dynamodb, kafka};
 use tally_consumer::{Fences, REPLAY_GROUP};
 use tally_core::event::KeyScheme;
@@ -32,6 +34,10 @@ pub(crate) struct Where {
     #[arg(long, env = "TALLY_DEAD_LETTER_TOPIC", value_parser = kafka::topic, value_name = "TOPIC", help_heading = "Topic")]
     pub(crate) dead_letter_topic: Option<String>,
 
+    /// The topic of the log of changes
+    #[arg(long, env = "TALLY_CHANGES_TOPIC", default_value = "changes", value_parser = kafka::topic, value_name = "TOPIC", help_heading = "Topic")]
+    pub(crate) changes_topic: String,
+
     /// What producers put into the key: `post` or `post-shard`
     #[arg(long, env = "TALLY_KEY", default_value_t = KeyScheme::Post, value_name = "SCHEME", help_heading = "Topic")]
     pub(crate) key: KeyScheme,
@@ -43,7 +49,10 @@ pub(crate) struct Desk {
     pub(crate) shards: ShardCount,
     pub(crate) checkpoints: Arc<dyn Checkpoints>,
     pub(crate) recounts: dynamodb::Recounts,
-    pub(crate) counts: dynamodb::Counts,
+    /// What the log of changes is folded into.
+    pub(crate) counters: Counters,
+    /// What is stored of the log of changes.
+    pub(crate) changes: Changes,
     pub(crate) rows: dynamodb::Rows,
     pub(crate) maps: dynamodb::Maps,
     pub(crate) stream: dynamodb::Streams,
@@ -51,6 +60,7 @@ pub(crate) struct Desk {
     kafka: Option<kafka::Settings>,
     pub(crate) topic: String,
     pub(crate) dead_letter_topic: String,
+    pub(crate) changes_topic: String,
     pub(crate) key: KeyScheme,
     pub(crate) clock: Clock,
     pub(crate) chance: Chance,
@@ -62,18 +72,18 @@ impl Desk {
     /// # Errors
     /// Settings that cannot be, no answer, tables that are not there or of another form, a format that is not known.
     pub(crate) async fn open(of: Where) -> anyhow::Result<Self> {
-        Box::pin(Self::over(of, None)).await
+        let (desk, is_lost) = Self::open_unconfigured(of).await?;
+        if is_lost {
+            bail!(unconfigured());
+        }
+        Ok(desk)
     }
 
-    /// A deployment whose configuration is lost, and had so many shards.
+    /// The same, also of a deployment whose configuration is lost, and has so many shards as `of` says; whether it is lost.
     ///
     /// # Errors
-    /// The same; it is there.
-    pub(crate) async fn open_lost(of: Where, shards: ShardCount) -> anyhow::Result<Self> {
-        Box::pin(Self::over(of, Some(shards))).await
-    }
-
-    async fn over(of: Where, lost: Option<ShardCount>) -> anyhow::Result<Self> {
+    /// The same. It is lost, and no number of shards is said.
+    pub(crate) async fn open_unconfigured(of: Where) -> anyhow::Result<(Self, bool)> {
         let mut invalid = dynamodb::environment();
         let kafka = of.kafka.optional().map_err(|other| invalid.extend(other)).ok().flatten();
         if !invalid.is_empty() {
@@ -89,20 +99,18 @@ impl Desk {
             return Err(unusable(&connection, fault).await);
         }
         let checkpoints = dynamodb::Checkpoints::new(&connection);
-        let shards = match lost {
-            Some(shards) if checkpoints.format().await.context("cannot read the configuration")?.is_none() => shards,
-            Some(_) => bail!("`config` is there: the checkpoints are not lost"),
-            None => deployed(&checkpoints).await?,
-        };
+        let deployed = deployed(&checkpoints).await?;
+        let shards = deployed.or(of.store.shards).ok_or_else(unconfigured)?;
         if let Some(told) = of.store.shards.filter(|told| *told != shards) {
             bail!(Fault::Fatal(format!("--shards is {told}, but this deployment was created with {shards}")));
         }
         let host = Host::new("tally");
-        Ok(Self {
+        let desk = Self {
             shards,
             checkpoints: Arc::new(checkpoints),
             recounts: dynamodb::Recounts::new(&connection),
-            counts: dynamodb::Counts::new(&connection),
+            counters: Counters::new(&connection),
+            changes: Changes::new(&connection),
             rows: dynamodb::Rows::new(&connection),
             maps: dynamodb::Maps::new(&connection),
             stream: dynamodb::Streams::new(&connection),
@@ -111,11 +119,13 @@ impl Desk {
             kafka,
             dead_letter_topic: of.dead_letter_topic.unwrap_or_else(|| format!("{}.dlq", of.topic)),
             topic: of.topic,
+            changes_topic: of.changes_topic,
             key: of.key,
             clock: host.clock(),
             chance: host.chance().clone(),
             stop: host.stop(),
-        })
+        };
+        Ok((desk, deployed.is_none()))
     }
 
     /// Whether brokers are named.
@@ -169,12 +179,14 @@ async fn unusable(connection: &dynamodb::Connection, fault: Fault) -> anyhow::Er
     anyhow::Error::from(fault).context(format!("there are no tables `{prefix}*` in {region}; {hint}"))
 }
 
-async fn deployed(checkpoints: &dynamodb::Checkpoints) -> anyhow::Result<ShardCount> {
+fn unconfigured() -> Fault {
+    let hint = "no service has started, or it is lost: tally adopt tables --shards N";
+    Fault::Fatal(format!("the checkpoints table has no `config`: {hint}"))
+}
+
+async fn deployed(checkpoints: &dynamodb::Checkpoints) -> anyhow::Result<Option<ShardCount>> {
     if let Some(stated) = checkpoints.format().await.context("cannot read the configuration")? {
         stated.known()?;
     }
-    let deployed = checkpoints.deployed().await.context("cannot read the configuration")?;
-    let missing =
-        || Fault::Fatal("the checkpoints table has no `config`: no service has started, or it is lost".to_owned());
-    Ok(deployed.ok_or_else(missing)?)
+    checkpoints.deployed().await.context("cannot read the configuration")
 }

@@ -1,5 +1,6 @@
 //! What each verb does. A verb reads, answers, and writes only through `change`.
 
+pub(crate) mod adopt;
 pub(crate) mod audit;
 pub(crate) mod cost;
 pub(crate) mod counters;
@@ -13,7 +14,7 @@ pub(crate) mod import;
 pub(crate) mod ledger;
 pub(crate) mod pause;
 pub(crate) mod post;
-pub(crate) mod rebuild;
+pub(crate) mod recount;
 pub(crate) mod restore;
 pub(crate) mod status;
 pub(crate) mod stream;
@@ -71,7 +72,8 @@ async fn answer(command: Command, form: Form) -> anyhow::Result<u8> {
         Command::Stream(verb) => verb.run(form).await,
         Command::Counters(verb) => verb.run(form).await,
         Command::Audit(verb) => verb.run(form).await,
-        Command::Rebuild(verb) => verb.run(form).await,
+        Command::Recount(args) => args.run(form).await,
+        Command::Adopt(verb) => verb.run(form).await,
         Command::Restore(verb) => verb.run(form).await,
         Command::Pause(args) => print(&args.run(Going::Paused).await?, form),
         Command::Resume(args) => print(&args.run(Going::Resumed).await?, form),

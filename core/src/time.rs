@@ -42,6 +42,36 @@ impl fmt::Display for UnixMillis {
     }
 }
 
+/// Between which two moments another clock is, both included.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Bounds {
+    /// It is not earlier there.
+    pub earliest: UnixMillis,
+    /// It is not later there.
+    pub latest: UnixMillis,
+}
+
+impl Bounds {
+    /// How far off a clock may be and still be believed.
+    pub const BELIEVED: Duration = Duration::from_secs(2);
+
+    /// How far a clock that says `local` is off at least, if that is more than a clock may be off that is believed.
+    pub fn off(self, local: UnixMillis) -> Option<Duration> {
+        let off = local.since(self.latest).max(self.earliest.since(local));
+        (off > Self::BELIEVED).then_some(off)
+    }
+
+    /// What `local`, a reading of a clock that may be wrong, is taken for: itself where it is believed, and otherwise a time
+    /// that is not later than the other clock's.
+    ///
+    /// The answer is never later than the other clock by more than [`BELIEVED`](Self::BELIEVED): where the bounds are
+    /// so far apart that `local` could be, it is held back.
+    #[must_use]
+    pub fn corrected(self, local: UnixMillis) -> UnixMillis {
+        if self.off(local).is_some() { self.earliest } else { local.min(self.earliest.plus(Self::BELIEVED)) }
+    }
+}
+
 /// One reading of both clocks, handed to a machine with each input: a machine owns no clock.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Now {
@@ -49,4 +79,43 @@ pub struct Now {
     pub at: Duration,
     /// The wall clock: for what is stored and compared between processes.
     pub wall: UnixMillis,
+}
+
+impl Now {
+    /// How long ago `earlier` was, by the clock that has moved further: the monotonic one stands still while a machine sleeps,
+    /// the wall clock may be set back.
+    pub fn since(self, earlier: Self) -> Duration {
+        self.at.saturating_sub(earlier.at).max(self.wall.since(earlier.wall))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_clock_is_believed_up_to_two_seconds_off_and_otherwise_corrected_to_what_is_not_too_late() {
+        let bounds = Bounds { earliest: UnixMillis(100_000), latest: UnixMillis(101_000) };
+        let (corrected, off) = (|at| bounds.corrected(UnixMillis(at)).0, |at| bounds.off(UnixMillis(at)));
+        for believed in [98_000, 100_500, 102_000] {
+            assert_eq!((corrected(believed), off(believed)), (believed, None));
+        }
+        assert_eq!((corrected(97_999), off(97_999)), (100_000, Some(Duration::from_millis(2_001))));
+        assert_eq!((corrected(103_001), off(103_001)), (100_000, Some(Duration::from_millis(2_001))));
+        assert_eq!((corrected(0), corrected(u64::MAX)), (100_000, 100_000));
+        assert_eq!((corrected(103_000), off(103_000)), (102_000, None), "it is not known to be off");
+    }
+
+    #[test]
+    fn no_answer_is_later_than_the_other_clock_by_more_than_what_is_believed() {
+        for width in [0, 1_000, 5_000, 60_000] {
+            let bounds = Bounds { earliest: UnixMillis(100_000), latest: UnixMillis(100_000 + width) };
+            for local in (0..300_000).step_by(250) {
+                assert!(
+                    bounds.corrected(UnixMillis(local)) <= bounds.earliest.plus(Bounds::BELIEVED),
+                    "{width} {local}"
+                );
+            }
+        }
+    }
 }

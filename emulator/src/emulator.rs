@@ -152,7 +152,7 @@ impl Emulator {
     /// An answer to a request, whatever became of it.
     pub(crate) fn answer(&self, outcome: Result<Vec<u8>, Error>) -> Response<Bytes> {
         let nth = self.state().next_request();
-        envelope::seal(outcome, nth)
+        envelope::seal(outcome, nth, self.shared.clock.now())
     }
 
     /// Refuses what the policies, if there are any, do not allow. Who is in this process needs no role.

@@ -1,9 +1,12 @@
 //! Requests and answers as HTTP messages: target, authorization, checksum, ids; leaves bodies to the operations.
 
+use aws_smithy_types::DateTime;
+use aws_smithy_types::date_time::Format;
 use bytes::Bytes;
 use http::{HeaderValue, Method, Request, Response, StatusCode, header};
 use xxhash_rust::xxh64::xxh64;
 
+use crate::clock::Millis;
 use crate::error::{Error, Kind};
 use crate::limits::{HEAD_BYTES, REQUEST_BYTES};
 use crate::op::Call;
@@ -43,8 +46,8 @@ pub(crate) fn too_large() -> Error {
     Error::new(Kind::RequestEntityTooLarge, format!("Request size exceeded the maximum of {REQUEST_BYTES} bytes"))
 }
 
-/// An answer as it goes over the wire; `nth` makes its request id.
-pub(crate) fn seal(outcome: Result<Vec<u8>, Error>, nth: u64) -> Response<Bytes> {
+/// An answer as it goes over the wire at `now`; `nth` makes its request id.
+pub(crate) fn seal(outcome: Result<Vec<u8>, Error>, nth: u64, now: Millis) -> Response<Bytes> {
     let (status, body) = match outcome {
         Ok(body) => (StatusCode::OK, body),
         Err(error) => {
@@ -60,6 +63,15 @@ pub(crate) fn seal(outcome: Result<Vec<u8>, Error>, nth: u64) -> Response<Bytes>
     headers.insert("x-amz-crc32", HeaderValue::from(crc32fast::hash(&body)));
     let id = format!("{:016X}{:016X}", xxh64(&nth.to_le_bytes(), 1), xxh64(&nth.to_le_bytes(), 2));
     headers.insert("x-amzn-requestid", HeaderValue::try_from(id).expect("hexadecimal digits are a header value"));
+    if let Some(date) = date(now) {
+        headers.insert(header::DATE, date);
+    }
     *response.body_mut() = body.into();
     response
+}
+
+/// The second of `now`, as every answer of an HTTP server states it.
+fn date(now: Millis) -> Option<HeaderValue> {
+    let second = DateTime::from_secs(i64::try_from(now / 1000).ok()?);
+    HeaderValue::try_from(second.fmt(Format::HttpDate).ok()?).ok()
 }

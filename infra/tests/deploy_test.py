@@ -89,7 +89,7 @@ class Deploy(unittest.TestCase):
         self.refused(done, 78, "api needs WriteTokenSecret beside KafkaArn: ")
         lists = "Region=eu-west-1\nStacks=network roles api trends\nImage=a:1\nKafkaArn=arn:x/y/z\nWriteTokenSecret=s\n"
         done = self.deploy(lists + "BlocksTopic=blocks\n")
-        self.refused(done, 78, "trends needs ChangesTopic: ", "trends needs BoardsTopic: ", "api needs BoardsTopic beside BlocksTopic: ")
+        self.refused(done, 78, "trends needs BoardsTopic: ", "api needs BoardsTopic beside BlocksTopic: ")
         done = self.deploy("Stacks=consumer alarms\nDeployment=likes\n")
         self.refused(done, 78, "Region is missing", "Deployment has to begin with tally", "consumer needs Brokers", "alarms needs AlarmEmail")
 

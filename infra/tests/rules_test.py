@@ -61,17 +61,18 @@ BREAKS = [
     ("topics_and_tables_are_not_replaced", lambda t: resource(t, "kafka", "Likes").pop("DeletionPolicy"), "not retained"),
     ("topics_and_tables_are_not_replaced", lambda t: resource(t, "kafka", "Changes").pop("UpdateReplacePolicy"), "Changes: it is not retained"),
     *[
-        ("topics_of_lists_keep_what_lists_need", lambda t, topic=topic, old=old, new=new: reword(properties(t, "kafka", topic), "Configs", old, new), part)
+        ("topics_keep_what_their_readers_need", lambda t, topic=topic, old=old, new=new: reword(properties(t, "kafka", topic), "Configs", old, new), part)
         for topic, old, new, part in [
             ("Changes", "policy=delete", "policy=compact", "cleanup.policy is compact"),
             ("Changes", "LogAppendTime", "CreateTime", "timestamp.type is CreateTime"),
+            ("Changes", "=zstd", "=uncompressed", "compression.type is uncompressed"),
             ("Changes", "${ChangesRetentionMillis}", "86400000", "retention.ms is 86400000"),
             ("Boards", "policy=compact", "policy=delete", "Boards: cleanup.policy"),
             ("Blocks", "cleanup.policy=compact", "", "Blocks: cleanup.policy"),
         ]
     ],
-    ("topics_of_lists_keep_what_lists_need", lambda t: put(properties(t, "kafka", "Boards"), "TopicName", "boards"), "told"),
-    ("topics_of_lists_keep_what_lists_need", lambda t: put(t["kafka"]["Parameters"]["ChangesRetentionMillis"], "MinValue", 86400000), "27 hours"),
+    ("topics_keep_what_their_readers_need", lambda t: put(properties(t, "kafka", "Boards"), "TopicName", "boards"), "told"),
+    ("topics_keep_what_their_readers_need", lambda t: put(t["kafka"]["Parameters"]["ChangesRetentionMillis"], "MinValue", 86400000), "27 hours"),
     ("warm_throughput_is_off_until_asked_for", lambda t: put(t["data"]["Parameters"]["LikesWarmWrites"], "Default", 200000), "LikesWarm"),
     (
         "warm_throughput_is_off_until_asked_for",

@@ -1,5 +1,5 @@
 #!/bin/sh
-# Creates the topics of likes and of dead letters, and those of what is trending; leaves them alone where they are there.
+# Creates the topics of likes, of dead letters and of changes, and those of what is trending; leaves them alone where they are there.
 # Takes BROKERS, PARTITIONS and KAFKA_TOPICS, the command that comes with Kafka.
 set -eu
 
@@ -16,6 +16,6 @@ create() {
 create likes "${PARTITIONS:-12}"
 create likes.dlq 1
 # As infra/kafka.yaml has them.
-create changes "${PARTITIONS:-12}" cleanup.policy=delete message.timestamp.type=LogAppendTime retention.ms=100800000
+create changes "${PARTITIONS:-12}" cleanup.policy=delete compression.type=zstd message.timestamp.type=LogAppendTime retention.ms=100800000
 create boards 3 cleanup.policy=compact max.compaction.lag.ms=600000
 create blocks 1 cleanup.policy=compact

@@ -13,12 +13,13 @@ use crate::args::Args;
 use crate::chaos::Chaos;
 use crate::config::{Config, LoadConfig};
 use crate::counters::{self, Counted};
-use crate::engine::{Engines, TOPIC};
+use crate::engine::{CHANGES, Engines, TOPIC};
 use crate::fences::FollowFences;
 use crate::gate::Gated;
 use crate::ledger_producer::LedgerProducer;
 use crate::load::Writer;
 use crate::local::Local;
+use crate::milestones::{Changes, FollowLog};
 use crate::observe::Observer;
 use crate::page::{self, Endpoints};
 use crate::services::{Plan, WINDOWS};
@@ -64,9 +65,14 @@ impl tally_service::App for App {
         Deployment { tables: None, checkpoints, shards }.create(&host).await?;
         let counters = counters::define(&engines.store.checkpoints, &host).await?;
         // What a comparison needs grows with every change.
-        let watched = if verify { engines.store.watched(milestones)? } else { None };
+        let watched = (verify && !milestones.is_empty() && engines.are_embedded()).then(Changes::default);
         let mut local = Local::new(engines, counters, api.local_addr()?, load, sums, &host);
-        local.milestones = watched;
+        if let Some(changes) = watched {
+            local.milestones = Some((changes.clone(), milestones));
+            let (log, clock) = (local.engines.store.log.clone(), host.clock());
+            let reader = kafka::TopicReader::new(&local.engines.kafka.settings, "tally-localstack", CHANGES)?;
+            host.spawn(Stage::Support, "log", FollowLog { changes, log, reader: Arc::new(reader), clock });
+        }
         local.is_disturbed = chaos;
         let local = Arc::new(local);
         local.screen.say(&banner(&local, chaos));

@@ -5,12 +5,11 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use async_trait::async_trait;
-use parking_lot::RwLock;
-use tally_adapters::memory;
+use tally_adapters::memory::PartitionCache;
+use tally_core::cached::{Cache, FillToken, Got, StandingAt, TakeOver, Told, Value};
 use tally_core::fault::Fault;
 use tally_core::ids::CounterId;
-use tally_core::ports::{Cache, Cached, FillToken, Outcome};
-use tally_core::served::Served;
+use tally_core::ports::Outcome;
 use tally_service::{Clock, Stop, Task};
 
 /// How long a value is cached: the cache in memory has no expiry of its own.
@@ -19,28 +18,23 @@ const LIFETIME: Duration = Duration::from_secs(60);
 /// The cache of the stack. Clones are the same.
 #[derive(Clone)]
 pub(crate) struct Switchable {
-    cache: Arc<RwLock<Arc<dyn Cache>>>,
+    cache: Arc<dyn Cache>,
     on: Arc<AtomicBool>,
-    /// Whether it is in this process, where it can be emptied.
-    embedded: bool,
-    clock: Clock,
+    /// The same, where it is in this process and can be emptied.
+    embedded: Option<PartitionCache>,
 }
 
 impl Switchable {
-    pub(crate) fn embedded(clock: Clock) -> Self {
-        Self::over(fresh(clock), true, clock)
+    pub(crate) fn embedded(cache: PartitionCache) -> Self {
+        Self { cache: Arc::new(cache.clone()), on: Arc::new(AtomicBool::new(true)), embedded: Some(cache) }
     }
 
-    pub(crate) fn real(cache: Arc<dyn Cache>, clock: Clock) -> Self {
-        Self::over(cache, false, clock)
-    }
-
-    fn over(cache: Arc<dyn Cache>, embedded: bool, clock: Clock) -> Self {
-        Self { cache: Arc::new(RwLock::new(cache)), on: Arc::new(AtomicBool::new(true)), embedded, clock }
+    pub(crate) fn real(cache: Arc<dyn Cache>) -> Self {
+        Self { cache, on: Arc::new(AtomicBool::new(true)), embedded: None }
     }
 
     pub(crate) fn is_embedded(&self) -> bool {
-        self.embedded
+        self.embedded.is_some()
     }
 
     pub(crate) fn is_on(&self) -> bool {
@@ -57,49 +51,59 @@ impl Switchable {
 
     /// Forgets everything, fill tokens too. A real cache is left alone.
     pub(crate) fn empty(&self) {
-        if self.embedded {
-            *self.cache.write() = fresh(self.clock);
+        if let Some(cache) = &self.embedded {
+            cache.clear();
         }
     }
 
-    fn now(&self) -> Outcome<Arc<dyn Cache>> {
-        if !self.is_on() {
-            return Err(Fault::Transient("the cache is switched off".to_owned()));
+    /// Forgets one counter, so that it is read from the table. A real cache is left alone.
+    pub(crate) fn forget(&self, partition: u32, counter: &CounterId) {
+        if let Some(cache) = &self.embedded {
+            cache.evict(partition, counter);
         }
-        Ok(Arc::clone(&self.cache.read()))
     }
-}
 
-fn fresh(clock: Clock) -> Arc<dyn Cache> {
-    Arc::new(memory::Memory::new(clock.now(), 1).cache())
+    fn now(&self) -> Outcome<&dyn Cache> {
+        if self.is_on() { Ok(&*self.cache) } else { Err(Fault::Transient("the cache is switched off".to_owned())) }
+    }
 }
 
 #[async_trait]
 impl Cache for Switchable {
-    async fn get(&self, counters: &[CounterId]) -> Outcome<Vec<Cached>> {
-        self.now()?.get(counters).await
+    async fn get(&self, partition: u32, counters: &[CounterId]) -> Outcome<Got> {
+        self.now()?.get(partition, counters).await
     }
 
-    async fn update(&self, values: &[(CounterId, Served)]) -> Outcome<usize> {
-        self.now()?.update(values).await
+    async fn begin_fill(&self, partition: u32, counter: &CounterId) -> Outcome<Option<FillToken>> {
+        self.now()?.begin_fill(partition, counter).await
     }
 
-    async fn begin_fill(&self, counter: &CounterId) -> Outcome<Option<FillToken>> {
-        self.now()?.begin_fill(counter).await
+    async fn fill(&self, partition: u32, counter: &CounterId, token: &FillToken, value: &Value) -> Outcome<bool> {
+        self.now()?.fill(partition, counter, token, value).await
     }
 
-    async fn fill(&self, counter: &CounterId, token: &FillToken, value: &Served) -> Outcome<bool> {
-        self.now()?.fill(counter, token, value).await
+    async fn take_over(&self, partition: u32, stated: &StandingAt) -> Outcome<Option<TakeOver>> {
+        self.now()?.take_over(partition, stated).await
+    }
+
+    async fn tell(
+        &self,
+        partition: u32,
+        take_over: &mut TakeOver,
+        values: &[(CounterId, Value)],
+        stated: Option<&StandingAt>,
+    ) -> Outcome<Told> {
+        self.now()?.tell(partition, take_over, values, stated).await
     }
 }
 
 /// The task that empties the embedded cache now and then, in place of an expiry.
-pub(crate) struct Expiry(pub(crate) Switchable);
+pub(crate) struct Expiry(pub(crate) Switchable, pub(crate) Clock);
 
 impl Task for Expiry {
     async fn run(self, stop: Stop) -> anyhow::Result<()> {
         loop {
-            stop.unless_requested(self.0.clock.sleep(LIFETIME)).await?;
+            stop.unless_requested(self.1.sleep(LIFETIME)).await?;
             self.0.empty();
         }
     }
@@ -107,24 +111,24 @@ impl Task for Expiry {
 
 #[cfg(test)]
 mod tests {
-    use tally_core::time::UnixMillis;
-
     use super::*;
 
     #[tokio::test(start_paused = true)]
     async fn a_cache_that_was_away_comes_back_empty_and_takes_no_fill_begun_before() {
-        let cache = Switchable::embedded(Clock::starting_at(UnixMillis(0)));
+        let cache = Switchable::embedded(PartitionCache::default());
         let likes = |post: &str| CounterId::likes(post.parse().unwrap());
         let (kept, begun) = (likes("kept"), likes("begun"));
-        let served = Served { likes: 1, version: 1, ..Served::default() };
-        let token = cache.begin_fill(&kept).await.unwrap().unwrap();
-        assert!(cache.fill(&kept, &token, &served).await.unwrap());
-        assert_eq!(cache.get(std::slice::from_ref(&kept)).await, Ok(vec![Cached::Hit(served)]));
-        let late = cache.begin_fill(&begun).await.unwrap().unwrap();
+        let values = async |ids: &[CounterId]| cache.get(0, ids).await.map(|got| got.values);
+        let value = Value { likes: 1, ..Value::default() };
+        assert!(cache.take_over(0, &StandingAt::default()).await.unwrap().is_some());
+        let token = cache.begin_fill(0, &kept).await.unwrap().unwrap();
+        assert!(cache.fill(0, &kept, &token, &value).await.unwrap());
+        assert_eq!(values(std::slice::from_ref(&kept)).await, Ok(vec![Some(value)]));
+        let late = cache.begin_fill(0, &begun).await.unwrap().unwrap();
         cache.switch(false);
-        assert!(cache.get(std::slice::from_ref(&kept)).await.is_err());
+        assert!(values(std::slice::from_ref(&kept)).await.is_err());
         cache.switch(true);
-        assert!(!cache.fill(&begun, &late, &served).await.unwrap());
-        assert_eq!(cache.get(&[kept, begun]).await, Ok(vec![Cached::Miss, Cached::Miss]));
+        assert!(!cache.fill(0, &begun, &late, &value).await.unwrap());
+        assert_eq!(values(&[kept, begun]).await, Ok(vec![None, None]));
     }
 }

@@ -6,11 +6,12 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::Context;
+use tally_adapters::dynamodb::changes::Changes as Log;
+use tally_adapters::dynamodb::counters::Counters;
 use tally_adapters::dynamodb::{self, Connection};
-use tally_adapters::{kafka, redis};
+use tally_adapters::{kafka, memory, redis};
 use tally_core::backoff::Backoff;
 use tally_core::ids::{CachePrefix, ShardCount};
-use tally_core::milestone::Ladder;
 use tally_core::ports::{Outcome, TopicReader as _};
 use tally_emulator::Emulator;
 use tally_service::{Host, Secret, Stage, Stop};
@@ -18,15 +19,14 @@ use tokio::net::TcpListener;
 
 use crate::cache::{Expiry, Switchable};
 use crate::config::{EngineConfig, KafkaEngine, StoreEngine};
-use crate::milestones::Changes;
-
 use forward::Forward;
 
 /// The topic of likes, and that of dead letters.
 pub(crate) const TOPIC: &str = "likes";
 pub(crate) const DEAD_LETTERS: &str = "likes.dlq";
-/// The ledger of changes and the topic of boards, of the embedded Kafka: a real one may have none.
+/// The log of changes.
 pub(crate) const CHANGES: &str = "changes";
+/// The topic of boards, of the embedded Kafka: a real one may have none.
 pub(crate) const BOARDS: &str = "boards";
 /// Partitions of the embedded topics.
 const PARTITIONS: u32 = 12;
@@ -65,7 +65,9 @@ pub(crate) struct Store {
     pub(crate) fences: dynamodb::Likes,
     pub(crate) rows: dynamodb::Rows,
     pub(crate) maps: dynamodb::Maps,
-    pub(crate) counts: dynamodb::Counts,
+    pub(crate) counters: Counters,
+    /// What is stored of the log of changes.
+    pub(crate) log: Log,
     pub(crate) checkpoints: dynamodb::Checkpoints,
     pub(crate) stream: dynamodb::Streams,
     pub(crate) recounts: dynamodb::Recounts,
@@ -98,7 +100,7 @@ impl Engines {
 }
 
 impl Kafka {
-    /// Whether there are topics for the ledger of changes and for what is trending.
+    /// Whether there is a topic for what is trending.
     pub(crate) fn has_lists(&self) -> bool {
         self.lists
     }
@@ -166,7 +168,8 @@ impl Store {
             fences: dynamodb::Likes::new(&connection, ShardCount::DEFAULT),
             rows: dynamodb::Rows::new(&connection),
             maps: dynamodb::Maps::new(&connection),
-            counts: dynamodb::Counts::new(&connection),
+            counters: Counters::new(&connection),
+            log: Log::new(&connection),
             checkpoints: dynamodb::Checkpoints::new(&connection),
             stream: dynamodb::Streams::new(&connection),
             recounts: dynamodb::Recounts::new(&connection),
@@ -177,17 +180,6 @@ impl Store {
         }
     }
 
-    /// The changes of all counters from now on, for the milestones of `ladder`; nothing without one, or where the engine does
-    /// not tell of changes.
-    ///
-    /// # Errors
-    /// The engine has no table of counters.
-    pub(crate) fn watched(&self, ladder: Ladder) -> anyhow::Result<Option<(Changes, Ladder)>> {
-        let Some(emulator) = self.emulator.as_ref().filter(|_| !ladder.is_empty()) else { return Ok(None) };
-        let changes = Changes::of(emulator, &self.connection.tables().counts);
-        Ok(Some((changes.context("cannot watch the counters")?, ladder)))
-    }
-
     /// The name of the table of rows.
     pub(crate) fn likes(&self) -> &str {
         &self.connection.tables().likes
@@ -196,14 +188,14 @@ impl Store {
 
 fn open_cache(redis: Option<&Secret>, table_prefix: &str, host: &Host) -> anyhow::Result<Switchable> {
     let Some(url) = redis else {
-        let cache = Switchable::embedded(host.clock());
-        host.spawn(Stage::Support, "cache", Expiry(cache.clone()));
+        let cache = Switchable::embedded(memory::PartitionCache::default());
+        host.spawn(Stage::Support, "cache", Expiry(cache.clone(), host.clock()));
         return Ok(cache);
     };
     let prefix = CachePrefix::of_tables(table_prefix);
     let settings = redis::Settings { prefix, ..redis::Settings::at(vec![url.expose().to_owned()]) };
-    let cache = redis::Cache::new(&settings).context("cannot set up the cache")?;
-    Ok(Switchable::real(Arc::new(cache), host.clock()))
+    let cache = redis::PartitionCache::new(&settings).context("cannot set up the cache")?;
+    Ok(Switchable::real(Arc::new(cache)))
 }
 
 #[cfg(test)]

@@ -1,79 +1,160 @@
-//! Every change of every counter in the embedded store, and from these and the stream who was first at which threshold: what
-//! the comparison holds the milestones against.
+//! Who was first at which threshold, by the log of changes: what the comparison holds the milestones against.
+//!
+//! The log is followed while the load runs, since the embedded Kafka keeps little of it.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
 
-use tally_core::ids::{CounterId, Ordinal};
-use tally_core::milestone::{Change, First, Ladder, Replay, is_within};
-use tally_core::tally::{Record, RecordKind};
-use tally_emulator::value::Item;
-use tally_emulator::{ControlError, Emulator};
+use tally_adapters::dynamodb::changes::{Changes as Log, Config};
+use tally_core::changes::{Effect, Entry, Filter, Item, Message, Place};
+use tally_core::fold::{Change, Counter};
+use tally_core::ids::{CounterId, MemberKey, ReservedKey};
+use tally_core::milestone::{Events, Ladder, Milestone, Winner};
+use tally_core::ports::{Outcome, TopicReader};
+use tally_core::tally::Span;
+use tally_core::time::UnixMillis;
+use tally_service::{Clock, Stop, Task};
 
-/// The records of the stream, by the ordinals of its shards.
-pub(crate) type Records = BTreeMap<Ordinal, Vec<Record>>;
+/// How often the log is read.
+const EVERY: Duration = Duration::from_millis(200);
 
-/// The changes of all counters so far; clones are the same.
-#[derive(Clone, Debug, Default)]
-pub(crate) struct Changes(Arc<Mutex<BTreeMap<CounterId, Vec<Change>>>>);
+/// What reached a threshold first.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct First {
+    /// Who or what.
+    pub(crate) by: Winner,
+    /// The second of the change; nothing of a threshold that no change reached.
+    pub(crate) second: Option<u64>,
+}
 
-impl Changes {
-    /// Those of the counters in the table `counts` of `emulator` from now on.
-    ///
-    /// # Errors
-    /// There is no such table.
-    pub(crate) fn of(emulator: &Emulator, counts: &str) -> Result<Self, ControlError> {
-        let changes = Self::default();
-        let kept = changes.clone();
-        emulator.watch(counts, move |changed| {
-            if let Some(new) = &changed.new {
-                kept.keep(changed.old.as_ref(), new);
-            }
-        })?;
-        Ok(changes)
-    }
-
-    fn keep(&self, old: Option<&Item>, new: &Item) {
-        let Some(id) = new.text("post_id").and_then(|id| id.parse().ok()) else { return };
-        let numbers = |name: &str| (old.and_then(|old| old.whole(name)), new.whole(name));
-        let names = new.iter().map(|(name, _)| name.as_str());
-        let texts = names.filter_map(|name| Some((name, old.and_then(|old| old.text(name)), new.text(name)?)));
-        let change = Change::of(numbers, texts);
-        self.kept().entry(id).or_default().push(change);
-    }
-
-    /// What reached which threshold of each counter first.
-    pub(crate) fn replayed(&self, records: &Records, ladder: &Ladder) -> BTreeMap<CounterId, BTreeMap<i64, First>> {
-        let by_counter = by_counter(records);
-        let kept = self.kept();
-        let replayed = kept.iter().map(|(id, changes)| {
-            let mut replay = Replay::default();
-            for change in changes {
-                let Some((shard, from, to)) = change.moved else { continue };
-                let of_counter = by_counter.get(&(shard, id)).map_or(&[][..], Vec::as_slice);
-                let begin = of_counter.partition_point(|record| Some(record.sequence) <= from);
-                let records = of_counter[begin..].iter().copied();
-                replay.follow(change, records.take_while(|record| is_within(record, id, from, to)), ladder);
-            }
-            (id.clone(), replay.firsts().clone())
-        });
-        replayed.collect()
-    }
-
-    fn kept(&self) -> MutexGuard<'_, BTreeMap<CounterId, Vec<Change>>> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+impl From<&Milestone> for First {
+    fn from(milestone: &Milestone) -> Self {
+        let second = (milestone.by != Winner::Unwitnessed).then_some(milestone.at.0 / 1000);
+        Self { by: milestone.by.clone(), second }
     }
 }
 
-/// The records of each counter in each stream shard, in order.
-fn by_counter(records: &Records) -> BTreeMap<(Ordinal, &CounterId), Vec<&Record>> {
-    let mut found: BTreeMap<(Ordinal, &CounterId), Vec<&Record>> = BTreeMap::new();
-    for (shard, records) in records {
-        for record in records {
-            if let RecordKind::Row { key, .. } = &record.kind {
-                found.entry((*shard, &key.counter)).or_default().push(record);
+/// The thresholds of each counter that were reached.
+pub(crate) type Firsts = BTreeMap<CounterId, BTreeMap<i64, First>>;
+
+/// What the log has said so far; clones are the same.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Changes(Arc<Mutex<BTreeMap<u32, Partition>>>);
+
+/// One partition of the log.
+#[derive(Debug, Default)]
+struct Partition {
+    next: Place,
+    filter: Filter,
+    ladder: Ladder,
+    counters: BTreeMap<CounterId, Counter>,
+    firsts: Firsts,
+}
+
+impl Changes {
+    /// What reached which threshold of each counter first.
+    pub(crate) fn firsts(&self) -> Firsts {
+        self.kept().values().flat_map(|partition| partition.firsts.clone()).collect()
+    }
+
+    fn kept(&self) -> MutexGuard<'_, BTreeMap<u32, Partition>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Reads what the log has more.
+    async fn follow(&self, reader: &dyn TopicReader, config: &Config) -> Outcome<()> {
+        for (partition, log) in reader.logs().await? {
+            let next = self.kept().entry(partition.index).or_default().next.offset();
+            let mut from = next.max(log.start);
+            while from < log.end {
+                let records = reader.read(&partition, from, log.end).await?;
+                let Some(last) = records.last_offset() else { break };
+                let mut kept = self.kept();
+                let known = kept.entry(partition.index).or_default();
+                for record in records.iter() {
+                    let message = record.value.and_then(|value| Message::read(value, &config.deployment).ok());
+                    if let Some(message) = message {
+                        known.take(Place::new(config.generation, record.offset), record.at, &message);
+                    }
+                }
+                from = last.next();
             }
         }
+        Ok(())
     }
-    found
+}
+
+impl Partition {
+    fn take(&mut self, at: Place, appended: UnixMillis, message: &Message) {
+        let Self { next, filter, ladder, counters, firsts } = self;
+        *next = at.next();
+        filter.take(at, appended, message, |item, loss| {
+            let (id, change, entry) = match item {
+                Item::Entry(entry) => (&entry.key.counter, Change::Entry(entry), Some(entry)),
+                Item::Correction(correction) => (&correction.counter, Change::Correction(correction), None),
+                Item::Ladder(raised) => {
+                    ladder.learn(*raised);
+                    return;
+                }
+            };
+            let counter = counters.entry(id.clone()).or_default();
+            let before = counter.likes;
+            if counter.apply(at, change, loss).is_err() || counter.likes <= before {
+                return;
+            }
+            let known = firsts.entry(id.clone()).or_default();
+            let through = known.last_key_value().map(|(n, _)| *n);
+            for n in ladder.crossed(through, counter.likes).thresholds {
+                let first = match entry.filter(|_| n > before) {
+                    Some(entry) => First { by: winner(entry, n - before), second: Some(entry.second) },
+                    None => First { by: Winner::Unwitnessed, second: None },
+                };
+                known.insert(n, first);
+            }
+        });
+    }
+}
+
+/// The winner that an entry names, of a cell's events that with which they reach `nth`.
+fn winner(entry: &Entry, nth: i64) -> Winner {
+    let Effect::Weighed { member, span, .. } = &entry.effect else { return Winner::Unwitnessed };
+    match (ReservedKey::read(member.as_str()), span) {
+        (Some(ReservedKey::Cell { topic, partition }), Some(Span { generation, from, to })) => Winner::Events(Events {
+            topic: topic.into(),
+            partition,
+            generation: *generation,
+            from: *from,
+            to: *to,
+            nth,
+            gained: entry.gain(),
+        }),
+        (Some(_), _) => Winner::Unwitnessed,
+        (None, _) => Winner::Member(MemberKey::clone(member)),
+    }
+}
+
+/// The task that follows the log. A read that fails is made again.
+pub(crate) struct FollowLog {
+    pub(crate) changes: Changes,
+    pub(crate) log: Log,
+    pub(crate) reader: Arc<dyn TopicReader>,
+    pub(crate) clock: Clock,
+}
+
+impl Task for FollowLog {
+    async fn run(self, stop: Stop) -> anyhow::Result<()> {
+        loop {
+            let follow = async {
+                if let Some(config) = self.log.config().await? {
+                    self.changes.follow(&*self.reader, &config).await?;
+                }
+                Outcome::Ok(())
+            };
+            if let Err(fault) = stop.unless_requested(follow).await? {
+                tracing::debug!(%fault, "the log of changes cannot be read for the comparison");
+            }
+            stop.unless_requested(self.clock.sleep(EVERY)).await?;
+        }
+    }
 }

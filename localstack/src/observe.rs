@@ -5,10 +5,11 @@ mod recounts;
 use std::sync::Arc;
 use std::time::Duration;
 
+use tally_adapters::dynamodb::changes::StoredShard;
 use tally_core::definitions::SubjectField;
 use tally_core::ids::CounterKind;
-use tally_core::lineage::{Checkpoint, Listed};
-use tally_core::ports::{ChangeStream as _, Gaps as _, Positions as _, StreamFault};
+use tally_core::lineage::Listed;
+use tally_core::ports::{ChangeStream as _, Outcome};
 use tally_core::time::UnixMillis;
 use tally_service::{Stop, Task};
 use tokio::time::Instant;
@@ -82,8 +83,8 @@ impl Observer {
         if seen.trending.is_none() {
             seen.trending = self.trending().await;
         }
-        if let Ok(gaps) = store.checkpoints.gaps().await {
-            seen.open_gaps = gaps.len();
+        if let Ok(losses) = store.log.losses().await {
+            seen.open_gaps = losses.open().count();
         }
         if let Ok(shards) = self.shards(now).await {
             seen.shards = shards;
@@ -163,13 +164,12 @@ impl Observer {
         posts.iter().map(|post| ledger.names().posts()[*post].to_string()).collect()
     }
 
-    async fn shards(&self, now: UnixMillis) -> Result<Vec<StreamShard>, StreamFault> {
+    async fn shards(&self, now: UnixMillis) -> Outcome<Vec<StreamShard>> {
         let store = &self.local.engines.store;
         let label = store.stream.info().await?.label;
-        let states = store.checkpoints.shards(&label).await?;
+        let stored = store.log.shards(&label).await?;
         let listed = store.stream.shards(&label).await?;
-        let checkpoints: Vec<_> = states.into_iter().map(|state| state.checkpoint).collect();
-        Ok(tree(&checkpoints, listed, now))
+        Ok(tree(&stored, listed, now))
     }
 }
 
@@ -187,31 +187,38 @@ fn limit(rate: u32, before: &Done, now: &Done, seconds: f64) -> Option<Limit> {
     Some(if held > made / 10 { Limit::Gate } else { Limit::Generator })
 }
 
-/// The shards listed, and those not listed yet that checkpoints know to be open; parents before children.
-fn tree(checkpoints: &[Checkpoint], listed: Vec<Listed>, now: UnixMillis) -> Vec<StreamShard> {
-    let mut shards: Vec<StreamShard> = listed
+/// The shards listed, parents before children.
+fn tree(stored: &[StoredShard], listed: Vec<Listed>, now: UnixMillis) -> Vec<StreamShard> {
+    let depths: Vec<usize> = listed.iter().map(|shard| depth(shard, &listed)).collect();
+    let mut shards: Vec<(usize, StreamShard)> = depths
         .into_iter()
-        .map(|shard| {
-            let checkpoint = checkpoints.iter().find(|checkpoint| checkpoint.id == shard.id);
-            let done = checkpoint.is_some_and(|checkpoint| checkpoint.closed);
+        .zip(listed)
+        .map(|(depth, shard)| {
+            let stored = stored.iter().find(|stored| stored.shard.id() == shard.id);
+            let done = stored.is_some_and(|stored| stored.closed.is_some());
             let state = match (done, shard.ended) {
                 (true, _) => ShardState::Done,
                 (false, true) => ShardState::Closing,
                 (false, false) => ShardState::Open,
             };
-            let reading = checkpoint.filter(|_| !done);
-            StreamShard {
+            let reading = stored.filter(|_| !done);
+            let shown = StreamShard {
                 id: shard.id.to_string(),
                 parent: shard.parent.map(|parent| parent.to_string()),
-                ordinal: checkpoint.map(|checkpoint| checkpoint.ordinal.0),
                 state,
-                lag_ms: reading.map(|checkpoint| now.0.saturating_sub(checkpoint.at.0)),
-            }
+                lag_ms: reading.map(|stored| now.0.saturating_sub(stored.fed.at.0)),
+            };
+            (depth, shown)
         })
         .collect();
-    // A parent's number is smaller than its child's; one without a number is younger than all that have one.
-    shards.sort_by_key(|shard| (shard.ordinal.is_none(), shard.ordinal, shard.id.clone()));
-    shards
+    shards.sort_by(|(one, shard), (other, next)| (one, &shard.id).cmp(&(other, &next.id)));
+    shards.into_iter().map(|(_, shard)| shard).collect()
+}
+
+/// How many of the listed shards a shard descends from.
+fn depth(shard: &Listed, listed: &[Listed]) -> usize {
+    let parent = |shard: &&Listed| listed.iter().find(|other| shard.parent.as_ref() == Some(&other.id));
+    std::iter::successors(Some(shard), parent).take(listed.len()).count()
 }
 
 impl Task for Observer {
@@ -225,7 +232,8 @@ impl Task for Observer {
 
 #[cfg(test)]
 mod tests {
-    use tally_core::ids::Ordinal;
+    use tally_core::ids::{StreamLabel, StreamShard as Id};
+    use tally_core::relay::Fed;
 
     use super::*;
 
@@ -233,27 +241,26 @@ mod tests {
     fn the_tree_says_of_every_shard_where_it_is_in_its_life() {
         let listed =
             |id: &str, parent: Option<&str>, ended| Listed { id: id.into(), parent: parent.map(Into::into), ended };
-        let checkpoint = |id: &str, ordinal, closed| Checkpoint {
-            id: id.into(),
+        let stored = |id: &str, closed: Option<u64>| StoredShard {
+            shard: Id::new(&StreamLabel::from("label"), &id.into()),
             parent: None,
-            ordinal: Ordinal(ordinal),
-            sequence: None,
-            closed,
-            at: UnixMillis(1_000),
+            fed: Fed { to: None, at: UnixMillis(1_000) },
+            closed: closed.map(UnixMillis),
+            lease: None,
         };
-        let checkpoints = vec![checkpoint("z", 1, true), checkpoint("b", 2, false), checkpoint("a", 3, false)];
+        let known = vec![stored("z", Some(1_200)), stored("b", None), stored("a", None)];
         let listing = vec![
             listed("a", Some("z"), false),
             listed("b", Some("z"), true),
             listed("c", Some("b"), false),
             listed("z", None, true),
         ];
-        let tree = tree(&checkpoints, listing, UnixMillis(1_250));
+        let tree = tree(&known, listing, UnixMillis(1_250));
         let seen: Vec<_> = tree.iter().map(|shard| (shard.id.as_str(), shard.state, shard.lag_ms)).collect();
         let expected = [
             ("z", ShardState::Done, None),
-            ("b", ShardState::Closing, Some(250)),
             ("a", ShardState::Open, Some(250)),
+            ("b", ShardState::Closing, Some(250)),
             ("c", ShardState::Open, None),
         ];
         assert_eq!(seen, expected);

@@ -129,8 +129,6 @@ pub struct Drift {
 pub struct StreamShard {
     pub id: String,
     pub parent: Option<String>,
-    /// Its ordinal, once it is registered.
-    pub ordinal: Option<u64>,
     /// Open, or closed by a split, or read to its end.
     pub state: ShardState,
     /// How far behind its reader is, in milliseconds; none for a shard that is read to its end or not begun.

@@ -79,7 +79,7 @@ impl Services {
         let letters = kafka::Producer::new(&engines.kafka.settings)?;
         keep(host, Stage::Work, &self.consumer, consumer_of(engines, &plan, letters));
         keep(host, Stage::Output, &self.streamer, streamer_of(engines, &plan)?);
-        keep(host, Stage::Output, &self.recount, recount_of(engines, &plan));
+        keep(host, Stage::Output, &self.recount, recount_of(engines, &plan)?);
         if let Some(trends) = &self.trends {
             keep(host, Stage::Output, trends, trends_of(engines));
         }
@@ -128,21 +128,13 @@ fn streamer_of(
     engines: &Engines,
     plan: &Plan,
 ) -> anyhow::Result<impl Fn(Host) -> anyhow::Result<Running> + Send + Sync + 'static> {
-    let mut ports = streamer::Ports::over(&engines.store.connection);
+    let (connection, prefix) = (&engines.store.connection, &engines.table_prefix);
+    let group = streamer::group_of(prefix);
+    let log = streamer::LogPorts::over(&engines.kafka.settings, CHANGES, &group, connection)?;
+    let mut ports = streamer::Ports::over(connection, log);
     ports.cache = Some(Arc::new(engines.cache.clone()));
-    if engines.kafka.has_lists() {
-        let producer = Arc::new(kafka::Producer::new(&engines.kafka.settings)?);
-        ports.changes =
-            Some(streamer::ChangesPort { producer, topic: CHANGES.to_owned(), log: reader(engines, CHANGES)? });
-    }
-    let config = streamer::Config {
-        table_prefix: engines.table_prefix.clone(),
-        shards: plan.shards,
-        cache: None,
-        feed: None,
-        changes: None,
-        rules: streamer::Rules { milestones: plan.milestones, ..streamer::Rules::default() },
-    };
+    let rules = streamer::Rules { milestones: plan.milestones, ..streamer::Rules::default() };
+    let config = streamer::Config::plain(prefix, plan.shards, rules);
     Ok(move |host| Ok(Running::start(streamer::App::with_ports(config.clone(), ports.clone()), host)))
 }
 
@@ -168,15 +160,21 @@ fn trends_of(engines: &Engines) -> impl Fn(Host) -> anyhow::Result<Running> + Se
     }
 }
 
-fn recount_of(engines: &Engines, plan: &Plan) -> impl Fn(Host) -> anyhow::Result<Running> + Send + Sync + 'static {
-    let ports = recount::Ports::over(&engines.store.connection);
-    let job = recount::RecountConfig { scope: recount::Scope::Watch, dry_run: false, rules: recount::Rules::default() };
+fn recount_of(
+    engines: &Engines,
+    plan: &Plan,
+) -> anyhow::Result<impl Fn(Host) -> anyhow::Result<Running> + Send + Sync + 'static> {
+    let producer = Arc::new(kafka::Producer::new(&engines.kafka.settings)?);
+    let log = recount::LogPorts { topic: CHANGES.to_owned(), reader: reader(engines, CHANGES)?, producer };
+    let ports = recount::Ports::over(&engines.store.connection, log);
+    let source = recount::LogConfig { kafka: engines.kafka.settings.clone(), topic: CHANGES.to_owned() };
+    let job = recount::RecountConfig { scope: recount::Scope::Watch, rules: recount::Rules::default(), log: source };
     let config = recount::Config {
         table_prefix: engines.table_prefix.clone(),
         shards: plan.shards,
         job: recount::Job::Recount(job),
     };
-    move |host| Ok(Running::start(recount::App::with_ports(config.clone(), ports.clone()), host))
+    Ok(move |host| Ok(Running::start(recount::App::with_ports(config.clone(), ports.clone()), host)))
 }
 
 fn api_of(

@@ -6,9 +6,9 @@ use std::sync::atomic::Ordering;
 use anyhow::{Context, bail};
 use async_trait::async_trait;
 use tally_adapters::dynamodb::inject_drift;
+use tally_core::event::partition_of;
 use tally_core::ids::{CounterId, PostId};
-use tally_core::ports::{Cache as _, Counts as _, RecountQueue as _};
-use tally_core::served::Served;
+use tally_core::ports::RecountQueue as _;
 
 use crate::happened::Deed;
 use crate::local::Local;
@@ -52,10 +52,9 @@ impl LocalStack {
         self.0.injected.fetch_add(by.unsigned_abs(), Ordering::Relaxed);
         self.0.happened.note(Deed::DriftInjected);
         // The next like of the post would bring the number to the cache; a person should not have to wait for one.
-        let counter = store.counts.counter(&id).await?;
-        let served = Served::new(counter.as_ref(), false, self.0.clock.now());
-        // A cache that is away shows it later.
-        let _ = self.0.engines.cache.update(&[(id, served)]).await;
+        if let Ok(Some(config)) = store.log.config().await {
+            self.0.engines.cache.forget(partition_of(id.post.as_bytes(), config.partitions), &id);
+        }
         Ok(format!("{post} is off by {by:+}: a recount will find out"))
     }
 

@@ -1,7 +1,7 @@
 //! After the load: waits until every event is counted, then compares the tables and the API with the ledger.
 //!
-//! Every event is counted once every fence stands at the end of its log and every open shard of the stream was read past
-//! that moment. The wait is bounded; what is not reached is reported, and the comparison is made all the same.
+//! Every event is counted once every fence stands at the end of its log and every partition of the log of changes is folded
+//! past that moment. The wait is bounded; what is not reached is reported, and the comparison is made all the same.
 
 mod compare;
 mod differences;
@@ -19,14 +19,10 @@ use std::time::Duration;
 use anyhow::Context as _;
 use serde_json::json;
 use tally_core::backoff::Backoff;
-use tally_core::counter::Counter;
 use tally_core::definitions::SubjectField;
+use tally_core::fold::Counter;
 use tally_core::ids::{CounterId, CounterKind, CounterName, PostId};
-use tally_core::lineage::Lineage;
-use tally_core::ports::{
-    ChangeStream as _, CounterMaps as _, Counts as _, Cursor, DeploymentConfig as _, Positions as _, Rows as _,
-    Runs as _, Segment,
-};
+use tally_core::ports::{CounterMaps as _, Cursor, DeploymentConfig as _, Rows as _, Runs as _, Segment};
 use tally_core::time::UnixMillis;
 use tally_service::Stop;
 use tokio::time::Instant;
@@ -63,7 +59,7 @@ enum Step {
     LateRequests,
     /// Every fence stands at the end of its log.
     Rows,
-    /// Every open shard of the stream was read past this moment.
+    /// Every partition of the log of changes was folded past this moment.
     Counts { since: UnixMillis },
 }
 
@@ -72,7 +68,7 @@ impl Step {
         match self {
             Self::LateRequests => "waiting for requests that are late",
             Self::Rows => "waiting until every event is in the rows",
-            Self::Counts { .. } => "waiting until every stream shard is read to its end: up to ten seconds",
+            Self::Counts { .. } => "waiting until every change is counted",
         }
     }
 
@@ -80,7 +76,7 @@ impl Step {
         match self {
             Self::LateRequests => "requests that their clients gave up on were still to come",
             Self::Rows => "the consumer had not come to the end of the log",
-            Self::Counts { .. } => "the streamer had not come to the end of every stream shard",
+            Self::Counts { .. } => "the streamer had not counted every change",
         }
     }
 }
@@ -187,11 +183,13 @@ impl Verify<'_> {
 
     /// Up to when everything written to the likes table is in the counters.
     async fn read_up_to(&self) -> Option<UnixMillis> {
-        let store = &self.0.engines.store;
-        let label = store.stream.info().await.ok()?.label;
-        let states = store.checkpoints.shards(&label).await.ok()?;
-        let listing = store.stream.shards(&label).await.ok()?;
-        Lineage::new(states.into_iter().map(|state| state.checkpoint), listing, None).as_of()
+        let log = &self.0.engines.store.log;
+        let partitions = log.config().await.ok()??.partitions;
+        let standings = log.standings(partitions).await.ok()?;
+        if standings.len() < partitions as usize {
+            return None;
+        }
+        standings.values().map(|stated| stated.standing.as_of).min()?
     }
 
     /// The tables, compared with the ledger and with each other.
@@ -214,7 +212,7 @@ impl Verify<'_> {
         }
         let (mut counters, mut after) = (BTreeMap::new(), None);
         loop {
-            let page = self.persist(|| store.counts.scan(WHOLE, after.as_ref())).await?;
+            let page = self.persist(|| store.counters.scan(WHOLE, after.as_ref())).await?;
             for (post, counter) in page.items {
                 counters.insert(post, counter?);
             }

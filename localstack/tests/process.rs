@@ -232,8 +232,8 @@ fn a_format_that_is_not_known_ends_the_whole_stack_by_name() {
     let (_, code) = stack.end();
     let mut log = String::new();
     said.read_to_string(&mut log).unwrap();
-    assert_eq!(code, Some(65), "{log}");
-    assert!(log.contains("the deployment is written in format 7, this build knows 1"), "{log}");
+    assert_eq!(code, Some(78), "{log}");
+    assert!(log.contains("the deployment is written in format 7, this build knows 2-part1"), "{log}");
 }
 
 #[test]
@@ -242,7 +242,7 @@ fn ctrl_c_ends_it_within_five_seconds_whatever_it_is_doing() {
     let moments: [(&[&str], &str); 4] = [
         (&[], "load "),
         (&[], "events/s"),
-        (&["--duration", "2s", "--verify"], "waiting until every stream shard"),
+        (&["--duration", "2s", "--verify"], "waiting until every change"),
         (&["--chaos", "--seed", "7"], "events/s"),
     ];
     for (args, moment) in moments {

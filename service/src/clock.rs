@@ -1,19 +1,25 @@
 //! What time it is and how to wait: the only place that reads a clock.
 
+mod store;
+
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
+use parking_lot::RwLock;
 use tally_core::time::Now;
 use tokio::time::Instant;
 
+pub use self::store::StoreClock;
 use crate::UnixMillis;
 
-/// Wall time, monotonic time and waiting, handed to whatever needs them.
+/// Wall time, monotonic time and waiting, handed to whatever needs them. Clones are the same clock.
 #[derive(Clone, Copy, Debug)]
 pub struct Clock {
     /// Where the monotonic time is zero.
     origin: Instant,
     wall: Wall,
+    /// What corrects the wall time. A process has few clocks and keeps them to its end, so they can be shared by reference.
+    corrected_by: &'static RwLock<Option<StoreClock>>,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -27,22 +33,37 @@ enum Wall {
 
 impl Clock {
     pub fn system() -> Self {
-        Self { origin: Instant::now(), wall: Wall::System }
+        Self::of(Wall::System)
+    }
+
+    fn of(wall: Wall) -> Self {
+        Self { origin: Instant::now(), wall, corrected_by: Box::leak(Box::default()) }
     }
 
     /// A clock that says `base` now and moves with tokio's time: a whole service runs under paused time, and one
     /// given another base is a process whose clock is wrong.
     pub fn starting_at(base: UnixMillis) -> Self {
-        Self { origin: Instant::now(), wall: Wall::Since(base) }
+        Self::of(Wall::Since(base))
     }
 
     /// A clock that says `base`, and moves only when `stepped` does: for a test that breaks the rule that time is read when
     /// it is needed.
     pub fn stepping(base: UnixMillis, stepped: &'static AtomicU64) -> Self {
-        Self { origin: Instant::now(), wall: Wall::Stepped(base, stepped) }
+        Self::of(Wall::Stepped(base, stepped))
+    }
+
+    /// From now on this clock and its clones say what `store` takes their times for: a machine's own clock may be wrong,
+    /// and what is stored has to be by one that all processes agree on.
+    pub fn correct_by(&self, store: StoreClock) {
+        *self.corrected_by.write() = Some(store);
     }
 
     pub fn now(&self) -> UnixMillis {
+        let local = self.uncorrected();
+        self.corrected_by.read().as_ref().map_or(local, |store| store.now(local))
+    }
+
+    fn uncorrected(&self) -> UnixMillis {
         match self.wall {
             Wall::System => system_now(),
             Wall::Since(base) | Wall::Stepped(base, _) => base.plus(self.monotonic()),
@@ -109,6 +130,18 @@ mod tests {
         let clock = Clock::starting_at(UnixMillis(50));
         clock.sleep(Duration::from_secs(2)).await;
         assert_eq!(clock.reading(), Now { at: Duration::from_secs(2), wall: UnixMillis(2_050) });
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_clock_and_its_clones_are_corrected_from_then_on() {
+        let (clock, store) = (Clock::starting_at(UnixMillis(700_000)), StoreClock::default());
+        let earlier = clock;
+        clock.correct_by(store.clone());
+        assert_eq!(earlier.now(), UnixMillis(700_000), "nothing is known of the store's clock");
+        store.learn(Instant::now(), UnixMillis(100_000));
+        assert_eq!((earlier.now(), earlier.reading().wall), (UnixMillis(100_000), UnixMillis(100_000)));
+        clock.sleep(Duration::from_secs(60)).await;
+        assert_eq!(clock.now(), UnixMillis(160_000));
     }
 
     #[test]

@@ -15,8 +15,8 @@ impl Exit {
     pub const CLEAN: Self = Self(0);
     /// A task failed, start-up failed, a task overran the grace, or a job found what it looks for.
     pub const FAILED: Self = Self(1);
-    /// What the deployment has stored is in a format that this build does not know (`EX_DATAERR` of sysexits.h).
-    pub const FORMAT: Self = Self(65);
+    /// What the deployment has stored is in a format that this build does not know: the wrong build is configured.
+    pub const FORMAT: Self = Self::CONFIG;
     /// What a job needs to know is not there any more (`EX_UNAVAILABLE` of sysexits.h).
     pub const UNAVAILABLE: Self = Self(69);
     /// The configuration is wrong (`EX_CONFIG` of sysexits.h).

@@ -25,7 +25,7 @@ mod wait;
 
 pub use args::{BadListen, CommonArgs, Listen, StoreArgs, reference, text};
 pub use chance::Chance;
-pub use clock::Clock;
+pub use clock::{Clock, StoreClock};
 pub use config::{Invalid, Setting};
 pub use duration::{BadDuration, parse_duration};
 pub use exit::Exit;

@@ -100,7 +100,7 @@ impl Ended {
 impl How {
     fn after(error: &anyhow::Error) -> Self {
         if let Some(found) = error.chain().find_map(|cause| cause.downcast_ref::<UnknownFormat>()) {
-            return Self::UnknownFormat(*found);
+            return Self::UnknownFormat(found.clone());
         }
         let text = format!("{error:#}");
         if error.chain().any(|cause| cause.is::<Invalid>()) { Self::Misconfigured(text) } else { Self::Failed(text) }

@@ -19,14 +19,17 @@ use aws_types::sdk_config::Builder;
 use tally_core::fault::Fault;
 use tally_core::ports::Outcome;
 use tally_core::time::UnixMillis;
+use tally_service::StoreClock;
 use tokio::time::Instant;
 
 use super::batch::Jitter;
+use super::clock::ReadDate;
 use super::direct::{Direct, Service};
 use super::fault::in_one_line;
 use super::instance;
 use super::names::Tables;
 use super::settings::{Access, Settings};
+use super::watch::TablesWatch;
 
 /// Clients and table names. Cloning it is cheap and shares them.
 #[derive(Clone, Debug)]
@@ -42,6 +45,9 @@ pub struct Connection {
     pub(super) direct_streams: Direct,
     /// What tells these tables from those of any other deployment, once they were checked.
     pub(super) deployment: Arc<OnceLock<String>>,
+    /// What is wrong with the tables, as far as this process has seen.
+    pub(super) watch: TablesWatch,
+    store_clock: StoreClock,
     pub(super) jitter: Jitter,
     region: Option<Region>,
     credentials: Option<SharedCredentialsProvider>,
@@ -107,6 +113,17 @@ impl Connection {
         }
     }
 
+    /// What the store's answers have shown of its clock.
+    pub fn store_clock(&self) -> StoreClock {
+        self.store_clock.clone()
+    }
+
+    /// Whether the tables are those that the deployment was created over, as the watch of this process has seen them last: it
+    /// runs from [`Deployment::create`](crate::Deployment::create) or [`join`](crate::Deployment::join) on.
+    pub fn tables_watch(&self) -> TablesWatch {
+        self.watch.clone()
+    }
+
     /// The region that requests go to.
     pub fn region(&self) -> Option<&str> {
         self.region.as_ref().map(Region::as_ref)
@@ -118,17 +135,23 @@ impl Connection {
     }
 
     fn over(config: &SdkConfig, settings: &Settings, seed: u64) -> Self {
-        let once = aws_sdk_dynamodb::config::Builder::from(config).retry_config(RetryConfig::disabled()).build();
+        let store_clock = StoreClock::default();
+        let tables = || aws_sdk_dynamodb::config::Builder::from(config).interceptor(ReadDate(store_clock.clone()));
+        let once = tables().retry_config(RetryConfig::disabled()).build();
         let (once, jitter) = (aws_sdk_dynamodb::Client::from_conf(once), Jitter::seeded(seed));
-        let streams = aws_sdk_dynamodbstreams::Client::new(config);
+        let streams = aws_sdk_dynamodbstreams::config::Builder::from(config);
+        let streams = streams.interceptor(ReadDate(store_clock.clone())).build();
+        let streams = aws_sdk_dynamodbstreams::Client::from_conf(streams);
         Self {
             tables: Arc::new(Tables::with_prefix(&settings.table_prefix)),
-            client: aws_sdk_dynamodb::Client::new(config),
+            client: aws_sdk_dynamodb::Client::from_conf(tables().build()),
             direct: Direct::over(Service::Tables(once.clone()), settings, &jitter),
             once,
             direct_streams: Direct::over(Service::Streams(streams.clone()), settings, &jitter),
             streams,
             deployment: Arc::default(),
+            watch: TablesWatch::default(),
+            store_clock,
             jitter,
             region: config.region().cloned(),
             credentials: config.credentials_provider(),

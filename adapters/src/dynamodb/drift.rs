@@ -8,20 +8,18 @@ use super::connection::Connection;
 use super::fault::unless_refused;
 use super::names::counts::{LIKES, POST_ID, ROWS, VERSION};
 
-/// Adds `by` to the total and to shard 0 of the counter of `post`, and moves its version; `false` where the post has no
-/// counter. Repeated it would add again, so it is sent once.
+/// Adds `by` to the total and to shard 0 of the counter of `post`; `false` where the post has no counter. Repeated it would add again, so it is sent once.
 pub async fn inject_drift(connection: &Connection, post: &PostId, by: i64) -> Outcome<bool> {
     let table = &connection.tables.counts;
     let update = connection.once.update_item().table_name(table);
     let sent = update
         .key(POST_ID, AttributeValue::S(post.to_string()))
-        .update_expression("ADD #likes :by, #shard :by, #version :one")
+        .update_expression("ADD #likes :by, #shard :by")
         .condition_expression("attribute_exists(#version)")
         .expression_attribute_names("#likes", LIKES)
         .expression_attribute_names("#shard", format!("{ROWS}0"))
         .expression_attribute_names("#version", VERSION)
         .expression_attribute_values(":by", AttributeValue::N(by.to_string()))
-        .expression_attribute_values(":one", AttributeValue::N("1".to_owned()))
         .send()
         .await;
     Ok(unless_refused(table, sent)?.is_some())

@@ -57,7 +57,9 @@ pub(super) fn of_service(what: &str, error: &impl ProvideErrorMetadata, status: 
         | "ReplicatedWriteConflictException"
         | "ResourceInUseException"
         | "RequestExpired"
-        | "ExpiredTokenException" => Fault::Transient(message),
+        | "ExpiredTokenException"
+        // A table that a running process has used comes back, or another one is adopted. A start looks for its tables itself.
+        | "ResourceNotFoundException" => Fault::Transient(message),
         "ValidationException" | "SerializationException" => Fault::Poison(message),
         // A process that stood still between signing and sending; signed afresh, the request is taken.
         "InvalidSignatureException" if said.contains("expired") => Fault::Transient(message),
@@ -73,7 +75,7 @@ pub(super) fn of_statement(what: &str, error: &BatchStatementError) -> Fault {
     let message = format!("{what}: {code}: {}", error.message().unwrap_or("no message"));
     match code {
         "ThrottlingError" | "ProvisionedThroughputExceeded" | "RequestLimitExceeded" => Fault::Throttled(message),
-        "TransactionConflict" | "InternalServerError" => Fault::Transient(message),
+        "TransactionConflict" | "InternalServerError" | "ResourceNotFound" => Fault::Transient(message),
         "ValidationError" => Fault::Poison(message),
         _ => Fault::Fatal(message),
     }
@@ -273,13 +275,16 @@ mod tests {
         for code in ["ProvisionedThroughputExceededException", "ThrottlingException", "RequestLimitExceeded"] {
             assert_eq!(class(400, code), "throttled", "{code}");
         }
-        for (status, code) in
-            [(400, "TransactionConflictException"), (500, "InternalServerError"), (503, "ServiceUnavailable")]
-        {
+        for (status, code) in [
+            (400, "TransactionConflictException"),
+            (400, "ResourceNotFoundException"),
+            (500, "InternalServerError"),
+            (503, "ServiceUnavailable"),
+        ] {
             assert_eq!(class(status, code), "transient", "{code}");
         }
         assert_eq!(class(400, "ValidationException"), "poison");
-        for code in ["AccessDeniedException", "ResourceNotFoundException", "UnrecognizedClientException"] {
+        for code in ["AccessDeniedException", "UnrecognizedClientException"] {
             assert_eq!(class(400, code), "fatal", "{code}");
         }
         assert_eq!(class(400, "SomethingNobodyHasHeardOf"), "fatal", "never the fault of one like");
@@ -296,9 +301,11 @@ mod tests {
         for code in ["ThrottlingError", "ProvisionedThroughputExceeded", "RequestLimitExceeded"] {
             assert_eq!(class(code), "throttled", "{code}");
         }
-        assert_eq!([class("TransactionConflict"), class("InternalServerError")], ["transient"; 2]);
+        for code in ["TransactionConflict", "InternalServerError", "ResourceNotFound"] {
+            assert_eq!(class(code), "transient", "{code}");
+        }
         assert_eq!(class("ValidationError"), "poison");
-        for code in ["AccessDenied", "ResourceNotFound", "ItemCollectionSizeLimitExceeded", "SomethingNew"] {
+        for code in ["AccessDenied", "ItemCollectionSizeLimitExceeded", "SomethingNew"] {
             assert_eq!(class(code), "fatal", "{code}");
         }
     }

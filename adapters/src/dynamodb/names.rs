@@ -28,6 +28,12 @@ impl Tables {
             recounts: name("recounts"),
         }
     }
+
+    /// Each table: its name without the prefix, and its name.
+    pub(super) fn each(&self) -> [(&str, &str); 4] {
+        [&self.likes, &self.counts, &self.checkpoints, &self.recounts]
+            .map(|name| (name.strip_prefix(&self.prefix).unwrap_or(name), name.as_str()))
+    }
 }
 
 /// The partition key of `likes` and `recounts`.
@@ -88,6 +94,8 @@ pub(super) mod counts {
     pub(in crate::dynamodb) const DOUBT: &str = "doubt";
     /// The key of the reserved row: no post's id holds a control character.
     pub(in crate::dynamodb) const RESERVED_ROW: &str = "\u{1}reserved";
+    /// Of the reserved row: when it was put in the place of a lost one.
+    pub(in crate::dynamodb) const SINCE: &str = "since";
 }
 
 /// The attributes and keys of `checkpoints`.
@@ -140,6 +148,10 @@ pub(super) mod checkpoints {
     pub(in crate::dynamodb) const SHARDS: &str = "shards";
     /// Of the configuration: in which form everything is written.
     pub(in crate::dynamodb) const FORMAT: &str = "format";
+    /// Of the configuration: the ids of the tables, each under its name without the prefix.
+    pub(in crate::dynamodb) const TABLES: &str = "tables";
+    /// Of the configuration: when other tables were adopted last.
+    pub(in crate::dynamodb) const ADOPTED: &str = "adopted";
     /// Of the configuration: the list of definitions.
     pub(in crate::dynamodb) const COUNTERS: &str = "counters";
     /// Of the configuration: how often a change of a counter's map was announced.

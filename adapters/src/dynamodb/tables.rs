@@ -1,6 +1,7 @@
 //! What the four tables have to be; every process checks it at its start, through `Deployment`. They are created from
 //! their template.
 
+use aws_sdk_dynamodb::error::ProvideErrorMetadata as _;
 use aws_sdk_dynamodb::types::{
     KeySchemaElement, ScalarAttributeType, StreamSpecification, StreamViewType, TableDescription,
 };
@@ -56,10 +57,22 @@ fn shapes(connection: &Connection) -> [Shape<'_>; 4] {
     ]
 }
 
+/// A table that has to be there: a start without it is a mistake in its settings.
 pub(super) async fn describe(connection: &Connection, table: &str) -> Outcome<TableDescription> {
-    let described = connection.client.describe_table().table_name(table).send().await;
-    let table_description = described.map_err(|error| fault(table, &error))?.table;
-    table_description.ok_or_else(|| Fault::Transient(format!("table {table}: described without a description")))
+    let missing = || Fault::Fatal(format!("{table}: ResourceNotFoundException: there is no such table"));
+    find(connection, table).await?.ok_or_else(missing)
+}
+
+/// A table, if it is there.
+pub(super) async fn find(connection: &Connection, table: &str) -> Outcome<Option<TableDescription>> {
+    match connection.client.describe_table().table_name(table).send().await {
+        Ok(described) => {
+            let none = || Fault::Transient(format!("table {table}: described without a description"));
+            described.table.ok_or_else(none).map(Some)
+        }
+        Err(error) if error.code() == Some("ResourceNotFoundException") => Ok(None),
+        Err(error) => Err(fault(table, &error)),
+    }
 }
 
 fn check_keys(shape: &Shape<'_>, table: &TableDescription) -> Outcome<()> {

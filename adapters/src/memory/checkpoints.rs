@@ -263,7 +263,7 @@ impl DeploymentConfig for Checkpoints {
 
     async fn format(&self) -> Outcome<Option<Format>> {
         let state = self.memory.state();
-        let stated = state.checkpoints.format.unwrap_or(Format::Number(Format::WRITTEN));
+        let stated = state.checkpoints.format.clone().unwrap_or_else(Format::written);
         Ok(state.checkpoints.config.map(|_| stated))
     }
 

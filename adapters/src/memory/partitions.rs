@@ -54,6 +54,14 @@ impl PartitionCache {
         self.state().slot(partition).entries.remove(counter);
     }
 
+    /// Drops everything, as a server that was started again.
+    pub fn clear(&self) {
+        let State { partitions, kept, rights, .. } = &mut *self.state();
+        partitions.clear();
+        kept.clear();
+        rights.clear();
+    }
+
     /// Drops the standing of a partition.
     pub fn evict_standing(&self, partition: u32) {
         self.state().slot(partition).held = None;

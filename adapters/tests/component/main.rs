@@ -5,3 +5,5 @@
 mod changes;
 #[cfg(test)]
 mod counters;
+#[cfg(test)]
+mod tables;

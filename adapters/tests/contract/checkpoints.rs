@@ -197,8 +197,8 @@ async fn what_the_deployment_was_created_with_decides(port: &dyn Checkpoints) {
     assert_eq!(port.deployed().await, Ok(Some(count(64))));
     assert_eq!(port.config(Some(count(16))).await, Ok(count(64)));
     assert_eq!(port.config(None).await, Ok(count(64)));
-    let written = Some(Format::Number(Format::WRITTEN));
-    assert_eq!(port.format().await, Ok(written));
+    let written = Some(Format::written());
+    assert_eq!(port.format().await, Ok(written.clone()));
     assert!([Ok(None), Ok(written)].contains(&port.recent_format().await), "it may be late");
 }
 

@@ -8,7 +8,6 @@ use clap::Subcommand;
 use serde::Serialize;
 use tally_consumer::counters::{self, Counters};
 use tally_core::definitions::{Definition, Entry};
-use tally_core::format::Format;
 
 use crate::change::Writing;
 use crate::desk::{Desk, Where};
@@ -18,11 +17,6 @@ use crate::said::{Answer, Form, Table, print};
 pub(crate) enum Verb {
     /// Lists the counters, likes first
     List {
-        #[command(flatten)]
-        of: Where,
-    },
-    /// Writes down what `tally rebuild counts --config` needs where the checkpoints are lost: keep it elsewhere
-    Export {
         #[command(flatten)]
         of: Where,
     },
@@ -57,32 +51,6 @@ impl Answer for Defined {
     }
 }
 
-/// What a deployment is, apart from what it holds.
-#[derive(Debug, Serialize)]
-struct Export {
-    format: u64,
-    shards: u16,
-    milestones: Option<String>,
-    counters: Vec<Entry>,
-}
-
-impl Answer for Export {
-    /// TOML, whose texts are written as those of JSON are.
-    fn table(&self) -> String {
-        let Self { format, shards, milestones, counters } = self;
-        let line = |(name, value): (&str, Option<&String>)| Some(format!("{name} = {}", serde_json::json!(value?)));
-        let mut lines = vec![format!("format = {format}"), format!("shards = {shards}")];
-        lines.extend(line(("milestones", milestones.as_ref())));
-        for Entry { name, kind, add, remove, subject, member, topic } in counters {
-            lines.push("\n[[counters]]".to_owned());
-            let stated = [("name", Some(name)), ("kind", Some(kind)), ("add", Some(add)), ("remove", remove.as_ref())];
-            let fields = [("subject", subject.as_ref()), ("member", member.as_ref()), ("topic", topic.as_ref())];
-            lines.extend(stated.into_iter().chain(fields).filter_map(line));
-        }
-        lines.join("\n")
-    }
-}
-
 impl Verb {
     pub(crate) async fn run(self, form: Form) -> anyhow::Result<u8> {
         match self {
@@ -90,14 +58,6 @@ impl Verb {
                 let desk = Desk::open(of).await?;
                 let defined = desk.checkpoints.definitions().await.context("cannot read the counters")?;
                 print(&Defined(defined.iter().map(Entry::from).collect()), form)
-            }
-            Self::Export { of } => {
-                let desk = Desk::open(of).await?;
-                let defined = desk.checkpoints.definitions().await.context("cannot read the counters")?;
-                let ladder = desk.checkpoints.ladder().await.context("cannot read the ladder")?;
-                let milestones = (!ladder.is_empty()).then(|| ladder.to_string());
-                let counters = defined.iter().map(Entry::from).collect();
-                print(&Export { format: Format::WRITTEN, shards: desk.shards.get(), milestones, counters }, form)
             }
             Self::Apply { file, writing, of } => {
                 let wanted = counters::read(&file)?;

@@ -4,14 +4,16 @@ use std::time::Duration;
 
 use anyhow::Context;
 use serde::Serialize;
-use tally_adapters::dynamodb::{Examined, Numbers};
+use tally_adapters::dynamodb::{Checkpoints, Examined};
 use tally_core::fault::Fault;
-use tally_core::ports::{ChangeStream, Outcome};
+use tally_core::ports::{ChangeStream, Outcome, TopicReader};
 use tally_service::parse_duration;
 
 use crate::desk::{Desk, Where};
 use crate::said::{Answer, Table, ago};
 
+/// How long the log of changes has to be kept: the stream keeps a day, and its pages may wait for hours.
+const CHANGES_KEPT: Duration = Duration::from_secs(27 * 3_600);
 /// How far another clock may be ahead of this one.
 const AHEAD: Duration = Duration::from_secs(2);
 
@@ -27,10 +29,6 @@ pub(crate) struct Args {
     /// How far back tables may have to be restored: Kafka has to keep events as long
     #[arg(long, default_value = "24h", value_parser = parse_duration, value_name = "SPAN")]
     restore_within: Duration,
-
-    /// Read every counter, and not a page of them, for stream shards that were never numbered
-    #[arg(long)]
-    deep: bool,
 }
 
 /// What was found at a point.
@@ -90,7 +88,7 @@ impl Answer for Points {
 
 impl Args {
     pub(crate) async fn run(self) -> anyhow::Result<Points> {
-        let Self { of, peak_write_units, restore_within, deep } = self;
+        let Self { of, peak_write_units, restore_within } = self;
         let desk = Desk::open(of).await?;
         let mut points = Points::default();
         points.add("tables", Verdict::Good, format!("{} have the right keys, stream and index", desk.name()));
@@ -102,8 +100,10 @@ impl Args {
         }
         quotas(&desk, peak_write_units, &mut points).await;
         clocks(&desk, &mut points).await?;
-        ordinals(&desk, deep, &mut points).await?;
-        retention(&desk, restore_within, &mut points).await?;
+        log(&desk, &mut points).await?;
+        retention(&desk, &desk.topic, restore_within, "a restore may go back", &mut points).await?;
+        retention(&desk, &desk.changes_topic, CHANGES_KEPT, "change-streamers may stand still for", &mut points)
+            .await?;
         Ok(points)
     }
 }
@@ -125,7 +125,7 @@ pub(super) fn kept(of: &Examined, desk: &Desk, points: &mut Points) {
     );
     let has_to_expire = *table == desk.connection.tables().recounts;
     if has_to_expire {
-        points.asked(format!("{table}: expiry"), expires, "old reports expire", "nothing expires: `ttl` is off");
+        points.asked(format!("{table}: expiry"), expires, "old runs expire", "nothing expires: `ttl` is off");
     } else {
         let stays = expires.clone().map(|expires| !expires);
         points.asked(
@@ -152,9 +152,9 @@ async fn quotas(desk: &Desk, peak: u64, points: &mut Points) {
 /// What other processes wrote must not be ahead of this machine's clock.
 async fn clocks(desk: &Desk, points: &mut Points) -> anyhow::Result<()> {
     let info = desk.stream.info().await.map_err(Fault::from).context("cannot look at the stream")?;
-    let known = desk.checkpoints.shards(&info.label).await.context("cannot read the checkpoints")?;
+    let known = desk.changes.shards(&info.label).await.context("cannot read the stream shards")?;
     let now = desk.clock.now();
-    match known.iter().map(|state| state.checkpoint.at).max() {
+    match known.iter().map(|stored| stored.fed.at).max() {
         None => points.add("clocks", Verdict::Unknown, "no change-streamer has written the time yet"),
         Some(latest) if latest.since(now) > AHEAD => {
             let detail = format!("a change-streamer's clock is {} ahead of this one", ago(latest.since(now)));
@@ -165,35 +165,51 @@ async fn clocks(desk: &Desk, points: &mut Points) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Counters name stream shards by numbers that a registry has given: an older one would give them again, and what they count
-/// would be taken for counted.
-pub(super) async fn ordinals(desk: &Desk, deep: bool, points: &mut Points) -> anyhow::Result<()> {
-    let numbers = Numbers::read(&desk.connection, deep).await.context("cannot read the numbers of stream shards")?;
-    let (verdict, detail) = match (numbers.behind(), numbers.next) {
-        (Some(behind), _) => (Verdict::Bad, behind.to_string()),
-        (None, None) => (Verdict::Unknown, "no change-streamer has numbered one yet".to_owned()),
-        (None, Some(_)) => {
-            (Verdict::Good, format!("{} counters know none that is yet to be numbered", numbers.counters))
-        }
+/// The tables have to be those that the deployment was created over, and the log of changes the one that counters have their
+/// positions in.
+pub(super) async fn log(desk: &Desk, points: &mut Points) -> anyhow::Result<()> {
+    let seen = Checkpoints::new(&desk.connection).seen_tables().await.context("cannot look at the tables")?;
+    match seen.problem() {
+        None => points.add("tables: ids", Verdict::Good, "they are those that the deployment was created over"),
+        Some(problem) => points.add("tables: ids", Verdict::Bad, problem),
+    }
+    let Some(config) = desk.changes.config().await.context("cannot read the configuration of the log")? else {
+        points.add("log of changes", Verdict::Unknown, "no change-streamer has set it up yet");
+        return Ok(());
     };
-    points.add("stream shards", verdict, detail);
+    if !desk.has_kafka() {
+        points.add("log of changes", Verdict::Unknown, "say --brokers to have it looked at");
+        return Ok(());
+    }
+    let logs = desk.reader(&desk.changes_topic)?.logs().await.context("cannot look at the log of changes")?;
+    let partitions = u32::try_from(logs.len()).unwrap_or(u32::MAX);
+    let is_same = partitions == config.partitions && logs.iter().all(|(_, log)| log.topic == config.topic);
+    let detail =
+        format!("`{}`, {} partitions, generation {}", desk.changes_topic, config.partitions, config.generation);
+    match is_same {
+        true => points.add("log of changes", Verdict::Good, detail),
+        false => points.add(
+            "log of changes",
+            Verdict::Bad,
+            format!("the topic has {partitions} partitions, or another id than it was set up with: {detail}"),
+        ),
+    }
     Ok(())
 }
 
-/// Kafka has to keep what is to be read again after a restore.
-async fn retention(desk: &Desk, within: Duration, points: &mut Points) -> anyhow::Result<()> {
+/// Kafka has to keep what may have to be read again: for so long, since `why`.
+async fn retention(desk: &Desk, topic: &str, least: Duration, why: &str, points: &mut Points) -> anyhow::Result<()> {
+    let what = format!("{topic}: retention");
     if !desk.has_kafka() {
-        points.add("retention", Verdict::Unknown, "say --brokers to have it looked at");
+        points.add(what, Verdict::Unknown, "say --brokers to have it looked at");
         return Ok(());
     }
-    match tally_adapters::kafka::retention(desk.kafka()?, &desk.topic).await {
-        Err(fault) => points.add("retention", Verdict::Unknown, fault.to_string()),
-        Ok(None) => points.add("retention", Verdict::Good, format!("`{}` is kept for ever", desk.topic)),
+    match tally_adapters::kafka::retention(desk.kafka()?, topic).await {
+        Err(fault) => points.add(what, Verdict::Unknown, fault.to_string()),
+        Ok(None) => points.add(what, Verdict::Good, "kept for ever"),
         Ok(Some(kept)) => {
-            let verdict = if kept >= within { Verdict::Good } else { Verdict::Bad };
-            let detail =
-                format!("`{}` is kept for {}, and a restore may go back {}", desk.topic, ago(kept), ago(within));
-            points.add("retention", verdict, detail);
+            let verdict = if kept >= least { Verdict::Good } else { Verdict::Bad };
+            points.add(what, verdict, format!("kept for {}, and {why} {}", ago(kept), ago(least)));
         }
     }
     Ok(())

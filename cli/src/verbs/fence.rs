@@ -1,5 +1,8 @@
 //! `tally fence`: how far each Kafka partition is written, and moving it by hand.
 
+use std::time::Duration;
+
+use anyhow::Context;
 use clap::Subcommand;
 use serde::Serialize;
 use tally_consumer::{MoveArgs, Standing};
@@ -7,6 +10,10 @@ use tally_consumer::{MoveArgs, Standing};
 use crate::change::Writing;
 use crate::desk::{Desk, Where};
 use crate::said::{Answer, Form, Table, print};
+
+/// How long a loss may take until every standing has it, and how often that is looked at, in milliseconds.
+const ANNOUNCED: u64 = 5_000;
+const POLL: u64 = 200;
 
 #[derive(Clone, Debug, Subcommand)]
 pub(crate) enum Verb {
@@ -115,6 +122,8 @@ impl ResetArgs {
         let moves = fences.plan(&to.reset(!writing.yes)).await?;
         let plan = moves.iter().map(ToString::to_string).collect();
         let changed = writing.carry_out(&desk, "fence reset", plan, async || {
+            let moved: Vec<String> = moves.iter().map(|planned| planned.partition.to_string()).collect();
+            announce_loss(&desk, &format!("the fence of {} was moved by hand", moved.join(", "))).await?;
             for planned in &moves {
                 fences.carry_out(planned, desk.clock.now()).await?;
             }
@@ -122,4 +131,22 @@ impl ResetArgs {
         });
         print(&changed.await?, form)
     }
+}
+
+/// Opens a loss, and waits until every standing says so, so that no count is called exact behind it. Where standings do not
+/// move, what they say is of a time before the loss.
+async fn announce_loss(desk: &Desk, what: &str) -> anyhow::Result<()> {
+    let opened = desk.changes.open_new_loss(desk.clock.now(), "fence_reset", what).await;
+    let number = opened.context("cannot record the loss")?;
+    let Some(config) = desk.changes.config().await.context("cannot read the configuration of the log")? else {
+        return Ok(());
+    };
+    for _ in 0..ANNOUNCED / POLL {
+        let standings = desk.changes.standings(config.partitions).await.context("cannot read the standings")?;
+        if standings.values().all(|stored| stored.standing.open.contains(&number)) {
+            break;
+        }
+        desk.clock.sleep(Duration::from_millis(POLL)).await;
+    }
+    Ok(())
 }

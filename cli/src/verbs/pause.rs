@@ -1,13 +1,10 @@
 //! `tally pause consumer` and `tally resume consumer`.
 
-use anyhow::{Context, bail};
 use clap::ValueEnum;
-use tally_adapters::dynamodb::{Checkpoints, Rebuilding};
 use tally_consumer::Going;
 
 use crate::change::{Changed, Writing};
 use crate::desk::{Desk, Where};
-use crate::said::ago;
 
 #[derive(clap::Args, Clone, Debug)]
 pub(crate) struct Args {
@@ -33,11 +30,6 @@ impl Args {
         let Self { what: What::Consumer, writing, of } = self;
         let desk = Desk::open(of).await?;
         let fences = desk.fences()?;
-        let rebuild = Checkpoints::new(&desk.connection).rebuilding().await.context("cannot read the rebuild")?;
-        if let Some(Rebuilding { began, .. }) = rebuild.filter(|_| going == Going::Resumed) {
-            let age = ago(desk.clock.now().since(began));
-            bail!("a rebuild of the counts began {age} ago and has not ended: run tally rebuild counts again");
-        }
         let partitions = fences.to_switch(going).await?;
         let (command, verb, done) = match going {
             Going::Paused => ("pause consumer", "pause", "paused"),

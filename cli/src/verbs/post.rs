@@ -4,10 +4,13 @@ mod reasons;
 mod recount;
 mod seen;
 
+use std::time::Duration;
+
 use clap::Subcommand;
 use serde::Serialize;
 use tally_batch_recount::Subject;
 use tally_core::ids::PostId;
+use tally_service::parse_duration;
 
 use self::reasons::Reason;
 use self::recount::Recount;
@@ -43,9 +46,13 @@ pub(crate) struct Show {
     #[arg(long, value_name = "NAME")]
     counter: Vec<String>,
 
-    /// Say why a number is not exact: reads runs, the ledger, and rows of the shards that are in doubt
+    /// Say why a number is not exact, or not fresh: reads losses, runs, the ledger, and rows of the shards that are in doubt
     #[arg(long)]
     explain: bool,
+
+    /// How old a number may be and be called fresh
+    #[arg(long, default_value = "10s", value_parser = parse_duration, value_name = "SPAN")]
+    fresh_within: Duration,
 
     /// The most rows that are read to explain one
     #[arg(long, default_value_t = 100_000, value_name = "COUNT")]
@@ -72,23 +79,34 @@ struct Shown {
 struct Post {
     post_id: String,
     counters: Vec<Shown>,
+    /// Every change that was in the table by then is in the numbers; absent where that is not known.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    as_of: Option<u64>,
+    fresh: bool,
+    /// The partition of the log of changes that everything about the post is in.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    partition: Option<u32>,
     #[serde(skip)]
     age: String,
 }
 
 impl Answer for Post {
     fn table(&self) -> String {
-        let mut table =
-            Table::headed(["counter", "value", "exact", "version", "shards", "includes all before", "queued"]);
-        for Shown { counter, figures, queued, .. } in &self.counters {
-            let Figures { value, exact, version, shards, .. } = figures;
+        let headings =
+            ["counter", "value", "exact", "fresh", "version", "shards", "corrections", "includes all before"];
+        let mut table = Table::headed(headings);
+        let yes = |is: bool| if is { "yes" } else { "no" };
+        for Shown { counter, figures, .. } in &self.counters {
+            let Figures { value, exact, version, shards, c, .. } = figures;
             let value = value.map_or("not readable".to_owned(), |value| value.to_string());
-            let queued: Vec<String> = queued.iter().map(|(key, why)| format!("{key} ({why})")).collect();
-            let exact = if *exact { "yes" } else { "no" };
-            table.row([counter, &value, &exact, version, shards, &format!("{} ago", self.age), &queued.join(", ")]);
+            table.row([counter, &value, &yes(*exact), &yes(self.fresh), version, shards, c, &self.age]);
         }
         let mut text = table.to_string();
-        for Shown { counter, why, figures, .. } in &self.counters {
+        for Shown { counter, why, figures, queued } in &self.counters {
+            if !queued.is_empty() {
+                let queued: Vec<String> = queued.iter().map(|(key, why)| format!("{key} ({why})")).collect();
+                text.push_str(&format!("\n{counter} waits for a recount: {}", queued.join(", ")));
+            }
             for reason in why.iter().flatten() {
                 text.push_str(&format!("\n{counter}: {reason}"));
             }
@@ -116,28 +134,32 @@ impl Verb {
 
 impl Show {
     async fn run(self) -> anyhow::Result<Post> {
-        let Self { id, counter, explain, rows, of } = self;
+        let Self { id, counter, explain, fresh_within, rows, of } = self;
         let desk = Desk::open(of).await?;
         let chosen = seen::chosen(&desk, &id, &counter).await?;
         // Before the counters: what is lost after that is in none of them.
-        let (as_of, gaps) = seen::standing(&desk).await?;
+        let standing = seen::standing(&desk, &id).await?;
         let queued = seen::queued(&desk, &id).await?;
+        let now = desk.clock.now();
+        let as_of = standing.as_of();
+        let fresh = as_of.is_some_and(|as_of| now.since(as_of) <= fresh_within);
         let mut counters = Vec::new();
         for counter in chosen {
             let found = seen::counter(&desk, &counter).await?;
             let why = match explain {
-                true => Some(reasons::of(&desk, &counter, &found, &gaps, rows).await?),
+                true => Some(reasons::of(&desk, &found, &standing, fresh, rows).await?),
                 false => None,
             };
             let waits = queued.iter().filter(|(key, _)| key.counter == counter);
             counters.push(Shown {
                 counter: counter.name.to_string(),
-                figures: Figures::of(&counter, &found, &gaps, as_of),
+                figures: Figures::of(&found, &standing),
                 queued: waits.map(|(key, why)| (key.to_string(), *why)).collect(),
                 why,
             });
         }
-        let age = ago(desk.clock.now().since(as_of));
-        Ok(Post { post_id: id.to_string(), counters, age })
+        let age = as_of.map_or("not known".to_owned(), |as_of| format!("{} ago", ago(now.since(as_of))));
+        let partition = standing.partition();
+        Ok(Post { post_id: id.to_string(), counters, as_of: as_of.map(|as_of| as_of.0), fresh, partition, age })
     }
 }

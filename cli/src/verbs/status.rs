@@ -4,6 +4,7 @@ mod looks;
 
 use std::time::Duration;
 
+use anyhow::Context;
 use serde::Serialize;
 use tally_service::parse_duration;
 
@@ -83,10 +84,14 @@ impl Args {
         let Self { of, late, service } = self;
         let desk = Desk::open(of).await?;
         let mut status = Status::default();
-        status.figure("deployment", format!("{}, {} shards a post", desk.name(), desk.shards));
+        let format = desk.checkpoints.format().await.context("cannot read the configuration")?;
+        let format = format.map_or("no format".to_owned(), |format| format.to_string());
+        status.figure("deployment", format!("{}, {} shards a post, {format}", desk.name(), desk.shards));
+        looks::tables(&desk, &mut status).await?;
         looks::rows(&desk, late, &mut status).await?;
+        looks::stream(&desk, late, &mut status).await?;
         looks::counts(&desk, late, &mut status).await?;
-        looks::gaps(&desk, &mut status).await?;
+        looks::losses(&desk, &mut status).await?;
         looks::recounts(&desk, &mut status).await?;
         looks::letters(&desk, &mut status).await?;
         services(&service, &mut status);

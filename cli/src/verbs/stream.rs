@@ -1,18 +1,20 @@
-//! `tally stream`: the shards of the change stream, which worker reads each, and what was lost of it.
+//! `tally stream`: the shards of the table's change stream, which process copies each to the log of changes, and what was lost.
 
 use anyhow::Context;
 use clap::Subcommand;
 use serde::Serialize;
+use tally_adapters::dynamodb::changes::StoredShard;
 use tally_core::fault::Fault;
-use tally_core::ids::StreamLabel;
-use tally_core::ports::{ChangeStream, Gap, ShardState};
+use tally_core::ids::{StreamLabel, StreamShard};
+use tally_core::ports::ChangeStream;
+use tally_core::time::UnixMillis;
 
 use crate::desk::{Desk, Where};
 use crate::said::{Answer, Form, Table, ago, print};
 
 #[derive(Clone, Debug, Subcommand)]
 pub(crate) enum Verb {
-    /// Lists the stream's shards: what each is called, what it continues, and how far it is applied
+    /// Lists the stream's shards: what each is called, what it continues, and how far it is in the log of changes
     Shards {
         /// Those that are closed, too
         #[arg(long)]
@@ -21,13 +23,14 @@ pub(crate) enum Verb {
         #[command(flatten)]
         of: Where,
     },
-    /// Lists which worker reads each open shard
+    /// Lists which process reads each open shard
     Leases {
         #[command(flatten)]
         of: Where,
     },
     /// Lists losses that are not repaired yet: while there is one, no count is exact. Exits with 1 where there is one
-    Gaps {
+    #[command(visible_alias = "gaps")]
+    Losses {
         #[command(flatten)]
         of: Where,
     },
@@ -39,8 +42,7 @@ struct Shard {
     id: String,
     #[serde(skip_serializing_if = "Option::is_none")]
     parent: Option<String>,
-    ordinal: u64,
-    /// Everything up to this record is applied.
+    /// Everything up to this record is in the log of changes.
     #[serde(skip_serializing_if = "Option::is_none")]
     sequence: Option<String>,
     /// Everything before this time is.
@@ -56,23 +58,23 @@ struct Shard {
 struct Shards {
     stream: String,
     shards: Vec<Shard>,
-    /// Shards that no worker has numbered yet.
-    unnumbered: Vec<String>,
+    /// Shards that no change-streamer has begun with.
+    unread: Vec<String>,
 }
 
 impl Answer for Shards {
     fn table(&self) -> String {
-        let mut table = Table::headed(["ordinal", "shard", "continues", "applied", "state"]);
-        for Shard { id, parent, ordinal, age, closed, listed, .. } in &self.shards {
+        let mut table = Table::headed(["shard", "continues", "in the log up to", "state"]);
+        for Shard { id, parent, age, closed, listed, .. } in &self.shards {
             let state = match (closed, listed) {
                 (true, _) => "closed",
                 (false, true) => "open",
                 (false, false) => "open, and gone from the listing",
             };
-            table.row([ordinal, id, &parent.as_deref().unwrap_or("-"), &format!("{age} ago"), &state]);
+            table.row([id, &parent.as_deref().unwrap_or("-"), &format!("{age} ago"), &state]);
         }
-        for id in &self.unnumbered {
-            table.row([&"-", id, &"-", &"-", &"not read yet"]);
+        for id in &self.unread {
+            table.row([id, &"-", &"-", &"not read yet"]);
         }
         format!("stream {}\n{table}", self.stream)
     }
@@ -81,7 +83,6 @@ impl Answer for Shards {
 #[derive(Debug, Serialize)]
 struct Lease {
     shard: String,
-    ordinal: u64,
     worker: Option<String>,
     beat: Option<u64>,
 }
@@ -92,39 +93,39 @@ struct Leases(Vec<Lease>);
 
 impl Answer for Leases {
     fn table(&self) -> String {
-        let mut table = Table::headed(["ordinal", "shard", "worker", "beat"]);
-        for Lease { shard, ordinal, worker, beat } in &self.0 {
+        let mut table = Table::headed(["shard", "worker", "beat"]);
+        for Lease { shard, worker, beat } in &self.0 {
             let beat = beat.map_or("-".to_owned(), |beat| beat.to_string());
-            table.row([ordinal, shard, &worker.as_deref().unwrap_or("no worker"), &beat]);
+            table.row([shard, &worker.as_deref().unwrap_or("no worker"), &beat]);
         }
         table.to_string()
     }
 }
 
 #[derive(Debug, Serialize)]
-struct OpenGap {
-    id: String,
+struct OpenLoss {
+    /// Its number, which is at least the time at which it was found.
+    id: u64,
     kind: String,
     detail: String,
-    opened: u64,
     #[serde(skip)]
     age: String,
 }
 
 #[derive(Debug, Serialize)]
 #[serde(transparent)]
-struct Gaps(Vec<OpenGap>);
+struct OpenLosses(Vec<OpenLoss>);
 
-impl Answer for Gaps {
+impl Answer for OpenLosses {
     fn table(&self) -> String {
         if self.0.is_empty() {
             return "no loss is open".to_owned();
         }
-        let mut table = Table::headed(["gap", "opened", "what"]);
-        for OpenGap { id, detail, age, .. } in &self.0 {
-            table.row([id, &format!("{age} ago"), detail]);
+        let mut table = Table::headed(["loss", "found", "kind", "what"]);
+        for OpenLoss { id, kind, detail, age } in &self.0 {
+            table.row([id, &format!("{age} ago"), kind, detail]);
         }
-        table.to_string()
+        format!("{table}\nan audit closes them: tally audit start")
     }
 
     fn found(&self) -> bool {
@@ -138,57 +139,56 @@ impl Verb {
             Self::Shards { closed, of } => print(&shards(&Desk::open(of).await?, closed).await?, form),
             Self::Leases { of } => {
                 let (_, known) = known(&Desk::open(of).await?).await?;
-                let open = known.into_iter().filter(|state| !state.checkpoint.closed);
+                let open = known.into_iter().filter(|stored| stored.closed.is_none());
                 print(&Leases(open.map(lease).collect()), form)
             }
-            Self::Gaps { of } => {
-                let desk = Desk::open(of).await?;
-                let gaps = desk.checkpoints.gaps().await.context("cannot read the gaps")?;
-                let now = desk.clock.now();
-                let gap = |Gap { id, kind, detail, opened }| OpenGap {
-                    id: id.0,
-                    kind,
-                    detail,
-                    opened: opened.0,
-                    age: ago(now.since(opened)),
-                };
-                print(&Gaps(gaps.into_iter().map(gap).collect()), form)
-            }
+            Self::Losses { of } => print(&losses(&Desk::open(of).await?).await?, form),
         }
     }
 }
 
-async fn known(desk: &Desk) -> anyhow::Result<(StreamLabel, Vec<ShardState>)> {
+async fn losses(desk: &Desk) -> anyhow::Result<OpenLosses> {
+    let losses = desk.changes.losses().await.context("cannot read the losses")?;
+    let now = desk.clock.now();
+    let open = losses.open().map(|(number, loss)| OpenLoss {
+        id: number.0,
+        kind: loss.kind.clone(),
+        detail: loss.what.clone(),
+        age: ago(now.since(UnixMillis(number.0))),
+    });
+    Ok(OpenLosses(open.collect()))
+}
+
+async fn known(desk: &Desk) -> anyhow::Result<(StreamLabel, Vec<StoredShard>)> {
     let info = desk.stream.info().await.map_err(Fault::from).context("cannot look at the stream")?;
-    let known = desk.checkpoints.shards(&info.label).await.context("cannot read the checkpoints")?;
+    let known = desk.changes.shards(&info.label).await.context("cannot read the stream shards")?;
     Ok((info.label, known))
 }
 
-fn lease(state: ShardState) -> Lease {
+fn lease(stored: StoredShard) -> Lease {
     Lease {
-        shard: state.checkpoint.id.to_string(),
-        ordinal: state.checkpoint.ordinal.0,
-        beat: state.lease.as_ref().map(|lease| lease.beat),
-        worker: state.lease.map(|lease| lease.holder.0),
+        shard: stored.shard.to_string(),
+        beat: stored.lease.as_ref().map(|lease| lease.beat),
+        worker: stored.lease.map(|lease| lease.holder.0),
     }
 }
 
 async fn shards(desk: &Desk, closed: bool) -> anyhow::Result<Shards> {
     let (label, known) = known(desk).await?;
     let listed = desk.stream.shards(&label).await.map_err(Fault::from).context("cannot list the stream's shards")?;
+    let listed: Vec<_> = listed.iter().map(|listed| StreamShard::new(&label, &listed.id)).collect();
     let now = desk.clock.now();
-    let unnumbered = listed.iter().filter(|listed| known.iter().all(|state| state.checkpoint.id != listed.id));
-    let unnumbered = unnumbered.map(|listed| listed.id.to_string()).collect();
-    let shown = known.iter().map(|state| &state.checkpoint).filter(|shard| closed || !shard.closed);
-    let shards = shown.map(|shard| Shard {
-        id: shard.id.to_string(),
-        parent: shard.parent.as_ref().map(ToString::to_string),
-        ordinal: shard.ordinal.0,
-        sequence: shard.sequence.map(|sequence| sequence.as_str().to_owned()),
-        at: shard.at.0,
-        closed: shard.closed,
-        listed: listed.iter().any(|listed| listed.id == shard.id),
-        age: ago(now.since(shard.at)),
+    let unread = listed.iter().filter(|listed| known.iter().all(|stored| stored.shard != **listed));
+    let unread = unread.map(ToString::to_string).collect();
+    let shown = known.iter().filter(|stored| closed || stored.closed.is_none());
+    let shards = shown.map(|stored| Shard {
+        id: stored.shard.to_string(),
+        parent: stored.parent.as_ref().map(ToString::to_string),
+        sequence: stored.fed.to.map(|sequence| sequence.as_str().to_owned()),
+        at: stored.fed.at.0,
+        closed: stored.closed.is_some(),
+        listed: listed.contains(&stored.shard),
+        age: ago(now.since(stored.fed.at)),
     });
-    Ok(Shards { stream: label.to_string(), shards: shards.collect(), unnumbered })
+    Ok(Shards { stream: label.to_string(), shards: shards.collect(), unread })
 }

@@ -8,10 +8,12 @@ use std::time::Duration;
 use anyhow::Context;
 use futures_util::stream::{self, StreamExt as _, TryStreamExt as _};
 use serde::Serialize;
-use tally_core::counter::Counter;
+use tally_adapters::dynamodb::Consistency;
 use tally_core::fault::Fault;
+use tally_core::fold::Counter;
 use tally_core::ids::{CounterId, CounterKind, RowKey};
-use tally_core::ports::{Counts as _, Outcome, Rows as _};
+use tally_core::ports::{Outcome, Rows as _};
+use tally_core::time::UnixMillis;
 use tally_service::parse_duration;
 
 use crate::desk::{Desk, Where};
@@ -67,18 +69,55 @@ pub(crate) struct Verified {
     wrong: u64,
     /// The first of them.
     differences: Vec<Difference>,
+    /// Losses that are open: counts may be wrong, and an audit is due.
+    #[serde(skip_serializing_if = "is_none")]
+    losses: usize,
+    claim: Claim,
+}
+
+fn is_none(number: &usize) -> bool {
+    *number == 0
+}
+
+/// What the answer can claim.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+enum Claim {
+    /// No row changed, and every change of before was counted: each count was right or is listed.
+    Certain,
+    /// No row changed, and not every change of before was counted yet: what is listed may be about to be counted.
+    NotCounted,
+    /// Rows were written meanwhile.
+    #[default]
+    RowsMoved,
+}
+
+impl Claim {
+    fn said(self) -> &'static str {
+        match self {
+            Self::Certain => "certain: no row was written meanwhile, and every change had been counted",
+            Self::NotCounted => {
+                "not certain: consumers are paused, and not every change was counted when this began. Run it again"
+            }
+            Self::RowsMoved => {
+                "not certain: rows may have been written meanwhile. What is listed stood still and is wrong; a count that moved \
+                 may have been found right by chance. Pause consumers for a certain answer"
+            }
+        }
+    }
 }
 
 impl Answer for Verified {
     fn table(&self) -> String {
-        let Self { rows, row_keys, counters, moving, wrong, differences } = self;
+        let Self { rows, row_keys, counters, moving, wrong, differences, losses, claim } = self;
         let mut text = format!("{counters} counters, {rows} rows of {row_keys} row keys: {wrong} differences\n");
         if *moving > 0 {
-            let _ = writeln!(
-                text,
-                "{moving} more differ and never stood still: nothing is said of them. Pause consumers for a certain answer"
-            );
+            let _ = writeln!(text, "{moving} more differ and never stood still: nothing is said of them");
         }
+        if *losses > 0 {
+            let _ = writeln!(text, "{losses} losses are open, which an audit closes: tally audit start");
+        }
+        let _ = writeln!(text, "{}", claim.said());
         if differences.is_empty() {
             return text;
         }
@@ -140,6 +179,7 @@ impl Args {
         let Self { looks, pause, of } = self;
         let desk = Desk::open(of).await?;
         let (mut verified, mut doubted) = (Verified::default(), Doubted::default());
+        let (were_paused, began) = (are_paused(&desk).await?, desk.clock.now());
         counts_of_rows(&desk, &mut verified, &mut doubted).await?;
         rows_of_counts(&desk, &mut verified, &mut doubted).await?;
         verified.wrong = doubted.others;
@@ -164,6 +204,8 @@ impl Args {
                 }
             }
         }
+        verified.losses = desk.changes.losses().await.context("cannot read the losses")?.open().count();
+        verified.claim = claim(&desk, were_paused, began).await?;
         Ok(verified)
     }
 }
@@ -205,11 +247,11 @@ async fn differing(desk: &Desk, weighed: &[Weighed]) -> anyhow::Result<Vec<RowKe
     let mut ids: Vec<CounterId> = weighed.iter().map(|weighed| weighed.key.counter.clone()).collect();
     ids.sort_unstable();
     ids.dedup();
-    let found = desk.counts.counters(&ids).await.context("cannot read counters")?;
-    let counters: BTreeMap<CounterId, Outcome<Option<Counter>>> = ids.into_iter().zip(found).collect();
-    let is_right = |weighed: &&Weighed| match &counters[&weighed.key.counter] {
-        Ok(counter) => !weighed.doubt && i128::from(count_of(counter.as_ref(), &weighed.key)) == weighed.weight,
-        Err(_) => false,
+    let counters = desk.counters.read(&ids, Consistency::Strong).await.context("cannot read counters")?.counters;
+    let is_right = |weighed: &&Weighed| match counters.get(&weighed.key.counter) {
+        None => !weighed.doubt && weighed.weight == 0,
+        Some(Ok(counter)) => !weighed.doubt && i128::from(counter.part(weighed.key.shard)) == weighed.weight,
+        Some(Err(_)) => false,
     };
     Ok(weighed.iter().filter(|weighed| !is_right(weighed)).map(|weighed| weighed.key.clone()).collect())
 }
@@ -218,7 +260,7 @@ async fn differing(desk: &Desk, weighed: &[Weighed]) -> anyhow::Result<Vec<RowKe
 async fn rows_of_counts(desk: &Desk, verified: &mut Verified, doubted: &mut Doubted) -> anyhow::Result<()> {
     let mut after = None;
     loop {
-        let page = desk.counts.scan(WHOLE, after.as_ref()).await.context("cannot read counters")?;
+        let page = desk.counters.scan(WHOLE, after.as_ref()).await.context("cannot read counters")?;
         verified.counters += page.items.len() as u64;
         let mut keys = Vec::new();
         for (id, counter) in page.items {
@@ -226,10 +268,10 @@ async fn rows_of_counts(desk: &Desk, verified: &mut Verified, doubted: &mut Doub
                 doubted.add(What::Total(id));
                 continue;
             };
-            if counter.sum() != Ok(counter.likes) {
+            if !counter.adds_up() {
                 doubted.add(What::Total(id.clone()));
             }
-            let counted = counter.shards.iter().filter(|(_, tally)| tally.rows != 0);
+            let counted = counter.parts.iter().filter(|(_, part)| **part != 0);
             keys.extend(counted.map(|(shard, _)| RowKey { counter: id.clone(), shard: *shard }));
         }
         let empty = keys.into_iter().map(|key| async move { anyhow::Ok((has_rows(desk, &key).await?, key)) });
@@ -256,13 +298,13 @@ async fn look(desk: &Desk, what: What, before: Option<Numbers>) -> anyhow::Resul
     let now = match &what {
         What::Key(key) => {
             let counter = counter(desk, &key.counter).await?;
-            let count = counter.ok().map(|counter| count_of(counter.as_ref(), key));
+            let count = counter.ok().map(|counter| counter.map_or(0, |counter| counter.part(key.shard)));
             Numbers { rows: weigh(desk, key).await?, count }
         }
         What::Total(id) => match counter(desk, id).await? {
             Ok(counter) => {
-                let Counter { shards, likes, .. } = counter.unwrap_or_default();
-                let rows = shards.values().map(|tally| i128::from(tally.rows)).sum();
+                let Counter { parts, likes, .. } = counter.unwrap_or_default();
+                let rows = parts.values().map(|part| i128::from(*part)).sum();
                 Numbers { rows: Some(rows), count: Some(likes) }
             }
             Err(_) => Numbers { rows: None, count: None },
@@ -288,12 +330,40 @@ async fn weigh(desk: &Desk, key: &RowKey) -> anyhow::Result<Option<i128>> {
 
 /// The counter, or why it cannot be read: that is an answer, too.
 async fn counter(desk: &Desk, id: &CounterId) -> anyhow::Result<Outcome<Option<Counter>>> {
-    match desk.counts.counter(id).await {
-        Err(fault @ Fault::Poison(_)) => Ok(Err(fault)),
-        found => Ok(Ok(found.context("cannot read a counter")?)),
+    let read = desk.counters.read(std::slice::from_ref(id), Consistency::Strong).await;
+    match read.context("cannot read a counter")?.counters.remove(id) {
+        None => Ok(Ok(None)),
+        Some(Ok(counter)) => Ok(Ok(Some(counter))),
+        Some(Err(fault @ Fault::Poison(_))) => Ok(Err(fault)),
+        Some(Err(fault)) => Err(fault).context("cannot read a counter"),
     }
 }
 
-fn count_of(counter: Option<&Counter>, key: &RowKey) -> i64 {
-    counter.and_then(|counter| counter.shards.get(&key.shard)).map_or(0, |tally| tally.rows)
+/// What the numbers prove, since `began`: rows that no consumer changed, and changes that were all counted.
+async fn claim(desk: &Desk, were_paused: bool, began: UnixMillis) -> anyhow::Result<Claim> {
+    if !(were_paused && are_paused(desk).await?) {
+        return Ok(Claim::RowsMoved);
+    }
+    let Some(config) = desk.changes.config().await.context("cannot read the configuration of the log")? else {
+        return Ok(Claim::NotCounted);
+    };
+    let standings = desk.changes.standings(config.partitions).await.context("cannot read the standings")?;
+    let is_counted = |partition| {
+        let as_of = standings.get(&partition).and_then(|stored| stored.standing.as_of);
+        as_of.is_some_and(|as_of| as_of >= began)
+    };
+    Ok(if (0..config.partitions).all(is_counted) { Claim::Certain } else { Claim::NotCounted })
+}
+
+/// Whether no consumer writes: every fence that there is counts in no topic.
+async fn are_paused(desk: &Desk) -> anyhow::Result<bool> {
+    let defined = desk.checkpoints.definitions().await.context("cannot read the counters")?;
+    let others = defined.iter().filter_map(|definition| definition.topic.as_deref());
+    for topic in others.chain([&*desk.topic]) {
+        let fences = desk.likes.fences(topic).await.context("cannot read the fences")?;
+        if fences.is_empty() || fences.iter().any(|(_, fence)| fence.topic.resumed().is_none()) {
+            return Ok(false);
+        }
+    }
+    Ok(true)
 }

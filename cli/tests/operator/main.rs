@@ -1,13 +1,13 @@
 //! The operators' command as a process of its own, over the emulator on a loopback port and librdkafka's in-process cluster.
 
 #[cfg(test)]
-mod changes;
+mod adopting;
 #[cfg(test)]
-mod lost;
+mod changes;
 #[cfg(test)]
 mod posts;
 #[cfg(test)]
-mod rebuilding;
+mod recounting;
 #[cfg(test)]
 mod refused;
 #[cfg(test)]

@@ -2,7 +2,6 @@
 
 use aws_sdk_dynamodb::types::AttributeValue;
 use tally_core::audit::{AuditRun, Cause, Drift, RunRecord, RunScope, Summary};
-use tally_core::lineage::Loss;
 use tally_core::ports::{QueueReason, RecountQueue, Runs};
 
 use crate::stage::{Said, Stage, number, text};
@@ -21,10 +20,10 @@ async fn counter(stage: &Stage, id: &str, likes: i64, shards: &[(&str, i64)]) {
     stage.put("like_counts", &item).await;
 }
 
-async fn suspect(stage: &Stage, id: &str) {
-    let yes = AttributeValue::Bool(true);
-    let item = [("post_id", text(id)), ("likes", number(2)), ("s1", number(2)), ("x1", number(1)), ("sus1", yes)];
-    stage.put("like_counts", &item).await;
+async fn doubtful(stage: &Stage, id: &str) {
+    let doubt = AttributeValue::Ns(vec!["1".to_owned()]);
+    let item = [("post_id", text(id)), ("likes", number(2)), ("version", number(3)), ("s1", number(2))];
+    stage.put("like_counts", &[&item[..], &[("doubt", doubt)]].concat()).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -36,15 +35,21 @@ async fn a_right_number_needs_no_explanation() {
         assert_eq!((said.code, why), (Some(0), vec![]), "{said:?}");
     }
     let said = stage.tally(&["post", "show", "p"]).await;
-    assert!(said.out.contains("likes    5      yes"), "{said:?}");
+    assert!(said.out.contains("likes    5      yes    yes    3        2       0"), "{said:?}");
+    let said = stage.tally(&["post", "show", "p", "-o", "json"]).await.json();
+    assert_eq!(
+        (&said["fresh"], said["as_of"].is_u64(), said["partition"].is_u64()),
+        (&true.into(), true, true),
+        "{said}"
+    );
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn each_of_the_reasons_is_said() {
     let stage = Stage::set().await;
     counter(&stage, "negative", -1, &[("s0", -3), ("s1", 2)]).await;
-    suspect(&stage, "suspect").await;
-    suspect(&stage, "quarantined").await;
+    doubtful(&stage, "doubt").await;
+    doubtful(&stage, "quarantined").await;
     let row = [("pk", text("quarantined#1")), ("user_id", text("u")), ("n", text("many"))];
     stage.put("likes", &row).await;
     counter(&stage, "withheld", 5_000, &[("s2", 5_000)]).await;
@@ -59,18 +64,44 @@ async fn each_of_the_reasons_is_said() {
         summary: Summary { withheld: 1, examples: vec![drift], ..Summary::default() },
     };
     stage.recounts.put_run(&run).await.unwrap();
-    for id in ["negative", "suspect", "quarantined", "withheld"] {
+    for id in ["negative", "doubt", "quarantined", "withheld"] {
         let (said, why) = explained(&stage, id).await;
         let kind = if id == "quarantined" { "quarantine" } else { id };
         assert_eq!((said.code, why), (Some(1), vec![kind.to_owned()]), "{said:?}");
         let table = stage.tally(&["post", "show", id, "--explain"]).await;
         assert!(table.out.contains(&format!("likes: {kind}: ")), "{table:?}");
     }
-    stage.checkpoints.open_gap(&Loss::Trimmed("shardId-7".into()), stage.clock.now()).await.unwrap();
+    stage.lose("trimmed", "shardId-7").await;
     let (said, why) = explained(&stage, "never liked").await;
-    assert_eq!((said.code, why), (Some(1), vec!["gap".to_owned()]), "{said:?}");
+    assert_eq!((said.code, why), (Some(1), vec!["loss".to_owned()]), "{said:?}");
+    assert_eq!(said.json()["counters"][0]["why"][0]["detail"], "shardId-7");
     let unexplained = stage.tally(&["post", "show", "never liked"]).await;
     assert!(unexplained.out.contains("likes is not exact: --explain says why"), "{unexplained:?}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_number_that_may_miss_changes_is_not_fresh_and_an_absent_one_of_another_table_is_not_exact() {
+    let stage = Stage::set().await;
+    let said = stage.tally(&["post", "show", "p", "--fresh-within", "1ms", "--explain"]).await;
+    assert!(said.code == Some(1) && said.out.contains("likes: late: partition "), "{said:?}");
+    assert!(said.out.contains("likes    0      yes    no"), "{said:?}");
+    let reserved = stage.client().scan().table_name("like_counts").send().await.unwrap();
+    for item in reserved.items() {
+        let delete = stage.client().delete_item().table_name("like_counts").key("post_id", item["post_id"].clone());
+        delete.send().await.unwrap();
+    }
+    let (said, why) = explained(&stage, "p").await;
+    assert_eq!((said.code, why), (Some(1), vec!["lost".to_owned()]), "{said:?}");
+    assert_eq!(said.json()["counters"][0]["exact"], false);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_counter_behind_a_loss_that_its_standing_has_not_heard_of_is_not_exact() {
+    let stage = Stage::set().await;
+    let item = [("post_id", text("p")), ("likes", number(0)), ("version", number(9)), ("gap", number(8))];
+    stage.put("like_counts", &item).await;
+    let (said, why) = explained(&stage, "p").await;
+    assert_eq!((said.code, why), (Some(1), vec!["behind".to_owned()]), "{said:?}");
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -10,11 +10,16 @@ use aws_sdk_dynamodb::types::AttributeValue;
 use rdkafka::config::ClientConfig;
 use rdkafka::mocking::MockCluster;
 use rdkafka::producer::{DefaultProducerContext, FutureProducer, FutureRecord};
+use tally_adapters::dynamodb::changes::{Changes, Config as LogConfig};
+use tally_adapters::dynamodb::counters::Counters;
 use tally_adapters::dynamodb::{self, Connection, Settings, ensure_tables};
 use tally_adapters::kafka;
+use tally_core::cached::StandingAt;
+use tally_core::changes::{DeploymentId, LossNumber, Place, Standing};
 use tally_core::fence::{Fence, Offset, Partition};
-use tally_core::ids::ShardCount;
-use tally_core::ports::{ChangeStream, Checkpoints, DeploymentConfig, FencedRows, TopicReader};
+use tally_core::ids::{ShardCount, StreamShard};
+use tally_core::ports::{ChangeStream, DeploymentConfig, FencedRows, TopicReader};
+use tally_core::relay::Fed;
 use tally_core::time::UnixMillis;
 use tally_emulator::{Config, Emulator};
 use tally_service::{Clock, Host, Stage as Step};
@@ -44,7 +49,8 @@ pub(crate) struct Stage {
     pub(crate) emulator: Emulator,
     pub(crate) connection: Connection,
     pub(crate) endpoint: String,
-    pub(crate) checkpoints: Arc<dyn Checkpoints>,
+    pub(crate) checkpoints: Arc<dyn DeploymentConfig>,
+    pub(crate) changes: Changes,
     pub(crate) recounts: dynamodb::Recounts,
     pub(crate) likes: dynamodb::Likes,
     producer: FutureProducer,
@@ -59,9 +65,17 @@ impl Stage {
     }
 
     pub(crate) async fn under(config: Config) -> Self {
+        let stage = Self::unfollowed(config).await;
+        stage.follow(stage.clock.now()).await;
+        stage
+    }
+
+    /// The same, whose log of changes no change-streamer has set up yet.
+    pub(crate) async fn unfollowed(config: Config) -> Self {
         let cluster = MockCluster::new(1).unwrap();
         cluster.create_topic("likes", i32::try_from(PARTITIONS).unwrap(), 1).unwrap();
         cluster.create_topic("likes.dlq", 1, 1).unwrap();
+        cluster.create_topic("changes", i32::try_from(PARTITIONS).unwrap(), 1).unwrap();
         let emulator = Emulator::new(config);
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let endpoint = format!("http://{}", listener.local_addr().unwrap());
@@ -79,6 +93,7 @@ impl Stage {
         checkpoints.config(Some(shards)).await.unwrap();
         let stage = Self {
             checkpoints: Arc::new(checkpoints),
+            changes: Changes::new(&connection),
             recounts: dynamodb::Recounts::new(&connection),
             likes: dynamodb::Likes::new(&connection, shards),
             clock: host.clock(),
@@ -92,25 +107,47 @@ impl Stage {
         for (partition, log) in stage.reader("likes").logs().await.unwrap() {
             stage.likes.create_fence(&partition, &Fence::new(log.end, 0, log.topic)).await.unwrap();
         }
-        stage.follow(stage.clock.now()).await;
         stage
     }
 
-    /// Numbers every shard of the stream, all of it applied up to `at`.
+    /// Sets the log of changes up: every shard of the stream is in it, and all of it is counted, up to `at`.
     async fn follow(&self, at: UnixMillis) {
+        let topic = self.reader("changes").logs().await.unwrap().remove(0).1.topic;
+        let config =
+            LogConfig { deployment: DeploymentId("stage".into()), partitions: PARTITIONS, topic, generation: 1 };
+        self.changes.begin_log(&config).await.unwrap();
         let stream = dynamodb::Streams::new(&self.connection);
         let label = stream.info().await.unwrap().label;
         for shard in stream.shards(&label).await.unwrap() {
-            self.checkpoints.number(&label, &shard.id, shard.parent.as_ref(), at).await.unwrap();
-            self.checkpoints.refresh(&label, &shard.id, at).await.unwrap();
+            self.changes.begin(&StreamShard::new(&label, &shard.id), None, Fed { to: None, at }).await.unwrap();
+        }
+        for partition in 0..PARTITIONS {
+            self.stand(partition, 1, Standing { as_of: Some(at), ..Standing::default() }).await;
         }
     }
 
-    /// Has one more stream shard, which was last read so long ago.
+    /// What may be said of the counters of a partition at an offset of the log.
+    pub(crate) async fn stand(&self, partition: u32, offset: u64, standing: Standing) {
+        let stored = StandingAt { at: Place::new(1, Offset(offset)), standing };
+        assert!(self.changes.store_standing(partition, &stored).await.unwrap(), "a later one is stored");
+    }
+
+    /// Has one more stream shard, which is in the log up to so long ago.
     pub(crate) async fn unread_for(&self, span: Duration) {
         let label = dynamodb::Streams::new(&self.connection).info().await.unwrap().label;
-        let at = UnixMillis(self.clock.now().0 - u64::try_from(span.as_millis()).unwrap());
-        self.checkpoints.number(&label, &"shardId-late".into(), None, at).await.unwrap();
+        let shard = StreamShard::new(&label, &"shardId-late".into());
+        self.changes.begin(&shard, None, Fed { to: None, at: self.clock.now().minus(span) }).await.unwrap();
+    }
+
+    /// Opens a loss, which every standing knows.
+    pub(crate) async fn lose(&self, kind: &str, what: &str) -> LossNumber {
+        let now = self.clock.now();
+        let number = self.changes.open_new_loss(now, kind, what).await.unwrap();
+        for partition in 0..PARTITIONS {
+            let loss = Some(Place::new(1, Offset(1)));
+            self.stand(partition, 2, Standing { as_of: Some(now), loss, open: [number].into() }).await;
+        }
+        number
     }
 
     pub(crate) fn brokers(&self) -> String {
@@ -171,7 +208,7 @@ impl Stage {
         for table in ["likes", "like_counts", "checkpoints", "recounts"] {
             let found = self.client().scan().table_name(table).consistent_read(true).send().await.unwrap();
             let item = |item: &std::collections::HashMap<String, AttributeValue>| {
-                format!("{:?}", item.iter().collect::<BTreeMap<_, _>>())
+                format!("{:?}", item.iter().map(|(name, value)| (name, shown(value))).collect::<BTreeMap<_, _>>())
             };
             let mut items: Vec<String> = found.items().iter().map(item).collect();
             items.sort();
@@ -213,6 +250,16 @@ impl Stage {
     /// Runs the command to its end.
     pub(crate) async fn tally(&self, args: &[&str]) -> Said {
         run(self.command(args)).await
+    }
+}
+
+/// A value as text, with the entries of a map in order.
+fn shown(value: &AttributeValue) -> String {
+    match value {
+        AttributeValue::M(map) => {
+            format!("{:?}", map.iter().map(|(name, value)| (name, shown(value))).collect::<BTreeMap<_, _>>())
+        }
+        value => format!("{value:?}"),
     }
 }
 

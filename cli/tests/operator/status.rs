@@ -5,7 +5,7 @@ use std::net::TcpListener;
 use std::time::Duration;
 
 use tally_core::audit::{AuditRun, RunRecord, RunScope, Summary};
-use tally_core::lineage::Loss;
+use tally_core::changes::Standing;
 use tally_core::ports::{QueueReason, RecountQueue, Runs};
 use tally_core::time::UnixMillis;
 
@@ -18,12 +18,14 @@ async fn a_healthy_deployment_is_0() {
     let stage = Stage::set().await;
     let said = stage.tally(&["status"]).await;
     assert_eq!((said.code, said.err.as_str()), (Some(0), ""), "{said:?}");
-    assert!(said.out.contains("all is well") && said.out.contains("4 shards a post"), "{said:?}");
+    assert!(said.out.contains("all is well") && said.out.contains("4 shards a post, format 2-part1"), "{said:?}");
 }
 
 /// Everything at once that `status` looks for in the tables and in Kafka.
 async fn make_unwell(stage: &Stage) {
-    stage.checkpoints.open_gap(&Loss::Trimmed("shardId-7".into()), stage.clock.now()).await.unwrap();
+    stage.lose("trimmed", "shardId-7").await;
+    let late = Standing { as_of: Some(stage.clock.now().minus(HOUR)), ..Standing::default() };
+    stage.stand(1, 3, late).await;
     set_fence(stage, 0, 0, "another topic").await;
     stage.say("likes", 1, b"{}", &[], HOUR).await;
     stage.unread_for(HOUR).await;
@@ -64,8 +66,9 @@ async fn everything_that_is_wrong_is_named_and_the_code_is_1() {
     let expected = [
         "partition halted",
         "rows are late",
+        "changes are late",
         "counts are late",
-        "gap open",
+        "loss open",
         "drift left",
         "audit old",
         "counts in doubt",
@@ -79,14 +82,15 @@ async fn everything_that_is_wrong_is_named_and_the_code_is_1() {
     };
     assert!(detail("partition halted").starts_with("likes/0: topic_replaced: "), "{said:?}");
     assert!(detail("rows are late").starts_with("likes/1: 1 records, the first for 60 min"), "{said:?}");
-    assert!(detail("counts are late").contains("shardId-late for 60 min"), "{said:?}");
-    assert!(detail("gap open").starts_with("trimmed/shardId-7: "), "{said:?}");
+    assert!(detail("changes are late").contains("shardId-late for 60 min, read by no process"), "{said:?}");
+    assert_eq!(detail("counts are late"), "1 of 2 partitions, partition 1 for 60 min", "{said:?}");
+    assert!(detail("loss open").contains(": trimmed: shardId-7, "), "{said:?}");
     assert!(detail("drift left").ends_with("2 withheld, 2 left"), "{said:?}");
     assert!(detail("counts in doubt").ends_with("1 negative"), "{said:?}");
 
     let table = stage.tally(&["status"]).await;
     assert_eq!(table.code, Some(1));
-    assert!(expected[..8].iter().all(|what| table.out.contains(what)), "{table:?}");
+    assert!(expected[..9].iter().all(|what| table.out.contains(what)), "{table:?}");
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -125,7 +129,10 @@ async fn the_doctor_says_what_is_not_as_it_has_to_be_and_what_the_engine_does_no
         ("like_counts: recovery", "good"),
         ("quotas", "unknown"),
         ("clocks", "good"),
-        ("stream shards", "good"),
+        ("tables: ids", "good"),
+        ("log of changes", "good"),
+        ("likes: retention", "unknown"),
+        ("changes: retention", "unknown"),
     ] {
         assert_eq!(verdict(what), expected, "{what}: {said:?}");
     }
@@ -133,11 +140,29 @@ async fn the_doctor_says_what_is_not_as_it_has_to_be_and_what_the_engine_does_no
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_registry_older_than_the_counts_is_found() {
+async fn a_log_of_changes_that_is_another_one_or_was_never_set_up_is_found() {
     let stage = Stage::set().await;
-    let fed =
-        [("post_id", crate::stage::text("p")), ("o1", crate::stage::number(900)), ("s1", crate::stage::number(2))];
-    stage.put("like_counts", &fed).await;
+    let seen = stage.changes.config().await.unwrap().unwrap();
+    stage.changes.adopt_topic(&seen, &tally_core::fence::TopicId("another".into()), 2).await.unwrap().unwrap();
+    let said = stage.tally(&["status"]).await;
+    assert!(said.code == Some(1) && said.out.contains("log replaced"), "{said:?}");
     let said = stage.tally(&["doctor"]).await;
-    assert!(said.out.contains("a counter knows stream shard 900"), "{said:?}");
+    assert!(said.out.contains("or another id than it was set up with"), "{said:?}");
+    let delete = stage.client().delete_item().table_name("checkpoints");
+    delete.key("id", crate::stage::text("changes/config")).send().await.unwrap();
+    let said = stage.tally(&["status"]).await;
+    assert!(said.code == Some(1) && said.out.contains("no log of changes"), "{said:?}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn stream_shards_are_listed_with_how_far_they_are_in_the_log_and_who_reads_them() {
+    let stage = Stage::set().await;
+    stage.unread_for(HOUR).await;
+    let shards = stage.tally(&["stream", "shards"]).await;
+    let late = shards.out.lines().find(|line| line.contains("shardId-late")).unwrap_or_default();
+    assert!(late.contains("60 min ago") && late.contains("open, and gone from the listing"), "{shards:?}");
+    let leases = stage.tally(&["stream", "leases", "-o", "json"]).await.json();
+    assert!(leases.as_array().is_some_and(|leases| leases.len() == 3), "{leases}");
+    let losses = stage.tally(&["stream", "losses"]).await;
+    assert_eq!((losses.code, losses.out.as_str()), (Some(0), "no loss is open\n"), "{losses:?}");
 }

@@ -1,6 +1,7 @@
 //! `tally verify`.
 
 use serde_json::json;
+use tally_core::changes::Standing;
 
 use crate::stage::{Said, Stage, number, text};
 
@@ -64,7 +65,24 @@ async fn counts_that_are_what_their_rows_weigh_are_found_right_and_each_other_on
     }
     let said = verified(&stage).await;
     assert_eq!(said.code, Some(0), "{said:?}");
-    assert_eq!(said.json()["wrong"], json!(0));
+    assert_eq!((&said.json()["wrong"], &said.json()["claim"]), (&json!(0), &json!("rows_moved")));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_answer_is_certain_while_consumers_are_paused_and_all_changes_are_counted() {
+    let stage = Stage::set().await;
+    row(&stage, "p#1", "a").await;
+    count(&stage, "p", 1, &[("s1", 1)]).await;
+    let paused = stage.tally(&["pause", "consumer", "--yes", "--why", "a test"]).await;
+    assert_eq!(paused.code, Some(0), "{paused:?}");
+    let said = verified(&stage).await;
+    assert_eq!((said.code, &said.json()["claim"]), (Some(0), &json!("not_counted")), "{said:?}");
+    let later = stage.clock.now().plus(std::time::Duration::from_secs(3_600));
+    for partition in 0..2 {
+        stage.stand(partition, 9, Standing { as_of: Some(later), ..Standing::default() }).await;
+    }
+    let said = stage.tally(&["verify"]).await;
+    assert_eq!((said.code, said.out.contains("certain: no row was written meanwhile")), (Some(0), true), "{said:?}");
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use tally_core::counter::Counter;
+use tally_core::fold::Counter;
 use tally_core::ids::{CounterId, CounterName};
 
 use super::differences::Differences;
@@ -145,9 +145,9 @@ pub(super) fn counters_with_rows(counters: &BTreeMap<CounterId, Counter>, rows: 
     let no_counter = Counter::default();
     for id in rows.iter().map(|(id, _)| id).chain(counters.keys()).collect::<BTreeSet<_>>() {
         let (found, counter) = (rows.of(id), counters.get(id).unwrap_or(&no_counter));
-        for shard in found.shards.keys().chain(counter.shards.keys()).collect::<BTreeSet<_>>() {
+        for shard in found.shards.keys().chain(counter.parts.keys()).collect::<BTreeSet<_>>() {
             let there = found.shards.get(shard).copied().unwrap_or(0);
-            let counted = counter.shards.get(shard).map_or(0, |tally| tally.rows);
+            let counted = counter.part(*shard);
             if there != counted {
                 differences.add(|| format!("{id}#{shard}: the rows come to {there}, counted {counted}"));
             }

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use std::fmt;
 use std::time::Duration;
 
-use tally_core::ports::{ChangeStream as _, ChangesLedger as _};
+use tally_core::ports::ChangeStream as _;
 use tokio::time::Instant;
 
 use super::Verify;
@@ -34,7 +34,7 @@ struct Seen {
     exact: usize,
     /// What the others say of themselves.
     reasons: BTreeMap<String, usize>,
-    /// The ledger was there before the window and no lapse lies in it.
+    /// The log was there before the window and no loss lies in it.
     provable: usize,
     /// Of those, called exact.
     proved: usize,
@@ -54,18 +54,17 @@ pub(crate) struct ComparedLists {
 
 /// What decides whether a list can be exact, in seconds.
 struct Evidence {
-    /// The ledger has everything written after this second, where it says so.
-    since: Option<u64>,
-    /// First and last second of what it lacks.
-    lapses: Vec<(u64, u64)>,
+    /// The log has everything written after this second.
+    since: u64,
+    /// When something was lost.
+    losses: Vec<u64>,
     /// The stream has everything behind this second.
     whole: u64,
 }
 
 impl Evidence {
     fn is_provable(&self, from: u64, moment: u64) -> bool {
-        let lacks = self.lapses.iter().any(|(first, last)| *first <= moment && *last > from);
-        self.since.is_some_and(|since| since <= from) && !lacks
+        self.since <= from && !self.losses.iter().any(|at| (from..=moment).contains(at))
     }
 }
 
@@ -99,17 +98,8 @@ impl Verify<'_> {
             }
             compared.seen.insert(list, seen);
         }
-        for (list, sighting) in last {
-            let Some((moment, sighting)) = sighting else { continue };
-            compared.places += sighting.items.len();
-            // Before the ledger nothing was in the tables: a list that is young is complete all the same.
-            let young = sighting.claim == Claim::Unknown("young".to_owned()) && evidence.lapses.is_empty();
-            if young && sighting.from >= evidence.whole {
-                let mut window = oracle.window(list);
-                for wrong in window.moved_to(sighting.from, moment).contradict(&sighting, true) {
-                    differences.add(|| format!("{list} at {moment}, young: {wrong}"));
-                }
-            }
+        for (_, sighting) in last {
+            compared.places += sighting.map_or(0, |(_, sighting)| sighting.items.len());
         }
         Ok((compared, differences))
     }
@@ -142,8 +132,7 @@ impl Verify<'_> {
         self.0.screen.step("waiting for one window without a loss: a minute");
         let mut differences = Differences::default();
         let shortest: tally_trends::Window = WINDOWS[0].parse()?;
-        let lapses = self.lapses().await?;
-        let last = lapses.iter().map(|(_, last)| *last).max().unwrap_or(0).max(self.0.clock.now().0 / 1000);
+        let last = self.0.clock.now().0 / 1000;
         let patience = Duration::from_secs(shortest.span() * 2) + PATIENCE;
         let shortest = || lists.iter().filter(|list| list.window == WINDOWS[0]);
         let deadline = Instant::now() + patience;
@@ -167,19 +156,14 @@ impl Verify<'_> {
         Ok(differences)
     }
 
-    /// First and last second of what the ledger of changes lacks.
-    async fn lapses(&self) -> anyhow::Result<Vec<(u64, u64)>> {
-        let lapses = self.persist(|| self.0.engines.store.checkpoints.lapses()).await?;
-        Ok(lapses.iter().map(|lapse| (lapse.seconds.first, lapse.seconds.last)).collect())
-    }
-
     async fn evidence(&self) -> anyhow::Result<Evidence> {
-        let terms = self.persist(|| self.0.engines.store.checkpoints.changes()).await?;
-        let since = terms.and_then(|terms| terms.since).map(|since| since.0.div_ceil(1000));
+        let losses = self.persist(|| self.0.engines.store.log.losses()).await?;
+        let losses = losses.0.keys().map(|number| number.0 / 1000).collect();
+        let since = self.0.began.0.div_ceil(1000);
         let kept = self.0.clock.now().0.saturating_sub(self.0.engines.store.kept.as_millis().try_into()?);
         // What is trimmed goes by the age of a record, and reading it took its time.
         let whole = if kept < self.0.began.0 { 0 } else { kept / 1000 + 60 };
-        Ok(Evidence { since, lapses: self.lapses().await?, whole })
+        Ok(Evidence { since, losses, whole })
     }
 
     /// Everything that the stream still shows.
@@ -273,7 +257,7 @@ impl ComparedLists {
                 self.unknown += 1;
                 continue;
             }
-            let wrong = window.moved_to(sighting.from, *moment).contradict(sighting, false);
+            let wrong = window.moved_to(sighting.from, *moment).contradict(sighting);
             if let Some(first) = wrong.first() {
                 let (claim, places) = (&sighting.claim, wrong.len());
                 differences.add(|| format!("{list} at {moment}, {claim:?}: {places} wrong, as {first}"));
@@ -324,13 +308,12 @@ mod tests {
 
     #[test]
     fn only_moments_at_which_nothing_is_lost_have_to_be_exact() {
-        let evidence = Evidence { since: Some(50), lapses: vec![(100, 110)], whole: 0 };
+        let evidence = Evidence { since: 50, losses: vec![100], whole: 0 };
         for (from, moment, provable) in
-            [(49, 99, false), (50, 99, true), (50, 100, false), (109, 120, false), (110, 120, true), (10, 20, false)]
+            [(49, 99, false), (50, 99, true), (50, 100, false), (100, 120, false), (101, 120, true), (10, 20, false)]
         {
             assert_eq!(evidence.is_provable(from, moment), provable, "{from} {moment}");
         }
-        assert!(!Evidence { since: None, ..evidence }.is_provable(200, 300));
     }
 
     #[test]
@@ -346,7 +329,7 @@ mod tests {
             (121, sighting(Claim::Bound(0), &[("a", 1)])),
             (122, sighting(Claim::Unknown("clock".to_owned()), &[])),
         ]);
-        let evidence = Evidence { since: Some(1), lapses: Vec::new(), whole: 0 };
+        let evidence = Evidence { since: 1, losses: Vec::new(), whole: 0 };
         let (mut compared, mut found) =
             (ComparedLists { each: true, ..ComparedLists::default() }, Differences::default());
         let seen = compared.judge(&list, &sightings, &Oracle::default(), &evidence, &mut found);

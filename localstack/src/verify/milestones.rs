@@ -1,16 +1,16 @@
-//! The milestones that were recorded, against what every change of every counter and the stream say.
+//! The milestones that were recorded, against what the log of changes says.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 
 use tally_core::ids::{CounterId, CounterName, StreamLabel, StreamShardId};
-use tally_core::milestone::{First, Ladder};
-use tally_core::ports::{ChangeStream as _, Milestones as _, Position, Positions as _};
+use tally_core::milestone::Ladder;
+use tally_core::ports::{ChangeStream as _, Milestones as _, Position};
 use tally_core::tally::{Record, read};
 
 use super::Verify;
 use super::differences::Differences;
-use crate::milestones::Records;
+use crate::milestones::First;
 
 /// The most records of one counter that are compared.
 const MOST: u32 = 100_000;
@@ -41,7 +41,7 @@ impl Verify<'_> {
         counters: &BTreeSet<&CounterId>,
     ) -> anyhow::Result<Option<(ComparedMilestones, Differences)>> {
         let Some((changes, ladder)) = &self.0.milestones else { return Ok(None) };
-        let expected = changes.replayed(&self.records().await?, ladder);
+        let expected = changes.firsts();
         let (mut compared, mut differences) = (ComparedMilestones::default(), Differences::default());
         for id in expected.keys().chain(counters.iter().copied()).collect::<BTreeSet<_>>() {
             let recorded = self.persist(|| self.0.engines.store.recounts.milestones(id, MOST)).await?;
@@ -54,22 +54,9 @@ impl Verify<'_> {
             if !found.is_empty() {
                 *compared.recorded.entry(id.name.clone()).or_default() += found.len() as u64;
             }
-            compared.unwitnessed += found.values().filter(|first| first.at.is_none()).count() as u64;
+            compared.unwitnessed += found.values().filter(|first| first.second.is_none()).count() as u64;
         }
         Ok(Some((compared, differences)))
-    }
-
-    /// Every record that the stream still shows.
-    async fn records(&self) -> anyhow::Result<Records> {
-        let store = &self.0.engines.store;
-        let label = store.stream.info().await.map_err(tally_core::fault::Fault::from)?.label;
-        let states = self.persist(|| store.checkpoints.shards(&label)).await?;
-        let mut all = Records::new();
-        for state in states {
-            let records = self.shard_records(&label, &state.checkpoint.id).await?;
-            all.entry(state.checkpoint.ordinal).or_default().extend(records);
-        }
-        Ok(all)
     }
 
     /// Every record that the stream still shows of one of its shards.
@@ -99,9 +86,9 @@ fn compare(
         match (expected.get(n), found.get(n)) {
             (Some(right), Some(recorded)) if right == recorded => {}
             (Some(right), Some(recorded)) => {
-                differences.add(|| format!("{id}: {recorded:?} is recorded at {n}, the stream says {right:?}"));
+                differences.add(|| format!("{id}: {recorded:?} is recorded at {n}, the log says {right:?}"));
             }
-            (Some(right), None) => differences.add(|| format!("{id}: {n} has no record, the stream says {right:?}")),
+            (Some(right), None) => differences.add(|| format!("{id}: {n} has no record, the log says {right:?}")),
             (None, recorded) => {
                 differences.add(|| format!("{id}: {n} was never reached, and has a record: {recorded:?}"));
             }

@@ -4,8 +4,8 @@ use std::cmp::Reverse;
 use std::collections::BTreeMap;
 use std::ops::Bound::{Excluded, Included};
 
+use tally_core::changes::{Effect, Entry, Side};
 use tally_core::ids::{CounterName, PostId, Region};
-use tally_core::ledger::{Change, Side};
 use tally_core::tally::Record;
 
 use crate::sightings::{Claim, List, MOST, Sighting};
@@ -19,7 +19,10 @@ pub(super) struct Oracle(BTreeMap<(CounterName, Option<Region>), Seconds>);
 
 impl Oracle {
     pub(super) fn take(&mut self, record: &Record) {
-        let Some(Change { subject, counter, before, after, second, .. }) = Change::of(record) else { return };
+        let Some(Entry { key, effect: Effect::Weighed { before, after, .. }, second, .. }) = Entry::of(record) else {
+            return;
+        };
+        let (subject, counter) = (key.counter.post, key.counter.name);
         let mut add = |region: Option<Region>, by: i64| {
             let seconds = self.0.entry((counter.clone(), region)).or_default();
             seconds.entry(second).or_default().push((subject.clone(), by));
@@ -79,11 +82,11 @@ impl Sums {
         all
     }
 
-    /// What of `sighting` is not as it claims, place by place; nothing of a sighting that claims nothing, unless `anyway`.
-    pub(super) fn contradict(&self, sighting: &Sighting, anyway: bool) -> Vec<String> {
+    /// What of `sighting` is not as it claims, place by place; nothing of a sighting that claims nothing.
+    pub(super) fn contradict(&self, sighting: &Sighting) -> Vec<String> {
         let bound = match sighting.claim {
-            Claim::Unknown(_) if !anyway => return Vec::new(),
-            Claim::Unknown(_) | Claim::Bound(0) => return self.differ(sighting),
+            Claim::Unknown(_) => return Vec::new(),
+            Claim::Bound(0) => return self.differ(sighting),
             Claim::Bound(bound) => i64::try_from(bound).unwrap_or(i64::MAX),
         };
         let listed = sighting.items.iter().filter(|(subject, count)| (count - self.of(subject)).abs() > bound);
@@ -214,8 +217,7 @@ mod tests {
             (Claim::Unknown("loss".to_owned()), &[], 0),
         ] {
             let sighting = sighting(claim, items);
-            assert_eq!(sums.contradict(&sighting, false).len(), wrong, "{sighting:?}");
+            assert_eq!(sums.contradict(&sighting).len(), wrong, "{sighting:?}");
         }
-        assert_eq!(sums.contradict(&sighting(Claim::Unknown("young".to_owned()), &[]), true).len(), 2);
     }
 }

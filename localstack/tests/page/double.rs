@@ -27,13 +27,8 @@ impl Stack for Double {
             dynamodb: "http://127.0.0.1:8000".to_owned(),
             api: "http://127.0.0.1:8080".to_owned(),
         };
-        let shard = StreamShard {
-            id: "shard-1".to_owned(),
-            parent: None,
-            ordinal: Some(0),
-            state: ShardState::Closing,
-            lag_ms: Some(12),
-        };
+        let shard =
+            StreamShard { id: "shard-1".to_owned(), parent: None, state: ShardState::Closing, lag_ms: Some(12) };
         Snapshot {
             at: 1_700_000_000_000,
             since: 1_600_000_000_000,

@@ -1,18 +1,41 @@
-//! What a deployment was created with, and in which form it is written: the item `config`.
+//! What a deployment was created with, over which tables, and in which form it is written: the item `config`.
 
 use async_trait::async_trait;
 use aws_sdk_dynamodb::types::AttributeValue;
 use tally_core::definitions::Definitions;
+use tally_core::fault::Fault;
 use tally_core::format::Format;
 use tally_core::ids::ShardCount;
 use tally_core::milestone::Ladder;
 use tally_core::ports::{DeploymentConfig, Outcome};
+use tally_core::time::{Bounds, UnixMillis};
 
+use super::super::changes::Changes;
+use super::super::counters::Counters;
 use super::super::expression::Aliases;
 use super::super::fault::fault;
-use super::super::item::{Item, Reader};
-use super::super::names::checkpoints::{CONFIG, COUNTERS, FORMAT, ID, MILESTONES, SHARDS};
+use super::super::get::Consistency;
+use super::super::item::{Item, Reader, item, number, text};
+use super::super::names::checkpoints::{ADOPTED, CONFIG, COUNTERS, FORMAT, ID, MILESTONES, SHARDS, TABLES};
+use super::super::table_ids::{CHECKPOINTS, COUNTS, EMPTIED, SeenTables, TableIds};
+use super::super::watch::{LOSS, open_once};
 use super::{Checkpoints, definitions, key};
+
+/// What one look at the configuration and at the tables shows.
+pub(in crate::dynamodb) struct Look {
+    pub(in crate::dynamodb) format: Option<Format>,
+    pub(in crate::dynamodb) shards: Option<ShardCount>,
+    pub(in crate::dynamodb) tables: SeenTables,
+    /// When other tables were adopted last.
+    pub(in crate::dynamodb) adopted: Option<String>,
+}
+
+impl Look {
+    /// Whether everything is as this build left it, with this many shards.
+    pub(in crate::dynamodb) fn is_as(&self, shards: ShardCount) -> bool {
+        self.format == Some(Format::written()) && self.shards == Some(shards) && self.tables.is_whole()
+    }
+}
 
 impl Checkpoints {
     fn shard_count(&self, config: &Item) -> Outcome<ShardCount> {
@@ -20,21 +43,106 @@ impl Checkpoints {
         ShardCount::new(reader.required_number(SHARDS)?).map_err(|error| reader.malformed(SHARDS, error))
     }
 
-    /// Has a deployment from before there was a format state the first one. Safe to repeat: what is stated stays.
-    async fn state_format(&self) -> Outcome<()> {
+    async fn config_as(&self, consistency: Consistency) -> Outcome<Option<Item>> {
+        let get = self.connection.client.get_item().table_name(self.table()).set_key(Some(key(CONFIG)));
+        let reply = get.consistent_read(consistency.is_strong()).send().await;
+        Ok(reply.map_err(|error| fault(self.table(), &error))?.item)
+    }
+
+    /// Looks at the tables, and at what the configuration says of them. What this build cannot read of it is passed over: it
+    /// may be in another format.
+    pub(in crate::dynamodb) async fn look(&self, consistency: Consistency) -> Outcome<Look> {
+        let present = TableIds::present(&self.connection).await?;
+        let config = if present.has(CHECKPOINTS) { self.config_as(consistency).await? } else { None };
+        let tables = SeenTables {
+            prefix: self.connection.tables.prefix.clone(),
+            stored: config.as_ref().map(TableIds::decode),
+            present,
+            is_emptied: false,
+        };
+        let shards = config.as_ref().and_then(|config| self.shard_count(config).ok());
+        let adopted = config.as_ref().and_then(|config| config.get(ADOPTED)?.as_n().ok().cloned());
+        Ok(Look { format: config.as_ref().map(format_of), shards, tables, adopted })
+    }
+
+    /// The tables that are there, if all are.
+    async fn all_tables(&self) -> Outcome<TableIds> {
+        let present = TableIds::present(&self.connection).await?;
+        let missing = present.missing().join(" and ");
+        let fault = || Fault::Transient(format!("{missing}: there is no such table"));
+        if missing.is_empty() { Ok(present) } else { Err(fault()) }
+    }
+
+    /// Which tables the configuration names and which there are, for those who may have to [adopt](Self::adopt_tables) them.
+    ///
+    /// # Errors
+    /// A table cannot be looked at.
+    pub async fn seen_tables(&self) -> Outcome<SeenTables> {
+        let tables = self.look(Consistency::Strong).await?.tables;
+        let is_emptied =
+            tables.is_same(COUNTS) && !Counters::new(&self.connection).has_reserved(Consistency::Strong).await?;
+        Ok(SeenTables { is_emptied, ..tables })
+    }
+
+    /// Goes on with the tables that are there, if everything still is as `seen`; whether it is. A loss is stored before for each
+    /// table that is another one, since what others know of its content is wrong. Safe to repeat: what has to be there is another
+    /// afterwards, and a repetition finds nothing to do.
+    ///
+    /// # Errors
+    /// A table is missing, or there is no configuration: [`put_config`](Self::put_config) writes one. The store takes no write.
+    pub async fn adopt_tables(&self, seen: &SeenTables, now: UnixMillis) -> Outcome<bool> {
+        let Some(stored) = &seen.stored else {
+            return Err(Fault::Fatal(format!("{}: there is no `config` to name the tables in", self.table())));
+        };
+        let missing = seen.present.missing().join(" and ");
+        if !missing.is_empty() {
+            return Err(Fault::Fatal(format!("{missing}: there is no such table to go on with")));
+        }
+        if self.seen_tables().await? != *seen {
+            return Ok(false);
+        }
+        let changes = Changes::new(&self.connection);
+        for problem in seen.problems() {
+            open_once(&changes, now, &problem.lost).await?;
+        }
+        if seen.is_emptied {
+            // It may not be for the first time.
+            changes.open_new_loss(now, LOSS, EMPTIED).await?;
+        }
+        let now = self.connection.store_clock().now(now).plus(Bounds::BELIEVED);
+        Counters::new(&self.connection).put_reserved_since(now).await?;
         let mut say = Aliases::default();
-        let [id, format] = say.names([ID, FORMAT]);
-        let update = format!("SET {format}={}", say.number(Format::WRITTEN));
-        let condition = format!("attribute_exists({id}) AND attribute_not_exists({format})");
-        self.update_if(CONFIG, say, update, condition).await.map(|_| ())
+        let [id, tables, adopted] = say.names([ID, TABLES, ADOPTED]);
+        let update = format!("SET {tables}={},{adopted}={}", say.value(seen.present.encode()), say.number(now));
+        let stands = if stored.0.is_empty() {
+            format!("attribute_not_exists({tables})")
+        } else {
+            format!("{tables}={}", say.value(stored.encode()))
+        };
+        let adopted = self.update_if(CONFIG, say, update, format!("attribute_exists({id}) AND {stands}")).await?;
+        // An earlier copy may have been carried out.
+        let config = if adopted.is_some() { adopted } else { self.get(CONFIG).await? };
+        Ok(config.is_some_and(|config| TableIds::decode(&config) == seen.present))
+    }
+
+    /// Writes the configuration of a deployment that has none; whether it did. Safe to repeat: what is there stays.
+    pub(super) async fn put_new_config(&self, mut config: Item) -> Outcome<bool> {
+        let tables = self.all_tables().await?;
+        // Before it is there, no process takes an absent counter for 0.
+        Counters::new(&self.connection).put_reserved().await?;
+        config.insert(ID.to_owned(), text(CONFIG));
+        config.insert(FORMAT.to_owned(), text(Format::WRITTEN));
+        config.insert(TABLES.to_owned(), tables.encode());
+        self.put_new(config).await
     }
 }
 
 /// What a configuration states; the first format where it states none.
 fn format_of(config: &Item) -> Format {
     match config.get(FORMAT) {
-        None => Format::Number(Format::WRITTEN),
+        None => Format::FIRST,
         Some(AttributeValue::N(digits)) => digits.parse().map_or(Format::Other, Format::Number),
+        Some(AttributeValue::S(name)) => Format::Named(name.clone()),
         Some(_) => Format::Other,
     }
 }
@@ -43,19 +151,12 @@ fn format_of(config: &Item) -> Format {
 impl DeploymentConfig for Checkpoints {
     /// Safe to repeat: what is there stays.
     async fn config(&self, shards: Option<ShardCount>) -> Outcome<ShardCount> {
-        let mut say = Aliases::default();
-        let [id, name, format] = say.names([ID, SHARDS, FORMAT]);
-        let (wanted, written) = (say.number(shards.unwrap_or(ShardCount::DEFAULT)), say.number(Format::WRITTEN));
-        let update = format!("SET {name}={wanted},{format}={written}");
-        if let Some(created) = self.update_if(CONFIG, say, update, format!("attribute_not_exists({id})")).await? {
-            return self.shard_count(&created);
+        if let Some(found) = self.get(CONFIG).await? {
+            return self.shard_count(&found);
         }
-        let found = self.get(CONFIG).await?.unwrap_or_default();
-        let shards = self.shard_count(&found)?;
-        if !found.contains_key(FORMAT) {
-            self.state_format().await?;
-        }
-        Ok(shards)
+        let wanted = shards.unwrap_or(ShardCount::DEFAULT);
+        self.put_new_config(item([(SHARDS, number(wanted))])).await?;
+        self.shard_count(&self.get(CONFIG).await?.unwrap_or_default())
     }
 
     async fn deployed(&self) -> Outcome<Option<ShardCount>> {
@@ -67,9 +168,7 @@ impl DeploymentConfig for Checkpoints {
     }
 
     async fn recent_format(&self) -> Outcome<Option<Format>> {
-        let get = self.connection.client.get_item().table_name(self.table()).set_key(Some(key(CONFIG)));
-        let reply = get.consistent_read(false).send().await.map_err(|error| fault(self.table(), &error))?;
-        Ok(reply.item().map(format_of))
+        Ok(self.config_as(Consistency::Eventual).await?.as_ref().map(format_of))
     }
 
     async fn definitions(&self) -> Outcome<Definitions> {

@@ -60,7 +60,7 @@ async fn definitions_terms_and_cells_are_read_as_they_were_written() {
     let (emulator, ports) = deployment().await;
     raw::put(&emulator, &ITEMS.lines().collect::<Vec<_>>()).await;
     assert_eq!(ports.checkpoints.definitions().await, Ok(definitions()));
-    assert_eq!(ports.checkpoints.format().await, Ok(Some(Format::Number(1))));
+    assert_eq!(ports.checkpoints.format().await, Ok(Some(Format::written())));
     assert_eq!(ports.likes.fence(&partition()).await, Ok(Some(stating(20))));
     let (views, retweets) = (counter("views", CounterKind::Sum), counter("retweets", CounterKind::Set));
     let reached = Reached { to: Offset(20), generation: 2 };

@@ -1,4 +1,4 @@
-//! Why a counter is not exact, or not right although nothing makes it inexact.
+//! Why a counter is not exact or not fresh, or not right although nothing makes it inexact.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -6,12 +6,14 @@ use std::fmt;
 use anyhow::Context;
 use serde::Serialize;
 use tally_core::audit::RunRecord;
-use tally_core::counter::Counter;
+use tally_core::changes::LossNumber;
+use tally_core::fold::Counter;
 use tally_core::ids::{CounterId, CounterKind, MemberKey, RowKey, Shard};
-use tally_core::ports::{Gap, Ledger, LedgerEntry, Outcome, Rows, Runs};
+use tally_core::ports::{Ledger, LedgerEntry, Rows, Runs};
+use tally_core::recount::is_large;
 use tally_core::time::UnixMillis;
-use tally_core::window::Judgement;
 
+use super::seen::{Found, Stands};
 use crate::desk::Desk;
 
 /// Runs that are looked through for corrections that were not made, and lines of the ledger that say that one was.
@@ -24,16 +26,24 @@ const NAMED: usize = 5;
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[serde(tag = "reason", rename_all = "snake_case")]
 pub(super) enum Reason {
-    /// A loss of stream is open: no count is exact until an audit has gone through.
-    Gap { gap: String, detail: String, opened: u64 },
-    /// Two open stream shards fed it, or an update of it was refused.
-    Suspect { key: String, switches: u64 },
+    /// A loss is open: no count is exact until an audit has gone through.
+    Loss { loss: u64, kind: String, detail: String },
+    /// The counter has something behind a loss that its standing does not know of yet.
+    Behind { gap: u64, known: Option<u64> },
+    /// Nothing is known of the partition that the post is in.
+    Unknown { detail: String },
+    /// The standing is older than a fresh number may be.
+    Late { partition: u32 },
+    /// The counter is absent from a table that is not the one that counters were written to.
+    Lost { detail: String },
+    /// A weight could not be read, and its row cannot be named.
+    Doubt { key: String },
     /// Rows whose weight cannot be read were set aside.
     Quarantine { key: String, rows: Vec<String>, more: bool },
     /// A set has fewer members than none.
     Negative { value: i64, shards: Vec<(String, i64)> },
     /// The total is not the sum over its shards.
-    Total { value: i64, sum: Option<i64> },
+    Total { value: i64, sum: i128 },
     /// A recount found another number, and it takes a person to make so large a correction.
     Withheld { key: String, counted: i64, rows: i64, run: String },
     /// The item itself cannot be read.
@@ -43,17 +53,28 @@ pub(super) enum Reason {
 impl fmt::Display for Reason {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Gap { gap, detail, .. } => {
+            Self::Loss { loss, kind, detail } => write!(
+                f,
+                "loss: {kind}: {detail} ({loss}); no count is exact until an audit has gone through: tally audit start"
+            ),
+            Self::Behind { gap, known } => {
+                let known = known.map_or("none".to_owned(), |known| known.to_string());
                 write!(
                     f,
-                    "gap: {detail} ({gap}); every count is inexact until an audit has gone through: tally audit start"
+                    "behind: the counter has changes behind the loss announced at {gap}, and its standing knows {known}: it \
+                     follows within seconds"
                 )
             }
-            Self::Suspect { key, switches } => write!(
+            Self::Unknown { detail } => write!(f, "unknown: {detail}: tally status"),
+            Self::Late { partition } => write!(
                 f,
-                "suspect: {key} was fed by two open stream shards, or an update of it was refused, {switches} times: tally \
-                 post recount"
+                "late: partition {partition} of the log of changes is not counted up to now, so newer changes may be missing: \
+                 tally status"
             ),
+            Self::Lost { detail } => write!(f, "lost: {detail}: tally adopt tables, then tally audit start"),
+            Self::Doubt { key } => {
+                write!(f, "doubt: the weight of a row in {key} could not be read when it changed: tally post recount")
+            }
             Self::Quarantine { key, rows, more } => {
                 let (rows, more) = (rows.join(", "), if *more { " and more" } else { "" });
                 write!(
@@ -66,13 +87,12 @@ impl fmt::Display for Reason {
                 write!(f, "negative: the total is {value} ({}): tally post recount", shards.join(", "))
             }
             Self::Total { value, sum } => {
-                let sum = sum.map_or("more than 64 bits hold".to_owned(), |sum| sum.to_string());
-                write!(f, "total: it is {value}, and its shards sum up to {sum}: an audit mends it")
+                write!(f, "total: it is {value}, and its shards sum up to {sum}: tally post recount")
             }
             Self::Withheld { key, counted, rows, run } => write!(
                 f,
                 "withheld: run {run} counted {rows} in {key}, where the counter has {counted}, and made no correction so large: \
-                 tally-batch-recount --post --force"
+                 tally recount --force"
             ),
             Self::Damaged { detail } => write!(f, "damaged: {detail}"),
         }
@@ -88,28 +108,27 @@ struct Evidence {
     ledger: Vec<LedgerEntry>,
 }
 
-/// Why the counter that was `found` is not exact, with what has to be read to say so: `rows` rows at most.
+/// Why the counter that was `found` is not exact or not `fresh`, with what has to be read to say so: `rows` rows at most.
 pub(super) async fn of(
     desk: &Desk,
-    id: &CounterId,
-    found: &Outcome<Option<Counter>>,
-    gaps: &[Gap],
+    found: &Found,
+    stands: &Stands,
+    fresh: bool,
     rows: usize,
 ) -> anyhow::Result<Vec<Reason>> {
     let mut evidence = Evidence {
         runs: desk.recounts.runs(RUNS).await.context("cannot read the runs")?,
-        ledger: desk.recounts.ledger(id, LINES).await.context("cannot read the ledger")?,
+        ledger: desk.recounts.ledger(&found.id, LINES).await.context("cannot read the ledger")?,
         ..Evidence::default()
     };
-    if let Ok(Some(counter)) = found {
-        let suspect = counter.shards.iter().filter(|(_, tally)| tally.suspect).map(|(shard, _)| *shard);
+    if let Ok(Some(counter)) = &found.counter {
         let mut left = rows;
-        for shard in suspect {
-            let unreadable = unreadable(desk, &RowKey { counter: id.clone(), shard }, &mut left).await?;
-            evidence.unreadable.insert(shard, unreadable);
+        for shard in &counter.doubt {
+            let key = RowKey { counter: found.id.clone(), shard: *shard };
+            evidence.unreadable.insert(*shard, unreadable(desk, &key, &mut left).await?);
         }
     }
-    Ok(reasons(id, found, gaps, &evidence))
+    Ok(reasons(found, stands, fresh, &evidence))
 }
 
 /// Members of `key` whose weight cannot be read, and whether there may be more than these.
@@ -134,13 +153,18 @@ fn shown(member: &MemberKey) -> String {
     format!("`{}`", member.to_string().escape_debug())
 }
 
-fn reasons(id: &CounterId, found: &Outcome<Option<Counter>>, gaps: &[Gap], evidence: &Evidence) -> Vec<Reason> {
-    let gap = |gap: &Gap| Reason::Gap { gap: gap.id.0.clone(), detail: gap.detail.clone(), opened: gap.opened.0 };
-    let mut reasons: Vec<Reason> = gaps.iter().map(gap).collect();
-    match found {
+fn reasons(found: &Found, stands: &Stands, fresh: bool, evidence: &Evidence) -> Vec<Reason> {
+    let Found { id, counter, reserved } = found;
+    let mut reasons = of_partition(stands, fresh);
+    match counter {
         Err(fault) => reasons.push(Reason::Damaged { detail: fault.to_string() }),
+        Ok(None) if !reserved => {
+            let detail = "the table like_counts is not the one that counters were written to".to_owned();
+            reasons.push(Reason::Lost { detail });
+        }
         Ok(None) => {}
         Ok(Some(counter)) => {
+            reasons.extend(behind(counter, stands));
             reasons.extend(doubts(id, counter, evidence));
             reasons.extend(impossible(id, counter));
         }
@@ -149,14 +173,44 @@ fn reasons(id: &CounterId, found: &Outcome<Option<Counter>>, gaps: &[Gap], evide
     reasons
 }
 
-/// Shards that may be wrong.
+/// What is to be said of every counter of the partition.
+fn of_partition(stands: &Stands, fresh: bool) -> Vec<Reason> {
+    let Some((partition, standing)) = &stands.stored else {
+        return vec![Reason::Unknown {
+            detail: "no change-streamer has counted anything of this partition".to_owned(),
+        }];
+    };
+    let loss = |number: &LossNumber| {
+        let known = stands.losses.0.get(number);
+        let (kind, detail) = known.map_or(("loss", "it is not stored any more"), |loss| (&loss.kind, &loss.what));
+        Reason::Loss { loss: number.0, kind: kind.to_owned(), detail: detail.to_owned() }
+    };
+    let mut reasons: Vec<Reason> = standing.open.iter().map(loss).collect();
+    match standing.as_of {
+        None => {
+            let detail = format!("not all stream shards are announced in partition {partition}");
+            reasons.push(Reason::Unknown { detail });
+        }
+        Some(_) if !fresh => reasons.push(Reason::Late { partition: *partition }),
+        Some(_) => {}
+    }
+    reasons
+}
+
+/// A loss that the counter knows and its standing does not.
+fn behind(counter: &Counter, stands: &Stands) -> Option<Reason> {
+    let known = stands.stored.as_ref().and_then(|(_, standing)| standing.loss);
+    let gap = counter.gap.filter(|gap| Some(*gap) > known)?;
+    Some(Reason::Behind { gap: gap.stored(), known: known.map(|known| known.stored()) })
+}
+
+/// Shards with a row whose weight could not be read.
 fn doubts(id: &CounterId, counter: &Counter, evidence: &Evidence) -> Vec<Reason> {
-    let suspect = counter.shards.iter().filter(|(_, tally)| tally.suspect);
-    let reason = suspect.map(|(shard, tally)| {
+    let reason = counter.doubt.iter().map(|shard| {
         let key = RowKey { counter: id.clone(), shard: *shard }.to_string();
         match evidence.unreadable.get(shard) {
             Some((rows, more)) if !rows.is_empty() => Reason::Quarantine { key, rows: rows.clone(), more: *more },
-            _ => Reason::Suspect { key, switches: tally.switches },
+            _ => Reason::Doubt { key },
         }
     });
     reason.collect()
@@ -167,13 +221,12 @@ fn impossible(id: &CounterId, counter: &Counter) -> Vec<Reason> {
     let mut reasons = Vec::new();
     let value = counter.likes;
     if value < 0 && id.name.kind() == CounterKind::Set {
-        let below = counter.shards.iter().filter(|(_, tally)| tally.rows < 0);
+        let below = counter.parts.iter().filter(|(_, part)| **part < 0);
         let key = |shard: Shard| RowKey { counter: id.clone(), shard }.to_string();
-        reasons
-            .push(Reason::Negative { value, shards: below.map(|(shard, tally)| (key(*shard), tally.rows)).collect() });
+        reasons.push(Reason::Negative { value, shards: below.map(|(shard, part)| (key(*shard), *part)).collect() });
     }
-    if counter.sum() != Ok(value) {
-        reasons.push(Reason::Total { value, sum: counter.sum().ok() });
+    if !counter.adds_up() {
+        reasons.push(Reason::Total { value, sum: counter.parts.values().map(|part| i128::from(*part)).sum() });
     }
     reasons
 }
@@ -185,8 +238,8 @@ fn withheld(id: &CounterId, evidence: &Evidence) -> Vec<Reason> {
     for RunRecord { run, began, summary, .. } in withholding {
         for drift in &summary.examples {
             let Ok(key) = drift.key.parse::<RowKey>() else { continue };
-            let judged = Judgement { before: drift.before, after: drift.after, suspect: false };
-            if key.counter != *id || !judged.is_large() || is_corrected(&evidence.ledger, key.shard, *began) {
+            let is_withheld = is_large(drift.before, drift.after.saturating_sub(drift.before));
+            if key.counter != *id || !is_withheld || is_corrected(&evidence.ledger, key.shard, *began) {
                 continue;
             }
             let (counted, rows) = (drift.before, drift.after);
@@ -204,29 +257,36 @@ fn is_corrected(ledger: &[LedgerEntry], shard: Shard, since: UnixMillis) -> bool
 
 #[cfg(test)]
 mod tests {
+    use std::collections::BTreeSet;
+
+    use tally_adapters::dynamodb::changes::{Loss, Losses};
     use tally_core::audit::{AuditRun, Cause, Drift, RunScope, Summary};
-    use tally_core::counter::ShardTally;
+    use tally_core::changes::{Place, Standing};
     use tally_core::fault::Fault;
-    use tally_core::lineage::Loss;
 
     use super::*;
-
-    fn id() -> CounterId {
-        "p".parse().unwrap()
-    }
 
     fn shard(k: u16) -> Shard {
         Shard::new(k).unwrap()
     }
 
-    fn counter(likes: i64, shards: &[(u16, i64, bool)]) -> Outcome<Option<Counter>> {
-        let tally = |rows, suspect| ShardTally { rows, suspect, switches: u64::from(suspect), ..ShardTally::default() };
-        let shards = shards.iter().map(|(k, rows, suspect)| (shard(*k), tally(*rows, *suspect))).collect();
-        Ok(Some(Counter { likes, shards, ..Counter::default() }))
+    fn counter(likes: i64, parts: &[(u16, i64)]) -> Counter {
+        let parts = parts.iter().map(|(k, part)| (shard(*k), *part)).collect();
+        Counter { likes, parts, ..Counter::default() }
     }
 
-    fn kinds(found: &Outcome<Option<Counter>>, gaps: &[Gap], evidence: &Evidence) -> Vec<String> {
-        let said = reasons(&id(), found, gaps, evidence);
+    fn found(counter: Option<Counter>) -> Found {
+        Found { id: "p".parse().unwrap(), counter: Ok(counter), reserved: true }
+    }
+
+    fn stands(open: &[u64]) -> Stands {
+        let open = open.iter().map(|number| LossNumber(*number)).collect();
+        let standing = Standing { as_of: Some(UnixMillis(5)), loss: Some(Place::from_stored(7)), open };
+        Stands { stored: Some((3, standing)), losses: Losses::default() }
+    }
+
+    fn kinds(found: &Found, stands: &Stands, evidence: &Evidence) -> Vec<String> {
+        let said = reasons(found, stands, true, evidence);
         said.iter().map(|reason| reason.to_string().split(':').next().unwrap_or_default().to_owned()).collect()
     }
 
@@ -247,37 +307,58 @@ mod tests {
     }
 
     #[test]
-    fn a_right_counter_has_no_reason_to_be_inexact() {
-        assert!(kinds(&counter(5, &[(0, 2, false), (3, 3, false)]), &[], &Evidence::default()).is_empty());
-        assert!(kinds(&Ok(None), &[], &Evidence::default()).is_empty());
+    fn a_right_counter_beside_a_fresh_standing_has_no_reason_to_be_inexact() {
+        let none = Evidence::default();
+        assert!(kinds(&found(Some(counter(5, &[(0, 2), (3, 3)]))), &stands(&[]), &none).is_empty());
+        assert!(kinds(&found(None), &stands(&[]), &none).is_empty());
+        let known = Counter { gap: Some(Place::from_stored(7)), ..counter(0, &[]) };
+        assert!(kinds(&found(Some(known)), &stands(&[]), &none).is_empty());
     }
 
     #[test]
     fn each_of_the_reasons_is_told_from_the_others() {
         let none = Evidence::default();
-        let gap = Gap::of(&Loss::Trimmed("shard-1".into()), UnixMillis(9));
-        assert_eq!(kinds(&Ok(None), &[gap], &none), ["gap"]);
-        assert_eq!(kinds(&counter(2, &[(0, 2, true)]), &[], &none), ["suspect"]);
-        assert_eq!(kinds(&counter(-1, &[(0, -3, false), (1, 2, false)]), &[], &none), ["negative"]);
-        assert_eq!(kinds(&counter(9, &[(0, 2, false)]), &[], &none), ["total"]);
-        assert_eq!(kinds(&Err(Fault::Poison("item p".into())), &[], &none), ["damaged"]);
+        let of = |counter| kinds(&found(Some(counter)), &stands(&[]), &none);
+        let doubtful = Counter { doubt: [shard(0)].into(), ..counter(2, &[(0, 2)]) };
+        assert_eq!(of(doubtful.clone()), ["doubt"]);
+        assert_eq!(of(counter(-1, &[(0, -3), (1, 2)])), ["negative"]);
+        assert_eq!(of(counter(9, &[(0, 2)])), ["total"]);
+        assert_eq!(of(Counter { gap: Some(Place::from_stored(8)), ..counter(0, &[]) }), ["behind"]);
+        let damaged = Found { counter: Err(Fault::Poison("item p".into())), ..found(None) };
+        assert_eq!(kinds(&damaged, &stands(&[]), &none), ["damaged"]);
+        assert_eq!(kinds(&Found { reserved: false, ..found(None) }, &stands(&[]), &none), ["lost"]);
         let unreadable =
             Evidence { unreadable: [(shard(0), (vec!["`u`".into()], false))].into(), ..Evidence::default() };
-        assert_eq!(kinds(&counter(2, &[(0, 2, true)]), &[], &unreadable), ["quarantine"]);
+        assert_eq!(kinds(&found(Some(doubtful)), &stands(&[]), &unreadable), ["quarantine"]);
         let withheld = Evidence { runs: vec![run(1, drift("p#0", 5_000, 2))], ..Evidence::default() };
-        assert_eq!(kinds(&counter(5_000, &[(0, 5_000, false)]), &[], &withheld), ["withheld"]);
+        assert_eq!(kinds(&found(Some(counter(5_000, &[(0, 5_000)]))), &stands(&[]), &withheld), ["withheld"]);
+    }
+
+    #[test]
+    fn what_is_to_be_said_of_a_partition_is_said_of_each_of_its_counters() {
+        let mut stands = stands(&[9]);
+        let loss = Loss { kind: "trimmed".into(), what: "shardId-7".into(), closed: None };
+        stands.losses = Losses([(LossNumber(9), loss)].into());
+        let said: Vec<String> = of_partition(&stands, false).iter().map(ToString::to_string).collect();
+        assert!(said[0].starts_with("loss: trimmed: shardId-7 (9); "), "{said:?}");
+        assert!(said[1].starts_with("late: partition 3 "), "{said:?}");
+        let unannounced = Standing { as_of: None, loss: None, open: BTreeSet::new() };
+        for stored in [None, Some((3, unannounced))] {
+            let said = of_partition(&Stands { stored, ..Stands::default() }, false);
+            assert!(matches!(said[..], [Reason::Unknown { .. }]), "{said:?}");
+        }
     }
 
     #[test]
     fn a_sum_may_be_negative() {
-        let sum: CounterId = "p\u{1f}+views".parse().unwrap();
-        assert!(reasons(&sum, &counter(-2, &[(0, -2, false)]), &[], &Evidence::default()).is_empty());
+        let sum = Found { id: "p\u{1f}+views".parse().unwrap(), ..found(Some(counter(-2, &[(0, -2)]))) };
+        assert!(kinds(&sum, &stands(&[]), &Evidence::default()).is_empty());
     }
 
     #[test]
     fn a_correction_that_was_made_since_or_was_not_large_or_is_of_another_post_was_not_withheld() {
         let line = |at: u64| LedgerEntry {
-            counter: id(),
+            counter: "p".parse().unwrap(),
             shard: Some(shard(0)),
             at: UnixMillis(at),
             run: 7.into(),
@@ -288,7 +369,7 @@ mod tests {
         };
         let of = |withheld, drift, at| {
             let evidence = Evidence { runs: vec![run(withheld, drift)], ledger: vec![line(at)], ..Evidence::default() };
-            kinds(&Ok(None), &[], &evidence).len()
+            kinds(&found(None), &stands(&[]), &evidence).len()
         };
         assert_eq!(of(1, drift("p#0", 5_000, 2), 49), 1, "the line is older than the run");
         assert_eq!(of(1, drift("p#0", 5_000, 2), 55), 0);

@@ -8,7 +8,7 @@ use tally_core::time::UnixMillis;
 
 use super::plan::BEFORE;
 use crate::desk::{Desk, Where};
-use crate::verbs::doctor::{Points, Verdict, kept, ordinals};
+use crate::verbs::doctor::{Points, Verdict, kept, log};
 
 /// Offsets before a fence that are looked at for the last event it has passed.
 const LOOKED_AT: u64 = 100;
@@ -31,13 +31,13 @@ impl Args {
         for table in desk.connection.examine().await {
             kept(&table, &desk, &mut points);
         }
-        ordinals(&desk, true, &mut points).await?;
+        log(&desk, &mut points).await?;
         let reader = desk.reader(&desk.topic)?;
         for standing in desk.fences()?.standing().await? {
             fence(&reader, &standing, UnixMillis(self.to_time), &mut points).await?;
         }
-        let gaps = desk.checkpoints.gaps().await.context("cannot read the gaps")?;
-        if gaps.is_empty() {
+        let losses = desk.changes.losses().await.context("cannot read the losses")?;
+        if losses.open().next().is_none() {
             points.add(
                 "exactness",
                 Verdict::Bad,

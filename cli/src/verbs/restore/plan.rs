@@ -13,7 +13,7 @@ use crate::verbs::doctor::{Points, Verdict};
 
 /// How far before the moment Kafka is read again: rows were written after their events.
 pub(super) const BEFORE: Duration = Duration::from_secs(300);
-/// How much later than the rows the checkpoints are restored: never earlier than the counts, whose stream shards they number.
+/// How much later than the rows the checkpoints are restored: never earlier than the counts, so that no position is read twice.
 const LATER: Duration = Duration::from_secs(60);
 /// How long the store can restore to a moment.
 const KEPT: Duration = Duration::from_secs(35 * 86_400);
@@ -138,6 +138,7 @@ fn steps(desk: &Desk, to: UnixMillis, prefix: &str) -> Vec<String> {
         ),
         "for each of the four: update-continuous-backups, update-table --deletion-protection-enabled, warm throughput"
             .to_owned(),
+        format!("tally adopt tables --table-prefix {prefix} --yes --why .."),
         format!(
             "tally fence reset --all --to-time {} --back --table-prefix {prefix} --yes --why ..",
             to.minus(BEFORE).0

@@ -1,16 +1,17 @@
 //! What `status` looks at, part by part.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use anyhow::Context;
-use tally_adapters::dynamodb::{Checkpoints, Rebuilding};
+use tally_adapters::dynamodb::Checkpoints;
+use tally_adapters::dynamodb::changes::Config;
 use tally_consumer::{Standing, dlq};
-use tally_core::audit::{RunRecord, RunScope};
+use tally_core::audit::{Cause, RunRecord, RunScope};
+use tally_core::cached::StandingAt;
 use tally_core::fault::Fault;
-use tally_core::fence::Alarm;
-use tally_core::lineage::Lineage;
-use tally_core::ports::{ChangeStream, QueueReason, RecountQueue, Runs, StreamFault, TopicReader};
+use tally_core::fence::{Alarm, Log, Partition};
+use tally_core::ports::{ChangeStream, RecountQueue, Runs, StreamFault, TopicReader};
 use tally_core::time::UnixMillis;
 
 use super::Status;
@@ -21,6 +22,15 @@ use crate::said::ago;
 const RUNS: u32 = 200;
 /// How old the last audit may be.
 const AUDIT_OLD: Duration = Duration::from_secs(35 * 86_400);
+
+/// Whether the tables are those that the deployment was created over.
+pub(super) async fn tables(desk: &Desk, status: &mut Status) -> anyhow::Result<()> {
+    let seen = Checkpoints::new(&desk.connection).seen_tables().await.context("cannot look at the tables")?;
+    if let Some(problem) = seen.problem() {
+        status.wrong("tables", problem, None);
+    }
+    Ok(())
+}
 
 /// Kafka to rows: each partition's fence, its log, and how long its first record that is not applied has waited.
 pub(super) async fn rows(desk: &Desk, late: Duration, status: &mut Status) -> anyhow::Result<()> {
@@ -81,8 +91,8 @@ async fn waiting(desk: &Desk, reader: &dyn TopicReader, of: &Standing) -> anyhow
     Ok(Some(Waiting { records, age: at.map_or(Duration::ZERO, |at| desk.clock.now().since(at)) }))
 }
 
-/// Rows to counts: how far the stream of changes is applied.
-pub(super) async fn counts(desk: &Desk, late: Duration, status: &mut Status) -> anyhow::Result<()> {
+/// Rows to the log of changes: how far each stream shard is in it, and which process copies it.
+pub(super) async fn stream(desk: &Desk, late: Duration, status: &mut Status) -> anyhow::Result<()> {
     let info = match desk.stream.info().await {
         Ok(info) => info,
         Err(fault @ StreamFault::Off(_)) => {
@@ -91,48 +101,109 @@ pub(super) async fn counts(desk: &Desk, late: Duration, status: &mut Status) -> 
         }
         Err(fault) => return Err(Fault::from(fault)).context("cannot look at the stream"),
     };
-    let known = desk.checkpoints.shards(&info.label).await.context("cannot read the checkpoints")?;
+    let known = desk.changes.shards(&info.label).await.context("cannot read the stream shards")?;
     let listed =
         desk.stream.shards(&info.label).await.map_err(Fault::from).context("cannot list the stream's shards")?;
-    let (open, leased) = (open(&known), known.iter().filter(|state| state.lease.is_some()).count());
     if known.is_empty() && !listed.is_empty() {
         let detail = format!("stream {}: no change-streamer has read any of its {} shards", info.label, listed.len());
         status.wrong("stream not followed", detail, Some("ops/runbooks/TallyStreamNotFollowed.md"));
         return Ok(());
     }
     let now = desk.clock.now();
-    let stale = known.iter().filter(|state| !state.checkpoint.closed && now.since(state.checkpoint.at) > late);
-    let stale: Vec<_> = stale.collect();
-    if let Some(worst) = stale.iter().min_by_key(|state| state.checkpoint.at) {
-        let age = ago(now.since(worst.checkpoint.at));
-        let detail = format!("{} of {open} stream shards, {} for {age}", stale.len(), worst.checkpoint.id);
-        status.wrong("counts are late", detail, Some("ops/runbooks/TallyCheckpointOld.md"));
+    let open: Vec<_> = known.iter().filter(|stored| stored.closed.is_none()).collect();
+    let stale: Vec<_> = open.iter().filter(|stored| now.since(stored.fed.at) > late).collect();
+    if let Some(worst) = stale.iter().min_by_key(|stored| stored.fed.at) {
+        let (age, reader) = (ago(now.since(worst.fed.at)), worst.lease.as_ref().map(|lease| lease.holder.0.as_str()));
+        let reader = reader.unwrap_or("no process");
+        let detail =
+            format!("{} of {} stream shards, {} for {age}, read by {reader}", stale.len(), open.len(), worst.shard);
+        status.wrong("changes are late", detail, Some("ops/runbooks/TallyCheckpointOld.md"));
     }
-    let as_of = Lineage::new(known.into_iter().map(|state| state.checkpoint), [], None).as_of();
-    let behind = as_of.map_or("not known".to_owned(), |as_of| ago(now.since(as_of)));
-    status.figure("counts", format!("{open} open stream shards, {leased} leased, behind rows by {behind} at most"));
+    let leased: BTreeSet<&str> =
+        open.iter().filter_map(|stored| stored.lease.as_ref()).map(|lease| lease.holder.0.as_str()).collect();
+    let behind = open.iter().map(|stored| stored.fed.at).min();
+    let behind = behind.map_or("not known".to_owned(), |at| ago(now.since(at)));
+    let (shards, processes) = (open.len(), leased.len());
+    status.figure(
+        "changes",
+        format!("{shards} open stream shards, read by {processes} processes, {behind} behind rows at most"),
+    );
     Ok(())
 }
 
-fn open(known: &[tally_core::ports::ShardState]) -> usize {
-    known.iter().filter(|state| !state.checkpoint.closed).count()
+/// The log of changes to counts: the standing of each partition, and what Kafka has beyond it.
+pub(super) async fn counts(desk: &Desk, late: Duration, status: &mut Status) -> anyhow::Result<()> {
+    let Some(config) = desk.changes.config().await.context("cannot read the configuration of the log")? else {
+        let detail = "no change-streamer has set up the log of changes yet";
+        status.wrong("no log of changes", detail, Some("ops/runbooks/TallyStreamNotFollowed.md"));
+        return Ok(());
+    };
+    let standings = desk.changes.standings(config.partitions).await.context("cannot read the standings")?;
+    let now = desk.clock.now();
+    let as_of = |partition| standings.get(&partition).and_then(|stored| stored.standing.as_of);
+    let each: Vec<(u32, Option<UnixMillis>)> =
+        (0..config.partitions).map(|partition| (partition, as_of(partition))).collect();
+    let is_late = |as_of: Option<UnixMillis>| as_of.is_none_or(|as_of| now.since(as_of) > late);
+    let stale: Vec<_> = each.iter().filter(|(_, as_of)| is_late(*as_of)).collect();
+    if let Some((partition, as_of)) = stale.iter().min_by_key(|(_, as_of)| *as_of) {
+        let age = as_of.map_or("all the time".to_owned(), |as_of| ago(now.since(as_of)));
+        let detail = format!("{} of {} partitions, partition {partition} for {age}", stale.len(), each.len());
+        status.wrong("counts are late", detail, Some("ops/runbooks/TallyCheckpointOld.md"));
+    }
+    let least = each.iter().map(|(_, as_of)| *as_of).min().flatten();
+    let least = least.map_or("not known".to_owned(), |as_of| format!("{} ago", ago(now.since(as_of))));
+    let waiting = log(desk, &config, &standings, status).await?;
+    let waiting = waiting.map_or(String::new(), |messages| format!(", {messages} messages wait"));
+    status.figure("counts", format!("{} partitions, all rows of {least} are counted{waiting}", config.partitions));
+    Ok(())
 }
 
-/// Losses of stream: while one is open, no count is exact.
-pub(super) async fn gaps(desk: &Desk, status: &mut Status) -> anyhow::Result<()> {
-    let gaps = desk.checkpoints.gaps().await.context("cannot read the gaps")?;
+/// How many messages the counts do not have yet; `None` where Kafka is not looked at, or has another topic.
+async fn log(
+    desk: &Desk,
+    config: &Config,
+    standings: &BTreeMap<u32, StandingAt>,
+    status: &mut Status,
+) -> anyhow::Result<Option<u64>> {
+    const RUNBOOK: Option<&str> = Some("ops/runbooks/TallyPartitionHalted.md");
+    if !desk.has_kafka() {
+        return Ok(None);
+    }
+    let logs = desk.reader(&desk.changes_topic)?.logs().await.context("cannot look at the log of changes")?;
+    let topic = &desk.changes_topic;
+    if logs.is_empty() {
+        status.wrong("log missing", format!("there is no topic `{topic}`"), RUNBOOK);
+        return Ok(None);
+    }
+    if logs.len() != usize::try_from(config.partitions).unwrap_or(usize::MAX) {
+        let detail = format!("`{topic}` has {} partitions, and was set up with {}", logs.len(), config.partitions);
+        status.wrong("log replaced", detail, RUNBOOK);
+        return Ok(None);
+    }
+    if let Some((_, log)) = logs.iter().find(|(_, log)| log.topic != config.topic) {
+        let detail = format!("`{topic}` has the id {}, and was set up with {}", log.topic, config.topic);
+        status.wrong("log replaced", detail, RUNBOOK);
+        return Ok(None);
+    }
+    let wait = |(partition, log): &(Partition, Log)| {
+        let at = standings.get(&partition.index).map_or(log.start, |stored| stored.at.offset());
+        log.end.0.saturating_sub(at.0)
+    };
+    Ok(Some(logs.iter().map(wait).sum()))
+}
+
+/// Losses: while one is open, no count is exact.
+pub(super) async fn losses(desk: &Desk, status: &mut Status) -> anyhow::Result<()> {
+    let losses = desk.changes.losses().await.context("cannot read the losses")?;
     let now = desk.clock.now();
-    for gap in &gaps {
-        let detail = format!("{}: {}, {} ago", gap.id.0, gap.detail, ago(now.since(gap.opened)));
-        status.wrong("gap open", detail, Some("ops/runbooks/TallyGapOpen.md"));
+    for (number, loss) in losses.open() {
+        let detail = format!("{number}: {}: {}, {} ago", loss.kind, loss.what, ago(now.since(UnixMillis(number.0))));
+        status.wrong("loss open", detail, Some("ops/runbooks/TallyGapOpen.md"));
     }
-    let rebuild = Checkpoints::new(&desk.connection).rebuilding().await.context("cannot read the rebuild")?;
-    if let Some(Rebuilding { began, .. }) = rebuild {
-        let detail = format!("began {} ago and has not ended: run tally rebuild counts again", ago(now.since(began)));
-        status.wrong("rebuild unfinished", detail, None);
-    }
-    let exact =
-        if gaps.is_empty() { "as far as losses go".to_owned() } else { format!("no count: {} gaps", gaps.len()) };
+    let exact = match losses.open().count() {
+        0 => "as far as losses go".to_owned(),
+        open => format!("no count: {open} losses are open"),
+    };
     status.figure("exact", exact);
     Ok(())
 }
@@ -184,21 +255,12 @@ async fn queued(desk: &Desk) -> anyhow::Result<BTreeMap<&'static str, u64>> {
     loop {
         let page = desk.recounts.queued(after.as_ref()).await.context("cannot read the queue")?;
         for queued in page.items {
-            *reasons.entry(reason(queued.reason)).or_default() += 1;
+            *reasons.entry(Cause::from(queued.reason).label()).or_default() += 1;
         }
         after = page.next;
         if after.is_none() {
             return Ok(reasons);
         }
-    }
-}
-
-fn reason(reason: QueueReason) -> &'static str {
-    match reason {
-        QueueReason::Drift => "drift",
-        QueueReason::Negative => "negative",
-        QueueReason::Suspect => "suspect",
-        QueueReason::Asked => "asked",
     }
 }
 

@@ -27,7 +27,6 @@ export function stack() {
   const showShards = list(byId("shards"), ({ shard }) => shard.id, shard, (one, { shard, depth }) => {
     one.root.style.setProperty("--depth", Math.min(depth, 6));
     mark(one.root, "data-state", shard.state);
-    say(one.ordinal, shard.ordinal ?? "–");
     say(one.state, STATES[shard.state]);
     say(one.lag, shard.lag_ms == null ? "–" : span(shard.lag_ms));
     mark(one.lag, "data-late", (shard.lag_ms ?? 0) > LATE);
@@ -87,9 +86,9 @@ function part(name) {
 }
 
 function shard(id) {
-  const [ordinal, state, lag] = [el("td", { class: "number" }), el("td", { class: "state" }), el("td", { class: "number lag" })];
+  const [state, lag] = [el("td", { class: "state" }), el("td", { class: "number lag" })];
   const name = el("span", { class: "leaf", title: id }, id.length > 14 ? `…${id.slice(-8)}` : id);
-  return { root: el("tr", {}, el("th", { scope: "row" }, name), ordinal, state, lag), ordinal, state, lag };
+  return { root: el("tr", {}, el("th", { scope: "row" }, name), state, lag), state, lag };
 }
 
 function correction() {

@@ -1,0 +1,273 @@
+//! Tables that vanish, come back as other ones, or are emptied, and a configuration that is lost: what a process that runs says,
+//! what one that starts waits for, and what adopting them leaves.
+
+use std::future::Future;
+use std::sync::Arc;
+use std::time::Duration;
+
+use serde_json::json;
+use tally_adapters::Deployment;
+use tally_adapters::dynamodb::changes::Changes;
+use tally_adapters::dynamodb::counters::Counters;
+use tally_adapters::dynamodb::{Checkpoints, Configuration, Connection, Consistency, ensure_tables};
+use tally_core::definitions::Definitions;
+use tally_core::format::{Format, UnknownFormat};
+use tally_core::ids::ShardCount;
+use tally_core::milestone::Ladder;
+use tally_core::ports::DeploymentConfig;
+use tally_emulator::{Fault, Rule};
+use tally_service::{App, Clock, Condition, Exit, Host, How, Readiness, Running, UnixMillis};
+use tally_testkit::{BEGAN, Store};
+use tokio::time::Instant;
+
+/// A service that does nothing but be part of the deployment.
+struct Member {
+    connection: Connection,
+    creates: bool,
+}
+
+impl App for Member {
+    async fn start(self, host: Host) -> anyhow::Result<()> {
+        let checkpoints = Arc::new(Checkpoints::new(&self.connection));
+        let deployment = Deployment { tables: Some(&self.connection), checkpoints, shards: None };
+        if self.creates {
+            deployment.create(&host).await?
+        } else {
+            deployment.join(&host).await?
+        };
+        Ok(())
+    }
+}
+
+fn host() -> Host {
+    Host::new("test").with_clock(Clock::starting_at(BEGAN)).with_chance(tally_service::Chance::seeded(1))
+}
+
+/// A member that runs, with clients of its own.
+async fn member(store: &Store) -> (Running, Connection) {
+    let connection = store.repeating(1);
+    let running = Running::start(Member { connection: connection.clone(), creates: true }, host());
+    running.ready().await.unwrap();
+    (running, connection)
+}
+
+fn condition(readiness: &Readiness) -> Option<Condition> {
+    readiness.report().conditions.get("tables").cloned()
+}
+
+async fn within_two_seconds(what: impl Future<Output = ()>) {
+    let began = Instant::now();
+    tokio::time::timeout(Duration::from_secs(2), what).await.unwrap_or_else(|_| panic!("{:?}", began.elapsed()));
+}
+
+async fn delete(store: &Store, table: &str) {
+    store.call("DeleteTable", json!({"TableName": table})).await;
+}
+
+/// What the stored losses say.
+async fn losses(store: &Store) -> Vec<String> {
+    let losses = Changes::new(&store.connection).losses().await.unwrap();
+    losses.open().map(|(_, loss)| format!("{}: {}", loss.kind, loss.what)).collect()
+}
+
+/// Closes the losses, as a recount does that has passed.
+async fn close_losses(store: &Store) {
+    let changes = Changes::new(&store.connection);
+    for (number, _) in changes.losses().await.unwrap().open() {
+        changes.close_loss(number, BEGAN).await.unwrap();
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_table_that_vanishes_and_comes_back_as_another_is_named_and_a_loss_until_it_is_adopted() {
+    let store = Store::start().await;
+    let ((one, connection), (two, _)) = (member(&store).await, member(&store).await);
+    let (watch, readiness) = (connection.tables_watch(), one.host().readiness().clone());
+    assert!(watch.is_whole());
+    tokio::time::sleep(Duration::from_secs(60)).await;
+    assert!(watch.is_whole() && losses(&store).await.is_empty());
+
+    delete(&store, "like_counts").await;
+    within_two_seconds(watch.changed()).await;
+    let problem = watch.problem().unwrap();
+    assert!(problem.starts_with("table like_counts is gone") && problem.contains("`tally adopt tables`"), "{problem}");
+    assert_eq!(condition(&readiness), Some(Condition::NotReady(problem)));
+    tokio::time::sleep(Duration::from_secs(60)).await;
+    assert_eq!(losses(&store).await.len(), 1, "by both processes once");
+
+    ensure_tables(&store.connection).await.unwrap();
+    within_two_seconds(watch.changed()).await;
+    assert!(watch.problem().unwrap().starts_with("table like_counts is another one than before"));
+    tokio::time::sleep(Duration::from_secs(60)).await;
+    let found = losses(&store).await;
+    assert!(found.len() == 2 && found.iter().all(|loss| loss.starts_with("table: table like_counts is ")), "{found:?}");
+    let counters = Counters::new(&store.connection);
+    assert_eq!(counters.has_reserved(Consistency::Strong).await, Ok(false));
+
+    let checkpoints = Checkpoints::new(&store.connection);
+    let seen = checkpoints.seen_tables().await.unwrap();
+    assert!(!seen.is_whole());
+    assert_eq!(checkpoints.adopt_tables(&seen, BEGAN).await, Ok(true));
+    assert_eq!(checkpoints.adopt_tables(&seen, BEGAN).await, Ok(false), "it is another configuration now");
+    within_two_seconds(watch.adopted()).await;
+    assert_eq!(condition(&readiness), Some(Condition::Ready));
+    assert_eq!(counters.has_reserved(Consistency::Strong).await, Ok(true));
+    assert_eq!(losses(&store).await, found, "what was stored is the loss");
+    tokio::time::sleep(Duration::from_secs(60)).await;
+    assert!(!watch.is_whole(), "counters are wrong before the announcement of the loss as well");
+    close_losses(&store).await;
+    within_two_seconds(watch.whole()).await;
+    for running in [one, two] {
+        assert_eq!(running.stop(Duration::from_secs(5)).await.exit(), Exit::CLEAN);
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_process_that_starts_over_another_table_waits_by_name_until_it_is_adopted() {
+    let store = Store::start().await;
+    let (running, _) = member(&store).await;
+    running.stop(Duration::from_secs(5)).await;
+    delete(&store, "likes").await;
+    ensure_tables(&store.connection).await.unwrap();
+    for creates in [true, false] {
+        let connection = store.repeating(1);
+        let running = Running::start(Member { connection: connection.clone(), creates }, host());
+        tokio::time::sleep(Duration::from_secs(60)).await;
+        let report = running.host().readiness().report();
+        assert!(!report.ready && !connection.tables_watch().is_whole(), "{report:?}");
+        let Some(Condition::NotReady(reason)) = report.conditions.get("tables") else { panic!("{report:?}") };
+        assert!(reason.contains("table likes is another one than before"), "{reason}");
+        running.kill().await;
+    }
+    assert!(losses(&store).await.is_empty(), "adopting stores it");
+    let checkpoints = Checkpoints::new(&store.connection);
+    let seen = checkpoints.seen_tables().await.unwrap();
+    assert_eq!(checkpoints.adopt_tables(&seen, BEGAN).await, Ok(true));
+    assert_eq!(losses(&store).await.len(), 1);
+    let (_running, connection) = member(&store).await;
+    assert!(!connection.tables_watch().is_whole(), "a start reads that a loss is open");
+    close_losses(&store).await;
+    within_two_seconds(connection.tables_watch().whole()).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn tables_that_were_replaced_and_adopted_between_two_looks_are_not_exact_before_a_recount() {
+    let store = Store::start().await;
+    let (_running, connection) = member(&store).await;
+    tokio::time::sleep(Duration::from_secs(10)).await;
+    delete(&store, "like_counts").await;
+    ensure_tables(&store.connection).await.unwrap();
+    let checkpoints = Checkpoints::new(&store.connection);
+    let seen = checkpoints.seen_tables().await.unwrap();
+    assert_eq!(checkpoints.adopt_tables(&seen, BEGAN).await, Ok(true));
+    within_two_seconds(connection.tables_watch().changed()).await;
+    tokio::time::sleep(Duration::from_secs(60)).await;
+    assert!(!connection.tables_watch().is_whole());
+    close_losses(&store).await;
+    within_two_seconds(connection.tables_watch().whole()).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_configuration_that_is_lost_is_named_and_written_anew_with_a_loss() {
+    let store = Store::start().await;
+    let (running, connection) = member(&store).await;
+    let watch = connection.tables_watch();
+    store.call("DeleteItem", json!({"TableName": "checkpoints", "Key": {"id": {"S": "config"}}})).await;
+    within_two_seconds(watch.changed()).await;
+    let problem = watch.problem().unwrap();
+    assert!(problem.contains("has no `config`") && problem.contains("`tally adopt tables --shards N`"), "{problem}");
+    let checkpoints = Checkpoints::new(&store.connection);
+    let seen = checkpoints.seen_tables().await.unwrap();
+    assert!(checkpoints.adopt_tables(&seen, BEGAN).await.unwrap_err().to_string().contains("there is no `config`"));
+    let with = |shards| Configuration {
+        shards: ShardCount::new(shards).unwrap(),
+        definitions: Definitions::likes_alone(),
+        ladder: Ladder::default(),
+        announced: 0,
+    };
+    let shards = ShardCount::DEFAULT.get().into();
+    assert_eq!(checkpoints.put_config(&with(shards), BEGAN).await, Ok(true));
+    assert_eq!(checkpoints.put_config(&with(shards), BEGAN).await, Ok(false), "there is one");
+    within_two_seconds(watch.adopted()).await;
+    assert!(!watch.is_whole());
+    assert_eq!(losses(&store).await, ["table: the configuration was lost"]);
+
+    store.call("DeleteItem", json!({"TableName": "checkpoints", "Key": {"id": {"S": "config"}}})).await;
+    assert_eq!(checkpoints.put_config(&with(shards / 2), BEGAN).await, Ok(true));
+    let ended = running.ended().await;
+    assert!(ended.to_string().contains("shards now, and had"), "rows would be put under other keys: {ended}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_checkpoints_table_that_is_gone_is_named_though_nothing_can_be_stored() {
+    let store = Store::start().await;
+    let (_running, connection) = member(&store).await;
+    let watch = connection.tables_watch();
+    delete(&store, "checkpoints").await;
+    within_two_seconds(watch.changed()).await;
+    assert!(watch.problem().unwrap().starts_with("table checkpoints is gone"), "{:?}", watch.problem());
+    ensure_tables(&store.connection).await.unwrap();
+    within_two_seconds(watch.changed()).await;
+    assert!(watch.problem().unwrap().contains("has no `config`"), "{:?}", watch.problem());
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_counts_table_that_was_emptied_is_adopted_with_a_loss() {
+    let store = Store::start().await;
+    let (running, _) = member(&store).await;
+    running.stop(Duration::from_secs(5)).await;
+    let counters = Counters::new(&store.connection);
+    assert_eq!(counters.has_reserved(Consistency::Strong).await, Ok(true), "the table is new");
+    store.call("DeleteItem", json!({"TableName": "like_counts", "Key": {"post_id": {"S": "\u{1}reserved"}}})).await;
+    let (running, _) = member(&store).await;
+    assert_eq!(counters.has_reserved(Consistency::Strong).await, Ok(false), "no start puts it again");
+    running.stop(Duration::from_secs(5)).await;
+    let checkpoints = Checkpoints::new(&store.connection);
+    let seen = checkpoints.seen_tables().await.unwrap();
+    assert!(seen.is_emptied && !seen.is_whole());
+    assert_eq!(checkpoints.adopt_tables(&seen, BEGAN).await, Ok(true));
+    assert_eq!(counters.has_reserved(Consistency::Strong).await, Ok(true));
+    assert_eq!(losses(&store).await, ["table: like_counts was emptied: its reserved row is not there"]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn looks_that_fail_say_nothing_and_a_format_that_changes_ends_the_process() {
+    let store = Store::start().await;
+    let (running, connection) = member(&store).await;
+    store.faults(["DescribeTable", "GetItem"].map(|operation| Rule::new(Fault::Throttle).on(operation)));
+    tokio::time::sleep(Duration::from_secs(30)).await;
+    assert!(connection.tables_watch().is_whole() && running.host().readiness().report().ready);
+    store.faults([]);
+    store.edit("checkpoints", json!({"id": {"S": "config"}}), "format", json!({"S": "2"})).await;
+    let ended = running.ended().await;
+    assert_eq!(ended.how, How::UnknownFormat(UnknownFormat(Format::Named("2".to_owned()))));
+    assert_eq!(ended.exit(), Exit::CONFIG);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_process_whose_clock_is_ten_minutes_off_or_jumps_has_the_stores_time() {
+    let store = Store::start().await;
+    Checkpoints::new(&store.connection).config(None).await.unwrap();
+    let began = Instant::now();
+    let shows = || BEGAN.plus(began.elapsed());
+    for off in [600_000, -600_000] {
+        let host = Host::new("test").with_clock(Clock::starting_at(UnixMillis(shows().0.saturating_add_signed(off))));
+        let connection = store.repeating(1);
+        let running = Running::start(Member { connection, creates: false }, host);
+        running.ready().await.unwrap();
+        let clock = running.host().clock();
+        for _ in 0..100 {
+            tokio::time::sleep(Duration::from_millis(1_337)).await;
+            let says = clock.now();
+            assert!(says <= shows() && shows().since(says) < Duration::from_secs(2), "{says} {}", shows());
+        }
+        running.kill().await;
+    }
+    let connection = store.repeating(1);
+    Checkpoints::new(&connection).deployed().await.unwrap();
+    let clock = connection.store_clock();
+    for local in [0, BEGAN.0, shows().0 + 86_400_000] {
+        let says = clock.now(UnixMillis(local));
+        assert!(shows().since(says) < Duration::from_secs(2) && says <= shows(), "{says} {}", shows());
+    }
+}

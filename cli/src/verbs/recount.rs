@@ -1,0 +1,170 @@
+//! `tally recount`: recounts posts, or everything, in this process. What is done is the program `tally-batch-recount`'s.
+
+use std::io::Read as _;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use anyhow::{Context, anyhow};
+use serde::Serialize;
+use tally_batch_recount::settle::Rules;
+use tally_batch_recount::{App, Config, Job, LogConfig, RecountConfig, Scope};
+use tally_core::audit::{RunRecord, Summary};
+use tally_core::ids::PostId;
+use tally_core::ports::Runs;
+use tally_service::{Ended, Exit, Host, How, Running};
+
+use crate::change::Writing;
+use crate::desk::{Desk, Where};
+use crate::ended::Usage;
+use crate::said::{Answer, Form, print};
+
+/// How long the parts of a recount that has ended may take to stop.
+const GRACE: Duration = Duration::from_secs(10);
+
+#[derive(clap::Args, Clone, Debug)]
+pub(crate) struct Args {
+    /// The posts, or hashtags
+    #[arg(value_name = "ID", conflicts_with = "all")]
+    posts: Vec<PostId>,
+
+    /// A file with more of them, one a line. `-` is the standard input
+    #[arg(long, value_name = "FILE", conflicts_with = "all")]
+    file: Option<PathBuf>,
+
+    /// Every row and every count: an audit, which closes the losses that are open when it begins
+    #[arg(long, conflicts_with = "counter")]
+    all: bool,
+
+    /// Of the posts, this counter alone, by its name; may be given more than once
+    #[arg(long, value_name = "NAME")]
+    counter: Vec<String>,
+
+    /// Make large corrections, too: of at least 1000 likes that are at least 10 % of a row key's count or rows
+    #[arg(long)]
+    force: bool,
+
+    /// Read units a second at most
+    #[arg(long, value_name = "UNITS", value_parser = clap::value_parser!(u32).range(1..))]
+    read_units_per_second: Option<u32>,
+
+    #[command(flatten)]
+    writing: Writing,
+
+    #[command(flatten)]
+    of: Where,
+}
+
+/// What a recount that changes nothing has found.
+#[derive(Debug, Serialize)]
+struct Dry {
+    dry_run: bool,
+    plan: String,
+    summary: Summary,
+}
+
+impl Answer for Dry {
+    fn table(&self) -> String {
+        format!("{}: {}\nnothing was changed: say --yes and --why to correct it", self.plan, came_to(&self.summary))
+    }
+}
+
+impl Args {
+    pub(crate) async fn run(self, form: Form) -> anyhow::Result<u8> {
+        let Self { posts, file, all, counter, force, read_units_per_second, writing, of } = self;
+        let scope = scope(posts, file.as_deref(), all, counter)?;
+        let desk = Desk::open(of).await?;
+        let log = LogConfig { kafka: desk.kafka()?.clone(), topic: desk.changes_topic.clone() };
+        let rules = Rules { force, read_units: read_units_per_second, ..Rules::default() };
+        let plan = planned(&scope, &desk);
+        let recount =
+            |dry_run| RecountConfig { scope: scope.clone(), rules: Rules { dry_run, ..rules }, log: log.clone() };
+        if !writing.yes {
+            let (exit, summary) = done(&desk, recount(true)).await?;
+            print(&Dry { dry_run: true, plan, summary }, form)?;
+            return Ok(exit.code());
+        }
+        let mut exit = Exit::CLEAN;
+        let changed = writing.carry_out(&desk, "recount", vec![plan], async || {
+            let (ended, summary) = done(&desk, recount(false)).await?;
+            exit = ended;
+            Ok(came_to(&summary))
+        });
+        print(&changed.await?, form)?;
+        Ok(exit.code())
+    }
+}
+
+fn scope(posts: Vec<PostId>, file: Option<&Path>, all: bool, counters: Vec<String>) -> anyhow::Result<Scope> {
+    if all {
+        return Ok(Scope::Audit);
+    }
+    let mut posts = posts;
+    if let Some(file) = file {
+        posts.extend(listed(file)?);
+    }
+    posts.sort_unstable();
+    posts.dedup();
+    if posts.is_empty() {
+        return Err(Usage("say which posts, by their ids or --file, or --all".to_owned()).into());
+    }
+    Ok(Scope::Posts { posts, counters })
+}
+
+/// The posts of a file, one a line. Empty lines are passed over.
+fn listed(file: &Path) -> anyhow::Result<Vec<PostId>> {
+    let mut text = String::new();
+    let read = match file.to_str() {
+        Some("-") => std::io::stdin().read_to_string(&mut text),
+        _ => std::fs::File::open(file).and_then(|mut opened| opened.read_to_string(&mut text)),
+    };
+    read.with_context(|| format!("cannot read {}", file.display()))?;
+    let lines = (1..).zip(text.lines()).filter(|(_, line)| !line.trim().is_empty());
+    let post = |(nth, line): (usize, &str)| {
+        let bad = |why: String| Usage(format!("{}, line {nth}: {why}", file.display()));
+        line.trim().parse::<PostId>().map_err(|error| bad(error.to_string()).into())
+    };
+    lines.map(post).collect()
+}
+
+fn planned(scope: &Scope, desk: &Desk) -> String {
+    match scope {
+        Scope::Posts { posts, counters } if counters.is_empty() => format!("recount {} posts", posts.len()),
+        Scope::Posts { posts, counters } => format!("recount {} of {} posts", counters.join(", "), posts.len()),
+        _ => format!("audit {}", desk.name()),
+    }
+}
+
+/// Runs a recount to its end: how it ended, and what it came to.
+async fn done(desk: &Desk, recount: RecountConfig) -> anyhow::Result<(Exit, Summary)> {
+    let began = desk.clock.now();
+    let (table_prefix, shards) = (desk.connection.tables().prefix.clone(), Some(desk.shards));
+    let config = Config { table_prefix, shards, job: Job::Recount(recount) };
+    let running = Running::start(App::new(config).await?, Host::new("tally"));
+    let Ended { how, .. } = running.ended().await;
+    running.stop(GRACE).await;
+    let exit = match how {
+        How::Finished(exit) => exit,
+        How::Failed(why) | How::Misconfigured(why) | How::Panicked(why) => return Err(anyhow!(why)),
+        How::UnknownFormat(unknown) => return Err(unknown.into()),
+        how @ (How::Early | How::Overran) => return Err(anyhow!("the recount ended early: {how:?}")),
+    };
+    let runs = desk.recounts.runs(1).await.context("cannot read the run")?;
+    let ours = runs.into_iter().find(|run| run.began >= began);
+    Ok((exit, ours.map(|RunRecord { summary, .. }| summary).unwrap_or_default()))
+}
+
+/// What a recount came to, in one line without what is 0.
+fn came_to(summary: &Summary) -> String {
+    let Summary { posts, rows, corrected, withheld, alarms, left, .. } = summary;
+    let numbers = [
+        (summary.found(), "differed"),
+        (*corrected, "corrected"),
+        (*withheld, "withheld"),
+        (*alarms, "alarms"),
+        (*left, "left"),
+    ];
+    let numbers = numbers.iter().filter(|(number, _)| *number > 0).map(|(number, what)| format!(", {number} {what}"));
+    let found: String = numbers.collect();
+    let found = if found.is_empty() { ", nothing differed".to_owned() } else { found };
+    format!("{posts} counters, {rows} rows{found}")
+}
