@@ -96,7 +96,8 @@ impl Recount {
 
     /// How far the audit is; it begins now unless it began before.
     async fn progress(&self) -> anyhow::Result<Progress> {
-        let segments = self.calls.persist("read how far an audit is", || self.ports.recounts.segments(self.run)).await?;
+        let segments =
+            self.calls.persist("read how far an audit is", || self.ports.recounts.segments(self.run)).await?;
         self.calls.read_items(1);
         if let Some(Cursor(stored)) = segments.into_iter().find_map(|segment| segment.cursor) {
             return Ok(serde_json::from_str(&stored)?);

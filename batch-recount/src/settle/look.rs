@@ -265,7 +265,9 @@ fn compared(key: &Key, counter: Option<&Counter>, passed: Place) -> Found {
                 Cause::Drift
             };
             let (before, after) = match cause {
-                Cause::Total => (counter.likes, counter.parts.values().fold(0, |sum: i64, part| sum.saturating_add(*part))),
+                Cause::Total => {
+                    (counter.likes, counter.parts.values().fold(0, |sum: i64, part| sum.saturating_add(*part)))
+                }
                 _ => (counted, counted.saturating_add(add)),
             };
             Found::Differs { correction, before, after, cause }

@@ -37,10 +37,10 @@ impl Recount {
     /// # Errors
     /// A counter that there is none of, and as [`keys`](Self::keys).
     pub(crate) async fn posts(&self, posts: &[PostId], names: &[String]) -> anyhow::Result<Ended> {
-        let chosen = chosen(&defined(&self.calls, &*self.ports.checkpoints).await?, names)?;
-        let counters = posts.iter().flat_map(|post| {
-            chosen.iter().map(move |of| CounterId { post: post.clone(), name: of.name.clone() })
-        });
+        let chosen = chosen(&defined(&self.calls, &*self.ports.deployment).await?, names)?;
+        let counters = posts
+            .iter()
+            .flat_map(|post| chosen.iter().map(move |of| CounterId { post: post.clone(), name: of.name.clone() }));
         let counters: Vec<CounterId> = counters.collect();
         self.findings.counters(counters.len() as u64);
         let keys = row_keys(&self.calls, &self.ports.maps, &counters, self.shards).await?;
@@ -149,4 +149,3 @@ fn has(counter: &Outcome<Counter>, shard: Shard) -> bool {
     let is_bare = counter.parts.is_empty() && !counter.adds_up() && shard == Shard::FIRST;
     is_bare || counter.parts.contains_key(&shard) || counter.doubt.contains(&shard)
 }
-
