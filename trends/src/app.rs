@@ -1,27 +1,27 @@
 //! The composition root: which adapter serves which port, and which task does what.
 
-use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::AtomicUsize;
 
 use anyhow::Context;
+use tally_adapters::dynamodb::changes::{Changes, Config as LogConfig};
 use tally_adapters::{Deployment, dynamodb, kafka};
 use tally_core::backoff::Backoff;
 use tally_core::fault::Fault;
 use tally_core::ids::ShardCount;
-use tally_core::ports::{ChangeStream, Checkpoints, Intake, Outcome, Producer, TopicReader};
+use tally_core::ports::{DeploymentConfig, Intake, Outcome, Producer, TopicReader};
 use tally_service::metrics::Catalogue;
 use tally_service::{Host, Invalid, Patience, Program, Stage};
-use tokio::sync::watch;
 
 use crate::args::Args;
 use crate::config::{Config, Rules, Topics};
-use crate::follow::FollowLedger;
 use crate::membership::Membership;
 use crate::metrics;
-use crate::saved;
+use crate::watch::WatchTopic;
 use crate::worker::Shared;
 
+/// What is waited for where no change-streamer has begun the log.
+pub(crate) const NOT_SET_UP: &str = "the log of changes is not set up yet";
 /// The setting of the topic that is read.
 const CHANGES: &str = "changes-topic";
 /// The setting of the topic that is written.
@@ -29,13 +29,13 @@ const BOARDS: &str = "boards-topic";
 
 /// What lists are made from, and where they go.
 pub struct Ports {
-    /// How far the ledger is written, and what it lacks.
-    pub checkpoints: Arc<dyn Checkpoints>,
-    /// The likes table's stream: which one it has.
-    pub stream: Arc<dyn ChangeStream>,
+    /// The deployment's configuration.
+    pub deployment: Arc<dyn DeploymentConfig>,
+    /// What is stored of the log of changes.
+    pub store: Arc<Changes>,
     /// Joins the group. Called once the store has answered: from then on the membership has to be polled.
     pub join: Box<dyn FnOnce() -> Outcome<Box<dyn Intake>> + Send>,
-    /// The ledger, to be asked for times.
+    /// The log of changes, to be asked for times.
     pub changes: Arc<dyn TopicReader>,
     /// The topic of boards, to be asked for its partitions.
     pub boards: Arc<dyn TopicReader>,
@@ -48,7 +48,6 @@ pub struct App {
     shards: Option<ShardCount>,
     topics: Topics,
     rules: Rules,
-    state_dir: Option<PathBuf>,
     ports: Ports,
     /// The tables to check at the start; `None` where the ports are not over tables.
     tables: Option<dynamodb::Connection>,
@@ -60,26 +59,16 @@ impl App {
     /// # Errors
     /// Settings that a client does not take, such as a certificate that does not load.
     pub async fn new(config: Config) -> anyhow::Result<Self> {
-        let Config { table_prefix, shards, kafka, group, topics, rules, state_dir } = config;
-        if let Some(folder) = &state_dir {
-            let unfit = |error| Invalid::setting("state-dir", format!("{} takes no files: {error}", folder.display()));
-            saved::try_folder(folder).map_err(unfit)?;
-        }
+        let Config { table_prefix, shards, kafka, group, topics, rules } = config;
         let connection =
             dynamodb::Connection::open(&dynamodb::Settings { table_prefix, ..dynamodb::Settings::default() }).await;
         let ports = Ports::over(&connection, &kafka, &group, &topics)?;
-        Ok(Self { shards, tables: Some(connection), state_dir, ..Self::with_ports(topics, rules, ports) })
+        Ok(Self { shards, tables: Some(connection), ..Self::with_ports(topics, rules, ports) })
     }
 
     /// Over any ports.
     pub fn with_ports(topics: Topics, rules: Rules, ports: Ports) -> Self {
-        Self { shards: None, topics, rules, state_dir: None, ports, tables: None }
-    }
-
-    /// Keeps sums of the log in a folder.
-    #[must_use]
-    pub fn keeping(self, folder: PathBuf) -> Self {
-        Self { state_dir: Some(folder), ..self }
+        Self { shards: None, topics, rules, ports, tables: None }
     }
 }
 
@@ -109,8 +98,8 @@ impl Ports {
             }
         };
         Ok(Self {
-            checkpoints: Arc::new(dynamodb::Checkpoints::new(connection)),
-            stream: Arc::new(dynamodb::Streams::new(connection)),
+            deployment: Arc::new(dynamodb::Checkpoints::new(connection)),
+            store: Arc::new(Changes::new(connection)),
             join: Box::new(join),
             changes: Arc::new(reader(&topics.changes)?),
             boards: Arc::new(reader(&topics.boards)?),
@@ -128,50 +117,44 @@ async fn partitions(host: &Host, reader: &dyn TopicReader, setting: &str, topic:
     Ok(u32::try_from(logs.len()).unwrap_or(u32::MAX))
 }
 
-/// Refuses a topic of another number of partitions than the ledger was begun with: it is another one, or a subject's changes
-/// are in several of its partitions.
-async fn check_ledger(host: &Host, checkpoints: &dyn Checkpoints, topic: &str, found: u32) -> anyhow::Result<()> {
-    let begun = || async {
-        let none = || Fault::Transient("no change-streamer has begun the ledger of changes yet".to_owned());
-        checkpoints.changes().await?.ok_or_else(none)
-    };
-    let terms = host.wait_for("ledger", Backoff::STORE, begun).await?;
-    if terms.partitions == found {
-        return Ok(());
+/// The log that the deployment's change-streamers have begun. A topic of another number of partitions is refused: it is another
+/// one, or a subject's changes are in several of its partitions.
+async fn log_of(host: &Host, store: &Changes, topic: &str, found: u32) -> anyhow::Result<LogConfig> {
+    let begun = || async { store.config().await?.ok_or_else(|| Fault::Transient(NOT_SET_UP.to_owned())) };
+    let config = host.wait_for("log of changes", Backoff::STORE, begun).await?;
+    if config.partitions == found {
+        return Ok(config);
     }
     let problem =
-        format!("topic {topic} has {found} partitions, and the ledger of changes was begun with {}", terms.partitions);
+        format!("topic {topic} has {found} partitions, and the log of changes was begun with {}", config.partitions);
     Err(Invalid::setting(CHANGES, problem).into())
 }
 
 impl tally_service::App for App {
     async fn start(self, host: Host) -> anyhow::Result<()> {
-        let Self { shards, topics, rules, state_dir, ports, tables } = self;
-        let checkpoints = Arc::clone(&ports.checkpoints);
-        Deployment { tables: tables.as_ref(), checkpoints, shards }.join(&host).await?;
-        let of = partitions(&host, &*ports.changes, CHANGES, &topics.changes).await?;
-        let boards = partitions(&host, &*ports.boards, BOARDS, &topics.boards).await?;
-        check_ledger(&host, &*ports.checkpoints, &topics.changes, of).await?;
-        let Ports { checkpoints, stream, join, changes, producer, .. } = ports;
-        let (told, standing) = watch::channel(Default::default());
-        let (clock, partitions) = (host.clock(), of as usize);
-        let follow = FollowLedger { checkpoints, stream, changes: Arc::clone(&changes), partitions, clock, told };
-        host.spawn(Stage::Support, "ledger", follow);
+        let Self { shards, topics, rules, ports, tables } = self;
+        let Ports { deployment, store, join, changes, boards, producer } = ports;
+        Deployment { tables: tables.as_ref(), checkpoints: deployment, shards }.join(&host).await?;
+        let of = partitions(&host, &*changes, CHANGES, &topics.changes).await?;
+        let boards = partitions(&host, &*boards, BOARDS, &topics.boards).await?;
+        let log = log_of(&host, &store, &topics.changes, of).await?;
+        let clock = host.clock();
+        let watch = WatchTopic { changes: Arc::clone(&changes), partitions: of as usize, clock };
+        host.spawn(Stage::Support, "topic", watch);
         let patience = Patience::new(clock, host.chance().clone()).on_fault(|_, fault, _| metrics::retried(fault));
         let intake = join().context("cannot join the group")?;
-        let held = AtomicUsize::new(0);
         let shared = Shared {
             host: host.clone(),
             rules,
-            state_dir,
             topics,
             changes,
             producer,
-            standing,
+            deployment: log.deployment,
+            store,
             partitions: of,
             boards,
             patience,
-            held,
+            held: AtomicUsize::new(0),
         };
         // The membership outlives the partitions' workers, which give their partitions back to it.
         host.spawn(Stage::Support, "membership", Membership { intake, shared: Arc::new(shared) });

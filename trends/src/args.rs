@@ -1,15 +1,12 @@
 //! The command line and the environment, as written; what they mean together is the configuration's.
 
-use std::path::PathBuf;
-use std::str::FromStr;
-
 use clap::Parser;
 use tally_adapters::kafka::{self, KafkaArgs};
 use tally_service::{CommonArgs, StoreArgs};
 
 use crate::Window;
 
-/// Lists what is trending over windows of time, from the ledger of changes, and says of each list whether it is exact
+/// Lists what is trending over windows of time, from the log of changes, and says of each list whether it is exact
 #[derive(Parser, Clone, Debug)]
 #[command(name = "tally-trends", version)]
 #[command(mut_arg("admin_listen", |arg| arg.default_value("127.0.0.1:9097")))]
@@ -22,16 +19,23 @@ pub struct Args {
     #[command(flatten)]
     pub kafka: KafkaArgs,
 
-    /// The ledger of changes: the topic that change-streamers write with the flag of this name; required. It has to keep
-    /// records for 2 h longer than the longest window
-    #[arg(long, env = "TALLY_CHANGES_TOPIC", value_parser = kafka::topic, value_name = "TOPIC", help_heading = "Topics")]
-    pub changes_topic: Option<String>,
+    /// The log of changes: the topic that change-streamers write, as they name it with the flag of this name. It has to keep
+    /// records for 3 h longer than the longest window
+    #[arg(
+        long,
+        env = "TALLY_CHANGES_TOPIC",
+        default_value = "changes",
+        value_parser = kafka::topic,
+        value_name = "TOPIC",
+        help_heading = "Topics"
+    )]
+    pub changes_topic: String,
 
     /// Where lists are written, for count-api's flag of this name: a topic that is compacted; required
     #[arg(long, env = "TALLY_BOARDS_TOPIC", value_parser = kafka::topic, value_name = "TOPIC", help_heading = "Topics")]
     pub boards_topic: Option<String>,
 
-    /// The group whose members share the ledger's partitions, all of one deployment. By default `tally-trends` behind the
+    /// The group whose members share the log's partitions, all of one deployment. By default `tally-trends` behind the
     /// table prefix
     #[arg(long, env = "TALLY_TRENDS_GROUP", value_parser = tally_service::text(), value_name = "GROUP", help_heading = "Topics")]
     pub group: Option<String>,
@@ -64,27 +68,6 @@ pub struct Args {
     /// forgotten, the least important first, and lists state by how much they may be off for it. Without this there is no limit
     #[arg(long, env = "TALLY_MAX_KEYS", value_name = "COUNT", help_heading = "Lists")]
     pub max_keys: Option<usize>,
-
-    /// A folder on a disk of this machine for sums of the log, so that a start reads less of it; `off` keeps none, and a start
-    /// reads all that the windows need. Lists are the same, also where files of it are damaged or missing
-    #[arg(long, env = "TALLY_STATE_DIR", value_parser = StateDir::from_str, default_value = "off", value_name = "PATH|off", help_heading = "Lists")]
-    pub state_dir: StateDir,
-}
-
-/// Where sums of the log are kept, if they are.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct StateDir(pub Option<PathBuf>);
-
-impl FromStr for StateDir {
-    type Err = &'static str;
-
-    fn from_str(text: &str) -> Result<Self, Self::Err> {
-        match text {
-            "" => Err("a folder, or off"),
-            "off" => Ok(Self(None)),
-            folder => Ok(Self(Some(folder.into()))),
-        }
-    }
 }
 
 impl AsRef<CommonArgs> for Args {

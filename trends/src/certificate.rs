@@ -1,26 +1,30 @@
 //! What may be claimed of a list.
 
-use tally_core::ledger::Seconds;
+use std::time::Duration;
+
 use tally_core::time::UnixMillis;
 
 /// What is known of the window that a list is about.
 #[derive(Clone, Copy, Debug)]
-pub struct Evidence<'a> {
+pub struct Evidence {
     /// The last second before the window.
     pub from: u64,
-    /// The last second in it.
-    pub moment: u64,
-    /// Since when the ledger is complete; `None` where it is not.
+    /// Everything that was appended to the log since then was read; the epoch where the log was read from its very beginning,
+    /// `None` where that is not known.
     pub since: Option<UnixMillis>,
-    /// What is missing in the ledger, read after everything up to the moment was.
-    pub lapses: &'a [Seconds],
+    /// When the last loss was announced that was read. What it is about was changed before that.
+    pub loss: Option<UnixMillis>,
+    /// The greatest second of a change whose weight cannot be read.
+    pub unreadable: Option<u64>,
     /// The greatest second of which something came after its moment.
     pub late: Option<u64>,
-    /// A partition has no list of this moment.
-    pub missing: bool,
     /// No sum is off by more for what was shed.
     pub shed: u64,
 }
+
+/// By how much the clocks of the log and of the table differ at most. The log says when a message was appended, and the table
+/// when a row was changed.
+const CLOCKS: Duration = Duration::from_secs(60);
 
 /// What is claimed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -36,9 +40,9 @@ pub enum Claim {
 /// Why it is not known; of several, the first in this order is told.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Reason {
-    /// The ledger lacks some of the window.
+    /// Some of the window may be lost.
     Loss,
-    /// The window began before the ledger was complete.
+    /// The window began before what was read of the log.
     Young,
     /// A partition has no list of this moment.
     Missing,
@@ -105,16 +109,14 @@ impl Claim {
 }
 
 /// What may be claimed, given `evidence`.
-pub fn certify(evidence: &Evidence<'_>) -> Claim {
-    let Evidence { from, moment, since, lapses, late, missing, shed } = *evidence;
-    let overlaps = |lapse: &Seconds| lapse.last > from && lapse.first <= moment;
-    let is_young = since.is_none_or(|since| since.0 > from.saturating_mul(1000));
-    let reason = if lapses.iter().any(overlaps) {
+pub fn certify(evidence: &Evidence) -> Claim {
+    let Evidence { from, since, loss, unreadable, late, shed } = *evidence;
+    let begins_behind = |at: UnixMillis| from.saturating_mul(1000) >= at.plus(CLOCKS).0;
+    let is_lost = !loss.is_none_or(begins_behind) || unreadable.is_some_and(|second| second > from);
+    let reason = if is_lost {
         Some(Reason::Loss)
-    } else if is_young {
+    } else if since != Some(UnixMillis(0)) && !since.is_some_and(begins_behind) {
         Some(Reason::Young)
-    } else if missing {
-        Some(Reason::Missing)
     } else if late.is_some_and(|second| second > from) {
         Some(Reason::Clock)
     } else {

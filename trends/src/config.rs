@@ -1,7 +1,5 @@
 //! The arguments, validated together.
 
-use std::path::PathBuf;
-
 use tally_adapters::kafka;
 use tally_core::ids::ShardCount;
 use tally_service::Invalid;
@@ -30,14 +28,12 @@ pub struct Config {
     pub topics: Topics,
     /// What is listed.
     pub rules: Rules,
-    /// Where sums of the log are kept, if they are.
-    pub state_dir: Option<PathBuf>,
 }
 
 /// Where changes are read and lists are written.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Topics {
-    /// The ledger of changes.
+    /// The log of changes.
     pub changes: String,
     /// The lists.
     pub boards: String,
@@ -66,9 +62,9 @@ impl TryFrom<Args> for Config {
 
     fn try_from(args: Args) -> Result<Self, Invalid> {
         let mut invalid = Invalid::none();
-        let changes = invalid.require("changes-topic", args.changes_topic);
+        let changes = args.changes_topic;
         let written = invalid.require("boards-topic", args.boards_topic);
-        invalid.ensure("boards-topic", written.is_none() || written != changes, "is the topic of --changes-topic");
+        invalid.ensure("boards-topic", written.as_ref() != Some(&changes), "is the topic of --changes-topic");
         let mut windows = args.windows;
         windows.sort_unstable();
         let each = windows.len();
@@ -79,7 +75,7 @@ impl TryFrom<Args> for Config {
         invalid.ensure("max-regions", args.max_regions >= 1, "must be at least 1");
         invalid.ensure("max-keys", args.max_keys.is_none_or(|most| most >= LEAST_KEYS), "must be at least 10000");
         let kafka = kafka::Settings::try_from(args.kafka).map_err(|other| invalid.extend(other)).ok();
-        let (Some(changes), Some(written), Some(kafka), true) = (changes, written, kafka, invalid.is_empty()) else {
+        let (Some(written), Some(kafka), true) = (written, kafka, invalid.is_empty()) else {
             return Err(invalid);
         };
         let prefix = args.store.table_prefix;
@@ -95,7 +91,6 @@ impl TryFrom<Args> for Config {
                 regions: args.max_regions,
                 keys: args.max_keys.unwrap_or(usize::MAX),
             },
-            state_dir: args.state_dir.0,
         })
     }
 }
@@ -106,7 +101,7 @@ mod tests {
 
     use super::*;
 
-    const TOPICS: [&str; 6] = ["--brokers", "b:9092", "--changes-topic", "changes", "--boards-topic", "boards"];
+    const TOPICS: [&str; 4] = ["--brokers", "b:9092", "--boards-topic", "boards"];
 
     fn config(args: &[&str]) -> Result<Config, String> {
         let args = Args::try_parse_from(std::iter::once(&"tally-trends").chain(args));
@@ -118,13 +113,13 @@ mod tests {
         let config = config(&TOPICS).unwrap();
         let windows: Vec<String> = config.rules.windows.iter().map(ToString::to_string).collect();
         assert_eq!((windows.join(","), config.rules.boards), ("1h,24h".to_owned(), BoardRules::default()));
-        assert_eq!((config.group.as_str(), config.rules.regions, config.state_dir), ("tally-trends", 1_000, None));
+        assert_eq!((config.group.as_str(), config.rules.regions), ("tally-trends", 1_000));
     }
 
     #[test]
     fn everything_that_is_missing_or_wrong_is_named_at_once() {
         let error = config(&[]).unwrap_err();
-        for flag in ["--brokers", "--changes-topic", "--boards-topic"] {
+        for flag in ["--brokers", "--boards-topic"] {
             assert!(error.contains(flag), "{flag}: {error}");
         }
         for bad in [
@@ -136,7 +131,7 @@ mod tests {
             &["--max-keys", "9999"],
             &["--boards-topic", "changes"],
         ] {
-            let given: Vec<&str> = if bad[0] == "--boards-topic" { TOPICS[..4].to_vec() } else { TOPICS.to_vec() };
+            let given: Vec<&str> = if bad[0] == "--boards-topic" { TOPICS[..2].to_vec() } else { TOPICS.to_vec() };
             let error = config(&[&given, bad].concat()).unwrap_err();
             assert!(error.contains(bad[0]), "{bad:?}: {error}");
         }

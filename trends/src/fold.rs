@@ -1,14 +1,13 @@
-//! The sums of one partition of the ledger, and its boards.
+//! The sums of one partition of the log of changes, and its boards.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use crate::names::hash;
 use crate::place::Gains;
-use crate::saved::{Gain, Stretch};
 use crate::shedding::{Choice, Rounds};
 use crate::{BoardRules, List, Window};
-use tally_core::ids::{CounterName, Ordinal, PostId, Region};
-use tally_core::ledger::{Change, Filter};
+use tally_core::changes::{Effect, Entry, Side};
+use tally_core::ids::{CounterId, CounterName, PostId, Region};
 
 /// What is listed by itself: a counter, in one region or in all.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -24,9 +23,8 @@ pub struct Place {
 pub struct Fold {
     windows: Vec<Window>,
     rules: BoardRules,
-    filter: Filter,
     /// What belongs to a moment that has not come, by second.
-    waiting: BTreeMap<u64, Vec<Change>>,
+    waiting: BTreeMap<u64, Vec<Entry>>,
     places: BTreeMap<CounterName, BTreeMap<Option<Region>, Gains>>,
     moment: u64,
     /// The moment was told: what belongs to it and comes now is late.
@@ -75,9 +73,8 @@ impl Regions {
     }
 }
 
-/// Both sides of a change: what its subject gained in all regions together, and in each by itself.
-pub(crate) fn gains_of(change: &Change) -> [Option<(Option<&Region>, i64)>; 3] {
-    let Change { before, after, .. } = change;
+/// What a subject gained in all regions together, and in each by itself, where a row went from one side to the other.
+fn gains_of<'a>(before: &'a Side, after: &'a Side) -> [Option<(Option<&'a Region>, i64)>; 3] {
     let gained = i128::from(after.weight) - i128::from(before.weight);
     let gained = i64::try_from(gained).unwrap_or(i64::MAX);
     if before.region == after.region {
@@ -98,7 +95,6 @@ impl Fold {
         Self {
             windows: windows.to_vec(),
             rules,
-            filter: Filter::default(),
             waiting: BTreeMap::new(),
             places: BTreeMap::new(),
             moment,
@@ -130,31 +126,27 @@ impl Fold {
         self.shed();
     }
 
-    /// Takes the next entry of the log; whether it was no copy.
-    pub fn take(&mut self, shard: Ordinal, change: &Change) -> bool {
-        if !self.filter.takes(shard, change.sequence) {
-            return false;
+    /// Takes an entry of the log that was not taken before.
+    pub fn take(&mut self, entry: &Entry) {
+        if entry.second > self.moment {
+            self.waiting.entry(entry.second).or_default().push(entry.clone());
+            return;
         }
-        if change.second > self.moment {
-            self.waiting.entry(change.second).or_default().push(change.clone());
-        } else {
-            if self.told {
-                self.late = self.late.max(Some(change.second));
-            }
-            self.add(change);
+        if self.told {
+            self.late = self.late.max(Some(entry.second));
         }
-        true
+        self.add(entry);
     }
 
-    /// The moment has come: everything up to its last second was taken. It never goes back.
+    /// The moment has come: everything up to its last second was taken. It never goes back, and it is not told yet.
     pub fn advance(&mut self, moment: u64) {
         if moment <= self.moment {
             return;
         }
-        (self.moment, self.told) = (moment, true);
+        (self.moment, self.told) = (moment, false);
         let later = self.waiting.split_off(&(moment + 1));
-        for change in std::mem::replace(&mut self.waiting, later).into_values().flatten() {
-            self.add(&change);
+        for entry in std::mem::replace(&mut self.waiting, later).into_values().flatten() {
+            self.add(&entry);
         }
         for regions in self.places.values_mut() {
             regions.values_mut().for_each(|gains| gains.expire(moment));
@@ -232,37 +224,18 @@ impl Fold {
         self.places.values().flat_map(BTreeMap::values)
     }
 
-    fn add(&mut self, change: &Change) {
-        let Change { subject, counter, second, .. } = change;
-        self.newest = self.newest.max(*second);
-        let subject = (subject, hash(subject.as_bytes()));
-        for (region, gained) in gains_of(change).into_iter().flatten() {
+    fn add(&mut self, entry: &Entry) {
+        let Effect::Weighed { before, after, .. } = &entry.effect else { return };
+        let CounterId { post, name } = &entry.key.counter;
+        self.newest = self.newest.max(entry.second);
+        let subject = (post, hash(post.as_bytes()));
+        for (region, gained) in gains_of(before, after).into_iter().flatten() {
             let region = region.map(|region| self.regions.fold(region));
-            self.gain(counter, &region, subject, *second, gained);
+            self.gain(name, &region, subject, entry.second, gained);
         }
         if self.keys.held > self.keys.most {
             self.shed();
         }
-    }
-
-    /// Takes a stretch of the log, none of it behind the moment: as if its records had been taken, the last of them last.
-    pub(crate) fn restore(&mut self, stretch: &Stretch) {
-        let fold = |place: &Place| place.region.as_ref().map(|region| self.regions.fold(region));
-        let regions: Vec<Option<Region>> = stretch.places.iter().map(fold).collect();
-        for Gain { place, subject, second, gained } in &stretch.gains {
-            let (counter, region) = (&stretch.places[*place as usize].counter, &regions[*place as usize]);
-            self.newest = self.newest.max(*second);
-            self.gain(counter, region, (subject, hash(subject.as_bytes())), *second, *gained);
-            if self.keys.held > self.keys.most {
-                self.shed();
-            }
-        }
-        self.filter = stretch.marks.iter().copied().collect();
-    }
-
-    /// Which entries were counted.
-    pub(crate) fn filter(&self) -> &Filter {
-        &self.filter
     }
 
     fn gain(

@@ -27,8 +27,8 @@ table! {
         "Changes read: counted, or copies of such that were counted before.";
     LATE: Counter Count "tally_trends_late_changes_total" [],
         "Messages with changes that came after their moment was published: lists are not called exact for a window.";
-    LACKS: Counter Count "tally_trends_lapses_total" [],
-        "Runs of seconds that were found missing in the log itself.";
+    LOSSES: Counter Count "tally_trends_losses_total" [],
+        "Losses announced in the log, or found in it: lists are not called exact for a window.";
     REPLAYS: Counter Count "tally_trends_replays_total" [],
         "Partitions made anew from the log after a break.";
     KEYS: Gauge Count "tally_trends_keys" [],
@@ -43,8 +43,6 @@ table! {
         "Partitions held here: reading, or standing still with an alarm.";
     ALARMS: Counter Count "tally_trends_alarms_total" [Label::of("alarm", Alarm::NAMES)],
         "Partitions that came to stand still, by alarm.";
-    STRETCHES: Counter Count "tally_trends_stretches_total" [Label::of("outcome", &["written", "failed", "read", "unfit"])],
-        "Stretches of the log in --state-dir: written, or not and nothing behind it either; read at a start, or not as written.";
     RETRIES: Counter Count "tally_trends_retries_total" [CLASS],
         "Calls to Kafka and to the tables tried again.";
     KAFKA_ERRORS: Counter Count "tally_trends_kafka_errors_total" [CLASS],
@@ -58,7 +56,7 @@ pub(crate) fn noted(note: Note) {
             CHANGES.counter(&["copy"]).increment(copies as u64);
         }
         Note::Late => LATE.counter(&[]).increment(1),
-        Note::Lacks(_) => LACKS.counter(&[]).increment(1),
+        Note::Loss => LOSSES.counter(&[]).increment(1),
         Note::Anew => REPLAYS.counter(&[]).increment(1),
         Note::Shed(keys) => SHED.counter(&[]).increment(keys),
     }
@@ -71,10 +69,6 @@ pub(crate) fn written(partition: u32, boards: usize, age: Duration) {
 
 pub(crate) fn alarm(alarm: &Alarm) {
     ALARMS.counter(&[alarm.name()]).increment(1);
-}
-
-pub(crate) fn stretch(outcome: &'static str) {
-    STRETCHES.counter(&[outcome]).increment(1);
 }
 
 pub(crate) fn retried(fault: &Fault) {

@@ -1,32 +1,32 @@
-//! One partition of the ledger, from the log to the topic of boards: when a moment has come, what is made anew after a break,
-//! and what is published. Without I/O.
+//! One partition of the log of changes, from its messages to the topic of boards: where it is begun to be read, when a moment
+//! has come, and what is published. Without I/O.
 //!
-//! 1. **Look.** How far the ledger is written is learnt first, and where the log ends is asked after that. Once everything
-//!    before that end was read, every second that lies far enough behind is complete.
-//! 2. **Replay.** What the windows of the first moment need is read from the log, from some hours before it.
-//! 3. **Publish.** The moments in order, one at a time: the boards that changed, and then a tick.
+//! 1. **Look.** The ends of the log, and the position that the fold of the counters stored for its partition.
+//! 2. **Replay.** What the windows need is read from the log, from some hours before them. Nothing is published before the
+//!    end that the log had then, so that a start does not tell of a day, second by second.
+//! 3. **Publish.** The moments in order, one at a time: the boards that changed, and then a tick. Which moment has come is
+//!    said by the log itself: each second it states up to when everything is in it.
 //!
-//! Whatever is in doubt about the log, another topic, an end before what was read, a position that cannot be read, leads to a
-//! replay; what the log lacks is a lapse of this partition. Sums of the log may be [kept](Partition::keeping) on a disk, and nothing else.
+//! After a fault reading goes on where it was, if that is in the log still; otherwise all of it is made anew.
 
 mod contract;
-mod keeping;
+mod reading;
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use tally_core::fence::{Log, Offset, TopicId};
-use tally_core::ledger::{Message, Seconds};
+use tally_core::fence::{Log, Offset};
+use tally_core::fold::Position;
 use tally_core::ports::log::Records;
 use tally_core::time::UnixMillis;
 
-use keeping::Keeping;
+use reading::Reading;
 
-pub use contract::{Alarm, Effect, Input, Note, Publication, Setup};
+pub use contract::{Alarm, Effect, Input, Looked, Note, Publication, Setup};
 
 use crate::window::{first_moment, next_moment};
-use crate::{Claim, Evidence, Fold, Place, Ranked, Standing, Tick, Window, Written, board_key, certify, mark};
+use crate::{Claim, Evidence, Fold, Place, Ranked, Tick, Window, Written, board_key, certify, mark};
 
 /// How much longer than its windows a partition looks back: what clocks of machines differ by, and more.
 const SLACK: Duration = Duration::from_secs(2 * 3600);
@@ -34,31 +34,15 @@ const SLACK: Duration = Duration::from_secs(2 * 3600);
 /// How often every board is written again, in seconds: for readers that have lost the boards of another writer.
 const WHOLE: u64 = 300;
 
-/// Ends that wait to be passed, at most.
-const GOALS: usize = 30;
-
 /// The machine of one partition.
 #[derive(Debug)]
 pub struct Partition {
     setup: Setup,
     stage: Stage,
-    /// The latest that was learnt and with which no look has begun.
-    standing: Option<Standing>,
-    /// The one whose look is under way, and what was read when the end was asked for: the end is of after both.
-    looking: Option<(Standing, Offset)>,
-    /// The number of that look.
-    looks: u64,
+    reading: Reading,
     fold: Fold,
-    /// The topic that is read.
-    topic: Option<TopicId>,
-    /// The next record.
-    position: Offset,
-    /// What was learnt, each with an end of the log of after that.
-    goals: VecDeque<(Standing, Offset)>,
-    /// The last of them that was passed.
-    passed: Option<Standing>,
-    /// What this partition's log lacks.
-    lacks: Vec<Seconds>,
+    /// A moment of this fold was published.
+    is_told: bool,
     published: u64,
     is_publishing: bool,
     /// The boards as they were written last.
@@ -67,8 +51,6 @@ pub struct Partition {
     whole: Option<u64>,
     /// So many of the keys that the fold has forgotten were told of.
     shed: u64,
-    /// What is kept on a disk, where there is one.
-    keeping: Option<Keeping>,
 }
 
 /// A board as it was written.
@@ -81,22 +63,20 @@ struct Sent {
 
 /// From when on the log is needed for lists of `moment`.
 fn needed(windows: &[Window], moment: u64) -> UnixMillis {
-    let longest = windows.iter().map(|window| window.span()).max().unwrap_or_default();
+    let longest = windows.iter().map(|window| moment - window.from(moment)).max().unwrap_or_default();
     UnixMillis(moment * 1000).minus(Duration::from_secs(longest).saturating_add(SLACK))
 }
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Debug)]
 enum Stage {
-    /// Nothing is known of the log.
-    Begin,
-    /// The position that this time needs is looked for, in a log that begins there.
-    Finding { needed: UnixMillis, start: Offset },
-    /// What a disk has of it is loaded.
-    Loading,
-    /// The log is opened at the position. What is before its first record is missing, from this time on.
-    Opening { lacks: Option<UnixMillis> },
+    /// Asks for the log and for what is stored of it.
+    Looking,
+    /// Looks for the first message that was appended at this time or later.
+    Finding { needed: UnixMillis, log: Log, stored: Box<Position> },
+    /// The log is opened at the position.
+    Opening,
     /// It is read.
-    Reading { lacks: Option<UnixMillis> },
+    Reading,
     /// It is not read any more.
     Halted,
 }
@@ -107,46 +87,34 @@ impl Partition {
         let fold = setup.fold(0);
         Self {
             setup,
-            stage: Stage::Begin,
-            standing: None,
-            looking: None,
-            looks: 0,
+            stage: Stage::Looking,
+            reading: Reading::default(),
             fold,
-            topic: None,
-            position: Offset(0),
-            goals: VecDeque::new(),
-            passed: None,
-            lacks: Vec::new(),
+            is_told: false,
             published: 0,
             is_publishing: false,
             sent: BTreeMap::new(),
             whole: None,
             shed: 0,
-            keeping: None,
         }
+    }
+
+    /// What is to be done before the first input.
+    pub fn begin(&self) -> Effect {
+        Effect::Look { again: false }
     }
 
     /// Takes one input; what follows from it is added to `effects`.
     pub fn step(&mut self, input: Input, effects: &mut Vec<Effect>) {
-        if self.stage == Stage::Halted {
-            return;
+        match (input, &self.stage) {
+            (Input::Looked(looked), Stage::Looking) => self.looked(*looked, effects),
+            (Input::Found(offset), Stage::Finding { .. }) => self.found(offset, effects),
+            (Input::Opened, Stage::Opening) => self.stage = Stage::Reading,
+            (Input::Records(records), Stage::Reading) => self.read(&records, effects),
+            (Input::Broken, Stage::Reading) => self.look(true, effects),
+            (Input::Published, _) => self.is_publishing = false,
+            _ => {}
         }
-        match input {
-            Input::Standing(standing) => self.standing = Some(standing),
-            Input::Log(look, log) if look == self.looks => self.looked(log, effects),
-            Input::Log(..) => {}
-            Input::Found(offset) => self.found(offset, effects),
-            Input::Loaded(stretch) => self.loaded(stretch.as_deref(), effects),
-            Input::Opened => {
-                if let Stage::Opening { lacks } = self.stage {
-                    self.stage = Stage::Reading { lacks };
-                }
-            }
-            Input::Records(records) => self.read(&records, effects),
-            Input::Broken => self.begin_anew(effects),
-            Input::Published => self.is_publishing = false,
-        }
-        self.look(effects);
         self.publish(effects);
         let before = std::mem::replace(&mut self.shed, self.fold.shed_keys());
         if self.shed > before {
@@ -169,7 +137,7 @@ impl Partition {
 
     /// Whether records are wanted.
     pub fn reads(&self) -> bool {
-        matches!(self.stage, Stage::Reading { .. })
+        matches!(self.stage, Stage::Reading)
     }
 
     /// The last moment that was published, or is about to be.
@@ -179,145 +147,100 @@ impl Partition {
 
     /// The next record to be read.
     pub fn position(&self) -> Offset {
-        self.position
+        self.reading.position()
     }
 
-    /// Asks where the log ends, with what was learnt before that.
-    fn look(&mut self, effects: &mut Vec<Effect>) {
-        let is_idle = self.looking.is_none() && self.goals.len() < GOALS;
-        if !is_idle || !matches!(self.stage, Stage::Begin | Stage::Reading { .. }) {
-            return;
-        }
-        let is_known = |standing: &mut Standing| standing.as_of.is_some();
-        if let Some(standing) = self.standing.take_if(is_known) {
-            self.looking = Some((standing, self.position));
-            self.looks += 1;
-            effects.push(Effect::Look(self.looks));
-        }
+    fn look(&mut self, again: bool, effects: &mut Vec<Effect>) {
+        self.stage = Stage::Looking;
+        effects.push(Effect::Look { again });
     }
 
-    fn looked(&mut self, log: Log, effects: &mut Vec<Effect>) {
-        let Some((standing, position)) = self.looking.take() else { return };
-        match self.stage {
-            Stage::Begin => self.begin(standing, log, effects),
-            Stage::Reading { .. } => {
-                let is_same = self.topic.as_ref() == Some(&log.topic) && log.end >= position;
-                if is_same {
-                    self.goals.push_back((standing, log.end));
-                    self.pass();
-                } else {
-                    // Whatever the other log had is not in this one.
-                    let last = standing.as_of.map_or(u64::MAX, |as_of| as_of.0 / 1000);
-                    self.lacks(Seconds { first: 0, last }, effects);
-                    self.begin_anew(effects);
-                }
-            }
-            Stage::Finding { .. } | Stage::Loading | Stage::Opening { .. } | Stage::Halted => {}
+    /// Decides where to read: where it was, if that is in the log; from where the windows begin, if what is known of the log
+    /// there or further on is stored; or from its very beginning. A log that has lost its beginning, and of which nothing is
+    /// stored, is looked at again: the fold of the counters will store a position.
+    fn looked(&mut self, looked: Looked, effects: &mut Vec<Effect>) {
+        if self.reading.goes_on_in(&looked.log) {
+            return self.open(effects);
         }
-    }
-
-    /// Decides on the first moment, and looks for where its windows begin.
-    fn begin(&mut self, standing: Standing, log: Log, effects: &mut Vec<Effect>) {
-        let Some(moment) = standing.as_of.and_then(|as_of| first_moment(self.published, as_of)) else { return };
-        self.fold = self.setup.fold(moment);
-        let needed = needed(&self.setup.windows, moment);
-        self.stage = Stage::Finding { needed, start: log.start };
-        self.topic = Some(log.topic);
-        self.goals.push_back((standing, log.end));
-        effects.push(Effect::Find(needed));
+        if let Some(stored) = looked.usable() {
+            let moment = stored.filter.standing().as_of.and_then(|as_of| first_moment(0, as_of)).unwrap_or_default();
+            self.begin_anew(moment, effects);
+            let needed = needed(&self.setup.windows, moment);
+            self.stage = Stage::Finding { needed, log: looked.log, stored: Box::new(stored) };
+            effects.push(Effect::Find(needed));
+        } else if looked.log.start == Offset(0) {
+            self.begin_anew(0, effects);
+            self.reading = Reading::of_all(looked);
+            self.open(effects);
+        } else {
+            self.look(true, effects);
+        }
     }
 
     fn found(&mut self, offset: Option<Offset>, effects: &mut Vec<Effect>) {
-        let Stage::Finding { needed, start } = self.stage else { return };
-        // Where nothing is as late as that, or the broker cannot look by time, all that there is is read.
-        self.position = offset.unwrap_or(start).max(start);
-        // Records before the first one that is there may be such that were needed.
-        let lacks = (self.position == start && start > Offset(0)).then_some(needed);
-        if lacks.is_none() && self.load(effects) {
+        let Stage::Finding { needed, log, stored } = std::mem::replace(&mut self.stage, Stage::Opening) else {
             return;
+        };
+        // Where nothing is as late as that, or the broker cannot look by time, all that there is is read.
+        let from = offset.unwrap_or_default().max(log.start);
+        self.reading = Reading::of_windows(log, from, needed, *stored);
+        self.open(effects);
+    }
+
+    fn open(&mut self, effects: &mut Vec<Effect>) {
+        self.stage = Stage::Opening;
+        effects.push(Effect::Open(self.reading.position()));
+    }
+
+    /// What was read before is of no use any more.
+    fn begin_anew(&mut self, moment: u64, effects: &mut Vec<Effect>) {
+        if self.is_told {
+            effects.push(Effect::Tell(Note::Anew));
         }
-        self.stage = Stage::Opening { lacks };
-        effects.push(Effect::Open(self.position));
-        self.pass();
+        self.fold = self.setup.fold(moment);
+        (self.is_told, self.whole, self.shed) = (false, None, 0);
     }
 
     fn read(&mut self, records: &Arc<Records>, effects: &mut Vec<Effect>) {
         for record in records.iter() {
-            if record.offset < self.position {
+            if record.offset < self.reading.position() {
                 continue;
             }
-            if self.is_loaded(&record, effects) {
-                continue;
+            let late = self.fold.late();
+            match self.reading.take(&record, &self.setup.deployment, |entry| self.fold.take(entry)) {
+                Ok(notes) => effects.extend(notes.into_iter().map(Effect::Tell)),
+                Err(bad) => {
+                    self.stage = Stage::Halted;
+                    return effects.push(Effect::Halt(Alarm::of(bad)));
+                }
             }
-            let Stage::Reading { lacks } = &mut self.stage else { return };
-            if let Some(needed) = lacks.take()
-                && record.at > needed
-            {
-                self.lacks(Seconds::from_to(needed, record.at), effects);
-            }
-            if let Err(alarm) = self.take(record.value, effects) {
-                self.stage = Stage::Halted;
-                effects.push(Effect::Halt(alarm));
-                return;
-            }
-            self.position = record.offset.next();
-            self.keep(&record, effects);
-        }
-        self.pass();
-    }
-
-    fn take(&mut self, value: Option<&[u8]>, effects: &mut Vec<Effect>) -> Result<(), Alarm> {
-        let Message { shard, changes } = Message::read(value.unwrap_or_default()).map_err(Alarm::of)?;
-        let (late, mut taken) = (self.fold.late(), 0);
-        for change in &changes {
-            if self.fold.take(shard, change) {
-                taken += 1;
-                self.keeping.iter_mut().for_each(|keeping| keeping.add(change));
+            if self.fold.late() != late {
+                effects.push(Effect::Tell(Note::Late));
             }
         }
-        effects.push(Effect::Tell(Note::Read { taken, copies: changes.len() - taken }));
-        if self.fold.late() != late {
-            effects.push(Effect::Tell(Note::Late));
+        // Until the first moment is published what belongs to it need not wait.
+        if !self.is_told
+            && let Some(moment) = self.reading.as_of().and_then(|as_of| first_moment(0, as_of))
+        {
+            self.fold.advance(moment);
         }
-        Ok(())
-    }
-
-    fn lacks(&mut self, seconds: Seconds, effects: &mut Vec<Effect>) {
-        self.lacks.push(seconds);
-        effects.push(Effect::Tell(Note::Lacks(seconds)));
-    }
-
-    /// Ends up to the position are passed.
-    fn pass(&mut self) {
-        while let Some((standing, _)) = self.goals.pop_front_if(|(_, end)| *end <= self.position) {
-            self.passed = Some(standing);
-        }
-    }
-
-    /// What was read is made anew from the log, behind what is published.
-    fn begin_anew(&mut self, effects: &mut Vec<Effect>) {
-        (self.stage, self.looking, self.passed, self.whole) = (Stage::Begin, None, None, None);
-        self.goals.clear();
-        self.keeping.iter_mut().for_each(Keeping::forget);
-        effects.push(Effect::Tell(Note::Anew));
     }
 
     /// Publishes the next moment, if it has come and the one before is done with.
     fn publish(&mut self, effects: &mut Vec<Effect>) {
-        let Stage::Reading { lacks } = self.stage else { return };
-        let Some(standing) = self.passed.as_ref().filter(|_| !self.is_publishing) else { return };
-        let Some(as_of) = standing.as_of else { return };
-        // The first moment of a fold, or the next one.
-        let first = Some(self.fold.moment()).filter(|moment| *moment > self.published);
-        let Some(moment) = first.or_else(|| next_moment(self.published, as_of)) else { return };
-        if let Some(needed) = lacks {
-            // The log has lost all that it had.
-            self.stage = Stage::Reading { lacks: None };
-            self.lacks(Seconds::from_to(needed, as_of), effects);
+        if self.is_publishing || !self.reads() || !self.reading.has_caught_up() {
+            return;
         }
+        let Some(as_of) = self.reading.as_of() else { return };
+        let moment = if self.is_told {
+            next_moment(self.published, as_of)
+        } else {
+            first_moment(self.published, as_of).map(|moment| moment.max(self.fold.moment()))
+        };
+        let Some(moment) = moment else { return };
         self.fold.advance(moment);
         self.fold.tell();
-        (self.published, self.is_publishing) = (moment, true);
+        (self.published, self.is_publishing, self.is_told) = (moment, true, true);
         let publication = self.publication(moment);
         effects.push(Effect::Publish(publication));
     }
@@ -385,16 +308,7 @@ impl Partition {
 
     /// What may be claimed of the lists of the window at `index` at `moment`.
     fn claim(&self, index: usize, moment: u64) -> Claim {
-        let standing = self.passed.clone().unwrap_or_default();
-        let lapses: Vec<Seconds> = standing.lapses.iter().chain(&self.lacks).copied().collect();
-        certify(&Evidence {
-            from: self.setup.windows[index].from(moment),
-            moment,
-            since: standing.since,
-            lapses: &lapses,
-            late: self.fold.late(),
-            missing: false,
-            shed: self.fold.bound(index),
-        })
+        let (late, shed) = (self.fold.late(), self.fold.bound(index));
+        certify(&Evidence { late, shed, ..self.reading.evidence(self.setup.windows[index].from(moment)) })
     }
 }

@@ -37,11 +37,6 @@ impl Window {
         moment.saturating_sub(self.span) / self.bucket * self.bucket
     }
 
-    /// How many seconds a bucket has.
-    pub(crate) fn bucket_seconds(self) -> u64 {
-        self.bucket
-    }
-
     /// The bucket of a second: those of one bucket leave the window together.
     pub(crate) fn bucket(self, second: u64) -> u64 {
         second.saturating_sub(1) / self.bucket

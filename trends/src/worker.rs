@@ -1,30 +1,34 @@
 //! The runner of one partition: waits for what may come next, tells the machine, and carries out what it asks for.
 
 use std::future::Future;
-use std::path::PathBuf;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
 
 use anyhow::Context;
 use futures_util::{StreamExt, TryStreamExt, stream};
+use tally_adapters::dynamodb::changes::Changes;
+use tally_core::changes::DeploymentId;
+use tally_core::fault::Fault;
 use tally_core::fence::Offset;
 use tally_core::ports::log::Outgoing;
-use tally_core::ports::{OwnedPartition, Producer, TopicReader};
+use tally_core::ports::{Outcome, OwnedPartition, Producer, TopicReader};
 use tally_core::time::UnixMillis;
 use tally_service::{Host, Patience, Stop, Task};
-use tokio::sync::watch;
 
+use crate::Partition;
+use crate::app::NOT_SET_UP;
 use crate::config::{Rules, Topics};
-use crate::keeper::Keeper;
 use crate::metrics::{self, Held, InState};
-use crate::partition::{Alarm, Effect, Input, Note, Publication, Setup};
-use crate::saved::{About, length_of};
+use crate::partition::{Alarm, Effect, Input, Looked, Note, Publication, Setup};
 use crate::wire::Writer;
-use crate::{Partition, Standing};
 
 /// Boards of one partition that are sent at once.
 const AT_ONCE: usize = 64;
+
+/// How long after a look another one is made.
+const AGAIN: Duration = Duration::from_secs(1);
 
 /// Every so many moments Kafka is told how far the log is read, for tools that show lag.
 const TELL_KAFKA: u64 = 30;
@@ -33,13 +37,14 @@ const TELL_KAFKA: u64 = 30;
 pub(crate) struct Shared {
     pub(crate) host: Host,
     pub(crate) rules: Rules,
-    /// Where sums of the log are kept, if they are.
-    pub(crate) state_dir: Option<PathBuf>,
     pub(crate) topics: Topics,
     pub(crate) changes: Arc<dyn TopicReader>,
     pub(crate) producer: Arc<dyn Producer>,
-    pub(crate) standing: watch::Receiver<Standing>,
-    /// How many partitions the ledger has,
+    /// Whose log it is,
+    pub(crate) deployment: DeploymentId,
+    /// what is stored of it,
+    pub(crate) store: Arc<Changes>,
+    /// how many partitions it has,
     pub(crate) partitions: u32,
     /// and the topic of boards.
     pub(crate) boards: u32,
@@ -61,13 +66,11 @@ struct Runner {
     machine: Partition,
     log: Arc<dyn OwnedPartition>,
     shared: Arc<Shared>,
-    standing: watch::Receiver<Standing>,
     /// What was asked of the log: a new question takes the place of an old one.
     asked: Option<Call>,
     publishing: Option<Call>,
     state: InState,
     keys: Held,
-    keeper: Option<Keeper>,
 }
 
 impl Drop for Runner {
@@ -77,8 +80,9 @@ impl Drop for Runner {
 }
 
 impl Runner {
-    async fn new(Worker { log, shared }: Worker) -> Self {
+    fn new(Worker { log, shared }: Worker) -> Self {
         let setup = Setup {
+            deployment: shared.deployment.clone(),
             partition: log.partition().index,
             of: shared.partitions,
             writer: Writer(format!("{:016x}", shared.host.chance().token()).into()),
@@ -88,16 +92,8 @@ impl Runner {
             keys: shared.rules.keys,
         };
         shared.held.fetch_add(1, Ordering::Relaxed);
-        let mut standing = shared.standing.clone();
-        standing.mark_changed();
         let (asked, publishing, state) = (None, None, InState::reading());
-        let keys = Held::default();
-        let (mut machine, mut keeper) = (Partition::new(setup), None);
-        if let Some(root) = &shared.state_dir {
-            let (opened, saved) = Keeper::open(root, &log).await;
-            (machine, keeper) = (machine.keeping(saved, length_of(&shared.rules.windows)), Some(opened));
-        }
-        Self { machine, log, shared, standing, asked, publishing, state, keys, keeper }
+        Self { machine: Partition::new(setup), log, shared, asked, publishing, state, keys: Held::default() }
     }
 
     fn step(&mut self, input: Input, effects: &mut Vec<Effect>) {
@@ -113,7 +109,6 @@ impl Runner {
             biased;
             () = stop.requested() => return Ok(None),
             _ = self.log.revoked() => return Ok(None),
-            Ok(()) = self.standing.changed() => Input::Standing(self.standing.borrow_and_update().clone()),
             input = answer(&mut self.asked) => input?,
             input = answer(&mut self.publishing) => input?,
             records = self.log.records(), if self.machine.reads() => match records {
@@ -130,10 +125,8 @@ impl Runner {
     fn carry_out(&mut self, effects: &mut Vec<Effect>) {
         for effect in effects.drain(..) {
             match effect {
-                Effect::Look(look) => self.asked = Some(self.look(look)),
+                Effect::Look { again } => self.asked = Some(self.look(again)),
                 Effect::Find(at) => self.asked = Some(self.find(at)),
-                Effect::Load(about) => self.asked = self.keeper.as_ref().map(|keeper| load(keeper, about)),
-                Effect::Keep(keep) => self.keeper.iter_mut().for_each(|keeper| keeper.keep(keep.clone())),
                 Effect::Open(offset) => self.asked = Some(self.open(offset)),
                 Effect::Publish(publication) => self.publishing = Some(self.publish(publication)),
                 Effect::Halt(alarm) => self.halt(&alarm),
@@ -142,11 +135,14 @@ impl Runner {
         }
     }
 
-    fn look(&self, look: u64) -> Call {
+    fn look(&self, again: bool) -> Call {
         let (log, shared) = (Arc::clone(&self.log), Arc::clone(&self.shared));
         Box::pin(async move {
-            let found = shared.patience.answer("look at the log", || log.log()).await;
-            Ok(Input::Log(look, found.context("cannot look at the log")?))
+            if again {
+                shared.host.clock().sleep(AGAIN).await;
+            }
+            let looked = shared.patience.answer("look at the log", || shared.look(&*log)).await;
+            Ok(Input::Looked(Box::new(looked.context("cannot look at the log")?)))
         })
     }
 
@@ -175,7 +171,7 @@ impl Runner {
             let count = boards.len();
             let written = boards.iter().map(|board| (board.key(), Some(board.value())));
             let messages: Vec<_> = written.chain(gone.into_iter().map(|key| (key, None))).collect();
-            // A partition of the ledger is in one of the boards': its tick lies behind its boards.
+            // A partition of the log is in one of the boards': its tick lies behind its boards.
             let to = tick.partition % shared.boards;
             let sends = stream::iter(messages).map(|(key, value)| shared.send(to, key, value));
             sends.buffer_unordered(AT_ONCE).try_collect::<()>().await?;
@@ -201,12 +197,24 @@ impl Runner {
         match note {
             Note::Read { .. } | Note::Anew | Note::Shed(_) => {}
             Note::Late => tracing::warn!(partition, "a change came after its moment: lists are not exact for a window"),
-            Note::Lacks(seconds) => tracing::warn!(partition, ?seconds, "the log lacks changes"),
+            Note::Loss => tracing::warn!(partition, "a loss was announced: lists are not exact for a window"),
         }
     }
 }
 
 impl Shared {
+    /// The log of a partition, and what is stored of it. What is stored is read first, so that it is of no later place than
+    /// the log's end.
+    async fn look(&self, log: &dyn OwnedPartition) -> Outcome<Looked> {
+        let config = self.store.config().await?.ok_or_else(|| Fault::Transient(NOT_SET_UP.to_owned()))?;
+        let position = self.store.position(log.partition().index).await?;
+        let log = log.log().await?;
+        if log.topic != config.topic {
+            return Err(Fault::Transient("no change-streamer has taken up the new topic of changes yet".to_owned()));
+        }
+        Ok(Looked { log, generation: config.generation, position })
+    }
+
     /// Safe to repeat: what is written twice says the same.
     async fn send(&self, partition: u32, key: String, value: Option<Vec<u8>>) -> anyhow::Result<()> {
         let record = || Outgoing {
@@ -221,11 +229,6 @@ impl Shared {
     }
 }
 
-fn load(keeper: &Keeper, about: About) -> Call {
-    let loaded = keeper.load(about);
-    Box::pin(async move { Ok(Input::Loaded(loaded.await)) })
-}
-
 /// The answer to a call; pending where there is none.
 async fn answer(call: &mut Option<Call>) -> anyhow::Result<Input> {
     let Some(under_way) = call else { return std::future::pending().await };
@@ -236,7 +239,9 @@ async fn answer(call: &mut Option<Call>) -> anyhow::Result<Input> {
 
 impl Task for Worker {
     async fn run(self, stop: Stop) -> anyhow::Result<()> {
-        let (mut runner, mut effects) = (Runner::new(self).await, Vec::new());
+        let mut runner = Runner::new(self);
+        let mut effects = vec![runner.machine.begin()];
+        runner.carry_out(&mut effects);
         while let Some(input) = runner.next(&stop).await? {
             runner.step(input, &mut effects);
             runner.carry_out(&mut effects);

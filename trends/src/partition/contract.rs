@@ -2,19 +2,21 @@
 
 use std::sync::Arc;
 
+use tally_core::changes::{BadMessage, DeploymentId};
 use tally_core::fence::{Log, Offset};
-use tally_core::ledger::{BadMessage, Seconds};
+use tally_core::fold::Position;
 use tally_core::ports::log::Records;
 use tally_core::time::UnixMillis;
 
-use crate::saved::{About, Keep, Stretch};
 use crate::wire::Writer;
-use crate::{BoardRules, Fold, Standing, Tick, Window, Written};
+use crate::{BoardRules, Fold, Tick, Window, Written};
 
 /// What a partition is and how it is listed.
 #[derive(Clone, Debug)]
 pub struct Setup {
-    /// Which partition of the ledger,
+    /// Whose log it is.
+    pub deployment: DeploymentId,
+    /// Which partition of the log of changes,
     pub partition: u32,
     /// and of how many.
     pub of: u32,
@@ -36,17 +38,35 @@ impl Setup {
     }
 }
 
+/// A partition of the log, and what is stored of it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Looked {
+    /// What the broker says of the log.
+    pub log: Log,
+    /// The generation of its topic.
+    pub generation: u16,
+    /// What the fold of the counters stored before that.
+    pub position: Option<Position>,
+}
+
+impl Looked {
+    /// The stored position, if it is one in this log and tells up to when everything is in.
+    pub(super) fn usable(&self) -> Option<Position> {
+        let is_usable = |Position { at, filter, .. }: &Position| {
+            let is_there = (self.log.start..=self.log.end).contains(&at.offset());
+            at.generation() >= self.generation && is_there && filter.standing().as_of.is_some()
+        };
+        self.position.clone().filter(is_usable)
+    }
+}
+
 /// What the runner tells the machine.
 #[derive(Clone, Debug)]
 pub enum Input {
-    /// What was learnt of the ledger.
-    Standing(Standing),
     /// What [`Effect::Look`] asked for.
-    Log(u64, Log),
+    Looked(Box<Looked>),
     /// The first record of the time of [`Effect::Find`] or later; `None` where there is none.
     Found(Option<Offset>),
-    /// What [`Effect::Load`] asked for; `None` where it is not there as it was written.
-    Loaded(Option<Arc<Stretch>>),
     /// What [`Effect::Open`] asked for is done.
     Opened,
     /// Records that follow on those before.
@@ -60,14 +80,13 @@ pub enum Input {
 /// What the machine wants done.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Effect {
-    /// Ask the broker for the log, from now on, and answer with the number of the look.
-    Look(u64),
+    /// Ask for the log and what is stored of it, a while later if it was asked for before.
+    Look {
+        /// It was.
+        again: bool,
+    },
     /// Look for the first record that was written at this time or later.
     Find(UnixMillis),
-    /// Read this from the disk.
-    Load(About),
-    /// Write this to the disk, in this order. It may be left out with everything behind it.
-    Keep(Keep),
     /// Read from here on.
     Open(Offset),
     /// Write this. Safe to repeat.
@@ -92,19 +111,22 @@ pub struct Publication {
 /// Why a partition stands still.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Alarm {
-    /// The ledger is written in a form that this build does not know.
+    /// The log is written in a layout that this build does not know.
     Version(u64),
-    /// A record of the ledger cannot be read.
+    /// The log is that of another deployment.
+    Deployment(String),
+    /// A record of the log cannot be read.
     Malformed(String),
 }
 
 impl Alarm {
     /// Every name.
-    pub const NAMES: &[&str] = &["version", "malformed"];
+    pub const NAMES: &[&str] = &["version", "deployment", "malformed"];
 
     pub(super) fn of(bad: BadMessage) -> Self {
         match bad {
             BadMessage::Version(version) => Self::Version(version),
+            BadMessage::Deployment(of) => Self::Deployment(of),
             BadMessage::Malformed(why) => Self::Malformed(why),
         }
     }
@@ -113,6 +135,7 @@ impl Alarm {
     pub fn name(&self) -> &'static str {
         match self {
             Self::Version(_) => "version",
+            Self::Deployment(_) => "deployment",
             Self::Malformed(_) => "malformed",
         }
     }
@@ -130,8 +153,8 @@ pub enum Note {
     },
     /// A change came after its moment was published.
     Late,
-    /// The log lacks these seconds.
-    Lacks(Seconds),
+    /// A loss was announced.
+    Loss,
     /// What was read is made anew from the log.
     Anew,
     /// So many keys were forgotten, as there were too many.

@@ -4,12 +4,14 @@ use std::collections::BTreeMap;
 
 use proptest::collection::vec;
 use proptest::prelude::*;
-use tally_core::ids::{CounterName, Ordinal, PostId, Region};
-use tally_core::ledger::{Change, Seconds, Side};
+use tally_core::changes::{Entry, Side};
+use tally_core::ids::{CounterName, PostId, Region};
 use tally_core::time::UnixMillis;
 use tally_trends::{
     BoardRules, Claim, Evidence, Fold, Latest, List, NotOne, Place, Ranked, Reason, Window, certify, merge, merge_but,
 };
+
+use super::world::{entry, side, sides};
 
 /// So small that boards are cut and refilled all the time.
 const RULES: BoardRules = BoardRules { most: 7, keep: 4, least: 3, list: 3, min_count: 1 };
@@ -27,8 +29,6 @@ enum Deed {
     Change { subject: u8, before: Option<u8>, after: Option<u8>, ahead: u64 },
     /// Time passes.
     Pass(u64),
-    /// A message comes again.
-    Again(usize),
 }
 
 fn deeds() -> impl Strategy<Value = Vec<Deed>> {
@@ -39,26 +39,11 @@ fn deeds() -> impl Strategy<Value = Vec<Deed>> {
         after,
         ahead,
     });
-    vec(
-        prop_oneof![8 => change, 2 => (1..90u64).prop_map(Deed::Pass), 1 => any::<usize>().prop_map(Deed::Again)],
-        1..150,
-    )
+    vec(prop_oneof![8 => change, 2 => (1..90u64).prop_map(Deed::Pass)], 1..150)
 }
 
-fn side(region: Option<u8>) -> Side {
-    let named = region.filter(|region| *region > 0).map(|region| Region::new(&format!("r{region}")).unwrap());
-    Side { region: named, weight: i64::from(region.is_some()) }
-}
-
-fn change(nth: usize, subject: u8, before: Option<u8>, after: Option<u8>, second: u64) -> Change {
-    Change {
-        subject: PostId::new(&format!("p{subject}")).unwrap(),
-        counter: CounterName::LIKES,
-        before: side(before),
-        after: side(after),
-        second,
-        sequence: (nth as u64 + 1).into(),
-    }
+fn change(nth: usize, subject: u8, before: Option<u8>, after: Option<u8>, second: u64) -> Entry {
+    entry(nth as u64 + 1, subject, [side(before), side(after)], second)
 }
 
 fn places() -> impl Iterator<Item = Place> {
@@ -67,12 +52,13 @@ fn places() -> impl Iterator<Item = Place> {
 }
 
 /// The first `most` of what rows gained from behind `from` up to `moment`.
-fn gained(changes: &[Change], place: &Place, from: u64, moment: u64, most: usize) -> Vec<Ranked> {
+fn gained(changes: &[Entry], place: &Place, from: u64, moment: u64, most: usize) -> Vec<Ranked> {
     let mut sums: BTreeMap<&PostId, i64> = BTreeMap::new();
     for change in changes.iter().filter(|change| change.second > from && change.second <= moment) {
         let counts = |side: &Side| place.region.is_none() || side.region == place.region;
         let weight = |side: &Side| if counts(side) { side.weight } else { 0 };
-        *sums.entry(&change.subject).or_default() += weight(&change.after) - weight(&change.before);
+        let (before, after) = sides(change);
+        *sums.entry(&change.key.counter.post).or_default() += weight(after) - weight(before);
     }
     let worth = sums.into_iter().filter(|(_, sum)| *sum >= RULES.min_count);
     let mut ranked: Vec<Ranked> = worth.map(|(subject, sum)| Ranked::new(subject.clone(), sum)).collect();
@@ -81,7 +67,7 @@ fn gained(changes: &[Change], place: &Place, from: u64, moment: u64, most: usize
     ranked
 }
 
-fn right(fold: &mut Fold, changes: &[Change]) -> Result<(), TestCaseError> {
+fn right(fold: &mut Fold, changes: &[Entry]) -> Result<(), TestCaseError> {
     for place in places() {
         for index in 0..windows().len() {
             let List { moment, from, items, complete } = fold.list(&place, index);
@@ -99,20 +85,17 @@ proptest! {
 
     #[test]
     fn every_list_is_what_rows_gained_in_its_window(deeds in deeds()) {
-        let (mut fold, mut changes) = (Fold::new(&windows(), RULES, BEGAN), Vec::<Change>::new());
+        let (mut fold, mut changes) = (Fold::new(&windows(), RULES, BEGAN), Vec::<Entry>::new());
         for deed in deeds {
             match deed {
                 Deed::Change { subject, before, after, ahead } => {
                     let change = change(changes.len(), subject, before, after, fold.moment() + ahead);
-                    prop_assert!(fold.take(Ordinal(1), &change));
+                    fold.take(&change);
                     changes.push(change);
                 }
-                Deed::Again(nth) if !changes.is_empty() => {
-                    prop_assert!(!fold.take(Ordinal(1), &changes[nth % changes.len()]));
-                }
-                Deed::Again(_) => {}
                 Deed::Pass(span) => {
                     fold.advance(fold.moment() + span);
+                    fold.tell();
                     right(&mut fold, &changes)?;
                 }
             }
@@ -127,17 +110,16 @@ proptest! {
             match deed {
                 Deed::Change { subject, before, after, ahead } => {
                     let change = change(changes.len(), subject, before, after, fold.moment() + ahead);
-                    fold.take(Ordinal(1), &change);
+                    fold.take(&change);
                     changes.push(change);
                 }
                 Deed::Pass(span) => fold.advance(fold.moment() + span),
-                Deed::Again(_) => {}
             }
         }
         fold.advance(fold.moment() + moment);
         let mut anew = Fold::new(&windows(), RULES, BEGAN);
         for change in &changes {
-            anew.take(Ordinal(1), change);
+            anew.take(change);
         }
         anew.advance(fold.moment());
         for place in places() {
@@ -157,11 +139,10 @@ proptest! {
             match deed {
                 Deed::Change { subject, before, after, ahead } => {
                     let change = change(changes.len(), subject, before, after, moment + ahead);
-                    folds[usize::from(subject) % 3].take(Ordinal(1), &change);
+                    folds[usize::from(subject) % 3].take(&change);
                     changes.push(change);
                 }
                 Deed::Pass(span) => moment += span,
-                Deed::Again(_) => {}
             }
         }
         folds.iter_mut().for_each(|fold| fold.advance(moment + 1));
@@ -200,8 +181,9 @@ fn what_is_blocked_leaves_no_more_than_is_sure() {
 fn what_comes_after_its_moment_is_counted_and_told() {
     let mut fold = Fold::new(&windows(), RULES, BEGAN);
     fold.advance(BEGAN + 100);
+    fold.tell();
     let late = change(0, 1, None, Some(0), BEGAN + 100);
-    assert!(fold.take(Ordinal(1), &late));
+    fold.take(&late);
     assert_eq!(fold.late(), Some(BEGAN + 100));
     right(&mut fold, &[late]).unwrap();
 }
@@ -226,26 +208,20 @@ fn a_list_never_takes_the_place_of_a_later_one() {
 
 #[test]
 fn a_list_is_exact_where_nothing_of_its_window_is_in_doubt() {
-    let sound = Evidence {
-        from: 100,
-        moment: 200,
-        since: Some(UnixMillis(100_000)),
-        lapses: &[],
-        late: None,
-        missing: false,
-        shed: 0,
-    };
-    let unknown = |evidence: Evidence<'_>, reason| assert_eq!(certify(&evidence), Claim::Unknown(reason));
+    let sound = Evidence { from: 100, since: Some(UnixMillis(0)), loss: None, unreadable: None, late: None, shed: 0 };
+    let unknown = |evidence: Evidence, reason| assert_eq!(certify(&evidence), Claim::Unknown(reason));
     assert_eq!(certify(&sound), Claim::Exact);
     assert_eq!(certify(&Evidence { shed: 3, ..sound }), Claim::Bound(3));
-    for (first, last, overlaps) in [(90, 100, false), (90, 101, true), (200, 300, true), (201, 300, false)] {
-        let lapses = [Seconds { first, last }];
-        let claim = certify(&Evidence { lapses: &lapses, ..sound });
-        assert_eq!(claim == Claim::Unknown(Reason::Loss), overlaps, "{first}..{last}");
-    }
+    // A minute is what the clocks of the log and of the table may differ by.
+    let at = |second: u64| Some(UnixMillis(second * 1000));
+    unknown(Evidence { loss: at(41), shed: 3, ..sound }, Reason::Loss);
+    assert_eq!(certify(&Evidence { loss: at(40), ..sound }), Claim::Exact, "it lies before the window");
+    unknown(Evidence { unreadable: Some(101), ..sound }, Reason::Loss);
+    assert_eq!(certify(&Evidence { unreadable: Some(100), ..sound }), Claim::Exact);
     unknown(Evidence { since: None, ..sound }, Reason::Young);
-    unknown(Evidence { since: Some(UnixMillis(100_001)), ..sound }, Reason::Young);
-    unknown(Evidence { missing: true, shed: 3, ..sound }, Reason::Missing);
+    unknown(Evidence { since: at(41), ..sound }, Reason::Young);
+    assert_eq!(certify(&Evidence { since: at(40), ..sound }), Claim::Exact);
+    assert_eq!(certify(&Evidence { from: 1, ..sound }), Claim::Exact, "from the first second on");
     unknown(Evidence { late: Some(101), ..sound }, Reason::Clock);
     assert_eq!(certify(&Evidence { late: Some(100), ..sound }), Claim::Exact, "it has left the window");
 }

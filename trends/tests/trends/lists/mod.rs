@@ -2,6 +2,5 @@
 
 mod laws;
 mod partitions;
-mod saved;
 mod shedding;
 mod world;

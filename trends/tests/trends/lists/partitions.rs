@@ -3,11 +3,10 @@
 use proptest::collection::vec;
 use proptest::prelude::*;
 use tally_core::ids::PostId;
-use tally_core::ledger::Seconds;
 use tally_trends::partition::Input;
 use tally_trends::{Claim, Published, Ranked, Reason, Shelf, Tick, Writer, Written, mark};
 
-use super::world::{BEGAN, PARTITIONS, World, likes, message, window};
+use super::world::{BEGAN, PARTITIONS, World, likes, window};
 
 /// What happens next.
 #[derive(Clone, Copy, Debug)]
@@ -16,7 +15,8 @@ enum Deed {
     Pass(u64),
     Feed { lost: bool },
     Again(usize),
-    Learn(usize),
+    Store(usize),
+    Trim(usize, u64),
     Answer(usize),
     Deliver(usize, usize),
     Acknowledge(usize),
@@ -36,7 +36,8 @@ fn deeds() -> impl Strategy<Value = Vec<Deed>> {
         8 => Just(Deed::Feed { lost: false }),
         1 => Just(Deed::Feed { lost: true }),
         1 => any::<usize>().prop_map(Deed::Again),
-        12 => which().prop_map(Deed::Learn),
+        2 => which().prop_map(Deed::Store),
+        1 => (which(), 0..900u64).prop_map(|(index, keeps)| Deed::Trim(index, keeps)),
         10 => which().prop_map(Deed::Answer),
         10 => (which(), 1..9usize).prop_map(|(index, most)| Deed::Deliver(index, most)),
         10 => which().prop_map(Deed::Acknowledge),
@@ -55,7 +56,8 @@ fn run(deeds: Vec<Deed>) -> World {
             Deed::Pass(span) => world.now += span,
             Deed::Feed { lost } => world.feed(lost),
             Deed::Again(nth) => world.again(nth),
-            Deed::Learn(index) => world.learn(index),
+            Deed::Store(index) => world.store(index),
+            Deed::Trim(index, keeps) => world.trim(index, keeps),
             Deed::Answer(index) => world.answer(index),
             Deed::Deliver(index, most) => world.deliver(index, most),
             Deed::Acknowledge(index) => world.acknowledge(index),
@@ -110,45 +112,32 @@ fn claims(world: &World) -> [Claim; 2] {
 }
 
 #[test]
-fn a_moment_waits_for_an_end_of_the_log_that_was_asked_for_after_as_of() {
+fn nothing_is_published_before_the_end_that_the_log_had_at_the_start() {
     let mut world = World::new();
     world.settle(20);
-    let published = world.readers[0].machine.published();
-    world.now += 5;
-    world.learn(0);
-    // The end is asked for here, before these are written.
-    world.happen(0, None, Some(0));
-    world.now += 5;
-    world.feed(false);
-    // Now it is known that they are, and the end of before comes.
-    world.learn(0);
+    world.store(0);
+    world.replace(0);
     world.answer(0);
-    assert!(world.readers[0].publishing.is_none() && world.readers[0].machine.published() == published);
-    world.answer(0);
-    world.deliver(0, 9);
+    let end = world.partitions[0].log.len() as u64;
+    while world.readers[0].machine.position().0 < end {
+        assert_eq!(world.readers[0].machine.published(), 0);
+        world.deliver(0, 1);
+    }
     assert!(world.readers[0].publishing.is_some());
 }
 
 #[test]
-fn an_end_that_is_behind_what_was_read_since_it_was_asked_for_is_no_break() {
+fn after_a_fault_reading_goes_on_where_it_was_if_that_is_in_the_log() {
     let mut world = World::new();
-    world.settle(20);
-    world.now += 5;
-    world.feed(false);
-    world.learn(0);
-    // The end is asked for here; what is written and read before the answer comes is behind it.
     world.happen(0, None, Some(0));
-    world.now += 5;
-    world.feed(false);
-    world.deliver(0, 9);
-    world.answer(0);
-    assert!(world.readers[0].machine.reads());
-    world.settle(10);
-    assert_eq!(claims(&world), [Claim::Exact; 2]);
-    // An end of before what was read when it was asked for is one.
-    world.partitions[0].log.clear();
-    world.settle(2);
-    assert_eq!(claims(&world), [Claim::Unknown(Reason::Loss); 2]);
+    world.settle(20);
+    world.input(0, Input::Broken);
+    world.settle(5);
+    assert_eq!((world.readers[0].opened, world.readers[0].anew, claims(&world)), (2, 0, [Claim::Exact; 2]));
+    // The log has lost its end, and a section that was acknowledged.
+    world.partitions[0].log.truncate(1);
+    world.settle(5);
+    assert_eq!((world.readers[0].anew, claims(&world)), (1, [Claim::Unknown(Reason::Loss); 2]));
 }
 
 #[test]
@@ -175,10 +164,9 @@ fn a_late_change_is_counted_and_takes_exactness_for_a_window() {
     let mut world = World::new();
     world.settle(20);
     assert_eq!(claims(&world), [Claim::Exact; 2]);
-    let late = world.change(0, None, Some(0), world.now - 9);
-    let written = (world.now, message(&late));
+    world.happen_at(0, None, Some(0), world.now - 9);
     // It is in no list that is called exact: those before were made without it, and it has left those behind.
-    world.partitions[0].log.push(written);
+    world.changes[0].second = 0;
     world.settle(2);
     assert_eq!(claims(&world), [Claim::Unknown(Reason::Clock); 2]);
     world.settle(130);
@@ -193,12 +181,11 @@ fn a_change_that_is_late_for_the_very_first_moment_is_late() {
     while world.readers[0].publishing.is_none() {
         world.now += 1;
         world.feed(false);
-        world.learn(0);
         world.answer(0);
+        world.deliver(0, 9);
     }
-    let late = world.change(0, None, Some(0), world.readers[0].machine.published());
-    let written = (world.now, message(&late));
-    world.partitions[0].log.push(written);
+    world.happen_at(0, None, Some(0), world.readers[0].machine.published());
+    world.feed(false);
     world.deliver(0, 9);
     world.acknowledge(0);
     world.settle(3);
@@ -206,40 +193,142 @@ fn a_change_that_is_late_for_the_very_first_moment_is_late() {
 }
 
 #[test]
-fn a_lapse_takes_exactness_until_it_has_left_the_window_also_from_one_who_comes_later() {
+fn a_loss_takes_exactness_until_its_announcement_has_left_the_window_also_from_one_who_comes_later() {
     let mut world = World::new();
     world.settle(20);
-    world.lapses.push(Seconds { first: world.now - 5, last: world.now - 4 });
-    world.settle(1);
+    world.lose(None);
+    world.settle(3);
     assert_eq!(claims(&world), [Claim::Unknown(Reason::Loss); 2]);
     world.settle(130);
+    world.store(0);
     world.replace(0);
     world.settle(20);
     assert_eq!(claims(&world), [Claim::Exact, Claim::Unknown(Reason::Loss)]);
+    world.settle(600);
+    assert_eq!(claims(&world), [Claim::Exact; 2], "it is open still, and before every window");
+}
+
+#[test]
+fn a_weight_that_cannot_be_read_takes_exactness_while_it_is_in_the_window() {
+    let mut world = World::new();
+    world.settle(20);
+    world.unreadable();
+    world.settle(3);
+    assert_eq!(claims(&world), [Claim::Unknown(Reason::Loss); 2]);
+    world.settle(700);
+    assert_eq!(claims(&world), [Claim::Exact; 2]);
+}
+
+#[test]
+fn lists_of_a_stream_that_is_as_old_as_its_table_are_exact_from_the_first_one_on() {
+    let mut world = World::new();
+    world.happen(0, None, Some(0));
+    while world.readers[0].claims.is_empty() {
+        world.settle(1);
+    }
+    assert_eq!(claims(&world), [Claim::Exact; 2]);
+    let mut world = World::without_log();
+    world.lose(None);
+    world.announce(None);
+    world.settle(20);
+    assert_eq!(claims(&world), [Claim::Unknown(Reason::Loss); 2], "the stream is younger");
+}
+
+#[test]
+fn lists_are_young_until_their_windows_lie_in_what_was_read_of_a_log_without_its_beginning() {
+    let mut world = World::new();
+    world.lose(None);
+    world.settle(20);
+    world.trim(0, 5);
+    world.replace(0);
+    world.settle(20);
+    assert_eq!(claims(&world), [Claim::Unknown(Reason::Young); 2], "the loss was announced before that");
+    world.settle(130);
+    assert_eq!(claims(&world), [Claim::Exact, Claim::Unknown(Reason::Young)]);
     world.settle(600);
     assert_eq!(claims(&world), [Claim::Exact; 2]);
 }
 
 #[test]
-fn a_log_that_was_cut_or_made_anew_lacks_what_it_had() {
+fn lists_are_exact_at_once_where_the_log_reaches_back_over_their_windows() {
     let mut world = World::new();
     world.happen(0, None, Some(0));
     world.settle(20);
+    world.now += 1_000;
+    world.feed(false);
+    world.now += 8_000;
+    world.settle(20);
     world.happen(0, Some(0), None);
     world.settle(20);
-    world.partitions[0].start = 1;
+    world.trim(0, 9_000);
     world.replace(0);
-    world.settle(20);
-    assert_eq!(
-        claims(&world)[1],
-        Claim::Unknown(Reason::Loss),
-        "the first one there is may follow on one that was needed"
-    );
+    world.settle(3);
+    assert!(world.partitions[0].start > 0);
+    assert_eq!(claims(&world), [Claim::Exact; 2]);
+}
+
+#[test]
+fn a_loss_behind_the_beginning_is_known_to_one_who_begins_before_it() {
     let mut world = World::new();
     world.settle(20);
-    world.partitions[0].topic = 1;
-    world.settle(20);
+    world.lose(None);
+    world.settle(5);
+    world.trim(0, 15);
+    world.replace(0);
+    world.settle(3);
     assert_eq!(claims(&world), [Claim::Unknown(Reason::Loss); 2]);
+}
+
+#[test]
+fn a_copy_of_a_section_of_before_the_beginning_is_no_hole_and_counts_in_no_exact_list() {
+    let mut world = World::new();
+    world.settle(20);
+    let nth = world.partitions[0].log.len();
+    world.happen(0, None, Some(0));
+    world.settle(5);
+    world.happen(0, Some(0), None);
+    world.settle(5);
+    // The first thing to be read is a copy of the like, and the unlike lies before it.
+    let copy = world.partitions[0].log.len();
+    world.again(nth);
+    world.settle(5);
+    world.again(nth);
+    world.settle(5);
+    world.store(0);
+    world.partitions[0].start = copy;
+    world.replace(0);
+    world.settle(5);
+    let top = world.shelf.top(&likes(None), window("10m"), 3).unwrap();
+    assert_eq!((top.list.items.len(), top.list.items[0].count()), (1, 1), "once");
+    assert_eq!(claims(&world), [Claim::Unknown(Reason::Young); 2]);
+    world.settle(130);
+    assert_eq!(claims(&world), [Claim::Exact, Claim::Unknown(Reason::Young)]);
+    world.settle(600);
+    assert_eq!(claims(&world), [Claim::Exact; 2]);
+}
+
+#[test]
+fn one_who_finds_no_beginning_and_nothing_stored_waits_until_the_fold_has_stored_where_it_is() {
+    let mut world = World::new();
+    world.settle(20);
+    world.partitions[0].start = 3;
+    world.replace(0);
+    world.settle(20);
+    assert_eq!((world.readers[0].opened, world.readers[0].machine.published()), (0, 0));
+    world.store(0);
+    world.settle(5);
+    assert!(world.readers[0].machine.published() > 0);
+}
+
+#[test]
+fn a_topic_that_was_created_anew_is_a_loss_and_what_was_stored_of_the_one_before_is_of_no_use() {
+    let mut world = World::new();
+    world.happen(0, None, Some(0));
+    world.settle(20);
+    (0..PARTITIONS).for_each(|index| world.store(index));
+    world.recreate();
+    world.settle(30);
+    assert_eq!((world.readers[0].anew, claims(&world)), (1, [Claim::Unknown(Reason::Loss); 2]));
     world.settle(700);
     assert_eq!(claims(&world), [Claim::Exact; 2]);
 }
@@ -249,7 +338,7 @@ fn a_form_that_is_not_known_stops_the_partition_and_the_others_go_on_without_it(
     let mut world = World::new();
     world.settle(20);
     let now = world.now;
-    world.partitions[0].log.push((now, br#"{"v":2,"what":"ever"}"#.to_vec()));
+    world.partitions[0].log.push((now, br#"{"v":3,"what":"ever"}"#.to_vec()));
     world.settle(2);
     assert!(world.readers[0].halted && !world.readers[0].machine.reads());
     let (published, told) = (world.readers[0].machine.published(), world.shelf.moment().unwrap());
@@ -266,6 +355,16 @@ fn a_form_that_is_not_known_stops_the_partition_and_the_others_go_on_without_it(
 }
 
 #[test]
+fn a_message_of_another_deployment_stops_the_partition() {
+    let mut world = World::new();
+    world.settle(20);
+    let now = world.now;
+    world.partitions[0].log.push((now, br#"{"v":2,"of":"another","read":1,"repaired":1}"#.to_vec()));
+    world.settle(2);
+    assert!(world.readers[0].halted && !world.readers[1].halted);
+}
+
+#[test]
 fn what_a_zombie_writes_is_neither_taken_back_to_nor_mixed_with_what_another_writes() {
     let mut world = World::new();
     world.happen(0, None, Some(0));
@@ -276,8 +375,6 @@ fn what_a_zombie_writes_is_neither_taken_back_to_nor_mixed_with_what_another_wri
         world.acknowledge(0);
         world.now += 1;
         world.feed(false);
-        world.learn(0);
-        world.answer(0);
         world.deliver(0, 9);
     }
     let asleep = world.readers[0].publishing.take().unwrap();
@@ -288,8 +385,7 @@ fn what_a_zombie_writes_is_neither_taken_back_to_nor_mixed_with_what_another_wri
     world.now += 2;
     world.feed(false);
     for _ in 0..3 {
-        world.learn(1);
-        world.answer(1);
+        world.deliver(1, 9);
         world.acknowledge(1);
     }
     let told = world.shelf.moment();

@@ -5,9 +5,11 @@ use std::collections::BTreeMap;
 
 use proptest::collection::vec;
 use proptest::prelude::*;
-use tally_core::ids::{CounterName, Ordinal, PostId, Region};
-use tally_core::ledger::{Change, Side};
+use tally_core::changes::{Entry, Side};
+use tally_core::ids::{CounterName, Region};
 use tally_trends::{BoardRules, Fold, Place, Window};
+
+use super::world::{entry, sides};
 
 const RULES: BoardRules = BoardRules { most: 7, keep: 4, least: 3, list: 3, min_count: 1 };
 
@@ -47,7 +49,7 @@ fn place(region: Option<u8>) -> Place {
 struct World {
     fold: Fold,
     windows: Vec<Window>,
-    changes: Vec<Change>,
+    changes: Vec<Entry>,
     /// Lists that were exact, and such as had a bound.
     exact: usize,
     bounded: usize,
@@ -62,23 +64,17 @@ impl World {
 
     fn gain(&mut self, subject: u8, region: Option<u8>, gained: i64) {
         let side = |weight| Side { region: place(region).region, weight };
-        let change = Change {
-            subject: PostId::new(&format!("p{subject}")).unwrap(),
-            counter: CounterName::LIKES,
-            before: side(0),
-            after: side(gained),
-            second: self.fold.moment() + 1,
-            sequence: (self.changes.len() as u64 + 1).into(),
-        };
-        assert!(self.fold.take(Ordinal(1), &change));
+        let change = entry(self.changes.len() as u64 + 1, subject, [side(0), side(gained)], self.fold.moment() + 1);
+        self.fold.take(&change);
         self.changes.push(change);
     }
 
     fn sums(&self, place: &Place, from: u64) -> BTreeMap<&str, i64> {
         let mut sums = BTreeMap::new();
         for change in self.changes.iter().filter(|change| change.second > from && change.second <= self.fold.moment()) {
-            if place.region.is_none() || change.after.region == place.region {
-                *sums.entry(change.subject.as_str()).or_default() += change.after.weight;
+            let (_, after) = sides(change);
+            if place.region.is_none() || after.region == place.region {
+                *sums.entry(change.key.counter.post.as_str()).or_default() += after.weight;
             }
         }
         sums

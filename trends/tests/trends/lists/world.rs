@@ -1,17 +1,20 @@
-//! A ledger of two partitions, the machines that read it, the topic that they write, and a reader of that. What is on its way
+//! A log of two partitions, the machines that read it, the topic that they write, and a reader of that. What is on its way
 //! arrives when the schedule says so.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
 
+use tally_core::changes::{
+    Body, DeploymentId, Effect as Change, Entry, Filter, LossNumber, Lost, Message, Opened, Opening, Place as LogPlace,
+    Section, Side,
+};
 use tally_core::fence::{Log, Offset, TopicId};
-use tally_core::ids::{CounterName, PostId, Region};
-use tally_core::ledger::{Change, Seconds, Side};
+use tally_core::fold::Position;
+use tally_core::ids::{CounterId, CounterName, MemberKey, PostId, Region, RowKey, Sequence, Shard, StreamShard};
 use tally_core::ports::log::Records;
 use tally_core::time::UnixMillis;
-use tally_trends::partition::{Effect, Input, Publication, Setup};
-use tally_trends::saved::Disk;
-use tally_trends::{BoardRules, Claim, Partition, Place, Published, Ranked, Shelf, Standing, Window, Writer};
+use tally_trends::partition::{Effect, Input, Looked, Note, Publication, Setup};
+use tally_trends::{BoardRules, Claim, Partition, Place, Published, Ranked, Shelf, Window, Writer};
 
 pub(crate) const PARTITIONS: usize = 2;
 pub(crate) const BEGAN: u64 = 100_000;
@@ -31,31 +34,69 @@ pub(crate) fn likes(region: Option<&str>) -> Place {
     Place { counter: CounterName::LIKES, region: region.map(|region| Region::new(region).unwrap()) }
 }
 
+fn deployment() -> DeploymentId {
+    DeploymentId("test".into())
+}
+
+fn shard() -> StreamShard {
+    StreamShard::from("label/s-1")
+}
+
+/// A change of a row of the post `p<subject>`, the nth of its stream shard.
+pub(crate) fn entry(nth: u64, subject: u8, [before, after]: [Side; 2], second: u64) -> Entry {
+    let counter = CounterId { post: PostId::new(&format!("p{subject}")).unwrap(), name: CounterName::LIKES };
+    let member = MemberKey::new("u").unwrap();
+    let effect = Change::Weighed { member, before, after, span: None };
+    Entry { key: RowKey { counter, shard: Shard::new(0).unwrap() }, effect, second, sequence: nth.into() }
+}
+
+/// A row that is not there, is without a region, or is in the region `r<n>`.
+pub(crate) fn side(region: Option<u8>) -> Side {
+    let named = region.filter(|region| *region > 0).map(|region| Region::new(&format!("r{region}")).unwrap());
+    Side { weight: i64::from(region.is_some()), region: named }
+}
+
+/// The sides of a change.
+pub(crate) fn sides(entry: &Entry) -> (&Side, &Side) {
+    let Change::Weighed { before, after, .. } = &entry.effect else { panic!("{entry:?} has none") };
+    (before, after)
+}
+
 /// One machine and what is under way for it.
 pub(crate) struct Reader {
     pub(crate) machine: Partition,
-    looks: VecDeque<(u64, Log)>,
+    /// What was stored when the machine asked.
+    looks: VecDeque<Option<Position>>,
     pub(crate) publishing: Option<Publication>,
     pub(crate) claims: Vec<(u64, Vec<(Window, Claim)>)>,
     pub(crate) halted: bool,
+    /// How often the log was opened, and whether all was made anew.
+    pub(crate) opened: usize,
+    pub(crate) anew: usize,
 }
 
 #[derive(Default)]
 pub(crate) struct Partitioned {
-    pub(crate) topic: u64,
+    generation: u16,
     pub(crate) start: usize,
-    /// When each was written, and what it says.
+    /// When each was appended, and what it says.
     pub(crate) log: Vec<(u64, Vec<u8>)>,
-    pending: Vec<Vec<u8>>,
+    pending: Vec<Entry>,
+    /// How far the stream shard is in it.
+    sent: Option<Sequence>,
+    /// What the fold of the counters knows, and what of that is stored.
+    fold: Filter,
+    folded: usize,
+    stored: Option<Position>,
 }
 
 pub(crate) struct World {
     pub(crate) now: u64,
-    as_of: u64,
     /// Every change there was.
-    pub(crate) changes: Vec<Change>,
+    pub(crate) changes: Vec<Entry>,
     pub(crate) partitions: Vec<Partitioned>,
-    pub(crate) lapses: Vec<Seconds>,
+    /// The losses, which are open.
+    losses: Vec<LossNumber>,
     pub(crate) readers: Vec<Reader>,
     writers: u64,
     /// Whether the broker can look for a time.
@@ -66,18 +107,22 @@ pub(crate) struct World {
     /// Lists that were called exact, and were.
     pub(crate) exact: usize,
     pub(crate) windows: Vec<Window>,
-    /// That of the first partition, and of how many milliseconds what it keeps is.
-    disk: Option<(Disk, u64)>,
 }
 
 impl World {
+    /// A deployment whose stream is as old as its table.
     pub(crate) fn new() -> Self {
+        let mut world = Self::without_log();
+        world.announce(None);
+        world
+    }
+
+    pub(crate) fn without_log() -> Self {
         let mut world = Self {
             now: BEGAN,
-            as_of: BEGAN,
             changes: Vec::new(),
-            partitions: (0..PARTITIONS).map(|_| Partitioned::default()).collect(),
-            lapses: Vec::new(),
+            partitions: (0..PARTITIONS).map(|_| Partitioned { generation: 1, ..Partitioned::default() }).collect(),
+            losses: Vec::new(),
             readers: Vec::new(),
             writers: 0,
             finds: true,
@@ -85,23 +130,19 @@ impl World {
             shelf: Shelf::default(),
             exact: 0,
             windows: windows(),
-            disk: None,
         };
-        world.readers = (0..PARTITIONS).map(|index| world.reader(index)).collect();
+        (0..PARTITIONS).for_each(|index| {
+            let reader = world.reader(index);
+            world.readers.push(reader);
+            world.ask(index);
+        });
         world.shelf.read_whole();
-        world
-    }
-
-    /// One whose first partition has a disk.
-    pub(crate) fn keeping(disk: Disk, every: u64) -> Self {
-        let mut world = Self::new();
-        world.disk = Some((disk, every));
-        world.replace(0);
         world
     }
 
     pub(crate) fn setup(&self, index: usize, writer: &str) -> Setup {
         Setup {
+            deployment: deployment(),
             partition: u32::try_from(index).unwrap(),
             of: u32::try_from(PARTITIONS).unwrap(),
             writer: Writer(writer.into()),
@@ -114,47 +155,85 @@ impl World {
 
     fn reader(&mut self, index: usize) -> Reader {
         self.writers += 1;
-        let mut machine = Partition::new(self.setup(index, &format!("w{}", self.writers)));
-        if let Some((disk, every)) = self.disk.as_ref().filter(|_| index == 0) {
-            machine = machine.keeping(disk.saved(), *every);
-        }
-        Reader { machine, looks: VecDeque::new(), publishing: None, claims: vec![], halted: false }
+        let machine = Partition::new(self.setup(index, &format!("w{}", self.writers)));
+        let (looks, claims) = (VecDeque::new(), Vec::new());
+        Reader { machine, looks, publishing: None, claims, halted: false, opened: 0, anew: 0 }
     }
 
     /// Another process has the partition from here on.
     pub(crate) fn replace(&mut self, index: usize) {
         self.readers[index] = self.reader(index);
+        self.ask(index);
     }
 
-    /// A row comes, goes, or moves; it waits to be fed.
+    fn ask(&mut self, index: usize) {
+        assert_eq!(self.readers[index].machine.begin(), Effect::Look { again: false });
+        let stored = self.partitions[index].stored.clone();
+        self.readers[index].looks.push_back(stored);
+    }
+
+    /// A row comes, goes, or moves; it waits to be relayed.
     pub(crate) fn happen(&mut self, subject: u8, before: Option<u8>, after: Option<u8>) {
-        let change = self.change(subject, before, after, self.now);
-        let value = message(&change);
-        self.changes.push(change);
-        self.partitions[usize::from(subject) % PARTITIONS].pending.push(value);
+        self.happen_at(subject, before, after, self.now);
     }
 
-    pub(crate) fn change(&self, subject: u8, before: Option<u8>, after: Option<u8>, second: u64) -> Change {
-        let side = |region: Option<u8>| Side {
-            region: region.filter(|region| *region > 0).and_then(|region| Region::new(&format!("r{region}"))),
-            weight: i64::from(region.is_some()),
-        };
-        let subject = PostId::new(&format!("p{subject}")).unwrap();
-        let sequence = (self.changes.len() as u64 + 1).into();
-        Change { subject, counter: CounterName::LIKES, before: side(before), after: side(after), second, sequence }
+    pub(crate) fn happen_at(&mut self, subject: u8, before: Option<u8>, after: Option<u8>, second: u64) {
+        let entry = entry(self.changes.len() as u64 + 1, subject, [side(before), side(after)], second);
+        self.changes.push(entry.clone());
+        self.partitions[usize::from(subject) % PARTITIONS].pending.push(entry);
     }
 
-    /// What waits is written to the log, or lost with a lapse, and it is stored that it is.
-    pub(crate) fn feed(&mut self, lost: bool) {
-        for partition in &mut self.partitions {
-            let pending = std::mem::take(&mut partition.pending);
-            if lost && !pending.is_empty() {
-                self.lapses.push(Seconds { first: self.as_of, last: self.now });
-            } else {
-                partition.log.extend(pending.into_iter().map(|value| (self.now, value)));
-            }
+    /// A row weighs something that is no integer, which is not known to be a change.
+    pub(crate) fn unreadable(&mut self) {
+        self.happen(0, None, None);
+        let (last, partition) = (self.changes.last().expect("it just happened"), &mut self.partitions[0]);
+        let effect = Change::Unreadable { member: MemberKey::new("u").unwrap() };
+        *partition.pending.last_mut().unwrap() = Entry { effect, ..last.clone() };
+    }
+
+    fn newest(&self) -> Option<Sequence> {
+        (!self.changes.is_empty()).then(|| (self.changes.len() as u64).into())
+    }
+
+    pub(crate) fn append(&mut self, index: usize, body: Body) {
+        let message = Message { read: UnixMillis(self.now * 1000), body };
+        self.partitions[index].log.push((self.now, message.write(&deployment())));
+    }
+
+    /// The stream shard is announced in every partition, where it is or from its beginning on.
+    pub(crate) fn announce(&mut self, at: Option<Sequence>) {
+        let fed = UnixMillis(self.now * 1000);
+        for index in 0..PARTITIONS {
+            let shards = vec![Opening { shard: shard(), at, fed }];
+            self.append(index, Body::Opened(Opened { shards }));
         }
-        self.as_of = self.now;
+    }
+
+    /// Something is lost, and it is announced.
+    pub(crate) fn lose(&mut self, next: Option<Sequence>) {
+        let number = LossNumber(self.now * 1000 + self.losses.len() as u64);
+        self.losses.push(number);
+        for index in 0..PARTITIONS {
+            self.append(index, Body::Lost(Lost { number, next: next.map(|next| (shard(), next)) }));
+        }
+    }
+
+    /// What waits is written to the log, or lost. The log says up to when it has everything.
+    pub(crate) fn feed(&mut self, lost: bool) {
+        let to = self.newest();
+        if lost && self.partitions.iter().any(|partition| !partition.pending.is_empty()) {
+            self.partitions.iter_mut().for_each(|partition| partition.pending.clear());
+            self.lose(Some((self.changes.len() as u64 + 1).into()));
+            self.partitions.iter_mut().for_each(|partition| partition.sent = to);
+        }
+        let (fed, losses) = (Some(UnixMillis(self.now * 1000)), self.losses.clone());
+        for index in 0..PARTITIONS {
+            let partition = &mut self.partitions[index];
+            let entries = std::mem::take(&mut partition.pending);
+            let back = std::mem::replace(&mut partition.sent, to);
+            let sections = vec![Section { shard: shard(), back, to, fed, entries }];
+            self.append(index, Body::Sections { sections, losses: losses.clone() });
+        }
     }
 
     /// A message of the log is written once more.
@@ -166,24 +245,54 @@ impl World {
         }
     }
 
-    /// What is stored of the ledger reaches a machine.
-    pub(crate) fn learn(&mut self, index: usize) {
-        let lapses = self.lapses.iter().copied().collect();
-        let as_of = Some(UnixMillis(self.as_of * 1000));
-        self.input(index, Input::Standing(Standing { as_of, since: Some(UnixMillis(0)), lapses }));
+    /// The fold of the counters stores where it is.
+    pub(crate) fn store(&mut self, index: usize) {
+        let Partitioned { generation, log, fold, folded, stored, .. } = &mut self.partitions[index];
+        for (nth, (at, value)) in log.iter().enumerate().skip(*folded) {
+            if let Ok(message) = Message::read(value, &deployment()) {
+                fold.take(LogPlace::new(*generation, Offset(nth as u64)), UnixMillis(at * 1000), &message, |_, _| {});
+            }
+        }
+        *folded = log.len();
+        let at = LogPlace::new(*generation, Offset(*folded as u64));
+        *stored = Some(Position { at, filter: fold.clone(), ..Position::default() });
     }
 
-    /// The broker's answer reaches a machine: of when it was asked.
+    /// The log keeps no more than so many seconds.
+    pub(crate) fn trim(&mut self, index: usize, keeps: u64) {
+        self.store(index);
+        let (now, partition) = (self.now, &mut self.partitions[index]);
+        let start = partition.log.partition_point(|(at, _)| at + keeps < now);
+        partition.start = start.max(partition.start);
+    }
+
+    /// The topic is created anew, which is a loss: the stream shard is announced again.
+    pub(crate) fn recreate(&mut self) {
+        for partition in &mut self.partitions {
+            let Partitioned { generation, pending, sent, stored, .. } = std::mem::take(partition);
+            *partition = Partitioned { generation: generation + 1, pending, sent, stored, ..Partitioned::default() };
+        }
+        self.lose(None);
+        self.announce(self.newest());
+    }
+
+    /// The answer to a machine's look reaches it.
     pub(crate) fn answer(&mut self, index: usize) {
-        if let Some((look, log)) = self.readers[index].looks.pop_front() {
-            self.input(index, Input::Log(look, log));
+        if let Some(position) = self.readers[index].looks.pop_front() {
+            let partition = &self.partitions[index];
+            let looked = Looked { log: partition.log(), generation: partition.generation, position };
+            self.input(index, Input::Looked(Box::new(looked)));
         }
     }
 
     pub(crate) fn deliver(&mut self, index: usize, most: usize) {
         let from = usize::try_from(self.readers[index].machine.position().0).unwrap();
+        let partition = &self.partitions[index];
+        if from < partition.start || from > partition.log.len() {
+            return self.input(index, Input::Broken);
+        }
         let mut records = Records::default();
-        for (nth, (at, value)) in self.partitions[index].log.iter().enumerate().skip(from).take(most) {
+        for (nth, (at, value)) in partition.log.iter().enumerate().skip(from).take(most) {
             records.push(Offset(nth as u64), UnixMillis(at * 1000), None, Some(value), []);
         }
         if self.readers[index].machine.reads() && !records.is_empty() {
@@ -216,24 +325,23 @@ impl World {
                 let partition = &self.partitions[index];
                 let reader = &mut self.readers[index];
                 match effect {
-                    Effect::Look(look) => reader.looks.push_back((look, partition.log())),
+                    Effect::Look { .. } => reader.looks.push_back(partition.stored.clone()),
                     Effect::Find(at) => {
                         let needed = partition.log.iter().skip(partition.start);
                         let found = needed.clone().position(|(written, _)| *written * 1000 >= at.0);
                         let found = found.filter(|_| self.finds);
                         inputs.push(Input::Found(found.map(|nth| Offset((partition.start + nth) as u64))));
                     }
-                    Effect::Load(about) => {
-                        let (disk, _) = self.disk.as_ref().unwrap();
-                        inputs.push(Input::Loaded(disk.stretch(&about).map(Arc::new)));
+                    Effect::Open(_) => {
+                        reader.opened += 1;
+                        inputs.push(Input::Opened);
                     }
-                    Effect::Keep(keep) => self.disk.as_ref().unwrap().0.keep(&keep).unwrap(),
-                    Effect::Open(_) => inputs.push(Input::Opened),
                     Effect::Publish(publication) => {
                         assert!(reader.publishing.is_none(), "one moment at a time");
                         reader.publishing = Some(publication);
                     }
                     Effect::Halt(_) => reader.halted = true,
+                    Effect::Tell(Note::Anew) => reader.anew += 1,
                     Effect::Tell(_) => {}
                 }
             }
@@ -246,7 +354,6 @@ impl World {
             self.now += 1;
             self.feed(false);
             for index in 0..PARTITIONS {
-                self.learn(index);
                 self.answer(index);
                 for _ in 0..20 {
                     self.deliver(index, usize::MAX);
@@ -305,7 +412,7 @@ impl World {
 
 impl Partitioned {
     pub(crate) fn log(&self) -> Log {
-        let topic = TopicId(format!("t{}", self.topic).into());
+        let topic = TopicId(format!("t{}", self.generation).into());
         Log { topic, start: Offset(self.start as u64), end: Offset(self.log.len() as u64) }
     }
 }
@@ -316,28 +423,13 @@ fn give(shelf: &mut Shelf, key: &str, value: Option<&[u8]>) {
     }
 }
 
-pub(crate) fn message(change: &Change) -> Vec<u8> {
-    let region = |side: &Side| side.region.as_ref().map(ToString::to_string);
-    let Change { subject, counter, before, after, second, sequence } = change;
-    let entry = serde_json::json!([
-        subject.as_str(),
-        counter.marked(),
-        region(before),
-        before.weight,
-        region(after),
-        after.weight,
-        second,
-        sequence.as_str()
-    ]);
-    serde_json::to_vec(&serde_json::json!({"v": 1, "g": 1, "changes": [entry]})).unwrap()
-}
-
 /// The first of what rows gained from behind `from` up to `moment`.
-fn gained(changes: &[Change], place: &Place, from: u64, moment: u64) -> Vec<Ranked> {
+fn gained(changes: &[Entry], place: &Place, from: u64, moment: u64) -> Vec<Ranked> {
     let mut sums: BTreeMap<&PostId, i64> = BTreeMap::new();
     for change in changes.iter().filter(|change| change.second > from && change.second <= moment) {
         let weight = |side: &Side| if place.region.is_none() || side.region == place.region { side.weight } else { 0 };
-        *sums.entry(&change.subject).or_default() += weight(&change.after) - weight(&change.before);
+        let (before, after) = sides(change);
+        *sums.entry(&change.key.counter.post).or_default() += weight(after) - weight(before);
     }
     let worth = sums.into_iter().filter(|(_, sum)| *sum >= 1);
     let mut ranked: Vec<Ranked> = worth.map(|(subject, sum)| Ranked::new(subject.clone(), sum)).collect();

@@ -1,24 +1,21 @@
-//! The service over the in-memory twins, under paused time.
+//! The service over the emulator and a Kafka in memory, under paused time.
 
 use std::sync::Arc;
 use std::time::Duration;
 
 use async_trait::async_trait;
-use tally_adapters::memory::Memory;
+use tally_adapters::dynamodb::{self, changes};
 use tally_adapters::memory::log::Broker;
-use tally_core::ids::{CounterName, Ordinal};
-use tally_core::ledger::{Lapse, Seconds};
-use tally_core::ports::log::{Outgoing, Written};
-use tally_core::ports::{ChangesLedger as _, Outcome, Producer};
-use tally_core::time::UnixMillis;
+use tally_core::ids::CounterName;
+use tally_core::ports::log::{Outgoing, TopicReader as _, Written};
+use tally_core::ports::{Outcome, Producer};
 use tally_service::{Clock, Exit, Host, Running};
+use tally_testkit::{BEGAN, Store};
 use tally_trends::{App, BoardRules, Claim, Place, Ports, Reason, Rules, Top, Topics};
 
-use super::stage::{BOARDS, CHANGES, Ledger, PARTITIONS, shelf};
+use super::stage::{BOARDS, CHANGES, PARTITIONS, Relay, set_up, shelf};
 
-const NOW: UnixMillis = UnixMillis(1_700_000_000_000);
-
-/// A producer whose records have the time at which they are written, as in Kafka.
+/// A producer whose records have the time at which they are appended, as in Kafka.
 pub(crate) struct Timed(Broker, Clock);
 
 #[async_trait]
@@ -30,15 +27,19 @@ impl Producer for Timed {
 
 pub(crate) struct World {
     pub(crate) broker: Broker,
-    pub(crate) memory: Memory,
+    store: Store,
     pub(crate) clock: Clock,
 }
 
 impl World {
-    pub(crate) fn new(topics: &[(&str, u32)]) -> Self {
-        let broker = Broker::new();
+    /// A deployment whose log is of so many partitions, with these topics.
+    pub(crate) async fn new(partitions: u32, topics: &[(&str, u32)]) -> Self {
+        let (broker, store) = (Broker::new(), Store::start().await);
         topics.iter().for_each(|(topic, partitions)| broker.create_topic(topic, *partitions));
-        Self { broker, memory: Memory::new(NOW, 2), clock: Clock::starting_at(NOW) }
+        let logs = broker.reader("test", CHANGES).logs().await.unwrap();
+        let topic = logs.first().map_or_else(|| "none".into(), |(_, log)| (*log.topic.0).into());
+        set_up(&store.connection, tally_core::fence::TopicId(topic), partitions).await;
+        Self { broker, store, clock: Clock::starting_at(BEGAN) }
     }
 
     pub(crate) fn producer(&self) -> Timed {
@@ -46,10 +47,10 @@ impl World {
     }
 
     pub(crate) fn start(&self) -> Running {
-        let broker = self.broker.clone();
+        let (broker, connection) = (self.broker.clone(), &self.store.connection);
         let ports = Ports {
-            checkpoints: Arc::new(self.memory.checkpoints()),
-            stream: Arc::new(self.memory.streams()),
+            deployment: Arc::new(dynamodb::Checkpoints::new(connection)),
+            store: Arc::new(changes::Changes::new(connection)),
             join: Box::new(move || Ok(Box::new(broker.join("tally-trends", CHANGES)))),
             changes: Arc::new(self.broker.reader("test", CHANGES)),
             boards: Arc::new(self.broker.reader("test", BOARDS)),
@@ -61,11 +62,11 @@ impl World {
         Running::start(App::with_ports(topics, rules, ports), Host::new("trends").with_clock(self.clock))
     }
 
-    /// Feeds for so many seconds, in which nothing is changed.
-    async fn feed(&self, ledger: &Ledger<'_>, seconds: u64) {
+    /// Feeds for so many seconds, in which nothing is changed but what waits.
+    async fn feed(&self, relay: &mut Relay<'_>, seconds: u64) {
         for _ in 0..seconds {
             self.clock.sleep(Duration::from_secs(1)).await;
-            ledger.fed(self.clock.now()).await;
+            relay.feed(self.clock.now()).await;
         }
     }
 
@@ -83,29 +84,29 @@ const BOTH: [(&str, u32); 2] = [(CHANGES, PARTITIONS), (BOARDS, 1)];
 
 #[tokio::test(start_paused = true)]
 async fn what_rows_gained_is_listed_some_seconds_later_and_by_another_process_as_well() {
-    let world = World::new(&BOTH);
-    let (checkpoints, streams, producer) = (world.memory.checkpoints(), world.memory.streams(), world.producer());
-    let mut ledger = Ledger::begin(&checkpoints, &streams, &producer, PARTITIONS).await;
+    let world = World::new(PARTITIONS, &BOTH).await;
+    let producer = world.producer();
+    let mut relay = Relay::begin(&producer, PARTITIONS, world.clock.now()).await;
     let running = world.start();
-    world.feed(&ledger, 20).await;
-    let second = world.clock.now().0 / 1000;
+    world.feed(&mut relay, 20).await;
+    let now = world.clock.now();
     for (subject, likes) in [("a", 3), ("b", 1), ("c", 2)] {
         for _ in 0..likes {
-            ledger.like(subject, second).await;
+            relay.like(subject, now);
         }
     }
-    world.feed(&ledger, 6).await;
+    world.feed(&mut relay, 6).await;
     let top = world.top().await.unwrap();
     let expected = [("a", 3), ("c", 2), ("b", 1)].map(|(subject, count)| (subject.to_owned(), count));
     assert_eq!((counts(&top).as_slice(), top.claim), (&expected[..], Claim::Exact));
-    assert!(top.list.moment >= second && top.list.moment * 1000 + 6_000 >= world.clock.now().0, "{top:?}");
+    assert!(top.list.moment >= now.0 / 1000 && top.list.moment * 1000 + 6_000 >= world.clock.now().0, "{top:?}");
     // A member joins, and takes one of the partitions; then the first one dies.
     let other = world.start();
-    world.feed(&ledger, 30).await;
+    world.feed(&mut relay, 30).await;
     running.kill().await;
-    ledger.like("b", world.clock.now().0 / 1000).await;
-    ledger.like("b", world.clock.now().0 / 1000).await;
-    world.feed(&ledger, 40).await;
+    relay.like("b", world.clock.now());
+    relay.like("b", world.clock.now());
+    world.feed(&mut relay, 40).await;
     let top = world.top().await.unwrap();
     let expected = [("a", 3), ("b", 3), ("c", 2)].map(|(subject, count)| (subject.to_owned(), count));
     assert_eq!((counts(&top).as_slice(), top.claim), (&expected[..], Claim::Exact));
@@ -113,24 +114,22 @@ async fn what_rows_gained_is_listed_some_seconds_later_and_by_another_process_as
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_lapse_is_in_the_claim_and_a_broker_that_is_away_delays_and_loses_nothing() {
-    let world = World::new(&BOTH);
-    let (checkpoints, streams, producer) = (world.memory.checkpoints(), world.memory.streams(), world.producer());
-    let mut ledger = Ledger::begin(&checkpoints, &streams, &producer, PARTITIONS).await;
+async fn a_loss_is_in_the_claim_and_a_broker_that_is_away_delays_and_loses_nothing() {
+    let world = World::new(PARTITIONS, &BOTH).await;
+    let producer = world.producer();
+    let mut relay = Relay::begin(&producer, PARTITIONS, world.clock.now()).await;
     let _running = world.start();
-    world.feed(&ledger, 20).await;
-    let second = world.clock.now().0 / 1000;
-    ledger.like("a", second).await;
+    world.feed(&mut relay, 20).await;
+    relay.like("a", world.clock.now());
     world.broker.set_down(true);
-    world.feed(&ledger, 30).await;
+    world.feed(&mut relay, 30).await;
     world.broker.set_down(false);
-    let seconds = Seconds { first: second, last: second };
-    checkpoints.put_lapse(Lapse { shard: Ordinal(1), seconds }).await.unwrap();
-    world.feed(&ledger, 40).await;
+    relay.lose(world.clock.now()).await;
+    world.feed(&mut relay, 40).await;
     let top = world.top().await.unwrap();
     assert_eq!((counts(&top), top.claim), (vec![("a".to_owned(), 1)], Claim::Unknown(Reason::Loss)));
     assert!(top.list.moment * 1000 + 6_000 >= world.clock.now().0);
-    world.feed(&ledger, 700).await;
+    world.feed(&mut relay, 700).await;
     assert_eq!(world.top().await.unwrap().claim, Claim::Exact);
 }
 
@@ -139,20 +138,16 @@ async fn a_topic_that_is_missing_or_of_another_number_of_partitions_is_refused_b
     for (topics, named) in [
         (&[(BOARDS, 1)][..], "--changes-topic (TALLY_CHANGES_TOPIC): there is no topic changes"),
         (&[(CHANGES, PARTITIONS)], "--boards-topic (TALLY_BOARDS_TOPIC): there is no topic boards"),
-        (&[(CHANGES, 3), (BOARDS, 1)], "topic changes has 3 partitions, and the ledger of changes was begun with 2"),
+        (&[(CHANGES, 3), (BOARDS, 1)], "topic changes has 3 partitions, and the log of changes was begun with 2"),
     ] {
-        let world = World::new(topics);
-        let (checkpoints, streams, producer) = (world.memory.checkpoints(), world.memory.streams(), world.producer());
-        Ledger::begin(&checkpoints, &streams, &producer, PARTITIONS).await;
+        let world = World::new(PARTITIONS, topics).await;
         let end = world.start().ended().await;
         assert_eq!(end.exit(), Exit::CONFIG, "{end}");
         assert!(end.to_string().contains(named), "{end}");
     }
-    let world = World::new(&BOTH);
-    let (checkpoints, streams, producer) = (world.memory.checkpoints(), world.memory.streams(), world.producer());
-    let ledger = Ledger::begin(&checkpoints, &streams, &producer, PARTITIONS).await;
+    let world = World::new(PARTITIONS, &BOTH).await;
     let running = world.start();
-    world.feed(&ledger, 20).await;
+    world.clock.sleep(Duration::from_secs(20)).await;
     world.broker.add_partitions(CHANGES, 1);
     let end = running.ended().await;
     assert_eq!(end.exit(), Exit::CONFIG, "{end}");

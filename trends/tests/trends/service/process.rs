@@ -13,12 +13,12 @@ use tally_trends::{Claim, Place, Shelf, Top};
 use tokio::net::TcpListener;
 use tokio::time::Instant;
 
-use super::stage::{BOARDS, CHANGES, Ledger, PARTITIONS, shelf};
+use super::stage::{BOARDS, CHANGES, PARTITIONS, Relay, set_up, shelf};
 
 /// Rebalances of the Kafka in this process take up to fifteen seconds.
-pub(crate) const PATIENCE: Duration = Duration::from_secs(90);
+const PATIENCE: Duration = Duration::from_secs(90);
 
-pub(crate) struct Process(pub(crate) Child);
+struct Process(Child);
 
 impl Drop for Process {
     fn drop(&mut self) {
@@ -28,7 +28,7 @@ impl Drop for Process {
     }
 }
 
-pub(crate) fn command(endpoint: &str, brokers: &str, [changes, boards]: [&str; 2]) -> Command {
+fn command(endpoint: &str, brokers: &str, [changes, boards]: [&str; 2]) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_tally-trends"));
     command
         .args(["--brokers", brokers, "--changes-topic", changes, "--boards-topic", boards])
@@ -43,7 +43,7 @@ pub(crate) fn command(endpoint: &str, brokers: &str, [changes, boards]: [&str; 2
 }
 
 /// The list of ten minutes, if there is something on it.
-pub(crate) fn listed(shelf: &Shelf) -> Option<Top> {
+fn listed(shelf: &Shelf) -> Option<Top> {
     let place = Place { counter: CounterName::LIKES, region: None };
     let top = shelf.top(&place, "10m".parse().unwrap(), 3);
     top.filter(|top| !top.list.items.is_empty())
@@ -80,9 +80,10 @@ async fn lists_over_starts(starts: usize) {
         dynamodb::ensure_tables(&connection).await.unwrap();
         let settings = kafka::Settings::plaintext(cluster.bootstrap());
         let producer = kafka::Producer::new(&settings).unwrap();
-        let (checkpoints, streams) = (dynamodb::Checkpoints::new(&connection), dynamodb::Streams::new(&connection));
-        let mut ledger = Ledger::begin(&checkpoints, &streams, &producer, PARTITIONS).await;
+        let changes = kafka::TopicReader::new(&settings, "test", CHANGES).unwrap();
+        set_up(&connection, changes.logs().await.unwrap()[0].1.topic.clone(), PARTITIONS).await;
         let clock = Host::new("test").clock();
+        let mut relay = Relay::begin(&producer, PARTITIONS, clock.now()).await;
         for missing in [["none", BOARDS], [CHANGES, "none"]] {
             let refused = Process(command(&endpoint, cluster.bootstrap(), missing).spawn().unwrap());
             assert_eq!(code(refused).await, Some(78), "{missing:?}");
@@ -101,11 +102,11 @@ async fn lists_over_starts(starts: usize) {
                     liked = true;
                     for (subject, likes) in [("a", 3), ("b", 1), ("c", 2)] {
                         for _ in 0..likes {
-                            ledger.like(subject, now.0 / 1000).await;
+                            relay.like(subject, now);
                         }
                     }
                 }
-                ledger.fed(now).await;
+                relay.feed(now).await;
                 if let Some(top) = listed(&shelf).filter(|top| top.list.moment > told) {
                     let found = top.list.items.iter().map(|item| (item.subject.as_str(), item.count()));
                     let found: Vec<_> = found.collect();

@@ -1,9 +1,16 @@
-//! What both kinds of tests share: what a streamer stores of its ledger, and messages of it.
+//! What both kinds of tests share: a relay, and a reader of boards.
 
-use tally_core::event::partition_of;
-use tally_core::ids::{Ordinal, StreamLabel, StreamShardId};
+use std::collections::BTreeMap;
+
+use tally_adapters::dynamodb::Connection;
+use tally_adapters::dynamodb::changes::{Changes, Config};
+use tally_core::changes::{
+    Body, DeploymentId, Effect, Entry, LossNumber, Lost, Message, Opened, Opening, Section, Side, partition_of,
+};
+use tally_core::fence::TopicId;
+use tally_core::ids::{CounterId, MemberKey, PostId, RowKey, Sequence, Shard, StreamShard};
 use tally_core::ports::log::Outgoing;
-use tally_core::ports::{ChangeStream, Checkpoints, Producer};
+use tally_core::ports::{DeploymentConfig as _, Producer, TopicReader};
 use tally_core::time::UnixMillis;
 use tally_trends::{Published, Shelf};
 
@@ -11,67 +18,87 @@ pub(crate) const CHANGES: &str = "changes";
 pub(crate) const BOARDS: &str = "boards";
 pub(crate) const PARTITIONS: u32 = 2;
 
-/// A streamer, as far as its ledger goes.
-pub(crate) struct Ledger<'a> {
-    pub(crate) checkpoints: &'a dyn Checkpoints,
-    pub(crate) producer: &'a dyn Producer,
-    pub(crate) label: StreamLabel,
-    pub(crate) shards: Vec<StreamShardId>,
+/// A relay of one stream shard.
+pub(crate) struct Relay<'a> {
+    producer: &'a dyn Producer,
     partitions: u32,
     written: u64,
+    pending: BTreeMap<u32, Vec<Entry>>,
+    sent: Option<Sequence>,
 }
 
-impl<'a> Ledger<'a> {
-    /// Begins it.
-    pub(crate) async fn begin(
-        checkpoints: &'a dyn Checkpoints,
-        stream: &dyn ChangeStream,
-        producer: &'a dyn Producer,
-        partitions: u32,
-    ) -> Self {
-        checkpoints.config(None).await.unwrap();
-        let label = stream.info().await.unwrap().label;
-        let mut shards = Vec::new();
-        for shard in stream.shards(&label).await.unwrap() {
-            checkpoints.number(&label, &shard.id, shard.parent.as_ref(), UnixMillis(0)).await.unwrap();
-            shards.push(shard.id);
-        }
-        checkpoints.begin_changes(partitions, Ordinal(0)).await.unwrap();
-        checkpoints.changes_complete(UnixMillis(0)).await.unwrap();
-        Self { checkpoints, producer, label, shards, partitions, written: 0 }
+fn deployment() -> DeploymentId {
+    DeploymentId("test".into())
+}
+
+fn shard() -> StreamShard {
+    StreamShard::from("label/s-1")
+}
+
+/// Sets a deployment up, with a log in this topic.
+pub(crate) async fn set_up(connection: &Connection, topic: TopicId, partitions: u32) {
+    tally_adapters::dynamodb::Checkpoints::new(connection).config(None).await.unwrap();
+    let config = Config { deployment: deployment(), partitions, topic, generation: 1 };
+    Changes::new(connection).begin_log(&config).await.unwrap();
+}
+
+impl<'a> Relay<'a> {
+    /// Announces a stream that is as old as its table.
+    pub(crate) async fn begin(producer: &'a dyn Producer, partitions: u32, now: UnixMillis) -> Self {
+        let relay = Self { producer, partitions, written: 0, pending: BTreeMap::new(), sent: None };
+        let shards = vec![Opening { shard: shard(), at: None, fed: now }];
+        relay.announce(Body::Opened(Opened { shards }), now).await;
+        relay
     }
 
-    /// A like of `subject` in a second.
-    pub(crate) async fn like(&mut self, subject: &str, second: u64) {
-        self.change(subject, [0, 1], second).await;
+    /// A like of `subject` now.
+    pub(crate) fn like(&mut self, subject: &str, now: UnixMillis) {
+        self.change(subject, [0, 1], now);
     }
 
-    /// What a row of `subject` weighs before and after a second.
-    pub(crate) async fn change(&mut self, subject: &str, [before, after]: [i64; 2], second: u64) {
+    /// What a row of `subject` weighs before and after.
+    pub(crate) fn change(&mut self, subject: &str, [before, after]: [i64; 2], now: UnixMillis) {
         self.written += 1;
-        let value = format!(
-            r#"{{"v":1,"g":1,"changes":[["{subject}","likes",null,{before},null,{after},{second},"{:040}"]]}}"#,
-            self.written
-        );
-        self.write(partition_of(subject.as_bytes(), self.partitions), &value).await;
+        let side = |weight| Side { weight, region: None };
+        let member = MemberKey::new("u").unwrap();
+        let effect = Effect::Weighed { member, before: side(before), after: side(after), span: None };
+        let key = RowKey { counter: CounterId::likes(PostId::new(subject).unwrap()), shard: Shard::new(0).unwrap() };
+        let partition = partition_of(&key, self.partitions);
+        let entry = Entry { key, effect, second: now.0 / 1000, sequence: self.written.into() };
+        self.pending.entry(partition).or_default().push(entry);
     }
 
-    pub(crate) async fn write(&self, partition: u32, value: &str) {
-        let (key, value) = (None, Some(value.as_bytes()));
+    /// What was liked goes into the log: everything of before now is in it then.
+    pub(crate) async fn feed(&mut self, now: UnixMillis) {
+        let to = (self.written > 0).then(|| self.written.into());
+        let back = std::mem::replace(&mut self.sent, to);
+        for partition in 0..self.partitions {
+            let entries = self.pending.remove(&partition).unwrap_or_default();
+            let sections = vec![Section { shard: shard(), back, to, fed: Some(now), entries }];
+            self.write(partition, Body::Sections { sections, losses: Vec::new() }, now).await;
+        }
+    }
+
+    pub(crate) async fn lose(&self, now: UnixMillis) {
+        self.announce(Body::Lost(Lost { number: LossNumber(now.0), next: None }), now).await;
+    }
+
+    async fn announce(&self, body: Body, now: UnixMillis) {
+        for partition in 0..self.partitions {
+            self.write(partition, body.clone(), now).await;
+        }
+    }
+
+    async fn write(&self, partition: u32, body: Body, read: UnixMillis) {
+        let value = Message { read, body }.write(&deployment());
+        let (key, value) = (None, Some(&value[..]));
         let record = Outgoing { topic: CHANGES, partition: Some(partition), key, value, headers: &[] };
         self.producer.send(record).await.unwrap();
-    }
-
-    /// Everything written before `at` is in the log.
-    pub(crate) async fn fed(&self, at: UnixMillis) {
-        for shard in &self.shards {
-            self.checkpoints.fed_at(&self.label, shard, at).await.unwrap();
-        }
     }
 }
 
 /// What a reader of the topic has.
-pub(crate) async fn shelf(reader: &dyn tally_core::ports::TopicReader) -> Shelf {
+pub(crate) async fn shelf(reader: &dyn TopicReader) -> Shelf {
     let mut shelf = Shelf::default();
     for (partition, log) in reader.logs().await.unwrap() {
         let mut from = log.start;

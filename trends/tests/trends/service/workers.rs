@@ -9,7 +9,7 @@ use tally_core::ports::TopicReader;
 use tally_trends::{Claim, Place, Published, Ranked, Shelf};
 
 use super::component::World;
-use super::stage::{BOARDS, CHANGES, Ledger};
+use super::stage::{BOARDS, CHANGES, Relay};
 
 const SIX: u32 = 6;
 const LISTED: usize = 10;
@@ -82,7 +82,7 @@ impl Watch {
     }
 
     /// So many seconds of load.
-    async fn go_on(&mut self, world: &World, ledger: &mut Ledger<'_>, seconds: u64) {
+    async fn go_on(&mut self, world: &World, relay: &mut Relay<'_>, seconds: u64) {
         for _ in 0..seconds {
             world.clock.sleep(Duration::from_secs(1)).await;
             let second = world.clock.now().0 / 1000;
@@ -91,10 +91,10 @@ impl Watch {
                 let drawn = (second * 6 + nth).wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 33;
                 let subject = (drawn % 40).min(drawn / 64 % 40);
                 let sides = if (drawn / 4096).is_multiple_of(5) { [1, 0] } else { [0, 1] };
-                ledger.change(&format!("p{subject}"), sides, second).await;
+                relay.change(&format!("p{subject}"), sides, world.clock.now());
                 self.truth.push((second, subject, sides[1] - sides[0]));
             }
-            ledger.fed(world.clock.now()).await;
+            relay.feed(world.clock.now()).await;
             self.look(world).await;
         }
     }
@@ -102,12 +102,12 @@ impl Watch {
 
 #[tokio::test(start_paused = true)]
 async fn answers_are_never_wrong_while_one_worker_becomes_three_and_two_and_some_are_killed() {
-    let world = World::new(&[(CHANGES, SIX), (BOARDS, 2)]);
-    let (checkpoints, streams, producer) = (world.memory.checkpoints(), world.memory.streams(), world.producer());
-    let mut ledger = Ledger::begin(&checkpoints, &streams, &producer, SIX).await;
+    let world = World::new(SIX, &[(CHANGES, SIX), (BOARDS, 2)]).await;
+    let producer = world.producer();
+    let mut relay = Relay::begin(&producer, SIX, world.clock.now()).await;
     let mut watch = Watch::default();
     let mut workers = vec![world.start()];
-    watch.go_on(&world, &mut ledger, 40).await;
+    watch.go_on(&world, &mut relay, 40).await;
     for (become_so_many, kills) in [(1, 1), (3, 3), (2, 2)] {
         while workers.len() > become_so_many {
             assert!(workers.remove(0).stop(Duration::from_secs(5)).await.exit().is_clean());
@@ -115,12 +115,12 @@ async fn answers_are_never_wrong_while_one_worker_becomes_three_and_two_and_some
         while workers.len() < become_so_many {
             workers.push(world.start());
         }
-        watch.go_on(&world, &mut ledger, 60).await;
+        watch.go_on(&world, &mut relay, 60).await;
         for _ in 0..kills {
             workers.remove(0).kill().await;
-            watch.go_on(&world, &mut ledger, 7).await;
+            watch.go_on(&world, &mut relay, 7).await;
             workers.push(world.start());
-            watch.go_on(&world, &mut ledger, 60).await;
+            watch.go_on(&world, &mut relay, 60).await;
         }
         let [exact, stale, oldest] = watch.told();
         println!(
@@ -128,7 +128,7 @@ async fn answers_are_never_wrong_while_one_worker_becomes_three_and_two_and_some
         );
         assert!(exact > 0);
     }
-    watch.go_on(&world, &mut ledger, 30).await;
+    watch.go_on(&world, &mut relay, 30).await;
     let age = world.clock.now().0 / 1000 - watch.shelf.moment().unwrap();
     assert!(age <= FRESH, "{age} s");
 }
