@@ -81,6 +81,14 @@ pub struct Now {
     pub wall: UnixMillis,
 }
 
+impl Now {
+    /// How long ago `earlier` was, by the clock that has moved further: the monotonic one stands still while a machine sleeps,
+    /// the wall clock may be set back.
+    pub fn since(self, earlier: Self) -> Duration {
+        self.at.saturating_sub(earlier.at).max(self.wall.since(earlier.wall))
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -11,17 +11,25 @@ use std::process::ExitCode;
 use anyhow::Context;
 use futures_util::{StreamExt, TryStreamExt, stream};
 use tally_adapters::dynamodb;
-use tally_core::counter::{Feeder, Touch, Update};
+use tally_adapters::dynamodb::changes::{Changes, Config};
+use tally_adapters::dynamodb::counters::{Counters, Update};
+use tally_core::cached::StandingAt;
+use tally_core::changes::{DeploymentId, Place, Standing};
 use tally_core::definitions::{Definitions, Entry};
-use tally_core::ids::{CounterId, Ordinal, PostId, Sequence, Shard};
-use tally_core::ports::{ChangeStream, Counts, DeploymentConfig as _, StreamRegistry as _};
+use tally_core::fence::TopicId;
+use tally_core::fold::Counter;
+use tally_core::ids::{CounterId, PostId, Shard};
+use tally_core::ports::DeploymentConfig as _;
 use tally_core::time::UnixMillis;
 use tally_emulator::Emulator;
 use tally_service::Host;
 use tokio::net::TcpListener;
 
-/// Posts planted at once.
-const AT_ONCE: usize = 32;
+/// Requests at once that plant posts.
+const AT_ONCE: usize = 8;
+
+/// How many partitions the log of changes has.
+const PARTITIONS: u32 = 16;
 
 #[tokio::main]
 async fn main() -> anyhow::Result<ExitCode> {
@@ -44,23 +52,27 @@ async fn main() -> anyhow::Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// Post `p<n>` has n likes; every stream shard is applied up to now.
+/// Post `p<n>` has n likes; all changes up to now are counted.
 async fn plant(connection: &dynamodb::Connection, posts: u64) -> anyhow::Result<()> {
     dynamodb::ensure_tables(connection).await?;
     let now = Host::new("stage").clock().now();
-    let (changes, checkpoints) = (dynamodb::Streams::new(connection), dynamodb::Checkpoints::new(connection));
-    let label = changes.info().await?.label;
-    for shard in changes.shards(&label).await? {
-        checkpoints.number(&label, &shard.id, shard.parent.as_ref(), now).await?;
-    }
+    let checkpoints = dynamodb::Checkpoints::new(connection);
     checkpoints.config(None).await?;
     checkpoints.define(&Definitions::likes_alone(), &several()?).await?;
-    let counts = dynamodb::Counts::new(connection);
-    let planted = stream::iter(1..=posts).map(|n| {
-        let counts = counts.clone();
-        async move { anyhow::Ok(counts.apply(&CounterId::likes(PostId::new(&format!("p{n}"))?), &likes(n, now)).await?) }
-    });
-    planted.buffer_unordered(AT_ONCE).try_for_each(async |_| Ok(())).await
+    let (deployment, topic) = (DeploymentId("stage".into()), TopicId("stage".into()));
+    let changes = Changes::new(connection);
+    changes.begin_log(&Config { deployment, partitions: PARTITIONS, topic, generation: 0 }).await?;
+    let counters = Counters::new(connection);
+    counters.put_reserved().await?;
+    let posts: Vec<Update> = (1..=posts).map(|n| likes(n, now)).collect::<anyhow::Result<_>>()?;
+    let planted = stream::iter(posts.chunks(Counters::UPDATES)).map(|updates| counters.write(updates));
+    planted.buffer_unordered(AT_ONCE).try_for_each(async |_| Ok(())).await?;
+    let standing = Standing { as_of: Some(now), ..Standing::default() };
+    let stated = StandingAt { at: Place::from_stored(1), standing };
+    for partition in 0..PARTITIONS {
+        changes.store_standing(partition, &stated).await?;
+    }
+    Ok(())
 }
 
 /// Counters of each kind, of posts and of hashtags.
@@ -81,18 +93,10 @@ fn several() -> anyhow::Result<Definitions> {
     ])?)
 }
 
-fn likes(n: u64, at: UnixMillis) -> Update {
+fn likes(n: u64, now: UnixMillis) -> anyhow::Result<Update> {
     let shard = Shard::new(0).expect("every deployment has a first shard");
-    let delta = i64::try_from(n).unwrap_or(i64::MAX);
-    Update {
-        shard: Ordinal(1),
-        first: Sequence::from(1),
-        last: Sequence::from(1),
-        at,
-        touched: vec![Touch { shard, delta, feeder: Feeder::Usual, window: None, doubt: false }],
-        ancestors: Vec::new(),
-        closed_through: None,
-        prune: None,
-        guard: None,
-    }
+    let likes = i64::try_from(n)?;
+    let parts = [(shard, likes)].into();
+    let after = Counter { likes, parts, version: Place::from_stored(1), updated_at: now, ..Counter::default() };
+    Ok(Update { counter: CounterId::likes(PostId::new(&format!("p{n}"))?), before: None, after })
 }

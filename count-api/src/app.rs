@@ -7,10 +7,14 @@ use std::time::Duration;
 use anyhow::Context;
 use axum::Router;
 use axum::http::{HeaderName, HeaderValue, Method, header};
+use tally_adapters::dynamodb::TablesWatch;
+use tally_adapters::dynamodb::changes::Changes;
+use tally_adapters::dynamodb::counters::Counters;
 use tally_adapters::kafka::Spreading;
 use tally_adapters::{Deployment, dynamodb, kafka, redis};
+use tally_core::cached::Cache;
 use tally_core::ids::{CachePrefix, ShardCount};
-use tally_core::ports::{Cache, ChangeStream, Checkpoints, CounterMaps, Counts, Producer, Recounts, Rows, TopicReader};
+use tally_core::ports::{CounterMaps, DeploymentConfig, Producer, Recounts, Rows, TopicReader};
 use tally_core::spread::SumPolicy;
 use tally_service::metrics::Catalogue;
 use tally_service::{Host, Invalid, Program, Secret, Stage, http};
@@ -45,35 +49,40 @@ const READER: &str = "tally-count-api";
 /// What the API reads and writes through.
 #[derive(Clone)]
 pub struct Ports {
-    pub counts: Arc<dyn Counts>,
+    /// The counters.
+    pub counters: Arc<Counters>,
+    /// How far the counters are, and which losses are open.
+    pub changes: Arc<Changes>,
+    /// Who is in which set.
     pub rows: Arc<dyn Rows>,
     /// Over how many shards sets are spread.
     pub maps: Arc<dyn CounterMaps>,
-    /// Open gaps, and how far the stream is applied.
-    pub checkpoints: Arc<dyn Checkpoints>,
-    /// The likes table's stream.
-    pub stream: Arc<dyn ChangeStream>,
-    /// The queue of recounts.
+    /// What the deployment was created with, its definitions and its ladder.
+    pub deployment: Arc<dyn DeploymentConfig>,
+    /// The queue of recounts, the ledger of corrections and the milestones.
     pub recounts: Arc<dyn Recounts>,
     /// None is a supported way to run.
     pub cache: Option<Arc<dyn Cache>>,
     /// With none, no writes are taken.
     pub producer: Option<Arc<dyn Producer>>,
+    /// Whether the tables are those that the deployment was created over.
+    pub tables: TablesWatch,
 }
 
 impl Ports {
     /// The tables of `connection`, without a cache and without writes.
     pub fn over(connection: &dynamodb::Connection) -> Self {
         Self {
-            counts: Arc::new(dynamodb::Counts::new(connection)),
+            counters: Arc::new(Counters::new(connection)),
+            changes: Arc::new(Changes::new(connection)),
             // Rows are only read here, and each call names the row's shard.
             rows: Arc::new(dynamodb::Rows::new(connection)),
             maps: Arc::new(dynamodb::Maps::new(connection)),
-            checkpoints: Arc::new(dynamodb::Checkpoints::new(connection)),
-            stream: Arc::new(dynamodb::Streams::new(connection)),
+            deployment: Arc::new(dynamodb::Checkpoints::new(connection)),
             recounts: Arc::new(dynamodb::Recounts::new(connection)),
             cache: None,
             producer: None,
+            tables: connection.tables_watch(),
         }
     }
 }
@@ -196,7 +205,7 @@ fn open_cache(address: &CacheAddress, table_prefix: &str) -> anyhow::Result<Arc<
         prefix: CachePrefix::of_tables(table_prefix),
         ..redis::Settings::at(nodes)
     };
-    Ok(Arc::new(redis::Cache::new(&settings).context("cannot set up the cache")?))
+    Ok(Arc::new(redis::PartitionCache::new(&settings).context("cannot set up the cache")?))
 }
 
 /// The topics of a cluster, and the fences of `connection`'s tables.
@@ -219,15 +228,17 @@ impl tally_service::App for App {
             listener = Some(http::bind("listen", self.config.listen).await?);
         }
         let (config, ports) = (self.config, self.ports);
-        let checkpoints = ports.checkpoints.clone();
+        let checkpoints = ports.deployment.clone();
         let deployment = Deployment { tables: self.tables.as_ref(), checkpoints, shards: config.shards };
         let shards = deployment.join(&host).await?;
-        let definitions = FollowDefinitions::begin(ports.checkpoints.clone(), &host).await?;
+        let definitions = FollowDefinitions::begin(ports.deployment.clone(), &host).await?;
         let (defined, topic) = (definitions.defined(), config.write.topic.clone());
-        let ReadPath { reader, judge, table } = ReadPath::open(&config, &ports, &host).await?;
+        let watch = ports.tables.clone();
+        let whole = Arc::new(move || watch.is_whole());
+        let ReadPath { reader, standings, gate: table } = ReadPath::open(&config, &ports, whole, &host).await?;
 
-        let milestones = Milestones::over(&ports, &table, &judge);
-        let watches = Watches::new(config.listeners, judge);
+        let milestones = Milestones::over(&ports, &table, &standings);
+        let watches = Watches::new(config.listeners, standings);
         let watcher = Watcher { watches: watches.clone(), reader: reader.clone(), clock: host.clock() };
         let gates = gates(&config, self.own_pages, &host);
         let rates = vec![gates.reads.rate.clone(), gates.writes.rate.clone()];

@@ -107,13 +107,17 @@ pub struct Args {
     )]
     pub admin_token: Option<Secret>,
 
-    /// How long a count stays in this process's memory; 0 turns that off
+    /// How long a count stays in this process's memory, a second at most; 0 turns that off
     #[arg(long, env = "TALLY_LOCAL_TTL", default_value = "100ms", value_parser = parse_duration, value_name = "SPAN", help_heading = "Reading")]
     pub local_ttl: Duration,
 
     /// How many counts stay in this process's memory at most
     #[arg(long, env = "TALLY_LOCAL_POSTS", default_value_t = 100_000, value_name = "COUNT", help_heading = "Reading")]
     pub local_posts: u64,
+
+    /// How old the `as_of` of a count may be that answers call fresh; a count is read again once it is older than half of that
+    #[arg(long, env = "TALLY_FRESH_WITHIN", default_value = "10s", value_parser = parse_duration, value_name = "SPAN", help_heading = "Reading")]
+    pub fresh_within: Duration,
 
     /// The shared cache: `redis://host:port`, `rediss://` with TLS, several nodes of a cluster separated by commas; `off`
     /// or an empty value reads the table alone

@@ -14,7 +14,7 @@ use tally_service::{Invalid, Secret};
 use tower_http::cors::AllowOrigin;
 
 use crate::args::Args;
-use crate::read::Bounds;
+use crate::read::{Bounds, LONGEST};
 use crate::server::ConnectionLimits;
 
 /// How long a read of the tables may wait for its turn.
@@ -40,6 +40,8 @@ pub struct Config {
     pub local_ttl: Duration,
     /// How many counts stay in memory.
     pub local_posts: u64,
+    /// How old the `as_of` of a count may be that answers call fresh.
+    pub fresh_within: Duration,
     /// How long the cache may take to answer.
     pub cache_budget: Duration,
     pub table: Bounds,
@@ -104,6 +106,7 @@ impl Default for Config {
             tokens: Tokens::default(),
             local_ttl: Duration::from_millis(100),
             local_posts: 100_000,
+            fresh_within: seconds(10),
             cache_budget: Duration::from_millis(30),
             table: Bounds { concurrency: 256, patience: PATIENCE, budget: seconds(2) },
             listeners: 5_000,
@@ -158,6 +161,7 @@ impl TryFrom<Args> for Config {
             tokens,
             local_ttl: args.local_ttl,
             local_posts: args.local_posts,
+            fresh_within: args.fresh_within,
             cache_budget: args.cache_budget,
             table: Bounds { concurrency: args.table_concurrency, patience: PATIENCE, budget: args.table_budget },
             listeners: args.listeners,
@@ -191,8 +195,8 @@ fn check(args: &Args, invalid: &mut Invalid) {
     invalid.ensure("local-posts", args.local_posts >= 1, "must be at least 1; --local-ttl 0 turns the memory off");
     invalid.ensure(
         "local-ttl",
-        args.local_ttl <= Duration::from_secs(10),
-        "must be at most 10s: no answer may be older",
+        args.local_ttl <= LONGEST,
+        "must be at most 1s: so long a count that was corrected may be answered as it was",
     );
     let spans = [
         ("header-time", args.header_time),
@@ -200,6 +204,7 @@ fn check(args: &Args, invalid: &mut Invalid) {
         ("cache-budget", args.cache_budget),
         ("table-budget", args.table_budget),
         ("heartbeat", args.heartbeat),
+        ("fresh-within", args.fresh_within),
         ("write-budget", args.write_budget),
     ];
     for (flag, span) in spans {
@@ -295,6 +300,7 @@ mod tests {
             "--listeners=20000",
             "--table-concurrency=0",
             "--local-ttl=1m",
+            "--fresh-within=0",
             "--header-time=0",
             "--cors-origins=canary",
             "--read-token-file=/nowhere",

@@ -4,9 +4,9 @@ use axum::http::HeaderValue;
 use bytes::Bytes;
 use serde::{Serialize, Serializer};
 use tally_core::ids::PostId;
-use tally_core::served::Served;
 use utoipa::ToSchema;
 
+use crate::read::Answer;
 use crate::routes::Id;
 use crate::watch::Edition;
 
@@ -22,20 +22,25 @@ pub struct Count {
     /// Grows with every change; 0 for a post without likes so far.
     #[schema(example = 57)]
     version: u64,
-    /// Whether the likes table is known to have held this number at some moment since `as_of`. While changes are known to be
-    /// lost and not repaired yet, no number is exact.
+    /// Whether the likes table is known to have held this number at some moment since `as_of`: it says nothing about how old
+    /// the number is. While changes are known to be lost and not repaired yet, no number is exact.
     #[schema(example = true)]
     exact: bool,
     /// Every change that had reached the likes table by this moment is in the number; milliseconds since the Unix epoch.
-    /// A like or unlike still on its way to the table is not.
+    /// A like or unlike still on its way to the table is not. 0 where no such moment is known.
     #[schema(example = 1_700_000_000_000_u64)]
     as_of: u64,
+    /// Whether `as_of` is as recent as this deployment promises, ten seconds by default. A number that is not fresh is what
+    /// was counted by then.
+    #[schema(example = true)]
+    fresh: bool,
 }
 
 impl Count {
-    pub fn new(post_id: PostId, served: &Served) -> Self {
-        let Served { version, exact, as_of, .. } = *served;
-        Self { post_id, likes: served.shown(), version, exact, as_of: as_of.0 }
+    /// The count of a post.
+    pub fn new(post_id: PostId, Answer { served, fresh }: Answer) -> Self {
+        let (version, exact, as_of) = (served.version, served.exact, served.as_of.0);
+        Self { post_id, likes: served.shown(), version, exact, as_of, fresh }
     }
 }
 
@@ -54,10 +59,11 @@ pub struct Rendered {
 }
 
 impl Rendered {
-    pub fn new(post: &PostId, served: &Served) -> Self {
-        let edition = Edition::of(served);
-        let tag = HeaderValue::from_str(&format!("W/\"{edition}\"")).expect("digits and a dot make a header");
-        let body = serde_json::to_vec(&Count::new(post.clone(), served)).expect("texts and numbers always serialise");
+    /// The bytes of an answer.
+    pub fn new(post: &PostId, answer: Answer) -> Self {
+        let edition = Edition::of(&answer);
+        let tag = HeaderValue::from_str(&format!("W/\"{edition}\"")).expect("digits and dots make a header");
+        let body = serde_json::to_vec(&Count::new(post.clone(), answer)).expect("texts and numbers always serialise");
         Self { edition, tag, body: body.into() }
     }
 }

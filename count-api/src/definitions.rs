@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use tally_core::backoff::Backoff;
 use tally_core::definitions::{Definition, Definitions, SubjectField};
-use tally_core::ports::Checkpoints;
+use tally_core::ports::DeploymentConfig;
 use tally_service::{Clock, Host, Stop, Task};
 use tokio::sync::watch;
 use tokio::time::timeout;
@@ -49,7 +49,7 @@ impl Defined {
 
 /// The task that reads them.
 pub struct FollowDefinitions {
-    checkpoints: Arc<dyn Checkpoints>,
+    deployment: Arc<dyn DeploymentConfig>,
     clock: Clock,
     latest: watch::Sender<Definitions>,
 }
@@ -59,9 +59,9 @@ impl FollowDefinitions {
     ///
     /// # Errors
     /// A fault that waiting does not mend, or a stop.
-    pub async fn begin(checkpoints: Arc<dyn Checkpoints>, host: &Host) -> anyhow::Result<Self> {
-        let first = host.wait_for(DEPENDENCY, Backoff::STORE, || checkpoints.definitions()).await?;
-        Ok(Self { checkpoints, clock: host.clock(), latest: watch::Sender::new(first) })
+    pub async fn begin(deployment: Arc<dyn DeploymentConfig>, host: &Host) -> anyhow::Result<Self> {
+        let first = host.wait_for(DEPENDENCY, Backoff::STORE, || deployment.definitions()).await?;
+        Ok(Self { deployment, clock: host.clock(), latest: watch::Sender::new(first) })
     }
 
     /// What this task has read last, now and later.
@@ -71,7 +71,7 @@ impl FollowDefinitions {
 
     /// A reading that fails leaves the counters as they were read before: none is ever taken away.
     async fn follow(&self) {
-        let why = match timeout(PATIENCE, self.checkpoints.definitions()).await {
+        let why = match timeout(PATIENCE, self.deployment.definitions()).await {
             Ok(Ok(read)) => {
                 self.latest.send_replace(read);
                 return;

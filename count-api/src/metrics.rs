@@ -93,14 +93,19 @@ pub(crate) const BOARDS_UNREADABLE: Metric = metric(
 );
 pub(crate) const BLOCKED: Metric =
     metric("tally_blocked_ids", Kind::Gauge, Unit::Count, &[], "Ids that lists of what is trending leave out.");
-pub(crate) const OPEN_GAPS: Metric =
-    metric("tally_open_gaps", Kind::Gauge, Unit::Count, &[], "Losses of stream not repaired yet: no answer is exact.");
+pub(crate) const OPEN_GAPS: Metric = metric(
+    "tally_open_gaps",
+    Kind::Gauge,
+    Unit::Count,
+    &[],
+    "Losses not repaired yet: where one is open no answer is exact.",
+);
 pub(crate) const STANDING_AGE: Metric = metric(
     "tally_standing_age_seconds",
     Kind::Gauge,
     Unit::Seconds,
     &[],
-    "How long ago the latest reading of stream shards and open gaps began; past 5 s no answer is called exact.",
+    "How long ago the latest reading of what may be said of counts began.",
 );
 pub(crate) const NEGATIVE_COUNTS: Metric = metric(
     "tally_negative_counts_total",

@@ -7,18 +7,21 @@ use std::time::Duration;
 use tally_core::Map;
 use tally_core::ids::CounterId;
 use tally_core::milestone::{Ladder, Milestone};
-use tally_core::ports::{Checkpoints, Recounts};
+use tally_core::ports::{DeploymentConfig, Recounts};
 use tokio::sync::Mutex;
 use tokio::time::Instant;
 
 use crate::app::Ports;
-use crate::read::{Judge, NoAnswer, TableGate};
+use crate::read::{NoAnswer, Standings, TableGate};
 
 /// The most that are read of one counter: the greatest thresholds.
 const MOST: u32 = 100;
 
 /// Corrections of one counter that are looked at: the latest.
 const CORRECTIONS: u32 = 1_000;
+
+/// How long after its line of the ledger was written a correction comes to the log at the latest.
+const ON_ITS_WAY: Duration = Duration::from_secs(60);
 
 /// How old what listeners are told of the ladder may be.
 const LADDER: Duration = Duration::from_secs(10);
@@ -43,17 +46,17 @@ struct Told {
 #[derive(Clone)]
 pub struct Milestones {
     recounts: Arc<dyn Recounts>,
-    checkpoints: Arc<dyn Checkpoints>,
+    deployment: Arc<dyn DeploymentConfig>,
     table: Arc<TableGate>,
-    judge: Judge,
+    standings: Standings,
     told: Arc<Told>,
 }
 
 impl Milestones {
     /// Those of the tables behind `ports`.
-    pub fn over(ports: &Ports, table: &Arc<TableGate>, judge: &Judge) -> Self {
-        let (recounts, checkpoints) = (ports.recounts.clone(), ports.checkpoints.clone());
-        Self { recounts, checkpoints, table: Arc::clone(table), judge: judge.clone(), told: Arc::default() }
+    pub fn over(ports: &Ports, table: &Arc<TableGate>, standings: &Standings) -> Self {
+        let (recounts, deployment) = (ports.recounts.clone(), ports.deployment.clone());
+        Self { recounts, deployment, table: Arc::clone(table), standings: standings.clone(), told: Arc::default() }
     }
 
     /// The deployment's ladder.
@@ -61,22 +64,25 @@ impl Milestones {
     /// # Errors
     /// The tables have no answer.
     pub async fn ladder(&self) -> Result<Ladder, NoAnswer> {
-        self.table.read(self.checkpoints.ladder()).await
+        self.table.read(self.deployment.ladder()).await
     }
 
     /// Those of `counter`, upwards, each with whether it may be called exact now: nothing said otherwise when it was
-    /// recorded, no loss of stream is open, and nothing was corrected since.
+    /// recorded, no loss is open in the counter's partition, and nothing was corrected behind it. Whether a loss is open is asked
+    /// before anything is read as well: the corrections of one that is closed by then are in what is read.
     ///
     /// # Errors
     /// The tables have no answer.
     pub async fn of(&self, counter: &CounterId) -> Result<Vec<(Milestone, bool)>, NoAnswer> {
+        let was_known = self.standings.is_lossless(counter);
         let recorded = self.table.read(self.recounts.milestones(counter, MOST)).await?;
         if recorded.is_empty() {
             return Ok(Vec::new());
         }
         let lines = self.table.read(self.recounts.ledger(counter, CORRECTIONS)).await?;
-        let corrected = lines.into_iter().filter(|line| line.before != line.after).map(|line| line.at).max();
-        let known = self.judge.allows_exact();
+        let corrections = lines.into_iter().filter(|line| line.before != line.after);
+        let corrected = corrections.map(|line| line.at.plus(ON_ITS_WAY)).max();
+        let known = was_known && self.standings.is_lossless(counter);
         let judged = recorded.into_iter().rev().map(|recorded| {
             let milestone = recorded.milestone;
             let exact = known && milestone.exact && corrected.is_none_or(|corrected| corrected < milestone.at);
@@ -84,6 +90,7 @@ impl Milestones {
         });
         Ok(judged.collect())
     }
+
     /// The ladder as listeners are told it, ten seconds old at most.
     ///
     /// # Errors

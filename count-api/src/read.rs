@@ -1,39 +1,42 @@
-//! A count, from the nearest place that has it: this process's memory, the shared cache, or the table.
+//! A count, from the nearest place that has it: this process's memory, the shared cache, or the table. Each number is kept
+//! together with the standing of its partition of the log `changes`, which was taken before the number was read; [`Number`]
+//! says what that allows an answer to claim.
 //!
 //! Of all requests for one counter one reads and the others wait for it. The read is a task of its own: a client that
-//! leaves does not end it, so clients with less patience than a slow table find its count when they come back.
+//! leaves does not end it, so clients with less patience than a slow table find their count when they come back.
 
 mod breaker;
 mod cache;
-mod heard;
+mod gate;
 mod layers;
 mod local;
 mod negative;
+mod number;
 mod path;
-mod standing;
+mod standings;
 mod table;
 
 use std::sync::Arc;
 
 use futures_util::future::join_all;
 use parking_lot::Mutex;
-use tally_core::counter::Counter;
+use tally_core::cached::Value;
+use tally_core::fold::Counter;
 use tally_core::ids::CounterId;
-use tally_core::served::Served;
 use thiserror::Error;
 use tokio::task::JoinSet;
-use tokio::time::Instant;
 
 pub use cache::{Filler, Fills, SharedCache};
-pub use heard::{AskCounts, Heard};
+pub use gate::{Bounds, TableGate};
 pub use layers::Layers;
-pub use local::{KeptCount, Local};
+pub use local::{Found, Kept, LONGEST, Local, ReadLead};
 pub use negative::{Negatives, Recounter};
+pub use number::{Answer, Number};
 pub use path::ReadPath;
-pub use standing::{FollowStanding, Judge, StandingSource};
-pub use table::{Bounds, TableGate};
+pub use standings::{FollowStandings, Known, Standings, Whole};
+pub use table::{AskTable, Table};
 
-use local::ReadLead;
+use gate::no_answer;
 
 use crate::count::Rendered;
 use crate::error::{LoggedCause, Problem};
@@ -44,6 +47,7 @@ const AT_ONCE: usize = 4_096;
 /// Why a number could not be had.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 pub enum NoAnswer {
+    /// As many reads of the table are under way as are allowed.
     #[error("as many reads of the table are under way as are allowed")]
     Busy,
     /// The table did not answer, or with a fault that passes.
@@ -81,57 +85,72 @@ impl Reader {
     }
 
     /// The count of `id`, judged now.
-    pub async fn count(&self, id: &CounterId) -> Result<Served, NoAnswer> {
-        self.kept(id).await.map(|kept| self.judged(kept.served()))
+    pub async fn count(&self, id: &CounterId) -> Result<Answer, NoAnswer> {
+        self.kept(id).await.map(|kept| self.answer(id, &kept.number))
     }
 
     /// The count of `id`, judged now, in the bytes of its answer.
     pub async fn rendered(&self, id: &CounterId) -> Result<Rendered, NoAnswer> {
-        self.kept(id).await.map(|kept| kept.rendered(id, &self.judged(kept.served())))
+        let kept = self.kept(id).await?;
+        Ok(kept.rendered(self.answer(id, &kept.number), |answer| Rendered::new(&id.post, *answer)))
     }
 
-    /// The same, if the count is in memory `now` and was answered in the same bytes before.
-    pub fn rendered_before(&self, id: &CounterId, now: Instant) -> Option<Rendered> {
+    /// The same, if the count is in memory and was answered in the same bytes before.
+    pub fn rendered_before(&self, id: &CounterId) -> Option<Rendered> {
+        let Layers { standings, counters, .. } = &*self.0.layers;
+        let now = standings.now();
         let kept = self.0.local.get(id, now)?;
-        let rendered = kept.rendered_before(&self.judged(kept.served()))?;
-        self.0.layers.counters.local.increment(1);
+        let answer = standings.answer_unless_outdone(id, &kept.number, now.wall)?;
+        let rendered = kept.rendered_before(answer)?;
+        counters.local.increment(1);
         Some(rendered)
     }
 
     /// The counts of `ids`, in their order, judged now. Those neither in memory nor being read are read together.
-    pub async fn counts(&self, ids: &[CounterId]) -> Vec<Result<Served, NoAnswer>> {
+    pub async fn counts(&self, ids: &[CounterId]) -> Vec<Result<Answer, NoAnswer>> {
         let read = self.read(ids).await;
-        read.into_iter().map(|read| read.map(|served| self.judged(served))).collect()
+        ids.iter().zip(read).map(|(id, read)| read.map(|number| self.answer(id, &number))).collect()
     }
 
     /// The same as they arrived, for a caller that judges them when it answers.
-    pub async fn read(&self, ids: &[CounterId]) -> Vec<Result<Served, NoAnswer>> {
-        let (found, leads) = self.0.local.find(ids);
-        self.0.layers.counters.local.increment(found.iter().filter(|found| found.is_kept()).count() as u64);
-        self.begin(leads);
-        join_all(found.into_iter().map(async |found| found.count().await.map(|kept| kept.served()))).await
+    pub async fn read(&self, ids: &[CounterId]) -> Vec<Result<Number, NoAnswer>> {
+        let found = self.find(ids);
+        join_all(found.into_iter().map(async |found| found.number().await.map(|kept| kept.number.clone()))).await
     }
 
     /// The count of `id` as the table has it, judged now, and the whole counter.
-    pub async fn detailed(&self, id: &CounterId) -> Result<(Served, Option<Counter>), NoAnswer> {
+    pub async fn detailed(&self, id: &CounterId) -> Result<(Answer, Option<Counter>), NoAnswer> {
+        let Layers { standings, table, .. } = &*self.0.layers;
+        let known = standings.known();
+        let mut read = table.read(std::slice::from_ref(id)).await?;
+        let counter = read.counters.remove(id).transpose().map_err(|fault| no_answer(&fault))?;
+        let (standing, now) = (known.of(id).cloned(), standings.now().wall);
+        let number = match &counter {
+            Some(counter) => Number::new(Value::from(counter), standing, now),
+            None => Number::absent(&read, standing, now),
+        };
+        Ok((self.answer(id, &number), counter))
+    }
+
+    fn answer(&self, id: &CounterId, number: &Number) -> Answer {
+        self.0.layers.standings.answer(id, number)
+    }
+
+    async fn kept(&self, id: &CounterId) -> Result<Arc<Kept>, NoAnswer> {
+        self.find(std::slice::from_ref(id)).remove(0).number().await
+    }
+
+    /// Where each of `ids` is, once the reads have begun that this caller leads.
+    fn find(&self, ids: &[CounterId]) -> Vec<Found> {
         let layers = &self.0.layers;
-        let reading = layers.judge.reading();
-        let counter = layers.table.read(layers.heard.of(layers.counts.counter(id))).await?;
-        let served = layers.judge.arrived(&reading, id, counter.as_ref());
-        Ok((self.judged(served), counter))
-    }
-
-    async fn kept(&self, id: &CounterId) -> Result<Arc<KeptCount>, NoAnswer> {
-        if let Some(kept) = self.0.local.get(id, Instant::now()) {
-            self.0.layers.counters.local.increment(1);
-            return Ok(kept);
-        }
-        let (mut found, leads) = self.0.local.find(std::slice::from_ref(id));
+        let outdone = |id: &CounterId, number: &Number| layers.standings.is_outdone(id, number);
+        let (found, leads) = self.0.local.find(ids, layers.standings.now(), outdone);
+        layers.counters.local.increment(found.iter().filter(|found| found.is_kept()).count() as u64);
         self.begin(leads);
-        found.remove(0).count().await
+        found
     }
 
-    /// Starts the reads this caller leads; dropping one fails its waiters.
+    /// Starts reads; dropping a lead fails its waiters.
     fn begin(&self, leads: Vec<ReadLead>) {
         if leads.is_empty() {
             return;
@@ -146,9 +165,5 @@ impl Reader {
             drop(reads);
             leads.into_iter().for_each(|lead| lead.finish(Err(NoAnswer::Busy)));
         }
-    }
-
-    fn judged(&self, served: Served) -> Served {
-        self.0.layers.judge.judge(served)
     }
 }

@@ -3,9 +3,9 @@
 use serde::Serialize;
 use tally_core::definitions::SubjectField;
 use tally_core::ids::{CounterId, CounterName, PostId};
-use tally_core::served::Served;
 use utoipa::ToSchema;
 
+use crate::read::Answer;
 use crate::routes::Id;
 
 /// What is counted for: a post, or a hashtag.
@@ -36,19 +36,25 @@ pub struct Figures {
     /// Grows with every change; 0 where nothing was counted so far.
     #[schema(example = 57)]
     version: u64,
-    /// Whether the table is known to have held this number at some moment since `as_of`.
+    /// Whether the table is known to have held this number at some moment since `as_of`: it says nothing about how old the
+    /// number is. While changes are known to be lost and not repaired yet, no number is exact.
     #[schema(example = true)]
     exact: bool,
-    /// Every change that had reached the table by this moment is in the number; milliseconds since the Unix epoch.
+    /// Every change that had reached the table by this moment is in the number; milliseconds since the Unix epoch. 0 where no
+    /// such moment is known.
     #[schema(example = 1_700_000_000_000_u64)]
     as_of: u64,
+    /// Whether `as_of` is as recent as this deployment promises, ten seconds by default. A number that is not fresh is what
+    /// was counted by then.
+    #[schema(example = true)]
+    fresh: bool,
 }
 
 impl Figures {
     /// Those of the counter `name`.
-    pub fn new(name: &CounterName, served: &Served) -> Self {
-        let Served { version, exact, as_of, .. } = *served;
-        Self { value: served.value(name.kind()), version, exact, as_of: as_of.0 }
+    pub fn new(name: &CounterName, Answer { served, fresh }: Answer) -> Self {
+        let (version, exact, as_of) = (served.version, served.exact, served.as_of.0);
+        Self { value: served.value(name.kind()), version, exact, as_of, fresh }
     }
 }
 
@@ -90,8 +96,8 @@ pub struct CounterValue {
 
 impl CounterValue {
     /// The value of `name` of `subject`.
-    pub fn new(subject: &Subject, name: &CounterName, served: &Served) -> Self {
-        let (subject, figures) = (Named::from(subject), Figures::new(name, served));
+    pub fn new(subject: &Subject, name: &CounterName, answer: Answer) -> Self {
+        let (subject, figures) = (Named::from(subject), Figures::new(name, answer));
         Self { subject, counter: name.to_string(), figures, mine: None }
     }
 

@@ -9,12 +9,11 @@ use futures_util::stream;
 use parking_lot::{Mutex, MutexGuard};
 use tally_core::Map;
 use tally_core::ids::CounterId;
-use tally_core::served::Served;
 use tally_service::{Clock, Stop, Task};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, watch};
 
 use crate::metrics::{LISTENERS, WATCHED_COUNTERS};
-use crate::read::{Judge, Reader};
+use crate::read::{Answer, Number, Reader, Standings};
 
 /// How often a counter with a listener is read.
 pub const EVERY: Duration = Duration::from_millis(250);
@@ -30,13 +29,13 @@ const AT_ONCE: usize = 8;
 pub struct Watches {
     counters: Arc<Mutex<Map<CounterId, watch::Sender<Live>>>>,
     permits: Arc<Semaphore>,
-    judge: Judge,
+    standings: Standings,
 }
 
 /// The newest count of a counter, as it arrived, and the edition it had when it was last judged.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 struct Live {
-    served: Served,
+    number: Number,
     edition: Edition,
 }
 
@@ -46,8 +45,8 @@ pub struct Full;
 
 impl Watches {
     /// Room for this many posts that clients listen to: one counts once for each client, with one counter or with all.
-    pub fn new(posts: usize, judge: Judge) -> Self {
-        Self { counters: Arc::default(), permits: Arc::new(Semaphore::new(posts)), judge }
+    pub fn new(posts: usize, standings: Standings) -> Self {
+        Self { counters: Arc::default(), permits: Arc::new(Semaphore::new(posts)), standings }
     }
 
     /// The permission to listen to one post: to be had before anything is read for the client.
@@ -64,23 +63,23 @@ impl Watches {
         Ok(ListenerPermit { _place: Arc::new(Place { _permit: permit }) })
     }
 
-    /// Listens to `id`, whose count has just arrived as `served`.
-    pub fn listen(&self, permit: ListenerPermit, id: &CounterId, served: Served) -> Listener {
+    /// Listens to `id`, whose count has just arrived as `number`.
+    pub fn listen(&self, permit: ListenerPermit, id: &CounterId, number: Number) -> Listener {
         let mut counters = self.counters();
         let live = match counters.get(id) {
             Some(sender) => {
-                self.offer(sender, served);
+                self.offer(id, sender, number);
                 sender.subscribe()
             }
             None => {
-                let edition = Edition::of(&self.judge.judge(served));
-                let sender = watch::Sender::new(Live { served, edition });
+                let edition = Edition::of(&self.standings.answer(id, &number));
+                let sender = watch::Sender::new(Live { number, edition });
                 let live = sender.subscribe();
                 counters.insert(id.clone(), sender);
                 live
             }
         };
-        Listener { live, judge: self.judge.clone(), seen: None, _permit: permit }
+        Listener { id: id.clone(), live, standings: self.standings.clone(), seen: None, _permit: permit }
     }
 
     /// The counters still listened to; the others are forgotten.
@@ -93,21 +92,29 @@ impl Watches {
         counters.keys().cloned().collect()
     }
 
-    fn publish(&self, id: &CounterId, served: Served) {
+    fn publish(&self, id: &CounterId, number: Number) {
         if let Some(sender) = self.counters().get(id) {
-            self.offer(sender, served);
+            self.offer(id, sender, number);
         }
     }
 
-    /// Keeps `served` if it replaces what is held, and wakes the listeners if what is held is another edition now.
-    fn offer(&self, sender: &watch::Sender<Live>, served: Served) {
+    /// Keeps `number` if it replaces what is held, and wakes the listeners if what is held is another edition now.
+    fn offer(&self, id: &CounterId, sender: &watch::Sender<Live>, number: Number) {
         sender.send_if_modified(|live| {
-            if served.replaces(&live.served) {
-                live.served = served;
+            if number.replaces(&live.number) {
+                live.number = number;
             }
-            let edition = Edition::of(&self.judge.judge(live.served));
+            let edition = Edition::of(&self.standings.answer(id, &live.number));
             std::mem::replace(&mut live.edition, edition) != edition
         });
+    }
+
+    /// Wakes the listeners of a counter that could not be read, if what is held is another edition by now.
+    fn judge_again(&self, id: &CounterId) {
+        if let Some(sender) = self.counters().get(id) {
+            let held = sender.borrow().number.clone();
+            self.offer(id, sender, held);
+        }
     }
 
     fn counters(&self) -> MutexGuard<'_, Map<CounterId, watch::Sender<Live>>> {
@@ -131,37 +138,42 @@ impl Drop for Place {
     }
 }
 
-/// A state of a count: its version, and whether it is exact. It is the ETag of an answer and the id of an event.
+/// A state of a count: its version, whether it is exact, and whether it is fresh. It is the ETag of an answer and the id of an
+/// event: `57.1`, or `57.1.0` of a count that is not fresh.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Edition {
     version: u64,
     exact: bool,
+    fresh: bool,
 }
 
 impl Edition {
-    /// The edition of `served`.
-    pub fn of(served: &Served) -> Self {
-        Self { version: served.version, exact: served.exact }
+    /// The edition of an answer.
+    pub fn of(Answer { served, fresh }: &Answer) -> Self {
+        Self { version: served.version, exact: served.exact, fresh: *fresh }
     }
 
     /// The edition written as `text`.
     pub fn parse(text: &str) -> Option<Self> {
-        let (version, exact) = text.split_once('.')?;
-        let edition = Self { version: version.parse().ok()?, exact: exact == "1" };
+        let (version, judged) = text.split_once('.')?;
+        let edition =
+            Self { version: version.parse().ok()?, exact: judged.starts_with('1'), fresh: !judged.contains('.') };
         (edition.to_string() == text).then_some(edition)
     }
 }
 
 impl std::fmt::Display for Edition {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "{}.{}", self.version, u8::from(self.exact))
+        write!(f, "{}.{}", self.version, u8::from(self.exact))?;
+        if self.fresh { Ok(()) } else { f.write_str(".0") }
     }
 }
 
 /// A client that listens to one counter.
 pub struct Listener {
+    id: CounterId,
     live: watch::Receiver<Live>,
-    judge: Judge,
+    standings: Standings,
     seen: Option<Edition>,
     _permit: ListenerPermit,
 }
@@ -174,25 +186,24 @@ impl Listener {
     }
 
     /// The count now, unless it was seen, and at each change, until `stop`.
-    pub fn counts(self, stop: Stop) -> impl stream::Stream<Item = Served> + Send {
+    pub fn counts(self, stop: Stop) -> impl stream::Stream<Item = Answer> + Send {
         let stopping = async move { stop.requested().await };
         stream::unfold(self, |mut listener| async move {
-            let served = listener.next().await?;
-            Some((served, listener))
+            let answer = listener.next().await?;
+            Some((answer, listener))
         })
         .take_until(stopping)
     }
 
     /// The next edition. It is judged here, and not when it was published: the client may be slow, the process may have
     /// stood still.
-    async fn next(&mut self) -> Option<Served> {
+    async fn next(&mut self) -> Option<Answer> {
         loop {
-            let held = self.live.borrow_and_update().served;
-            let served = self.judge.judge(held);
-            let edition = Edition::of(&served);
+            let answer = self.standings.answer(&self.id, &self.live.borrow_and_update().number);
+            let edition = Edition::of(&answer);
             if self.seen != Some(edition) {
                 self.seen = Some(edition);
-                return Some(served);
+                return Some(answer);
             }
             self.live.changed().await.ok()?;
         }
@@ -213,10 +224,11 @@ impl Watcher {
         let reads = stream::iter(counters.chunks(TOGETHER));
         reads
             .for_each_concurrent(AT_ONCE, |counters| async move {
-                // A failure is not sent: the next look makes up for it, and the stream's comments go on.
+                // A failure is not sent: the next look makes up for it, and what is held grows old.
                 for (id, read) in counters.iter().zip(self.reader.read(counters).await) {
-                    if let Ok(served) = read {
-                        self.watches.publish(id, served);
+                    match read {
+                        Ok(number) => self.watches.publish(id, number),
+                        Err(_) => self.watches.judge_again(id),
                     }
                 }
             })
@@ -236,106 +248,138 @@ impl Task for Watcher {
 #[cfg(test)]
 mod tests {
     use futures_util::FutureExt;
-    use proptest::prelude::{ProptestConfig, any, proptest};
-    use tally_core::standing::{LIMIT, Reading};
+    use proptest::prelude::{ProptestConfig, proptest};
+    use tally_core::cached::{StandingAt, Value};
+    use tally_core::changes::{LossNumber, Place, Standing};
+    use tally_core::served::Served;
     use tally_core::time::UnixMillis;
-    use tally_service::Switch;
+    use tally_service::{Clock, Switch};
 
     use super::*;
+    use crate::read::Known;
 
-    fn served(version: u64, exact: bool) -> Served {
-        Served { version, exact, ..Served::default() }
+    const WITHIN: Duration = Duration::from_secs(10);
+
+    fn standing(at: u64, open: &[u64]) -> StandingAt {
+        let open = open.iter().map(|number| LossNumber(*number)).collect();
+        StandingAt { at: Place::from_stored(at), standing: Standing { as_of: Some(UnixMillis(0)), loss: None, open } }
+    }
+
+    /// A number of this version, read beside a standing of this place.
+    fn number(version: u64, beside: u64) -> Number {
+        let value = Value { version: Place::from_stored(version), ..Value::default() };
+        Number::new(value, Some(Arc::new(standing(beside, &[]))), UnixMillis(0))
+    }
+
+    fn answer(version: u64, exact: bool, fresh: bool) -> Answer {
+        Answer { served: Served { version, exact, ..Served::default() }, fresh }
     }
 
     fn likes() -> CounterId {
         CounterId::likes("p".parse().unwrap())
     }
 
-    /// Room for `listeners`, and the readings they are judged by.
-    fn watches(listeners: usize) -> (Watches, watch::Sender<Reading>) {
-        let (judge, readings) = Judge::of(Clock::starting_at(UnixMillis(0)));
-        (Watches::new(listeners, judge), readings)
+    /// Room for `listeners`, and what they are judged by.
+    fn watches(listeners: usize) -> (Watches, watch::Sender<Arc<Known>>) {
+        let known = watch::Sender::new(Arc::new(Known::of_one(standing(1, &[]))));
+        let standings = Standings::of(&known, Clock::starting_at(UnixMillis(0)), WITHIN);
+        (Watches::new(listeners, standings), known)
     }
 
-    fn listen(watches: &Watches, served: Served) -> Listener {
-        watches.listen(watches.admit().unwrap(), &likes(), served)
+    fn listen(watches: &Watches, number: Number) -> Listener {
+        watches.listen(watches.admit().unwrap(), &likes(), number)
     }
 
     #[tokio::test]
     async fn a_listener_gets_the_count_now_and_then_only_what_is_new() {
-        let (watches, _readings) = watches(9);
-        let mut listener = listen(&watches, served(3, true));
-        assert_eq!(listener.next().await, Some(served(3, true)));
-        watches.publish(&likes(), Served { as_of: UnixMillis(9), ..served(3, true) });
-        watches.publish(&likes(), served(3, false));
-        watches.publish(&likes(), served(2, true));
-        assert_eq!(listener.next().now_or_never(), None, "the same edition, and values that replace nothing");
-        watches.publish(&likes(), served(4, false));
-        assert_eq!(listener.next().await, Some(served(4, false)));
-        watches.publish(&likes(), served(4, true));
-        assert_eq!(listener.next().await, Some(served(4, true)));
-        watches.publish(&likes(), served(5, false));
-        watches.publish(&likes(), served(6, false));
-        assert_eq!(listener.next().await, Some(served(6, false)), "what it was slow to read was replaced");
+        let (watches, _known) = watches(9);
+        let mut listener = listen(&watches, number(3, 1));
+        assert_eq!(listener.next().await, Some(answer(3, true, true)));
+        watches.publish(&likes(), number(3, 2));
+        watches.publish(&likes(), number(2, 3));
+        assert_eq!(listener.next().now_or_never(), None, "the same edition, and a value that replaces nothing");
+        watches.publish(&likes(), number(4, 2));
+        assert_eq!(listener.next().await, Some(answer(4, true, true)));
+        watches.publish(&likes(), number(5, 2));
+        watches.publish(&likes(), number(6, 2));
+        assert_eq!(listener.next().await, Some(answer(6, true, true)), "what it was slow to read was replaced");
     }
 
     #[tokio::test]
-    async fn a_listener_is_told_of_an_open_gap_although_the_version_stays() {
-        let (watches, readings) = watches(9);
-        let mut listener = listen(&watches, served(3, true));
-        assert_eq!(listener.next().await, Some(served(3, true)));
-        readings.send_modify(|reading| reading.open_gaps = true);
-        watches.publish(&likes(), served(3, true));
-        assert_eq!(listener.next().await, Some(served(3, false)));
-        readings.send_modify(|reading| reading.open_gaps = false);
-        watches.publish(&likes(), served(3, true));
-        assert_eq!(listener.next().await, Some(served(3, true)));
+    async fn a_listener_is_told_of_an_open_loss_although_the_version_stays() {
+        let (watches, known) = watches(9);
+        let mut listener = listen(&watches, number(3, 1));
+        assert_eq!(listener.next().await, Some(answer(3, true, true)));
+        known.send_replace(Arc::new(Known::of_one(standing(2, &[7]))));
+        watches.publish(&likes(), number(3, 1));
+        assert_eq!(listener.next().await, Some(answer(3, false, true)));
+        known.send_replace(Arc::new(Known::of_one(standing(3, &[]))));
+        watches.publish(&likes(), number(3, 3));
+        assert_eq!(listener.next().await, Some(answer(3, true, true)));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_listener_is_told_once_that_its_count_is_not_fresh_any_more_also_where_nothing_can_be_read() {
+        let (watches, _known) = watches(9);
+        let mut listener = listen(&watches, number(3, 1));
+        assert_eq!(listener.next().await, Some(answer(3, true, true)));
+        tokio::time::advance(WITHIN).await;
+        watches.judge_again(&likes());
+        assert_eq!(listener.next().now_or_never(), None);
+        tokio::time::advance(Duration::from_millis(1)).await;
+        watches.judge_again(&likes());
+        assert_eq!(listener.next().now_or_never(), Some(Some(answer(3, true, false))));
+        tokio::time::advance(WITHIN).await;
+        watches.publish(&likes(), number(3, 1));
+        assert_eq!(listener.next().now_or_never(), None);
     }
 
     #[tokio::test(start_paused = true)]
     async fn an_event_is_judged_when_it_is_sent_and_not_when_it_was_published() {
-        let (watches, _readings) = watches(9);
-        let mut listener = listen(&watches, served(3, true));
-        watches.publish(&likes(), served(4, true));
-        tokio::time::advance(LIMIT + Duration::from_secs(1)).await;
-        assert_eq!(listener.next().await, Some(served(4, false)));
+        let (watches, known) = watches(9);
+        let mut listener = listen(&watches, number(3, 1));
+        watches.publish(&likes(), number(4, 1));
+        known.send_replace(Arc::new(Known::of_one(standing(2, &[7]))));
+        tokio::time::advance(WITHIN + Duration::from_secs(1)).await;
+        assert_eq!(listener.next().await, Some(answer(4, false, false)));
     }
 
     proptest! {
         #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::default() })]
 
         #[test]
-        fn of_two_values_the_cores_order_decides_which_is_sent(
+        fn of_two_values_one_order_decides_which_is_sent(
             (version, other) in (0..3u64, 0..3u64),
-            (exact, other_exact) in any::<(bool, bool)>(),
+            (beside, other_beside) in (0..3u64, 0..3u64),
         ) {
             let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
             runtime.block_on(async {
-                let (watches, _readings) = watches(9);
-                let (first, second) = (served(version, exact), served(other, other_exact));
-                let mut listener = listen(&watches, first);
-                watches.publish(&likes(), second);
+                let (watches, _known) = watches(9);
+                let (first, second) = (number(version, beside), number(other, other_beside));
+                let mut listener = listen(&watches, first.clone());
+                watches.publish(&likes(), second.clone());
                 let kept = if second.replaces(&first) { second } else { first };
-                assert_eq!(listener.next().await, Some(kept));
+                let version = kept.value.version.stored();
+                assert_eq!(listener.next().await.map(|answer| answer.served.version), Some(version));
             });
         }
     }
 
     #[tokio::test]
     async fn a_client_that_reconnects_is_sent_only_what_it_has_not_seen() {
-        let (watches, _readings) = watches(9);
-        let resume = |seen| listen(&watches, served(3, true)).resuming(seen);
+        let (watches, _known) = watches(9);
+        let resume = |seen| listen(&watches, number(3, 1)).resuming(seen);
         let mut same = resume(Edition::parse("3.1"));
         assert_eq!(same.next().now_or_never(), None);
-        for other in ["2.1", "3.0", "9.1", "3", "x"] {
-            assert_eq!(resume(Edition::parse(other)).next().await, Some(served(3, true)), "{other}");
+        for other in ["2.1", "3.0", "3.1.0", "9.1", "3", "x"] {
+            assert_eq!(resume(Edition::parse(other)).next().await, Some(answer(3, true, true)), "{other}");
         }
     }
 
     #[tokio::test]
     async fn many_listeners_of_a_post_are_one_watch_and_the_last_one_ends_it() {
-        let (watches, _readings) = watches(9);
-        let (one, two) = (listen(&watches, served(1, true)), listen(&watches, served(1, true)));
+        let (watches, _known) = watches(9);
+        let (one, two) = (listen(&watches, number(1, 1)), listen(&watches, number(1, 1)));
         assert_eq!(watches.listened(), [likes()]);
         drop(one);
         assert_eq!(watches.listened().len(), 1);
@@ -345,19 +389,19 @@ mod tests {
 
     #[tokio::test]
     async fn listeners_are_bounded_and_a_permit_is_given_back() {
-        let (watches, _readings) = watches(1);
+        let (watches, _known) = watches(1);
         let permit = watches.admit().unwrap();
         assert_eq!(watches.admit().err(), Some(Full));
-        drop(watches.listen(permit, &likes(), served(1, true)));
+        drop(watches.listen(permit, &likes(), number(1, 1)));
         assert!(watches.admit().is_ok());
     }
 
     #[tokio::test]
     async fn a_client_that_listens_to_several_posts_has_the_places_of_as_many_until_its_last_listener_is_gone() {
-        let (watches, _readings) = watches(3);
+        let (watches, _known) = watches(3);
         assert_eq!(watches.admit_many(4).err(), Some(Full));
         let permit = watches.admit_many(3).unwrap();
-        let listeners = [permit.clone(), permit].map(|permit| watches.listen(permit, &likes(), served(1, true)));
+        let listeners = [permit.clone(), permit].map(|permit| watches.listen(permit, &likes(), number(1, 1)));
         let [one, two] = listeners;
         drop(one);
         assert_eq!(watches.admit().err(), Some(Full));
@@ -367,17 +411,19 @@ mod tests {
 
     #[tokio::test]
     async fn a_stop_ends_every_stream() {
-        let ((watches, _readings), switch) = (watches(9), Switch::new());
-        let mut counts = Box::pin(listen(&watches, served(1, true)).counts(switch.stop()));
-        assert_eq!(counts.next().await, Some(served(1, true)));
+        let ((watches, _known), switch) = (watches(9), Switch::new());
+        let mut counts = Box::pin(listen(&watches, number(1, 1)).counts(switch.stop()));
+        assert_eq!(counts.next().await, Some(answer(1, true, true)));
         switch.request();
         assert_eq!(counts.next().await, None);
     }
 
     #[test]
     fn an_edition_has_one_spelling() {
-        assert_eq!(Edition::parse("7.1").map(|edition| edition.to_string()).as_deref(), Some("7.1"));
-        for text in ["", ".", "7", "7.", "7.2", "07.1", "+7.1", "7.1.1", "-1.0"] {
+        for text in ["7.1", "7.0", "7.1.0", "7.0.0"] {
+            assert_eq!(Edition::parse(text).map(|edition| edition.to_string()).as_deref(), Some(text));
+        }
+        for text in ["", ".", "7", "7.", "7.2", "07.1", "+7.1", "7.1.1", "7.1.", "7.1.0.0", "-1.0"] {
             assert_eq!(Edition::parse(text), None, "{text}");
         }
     }

@@ -24,6 +24,6 @@ pub(crate) mod service;
 pub(crate) mod stage;
 pub(crate) mod wait;
 
-pub use campaign::{Campaign, Extent, fight};
+pub use campaign::{Campaign, Extent, Under, fight};
 pub use command::Attack;
 pub use service::Service;

@@ -6,19 +6,16 @@ pub mod http;
 mod store;
 
 use std::collections::BTreeMap;
-use std::time::Duration;
 
 use clap::Parser;
-use tally_core::counter::{Counter, Overflow};
+use tally_core::cached;
+use tally_core::changes::{DeploymentId, Effect, Entry, Message, Place};
 use tally_core::definitions::{Definitions, Direction, Entry};
 use tally_core::event::{Deed, MAX_AMOUNT, Said, decode_value, encode};
-use tally_core::ids::{
-    CachePrefix, CounterId, CounterName, MemberKey, Ordinal, ReservedKey, RowKey, Shard, UserId, check_id,
-};
-use tally_core::milestone::Terms;
-use tally_core::served::Served;
-use tally_core::tally::{CutRules, Fold, Prefix, RawRecord, Record, RecordKind, UpdateContext, read};
-use tally_core::time::{Now, UnixMillis};
+use tally_core::fold::{Change, Counter, Partition};
+use tally_core::ids::{CachePrefix, CounterId, CounterName, MemberKey, ReservedKey, RowKey, Shard, UserId, check_id};
+use tally_core::tally::{RawRecord, read};
+use tally_core::time::UnixMillis;
 use tally_core::weight::Weight;
 
 /// A function that takes any bytes.
@@ -31,11 +28,12 @@ pub struct Target {
 }
 
 /// All of them.
-pub const TARGETS: [Target; 10] = [
+pub const TARGETS: [Target; 11] = [
     Target { name: "event", run: event },
     Target { name: "row_key", run: row_key },
     Target { name: "stream_record", run: store::stream_record },
     Target { name: "counter", run: store::counter },
+    Target { name: "message", run: message },
     Target { name: "cache_value", run: cache_value },
     Target { name: "http", run: http::http },
     Target { name: "configuration", run: configuration },
@@ -118,9 +116,12 @@ fn named_once(counter: &CounterId) {
 /// A cached text is a count or is refused; a count written again is the same count.
 fn cache_value(data: &[u8]) {
     let Ok(text) = std::str::from_utf8(data) else { return };
-    let Ok(served) = text.parse::<Served>() else { return };
-    assert_eq!(served.to_string().parse(), Ok(served));
-    assert!(!served.replaces(&served));
+    if let Ok(entry) = text.parse::<cached::Entry>() {
+        assert_eq!(entry.to_string().parse(), Ok(entry));
+    }
+    if let Ok(held) = text.parse::<cached::Held>() {
+        assert_eq!(held.to_string().parse(), Ok(held));
+    }
 }
 
 /// A command line, one argument a line, is a configuration or an error that says something.
@@ -148,71 +149,42 @@ fn configured<A: Parser, C: TryFrom<A, Error = tally_service::Invalid>>(args: &[
     }
 }
 
-/// Reads records as the streamer does, folds them, and counts what comes of it.
+/// Makes entries of records as the relay does, folds them, and counts what comes of it.
 fn fold(records: &[RawRecord]) {
-    let mut fold = Fold::new(CutRules { records: 3, age: Duration::from_secs(1) });
-    let now = Now { at: Duration::ZERO, wall: UnixMillis(0) };
-    let mut counted = Counted::default();
-    for raw in records {
-        let Some(record) = read(raw) else { continue };
-        assert!(record.delta().abs() <= 2 * Weight::MAX);
-        counted.observe(&record);
-        if fold.push(&record, now).is_err() {
-            counted.take(&fold.take());
-            assert_eq!(fold.push(&record, now), Ok(()), "an empty prefix takes any record");
+    let mut counters: BTreeMap<CounterId, Counter> = BTreeMap::new();
+    let mut rows: BTreeMap<RowKey, BTreeMap<String, i64>> = BTreeMap::new();
+    for (place, raw) in (0..).map(Place::from_stored).zip(records) {
+        let Some(entry) = read(raw).as_ref().and_then(Entry::of) else { continue };
+        assert!(entry.gain().abs() <= 2 * Weight::MAX);
+        let counter = counters.entry(entry.key.counter.clone()).or_default();
+        let before = counter.clone();
+        if counter.apply(place, Change::Entry(&entry), None).is_err() {
+            assert_eq!(*counter, before, "what leaves the range changes nothing");
+            continue;
+        }
+        counter.reach(place.next());
+        if let Effect::Weighed { member, .. } = &entry.effect {
+            *rows.entry(entry.key.clone()).or_default().entry(member.as_str().to_owned()).or_default() += entry.gain();
         }
     }
-    let rest = fold.take();
-    assert!(rest.records <= records.len());
-    counted.take(&rest);
-    counted.judge();
+    for (key, rows) in rows {
+        let counter = &counters[&key.counter];
+        assert_eq!(i128::from(counter.part(key.shard)), rows.values().map(|n| i128::from(*n)).sum(), "{key}");
+        assert!(counter.adds_up());
+    }
 }
 
-/// Counters that are given the same prefixes again and again, and what their row keys weigh.
-#[derive(Default)]
-struct Counted {
-    counters: BTreeMap<CounterId, Result<Counter, Overflow>>,
-    rows: BTreeMap<RowKey, BTreeMap<String, Option<i64>>>,
-}
-
-impl Counted {
-    fn observe(&mut self, record: &Record) {
-        let (key, member, weight) = match &record.kind {
-            RecordKind::Row { key, member, after, .. } => (key, member, Some(after.get())),
-            RecordKind::Unreadable { key, member } => (key, member, None),
-            _ => return,
-        };
-        self.rows.entry(key.clone()).or_default().insert(member.as_str().to_owned(), weight);
-    }
-
-    fn take(&mut self, prefix: &Prefix) {
-        for (id, records) in &prefix.counters {
-            let context = UpdateContext {
-                shard: Ordinal(1),
-                now: UnixMillis(0),
-                ancestors: &[],
-                closed_through: None,
-                seen: None,
-                terms: Terms::default(),
-            };
-            let Some(update) = records.update(&context) else { continue };
-            let counter = self.counters.entry(id.clone()).or_insert_with(|| Ok(Counter::default()));
-            *counter = counter.clone().and_then(|counter| counter.updated(&update));
+/// A message of the log is read, or refused by name; one that is read is the same when it is written and read again.
+fn message(data: &[u8]) {
+    let of = DeploymentId("d".into());
+    match Message::read(data, &of) {
+        Ok(message) => {
+            assert_eq!(Message::read(&message.write(&of), &of), Ok(message.clone()));
+            let mut partition = Partition::default();
+            partition.take(Place::from_stored(1), UnixMillis(7), &message);
+            let flush = partition.flush();
+            flush.counters.values().for_each(|pending| _ = flush.apply(None, pending, UnixMillis(7)));
         }
-    }
-
-    /// A counter whose rows are all readable has their sum, or leaves 64 bits; any other is suspect.
-    fn judge(&self) {
-        for (key, rows) in &self.rows {
-            let Some(Ok(counter)) = self.counters.get(&key.counter) else { continue };
-            let tally = counter.shards.get(&key.shard);
-            if rows.values().all(Option::is_some) && !tally.is_some_and(|tally| tally.suspect) {
-                let sum: i128 = rows.values().flatten().map(|weight| i128::from(*weight)).sum();
-                assert_eq!(i128::from(tally.map_or(0, |tally| tally.rows)), sum, "{key}");
-            } else {
-                assert!(tally.is_some_and(|tally| tally.suspect && tally.switches > 0), "{key}");
-                assert!(!counter.is_sound_as(key.counter.name.kind()));
-            }
-        }
+        Err(refused) => assert!(!refused.to_string().is_empty()),
     }
 }

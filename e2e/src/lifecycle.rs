@@ -1,10 +1,8 @@
-//! What a deployment has to survive in its life: a restore to a moment, lost checkpoints, lost counts, two builds side by side.
+//! What a deployment has to survive in its life: a restore to a moment, and lost checkpoints.
 //! Real processes and the operators' own command, under load, held against the ledger of what was said.
 
 mod checkpoints;
 mod command;
-mod mixed;
-mod rebuild;
 mod restore;
 
 use std::fmt::Write as _;
@@ -19,8 +17,6 @@ use crate::undisturbed;
 pub use crate::attack::operator::is_operator;
 pub use checkpoints::lose_checkpoints;
 pub use command::Lifecycle;
-pub use mixed::mixed;
-pub use rebuild::rebuild;
 pub use restore::restore;
 
 /// The four tables of a deployment, without their prefix.

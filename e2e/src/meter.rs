@@ -88,6 +88,11 @@ impl Meter {
         *counted.calls.entry(operation.to_owned()).or_default() += 1;
         counted.rows.iter_mut().zip(rows).for_each(|(sum, rows)| *sum += rows);
         let answer: Answer = serde_json::from_slice(answer).unwrap_or_default();
+        let refused = |statement: &&Statement| statement.error.as_ref().is_some_and(|error| throttles(&error.code));
+        let refused = answer.responses.iter().filter(refused).count() as u64;
+        if refused > 0 {
+            *counted.throttled.entry(operation.to_owned()).or_default() += refused;
+        }
         let each = match answer.consumed {
             Some(Consumed::One(of)) => vec![of],
             Some(Consumed::Each(each)) => each,
@@ -99,19 +104,37 @@ impl Meter {
     }
 
     fn refused(&self, operation: &str, answer: &[u8]) {
-        let says = |what: &[u8]| answer.windows(what.len()).any(|part| part == what);
-        if says(b"Throttl") || says(b"ThroughputExceeded") {
+        if throttles(&String::from_utf8_lossy(answer)) {
             let mut counted = self.counted.lock().unwrap_or_else(PoisonError::into_inner);
             *counted.throttled.entry(operation.to_owned()).or_default() += 1;
         }
     }
 }
 
-/// What an answer says of the units that it took.
+/// What an answer says of the units that it took, and of its statements.
 #[derive(Default, Deserialize)]
 struct Answer {
     #[serde(rename = "ConsumedCapacity")]
     consumed: Option<Consumed>,
+    #[serde(rename = "Responses", default)]
+    responses: Vec<Statement>,
+}
+
+#[derive(Deserialize)]
+struct Statement {
+    #[serde(rename = "Error")]
+    error: Option<Refused>,
+}
+
+#[derive(Deserialize)]
+struct Refused {
+    #[serde(rename = "Code")]
+    code: String,
+}
+
+/// Whether an error of this code says that too much was asked.
+fn throttles(code: &str) -> bool {
+    ["Throttl", "ThroughputExceeded"].iter().any(|part| code.contains(part))
 }
 
 #[derive(Deserialize)]
@@ -152,7 +175,8 @@ impl Line {
     async fn exchange(&self, mut request: HttpRequest) -> Result<HttpResponse, ConnectorError> {
         let target = request.headers().get("x-amz-target").unwrap_or_default();
         let operation = target.rsplit('.').next().unwrap_or_default().to_owned();
-        let is_write = ["PutItem", "UpdateItem", "DeleteItem", "TransactWriteItems"].contains(&operation.as_str());
+        let is_write = ["PutItem", "UpdateItem", "DeleteItem", "TransactWriteItems", "BatchExecuteStatement"];
+        let is_write = is_write.contains(&operation.as_str());
         let rows = if is_write { reporting(&mut request, self.meter.light) } else { [0; 3] };
         let answer = self.far.call(request).await?;
         if answer.status().is_success() {

@@ -5,12 +5,18 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::Context;
-use tally_adapters::dynamodb::{self, Connection, Settings};
+use async_trait::async_trait;
+use tally_adapters::dynamodb::changes::Changes;
+use tally_adapters::dynamodb::counters::Counters;
+use tally_adapters::dynamodb::{self, Connection, Consistency, Settings};
 use tally_adapters::memory::log::Broker;
 use tally_change_streamer as streamer;
 use tally_consumer as consumer;
 use tally_core::consume::LanePolicy;
-use tally_core::ids::{LaneCount, ShardCount};
+use tally_core::fold::Counter;
+use tally_core::ids::{CounterId, LaneCount, ShardCount};
+use tally_core::ports::log::{Outgoing, Written};
+use tally_core::ports::{Outcome, Producer};
 use tally_core::time::UnixMillis;
 use tally_emulator::{Config, Emulator, Rule};
 use tally_service::{Chance, Clock, Host, Running};
@@ -23,10 +29,15 @@ const BEGAN: UnixMillis = UnixMillis(1_700_000_000_000);
 /// The topic of events.
 pub const TOPIC: &str = "likes";
 
+/// The log of changes.
+const CHANGES: &str = "changes";
+
 /// How large a pipeline is.
 pub struct Sizes {
     /// Kafka partitions.
     pub partitions: u32,
+    /// Partitions of the log of changes.
+    pub changes: u32,
     pub consumers: u64,
     pub streamers: u64,
     /// How each consumer reads.
@@ -43,6 +54,7 @@ impl Default for Sizes {
         let lanes = LanePolicy::Pinned(LaneCount::ONE);
         Self {
             partitions: 1,
+            changes: 1,
             consumers: 1,
             streamers: 1,
             reads: consumer::ReadSettings { lanes, ..consumer::ReadSettings::default() },
@@ -60,7 +72,9 @@ pub struct Pipeline {
     /// Requests of the consumers, and those of the streamers.
     pub meters: [Meter; 2],
     /// The harness's own ports, whose requests are not counted.
-    pub counts: dynamodb::Counts,
+    pub counters: Counters,
+    /// What is stored of the log of changes.
+    pub log: Changes,
     pub checkpoints: dynamodb::Checkpoints,
     pub fences: dynamodb::Likes,
     pub maps: dynamodb::Maps,
@@ -84,7 +98,7 @@ impl Pipeline {
     /// # Errors
     /// The emulator does not take the tables.
     pub async fn sized(sizes: Sizes) -> anyhow::Result<Self> {
-        let Sizes { partitions, consumers, streamers, reads, emulator, light } = sizes;
+        let Sizes { partitions, changes, consumers, streamers, reads, emulator, light } = sizes;
         let epoch = std::time::UNIX_EPOCH + Duration::from_millis(BEGAN.0);
         let emulator = Emulator::new(Config { epoch: Some(epoch), ..emulator });
         let connection = Connection::in_process(&settings(), emulator.http_client(), BEGAN);
@@ -92,12 +106,14 @@ impl Pipeline {
         let broker = Broker::new();
         broker.create_topic(TOPIC, partitions);
         broker.create_topic("likes.dlq", 1);
+        broker.create_topic(CHANGES, changes);
         Ok(Self {
             meters: std::array::from_fn(|_| if light { Meter::light(&emulator) } else { Meter::new(&emulator) }),
             emulator,
             broker,
             clock: Clock::starting_at(BEGAN),
-            counts: dynamodb::Counts::new(&connection),
+            counters: Counters::new(&connection),
+            log: Changes::new(&connection),
             checkpoints: dynamodb::Checkpoints::new(&connection),
             fences: dynamodb::Likes::new(&connection, ShardCount::DEFAULT),
             maps: dynamodb::Maps::new(&connection),
@@ -116,17 +132,20 @@ impl Pipeline {
             self.running.push(Running::start(app, self.host("consumer", nth)));
         }
         for nth in 1..=self.streamers {
-            let config = streamer::Config {
-                table_prefix: String::new(),
-                shards: None,
-                cache: None,
-                feed: None,
-                changes: None,
-                rules: streamer::Rules::default(),
-            };
+            let config = streamer::Config::plain("", None, streamer::Rules::default());
             let connection = Connection::in_process(&settings(), self.meters[1].clone(), self.clock.now());
-            let app = streamer::App::with_ports(config, streamer::Ports::over(&connection));
+            let app = streamer::App::with_ports(config, streamer::Ports::over(&connection, self.changes()));
             self.running.push(Running::start(app, self.host("change-streamer", self.consumers + nth)));
+        }
+    }
+
+    fn changes(&self) -> streamer::LogPorts {
+        let broker = self.broker.clone();
+        streamer::LogPorts {
+            topic: CHANGES.to_owned(),
+            producer: Arc::new(Stamping(self.broker.clone(), self.clock)),
+            reader: Arc::new(self.broker.reader("tally-change-streamer", CHANGES)),
+            join: Arc::new(move || Ok(Box::new(broker.join("tally-change-streamer", CHANGES)))),
         }
     }
 
@@ -147,11 +166,30 @@ impl Pipeline {
         }
     }
 
+    /// A counter as it is; an empty one where there is none.
+    ///
+    /// # Errors
+    /// The table cannot be read, or the item.
+    pub async fn counter(&self, id: &CounterId) -> Outcome<Counter> {
+        let mut read = self.counters.read(std::slice::from_ref(id), Consistency::Strong).await?;
+        read.counters.remove(id).unwrap_or_else(|| Ok(Counter::default()))
+    }
+
     /// Stops all.
     pub async fn stop(self) {
         for running in self.running {
             running.stop(Duration::from_secs(60)).await;
         }
+    }
+}
+
+/// A producer to a topic that states when each record was appended.
+struct Stamping(Broker, Clock);
+
+#[async_trait]
+impl Producer for Stamping {
+    async fn send(&self, record: Outgoing<'_>) -> Outcome<Written> {
+        self.0.write(record, self.1.now())
     }
 }
 

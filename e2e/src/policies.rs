@@ -122,7 +122,12 @@ impl Run {
         pipeline.checkpoints.config(Some(ShardCount::DEFAULT)).await?;
         pipeline.checkpoints.define(&Definitions::likes_alone(), &defined).await?;
         let late = |operation: &str, min_ms, max_ms| Rule::new(Fault::Latency { min_ms, max_ms }).on(operation);
-        let slow = [late("TransactWriteItems", 20, 40), late("UpdateItem", 3, 8), late("GetRecords", 3, 8)];
+        let slow = [
+            late("TransactWriteItems", 20, 40),
+            late("BatchExecuteStatement", 8, 25),
+            late("UpdateItem", 3, 8),
+            late("GetRecords", 3, 8),
+        ];
         pipeline.start(slow.to_vec());
         let mut spread = Spread::new(scenario.policy);
         spread.seen(&[0; PARTITIONS as usize]);
@@ -183,7 +188,7 @@ impl Run {
     /// How old the oldest view is that the count has not. Each partition's views are in one shard, in order.
     async fn age(&self) -> anyhow::Result<Duration> {
         let now = self.pipeline.clock.reading().at;
-        let counter = self.pipeline.counts.counter(&self.views).await?.unwrap_or_default();
+        let counter = self.pipeline.counter(&self.views).await?;
         let mut oldest = Duration::ZERO;
         for (partition, said) in (0..).zip(&self.said) {
             let shard: Shard = ShardCount::DEFAULT.shard_of_cell(partition);

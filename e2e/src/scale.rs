@@ -10,12 +10,12 @@ use std::time::Duration;
 
 use anyhow::{Context, ensure};
 use clap::Args;
+use tally_adapters::dynamodb::Consistency;
 use tally_consumer::ReadSettings;
 use tally_core::consume::LanePolicy;
-use tally_core::counter::Counter;
 use tally_core::homes::CounterMap;
-use tally_core::ids::ShardCount;
-use tally_core::ports::{self, CounterMaps as _, Counts as _};
+use tally_core::ids::{CounterId, ShardCount};
+use tally_core::ports::CounterMaps as _;
 use tally_emulator::{Config, Latency};
 
 use crate::meter::Counted;
@@ -47,6 +47,9 @@ pub struct Scale {
     /// Kafka partitions
     #[arg(long, default_value_t = 24)]
     pub partitions: u32,
+    /// Partitions of the log of changes
+    #[arg(long, default_value_t = 24)]
+    pub changes: u32,
     /// Consumers
     #[arg(long, default_value_t = 4)]
     pub consumers: u64,
@@ -65,6 +68,9 @@ pub struct Scale {
     /// How long a transaction takes
     #[arg(long, default_value = "20ms..40ms", value_parser = str::parse::<Latency>)]
     pub transaction: Latency,
+    /// How long a batch of statements takes
+    #[arg(long, default_value = "8ms..25ms", value_parser = str::parse::<Latency>)]
+    pub batch: Latency,
     /// How long another call takes
     #[arg(long, default_value = "3ms..8ms", value_parser = str::parse::<Latency>)]
     pub call: Latency,
@@ -154,11 +160,13 @@ impl Scale {
             max_open_shards: usize::MAX,
             key_write_units: Some(self.key_write_units),
             transaction_latency: Some(self.transaction),
+            batch_latency: Some(self.batch),
             latency: Some(self.call),
             ..Config::default()
         };
         Sizes {
             partitions: self.partitions,
+            changes: self.changes,
             consumers: self.consumers,
             streamers: self.streamers,
             reads: ReadSettings { lanes: LanePolicy::Adaptive, ..ReadSettings::default() },
@@ -180,8 +188,8 @@ impl Scale {
             load.say(&pipeline.broker, pipeline.clock.now(), tick, ticks)?;
             pipeline.clock.sleep(TICK).await;
             if tick % 10 == 9 {
-                let counters = pipeline.counts.counters(&load.looked_at()).await?;
-                outcome.staleness.extend(load.ages(likes(&counters), pipeline.clock.now()));
+                let likes = likes(pipeline, &load.looked_at()).await?;
+                outcome.staleness.extend(load.ages(likes.into_iter(), pipeline.clock.now()));
             }
             outcome.behind = outcome.behind.max(load.said() - rows.there());
         }
@@ -222,8 +230,8 @@ impl Scale {
         let mut wrong = 0;
         for said in load.counts().chunks(TOGETHER) {
             let ids: Vec<_> = said.iter().map(|(id, _)| id.clone()).collect();
-            let counters = pipeline.counts.counters(&ids).await.context("cannot read counts")?;
-            wrong += said.iter().zip(likes(&counters)).filter(|((_, said), counted)| said != counted).count() as u64;
+            let likes = likes(pipeline, &ids).await?;
+            wrong += said.iter().zip(likes).filter(|((_, said), counted)| said != counted).count() as u64;
         }
         Ok(wrong)
     }
@@ -245,8 +253,10 @@ async fn rest(load: &Load, pipeline: &Pipeline, rows: &Rows) -> anyhow::Result<(
 }
 
 /// What counters say; of one that is not there or cannot be read, nothing.
-fn likes(counters: &[ports::Outcome<Option<Counter>>]) -> impl Iterator<Item = i64> {
-    counters.iter().map(|counter| counter.as_ref().ok().and_then(Option::as_ref).map_or(0, |counter| counter.likes))
+async fn likes(pipeline: &Pipeline, ids: &[CounterId]) -> anyhow::Result<Vec<i64>> {
+    let read = pipeline.counters.read(ids, Consistency::Strong).await.context("cannot read counts")?;
+    let likes = |id| read.counters.get(id).and_then(|counter| counter.as_ref().ok()).map_or(0, |counter| counter.likes);
+    Ok(ids.iter().map(likes).collect())
 }
 
 /// The value that so many of a hundred `sorted` ones are not above.
@@ -271,8 +281,8 @@ impl fmt::Display for Outcome {
         let (commits, refused) = (consumers.calls("TransactWriteItems"), consumers.throttled("TransactWriteItems"));
         let of = share(refused, commits + refused);
         writeln!(f, "consumers    {commits} transactions, {refused} throttled besides ({of:.1} %)")?;
-        let (updates, held) = (streamers.calls("UpdateItem"), streamers.throttled("UpdateItem"));
-        writeln!(f, "streamers    {updates} updates, {held} throttled besides ({:.1} %)", share(held, updates + held))?;
+        let (writes, held) = (streamers.calls("BatchExecuteStatement"), streamers.throttled("BatchExecuteStatement"));
+        writeln!(f, "streamers    {writes} requests of up to 25 updates, {held} statements throttled besides")?;
         for table in ["likes", "like_counts", "checkpoints"] {
             let units = consumers.units(table) + streamers.units(table);
             writeln!(f, "write units  {units:.0} of {table}")?;

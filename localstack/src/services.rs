@@ -167,7 +167,8 @@ fn recount_of(
     let producer = Arc::new(kafka::Producer::new(&engines.kafka.settings)?);
     let log = recount::LogPorts { topic: CHANGES.to_owned(), reader: reader(engines, CHANGES)?, producer };
     let ports = recount::Ports::over(&engines.store.connection, log);
-    let job = recount::RecountConfig { scope: recount::Scope::Watch, dry_run: false, rules: recount::Rules::default() };
+    let source = recount::LogConfig { kafka: engines.kafka.settings.clone(), topic: CHANGES.to_owned() };
+    let job = recount::RecountConfig { scope: recount::Scope::Watch, rules: recount::Rules::default(), log: source };
     let config = recount::Config {
         table_prefix: engines.table_prefix.clone(),
         shards: plan.shards,

@@ -4,12 +4,13 @@
 //! |---|---|
 //! | `changes/config` | the deployment's id, and the topic that the log is in: [`Config`] |
 //! | `changes/losses` | the losses, open and closed: [`Losses`] |
-//! | `changes/standing/<partition>` | what may be said of the counters of a partition: [`StoredStanding`] |
+//! | `changes/standing/<partition>` | what may be said of the counters of a partition: [`StandingAt`](tally_core::cached::StandingAt) |
 //! | `changes/position/<partition>` | where a reader of a partition begins: [`Position`](tally_core::fold::Position) |
 //! | `changes/shard/<label>/<id>` | how far a stream shard is in the log, and who relays it: [`StoredShard`] |
 //!
-//! All reads are consistent.
+//! All reads are consistent. Beside them, relays write canaries into the table `likes`.
 
+mod canary;
 mod config;
 mod losses;
 mod partitions;
@@ -23,7 +24,6 @@ use tally_core::ports::Outcome;
 
 pub use self::config::Config;
 pub use self::losses::{Loss, Losses};
-pub use self::partitions::StoredStanding;
 pub use self::shards::StoredShard;
 use super::connection::Connection;
 use super::expression::Aliases;

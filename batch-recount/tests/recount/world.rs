@@ -10,13 +10,14 @@ use clap::Parser;
 use futures_util::FutureExt;
 use futures_util::future::LocalBoxFuture;
 use serde_json::{Value, json};
-use tally_adapters::dynamodb::changes::{Changes, Config, StoredStanding};
+use tally_adapters::dynamodb::changes::{Changes, Config};
 use tally_adapters::dynamodb::counters::{Counters, Update, Written};
 use tally_adapters::dynamodb::{Checkpoints, Consistency, Rows, Streams};
 use tally_adapters::memory::log::Broker;
 use tally_batch_recount::settle::Recount;
 use tally_batch_recount::{App, Args, Config as Job, Job as Doing, LogPorts, Ports, Rules};
 use tally_core::audit::RunRecord;
+use tally_core::cached::StandingAt;
 use tally_core::changes::{Body, DeploymentId, Entry, LossNumber, Lost, Message, Opened, Opening, Place, Section};
 use tally_core::fence::{Offset, Partition};
 use tally_core::fold::{self, Counter, Position};
@@ -152,7 +153,7 @@ impl World {
             config,
         };
         let openings = world.relay.lock().await.shards.iter().map(Line::opening).collect();
-        world.tell_all(Body::Opened(Opened { shards: openings })).await;
+        world.tell_all(Body::Opened(Opened { shards: openings, ended: Vec::new() })).await;
         world.quiet().await;
         world
     }
@@ -347,7 +348,7 @@ impl World {
             for (id, pending) in &flush.counters {
                 self.apply(&flush, id, pending).await;
             }
-            let standing = StoredStanding { at: flush.position.at, standing: flush.standing };
+            let standing = StandingAt { at: flush.position.at, standing: flush.standing };
             self.changes.store_standing(index, &standing).await.unwrap();
             if self.stores_positions.load(Ordering::Relaxed) {
                 self.changes.store_position(index, &flush.position).await.unwrap();

@@ -10,9 +10,11 @@ use aws_sdk_dynamodb::types::AttributeValue;
 use rdkafka::config::ClientConfig;
 use rdkafka::mocking::MockCluster;
 use rdkafka::producer::{DefaultProducerContext, FutureProducer, FutureRecord};
-use tally_adapters::dynamodb::changes::{Changes, Config as LogConfig, StoredStanding};
+use tally_adapters::dynamodb::changes::{Changes, Config as LogConfig};
+use tally_adapters::dynamodb::counters::Counters;
 use tally_adapters::dynamodb::{self, Connection, Settings, ensure_tables};
 use tally_adapters::kafka;
+use tally_core::cached::StandingAt;
 use tally_core::changes::{DeploymentId, LossNumber, Place, Standing};
 use tally_core::fence::{Fence, Offset, Partition};
 use tally_core::ids::{ShardCount, StreamShard};
@@ -126,7 +128,7 @@ impl Stage {
 
     /// What may be said of the counters of a partition at an offset of the log.
     pub(crate) async fn stand(&self, partition: u32, offset: u64, standing: Standing) {
-        let stored = StoredStanding { at: Place::new(1, Offset(offset)), standing };
+        let stored = StandingAt { at: Place::new(1, Offset(offset)), standing };
         assert!(self.changes.store_standing(partition, &stored).await.unwrap(), "a later one is stored");
     }
 

@@ -5,9 +5,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use futures_util::future::join_all;
+use tally_core::cached::{Cache, FillToken, Got, Value};
 use tally_core::ids::CounterId;
-use tally_core::ports::{Cache, Cached, FillToken, Outcome};
-use tally_core::served::Served;
+use tally_core::ports::Outcome;
 use tally_service::{Stop, Task};
 use tokio::sync::mpsc;
 use tokio::time::{Instant, timeout};
@@ -15,7 +15,7 @@ use tokio::time::{Instant, timeout};
 use super::breaker::Breaker;
 use crate::metrics::{CACHE_FAULTS, CACHE_FILLS};
 
-/// Counts waiting to be written to the cache; more are dropped, and the next reader offers them again.
+/// Values waiting to be written to the cache; more are dropped, and the next reader offers them again.
 const FILLS: usize = 1_024;
 
 /// How many are written at once.
@@ -35,24 +35,22 @@ impl SharedCache {
         Self { cache, budget, breaker: Arc::default() }
     }
 
-    /// What is cached, in the order asked; `None` if the cache did not answer in time.
-    pub async fn get(&self, ids: &[CounterId]) -> Option<Vec<Cached>> {
-        let cached = self.call(self.cache.get(ids)).await?;
-        (cached.len() == ids.len()).then_some(cached)
+    /// What is cached of a partition: its standing, and the values of `ids` beside it in their order. `None` if the cache did
+    /// not answer in time.
+    pub async fn get(&self, partition: u32, ids: &[CounterId]) -> Option<Got> {
+        let got = self.call(self.cache.get(partition, ids)).await?;
+        (got.values.len() == ids.len()).then_some(got)
     }
 
     /// The right to fill `id`, unless another reader has it.
-    pub async fn begin_fill(&self, id: &CounterId) -> Option<FillToken> {
-        self.call(self.cache.begin_fill(id)).await.flatten()
+    pub async fn begin_fill(&self, partition: u32, id: &CounterId) -> Option<FillToken> {
+        self.call(self.cache.begin_fill(partition, id)).await.flatten()
     }
 
-    /// Safe to repeat: the first copy takes the token's place, and a value does not replace itself.
-    async fn write(&self, Fill { id, right, served }: Fill) {
-        let written = match right {
-            Right::Fill(token) => self.call(self.cache.fill(&id, &token, &served)).await,
-            Right::Update => self.call(self.cache.update(&[(id, served)])).await.map(|replaced| replaced > 0),
-        };
-        let outcome = match written {
+    /// Safe to repeat: the first copy takes the token's place.
+    async fn write(&self, fill: Fill) {
+        let Fill { partition, id, token, value } = fill;
+        let outcome = match self.call(self.cache.fill(partition, &id, &token, &value)).await {
             Some(true) => "written",
             Some(false) => "overtaken",
             None => "failed",
@@ -81,23 +79,15 @@ impl SharedCache {
     }
 }
 
-/// By what right a count is written to the cache.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) enum Right {
-    /// Nothing was cached, and this token was given before the count was read.
-    Fill(FillToken),
-    /// Another count was cached, which this one may replace.
-    Update,
+/// A value that was read from the table after its token was given.
+pub(super) struct Fill {
+    pub(super) partition: u32,
+    pub(super) id: CounterId,
+    pub(super) token: FillToken,
+    pub(super) value: Value,
 }
 
-/// A count read from the table, to be written to the cache.
-struct Fill {
-    id: CounterId,
-    right: Right,
-    served: Served,
-}
-
-/// The queue of counts to be written to the cache: the requests that read them do not wait for that.
+/// The queue of values to be written to the cache: the requests that read them do not wait for that.
 #[derive(Clone)]
 pub struct Fills(mpsc::Sender<Fill>);
 
@@ -114,9 +104,8 @@ impl Fills {
         (Self(sender), Filler { cache, fills })
     }
 
-    /// Queues a count that was read from the table after `right` was had.
-    pub(super) fn offer(&self, id: &CounterId, right: Right, served: Served) {
-        if self.0.try_send(Fill { id: id.clone(), right, served }).is_err() {
+    pub(super) fn offer(&self, fill: Fill) {
+        if self.0.try_send(fill).is_err() {
             CACHE_FILLS.counter(&["dropped"]).increment(1);
         }
     }
@@ -130,46 +119,5 @@ impl Task for Filler {
             join_all(waiting.drain(..).map(|fill| cache.write(fill))).await;
         }
         Ok(())
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use std::sync::atomic::{AtomicUsize, Ordering};
-
-    use async_trait::async_trait;
-
-    use super::*;
-
-    /// A cache that never answers.
-    #[derive(Default)]
-    struct Silent(AtomicUsize);
-
-    #[async_trait]
-    impl Cache for Silent {
-        async fn get(&self, _: &[CounterId]) -> Outcome<Vec<Cached>> {
-            self.0.fetch_add(1, Ordering::SeqCst);
-            std::future::pending().await
-        }
-        async fn update(&self, _: &[(CounterId, Served)]) -> Outcome<usize> {
-            std::future::pending().await
-        }
-        async fn begin_fill(&self, _: &CounterId) -> Outcome<Option<FillToken>> {
-            std::future::pending().await
-        }
-        async fn fill(&self, _: &CounterId, _: &FillToken, _: &Served) -> Outcome<bool> {
-            std::future::pending().await
-        }
-    }
-
-    #[tokio::test(start_paused = true)]
-    async fn a_silent_cache_costs_its_budget_a_few_times_and_then_nothing() {
-        let (cache, began) = (Arc::new(Silent::default()), Instant::now());
-        let layer = SharedCache::new(cache.clone(), Duration::from_millis(30));
-        let id = [CounterId::likes("p".parse().unwrap())];
-        for _ in 0..100 {
-            assert_eq!(layer.get(&id).await, None);
-        }
-        assert_eq!((cache.0.load(Ordering::SeqCst), began.elapsed()), (5, Duration::from_millis(150)));
     }
 }

@@ -1,150 +1,177 @@
 //! What stands behind this process's memory: the shared cache, then the table. Every number answered was read in one of
-//! them.
+//! them, beside a standing that was taken before.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use futures_util::future::join_all;
-use tally_core::counter::Counter;
+use tally_adapters::dynamodb::counters::Read;
+use tally_core::cached::{FillToken, Got, StandingAt, Value};
 use tally_core::ids::CounterId;
-use tally_core::ports::{Cached, Counts};
-use tally_core::served::Served;
+use tally_core::time::UnixMillis;
 
 use super::NoAnswer;
-use super::cache::{Fills, Right, SharedCache};
-use super::heard::Heard;
+use super::cache::{Fill, Fills, SharedCache};
+use super::gate::no_answer;
 use super::local::ReadLead;
 use super::negative::Negatives;
-use super::standing::Judge;
-use super::table::{TableGate, no_answer};
-use crate::error::LoggedCause;
+use super::number::Number;
+use super::standings::{Known, Standings};
+use super::table::Table;
 use crate::metrics::ReadCounters;
 
+/// The cache, the table, and what numbers are judged by.
 pub struct Layers {
     /// None is a supported way to run.
     pub cache: Option<SharedCache>,
+    /// Where values go that the cache does not have.
     pub fills: Fills,
-    pub table: Arc<TableGate>,
-    pub counts: Arc<dyn Counts>,
-    pub heard: Arc<Heard>,
-    pub judge: Judge,
+    /// The counters.
+    pub table: Table,
+    /// What numbers are judged by.
+    pub standings: Standings,
+    /// Where counts below zero are reported.
     pub negatives: Negatives,
+    /// How many counts each layer had.
     pub counters: ReadCounters,
 }
 
 /// A counter to be read, and what is known of it so far.
 struct Ask {
     lead: ReadLead,
-    /// What the cache has; `None` while it has not answered.
-    cached: Option<Cached>,
-    /// The right to write to the cache what the table answers.
-    right: Option<Right>,
+    /// What the cache says of the counter's partition; `None` where it has no answer.
+    stated: Option<Stated>,
+    /// What the cache has.
+    cached: Option<Number>,
+    /// The right to fill the cache with what the table answers.
+    token: Option<FillToken>,
+}
+
+/// The standing of a partition, as the cache has it.
+#[derive(Clone)]
+struct Stated {
+    partition: u32,
+    standing: Arc<StandingAt>,
 }
 
 impl Ask {
     fn of(lead: ReadLead) -> Self {
-        Self { lead, cached: None, right: None }
+        Self { lead, stated: None, cached: None, token: None }
     }
 
-    fn hit(&self) -> Option<Served> {
-        match self.cached {
-            Some(Cached::Hit(served)) => Some(served),
-            Some(Cached::Miss) | None => None,
-        }
+    /// The later of two standings that were taken before the counter is read in the table. That of the cache is one of those:
+    /// what is before it was in the table when it came to the cache.
+    fn standing(&self, known: &Known) -> Option<Arc<StandingAt>> {
+        let (of_table, of_cache) = (known.of(&self.lead.id), self.stated.as_ref().map(|stated| &stated.standing));
+        of_table.into_iter().chain(of_cache).max_by_key(|stated| stated.at).cloned()
     }
 }
 
 impl Layers {
-    /// Reads what `leads` name: the cache is asked once for all of them, the table once for the rest.
+    /// Reads what `leads` name: the cache is asked once for each partition, all at the same time, and the table once for the
+    /// rest.
     pub(super) async fn read(&self, leads: Vec<ReadLead>) {
         let mut asks: Vec<Ask> = leads.into_iter().map(Ask::of).collect();
         if let Some(cache) = &self.cache {
-            ask_cache(cache, &mut asks).await;
+            self.ask_cache(cache, &mut asks).await;
         }
-        // The table may know what is cached as inexact to be exact; not while nothing may be called exact.
-        let may_be_exact = self.judge.allows_exact();
         let mut left = Vec::new();
-        for ask in asks {
-            match ask.hit() {
-                Some(served) if served.exact || !may_be_exact => {
+        for mut ask in asks {
+            match ask.cached.take_if(|cached| !self.standings.is_outdone(&ask.lead.id, cached)) {
+                Some(cached) => {
                     self.counters.cache.increment(1);
-                    self.finish(ask.lead, Ok(served));
+                    self.finish(ask.lead, Ok(cached));
                 }
-                _ => left.push(ask),
+                None => left.push(ask),
             }
         }
         if !left.is_empty() {
             if let Some(cache) = &self.cache {
-                take_rights(cache, &mut left).await;
+                take_tokens(cache, &mut left).await;
             }
             self.ask_table(left).await;
         }
     }
 
-    /// The rights and the reading were had before the table is asked: neither says more than the answer holds.
+    async fn ask_cache(&self, cache: &SharedCache, asks: &mut [Ask]) {
+        let known = self.standings.known();
+        let mut partitions: BTreeMap<u32, Vec<&mut Ask>> = BTreeMap::new();
+        for ask in asks {
+            if let Some(partition) = known.partition(&ask.lead.id) {
+                partitions.entry(partition).or_default().push(ask);
+            }
+        }
+        let ask_partition = async |(partition, asks): (u32, Vec<&mut Ask>)| {
+            let ids: Vec<CounterId> = asks.iter().map(|ask| ask.lead.id.clone()).collect();
+            let Some(Got { stated: Some(stated), values }) = cache.get(partition, &ids).await else { return };
+            if !known.is_current(&stated) {
+                return;
+            }
+            let (stated, now) = (Stated { partition, standing: Arc::new(stated) }, self.standings.now().wall);
+            for (ask, value) in asks.into_iter().zip(values) {
+                let beside = |value| Number::new(value, Some(Arc::clone(&stated.standing)), now);
+                ask.cached = value.map(beside);
+                ask.stated = Some(stated.clone());
+            }
+        };
+        join_all(partitions.into_iter().map(ask_partition)).await;
+    }
+
+    /// Tokens and standings were had before the table is asked: neither says more than the answer holds.
     async fn ask_table(&self, asks: Vec<Ask>) {
-        let reading = self.judge.reading();
+        let known = self.standings.known();
         let ids: Vec<CounterId> = asks.iter().map(|ask| ask.lead.id.clone()).collect();
-        let answers = self.counters(&ids).await;
-        for (ask, answer) in asks.into_iter().zip(answers) {
-            let cached = ask.hit();
-            let read = answer.map(|counter| {
-                let served = self.judge.arrived(&reading, &ask.lead.id, counter.as_ref());
-                // A counter that is not there stays out: ids that no post has would drive out those asked for.
-                if let (Some(right), Some(_)) = (ask.right, counter)
-                    && cached.is_none_or(|cached| served.replaces(&cached))
-                {
-                    self.fills.offer(&ask.lead.id, right, served);
-                }
+        let mut read = self.table.read(&ids).await;
+        let now = self.standings.now().wall;
+        for ask in asks {
+            let number = read.as_mut().map_err(|fault| fault.clone()).and_then(|read| {
+                let number = number(&ask.lead.id, read, ask.standing(&known), now)?;
                 self.counters.table.increment(1);
-                served
+                self.fill(&ask, number.value);
+                Ok(number)
             });
-            // An inexact number that says so is better than none.
-            self.finish(ask.lead, read.or_else(|fault| cached.ok_or(fault)));
+            // An older number that says so is better than none.
+            self.finish(ask.lead, number.or_else(|fault| ask.cached.ok_or(fault)));
         }
     }
 
-    async fn counters(&self, ids: &[CounterId]) -> Vec<Result<Option<Counter>, NoAnswer>> {
-        if let [id] = ids {
-            return vec![self.table.read(self.heard.of(self.counts.counter(id))).await];
-        }
-        match self.table.read(self.heard.of(self.counts.counters(ids))).await {
-            Ok(counters) if counters.len() == ids.len() => {
-                counters.iter().for_each(|counter| self.heard.note(counter));
-                counters.into_iter().map(|counter| counter.map_err(|fault| no_answer(&fault))).collect()
-            }
-            Ok(_) => {
-                let cause = LoggedCause::new("the table answered for other counters than were asked for");
-                vec![Err(NoAnswer::Away(cause)); ids.len()]
-            }
-            Err(fault) => vec![Err(fault); ids.len()],
+    fn fill(&self, ask: &Ask, value: Value) {
+        // A counter that is not there stays out: ids that no post has would drive out those asked for.
+        let is_there = value.version > Value::default().version;
+        if let (Some(token), Some(Stated { partition, .. }), true) = (ask.token, &ask.stated, is_there) {
+            self.fills.offer(Fill { partition: *partition, id: ask.lead.id.clone(), token, value });
         }
     }
 
-    fn finish(&self, lead: ReadLead, read: Result<Served, NoAnswer>) {
-        if let Ok(served) = &read {
-            self.negatives.report(&lead.id, served);
+    fn finish(&self, lead: ReadLead, read: Result<Number, NoAnswer>) {
+        if let Ok(number) = &read {
+            self.negatives.report(&lead.id, number.value.likes);
         }
         lead.finish(read);
     }
 }
 
-async fn ask_cache(cache: &SharedCache, asks: &mut [Ask]) {
-    let ids: Vec<CounterId> = asks.iter().map(|ask| ask.lead.id.clone()).collect();
-    let Some(found) = cache.get(&ids).await else { return };
-    for (ask, cached) in asks.iter_mut().zip(found) {
-        ask.cached = Some(cached);
+/// A counter as it was read, beside a standing that was taken before.
+fn number(
+    id: &CounterId,
+    read: &mut Read,
+    standing: Option<Arc<StandingAt>>,
+    now: UnixMillis,
+) -> Result<Number, NoAnswer> {
+    match read.counters.remove(id) {
+        Some(Ok(counter)) => Ok(Number::new(Value::from(&counter), standing, now)),
+        Some(Err(fault)) => Err(no_answer(&fault)),
+        None => Ok(Number::absent(read, standing, now)),
     }
 }
 
-/// Gets the right to write each of `asks` to the cache: a token where nothing is cached; where an inexact count is, the
-/// update that an exact one may replace it by. A cache that did not answer is not asked again: it would be waited for twice.
-async fn take_rights(cache: &SharedCache, asks: &mut [Ask]) {
+/// Asks for the right to fill the cache with each value that it does not have. A cache that did not answer is not asked again:
+/// it would be waited for twice.
+async fn take_tokens(cache: &SharedCache, asks: &mut [Ask]) {
     join_all(asks.iter_mut().map(async |ask| {
-        ask.right = match ask.cached {
-            Some(Cached::Miss) => cache.begin_fill(&ask.lead.id).await.map(Right::Fill),
-            Some(Cached::Hit(_)) => Some(Right::Update),
-            None => None,
-        };
+        if let (None, Some(Stated { partition, .. })) = (&ask.cached, &ask.stated) {
+            ask.token = cache.begin_fill(*partition, &ask.lead.id).await;
+        }
     }))
     .await;
 }

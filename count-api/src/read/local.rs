@@ -1,4 +1,8 @@
-//! Counts in this process's memory for a moment, and which counters are being read. How they are read is not decided here.
+//! Numbers in this process's memory for a moment, and which counters are being read. How they are read is not decided here.
+//!
+//! The law: **no request is answered by a read that began more than [`LONGEST`] before the request**, also in a process that
+//! stood still. So a number is kept for a time that counts from the beginning of its read, by the clock that has moved further;
+//! and a request waits for a read that is under way only if that is not too old, or else begins another one.
 
 use std::collections::HashMap;
 use std::collections::hash_map::RandomState;
@@ -10,70 +14,70 @@ use futures_util::FutureExt;
 use futures_util::future::Shared;
 use parking_lot::{Mutex, MutexGuard};
 use tally_core::ids::CounterId;
-use tally_core::served::Served;
+use tally_core::time::Now;
 use tokio::sync::oneshot;
-use tokio::time::Instant;
 
 use super::NoAnswer;
+use super::number::{Answer, Number};
 use crate::count::Rendered;
 use crate::error::LoggedCause;
+
+/// How much older than a request the read may be that it is answered by: so long a corrected counter may be told as it was.
+pub const LONGEST: Duration = Duration::from_secs(1);
 
 /// Stripes with a lock each, so that requests for different counters seldom meet.
 const STRIPES: usize = 64;
 
-/// A count that was read, and the bytes of its answer once it has been answered.
+/// A number that was read, and the bytes of its answer once it has been answered.
 #[derive(Debug)]
-pub struct KeptCount {
-    served: Served,
-    rendered: OnceLock<Rendered>,
+pub struct Kept {
+    /// The number.
+    pub number: Number,
+    rendered: OnceLock<(Answer, Rendered)>,
 }
 
-impl KeptCount {
-    fn new(served: Served) -> Self {
-        Self { served, rendered: OnceLock::new() }
+impl Kept {
+    fn new(number: Number) -> Self {
+        Self { number, rendered: OnceLock::new() }
     }
 
-    /// The count as it arrived.
-    pub fn served(&self) -> Served {
-        self.served
+    /// The bytes of `answer`, which `render` makes where they are not there yet.
+    pub fn rendered(&self, answer: Answer, render: impl Fn(&Answer) -> Rendered) -> Rendered {
+        let (of, rendered) = self.rendered.get_or_init(|| (answer, render(&answer)));
+        if *of == answer { rendered.clone() } else { render(&answer) }
     }
 
-    /// The answer about `id` when the count is judged to be `now`.
-    pub fn rendered(&self, id: &CounterId, now: &Served) -> Rendered {
-        if *now == self.served {
-            self.rendered.get_or_init(|| Rendered::new(&id.post, now)).clone()
-        } else {
-            Rendered::new(&id.post, now)
-        }
-    }
-
-    /// The same, if it was answered before.
-    pub fn rendered_before(&self, now: &Served) -> Option<Rendered> {
-        self.rendered.get().filter(|_| *now == self.served).cloned()
+    /// The same, if they are there.
+    pub fn rendered_before(&self, answer: Answer) -> Option<Rendered> {
+        self.rendered.get().filter(|(of, _)| *of == answer).map(|(_, rendered)| rendered.clone())
     }
 }
 
 /// What a read comes to, for all who wait for it.
-type ReadResult = Result<Arc<KeptCount>, NoAnswer>;
+type ReadResult = Result<Arc<Kept>, NoAnswer>;
 
-/// Where a count is.
+/// Where a number is.
 #[derive(Clone, Debug)]
 pub enum Found {
-    Kept(Arc<KeptCount>),
-    UnderWay(Shared<oneshot::Receiver<ReadResult>>),
+    /// In memory.
+    Kept(Arc<Kept>),
+    /// It is being read. The one that is kept is answered if that fails.
+    UnderWay(Shared<oneshot::Receiver<ReadResult>>, Option<Arc<Kept>>),
 }
 
 impl Found {
+    /// Whether it is answered from memory.
     pub fn is_kept(&self) -> bool {
         matches!(self, Self::Kept(_))
     }
 
-    /// The count, once its read has ended.
-    pub async fn count(self) -> ReadResult {
+    /// The number, once its read has ended.
+    pub async fn number(self) -> ReadResult {
         match self {
             Self::Kept(kept) => Ok(kept),
-            Self::UnderWay(read) => {
-                read.await.unwrap_or_else(|_| Err(NoAnswer::Away(LoggedCause::new("the read was given up"))))
+            Self::UnderWay(read, kept) => {
+                let given_up = |_| Err(NoAnswer::Away(LoggedCause::new("the read was given up")));
+                read.await.unwrap_or_else(given_up).or_else(|fault| kept.ok_or(fault))
             }
         }
     }
@@ -82,7 +86,9 @@ impl Found {
 /// The duty to read one counter. Dropping it fails all who wait for the read.
 #[derive(Debug)]
 pub struct ReadLead {
+    /// The counter.
     pub id: CounterId,
+    began: Now,
     local: Local,
     /// Taken by [`finish`](Self::finish).
     waiters: Option<oneshot::Sender<ReadResult>>,
@@ -90,12 +96,12 @@ pub struct ReadLead {
 
 impl ReadLead {
     /// Keeps what was read and answers all who wait. A fault is answered and not kept.
-    pub fn finish(mut self, read: Result<Served, NoAnswer>) {
+    pub fn finish(mut self, read: Result<Number, NoAnswer>) {
         let result = {
             let mut stripe = self.local.stripe(&self.id);
-            // Under one lock: the next request finds the count, or leads another read.
-            stripe.under_way.remove(&self.id);
-            read.map(|served| stripe.put(&self.id, served, self.local.0.ttl))
+            // Under one lock: the next request finds the number, or leads another read.
+            stripe.ended(&self.id, self.began);
+            read.map(|number| stripe.put(&self.id, number, self.began, self.local.0.keep))
         };
         if let Some(waiters) = self.waiters.take() {
             // All of them may have left.
@@ -107,7 +113,7 @@ impl ReadLead {
 impl Drop for ReadLead {
     fn drop(&mut self) {
         if self.waiters.is_some() {
-            self.local.stripe(&self.id).under_way.remove(&self.id);
+            self.local.stripe(&self.id).ended(&self.id, self.began);
         }
     }
 }
@@ -120,43 +126,58 @@ pub struct Local(Arc<Stripes>);
 struct Stripes {
     stripes: Box<[Mutex<Stripe>]>,
     hasher: RandomState,
-    ttl: Duration,
+    keep: Duration,
 }
 
 impl Local {
-    /// Keeps up to about `counts` for `ttl` each. With no `ttl` nothing is kept, and simultaneous reads are still one.
-    pub fn new(counts: u64, ttl: Duration) -> Self {
+    /// Keeps up to about `counts` for `keep` each, [`LONGEST`] at most. With no `keep` nothing is kept, and simultaneous reads
+    /// are still one.
+    pub fn new(counts: u64, keep: Duration) -> Self {
         let generation = usize::try_from(counts).unwrap_or(usize::MAX).div_ceil(2 * STRIPES).max(1);
         let stripes = (0..STRIPES).map(|_| Mutex::new(Stripe::of(generation))).collect();
-        Self(Arc::new(Stripes { stripes, hasher: RandomState::new(), ttl }))
+        Self(Arc::new(Stripes { stripes, hasher: RandomState::new(), keep: keep.min(LONGEST) }))
     }
 
-    /// The count of `id`, if it is in memory `now`.
-    pub fn get(&self, id: &CounterId, now: Instant) -> Option<Arc<KeptCount>> {
-        self.stripe(id).get(id, now)
+    /// The number of `id`, if it is in memory `now`.
+    pub fn get(&self, id: &CounterId, now: Now) -> Option<Arc<Kept>> {
+        self.stripe(id).get(id, now, self.0.keep)
     }
 
-    /// Where the count of each of `ids` is, and the reads that the caller leads.
-    pub fn find(&self, ids: &[CounterId]) -> (Vec<Found>, Vec<ReadLead>) {
-        let (mut leads, now) = (Vec::new(), Instant::now());
-        let found = ids.iter().map(|id| self.find_one(id, now, &mut leads)).collect();
+    /// Where the number of each of `ids` is, and the reads that the caller leads: of those that are not in memory, and of those
+    /// that are `outdone`. Of each counter one caller reads. Others wait for it, or get what is in memory.
+    pub fn find(
+        &self,
+        ids: &[CounterId],
+        now: Now,
+        outdone: impl Fn(&CounterId, &Number) -> bool,
+    ) -> (Vec<Found>, Vec<ReadLead>) {
+        let mut leads = Vec::new();
+        let found = ids.iter().map(|id| self.find_one(id, now, &outdone, &mut leads)).collect();
         (found, leads)
     }
 
-    fn find_one(&self, id: &CounterId, now: Instant, leads: &mut Vec<ReadLead>) -> Found {
-        // Under one lock: between the end of a read and its count's being kept no second read begins.
+    fn find_one(
+        &self,
+        id: &CounterId,
+        now: Now,
+        outdone: impl Fn(&CounterId, &Number) -> bool,
+        leads: &mut Vec<ReadLead>,
+    ) -> Found {
+        // Under one lock: between the end of a read and its number's being kept no second read begins.
         let mut stripe = self.stripe(id);
-        if let Some(kept) = stripe.get(id, now) {
-            return Found::Kept(kept);
+        let kept = stripe.get(id, now, self.0.keep);
+        match (kept, stripe.under_way(id, now)) {
+            (Some(kept), Some(_)) => Found::Kept(kept),
+            (Some(kept), None) if !outdone(id, &kept.number) => Found::Kept(kept),
+            (None, Some(read)) => Found::UnderWay(read, None),
+            (kept, None) => {
+                let (waiters, read) = oneshot::channel();
+                let read = read.shared();
+                stripe.under_way.insert(id.clone(), (now, read.clone()));
+                leads.push(ReadLead { id: id.clone(), began: now, local: self.clone(), waiters: Some(waiters) });
+                Found::UnderWay(read, kept)
+            }
         }
-        if let Some(read) = stripe.under_way.get(id) {
-            return Found::UnderWay(read.clone());
-        }
-        let (waiters, read) = oneshot::channel();
-        let read = read.shared();
-        stripe.under_way.insert(id.clone(), read.clone());
-        leads.push(ReadLead { id: id.clone(), local: self.clone(), waiters: Some(waiters) });
-        Found::UnderWay(read)
     }
 
     fn stripe(&self, id: &CounterId) -> MutexGuard<'_, Stripe> {
@@ -166,25 +187,27 @@ impl Local {
     }
 }
 
-/// Two generations of counts. When the younger is full, the older is forgotten and the younger takes its place; a count
+/// Two generations of numbers. When the younger is full, the older is forgotten and the younger takes its place; a number
 /// asked for meanwhile becomes young again.
 #[derive(Debug)]
 struct Stripe {
     generation: usize,
     young: HashMap<CounterId, Entry>,
     old: HashMap<CounterId, Entry>,
-    under_way: HashMap<CounterId, Shared<oneshot::Receiver<ReadResult>>>,
+    /// The reads under way, with the beginning of each.
+    under_way: HashMap<CounterId, (Now, Shared<oneshot::Receiver<ReadResult>>)>,
 }
 
 #[derive(Debug)]
 struct Entry {
-    kept: Arc<KeptCount>,
-    until: Instant,
+    kept: Arc<Kept>,
+    /// When the read began that got it.
+    began: Now,
 }
 
 impl Entry {
-    fn alive(&self, now: Instant) -> Option<Arc<KeptCount>> {
-        (now < self.until).then(|| Arc::clone(&self.kept))
+    fn alive(&self, now: Now, keep: Duration) -> Option<Arc<Kept>> {
+        (now.since(self.began) < keep).then(|| Arc::clone(&self.kept))
     }
 }
 
@@ -193,25 +216,36 @@ impl Stripe {
         Self { generation, young: HashMap::new(), old: HashMap::new(), under_way: HashMap::new() }
     }
 
-    fn get(&mut self, id: &CounterId, now: Instant) -> Option<Arc<KeptCount>> {
+    /// The read that a request may wait for.
+    fn under_way(&self, id: &CounterId, now: Now) -> Option<Shared<oneshot::Receiver<ReadResult>>> {
+        self.under_way.get(id).filter(|(began, _)| now.since(*began) < LONGEST).map(|(_, read)| read.clone())
+    }
+
+    /// The read of this beginning has ended; a later one may be under way.
+    fn ended(&mut self, id: &CounterId, began: Now) {
+        if self.under_way.get(id).is_some_and(|(of, _)| *of == began) {
+            self.under_way.remove(id);
+        }
+    }
+
+    fn get(&mut self, id: &CounterId, now: Now, keep: Duration) -> Option<Arc<Kept>> {
         if let Some(entry) = self.young.get(id) {
-            return entry.alive(now);
+            return entry.alive(now, keep);
         }
         let (id, entry) = self.old.remove_entry(id)?;
-        let kept = entry.alive(now)?;
+        let kept = entry.alive(now, keep)?;
         self.insert(id, entry);
         Some(kept)
     }
 
-    /// Keeps `served` if it replaces what is held, and answers which of the two is held now.
-    fn put(&mut self, id: &CounterId, served: Served, ttl: Duration) -> Arc<KeptCount> {
-        let now = Instant::now();
-        if let Some(held) = self.get(id, now).filter(|held| !served.replaces(&held.served)) {
+    /// Keeps `number`, which a read got that began at `began`, if it replaces what is held then; answers which is held now.
+    fn put(&mut self, id: &CounterId, number: Number, began: Now, keep: Duration) -> Arc<Kept> {
+        if let Some(held) = self.get(id, began, keep).filter(|held| !number.replaces(&held.number)) {
             return held;
         }
-        let kept = Arc::new(KeptCount::new(served));
-        if !ttl.is_zero() {
-            self.insert(id.clone(), Entry { kept: Arc::clone(&kept), until: now + ttl });
+        let kept = Arc::new(Kept::new(number));
+        if !keep.is_zero() {
+            self.insert(id.clone(), Entry { kept: Arc::clone(&kept), began });
         }
         kept
     }
@@ -227,47 +261,65 @@ impl Stripe {
 
 #[cfg(test)]
 mod tests {
-    use proptest::prelude::{ProptestConfig, Strategy, any, prop_assert_eq, proptest};
+    use proptest::prelude::{ProptestConfig, Strategy, prop_assert_eq, proptest};
+    use tally_core::cached::{StandingAt, Value};
+    use tally_core::changes::Place;
+    use tally_core::served::Served;
     use tally_core::time::UnixMillis;
 
     use super::*;
 
-    const TTL: Duration = Duration::from_millis(100);
+    const KEEP: Duration = Duration::from_millis(100);
 
     fn likes(post: &str) -> CounterId {
         CounterId::likes(post.parse().unwrap())
     }
 
-    fn version(version: u64) -> Served {
-        Served { version, ..Served::default() }
+    fn at(millis: u64) -> Now {
+        Now { at: Duration::from_millis(millis), wall: UnixMillis(1_000_000 + millis) }
     }
 
-    fn keep(local: &Local, post: &str, served: Served) {
-        let (_, leads) = local.find(&[likes(post)]);
-        leads.into_iter().for_each(|lead| lead.finish(Ok(served)));
+    fn version(version: u64) -> Number {
+        Number { value: Value { version: Place::from_stored(version), ..Value::default() }, ..Number::default() }
     }
 
-    fn held(local: &Local, post: &str) -> Option<u64> {
-        local.get(&likes(post), Instant::now()).map(|kept| kept.served().version)
+    fn find(local: &Local, ids: &[CounterId], now: Now) -> (Vec<Found>, Vec<ReadLead>) {
+        local.find(ids, now, |_, _| false)
     }
 
-    #[tokio::test(start_paused = true)]
-    async fn a_count_is_kept_for_its_time_and_not_longer() {
-        let (local, nothing) = (Local::new(100, TTL), Local::new(100, Duration::ZERO));
-        keep(&local, "p", version(3));
-        keep(&nothing, "p", version(3));
-        tokio::time::advance(TTL - Duration::from_millis(1)).await;
-        assert_eq!((held(&local, "p"), held(&nothing, "p")), (Some(3), None));
-        tokio::time::advance(Duration::from_millis(1)).await;
-        assert_eq!(held(&local, "p"), None);
+    fn keep(local: &Local, post: &str, number: &Number, now: Now) {
+        let (_, leads) = find(local, &[likes(post)], now);
+        leads.into_iter().for_each(|lead| lead.finish(Ok(number.clone())));
     }
 
-    fn served() -> impl Strategy<Value = Served> {
-        (0..3u64, any::<bool>(), 0..3u64).prop_map(|(version, exact, as_of)| Served {
-            likes: 0,
-            version,
-            exact,
-            as_of: UnixMillis(as_of),
+    fn held(local: &Local, post: &str, now: Now) -> Option<u64> {
+        local.get(&likes(post), now).map(|kept| kept.number.value.version.stored())
+    }
+
+    #[test]
+    fn a_number_is_kept_for_its_time_from_the_beginning_of_its_read_by_either_clock() {
+        let (local, nothing) = (Local::new(100, KEEP), Local::new(100, Duration::ZERO));
+        keep(&local, "p", &version(3), at(0));
+        keep(&nothing, "p", &version(3), at(0));
+        assert_eq!((held(&local, "p", at(99)), held(&nothing, "p", at(0))), (Some(3), None));
+        let slept = Now { wall: at(100).wall, ..at(5) };
+        let set_back = Now { wall: UnixMillis(0), ..at(100) };
+        for past in [at(100), slept, set_back] {
+            assert_eq!(held(&local, "p", past), None, "{past:?}");
+        }
+    }
+
+    #[test]
+    fn no_number_is_kept_for_longer_than_a_corrected_counter_may_be_told_as_it_was() {
+        let local = Local::new(100, Duration::from_secs(600));
+        keep(&local, "p", &version(3), at(0));
+        assert_eq!((held(&local, "p", at(999)), held(&local, "p", at(1_000))), (Some(3), None));
+    }
+
+    fn number() -> impl Strategy<Value = Number> {
+        (0..3u64, 0..3u64).prop_map(|(of, beside)| {
+            let standing = StandingAt { at: Place::from_stored(beside), ..StandingAt::default() };
+            Number { standing: Some(Arc::new(standing)), ..version(of) }
         })
     }
 
@@ -275,53 +327,98 @@ mod tests {
         #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::default() })]
 
         #[test]
-        fn of_two_values_the_cores_order_decides_which_is_kept(first in served(), second in served()) {
+        fn of_two_numbers_one_order_decides_which_is_kept(first in number(), second in number()) {
             let (mut stripe, id) = (Stripe::of(9), likes("p"));
-            stripe.put(&id, first, TTL);
-            let kept = if second.replaces(&first) { second } else { first };
-            prop_assert_eq!(stripe.put(&id, second, TTL).served(), kept, "for those who waited");
-            prop_assert_eq!(stripe.get(&id, Instant::now()).map(|held| held.served()), Some(kept), "and for the next");
+            stripe.put(&id, first.clone(), at(0), KEEP);
+            let kept = if second.replaces(&first) { second.clone() } else { first };
+            prop_assert_eq!(&stripe.put(&id, second, at(1), KEEP).number, &kept, "for those who waited");
+            prop_assert_eq!(stripe.get(&id, at(2), KEEP).map(|held| held.number.clone()), Some(kept), "and the next");
         }
     }
 
-    #[tokio::test(start_paused = true)]
-    async fn memory_is_bounded_and_what_is_asked_for_again_stays() {
-        let local = Local::new(256, Duration::from_secs(10));
-        keep(&local, "hot", version(1));
+    #[test]
+    fn memory_is_bounded_and_what_is_asked_for_again_stays() {
+        let local = Local::new(256, LONGEST);
+        keep(&local, "hot", &version(1), at(0));
         for n in 0..10_000 {
-            keep(&local, &format!("once-{n}"), version(1));
-            assert_eq!(held(&local, "hot"), Some(1), "{n}");
+            keep(&local, &format!("once-{n}"), &version(1), at(0));
+            assert_eq!(held(&local, "hot", at(0)), Some(1), "{n}");
         }
         let stripes = local.0.stripes.iter().map(|stripe| stripe.lock());
         let kept: usize = stripes.map(|stripe| stripe.young.len() + stripe.old.len()).sum();
         assert!(kept <= 256, "{kept}");
     }
 
+    #[test]
+    fn bytes_are_sent_again_for_the_same_answer_alone() {
+        let (kept, post) = (Kept::new(version(3)), likes("p").post);
+        let render = |answer: &Answer| Rendered::new(&post, *answer);
+        let exact = Answer { served: Served { exact: true, ..Served::default() }, fresh: true };
+        let others = [Answer { fresh: false, ..exact }, Answer { served: Served::default(), ..exact }];
+        assert!(kept.rendered_before(exact).is_none());
+        let body = kept.rendered(exact, render).body;
+        assert_eq!(kept.rendered_before(exact).map(|rendered| rendered.body), Some(body));
+        for other in others {
+            assert!(kept.rendered_before(other).is_none());
+            assert_eq!(kept.rendered(other, render).body, render(&other).body);
+        }
+    }
+
     #[tokio::test]
     async fn one_request_leads_the_read_and_the_others_wait_for_it() {
-        let local = Local::new(100, TTL);
-        let (found, mut leads) = local.find(&[likes("p"), likes("q"), likes("p")]);
+        let local = Local::new(100, KEEP);
+        let (found, mut leads) = find(&local, &[likes("p"), likes("q"), likes("p")], at(0));
         assert_eq!(leads.iter().map(|lead| lead.id.clone()).collect::<Vec<_>>(), [likes("p"), likes("q")]);
-        assert_eq!(local.find(&[likes("q"), likes("p")]).1.len(), 0);
+        assert_eq!(find(&local, &[likes("q"), likes("p")], at(0)).1.len(), 0);
         leads.pop().unwrap().finish(Err(NoAnswer::Busy));
         leads.pop().unwrap().finish(Ok(version(4)));
         let mut read = Vec::new();
         for found in found {
             assert!(!found.is_kept());
-            read.push(found.count().await.map(|kept| kept.served().version));
+            read.push(found.number().await.map(|kept| kept.number.value.version.stored()));
         }
         assert_eq!(read, [Ok(4), Err(NoAnswer::Busy), Ok(4)]);
-        let (found, leads) = local.find(&[likes("p"), likes("q")]);
-        assert!(matches!(&found[0], Found::Kept(kept) if kept.served().version == 4));
+        let (found, leads) = find(&local, &[likes("p"), likes("q")], at(1));
+        assert!(matches!(&found[0], Found::Kept(kept) if kept.number == version(4)));
         assert_eq!(leads.len(), 1, "a fault is not kept");
     }
 
     #[tokio::test]
+    async fn a_number_that_is_outdone_is_read_again_by_one_caller_and_others_get_what_is_there() {
+        let (local, p) = (Local::new(100, KEEP), [likes("p")]);
+        keep(&local, "p", &version(4), at(0));
+        let outdone = || local.find(&p, at(1), |_, _| true);
+        let ((mut first, mut leads), (others, none)) = (outdone(), outdone());
+        assert!(!first[0].is_kept() && others[0].is_kept() && none.is_empty());
+        leads.pop().unwrap().finish(Ok(version(5)));
+        assert_eq!(first.pop().unwrap().number().await.unwrap().number, version(5));
+        let (mut first, leads) = outdone();
+        leads.into_iter().for_each(|lead| lead.finish(Err(NoAnswer::Busy)));
+        assert_eq!(
+            first.pop().unwrap().number().await.unwrap().number,
+            version(5),
+            "what is there is better than none"
+        );
+    }
+
+    #[tokio::test]
+    async fn a_request_does_not_wait_for_a_read_that_began_too_long_before_it() {
+        let (local, p) = (Local::new(100, KEEP), [likes("p")]);
+        let (_, mut earlier) = find(&local, &p, at(0));
+        assert_eq!(find(&local, &p, at(999)).1.len(), 0);
+        let (mut found, mut leads) = find(&local, &p, at(1_000));
+        earlier.pop().unwrap().finish(Ok(version(3)));
+        assert_eq!(find(&local, &p, at(1_001)).1.len(), 0, "the later read is still under way");
+        leads.pop().unwrap().finish(Ok(version(4)));
+        assert_eq!(found.pop().unwrap().number().await.unwrap().number, version(4));
+    }
+
+    #[tokio::test]
     async fn a_read_that_is_given_up_fails_those_who_wait_and_no_later_request() {
-        let local = Local::new(100, TTL);
-        let (mut found, leads) = local.find(&[likes("p")]);
+        let (local, p) = (Local::new(100, KEEP), [likes("p")]);
+        let (mut found, leads) = find(&local, &p, at(0));
         drop(leads);
-        assert!(matches!(found.remove(0).count().await, Err(NoAnswer::Away(_))));
-        assert_eq!(local.find(&[likes("p")]).1.len(), 1);
+        assert!(matches!(found.remove(0).number().await, Err(NoAnswer::Away(_))));
+        assert_eq!(find(&local, &p, at(0)).1.len(), 1);
     }
 }

@@ -1,13 +1,14 @@
-//! Counts below zero: shown as 0, and queued here for a recount. The request that met one does not wait for that.
+//! Sets below zero: shown as 0, and queued here for a recount. The request that met one does not wait for that.
 
 use std::sync::Arc;
 use std::time::Duration;
 
+use tally_adapters::dynamodb::Consistency;
+use tally_adapters::dynamodb::counters::Counters;
 use tally_core::Map;
-use tally_core::counter::Counter;
+use tally_core::fold::Counter;
 use tally_core::ids::{CounterId, CounterKind, RowKey, Shard};
-use tally_core::ports::{Counts, Outcome, QueueReason, Recounts};
-use tally_core::served::Served;
+use tally_core::ports::{Outcome, QueueReason, RecountQueue};
 use tally_service::{Clock, Stop, Task};
 use tokio::sync::mpsc;
 use tokio::time::Instant;
@@ -29,14 +30,14 @@ pub struct Negatives(mpsc::Sender<CounterId>);
 
 impl Negatives {
     /// The reports' queue, and the task at its end.
-    pub fn new(counts: Arc<dyn Counts>, recounts: Arc<dyn Recounts>, clock: Clock) -> (Self, Recounter) {
-        let (sender, counters) = mpsc::channel(WAITING);
-        (Self(sender), Recounter { counts, recounts, clock, counters, queued: Map::default() })
+    pub fn new(counters: Arc<Counters>, recounts: Arc<dyn RecountQueue>, clock: Clock) -> (Self, Recounter) {
+        let (sender, reported) = mpsc::channel(WAITING);
+        (Self(sender), Recounter { counters, recounts, clock, reported, queued: Map::default() })
     }
 
     /// Reports `id` if it is a set and its count is below zero.
-    pub fn report(&self, id: &CounterId, served: &Served) {
-        let wrong = served.likes < 0 && id.name.kind() == CounterKind::Set;
+    pub fn report(&self, id: &CounterId, likes: i64) {
+        let wrong = likes < 0 && id.name.kind() == CounterKind::Set;
         if wrong && self.0.try_send(id.clone()).is_err() {
             NEGATIVE_COUNTS.counter(&["dropped"]).increment(1);
         }
@@ -45,10 +46,10 @@ impl Negatives {
 
 /// The task that queues recounts.
 pub struct Recounter {
-    counts: Arc<dyn Counts>,
-    recounts: Arc<dyn Recounts>,
+    counters: Arc<Counters>,
+    recounts: Arc<dyn RecountQueue>,
     clock: Clock,
-    counters: mpsc::Receiver<CounterId>,
+    reported: mpsc::Receiver<CounterId>,
     queued: Map<CounterId, Instant>,
 }
 
@@ -82,7 +83,8 @@ impl Recounter {
 
     /// Safe to repeat: a key is in the queue once.
     async fn queue(&self, id: &CounterId) -> Outcome<()> {
-        let Some(counter) = self.counts.counter(id).await? else { return Ok(()) };
+        let mut read = self.counters.read(std::slice::from_ref(id), Consistency::Strong).await?;
+        let Some(counter) = read.counters.remove(id).transpose()? else { return Ok(()) };
         for shard in in_doubt(&counter) {
             let key = RowKey { counter: id.clone(), shard };
             self.recounts.enqueue(&key, QueueReason::Negative, self.clock.now()).await?;
@@ -96,17 +98,13 @@ fn in_doubt(counter: &Counter) -> Vec<Shard> {
     if counter.likes >= 0 {
         return Vec::new();
     }
-    let below = |only: bool| {
-        let shards = counter.shards.iter().filter(move |(_, tally)| !only || tally.rows < 0);
-        shards.map(|(shard, _)| *shard).collect::<Vec<_>>()
-    };
-    let negative = below(true);
-    if negative.is_empty() { below(false) } else { negative }
+    let below: Vec<Shard> = counter.parts.iter().filter(|(_, part)| **part < 0).map(|(shard, _)| *shard).collect();
+    if below.is_empty() { counter.parts.keys().copied().collect() } else { below }
 }
 
 impl Task for Recounter {
     async fn run(mut self, stop: Stop) -> anyhow::Result<()> {
-        while let Some(id) = stop.unless_requested(self.counters.recv()).await? {
+        while let Some(id) = stop.unless_requested(self.reported.recv()).await? {
             self.look_at(id).await;
         }
         Ok(())
@@ -115,21 +113,17 @@ impl Task for Recounter {
 
 #[cfg(test)]
 mod tests {
-    use tally_core::counter::ShardTally;
-
     use super::*;
 
     #[test]
     fn the_shards_below_zero_are_recounted_or_else_all_of_them() {
-        let counter = |likes, rows: &[i64]| {
-            let shards = rows
-                .iter()
-                .zip(0u16..)
-                .map(|(rows, k)| (Shard::new(k).unwrap(), ShardTally { rows: *rows, ..ShardTally::default() }));
-            Counter { likes, shards: shards.collect(), ..Counter::default() }
+        let counter = |likes, parts: &[i64]| {
+            let parts = (0u16..).zip(parts).map(|(k, part)| (Shard::new(k).unwrap(), *part)).collect();
+            Counter { likes, parts, ..Counter::default() }
         };
-        let doubted =
-            |likes, rows: &[i64]| in_doubt(&counter(likes, rows)).iter().map(|shard| shard.index()).collect::<Vec<_>>();
+        let doubted = |likes, parts: &[i64]| {
+            in_doubt(&counter(likes, parts)).iter().map(|shard| shard.index()).collect::<Vec<_>>()
+        };
         assert_eq!(doubted(-1, &[1, -2, 0]), [1]);
         assert_eq!(doubted(-1, &[1, 2]), [0, 1]);
         assert_eq!(doubted(2, &[3, -1]), [0u16; 0], "mended meanwhile");

@@ -5,50 +5,52 @@ use std::sync::Arc;
 use tally_service::{Host, Stage};
 
 use super::{
-    AskCounts, Fills, FollowStanding, Heard, Judge, Layers, Local, Negatives, Reader, SharedCache, StandingSource,
-    TableGate,
+    AskTable, Fills, FollowStandings, Layers, Local, Negatives, Reader, SharedCache, Standings, Table, TableGate, Whole,
 };
 use crate::app::Ports;
 use crate::config::Config;
 use crate::metrics::ReadCounters;
 
+/// The read path.
 pub struct ReadPath {
+    /// Reads counts.
     pub reader: Reader,
-    pub judge: Judge,
-    pub table: Arc<TableGate>,
+    /// What they are judged by.
+    pub standings: Standings,
+    /// The gate before the tables.
+    pub gate: Arc<TableGate>,
 }
 
 impl ReadPath {
-    /// Waits for the first reading of gaps and stream shards, and spawns the tasks.
+    /// Waits for the first read of the standings, and spawns the tasks. `whole` says whether the tables are those of the
+    /// deployment.
     ///
     /// # Errors
     /// A fault that waiting does not mend, or a stop.
-    pub async fn open(config: &Config, ports: &Ports, host: &Host) -> anyhow::Result<Self> {
-        let source = StandingSource { checkpoints: ports.checkpoints.clone(), stream: ports.stream.clone() };
-        let standing = FollowStanding::begin(source, host).await?;
-        let judge = standing.judge();
+    pub async fn open(config: &Config, ports: &Ports, whole: Whole, host: &Host) -> anyhow::Result<Self> {
+        let follow = FollowStandings::begin(Arc::clone(&ports.changes), whole, config.fresh_within, host).await?;
+        let standings = follow.standings();
 
-        let table = Arc::new(TableGate::new(config.table));
+        let (counters, recounts) = (&ports.counters, Arc::clone(&ports.recounts));
+        let gate = Arc::new(TableGate::new(config.table));
+        let table = Table::new(Arc::clone(counters), Arc::clone(&gate));
         let cache = ports.cache.clone().map(|cache| SharedCache::new(cache, config.cache_budget));
         let (fills, filler) = Fills::new(cache.clone());
-        let (negatives, recounter) = Negatives::new(ports.counts.clone(), ports.recounts.clone(), host.clock());
-        let heard = Arc::<Heard>::default();
+        let (negatives, recounter) = Negatives::new(Arc::clone(counters), recounts, host.clock());
         let layers = Layers {
             cache,
             fills,
-            table: Arc::clone(&table),
-            counts: ports.counts.clone(),
-            heard: Arc::clone(&heard),
-            judge: judge.clone(),
+            table: table.clone(),
+            standings: standings.clone(),
             negatives,
             counters: ReadCounters::default(),
         };
         let reader = Reader::new(Local::new(config.local_posts, config.local_ttl), layers);
-        let (counts, readiness) = (ports.counts.clone(), host.readiness().clone());
-        host.spawn(Stage::Support, "asking", AskCounts { heard, counts, clock: host.clock(), readiness });
-        host.spawn(Stage::Support, "standing", standing);
+        let ask = AskTable { table, clock: host.clock(), readiness: host.readiness().clone() };
+        host.spawn(Stage::Support, "asking", ask);
+        host.spawn(Stage::Support, "standings", follow);
         host.spawn(Stage::Output, "filler", filler);
         host.spawn(Stage::Output, "recounter", recounter);
-        Ok(Self { reader, judge, table })
+        Ok(Self { reader, standings, gate })
     }
 }

@@ -1,91 +1,114 @@
-//! The gate before the tables: a bounded number of reads at once, each within a budget. The excess is refused.
+//! The table of counters behind its gate, and whether it answers at all: readiness follows that, since without the table no
+//! request has an answer.
 
-use std::future::Future;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
+use tally_adapters::dynamodb::Consistency;
+use tally_adapters::dynamodb::counters::{Counters, Read};
 use tally_core::fault::Fault;
+use tally_core::ids::{CounterId, PostId};
 use tally_core::ports::Outcome;
-use tokio::sync::Semaphore;
-use tokio::time::{Instant, timeout, timeout_at};
+use tally_service::{Clock, Readiness, Stop, Task};
+use tokio::time::timeout;
 
-use super::NoAnswer;
-use crate::error::LoggedCause;
-use crate::metrics::{TABLE_READS, TABLE_REFUSED};
+use super::{NoAnswer, TableGate};
 
-/// Concurrent reads; the excess waits `patience`, then gets 503.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Bounds {
-    pub concurrency: usize,
-    /// How long a read may wait for its turn.
-    pub patience: Duration,
-    /// How long a read may take, the wait for its turn included.
-    pub budget: Duration,
+/// How many reads in a row have to fail for good before the table is asked beside the requests.
+const IN_A_ROW: u32 = 5;
+
+/// How often it is asked then.
+const EVERY: Duration = Duration::from_secs(1);
+
+/// How long one answer may take.
+const PATIENCE: Duration = Duration::from_secs(10);
+
+/// The condition of readiness that the task states.
+const CONDITION: &str = "counts";
+
+/// The table of counters. Clones share its gate.
+#[derive(Clone)]
+pub struct Table {
+    counters: Arc<Counters>,
+    gate: Arc<TableGate>,
+    /// Reads in a row that the table has refused for good. A fault that passes by itself is not counted: another instance of
+    /// the API would have it, too.
+    failed: Arc<AtomicU32>,
 }
 
-pub struct TableGate {
-    bounds: Bounds,
-    permits: Semaphore,
-}
-
-impl TableGate {
-    pub fn new(bounds: Bounds) -> Self {
-        Self { bounds, permits: Semaphore::new(bounds.concurrency) }
+impl Table {
+    /// The table behind a gate.
+    pub fn new(counters: Arc<Counters>, gate: Arc<TableGate>) -> Self {
+        Self { counters, gate, failed: Arc::default() }
     }
 
-    /// The outcome of `read`, once it is its turn.
-    pub async fn read<T>(&self, read: impl Future<Output = Outcome<T>>) -> Result<T, NoAnswer> {
-        let began = Instant::now();
-        let turn = timeout(self.bounds.patience, self.permits.acquire()).await;
-        let Ok(Ok(_permit)) = turn else {
-            TABLE_REFUSED.counter(&[]).increment(1);
-            return Err(NoAnswer::Busy);
-        };
-        let (outcome, result) = match timeout_at(began + self.bounds.budget, read).await {
-            Ok(Ok(value)) => ("ok", Ok(value)),
-            Ok(Err(fault)) => (fault.class(), Err(no_answer(&fault))),
-            Err(_) => {
-                ("slow", Err(NoAnswer::Away(LoggedCause::new(&format!("no answer within {:?}", self.bounds.budget)))))
+    /// Reads counters, once it is their turn. A standing that was taken before holds for them: the read is consistent.
+    ///
+    /// # Errors
+    /// The table does not answer, or too many ask it.
+    pub async fn read(&self, ids: &[CounterId]) -> Result<Read, NoAnswer> {
+        self.gate.read(self.unguarded(ids)).await
+    }
+
+    async fn unguarded(&self, ids: &[CounterId]) -> Outcome<Read> {
+        // The future of a request is large.
+        let read = Box::pin(self.counters.read(ids, Consistency::Strong)).await;
+        match &read {
+            Ok(_) => self.failed.store(0, Ordering::Relaxed),
+            Err(Fault::Fatal(_)) => _ = self.failed.fetch_add(1, Ordering::Relaxed),
+            Err(_) => {}
+        }
+        read
+    }
+
+    fn fails(&self) -> bool {
+        self.failed.load(Ordering::Relaxed) >= IN_A_ROW
+    }
+}
+
+/// The task that asks the table once reads have failed, until it answers: a process that is not ready is sent no requests.
+pub struct AskTable {
+    /// The table.
+    pub table: Table,
+    /// When it is asked.
+    pub clock: Clock,
+    /// What is told.
+    pub readiness: Readiness,
+}
+
+impl AskTable {
+    /// Whether the process is not ready for the table's sake.
+    fn is_stated(&self) -> bool {
+        self.readiness.report().conditions.contains_key(CONDITION)
+    }
+
+    async fn ask(&self, any: &CounterId) {
+        match timeout(PATIENCE, self.table.unguarded(std::slice::from_ref(any))).await {
+            Ok(Ok(_)) if self.is_stated() => {
+                tracing::info!("the counts table answers again");
+                self.readiness.forget(CONDITION);
             }
-        };
-        TABLE_READS.histogram(&[outcome]).record(began.elapsed());
-        result
+            Ok(Err(Fault::Fatal(why))) => {
+                if !self.is_stated() {
+                    tracing::error!(error = why, "the counts table gives no answers");
+                }
+                self.readiness.not_ready(CONDITION, why);
+            }
+            Ok(_) | Err(_) => {}
+        }
     }
 }
 
-/// What a fault of the tables means for the request.
-pub(super) fn no_answer(fault: &Fault) -> NoAnswer {
-    let cause = LoggedCause::new(fault);
-    if let Fault::Poison(_) = fault { NoAnswer::Refused(cause) } else { NoAnswer::Away(cause) }
-}
-
-#[cfg(test)]
-mod tests {
-    use std::future::{pending, ready};
-
-    use super::*;
-
-    fn gate(concurrency: usize) -> TableGate {
-        let (patience, budget) = (Duration::from_millis(100), Duration::from_secs(2));
-        TableGate::new(Bounds { concurrency, patience, budget })
-    }
-
-    #[tokio::test(start_paused = true)]
-    async fn past_the_gate_a_read_is_refused_and_never_begun() {
-        let table = gate(1);
-        let held = table.permits.try_acquire().unwrap();
-        let began = Instant::now();
-        assert_eq!(table.read(ready(Ok(1))).await, Err(NoAnswer::Busy));
-        assert_eq!(began.elapsed(), Duration::from_millis(100));
-        drop(held);
-        assert_eq!(table.read(ready(Ok(1))).await, Ok(1));
-    }
-
-    #[tokio::test(start_paused = true)]
-    async fn a_read_that_fails_or_lasts_too_long_gives_its_place_back() {
-        let table = gate(1);
-        let fault: Outcome<u8> = Err(Fault::Transient("gone".to_owned()));
-        assert!(matches!(table.read(ready(fault)).await, Err(NoAnswer::Away(cause)) if cause.as_str() == "gone"));
-        assert!(matches!(table.read(pending::<Outcome<u8>>()).await, Err(NoAnswer::Away(_))));
-        assert_eq!(table.read(ready(Ok(2))).await, Ok(2));
+impl Task for AskTable {
+    async fn run(self, stop: Stop) -> anyhow::Result<()> {
+        let any = CounterId::likes(PostId::new("readiness")?);
+        while stop.unless_requested(self.clock.sleep(EVERY)).await.is_ok() {
+            // What requests have heard since then says nothing of readiness: the task alone takes it back.
+            if self.table.fails() || self.is_stated() {
+                self.ask(&any).await;
+            }
+        }
+        Ok(())
     }
 }

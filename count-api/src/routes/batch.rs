@@ -64,7 +64,7 @@ pub(super) async fn counts(
     let mut answer = BatchCounts { counts: Vec::with_capacity(ids.len()), unreadable: Vec::new() };
     for (CounterId { post, .. }, read) in ids.into_iter().zip(read) {
         match read {
-            Ok(served) => answer.counts.push(Count::new(post, &served)),
+            Ok(count) => answer.counts.push(Count::new(post, count)),
             Err(NoAnswer::Refused(cause)) => {
                 tracing::warn!(post = post.as_str(), cause = cause.as_str(), "a counter cannot be read");
                 answer.unreadable.push(post.as_str().to_owned());

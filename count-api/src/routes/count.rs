@@ -24,7 +24,7 @@ const JSON: HeaderValue = HeaderValue::from_static("application/json");
 
 /// How many users like a post
 ///
-/// A post without likes has 0. The ETag changes with the number and with `exact`, not with `as_of`.
+/// A post without likes has 0. The ETag changes with the number, with `exact` and with `fresh`, not with `as_of`.
 #[utoipa::path(
     get,
     path = PATH,
@@ -36,7 +36,7 @@ const JSON: HeaderValue = HeaderValue::from_static("application/json");
     ),
     responses(
         (status = 200, body = Count, description = "The number", headers(
-            ("etag" = String, description = "The number's version, and whether it is exact"),
+            ("etag" = String, description = "The number's version, and whether it is exact and fresh"),
             ("cache-control" = String, description = "How long the answer may be kept"),
         )),
         (status = 304, description = "The number is the one already known"),
@@ -101,6 +101,7 @@ mod tests {
     use tally_core::served::Served;
 
     use super::*;
+    use crate::read::Answer;
 
     #[test]
     fn the_short_way_takes_the_same_paths_as_the_router() {
@@ -119,7 +120,8 @@ mod tests {
 
     #[test]
     fn a_known_edition_is_recognised_in_any_list_of_tags() {
-        let edition = Edition::of(&Served { version: 7, exact: true, ..Served::default() });
+        let served = Served { version: 7, exact: true, ..Served::default() };
+        let edition = Edition::of(&Answer { served, fresh: true });
         let known = |value: &str| {
             let headers = HeaderMap::from_iter([(header::IF_NONE_MATCH, HeaderValue::from_str(value).unwrap())]);
             is_known(&headers, edition)
@@ -127,7 +129,7 @@ mod tests {
         for value in ["W/\"7.1\"", "\"7.1\"", "\"x\", W/\"7.1\"", "*"] {
             assert!(known(value), "{value}");
         }
-        for value in ["", "7.1", "W/\"7.0\"", "W/\"8.1\"", "w/\"7.1\"", "\"7.1", "\""] {
+        for value in ["", "7.1", "W/\"7.0\"", "W/\"7.1.0\"", "W/\"8.1\"", "w/\"7.1\"", "\"7.1", "\""] {
             assert!(!known(value), "{value}");
         }
         assert!(!is_known(&HeaderMap::new(), edition));

@@ -93,8 +93,8 @@ pub(super) fn describe(mut document: OpenApi) -> OpenApi {
         .title("Tally counts")
         .version(env!("CARGO_PKG_VERSION"))
         .description(Some(
-            "How many users like a post, what its other counters come to, whether that is exact (`exact`) and what it \
-             includes (`as_of`). \
+            "How many users like a post, what its other counters come to, whether that is exact (`exact`), what it \
+             includes (`as_of`), and whether that is recent (`fresh`). \
              Errors are problem+json with a stable `type`.",
         ))
         .contact(Some(ContactBuilder::new().name(Some("Tally")).build()))

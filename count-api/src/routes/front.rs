@@ -50,7 +50,7 @@ impl Front {
         let began = Instant::now();
         let id = self.access.request_id(request.headers());
         let at_once = match self.admits(&request) {
-            Ok(()) => self.short.answer(&request, peer, began).map(|answer| (Some(count::PATH), answer)),
+            Ok(()) => self.short.answer(&request, peer).map(|answer| (Some(count::PATH), answer)),
             Err(problem) => Some((None, problem.into_response().map(OneOf::Right))),
         };
         if let Some((route, mut answer)) = at_once {
@@ -93,18 +93,13 @@ pub(super) struct ShortWay {
 }
 
 impl ShortWay {
-    fn answer<B: hyper::body::Body>(
-        &self,
-        request: &Request<B>,
-        peer: &Peer,
-        now: Instant,
-    ) -> Option<Response<Answer>> {
+    fn answer<B: hyper::body::Body>(&self, request: &Request<B>, peer: &Peer) -> Option<Response<Answer>> {
         let (path, headers) = (plain(request)?, request.headers());
         if self.cors.is_some() && headers.contains_key(header::ORIGIN) {
             return None;
         }
         let id = CounterId::likes(PostId::new(count::post(path)?).ok()?);
-        let rendered = self.reader.rendered_before(&id, now)?;
+        let rendered = self.reader.rendered_before(&id)?;
         let mut answer = match self.gate.admits(Some(peer), headers) {
             Ok(()) => count::answer(rendered, headers, &self.cache_control).map(OneOf::Left),
             Err(problem) => problem.into_response().map(OneOf::Right),

@@ -9,13 +9,13 @@ use axum::response::sse::{Event, KeepAlive, Sse};
 use axum::response::{IntoResponse, Response};
 use futures_util::{Stream, StreamExt};
 use tally_core::ids::CounterId;
-use tally_core::served::Served;
 
 use super::Api;
 use super::schema::Id;
 use crate::count::Count;
 use crate::error::{Problem, ProblemDocument};
 use crate::extract::Post;
+use crate::read::Answer;
 use crate::watch::Edition;
 
 /// The header in which a client that reconnects names the last event it saw.
@@ -36,7 +36,7 @@ pub(super) static LAST_EVENT_ID: HeaderName = HeaderName::from_static("last-even
     ),
     responses(
         (status = 200, body = String, content_type = "text/event-stream", description = "Events until either side ends",
-            example = "id: 57.1\ndata: {\"post_id\":\"p-1\",\"likes\":42,\"version\":57,\"exact\":true,\"as_of\":1700000000000}\n\n"),
+            example = "id: 57.1\ndata: {\"post_id\":\"p-1\",\"likes\":42,\"version\":57,\"exact\":true,\"as_of\":1700000000000,\"fresh\":true}\n\n"),
         (status = 400, body = ProblemDocument, content_type = "application/problem+json", description = "Not a post's id"),
     ),
 )]
@@ -46,7 +46,7 @@ pub(super) async fn stream(State(api): State<Api>, Post(post): Post, headers: He
     let read = api.reader.read(std::slice::from_ref(&id)).await.remove(0)?;
     let seen = headers.get(&LAST_EVENT_ID).and_then(|id| id.to_str().ok()).and_then(Edition::parse);
     let listener = api.watches.listen(place, &id, read).resuming(seen);
-    let events = listener.counts(api.stop.clone()).map(move |served| event(&id, &served));
+    let events = listener.counts(api.stop.clone()).map(move |answer| event(&id, answer));
     Ok(answer(events, api.heartbeat))
 }
 
@@ -58,7 +58,7 @@ pub(super) fn answer(events: impl Stream<Item = Event> + Send + 'static, heartbe
     (unbuffered, events).into_response()
 }
 
-fn event(id: &CounterId, served: &Served) -> Event {
-    let data = serde_json::to_string(&Count::new(id.post.clone(), served)).expect("texts and numbers always serialise");
-    Event::default().id(Edition::of(served).to_string()).data(data)
+fn event(id: &CounterId, answer: Answer) -> Event {
+    let data = serde_json::to_string(&Count::new(id.post.clone(), answer)).expect("texts and numbers always serialise");
+    Event::default().id(Edition::of(&answer).to_string()).data(data)
 }

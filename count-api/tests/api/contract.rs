@@ -5,16 +5,12 @@ use std::time::Duration;
 use bytes::Bytes;
 use http_body_util::Full;
 use serde_json::json;
-use tally_core::ids::{RowKey, ShardCount};
-use tally_core::lineage::Loss;
-use tally_core::ports::{
-    Cache, Cached, ChangeStream, FillToken, Gaps as _, Positions as _, QueueReason, RecountQueue as _, TopicReader,
-};
-use tally_core::time::UnixMillis;
+use tally_core::ports::{QueueReason, RecountQueue as _, TopicReader};
 use tally_count_api::{Config, Tokens};
 use tally_service::Secret;
+use tokio::time::sleep;
 
-use crate::harness::{Api, BEGAN, With, ask, counter, eventually, get, post, post_id, request, send};
+use crate::harness::{Api, BEGAN, With, ask, eventually, get, post, post_id, request, send, standing};
 
 const CACHED: With = With { cache: true, writes: false };
 const WRITING: With = With { cache: false, writes: true };
@@ -26,9 +22,10 @@ fn uncached() -> Config {
 #[tokio::test]
 async fn a_count_says_how_many_and_how_far_to_trust_it() {
     let api = Api::start(Config::default(), CACHED).await;
-    api.plant("p-1", 42, 57);
+    api.plant("p-1", 42, 57).await;
     let answer = get(api.address, "/v1/posts/p-1/likes").await;
-    let expected = json!({"post_id": "p-1", "likes": 42, "version": 57, "exact": true, "as_of": BEGAN.0});
+    let expected =
+        json!({"post_id": "p-1", "likes": 42, "version": 57, "exact": true, "as_of": BEGAN.0, "fresh": true});
     assert_eq!((answer.status.as_u16(), answer.json()), (200, expected));
     assert_eq!(answer.header("etag"), Some("W/\"57.1\""));
     assert_eq!(answer.header("cache-control"), Some("public, max-age=1"));
@@ -40,16 +37,18 @@ async fn a_count_says_how_many_and_how_far_to_trust_it() {
 async fn a_post_without_likes_has_none() {
     let api = Api::start(Config::default(), CACHED).await;
     let answer = get(api.address, "/v1/posts/unliked/likes").await;
-    let expected = json!({"post_id": "unliked", "likes": 0, "version": 0, "exact": true, "as_of": BEGAN.0});
+    let expected =
+        json!({"post_id": "unliked", "likes": 0, "version": 0, "exact": true, "as_of": BEGAN.0, "fresh": true});
     assert_eq!((answer.status.as_u16(), answer.json()), (200, expected));
-    let held = api.memory.cache().get(&[post_id("unliked")]).await.unwrap();
-    assert_eq!(held, [Cached::Miss], "ids that no post has never fill the shared cache");
+    sleep(Duration::from_millis(50)).await;
+    let held = api.tables.held(&post_id("unliked")).await;
+    assert_eq!(held, None, "ids that no post has never fill the shared cache");
 }
 
 #[tokio::test]
 async fn a_known_number_is_not_sent_again_until_it_changes() {
     let api = Api::start(uncached(), With::default()).await;
-    api.plant("p", 1, 7);
+    api.plant("p", 1, 7).await;
     let known = |tag: &'static str| async move {
         let request = request("GET", "/v1/posts/p/likes").header("if-none-match", tag);
         send(api.address, request.body(Full::default()).unwrap()).await
@@ -57,7 +56,7 @@ async fn a_known_number_is_not_sent_again_until_it_changes() {
     let answer = known("W/\"7.1\"").await;
     assert_eq!((answer.status.as_u16(), answer.body.len(), answer.header("etag")), (304, 0, Some("W/\"7.1\"")));
     assert_eq!(known("W/\"6.1\"").await.status, 200);
-    api.memory.counts().plant(&post_id("p"), counter(2, 8));
+    api.plant("p", 2, 8).await;
     assert_eq!(known("W/\"7.1\"").await.status, 200);
 }
 
@@ -76,11 +75,11 @@ async fn an_id_is_decoded_once_whatever_is_in_it() {
         ("?", "%3F"),
     ];
     for (likes, (id, escaped)) in (1i64..).zip(ids) {
-        api.plant(id, likes, 1);
+        api.plant(id, likes, 1).await;
         let answer = get(api.address, &format!("/v1/posts/{escaped}/likes")).await;
         assert_eq!((answer.status.as_u16(), &answer.json()["post_id"]), (200, &json!(id)), "{escaped}");
         assert_eq!(answer.json()["likes"], json!(likes), "{escaped}");
-        api.memory.likes(ShardCount::DEFAULT).plant(&RowKey::of(&post_id(id), id, ShardCount::DEFAULT).to_string(), id);
+        api.tables.plant_row(&post_id(id), id).await;
         let answer = get(api.address, &format!("/v1/posts/{escaped}/likes/{escaped}")).await;
         assert_eq!(answer.json()["liked"], json!(true), "{escaped}");
     }
@@ -107,7 +106,7 @@ async fn what_is_no_id_is_refused_before_anything_is_read() {
             assert_eq!((answer.status.as_u16(), answer.problem().as_str()), (400, problem), "{target}");
         }
     }
-    assert_eq!(api.counts.reads(), 0);
+    assert_eq!(api.tables.reads(), 0);
     let long = get(api.address, &format!("/v1/posts/{}/likes", "a".repeat(5000))).await;
     assert_eq!((long.status.as_u16(), long.problem().as_str()), (414, "path-too-long"));
     assert_eq!(get(api.address, &format!("/v1/posts/{}/likes", "%61".repeat(256))).await.status, 200);
@@ -117,7 +116,7 @@ async fn what_is_no_id_is_refused_before_anything_is_read() {
 async fn a_batch_answers_in_the_order_asked_with_one_read_of_each_layer() {
     let api = Api::start(Config::default(), CACHED).await;
     for n in 0..100u64 {
-        api.plant(&format!("p{n}"), i64::try_from(n).unwrap(), n + 1);
+        api.plant(&format!("p{n}"), i64::try_from(n).unwrap(), n + 1).await;
     }
     let ids: Vec<String> = (0..100).rev().map(|n| format!("p{n}")).collect();
     let answer = post(api.address, "/v1/likes:batchGet", &json!({ "post_ids": ids }).to_string()).await;
@@ -127,10 +126,9 @@ async fn a_batch_answers_in_the_order_asked_with_one_read_of_each_layer() {
         counts.iter().map(|count| (count["post_id"].as_str().unwrap(), count["likes"].as_u64())).collect();
     let expected: Vec<_> = ids.iter().map(String::as_str).zip((0..100).rev().map(Some)).collect();
     assert_eq!(pairs, expected);
-    assert_eq!(api.counts.reads(), 1);
-    eventually("what was read is in the cache", || async {
-        let cached = api.memory.cache().get(&[post_id("p7")]).await.unwrap();
-        matches!(cached[0], Cached::Hit(served) if served.likes == 7)
+    assert_eq!(api.tables.reads(), 1);
+    eventually("what was read is in the cache", async || {
+        api.tables.held(&post_id("p7")).await.is_some_and(|value| value.likes == 7)
     })
     .await;
 }
@@ -138,7 +136,7 @@ async fn a_batch_answers_in_the_order_asked_with_one_read_of_each_layer() {
 #[tokio::test]
 async fn a_batch_may_be_empty_and_repeat_itself_but_not_be_malformed() {
     let api = Api::start(uncached(), With::default()).await;
-    api.plant("a", 3, 1);
+    api.plant("a", 3, 1).await;
     let ask = async |body: &str| post(api.address, "/v1/likes:batchGet", body).await;
     assert_eq!(ask(r#"{"post_ids":[]}"#).await.json(), json!({"counts": []}));
     let twice = ask(r#"{"post_ids":["a","b","a"]}"#).await.json();
@@ -175,7 +173,8 @@ async fn a_batch_may_be_empty_and_repeat_itself_but_not_be_malformed() {
 #[tokio::test]
 async fn a_counter_that_cannot_be_read_fails_its_own_answer_alone() {
     let api = Api::start(uncached(), CACHED).await;
-    api.plant("a", 3, 1);
+    api.plant("a", 3, 1).await;
+    api.tables.damage(&post_id("damaged")).await;
     let answer = post(api.address, "/v1/likes:batchGet", r#"{"post_ids":["damaged","a","b"]}"#).await;
     let (status, body) = (answer.status.as_u16(), answer.json());
     assert_eq!((status, &body["unreadable"]), (200, &json!(["damaged"])));
@@ -190,92 +189,49 @@ async fn a_counter_that_cannot_be_read_fails_its_own_answer_alone() {
 #[tokio::test]
 async fn a_negative_total_is_shown_as_none_and_queued_for_a_recount() {
     let api = Api::start(uncached(), CACHED).await;
-    api.plant("p", -3, 9);
+    api.plant("p", -3, 9).await;
     let answer = get(api.address, "/v1/posts/p/likes").await.json();
     assert_eq!((&answer["likes"], &answer["exact"]), (&json!(0), &json!(false)));
     eventually("it is queued", || async {
-        let queued = api.memory.recounts().queued(None).await.unwrap().items;
+        let queued = api.tables.recounts().queued(None).await.unwrap().items;
         queued.iter().any(|queued| queued.key.to_string() == "p#0" && queued.reason == QueueReason::Negative)
     })
     .await;
 }
 
 #[tokio::test]
-async fn while_a_gap_is_open_no_answer_is_exact_also_not_one_that_was_cached() {
+async fn while_a_loss_is_open_no_answer_is_exact_also_not_one_that_was_cached() {
     let api = Api::start(uncached(), CACHED).await;
-    api.plant("p", 1, 1);
-    api.plant("q", 1, 1);
+    api.plant("p", 1, 1).await;
     let exact = async || get(api.address, "/v1/posts/p/likes").await.json()["exact"] == json!(true);
     assert!(exact().await);
-    let gap = api.memory.checkpoints().open_gap(&Loss::Trimmed("s".into()), BEGAN).await.unwrap();
-    eventually("the gap is seen", || async { !exact().await }).await;
-    eventually("it is cached as inexact", async || {
-        get(api.address, "/v1/posts/q/likes").await;
-        let cached = api.memory.cache().get(&[post_id("q")]).await.unwrap();
-        matches!(cached[0], Cached::Hit(served) if !served.exact)
-    })
-    .await;
-    api.memory.checkpoints().close_gap(&gap).await.unwrap();
-    eventually("what was cached meanwhile is looked up again", async || {
-        get(api.address, "/v1/posts/q/likes").await.json()["exact"] == json!(true)
-    })
-    .await;
-    eventually("and cached as what it is now", async || {
-        let cached = api.memory.cache().get(&[post_id("q")]).await.unwrap();
-        matches!(cached[0], Cached::Hit(served) if served.exact)
-    })
-    .await;
-    let read = api.counts.reads();
-    assert_eq!(get(api.address, "/v1/posts/q/likes").await.json()["exact"], json!(true));
-    assert_eq!(api.counts.reads(), read, "so that the table is not asked for it each time");
-    eventually("the gap's end is seen", exact).await;
+    eventually("it is cached", async || api.tables.held(&post_id("p")).await.is_some()).await;
+    api.tables.stand(&standing(2_000, BEGAN, Some(1_500), &[7])).await;
+    eventually("the loss is seen", async || !exact().await).await;
+    api.tables.stand(&standing(3_000, BEGAN, Some(1_500), &[])).await;
+    eventually("its end is seen", exact).await;
 }
 
 #[tokio::test]
 async fn as_of_is_what_was_known_before_the_value_was_read() {
     let api = Api::start(uncached(), CACHED).await;
-    api.plant("p", 1, 1);
-    let (stream, checkpoints) = (api.memory.streams(), api.memory.checkpoints());
-    let label = stream.info().await.unwrap().label;
-    let shards = stream.shards(&label).await.unwrap();
-    let later = UnixMillis(BEGAN.0 + 5_000);
-    checkpoints.refresh(&label, &shards[0].id, later).await.unwrap();
+    api.plant("p", 1, 1).await;
+    let later = BEGAN.plus(Duration::from_millis(100));
     let as_of = async |post: &str| get(api.address, &format!("/v1/posts/{post}/likes")).await.json()["as_of"].as_u64();
-    assert_eq!(as_of("p").await, Some(BEGAN.0), "the other shard is not as far");
-    for shard in &shards {
-        checkpoints.refresh(&label, &shard.id, later).await.unwrap();
-    }
+    assert_eq!(as_of("p").await, Some(BEGAN.0));
+    eventually("it is cached", async || api.tables.held(&post_id("p")).await.is_some()).await;
+    api.tables.stand(&standing(2_000, later, None, &[])).await;
     eventually("the standing moves", async || as_of("other").await == Some(later.0)).await;
     assert_eq!(as_of("p").await, Some(BEGAN.0), "a cached value promises what it held when it was read");
 }
 
 #[tokio::test]
-async fn a_fill_never_takes_the_place_of_a_newer_value() {
-    let api = Api::start(uncached(), CACHED).await;
-    api.plant("p", 1, 1);
-    api.counts.hold(true);
-    let newer = async {
-        eventually("the read is under way", async || api.counts.reads() == 1).await;
-        let served = tally_core::served::Served { likes: 2, version: 2, exact: true, as_of: BEGAN };
-        assert_eq!(api.memory.cache().update(&[(post_id("p"), served)]).await, Ok(1), "the lease counts as present");
-        api.counts.hold(false);
-    };
-    let (answer, ()) = tokio::join!(get(api.address, "/v1/posts/p/likes"), newer);
-    assert_eq!(answer.json()["likes"], json!(1));
-    eventually("the newer value stays", async || get(api.address, "/v1/posts/p/likes").await.json()["likes"] == 2)
-        .await;
-    let late = FillToken("late".to_owned());
-    let stale = tally_core::served::Served { likes: 1, version: 1, exact: true, as_of: BEGAN };
-    assert_eq!(api.memory.cache().fill(&post_id("p"), &late, &stale).await, Ok(false));
-}
-
-#[tokio::test]
 async fn likers_are_paged_over_all_shards_each_exactly_once() {
     let api = Api::start(Config::default(), With::default()).await;
-    let (post, likes) = (post_id("p#1"), api.memory.likes(ShardCount::DEFAULT));
+    let post = post_id("p#1");
     let users: std::collections::BTreeSet<String> = (0..237).map(|n| format!("u-{n}/é")).collect();
     for user in &users {
-        likes.plant(&RowKey::of(&post, user, ShardCount::DEFAULT).to_string(), user);
+        api.tables.plant_row(&post, user).await;
     }
     for limit in [1usize, 7, 50, 100] {
         let (mut seen, mut cursor, mut pages) = (Vec::new(), String::new(), 0);
@@ -382,8 +338,8 @@ async fn every_read_counts_against_a_clients_rate_also_from_memory_and_of_the_pa
 async fn a_count_from_memory_is_the_same_answer_as_one_that_was_read() {
     let cors = Some(tower_http::cors::AllowOrigin::any());
     let config = Config { local_ttl: Duration::from_secs(10), cors, ..uncached() };
-    let api = Api::start(config, With::default()).await;
-    api.plant("p", 42, 57);
+    let api = Api::standing_still(config).await;
+    api.plant("p", 42, 57).await;
     let ask = async |headers: &[(&str, &str)]| {
         let request = headers
             .iter()
@@ -393,17 +349,16 @@ async fn a_count_from_memory_is_the_same_answer_as_one_that_was_read() {
         (answer.status, answer.headers, answer.body)
     };
     let first = ask(&[]).await;
-    let reads = api.counts.reads();
+    let reads = api.tables.reads();
     for _ in 0..3 {
         assert_eq!(ask(&[]).await, first);
     }
     assert_eq!(ask(&[("origin", "https://a.example")]).await.2, first.2);
     let known = ask(&[("if-none-match", "W/\"57.1\"")]).await;
     assert_eq!((known.0.as_u16(), known.1.get("etag"), known.2.len()), (304, first.1.get("etag"), 0));
-    assert_eq!(api.counts.reads(), reads);
-    let gap = api.memory.checkpoints().open_gap(&Loss::Trimmed("s".into()), BEGAN).await;
-    assert!(gap.is_ok());
-    eventually("a gap is seen in what is in memory", async || {
+    assert_eq!(api.tables.reads(), reads);
+    api.tables.stand(&standing(2_000, BEGAN, Some(1_500), &[7])).await;
+    eventually("a loss is seen in what is in memory", async || {
         get(api.address, "/v1/posts/p/likes").await.json()["exact"] == json!(false)
     })
     .await;

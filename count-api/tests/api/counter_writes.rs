@@ -4,7 +4,6 @@ use std::collections::BTreeSet;
 
 use serde_json::{Value, json};
 use tally_core::event::{Deed, decode};
-use tally_core::ids::{RowKey, ShardCount};
 use tally_core::ports::TopicReader;
 use tally_count_api::{Config, Tokens};
 use tally_service::Secret;
@@ -142,12 +141,12 @@ async fn a_route_of_the_other_kind_and_an_action_that_is_not_defined_are_conflic
 #[tokio::test]
 async fn members_are_read_from_their_rows_and_listed_page_by_page() {
     let api = Api::counting(Config::default(), WRITING).await;
-    let (id, rows) = (counter_id("p#1", "retweets"), api.memory.likes(ShardCount::DEFAULT));
+    let id = counter_id("p#1", "retweets");
     let users: BTreeSet<String> = (0..57).map(|n| format!("u-{n}/é")).collect();
     for user in &users {
-        rows.plant(&RowKey::of(&id, user, ShardCount::DEFAULT).to_string(), user);
+        api.tables.plant_row(&id, user).await;
     }
-    rows.plant(&RowKey::of(&counter_id("p#1", "likes"), "other", ShardCount::DEFAULT).to_string(), "other");
+    api.tables.plant_row(&counter_id("p#1", "likes"), "other").await;
     let (mut seen, mut cursor) = (Vec::new(), String::new());
     loop {
         let target = format!("/v1/posts/p%231/counters/retweets/members?limit=10{cursor}");

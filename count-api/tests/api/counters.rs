@@ -1,17 +1,16 @@
 //! Counters of every kind, of posts and of hashtags.
 
-use std::sync::atomic::Ordering;
+use std::collections::BTreeSet;
 use std::time::Duration;
 
 use bytes::Bytes;
 use http_body_util::Full;
 use serde_json::{Value, json};
 use tally_core::definitions::{Definitions, Entry};
-use tally_core::ids::{RowKey, ShardCount};
-use tally_core::ports::{Cache, Cached, DeploymentConfig as _};
+use tally_core::ports::DeploymentConfig as _;
 use tally_count_api::Config;
 
-use crate::harness::{Api, BEGAN, With, counter_id, eventually, get, post, request, send, several};
+use crate::harness::{Api, BEGAN, With, counter_id, eventually, get, partition, post, request, send, several};
 
 const CACHED: With = With { cache: true, writes: false };
 
@@ -55,7 +54,7 @@ async fn a_counter_that_is_defined_later_is_there_without_a_new_start() {
     };
     let before: Vec<String> = names().await;
     assert_eq!(before, ["likes"]);
-    let (checkpoints, likes) = (api.memory.checkpoints(), Definitions::likes_alone());
+    let (checkpoints, likes) = (api.tables.checkpoints(), Definitions::likes_alone());
     assert_eq!(checkpoints.define(&likes, &several()).await, Ok(true));
     eventually("they are listed", async || names().await.len() == 7).await;
     let more = Entry { name: "more".into(), kind: "sum".into(), add: "more".into(), ..Entry::default() };
@@ -67,12 +66,12 @@ async fn a_counter_that_is_defined_later_is_there_without_a_new_start() {
 #[tokio::test]
 async fn a_counter_of_any_kind_is_read_as_likes_are() {
     let api = Api::counting(uncached(), CACHED).await;
-    api.plant("p", 3, 4);
-    api.plant_counter("p", "retweets", 42, 57);
-    api.plant_counter("p", "views", 1_300, 90);
+    api.plant("p", 3, 4).await;
+    api.plant_counter("p", "retweets", 42, 57).await;
+    api.plant_counter("p", "views", 1_300, 90).await;
     for (name, value, version) in [("likes", 3, 4), ("retweets", 42, 57), ("views", 1_300, 90), ("replies", 0, 0)] {
         let answer = get(api.address, &format!("/v1/posts/p/counters/{name}")).await;
-        let expected = json!({"post_id": "p", "counter": name, "value": value, "version": version, "exact": true, "as_of": BEGAN.0});
+        let expected = json!({"post_id": "p", "counter": name, "value": value, "version": version, "exact": true, "as_of": BEGAN.0, "fresh": true});
         assert_eq!((answer.status.as_u16(), answer.json()), (200, expected));
         let tag = format!("W/\"{version}.1\"");
         assert_eq!(answer.header("etag"), Some(tag.as_str()));
@@ -82,23 +81,25 @@ async fn a_counter_of_any_kind_is_read_as_likes_are() {
         assert_eq!((known.status.as_u16(), known.body.len()), (304, 0));
     }
     let likes = get(api.address, "/v1/posts/p/likes").await.json();
-    assert_eq!(likes, json!({"post_id": "p", "likes": 3, "version": 4, "exact": true, "as_of": BEGAN.0}));
+    assert_eq!(
+        likes,
+        json!({"post_id": "p", "likes": 3, "version": 4, "exact": true, "as_of": BEGAN.0, "fresh": true})
+    );
 }
 
 #[tokio::test]
 async fn a_sum_below_zero_is_exact_and_a_set_below_zero_is_shown_as_none() {
     let api = Api::counting(uncached(), CACHED).await;
-    api.plant_counter("p", "score", -7, 2);
-    api.plant_counter("p", "retweets", -7, 2);
+    api.plant_counter("p", "score", -7, 2).await;
+    api.plant_counter("p", "retweets", -7, 2).await;
     for _ in 0..2 {
         let read = async |name: &str| get(api.address, &format!("/v1/posts/p/counters/{name}")).await.json();
         let (score, retweets) = (read("score").await, read("retweets").await);
         assert_eq!((&score["value"], &score["exact"]), (&json!(-7), &json!(true)));
         assert_eq!((&retweets["value"], &retweets["exact"]), (&json!(0), &json!(false)));
         eventually("both are in the cache", async || {
-            let ids = ["score", "retweets"].map(|name| counter_id("p", name));
-            let held = api.memory.cache().get(&ids).await.unwrap();
-            held.iter().all(|held| matches!(held, Cached::Hit(_)))
+            let held = async |name| api.tables.held(&counter_id("p", name)).await.is_some();
+            held("score").await && held("retweets").await
         })
         .await;
     }
@@ -116,7 +117,7 @@ async fn what_is_not_defined_for_posts_is_no_counter_of_a_post() {
     }
     assert_eq!(refused(&api, "/v1/posts/%00/counters/likes").await, (400, "bad-id".into()));
     assert_eq!(refused(&api, "/v1/posts/p/counters/%ff").await, (400, "bad-path".into()));
-    assert_eq!(api.counts.reads(), 0);
+    assert_eq!(api.tables.reads(), 0);
     let likes_alone = Api::start(uncached(), With::default()).await;
     assert_eq!(refused(&likes_alone, "/v1/posts/p/counters/views").await, (404, "unknown-counter".into()));
     assert_eq!(get(likes_alone.address, "/v1/posts/p/counters/likes").await.status, 200);
@@ -125,15 +126,15 @@ async fn what_is_not_defined_for_posts_is_no_counter_of_a_post() {
 #[tokio::test]
 async fn all_counters_of_a_post_are_one_read() {
     let api = Api::counting(uncached(), With::default()).await;
-    api.plant_counter("p", "retweets", 42, 57);
-    api.plant_counter("p", "score", -1, 3);
+    api.plant_counter("p", "retweets", 42, 57).await;
+    api.plant_counter("p", "score", -1, 3).await;
     let answer = get(api.address, "/v1/posts/p/counters").await;
-    let of = |value: i64, version: u64| json!({"value": value, "version": version, "exact": true, "as_of": BEGAN.0});
+    let of = |value: i64, version: u64| json!({"value": value, "version": version, "exact": true, "as_of": BEGAN.0, "fresh": true});
     let expected = json!({"post_id": "p", "counters": {
         "likes": of(0, 0), "retweets": of(42, 57), "replies": of(0, 0), "views": of(0, 0), "score": of(-1, 3),
     }});
     assert_eq!((answer.status.as_u16(), answer.json()), (200, expected));
-    assert_eq!(api.counts.reads(), 1);
+    assert_eq!(api.tables.reads(), 1);
     let tag = "W/\"0.1_57.1_0.1_0.1_3.1\"";
     assert_eq!(answer.header("etag"), Some(tag));
     let known = async || {
@@ -141,8 +142,11 @@ async fn all_counters_of_a_post_are_one_read() {
         send(api.address, known.body(Full::<Bytes>::default()).unwrap()).await.status.as_u16()
     };
     assert_eq!(known().await, 304);
-    api.plant_counter("p", "score", -2, 4);
+    api.plant_counter("p", "score", -2, 4).await;
     assert_eq!(known().await, 200);
+    for name in ["likes", "retweets", "replies", "views", "score"] {
+        api.tables.damage(&counter_id("damaged", name)).await;
+    }
     let damaged = get(api.address, "/v1/posts/damaged/counters").await.json();
     assert_eq!((&damaged["counters"], damaged["unreadable"].as_array().unwrap().len()), (&json!({}), 5));
 }
@@ -159,11 +163,13 @@ async fn batch(api: &Api, body: &Value) -> Value {
 }
 
 #[tokio::test]
-async fn a_page_of_posts_is_one_read_of_the_table_or_one_call_of_the_cache() {
+async fn a_page_of_posts_is_one_read_of_the_table_or_one_call_of_the_cache_for_each_partition() {
     let api = Api::counting(uncached(), CACHED).await;
     let (posts, names) = page();
     for (n, post) in (1..).zip(&posts) {
-        names.iter().for_each(|name| api.plant_counter(post, name, n, 7));
+        for name in names {
+            api.plant_counter(post, name, n, 7).await;
+        }
     }
     let asked = json!({"post_ids": posts, "counters": names});
     let answered = batch(&api, &asked).await;
@@ -171,15 +177,14 @@ async fn a_page_of_posts_is_one_read_of_the_table_or_one_call_of_the_cache() {
         answered["counts"].as_array().unwrap().iter().map(|it| (&it["post_id"], &it["counter"])).collect();
     let expected: Vec<_> = posts.iter().flat_map(|post| names.map(|name| (json!(post), json!(name)))).collect();
     assert_eq!(pairs, expected.iter().map(|(post, name)| (post, name)).collect::<Vec<_>>());
-    assert_eq!((api.counts.reads(), api.cached.load(Ordering::SeqCst)), (1, 1));
     let ids: Vec<_> = posts.iter().flat_map(|post| names.map(|name| counter_id(post, name))).collect();
-    eventually("all are cached", async || {
-        let held = api.memory.cache().get(&ids).await.unwrap();
-        held.iter().all(|held| matches!(held, Cached::Hit(_)))
-    })
-    .await;
+    let partitions = ids.iter().map(partition).collect::<BTreeSet<_>>().len();
+    assert_eq!((api.tables.reads(), api.tables.cache.gets()), (1, partitions));
+    for id in &ids {
+        eventually("it is cached", async || api.tables.held(id).await.is_some()).await;
+    }
     assert_eq!(batch(&api, &asked).await, answered);
-    assert_eq!((api.counts.reads(), api.cached.load(Ordering::SeqCst)), (1, 2), "the table is not asked again");
+    assert_eq!((api.tables.reads(), api.tables.cache.gets()), (1, 2 * partitions), "the table is not asked again");
 }
 
 #[tokio::test]
@@ -190,6 +195,7 @@ async fn a_batch_has_every_counter_where_none_is_named_and_says_which_cannot_be_
     assert_eq!(names, ["likes", "retweets", "replies", "views", "score"]);
     assert_eq!(batch(&api, &json!({"post_ids": []})).await, json!({"counts": []}));
     assert_eq!(batch(&api, &json!({"post_ids": ["p"], "counters": []})).await, json!({"counts": []}));
+    api.tables.damage(&counter_id("damaged", "views")).await;
     let damaged = batch(&api, &json!({"post_ids": ["damaged", "p", "p"], "counters": ["views"]})).await;
     assert_eq!(damaged["counts"].as_array().unwrap().len(), 2);
     assert_eq!(damaged["unreadable"], json!([{"post_id": "damaged", "counter": "views"}]));
@@ -200,9 +206,8 @@ async fn a_batch_has_every_counter_where_none_is_named_and_says_which_cannot_be_
 #[tokio::test]
 async fn a_batch_says_what_is_a_members_own() {
     let api = Api::counting(uncached(), CACHED).await;
-    let rows = api.memory.likes(ShardCount::DEFAULT);
     for (post, name) in [("p", "likes"), ("q", "retweets")] {
-        rows.plant(&RowKey::of(&counter_id(post, name), "u/1", ShardCount::DEFAULT).to_string(), "u/1");
+        api.tables.plant_row(&counter_id(post, name), "u/1").await;
     }
     let asked = json!({"post_ids": ["p", "q"], "counters": ["likes", "views", "retweets"], "member": "u/1"});
     let answered = batch(&api, &asked).await;
@@ -232,5 +237,5 @@ async fn a_batch_that_is_too_large_or_malformed_is_refused_by_name() {
     let large =
         post(api.address, "/v1/counters:batchGet", &json!({"post_ids": many, "counters": four}).to_string()).await;
     assert_eq!(large.json()["detail"], "body: post_ids: 101 posts of 4 counters are more than 400 numbers");
-    assert_eq!(api.counts.reads(), 0);
+    assert_eq!(api.tables.reads(), 0);
 }

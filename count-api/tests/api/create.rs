@@ -1,17 +1,17 @@
 //! createCounter: over how many shards a set is spread, and what is then answered of its shards.
 
-use std::collections::BTreeMap;
-
 use serde_json::{Value, json};
-use tally_core::counter::{Counter, ShardTally};
+use tally_adapters::dynamodb;
+use tally_core::changes::Place;
+use tally_core::fold::Counter;
 use tally_core::homes::{CounterMap, DecidedBy, Homes};
-use tally_core::ids::{RowKey, Shard, ShardCount};
+use tally_core::ids::{Shard, ShardCount};
 use tally_core::ports::{CounterMaps as _, Segment};
 use tally_core::time::UnixMillis;
 use tally_count_api::{Config, Tokens};
 use tally_service::Secret;
 
-use crate::harness::{Answer, Api, BEGAN, With, ask, counter_id, get, post, post_id, put, request, send};
+use crate::harness::{Answer, Api, BEGAN, With, ask, counter, counter_id, get, post, post_id, put, request, send};
 
 const WRITING: With = With { cache: false, writes: true };
 
@@ -45,7 +45,7 @@ async fn a_number_is_stored_once_found_again_and_never_another() {
         assert_eq!((answer.status.as_u16(), answer.problem().as_str()), (409, "other-shards"), "{other}");
         assert_eq!(answer.json()["detail"], "the counter was created with 32 shards");
     }
-    let stored = api.memory.maps().map(&post_id("p#1")).await.unwrap().unwrap();
+    let stored = api.tables.maps().map(&post_id("p#1")).await.unwrap().unwrap();
     assert_eq!(
         (stored.homes(), stored.newest(), stored.asked),
         (Homes::of(count(16)).with(count(32)), count(32), Some(count(32)))
@@ -105,7 +105,7 @@ async fn followers_decide_where_no_number_does() {
         let again = put(api.address, &target, &body.to_string()).await;
         assert_eq!(shards(&again), (200, json!(expected.1), json!("followers_count")), "{post}");
     }
-    assert_eq!(api.memory.maps().map(&post_id("small")).await, Ok(None), "the deployment's own number writes no map");
+    assert_eq!(api.tables.maps().map(&post_id("small")).await, Ok(None), "the deployment's own number writes no map");
     let named = put(api.address, "/v1/posts/small/counters/likes", r#"{"number_of_shards":16}"#).await;
     assert_eq!(shards(&named), (200, json!(16), json!("number_of_shards")));
 }
@@ -134,7 +134,7 @@ async fn a_change_is_announced_before_and_after_and_completed_by_a_repetition() 
             let failed = put(api.address, target, body).await;
             assert_eq!((failed.status.as_u16(), failed.problem().as_str()), (503, "store-away"), "{nth}");
             assert!(!String::from_utf8_lossy(&failed.body).contains("canary"));
-            let stored = api.memory.maps().map(&post_id("p")).await.unwrap();
+            let stored = api.tables.maps().map(&post_id("p")).await.unwrap();
             assert_eq!(stored.is_some(), nth == 3 || nth == 2 && carried_out);
             let before = api.maps.calls.lock().len();
             let again = put(api.address, target, body).await;
@@ -161,9 +161,8 @@ async fn of_two_that_create_at_once_one_does_and_both_know_what_holds() {
 #[tokio::test]
 async fn a_map_is_seen_in_no_list_and_by_no_count() {
     let api = writing().await;
-    let rows = api.memory.likes(ShardCount::DEFAULT);
     for name in ["likes", "retweets"] {
-        rows.plant(&RowKey::of(&counter_id("p", name), "u", ShardCount::DEFAULT).to_string(), "u");
+        api.tables.plant_row(&counter_id("p", name), "u").await;
         let created = put(api.address, &format!("/v1/posts/p/counters/{name}"), r#"{"number_of_shards":64}"#).await;
         assert_eq!(created.status, 201);
         let listed = get(api.address, &format!("/v1/posts/p/counters/{name}/members")).await.json();
@@ -177,19 +176,20 @@ async fn a_map_is_seen_in_no_list_and_by_no_count() {
         json!(true),
         "and its row is where it was"
     );
-    let scanned = tally_core::ports::Rows::scan(&api.memory.rows(), Segment { index: 0, of: 1 }, None).await.unwrap();
+    let scanned =
+        tally_core::ports::Rows::scan(&dynamodb::Rows::new(api.tables.connection()), Segment { index: 0, of: 1 }, None)
+            .await
+            .unwrap();
     assert_eq!(scanned.items.len(), 2);
 }
 
 #[tokio::test]
 async fn a_counters_shards_are_answered_on_demand() {
     let api = writing().await;
-    let tally = |rows| ShardTally { rows, ..ShardTally::default() };
-    let shard = |k| Shard::new(k).unwrap();
-    let spread: BTreeMap<Shard, ShardTally> = [(shard(0), tally(5)), (shard(3), tally(2))].into();
-    let counter = Counter { likes: 7, version: 9, shards: spread, ..Counter::default() };
-    api.memory.counts().plant(&post_id("p"), counter.clone());
-    api.memory.counts().plant(&counter_id("p", "views"), counter);
+    let parts = [(0, 5), (3, 2)].map(|(k, part)| (Shard::new(k).unwrap(), part)).into();
+    let counter = Counter { parts, ..counter(7, 9) };
+    api.tables.plant(&post_id("p"), counter.clone()).await;
+    api.tables.plant(&counter_id("p", "views"), counter.clone()).await;
     let target = "/v1/posts/p/counters/likes?detail=shards";
     let values = |n: u16| -> Vec<Value> {
         let value = |k| json!({"shard": k, "value": match k { 0 => 5, 3 => 2, _ => 0 }});
@@ -197,7 +197,8 @@ async fn a_counters_shards_are_answered_on_demand() {
     };
     let answer = get(api.address, target).await;
     let mut expected = json!({"post_id": "p", "counter": "likes", "value": 7, "version": 9, "exact": true,
-        "as_of": BEGAN.0, "homes": [16], "newest": 16, "decided_by": "deployment", "shards": values(16)});
+        "as_of": BEGAN.0, "fresh": true, "homes": [16], "newest": 16, "decided_by": "deployment", "corrections": 0,
+        "updated_at": BEGAN.0, "shards": values(16)});
     assert_eq!((answer.status.as_u16(), answer.json()), (200, expected.clone()));
     assert_eq!((answer.header("cache-control"), answer.header("etag")), (Some("no-store"), None));
     assert_eq!(put(api.address, "/v1/posts/p/counters/likes", r#"{"number_of_shards":64}"#).await.status, 201);
@@ -207,7 +208,7 @@ async fn a_counters_shards_are_answered_on_demand() {
     expected["newest"] = json!(64);
     expected["shards"] = json!(values(64));
     assert_eq!(get(api.address, target).await.json(), expected);
-    let maps = api.memory.maps();
+    let maps = api.tables.maps();
     let standing = maps.map(&post_id("p")).await.unwrap().unwrap();
     let homes = Homes::of(count(16)).with(count(64));
     let grown =
@@ -223,8 +224,17 @@ async fn a_counters_shards_are_answered_on_demand() {
     assert_eq!(shards(&again), (200, json!(64), json!("heat")), "also after heat has moved it");
     let sum = get(api.address, "/v1/posts/p/counters/views?detail=shards").await.json();
     let of_sum = json!({"post_id": "p", "counter": "views", "value": 7, "version": 9, "exact": true,
-        "as_of": BEGAN.0, "policy": "writer", "shards": values(16)});
+        "as_of": BEGAN.0, "fresh": true, "policy": "writer", "corrections": 0, "updated_at": BEGAN.0,
+        "shards": values(16)});
     assert_eq!(sum, of_sum);
+    let doubted = [Shard::new(3).unwrap()].into();
+    let corrected = Counter { corrections: 2, gap: Some(Place::from_stored(8)), doubt: doubted, ..counter };
+    api.tables.plant(&post_id("p"), corrected).await;
+    let corrected = get(api.address, target).await.json();
+    assert_eq!(
+        json!([corrected["exact"], corrected["corrections"], corrected["gap"], corrected["doubt"]]),
+        json!([false, 2, 8, [3]])
+    );
     assert_eq!(get(api.address, "/v1/posts/p/counters/likes").await.json().get("homes"), None);
     for query in ["detail=rows", "x=1", "detail="] {
         let answer = get(api.address, &format!("/v1/posts/p/counters/likes?{query}")).await;
@@ -270,12 +280,12 @@ fn strayed() -> String {
 #[tokio::test]
 async fn a_member_is_found_and_listed_under_every_home() {
     let api = writing().await;
-    let (rows, member) = (api.memory.likes(ShardCount::DEFAULT), strayed());
+    let member = strayed();
     assert_eq!(put(api.address, "/v1/posts/p/counters/retweets", r#"{"number_of_shards":64}"#).await.status, 201);
     let counter = counter_id("p", "retweets");
     let other = (0..).map(|nth| format!("o-{nth}")).find(|other| count(64).shard_of(other).index() >= 16).unwrap();
-    rows.plant(&RowKey::of(&counter, &member, count(16)).to_string(), &member);
-    rows.plant(&RowKey::of(&counter, &other, count(64)).to_string(), &other);
+    api.tables.plant_row_under(&counter, &member, count(16)).await;
+    api.tables.plant_row_under(&counter, &other, count(64)).await;
     for (found, expected) in [(member.as_str(), true), (other.as_str(), true), ("none", false)] {
         let target = format!("/v1/posts/p/counters/retweets/members/{found}");
         assert_eq!(get(api.address, &target).await.json()["present"], json!(expected), "{found}");

@@ -31,24 +31,23 @@ async fn answers_under_way_are_finished_and_idle_connections_end_at_once() {
     // Nothing but the end ends an idle connection or an answer here.
     (config.limits.head_time, config.table.budget) = (2 * DEADLINE, 2 * DEADLINE);
     let api = Api::start(config, With::default()).await;
-    api.plant("p", 3, 3);
+    api.plant("p", 3, 3).await;
     let silent = TcpStream::connect(api.address).await.unwrap();
     let mut idle = asking(api.address, "q").await;
     let mut answer = [0; 12];
     idle.read_exact(&mut answer).await.unwrap();
     assert_eq!(&answer, b"HTTP/1.1 200");
-    let before = api.counts.reads();
-    api.counts.hold(true);
+    let before = api.tables.reads();
+    api.tables.slow_down(Duration::from_secs(1));
     let under_way = asking(api.address, "p").await;
-    eventually("its read is under way", async || api.counts.reads() > before).await;
+    eventually("its read is under way", async || api.tables.reads() > before).await;
 
-    let (counts, address) = (api.counts.clone(), api.address);
+    let address = api.address;
     let ending = api.running.stop(Duration::from_secs(60));
     let clients = async move {
         rest(idle).await;
         assert_eq!(rest(silent).await, "");
         assert!(TcpStream::connect(address).await.is_err(), "nothing new is accepted");
-        counts.hold(false);
         let answer = rest(under_way).await;
         assert!(answer.starts_with("HTTP/1.1 200") && answer.contains(r#""likes":3,"#), "{answer}");
         assert!(answer.contains("connection: close"), "{answer}");

@@ -9,20 +9,21 @@ use std::time::Duration;
 
 use http_body_util::Full;
 use tally_adapters::{dynamodb, redis};
-use tally_core::counter::{Feeder, Touch, Update};
+use tally_core::cached::{Cache, Value};
 use tally_core::definitions::Definitions;
-use tally_core::ids::{Ordinal, RowKey, Sequence, Shard, ShardCount};
-use tally_core::ports::{
-    Applied, Cache, Cached, ChangeStream, Counts, DeploymentConfig as _, RecountQueue as _, StreamRegistry as _,
-};
+use tally_core::ids::{CounterId, RowKey, ShardCount};
+use tally_core::ports::{DeploymentConfig as _, RecountQueue as _};
 use tally_count_api::{Config, Ports};
-use tally_emulator::Emulator;
+use tally_emulator::{Emulator, Fault, Rule};
 use tokio::net::TcpListener;
 use tokio::sync::oneshot;
 use tokio::task::JoinSet;
 use tokio::time::Instant;
 
-use crate::harness::{BEGAN, counter_id, eventually, get, post, post_id, request, send, serve, several};
+use crate::harness::{
+    BEGAN, PARTITIONS, counter, counter_id, eventually, get, partition, plant, post, post_id, request, send, serve,
+    set_up, several, standing,
+};
 
 /// The emulator behind a socket that can be closed and opened again, with everything in it.
 pub(crate) struct Tables {
@@ -42,17 +43,15 @@ impl Tables {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = listener.local_addr().unwrap();
         let emulator = Emulator::new(tally_emulator::Config::default());
+        let counted = |table: &str| Rule::new(Fault::Latency { min_ms: 0, max_ms: 0 }).on("BatchGetItem").table(table);
+        emulator.set_faults(vec![counted("like_counts"), counted("likes")]);
         let mut tables = Self { emulator, address, serving: None };
         tables.serve(listener);
         let connection = tables.connection().await;
         dynamodb::ensure_tables(&connection).await.unwrap();
-        let (stream, checkpoints) = (dynamodb::Streams::new(&connection), dynamodb::Checkpoints::new(&connection));
-        let label = stream.info().await.unwrap().label;
-        for shard in stream.shards(&label).await.unwrap() {
-            checkpoints.number(&label, &shard.id, None, BEGAN).await.unwrap();
-        }
+        set_up(&connection).await;
         if let Some(shards) = shards {
-            checkpoints.config(Some(shards)).await.unwrap();
+            dynamodb::Checkpoints::new(&connection).config(Some(shards)).await.unwrap();
         }
         tables
     }
@@ -91,27 +90,14 @@ impl Tables {
         dynamodb::Connection::open(&dynamodb::Settings { endpoint, ..dynamodb::Settings::local("") }).await
     }
 
-    /// How often an operation was asked for.
-    pub(crate) fn requests(&self, operation: &str) -> u64 {
-        self.emulator.stats().requests.get(operation).copied().unwrap_or_default()
+    /// How many batches of counters, rows and maps were asked for.
+    pub(crate) fn batches(&self) -> u64 {
+        let faults = self.emulator.stats().faults;
+        faults.get("BatchGetItem").and_then(|faults| faults.get("latency")).copied().unwrap_or_default()
     }
 
     pub(crate) async fn plant(&self, post: &str, likes: i64) {
-        let counts = dynamodb::Counts::new(&self.connection().await);
-        let touch =
-            Touch { shard: Shard::new(0).unwrap(), delta: likes, feeder: Feeder::Usual, window: None, doubt: false };
-        let update = Update {
-            shard: Ordinal(1),
-            first: Sequence::from(1),
-            last: Sequence::from(1),
-            at: BEGAN,
-            touched: vec![touch],
-            ancestors: Vec::new(),
-            closed_through: None,
-            prune: None,
-            guard: None,
-        };
-        assert!(matches!(counts.apply(&post_id(post), &update).await, Ok(Applied::Taken(_))));
+        plant(&self.connection().await, &post_id(post), counter(likes, 1)).await;
     }
 }
 
@@ -156,8 +142,14 @@ impl RedisServer {
         format!("redis://127.0.0.1:{}", self.port)
     }
 
-    fn cache(&self) -> redis::Cache {
-        redis::Cache::new(&redis::Settings::at(vec![self.url()])).unwrap()
+    /// The cache in it, which a fold has taken over.
+    async fn cache(&self) -> redis::PartitionCache {
+        let cache = redis::PartitionCache::new(&redis::Settings::at(vec![self.url()])).unwrap();
+        for partition in 0..PARTITIONS {
+            let taken = cache.take_over(partition, &standing(1_000, BEGAN, None, &[])).await.unwrap();
+            assert!(taken.is_some(), "nothing later is there");
+        }
+        cache
     }
 }
 
@@ -202,20 +194,22 @@ async fn what_was_read_from_the_table_is_in_redis_and_what_redis_has_is_served()
     let server = RedisServer::start().await;
     let tables = Tables::start().await;
     tables.plant("p", 5).await;
-    let cache = server.cache();
+    let cache = server.cache().await;
     let config = Config { local_ttl: Duration::ZERO, cache_budget: Duration::from_secs(2), ..Config::default() };
     let (address, _running) = serve(config, ports(&tables, Some(Arc::new(cache.clone()))).await).await;
     assert_eq!(get(address, "/v1/posts/p/likes").await.json()["likes"], 5);
-    eventually(
-        "it is filled",
-        async || matches!(cache.get(&[post_id("p")]).await.unwrap()[0], Cached::Hit(served) if served.likes == 5),
-    )
-    .await;
-    let newer = tally_core::served::Served { likes: 6, version: 9, exact: true, as_of: BEGAN };
-    assert_eq!(cache.update(&[(post_id("p"), newer)]).await, Ok(1));
+    let (id, index) = (post_id("p"), partition(&post_id("p")));
+    let held = async |id: &CounterId| cache.get(index, std::slice::from_ref(id)).await.unwrap().values.remove(0);
+    eventually("it is filled", async || held(&id).await.is_some_and(|value| value.likes == 5)).await;
+    let later = standing(2_000, BEGAN, None, &[]);
+    let mut hold = cache.take_over(index, &later).await.unwrap().expect("it is later");
+    assert_eq!(get(address, "/v1/posts/p/likes").await.json()["likes"], 5);
+    eventually("it is filled again", async || held(&id).await.is_some()).await;
+    let newer = Value::from(&counter(6, 2_001));
+    cache.tell(index, &mut hold, &[(id, newer)], None).await.unwrap();
     assert_eq!(get(address, "/v1/posts/p/likes").await.json()["likes"], 6);
     let batch = post(address, "/v1/likes:batchGet", r#"{"post_ids":["p","q"]}"#).await.json();
-    assert_eq!(batch["counts"][0]["version"], 9);
+    assert_eq!(batch["counts"][0]["version"], 2_001);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -228,9 +222,8 @@ async fn a_page_of_posts_is_a_request_for_each_hundred_numbers_maps_and_rows_of_
     tables.call("PutItem", row.leak()).await;
     let config = Config { local_ttl: Duration::ZERO, ..Config::default() };
     let (address, _running) = serve(config, ports(&tables, None).await).await;
-    let batches = || tables.requests("BatchGetItem");
     for (posts, requests) in [(25, 1 + 1 + 1), (100, 4 + 3 + 3)] {
-        let before = batches();
+        let before = tables.batches();
         let ids: Vec<String> = (0..posts).map(|n| format!("p{n}")).collect();
         let names = ["views", "likes", "retweets", "replies"];
         let body = serde_json::json!({"post_ids": ids, "counters": names, "member": "u"}).to_string();
@@ -239,7 +232,7 @@ async fn a_page_of_posts_is_a_request_for_each_hundred_numbers_maps_and_rows_of_
         let mine: Vec<_> =
             counts.iter().filter(|it| it["mine"] == true).map(|it| (&it["post_id"], &it["counter"])).collect();
         assert_eq!((counts.len(), mine), (posts * 4, vec![(&"p7".into(), &"retweets".into())]));
-        assert_eq!(batches() - before, requests, "{posts} posts");
+        assert_eq!(tables.batches() - before, requests, "{posts} posts");
     }
     let twice = r#"{"post_ids":["p7","p7"],"counters":["retweets"],"member":"u"}"#;
     let twice = post(address, "/v1/counters:batchGet", twice).await.json();
@@ -313,7 +306,7 @@ async fn stores_that_stop_under_load_cost_time_and_never_a_wrong_number() {
         table: tally_count_api::read::Bounds { budget: Duration::from_secs(20), ..Config::default().table },
         ..Config::default()
     };
-    let (address, running) = serve(config, ports(&tables, Some(Arc::new(server.cache()))).await).await;
+    let (address, running) = serve(config, ports(&tables, Some(Arc::new(server.cache().await))).await).await;
     let readiness = running.host().readiness().clone();
 
     let both_up = Load::start(address);
@@ -345,10 +338,11 @@ async fn stores_that_stop_under_load_cost_time_and_never_a_wrong_number() {
     both_back.some(300).await;
     let statuses = both_back.end().await;
     assert!(statuses.iter().all(|status| *status == 200), "{statuses:?}");
-    let cache = server.cache();
+    let (cache, p7) = (server.cache().await, post_id("p7"));
     eventually("the cache is used again", async || {
         get(address, "/v1/posts/p7/likes").await;
-        matches!(cache.get(&[post_id("p7")]).await, Ok(cached) if matches!(cached[0], Cached::Hit(_)))
+        let got = cache.get(partition(&p7), std::slice::from_ref(&p7)).await;
+        got.is_ok_and(|got| got.values[0].is_some())
     })
     .await;
 }

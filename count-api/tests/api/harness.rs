@@ -1,8 +1,8 @@
-//! What the tests share: an API in this process, counters to plant, ports that count and fail, a small HTTP client.
+//! What the tests share: an API in this process over emulated tables, counters to plant, a small HTTP client.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use async_trait::async_trait;
@@ -11,31 +11,37 @@ use http_body_util::{BodyExt, Full};
 use hyper::{Request, Response, StatusCode};
 use hyper_util::rt::TokioIo;
 use parking_lot::Mutex;
+use serde_json::json;
+use tally_adapters::dynamodb::changes::{Changes, Config as Log};
+use tally_adapters::dynamodb::counters::{Counters, Update, Written};
+use tally_adapters::dynamodb::{self, Connection, Consistency};
 use tally_adapters::memory::log::Broker;
-use tally_adapters::memory::{self, Memory};
-use tally_core::counter::{Counter, ShardTally, Update};
+use tally_core::cached::{Cache as _, StandingAt, Value};
+use tally_core::changes::{DeploymentId, LossNumber, Place, Standing, partition_of};
 use tally_core::definitions::{Definitions, Entry};
 use tally_core::fault::Fault;
+use tally_core::fence::TopicId;
+use tally_core::fold::Counter;
 use tally_core::homes::{CounterMap, Sought};
 use tally_core::ids::{CounterId, PostId, RowKey, Shard, ShardCount};
-use tally_core::ports::{
-    Applied, Cache, Cached, ChangeStream, CounterMaps, Counts, Cursor, DeploymentConfig as _, FillToken, Judged,
-    LedgerEntry, Mended, Outcome, Page, Producer, Segment, StreamRegistry as _,
-};
-use tally_core::served::Served;
+use tally_core::ports::{CounterMaps, DeploymentConfig as _, Outcome, Producer};
 use tally_core::time::UnixMillis;
-use tally_core::window::Verdict;
 use tally_count_api::{App, Config, Ports};
+use tally_emulator::{Fault as Injected, Rule};
 use tally_service::{Clock, Host, Running};
+use tally_testkit::Store;
 use tokio::net::{TcpListener, TcpStream};
-use tokio::sync::watch;
 use tokio::time::{Instant, sleep, timeout};
 
-/// When every test begins.
-pub(crate) const BEGAN: UnixMillis = UnixMillis(1_700_000_000_000);
+use crate::counts::world::Watched;
 
-/// What the id of a post begins with whose counter cannot be read.
-pub(crate) const DAMAGED: &str = "damaged";
+pub(crate) use tally_testkit::BEGAN;
+
+/// How many partitions the log of changes has.
+pub(crate) const PARTITIONS: u32 = 4;
+
+/// The place of the standings that every test begins with: everything that is planted is before it.
+const BEGINNING: u64 = 1_000;
 
 /// The patience of a test that waits for something.
 pub(crate) const DEADLINE: Duration = Duration::from_secs(30);
@@ -105,10 +111,10 @@ pub(crate) async fn ask(address: SocketAddr, method: &str, target: &str) -> Answ
     send(address, request(method, target).body(Full::default()).unwrap()).await
 }
 
-/// A counter that was changed `version` times, with all its likes in shard 0.
-pub(crate) fn counter(likes: i64, version: u64) -> Counter {
-    let shard = ShardTally { rows: likes, ..ShardTally::default() };
-    Counter { likes, version, shards: [(Shard::new(0).unwrap(), shard)].into(), ..Counter::default() }
+/// A counter with all of it in shard 0. Its version is a place of the log's generation 0.
+pub(crate) fn counter(value: i64, version: u64) -> Counter {
+    let parts = [(Shard::new(0).unwrap(), value)].into();
+    Counter { likes: value, version: Place::from_stored(version), parts, updated_at: BEGAN, ..Counter::default() }
 }
 
 pub(crate) fn post_id(text: &str) -> CounterId {
@@ -137,81 +143,167 @@ pub(crate) fn counter_id(subject: &str, name: &str) -> CounterId {
     CounterId { post: PostId::new(subject).unwrap(), name }
 }
 
-/// The counts of a memory, counted as they are read, held back and refused on demand.
+/// The log of changes of every test.
+fn log() -> Log {
+    Log { deployment: DeploymentId("tally".into()), partitions: PARTITIONS, topic: TopicId("t".into()), generation: 0 }
+}
+
+/// The partition of a counter.
+pub(crate) fn partition(id: &CounterId) -> u32 {
+    partition_of(&RowKey { counter: id.clone(), shard: Shard::new(0).unwrap() }, PARTITIONS)
+}
+
+/// What may be said at a place where everything until `as_of` is in.
+pub(crate) fn standing(at: u64, as_of: UnixMillis, loss: Option<u64>, open: &[u64]) -> StandingAt {
+    let open = open.iter().map(|number| LossNumber(*number)).collect();
+    let standing = Standing { as_of: Some(as_of), loss: loss.map(Place::from_stored), open };
+    StandingAt { at: Place::from_stored(at), standing }
+}
+
+/// Sets the deployment up as a consumer and a change-streamer do: everything until the beginning is counted.
+pub(crate) async fn set_up(connection: &Connection) {
+    let changes = Changes::new(connection);
+    changes.begin_log(&log()).await.unwrap();
+    Counters::new(connection).put_reserved().await.unwrap();
+    for partition in 0..PARTITIONS {
+        changes.store_standing(partition, &standing(BEGINNING, BEGAN, None, &[])).await.unwrap();
+    }
+}
+
+/// Puts a counter in the place of what is there. How often that read counters.
+pub(crate) async fn plant(connection: &Connection, id: &CounterId, after: Counter) -> u64 {
+    let counters = Counters::new(connection);
+    let new = Update { counter: id.clone(), before: None, after: after.clone() };
+    if counters.write(&[new]).await.unwrap() == [Written::Stored] {
+        return 0;
+    }
+    let mut read = counters.read(std::slice::from_ref(id), Consistency::Strong).await.unwrap();
+    let before = read.counters.remove(id).transpose().unwrap();
+    let written = counters.write(&[Update { counter: id.clone(), before, after }]).await.unwrap();
+    assert_eq!(written, [Written::Stored]);
+    1
+}
+
+/// A deployment in this process: its emulated tables, its cache, and what the fold of a test writes to them.
 #[derive(Clone)]
-pub(crate) struct Watched {
-    inner: Arc<dyn Counts>,
-    pub(crate) reads: Arc<AtomicUsize>,
-    pub(crate) down: Arc<AtomicBool>,
-    open: Arc<watch::Sender<bool>>,
+pub(crate) struct Deployed {
+    pub(crate) store: Arc<Store>,
+    pub(crate) cache: Watched,
+    /// How often the test itself read counters.
+    own_reads: Arc<AtomicU64>,
 }
 
-impl Watched {
-    pub(crate) fn new(inner: impl Counts + 'static) -> Self {
-        let (reads, down) = (Arc::default(), Arc::default());
-        Self { inner: Arc::new(inner), reads, down, open: Arc::new(watch::Sender::new(true)) }
-    }
-
-    pub(crate) fn reads(&self) -> usize {
-        self.reads.load(Ordering::SeqCst)
-    }
-
-    /// Holds reads back until it is called with `false`.
-    pub(crate) fn hold(&self, hold: bool) {
-        self.open.send_replace(!hold);
-    }
-
-    async fn read<T>(&self, read: impl Future<Output = Outcome<T>>) -> Outcome<T> {
-        self.reads.fetch_add(1, Ordering::SeqCst);
-        let _ = self.open.subscribe().wait_for(|open| *open).await;
-        if self.down.load(Ordering::SeqCst) {
-            return Err(Fault::Transient("canary: the table is down".to_owned()));
+impl Deployed {
+    pub(crate) async fn start() -> Self {
+        let this = Self { store: Arc::new(Store::start().await), cache: Watched::default(), own_reads: Arc::default() };
+        set_up(this.connection()).await;
+        this.checkpoints().config(Some(ShardCount::DEFAULT)).await.unwrap();
+        for partition in 0..PARTITIONS {
+            let taken = this.cache.inner.take_over(partition, &standing(BEGINNING, BEGAN, None, &[])).await;
+            taken.unwrap().expect("nothing later is there");
         }
-        read.await
+        this.mended();
+        this
+    }
+
+    pub(crate) fn connection(&self) -> &Connection {
+        &self.store.connection
+    }
+
+    pub(crate) fn checkpoints(&self) -> dynamodb::Checkpoints {
+        dynamodb::Checkpoints::new(self.connection())
+    }
+
+    pub(crate) fn maps(&self) -> dynamodb::Maps {
+        dynamodb::Maps::new(self.connection())
+    }
+
+    pub(crate) fn recounts(&self) -> dynamodb::Recounts {
+        dynamodb::Recounts::new(self.connection())
+    }
+
+    pub(crate) fn ports(&self, cache: bool) -> Ports {
+        Ports { cache: cache.then(|| Arc::new(self.cache.clone()) as _), ..Ports::over(self.connection()) }
+    }
+
+    pub(crate) async fn plant(&self, id: &CounterId, after: Counter) {
+        let reads = plant(self.connection(), id, after).await;
+        self.own_reads.fetch_add(reads, Ordering::SeqCst);
+    }
+
+    /// Puts a member's row under the deployment's number of shards.
+    pub(crate) async fn plant_row(&self, id: &CounterId, member: &str) {
+        self.plant_row_under(id, member, ShardCount::DEFAULT).await;
+    }
+
+    pub(crate) async fn plant_row_under(&self, id: &CounterId, member: &str, home: ShardCount) {
+        let key = RowKey::of(id, member, home).to_string();
+        let item = json!({"pk": {"S": key}, "user_id": {"S": member}, "liked_at": {"N": BEGAN.to_string()}});
+        self.store.call("PutItem", json!({"TableName": "likes", "Item": item})).await;
+    }
+
+    /// The fold stores the same standing of every partition.
+    pub(crate) async fn stand(&self, standing: &StandingAt) {
+        for partition in 0..PARTITIONS {
+            assert!(Changes::new(self.connection()).store_standing(partition, standing).await.unwrap());
+        }
+    }
+
+    /// A counter becomes one that cannot be read.
+    pub(crate) async fn damage(&self, id: &CounterId) {
+        self.plant(id, counter(1, 1)).await;
+        let key = json!({"post_id": {"S": id.stored()}});
+        self.store.edit("like_counts", key, "likes", json!({"S": "canary"})).await;
+    }
+
+    /// Reads of counters go wrong so from now on.
+    fn reads_go(&self, wrong: Injected) {
+        let counted = Rule::new(Injected::Latency { min_ms: 0, max_ms: 0 }).on("BatchGetItem").table("like_counts");
+        self.store.faults([Rule::new(wrong).on("BatchGetItem").table("like_counts"), counted]);
+    }
+
+    /// Reads of counters take so long.
+    pub(crate) fn slow_down(&self, by: Duration) {
+        let millis = u64::try_from(by.as_millis()).unwrap();
+        let late = Injected::Latency { min_ms: millis, max_ms: millis };
+        self.store.faults([Rule::new(late).on("BatchGetItem").table("like_counts")]);
+    }
+
+    /// Reads of counters get no answer.
+    pub(crate) fn away(&self) {
+        self.reads_go(Injected::Outage);
+    }
+
+    /// Reads of counters go well.
+    pub(crate) fn mended(&self) {
+        self.slow_down(Duration::ZERO);
+    }
+
+    /// How often the API read counters.
+    pub(crate) fn reads(&self) -> u64 {
+        let faults = self.store.emulator.stats().faults;
+        let all = faults.get("BatchGetItem").and_then(|faults| faults.get("latency")).copied().unwrap_or_default();
+        all - self.own_reads.load(Ordering::SeqCst)
+    }
+
+    /// What the cache has of a counter.
+    pub(crate) async fn held(&self, id: &CounterId) -> Option<Value> {
+        self.cache.inner.get(partition(id), std::slice::from_ref(id)).await.unwrap().values.remove(0)
     }
 }
 
-#[async_trait]
-impl Counts for Watched {
-    async fn apply(&self, post: &CounterId, update: &Update) -> Outcome<Applied> {
-        self.inner.apply(post, update).await
-    }
-    async fn counter(&self, post: &CounterId) -> Outcome<Option<Counter>> {
-        let counters = self.counters(std::slice::from_ref(post)).await?;
-        counters.into_iter().next().expect("one counter for one post")
-    }
-    async fn counters(&self, posts: &[CounterId]) -> Outcome<Vec<Outcome<Option<Counter>>>> {
-        let counters = self.read(self.inner.counters(posts)).await?;
-        let damaged =
-            |id: &CounterId| id.post.starts_with(DAMAGED).then(|| Err(Fault::Poison("canary: damaged".to_owned())));
-        Ok(posts.iter().zip(counters).map(|(post, counter)| damaged(post).unwrap_or(counter)).collect())
-    }
-    async fn judge(&self, verdict: &Verdict, entry: &LedgerEntry) -> Outcome<Judged> {
-        self.inner.judge(verdict, entry).await
-    }
-    async fn mend_total(&self, post: &CounterId, version: u64, sum: i64, entry: &LedgerEntry) -> Outcome<Mended> {
-        self.inner.mend_total(post, version, sum, entry).await
-    }
-    async fn suspect(&self, key: &RowKey, now: UnixMillis) -> Outcome<()> {
-        self.inner.suspect(key, now).await
-    }
-    async fn scan(&self, segment: Segment, after: Option<&Cursor>) -> Outcome<Page<(CounterId, Outcome<Counter>)>> {
-        self.inner.scan(segment, after).await
-    }
-}
-
-/// The maps of a memory: the calls are noted, and one of them ends badly on demand.
+/// The maps of the table: the calls are noted, and one of them ends badly on demand.
 #[derive(Clone)]
 pub(crate) struct Maps {
-    inner: memory::Maps,
+    inner: dynamodb::Maps,
     pub(crate) calls: Arc<Mutex<Vec<&'static str>>>,
     /// The call that fails, once: whether it is carried out all the same.
     pub(crate) failing: Arc<Mutex<Option<(usize, bool)>>>,
 }
 
 impl Maps {
-    fn new(memory: &Memory) -> Self {
-        Self { inner: memory.maps(), calls: Arc::default(), failing: Arc::default() }
+    fn new(connection: &Connection) -> Self {
+        Self { inner: dynamodb::Maps::new(connection), calls: Arc::default(), failing: Arc::default() }
     }
 
     async fn call<T>(&self, name: &'static str, call: impl Future<Output = Outcome<T>>) -> Outcome<T> {
@@ -248,37 +340,11 @@ impl CounterMaps for Maps {
     }
 }
 
-/// The cache of a memory, whose readings are counted.
-struct Asked {
-    inner: memory::Cache,
-    calls: Arc<AtomicUsize>,
-}
-
-#[async_trait]
-impl Cache for Asked {
-    async fn get(&self, ids: &[CounterId]) -> Outcome<Vec<Cached>> {
-        self.calls.fetch_add(1, Ordering::SeqCst);
-        self.inner.get(ids).await
-    }
-    async fn update(&self, values: &[(CounterId, Served)]) -> Outcome<usize> {
-        self.inner.update(values).await
-    }
-    async fn begin_fill(&self, id: &CounterId) -> Outcome<Option<FillToken>> {
-        self.inner.begin_fill(id).await
-    }
-    async fn fill(&self, id: &CounterId, token: &FillToken, served: &Served) -> Outcome<bool> {
-        self.inner.fill(id, token, served).await
-    }
-}
-
-/// An API over memory.
+/// An API over a deployment.
 pub(crate) struct Api {
     pub(crate) address: SocketAddr,
-    pub(crate) memory: Memory,
-    pub(crate) counts: Watched,
+    pub(crate) tables: Deployed,
     pub(crate) maps: Maps,
-    /// How often the cache was asked for counts.
-    pub(crate) cached: Arc<AtomicUsize>,
     pub(crate) broker: Broker,
     pub(crate) running: Running,
 }
@@ -318,7 +384,7 @@ impl Api {
         broker.create_topic("likes", 4);
         let producer = with.writes.then(|| Arc::new(broker.clone()) as _);
         let serve = async |config, ports: Ports| {
-            assert_eq!(ports.checkpoints.define(&Definitions::likes_alone(), &several()).await, Ok(true));
+            assert_eq!(ports.deployment.define(&Definitions::likes_alone(), &several()).await, Ok(true));
             serve_app(wire(App::with_ports(config, ports))).await
         };
         Self::over(config, with.cache, broker, producer, serve).await
@@ -345,32 +411,30 @@ impl Api {
         producer: Option<Arc<dyn Producer>>,
         serve: impl AsyncFnOnce(Config, Ports) -> (SocketAddr, Running),
     ) -> Self {
-        let memory = Memory::new(BEGAN, 2);
-        let (counts, cached) = (Watched::new(memory.counts()), Arc::default());
-        let maps = Maps::new(&memory);
-        follow(&memory).await;
-        memory.checkpoints().config(Some(ShardCount::DEFAULT)).await.unwrap();
-        let ports = Ports {
-            counts: Arc::new(counts.clone()),
-            rows: Arc::new(memory.rows()),
-            maps: Arc::new(maps.clone()),
-            checkpoints: Arc::new(memory.checkpoints()),
-            stream: Arc::new(memory.streams()),
-            recounts: Arc::new(memory.recounts()),
-            cache: cache.then(|| Arc::new(Asked { inner: memory.cache(), calls: Arc::clone(&cached) }) as _),
-            producer,
-        };
+        // A slow machine makes no answer old.
+        let config = Config { fresh_within: Duration::from_secs(3_600), ..config };
+        let tables = Deployed::start().await;
+        let maps = Maps::new(tables.connection());
+        let ports = Ports { maps: Arc::new(maps.clone()), producer, ..tables.ports(cache) };
         let (address, running) = serve(config, ports).await;
-        Self { address, memory, counts, maps, cached, broker, running }
+        Self { address, tables, maps, broker, running }
     }
 
-    pub(crate) fn plant(&self, post: &str, likes: i64, version: u64) {
-        self.memory.counts().plant(&post_id(post), counter(likes, version));
+    /// An API whose clock stands still.
+    pub(crate) async fn standing_still(config: Config) -> Self {
+        static STILL: AtomicU64 = AtomicU64::new(0);
+        let serve =
+            async |config, ports| serve_at(App::with_ports(config, ports), Clock::stepping(BEGAN, &STILL)).await;
+        Self::over(config, false, Broker::new(), None, serve).await
+    }
+
+    pub(crate) async fn plant(&self, post: &str, likes: i64, version: u64) {
+        self.tables.plant(&post_id(post), counter(likes, version)).await;
     }
 
     /// The same of any counter of [`several`].
-    pub(crate) fn plant_counter(&self, subject: &str, name: &str, value: i64, version: u64) {
-        self.memory.counts().plant(&counter_id(subject, name), counter(value, version));
+    pub(crate) async fn plant_counter(&self, subject: &str, name: &str, value: i64, version: u64) {
+        self.tables.plant(&counter_id(subject, name), counter(value, version)).await;
     }
 }
 
@@ -381,26 +445,20 @@ pub(crate) async fn serve(config: Config, ports: Ports) -> (SocketAddr, Running)
 
 /// The same with the counters of [`several`].
 async fn serve_several(config: Config, ports: Ports) -> (SocketAddr, Running) {
-    assert_eq!(ports.checkpoints.define(&Definitions::likes_alone(), &several()).await, Ok(true));
+    assert_eq!(ports.deployment.define(&Definitions::likes_alone(), &several()).await, Ok(true));
     serve(config, ports).await
 }
 
 async fn serve_app(app: App) -> (SocketAddr, Running) {
-    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
-    let address = listener.local_addr().unwrap();
-    let running =
-        Running::start(app.listening_on(listener), Host::new("count-api").with_clock(Clock::starting_at(BEGAN)));
-    timeout(DEADLINE, running.ready()).await.expect("ready in time").expect("no early end");
-    (address, running)
+    serve_at(app, Clock::starting_at(BEGAN)).await
 }
 
-/// Numbers the stream's shards, as a streamer does, so that something is known of how fresh counts are.
-pub(crate) async fn follow(memory: &Memory) {
-    let (stream, checkpoints) = (memory.streams(), memory.checkpoints());
-    let label = stream.info().await.unwrap().label;
-    for shard in stream.shards(&label).await.unwrap() {
-        checkpoints.number(&label, &shard.id, shard.parent.as_ref(), BEGAN).await.unwrap();
-    }
+async fn serve_at(app: App, clock: Clock) -> (SocketAddr, Running) {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let address = listener.local_addr().unwrap();
+    let running = Running::start(app.listening_on(listener), Host::new("count-api").with_clock(clock));
+    timeout(DEADLINE, running.ready()).await.expect("ready in time").expect("no early end");
+    (address, running)
 }
 
 /// Waits until `holds`.

@@ -2,7 +2,6 @@
 
 use serde_json::{Value, json};
 use tally_core::event::{Deed, decode};
-use tally_core::ids::{RowKey, ShardCount};
 use tally_core::ports::TopicReader;
 use tally_count_api::Config;
 
@@ -13,13 +12,12 @@ const WRITING: With = With { cache: false, writes: true };
 #[tokio::test]
 async fn counters_of_a_hashtag_are_read_as_those_of_a_post() {
     let api = Api::counting(Config::default(), With::default()).await;
-    api.plant_counter("c#/é", "posts", 5, 6);
+    api.plant_counter("c#/é", "posts", 5, 6).await;
     let hashtag = "/v1/hashtags/c%23%2F%C3%A9/counters";
     let answer = get(api.address, &format!("{hashtag}/posts")).await;
-    let expected =
-        json!({"hashtag": "c#/é", "counter": "posts", "value": 5, "version": 6, "exact": true, "as_of": BEGAN.0});
+    let expected = json!({"hashtag": "c#/é", "counter": "posts", "value": 5, "version": 6, "exact": true, "as_of": BEGAN.0, "fresh": true});
     assert_eq!((answer.json(), answer.header("etag")), (expected, Some("W/\"6.1\"")));
-    let of = |value: u64, version: u64| json!({"value": value, "version": version, "exact": true, "as_of": BEGAN.0});
+    let of = |value: u64, version: u64| json!({"value": value, "version": version, "exact": true, "as_of": BEGAN.0, "fresh": true});
     let all = get(api.address, hashtag).await.json();
     assert_eq!(all, json!({"hashtag": "c#/é", "counters": {"posts": of(5, 6), "searches": of(0, 0)}}));
     for name in ["likes", "views", "nothing"] {
@@ -59,9 +57,8 @@ async fn counters_of_a_hashtag_are_written_to_their_own_topics() {
 #[tokio::test]
 async fn a_hashtags_members_are_listed_and_those_of_a_post_of_its_name_are_not() {
     let api = Api::counting(Config::default(), WRITING).await;
-    let rows = api.memory.likes(ShardCount::DEFAULT);
     for (name, member) in [("posts", "p-1"), ("likes", "u-1")] {
-        rows.plant(&RowKey::of(&counter_id("rust", name), member, ShardCount::DEFAULT).to_string(), member);
+        api.tables.plant_row(&counter_id("rust", name), member).await;
     }
     let listed = get(api.address, "/v1/hashtags/rust/counters/posts/members").await.json();
     let members: Vec<&Value> = listed["members"].as_array().unwrap().iter().map(|it| &it["member"]).collect();

@@ -59,7 +59,7 @@ fn empty(request: hyper::http::request::Builder) -> Request<Full<Bytes>> {
 #[tokio::test]
 async fn many_requests_share_a_connection_and_the_port_answers_both_versions() {
     let api = Api::counting(Config::default(), With { cache: false, writes: true }).await;
-    api.plant("p", 3, 3);
+    api.plant("p", 3, 3).await;
     let client = Client::of(api.address).await;
     let requests = (0..500).map(|_| client.ask(empty(of(&api, "/v1/posts/p/likes"))));
     for answer in join_all(requests).await {
@@ -111,14 +111,14 @@ async fn headers_past_the_limit_are_refused_and_the_connection_lives_on() {
 async fn a_stream_of_counts_and_other_requests_go_side_by_side() {
     let api =
         Api::counting(Config { local_ttl: Duration::from_millis(20), ..Config::default() }, With::default()).await;
-    api.plant("p", 1, 1);
+    api.plant("p", 1, 1).await;
     let client = Client::of(api.address).await;
     let mut sender = client.sender.clone();
     let listening = sender.send_request(empty(of(&api, "/v1/posts/p/likes:stream"))).await.unwrap();
     let mut events = listening.into_body();
     let mut heard = String::new();
     for likes in 1..4 {
-        api.plant("p", likes, u64::try_from(likes).unwrap());
+        api.plant("p", likes, u64::try_from(likes).unwrap()).await;
         while !heard.contains(&format!("\"likes\":{likes},")) {
             let frame = timeout(DEADLINE, events.frame()).await.expect("in time").unwrap().unwrap();
             heard.push_str(std::str::from_utf8(frame.data_ref().unwrap()).unwrap());
@@ -132,21 +132,20 @@ async fn answers_under_way_are_finished_when_the_process_ends_and_streams_end() 
     let mut config = Config::default();
     (config.limits.head_time, config.table.budget) = (2 * DEADLINE, 2 * DEADLINE);
     let api = Api::start(config, With::default()).await;
-    api.plant("p", 3, 3);
+    api.plant("p", 3, 3).await;
     let (idle, busy) = (Client::of(api.address).await, Client::of(api.address).await);
     assert_eq!(idle.ask(empty(of(&api, "/v1/posts/q/likes"))).await.unwrap().status, 200);
     let mut sender = idle.sender.clone();
     let listening = sender.send_request(empty(of(&api, "/v1/posts/q/likes:stream"))).await.unwrap();
-    let before = api.counts.reads();
-    api.counts.hold(true);
-    let counts = api.counts.clone();
+    let before = api.tables.reads();
+    api.tables.slow_down(Duration::from_secs(1));
+    let tables = api.tables.clone();
     let asking = busy.ask(empty(of(&api, "/v1/posts/p/likes")));
     let ending = async {
-        eventually("its read is under way", async || counts.reads() > before).await;
+        eventually("its read is under way", async || tables.reads() > before).await;
         let release = async {
             timeout(DEADLINE, listening.into_body().collect()).await.expect("the stream ends").unwrap();
             idle.ended().await;
-            counts.hold(false);
         };
         tokio::join!(api.running.stop(Duration::from_secs(60)), release).0
     };

@@ -10,7 +10,7 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 use tokio::time::timeout;
 
-use crate::harness::{Api, BEGAN, DAMAGED, DEADLINE, With, counter_id, eventually, get};
+use crate::harness::{Api, BEGAN, DEADLINE, With, counter_id, eventually, get};
 use crate::milestones::{cross, member, milestone, on_ladder};
 
 /// A client that listens, by hand: what a stream sends is text.
@@ -90,12 +90,12 @@ fn quick() -> Config {
 #[tokio::test]
 async fn a_listener_hears_the_count_now_and_at_each_change() {
     let api = Api::start(quick(), With::default()).await;
-    api.plant("p", 1, 1);
+    api.plant("p", 1, 1).await;
     let mut listening = Listening::to(api.address, "p", None).await;
     let (id, data) = listening.event().await;
     assert_eq!(id, "1.1");
-    assert_eq!(data, json!({"post_id": "p", "likes": 1, "version": 1, "exact": true, "as_of": BEGAN.0}));
-    api.plant("p", 5, 2);
+    assert_eq!(data, json!({"post_id": "p", "likes": 1, "version": 1, "exact": true, "as_of": BEGAN.0, "fresh": true}));
+    api.plant("p", 5, 2).await;
     let (id, data) = listening.event().await;
     assert_eq!((id.as_str(), &data["likes"]), ("2.1", &json!(5)));
     listening.until(":\n").await;
@@ -104,11 +104,11 @@ async fn a_listener_hears_the_count_now_and_at_each_change() {
 #[tokio::test]
 async fn a_client_that_reconnects_hears_only_what_is_new() {
     let api = Api::start(quick(), With::default()).await;
-    api.plant("p", 1, 1);
+    api.plant("p", 1, 1).await;
     let mut listening = Listening::to(api.address, "p", Some("1.1")).await;
     let quiet = listening.until(":\n").await;
     assert!(!quiet.contains("data"), "{quiet:?}");
-    api.plant("p", 2, 2);
+    api.plant("p", 2, 2).await;
     assert_eq!(listening.event().await.0, "2.1");
     assert_eq!(Listening::to(api.address, "p", Some("1.1")).await.event().await.0, "2.1");
 }
@@ -116,7 +116,7 @@ async fn a_client_that_reconnects_hears_only_what_is_new() {
 #[tokio::test]
 async fn a_post_is_read_once_an_interval_however_many_listen() {
     let api = Api::start(quick(), With::default()).await;
-    api.plant("p", 1, 1);
+    api.plant("p", 1, 1).await;
     let mut listening = Vec::new();
     for _ in 0..50 {
         listening.push(Listening::to(api.address, "p", None).await);
@@ -124,20 +124,20 @@ async fn a_post_is_read_once_an_interval_however_many_listen() {
     for one in &mut listening {
         one.event().await;
     }
-    let before = api.counts.reads();
+    let before = api.tables.reads();
     for version in 2..6 {
-        api.plant("p", 1, version);
+        api.plant("p", 1, version).await;
         for one in &mut listening {
             one.event().await;
         }
     }
-    let reads = api.counts.reads() - before;
+    let reads = api.tables.reads() - before;
     assert!((4..=10).contains(&reads), "{reads} reads for 4 changes and 50 listeners");
     drop(listening);
     eventually("no client listens any more, so the post is not read", async || {
-        let before = api.counts.reads();
+        let before = api.tables.reads();
         tokio::time::sleep(Duration::from_millis(600)).await;
-        api.counts.reads() == before
+        api.tables.reads() == before
     })
     .await;
 }
@@ -192,18 +192,17 @@ fn of(expected: &[(&str, &str, i64)]) -> BTreeMap<(String, String), i64> {
 #[tokio::test]
 async fn a_listener_hears_every_counter_of_a_post_now_and_at_each_change() {
     let api = Api::counting(quick(), With::default()).await;
-    api.plant("p", 1, 1);
-    api.plant_counter("p", "score", -2, 3);
+    api.plant("p", 1, 1).await;
+    api.plant_counter("p", "score", -2, 3).await;
     let target = "/v1/posts/p/counters:stream";
     let mut listening = Listening::at(api.address, target, None).await;
     listening.until("retry: 2000\n\n").await;
     let now =
         of(&[("p", "likes", 1), ("p", "retweets", 0), ("p", "replies", 0), ("p", "views", 0), ("p", "score", -2)]);
     assert_eq!(values(&mut listening, 5).await, now);
-    api.plant_counter("p", "views", 9, 4);
+    api.plant_counter("p", "views", 9, 4).await;
     let (name, id, data) = listening.named().await;
-    let expected =
-        json!({"post_id": "p", "counter": "views", "value": 9, "version": 4, "exact": true, "as_of": BEGAN.0});
+    let expected = json!({"post_id": "p", "counter": "views", "value": 9, "version": 4, "exact": true, "as_of": BEGAN.0, "fresh": true});
     assert_eq!((name.as_str(), id.as_deref(), data), ("views", Some("1.1_0.1_0.1_4.1_3.1"), expected));
     listening.until(":\n").await;
     let mut again = Listening::at(api.address, target, Some("1.1_0.1_0.1_4.1_2.1")).await;
@@ -214,17 +213,17 @@ async fn a_listener_hears_every_counter_of_a_post_now_and_at_each_change() {
 #[tokio::test]
 async fn a_listener_is_told_who_reached_a_threshold_and_nothing_of_those_from_before() {
     let api = Api::counting(quick(), With::default()).await;
-    on_ladder(&api.memory, "10,20").await;
+    on_ladder(&api.tables, "10,20").await;
     for (post, target) in [("p", "/v1/posts/p/counters:stream"), ("q", "/v1/counters:stream?post_id=q")] {
         let id = counter_id(post, "likes");
-        cross(&api.memory, &id, 15, vec![milestone(10, member("u-1"), 1)]).await;
+        cross(&api.tables, &id, 15, vec![milestone(10, member("u-1"), 1)]).await;
         let mut listeners = Vec::new();
         for _ in 0..2 {
             let mut listening = Listening::at(api.address, target, None).await;
             values(&mut listening, 5).await;
             listeners.push(listening);
         }
-        cross(&api.memory, &id, 5, vec![milestone(20, member("u-2"), 2)]).await;
+        cross(&api.tables, &id, 5, vec![milestone(20, member("u-2"), 2)]).await;
         for mut listening in listeners {
             let (name, _, data) = listening.named().await;
             assert_eq!((name.as_str(), data["value"].as_i64()), ("likes", Some(20)));
@@ -239,13 +238,13 @@ async fn a_listener_is_told_who_reached_a_threshold_and_nothing_of_those_from_be
 #[tokio::test]
 async fn one_connection_listens_to_a_page_of_posts() {
     let api = Api::counting(Config { listeners: 3, ..quick() }, With::default()).await;
-    api.plant_counter("q", "retweets", 5, 1);
+    api.plant_counter("q", "retweets", 5, 1).await;
     let page = "/v1/counters:stream?post_id=p&post_id=q&post_id=p";
     let mut listening = Listening::at(api.address, page, None).await;
     listening.until("retry: 2000\n\n").await;
     let now = values(&mut listening, 10).await;
     assert_eq!((now.len(), now[&("q".to_owned(), "retweets".to_owned())]), (10, 5));
-    api.plant_counter("p", "score", -1, 1);
+    api.plant_counter("p", "score", -1, 1).await;
     assert_eq!(values(&mut listening, 1).await, of(&[("p", "score", -1)]));
     let answer = get(api.address, page).await;
     assert_eq!(
@@ -277,7 +276,7 @@ async fn a_page_is_one_to_a_hundred_posts_and_its_stream_costs_a_read_of_each_hu
         let answer = get(api.address, &target).await;
         assert_eq!((answer.status.as_u16(), answer.problem().as_str()), (400, problem), "{target}");
     }
-    assert_eq!(api.counts.reads(), 0);
+    assert_eq!(api.tables.reads(), 0);
     let mut listening = Listening::at(api.address, &page(100), None).await;
     assert_eq!(values(&mut listening, 500).await.len(), 500);
     assert!(api.running.stop(Duration::from_secs(20)).await.exit().is_clean());
@@ -296,15 +295,18 @@ async fn the_counters_of_a_hashtag_are_listened_to_as_well() {
 #[tokio::test]
 async fn a_stream_of_nothing_stays_open_until_the_process_stops() {
     let api = Api::counting(quick(), With::default()).await;
-    let damaged = format!("/v1/posts/{DAMAGED}/counters:stream");
-    for target in [damaged.as_str(), "/v1/hashtags/damaged/counters:stream"] {
+    for name in ["likes", "retweets", "replies", "views", "score", "posts", "searches"] {
+        api.tables.damage(&counter_id("damaged", name)).await;
+    }
+    let damaged = "/v1/posts/damaged/counters:stream";
+    for target in [damaged, "/v1/hashtags/damaged/counters:stream"] {
         let mut listening = Listening::at(api.address, target, None).await;
         listening.until("retry: 2000\n\n").await;
         for _ in 0..3 {
             assert_eq!(listening.until(":\n").await.matches("data").count(), 0, "{target}");
         }
     }
-    let mut listening = Listening::at(api.address, &damaged, None).await;
+    let mut listening = Listening::at(api.address, damaged, None).await;
     listening.until(":\n").await;
     assert!(api.running.stop(Duration::from_secs(20)).await.exit().is_clean());
     timeout(DEADLINE, listening.stream.read_to_string(&mut String::new())).await.expect("it ends in time").unwrap();

@@ -1,5 +1,4 @@
-//! The API from outside, over HTTP: its routes over the in-memory ports, over the emulator and a real Redis, under load
-//! and under attack.
+//! The API from outside, over HTTP: its routes over the emulator and a real Redis, under load and under attack.
 
 #[cfg(test)]
 mod attack;
@@ -9,6 +8,8 @@ mod contract;
 mod counter_writes;
 #[cfg(test)]
 mod counters;
+#[cfg(test)]
+mod counts;
 #[cfg(test)]
 mod create;
 #[cfg(test)]

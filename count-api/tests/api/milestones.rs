@@ -1,17 +1,20 @@
 //! The milestones of counters: what is answered of each, what is next, and who gets none.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use serde_json::json;
-use tally_adapters::memory::Memory;
-use tally_core::counter::{Feeder, Touch, Update};
-use tally_core::ids::{CounterId, MemberKey, Ordinal, Shard};
-use tally_core::milestone::{Bound, Events, Guard, Ladder, Milestone, Winner};
-use tally_core::ports::{Applied, Counts as _, DeploymentConfig as _, LedgerEntry, Mended};
+use tally_adapters::dynamodb::Consistency;
+use tally_adapters::dynamodb::counters::{Counters, Crossed, Update};
+use tally_core::changes::Place;
+use tally_core::fold::Counter;
+use tally_core::ids::{AuditRun, CounterId, MemberKey, Shard};
+use tally_core::milestone::{Events, Ladder, Milestone, Winner};
+use tally_core::ports::DeploymentConfig as _;
 use tally_core::time::UnixMillis;
 use tally_count_api::Config;
 
-use crate::harness::{Api, BEGAN, With, counter_id, get};
+use crate::harness::{Api, BEGAN, Deployed, With, counter_id, eventually, get, standing};
 
 pub(crate) fn milestone(n: i64, by: Winner, version: u64) -> Milestone {
     Milestone { n, by, at: BEGAN, lag: 310, version, exact: true, skipped: 0 }
@@ -21,40 +24,47 @@ pub(crate) fn member(name: &str) -> Winner {
     Winner::Member(MemberKey::new(name).unwrap())
 }
 
-/// Adds `delta` to the counter `id`, and records `reached` with it.
-pub(crate) async fn cross(memory: &Memory, id: &CounterId, delta: i64, reached: Vec<Milestone>) {
-    let counts = memory.counts();
-    let version = counts.counter(id).await.unwrap().map_or(0, |counter| counter.version);
-    let touch = Touch { shard: Shard::new(0).unwrap(), delta, feeder: Feeder::Usual, window: None, doubt: false };
-    let through = reached.last().map_or(0, |milestone| milestone.n);
-    let update = Update {
-        shard: Ordinal(1),
-        first: (version + 1).into(),
-        last: (version + 1).into(),
-        at: BEGAN,
-        touched: vec![touch],
-        ancestors: vec![],
-        closed_through: None,
-        prune: None,
-        guard: Some(Guard { knows: 1, bound: Bound::Crossing { version, reached, through } }),
+/// The fold adds `delta` to the counter `id`, and records `reached` with it.
+pub(crate) async fn cross(tables: &Deployed, id: &CounterId, delta: i64, reached: Vec<Milestone>) {
+    let counters = Counters::new(tables.connection());
+    let mut read = counters.read(std::slice::from_ref(id), Consistency::Strong).await.unwrap();
+    let before = read.counters.remove(id).transpose().unwrap();
+    let was = before.clone().unwrap_or_default();
+    let first = Shard::new(0).unwrap();
+    let after = Counter {
+        likes: was.likes + delta,
+        parts: [(first, was.part(first) + delta)].into(),
+        version: Place::from_stored(was.version.stored() + 1),
+        ..was
     };
-    assert!(matches!(counts.apply(id, &update).await, Ok(Applied::Taken(_))));
+    let update = Update { counter: id.clone(), before, after };
+    assert_eq!(counters.cross(&update, &reached).await, Ok(Crossed::Stored));
 }
 
-pub(crate) async fn on_ladder(memory: &Memory, ladder: &str) {
-    let raised = memory.checkpoints().raise_ladder(&Ladder::default(), &ladder.parse().unwrap()).await;
+pub(crate) async fn on_ladder(tables: &Deployed, ladder: &str) {
+    let raised = tables.checkpoints().raise_ladder(&Ladder::default(), &ladder.parse().unwrap()).await;
     assert_eq!(raised, Ok(true));
+}
+
+/// The recount writes down that it corrects the total of a counter.
+async fn correct(tables: &Deployed, id: &CounterId, at: UnixMillis, after: i64) {
+    let item = json!({
+        "pk": {"S": format!("ledger#{}", id.stored())}, "sk": {"S": format!("{:020}#1#total", at.0)},
+        "at": {"N": at.to_string()}, "run": {"S": AuditRun::from(1).to_string()}, "by": {"S": "test"},
+        "before": {"N": "25"}, "after": {"N": after.to_string()}, "why": {"S": "total"}
+    });
+    tables.store.call("PutItem", json!({"TableName": "recounts", "Item": item})).await;
 }
 
 #[tokio::test]
 async fn each_threshold_is_answered_with_who_was_first_and_the_next_one() {
     let api = Api::counting(Config::default(), With::default()).await;
-    on_ladder(&api.memory, "10,20,100").await;
+    on_ladder(&api.tables, "10,20,100").await;
     let target = "/v1/posts/p/counters/likes/milestones";
     let nothing = json!({"post_id": "p", "counter": "likes", "milestones": [], "next": 10});
     assert_eq!(get(api.address, target).await.json(), nothing);
     let reached = vec![milestone(10, member("u-7"), 1), milestone(20, Winner::Unwitnessed, 1)];
-    cross(&api.memory, &counter_id("p", "likes"), 25, reached).await;
+    cross(&api.tables, &counter_id("p", "likes"), 25, reached).await;
     let answer = get(api.address, target).await;
     let both = json!({"at": BEGAN.0, "lag": 310, "version": 1, "exact": true});
     let with = |n: i64, state: &str| {
@@ -73,10 +83,10 @@ async fn each_threshold_is_answered_with_who_was_first_and_the_next_one() {
 #[tokio::test]
 async fn of_a_sum_it_is_answered_where_in_the_log_the_event_lies() {
     let api = Api::counting(Config::default(), With::default()).await;
-    on_ladder(&api.memory, "10").await;
+    on_ladder(&api.tables, "10").await;
     for (post, to, offset) in [("p", 9, None), ("q", 6, Some(5))] {
         let events = Events { topic: "likes".into(), partition: 3, generation: 0, from: 5, to, nth: 2, gained: 4 };
-        cross(&api.memory, &counter_id(post, "views"), 25, vec![milestone(10, Winner::Events(events), 1)]).await;
+        cross(&api.tables, &counter_id(post, "views"), 25, vec![milestone(10, Winner::Events(events), 1)]).await;
         let answer = get(api.address, &format!("/v1/posts/{post}/counters/views/milestones")).await.json();
         let event = &answer["milestones"][0]["event"];
         assert_eq!(
@@ -92,34 +102,37 @@ async fn of_a_sum_it_is_answered_where_in_the_log_the_event_lies() {
 #[tokio::test]
 async fn what_was_corrected_afterwards_is_not_exact() {
     let api = Api::counting(Config::default(), With::default()).await;
-    on_ladder(&api.memory, "10").await;
+    on_ladder(&api.tables, "10").await;
     let id = counter_id("p", "likes");
-    cross(&api.memory, &id, 25, vec![milestone(10, member("u"), 1)]).await;
+    cross(&api.tables, &id, 25, vec![milestone(10, member("u"), 1)]).await;
     let exact = async || {
         let answer = get(api.address, "/v1/posts/p/counters/likes/milestones").await.json();
         answer["milestones"][0]["exact"].as_bool().unwrap()
     };
     assert!(exact().await);
-    let entry = |at, after| LedgerEntry {
-        counter: id.clone(),
-        shard: None,
-        at,
-        run: 1.into(),
-        by: "test".to_owned(),
-        before: 25,
-        after,
-        why: "total".to_owned(),
-    };
-    let mend = async |at: UnixMillis, version, after| {
-        let mended = api.memory.counts().mend_total(&id, version, after, &entry(at, after)).await;
-        assert_eq!(mended, Ok(Mended::Mended));
-    };
-    mend(BEGAN.minus(std::time::Duration::from_secs(9)), 1, 24).await;
+    let seconds = Duration::from_secs;
+    correct(&api.tables, &id, BEGAN.minus(seconds(61)), 24).await;
     assert!(exact().await, "it came before");
-    mend(BEGAN.plus(std::time::Duration::from_secs(8)), 2, 25).await;
+    correct(&api.tables, &id, BEGAN.plus(seconds(8)), 25).await;
     assert!(exact().await, "it corrected nothing");
-    mend(BEGAN.plus(std::time::Duration::from_secs(9)), 3, 24).await;
-    assert!(!exact().await);
+    correct(&api.tables, &id, BEGAN.minus(seconds(59)), 24).await;
+    assert!(!exact().await, "it may have come to the log behind what crossed the threshold");
+}
+
+#[tokio::test]
+async fn while_a_loss_is_open_no_milestone_is_exact() {
+    let api = Api::counting(Config::default(), With::default()).await;
+    on_ladder(&api.tables, "10").await;
+    cross(&api.tables, &counter_id("p", "likes"), 25, vec![milestone(10, member("u"), 1)]).await;
+    let exact = async || {
+        let answer = get(api.address, "/v1/posts/p/counters/likes/milestones").await.json();
+        answer["milestones"][0]["exact"].as_bool().unwrap()
+    };
+    assert!(exact().await);
+    api.tables.stand(&standing(2_000, BEGAN, Some(1_500), &[7])).await;
+    eventually("the loss is seen", async || !exact().await).await;
+    api.tables.stand(&standing(3_000, BEGAN, Some(1_500), &[])).await;
+    eventually("its end is seen", exact).await;
 }
 
 #[tokio::test]

@@ -13,34 +13,36 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio::task::JoinSet;
 
 use crate::engines::Tables;
-use crate::harness::{post, serve, several};
+use crate::harness::{PARTITIONS, post, serve, several};
 
 /// 25 posts with four counters.
 const PAGE: usize = 100;
 
-/// Answers each other command at once, and a hundred `GET`s together: asked one after the other, none would be.
+/// Answers each other command at once, and one `MGET` of each partition together: asked one after the other, none would be.
 async fn answer_together(stream: TcpStream, pages: Arc<AtomicUsize>) -> std::io::Result<()> {
     let mut stream = BufReader::new(stream);
-    let mut asked = 0;
-    while let Some(command) = command(&mut stream).await? {
-        if command != "GET" {
+    let mut asked = Vec::new();
+    while let Some((command, keys)) = command(&mut stream).await? {
+        if command != "MGET" {
             stream.get_mut().write_all(b"+OK\r\n").await?;
             continue;
         }
-        asked += 1;
-        if asked == PAGE {
-            asked = 0;
+        asked.push(keys);
+        if asked.len() == PARTITIONS as usize {
             pages.fetch_add(1, Ordering::SeqCst);
-            let value = "1:7:5:1:1700000000000";
-            let answers = format!("${}\r\n{value}\r\n", value.len()).repeat(PAGE);
+            let text = |text: &str| format!("${}\r\n{text}\r\n", text.len());
+            let (standing, value) =
+                (text("2:0000000000000001:1:1000:1700000000000:-:"), text("2:0000000000000001:7:5:-:0"));
+            let answer = |keys: usize| format!("*{keys}\r\n{standing}{}", value.repeat(keys - 1));
+            let answers: String = asked.drain(..).map(answer).collect();
             stream.get_mut().write_all(answers.as_bytes()).await?;
         }
     }
     Ok(())
 }
 
-/// The name of the next command; none at the end.
-async fn command(stream: &mut BufReader<TcpStream>) -> std::io::Result<Option<String>> {
+/// The name of the next command, and how many keys it has; none at the end.
+async fn command(stream: &mut BufReader<TcpStream>) -> std::io::Result<Option<(String, usize)>> {
     let Some(parts) = length(stream, '*').await? else { return Ok(None) };
     let mut name = None;
     for _ in 0..parts {
@@ -49,7 +51,7 @@ async fn command(stream: &mut BufReader<TcpStream>) -> std::io::Result<Option<St
         stream.read_exact(&mut text).await?;
         name.get_or_insert_with(|| String::from_utf8_lossy(&text[..length]).to_uppercase());
     }
-    Ok(name)
+    Ok(name.map(|name| (name, parts - 1)))
 }
 
 async fn length(stream: &mut BufReader<TcpStream>, mark: char) -> std::io::Result<Option<usize>> {
@@ -59,7 +61,7 @@ async fn length(stream: &mut BufReader<TcpStream>, mark: char) -> std::io::Resul
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_page_of_posts_that_is_cached_is_one_pipeline_and_no_request_to_the_table() {
+async fn a_page_of_posts_that_is_cached_is_one_pipeline_and_no_read_of_a_counter() {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let url = format!("redis://{}", listener.local_addr().unwrap());
     let (pages, mut tasks) = (Arc::<AtomicUsize>::default(), JoinSet::new());
@@ -74,7 +76,7 @@ async fn a_page_of_posts_that_is_cached_is_one_pipeline_and_no_request_to_the_ta
     let connection = tables.connection().await;
     let checkpoints = dynamodb::Checkpoints::new(&connection);
     assert_eq!(checkpoints.define(&Definitions::likes_alone(), &several()).await, Ok(true));
-    let cache = redis::Cache::new(&redis::Settings::at(vec![url])).unwrap();
+    let cache = redis::PartitionCache::new(&redis::Settings::at(vec![url])).unwrap();
     let ports = Ports { cache: Some(Arc::new(cache)), ..Ports::over(&connection) };
     let config = Config { local_ttl: Duration::ZERO, cache_budget: Duration::from_secs(20), ..Config::default() };
     let (address, _running) = serve(config, ports).await;
@@ -83,5 +85,5 @@ async fn a_page_of_posts_that_is_cached_is_one_pipeline_and_no_request_to_the_ta
     let answer = post(address, "/v1/counters:batchGet", &body.to_string()).await.json();
     let counts = answer["counts"].as_array().unwrap();
     assert!(counts.len() == PAGE && counts.iter().all(|it| it["value"] == 5), "{answer}");
-    assert_eq!((pages.load(Ordering::SeqCst), tables.requests("BatchGetItem")), (1, 0));
+    assert_eq!((pages.load(Ordering::SeqCst), tables.batches()), (1, 0));
 }

@@ -1,6 +1,7 @@
 //! The campaigns: what is done to the pipeline while it works, and how it went.
 
 mod departures;
+mod failovers;
 mod kills;
 mod losses;
 mod network;
@@ -21,7 +22,7 @@ use super::figures::Recoveries;
 use super::process::GRACE;
 use super::recounts::Attempts;
 use super::service::Service;
-use super::stage::{Judgement, Setting, Stage, Table};
+use super::stage::{Judgement, Load, Setting, Stage, Table};
 use crate::simulation::laws::Count;
 
 /// How long bad weather may last with the in-process Kafka. Clients give up what they wait for and ask again, and when all
@@ -44,6 +45,8 @@ pub enum Campaign {
     Outages,
     /// All processes are stopped while a dependency is silent
     Departures,
+    /// The primary of Redis is killed under load, and a replica takes over that lacks its last commands
+    Failovers,
     /// Pieces of the stream are lost while the API is asked, stands still, and has a slow store
     Losses,
 }
@@ -53,7 +56,7 @@ impl Campaign {
     pub fn short(self) -> Extent {
         let (rounds, seconds) = match self {
             Self::Kills | Self::Rolling => (1, 0),
-            Self::Zombies | Self::Losses => (2, 0),
+            Self::Zombies | Self::Losses | Self::Failovers => (2, 0),
             Self::Network => (1, 1),
             Self::Outages => (1, 3),
             Self::Departures => (1, 5),
@@ -75,6 +78,7 @@ impl Campaign {
             Self::Network => network::run(stage, extent).await,
             Self::Outages => outages::run(stage, extent).await,
             Self::Departures => departures::run(stage, extent).await,
+            Self::Failovers => failovers::run(stage, extent).await,
             Self::Losses => losses::run(stage, extent).await,
         }
     }
@@ -89,6 +93,7 @@ impl fmt::Display for Campaign {
             Self::Network => "network",
             Self::Outages => "outages",
             Self::Departures => "departures",
+            Self::Failovers => "failovers",
             Self::Losses => "losses",
         })
     }
@@ -103,6 +108,25 @@ pub struct Extent {
     pub span: Duration,
     /// How long a recovery from it may take.
     pub recovery: Duration,
+}
+
+/// What goes on while campaigns are fought.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Under {
+    load: Load,
+    /// There has to be a Redis; without this there is one where it is installed.
+    redis: bool,
+}
+
+impl Under {
+    /// The usual load, but for what is given: the share of events that add to a sum in percent, posts, and events a second.
+    pub fn new(redis: bool, sums: Option<u64>, posts: Option<u64>, rate: Option<u64>) -> Self {
+        let mut load = Load::default();
+        load.sums = sums.unwrap_or(load.sums);
+        load.crowd.posts = posts.unwrap_or(load.crowd.posts);
+        load.rate = rate.unwrap_or(load.rate);
+        Self { load, redis }
+    }
 }
 
 /// What a campaign did, apart from what became of it.
@@ -143,6 +167,7 @@ pub async fn fight(
     broker: Option<SocketAddr>,
     seed: u64,
     campaigns: &[(Campaign, Extent)],
+    under: Under,
 ) -> anyhow::Result<String> {
     let began = Instant::now();
     let longest = campaigns.iter().map(|(_, extent)| extent.span).max().unwrap_or_default();
@@ -152,7 +177,9 @@ pub async fn fight(
          `localstack/engines up --only kafka` starts one"
     );
     let members = campaigns.iter().map(|(campaign, extent)| campaign.members(*extent)).max().unwrap_or(2);
-    let stage = Stage::set(program, broker, seed, Setting::of(members)).await?;
+    let Under { load, redis: needs_redis } = under;
+    let setting = Setting { load, needs_redis, ..Setting::of(members) };
+    let stage = Stage::set(program, broker, seed, setting).await?;
     let mut deeds = Deeds::default();
     let mut names = Vec::new();
     for (campaign, extent) in campaigns {
@@ -161,7 +188,7 @@ pub async fn fight(
         names.push(campaign.to_string());
         stage.engines.calm();
     }
-    let cached = stage.engines.redis.is_some();
+    let cached = stage.engines.redis().is_some();
     let judgement = stage.judge().await?;
     let head = format!("{}: seed {seed}, {:.0} s", names.join(", "), began.elapsed().as_secs_f64());
     Ok(report(&head, &deeds, &judgement, cached))
@@ -195,8 +222,7 @@ fn report(head: &str, deeds: &Deeds, judgement: &Judgement, cached: bool) -> Str
         if cached { format!("{} counters, none stale", compared.cached) } else { "no redis-server here".to_owned() };
     let _ = writeln!(text, "  cached                      {cache}");
     let took = recount.took.as_secs_f64();
-    let _ =
-        writeln!(text, "  a recount found nothing     {} rows, {} windows, {took:.1} s", recount.rows, recount.windows);
+    let _ = writeln!(text, "  a recount found nothing     {} rows, {took:.1} s", recount.rows);
     let _ = writeln!(
         text,
         "  ended in order              all 0, {:.1} s at most of {} s",

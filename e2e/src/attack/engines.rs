@@ -7,24 +7,29 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use anyhow::{Context, ensure};
-use tally_adapters::dynamodb::{Checkpoints, Connection, Counts, Likes, Maps, Rows, Settings, Streams, ensure_tables};
+use tally_adapters::dynamodb::changes::Changes;
+use tally_adapters::dynamodb::counters::Counters;
+use tally_adapters::dynamodb::{Checkpoints, Connection, Likes, Maps, Rows, Settings, Streams, ensure_tables};
 use tally_adapters::kafka;
 use tally_core::definitions::Definitions;
 use tally_core::fence::least_of_each;
-use tally_core::ids::{Lane, ShardCount, StreamShardId};
-use tally_core::ports::{ChangeStream as _, DeploymentConfig as _, FencedRows as _, Gaps as _, Positions as _};
+use tally_core::ids::{Lane, ShardCount};
+use tally_core::ports::{ChangeStream as _, DeploymentConfig as _, FencedRows as _};
 use tally_core::time::UnixMillis;
 use tally_emulator::{Config, Emulator, Fault, Policies, Rule};
 use tally_service::{Host, Stage, Stop};
 use tokio::net::TcpListener;
 
-use super::proxy::{Protocol, Proxy};
+use super::proxy::{Mode, Protocol, Proxy};
 use super::redis::Redis;
 use crate::simulation::history::History;
 use crate::undisturbed;
 
 pub(crate) const TOPIC: &str = "likes";
 const PARTITIONS: u32 = 12;
+/// The log of changes.
+const CHANGES: &str = "changes";
+const CHANGES_PARTITIONS: u32 = 6;
 
 const ROLES: &str = include_str!("../../../infra/roles.yaml");
 
@@ -51,7 +56,7 @@ pub(crate) struct Engines {
     pub(crate) emulator: Emulator,
     /// By no proxy, as all below.
     pub(crate) broker: SocketAddr,
-    pub(crate) redis: Option<Redis>,
+    redis: Mutex<Option<Arc<Redis>>>,
     pub(crate) proxies: BTreeMap<Dependency, Proxy>,
     /// Before the tables' proxy, for the API alone.
     pub(crate) api_tables: Proxy,
@@ -66,7 +71,9 @@ pub(crate) struct Ports {
     pub(crate) prefix: String,
     likes: Likes,
     pub(crate) rows: Rows,
-    pub(crate) counts: Counts,
+    pub(crate) counters: Counters,
+    /// What is stored of the log of changes.
+    pub(crate) log: Changes,
     pub(crate) checkpoints: Checkpoints,
     pub(crate) maps: Maps,
     pub(crate) stream: Streams,
@@ -78,7 +85,8 @@ impl Ports {
             prefix: prefix.to_owned(),
             likes: Likes::new(connection, ShardCount::DEFAULT),
             rows: Rows::new(connection),
-            counts: Counts::new(connection),
+            counters: Counters::new(connection),
+            log: Changes::new(connection),
             checkpoints: Checkpoints::new(connection),
             maps: Maps::new(connection),
             stream: Streams::new(connection),
@@ -100,11 +108,13 @@ impl Engines {
         broker: Option<SocketAddr>,
         roles: Roles,
         counters: &Definitions,
+        needs_redis: bool,
     ) -> anyhow::Result<Self> {
         let (broker, cluster) = match broker {
             Some(broker) => (broker, None),
             None => {
-                let cluster = kafka::Embedded::start(&[(TOPIC, PARTITIONS), ("likes.dlq", 2)])?;
+                let cluster =
+                    kafka::Embedded::start(&[(TOPIC, PARTITIONS), ("likes.dlq", 2), (CHANGES, CHANGES_PARTITIONS)])?;
                 let broker = cluster.bootstrap().parse().context("the in-process broker is at an odd place")?;
                 (broker, Some(cluster))
             }
@@ -126,6 +136,10 @@ impl Engines {
             Ok(())
         });
         let redis = Redis::start().await?;
+        ensure!(
+            redis.is_some() || !needs_redis,
+            "there is no redis-server here: install one, or name it by TALLY_REDIS_SERVER"
+        );
         let mut proxies = BTreeMap::new();
         proxies.insert(Dependency::Kafka, Proxy::start(host, broker, Protocol::Kafka).await?);
         proxies.insert(Dependency::DynamoDb, Proxy::start(host, tables, Protocol::Any).await?);
@@ -146,12 +160,29 @@ impl Engines {
             ports: Mutex::new(Arc::new(Ports::over(&connection, ""))),
             emulator,
             broker,
-            redis,
+            redis: Mutex::new(redis.map(Arc::new)),
             proxies,
             api_tables,
             history,
             _cluster: cluster,
         })
+    }
+
+    /// The Redis that is in use, where one is installed.
+    pub(crate) fn redis(&self) -> Option<Arc<Redis>> {
+        self.redis.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    /// Kills the Redis that is in use, and puts its replica in its place.
+    pub(crate) async fn fail_over(&self, primary: Arc<Redis>, replica: Redis) -> anyhow::Result<()> {
+        let proxy = self.proxies.get(&Dependency::Redis).context("Redis has a proxy")?;
+        primary.kill();
+        proxy.set(Mode::Reset);
+        proxy.lead_to(replica.address());
+        *self.redis.lock().unwrap_or_else(PoisonError::into_inner) = Some(Arc::new(replica));
+        tokio::task::yield_now().await;
+        proxy.calm();
+        Ok(())
     }
 
     /// The tables of the deployment as it is now.
@@ -187,7 +218,7 @@ impl Engines {
     /// Now and then a request is late, lost after it was done, or done long after its client has given up.
     pub(crate) fn storm(&self) {
         let on = |operation: &'static str| move |fault: Fault, chance| Rule::new(fault).on(operation).chance(chance);
-        let (rows, counts) = (on("TransactWriteItems"), on("UpdateItem"));
+        let (rows, counts, log) = (on("TransactWriteItems"), on("BatchExecuteStatement"), on("UpdateItem"));
         let late = Fault::Latency { min_ms: 50, max_ms: 300 };
         let ghost = Fault::Ghost { max_delay_ms: 3_000, hang_ms: 0 };
         self.emulator.set_faults(vec![
@@ -197,6 +228,8 @@ impl Engines {
             counts(ghost, 0.005),
             rows(Fault::DropReply, 0.01),
             counts(Fault::DropReply, 0.005),
+            log(ghost, 0.005),
+            log(Fault::DropReply, 0.005),
         ]);
     }
 
@@ -213,15 +246,13 @@ impl Engines {
         stated.clone().count() > 0 && stated.all(|(_, fence)| fence.terms.lanes.get() == lanes)
     }
 
-    /// Whether every stream shard that there is was read past `since`: all rows of before are counted.
+    /// Whether every partition of the log was folded past `since`: all rows of before are counted.
     pub(crate) async fn counted_past(&self, since: UnixMillis) -> anyhow::Result<bool> {
-        let ports = self.ports();
-        let label = ports.stream.info().await?.label;
-        let states = ports.checkpoints.shards(&label).await?;
-        let known: BTreeMap<StreamShardId, _> =
-            states.into_iter().map(|state| (state.checkpoint.id.clone(), state.checkpoint)).collect();
-        let listed = ports.stream.shards(&label).await?;
-        Ok(listed.iter().all(|shard| known.get(&shard.id).is_some_and(|known| known.closed || known.at > since)))
+        let log = &self.ports().log;
+        let Some(config) = log.config().await? else { return Ok(false) };
+        let standings = log.standings(config.partitions).await?;
+        let is_past = |partition| standings.get(&partition).is_some_and(|stated| stated.standing.as_of > Some(since));
+        Ok((0..config.partitions).all(is_past))
     }
 
     /// Waits out requests that are done after their clients have given up.
@@ -231,17 +262,16 @@ impl Engines {
         Ok(())
     }
 
-    /// Drops every record of the stream shards that have a checkpoint; returns how many there were. The service trims
-    /// nothing that is younger than a day, and a shard of that age has one.
+    /// Drops every record of the stream shards of which some is in the log; returns how many there were. The service trims
+    /// nothing that is younger than a day, and of a shard of that age there is.
     pub(crate) async fn trim(&self) -> anyhow::Result<usize> {
         let ports = self.ports();
         let label = ports.stream.info().await?.label;
         let mut trimmed = 0;
-        for state in ports.checkpoints.shards(&label).await? {
-            if state.checkpoint.sequence.is_some() {
-                let shard = state.checkpoint.id.as_str();
+        for stored in ports.log.shards(&label).await? {
+            if stored.fed.to.is_some() {
                 // A shard that is gone has no records.
-                trimmed += self.emulator.trim("likes", Some(shard), None).unwrap_or(0);
+                trimmed += self.emulator.trim("likes", Some(stored.shard.id().as_str()), None).unwrap_or(0);
             }
         }
         Ok(trimmed)
@@ -253,7 +283,8 @@ impl Engines {
         Ok(())
     }
 
-    pub(crate) async fn open_gaps(&self) -> anyhow::Result<usize> {
-        Ok(self.ports().checkpoints.gaps().await?.len())
+    /// How many losses no audit has closed.
+    pub(crate) async fn open_losses(&self) -> anyhow::Result<usize> {
+        Ok(self.ports().log.losses().await?.open().count())
     }
 }

@@ -65,8 +65,8 @@ impl Launcher {
         let mut args = vec!["--log-format", "json", "--admin-listen", "127.0.0.1:0"];
         args.extend(match service {
             Service::Consumer => vec!["--brokers", &self.brokers],
-            Service::Streamer => vec!["--redis", &self.redis, "--poll-idle", "200ms"],
-            Service::Recount => vec![],
+            Service::Streamer => vec!["--brokers", &self.brokers, "--redis", &self.redis, "--poll-idle", "200ms"],
+            Service::Recount => vec!["--brokers", &self.brokers],
             // Processors that are busy are no store that is down.
             Service::Api => vec!["--redis", &self.redis, "--listen", "127.0.0.1:0", "--table-budget", "8s"],
         });

@@ -5,11 +5,12 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use anyhow::{Context, ensure};
-use tally_core::counter::Counter;
+use tally_core::cached::{Cache as _, Value};
+use tally_core::event::partition_of;
+use tally_core::fold::Counter;
 use tally_core::homes::Homes;
 use tally_core::ids::{CounterId, CounterKind, CounterName, RESERVED, RowKey, ShardCount};
-use tally_core::ports::{Cache as _, Cached, CounterMaps as _, Counts as _, DeploymentConfig as _, Rows as _, Segment};
-use tally_core::served::Served;
+use tally_core::ports::{CounterMaps as _, DeploymentConfig as _, Rows as _, Segment};
 
 use super::engines::Engines;
 use super::fleet::Fleet;
@@ -34,7 +35,7 @@ pub(crate) struct Compared {
 pub(crate) async fn judge(engines: &Engines, fleet: &Fleet, truth: &Truth) -> anyhow::Result<Compared> {
     let shards = ShardCount::DEFAULT;
     let rows = scanned(engines).await?;
-    let maps = maps(engines).await?;
+    let maps = maps(engines, truth).await?;
     truth.is_in(&rows, shards, &maps)?;
     let mut by_key: BTreeMap<RowKey, i64> = BTreeMap::new();
     for ((pk, _), weight) in &rows {
@@ -46,11 +47,11 @@ pub(crate) async fn judge(engines: &Engines, fleet: &Fleet, truth: &Truth) -> an
     let counted: BTreeSet<&CounterId> = counters.keys().collect();
     let missing = by_key.keys().find(|key| !counted.contains(&key.counter));
     ensure!(missing.is_none(), "{missing:?} has rows, and no counter");
-    let gaps = engines.open_gaps().await?;
-    ensure!(gaps == 0, "{gaps} gaps are open, and nothing of the stream was lost");
+    let losses = engines.open_losses().await?;
+    ensure!(losses == 0, "{losses} losses are open, and nothing was lost");
     let cached = cache(engines, &counters).await?;
     let defined = engines.ports().checkpoints.definitions().await?;
-    answers(fleet, all_counters(&defined), &counters).await?;
+    answers(fleet, all_counters(truth.crowd(), &defined), &counters).await?;
     // Answering may have filled it.
     let cached = cache(engines, &counters).await?.max(cached);
     let cells = rows.keys().filter(|(_, sort)| sort.starts_with(RESERVED)).count();
@@ -58,8 +59,9 @@ pub(crate) async fn judge(engines: &Engines, fleet: &Fleet, truth: &Truth) -> an
 }
 
 /// Under how many shards the rows of a set may be, where that is not the deployment's.
-async fn maps(engines: &Engines) -> anyhow::Result<BTreeMap<CounterId, Homes>> {
-    let sets: Vec<_> = all_counters(&definitions()).filter(|id| id.name.kind() == CounterKind::Set).collect();
+async fn maps(engines: &Engines, truth: &Truth) -> anyhow::Result<BTreeMap<CounterId, Homes>> {
+    let sets: Vec<_> =
+        all_counters(truth.crowd(), &definitions()).filter(|id| id.name.kind() == CounterKind::Set).collect();
     let maps = engines.ports().maps.maps(&sets).await?;
     Ok(sets.into_iter().zip(maps).filter_map(|(id, map)| Some((id, map?.homes()))).collect())
 }
@@ -105,7 +107,7 @@ async fn counters(engines: &Engines) -> anyhow::Result<BTreeMap<CounterId, Count
     let mut counters = BTreeMap::new();
     let mut after = None;
     loop {
-        let page = engines.ports().counts.scan(Segment { index: 0, of: 1 }, after.as_ref()).await?;
+        let page = engines.ports().counters.scan(Segment { index: 0, of: 1 }, after.as_ref()).await?;
         for (id, counter) in page.items {
             counters.insert(id, counter?);
         }
@@ -118,31 +120,28 @@ async fn counters(engines: &Engines) -> anyhow::Result<BTreeMap<CounterId, Count
 
 /// What is cached is the count as it stands; how many are.
 async fn cache(engines: &Engines, counters: &BTreeMap<CounterId, Counter>) -> anyhow::Result<usize> {
-    let Some(redis) = &engines.redis else { return Ok(0) };
-    let (cache, ids) = (redis.cache(&engines.ports().prefix)?, counters.keys().cloned().collect::<Vec<_>>());
+    let Some(redis) = engines.redis() else { return Ok(0) };
+    let (ports, cache) = (engines.ports(), redis.cache(&engines.ports().prefix)?);
+    let partitions = ports.log.config().await?.context("there is no log of changes")?.partitions;
     let (mut cached, mut stale) = (0, None);
     let fresh = until("the cache to follow", FOLLOW, async || {
-        let Ok(found) = cache.get(&ids).await else { return false };
         (cached, stale) = (0, None);
-        for (id, found) in ids.iter().zip(found) {
-            let Cached::Hit(served) = found else { continue };
-            cached += 1;
-            let counter = &counters[id];
-            if is_stale(&served, counter) {
-                let Counter { likes, version, .. } = counter;
-                stale = Some(format!("{id} is cached as {served}, and is {likes} at version {version}"));
+        for partition in 0..partitions {
+            let of_partition = |id: &&CounterId| partition_of(id.post.as_bytes(), partitions) == partition;
+            let ids: Vec<CounterId> = counters.keys().filter(of_partition).cloned().collect();
+            let Ok(found) = cache.get(partition, &ids).await else { return false };
+            for (id, value) in ids.iter().zip(found.values) {
+                let Some(value) = value else { continue };
+                cached += 1;
+                if value != Value::from(&counters[id]) {
+                    stale = Some(format!("{id} is cached as {value:?}, and is {:?}", counters[id]));
+                }
             }
         }
         stale.is_none()
     });
     fresh.await.with_context(|| stale.unwrap_or_default())?;
     Ok(cached)
-}
-
-/// Whether the cache does not hold the counter's total. It may hold an older version: a verdict that corrects nothing
-/// raises the counter's version, and does not update the cache.
-fn is_stale(served: &Served, counter: &Counter) -> bool {
-    served.likes != counter.likes || served.version > counter.version
 }
 
 /// The API says what the counters say, and that it is exact.
@@ -169,20 +168,4 @@ async fn answers(
         }
     }
     Ok(())
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_cached_count_may_lack_a_version_that_changed_nothing_but_no_change() {
-        let counter = Counter { likes: 3, version: 7, ..Counter::default() };
-        let is_stale = |likes, version| is_stale(&Served { likes, version, ..Served::default() }, &counter);
-        assert!(!is_stale(3, 7));
-        assert!(!is_stale(3, 6), "the last version was a verdict that corrected nothing");
-        assert!(is_stale(2, 6), "the last version added a like");
-        assert!(is_stale(2, 7), "the total of another counter");
-        assert!(is_stale(3, 8), "a version that the counter has not reached");
-    }
 }

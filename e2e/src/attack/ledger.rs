@@ -20,8 +20,8 @@ const FIRST: u64 = 1_700_000_000_000;
 /// Few posts and few users, so that most events change what earlier ones did, and a recount has few row keys to prove.
 pub(crate) const CROWD: Crowd = Crowd { posts: 5, users: 120, hot: 15, unlikes: 35 };
 
-/// The share of events that add to a sum, in percent.
-const AMOUNTS: u64 = 50;
+/// The share of events that add to a sum, in percent, unless it is told another.
+pub(crate) const AMOUNTS: u64 = 50;
 
 const SETS: [&str; 3] = ["likes", "retweets", "replies"];
 const SUM: &str = "views";
@@ -60,6 +60,8 @@ impl Saying {
 #[derive(Debug)]
 pub(crate) struct Ledger {
     crowd: Crowd,
+    /// The share of events that add to a sum, in percent.
+    amounts: u64,
     chance: Chance,
     definitions: Definitions,
     said: u64,
@@ -73,9 +75,10 @@ pub(crate) struct Ledger {
 
 impl Ledger {
     /// Nothing was said yet, of some of the [definitions].
-    pub(crate) fn new(crowd: Crowd, chance: Chance, definitions: Definitions) -> Self {
+    pub(crate) fn new(crowd: Crowd, amounts: u64, chance: Chance, definitions: Definitions) -> Self {
         Self {
             crowd,
+            amounts,
             chance,
             definitions,
             said: 0,
@@ -88,11 +91,11 @@ impl Ledger {
 
     /// The next event. One of a set is taken for said, one of a sum once it is acknowledged.
     pub(crate) fn say(&mut self) -> Saying {
-        let Self { crowd, chance, definitions, .. } = self;
+        let Self { crowd, amounts, chance, definitions, .. } = self;
         let (post, user, action) = crowd.draw(chance);
         let at = UnixMillis(FIRST + self.said);
         self.said += 1;
-        let is_sum = definitions.named(SUM).is_some() && chance.happens(AMOUNTS);
+        let is_sum = definitions.named(SUM).is_some() && chance.happens(*amounts);
         let sets = SETS.iter().take_while(|name| definitions.named(name).is_some()).count();
         let name = if is_sum { SUM } else { SETS[chance.place(sets)] };
         let definition = definitions.named(name).expect("it is defined");
@@ -139,19 +142,25 @@ impl Ledger {
     /// What must have become of it.
     pub(crate) fn truth(&self) -> Truth {
         let members = self.last.iter().filter_map(|(place, since)| Some((place.clone(), (*since)?))).collect();
-        Truth { members, sums: self.sums.clone(), doubtful: self.doubtful.clone() }
+        Truth { crowd: self.crowd, members, sums: self.sums.clone(), doubtful: self.doubtful.clone() }
     }
 }
 
 /// What was said, at the end: who is a member since when, and what each partition has added to each sum.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug)]
 pub(crate) struct Truth {
+    crowd: Crowd,
     pub(crate) members: BTreeMap<Place, UnixMillis>,
     sums: BTreeMap<(CounterId, u32), i64>,
     doubtful: BTreeMap<CounterId, Vec<i64>>,
 }
 
 impl Truth {
+    /// Whose events they are.
+    pub(crate) fn crowd(&self) -> Crowd {
+        self.crowd
+    }
+
     /// How many amounts may be in the log or not.
     pub(crate) fn doubtful(&self) -> usize {
         self.doubtful.values().map(Vec::len).sum()
@@ -208,9 +217,9 @@ fn totals(amounts: &[i64]) -> BTreeSet<i64> {
 }
 
 /// Every counter of these that there can be.
-pub(crate) fn all_counters(of: &Definitions) -> impl Iterator<Item = CounterId> + use<> {
+pub(crate) fn all_counters(crowd: Crowd, of: &Definitions) -> impl Iterator<Item = CounterId> + use<> {
     let names: Vec<CounterName> = of.iter().map(|definition| definition.name.clone()).collect();
-    CROWD
+    crowd
         .all_counters()
         .flat_map(move |likes| names.clone().into_iter().map(move |name| CounterId { post: likes.post.clone(), name }))
 }
@@ -227,7 +236,7 @@ mod tests {
     const SHARDS: ShardCount = ShardCount::DEFAULT;
 
     fn ledger(seed: u64) -> Ledger {
-        Ledger::new(Crowd { posts: 3, users: 5, hot: 20, unlikes: 40 }, Chance::seeded(seed), definitions())
+        Ledger::new(Crowd { posts: 3, users: 5, hot: 20, unlikes: 40 }, AMOUNTS, Chance::seeded(seed), definitions())
     }
 
     /// The rows that a fold of the records as they were written leaves, read by the decoder that ships.

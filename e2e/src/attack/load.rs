@@ -16,7 +16,8 @@ use super::answers::Answers;
 use super::engines::{Engines, TOPIC};
 use super::fleet::Fleet;
 use super::http;
-use super::ledger::{CROWD, Ledger, Saying, behind};
+use super::ledger::{Ledger, Saying, behind};
+use super::stage::Load;
 use crate::crowd::Crowd;
 use crate::simulation::chance::Draws;
 use crate::simulation::laws::Honesty;
@@ -24,8 +25,8 @@ use crate::simulation::laws::Honesty;
 /// Between two breaths of the speaker.
 const BREATH: Duration = Duration::from_millis(100);
 
-/// Events of one breath: two hundred a second.
-const WORDS: u64 = 20;
+/// Breaths in a second.
+const BREATHS: u64 = 10;
 
 /// The longest that a question may wait for its answer: no process stands still for longer.
 const STANDSTILL: Duration = Duration::from_secs(60);
@@ -39,8 +40,8 @@ const ROOM: u64 = 20_000;
 pub(crate) struct Shared(Arc<Mutex<Ledger>>);
 
 impl Shared {
-    pub(crate) fn new(crowd: Crowd, chance: Chance, definitions: Definitions) -> Self {
-        Self(Arc::new(Mutex::new(Ledger::new(crowd, chance, definitions))))
+    pub(crate) fn new(load: &Load, chance: Chance, definitions: Definitions) -> Self {
+        Self(Arc::new(Mutex::new(Ledger::new(load.crowd, load.sums, chance, definitions))))
     }
 
     pub(crate) fn look(&self) -> MutexGuard<'_, Ledger> {
@@ -48,15 +49,15 @@ impl Shared {
     }
 }
 
-/// Says events until it is stopped, straight to the broker.
-pub(crate) async fn speak(engines: Arc<Engines>, ledger: Shared, stop: Stop) -> anyhow::Result<()> {
+/// Says so many events a second until it is stopped, straight to the broker.
+pub(crate) async fn speak(engines: Arc<Engines>, ledger: Shared, rate: u64, stop: Stop) -> anyhow::Result<()> {
     let producer = kafka::Producer::new(&kafka::Settings::plaintext(&engines.broker.to_string()))?;
     while !stop.is_requested() {
         let ends = ledger.look().ends().clone();
         if behind(&ends, &engines.fences().await) < ROOM {
             let mut sayings: Vec<_> = {
                 let mut ledger = ledger.look();
-                (0..WORDS).map(|_| ledger.say()).collect()
+                (0..rate.div_ceil(BREATHS)).map(|_| ledger.say()).collect()
             };
             // What was not acknowledged may be in the log all the same. Said again from the first word to the last, the
             // last word is the last. What adds to a sum is not said again: it would count again.
@@ -104,10 +105,11 @@ pub(crate) async fn read(
     answers: Arc<Answers>,
     honesty: Honesty,
     chance: Chance,
+    crowd: Crowd,
     likes_alone: bool,
     stop: Stop,
 ) -> anyhow::Result<()> {
-    let posts: Vec<String> = CROWD.all_counters().map(|id| format!("/v1/posts/{}", id.post)).collect();
+    let posts: Vec<String> = crowd.all_counters().map(|id| format!("/v1/posts/{}", id.post)).collect();
     while !stop.is_requested() {
         // A process that is only just starting has no address to be asked at.
         if let Some(address) = fleet.api().public() {

@@ -5,8 +5,8 @@ mod weather;
 
 use std::future::Future;
 use std::net::SocketAddr;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use anyhow::Context;
@@ -45,7 +45,7 @@ pub(crate) struct Proxy {
 
 #[derive(Debug)]
 struct Shared {
-    target: SocketAddr,
+    target: Mutex<SocketAddr>,
     advertised: Option<Advertised>,
     mode: watch::Sender<Mode>,
     count: Count,
@@ -58,7 +58,7 @@ impl Proxy {
         let address = listener.local_addr()?;
         let advertised = (protocol == Protocol::Kafka).then(|| Advertised::new(target.port(), address.port()));
         let mode = watch::Sender::new(Mode::Pass);
-        let shared = Arc::new(Shared { target, advertised, mode, count: Count::default() });
+        let shared = Arc::new(Shared { target: Mutex::new(target), advertised, mode, count: Count::default() });
         let serving = Arc::clone(&shared);
         host.worker(Stage::Support, "proxy", move |stop: Stop| async move {
             let mut connections = JoinSet::new();
@@ -83,6 +83,11 @@ impl Proxy {
         self.shared.mode.send_replace(mode);
     }
 
+    /// New connections lead to another server from now on.
+    pub(crate) fn lead_to(&self, target: SocketAddr) {
+        *self.shared.target.lock().unwrap_or_else(PoisonError::into_inner) = target;
+    }
+
     /// Everything passes.
     pub(crate) fn calm(&self) {
         self.set(Mode::Pass);
@@ -100,7 +105,8 @@ struct Broken;
 
 impl Shared {
     async fn serve(self: Arc<Self>, mut client: TcpStream) {
-        let Ok(mut server) = TcpStream::connect(self.target).await else { return };
+        let target = *self.target.lock().unwrap_or_else(PoisonError::into_inner);
+        let Ok(mut server) = TcpStream::connect(target).await else { return };
         let passed = AtomicU64::new(0);
         let (from_client, to_client) = client.split();
         let (from_server, to_server) = server.split();

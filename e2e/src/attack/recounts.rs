@@ -8,7 +8,6 @@ use tokio::time::Instant;
 
 use super::figures::Recoveries;
 use super::fleet::Launcher;
-use super::ledger::CROWD;
 use super::process::Process;
 use super::service::Service;
 use super::stage::Stage;
@@ -17,8 +16,7 @@ use crate::simulation::chance::Draws;
 /// How long a full audit may take when all is quiet.
 const QUIET: Duration = Duration::from_secs(300);
 
-/// How long a recount may go on under attack. A window is one streamer's, and begun anew when that one is gone, so that
-/// a recount among killed and sleeping ones may come to nothing.
+/// How long a recount may go on under attack: it waits for streamers that are killed and asleep.
 const PATIENCE: Duration = Duration::from_secs(45);
 
 /// What a recount that ran to its end has found.
@@ -26,7 +24,6 @@ const PATIENCE: Duration = Duration::from_secs(45);
 pub(crate) struct Found {
     pub(crate) took: Duration,
     pub(crate) rows: u64,
-    pub(crate) windows: u64,
 }
 
 /// Runs a full audit to its end.
@@ -67,7 +64,7 @@ pub(crate) struct Attempts {
 impl Attempts {
     /// Makes one more, of a post that is chosen.
     pub(crate) async fn make(&mut self, stage: &Stage) -> anyhow::Result<()> {
-        let post = format!("p-{}", stage.chance.below(CROWD.posts));
+        let post = format!("p-{}", stage.chance.below(stage.crowd.posts));
         match attempt(&stage.fleet.launcher, &post).await? {
             Some(found) => self.done.add(found.took),
             None => self.unfinished += 1,
@@ -85,7 +82,7 @@ fn finished(process: &Process, code: Option<i32>, took: Duration) -> anyhow::Res
     ensure!(!drift && number("corrected") == 0, "a recount found wrong counts: {summary}\n{}", process.tail());
     ensure!(number("misplaced_rows") == 0, "a recount found misplaced rows: {summary}");
     ensure!(code == Some(0), "a recount ended with {code:?}: {summary}\n{}", process.tail());
-    Ok(Found { took, rows: number("rows"), windows: number("windows") })
+    Ok(Found { took, rows: number("rows") })
 }
 
 fn summary(line: &str) -> Option<Value> {

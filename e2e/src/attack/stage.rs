@@ -16,12 +16,14 @@ use super::engines::{Engines, Roles};
 use super::figures::Recoveries;
 use super::fleet::{Fleet, Launcher};
 use super::laws::{self, Compared};
-use super::ledger::{CROWD, behind, definitions};
-use super::load::{self, Shared};
+use super::ledger::{AMOUNTS, CROWD, behind, definitions};
+use super::load::Shared;
+use super::load::{read, speak};
 use super::process::GRACE;
 use super::recounts::{self, Found};
 use super::service::Service;
 use super::wait::until;
+use crate::crowd::Crowd;
 use crate::simulation::laws::{Count, Honesty};
 
 /// How long the pipeline may take to catch up. The in-process cluster lets a group wait for almost a session at each step
@@ -46,6 +48,7 @@ pub(crate) struct Stage {
     pub(crate) seed: u64,
     pub(crate) chance: Chance,
     pub(crate) clock: Clock,
+    pub(crate) crowd: Crowd,
     ledger: Shared,
     before: BTreeMap<Service, u64>,
     speaker: Follower,
@@ -63,12 +66,32 @@ pub(crate) struct Setting {
     pub(crate) likes_alone: bool,
     /// Variables that every process is told.
     pub(crate) told: &'static [(&'static str, &'static str)],
+    pub(crate) load: Load,
+    /// There has to be a Redis.
+    pub(crate) needs_redis: bool,
+}
+
+/// What is said while the pipeline is attacked.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Load {
+    /// About what, and by whom.
+    pub(crate) crowd: Crowd,
+    /// The share of events that add to a sum, in percent.
+    pub(crate) sums: u64,
+    /// Events a second.
+    pub(crate) rate: u64,
+}
+
+impl Default for Load {
+    fn default() -> Self {
+        Self { crowd: CROWD, sums: AMOUNTS, rate: 200 }
+    }
 }
 
 impl Setting {
     /// Under the roles of AWS.
     pub(crate) fn of(members: usize) -> Self {
-        Self { members, roles: Roles::Kept, likes_alone: false, told: &[] }
+        Self { members, roles: Roles::Kept, likes_alone: false, told: &[], load: Load::default(), needs_redis: false }
     }
 }
 
@@ -95,24 +118,24 @@ impl Stage {
         seed: u64,
         setting: Setting,
     ) -> anyhow::Result<Self> {
-        let Setting { members, roles, likes_alone, told } = setting;
+        let Setting { members, roles, likes_alone, told, load, needs_redis } = setting;
         let counters = if likes_alone { Definitions::likes_alone() } else { definitions() };
         let (host, chance) = (Host::new("attack"), Chance::seeded(seed));
-        let engines = Arc::new(Engines::start(&host, broker, roles, &counters).await?);
+        let engines = Arc::new(Engines::start(&host, broker, roles, &counters, needs_redis).await?);
         let launcher = Launcher::new(program.to_owned(), &engines)?;
         told.iter().for_each(|(variable, value)| launcher.tell(variable, value));
         let fleet = Arc::new(Fleet::start(launcher, members).await?);
-        let (ledger, answers) = (Shared::new(CROWD, chance.fork(), counters), Arc::<Answers>::default());
+        let (ledger, answers) = (Shared::new(&load, chance.fork(), counters), Arc::<Answers>::default());
         let speaker = {
             let (engines, ledger) = (Arc::clone(&engines), ledger.clone());
-            follow(&host, "speaker", move |stop| load::speak(engines, ledger, stop))
+            follow(&host, "speaker", move |stop| speak(engines, ledger, load.rate, stop))
         };
         let honesty = Honesty::of(engines.history.clone(), SETTLES, Duration::ZERO);
         let reader = |nth| {
             let (fleet, answers, honesty) = (Arc::clone(&fleet), Arc::clone(&answers), honesty.clone());
             let chance = chance.fork();
             follow(&host, &format!("reader {nth}"), move |stop| {
-                load::read(fleet, answers, honesty, chance, likes_alone, stop)
+                read(fleet, answers, honesty, chance, load.crowd, likes_alone, stop)
             })
         };
         let readers = (0..READERS).map(reader).collect();
@@ -125,6 +148,7 @@ impl Stage {
             seed,
             chance,
             clock,
+            crowd: load.crowd,
             ledger,
             before: BTreeMap::new(),
             speaker,

@@ -2,7 +2,6 @@
 
 use std::io::Write;
 use std::net::SocketAddr;
-use std::path::PathBuf;
 use std::time::Duration;
 
 use anyhow::{Context, bail};
@@ -10,7 +9,7 @@ use clap::{Args, Subcommand};
 use tally_service::parse_duration;
 use tokio::signal::unix::{SignalKind, signal};
 
-use super::{lose_checkpoints, mixed, rebuild, restore};
+use super::{lose_checkpoints, restore};
 
 /// Put a deployment of real processes through what it has to survive
 #[derive(Args, Clone, Debug)]
@@ -22,8 +21,8 @@ pub struct Lifecycle {
     #[arg(long, default_value_t = 1, global = true)]
     seed: u64,
 
-    /// A Kafka of one broker on this machine, IP:PORT, that has `likes` and `likes.dlq`, both empty; one in this process
-    /// unless said otherwise
+    /// A Kafka of one broker on this machine, IP:PORT, that has `likes`, `likes.dlq` and `changes`, all empty; one in this
+    /// process unless said otherwise
     #[arg(long, global = true)]
     broker: Option<SocketAddr>,
 }
@@ -36,23 +35,8 @@ enum What {
         #[arg(long, default_value = "5s", value_parser = parse_duration, value_name = "SPAN")]
         lose: Duration,
     },
-    /// The checkpoints are lost with the configuration, and the counts are rebuilt
+    /// The checkpoints are lost with the configuration, and a recount makes all counts exact again
     LoseCheckpoints,
-    /// The counts are lost, and rebuilt from the rows of so many posts
-    Rebuild {
-        #[arg(long, default_value_t = 1_000, value_name = "COUNT")]
-        posts: u32,
-    },
-    /// Processes of this build beside those of an older one, forward and back
-    Mixed {
-        /// Where the older binaries are
-        #[arg(long, value_name = "DIR")]
-        old: PathBuf,
-
-        /// Say likes and unlikes only: the older build is one of before several counters
-        #[arg(long)]
-        likes_alone: bool,
-    },
 }
 
 impl Lifecycle {
@@ -70,8 +54,6 @@ impl Lifecycle {
                 match what {
                     What::Restore { lose } => restore(&program, broker, seed, lose).await,
                     What::LoseCheckpoints => lose_checkpoints(&program, broker, seed).await,
-                    What::Rebuild { posts } => rebuild(&program, posts).await,
-                    What::Mixed { old, likes_alone } => mixed(&program, &old, broker, seed, likes_alone).await,
                 }
             };
             // Left half-way, a campaign takes its processes with it.

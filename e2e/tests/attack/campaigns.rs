@@ -2,12 +2,12 @@
 
 use std::path::Path;
 
-use tally_e2e::attack::{Campaign, fight};
+use tally_e2e::attack::{Campaign, Under, fight};
 
 async fn short(campaigns: &[Campaign]) {
     let program = Path::new(env!("CARGO_BIN_EXE_tally-e2e"));
     let campaigns: Vec<_> = campaigns.iter().map(|campaign| (*campaign, campaign.short())).collect();
-    match fight(program, None, 1, &campaigns).await {
+    match fight(program, None, 1, &campaigns, Under::default()).await {
         Ok(report) => println!("{report}"),
         Err(error) => panic!("{error:#}"),
     }
@@ -23,6 +23,12 @@ async fn counts_are_exact_whatever_is_killed_put_to_sleep_or_replaced() {
 #[ignore = "night: kills, stops or starves processes"]
 async fn no_answer_says_exact_and_is_not_around_a_loss_of_stream() {
     short(&[Campaign::Losses]).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+#[ignore = "night: needs redis-server, and kills it"]
+async fn no_answer_says_exact_and_is_not_when_the_cache_forgets_its_last_writes() {
+    short(&[Campaign::Failovers]).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -1,5 +1,4 @@
-//! The attack in its short form, and whole pipelines without one: what they cost, and how they open what a version of before
-//! left. They are one binary, because cargo runs test binaries one after the other: campaigns mostly wait for processes, and
+//! The attack in its short form, and whole pipelines without one: what they cost. They are one binary, because cargo runs test binaries one after the other: campaigns mostly wait for processes, and
 //! the simulation takes the processor meanwhile.
 
 #[cfg(test)]
@@ -8,8 +7,6 @@ mod bad_input;
 mod campaigns;
 #[cfg(test)]
 mod cost;
-#[cfg(test)]
-mod deployment;
 #[cfg(test)]
 mod fuzz;
 #[cfg(test)]

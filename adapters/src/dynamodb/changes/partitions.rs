@@ -8,6 +8,7 @@ use aws_sdk_dynamodb::types::AttributeValue;
 use flate2::Compression;
 use flate2::read::ZlibDecoder;
 use flate2::write::ZlibEncoder;
+use tally_core::cached::StandingAt;
 use tally_core::changes::{Filter, LossNumber, Place, Standing};
 use tally_core::fold::Position;
 use tally_core::ports::Outcome;
@@ -22,35 +23,24 @@ use super::{Changes, Conditional, key};
 const STANDING: &str = "changes/standing/";
 const POSITION: &str = "changes/position/";
 
-/// A standing, and the place in the partition that it is of.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct StoredStanding {
-    /// Everything before this place is in the counters.
-    pub at: Place,
-    /// What may be said of them.
-    pub standing: Standing,
+fn encode_standing(partition: u32, StandingAt { at, standing }: &StandingAt) -> Item {
+    let Standing { as_of, loss, open } = standing;
+    let mut stored = item([(ID, text(format!("{STANDING}{partition}"))), (AT, number(*at))]);
+    stored.extend(as_of.map(|as_of| (AS_OF.to_owned(), number(as_of))));
+    stored.extend(loss.map(|loss| (LOSS.to_owned(), number(loss))));
+    let open: Vec<String> = open.iter().map(LossNumber::to_string).collect();
+    stored.extend((!open.is_empty()).then(|| (OPEN.to_owned(), AttributeValue::Ns(open))));
+    stored
 }
 
-impl StoredStanding {
-    fn encode(&self, partition: u32) -> Item {
-        let Standing { as_of, loss, open } = &self.standing;
-        let mut stored = item([(ID, text(format!("{STANDING}{partition}"))), (AT, number(self.at))]);
-        stored.extend(as_of.map(|as_of| (AS_OF.to_owned(), number(as_of))));
-        stored.extend(loss.map(|loss| (LOSS.to_owned(), number(loss))));
-        let open: Vec<String> = open.iter().map(LossNumber::to_string).collect();
-        stored.extend((!open.is_empty()).then(|| (OPEN.to_owned(), AttributeValue::Ns(open))));
-        stored
-    }
-
-    fn decode(reader: &Reader<'_>) -> Outcome<Self> {
-        let number = |digits: &String| digits.parse().map(LossNumber).map_err(|error| reader.malformed(OPEN, error));
-        let standing = Standing {
-            as_of: reader.number(AS_OF)?.map(UnixMillis),
-            loss: reader.number(LOSS)?.map(Place::from_stored),
-            open: reader.number_set(OPEN)?.iter().map(number).collect::<Outcome<_>>()?,
-        };
-        Ok(Self { at: Place::from_stored(reader.required_number(AT)?), standing })
-    }
+fn decode_standing(reader: &Reader<'_>) -> Outcome<StandingAt> {
+    let number = |digits: &String| digits.parse().map(LossNumber).map_err(|error| reader.malformed(OPEN, error));
+    let standing = Standing {
+        as_of: reader.number(AS_OF)?.map(UnixMillis),
+        loss: reader.number(LOSS)?.map(Place::from_stored),
+        open: reader.number_set(OPEN)?.iter().map(number).collect::<Outcome<_>>()?,
+    };
+    Ok(StandingAt { at: Place::from_stored(reader.required_number(AT)?), standing })
 }
 
 fn encode(partition: u32, Position { at, filter, ladder }: &Position) -> Item {
@@ -93,23 +83,23 @@ impl Changes {
     ///
     /// # Errors
     /// The table cannot be read, or the item.
-    pub async fn standing(&self, partition: u32) -> Outcome<Option<StoredStanding>> {
+    pub async fn standing(&self, partition: u32) -> Outcome<Option<StandingAt>> {
         let found = self.get(&format!("{STANDING}{partition}")).await?;
-        found.map(|found| StoredStanding::decode(&Reader::new(self.table(), &found))).transpose()
+        found.map(|found| decode_standing(&Reader::new(self.table(), &found))).transpose()
     }
 
     /// The same of every partition of a log of so many, in one request for each hundred.
     ///
     /// # Errors
     /// The table cannot be read, or one of the items.
-    pub async fn standings(&self, partitions: u32) -> Outcome<BTreeMap<u32, StoredStanding>> {
+    pub async fn standings(&self, partitions: u32) -> Outcome<BTreeMap<u32, StandingAt>> {
         let keys: Vec<Item> = (0..partitions).map(|partition| key(&format!("{STANDING}{partition}"))).collect();
         let found = get::items(&self.connection, self.table(), &keys, Consistency::Strong).await?;
         let standing = |found: &Item| {
             let reader = Reader::new(self.table(), found);
             let partition = reader.required_text(ID)?.strip_prefix(STANDING).and_then(|index| index.parse().ok());
             let partition = partition.ok_or_else(|| reader.malformed(ID, "it was not asked for"))?;
-            Ok((partition, StoredStanding::decode(&reader)?))
+            Ok((partition, decode_standing(&reader)?))
         };
         found.iter().map(standing).collect()
     }
@@ -119,8 +109,8 @@ impl Changes {
     ///
     /// # Errors
     /// The table takes no write.
-    pub async fn store_standing(&self, partition: u32, standing: &StoredStanding) -> Outcome<bool> {
-        self.put_later(standing.encode(partition), standing.at).await
+    pub async fn store_standing(&self, partition: u32, standing: &StandingAt) -> Outcome<bool> {
+        self.put_later(encode_standing(partition, standing), standing.at).await
     }
 
     /// Where a reader of a partition begins; `None` where none was stored: at the beginning of the log.
@@ -168,7 +158,7 @@ mod tests {
         let shards = (0..2_000).map(opening).collect();
         let mut filter = Filter::default();
         let now = UnixMillis(1_700_000_000_000);
-        for body in [Body::Opened(Opened { shards }), Body::Repaired(LossNumber(7))] {
+        for body in [Body::Opened(Opened { shards, ended: Vec::new() }), Body::Repaired(LossNumber(7))] {
             filter.take(Place::from_stored(1), now, &Message { read: now, body }, |_, _| {});
         }
         filter.jump(Place::from_stored(2), now);

@@ -9,7 +9,7 @@ use tally_core::time::UnixMillis;
 use super::super::changes::Changes;
 use super::super::fault::unless_refused;
 use super::super::item::{Item, item, number, text};
-use super::super::names::checkpoints::{CONFIG, COUNTERS, FLOOR, HOMES, ID, MILESTONES, NEXT, SHARDS};
+use super::super::names::checkpoints::{ADOPTED, CONFIG, COUNTERS, FLOOR, HOMES, ID, MILESTONES, NEXT, SHARDS};
 use super::super::watch::LOSS;
 use super::{Checkpoints, definitions, registry};
 
@@ -34,7 +34,7 @@ impl Checkpoints {
             return Ok(false);
         }
         Changes::new(&self.connection).open_new_loss(now, LOSS, "the configuration was lost").await?;
-        let mut config = item([(SHARDS, number(of.shards))]);
+        let mut config = item([(SHARDS, number(of.shards)), (ADOPTED, number(now))]);
         if of.definitions != Definitions::likes_alone() {
             config.insert(COUNTERS.to_owned(), definitions::encode(&of.definitions));
         }

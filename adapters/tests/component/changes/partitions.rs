@@ -1,5 +1,5 @@
 use serde_json::json;
-use tally_adapters::dynamodb::changes::StoredStanding;
+use tally_core::cached::StandingAt;
 use tally_core::changes::{Body, Filter, LossNumber, Message, Opened, Opening, Place, Standing};
 use tally_core::fault::Fault;
 use tally_core::fence::Offset;
@@ -15,16 +15,16 @@ fn at(offset: u64) -> Place {
 }
 
 /// A standing at an offset, which says so.
-pub(crate) fn standing(offset: u64) -> StoredStanding {
+pub(crate) fn standing(offset: u64) -> StandingAt {
     let standing = Standing { as_of: Some(BEGAN), loss: Some(at(offset)), open: [LossNumber(offset)].into() };
-    StoredStanding { at: at(offset), standing }
+    StandingAt { at: at(offset), standing }
 }
 
 /// A position at an offset whose filter knows a stream shard and a loss.
 pub(crate) fn position(offset: u64) -> Position {
     let mut filter = Filter::default();
     let opening = Opening { shard: "2026/a".into(), at: Some(offset.into()), fed: BEGAN };
-    let message = Message { read: BEGAN, body: Body::Opened(Opened { shards: vec![opening] }) };
+    let message = Message { read: BEGAN, body: Body::Opened(Opened { shards: vec![opening], ended: Vec::new() }) };
     filter.take(at(offset), BEGAN, &message, |_, _| {});
     filter.jump(at(offset), BEGAN);
     Position { at: at(offset), filter, ladder: Ladder::default() }
@@ -54,7 +54,7 @@ async fn an_old_position_never_replaces_a_newer_one() {
 async fn a_standing_of_nothing_and_a_ladder_are_read_as_they_were_stored() {
     let (_store, changes) = start().await;
     assert_eq!(changes.store_standing(0, &standing(4)).await, Ok(true));
-    let nothing = StoredStanding { at: at(5), standing: Standing::default() };
+    let nothing = StandingAt { at: at(5), standing: Standing::default() };
     assert_eq!(changes.store_standing(0, &nothing).await, Ok(true));
     assert_eq!(changes.standing(0).await, Ok(Some(nothing)), "nothing of the one before is left");
     for (offset, ladder) in [(1, "every:1000"), (2, "10,100,1000")] {

@@ -5,9 +5,10 @@ use std::time::Duration;
 
 use anyhow::Context;
 use tally_adapters::dynamodb::Checkpoints;
-use tally_adapters::dynamodb::changes::{Config, StoredStanding};
+use tally_adapters::dynamodb::changes::Config;
 use tally_consumer::{Standing, dlq};
 use tally_core::audit::{Cause, RunRecord, RunScope};
+use tally_core::cached::StandingAt;
 use tally_core::fault::Fault;
 use tally_core::fence::{Alarm, Log, Partition};
 use tally_core::ports::{ChangeStream, RecountQueue, Runs, StreamFault, TopicReader};
@@ -161,7 +162,7 @@ pub(super) async fn counts(desk: &Desk, late: Duration, status: &mut Status) -> 
 async fn log(
     desk: &Desk,
     config: &Config,
-    standings: &BTreeMap<u32, StoredStanding>,
+    standings: &BTreeMap<u32, StandingAt>,
     status: &mut Status,
 ) -> anyhow::Result<Option<u64>> {
     const RUNBOOK: Option<&str> = Some("ops/runbooks/TallyPartitionHalted.md");

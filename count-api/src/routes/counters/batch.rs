@@ -72,10 +72,10 @@ pub(in crate::routes) struct Unreadable {
         example = json!({"post_ids": ["p-1", "p-2"], "counters": ["retweets", "views"], "member": "u-1"})),
     responses(
         (status = 200, body = BatchValues, description = "The numbers", example = json!({"counts": [
-            {"post_id": "p-1", "counter": "retweets", "value": 42, "version": 57, "exact": true, "as_of": 1_700_000_000_000_u64, "mine": true},
-            {"post_id": "p-1", "counter": "views", "value": 1_300, "version": 90, "exact": true, "as_of": 1_700_000_000_000_u64},
-            {"post_id": "p-2", "counter": "retweets", "value": 0, "version": 0, "exact": true, "as_of": 1_700_000_000_000_u64, "mine": false},
-            {"post_id": "p-2", "counter": "views", "value": 8, "version": 2, "exact": true, "as_of": 1_700_000_000_000_u64}
+            {"post_id": "p-1", "counter": "retweets", "value": 42, "version": 57, "exact": true, "as_of": 1_700_000_000_000_u64, "fresh": true, "mine": true},
+            {"post_id": "p-1", "counter": "views", "value": 1_300, "version": 90, "exact": true, "as_of": 1_700_000_000_000_u64, "fresh": true},
+            {"post_id": "p-2", "counter": "retweets", "value": 0, "version": 0, "exact": true, "as_of": 1_700_000_000_000_u64, "fresh": true, "mine": false},
+            {"post_id": "p-2", "counter": "views", "value": 8, "version": 2, "exact": true, "as_of": 1_700_000_000_000_u64, "fresh": true}
         ]})),
         (status = 400, body = ProblemDocument, content_type = "application/problem+json", description = "Not such a list"),
         (status = 404, body = ProblemDocument, content_type = "application/problem+json", description = "No such counter"),
@@ -95,8 +95,8 @@ pub(in crate::routes) async fn counts(
     let (read, mine) = tokio::join!(api.reader.counts(&ids), mine(&api, &ids, member.as_ref()));
     let mut answer = BatchValues { counts: Vec::with_capacity(ids.len()), unreadable: Vec::new() };
     for ((id, read), mine) in ids.into_iter().zip(read).zip(mine?) {
-        if let Some(served) = readable(&id, read)? {
-            let value = CounterValue::new(&Subject::post(id.post), &id.name, &served);
+        if let Some(count) = readable(&id, read)? {
+            let value = CounterValue::new(&Subject::post(id.post), &id.name, count);
             answer.counts.push(value.with_mine(mine));
         } else {
             let (post_id, counter) = (id.post.as_str().to_owned(), id.name.to_string());

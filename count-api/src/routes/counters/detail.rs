@@ -1,9 +1,12 @@
 //! A counter's number with what stands in each of its shards.
 
+use std::collections::BTreeSet;
+
 use axum::Json;
 use axum::response::IntoResponse;
 use serde::{Deserialize, Serialize};
-use tally_core::counter::Counter;
+use tally_core::changes::Place;
+use tally_core::fold::Counter;
 use tally_core::homes::CounterMap;
 use tally_core::ids::{CounterKind, Shard};
 use utoipa::{IntoParams, ToSchema};
@@ -56,6 +59,22 @@ pub(in crate::routes) struct CounterDetail {
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(value_type = String, example = "writer")]
     policy: Option<&'static str>,
+    /// How many corrections by recounts are in, and rows that could not be read. Absent without `detail=shards`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(value_type = u64, example = 0)]
+    corrections: Option<u64>,
+    /// The version at which the last loss was announced that the counter has anything behind; absent where there was none.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(value_type = u64, example = 40)]
+    gap: Option<u64>,
+    /// Shards with rows that cannot be read: the counter is not exact until a recount could. Absent where there are none.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    #[schema(required = false, example = json!([3]))]
+    doubt: Vec<u16>,
+    /// When the counter was written; milliseconds since the Unix epoch. Absent of a counter that was never written.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(value_type = u64, example = 1_700_000_000_000_u64)]
+    updated_at: Option<u64>,
     /// What stands in each shard. Absent without `detail=shards`.
     #[schema(required = false)]
     shards: Vec<ShardValue>,
@@ -75,17 +94,21 @@ pub(in crate::routes) struct ShardValue {
 /// The number of `chosen` and its shards, from the tables.
 pub(super) async fn detailed(api: &Handles, chosen: &Chosen) -> Result<axum::response::Response, Problem> {
     let id = chosen.id();
-    let (served, counter) = api.reader.detailed(&id).await?;
+    let (count, counter) = api.reader.detailed(&id).await?;
     let is_set = id.name.kind() == CounterKind::Set;
     let stored = if is_set { api.table.read(api.creator.maps.map(&id)).await? } else { None };
     let map = stored.unwrap_or_else(|| CounterMap::absent(api.shards));
     let detail = CounterDetail {
-        value: CounterValue::new(&chosen.subject, &id.name, &served),
+        value: CounterValue::new(&chosen.subject, &id.name, count),
         homes: is_set.then(|| map.homes().iter().map(|home| home.get()).collect()),
         newest: is_set.then(|| map.newest().get()),
         asked: map.asked.map(|asked| asked.get()),
         decided_by: is_set.then(|| map.decided_by.as_str()),
         policy: (!is_set).then_some("writer"),
+        corrections: Some(counter.as_ref().map_or(0, |counter| counter.corrections)),
+        gap: counter.as_ref().and_then(|counter| counter.gap).map(Place::stored),
+        doubt: counter.iter().flat_map(|counter| &counter.doubt).map(|shard| shard.index()).collect(),
+        updated_at: counter.as_ref().map(|counter| counter.updated_at.0),
         shards: values(counter.as_ref(), map.homes().greatest().all()),
     };
     Ok((FRESH, Json(detail)).into_response())
@@ -93,10 +116,8 @@ pub(super) async fn detailed(api: &Handles, chosen: &Chosen) -> Result<axum::res
 
 /// What stands in each of `shards`, and in those besides that the counter has.
 fn values(counter: Option<&Counter>, shards: impl Iterator<Item = Shard>) -> Vec<ShardValue> {
-    let stored = counter.map(|counter| &counter.shards);
-    let mut all: Vec<Shard> = shards.chain(stored.into_iter().flat_map(|stored| stored.keys().copied())).collect();
-    all.sort_unstable();
-    all.dedup();
-    let value = |shard| stored.and_then(|stored| stored.get(&shard)).map_or(0, |tally| tally.rows);
+    let stored = counter.into_iter().flat_map(|counter| counter.parts.keys().copied());
+    let all: BTreeSet<Shard> = shards.chain(stored).collect();
+    let value = |shard| counter.map_or(0, |counter| counter.part(shard));
     all.into_iter().map(|shard| ShardValue { shard: shard.index(), value: value(shard) }).collect()
 }

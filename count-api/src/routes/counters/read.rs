@@ -7,7 +7,6 @@ use axum::extract::State;
 use axum::http::{HeaderMap, HeaderValue, Response};
 use serde::Serialize;
 use tally_core::ids::{CounterId, CounterName};
-use tally_core::served::Served;
 use utoipa::ToSchema;
 
 use super::chosen::Chosen;
@@ -23,7 +22,7 @@ use crate::watch::Edition;
 
 /// What one counter of a post comes to
 ///
-/// A post of which nothing was counted has 0. The ETag changes with the number and with `exact`, not with `as_of`. With
+/// A post of which nothing was counted has 0. The ETag changes with the number, with `exact` and with `fresh`, not with `as_of`. With
 /// `detail=shards` the answer has the counter's shards as well, and no ETag.
 #[utoipa::path(
     get,
@@ -38,9 +37,9 @@ use crate::watch::Edition;
     ),
     responses(
         (status = 200, body = CounterDetail, description = "The number", headers(
-            ("etag" = String, description = "The number's version, and whether it is exact"),
+            ("etag" = String, description = "The number's version, and whether it is exact and fresh"),
             ("cache-control" = String, description = "How long the answer may be kept"),
-        ), example = json!({"post_id": "p-1", "counter": "retweets", "value": 42, "version": 57, "exact": true, "as_of": 1_700_000_000_000_u64})),
+        ), example = json!({"post_id": "p-1", "counter": "retweets", "value": 42, "version": 57, "exact": true, "as_of": 1_700_000_000_000_u64, "fresh": true})),
         (status = 304, description = "The number is the one already known"),
         (status = 400, body = ProblemDocument, content_type = "application/problem+json", description = "Not an id of a post, or another query"),
         (status = 404, body = ProblemDocument, content_type = "application/problem+json", description = "No such counter"),
@@ -55,9 +54,9 @@ pub(in crate::routes) async fn counter(
     if detail == Some(Detail::Shards) {
         return detailed(&api, &chosen).await;
     }
-    let served = api.reader.count(&chosen.id()).await?;
-    let value = CounterValue::new(&chosen.subject, &chosen.definition.name, &served);
-    Ok(answer(&value, &Edition::of(&served).to_string(), &headers, &api.cache_control))
+    let count = api.reader.count(&chosen.id()).await?;
+    let value = CounterValue::new(&chosen.subject, &chosen.definition.name, count);
+    Ok(answer(&value, &Edition::of(&count).to_string(), &headers, &api.cache_control))
 }
 
 /// What the counters of a post, or of a hashtag, come to.
@@ -74,7 +73,7 @@ pub(in crate::routes) struct CounterValues {
 
 /// What every counter of a post comes to
 ///
-/// All of them in one read. The ETag changes with each of the numbers and with its `exact`.
+/// All of them in one read. The ETag changes with each of the numbers, with its `exact` and with its `fresh`.
 #[utoipa::path(
     get,
     path = "/v1/posts/{post_id}/counters",
@@ -86,11 +85,11 @@ pub(in crate::routes) struct CounterValues {
     ),
     responses(
         (status = 200, body = CounterValues, description = "The numbers", headers(
-            ("etag" = String, description = "Each number's version, and whether it is exact"),
+            ("etag" = String, description = "Each number's version, and whether it is exact and fresh"),
             ("cache-control" = String, description = "How long the answer may be kept"),
         ), example = json!({"post_id": "p-1", "counters": {
-            "retweets": {"value": 42, "version": 57, "exact": true, "as_of": 1_700_000_000_000_u64},
-            "views": {"value": 1_300, "version": 90, "exact": true, "as_of": 1_700_000_000_000_u64}
+            "retweets": {"value": 42, "version": 57, "exact": true, "as_of": 1_700_000_000_000_u64, "fresh": true},
+            "views": {"value": 1_300, "version": 90, "exact": true, "as_of": 1_700_000_000_000_u64, "fresh": true}
         }})),
         (status = 304, description = "The numbers are those already known"),
         (status = 400, body = ProblemDocument, content_type = "application/problem+json", description = "Not an id of a post"),
@@ -108,9 +107,9 @@ pub(in crate::routes) async fn counters(
     let mut editions = Vec::with_capacity(names.len());
     for (name, read) in names.iter().zip(api.reader.counts(&ids).await) {
         match readable(&subject.counter(name), read)? {
-            Some(served) => {
-                editions.push(Edition::of(&served).to_string());
-                values.counters.insert(name.to_string(), Figures::new(name, &served));
+            Some(count) => {
+                editions.push(Edition::of(&count).to_string());
+                values.counters.insert(name.to_string(), Figures::new(name, count));
             }
             None => {
                 editions.push(String::new());
@@ -122,9 +121,9 @@ pub(in crate::routes) async fn counters(
 }
 
 /// A count of several; `None` of a counter that is damaged, which fails none of the others.
-pub(super) fn readable(id: &CounterId, read: Result<Served, NoAnswer>) -> Result<Option<Served>, Problem> {
+pub(super) fn readable<T>(id: &CounterId, read: Result<T, NoAnswer>) -> Result<Option<T>, Problem> {
     match read {
-        Ok(served) => Ok(Some(served)),
+        Ok(count) => Ok(Some(count)),
         Err(NoAnswer::Refused(cause)) => {
             tracing::warn!(counter = %id, cause = cause.as_str(), "a counter cannot be read");
             Ok(None)

@@ -14,13 +14,13 @@ use futures_util::{Stream, StreamExt};
 use tally_core::definitions::{Definition, SubjectField};
 use tally_core::ids::{CounterId, CounterName, PostId};
 use tally_core::milestone::{Ladder, Milestone};
-use tally_core::served::Served;
 
 use super::milestones::{JustReached, Reached};
 use super::read::readable;
 use crate::error::{Parameter, Problem, ProblemDocument};
 use crate::extract::{Asked, POST};
 use crate::milestones::Milestones;
+use crate::read::Answer;
 use crate::routes::schema::Id;
 use crate::routes::stream::{self as live, LAST_EVENT_ID};
 use crate::routes::{Api, Handles};
@@ -54,7 +54,7 @@ const MILESTONE: &str = Definition::NOT_A_NAME;
     ),
     responses(
         (status = 200, body = String, content_type = "text/event-stream", description = "Events until either side ends",
-            example = "retry: 2000\n\nevent: retweets\nid: 57.1_3.1\ndata: {\"post_id\":\"p-1\",\"counter\":\"retweets\",\"value\":42,\"version\":57,\"exact\":true,\"as_of\":1700000000000}\n\n"),
+            example = "retry: 2000\n\nevent: retweets\nid: 57.1_3.1\ndata: {\"post_id\":\"p-1\",\"counter\":\"retweets\",\"value\":42,\"version\":57,\"exact\":true,\"as_of\":1700000000000,\"fresh\":true}\n\n"),
         (status = 400, body = ProblemDocument, content_type = "application/problem+json", description = "Not an id of a post"),
     ),
 )]
@@ -70,7 +70,7 @@ pub(in crate::routes) async fn one(
     let changes = listen(&api, &[subject], &names, &seen).await?;
     let events = changes.map(move |told| match told {
         Told::Change(change) => {
-            seen.0[change.counter] = Some(Edition::of(&change.served));
+            seen.0[change.counter] = Some(Edition::of(&change.count));
             change.event().id(seen.to_string())
         }
         Told::Reached(reached) => milestone(&reached),
@@ -92,7 +92,7 @@ pub(in crate::routes) async fn one(
     ),
     responses(
         (status = 200, body = String, content_type = "text/event-stream", description = "Events until either side ends",
-            example = "retry: 2000\n\nevent: retweets\ndata: {\"post_id\":\"p-1\",\"counter\":\"retweets\",\"value\":42,\"version\":57,\"exact\":true,\"as_of\":1700000000000}\n\n"),
+            example = "retry: 2000\n\nevent: retweets\ndata: {\"post_id\":\"p-1\",\"counter\":\"retweets\",\"value\":42,\"version\":57,\"exact\":true,\"as_of\":1700000000000,\"fresh\":true}\n\n"),
         (status = 400, body = ProblemDocument, content_type = "application/problem+json", description = "Not 1 to 100 ids of posts"),
     ),
 )]
@@ -139,12 +139,12 @@ struct Change {
     name: CounterName,
     /// Its place among the counters listened to.
     counter: usize,
-    served: Served,
+    count: Answer,
 }
 
 impl Change {
     fn event(&self) -> Event {
-        let value = CounterValue::new(&self.subject, &self.name, &self.served);
+        let value = CounterValue::new(&self.subject, &self.name, self.count);
         let data = serde_json::to_string(&value).expect("texts and numbers always serialise");
         Event::default().event(self.name.as_str()).data(data)
     }
@@ -172,9 +172,9 @@ struct Heard {
 }
 
 impl Heard {
-    /// The thresholds above `greatest` that the counter has reached, now that it is `served`. What cannot be read now is
+    /// The thresholds above `greatest` that the counter has reached, now that it is `count`. What cannot be read now is
     /// read at the next change.
-    async fn reached(&self, served: &Served, greatest: &AtomicI64) -> Vec<Reached> {
+    async fn reached(&self, Answer { served, .. }: Answer, greatest: &AtomicI64) -> Vec<Reached> {
         let known = greatest.load(Ordering::Relaxed);
         if self.ladder.above(Some(known)).is_none_or(|next| served.likes < next) {
             return Vec::new();
@@ -204,19 +204,21 @@ async fn listen(
     let ladder = api.milestones.ladder_for_listeners().await.unwrap_or_default();
     let mut counters: Vec<BoxStream<'static, Told>> = Vec::with_capacity(ids.len());
     for (nth, (id, read)) in ids.iter().zip(read).enumerate() {
-        let Some(served) = readable(id, read)? else { continue };
+        let Some(number) = readable(id, read)? else { continue };
+        let value = number.value;
         let counter = nth % names.len().max(1);
-        let listener = api.watches.listen(place.clone(), id, served).resuming(seen.0[counter]);
+        let listener = api.watches.listen(place.clone(), id, number).resuming(seen.0[counter]);
         let (subject, name) = (wanted[nth].0.clone(), id.name.clone());
         let has_milestones = defined.named(id.name.as_str()).is_some_and(Definition::has_milestones);
         let ladder = if has_milestones { ladder } else { Ladder::default() };
-        let heard = Arc::new(Heard { of: api.milestones.clone(), id: id.clone(), ladder, since: served.version });
+        let heard =
+            Arc::new(Heard { of: api.milestones.clone(), id: id.clone(), ladder, since: value.version.stored() });
         let greatest =
-            Arc::new(AtomicI64::new(ladder.crossed(None, served.likes).thresholds.last().copied().unwrap_or(0)));
-        let told = move |served: Served| {
-            let change = Change { subject: subject.clone(), name: name.clone(), counter, served };
+            Arc::new(AtomicI64::new(ladder.crossed(None, value.likes).thresholds.last().copied().unwrap_or(0)));
+        let told = move |count: Answer| {
+            let change = Change { subject: subject.clone(), name: name.clone(), counter, count };
             let (heard, greatest, subject) = (Arc::clone(&heard), Arc::clone(&greatest), subject.clone());
-            let reached = stream::once(async move { heard.reached(&served, &greatest).await });
+            let reached = stream::once(async move { heard.reached(count, &greatest).await });
             let reached = reached.flat_map(stream::iter);
             let name = name.to_string();
             let reached = reached.map(move |reached| Told::Reached(JustReached::new(&subject, name.clone(), reached)));

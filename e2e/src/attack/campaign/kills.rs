@@ -90,7 +90,8 @@ async fn killed_recounts(stage: &Stage, rounds: usize) -> anyhow::Result<Attempt
 /// Puts the rows of one set after the other under other homes. Requests for it go wrong like all others.
 async fn homes(stage: &Stage, moved: &Cell<usize>) -> anyhow::Result<Infallible> {
     let maps = &stage.engines.ports().maps;
-    let sets: Vec<CounterId> = all_counters(&definitions()).filter(|id| id.name.kind() == CounterKind::Set).collect();
+    let sets: Vec<CounterId> =
+        all_counters(stage.crowd, &definitions()).filter(|id| id.name.kind() == CounterKind::Set).collect();
     loop {
         stage.clock.sleep(MOVES).await;
         let set = &sets[stage.chance.place(sets.len())];

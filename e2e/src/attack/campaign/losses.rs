@@ -32,7 +32,7 @@ const EXACT: u64 = 200;
 /// How long a loss may take to be noticed: a new stream is looked for now and then.
 const NOTICED: Duration = Duration::from_secs(120);
 
-/// How long the API may take to say exact again once the gap is closed: it looks the stream up once a minute.
+/// How long the API may take to say exact again once the loss is closed.
 const HONEST: Duration = Duration::from_secs(120);
 
 pub(super) async fn run(stage: &Stage, extent: Extent) -> anyhow::Result<Deeds> {
@@ -63,7 +63,7 @@ async fn loss(stage: &Stage, trimmed: bool, nap: Option<Duration>) -> anyhow::Re
     }
     let napping = async {
         let Some(nap) = nap else { return Ok(()) };
-        // Before the loss is recorded, while streamers hold behind it, or after.
+        // Before the loss is recorded, or after.
         stage.clock.sleep(stage.chance.millis(0, 12_000)).await;
         api.signal(Signal::Stop)?;
         stage.clock.sleep(nap).await;
@@ -75,7 +75,7 @@ async fn loss(stage: &Stage, trimmed: bool, nap: Option<Duration>) -> anyhow::Re
             true => trim(stage).await?,
             false => switch(stage).await?,
         }
-        let noticed = async || stage.engines.open_gaps().await.is_ok_and(|gaps| gaps > 0);
+        let noticed = async || stage.engines.open_losses().await.is_ok_and(|losses| losses > 0);
         until("the loss to be recorded", NOTICED, noticed).await?;
         stage.caught_up(Service::Streamer).await
     };
@@ -83,8 +83,8 @@ async fn loss(stage: &Stage, trimmed: bool, nap: Option<Duration>) -> anyhow::Re
     stage.engines.api_tables.calm();
     let began = Instant::now();
     recounts::repair(&stage.fleet.launcher).await?;
-    let gaps = stage.engines.open_gaps().await?;
-    ensure!(gaps == 0, "{gaps} gaps are open after a recount");
+    let losses = stage.engines.open_losses().await?;
+    ensure!(losses == 0, "{losses} losses are open after a recount");
     let before = stage.honesty.count().exact;
     until("the api to say exact again", HONEST, async || stage.honesty.count().exact >= before + EXACT).await?;
     stage.all_well()?;

@@ -41,7 +41,7 @@ impl World {
         let row = ScannedRow { pk: key.to_string(), sort: sort.to_owned(), stated };
         self.rows.take(&row, self.ledger.names(), SHARDS);
         let counter = self.counters.entry(id.clone()).or_default();
-        counter.shards.entry(key.shard).or_default().rows += amount.unwrap_or(1);
+        *counter.parts.entry(key.shard).or_default() += amount.unwrap_or(1);
         counter.likes += amount.unwrap_or(1);
     }
 }
@@ -181,10 +181,10 @@ fn a_count_off_by_one_is_found_in_its_shard_in_the_total_and_in_the_answer() {
         let found = counters_with_rows(&world.counters, &world.rows);
         assert_eq!(found.listed, [format!("{id}: the rows come to {total}, a total of {}", total + 1)]);
         let counter = world.counters.get_mut(&id).unwrap();
-        counter.shards.first_entry().unwrap().get_mut().rows += 1;
+        *counter.parts.first_entry().unwrap().get_mut() += 1;
         assert_eq!(counters_with_rows(&world.counters, &world.rows).count, 2);
         world.counters.remove(&id);
-        assert_eq!(counters_with_rows(&world.counters, &world.rows).count, 1 + right[&id].shards.len() as u64);
+        assert_eq!(counters_with_rows(&world.counters, &world.rows).count, 1 + right[&id].parts.len() as u64);
         world.counters = right;
     }
     let served = BTreeMap::from([(world.id(Counted::Likes, 0), 12), (world.id(Counted::Views, 0), 35)]);

@@ -79,7 +79,7 @@ impl Counts {
     /// A log in which the stream shard is announced, and a reader of all of it.
     pub(super) fn opened(&self) -> (Number, Reader) {
         let opening = Opening { shard: self.shard.clone(), at: None, fed: UnixMillis(0) };
-        let opened = self.message(Body::Opened(Opened { shards: vec![opening] }));
+        let opened = self.message(Body::Opened(Opened { shards: vec![opening], ended: Vec::new() }));
         let log = self.append(self.logs.number(Log::default()), opened);
         (log, Reader { at: 1, filter: self.end(log) })
     }

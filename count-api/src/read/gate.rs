@@ -1,0 +1,91 @@
+//! The gate before the tables: a bounded number of reads at once, each within a budget. The excess is refused.
+
+use std::future::Future;
+use std::time::Duration;
+
+use tally_core::fault::Fault;
+use tally_core::ports::Outcome;
+use tokio::sync::Semaphore;
+use tokio::time::{Instant, timeout, timeout_at};
+
+use super::NoAnswer;
+use crate::error::LoggedCause;
+use crate::metrics::{TABLE_READS, TABLE_REFUSED};
+
+/// Concurrent reads; the excess waits `patience`, then gets 503.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Bounds {
+    pub concurrency: usize,
+    /// How long a read may wait for its turn.
+    pub patience: Duration,
+    /// How long a read may take, the wait for its turn included.
+    pub budget: Duration,
+}
+
+pub struct TableGate {
+    bounds: Bounds,
+    permits: Semaphore,
+}
+
+impl TableGate {
+    pub fn new(bounds: Bounds) -> Self {
+        Self { bounds, permits: Semaphore::new(bounds.concurrency) }
+    }
+
+    /// The outcome of `read`, once it is its turn.
+    pub async fn read<T>(&self, read: impl Future<Output = Outcome<T>>) -> Result<T, NoAnswer> {
+        let began = Instant::now();
+        let turn = timeout(self.bounds.patience, self.permits.acquire()).await;
+        let Ok(Ok(_permit)) = turn else {
+            TABLE_REFUSED.counter(&[]).increment(1);
+            return Err(NoAnswer::Busy);
+        };
+        let (outcome, result) = match timeout_at(began + self.bounds.budget, read).await {
+            Ok(Ok(value)) => ("ok", Ok(value)),
+            Ok(Err(fault)) => (fault.class(), Err(no_answer(&fault))),
+            Err(_) => {
+                ("slow", Err(NoAnswer::Away(LoggedCause::new(&format!("no answer within {:?}", self.bounds.budget)))))
+            }
+        };
+        TABLE_READS.histogram(&[outcome]).record(began.elapsed());
+        result
+    }
+}
+
+/// What a fault of the tables means for the request.
+pub(super) fn no_answer(fault: &Fault) -> NoAnswer {
+    let cause = LoggedCause::new(fault);
+    if let Fault::Poison(_) = fault { NoAnswer::Refused(cause) } else { NoAnswer::Away(cause) }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::future::{pending, ready};
+
+    use super::*;
+
+    fn gate(concurrency: usize) -> TableGate {
+        let (patience, budget) = (Duration::from_millis(100), Duration::from_secs(2));
+        TableGate::new(Bounds { concurrency, patience, budget })
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn past_the_gate_a_read_is_refused_and_never_begun() {
+        let table = gate(1);
+        let held = table.permits.try_acquire().unwrap();
+        let began = Instant::now();
+        assert_eq!(table.read(ready(Ok(1))).await, Err(NoAnswer::Busy));
+        assert_eq!(began.elapsed(), Duration::from_millis(100));
+        drop(held);
+        assert_eq!(table.read(ready(Ok(1))).await, Ok(1));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_read_that_fails_or_lasts_too_long_gives_its_place_back() {
+        let table = gate(1);
+        let fault: Outcome<u8> = Err(Fault::Transient("gone".to_owned()));
+        assert!(matches!(table.read(ready(fault)).await, Err(NoAnswer::Away(cause)) if cause.as_str() == "gone"));
+        assert!(matches!(table.read(pending::<Outcome<u8>>()).await, Err(NoAnswer::Away(_))));
+        assert_eq!(table.read(ready(Ok(2))).await, Ok(2));
+    }
+}

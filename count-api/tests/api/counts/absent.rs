@@ -1,0 +1,120 @@
+//! Counters that are absent, and logs of which nothing is known.
+
+use std::sync::Arc;
+
+use tally_core::changes::partition_of;
+use tally_core::fence::TopicId;
+use tally_core::ids::{CounterId, CounterKind, CounterName};
+use tally_count_api::read::{NoAnswer, ReadPath};
+use tally_count_api::{Config, Ports};
+use tally_service::{Clock, Host};
+use tally_testkit::{BEGAN, Store};
+use tokio::time::{sleep, timeout};
+
+use super::world::{
+    Beginning, PARTITIONS, SECOND, World, after, counter, key, likes, log, of_generation, partition, standing,
+};
+
+#[tokio::test(start_paused = true)]
+async fn an_absent_counter_is_exact_zero_only_beside_the_reserved_row() {
+    let (world, p, absent) = (World::start().await, likes("p"), likes("absent"));
+    world.write(&p, counter(3, 5)).await;
+    world.stood(&p, &standing(6, SECOND)).await;
+    world.stood(&absent, &standing(6, SECOND)).await;
+    let answer = world.count(&absent).await.served;
+    assert_eq!((answer.likes, answer.version, answer.exact, answer.as_of), (0, 0, true, after(SECOND)));
+    assert_eq!(world.reader.detailed(&absent).await.unwrap().0.served, answer);
+    world.delete_reserved().await;
+    assert!(!world.count(&absent).await.served.exact, "the table may be a new one");
+    let (detailed, whole) = world.reader.detailed(&absent).await.unwrap();
+    assert_eq!((detailed.served.exact, whole), (false, None));
+    let both = world.reader.counts(&[p, absent]).await.into_iter().map(|answer| answer.unwrap().served.exact);
+    assert_eq!(both.collect::<Vec<_>>(), [true, false]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn in_a_table_that_was_adopted_what_is_absent_is_exact_only_beside_a_standing_that_knows_of_the_loss() {
+    let (world, absent) = (World::start().await, likes("absent"));
+    world.stood(&absent, &standing(6, SECOND)).await;
+    assert!(world.count(&absent).await.served.exact);
+    // The table is lost, and another one is adopted: the API has not heard of it, and the fold is dead.
+    world.delete_reserved().await;
+    world.counters.put_reserved_since(after(20 * SECOND)).await.unwrap();
+    let exact = async || {
+        let alone = world.count(&absent).await.served.exact;
+        (alone, world.reader.detailed(&absent).await.unwrap().0.served.exact)
+    };
+    assert_eq!(exact().await, (false, false));
+    sleep(30 * SECOND).await;
+    world.stood(&absent, &standing(7, 20 * SECOND)).await;
+    assert_eq!(exact().await, (false, false));
+    world.stood(&absent, &standing(8, 21 * SECOND)).await;
+    assert_eq!(exact().await, (true, true));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_set_below_zero_is_not_exact_and_is_queued_for_a_recount_and_a_sum_may_be_both() {
+    let (world, p) = (World::start().await, likes("p"));
+    let score = CounterId { name: CounterName::new("score", CounterKind::Sum).unwrap(), ..p.clone() };
+    for id in [&p, &score] {
+        world.write(id, counter(-3, 5)).await;
+    }
+    world.stood(&p, &standing(6, SECOND)).await;
+    let exact = [world.count(&p).await.served.exact, world.count(&score).await.served.exact];
+    assert_eq!(exact, [false, true]);
+    sleep(SECOND).await;
+    assert_eq!(world.queued().await, [key(&p)]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn without_a_standing_of_its_partition_no_count_is_exact() {
+    let (world, p) = (World::start().await, likes("p"));
+    world.write(&p, counter(3, 5)).await;
+    sleep(2 * SECOND).await;
+    let answer = world.count(&p).await;
+    assert_eq!((answer.served.likes, answer.served.exact, answer.fresh), (3, false, false));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_standing_of_another_generation_is_passed_over_as_its_partitions_may_be_others() {
+    let world = World::with(Beginning { cached: true, ..Beginning::default() }).await;
+    let moves = |id: &CounterId| partition_of(&key(id), PARTITIONS + 3) != partition(id);
+    let p = (0..).map(|n| likes(&format!("p-{n}"))).find(moves).unwrap();
+    world.write(&p, counter(3, 5)).await;
+    world.stood(&p, &standing(6, SECOND)).await;
+    assert!(world.count(&p).await.served.exact);
+    // Another topic has taken the place of the log, and the API has not heard of it.
+    world.changes.adopt_topic(&log(1), &TopicId("u".into()), PARTITIONS + 3).await.unwrap().unwrap();
+    let later = of_generation(2, standing(1, 9 * SECOND));
+    world.take_over(&p, &later).await;
+    let answer = world.count(&p).await.served;
+    assert_eq!((answer.exact, answer.as_of), (true, after(SECOND)), "the cache has another partition's standing");
+    world.stand(&p, &later).await;
+    sleep(10 * SECOND).await;
+    assert_eq!(world.standings.known().partition(&p), Some(partition_of(&key(&p), PARTITIONS + 3)));
+    assert!(!world.count(&p).await.served.exact, "nothing is stored of its partition");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_counter_that_cannot_be_read_fails_alone() {
+    let (world, p, damaged) = (World::start().await, likes("p"), likes("damaged"));
+    world.write(&p, counter(3, 5)).await;
+    world.write(&damaged, counter(3, 5)).await;
+    world.damage(&damaged).await;
+    let read = world.reader.counts(&[damaged, p]).await;
+    let likes: Vec<_> = read.iter().map(|answer| answer.as_ref().map(|answer| answer.served.likes).ok()).collect();
+    assert_eq!(likes, [None, Some(3)]);
+    assert!(matches!(read[0], Err(NoAnswer::Refused(_))), "{read:?}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_log_that_is_not_set_up_yet_is_waited_for_by_name() {
+    let (store, host) = (Store::start().await, Host::new("count-api").with_clock(Clock::starting_at(BEGAN)));
+    let (config, ports) = (Config::default(), Ports::over(&store.connection));
+    let mut opening = Box::pin(ReadPath::open(&config, &ports, Arc::new(|| true), &host));
+    assert!(timeout(60 * SECOND, &mut opening).await.is_err());
+    let stated = host.readiness().report().conditions;
+    assert!(format!("{stated:?}").contains("the log of changes is not set up yet"), "{stated:?}");
+    ports.changes.begin_log(&log(1)).await.unwrap();
+    assert!(timeout(60 * SECOND, opening).await.is_ok_and(|opened| opened.is_ok()));
+}

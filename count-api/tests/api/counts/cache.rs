@@ -1,0 +1,145 @@
+//! Counts from the cache, and what becomes of them where it is away, behind or overtaken.
+
+use std::time::Duration;
+
+use tally_core::cached::{Cache as _, Value};
+use tally_core::ids::CounterId;
+use tally_count_api::Config;
+use tokio::time::{Instant, sleep};
+
+use super::world::{Beginning, SECOND, World, after, counter, elsewhere, likes, partition, standing};
+
+async fn cached() -> World {
+    World::with(Beginning { cached: true, ..Beginning::default() }).await
+}
+
+/// What the cache has of a counter.
+async fn held(world: &World, id: &CounterId) -> Option<Value> {
+    world.cache.inner.get(partition(id), std::slice::from_ref(id)).await.unwrap().values.remove(0)
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_number_that_was_read_is_cached_and_read_there_beside_the_caches_own_standing() {
+    let (world, p) = (cached().await, likes("p"));
+    let absent = (0..).map(|n| likes(&format!("absent-{n}"))).find(|id| partition(id) == partition(&p)).unwrap();
+    world.write(&p, counter(3, 5)).await;
+    world.stood(&p, &standing(6, SECOND)).await;
+    let mut hold = world.take_over(&p, &standing(6, SECOND)).await;
+    world.slow_down(Duration::ZERO);
+    world.count(&p).await;
+    world.count(&absent).await;
+    sleep(SECOND / 10).await;
+    assert_eq!((held(&world, &p).await, held(&world, &absent).await), (Some(Value::from(&counter(3, 5))), None));
+    // The cache is ahead of the standing that is stored in the table.
+    sleep(SECOND).await;
+    world.tell(&mut hold, &p, &counter(4, 8), Some(&standing(9, 2 * SECOND))).await;
+    let answer = world.count(&p).await.served;
+    assert_eq!((answer.likes, answer.exact, answer.as_of), (4, true, after(2 * SECOND)));
+    assert_eq!(world.slow_reads(), 2, "it was read in the table once");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_counter_that_is_read_in_the_table_is_judged_by_the_later_of_both_standings() {
+    let (world, p) = (cached().await, likes("p"));
+    world.write(&p, counter(3, 5)).await;
+    world.stood(&p, &standing(6, SECOND)).await;
+    world.take_over(&p, &standing(8, 2 * SECOND)).await;
+    sleep(2 * SECOND).await;
+    assert_eq!(world.count(&p).await.served.as_of, after(2 * SECOND));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_fill_that_the_fold_has_overtaken_is_refused() {
+    let (world, p) = (cached().await, likes("p"));
+    world.write(&p, counter(3, 5)).await;
+    world.stood(&p, &standing(6, SECOND)).await;
+    let mut hold = world.take_over(&p, &standing(6, SECOND)).await;
+    world.slow_down(SECOND / 10);
+    let overtake = async {
+        sleep(SECOND / 20).await;
+        world.tell(&mut hold, &p, &counter(4, 8), Some(&standing(9, SECOND))).await;
+    };
+    let (answer, ()) = tokio::join!(world.count(&p), overtake);
+    assert_eq!((answer.served.likes, answer.served.exact), (3, true), "as of its standing");
+    sleep(SECOND / 10).await;
+    assert_eq!(held(&world, &p).await, Some(Value::from(&counter(4, 8))));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_batch_asks_the_cache_once_for_each_partition_and_the_table_once_for_the_rest() {
+    let world = cached().await;
+    let posts: Vec<CounterId> = (0..40).map(|n| likes(&format!("p-{n}"))).collect();
+    for (n, id) in (1..).zip(&posts) {
+        world.write(id, counter(n, 5)).await;
+        world.stand(id, &standing(6, SECOND)).await;
+    }
+    let mut partitions: Vec<u32> = posts.iter().map(partition).collect();
+    partitions.sort_unstable();
+    partitions.dedup();
+    sleep(2 * SECOND).await;
+    for id in &posts {
+        if world.cache.inner.get(partition(id), &[]).await.unwrap().stated.is_none() {
+            world.take_over(id, &standing(6, SECOND)).await;
+        }
+    }
+    world.slow_down(Duration::ZERO);
+    let mut asked = posts.clone();
+    asked.push(posts[0].clone());
+    for reads in [1, 1] {
+        let before = world.cache.gets();
+        let answers = world.reader.counts(&asked).await;
+        let counted: Vec<i64> = answers.iter().map(|answer| answer.as_ref().unwrap().served.likes).collect();
+        assert_eq!(counted, (1..=40).chain([1]).collect::<Vec<_>>());
+        assert_eq!((world.cache.gets() - before, world.slow_reads()), (partitions.len(), reads));
+        sleep(SECOND / 10).await;
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_cache_that_is_away_costs_its_budget_a_few_times_and_then_nothing() {
+    let (world, p) = (cached().await, likes("p"));
+    world.write(&p, counter(3, 5)).await;
+    world.stood(&p, &standing(6, SECOND)).await;
+    *world.cache.delays.lock() = Some((tally_service::Chance::seeded(1), 3600 * SECOND));
+    let (began, before) = (Instant::now(), world.cache.gets());
+    for _ in 0..100 {
+        let answer = world.count(&p).await.served;
+        assert_eq!((answer.likes, answer.exact, answer.as_of), (3, true, after(SECOND)));
+    }
+    let budget = Config::default().cache_budget;
+    assert_eq!((world.cache.gets() - before, began.elapsed()), (5, budget * 5));
+    *world.cache.delays.lock() = None;
+    world.take_over(&p, &standing(7, 2 * SECOND)).await;
+    sleep(SECOND).await;
+    world.count(&p).await;
+    assert!(world.cache.gets() > before + 5, "it is tried again");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_cache_that_is_behind_is_passed_over_once_its_standing_is_older_than_half_of_what_is_fresh() {
+    let (world, p) = (cached().await, likes("p"));
+    world.write(&p, counter(3, 5)).await;
+    world.stood(&p, &standing(6, SECOND)).await;
+    world.take_over(&p, &standing(6, SECOND)).await;
+    world.count(&p).await;
+    sleep(SECOND / 10).await;
+    // The fold goes on and does not reach the cache.
+    world.write(&p, counter(4, 8)).await;
+    world.stood(&p, &standing(9, 5 * SECOND)).await;
+    let told = async || {
+        let answer = world.count(&p).await;
+        (answer.served.likes, answer.served.as_of, answer.served.exact, answer.fresh)
+    };
+    assert_eq!(told().await, (3, after(SECOND), true, true));
+    sleep(after(6 * SECOND).since(world.now())).await;
+    assert_eq!(told().await, (3, after(SECOND), true, true));
+    sleep(Duration::from_millis(1)).await;
+    assert_eq!(told().await, (4, after(5 * SECOND), true, true));
+    // A number that says how old it is is better than none.
+    world.reads_of_counters(tally_emulator::Fault::Outage);
+    sleep(after(12 * SECOND).since(world.now())).await;
+    assert_eq!(told().await, (3, after(SECOND), true, false));
+    assert!(world.reader.count(&likes("another")).await.is_err());
+    let (other, absent) = (elsewhere(&p), likes("absent"));
+    assert!(world.reader.counts(&[other, absent]).await.iter().all(Result::is_err));
+}

@@ -1,0 +1,278 @@
+//! Tables, a cache and a reader of counts, and what a test can do to each of them.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::time::Duration;
+
+use async_trait::async_trait;
+use parking_lot::Mutex;
+use serde_json::json;
+use tally_adapters::dynamodb::Recounts;
+use tally_adapters::dynamodb::changes::{Changes, Config as Log};
+use tally_adapters::dynamodb::counters::Counters;
+use tally_adapters::memory::PartitionCache;
+use tally_core::cached::{Cache, FillToken, Got, StandingAt, TakeOver, Told, Value};
+use tally_core::changes::{DeploymentId, LossNumber, Place, Standing, partition_of};
+use tally_core::fence::{Offset, TopicId};
+use tally_core::fold::Counter;
+use tally_core::ids::{CounterId, PostId, RowKey, Shard};
+use tally_core::ports::{Outcome, RecountQueue as _};
+use tally_core::time::UnixMillis;
+use tally_count_api::read::{Answer, ReadPath, Reader, Standings};
+use tally_count_api::{Config, Ports};
+use tally_emulator::{Config as Emulated, Fault, Rule};
+use tally_service::{Chance, Clock, Host, Standstill};
+use tally_testkit::{BEGAN, Store};
+use tokio::time::sleep;
+
+use crate::harness::plant;
+
+pub(crate) const SECOND: Duration = Duration::from_secs(1);
+/// How many partitions the log has.
+pub(crate) const PARTITIONS: u32 = 4;
+
+/// How a world begins.
+pub(crate) struct Beginning {
+    pub(crate) config: Config,
+    pub(crate) cached: bool,
+    /// What the API's clock says then.
+    pub(crate) clock: UnixMillis,
+}
+
+impl Default for Beginning {
+    fn default() -> Self {
+        let config = Config { local_ttl: Duration::ZERO, ..Config::default() };
+        Self { config, cached: false, clock: BEGAN }
+    }
+}
+
+/// The world.
+pub(crate) struct World {
+    pub(crate) store: Store,
+    pub(crate) counters: Counters,
+    pub(crate) changes: Changes,
+    pub(crate) cache: Watched,
+    pub(crate) reader: Reader,
+    pub(crate) standings: Standings,
+    pub(crate) host: Host,
+    /// Whether the tasks of the API stand still. Reads do not.
+    pub(crate) standstill: Standstill,
+    /// Whether the tables are those of the deployment.
+    pub(crate) whole: Arc<AtomicBool>,
+    /// What time it is by the store.
+    pub(crate) clock: Clock,
+}
+
+impl World {
+    /// An API without a cache and without a memory.
+    pub(crate) async fn start() -> Self {
+        Self::with(Beginning::default()).await
+    }
+
+    pub(crate) async fn with(beginning: Beginning) -> Self {
+        let Beginning { config, cached, clock } = beginning;
+        // A read that is not consistent shows.
+        let emulated = Emulated { read_lag: 5 * SECOND, ..Emulated::default() };
+        let (store, true_clock) = (Store::with(emulated).await, Clock::starting_at(BEGAN));
+        let (counters, changes) = (Counters::new(&store.connection), Changes::new(&store.connection));
+        changes.begin_log(&log(1)).await.unwrap();
+        counters.put_reserved().await.unwrap();
+        let (cache, standstill) = (Watched::default(), Standstill::default());
+        let host = Host::new("count-api").with_clock(Clock::starting_at(clock)).with_standstill(standstill.clone());
+        let through_cache = cached.then(|| Arc::new(cache.clone()) as _);
+        let ports = Ports { cache: through_cache, ..Ports::over(&store.connection) };
+        let whole = Arc::new(AtomicBool::new(true));
+        let is_whole = Arc::clone(&whole);
+        let is_whole = Arc::new(move || is_whole.load(Ordering::SeqCst));
+        let ReadPath { reader, standings, .. } = ReadPath::open(&config, &ports, is_whole, &host).await.unwrap();
+        Self { store, counters, changes, cache, reader, standings, host, standstill, whole, clock: true_clock }
+    }
+
+    pub(crate) fn now(&self) -> UnixMillis {
+        self.clock.now()
+    }
+
+    /// The fold writes a counter.
+    pub(crate) async fn write(&self, id: &CounterId, after: Counter) {
+        plant(&self.store.connection, id, after).await;
+    }
+
+    /// The fold stores the standing of a counter's partition, if it is a later one.
+    pub(crate) async fn stand(&self, id: &CounterId, standing: &StandingAt) {
+        self.changes.store_standing(partition(id), standing).await.unwrap();
+    }
+
+    /// The same, and the API has read it.
+    pub(crate) async fn stood(&self, id: &CounterId, standing: &StandingAt) {
+        self.stand(id, standing).await;
+        while self.standings.known().of(id).is_none_or(|known| known.at < standing.at) {
+            sleep(SECOND / 20).await;
+        }
+    }
+
+    /// The fold takes the cache of a counter's partition over.
+    pub(crate) async fn take_over(&self, id: &CounterId, standing: &StandingAt) -> TakeOver {
+        self.cache.inner.take_over(partition(id), standing).await.unwrap().unwrap()
+    }
+
+    /// The fold tells the cache.
+    pub(crate) async fn tell(
+        &self,
+        hold: &mut TakeOver,
+        id: &CounterId,
+        counter: &Counter,
+        standing: Option<&StandingAt>,
+    ) {
+        let values = [(id.clone(), Value::from(counter))];
+        let told = self.cache.inner.tell(partition(id), hold, &values, standing).await.unwrap();
+        assert!(matches!(told, Told::Written(_)));
+    }
+
+    pub(crate) async fn count(&self, id: &CounterId) -> Answer {
+        self.reader.count(id).await.unwrap()
+    }
+
+    /// The reserved row is gone, as in a table that was created anew.
+    pub(crate) async fn delete_reserved(&self) {
+        let delete = json!({"TableName": "like_counts", "Key": {"post_id": {"S": "\u{1}reserved"}}});
+        assert_ne!(self.store.item("like_counts", delete["Key"].clone()).await, json!(null));
+        self.store.call("DeleteItem", delete).await;
+    }
+
+    /// A counter becomes one that cannot be read.
+    pub(crate) async fn damage(&self, id: &CounterId) {
+        let key = json!({"post_id": {"S": id.stored()}});
+        self.store.edit("like_counts", key, "likes", json!({"S": "canary"})).await;
+    }
+
+    /// What is queued for a recount.
+    pub(crate) async fn queued(&self) -> Vec<RowKey> {
+        let queued = Recounts::new(&self.store.connection).queued(None).await.unwrap();
+        queued.items.into_iter().map(|queued| queued.key).collect()
+    }
+
+    /// Reads of counters go wrong so.
+    pub(crate) fn reads_of_counters(&self, wrong: Fault) {
+        self.store.faults([Rule::new(wrong).on("BatchGetItem").table("like_counts")]);
+    }
+
+    /// Each read of counters takes so long.
+    pub(crate) fn slow_down(&self, by: Duration) {
+        let millis = u64::try_from(by.as_millis()).unwrap();
+        self.reads_of_counters(Fault::Latency { min_ms: millis, max_ms: millis });
+    }
+
+    /// How often counters were read since `slow_down`.
+    pub(crate) fn slow_reads(&self) -> u64 {
+        let faults = self.store.emulator.stats().faults;
+        faults.get("BatchGetItem").and_then(|faults| faults.get("latency")).copied().unwrap_or_default()
+    }
+}
+
+/// So long after the beginning.
+pub(crate) fn after(span: Duration) -> UnixMillis {
+    BEGAN.plus(span)
+}
+
+pub(crate) fn log(generation: u16) -> Log {
+    Log { deployment: DeploymentId("tally".into()), partitions: PARTITIONS, topic: TopicId("t".into()), generation }
+}
+
+pub(crate) fn likes(post: &str) -> CounterId {
+    CounterId::likes(PostId::new(post).unwrap())
+}
+
+pub(crate) fn key(id: &CounterId) -> RowKey {
+    RowKey { counter: id.clone(), shard: Shard::new(0).unwrap() }
+}
+
+pub(crate) fn partition(id: &CounterId) -> u32 {
+    partition_of(&key(id), PARTITIONS)
+}
+
+/// The counter of a post whose partition is another one.
+pub(crate) fn elsewhere(id: &CounterId) -> CounterId {
+    (0..).map(|n| likes(&format!("other-{n}"))).find(|other| partition(other) != partition(id)).unwrap()
+}
+
+pub(crate) fn at(offset: u64) -> Place {
+    Place::new(1, Offset(offset))
+}
+
+pub(crate) fn counter(total: i64, version: u64) -> Counter {
+    let parts = [(Shard::new(0).unwrap(), total)].into();
+    Counter { likes: total, parts, version: at(version), ..Counter::default() }
+}
+
+/// What may be said of a partition at a place: everything until so long after the beginning is in, and nothing was lost.
+pub(crate) fn standing(offset: u64, as_of: Duration) -> StandingAt {
+    let standing = Standing { as_of: Some(after(as_of)), ..Standing::default() };
+    StandingAt { at: at(offset), standing }
+}
+
+/// The same place and standing of another generation of the topic.
+pub(crate) fn of_generation(generation: u16, standing: StandingAt) -> StandingAt {
+    StandingAt { at: Place::new(generation, standing.at.offset()), ..standing }
+}
+
+/// The same behind the announcement of a loss, which is open or not.
+pub(crate) fn behind_loss(standing: StandingAt, announced: u64, is_open: bool) -> StandingAt {
+    let StandingAt { at: place, standing } = standing;
+    let open = is_open.then_some(LossNumber(announced)).into_iter().collect();
+    StandingAt { at: place, standing: Standing { loss: Some(at(announced)), open, ..standing } }
+}
+
+/// A cache whose calls are counted, and late on demand.
+#[derive(Clone, Default)]
+pub(crate) struct Watched {
+    pub(crate) inner: PartitionCache,
+    gets: Arc<AtomicUsize>,
+    /// How long a call takes at most, before and behind what it does.
+    pub(crate) delays: Arc<Mutex<Option<(Chance, Duration)>>>,
+}
+
+impl Watched {
+    pub(crate) fn gets(&self) -> usize {
+        self.gets.load(Ordering::SeqCst)
+    }
+
+    async fn delay(&self) {
+        let drawn = self.delays.lock().as_ref().map(|(chance, most)| chance.up_to(*most));
+        if let Some(drawn) = drawn {
+            sleep(drawn).await;
+        }
+    }
+
+    async fn call<T>(&self, call: impl Future<Output = Outcome<T>>) -> Outcome<T> {
+        self.delay().await;
+        let outcome = call.await;
+        self.delay().await;
+        outcome
+    }
+}
+
+#[async_trait]
+impl Cache for Watched {
+    async fn get(&self, partition: u32, counters: &[CounterId]) -> Outcome<Got> {
+        self.gets.fetch_add(1, Ordering::SeqCst);
+        self.call(self.inner.get(partition, counters)).await
+    }
+    async fn begin_fill(&self, partition: u32, counter: &CounterId) -> Outcome<Option<FillToken>> {
+        self.call(self.inner.begin_fill(partition, counter)).await
+    }
+    async fn fill(&self, partition: u32, counter: &CounterId, token: &FillToken, value: &Value) -> Outcome<bool> {
+        self.call(self.inner.fill(partition, counter, token, value)).await
+    }
+    async fn take_over(&self, partition: u32, stated: &StandingAt) -> Outcome<Option<TakeOver>> {
+        self.call(self.inner.take_over(partition, stated)).await
+    }
+    async fn tell(
+        &self,
+        partition: u32,
+        take_over: &mut TakeOver,
+        values: &[(CounterId, Value)],
+        stated: Option<&StandingAt>,
+    ) -> Outcome<Told> {
+        self.call(self.inner.tell(partition, take_over, values, stated)).await
+    }
+}
