@@ -151,12 +151,26 @@ pub(crate) struct Watch {
     /// The losses that are opened.
     opened: BTreeSet<String>,
     settled: Settled,
+    stores_losses: bool,
 }
 
 impl Watch {
     pub(crate) fn new(connection: &Connection, settled: Settled, shards: ShardCount, host: &Host) -> Self {
         let (clock, readiness) = (host.clock(), host.readiness().clone());
-        Self { connection: connection.clone(), shards, clock, readiness, opened: BTreeSet::new(), settled }
+        Self {
+            connection: connection.clone(),
+            shards,
+            clock,
+            readiness,
+            opened: BTreeSet::new(),
+            settled,
+            stores_losses: false,
+        }
+    }
+
+    /// The same, which stores losses that it finds: for a process that may write what is stored of the log.
+    pub(crate) fn storing_losses(self) -> Self {
+        Self { stores_losses: true, ..self }
     }
 
     /// A look that fails says nothing about the tables.
@@ -202,7 +216,7 @@ impl Watch {
 
     /// Stores what is lost, where that can be stored. What fails is tried again with the next look.
     async fn open_losses(&mut self, tables: &SeenTables) {
-        if tables.stored.is_none() {
+        if !self.stores_losses || tables.stored.is_none() {
             return;
         }
         let changes = Changes::new(&self.connection);
@@ -226,7 +240,7 @@ async fn in_time<T>(call: impl Future<Output = Outcome<T>>) -> Outcome<T> {
 impl Task for Watch {
     async fn run(mut self, stop: Stop) -> anyhow::Result<()> {
         while stop.unless_requested(self.clock.sleep(EVERY)).await.is_ok() {
-            stop.unless_requested(self.look()).await??;
+            stop.unless_requested(Box::pin(self.look())).await??;
         }
         Ok(())
     }

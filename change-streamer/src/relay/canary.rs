@@ -46,9 +46,11 @@ impl Canaries {
 
 impl Task for Canaries {
     async fn run(self, stop: Stop) -> anyhow::Result<()> {
-        loop {
-            stop.unless_requested(self.write()).await?;
-            stop.unless_requested(self.clock.sleep(EVERY)).await?;
-        }
+        let next = async || {
+            self.write().await;
+            self.clock.sleep(EVERY).await;
+        };
+        while stop.unless_requested(next()).await.is_ok() {}
+        Ok(())
     }
 }

@@ -17,6 +17,7 @@ use tokio::sync::{mpsc, oneshot, watch};
 use tokio::time::{Instant, sleep_until};
 
 use super::Relaying;
+use super::ahead::Ahead;
 use crate::metrics;
 use crate::slots::Slots;
 
@@ -112,6 +113,7 @@ pub(crate) struct Writer {
     announcing: BTreeMap<Announcement, oneshot::Sender<()>>,
     closing: BTreeMap<StreamShard, oneshot::Sender<Fed>>,
     leaving: BTreeMap<StreamShard, oneshot::Sender<()>>,
+    ahead: Arc<Ahead>,
     readiness: Readiness,
     /// Partitions that did not take the last message.
     failing: BTreeSet<u32>,
@@ -120,7 +122,7 @@ pub(crate) struct Writer {
 }
 
 impl Writer {
-    pub(crate) fn new(shared: Relaying, host: &Host, patience: Patience, asked: Asked) -> Self {
+    pub(super) fn new(shared: Relaying, host: &Host, patience: Patience, asked: Asked, ahead: Arc<Ahead>) -> Self {
         let clock = host.clock();
         let machine = Relay::new(shared.deployment.clone(), shared.partitions, shared.rules, clock.reading());
         let (announcing, closing, leaving) = (BTreeMap::new(), BTreeMap::new(), BTreeMap::new());
@@ -137,6 +139,7 @@ impl Writer {
             announcing,
             closing,
             leaving,
+            ahead,
             readiness,
             failing,
             slots,
@@ -146,6 +149,7 @@ impl Writer {
 
     async fn write(mut self, stop: &Stop) -> anyhow::Result<()> {
         let (shared, patience, readiness) = (self.shared.clone(), self.patience.clone(), self.readiness.clone());
+        let (ahead, mut held) = (Arc::clone(&self.ahead), self.ahead.held());
         let (mut answers, mut effects) = (FuturesUnordered::new(), Vec::new());
         let (mut asking, mut measured) = (true, None::<Instant>);
         loop {
@@ -154,7 +158,7 @@ impl Writer {
                 self.measure();
             }
             let wake = self.machine.wake_at().map(|at| Instant::now() + at.saturating_sub(self.clock.reading().at));
-            let may_ask = asking && self.machine.waiting() < MOST;
+            let may_ask = asking && self.machine.waiting() < MOST && !*held.borrow_and_update();
             if !asking && self.machine.is_idle() {
                 return Ok(());
             }
@@ -168,13 +172,16 @@ impl Writer {
                         Input::Woke
                     }
                 },
+                Ok(()) = held.changed() => Input::Woke,
                 () = sleep_until(wake.unwrap_or_else(Instant::now)), if wake.is_some() => Input::Woke,
             };
             self.machine.step(self.clock.reading(), input, &mut effects);
             for effect in effects.drain(..) {
                 match effect {
                     Effect::Send { partition, value, tries } => {
-                        answers.push(Either::Left(shared.append(&patience, &readiness, partition, value, tries, stop)));
+                        answers.push(Either::Left(
+                            shared.append(&patience, &readiness, &ahead, partition, value, tries, stop),
+                        ));
                     }
                     Effect::Store(shard, fed) => {
                         answers.push(Either::Right(shared.store(&patience, shard, fed, stop)));
@@ -252,6 +259,7 @@ impl Relaying {
         &self,
         patience: &Patience,
         readiness: &Readiness,
+        ahead: &Ahead,
         partition: u32,
         value: Arc<[u8]>,
         tries: u32,
@@ -265,6 +273,9 @@ impl Relaying {
         let (topic, key, headers) = (&*self.topic, None, &[][..]);
         let message = Outgoing { topic, partition: Some(partition), key, value: Some(&value), headers };
         let sent = self.producer.send(message).await;
+        if let Ok(written) = sent {
+            ahead.sent(written, value.len());
+        }
         if let Err(fault) = &sent {
             tracing::warn!(topic, partition, %fault, "the log of changes was not written");
             let why = format!("partition {partition} of topic `{topic}` takes no message: {fault}");

@@ -380,7 +380,8 @@ async fn a_topic_of_another_number_of_partitions_ends_the_process_by_name() {
 async fn a_format_that_is_not_known_ends_the_start_and_one_that_comes_later_ends_the_process() {
     let named = "the deployment is written in format 7, this build knows 2-part1";
     served(Vec::new(), async |world| {
-        let state = async |format| world.store.edit("checkpoints", json!({"id": {"S": "config"}}), "format", format).await;
+        let state =
+            async |format| world.store.edit("checkpoints", json!({"id": {"S": "config"}}), "format", format).await;
         let start = || Process::spawn(command(&world.at).stderr(Stdio::piped()));
         let running = start();
         eventually("it relays", async || !world.holders().await.is_empty()).await;

@@ -205,7 +205,7 @@ impl World {
         let fed = UnixMillis(self.now * 1000);
         for index in 0..PARTITIONS {
             let shards = vec![Opening { shard: shard(), at, fed }];
-            self.append(index, Body::Opened(Opened { shards }));
+            self.append(index, Body::Opened(Opened { shards, ended: Vec::new() }));
         }
     }
 
