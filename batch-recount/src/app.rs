@@ -128,6 +128,12 @@ impl App {
         };
         Self { config, ports, tables: None }
     }
+
+    /// The same process over ports that lead to these tables, which are checked at the start and watched from then on.
+    #[must_use]
+    pub fn over_tables(self, tables: &dynamodb::Connection) -> Self {
+        Self { tables: Some(tables.clone()), ..self }
+    }
 }
 
 impl tally_service::App for App {

@@ -69,6 +69,12 @@ impl App {
     pub fn with_ports(config: Config, ports: Ports) -> Self {
         Self { config, ports, tables: None }
     }
+
+    /// The same process over ports that lead to these tables, which are checked at the start and watched from then on.
+    #[must_use]
+    pub fn over_tables(self, tables: &dynamodb::Connection) -> Self {
+        Self { tables: Some(tables.clone()), ..self }
+    }
 }
 
 impl Ports {

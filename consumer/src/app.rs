@@ -97,6 +97,12 @@ impl App {
         Self { mode, settings, ports, tables: None }
     }
 
+    /// The same process over ports that lead to these tables, which are checked at the start and watched from then on.
+    #[must_use]
+    pub fn over_tables(self, tables: &dynamodb::Connection) -> Self {
+        Self { tables: Some(tables.clone()), ..self }
+    }
+
     fn consume(self, host: &Host, shards: ShardCount) -> anyhow::Result<()> {
         let permits = Semaphore::new(self.settings.concurrency);
         let rows = (self.ports.rows)(shards);

@@ -146,6 +146,12 @@ impl App {
         }
     }
 
+    /// The same process over ports that lead to these tables, which are checked at the start and watched from then on.
+    #[must_use]
+    pub fn over_tables(self, tables: &dynamodb::Connection) -> Self {
+        Self { tables: Some(tables.clone()), ..self }
+    }
+
     /// Answers what is trending by the topic of boards.
     #[must_use]
     pub fn listing(self, boards: Arc<dyn TopicReader>) -> Self {

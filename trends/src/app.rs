@@ -70,6 +70,12 @@ impl App {
     pub fn with_ports(topics: Topics, rules: Rules, ports: Ports) -> Self {
         Self { shards: None, topics, rules, ports, tables: None }
     }
+
+    /// The same process over ports that lead to these tables, which are checked at the start and watched from then on.
+    #[must_use]
+    pub fn over_tables(self, tables: &dynamodb::Connection) -> Self {
+        Self { tables: Some(tables.clone()), ..self }
+    }
 }
 
 impl Ports {
