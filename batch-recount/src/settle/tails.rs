@@ -138,7 +138,8 @@ impl Tail {
     fn is_in(&self, of: &Recount, log: Option<&Log>) -> bool {
         let (place, config) = (self.place, &of.config);
         let holds = |log: &Log| log.topic == config.topic && (log.start..=log.end).contains(&place.offset());
-        !self.torn && place.generation() == config.generation && log.is_some_and(holds)
+        // A partition that lost its end has gone on in a later generation than the topic's.
+        !self.torn && place.generation() >= config.generation && log.is_some_and(holds)
     }
 
     fn reached(&self) -> Reached {

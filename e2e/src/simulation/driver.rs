@@ -5,6 +5,7 @@ mod deed;
 mod homes;
 mod log;
 mod restless;
+mod tables;
 
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -56,6 +57,8 @@ pub(crate) struct Driver {
     pub(crate) edits: Vec<Edit>,
     /// Partitions whose fence was ever moved by hand.
     pub(crate) edited: BTreeSet<u32>,
+    /// When an operator adopts the table of counters that is another one.
+    pub(crate) adopting: Option<Instant>,
     /// What a replica of the cache has.
     pub(crate) replica: Replica,
     /// When what streamers have not read is trimmed.

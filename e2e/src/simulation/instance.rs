@@ -102,7 +102,6 @@ impl Slot {
         });
         let gate = wire.gate.clone();
         let connection = Connection::in_process(&settings(), wire, world.clock.now());
-        host.clock().correct_by(connection.store_clock());
         let process = Process {
             role: self.role,
             world,

@@ -247,7 +247,7 @@ fn deeds(lossy: bool, recounting: bool, rare: u64) -> Vec<(Deed, u64)> {
     }
     if lossy {
         deeds.extend([(Deed::Trim, 3), (Deed::Lapse, 4), (Deed::Switch, 2), (Deed::Day, rare)]);
-        deeds.extend([(Deed::ChangesLost, 2), (Deed::ChangesTrimmed, 2)]);
+        deeds.extend([(Deed::ChangesLost, 2), (Deed::ChangesTrimmed, 2), (Deed::TableLost, 1)]);
     }
     deeds
 }

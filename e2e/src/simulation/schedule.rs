@@ -83,6 +83,7 @@ async fn schedule(order: &Order) -> Outcome {
         edits: Vec::new(),
         edited: BTreeSet::new(),
         replica: Vec::new(),
+        adopting: None,
         lapse: None,
         broker_back: None,
         letters_back: None,

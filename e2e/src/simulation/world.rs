@@ -75,6 +75,14 @@ pub(crate) struct Calm {
     pub(crate) checkpoints: dynamodb::Checkpoints,
     pub(crate) recounts: dynamodb::Recounts,
     pub(crate) stream: dynamodb::Streams,
+    connection: Connection,
+}
+
+impl Calm {
+    /// Creates the tables that are not there.
+    pub(crate) async fn ensure_tables(&self) -> anyhow::Result<()> {
+        dynamodb::ensure_tables(&self.connection).await.context("cannot create the tables")
+    }
 }
 
 /// How a process's clients behave: one attempt, for the SDK's own repetitions are drawn outside of the seed, and no time
@@ -106,8 +114,8 @@ impl World {
             checkpoints: dynamodb::Checkpoints::new(&connection),
             recounts: dynamodb::Recounts::new(&connection),
             stream: dynamodb::Streams::new(&connection),
+            connection: connection.clone(),
         };
-        calm.counters.put_reserved().await?;
         let clock = Clock::starting_at(BEGAN);
         Ok(Self {
             journal: Journal::of(&broker, profile.changes),

@@ -65,6 +65,7 @@ impl Driver {
             let gone = json!({"TableName": "likes", "Key": {"pk": {"S": pk}, "user_id": {"S": sort}}});
             ensure!(send(&self.world.emulator, "DeleteItem", &gone).await, "a foreign row could not be deleted");
         }
+        self.adopt_tables().await?;
         self.notice()?;
         for mut edit in std::mem::take(&mut self.edits) {
             let fence = self.world.moves.fence(edit.partition);
@@ -83,11 +84,12 @@ impl Driver {
         let now = Instant::now();
         self.garbled.iter_mut().for_each(|garbled| garbled.due = now);
         self.edits.iter_mut().for_each(|edit| edit.due = now);
+        self.adopting = self.adopting.map(|_| now);
     }
 
     /// Whether none of that is left.
     pub(crate) fn is_tended(&self) -> bool {
-        self.garbled.is_empty() && self.edits.is_empty()
+        self.garbled.is_empty() && self.edits.is_empty() && self.adopting.is_none()
     }
 
     /// A partition stands still for a cell only after its fence was moved by hand.

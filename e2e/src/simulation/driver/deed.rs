@@ -54,6 +54,8 @@ pub(crate) enum Deed {
     ChangesTrimmed,
     /// The cache forgets the last that it was told, or everything.
     Failover,
+    /// The table of counters is deleted and created anew, and an operator adopts it after a while.
+    TableLost,
     /// Another process lists what is trending, or one dies, or the group gives all its members up.
     ListersChange,
     /// The log of changes takes nothing for many minutes.
@@ -62,7 +64,7 @@ pub(crate) enum Deed {
 
 impl Deed {
     /// All of them that do something, beside those that are about lists.
-    pub(crate) const ALL: [Self; 29] = [
+    pub(crate) const ALL: [Self; 30] = [
         Self::Crash,
         Self::Stop,
         Self::Freeze,
@@ -92,6 +94,7 @@ impl Deed {
         Self::ChangesLost,
         Self::ChangesTrimmed,
         Self::Failover,
+        Self::TableLost,
     ];
 
     /// Its name in the counts of what was done.
@@ -127,6 +130,7 @@ impl Deed {
             Self::ChangesLost => "changes_lost",
             Self::ChangesTrimmed => "changes_trimmed",
             Self::Failover => "cache_failover",
+            Self::TableLost => "table_lost",
             Self::ListersChange => "listers_changed",
             Self::ChangesAway => "changes_away",
         }

@@ -37,6 +37,7 @@ impl Driver {
             Deed::ChangesLost => self.lose_changes().await?,
             Deed::ChangesTrimmed => self.trim_changes().await?,
             Deed::Failover => self.fail_over(),
+            Deed::TableLost => self.lose_table().await?,
             Deed::ListersChange => self.change_listers().await,
             Deed::ChangesAway => self.take_changes_away().await?,
             _ => false,

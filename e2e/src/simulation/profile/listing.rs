@@ -16,6 +16,9 @@ use crate::crowd::Crowd;
 /// What tells the draws about lists from the rest of a seed's.
 const LISTS: u64 = 0x006c_6973_7473;
 
+/// How late the stream may be: lists are of the second that is fed, with what that stays behind the clock by.
+const LATE: Duration = Duration::from_millis(1_500);
+
 /// How the log and its readers are set up.
 #[derive(Clone, Debug)]
 pub(crate) struct Listing {
@@ -76,6 +79,7 @@ impl Profile {
                 self.deeds.push((Deed::ChangesAway, 1));
             }
         }
+        self.engine.stream_delay = self.engine.stream_delay.min(LATE);
         self.listing = Some(listing);
     }
 
