@@ -92,7 +92,7 @@ async fn refresh(ports: &Ports, clock: Clock) -> Result<()> {
 
 /// The tables, and beside them a stream with nothing in it.
 async fn ports(connection: &Connection, began: UnixMillis) -> Result<Ports> {
-    let memory = Memory::new(began, 1);
+    let memory = Memory::new(began);
     let (stream, checkpoints) = (memory.streams(), memory.checkpoints());
     let label = stream.info().await?.label;
     for shard in stream.shards(&label).await? {
