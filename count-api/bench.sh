@@ -76,7 +76,7 @@ fill() {
   until_counted "$POSTS" "$AWS_ENDPOINT_URL"
 }
 # warm COMMIT WAY: asks the API for every post until Redis has every count, and keeps them from expiring. What begins with
-# `0:` is no count: an API is about to write one there.
+# `0:` is no count: an API is about to write one there. A key that ends with `}` is the standing of a partition.
 warm() {
   local kept=0 looks
   API=http://127.0.0.1:${PORT[$1]}
@@ -87,7 +87,7 @@ warm() {
     kept=$(redis-cli -p "${PORT[redis-$1]}" eval "
       local kept = 0
       for _, key in ipairs(redis.call('KEYS', '*')) do
-        if string.sub(redis.call('GET', key), 1, 2) ~= '0:' then
+        if string.sub(key, -1) ~= '}' and string.sub(redis.call('GET', key), 1, 2) ~= '0:' then
           redis.call('PERSIST', key)
           kept = kept + 1
         end

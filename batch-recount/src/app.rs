@@ -9,7 +9,7 @@ use tally_adapters::dynamodb::changes::Changes;
 use tally_adapters::dynamodb::counters::Counters;
 use tally_adapters::{Deployment, dynamodb, kafka};
 use tally_core::ports::log::TopicReader;
-use tally_core::ports::{Checkpoints, Producer};
+use tally_core::ports::{DeploymentConfig, Producer};
 use tally_service::metrics::Catalogue;
 use tally_service::{Exit, Host, Invalid, Listen, Program};
 
@@ -37,7 +37,7 @@ pub struct Ports {
     /// Where the folds of the log stand, and the losses.
     pub changes: Arc<Changes>,
     /// Which counters there are.
-    pub checkpoints: Arc<dyn Checkpoints>,
+    pub deployment: Arc<dyn DeploymentConfig>,
     /// Runs, how far they are, the queue and the ledger.
     pub recounts: dynamodb::Recounts,
     /// The log of changes.
@@ -64,7 +64,7 @@ impl Ports {
             markers: dynamodb::Markers::new(connection),
             counters: Arc::new(Counters::new(connection)),
             changes: Arc::new(Changes::new(connection)),
-            checkpoints: Arc::new(dynamodb::Checkpoints::new(connection)),
+            deployment: Arc::new(dynamodb::Checkpoints::new(connection)),
             recounts: dynamodb::Recounts::new(connection),
             log,
         }
@@ -123,12 +123,7 @@ impl App {
             Job::Recount(_) => Wired::Recount(Box::new(ports)),
             Job::Erase(erase) => {
                 let producer = erase.kafka.as_ref().map(|_| ports.log.producer);
-                Wired::Erase(ErasePorts {
-                    rows: ports.rows,
-                    maps: ports.maps,
-                    checkpoints: ports.checkpoints,
-                    producer,
-                })
+                Wired::Erase(ErasePorts { rows: ports.rows, maps: ports.maps, deployment: ports.deployment, producer })
             }
         };
         Self { config, ports, tables: None }
@@ -139,8 +134,8 @@ impl tally_service::App for App {
     fn routes(&self, host: &Host) -> Router {
         match &self.ports {
             Wired::Recount(ports) => {
-                let Ports { recounts, checkpoints, maps, .. } = Ports::clone(ports);
-                routes(Desk { recounts, checkpoints, maps, clock: host.clock() })
+                let Ports { recounts, deployment, maps, .. } = Ports::clone(ports);
+                routes(Desk { recounts, deployment, maps, clock: host.clock() })
             }
             Wired::Erase(_) => Router::new(),
         }
@@ -149,8 +144,8 @@ impl tally_service::App for App {
     async fn start(self, host: Host) -> anyhow::Result<()> {
         let Self { config, ports, tables } = self;
         let checkpoints = match &ports {
-            Wired::Recount(ports) => Arc::clone(&ports.checkpoints),
-            Wired::Erase(ports) => Arc::clone(&ports.checkpoints),
+            Wired::Recount(ports) => Arc::clone(&ports.deployment),
+            Wired::Erase(ports) => Arc::clone(&ports.deployment),
         };
         // A recount creates nothing: a process that writes rows says what the deployment is.
         let shards = Deployment { tables: tables.as_ref(), checkpoints, shards: config.shards }.join(&host).await?;

@@ -75,11 +75,6 @@ impl Calls {
         self.unless_stopped(self.clock().sleep(span)).await
     }
 
-    /// Waits until the monotonic clock says `at`.
-    pub(crate) async fn wait_until(&self, at: Duration) -> anyhow::Result<()> {
-        self.wait(at.saturating_sub(self.clock().reading().at)).await
-    }
-
     /// What `wait` comes to; only for what may be dropped half-way.
     pub(crate) async fn unless_stopped<T>(&self, wait: impl Future<Output = T> + Send) -> anyhow::Result<T> {
         Ok(self.stop.unless_requested(wait).await?)

@@ -96,6 +96,15 @@ pub enum Subject {
     Post(PostId),
 }
 
+impl Config {
+    /// A recount without a Kafka of its own: for ports that are given.
+    pub fn plain(table_prefix: &str, shards: Option<ShardCount>, scope: Scope, rules: Rules) -> Self {
+        let log = LogConfig { kafka: kafka::Settings::plaintext(""), topic: "changes".to_owned() };
+        let job = Job::Recount(RecountConfig { scope, rules, log });
+        Self { table_prefix: table_prefix.to_owned(), shards, job }
+    }
+}
+
 impl FromStr for Since {
     type Err = String;
 

@@ -5,7 +5,7 @@ use tally_adapters::dynamodb;
 use tally_core::definitions::{Definition, Definitions, MemberField, SubjectField};
 use tally_core::homes::CounterMap;
 use tally_core::ids::{CounterId, CounterKind, RowKey, ShardCount};
-use tally_core::ports::{Checkpoints, CounterMaps as _};
+use tally_core::ports::{CounterMaps as _, DeploymentConfig};
 
 use crate::calls::Calls;
 
@@ -13,8 +13,8 @@ use crate::calls::Calls;
 const MAPS: usize = 100;
 
 /// The deployment's counters, in the order in which they were defined.
-pub(crate) async fn defined(calls: &Calls, checkpoints: &dyn Checkpoints) -> anyhow::Result<Definitions> {
-    let found = calls.persist("read the counters", || checkpoints.definitions()).await?;
+pub(crate) async fn defined(calls: &Calls, deployment: &dyn DeploymentConfig) -> anyhow::Result<Definitions> {
+    let found = calls.persist("read the counters", || deployment.definitions()).await?;
     calls.read_items(1);
     Ok(found)
 }

@@ -13,7 +13,7 @@ use tally_core::definitions::{Definition, Direction};
 use tally_core::event::{Said, encode};
 use tally_core::ids::{CounterId, PostId, RowKey, ShardCount, UserId};
 use tally_core::ports::log::Outgoing;
-use tally_core::ports::{Checkpoints, Producer, Rows as _, Segment};
+use tally_core::ports::{DeploymentConfig, Producer, Rows as _, Segment};
 use tally_service::{Chance, Clock, Exit, Stop};
 
 use crate::calls::Calls;
@@ -34,7 +34,7 @@ pub struct ErasePorts {
     /// The maps of sets.
     pub maps: dynamodb::Maps,
     /// Which counters there are.
-    pub checkpoints: Arc<dyn Checkpoints>,
+    pub deployment: Arc<dyn DeploymentConfig>,
     /// Where events go; `None` for a dry run.
     pub producer: Option<Arc<dyn Producer>>,
 }
@@ -45,7 +45,7 @@ impl ErasePorts {
         Self {
             rows: dynamodb::Rows::new(connection),
             maps: dynamodb::Maps::new(connection),
-            checkpoints: Arc::new(dynamodb::Checkpoints::new(connection)),
+            deployment: Arc::new(dynamodb::Checkpoints::new(connection)),
             producer: None,
         }
     }
@@ -114,7 +114,7 @@ pub(crate) async fn erase_and_report(
 impl<'a> Erasing<'a> {
     async fn new(ports: ErasePorts, shards: ShardCount, calls: Calls, config: &'a EraseConfig) -> anyhow::Result<Self> {
         let are_users = matches!(config.subject, Subject::User(_));
-        let defined = defined(&calls, &*ports.checkpoints).await?;
+        let defined = defined(&calls, &*ports.deployment).await?;
         let sets = sets(&defined, &config.counters, are_users)?.into_iter().map(Arc::new).collect();
         Ok(Self { ports, shards, calls, config, sets })
     }

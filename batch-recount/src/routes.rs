@@ -19,7 +19,7 @@ use tally_core::definitions::Definition;
 use tally_core::fault::Fault;
 use tally_core::homes::CounterMap;
 use tally_core::ids::{CounterId, PostId, RowKey, ShardCount};
-use tally_core::ports::{Checkpoints, CounterMaps as _, Outcome, QueueReason, RecountQueue as _, Runs as _};
+use tally_core::ports::{CounterMaps as _, DeploymentConfig, Outcome, QueueReason, RecountQueue as _, Runs as _};
 use tally_core::time::UnixMillis;
 use tally_service::Clock;
 
@@ -36,7 +36,7 @@ const AT_ONCE: usize = 64;
 #[derive(Clone)]
 pub(crate) struct Desk {
     pub(crate) recounts: dynamodb::Recounts,
-    pub(crate) checkpoints: Arc<dyn Checkpoints>,
+    pub(crate) deployment: Arc<dyn DeploymentConfig>,
     pub(crate) maps: dynamodb::Maps,
     pub(crate) clock: Clock,
 }
@@ -80,9 +80,9 @@ async fn ask(
     }
     let posts = asked.post_ids.iter().map(|post| PostId::new(post)).collect::<Result<Vec<_>, _>>();
     let posts = posts.map_err(|error| Problem::bad(&format!("a post id: {error}")))?;
-    let (shards, now) = (desk.checkpoints.deployed().await?, desk.clock.now());
+    let (shards, now) = (desk.deployment.deployed().await?, desk.clock.now());
     let shards = shards.ok_or(Problem::new(StatusCode::SERVICE_UNAVAILABLE, "the deployment is not created yet"))?;
-    let named = chosen(&desk.checkpoints.definitions().await?, &asked.counters);
+    let named = chosen(&desk.deployment.definitions().await?, &asked.counters);
     let named = named.map_err(|error| Problem::bad(&error.to_string()))?;
     let queued = enqueue(&desk.recounts, keys_of(&desk.maps, &posts, &named, shards).await?, now).await?;
     if asked.audit {

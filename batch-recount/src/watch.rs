@@ -76,10 +76,10 @@ async fn audits(of: &Recount) -> anyhow::Result<Infallible> {
         let waits = failed.as_ref().is_some_and(|(known, until)| *known == due && now < *until);
         if !due.is_empty() && !waits {
             let exit = unless_behind(audited(of).await)?;
-            let is_settled = exit.is_some_and(Exit::is_clean);
-            failed = (!is_settled).then(|| (due, of.calls.clock().reading().at + AUDIT_AGAIN));
-            if !is_settled {
+            failed = None;
+            if exit.is_some_and(|exit| !exit.is_clean()) {
                 tracing::warn!(again = ?AUDIT_AGAIN, "the audit has left row keys unproved: losses stay open");
+                failed = Some((due, of.calls.clock().reading().at + AUDIT_AGAIN));
             }
         }
         of.calls.wait(of.rules.watch).await?;

@@ -10,6 +10,7 @@ use tally_core::backoff::Backoff;
 use tally_core::cached::Cache;
 use tally_core::fault::Fault;
 use tally_core::ids::CachePrefix;
+use tally_core::milestone::Ladder;
 use tally_core::ports::{ChangeStream, DeploymentConfig};
 use tally_core::relay;
 use tally_service::metrics::Catalogue;
@@ -142,7 +143,7 @@ impl tally_service::App for App {
         let ladder = ladder::raised(&host, &*ports.deployment, config.rules.milestones).await?;
         if config.role.relays() {
             let known = watch::Sender::new(ladder);
-            relaying(&config.rules, &ports, &log).spawn(&host, &patience);
+            relaying(&config.rules, &ports, &log, known.subscribe()).spawn(&host, &patience);
             let (deployment, clock) = (Arc::clone(&ports.deployment), host.clock());
             host.spawn(Stage::Support, "ladder", FollowLadder { deployment, known, clock });
         }
@@ -154,7 +155,7 @@ impl tally_service::App for App {
     }
 }
 
-fn relaying(rules: &Rules, ports: &Ports, log: &LogConfig) -> Relaying {
+fn relaying(rules: &Rules, ports: &Ports, log: &LogConfig, ladder: watch::Receiver<Ladder>) -> Relaying {
     Relaying {
         stream: Arc::clone(&ports.stream),
         store: Arc::clone(&ports.changes),
@@ -165,6 +166,8 @@ fn relaying(rules: &Rules, ports: &Ports, log: &LogConfig) -> Relaying {
         rules: relay::Rules::default(),
         poll: rules.poll,
         following: Following { discover: rules.discover, lease: rules.lease },
+        ahead: None,
+        ladder,
     }
 }
 

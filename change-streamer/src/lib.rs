@@ -4,7 +4,6 @@ mod app;
 mod args;
 mod config;
 pub mod fold;
-mod health;
 mod ladder;
 mod log;
 mod metrics;

@@ -1,16 +1,14 @@
 //! The streamer's metrics: their catalogue, and one function for each thing that is measured.
 
-use std::collections::BTreeMap;
+use std::collections::BTreeSet;
 use std::time::Duration;
 
 use metrics::{Gauge, gauge};
-use tally_core::apply::{Flushed, RefusedBy, WindowEnd};
+use tally_adapters::dynamodb::changes::StoredShard;
 use tally_core::fault::Fault;
-use tally_core::lineage::Loss;
+use tally_core::ids::StreamShard;
 use tally_core::milestone::Milestone;
-use tally_core::ports::QueueReason;
-use tally_core::shards::Place;
-use tally_core::tally::{Quarantine, Record, RecordKind};
+use tally_core::tally::{Record, RecordKind};
 use tally_service::metrics::{Catalogue, Kind, Label, Metric, Unit};
 
 use crate::slots::Slot;
@@ -30,7 +28,7 @@ const fn count(name: &'static str, labels: &'static [Label], description: &'stat
 }
 
 const SLOT: Label = Label::learnt("slot");
-const CUT: &[Label] = &[Label::of("cut", &["size", "age", "boundary", "width", "stop"])];
+const CUT: &[Label] = &[Label::of("cut", &["size", "age", "stop"])];
 
 const STREAM_AGE: Metric = metric(
     "tally_stream_age_seconds",
@@ -43,7 +41,7 @@ const SHARDS: Metric = metric(
     "tally_stream_shards",
     Kind::Gauge,
     Unit::Count,
-    &[Label::of("state", &["closed", "here", "elsewhere", "waiting", "orphaned"])],
+    &[Label::of("state", &["closed", "here", "elsewhere"])],
     "Known stream shards by state.",
 );
 const FOLLOWED: Metric = metric(
@@ -51,17 +49,14 @@ const FOLLOWED: Metric = metric(
     Kind::Gauge,
     Unit::Count,
     &[],
-    "1 while the table has a stream and none of its shards is forgotten, otherwise 0.",
+    "1 while the table has a stream and each of its shards is read, otherwise 0.",
 );
 const RECORDS: Metric =
     count("tally_stream_records_total", &[Label::of("kind", KINDS)], "Change records read, by kind.");
 const QUARANTINED: Metric = count(
     "tally_stream_quarantined_total",
-    &[Label::of(
-        "reason",
-        &["no_key", "bad_row_key", "bad_user", "no_images", "bad_marker", "bad_weight", "refused_by_store"],
-    )],
-    "Change records that are none of our rows, and updates the store will never take.",
+    &[Label::of("reason", &["no_key", "bad_row_key", "bad_user", "no_images", "bad_marker", "bad_weight"])],
+    "Change records that are none of our rows, and those whose weight cannot be read.",
 );
 const READS: Metric = count(
     "tally_stream_reads_total",
@@ -73,20 +68,28 @@ const READS: Metric = count(
 );
 const GAPS: Metric = count(
     "tally_stream_gaps_total",
-    &[Label::of("kind", &["trimmed", "outage", "vanished", "unfollowed", "unreadable", "refused", "fence_reset"])],
-    "Losses of stream recorded, by kind.",
+    &[Label::of(
+        "kind",
+        &["trimmed", "outage", "vanished", "unfollowed", "unreadable", "childless", "hole", "jump", "damaged"],
+    )],
+    "Losses of the stream, the log or a counter found, by kind.",
 );
 const FLUSH_POSTS: Metric =
     metric("tally_flush_posts", Kind::Histogram, Unit::Count, CUT, "Posts written in one flush.");
-const FLUSH_RECORDS: Metric =
-    metric("tally_flush_records", Kind::Histogram, Unit::Count, CUT, "Change records covered by one flush.");
+const FLUSH_RECORDS: Metric = metric(
+    "tally_flush_records",
+    Kind::Histogram,
+    Unit::Count,
+    CUT,
+    "Entries and corrections of the log covered by one flush.",
+);
 const FLUSH_SECONDS: Metric =
     metric("tally_flush_duration_seconds", Kind::Histogram, Unit::Seconds, CUT, "Time one flush took.");
 const UPDATES: Metric = count("tally_updates_total", &[], "Counter updates the store has taken.");
 const REFUSED: Metric = count(
     "tally_updates_refused_total",
-    &[Label::of("cause", &["applied", "finished", "floor", "feeder", "ladder", "total", "standing", "unexplained"])],
-    "Counter updates refused by their condition.",
+    &[Label::of("cause", &["changed", "overflow"])],
+    "Counter updates refused since another fold or a person changed the counter, and changes that would leave the range of 64 bits.",
 );
 const MILESTONES: Metric = count(
     "tally_milestones_total",
@@ -95,61 +98,34 @@ const MILESTONES: Metric = count(
 );
 const FAULTS: Metric =
     count("tally_faults_total", &[Label::of("class", Fault::CLASSES)], "Failed calls that were tried again.");
-const QUEUED: Metric = count(
-    "tally_recounts_queued_total",
-    &[Label::of("reason", &["drift", "negative", "suspect", "asked"])],
-    "Row keys queued for a recount.",
-);
-const WINDOWS: Metric = count(
-    "tally_windows_reported_total",
-    &[Label::of("outcome", &["reported", "incomplete", "failed"])],
-    "Recount windows closed, by outcome.",
-);
 const LEASES: Metric = count(
     "tally_leases_total",
-    &[Label::of("change", &["renewed", "taken", "stolen", "lost", "handed_over"])],
-    "Leases taken, stolen, lost and handed over.",
-);
-const CHECKPOINT_AGE: Metric = metric(
-    "tally_checkpoint_age_seconds",
-    Kind::Gauge,
-    Unit::Seconds,
-    &[SLOT],
-    "Time since the stored checkpoint of a stream shard read here was last known to be true, by slot.",
+    &[Label::of("change", &["renewed", "taken", "stolen", "lost"])],
+    "Leases renewed, taken, stolen and lost.",
 );
 const CACHE_UPDATES: Metric = count(
     "tally_cache_updates_total",
-    &[Label::of("outcome", &["replaced", "absent_or_newer", "failed", "dropped"])],
+    &[Label::of("outcome", &["replaced", "absent_or_newer", "failed"])],
     "Counts offered to the cache, by outcome.",
-);
-const FEED_MESSAGES: Metric = count(
-    "tally_feed_messages_total",
-    &[Label::of("outcome", &["sent", "failed", "dropped"])],
-    "Counts offered to the feed, by outcome.",
 );
 const CHANGES_MESSAGES: Metric = count(
     "tally_changes_messages_total",
     &[Label::of("outcome", &["sent", "failed"])],
-    "Messages written to the ledger of changes, by outcome; one that failed is sent again.",
+    "Messages written to the log of changes, by outcome; one that failed is sent again.",
 );
 const CHANGES_WAITING: Metric = metric(
     "tally_changes_waiting_bytes",
     Kind::Gauge,
     Unit::Bytes,
     &[],
-    "Changes that wait for Kafka; past 64 MiB, or after 10 minutes, they are given up.",
-);
-const CHANGES_LAPSES: Metric = count(
-    "tally_changes_lapses_total",
-    &[],
-    "Seconds of a stream shard that the ledger of changes lacks, recorded: what is trending is not exact until they are past.",
+    "Changes that wait for Kafka; past 32 MiB the stream is read no further, and after 6 h they are read again.",
 );
 const CHANGES_AGE: Metric = metric(
     "tally_changes_age_seconds",
     Kind::Gauge,
     Unit::Seconds,
     &[SLOT],
-    "How far behind the ledger of changes is with a stream shard read here, by slot; 0 in between.",
+    "How far behind the log of changes is with a stream shard read here, by slot; 0 in between.",
 );
 
 /// Every metric of the streamer.
@@ -168,15 +144,10 @@ pub const CATALOGUE: Catalogue = Catalogue(&[
     REFUSED,
     MILESTONES,
     FAULTS,
-    QUEUED,
-    WINDOWS,
     LEASES,
-    CHECKPOINT_AGE,
     CACHE_UPDATES,
-    FEED_MESSAGES,
     CHANGES_MESSAGES,
     CHANGES_WAITING,
-    CHANGES_LAPSES,
     CHANGES_AGE,
 ]);
 
@@ -188,6 +159,7 @@ pub(crate) fn records_read(records: &[Record]) {
     let mut counts = [0; KINDS.len()];
     for record in records {
         counts[kind(record)] += 1;
+        quarantined(&record.kind);
     }
     for (kind, count) in KINDS.iter().zip(counts).filter(|(_, count)| *count > 0) {
         RECORDS.counter(&[kind]).increment(count);
@@ -209,41 +181,39 @@ fn kind(record: &Record) -> usize {
     }
 }
 
-pub(crate) fn quarantined(quarantine: Quarantine) {
-    QUARANTINED.counter(&[quarantine.reason()]).increment(1);
-}
-
-pub(crate) fn unreadable() {
-    QUARANTINED.counter(&["bad_weight"]).increment(1);
-}
-
-pub(crate) fn update_quarantined() {
-    QUARANTINED.counter(&["refused_by_store"]).increment(1);
+/// Counts a record that is none of our rows, or whose weight cannot be read.
+fn quarantined(kind: &RecordKind) {
+    let reason = match kind {
+        RecordKind::Foreign(quarantine) => quarantine.reason(),
+        RecordKind::Unreadable { .. } => "bad_weight",
+        _ => return,
+    };
+    QUARANTINED.counter(&[reason]).increment(1);
 }
 
 pub(crate) fn stream_read(outcome: &'static str) {
     READS.counter(&[outcome]).increment(1);
 }
 
-pub(crate) fn lost(loss: &Loss) {
-    GAPS.counter(&[loss.kind()]).increment(1);
+pub(crate) fn lost(kind: &'static str) {
+    GAPS.counter(&[kind]).increment(1);
 }
 
-pub(crate) fn flushed(flushed: &Flushed) {
-    let cut = flushed.cut.label();
+/// A flush of so many counters and items of the log is written.
+pub(crate) fn flushed(cut: &'static str, counters: usize, items: usize, took: Duration) {
     #[expect(clippy::cast_precision_loss, reason = "a flush has far fewer than 2^52 of either")]
-    let (posts, records) = (flushed.counters as f64, flushed.records as f64);
-    FLUSH_POSTS.histogram(&[cut]).record(posts);
-    FLUSH_RECORDS.histogram(&[cut]).record(records);
-    FLUSH_SECONDS.histogram(&[cut]).record(flushed.took);
+    let (counters, items) = (counters as f64, items as f64);
+    FLUSH_POSTS.histogram(&[cut]).record(counters);
+    FLUSH_RECORDS.histogram(&[cut]).record(items);
+    FLUSH_SECONDS.histogram(&[cut]).record(took);
 }
 
 pub(crate) fn updated() {
     UPDATES.counter(&[]).increment(1);
 }
 
-pub(crate) fn refused(by: RefusedBy) {
-    REFUSED.counter(&[by.label()]).increment(1);
+pub(crate) fn refused(cause: &'static str, count: usize) {
+    REFUSED.counter(&[cause]).increment(count as u64);
 }
 
 pub(crate) fn reached(milestone: &Milestone) {
@@ -254,93 +224,43 @@ pub(crate) fn faulted(fault: &Fault) {
     FAULTS.counter(&[fault.class()]).increment(1);
 }
 
-pub(crate) fn queued(reason: QueueReason) {
-    let reason = match reason {
-        QueueReason::Drift => "drift",
-        QueueReason::Negative => "negative",
-        QueueReason::Suspect => "suspect",
-        QueueReason::Asked => "asked",
-    };
-    QUEUED.counter(&[reason]).increment(1);
-}
-
-pub(crate) fn window(end: &WindowEnd) {
-    let outcome = match end {
-        WindowEnd::Reported => "reported",
-        WindowEnd::Incomplete => "incomplete",
-        WindowEnd::Failed(..) => "failed",
-    };
-    WINDOWS.counter(&[outcome]).increment(1);
-}
-
 pub(crate) fn lease(change: &'static str, count: usize) {
     LEASES.counter(&[change]).increment(count as u64);
 }
 
-/// The ages of one stream shard read here; 0 once they are dropped.
-pub(crate) struct Ages {
-    behind: Gauge,
-    checkpoint: Gauge,
-    slot: Slot,
-}
-
-impl Ages {
-    pub(crate) fn new(slot: Slot) -> Self {
-        let number = slot.number().to_string();
-        let behind = gauge!(STREAM_AGE.name, SLOT.name => number.clone());
-        let checkpoint = gauge!(CHECKPOINT_AGE.name, SLOT.name => number);
-        Self { behind, checkpoint, slot }
-    }
-
-    /// The label they have.
-    pub(crate) fn slot(&self) -> usize {
-        self.slot.number()
-    }
-
-    /// How far behind the shard is, and how old its stored checkpoint.
-    pub(crate) fn set(&self, behind: Duration, checkpoint: Duration) {
-        self.behind.set(behind);
-        self.checkpoint.set(checkpoint);
-    }
-}
-
-impl Drop for Ages {
-    fn drop(&mut self) {
-        self.set(Duration::ZERO, Duration::ZERO);
-    }
-}
-
-/// The age of the ledger of changes in one stream shard; 0 once it is dropped.
-pub(crate) struct LedgerAge {
-    behind: Gauge,
+/// How far behind something of one stream shard read here is; 0 once it is dropped.
+pub(crate) struct Age {
+    gauge: Gauge,
     _slot: Slot,
 }
 
-impl LedgerAge {
-    pub(crate) fn new(slot: Slot) -> Self {
-        Self { behind: gauge!(CHANGES_AGE.name, SLOT.name => slot.number().to_string()), _slot: slot }
+impl Age {
+    /// Of its reader.
+    pub(crate) fn of_stream(slot: Slot) -> Self {
+        Self { gauge: gauge!(STREAM_AGE.name, SLOT.name => slot.number().to_string()), _slot: slot }
+    }
+
+    /// Of the log.
+    pub(crate) fn of_log(slot: Slot) -> Self {
+        Self { gauge: gauge!(CHANGES_AGE.name, SLOT.name => slot.number().to_string()), _slot: slot }
     }
 
     pub(crate) fn set(&self, behind: Duration) {
-        self.behind.set(behind);
+        self.gauge.set(behind);
     }
 }
 
-impl Drop for LedgerAge {
+impl Drop for Age {
     fn drop(&mut self) {
         self.set(Duration::ZERO);
     }
 }
 
-pub(crate) fn recorded(outcome: &'static str) {
+pub(crate) fn sent(outcome: &'static str) {
     CHANGES_MESSAGES.counter(&[outcome]).increment(1);
 }
 
-pub(crate) fn lapsed() {
-    CHANGES_LAPSES.counter(&[]).increment(1);
-}
-
-pub(crate) fn ledger_waiting(bytes: usize) {
+pub(crate) fn waiting(bytes: usize) {
     #[expect(clippy::cast_precision_loss, reason = "memory has far fewer than 2^52 bytes")]
     CHANGES_WAITING.gauge(&[]).set(bytes as f64);
 }
@@ -350,19 +270,18 @@ pub(crate) fn followed(followed: bool) {
     FOLLOWED.gauge(&[]).set(if followed { 1.0 } else { 0.0 });
 }
 
-pub(crate) fn places(places: &BTreeMap<Place, usize>) {
-    for (place, count) in places {
+/// The stored stream shards, of which this process reads some.
+pub(crate) fn stream_shards(stored: &[StoredShard], here: &BTreeSet<StreamShard>) {
+    let closed = stored.iter().filter(|stored| stored.closed.is_some()).count();
+    let elsewhere = stored.len() - closed - here.len();
+    for (state, count) in [("closed", closed), ("here", here.len()), ("elsewhere", elsewhere)] {
         #[expect(clippy::cast_precision_loss, reason = "there are far fewer than 2^52 stream shards")]
-        SHARDS.gauge(&[place.label()]).set(*count as f64);
+        SHARDS.gauge(&[state]).set(count as f64);
     }
 }
 
 pub(crate) fn cached(outcome: &'static str, count: usize) {
     CACHE_UPDATES.counter(&[outcome]).increment(count as u64);
-}
-
-pub(crate) fn fed(outcome: &'static str, count: usize) {
-    FEED_MESSAGES.counter(&[outcome]).increment(count as u64);
 }
 
 #[cfg(test)]

@@ -1,8 +1,11 @@
 //! The relay: copies the stream of the likes table into the log `changes`. One task follows the stream shards and shares
 //! them out by leases, one task reads each of them, and one writes the log for all of them.
 
+mod ahead;
+mod canary;
 mod follow;
-mod margin;
+mod ladders;
+mod lateness;
 mod pace;
 mod reader;
 mod tip;
@@ -12,11 +15,17 @@ use std::sync::Arc;
 
 use tally_adapters::dynamodb::changes::Changes;
 use tally_core::changes::DeploymentId;
+use tally_core::milestone::Ladder;
 use tally_core::ports::{ChangeStream, Producer, Worker};
 use tally_core::relay::Rules;
 use tally_service::{Host, Patience, Stage};
+use tokio::sync::watch;
 
+use ahead::{Ahead, FollowFolds};
+use canary::Canaries;
 use follow::{Follow, Sharing};
+use ladders::Ladders;
+use lateness::Lateness;
 pub use pace::PollRules;
 use writer::Writer;
 
@@ -45,6 +54,10 @@ pub struct Relaying {
     pub poll: PollRules,
     /// How the stream shards are found and shared out.
     pub following: Following,
+    /// How many bytes of a partition may be ahead of its fold, where Kafka deletes what was not read.
+    pub ahead: Option<usize>,
+    /// The thresholds of milestones, which are announced in the log whenever they are raised.
+    pub ladder: watch::Receiver<Ladder>,
 }
 
 /// How stream shards are found and shared out.
@@ -64,12 +77,21 @@ impl Relaying {
             let me = Worker(format!("{:016x}", host.chance().token()));
             Sharing { me, stale }
         });
-        let writer = Writer::new(self.clone(), host.clock(), patience.clone(), asked);
+        let lateness = Lateness::default();
+        let ahead = Arc::new(Ahead::new(self.ahead));
+        if self.ahead.is_some() {
+            let (ahead, store, clock) = (Arc::clone(&ahead), Arc::clone(&self.store), host.clock());
+            let follow = FollowFolds { ahead, store, partitions: self.partitions, clock };
+            host.spawn(Stage::Support, "follow folds", follow);
+        }
+        let writer = Writer::new(self.clone(), host, patience.clone(), asked, ahead);
         host.spawn(Stage::Work, "write changes", writer);
-        host.spawn(
-            Stage::Support,
-            "follow stream",
-            Follow::new(self, host.clone(), patience.clone(), writing, sharing),
-        );
+        let ladders = Ladders { writing: writing.clone(), ladder: self.ladder.clone() };
+        host.spawn(Stage::Intake, "announce milestones", ladders);
+        let (store, clock, chance) = (Arc::clone(&self.store), host.clock(), host.chance().fork());
+        let canaries = Canaries { store, lateness: lateness.clone(), clock, chance };
+        host.spawn(Stage::Intake, "canaries", canaries);
+        let follow = Follow::new(self, host.clone(), patience.clone(), writing, sharing, lateness);
+        host.spawn(Stage::Support, "follow stream", follow);
     }
 }

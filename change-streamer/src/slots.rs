@@ -24,11 +24,6 @@ impl Slots {
         Slot { number, slots: self.clone() }
     }
 
-    /// How many are in use.
-    pub(crate) fn len(&self) -> usize {
-        self.used().len()
-    }
-
     fn used(&self) -> MutexGuard<'_, BTreeSet<usize>> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -58,7 +53,7 @@ mod tests {
         drop(first);
         for _ in 0..100 {
             assert_eq!(slots.take().number(), 0);
-            assert_eq!(slots.len(), 1, "the second");
+            assert_eq!(slots.used().len(), 1, "the second");
         }
     }
 }

@@ -5,8 +5,8 @@ use clap::{Parser, Subcommand};
 use crate::health::Health;
 use crate::said::Form;
 use crate::verbs::{
-    audit, cost, counters, dlq, doctor, draw, erase, fence, generate, import, ledger, pause, post, recount, restore,
-    status, stream, verify,
+    adopt, audit, cost, counters, dlq, doctor, draw, erase, fence, generate, import, ledger, pause, post, recount,
+    restore, status, stream, verify,
 };
 
 /// Looks after a deployment of Tally
@@ -78,6 +78,9 @@ pub(crate) enum Command {
     Pause(Box<pause::Args>),
     /// Lets consumers go on where they were: within 30 s
     Resume(Box<pause::Args>),
+    /// Tables that are others than before: going on with them
+    #[command(subcommand)]
+    Adopt(adopt::Verb),
     /// Restoring the tables to a moment: what it takes, and whether it was done right
     #[command(subcommand)]
     Restore(restore::Verb),

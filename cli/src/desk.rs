@@ -72,6 +72,18 @@ impl Desk {
     /// # Errors
     /// Settings that cannot be, no answer, tables that are not there or of another form, a format that is not known.
     pub(crate) async fn open(of: Where) -> anyhow::Result<Self> {
+        let (desk, is_lost) = Self::open_unconfigured(of).await?;
+        if is_lost {
+            bail!(unconfigured());
+        }
+        Ok(desk)
+    }
+
+    /// The same, also of a deployment whose configuration is lost, and has so many shards as `of` says; whether it is lost.
+    ///
+    /// # Errors
+    /// The same. It is lost, and no number of shards is said.
+    pub(crate) async fn open_unconfigured(of: Where) -> anyhow::Result<(Self, bool)> {
         let mut invalid = dynamodb::environment();
         let kafka = of.kafka.optional().map_err(|other| invalid.extend(other)).ok().flatten();
         if !invalid.is_empty() {
@@ -87,12 +99,13 @@ impl Desk {
             return Err(unusable(&connection, fault).await);
         }
         let checkpoints = dynamodb::Checkpoints::new(&connection);
-        let shards = deployed(&checkpoints).await?;
+        let deployed = deployed(&checkpoints).await?;
+        let shards = deployed.or(of.store.shards).ok_or_else(unconfigured)?;
         if let Some(told) = of.store.shards.filter(|told| *told != shards) {
             bail!(Fault::Fatal(format!("--shards is {told}, but this deployment was created with {shards}")));
         }
         let host = Host::new("tally");
-        Ok(Self {
+        let desk = Self {
             shards,
             checkpoints: Arc::new(checkpoints),
             recounts: dynamodb::Recounts::new(&connection),
@@ -111,7 +124,8 @@ impl Desk {
             clock: host.clock(),
             chance: host.chance().clone(),
             stop: host.stop(),
-        })
+        };
+        Ok((desk, deployed.is_none()))
     }
 
     /// Whether brokers are named.
@@ -165,12 +179,14 @@ async fn unusable(connection: &dynamodb::Connection, fault: Fault) -> anyhow::Er
     anyhow::Error::from(fault).context(format!("there are no tables `{prefix}*` in {region}; {hint}"))
 }
 
-async fn deployed(checkpoints: &dynamodb::Checkpoints) -> anyhow::Result<ShardCount> {
+fn unconfigured() -> Fault {
+    let hint = "no service has started, or it is lost: tally adopt tables --shards N";
+    Fault::Fatal(format!("the checkpoints table has no `config`: {hint}"))
+}
+
+async fn deployed(checkpoints: &dynamodb::Checkpoints) -> anyhow::Result<Option<ShardCount>> {
     if let Some(stated) = checkpoints.format().await.context("cannot read the configuration")? {
         stated.known()?;
     }
-    let deployed = checkpoints.deployed().await.context("cannot read the configuration")?;
-    let missing =
-        || Fault::Fatal("the checkpoints table has no `config`: no service has started, or it is lost".to_owned());
-    Ok(deployed.ok_or_else(missing)?)
+    checkpoints.deployed().await.context("cannot read the configuration")
 }

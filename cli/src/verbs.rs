@@ -1,5 +1,6 @@
 //! What each verb does. A verb reads, answers, and writes only through `change`.
 
+pub(crate) mod adopt;
 pub(crate) mod audit;
 pub(crate) mod cost;
 pub(crate) mod counters;
@@ -72,6 +73,7 @@ async fn answer(command: Command, form: Form) -> anyhow::Result<u8> {
         Command::Counters(verb) => verb.run(form).await,
         Command::Audit(verb) => verb.run(form).await,
         Command::Recount(args) => args.run(form).await,
+        Command::Adopt(verb) => verb.run(form).await,
         Command::Restore(verb) => verb.run(form).await,
         Command::Pause(args) => print(&args.run(Going::Paused).await?, form),
         Command::Resume(args) => print(&args.run(Going::Resumed).await?, form),

@@ -274,7 +274,7 @@ mod tests {
 
     fn opened() -> Message {
         let shards = vec![Opening { shard: "2024/a".into(), at: None, fed: UnixMillis(1) }];
-        Message { read: UnixMillis(1), body: Body::Opened(Opened { shards }) }
+        Message { read: UnixMillis(1), body: Body::Opened(Opened { shards, ended: Vec::new() }) }
     }
 
     fn taken(messages: &[Message]) -> Partition {

@@ -14,6 +14,7 @@
 //! The runner owns the clock and the clients. It hands in one [`Input`] at a time and carries out every [`Effect`]. A machine
 //! that is dropped half-way loses nothing: the next one begins where the stream shard is stored as fed.
 
+mod canary;
 mod line;
 #[cfg(test)]
 mod tests;
@@ -26,6 +27,7 @@ use crate::changes::{Body, Closed, DeploymentId, Entry, LossNumber, Message, par
 use crate::ids::{Sequence, StreamShard};
 use crate::time::{Now, UnixMillis};
 
+pub use canary::Canary;
 use line::Line;
 
 /// How far a stream shard is in the log, as it is stored.
@@ -220,6 +222,11 @@ impl Relay {
     /// Bytes of entries that are not acknowledged yet, more or less.
     pub fn waiting(&self) -> usize {
         self.lines.iter().map(Line::waiting).sum()
+    }
+
+    /// The stream shards that this process relays, and what every partition has acknowledged of each.
+    pub fn feeds(&self) -> impl Iterator<Item = (&StreamShard, Fed)> {
+        self.feeds.keys().map(|shard| (shard, self.fed(shard)))
     }
 
     /// Whether everything that was handed in is acknowledged.

@@ -7,6 +7,7 @@ use std::time::Duration;
 use anyhow::Context;
 use axum::Router;
 use axum::http::{HeaderName, HeaderValue, Method, header};
+use tally_adapters::dynamodb::TablesWatch;
 use tally_adapters::dynamodb::changes::Changes;
 use tally_adapters::dynamodb::counters::Counters;
 use tally_adapters::kafka::Spreading;
@@ -33,7 +34,7 @@ use crate::limits::{Forgetting, Rate};
 use crate::metrics::{METRICS, Requests};
 use crate::milestones::Milestones;
 use crate::partitions::{FollowPartitions, Sources};
-use crate::read::{ReadPath, Whole};
+use crate::read::ReadPath;
 use crate::routes::{EventWriter, Front, Gates, Handles, front};
 use crate::server::Server;
 use crate::tops::{FollowBoards, Tops};
@@ -64,6 +65,8 @@ pub struct Ports {
     pub cache: Option<Arc<dyn Cache>>,
     /// With none, no writes are taken.
     pub producer: Option<Arc<dyn Producer>>,
+    /// Whether the tables are those that the deployment was created over.
+    pub tables: TablesWatch,
 }
 
 impl Ports {
@@ -79,6 +82,7 @@ impl Ports {
             recounts: Arc::new(dynamodb::Recounts::new(connection)),
             cache: None,
             producer: None,
+            tables: connection.tables_watch(),
         }
     }
 }
@@ -229,7 +233,8 @@ impl tally_service::App for App {
         let shards = deployment.join(&host).await?;
         let definitions = FollowDefinitions::begin(ports.deployment.clone(), &host).await?;
         let (defined, topic) = (definitions.defined(), config.write.topic.clone());
-        let whole: Whole = Arc::new(|| true);
+        let watch = ports.tables.clone();
+        let whole = Arc::new(move || watch.is_whole());
         let ReadPath { reader, standings, gate: table } = ReadPath::open(&config, &ports, whole, &host).await?;
 
         let milestones = Milestones::over(&ports, &table, &standings);

@@ -124,9 +124,11 @@ impl Reader {
         let known = standings.known();
         let mut read = table.read(std::slice::from_ref(id)).await?;
         let counter = read.counters.remove(id).transpose().map_err(|fault| no_answer(&fault))?;
-        let absent = Value { doubtful: !read.reserved, ..Value::default() };
-        let value = counter.as_ref().map_or(absent, Value::from);
-        let number = Number::new(value, known.of(id).cloned(), standings.now().wall);
+        let (standing, now) = (known.of(id).cloned(), standings.now().wall);
+        let number = match &counter {
+            Some(counter) => Number::new(Value::from(counter), standing, now),
+            None => Number::absent(&read, standing, now),
+        };
         Ok((self.answer(id, &number), counter))
     }
 

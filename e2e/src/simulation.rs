@@ -1,10 +1,9 @@
 //! The whole pipeline in one process and one thread under paused time, every fault drawn from a seed, and the laws held
-//! against it: on the way, at quiescence, and over everything that recounts have said.
+//! against it: on the way, at quiescence, and in every write of a counter.
 //!
 //! The services, their adapters and the SDK are the real ones; below them are the emulator without sockets and the log's
 //! in-memory twin. A mutant is the same pipeline with one rule broken at a port: the services carry no switch.
 
-mod archive;
 mod cache;
 pub(crate) mod chance;
 pub(crate) mod clockwork;
@@ -17,10 +16,10 @@ mod fold;
 mod gate;
 pub(crate) mod history;
 mod instance;
+mod journal;
 mod kafka;
 pub(crate) mod laws;
 mod lists;
-mod milestones;
 pub(crate) mod mix;
 mod moves;
 mod mutant;
@@ -33,6 +32,7 @@ mod schedule;
 mod trace;
 mod wire;
 mod world;
+mod writes;
 
 pub mod command;
 

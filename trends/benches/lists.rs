@@ -1,20 +1,18 @@
 //! How fast changes are folded into lists, beside what is simpler, and what a key takes of memory.
-//! `trends/bench.sh` and `trends/acceptance.sh limit` run it: `lists fold|keys|replay|start|windows|redis PORT|limit`.
+//! `trends/bench.sh` and `trends/acceptance.sh limit` run it: `lists fold|keys|start|redis=PORT|limit`.
 //!
 //! Sizes: `TALLY_BENCH_KEYS` and `TALLY_BENCH_CHANGES`.
 
 #![expect(clippy::print_stdout, reason = "figures are what a benchmark is for")]
 
 use std::collections::BTreeSet;
-use std::fmt::Write as _;
 use std::hint::black_box;
-use std::io::{Read, Write as _};
+use std::io::{Read, Write};
 use std::net::TcpStream;
 use std::time::Duration;
 
 use tally_core::Map;
-use tally_core::ids::{CounterName, Ordinal, PostId};
-use tally_core::ledger::{Change, Message, Side};
+use tally_core::ids::{CounterName, PostId};
 use tally_trends::{BoardRules, Fold, Place, Window};
 
 #[path = "lists/limit.rs"]
@@ -74,7 +72,7 @@ fn folded(load: &Load, windows: &[Window]) -> Duration {
     let began = now();
     let mut fold = Fold::new(windows, BoardRules::default(), BEGAN);
     for (nth, change) in load.changes().enumerate() {
-        fold.take(Ordinal(1), &change);
+        fold.take(&change);
         if (nth as u64 + 1).is_multiple_of(A_SECOND) {
             fold.advance(change.second);
             black_box(fold.list(&LIKES, 0));
@@ -89,13 +87,14 @@ fn bare(load: &Load) -> Duration {
     let mut sums: Map<PostId, i64> = Map::default();
     let mut heap: BTreeSet<(i64, PostId)> = BTreeSet::new();
     for (nth, change) in load.changes().enumerate() {
-        let sum = sums.entry(change.subject.clone()).or_default();
+        let (subject, gain) = (&change.key.counter.post, change.gain());
+        let sum = sums.entry(subject.clone()).or_default();
         let before = *sum;
-        *sum += change.after.weight - change.before.weight;
+        *sum += gain;
         let least = heap.first().map_or(0, |(least, _)| *least);
         if heap.len() < 128 || *sum > least || before >= least {
-            heap.remove(&(before, change.subject.clone()));
-            heap.insert((*sum, change.subject.clone()));
+            heap.remove(&(before, subject.clone()));
+            heap.insert((*sum, subject.clone()));
             if heap.len() > 128 {
                 heap.pop_first();
             }
@@ -140,13 +139,13 @@ fn many_keys() {
             base = change.second;
             fold.advance(base - 1);
         }
-        fold.take(Ordinal(1), &change);
+        fold.take(&change);
     }
-    for round in 0..3 {
+    for _ in 0..3 {
         let began = now();
         for (nth, mut change) in load.changes().enumerate() {
             change.second += base - BEGAN;
-            fold.take(Ordinal(2 + round), &change);
+            fold.take(&change);
             if (nth as u64 + 1).is_multiple_of(A_SECOND) {
                 fold.advance(change.second);
                 black_box((fold.list(&LIKES, 0), fold.list(&LIKES, 1)));
@@ -157,43 +156,6 @@ fn many_keys() {
     }
     println!("  {} keys held; aim 1,000,000 changes/s", fold.keys());
     say("the load alone", rate(changes, alone(&load)));
-}
-
-/// A message of the ledger.
-fn message(changes: &[Change]) -> String {
-    let mut text = String::from(r#"{"v":1,"g":1,"changes":["#);
-    for (nth, change) in changes.iter().enumerate() {
-        let comma = if nth > 0 { "," } else { "" };
-        let Change { subject, second, sequence, .. } = change;
-        write!(text, r#"{comma}["{subject}","likes",null,0,null,1,{second},"{sequence}"]"#).expect("a text takes all");
-    }
-    text + "]}"
-}
-
-/// From the bytes of the log to lists.
-fn replay() {
-    let (keys, changes) = (size("TALLY_BENCH_KEYS", 1_000_000), size("TALLY_BENCH_CHANGES", 3_000_000));
-    println!("replay: {keys} keys, {changes} changes in messages of 1000, read and folded, windows 1h and 24h");
-    let (load, both) = (Load::zipf(keys, changes), windows(&["1h", "24h"]));
-    let all: Vec<Change> = load.changes().collect();
-    let messages: Vec<String> = all.chunks(1_000).map(message).collect();
-    drop(all);
-    let end = BEGAN + changes as u64 / A_SECOND + 1;
-    let mut times = [Duration::ZERO; 3];
-    for time in &mut times {
-        let (began, mut fold) = (now(), Fold::new(&both, BoardRules::default(), end));
-        for message in &messages {
-            let message = Message::read(message.as_bytes()).expect("it was just written");
-            message.changes.iter().for_each(|change| {
-                fold.take(message.shard, change);
-            });
-        }
-        *time = began.elapsed();
-        black_box(fold.list(&LIKES, 1));
-    }
-    times.sort_unstable();
-    say("replay", rate(changes, times[1]));
-    println!("  aim 500,000 changes/s");
 }
 
 /// A connection to a Redis that sends many commands before it waits for answers.
@@ -242,7 +204,7 @@ impl Redis {
         self.empty();
         let (began, mut out) = (now(), Vec::new());
         for (nth, change) in load.changes().enumerate() {
-            Self::command(&mut out, &[b"ZINCRBY", b"all", b"1", change.subject.as_bytes()]);
+            Self::command(&mut out, &[b"ZINCRBY", b"all", b"1", change.key.counter.post.as_bytes()]);
             let is_second = (nth as u64 + 1).is_multiple_of(A_SECOND);
             if is_second {
                 Self::command(&mut out, &[b"ZREVRANGE", b"all", b"0", b"99", b"WITHSCORES"]);
@@ -261,7 +223,7 @@ impl Redis {
         let keys: Vec<String> = (0..60).map(|minute| format!("minute-{minute}")).collect();
         let mut out = Vec::new();
         for (nth, change) in hour.changes().enumerate() {
-            Self::command(&mut out, &[b"ZINCRBY", keys[nth % 60].as_bytes(), b"1", change.subject.as_bytes()]);
+            Self::command(&mut out, &[b"ZINCRBY", keys[nth % 60].as_bytes(), b"1", change.key.counter.post.as_bytes()]);
             if nth.is_multiple_of(1_000) {
                 self.run(std::mem::take(&mut out));
             }
@@ -271,7 +233,7 @@ impl Redis {
         union.extend(keys.iter().map(|key| key.as_bytes()));
         let began = now();
         for (nth, change) in load.changes().enumerate() {
-            Self::command(&mut out, &[b"ZINCRBY", b"minute-0", b"1", change.subject.as_bytes()]);
+            Self::command(&mut out, &[b"ZINCRBY", b"minute-0", b"1", change.key.counter.post.as_bytes()]);
             let is_second = (nth as u64 + 1).is_multiple_of(A_SECOND);
             if is_second {
                 Self::command(&mut out, &union);
@@ -291,12 +253,12 @@ fn folded_behind(hour: &Load, load: &Load) -> Duration {
     let mut fold = Fold::new(&windows(&["1h"]), BoardRules::default(), BEGAN + 3_600);
     for (nth, mut change) in hour.changes().enumerate() {
         change.second = BEGAN + 60 + nth as u64 % 60 * 58;
-        fold.take(Ordinal(1), &change);
+        fold.take(&change);
     }
     let began = now();
     for (nth, mut change) in load.changes().enumerate() {
         change.second += 3_600;
-        fold.take(Ordinal(2), &change);
+        fold.take(&change);
         if (nth as u64 + 1).is_multiple_of(A_SECOND) {
             fold.advance(change.second);
             black_box(fold.list(&LIKES, 0));
@@ -336,13 +298,11 @@ fn main() {
         match (part.as_str(), part.strip_prefix("redis=").map(str::parse)) {
             ("fold", _) => fold(),
             ("keys", _) => many_keys(),
-            ("replay", _) => replay(),
             ("start", _) => start::run(),
             ("limit", _) => limit::run(),
             (_, Some(Ok(port))) => redis(port),
-            _ => panic!("fold, keys, replay, start, limit or redis=PORT, not {part}"),
+            _ => panic!("fold, keys, start, limit or redis=PORT, not {part}"),
         }
     }
     black_box(resident());
-    black_box(Side::default());
 }

@@ -8,8 +8,9 @@
 //! | `changes/position/<partition>` | where a reader of a partition begins: [`Position`](tally_core::fold::Position) |
 //! | `changes/shard/<label>/<id>` | how far a stream shard is in the log, and who relays it: [`StoredShard`] |
 //!
-//! All reads are consistent.
+//! All reads are consistent. Beside them, relays write canaries into the table `likes`.
 
+mod canary;
 mod config;
 mod losses;
 mod partitions;

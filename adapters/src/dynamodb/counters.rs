@@ -12,7 +12,8 @@
 //! | `updated_at` | when the counter was written, in milliseconds |
 //!
 //! One row is no counter: the reserved row says that this is the table that counters were written to, and not a new one of
-//! the same name. Without it an absent counter is not known to be 0.
+//! the same name. Without it an absent counter is not known to be 0. Where it was put in the place of a lost one, its attribute
+//! `since` says when.
 
 mod crossing;
 mod item;
@@ -26,14 +27,15 @@ use tally_core::fault::Fault;
 use tally_core::fold::Counter;
 use tally_core::ids::CounterId;
 use tally_core::ports::Outcome;
+use tally_core::time::UnixMillis;
 
 pub use self::crossing::Crossed;
 pub use self::update::Update;
 use super::connection::Connection;
 use super::fault::{fault, of_statement, unless_refused};
 use super::get::{self, Consistency};
-use super::item::{Item, Reader, item as attributes, text};
-use super::names::counts::{POST_ID, RESERVED_ROW};
+use super::item::{Item, Reader, item as attributes, number, text};
+use super::names::counts::{POST_ID, RESERVED_ROW, SINCE};
 
 /// The table `like_counts`.
 #[derive(Clone, Debug)]
@@ -49,6 +51,9 @@ pub struct Read {
     /// Whether an absent counter was never written. `false` if the reserved row is not there either: the table is a new one,
     /// and its counters are lost.
     pub reserved: bool,
+    /// When the reserved row was put in the place of a lost one. What is absent says nothing beside a standing whose `as_of` is
+    /// not later: that one may not know of the loss.
+    pub since: Option<UnixMillis>,
 }
 
 /// What became of one update of a batch.
@@ -92,8 +97,18 @@ impl Counters {
             let id = Reader::new(self.table(), &item).required(POST_ID)?;
             counters.insert(id, self.decoded(&item));
         }
-        let reserved = counters.len() == distinct.len() || self.has_reserved(consistency).await?;
-        Ok(Read { counters, reserved })
+        if counters.len() == distinct.len() {
+            return Ok(Read { counters, reserved: true, since: None });
+        }
+        let row = self.reserved_row(consistency).await?;
+        let since = row.as_ref().map(|row| Reader::new(self.table(), row).number(SINCE)).transpose()?.flatten();
+        Ok(Read { counters, reserved: row.is_some(), since: since.map(UnixMillis) })
+    }
+
+    async fn reserved_row(&self, consistency: Consistency) -> Outcome<Option<Item>> {
+        let get = self.connection.client.get_item().table_name(self.table()).set_key(Some(key(RESERVED_ROW)));
+        let reply = get.consistent_read(consistency.is_strong()).send().await;
+        Ok(reply.map_err(|error| fault(self.table(), &error))?.item)
     }
 
     /// Whether the reserved row is there.
@@ -101,28 +116,43 @@ impl Counters {
     /// # Errors
     /// The table cannot be read.
     pub async fn has_reserved(&self, consistency: Consistency) -> Outcome<bool> {
-        let get = self.connection.client.get_item().table_name(self.table()).set_key(Some(key(RESERVED_ROW)));
-        let reply = get.consistent_read(consistency.is_strong()).send().await;
-        Ok(reply.map_err(|error| fault(self.table(), &error))?.item.is_some())
+        Ok(self.reserved_row(consistency).await?.is_some())
     }
 
-    /// Puts the reserved row. Safe to repeat: it is always the same.
+    /// Puts the reserved row of a new deployment. Safe to repeat: it is always the same.
     ///
     /// # Errors
     /// The table takes no write.
     pub async fn put_reserved(&self) -> Outcome<()> {
-        let put = self.connection.client.put_item().table_name(self.table()).set_item(Some(key(RESERVED_ROW)));
+        self.put_reserved_row(key(RESERVED_ROW)).await
+    }
+
+    /// Puts the reserved row in the place of one that was lost, once that is a loss that is open. Safe to repeat: a later time
+    /// makes less exact.
+    ///
+    /// # Errors
+    /// The table takes no write.
+    pub async fn put_reserved_since(&self, since: UnixMillis) -> Outcome<()> {
+        let mut row = key(RESERVED_ROW);
+        row.insert(SINCE.to_owned(), number(since));
+        self.put_reserved_row(row).await
+    }
+
+    async fn put_reserved_row(&self, row: Item) -> Outcome<()> {
+        let put = self.connection.client.put_item().table_name(self.table()).set_item(Some(row));
         put.send().await.map(|_| ()).map_err(|error| fault(self.table(), &error))
     }
 
-    /// Puts the reserved row where it is already; whether it is. Safe to repeat: it is always the same.
+    /// Puts the reserved row of a new deployment where it is already; whether there is one. Safe to repeat: it is always the
+    /// same.
     ///
     /// # Errors
     /// The table takes no write.
     pub async fn renew_reserved(&self) -> Outcome<bool> {
         let put = self.connection.client.put_item().table_name(self.table()).set_item(Some(key(RESERVED_ROW)));
-        let put = put.condition_expression(format!("attribute_exists({POST_ID})"));
-        Ok(unless_refused(self.table(), put.send().await)?.is_some())
+        let put = put.condition_expression(format!("attribute_exists({POST_ID}) AND attribute_not_exists({SINCE})"));
+        let is_renewed = unless_refused(self.table(), put.send().await)?.is_some();
+        Ok(is_renewed || self.has_reserved(Consistency::Strong).await?)
     }
 
     /// Writes up to [`Self::UPDATES`] counters, each by itself, and answers in their order.

@@ -82,6 +82,8 @@ pub(super) mod counts {
     pub(in crate::dynamodb) const DOUBT: &str = "doubt";
     /// The key of the reserved row: no post's id holds a control character.
     pub(in crate::dynamodb) const RESERVED_ROW: &str = "\u{1}reserved";
+    /// Of the reserved row: when it was put in the place of a lost one.
+    pub(in crate::dynamodb) const SINCE: &str = "since";
 }
 
 /// The attributes and keys of `checkpoints`.
@@ -117,6 +119,8 @@ pub(super) mod checkpoints {
     pub(in crate::dynamodb) const FORMAT: &str = "format";
     /// Of the configuration: the ids of the tables, each under its name without the prefix.
     pub(in crate::dynamodb) const TABLES: &str = "tables";
+    /// Of the configuration: when other tables were adopted last.
+    pub(in crate::dynamodb) const ADOPTED: &str = "adopted";
     /// Of the configuration: the list of definitions.
     pub(in crate::dynamodb) const COUNTERS: &str = "counters";
     /// Of the configuration: how often a change of a counter's map was announced.

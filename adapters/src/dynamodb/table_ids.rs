@@ -42,6 +42,7 @@ pub(super) struct Problem {
 const NAMES: [&str; 4] = ["likes", "like_counts", "checkpoints", "recounts"];
 pub(super) const COUNTS: &str = NAMES[1];
 pub(super) const CHECKPOINTS: &str = NAMES[2];
+pub(super) const EMPTIED: &str = "like_counts was emptied: its reserved row is not there";
 const CONFIGURATION_GONE: &str = "the checkpoints table has no `config`: it was emptied, or is another one. Restore it, or run `tally adopt tables --shards N`";
 
 impl TableIds {
@@ -93,20 +94,24 @@ impl SeenTables {
     pub fn problem(&self) -> Option<String> {
         let said = |problem: Problem| format!("{}: {}", problem.lost, problem.remedy);
         let mut problems: Vec<String> = self.problems().into_iter().map(said).collect();
+        if self.is_emptied {
+            problems.push(format!("{EMPTIED}: run `tally adopt tables` to count anew"));
+        }
         if self.stored.is_none() && self.present.has(CHECKPOINTS) {
             problems.push(CONFIGURATION_GONE.to_owned());
         }
         (!problems.is_empty()).then(|| problems.join("; "))
     }
 
-    /// What is wrong with each table.
+    /// The tables that are gone or others.
     pub(super) fn problems(&self) -> Vec<Problem> {
-        let mut problems: Vec<Problem> = NAMES.into_iter().filter_map(|name| self.problem_of(name)).collect();
-        if self.is_emptied {
-            let lost = format!("table {}like_counts was emptied: its reserved row is not there", self.prefix);
-            problems.push(Problem { lost, remedy: "run `tally adopt tables` to count anew" });
-        }
-        problems
+        NAMES.into_iter().filter_map(|name| self.problem_of(name)).collect()
+    }
+
+    /// Whether a table is the one that the configuration names.
+    pub(super) fn is_same(&self, name: &str) -> bool {
+        let stored = self.stored.as_ref().and_then(|stored| stored.0.get(name));
+        stored.is_some() && stored == self.present.0.get(name)
     }
 
     fn problem_of(&self, name: &str) -> Option<Problem> {

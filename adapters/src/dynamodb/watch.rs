@@ -2,6 +2,7 @@
 //! of its name, leaves no error behind: it answers that there is nothing.
 
 use std::collections::BTreeSet;
+use std::future::Future;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -34,29 +35,48 @@ const ATTEMPTS: u32 = 8;
 
 /// Whether the tables are those that the deployment was created over. Clones share what is known.
 #[derive(Clone, Debug)]
-pub struct TablesWatch(Arc<watch::Sender<Option<String>>>);
+pub struct TablesWatch(Arc<watch::Sender<Known>>);
+
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+struct Known {
+    /// What is wrong with the tables, and what to do about it.
+    problem: Option<String>,
+    /// Whether counters are those of other rows, until a recount has passed.
+    is_lossy: bool,
+}
+
+const LOSSY: &str = "other tables were adopted, and no recount has passed since";
 
 impl Default for TablesWatch {
     fn default() -> Self {
-        Self(Arc::new(watch::Sender::new(None)))
+        Self(Arc::new(watch::Sender::new(Known::default())))
     }
 }
 
 impl TablesWatch {
-    /// Whether nothing is known to be wrong. Nothing is exact while something is.
+    /// Whether nothing is known to be wrong. Nothing is exact while something is: not only while a table is gone or another
+    /// one, but until the loss is closed that this was. What a standing knows of that loss does not suffice, since counters are
+    /// wrong before its announcement as well.
     pub fn is_whole(&self) -> bool {
-        self.0.borrow().is_none()
+        *self.0.borrow() == Known::default()
     }
 
-    /// What is wrong with the tables, and what to do about it.
+    /// Why nothing is exact.
     pub fn problem(&self) -> Option<String> {
-        self.0.borrow().clone()
+        let known = self.0.borrow();
+        known.problem.clone().or_else(|| known.is_lossy.then(|| LOSSY.to_owned()))
+    }
+
+    /// Waits until the tables are those of the configuration, so that they can be written.
+    pub async fn adopted(&self) {
+        // The sender is borrowed by this very call, so the channel is open.
+        let _ = self.0.subscribe().wait_for(|known| known.problem.is_none()).await;
     }
 
     /// Waits until nothing is known to be wrong.
     pub async fn whole(&self) {
-        // The sender is borrowed by this very call, so the channel is open.
-        let _ = self.0.subscribe().wait_for(Option::is_none).await;
+        // As above.
+        let _ = self.0.subscribe().wait_for(|known| *known == Known::default()).await;
     }
 
     /// Waits until something else is known than now.
@@ -65,21 +85,40 @@ impl TablesWatch {
         let _ = self.0.subscribe().changed().await;
     }
 
-    /// Takes note of what is wrong; whether that is news.
-    fn tell(&self, problem: Option<String>) -> bool {
-        self.0.send_if_modified(|known| {
-            let is_news = *known != problem;
-            *known = problem;
-            is_news
-        })
+    /// Takes note of what is known, and logs what is news of it.
+    fn tell(&self, known: Known) {
+        self.0.send_if_modified(|before| {
+            if *before == known {
+                return false;
+            }
+            match (&before.problem, &known.problem) {
+                (before, Some(problem)) if before.as_ref() != Some(problem) => {
+                    tracing::error!("nothing is called exact: {problem}");
+                }
+                (Some(_), None) => tracing::info!("the tables are those of this deployment again"),
+                _ => {}
+            }
+            *before = known;
+            true
+        });
     }
 }
 
+/// The adoption after which no loss was open any more, once there was such a look.
+pub(crate) struct Settled(Option<Option<String>>);
+
 /// Transient for as long as the tables are not those that the deployment was created over.
-pub(crate) async fn require_whole(connection: &Connection) -> Outcome<()> {
-    let problem = Checkpoints::new(connection).look(Consistency::Strong).await?.tables.problem();
-    connection.watch.tell(problem.clone());
-    problem.map_or(Ok(()), |problem| Err(Fault::Transient(problem)))
+pub(crate) async fn require_whole(connection: &Connection) -> Outcome<Settled> {
+    let look = Checkpoints::new(connection).look(Consistency::Strong).await?;
+    let problem = look.tables.problem();
+    let is_lossy = problem.is_some() || has_loss(&Changes::new(connection)).await?;
+    connection.watch.tell(Known { problem: problem.clone(), is_lossy });
+    problem.map_or(Ok(Settled((!is_lossy).then_some(look.adopted))), |problem| Err(Fault::Transient(problem)))
+}
+
+/// Whether a loss of a table is open.
+async fn has_loss(changes: &Changes) -> Outcome<bool> {
+    Ok(changes.losses().await?.open().any(|(_, loss)| loss.kind == LOSS))
 }
 
 /// Opens a loss unless there is one of its kind that says the same, open or closed. Processes that find it at once number it
@@ -111,30 +150,41 @@ pub(crate) struct Watch {
     readiness: Readiness,
     /// The losses that are opened.
     opened: BTreeSet<String>,
+    settled: Settled,
+    stores_losses: bool,
 }
 
 impl Watch {
-    pub(crate) fn new(connection: &Connection, shards: ShardCount, host: &Host) -> Self {
+    pub(crate) fn new(connection: &Connection, settled: Settled, shards: ShardCount, host: &Host) -> Self {
         let (clock, readiness) = (host.clock(), host.readiness().clone());
-        Self { connection: connection.clone(), shards, clock, readiness, opened: BTreeSet::new() }
+        Self {
+            connection: connection.clone(),
+            shards,
+            clock,
+            readiness,
+            opened: BTreeSet::new(),
+            settled,
+            stores_losses: false,
+        }
+    }
+
+    /// The same, which stores losses that it finds: for a process that may write what is stored of the log.
+    pub(crate) fn storing_losses(self) -> Self {
+        Self { stores_losses: true, ..self }
     }
 
     /// A look that fails says nothing about the tables.
     async fn look(&mut self) -> anyhow::Result<()> {
         let checkpoints = Checkpoints::new(&self.connection);
-        let looks = async {
+        let looks = in_time(async {
             let look = checkpoints.look(Consistency::Eventual).await?;
             // What is not as it should be may only be read too early.
             if look.is_as(self.shards) { Ok(look) } else { checkpoints.look(Consistency::Strong).await }
-        };
-        let look = match timeout(PATIENCE, looks).await {
-            Ok(Ok(look)) => look,
-            Ok(Err(fault)) => {
+        });
+        let look = match looks.await {
+            Ok(look) => look,
+            Err(fault) => {
                 tracing::debug!(error = %fault, "the tables cannot be looked at");
-                return Ok(());
-            }
-            Err(_) => {
-                tracing::debug!("the tables cannot be looked at: no answer within {PATIENCE:?}");
                 return Ok(());
             }
         };
@@ -143,33 +193,30 @@ impl Watch {
         }
         let shards = look.shards.unwrap_or(self.shards);
         ensure!(shards == self.shards, "this deployment has {shards} shards now, and had {} before", self.shards);
-        self.tell(&look.tables);
-        self.open_losses(&look.tables).await;
-        Ok(())
-    }
-
-    fn tell(&self, tables: &SeenTables) {
-        let problem = tables.problem();
-        let is_news = self.connection.watch.tell(problem.clone());
-        match problem {
-            Some(problem) => {
-                if is_news {
-                    tracing::error!("nothing is called exact: {problem}");
-                }
-                self.readiness.not_ready(CONDITION, problem);
-            }
-            None => {
-                if is_news {
-                    tracing::info!("the tables are those of this deployment again");
-                }
-                self.readiness.ready(CONDITION);
-            }
+        let problem = look.tables.problem();
+        match &problem {
+            Some(problem) => self.readiness.not_ready(CONDITION, problem),
+            None => self.readiness.ready(CONDITION),
         }
+        let is_lossy = problem.is_some() || self.settled.0.as_ref() != Some(&look.adopted);
+        self.connection.watch.tell(Known { problem: problem.clone(), is_lossy });
+        if !is_lossy {
+            return Ok(());
+        }
+        self.settled = Settled(None);
+        self.open_losses(&look.tables).await;
+        if problem.is_none()
+            && let Ok(false) = in_time(has_loss(&Changes::new(&self.connection))).await
+        {
+            self.settled = Settled(Some(look.adopted));
+            self.connection.watch.tell(Known::default());
+        }
+        Ok(())
     }
 
     /// Stores what is lost, where that can be stored. What fails is tried again with the next look.
     async fn open_losses(&mut self, tables: &SeenTables) {
-        if tables.stored.is_none() {
+        if !self.stores_losses || tables.stored.is_none() {
             return;
         }
         let changes = Changes::new(&self.connection);
@@ -177,21 +224,23 @@ impl Watch {
             if self.opened.contains(&problem.lost) {
                 continue;
             }
-            match timeout(PATIENCE, open_once(&changes, self.clock.now(), &problem.lost)).await {
-                Ok(Ok(_)) => _ = self.opened.insert(problem.lost),
-                Ok(Err(fault)) => tracing::warn!(error = %fault, lost = problem.lost, "a loss is not stored yet"),
-                Err(_) => {
-                    tracing::warn!(lost = problem.lost, "a loss is not stored yet: no answer within {PATIENCE:?}")
-                }
+            match in_time(open_once(&changes, self.clock.now(), &problem.lost)).await {
+                Ok(_) => _ = self.opened.insert(problem.lost),
+                Err(fault) => tracing::warn!(error = %fault, lost = problem.lost, "a loss is not stored yet"),
             }
         }
     }
 }
 
+async fn in_time<T>(call: impl Future<Output = Outcome<T>>) -> Outcome<T> {
+    let late = |_| Fault::Transient(format!("no answer within {PATIENCE:?}"));
+    timeout(PATIENCE, call).await.map_err(late)?
+}
+
 impl Task for Watch {
     async fn run(mut self, stop: Stop) -> anyhow::Result<()> {
         while stop.unless_requested(self.clock.sleep(EVERY)).await.is_ok() {
-            stop.unless_requested(self.look()).await??;
+            stop.unless_requested(Box::pin(self.look())).await??;
         }
         Ok(())
     }

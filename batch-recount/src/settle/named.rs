@@ -37,7 +37,7 @@ impl Recount {
     /// # Errors
     /// A counter that there is none of, and as [`keys`](Self::keys).
     pub(crate) async fn posts(&self, posts: &[PostId], names: &[String]) -> anyhow::Result<Ended> {
-        let chosen = chosen(&defined(&self.calls, &*self.ports.checkpoints).await?, names)?;
+        let chosen = chosen(&defined(&self.calls, &*self.ports.deployment).await?, names)?;
         let counters = posts
             .iter()
             .flat_map(|post| chosen.iter().map(move |of| CounterId { post: post.clone(), name: of.name.clone() }));

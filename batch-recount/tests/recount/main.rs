@@ -1,25 +1,19 @@
-//! Whole recounts beside the real change-streamer: over the in-memory twins and over the emulator under paused time, and as
-//! processes of their own.
+//! Whole recounts: over the emulator in this process under paused time, beside a relay and folds that a test may stop, and as
+//! processes of their own beside the real change-streamer.
 
 #[cfg(test)]
 mod acceptance;
 #[cfg(test)]
 mod audits;
 #[cfg(test)]
-mod doubts;
+mod erasures;
 #[cfg(test)]
-mod faults;
+mod jobs;
 #[cfg(test)]
-mod moving;
+mod looks;
 #[cfg(test)]
 mod processes;
 #[cfg(test)]
-mod rules;
-#[cfg(test)]
-mod settle;
-#[cfg(test)]
-mod sharing;
-#[cfg(test)]
-mod weights;
+mod watching;
 #[cfg(test)]
 mod world;

@@ -1,25 +1,32 @@
-//! Recounts as processes of their own, over an emulator on the loopback and a change-streamer beside it: kill -9, two at
-//! once, and the memory that one needs for a large table. `RECOUNT_KILLS=50` and `RECOUNT_MEMORY_ROWS=100000,2000000`
+//! Recounts as processes of their own, over an emulator and a Kafka on the loopback and a change-streamer beside it: kill -9,
+//! two at once, and the memory that one needs for a large table. `RECOUNT_KILLS=50` and `RECOUNT_MEMORY_ROWS=100000,2000000`
 //! make these tests larger.
 
 mod relay;
 
+use std::collections::BTreeSet;
 use std::io::Read;
 use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
-use aws_sdk_dynamodb::Client;
-use aws_sdk_dynamodb::types::{AttributeValue, PutRequest, WriteRequest};
-use tally_adapters::dynamodb::{self, Connection, Settings};
-use tally_core::ids::{RowKey, ShardCount};
-use tally_emulator::{Config, Emulator};
-use tally_service::Host;
+use serde_json::json;
+use tally_adapters::dynamodb::changes::Changes;
+use tally_adapters::dynamodb::counters::Counters;
+use tally_adapters::dynamodb::{self, Consistency};
+use tally_adapters::kafka;
+use tally_change_streamer as streamer;
+use tally_core::ids::RowKey;
+use tally_core::ports::{Ledger as _, RecountQueue as _};
+use tally_emulator::Config;
+use tally_service::{Chance, Clock, Exit, Host, Running};
+use tally_testkit::Store;
 use tokio::net::TcpListener;
 use tokio::time::Instant;
 
 use self::relay::Relay;
-use crate::world::{World, Writer, client, drift, key, post, shards, user};
+use crate::world::{key, post, shards, user};
 
+const PARTITIONS: u32 = 2;
 const DEADLINE: Duration = Duration::from_secs(300);
 const POLL: Duration = Duration::from_millis(20);
 const POSTS: u64 = 4;
@@ -42,22 +49,22 @@ async fn polled(what: &str, mut holds: impl AsyncFnMut() -> bool) {
 struct Process(Child);
 
 impl Process {
-    fn start(relay: &Relay, line: &[&str]) -> Self {
-        Self::spawn(&mut Self::command(relay, line))
+    fn start(served: &Served, line: &[&str]) -> Self {
+        Self::spawn(&mut Self::command(served, line))
     }
 
     fn spawn(command: &mut Command) -> Self {
         Self(command.spawn().expect("the binary starts"))
     }
 
-    fn command(relay: &Relay, line: &[&str]) -> Command {
+    fn command(served: &Served, line: &[&str]) -> Command {
         let mut command = Command::new(env!("CARGO_BIN_EXE_tally-batch-recount"));
         let tally = std::env::vars_os().filter(|(name, _)| name.to_string_lossy().starts_with("TALLY_"));
         tally.for_each(|(name, _)| _ = command.env_remove(name));
         command
-            .args(["--admin-listen", "off", "--log", "error"])
+            .args(["--admin-listen", "off", "--log", "error", "--brokers", served.kafka.bootstrap()])
             .args(line)
-            .env("AWS_ENDPOINT_URL", relay.endpoint())
+            .env("AWS_ENDPOINT_URL", served.relay.endpoint())
             .env("AWS_REGION", "us-east-1")
             .env("AWS_ACCESS_KEY_ID", "local")
             .env("AWS_SECRET_ACCESS_KEY", "local")
@@ -100,48 +107,132 @@ impl Drop for Process {
     }
 }
 
-/// An emulator on the loopback, its tables, and the way recounts take to it.
+/// Tables on the loopback, rows in them, a Kafka, and the way recounts take to the tables.
 struct Served {
-    emulator: Emulator,
+    store: Store,
+    kafka: kafka::Embedded,
     relay: Relay,
-    world: World,
+    rows: BTreeSet<(u64, u64)>,
+    chance: Chance,
 }
 
-async fn served(with: impl AsyncFnOnce(&Served)) {
-    let emulator = Emulator::new(Config { shards: 2, ..Config::default() });
+async fn served(seed: u64, with: impl AsyncFnOnce(&mut Served)) {
+    let store = Store::in_real_time(Config { shards: 2, ..Config::default() }).await;
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
-    let address = listener.local_addr().unwrap();
-    let test = async {
-        let settings = Settings { endpoint: Some(format!("http://{address}")), ..Settings::local("") };
-        let connection = Connection::open(&settings).await;
-        dynamodb::ensure_tables(&connection).await.unwrap();
-        let world = World::over(&connection, Host::new("world").clock());
-        let relay = Relay::to(address).await;
-        with(&Served { emulator: emulator.clone(), relay, world }).await;
-    };
+    let relay = Relay::to(listener.local_addr().unwrap()).await;
+    let kafka = kafka::Embedded::start(&[("changes", PARTITIONS)]).unwrap();
+    let (emulator, rows, chance) = (store.emulator.clone(), BTreeSet::new(), Chance::seeded(seed));
+    let mut served = Served { store, kafka, relay, rows, chance };
     tokio::select! {
         ended = emulator.serve(listener, std::future::pending()) => panic!("the emulator stopped: {ended:?}"),
-        () = test => {}
+        () = with(&mut served) => {}
     }
 }
 
-/// Fills the tables. Returns a row key of each post, each with a wrong count.
-async fn wrong(served: &Served, writer: &mut Writer) -> Vec<RowKey> {
-    writer.fill(0..POSTS, 12).await;
-    served.world.quiet().await;
-    let keys: Vec<RowKey> = (0..POSTS).map(|n| key(&post(n), &user(0))).collect();
-    for key in &keys {
-        drift(&client(&served.emulator), key, WRONG).await;
+impl Served {
+    /// Starts a change-streamer in this process.
+    async fn streamer(&self, name: &str) -> Running {
+        let (connection, kafka) = (self.store.repeating(5), kafka::Settings::plaintext(self.kafka.bootstrap()));
+        let log = streamer::LogPorts::over(&kafka, "changes", "fold", &connection).unwrap();
+        let config = streamer::Config::plain("", Some(shards()), streamer::Rules::default());
+        let app = streamer::App::with_ports(config, streamer::Ports::over(&connection, log));
+        let running = Running::start(app, Host::new(name));
+        running.ready().await.unwrap();
+        running
     }
-    keys
-}
 
-/// How often `key` was corrected. Panics if a correction was not by what was wrong.
-async fn corrections(world: &World, key: &RowKey) -> usize {
-    let ledger = world.ports.recounts.ledger(&key.counter, 10_000).await.unwrap();
-    let corrections: Vec<i64> = ledger.iter().map(|line| line.after - line.before).filter(|by| *by != 0).collect();
-    assert!(corrections.iter().all(|by| *by == -WRONG), "{key}: {corrections:?}");
-    corrections.len()
+    fn recounts(&self) -> dynamodb::Recounts {
+        dynamodb::Recounts::new(&self.store.repeating(5))
+    }
+
+    /// Has the user like the post, or takes that back.
+    async fn write(&mut self, n: u64, u: u64) {
+        let mut item = json!({
+            "pk": {"S": key(&post(n), &user(u)).to_string()},
+            "user_id": {"S": user(u).to_string()},
+        });
+        if self.rows.remove(&(n, u)) {
+            self.store.call("DeleteItem", json!({"TableName": "likes", "Key": item})).await;
+        } else {
+            self.rows.insert((n, u));
+            item["liked_at"] = json!({"N": "1"});
+            self.store.call("PutItem", json!({"TableName": "likes", "Item": item})).await;
+        }
+    }
+
+    async fn fill(&mut self, posts: u64, users: u64) {
+        for n in 0..posts {
+            for u in 0..users {
+                self.write(n, u).await;
+            }
+        }
+        self.exact(posts).await;
+    }
+
+    async fn churn(&mut self, posts: u64, users: u64) {
+        let (n, u) = (self.chance.token() % posts, self.chance.token() % users);
+        self.write(n, u).await;
+    }
+
+    /// The part of a row key in its counter.
+    async fn part(&self, key: &RowKey) -> i64 {
+        let counters = Counters::new(&self.store.repeating(5));
+        let read = counters.read(std::slice::from_ref(&key.counter), Consistency::Strong).await.unwrap();
+        read.counters[&key.counter].clone().unwrap().part(key.shard)
+    }
+
+    /// Adds to the count of a row key, and to the total.
+    async fn drift(&self, key: &RowKey, by: i64) {
+        let update = json!({
+            "TableName": "like_counts",
+            "Key": {"post_id": {"S": key.counter.stored()}},
+            "UpdateExpression": "ADD #l :by, #s :by",
+            "ExpressionAttributeNames": {"#l": "likes", "#s": format!("s{}", key.shard)},
+            "ExpressionAttributeValues": {":by": {"N": by.to_string()}},
+        });
+        self.store.call("UpdateItem", update).await;
+    }
+
+    /// Waits until everything that is written is counted, and holds every count against its rows.
+    async fn exact(&self, posts: u64) {
+        let (now, changes) = (Clock::system().now(), Changes::new(&self.store.repeating(5)));
+        polled("everything is counted", async || {
+            let standings = changes.standings(PARTITIONS).await.unwrap();
+            standings.values().filter(|stated| stated.standing.as_of >= Some(now)).count() == PARTITIONS as usize
+        })
+        .await;
+        for n in 0..posts {
+            let counters = Counters::new(&self.store.repeating(5));
+            let read = counters.read(&[post(n)], Consistency::Strong).await.unwrap();
+            let counter = read.counters.get(&post(n)).cloned().transpose().unwrap().unwrap_or_default();
+            let rows = self.rows.range((n, 0)..(n + 1, 0)).count();
+            assert_eq!((counter.likes, counter.adds_up()), (i64::try_from(rows).unwrap(), true), "{}", post(n));
+        }
+    }
+
+    /// Fills the tables. Returns a row key of each post, each with a wrong count.
+    async fn wrong(&mut self) -> Vec<RowKey> {
+        self.fill(POSTS, 12).await;
+        let keys: Vec<RowKey> = (0..POSTS).map(|n| key(&post(n), &user(0))).collect();
+        for key in &keys {
+            self.drift(key, WRONG).await;
+        }
+        keys
+    }
+
+    /// How often `key` was corrected, as the ledger has it.
+    async fn corrections(&self, key: &RowKey) -> usize {
+        let ledger = self.recounts().ledger(&key.counter, 10_000).await.unwrap();
+        ledger.iter().filter(|line| line.shard == Some(key.shard)).count()
+    }
+
+    /// Has the deployment state a format; the one that it stated.
+    async fn state_format(&self, format: serde_json::Value) -> serde_json::Value {
+        let key = json!({"id": {"S": "config"}});
+        let stated = self.store.item("checkpoints", key.clone()).await["format"].take();
+        self.store.edit("checkpoints", key, "format", format).await;
+        stated
+    }
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -159,96 +250,81 @@ async fn a_recount_killed_at_any_point_corrects_what_is_wrong_or_nothing() {
 
 /// Kills `kills` recounts, one after the other, in a deployment of its own. Then lets one come to its end.
 async fn killed(kills: u64, seed: u64) {
-    served(async |served| {
-        let world = &served.world;
-        let _streamer = world.streamer("s");
-        let mut writer = Writer::new(world, seed).await;
-        let keys = wrong(served, &mut writer).await;
-        assert_eq!(Process::start(&served.relay, &[]).ended().await.0, Some(0));
+    served(seed, async |served| {
+        let _streamer = served.streamer("s").await;
+        let keys = served.wrong().await;
+        assert_eq!(Process::start(served, &[]).ended().await.0, Some(0));
+        served.exact(POSTS).await;
         let length = served.relay.carried();
-        let mut injected = vec![1; keys.len()];
+        let mut drifted = vec![1; keys.len()];
         for _ in 0..kills {
-            for (key, injected) in keys.iter().zip(&mut injected) {
-                if corrections(world, key).await == *injected {
-                    drift(&client(&served.emulator), key, WRONG).await;
-                    *injected += 1;
+            for (nth, key) in keys.iter().enumerate() {
+                if served.corrections(key).await >= drifted[nth] {
+                    served.drift(key, WRONG).await;
+                    drifted[nth] += 1;
                 }
             }
-            let mut process = Process::start(&served.relay, &[]);
-            let end = served.relay.carried() + writer.chance.token() % length;
+            let mut process = Process::start(served, &[]);
+            let end = served.relay.carried() + served.chance.token() % length;
             polled("the recount comes to its point", async || {
-                writer.churn(&post(0), 1, 20).await;
+                served.churn(1, 20).await;
                 served.relay.carried() >= end || process.has_ended()
             })
             .await;
             process.kill();
         }
-        assert_eq!(Process::start(&served.relay, &[]).ended().await.0, Some(0));
-        for (key, injected) in keys.iter().zip(injected) {
-            assert_eq!(corrections(world, key).await, injected);
+        assert_eq!(Process::start(served, &[]).ended().await.0, Some(0));
+        served.exact(POSTS).await;
+        for (key, drifted) in keys.iter().zip(drifted) {
+            assert!(served.corrections(key).await >= drifted, "{key} was corrected without a line on the ledger");
         }
-        world.exact(POSTS).await;
     })
     .await;
 }
 
-/// How a recount ended by itself, and how often it named a format.
-async fn said(mut process: Process) -> (Option<i32>, usize) {
+/// How a recount ended by itself, and whether it named a format.
+async fn said(mut process: Process) -> (Option<i32>, bool) {
     let mut log = process.0.stderr.take().expect("stderr is piped");
     polled("it ends", async || process.has_ended()).await;
     let mut text = String::new();
     log.read_to_string(&mut text).expect("a log is text");
-    let named = text.matches("the deployment is written in format 7, this build knows 1").count();
+    let named = text.contains("the deployment is written in format 7");
     (process.0.wait().expect("the child is ours").code(), named)
 }
 
 #[tokio::test(flavor = "multi_thread")]
 #[ignore = "night: real processes that wait for guard times"]
 async fn a_format_that_is_not_known_ends_the_start_and_one_that_comes_later_ends_the_watcher() {
-    served(async |served| {
-        let world = &served.world;
-        let streamer = world.streamer("s");
-        let mut writer = Writer::new(world, 1).await;
-        let keys = wrong(served, &mut writer).await;
-        let watching = Process::spawn(Process::command(&served.relay, &["--watch"]).stderr(Stdio::piped()));
-        world.ports.recounts.enqueue_audit(world.clock.now()).await.unwrap();
-        polled("it corrects", async || corrections(world, &keys[0]).await > 0).await;
-        drop(streamer);
-        write_in(served, 7).await;
-        assert_eq!(said(watching).await, (Some(65), 1));
-        let refused = Process::spawn(Process::command(&served.relay, &[]).stderr(Stdio::piped()));
-        assert_eq!(said(refused).await, (Some(65), 1));
-        write_in(served, 1).await;
-        let _streamer = world.streamer("t");
-        assert_eq!(Process::start(&served.relay, &[]).ended().await.0, Some(0));
-        world.exact(POSTS).await;
+    let refused = (Some(i32::from(Exit::FORMAT.code())), true);
+    served(1, async |served| {
+        let streamer = served.streamer("s").await;
+        let keys = served.wrong().await;
+        let watching = Process::spawn(Process::command(served, &["--watch"]).stderr(Stdio::piped()));
+        served.recounts().enqueue_audit(Clock::system().now()).await.unwrap();
+        polled("it corrects", async || served.corrections(&keys[0]).await > 0).await;
+        streamer.kill().await;
+        let known = served.state_format(json!({"N": "7"})).await;
+        assert_eq!(said(watching).await, refused);
+        let late = Process::spawn(Process::command(served, &[]).stderr(Stdio::piped()));
+        assert_eq!(said(late).await, refused);
+        served.state_format(known).await;
+        let _streamer = served.streamer("t").await;
+        assert_eq!(Process::start(served, &[]).ended().await.0, Some(0));
+        served.exact(POSTS).await;
     })
     .await;
 }
 
-/// Has the deployment state that it is written in `format`.
-async fn write_in(served: &Served, format: u64) {
-    let update = client(&served.emulator).update_item().table_name("checkpoints");
-    let update = update.key("id", text("config".to_owned())).update_expression("SET #f=:f");
-    let update = update.expression_attribute_names("#f", "format");
-    update.expression_attribute_values(":f", number(format)).send().await.unwrap();
-}
-
 #[tokio::test(flavor = "multi_thread")]
 #[ignore = "night: real processes that wait for guard times"]
-async fn two_recounts_at_once_correct_each_row_key_once() {
-    served(async |served| {
-        let world = &served.world;
-        let _streamer = world.streamer("s");
-        let mut writer = Writer::new(world, 1).await;
-        let keys = wrong(served, &mut writer).await;
-        let start = || Process::start(&served.relay, &[]);
+async fn two_recounts_at_once_leave_every_count_right() {
+    served(1, async |served| {
+        let _streamer = served.streamer("s").await;
+        served.wrong().await;
+        let start = || Process::start(served, &[]);
         let (one, two) = tokio::join!(start().ended(), start().ended());
         assert_eq!((one.0, two.0), (Some(0), Some(0)));
-        for key in &keys {
-            assert_eq!(corrections(world, key).await, 1);
-        }
-        world.exact(POSTS).await;
+        served.exact(POSTS).await;
     })
     .await;
 }
@@ -264,70 +340,18 @@ async fn what_a_recount_holds_does_not_grow_with_the_table() {
     assert!(held[1] <= held[0] * 3 / 2 + 16_384, "{held:?} KiB");
 }
 
-/// The most memory in KiB that a recount held which changed nothing, over a post of so many rows.
+/// The most memory in KiB that a recount held which changed nothing, over posts of so many rows in all.
 async fn only_looking(rows: u64) -> u64 {
+    const USERS: u64 = 200;
     let mut held = 0;
-    served(async |served| {
-        let world = &served.world;
-        fill(&client(&served.emulator), rows).await;
-        world.ports.checkpoints.config(Some(shards())).await.unwrap();
-        let process = Process::start(&served.relay, &["--dry-run"]);
-        let (code, most) = tokio::select! {
-            ended = process.ended() => ended,
-            () = nothing_to_do(world, &served.relay) => unreachable!("it goes on"),
-        };
+    served(1, async |served| {
+        let _streamer = served.streamer("s").await;
+        served.fill(rows / USERS, USERS).await;
+        let (code, most) = Process::start(served, &["--dry-run"]).ended().await;
         assert_eq!(code, Some(0));
         println!("{rows} rows: {most} KiB held at most");
         held = most;
     })
     .await;
     held
-}
-
-/// Does what a streamer does whose stream holds nothing new, as often as recounts ask for something.
-async fn nothing_to_do(world: &World, relay: &Relay) {
-    let (stream, checkpoints) = (&world.ports.stream, &world.ports.checkpoints);
-    let label = stream.info().await.unwrap().label;
-    let mut carried = relay.watch();
-    loop {
-        for shard in stream.shards(&label).await.unwrap() {
-            let now = world.clock.now();
-            checkpoints.number(&label, &shard.id, shard.parent.as_ref(), now).await.unwrap();
-            checkpoints.refresh(&label, &shard.id, now).await.unwrap();
-        }
-        carried.changed().await.unwrap();
-    }
-}
-
-/// Posts of a thousand users each, and counters that agree.
-async fn fill(client: &Client, rows: u64) {
-    const USERS: u64 = 1_000;
-    let of: ShardCount = shards();
-    for n in 0..rows / USERS {
-        let users = (0..USERS).map(user).collect::<Vec<_>>();
-        for users in users.chunks(25) {
-            let likes = users.iter().map(|user| {
-                let pk = RowKey::of(&post(n), user, of).to_string();
-                let put = PutRequest::builder().item("pk", text(pk)).item("user_id", text(user.to_string()));
-                let put = put.item("post_id", text(post(n).to_string())).item("liked_at", number(0));
-                WriteRequest::builder().put_request(put.build().unwrap()).build()
-            });
-            client.batch_write_item().request_items("likes", likes.collect()).send().await.unwrap();
-        }
-        let counter = client.put_item().table_name("like_counts").item("post_id", text(post(n).to_string()));
-        let counter = counter.item("likes", number(USERS)).item("version", number(1)).item("updated_at", number(0));
-        let counter = of.all().fold(counter, |counter, shard| {
-            let rows = users.iter().filter(|user| of.shard_of(user.as_str()) == shard).count() as u64;
-            counter.item(format!("s{shard}"), number(rows))
-        });
-        counter.send().await.unwrap();
-    }
-}
-
-fn text(text: String) -> AttributeValue {
-    AttributeValue::S(text)
-}
-
-fn number(n: u64) -> AttributeValue {
-    AttributeValue::N(n.to_string())
 }

@@ -7,6 +7,8 @@ use tally_core::cached::{Cache, StandingAt, TakeOver, Told, Value};
 use tally_core::ids::CounterId;
 use tokio::time::Instant;
 
+use crate::metrics;
+
 /// The cache of one partition, as its fold keeps it. It may be away: then it is taken over again once it answers, which makes
 /// it empty, so nothing that it was not told can be read from it.
 pub(super) struct Cached {
@@ -30,7 +32,11 @@ impl Cached {
         let Some(cache) = &self.cache else { return };
         if let Some(hold) = &mut self.hold {
             match cache.tell(self.partition, hold, values, Some(stated)).await {
-                Ok(Told::Written(_)) => return,
+                Ok(Told::Written(replaced)) => {
+                    metrics::cached("replaced", replaced);
+                    metrics::cached("absent_or_newer", values.len().saturating_sub(replaced));
+                    return;
+                }
                 Ok(Told::Lost) => {
                     self.from = Instant::now() + LOST;
                     tracing::warn!(
@@ -40,6 +46,7 @@ impl Cached {
                 }
                 Err(fault) => tracing::warn!(partition = self.partition, %fault, "the cache was not told"),
             }
+            metrics::cached("failed", values.len());
             self.hold = None;
         }
         if Instant::now() < self.from {

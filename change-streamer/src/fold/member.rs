@@ -36,7 +36,8 @@ impl Task for Member {
                     health.joined();
                     for log in partitions {
                         let name = format!("fold {}", log.partition());
-                        let fold = PartitionFold::new(Arc::clone(&self.folding), log, self.patience.clone());
+                        let (folding, readiness) = (Arc::clone(&self.folding), self.host.readiness());
+                        let fold = PartitionFold::new(folding, log, self.patience.clone(), readiness);
                         self.host.worker(Stage::Work, &name, fold);
                     }
                 }

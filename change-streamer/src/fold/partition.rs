@@ -8,13 +8,14 @@ use tally_core::fence::{Log, Offset};
 use tally_core::fold::{Partition, Position};
 use tally_core::ports::OwnedPartition;
 use tally_core::ports::log::{Records, Revocation};
-use tally_service::{Patience, Stop, Stopped, Task, Until};
+use tally_service::{Invalid, Patience, Readiness, Stop, Stopped, Task, Until};
 use tokio::time::Instant;
 
 use super::Folding;
 use super::cached::Cached;
 use super::known::Known;
 use crate::log::configured;
+use crate::metrics;
 use crate::relay::{HOLE, JUMP};
 
 pub(super) struct PartitionFold {
@@ -22,6 +23,7 @@ pub(super) struct PartitionFold {
     pub(super) log: Arc<dyn OwnedPartition>,
     pub(super) patience: Patience,
     pub(super) known: Known,
+    readiness: Readiness,
     cached: Cached,
     index: u32,
     partition: Partition,
@@ -42,7 +44,12 @@ enum Left {
 }
 
 impl PartitionFold {
-    pub(super) fn new(folding: Arc<Folding>, log: Arc<dyn OwnedPartition>, patience: Patience) -> Self {
+    pub(super) fn new(
+        folding: Arc<Folding>,
+        log: Arc<dyn OwnedPartition>,
+        patience: Patience,
+        readiness: &Readiness,
+    ) -> Self {
         let (index, now) = (log.partition().index, Instant::now());
         let cached = Cached::new(folding.cache.clone(), index);
         Self {
@@ -51,6 +58,7 @@ impl PartitionFold {
             log,
             patience,
             known: Known::default(),
+            readiness: readiness.scope("changes"),
             index,
             partition: Partition::default(),
             written: Position::default(),
@@ -101,15 +109,15 @@ impl PartitionFold {
             if !self.partition.is_empty() {
                 due.get_or_insert(now + rules.linger);
             }
-            let is_due = due.is_some_and(|due| now >= due) || self.partition.bytes() >= rules.bytes;
-            if is_due || now >= self.standing_at {
+            let is_full = self.partition.bytes() >= rules.bytes;
+            if is_full || due.is_some_and(|due| now >= due) || now >= self.standing_at {
                 due = None;
-                self.flush(stop).await?;
+                self.flush(if is_full { "size" } else { "age" }, stop).await?;
                 self.store(false, stop).await?;
             }
         };
         if matches!(left, Left::Finish) {
-            self.flush(stop).await?;
+            self.flush("stop", stop).await?;
             self.store(true, stop).await?;
         }
         Ok(())
@@ -124,7 +132,16 @@ impl PartitionFold {
             .patience
             .persist("read the configuration", until, || configured(&self.folding.store, &log.topic))
             .await?;
-        let (position, jump) = resume(position, config.generation, &log);
+        let partitions = self.patience.persist("look at the log of changes", until, || self.log.partitions()).await?;
+        if partitions != config.partitions {
+            let problem = format!(
+                "the topic has {partitions} partitions, and the log of this deployment {}: create it anew with as many",
+                config.partitions
+            );
+            return Err(Invalid::setting("changes-topic", problem).into());
+        }
+        let standing = self.patience.persist("read a standing", until, || store.standing(self.index)).await?;
+        let (position, jump) = resume(position, standing.map(|stated| stated.at), config.generation, &log);
         self.stored = (position.at, position.at);
         self.written = position.clone();
         self.partition = Partition::new(position);
@@ -150,7 +167,9 @@ impl PartitionFold {
                 Err(bad) => {
                     let (partition, offset) = (self.log.partition(), record.offset);
                     tracing::error!(%partition, %offset, %bad, "the partition stops at a message that cannot be read");
-                    self.flush(stop).await?;
+                    let why = format!("the fold of {partition} stands still at offset {offset}: {bad}");
+                    self.readiness.not_ready(&self.index.to_string(), why);
+                    self.flush("stop", stop).await?;
                     self.store(true, stop).await?;
                     return Ok(self.stand_still(stop).await?);
                 }
@@ -169,25 +188,32 @@ impl PartitionFold {
     /// Waits until the partition is taken back, or the process stops.
     async fn stand_still(&self, stop: &Stop) -> Result<(), Stopped> {
         tokio::select! {
-            () = stop.requested() => Err(Stopped),
-            _ = self.log.revoked() => Err(Stopped),
+            () = stop.requested() => {}
+            _ = self.log.revoked() => {}
         }
+        self.readiness.forget(&self.index.to_string());
+        Err(Stopped)
     }
 
     /// A loss that the log itself shows: it is stored before anything behind it is written. Safe to repeat: every reader of the
     /// log gives it the same number.
-    async fn lost(&self, number: LossNumber, kind: &str, stop: &Stop) -> anyhow::Result<()> {
+    async fn lost(&self, number: LossNumber, kind: &'static str, stop: &Stop) -> anyhow::Result<()> {
         let what = format!("{} at {}", self.log.partition(), self.partition.place());
         tracing::error!(kind, what, %number, "something is lost: nothing is called exact until a recount has passed");
         let put = || self.folding.store.open_loss(number, kind, &what);
         self.patience.persist("store a loss", Until::LastCall(stop), put).await?;
+        metrics::lost(kind);
         Ok(())
     }
 
     /// Writes what was taken.
-    async fn flush(&mut self, stop: &Stop) -> anyhow::Result<()> {
-        let flush = self.partition.flush();
+    async fn flush(&mut self, cut: &'static str, stop: &Stop) -> anyhow::Result<()> {
+        let (flush, began) = (self.partition.flush(), Instant::now());
         let values = self.write(&flush, stop).await?;
+        if !flush.counters.is_empty() {
+            let items = flush.counters.values().map(Vec::len).sum();
+            metrics::flushed(cut, flush.counters.len(), items, began.elapsed());
+        }
         self.log.finished(flush.position.at.offset());
         let stated = StandingAt { at: flush.position.at, standing: flush.standing };
         if stated.at > self.written.at {
@@ -222,20 +248,22 @@ impl PartitionFold {
     }
 }
 
-/// Where to go on from a stored position in the log as it is, and where to jump to if the position is not in it.
-fn resume(position: Option<Position>, generation: u16, log: &Log) -> (Position, Option<Place>) {
+/// Where to go on from a stored position in the log as it is, and where to jump to if the position is not in it, or the place
+/// that the counters have reached since.
+fn resume(position: Option<Position>, reached: Option<Place>, generation: u16, log: &Log) -> (Position, Option<Place>) {
     let start = Place::new(generation, log.start);
     let Some(position) = position else {
         let new = Position::default();
         return (Position { at: start, ..new }, (log.start > Offset(0)).then_some(start));
     };
     let stored = position.at;
+    let reached = reached.filter(|reached| reached.generation() == stored.generation()).max(Some(stored));
     if stored.generation() < generation {
         // Another topic: nothing of the one before is in it.
         (position, Some(start))
     } else if stored.offset() < log.start {
         (position, Some(Place::new(stored.generation(), log.start)))
-    } else if stored.offset() > log.end {
+    } else if reached.is_some_and(|reached| reached.offset() > log.end) {
         // The log lost its end. What is written now would stand before what is in the counters.
         (position, Some(Place::new(stored.generation() + 1, log.end)))
     } else {
@@ -264,7 +292,7 @@ mod tests {
         let at = |generation, offset| Place::new(generation, Offset(offset));
         let position = |place| Some(Position { at: place, ..Position::default() });
         let resumed = |position: Option<Position>| {
-            let (position, jump) = resume(position, 1, &log);
+            let (position, jump) = resume(position, Some(at(1, 9)), 1, &log);
             (position.at, jump)
         };
         assert_eq!(resumed(None), (at(1, 5), Some(at(1, 5))), "what was before the start is not known");
@@ -272,5 +300,7 @@ mod tests {
         assert_eq!(resumed(position(at(1, 3))), (at(1, 3), Some(at(1, 5))), "retention");
         assert_eq!(resumed(position(at(1, 12))), (at(1, 12), Some(at(2, 9))), "an unclean election");
         assert_eq!(resumed(position(at(0, 7))), (at(0, 7), Some(at(1, 5))), "another topic");
+        let (_, jump) = resume(position(at(1, 7)), Some(at(1, 10)), 1, &log);
+        assert_eq!(jump, Some(at(2, 9)), "counters have what the log lost");
     }
 }

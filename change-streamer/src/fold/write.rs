@@ -15,6 +15,7 @@ use tally_core::milestone::{Milestone, Winner};
 use tally_service::{Stop, Until};
 
 use super::partition::PartitionFold;
+use crate::metrics;
 
 /// How many counters one request reads.
 const READ: usize = 100;
@@ -60,6 +61,7 @@ impl PartitionFold {
                 return false;
             };
             if overflows > 0 {
+                metrics::refused("overflow", overflows);
                 tracing::error!(counter = %id, overflows, "changes that would leave the range of 64 bits are left out");
             }
             let update = Update { counter: (*id).clone(), before, after: counter };
@@ -99,12 +101,18 @@ impl PartitionFold {
         for (Update { counter: id, after, .. }, outcome) in done {
             match outcome {
                 Written::Stored => {
+                    metrics::updated();
                     work.left.remove(&id);
                     work.written.push((id.clone(), Value::from(&after)));
                     self.known.put(id, Some(after));
                 }
-                Written::Refused(Some(counter)) => self.known.put(id, Some(counter)),
-                Written::Refused(None) => self.known.forget(&id),
+                Written::Refused(counter) => {
+                    metrics::refused("changed", 1);
+                    match counter {
+                        Some(counter) => self.known.put(id, Some(counter)),
+                        None => self.known.forget(&id),
+                    }
+                }
                 Written::Failed(fault @ Fault::Poison(_)) => {
                     return Err(anyhow!(fault).context(format!("the store refuses the counter {id}")));
                 }
@@ -148,6 +156,7 @@ impl PartitionFold {
             let (now, what) = (self.patience.clock().now(), id.to_string());
             let open = || self.folding.store.open_new_loss(now, "damaged", &what);
             self.patience.persist("store a loss", Until::LastCall(stop), open).await?;
+            metrics::lost("damaged");
         }
         Ok(damaged.into_iter().map(|(id, _)| id).collect())
     }
@@ -178,7 +187,10 @@ impl PartitionFold {
                 };
             }
             match self.folding.counters.cross(update, &left).await {
-                Ok(Crossed::Stored) => return Written::Stored,
+                Ok(Crossed::Stored) => {
+                    left.iter().for_each(metrics::reached);
+                    return Written::Stored;
+                }
                 Ok(Crossed::Refused(counter)) => return Written::Refused(counter),
                 Ok(Crossed::Recorded(recorded)) => left.retain(|milestone| !recorded.contains(&milestone.n)),
                 Err(fault) => return Written::Failed(fault),

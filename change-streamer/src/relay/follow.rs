@@ -9,19 +9,25 @@ use tally_core::changes::{Body, LossNumber, Opened, Opening};
 use tally_core::fault::Fault;
 use tally_core::ids::{StreamLabel, StreamShard, StreamShardId};
 use tally_core::lineage::{Listed, first_sight};
-use tally_core::ports::{Lease, LeaseTaken, StreamInfo};
+use tally_core::ports::{Lease, LeaseTaken, StreamFault, StreamInfo};
 use tally_core::relay::{Fed, Input};
 use tally_core::shards::{Offer, plan};
 use tally_core::time::UnixMillis;
 use tally_service::{Host, Patience, Stage, Stop, Stopped, Task, Until, Worker as Running};
 
 use super::Relaying;
+use super::lateness::Lateness;
 use super::reader::{Reader, lose};
 use super::writer::Writing;
 use crate::metrics;
+use crate::slots::Slots;
 
 /// The wait between two looks.
 const LOOK: Duration = Duration::from_secs(1);
+/// How long a closed stream shard is remembered: longer than the service lists it and than a message about it is taken.
+const REMEMBERED: Duration = Duration::from_secs(30 * 3600);
+/// The condition that the stream is followed: every stream shard is closed, or some process reads it.
+const READINESS: &str = "stream_shards";
 
 /// How this process shares stream shards with others.
 pub(crate) struct Sharing {
@@ -37,13 +43,19 @@ pub(crate) struct Follow {
     patience: Patience,
     writing: Writing,
     sharing: Option<Sharing>,
+    lateness: Lateness,
+    slots: Slots,
     readers: BTreeMap<StreamShard, Running>,
     /// The leases as they were seen last, and since when each stands still.
     leases: BTreeMap<StreamShardId, (Lease, Duration)>,
+    /// Since when no process reads a stream shard.
+    unread: BTreeMap<StreamShard, Duration>,
     held: BTreeSet<StreamShard>,
     listed: Option<Listing>,
     /// Losses of the log after which all stream shards were announced again.
     announced: BTreeSet<LossNumber>,
+    /// Why the stream is not followed as it should be.
+    trouble: Option<String>,
 }
 
 /// The stream and its shards as the service has listed them.
@@ -60,10 +72,25 @@ impl Follow {
         patience: Patience,
         writing: Writing,
         sharing: Option<Sharing>,
+        lateness: Lateness,
     ) -> Self {
-        let (readers, leases, held) = (BTreeMap::new(), BTreeMap::new(), BTreeSet::new());
-        let announced = BTreeSet::new();
-        Self { shared, host, patience, writing, sharing, readers, leases, held, listed: None, announced }
+        host.readiness().not_ready(READINESS, "the stream is not followed yet");
+        Self {
+            shared,
+            host,
+            patience,
+            writing,
+            sharing,
+            lateness,
+            slots: Slots::default(),
+            readers: BTreeMap::new(),
+            leases: BTreeMap::new(),
+            unread: BTreeMap::new(),
+            held: BTreeSet::new(),
+            listed: None,
+            announced: BTreeSet::new(),
+            trouble: None,
+        }
     }
 
     async fn follow(&mut self, stop: &Stop) -> anyhow::Result<()> {
@@ -95,15 +122,19 @@ impl Follow {
         let losses =
             self.patience.persist("read the losses", Until::Requested(stop), || self.shared.store.losses()).await?;
         self.writing.hand(Input::Losses(losses.open().map(|(number, _)| number).collect())).await?;
-        self.list(stop).await?;
-        let Some(Listing { info, .. }) = &self.listed else { return Ok(()) };
+        let unlisted = self.list(stop).await?;
+        let Some(Listing { info, .. }) = &self.listed else {
+            self.report(unlisted);
+            return Ok(());
+        };
         let label = info.label.clone();
-        let mut stored = self.stored(&label, stop).await?;
-        if self.announce(&stored, stop).await? {
-            stored = self.stored(&label, stop).await?;
-        }
-        self.announce_again(&stored, &losses).await?;
-        self.share(&label, &stored, stop).await
+        let stored = self.stored(&label, stop).await?;
+        let stored = self.announce(&label, stored, &losses, stop).await?;
+        let mine = self.share(&label, &stored, stop).await?;
+        let unread = self.unread(&stored, &mine);
+        metrics::stream_shards(&stored, &mine);
+        self.report(unlisted.or(unread));
+        Ok(())
     }
 
     async fn stored(&self, label: &StreamLabel, stop: &Stop) -> anyhow::Result<Vec<StoredShard>> {
@@ -111,27 +142,123 @@ impl Follow {
         self.patience.persist(what, Until::Requested(stop), || self.shared.store.shards(label)).await
     }
 
-    /// Lists the stream's shards if it is time to.
-    async fn list(&mut self, stop: &Stop) -> anyhow::Result<()> {
+    /// Lists the stream's shards if it is time to; why they cannot be listed.
+    async fn list(&mut self, stop: &Stop) -> anyhow::Result<Option<String>> {
         let now = self.patience.clock().reading().at;
         if self.listed.as_ref().is_some_and(|listing| now.saturating_sub(listing.at) < self.shared.following.discover) {
-            return Ok(());
+            return Ok(None);
         }
-        let list = || async {
-            let info = self.shared.stream.info().await.map_err(Fault::from)?;
-            let shards = self.shared.stream.shards(&info.label).await.map_err(Fault::from)?;
-            Ok((info, shards))
+        let list = async {
+            let info = self.shared.stream.info().await?;
+            let shards = self.shared.stream.shards(&info.label).await?;
+            Ok::<_, StreamFault>((info, shards))
         };
-        let (info, shards) = self.patience.persist("list the stream shards", Until::Requested(stop), list).await?;
-        self.listed = Some(Listing { info, shards, at: now });
+        match stop.unless_requested(list).await? {
+            Ok((info, shards)) => {
+                self.forget(&info.label, &shards, stop).await?;
+                self.listed = Some(Listing { info, shards, at: now });
+                Ok(None)
+            }
+            Err(fault) => {
+                let why = fault.to_string();
+                metrics::faulted(&Fault::from(fault));
+                Ok(Some(format!("the stream shards cannot be listed: {why}")))
+            }
+        }
+    }
+
+    /// Ends what is left of earlier streams, and drops what was closed long ago and is listed no more. What an earlier stream
+    /// had unread is lost, which was said before this one was announced.
+    async fn forget(&self, label: &StreamLabel, listed: &[Listed], stop: &Stop) -> anyhow::Result<()> {
+        let (store, until, now) = (&self.shared.store, Until::Requested(stop), self.patience.clock().now());
+        let every = self.patience.persist("read the stream shards", until, || store.every_shard()).await?;
+        let current = StreamShard::new(label, &StreamShardId::from(""));
+        let has_begun = every.iter().any(|stored| stored.shard.label() == current.label());
+        for StoredShard { shard, closed, .. } in &every {
+            let is_listed = || listed.iter().any(|listed| StreamShard::new(label, &listed.id) == *shard);
+            match closed {
+                None if has_begun && shard.label() < current.label() => {
+                    self.patience.persist("close a stream shard", until, || store.close(shard, now)).await?;
+                }
+                Some(at) if now.since(*at) > REMEMBERED && !is_listed() => {
+                    self.patience.persist("forget a stream shard", until, || store.forget(shard)).await?;
+                }
+                _ => {}
+            }
+        }
         Ok(())
     }
 
-    /// Announces stream shards that no closing has named: those of a stream that is new, and those that were listed too late.
-    async fn announce(&mut self, stored: &[StoredShard], stop: &Stop) -> anyhow::Result<bool> {
-        let Some(Listing { info, shards, .. }) = &self.listed else { return Ok(false) };
-        let is_new = stored.is_empty();
-        let of = |id: &StreamShardId| StreamShard::new(&info.label, id);
+    /// Announces all stream shards where readers of the log do not know all of them: at first, where some were listed too late
+    /// to be named by a closing, and where a piece of the log is lost. Any process does that, also twice.
+    async fn announce(
+        &mut self,
+        label: &StreamLabel,
+        mut stored: Vec<StoredShard>,
+        losses: &Losses,
+        stop: &Stop,
+    ) -> anyhow::Result<Vec<StoredShard>> {
+        let new = self.unnamed(label, &stored);
+        let of_log = |loss: &Loss| loss.kind == super::HOLE || loss.kind == super::JUMP;
+        let lost: BTreeSet<_> = losses.open().filter(|(_, loss)| of_log(loss)).map(|(number, _)| number).collect();
+        if new.is_empty() && lost.is_subset(&self.announced) {
+            return Ok(stored);
+        }
+        let Some(Listing { info: StreamInfo { created, table_created, .. }, .. }) = self.listed else {
+            return Ok(stored);
+        };
+        if !stored.is_empty() && !new.is_empty() {
+            tracing::warn!(shards = new.len(), "stream shards are announced that no closing has named");
+        } else if let Some(loss) =
+            first_sight(label, created, table_created, self.patience.clock().now()).filter(|_| stored.is_empty())
+        {
+            lose(&self.shared, &self.patience, &self.writing, loss.kind(), &loss.to_string(), stop).await?;
+        }
+        loop {
+            let (mut opened, mut named) = (Opened::default(), BTreeSet::new());
+            for StoredShard { shard, fed, closed, .. } in &stored {
+                named.insert(shard.clone());
+                match closed {
+                    None => opened.shards.push(Opening { shard: shard.clone(), at: fed.to, fed: fed.at }),
+                    Some(_) => opened.ended.push(shard.clone()),
+                }
+            }
+            // Nothing was written to a stream shard before there was its stream.
+            let first =
+                new.iter().map(|shard| Opening { shard: StreamShard::new(label, &shard.id), at: None, fed: created });
+            opened.shards.extend(first.filter(|opening| !named.contains(&opening.shard)));
+            if opened.shards.is_empty() {
+                return Ok(stored);
+            }
+            let open: Vec<_> = opened.shards.iter().map(|opening| opening.shard.clone()).collect();
+            self.writing.announce(Body::Opened(opened)).await?;
+            self.begin(label, &new, created, stop).await?;
+            stored = self.stored(label, stop).await?;
+            // One that was closed meanwhile may be open for a reader that did not read its closing.
+            let ended = stored.iter().filter(|stored| stored.closed.is_some());
+            if !ended.into_iter().any(|ended| open.contains(&ended.shard)) {
+                break;
+            }
+        }
+        self.announced = lost;
+        Ok(stored)
+    }
+
+    /// Stores stream shards that were announced.
+    async fn begin(&self, label: &StreamLabel, new: &[Listed], created: UnixMillis, stop: &Stop) -> anyhow::Result<()> {
+        for shard in new {
+            let (shard, parent) = (StreamShard::new(label, &shard.id), shard.parent.as_ref());
+            let parent = parent.map(|parent| StreamShard::new(label, parent));
+            let begin = || self.shared.store.begin(&shard, parent.as_ref(), Fed { to: None, at: created });
+            self.patience.persist("begin a stream shard", Until::Requested(stop), begin).await?;
+        }
+        Ok(())
+    }
+
+    /// Stream shards that no closing has named or will name.
+    fn unnamed(&self, label: &StreamLabel, stored: &[StoredShard]) -> Vec<Listed> {
+        let Some(Listing { shards, .. }) = &self.listed else { return Vec::new() };
+        let of = |id: &StreamShardId| StreamShard::new(label, id);
         let find = |id: &StreamShardId| stored.iter().find(|shard| shard.shard == of(id));
         // A parent that is open will name its children. One that is closed has named those it knew of.
         let is_named = |listed: &&Listed| {
@@ -147,53 +274,46 @@ impl Follow {
         let first = |shard: &&Listed| {
             shard.parent.as_ref().is_none_or(|parent| !unnamed.iter().any(|other| other.id == *parent))
         };
-        let first: Vec<_> = unnamed.iter().filter(first).cloned().collect();
-        if first.is_empty() {
-            return Ok(false);
-        }
-        let (info, label) = (info.clone(), info.label.clone());
-        let now = self.patience.clock().now();
-        if is_new && let Some(loss) = first_sight(&label, info.created, info.table_created, now) {
-            lose(&self.shared, &self.patience, &self.writing, loss.kind(), &loss.to_string(), stop).await?;
-        } else if !is_new {
-            tracing::warn!(
-                shards = first.len(),
-                "stream shards were listed only after the one they continue was closed"
-            );
-        }
-        let fed = if is_new { info.created } else { UnixMillis(0) };
-        let opening = |shard: &Listed| Opening { shard: StreamShard::new(&label, &shard.id), at: None, fed };
-        let opened = Opened { shards: first.iter().map(opening).collect() };
-        self.writing.announce(Body::Opened(opened)).await?;
-        for shard in &first {
-            let (shard, parent) = (StreamShard::new(&label, &shard.id), shard.parent.as_ref());
-            let parent = parent.map(|parent| StreamShard::new(&label, parent));
-            let begin = || self.shared.store.begin(&shard, parent.as_ref(), Fed { to: None, at: fed });
-            self.patience.persist("begin a stream shard", Until::Requested(stop), begin).await?;
-        }
-        Ok(true)
+        unnamed.iter().filter(first).cloned().collect()
     }
 
-    /// Where a piece of the log is lost, its readers do not know any more which stream shards there are: all are announced
-    /// again, with what every partition has of them. Any process does that, also twice.
-    async fn announce_again(&mut self, stored: &[StoredShard], losses: &Losses) -> anyhow::Result<()> {
-        let of_log = |loss: &Loss| loss.kind == super::HOLE || loss.kind == super::JUMP;
-        let lost: Vec<_> = losses.open().filter(|(_, loss)| of_log(loss)).map(|(number, _)| number).collect();
-        if lost.iter().all(|number| self.announced.contains(number)) {
-            return Ok(());
+    /// Which open stream shard no process reads, although there was time to take it.
+    fn unread(&mut self, stored: &[StoredShard], mine: &BTreeSet<StreamShard>) -> Option<String> {
+        let Some(Sharing { stale, .. }) = &self.sharing else { return None };
+        let now = self.patience.clock().reading().at;
+        let is_read = |shard: &StreamShard| {
+            let lease = self.leases.get(&shard.id());
+            mine.contains(shard) || lease.is_some_and(|(_, since)| now.saturating_sub(*since) < *stale)
+        };
+        let open = stored.iter().filter(|stored| stored.closed.is_none()).map(|stored| &stored.shard);
+        let since = |shard: &StreamShard| self.unread.get(shard).copied().unwrap_or(now);
+        self.unread = open.filter(|shard| !is_read(shard)).map(|shard| (shard.clone(), since(shard))).collect();
+        let unread = self.unread.iter().find(|(_, since)| now.saturating_sub(**since) >= *stale * 3);
+        unread.map(|(shard, _)| format!("no process reads stream shard {shard}"))
+    }
+
+    /// Says whether the stream is followed, to the operators and in the log where that changes.
+    fn report(&mut self, trouble: Option<String>) {
+        metrics::followed(trouble.is_none());
+        match &trouble {
+            None => self.host.readiness().ready(READINESS),
+            Some(why) => {
+                if self.trouble != trouble {
+                    tracing::error!(why, "the stream is not followed as it should be");
+                }
+                self.host.readiness().not_ready(READINESS, why);
+            }
         }
-        let open = stored.iter().filter(|shard| shard.closed.is_none());
-        let opening = |shard: &StoredShard| Opening { shard: shard.shard.clone(), at: shard.fed.to, fed: shard.fed.at };
-        let shards: Vec<_> = open.map(opening).collect();
-        if !shards.is_empty() {
-            self.writing.announce(Body::Opened(Opened { shards })).await?;
-            self.announced.extend(lost);
-        }
-        Ok(())
+        self.trouble = trouble;
     }
 
     /// Takes, renews and steals leases, and starts and stops readers.
-    async fn share(&mut self, label: &StreamLabel, stored: &[StoredShard], stop: &Stop) -> anyhow::Result<()> {
+    async fn share(
+        &mut self,
+        label: &StreamLabel,
+        stored: &[StoredShard],
+        stop: &Stop,
+    ) -> anyhow::Result<BTreeSet<StreamShard>> {
         self.readers.retain(|_, reader| !reader.has_ended());
         let open: Vec<&StoredShard> = stored.iter().filter(|shard| shard.closed.is_none()).collect();
         let mine: BTreeSet<StreamShard> = match &self.sharing {
@@ -208,12 +328,14 @@ impl Follow {
         for StoredShard { shard, .. } in open {
             if mine.contains(shard) && !self.readers.contains_key(shard) {
                 let id = shard.id();
-                let reader = Reader::new(self.shared.clone(), self.patience.clone(), self.writing.clone(), label, &id);
+                let age = metrics::Age::of_stream(self.slots.take());
+                let (shared, patience, writing) = (self.shared.clone(), self.patience.clone(), self.writing.clone());
+                let reader = Reader::new(shared, patience, writing, self.lateness.clone(), age, label, &id);
                 let running = self.host.worker(Stage::Intake, &format!("read {id}"), reader);
                 self.readers.insert(shard.clone(), running);
             }
         }
-        Ok(())
+        Ok(mine)
     }
 
     /// The stream shards whose leases are this process's afterwards.

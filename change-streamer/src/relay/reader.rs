@@ -8,13 +8,13 @@ use tally_core::fault::Fault;
 use tally_core::ids::{Sequence, StreamLabel, StreamShard, StreamShardId};
 use tally_core::lineage::Listed;
 use tally_core::ports::{Iterator, Position, Records, StreamFault};
-use tally_core::relay::{Fed, Input};
+use tally_core::relay::{Canary, Fed, Input};
 use tally_core::tally::read;
 use tally_core::time::UnixMillis;
 use tally_service::{Patience, Stop, Task, Until};
 
 use super::Relaying;
-use super::margin::Margin;
+use super::lateness::{Lateness, in_order};
 use super::pace::Pace;
 use super::tip::{Shown, Tip};
 use super::writer::Writing;
@@ -40,7 +40,10 @@ pub(crate) struct Reader {
     shard: StreamShard,
     pace: Pace,
     tip: Tip,
-    margin: Margin,
+    lateness: Lateness,
+    age: metrics::Age,
+    /// Everything that was written before this time was handed in.
+    claimed: UnixMillis,
     /// The last record that was handed in.
     last: Option<Sequence>,
     /// When the service last answered: nothing unread can have been trimmed unseen until a day later.
@@ -72,6 +75,8 @@ impl Reader {
         shared: Relaying,
         patience: Patience,
         writing: Writing,
+        lateness: Lateness,
+        age: metrics::Age,
         label: &StreamLabel,
         id: &StreamShardId,
     ) -> Self {
@@ -85,7 +90,9 @@ impl Reader {
             shard: StreamShard::new(label, id),
             pace,
             tip,
-            margin: Margin::default(),
+            lateness,
+            age,
+            claimed: UnixMillis(0),
             last: None,
             contact: UnixMillis(0),
             lost: None,
@@ -103,7 +110,7 @@ impl Reader {
             // It may have been closed since it was leased.
             let Some(StoredShard { fed, closed: None, .. }) = stored else { return Ok(()) };
             self.writing.hand(Input::Begin(self.shard.clone(), fed)).await?;
-            (self.last, self.contact, self.lost) = (fed.to, fed.at, None);
+            (self.last, self.contact, self.claimed, self.lost) = (fed.to, fed.at, fed.at, None);
             self.tip.moved();
             tokio::select! {
                 ended = self.read(stop) => return self.end(ended?, stop).await,
@@ -172,7 +179,9 @@ impl Reader {
 
     /// Hands a page in.
     async fn take(&mut self, page: Records, asked: UnixMillis, stop: &Stop) -> anyhow::Result<Next> {
-        self.pace.page(page.records.len(), LIMIT as usize);
+        // A canary is no sign of more to come.
+        let rows = page.records.iter().filter(|record| Canary::read(record).is_none()).count();
+        self.pace.page(rows, LIMIT as usize);
         metrics::stream_read(if page.records.is_empty() { "empty" } else { "records" });
         let newest = page.records.iter().map(|record| record.written).max();
         let shown = match newest {
@@ -184,11 +193,15 @@ impl Reader {
         if let Shown::Few { newest } = shown
             && self.tip.is_reached()
         {
-            self.margin.saw(newest, asked);
+            self.lateness.was(newest, asked);
         }
         let mut entries = Vec::with_capacity(page.records.len());
         let mut to = self.last;
         for raw in &page.records {
+            match Canary::read(raw) {
+                Some(canary) => self.lateness.saw_canary(canary, asked),
+                None => self.lateness.saw_row(raw.written),
+            }
             let Some(record) = read(raw) else {
                 self.hand(std::mem::take(&mut entries), to, asked).await?;
                 tracing::error!(shard = %self.id, "a record has no readable position");
@@ -210,10 +223,12 @@ impl Reader {
         self.hand(entries, to, asked).await?;
         match page.next {
             Some(next) => {
-                if let Some(asked) = at_tip {
-                    let claim = self.margin.claim(asked);
+                let at_tip = at_tip.map(|asked| self.lateness.claim(asked));
+                if let Some(claim) = at_tip.max(newest.map(in_order)) {
+                    self.claimed = self.claimed.max(claim);
                     self.writing.hand(Input::UpTo(self.shard.clone(), claim)).await?;
                 }
+                self.age.set(asked.since(self.claimed));
                 Ok(Next::At(next))
             }
             // When the shard ended is not known: nothing is claimed of the time before this read.
@@ -232,7 +247,7 @@ impl Reader {
 
     /// Opens a loss: it is stored and announced in every partition before anything behind it is handed in. Where the lost
     /// piece ends, the next record says.
-    async fn lose(&mut self, kind: &str, stop: &Stop) -> anyhow::Result<()> {
+    async fn lose(&mut self, kind: &'static str, stop: &Stop) -> anyhow::Result<()> {
         metrics::stream_read("lost");
         let number = lose(&self.shared, &self.patience, &self.writing, kind, &self.shard.to_string(), stop).await?;
         self.lost = Some(number);
@@ -251,6 +266,11 @@ impl Reader {
         let children = self.children(stop).await?;
         if children.is_empty() {
             tracing::warn!(shard = %self.id, ?ended, "no stream shard continues this one");
+            let info = stop.unless_requested(self.shared.stream.info()).await?;
+            if ended == Ended::Closed && info.is_ok_and(|info| info.label == self.label) {
+                // The stream goes on, so something does: what is said of it is not known to be in the log.
+                self.lose("childless", stop).await?;
+            }
         }
         let named = children.iter().map(|child| StreamShard::new(&self.label, &child.id)).collect();
         let fed = self.writing.close(self.shard.clone(), named).await?;
@@ -309,13 +329,14 @@ pub(super) async fn lose(
     shared: &Relaying,
     patience: &Patience,
     writing: &Writing,
-    kind: &str,
+    kind: &'static str,
     what: &str,
     stop: &Stop,
 ) -> anyhow::Result<LossNumber> {
     let now = patience.clock().now();
     let open = || shared.store.open_new_loss(now, kind, what);
     let number = patience.persist("store a loss", Until::Requested(stop), open).await?;
+    metrics::lost(kind);
     tracing::error!(kind, what, %number, "something is lost: nothing is called exact until a recount has passed");
     writing.announce(Body::Lost(Lost { number, next: None })).await?;
     Ok(number)

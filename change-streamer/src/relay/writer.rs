@@ -1,8 +1,9 @@
 //! Writes the log `changes` for all readers of this process: runs the machine, appends its messages, and stores how far each
 //! stream shard is fed.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
+use std::time::Duration;
 
 use futures_util::future::Either;
 use futures_util::stream::{FuturesUnordered, StreamExt};
@@ -11,16 +12,24 @@ use tally_core::fault::Fault;
 use tally_core::ids::StreamShard;
 use tally_core::ports::log::Outgoing;
 use tally_core::relay::{Announcement, Effect, Fed, Input, Relay};
-use tally_service::{Clock, Patience, Stop, Stopped, Task, Until};
+use tally_service::{Clock, Host, Patience, Readiness, Stop, Stopped, Task, Until};
 use tokio::sync::{mpsc, oneshot, watch};
 use tokio::time::{Instant, sleep_until};
 
 use super::Relaying;
+use super::ahead::Ahead;
+use crate::metrics;
+use crate::slots::Slots;
 
 /// What readers may hand in before it is taken.
 const WAITING: usize = 64;
 /// How many bytes of entries may wait for Kafka before readers have to.
 const MOST: usize = 32 << 20;
+
+/// How often it is measured how far the log is.
+const MEASURED: Duration = Duration::from_secs(1);
+/// The condition that Kafka takes what is written.
+const READINESS: &str = "changes";
 
 /// What the writer is asked.
 #[derive(Debug)]
@@ -58,11 +67,15 @@ impl Writing {
     }
 
     /// Says something in every partition, behind everything handed in before; returns once all of them have it. It is safe to
-    /// repeat what is announced.
+    /// repeat what is announced, and is done where everything was dropped.
     pub(crate) async fn announce(&self, body: Body) -> Result<(), Stopped> {
-        let (done, answer) = oneshot::channel();
-        self.ask(Ask::Announce(body, done)).await?;
-        answer.await.map_err(|_| Stopped)
+        loop {
+            let (done, answer) = oneshot::channel();
+            self.ask(Ask::Announce(body.clone(), done)).await?;
+            if answer.await.is_ok() {
+                return Ok(());
+            }
+        }
     }
 
     /// Closes a stream shard of which everything was handed in; returns once every partition has the closing.
@@ -100,28 +113,58 @@ pub(crate) struct Writer {
     announcing: BTreeMap<Announcement, oneshot::Sender<()>>,
     closing: BTreeMap<StreamShard, oneshot::Sender<Fed>>,
     leaving: BTreeMap<StreamShard, oneshot::Sender<()>>,
+    ahead: Arc<Ahead>,
+    readiness: Readiness,
+    /// Partitions that did not take the last message.
+    failing: BTreeSet<u32>,
+    slots: Slots,
+    ages: BTreeMap<StreamShard, metrics::Age>,
 }
 
 impl Writer {
-    pub(crate) fn new(shared: Relaying, clock: Clock, patience: Patience, asked: Asked) -> Self {
+    pub(super) fn new(shared: Relaying, host: &Host, patience: Patience, asked: Asked, ahead: Arc<Ahead>) -> Self {
+        let clock = host.clock();
         let machine = Relay::new(shared.deployment.clone(), shared.partitions, shared.rules, clock.reading());
         let (announcing, closing, leaving) = (BTreeMap::new(), BTreeMap::new(), BTreeMap::new());
-        Self { shared, clock, patience, asked, machine, announced: 0, announcing, closing, leaving }
+        let (readiness, slots) = (host.readiness().clone(), Slots::default());
+        let (failing, ages) = (BTreeSet::new(), BTreeMap::new());
+        let announced = 0;
+        Self {
+            shared,
+            clock,
+            patience,
+            asked,
+            machine,
+            announced,
+            announcing,
+            closing,
+            leaving,
+            ahead,
+            readiness,
+            failing,
+            slots,
+            ages,
+        }
     }
 
     async fn write(mut self, stop: &Stop) -> anyhow::Result<()> {
-        let (shared, patience) = (self.shared.clone(), self.patience.clone());
+        let (shared, patience, readiness) = (self.shared.clone(), self.patience.clone(), self.readiness.clone());
+        let (ahead, mut held) = (Arc::clone(&self.ahead), self.ahead.held());
         let (mut answers, mut effects) = (FuturesUnordered::new(), Vec::new());
-        let mut asking = true;
+        let (mut asking, mut measured) = (true, None::<Instant>);
         loop {
+            if measured.is_none_or(|at| at.elapsed() >= MEASURED) {
+                measured = Some(Instant::now());
+                self.measure();
+            }
             let wake = self.machine.wake_at().map(|at| Instant::now() + at.saturating_sub(self.clock.reading().at));
-            let may_ask = asking && self.machine.waiting() < MOST;
+            let may_ask = asking && self.machine.waiting() < MOST && !*held.borrow_and_update();
             if !asking && self.machine.is_idle() {
                 return Ok(());
             }
             let input = tokio::select! {
                 biased;
-                Some(answer) = answers.next() => answer?,
+                Some(answer) = answers.next() => self.answered(answer?),
                 ask = self.asked.asks.recv(), if may_ask => match ask {
                     Some(ask) => self.input(ask),
                     None => {
@@ -129,13 +172,16 @@ impl Writer {
                         Input::Woke
                     }
                 },
+                Ok(()) = held.changed() => Input::Woke,
                 () = sleep_until(wake.unwrap_or_else(Instant::now)), if wake.is_some() => Input::Woke,
             };
             self.machine.step(self.clock.reading(), input, &mut effects);
             for effect in effects.drain(..) {
                 match effect {
                     Effect::Send { partition, value, tries } => {
-                        answers.push(Either::Left(shared.append(&patience, partition, value, tries, stop)));
+                        answers.push(Either::Left(
+                            shared.append(&patience, &readiness, &ahead, partition, value, tries, stop),
+                        ));
                     }
                     Effect::Store(shard, fed) => {
                         answers.push(Either::Right(shared.store(&patience, shard, fed, stop)));
@@ -154,6 +200,36 @@ impl Writer {
                     }
                 }
             }
+        }
+    }
+
+    /// Takes note of whether Kafka takes messages.
+    fn answered(&mut self, answer: Input) -> Input {
+        match answer {
+            Input::Sent(partition, Err(())) => {
+                metrics::sent("failed");
+                self.failing.insert(partition);
+            }
+            Input::Sent(partition, Ok(())) => {
+                metrics::sent("sent");
+                if self.failing.remove(&partition) && self.failing.is_empty() {
+                    self.readiness.ready(READINESS);
+                }
+            }
+            _ => {}
+        }
+        answer
+    }
+
+    /// What waits for Kafka, and how far behind the log is with each stream shard.
+    fn measure(&mut self) {
+        metrics::waiting(self.machine.waiting());
+        let now = self.clock.now();
+        let mut ages = std::mem::take(&mut self.ages);
+        for (shard, fed) in self.machine.feeds() {
+            let age = ages.remove(shard).unwrap_or_else(|| metrics::Age::of_log(self.slots.take()));
+            age.set(now.since(fed.at));
+            self.ages.insert(shard.clone(), age);
         }
     }
 
@@ -182,6 +258,8 @@ impl Relaying {
     async fn append(
         &self,
         patience: &Patience,
+        readiness: &Readiness,
+        ahead: &Ahead,
         partition: u32,
         value: Arc<[u8]>,
         tries: u32,
@@ -195,8 +273,13 @@ impl Relaying {
         let (topic, key, headers) = (&*self.topic, None, &[][..]);
         let message = Outgoing { topic, partition: Some(partition), key, value: Some(&value), headers };
         let sent = self.producer.send(message).await;
+        if let Ok(written) = sent {
+            ahead.sent(written, value.len());
+        }
         if let Err(fault) = &sent {
             tracing::warn!(topic, partition, %fault, "the log of changes was not written");
+            let why = format!("partition {partition} of topic `{topic}` takes no message: {fault}");
+            readiness.not_ready(READINESS, why);
         }
         Ok(Input::Sent(partition, sent.map(drop).map_err(drop)))
     }

@@ -375,6 +375,28 @@ async fn a_topic_of_another_number_of_partitions_ends_the_process_by_name() {
     .await;
 }
 
+#[tokio::test(flavor = "multi_thread")]
+#[ignore = "night: real processes over the in-process Kafka"]
+async fn a_format_that_is_not_known_ends_the_start_and_one_that_comes_later_ends_the_process() {
+    let named = "the deployment is written in format 7, this build knows 2-part1";
+    served(Vec::new(), async |world| {
+        let state =
+            async |format| world.store.edit("checkpoints", json!({"id": {"S": "config"}}), "format", format).await;
+        let start = || Process::spawn(command(&world.at).stderr(Stdio::piped()));
+        let running = start();
+        eventually("it relays", async || !world.holders().await.is_empty()).await;
+        state(json!({"N": "7"})).await;
+        assert_eq!(ended(running, named).await, (Some(78), 1));
+        assert_eq!(ended(start(), named).await, (Some(78), 1));
+        state(json!({"S": "2-part1"})).await;
+        let again = Process::start(&world.at);
+        world.churn(300, 20, 40).await;
+        world.exact(20).await;
+        assert_eq!(again.stop().await, Some(0));
+    })
+    .await;
+}
+
 #[test]
 fn a_bad_configuration_is_refused_at_once_and_by_name() {
     let output = Command::new(env!("CARGO_BIN_EXE_tally-change-streamer"))

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use anyhow::Context;
 use serde::Serialize;
-use tally_adapters::dynamodb::{Consistency, Examined};
+use tally_adapters::dynamodb::{Checkpoints, Examined};
 use tally_core::fault::Fault;
 use tally_core::ports::{ChangeStream, Outcome, TopicReader};
 use tally_service::parse_duration;
@@ -165,15 +165,14 @@ async fn clocks(desk: &Desk, points: &mut Points) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// The log of changes has to be the one that counters have their positions in, and `like_counts` the table that they were
-/// written to.
+/// The tables have to be those that the deployment was created over, and the log of changes the one that counters have their
+/// positions in.
 pub(super) async fn log(desk: &Desk, points: &mut Points) -> anyhow::Result<()> {
-    let has_reserved = desk.counters.has_reserved(Consistency::Strong).await.context("cannot read counters")?;
-    let (verdict, detail) = match has_reserved {
-        true => (Verdict::Good, "it has its reserved row: a counter that is absent was never written"),
-        false => (Verdict::Bad, "its reserved row is missing: it is another table, and counters are lost"),
-    };
-    points.add("like_counts: reserved row", verdict, detail);
+    let seen = Checkpoints::new(&desk.connection).seen_tables().await.context("cannot look at the tables")?;
+    match seen.problem() {
+        None => points.add("tables: ids", Verdict::Good, "they are those that the deployment was created over"),
+        Some(problem) => points.add("tables: ids", Verdict::Bad, problem),
+    }
     let Some(config) = desk.changes.config().await.context("cannot read the configuration of the log")? else {
         points.add("log of changes", Verdict::Unknown, "no change-streamer has set it up yet");
         return Ok(());

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use anyhow::Context;
 use clap::Subcommand;
 use tally_adapters::kafka;
-use tally_batch_recount::{EraseConfig, Erased, Ports, Subject, erase};
+use tally_batch_recount::{EraseConfig, ErasePorts, Erased, Subject, erase};
 use tally_core::ids::UserId;
 
 use crate::change::Writing;
@@ -79,7 +79,7 @@ impl What {
 }
 
 async fn run(desk: &Desk, config: &EraseConfig, producer: Option<kafka::Producer>) -> anyhow::Result<Erased> {
-    let mut ports = Ports::over(&desk.connection);
+    let mut ports = ErasePorts::over(&desk.connection);
     if let Some(producer) = producer {
         ports.producer = Some(Arc::new(producer));
     }

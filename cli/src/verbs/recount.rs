@@ -6,7 +6,8 @@ use std::time::Duration;
 
 use anyhow::{Context, anyhow};
 use serde::Serialize;
-use tally_batch_recount::{App, Config, Job, Ports, RecountConfig, Rules, Scope};
+use tally_batch_recount::settle::Rules;
+use tally_batch_recount::{App, Config, Job, LogConfig, RecountConfig, Scope};
 use tally_core::audit::{RunRecord, Summary};
 use tally_core::ids::PostId;
 use tally_core::ports::Runs;
@@ -72,9 +73,11 @@ impl Args {
         let Self { posts, file, all, counter, force, read_units_per_second, writing, of } = self;
         let scope = scope(posts, file.as_deref(), all, counter)?;
         let desk = Desk::open(of).await?;
+        let log = LogConfig { kafka: desk.kafka()?.clone(), topic: desk.changes_topic.clone() };
         let rules = Rules { force, read_units: read_units_per_second, ..Rules::default() };
         let plan = planned(&scope, &desk);
-        let recount = |dry_run| RecountConfig { scope: scope.clone(), dry_run, rules };
+        let recount =
+            |dry_run| RecountConfig { scope: scope.clone(), rules: Rules { dry_run, ..rules }, log: log.clone() };
         if !writing.yes {
             let (exit, summary) = done(&desk, recount(true)).await?;
             print(&Dry { dry_run: true, plan, summary }, form)?;
@@ -136,7 +139,7 @@ async fn done(desk: &Desk, recount: RecountConfig) -> anyhow::Result<(Exit, Summ
     let began = desk.clock.now();
     let (table_prefix, shards) = (desk.connection.tables().prefix.clone(), Some(desk.shards));
     let config = Config { table_prefix, shards, job: Job::Recount(recount) };
-    let running = Running::start(App::with_ports(config, Ports::over(&desk.connection)), Host::new("tally"));
+    let running = Running::start(App::new(config).await?, Host::new("tally"));
     let Ended { how, .. } = running.ended().await;
     running.stop(GRACE).await;
     let exit = match how {

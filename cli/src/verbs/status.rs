@@ -87,6 +87,7 @@ impl Args {
         let format = desk.checkpoints.format().await.context("cannot read the configuration")?;
         let format = format.map_or("no format".to_owned(), |format| format.to_string());
         status.figure("deployment", format!("{}, {} shards a post, {format}", desk.name(), desk.shards));
+        looks::tables(&desk, &mut status).await?;
         looks::rows(&desk, late, &mut status).await?;
         looks::stream(&desk, late, &mut status).await?;
         looks::counts(&desk, late, &mut status).await?;

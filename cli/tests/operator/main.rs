@@ -1,6 +1,8 @@
 //! The operators' command as a process of its own, over the emulator on a loopback port and librdkafka's in-process cluster.
 
 #[cfg(test)]
+mod adopting;
+#[cfg(test)]
 mod changes;
 #[cfg(test)]
 mod posts;

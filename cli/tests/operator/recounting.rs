@@ -1,7 +1,51 @@
 //! `tally recount`: what is refused before it begins, and a run of it beside a change-streamer.
 
+use std::sync::Arc;
+use std::time::Duration;
+
+use tally_adapters::dynamodb::counters::Counters;
+use tally_adapters::dynamodb::{Connection, Consistency};
+use tally_adapters::kafka;
+use tally_change_streamer as streamer;
+use tally_core::ids::CounterId;
+use tally_emulator::Config;
+use tally_service::{Host, Running};
+
 use crate::changes::File;
-use crate::stage::Stage;
+use crate::stage::{Stage, number, text};
+
+const YES: [&str; 3] = ["--yes", "--why", "a test"];
+
+fn streamer_of(stage: &Stage) -> Running {
+    let kafka = kafka::Settings::plaintext(&stage.brokers());
+    let connection: &Connection = &stage.connection;
+    let log = streamer::LogPorts::over(&kafka, "changes", &streamer::group_of(""), connection).unwrap();
+    let config = streamer::Config {
+        table_prefix: String::new(),
+        shards: None,
+        cache: None,
+        kafka,
+        topic: "changes".to_owned(),
+        role: streamer::Role::Both,
+        rules: streamer::Rules::default(),
+    };
+    Running::start(streamer::App::with_ports(config, streamer::Ports::over(connection, log)), Host::new("streamer"))
+}
+
+/// Waits until the likes of `id` are so many.
+async fn counted(stage: &Stage, id: &CounterId, likes: i64) {
+    let counters = Counters::new(&stage.connection);
+    let deadline = tokio::time::Instant::now() + Duration::from_secs(60);
+    loop {
+        let read = counters.read(std::slice::from_ref(id), Consistency::Strong).await.unwrap();
+        let found = read.counters.get(id).map(|counter| counter.as_ref().unwrap().likes);
+        if found == Some(likes) {
+            return;
+        }
+        assert!(tokio::time::Instant::now() < deadline, "{id} has {found:?} likes, not {likes}");
+        tokio::time::sleep(Duration::from_millis(50)).await;
+    }
+}
 
 #[tokio::test(flavor = "multi_thread")]
 async fn posts_that_are_none_and_a_file_that_is_none_are_named() {
@@ -17,4 +61,34 @@ async fn posts_that_are_none_and_a_file_that_is_none_are_named() {
         let said = stage.tally(line).await;
         assert!(said.code == Some(2) && said.err.contains(why), "{line:?}: {said:?}");
     }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_count_that_was_edited_by_hand_is_shown_without_yes_and_right_with_it() {
+    let stage = Arc::new(Stage::unfollowed(Config { shards: 2, ..Config::default() }).await);
+    let streamer = streamer_of(&stage);
+    let id: CounterId = "p".parse().unwrap();
+    for user in ["u", "v"] {
+        stage.put("likes", &[("pk", text("p#1")), ("user_id", text(user)), ("liked_at", number(5))]).await;
+    }
+    counted(&stage, &id, 2).await;
+    let edited = stage.client().update_item().table_name("like_counts").key("post_id", text("p"));
+    let edited = edited.update_expression("SET likes = :n, s1 = :n").expression_attribute_values(":n", number(7));
+    edited.send().await.unwrap();
+
+    let file = File::of("wrong.txt", "p\n");
+    let dry = stage.tally(&["recount", "--file", file.name()]).await;
+    assert_eq!(dry.code, Some(1), "{dry:?}");
+    assert!(dry.out.contains("1 differed") && dry.out.contains("nothing was changed: say --yes"), "{dry:?}");
+    counted(&stage, &id, 7).await;
+    let said = stage.tally(&[&["recount", "p"][..], &YES].concat()).await;
+    assert!(said.code == Some(0) && said.out.contains("1 corrected"), "{said:?}");
+    counted(&stage, &id, 2).await;
+    let ledger = stage.tally(&["ledger"]).await;
+    assert!(ledger.out.contains("recount 1 posts") && ledger.out.contains("1 corrected"), "{ledger:?}");
+    let again = stage.tally(&[&["recount", "--all"][..], &YES].concat()).await;
+    assert!(again.code == Some(0) && again.out.contains("nothing differed"), "{again:?}");
+    let verified = stage.tally(&["verify"]).await;
+    assert_eq!(verified.code, Some(0), "{verified:?}");
+    streamer.stop(Duration::from_secs(10)).await;
 }

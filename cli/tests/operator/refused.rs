@@ -54,12 +54,12 @@ async fn each_mistake_is_one_clear_line() {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_format_that_is_not_known_and_a_configuration_that_is_lost_are_refused() {
     let stage = Stage::set().await;
-    for (format, named) in [(0, "format 0"), (7, "format 7")] {
+    for (format, named) in [(1, "format 1"), (7, "format 7")] {
         let config = [("id", text("config")), ("shards", number(4)), ("format", number(format))];
         stage.put("checkpoints", &config).await;
         let said = stage.tally(&["status"]).await;
         assert_eq!(said.code, Some(78), "{said:?}");
-        let why = format!("the deployment is written in {named}, this build knows 1");
+        let why = format!("the deployment is written in {named}, this build knows 2-part1");
         assert!(is_one_line(&said) && said.err.contains(&why), "{said:?}");
     }
     let key = AttributeValue::S("config".to_owned());

@@ -10,10 +10,11 @@ use aws_sdk_dynamodb::types::AttributeValue;
 use rdkafka::config::ClientConfig;
 use rdkafka::mocking::MockCluster;
 use rdkafka::producer::{DefaultProducerContext, FutureProducer, FutureRecord};
-use tally_adapters::dynamodb::changes::{Changes, Config as LogConfig, StoredStanding};
+use tally_adapters::dynamodb::changes::{Changes, Config as LogConfig};
 use tally_adapters::dynamodb::counters::Counters;
 use tally_adapters::dynamodb::{self, Connection, Settings, ensure_tables};
 use tally_adapters::kafka;
+use tally_core::cached::StandingAt;
 use tally_core::changes::{DeploymentId, LossNumber, Place, Standing};
 use tally_core::fence::{Fence, Offset, Partition};
 use tally_core::ids::{ShardCount, StreamShard};
@@ -64,6 +65,13 @@ impl Stage {
     }
 
     pub(crate) async fn under(config: Config) -> Self {
+        let stage = Self::unfollowed(config).await;
+        stage.follow(stage.clock.now()).await;
+        stage
+    }
+
+    /// The same, whose log of changes no change-streamer has set up yet.
+    pub(crate) async fn unfollowed(config: Config) -> Self {
         let cluster = MockCluster::new(1).unwrap();
         cluster.create_topic("likes", i32::try_from(PARTITIONS).unwrap(), 1).unwrap();
         cluster.create_topic("likes.dlq", 1, 1).unwrap();
@@ -99,7 +107,6 @@ impl Stage {
         for (partition, log) in stage.reader("likes").logs().await.unwrap() {
             stage.likes.create_fence(&partition, &Fence::new(log.end, 0, log.topic)).await.unwrap();
         }
-        stage.follow(stage.clock.now()).await;
         stage
     }
 
@@ -109,7 +116,6 @@ impl Stage {
         let config =
             LogConfig { deployment: DeploymentId("stage".into()), partitions: PARTITIONS, topic, generation: 1 };
         self.changes.begin_log(&config).await.unwrap();
-        Counters::new(&self.connection).put_reserved().await.unwrap();
         let stream = dynamodb::Streams::new(&self.connection);
         let label = stream.info().await.unwrap().label;
         for shard in stream.shards(&label).await.unwrap() {
@@ -122,7 +128,7 @@ impl Stage {
 
     /// What may be said of the counters of a partition at an offset of the log.
     pub(crate) async fn stand(&self, partition: u32, offset: u64, standing: Standing) {
-        let stored = StoredStanding { at: Place::new(1, Offset(offset)), standing };
+        let stored = StandingAt { at: Place::new(1, Offset(offset)), standing };
         assert!(self.changes.store_standing(partition, &stored).await.unwrap(), "a later one is stored");
     }
 
@@ -202,7 +208,7 @@ impl Stage {
         for table in ["likes", "like_counts", "checkpoints", "recounts"] {
             let found = self.client().scan().table_name(table).consistent_read(true).send().await.unwrap();
             let item = |item: &std::collections::HashMap<String, AttributeValue>| {
-                format!("{:?}", item.iter().collect::<BTreeMap<_, _>>())
+                format!("{:?}", item.iter().map(|(name, value)| (name, shown(value))).collect::<BTreeMap<_, _>>())
             };
             let mut items: Vec<String> = found.items().iter().map(item).collect();
             items.sort();
@@ -244,6 +250,16 @@ impl Stage {
     /// Runs the command to its end.
     pub(crate) async fn tally(&self, args: &[&str]) -> Said {
         run(self.command(args)).await
+    }
+}
+
+/// A value as text, with the entries of a map in order.
+fn shown(value: &AttributeValue) -> String {
+    match value {
+        AttributeValue::M(map) => {
+            format!("{:?}", map.iter().map(|(name, value)| (name, shown(value))).collect::<BTreeMap<_, _>>())
+        }
+        value => format!("{value:?}"),
     }
 }
 

@@ -18,7 +18,7 @@ async fn a_healthy_deployment_is_0() {
     let stage = Stage::set().await;
     let said = stage.tally(&["status"]).await;
     assert_eq!((said.code, said.err.as_str()), (Some(0), ""), "{said:?}");
-    assert!(said.out.contains("all is well") && said.out.contains("4 shards a post"), "{said:?}");
+    assert!(said.out.contains("all is well") && said.out.contains("4 shards a post, format 2-part1"), "{said:?}");
 }
 
 /// Everything at once that `status` looks for in the tables and in Kafka.
@@ -129,7 +129,7 @@ async fn the_doctor_says_what_is_not_as_it_has_to_be_and_what_the_engine_does_no
         ("like_counts: recovery", "good"),
         ("quotas", "unknown"),
         ("clocks", "good"),
-        ("like_counts: reserved row", "good"),
+        ("tables: ids", "good"),
         ("log of changes", "good"),
         ("likes: retention", "unknown"),
         ("changes: retention", "unknown"),

@@ -25,6 +25,9 @@ pub struct Filter {
     listed: bool,
     /// Losses that no audit has repaired.
     open: BTreeSet<LossNumber>,
+    /// Those of them that this reader found by itself, and that no message has named yet.
+    #[serde(default, skip_serializing_if = "BTreeSet::is_empty")]
+    unnamed: BTreeSet<LossNumber>,
     /// When losses were repaired: they never open again.
     repaired: BTreeMap<LossNumber, UnixMillis>,
     /// The last announcement of a loss.
@@ -57,6 +60,13 @@ pub enum Item<'a> {
     Correction(&'a Correction),
     /// A ladder in force behind this place.
     Ladder(&'a Ladder),
+}
+
+/// Where a message stands, and the loss that it shows.
+struct Arrival {
+    at: Place,
+    appended: UnixMillis,
+    hole: Option<LossNumber>,
 }
 
 /// What became of a message.
@@ -93,25 +103,20 @@ impl Filter {
         if of_stream && appended.since(message.read) > FRESH {
             return Taken { stale: true, ..Taken::default() };
         }
-        let mut hole = None;
+        let mut arrival = Arrival { at, appended, hole: None };
         match &message.body {
             Body::Sections { sections, losses } => {
                 for number in losses {
-                    self.open(*number, at);
+                    self.hear(*number, at);
                 }
                 for section in sections {
-                    hole = self.section(section, at, appended, &mut each).or(hole);
+                    self.section(section, &mut arrival, &mut each);
                 }
             }
-            Body::Opened(Opened { shards }) => {
-                for opening in shards {
-                    hole = self.opening(opening, at, appended).or(hole);
-                }
-                self.close_others(shards, appended);
-            }
-            Body::Closed(closed) => hole = self.closing(closed, at, appended),
+            Body::Opened(opened) => self.opened(opened, message.read, &mut arrival),
+            Body::Closed(closed) => self.closing(closed, &mut arrival),
             Body::Lost(lost) => {
-                self.open(lost.number, at);
+                self.hear(lost.number, at);
                 if let Some((shard, next)) = &lost.next
                     && let Some(followed) = self.shards.get_mut(shard)
                     && next.before() > followed.reached
@@ -122,13 +127,16 @@ impl Filter {
             }
             Body::Repaired(number) => {
                 self.open.remove(number);
+                if self.unnamed.remove(number) {
+                    self.announce(at);
+                }
                 self.repaired.entry(*number).or_insert(appended);
                 self.newest = self.newest.max(*number);
             }
             Body::Correction(correction) => each(Item::Correction(correction), self.loss),
             Body::Ladder(ladder) => each(Item::Ladder(ladder), self.loss),
         }
-        Taken { hole, stale: false }
+        Taken { hole: arrival.hole, stale: false }
     }
 
     /// The reader's place is not in the log any more, and it goes on at `at`: a loss of this number.
@@ -167,11 +175,10 @@ impl Filter {
     fn section<'m>(
         &mut self,
         section: &'m Section,
-        at: Place,
-        appended: UnixMillis,
+        arrival: &mut Arrival,
         each: &mut impl FnMut(Item<'m>, Option<Place>),
-    ) -> Option<LossNumber> {
-        let hole = self.reach(&section.shard, section.back, at, appended);
+    ) {
+        self.reach(&section.shard, section.back, arrival);
         let loss = self.loss;
         let followed = self.shards.get_mut(&section.shard).expect("a stream shard that was reached is known");
         for entry in &section.entries {
@@ -181,77 +188,100 @@ impl Filter {
         }
         followed.reached = followed.reached.max(section.to);
         followed.fed = followed.fed.max(section.fed.unwrap_or_default());
-        hole
     }
 
     /// Everything up to `back` has to be in: what is missing is a hole. So is a stream shard that was not announced: what
     /// announced it may have closed another one, so all have to be announced again.
-    fn reach(
-        &mut self,
-        shard: &StreamShard,
-        back: Option<Sequence>,
-        at: Place,
-        appended: UnixMillis,
-    ) -> Option<LossNumber> {
+    fn reach(&mut self, shard: &StreamShard, back: Option<Sequence>, arrival: &mut Arrival) {
         let Some(followed) = self.shards.get_mut(shard) else {
             let unannounced = Followed { reached: back, ..Followed::default() };
             self.shards.insert(shard.clone(), unannounced);
             self.listed = false;
-            return Some(self.discover(at, appended));
+            self.miss(arrival);
+            return;
         };
         let missing = back > followed.reached;
         followed.reached = followed.reached.max(back);
         let known = std::mem::take(&mut followed.unsure);
-        (missing && !known).then(|| self.discover(at, appended))
+        if missing && !known {
+            self.miss(arrival);
+        }
     }
 
-    fn opening(&mut self, opening: &Opening, at: Place, appended: UnixMillis) -> Option<LossNumber> {
-        let Opening { shard, at: reached, fed } = opening;
-        let Some(followed) = self.shards.get_mut(shard) else {
-            self.shards.insert(shard.clone(), Followed { reached: *reached, fed: *fed, ..Followed::default() });
-            return None;
-        };
-        followed.fed = followed.fed.max(*fed);
-        self.reach(shard, *reached, at, appended)
-    }
-
-    /// An announcement of stream shards names all there are where they were not known. Otherwise it ends earlier streams alone:
-    /// its sender may not know what continues a stream shard.
-    fn close_others(&mut self, named: &[Opening], appended: UnixMillis) {
-        let newest = named.iter().map(|opening| opening.shard.label()).max().unwrap_or_default();
-        for (shard, followed) in &mut self.shards {
-            let unnamed = !self.listed && named.iter().all(|opening| opening.shard != *shard);
-            if unnamed || shard.label() < newest {
-                followed.closed.get_or_insert(appended);
+    /// An announcement of stream shards names all that are open, and those that ended lately. A reader that knew all of them
+    /// learns nothing by it but of some that were listed late: what it knows otherwise is a message that it has not read.
+    fn opened(&mut self, Opened { shards, ended }: &Opened, read: UnixMillis, arrival: &mut Arrival) {
+        let mut unread = false;
+        for Opening { shard, at, fed } in shards {
+            if let Some(followed) = self.shards.get_mut(shard) {
+                followed.fed = followed.fed.max(*fed);
+                self.reach(shard, *at, arrival);
+            } else {
+                unread |= at.is_some();
+                self.shards.insert(shard.clone(), Followed { reached: *at, fed: *fed, ..Followed::default() });
             }
+        }
+        for shard in ended {
+            if let Some(followed) = self.shards.get_mut(shard).filter(|followed| followed.closed.is_none()) {
+                unread = true;
+                followed.closed = Some(arrival.appended);
+            }
+        }
+        if unread && self.listed {
+            self.miss(arrival);
+        }
+        let newest = shards.iter().map(|opening| opening.shard.label()).max().unwrap_or_default();
+        for (_, followed) in self.shards.iter_mut().filter(|(shard, _)| shard.label() < newest) {
+            followed.closed.get_or_insert(arrival.appended);
+        }
+        if !self.listed {
+            // One that is not named may have begun since. It was not fed for a day if it was forgotten after its closing.
+            let is_named = |shard: &StreamShard| shards.iter().any(|opening| opening.shard == *shard);
+            let is_fed = |followed: &Followed| followed.closed.is_some() || read.since(followed.fed) <= REMEMBERED;
+            self.shards.retain(|shard, followed| is_fed(followed) || is_named(shard));
         }
         self.listed = true;
     }
 
-    fn closing(&mut self, closed: &Closed, at: Place, appended: UnixMillis) -> Option<LossNumber> {
-        let hole = self.reach(&closed.shard, closed.back, at, appended);
+    fn closing(&mut self, closed: &Closed, arrival: &mut Arrival) {
+        self.reach(&closed.shard, closed.back, arrival);
         let followed = self.shards.get_mut(&closed.shard).expect("a stream shard that was reached is known");
         followed.fed = followed.fed.max(closed.fed);
-        followed.closed.get_or_insert(appended);
+        followed.closed.get_or_insert(arrival.appended);
         let fed = followed.fed;
         for child in &closed.children {
             self.shards.entry(child.clone()).or_insert(Followed { fed, ..Followed::default() });
         }
-        hole
     }
 
-    /// Opens a loss, unless it was open or repaired before.
-    fn open(&mut self, number: LossNumber, at: Place) {
-        if !self.repaired.contains_key(&number) && self.open.insert(number) {
-            self.newest = self.newest.max(number);
+    /// A message names an open loss. The first time that is an announcement, also of one that this reader has found already:
+    /// readers that found it at different places, since they jumped, agree on the last announcement from here on.
+    fn hear(&mut self, number: LossNumber, at: Place) {
+        if self.repaired.contains_key(&number) {
+            return;
+        }
+        let is_new = self.open.insert(number);
+        self.newest = self.newest.max(number);
+        if self.unnamed.remove(&number) || is_new {
             self.announce(at);
         }
     }
 
-    /// Opens a loss that the log itself shows. Every reader gives it the same number.
+    /// The message shows a hole: one loss, however many stream shards miss something.
+    fn miss(&mut self, arrival: &mut Arrival) {
+        if arrival.hole.is_none() {
+            arrival.hole = Some(self.discover(arrival.at, arrival.appended));
+        }
+    }
+
+    /// Opens a loss that the log itself shows. Every reader gives it the same number: greater than all that the partition
+    /// knows, so it is never the number of another one that the partition has heard of.
     fn discover(&mut self, at: Place, appended: UnixMillis) -> LossNumber {
         let number = LossNumber(appended.0.max(self.newest.0 + 1));
-        self.open(number, at);
+        self.newest = number;
+        self.open.insert(number);
+        self.unnamed.insert(number);
+        self.announce(at);
         number
     }
 

@@ -79,11 +79,13 @@ pub struct Section {
     pub entries: Vec<Entry>,
 }
 
-/// Stream shards whose sections will follow. Of a stream that was not known, these are all.
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+/// Stream shards whose sections will follow: all there are.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Opened {
     /// The stream shards that are not read to their end.
     pub shards: Vec<Opening>,
+    /// Those whose closings are in every partition, for readers that missed one.
+    pub ended: Vec<StreamShard>,
 }
 
 /// One of them.
@@ -176,6 +178,8 @@ struct Wire<'a> {
     losses: Vec<LossNumber>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     opened: Option<Vec<Opening>>,
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    ended: Vec<StreamShard>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     closed: Option<Closed>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -231,7 +235,9 @@ impl Message {
                 wire.sections = Some(sections.iter().map(WireSection::from).collect());
                 wire.losses.clone_from(losses);
             }
-            Body::Opened(opened) => wire.opened = Some(opened.shards.clone()),
+            Body::Opened(Opened { shards, ended }) => {
+                (wire.opened, wire.ended) = (Some(shards.clone()), ended.clone());
+            }
             Body::Closed(closed) => wire.closed = Some(closed.clone()),
             Body::Lost(lost) => wire.lost = Some(lost.clone()),
             Body::Repaired(number) => wire.repaired = Some(*number),
@@ -263,7 +269,7 @@ impl Message {
 impl Wire<'_> {
     /// The one part that it has.
     fn body(self) -> Result<Body, String> {
-        let Self { sections, losses, opened, closed, lost, repaired, correction, ladder, .. } = self;
+        let Self { sections, losses, opened, ended, closed, lost, repaired, correction, ladder, .. } = self;
         let ladder = ladder.map(|ladder| ladder.parse().map_err(|error| format!("ladder: {error}"))).transpose()?;
         let correction = correction.map(Correction::try_from).transpose()?;
         let sections = sections.map(|sections| {
@@ -272,7 +278,7 @@ impl Wire<'_> {
         });
         let parts = [
             sections.transpose()?,
-            opened.map(|shards| Body::Opened(Opened { shards })),
+            opened.map(|shards| Body::Opened(Opened { shards, ended })),
             closed.map(Body::Closed),
             lost.map(Body::Lost),
             repaired.map(Body::Repaired),

@@ -6,6 +6,7 @@ use crate::tally::Span;
 use crate::time::UnixMillis;
 
 const NOW: UnixMillis = UnixMillis(1_700_000_000_000);
+const MILLI: std::time::Duration = std::time::Duration::from_millis(1);
 
 fn of() -> DeploymentId {
     DeploymentId("tally".into())
@@ -53,7 +54,7 @@ impl Reader {
 
     fn open(&mut self, names: &[&str]) -> Taken {
         let shards = names.iter().map(|name| Opening { shard: shard(name), at: None, fed: UnixMillis(1) });
-        self.take(Body::Opened(Opened { shards: shards.collect() }))
+        self.take(Body::Opened(Opened { shards: shards.collect(), ended: Vec::new() }))
     }
 
     fn take(&mut self, body: Body) -> Taken {
@@ -98,7 +99,7 @@ fn what_a_message_says_survives_being_written_and_read() {
     let opening = Opening { shard: shard("a"), at: Some(5.into()), fed: NOW };
     for body in [
         Body::Sections { sections, losses: vec![LossNumber(4)] },
-        Body::Opened(Opened { shards: vec![opening] }),
+        Body::Opened(Opened { shards: vec![opening], ended: vec![shard("b")] }),
         Body::Closed(closed),
         Body::Lost(Lost { number: LossNumber(9), next: Some((shard("a"), 8.into())) }),
         Body::Lost(Lost { number: LossNumber(9), next: None }),
@@ -181,8 +182,83 @@ fn a_lost_closing_stops_the_standing_until_all_stream_shards_are_announced_again
     reader.section(section("b", 2, 4, 70, &[]));
     assert_eq!(reader.filter.standing().as_of, None);
     let opening = |name, at: u64, fed| Opening { shard: shard(name), at: Some(at.into()), fed: UnixMillis(fed) };
-    let taken = reader.take(Body::Opened(Opened { shards: vec![opening("b", 4, 65), opening("c", 4, 55)] }));
+    let (shards, ended) = (vec![opening("b", 4, 65), opening("c", 4, 55)], vec![shard("a")]);
+    let taken = reader.take(Body::Opened(Opened { shards, ended }));
     assert_eq!((taken, reader.filter.standing().as_of), (Taken::default(), Some(UnixMillis(60))));
+}
+
+#[test]
+fn an_announcement_that_tells_a_reader_of_all_what_it_has_never_read_shows_a_hole() {
+    let opening = |name, at: Option<u64>| Opening { shard: shard(name), at: at.map(Into::into), fed: UnixMillis(1) };
+    let announce = |shards, ended| {
+        let mut reader = Reader::opened(&["a", "b"]);
+        let hole = reader.take(Body::Opened(Opened { shards, ended })).hole;
+        (hole.is_some(), reader.filter.standing().as_of)
+    };
+    let both = || vec![opening("a", None), opening("b", None)];
+    assert_eq!(announce(both(), Vec::new()), (false, Some(UnixMillis(1))));
+    assert_eq!(announce([both(), vec![opening("c", None)]].concat(), Vec::new()), (false, Some(UnixMillis(1))), "late");
+    assert_eq!(announce([both(), vec![opening("c", Some(4))]].concat(), Vec::new()), (true, Some(UnixMillis(1))));
+    assert_eq!(announce(vec![opening("b", None)], vec![shard("a")]), (true, Some(UnixMillis(1))), "a closing");
+}
+
+#[test]
+fn a_stream_shard_that_began_since_an_announcement_was_made_up_stays_open() {
+    let mut reader = Reader::opened(&["a", "b"]);
+    for name in ["a", "b"] {
+        reader.section(section(name, 0, 2, NOW.0 - 50, &[]));
+    }
+    reader.filter.jump(Place::new(1, Offset(9)), NOW);
+    reader.at = 9;
+    let closed =
+        Closed { shard: shard("a"), back: Some(2.into()), fed: NOW.minus(MILLI * 40), children: vec![shard("c")] };
+    reader.take(Body::Closed(closed));
+    // It was made up before `a` was closed.
+    reader.open(&["a", "b"]);
+    let open: Vec<_> = reader.filter.open_shards().map(|(shard, _)| shard.clone()).collect();
+    assert_eq!(open, [shard("b"), shard("c")]);
+}
+
+#[test]
+fn two_stream_shards_that_miss_something_in_one_message_are_one_loss() {
+    let mut reader = Reader::opened(&["a", "b"]);
+    let sections = vec![section("a", 5, 6, 2, &[6]), section("b", 5, 6, 2, &[6])];
+    let taken = reader.take(Body::Sections { sections, losses: Vec::new() });
+    assert_eq!(Vec::from_iter(reader.filter.standing().open), Vec::from_iter(taken.hole));
+}
+
+#[test]
+fn readers_that_jumped_to_different_places_agree_on_the_last_announcement_once_the_log_names_their_losses() {
+    let jumped = |offset, later: u64, losses: &[LossNumber]| {
+        let mut reader = Reader::opened(&["a"]);
+        let number = reader.filter.jump(Place::new(1, Offset(offset)), UnixMillis(NOW.0 + later));
+        reader.at = 20;
+        reader.take(Body::Sections { sections: Vec::new(), losses: losses.to_vec() });
+        (number, reader.filter.loss())
+    };
+    let (one, other) = (jumped(5, 0, &[]), jumped(9, 0, &[]));
+    assert_eq!(one.0, other.0, "they jump in the same millisecond");
+    assert_ne!(one.1, other.1);
+    for later in [0, 7] {
+        let losses = [LossNumber(NOW.0), LossNumber(NOW.0 + later)];
+        let heard = Some(Place::new(1, Offset(20)));
+        assert_eq!((jumped(5, 0, &losses).1, jumped(9, later, &losses).1), (heard, heard));
+    }
+    let mut reader = Reader::opened(&["a"]);
+    let number = reader.filter.jump(Place::new(1, Offset(5)), NOW);
+    reader.at = 20;
+    reader.take(Body::Repaired(number));
+    assert_eq!(reader.filter.loss(), Some(Place::new(1, Offset(20))), "a repair names it, too");
+}
+
+#[test]
+fn a_hole_never_has_the_number_of_a_loss_that_its_partition_has_heard_of() {
+    let mut reader = Reader::opened(&["a"]);
+    let other = LossNumber(NOW.0);
+    reader.take(Body::Sections { sections: Vec::new(), losses: vec![other] });
+    let hole = reader.section(section("a", 5, 6, 2, &[6])).hole.expect("5 is missing");
+    reader.take(Body::Repaired(other));
+    assert_eq!(reader.filter.standing().open, [hole].into(), "the repair of what another partition found");
 }
 
 #[test]
@@ -255,7 +331,7 @@ fn an_announcement_of_stream_shards_that_comes_again_changes_nothing() {
 fn another_stream_ends_the_one_before() {
     let mut reader = Reader::opened(&["a"]);
     let shards = vec![Opening { shard: StreamShard::from("2025/a"), at: None, fed: UnixMillis(70) }];
-    reader.take(Body::Opened(Opened { shards }));
+    reader.take(Body::Opened(Opened { shards, ended: Vec::new() }));
     assert_eq!(reader.filter.standing().as_of, Some(UnixMillis(70)));
 }
 
@@ -271,7 +347,7 @@ fn behind_a_jump_nothing_is_known_until_all_stream_shards_are_announced_again() 
     reader.section(section("a", 1, 4, 50, &[2, 3]));
     assert_eq!(reader.accepted, [1, 7]);
     let shards = vec![Opening { shard: shard("a"), at: Some(7.into()), fed: UnixMillis(50) }];
-    assert_eq!(reader.take(Body::Opened(Opened { shards })), Taken::default());
+    assert_eq!(reader.take(Body::Opened(Opened { shards, ended: Vec::new() })), Taken::default());
     assert_eq!(reader.filter.standing().as_of, Some(UnixMillis(50)), "b was closed in what was not read");
 }
 

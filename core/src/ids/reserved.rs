@@ -19,6 +19,8 @@ pub enum ReservedKey<'a> {
     },
     /// Which shard counts a set has had.
     Homes,
+    /// By which relays see how late the stream is.
+    Canary,
     /// What this version does not know, without the U+0001: it counts nothing.
     Other(&'a str),
 }
@@ -26,6 +28,7 @@ pub enum ReservedKey<'a> {
 impl<'a> ReservedKey<'a> {
     const RECOUNT: &'static str = "recount";
     const HOMES: &'static str = "homes";
+    const CANARY: &'static str = "canary";
     const CELL: &'static str = "cell/";
 
     /// The reserved key `sort` is; `None` for one that is not reserved.
@@ -34,6 +37,7 @@ impl<'a> ReservedKey<'a> {
         Some(match name {
             Self::RECOUNT => Self::Recount,
             Self::HOMES => Self::Homes,
+            Self::CANARY => Self::Canary,
             _ => name.strip_prefix(Self::CELL).and_then(Self::cell).unwrap_or(Self::Other(name)),
         })
     }
@@ -56,6 +60,7 @@ impl fmt::Display for ReservedKey<'_> {
             Self::Recount => write!(f, "{RESERVED}{}", Self::RECOUNT),
             Self::Cell { topic, partition } => write!(f, "{RESERVED}{}{topic}/{partition}", Self::CELL),
             Self::Homes => write!(f, "{RESERVED}{}", Self::HOMES),
+            Self::Canary => write!(f, "{RESERVED}{}", Self::CANARY),
             Self::Other(name) => write!(f, "{RESERVED}{name}"),
         }
     }
@@ -70,6 +75,7 @@ mod tests {
         for (sort, key) in [
             ("\u{1}recount", ReservedKey::Recount),
             ("\u{1}homes", ReservedKey::Homes),
+            ("\u{1}canary", ReservedKey::Canary),
             ("\u{1}cell/views/11", ReservedKey::Cell { topic: "views", partition: 11 }),
             ("\u{1}cell/views/011", ReservedKey::Other("cell/views/011")),
             ("\u{1}", ReservedKey::Other("")),

@@ -21,24 +21,38 @@ pub(super) enum Said {
 struct Saying {
     said: Said,
     value: Arc<[u8]>,
-    /// What was handed in before it was cut into messages already.
+    /// The last entry of each stream shard that was gathered before it.
+    behind: Vec<(StreamShard, Sequence)>,
+    /// All of them are cut into messages, and every stream shard was stated behind them.
     is_next: bool,
 }
+
+/// An entry, and when its page was read.
+type Gathered = (Entry, UnixMillis);
 
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub(super) struct Line {
     /// What this partition has acknowledged of each stream shard.
     reached: BTreeMap<StreamShard, Fed>,
     /// Entries that no message has yet.
-    gathered: BTreeMap<StreamShard, Vec<Entry>>,
+    gathered: BTreeMap<StreamShard, Vec<Gathered>>,
     bytes: usize,
-    /// When the first of them came, and when its page was read.
-    since: Option<(Duration, UnixMillis)>,
+    /// Since when the first of them waits.
+    since: Option<Duration>,
     /// What is said behind them.
     said: VecDeque<Saying>,
     /// The next message states every stream shard.
     state: bool,
     under_way: Option<UnderWay>,
+}
+
+/// What the next message is made of.
+struct Cut {
+    sections: Vec<Section>,
+    /// What its acknowledgement will say.
+    reaches: Vec<(StreamShard, Fed)>,
+    /// When the first of its pages was read.
+    read: UnixMillis,
 }
 
 /// The message under way.
@@ -72,16 +86,18 @@ impl Line {
             return;
         }
         self.bytes += weight(&entry);
-        self.since.get_or_insert((now, read));
+        self.since.get_or_insert(now);
         match self.gathered.get_mut(shard) {
-            Some(entries) => entries.push(entry),
-            None => drop(self.gathered.insert(shard.clone(), vec![entry])),
+            Some(entries) => entries.push((entry, read)),
+            None => drop(self.gathered.insert(shard.clone(), vec![(entry, read)])),
         }
     }
 
     /// Says something behind everything that was handed in.
     pub(super) fn say(&mut self, said: Said, value: Arc<[u8]>) {
-        self.said.push_back(Saying { said, value, is_next: false });
+        let last = |(shard, entries): (&StreamShard, &Vec<Gathered>)| Some((shard.clone(), entries.last()?.0.sequence));
+        let behind = self.gathered.iter().filter_map(last).collect();
+        self.said.push_back(Saying { said, value, behind, is_next: false });
         self.state = true;
     }
 
@@ -122,16 +138,15 @@ impl Line {
                 (Arc::clone(&under_way.value), under_way.tries)
             });
         }
-        let due = self.since.is_some_and(|(since, _)| now.at >= since.saturating_add(rules.linger));
+        let due = self.since.is_some_and(|since| now.at >= since.saturating_add(rules.linger));
         let says_now = self.said.front().is_some_and(|saying| saying.is_next);
         if says_now {
             let Saying { said, value, .. } = self.said.pop_front()?;
             return Some(self.send(value, Vec::new(), Some(said), now.at));
         }
         if self.state || due || self.bytes >= rules.bytes {
-            let read = self.since.map_or(now.wall, |(_, read)| read);
-            let since = self.since.map_or(now.at, |(since, _)| since);
-            let (sections, reaches) = self.cut(taken);
+            let since = self.since.unwrap_or(now.at);
+            let Cut { sections, reaches, read } = self.cut(now, rules.bytes, taken);
             if !sections.is_empty() {
                 let (body, deployment) = cut(sections);
                 let value: Arc<[u8]> = Message { read, body }.write(deployment).into();
@@ -142,21 +157,39 @@ impl Line {
         Some(self.send(value, Vec::new(), Some(said), now.at))
     }
 
-    /// The sections of the next message: of every stream shard, or of those with entries.
-    fn cut(&mut self, taken: impl Fn(&StreamShard) -> Option<Fed>) -> (Vec<Section>, Vec<(StreamShard, Fed)>) {
+    /// The sections of the next message: of every stream shard, or of those with entries. It has so many bytes of entries, more
+    /// or less, of which each stream shard has its share: Kafka takes no message of any size. The rest waits for the next one.
+    fn cut(&mut self, now: Now, most: usize, taken: impl Fn(&StreamShard) -> Option<Fed>) -> Cut {
         let mut gathered = std::mem::take(&mut self.gathered);
-        (self.bytes, self.since) = (0, None);
-        self.said.iter_mut().for_each(|saying| saying.is_next = true);
-        let all = std::mem::take(&mut self.state);
-        let (mut sections, mut reaches) = (Vec::new(), Vec::new());
+        let share = most / gathered.len().max(1);
+        let all = self.state;
+        let mut cut = Cut { sections: Vec::new(), reaches: Vec::new(), read: now.wall };
         for (shard, reached) in &self.reached {
             let entries = gathered.remove(shard);
-            let Some(fed) = taken(shard).filter(|_| all || entries.is_some()) else { continue };
-            let (entries, fed) = (entries.unwrap_or_default(), reached.later(fed));
-            sections.push(Section { shard: shard.clone(), back: reached.to, to: fed.to, fed: Some(fed.at), entries });
-            reaches.push((shard.clone(), fed));
+            let Some(mut fed) = taken(shard).filter(|_| all || entries.is_some()) else { continue };
+            let mut entries = entries.unwrap_or_default();
+            let rest = entries.split_off(fitting(&entries, share));
+            if !rest.is_empty() {
+                fed = Fed { to: entries.last().map(|(entry, _)| entry.sequence), at: reached.at };
+                self.gathered.insert(shard.clone(), rest);
+            }
+            let fed = reached.later(fed);
+            cut.read = entries.iter().map(|(_, read)| *read).fold(cut.read, UnixMillis::min);
+            let entries = entries.into_iter().map(|(entry, _)| entry).collect();
+            let shard = shard.clone();
+            cut.reaches.push((shard.clone(), fed));
+            cut.sections.push(Section { shard, back: reached.to, to: fed.to, fed: Some(fed.at), entries });
         }
-        (sections, reaches)
+        self.bytes = self.gathered.values().flatten().map(|(entry, _)| weight(entry)).sum();
+        self.since = (!self.gathered.is_empty()).then_some(now.at);
+        let is_cut = |(shard, last): &(StreamShard, Sequence)| {
+            self.gathered.get(shard).and_then(|rest| rest.first()).is_none_or(|(first, _)| first.sequence > *last)
+        };
+        for saying in &mut self.said {
+            saying.is_next |= all && saying.behind.iter().all(is_cut);
+        }
+        self.state = self.said.iter().any(|saying| !saying.is_next);
+        cut
     }
 
     fn send(
@@ -171,7 +204,7 @@ impl Line {
     }
 
     pub(super) fn wake_at(&self, rules: &Rules) -> Option<Duration> {
-        let due = self.since.map(|(since, _)| since.saturating_add(rules.linger));
+        let due = self.since.map(|since| since.saturating_add(rules.linger));
         let too_long = self.oldest().map(|oldest| oldest.saturating_add(rules.patience));
         match self.under_way {
             Some(_) => too_long,
@@ -201,6 +234,16 @@ impl Line {
     pub(super) fn is_idle(&self) -> bool {
         self.gathered.is_empty() && self.said.is_empty() && self.under_way.is_none()
     }
+}
+
+/// How many entries fit into so many bytes: at least one.
+fn fitting(entries: &[Gathered], bytes: usize) -> usize {
+    let mut room = bytes;
+    let fits = entries.iter().skip(1).take_while(|(entry, _)| {
+        room = room.saturating_sub(weight(entry));
+        room > 0
+    });
+    entries.len().min(1 + fits.count())
 }
 
 /// The bytes that an entry takes, more or less.

@@ -42,7 +42,10 @@ impl World {
         let readers = vec![(Filter::default(), 0, Vec::new()); PARTITIONS as usize];
         let mut world = Self { relay, now, under_way: Vec::new(), effects: Vec::new(), readers };
         let opening = |name| Opening { shard: shard(name), at: None, fed: UnixMillis(1) };
-        world.hand(Input::Announce(Announcement(1), Body::Opened(Opened { shards: vec![opening("a"), opening("b")] })));
+        world.hand(Input::Announce(
+            Announcement(1),
+            Body::Opened(Opened { shards: vec![opening("a"), opening("b")], ended: Vec::new() }),
+        ));
         world.acknowledge_all();
         assert_eq!(world.effects, [Effect::Announced(Announcement(1))]);
         world.effects.clear();
@@ -197,6 +200,37 @@ fn an_announcement_is_said_although_entries_never_stop() {
     world.acknowledge_all();
     assert_eq!(world.effects, [Effect::Announced(Announcement(7))]);
     assert_eq!(world.readers[0].0.standing().open.len(), 1);
+}
+
+#[test]
+fn what_gathered_while_kafka_was_away_is_sent_in_messages_of_a_bounded_size_and_an_announcement_waits_for_its_turn() {
+    let mut world = World::new();
+    for name in ["a", "b"] {
+        world.hand(Input::Begin(shard(name), Fed::default()));
+    }
+    world.acknowledge_all();
+    world.page("a", &[(1, 0)], 1);
+    world.pass(Rules::default().linger);
+    // The message is not answered, and much more is handed in.
+    let many: Vec<_> = (2..9000).map(|n| (n, 0)).collect();
+    world.page("a", &many, 9000);
+    world.page("b", &[(5, 0)], 5);
+    world.hand(Input::UpTo(shard("a"), UnixMillis(50)));
+    world.hand(Input::End(shard("a"), Vec::new()));
+    world.page("b", &[(6, 0)], 6);
+    let mut sizes = Vec::new();
+    while let Some((partition, value)) = world.under_way.first().cloned() {
+        if partition == 0 && !world.readers[0].2.contains(&8999) {
+            assert!(world.readers[0].0.standing().as_of < Some(UnixMillis(50)), "not all of it is in the log");
+        }
+        sizes.push(value.len());
+        world.acknowledge();
+    }
+    let most = Rules::default().bytes * 2;
+    assert!(sizes.len() > 4 && sizes.iter().all(|size| *size < most), "{sizes:?}");
+    world.readers[0].2.sort_unstable();
+    assert_eq!(world.readers[0].2, Vec::from_iter([1, 2, 3, 4, 5, 5, 6, 6].into_iter().chain(7..9000)));
+    assert_eq!(world.effects, [Effect::Closed(shard("a"), fed(9000, 50))]);
 }
 
 #[test]

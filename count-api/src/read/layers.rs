@@ -8,6 +8,7 @@ use futures_util::future::join_all;
 use tally_adapters::dynamodb::counters::Read;
 use tally_core::cached::{FillToken, Got, StandingAt, Value};
 use tally_core::ids::CounterId;
+use tally_core::time::UnixMillis;
 
 use super::NoAnswer;
 use super::cache::{Fill, Fills, SharedCache};
@@ -123,11 +124,11 @@ impl Layers {
         let mut read = self.table.read(&ids).await;
         let now = self.standings.now().wall;
         for ask in asks {
-            let value = read.as_mut().map_err(|fault| fault.clone()).and_then(|read| value(&ask.lead.id, read));
-            let number = value.map(|value| {
+            let number = read.as_mut().map_err(|fault| fault.clone()).and_then(|read| {
+                let number = number(&ask.lead.id, read, ask.standing(&known), now)?;
                 self.counters.table.increment(1);
-                self.fill(&ask, value);
-                Number::new(value, ask.standing(&known), now)
+                self.fill(&ask, number.value);
+                Ok(number)
             });
             // An older number that says so is better than none.
             self.finish(ask.lead, number.or_else(|fault| ask.cached.ok_or(fault)));
@@ -150,13 +151,17 @@ impl Layers {
     }
 }
 
-/// The value of a counter as it was read. One that is absent is 0; without the reserved row that is not sure, since the table
-/// may be a new one.
-fn value(id: &CounterId, read: &mut Read) -> Result<Value, NoAnswer> {
+/// A counter as it was read, beside a standing that was taken before.
+fn number(
+    id: &CounterId,
+    read: &mut Read,
+    standing: Option<Arc<StandingAt>>,
+    now: UnixMillis,
+) -> Result<Number, NoAnswer> {
     match read.counters.remove(id) {
-        Some(Ok(counter)) => Ok(Value::from(&counter)),
+        Some(Ok(counter)) => Ok(Number::new(Value::from(&counter), standing, now)),
         Some(Err(fault)) => Err(no_answer(&fault)),
-        None => Ok(Value { doubtful: !read.reserved, ..Value::default() }),
+        None => Ok(Number::absent(read, standing, now)),
     }
 }
 

@@ -32,12 +32,15 @@
 //!
 //! # Counters that are absent
 //!
-//! An absent counter carries no announcement: it is exact because the reserved row is in the table. So where a table was lost,
-//! its reserved row may be put back only once a recount of everything has passed.
+//! An absent counter carries no announcement: it is exact because the reserved row is in the table. Where a table was lost and
+//! another one was adopted, the reserved row says since when, and the loss was open before that. A standing whose `as_of` is
+//! later knows of the loss, since the relay repeats those that are open with each `as_of`; beside any other standing what is
+//! absent is not exact.
 
 use std::sync::Arc;
 use std::time::Duration;
 
+use tally_adapters::dynamodb::counters::Read;
 use tally_core::cached::{StandingAt, Value};
 use tally_core::ids::CounterKind;
 use tally_core::served::Served;
@@ -69,6 +72,13 @@ impl Number {
     pub fn new(value: Value, standing: Option<Arc<StandingAt>>, now: UnixMillis) -> Self {
         let as_of = standing.as_ref().and_then(|stated| stated.standing.as_of);
         Self { value, standing, as_of: as_of.map(|as_of| as_of.min(now)) }
+    }
+
+    /// A counter that was not there when the others of `read` arrived `now`. It is 0, but for a table that may have lost it.
+    pub fn absent(read: &Read, standing: Option<Arc<StandingAt>>, now: UnixMillis) -> Self {
+        let as_of = standing.as_ref().and_then(|stated| stated.standing.as_of);
+        let knows = read.since.is_none_or(|since| as_of.is_some_and(|as_of| as_of > since));
+        Self::new(Value { doubtful: !(read.reserved && knows), ..Value::default() }, standing, now)
     }
 
     /// What may be said of the number `now`, where `newest` is the newest standing that is known of its partition.

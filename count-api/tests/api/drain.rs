@@ -38,7 +38,7 @@ async fn answers_under_way_are_finished_and_idle_connections_end_at_once() {
     idle.read_exact(&mut answer).await.unwrap();
     assert_eq!(&answer, b"HTTP/1.1 200");
     let before = api.tables.reads();
-    api.tables.slow_down(Duration::from_secs(3));
+    api.tables.slow_down(Duration::from_secs(1));
     let under_way = asking(api.address, "p").await;
     eventually("its read is under way", async || api.tables.reads() > before).await;
 

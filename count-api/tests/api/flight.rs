@@ -107,7 +107,7 @@ async fn a_failed_read_fails_all_who_wait_and_is_not_kept() {
 async fn past_the_gate_the_answer_is_busy_and_when_to_come_back() {
     let table = Bounds { concurrency: 4, patience: Duration::from_millis(50), budget: Duration::from_secs(20) };
     let api = Api::start(Config { table, ..Config::default() }, With::default()).await;
-    api.tables.slow_down(Duration::from_secs(3));
+    api.tables.slow_down(Duration::from_secs(1));
     let targets: Vec<String> = (0..20).map(|n| format!("/v1/posts/p{n}/likes")).collect();
     let answers = join_all(targets.iter().map(|target| get(api.address, target))).await;
     let busy: Vec<_> = answers.iter().filter(|answer| answer.status == 503).collect();

@@ -15,10 +15,9 @@ async fn counters_of_a_hashtag_are_read_as_those_of_a_post() {
     api.plant_counter("c#/é", "posts", 5, 6).await;
     let hashtag = "/v1/hashtags/c%23%2F%C3%A9/counters";
     let answer = get(api.address, &format!("{hashtag}/posts")).await;
-    let expected =
-        json!({"hashtag": "c#/é", "counter": "posts", "value": 5, "version": 6, "exact": true, "as_of": BEGAN.0});
+    let expected = json!({"hashtag": "c#/é", "counter": "posts", "value": 5, "version": 6, "exact": true, "as_of": BEGAN.0, "fresh": true});
     assert_eq!((answer.json(), answer.header("etag")), (expected, Some("W/\"6.1\"")));
-    let of = |value: u64, version: u64| json!({"value": value, "version": version, "exact": true, "as_of": BEGAN.0});
+    let of = |value: u64, version: u64| json!({"value": value, "version": version, "exact": true, "as_of": BEGAN.0, "fresh": true});
     let all = get(api.address, hashtag).await.json();
     assert_eq!(all, json!({"hashtag": "c#/é", "counters": {"posts": of(5, 6), "searches": of(0, 0)}}));
     for name in ["likes", "views", "nothing"] {

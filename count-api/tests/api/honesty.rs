@@ -115,14 +115,14 @@ async fn a_dead_streamer_and_an_api_that_stood_still_show_in_fresh_on_every_rout
     let world = World::start(kept(), true).await;
     world.plant(20, 7).await;
     world.say(true, true, Duration::ZERO).await;
-    sleep(10 * SECOND).await;
+    sleep(11 * SECOND).await;
     world.say(true, false, Duration::ZERO).await;
     world.tables.stand(&standing(2_000, world.clock.now(), None, &[])).await;
     let moved = world.clock.now().since(BEGAN);
     sleep(2 * SECOND).await;
     world.say(true, true, moved).await;
     world.standstill.begin();
-    sleep(10 * SECOND).await;
+    sleep(11 * SECOND).await;
     world.tables.stand(&standing(3_000, world.clock.now(), None, &[])).await;
     world.say(true, false, moved).await;
     world.standstill.end();

@@ -138,7 +138,7 @@ async fn answers_under_way_are_finished_when_the_process_ends_and_streams_end() 
     let mut sender = idle.sender.clone();
     let listening = sender.send_request(empty(of(&api, "/v1/posts/q/likes:stream"))).await.unwrap();
     let before = api.tables.reads();
-    api.tables.slow_down(Duration::from_secs(3));
+    api.tables.slow_down(Duration::from_secs(1));
     let tables = api.tables.clone();
     let asking = busy.ask(empty(of(&api, "/v1/posts/p/likes")));
     let ending = async {

@@ -1,14 +1,18 @@
-//! Paths, queries, headers and bodies, sent to a count API over memory as it runs.
+//! Paths, queries, headers and bodies, sent to a count API over emulated tables as it runs.
 
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpStream};
-use std::sync::{Arc, OnceLock};
+use std::sync::OnceLock;
 use std::time::Duration;
 
-use tally_adapters::memory::Memory;
+use tally_adapters::dynamodb::changes::{Changes, Config as Log};
+use tally_adapters::dynamodb::{Checkpoints, Connection, Settings, ensure_tables};
+use tally_core::changes::DeploymentId;
+use tally_core::fence::TopicId;
 use tally_core::ports::DeploymentConfig as _;
 use tally_core::time::UnixMillis;
 use tally_count_api::{App, Config, Ports};
+use tally_emulator::Emulator;
 use tally_service::{Clock, Host, Running};
 use tokio::net::TcpListener;
 
@@ -57,20 +61,16 @@ fn api() -> SocketAddr {
     })
 }
 
-/// Where a count API over memory listens, and its run; it is ready.
+/// Where a count API over emulated tables listens, and its run; it is ready.
 pub async fn serve(config: Config) -> (SocketAddr, Running) {
-    let memory = Memory::new(BEGAN, 2);
-    memory.checkpoints().config(None).await.expect("memory does not fail");
-    let ports = Ports {
-        counts: Arc::new(memory.counts()),
-        rows: Arc::new(memory.rows()),
-        maps: Arc::new(memory.maps()),
-        checkpoints: Arc::new(memory.checkpoints()),
-        stream: Arc::new(memory.streams()),
-        recounts: Arc::new(memory.recounts()),
-        cache: None,
-        producer: None,
-    };
+    let emulator = Emulator::new(tally_emulator::Config::default());
+    let connection = Connection::in_process(&Settings::local(""), emulator.http_client(), BEGAN);
+    ensure_tables(&connection).await.expect("an emulator takes the tables");
+    Checkpoints::new(&connection).config(None).await.expect("an emulator does not fail");
+    let (deployment, topic) = (DeploymentId("fuzz".into()), TopicId("fuzz".into()));
+    let log = Log { deployment, partitions: 1, topic, generation: 0 };
+    Changes::new(&connection).begin_log(&log).await.expect("an emulator does not fail");
+    let ports = Ports::over(&connection);
     let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port is free");
     let address = listener.local_addr().expect("a bound port has an address");
     let app = App::with_ports(config, ports).listening_on(listener);

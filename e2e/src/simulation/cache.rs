@@ -1,18 +1,26 @@
-//! The cache's twin as a process has it: it fails, and it is watched for a version that goes back.
+//! The cache's twin as a process has it: it fails, it is watched for a version that goes back, and in a mutant's hands it is
+//! told in another order, or without what a loss needs.
 
 use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
 
 use async_trait::async_trait;
-use tally_adapters::memory;
+use tally_adapters::memory::PartitionCache;
+use tally_core::cached::{Cache, FillToken, Got, StandingAt, TakeOver, Told, Value};
+use tally_core::changes::Place;
 use tally_core::fault::Fault;
 use tally_core::ids::CounterId;
-use tally_core::ports::{Cache, Cached, FillToken, Outcome};
-use tally_core::served::Served;
+use tally_core::ports::Outcome;
 use tally_service::Chance;
 
 use super::chance::Draws;
 use super::coverage::Coverage;
 use super::gate::Gate;
+use super::journal::Journal;
+use super::mutant::Mutant;
+
+/// How long after its standing a mutant tells the cache what lies before it.
+const BEHIND: Duration = Duration::from_millis(400);
 
 /// Laws found broken on the way; clones are the same list.
 #[derive(Clone, Debug, Default)]
@@ -33,52 +41,18 @@ impl Breaches {
 /// The cache behind a gate.
 #[derive(Clone)]
 pub(crate) struct WatchedCache {
-    pub(crate) inner: memory::Cache,
+    pub(crate) inner: PartitionCache,
     pub(crate) gate: Gate,
     pub(crate) chance: Chance,
     /// Calls that fail, in a hundred.
     pub(crate) failing: u64,
-    /// A mutant's: where a newer version comes, the older one stays, under the newer one's `as_of`.
-    pub(crate) keeps_older: bool,
+    pub(crate) mutant: Option<Mutant>,
+    pub(crate) journal: Journal,
     pub(crate) breaches: Breaches,
     pub(crate) coverage: Coverage,
 }
 
 impl WatchedCache {
-    async fn cached(&self, id: &CounterId) -> Outcome<Option<Served>> {
-        let cached = self.inner.get(std::slice::from_ref(id)).await?;
-        Ok(cached.first().and_then(|cached| match cached {
-            Cached::Hit(served) => Some(*served),
-            Cached::Miss => None,
-        }))
-    }
-
-    async fn version(&self, id: &CounterId) -> Outcome<Option<u64>> {
-        Ok(self.cached(id).await?.map(|served| served.version))
-    }
-
-    /// Puts the value that is there in the place of a newer one, as if it were as young.
-    async fn keep_older(&self, id: &CounterId, newer: &Served) -> Outcome<bool> {
-        let Some(older) = self.cached(id).await?.filter(|older| older.version < newer.version) else {
-            return Ok(false);
-        };
-        self.inner.evict(id);
-        let Some(token) = self.inner.begin_fill(id).await? else { return Ok(false) };
-        let kept = Served { likes: older.likes, version: older.version, ..*newer };
-        self.inner.fill(id, &token, &kept).await
-    }
-
-    /// A value is in the cache where another was: never an older one.
-    async fn replaced(&self, id: &CounterId, before: Option<u64>) -> Outcome<()> {
-        let after = self.version(id).await?;
-        if let (Some(before), Some(after)) = (before, after)
-            && after < before
-        {
-            self.breaches.add(format!("the cached version of {id} went back from {before} to {after}"));
-        }
-        Ok(())
-    }
-
     fn fails(&self) -> Outcome<()> {
         if self.chance.happens(self.failing) {
             self.coverage.fired("cache_failed");
@@ -86,43 +60,85 @@ impl WatchedCache {
         }
         Ok(())
     }
+
+    /// What a reader that breaks a rule makes of what it got.
+    fn misread(&self, partition: u32, counters: &[CounterId], got: &mut Got) {
+        let values = counters.iter().zip(&mut got.values).filter_map(|(id, value)| Some((id, value.as_mut()?)));
+        match self.mutant {
+            Some(Mutant::NoGap) => values.for_each(|(_, value)| value.gap = None),
+            Some(Mutant::LossesByNumber) => {
+                for (id, value) in values {
+                    let number = value.gap.and_then(|gap| self.journal.announced(id, gap));
+                    value.gap = number.map(|number| Place::from_stored(number.0)).or(value.gap);
+                }
+                if let Some(stated) = &mut got.stated {
+                    let number = stated.standing.loss.and_then(|loss| self.journal.number(partition, loss));
+                    let number = number.map(|number| Place::from_stored(number.0));
+                    stated.standing.loss = number.or(stated.standing.loss);
+                }
+            }
+            _ => {}
+        }
+    }
 }
 
 #[async_trait]
 impl Cache for WatchedCache {
-    async fn get(&self, counters: &[CounterId]) -> Outcome<Vec<Cached>> {
+    async fn get(&self, partition: u32, counters: &[CounterId]) -> Outcome<Got> {
         self.gate.pass().await;
         self.fails()?;
-        self.inner.get(counters).await
-    }
-
-    async fn update(&self, values: &[(CounterId, Served)]) -> Outcome<usize> {
+        let mut got = self.inner.get(partition, counters).await?;
+        self.misread(partition, counters, &mut got);
         self.gate.pass().await;
-        let mut replaced = 0;
-        for (id, served) in values {
-            if self.keeps_older && self.keep_older(id, served).await? {
-                continue;
-            }
-            let before = self.version(id).await?;
-            replaced += self.inner.update(&[(id.clone(), *served)]).await?;
-            self.replaced(id, before).await?;
-        }
-        self.fails()?;
-        Ok(replaced)
+        Ok(got)
     }
 
-    async fn begin_fill(&self, id: &CounterId) -> Outcome<Option<FillToken>> {
+    async fn begin_fill(&self, partition: u32, counter: &CounterId) -> Outcome<Option<FillToken>> {
         self.gate.pass().await;
         self.fails()?;
-        self.inner.begin_fill(id).await
+        self.inner.begin_fill(partition, counter).await
     }
 
-    async fn fill(&self, id: &CounterId, token: &FillToken, value: &Served) -> Outcome<bool> {
+    async fn fill(&self, partition: u32, counter: &CounterId, token: &FillToken, value: &Value) -> Outcome<bool> {
         self.gate.pass().await;
-        let before = self.version(id).await?;
-        let filled = self.inner.fill(id, token, value).await?;
-        self.replaced(id, before).await?;
+        let filled = self.inner.fill(partition, counter, token, value).await?;
         self.fails()?;
         Ok(filled)
+    }
+
+    async fn take_over(&self, partition: u32, stated: &StandingAt) -> Outcome<Option<TakeOver>> {
+        self.gate.pass().await;
+        let hold = self.inner.take_over(partition, stated).await?;
+        self.fails()?;
+        Ok(hold)
+    }
+
+    async fn tell(
+        &self,
+        partition: u32,
+        take_over: &mut TakeOver,
+        values: &[(CounterId, Value)],
+        stated: Option<&StandingAt>,
+    ) -> Outcome<Told> {
+        self.gate.pass().await;
+        if self.mutant == Some(Mutant::StandingFirst) && stated.is_some() {
+            self.inner.tell(partition, take_over, &[], stated).await?;
+            tokio::time::sleep(BEHIND).await;
+            return self.inner.tell(partition, take_over, values, None).await;
+        }
+        let ids: Vec<CounterId> = values.iter().map(|(id, _)| id.clone()).collect();
+        let before = self.inner.get(partition, &ids).await?.values;
+        let told = self.inner.tell(partition, take_over, values, stated).await?;
+        let after = self.inner.get(partition, &ids).await?.values;
+        for ((id, before), after) in ids.iter().zip(before).zip(after) {
+            if let (Some(before), Some(after)) = (before, after)
+                && after.version < before.version
+            {
+                self.breaches.add(format!("the cached value of {id} went back from {before:?} to {after:?}"));
+            }
+        }
+        // The answer is lost; it was told all the same.
+        self.fails()?;
+        Ok(told)
     }
 }

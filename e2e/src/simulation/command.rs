@@ -65,7 +65,7 @@ pub struct Simulate {
     /// Record who reaches these totals first: `50`, `10,100`, or `every:50`
     #[arg(long, value_name = "LADDER")]
     milestones: Option<Ladder>,
-    /// List what is trending from the ledger of changes, and hold every list against the rows
+    /// List what is trending from the log of changes, and hold every list against the rows
     #[arg(long)]
     trends: bool,
     /// Change lanes and homes every second

@@ -7,9 +7,10 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use anyhow::{Context, bail, ensure};
-use tally_core::counter::Counter;
-use tally_core::ids::{CounterId, Ordinal, RowKey, StreamShardId};
-use tally_core::ports::{Cache as _, Cached, Milestones as _, RecountQueue as _, ScannedRow};
+use tally_core::cached::Cache as _;
+use tally_core::ids::RowKey;
+use tally_core::ports::{Milestones as _, RecountQueue as _, ScannedRow};
+use tally_core::time::UnixMillis;
 use tokio::time::Instant;
 
 use super::chance::Draws;
@@ -17,18 +18,21 @@ use super::driver::{Driver, Garbled};
 use super::events::Events;
 use super::fold::Fold;
 use super::instance::{Role, Slot};
-use super::laws::{Quiet, Seen, Verdicts, exact, held, rows_fold, said, weights};
+use super::laws::{Quiet, Steps, exact, held, rows_fold, said, weights};
 use super::lists::Lists;
-use super::milestones::Stream;
 use super::outcome::Outcome;
 use super::profile::Listing;
 
 /// How long the pipeline may take to come to rest, and how long recounts may take then.
 const REST: Duration = Duration::from_secs(1_800);
-const RECOUNT: Duration = Duration::from_secs(3 * 3600);
+const RECOUNT: Duration = Duration::from_secs(3600);
 
 /// Steps between two looks at the laws.
 const LOOK: u64 = 8;
+
+/// How old a position may be that a recount begins at, and a little more: it does not know what became of a row that was not
+/// readable behind that.
+const POSITION: Duration = Duration::from_secs(40);
 
 /// How far apart the clocks of processes and of the store may be, and a little more.
 const CLOCKS: Duration = Duration::from_secs(4);
@@ -39,17 +43,15 @@ pub(super) struct Course {
     pub(super) events: Events,
     pub(super) fold: Fold,
     pub(super) lists: Option<Lists>,
-    seen: Seen,
-    /// Which shard of the stream has which ordinal.
-    ordinals: BTreeMap<Ordinal, StreamShardId>,
+    pub(super) steps: Steps,
 }
 
 impl Course {
     /// Nothing has happened yet.
     pub(super) fn of(driver: Driver) -> Self {
-        let (events, fold, seen) = (Events::default(), Fold::default(), Seen::default());
+        let (events, fold, steps) = (Events::default(), Fold::default(), Steps::default());
         let lists = Lists::of(&driver.world, &driver.profile, driver.mutant);
-        Self { driver, events, fold, lists, seen, ordinals: BTreeMap::new() }
+        Self { driver, events, fold, lists, steps }
     }
 
     /// All of it.
@@ -129,32 +131,34 @@ impl Course {
         let homes = world.calmly(world.homes(profile.counters())).await?;
         rows_fold(&rows, &self.fold, &self.driver.foreign(), &homes, profile.shards)
             .context("rows are not the fold of their events")?;
-        let states = world.calmly(world.states()).await?;
-        self.ordinals.extend(states.iter().map(|state| (state.checkpoint.ordinal, state.checkpoint.id.clone())));
-        self.seen.checkpoints(states.into_iter().map(|state| state.checkpoint))?;
-        let counters = world.calmly(world.counters(profile.counters())).await?;
-        self.suspects(&counters).await?;
-        self.seen.counters(counters)?;
+        self.steps.follow(world.writes.take(), &world.journal, profile.lossy)?;
+        if !profile.lossy {
+            let losses = world.calmly(world.losses()).await?;
+            ensure!(losses.is_empty(), "nothing was lost, and there are losses: {losses:?}");
+            self.doubted().await?;
+        }
         world.trace.figures("look", &[rows.len() as u64, self.events.len()]);
         Ok(())
     }
 
-    /// A row key with a row that is not readable is suspect, once the stream is applied that far. A piece of the stream that
-    /// is lost may have said so.
-    async fn suspects(&self, counters: &BTreeMap<CounterId, Counter>) -> anyhow::Result<()> {
+    /// A counter with a row that is not readable says so, once it is so far.
+    async fn doubted(&self) -> anyhow::Result<()> {
         let Driver { world, profile, garbled, .. } = &self.driver;
-        if profile.lossy || garbled.is_empty() {
+        if garbled.is_empty() {
             return Ok(());
         }
-        let states = world.calmly(world.states()).await?;
-        let open = states.iter().filter(|state| !state.checkpoint.closed).map(|state| state.checkpoint.at);
-        let Some(applied) = open.min() else { return Ok(()) };
+        let standings = world.calmly(world.standings()).await?;
+        let counters = world.calmly(world.counters(profile.counters())).await?;
         let late = profile.engine.stream_delay + profile.engine.stream_reorder + CLOCKS;
-        for Garbled { key, at, .. } in garbled.iter().filter(|garbled| garbled.at.plus(late) < applied) {
-            let suspect = counters.get(&key.counter).and_then(|counter| counter.shards.get(&key.shard));
+        for Garbled { key, at, .. } in garbled {
+            let standing = standings.get(&world.partition_of(&key.counter));
+            if standing.and_then(|stored| stored.standing.as_of) <= Some(at.plus(late)) {
+                continue;
+            }
+            let counter = counters.get(&key.counter);
             ensure!(
-                suspect.is_some_and(|tally| tally.suspect),
-                "{key} has a row since {at} that is not readable: {suspect:?}"
+                counter.is_some_and(|counter| counter.doubt.contains(&key.shard)),
+                "{key} has a row since {at} that is not readable: {counter:?}"
             );
         }
         Ok(())
@@ -187,15 +191,25 @@ impl Course {
             if since.is_none() && self.is_written().await? {
                 since = Some(world.clock.now());
             }
-            let Some(since) = since else { continue };
-            let states = world.calmly(world.states()).await?;
-            let mut open = states.iter().filter(|state| !state.checkpoint.closed).peekable();
-            // Clocks of processes may be behind.
-            let settled = since.plus(CLOCKS);
-            if open.peek().is_some() && open.all(|state| state.checkpoint.at > settled) {
-                return self.look().await;
+            // Clocks of processes may be behind, and the stream late.
+            let engine = &self.driver.profile.engine;
+            let late = CLOCKS + engine.stream_delay + engine.stream_reorder;
+            if let Some(since) = since
+                && self.is_counted(since.plus(late)).await?
+            {
+                self.look().await?;
+                ensure!(self.steps.is_through(), "counters have places that are not in the log");
+                return Ok(());
             }
         }
+    }
+
+    /// Whether everything that was in the rows by then is in the counters.
+    async fn is_counted(&self, by: UnixMillis) -> anyhow::Result<bool> {
+        let world = &self.driver.world;
+        let standings = world.calmly(world.standings()).await?;
+        let counted = standings.values().filter(|stored| stored.standing.as_of > Some(by)).count();
+        Ok(counted == world.partitions() as usize)
     }
 
     /// Whether every event is in the rows and no ghost is left.
@@ -211,29 +225,20 @@ impl Course {
         let partitions = 0..self.driver.profile.partitions;
         let fences: Vec<_> =
             partitions.map(|partition| (world.moves.fences(partition), self.events.end(partition))).collect();
-        let states = world.calmly(world.states()).await?;
-        let open: Vec<_> = states.iter().filter(|state| !state.checkpoint.closed).collect();
+        let standings = world.calmly(world.standings()).await?;
         let left = (&self.driver.edits, &self.driver.garbled);
-        Ok(format!("fences and ends {fences:?}, left to see to {left:?}, open stream shards {open:?}"))
+        Ok(format!("fences and ends {fences:?}, left to see to {left:?}, standings {standings:?}"))
     }
 
     /// Holds everything against the laws of quiet, before and after recounts have done what is left.
     async fn quiet(&mut self, outcome: &mut Outcome) -> anyhow::Result<()> {
         self.lettered().await?;
-        let lossless = !self.driver.profile.lossy;
-        let verdicts = self.judged(outcome).await?;
         let rows = weights(&self.rows().await?);
-        if lossless {
-            let mut changes = verdicts.corrections();
-            for injection in &self.driver.injections {
-                *changes.entry(injection.key.clone()).or_default() += injection.amount;
-            }
-            self.counted(&rows, |quiet| held(quiet, &changes)).await.context("before the last recount")?;
+        if !self.driver.profile.lossy {
+            let is_edited = |key: &RowKey| self.steps.is_edited(key);
+            self.counted(&rows, |quiet| held(quiet, is_edited)).await.context("before the last recount")?;
         }
         self.recounted().await?;
-        let verdicts = self.judged(outcome).await?;
-        let unproved = self.driver.asked.iter().find(|key| !verdicts.proved(key));
-        ensure!(unproved.is_none(), "{unproved:?} was recounted, and no verdict says that nothing was left to correct");
         let rows = self.rows().await?;
         let weights = weights(&rows);
         self.counted(&weights, exact).await.context("after the last recount")?;
@@ -243,7 +248,7 @@ impl Course {
         outcome.milestones = self.milestones().await?;
         let stats = self.driver.world.emulator.stats();
         ensure!(stats.panics == 0, "the emulator panicked {} times", stats.panics);
-        outcome.rows = rows.len() as u64;
+        (outcome.rows, outcome.verdicts) = (rows.len() as u64, self.steps.corrections);
         self.driver.world.trace.figures("end", &[outcome.rows, outcome.verdicts]);
         Ok(())
     }
@@ -275,25 +280,13 @@ impl Course {
         law(&Quiet { rows, counters: &counters })
     }
 
-    /// The verdicts so far, each held against the stream.
-    async fn judged(&mut self, outcome: &mut Outcome) -> anyhow::Result<Verdicts> {
-        self.driver.keep().await?;
-        let Driver { profile, archive, ledger, injections, .. } = &self.driver;
-        let verdicts = Verdicts::of(ledger.all().to_vec(), archive)?;
-        verdicts.found_the_rows(archive)?;
-        if !profile.lossy {
-            verdicts.knew_the_count(archive, injections, &self.seen)?;
-        }
-        outcome.verdicts = verdicts.len();
-        Ok(verdicts)
-    }
-
     /// Has everything recounted that is left to recount.
     async fn recounted(&mut self) -> anyhow::Result<()> {
         if self.driver.slots.iter().all(|slot| slot.role != Role::Recounter) {
             self.driver.slots.push(Slot::new(Role::Recounter, 9));
             self.driver.tick();
         }
+        tokio::time::sleep(POSITION).await;
         let Driver { world, .. } = &self.driver;
         world.calmly(world.calm.recounts.enqueue_audit(world.clock.now())).await?;
         let deadline = Instant::now() + RECOUNT;
@@ -305,40 +298,40 @@ impl Course {
             if world.calmly(world.is_recounted()).await? {
                 return self.look().await;
             }
-            ensure!(Instant::now() < deadline, "recounts come to no end");
+            if Instant::now() >= deadline {
+                bail!("recounts come to no end: {:?}", world.calmly(world.losses()).await?);
+            }
         }
     }
 
-    /// Each counter that reached a threshold has the record of what the stream says reached it first, and no other. How many.
+    /// Each counter that reached a threshold has the record of what the log says reached it first, and no other. How many.
     async fn milestones(&mut self) -> anyhow::Result<u64> {
-        self.driver.keep().await?;
-        let Driver { world, profile, archive, .. } = &self.driver;
+        let Driver { world, profile, .. } = &self.driver;
         if profile.milestones.is_empty() {
             return Ok(0);
         }
-        let stream = Stream { archive, ordinals: &self.ordinals, is_lossy: profile.lossy };
         let mut checked = 0;
         for counter in profile.counters() {
             let recorded = world.calmly(world.calm.recounts.milestones(&counter, 100_000)).await?;
             let altered = recorded.iter().find(|recorded| recorded.digest != recorded.milestone.digest(&counter));
             ensure!(altered.is_none(), "{altered:?} of {counter} is not as it was written");
-            let recorded: Vec<_> = recorded.into_iter().rev().map(|recorded| recorded.milestone).collect();
-            checked += world.changes.judge(&counter, &recorded, &profile.milestones, &stream)?;
+            let recorded: Vec<_> = recorded.into_iter().map(|recorded| recorded.milestone).collect();
+            checked += self.steps.milestones(&counter, &recorded, profile.lossy)?;
         }
         Ok(checked)
     }
 
-    /// What is cached is nothing that the table never said.
+    /// What is cached is the table's, or older.
     async fn cached(&self) -> anyhow::Result<()> {
         let Driver { world, profile, .. } = &self.driver;
         let counters = world.calmly(world.counters(profile.counters())).await?;
-        for (post, counter) in counters {
-            let cached = world.cache.get(std::slice::from_ref(&post)).await?;
-            if let Some(Cached::Hit(served)) = cached.first() {
-                let same = served.version == counter.version && served.likes == counter.likes;
+        for (id, counter) in counters {
+            let got = world.cache.get(world.partition_of(&id), std::slice::from_ref(&id)).await?;
+            if let Some(value) = got.values.first().copied().flatten() {
+                let same = value.version == counter.version && value.likes == counter.likes;
                 ensure!(
-                    same || served.version < counter.version,
-                    "{post} is cached as {served:?}, and its counter is {counter:?}"
+                    same || value.version < counter.version,
+                    "{id} is cached as {value:?}, and its counter is {counter:?}"
                 );
             }
         }

@@ -6,10 +6,11 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use super::driver::Deed;
 
 /// Kinds of faults that are not deeds.
-const OTHERS: [&str; 16] = [
+const OTHERS: [&str; 19] = [
     "acknowledgement_lost",
     "cache_failed",
     "cell_ahead",
+    "clock_wrong",
     "conflict",
     "counters_defined",
     "drop_reply",
@@ -19,14 +20,16 @@ const OTHERS: [&str; 16] = [
     "iterator_expired",
     "lanes_changed",
     "latency",
+    "message_late",
     "poison",
     "said_before_defined",
+    "stream_late",
     "throttle",
     "unprocessed",
 ];
 
 /// Kinds of faults that there are where what is trending is listed.
-const LISTED: [&str; 4] = ["ledger_away", "ledger_cut", "listers_changed", "message_late"];
+const LISTED: [&str; 2] = ["changes_away", "listers_changed"];
 
 /// Every kind of fault there is beside those of lists.
 pub fn kinds() -> impl Iterator<Item = &'static str> {

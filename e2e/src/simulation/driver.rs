@@ -3,7 +3,7 @@
 mod counters;
 mod deed;
 mod homes;
-mod ledger;
+mod log;
 mod restless;
 
 use std::collections::BTreeSet;
@@ -11,23 +11,20 @@ use std::time::Duration;
 
 pub(crate) use counters::{Edit, Garbled};
 pub(crate) use deed::Deed;
+pub(crate) use log::Replica;
 
+use tally_core::cached::{Cache as _, Value};
 use tally_core::definitions::Definitions;
 use tally_core::fault::Fault;
-use tally_core::ids::{CounterId, RowKey, StreamShardId};
-use tally_core::lineage::HOLD;
-use tally_core::ports::{Cache as _, Counts as _, Ledger as _, QueueReason, RecountQueue as _, ShardState};
-use tally_core::served::Served;
-use tally_core::time::UnixMillis;
+use tally_core::ids::{CounterId, RowKey};
+use tally_core::ports::{ChangeStream as _, QueueReason, RecountQueue as _};
 use tally_emulator::Rule;
 use tally_service::Chance;
 use tokio::time::Instant;
 
-use super::archive::{Archive, LedgerLines};
 use super::chance::Draws;
 use super::events::LETTERS;
-use super::instance::{GROUP, Role, Slot};
-use super::laws::Injection;
+use super::instance::{FOLDS, GROUP, Role, Slot};
 use super::lists;
 use super::mutant::Mutant;
 use super::profile::Profile;
@@ -37,6 +34,9 @@ use crate::undisturbed::switch_stream;
 
 /// How wrong a clock is at most where what is trending is listed.
 const SKEW: Duration = Duration::from_secs(1);
+
+/// How wrong a clock is that nobody may believe.
+const WRONG: Duration = Duration::from_secs(600);
 
 /// The table whose stream is followed.
 const LIKES: &str = "likes";
@@ -50,17 +50,14 @@ pub(crate) struct Driver {
     /// What draws what is about other counters than likes.
     pub(crate) other: Chance,
     pub(crate) slots: Vec<Slot>,
-    pub(crate) archive: Archive,
-    pub(crate) ledger: LedgerLines,
-    pub(crate) injections: Vec<Injection>,
-    /// Row keys that were queued for a recount.
-    pub(crate) asked: Vec<RowKey>,
     /// The counters that are defined by now.
     pub(crate) defined: Definitions,
     pub(crate) garbled: Vec<Garbled>,
     pub(crate) edits: Vec<Edit>,
     /// Partitions whose fence was ever moved by hand.
     pub(crate) edited: BTreeSet<u32>,
+    /// What a replica of the cache has.
+    pub(crate) replica: Replica,
     /// When what streamers have not read is trimmed.
     pub(crate) lapse: Option<Instant>,
     /// When the broker, dead letters and the store are well again.
@@ -80,6 +77,7 @@ impl Driver {
             self.world.coverage.fired(Deed::Lapse.name());
         }
         self.stir().await?;
+        self.replicate();
         let total: u64 = self.profile.deeds.iter().map(|(_, weight)| weight).sum();
         let mut drawn = self.chance.below(total);
         let mut deed = Deed::Nothing;
@@ -129,7 +127,7 @@ impl Driver {
                 true
             }
             Deed::Evict => {
-                self.profile.counters().for_each(|id| self.world.cache.evict(&id));
+                self.profile.counters().for_each(|id| self.world.cache.evict(self.world.partition_of(&id), &id));
                 true
             }
             Deed::Fill => self.fill().await?,
@@ -206,6 +204,9 @@ impl Driver {
         if slot.role == Role::Consumer && self.chance.happens(70) {
             self.world.broker.expire(GROUP);
         }
+        if slot.role == Role::Streamer && self.chance.happens(50) {
+            self.world.broker.expire(FOLDS);
+        }
         let listing = self.profile.listing.as_ref().filter(|_| slot.role == Role::Trends);
         if listing.is_some_and(|listing| listing.chance.happens(listing.expiring)) {
             self.world.broker.expire(lists::GROUP);
@@ -228,32 +229,22 @@ impl Driver {
         true
     }
 
-    /// Keeps what can be seen of the stream, and what the ledger says.
+    /// Keeps what the log has, before any of it is lost.
     pub(crate) async fn keep(&mut self) -> anyhow::Result<()> {
-        let Self { world, profile, archive, ledger, .. } = self;
-        world.calmly(archive.follow(&world.calm.stream)).await?;
-        let counters = world.calmly(world.counters(profile.counters())).await?;
-        // A line of the ledger is written with its counter.
-        for id in counters.into_iter().filter(|(_, counter)| counter.version > 0).map(|(id, _)| id) {
-            let lines = world.calmly(world.calm.recounts.ledger(&id, 100_000)).await?;
-            ledger.see(lines);
-        }
-        Ok(())
+        let World { calm, journal, .. } = &self.world;
+        self.world.calmly(journal.learn(&calm.changes)).await?;
+        journal.follow().await
     }
 
-    /// Trims what there is of the stream shards that have a checkpoint, of the ledger of changes, too. The service trims nothing
-    /// that is younger than a day, and a loss in a shard of that age without one would be noticed by its age alone.
+    /// Trims what there is of the stream shards of which something is fed. The service trims nothing that is younger than a day,
+    /// and a loss in a shard of that age of which nothing is fed would be noticed by its age alone.
     async fn trim(&mut self) -> anyhow::Result<bool> {
-        self.keep().await?;
-        let states = self.world.calmly(self.world.states()).await?;
-        let is_followed = |state: &ShardState| {
-            state.checkpoint.sequence.is_some() && (self.profile.listing.is_none() || state.fed.sequence.is_some())
-        };
-        let followed: BTreeSet<StreamShardId> =
-            states.into_iter().filter(is_followed).map(|state| state.checkpoint.id).collect();
+        let World { calm, emulator, .. } = &self.world;
+        let info = self.world.calmly(calm.stream.info()).await?;
+        let shards = self.world.calmly(calm.changes.shards(&info.label)).await?;
         let mut trimmed = 0;
-        for (shard, end) in self.archive.ends().filter(|(shard, _)| followed.contains(*shard)) {
-            trimmed += self.world.emulator.trim(LIKES, Some(shard.as_str()), Some(end.wire())).unwrap_or(0);
+        for shard in shards.into_iter().filter(|shard| shard.fed.to.is_some()) {
+            trimmed += emulator.trim(LIKES, Some(shard.shard.id().as_str()), None).unwrap_or(0);
         }
         Ok(trimmed > 0)
     }
@@ -264,7 +255,7 @@ impl Driver {
         let thaw = lapse + Duration::from_millis(self.profile.pace + 1_000);
         self.slots.iter_mut().filter(|slot| slot.role == Role::Streamer).for_each(|slot| slot.freeze((thaw, thaw)));
         if self.profile.oversleep {
-            let late = thaw + HOLD + self.chance.millis(500, 3_000);
+            let late = thaw + self.chance.millis(500, 8_000);
             self.slots.iter_mut().filter(|slot| slot.role == Role::Api).for_each(|slot| slot.freeze((late, late)));
         }
         self.lapse = Some(lapse);
@@ -280,19 +271,12 @@ impl Driver {
         }
     }
 
-    /// Switches the stream off and on. What reached it before is kept first, whenever it is shown.
+    /// Switches the stream off and on.
     async fn switch(&mut self) -> anyhow::Result<bool> {
-        self.keep().await?;
         anyhow::ensure!(switch_stream(&self.world.emulator, false).await, "the stream could not be switched off");
         // A stream that comes within a second of its table counts as born with it; no store is switched that fast.
-        let away = self.chance.millis(1_100, 4_000);
-        let shown = self.profile.engine.stream_delay + Duration::from_millis(10);
-        tokio::time::sleep(shown).await;
-        let Self { world, archive, .. } = self;
-        world.calmly(archive.finish(&world.calm.stream)).await?;
-        tokio::time::sleep(away).await;
+        tokio::time::sleep(self.chance.millis(1_100, 4_000)).await;
         anyhow::ensure!(switch_stream(&self.world.emulator, true).await, "the stream could not be switched on");
-        self.archive.begin(self.world.history.now());
         Ok(true)
     }
 
@@ -304,8 +288,7 @@ impl Driver {
         Ok(true)
     }
 
-    /// No process runs for 25 hours, but that some APIs stand still and go on first. What reached the stream before is
-    /// kept, late ghosts included.
+    /// No process runs for 25 hours, but that some APIs stand still and go on first.
     async fn day(&mut self) -> anyhow::Result<bool> {
         let over = Instant::now() + Duration::from_secs(25 * 3600);
         for slot in &mut self.slots {
@@ -316,8 +299,6 @@ impl Driver {
             slot.kill().await;
             slot.due = Some(over);
         }
-        tokio::time::sleep(Duration::from_secs(600)).await;
-        self.keep().await?;
         tokio::time::sleep_until(over).await;
         self.world.pulse.beat();
         self.slots.iter_mut().for_each(|slot| slot.thaw(over));
@@ -328,22 +309,28 @@ impl Driver {
     /// A reader misses, reads the table, and takes its time before it fills the cache.
     async fn fill(&mut self) -> anyhow::Result<bool> {
         let id = self.counter();
-        let World { cache, calm, .. } = &self.world;
-        let Some(token) = cache.begin_fill(&id).await? else { return Ok(false) };
-        let counter = self.world.calmly(calm.counts.counter(&id)).await?;
+        let partition = self.world.partition_of(&id);
+        let Some(token) = self.world.cache.begin_fill(partition, &id).await? else { return Ok(false) };
+        let counters = self.world.calmly(self.world.counters(std::iter::once(id.clone()))).await?;
         tokio::time::sleep(self.chance.millis(0, 2_000)).await;
-        // It has not looked at gaps, nor at how far the stream is applied: it claims nothing.
-        let served = Served::new(counter.as_ref(), true, UnixMillis(0));
-        cache.fill(&id, &token, &served).await?;
+        let value = counters.get(&id).map(Value::from).unwrap_or_default();
+        self.world.cache.fill(partition, &id, &token, &value).await?;
         Ok(true)
     }
 
+    /// A process comes back with a clock that is off: a little, or so much that nobody may believe it.
     async fn skew(&mut self) -> bool {
         let Some(slot) = self.alive(None) else { return false };
         self.slots[slot].kill().await;
         let by = self.chance.millis(0, 1_500);
         // Lists rely on clocks that are no further apart from the store's than 2 s, with all by which the stream is late.
         let by = if self.profile.listing.is_some() { by.min(SKEW) } else { by };
+        let by = if self.chance.happens(self.profile.wrong_clocks) {
+            self.world.coverage.fired("clock_wrong");
+            WRONG
+        } else {
+            by
+        };
         let clock = self.world.clock.now();
         let clock = if self.chance.happens(50) { clock.plus(by) } else { clock.minus(by) };
         self.slots[slot].start(&self.world, &self.profile, self.mutant, &self.chance, clock);
@@ -354,21 +341,22 @@ impl Driver {
         let ids: Vec<CounterId> = self.profile.counters().collect();
         let counters = self.world.calmly(self.world.counters(ids.into_iter())).await?;
         for (id, counter) in counters {
-            for shard in counter.shards.keys().filter(|_| self.chance.happens(60)) {
-                let key = RowKey { counter: id.clone(), shard: *shard };
-                let now = self.world.clock.now();
-                let enqueue = self.world.calm.recounts.enqueue(&key, QueueReason::Asked, now);
-                self.world.calmly(enqueue).await?;
-                self.asked.push(key);
+            for shard in counter.parts.keys().filter(|_| self.chance.happens(60)) {
+                self.enqueue(&RowKey { counter: id.clone(), shard: *shard }, QueueReason::Asked).await?;
             }
         }
         Ok(true)
     }
 
+    async fn enqueue(&self, key: &RowKey, reason: QueueReason) -> anyhow::Result<()> {
+        let enqueue = self.world.calm.recounts.enqueue(key, reason, self.world.clock.now());
+        Ok(self.world.calmly(enqueue).await?)
+    }
+
     async fn inject(&mut self) -> anyhow::Result<bool> {
         let id = self.counter();
-        let Some(counter) = self.world.calmly(self.world.calm.counts.counter(&id)).await? else { return Ok(false) };
-        let shards: Vec<_> = counter.shards.keys().copied().collect();
+        let counters = self.world.calmly(self.world.counters(std::iter::once(id.clone()))).await?;
+        let shards: Vec<_> = counters.values().flat_map(|counter| counter.parts.keys().copied()).collect();
         if shards.is_empty() {
             return Ok(false);
         }
@@ -378,10 +366,7 @@ impl Driver {
         let injected = self.world.tamper().inject(&key, amount).await;
         if injected {
             self.world.honesty.injected(&key.counter, amount);
-            self.injections.push(Injection { key: key.clone(), amount, applied: counter.watermarks });
-            let enqueue = self.world.calm.recounts.enqueue(&key, QueueReason::Drift, self.world.clock.now());
-            self.world.calmly(enqueue).await?;
-            self.asked.push(key);
+            self.enqueue(&key, QueueReason::Drift).await?;
         }
         Ok(injected)
     }

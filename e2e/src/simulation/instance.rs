@@ -3,29 +3,27 @@
 
 mod apps;
 
-use std::collections::BTreeMap;
-use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use futures_util::FutureExt;
-use tally_adapters::dynamodb::{self, Connection};
-use tally_core::ports::{ChangeStream, Checkpoints, Counts};
+use tally_adapters::dynamodb::Connection;
 use tally_service::{Chance, Clock, Condition, Ended, Host, Running, Standstill, UnixMillis};
 use tokio::time::Instant;
 
 use super::door::Door;
 use super::gate::Gate;
 use super::mutant::Mutant;
-use super::ports::{MutatedCheckpoints, MutatedCounts, MutatedStream, Shadows, UnderWay, Watch};
+use super::ports::{Asked, UnderWay};
 use super::profile::Profile;
-use super::wire::Wire;
-use super::world::{Tables, World, settings};
-use apps::{Streaming, api_app, consumer_app, recount_app, streamer_app, trends_app};
+use super::wire::{Earlier, Shadow, Tampered, Wire};
+use super::world::{World, settings};
+use apps::Process;
 
 pub(crate) use apps::read_settings;
 
-/// The group of all consumers.
+/// The group of all consumers, and of all folds.
 pub(crate) const GROUP: &str = "tally-consumer";
+pub(crate) const FOLDS: &str = "tally-change-streamer";
 
 /// What a process is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -48,15 +46,6 @@ pub(crate) struct Slot {
     /// Where an API is asked.
     pub(crate) door: Door,
     lives: u64,
-    shadows: Shadows,
-}
-
-/// What a mutant's ports need of their process.
-struct Tampered<'a> {
-    mutant: Option<Mutant>,
-    host: &'a Host,
-    watch: Option<Watch>,
-    under_way: UnderWay,
 }
 
 /// One life of a process.
@@ -80,8 +69,8 @@ impl Slot {
             Role::Api => format!("api-{nth}"),
             Role::Trends => format!("trends-{nth}"),
         };
-        let (due, door, shadows) = (Some(Instant::now()), Door::default(), Shadows::default());
-        Self { role, name, life: None, due, door, lives: 0, shadows }
+        let (due, door) = (Some(Instant::now()), Door::default());
+        Self { role, name, life: None, due, door, lives: 0 }
     }
 
     /// Starts the process, whose clock says `now`.
@@ -95,37 +84,49 @@ impl Slot {
     ) {
         self.lives += 1;
         self.due = None;
+        let (clock, tasks) = (Clock::starting_at(now), Standstill::default());
+        let host = Host::new(&self.name).with_clock(clock).with_chance(chance.fork());
+        let (under_way, asked, log) = (UnderWay::default(), Asked::default(), Gate::default());
         let mut wire = Wire::new(&self.name, &world.emulator, &world.trace, &world.coverage);
-        (wire.mutant, wire.rude) = (mutant, !profile.claims);
-        wire.shadows = self.shadows.clone();
-        let (gate, log) = (wire.gate.clone(), Gate::default());
+        wire.tampered = mutant.map(|mutant| Tampered {
+            mutant,
+            role: self.role,
+            store: world.emulator.clone(),
+            journal: world.journal.clone(),
+            under_way: under_way.clone(),
+            asked: asked.clone(),
+            remembered: world.remembered.clone(),
+            earlier: Earlier::default(),
+            shadow: Shadow::of(&world.calm.changes),
+            host: host.clone(),
+        });
+        let gate = wire.gate.clone();
         let connection = Connection::in_process(&settings(), wire, world.clock.now());
-        let (host, tasks) = (Host::new(&self.name), Standstill::default());
-        let (clock, watch) = match mutant {
-            Some(Mutant::AgeByPoller) if self.role == Role::Api => {
-                let (clock, watch) = Watch::starting_at(now);
-                (clock, Some(watch))
-            }
-            _ => (Clock::starting_at(now), None),
+        host.clock().correct_by(connection.store_clock());
+        let process = Process {
+            role: self.role,
+            world,
+            profile,
+            mutant,
+            chance,
+            connection: &connection,
+            wire: gate.clone(),
+            log: log.clone(),
+            clock,
+            host: host.clone(),
+            under_way,
+            asked,
         };
-        let host = host.with_clock(clock).with_chance(chance.fork());
-        let tampered = Tampered { mutant, host: &host, watch, under_way: UnderWay::default() };
-        let under_way = tampered.under_way.clone();
-        let tables = self.tables(&connection, world, profile, tampered);
         let running = match self.role {
-            Role::Consumer => Running::start(consumer_app(world, profile, mutant, tables, &log, chance), host),
-            Role::Streamer => {
-                let unfed = self.is_unfed(mutant);
-                let streaming = Streaming { gates: [&gate, &log], host: &host, under_way, unfed };
-                Running::start(streamer_app(world, profile, tables, &streaming, chance, mutant), host)
-            }
+            Role::Consumer => Running::start(process.consumer(), host),
+            Role::Streamer => Running::start(process.streamer(), host),
             Role::Trends => {
                 let listing = profile.listing.as_ref().expect("there is a place for it where there are lists");
-                Running::start(trends_app(world, listing, mutant, tables, &log, &host), host)
+                Running::start(process.trends(listing), host)
             }
-            Role::Recounter => Running::start(recount_app(profile, mutant, tables), host),
+            Role::Recounter => Running::start(process.recount(), host),
             Role::Api => {
-                let (app, front) = api_app(world, profile, tables, &gate, chance, mutant).in_process();
+                let (app, front) = process.api().in_process();
                 self.door.open(front);
                 Running::start(app, host.with_standstill(tasks.clone()))
             }
@@ -135,65 +136,6 @@ impl Slot {
         }
         world.trace.note(&format!("{} life {}", self.name, self.lives));
         self.life = Some(Life { running, wire: gate, log, tasks, thaws: None });
-    }
-
-    /// Whether it leaves the ledger to the others.
-    fn is_unfed(&self, mutant: Option<Mutant>) -> bool {
-        mutant == Some(Mutant::FedByOthers) && self.name == "streamer-2"
-    }
-
-    /// Ports of the tables, but for the rule that `mutant` breaks.
-    fn tables(&self, connection: &Connection, world: &World, profile: &Profile, tampered: Tampered<'_>) -> Tables {
-        let Tampered { mutant, host, watch, under_way } = tampered;
-        let mut tables = Tables {
-            likes: Arc::new(dynamodb::Likes::new(connection, profile.shards)),
-            rows: Arc::new(dynamodb::Rows::new(connection)),
-            markers: Arc::new(dynamodb::Markers::new(connection)),
-            maps: Arc::new(dynamodb::Maps::new(connection)),
-            counts: Arc::new(dynamodb::Counts::new(connection)),
-            checkpoints: Arc::new(dynamodb::Checkpoints::new(connection)),
-            recounts: Arc::new(dynamodb::Recounts::new(connection)),
-            stream: Arc::new(dynamodb::Streams::new(connection)),
-        };
-        let Some(mutant) = mutant else { return tables };
-        if mutant.is_of_captures() && self.role == Role::Streamer {
-            tables.stream = Arc::new(MutatedStream {
-                inner: tables.stream as Arc<dyn ChangeStream>,
-                mutant,
-                shadows: self.shadows.clone(),
-                counts: Arc::clone(&tables.counts),
-                checkpoints: Arc::clone(&tables.checkpoints),
-                recounts: Arc::clone(&tables.recounts),
-                host: host.clone(),
-                label: Mutex::default(),
-            });
-        }
-        let misread = mutant.is_of_reading() && self.role == Role::Api;
-        let misstated = self.role == Role::Streamer
-            && (matches!(mutant, Mutant::NoHold | Mutant::TwoUnderWay) || self.is_unfed(Some(mutant)));
-        let forgotten = mutant == Mutant::LossForgotten && self.role == Role::Trends;
-        if misread || misstated || forgotten {
-            tables.checkpoints = Arc::new(MutatedCheckpoints {
-                inner: tables.checkpoints as Arc<dyn Checkpoints>,
-                mutant,
-                truth: world.calm.checkpoints.clone(),
-                host: world.host.clone(),
-                earlier: Mutex::default(),
-                watch,
-                under_way,
-            });
-        }
-        let counted = matches!(mutant, Mutant::Pipelined | Mutant::NoFloor | Mutant::NoBoundary | Mutant::SilentZero);
-        if counted || mutant.is_of_milestones() && self.role == Role::Streamer {
-            tables.counts = Arc::new(MutatedCounts {
-                inner: tables.counts as Arc<dyn Counts>,
-                mutant,
-                host: host.clone(),
-                tamper: world.tamper(),
-                earlier: Mutex::new(BTreeMap::new()),
-            });
-        }
-        tables
     }
 
     /// The end of the process that it was not asked for, if there was one.

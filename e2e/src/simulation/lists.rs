@@ -1,5 +1,5 @@
 //! What a reader of the topic of boards is told, moment by moment, held against what rows gained: from the store's own word about
-//! every row, not from the ledger.
+//! every row, not from the log.
 
 mod gained;
 mod misread;
@@ -22,8 +22,6 @@ use super::world::World;
 use gained::Gained;
 use misread::Misread;
 
-/// The ledger of changes.
-pub(crate) const CHANGES: &str = "changes";
 /// The topic of boards.
 pub(crate) const BOARDS: &str = "boards";
 /// The group of all who list.

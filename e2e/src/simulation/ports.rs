@@ -1,14 +1,12 @@
-//! The ports of a mutated process: each does what the real one is asked to do, but for one rule.
+//! The ports of a process: those of the log with its faults; and in a mutant's hands each does what the real one is asked to
+//! do, but for one rule.
 
-mod changes;
-mod checkpoints;
-mod counts;
-mod ledger;
+mod intake;
+mod producer;
+mod rewrite;
 mod rows;
-mod stream;
 
-pub(crate) use checkpoints::{MutatedCheckpoints, Watch};
-pub(crate) use counts::MutatedCounts;
-pub(crate) use ledger::{EarlyProducer, LedgerIntake, LedgerProducer, UnderWay};
-pub(crate) use rows::{MutatedMarkers, MutatedRows};
-pub(crate) use stream::{MutatedStream, Shadows};
+pub(crate) use intake::{FaultyIntake, FaultyReader};
+pub(crate) use producer::{EarlyProducer, FaultyProducer, UnderWay};
+pub(crate) use rewrite::{Asked, Rewriter, announced_nowhere};
+pub(crate) use rows::MutatedRows;

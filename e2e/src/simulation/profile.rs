@@ -2,6 +2,7 @@
 //! and for a mutant from those that give it something to break.
 
 mod listing;
+mod targets;
 
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -43,16 +44,18 @@ pub(crate) struct Profile {
     pub(crate) recounters: u64,
     /// Whether streamers share the stream shards by leases.
     pub(crate) leases: bool,
-    /// Records of one prefix at most.
-    pub(crate) prefix: usize,
-    /// Whether recounters heed each other's claims.
-    pub(crate) claims: bool,
-    /// Whether pieces of the stream are lost.
+    /// Partitions of the log of changes.
+    pub(crate) changes: u32,
+    /// How many of a hundred messages of the log are not acknowledged; as many come late, and as many never.
+    pub(crate) failing: u64,
+    /// How many of a hundred wrong clocks are so far off that nobody may believe them.
+    pub(crate) wrong_clocks: u64,
+    /// Whether pieces of the stream, or of the log, are lost.
     pub(crate) lossy: bool,
     /// Whether users unlike while a lapse lasts and like before and after it: a count that lacks what was lost is then one
     /// that the rows never had.
     pub(crate) ebb: bool,
-    /// Whether APIs stand still from the beginning of a lapse until what lies behind its loss is applied.
+    /// Whether APIs stand still from the beginning of a lapse until what lies behind its loss is counted.
     pub(crate) oversleep: bool,
     /// Cache calls that fail, in a hundred.
     pub(crate) cache_failing: u64,
@@ -91,13 +94,8 @@ impl Profile {
         without: &BTreeSet<String>,
     ) -> Self {
         let honesty = mutant.is_none_or(Mutant::is_of_honesty);
-        let lossy = match mutant {
-            Some(Mutant::CaptureOverTrim | Mutant::LossForgotten) => true,
-            Some(mutant) => mutant.is_of_honesty(),
-            None => chance.happens(40),
-        };
-        let recounting = mutant.is_none_or(|mutant| mutant.is_of_recount() || mutant.is_of_honesty())
-            && (mutant.is_some() || chance.happens(70));
+        let lossy = mutant.map_or_else(|| chance.happens(40), Mutant::is_of_losses);
+        let recounting = mutant.map_or_else(|| chance.happens(70), Mutant::is_of_honesty);
         let crowd = crowd(chance, mutant.is_some());
         let mut profile = Self {
             crowd,
@@ -113,8 +111,9 @@ impl Profile {
             streamers: chance.between(1, 2),
             recounters: if recounting { chance.between(1, 2) } else { 0 },
             leases: chance.happens(50),
-            prefix: chance.pick(&[3, 20, 4_000]),
-            claims: chance.happens(70),
+            changes: u32::try_from(chance.between(1, 3)).unwrap_or(1),
+            failing: chance.pick(&[0, 2, 6]),
+            wrong_clocks: 30,
             lossy,
             ebb: false,
             oversleep: false,
@@ -135,7 +134,7 @@ impl Profile {
             deeds: deeds(lossy, recounting, if events < SHORT { 4 } else { 1 }),
         };
         profile.longest_nap = profile.pace * 8;
-        if mutant.is_none_or(Mutant::is_of_sums) {
+        if mutant.is_none_or(|mutant| mutant == Mutant::CellUnguarded) {
             profile.count_more(other);
         }
         if let Some(mutant) = mutant {
@@ -170,155 +169,6 @@ impl Profile {
             names.iter().map(each).collect::<Vec<_>>()
         })
     }
-
-    /// Gives `mutant` what it needs to go wrong; the laws know nothing of it.
-    fn target(&mut self, mutant: Mutant, chance: &Chance) {
-        let mut weigh = |deed: Deed, weight: u64| self.deeds.push((deed, weight));
-        match mutant {
-            Mutant::NoFence | Mutant::Presumed => self.target_rows(mutant, chance),
-            Mutant::Pipelined => {
-                self.prefix = 3;
-                self.rules.push(ghosts(chance.between(20, 80), 3_000, 200).on("UpdateItem").table("like_counts"));
-            }
-            Mutant::SinkingFloor => {
-                // An update that arrives late, and before it is sent again: shards that end meanwhile move the floor.
-                (self.streamers, self.leases, self.engine.shards) = (1, false, 4);
-                self.rolls = Some(Duration::from_secs(chance.between(2, 5)));
-                self.rules.push(ghosts(chance.between(50, 150), 10_000, 12_000).on("UpdateItem").table("like_counts"));
-            }
-            Mutant::NoFloor => {
-                (self.streamers, self.leases) = (2, false);
-                self.rolls = Some(Duration::from_secs(chance.between(3, 10)));
-                weigh(Deed::Freeze, 12);
-                weigh(Deed::Roll, 8);
-                self.rules.push(ghosts(chance.between(20, 60), 30_000, 0).on("UpdateItem").table("like_counts"));
-            }
-            Mutant::UnchainedMarker
-            | Mutant::NoToken
-            | Mutant::CaptureOverTrim
-            | Mutant::UnopenedReport
-            | Mutant::CaptureOverResume => self.target_windows(mutant, chance),
-            Mutant::AppliedNotCaptured => (self.streamers, self.leases) = (2, false),
-            Mutant::GapsIgnored
-            | Mutant::NoHold
-            | Mutant::GapsBeforeShards
-            | Mutant::AgeByPoller
-            | Mutant::AsOfTooYoung
-            | Mutant::OlderVersionKept => self.target_honesty(mutant),
-            Mutant::PresenceKept | Mutant::DeltasAdded => {
-                self.talk();
-                self.mix = std::mem::take(&mut self.mix).of_sums();
-            }
-            Mutant::Blind | Mutant::LateRecord | Mutant::NoVersion | Mutant::Overwrite => {
-                self.target_milestones(mutant);
-            }
-            Mutant::CellUnguarded => {
-                self.mix = std::mem::take(&mut self.mix).of_sums();
-                weigh(Deed::EditFence, 8);
-            }
-            Mutant::NoBoundary => self.talk(),
-            Mutant::SilentZero => {}
-            Mutant::OneWait => {
-                self.engine.stream_delay = Duration::from_millis(800);
-                self.engine.stream_reorder = Duration::from_millis(800);
-            }
-            of_lists => self.target_lists(of_lists),
-        }
-        if mutant.is_of_recount() {
-            self.recounters = self.recounters.max(1);
-            self.deeds.push((Deed::Ask, 25));
-            self.steps = self.steps.max(60);
-        }
-    }
-
-    /// The same for a mutant that records milestones wrongly: a total goes up and down around the thresholds while several
-    /// stream shards add to it.
-    fn target_milestones(&mut self, mutant: Mutant) {
-        self.crowd = Crowd { posts: 2, users: 100, hot: 60, unlikes: 50 };
-        self.shards = ShardCount::new(4).expect("a power of two");
-        (self.streamers, self.leases, self.recounters, self.engine.shards) = (2, false, 0, 4);
-        (self.prefix, self.pace) = (20, 200);
-        self.milestones = Ladder::every(5).expect("a threshold");
-        if mutant == Mutant::LateRecord {
-            self.victims = Some(Role::Streamer);
-            self.deeds.push((Deed::Crash, 25));
-        }
-    }
-
-    /// The same for a mutant that spoils rows.
-    fn target_rows(&mut self, mutant: Mutant, chance: &Chance) {
-        let mut weigh = |deed: Deed, weight: u64| self.deeds.push((deed, weight));
-        (self.consumers, self.recounters) = (2, 0);
-        weigh(Deed::Freeze, 12);
-        weigh(Deed::Expire, 8);
-        let rule = match mutant {
-            Mutant::NoFence => ghosts(chance.between(20, 80), 5_000, 0),
-            // Without an answer for so long that many a freeze comes before it, and another's batch as well.
-            _ => ghosts(chance.between(100, 400), 5_000, 2_000),
-        };
-        self.rules.push(rule.on("TransactWriteItems"));
-    }
-
-    /// Something is said all the time about few row keys, and little else happens: windows open, are read and close in the
-    /// middle of it.
-    fn talk(&mut self) {
-        (self.crowd.posts, self.shards) = (1, ShardCount::new(1).expect("a power of two"));
-        (self.pace, self.steps, self.prefix) = (300, 300, 4_000);
-        self.deeds = vec![(Deed::Nothing, 60), (Deed::Crash, 2)];
-    }
-
-    /// The same for a mutant that spoils windows by what it forgets.
-    fn target_windows(&mut self, mutant: Mutant, chance: &Chance) {
-        let mut weigh = |deed: Deed, weight: u64| self.deeds.push((deed, weight));
-        match mutant {
-            Mutant::UnchainedMarker => {
-                (self.recounters, self.claims, self.streamers) = (2, false, 2);
-                weigh(Deed::Crash, 12);
-                self.rules.push(ghosts(chance.between(200, 400), 4_000, 0).on("PutItem").table("likes"));
-            }
-            Mutant::NoToken => {
-                weigh(Deed::Inject, 20);
-                // Verdicts alone touch this table in a transaction: late enough for the next window to be open.
-                self.rules.push(ghosts(chance.between(200, 500), 30_000, 0).on("TransactWriteItems").table("recounts"));
-            }
-            Mutant::CaptureOverTrim => {
-                // Windows that are open while a piece is lost; streamers hold behind each, so there are few.
-                self.deeds = vec![(Deed::Nothing, 60), (Deed::Lapse, 4)];
-                self.rules.truncate(1);
-            }
-            Mutant::UnopenedReport => {
-                self.victims = Some(Role::Streamer);
-                weigh(Deed::Crash, 12);
-            }
-            _ => {
-                // Both have to begin anew inside one window.
-                (self.streamers, self.leases, self.recounters) = (2, false, 2);
-                (self.victims, self.pace, self.steps) = (Some(Role::Streamer), 600, 200);
-                weigh(Deed::Crash, 15);
-            }
-        }
-    }
-
-    /// The same for a mutant that makes answers lie.
-    fn target_honesty(&mut self, mutant: Mutant) {
-        match mutant {
-            Mutant::GapsIgnored | Mutant::NoHold | Mutant::GapsBeforeShards | Mutant::AgeByPoller => {
-                // Little but losses, and few of them, in a stream that shows changes at once: a gap that is open hides what
-                // goes wrong around the next.
-                self.deeds = vec![(Deed::Nothing, 60), (Deed::Lapse, 3), (Deed::Evict, 5)];
-                self.rules.truncate(1);
-                (self.engine.stream_delay, self.engine.stream_reorder) = (Duration::ZERO, Duration::ZERO);
-                (self.apis, self.readers, self.reader_pace) = (2, 2, 100);
-                self.oversleep = matches!(mutant, Mutant::GapsBeforeShards | Mutant::AgeByPoller);
-                self.ebb = true;
-            }
-            Mutant::AsOfTooYoung => {
-                (self.engine.shards, self.sleepers) = (4, Some(Role::Streamer));
-                self.deeds.push((Deed::Freeze, 12));
-            }
-            _ => (self.cached, self.cache_failing) = (true, 0),
-        }
-    }
 }
 
 /// Few posts for a mutant: more happens to each.
@@ -339,7 +189,7 @@ fn engine(chance: &Chance) -> Config {
         roll_after: None,
         split_after: chance.pick(&[None, Some(100), Some(600)]),
         max_open_shards: 8,
-        stream_delay: Duration::from_millis(chance.pick(&[0, 50, 400])),
+        stream_delay: Duration::from_millis(chance.pick(&[0, 0, 50, 50, 400, 400, 1_500, 60_000])),
         stream_reorder: Duration::from_millis(chance.pick(&[0, 0, 400])),
         ..Config::default()
     }
@@ -389,12 +239,15 @@ fn deeds(lossy: bool, recounting: bool, rare: u64) -> Vec<(Deed, u64)> {
         (Deed::Outage, 2),
         (Deed::Slow, 2),
         (Deed::Skew, 2),
+        (Deed::FoldsExpire, 3),
+        (Deed::Failover, 4),
     ];
     if recounting {
         deeds.extend([(Deed::Ask, 6), (Deed::Inject, 3)]);
     }
     if lossy {
         deeds.extend([(Deed::Trim, 3), (Deed::Lapse, 4), (Deed::Switch, 2), (Deed::Day, rare)]);
+        deeds.extend([(Deed::ChangesLost, 2), (Deed::ChangesTrimmed, 2)]);
     }
     deeds
 }

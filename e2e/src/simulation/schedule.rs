@@ -8,7 +8,6 @@ use tally_core::milestone::Ladder;
 use tally_service::Chance;
 use tokio::time::Instant;
 
-use super::archive::{Archive, LedgerLines};
 use super::clockwork;
 use super::course::Course;
 use super::driver::Driver;
@@ -79,14 +78,11 @@ async fn schedule(order: &Order) -> Outcome {
         chance,
         other,
         slots,
-        archive: Archive::default(),
-        ledger: LedgerLines::default(),
-        injections: Vec::new(),
-        asked: Vec::new(),
         defined: Definitions::likes_alone(),
         garbled: Vec::new(),
         edits: Vec::new(),
         edited: BTreeSet::new(),
+        replica: Vec::new(),
         lapse: None,
         broker_back: None,
         letters_back: None,
@@ -138,6 +134,7 @@ fn count_faults(world: &World, events: &Events) {
         world.coverage.add(fault, *count);
     }
     world.coverage.add("ghost_applied", stats.ghosts_applied);
+    world.coverage.add("stream_late", u64::from(world.honesty.is_of_a_late_stream()));
     world.coverage.add("poison", events.poisoned().len() as u64);
     world.coverage.add("said_before_defined", events.early().len() as u64);
 }

@@ -2,23 +2,24 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::future::Future;
-use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::Context;
-use serde_json::{Value, json};
-use tally_adapters::dynamodb::{self, Connection, Settings};
-use tally_adapters::memory::{self, Memory, log::Broker};
-use tally_core::counter::Counter;
+use serde_json::json;
+use tally_adapters::dynamodb::changes::Changes;
+use tally_adapters::dynamodb::counters::Counters;
+use tally_adapters::dynamodb::{self, Connection, Consistency, Settings};
+use tally_adapters::memory::PartitionCache;
+use tally_adapters::memory::log::Broker;
+use tally_core::cached::StandingAt;
+use tally_core::changes::partition_of;
+use tally_core::fold::Counter;
 use tally_core::homes::Homes;
-use tally_core::ids::{CounterId, CounterKind, Ordinal, RowKey, Shard};
-use tally_core::milestone::{Events, Milestone, Winner};
+use tally_core::ids::{CounterId, CounterKind, RowKey};
 use tally_core::ports::{
-    ChangeStream, ChangesLedger as _, Checkpoints, CounterMaps, Counts, Cursor, DeploymentConfig as _, Gaps as _,
-    Markers, Positions as _, RecountQueue as _, Recounts, Rows, ScannedRow, Segment, ShardState, TopicReader,
+    CounterMaps as _, Cursor, RecountQueue as _, Rows as _, ScannedRow, Segment, TopicReader as _,
 };
 use tally_core::time::UnixMillis;
-use tally_core::window::WindowRun;
 use tally_emulator::{Config, Emulator, Rule};
 use tally_service::{Clock, Host};
 
@@ -26,34 +27,38 @@ use super::cache::Breaches;
 use super::coverage::Coverage;
 use super::events::{LETTERS, TOPIC};
 use super::history::History;
+use super::journal::{CHANGES, Journal};
 use super::laws::Honesty;
-use super::lists::{BOARDS, CHANGES};
-use super::milestones::Changes;
+use super::lists::BOARDS;
 use super::moves::Moves;
 use super::profile::Profile;
 use super::readers::Pulse;
 use super::trace::Trace;
-use super::wire::Wire;
+use super::wire::{Remembered, Wire};
+use super::writes::Writes;
 use crate::undisturbed;
 
 /// When every schedule begins.
-const BEGAN: UnixMillis = UnixMillis(1_700_000_000_000);
+pub(crate) const BEGAN: UnixMillis = UnixMillis(1_700_000_000_000);
 
-/// How long before that the ledger of changes is complete, where it does not begin with the schedule: for any window.
-const STANDS: Duration = Duration::from_secs(3_600);
+/// How many counters the cache has room for.
+const CACHED: usize = 10_000;
 
 /// What the processes share.
 pub(crate) struct World {
     pub(crate) emulator: Emulator,
     pub(crate) broker: Broker,
-    pub(crate) cache: memory::Cache,
+    pub(crate) cache: PartitionCache,
     pub(crate) clock: Clock,
     pub(crate) trace: Trace,
     pub(crate) coverage: Coverage,
     pub(crate) breaches: Breaches,
     pub(crate) history: History,
     pub(crate) moves: Moves,
-    pub(crate) changes: Changes,
+    pub(crate) journal: Journal,
+    pub(crate) writes: Writes,
+    /// What mutants have stored before.
+    pub(crate) remembered: Remembered,
     pub(crate) honesty: Honesty,
     pub(crate) pulse: Pulse,
     /// What the harness itself runs beside the processes.
@@ -65,7 +70,8 @@ pub(crate) struct World {
 pub(crate) struct Calm {
     rows: dynamodb::Rows,
     pub(crate) maps: dynamodb::Maps,
-    pub(crate) counts: dynamodb::Counts,
+    pub(crate) counters: Counters,
+    pub(crate) changes: Changes,
     pub(crate) checkpoints: dynamodb::Checkpoints,
     pub(crate) recounts: dynamodb::Recounts,
     pub(crate) stream: dynamodb::Streams,
@@ -88,45 +94,37 @@ impl World {
         let connection = Connection::in_process(&settings(), wire, BEGAN);
         dynamodb::ensure_tables(&connection).await.context("cannot create the tables")?;
         let (history, moves) = (History::of(&emulator)?, Moves::of(&emulator)?);
-        let changes = Changes::of(&emulator)?;
+        let writes = Writes::default();
+        writes.watch(&emulator)?;
         let honesty = Honesty::of(history.clone(), profile.engine.stream_delay, profile.engine.stream_reorder);
-        let broker = Broker::new();
-        broker.create_topic(TOPIC, profile.partitions);
-        broker.create_topic(LETTERS, 1);
-        if let Some(listing) = &profile.listing {
-            broker.create_topic(CHANGES, listing.partitions);
-            broker.create_topic(BOARDS, listing.boards);
-        }
+        let broker = topics(profile);
         let calm = Calm {
             rows: dynamodb::Rows::new(&connection),
             maps: dynamodb::Maps::new(&connection),
-            counts: dynamodb::Counts::new(&connection),
+            counters: Counters::new(&connection),
+            changes: Changes::new(&connection),
             checkpoints: dynamodb::Checkpoints::new(&connection),
             recounts: dynamodb::Recounts::new(&connection),
             stream: dynamodb::Streams::new(&connection),
         };
-        if let Some(listing) = profile.listing.as_ref().filter(|listing| listing.stands) {
-            calm.checkpoints.config(Some(profile.shards)).await?;
-            calm.checkpoints.begin_changes(listing.partitions, Ordinal(0)).await?;
-            calm.checkpoints.changes_complete(BEGAN.minus(STANDS)).await?;
-        }
-        let cache = Memory::new(BEGAN, 1).cache();
+        calm.counters.put_reserved().await?;
         let clock = Clock::starting_at(BEGAN);
-        let (breaches, pulse, host) = (Breaches::default(), Pulse::new(), Host::new("harness").with_clock(clock));
         Ok(Self {
+            journal: Journal::of(&broker, profile.changes),
             emulator,
             broker,
-            cache,
+            cache: PartitionCache::bounded(CACHED),
             clock,
             trace,
             coverage,
-            breaches,
+            breaches: Breaches::default(),
             history,
             moves,
-            changes,
+            writes,
+            remembered: Remembered::default(),
             honesty,
-            pulse,
-            host,
+            pulse: Pulse::new(),
+            host: Host::new("harness").with_clock(clock),
             calm,
         })
     }
@@ -174,14 +172,29 @@ impl World {
         ids: impl Iterator<Item = CounterId>,
     ) -> anyhow::Result<BTreeMap<CounterId, Counter>> {
         let ids: Vec<CounterId> = ids.collect();
-        let found = self.calm.counts.counters(&ids).await?;
-        ids.into_iter().zip(found).map(|(id, found)| Ok((id, found?.unwrap_or_default()))).collect()
+        let mut found = self.calm.counters.read(&ids, Consistency::Strong).await?.counters;
+        ids.into_iter().map(|id| Ok((id.clone(), found.remove(&id).transpose()?.unwrap_or_default()))).collect()
     }
 
-    /// The stream shards' checkpoints.
-    pub(crate) async fn states(&self) -> anyhow::Result<Vec<ShardState>> {
-        let label = self.calm.stream.info().await?.label;
-        Ok(self.calm.checkpoints.shards(&label).await?)
+    /// What may be said of the counters of each partition of the log.
+    pub(crate) async fn standings(&self) -> anyhow::Result<BTreeMap<u32, StandingAt>> {
+        Ok(self.calm.changes.standings(self.partitions()).await?)
+    }
+
+    /// How many partitions the log has.
+    pub(crate) fn partitions(&self) -> u32 {
+        self.journal.partitions()
+    }
+
+    /// The partition of the log that a counter is in.
+    pub(crate) fn partition_of(&self, counter: &CounterId) -> u32 {
+        partition_of(&RowKey::first(counter), self.partitions())
+    }
+
+    /// The losses that no recount has repaired, for people.
+    pub(crate) async fn losses(&self) -> anyhow::Result<Vec<String>> {
+        let losses = self.calm.changes.losses().await?;
+        Ok(losses.open().map(|(number, loss)| format!("{number} {} {}", loss.kind, loss.what)).collect())
     }
 
     /// Which records have a dead letter.
@@ -212,13 +225,24 @@ impl World {
         Tamper(self.emulator.clone())
     }
 
-    /// Whether the queue of row keys, the queued audit and the gaps are done with.
+    /// Whether the queue of row keys, the queued audit and the losses are done with.
     pub(crate) async fn is_recounted(&self) -> anyhow::Result<bool> {
         let queued = self.calm.recounts.queued(None).await?;
         let audit = self.calm.recounts.audit_queued().await?;
-        let gaps = self.calm.checkpoints.gaps().await?;
-        Ok(queued.items.is_empty() && audit.is_none() && gaps.is_empty())
+        Ok(queued.items.is_empty() && audit.is_none() && self.losses().await?.is_empty())
     }
+}
+
+/// The broker with every topic of a schedule.
+fn topics(profile: &Profile) -> Broker {
+    let broker = Broker::new();
+    broker.create_topic(TOPIC, profile.partitions);
+    broker.create_topic(LETTERS, 1);
+    broker.create_topic(CHANGES, profile.changes);
+    if let Some(listing) = &profile.listing {
+        broker.create_topic(BOARDS, listing.boards);
+    }
+    broker
 }
 
 /// Changes counters by hand, which no process is told of.
@@ -228,77 +252,14 @@ pub(crate) struct Tamper(Emulator);
 impl Tamper {
     /// Adds `amount` to a shard's rows and to the total, as a fault of an operator would.
     pub(crate) async fn inject(&self, key: &RowKey, amount: i64) -> bool {
-        self.update(
-            &key.counter,
-            json!({
-                "UpdateExpression": "ADD #s :d, #t :d, #v :one",
-                "ConditionExpression": "attribute_exists(#p)",
-                "ExpressionAttributeNames": {"#s": format!("s{}", key.shard), "#t": "likes", "#v": "version", "#p": "post_id"},
-                "ExpressionAttributeValues": {":d": {"N": amount.to_string()}, ":one": {"N": "1"}},
-            }),
-        )
-        .await
-    }
-
-    /// Sets the rows in the token of `run`, if it still stands.
-    pub(crate) async fn set_token_rows(&self, id: &CounterId, shard: Shard, run: WindowRun, rows: i64) -> bool {
-        self.update(
-            id,
-            json!({
-                "UpdateExpression": "SET #h = :rows",
-                "ConditionExpression": "#r = :run",
-                "ExpressionAttributeNames": {"#h": format!("hs{shard}"), "#r": format!("hr{shard}")},
-                "ExpressionAttributeValues": {":rows": {"N": rows.to_string()}, ":run": {"S": run.to_string()}},
-            }),
-        )
-        .await
-    }
-
-    /// Puts the record of a threshold, as a process would that does not put it with the counter.
-    pub(crate) async fn record(&self, id: &CounterId, milestone: &Milestone) -> bool {
-        let Milestone { n, by, at, lag, version, exact, skipped } = milestone;
-        let number = |number: &dyn std::fmt::Display| json!({"N": number.to_string()});
-        let text = |text: &str| json!({"S": text});
-        let mut item = json!({
-            "pk": text(&format!("milestone#{}", id.stored())),
-            "sk": text(&format!("{n:020}")),
-            "n": number(n), "state": text(by.state()), "at": number(at), "lag": number(lag), "version": number(version),
-            "exact": {"BOOL": exact}, "skipped": number(skipped), "digest": text(&milestone.digest(id)),
+        let body = json!({
+            "TableName": "like_counts",
+            "Key": {"post_id": {"S": key.counter.stored()}},
+            "UpdateExpression": "ADD #s :d, #t :d",
+            "ConditionExpression": "attribute_exists(#p)",
+            "ExpressionAttributeNames": {"#s": format!("s{}", key.shard), "#t": "likes", "#p": "post_id"},
+            "ExpressionAttributeValues": {":d": {"N": amount.to_string()}},
         });
-        match by {
-            Winner::Unwitnessed => {}
-            Winner::Member(member) => item["member"] = text(member.as_str()),
-            Winner::Events(Events { topic, partition, generation, from, to, nth, gained }) => {
-                item["topic"] = text(topic);
-                let numbers: [(&str, &dyn std::fmt::Display); 6] = [
-                    ("partition", partition),
-                    ("gen", generation),
-                    ("from", from),
-                    ("to", to),
-                    ("nth", nth),
-                    ("gained", gained),
-                ];
-                numbers.into_iter().for_each(|(name, value)| item[name] = number(value));
-            }
-        }
-        undisturbed::send(&self.0, "PutItem", &json!({"TableName": "recounts", "Item": item})).await
-    }
-
-    async fn update(&self, id: &CounterId, mut body: Value) -> bool {
-        body["TableName"] = json!("like_counts");
-        body["Key"] = json!({"post_id": {"S": id.stored()}});
         undisturbed::send(&self.0, "UpdateItem", &body).await
     }
-}
-
-/// Ports of tables as a process holds them.
-pub(crate) struct Tables {
-    pub(crate) likes: Arc<dynamodb::Likes>,
-    pub(crate) rows: Arc<dyn Rows>,
-    pub(crate) maps: Arc<dyn CounterMaps>,
-    pub(crate) markers: Arc<dyn Markers>,
-    pub(crate) counts: Arc<dyn Counts>,
-    pub(crate) checkpoints: Arc<dyn Checkpoints>,
-    pub(crate) recounts: Arc<dyn Recounts>,
-    pub(crate) stream: Arc<dyn ChangeStream>,
 }

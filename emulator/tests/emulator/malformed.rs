@@ -25,9 +25,13 @@ struct Answer {
 
 impl Server {
     async fn start() -> Self {
+        Self::with(Config::default()).await
+    }
+
+    async fn with(config: Config) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = listener.local_addr().unwrap();
-        let emulator = Emulator::new(Config::default());
+        let emulator = Emulator::new(config);
         let mut tasks = JoinSet::new();
         let served = emulator.clone();
         tasks.spawn(async move { served.serve(listener, std::future::pending()).await });
@@ -77,11 +81,23 @@ impl Answer {
     /// The exception's name, once the answer's shape was checked.
     fn refusal(&self) -> &str {
         assert!(self.head.contains("content-type: application/x-amz-json-1.0"), "{}", self.head);
+        assert_eq!(self.head.matches("\r\ndate: ").count(), 1, "{}", self.head);
         assert!(self.head.contains("x-amzn-requestid: ") && self.head.contains("x-amz-crc32: "), "{}", self.head);
         let name = self.body["__type"].as_str().expect("a refusal names its type");
         assert!(name.starts_with("com.amazon"), "{name}");
         assert!(self.body["message"].is_string() || self.body["Message"].is_string());
         name.rsplit('#').next().unwrap()
+    }
+}
+
+#[tokio::test]
+async fn every_answer_states_the_emulators_time_once() {
+    let epoch = Some(std::time::UNIX_EPOCH + Duration::from_secs(951_782_300));
+    let server = Server::with(Config { epoch, ..Config::default() }).await;
+    for operation in ["ListTables", "Dance"] {
+        let answer = server.send(&format!("DynamoDB_20120810.{operation}"), b"{}").await;
+        assert_eq!(answer.head.matches("\r\ndate: ").count(), 1, "{}", answer.head);
+        assert!(answer.head.contains("\r\ndate: mon, 28 feb 2000 23:5"), "{}", answer.head);
     }
 }
 

@@ -1,7 +1,6 @@
 //! What a key takes of memory, and what is left of lists where there are ten times more keys than there may be.
 
 use tally_core::Map;
-use tally_core::ids::Ordinal;
 use tally_trends::{BoardRules, Fold};
 
 use crate::load::{Draw, Load, change, resident};
@@ -21,7 +20,7 @@ fn a_key() {
     let before = resident();
     let mut fold = Fold::new(&windows(&["1h", "24h"]), BoardRules::default(), BEGAN);
     for (nth, one) in Load::each(keys).changes().enumerate() {
-        fold.take(Ordinal(1), &change(nth as u64, u32::try_from(nth).expect("not as many"), one.second));
+        fold.take(&change(nth as u64, u32::try_from(nth).expect("not as many"), one.second, [0, 1]));
         if nth.is_multiple_of(1_000_000) {
             fold.advance(one.second);
         }
@@ -31,7 +30,7 @@ fn a_key() {
     for second in 1..=7_200 {
         for nth in 0..CHANGES {
             let key = draw.zipf(keys);
-            fold.take(Ordinal(2), &change(second * CHANGES + nth, key, began + second));
+            fold.take(&change(second * CHANGES + nth, key, began + second, [0, 1]));
         }
         fold.advance(began + second);
         if second.is_multiple_of(60) {
@@ -62,11 +61,7 @@ fn ten_times_more() {
         for _ in 0..CHANGES * 5 {
             // A tenth takes back what another one gave.
             let (key, back) = (draw.zipf(keys), draw.next().is_multiple_of(10));
-            let mut one = change(nth, key, BEGAN + second);
-            if back {
-                std::mem::swap(&mut one.before, &mut one.after);
-            }
-            fold.take(Ordinal(1), &one);
+            fold.take(&change(nth, key, BEGAN + second, if back { [1, 0] } else { [0, 1] }));
             all.push((second, key, if back { -1 } else { 1 }));
             (greatest, nth) = (greatest.max(fold.keys()), nth + 1);
         }

@@ -1,7 +1,7 @@
 //! Changes to measure with: drawn from a seed, so that each way is given the same ones, and made one by one.
 
-use tally_core::ids::{CounterName, PostId};
-use tally_core::ledger::{Change, Side};
+use tally_core::changes::{Effect, Entry, Side};
+use tally_core::ids::{CounterId, MemberKey, PostId, RowKey, Shard};
 
 use crate::{A_SECOND, BEGAN};
 
@@ -34,15 +34,13 @@ pub(crate) fn id(key: u32) -> PostId {
     PostId::new(&format!("post-{:08x}", key.wrapping_mul(0x9e37_79b1))).expect("it is an id")
 }
 
-pub(crate) fn change(nth: u64, key: u32, second: u64) -> Change {
-    Change {
-        subject: id(key),
-        counter: CounterName::LIKES,
-        before: Side::default(),
-        after: Side { region: None, weight: 1 },
-        second,
-        sequence: (nth + 1).into(),
-    }
+/// A like, or what takes one back.
+pub(crate) fn change(nth: u64, key: u32, second: u64, [before, after]: [i64; 2]) -> Entry {
+    let side = |weight| Side { weight, region: None };
+    let member = MemberKey::new("user-12345678").expect("it is an id");
+    let key = RowKey { counter: CounterId::likes(id(key)), shard: Shard::new(0).expect("there is one") };
+    let effect = Effect::Weighed { member, before: side(before), after: side(after), span: None };
+    Entry { key, effect, second, sequence: (nth + 1).into() }
 }
 
 impl Load {
@@ -56,8 +54,8 @@ impl Load {
         Self((0..u32::try_from(keys).expect("not as many")).collect())
     }
 
-    pub(crate) fn changes(&self) -> impl Iterator<Item = Change> {
-        (0..).zip(&self.0).map(|(nth, key)| change(nth, *key, BEGAN + 1 + nth / A_SECOND))
+    pub(crate) fn changes(&self) -> impl Iterator<Item = Entry> {
+        (0..).zip(&self.0).map(|(nth, key)| change(nth, *key, BEGAN + 1 + nth / A_SECOND, [0, 1]))
     }
 }
 

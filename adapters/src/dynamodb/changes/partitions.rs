@@ -158,7 +158,7 @@ mod tests {
         let shards = (0..2_000).map(opening).collect();
         let mut filter = Filter::default();
         let now = UnixMillis(1_700_000_000_000);
-        for body in [Body::Opened(Opened { shards }), Body::Repaired(LossNumber(7))] {
+        for body in [Body::Opened(Opened { shards, ended: Vec::new() }), Body::Repaired(LossNumber(7))] {
             filter.take(Place::from_stored(1), now, &Message { read: now, body }, |_, _| {});
         }
         filter.jump(Place::from_stored(2), now);

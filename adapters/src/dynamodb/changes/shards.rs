@@ -76,7 +76,19 @@ impl Changes {
     /// # Errors
     /// The table cannot be read, or one of the items.
     pub async fn shards(&self, label: &StreamLabel) -> Outcome<Vec<StoredShard>> {
-        let found = under(&self.connection, &format!("{SHARD}{label}/")).await?;
+        self.shards_under(&format!("{SHARD}{label}/")).await
+    }
+
+    /// Every stream shard of this and earlier streams that is stored, in the order of their names.
+    ///
+    /// # Errors
+    /// The table cannot be read, or one of the items.
+    pub async fn every_shard(&self) -> Outcome<Vec<StoredShard>> {
+        self.shards_under(SHARD).await
+    }
+
+    async fn shards_under(&self, prefix: &str) -> Outcome<Vec<StoredShard>> {
+        let found = under(&self.connection, prefix).await?;
         let shards = found.iter().map(|(_, item)| decode(&Reader::new(self.table(), item)));
         let mut shards = shards.collect::<Outcome<Vec<_>>>()?;
         shards.sort_by(|one, other| one.shard.cmp(&other.shard));

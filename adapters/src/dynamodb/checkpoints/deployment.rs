@@ -8,7 +8,7 @@ use tally_core::format::Format;
 use tally_core::ids::ShardCount;
 use tally_core::milestone::Ladder;
 use tally_core::ports::{DeploymentConfig, Outcome};
-use tally_core::time::UnixMillis;
+use tally_core::time::{Bounds, UnixMillis};
 
 use super::super::changes::Changes;
 use super::super::counters::Counters;
@@ -16,8 +16,10 @@ use super::super::expression::Aliases;
 use super::super::fault::fault;
 use super::super::get::Consistency;
 use super::super::item::{Item, Reader, item, number, text};
-use super::super::names::checkpoints::{CONFIG, COUNTERS, FORMAT, HOMES, ID, MILESTONES, SHARDS, TABLES};
-use super::super::table_ids::{CHECKPOINTS, COUNTS, SeenTables, TableIds};
+use super::super::names::checkpoints::{
+    ADOPTED, CONFIG, COUNTERS, FORMAT, HOMES, ID, MILESTONES, SHARDS, TABLES,
+};
+use super::super::table_ids::{CHECKPOINTS, COUNTS, EMPTIED, SeenTables, TableIds};
 use super::super::watch::{LOSS, open_once};
 use super::{Checkpoints, definitions, key};
 
@@ -36,6 +38,8 @@ pub(in crate::dynamodb) struct Look {
     pub(in crate::dynamodb) format: Option<Format>,
     pub(in crate::dynamodb) shards: Option<ShardCount>,
     pub(in crate::dynamodb) tables: SeenTables,
+    /// When other tables were adopted last.
+    pub(in crate::dynamodb) adopted: Option<String>,
 }
 
 impl Look {
@@ -69,7 +73,8 @@ impl Checkpoints {
             is_emptied: false,
         };
         let shards = config.as_ref().and_then(|config| self.shard_count(config).ok());
-        Ok(Look { format: config.as_ref().map(format_of), shards, tables })
+        let adopted = config.as_ref().and_then(|config| config.get(ADOPTED)?.as_n().ok().cloned());
+        Ok(Look { format: config.as_ref().map(format_of), shards, tables, adopted })
     }
 
     /// The tables that are there, if all are.
@@ -86,8 +91,8 @@ impl Checkpoints {
     /// A table cannot be looked at.
     pub async fn seen_tables(&self) -> Outcome<SeenTables> {
         let tables = self.look(Consistency::Strong).await?.tables;
-        let is_there = tables.stored.is_some() && tables.present.has(COUNTS);
-        let is_emptied = is_there && !Counters::new(&self.connection).has_reserved(Consistency::Strong).await?;
+        let is_emptied =
+            tables.is_same(COUNTS) && !Counters::new(&self.connection).has_reserved(Consistency::Strong).await?;
         Ok(SeenTables { is_emptied, ..tables })
     }
 
@@ -112,16 +117,24 @@ impl Checkpoints {
         for problem in seen.problems() {
             open_once(&changes, now, &problem.lost).await?;
         }
-        Counters::new(&self.connection).put_reserved().await?;
+        if seen.is_emptied {
+            // It may not be for the first time.
+            changes.open_new_loss(now, LOSS, EMPTIED).await?;
+        }
+        let now = self.connection.store_clock().now(now).plus(Bounds::BELIEVED);
+        Counters::new(&self.connection).put_reserved_since(now).await?;
         let mut say = Aliases::default();
-        let [id, tables] = say.names([ID, TABLES]);
-        let update = format!("SET {tables}={}", say.value(seen.present.encode()));
+        let [id, tables, adopted] = say.names([ID, TABLES, ADOPTED]);
+        let update = format!("SET {tables}={},{adopted}={}", say.value(seen.present.encode()), say.number(now));
         let stands = if stored.0.is_empty() {
             format!("attribute_not_exists({tables})")
         } else {
             format!("{tables}={}", say.value(stored.encode()))
         };
-        Ok(self.update_if(CONFIG, say, update, format!("attribute_exists({id}) AND {stands}")).await?.is_some())
+        let adopted = self.update_if(CONFIG, say, update, format!("attribute_exists({id}) AND {stands}")).await?;
+        // An earlier copy may have been carried out.
+        let config = if adopted.is_some() { adopted } else { self.get(CONFIG).await? };
+        Ok(config.is_some_and(|config| TableIds::decode(&config) == seen.present))
     }
 
     /// Writes the configuration where there is none, over the tables that are there; whether it did. A loss is stored before:
@@ -134,7 +147,7 @@ impl Checkpoints {
             return Ok(false);
         }
         Changes::new(&self.connection).open_new_loss(now, LOSS, "the configuration was lost").await?;
-        let mut config = item([(SHARDS, number(of.shards))]);
+        let mut config = item([(SHARDS, number(of.shards)), (ADOPTED, number(now))]);
         if of.definitions != Definitions::likes_alone() {
             config.insert(COUNTERS.to_owned(), definitions::encode(&of.definitions));
         }

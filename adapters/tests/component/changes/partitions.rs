@@ -24,7 +24,7 @@ pub(crate) fn standing(offset: u64) -> StandingAt {
 pub(crate) fn position(offset: u64) -> Position {
     let mut filter = Filter::default();
     let opening = Opening { shard: "2026/a".into(), at: Some(offset.into()), fed: BEGAN };
-    let message = Message { read: BEGAN, body: Body::Opened(Opened { shards: vec![opening] }) };
+    let message = Message { read: BEGAN, body: Body::Opened(Opened { shards: vec![opening], ended: Vec::new() }) };
     filter.take(at(offset), BEGAN, &message, |_, _| {});
     filter.jump(at(offset), BEGAN);
     Position { at: at(offset), filter, ladder: Ladder::default() }

@@ -8,6 +8,7 @@ use tally_core::fault::Fault;
 use tally_core::ids::{CounterId, CounterKind, CounterName, PostId};
 use tally_core::ports::Segment;
 use tally_emulator::{Fault as Injected, Rule};
+use tally_testkit::BEGAN;
 
 use super::{TABLE, gained, key, likes, start, stored, update, write};
 
@@ -43,6 +44,10 @@ async fn an_absent_counter_is_known_to_be_absent_only_beside_the_reserved_row() 
         counters.put_reserved().await.unwrap();
         assert!(reserved(&["p", "q"]).await);
     }
+    assert_eq!(counters.read(&[likes("q")], Consistency::Strong).await.unwrap().since, None);
+    counters.put_reserved_since(BEGAN).await.unwrap();
+    assert_eq!(counters.renew_reserved().await, Ok(true), "it stays what it is");
+    assert_eq!(counters.read(&[likes("q")], Consistency::Strong).await.unwrap().since, Some(BEGAN));
     let asked = store.requests("GetItem");
     assert!(reserved(&["p"]).await);
     assert_eq!(store.requests("GetItem"), asked, "it is read only where a counter is absent");

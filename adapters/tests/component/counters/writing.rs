@@ -163,11 +163,11 @@ async fn a_batch_that_is_refused_as_a_whole_writes_nothing() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_table_that_is_gone_is_fatal() {
+async fn a_table_that_is_gone_may_come_back() {
     let (store, counters) = start().await;
     store.call("DeleteTable", json!({"TableName": TABLE})).await;
     let written = write(&counters, &update("p", None, &Counter::default())).await;
-    assert!(matches!(written, Written::Failed(Fault::Fatal(_))), "{written:?}");
+    assert!(matches!(written, Written::Failed(Fault::Transient(_))), "{written:?}");
 }
 
 #[tokio::test(start_paused = true)]

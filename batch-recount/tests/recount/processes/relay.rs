@@ -35,11 +35,6 @@ impl Relay {
     pub(super) fn carried(&self) -> u64 {
         *self.carried.borrow()
     }
-
-    /// Tells of every change to [`Relay::carried`].
-    pub(super) fn watch(&self) -> watch::Receiver<u64> {
-        self.carried.clone()
-    }
 }
 
 async fn accept(listener: TcpListener, server: SocketAddr, count: watch::Sender<u64>) {

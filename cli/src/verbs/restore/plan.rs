@@ -138,6 +138,7 @@ fn steps(desk: &Desk, to: UnixMillis, prefix: &str) -> Vec<String> {
         ),
         "for each of the four: update-continuous-backups, update-table --deletion-protection-enabled, warm throughput"
             .to_owned(),
+        format!("tally adopt tables --table-prefix {prefix} --yes --why .."),
         format!(
             "tally fence reset --all --to-time {} --back --table-prefix {prefix} --yes --why ..",
             to.minus(BEFORE).0

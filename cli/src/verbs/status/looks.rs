@@ -4,9 +4,11 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use anyhow::Context;
-use tally_adapters::dynamodb::changes::{Config, StoredStanding};
+use tally_adapters::dynamodb::Checkpoints;
+use tally_adapters::dynamodb::changes::Config;
 use tally_consumer::{Standing, dlq};
 use tally_core::audit::{Cause, RunRecord, RunScope};
+use tally_core::cached::StandingAt;
 use tally_core::fault::Fault;
 use tally_core::fence::{Alarm, Log, Partition};
 use tally_core::ports::{ChangeStream, RecountQueue, Runs, StreamFault, TopicReader};
@@ -20,6 +22,15 @@ use crate::said::ago;
 const RUNS: u32 = 200;
 /// How old the last audit may be.
 const AUDIT_OLD: Duration = Duration::from_secs(35 * 86_400);
+
+/// Whether the tables are those that the deployment was created over.
+pub(super) async fn tables(desk: &Desk, status: &mut Status) -> anyhow::Result<()> {
+    let seen = Checkpoints::new(&desk.connection).seen_tables().await.context("cannot look at the tables")?;
+    if let Some(problem) = seen.problem() {
+        status.wrong("tables", problem, None);
+    }
+    Ok(())
+}
 
 /// Kafka to rows: each partition's fence, its log, and how long its first record that is not applied has waited.
 pub(super) async fn rows(desk: &Desk, late: Duration, status: &mut Status) -> anyhow::Result<()> {
@@ -151,7 +162,7 @@ pub(super) async fn counts(desk: &Desk, late: Duration, status: &mut Status) -> 
 async fn log(
     desk: &Desk,
     config: &Config,
-    standings: &BTreeMap<u32, StoredStanding>,
+    standings: &BTreeMap<u32, StandingAt>,
     status: &mut Status,
 ) -> anyhow::Result<Option<u64>> {
     const RUNBOOK: Option<&str> = Some("ops/runbooks/TallyPartitionHalted.md");

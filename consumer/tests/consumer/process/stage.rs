@@ -101,11 +101,11 @@ impl Stage {
     }
 
     /// Has the deployment state that it is written in `format`.
-    pub(crate) async fn write_in(&self, format: u32) {
+    pub(crate) async fn write_in(&self, format: &str) {
         let update = self.client().update_item().table_name("checkpoints");
         let update = update.key("id", AttributeValue::S("config".to_owned())).update_expression("SET #f=:f");
         let update = update.expression_attribute_names("#f", "format");
-        update.expression_attribute_values(":f", AttributeValue::N(format.to_string())).send().await.unwrap();
+        update.expression_attribute_values(":f", AttributeValue::S(format.to_owned())).send().await.unwrap();
     }
 
     /// Switches the stream of the likes table off.

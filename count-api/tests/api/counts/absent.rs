@@ -1,10 +1,15 @@
 //! Counters that are absent, and logs of which nothing is known.
 
+use std::sync::Arc;
+
 use tally_core::changes::partition_of;
 use tally_core::fence::TopicId;
 use tally_core::ids::{CounterId, CounterKind, CounterName};
-use tally_count_api::read::NoAnswer;
-use tokio::time::sleep;
+use tally_count_api::read::{NoAnswer, ReadPath};
+use tally_count_api::{Config, Ports};
+use tally_service::{Clock, Host};
+use tally_testkit::{BEGAN, Store};
+use tokio::time::{sleep, timeout};
 
 use super::world::{
     Beginning, PARTITIONS, SECOND, World, after, counter, key, likes, log, of_generation, partition, standing,
@@ -25,6 +30,26 @@ async fn an_absent_counter_is_exact_zero_only_beside_the_reserved_row() {
     assert_eq!((detailed.served.exact, whole), (false, None));
     let both = world.reader.counts(&[p, absent]).await.into_iter().map(|answer| answer.unwrap().served.exact);
     assert_eq!(both.collect::<Vec<_>>(), [true, false]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn in_a_table_that_was_adopted_what_is_absent_is_exact_only_beside_a_standing_that_knows_of_the_loss() {
+    let (world, absent) = (World::start().await, likes("absent"));
+    world.stood(&absent, &standing(6, SECOND)).await;
+    assert!(world.count(&absent).await.served.exact);
+    // The table is lost, and another one is adopted: the API has not heard of it, and the fold is dead.
+    world.delete_reserved().await;
+    world.counters.put_reserved_since(after(20 * SECOND)).await.unwrap();
+    let exact = async || {
+        let alone = world.count(&absent).await.served.exact;
+        (alone, world.reader.detailed(&absent).await.unwrap().0.served.exact)
+    };
+    assert_eq!(exact().await, (false, false));
+    sleep(30 * SECOND).await;
+    world.stood(&absent, &standing(7, 20 * SECOND)).await;
+    assert_eq!(exact().await, (false, false));
+    world.stood(&absent, &standing(8, 21 * SECOND)).await;
+    assert_eq!(exact().await, (true, true));
 }
 
 #[tokio::test(start_paused = true)]
@@ -80,4 +105,16 @@ async fn a_counter_that_cannot_be_read_fails_alone() {
     let likes: Vec<_> = read.iter().map(|answer| answer.as_ref().map(|answer| answer.served.likes).ok()).collect();
     assert_eq!(likes, [None, Some(3)]);
     assert!(matches!(read[0], Err(NoAnswer::Refused(_))), "{read:?}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_log_that_is_not_set_up_yet_is_waited_for_by_name() {
+    let (store, host) = (Store::start().await, Host::new("count-api").with_clock(Clock::starting_at(BEGAN)));
+    let (config, ports) = (Config::default(), Ports::over(&store.connection));
+    let mut opening = Box::pin(ReadPath::open(&config, &ports, Arc::new(|| true), &host));
+    assert!(timeout(60 * SECOND, &mut opening).await.is_err());
+    let stated = host.readiness().report().conditions;
+    assert!(format!("{stated:?}").contains("the log of changes is not set up yet"), "{stated:?}");
+    ports.changes.begin_log(&log(1)).await.unwrap();
+    assert!(timeout(60 * SECOND, opening).await.is_ok_and(|opened| opened.is_ok()));
 }

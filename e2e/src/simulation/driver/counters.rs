@@ -199,7 +199,7 @@ impl Driver {
             Deed::MoveBack => self.move_back().await?,
             Deed::EditFence => self.edit_fence().await?,
             Deed::Spread => self.spread().await?,
-            other => self.perform_on_ledger(other).await?,
+            other => self.perform_on_log(other).await?,
         })
     }
 }

@@ -46,17 +46,23 @@ pub(crate) enum Deed {
     EditFence,
     /// The rows of a set are put under another home from now on.
     Spread,
+    /// The group of all folds gives all its members up.
+    FoldsExpire,
+    /// The log of changes loses messages that it has acknowledged, at its end.
+    ChangesLost,
+    /// The log of changes loses its beginning.
+    ChangesTrimmed,
+    /// The cache forgets the last that it was told, or everything.
+    Failover,
     /// Another process lists what is trending, or one dies, or the group gives all its members up.
     ListersChange,
-    /// The log of the ledger loses its beginning.
-    LedgerCut,
-    /// The ledger takes nothing for longer than streamers wait.
-    LedgerAway,
+    /// The log of changes takes nothing for many minutes.
+    ChangesAway,
 }
 
 impl Deed {
     /// All of them that do something, beside those that are about lists.
-    pub(crate) const ALL: [Self; 25] = [
+    pub(crate) const ALL: [Self; 29] = [
         Self::Crash,
         Self::Stop,
         Self::Freeze,
@@ -82,6 +88,10 @@ impl Deed {
         Self::MoveBack,
         Self::EditFence,
         Self::Spread,
+        Self::FoldsExpire,
+        Self::ChangesLost,
+        Self::ChangesTrimmed,
+        Self::Failover,
     ];
 
     /// Its name in the counts of what was done.
@@ -113,9 +123,12 @@ impl Deed {
             Self::MoveBack => "fence_moved_back",
             Self::EditFence => "fence_edited",
             Self::Spread => "homes_changed",
+            Self::FoldsExpire => "folds_expired",
+            Self::ChangesLost => "changes_lost",
+            Self::ChangesTrimmed => "changes_trimmed",
+            Self::Failover => "cache_failover",
             Self::ListersChange => "listers_changed",
-            Self::LedgerCut => "ledger_cut",
-            Self::LedgerAway => "ledger_away",
+            Self::ChangesAway => "changes_away",
         }
     }
 }

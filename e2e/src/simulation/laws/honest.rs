@@ -5,11 +5,12 @@
 //! the number must be a sum of values that its row keys had between t and the answer, and lies between the sum of the
 //! least and the sum of the greatest of them. Answers with `exact: false` claim nothing and are not judged.
 //!
-//! The law is as strict as is lawful. It makes room for four things alone, each only as far as the schedule has done it:
+//! The law is as strict as is lawful. It makes room for five things alone, each only as far as the schedule has done it:
 //! - a change made at t itself may be in the number or not;
-//! - the stream may show a change late, or behind a later one, by the delay and the reordering it was drawn with (nothing
-//!   in most schedules), and `as_of` comes from streamers' clocks, which may be ahead by as much as the schedule has set
-//!   one ahead (nothing before it does). The design bears two seconds of each; a schedule that has none is given none;
+//! - the stream may show a change late, or behind a later one, by the delay and the reordering it was drawn with. What is
+//!   claimed stays two seconds behind the clock for that, so of these two seconds none are given;
+//! - a local clock is believed while it is no more than two seconds off, so `as_of` may be ahead by as much as the schedule
+//!   has set a streamer's clock ahead, and by no more than that;
 //! - the answer ends the span when its reader has it, which is later than when the API made it;
 //! - a counter that was changed by hand says nothing of it: until a recount has undone the change, the number may differ
 //!   by what was put in, and by no more.
@@ -47,6 +48,15 @@ pub(crate) struct Answer {
 fn likes() -> String {
     CounterName::LIKES.to_string()
 }
+
+/// How far behind the clock a relay stays with what it claims: a stream that is no later is no excuse.
+const MARGIN: Duration = Duration::from_secs(2);
+
+/// A stream that may be later than this is a late one.
+const LATE: Duration = Duration::from_secs(30);
+
+/// How far off a local clock may be and be believed.
+const BELIEVED: Duration = Duration::from_secs(2);
 
 /// The law, and what it has judged; clones are the same.
 #[derive(Clone, Debug)]
@@ -88,7 +98,13 @@ impl Honesty {
 
     /// From now on `as_of` may be `by` ahead: a streamer has a clock that is.
     pub(crate) fn clock_is_ahead(&self, by: Duration) {
-        self.0.ahead.fetch_max(u64::try_from(by.as_millis()).unwrap_or(u64::MAX), Ordering::Relaxed);
+        let by = by.min(BELIEVED).as_millis();
+        self.0.ahead.fetch_max(u64::try_from(by).unwrap_or(u64::MAX), Ordering::Relaxed);
+    }
+
+    /// Whether the stream may be later than what is claimed allows for at first.
+    pub(crate) fn is_of_a_late_stream(&self) -> bool {
+        self.0.delay > LATE
     }
 
     /// `counter` was changed by `amount`, which its rows were not.
@@ -108,7 +124,8 @@ impl Honesty {
         }
         exact.fetch_add(1, Ordering::Relaxed);
         let ahead = Duration::from_millis(ahead.load(Ordering::Relaxed));
-        let from = UnixMillis(answer.as_of).minus(*delay).minus(*reorder).minus(ahead);
+        let late = delay.saturating_add(*reorder).saturating_sub(MARGIN);
+        let from = UnixMillis(answer.as_of).minus(late).minus(ahead);
         let id = CounterId { post: PostId::new(&answer.post_id).ok()?, name: named(&answer.counter) };
         let (least, greatest) = history.bounds(&id, from, *reorder);
         let injected = injected.lock().unwrap_or_else(PoisonError::into_inner);
@@ -189,7 +206,7 @@ mod tests {
 
     #[test]
     fn room_is_made_for_a_late_stream_a_clock_ahead_and_what_was_put_in_by_hand() {
-        let (strict, late) = (honesty(0), honesty(400));
+        let (strict, late) = (honesty(2_000), honesty(2_400));
         assert!(strict.lie(&answer(20, 1_400)).is_some());
         assert_eq!(late.lie(&answer(20, 1_400)), None);
         strict.clock_is_ahead(Duration::from_millis(400));

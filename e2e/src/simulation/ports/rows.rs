@@ -1,4 +1,4 @@
-//! Rows and markers in a mutant's hands.
+//! Rows in a mutant's hands.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -6,9 +6,8 @@ use std::time::Duration;
 use async_trait::async_trait;
 use tally_core::batch::Change;
 use tally_core::fence::{Advance, Commit, Fence, Fences, Partition, Reached};
-use tally_core::ids::{CounterId, RowKey};
-use tally_core::ports::{FencedRows, MarkerPut, Markers, Outcome};
-use tally_core::window::{Marker, Phase};
+use tally_core::ids::CounterId;
+use tally_core::ports::{FencedRows, Outcome};
 
 /// How long it is until a batch is sent again.
 const AGAIN: Duration = Duration::from_millis(100);
@@ -60,25 +59,5 @@ impl FencedRows for MutatedRows {
 
     async fn replace_fences(&self, partition: &Partition, seen: &Fences, to: &Fences) -> Outcome<bool> {
         self.0.replace_fences(partition, seen, to).await
-    }
-}
-
-/// Markers of a recount that waits before the closing one alone: its own guard time is none.
-pub(crate) struct MutatedMarkers {
-    pub(crate) inner: Arc<dyn Markers>,
-    pub(crate) wait: Duration,
-}
-
-#[async_trait]
-impl Markers for MutatedMarkers {
-    async fn marker(&self, key: &RowKey) -> Outcome<Option<Marker>> {
-        self.inner.marker(key).await
-    }
-
-    async fn put_marker(&self, key: &RowKey, marker: Marker, required: Option<Marker>) -> Outcome<MarkerPut> {
-        if marker.phase == Phase::High {
-            tokio::time::sleep(self.wait).await;
-        }
-        self.inner.put_marker(key, marker, required).await
     }
 }

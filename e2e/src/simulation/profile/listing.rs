@@ -1,4 +1,4 @@
-//! What is trending in a schedule: how the ledger and its readers are set up, and what else goes wrong with them.
+//! What is trending in a schedule: how the log and its readers are set up, and what else goes wrong with them.
 
 use std::time::Duration;
 
@@ -16,24 +16,19 @@ use crate::crowd::Crowd;
 /// What tells the draws about lists from the rest of a seed's.
 const LISTS: u64 = 0x006c_6973_7473;
 
-/// How the ledger and its readers are set up.
+/// How the log and its readers are set up.
 #[derive(Clone, Debug)]
 pub(crate) struct Listing {
     /// What draws all that is about lists.
     pub(crate) chance: Chance,
-    /// Partitions of the ledger, and of the topic of boards.
-    pub(crate) partitions: u32,
+    /// Partitions of the topic of boards.
     pub(crate) boards: u32,
     pub(crate) members: u64,
     /// How many keys a process may hold, and how many regions have lists.
     pub(crate) keys: usize,
     pub(crate) regions: usize,
-    /// How many of a hundred messages are not acknowledged; as many come late, and as many never.
-    pub(crate) failing: u64,
     /// How many of a hundred processes that are frozen lose their partitions.
     pub(crate) expiring: u64,
-    /// Whether the ledger is complete from before the first event, and does not begin with the schedule.
-    pub(crate) stands: bool,
 }
 
 impl Listing {
@@ -41,14 +36,11 @@ impl Listing {
         let chance = Chance::seeded(seed ^ LISTS);
         let count = |most| u32::try_from(chance.between(1, most)).unwrap_or(1);
         Self {
-            partitions: count(3),
             boards: count(2),
             members: chance.between(1, 2),
             keys: chance.pick(&[usize::MAX, usize::MAX, usize::MAX, 12]),
             regions: if chance.happens(80) { REGIONS.len() } else { 2 },
-            failing: chance.pick(&[0, 2, 6]),
             expiring: 70,
-            stands: chance.happens(80),
             chance,
         }
     }
@@ -71,24 +63,23 @@ impl Profile {
         let mut listing = Listing::draw(seed);
         if let Some(mutant) = mutant {
             (listing.keys, listing.regions) = (usize::MAX, REGIONS.len());
-            (listing.failing, listing.stands) = (6, true);
+            self.failing = 6;
             match mutant {
-                Mutant::FedBeforeAnswer | Mutant::TwoUnderWay | Mutant::OlderTaken => listing.failing = 15,
-                Mutant::EarlyEnd => listing.expiring = 0,
-                Mutant::NoRefill => listing.partitions = 1,
-                Mutant::MomentsMixed => listing.partitions = 3,
+                Mutant::Unfiltered | Mutant::FilteredByMessage | Mutant::OlderTaken => self.failing = 15,
+                Mutant::NoRefill => self.changes = 1,
+                Mutant::MomentsMixed => self.changes = 3,
                 _ => {}
             }
         } else {
-            self.deeds.extend([(Deed::ListersChange, 3), (Deed::LedgerCut, 1)]);
+            self.deeds.push((Deed::ListersChange, 3));
             if self.lossy {
-                self.deeds.push((Deed::LedgerAway, 1));
+                self.deeds.push((Deed::ChangesAway, 1));
             }
         }
         self.listing = Some(listing);
     }
 
-    /// Gives a mutant of the ledger and its readers what it needs to go wrong: little else happens.
+    /// Gives a mutant of the log and its readers what it needs to go wrong: little else happens.
     pub(super) fn target_lists(&mut self, mutant: Mutant) {
         self.crowd = Crowd { posts: 10, users: 40, hot: 30, unlikes: 40 };
         self.shards = ShardCount::new(1).expect("a power of two");
@@ -98,21 +89,11 @@ impl Profile {
         self.deeds = vec![(Deed::Nothing, 60), (Deed::Crash, 2), (Deed::Roll, 1)];
         let mut weigh = |deed: Deed, weight: u64| self.deeds.push((deed, weight));
         match mutant {
-            Mutant::FedBeforeAnswer => {
-                weigh(Deed::BrokerDown, 6);
-                weigh(Deed::Crash, 12);
-                (self.victims, self.pace) = (Some(Role::Streamer), 1_500);
-            }
             Mutant::FilteredByMessage => {
                 weigh(Deed::Crash, 15);
                 self.victims = Some(Role::Streamer);
             }
-            Mutant::FedByOthers => {
-                weigh(Deed::Crash, 10);
-                self.streamers = 2;
-                self.victims = Some(Role::Streamer);
-            }
-            Mutant::EarlyEnd | Mutant::OlderTaken => {
+            Mutant::OlderTaken => {
                 weigh(Deed::Freeze, 10);
                 (self.sleepers, self.longest_nap) = (Some(Role::Trends), 25_000);
             }

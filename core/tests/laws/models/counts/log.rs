@@ -16,7 +16,7 @@ use super::{Counts, Record, Rule, Stream};
 use crate::intern::Number;
 
 /// When every message is read and appended. Rows are written earlier: record `k` of the stream at the time `k`.
-const NOW: UnixMillis = UnixMillis(100);
+pub(super) const NOW: UnixMillis = UnixMillis(100);
 
 /// One partition: the messages in it.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
@@ -79,7 +79,7 @@ impl Counts {
     /// A log in which the stream shard is announced, and a reader of all of it.
     pub(super) fn opened(&self) -> (Number, Reader) {
         let opening = Opening { shard: self.shard.clone(), at: None, fed: UnixMillis(0) };
-        let opened = self.message(Body::Opened(Opened { shards: vec![opening] }));
+        let opened = self.message(Body::Opened(Opened { shards: vec![opening], ended: Vec::new() }));
         let log = self.append(self.logs.number(Log::default()), opened);
         (log, Reader { at: 1, filter: self.end(log) })
     }
@@ -166,6 +166,10 @@ impl Counts {
                 sections.iter_mut().for_each(|section| section.back = section.back.min(reached));
             }
             Body::Lost(lost) if !self.obeys(Rule::Raised) => lost.next = None,
+            Body::Sections { losses, .. } if !self.obeys(Rule::NamedOnce) => {
+                let open = filter.standing().open;
+                losses.retain(|number| !open.contains(number));
+            }
             _ => {}
         }
         message

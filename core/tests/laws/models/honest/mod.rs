@@ -295,7 +295,7 @@ impl Model for World {
 
     fn initial(&self) -> Vec<State> {
         let opening = |shard| Opening { shard: stream_shard(shard), at: None, fed: time(0) };
-        let log = vec![message(Body::Opened(Opened { shards: vec![opening(0), opening(1)] }))];
+        let log = vec![message(Body::Opened(Opened { shards: vec![opening(0), opening(1)], ended: Vec::new() }))];
         let mut filter = Filter::default();
         filter.take(place(0), UnixMillis(0), &log[0], |_, _| {});
         let parts = [(part(0), INITIAL[0].into()), (part(1), INITIAL[1].into())].into();

@@ -2,6 +2,7 @@
 
 use tally_core::changes::{Body, Filter, Item, Lost, Message, Opened, Opening, Place};
 use tally_core::fence::Offset;
+use tally_core::ids::StreamShard;
 use tally_core::time::UnixMillis;
 
 use super::{PARTITIONS, Relays, Rule, place, stream_shard, time};
@@ -28,7 +29,7 @@ impl Log {
     /// A log in which the first stream shard is announced.
     pub(super) fn new() -> Self {
         let opening = Opening { shard: stream_shard(0), at: None, fed: time(0) };
-        let opened = Message { read: THEN, body: Body::Opened(Opened { shards: vec![opening] }) };
+        let opened = Message { read: THEN, body: Body::Opened(Opened { shards: vec![opening], ended: Vec::new() }) };
         let mut reader = Reader::default();
         reader.take(&opened);
         Self([reader.clone(), reader])
@@ -48,6 +49,20 @@ impl Reader {
             }
         });
         *hole |= taken.hole.is_some();
+    }
+
+    /// The reader's place is not in the log any more.
+    fn jump(&mut self) {
+        self.filter.jump(Place::new(1, Offset(0)), THEN);
+        (self.hole, self.lost) = (true, true);
+    }
+
+    /// The message as a mutant takes it, which ends every stream shard that an announcement does not name.
+    fn completed(&self, message: &mut Message) {
+        if let Body::Opened(Opened { shards, ended }) = &mut message.body {
+            let named = |shard: &StreamShard| shards.iter().any(|opening| opening.shard == *shard);
+            ended.extend(self.filter.open_shards().map(|(shard, _)| shard.clone()).filter(|shard| !named(shard)));
+        }
     }
 
     pub(super) fn is_in_order(&self) -> bool {
@@ -102,11 +117,22 @@ impl Relays {
         if is_lost {
             reader.lost = true;
         } else {
-            reader.take(&self.as_read(sent));
+            let mut message = self.as_read(sent);
+            if !self.obeys(Rule::UnnamedStay) && reader.as_of().is_none() {
+                reader.completed(&mut message);
+            }
+            reader.take(&message);
         }
         let after = self.logs.number(after);
         self.grown.borrow_mut().insert((log, message, is_lost), after);
         after
+    }
+
+    /// The log once the reader of a partition has jumped.
+    pub(super) fn jumped(&self, log: Number, partition: usize) -> Number {
+        let mut after = (*self.logs.get(log)).clone();
+        after.0[partition].jump();
+        self.logs.number(after)
     }
 
     /// A message as the reader takes it, which a mutant does not look at in full.

@@ -52,6 +52,8 @@ enum Rule {
     AnswersDropped,
     /// An announcement of a lost piece raises the filters of the readers.
     AnnouncementRaises,
+    /// A stream shard that an announcement does not name may have begun since: a mutant ends it.
+    UnnamedStay,
 }
 
 struct Relays {
@@ -66,6 +68,8 @@ struct Relays {
     leaves: u8,
     /// How often a second may pass while messages of a process are under way.
     busy: u8,
+    /// How often a reader's place may leave the log.
+    jumps: u8,
     removed: Option<Rule>,
     subjects: Vec<RowKey>,
     fresh: Number,
@@ -92,6 +96,7 @@ struct State {
     losing: u8,
     leaves: u8,
     busy: u8,
+    jumps: u8,
     trimmed: bool,
 }
 
@@ -138,6 +143,7 @@ enum Step {
     Crash { process: usize },
     Restart { process: usize },
     Trim,
+    Jump { partition: usize },
     AnnounceAgain,
 }
 
@@ -156,6 +162,7 @@ impl Relays {
             trimmed: None,
             leaves: 0,
             busy: 0,
+            jumps: 0,
             removed: None,
             subjects: (0..PARTITIONS).map(subject).collect(),
             fresh: machines.number(process::fresh()),
@@ -233,7 +240,8 @@ impl Relays {
         let shard = u8::from(state.closed);
         let Fed { to, at } = state.fed[usize::from(shard)].into();
         let opening = Opening { shard: stream_shard(shard), at: to, fed: at };
-        let message = Message { read: time(0), body: Body::Opened(Opened { shards: vec![opening] }) };
+        let ended = if state.closed { vec![stream_shard(0)] } else { Vec::new() };
+        let message = Message { read: time(0), body: Body::Opened(Opened { shards: vec![opening], ended }) };
         for (partition, reader) in (0..).zip(self.logs.get(state.log).readers()) {
             let message = self.messages.number((partition, message.clone()));
             let letter = Letter { message, sender: Sender::Gone };
@@ -336,6 +344,7 @@ impl Model for Relays {
             losing: self.losing,
             leaves: self.leaves,
             busy: self.busy,
+            jumps: self.jumps,
             trimmed: false,
         }]
     }
@@ -353,6 +362,10 @@ impl Model for Relays {
             self.lands(&without, letter, next);
         }
         self.announce_again(state, next);
+        for partition in (0..PARTITIONS as usize).filter(|_| state.jumps > 0) {
+            let log = self.jumped(state.log, partition);
+            next.push((Step::Jump { partition }, State { log, jumps: state.jumps - 1, ..state.clone() }));
+        }
         if self.trimmed.is_some() && !state.trimmed {
             next.push((Step::Trim, State { trimmed: true, ..state.clone() }));
         }

@@ -1,7 +1,7 @@
 //! The log read with the filter equals the stream, and each rule left out breaks that.
 
 use super::{AS_OF, CLOSED, FALSE_HOLE, FED, RAISED, Relays, Rule, UNANNOUNCED};
-use crate::explore::{bounds, breaks, holds, holds_and_ends_well};
+use crate::explore::{bounds, breaks, holds, holds_and_ends_well, strands};
 
 /// Records of one subject: they share a partition.
 const ONE: &[&[u32]] = &[&[0, 0]];
@@ -33,6 +33,17 @@ fn a_message_that_the_log_loses_is_a_hole_or_nothing_is_missing() {
 #[test]
 fn a_stream_shard_is_closed_behind_its_records_and_its_child_is_no_hole() {
     holds_and_ends_well(&Relays::new(bounds(CHILD, CHILD_OF_TWO), 1));
+}
+
+#[test]
+fn a_reader_that_has_jumped_knows_all_stream_shards_again_also_while_one_of_them_ends() {
+    holds_and_ends_well(&Relays { jumps: 1, ..Relays::new(bounds(CHILD, CHILD_OF_TWO), 0) });
+    holds_and_ends_well(&Relays { jumps: bounds(1, 2), ..Relays::new(ONE, 0) });
+}
+
+#[test]
+fn an_announcement_that_ends_what_it_does_not_name_ends_a_child_for_ever() {
+    strands(&Relays { jumps: 1, ..Relays::new(CHILD, 0) }.without(Rule::UnnamedStay));
 }
 
 #[test]

@@ -39,10 +39,15 @@ export function others(use) {
       say(count, number(value.value));
       mark(exact, "data-exact", value.exact);
       mark(exact, "title", meaning[value.exact]);
-      say(exact, value.exact ? "exact" : "not exact");
+      say(exact, claim(value));
     }
   };
   return { root, fill };
+}
+
+/** What an answer claims of its number. */
+export function claim({ exact, fresh }) {
+  return `${exact ? "exact" : "not exact"}${fresh ? "" : ", not fresh"}`;
 }
 
 /** Says in `root` that a counter has reached a threshold, and who or what did. The newest stays until another post is shown. */

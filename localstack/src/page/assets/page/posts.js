@@ -1,13 +1,13 @@
 // A post: its counters as they move, and using them by hand, all through the public API.
 
-import { COUNTERS, celebrate, others } from "./counters.js";
+import { COUNTERS, celebrate, claim, others } from "./counters.js";
 import { byId, clock, el, list, mark, number, say, span } from "./dom.js";
 import { follow, post as send, request } from "./live.js";
 
 const EVERY = 1000;
 const EXACT = {
   true: "The rows had this number at some moment since the time beside it. Damage that nothing has noticed yet is found by a recount.",
-  false: "A loss is known and not repaired yet, or how things stand was not read for some seconds. A recount repairs what is wrong.",
+  false: "A loss is known and not repaired yet. A recount repairs what is wrong.",
 };
 const utf8 = new TextEncoder();
 
@@ -66,9 +66,10 @@ export function posts(now) {
     say(view.count, number(known.value));
     mark(view.exact, "data-exact", known.exact);
     mark(view.exact, "title", EXACT[known.exact]);
-    say(view.exact, known.exact ? "exact" : "not exact");
+    say(view.exact, claim(known));
     const age = known.as_of ? span(Math.max(0, now() - known.as_of)) : null;
     say(view.fresh, age === null ? "age unknown" : `as of ${age} ago`);
+    mark(view.fresh, "data-fresh", known.fresh);
     view.fresh.title = known.as_of ? `includes every like and unlike before ${clock(known.as_of)}` : "";
   }
 
@@ -85,7 +86,7 @@ export function posts(now) {
     say(besideId, focus);
     say(besideCount, number(known.value));
     mark(besideExact, "data-exact", known.exact);
-    say(besideExact, known.exact ? "exact" : "not exact");
+    say(besideExact, claim(known));
   };
 
   const tell = (text, bad = false) => {
@@ -100,7 +101,7 @@ export function posts(now) {
     const known = all[count.counter];
     if (known && known.version > count.version) return;
     const same = known && known.version === count.version && known.as_of > count.as_of;
-    counts.set(count.post_id, { ...all, [count.counter]: same ? { ...count, as_of: known.as_of } : count });
+    counts.set(count.post_id, { ...all, [count.counter]: same ? { ...count, as_of: known.as_of, fresh: known.fresh } : count });
   }
 
   function show(post) {

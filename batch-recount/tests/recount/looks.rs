@@ -7,7 +7,7 @@ use serde_json::json;
 use tally_batch_recount::settle::{Ended, Rules};
 use tally_core::ids::RowKey;
 
-use super::world::{World, key, keys, post, rules, user};
+use crate::world::{World, key, keys, post, rules, user};
 
 /// Every row key of so many posts.
 fn all(posts: u64) -> Vec<RowKey> {

@@ -8,11 +8,7 @@ use tally_batch_recount::settle::{Ended, Rules};
 use tally_core::audit::AuditRun;
 use tally_core::ids::{CounterId, CounterKind, CounterName, RowKey};
 
-use super::world::{PARTITIONS, World, key, post, rules, user};
-
-fn run(n: u128) -> AuditRun {
-    n.into()
-}
+use crate::world::{PARTITIONS, World, key, post, rules, user};
 
 fn views() -> CounterId {
     CounterId { name: CounterName::new("views", CounterKind::Sum).unwrap(), ..post(0) }
@@ -20,7 +16,7 @@ fn views() -> CounterId {
 
 /// A cell of so much, which is more than a recount corrects unasked.
 async fn many_views(world: &World) -> RowKey {
-    let key = RowKey { counter: views(), shard: super::world::shards().shard_of_cell(0) };
+    let key = RowKey { counter: views(), shard: crate::world::shards().shard_of_cell(0) };
     world.put_row(&key, "\u{1}cell/likes/0", ("n", json!({"N": "5000"}))).await;
     world.quiet().await;
     key
@@ -34,7 +30,7 @@ async fn an_audit_proves_what_agrees_without_a_look_and_finds_all_that_differs()
     world.quiet().await;
     let before = world.lengths().await;
     let recount = world.recount(rules()).await;
-    assert_eq!(world.beside(recount.audit(run(1))).await.unwrap(), Ended::default());
+    assert_eq!(world.beside(recount.audit()).await.unwrap(), Ended::default());
     let (summary, keys) = (recount.summary(), 5 * 4);
     assert_eq!((summary.proved, summary.posts, summary.rows, summary.found()), (keys, 5, 60, 0), "{summary:?}");
     assert!(world.store.items("likes").await.len() <= 61, "one marker is put behind the scan");
@@ -52,18 +48,11 @@ async fn an_audit_proves_what_agrees_without_a_look_and_finds_all_that_differs()
     let item = json!({"post_id": {"S": ghost.stored()}, "likes": {"N": "4"}, "s1": {"N": "4"}, "version": {"N": "1"}});
     world.store.call("PutItem", json!({"TableName": "like_counts", "Item": item})).await;
     let recount = world.recount(rules()).await;
-    assert_eq!(world.beside_churn(5, 12, recount.audit(run(2))).await.unwrap(), Ended::default());
+    assert_eq!(world.beside_churn(5, 12, recount.audit()).await.unwrap(), Ended::default());
     assert_eq!(recount.summary().alarms, 0);
     world.exact(5).await;
     assert_eq!(world.difference(&ghost).await, None);
     assert_eq!(world.counter(&ghost).await.unwrap().likes, 0);
-}
-
-/// Makes the count of one row key wrong by so much, and the total with it.
-async fn drift(world: &World, key: &RowKey, by: i64) {
-    let counter = world.counter(&key.counter).await.unwrap();
-    world.edit(&key.counter, &format!("s{}", key.shard), Some(counter.part(key.shard) + by)).await;
-    world.edit(&key.counter, "likes", Some(counter.likes + by)).await;
 }
 
 #[tokio::test(start_paused = true)]
@@ -73,13 +62,13 @@ async fn a_count_that_agrees_by_accident_while_its_stream_shard_is_late_is_not_p
     let late = key(&post(0), &user(50));
     *world.stalled.lock().await = Some(late.clone());
     world.put(&post(0), &user(50), true).await;
-    drift(&world, &late, 1).await;
+    world.drift(&late, 1).await;
     let recount = world.recount(rules()).await;
     let relayed = async {
         tokio::time::sleep(Duration::from_secs(50)).await;
         *world.stalled.lock().await = None;
     };
-    let (ended, ()) = world.beside(async { tokio::join!(recount.audit(run(1)), relayed) }).await;
+    let (ended, ()) = world.beside(async { tokio::join!(recount.audit(), relayed) }).await;
     assert_eq!((ended.unwrap(), recount.summary().corrected), (Ended::default(), 1));
     world.exact(6).await;
 }
@@ -89,7 +78,7 @@ async fn a_count_that_comes_to_agree_with_rows_of_before_is_not_proved() {
     let world = World::start().await;
     world.fill(6, 10).await;
     let moved = key(&post(0), &user(50));
-    drift(&world, &moved, -1).await;
+    world.drift(&moved, -1).await;
     let recount = world.recount(rules()).await;
     let moves = async {
         // The rows are scanned, and the counters are not.
@@ -97,7 +86,7 @@ async fn a_count_that_comes_to_agree_with_rows_of_before_is_not_proved() {
         assert_eq!(recount.summary().rows, 60);
         world.put(&post(0), &user(50), true).await;
     };
-    let (ended, ()) = world.beside(async { tokio::join!(recount.audit(run(1)), moves) }).await;
+    let (ended, ()) = world.beside(async { tokio::join!(recount.audit(), moves) }).await;
     assert_eq!((ended.unwrap(), recount.summary().corrected), (Ended::default(), 1));
     world.exact(6).await;
 }
@@ -119,7 +108,7 @@ async fn a_loss_is_closed_only_by_an_audit_that_began_after_it() {
         world.relays.store(true, Ordering::Relaxed);
         second
     };
-    let (ended, second) = world.beside(async { tokio::join!(recount.audit(run(1)), loses) }).await;
+    let (ended, second) = world.beside(async { tokio::join!(recount.audit(), loses) }).await;
     assert_eq!(ended.unwrap(), Ended::default());
     assert!(first < second);
     assert_eq!(world.open_losses().await, [second]);
@@ -128,7 +117,7 @@ async fn a_loss_is_closed_only_by_an_audit_that_began_after_it() {
         let standing = world.changes.standing(partition).await.unwrap().unwrap().standing;
         assert_eq!(standing.open, [second].into());
     }
-    assert_eq!(world.beside(world.recount(rules()).await.audit(run(2))).await.unwrap(), Ended::default());
+    assert_eq!(world.beside(world.recount(rules()).await.audit()).await.unwrap(), Ended::default());
     assert_eq!(world.open_losses().await, []);
     world.exact(3).await;
     for partition in 0..PARTITIONS {
@@ -144,7 +133,7 @@ async fn an_audit_that_leaves_a_key_closes_no_loss() {
     let loss = world.open_loss("replay").await;
     world.store.edit("like_counts", json!({"post_id": {"S": post(0).stored()}}), "version", Value::Null).await;
     world.put(&post(1), &user(1), false).await;
-    let ended = world.beside(world.recount(rules()).await.audit(run(1))).await.unwrap();
+    let ended = world.beside(world.recount(rules()).await.audit()).await.unwrap();
     assert!(ended.left >= 1, "{ended:?}");
     assert_eq!(world.open_losses().await, [loss]);
 }
@@ -166,7 +155,7 @@ async fn like_counts_that_was_deleted_is_exact_again() {
     world.quiet().await;
     world.stores_positions.store(true, Ordering::Relaxed);
     let recount = world.recount(rules()).await;
-    assert_eq!(world.beside_churn(6, 20, recount.audit(run(1))).await.unwrap(), Ended::default());
+    assert_eq!(world.beside_churn(6, 20, recount.audit()).await.unwrap(), Ended::default());
     assert_eq!((recount.summary().withheld, recount.summary().alarms), (0, 0), "a loss explains a large correction");
     assert_eq!(world.open_losses().await, []);
     world.exact(8).await;
@@ -179,10 +168,10 @@ async fn a_large_correction_that_no_loss_explains_is_withheld_unless_a_person_in
     let key = many_views(&world).await;
     world.edit(&views(), &format!("s{}", key.shard), Some(3_000)).await;
     let recount = world.recount(rules()).await;
-    assert_eq!(world.beside(recount.audit(run(1))).await.unwrap(), Ended { left: 1, doubtful: 0 });
+    assert_eq!(world.beside(recount.audit()).await.unwrap(), Ended { left: 1, doubtful: 0 });
     assert_eq!((recount.summary().withheld, recount.summary().corrected), (1, 0));
     let insists = Rules { force: true, ..rules() };
-    assert_eq!(world.beside(world.recount(insists).await.audit(run(2))).await.unwrap(), Ended::default());
+    assert_eq!(world.beside(world.recount(insists).await.audit()).await.unwrap(), Ended::default());
     assert_eq!(world.difference(&views()).await, None);
 }
 
@@ -196,7 +185,7 @@ async fn a_dry_run_reports_what_differs_and_writes_nothing() {
     world.quiet().await;
     let (rows, counters) = (world.store.items("likes").await.len(), world.stored().await);
     let recount = world.recount(Rules { dry_run: true, ..rules() }).await;
-    assert_eq!(world.beside(recount.audit(run(1))).await.unwrap(), Ended { left: 2, doubtful: 0 });
+    assert_eq!(world.beside(recount.audit()).await.unwrap(), Ended { left: 2, doubtful: 0 });
     assert_eq!((recount.summary().found(), recount.summary().corrected), (2, 0));
     assert_eq!((world.store.items("likes").await.len(), world.stored().await), (rows, counters));
     assert_eq!(world.open_losses().await, [loss]);
@@ -212,10 +201,11 @@ async fn an_audit_of_more_than_there_is_room_for_goes_in_parts_and_a_killed_one_
     }
     world.open_loss("replay").await;
     let small = Rules { held: 10, ..rules() };
-    let killed = world.recount(small).await;
+    let run = AuditRun::from(1);
+    let killed = world.recount(small).await.continuing(run);
     tokio::select! {
         biased;
-        ended = world.beside(killed.audit(run(1))) => panic!("it has ended: {ended:?}"),
+        ended = world.beside(killed.audit()) => panic!("it has ended: {ended:?}"),
         () = tokio::time::sleep(Duration::from_secs(60)) => {}
     }
     let done = killed.summary().corrected;
@@ -223,13 +213,13 @@ async fn an_audit_of_more_than_there_is_room_for_goes_in_parts_and_a_killed_one_
     // A loss that came meanwhile is none that the audit closes.
     let later = world.open_loss("replay").await;
     world.quiet().await;
-    let resumed = world.recount(small).await;
-    assert_eq!(world.beside(resumed.audit(run(1))).await.unwrap(), Ended::default());
+    let resumed = world.recount(small).await.continuing(run);
+    assert_eq!(world.beside(resumed.audit()).await.unwrap(), Ended::default());
     assert_eq!(world.open_losses().await, [later]);
     world.exact(12).await;
     assert!(done + resumed.summary().corrected <= 13, "what was settled is settled");
     assert_eq!(resumed.summary().alarms, 0);
-    let again = world.recount(small).await;
-    assert_eq!(world.beside(again.audit(run(1))).await.unwrap(), Ended::default(), "it is over");
+    let again = world.recount(small).await.continuing(run);
+    assert_eq!(world.beside(again.audit()).await.unwrap(), Ended::default(), "it is over");
     assert_eq!(again.summary().rows, 0);
 }

@@ -1,0 +1,131 @@
+//! Erasures: what they produce.
+
+use std::sync::{Arc, Mutex};
+
+use async_trait::async_trait;
+use serde_json::Value;
+use tally_adapters::dynamodb::Checkpoints;
+use tally_batch_recount::{EraseConfig, ErasePorts, Erased, Subject, erase};
+use tally_core::definitions::Definitions;
+use tally_core::event::{Action, KeyScheme, LikeEvent, decode_value};
+use tally_core::fence::Offset;
+use tally_core::ids::UserId;
+use tally_core::ports::log::{Outgoing, Producer, Written};
+use tally_core::ports::{DeploymentConfig as _, Outcome};
+use tally_service::{Exit, Switch};
+use tally_testkit::BEGAN;
+
+use crate::jobs::{defined, set};
+use crate::world::{World, key, post, shards, user};
+
+/// A record's key and value.
+type Record = (String, Vec<u8>);
+
+/// A producer that keeps what it is given.
+#[derive(Clone, Default)]
+struct Kept(Arc<Mutex<Vec<Record>>>);
+
+#[async_trait]
+impl Producer for Kept {
+    async fn send(&self, record: Outgoing<'_>) -> Outcome<Written> {
+        let key = String::from_utf8(record.key.unwrap().to_vec()).unwrap();
+        self.0.lock().unwrap().push((key, record.value.unwrap().to_vec()));
+        Ok(Written { partition: 0, offset: Offset(0) })
+    }
+}
+
+/// Erases; what was produced, in order.
+async fn erased(
+    world: &World,
+    subject: Subject,
+    counters: &[&str],
+    key: KeyScheme,
+) -> (anyhow::Result<Erased>, Vec<Record>) {
+    let kept = Kept::default();
+    let ports = ErasePorts { producer: Some(Arc::new(kept.clone())), ..ErasePorts::over(&world.store.connection) };
+    let config = EraseConfig {
+        subject,
+        counters: counters.iter().map(|name| (*name).to_owned()).collect(),
+        kafka: None,
+        topic: "likes".to_owned(),
+        key,
+        read_units: None,
+    };
+    let by = (tally_service::Chance::seeded(1), Switch::new().stop());
+    let erased = erase(ports, shards(), &config, world.clock, by).await;
+    let mut records = std::mem::take(&mut *kept.0.lock().unwrap());
+    records.sort();
+    (erased, records)
+}
+
+fn of_user(n: u64) -> Subject {
+    Subject::User(user(n))
+}
+
+fn of_post(n: u64) -> Subject {
+    Subject::Post(post(n).post)
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_erasure_produces_an_unlike_for_every_like_and_a_dry_run_none() {
+    let world = World::start().await;
+    world.fill(5, 30).await;
+    let (done, records) = erased(&world, of_user(7), &[], KeyScheme::PostShard).await;
+    assert_eq!(done.unwrap(), Erased { found: 5, produced: 5, ..Erased::default() });
+    let keys: Vec<_> = records.into_iter().map(|(key, _)| key).collect();
+    assert_eq!(keys, (0..5).map(|n| key(&post(n), &user(7)).to_string()).collect::<Vec<_>>());
+    let (_, unlikes) = erased(&world, of_post(2), &[], KeyScheme::Post).await;
+    assert_eq!(unlikes.len(), 30);
+    for (key, value) in &unlikes {
+        let event = decode_value(Some(value), BEGAN, &Definitions::likes_alone()).unwrap();
+        assert_eq!((key.as_str(), LikeEvent::of(&event).unwrap().action), ("p-2", Action::Unlike));
+    }
+    let before = world.lengths().await;
+    assert_eq!(world.run(&["erase", "--post", "p-2", "--dry-run"]).await, Exit::CLEAN);
+    let told: u64 = world.lengths().await.iter().sum::<u64>() - before.iter().sum::<u64>();
+    assert!(told <= 2 * before.len() as u64, "what the relay says each second, and nothing else");
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_erasure_sends_each_set_its_own_remove_action_and_says_which_sets_have_none() {
+    let world = World::start().await;
+    let checkpoints = Checkpoints::new(&world.store.connection);
+    assert_eq!(checkpoints.define(&Definitions::likes_alone(), &defined()).await, Ok(true));
+    for (counter, members) in [
+        ("likes", &["u-1", "u-2"][..]),
+        ("retweets", &["u-1"]),
+        ("replies", &["u-1"]),
+        ("followers", &["u-1"]),
+        ("viewers", &["u-1", "u-3"]),
+    ] {
+        for member in members.iter().map(|member| UserId::new(member).unwrap()) {
+            world.put(&set(counter), &member, true).await;
+        }
+    }
+    let said = async |subject, counters: &[&str]| {
+        let (done, records) = erased(&world, subject, counters, KeyScheme::Post).await;
+        let said = records.iter().map(|(_, value)| {
+            let event = decode_value(Some(value), BEGAN, &defined()).unwrap();
+            let action = serde_json::from_slice::<Value>(value).unwrap()["action"].as_str().unwrap().to_owned();
+            format!("{action} {} {}", event.subject(), event.member().unwrap())
+        });
+        let mut said: Vec<String> = said.collect();
+        said.sort();
+        (done.map(|done| done.left.values().sum::<u64>()).map_err(|error| error.to_string()), said)
+    };
+    let users = ["unfollow p-0 u-1", "unlike p-0 u-1", "unretweet p-0 u-1"].map(str::to_owned);
+    assert_eq!(said(of_user(1), &[]).await, (Ok(1), users.to_vec()), "as a viewer the user is left");
+    let of_the_post = ["unlike p-0 u-1", "unlike p-0 u-2", "unreply p-0 u-1", "unretweet p-0 u-1"];
+    assert_eq!(said(of_post(0), &[]).await, (Ok(2), of_the_post.map(str::to_owned).to_vec()));
+    assert_eq!(said(of_post(0), &["followers"]).await, (Ok(0), users[..1].to_vec()), "a hashtag's");
+    let likes = ["unlike p-0 u-1", "unlike p-0 u-2"].map(str::to_owned);
+    assert_eq!(said(of_post(0), &["likes"]).await, (Ok(0), likes.to_vec()));
+    for (subject, name, why) in [
+        (of_post(0), "views", "counter views cannot be erased from: it is a sum, which has no members"),
+        (of_user(1), "replies", "counter replies cannot be erased from: its members are no users"),
+        (of_post(0), "nope", "there is no counter nope"),
+    ] {
+        assert_eq!(said(subject, &[name]).await, (Err(why.to_owned()), vec![]));
+    }
+    assert_eq!(world.run(&["erase", "--user", "u-1", "--dry-run"]).await, Exit::FAILED, "members are left");
+}

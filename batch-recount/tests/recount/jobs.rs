@@ -1,0 +1,289 @@
+//! Recounts from their command lines to their exit codes.
+
+use std::time::Duration;
+
+use serde_json::{Value, json};
+use tally_adapters::dynamodb::Checkpoints;
+use tally_batch_recount::Rules;
+use tally_core::audit::{Cause, RunScope};
+use tally_core::definitions::{Definitions, Entry};
+use tally_core::ids::{CounterId, CounterKind, CounterName, RowKey};
+use tally_core::ports::{DeploymentConfig as _, Ledger as _, QueueReason, RecountQueue as _, Runs as _};
+use tally_emulator::{Fault, Rule};
+use tally_service::{Exit, Running};
+
+use crate::world::{World, ended, key, keys, post, shards, user};
+
+/// Likes, retweets, viewers that no action takes out, replies, tags of a hashtag, and views.
+pub(crate) fn defined() -> Definitions {
+    let replies = Entry { member: Some("reply_id".to_owned()), ..Entry::set("replies", "reply", Some("unreply")) };
+    let followers = Entry {
+        subject: Some("hashtag".to_owned()),
+        topic: Some("tags".to_owned()),
+        ..Entry::set("followers", "follow", Some("unfollow"))
+    };
+    let sets = [Entry::set("retweets", "retweet", Some("unretweet")), Entry::set("viewers", "saw", None)];
+    let views = Entry::sum("views", "view", None);
+    Definitions::new(&[&sets[..], &[replies, followers, views]].concat()).unwrap()
+}
+
+pub(crate) fn set(name: &str) -> CounterId {
+    CounterId { name: CounterName::new(name, CounterKind::Set).unwrap(), ..post(0) }
+}
+
+fn views() -> CounterId {
+    CounterId { name: CounterName::new("views", CounterKind::Sum).unwrap(), ..post(0) }
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_audit_ends_clean_writes_down_what_it_corrected_and_a_second_one_finds_nothing() {
+    let world = World::start().await;
+    world.fill(3, 20).await;
+    let drifting = [key(&post(0), &user(1)), key(&post(1), &user(2))];
+    world.drift(&drifting[0], 5).await;
+    world.drift(&drifting[1], -3).await;
+    let parts = world.counter(&post(2)).await.unwrap().likes;
+    world.edit(&post(2), "likes", Some(parts + 9)).await;
+    world.ports().recounts.enqueue_audit(world.clock.now()).await.unwrap();
+    world.open_loss("replay").await;
+    assert_eq!(world.run(&[]).await, Exit::CLEAN);
+    world.exact(3).await;
+    assert_eq!((world.open_losses().await, world.ports().recounts.audit_queued().await), (vec![], Ok(None)));
+    let found = world.latest().await;
+    assert_eq!((found.scope, found.ended.is_some(), found.dry_run), (RunScope::Audit, true, false));
+    assert_eq!((found.summary.drift, found.summary.left), ([(Cause::Drift, 2), (Cause::Total, 1)].into(), 0));
+    let ledger = |counter| {
+        let recounts = world.ports().recounts;
+        async move { recounts.ledger(&counter, 9).await.unwrap() }
+    };
+    for (drifting, by) in drifting.iter().zip([5, -3]) {
+        let [line] = &ledger(drifting.counter.clone()).await[..] else { panic!("one line") };
+        assert_eq!((line.shard, line.before - line.after, line.why.as_str()), (Some(drifting.shard), by, "drift"));
+        assert_eq!(line.run.to_string(), found.run.to_string());
+    }
+    let [line] = &ledger(post(2)).await[..] else { panic!("one line") };
+    assert_eq!((line.shard, line.before, line.after, line.why.as_str()), (None, parts + 9, parts, "total"));
+    assert_eq!(world.run(&[]).await, Exit::CLEAN);
+    assert_eq!(world.latest().await.summary.found(), 0);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_dry_run_says_by_its_exit_code_that_something_differs() {
+    let world = World::start().await;
+    world.fill(2, 10).await;
+    assert_eq!(world.run(&["--dry-run"]).await, Exit::CLEAN);
+    let drifting = key(&post(0), &user(1));
+    world.drift(&drifting, 5).await;
+    world.ports().recounts.enqueue(&drifting, QueueReason::Asked, world.clock.now()).await.unwrap();
+    for line in [&["--dry-run"][..], &["--dry-run", "--candidates-only"], &["--dry-run", "--post", "p-0"]] {
+        assert_eq!(world.run(line).await, Exit::FAILED, "{line:?}");
+        assert_eq!(world.latest().await.summary.drift, [(Cause::Drift, 1)].into());
+    }
+    assert!(world.difference(&post(0)).await.is_some());
+    assert_eq!((world.queued().await, world.ports().recounts.ledger(&post(0), 9).await), (vec![drifting], Ok(vec![])));
+}
+
+#[tokio::test(start_paused = true)]
+async fn only_what_changed_since_is_looked_at_on_request() {
+    let world = World::start().await;
+    world.fill(2, 10).await;
+    tokio::time::sleep(Duration::from_secs(120)).await;
+    world.put(&post(1), &user(50), true).await;
+    world.quiet().await;
+    for n in [0, 1] {
+        world.drift(&key(&post(n), &user(1)), 4).await;
+    }
+    assert_eq!(world.run(&["--since", "1m"]).await, Exit::CLEAN);
+    assert_eq!(world.latest().await.summary.posts, 1);
+    assert!(world.difference(&post(0)).await.is_some());
+    assert_eq!(world.difference(&post(1)).await, None);
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_is_queued_is_settled_and_leaves_the_queue_and_what_never_was_is_made_no_counter_of() {
+    let world = World::start().await;
+    world.fill(2, 10).await;
+    world.drift(&key(&post(0), &user(1)), 4).await;
+    let recounts = world.ports().recounts;
+    for key in keys(&post(0)).into_iter().chain(keys(&post(77))) {
+        recounts.enqueue(&key, QueueReason::Asked, world.clock.now()).await.unwrap();
+    }
+    let rows = world.store.items("likes").await.len();
+    assert_eq!(world.run(&["--candidates-only"]).await, Exit::CLEAN);
+    assert_eq!((world.queued().await, world.counter(&post(77)).await), (vec![], None));
+    assert_eq!(world.store.items("likes").await.len(), rows + 4, "markers of the post that is there");
+    world.exact(2).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_is_left_is_queued_until_it_is_settled() {
+    let world = World::start().await;
+    world.fill(1, 10).await;
+    let large = key(&post(0), &user(1));
+    world.drift(&large, 5_000).await;
+    assert_eq!(world.run(&["--post", "p-0"]).await, Exit::FAILED);
+    assert_eq!((world.queued().await, world.latest().await.summary.withheld), (vec![large.clone()], 1));
+    assert_eq!(world.run(&["--candidates-only"]).await, Exit::FAILED);
+    assert_eq!(world.queued().await, [large]);
+    assert_eq!(world.run(&["--candidates-only", "--force"]).await, Exit::CLEAN);
+    assert_eq!(world.queued().await, []);
+    world.exact(1).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_recount_by_names_looks_at_those_counters_of_the_post_alone() {
+    let world = World::start().await;
+    let checkpoints = Checkpoints::new(&world.store.connection);
+    assert_eq!(checkpoints.define(&Definitions::likes_alone(), &defined()).await, Ok(true));
+    let cell = RowKey { counter: views(), shard: shards().shard_of_cell(0) };
+    world.put_row(&cell, "\u{1}cell/likes/0", ("n", json!({"N": "40"}))).await;
+    for u in 0..7 {
+        world.put(&post(0), &user(u), true).await;
+        world.put(&set("retweets"), &user(u), true).await;
+    }
+    world.quiet().await;
+    let all = [key(&post(0), &user(0)), key(&set("retweets"), &user(0)), cell];
+    let wrong = async || {
+        for key in &all {
+            world.drift(key, 5).await;
+        }
+    };
+    let differ = async || {
+        let mut differ = Vec::new();
+        for key in &all {
+            differ.push(world.difference(&key.counter).await.is_some());
+        }
+        differ
+    };
+    wrong().await;
+    assert_eq!(world.run(&["--post", "p-0", "--counter", "views"]).await, Exit::CLEAN);
+    assert_eq!((differ().await, world.latest().await.summary.posts), (vec![true, true, false], 1));
+    let names = ["--post", "p-0", "--counter", "retweets", "--counter", "likes"];
+    assert_eq!(world.run(&names).await, Exit::CLEAN);
+    assert_eq!((differ().await, world.latest().await.summary.posts), (vec![false; 3], 2));
+    wrong().await;
+    assert_eq!(world.run(&["--post", "p-0"]).await, Exit::CLEAN);
+    assert_eq!(
+        (differ().await, world.latest().await.summary.corrected),
+        (vec![false; 3], 3),
+        "all, where none is named"
+    );
+    let end = world.launch(&["--post", "p-0", "--counter", "nope"]).ended().await;
+    assert!(end.to_string().ends_with("there is no counter nope"), "{end}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_dead_audit_is_continued_by_another_process_and_a_dry_run_stays_one() {
+    let world = World::start().await;
+    world.fill(12, 8).await;
+    for n in 0..12 {
+        world.drift(&key(&post(n), &user(n % 8)), 6).await;
+    }
+    let small = |rules: &mut Rules| rules.held = 10;
+    let corrected = async || {
+        let runs = world.ports().recounts.runs(1).await.unwrap();
+        runs.first().map_or(0, |run| run.summary.corrected)
+    };
+    let dead = world.launch_with(&[], small);
+    world.eventually("some are corrected", async || corrected().await > 0).await;
+    dead.kill().await;
+    let (run, before) = (world.latest().await.run, corrected().await);
+    assert!(before < 12, "it was killed in time");
+    let line = ["--resume", &run.to_string()];
+    let refused = world.launch(&[&line[..], &["--dry-run"]].concat()).ended().await;
+    assert!(refused.to_string().ends_with("it cannot be continued with --dry-run"), "{refused}");
+    let resumed: Running = world.launch_with(&line, small);
+    assert_eq!(world.beside(ended(resumed)).await, Exit::CLEAN);
+    let latest = world.latest().await;
+    assert_eq!((latest.run, latest.ended.is_some()), (run, true));
+    assert!(latest.summary.corrected >= 12, "what both have found: {:?}", latest.summary);
+    world.exact(12).await;
+    let over = world.launch(&line).ended().await;
+    assert!(over.to_string().ends_with("is over"), "{over}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_recount_waits_for_the_deployment_and_the_log_and_decides_nothing_about_them() {
+    let world = World::start().await;
+    world.fill(1, 8).await;
+    let id = |id: &str| json!({"id": {"S": id}});
+    let taken = async |what: &str| {
+        let item = world.store.item("checkpoints", id(what)).await;
+        world.store.call("DeleteItem", json!({"TableName": "checkpoints", "Key": id(what)})).await;
+        item
+    };
+    let (config, log) = (taken("config").await, taken("changes/config").await);
+    let recount = world.launch(&[]);
+    for item in [config, log] {
+        tokio::time::sleep(Duration::from_secs(120)).await;
+        assert_eq!(world.ports().recounts.runs(1).await.unwrap(), []);
+        world.store.call("PutItem", json!({"TableName": "checkpoints", "Item": item})).await;
+    }
+    assert_eq!(world.beside(ended(recount)).await, Exit::CLEAN);
+}
+
+#[tokio::test(start_paused = true)]
+async fn calls_that_fail_delay_a_recount_and_do_not_mislead_it() {
+    let world = World::start().await;
+    world.fill(4, 12).await;
+    for n in 0..4 {
+        world.drift(&key(&post(n), &user(1)), 3).await;
+    }
+    // Requests that neither the relay nor the fold of this world make.
+    let strikes =
+        [("Query", "likes"), ("Scan", "likes"), ("PutItem", "likes"), ("Scan", "like_counts"), ("PutItem", "recounts")];
+    let faults = [Fault::Throttle, Fault::InternalError { applied: None }, Fault::DropReply];
+    let rules = strikes
+        .iter()
+        .flat_map(|(operation, table)| faults.map(|fault| Rule::new(fault).on(operation).table(table).chance(0.1)));
+    world.store.faults(rules);
+    assert_eq!(world.run(&[]).await, Exit::CLEAN);
+    world.store.faults([]);
+    world.exact(4).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_row_that_stands_elsewhere_is_reported_and_counts_where_it_stands() {
+    let world = World::start().await;
+    world.fill(1, 8).await;
+    let home = key(&post(0), &user(90));
+    let elsewhere = keys(&post(0)).into_iter().find(|key| *key != home).unwrap();
+    world.put_row(&elsewhere, "u-90", ("v", json!({"N": "1"}))).await;
+    world.quiet().await;
+    assert_eq!(world.run(&[]).await, Exit::CLEAN);
+    let summary = world.latest().await.summary;
+    assert_eq!((summary.misplaced_rows, summary.found()), (1, 0));
+    assert_eq!(summary.misplaced, [format!("{:?} in {:?}", "u-90", elsewhere.to_string())]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_sum_is_corrected_to_its_cells_while_they_grow() {
+    let world = World::start().await;
+    let cell = RowKey { counter: views(), shard: shards().shard_of_cell(0) };
+    let grow = async |n: u64| world.put_row(&cell, "\u{1}cell/likes/0", ("n", json!({"N": n.to_string()}))).await;
+    grow(40).await;
+    world.quiet().await;
+    world.drift(&cell, -15).await;
+    let recount = world.launch(&[]);
+    let grows = async {
+        for n in 41..60 {
+            grow(n).await;
+            tokio::time::sleep(Duration::from_millis(400)).await;
+        }
+    };
+    let (exit, ()) = world.beside(async { tokio::join!(ended(recount), grows) }).await;
+    assert_eq!(exit, Exit::CLEAN);
+    world.quiet().await;
+    assert_eq!((world.difference(&views()).await, world.counter(&views()).await.unwrap().likes), (None, 59));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_counter_that_cannot_be_read_is_left_and_everything_else_is_corrected() {
+    let world = World::start().await;
+    world.fill(3, 10).await;
+    world.drift(&key(&post(1), &user(1)), 4).await;
+    world.store.edit("like_counts", json!({"post_id": {"S": post(0).stored()}}), "version", Value::Null).await;
+    assert_eq!(world.run(&[]).await, Exit::FAILED);
+    assert!(world.latest().await.summary.left >= 1);
+    assert_eq!(world.difference(&post(1)).await, None);
+}

@@ -1,0 +1,108 @@
+//! Recounts that run until stopped, and what they show and take over HTTP.
+
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+use axum::body::Body;
+use axum::http::{Request, StatusCode};
+use http_body_util::BodyExt;
+use serde_json::{Value, json};
+use tally_core::audit::RunScope;
+use tally_core::ports::{QueueReason, RecountQueue as _, Runs as _};
+use tally_service::{App as _, Exit};
+use tally_testkit::BEGAN;
+use tower::ServiceExt;
+
+use crate::world::{World, ended, key, keys, post, user};
+
+#[tokio::test(start_paused = true)]
+async fn a_watching_process_audits_while_a_loss_is_open_and_when_it_is_asked_to() {
+    let world = World::start().await;
+    world.fill(3, 10).await;
+    let watching = world.launch(&["--watch"]);
+    world.put(&post(0), &user(20), true).await;
+    world.lose().await;
+    world.eventually("the loss is closed", async || world.open_losses().await.is_empty()).await;
+    world.exact(3).await;
+    world.drift(&key(&post(1), &user(1)), 7).await;
+    let recounts = world.ports().recounts;
+    recounts.enqueue_audit(world.clock.now()).await.unwrap();
+    world.eventually("the audit is done", async || recounts.audit_queued().await.unwrap().is_none()).await;
+    world.exact(3).await;
+    let runs = recounts.runs(9).await.unwrap();
+    assert_eq!(runs.iter().map(|run| run.scope).collect::<Vec<_>>(), [RunScope::Audit; 2]);
+    watching.kill().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_watching_process_settles_what_is_queued_beside_an_audit_and_beside_what_is_left() {
+    let world = World::start().await;
+    world.fill(4, 10).await;
+    let (large, small) = (key(&post(0), &user(1)), key(&post(1), &user(1)));
+    world.drift(&large, 5_000).await;
+    let watching = world.launch(&["--watch"]);
+    let recounts = world.ports().recounts;
+    let ask = async |key| recounts.enqueue(key, QueueReason::Asked, world.clock.now()).await.unwrap();
+    ask(&large).await;
+    world
+        .eventually("it was withheld", async || {
+            recounts.runs(1).await.unwrap().first().is_some_and(|run| run.summary.left == 1)
+        })
+        .await;
+    // Nothing waits for what was left, nor for the minute after which corrections are looked at once more.
+    for _ in 0..3 {
+        world.drift(&small, 3).await;
+        let asked = tokio::time::Instant::now();
+        ask(&small).await;
+        world.eventually("it left the queue", async || world.queued().await == [large.clone()]).await;
+        assert!(asked.elapsed() < Duration::from_secs(20), "{:?}", asked.elapsed());
+        assert_eq!(world.difference(&post(1)).await, None);
+    }
+    watching.kill().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_watching_process_waits_for_a_log_that_stands_still() {
+    let world = World::start().await;
+    world.fill(1, 10).await;
+    let watching = world.launch_with(&["--watch"], |rules| rules.patience = Duration::from_secs(20));
+    world.drift(&key(&post(0), &user(1)), 2).await;
+    world.relays.store(false, Ordering::Relaxed);
+    world.ports().recounts.enqueue_audit(world.clock.now()).await.unwrap();
+    world.beside(tokio::time::sleep(Duration::from_secs(90))).await;
+    assert!(world.difference(&post(0)).await.is_some());
+    world.relays.store(true, Ordering::Relaxed);
+    world.eventually("it is corrected", async || world.difference(&post(0)).await.is_none()).await;
+    watching.kill().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn runs_are_listed_and_asked_for_over_http() {
+    let world = World::start().await;
+    let routes = world.app(&["--watch"], |_| {}).routes(&world.host("recount"));
+    let send = async |method: &str, path: &str, body: &str| {
+        let request = Request::builder().method(method).uri(path).header("content-type", "application/json");
+        let response = routes.clone().oneshot(request.body(Body::from(body.to_owned())).unwrap()).await.unwrap();
+        let status = response.status();
+        let body = response.into_body().collect().await.unwrap().to_bytes();
+        (status, serde_json::from_slice::<Value>(&body).unwrap_or(Value::Null))
+    };
+    let asked = send("POST", "/v1/recounts", r#"{"post_ids":["p-0"],"audit":true}"#).await;
+    assert_eq!(asked, (StatusCode::ACCEPTED, json!({"row_keys_queued": 4, "audit_queued": true})));
+    let named = send("POST", "/v1/recounts", r#"{"post_ids":["p-0"],"counters":["likes"]}"#).await;
+    assert_eq!(named, (StatusCode::ACCEPTED, json!({"row_keys_queued": 4, "audit_queued": false})));
+    assert_eq!(world.queued().await, keys(&post(0)));
+    assert!(world.ports().recounts.audit_queued().await.unwrap() >= Some(BEGAN), "by the host's clock");
+    for bad in ["{}", r#"{"post_ids":["p-0"],"counters":["views"]}"#, r#"{"post_ids":["\u0001"]}"#, "{"] {
+        let (status, problem) = send("POST", "/v1/recounts", bad).await;
+        assert_eq!((status, &problem["status"]), (StatusCode::BAD_REQUEST, &json!(400)), "{bad}");
+    }
+    assert_eq!(send("GET", "/v1/recounts/zz", "").await.0, StatusCode::BAD_REQUEST);
+    assert_eq!(send("GET", &format!("/v1/recounts/{}", "0".repeat(32)), "").await.0, StatusCode::NOT_FOUND);
+    assert_eq!(world.beside(ended(world.launch(&["--post", "p-0"]))).await, Exit::CLEAN);
+    let (_, listed) = send("GET", "/v1/recounts", "").await;
+    let run = listed["recounts"][0]["run"].as_str().unwrap().to_owned();
+    let (status, shown) = send("GET", &format!("/v1/recounts/{run}"), "").await;
+    let left = shown["summary"]["left"].as_u64();
+    assert_eq!((status, &shown["scope"], left), (StatusCode::OK, &json!("posts"), Some(0)));
+}

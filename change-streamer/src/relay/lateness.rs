@@ -1,0 +1,121 @@
+//! How late records are, and by how much the readers of a process stay behind the clock with what they claim.
+//!
+//! A stream promises no delay, so an empty page says nothing of what was just written. A reader claims no time of which no
+//! record was seen by any reader of the process: of a row, or of a canary where nothing else is written.
+
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use tally_core::relay::Canary;
+use tally_core::time::UnixMillis;
+
+/// What is allowed for where records come in time and in order.
+const LEAST: Duration = Duration::from_secs(2);
+
+/// How long a late record is remembered.
+const MEMORY: Duration = Duration::from_secs(60);
+
+/// How long a canary that was seen is one of this process: stream shards split, and change their readers.
+const HERE: Duration = Duration::from_secs(3);
+
+/// What the readers of a process have seen. Clones share it.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Lateness(Arc<Mutex<Seen>>);
+
+#[derive(Debug, Default)]
+struct Seen {
+    /// The most that a record was late, and when it was read. The service states its times rounded down to the second.
+    latest: Duration,
+    at: UnixMillis,
+    /// The latest time of which a record was seen, and of which a row was.
+    newest: UnixMillis,
+    newest_row: UnixMillis,
+    /// The canary that was seen last, and when.
+    canary: Option<(u16, UnixMillis)>,
+}
+
+impl Lateness {
+    /// A row that was written at `written` was read.
+    pub(crate) fn saw_row(&self, written: UnixMillis) {
+        let mut seen = self.seen();
+        seen.newest_row = seen.newest_row.max(written);
+        seen.newest = seen.newest.max(written);
+    }
+
+    /// A canary was read with a request that began at `asked`.
+    pub(crate) fn saw_canary(&self, canary: Canary, asked: UnixMillis) {
+        let mut seen = self.seen();
+        seen.newest = seen.newest.max(canary.at);
+        seen.canary = Some((canary.row, asked));
+    }
+
+    /// A record that was written at `written` was read with a request that began at `asked`, by a reader that was at the tip.
+    pub(crate) fn was(&self, written: UnixMillis, asked: UnixMillis) {
+        let (late, mut seen) = (asked.since(written), self.seen());
+        if late >= seen.latest || asked.since(seen.at) > MEMORY {
+            (seen.latest, seen.at) = (late, asked);
+        }
+    }
+
+    /// Everything that was written before this time was read by a reader that found nothing with a request of `asked`, at the
+    /// tip.
+    pub(crate) fn claim(&self, asked: UnixMillis) -> UnixMillis {
+        let seen = self.seen();
+        asked.minus(seen.latest.saturating_add(Duration::from_secs(1)).max(LEAST)).min(seen.newest)
+    }
+
+    /// The latest time of which a row was seen.
+    pub(crate) fn newest_row(&self) -> UnixMillis {
+        self.seen().newest_row
+    }
+
+    /// A canary that a reader of this process reads.
+    pub(crate) fn canary(&self, now: UnixMillis) -> Option<u16> {
+        self.seen().canary.filter(|(_, asked)| now.since(*asked) <= HERE).map(|(row, _)| row)
+    }
+
+    fn seen(&self) -> MutexGuard<'_, Seen> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// Everything that was written before this time was read by a reader whose last record was written at `written`: a stream
+/// shard is in order, more or less.
+pub(crate) fn in_order(written: UnixMillis) -> UnixMillis {
+    written.minus(LEAST)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn at(second: u64) -> UnixMillis {
+        UnixMillis(second * 1000)
+    }
+
+    #[test]
+    fn a_claim_stays_behind_the_clock_by_two_seconds_and_by_more_while_records_come_late() {
+        let lateness = Lateness::default();
+        lateness.saw_row(at(1000));
+        assert_eq!(lateness.claim(at(10)), at(8));
+        lateness.was(at(5), at(10));
+        assert_eq!(lateness.claim(at(20)), at(14));
+        lateness.was(at(20), at(20));
+        assert_eq!(lateness.claim(at(20)), at(14), "another may come as late");
+        lateness.was(at(100), at(100));
+        assert_eq!(lateness.claim(at(100)), at(98));
+    }
+
+    #[test]
+    fn nothing_is_claimed_of_a_time_of_which_no_record_was_seen() {
+        let lateness = Lateness::default();
+        assert_eq!(lateness.claim(at(10)), at(0));
+        let other = lateness.clone();
+        other.saw_canary(Canary { row: 4, at: at(9) }, at(10));
+        assert_eq!((lateness.claim(at(10)), lateness.claim(at(70))), (at(8), at(9)));
+        assert_eq!((lateness.canary(at(13)), lateness.canary(at(14))), (Some(4), None), "it may be read elsewhere now");
+        assert_eq!(lateness.newest_row(), at(0));
+        lateness.saw_row(at(60));
+        assert_eq!((lateness.claim(at(70)), lateness.newest_row()), (at(60), at(60)));
+    }
+}

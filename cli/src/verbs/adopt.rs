@@ -1,0 +1,133 @@
+//! `tally adopt tables`: going on with tables that are others than the deployment was created over, or whose configuration is
+//! lost.
+//!
+//! A table that was deleted and created anew has the same name, and what processes know of it is wrong: they do not go on until
+//! an operator says so. A loss is opened first, so no count is exact until a recount has passed.
+
+mod lost;
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use anyhow::{Context, ensure};
+use clap::Subcommand;
+use serde::Serialize;
+use tally_adapters::dynamodb::{Checkpoints, SeenTables};
+use tally_consumer::SumsAnew;
+use tally_service::parse_duration;
+
+use self::lost::Lost;
+use crate::change::{Changed, Writing};
+use crate::desk::{Desk, Where};
+use crate::said::{Answer, Form, Table, print};
+
+#[derive(Clone, Debug, Subcommand)]
+pub(crate) enum Verb {
+    /// Goes on with the tables that are there, where they are others than before, and counts inexactly until an audit has passed
+    ///
+    /// Where the configuration is lost with `checkpoints`: stop everything, create the log of changes anew, and say --shards,
+    /// --brokers and, where there are more counters than likes, --counters. Kafka is read again from its start then.
+    Tables(Box<Args>),
+}
+
+#[derive(clap::Args, Clone, Debug)]
+pub(crate) struct Args {
+    /// Where the configuration is lost: the file that `tally counters apply` was given
+    #[arg(long, value_name = "FILE")]
+    counters: Option<PathBuf>,
+
+    /// Where the configuration is lost and the topic of likes was made anew: whether what adds to sums and is in the topic by now
+    /// is left out or counted
+    #[arg(long, value_name = "WHAT")]
+    sums: Option<SumsAnew>,
+
+    /// Where the configuration is lost: how long this waits for requests to land that were under way when everything was stopped
+    #[arg(long, default_value = "6m", value_parser = parse_duration, value_name = "SPAN")]
+    settle: Duration,
+
+    #[command(flatten)]
+    writing: Writing,
+
+    #[command(flatten)]
+    of: Where,
+}
+
+/// A table, by its name without the prefix.
+#[derive(Debug, Serialize)]
+struct One {
+    table: String,
+    /// The id that the configuration names.
+    stored: Option<String>,
+    /// The id of the table that is there.
+    present: Option<String>,
+}
+
+#[derive(Debug, Serialize)]
+struct Adopted {
+    tables: Vec<One>,
+    #[serde(flatten)]
+    change: Changed,
+}
+
+impl Answer for Adopted {
+    fn table(&self) -> String {
+        let mut table = Table::headed(["table", "stored id", "id of the table there", ""]);
+        for One { table: name, stored, present } in &self.tables {
+            let state = match (stored, present) {
+                (_, None) => "gone",
+                (None, Some(_)) => "not stored",
+                (Some(stored), Some(present)) if stored == present => "the same",
+                (Some(_), Some(_)) => "another one",
+            };
+            let or = |id: &Option<String>| id.clone().unwrap_or_else(|| "-".to_owned());
+            table.row([name, &or(stored), &or(present), &state]);
+        }
+        format!("{table}\n{}", self.change.table())
+    }
+}
+
+impl Verb {
+    pub(crate) async fn run(self, form: Form) -> anyhow::Result<u8> {
+        let Self::Tables(args) = self;
+        let Args { counters, sums, settle, writing, of } = *args;
+        let (desk, is_lost) = Desk::open_unconfigured(of).await?;
+        let checkpoints = Checkpoints::new(&desk.connection);
+        let seen = checkpoints.seen_tables().await.context("cannot look at the tables")?;
+        let change = if is_lost {
+            let lost = Lost::of(&desk, counters.as_deref(), sums)?;
+            lost.adopt(&writing, settle).await?
+        } else {
+            adopt(&writing, &desk, &checkpoints, &seen).await?
+        };
+        print(&Adopted { tables: each(&seen), change }, form)
+    }
+}
+
+/// Every table that is named or there.
+fn each(seen: &SeenTables) -> Vec<One> {
+    let stored = seen.stored.clone().unwrap_or_default().0;
+    let mut names: Vec<&String> = stored.keys().chain(seen.present.0.keys()).collect();
+    names.sort_unstable();
+    names.dedup();
+    let one = |name: &String| One {
+        table: name.clone(),
+        stored: stored.get(name).cloned(),
+        present: seen.present.0.get(name).cloned(),
+    };
+    names.into_iter().map(one).collect()
+}
+
+async fn adopt(
+    writing: &Writing,
+    desk: &Desk,
+    checkpoints: &Checkpoints,
+    seen: &SeenTables,
+) -> anyhow::Result<Changed> {
+    let plan = seen.problem().map(|problem| format!("open a loss and go on: {problem}")).into_iter().collect();
+    let changed = writing.carry_out(desk, "adopt tables", plan, async || {
+        let adopted = checkpoints.adopt_tables(seen, desk.clock.now()).await.context("cannot adopt the tables")?;
+        ensure!(adopted, "tables or configuration changed meanwhile: look again");
+        Ok("adopted: no count is exact until an audit has passed: tally audit start, or tally recount --all".to_owned())
+    });
+    changed.await
+}

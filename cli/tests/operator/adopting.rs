@@ -1,0 +1,164 @@
+//! `tally adopt tables`: tables that are others than before, and a configuration that is lost.
+
+use std::time::Duration;
+
+use aws_sdk_dynamodb::types::AttributeValue;
+use tally_adapters::dynamodb::{Checkpoints, Maps, ensure_tables};
+use tally_core::fence::{Offset, Terms};
+use tally_core::ids::{CounterId, RowKey, ShardCount};
+use tally_core::ports::{CounterMaps, FencedRows};
+
+use crate::changes::File;
+use crate::stage::{Said, Stage, number, partition, text};
+
+const YES: [&str; 3] = ["--yes", "--why", "a test"];
+/// Members of one post: under another number of shards some are elsewhere.
+const MEMBERS: i64 = 12;
+const VIEWS: &str = "[[counters]]\nname = \"views\"\nkind = \"sum\"\nadd = \"view\"\n";
+
+async fn adopted(stage: &Stage, args: &[&str]) -> Said {
+    stage.tally(&[&["adopt", "tables", "--settle", "0s"], args].concat()).await
+}
+
+async fn row(stage: &Stage, key: &str, user: &str) {
+    stage.put("likes", &[("pk", text(key)), ("user_id", text(user)), ("liked_at", number(5))]).await;
+}
+
+fn home(counter: &CounterId, member: &str, shards: u64) -> String {
+    RowKey::of(counter, member, ShardCount::new(shards).unwrap()).to_string()
+}
+
+/// Likes and views that were said and counted, of a deployment whose checkpoints are gone; which counters it had.
+async fn lost(stage: &Stage) -> File {
+    let file = File::of("views.toml", VIEWS);
+    for (index, age) in [(0, 9), (0, 8), (1, 7)] {
+        stage.say("likes", index, b"{}", &[], Duration::from_secs(age)).await;
+    }
+    let likes: CounterId = "a".parse().unwrap();
+    for member in (0..MEMBERS).map(|nth| format!("u{nth}")) {
+        row(stage, &home(&likes, &member, 4), &member).await;
+    }
+    for (index, n, to, generation) in [(0, 7, 2, 3), (1, 2, 1, 0)] {
+        let key = [("pk", text(&format!("a#+views.{index}"))), ("user_id", text(&format!("\u{1}cell/likes/{index}")))];
+        let reached = [("n", number(n)), ("to", number(to)), ("gen", number(generation))];
+        stage.put("likes", &[&key[..], &reached].concat()).await;
+    }
+    // Of the third generation of the log.
+    let version = number(3 << 48 | 5);
+    stage.put("like_counts", &[("post_id", text("a")), ("likes", number(0)), ("version", version)]).await;
+    let all = stage.client().scan().table_name("checkpoints").consistent_read(true).send().await.unwrap();
+    for item in all.items() {
+        let delete = stage.client().delete_item().table_name("checkpoints").key("id", item["id"].clone());
+        delete.send().await.unwrap();
+    }
+    file
+}
+
+fn refused(said: &Said, why: &str) {
+    assert!(said.code.is_some_and(|code| code != 0) && said.err.contains(why), "{why}: {said:?}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_table_that_is_another_one_is_gone_on_with_after_a_loss_was_opened() {
+    let stage = Stage::set().await;
+    let whole = adopted(&stage, &YES).await;
+    assert!(whole.code == Some(0) && whole.out.contains("nothing to do"), "{whole:?}");
+    stage.client().delete_table().table_name("like_counts").send().await.unwrap();
+    ensure_tables(&stage.connection).await.unwrap();
+    let status = stage.tally(&["status"]).await;
+    assert!(status.code == Some(1) && status.out.contains("table like_counts is another one"), "{status:?}");
+    let dry = adopted(&stage, &[]).await;
+    assert!(
+        dry.code == Some(0) && dry.out.contains("another one") && dry.out.contains("nothing was changed"),
+        "{dry:?}"
+    );
+    assert_eq!(stage.changes.losses().await.unwrap().open().count(), 0);
+    let said = adopted(&stage, &YES).await;
+    assert!(said.code == Some(0) && said.out.contains("until an audit has passed"), "{said:?}");
+    assert!(stage.changes.losses().await.unwrap().open().count() > 0);
+    assert!(Checkpoints::new(&stage.connection).seen_tables().await.unwrap().is_whole());
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_configuration_is_written_anew_from_rows_logs_and_what_an_operator_has_kept() {
+    let stage = Stage::set().await;
+    let file = lost(&stage).await;
+    refused(&stage.tally(&["status"]).await, "tally adopt tables --shards N");
+    let args = ["--shards", "4", "--counters", file.name()];
+    let before = stage.everything().await;
+    let dry = adopted(&stage, &args).await;
+    assert!(dry.code == Some(0) && dry.out.contains("write 2 fences, each at its log's start: 3 events"), "{dry:?}");
+    assert!(dry.out.contains("in generation 4"), "{dry:?}");
+    assert_eq!(stage.everything().await, before);
+    let said = adopted(&stage, &[&args[..], &YES].concat()).await;
+    assert!(said.code == Some(0) && said.out.contains("3 events are read again"), "{said:?}");
+
+    assert_eq!(stage.checkpoints.deployed().await, Ok(Some(ShardCount::new(4).unwrap())));
+    assert!(stage.checkpoints.definitions().await.unwrap().named("views").is_some());
+    assert_eq!(Maps::new(&stage.connection).announced().await, Ok(0), "no set has a map");
+    for (index, end, generation) in [(0, 2, 3), (1, 1, 0)] {
+        let fence = stage.likes.fence(&partition(index)).await.unwrap().unwrap();
+        let terms = Terms { defs: 2, generation, redo: Some(Offset(end)), ..Terms::default() };
+        assert_eq!((fence.offset, fence.terms), (Offset(0), terms), "partition {index}");
+        assert!(fence.cfg > 1_700_000_000, "above any that there was: {}", fence.cfg);
+    }
+    let log = stage.changes.config().await.unwrap().unwrap();
+    assert_eq!((log.partitions, log.generation), (2, 4), "above the version of every counter");
+    assert_eq!(stage.changes.losses().await.unwrap().open().count(), 1);
+    let again = adopted(&stage, &[&args[..], &YES].concat()).await;
+    assert!(again.code == Some(0) && again.out.contains("nothing to do"), "{again:?}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_was_said_of_another_deployment_and_a_log_whose_positions_are_lost_are_refused() {
+    let stage = Stage::set().await;
+    let file = lost(&stage).await;
+    let before = stage.everything().await;
+    let other = File::of("reads.toml", &VIEWS.replace("views", "reads"));
+    let mistakes: [(&[&str], &str); 4] = [
+        (&["--shards", "8", "--counters", file.name()], "is not where 8 shards put it"),
+        (&["--shards", "4", "--counters", other.name()], "--counters defines no counter"),
+        (&["--shards", "4"], "--counters defines no counter"),
+        (&[], "tally adopt tables --shards N"),
+    ];
+    for (args, why) in mistakes {
+        refused(&adopted(&stage, &[args, &YES].concat()).await, why);
+        assert_eq!(stage.everything().await, before, "{why}");
+    }
+    stage.say("changes", 1, b"{}", &[], Duration::ZERO).await;
+    let args = ["--shards", "4", "--counters", file.name()];
+    refused(&adopted(&stage, &[&args[..], &YES].concat()).await, "delete the topic and create it anew");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_log_that_ends_before_its_cells_needs_a_word_about_sums() {
+    let stage = Stage::set().await;
+    let file = lost(&stage).await;
+    let cell =
+        [("pk", text("b#+views.0")), ("user_id", text("\u{1}cell/likes/0")), ("n", number(1)), ("to", number(50))];
+    stage.put("likes", &[&cell[..], &[("gen", number(3))]].concat()).await;
+    let args = [&["--shards", "4", "--counters", file.name()][..], &YES].concat();
+    refused(&adopted(&stage, &args).await, "say `--sums skip`");
+    let said = adopted(&stage, &[&args[..], &["--sums", "skip"]].concat()).await;
+    assert_eq!(said.code, Some(0), "{said:?}");
+    let fence = stage.likes.fence(&partition(0)).await.unwrap().unwrap();
+    assert_eq!((fence.terms.generation, fence.terms.redo, fence.terms.sums_from), (4, None, Offset(2)));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn maps_are_announced_anew_above_any_number_that_was_read() {
+    let stage = Stage::set().await;
+    let file = lost(&stage).await;
+    let homes = AttributeValue::Ns(vec!["4".to_owned(), "8".to_owned()]);
+    let map = [("pk", text("a#0")), ("user_id", text("\u{1}homes")), ("homes", homes), ("newest", number(8))];
+    let decided = [("decided_by", text("number_of_shards")), ("at", number(5))];
+    stage.put("likes", &[&map[..], &decided].concat()).await;
+    let likes: CounterId = "a".parse().unwrap();
+    // Not where four shards put it, and at home all the same.
+    let other =
+        (0..99).map(|n| format!("m{n}")).find(|member| home(&likes, member, 4) != home(&likes, member, 8)).unwrap();
+    row(&stage, &home(&likes, &other, 8), &other).await;
+    let said = adopted(&stage, &[&["--shards", "4", "--counters", file.name()][..], &YES].concat()).await;
+    assert_eq!(said.code, Some(0), "{said:?}");
+    assert!(Maps::new(&stage.connection).announced().await.unwrap() > 1_700_000_000);
+}

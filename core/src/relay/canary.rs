@@ -1,0 +1,64 @@
+//! The rows by which relays see how late the stream is while nothing else is written.
+
+use crate::ids::{CounterId, PostId, ReservedKey, RowKey, Shard};
+use crate::tally::RawRecord;
+use crate::time::UnixMillis;
+
+/// A row that counts nothing and says when it was written. There are some, so that each stream shard that is wide has one.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Canary {
+    /// Which of the rows it is.
+    pub row: u16,
+    /// A time before it was written, by the clock of the table.
+    pub at: UnixMillis,
+}
+
+impl Canary {
+    /// How many rows there are.
+    pub const ROWS: u16 = 64;
+
+    /// The partition key of the row. Its sort key is [`ReservedKey::Canary`].
+    ///
+    /// # Panics
+    /// There is no such row.
+    pub fn key(self) -> RowKey {
+        let post = PostId::new("~canary").expect("it is an id");
+        RowKey {
+            counter: CounterId::likes(post),
+            shard: Shard::new(self.row).expect("there are fewer rows than shards"),
+        }
+    }
+
+    /// What a record of the stream says of one. The time is never later than the stream's own: a process whose clock is fast
+    /// must not say that the stream is in time.
+    pub fn read(record: &RawRecord) -> Option<Self> {
+        const SECOND: u64 = 1000;
+        let sort = record.sort.as_deref().and_then(ReservedKey::read)?;
+        if sort != ReservedKey::Canary {
+            return None;
+        }
+        let key: RowKey = record.pk.as_deref()?.parse().ok()?;
+        let at = record.after.as_ref()?.to?.min(record.written.0 + SECOND - 1);
+        Some(Self { row: key.shard.index(), at: UnixMillis(at) })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::tally::Image;
+
+    #[test]
+    fn a_canary_is_read_as_it_is_written_and_never_later_than_the_stream_says() {
+        let record = |at, written| RawRecord {
+            pk: Some(Canary { row: 7, at: UnixMillis(0) }.key().to_string()),
+            sort: Some(ReservedKey::Canary.to_string()),
+            written: UnixMillis(written),
+            after: Some(Image { to: Some(at), ..Image::default() }),
+            ..RawRecord::default()
+        };
+        assert_eq!(Canary::read(&record(4_200, 4_000)), Some(Canary { row: 7, at: UnixMillis(4_200) }));
+        assert_eq!(Canary::read(&record(604_200, 4_000)), Some(Canary { row: 7, at: UnixMillis(4_999) }));
+        assert_eq!(Canary::read(&RawRecord { sort: Some("u".into()), ..record(1, 1) }), None);
+    }
+}

@@ -1,0 +1,124 @@
+//! What is done to the log of changes, to the cache, and to those who list what is trending.
+
+use std::time::Duration;
+
+use tally_core::cached::Slot as CacheSlot;
+use tally_core::fault::Fault;
+use tally_core::ids::CounterId;
+use tally_core::ports::TopicReader as _;
+use tokio::time::Instant;
+
+use super::super::chance::Draws;
+use super::super::instance::{FOLDS, Role, Slot};
+use super::super::journal::CHANGES;
+use super::super::lists::GROUP;
+use super::{Deed, Driver};
+
+/// How long the log takes nothing.
+const AWAY: Duration = Duration::from_secs(10 * 60 + 30);
+
+/// The most processes that list.
+const MOST: usize = 3;
+
+/// How many messages of a partition are lost at its end, at most.
+const LOST: u64 = 12;
+
+/// What the cache had a while ago, by partition.
+pub(crate) type Replica = Vec<CacheSlot<CounterId>>;
+
+impl Driver {
+    /// Does one of these deeds; nothing where it is another.
+    pub(super) async fn perform_on_log(&mut self, deed: Deed) -> anyhow::Result<bool> {
+        Ok(match deed {
+            Deed::FoldsExpire => {
+                self.world.broker.expire(FOLDS);
+                true
+            }
+            Deed::ChangesLost => self.lose_changes().await?,
+            Deed::ChangesTrimmed => self.trim_changes().await?,
+            Deed::Failover => self.fail_over(),
+            Deed::ListersChange => self.change_listers().await,
+            Deed::ChangesAway => self.take_changes_away().await?,
+            _ => false,
+        })
+    }
+
+    async fn change_listers(&mut self) -> bool {
+        let Some(chance) = self.profile.listing.as_ref().map(|listing| listing.chance.clone()) else { return false };
+        let listers: Vec<usize> = (0..self.slots.len()).filter(|slot| self.slots[*slot].role == Role::Trends).collect();
+        let slot = listers[chance.place(listers.len())];
+        match chance.below(3) {
+            0 if listers.len() < MOST => self.slots.push(Slot::new(Role::Trends, listers.len() as u64 + 1)),
+            1 if self.slots[slot].life.is_some() => {
+                self.slots[slot].kill().await;
+                self.slots[slot].due = Some(Instant::now() + chance.millis(0, self.profile.pace * 5));
+            }
+            _ => self.world.broker.expire(GROUP),
+        }
+        true
+    }
+
+    /// An election that is not clean: a replica leads that lacks the last messages of a partition, which were acknowledged.
+    async fn lose_changes(&mut self) -> anyhow::Result<bool> {
+        self.keep().await?;
+        let logs = self.world.broker.reader("observer", CHANGES).logs().await.unwrap_or_default();
+        let mut lost = false;
+        for (partition, log) in logs {
+            if log.end > log.start && self.other.happens(60) {
+                let end = log.end.0.saturating_sub(self.other.between(1, LOST)).max(log.start.0);
+                self.world.broker.lose_tail(CHANGES, partition.index, end);
+                self.world.journal.tear(partition.index);
+                lost = true;
+            }
+        }
+        Ok(lost)
+    }
+
+    /// Some of what the log has is gone, all of it or its first part.
+    async fn trim_changes(&mut self) -> anyhow::Result<bool> {
+        self.keep().await?;
+        let mut cut = false;
+        for (partition, log) in self.world.broker.reader("observer", CHANGES).logs().await.unwrap_or_default() {
+            if log.end > log.start && self.other.happens(60) {
+                let start = self.other.between(log.start.0 + 1, log.end.0);
+                self.world.broker.trim(CHANGES, partition.index, start);
+                self.world.journal.tear(partition.index);
+                cut = true;
+            }
+        }
+        Ok(cut)
+    }
+
+    /// What a replica of the cache has now, which may lead later.
+    pub(crate) fn replicate(&mut self) {
+        if self.replica.is_empty() || self.other.happens(30) {
+            let partitions = 0..self.world.partitions();
+            self.replica = partitions.map(|partition| self.world.cache.snapshot(partition)).collect();
+        }
+    }
+
+    /// A replica of the cache leads from now on, which lacks the last that it was told, or everything.
+    fn fail_over(&mut self) -> bool {
+        let forgets_all = self.other.happens(30);
+        let replica = std::mem::take(&mut self.replica);
+        for (partition, slot) in (0..).zip(replica) {
+            let slot = if forgets_all { CacheSlot::default() } else { slot };
+            self.world.cache.restore(partition, slot);
+        }
+        true
+    }
+
+    /// The log takes nothing for many minutes.
+    async fn take_changes_away(&mut self) -> anyhow::Result<bool> {
+        let refused = Fault::Transient("refused".to_owned());
+        self.world.broker.refuse_writes(CHANGES, Some(refused));
+        let back = Instant::now() + AWAY;
+        while Instant::now() < back {
+            tokio::time::sleep(Duration::from_secs(20)).await;
+            self.tick();
+        }
+        self.keep().await?;
+        self.world.broker.refuse_writes(CHANGES, None);
+        Ok(true)
+    }
+}

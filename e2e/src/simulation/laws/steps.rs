@@ -1,0 +1,207 @@
+//! Every write of a counter against the log: it has taken in each item of an interval of its partition exactly once, a
+//! correction has made its shards right, and who reached a threshold first is recorded.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use anyhow::{Context, ensure};
+use tally_core::changes::Amend;
+use tally_core::fold::{Applied, By, Change, Counter};
+use tally_core::ids::{CounterId, RowKey, Shard};
+use tally_core::milestone::{Milestone, Winner};
+
+use super::super::journal::{Journal, Logs};
+use super::super::writes::Write;
+
+/// The writes that were judged, and those that wait until the log was read so far.
+#[derive(Debug, Default)]
+pub(crate) struct Steps {
+    waiting: Vec<Write>,
+    /// What was put into each row key by hand, in order.
+    by_hand: BTreeMap<RowKey, Vec<i64>>,
+    /// Who or what reached each threshold of each counter first.
+    firsts: BTreeMap<CounterId, BTreeMap<i64, Winner>>,
+    /// Counters of which some writes cannot be judged: what the log had is lost.
+    unknown: BTreeSet<CounterId>,
+    /// Corrections that were judged.
+    pub(crate) corrections: u64,
+}
+
+impl Steps {
+    /// Judges what was written since. Where pieces of the stream were lost, a correction is not held against what the log has.
+    pub(crate) fn follow(&mut self, writes: Vec<Write>, journal: &Journal, lossy: bool) -> anyhow::Result<()> {
+        self.waiting.extend(writes);
+        for write in std::mem::take(&mut self.waiting) {
+            let Write { counter, before, after } = &write;
+            let before = before.clone().unwrap_or_default();
+            ensure!(
+                after.version >= before.version && after.corrections >= before.corrections,
+                "the counter of {counter} went from {before:?} to {after:?}"
+            );
+            if after.version == before.version {
+                self.edited(counter, &before, after);
+                continue;
+            }
+            if journal.is_torn(counter) {
+                self.unknown.insert(counter.clone());
+                continue;
+            }
+            match journal.between(counter, before.version, after.version) {
+                Some(items) => self.step(counter, before, after, &items, lossy)?,
+                None => self.waiting.push(write),
+            }
+        }
+        Ok(())
+    }
+
+    /// A write that does not move the version is one by hand.
+    fn edited(&mut self, counter: &CounterId, before: &Counter, after: &Counter) {
+        for (shard, part) in &after.parts {
+            let amount = part - before.part(*shard);
+            if amount != 0 {
+                let key = RowKey { counter: counter.clone(), shard: *shard };
+                self.by_hand.entry(key).or_default().push(amount);
+            }
+        }
+    }
+
+    fn step(
+        &mut self,
+        counter: &CounterId,
+        before: Counter,
+        after: &Counter,
+        items: &[Logs],
+        lossy: bool,
+    ) -> anyhow::Result<()> {
+        let from = before.version;
+        let mut right = before;
+        for item in items {
+            let total = right.likes;
+            let applied = right.apply(item.at, item.change(), item.loss);
+            if matches!(applied, Ok(Applied::Changed)) {
+                self.crossed(counter, item, total, right.likes);
+                if let Some(truth) = item.right() {
+                    self.corrections += 1;
+                    if !lossy {
+                        self.corrected(counter, &right, item, truth)?;
+                    }
+                }
+            }
+        }
+        right.reach(after.version);
+        right.updated_at = after.updated_at;
+        ensure!(
+            right == *after,
+            "the counter of {counter} was written as {after:?}, and by the log from {from} on it is {right:?}"
+        );
+        Ok(())
+    }
+
+    /// A correction makes its shards what the entries before it come to. It does not know of what was put in by hand after it
+    /// was calculated.
+    fn corrected(
+        &self,
+        counter: &CounterId,
+        corrected: &Counter,
+        item: &Logs,
+        truth: &BTreeMap<Shard, i64>,
+    ) -> anyhow::Result<()> {
+        let Change::Correction(correction) = item.change() else { return Ok(()) };
+        for (shard, _) in correction.parts.iter().filter(|(_, amend)| matches!(amend, Amend::Add(_))) {
+            let key = RowKey { counter: counter.clone(), shard: *shard };
+            let (part, right) = (corrected.part(*shard), truth.get(shard).copied().unwrap_or_default());
+            let later = self.by_hand.get(&key).map_or(&[][..], Vec::as_slice);
+            let is_later = (0..later.len()).any(|nth| later[nth..].iter().sum::<i64>() == part - right);
+            ensure!(
+                part == right || is_later,
+                "a correction at {} has made {key} {part}, and its changes come to {right}",
+                item.at
+            );
+        }
+        Ok(())
+    }
+
+    fn crossed(&mut self, counter: &CounterId, item: &Logs, before: i64, after: i64) {
+        if item.ladder.is_empty() || after <= before {
+            return;
+        }
+        for threshold in item.ladder.crossed(Some(before), after).thresholds {
+            let firsts = self.firsts.entry(counter.clone()).or_default();
+            firsts.entry(threshold).or_insert_with(|| winner(item.change(), threshold - before, after - before));
+        }
+    }
+
+    /// Holds the milestones recorded of a counter against who reached its thresholds first; how many there are. Where pieces
+    /// of the stream were lost, a record need not name who it was.
+    pub(crate) fn milestones(&self, counter: &CounterId, recorded: &[Milestone], lossy: bool) -> anyhow::Result<u64> {
+        let none = BTreeMap::new();
+        let firsts = self.firsts.get(counter).unwrap_or(&none);
+        if self.unknown.contains(counter) {
+            return Ok(0);
+        }
+        let told: BTreeMap<i64, &Winner> = recorded.iter().map(|milestone| (milestone.n, &milestone.by)).collect();
+        ensure!(told.len() == recorded.len(), "a threshold of {counter} is recorded twice: {recorded:?}");
+        for (threshold, first) in firsts {
+            let by = told.get(threshold).with_context(|| format!("{counter} reached {threshold} unrecorded"))?;
+            let lawful = *by == first || lossy && **by == Winner::Unwitnessed;
+            ensure!(lawful, "{counter} reached {threshold} by {first:?}, and {by:?} is recorded");
+        }
+        let spare = told.keys().find(|threshold| !firsts.contains_key(threshold));
+        ensure!(spare.is_none(), "{counter} has a record of {spare:?}, which nothing reached: {recorded:?}");
+        Ok(told.len() as u64)
+    }
+
+    /// Whether every write so far was judged.
+    pub(crate) fn is_through(&self) -> bool {
+        self.waiting.is_empty()
+    }
+
+    /// Whether something was put into a row key by hand.
+    pub(crate) fn is_edited(&self, key: &RowKey) -> bool {
+        self.by_hand.contains_key(key)
+    }
+}
+
+/// What lifted a total by `nth` of `gained`.
+fn winner(change: Change<'_>, nth: i64, gained: i64) -> Winner {
+    use tally_core::changes::Effect;
+    let Change::Entry(entry) = change else { return Winner::Unwitnessed };
+    match &entry.effect {
+        Effect::Weighed { member, span, .. } if member.is_cell() => {
+            let by = span.map(|span| By::Cell { cell: member.clone(), span, nth, gained });
+            by.map_or(Winner::Unwitnessed, By::winner)
+        }
+        Effect::Weighed { member, .. } => Winner::Member(member.clone()),
+        Effect::Unreadable { .. } | Effect::Marked(_) => Winner::Unwitnessed,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use tally_core::changes::Place;
+    use tally_core::ids::PostId;
+
+    use super::*;
+
+    fn counter(version: u64, likes: i64) -> Counter {
+        let (version, parts) = (Place::from_stored(version), [(Shard::FIRST, likes)].into());
+        Counter { likes, version, parts, ..Counter::default() }
+    }
+
+    #[test]
+    fn a_counter_that_gains_what_no_entry_gives_or_goes_back_breaks_the_law_and_an_edit_by_hand_does_not() {
+        let id = CounterId::likes(PostId::new("p").expect("an id"));
+        let step =
+            |before: &Counter, after: &Counter| Steps::default().step(&id, before.clone(), after, &[], false).is_ok();
+        assert!(step(&counter(3, 5), &counter(9, 5)));
+        assert!(!step(&counter(3, 5), &counter(9, 6)));
+        let write = |before: &Counter, after: &Counter| Write {
+            counter: id.clone(),
+            before: Some(before.clone()),
+            after: after.clone(),
+        };
+        let journal = Journal::of(&tally_adapters::memory::log::Broker::new(), 1);
+        let follow = |write| Steps::default().follow(vec![write], &journal, false).is_ok();
+        assert!(follow(write(&counter(3, 5), &counter(3, 9))));
+        assert!(!follow(write(&counter(3, 5), &counter(2, 5))));
+    }
+}

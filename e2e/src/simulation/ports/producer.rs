@@ -1,0 +1,263 @@
+//! What a process writes to the log `changes` and to the topic of boards: messages whose acknowledgement does not come, that
+//! come late, or not at all; and in a mutant's hands messages that say something else, or that are not waited for.
+
+use std::collections::BTreeSet;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use async_trait::async_trait;
+use serde_json::{Value, json};
+use tally_adapters::memory::log::Broker;
+use tally_core::fault::Fault;
+use tally_core::fence::Offset;
+use tally_core::ports::log::{Outgoing, Written};
+use tally_core::ports::{Outcome, Producer};
+use tally_core::time::UnixMillis;
+use tally_service::{Chance, Clock, Host, Stage, Stop};
+
+use super::super::chance::Draws;
+use super::super::coverage::Coverage;
+use super::super::gate::Gate;
+use super::super::journal::Journal;
+use super::super::mutant::Mutant;
+use super::rewrite::Asked;
+
+/// How long a message may be under way after its sender has given it up, in milliseconds.
+const LATE: u64 = 5_000;
+
+/// The wait of a producer that does not wait for acknowledgements, between two tries.
+const AGAIN: Duration = Duration::from_millis(400);
+
+/// How late a mutant announces a loss, and how long its corrections are under way.
+const BEHIND: Duration = Duration::from_secs(5);
+
+/// How long before a message its claims were read, more or less.
+const READ: Duration = Duration::from_secs(1);
+
+/// A producer of a process that has faults of its own. Records have the time at which they are written.
+#[derive(Clone)]
+pub(crate) struct FaultyProducer {
+    pub(crate) broker: Broker,
+    pub(crate) clock: Clock,
+    pub(crate) gate: Gate,
+    pub(crate) chance: Chance,
+    /// How many of a hundred messages are not acknowledged although they are there; as many come late, and as many never.
+    pub(crate) failing: u64,
+    /// Where a message is under way whose sender may be gone.
+    pub(crate) host: Host,
+    pub(crate) coverage: Coverage,
+    pub(crate) mutant: Option<Mutant>,
+    pub(crate) journal: Journal,
+    pub(crate) said: Arc<Said>,
+    /// What a mutant's recount has asked of the log.
+    pub(crate) asked: Asked,
+}
+
+/// What a process has said so far, for a mutant that says something else the next time.
+#[derive(Debug, Default)]
+pub(crate) struct Said {
+    /// Stream shards of which a section was sent to a partition.
+    begun: Mutex<BTreeSet<(u32, String)>>,
+    /// Corrections that were sent.
+    corrections: Mutex<BTreeSet<Vec<u8>>>,
+    /// Losses that are announced.
+    losses: Mutex<BTreeSet<(u32, u64)>>,
+}
+
+/// A record that outlives its sender.
+#[derive(Clone)]
+struct Sent {
+    topic: String,
+    partition: Option<u32>,
+    key: Option<Vec<u8>>,
+    value: Option<Vec<u8>>,
+}
+
+impl Sent {
+    fn of(record: &Outgoing<'_>) -> Self {
+        let owned = |bytes: Option<&[u8]>| bytes.map(<[u8]>::to_vec);
+        let (topic, partition) = (record.topic.to_owned(), record.partition);
+        Self { topic, partition, key: owned(record.key), value: owned(record.value) }
+    }
+
+    fn record(&self) -> Outgoing<'_> {
+        let Self { topic, partition, key, value } = self;
+        Outgoing { topic, partition: *partition, key: key.as_deref(), value: value.as_deref(), headers: &[] }
+    }
+}
+
+impl FaultyProducer {
+    fn write(&self, record: Outgoing<'_>) -> Outcome<Written> {
+        self.broker.write(record, self.clock.now())
+    }
+
+    fn answer(&self, record: Outgoing<'_>) -> Outcome<Written> {
+        let fault = |what: &str| Err(Fault::Transient(what.to_owned()));
+        match self.chance.below(100) / self.failing.max(1) {
+            _ if self.failing == 0 => self.write(record),
+            0 => {
+                let _ = self.write(record);
+                self.coverage.fired("acknowledgement_lost");
+                fault("the acknowledgement was lost")
+            }
+            1 => {
+                let (this, sent, late) = (self.clone(), Sent::of(&record), self.chance.millis(100, LATE));
+                self.host.worker(Stage::Output, "late message", move |_: Stop| async move {
+                    tokio::time::sleep(late).await;
+                    if this.write(sent.record()).is_ok() {
+                        this.coverage.fired("message_late");
+                    }
+                    Ok(())
+                });
+                fault("no answer came")
+            }
+            2 => fault("the broker was not reached"),
+            _ => self.write(record),
+        }
+    }
+
+    /// What a mutant says in the place of `value`.
+    async fn resaid(&self, mutant: Mutant, partition: u32, value: &[u8]) -> Option<Vec<u8>> {
+        let mut said: Value = serde_json::from_slice(value).ok()?;
+        match mutant {
+            Mutant::NoMargin => no_margin(&mut said, self.clock.now()),
+            Mutant::NoTakeOverLink => self.unlink_first(partition, &mut said),
+            Mutant::LateAnnouncement => self.unannounce(partition, &mut said),
+            Mutant::Unseen if said.get("correction").is_some() => self.count_again(value, &mut said),
+            Mutant::LossUnnamed if said.get("correction").is_some() => {
+                tokio::time::sleep(BEHIND).await;
+                self.journal.follow().await.ok()?;
+                let loss = self.journal.end(partition)?.filter.loss();
+                said["correction"]["loss"] = json!(loss.map(tally_core::changes::Place::stored));
+            }
+            Mutant::SettledBySending => {
+                self.asked.corrected(value);
+                return None;
+            }
+            _ => return None,
+        }
+        Some(said.to_string().into_bytes())
+    }
+
+    /// The first section of each stream shard that a process sends to a partition has no back-link.
+    fn unlink_first(&self, partition: u32, said: &mut Value) {
+        let mut begun = self.said.begun.lock().unwrap_or_else(PoisonError::into_inner);
+        for section in sections(said) {
+            let shard = section["s"].as_str().unwrap_or_default().to_owned();
+            if begun.insert((partition, shard)) {
+                section.as_object_mut().map(|section| section.remove("back"));
+            }
+        }
+    }
+
+    /// The losses that are not announced yet are not repeated either.
+    fn unannounce(&self, partition: u32, said: &mut Value) {
+        let announced = self.said.losses.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(losses) = said.get_mut("losses").and_then(Value::as_array_mut) {
+            losses.retain(|loss| loss.as_u64().is_some_and(|loss| announced.contains(&(partition, loss))));
+        }
+    }
+
+    /// A correction that is sent again says that it has seen the first one.
+    fn count_again(&self, value: &[u8], said: &mut Value) {
+        let mut corrections = self.said.corrections.lock().unwrap_or_else(PoisonError::into_inner);
+        if !corrections.insert(value.to_vec()) {
+            said["correction"]["seen"] = json!(said["correction"]["seen"].as_u64().unwrap_or_default() + 1);
+        }
+    }
+
+    /// A loss is said to be announced, and is announced later.
+    fn announce_late(&self, record: &Outgoing<'_>) -> Option<Written> {
+        let said: Value = serde_json::from_slice(record.value?).ok()?;
+        let (number, partition) = (said["lost"]["n"].as_u64()?, record.partition?);
+        let (this, sent) = (self.clone(), Sent::of(record));
+        self.host.worker(Stage::Output, "late announcement", move |_: Stop| async move {
+            tokio::time::sleep(BEHIND).await;
+            while this.write(sent.record()).is_err() {
+                tokio::time::sleep(AGAIN).await;
+            }
+            this.said.losses.lock().unwrap_or_else(PoisonError::into_inner).insert((partition, number));
+            Ok(())
+        });
+        Some(Written { partition, offset: Offset(0) })
+    }
+}
+
+/// The sections of a message.
+fn sections(said: &mut Value) -> impl Iterator<Item = &mut Value> {
+    said.get_mut("sections").and_then(Value::as_array_mut).into_iter().flatten()
+}
+
+/// Everything up to the read is claimed that found the tip: no more than a second ago.
+fn no_margin(said: &mut Value, now: UnixMillis) {
+    for section in sections(said) {
+        if let Some(fed) = section.get("fed").and_then(Value::as_u64) {
+            section["fed"] = json!(fed.max(now.minus(READ).0));
+        }
+    }
+}
+
+#[async_trait]
+impl Producer for FaultyProducer {
+    async fn send(&self, record: Outgoing<'_>) -> Outcome<Written> {
+        self.gate.pass().await;
+        tokio::time::sleep(self.chance.millis(1, 20)).await;
+        if self.mutant == Some(Mutant::LateAnnouncement)
+            && let Some(written) = self.announce_late(&record)
+        {
+            return Ok(written);
+        }
+        let resaid = match (self.mutant, record.value, record.partition) {
+            (Some(mutant), Some(value), Some(partition)) => self.resaid(mutant, partition, value).await,
+            _ => None,
+        };
+        let answer = self.answer(Outgoing { value: resaid.as_deref().or(record.value), ..record });
+        self.gate.pass().await;
+        answer
+    }
+}
+
+/// How many messages of a process are under way; clones count the same.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct UnderWay(Arc<AtomicUsize>);
+
+impl UnderWay {
+    /// Waits until there is none.
+    pub(crate) async fn landed(&self) {
+        while self.0.load(Ordering::Relaxed) > 0 {
+            tokio::time::sleep(Duration::from_millis(10)).await;
+        }
+    }
+}
+
+/// A producer that says of every message that it is acknowledged, and then sends it.
+pub(crate) struct EarlyProducer {
+    pub(crate) inner: FaultyProducer,
+    /// The process: what is under way ends with it.
+    pub(crate) host: Host,
+    /// Each waits for the one before, if that is the rule that is kept.
+    pub(crate) line: Option<Arc<tokio::sync::Mutex<()>>>,
+    pub(crate) under_way: UnderWay,
+}
+
+#[async_trait]
+impl Producer for EarlyProducer {
+    async fn send(&self, record: Outgoing<'_>) -> Outcome<Written> {
+        let (inner, line, UnderWay(count)) = (self.inner.clone(), self.line.clone(), self.under_way.clone());
+        let (sent, partition) = (Sent::of(&record), record.partition.unwrap_or_default());
+        count.fetch_add(1, Ordering::Relaxed);
+        self.host.worker(Stage::Output, "unanswered", move |_: Stop| async move {
+            let _turn = match &line {
+                Some(line) => Some(line.lock().await),
+                None => None,
+            };
+            while inner.send(sent.record()).await.is_err() {
+                tokio::time::sleep(AGAIN).await;
+            }
+            count.fetch_sub(1, Ordering::Relaxed);
+            Ok(())
+        });
+        Ok(Written { partition, offset: Offset(0) })
+    }
+}

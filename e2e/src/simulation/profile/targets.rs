@@ -1,0 +1,173 @@
+//! What a mutant needs to go wrong; the laws know nothing of it.
+
+use std::time::Duration;
+
+use tally_core::ids::ShardCount;
+use tally_core::milestone::Ladder;
+use tally_emulator::{Fault, Rule};
+use tally_service::Chance;
+
+use super::super::chance::Draws;
+use super::super::driver::Deed;
+use super::super::instance::Role;
+use super::super::mutant::Mutant;
+use super::{Profile, ghosts};
+use crate::crowd::Crowd;
+
+impl Profile {
+    /// Gives `mutant` what it needs.
+    pub(super) fn target(&mut self, mutant: Mutant, chance: &Chance) {
+        match mutant {
+            Mutant::NoFence | Mutant::Presumed => self.target_rows(mutant, chance),
+            Mutant::CellUnguarded => {
+                self.mix = std::mem::take(&mut self.mix).of_sums();
+                self.deeds.push((Deed::EditFence, 8));
+                self.recounters = 0;
+            }
+            Mutant::StaleFilter | Mutant::TwoUnderWay | Mutant::BehindSent | Mutant::NoTakeOverLink => {
+                self.target_log(mutant);
+            }
+            Mutant::NoMargin | Mutant::StandingLast | Mutant::StandingFirst | Mutant::LocalClock => {
+                self.target_answers(mutant);
+            }
+            Mutant::NoBackLink | Mutant::LateAnnouncement | Mutant::NoGap | Mutant::LossesByNumber => {
+                self.target_losses(mutant);
+            }
+            Mutant::LateRecord | Mutant::NoVersion | Mutant::Overwrite => self.target_milestones(mutant),
+            of_recount if of_recount.is_of_recount() => self.target_recount(of_recount),
+            of_lists => self.target_lists(of_lists),
+        }
+    }
+
+    /// For a mutant that spoils rows.
+    fn target_rows(&mut self, mutant: Mutant, chance: &Chance) {
+        (self.consumers, self.recounters) = (2, 0);
+        self.deeds.extend([(Deed::Freeze, 12), (Deed::Expire, 8)]);
+        let rule = match mutant {
+            Mutant::NoFence => ghosts(chance.between(20, 80), 5_000, 0),
+            // Without an answer for so long that many a freeze comes before it, and another's batch as well.
+            _ => ghosts(chance.between(100, 400), 5_000, 2_000),
+        };
+        self.rules.push(rule.on("TransactWriteItems"));
+    }
+
+    /// For one that spoils what is in the log, or what of it is read again: processes come and go.
+    fn target_log(&mut self, mutant: Mutant) {
+        (self.victims, self.failing) = (Some(Role::Streamer), 15);
+        self.deeds = vec![(Deed::Nothing, 60), (Deed::Crash, 12), (Deed::FoldsExpire, 6)];
+        self.rules.truncate(1);
+        match mutant {
+            Mutant::StaleFilter => {
+                // Positions are stored each half a minute.
+                (self.streamers, self.leases, self.pace, self.steps) = (2, false, 1_500, 160);
+            }
+            Mutant::NoTakeOverLink => {
+                (self.streamers, self.leases) = (1, false);
+                self.deeds.push((Deed::ChangesLost, 6));
+            }
+            _ => {
+                (self.streamers, self.leases) = (1, false);
+                self.deeds.push((Deed::BrokerDown, 6));
+            }
+        }
+    }
+
+    /// For one that makes answers lie while nothing is lost.
+    fn target_answers(&mut self, mutant: Mutant) {
+        (self.apis, self.readers, self.reader_pace) = (2, 2, 100);
+        (self.pace, self.steps) = (300, 200);
+        self.deeds = vec![(Deed::Nothing, 60), (Deed::Crash, 2), (Deed::Evict, 5)];
+        self.rules.truncate(1);
+        (self.engine.stream_delay, self.engine.stream_reorder) = (Duration::ZERO, Duration::ZERO);
+        match mutant {
+            Mutant::NoMargin => {
+                (self.engine.stream_delay, self.cached) = (Duration::from_millis(1_500), false);
+            }
+            Mutant::LocalClock => {
+                (self.wrong_clocks, self.streamers) = (100, 1);
+                self.deeds.push((Deed::Skew, 12));
+            }
+            Mutant::StandingLast => self.cached = false,
+            _ => (self.cached, self.cache_failing) = (true, 0),
+        }
+    }
+
+    /// For one that makes answers lie where something is lost: little but losses, and few of them, in a stream that shows
+    /// changes at once. A loss that is open hides what goes wrong around the next.
+    fn target_losses(&mut self, mutant: Mutant) {
+        self.deeds = vec![(Deed::Nothing, 60), (Deed::Evict, 5)];
+        self.rules.truncate(1);
+        (self.engine.stream_delay, self.engine.stream_reorder) = (Duration::ZERO, Duration::ZERO);
+        (self.apis, self.readers, self.reader_pace) = (2, 2, 100);
+        self.recounters = self.recounters.max(1);
+        match mutant {
+            Mutant::NoBackLink => self.deeds.push((Deed::ChangesLost, 4)),
+            Mutant::LossesByNumber => {
+                self.deeds.extend([(Deed::Lapse, 4), (Deed::ChangesLost, 4)]);
+                (self.streamers, self.leases) = (2, false);
+                (self.oversleep, self.failing) = (true, 15);
+            }
+            _ => self.deeds.push((Deed::Lapse, 3)),
+        }
+        self.oversleep |= mutant == Mutant::NoGap;
+        self.ebb = mutant != Mutant::NoBackLink;
+    }
+
+    /// For one that spoils recounts: row keys are asked for all the time.
+    fn target_recount(&mut self, mutant: Mutant) {
+        (self.recounters, self.steps) = (self.recounters.max(1), self.steps.max(60));
+        self.deeds.push((Deed::Ask, 25));
+        let slow = Rule::new(Fault::Latency { min_ms: 300, max_ms: 2_000 }).on("BatchExecuteStatement");
+        match mutant {
+            Mutant::TailAtEnd => {
+                self.talk();
+                self.rules.push(slow);
+            }
+            Mutant::NoMarkerWait => {
+                self.talk();
+                self.engine.stream_delay = Duration::from_millis(1_500);
+            }
+            Mutant::TailUnfiltered => {
+                self.talk();
+                self.crowd.users = 20;
+                (self.streamers, self.leases, self.failing) = (2, false, 15);
+            }
+            Mutant::Unseen => {
+                (self.recounters, self.failing) = (2, 15);
+                self.deeds.push((Deed::Inject, 20));
+            }
+            Mutant::NotRaised => {
+                (self.streamers, self.leases, self.failing) = (2, false, 15);
+                self.sleepers = Some(Role::Streamer);
+                self.deeds.extend([(Deed::Freeze, 20), (Deed::Trim, 10)]);
+            }
+            _ => {
+                self.rules.truncate(1);
+                self.deeds = vec![(Deed::Nothing, 40), (Deed::Ask, 25), (Deed::Inject, 10)];
+                self.deeds.extend([(Deed::Lapse, 3), (Deed::ChangesLost, 6)]);
+            }
+        }
+    }
+
+    /// Something is said all the time about few row keys, and little else happens: they are looked at in the middle of it.
+    fn talk(&mut self) {
+        (self.crowd.posts, self.shards) = (1, ShardCount::new(1).expect("a power of two"));
+        (self.pace, self.steps) = (300, 300);
+        self.deeds = vec![(Deed::Nothing, 60), (Deed::Crash, 2), (Deed::Ask, 25)];
+    }
+
+    /// For one that records milestones wrongly: a total goes up and down around the thresholds while several stream shards
+    /// add to it.
+    fn target_milestones(&mut self, mutant: Mutant) {
+        self.crowd = Crowd { posts: 2, users: 100, hot: 60, unlikes: 50 };
+        self.shards = ShardCount::new(4).expect("a power of two");
+        (self.streamers, self.leases, self.recounters, self.engine.shards) = (2, false, 0, 4);
+        self.pace = 200;
+        self.milestones = Ladder::every(5).expect("a threshold");
+        self.deeds.push((Deed::FoldsExpire, 10));
+        if mutant == Mutant::LateRecord {
+            self.victims = Some(Role::Streamer);
+            self.deeds.push((Deed::Crash, 25));
+        }
+    }
+}

@@ -1,0 +1,105 @@
+//! What a mutant makes of what it is answered.
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use aws_smithy_runtime_api::client::orchestrator::HttpResponse;
+use aws_smithy_types::body::SdkBody;
+use serde_json::{Value, json};
+use tally_core::changes::Place;
+use tally_core::ids::CounterId;
+
+use super::super::instance::Role;
+use super::super::mutant::Mutant;
+use super::Tampered;
+
+/// How old a loss is before a recount that does not wait for its announcement hears of it, in milliseconds.
+const HEARD: u64 = 30_000;
+
+/// What a process was answered before, by what it asked; clones are the same.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Earlier(Arc<Mutex<BTreeMap<String, Value>>>);
+
+impl Tampered {
+    /// Does what the mutant does with the answer to `asked`.
+    pub(super) fn response(&self, operation: &str, asked: &Value, response: &mut HttpResponse) {
+        if self.mutant == Mutant::LocalClock && self.role == Role::Streamer {
+            response.headers_mut().remove("date");
+        }
+        if !response.status().is_success() || !matches!(operation, "GetItem" | "BatchGetItem") {
+            return;
+        }
+        let body = response.body().bytes().and_then(|bytes| serde_json::from_slice::<Value>(bytes).ok());
+        let Some(mut body) = body else { return };
+        if self.answered(asked, &mut body) {
+            let text = body.to_string();
+            response.headers_mut().remove("x-amz-crc32");
+            response.headers_mut().insert("content-length", text.len().to_string());
+            *response.body_mut() = SdkBody::from(text);
+        }
+    }
+
+    fn answered(&self, asked: &Value, body: &mut Value) -> bool {
+        match (self.mutant, self.role) {
+            (Mutant::NoGap, Role::Api) => counters(body, |counter| {
+                counter.as_object_mut().map(|counter| counter.remove("gap"));
+            }),
+            (Mutant::LossesByNumber, Role::Api) => {
+                let changed = counters(body, |counter| self.number_of_gap(counter));
+                each(body, "checkpoints", |item| self.number_of_loss(item)) || changed
+            }
+            (Mutant::StandingLast, Role::Api) if counters(body, |_| {}) => {
+                let mut earlier = self.earlier.0.lock().unwrap_or_else(PoisonError::into_inner);
+                if let Some(before) = earlier.insert(asked.to_string(), body.clone()) {
+                    *body = before;
+                }
+                true
+            }
+            (Mutant::TailBeforeLoss, Role::Recounter) => self.unhear(body),
+            (Mutant::SettledBySending, Role::Recounter) => counters(body, |counter| self.asked.settle(counter)),
+            _ => false,
+        }
+    }
+
+    /// The losses that were found just now are not there yet.
+    fn unhear(&self, body: &mut Value) -> bool {
+        let losses = body.get_mut("Item").and_then(|item| item.get_mut("losses"));
+        let Some(losses) = losses.and_then(|losses| losses["M"].as_object_mut()) else { return false };
+        let now = self.host.clock().now().0;
+        losses.retain(|number, _| number.parse::<u64>().is_ok_and(|number| number + HEARD < now));
+        true
+    }
+
+    fn number_of_gap(&self, counter: &mut Value) {
+        let id = counter["post_id"]["S"].as_str().and_then(|id| id.parse::<CounterId>().ok());
+        let number = id.zip(place(counter, "gap")).and_then(|(id, gap)| self.journal.announced(&id, gap));
+        if let Some(number) = number {
+            counter["gap"] = json!({"N": number.0.to_string()});
+        }
+    }
+
+    fn number_of_loss(&self, item: &mut Value) {
+        let partition = item["id"]["S"].as_str().and_then(|id| id.strip_prefix("changes/standing/")?.parse().ok());
+        let number = partition.zip(place(item, "loss"));
+        if let Some(number) = number.and_then(|(partition, loss)| self.journal.number(partition, loss)) {
+            item["loss"] = json!({"N": number.0.to_string()});
+        }
+    }
+}
+
+fn place(item: &Value, name: &str) -> Option<Place> {
+    item.get(name)?["N"].as_str()?.parse().ok().map(Place::from_stored)
+}
+
+/// Changes every counter in an answer; whether there was one.
+fn counters(body: &mut Value, change: impl FnMut(&mut Value)) -> bool {
+    each(body, "like_counts", change)
+}
+
+/// Changes every item of a table in an answer to `BatchGetItem`; whether the answer is about that table.
+fn each(body: &mut Value, table: &str, change: impl FnMut(&mut Value)) -> bool {
+    let items = body.get_mut("Responses").and_then(|tables| tables.get_mut(table)).and_then(Value::as_array_mut);
+    let Some(items) = items else { return false };
+    items.iter_mut().for_each(change);
+    true
+}
