@@ -132,7 +132,6 @@ mod tests {
             ended: Some(UnixMillis(at)),
             scope: RunScope::Audit,
             dry_run: false,
-            audit: None,
             summary: Summary::default(),
         }
     }

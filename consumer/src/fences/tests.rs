@@ -75,7 +75,9 @@ async fn a_reset_moves_offset_and_topic_raises_cfg_and_opens_a_loss() {
 #[tokio::test]
 async fn a_reset_outside_the_log_or_of_an_unknown_partition_is_refused_and_opens_no_loss() {
     let World { changes, fences, .. } = world().await;
-    assert!(fences.reset(reset(0, ResetTo::Start), &changes, NOW).await.unwrap_err().to_string().contains("no fence yet"));
+    assert!(
+        fences.reset(reset(0, ResetTo::Start), &changes, NOW).await.unwrap_err().to_string().contains("no fence yet")
+    );
     let fence = Fence::new(Offset(3), 0, TopicId("t".into()));
     fences.rows.create_fence(&partition(), &fence).await.unwrap();
     assert!(fences.reset(reset(0, ResetTo::Offset(6)), &changes, NOW).await.is_err());

@@ -61,6 +61,14 @@ pub(crate) fn breaks<M: Model>(model: &M, law: &str) -> usize {
     steps
 }
 
+/// Asserts that no law is broken and that the goal is out of reach from some state.
+#[track_caller]
+pub(crate) fn strands<M: Model>(model: &M) {
+    let walk = Walk::lawful(model, Edges::Kept);
+    assert!(walk.stuck(model).is_some(), "the goal can be reached from all {} states", walk.states.len());
+    walk.report("strands as it must");
+}
+
 /// The bounds of a model: `usual` ones for each test run, or `large` ones where the environment asks for them.
 #[allow(dead_code, reason = "models take it up one by one")]
 pub(crate) fn bounds<T>(usual: T, large: T) -> T {

@@ -16,9 +16,7 @@ use super::super::expression::Aliases;
 use super::super::fault::fault;
 use super::super::get::Consistency;
 use super::super::item::{Item, Reader, item, number, text};
-use super::super::names::checkpoints::{
-    ADOPTED, CONFIG, COUNTERS, FORMAT, HOMES, ID, MILESTONES, SHARDS, TABLES,
-};
+use super::super::names::checkpoints::{ADOPTED, CONFIG, COUNTERS, FORMAT, HOMES, ID, MILESTONES, SHARDS, TABLES};
 use super::super::table_ids::{CHECKPOINTS, COUNTS, EMPTIED, SeenTables, TableIds};
 use super::super::watch::{LOSS, open_once};
 use super::{Checkpoints, definitions, key};
