@@ -69,6 +69,12 @@ impl App {
     pub fn with_ports(config: Config, ports: Ports) -> Self {
         Self { config, ports, tables: None }
     }
+
+    /// The same, which checks and watches these tables first, and goes by their clock.
+    #[must_use]
+    pub fn over_tables(self, connection: dynamodb::Connection) -> Self {
+        Self { tables: Some(connection), ..self }
+    }
 }
 
 impl Ports {

@@ -98,6 +98,12 @@ impl App {
         Self { mode, settings, ports, tables: None }
     }
 
+    /// The same, which checks and watches these tables first, and goes by their clock.
+    #[must_use]
+    pub fn over_tables(self, connection: dynamodb::Connection) -> Self {
+        Self { tables: Some(connection), ..self }
+    }
+
     fn consume(self, host: &Host, shards: ShardCount) -> anyhow::Result<()> {
         let permits = Semaphore::new(self.settings.concurrency);
         let rows = (self.ports.rows)(shards);

@@ -146,6 +146,12 @@ impl App {
         }
     }
 
+    /// The same, which checks and watches these tables first, and goes by their clock.
+    #[must_use]
+    pub fn over_tables(self, connection: dynamodb::Connection) -> Self {
+        Self { tables: Some(connection), ..self }
+    }
+
     /// Answers what is trending by the topic of boards.
     #[must_use]
     pub fn listing(self, boards: Arc<dyn TopicReader>) -> Self {

@@ -179,6 +179,7 @@ impl Reader {
 
     /// Hands a page in.
     async fn take(&mut self, page: Records, asked: UnixMillis, stop: &Stop) -> anyhow::Result<Next> {
+        self.lateness.asked(asked);
         // A canary is no sign of more to come.
         let rows = page.records.iter().filter(|record| Canary::read(record).is_none()).count();
         self.pace.page(rows, LIMIT as usize);

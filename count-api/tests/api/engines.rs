@@ -335,7 +335,8 @@ async fn stores_that_stop_under_load_cost_time_and_never_a_wrong_number() {
     let without_both = Load::start(address);
     without_both.some(20).await;
     tables.stop().await;
-    without_both.some(100).await;
+    // Each takes all of the client's attempts: what they may cost is shared by all tests of this process.
+    without_both.some(20).await;
     eventually("readiness says so", async || !readiness.report().ready).await;
     let statuses = without_both.end().await;
     assert!(statuses.contains(&503), "{statuses:?}");

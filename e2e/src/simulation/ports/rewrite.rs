@@ -213,7 +213,7 @@ impl Rewriter {
                 sections.iter_mut().for_each(|section| section.entries.clear());
                 sections.push(reading.section(&first, counted));
             }
-            Body::Opened(Opened { shards }) => {
+            Body::Opened(Opened { shards, .. }) => {
                 let shard = nowhere(&shards.first()?.shard);
                 shards.push(Opening { shard, at: None, fed: EVER });
             }
