@@ -31,11 +31,6 @@ impl Weight {
         (-Self::MAX..=Self::MAX).contains(&n).then_some(Self(n))
     }
 
-    /// 1 for a row that is there, 0 for one that is not.
-    pub fn of_presence(present: bool) -> Self {
-        Self(i64::from(present))
-    }
-
     /// The number.
     pub fn get(self) -> i64 {
         self.0

@@ -11,12 +11,12 @@ use async_trait::async_trait;
 use aws_sdk_dynamodb::operation::query::builders::QueryFluentBuilder;
 use aws_sdk_dynamodb::operation::update_item::builders::UpdateItemFluentBuilder;
 use aws_sdk_dynamodb::types::AttributeValue;
-use tally_core::audit::{AuditRun, RunRecord, Summary};
+use tally_core::audit::{AuditRun, RunRecord};
 use tally_core::fault::Fault;
 use tally_core::ids::{CounterId, RowKey};
 use tally_core::ports::{
     AuditSegment, AuditSegments, Cursor, Ledger, LedgerEntry, Milestones, Outcome, Page, QueueReason, Queued, Recorded,
-    RecountQueue, Runs, Worker,
+    RecountQueue, Runs,
 };
 use tally_core::time::UnixMillis;
 
@@ -148,10 +148,6 @@ fn segments_of(run: AuditRun) -> String {
     format!("segment#{run}")
 }
 
-fn shares_of(run: AuditRun) -> String {
-    format!("share#{run}")
-}
-
 #[async_trait]
 impl Runs for Recounts {
     /// Safe to repeat: the latest summary stands, and a run that has ended stays as it is.
@@ -170,16 +166,6 @@ impl Runs for Recounts {
         let latest = self.query(RUNS).scan_index_forward(false).limit(i32::try_from(limit).unwrap_or(i32::MAX));
         let reply = latest.send().await.map_err(|error| fault(self.table(), &error))?;
         reply.items().iter().map(|found| codec::run(&Reader::new(self.table(), found))).collect()
-    }
-
-    /// Safe to repeat: what a worker says last stands.
-    async fn put_share(&self, run: AuditRun, worker: &Worker, share: &Summary, now: UnixMillis) -> Outcome<()> {
-        self.put(codec::share_item(&shares_of(run), worker, share, now)).await
-    }
-
-    async fn shares(&self, run: AuditRun) -> Outcome<Vec<Summary>> {
-        let found = self.all(&shares_of(run)).await?;
-        found.iter().map(|found| codec::share(&Reader::new(self.table(), found))).collect()
     }
 }
 

@@ -50,15 +50,6 @@ impl Broker {
         });
     }
 
-    /// A topic as it was known elsewhere, by its id, each of whose partitions ends at an offset and has lost all before it.
-    pub fn restore_topic(&self, name: &str, id: TopicId, ends: &[Offset]) {
-        self.change(|state| {
-            let partitions = ends.iter().map(|end| Stored { start: end.0, records: Vec::new() }).collect();
-            state.topics.insert(name.to_owned(), Topic { id, partitions });
-            state.balance_all();
-        });
-    }
-
     /// Adds empty partitions to a topic.
     pub fn add_partitions(&self, topic: &str, count: usize) {
         self.change(|state| {

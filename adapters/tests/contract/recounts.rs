@@ -5,7 +5,7 @@ use tally_core::audit::{AuditRun, Cause, Cost, Drift, RunRecord, RunScope, Summa
 use tally_core::ids::{RowKey, Shard};
 use tally_core::ports::{
     AuditSegment, AuditSegments as _, Cursor, Ledger as _, LedgerEntry, Operation, Operations as _, QueueReason,
-    Queued, RecountQueue as _, Runs as _, Worker,
+    Queued, RecountQueue as _, Runs as _,
 };
 use tally_core::time::UnixMillis;
 
@@ -18,7 +18,6 @@ const NOW: UnixMillis = UnixMillis(4_000_000_000_000);
 pub(crate) async fn contract(env: &Env) {
     let port = &env.real().expect("the twin keeps no recounts").recounts;
     the_latest_runs_come_first(port).await;
-    what_every_worker_of_a_run_has_found_is_kept(port).await;
     a_key_is_queued_once_for_the_first_reason(port).await;
     an_audit_asked_for_since_stays_queued(port).await;
     a_segment_keeps_what_was_put_last_and_is_done_for_ever(port).await;
@@ -56,16 +55,6 @@ fn found(posts: u64) -> Summary {
     summary.corrected(Drift { key: "p\n#0".into(), before: -3, after: 5, cause: Cause::MissingCounter });
     summary.misplaced(|| "\"u\" in \"p#3\"".into());
     summary
-}
-
-async fn what_every_worker_of_a_run_has_found_is_kept(port: &Recounts) {
-    let run = AuditRun::from(31);
-    for (worker, posts) in [("w-2", 1), ("w-1", 2), ("w-2", 3)] {
-        port.put_share(run, &Worker(worker.into()), &found(posts), NOW).await.unwrap();
-    }
-    port.put_share(AuditRun::from(32), &Worker("w-1".into()), &found(9), NOW).await.unwrap();
-    assert_eq!(port.shares(run).await, Ok(vec![found(2), found(3)]));
-    assert_eq!(port.shares(AuditRun::from(33)).await, Ok(vec![]));
 }
 
 async fn a_key_is_queued_once_for_the_first_reason(port: &Recounts) {

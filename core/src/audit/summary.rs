@@ -45,15 +45,6 @@ impl Cause {
             Self::Total => "total",
         }
     }
-
-    /// The cause of a difference found where this was why it was looked for.
-    #[must_use]
-    pub fn when_it_differs(self) -> Self {
-        match self {
-            Self::Asked | Self::Unproved => Self::Drift,
-            known => known,
-        }
-    }
 }
 
 impl From<QueueReason> for Cause {

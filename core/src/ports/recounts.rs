@@ -2,13 +2,13 @@
 
 use async_trait::async_trait;
 
-use super::{Cursor, Outcome, Page, Worker};
-use crate::audit::{AuditRun, RunRecord, Summary};
+use super::{Cursor, Outcome, Page};
+use crate::audit::{AuditRun, RunRecord};
 use crate::ids::{CounterId, RowKey, Shard};
 use crate::milestone::Milestone;
 use crate::time::UnixMillis;
 
-/// Runs of the recount, and what each process has found for them.
+/// Runs of the recount.
 #[async_trait]
 pub trait Runs: Send + Sync {
     /// Puts a run's record. Safe to repeat: the latest summary stands, and a run that has ended stays as it ended.
@@ -19,12 +19,6 @@ pub trait Runs: Send + Sync {
 
     /// The latest runs, newest first: the ids of runs begin with their time.
     async fn runs(&self, limit: u32) -> Outcome<Vec<RunRecord>>;
-
-    /// Puts what `worker` has found for `run` so far. Safe to repeat: what it says last stands.
-    async fn put_share(&self, run: AuditRun, worker: &Worker, share: &Summary, now: UnixMillis) -> Outcome<()>;
-
-    /// What each worker of `run` has found.
-    async fn shares(&self, run: AuditRun) -> Outcome<Vec<Summary>>;
 }
 
 /// Why a row key waits for a recount.

@@ -2,8 +2,8 @@
 
 use std::fmt::Display;
 
-use tally_core::audit::{BadRecord, RunRecord, Summary};
-use tally_core::ports::{AuditSegment, Cursor, Outcome, QueueReason, Queued, Worker};
+use tally_core::audit::{BadRecord, RunRecord};
+use tally_core::ports::{AuditSegment, Cursor, Outcome, QueueReason, Queued};
 use tally_core::time::UnixMillis;
 
 use super::super::item::{Item, Reader, flag, item, number, text};
@@ -31,15 +31,6 @@ pub(super) fn run(reader: &Reader<'_>) -> Outcome<RunRecord> {
         BadRecord::Scope(_) => reader.malformed(SCOPE, error),
         BadRecord::Malformed(_) => reader.malformed(SUMMARY, error),
     })
-}
-
-pub(super) fn share_item(pk: &str, worker: &Worker, share: &Summary, now: UnixMillis) -> Item {
-    item([(PK, text(pk)), (SK, text(worker.0.as_str())), (SUMMARY, text(share.to_stored())), (TTL, expiry(now, WEEK))])
-}
-
-pub(super) fn share(reader: &Reader<'_>) -> Outcome<Summary> {
-    let share = reader.required_text(SUMMARY)?;
-    Summary::from_stored(share).map_err(|error| reader.malformed(SUMMARY, error))
 }
 
 pub(super) fn queued(reader: &Reader<'_>) -> Outcome<Queued> {
