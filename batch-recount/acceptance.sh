@@ -1,6 +1,6 @@
 #!/bin/sh
-# Every acceptance run of the recount in its full size. Takes about an hour on two cores; ends what it starts.
-# A step can be named: ./acceptance.sh whole | kills | memory | audit | staleness | faults
+# Every acceptance run of the recount in its full size; ends what it starts.
+# A step can be named: ./acceptance.sh whole | kills | memory
 set -eu
 cd "$(dirname "$0")"
 
@@ -20,19 +20,7 @@ memory() { # what a recount's own process holds, from 100,000 to 2,000,000 rows
         cargo test --release -p tally-batch-recount --test recount what_a_recount_holds -- --include-ignored --nocapture
 }
 
-audit() { # against a bare segmented scan by the SDK
-    AUDIT_ROWS="${AUDIT_ROWS:-8000000}" cargo bench -p tally-batch-recount --bench audit
-}
-
-staleness() { # the hot post's p99, with and without a recount, in 5 alternated pairs
-    cargo bench -p tally-batch-recount --bench staleness
-}
-
-faults() { # ghosts, dropped replies, streamers and recounts that die, under paused time
-    cargo test --release -p tally-batch-recount --test recount faults
-}
-
-for step in ${*:-faults kills memory staleness audit whole}; do
+for step in ${*:-kills memory whole}; do
     echo "== $step"
     "$step"
 done

@@ -15,7 +15,7 @@ use tally_service::{Clock, Host, Invalid, Stage, Stop, Task};
 use tokio::time::timeout;
 
 use crate::dynamodb::counters::Counters;
-use crate::dynamodb::{self, Connection, Missing, Settled, Watch};
+use crate::dynamodb::{self, Connection, Missing, Watch};
 
 /// What the start waits for.
 const NAME: &str = "deployment";
@@ -61,7 +61,7 @@ impl Deployment<'_> {
             None => {}
         }
         let created = host.wait_for(NAME, Backoff::STORE, || self.checkpoints.config(self.shards)).await?;
-        let settled = self.require_whole(host).await?;
+        let watch = self.watch(created, host).await?;
         if let Some(connection) = self.tables {
             // Asked for each time, as above.
             let counters = Counters::new(connection);
@@ -71,13 +71,14 @@ impl Deployment<'_> {
                 );
             }
         }
-        self.follow(created, settled, host)
+        self.follow(created, watch.map(Watch::storing_losses), host)
     }
 
-    /// Waits for as long as the tables are others than those that the deployment was created over.
-    async fn require_whole(&self, host: &Host) -> anyhow::Result<Option<Settled>> {
+    /// Waits for as long as the tables are others than those that the deployment was created over; who watches them from then on.
+    async fn watch(&self, created: ShardCount, host: &Host) -> anyhow::Result<Option<Watch>> {
         let Some(connection) = self.tables else { return Ok(None) };
-        host.wait_for("tables", Backoff::STORE, || dynamodb::require_whole(connection)).await.map(Some)
+        let settled = host.wait_for("tables", Backoff::STORE, || dynamodb::require_whole(connection)).await?;
+        Ok(Some(Watch::new(connection, settled, created, host)))
     }
 
     /// For a process that only reads: it waits until one that writes has created the deployment.
@@ -91,8 +92,8 @@ impl Deployment<'_> {
         host.wait_for(NAME, Backoff::STORE, stated).await?.known()?;
         let created = || async { self.checkpoints.deployed().await?.ok_or_else(missing) };
         let created = host.wait_for(NAME, Backoff::STORE, created).await?;
-        let settled = self.require_whole(host).await?;
-        self.follow(created, settled, host)
+        let watch = self.watch(created, host).await?;
+        self.follow(created, watch, host)
     }
 
     /// The format; none before the deployment is created. Fatal where there were rows without it.
@@ -127,13 +128,11 @@ impl Deployment<'_> {
 
     /// From here on the process stops by itself once the deployment is written in a format that this build does not know, and is
     /// not ready while its tables are others.
-    fn follow(self, created: ShardCount, settled: Option<Settled>, host: &Host) -> anyhow::Result<ShardCount> {
+    fn follow(self, created: ShardCount, watch: Option<Watch>, host: &Host) -> anyhow::Result<ShardCount> {
         let told = self.shards.unwrap_or(created);
         ensure!(told == created, "--shards is {told}, but this deployment was created with {created}");
-        match self.tables.zip(settled) {
-            Some((connection, settled)) => {
-                host.spawn(Stage::Intake, "format", Watch::new(connection, settled, created, host));
-            }
+        match watch {
+            Some(watch) => host.spawn(Stage::Intake, "format", watch),
             None => {
                 let checkpoints = self.checkpoints;
                 host.spawn(Stage::Intake, "format", FollowFormat { checkpoints, clock: host.clock() });

@@ -49,4 +49,4 @@ pub use tables::check_tables;
 pub(crate) use tables::{held_items, holds_items};
 pub use template::ensure_tables;
 pub use watch::TablesWatch;
-pub(crate) use watch::{Settled, Watch, require_whole};
+pub(crate) use watch::{Watch, require_whole};

@@ -91,7 +91,7 @@ pub struct App {
 
 enum Wired {
     Recount(Box<Ports>),
-    Erase(ErasePorts),
+    Erase(Box<ErasePorts>),
 }
 
 impl App {
@@ -111,7 +111,7 @@ impl App {
                     let producer = kafka::Producer::new(settings).context("cannot set up the producer")?;
                     ports.producer = Some(Arc::new(producer));
                 }
-                Wired::Erase(ports)
+                Wired::Erase(Box::new(ports))
             }
         };
         Ok(Self { config, ports, tables: Some(connection) })
@@ -123,16 +123,21 @@ impl App {
             Job::Recount(_) => Wired::Recount(Box::new(ports)),
             Job::Erase(erase) => {
                 let producer = erase.kafka.as_ref().map(|_| ports.log.producer);
-                Wired::Erase(ErasePorts { rows: ports.rows, maps: ports.maps, deployment: ports.deployment, producer })
+                Wired::Erase(Box::new(ErasePorts {
+                    rows: ports.rows,
+                    maps: ports.maps,
+                    deployment: ports.deployment,
+                    producer,
+                }))
             }
         };
         Self { config, ports, tables: None }
     }
 
-    /// The same process over ports that lead to these tables, which are checked at the start and watched from then on.
+    /// The same, which checks and watches these tables first, and goes by their clock.
     #[must_use]
-    pub fn over_tables(self, tables: &dynamodb::Connection) -> Self {
-        Self { tables: Some(tables.clone()), ..self }
+    pub fn over_tables(self, connection: dynamodb::Connection) -> Self {
+        Self { tables: Some(connection), ..self }
     }
 }
 
@@ -165,7 +170,7 @@ impl tally_service::App for App {
                     }
                     (Wired::Erase(ports), Job::Erase(config)) => {
                         let calls = Calls::new(config.read_units, by, stop);
-                        erase_and_report(ports, shards, calls, &config).await
+                        erase_and_report(*ports, shards, calls, &config).await
                     }
                     _ => unreachable!("the ports are those of the job"),
                 }

@@ -86,12 +86,14 @@ impl Run {
 
     /// Does the work.
     pub(crate) async fn finish(self) -> anyhow::Result<Exit> {
-        self.carried_out(self.work()).await.map(|(exit, ())| exit)
+        let work = Box::pin(self.work());
+        self.carried_out(work).await.map(|(exit, ())| exit)
     }
 
     /// Settles what is queued and does not wait; the row keys that are to be looked at once more.
     pub(crate) async fn drain(self, waiting: &mut Waiting) -> anyhow::Result<(Recount, Vec<Open>)> {
-        let (_, corrected) = self.carried_out(self.recount.queue(waiting)).await?;
+        let work = Box::pin(self.recount.queue(waiting));
+        let (_, corrected) = Box::pin(self.carried_out(work)).await?;
         Ok((self.recount, corrected))
     }
 

@@ -46,7 +46,7 @@ async fn queues(of: &Recount, corrected: mpsc::Sender<Corrected>) -> anyhow::Res
     let mut waiting = Waiting::default();
     loop {
         if of.is_queued(&waiting).await?
-            && let Some((recount, keys)) = unless_behind(drained(of, &mut waiting).await)?
+            && let Some((recount, keys)) = unless_behind(Box::pin(drained(of, &mut waiting)).await)?
             && !keys.is_empty()
         {
             // The other end is there as long as this one.
@@ -57,7 +57,8 @@ async fn queues(of: &Recount, corrected: mpsc::Sender<Corrected>) -> anyhow::Res
 }
 
 async fn drained(of: &Recount, waiting: &mut Waiting) -> anyhow::Result<(Recount, Vec<Open>)> {
-    Run::silent(of, &Scope::Queue).await?.drain(waiting).await
+    let run = Run::silent(of, &Scope::Queue).await?;
+    Box::pin(run.drain(waiting)).await
 }
 
 /// Looks once more at what was corrected from the queue, which goes on meanwhile.
@@ -75,7 +76,7 @@ async fn audits(of: &Recount) -> anyhow::Result<Infallible> {
         let (due, now) = (of.due().await?, of.calls.clock().reading().at);
         let waits = failed.as_ref().is_some_and(|(known, until)| *known == due && now < *until);
         if !due.is_empty() && !waits {
-            let exit = unless_behind(audited(of).await)?;
+            let exit = unless_behind(Box::pin(audited(of)).await)?;
             failed = None;
             if exit.is_some_and(|exit| !exit.is_clean()) {
                 tracing::warn!(again = ?AUDIT_AGAIN, "the audit has left row keys unproved: losses stay open");
@@ -87,7 +88,8 @@ async fn audits(of: &Recount) -> anyhow::Result<Infallible> {
 }
 
 async fn audited(of: &Recount) -> anyhow::Result<Exit> {
-    Run::silent(of, &Scope::Audit).await?.finish().await
+    let run = Run::silent(of, &Scope::Audit).await?;
+    Box::pin(run.finish()).await
 }
 
 /// What a run came to; `None` where the log did not go on, which a watching process waits for.

@@ -70,10 +70,10 @@ impl App {
         Self { config, ports, tables: None }
     }
 
-    /// The same process over ports that lead to these tables, which are checked at the start and watched from then on.
+    /// The same, which checks and watches these tables first, and goes by their clock.
     #[must_use]
-    pub fn over_tables(self, tables: &dynamodb::Connection) -> Self {
-        Self { tables: Some(tables.clone()), ..self }
+    pub fn over_tables(self, connection: dynamodb::Connection) -> Self {
+        Self { tables: Some(connection), ..self }
     }
 }
 
@@ -172,6 +172,7 @@ fn relaying(rules: &Rules, ports: &Ports, log: &LogConfig, ladder: watch::Receiv
         rules: relay::Rules::default(),
         poll: rules.poll,
         following: Following { discover: rules.discover, lease: rules.lease },
+        ahead: None,
         ladder,
     }
 }

@@ -1,6 +1,7 @@
 //! The relay: copies the stream of the likes table into the log `changes`. One task follows the stream shards and shares
 //! them out by leases, one task reads each of them, and one writes the log for all of them.
 
+mod ahead;
 mod canary;
 mod follow;
 mod ladders;
@@ -20,6 +21,7 @@ use tally_core::relay::Rules;
 use tally_service::{Host, Patience, Stage};
 use tokio::sync::watch;
 
+use ahead::{Ahead, FollowFolds};
 use canary::Canaries;
 use follow::{Follow, Sharing};
 use ladders::Ladders;
@@ -52,6 +54,8 @@ pub struct Relaying {
     pub poll: PollRules,
     /// How the stream shards are found and shared out.
     pub following: Following,
+    /// How many bytes of a partition may be ahead of its fold, where Kafka deletes what was not read.
+    pub ahead: Option<usize>,
     /// The thresholds of milestones, which are announced in the log whenever they are raised.
     pub ladder: watch::Receiver<Ladder>,
 }
@@ -74,7 +78,13 @@ impl Relaying {
             Sharing { me, stale }
         });
         let lateness = Lateness::default();
-        let writer = Writer::new(self.clone(), host, patience.clone(), asked);
+        let ahead = Arc::new(Ahead::new(self.ahead));
+        if self.ahead.is_some() {
+            let (ahead, store, clock) = (Arc::clone(&ahead), Arc::clone(&self.store), host.clock());
+            let follow = FollowFolds { ahead, store, partitions: self.partitions, clock };
+            host.spawn(Stage::Support, "follow folds", follow);
+        }
+        let writer = Writer::new(self.clone(), host, patience.clone(), asked, ahead);
         host.spawn(Stage::Work, "write changes", writer);
         let ladders = Ladders { writing: writing.clone(), ladder: self.ladder.clone() };
         host.spawn(Stage::Intake, "announce milestones", ladders);

@@ -97,10 +97,10 @@ impl App {
         Self { mode, settings, ports, tables: None }
     }
 
-    /// The same process over ports that lead to these tables, which are checked at the start and watched from then on.
+    /// The same, which checks and watches these tables first, and goes by their clock.
     #[must_use]
-    pub fn over_tables(self, tables: &dynamodb::Connection) -> Self {
-        Self { tables: Some(tables.clone()), ..self }
+    pub fn over_tables(self, connection: dynamodb::Connection) -> Self {
+        Self { tables: Some(connection), ..self }
     }
 
     fn consume(self, host: &Host, shards: ShardCount) -> anyhow::Result<()> {

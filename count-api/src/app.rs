@@ -146,10 +146,17 @@ impl App {
         }
     }
 
-    /// The same process over ports that lead to these tables, which are checked at the start and watched from then on.
+<<<<<<< HEAD
+    /// The same, which checks and watches these tables first, and goes by their clock.
     #[must_use]
-    pub fn over_tables(self, tables: &dynamodb::Connection) -> Self {
-        Self { tables: Some(tables.clone()), ..self }
+    pub fn over_tables(self, connection: dynamodb::Connection) -> Self {
+        Self { tables: Some(connection), ..self }
+=======
+    /// The same, which checks and watches these tables first, and goes by their clock.
+    #[must_use]
+    pub fn over_tables(self, connection: dynamodb::Connection) -> Self {
+        Self { tables: Some(connection), ..self }
+>>>>>>> switch
     }
 
     /// Answers what is trending by the topic of boards.

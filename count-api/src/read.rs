@@ -114,8 +114,9 @@ impl Reader {
 
     /// The same as they arrived, for a caller that judges them when it answers.
     pub async fn read(&self, ids: &[CounterId]) -> Vec<Result<Number, NoAnswer>> {
-        let found = self.find(ids);
-        join_all(found.into_iter().map(async |found| found.number().await.map(|kept| kept.number.clone()))).await
+        let found = self.find(ids).into_iter().map(Found::number);
+        let kept = join_all(found).await.into_iter();
+        kept.map(|kept| kept.map(|kept| kept.number.clone())).collect()
     }
 
     /// The count of `id` as the table has it, judged now, and the whole counter.

@@ -9,7 +9,7 @@ use std::collections::BTreeMap;
 
 use clap::Parser;
 use tally_core::cached;
-use tally_core::changes::{DeploymentId, Effect, Entry, Message, Place};
+use tally_core::changes::{self, DeploymentId, Effect, Message, Place};
 use tally_core::definitions::{Definitions, Direction, Entry};
 use tally_core::event::{Deed, MAX_AMOUNT, Said, decode_value, encode};
 use tally_core::fold::{Change, Counter, Partition};
@@ -154,7 +154,7 @@ fn fold(records: &[RawRecord]) {
     let mut counters: BTreeMap<CounterId, Counter> = BTreeMap::new();
     let mut rows: BTreeMap<RowKey, BTreeMap<String, i64>> = BTreeMap::new();
     for (place, raw) in (0..).map(Place::from_stored).zip(records) {
-        let Some(entry) = read(raw).as_ref().and_then(Entry::of) else { continue };
+        let Some(entry) = read(raw).as_ref().and_then(changes::Entry::of) else { continue };
         assert!(entry.gain().abs() <= 2 * Weight::MAX);
         let counter = counters.entry(entry.key.counter.clone()).or_default();
         let before = counter.clone();

@@ -192,7 +192,7 @@ impl Run {
         let mut oldest = Duration::ZERO;
         for (partition, said) in (0..).zip(&self.said) {
             let shard: Shard = ShardCount::DEFAULT.shard_of_cell(partition);
-            let counted = counter.shards.get(&shard).map_or(0, |tally| tally.rows);
+            let counted = counter.part(shard);
             let next = said.get(usize::try_from(counted).context("a count below zero")?);
             oldest = oldest.max(next.map_or(Duration::ZERO, |at| now.saturating_sub(*at)));
         }

@@ -112,6 +112,7 @@ fn consumer_of(
     move |host| {
         let (connection, kafka) = (connection.clone(), kafka.clone());
         let (group, topic, reader) = (settings.group.clone(), settings.topic.clone(), kafka.clone());
+        let tables = connection.clone();
         let ports = consumer::Ports {
             checkpoints: Arc::new(dynamodb::Checkpoints::new(&connection)),
             maps: Arc::new(dynamodb::Maps::new(&connection)),
@@ -120,7 +121,8 @@ fn consumer_of(
             producer: Arc::new(letters.clone()),
             reader: Box::new(move |topic| Ok(Arc::new(kafka::TopicReader::new(&reader, "tally-dlq-replay", topic)?))),
         };
-        Ok(Running::start(consumer::App::with_ports(consumer::Mode::Consume, settings.clone(), ports), host))
+        let app = consumer::App::with_ports(consumer::Mode::Consume, settings.clone(), ports);
+        Ok(Running::start(app.over_tables(tables), host))
     }
 }
 
@@ -135,7 +137,11 @@ fn streamer_of(
     ports.cache = Some(Arc::new(engines.cache.clone()));
     let rules = streamer::Rules { milestones: plan.milestones, ..streamer::Rules::default() };
     let config = streamer::Config::plain(prefix, plan.shards, rules);
-    Ok(move |host| Ok(Running::start(streamer::App::with_ports(config.clone(), ports.clone()), host)))
+    let tables = connection.clone();
+    Ok(move |host| {
+        let app = streamer::App::with_ports(config.clone(), ports.clone());
+        Ok(Running::start(app.over_tables(tables.clone()), host))
+    })
 }
 
 fn reader(engines: &Engines, topic: &str) -> anyhow::Result<Arc<dyn TopicReader>> {
@@ -156,7 +162,8 @@ fn trends_of(engines: &Engines) -> impl Fn(Host) -> anyhow::Result<Running> + Se
     };
     move |host| {
         let ports = trends::Ports::over(&connection, &kafka, &group, &topics)?;
-        Ok(Running::start(trends::App::with_ports(topics.clone(), rules.clone(), ports), host))
+        let app = trends::App::with_ports(topics.clone(), rules.clone(), ports);
+        Ok(Running::start(app.over_tables(connection.clone()), host))
     }
 }
 
@@ -174,7 +181,11 @@ fn recount_of(
         shards: plan.shards,
         job: recount::Job::Recount(job),
     };
-    Ok(move |host| Ok(Running::start(recount::App::with_ports(config.clone(), ports.clone()), host)))
+    let tables = engines.store.connection.clone();
+    Ok(move |host| {
+        let app = recount::App::with_ports(config.clone(), ports.clone());
+        Ok(Running::start(app.over_tables(tables.clone()), host))
+    })
 }
 
 fn api_of(
@@ -185,12 +196,13 @@ fn api_of(
     let mut ports = api::Ports::over(&engines.store.connection);
     ports.cache = Some(Arc::new(engines.cache.clone()));
     ports.producer = Some(plan.producer);
+    let tables = engines.store.connection.clone();
     let config =
         api::Config { table_prefix: engines.table_prefix.clone(), shards: plan.shards, ..api::Config::default() };
     Ok(move |host| {
         let listener = tokio::net::TcpListener::from_std(plan.listener.try_clone()?)?;
         let app = api::App::with_ports(config.clone(), ports.clone()).listening_on(listener);
-        let app = app.with_routes(plan.routes.clone()).spreading(plan.sums.clone());
+        let app = app.with_routes(plan.routes.clone()).spreading(plan.sums.clone()).over_tables(tables.clone());
         let app = match &boards {
             Some(boards) => app.listing(Arc::clone(boards)),
             None => app,

@@ -120,7 +120,7 @@ class World:
         flags = {
             "consumer": kafka,
             "change-streamer": [*redis, "--poll-idle", "200ms", "--discover", "2s", *kafka, "--changes-topic", CHANGES],
-            "batch-recount": ["--watch"],
+            "batch-recount": ["--watch", *kafka, "--changes-topic", CHANGES],
             "count-api": [*kafka, *redis, "--listen", f"127.0.0.1:{self.ports['api']}", "--write-rate", "0", "--boards-topic", BOARDS],
             # As few keys as may be, so that a flood of them is a small one.
             "trends": [*kafka, "--changes-topic", CHANGES, "--boards-topic", BOARDS, "--windows", "1m,1h", "--max-keys", "10000"],

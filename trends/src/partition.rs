@@ -16,7 +16,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use tally_core::fence::Offset;
+use tally_core::fence::{Log, Offset};
 use tally_core::fold::Position;
 use tally_core::ports::log::Records;
 use tally_core::time::UnixMillis;
@@ -72,7 +72,7 @@ enum Stage {
     /// Asks for the log and for what is stored of it.
     Looking,
     /// Looks for the first message that was appended at this time or later.
-    Finding { needed: UnixMillis, looked: Looked, stored: Position },
+    Finding { needed: UnixMillis, log: Log, stored: Box<Position> },
     /// The log is opened at the position.
     Opening,
     /// It is read.
@@ -107,7 +107,7 @@ impl Partition {
     /// Takes one input; what follows from it is added to `effects`.
     pub fn step(&mut self, input: Input, effects: &mut Vec<Effect>) {
         match (input, &self.stage) {
-            (Input::Looked(looked), Stage::Looking) => self.looked(looked, effects),
+            (Input::Looked(looked), Stage::Looking) => self.looked(*looked, effects),
             (Input::Found(offset), Stage::Finding { .. }) => self.found(offset, effects),
             (Input::Opened, Stage::Opening) => self.stage = Stage::Reading,
             (Input::Records(records), Stage::Reading) => self.read(&records, effects),
@@ -166,7 +166,7 @@ impl Partition {
             let moment = stored.filter.standing().as_of.and_then(|as_of| first_moment(0, as_of)).unwrap_or_default();
             self.begin_anew(moment, effects);
             let needed = needed(&self.setup.windows, moment);
-            self.stage = Stage::Finding { needed, stored, looked };
+            self.stage = Stage::Finding { needed, log: looked.log, stored: Box::new(stored) };
             effects.push(Effect::Find(needed));
         } else if looked.log.start == Offset(0) {
             self.begin_anew(0, effects);
@@ -178,12 +178,12 @@ impl Partition {
     }
 
     fn found(&mut self, offset: Option<Offset>, effects: &mut Vec<Effect>) {
-        let Stage::Finding { needed, looked, stored } = std::mem::replace(&mut self.stage, Stage::Opening) else {
+        let Stage::Finding { needed, log, stored } = std::mem::replace(&mut self.stage, Stage::Opening) else {
             return;
         };
         // Where nothing is as late as that, or the broker cannot look by time, all that there is is read.
-        let from = offset.unwrap_or_default().max(looked.log.start);
-        self.reading = Reading::of_windows(looked.log, from, needed, stored);
+        let from = offset.unwrap_or_default().max(log.start);
+        self.reading = Reading::of_windows(log, from, needed, *stored);
         self.open(effects);
     }
 

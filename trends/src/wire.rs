@@ -28,7 +28,7 @@ pub struct Writer(pub Box<str>);
 pub struct Tick {
     /// Whose.
     pub writer: Writer,
-    /// Which partition of the ledger,
+    /// Which partition of the log,
     pub partition: u32,
     /// and of how many.
     pub of: u32,
@@ -48,7 +48,7 @@ pub struct Tick {
 pub struct Written {
     /// Whose.
     pub writer: Writer,
-    /// Which partition of the ledger.
+    /// Which partition of the log.
     pub partition: u32,
     /// The moment.
     pub moment: u64,

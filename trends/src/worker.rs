@@ -142,7 +142,7 @@ impl Runner {
                 shared.host.clock().sleep(AGAIN).await;
             }
             let looked = shared.patience.answer("look at the log", || shared.look(&*log)).await;
-            Ok(Input::Looked(looked.context("cannot look at the log")?))
+            Ok(Input::Looked(Box::new(looked.context("cannot look at the log")?)))
         })
     }
 

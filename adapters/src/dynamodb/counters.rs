@@ -36,6 +36,7 @@ use super::fault::{fault, of_statement, unless_refused};
 use super::get::{self, Consistency};
 use super::item::{Item, Reader, item as attributes, number, text};
 use super::names::counts::{POST_ID, RESERVED_ROW, SINCE};
+use super::table_ids::COUNTS;
 
 /// The table `like_counts`.
 #[derive(Clone, Debug)]
@@ -173,6 +174,7 @@ impl Counters {
         if updates.is_empty() {
             return Ok(Vec::new());
         }
+        self.connection.watch.open_to(COUNTS)?;
         let statements = updates.iter().map(|update| update.statement(self.table())).collect();
         let sent = self.connection.client.batch_execute_statement().set_statements(Some(statements)).send().await;
         let outcomes = sent.map_err(|error| fault(self.table(), &error))?.responses.unwrap_or_default();

@@ -29,6 +29,7 @@ use super::direct::TRANSACT_WRITE_ITEMS;
 use super::fault::{Cancelled, cancelled, cancelled_read, commit, commit_alone, fault, unless_refused};
 use super::item::{Item, Reader, item, text};
 use super::names::{PK, checkpoints, likes};
+use super::table_ids::LIKES;
 
 /// The rows and the fences that move with them, to be written.
 #[derive(Clone, Debug)]
@@ -117,6 +118,7 @@ fn row_key(pk: String, user: AttributeValue) -> Item {
 #[async_trait]
 impl FencedRows for Likes {
     async fn fence(&self, partition: &Partition) -> Outcome<Option<Fence>> {
+        self.connection.watch.open_to(LIKES)?;
         let table = &self.connection.tables.checkpoints;
         let get = self.connection.client.get_item().table_name(table).set_key(Some(fence::key(partition, Lane::FIRST)));
         let reply = get.consistent_read(true).send().await.map_err(|error| fault(table, &error))?;
@@ -149,6 +151,7 @@ impl FencedRows for Likes {
 
     /// Safe to repeat: put only where nothing stands.
     async fn create_fence(&self, partition: &Partition, fence: &Fence) -> Outcome<()> {
+        self.connection.watch.open_to(LIKES)?;
         let table = &self.connection.tables.checkpoints;
         let put = self.connection.client.put_item().table_name(table).set_item(Some(fence::encode(partition, fence)));
         let sent =
@@ -165,6 +168,9 @@ impl FencedRows for Likes {
     async fn commit(&self, partition: &Partition, advance: &Advance, changes: &[Change<'_>]) -> Commit {
         if changes.len() > BatchLimits::MAX_ROWS {
             return Commit::Invalid(format!("{} rows in one transaction", changes.len()));
+        }
+        if let Err(fault) = self.connection.watch.open_to(LIKES) {
+            return Commit::Unknown(fault.to_string());
         }
         if changes.is_empty() && advance.from.terms.lanes > LaneCount::ONE {
             return self.follow(partition, advance).await;

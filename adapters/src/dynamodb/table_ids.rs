@@ -1,7 +1,7 @@
 //! Which tables a deployment was created over. A table that was deleted and created anew has the name of before and another
 //! id, and what others know of its content is wrong.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use aws_sdk_dynamodb::types::{AttributeValue, TableDescription, TableStatus};
 use futures_util::future::try_join_all;
@@ -32,6 +32,7 @@ pub struct SeenTables {
 /// What is wrong with one table.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Problem {
+    table: &'static str,
     /// What is lost by it, for people.
     pub(super) lost: String,
     /// What to do about it.
@@ -40,6 +41,7 @@ pub(super) struct Problem {
 
 /// Every table of a deployment.
 const NAMES: [&str; 4] = ["likes", "like_counts", "checkpoints", "recounts"];
+pub(super) const LIKES: &str = NAMES[0];
 pub(super) const COUNTS: &str = NAMES[1];
 pub(super) const CHECKPOINTS: &str = NAMES[2];
 pub(super) const EMPTIED: &str = "like_counts was emptied: its reserved row is not there";
@@ -103,6 +105,15 @@ impl SeenTables {
         (!problems.is_empty()).then(|| problems.join("; "))
     }
 
+    /// The tables that nothing may be written to.
+    pub(super) fn closed(&self) -> BTreeSet<&'static str> {
+        let mut closed: BTreeSet<_> = self.problems().into_iter().map(|problem| problem.table).collect();
+        if self.stored.is_none() {
+            closed.insert(CHECKPOINTS);
+        }
+        closed
+    }
+
     /// The tables that are gone or others.
     pub(super) fn problems(&self) -> Vec<Problem> {
         NAMES.into_iter().filter_map(|name| self.problem_of(name)).collect()
@@ -114,7 +125,7 @@ impl SeenTables {
         stored.is_some() && stored == self.present.0.get(name)
     }
 
-    fn problem_of(&self, name: &str) -> Option<Problem> {
+    fn problem_of(&self, name: &'static str) -> Option<Problem> {
         let table = format!("table {}{name}", self.prefix);
         let stored = self.stored.as_ref().map(|stored| stored.0.get(name));
         match (stored, self.present.0.get(name)) {
@@ -123,12 +134,12 @@ impl SeenTables {
             (Some(stored), Some(present)) => {
                 let stored = stored.map_or("none", String::as_str);
                 let lost = format!("{table} is another one than before: its id is {present}, not {stored}");
-                Some(Problem { lost, remedy: "run `tally adopt tables` to go on with it" })
+                Some(Problem { table: name, lost, remedy: "run `tally adopt tables` to go on with it" })
             }
             (stored, None) => {
                 let id = stored.flatten().map(|id| format!(", its id was {id}")).unwrap_or_default();
                 let remedy = "restore it, or create it anew and run `tally adopt tables`";
-                Some(Problem { lost: format!("{table} is gone{id}"), remedy })
+                Some(Problem { table: name, lost: format!("{table} is gone{id}"), remedy })
             }
         }
     }

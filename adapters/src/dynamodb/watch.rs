@@ -20,7 +20,7 @@ use super::changes::Changes;
 use super::checkpoints::Checkpoints;
 use super::connection::Connection;
 use super::get::Consistency;
-use super::table_ids::SeenTables;
+use super::table_ids::{CHECKPOINTS, SeenTables};
 
 /// The wait between two looks.
 const EVERY: Duration = Duration::from_secs(1);
@@ -41,6 +41,8 @@ pub struct TablesWatch(Arc<watch::Sender<Known>>);
 struct Known {
     /// What is wrong with the tables, and what to do about it.
     problem: Option<String>,
+    /// The tables that nothing may be written to.
+    closed: BTreeSet<&'static str>,
     /// Whether counters are those of other rows, until a recount has passed.
     is_lossy: bool,
 }
@@ -85,6 +87,15 @@ impl TablesWatch {
         let _ = self.0.subscribe().changed().await;
     }
 
+    /// Transient while nothing may be written to `table`: it is gone or another one, or the configuration is.
+    pub(super) fn open_to(&self, table: &str) -> Outcome<()> {
+        let known = self.0.borrow();
+        if known.closed.contains(table) || known.closed.contains(CHECKPOINTS) {
+            return Err(Fault::Transient(known.problem.clone().unwrap_or_default()));
+        }
+        Ok(())
+    }
+
     /// Takes note of what is known, and logs what is news of it.
     fn tell(&self, known: Known) {
         self.0.send_if_modified(|before| {
@@ -112,7 +123,7 @@ pub(crate) async fn require_whole(connection: &Connection) -> Outcome<Settled> {
     let look = Checkpoints::new(connection).look(Consistency::Strong).await?;
     let problem = look.tables.problem();
     let is_lossy = problem.is_some() || has_loss(&Changes::new(connection)).await?;
-    connection.watch.tell(Known { problem: problem.clone(), is_lossy });
+    connection.watch.tell(Known { problem: problem.clone(), closed: look.tables.closed(), is_lossy });
     problem.map_or(Ok(Settled((!is_lossy).then_some(look.adopted))), |problem| Err(Fault::Transient(problem)))
 }
 
@@ -151,12 +162,26 @@ pub(crate) struct Watch {
     /// The losses that are opened.
     opened: BTreeSet<String>,
     settled: Settled,
+    stores_losses: bool,
 }
 
 impl Watch {
     pub(crate) fn new(connection: &Connection, settled: Settled, shards: ShardCount, host: &Host) -> Self {
         let (clock, readiness) = (host.clock(), host.readiness().clone());
-        Self { connection: connection.clone(), shards, clock, readiness, opened: BTreeSet::new(), settled }
+        Self {
+            connection: connection.clone(),
+            shards,
+            clock,
+            readiness,
+            opened: BTreeSet::new(),
+            settled,
+            stores_losses: false,
+        }
+    }
+
+    /// The same, which stores losses that it finds: for a process that may write what is stored of the log.
+    pub(crate) fn storing_losses(self) -> Self {
+        Self { stores_losses: true, ..self }
     }
 
     /// A look that fails says nothing about the tables.
@@ -185,7 +210,7 @@ impl Watch {
             None => self.readiness.ready(CONDITION),
         }
         let is_lossy = problem.is_some() || self.settled.0.as_ref() != Some(&look.adopted);
-        self.connection.watch.tell(Known { problem: problem.clone(), is_lossy });
+        self.connection.watch.tell(Known { problem: problem.clone(), closed: look.tables.closed(), is_lossy });
         if !is_lossy {
             return Ok(());
         }
@@ -202,7 +227,7 @@ impl Watch {
 
     /// Stores what is lost, where that can be stored. What fails is tried again with the next look.
     async fn open_losses(&mut self, tables: &SeenTables) {
-        if tables.stored.is_none() {
+        if !self.stores_losses || tables.stored.is_none() {
             return;
         }
         let changes = Changes::new(&self.connection);
@@ -226,7 +251,7 @@ async fn in_time<T>(call: impl Future<Output = Outcome<T>>) -> Outcome<T> {
 impl Task for Watch {
     async fn run(mut self, stop: Stop) -> anyhow::Result<()> {
         while stop.unless_requested(self.clock.sleep(EVERY)).await.is_ok() {
-            stop.unless_requested(self.look()).await??;
+            stop.unless_requested(Box::pin(self.look())).await??;
         }
         Ok(())
     }

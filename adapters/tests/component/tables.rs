@@ -8,13 +8,16 @@ use std::time::Duration;
 use serde_json::json;
 use tally_adapters::Deployment;
 use tally_adapters::dynamodb::changes::Changes;
-use tally_adapters::dynamodb::counters::Counters;
-use tally_adapters::dynamodb::{Checkpoints, Configuration, Connection, Consistency, ensure_tables};
+use tally_adapters::dynamodb::counters::{Counters, Update, Written};
+use tally_adapters::dynamodb::{Checkpoints, Configuration, Connection, Consistency, Likes, ensure_tables};
+use tally_core::changes::Place;
 use tally_core::definitions::Definitions;
+use tally_core::fence::{Offset, Partition};
+use tally_core::fold::Counter;
 use tally_core::format::{Format, UnknownFormat};
-use tally_core::ids::ShardCount;
+use tally_core::ids::{CounterId, PostId, ShardCount};
 use tally_core::milestone::Ladder;
-use tally_core::ports::DeploymentConfig;
+use tally_core::ports::{DeploymentConfig, FencedRows as _};
 use tally_emulator::{Fault, Rule};
 use tally_service::{App, Clock, Condition, Exit, Host, How, Readiness, Running, UnixMillis};
 use tally_testkit::{BEGAN, Store};
@@ -196,6 +199,36 @@ async fn a_configuration_that_is_lost_is_named_and_written_anew_with_a_loss() {
     assert_eq!(checkpoints.put_config(&with(shards / 2), BEGAN).await, Ok(true));
     let ended = running.ended().await;
     assert!(ended.to_string().contains("shards now, and had"), "rows would be put under other keys: {ended}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn no_process_writes_to_a_table_that_is_another_one_or_without_a_configuration() {
+    let store = Store::start().await;
+    let (_running, connection) = member(&store).await;
+    let (counters, likes) = (Counters::new(&connection), Likes::new(&connection, ShardCount::DEFAULT));
+    let partition = Partition { topic: "likes".into(), index: 0 };
+    let wrote = async |post: &str| {
+        let after = Counter { version: Place::new(1, Offset(1)), ..Counter::default() };
+        let update = Update { counter: CounterId::likes(PostId::new(post).unwrap()), before: None, after };
+        counters.write(&[update]).await
+    };
+    assert_eq!(wrote("one").await, Ok(vec![Written::Stored]));
+    delete(&store, "like_counts").await;
+    ensure_tables(&store.connection).await.unwrap();
+    within_two_seconds(connection.tables_watch().changed()).await;
+    let refused = wrote("two").await.unwrap_err().to_string();
+    assert!(refused.contains("like_counts is another one than before"), "{refused}");
+    assert_eq!(likes.fence(&partition).await, Ok(None), "rows are not concerned");
+    let checkpoints = Checkpoints::new(&store.connection);
+    let seen = checkpoints.seen_tables().await.unwrap();
+    assert_eq!(checkpoints.adopt_tables(&seen, BEGAN).await, Ok(true));
+    within_two_seconds(connection.tables_watch().adopted()).await;
+    assert_eq!(wrote("three").await, Ok(vec![Written::Stored]));
+
+    store.call("DeleteItem", json!({"TableName": "checkpoints", "Key": {"id": {"S": "config"}}})).await;
+    within_two_seconds(connection.tables_watch().changed()).await;
+    assert!(wrote("four").await.unwrap_err().to_string().contains("has no `config`"));
+    assert!(likes.fence(&partition).await.is_err(), "it would be created anew");
 }
 
 #[tokio::test(start_paused = true)]

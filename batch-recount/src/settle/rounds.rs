@@ -40,7 +40,7 @@ enum Next {
     Left,
     Again,
     /// A correction is sent, and this is its line on the ledger unless it was sent before.
-    Send(Correction, Option<LedgerEntry>),
+    Send(Box<Correction>, Option<Box<LedgerEntry>>),
 }
 
 impl Recount {
@@ -103,8 +103,8 @@ impl Recount {
                         todo.push_back(open);
                     }
                     Next::Send(correction, line) => {
-                        corrections.push(correction);
-                        lines.extend(line);
+                        corrections.push(*correction);
+                        lines.extend(line.map(|line| *line));
                         todo.push_back(open);
                     }
                 }
@@ -171,13 +171,13 @@ impl Recount {
             self.findings.alarm();
         } else if open.is_corrected {
             // The last correction was not applied: another one was before it, a loss, or the fold is late.
-            return self.again(open, "it differs still", Next::Send(correction, None));
+            return self.again(open, "it differs still", Next::Send(Box::new(correction), None));
         }
         tracing::info!(%key, before, after, why = cause.label(), "corrected");
-        let line = (before != after).then(|| self.line(key, &drift));
+        let line = (before != after).then(|| Box::new(self.line(key, &drift)));
         self.findings.corrected(drift);
         open.is_corrected = true;
-        Next::Send(correction, line)
+        Next::Send(Box::new(correction), line)
     }
 
     /// The line of a correction on the ledger.

@@ -12,7 +12,8 @@ use tally_core::ports::{DeploymentConfig as _, Ledger as _, QueueReason, Recount
 use tally_emulator::{Fault, Rule};
 use tally_service::{Exit, Running};
 
-use crate::world::{World, ended, key, keys, post, shards, user};
+use crate::started::ended;
+use crate::world::{World, key, keys, post, shards, user};
 
 /// Likes, retweets, viewers that no action takes out, replies, tags of a hashtag, and views.
 pub(crate) fn defined() -> Definitions {

@@ -14,6 +14,8 @@ mod looks;
 #[cfg(test)]
 mod processes;
 #[cfg(test)]
+mod started;
+#[cfg(test)]
 mod watching;
 #[cfg(test)]
 mod world;

@@ -17,8 +17,9 @@ use tally_adapters::kafka;
 use tally_change_streamer as streamer;
 use tally_core::ids::RowKey;
 use tally_core::ports::{Ledger as _, RecountQueue as _};
+use tally_core::time::UnixMillis;
 use tally_emulator::Config;
-use tally_service::{Chance, Clock, Exit, Host, Running};
+use tally_service::{Chance, Exit, Host, Running};
 use tally_testkit::Store;
 use tokio::net::TcpListener;
 use tokio::time::Instant;
@@ -34,6 +35,10 @@ const WRONG: i64 = 5;
 
 fn size(variable: &str, default: u64) -> u64 {
     std::env::var(variable).ok().and_then(|size| size.parse().ok()).unwrap_or(default)
+}
+
+fn now() -> UnixMillis {
+    Host::new("test").clock().now()
 }
 
 /// Polls until `holds`.
@@ -174,13 +179,6 @@ impl Served {
         self.write(n, u).await;
     }
 
-    /// The part of a row key in its counter.
-    async fn part(&self, key: &RowKey) -> i64 {
-        let counters = Counters::new(&self.store.repeating(5));
-        let read = counters.read(std::slice::from_ref(&key.counter), Consistency::Strong).await.unwrap();
-        read.counters[&key.counter].clone().unwrap().part(key.shard)
-    }
-
     /// Adds to the count of a row key, and to the total.
     async fn drift(&self, key: &RowKey, by: i64) {
         let update = json!({
@@ -195,10 +193,10 @@ impl Served {
 
     /// Waits until everything that is written is counted, and holds every count against its rows.
     async fn exact(&self, posts: u64) {
-        let (now, changes) = (Clock::system().now(), Changes::new(&self.store.repeating(5)));
+        let (began, changes) = (now(), Changes::new(&self.store.repeating(5)));
         polled("everything is counted", async || {
             let standings = changes.standings(PARTITIONS).await.unwrap();
-            standings.values().filter(|stated| stated.standing.as_of >= Some(now)).count() == PARTITIONS as usize
+            standings.values().filter(|stated| stated.standing.as_of >= Some(began)).count() == PARTITIONS as usize
         })
         .await;
         for n in 0..posts {
@@ -300,7 +298,7 @@ async fn a_format_that_is_not_known_ends_the_start_and_one_that_comes_later_ends
         let streamer = served.streamer("s").await;
         let keys = served.wrong().await;
         let watching = Process::spawn(Process::command(served, &["--watch"]).stderr(Stdio::piped()));
-        served.recounts().enqueue_audit(Clock::system().now()).await.unwrap();
+        served.recounts().enqueue_audit(now()).await.unwrap();
         polled("it corrects", async || served.corrections(&keys[0]).await > 0).await;
         streamer.kill().await;
         let known = served.state_format(json!({"N": "7"})).await;

@@ -13,7 +13,8 @@ use tally_service::{App as _, Exit};
 use tally_testkit::BEGAN;
 use tower::ServiceExt;
 
-use crate::world::{World, ended, key, keys, post, user};
+use crate::started::ended;
+use crate::world::{World, key, keys, post, user};
 
 #[tokio::test(start_paused = true)]
 async fn a_watching_process_audits_while_a_loss_is_open_and_when_it_is_asked_to() {

@@ -6,7 +6,6 @@ use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::time::Duration;
 
 use async_trait::async_trait;
-use clap::Parser;
 use futures_util::FutureExt;
 use futures_util::future::LocalBoxFuture;
 use serde_json::{Value, json};
@@ -15,23 +14,19 @@ use tally_adapters::dynamodb::counters::{Counters, Update, Written};
 use tally_adapters::dynamodb::{Checkpoints, Consistency, Rows, Streams};
 use tally_adapters::memory::log::Broker;
 use tally_batch_recount::settle::Recount;
-use tally_batch_recount::{App, Args, Config as Job, Job as Doing, LogPorts, Ports, Rules};
-use tally_core::audit::RunRecord;
+use tally_batch_recount::{LogPorts, Ports, Rules};
 use tally_core::cached::StandingAt;
 use tally_core::changes::{Body, DeploymentId, Entry, LossNumber, Lost, Message, Opened, Opening, Place, Section};
 use tally_core::fence::{Offset, Partition};
 use tally_core::fold::{self, Counter, Position};
 use tally_core::ids::{CounterId, PostId, RowKey, Sequence, ShardCount, StreamShard, StreamShardId, UserId};
 use tally_core::ports::log::{self, Outgoing, Producer, TopicReader as _};
-use tally_core::ports::{
-    ChangeStream, DeploymentConfig as _, Iterator, Outcome, Position as At, RecountQueue as _, Rows as _, Runs as _,
-};
+use tally_core::ports::{ChangeStream, DeploymentConfig as _, Iterator, Outcome, Position as At, Rows as _};
 use tally_core::tally::Record;
 use tally_core::time::UnixMillis;
-use tally_service::{Chance, Clock, Exit, Host, How, Running, Switch};
+use tally_service::{Chance, Clock, Switch};
 use tally_testkit::{BEGAN, Store};
 use tokio::sync::Mutex;
-use tokio::time::Instant;
 
 pub(crate) const PARTITIONS: u32 = 2;
 const TOPIC: &str = "changes";
@@ -60,13 +55,6 @@ pub(crate) fn key(post: &CounterId, user: &UserId) -> RowKey {
 /// Every row key of a counter.
 pub(crate) fn keys(counter: &CounterId) -> Vec<RowKey> {
     shards().all().map(|shard| RowKey { counter: counter.clone(), shard }).collect()
-}
-
-/// The exit code of a recount that ends by itself.
-pub(crate) async fn ended(running: Running) -> Exit {
-    let end = running.ended().await;
-    let How::Finished(exit) = end.how else { panic!("{end}") };
-    exit
 }
 
 pub(crate) struct World {
@@ -170,70 +158,8 @@ impl World {
     }
 
     /// Draws nothing that another has drawn.
-    fn chance(&self) -> Chance {
+    pub(crate) fn chance(&self) -> Chance {
         Chance::seeded(self.seeds.fetch_add(1, Ordering::Relaxed).into())
-    }
-
-    /// The app of a command line, its rules changed by `adjust`.
-    pub(crate) fn app(&self, line: &[&str], adjust: impl FnOnce(&mut Rules)) -> App {
-        let brokers = ["tally-batch-recount", "--brokers", "b:1"];
-        let brokers = if line.first() == Some(&"erase") { &brokers[..1] } else { &brokers[..] };
-        let args = Args::try_parse_from(brokers.iter().chain(line)).unwrap();
-        let mut config = Job { shards: Some(shards()), ..Job::try_from(args).unwrap() };
-        if let Doing::Recount(recount) = &mut config.job {
-            recount.rules = Rules { dry_run: recount.rules.dry_run, force: recount.rules.force, ..rules() };
-            adjust(&mut recount.rules);
-        }
-        App::with_ports(config, self.ports())
-    }
-
-    /// A process of a name, by the clock of the store.
-    pub(crate) fn host(&self, name: &str) -> Host {
-        Host::new(name).with_clock(self.clock).with_chance(self.chance())
-    }
-
-    /// Starts a recount by its command line, its rules changed by `adjust`.
-    pub(crate) fn launch_with(&self, line: &[&str], adjust: impl FnOnce(&mut Rules)) -> Running {
-        Running::start(self.app(line, adjust), self.host("recount"))
-    }
-
-    pub(crate) fn launch(&self, line: &[&str]) -> Running {
-        self.launch_with(line, |_| {})
-    }
-
-    /// A recount from its command line to its exit code, while relay and folds go on.
-    pub(crate) async fn run(&self, line: &[&str]) -> Exit {
-        self.beside(ended(self.launch(line))).await
-    }
-
-    /// The latest run.
-    pub(crate) async fn latest(&self) -> RunRecord {
-        self.ports().recounts.runs(1).await.unwrap().remove(0)
-    }
-
-    /// The row keys that are queued.
-    pub(crate) async fn queued(&self) -> Vec<RowKey> {
-        let page = self.ports().recounts.queued(None).await.unwrap();
-        page.items.into_iter().map(|queued| queued.key).collect()
-    }
-
-    /// Waits until something holds, while relay and folds go on.
-    pub(crate) async fn eventually(&self, what: &str, mut holds: impl AsyncFnMut() -> bool) {
-        let deadline = Instant::now() + Duration::from_secs(3600);
-        self.beside(async {
-            while !holds().await {
-                assert!(Instant::now() < deadline, "never: {what}");
-                tokio::time::sleep(Duration::from_millis(250)).await;
-            }
-        })
-        .await;
-    }
-
-    /// Makes the count of a row key wrong by so much, and the total with it.
-    pub(crate) async fn drift(&self, key: &RowKey, by: i64) {
-        let counter = self.counter(&key.counter).await.unwrap();
-        self.edit(&key.counter, &format!("s{}", key.shard), Some(counter.part(key.shard) + by)).await;
-        self.edit(&key.counter, "likes", Some(counter.likes + by)).await;
     }
 
     /// What `work` comes to while relay and folds go on.

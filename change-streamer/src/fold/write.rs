@@ -133,7 +133,12 @@ impl PartitionFold {
         let chunks: Vec<Vec<CounterId>> = unknown.chunks(READ).map(<[CounterId]>::to_vec).collect();
         let mut reads = iter(chunks)
             .map(|ids| async move {
-                let read = || counters.read(&ids, Consistency::Eventual);
+                let read = || async {
+                    let read = counters.read(&ids, Consistency::Eventual).await?;
+                    // In a table that is another one, or was emptied, a counter that is absent may have had any value.
+                    let another = || Fault::Transient("the counters are in another table, or were deleted".to_owned());
+                    if read.reserved { Ok(read) } else { Err(another()) }
+                };
                 let read = patience.persist("read counters", Until::LastCall(stop), read).await;
                 read.map(|read| (ids, read))
             })

@@ -27,7 +27,7 @@ pub(super) struct Canaries {
 impl Canaries {
     async fn write(&self) {
         let at = self.clock.now();
-        if at.since(self.lateness.newest_row()) <= RECENT {
+        if !self.lateness.is_reading(at) || at.since(self.lateness.newest_row()) <= RECENT {
             return;
         }
         let known = self.lateness.canary(at);
@@ -35,7 +35,7 @@ impl Canaries {
             || (0..TRIES).map(|_| u16::try_from(self.chance.token() % u64::from(Canary::ROWS)).unwrap_or(0)).collect(),
             |row| vec![row],
         );
-        let writes = rows.into_iter().map(|row| self.store.put_canary(Canary { row, at }));
+        let writes = rows.into_iter().map(|row| self.store.write_canary(Canary { row, at }));
         for outcome in futures_util::future::join_all(writes).await {
             if let Err(fault) = outcome {
                 tracing::warn!(%fault, "a canary was not written: without one, nothing is claimed of an idle table");
@@ -46,9 +46,11 @@ impl Canaries {
 
 impl Task for Canaries {
     async fn run(self, stop: Stop) -> anyhow::Result<()> {
-        loop {
-            stop.unless_requested(self.write()).await?;
-            stop.unless_requested(self.clock.sleep(EVERY)).await?;
-        }
+        let next = async || {
+            self.write().await;
+            self.clock.sleep(EVERY).await;
+        };
+        while stop.unless_requested(next()).await.is_ok() {}
+        Ok(())
     }
 }

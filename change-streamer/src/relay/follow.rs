@@ -26,6 +26,8 @@ use crate::slots::Slots;
 const LOOK: Duration = Duration::from_secs(1);
 /// How long a closed stream shard is remembered: longer than the service lists it and than a message about it is taken.
 const REMEMBERED: Duration = Duration::from_secs(30 * 3600);
+/// How many stream shards that ended one message names, which Kafka takes.
+const MOST: usize = 4000;
 /// The condition that the stream is followed: every stream shard is closed, or some process reads it.
 const READINESS: &str = "stream_shards";
 
@@ -138,8 +140,8 @@ impl Follow {
     }
 
     async fn stored(&self, label: &StreamLabel, stop: &Stop) -> anyhow::Result<Vec<StoredShard>> {
-        let what = "read the stream shards";
-        self.patience.persist(what, Until::Requested(stop), || self.shared.store.shards(label)).await
+        let (until, store) = (Until::Requested(stop), &self.shared.store);
+        self.patience.persist("read the stream shards", until, || store.shards(label)).await
     }
 
     /// Lists the stream's shards if it is time to; why they cannot be listed.
@@ -160,9 +162,11 @@ impl Follow {
                 Ok(None)
             }
             Err(fault) => {
-                let why = fault.to_string();
+                let (why, since) = (fault.to_string(), self.listed.as_ref().map(|listing| listing.at));
+                let passes = matches!(&fault, StreamFault::Fault(fault) if fault.is_retryable());
                 metrics::faulted(&Fault::from(fault));
-                Ok(Some(format!("the stream shards cannot be listed: {why}")))
+                let is_known = since.is_some_and(|at| now.saturating_sub(at) < self.shared.following.discover * 3);
+                Ok((!(passes && is_known)).then(|| format!("the stream shards cannot be listed: {why}")))
             }
         }
     }
@@ -230,13 +234,16 @@ impl Follow {
             if opened.shards.is_empty() {
                 return Ok(stored);
             }
+            while opened.ended.len() > MOST {
+                let ended = opened.ended.split_off(opened.ended.len() - MOST);
+                self.writing.announce(Body::Opened(Opened { shards: Vec::new(), ended })).await?;
+            }
             let open: Vec<_> = opened.shards.iter().map(|opening| opening.shard.clone()).collect();
             self.writing.announce(Body::Opened(opened)).await?;
             self.begin(label, &new, created, stop).await?;
             stored = self.stored(label, stop).await?;
             // One that was closed meanwhile may be open for a reader that did not read its closing.
-            let ended = stored.iter().filter(|stored| stored.closed.is_some());
-            if !ended.into_iter().any(|ended| open.contains(&ended.shard)) {
+            if !stored.iter().any(|stored| stored.closed.is_some() && open.contains(&stored.shard)) {
                 break;
             }
         }
@@ -281,10 +288,8 @@ impl Follow {
     fn unread(&mut self, stored: &[StoredShard], mine: &BTreeSet<StreamShard>) -> Option<String> {
         let Some(Sharing { stale, .. }) = &self.sharing else { return None };
         let now = self.patience.clock().reading().at;
-        let is_read = |shard: &StreamShard| {
-            let lease = self.leases.get(&shard.id());
-            mine.contains(shard) || lease.is_some_and(|(_, since)| now.saturating_sub(*since) < *stale)
-        };
+        let moves = |(_, since): &(Lease, Duration)| now.saturating_sub(*since) < *stale;
+        let is_read = |shard: &StreamShard| mine.contains(shard) || self.leases.get(&shard.id()).is_some_and(moves);
         let open = stored.iter().filter(|stored| stored.closed.is_none()).map(|stored| &stored.shard);
         let since = |shard: &StreamShard| self.unread.get(shard).copied().unwrap_or(now);
         self.unread = open.filter(|shard| !is_read(shard)).map(|shard| (shard.clone(), since(shard))).collect();

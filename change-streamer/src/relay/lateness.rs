@@ -18,6 +18,9 @@ const MEMORY: Duration = Duration::from_secs(60);
 /// How long a canary that was seen is one of this process: stream shards split, and change their readers.
 const HERE: Duration = Duration::from_secs(3);
 
+/// How long no reader of a process has asked where it has none. The longest wait between two reads is 10 s.
+const SILENCE: Duration = Duration::from_secs(30);
+
 /// What the readers of a process have seen. Clones share it.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Lateness(Arc<Mutex<Seen>>);
@@ -30,11 +33,24 @@ struct Seen {
     /// The latest time of which a record was seen, and of which a row was.
     newest: UnixMillis,
     newest_row: UnixMillis,
+    /// When a reader last asked for records.
+    asked: UnixMillis,
     /// The canary that was seen last, and when.
     canary: Option<(u16, UnixMillis)>,
 }
 
 impl Lateness {
+    /// A reader asked for records.
+    pub(crate) fn asked(&self, at: UnixMillis) {
+        let mut seen = self.seen();
+        seen.asked = seen.asked.max(at);
+    }
+
+    /// Whether this process reads any stream shard.
+    pub(crate) fn is_reading(&self, now: UnixMillis) -> bool {
+        now.since(self.seen().asked) <= SILENCE
+    }
+
     /// A row that was written at `written` was read.
     pub(crate) fn saw_row(&self, written: UnixMillis) {
         let mut seen = self.seen();
@@ -115,6 +131,8 @@ mod tests {
         assert_eq!((lateness.claim(at(10)), lateness.claim(at(70))), (at(8), at(9)));
         assert_eq!((lateness.canary(at(13)), lateness.canary(at(14))), (Some(4), None), "it may be read elsewhere now");
         assert_eq!(lateness.newest_row(), at(0));
+        lateness.asked(at(40));
+        assert_eq!((lateness.is_reading(at(70)), lateness.is_reading(at(71))), (true, false));
         lateness.saw_row(at(60));
         assert_eq!((lateness.claim(at(70)), lateness.newest_row()), (at(60), at(60)));
     }

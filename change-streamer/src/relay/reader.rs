@@ -179,7 +179,10 @@ impl Reader {
 
     /// Hands a page in.
     async fn take(&mut self, page: Records, asked: UnixMillis, stop: &Stop) -> anyhow::Result<Next> {
-        self.pace.page(page.records.len(), LIMIT as usize);
+        self.lateness.asked(asked);
+        // A canary is no sign of more to come.
+        let rows = page.records.iter().filter(|record| Canary::read(record).is_none()).count();
+        self.pace.page(rows, LIMIT as usize);
         metrics::stream_read(if page.records.is_empty() { "empty" } else { "records" });
         let newest = page.records.iter().map(|record| record.written).max();
         let shown = match newest {

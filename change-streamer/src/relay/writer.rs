@@ -17,6 +17,7 @@ use tokio::sync::{mpsc, oneshot, watch};
 use tokio::time::{Instant, sleep_until};
 
 use super::Relaying;
+use super::ahead::Ahead;
 use crate::metrics;
 use crate::slots::Slots;
 
@@ -101,18 +102,25 @@ impl Writing {
     }
 }
 
+/// What is asked of Kafka and the store.
+#[derive(Clone)]
+struct Calls {
+    shared: Relaying,
+    patience: Patience,
+    readiness: Readiness,
+    ahead: Arc<Ahead>,
+}
+
 /// The writer.
 pub(crate) struct Writer {
-    shared: Relaying,
+    calls: Calls,
     clock: Clock,
-    patience: Patience,
     asked: Asked,
     machine: Relay,
     announced: u64,
     announcing: BTreeMap<Announcement, oneshot::Sender<()>>,
     closing: BTreeMap<StreamShard, oneshot::Sender<Fed>>,
     leaving: BTreeMap<StreamShard, oneshot::Sender<()>>,
-    readiness: Readiness,
     /// Partitions that did not take the last message.
     failing: BTreeSet<u32>,
     slots: Slots,
@@ -120,32 +128,17 @@ pub(crate) struct Writer {
 }
 
 impl Writer {
-    pub(crate) fn new(shared: Relaying, host: &Host, patience: Patience, asked: Asked) -> Self {
+    pub(super) fn new(shared: Relaying, host: &Host, patience: Patience, asked: Asked, ahead: Arc<Ahead>) -> Self {
         let clock = host.clock();
         let machine = Relay::new(shared.deployment.clone(), shared.partitions, shared.rules, clock.reading());
         let (announcing, closing, leaving) = (BTreeMap::new(), BTreeMap::new(), BTreeMap::new());
-        let (readiness, slots) = (host.readiness().clone(), Slots::default());
-        let (failing, ages) = (BTreeSet::new(), BTreeMap::new());
-        let announced = 0;
-        Self {
-            shared,
-            clock,
-            patience,
-            asked,
-            machine,
-            announced,
-            announcing,
-            closing,
-            leaving,
-            readiness,
-            failing,
-            slots,
-            ages,
-        }
+        let calls = Calls { shared, patience, readiness: host.readiness().clone(), ahead };
+        let (failing, slots, ages) = (BTreeSet::new(), Slots::default(), BTreeMap::new());
+        Self { calls, clock, asked, machine, announced: 0, announcing, closing, leaving, failing, slots, ages }
     }
 
     async fn write(mut self, stop: &Stop) -> anyhow::Result<()> {
-        let (shared, patience, readiness) = (self.shared.clone(), self.patience.clone(), self.readiness.clone());
+        let (calls, mut held) = (self.calls.clone(), self.calls.ahead.held());
         let (mut answers, mut effects) = (FuturesUnordered::new(), Vec::new());
         let (mut asking, mut measured) = (true, None::<Instant>);
         loop {
@@ -154,7 +147,7 @@ impl Writer {
                 self.measure();
             }
             let wake = self.machine.wake_at().map(|at| Instant::now() + at.saturating_sub(self.clock.reading().at));
-            let may_ask = asking && self.machine.waiting() < MOST;
+            let may_ask = asking && self.machine.waiting() < MOST && !*held.borrow_and_update();
             if !asking && self.machine.is_idle() {
                 return Ok(());
             }
@@ -168,16 +161,17 @@ impl Writer {
                         Input::Woke
                     }
                 },
+                Ok(()) = held.changed() => Input::Woke,
                 () = sleep_until(wake.unwrap_or_else(Instant::now)), if wake.is_some() => Input::Woke,
             };
             self.machine.step(self.clock.reading(), input, &mut effects);
             for effect in effects.drain(..) {
                 match effect {
                     Effect::Send { partition, value, tries } => {
-                        answers.push(Either::Left(shared.append(&patience, &readiness, partition, value, tries, stop)));
+                        answers.push(Either::Left(calls.append(partition, value, tries, stop)));
                     }
                     Effect::Store(shard, fed) => {
-                        answers.push(Either::Right(shared.store(&patience, shard, fed, stop)));
+                        answers.push(Either::Right(calls.store(shard, fed, stop)));
                     }
                     Effect::Announced(name) => drop(self.announcing.remove(&name).map(|done| done.send(()))),
                     Effect::Closed(shard, fed) => drop(self.closing.remove(&shard).map(|done| done.send(fed))),
@@ -206,7 +200,7 @@ impl Writer {
             Input::Sent(partition, Ok(())) => {
                 metrics::sent("sent");
                 if self.failing.remove(&partition) && self.failing.is_empty() {
-                    self.readiness.ready(READINESS);
+                    self.calls.readiness.ready(READINESS);
                 }
             }
             _ => {}
@@ -246,37 +240,33 @@ impl Writer {
     }
 }
 
-impl Relaying {
+impl Calls {
     /// Safe to repeat: readers accept each entry once, and an announcement that comes again says nothing new.
-    async fn append(
-        &self,
-        patience: &Patience,
-        readiness: &Readiness,
-        partition: u32,
-        value: Arc<[u8]>,
-        tries: u32,
-        stop: &Stop,
-    ) -> anyhow::Result<Input> {
+    async fn append(&self, partition: u32, value: Arc<[u8]>, tries: u32, stop: &Stop) -> anyhow::Result<Input> {
         if tries > 0 {
             // Whatever the fault was, Kafka may take the message later.
             let (mut tries, fault) = (tries - 1, Fault::Transient("the message was not acknowledged".to_owned()));
-            patience.pause("write to the log of changes", fault, &mut tries, Until::LastCall(stop)).await?;
+            self.patience.pause("write to the log of changes", fault, &mut tries, Until::LastCall(stop)).await?;
         }
-        let (topic, key, headers) = (&*self.topic, None, &[][..]);
+        let (topic, key, headers) = (&*self.shared.topic, None, &[][..]);
         let message = Outgoing { topic, partition: Some(partition), key, value: Some(&value), headers };
-        let sent = self.producer.send(message).await;
+        let sent = self.shared.producer.send(message).await;
+        if let Ok(written) = sent {
+            self.ahead.sent(written, value.len());
+        }
         if let Err(fault) = &sent {
             tracing::warn!(topic, partition, %fault, "the log of changes was not written");
             let why = format!("partition {partition} of topic `{topic}` takes no message: {fault}");
-            readiness.not_ready(READINESS, why);
+            self.readiness.not_ready(READINESS, why);
         }
         Ok(Input::Sent(partition, sent.map(drop).map_err(drop)))
     }
 
     /// Safe to repeat, and by two processes: what is stored moves forwards alone.
-    async fn store(&self, patience: &Patience, shard: StreamShard, fed: Fed, stop: &Stop) -> anyhow::Result<Input> {
+    async fn store(&self, shard: StreamShard, fed: Fed, stop: &Stop) -> anyhow::Result<Input> {
         let what = "store how far a stream shard is fed";
-        let stored = patience.persist(what, Until::LastCall(stop), || self.store.store_fed(&shard, fed)).await?;
+        let stored =
+            self.patience.persist(what, Until::LastCall(stop), || self.shared.store.store_fed(&shard, fed)).await?;
         Ok(Input::Stored(shard, stored))
     }
 }

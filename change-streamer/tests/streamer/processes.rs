@@ -12,9 +12,8 @@ use tally_adapters::dynamodb::counters::Counters;
 use tally_adapters::dynamodb::{self, Checkpoints, Consistency};
 use tally_adapters::kafka;
 use tally_core::fold::Counter;
-use tally_core::ids::{CounterId, PostId, StreamShard};
+use tally_core::ids::{CounterId, PostId};
 use tally_core::ports::{ChangeStream as _, DeploymentConfig as _, Worker};
-use tally_core::time::UnixMillis;
 use tally_emulator::{Config as EmulatorConfig, Fault, Rule};
 use tally_service::{Chance, Clock};
 use tally_testkit::Store;
@@ -380,7 +379,8 @@ async fn a_topic_of_another_number_of_partitions_ends_the_process_by_name() {
 async fn a_format_that_is_not_known_ends_the_start_and_one_that_comes_later_ends_the_process() {
     let named = "the deployment is written in format 7, this build knows 2-part1";
     served(Vec::new(), async |world| {
-        let state = async |format| world.store.edit("checkpoints", json!({"id": {"S": "config"}}), "format", format).await;
+        let state =
+            async |format| world.store.edit("checkpoints", json!({"id": {"S": "config"}}), "format", format).await;
         let start = || Process::spawn(command(&world.at).stderr(Stdio::piped()));
         let running = start();
         eventually("it relays", async || !world.holders().await.is_empty()).await;

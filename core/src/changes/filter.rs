@@ -234,6 +234,9 @@ impl Filter {
         for (_, followed) in self.shards.iter_mut().filter(|(shard, _)| shard.label() < newest) {
             followed.closed.get_or_insert(arrival.appended);
         }
+        if shards.is_empty() {
+            return;
+        }
         if !self.listed {
             // One that is not named may have begun since. It was not fed for a day if it was forgotten after its closing.
             let is_named = |shard: &StreamShard| shards.iter().any(|opening| opening.shard == *shard);

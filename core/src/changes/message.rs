@@ -82,7 +82,7 @@ pub struct Section {
 /// Stream shards whose sections will follow: all there are.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Opened {
-    /// The stream shards that are not read to their end.
+    /// The stream shards that are not read to their end; none where only the other list is said.
     pub shards: Vec<Opening>,
     /// Those whose closings are in every partition, for readers that missed one.
     pub ended: Vec<StreamShard>,

@@ -203,6 +203,17 @@ fn an_announcement_that_tells_a_reader_of_all_what_it_has_never_read_shows_a_hol
 }
 
 #[test]
+fn what_has_ended_may_be_said_before_what_is_open_and_lists_nothing() {
+    let mut reader = Reader::opened(&["a", "b"]);
+    reader.filter.jump(Place::new(1, Offset(9)), NOW);
+    reader.at = 9;
+    let ended = vec![shard("a")];
+    assert_eq!(reader.take(Body::Opened(Opened { shards: Vec::new(), ended })), Taken::default());
+    assert_eq!(reader.filter.standing().as_of, None);
+    assert_eq!((reader.open(&["b"]), reader.filter.standing().as_of), (Taken::default(), Some(UnixMillis(1))));
+}
+
+#[test]
 fn a_stream_shard_that_began_since_an_announcement_was_made_up_stays_open() {
     let mut reader = Reader::opened(&["a", "b"]);
     for name in ["a", "b"] {

@@ -4,7 +4,8 @@ use crate::ids::{CounterId, PostId, ReservedKey, RowKey, Shard};
 use crate::tally::RawRecord;
 use crate::time::UnixMillis;
 
-/// A row that counts nothing and says when it was written. There are some, so that each stream shard that is wide has one.
+/// A row that counts nothing and says when it was written. There are many, so that each process finds one that it reads
+/// itself.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Canary {
     /// Which of the rows it is.
@@ -15,18 +16,13 @@ pub struct Canary {
 
 impl Canary {
     /// How many rows there are.
-    pub const ROWS: u16 = 64;
+    pub const ROWS: u16 = 4096;
+    const POST: &'static str = "~canary-";
 
     /// The partition key of the row. Its sort key is [`ReservedKey::Canary`].
-    ///
-    /// # Panics
-    /// There is no such row.
     pub fn key(self) -> RowKey {
-        let post = PostId::new("~canary").expect("it is an id");
-        RowKey {
-            counter: CounterId::likes(post),
-            shard: Shard::new(self.row).expect("there are fewer rows than shards"),
-        }
+        let post = PostId::new(&format!("{}{}", Self::POST, self.row)).expect("it is an id");
+        RowKey { counter: CounterId::likes(post), shard: Shard::FIRST }
     }
 
     /// What a record of the stream says of one. The time is never later than the stream's own: a process whose clock is fast
@@ -39,7 +35,8 @@ impl Canary {
         }
         let key: RowKey = record.pk.as_deref()?.parse().ok()?;
         let at = record.after.as_ref()?.to?.min(record.written.0 + SECOND - 1);
-        Some(Self { row: key.shard.index(), at: UnixMillis(at) })
+        let row = key.counter.post.as_str().strip_prefix(Self::POST)?.parse().ok()?;
+        Some(Self { row, at: UnixMillis(at) })
     }
 }
 

@@ -24,7 +24,7 @@ async fn broker(sent: [u32; 3]) -> Broker {
 #[tokio::test]
 async fn what_waits_in_a_partition_is_its_log_behind_its_fence() {
     let broker = broker([5, 7, 2]).await;
-    let (reader, likes) = (broker.reader("test", "likes"), Memory::new(UnixMillis(0), 1).likes(ShardCount::DEFAULT));
+    let (reader, likes) = (broker.reader("test", "likes"), Memory::new(UnixMillis(0)).likes(ShardCount::DEFAULT));
     let logs = reader.logs().await.unwrap();
     for (index, offset) in [(0, 5), (1, 3)] {
         let partition = Partition { topic: "likes".into(), index };

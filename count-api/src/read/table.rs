@@ -1,5 +1,5 @@
-//! The table of counters behind its gate, and whether it answers at all: readiness follows that, since without the table no
-//! request has an answer.
+//! The table of counters behind its gate, and whether it is denied: readiness follows that, since without the table no request
+//! has an answer. A table that is gone is looked after by the watch over all tables.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -110,5 +110,31 @@ impl Task for AskTable {
             }
         }
         Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use tally_emulator::{Fault as Injected, Rule};
+    use tally_service::Host;
+    use tally_testkit::{BEGAN, Store};
+
+    use super::*;
+    use crate::config::Config;
+
+    #[tokio::test(start_paused = true)]
+    async fn a_process_whose_table_was_denied_is_ready_again_once_the_table_answers() {
+        let (store, host) = (Store::start().await, Host::new("test").with_clock(Clock::starting_at(BEGAN)));
+        let gate = Arc::new(TableGate::new(Config::default().table));
+        let table = Table::new(Arc::new(Counters::new(&store.connection)), gate);
+        let ask = AskTable { table, clock: host.clock(), readiness: host.readiness().clone() };
+        ask.readiness.not_ready(CONDITION, "denied");
+        let any = CounterId::likes(PostId::new("any").unwrap());
+        store.faults([Rule::new(Injected::Outage).on("BatchGetItem")]);
+        ask.ask(&any).await;
+        assert!(ask.is_stated(), "that it cannot be reached says nothing of being denied");
+        store.faults([]);
+        ask.ask(&any).await;
+        assert!(!ask.is_stated());
     }
 }

@@ -1,6 +1,6 @@
 //! The binary: how it starts, what it refuses, how it ends.
 
-use serde_json::Value;
+use serde_json::{Value, json};
 use std::net::SocketAddr;
 use std::process::Stdio;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -8,6 +8,7 @@ use std::sync::{Arc, Mutex};
 use tally_adapters::dynamodb;
 use tally_core::ids::ShardCount;
 use tally_core::ports::DeploymentConfig as _;
+use tally_emulator::Policies;
 use tally_service::Host;
 use tokio::io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt, BufReader};
 use tokio::process::{Child, Command};
@@ -274,6 +275,33 @@ async fn it_is_not_ready_while_the_counts_table_is_gone_or_another_one_until_tha
     assert_eq!(checkpoints.adopt_tables(&seen, Host::new("test").clock().now()).await, Ok(true));
     eventually("it is ready", async || get(process.admin, "/readyz").await.status == 200).await;
     assert_eq!(get(process.address, "/v1/posts/asked-2/likes").await.json()["exact"], false, "not before a recount");
+    assert_eq!(process.end().await, Some(0));
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn it_is_not_ready_while_it_may_not_read_the_counts_table() {
+    let role = |grants: &[(&str, &str)]| {
+        let grant = |(action, table): &(&str, &str)| {
+            let resource = format!("arn:aws:dynamodb:*:*:table/{table}");
+            json!({"Effect": "Allow", "Action": format!("dynamodb:{action}"), "Resource": resource})
+        };
+        let statements: Vec<Value> = grants.iter().map(grant).collect();
+        let policies = json!([{"PolicyName": "tables", "PolicyDocument": {"Statement": statements}}]);
+        json!({"Type": "AWS::IAM::Role", "Properties": {"Policies": policies}})
+    };
+    let denied = [("*", "likes*"), ("*", "checkpoints"), ("*", "recounts"), ("DescribeTable", "like_counts")];
+    let roles = json!({"Resources": {"local": role(&[("*", "*")]), "Denied": role(&denied)}});
+    let tables = Tables::under(Policies::of(&roles).unwrap()).await;
+    let mut command = command(&["--listen", "127.0.0.1:0", "--admin-listen", "127.0.0.1:0", "--log-format", "json"]);
+    command.env("AWS_ACCESS_KEY_ID", "Denied");
+    let mut process = Process::spawn(&tables, command).ready().await;
+    eventually("it is not ready", async || {
+        assert_eq!(get(process.address, "/v1/posts/p/likes").await.status, 503);
+        get(process.admin, "/readyz").await.status == 503
+    })
+    .await;
+    let said = String::from_utf8(get(process.admin, "/readyz").await.body.to_vec()).unwrap();
+    assert!(said.contains("counts") && said.contains("AccessDenied"), "{said}");
     assert_eq!(process.end().await, Some(0));
 }
 

@@ -73,7 +73,7 @@ async fn an_api_looks_at_the_partitions_by_itself() {
     let api = Api::wired(Config::default(), WRITING, move |app: App| app.spreading(shared.clone())).await;
     let broker = api.broker.clone();
     drop(api);
-    let fences = Arc::new(Memory::new(BEGAN, 1).likes(ShardCount::DEFAULT));
+    let fences = Arc::new(Memory::new(BEGAN).likes(ShardCount::DEFAULT));
     let topics = Arc::new(move |topic: &str| Ok(Arc::new(broker.reader("test", topic)) as Arc<dyn TopicReader>));
     let sources = Sources { topics, fences };
     let shared = spreading.clone();

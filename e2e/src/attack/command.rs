@@ -27,7 +27,7 @@ pub struct Attack {
     /// What everything drawn follows from
     #[arg(long, default_value_t = 1)]
     seed: u64,
-    /// A Kafka of one broker on this machine, IP:PORT, that has `likes`, `likes.dlq` and `changes`, all empty; one in this
+    /// A Kafka of one broker on this machine, IP:PORT, that has `likes`, `likes.dlq`, `changes` and `changes.anew`, all empty; one in this
     /// process unless said otherwise
     #[arg(long)]
     broker: Option<SocketAddr>,

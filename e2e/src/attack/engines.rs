@@ -30,6 +30,8 @@ const PARTITIONS: u32 = 12;
 /// The log of changes.
 const CHANGES: &str = "changes";
 const CHANGES_PARTITIONS: u32 = 6;
+/// Another topic for the log, of tables that were restored or adopted.
+pub(crate) const ANEW: &str = "changes.anew";
 
 const ROLES: &str = include_str!("../../../infra/roles.yaml");
 
@@ -113,8 +115,12 @@ impl Engines {
         let (broker, cluster) = match broker {
             Some(broker) => (broker, None),
             None => {
-                let cluster =
-                    kafka::Embedded::start(&[(TOPIC, PARTITIONS), ("likes.dlq", 2), (CHANGES, CHANGES_PARTITIONS)])?;
+                let cluster = kafka::Embedded::start(&[
+                    (TOPIC, PARTITIONS),
+                    ("likes.dlq", 2),
+                    (CHANGES, CHANGES_PARTITIONS),
+                    (ANEW, CHANGES_PARTITIONS),
+                ])?;
                 let broker = cluster.bootstrap().parse().context("the in-process broker is at an odd place")?;
                 (broker, Some(cluster))
             }

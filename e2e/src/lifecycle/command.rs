@@ -21,7 +21,7 @@ pub struct Lifecycle {
     #[arg(long, default_value_t = 1, global = true)]
     seed: u64,
 
-    /// A Kafka of one broker on this machine, IP:PORT, that has `likes`, `likes.dlq` and `changes`, all empty; one in this
+    /// A Kafka of one broker on this machine, IP:PORT, that has `likes`, `likes.dlq`, `changes` and `changes.anew`, all empty; one in this
     /// process unless said otherwise
     #[arg(long, global = true)]
     broker: Option<SocketAddr>,

@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 use tally_core::time::UnixMillis;
 
 use super::{Story, TABLES, by_hand, keep};
-use crate::attack::engines::Roles;
+use crate::attack::engines::{ANEW, Roles};
 use crate::attack::ledger::{all_counters, definitions};
 use crate::attack::operator::Operator;
 use crate::attack::service::Service;
@@ -68,9 +68,12 @@ async fn relive(stage: &Stage, story: &mut Story, has_times: bool, lose: Duratio
 
     stage.engines.move_to(PREFIX, stage.clock.now());
     stage.fleet.launcher.tell("TALLY_TABLE_PREFIX", PREFIX);
+    // What the log of before says of what came after the moment is not so any more.
+    stage.fleet.launcher.tell("TALLY_CHANGES_TOPIC", ANEW);
     let check = ["restore", "check", "--to-time", &moment, "--table-prefix", PREFIX];
     let refused = operator.run(&check).await?;
     ensure!(refused.code == Some(1), "a restore was called good before its fences were reset: {refused:?}");
+    operator.change(&["adopt", "tables", "--table-prefix", PREFIX]).await?;
     reset(&operator, &steps, has_times).await?;
     let good = operator.must(&check).await?;
     story.tell(format!("fences reset; restore check says good of {} points", good.out.lines().count() - 1));
@@ -82,11 +85,11 @@ async fn relive(stage: &Stage, story: &mut Story, has_times: bool, lose: Duratio
     let asked = none_is_exact(stage).await?;
     stage.caught_up(Service::Consumer).await?;
     stage.caught_up(Service::Streamer).await?;
-    ensure!(stage.engines.open_gaps().await? > 0, "no loss is open, and counts would be called exact");
+    ensure!(stage.engines.open_losses().await? > 0, "no loss is open, and counts would be called exact");
     story.tell(format!("started again; {asked} answers before the audit, none of them exact"));
     operator.change(&["audit", "start", "--table-prefix", PREFIX]).await?;
     recounts::repair(&stage.fleet.launcher).await?;
-    ensure!(stage.engines.open_gaps().await? == 0, "a gap is open after the audit");
+    ensure!(stage.engines.open_losses().await? == 0, "a loss is open after the audit");
     story.tell("the audit has gone through");
     Ok(())
 }
@@ -104,7 +107,7 @@ async fn reset(operator: &Operator, steps: &[String], has_times: bool) -> anyhow
 async fn none_is_exact(stage: &Stage) -> anyhow::Result<usize> {
     let address = stage.fleet.api().public().context("the api listens nowhere")?;
     let mut asked = 0;
-    for id in all_counters(&definitions()) {
+    for id in all_counters(stage.crowd, &definitions()) {
         let path = format!("/v1/posts/{}/counters/{}", id.post, id.name);
         let answer = http::get(address, &path).await.with_context(|| format!("no answer to {path}"))?;
         let body: Value = serde_json::from_str(&answer.body).with_context(|| format!("{path}: {answer:?}"))?;

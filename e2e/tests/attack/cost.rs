@@ -5,7 +5,6 @@ use std::time::Duration;
 
 use tally_core::event::partition_of;
 use tally_core::ids::{CounterId, PostId};
-use tally_core::ports::Counts as _;
 use tally_core::ports::log::Outgoing;
 use tally_core::spread::SumPolicy;
 use tally_core::time::UnixMillis;
@@ -56,7 +55,7 @@ async fn a_deployment_of_likes_alone_pays_nothing_for_other_counters() {
     pipeline.start(Vec::new());
     for (post, expected) in likes() {
         let id = CounterId::likes(PostId::new(&post).unwrap());
-        let counted = async || pipeline.counts.counter(&id).await.unwrap().is_some_and(|it| it.likes == expected);
+        let counted = async || pipeline.counter(&id).await.unwrap().likes == expected;
         while !counted().await {
             pipeline.clock.sleep(Duration::from_millis(10)).await;
         }
@@ -93,12 +92,14 @@ async fn at_a_rate_every_like_becomes_one_row_and_is_counted_once() {
         seconds: 6,
         posts: 300,
         partitions: 4,
+        changes: 4,
         consumers: 2,
         streamers: 2,
         stream_shards: 4,
         split_after: 1_500,
         key_write_units: 30,
         transaction: "20ms..40ms".parse().unwrap(),
+        batch: "8ms..25ms".parse().unwrap(),
         call: "3ms..8ms".parse().unwrap(),
         every: 3,
     };

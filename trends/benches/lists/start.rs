@@ -34,7 +34,8 @@ impl Stage {
         let dated = |(change, nth): (Entry, u64)| Entry { second: BEGAN + 1 + nth / A_SECOND, ..change };
         let all: Vec<Entry> = Load::zipf(keys, changes).changes().zip(0..).map(dated).collect();
         let shards = vec![Opening { shard: shard.clone(), at: None, fed: UnixMillis(BEGAN * 1000) }];
-        let opened = Message { read: UnixMillis(BEGAN * 1000), body: Body::Opened(Opened { shards }) };
+        let opened =
+            Message { read: UnixMillis(BEGAN * 1000), body: Body::Opened(Opened { shards, ended: Vec::new() }) };
         let (mut messages, mut back) = (vec![opened], None);
         for entries in all.chunks(90) {
             let (Some(first), Some(last)) = (entries.first(), entries.last()) else { continue };
@@ -71,7 +72,7 @@ impl Stage {
         });
         let looked = Looked { log: self.log.clone(), generation: 1, position: None };
         let mut effects = Vec::new();
-        machine.step(Input::Looked(looked), &mut effects);
+        machine.step(Input::Looked(Box::new(looked)), &mut effects);
         machine.step(Input::Opened, &mut effects);
         for records in &self.records {
             machine.step(Input::Records(Arc::clone(records)), &mut effects);

@@ -64,7 +64,7 @@ impl Looked {
 #[derive(Clone, Debug)]
 pub enum Input {
     /// What [`Effect::Look`] asked for.
-    Looked(Looked),
+    Looked(Box<Looked>),
     /// The first record of the time of [`Effect::Find`] or later; `None` where there is none.
     Found(Option<Offset>),
     /// What [`Effect::Open`] asked for is done.

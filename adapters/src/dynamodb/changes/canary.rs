@@ -15,14 +15,12 @@ impl Changes {
     ///
     /// # Errors
     /// The table takes no write.
-    pub async fn put_canary(&self, canary: Canary) -> Outcome<()> {
+    pub async fn write_canary(&self, canary: Canary) -> Outcome<()> {
         let table = &self.connection.tables.likes;
-        let row = item([
-            (PK, text(canary.key().to_string())),
-            (USER_ID, text(ReservedKey::Canary.to_string())),
-            (TO, number(canary.at)),
-        ]);
-        let put = self.connection.client.put_item().table_name(table).set_item(Some(row));
-        put.send().await.map(|_| ()).map_err(|error| fault(table, &error))
+        let key = item([(PK, text(canary.key().to_string())), (USER_ID, text(ReservedKey::Canary.to_string()))]);
+        let update = self.connection.client.update_item().table_name(table).set_key(Some(key));
+        let update = update.update_expression("SET #to=:at").expression_attribute_names("#to", TO);
+        let update = update.expression_attribute_values(":at", number(canary.at));
+        update.send().await.map(|_| ()).map_err(|error| fault(table, &error))
     }
 }

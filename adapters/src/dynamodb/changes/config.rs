@@ -65,14 +65,18 @@ impl Changes {
         Config::decode(&Reader::new(self.table(), &stands))
     }
 
-    /// Goes on in another topic, in the next generation, if the configuration still is as `seen`: the new one, or `None`
-    /// where it is not. Safe to repeat: the generation that has to be there is another afterwards.
+    /// Goes on in another topic, if the configuration still is as `seen`: the new one, or `None` where it is not. Its
+    /// generation is behind all places that are stored: a fold may have gone on in a further one, where the log lost its end.
+    /// Safe to repeat: the generation that has to be there is another afterwards.
     ///
     /// # Errors
     /// The table takes no write, or there is no further generation.
     pub async fn adopt_topic(&self, seen: &Config, topic: &TopicId, partitions: u32) -> Outcome<Option<Config>> {
-        let generation = seen.generation.checked_add(1);
-        let last = || Fault::Fatal(format!("{}: {} is the last generation of a topic", self.table(), seen.generation));
+        let standings = self.standings(seen.partitions).await?;
+        let stored = standings.values().map(|stored| stored.at.generation());
+        let newest = stored.fold(seen.generation, u16::max);
+        let generation = newest.checked_add(1);
+        let last = || Fault::Fatal(format!("{}: {newest} is the last generation of a topic", self.table()));
         let adopted =
             Config { topic: topic.clone(), partitions, generation: generation.ok_or_else(last)?, ..seen.clone() };
         let mut say = Aliases::default();

@@ -12,6 +12,7 @@ use tally_core::ports::Outcome;
 use super::super::expression::Aliases;
 use super::super::fault::{Cancelled, cancelled, refused};
 use super::super::recounts::milestone;
+use super::super::table_ids::COUNTS;
 use super::{Counters, Update, key};
 
 /// What became of an update with milestones.
@@ -43,6 +44,7 @@ impl Counters {
                 format!("{table}: an update of {counter} with milestones changes {shards} shards, {most} at most");
             return Err(Fault::Poison(message));
         }
+        self.connection.watch.open_to(COUNTS)?;
         let recounts = &self.connection.tables.recounts;
         let put =
             |reached| TransactWriteItem::builder().put(milestone::put(recounts, &update.counter, reached)).build();

@@ -50,3 +50,21 @@ async fn what_may_be_said_of_a_busy_table_is_not_much_behind_although_no_read_fi
     world.exact(6).await;
     stop(vec![running]).await;
 }
+
+#[tokio::test(start_paused = true)]
+async fn an_idle_deployment_is_at_most_four_seconds_behind() {
+    let world = World::start(Config { shards: 4, ..Config::default() }).await;
+    let running = world.run("a", Some(Duration::from_secs(6)));
+    tokio::time::sleep(Duration::from_secs(30)).await;
+    for _ in 0..20 {
+        tokio::time::sleep(Duration::from_millis(700)).await;
+        let standings = Changes::new(&world.store.repeating(5)).standings(PARTITIONS).await.unwrap();
+        assert_eq!(standings.len(), PARTITIONS as usize);
+        for (partition, stored) in standings {
+            let as_of = stored.standing.as_of.expect("all stream shards are known");
+            let behind = world.clock.now().since(as_of);
+            assert!(behind <= Duration::from_secs(4), "partition {partition} is {behind:?} behind");
+        }
+    }
+    stop(vec![running]).await;
+}

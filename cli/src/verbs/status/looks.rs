@@ -117,7 +117,7 @@ pub(super) async fn stream(desk: &Desk, late: Duration, status: &mut Status) -> 
         let reader = reader.unwrap_or("no process");
         let detail =
             format!("{} of {} stream shards, {} for {age}, read by {reader}", stale.len(), open.len(), worst.shard);
-        status.wrong("changes are late", detail, Some("ops/runbooks/TallyCheckpointOld.md"));
+        status.wrong("changes are late", detail, Some("ops/runbooks/TallyStreamAgeHour.md"));
     }
     let leased: BTreeSet<&str> =
         open.iter().filter_map(|stored| stored.lease.as_ref()).map(|lease| lease.holder.0.as_str()).collect();
@@ -148,7 +148,7 @@ pub(super) async fn counts(desk: &Desk, late: Duration, status: &mut Status) -> 
     if let Some((partition, as_of)) = stale.iter().min_by_key(|(_, as_of)| *as_of) {
         let age = as_of.map_or("all the time".to_owned(), |as_of| ago(now.since(as_of)));
         let detail = format!("{} of {} partitions, partition {partition} for {age}", stale.len(), each.len());
-        status.wrong("counts are late", detail, Some("ops/runbooks/TallyCheckpointOld.md"));
+        status.wrong("counts are late", detail, Some("ops/runbooks/TallyStalenessBurn.md"));
     }
     let least = each.iter().map(|(_, as_of)| *as_of).min().flatten();
     let least = least.map_or("not known".to_owned(), |as_of| format!("{} ago", ago(now.since(as_of))));
@@ -165,7 +165,7 @@ async fn log(
     standings: &BTreeMap<u32, StandingAt>,
     status: &mut Status,
 ) -> anyhow::Result<Option<u64>> {
-    const RUNBOOK: Option<&str> = Some("ops/runbooks/TallyPartitionHalted.md");
+    const RUNBOOK: Option<&str> = Some("ops/runbooks/TallyChangesBehind.md");
     if !desk.has_kafka() {
         return Ok(None);
     }

@@ -52,7 +52,7 @@ struct Rows {
 impl Rows {
     fn new(id: CounterId) -> Self {
         let shards = vec![Opening { shard: stream_shard(), at: None, fed: BEGAN }];
-        let opened = (BEGAN, Message { read: BEGAN, body: Body::Opened(Opened { shards }) });
+        let opened = (BEGAN, Message { read: BEGAN, body: Body::Opened(Opened { shards, ended: Vec::new() }) });
         Self {
             id,
             likes: 0,

@@ -91,7 +91,7 @@ impl Process<'_> {
         let lanes = if self.profile.lanes { self.chance.pick(&LANES) } else { LANES[0] };
         let settings =
             consumer::ReadSettings { lanes: lanes.parse().expect("it is one"), ..read_settings(self.profile) };
-        consumer::App::with_ports(consumer::Mode::Consume, settings, ports).over_tables(self.connection)
+        consumer::App::with_ports(consumer::Mode::Consume, settings, ports).over_tables(self.connection.clone())
     }
 
     pub(super) fn streamer(&self) -> streamer::App {
@@ -117,7 +117,7 @@ impl Process<'_> {
             join: Arc::new(join),
         };
         let ports = streamer::Ports { cache: Some(self.cache()), ..streamer::Ports::over(self.connection, log) };
-        streamer::App::with_ports(config, ports).over_tables(self.connection)
+        streamer::App::with_ports(config, ports).over_tables(self.connection.clone())
     }
 
     /// What a relay writes by.
@@ -210,7 +210,7 @@ impl Process<'_> {
         let (windows, regions, keys) = (lists::windows(), listing.regions, listing.keys);
         let rules = trends::Rules { windows, boards, regions, keys };
         let topics = trends::Topics { changes: CHANGES.to_owned(), boards: BOARDS.to_owned() };
-        trends::App::with_ports(topics, rules, ports).over_tables(self.connection)
+        trends::App::with_ports(topics, rules, ports).over_tables(self.connection.clone())
     }
 
     pub(super) fn api(&self) -> api::App {
@@ -218,7 +218,7 @@ impl Process<'_> {
         let config = api::Config { local_ttl: self.profile.local_ttl, table, ..api::Config::default() };
         let cache = self.profile.cached.then(|| self.cache());
         let ports = api::Ports { cache, ..api::Ports::over(self.connection) };
-        api::App::with_ports(config, ports).over_tables(self.connection)
+        api::App::with_ports(config, ports).over_tables(self.connection.clone())
     }
 
     pub(super) fn recount(&self) -> recount::App {
@@ -240,6 +240,6 @@ impl Process<'_> {
             reader: self.reader(CHANGES),
             producer: Arc::new(self.producer()),
         };
-        recount::App::with_ports(config, recount::Ports::over(self.connection, log)).over_tables(self.connection)
+        recount::App::with_ports(config, recount::Ports::over(self.connection, log)).over_tables(self.connection.clone())
     }
 }

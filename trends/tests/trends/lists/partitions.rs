@@ -118,8 +118,8 @@ fn nothing_is_published_before_the_end_that_the_log_had_at_the_start() {
     world.store(0);
     world.replace(0);
     world.answer(0);
-    let end = world.partitions[0].log.len();
-    while (world.readers[0].machine.position().0 as usize) < end {
+    let end = world.partitions[0].log.len() as u64;
+    while world.readers[0].machine.position().0 < end {
         assert_eq!(world.readers[0].machine.published(), 0);
         world.deliver(0, 1);
     }

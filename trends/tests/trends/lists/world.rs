@@ -205,7 +205,7 @@ impl World {
         let fed = UnixMillis(self.now * 1000);
         for index in 0..PARTITIONS {
             let shards = vec![Opening { shard: shard(), at, fed }];
-            self.append(index, Body::Opened(Opened { shards }));
+            self.append(index, Body::Opened(Opened { shards, ended: Vec::new() }));
         }
     }
 
@@ -281,7 +281,7 @@ impl World {
         if let Some(position) = self.readers[index].looks.pop_front() {
             let partition = &self.partitions[index];
             let looked = Looked { log: partition.log(), generation: partition.generation, position };
-            self.input(index, Input::Looked(looked));
+            self.input(index, Input::Looked(Box::new(looked)));
         }
     }
 

@@ -47,7 +47,7 @@ impl<'a> Relay<'a> {
     pub(crate) async fn begin(producer: &'a dyn Producer, partitions: u32, now: UnixMillis) -> Self {
         let relay = Self { producer, partitions, written: 0, pending: BTreeMap::new(), sent: None };
         let shards = vec![Opening { shard: shard(), at: None, fed: now }];
-        relay.announce(Body::Opened(Opened { shards }), now).await;
+        relay.announce(Body::Opened(Opened { shards, ended: Vec::new() }), now).await;
         relay
     }
 

@@ -2,9 +2,10 @@
 
 use tally_core::changes::{Correction, Item, Place};
 use tally_core::fold::{Applied, Change, Counter};
+use tally_core::time::UnixMillis;
 
-use super::log::{Behind, Read, Reader, item, place};
-use super::{Counts, Rule, State, Step};
+use super::log::{Behind, NOW, Read, Reader, item, place};
+use super::{Counts, Jumped, Rule, State, Step};
 use crate::intern::Number;
 
 /// A process that folds the log into the counter. Everything before its place is in.
@@ -38,6 +39,25 @@ impl Counts {
         let mut state = *state;
         state.folds[i] = Fold { reader, known: state.counter };
         next.push((Step::Restart { fold: i }, state));
+        if state.left.jumps > 0 {
+            self.jump(&state, i, next);
+        }
+    }
+
+    /// The fold begins, and what is stored is not in the log any more.
+    fn jump(&self, state: &State, i: usize, next: &mut Vec<(Step, State)>) {
+        for to in state.check.at + 1..=self.length(state.log) {
+            let mut filter = (*self.filters.get(state.check.filter)).clone();
+            // Two that jump before the log names a loss may do so in the same millisecond.
+            let number = filter.jump(place(to), UnixMillis(NOW.0 + u64::from(state.jumped.times)));
+            let mut after = *state;
+            after.left.jumps -= 1;
+            after.folds[i].reader = Reader { at: to, filter: self.filters.number(filter) };
+            let [last, _] = state.jumped.losses;
+            after.jumped =
+                Jumped { losses: [Some(number), last.filter(|last| *last != number)], named: false, ..state.jumped };
+            next.push((Step::Jump { fold: i, to }, after));
+        }
     }
 
     /// What the message at the fold's place makes of the counter, if it changes it.

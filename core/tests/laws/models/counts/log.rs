@@ -16,7 +16,7 @@ use super::{Counts, Record, Rule, Stream};
 use crate::intern::Number;
 
 /// When every message is read and appended. Rows are written earlier: record `k` of the stream at the time `k`.
-const NOW: UnixMillis = UnixMillis(100);
+pub(super) const NOW: UnixMillis = UnixMillis(100);
 
 /// One partition: the messages in it.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
@@ -166,6 +166,10 @@ impl Counts {
                 sections.iter_mut().for_each(|section| section.back = section.back.min(reached));
             }
             Body::Lost(lost) if !self.obeys(Rule::Raised) => lost.next = None,
+            Body::Sections { losses, .. } if !self.obeys(Rule::NamedOnce) => {
+                let open = filter.standing().open;
+                losses.retain(|number| !open.contains(number));
+            }
             _ => {}
         }
         message

@@ -19,7 +19,7 @@ mod tests;
 use std::hash::BuildHasher;
 
 use foldhash::fast::FixedState;
-use tally_core::changes::{Filter, Message, Place};
+use tally_core::changes::{Body, Filter, LossNumber, Message, Place};
 use tally_core::fold::Counter;
 use tally_core::ids::{CounterId, MemberKey, PostId, RowKey, Shard, StreamShard};
 use tally_core::recount::Key;
@@ -60,6 +60,8 @@ enum Rule {
     MarkerAwaited,
     /// The tail is read on to the counter's version.
     TailToVersion,
+    /// A message that names a loss is an announcement also to a reader that has found it by itself.
+    NamedOnce,
 }
 
 /// What an edit by hand raises by one.
@@ -81,6 +83,8 @@ struct Budget {
     losses: u8,
     /// The log loses a message that it has acknowledged, before anyone reads it.
     holes: u8,
+    /// The place of a fold leaves the log.
+    jumps: u8,
 }
 
 impl Budget {
@@ -130,8 +134,20 @@ struct State {
     folds: [Fold; 2],
     recounts: [Recount; 2],
     left: Budget,
+    /// The losses of folds that jumped, which are stored, and how often a relay has named all of them.
+    jumped: Jumped,
     /// A correction made an error larger.
     worse: bool,
+}
+
+/// The losses of folds that jumped.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+struct Jumped {
+    /// The greatest of their numbers, and the one before it.
+    losses: [Option<LossNumber>; 2],
+    /// Whether the log names all of them, and how often it has.
+    named: bool,
+    times: u8,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -148,6 +164,8 @@ enum Step {
     ReadAgain { fold: usize },
     StorePlace { fold: usize },
     Restart { fold: usize },
+    Jump { fold: usize, to: u8 },
+    NameLosses,
     Edit,
     Begin { recount: usize },
     ReadRow { recount: usize },
@@ -276,6 +294,7 @@ impl Counts {
     fn is_at_rest(&self, state: &State) -> bool {
         let all = state.stream.len();
         state.left.changes == 0
+            && (state.jumped.named || state.jumped == Jumped::default())
             && self.known(self.end(state.log)).reached == all
             && state.folds.iter().any(|fold| fold.reader.at == self.length(state.log))
             && (0..self.recounts).all(|i| self.waits_for_nothing(state, i))
@@ -308,6 +327,16 @@ impl Counts {
     }
 }
 
+impl Counts {
+    /// Whether the counter carries an announcement that the standing of a fold which has read all of the log does not reach.
+    fn strays(&self, state: &State) -> bool {
+        let at_end = |fold: &&Fold| fold.reader.at == self.length(state.log) && fold.known == state.counter;
+        let gap = self.counters.get(state.counter).gap;
+        let reaches = |fold: &Fold| gap <= self.filters.get(fold.reader.filter).loss();
+        state.jumped.named && !state.folds.iter().filter(at_end).all(reaches)
+    }
+}
+
 impl Model for Counts {
     type State = State;
     type Step = Step;
@@ -328,6 +357,7 @@ impl Model for Counts {
             folds: [Fold { reader, known: counter }; 2],
             recounts: [Recount::Idle; 2],
             left: self.budget,
+            jumped: Jumped::default(),
             worse: false,
         }]
     }
@@ -342,6 +372,12 @@ impl Model for Counts {
         }
         if state.left.moves > 0 {
             self.take_over(state, next);
+        }
+        if state.jumped != Jumped::default() && !state.jumped.named {
+            let losses = state.jumped.losses.into_iter().flatten().collect();
+            let message = self.message(Body::Sections { sections: Vec::new(), losses });
+            let jumped = Jumped { named: true, times: state.jumped.times + 1, ..state.jumped };
+            next.push((Step::NameLosses, State { log: self.append(state.log, message), jumped, ..*state }));
         }
         if state.left.edits > 0 {
             next.push((Step::Edit, self.edited(state)));
@@ -366,14 +402,19 @@ impl Model for Counts {
         if self.lies(state) {
             return Some(LIE.to_owned());
         }
+        if self.strays(state) {
+            return Some(STRAY.to_owned());
+        }
         let wrong = self.is_at_rest(state) && self.has_to_be_right(state) && !self.is_right(state);
         wrong.then(|| WRONG.to_owned())
     }
 
     fn is_goal(&self, state: &State) -> bool {
-        let Budget { changes, edits, losses, holes, .. } = state.left;
-        let all = changes == 0 && edits == 0 && losses == 0 && holes == 0;
-        all && self.is_at_rest(state) && self.has_to_be_right(state) && self.is_right(state)
+        let Budget { changes, edits, losses, holes, jumps, .. } = state.left;
+        let all = changes == 0 && edits == 0 && losses == 0 && holes == 0 && jumps == 0;
+        // Without a recount, what a fold has jumped over stays wrong.
+        let is_over = self.recounts == 0 && self.budget.jumps > 0;
+        all && self.is_at_rest(state) && (is_over || self.has_to_be_right(state) && self.is_right(state))
     }
 }
 
@@ -383,5 +424,6 @@ fn short(number: usize) -> u8 {
 
 const WRONG: &str = "the counter is not what its rows come to";
 const WORSE: &str = "a correction makes an error larger";
+const STRAY: &str = "a counter carries an announcement that no standing reaches";
 const LIE: &str = "an answer says that it is exact, and is not";
 const FALSE_HOLE: &str = "a hole is found in a log that has lost nothing";

@@ -1,26 +1,41 @@
 //! The runs: the rules together hold, and each left out alone breaks what it is for.
 
-use super::{Budget, Counts, Edit, FALSE_HOLE, LIE, Rule, WORSE, WRONG};
+use super::{Budget, Counts, Edit, FALSE_HOLE, LIE, Rule, STRAY, WORSE, WRONG};
 use crate::explore::{bounds, breaks, holds};
 
 /// Nothing goes wrong but zombies.
 fn sound(changes: u8, moves: u8) -> Counts {
-    Counts::new(Budget { changes, moves, edits: 0, losses: 0, holes: 0 }, 0)
+    Counts::new(Budget { changes, moves, edits: 0, losses: 0, holes: 0, jumps: 0 }, 0)
 }
 
 /// Somebody edits the counter.
 fn edited(changes: u8, moves: u8, recounts: usize) -> Counts {
-    Counts::new(Budget { changes, moves, edits: 1, losses: 0, holes: 0 }, recounts)
+    Counts::new(Budget { changes, moves, edits: 1, losses: 0, holes: 0, jumps: 0 }, recounts)
 }
 
 /// The stream loses a record that nobody has read, and the counter is wrong at first.
 fn trimmed(changes: u8, moves: u8, recounts: usize) -> Counts {
-    Counts { error: 1, ..Counts::new(Budget { changes, moves, edits: 0, losses: 1, holes: 0 }, recounts) }
+    Counts { error: 1, ..Counts::new(Budget { changes, moves, edits: 0, losses: 1, holes: 0, jumps: 0 }, recounts) }
 }
 
 /// The log loses a message.
 fn holed(changes: u8, moves: u8, recounts: usize) -> Counts {
-    Counts::new(Budget { changes, moves, edits: 0, losses: 0, holes: 1 }, recounts)
+    Counts::new(Budget { changes, moves, edits: 0, losses: 0, holes: 1, jumps: 0 }, recounts)
+}
+
+/// The places of folds leave the log.
+fn jumping(changes: u8, jumps: u8) -> Counts {
+    Counts::new(Budget { changes, moves: 0, edits: 0, losses: 0, holes: 0, jumps }, 0)
+}
+
+#[test]
+fn folds_that_jump_to_different_places_agree_on_the_last_announcement_once_the_log_names_their_losses() {
+    holds(&jumping(bounds(3, 4), 2));
+}
+
+#[test]
+fn a_counter_of_a_fold_that_jumped_is_never_exact_if_its_loss_is_announced_only_to_those_that_did_not_find_it() {
+    breaks(&jumping(3, 2).without(&[Rule::NamedOnce]), STRAY);
 }
 
 #[test]
@@ -68,7 +83,7 @@ fn two_recounts_at_once_set_right_what_the_log_lost() {
 
 #[test]
 fn losses_follow_each_other_and_the_log_loses_announcements() {
-    let lossy = |changes, moves, losses, holes| Budget { changes, moves, edits: 0, losses, holes };
+    let lossy = |changes, moves, losses, holes| Budget { changes, moves, edits: 0, losses, holes, jumps: 0 };
     for budget in [lossy(2, bounds(0, 1), 2, 0), lossy(bounds(1, 2), 1, 1, 1), lossy(bounds(1, 2), 1, 0, 2)] {
         holds(&Counts::new(budget, 1));
     }

@@ -1,0 +1,84 @@
+//! Recounts that are started by their command lines in the emulated world.
+
+use std::time::Duration;
+
+use clap::Parser;
+use tally_batch_recount::{App, Args, Config, Job, Rules};
+use tally_core::audit::RunRecord;
+use tally_core::ids::RowKey;
+use tally_core::ports::{RecountQueue as _, Runs as _};
+use tally_service::{Exit, Host, How, Running};
+use tokio::time::Instant;
+
+use crate::world::{World, rules, shards};
+
+/// The exit code of a recount that ends by itself.
+pub(crate) async fn ended(running: Running) -> Exit {
+    let end = running.ended().await;
+    let How::Finished(exit) = end.how else { panic!("{end}") };
+    exit
+}
+
+impl World {
+    /// The app of a command line, its rules changed by `adjust`.
+    pub(crate) fn app(&self, line: &[&str], adjust: impl FnOnce(&mut Rules)) -> App {
+        let brokers = ["tally-batch-recount", "--brokers", "b:1"];
+        let brokers = if line.first() == Some(&"erase") { &brokers[..1] } else { &brokers[..] };
+        let args = Args::try_parse_from(brokers.iter().chain(line)).unwrap();
+        let mut config = Config { shards: Some(shards()), ..Config::try_from(args).unwrap() };
+        if let Job::Recount(recount) = &mut config.job {
+            recount.rules = Rules { dry_run: recount.rules.dry_run, force: recount.rules.force, ..rules() };
+            adjust(&mut recount.rules);
+        }
+        App::with_ports(config, self.ports())
+    }
+
+    /// A process of a name, by the clock of the store.
+    pub(crate) fn host(&self, name: &str) -> Host {
+        Host::new(name).with_clock(self.clock).with_chance(self.chance())
+    }
+
+    /// Starts a recount by its command line, its rules changed by `adjust`.
+    pub(crate) fn launch_with(&self, line: &[&str], adjust: impl FnOnce(&mut Rules)) -> Running {
+        Running::start(self.app(line, adjust), self.host("recount"))
+    }
+
+    pub(crate) fn launch(&self, line: &[&str]) -> Running {
+        self.launch_with(line, |_| {})
+    }
+
+    /// A recount from its command line to its exit code, while relay and folds go on.
+    pub(crate) async fn run(&self, line: &[&str]) -> Exit {
+        self.beside(ended(self.launch(line))).await
+    }
+
+    /// The latest run.
+    pub(crate) async fn latest(&self) -> RunRecord {
+        self.ports().recounts.runs(1).await.unwrap().remove(0)
+    }
+
+    /// The row keys that are queued.
+    pub(crate) async fn queued(&self) -> Vec<RowKey> {
+        let page = self.ports().recounts.queued(None).await.unwrap();
+        page.items.into_iter().map(|queued| queued.key).collect()
+    }
+
+    /// Waits until something holds, while relay and folds go on.
+    pub(crate) async fn eventually(&self, what: &str, mut holds: impl AsyncFnMut() -> bool) {
+        let deadline = Instant::now() + Duration::from_secs(3600);
+        self.beside(async {
+            while !holds().await {
+                assert!(Instant::now() < deadline, "never: {what}");
+                tokio::time::sleep(Duration::from_millis(250)).await;
+            }
+        })
+        .await;
+    }
+
+    /// Makes the count of a row key wrong by so much, and the total with it.
+    pub(crate) async fn drift(&self, key: &RowKey, by: i64) {
+        let counter = self.counter(&key.counter).await.unwrap();
+        self.edit(&key.counter, &format!("s{}", key.shard), Some(counter.part(key.shard) + by)).await;
+        self.edit(&key.counter, "likes", Some(counter.likes + by)).await;
+    }
+}
